@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace equipoise {
+
+// What a value must satisfy, checked when a configuration is read.
+struct Rule {
+  std::optional<double> min;
+  std::optional<double> max;
+  std::vector<std::string> choices;
+};
+
+inline Rule AtLeast(double min) { return {min, std::nullopt, {}}; }
+inline Rule Between(double min, double max) { return {min, max, {}}; }
+inline Rule OneOf(std::initializer_list<std::string> choices) {
+  return {std::nullopt, std::nullopt, choices};
+}
+
+// Every configuration struct lists each of its fields once:
+//
+//   struct CheckpointConfig {
+//     int64_t every = 50;
+//     std::string mode = "sync";
+//     RetryConfig retry;                       // a nested struct
+//     std::optional<int64_t> keep;
+//
+//     template <class Visitor>
+//     void VisitFields(Visitor& visit) {
+//       visit("every", every, "steps between checkpoints", AtLeast(1));
+//       visit("mode", mode, "how a checkpoint is written", OneOf({"sync", "async"}));
+//       visit("retry", retry, "what happens when a write fails");
+//       visit("keep", keep, "checkpoints kept; older ones are deleted", AtLeast(1));
+//     }
+//   };
+//
+// A visitor is a callable `visit(name, value, help, rule = {})`. Values are bool, int64_t, double,
+// std::string, nested structs, std::optional<T> and std::vector<T> of these. Reading, writing,
+// `--set`, `--help` and equality are five visitors over this one list.
+
+}  // namespace equipoise

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace equipoise {
+
+// A byte-level BPE tokenizer read from a Hugging Face tokenizer.json. Thread-safe once built.
+// Ids equal those of the `tokenizers` library.
+class Tokenizer {
+ public:
+  // `path` is a tokenizer.json or a folder that holds one. Throws DataError (`path: what; what to do`)
+  // for files that are damaged, inconsistent, or of a kind that is not supported.
+  static Tokenizer Read(const std::string& path);
+  ~Tokenizer();
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+
+  // Added and special tokens that stand in the text are recognised when `parse_special`; otherwise
+  // they are ordinary text. No BOS or EOS is added.
+  std::vector<int32_t> Encode(std::string_view text, bool parse_special) const;
+  // Bytes of the ids, invalid UTF-8 replaced by U+FFFD as Hugging Face does.
+  std::string Decode(const std::vector<int32_t>& ids, bool skip_special) const;
+  std::optional<int32_t> TokenId(std::string_view token) const;
+  int64_t vocab_size() const;        // largest id + 1
+  // Changes whenever the file does; part of the cost index's key.
+  uint64_t fingerprint() const;
+
+ private:
+  struct Impl;
+  explicit Tokenizer(std::unique_ptr<const Impl> impl);
+  std::unique_ptr<const Impl> impl_;
+};
+
+}  // namespace equipoise

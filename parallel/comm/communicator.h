@@ -1,0 +1,74 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+namespace at {
+class Tensor;
+}
+
+namespace equipoise {
+
+enum class ReduceOp { kSum, kMax, kMin };
+
+// An operation under way. Copies refer to the same operation. Tensors given to the operation are
+// kept alive by it and must not be touched before Wait() has returned.
+class Work {
+ public:
+  class State;
+  Work() = default;  // an operation that is already done
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  // Returns when the operation is done. Throws RunError that names this rank, the operation, the
+  // group, its sequence number and the peer that is waited for, when the deadline passes or a peer
+  // is lost.
+  void Wait();
+  // Whether Wait() would return (or throw) at once.
+  bool Done() const;
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+// The collectives and point-to-point transfers of one group of ranks.
+//
+// Operations are asynchronous: they start when called and end when their Work says so. All ranks of
+// a group call its collectives in the same order; transfers between two ranks match in order. Any
+// number may be outstanding and be waited for in any order. Tensors are contiguous; zero elements
+// are legal. A group of one is an ordinary group whose operations return done.
+//
+// Reductions are summed in fp32 (fp32, bf16 and fp16 tensors), in rank order, and rounded once: the
+// result is bitwise the same on every rank and in every CPU backend, and does not depend on the
+// size of the message. fp64 and int64 tensors are reduced in their own type.
+//
+// Not thread-safe: one thread of a rank (the one that computes) calls it.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // For messages: "world", "data", "pipeline", ...
+  virtual const std::string& name() const = 0;
+
+  // Reduces `tensor` over the group, in place.
+  virtual Work AllReduce(at::Tensor& tensor, ReduceOp op) = 0;
+  // output[size() * n] = the inputs [n] of all ranks in rank order.
+  virtual Work AllGather(at::Tensor& output, const at::Tensor& input) = 0;
+  // output[n] = this rank's slice of the reduction of inputs [size() * n].
+  virtual Work ReduceScatter(at::Tensor& output, const at::Tensor& input, ReduceOp op) = 0;
+  virtual Work Broadcast(at::Tensor& tensor, int root) = 0;
+  virtual Work Send(const at::Tensor& tensor, int peer) = 0;
+  virtual Work Recv(at::Tensor& tensor, int peer) = 0;
+  // The ranks of equal `color`, ordered by `key` and then rank; collective over this group.
+  virtual std::unique_ptr<Communicator> Split(int color, int key, const std::string& name) = 0;
+};
+
+// Returns when every rank of the group has called it.
+void Barrier(Communicator& group);
+
+struct CommOptions {
+  // An operation that takes longer than this fails with the peer's name.
+  std::chrono::milliseconds timeout{std::chrono::minutes(10)};
+};
+
+}  // namespace equipoise

@@ -1,0 +1,154 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "configs/fields.h"
+#include "data/data_config.h"
+
+namespace equipoise {
+
+struct RunSection {
+  std::string dir = "runs/default";
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("dir", dir, "run folder: configuration, metrics, checkpoints, report");
+  }
+};
+
+struct ModelSection {
+  std::string hf;
+  std::string preset;
+  std::string init = "pretrained";
+  std::vector<std::string> freeze;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("hf", hf, "Hugging Face folder: config.json, tokenizer.json, weights");
+    visit("preset", preset, "a model known by name, in place of hf");
+    visit("init", init, "weights of the first step", OneOf({"random", "pretrained"}));
+    visit("freeze", freeze, "modules that are not trained: vision, projector, llm");
+  }
+};
+
+struct LearningRateSection {
+  double vision = 1.0, projector = 1.0, llm = 1.0;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("vision", vision, "factor on lr for the image encoder", AtLeast(0));
+    visit("projector", projector, "factor on lr for the projector", AtLeast(0));
+    visit("llm", llm, "factor on lr for the language model", AtLeast(0));
+  }
+};
+
+struct TrainSection {
+  int64_t steps = 200;
+  int64_t seed = 0;
+  std::string precision = "auto";
+  int64_t global_batch = 16;
+  double lr = 1e-4;
+  LearningRateSection lr_factor;
+  double min_lr = 0.0;
+  double warmup = 0.03;
+  std::string schedule = "cosine";
+  double weight_decay = 0.05;
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  double clip = 1.0;
+  std::string loss = "token";
+  std::vector<std::string> recompute;
+  int64_t threads = 0;
+  bool deterministic = false;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("steps", steps, "optimizer steps", AtLeast(1));
+    visit("seed", seed, "of weights, order and dropout", Between(0, 4294967295.0));
+    visit("precision", precision, "auto: bf16 where the device has bf16 matrix units, else fp32",
+          OneOf({"auto", "fp32", "bf16"}));
+    visit("global_batch", global_batch, "packs per optimizer step, over all data ranks", AtLeast(1));
+    visit("lr", lr, "highest learning rate", AtLeast(0));
+    visit("lr_factor", lr_factor, "learning rate of each module as a factor on lr");
+    visit("min_lr", min_lr, "learning rate at the end, as a share of lr", Between(0, 1));
+    visit("warmup", warmup, "steps of linear warm-up: a share of all steps below 1, else a number",
+          AtLeast(0));
+    visit("schedule", schedule, "of the learning rate after the warm-up",
+          OneOf({"cosine", "linear", "constant"}));
+    visit("weight_decay", weight_decay, "AdamW's, on parameters of two or more dimensions", AtLeast(0));
+    visit("beta1", beta1, "AdamW's first moment", Between(0, 1));
+    visit("beta2", beta2, "AdamW's second moment", Between(0, 1));
+    visit("eps", eps, "AdamW's", AtLeast(0));
+    visit("clip", clip, "largest global gradient norm; 0 = no clipping", AtLeast(0));
+    visit("loss", loss, "weight of a sample's x learnt tokens: 1, 1/x, 1/sqrt(x) each",
+          OneOf({"token", "sample", "square"}));
+    visit("recompute", recompute, "modules whose activations are computed again in backward");
+    visit("threads", threads, "compute threads of a rank; 0 = cores / ranks on this machine",
+          Between(0, 1024));
+    visit("deterministic", deterministic, "refuse operations without a fixed order");
+  }
+};
+
+struct ParallelSection {
+  bool automatic = true;             // `parallel: auto`
+  std::optional<int64_t> data;
+  int64_t bucket_bytes = 4 << 20;
+  double timeout_s = 600;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("data", data, "data-parallel ranks; absent = the ranks that remain", AtLeast(1));
+    visit("bucket_bytes", bucket_bytes,
+          "gradients are reduced in buckets of this size: larger ones use the network better, smaller "
+          "ones start earlier",
+          AtLeast(4));
+    visit("timeout_s", timeout_s, "longest wait for another rank", AtLeast(1));
+  }
+};
+
+struct CheckpointSection {
+  int64_t every = 50;
+  int64_t keep = 3;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("every", every, "steps between checkpoints", AtLeast(1));
+    visit("keep", keep, "checkpoints kept", AtLeast(1));
+  }
+};
+
+struct EvalSection {
+  int64_t every = 0;
+  int64_t samples = 256;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("every", every, "steps between held-out losses; 0 = never", AtLeast(0));
+    visit("samples", samples, "held-out samples used", AtLeast(1));
+  }
+};
+
+// The whole configuration file.
+struct RunConfig {
+  RunSection run;
+  ModelSection model;
+  DataConfig data;
+  TrainSection train;
+  ParallelSection parallel;
+  CheckpointSection checkpoint;
+  EvalSection eval;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("run", run, "where the run lives");
+    visit("model", model, "what is trained");
+    visit("data", data, "what it is trained on");
+    visit("train", train, "how it is trained");
+    visit("parallel", parallel, "how ranks share the work; `auto` = all defaults");
+    visit("checkpoint", checkpoint, "how often the run is saved");
+    visit("eval", eval, "how often it is measured on held-out data");
+  }
+};
+
+}  // namespace equipoise
