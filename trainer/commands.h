@@ -1,0 +1,16 @@
+#pragma once
+
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+namespace equipoise {
+
+struct Launch;
+
+// Each function adds one subcommand, with its options and an example, to the program. Parsing the
+// command line sets `run`, which does the work and returns the exit code; it throws UserError.
+// `launch` must outlive `run`.
+}  // namespace equipoise
