@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "configs/json.h"
 #include "data/packing.h"
@@ -17,32 +16,46 @@ namespace equipoise {
 struct TrainState {
   int64_t step = 0;
   DataPosition position;
-  int64_t optimizer_step = 0;            // steps not skipped, for AdamW's bias correction
-  int64_t tokens = 0, samples = 0, images = 0;   // since the first step
+  int64_t optimizer_step = 0;                   // steps not skipped, for AdamW's bias correction
+  int64_t tokens = 0, samples = 0, images = 0;  // since the first step
   int64_t skipped_samples = 0;
   int64_t non_finite_in_a_row = 0;
 };
 
-// A checkpoint folder as docs/checkpoint_format.md describes it: tensors by name (`NAME` = fp32 master
-// under its Hugging Face name, `exp_avg.NAME`, `exp_avg_sq.NAME`), in one safetensors file a rank, and
-// index.json with state, environment, and the size and checksum of each file.
+// A checkpoint folder as docs/checkpoint_format.md describes it: tensors by name (`NAME` = fp32
+// master under its Hugging Face name, `exp_avg.NAME`, `exp_avg_sq.NAME`), in one safetensors file a
+// rank, and index.json with state, environment, and the size and checksum of each file.
 struct CheckpointIndex {
   TrainState state;
-  Json environment;                       // mesh, threads, CPU type: a difference warns on resume
-  std::map<std::string, std::string> file_of;   // tensor -> file
+  Json environment;  // mesh, threads, CPU type: a difference warns on resume
+  Json sections;     // `model` and `data` of the configuration, see CheckSections
+  std::map<std::string, std::string> file_of;  // tensor -> file
 };
 
-// Writes RUN/checkpoints/step-XXXXXXXX: every rank its file under a temporary folder, sync, rank 0 the
-// index, rename, `latest`, deletes all but the newest `keep`. Collective. A run killed at any point leaves
-// either the old or the new checkpoint whole. Throws RunError (disk full, not writable) on every rank alike.
-void SaveCheckpoint(const std::string& run_dir, const TrainState& state, const Json& environment,
-                    const std::map<std::string, at::Tensor>& this_ranks_tensors, int64_t keep,
+// What a checkpoint is made of. `state`, `environment` and `sections` of rank 0 are written.
+struct CheckpointContent {
+  TrainState state;
+  Json environment;
+  Json sections;                              // {"model": {...}, "data": {...}}
+  std::map<std::string, at::Tensor> tensors;  // this rank's, contiguous on the CPU; may be none
+};
+
+// Writes RUN/checkpoints/step-XXXXXXXX: every rank its file under a temporary folder, sync, rank 0
+// the index, rename, `latest`, deletes all but the newest `keep`. Collective. A run killed at any
+// point leaves either the old or the new checkpoint whole. Throws RunError (disk full, not
+// writable, a tensor given by two ranks) with the same text on every rank; the older checkpoints
+// then stay as they were.
+void SaveCheckpoint(const std::string& run_dir, const CheckpointContent& content, int64_t keep,
                     Communicator& world);
 
 // The folder that `latest` names, or the newest whole one where the link is absent or broken; empty
-// when there is none. `path` may be a run folder or a step folder. Damaged ones are named on stderr and passed over
-// when `path` is a run folder.
+// when the run has none. `path` may be a run folder or a step folder. All checksums are verified.
+// Damaged ones are named on stderr and passed over when `path` is a run folder. Throws DataError
+// when `path` is a damaged step folder, or a run folder whose checkpoints are all damaged.
 std::string FindCheckpoint(const std::string& path);
+
+// FindCheckpoint on rank 0, its answer (or DataError) on every rank. Collective.
+std::string FindCheckpoint(const std::string& path, Communicator& world);
 
 // Reads and verifies index.json (sizes always, checksums when `verify`). Throws DataError.
 CheckpointIndex ReadCheckpointIndex(const std::string& checkpoint_dir, bool verify);
@@ -50,5 +63,13 @@ CheckpointIndex ReadCheckpointIndex(const std::string& checkpoint_dir, bool veri
 // Reads the named tensors into `targets` (fp32, same shapes). Throws DataError.
 void ReadCheckpointTensors(const std::string& checkpoint_dir, const CheckpointIndex& index,
                            std::map<std::string, at::Tensor>& targets);
+
+// Compares the `model` and `data` sections of a checkpoint with those of this run. Throws
+// ConfigError that names the differing keys with both values.
+void CheckSections(const std::string& checkpoint_dir, const Json& saved, const Json& current);
+
+// The keys of `environment` that differ, as "threads 4 -> 2", comma-separated; empty when equal.
+// Resuming then gives another run, equal within rounding only.
+std::string EnvironmentDifference(const Json& saved, const Json& current);
 
 }  // namespace equipoise

@@ -1,0 +1,161 @@
+#include "trainer/checkpoint.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <bit>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include "configs/error.h"
+#include "models/safetensors.h"
+#include "trainer/agreement.h"
+#include "trainer/checkpoint_layout.h"
+#include "trainer/durable_file.h"
+
+namespace equipoise {
+namespace {
+
+namespace fs = std::filesystem;
+
+void Remove(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) throw RunError(path.string() + ": cannot remove: " + error.message());
+}
+
+// Left by a run that was killed while it saved or deleted.
+void RemoveTemporaries(const fs::path& checkpoints) {
+  std::vector<fs::path> left;
+  for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints)) {
+    if (entry.path().filename().string().rfind(kTemporaryPrefix, 0) == 0) left.push_back(entry);
+  }
+  for (const fs::path& path : left) Remove(path);
+}
+
+void PrepareTemporary(const fs::path& checkpoints, const fs::path& temporary) {
+  std::error_code error;
+  fs::create_directories(checkpoints, error);
+  if (error) throw RunError(checkpoints.string() + ": cannot create: " + error.message());
+  RemoveTemporaries(checkpoints);
+  fs::create_directory(temporary, error);
+  if (error) throw RunError(temporary.string() + ": cannot create: " + error.message());
+}
+
+// The size and checksum of every rank's file; bytes 0 where a rank has none.
+std::vector<FileSum> GatherSums(const FileSum& mine, Communicator& world) {
+  at::Tensor input = at::empty({2}, at::kLong);
+  input.data_ptr<int64_t>()[0] = mine.bytes;
+  input.data_ptr<int64_t>()[1] = std::bit_cast<int64_t>(mine.xxh3);
+  at::Tensor all = at::empty({2 * world.size()}, at::kLong);
+  world.AllGather(all, input).Wait();
+  std::vector<FileSum> sums;
+  const int64_t* data = all.data_ptr<int64_t>();
+  for (int rank = 0; rank < world.size(); ++rank) {
+    sums.push_back({data[2 * rank], std::bit_cast<uint64_t>(data[2 * rank + 1])});
+  }
+  return sums;
+}
+
+Json StateJson(const TrainState& state) {
+  return {{"step", state.step},
+          {"epoch", state.position.epoch},
+          {"pack", state.position.pack},
+          {"optimizer_step", state.optimizer_step},
+          {"tokens", state.tokens},
+          {"samples", state.samples},
+          {"images", state.images},
+          {"skipped_samples", state.skipped_samples},
+          {"non_finite_in_a_row", state.non_finite_in_a_row}};
+}
+
+// index.json of the files in `folder`, whose headers say which tensors they hold.
+Json IndexJson(const CheckpointContent& content, const std::vector<FileSum>& sums,
+               const fs::path& folder) {
+  Json files = Json::object();
+  Json tensors = Json::object();
+  for (size_t rank = 0; rank < sums.size(); ++rank) {
+    if (sums[rank].bytes == 0) continue;
+    const std::string file = RankFileName(static_cast<int>(rank));
+    files[file] = {{"bytes", sums[rank].bytes}, {"xxh3_64", HexDigits(sums[rank].xxh3)}};
+    const SafetensorsReader reader((folder / file).string());
+    for (const auto& [name, entry] : reader.entries()) {
+      if (tensors.contains(name)) {
+        throw RunError((folder / file).string() + ": tensor " + name + " is also in " +
+                       tensors[name].get<std::string>() + "; one rank alone may save a tensor");
+      }
+      tensors[name] = file;
+    }
+  }
+  return {{"format", kCheckpointFormat},
+          {"version", kCheckpointVersion},
+          {"state", StateJson(content.state)},
+          {"environment", content.environment},
+          {"sections", content.sections},
+          {"files", files},
+          {"tensors", tensors}};
+}
+
+// Deletes all but the newest `keep`. Steps beyond `step` are of a course that the run has left, by
+// resuming from an older checkpoint: they go first.
+void DeleteOld(const fs::path& checkpoints, int64_t step, int64_t keep) {
+  std::vector<int64_t> steps = StepsIn(checkpoints.string());
+  std::sort(steps.begin(), steps.end(), [step](int64_t a, int64_t b) {
+    return (a <= step) != (b <= step) ? a <= step : a > b;
+  });
+  const std::string latest = LatestName(checkpoints.string());
+  for (size_t i = static_cast<size_t>(std::max<int64_t>(keep, 1)); i < steps.size(); ++i) {
+    const std::string name = StepFolderName(steps[i]);
+    if (name == latest) continue;
+    // Under another name first: a half-deleted folder must not look like a checkpoint.
+    const fs::path doomed = checkpoints / (kTemporaryPrefix + ("delete-" + name));
+    fs::rename(checkpoints / name, doomed);
+    Remove(doomed);
+  }
+}
+
+void Publish(const CheckpointContent& content, const std::vector<FileSum>& sums,
+             const fs::path& temporary) {
+  const fs::path checkpoints = temporary.parent_path();
+  const std::string name = StepFolderName(content.state.step);
+  const Json index = IndexJson(content, sums, temporary);
+  WriteAndSync((temporary / kIndexName).string(), index.dump(1) + "\n");
+  SyncFolder(temporary.string());
+  ReplaceFolder(temporary.string(), (checkpoints / name).string());
+  ReplaceLink((checkpoints / kLatestName).string(), name);
+}
+
+}  // namespace
+
+void SaveCheckpoint(const std::string& run_dir, const CheckpointContent& content, int64_t keep,
+                    Communicator& world) {
+  const fs::path checkpoints = fs::path(run_dir) / "checkpoints";
+  const fs::path temporary = checkpoints / (kTemporaryPrefix + StepFolderName(content.state.step));
+  const bool leads = world.rank() == 0;
+  try {
+    AgreeOrThrowRunError(world, [&] {
+      if (leads) PrepareTemporary(checkpoints, temporary);
+    });
+    FileSum mine;
+    AgreeOrThrowRunError(world, [&] {
+      if (content.tensors.empty()) return;
+      const std::string file = (temporary / RankFileName(world.rank())).string();
+      WriteSafetensors(file, content.tensors);
+      mine = SumFile(file);
+    });
+    const std::vector<FileSum> sums = GatherSums(mine, world);
+    AgreeOrThrowRunError(world, [&] {
+      if (leads) Publish(content, sums, temporary);
+    });
+  } catch (const RunError&) {
+    std::error_code ignored;
+    if (leads) fs::remove_all(temporary, ignored);
+    throw;
+  }
+  AgreeOrThrowRunError(world, [&] {
+    if (leads) DeleteOld(checkpoints, content.state.step, keep);
+  });
+}
+
+}  // namespace equipoise

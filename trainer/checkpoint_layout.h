@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace equipoise {
+
+// Names inside a run folder's `checkpoints/` (docs/checkpoint_format.md).
+
+inline constexpr const char* kCheckpointFormat = "equipoise-checkpoint";
+inline constexpr int64_t kCheckpointVersion = 1;
+inline constexpr const char* kIndexName = "index.json";
+inline constexpr const char* kLatestName = "latest";
+inline constexpr const char* kTemporaryPrefix = ".tmp-";
+
+// "step-00000100"
+std::string StepFolderName(int64_t step);
+// The step of such a name; -1 for any other name.
+int64_t StepOfName(const std::string& name);
+// "rank-00003.safetensors"
+std::string RankFileName(int rank);
+// The steps saved in `checkpoints`, ascending; empty when the folder is absent.
+std::vector<int64_t> StepsIn(const std::string& checkpoints);
+// What the link `latest` says, empty when there is none.
+std::string LatestName(const std::string& checkpoints);
+
+}  // namespace equipoise

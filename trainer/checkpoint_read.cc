@@ -1,0 +1,175 @@
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <system_error>
+#include <vector>
+
+#include "configs/error.h"
+#include "models/safetensors.h"
+#include "trainer/agreement.h"
+#include "trainer/checkpoint.h"
+#include "trainer/checkpoint_layout.h"
+#include "trainer/durable_file.h"
+
+namespace equipoise {
+namespace {
+
+namespace fs = std::filesystem;
+
+const Json& Member(const Json& object, const char* key, const std::string& source) {
+  if (!object.is_object() || !object.contains(key) || !object.at(key).is_object()) {
+    throw DataError(source + ": " + key + ": missing, or no object; use another checkpoint");
+  }
+  return object.at(key);
+}
+
+int64_t Count(const Json& object, const char* key, const std::string& source) {
+  const int64_t value = GetInt(object, key, source);
+  if (value < 0) throw DataError(source + ": " + key + ": is negative; use another checkpoint");
+  return value;
+}
+
+TrainState ReadState(const Json& json, const std::string& source) {
+  TrainState state;
+  state.step = Count(json, "step", source);
+  state.position.epoch = Count(json, "epoch", source);
+  state.position.pack = Count(json, "pack", source);
+  state.optimizer_step = Count(json, "optimizer_step", source);
+  state.tokens = Count(json, "tokens", source);
+  state.samples = Count(json, "samples", source);
+  state.images = Count(json, "images", source);
+  state.skipped_samples = Count(json, "skipped_samples", source);
+  state.non_finite_in_a_row = Count(json, "non_finite_in_a_row", source);
+  return state;
+}
+
+void CheckFormat(const Json& json, const std::string& source) {
+  const std::string format = GetString(json, "format", source);
+  const int64_t version = GetInt(json, "version", source);
+  if (format != kCheckpointFormat || version != kCheckpointVersion) {
+    throw DataError(source + ": format " + format + " version " + std::to_string(version) +
+                    " is not known to this program; use the one that wrote it");
+  }
+}
+
+void CheckFile(const fs::path& path, const Json& entry, bool verify, const std::string& source) {
+  const int64_t bytes = Count(entry, "bytes", source);
+  const std::string sum = GetString(entry, "xxh3_64", source);
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  if (error) throw DataError(path.string() + ": " + error.message() + "; use another checkpoint");
+  if (static_cast<int64_t>(size) != bytes) {
+    throw DataError(path.string() + ": has " + std::to_string(size) + " bytes, the index says " +
+                    std::to_string(bytes) + "; use another checkpoint");
+  }
+  if (!verify) return;
+  const std::string found = HexDigits(SumFile(path.string()).xxh3);
+  if (found != sum) {
+    throw DataError(path.string() + ": checksum " + found + ", the index says " + sum +
+                    "; use another checkpoint");
+  }
+}
+
+// Names come from a file: they may not lead out of the folder.
+void CheckName(const std::string& name, const std::string& source) {
+  if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos) {
+    throw DataError(source + ": files: '" + name + "' is no file name; use another checkpoint");
+  }
+}
+
+std::string WholeOrReason(const fs::path& folder) {
+  try {
+    ReadCheckpointIndex(folder.string(), /*verify=*/true);
+    return "";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+// `checkpoints`' step folders in the order in which they are tried.
+std::vector<std::string> Candidates(const fs::path& checkpoints) {
+  std::vector<int64_t> steps = StepsIn(checkpoints.string());
+  std::sort(steps.rbegin(), steps.rend());
+  const int64_t latest = StepOfName(LatestName(checkpoints.string()));
+  std::stable_partition(steps.begin(), steps.end(), [&](int64_t step) { return step == latest; });
+  std::vector<std::string> folders;
+  for (const int64_t step : steps) folders.push_back((checkpoints / StepFolderName(step)).string());
+  return folders;
+}
+
+bool IsStepFolder(const fs::path& path) {
+  std::error_code error;
+  const fs::path real = fs::canonical(path, error);
+  return fs::exists(path / kIndexName, error) || StepOfName(real.filename().string()) >= 0;
+}
+
+}  // namespace
+
+CheckpointIndex ReadCheckpointIndex(const std::string& checkpoint_dir, bool verify) {
+  const std::string source = (fs::path(checkpoint_dir) / kIndexName).string();
+  const Json json = ReadJsonFile(source);
+  CheckFormat(json, source);
+  CheckpointIndex index;
+  index.state = ReadState(Member(json, "state", source), source);
+  index.environment = Member(json, "environment", source);
+  index.sections = Member(json, "sections", source);
+  const Json& files = Member(json, "files", source);
+  for (const auto& [name, entry] : files.items()) {
+    CheckName(name, source);
+    CheckFile(fs::path(checkpoint_dir) / name, entry, verify, source);
+  }
+  const Json& tensors = Member(json, "tensors", source);
+  for (const auto& [name, file] : tensors.items()) {
+    if (!file.is_string() || !files.contains(file.get<std::string>())) {
+      throw DataError(source + ": tensors: " + name + " is in no listed file");
+    }
+    index.file_of[name] = file.get<std::string>();
+  }
+  return index;
+}
+
+std::string FindCheckpoint(const std::string& path) {
+  if (IsStepFolder(path)) {
+    ReadCheckpointIndex(path, /*verify=*/true);
+    return path;
+  }
+  const fs::path checkpoints = fs::path(path) / "checkpoints";
+  const std::vector<std::string> candidates = Candidates(checkpoints);
+  for (const std::string& folder : candidates) {
+    const std::string reason = WholeOrReason(folder);
+    if (reason.empty()) return folder;
+    std::cerr << "warning: " << reason << " (passed over)" << std::endl;
+  }
+  if (candidates.empty()) return "";
+  throw DataError(checkpoints.string() + ": none of the " + std::to_string(candidates.size()) +
+                  " checkpoints is whole; start anew in another run.dir");
+}
+
+std::string FindCheckpoint(const std::string& path, Communicator& world) {
+  std::string found;
+  AgreeOrThrowDataError(world, [&] {
+    if (world.rank() == 0) found = FindCheckpoint(path);
+  });
+  return BroadcastText(world, found, /*root=*/0);
+}
+
+void ReadCheckpointTensors(const std::string& checkpoint_dir, const CheckpointIndex& index,
+                           std::map<std::string, at::Tensor>& targets) {
+  std::map<std::string, std::vector<std::string>> names_in;
+  for (const auto& [name, target] : targets) {
+    const auto found = index.file_of.find(name);
+    if (found == index.file_of.end()) {
+      throw DataError(checkpoint_dir + ": has no tensor " + name +
+                      "; resume with the model that it was saved from");
+    }
+    names_in[found->second].push_back(name);
+  }
+  for (const auto& [file, names] : names_in) {
+    const SafetensorsReader reader((fs::path(checkpoint_dir) / file).string());
+    for (const std::string& name : names) reader.ReadInto(name, targets.at(name));
+  }
+}
+
+}  // namespace equipoise
