@@ -1,0 +1,232 @@
+#include "models/safetensors.h"
+
+#include <ATen/ops/empty.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "configs/error.h"
+#include "configs/json.h"
+
+namespace equipoise {
+namespace {
+
+// Memory for a dtype conversion while reading.
+constexpr int64_t kConversionBytes = 4 << 20;
+
+const std::map<std::string, at::ScalarType>& DtypeTable() {
+  static const std::map<std::string, at::ScalarType> kTable = {{"BOOL", at::kBool},
+                                                               {"U8", at::kByte},
+                                                               {"I8", at::kChar},
+                                                               {"I16", at::kShort},
+                                                               {"U16", at::kUInt16},
+                                                               {"I32", at::kInt},
+                                                               {"U32", at::kUInt32},
+                                                               {"I64", at::kLong},
+                                                               {"U64", at::kUInt64},
+                                                               {"F16", at::kHalf},
+                                                               {"BF16", at::kBFloat16},
+                                                               {"F32", at::kFloat},
+                                                               {"F64", at::kDouble},
+                                                               {"F8_E4M3", at::kFloat8_e4m3fn},
+                                                               {"F8_E5M2", at::kFloat8_e5m2}};
+  return kTable;
+}
+
+std::string DtypeName(at::ScalarType dtype) {
+  for (const auto& [name, value] : DtypeTable()) {
+    if (value == dtype) return name;
+  }
+  EQUIPOISE_CHECK(false, "dtype ", at::toString(dtype), " has no safetensors name");
+  return "";
+}
+
+std::string ShapeText(at::IntArrayRef shape) {
+  std::ostringstream out;
+  out << shape;
+  return out.str();
+}
+
+// A file that is being written; closed on every path.
+class OutputFile {
+ public:
+  explicit OutputFile(const std::string& path)
+      : path_(path), fd_(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+    if (fd_ < 0) Fail("cannot write");
+  }
+  ~OutputFile() {
+    if (fd_ >= 0) close(fd_);
+  }
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  void Write(const void* data, size_t bytes) {
+    const char* from = static_cast<const char*>(data);
+    while (bytes > 0) {
+      const ssize_t n = write(fd_, from, bytes);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) Fail("cannot write");
+      from += n;
+      bytes -= static_cast<size_t>(n);
+    }
+  }
+  void Sync() {
+    if (fsync(fd_) != 0) Fail("cannot sync");
+    const int fd = fd_;
+    fd_ = -1;
+    if (close(fd) != 0) Fail("cannot close");
+  }
+
+ private:
+  [[noreturn]] void Fail(const std::string& what) const {
+    throw RunError(path_ + ": " + what + ": " + std::strerror(errno));
+  }
+  std::string path_;
+  int fd_;
+};
+
+using NamedTensor = std::pair<std::string, at::Tensor>;
+
+std::string HeaderText(const std::vector<NamedTensor>& tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  Json header = Json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  int64_t offset = 0;
+  for (const auto& [name, tensor] : tensors) {
+    EQUIPOISE_CHECK(tensor.is_contiguous() && tensor.device().is_cpu(), name);
+    const int64_t end = offset + static_cast<int64_t>(tensor.nbytes());
+    header[name] = {{"dtype", DtypeName(tensor.scalar_type())},
+                    {"shape", tensor.sizes().vec()},
+                    {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  return text;
+}
+
+}  // namespace
+
+at::Tensor SafetensorsReader::Read(const std::string& name) const {
+  const SafetensorsEntry& entry = file_.Find(name);
+  at::Tensor tensor = at::empty(entry.shape, DtypeTable().at(entry.dtype));
+  file_.ReadBytes(entry.begin, entry.end, tensor.data_ptr());
+  return tensor;
+}
+
+void SafetensorsReader::ReadInto(const std::string& name, at::Tensor& target) const {
+  const SafetensorsEntry& entry = file_.Find(name);
+  if (target.sizes() != at::IntArrayRef(entry.shape)) {
+    throw DataError(path() + ": " + name + " has the shape " + ShapeText(entry.shape) +
+                    ", the model needs " + ShapeText(target.sizes()));
+  }
+  EQUIPOISE_CHECK(target.is_contiguous() && target.device().is_cpu(), name);
+  const at::ScalarType dtype = DtypeTable().at(entry.dtype);
+  if (dtype == target.scalar_type()) {
+    file_.ReadBytes(entry.begin, entry.end, target.data_ptr());
+    return;
+  }
+  const int64_t element_size = SafetensorsElementSize(entry.dtype);
+  const int64_t piece = kConversionBytes / element_size;
+  at::Tensor flat = target.view({-1});
+  at::Tensor buffer = at::empty({std::min(piece, flat.numel())}, dtype);
+  for (int64_t done = 0; done < flat.numel(); done += piece) {
+    const int64_t count = std::min(piece, flat.numel() - done);
+    const int64_t begin = entry.begin + done * element_size;
+    file_.ReadBytes(begin, begin + count * element_size, buffer.data_ptr());
+    flat.narrow(0, done, count).copy_(buffer.narrow(0, 0, count));
+  }
+}
+
+at::Tensor SafetensorsReader::ReadRows(const std::string& name, int64_t first, int64_t last) const {
+  const SafetensorsEntry& entry = file_.Find(name);
+  EQUIPOISE_CHECK(!entry.shape.empty() && 0 <= first && first <= last && last <= entry.shape[0],
+                  name, " rows ", first, " to ", last);
+  std::vector<int64_t> shape = entry.shape;
+  const int64_t row_bytes = shape[0] == 0 ? 0 : (entry.end - entry.begin) / shape[0];
+  shape[0] = last - first;
+  at::Tensor tensor = at::empty(shape, DtypeTable().at(entry.dtype));
+  file_.ReadBytes(entry.begin + first * row_bytes, entry.begin + last * row_bytes,
+                  tensor.data_ptr());
+  return tensor;
+}
+
+void WriteSafetensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors,
+                      const std::map<std::string, std::string>& metadata) {
+  std::vector<NamedTensor> order(tensors.begin(), tensors.end());
+  std::stable_sort(order.begin(), order.end(), [](const NamedTensor& a, const NamedTensor& b) {
+    return a.second.element_size() > b.second.element_size();
+  });
+  const std::string header = HeaderText(order, metadata);
+  unsigned char prefix[8];
+  for (int i = 0; i < 8; ++i) prefix[i] = static_cast<unsigned char>(header.size() >> (8 * i));
+  OutputFile file(path);
+  file.Write(prefix, sizeof(prefix));
+  file.Write(header.data(), header.size());
+  for (const auto& [name, tensor] : order) file.Write(tensor.const_data_ptr(), tensor.nbytes());
+  file.Sync();
+}
+
+SafetensorsFolder::SafetensorsFolder(const std::string& folder) : folder_(folder) {
+  const std::string single = folder + "/model.safetensors";
+  const std::string index = single + ".index.json";
+  if (std::filesystem::exists(single)) {
+    files_.push_back(std::make_unique<SafetensorsReader>(single));
+    for (const auto& [name, entry] : files_[0]->entries()) owner_[name] = 0;
+  } else if (std::filesystem::exists(index)) {
+    OpenShards(index);
+  } else {
+    throw DataError(folder + ": holds neither model.safetensors nor model.safetensors.index.json");
+  }
+}
+
+void SafetensorsFolder::OpenShards(const std::string& index_path) {
+  const Json index = ReadJsonFile(index_path);
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
+    throw DataError(index_path + ": weight_map: missing, or not an object");
+  }
+  std::map<std::string, size_t> opened;
+  for (const auto& [name, file] : index["weight_map"].items()) {
+    const std::string shard = file.is_string() ? file.get<std::string>() : "";
+    // The name of a file in this folder, never a path out of it.
+    if (shard.empty() || shard == ".." ||
+        shard.find_first_of(std::string("/\0", 2)) != shard.npos) {
+      throw DataError(index_path + ": weight_map: the value of " + name + " is no file name");
+    }
+    auto found = opened.find(shard);
+    if (found == opened.end()) {
+      files_.push_back(std::make_unique<SafetensorsReader>(folder_ + "/" + shard));
+      found = opened.emplace(shard, files_.size() - 1).first;
+    }
+    if (!files_[found->second]->Has(name)) {
+      throw DataError(index_path + ": weight_map: " + shard + " does not hold " + name);
+    }
+    owner_[name] = found->second;
+  }
+  for (size_t i = 0; i < files_.size(); ++i) {
+    for (const auto& [name, entry] : files_[i]->entries()) {
+      const auto owner = owner_.find(name);
+      if (owner != owner_.end() && owner->second != i) {
+        throw DataError(index_path + ": " + name + " is in two shards, " +
+                        files_[owner->second]->path() + " and " + files_[i]->path());
+      }
+    }
+  }
+}
+
+std::vector<std::string> SafetensorsFolder::names() const {
+  std::vector<std::string> result;
+  result.reserve(owner_.size());
+  for (const auto& [name, file] : owner_) result.push_back(name);
+  return result;
+}
+
+const SafetensorsReader& SafetensorsFolder::FileOf(const std::string& name) const {
+  return *files_.at(owner_.at(name));
+}
+
+}  // namespace equipoise
