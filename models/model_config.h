@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -14,12 +15,12 @@ struct VisionConfig {
   int64_t intermediate_size = 0;
   int64_t num_hidden_layers = 0;
   int64_t num_attention_heads = 0;
-  int64_t image_size = 448;     // pixels, square tiles
+  int64_t image_size = 448;  // pixels, square tiles
   int64_t patch_size = 14;
   int64_t num_channels = 3;
-  std::string norm_type = "layer_norm";   // layer_norm (InternViT-300M) | rms_norm (InternViT-6B)
-  bool attention_bias = false;            // of q, k, v
-  bool use_qk_norm = false;               // RMSNorm of q and k over all heads
+  std::string norm_type = "layer_norm";  // layer_norm (InternViT-300M) | rms_norm (InternViT-6B)
+  bool attention_bias = false;           // of q, k, v
+  bool use_qk_norm = false;              // RMSNorm of q and k over all heads
   double layer_norm_eps = 1e-6;
   double layer_scale_init_value = 0.1;
   double initializer_range = 0.02;
@@ -29,7 +30,7 @@ struct VisionConfig {
 };
 
 struct TextConfig {
-  std::string model_type;                 // qwen2 | llama
+  std::string model_type;  // qwen2 | llama
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
   int64_t num_hidden_layers = 0;
@@ -44,7 +45,7 @@ struct TextConfig {
   std::string rope_type = "default";
   double rope_factor = 1, rope_low_freq_factor = 1, rope_high_freq_factor = 4;
   int64_t rope_original_max_position_embeddings = 0;
-  bool attention_bias = false;            // of q, k, v (Qwen2: true); LLaMA's flag covers o as well
+  bool attention_bias = false;  // of q, k, v (Qwen2: true); LLaMA's flag covers o as well
   bool mlp_bias = false;
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;
@@ -52,28 +53,35 @@ struct TextConfig {
 };
 
 struct ModelConfig {
-  std::string model_type;                 // internvl | qwen2 | llama
+  std::string model_type;  // internvl | qwen2 | llama
   bool has_vision = false;
   VisionConfig vision;
   TextConfig text;
   double downsample_ratio = 0.5;
-  int64_t image_token_id = -1;            // the <IMG_CONTEXT> token
-  Json source;                            // the config.json it was read from, for export
+  int64_t image_token_id = -1;  // the <IMG_CONTEXT> token
+  Json source;                  // the config.json it was read from, for export
 
+  // Neighbouring patches, in each direction, that become one LLM token.
+  int64_t shuffle() const { return std::llround(1.0 / downsample_ratio); }
   // LLM tokens that one tile becomes.
   int64_t tokens_per_tile() const {
-    const auto side = static_cast<int64_t>(
-        static_cast<double>(vision.image_size / vision.patch_size) * downsample_ratio);
+    const int64_t side = vision.image_size / vision.patch_size / shuffle();
     return side * side;
   }
 };
 
-// Reads the text of a Hugging Face config.json, as Transformers 4 and 5 write it. Throws DataError that
+// Reads a Hugging Face config.json, as Transformers 4 and 5 write it (rope_theta or
+// rope_parameters, torch_dtype or dtype, image_size as a number or a list). Throws DataError that
 // begins with `source:` and names the key for what is missing, impossible or not supported.
 ModelConfig ParseModelConfig(const Json& json, const std::string& source);
+// Reads FOLDER/config.json.
 ModelConfig ReadModelConfig(const std::string& folder);
 
-// A config.json that Transformers (4 and 5) reads back as the same model.
+// Refuses sizes that do not go together, as ParseModelConfig does; for configurations made by hand.
+void ValidateModelConfig(const ModelConfig& config, const std::string& source);
+
+// A config.json that Transformers (4 and 5) reads back as the same model. Keys of `config.source`
+// that we do not know are kept.
 Json ToHuggingFace(const ModelConfig& config);
 
 }  // namespace equipoise

@@ -1,0 +1,203 @@
+#include "models/model_config.h"
+
+#include <catch2/catch.hpp>
+
+#include "configs/error.h"
+
+namespace equipoise {
+namespace {
+
+using Catch::Matchers::Contains;
+
+Json Qwen2() {
+  return Json::parse(R"({
+    "model_type": "qwen2", "dtype": "float32", "hidden_size": 64, "intermediate_size": 128,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 320,
+    "max_position_embeddings": 512, "rms_norm_eps": 1e-06, "hidden_act": "silu",
+    "rope_parameters": {"rope_theta": 1000000.0, "rope_type": "default"},
+    "tie_word_embeddings": true, "eos_token_id": [2, 3], "pad_token_id": 0})");
+}
+
+Json Llama() {
+  return Json::parse(R"({
+    "model_type": "llama", "torch_dtype": "bfloat16", "hidden_size": 64, "intermediate_size": 128,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 320, "rms_norm_eps": 1e-05,
+    "rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+    "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64},
+    "mlp_bias": true})");
+}
+
+Json InternVl() {
+  Json json = Json::parse(R"({
+    "model_type": "internvl", "downsample_ratio": 0.5, "image_token_id": 310,
+    "tie_word_embeddings": false,
+    "vision_config": {"model_type": "internvl_vision", "hidden_size": 48, "intermediate_size": 96,
+      "num_hidden_layers": 3, "num_attention_heads": 3, "image_size": [56, 56],
+      "patch_size": [14, 14], "norm_type": "rms_norm", "use_qk_norm": true,
+      "attention_bias": true}})");
+  json["text_config"] = Qwen2();
+  return json;
+}
+
+std::string Refusal(const Json& json) {
+  try {
+    ParseModelConfig(json, "dir/config.json");
+  } catch (const DataError& error) {
+    CHECK_THAT(error.what(), Catch::Matchers::StartsWith("dir/config.json:"));
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("a configuration of Transformers 5 is read", "[models][cpu]") {
+  const ModelConfig config = ParseModelConfig(Qwen2(), "config.json");
+  CHECK_FALSE(config.has_vision);
+  CHECK(config.text.head_dim == 16);
+  CHECK(config.text.num_key_value_heads == 2);
+  CHECK(config.text.rope_theta == 1e6);
+  CHECK(config.text.attention_bias);
+  CHECK(config.text.tie_word_embeddings);
+  CHECK(config.text.eos_token_id == 2);
+  CHECK(config.text.bos_token_id == -1);
+}
+
+TEST_CASE("a configuration of Transformers 4 is read", "[models][cpu]") {
+  const ModelConfig config = ParseModelConfig(Llama(), "config.json");
+  CHECK(config.text.num_key_value_heads == 4);
+  CHECK(config.text.rope_theta == 5e5);
+  CHECK(config.text.rope_type == "llama3");
+  CHECK(config.text.rope_factor == 8);
+  CHECK(config.text.rope_original_max_position_embeddings == 64);
+  CHECK_FALSE(config.text.attention_bias);
+  CHECK(config.text.mlp_bias);
+  CHECK_FALSE(config.text.tie_word_embeddings);
+}
+
+TEST_CASE("InternVL's three parts are read", "[models][cpu]") {
+  Json json = InternVl();
+  const ModelConfig config = ParseModelConfig(json, "config.json");
+  CHECK(config.has_vision);
+  CHECK(config.vision.patches() == 16);
+  CHECK(config.tokens_per_tile() == 4);
+  CHECK(config.vision.norm_type == "rms_norm");
+  CHECK(config.vision.use_qk_norm);
+  CHECK(config.text.model_type == "qwen2");
+  json["vision_config"]["image_size"] = 28;
+  CHECK(ParseModelConfig(json, "config.json").tokens_per_tile() == 1);
+}
+
+TEST_CASE("InternVL's tied head follows the version that wrote the file", "[models][cpu]") {
+  Json json = InternVl();  // text_config says true
+  const auto tied = [&] { return ParseModelConfig(json, "c").text.tie_word_embeddings; };
+  CHECK_FALSE(tied());  // the top level wins
+  json.erase("tie_word_embeddings");
+  json["text_config"]["tie_word_embeddings"] = false;
+  json["transformers_version"] = "5.23.0";
+  CHECK(tied());  // 5 leaves out its default
+  json["transformers_version"] = "4.52.0";
+  CHECK_FALSE(tied());
+  json["text_config"]["tie_word_embeddings"] = true;
+  CHECK(tied());
+}
+
+TEST_CASE("what is written is read back as the same model", "[models][cpu]") {
+  for (const Json& json : {Qwen2(), Llama(), InternVl()}) {
+    const Json once = ToHuggingFace(ParseModelConfig(json, "config.json"));
+    const Json twice = ToHuggingFace(ParseModelConfig(once, "config.json"));
+    INFO(once.dump(1));
+    CHECK(once == twice);
+    CHECK(once["dtype"] == "float32");
+  }
+  const Json llama = ToHuggingFace(ParseModelConfig(Llama(), "config.json"));
+  CHECK(llama["rope_parameters"] == llama["rope_scaling"]);
+  CHECK(llama["rope_theta"] == 5e5);
+  const Json qwen2 = ToHuggingFace(ParseModelConfig(Qwen2(), "config.json"));
+  CHECK(qwen2["eos_token_id"] == Json({2, 3}));  // the whole list
+  const Json internvl = ToHuggingFace(ParseModelConfig(InternVl(), "config.json"));
+  CHECK(internvl["image_seq_length"] == 4);
+  CHECK(internvl["text_config"]["rope_parameters"]["rope_theta"] == 1e6);
+}
+
+struct BadValue {
+  const char* path;  // JSON pointer into InternVl()
+  Json value;
+  const char* expected;
+};
+
+TEST_CASE("impossible and unsupported configurations are refused by key", "[models][cpu]") {
+  const std::vector<BadValue> table = {
+      {"/model_type", "gpt2", "model_type"},
+      {"/model_type", 3, "model_type"},
+      {"/quantization_config", Json::object(), "quantization_config"},
+      {"/text_config", nullptr, "text_config"},
+      {"/text_config", 3, "text_config"},
+      {"/vision_config", nullptr, "vision_config"},
+      {"/downsample_ratio", 0.0, "downsample_ratio"},
+      {"/downsample_ratio", 0.3, "downsample_ratio"},
+      {"/downsample_ratio", 2.0, "downsample_ratio"},
+      {"/downsample_ratio", 1e-300, "downsample_ratio"},
+      {"/downsample_ratio", 0.125, "downsample_ratio"},
+      {"/image_token_id", 320, "image_token_id"},
+      {"/image_token_id", -1, "image_token_id"},
+      {"/projector_hidden_act", "relu", "projector_hidden_act"},
+      {"/vision_feature_layer", -2, "vision_feature_layer"},
+      {"/vision_feature_select_strategy", "full", "vision_feature_select_strategy"},
+      {"/text_config/model_type", "phi3", "model_type"},
+      {"/text_config/hidden_size", 0, "hidden_size"},
+      {"/text_config/hidden_size", -64, "hidden_size"},
+      {"/text_config/hidden_size", 64.5, "hidden_size"},
+      {"/text_config/hidden_size", "64", "hidden_size"},
+      {"/text_config/hidden_size", nullptr, "hidden_size"},
+      {"/text_config/hidden_size", 1LL << 40, "hidden_size"},
+      {"/text_config/hidden_size", 66, "hidden_size"},
+      {"/text_config/num_hidden_layers", 1000000, "num_hidden_layers"},
+      {"/text_config/num_attention_heads", 0, "num_attention_heads"},
+      {"/text_config/num_key_value_heads", 3, "num_key_value_heads"},
+      {"/text_config/num_key_value_heads", 8, "num_key_value_heads"},
+      {"/text_config/head_dim", 15, "head_dim"},
+      {"/text_config/vocab_size", 0, "vocab_size"},
+      {"/text_config/rms_norm_eps", 0.0, "rms_norm_eps"},
+      {"/text_config/rope_parameters/rope_theta", -1.0, "rope_theta"},
+      {"/text_config/rope_parameters/rope_type", "yarn", "rope_type"},
+      {"/text_config/rope_parameters/rope_type", "llama3", "factor"},
+      {"/text_config/rope_parameters", 7, "rope_parameters"},
+      {"/text_config/hidden_act", "gelu", "hidden_act"},
+      {"/text_config/attention_dropout", 0.1, "attention_dropout"},
+      {"/text_config/use_sliding_window", true, "use_sliding_window"},
+      {"/text_config/layer_types", Json({"sliding_attention"}), "layer_types"},
+      {"/text_config/tie_word_embeddings", 1, "tie_word_embeddings"},
+      {"/vision_config/model_type", "clip_vision_model", "model_type"},
+      {"/vision_config/hidden_size", 50, "hidden_size"},
+      {"/vision_config/image_size", Json({56, 28}), "image_size"},
+      {"/vision_config/image_size", Json({56}), "image_size"},
+      {"/vision_config/image_size", 57, "image_size"},
+      {"/vision_config/image_size", 7, "image_size"},
+      {"/vision_config/image_size", 42, "downsample_ratio"},
+      {"/vision_config/patch_size", 0, "patch_size"},
+      {"/vision_config/norm_type", "batch_norm", "norm_type"},
+      {"/vision_config/hidden_act", "quick_gelu", "hidden_act"},
+      {"/vision_config/use_mean_pooling", false, "use_mean_pooling"},
+      {"/vision_config/use_mask_token", true, "use_mask_token"},
+      {"/vision_config/hidden_dropout_prob", 0.1, "hidden_dropout_prob"},
+  };
+  CHECK(Refusal(InternVl()).empty());
+  for (const BadValue& bad : table) {
+    INFO(bad.path << " = " << bad.value);
+    Json json = InternVl();
+    json[Json::json_pointer(bad.path)] = bad.value;
+    CHECK_THAT(Refusal(json), Contains(bad.expected));
+  }
+  CHECK_FALSE(Refusal(Json::array()).empty());
+}
+
+TEST_CASE("llama3 rope needs numbers in order", "[models][cpu]") {
+  Json json = Llama();
+  json["rope_scaling"]["low_freq_factor"] = 4.0;
+  CHECK_THAT(Refusal(json), Contains("low_freq_factor"));
+  json = Llama();
+  json["rope_scaling"].erase("original_max_position_embeddings");
+  CHECK_THAT(Refusal(json), Contains("original_max_position_embeddings"));
+}
+
+}  // namespace
+}  // namespace equipoise
