@@ -9,11 +9,11 @@ namespace equipoise {
 // Exit codes of the program (docs/design.md, command line).
 enum class ExitCode : int {
   kDone = 0,
-  kBadUsage = 2,    // usage, configuration, mismatched configurations or binaries
-  kNoPlan = 3,      // no plan fits
-  kBadData = 4,     // unusable data or checkpoint
-  kRunFailed = 5,   // failure while running: rank, operation, peer
-  kStopped = 75,    // stopped on request, after saving
+  kBadUsage = 2,   // usage, configuration, mismatched configurations or binaries
+  kNoPlan = 3,     // no plan fits
+  kBadData = 4,    // unusable data or checkpoint
+  kRunFailed = 5,  // failure while running: rank, operation, peer
+  kStopped = 75,   // stopped on request, after saving
 };
 
 // A failure that the user can mend. The text is one line: where, what is wrong, what to do.
@@ -59,12 +59,12 @@ namespace internal {
 
 // A contract between parts of the program; its failure is a bug, never the user's fault.
 // EQUIPOISE_CHECK(a == b, "a ", a, " b ", b)
-#define EQUIPOISE_CHECK(condition, ...)                                                 \
-  do {                                                                                  \
-    if (!(condition)) [[unlikely]] {                                                    \
-      ::equipoise::internal::FailCheck(__FILE__, __LINE__, #condition,                  \
+#define EQUIPOISE_CHECK(condition, ...)                                                   \
+  do {                                                                                    \
+    if (!(condition)) [[unlikely]] {                                                      \
+      ::equipoise::internal::FailCheck(__FILE__, __LINE__, #condition,                    \
                                        ::equipoise::internal::Join(": ", ##__VA_ARGS__)); \
-    }                                                                                   \
+    }                                                                                     \
   } while (false)
 
 namespace equipoise::internal {

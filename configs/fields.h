@@ -1,10 +1,12 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace equipoise {
@@ -41,6 +43,30 @@ inline Rule OneOf(std::initializer_list<std::string> choices) {
 //
 // A visitor is a callable `visit(name, value, help, rule = {})`. Values are bool, int64_t, double,
 // std::string, nested structs, std::optional<T> and std::vector<T> of these. Reading, writing,
-// `--set`, `--help` and equality are five visitors over this one list.
+// `--set`, `--help` and equality are visitors over this one list (yaml_reader.h, yaml_writer.h).
+//
+// A struct may also be written as one word that stands for "all defaults, chosen for you":
+//
+//   struct ParallelSection {
+//     static constexpr const char* kScalarForm = "auto";   // `parallel: auto`
+//     bool automatic = true;                                // not among the fields
+//
+// Reading the word resets every field and sets `automatic`; reading a map, or setting a single key,
+// clears it.
+template <class T>
+concept HasScalarForm = requires(T& value) {
+  { T::kScalarForm } -> std::convertible_to<const char*>;
+  { value.automatic } -> std::same_as<bool&>;
+};
+
+template <class T>
+struct IsOptional : std::false_type {};
+template <class T>
+struct IsOptional<std::optional<T>> : std::true_type {};
+
+template <class T>
+struct IsList : std::false_type {};
+template <class T>
+struct IsList<std::vector<T>> : std::true_type {};
 
 }  // namespace equipoise

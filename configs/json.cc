@@ -16,8 +16,8 @@
 namespace equipoise {
 namespace {
 
-// Input iterator that tells the handler how far the lexer has read: the parser's own events carry no
-// position.
+// Input iterator that tells the handler how far the lexer has read: the parser's own events carry
+// no position.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -173,9 +173,9 @@ const Json& Require(const Json& object, const char* key, const std::string& sour
 }
 
 int64_t AsInt(const Json& value, const char* key, const std::string& source) {
-  const bool too_large = value.is_number_unsigned() &&
-                         value.get<uint64_t>() > static_cast<uint64_t>(
-                                                     std::numeric_limits<int64_t>::max());
+  const bool too_large =
+      value.is_number_unsigned() &&
+      value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
   if (!value.is_number_integer() || too_large) FailType(value, key, source, "a whole number");
   return value.get<int64_t>();
 }

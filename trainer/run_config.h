@@ -91,7 +91,8 @@ struct TrainSection {
 };
 
 struct ParallelSection {
-  bool automatic = true;             // `parallel: auto`
+  static constexpr const char* kScalarForm = "auto";
+  bool automatic = true;  // `parallel: auto`: nothing below is pinned
   std::optional<int64_t> data;
   int64_t bucket_bytes = 4 << 20;
   double timeout_s = 600;

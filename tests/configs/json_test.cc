@@ -23,7 +23,8 @@ std::string Failure(const Call& call) {
 }
 
 TEST_CASE("JSON that is well formed is read with its types") {
-  const Json json = ParseJson(R"( {"a": [1, -2, 1.5, true, null, "é\u0000x"], "b": {"c": {}}} )", "x");
+  const Json json =
+      ParseJson(R"( {"a": [1, -2, 1.5, true, null, "é\u0000x"], "b": {"c": {}}} )", "x");
   CHECK(json["a"].size() == 6);
   CHECK(json["a"][0].is_number_unsigned());
   CHECK(json["a"][1] == -2);
@@ -43,22 +44,28 @@ TEST_CASE("JSON that is not well formed is refused with its place") {
   };
   const std::vector<Case> cases = {
       {"", "x: empty; JSON text is expected"},
-      {"{", "x:1:2: syntax error while parsing object key - unexpected end of input; expected string "
-            "literal"},
+      {"{",
+       "x:1:2: syntax error while parsing object key - unexpected end of input; expected string "
+       "literal"},
       {"{\"a\": 1,\n \"a\": 2}", "x:2:4: the key \"a\" is given twice; remove one"},
       {"{\"a\": {\"b\": 1, \"b\": {}}}", "x:1:18: the key \"b\" is given twice; remove one"},
-      {"[1] 2", "x:1:5: syntax error while parsing value - unexpected number literal; expected end of "
-                "input"},
+      {"[1] 2",
+       "x:1:5: syntax error while parsing value - unexpected number literal; expected end of "
+       "input"},
       {"[NaN]", "x:1:2: syntax error while parsing value - invalid literal"},
       {"[1e400]", "x:1:6: number overflow parsing '1e400'"},
       {"[01]", "x:1:3: syntax error while parsing array - unexpected number literal; expected ']'"},
-      {"[1,]", "x:1:4: syntax error while parsing value - unexpected ']'; expected '[', '{', or a "
-               "literal"},
-      {"[\"\xff\"]", "x:1:3: syntax error while parsing value - invalid string: ill-formed UTF-8 byte"},
-      {"[\"\\ud800\"]", "x:1:9: syntax error while parsing value - invalid string: surrogate "
-                        "U+D800..U+DBFF must be followed by U+DC00..U+DFFF"},
-      {"[\"a\nb\"]", "x:1:4: syntax error while parsing value - invalid string: control character "
-                     "U+000A (LF) must be escaped to \\u000A or \\n"},
+      {"[1,]",
+       "x:1:4: syntax error while parsing value - unexpected ']'; expected '[', '{', or a "
+       "literal"},
+      {"[\"\xff\"]",
+       "x:1:3: syntax error while parsing value - invalid string: ill-formed UTF-8 byte"},
+      {"[\"\\ud800\"]",
+       "x:1:9: syntax error while parsing value - invalid string: surrogate "
+       "U+D800..U+DBFF must be followed by U+DC00..U+DFFF"},
+      {"[\"a\nb\"]",
+       "x:1:4: syntax error while parsing value - invalid string: control character "
+       "U+000A (LF) must be escaped to \\u000A or \\n"},
       {"'a'", "x:1:1: syntax error while parsing value - invalid literal"},
   };
   for (const Case& c : cases) {
@@ -103,8 +110,10 @@ TEST_CASE("typed access to JSON converts nothing silently") {
   CHECK(Failure([&] { GetInt(json, "part", "x"); }) == "x: part: must be a whole number, not 1.9");
   CHECK(Failure([&] { GetInt(json, "big", "x"); }) ==
         "x: big: must be a whole number, not 18446744073709551615");
-  CHECK(Failure([&] { GetInt(json, "huge", "x"); }) == "x: huge: must be a whole number, not 1e+20");
-  CHECK(Failure([&] { GetInt(json, "yes", "x", 1); }) == "x: yes: must be a whole number, not true");
+  CHECK(Failure([&] { GetInt(json, "huge", "x"); }) ==
+        "x: huge: must be a whole number, not 1e+20");
+  CHECK(Failure([&] { GetInt(json, "yes", "x", 1); }) ==
+        "x: yes: must be a whole number, not true");
   CHECK(Failure([&] { GetNumber(json, "text", "x"); }) == "x: text: must be a number, not \"a\"");
   CHECK(Failure([&] { GetBool(json, "one", "x"); }) == "x: one: must be true or false, not 1");
   CHECK(Failure([&] { GetString(json, "list", "x"); }) == "x: list: must be text, not an array");
