@@ -1,0 +1,214 @@
+#include "data/tokenizer.h"
+
+#include <catch2/catch.hpp>
+#include <sstream>
+#include <thread>
+
+#include "configs/error.h"
+#include "data/tokenize_lines.h"
+#include "tests/data/tiny_tokenizer.h"
+
+namespace equipoise {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+TEST_CASE("words are cut by the pattern and merged by rank", "[data][cpu]") {
+  const Tokenizer tokenizer = ReadTokenizerJson(TinyTokenizerJson());
+  CHECK(tokenizer.Encode("", true).empty());
+  CHECK(tokenizer.Encode("hello", true) == Ids{259});
+  CHECK(tokenizer.Encode("hello hello", true) == Ids{259, 260});
+  CHECK(tokenizer.Encode("hell", true) == Ids{258});
+  CHECK(tokenizer.Encode("aaaaa", true) == Ids{262, 'a'});
+  CHECK(tokenizer.Encode("a12", true) == Ids{'a', '1', '2'});
+  // The decomposed e + U+0301 is composed by NFC to two bytes.
+  CHECK(tokenizer.Encode("e\xCC\x81", true) == Ids{0xC3, 0xA9});
+  CHECK(tokenizer.vocab_size() == 306);
+}
+
+TEST_CASE("special tokens are recognised only when asked for", "[data][cpu]") {
+  const Tokenizer tokenizer = ReadTokenizerJson(TinyTokenizerJson());
+  CHECK(tokenizer.Encode("<|im_start|>us<|im_end|>", true) == Ids{301, 263, 302});
+  const Ids plain = tokenizer.Encode("<|im_end|>", false);
+  CHECK(plain.size() > 1);
+  CHECK(tokenizer.Decode(plain, false) == "<|im_end|>");
+  CHECK(tokenizer.TokenId("<|im_end|>") == 302);
+  CHECK(tokenizer.TokenId("hello") == 259);
+  CHECK_FALSE(tokenizer.TokenId("nothing").has_value());
+}
+
+TEST_CASE("decoding gives the text back", "[data][cpu]") {
+  const Tokenizer tokenizer = ReadTokenizerJson(TinyTokenizerJson());
+  for (const std::string text : {"hello, wörld\n\t 1234", "\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x9A\x80",
+                                 "\xE4\xBD\xA0\xE5\xA5\xBD  \r\n", "it's I'LL"}) {
+    CHECK(tokenizer.Decode(tokenizer.Encode(text, true), false) == text);
+  }
+  CHECK(tokenizer.Decode({301, 259, 302}, /*skip_special=*/true) == "hello");
+  CHECK(tokenizer.Decode({259, 99999, -1, 280}, false) == "hello");
+  CHECK(tokenizer.Decode({0xE4, 0xBD}, false) == "\xEF\xBF\xBD");
+}
+
+TEST_CASE("invalid UTF-8 is read as U+FFFD", "[data][cpu]") {
+  const Tokenizer tokenizer = ReadTokenizerJson(TinyTokenizerJson());
+  const Ids replaced = tokenizer.Encode("a\xEF\xBF\xBDz", true);
+  for (const std::string text : {"a\xFFz", "a\xC0z", "a\xE4\xBDz", "a\xF0\x9F\x91z"}) {
+    CHECK(tokenizer.Encode(text, true) == replaced);
+  }
+}
+
+TEST_CASE("hostile text takes no quadratic time", "[data][cpu]") {
+  const Tokenizer tokenizer = ReadTokenizerJson(TinyTokenizerJson());
+  constexpr size_t kLong = 1'000'000;
+  CHECK(tokenizer.Encode(std::string(kLong, 'a'), true).size() == kLong / 4);
+  CHECK(tokenizer.Encode(std::string(kLong, ' '), true).size() == kLong);
+  CHECK(tokenizer.Encode(std::string(kLong, '<'), true).size() == kLong);
+  // Combining marks of alternating classes, in the worst order for sorting by neighbours.
+  std::string marks = "a";
+  for (size_t i = 0; i < kLong / 4; ++i) marks += "\xCC\x81\xCC\xA7";
+  CHECK(tokenizer.Encode(marks, true).size() > kLong / 2);
+}
+
+TEST_CASE("threads share a tokenizer", "[data][cpu]") {
+  const Tokenizer tokenizer = ReadTokenizerJson(TinyTokenizerJson());
+  std::vector<std::string> texts;
+  for (int i = 0; i < 500; ++i) texts.push_back("hello number " + std::to_string(i * 7919));
+  std::vector<Ids> expected;
+  for (const std::string& text : texts) expected.push_back(tokenizer.Encode(text, true));
+  std::vector<std::vector<Ids>> results(4);
+  std::vector<std::thread> threads;
+  for (auto& result : results) {
+    threads.emplace_back([&] {
+      for (const std::string& text : texts) result.push_back(tokenizer.Encode(text, true));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& result : results) CHECK(result == expected);
+}
+
+TEST_CASE("TokenizeLines writes one list a line", "[data][cpu]") {
+  const Tokenizer tokenizer = ReadTokenizerJson(TinyTokenizerJson());
+  std::istringstream in("hello\n\nhello\r\nus\xC2\x85us<|im_end|>");
+  std::ostringstream out;
+  TokenizeLines(tokenizer, in, out);
+  CHECK(out.str() == "[259]\n[]\n[259, 13]\n[263, 194, 133, 263, 302]\n");
+}
+
+TEST_CASE("the fingerprint changes with the file", "[data][cpu]") {
+  Json json = TinyTokenizerJson();
+  const uint64_t before = ReadTokenizerJson(json).fingerprint();
+  CHECK(ReadTokenizerJson(json).fingerprint() == before);
+  json["model"]["vocab"]["us"] = 270;
+  CHECK(ReadTokenizerJson(json).fingerprint() != before);
+}
+
+// The message of the DataError that reading `text` throws.
+std::string ErrorOf(const std::string& text) {
+  try {
+    ReadTokenizerText(text);
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+struct Attack {
+  const char* name;
+  const char* message;                        // a part of the error
+  std::function<void(Json&)> change;
+};
+
+Json Split(const char* pattern) {
+  return {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+}
+
+void SetFirstStep(Json& json, const Json& step) { json["pre_tokenizer"]["pretokenizers"][0] = step; }
+
+const std::vector<Attack>& Attacks() {
+  static const std::vector<Attack> attacks = {
+      {"no model", "model is missing", [](Json& j) { j.erase("model"); }},
+      {"Unigram", "'Unigram' is not supported", [](Json& j) { j["model"]["type"] = "Unigram"; }},
+      {"byte fallback", "byte_fallback", [](Json& j) { j["model"]["byte_fallback"] = true; }},
+      {"dropout", "dropout", [](Json& j) { j["model"]["dropout"] = 0.1; }},
+      {"word suffix", "end_of_word_suffix", [](Json& j) { j["model"]["end_of_word_suffix"] = "</w>"; }},
+      {"no vocabulary", "vocab is missing", [](Json& j) { j["model"].erase("vocab"); }},
+      {"vocabulary is a list", "vocab is missing or no object", [](Json& j) { j["model"]["vocab"] = Json::array(); }},
+      {"empty vocabulary", "is empty", [](Json& j) { j["model"]["vocab"] = Json::object(); }},
+      {"duplicate id", "belongs to another token", [](Json& j) { j["model"]["vocab"]["us"] = 256; }},
+      {"negative id", "outside 0..", [](Json& j) { j["model"]["vocab"]["us"] = -1; }},
+      {"huge id", "outside 0..", [](Json& j) { j["model"]["vocab"]["us"] = 4294967296; }},
+      {"fractional id", "no whole number", [](Json& j) { j["model"]["vocab"]["us"] = 1.5; }},
+      {"id as text", "no whole number", [](Json& j) { j["model"]["vocab"]["us"] = "7"; }},
+      {"no merges", "merges is missing", [](Json& j) { j["model"].erase("merges"); }},
+      {"merge of an unknown token", "merges[8]: 'q'", [](Json& j) {
+         j["model"]["vocab"].erase("q");
+         j["model"]["merges"].push_back("q u");
+       }},
+      {"merge into an unknown token", "'qu' is not in model.vocab", [](Json& j) { j["model"]["merges"].push_back("q u"); }},
+      {"merge of one part", "merges[8]: is neither", [](Json& j) { j["model"]["merges"].push_back("qu"); }},
+      {"merge of three parts", "is neither", [](Json& j) { j["model"]["merges"].push_back("a b c"); }},
+      {"merge of three elements", "is neither", [](Json& j) { j["model"]["merges"].push_back({"a", "b", "c"}); }},
+      {"merge as a number", "is neither", [](Json& j) { j["model"]["merges"].push_back(5); }},
+      {"merge with an empty part", "is neither", [](Json& j) { j["model"]["merges"].push_back({"", "a"}); }},
+      {"unknown unk_token", "unk_token", [](Json& j) { j["model"]["unk_token"] = "<unk>"; }},
+      {"empty added token", "content is empty", [](Json& j) { j["added_tokens"][0]["content"] = ""; }},
+      {"added token without content", "content", [](Json& j) { j["added_tokens"][0].erase("content"); }},
+      {"added token without id", "no whole number", [](Json& j) { j["added_tokens"][0].erase("id"); }},
+      {"added token twice", "listed twice", [](Json& j) { j["added_tokens"][0]["content"] = "<img>"; }},
+      {"added id twice", "belongs to another", [](Json& j) { j["added_tokens"][0]["id"] = 301; }},
+      {"added id of a word", "belongs to another", [](Json& j) { j["added_tokens"][0]["id"] = 5; }},
+      {"added token of other id", "in model.vocab", [](Json& j) { j["added_tokens"][0]["content"] = "us"; }},
+      {"added tokens no list", "added_tokens is no list", [](Json& j) { j["added_tokens"] = 3; }},
+      {"flag of a wrong type", "special", [](Json& j) { j["added_tokens"][0]["special"] = "yes"; }},
+      {"no pre-tokenizer", "byte-level", [](Json& j) { j["pre_tokenizer"] = nullptr; }},
+      {"other pre-tokenizer", "'Metaspace'", [](Json& j) { j["pre_tokenizer"] = {{"type", "Metaspace"}}; }},
+      {"other step", "'Punctuation' is not supported", [](Json& j) { SetFirstStep(j, {{"type", "Punctuation"}}); }},
+      {"step no object", "is no object", [](Json& j) { SetFirstStep(j, 7); }},
+      {"empty sequence", "sequence is empty", [](Json& j) { j["pre_tokenizer"]["pretokenizers"] = Json::array(); }},
+      {"other normalizer", "'Lowercase' is not supported", [](Json& j) { j["normalizer"]["type"] = "Lowercase"; }},
+      {"other decoder", "'Metaspace' is not supported", [](Json& j) { j["decoder"]["type"] = "Metaspace"; }},
+      {"broken pattern", "is broken", [](Json& j) { SetFirstStep(j, Split("(a")); }},
+      {"pattern that matches nothing", "empty text", [](Json& j) { SetFirstStep(j, Split("a*")); }},
+      {"verb", "a verb", [](Json& j) { SetFirstStep(j, Split("(*LIMIT_MATCH=1)a")); }},
+      {"class intersection", "intersection", [](Json& j) { SetFirstStep(j, Split("[a-z&&b]")); }},
+      {"anchor", "anchor", [](Json& j) { SetFirstStep(j, Split("^a")); }},
+      {"back reference", "\\1", [](Json& j) { SetFirstStep(j, Split("(a)\\1")); }},
+      {"unknown property", "is broken", [](Json& j) { SetFirstStep(j, Split("\\p{Klingon}")); }},
+      {"other behaviour", "behavior 'Whole'", [](Json& j) {
+         Json step = Split("a");
+         step["behavior"] = "Whole";
+         SetFirstStep(j, step);
+       }},
+  };
+  return attacks;
+}
+
+TEST_CASE("damaged and unsupported files are refused by name", "[data][cpu]") {
+  for (const Attack& attack : Attacks()) {
+    Json json = TinyTokenizerJson();
+    attack.change(json);
+    const std::string error = ErrorOf(json.dump());
+    INFO(attack.name << ": " << error);
+    CHECK(error.find(attack.message) != std::string::npos);
+    CHECK(error.find("tokenizer.json: ") != std::string::npos);
+    CHECK(error.find('\n') == std::string::npos);
+  }
+  for (const std::string text : {"", "[]", "{", "nul", "\xFF", "{\"model\":{\"vocab\":{\"a\":0,\"a\":1}}}"}) {
+    INFO(text);
+    CHECK(ErrorOf(text).find("tokenizer.json:") != std::string::npos);
+  }
+}
+
+TEST_CASE("a missing file is named, with the way out", "[data][cpu]") {
+  CHECK_THROWS_WITH(Tokenizer::Read("/nonexistent/tokenizer.json"), Catch::Contains("cannot be read"));
+  CHECK_THROWS_WITH(Tokenizer::Read("."), Catch::Contains("save_pretrained"));
+}
+
+TEST_CASE("a pattern that explodes is stopped", "[data][cpu]") {
+  Json json = TinyTokenizerJson();
+  SetFirstStep(json, Split("(?:a+)+\\p{Lu}"));
+  const Tokenizer tokenizer = ReadTokenizerJson(json);
+  CHECK_THROWS_WITH(tokenizer.Encode(std::string(60, 'a'), true), Catch::Contains("gave up"));
+}
+
+}  // namespace
+}  // namespace equipoise
