@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -16,7 +17,17 @@ enum class ReduceOp { kSum, kMax, kMin };
 // kept alive by it and must not be touched before Wait() has returned.
 class Work {
  public:
-  class State;
+  using Clock = std::chrono::steady_clock;
+  // What a backend knows about an operation. Any thread may call it.
+  class State {
+   public:
+    virtual ~State() = default;
+    virtual void Wait() = 0;
+    virtual bool Done() const = 0;
+    // When the last byte had come; meaningful once Done().
+    virtual Clock::time_point FinishedAt() const = 0;
+  };
+
   Work() = default;  // an operation that is already done
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
   // Returns when the operation is done. Throws RunError that names this rank, the operation, the
@@ -25,9 +36,13 @@ class Work {
   void Wait();
   // Whether Wait() would return (or throw) at once.
   bool Done() const;
+  // When the operation ended, for traces; the call's own time when it was done at once.
+  // REQUIRES: Done().
+  Clock::time_point FinishedAt() const;
 
  private:
   std::shared_ptr<State> state_;
+  Clock::time_point created_ = Clock::now();
 };
 
 // The collectives and point-to-point transfers of one group of ranks.
@@ -52,11 +67,14 @@ class Communicator {
 
   // Reduces `tensor` over the group, in place.
   virtual Work AllReduce(at::Tensor& tensor, ReduceOp op) = 0;
-  // output[size() * n] = the inputs [n] of all ranks in rank order.
+  // output[size() * n] = the inputs [n] of all ranks in rank order. `input` may be this rank's
+  // slice of `output`.
   virtual Work AllGather(at::Tensor& output, const at::Tensor& input) = 0;
-  // output[n] = this rank's slice of the reduction of inputs [size() * n].
+  // output[n] = this rank's slice of the reduction of inputs [size() * n]. `output` may be this
+  // rank's slice of `input`.
   virtual Work ReduceScatter(at::Tensor& output, const at::Tensor& input, ReduceOp op) = 0;
   virtual Work Broadcast(at::Tensor& tensor, int root) = 0;
+  // `peer` is another rank of this group.
   virtual Work Send(const at::Tensor& tensor, int peer) = 0;
   virtual Work Recv(at::Tensor& tensor, int peer) = 0;
   // The ranks of equal `color`, ordered by `key` and then rank; collective over this group.
@@ -67,8 +85,13 @@ class Communicator {
 void Barrier(Communicator& group);
 
 struct CommOptions {
-  // An operation that takes longer than this fails with the peer's name.
+  // An operation that makes no progress for so long fails with the peer's name.
   std::chrono::milliseconds timeout{std::chrono::minutes(10)};
+  // A send ends only when its receive has begun, so that an order of transfers that works by luck
+  // of buffering deadlocks in tests. Ranks as threads always do so.
+  bool synchronous_sends = false;
+  // Longer messages travel in pieces; MPI counts bytes in 31 bits.
+  int64_t piece_bytes = int64_t{1} << 30;
 };
 
 }  // namespace equipoise

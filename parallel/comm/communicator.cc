@@ -1,0 +1,23 @@
+#include "parallel/comm/communicator.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
+
+namespace equipoise {
+
+void Work::Wait() {
+  if (state_) state_->Wait();
+}
+
+bool Work::Done() const { return !state_ || state_->Done(); }
+
+Work::Clock::time_point Work::FinishedAt() const {
+  return state_ ? state_->FinishedAt() : created_;
+}
+
+void Barrier(Communicator& group) {
+  at::Tensor token = at::zeros({1}, at::kLong);
+  group.AllReduce(token, ReduceOp::kSum).Wait();
+}
+
+}  // namespace equipoise

@@ -1,0 +1,282 @@
+#include "parallel/comm/engine.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "configs/error.h"
+
+namespace equipoise {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using Phase = RankStatus::Phase;
+
+// How long an idle thread sleeps at most: the time in which a failure elsewhere is noticed.
+constexpr milliseconds kIdle{20};
+
+std::string Name(int rank) { return "rank " + std::to_string(rank); }
+
+}  // namespace
+
+Engine::Engine(std::unique_ptr<Transport> transport, CommOptions options)
+    : transport_(std::move(transport)),
+      options_(options),
+      rank_(transport_->rank()),
+      size_(transport_->size()),
+      beat_(std::clamp(options.timeout / 20, milliseconds(50), milliseconds(1000))),
+      silence_(std::clamp(options.timeout / 2, milliseconds(500), milliseconds(10000))),
+      views_(size_, RankView{RankStatus{}, Clock::now()}),
+      next_beat_(Clock::now()),
+      last_step_(Clock::now()),
+      thread_([this] { Run(); }) {}
+
+Engine::~Engine() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  transport_->Wake();
+  thread_.join();
+}
+
+std::shared_ptr<Operation> Engine::Submit(OperationPlan plan) {
+  auto operation = std::make_shared<Operation>(std::move(plan));
+  {
+    std::lock_guard lock(mutex_);
+    submitted_.push_back(operation);
+  }
+  transport_->Wake();
+  return operation;
+}
+
+int Engine::Leave(int exit_code, const std::string& message, milliseconds grace) {
+  std::unique_lock lock(mutex_);
+  leaving_ = true;
+  exit_code_ = exit_code;
+  leave_message_ = message;
+  transport_->Wake();
+  left_.wait_for(lock, grace, [this] { return others_ready_; });
+  return exit_code_;
+}
+
+void Engine::Run() {
+  for (bool stopping = false; !stopping;) {
+    {
+      std::lock_guard lock(mutex_);
+      stopping = stopping_;
+    }
+    try {
+      Step();
+    } catch (const std::exception& error) {
+      Fail({rank_, error.what()}, "");
+    }
+  }
+  if (!active_.empty() || !collectives_.empty()) {
+    Fail({rank_, "this rank has left while it was under way"}, "");
+  }
+  if (status_.phase == Phase::kRunning) status_.phase = Phase::kLeft;
+  transport_->Publish(status_);
+}
+
+void Engine::Step() {
+  const auto now = Clock::now();
+  ForgiveLostTime(now);
+  bool progressed = TakeSubmitted();
+  progressed |= AdvanceAll();
+  transport_->Collect(views_);
+  CheckOthers(now);
+  CheckDeadlines(now);
+  UpdateLeaving(now);
+  Beat(now);
+  if (!progressed) transport_->Sleep(kIdle, !active_.empty());
+}
+
+// A process that was itself stopped must not blame the others for the time it slept.
+void Engine::ForgiveLostTime(Clock::time_point now) {
+  const auto lost = now - std::exchange(last_step_, now);
+  if (lost < silence_ / 2) return;
+  for (RankView& view : views_) view.heard += lost;
+  for (const auto& operation : active_) operation->Forgive(lost);
+}
+
+bool Engine::TakeSubmitted() {
+  std::deque<std::shared_ptr<Operation>> taken;
+  {
+    std::lock_guard lock(mutex_);
+    taken.swap(submitted_);
+  }
+  for (const auto& operation : taken) {
+    entered_ = operation->text();
+    if (status_.phase != Phase::kRunning) {
+      FailOne(*operation);
+    } else if (operation->tag().point_to_point) {
+      Start(operation);
+    } else {
+      auto& queue = collectives_[operation->tag().group];
+      queue.push_back(operation);
+      if (queue.size() == 1) Start(operation);
+    }
+  }
+  return !taken.empty();
+}
+
+void Engine::Start(const std::shared_ptr<Operation>& operation) {
+  operation->Start(*transport_, Staging(operation->staging_bytes()));
+  active_.push_back(operation);
+}
+
+at::Tensor Engine::Staging(size_t bytes) {
+  if (bytes == 0) return {};
+  for (auto it = staging_.begin(); it != staging_.end(); ++it) {
+    if (static_cast<size_t>(it->numel()) < bytes) continue;
+    at::Tensor found = std::move(*it);
+    staging_.erase(it);
+    return found;
+  }
+  if (!staging_.empty()) staging_.pop_back();  // too small: replaced by a larger one
+  return at::empty({static_cast<int64_t>(bytes)}, at::kByte);
+}
+
+bool Engine::AdvanceAll() {
+  bool progressed = false;
+  for (size_t i = 0; i < active_.size();) {
+    const std::shared_ptr<Operation> operation = active_[i];
+    progressed |= operation->Advance(*transport_);
+    if (!operation->complete()) {
+      ++i;
+      continue;
+    }
+    active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
+    Complete(operation);
+  }
+  return progressed;
+}
+
+void Engine::Complete(const std::shared_ptr<Operation>& operation) {
+  if (at::Tensor staging = operation->TakeStaging(); staging.defined()) {
+    staging_.push_back(std::move(staging));
+  }
+  if (!operation->tag().point_to_point) {
+    const auto entry = collectives_.find(operation->tag().group);
+    entry->second.pop_front();
+    if (entry->second.empty()) {
+      collectives_.erase(entry);
+    } else {
+      Start(entry->second.front());
+    }
+  }
+  operation->Finish("");
+}
+
+void Engine::CheckDeadlines(Clock::time_point now) {
+  for (const auto& operation : active_) {
+    if (now - operation->progressed() < options_.timeout) continue;
+    Fail(ExplainWait(rank_, operation->waiting_for(), views_, SilenceAt(now)), "");
+    return;
+  }
+}
+
+void Engine::CheckOthers(Clock::time_point now) {
+  if (status_.phase != Phase::kRunning) return;
+  for (int rank = 0; rank < size_; ++rank) {
+    const RankStatus& status = views_[rank].status;
+    if (rank == rank_ || (status.phase != Phase::kFailed && status.phase != Phase::kLeaving))
+      continue;
+    Fail({status.culprit, status.verdict}, status.culprit == rank ? "" : Name(rank));
+    return;
+  }
+  for (const auto& operation : active_) {
+    const int peer = operation->waiting_for();
+    if (peer < 0 || views_[peer].status.phase != Phase::kLeft) continue;
+    Fail(ExplainWait(rank_, peer, views_, SilenceAt(now)), "");
+    return;
+  }
+}
+
+Silence Engine::SilenceAt(Clock::time_point now) const { return {now, silence_}; }
+
+void Engine::Fail(const Verdict& verdict, const std::string& by) {
+  RefreshStatus();
+  status_.phase = Phase::kFailed;
+  status_.culprit = verdict.culprit;
+  SetText(status_.verdict, verdict.text);
+  by_ = by;
+  publish_now_ = true;
+  for (const auto& operation : active_) {
+    FailOne(*operation);
+    operation->Cancel();
+    failed_.push_back(operation);
+  }
+  active_.clear();
+  for (auto& [group, queue] : collectives_) {
+    for (const auto& operation : queue) {
+      if (!operation->Done()) FailOne(*operation);
+    }
+  }
+  collectives_.clear();
+}
+
+// "rank 0: all_reduce #17 in group data (4.0 MiB): no answer from rank 3 for 600.0 s: rank 3 has
+// ..."
+void Engine::FailOne(Operation& operation) {
+  std::string text = Name(rank_) + ": " + operation.text() + ": ";
+  if (const int peer = operation.waiting_for(); peer >= 0 && status_.culprit != rank_) {
+    text += "no answer from " + Name(peer) + " for " +
+            Seconds(Clock::now() - operation.progressed()) + ": ";
+  }
+  text += status_.verdict;
+  if (!by_.empty()) text += " (" + by_ + " gave up first)";
+  operation.Finish(text);
+}
+
+void Engine::RefreshStatus() {
+  if (status_.phase != Phase::kRunning) return;
+  const Operation* waited = nullptr;
+  for (const auto& operation : active_) {
+    if (operation->waited_for()) waited = operation.get();
+  }
+  for (const auto& [group, queue] : collectives_) {
+    for (const auto& operation : queue) {
+      if (!waited && operation->waited_for()) waited = queue.front().get();
+    }
+  }
+  status_.waiting_for = waited ? waited->waiting_for() : -1;
+  SetText(status_.doing, waited ? waited->text() : entered_);
+}
+
+void Engine::Beat(Clock::time_point now) {
+  if (!publish_now_ && now < next_beat_) return;
+  publish_now_ = false;
+  next_beat_ = now + beat_;
+  RefreshStatus();
+  transport_->Publish(status_);
+}
+
+void Engine::UpdateLeaving(Clock::time_point now) {
+  std::lock_guard lock(mutex_);
+  if (!leaving_ || others_ready_) return;
+  if (status_.phase != Phase::kLeaving) {
+    for (const RankView& view : views_) {
+      if (view.status.phase == Phase::kLeaving) exit_code_ = view.status.exit_code;
+    }
+    if (status_.phase == Phase::kRunning)
+      Fail({rank_, Name(rank_) + " failed: " + leave_message_}, "");
+    status_.phase = Phase::kLeaving;
+    status_.exit_code = exit_code_;
+    publish_now_ = true;
+    return;
+  }
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_ || rank == status_.culprit) continue;
+    const RankView& view = views_[rank];
+    const bool ready = view.status.phase == Phase::kLeaving || view.status.phase == Phase::kLeft;
+    if (!ready && now - view.heard < silence_) return;
+  }
+  others_ready_ = true;
+  left_.notify_all();
+}
+
+}  // namespace equipoise

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "parallel/comm/operation.h"
+#include "parallel/comm/transport.h"
+
+namespace equipoise {
+
+// A rank's communication thread. It owns the transport: starts operations as they come, moves them
+// on, watches their deadlines, and exchanges a sign of life with every other rank.
+//
+// Transfers between two ranks run at once; collectives of one group one after another, in the order
+// given. When an operation passes its deadline or another rank reports a failure, every operation
+// of this rank, present and future, fails with a text of its own that names the culprit.
+class Engine {
+ public:
+  Engine(std::unique_ptr<Transport> transport, CommOptions options);
+  // Tells the others that this rank has left. Operations under way fail.
+  ~Engine();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const CommOptions& options() const { return options_; }
+
+  std::shared_ptr<Operation> Submit(OperationPlan plan);
+
+  // Group numbers used so far; kept in step by those who make groups.
+  int next_group = 1;
+
+  // Reports `message` to all other ranks and returns when each of them is about to end too, cannot
+  // (it has stopped), or `grace` is over. Returns the exit code of the first rank that left.
+  int Leave(int exit_code, const std::string& message, std::chrono::milliseconds grace);
+
+ private:
+  using Clock = Work::Clock;
+  void Run();
+  void Step();
+  bool TakeSubmitted();
+  void Start(const std::shared_ptr<Operation>& operation);
+  bool AdvanceAll();
+  void Complete(const std::shared_ptr<Operation>& operation);
+  void CheckDeadlines(Clock::time_point now);
+  void CheckOthers(Clock::time_point now);
+  void Fail(const Verdict& verdict, const std::string& by);
+  void FailOne(Operation& operation);
+  void Beat(Clock::time_point now);
+  void ForgiveLostTime(Clock::time_point now);
+  void UpdateLeaving(Clock::time_point now);
+  void RefreshStatus();
+  Silence SilenceAt(Clock::time_point now) const;
+  at::Tensor Staging(size_t bytes);
+
+  const std::unique_ptr<Transport> transport_;
+  const CommOptions options_;
+  const int rank_, size_;
+  const std::chrono::milliseconds beat_;
+  const std::chrono::milliseconds silence_;
+
+  std::mutex mutex_;  // guards what the two threads share
+  std::deque<std::shared_ptr<Operation>> submitted_;
+  bool stopping_ = false;
+  bool leaving_ = false;
+  std::string leave_message_;
+  int exit_code_ = 0;
+  bool others_ready_ = false;
+  std::condition_variable left_;
+
+  // Of the communication thread alone.
+  std::vector<std::shared_ptr<Operation>> active_;
+  std::map<int, std::deque<std::shared_ptr<Operation>>> collectives_;  // by group; front is active
+  std::vector<at::Tensor> staging_;                                    // free buffers
+  std::vector<std::shared_ptr<Operation>> failed_;                     // keep their tensors
+  RankStatus status_;
+  RankViews views_;
+  std::string entered_;  // text of the operation entered last
+  std::string by_;       // who noticed the failure, empty: this rank
+  Clock::time_point next_beat_, last_step_;
+  bool publish_now_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace equipoise

@@ -1,0 +1,87 @@
+#include "parallel/comm/operation.h"
+
+#include <algorithm>
+
+#include "configs/error.h"
+
+namespace equipoise {
+
+void Operation::Wait() {
+  std::unique_lock lock(mutex_);
+  waited_for_ = true;
+  ended_.wait(lock, [this] { return done_; });
+  waited_for_ = false;
+  if (!error_.empty()) throw RunError(error_);
+}
+
+bool Operation::Done() const {
+  std::lock_guard lock(mutex_);
+  return done_;
+}
+
+Operation::Clock::time_point Operation::FinishedAt() const {
+  std::lock_guard lock(mutex_);
+  return finished_;
+}
+
+bool Operation::waited_for() const {
+  std::lock_guard lock(mutex_);
+  return waited_for_;
+}
+
+void Operation::Start(Transport& transport, at::Tensor staging) {
+  staging_ = std::move(staging);
+  BeginPhase(transport);
+}
+
+void Operation::BeginPhase(Transport& transport) {
+  progressed_ = Clock::now();
+  transfers_.clear();
+  auto* staging = staging_.defined() ? static_cast<std::byte*>(staging_.data_ptr()) : nullptr;
+  if (!plan_.next(phase_++, staging, transfers_)) {
+    complete_ = true;
+    return;
+  }
+  // Receives first: a message that finds its receive needs no buffer.
+  for (const auto direction : {Transfer::Direction::kReceive, Transfer::Direction::kSend}) {
+    for (const Transfer& t : transfers_) {
+      if (t.direction != direction) continue;
+      requests_.push_back({direction, t.peer,
+                           direction == Transfer::Direction::kSend
+                               ? transport.Send(t.peer, plan_.tag, t.data, t.bytes)
+                               : transport.Recv(t.peer, plan_.tag, t.data, t.bytes)});
+    }
+  }
+}
+
+bool Operation::Advance(Transport& transport) {
+  bool progressed = false;
+  while (!complete_) {
+    const size_t erased =
+        std::erase_if(requests_, [](const Pending& p) { return p.request->Done(); });
+    progressed |= erased > 0;
+    if (!requests_.empty()) break;
+    BeginPhase(transport);
+    progressed = true;
+  }
+  return progressed;
+}
+
+int Operation::waiting_for() const {
+  // Receives lie first: whose data is missing tells more than who has not fetched ours.
+  return requests_.empty() ? -1 : requests_.front().peer;
+}
+
+void Operation::Finish(const std::string& error) {
+  // The tensors of a failed operation stay: a transfer may still reach into them.
+  if (error.empty()) plan_.tensors.clear();
+  {
+    std::lock_guard lock(mutex_);
+    done_ = true;
+    error_ = error;
+    finished_ = Clock::now();
+  }
+  ended_.notify_all();
+}
+
+}  // namespace equipoise

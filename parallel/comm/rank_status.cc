@@ -1,0 +1,62 @@
+#include "parallel/comm/rank_status.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+
+namespace equipoise {
+namespace {
+
+using Phase = RankStatus::Phase;
+
+std::string Name(int rank) { return "rank " + std::to_string(rank); }
+
+std::optional<Verdict> IfLost(int rank, const RankViews& views, const Silence& silence) {
+  const RankView& view = views[rank];
+  if (view.status.phase == Phase::kLeft) return Verdict{rank, Name(rank) + " has left"};
+  if (view.status.phase != Phase::kRunning)
+    return Verdict{view.status.culprit, view.status.verdict};
+  const auto unheard = silence.now - view.heard;
+  if (unheard < silence.limit) return std::nullopt;
+  return Verdict{rank, Name(rank) + " has stopped: no sign of life for " + Seconds(unheard)};
+}
+
+Verdict NotEntered(int rank, const RankStatus& status) {
+  std::string text = Name(rank) + " is running and has not entered it; ";
+  text += status.doing[0] ? std::string("the last it entered was ") + status.doing
+                          : "it has entered no operation yet";
+  return {rank, text};
+}
+
+}  // namespace
+
+Verdict ExplainWait(int me, int peer, const RankViews& views, const Silence& silence) {
+  // A stopped process explains every wait, also where the way to it is not known yet.
+  for (int rank = 0; rank < static_cast<int>(views.size()); ++rank) {
+    if (rank == me) continue;
+    if (auto lost = IfLost(rank, views, silence);
+        lost && views[rank].status.phase != Phase::kLeft) {
+      return *lost;
+    }
+  }
+  std::vector<int> path = {me};
+  for (int rank = peer;;) {
+    if (auto lost = IfLost(rank, views, silence)) return *lost;
+    const RankStatus& status = views[rank].status;
+    if (status.waiting_for < 0) return NotEntered(rank, status);
+    path.push_back(rank);
+    if (std::find(path.begin(), path.end(), status.waiting_for) != path.end()) {
+      return {rank, Name(rank) + " waits for " + Name(status.waiting_for) + " in " + status.doing +
+                        ": their orders of operations differ"};
+    }
+    rank = status.waiting_for;
+  }
+}
+
+std::string Seconds(std::chrono::steady_clock::duration d) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(d).count());
+  return text;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace equipoise {
+
+// What a rank tells the others about itself, again and again. Sent as bytes: all ranks are the same
+// binary.
+struct RankStatus {
+  enum class Phase : int32_t {
+    kRunning,
+    kFailed,   // an operation has failed; `culprit` and `verdict` say why
+    kLeaving,  // has reported its failure and is about to end with `exit_code`
+    kLeft,     // will take part in nothing any more
+  };
+  Phase phase = Phase::kRunning;
+  int32_t waiting_for = -1;  // the rank whose answer its compute thread waits for; -1: computing
+  int32_t culprit = -1;      // of a failure; -1: none known
+  int32_t exit_code = 0;
+  char doing[120] = "";  // the operation its compute thread waits in, or the last one it entered
+  char verdict[240] = "";
+};
+
+struct RankView {
+  RankStatus status;
+  std::chrono::steady_clock::time_point heard;  // when the status came in
+};
+using RankViews = std::vector<RankView>;  // by rank
+
+// Who is to blame, and a text for people.
+struct Verdict {
+  int culprit = -1;
+  std::string text;
+};
+
+// Copies `text`, cut to fit, into a field of RankStatus.
+template <size_t kSize>
+void SetText(char (&field)[kSize], const std::string& text) {
+  field[text.copy(field, kSize - 1)] = '\0';
+}
+
+// Explains why rank `me` gets no answer from `peer`: follows who waits for whom to a rank that has
+// fallen silent (its process is stopped), has left, or computes and has not entered the operation.
+struct Silence {
+  std::chrono::steady_clock::time_point now;
+  std::chrono::milliseconds limit;  // a rank unheard for so long is stopped
+};
+Verdict ExplainWait(int me, int peer, const RankViews& views, const Silence& silence);
+
+// "2.3 s"
+std::string Seconds(std::chrono::steady_clock::duration d);
+
+}  // namespace equipoise

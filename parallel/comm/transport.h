@@ -1,0 +1,50 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "parallel/comm/rank_status.h"
+
+namespace equipoise {
+
+// Which transfers belong together: those of equal tag between two ranks match in order.
+struct Tag {
+  int group = 0;
+  bool point_to_point = false;
+  int64_t sequence = 0;
+};
+
+// A transfer under way. Destroying it gives it up.
+class TransportRequest {
+ public:
+  virtual ~TransportRequest() = default;
+  // Throws RunError ("rank 1 sent 16 bytes where 20 were expected") when the two ends do not fit.
+  virtual bool Done() = 0;
+};
+
+// Moves bytes between the ranks of the world, and tells each rank how the others are. All calls
+// but Wake() come from one thread of a rank, its communication thread.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // `data` must live until the request is done or destroyed. Neither call blocks.
+  virtual std::unique_ptr<TransportRequest> Send(int peer, const Tag& tag, const void* data,
+                                                 size_t bytes) = 0;
+  virtual std::unique_ptr<TransportRequest> Recv(int peer, const Tag& tag, void* data,
+                                                 size_t bytes) = 0;
+  // Sends this rank's status to all others; never blocks.
+  virtual void Publish(const RankStatus& status) = 0;
+  // Takes in what others have published. `views` has one entry a rank.
+  virtual void Collect(RankViews& views) = 0;
+  // Sleeps until something may have happened or `limit` has passed. `busy`: transfers are under
+  // way.
+  virtual void Sleep(std::chrono::microseconds limit, bool busy) = 0;
+  // Ends a Sleep(). Any thread may call it.
+  virtual void Wake() = 0;
+};
+
+}  // namespace equipoise
