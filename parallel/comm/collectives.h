@@ -1,0 +1,34 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "parallel/comm/operation.h"
+
+namespace equipoise {
+
+// The algorithms, as plans over messages between pairs of ranks: every wait knows its peer, and
+// every reduction adds in rank order, whatever carries the bytes.
+struct GroupRanks {
+  std::vector<int> world;  // by rank in the group: rank in the world
+  int self = 0;            // this rank in the group
+  int size() const { return static_cast<int>(world.size()); }
+};
+
+// Each fills staging_bytes, tensors and next; the caller adds text and tag. Tensors are contiguous
+// and not empty.
+// Every rank sends rank i its i-th shard, adds what it gets in rank order, and sends the sum to
+// all; small tensors are sent whole to all.
+OperationPlan PlanAllReduce(const GroupRanks& group, const at::Tensor& tensor, ReduceOp op);
+OperationPlan PlanAllGather(const GroupRanks& group, const at::Tensor& output,
+                            const at::Tensor& input);
+OperationPlan PlanReduceScatter(const GroupRanks& group, const at::Tensor& output,
+                                const at::Tensor& input, ReduceOp op);
+// The root sends every rank a shard and the ranks send these to each other; small tensors are sent
+// whole to all.
+OperationPlan PlanBroadcast(const GroupRanks& group, const at::Tensor& tensor, int root);
+OperationPlan PlanSend(const GroupRanks& group, const at::Tensor& tensor, int peer);
+OperationPlan PlanRecv(const GroupRanks& group, const at::Tensor& tensor, int peer);
+
+}  // namespace equipoise

@@ -1,0 +1,158 @@
+#include "parallel/comm/group_communicator.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "configs/error.h"
+#include "parallel/comm/reduce.h"
+#include "parallel/comm/single_communicator.h"
+
+namespace equipoise {
+namespace {
+
+std::string Size(size_t bytes) {
+  if (bytes < 1024) return std::to_string(bytes) + " B";
+  double amount = static_cast<double>(bytes);
+  const char* unit = "";
+  for (const char* next : {"KiB", "MiB", "GiB"}) {
+    if (amount < 1024) break;
+    amount /= 1024;
+    unit = next;
+  }
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f %s", amount, unit);
+  return text;
+}
+
+void CheckTensor(const at::Tensor& tensor) {
+  EQUIPOISE_CHECK(tensor.defined() && tensor.is_cpu() && tensor.is_contiguous(),
+                  "communication needs contiguous CPU tensors");
+}
+
+void CheckReducible(const at::Tensor& tensor) {
+  CheckTensor(tensor);
+  EQUIPOISE_CHECK(CanReduce(tensor.scalar_type()), "cannot reduce tensors of type ",
+                  c10::toString(tensor.scalar_type()));
+}
+
+GroupRanks Everyone(const Engine& engine) {
+  GroupRanks ranks;
+  ranks.world.resize(engine.size());
+  std::iota(ranks.world.begin(), ranks.world.end(), 0);
+  ranks.self = engine.rank();
+  return ranks;
+}
+
+}  // namespace
+
+GroupCommunicator::GroupCommunicator(std::shared_ptr<Engine> engine)
+    : GroupCommunicator(engine, Everyone(*engine), /*id=*/0, "world") {}
+
+GroupCommunicator::GroupCommunicator(std::shared_ptr<Engine> engine, GroupRanks ranks, int id,
+                                     std::string name)
+    : engine_(std::move(engine)), ranks_(std::move(ranks)), id_(id), name_(std::move(name)) {}
+
+Work GroupCommunicator::SubmitCollective(const char* kind, const at::Tensor& tensor,
+                                         OperationPlan plan) {
+  plan.tag = {id_, /*point_to_point=*/false, ++collectives_};
+  plan.text = std::string(kind) + " #" + std::to_string(collectives_) + " in group " + name_ +
+              " (" + Size(tensor.nbytes()) + ")";
+  return Work(engine_->Submit(std::move(plan)));
+}
+
+Work GroupCommunicator::SubmitMessage(const char* kind, int peer, int64_t sequence,
+                                      const at::Tensor& tensor, OperationPlan plan) {
+  plan.tag = {id_, /*point_to_point=*/true, sequence};
+  plan.text = std::string(kind) + " rank " + std::to_string(ranks_.world[peer]) + " #" +
+              std::to_string(sequence) + " in group " + name_ + " (" + Size(tensor.nbytes()) + ")";
+  return Work(engine_->Submit(std::move(plan)));
+}
+
+Work GroupCommunicator::AllReduce(at::Tensor& tensor, ReduceOp op) {
+  CheckReducible(tensor);
+  if (tensor.numel() == 0) return {};
+  return SubmitCollective("all_reduce", tensor, PlanAllReduce(ranks_, tensor, op));
+}
+
+Work GroupCommunicator::AllGather(at::Tensor& output, const at::Tensor& input) {
+  CheckTensor(output);
+  CheckTensor(input);
+  EQUIPOISE_CHECK(
+      output.scalar_type() == input.scalar_type() && output.numel() == size() * input.numel(),
+      "all_gather of ", input.numel(), " elements into ", output.numel());
+  if (input.numel() == 0) return {};
+  return SubmitCollective("all_gather", output, PlanAllGather(ranks_, output, input));
+}
+
+Work GroupCommunicator::ReduceScatter(at::Tensor& output, const at::Tensor& input, ReduceOp op) {
+  CheckReducible(input);
+  CheckTensor(output);
+  EQUIPOISE_CHECK(
+      output.scalar_type() == input.scalar_type() && input.numel() == size() * output.numel(),
+      "reduce_scatter of ", input.numel(), " elements into ", output.numel());
+  if (output.numel() == 0) return {};
+  return SubmitCollective("reduce_scatter", input, PlanReduceScatter(ranks_, output, input, op));
+}
+
+Work GroupCommunicator::Broadcast(at::Tensor& tensor, int root) {
+  CheckTensor(tensor);
+  EQUIPOISE_CHECK(root >= 0 && root < size(), "root ", root, " of ", size(), " ranks");
+  if (tensor.numel() == 0) return {};
+  return SubmitCollective("broadcast", tensor, PlanBroadcast(ranks_, tensor, root));
+}
+
+Work GroupCommunicator::Send(const at::Tensor& tensor, int peer) {
+  CheckTensor(tensor);
+  EQUIPOISE_CHECK(peer >= 0 && peer < size() && peer != rank(), "peer ", peer, " of rank ", rank());
+  return SubmitMessage("send to", peer, ++sent_[peer], tensor, PlanSend(ranks_, tensor, peer));
+}
+
+Work GroupCommunicator::Recv(at::Tensor& tensor, int peer) {
+  CheckTensor(tensor);
+  EQUIPOISE_CHECK(peer >= 0 && peer < size() && peer != rank(), "peer ", peer, " of rank ", rank());
+  return SubmitMessage("recv from", peer, ++received_[peer], tensor,
+                       PlanRecv(ranks_, tensor, peer));
+}
+
+std::unique_ptr<Communicator> GroupCommunicator::Split(int color, int key,
+                                                       const std::string& name) {
+  const at::Tensor mine = at::empty({3}, at::kLong);
+  at::Tensor all = at::empty({size(), 3}, at::kLong);
+  int64_t* values = mine.data_ptr<int64_t>();
+  values[0] = color;
+  values[1] = key;
+  values[2] = engine_->next_group;
+  AllGather(all, mine).Wait();
+
+  std::set<int64_t> colors;
+  std::vector<std::tuple<int64_t, int>> members;  // key, rank
+  int64_t first_id = 0;
+  for (int rank = 0; rank < size(); ++rank) {
+    const int64_t* row = all.data_ptr<int64_t>() + static_cast<int64_t>(rank) * 3;
+    colors.insert(row[0]);
+    if (row[0] == color) members.emplace_back(row[1], rank);
+    first_id = std::max(first_id, row[2]);
+  }
+  // Above the number of every group that a member is in: two groups with a common rank differ.
+  engine_->next_group = static_cast<int>(first_id + static_cast<int64_t>(colors.size()));
+  if (members.size() == 1) return std::make_unique<SingleCommunicator>(name);
+
+  std::sort(members.begin(), members.end());
+  GroupRanks ranks;
+  for (const auto& [member_key, rank] : members) {
+    if (rank == this->rank()) ranks.self = ranks.size();
+    ranks.world.push_back(ranks_.world[rank]);
+  }
+  const auto index = std::distance(colors.begin(), colors.find(color));
+  return std::unique_ptr<Communicator>(
+      new GroupCommunicator(engine_, std::move(ranks), static_cast<int>(first_id + index), name));
+}
+
+}  // namespace equipoise

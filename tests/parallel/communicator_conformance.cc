@@ -1,0 +1,263 @@
+#include "tests/parallel/communicator_conformance.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+
+#include <cstring>
+#include <limits>
+#include <sstream>
+#include <stdexcept>
+
+namespace equipoise {
+namespace {
+
+template <class... Parts>
+void Require(bool condition, const Parts&... parts) {
+  if (condition) return;
+  std::ostringstream out;
+  (out << ... << parts);
+  throw std::runtime_error(out.str());
+}
+
+// Zero, one, odd, and the border of small messages (16 KiB).
+const std::vector<int64_t> kSizes = {0, 1, 2, 3, 7, 1000, 4096, 4097, 100003};
+// More than one block; on few ranks, as every rank makes every rank's input to compare with.
+constexpr int64_t kLarge = 2500003;
+constexpr int kRanksForLarge = 3;
+
+// Any rank can say what any rank's input is: values whose sum depends on the order of addition.
+at::Tensor Input(int rank, int64_t count, at::ScalarType dtype) {
+  if (dtype == at::kLong) return at::arange(count, at::kLong).mul_(rank + 1);
+  const at::Tensor index = at::arange(count, at::kDouble).add_(rank * 1009);
+  return index.mul(0.7548776662466927).frac_().sub_(0.4).mul_(rank % 2 ? 1e3 : 1.0).to(dtype);
+}
+
+bool SameBits(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
+         (a.numel() == 0 || std::memcmp(a.data_ptr(), b.data_ptr(), a.nbytes()) == 0);
+}
+
+at::ScalarType SumType(at::ScalarType dtype) {
+  return dtype == at::kDouble || dtype == at::kLong ? dtype : at::kFloat;
+}
+
+// The definition: added in rank order in fp32, rounded once.
+at::Tensor Reduced(const std::vector<at::Tensor>& inputs, ReduceOp op) {
+  const at::ScalarType dtype = inputs[0].scalar_type();
+  at::Tensor sum = inputs[0].to(SumType(dtype), /*non_blocking=*/false, /*copy=*/true);
+  for (size_t i = 1; i < inputs.size(); ++i) {
+    const at::Tensor next = inputs[i].to(SumType(dtype));
+    if (op == ReduceOp::kSum) sum.add_(next);
+    if (op == ReduceOp::kMax) sum = at::maximum(sum, next);
+    if (op == ReduceOp::kMin) sum = at::minimum(sum, next);
+  }
+  return sum.to(dtype);
+}
+
+std::vector<at::Tensor> Inputs(int ranks, int64_t count, at::ScalarType dtype) {
+  std::vector<at::Tensor> inputs;
+  for (int rank = 0; rank < ranks; ++rank) inputs.push_back(Input(rank, count, dtype));
+  return inputs;
+}
+
+void CheckAllReduce(Communicator& world) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble, at::kLong}) {
+    for (const int64_t count : kSizes) {
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin}) {
+        if (count > 10000 && op != ReduceOp::kSum) continue;
+        at::Tensor tensor = Input(world.rank(), count, dtype);
+        world.AllReduce(tensor, op).Wait();
+        Require(SameBits(tensor, Reduced(Inputs(world.size(), count, dtype), op)), "all_reduce of ",
+                count, " ", c10::toString(dtype), ", op ", static_cast<int>(op));
+      }
+    }
+  }
+}
+
+void CheckLarge(Communicator& world) {
+  if (world.size() > kRanksForLarge) return;
+  at::Tensor tensor = Input(world.rank(), kLarge, at::kFloat);
+  world.AllReduce(tensor, ReduceOp::kSum).Wait();
+  Require(SameBits(tensor, Reduced(Inputs(world.size(), kLarge, at::kFloat), ReduceOp::kSum)),
+          "large all_reduce");
+  const at::Tensor input = Input(world.rank(), kLarge * world.size(), at::kFloat);
+  at::Tensor output = at::empty({kLarge}, at::kFloat);
+  world.ReduceScatter(output, input, ReduceOp::kSum).Wait();
+  const at::Tensor expected =
+      Reduced(Inputs(world.size(), kLarge * world.size(), at::kFloat), ReduceOp::kSum);
+  const int64_t mine = kLarge * world.rank();
+  Require(SameBits(output, expected.slice(0, mine, mine + kLarge)), "large reduce_scatter");
+}
+
+void CheckReduceScatter(Communicator& world) {
+  const int n = world.size();
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf, at::kLong}) {
+    for (const int64_t count : {0, 1, 3, 1001, 70001}) {
+      const at::Tensor input = Input(world.rank(), count * n, dtype);
+      at::Tensor output = at::empty({count}, dtype);
+      world.ReduceScatter(output, input, ReduceOp::kSum).Wait();
+      const at::Tensor expected = Reduced(Inputs(n, count * n, dtype), ReduceOp::kSum);
+      Require(SameBits(output, expected.slice(0, count * world.rank(), count * (world.rank() + 1))),
+              "reduce_scatter of ", count, " ", c10::toString(dtype));
+      Require(SameBits(input, Input(world.rank(), count * n, dtype)),
+              "reduce_scatter input changed");
+    }
+  }
+}
+
+void CheckInPlace(Communicator& world) {
+  const int64_t count = 70001, mine = count * world.rank();
+  at::Tensor buffer = Input(world.rank(), count * world.size(), at::kFloat);
+  at::Tensor slice = buffer.slice(0, mine, mine + count);
+  world.ReduceScatter(slice, buffer, ReduceOp::kSum).Wait();
+  world.AllGather(buffer, slice).Wait();
+  Require(SameBits(buffer,
+                   Reduced(Inputs(world.size(), count * world.size(), at::kFloat), ReduceOp::kSum)),
+          "reduce_scatter and all_gather in place");
+}
+
+void CheckAllGather(Communicator& world) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kLong, at::kByte}) {
+    for (const int64_t count : {0, 1, 3, 1001, 70001}) {
+      const auto part = [&](int rank) {
+        return Input(rank, count, dtype == at::kByte ? at::kLong : dtype).to(dtype);
+      };
+      at::Tensor output = at::empty({world.size(), count}, dtype);
+      world.AllGather(output, part(world.rank())).Wait();
+      for (int rank = 0; rank < world.size(); ++rank) {
+        Require(SameBits(output.select(0, rank), part(rank)), "all_gather of ", count, " ",
+                c10::toString(dtype));
+      }
+    }
+  }
+}
+
+void CheckBroadcast(Communicator& world) {
+  for (int root = 0; root < world.size(); ++root) {
+    for (const int64_t count : {0, 1, 3, 4097, 100003}) {
+      at::Tensor tensor = Input(world.rank(), count, at::kFloat);
+      world.Broadcast(tensor, root).Wait();
+      Require(SameBits(tensor, Input(root, count, at::kFloat)), "broadcast of ", count, " from ",
+              root);
+    }
+  }
+}
+
+// Every pair, both ways at once, several messages of different sizes on their way.
+void CheckPairs(Communicator& world) {
+  const std::vector<int64_t> counts = {1, 0, 30001, 5};
+  std::vector<Work> works;
+  std::vector<std::vector<at::Tensor>> received(world.size());
+  for (int peer = 0; peer < world.size(); ++peer) {
+    if (peer == world.rank()) continue;
+    for (const int64_t count : counts) {
+      received[peer].push_back(at::empty({count}, at::kFloat));
+      works.push_back(world.Recv(received[peer].back(), peer));
+    }
+    for (size_t i = 0; i < counts.size(); ++i) {
+      const int stamp = world.rank() * 100 + peer * 10 + static_cast<int>(i);
+      works.push_back(world.Send(Input(stamp, counts[i], at::kFloat), peer));
+    }
+  }
+  while (!works.empty()) {
+    works.back().Wait();
+    works.pop_back();
+  }
+  for (int peer = 0; peer < world.size(); ++peer) {
+    for (size_t i = 0; i < received[peer].size(); ++i) {
+      const int stamp = peer * 100 + world.rank() * 10 + static_cast<int>(i);
+      Require(SameBits(received[peer][i], Input(stamp, counts[i], at::kFloat)), "message ", i,
+              " from ", peer);
+    }
+  }
+}
+
+void CheckManyOutstanding(Communicator& world) {
+  constexpr int kMany = 16;
+  std::vector<at::Tensor> tensors;
+  std::vector<Work> works;
+  for (int i = 0; i < kMany; ++i) {
+    tensors.push_back(Input(world.rank() + i, 1 + 1777 * i, at::kFloat));
+    works.push_back(i % 3 == 2 ? world.Broadcast(tensors[i], i % world.size())
+                               : world.AllReduce(tensors[i], ReduceOp::kSum));
+  }
+  // Another order on every rank.
+  for (int i = 0; i < kMany; ++i) {
+    const int next = (i * 5 + 3 + world.rank()) % kMany;
+    works[next].Wait();
+    Require(works[next].Done(), "not done after Wait");
+    std::vector<at::Tensor> inputs;
+    for (int rank = 0; rank < world.size(); ++rank) {
+      inputs.push_back(Input(rank + next, 1 + 1777 * next, at::kFloat));
+    }
+    Require(SameBits(tensors[next],
+                     next % 3 == 2 ? inputs[next % world.size()] : Reduced(inputs, ReduceOp::kSum)),
+            "operation ", next, " of ", kMany);
+  }
+}
+
+void CheckGroups(Communicator& world) {
+  // Odd and even ranks, in reverse order; both groups and the world at work at once.
+  const int color = world.rank() % 2;
+  const auto group = world.Split(color, /*key=*/-world.rank(), "parity");
+  std::vector<at::Tensor> inputs;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (rank % 2 == color) inputs.insert(inputs.begin(), Input(rank, 5001, at::kFloat));
+  }
+  Require(group->size() == static_cast<int>(inputs.size()), "size ", group->size());
+  Require(group->name() == "parity", group->name());
+  Require(SameBits(inputs[group->rank()], Input(world.rank(), 5001, at::kFloat)), "rank in group");
+
+  at::Tensor mine = Input(world.rank(), 5001, at::kFloat);
+  at::Tensor all = Input(world.rank(), 20001, at::kFloat);
+  Work in_world = world.AllReduce(all, ReduceOp::kSum);
+  Work in_group = group->AllReduce(mine, ReduceOp::kSum);
+  in_group.Wait();
+  in_world.Wait();
+  Require(SameBits(mine, Reduced(inputs, ReduceOp::kSum)), "all_reduce in a group");
+  Require(SameBits(all, Reduced(Inputs(world.size(), 20001, at::kFloat), ReduceOp::kSum)),
+          "all_reduce beside a group");
+
+  // A group of a group: one rank each.
+  const auto alone = group->Split(/*color=*/group->rank(), 0, "alone");
+  Require(alone->size() == 1 && alone->rank() == 0, "group of one");
+  at::Tensor same = Input(world.rank(), 10, at::kFloat);
+  alone->AllReduce(same, ReduceOp::kSum).Wait();
+  Require(SameBits(same, Input(world.rank(), 10, at::kFloat)), "group of one");
+}
+
+void CheckNan(Communicator& world) {
+  at::Tensor tensor = at::full({3}, 1.0, at::kFloat);
+  if (world.rank() == world.size() - 1) tensor[1] = std::numeric_limits<float>::quiet_NaN();
+  world.AllReduce(tensor, ReduceOp::kMax).Wait();
+  Require(tensor[0].item<float>() == 1 && tensor[1].isnan().item<bool>(), "NaN must win a maximum");
+}
+
+void CheckBarrier(Communicator& world) {
+  for (int i = 0; i < 20; ++i) Barrier(world);
+}
+
+}  // namespace
+
+const std::vector<ConformanceCheck>& ConformanceChecks() {
+  static const std::vector<ConformanceCheck> checks = {
+      {"all_reduce", CheckAllReduce},
+      {"large reductions", CheckLarge},
+      {"reduce_scatter", CheckReduceScatter},
+      {"in place", CheckInPlace},
+      {"all_gather", CheckAllGather},
+      {"broadcast", CheckBroadcast},
+      {"send and recv between all pairs", CheckPairs},
+      {"many outstanding", CheckManyOutstanding},
+      {"groups", CheckGroups},
+      {"NaN", CheckNan},
+      {"barrier", CheckBarrier},
+  };
+  return checks;
+}
+
+}  // namespace equipoise
