@@ -1,0 +1,112 @@
+#include "models/weights.h"
+
+#include <xxhash.h>
+
+#include <cmath>
+
+#include "configs/error.h"
+#include "models/safetensors.h"
+#include "models/weight_map.h"
+
+namespace equipoise {
+namespace {
+
+// SplitMix64's finalizer: turns a counter into independent looking bits.
+uint64_t Mixed(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+// In (0, 1].
+double Uniform(uint64_t key, uint64_t counter) {
+  const uint64_t bits = Mixed(key + (counter + 1) * 0x9e3779b97f4a7c15ULL) >> 11;
+  return (static_cast<double>(bits) + 1.0) * 0x1p-53;
+}
+
+// Box-Muller: elements 2k and 2k + 1 come from uniform numbers 2k and 2k + 1.
+void FillNormal(uint64_t key, double deviation, at::Tensor& tensor) {
+  constexpr double kTwoPi = 6.283185307179586;
+  float* out = tensor.mutable_data_ptr<float>();
+  const int64_t count = tensor.numel();
+  for (int64_t i = 0; i < count; i += 2) {
+    const auto counter = static_cast<uint64_t>(i);
+    const double radius = deviation * std::sqrt(-2.0 * std::log(Uniform(key, counter)));
+    const double angle = kTwoPi * Uniform(key, counter + 1);
+    out[i] = static_cast<float>(radius * std::cos(angle));
+    if (i + 1 < count) out[i + 1] = static_cast<float>(radius * std::sin(angle));
+  }
+}
+
+bool EndsWith(const std::string& text, const std::string& suffix) {
+  return text.size() >= suffix.size() &&
+         text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0;
+}
+
+void InitializeOne(Parameter& parameter, const ModelConfig& config, uint64_t seed) {
+  const std::string name = CanonicalWeightName(parameter.name, config.has_vision);
+  const bool vision = name.compare(0, 13, "vision_tower.") == 0;
+  at::Tensor& master = parameter.master;
+  if (EndsWith(name, "lambda_1") || EndsWith(name, "lambda_2")) {
+    master.fill_(config.vision.layer_scale_init_value);
+  } else if (EndsWith(name, ".bias") || EndsWith(name, "cls_token") ||
+             EndsWith(name, "position_embeddings")) {
+    master.zero_();
+  } else if (parameter.shape.size() == 1) {  // a norm's weight
+    master.fill_(1.0);
+  } else {
+    const uint64_t key = XXH3_64bits_withSeed(name.data(), name.size(), seed);
+    FillNormal(key, vision ? config.vision.initializer_range : config.text.initializer_range,
+               master);
+    const int64_t padding = config.text.pad_token_id;
+    if (EndsWith(name, "embed_tokens.weight") && padding >= 0 && padding < config.text.vocab_size) {
+      master.select(0, padding).zero_();
+    }
+  }
+}
+
+// A folder whose configuration ties the head may hold the head all the same; then it must say the
+// same, or the folder would be read as another model than the one that was saved.
+void CheckTiedHead(const SafetensorsFolder& folder, const WeightMap& map,
+                   const ModelConfig& config) {
+  if (!config.text.tie_word_embeddings) return;
+  const std::string prefix = config.has_vision ? "language_model." : "";
+  const std::string head = map.Find(prefix + "lm_head.weight");
+  const std::string embedding = map.Find(prefix + "model.embed_tokens.weight");
+  if (head.empty() || embedding.empty()) return;
+  if (!folder.FileOf(head).Read(head).equal(folder.FileOf(embedding).Read(embedding))) {
+    throw DataError(folder.path() + ": tie_word_embeddings is true, but " + head +
+                    " differs from " + embedding + "; set it to false in config.json");
+  }
+}
+
+}  // namespace
+
+void InitializeWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
+                       uint64_t seed) {
+  for (Parameter* parameter : parameters) InitializeOne(*parameter, config, seed);
+}
+
+void LoadWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
+                 const std::string& folder) {
+  const SafetensorsFolder files(folder);
+  const WeightMap map(files.names(), config.has_vision, folder);
+  std::string first_missing;
+  int64_t missing = 0;
+  for (Parameter* parameter : parameters) {
+    const std::string name = map.Find(parameter->name);
+    if (name.empty()) {
+      if (missing++ == 0) first_missing = parameter->name;
+      continue;
+    }
+    files.FileOf(name).ReadInto(name, parameter->master);
+  }
+  if (missing > 0) {
+    throw DataError(folder + ": " + std::to_string(missing) + " of " +
+                    std::to_string(parameters.size()) + " weights are missing, first " +
+                    first_missing + "; do config.json and the weights belong together?");
+  }
+  CheckTiedHead(files, map, config);
+}
+
+}  // namespace equipoise

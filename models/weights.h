@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/model_config.h"
+#include "parallel/parameter.h"
+
+namespace equipoise {
+
+// Draws every master weight as Transformers initialises this architecture: matrices normal with
+// initializer_range, biases, class token and position embeddings 0, norms 1, layer scale its
+// value. Each number is a function of (seed, parameter name, index) alone, so it is the same on
+// every mesh. The caller calls FlatParameters::UpdateCompute() afterwards.
+void InitializeWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
+                       uint64_t seed);
+
+// Reads the master weights from a Hugging Face folder, only the byte ranges of `parameters`,
+// straight into their memory. The caller calls FlatParameters::UpdateCompute() afterwards. Throws
+// DataError for missing names and other shapes; tensors that the model does not use are passed
+// over.
+void LoadWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
+                 const std::string& folder);
+
+}  // namespace equipoise
