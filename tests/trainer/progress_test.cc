@@ -1,0 +1,90 @@
+#include "trainer/progress.h"
+
+#include <catch2/catch.hpp>
+#include <vector>
+
+namespace equipoise {
+namespace {
+
+struct Shown {
+  std::string live;
+  std::vector<std::string> lines;
+  ProgressOptions Options(int64_t steps, bool live_line) {
+    ProgressOptions options;
+    options.steps = steps;
+    options.live = live_line;
+    options.live_out = [this](const std::string& text) { live += text; };
+    options.line_out = [this](const std::string& text) { lines.push_back(text); };
+    return options;
+  }
+};
+
+StepMetrics Step(int64_t step) {
+  StepMetrics metrics;
+  metrics.step = step;
+  metrics.loss = 2.5;
+  metrics.lr = 1e-4;
+  metrics.grad_norm = 0.75;
+  metrics.tokens = 4000;
+  metrics.images = 10;
+  metrics.step_s = 2;
+  metrics.data_wait_s = 0.5;
+  return metrics;
+}
+
+TEST_CASE("a plain line tells step, loss, rates and the time left", "[progress][cpu]") {
+  Shown shown;
+  Progress progress(shown.Options(100, /*live_line=*/false));
+  progress.Report(Step(1), 2.0);
+  REQUIRE(shown.lines.size() == 1);
+  CHECK(shown.lines[0] ==
+        "step 1/100  loss 2.5000  lr 1.00e-04  norm 0.75  2k tokens/s  5 images/s  wait 25%  "
+        "ETA 3m18s");
+}
+
+TEST_CASE("plain lines come at the first and last step and every few seconds", "[progress][cpu]") {
+  Shown shown;
+  Progress progress(shown.Options(20, /*live_line=*/false));
+  for (int64_t step = 1; step <= 20; ++step) progress.Report(Step(step), double(step));
+  progress.Finish();
+  std::vector<std::string> steps;
+  for (const std::string& line : shown.lines) steps.push_back(line.substr(0, line.find("  ")));
+  CHECK(steps == std::vector<std::string>{"step 1/20", "step 6/20", "step 11/20", "step 16/20",
+                                          "step 20/20"});
+  CHECK(shown.live.empty());
+}
+
+TEST_CASE("a resumed run shows its first step too", "[progress][cpu]") {
+  Shown shown;
+  Progress progress(shown.Options(20, /*live_line=*/false));
+  progress.Report(Step(13), 0.0);
+  CHECK(shown.lines.size() == 1);
+}
+
+TEST_CASE("a live line is written over and ended once", "[progress][cpu]") {
+  Shown shown;
+  Progress progress(shown.Options(3, /*live_line=*/true));
+  progress.Report(Step(1), 1.0);
+  progress.Report(Step(2), 1.01);  // too soon after the one before
+  progress.Report(Step(3), 1.02);
+  progress.Finish();
+  progress.Finish();
+  CHECK(shown.lines.empty());
+  CHECK(shown.live.find("\r\033[Kstep 1/3") == 0);
+  CHECK(shown.live.find("step 2/3") == std::string::npos);
+  CHECK(shown.live.find("\r\033[Kstep 3/3") != std::string::npos);
+  CHECK(shown.live.find('\n') == shown.live.size() - 1);
+}
+
+TEST_CASE("times and counts are short", "[progress][cpu]") {
+  CHECK(DurationText(0.4) == "0s");
+  CHECK(DurationText(249) == "4m09s");
+  CHECK(DurationText(11100) == "3h05m");
+  CHECK(DurationText(-1) == "?");
+  CHECK(CountText(950) == "950");
+  CHECK(CountText(12345) == "12.3k");
+  CHECK(CountText(4.56e6) == "4.56M");
+}
+
+}  // namespace
+}  // namespace equipoise

@@ -1,0 +1,68 @@
+#include "trainer/memory_stats.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
+#include <malloc.h>
+
+#include <atomic>
+#include <fstream>
+#include <string>
+
+namespace equipoise {
+namespace {
+
+// LibTorch keeps a bare pointer to its allocator and frees tensors until the very end, so this one
+// lives for ever. Its counters have no destructor.
+class CountingAllocator final : public at::Allocator {
+ public:
+  constexpr CountingAllocator() = default;
+
+  at::DataPtr allocate(size_t bytes) override {
+    void* data = c10::alloc_cpu(bytes);
+    if (data != nullptr) Add(static_cast<int64_t>(malloc_usable_size(data)));
+    return {data, data, &Free, at::Device(at::DeviceType::CPU)};
+  }
+  at::DeleterFnPtr raw_deleter() const override { return &Free; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+  static CpuMemory Get() { return {current_, peak_}; }
+
+ private:
+  static void Add(int64_t bytes) {
+    const int64_t now = current_ += bytes;
+    int64_t peak = peak_;
+    while (now > peak && !peak_.compare_exchange_weak(peak, now)) {
+    }
+  }
+  static void Free(void* data) {
+    if (data == nullptr) return;
+    current_ -= static_cast<int64_t>(malloc_usable_size(data));
+    c10::free_cpu(data);
+  }
+
+  static inline std::atomic<int64_t> current_{0};
+  static inline std::atomic<int64_t> peak_{0};
+};
+
+}  // namespace
+
+void CountCpuMemory() {
+  static CountingAllocator allocator;
+  c10::SetCPUAllocator(&allocator);
+}
+
+CpuMemory GetCpuMemory() { return CountingAllocator::Get(); }
+
+int64_t PeakRssBytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    const std::string key = "VmHWM:";
+    if (line.rfind(key, 0) == 0) return std::stoll(line.substr(key.size())) * 1024;
+  }
+  return 0;
+}
+
+}  // namespace equipoise

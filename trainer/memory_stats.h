@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+namespace equipoise {
+
+// Makes LibTorch's CPU allocations go through a counter for the rest of the process. Call it once,
+// first thing in main; what was allocated before is not counted.
+void CountCpuMemory();
+
+struct CpuMemory {
+  int64_t current_bytes = 0;
+  int64_t peak_bytes = 0;  // since the start of the process
+};
+// Bytes in LibTorch's CPU tensors; zeros without CountCpuMemory(). Thread-safe.
+CpuMemory GetCpuMemory();
+
+// The largest resident set of this process so far (VmHWM), its libraries included; 0 where the
+// system does not tell.
+int64_t PeakRssBytes();
+
+}  // namespace equipoise

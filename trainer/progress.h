@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "trainer/metrics.h"
+
+namespace equipoise {
+
+struct ProgressOptions {
+  int64_t steps = 0;     // of the whole run
+  bool live = false;     // standard error is a terminal: one line that is written over
+  double every_s = 5.0;  // seconds between plain lines
+  // Where text goes: `live_out` gets raw text with its control characters, `line_out` whole lines.
+  std::function<void(const std::string&)> live_out;
+  std::function<void(const std::string&)> line_out;
+};
+
+// How far a run is, on rank 0. With a terminal, one line that is written over (at most ten times a
+// second); without, a line at the first and the last step and every few seconds between. Rates and
+// the time left are over the steps of about the last ten seconds.
+class Progress {
+ public:
+  explicit Progress(ProgressOptions options) : options_(std::move(options)) {}
+
+  // Reports a step that ended at `now_s` (any monotonic clock, seconds).
+  void Report(const StepMetrics& metrics, double now_s);
+  // Leaves the live line as it stands, so that the next output begins on a line of its own.
+  void Finish();
+
+ private:
+  void Smooth(const StepMetrics& metrics);
+  std::string Text(const StepMetrics& metrics) const;
+
+  ProgressOptions options_;
+  bool first_ = true;
+  bool live_line_ = false;
+  double shown_s_ = 0;
+  // Decayed sums over the last steps.
+  double seconds_ = 0, steps_ = 0, tokens_ = 0, images_ = 0, wait_s_ = 0;
+};
+
+// "3h05m", "4m09s", "12s"
+std::string DurationText(double seconds);
+// "950", "12.3k", "4.56M"
+std::string CountText(double count);
+
+}  // namespace equipoise

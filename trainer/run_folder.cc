@@ -1,0 +1,124 @@
+#include "trainer/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string_view>
+#include <system_error>
+
+#include "configs/error.h"
+#include "configs/json.h"
+#include "trainer/agreement.h"
+#include "trainer/durable_file.h"
+
+namespace equipoise {
+namespace {
+
+namespace fs = std::filesystem;
+
+void CreateFolders(const std::string& dir) {
+  for (const char* name : {"", "checkpoints", "log", "tensorboard"}) {
+    std::error_code error;
+    const fs::path path = fs::path(dir) / name;
+    fs::create_directories(path, error);
+    if (error) {
+      throw RunError(path.string() + ": cannot create: " + error.message() +
+                     "; choose another run.dir");
+    }
+  }
+}
+
+// "process 4711 on node3", for the next one who wants the folder.
+std::string Myself() {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return "process " + std::to_string(getpid()) + " on " + host.data();
+}
+
+int Lock(const std::string& dir) {
+  const std::string path = dir + "/lock";
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) throw RunError(path + ": cannot open: " + std::strerror(errno));
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    const int error = errno;
+    std::array<char, 256> owner{};
+    const ssize_t n = read(fd, owner.data(), owner.size() - 1);
+    close(fd);
+    if (error != EWOULDBLOCK) throw RunError(path + ": cannot lock: " + std::strerror(error));
+    throw RunError(dir + ": in use by " + (n > 0 ? owner.data() : "another job") +
+                   "; wait for it, stop it, or choose another run.dir");
+  }
+  const std::string text = Myself();
+  if (ftruncate(fd, 0) != 0 || write(fd, text.data(), text.size()) < 0) {
+    const int error = errno;
+    close(fd);
+    throw RunError(path + ": cannot write: " + std::strerror(error));
+  }
+  return fd;
+}
+
+// The step of a line of metrics.jsonl; -1 for a line that is torn or no such object.
+int64_t StepOfLine(std::string_view line) {
+  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) return -1;
+  return json["step"].get<int64_t>();
+}
+
+}  // namespace
+
+RunFolder::RunFolder(const std::string& dir, Communicator& world) : dir_(dir) {
+  AgreeOrThrowRunError(world, [&] {
+    if (world.rank() != 0) return;
+    CreateFolders(dir_);
+    lock_ = Lock(dir_);
+  });
+}
+
+RunFolder::~RunFolder() {
+  if (lock_ >= 0) close(lock_);
+}
+
+std::string RunFolder::LogPath(int rank) const {
+  std::array<char, 32> name{};
+  snprintf(name.data(), name.size(), "log/rank-%05d.log", rank);
+  return Path(name.data());
+}
+
+void RefuseCheckpoints(const std::string& run_dir) {
+  std::error_code error;
+  for (fs::directory_iterator entry(run_dir + "/checkpoints", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.rfind("step-", 0) == 0) {
+      throw ConfigError(entry->path().string() +
+                        ": --resume none would lose this checkpoint; use --resume auto, choose "
+                        "another run.dir, or delete it");
+    }
+  }
+}
+
+void CutMetrics(const std::string& path, int64_t step) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return;
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string kept;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    if (end == std::string::npos) break;  // torn
+    const std::string_view line(text.data() + begin, end + 1 - begin);
+    const int64_t found = StepOfLine(line);
+    if (found >= 0 && found <= step) kept += line;
+    begin = end + 1;
+  }
+  if (kept != text) WriteFileDurably(path, kept);
+}
+
+}  // namespace equipoise

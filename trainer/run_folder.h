@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "parallel/comm/communicator.h"
+
+namespace equipoise {
+
+// A run's hold on its folder, for as long as it lives.
+//
+//   config.yaml  metrics.jsonl  quarantine.jsonl  report.html  checkpoints/  log/  tensorboard/
+//   lock         held (flock) by rank 0; says who holds it
+class RunFolder {
+ public:
+  // Creates the folder and its subfolders, and locks it (rank 0). Collective. Throws RunError on
+  // every rank when it cannot be written to, or when another job has it (its process and machine
+  // are named).
+  RunFolder(const std::string& dir, Communicator& world);
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+
+  const std::string& dir() const { return dir_; }
+  std::string Path(const std::string& name) const { return dir_ + "/" + name; }
+  // RUN/log/rank-00003.log
+  std::string LogPath(int rank) const;
+
+ private:
+  std::string dir_;
+  int lock_ = -1;  // rank 0's
+};
+
+// For `--resume none`. Throws ConfigError when the run folder holds checkpoints.
+void RefuseCheckpoints(const std::string& run_dir);
+
+// Removes the objects of later steps than `step` from a metrics file, and a last line that is torn
+// or no object; the rest keeps its bytes. Nothing happens where there is no file. Throws RunError.
+void CutMetrics(const std::string& path, int64_t step);
+
+}  // namespace equipoise
