@@ -24,7 +24,7 @@ bool IsWordCharacter(uint32_t c) {
     case UTF8PROC_CATEGORY_PC:
       return true;
     default:
-      return c == 0x200C || c == 0x200D;   // the joiners
+      return c == 0x200C || c == 0x200D;  // the joiners
   }
 }
 
@@ -102,15 +102,16 @@ AddedTokenFinder::Found AddedTokenFinder::FindNext(std::string_view text, size_t
   return {text.size(), text.size(), nullptr};
 }
 
-void AddedTokenFinder::Split(std::string_view text, const std::function<void(std::string_view)>& plain,
+void AddedTokenFinder::Split(std::string_view text,
+                             const std::function<void(std::string_view)>& plain,
                              const std::function<void(int32_t)>& token) const {
-  size_t done = 0;       // handed out
+  size_t done = 0;  // handed out
   size_t search = 0;
   while (search < text.size() && !tokens_.empty()) {
     Found found = FindNext(text, search);
     if (found.token == nullptr) break;
     search = found.end;
-    if (found.begin < done) continue;   // rstrip of the token before took its start
+    if (found.begin < done) continue;  // rstrip of the token before took its start
     if (found.token->lstrip) found.begin = SkipSpaceLeft(text, found.begin, done);
     if (found.token->rstrip) found.end = SkipSpaceRight(text, found.end);
     if (found.begin > done) plain(text.substr(done, found.begin - done));

@@ -14,14 +14,14 @@ struct AddedToken {
   std::string content;
   int32_t id = 0;
   bool special = false;
-  bool single_word = false;   // only where no word character touches it
-  bool lstrip = false;        // takes the white space before it
-  bool rstrip = false;        // takes the white space behind it
-  bool normalized = false;    // sought in the normalised text
+  bool single_word = false;  // only where no word character touches it
+  bool lstrip = false;       // takes the white space before it
+  bool rstrip = false;       // takes the white space behind it
+  bool normalized = false;   // sought in the normalised text
 };
 
-// Finds tokens in text: leftmost first, of those that begin at one place the longest. O(text * longest
-// token) in the worst case. Immutable once built.
+// Finds tokens in text: leftmost first, of those that begin at one place the longest. O(text *
+// longest token) in the worst case. Immutable once built.
 class AddedTokenFinder {
  public:
   // Adds a token that is sought as `pattern`.
@@ -43,7 +43,7 @@ class AddedTokenFinder {
   std::vector<AddedToken> tokens_;
   // A trie: node << 8 | byte -> node; node 0 is the root.
   std::unordered_map<uint64_t, uint32_t> edges_;
-  std::vector<int32_t> token_at_ = {-1};      // of each node: index of the token that ends there
+  std::vector<int32_t> token_at_ = {-1};  // of each node: index of the token that ends there
   bool first_bytes_[256] = {};
 };
 

@@ -14,7 +14,7 @@ constexpr uint32_t kNone = UINT32_MAX;
 
 // A part of the word; parts form a list.
 struct Symbol {
-  int32_t id;              // -1 = merged into the one before
+  int32_t id;  // -1 = merged into the one before
   uint32_t previous, next;
 };
 
@@ -23,7 +23,7 @@ struct Candidate {
   uint32_t rank, position;
   uint64_t pair;
   int32_t merged;
-  bool operator<(const Candidate& other) const {   // top of the queue: lowest rank, then leftmost
+  bool operator<(const Candidate& other) const {  // top of the queue: lowest rank, then leftmost
     return rank != other.rank ? rank > other.rank : position > other.position;
   }
 };
@@ -83,7 +83,8 @@ class BpeModel::Word {
   std::priority_queue<Candidate> queue_;
 };
 
-BpeModel::BpeModel(const Vocabulary* vocabulary, const std::vector<Merge>& merges, const Options& options)
+BpeModel::BpeModel(const Vocabulary* vocabulary, const std::vector<Merge>& merges,
+                   const Options& options)
     : vocabulary_(vocabulary), options_(options) {
   for (int byte = 0; byte < 256; ++byte) {
     const auto found = vocabulary->find(alphabet_.character(static_cast<uint8_t>(byte)));

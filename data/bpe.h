@@ -47,7 +47,7 @@ class BpeModel {
   ByteAlphabet alphabet_;
   Options options_;
   std::array<int32_t, 256> byte_ids_;
-  std::unordered_map<uint64_t, Target> merges_;    // (left << 32 | right)
+  std::unordered_map<uint64_t, Target> merges_;  // (left << 32 | right)
 };
 
 }  // namespace equipoise

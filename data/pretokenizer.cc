@@ -14,7 +14,8 @@ struct Span {
 };
 
 // The text as matches and the gaps between them, in order.
-void FindSpans(std::string_view text, Regex::Matcher& matcher, bool invert, std::vector<Span>& spans) {
+void FindSpans(std::string_view text, Regex::Matcher& matcher, bool invert,
+               std::vector<Span>& spans) {
   spans.clear();
   size_t at = 0;
   while (at < text.size()) {
@@ -104,7 +105,7 @@ class PreTokenizer::Run {
   const PreTokenizer& owner_;
   const std::function<void(std::string_view)>& word_;
   std::vector<Regex::Matcher> matchers_;
-  std::vector<std::vector<Span>> spans_;    // of each step
+  std::vector<std::vector<Span>> spans_;  // of each step
 };
 
 PreTokenizer::PreTokenizer(const PreTokenizerSpec& spec, const std::string& source)
@@ -117,7 +118,8 @@ PreTokenizer::PreTokenizer(const PreTokenizerSpec& spec, const std::string& sour
   }
 }
 
-void PreTokenizer::Split(std::string_view text, const std::function<void(std::string_view)>& word) const {
+void PreTokenizer::Split(std::string_view text,
+                         const std::function<void(std::string_view)>& word) const {
   if (!text.empty()) Run(*this, word).Walk(text, 0);
 }
 

@@ -20,7 +20,8 @@ struct Freer {
   void operator()(T* pointer) const { kFree(pointer); }
 };
 using Code = std::unique_ptr<pcre2_code, Freer<pcre2_code, pcre2_code_free>>;
-using Context = std::unique_ptr<pcre2_match_context, Freer<pcre2_match_context, pcre2_match_context_free>>;
+using Context =
+    std::unique_ptr<pcre2_match_context, Freer<pcre2_match_context, pcre2_match_context_free>>;
 using MatchData = std::unique_ptr<pcre2_match_data, Freer<pcre2_match_data, pcre2_match_data_free>>;
 using JitStack = std::unique_ptr<pcre2_jit_stack, Freer<pcre2_jit_stack, pcre2_jit_stack_free>>;
 
@@ -32,13 +33,15 @@ std::string ErrorText(int error) {
 
 Code Compile(std::string_view pattern, const std::string& source) {
   if (pattern.size() > kMaxPattern) {
-    throw DataError(source + ": a pattern of " + std::to_string(pattern.size()) + " bytes is too long");
+    throw DataError(source + ": a pattern of " + std::to_string(pattern.size()) +
+                    " bytes is too long");
   }
   const std::string translated = TranslatePattern(pattern, source);
   int error = 0;
   size_t offset = 0;
   Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                          PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr));
+                          PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
+                          nullptr));
   const std::string quoted = "the pattern '" + std::string(pattern) + "'";
   if (!code) {
     throw DataError(source + ": " + quoted + " is broken: " + ErrorText(error));
@@ -69,12 +72,12 @@ Regex& Regex::operator=(Regex&&) noexcept = default;
 struct Regex::Matcher::Impl {
   const Regex::Impl* regex;
   MatchData data{pcre2_match_data_create(1, nullptr)};
-  JitStack stack;        // only for matches that need more than the machine's stack gives
+  JitStack stack;  // only for matches that need more than the machine's stack gives
   Context context{pcre2_match_context_create(nullptr)};
 
   int Run(std::string_view text, size_t start) {
-    return pcre2_match(regex->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), start,
-                       PCRE2_NO_UTF_CHECK, data.get(), context.get());
+    return pcre2_match(regex->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                       start, PCRE2_NO_UTF_CHECK, data.get(), context.get());
   }
 };
 
@@ -96,7 +99,8 @@ std::optional<Regex::Match> Regex::Matcher::Find(std::string_view text, size_t s
   }
   if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (result < 0) {
-    throw DataError(impl_->regex->source + ": the pattern of the pre-tokenizer gave up on a text of " +
+    throw DataError(impl_->regex->source +
+                    ": the pattern of the pre-tokenizer gave up on a text of " +
                     std::to_string(text.size()) + " bytes: " + ErrorText(result));
   }
   const size_t* bounds = pcre2_get_ovector_pointer(impl_->data.get());

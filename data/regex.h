@@ -22,8 +22,8 @@ class Regex {
     ~Matcher();
     Matcher(Matcher&&) noexcept;
 
-    // The first match at or behind `start`, a character's boundary. REQUIRES: `text` is valid UTF-8.
-    // Throws DataError when the match exceeds the limits on steps and memory.
+    // The first match at or behind `start`, a character's boundary. REQUIRES: `text` is valid
+    // UTF-8. Throws DataError when the match exceeds the limits on steps and memory.
     std::optional<Match> Find(std::string_view text, size_t start);
 
    private:
@@ -31,8 +31,8 @@ class Regex {
     std::unique_ptr<Impl> impl_;
   };
 
-  // Throws DataError that begins with `source:` for a pattern that is broken, matches the empty text,
-  // or uses a construct that the two engines read differently.
+  // Throws DataError that begins with `source:` for a pattern that is broken, matches the empty
+  // text, or uses a construct that the two engines read differently.
   Regex(std::string_view pattern, const std::string& source);
   ~Regex();
   Regex(Regex&&) noexcept;

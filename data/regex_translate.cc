@@ -31,9 +31,10 @@ class Translator {
   }
 
   [[noreturn]] void Refuse(const std::string& what) const {
-    throw DataError(source_ + ": the pattern '" + std::string(in_) + "' uses " + what +
-                    ", which is not supported; supported are the patterns of GPT-2, Qwen2, Llama 3, "
-                    "DeepSeek and others of their kind");
+    throw DataError(
+        source_ + ": the pattern '" + std::string(in_) + "' uses " + what +
+        ", which is not supported; supported are the patterns of GPT-2, Qwen2, Llama 3, "
+        "DeepSeek and others of their kind");
   }
 
   void Escape() {
@@ -45,8 +46,9 @@ class Translator {
       at_ += 2;
       return;
     }
-    const bool letter_or_digit = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    constexpr std::string_view kSame = "rntfdDx";   // escapes with the same meaning in both
+    const bool letter_or_digit =
+        (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    constexpr std::string_view kSame = "rntfdDx";  // escapes with the same meaning in both
     if (c == '\0' || (letter_or_digit && kSame.find(c) == std::string_view::npos)) {
       Refuse(std::string("\\") + c);
     }
@@ -79,7 +81,7 @@ class Translator {
 
   void Outside() {
     const char c = in_[at_];
-    if (c == '^' || c == '$') Refuse("an anchor");   // of a line in Oniguruma, of the text in PCRE2
+    if (c == '^' || c == '$') Refuse("an anchor");  // of a line in Oniguruma, of the text in PCRE2
     if (Follows("}+")) Refuse("a possessive {n,m}+");
     if (c == '(') return Group();
     if (c == '[') {

@@ -25,13 +25,13 @@ bool IsUnchanged(std::string_view text, NormalForm form) {
 std::vector<utf8proc_int32_t> Decompose(std::string_view text, utf8proc_option_t options) {
   std::vector<utf8proc_int32_t> out;
   out.reserve(text.size() + 16);
-  utf8proc_int32_t parts[32];   // the longest decomposition has 18
+  utf8proc_int32_t parts[32];  // the longest decomposition has 18
   int boundary = 0;
   for (size_t i = 0; i < text.size();) {
     const CodePoint point = ReadCodePoint(text, i);
     i += point.bytes;
-    const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(point.value), parts, 32,
-                                               options, &boundary);
+    const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(point.value), parts,
+                                               32, options, &boundary);
     if (count > 0) out.insert(out.end(), parts, parts + std::min<utf8proc_ssize_t>(count, 32));
   }
   return out;
@@ -40,7 +40,9 @@ std::vector<utf8proc_int32_t> Decompose(std::string_view text, utf8proc_option_t
 // Sorts every run of combining marks by class. utf8proc_decompose does this by swapping neighbours,
 // which takes quadratic time.
 void OrderMarks(std::vector<utf8proc_int32_t>& text) {
-  const auto mark_class = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
+  const auto mark_class = [](utf8proc_int32_t c) {
+    return utf8proc_get_property(c)->combining_class;
+  };
   for (auto begin = text.begin(); begin != text.end();) {
     if (mark_class(*begin) == 0) {
       ++begin;

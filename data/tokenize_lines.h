@@ -6,8 +6,8 @@
 
 namespace equipoise {
 
-// One JSON list of ids for each line of `in`. Lines end at \n alone (a \r stays in the text); the last
-// one may lack it; an empty line gives []. Special tokens in the text are recognised.
+// One JSON list of ids for each line of `in`. Lines end at \n alone (a \r stays in the text); the
+// last one may lack it; an empty line gives []. Special tokens in the text are recognised.
 void TokenizeLines(const Tokenizer& tokenizer, std::istream& in, std::ostream& out);
 
 }  // namespace equipoise

@@ -20,7 +20,8 @@ std::string ReadFile(const std::string& path) {
   std::error_code error;
   const uintmax_t size = std::filesystem::file_size(path, error);
   if (error) throw DataError(path + ": cannot be read: " + error.message());
-  if (size > kMaxFile) throw DataError(path + ": " + std::to_string(size) + " bytes are no tokenizer.json");
+  if (size > kMaxFile)
+    throw DataError(path + ": " + std::to_string(size) + " bytes are no tokenizer.json");
   std::ifstream in(path, std::ios::binary);
   std::string text(size, '\0');
   in.read(text.data(), static_cast<std::streamsize>(size));
@@ -32,7 +33,8 @@ std::string FileOf(const std::string& path) {
   if (!std::filesystem::is_directory(path)) return path;
   const std::string file = (std::filesystem::path(path) / "tokenizer.json").string();
   if (!std::filesystem::exists(file)) {
-    throw DataError(path + ": has no tokenizer.json; write one with Transformers: "
+    throw DataError(path +
+                    ": has no tokenizer.json; write one with Transformers: "
                     "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)");
   }
   return file;
@@ -84,7 +86,10 @@ struct Tokenizer::Impl {
     const auto add = [&](int32_t id) { ids.push_back(id); };
     const auto plain = [&](std::string_view part) { EncodePlain(part, ids); };
     in_raw.Split(
-        text, [&](std::string_view part) { in_normalized.Split(Normalize(part, spec.normal_forms), plain, add); },
+        text,
+        [&](std::string_view part) {
+          in_normalized.Split(Normalize(part, spec.normal_forms), plain, add);
+        },
         add);
   }
 
@@ -93,7 +98,7 @@ struct Tokenizer::Impl {
   BpeModel bpe;
   WordCache cache;
   AddedTokenFinder in_raw, in_normalized;
-  std::vector<std::string> bytes;        // of each id; empty = no such token
+  std::vector<std::string> bytes;  // of each id; empty = no such token
   std::vector<bool> special;
   Vocabulary added_ids;
   uint64_t fingerprint;
@@ -138,7 +143,8 @@ std::string Tokenizer::Decode(const std::vector<int32_t>& ids, bool skip_special
 
 std::optional<int32_t> Tokenizer::TokenId(std::string_view token) const {
   const std::string key(token);
-  if (const auto added = impl_->added_ids.find(key); added != impl_->added_ids.end()) return added->second;
+  if (const auto added = impl_->added_ids.find(key); added != impl_->added_ids.end())
+    return added->second;
   const auto found = impl_->spec.vocabulary.find(key);
   if (found == impl_->spec.vocabulary.end()) return std::nullopt;
   return found->second;

@@ -13,8 +13,8 @@ namespace equipoise {
 // Ids equal those of the `tokenizers` library.
 class Tokenizer {
  public:
-  // `path` is a tokenizer.json or a folder that holds one. Throws DataError (`path: what; what to do`)
-  // for files that are damaged, inconsistent, or of a kind that is not supported.
+  // `path` is a tokenizer.json or a folder that holds one. Throws DataError (`path: what; what to
+  // do`) for files that are damaged, inconsistent, or of a kind that is not supported.
   static Tokenizer Read(const std::string& path);
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
@@ -26,7 +26,7 @@ class Tokenizer {
   // Bytes of the ids, invalid UTF-8 replaced by U+FFFD as Hugging Face does.
   std::string Decode(const std::vector<int32_t>& ids, bool skip_special) const;
   std::optional<int32_t> TokenId(std::string_view token) const;
-  int64_t vocab_size() const;        // largest id + 1
+  int64_t vocab_size() const;  // largest id + 1
   // Changes whenever the file does; part of the cost index's key.
   uint64_t fingerprint() const;
 

@@ -17,7 +17,8 @@ namespace {
 const Json& Object(const Json& parent, const char* key, const std::string& source) {
   const auto found = parent.find(key);
   if (found == parent.end() || !found->is_object()) {
-    Fail(source, std::string(key) + " is missing or no object; is this a tokenizer.json of Hugging Face?");
+    Fail(source,
+         std::string(key) + " is missing or no object; is this a tokenizer.json of Hugging Face?");
   }
   return *found;
 }
@@ -32,7 +33,8 @@ int32_t CheckedId(const Json& value, const std::string& what, const std::string&
   if (!value.is_number_integer()) Fail(source, what + ": the id is no whole number");
   const bool fits = value.is_number_unsigned() && value.get<uint64_t>() < uint64_t{kMaxTokenId};
   if (!fits) {
-    Fail(source, what + ": the id " + value.dump() + " is outside 0.." + std::to_string(kMaxTokenId - 1));
+    Fail(source,
+         what + ": the id " + value.dump() + " is outside 0.." + std::to_string(kMaxTokenId - 1));
   }
   return value.get<int32_t>();
 }
@@ -48,8 +50,10 @@ class Reader {
     ReadVocabulary(Object(model, "vocab", source_ + ": model"));
     ReadMerges(model);
     ReadOptions(model);
-    spec_.normal_forms = ReadNormalizer(root_.value("normalizer", Json()), source_ + ": normalizer");
-    spec_.pre_tokenizer = ReadPreTokenizer(root_.value("pre_tokenizer", Json()), source_ + ": pre_tokenizer");
+    spec_.normal_forms =
+        ReadNormalizer(root_.value("normalizer", Json()), source_ + ": normalizer");
+    spec_.pre_tokenizer =
+        ReadPreTokenizer(root_.value("pre_tokenizer", Json()), source_ + ": pre_tokenizer");
     CheckDecoder(root_.value("decoder", Json()), source_ + ": decoder");
     ReadAddedTokens();
     return std::move(spec_);
@@ -60,12 +64,14 @@ class Reader {
     const std::string at = source_ + ": model";
     const std::string type = GetString(model, "type", at, "BPE");
     if (type != "BPE") {
-      Fail(at, "type " + Quote(type) + " is not supported; only byte-level BPE is (GPT-2, Qwen2, Llama 3)");
+      Fail(at, "type " + Quote(type) +
+                   " is not supported; only byte-level BPE is (GPT-2, Qwen2, Llama 3)");
     }
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       if (!GetString(model, key, at, "").empty()) Fail(at, std::string(key) + " is not supported");
     }
-    if (GetNumber(model, "dropout", at, 0) != 0) Fail(at, "dropout is not supported; set it to null");
+    if (GetNumber(model, "dropout", at, 0) != 0)
+      Fail(at, "dropout is not supported; set it to null");
     if (GetBool(model, "byte_fallback", at, false)) {
       Fail(at, "byte_fallback is not supported: this is a SentencePiece model, not byte-level BPE");
     }
@@ -88,19 +94,22 @@ class Reader {
   int32_t IdInMerge(const std::string& token, const std::string& at) const {
     const auto found = spec_.vocabulary.find(token);
     if (found == spec_.vocabulary.end()) {
-      Fail(at, Quote(token) + " is not in model.vocab; vocabulary and merges are not of one tokenizer");
+      Fail(at,
+           Quote(token) + " is not in model.vocab; vocabulary and merges are not of one tokenizer");
     }
     return found->second;
   }
 
   void ReadMerges(const Json& model) {
     const auto merges = model.find("merges");
-    if (merges == model.end() || !merges->is_array()) Fail(source_ + ": model", "merges is missing or no list");
+    if (merges == model.end() || !merges->is_array())
+      Fail(source_ + ": model", "merges is missing or no list");
     spec_.merges.reserve(merges->size());
     for (size_t i = 0; i < merges->size(); ++i) {
       const std::string at = source_ + ": model.merges[" + std::to_string(i) + "]";
       const auto [left, right] = MergeOf((*merges)[i], at);
-      spec_.merges.push_back({IdInMerge(left, at), IdInMerge(right, at), IdInMerge(left + right, at)});
+      spec_.merges.push_back(
+          {IdInMerge(left, at), IdInMerge(right, at), IdInMerge(left + right, at)});
     }
   }
 
@@ -112,8 +121,10 @@ class Reader {
       const bool two_parts = space != std::string::npos && space > 0 && space + 1 < text.size() &&
                              text.find(' ', space + 1) == std::string::npos;
       if (two_parts) return {text.substr(0, space), text.substr(space + 1)};
-    } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-      std::pair<std::string, std::string> parts{merge[0].get<std::string>(), merge[1].get<std::string>()};
+    } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
+               merge[1].is_string()) {
+      std::pair<std::string, std::string> parts{merge[0].get<std::string>(),
+                                                merge[1].get<std::string>()};
       if (!parts.first.empty() && !parts.second.empty()) return parts;
     }
     Fail(at, "is neither \"a b\" nor [\"a\", \"b\"]");
@@ -126,7 +137,8 @@ class Reader {
     const std::string unknown = GetString(model, "unk_token", at, "");
     if (unknown.empty()) return;
     const auto found = spec_.vocabulary.find(unknown);
-    if (found == spec_.vocabulary.end()) Fail(at, "unk_token " + Quote(unknown) + " is not in model.vocab");
+    if (found == spec_.vocabulary.end())
+      Fail(at, "unk_token " + Quote(unknown) + " is not in model.vocab");
     spec_.options.unknown = found->second;
   }
 
@@ -138,7 +150,8 @@ class Reader {
     for (size_t i = 0; i < list->size(); ++i) {
       const std::string at = source_ + ": added_tokens[" + std::to_string(i) + "]";
       AddedToken token = ReadAddedToken((*list)[i], at);
-      if (!contents.insert(token.content).second) Fail(at, Quote(token.content) + " is listed twice");
+      if (!contents.insert(token.content).second)
+        Fail(at, Quote(token.content) + " is listed twice");
       const auto known = spec_.vocabulary.find(token.content);
       const bool same = known != spec_.vocabulary.end() && known->second == token.id;
       if (known != spec_.vocabulary.end() && !same) {
@@ -146,7 +159,8 @@ class Reader {
                      std::to_string(known->second) + " in model.vocab");
       }
       if (!same && !ids_.insert(token.id).second) {
-        Fail(at, Quote(token.content) + ": the id " + std::to_string(token.id) + " belongs to another token too");
+        Fail(at, Quote(token.content) + ": the id " + std::to_string(token.id) +
+                     " belongs to another token too");
       }
       spec_.largest_id = std::max(spec_.largest_id, token.id);
       spec_.added_tokens.push_back(std::move(token));
@@ -157,7 +171,8 @@ class Reader {
     if (!entry.is_object()) Fail(at, "is no object");
     AddedToken token;
     token.content = GetString(entry, "content", at);
-    if (token.content.empty()) Fail(at, "content is empty, which would match everywhere; remove the entry");
+    if (token.content.empty())
+      Fail(at, "content is empty, which would match everywhere; remove the entry");
     token.id = CheckedId(entry.value("id", Json()), Quote(token.content), at);
     token.special = GetBool(entry, "special", at, false);
     token.single_word = GetBool(entry, "single_word", at, false);

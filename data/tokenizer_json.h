@@ -14,7 +14,7 @@ namespace equipoise {
 // What a tokenizer.json says, checked: every id is known, unique and below kMaxTokenId, every merge
 // joins tokens of the vocabulary.
 struct TokenizerSpec {
-  Vocabulary vocabulary;                    // in the byte alphabet, added tokens not included
+  Vocabulary vocabulary;  // in the byte alphabet, added tokens not included
   std::vector<BpeModel::Merge> merges;
   BpeModel::Options options;
   std::vector<NormalForm> normal_forms;
@@ -25,8 +25,8 @@ struct TokenizerSpec {
 
 constexpr int32_t kMaxTokenId = 1 << 24;
 
-// Reads the text of a tokenizer.json. Throws DataError (`source: key: what; what to do`) for files that
-// are damaged, inconsistent, or of a kind that is not supported.
+// Reads the text of a tokenizer.json. Throws DataError (`source: key: what; what to do`) for files
+// that are damaged, inconsistent, or of a kind that is not supported.
 TokenizerSpec ReadTokenizerSpec(const std::string& text, const std::string& source);
 
 }  // namespace equipoise

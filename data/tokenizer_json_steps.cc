@@ -40,7 +40,8 @@ const Json& ListOf(const Json& step, const char* key, const std::string& source)
 std::string Escape(const std::string& text) {
   std::string pattern;
   for (const char c : text) {
-    if (c > 0x20 && c < 0x7F && std::string_view("_-'\"<>/ ,;:!@%~`=&#").find(c) == std::string_view::npos &&
+    if (c > 0x20 && c < 0x7F &&
+        std::string_view("_-'\"<>/ ,;:!@%~`=&#").find(c) == std::string_view::npos &&
         !((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))) {
       pattern += '\\';
     }
@@ -52,7 +53,8 @@ std::string Escape(const std::string& text) {
 SplitStep ReadSplit(const Json& step, const std::string& source) {
   SplitStep split;
   const auto pattern = step.find("pattern");
-  if (pattern == step.end() || !pattern->is_object()) throw DataError(source + ": pattern is missing");
+  if (pattern == step.end() || !pattern->is_object())
+    throw DataError(source + ": pattern is missing");
   split.pattern = pattern->contains("String") ? Escape(GetString(*pattern, "String", source))
                                               : GetString(*pattern, "Regex", source);
   if (split.pattern.empty()) throw DataError(source + ": pattern is empty");
@@ -79,7 +81,8 @@ void ReadStep(const Json& step, const std::string& source, bool last, PreTokeniz
     spec.steps.push_back(ReadSplit(step, source));
   } else if (type == "Digits") {
     const bool single = GetBool(step, "individual_digits", source, false);
-    spec.steps.push_back({"\\p{N}", single ? SplitBehavior::kIsolated : SplitBehavior::kContiguous, false});
+    spec.steps.push_back(
+        {"\\p{N}", single ? SplitBehavior::kIsolated : SplitBehavior::kContiguous, false});
   } else {
     throw DataError(source + ": pre-tokenizer '" + type +
                     "' is not supported; supported are Split, Digits and ByteLevel");
@@ -95,7 +98,8 @@ std::vector<NormalForm> ReadNormalizer(const Json& normalizer, const std::string
     if (type == name) return {form};
   }
   if (type != "Sequence") {
-    throw DataError(source + ": '" + type + "' is not supported; supported are NFC, NFD, NFKC, NFKD");
+    throw DataError(source + ": '" + type +
+                    "' is not supported; supported are NFC, NFD, NFKC, NFKD");
   }
   std::vector<NormalForm> forms;
   for (const Json& step : ListOf(normalizer, "normalizers", source)) {
@@ -106,7 +110,8 @@ std::vector<NormalForm> ReadNormalizer(const Json& normalizer, const std::string
 
 PreTokenizerSpec ReadPreTokenizer(const Json& pre_tokenizer, const std::string& source) {
   if (pre_tokenizer.is_null()) {
-    throw DataError(source + ": there is none; only byte-level BPE is supported, which has ByteLevel");
+    throw DataError(source +
+                    ": there is none; only byte-level BPE is supported, which has ByteLevel");
   }
   PreTokenizerSpec spec;
   if (TypeOf(pre_tokenizer, source) != "Sequence") {

@@ -3,8 +3,8 @@
 namespace equipoise {
 namespace {
 
-// What may follow a leading byte: how many bytes, and the range of the first of them (which keeps out
-// overlong forms, surrogates and values above U+10FFFF).
+// What may follow a leading byte: how many bytes, and the range of the first of them (which keeps
+// out overlong forms, surrogates and values above U+10FFFF).
 struct Lead {
   uint32_t following;
   uint8_t low, high;
@@ -33,7 +33,8 @@ CodePoint ReadCodePoint(std::string_view text, size_t position) {
   for (uint32_t i = 1; i <= lead.following; ++i) {
     if (position + i >= text.size()) return {0, i, false};
     const uint8_t next = byte(position + i);
-    if (next < (i == 1 ? lead.low : 0x80) || next > (i == 1 ? lead.high : 0xBF)) return {0, i, false};
+    if (next < (i == 1 ? lead.low : 0x80) || next > (i == 1 ? lead.high : 0xBF))
+      return {0, i, false};
     value = value << 6 | (next & 0x3F);
   }
   return {value, lead.following + 1, true};

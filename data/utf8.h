@@ -9,7 +9,7 @@ namespace equipoise {
 // One code point read from the front of a text.
 struct CodePoint {
   uint32_t value = 0;
-  uint32_t bytes = 0;   // its length; of an invalid sequence: the length of its maximal valid prefix
+  uint32_t bytes = 0;  // its length; of an invalid sequence: the length of its maximal valid prefix
   bool valid = false;
 };
 

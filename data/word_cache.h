@@ -8,8 +8,9 @@
 
 namespace equipoise {
 
-// Remembers the ids of short words. A table of fixed size in which a word has one place and the latest
-// word wins; a thread that finds a place busy does without it, so nothing ever waits. Thread-safe.
+// Remembers the ids of short words. A table of fixed size in which a word has one place and the
+// latest word wins; a thread that finds a place busy does without it, so nothing ever waits.
+// Thread-safe.
 class WordCache {
  public:
   WordCache() : slots_(kSlots) {}
@@ -17,7 +18,8 @@ class WordCache {
   // Appends the ids of `word` when they are known.
   bool Find(std::string_view word, uint64_t hash, std::vector<int32_t>& ids) const;
   // Remembers ids[from..] as those of `word`, when both are short enough.
-  void Store(std::string_view word, uint64_t hash, const std::vector<int32_t>& ids, size_t from) const;
+  void Store(std::string_view word, uint64_t hash, const std::vector<int32_t>& ids,
+             size_t from) const;
 
   static constexpr size_t kMaxWord = 29;
 
@@ -28,7 +30,7 @@ class WordCache {
   struct alignas(64) Slot {
     std::atomic_flag busy;
     uint8_t bytes = 0;
-    uint8_t count = 0;                // 0 = the slot is free
+    uint8_t count = 0;  // 0 = the slot is free
     std::array<char, kMaxWord> word;
     std::array<int32_t, kMaxIds> ids;
   };

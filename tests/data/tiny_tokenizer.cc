@@ -25,33 +25,50 @@ Json ByteLevel(bool add_prefix_space, bool use_regex) {
 Json TinyTokenizerJson() {
   const ByteAlphabet alphabet;
   Json vocab = Json::object();
-  for (int byte = 0; byte < 256; ++byte) vocab[alphabet.character(static_cast<uint8_t>(byte))] = byte;
+  for (int byte = 0; byte < 256; ++byte)
+    vocab[alphabet.character(static_cast<uint8_t>(byte))] = byte;
   Json merges = Json::array();
   int next = 256;
-  for (const auto& [left, right] : {std::pair<std::string, std::string>{"h", "e"}, {"l", "l"}, {"he", "ll"},
-                                    {"hell", "o"}, {"Ġ", "hello"}, {"a", "a"}, {"aa", "aa"}, {"u", "s"}}) {
+  for (const auto& [left, right] : {std::pair<std::string, std::string>{"h", "e"},
+                                    {"l", "l"},
+                                    {"he", "ll"},
+                                    {"hell", "o"},
+                                    {"Ġ", "hello"},
+                                    {"a", "a"},
+                                    {"aa", "aa"},
+                                    {"u", "s"}}) {
     vocab[left + right] = next++;
     merges.push_back(left + " " + right);
   }
   Json added = Json::array();
   int id = 300;
-  for (const char* token : {"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<img>", "</img>", "<IMG_CONTEXT>"}) {
-    added.push_back({{"id", id++}, {"content", token}, {"single_word", false}, {"lstrip", false},
-                     {"rstrip", false}, {"normalized", false}, {"special", true}});
+  for (const char* token :
+       {"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<img>", "</img>", "<IMG_CONTEXT>"}) {
+    added.push_back({{"id", id++},
+                     {"content", token},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
   }
-  const Json split = {{"type", "Split"}, {"pattern", {{"Regex", kQwen2Pattern}}},
-                      {"behavior", "Isolated"}, {"invert", false}};
-  return {{"version", "1.0"},
-          {"added_tokens", added},
-          {"normalizer", {{"type", "NFC"}}},
-          {"pre_tokenizer",
-           {{"type", "Sequence"}, {"pretokenizers", Json::array({split, ByteLevel(false, false)})}}},
-          {"decoder", ByteLevel(true, true)},
-          {"model", {{"type", "BPE"}, {"unk_token", nullptr}, {"vocab", vocab}, {"merges", merges}}}};
+  const Json split = {{"type", "Split"},
+                      {"pattern", {{"Regex", kQwen2Pattern}}},
+                      {"behavior", "Isolated"},
+                      {"invert", false}};
+  return {
+      {"version", "1.0"},
+      {"added_tokens", added},
+      {"normalizer", {{"type", "NFC"}}},
+      {"pre_tokenizer",
+       {{"type", "Sequence"}, {"pretokenizers", Json::array({split, ByteLevel(false, false)})}}},
+      {"decoder", ByteLevel(true, true)},
+      {"model", {{"type", "BPE"}, {"unk_token", nullptr}, {"vocab", vocab}, {"merges", merges}}}};
 }
 
 Tokenizer ReadTokenizerText(const std::string& text) {
-  std::string folder = (std::filesystem::temp_directory_path() / "equipoise-tokenizer-XXXXXX").string();
+  std::string folder =
+      (std::filesystem::temp_directory_path() / "equipoise-tokenizer-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) throw std::runtime_error("mkdtemp");
   struct Remove {
     const std::string& folder;

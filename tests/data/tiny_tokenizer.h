@@ -7,8 +7,9 @@
 
 namespace equipoise {
 
-// A small byte-level BPE as the value of a tokenizer.json: the 256 bytes (ids 0..255 in byte order), a few
-// merges (ids from 256 on), ChatML's and InternVL's special tokens (ids from 300 on), NFC, Qwen2's pattern.
+// A small byte-level BPE as the value of a tokenizer.json: the 256 bytes (ids 0..255 in byte
+// order), a few merges (ids from 256 on), ChatML's and InternVL's special tokens (ids from 300 on),
+// NFC, Qwen2's pattern.
 Json TinyTokenizerJson();
 
 // Writes `json` into a temporary file and reads it. The file is named `tokenizer.json`.

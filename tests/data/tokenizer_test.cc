@@ -39,8 +39,9 @@ TEST_CASE("special tokens are recognised only when asked for", "[data][cpu]") {
 
 TEST_CASE("decoding gives the text back", "[data][cpu]") {
   const Tokenizer tokenizer = ReadTokenizerJson(TinyTokenizerJson());
-  for (const std::string text : {"hello, wörld\n\t 1234", "\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x9A\x80",
-                                 "\xE4\xBD\xA0\xE5\xA5\xBD  \r\n", "it's I'LL"}) {
+  for (const std::string text :
+       {"hello, wörld\n\t 1234", "\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x9A\x80",
+        "\xE4\xBD\xA0\xE5\xA5\xBD  \r\n", "it's I'LL"}) {
     CHECK(tokenizer.Decode(tokenizer.Encode(text, true), false) == text);
   }
   CHECK(tokenizer.Decode({301, 259, 302}, /*skip_special=*/true) == "hello");
@@ -113,15 +114,20 @@ std::string ErrorOf(const std::string& text) {
 
 struct Attack {
   const char* name;
-  const char* message;                        // a part of the error
+  const char* message;  // a part of the error
   std::function<void(Json&)> change;
 };
 
 Json Split(const char* pattern) {
-  return {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+  return {{"type", "Split"},
+          {"pattern", {{"Regex", pattern}}},
+          {"behavior", "Isolated"},
+          {"invert", false}};
 }
 
-void SetFirstStep(Json& json, const Json& step) { json["pre_tokenizer"]["pretokenizers"][0] = step; }
+void SetFirstStep(Json& json, const Json& step) {
+  json["pre_tokenizer"]["pretokenizers"][0] = step;
+}
 
 const std::vector<Attack>& Attacks() {
   static const std::vector<Attack> attacks = {
@@ -129,43 +135,70 @@ const std::vector<Attack>& Attacks() {
       {"Unigram", "'Unigram' is not supported", [](Json& j) { j["model"]["type"] = "Unigram"; }},
       {"byte fallback", "byte_fallback", [](Json& j) { j["model"]["byte_fallback"] = true; }},
       {"dropout", "dropout", [](Json& j) { j["model"]["dropout"] = 0.1; }},
-      {"word suffix", "end_of_word_suffix", [](Json& j) { j["model"]["end_of_word_suffix"] = "</w>"; }},
+      {"word suffix", "end_of_word_suffix",
+       [](Json& j) { j["model"]["end_of_word_suffix"] = "</w>"; }},
       {"no vocabulary", "vocab is missing", [](Json& j) { j["model"].erase("vocab"); }},
-      {"vocabulary is a list", "vocab is missing or no object", [](Json& j) { j["model"]["vocab"] = Json::array(); }},
+      {"vocabulary is a list", "vocab is missing or no object",
+       [](Json& j) { j["model"]["vocab"] = Json::array(); }},
       {"empty vocabulary", "is empty", [](Json& j) { j["model"]["vocab"] = Json::object(); }},
-      {"duplicate id", "belongs to another token", [](Json& j) { j["model"]["vocab"]["us"] = 256; }},
+      {"duplicate id", "belongs to another token",
+       [](Json& j) { j["model"]["vocab"]["us"] = 256; }},
       {"negative id", "outside 0..", [](Json& j) { j["model"]["vocab"]["us"] = -1; }},
       {"huge id", "outside 0..", [](Json& j) { j["model"]["vocab"]["us"] = 4294967296; }},
       {"fractional id", "no whole number", [](Json& j) { j["model"]["vocab"]["us"] = 1.5; }},
       {"id as text", "no whole number", [](Json& j) { j["model"]["vocab"]["us"] = "7"; }},
       {"no merges", "merges is missing", [](Json& j) { j["model"].erase("merges"); }},
-      {"merge of an unknown token", "merges[8]: 'q'", [](Json& j) {
+      {"merge of an unknown token", "merges[8]: 'q'",
+       [](Json& j) {
          j["model"]["vocab"].erase("q");
          j["model"]["merges"].push_back("q u");
        }},
-      {"merge into an unknown token", "'qu' is not in model.vocab", [](Json& j) { j["model"]["merges"].push_back("q u"); }},
-      {"merge of one part", "merges[8]: is neither", [](Json& j) { j["model"]["merges"].push_back("qu"); }},
-      {"merge of three parts", "is neither", [](Json& j) { j["model"]["merges"].push_back("a b c"); }},
-      {"merge of three elements", "is neither", [](Json& j) { j["model"]["merges"].push_back({"a", "b", "c"}); }},
+      {"merge into an unknown token", "'qu' is not in model.vocab",
+       [](Json& j) { j["model"]["merges"].push_back("q u"); }},
+      {"merge of one part", "merges[8]: is neither",
+       [](Json& j) { j["model"]["merges"].push_back("qu"); }},
+      {"merge of three parts", "is neither",
+       [](Json& j) { j["model"]["merges"].push_back("a b c"); }},
+      {"merge of three elements", "is neither",
+       [](Json& j) {
+         j["model"]["merges"].push_back({"a", "b", "c"});
+       }},
       {"merge as a number", "is neither", [](Json& j) { j["model"]["merges"].push_back(5); }},
-      {"merge with an empty part", "is neither", [](Json& j) { j["model"]["merges"].push_back({"", "a"}); }},
+      {"merge with an empty part", "is neither",
+       [](Json& j) {
+         j["model"]["merges"].push_back({"", "a"});
+       }},
       {"unknown unk_token", "unk_token", [](Json& j) { j["model"]["unk_token"] = "<unk>"; }},
-      {"empty added token", "content is empty", [](Json& j) { j["added_tokens"][0]["content"] = ""; }},
-      {"added token without content", "content", [](Json& j) { j["added_tokens"][0].erase("content"); }},
-      {"added token without id", "no whole number", [](Json& j) { j["added_tokens"][0].erase("id"); }},
-      {"added token twice", "listed twice", [](Json& j) { j["added_tokens"][0]["content"] = "<img>"; }},
+      {"empty added token", "content is empty",
+       [](Json& j) { j["added_tokens"][0]["content"] = ""; }},
+      {"added token without content", "content",
+       [](Json& j) { j["added_tokens"][0].erase("content"); }},
+      {"added token without id", "no whole number",
+       [](Json& j) { j["added_tokens"][0].erase("id"); }},
+      {"added token twice", "listed twice",
+       [](Json& j) { j["added_tokens"][0]["content"] = "<img>"; }},
       {"added id twice", "belongs to another", [](Json& j) { j["added_tokens"][0]["id"] = 301; }},
       {"added id of a word", "belongs to another", [](Json& j) { j["added_tokens"][0]["id"] = 5; }},
-      {"added token of other id", "in model.vocab", [](Json& j) { j["added_tokens"][0]["content"] = "us"; }},
+      {"added token of other id", "in model.vocab",
+       [](Json& j) { j["added_tokens"][0]["content"] = "us"; }},
       {"added tokens no list", "added_tokens is no list", [](Json& j) { j["added_tokens"] = 3; }},
       {"flag of a wrong type", "special", [](Json& j) { j["added_tokens"][0]["special"] = "yes"; }},
       {"no pre-tokenizer", "byte-level", [](Json& j) { j["pre_tokenizer"] = nullptr; }},
-      {"other pre-tokenizer", "'Metaspace'", [](Json& j) { j["pre_tokenizer"] = {{"type", "Metaspace"}}; }},
-      {"other step", "'Punctuation' is not supported", [](Json& j) { SetFirstStep(j, {{"type", "Punctuation"}}); }},
+      {"other pre-tokenizer", "'Metaspace'",
+       [](Json& j) {
+         j["pre_tokenizer"] = {{"type", "Metaspace"}};
+       }},
+      {"other step", "'Punctuation' is not supported",
+       [](Json& j) {
+         SetFirstStep(j, {{"type", "Punctuation"}});
+       }},
       {"step no object", "is no object", [](Json& j) { SetFirstStep(j, 7); }},
-      {"empty sequence", "sequence is empty", [](Json& j) { j["pre_tokenizer"]["pretokenizers"] = Json::array(); }},
-      {"other normalizer", "'Lowercase' is not supported", [](Json& j) { j["normalizer"]["type"] = "Lowercase"; }},
-      {"other decoder", "'Metaspace' is not supported", [](Json& j) { j["decoder"]["type"] = "Metaspace"; }},
+      {"empty sequence", "sequence is empty",
+       [](Json& j) { j["pre_tokenizer"]["pretokenizers"] = Json::array(); }},
+      {"other normalizer", "'Lowercase' is not supported",
+       [](Json& j) { j["normalizer"]["type"] = "Lowercase"; }},
+      {"other decoder", "'Metaspace' is not supported",
+       [](Json& j) { j["decoder"]["type"] = "Metaspace"; }},
       {"broken pattern", "is broken", [](Json& j) { SetFirstStep(j, Split("(a")); }},
       {"pattern that matches nothing", "empty text", [](Json& j) { SetFirstStep(j, Split("a*")); }},
       {"verb", "a verb", [](Json& j) { SetFirstStep(j, Split("(*LIMIT_MATCH=1)a")); }},
@@ -173,7 +206,8 @@ const std::vector<Attack>& Attacks() {
       {"anchor", "anchor", [](Json& j) { SetFirstStep(j, Split("^a")); }},
       {"back reference", "\\1", [](Json& j) { SetFirstStep(j, Split("(a)\\1")); }},
       {"unknown property", "is broken", [](Json& j) { SetFirstStep(j, Split("\\p{Klingon}")); }},
-      {"other behaviour", "behavior 'Whole'", [](Json& j) {
+      {"other behaviour", "behavior 'Whole'",
+       [](Json& j) {
          Json step = Split("a");
          step["behavior"] = "Whole";
          SetFirstStep(j, step);
@@ -192,14 +226,16 @@ TEST_CASE("damaged and unsupported files are refused by name", "[data][cpu]") {
     CHECK(error.find("tokenizer.json: ") != std::string::npos);
     CHECK(error.find('\n') == std::string::npos);
   }
-  for (const std::string text : {"", "[]", "{", "nul", "\xFF", "{\"model\":{\"vocab\":{\"a\":0,\"a\":1}}}"}) {
+  for (const std::string text :
+       {"", "[]", "{", "nul", "\xFF", "{\"model\":{\"vocab\":{\"a\":0,\"a\":1}}}"}) {
     INFO(text);
     CHECK(ErrorOf(text).find("tokenizer.json:") != std::string::npos);
   }
 }
 
 TEST_CASE("a missing file is named, with the way out", "[data][cpu]") {
-  CHECK_THROWS_WITH(Tokenizer::Read("/nonexistent/tokenizer.json"), Catch::Contains("cannot be read"));
+  CHECK_THROWS_WITH(Tokenizer::Read("/nonexistent/tokenizer.json"),
+                    Catch::Contains("cannot be read"));
   CHECK_THROWS_WITH(Tokenizer::Read("."), Catch::Contains("save_pretrained"));
 }
 
