@@ -1,0 +1,422 @@
+"""Decoding, resizing and tiling equal Pillow's and torchvision's, byte for byte."""
+
+import hashlib
+import io
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import zlib
+
+import numpy as np
+import torch
+from PIL import Image, ImageFile
+from torchvision import transforms
+
+MEAN = (0.485, 0.456, 0.406)
+DEVIATION = (0.229, 0.224, 0.225)
+PREPROCESS = "preprocess"
+
+
+class Tool:
+    """image_tool as a process that answers one command after the other."""
+
+    def __init__(self, program, folder):
+        self.process = subprocess.Popen(
+            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.out = os.path.join(folder, "out.raw")
+
+    def ask(self, *words):
+        self.process.stdin.write("\t".join(str(word) for word in words) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline().rstrip("\n")
+        assert answer, f"the tool died on {words}"
+        return answer
+
+    def array(self, dtype, *words):
+        answer = self.ask(*words, self.out)
+        assert answer.startswith("ok "), f"{words}: {answer}"
+        return np.fromfile(self.out, dtype)
+
+    def decode(self, path):
+        return self.array(np.uint8, "decode", path)
+
+    def tiles(self, path, least, most, thumbnail, side):
+        flat = self.array(np.float32, "tiles", path, least, most, int(thumbnail), side)
+        return flat.reshape(-1, 3, side, side)
+
+
+def noise(width, height, channels, seed):
+    """A picture with edges and smooth parts, so that filters and overshoot show."""
+    generator = np.random.default_rng(seed)
+    y, x = np.mgrid[0:height, 0:width]
+    planes = [(x * (3 + c) + y * (5 - c)) % 256 for c in range(channels)]
+    picture = np.stack(planes, axis=-1)
+    speckle = generator.integers(0, 256, picture.shape)
+    picture = np.where(generator.random((height, width, 1)) < 0.3, speckle, picture)
+    return picture.astype(np.uint8).squeeze(-1) if channels == 1 else picture.astype(np.uint8)
+
+
+def png_pictures():
+    """(name, picture, options of save) of every PNG mode that Pillow writes."""
+    sizes = [(1, 1), (1, 9), (13, 1), (17, 11), (64, 40), (257, 3)]
+    for width, height in sizes:
+        label = f"{width}x{height}"
+        rgb = Image.fromarray(noise(width, height, 3, width))
+        grey = Image.fromarray(noise(width, height, 1, width + 1))
+        yield f"1-{label}", grey.convert("1"), {}
+        yield f"L-{label}", grey, {}
+        yield f"L-transparent-{label}", grey, {"transparency": 7}
+        yield f"LA-{label}", Image.fromarray(noise(width, height, 2, 5)), {}
+        yield f"RGB-{label}", rgb, {}
+        yield f"RGB-transparent-{label}", rgb, {"transparency": (1, 2, 3)}
+        yield f"RGBA-{label}", Image.fromarray(noise(width, height, 4, 6)), {}
+        for colours in (2, 4, 16, 200):
+            palette = rgb.quantize(colours)
+            yield f"P{colours}-{label}", palette, {}
+            alpha = b"\0\x80\xff"[:colours]
+            yield f"P{colours}-transparent-{label}", palette, {"transparency": alpha}
+        deep = np.random.default_rng(width).integers(0, 65536, (height, width), dtype=np.uint16)
+        deep[deep % 3 == 0] %= 300
+        yield f"I16-{label}", Image.fromarray(deep), {}
+
+
+def chunk(kind, data):
+    return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+
+
+def raw_png(width, height, depth, colour, rows, interlace=0, extra=b""):
+    """PNG bytes from packed rows, for the forms that Pillow does not write."""
+    form = bytes([depth, colour, 0, 0, interlace])
+    header = chunk(b"IHDR", width.to_bytes(4, "big") + height.to_bytes(4, "big") + form)
+    body = chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows)))
+    return b"\x89PNG\r\n\x1a\n" + header + extra + body + chunk(b"IEND", b"")
+
+
+# First column and row, and the steps, of each pass.
+ADAM7 = [
+    (0, 0, 8, 8),
+    (4, 0, 8, 8),
+    (0, 4, 4, 8),
+    (2, 0, 4, 4),
+    (0, 2, 2, 4),
+    (1, 0, 2, 2),
+    (0, 1, 1, 2),
+]
+
+
+def pack_row(samples, depth):
+    if depth == 16:
+        return samples.astype(">u2").tobytes()
+    bits = "".join(format(int(value), f"0{depth}b") for value in samples.reshape(-1))
+    bits += "0" * (-len(bits) % 8)
+    return int(bits, 2).to_bytes(len(bits) // 8, "big")
+
+
+def raw_pngs():
+    """Every colour type and depth of the format, plain and interlaced, at odd sizes."""
+    channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+    depths = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+    for colour, width, height, interlace in (
+        (c, w, h, i) for c in depths for w, h in ((1, 1), (3, 7), (19, 10)) for i in (0, 1)
+    ):
+        for depth in depths[colour]:
+            generator = np.random.default_rng(depth * 10 + colour)
+            samples = generator.integers(0, 1 << depth, (height, width, channels[colour]))
+            # A palette shorter than the indices.
+            entries = max(1, (1 << depth) * 3 // 4)
+            colours = bytes(generator.integers(0, 256, 3 * entries).tolist())
+            extra = chunk(b"PLTE", colours) if colour == 3 else b""
+            passes = ADAM7 if interlace else [(0, 0, 1, 1)]
+            rows = []
+            for x, y, step_x, step_y in passes:
+                part = samples[y::step_y, x::step_x]
+                if part.size:
+                    rows += [pack_row(row, depth) for row in part]
+            order = "adam7" if interlace else "plain"
+            name = f"raw-colour{colour}-depth{depth}-{width}x{height}-{order}"
+            yield name, raw_png(width, height, depth, colour, rows, interlace, extra)
+
+
+def jpeg_pictures():
+    """(name, bytes) of the JPEG forms met in the wild."""
+    for width, height in [(1, 1), (7, 3), (16, 16), (33, 50), (101, 64)]:
+        rgb = Image.fromarray(noise(width, height, 3, width))
+        forms = {
+            "L": (rgb.convert("L"), {}),
+            "CMYK": (Image.fromarray(noise(width, height, 4, 3), "CMYK"), {}),
+            "optimized": (rgb, {"optimize": True}),
+            "restart": (rgb, {"restart_marker_blocks": 1}),
+            "rgb": (rgb, {"keep_rgb": True}),
+        }
+        for sampling in ("4:4:4", "4:2:2", "4:2:0", "4:1:1"):
+            for progressive in (False, True):
+                options = {"subsampling": sampling, "progressive": progressive}
+                forms[f"{sampling}-{'progressive' if progressive else 'baseline'}"] = (rgb, options)
+        for orientation in (3, 6, 8):
+            exif = Image.Exif()
+            exif[0x0112] = orientation
+            forms[f"orientation-{orientation}"] = (rgb, {"exif": exif})
+        for name, (picture, options) in forms.items():
+            for quality in (30, 95):
+                buffer = io.BytesIO()
+                picture.save(buffer, "JPEG", quality=quality, **options)
+                yield f"jpeg-{name}-{width}x{height}-{quality}", buffer.getvalue()
+
+
+def ycck(data):
+    """A CMYK JPEG's Adobe marker changed to say YCCK, which the decoder has to convert back."""
+    at = data.index(b"Adobe")
+    assert data[at - 2 : at] == b"\0\x0e"
+    return data[: at + 11] + b"\2" + data[at + 12 :]
+
+
+def write(folder, name, data):
+    path = os.path.join(folder, name)
+    with open(path, "wb") as file:
+        file.write(data)
+    return path
+
+
+def check_decoded(tool, path):
+    with Image.open(path) as opened:
+        expected = np.asarray(opened.convert("RGB"))
+    height, width = expected.shape[:2]
+    assert tool.ask("size", path) == f"ok {width} {height}", path
+    found = tool.decode(path).reshape(height, width, 3)
+    difference = int(np.abs(found.astype(int) - expected).max())
+    assert difference == 0, f"{path}: differs from Pillow by up to {difference}"
+
+
+def test_png_decodes_as_pillow(tool, folder):
+    count = 0
+    for name, picture, options in png_pictures():
+        path = os.path.join(folder, name + ".png")
+        picture.save(path, **options)
+        check_decoded(tool, path)
+        count += 1
+    for name, data in raw_pngs():
+        check_decoded(tool, write(folder, name + ".png", data))
+        count += 1
+    assert count > 150
+
+
+def test_jpeg_decodes_as_pillow(tool, folder):
+    names = set()
+    for name, data in jpeg_pictures():
+        check_decoded(tool, write(folder, name + ".jpg", data))
+        names.add(name.split("-")[1])
+        if "CMYK" in name:
+            check_decoded(tool, write(folder, name + ".ycck.jpg", ycck(data)))
+        check_decoded(tool, write(folder, name + ".misnamed.png", data + b"trailing bytes"))
+    assert {"L", "CMYK", "4:2:0", "4:1:1", "orientation"} <= names, names
+
+
+def test_resize_equals_pillow(tool, folder):
+    generator = random.Random(0)
+    sizes = [(5, 333, 333, 16), (50, 20000, 40, 100), (600, 300, 480, 59), (600, 300, 480, 60)]
+    for case in range(150):
+        size = tuple(generator.choice([1, 2, 3, 5, 16, 48, 100, 333]) for _ in range(4))
+        if case % 5 == 0:
+            size = size[:2] + (generator.randint(1, 900), generator.randint(1, 900))
+        if case % 7 == 0:
+            size = size[:2] + (size[0], size[3])
+        sizes.append(size)
+    for case, (width, height, to_width, to_height) in enumerate(sizes):
+        picture = Image.fromarray(noise(width, height, 3, case))
+        path = os.path.join(folder, "resize.png")
+        picture.save(path)
+        expected = np.asarray(picture.resize((to_width, to_height), Image.Resampling.BICUBIC))
+        found = tool.array(np.uint8, "resize", path, to_width, to_height).reshape(expected.shape)
+        assert (found == expected).all(), f"{width}x{height} -> {to_width}x{to_height}"
+
+
+def grid_of(width, height, least, most, side):
+    """The published algorithm in its own order."""
+    grids = sorted(
+        {(i, j) for i in range(1, most + 1) for j in range(1, most + 1) if least <= i * j <= most},
+        key=lambda grid: grid[0] * grid[1],
+    )
+    best, nearest = (1, 1), float("inf")
+    for columns, rows in grids:
+        distance = abs(width / height - columns / rows)
+        if distance < nearest:
+            best, nearest = (columns, rows), distance
+        elif distance == nearest and width * height > 0.5 * side * side * columns * rows:
+            best = (columns, rows)
+    return best
+
+
+def crops_of(picture, most, thumbnail, side):
+    columns, rows = grid_of(*picture.size, 1, most, side)
+    resized = picture.resize((columns * side, rows * side))
+    corners = [(x * side, y * side) for y in range(rows) for x in range(columns)]
+    crops = [resized.crop((x, y, x + side, y + side)) for x, y in corners]
+    if thumbnail and len(crops) > 1:
+        crops.append(picture.resize((side, side)))
+    return crops
+
+
+def test_tiles_equal_torchvision(tool, folder):
+    transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize(MEAN, DEVIATION)])
+    generator = random.Random(1)
+    for case in range(25):
+        width, height = generator.randint(1, 700), generator.randint(1, 700)
+        side, most = generator.choice([(28, 12), (112, 6), (56, 1), (448, 4)])
+        thumbnail = case % 4 != 0
+        picture = Image.fromarray(noise(width, height, 3, case))
+        path = os.path.join(folder, "tiles.png")
+        picture.save(path)
+        crops = crops_of(picture, most, thumbnail, side)
+        expected = torch.stack([transform(crop) for crop in crops]).numpy()
+        found = tool.tiles(path, 1, most, thumbnail, side)
+        assert found.shape == expected.shape, f"{width}x{height}: {found.shape}"
+        assert found.tobytes() == expected.tobytes(), f"{width}x{height}, {most} tiles of {side}"
+
+
+def test_bombs_are_refused(tool, folder):
+    rows = [bytes(2500)] * 20000
+    bomb = write(folder, "bomb.png", raw_png(20000, 20000, 1, 0, rows))
+    assert os.path.getsize(bomb) < 100_000
+    for command in (("size", bomb), ("decode", bomb, tool.out)):
+        answer = tool.ask(*command)
+        assert answer.startswith("error "), answer
+        assert "20000 x 20000" in answer and "limit" in answer, answer
+    text = chunk(b"zTXt", b"Comment\0\0" + zlib.compress(bytes(200 << 20)))
+    path = write(folder, "text.png", raw_png(2, 1, 8, 0, [b"\1\2"], extra=text))
+    assert tool.decode(path).tolist() == [1, 1, 1, 2, 2, 2]
+
+
+def test_damage_is_refused_wherever_it_is(tool, folder):
+    buffer = io.BytesIO()
+    Image.fromarray(noise(40, 30, 3, 1)).save(buffer, "JPEG", progressive=True)
+    png = raw_png(19, 3, 8, 0, [bytes(range(19))] * 3)
+    for kind, data in (("jpg", buffer.getvalue()), ("png", png)):
+        for length in range(len(data)):
+            answer = tool.ask("decode", write(folder, "cut." + kind, data[:length]), tool.out)
+            assert answer.startswith("error "), f"{kind} cut at {length} of {len(data)}: {answer}"
+
+
+def need_fixtures(name):
+    root = os.environ.get("EQUIPOISE_FIXTURES", "")
+    if not os.path.isdir(os.path.join(root, PREPROCESS)):
+        print(f"skipped: {name}: no fixtures")
+        return None
+    return root
+
+
+def is_read(path):
+    with open(path, "rb") as file:
+        return file.read(2) in (b"\x89P", b"\xff\xd8")
+
+
+def test_fixture_pictures_decode_as_pillow(tool, folder):
+    root = need_fixtures("test_fixture_pictures_decode_as_pillow")
+    if root is None:
+        return
+    images = os.path.join(root, "real", "images")
+    names = sorted(os.listdir(images))
+    refused = []
+    for name in names:
+        path = os.path.join(images, name)
+        if not is_read(path):
+            assert "WebP" in tool.ask("size", path), path
+            continue
+        answer = tool.ask("decode", path, tool.out)
+        if answer.startswith("error "):
+            refused.append(answer)
+        else:
+            check_decoded(tool, path)
+    assert not refused, refused
+
+
+def sha256(array):
+    return hashlib.sha256(array.tobytes()).hexdigest()
+
+
+def bytes_of(tiles):
+    """[tile, y, x, channel] bytes of normalised [tile, channel, y, x] floats."""
+    deviation, mean = (np.float32(v).reshape(3, 1, 1) for v in (DEVIATION, MEAN))
+    return np.rint((tiles * deviation + mean) * 255).astype(np.uint8).transpose(0, 2, 3, 1)
+
+
+def test_fixture_tiles(tool, folder):
+    root = need_fixtures("test_fixture_tiles")
+    if root is None:
+        return
+    with open(os.path.join(root, PREPROCESS, "images.json")) as file:
+        listing = json.load(file)
+    checked = 0
+    for entry in listing["images"]:
+        path = os.path.join(root, "real", "images", entry["image"])
+        if not is_read(path):
+            continue
+        pixels = tool.decode(path)
+        assert sha256(pixels) == entry["rgb_sha256"], f"{path}: the decoder differs"
+        for recipe, most in (("internvl12", 12), ("internvl6", 6)):
+            wanted = entry["recipes"][recipe]["tile_sha256"]
+            found = tool.tiles(path, 1, most, True, 448)
+            assert len(found) == len(wanted), path
+            for tile, sha in zip(bytes_of(found), wanted):
+                assert sha256(tile) == sha, f"{path}, {recipe}: the resizer differs"
+                checked += 1
+    assert checked > 50, checked
+
+
+def test_fixture_floats(tool, folder):
+    root = need_fixtures("test_fixture_floats")
+    if root is None:
+        return
+    from safetensors.numpy import load_file
+
+    with open(os.path.join(root, PREPROCESS, "images.json")) as file:
+        name = json.load(file)["pixel_values_image"]
+    values = load_file(os.path.join(root, PREPROCESS, "pixel_values.safetensors"))
+    expected = values["internvl6_112"]
+    found = tool.tiles(os.path.join(root, "real", "images", name), 1, 6, True, 112)
+    # The Hugging Face processor scales in another order: the floats may differ in their last bits.
+    assert found.shape == expected.shape
+    difference = float(np.abs(found - expected).max())
+    assert difference <= 5e-7, difference
+
+
+def test_fixture_hard_files(tool, folder):
+    root = need_fixtures("test_fixture_hard_files")
+    if root is None:
+        return
+    edge = os.path.join(root, "real", "edge")
+    for name in sorted(os.listdir(edge)):
+        if name.endswith(".jsonl"):
+            continue
+        path = os.path.join(edge, name)
+        if name == "sharp_full-transparent.png":
+            check_decoded(tool, path)
+        else:
+            assert tool.ask("decode", path, tool.out).startswith("error "), name
+
+
+def main():
+    Image.MAX_IMAGE_PIXELS = None
+    ImageFile.LOAD_TRUNCATED_IMAGES = False
+    tests = {name: test for name, test in globals().items() if name.startswith("test_")}
+    failed = 0
+    for name, test in tests.items():
+        with tempfile.TemporaryDirectory() as folder:
+            tool = Tool(sys.argv[1], folder)
+            try:
+                test(tool, folder)
+            except AssertionError as error:
+                failed += 1
+                print(f"FAILED {name}: {error}")
+            finally:
+                tool.process.stdin.close()
+                tool.process.wait()
+    print(f"{len(tests) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+// Runs the picture code on files for image_pillow_test.py. Commands come on standard input, one a
+// line, words apart by tabs; each is answered by one line, "ok WIDTH HEIGHT" or "error MESSAGE".
+//   size PATH              decode PATH OUT              resize PATH WIDTH HEIGHT OUT
+//   tiles PATH MIN MAX THUMBNAIL TILE_SIZE OUT
+// OUT gets the raw bytes of the tensor.
+#include <ATen/core/Tensor.h>
+
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "data/image.h"
+#include "data/image_tiling.h"
+
+namespace equipoise {
+namespace {
+
+at::Tensor Decode(const std::string& path) {
+  const ImageLimits limits;
+  return DecodeImage(ReadImageFile(path, limits), limits);
+}
+
+void Write(const std::string& path, const at::Tensor& tensor) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(static_cast<const char*>(tensor.const_data_ptr()),
+             static_cast<std::streamsize>(tensor.nbytes()));
+}
+
+ImageSize Run(const std::vector<std::string>& words) {
+  const std::string& command = words.at(0);
+  const std::string& path = words.at(1);
+  if (command == "size") return ReadImageSize(path, ImageLimits());
+  at::Tensor image = Decode(path);
+  const ImageSize size{image.size(1), image.size(0)};
+  if (command == "resize")
+    image = ResizeBicubic(image, std::stol(words.at(2)), std::stol(words.at(3)));
+  if (command == "tiles") {
+    const TilesConfig config{std::stol(words.at(2)), std::stol(words.at(3)), words.at(4) == "1"};
+    image = MakeTiles(image, config, 1, std::stol(words.at(5)));
+  }
+  Write(words.back(), image);
+  return size;
+}
+
+std::vector<std::string> Split(const std::string& line) {
+  std::vector<std::string> words;
+  std::istringstream stream(line);
+  for (std::string word; std::getline(stream, word, '\t');) words.push_back(word);
+  return words;
+}
+
+}  // namespace
+}  // namespace equipoise
+
+int main() {
+  for (std::string line; std::getline(std::cin, line);) {
+    try {
+      const equipoise::ImageSize size = equipoise::Run(equipoise::Split(line));
+      std::cout << "ok " << size.width << ' ' << size.height << std::endl;
+    } catch (const equipoise::ImageError& error) {
+      std::cout << "error " << error.what() << std::endl;
+    }
+  }
+  return 0;
+}
