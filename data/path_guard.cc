@@ -1,0 +1,122 @@
+#include "data/path_guard.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "configs/error.h"
+
+namespace equipoise {
+namespace {
+
+// No O_NOFOLLOW: links inside the folder are fine. O_NONBLOCK: opening a FIFO must not hang.
+constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+
+// Kernels before 5.6 and some sandboxes have no openat2. The resolved path is checked instead, and
+// opened without following a link put there meanwhile.
+int OpenBeneathByCheck(const std::string& root, const std::string& relative) {
+  std::error_code error;
+  const auto folder = std::filesystem::canonical(root, error);
+  if (error) return errno = error.value(), -1;
+  const auto file = std::filesystem::canonical(folder / relative, error);
+  if (error) return errno = error.value(), -1;
+  const auto inside = file.lexically_relative(folder);
+  if (inside.empty() || *inside.begin() == "..") return errno = EXDEV, -1;
+  return open(file.c_str(), kFlags | O_NOFOLLOW);
+}
+
+int OpenBeneath(int folder, const std::string& root, const std::string& relative) {
+  open_how how{};
+  how.flags = static_cast<uint64_t>(kFlags);
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+  long fd = -1;
+  do {
+    fd = syscall(SYS_openat2, folder, relative.c_str(), &how, sizeof how);
+    // EAGAIN: a rename raced with `..` in the path.
+  } while (fd < 0 && (errno == EINTR || errno == EAGAIN));
+  if (fd < 0 && (errno == ENOSYS || errno == EPERM)) return OpenBeneathByCheck(root, relative);
+  return static_cast<int>(fd);
+}
+
+OpenedImage Refused(Defect defect, const std::string& path, const std::string& what) {
+  OpenedImage opened;
+  opened.defect = defect;
+  opened.reason = path.substr(0, 200) + ": " + what;
+  return opened;
+}
+
+OpenedImage RefusedBy(int error, const std::string& path) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+    case ENAMETOOLONG:
+      return Refused(Defect::kImageMissing, path, "no such file in the image folder");
+    case EXDEV:
+    case ELOOP:
+      return Refused(Defect::kImageOutside, path, "leaves the image folder");
+    default:
+      return Refused(Defect::kImageUnreadable, path, std::strerror(error));
+  }
+}
+
+// Schemes such as http:, file:, data:, s3:.
+bool IsUrl(const std::string& path) {
+  const size_t colon = path.find(':');
+  if (colon == std::string::npos || colon < 2) return false;
+  const bool scheme =
+      path.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.") ==
+      colon;
+  return scheme && (path.compare(colon, 3, "://") == 0 || path.compare(0, colon, "data") == 0 ||
+                    path.compare(0, colon, "file") == 0);
+}
+
+}  // namespace
+
+FileHandle::~FileHandle() {
+  if (fd_ >= 0) close(fd_);
+}
+
+FileHandle& FileHandle::operator=(FileHandle&& other) noexcept {
+  if (this != &other) {
+    if (fd_ >= 0) close(fd_);
+    fd_ = other.fd_;
+    other.fd_ = -1;
+  }
+  return *this;
+}
+
+ImageFolder::ImageFolder(const std::string& path)
+    : path_(path), folder_(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {
+  if (!folder_.valid()) {
+    throw DataError(
+        path + ": cannot open the image folder: " + std::strerror(errno) +
+        "; set `images` of this source to the folder that its image paths are relative to");
+  }
+}
+
+OpenedImage ImageFolder::Open(const std::string& relative) const {
+  if (relative.find('\0') != std::string::npos) {
+    return Refused(Defect::kImageOutside, relative.substr(0, relative.find('\0')),
+                   "NUL in the path");
+  }
+  if (IsUrl(relative)) return Refused(Defect::kImageOutside, relative, "is a URL, no path");
+  if (relative.starts_with('/'))
+    return Refused(Defect::kImageOutside, relative, "is an absolute path");
+  OpenedImage opened;
+  opened.file = FileHandle(OpenBeneath(folder_.get(), path_, relative));
+  if (!opened.file.valid()) return RefusedBy(errno, relative);
+  struct stat info {};
+  if (fstat(opened.file.get(), &info) != 0) return RefusedBy(errno, relative);
+  if (!S_ISREG(info.st_mode))
+    return Refused(Defect::kImageUnreadable, relative, "is no regular file");
+  opened.bytes = info.st_size;
+  return opened;
+}
+
+}  // namespace equipoise
