@@ -1,0 +1,190 @@
+#include "data/packing.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "configs/error.h"
+#include "data/cost_index_file.h"
+#include "data/random.h"
+#include "tests/data/temporary_folder.h"
+
+namespace equipoise {
+namespace {
+
+// An index of `sizes.size()` sources with samples of random costs; every tenth is defective.
+CostIndex RandomIndex(const TemporaryFolder& folder, const std::vector<int64_t>& sizes,
+                      uint32_t most_tokens) {
+  SplitMix random(7);
+  std::vector<SampleCost> costs;
+  for (size_t source = 0; source < sizes.size(); ++source) {
+    for (int64_t i = 0; i < sizes[source]; ++i) {
+      SampleCost cost;
+      cost.source = static_cast<uint16_t>(source);
+      cost.tokens = static_cast<uint32_t>(2 + random.Below(most_tokens - 1));
+      cost.trained = cost.tokens / 2;
+      cost.tiles = static_cast<uint16_t>(random.Below(3));
+      if (i % 10 == 9) cost.defect = Defect::kImageMissing;
+      costs.push_back(cost);
+    }
+  }
+  WriteIndexFile(folder / "index", 1, costs);
+  return std::move(*CostIndex::Map(folder / "index", 1));
+}
+
+std::vector<std::vector<int64_t>> Samples(const StepPlan& step) {
+  std::vector<std::vector<int64_t>> samples;
+  for (const Pack& pack : step.packs) samples.push_back(pack.samples);
+  return samples;
+}
+
+std::map<int64_t, int64_t> UsesInEpoch(PackPlanner& planner, int64_t epoch) {
+  std::map<int64_t, int64_t> uses;
+  DataPosition position{epoch, 0};
+  const int64_t packs = planner.PacksInEpoch(epoch);
+  while (position.epoch == epoch && position.pack < packs) {
+    const StepPlan step = planner.Next(position);
+    for (const int64_t sample : step.packs[0].samples) ++uses[sample];
+  }
+  return uses;
+}
+
+TEST_CASE("an epoch uses every usable sample once, within the limit", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const CostIndex index = RandomIndex(folder, {700, 300}, 200);
+  PackPlanner planner(&index, {256, 1, 3, {1.0, 1.0}});
+  const auto uses = UsesInEpoch(planner, 4);
+  CHECK(uses.size() == 900);
+  for (const auto& [sample, count] : uses) {
+    CHECK(index[sample].defect == Defect::kNone);
+    CHECK(count == 1);
+  }
+  DataPosition position;
+  while (position.epoch == 0 && position.pack < planner.PacksInEpoch(0)) {
+    const Pack pack = planner.Next(position).packs[0];
+    int64_t tokens = 0, tiles = 0, trained = 0;
+    for (const int64_t sample : pack.samples) {
+      tokens += index[sample].tokens;
+      tiles += index[sample].tiles;
+      trained += index[sample].trained;
+    }
+    CHECK(tokens <= 256);
+    CHECK(tokens == pack.tokens);
+    CHECK(tiles == pack.tiles);
+    CHECK(trained == pack.trained);
+    CHECK(pack.weight == Approx(trained));
+  }
+  CHECK(planner.FillShare(0) > 0.95);
+}
+
+TEST_CASE("repeat takes the first part, or repeats with another part each epoch", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const CostIndex index = RandomIndex(folder, {100, 100, 100}, 50);
+  PackPlanner planner(&index, {256, 1, 3, {0.25, 2.5, 0.0}});
+  std::set<std::set<int64_t>> parts;
+  for (const int64_t epoch : {0, 1}) {
+    const auto uses = UsesInEpoch(planner, epoch);
+    std::set<int64_t> thrice;
+    int64_t of_second = 0;
+    for (const auto& [sample, count] : uses) {
+      if (sample < 100) {
+        CHECK(sample < 25);
+        CHECK(count == 1);
+        continue;
+      }
+      CHECK(sample < 200);
+      CHECK((count == 2 || count == 3));
+      of_second += count;
+      if (count == 3) thrice.insert(sample);
+    }
+    CHECK(uses.size() == 23 + 90);  // of the first 25 two are defective
+    CHECK(std::abs(of_second - 225) <= 5);
+    parts.insert(thrice);
+  }
+  CHECK(parts.size() == 2);
+}
+
+TEST_CASE("the order depends on seed and epoch alone", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const CostIndex index = RandomIndex(folder, {500}, 100);
+  const auto first_step = [&](uint64_t seed, int64_t epoch) {
+    PackPlanner planner(&index, {256, 4, seed, {1.0}});
+    DataPosition position{epoch, 0};
+    return Samples(planner.Next(position));
+  };
+  CHECK(first_step(1, 0) == first_step(1, 0));
+  CHECK(first_step(1, 0) != first_step(2, 0));
+  CHECK(first_step(1, 0) != first_step(1, 1));
+  // Stored order: a change here changes what every earlier run would train on after a resume.
+  SplitMix random = KeyedRandom(1, 2, 3);
+  std::vector<int> values = {0, 1, 2, 3, 4, 5, 6, 7};
+  Shuffle(std::span(values), random);
+  CHECK(values == std::vector<int>{6, 0, 3, 1, 5, 4, 2, 7});
+}
+
+TEST_CASE("steps cross the end of an epoch and go on from any position", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const CostIndex index = RandomIndex(folder, {90}, 100);
+  PackPlanner planner(&index, {256, 7, 5, {1.0}});
+  DataPosition position;
+  std::vector<DataPosition> before;
+  std::vector<StepPlan> steps;
+  bool crossed = false;
+  for (int i = 0; i < 12; ++i) {
+    before.push_back(position);
+    steps.push_back(planner.Next(position));
+    CHECK(steps.back().packs.size() == 7);
+    CHECK(steps.back().epoch == before.back().epoch);
+    crossed = crossed || (position.epoch != before.back().epoch && position.pack > 0);
+    int64_t trained = 0;
+    for (const Pack& pack : steps.back().packs) trained += pack.trained;
+    CHECK(steps.back().trained == trained);
+  }
+  CHECK(crossed);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    PackPlanner resumed(&index, {256, 7, 5, {1.0}});
+    DataPosition start = before[i];
+    CHECK(Samples(resumed.Next(start)) == Samples(steps[i]));
+  }
+}
+
+TEST_CASE("too little data for a step is refused", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const CostIndex index = RandomIndex(folder, {9}, 10);
+  CHECK_THROWS_AS(PackPlanner(&index, {256, 2, 0, {1.0}}), DataError);
+  CHECK_THROWS_AS(PackPlanner(&index, {256, 1, 0, {0.0}}), DataError);
+}
+
+TEST_CASE("loss weights add up to tokens, samples, or roots", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const CostIndex index = RandomIndex(folder, {20}, 50);
+  double roots = 0, tokens = 0;
+  for (int64_t i = 0; i < index.size(); ++i) {
+    if (index[i].defect != Defect::kNone) continue;
+    roots += std::sqrt(index[i].trained);
+    tokens += index[i].trained;
+  }
+  const auto weight = [&](const std::string& loss) {
+    double sum = 0;
+    for (const Pack& pack : PackInOrder(index, 256, 1000, ParseLossWeight(loss)))
+      sum += pack.weight;
+    return sum;
+  };
+  CHECK(weight("token") == Approx(tokens));
+  CHECK(weight("sample") == Approx(18));
+  CHECK(weight("square") == Approx(roots));
+  CHECK_THROWS_AS(ParseLossWeight("mean"), ConfigError);
+}
+
+TEST_CASE("held-out packs keep the first usable samples", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const CostIndex index = RandomIndex(folder, {40}, 50);
+  std::set<int64_t> used;
+  for (const Pack& pack : PackInOrder(index, 64, 12))
+    used.insert(pack.samples.begin(), pack.samples.end());
+  CHECK(used == std::set<int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12});
+}
+
+}  // namespace
+}  // namespace equipoise
