@@ -2,11 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "models/micro_batch.h"
+#include "models/ops/linear.h"
 #include "parallel/parameter.h"
 
 namespace equipoise {
@@ -17,7 +19,7 @@ namespace equipoise {
 // One tensor goes in and one comes out; the chain is
 //   (nothing) -> patch embedding -> [tiles, patches + 1, vision hidden] -> blocks -> projector
 //   -> [image tokens, hidden] -> embedding + splice -> [tokens, hidden] -> blocks -> head.
-// An undefined tensor stands for "no rows" (a micro-batch without tiles).
+// An undefined tensor stands for "no rows" (a micro-batch without tiles, or without tokens).
 //
 // Forward records an autograd graph when gradients are enabled; the graph never leaves the layer:
 // Stage detaches the input and walks the layers backwards itself. Weights are no leaves of the
@@ -29,28 +31,43 @@ class Layer {
   Layer(const Layer&) = delete;
   Layer& operator=(const Layer&) = delete;
 
-  virtual at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input) = 0;
+  // `loss_scale` concerns the head alone: its loss, and all gradients with it, are times this.
+  virtual at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input,
+                             double loss_scale) = 0;
+  // Whether Forward may run a second time to make the same activations again. Not the head's, which
+  // has made its gradients with the loss, and keeps nothing else.
+  virtual bool can_recompute() const { return true; }
 
-  // Such as "model.language_model.layers.3": with its index in the whole model, on every stage.
+  // Such as "language_model.model.layers.3": the prefix of its parameters' Hugging Face names, with
+  // its index in the whole model, on every stage.
   const std::string& name() const { return name_; }
-  // In the order of use. Every layer owns its parameters.
+  // In the order of use. Every parameter belongs to one layer; a tied head borrows the embedding's,
+  // which is not listed here a second time.
   const std::vector<Parameter*>& parameters() const { return parameter_list_; }
-  bool trainable() const {
-    for (const Parameter* p : parameter_list_) {
-      if (p->trainable) return true;
-    }
-    return false;
-  }
+  // Whether backward has a gradient to add, to a borrowed parameter too.
+  bool trainable() const;
+
   bool recompute = false;   // forward again during backward instead of keeping activations
 
  protected:
-  // Declares a parameter; `name` is appended to the layer's own name unless it begins with '/'.
+  // Declares a parameter; `name` is appended to the layer's own name (with a dot) unless it begins
+  // with '/': then the rest is the whole name.
   Parameter& AddParameter(const std::string& name, std::vector<int64_t> shape);
+  struct LinearShape {
+    std::string name;
+    int64_t out;
+  };
+  // Declares NAME.weight [out, in] and, with `bias`, NAME.bias [out] of linears that share their
+  // input: weights first, then biases, so that ops::JoinedLinear finds each kind in one piece.
+  std::vector<ops::LinearWeights> AddLinears(const std::vector<LinearShape>& linears, int64_t in,
+                                             bool bias);
+  // Uses a parameter of another layer, which must outlive this one.
+  void BorrowParameter(Parameter& parameter) { borrowed_.push_back(&parameter); }
 
  private:
   std::string name_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
-  std::vector<Parameter*> parameter_list_;
+  std::vector<Parameter*> parameter_list_, borrowed_;
 };
 
 }  // namespace equipoise

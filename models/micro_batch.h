@@ -7,7 +7,7 @@
 
 namespace equipoise {
 
-struct KvCache;
+class KvCache;
 
 // Samples packed in one row of tokens and one stack of image tiles. Every stage has it whole; only
 // hidden states travel between stages. A micro-batch may have no tiles, and no tokens at all.

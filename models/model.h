@@ -13,7 +13,8 @@ namespace equipoise {
 // gives it.
 std::vector<std::unique_ptr<Layer>> BuildLayers(const ModelConfig& config);
 
-// Freezes the parameters of the named modules: "vision", "projector", "llm". Throws ConfigError.
+// Freezes the parameters of the named modules: "vision", "projector", "llm". A tied head's weight
+// is the LLM's. Throws ConfigError for another name, and for a module that this model lacks.
 void Freeze(std::vector<std::unique_ptr<Layer>>& layers, const std::vector<std::string>& modules);
 
 // The module a parameter belongs to: "vision", "projector" or "llm".

@@ -1,0 +1,46 @@
+#include "models/head.h"
+
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/nonzero.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include "models/ops/cross_entropy.h"
+#include "models/ops/norm.h"
+
+namespace equipoise {
+namespace {
+
+constexpr int64_t kNoTarget = -100;
+
+}  // namespace
+
+HeadLayer::HeadLayer(const Names& names, const TextConfig& config, Parameter* tied)
+    : Layer(names.head), eps_(config.rms_norm_eps), tied_(tied != nullptr) {
+  norm_ = &AddParameter("/" + names.norm, {config.hidden_size});
+  weight_ = tied;
+  if (tied_) {
+    BorrowParameter(*tied);
+  } else {
+    weight_ = &AddParameter("weight", {config.vocab_size, config.hidden_size});
+  }
+}
+
+at::Tensor HeadLayer::Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) {
+  const bool has_loss = batch.targets.defined();
+  if (!has_loss) {
+    if (!input.defined()) return {};
+    return ops::RmsNorm(input, *norm_, eps_).mm(weight_->value.t()).to(at::kFloat);
+  }
+  const at::Tensor rows = batch.targets.ne(kNoTarget).nonzero().squeeze(1);
+  if (!input.defined() || rows.size(0) == 0) return at::scalar_tensor(0.0, at::kDouble);
+  ops::Targets targets;
+  targets.ids = batch.targets.index_select(0, rows);
+  if (batch.target_weights.defined()) targets.weights = batch.target_weights.index_select(0, rows);
+  targets.scale = loss_scale;
+  const at::Tensor normal = ops::RmsNorm(input.index_select(0, rows), *norm_, eps_);
+  return ops::LinearCrossEntropy(normal, targets, *weight_, /*in_backward=*/tied_);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,74 @@
+#include "models/ops/activation.h"
+
+#include <ATen/ops/addcmul.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/silu_backward.h>
+#include <ATen/ops/sum.h>
+
+#include "models/ops/record.h"
+
+namespace equipoise::ops {
+namespace {
+
+struct SwiGluNode : torch::autograd::Node {
+  at::Tensor gate_up;
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    const at::Tensor& g = gradients[0];
+    const int64_t n = gate_up.size(-1) / 2;
+    const at::Tensor gate = gate_up.narrow(-1, 0, n), up = gate_up.narrow(-1, n, n);
+    at::Tensor result = at::empty_like(gate_up);
+    at::Tensor gate_gradient = result.narrow(-1, 0, n), up_gradient = result.narrow(-1, n, n);
+    at::mul_out(up_gradient, g, at::silu(gate));
+    at::silu_backward_out(gate_gradient, g.mul(up), gate);
+    return {result};
+  }
+  void release_variables() override { gate_up.reset(); }
+  std::string name() const override { return "SwiGlu"; }
+};
+
+struct ScaledResidualNode : torch::autograd::Node {
+  Parameter* scale = nullptr;
+  at::Tensor x;  // undefined when the scale is frozen
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    const at::Tensor& g = gradients[0];
+    if (x.defined()) {
+      const at::Tensor product = g.mul(x).view({-1, g.size(-1)});
+      scale->AddGradient(product.sum(0, /*keepdim=*/false, at::kFloat));
+    }
+    return {g, task_should_compute_output(1) ? g.mul(scale->value) : at::Tensor()};
+  }
+  void release_variables() override { x.reset(); }
+  std::string name() const override { return "ScaledResidual(" + scale->name + ")"; }
+};
+
+}  // namespace
+
+at::Tensor SwiGlu(const at::Tensor& gate_up) {
+  const bool needs_node = NeedsNode({&gate_up}, {});
+  const BelowAutograd guard;
+  const int64_t n = gate_up.size(-1) / 2;
+  at::Tensor y = at::silu(gate_up.narrow(-1, 0, n)).mul_(gate_up.narrow(-1, n, n));
+  if (!needs_node) return y;
+  auto node = std::make_shared<SwiGluNode>();
+  node->gate_up = gate_up.detach();
+  Record(y, node, {&gate_up});
+  return y;
+}
+
+at::Tensor ScaledResidual(const at::Tensor& residual, const at::Tensor& x, Parameter& scale) {
+  const bool needs_node = NeedsNode({&residual, &x}, {&scale});
+  const BelowAutograd guard;
+  at::Tensor y = at::addcmul(residual, x, scale.value);
+  if (!needs_node) return y;
+  auto node = std::make_shared<ScaledResidualNode>();
+  node->scale = &scale;
+  if (scale.trainable) node->x = x.detach();
+  Record(y, node, {&residual, &x});
+  return y;
+}
+
+}  // namespace equipoise::ops

@@ -1,0 +1,174 @@
+#include "models/ops/attention.h"
+
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/sum.h>
+
+#include <tuple>
+
+#include "configs/error.h"
+#include "models/ops/record.h"
+
+namespace equipoise::ops {
+namespace {
+
+// The kernel takes [batch, heads, rows, head_dim] of any strides. A packed segment goes in as
+// [kv_heads, heads of the group, rows, head_dim], whose keys have stride 0 over the group: grouped
+// queries without a copy of the keys.
+struct Heads {
+  int64_t groups, per_group, head_dim;
+};
+
+// [rows, heads * head_dim] -> [groups, per_group, rows, head_dim]
+at::Tensor Queries(const at::Tensor& x, const Heads& heads) {
+  return x.view({x.size(0), heads.groups, heads.per_group, heads.head_dim}).permute({1, 2, 0, 3});
+}
+
+// [rows, groups * head_dim] -> [groups, per_group, rows, head_dim], stride 0 over per_group
+at::Tensor Keys(const at::Tensor& x, const Heads& heads) {
+  return x.view({x.size(0), heads.groups, 1, heads.head_dim})
+      .permute({1, 2, 0, 3})
+      .expand({heads.groups, heads.per_group, x.size(0), heads.head_dim});
+}
+
+Heads HeadsOf(const at::Tensor& q, const at::Tensor& k, int64_t head_dim) {
+  const int64_t groups = k.size(-1) / head_dim;
+  return {groups, q.size(-1) / (groups * head_dim), head_dim};
+}
+
+struct PackedAttentionNode : torch::autograd::Node {
+  Heads heads{};
+  std::vector<int64_t> cu_seqlens;
+  at::Tensor q, k, v, y;
+  std::vector<at::Tensor> lse;  // of each segment
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    const at::Tensor g = gradients[0].contiguous();
+    at::Tensor gq = at::empty_like(y), gk = at::empty(k.sizes(), k.options()),
+               gv = at::empty(v.sizes(), v.options());
+    for (size_t s = 0; s < lse.size(); ++s) {
+      const int64_t begin = cu_seqlens[s], rows = cu_seqlens[s + 1] - begin;
+      if (rows == 0) continue;
+      const auto cut = [&](const at::Tensor& t) { return t.narrow(0, begin, rows); };
+      auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+          Queries(cut(g), heads), Queries(cut(q), heads), Keys(cut(k), heads), Keys(cut(v), heads),
+          Queries(cut(y), heads), lse[s], /*dropout_p=*/0.0, /*is_causal=*/true);
+      Queries(cut(gq), heads).copy_(dq);
+      SumOverGroup(dk, cut(gk));
+      SumOverGroup(dv, cut(gv));
+    }
+    return {gq, gk, gv};
+  }
+  void release_variables() override {
+    for (at::Tensor* t : {&q, &k, &v, &y}) t->reset();
+    lse.clear();
+  }
+  std::string name() const override { return "PackedAttention"; }
+
+ private:
+  // d [groups, per_group, rows, head_dim] -> result [rows, groups * head_dim]
+  void SumOverGroup(const at::Tensor& d, const at::Tensor& result) const {
+    at::Tensor target =
+        result.view({result.size(0), heads.groups, heads.head_dim}).permute({1, 0, 2});
+    if (heads.per_group == 1) {
+      target.copy_(d.select(1, 0));
+    } else {
+      at::sum_out(target, d, {1});
+    }
+  }
+};
+
+// [batch, rows, heads * head_dim] -> [batch, heads, rows, head_dim]
+at::Tensor Split(const at::Tensor& x, int64_t head_dim) {
+  return x.view({x.size(0), x.size(1), -1, head_dim}).transpose(1, 2);
+}
+
+at::Tensor Merge(const at::Tensor& x) {
+  return x.transpose(1, 2).reshape({x.size(0), x.size(2), -1});
+}
+
+struct FullAttentionNode : torch::autograd::Node {
+  at::Tensor q, k, v, y, lse;  // split in heads
+  int64_t head_dim = 0;
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        Split(gradients[0].contiguous(), head_dim), q, k, v, y, lse, /*dropout_p=*/0.0,
+        /*is_causal=*/false);
+    return {Merge(dq), Merge(dk), Merge(dv)};
+  }
+  void release_variables() override {
+    for (at::Tensor* t : {&q, &k, &v, &y, &lse}) t->reset();
+  }
+  std::string name() const override { return "FullAttention"; }
+};
+
+}  // namespace
+
+at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const std::vector<int64_t>& cu_seqlens, int64_t head_dim) {
+  EQUIPOISE_CHECK(!cu_seqlens.empty() && cu_seqlens.back() == q.size(0), q.size(0), " rows");
+  const bool needs_node = NeedsNode({&q, &k, &v}, {});
+  const BelowAutograd guard;
+  const Heads heads = HeadsOf(q, k, head_dim);
+  at::Tensor y = at::empty(q.sizes(), q.options());
+  std::vector<at::Tensor> lse(cu_seqlens.size() - 1);
+  for (size_t s = 0; s < lse.size(); ++s) {
+    const int64_t begin = cu_seqlens[s], rows = cu_seqlens[s + 1] - begin;
+    if (rows == 0) continue;
+    const auto cut = [&](const at::Tensor& t) { return t.narrow(0, begin, rows); };
+    at::Tensor result;
+    std::tie(result, lse[s]) = at::_scaled_dot_product_flash_attention_for_cpu(
+        Queries(cut(q), heads), Keys(cut(k), heads), Keys(cut(v), heads), /*dropout_p=*/0.0,
+        /*is_causal=*/true);
+    Queries(cut(y), heads).copy_(result);
+  }
+  if (!needs_node) return y;
+  auto node = std::make_shared<PackedAttentionNode>();
+  node->heads = heads;
+  node->cu_seqlens = cu_seqlens;
+  node->q = q.detach();
+  node->k = k.detach();
+  node->v = v.detach();
+  node->y = y.detach();
+  node->lse = std::move(lse);
+  Record(y, node, {&q, &k, &v});
+  return y;
+}
+
+at::Tensor FullAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                         int64_t head_dim) {
+  const bool needs_node = NeedsNode({&q, &k, &v}, {});
+  const BelowAutograd guard;
+  const at::Tensor qs = Split(q, head_dim), ks = Split(k, head_dim), vs = Split(v, head_dim);
+  auto [result, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
+      qs, ks, vs, /*dropout_p=*/0.0, /*is_causal=*/false);
+  at::Tensor y = Merge(result);
+  if (!needs_node) return y;
+  auto node = std::make_shared<FullAttentionNode>();
+  node->head_dim = head_dim;
+  node->q = qs;
+  node->k = ks;
+  node->v = vs;
+  node->y = result;
+  node->lse = lse;
+  Record(y, node, {&q, &k, &v});
+  return y;
+}
+
+at::Tensor CachedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           int64_t head_dim) {
+  const bool causal = q.size(0) == k.size(0);
+  EQUIPOISE_CHECK(causal || q.size(0) == 1, q.size(0), " rows behind a filled cache");
+  const BelowAutograd guard;
+  const Heads heads = HeadsOf(q, k, head_dim);
+  at::Tensor y = at::empty(q.sizes(), q.options());
+  const at::Tensor result = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+      Queries(q, heads), Keys(k, heads), Keys(v, heads), /*dropout_p=*/0.0, causal));
+  Queries(y, heads).copy_(result);
+  return y;
+}
+
+}  // namespace equipoise::ops

@@ -1,0 +1,96 @@
+#include "models/ops/embedding.h"
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/sum.h>
+
+#include "configs/error.h"
+#include "models/ops/record.h"
+
+namespace equipoise::ops {
+namespace {
+
+struct EmbeddingNode : torch::autograd::Node {
+  Parameter* weight = nullptr;
+  at::Tensor ids, positions;  // positions is undefined where nothing was spliced in
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    const at::Tensor& g = gradients[0];
+    if (weight->trainable) AddWeightGradient(g);
+    if (!task_should_compute_output(0)) return {at::Tensor()};
+    return {g.index_select(0, positions)};
+  }
+  void release_variables() override {
+    ids.reset();
+    positions.reset();
+  }
+  std::string name() const override { return "Embedding(" + weight->name + ")"; }
+
+ private:
+  void AddWeightGradient(const at::Tensor& g) const {
+    at::Tensor rows = g.to(at::kFloat);
+    if (positions.defined()) {
+      if (rows.is_same(g)) rows = g.clone();
+      rows.index_fill_(0, positions, 0);
+    }
+    weight->gradient.index_add_(0, ids, rows);
+  }
+};
+
+struct ClassAndPositionsNode : torch::autograd::Node {
+  Parameter* token = nullptr;
+  Parameter* positions = nullptr;
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    const at::Tensor& g = gradients[0];
+    if (token->trainable) {
+      token->AddGradient(g.select(1, 0).sum(0, /*keepdim=*/false, at::kFloat));
+    }
+    if (positions->trainable) {
+      positions->AddGradient(g.sum(0, /*keepdim=*/false, at::kFloat));
+    }
+    if (!task_should_compute_output(0)) return {at::Tensor()};
+    return {g.narrow(1, 1, g.size(1) - 1)};
+  }
+  std::string name() const override { return "ClassAndPositions(" + positions->name + ")"; }
+};
+
+}  // namespace
+
+at::Tensor EmbedAndSplice(const at::Tensor& ids, const at::Tensor& features,
+                          const at::Tensor& positions, Parameter& weight) {
+  const bool needs_node = NeedsNode({&features}, {&weight});
+  const BelowAutograd guard;
+  at::Tensor y = weight.value.index_select(0, ids);
+  if (features.defined()) {
+    EQUIPOISE_CHECK(positions.size(0) == features.size(0), positions.size(0),
+                    " placeholder tokens for ", features.size(0), " image features");
+    y.index_copy_(0, positions, features);
+  }
+  if (!needs_node) return y;
+  auto node = std::make_shared<EmbeddingNode>();
+  node->weight = &weight;
+  node->ids = ids;
+  if (features.defined()) node->positions = positions;
+  Record(y, node, {&features});
+  return y;
+}
+
+at::Tensor AddClassAndPositions(const at::Tensor& patches, Parameter& token, Parameter& positions) {
+  const bool needs_node = NeedsNode({&patches}, {&token, &positions});
+  const BelowAutograd guard;
+  const int64_t tiles = patches.size(0), count = patches.size(1), hidden = patches.size(2);
+  at::Tensor y = at::empty({tiles, count + 1, hidden}, patches.options());
+  y.narrow(1, 0, 1).copy_(token.value.add(positions.value.narrow(1, 0, 1)));
+  at::Tensor rest = y.narrow(1, 1, count);
+  at::add_out(rest, patches, positions.value.narrow(1, 1, count));
+  if (!needs_node) return y;
+  auto node = std::make_shared<ClassAndPositionsNode>();
+  node->token = &token;
+  node->positions = &positions;
+  Record(y, node, {&patches});
+  return y;
+}
+
+}  // namespace equipoise::ops

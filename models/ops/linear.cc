@@ -1,0 +1,164 @@
+#include "models/ops/linear.h"
+
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/sum.h>
+
+#include <utility>
+
+#include "configs/error.h"
+#include "models/ops/record.h"
+
+namespace equipoise::ops {
+namespace {
+
+// [out, in]
+at::Tensor Matrix(const at::Tensor& weight) {
+  return weight.dim() == 2 ? weight : weight.view({weight.size(0), -1});
+}
+
+// The tensors as one, stacked along their first dimension, when they lie behind each other in
+// memory; undefined otherwise.
+at::Tensor Adjacent(const std::vector<at::Tensor>& tensors) {
+  if (tensors.size() == 1) return tensors[0];
+  int64_t rows = 0;
+  const at::Tensor& first = tensors[0];
+  int64_t next = first.storage_offset();
+  for (const at::Tensor& t : tensors) {
+    if (!t.is_contiguous() || !t.is_alias_of(first) || t.storage_offset() != next) return {};
+    next += t.numel();
+    rows += t.size(0);
+  }
+  std::vector<int64_t> sizes = first.sizes().vec();
+  sizes[0] = rows;
+  return first.as_strided(sizes, first.strides());
+}
+
+using Parts = std::vector<LinearWeights>;
+
+std::vector<at::Tensor> WeightValues(const Parts& parts) {
+  std::vector<at::Tensor> values;
+  for (const LinearWeights& part : parts) values.push_back(Matrix(part.weight->value));
+  return values;
+}
+
+at::Tensor JoinedBias(const Parts& parts) {
+  if (parts[0].bias == nullptr) return {};
+  std::vector<at::Tensor> values;
+  for (const LinearWeights& part : parts) values.push_back(part.bias->value);
+  at::Tensor joined = Adjacent(values);
+  return joined.defined() ? joined : at::cat(values);
+}
+
+at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
+}
+
+// x [rows, in] -> [rows, sum of out]
+at::Tensor Forward(const at::Tensor& x, const Parts& parts) {
+  const std::vector<at::Tensor> weights = WeightValues(parts);
+  const at::Tensor bias = JoinedBias(parts);
+  if (const at::Tensor joined = Adjacent(weights); joined.defined()) return Product(x, joined, bias);
+  std::vector<at::Tensor> results;
+  int64_t begin = 0;
+  for (const at::Tensor& weight : weights) {
+    const int64_t out = weight.size(0);
+    results.push_back(Product(x, weight, bias.defined() ? bias.narrow(0, begin, out) : bias));
+    begin += out;
+  }
+  return at::cat(results, 1);
+}
+
+// g [rows, sum of out] -> [rows, in]
+at::Tensor InputGradient(const at::Tensor& g, const Parts& parts) {
+  const std::vector<at::Tensor> weights = WeightValues(parts);
+  if (const at::Tensor joined = Adjacent(weights); joined.defined()) return at::mm(g, joined);
+  at::Tensor sum;
+  int64_t begin = 0;
+  for (const at::Tensor& weight : weights) {
+    const at::Tensor part = g.narrow(1, begin, weight.size(0));
+    sum = sum.defined() ? sum.addmm_(part, weight) : at::mm(part, weight);
+    begin += weight.size(0);
+  }
+  return sum;
+}
+
+// gradient += g' x, without a temporary where the dtypes agree.
+void AddProduct(at::Tensor gradient, const at::Tensor& g, const at::Tensor& x) {
+  if (g.scalar_type() == gradient.scalar_type()) {
+    gradient.addmm_(g.t(), x);
+  } else {
+    gradient.add_(at::mm(g.t(), x));
+  }
+}
+
+void AddWeightGradients(const at::Tensor& g, const at::Tensor& x, const Parts& parts) {
+  std::vector<at::Tensor> gradients;
+  for (const LinearWeights& part : parts) gradients.push_back(Matrix(part.weight->gradient));
+  if (const at::Tensor joined = Adjacent(gradients); joined.defined()) {
+    AddProduct(joined, g, x);
+    return;
+  }
+  int64_t begin = 0;
+  for (const at::Tensor& gradient : gradients) {
+    AddProduct(gradient, g.narrow(1, begin, gradient.size(0)), x);
+    begin += gradient.size(0);
+  }
+}
+
+void AddBiasGradients(const at::Tensor& g, const Parts& parts) {
+  const at::Tensor sum = at::sum(g, {0}, /*keepdim=*/false, at::kFloat);
+  int64_t begin = 0;
+  for (const LinearWeights& part : parts) {
+    const int64_t out = part.bias->shape[0];
+    if (part.bias->trainable) part.bias->AddGradient(sum.narrow(0, begin, out));
+    begin += out;
+  }
+}
+
+struct LinearNode : torch::autograd::Node {
+  Parts parts;
+  at::Tensor x;  // [rows, in]; undefined when the weights are frozen
+  std::vector<int64_t> input_shape;
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    const at::Tensor g = gradients[0].reshape({-1, gradients[0].size(-1)});
+    if (x.defined()) AddWeightGradients(g, x, parts);
+    if (parts[0].bias != nullptr && parts[0].bias->trainable) AddBiasGradients(g, parts);
+    if (!task_should_compute_output(0)) return {at::Tensor()};
+    return {InputGradient(g, parts).view(input_shape)};
+  }
+  void release_variables() override { x.reset(); }
+  std::string name() const override { return "Linear(" + parts[0].weight->name + ")"; }
+};
+
+}  // namespace
+
+at::Tensor JoinedLinear(const at::Tensor& x, const Parts& parts) {
+  for (const LinearWeights& part : parts) {
+    EQUIPOISE_CHECK(part.weight->trainable == parts[0].weight->trainable, part.weight->name);
+    EQUIPOISE_CHECK((part.bias == nullptr) == (parts[0].bias == nullptr), part.weight->name);
+  }
+  const bool needs_node = NeedsNode({&x}, {parts[0].weight, parts[0].bias});
+  const BelowAutograd guard;
+  const at::Tensor rows = x.reshape({-1, x.size(-1)});
+  std::vector<int64_t> output_shape = x.sizes().vec();
+  const at::Tensor result = Forward(rows, parts);
+  output_shape.back() = result.size(1);
+  at::Tensor y = result.view(output_shape);
+  if (!needs_node) return y;
+
+  auto node = std::make_shared<LinearNode>();
+  node->parts = parts;
+  node->input_shape = x.sizes().vec();
+  if (parts[0].weight->trainable) node->x = rows;
+  Record(y, node, {&x});
+  return y;
+}
+
+at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias) {
+  return JoinedLinear(x, {{&weight, bias}});
+}
+
+}  // namespace equipoise::ops

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "parallel/parameter.h"
+
+namespace equipoise::ops {
+
+// Over the last dimension. Statistics are fp32 for every dtype of x; the result has x's dtype.
+at::Tensor LayerNorm(const at::Tensor& x, Parameter& weight, Parameter& bias, double eps);
+// x / sqrt(mean(x^2) + eps), rounded to x's dtype, times the weight: T5's and LLaMA's order.
+at::Tensor RmsNorm(const at::Tensor& x, Parameter& weight, double eps);
+
+}  // namespace equipoise::ops

@@ -1,0 +1,40 @@
+#include "models/ops/record.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <utility>
+
+namespace equipoise::ops {
+
+bool NeedsGradient(const at::Tensor& input) {
+  return at::GradMode::is_enabled() && input.defined() && input.requires_grad();
+}
+
+bool NeedsNode(std::initializer_list<const at::Tensor*> inputs,
+               std::initializer_list<const Parameter*> weights) {
+  if (!at::GradMode::is_enabled()) return false;
+  for (const at::Tensor* input : inputs) {
+    if (NeedsGradient(*input)) return true;
+  }
+  for (const Parameter* weight : weights) {
+    if (weight != nullptr && weight->trainable) return true;
+  }
+  return false;
+}
+
+void Record(const at::Tensor& output, const std::shared_ptr<torch::autograd::Node>& node,
+            std::initializer_list<const at::Tensor*> inputs) {
+  torch::autograd::edge_list edges;
+  edges.reserve(inputs.size());
+  for (const at::Tensor* input : inputs) {
+    edges.push_back(input->defined() && input->requires_grad()
+                        ? torch::autograd::impl::gradient_edge(*input)
+                        : torch::autograd::Edge());
+  }
+  node->set_next_edges(std::move(edges));
+  torch::autograd::set_history(output, node);
+}
+
+}  // namespace equipoise::ops

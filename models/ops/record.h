@@ -1,0 +1,36 @@
+#pragma once
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <initializer_list>
+#include <memory>
+#include <vector>
+
+#include "parallel/parameter.h"
+
+namespace equipoise::ops {
+
+// How our operations enter the autograd graph: each computes its result without recording, then
+// puts one node of its own behind the result. A node keeps activations as plain members, frees them
+// in release_variables(), looks weights up through their handles when it runs, and adds their
+// gradients to the handles. So the graph never holds a weight, an operation whose input needs no
+// gradient still trains its weights, and one with neither records nothing.
+
+// While one lives, ATen computes without looking at gradients: results know nothing of autograd.
+using BelowAutograd = at::AutoDispatchBelowADInplaceOrView;
+
+// True when the result of an operation on these needs a node.
+bool NeedsNode(std::initializer_list<const at::Tensor*> inputs,
+               std::initializer_list<const Parameter*> weights);
+
+// True when gradients are enabled and `input` needs one.
+bool NeedsGradient(const at::Tensor& input);
+
+// Makes `node` the source of `output`. Result i of the node's apply() is the gradient of inputs[i];
+// undefined inputs are allowed, and get none.
+void Record(const at::Tensor& output, const std::shared_ptr<torch::autograd::Node>& node,
+            std::initializer_list<const at::Tensor*> inputs);
+
+}  // namespace equipoise::ops

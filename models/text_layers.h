@@ -1,0 +1,47 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "models/layer.h"
+#include "models/model_config.h"
+#include "models/ops/linear.h"
+#include "models/rotary_table.h"
+
+namespace equipoise {
+
+// Token embedding; image features, where there are any, take the places of their placeholders.
+// Input: [image tokens, hidden] or undefined. Output: [tokens, hidden].
+class EmbeddingLayer : public Layer {
+ public:
+  EmbeddingLayer(const std::string& name, const TextConfig& config);
+  at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
+  Parameter& weight() { return weight_; }
+
+ private:
+  Parameter& weight_;
+};
+
+// One decoder block of Qwen2 or LLaMA: RMSNorm, causal grouped-query attention with rotary
+// positions, RMSNorm, SwiGLU; residuals around both. [tokens, hidden] -> [tokens, hidden].
+class DecoderLayer : public Layer {
+ public:
+  // `index` is the layer's index in the whole LLM, its slot in a KV cache.
+  DecoderLayer(const std::string& name, size_t index, const TextConfig& config,
+               std::shared_ptr<RotaryTable> rotary);
+  at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
+
+ private:
+  at::Tensor Attention(const MicroBatch& batch, const at::Tensor& x);
+
+  const int64_t head_dim_;
+  const double eps_;
+  const size_t index_;
+  const std::shared_ptr<RotaryTable> rotary_;
+  Parameter* attention_norm_;
+  std::vector<ops::LinearWeights> qkv_, out_;
+  Parameter* mlp_norm_;
+  std::vector<ops::LinearWeights> gate_up_, down_;
+};
+
+}  // namespace equipoise

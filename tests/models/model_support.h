@@ -1,0 +1,45 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/micro_batch.h"
+#include "models/model_config.h"
+#include "models/stage.h"
+#include "parallel/parameter.h"
+
+namespace equipoise::testing {
+
+// Normal numbers that depend on the seed alone.
+at::Tensor Normal(std::vector<int64_t> shape, uint64_t seed, double scale = 1.0);
+
+// Tiny architectures: `family` is qwen2 or llama.
+ModelConfig TinyText(const std::string& family, bool tied);
+// InternViT (300M form, or 6B with RMSNorm and QK normalisation) in front of Qwen2 or LLaMA.
+ModelConfig TinyInternVl(bool large_form);
+
+// One stage and its memory.
+struct TestModel {
+  std::unique_ptr<Stage> stage;
+  std::unique_ptr<FlatParameters> flat;
+  // Gradients by name; undefined where frozen.
+  std::map<std::string, at::Tensor> gradients() const;
+};
+// `layers` = {first, last) when not all are wanted. Every parameter's weights depend on its name.
+TestModel MakeModel(const ModelConfig& config, at::ScalarType dtype = at::kFloat,
+                    const std::vector<std::string>& freeze = {},
+                    const std::vector<int64_t>& layers = {});
+
+// A row of segments of these lengths; the first tokens of the row hold the placeholders of `tiles`
+// tiles, which all lie in the first segment. Placeholders are no targets.
+MicroBatch RandomBatch(const ModelConfig& config, const std::vector<int64_t>& lengths,
+                       int64_t tiles, uint64_t seed);
+
+// |a - b| / max(|b|, floor), over the whole tensor.
+double RelativeError(const at::Tensor& a, const at::Tensor& b, double floor = 1e-12);
+
+}  // namespace equipoise::testing

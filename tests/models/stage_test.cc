@@ -1,0 +1,145 @@
+#include "models/stage.h"
+
+#include <ATen/ATen.h>
+#include <catch2/catch.hpp>
+
+#include <numeric>
+
+#include "tests/models/model_support.h"
+
+namespace equipoise {
+namespace {
+
+using testing::MakeModel;
+using testing::RandomBatch;
+using testing::TestModel;
+using testing::TinyText;
+
+using Gradients = std::map<std::string, at::Tensor>;
+
+bool SameBits(const Gradients& a, const Gradients& b) {
+  if (a.size() != b.size()) return false;
+  for (const auto& [name, gradient] : a) {
+    const at::Tensor& other = b.at(name);
+    if (gradient.defined() != other.defined()) return false;
+    if (gradient.defined() && !gradient.equal(other)) return false;
+  }
+  return true;
+}
+
+std::vector<MicroBatch> Batches(const ModelConfig& config, int count) {
+  std::vector<MicroBatch> batches;
+  for (int i = 0; i < count; ++i) {
+    batches.push_back(RandomBatch(config, {20, 7 + i, 1}, config.has_vision ? 2 : 0,
+                                  static_cast<uint64_t>(50 + i)));
+  }
+  return batches;
+}
+
+// Runs ops such as "F0 F1 B0 B1".
+Gradients Run(TestModel& model, const std::vector<MicroBatch>& batches, const std::string& ops) {
+  for (size_t i = 0; i < ops.size(); i += 3) {
+    const int id = ops[i + 1] - '0';
+    if (ops[i] == 'F') {
+      model.stage->Forward(id, batches[static_cast<size_t>(id)], {}, 0.1);
+    } else {
+      model.stage->Backward(id, {});
+    }
+  }
+  return model.gradients();
+}
+
+TEST_CASE("recompute changes no bit of a gradient", "[models][cpu]") {
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const bool tied = GENERATE(false, true);
+  const ModelConfig config = TinyText("qwen2", tied);
+  const auto batches = Batches(config, 2);
+  TestModel plain = MakeModel(config, dtype), again = MakeModel(config, dtype);
+  for (const auto& layer : again.stage->layers()) layer->recompute = true;
+  const Gradients expected = Run(plain, batches, "F0 B0 F1 B1");
+  CHECK(expected.at("model.embed_tokens.weight").abs().sum().item<double>() > 0);
+  CHECK(SameBits(Run(again, batches, "F0 B0 F1 B1"), expected));
+}
+
+TEST_CASE("interleaving forward and backward passes changes no bit", "[models][cpu]") {
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const bool tied = GENERATE(false, true);
+  const ModelConfig config = TinyText("llama", tied);
+  const auto batches = Batches(config, 3);
+  TestModel a = MakeModel(config, dtype), b = MakeModel(config, dtype), c = MakeModel(config, dtype);
+  const Gradients expected = Run(a, batches, "F0 B0 F1 B1 F2 B2");
+  CHECK(SameBits(Run(b, batches, "F0 F1 F2 B0 B1 B2"), expected));
+  CHECK(SameBits(Run(c, batches, "F0 F1 B0 F2 B1 B2"), expected));
+}
+
+TEST_CASE("layers are walked backwards one by one and keep nothing afterwards", "[models][cpu]") {
+  const ModelConfig config = TinyText("qwen2", false);
+  const auto batches = Batches(config, 1);
+  TestModel model = MakeModel(config);
+  std::vector<size_t> walked, kept;
+  model.stage->on_layer_backward = [&](int id, size_t index) {
+    CHECK(id == 0);
+    walked.push_back(index);
+    kept.push_back(model.stage->num_kept());
+  };
+  model.stage->Forward(0, batches[0], {}, 1.0);
+  CHECK(model.stage->num_kept() == 4);
+  model.stage->Backward(0, {});
+  CHECK(walked == std::vector<size_t>{3, 2, 1, 0});
+  CHECK(model.stage->num_kept() == 0);
+}
+
+TEST_CASE("two stages give the bits of one", "[models][cpu]") {
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const ModelConfig config = TinyText("qwen2", false);
+  const auto batches = Batches(config, 1);
+  TestModel whole = MakeModel(config, dtype);
+  const Gradients expected = Run(whole, batches, "F0 B0");
+  const at::Tensor loss = whole.stage->Evaluate(batches[0], {});
+
+  testing::TestModel front = MakeModel(config, dtype, {}, {0, 2});
+  testing::TestModel back = MakeModel(config, dtype, {}, {2, 4});
+  Stage &first = *front.stage, &second = *back.stage;
+  at::Tensor boundary = first.Forward(0, batches[0], {}, 0.1).clone().requires_grad_();
+  CHECK(second.Forward(0, batches[0], boundary, 0.1).item<double>() ==
+        Approx(0.1 * loss.item<double>()));
+  const at::Tensor gradient = second.Backward(0, {});
+  REQUIRE(gradient.defined());
+  CHECK_FALSE(first.Backward(0, gradient).defined());
+  for (const Stage* stage : {&first, &second}) {
+    for (const Parameter* p : stage->parameters()) {
+      INFO(p->name);
+      CHECK(p->gradient.equal(expected.at(p->name)));
+    }
+  }
+}
+
+TEST_CASE("micro-batches without tokens or targets pass through", "[models][cpu]") {
+  const ModelConfig config = TinyText("qwen2", true);
+  TestModel model = MakeModel(config);
+  MicroBatch empty = RandomBatch(config, {}, 0, 1);
+  MicroBatch untrained = RandomBatch(config, {5}, 0, 2);
+  untrained.targets.fill_(-100);
+  size_t walked = 0;
+  model.stage->on_layer_backward = [&](int, size_t) { ++walked; };
+  for (const MicroBatch* batch : {&empty, &untrained}) {
+    CHECK(model.stage->Forward(7, *batch, {}, 1.0).item<double>() == 0);
+    CHECK_FALSE(model.stage->Backward(7, {}).defined());
+  }
+  CHECK(walked == 8);
+  CHECK(model.flat->gradient().count_nonzero().item<int64_t>() == 0);
+}
+
+TEST_CASE("a stage refuses a micro-batch twice in flight, and an unknown one", "[models][cpu]") {
+  const ModelConfig config = TinyText("qwen2", true);
+  const auto batches = Batches(config, 1);
+  TestModel model = MakeModel(config);
+  model.stage->Forward(0, batches[0], {}, 1.0);
+  CHECK_THROWS_WITH(model.stage->Forward(0, batches[0], {}, 1.0),
+                    Catch::Matchers::Contains("micro-batch 0 is in flight already"));
+  CHECK_THROWS_WITH(model.stage->Backward(1, {}),
+                    Catch::Matchers::Contains("micro-batch 1 is not in flight"));
+}
+
+}  // namespace
+}  // namespace equipoise
