@@ -1,0 +1,250 @@
+#include "data/cost_index_open.h"
+
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <iomanip>
+#include <limits>
+#include <sstream>
+#include <utility>
+
+#include "configs/error.h"
+#include "data/cost_index_build.h"
+#include "data/cost_index_file.h"
+#include "data/path_guard.h"
+
+namespace equipoise {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string IndexName(uint64_t key) {
+  char name[40];
+  std::snprintf(name, sizeof name, "costs-%016" PRIx64 ".idx", key);
+  return name;
+}
+
+std::string PartPath(const std::string& index, int slice, int slices) {
+  return index + ".part-" + std::to_string(slice) + "-of-" + std::to_string(slices);
+}
+
+// True when files can be made in `folder`, which is created.
+bool IsWritable(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  return !error && access(folder.c_str(), W_OK) == 0;
+}
+
+// Folders in which an index may lie, the preferred one first.
+std::vector<std::string> CacheFolders(const std::vector<SourceConfig>& sources,
+                                      const DataConfig& config, const CostIndexOptions& options) {
+  if (!config.cache.empty()) return {config.cache};
+  std::vector<std::string> folders{
+      (fs::path(sources[0].annotations).parent_path() / ".equipoise").string()};
+  if (!options.fallback_folder.empty()) folders.push_back(options.fallback_folder);
+  return folders;
+}
+
+std::vector<TextFile> OpenFiles(const std::vector<SourceConfig>& sources) {
+  if (sources.empty()) throw DataError("data: no source of records is given; set data.train");
+  if (sources.size() > std::numeric_limits<uint16_t>::max())
+    throw DataError("data: more than 65535 sources");
+  std::vector<TextFile> files;
+  for (const SourceConfig& source : sources) {
+    TextFile& file = files.emplace_back(source.annotations);
+    LineReader reader(&file, 0, file.bytes, int64_t{1} << 20);
+    Line line;
+    if (!reader.Next(line)) throw DataError(file.path + ": holds no records; give a JSONL file");
+    if (line.text.substr(line.text.find_first_not_of(" \t")).starts_with('[')) {
+      throw DataError(file.path +
+                      ":1: is a JSON array; one JSON object a line is needed "
+                      "(python: for x in json.load(f): print(json.dumps(x)))");
+    }
+  }
+  return files;
+}
+
+SampleOptions SampleOptionsOf(const DataConfig& config, const CostIndexOptions& options) {
+  return {config.max_tokens, config.tiles, config.limits, options.tokens_per_tile,
+          options.tile_size};
+}
+
+// Where a source's pictures lie, seen from its annotations, so that a copied data folder keeps its
+// index.
+std::string PicturesFrom(const SourceConfig& source) {
+  std::error_code error;
+  const fs::path annotations = fs::canonical(source.annotations, error);
+  const fs::path images = fs::canonical(source.images, error);
+  return error ? source.images : images.lexically_relative(annotations.parent_path()).string();
+}
+
+uint64_t KeyOf(const std::vector<SourceConfig>& sources, const std::vector<uint64_t>& contents,
+               const SampleOptions& sample, uint64_t chat_template) {
+  std::ostringstream key;
+  key << CostIndexHeader().version << ' ' << chat_template << ' ' << sample.max_tokens << ' '
+      << sample.tiles.min << ' ' << sample.tiles.max << ' ' << sample.tiles.thumbnail << ' '
+      << sample.limits.image_pixels << ' ' << sample.limits.image_bytes << ' '
+      << sample.limits.record_bytes << ' ' << sample.tokens_per_tile << ' ' << sample.tile_size;
+  for (size_t i = 0; i < sources.size(); ++i)
+    key << ' ' << contents[i] << ' ' << std::quoted(PicturesFrom(sources[i]));
+  const std::string text = key.str();
+  return XXH3_64bits(text.data(), text.size());
+}
+
+// One opening of an index by one rank.
+class IndexBuilder {
+ public:
+  IndexBuilder(const std::vector<SourceConfig>& sources, const DataConfig& config,
+               const ChatTemplate& chat_template, const CostIndexOptions& options)
+      : sources_(sources),
+        config_(config),
+        template_(chat_template),
+        options_(options),
+        files_(OpenFiles(sources)),
+        folders_(CacheFolders(sources, config, options)) {}
+
+  // Finds or builds the index; gives its path. Collective over the slices.
+  std::string Run();
+  uint64_t key() const { return key_; }
+  bool built() const { return built_; }
+
+ private:
+  bool first() const { return options_.slice == 0; }
+  void Barrier() const {
+    if (options_.barrier) options_.barrier();
+  }
+  void ChooseFolder();
+  bool IsThere(const std::string& path) const;
+  std::vector<SampleCost> Scan(const SampleScanner& scanner, int slice) const;
+  void Build();
+
+  const std::vector<SourceConfig>& sources_;
+  const DataConfig& config_;
+  const ChatTemplate& template_;
+  const CostIndexOptions& options_;
+  std::vector<TextFile> files_;
+  std::vector<std::string> folders_;
+  std::string path_;
+  uint64_t key_ = 0;
+  bool built_ = false;
+};
+
+bool IndexBuilder::IsThere(const std::string& path) const {
+  std::vector<SampleCost> samples;
+  return ReadIndexFile(path, key_, samples);
+}
+
+void IndexBuilder::ChooseFolder() {
+  for (const std::string& folder : folders_) {
+    path_ = folder + "/" + IndexName(key_);
+    if (!options_.rebuild && IsThere(path_)) return;
+  }
+  for (const std::string& folder : folders_) {
+    path_ = folder + "/" + IndexName(key_);
+    if (!IsWritable(folder)) continue;
+    if (folder != folders_[0] && first() && options_.notice) {
+      options_.notice(folders_[0] + ": cannot be written; the cost index goes to " + folder +
+                      " (data.cache sets another folder)");
+    }
+    return;
+  }
+  throw DataError(
+      folders_[0] +
+      ": the cost index cannot be written there; set data.cache to a folder that can be");
+}
+
+std::vector<SampleCost> IndexBuilder::Scan(const SampleScanner& scanner, int slice) const {
+  SliceScan scan{&files_, &scanner, slice, options_.slices, config_.threads, {}};
+  if (first()) scan.progress = options_.progress;
+  return ScanSlice(scan);
+}
+
+void IndexBuilder::Build() {
+  const SampleScanner scanner(sources_, SampleOptionsOf(config_, options_), &template_);
+  const std::string part = PartPath(path_, options_.slice, options_.slices);
+  if (!first()) WriteIndexFile(part, key_, Scan(scanner, options_.slice));
+  std::vector<std::vector<SampleCost>> slices(1);
+  if (first()) slices[0] = Scan(scanner, 0);
+  Barrier();
+  if (!first()) return;
+  for (int slice = 1; slice < options_.slices; ++slice) {
+    // A rank that found another job's finished index wrote no part.
+    auto& costs = slices.emplace_back();
+    const std::string path = PartPath(path_, slice, options_.slices);
+    if (!ReadIndexFile(path, key_, costs)) costs = Scan(scanner, slice);
+    std::error_code ignored;
+    fs::remove(path, ignored);
+  }
+  WriteIndexFile(path_, key_, MergeSlices(slices));
+  built_ = true;
+}
+
+std::string IndexBuilder::Run() {
+  std::vector<uint64_t> contents;
+  const std::string& stamps = IsWritable(folders_[0]) ? folders_[0] : folders_.back();
+  const bool store = first() && IsWritable(stamps);
+  for (const TextFile& file : files_) contents.push_back(ContentHash(file, stamps, store));
+  key_ = KeyOf(sources_, contents, SampleOptionsOf(config_, options_), template_.fingerprint());
+  ChooseFolder();
+  if (first() && (options_.rebuild || !IsThere(path_))) {
+    std::error_code ignored;
+    fs::remove(path_, ignored);  // all ranks must see the same
+  }
+  Barrier();
+  if (IsThere(path_)) {
+    Barrier();
+  } else {
+    Build();
+  }
+  Barrier();
+  return path_;
+}
+
+[[noreturn]] void FailBad(const CostIndex& index, const std::vector<SourceConfig>& sources,
+                          const DataConfig& config, int64_t bad) {
+  std::ostringstream text;
+  text << sources[0].annotations << ": " << bad << " of " << index.size()
+       << " records cannot be used, more than data.max_bad_share " << config.max_bad_share << " (";
+  const auto counts = index.CountDefects();
+  const char* separator = "";
+  for (size_t defect = 1; defect < counts.size(); ++defect) {
+    if (counts[defect] == 0) continue;
+    text << separator << counts[defect] << " " << DefectName(static_cast<Defect>(defect));
+    separator = ", ";
+  }
+  text << "), such as";
+  int shown = 0;
+  for (int64_t i = 0; i < index.size() && shown < 3; ++i) {
+    const SampleCost& cost = index[i];
+    if (cost.defect == Defect::kNone) continue;
+    text << " " << sources[cost.source].annotations << ":" << cost.line << " ("
+         << DefectName(cost.defect) << ")";
+    ++shown;
+  }
+  text << "; see all with `equipoise data CONFIG check`";
+  throw DataError(text.str());
+}
+
+}  // namespace
+
+OpenedCostIndex OpenCostIndex(const std::vector<SourceConfig>& sources, const DataConfig& config,
+                              const ChatTemplate& chat_template, const CostIndexOptions& options) {
+  IndexBuilder builder(sources, config, chat_template, options);
+  const std::string path = builder.Run();
+  std::optional<CostIndex> index = CostIndex::Map(path, builder.key());
+  if (!index)
+    throw DataError(path + ": the cost index cannot be read back; delete it and try again");
+  const int64_t bad = index->size() - index->CountDefects()[0];
+  if (options.enforce_bad_share &&
+      static_cast<double>(bad) > config.max_bad_share * static_cast<double>(index->size())) {
+    FailBad(*index, sources, config, bad);
+  }
+  return {std::move(*index), builder.built()};
+}
+
+}  // namespace equipoise

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "data/chat_template.h"
+#include "data/cost_index.h"
+#include "data/data_config.h"
+
+namespace equipoise {
+
+struct CostIndexOptions {
+  int64_t tokens_per_tile = 256;  // 0: the model takes no pictures
+  int64_t tile_size = 448;
+  // This rank builds slice `slice` of `slices`. `barrier` waits for the ranks of the other slices;
+  // every rank calls it three times, whether the index is cached or not.
+  int slice = 0;
+  int slices = 1;
+  std::function<void()> barrier;
+  // Called now and then on slice 0 with the share done, from one thread at a time.
+  std::function<void(double share)> progress;
+  // Called on slice 0 with one line that the user should see.
+  std::function<void(const std::string& text)> notice;
+  // Taken where data.cache is empty and the annotations' folder is read-only; such as RUN/cache.
+  std::string fallback_folder;
+  bool rebuild = false;           // even where a cached index fits
+  bool enforce_bad_share = true;  // throw when more than data.max_bad_share is bad
+};
+
+struct OpenedCostIndex {
+  CostIndex index;
+  bool built = false;  // by this call; else found in the cache
+};
+
+// Opens the index of `sources`: cached beside the data under a name that is the hash of content,
+// tokenizer, template and tiling (docs/cost_index_format.md), built first where it is absent,
+// damaged or stale. The file is bitwise the same for every number of slices and threads. Collective
+// over the slices. Throws DataError for missing or empty annotation files, and when too many
+// records are bad.
+OpenedCostIndex OpenCostIndex(const std::vector<SourceConfig>& sources, const DataConfig& config,
+                              const ChatTemplate& chat_template, const CostIndexOptions& options);
+
+}  // namespace equipoise

@@ -1,0 +1,305 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <barrier>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <iostream>
+#include <thread>
+
+#include "configs/error.h"
+#include "tests/data/data_fixture.h"
+
+namespace equipoise {
+namespace {
+
+std::string MessageOf(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Opens the index by `slices` ranks as threads; gives the file's bytes.
+std::string BuiltBy(const DataFixture& data, int slices, int64_t threads) {
+  DataConfig config = data.config;
+  config.cache = data.folder / ("cache-" + std::to_string(slices) + "-" + std::to_string(threads));
+  config.threads = threads;
+  std::barrier barrier(slices);
+  std::vector<std::string> paths(static_cast<size_t>(slices));
+  std::vector<std::jthread> ranks;
+  for (int slice = 0; slice < slices; ++slice) {
+    ranks.emplace_back([&, slice] {
+      CostIndexOptions options = data.options();
+      options.slice = slice;
+      options.slices = slices;
+      options.barrier = [&] { barrier.arrive_and_wait(); };
+      const auto opened = OpenCostIndex(config.train, config, data.chat_template, options);
+      paths[static_cast<size_t>(slice)] = opened.index.path();
+    });
+  }
+  ranks.clear();
+  for (const std::string& path : paths) {
+    if (path != paths[0]) return "other path";
+  }
+  // Nothing but the index and the stamp of the content remains.
+  int indexes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(config.cache)) {
+    indexes += entry.path().filename().string().starts_with("costs-") ? 1 : 0;
+  }
+  return indexes == 1 ? ReadWholeFile(paths[0]) : "leftovers";
+}
+
+TEST_CASE("costs are those of the encoded records", "[data][cpu]") {
+  DataFixture data;
+  data.WriteRecords(DataFixture::MixedLines(8));
+  const CostIndex index = data.Open();
+  REQUIRE(index.size() == 8);
+  CHECK(index.CountDefects()[0] == 8);
+  const SampleScanner scanner(data.config.train, data.sample_options(), &data.chat_template);
+  const std::string text = ReadWholeFile(data.config.train[0].annotations);
+  const int tiles[] = {0, 3, 4, 1};  // with thumbnails
+  for (int64_t i = 0; i < index.size(); ++i) {
+    INFO(i);
+    const ScannedSample sample = scanner.Scan(0, text.substr(index[i].offset, index[i].bytes));
+    REQUIRE(sample.reason.empty());
+    CHECK(index[i].tokens == sample.encoded.ids.size());
+    CHECK(index[i].trained == sample.trained);
+    CHECK(index[i].tiles == sample.all_tiles());
+    CHECK(index[i].images == sample.tiles.size());
+    CHECK(index[i].line == i + 1);
+    CHECK(index[i].tiles == tiles[i % 4]);
+  }
+}
+
+TEST_CASE("the index is bitwise the same for any number of slices and threads", "[data][cpu]") {
+  DataFixture data;
+  auto lines = DataFixture::MixedLines(400);
+  lines[3] = "";
+  lines[7] = "broken";
+  for (int i = 0; i < 50; ++i)
+    lines.push_back(RecordLine("long", "", std::string(20'000, 'q'), "a"));
+  data.WriteRecords(lines);
+  data.folder.Write("second.jsonl",
+                    RecordLine("s", "", "Q", "A") + "\n\n" + RecordLine("t", "", "Q", "AB"));
+  data.config.train.push_back({data.folder / "second.jsonl", data.folder / "images", 1.0});
+  data.config.max_bad_share = 1;
+  const std::string alone = BuiltBy(data, 1, 1);
+  REQUIRE(alone.size() == 48 + 32 * 451);
+  CHECK(BuiltBy(data, 2, 1) == alone);
+  CHECK(BuiltBy(data, 3, 1) == alone);
+  CHECK(BuiltBy(data, 7, 2) == alone);
+  CHECK(BuiltBy(data, 1, 3) == alone);
+}
+
+TEST_CASE("an index is built once and again when what it was made from changes", "[data][cpu]") {
+  DataFixture data;
+  data.WriteRecords(DataFixture::MixedLines(8));
+  const auto built = [&] {
+    return OpenCostIndex(data.config.train, data.config, data.chat_template, data.options()).built;
+  };
+  CHECK(built());
+  CHECK_FALSE(built());
+  const auto change = [&](const char* what, const std::function<void(DataConfig&)>& make) {
+    INFO(what);
+    const DataConfig before = data.config;
+    make(data.config);
+    CHECK(built());
+    CHECK_FALSE(built());
+    data.config = before;
+    CHECK_FALSE(built());
+  };
+  change("max_tokens", [](DataConfig& config) { config.max_tokens = 100; });
+  change("tiles", [](DataConfig& config) { config.tiles.max = 2; });
+  change("limits", [](DataConfig& config) { config.limits.image_pixels = 10'000; });
+  data.folder.Write("other/one.png", TinyPng(14, 14));
+  change("images", [&](DataConfig& config) {
+    config.train[0].images = data.folder / "other";
+    config.max_bad_share = 1;
+  });
+  auto options = data.options();
+  options.rebuild = true;
+  CHECK(OpenCostIndex(data.config.train, data.config, data.chat_template, options).built);
+  data.WriteRecords(DataFixture::MixedLines(9));
+  CHECK(built());
+  const ChatTemplate other("chatml", "Be brief.", &data.tokenizer);
+  CHECK(OpenCostIndex(data.config.train, data.config, other, data.options()).built);
+}
+
+TEST_CASE("same size and other content is noticed", "[data][cpu]") {
+  DataFixture data;
+  data.WriteRecords({RecordLine("a", "", "Q", "yes"), RecordLine("b", "", "Q", "no")});
+  const uint64_t before = data.Open().hash();
+  data.WriteRecords({RecordLine("a", "", "Qxx", "y"), RecordLine("b", "", "Q", "no")});
+  CHECK(data.Open().hash() != before);
+}
+
+TEST_CASE("a damaged index is built again", "[data][cpu]") {
+  DataFixture data;
+  data.WriteRecords(DataFixture::MixedLines(20));
+  const std::string path = data.Open().path();
+  const std::string good = ReadWholeFile(path);
+  const auto flipped = [&](size_t at) {
+    std::string bytes = good;
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    return bytes;
+  };
+  for (const std::string& bad :
+       {std::string(), good.substr(0, 20), good.substr(0, good.size() - 32),
+        good.substr(0, good.size() - 1), good + "x", flipped(0), flipped(8), flipped(24),
+        flipped(40), flipped(60), flipped(good.size() - 1)}) {
+    std::ofstream(path, std::ios::binary) << bad;
+    const auto opened =
+        OpenCostIndex(data.config.train, data.config, data.chat_template, data.options());
+    CHECK(opened.built);
+    CHECK(ReadWholeFile(path) == good);
+  }
+}
+
+TEST_CASE("each defect that record and head show is found while indexing", "[data][cpu]") {
+  DataFixture data;
+  data.config.limits.image_pixels = 100 * 100;
+  data.config.limits.image_bytes = 50'000;
+  data.config.limits.record_bytes = 3'000;
+  const std::string png = TinyPng(56, 28);
+  data.folder.Write("images/large.png", TinyPng(101, 100));
+  data.folder.Write("images/heavy.png", png + std::string(50'000, 'x'));
+  data.folder.Write("images/empty.png", "");
+  data.folder.Write("images/cut.png", png.substr(0, 20));
+  data.folder.Write("images/page.jpg", "<html><body>404</body></html>");
+  data.folder.Write("images/webp.webp",
+                    std::string("RIFF\x20\0\0\0WEBPVP8 ", 16) + std::string(24, 'x'));
+  data.folder.Write("secret.png", png);
+  const auto with = [](const std::string& image) {
+    return RecordLine("x", "\"" + image + "\"", "Q", "A");
+  };
+  std::string many = "[\"one.png\"";
+  for (int i = 1; i < 40; ++i) many += ",\"one.png\"";
+  std::string marks;
+  for (int i = 0; i < 40; ++i) marks += "<image>";
+  struct Case {
+    std::string line;
+    Defect defect;
+  };
+  const std::vector<Case> cases = {
+      {RecordLine("good", "\"one.png\"", "Q", "A"), Defect::kNone},
+      {"{\"id\": ", Defect::kBadJson},
+      {RecordLine("x", "5", "Q", "A"), Defect::kBadField},
+      {RecordLine("x", "\"one.png\"", "<image><image>", "A"), Defect::kPlaceholders},
+      {R"({"conversations":[]})", Defect::kNoConversation},
+      {with("missing.png"), Defect::kImageMissing},
+      {with("../secret.png"), Defect::kImageOutside},
+      {with("/etc/passwd"), Defect::kImageOutside},
+      {with("."), Defect::kImageUnreadable},
+      {with("empty.png"), Defect::kImageUnreadable},
+      {with("cut.png"), Defect::kImageUnreadable},
+      {with("page.jpg"), Defect::kImageUnreadable},
+      {with("webp.webp"), Defect::kImageUnreadable},
+      {with("large.png"), Defect::kImageTooLarge},
+      {with("heavy.png"), Defect::kImageTooLarge},
+      {RecordLine("x", many + "]", marks, "A"), Defect::kTooManyTokens},
+      {RecordLine("x", "\"one.png\"", std::string(200, 'q') + "<image>", "A"),
+       Defect::kTooManyTokens},
+      {RecordLine("x", "", std::string(200, 'q'), "A"), Defect::kNothingTrained},
+      {RecordLine("x", "", "Q", " "), Defect::kNothingTrained},
+      {RecordLine("x", "", std::string(4000, 'q'), "A"), Defect::kLineTooLong},
+      {RecordLine("x", "", "Q", std::string(2000, 'q')), Defect::kNone},
+  };
+  std::vector<std::string> lines;
+  for (const Case& each : cases) lines.push_back(each.line);
+  data.WriteRecords(lines);
+  CHECK(MessageOf([&] { data.Open(); }) != "");
+  auto options = data.options();
+  options.enforce_bad_share = false;
+  const CostIndex index = data.Open(options);
+  REQUIRE(index.size() == static_cast<int64_t>(cases.size()));
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const SampleCost& cost = index[static_cast<int64_t>(i)];
+    INFO(cases[i].line.substr(0, 200));
+    CHECK(DefectName(cost.defect) == DefectName(cases[i].defect));
+    CHECK(cost.line == i + 1);
+    if (cost.defect != Defect::kNone) CHECK(cost.tokens + cost.tiles + cost.trained == 0);
+  }
+  CHECK(index[20].tokens == 128);  // cut
+  options.tokens_per_tile = 0;
+  CHECK(data.Open(options)[0].defect == Defect::kNoVision);
+}
+
+TEST_CASE("too many bad records stop the run with counts and examples", "[data][cpu]") {
+  DataFixture data;
+  auto lines = DataFixture::MixedLines(10);
+  lines[4] = "{}";
+  lines[8] = "[1]";
+  data.WriteRecords(lines);
+  data.config.max_bad_share = 0.2;
+  CHECK(data.Open().CountDefects()[0] == 8);
+  data.config.max_bad_share = 0.19;
+  const std::string message = MessageOf([&] { data.Open(); });
+  CHECK(message.find("2 of 10 records") != std::string::npos);
+  CHECK(message.find("1 bad_json, 1 bad_field") != std::string::npos);
+  CHECK(message.find("train.jsonl:5 (bad_field)") != std::string::npos);
+}
+
+TEST_CASE("missing, empty and wrong files are the user's errors", "[data][cpu]") {
+  DataFixture data;
+  const auto open = [&] { data.Open(); };
+  CHECK(MessageOf(open).find("train.jsonl: cannot be opened") != std::string::npos);
+  data.WriteRecords({"", " "});
+  CHECK(MessageOf(open).find("holds no records") != std::string::npos);
+  data.folder.Write("train.jsonl", " [\n{}\n]\n");
+  CHECK(MessageOf(open).find("JSON array") != std::string::npos);
+  data.WriteRecords(DataFixture::MixedLines(4));
+  data.config.train[0].images = data.folder / "nowhere";
+  CHECK(MessageOf(open).find("nowhere: cannot open the image folder") != std::string::npos);
+  data.config.train.clear();
+  CHECK(MessageOf(open).find("data.train") != std::string::npos);
+}
+
+TEST_CASE("a folder that cannot be written sends the cache elsewhere, and says so", "[data][cpu]") {
+  DataFixture data;
+  data.WriteRecords(DataFixture::MixedLines(4));
+  data.folder.Write(".equipoise", "a file where the folder would be");
+  CHECK(MessageOf([&] { data.Open(); }).find("set data.cache") != std::string::npos);
+  auto options = data.options();
+  std::string notice;
+  options.notice = [&](const std::string& text) { notice = text; };
+  options.fallback_folder = data.folder / "run/cache";
+  CHECK(data.Open(options).path().starts_with(data.folder / "run/cache/"));
+  CHECK(notice.find("run/cache") != std::string::npos);
+  CHECK_FALSE(OpenCostIndex(data.config.train, data.config, data.chat_template, options).built);
+}
+
+TEST_CASE("the real fixtures are indexed, WebP alone being a defect", "[data][cpu]") {
+  const char* fixtures = std::getenv("EQUIPOISE_FIXTURES");
+  if (fixtures == nullptr) {
+    std::cout << "skipped: the real fixtures are indexed, WebP alone being a defect: no fixtures\n";
+    return;
+  }
+  DataFixture data;
+  const std::string real = std::string(fixtures) + "/real";
+  data.config.train = {{real + "/train.jsonl", real + "/images", 1.0}};
+  data.config.cache = data.folder / "cache";
+  data.config.max_tokens = 1 << 20;
+  const CostIndex index = data.Open();
+  CHECK(index.size() == 4927);
+  const auto counts = index.CountDefects();
+  int64_t unreadable = 0;
+  const SampleScanner scanner(data.config.train, data.sample_options(), &data.chat_template);
+  const std::string text = ReadWholeFile(real + "/train.jsonl");
+  for (int64_t i = 0; i < index.size(); ++i) {
+    if (index[i].defect == Defect::kNone) continue;
+    const auto sample = scanner.Scan(0, text.substr(index[i].offset, index[i].bytes));
+    INFO(sample.reason);
+    CHECK(index[i].defect == Defect::kImageUnreadable);
+    CHECK(sample.reason.find("WebP") != std::string::npos);
+    ++unreadable;
+  }
+  CHECK(counts[0] == 4927 - unreadable);
+  CHECK(unreadable > 0);
+  CHECK(unreadable < 100);
+}
+
+}  // namespace
+}  // namespace equipoise
