@@ -12,7 +12,7 @@ def _torch_impl(ctx):
         root = str(_environment(ctx)) + "/lib/python3.11/site-packages/torch"
     ctx.symlink(root + "/lib", "lib")
 
-    # Every child but fmt: torch carries fmt 12, which would shadow the fmt that spdlog is built with.
+    # Every child but fmt: torch carries fmt 12, which would shadow the one that spdlog needs.
     for child in ctx.path(root + "/include").readdir():
         if child.basename != "fmt":
             ctx.symlink(child, "include/" + child.basename)

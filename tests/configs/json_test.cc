@@ -91,8 +91,8 @@ TEST_CASE("JSON nested too deep or too large is refused before it is built") {
 
 TEST_CASE("typed access to JSON converts nothing silently") {
   const Json json = ParseJson(
-      R"({"one": 1, "big": 18446744073709551615, "huge": 99999999999999999999, "part": 1.9, "yes": true,
-          "text": "a", "none": null, "list": []})",
+      R"({"one": 1, "big": 18446744073709551615, "huge": 99999999999999999999, "part": 1.9,
+          "yes": true, "text": "a", "none": null, "list": []})",
       "x");
   CHECK(GetInt(json, "one", "x") == 1);
   CHECK(GetNumber(json, "one", "x") == 1.0);
