@@ -1,0 +1,170 @@
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+#include "configs/error.h"
+#include "configs/json.h"
+#include "tests/parallel/run_ranks.h"
+#include "tests/trainer/checkpoint_sample.h"
+#include "tests/trainer/scratch_folder.h"
+#include "trainer/checkpoint.h"
+
+namespace equipoise {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFile = "/rank-00000.safetensors";
+
+void EditIndex(const std::string& folder, const std::function<void(Json&)>& edit) {
+  Json index = Json::parse(ReadText(folder + "/index.json"));
+  edit(index);
+  WriteText(folder + "/index.json", index.dump());
+}
+
+struct Damage {
+  const char* name;
+  std::function<void(const std::string& folder)> apply;
+};
+
+const std::vector<Damage>& Damages() {
+  static const std::vector<Damage> damages = {
+      {"a file cut short", [](const auto& f) { fs::resize_file(f + kFile, 100); }},
+      {"an empty file", [](const auto& f) { fs::resize_file(f + kFile, 0); }},
+      {"a file missing", [](const auto& f) { fs::remove(f + kFile); }},
+      {"a byte flipped",
+       [](const auto& f) {
+         std::string text = ReadText(f + kFile);
+         text[text.size() / 2] = static_cast<char>(text[text.size() / 2] ^ 1);
+         WriteText(f + kFile, text);
+       }},
+      {"a file with more bytes",
+       [](const auto& f) { WriteText(f + kFile, ReadText(f + kFile) + "x"); }},
+      {"no index", [](const auto& f) { fs::remove(f + "/index.json"); }},
+      {"an empty index", [](const auto& f) { WriteText(f + "/index.json", ""); }},
+      {"an index cut short", [](const auto& f) { fs::resize_file(f + "/index.json", 200); }},
+      {"an index that is a list", [](const auto& f) { WriteText(f + "/index.json", "[1]"); }},
+      {"another format", [](const auto& f) { EditIndex(f, [](Json& j) { j["format"] = "x"; }); }},
+      {"a later version", [](const auto& f) { EditIndex(f, [](Json& j) { j["version"] = 2; }); }},
+      {"no state", [](const auto& f) { EditIndex(f, [](Json& j) { j.erase("state"); }); }},
+      {"a step that is no integer",
+       [](const auto& f) { EditIndex(f, [](Json& j) { j["state"]["step"] = 1.5; }); }},
+      {"a negative position",
+       [](const auto& f) { EditIndex(f, [](Json& j) { j["state"]["pack"] = -1; }); }},
+      {"files as a list", [](const auto& f) { EditIndex(f, [](Json& j) { j["files"] = {1}; }); }},
+      {"a tensor in a file that is not listed",
+       [](const auto& f) { EditIndex(f, [](Json& j) { j["tensors"]["t"] = "other"; }); }},
+      {"a tensor in a number",
+       [](const auto& f) { EditIndex(f, [](Json& j) { j["tensors"]["t"] = 3; }); }},
+      {"a file outside the folder",
+       [](const auto& f) {
+         EditIndex(f, [](Json& j) { j["files"]["../../x"] = j["files"].front(); });
+       }},
+      {"a checksum that is no text",
+       [](const auto& f) { EditIndex(f, [](Json& j) { j["files"].front()["xxh3_64"] = 1; }); }},
+  };
+  return damages;
+}
+
+TEST_CASE("a damaged checkpoint is passed over for the one before", "[checkpoint][cpu]") {
+  for (const Damage& damage : Damages()) {
+    INFO(damage.name);
+    const ScratchFolder scratch;
+    SaveSample(scratch.path(), 10, 3);
+    SaveSample(scratch.path(), 20, 3);
+    const std::string newest = scratch.Path("checkpoints/step-00000020");
+    damage.apply(newest);
+    CHECK(FindCheckpoint(scratch.path()) == scratch.Path("checkpoints/step-00000010"));
+    CHECK_THROWS_AS(FindCheckpoint(newest), DataError);
+  }
+}
+
+TEST_CASE("an edited index is not damage", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  SaveSample(scratch.path(), 10, 3);
+  EditIndex(scratch.Path("checkpoints/step-00000010"), [](Json& j) { j["note"] = "kept"; });
+  CHECK_FALSE(FindCheckpoint(scratch.path()).empty());
+}
+
+TEST_CASE("a broken link is no loss", "[checkpoint][cpu]") {
+  const std::string target = GENERATE("step-00000099", "nowhere", "../..", "");
+  const ScratchFolder scratch;
+  SaveSample(scratch.path(), 10, 3);
+  SaveSample(scratch.path(), 20, 3);
+  fs::remove(scratch.Path("checkpoints/latest"));
+  if (!target.empty()) fs::create_symlink(target, scratch.Path("checkpoints/latest"));
+  CHECK(FindCheckpoint(scratch.path()) == scratch.Path("checkpoints/step-00000020"));
+}
+
+TEST_CASE("a run whose checkpoints are all damaged does not start anew", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  SaveSample(scratch.path(), 10, 3);
+  fs::remove(scratch.Path("checkpoints/step-00000010/index.json"));
+  CHECK_THROWS_WITH(FindCheckpoint(scratch.path()), Catch::Contains("none of the 1 checkpoints"));
+  std::vector<int> refused(3);
+  RunRanks(3, [&](Communicator& world) {
+    try {
+      FindCheckpoint(scratch.path(), world);
+    } catch (const DataError&) {
+      refused[static_cast<size_t>(world.rank())] = 1;
+    }
+  });
+  CHECK(refused == std::vector<int>{1, 1, 1});
+}
+
+// Saves step 20 with two ranks, of which the second alone needs more than `limit` bytes a file;
+// returns 0 when every rank got the same RunError.
+int SaveBeyondLimit(const std::string& run_dir, rlim_t limit) {
+  signal(SIGXFSZ, SIG_IGN);
+  const rlimit file_size{limit, limit};
+  if (setrlimit(RLIMIT_FSIZE, &file_size) != 0) return 2;
+  std::vector<std::string> texts(2);
+  RunRanks(2, [&](Communicator& world) {
+    try {
+      const int64_t numel = world.rank() == 1 ? 100'000 : 100;
+      SaveCheckpoint(run_dir, SampleContent(20, world.rank(), numel), 1, world);
+    } catch (const RunError& error) {
+      texts[static_cast<size_t>(world.rank())] = error.what();
+    }
+  });
+  const bool names_file = texts[0].find("rank-00001.safetensors") != std::string::npos;
+  return names_file && texts[0] == texts[1] ? 0 : 1;
+}
+
+TEST_CASE("a disk that is full for one rank is one error on all, and the old checkpoint stays",
+          "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  SaveSample(scratch.path(), 10, 3);
+  const pid_t child = fork();
+  if (child == 0) _exit(SaveBeyondLimit(scratch.path(), 65536));
+  int status = 0;
+  waitpid(child, &status, 0);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(FindCheckpoint(scratch.path()) == scratch.Path("checkpoints/step-00000010"));
+  CHECK_FALSE(fs::exists(scratch.Path("checkpoints/.tmp-step-00000020")));
+}
+
+TEST_CASE("a folder that cannot be made is one error on all ranks", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  WriteText(scratch.Path("checkpoints"), "a file in the way");
+  std::vector<std::string> texts(3);
+  RunRanks(3, [&](Communicator& world) {
+    try {
+      SaveCheckpoint(scratch.path(), SampleContent(1, world.rank()), 1, world);
+    } catch (const RunError& error) {
+      texts[static_cast<size_t>(world.rank())] = error.what();
+    }
+  });
+  for (const std::string& text : texts) {
+    CHECK(text.find(scratch.Path("checkpoints") + ": cannot create") == 0);
+  }
+}
+
+}  // namespace
+}  // namespace equipoise

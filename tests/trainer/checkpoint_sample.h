@@ -1,0 +1,52 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+// Behind LibTorch, which has a CHECK of its own; tests get Catch2 through this header.
+#include <catch2/catch.hpp>
+#include <map>
+#include <string>
+
+#include "parallel/comm/single_communicator.h"
+#include "trainer/checkpoint.h"
+
+namespace equipoise {
+
+// A small checkpoint whose every number follows from (step, rank).
+inline CheckpointContent SampleContent(int64_t step, int rank, int64_t numel = 1000) {
+  CheckpointContent content;
+  content.state = {step, {2, 3 * step}, step - 1, 4 * step, 5 * step, 6 * step, 7, 1};
+  content.environment = {{"data", 2}, {"cpu", "some"}};
+  content.sections = {{"model", {{"hf", "a"}}}, {"data", {{"max_tokens", 64}}}};
+  const std::string name = "layer." + std::to_string(rank) + ".weight";
+  const double value = static_cast<double>(step) + rank / 8.0;
+  content.tensors[name] = at::full({numel / 4, 4}, value, at::kFloat);
+  content.tensors["exp_avg." + name] = at::full({numel / 4, 4}, -value, at::kFloat);
+  return content;
+}
+
+// Whether the checkpoint holds SampleContent of its step for `ranks` ranks.
+inline bool HoldsSample(const std::string& folder, int ranks, int64_t numel = 1000) {
+  const CheckpointIndex index = ReadCheckpointIndex(folder, /*verify=*/true);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const CheckpointContent expected = SampleContent(index.state.step, rank, numel);
+    std::map<std::string, at::Tensor> found;
+    for (const auto& [name, tensor] : expected.tensors) {
+      found[name] = at::zeros(tensor.sizes(), at::kFloat);
+    }
+    ReadCheckpointTensors(folder, index, found);
+    for (const auto& [name, tensor] : expected.tensors) {
+      if (!found.at(name).equal(tensor)) return false;
+    }
+  }
+  return true;
+}
+
+inline void SaveSample(const std::string& run_dir, int64_t step, int64_t keep) {
+  SingleCommunicator world;
+  SaveCheckpoint(run_dir, SampleContent(step, 0), keep, world);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,160 @@
+#include "trainer/checkpoint.h"
+
+#include <filesystem>
+#include <set>
+#include <vector>
+
+#include "configs/error.h"
+#include "tests/parallel/run_ranks.h"
+#include "tests/trainer/checkpoint_sample.h"
+#include "tests/trainer/scratch_folder.h"
+
+namespace equipoise {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::set<std::string> NamesIn(const std::string& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename());
+  return names;
+}
+
+TEST_CASE("what any number of ranks save, one rank reads", "[checkpoint][cpu]") {
+  const int ranks = GENERATE(1, 2, 5);
+  const ScratchFolder scratch;
+  RunRanks(ranks, [&](Communicator& world) {
+    SaveCheckpoint(scratch.path(), SampleContent(40, world.rank()), 3, world);
+  });
+  const std::string folder = FindCheckpoint(scratch.path());
+  CHECK(folder == scratch.Path("checkpoints/step-00000040"));
+  CHECK(HoldsSample(folder, ranks));
+  const CheckpointIndex index = ReadCheckpointIndex(folder, /*verify=*/true);
+  CHECK(index.state.step == 40);
+  CHECK(index.state.position.epoch == 2);
+  CHECK(index.state.position.pack == 120);
+  CHECK(index.state.optimizer_step == 39);
+  CHECK(index.state.tokens == 160);
+  CHECK(index.state.samples == 200);
+  CHECK(index.state.images == 240);
+  CHECK(index.state.skipped_samples == 7);
+  CHECK(index.state.non_finite_in_a_row == 1);
+  CHECK(index.environment == SampleContent(40, 0).environment);
+  CHECK(index.sections == SampleContent(40, 0).sections);
+  CHECK(index.file_of.size() == 2 * static_cast<size_t>(ranks));
+}
+
+TEST_CASE("ranks without tensors write no file", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  RunRanks(3, [&](Communicator& world) {
+    CheckpointContent content = SampleContent(1, world.rank());
+    if (world.rank() != 1) content.tensors.clear();
+    SaveCheckpoint(scratch.path(), content, 1, world);
+  });
+  const std::string folder = scratch.Path("checkpoints/step-00000001");
+  CHECK(NamesIn(folder) == std::set<std::string>{"index.json", "rank-00001.safetensors"});
+}
+
+TEST_CASE("the newest are kept, and left-over folders are removed", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  fs::create_directories(scratch.Path("checkpoints/.tmp-step-00000099/deep"));
+  fs::create_directories(scratch.Path("checkpoints/.tmp-delete-step-00000001"));
+  for (int64_t step = 10; step <= 50; step += 10) SaveSample(scratch.path(), step, /*keep=*/2);
+  CHECK(NamesIn(scratch.Path("checkpoints")) ==
+        std::set<std::string>{"latest", "step-00000040", "step-00000050"});
+  CHECK(fs::read_symlink(scratch.Path("checkpoints/latest")) == "step-00000050");
+}
+
+TEST_CASE("steps of a course that was left are the first to go", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  for (const int64_t step : {10, 20, 30}) SaveSample(scratch.path(), step, /*keep=*/3);
+  SaveSample(scratch.path(), 15, /*keep=*/2);  // resumed from step 10
+  CHECK(NamesIn(scratch.Path("checkpoints")) ==
+        std::set<std::string>{"latest", "step-00000010", "step-00000015"});
+  CHECK(FindCheckpoint(scratch.path()) == scratch.Path("checkpoints/step-00000015"));
+}
+
+TEST_CASE("a step that is saved again takes the place of the old one", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  SaveSample(scratch.path(), 10, 1);
+  WriteText(scratch.Path("checkpoints/step-00000010/index.json"), "damaged");
+  SaveSample(scratch.path(), 10, 1);
+  CHECK(HoldsSample(FindCheckpoint(scratch.path()), 1));
+  CHECK(NamesIn(scratch.Path("checkpoints")) == std::set<std::string>{"latest", "step-00000010"});
+}
+
+TEST_CASE("a checkpoint is found by run folder, step folder and link", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  CHECK(FindCheckpoint(scratch.Path("absent")).empty());
+  CHECK(FindCheckpoint(scratch.path()).empty());
+  SaveSample(scratch.path(), 10, 3);
+  SaveSample(scratch.path(), 20, 3);
+  for (const char* name : {"checkpoints/step-00000010", "checkpoints/latest"}) {
+    CHECK(FindCheckpoint(scratch.Path(name)) == scratch.Path(name));
+  }
+  std::vector<std::string> found(3);
+  RunRanks(3, [&](Communicator& world) {
+    found[static_cast<size_t>(world.rank())] = FindCheckpoint(scratch.path(), world);
+  });
+  const std::string newest = scratch.Path("checkpoints/step-00000020");
+  CHECK(found == std::vector<std::string>(3, newest));
+}
+
+TEST_CASE("one tensor from two ranks is refused, and nothing is left", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  std::vector<std::string> texts(2);
+  RunRanks(2, [&](Communicator& world) {
+    try {
+      SaveCheckpoint(scratch.path(), SampleContent(1, /*rank=*/0), 1, world);
+    } catch (const RunError& error) {
+      texts[static_cast<size_t>(world.rank())] = error.what();
+    }
+  });
+  CHECK(texts[0].find("is also in rank-00000.safetensors") != std::string::npos);
+  CHECK(texts[1] == texts[0]);
+  CHECK(NamesIn(scratch.Path("checkpoints")).empty());
+}
+
+TEST_CASE("a tensor that is absent or of another shape is refused", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  SaveSample(scratch.path(), 1, 1);
+  const std::string folder = FindCheckpoint(scratch.path());
+  const CheckpointIndex index = ReadCheckpointIndex(folder, /*verify=*/false);
+  std::map<std::string, at::Tensor> absent{{"other.weight", at::zeros({250, 4})}};
+  CHECK_THROWS_WITH(ReadCheckpointTensors(folder, index, absent),
+                    Catch::Contains("has no tensor other.weight"));
+  std::map<std::string, at::Tensor> larger{{"layer.0.weight", at::zeros({500, 4})}};
+  CHECK_THROWS_AS(ReadCheckpointTensors(folder, index, larger), DataError);
+}
+
+TEST_CASE("changed sections are refused with the keys that differ", "[checkpoint][cpu]") {
+  const Json saved = {{"model", {{"hf", "a"}, {"freeze", Json::array({"vision"})}}},
+                      {"data", {{"max_tokens", 64}, {"tiles", {{"max", 6}}}}}};
+  CHECK_NOTHROW(CheckSections("c", saved, saved));
+  Json current = saved;
+  current["data"]["max_tokens"] = 128;
+  current["data"]["tiles"]["max"] = 12;
+  current["data"]["system"] = "x";
+  current["model"].erase("hf");
+  current["model"]["freeze"][0] = "llm";
+  try {
+    CheckSections("runs/a/checkpoints/step-00000010", saved, current);
+    FAIL("no error");
+  } catch (const ConfigError& error) {
+    CHECK(std::string(error.what()) ==
+          "runs/a/checkpoints/step-00000010: made with another configuration: data.max_tokens was "
+          "64 and is 128, data.tiles.max was 6 and is 12, data.system was absent and is \"x\", "
+          "model.freeze[0] was \"vision\" and is \"llm\", model.hf was \"a\" and is absent; change "
+          "back, or start anew in another run.dir");
+  }
+}
+
+TEST_CASE("another environment is told in words", "[checkpoint][cpu]") {
+  const Json saved = {{"threads", 4}, {"mesh", {{"data", 2}}}};
+  CHECK(EnvironmentDifference(saved, saved).empty());
+  CHECK(EnvironmentDifference(saved, {{"threads", 2}, {"mesh", {{"data", 1}}}}) ==
+        "mesh.data 2 -> 1, threads 4 -> 2");
+}
+
+}  // namespace
+}  // namespace equipoise
