@@ -13,8 +13,8 @@ namespace equipoise {
 // SIGTERM a quarter of a second later, then SIGKILL), because a rank died or it was told to. There
 // is no time to save, and peers may be gone: no collective may be started.
 //
-// Holds the signal handlers of the process: at most one object at a time. Make it before the first
-// slow thing; until then SIGUSR1 kills.
+// Holds the signal handlers of the process, so one object a process; make it before the first slow
+// thing, as SIGUSR1 kills until then.
 class StopRequest {
  public:
   StopRequest();

@@ -1,0 +1,99 @@
+#include "trainer/run_folder.h"
+
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "configs/error.h"
+#include "parallel/comm/single_communicator.h"
+#include "tests/parallel/run_ranks.h"
+#include "tests/trainer/scratch_folder.h"
+
+namespace equipoise {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST_CASE("a run folder is created with its subfolders", "[run_folder][cpu]") {
+  const ScratchFolder scratch;
+  SingleCommunicator world;
+  const RunFolder folder(scratch.Path("runs/a"), world);
+  for (const char* name : {"checkpoints", "log", "tensorboard"}) {
+    CHECK(fs::is_directory(folder.Path(name)));
+  }
+  CHECK(folder.LogPath(3) == scratch.Path("runs/a/log/rank-00003.log"));
+}
+
+TEST_CASE("a second job in one run folder is refused on all its ranks", "[run_folder][cpu]") {
+  const ScratchFolder scratch;
+  const std::string dir = scratch.Path("run");
+  SingleCommunicator world;
+  std::optional<RunFolder> first;
+  first.emplace(dir, world);
+  std::vector<std::string> texts(3);
+  RunRanks(3, [&](Communicator& second) {
+    try {
+      const RunFolder folder(dir, second);
+    } catch (const RunError& error) {
+      texts[static_cast<size_t>(second.rank())] = error.what();
+    }
+  });
+  const std::string owner = "in use by process " + std::to_string(getpid()) + " on ";
+  for (const std::string& text : texts) CHECK(text.find(owner) != std::string::npos);
+  first.reset();
+  CHECK_NOTHROW(RunFolder(dir, world));
+}
+
+TEST_CASE("a run folder that cannot be made is one line", "[run_folder][cpu]") {
+  const ScratchFolder scratch;
+  WriteText(scratch.Path("file"), "");
+  SingleCommunicator world;
+  CHECK_THROWS_WITH(RunFolder(scratch.Path("file/run"), world),
+                    Catch::Contains("cannot create") && Catch::Contains("another run.dir"));
+}
+
+TEST_CASE("--resume none refuses checkpoints and nothing else", "[run_folder][cpu]") {
+  const ScratchFolder scratch;
+  CHECK_NOTHROW(RefuseCheckpoints(scratch.Path("absent")));
+  fs::create_directories(scratch.Path("checkpoints/.tmp-step-00000005"));
+  CHECK_NOTHROW(RefuseCheckpoints(scratch.path()));
+  fs::create_directories(scratch.Path("checkpoints/step-00000005"));
+  CHECK_THROWS_AS(RefuseCheckpoints(scratch.path()), ConfigError);
+}
+
+struct CutCase {
+  std::string before;
+  int64_t step;
+  std::string after;
+};
+
+TEST_CASE("metrics are cut back to the resumed step", "[run_folder][cpu]") {
+  const std::string one = "{\"step\":1,\"loss\":0.123456789}\n", two = "{\"step\":2}\n";
+  const CutCase c = GENERATE_COPY(values<CutCase>({
+      {one + two, 2, one + two},
+      {one + two, 1, one},
+      {one + two, 0, ""},
+      {one + two + "{\"step\":3,\"lo", 5, one + two},  // torn
+      {one + two + "{\"step\":3}", 5, one + two},      // its end is missing
+      {one + "garbage\n" + two + "[3]\n{\"step\":1.5}\n", 5, one + two},
+      {"", 3, ""},
+  }));
+  const ScratchFolder scratch;
+  const std::string path = scratch.Path("metrics.jsonl");
+  WriteText(path, c.before);
+  CutMetrics(path, c.step);
+  CHECK(ReadText(path) == c.after);
+}
+
+TEST_CASE("no metrics file is no error", "[run_folder][cpu]") {
+  const ScratchFolder scratch;
+  CutMetrics(scratch.Path("metrics.jsonl"), 3);
+  CHECK_FALSE(fs::exists(scratch.Path("metrics.jsonl")));
+}
+
+}  // namespace
+}  // namespace equipoise
