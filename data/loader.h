@@ -7,15 +7,16 @@
 #include <vector>
 
 #include "data/packing.h"
+#include "data/sample_scanner.h"
 #include "models/micro_batch.h"
 
 namespace equipoise {
 
-// A sample that could not be loaded as planned. Its shape is kept: its tiles are zeros and none of its
-// tokens is learnt, so no other rank needs to know.
+// A sample that could not be loaded as planned. Its shape is kept: its tiles are zeros and none of
+// its tokens is learnt, so no other rank needs to know.
 struct BadSample {
   int64_t sample = 0;
-  std::string file;        // annotations
+  std::string file;  // annotations
   int64_t line = 0;
   std::string id;
   std::string reason;
@@ -23,23 +24,29 @@ struct BadSample {
 
 struct LoadedPack {
   MicroBatch batch;
-  int64_t targets = 0;               // trained tokens after bad samples; = planned_targets without any
+  int64_t targets = 0;  // trained tokens after bad samples; = planned_targets without any
+  double weight = 0;    // sum of their weights; = targets for LossWeight::kToken
   std::vector<BadSample> bad;
 };
 
 // Reads, decodes and encodes records into micro-batches. Thread-safe.
 class Dataset {
  public:
-  // The objects pointed to must outlive this one.
-  Dataset(std::vector<SourceConfig> sources, const DataConfig* config, const CostIndex* index,
-          const Tokenizer* tokenizer, const ChatTemplate* chat_template, int64_t tokens_per_tile,
-          int64_t tile_size);
+  // The objects pointed to must outlive this one. Throws DataError when a source's files are
+  // missing.
+  Dataset(const std::vector<SourceConfig>& sources, SampleOptions options, const CostIndex* index,
+          const ChatTemplate* chat_template, LossWeight loss = LossWeight::kToken);
   ~Dataset();
+  Dataset(Dataset&&) noexcept;
 
   LoadedPack Load(const Pack& pack) const;
-  Record ReadRecord(int64_t sample) const;     // throws DataError for a defective line
-  // The record's turns with pictures placed, ids and mask: for `data show`.
-  EncodedConversation Encode(int64_t sample) const;
+  // The record as it is now: parsed, its pictures' heads read, encoded; or its defect. For `data
+  // show`. With `files`, its pictures are read whole.
+  ScannedSample Scan(int64_t sample, std::vector<std::string>* files = nullptr) const;
+  // Why the sample cannot be used when its pictures are decoded too; empty when it can.
+  std::string Check(int64_t sample) const;
+  // Where the sample stands, for messages and the quarantine.
+  BadSample Locate(int64_t sample, const std::string& id, const std::string& reason) const;
   const CostIndex& index() const;
 
  private:
@@ -47,11 +54,14 @@ class Dataset {
   std::unique_ptr<Impl> impl_;
 };
 
-// Loads packs ahead in threads; gives them in order. The order of results does not depend on the threads.
+// Loads packs ahead in threads; gives them in order. The order of results does not depend on the
+// threads.
 class PrefetchLoader {
  public:
-  // `next` gives this rank's packs one after the other; it is called from one thread at a time.
-  PrefetchLoader(const Dataset* dataset, std::function<Pack()> next, int64_t threads, int64_t prefetch);
+  // `next` gives this rank's packs one after the other; it is called from one thread at a time. At
+  // most `prefetch` packs are loaded ahead.
+  PrefetchLoader(const Dataset* dataset, std::function<Pack()> next, int64_t threads,
+                 int64_t prefetch);
   ~PrefetchLoader();
   // Blocks until the next pack is there. An exception of a loader thread is thrown here.
   LoadedPack Next();

@@ -1,0 +1,270 @@
+#include "data/loader.h"
+
+#include <algorithm>
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+#include <stdexcept>
+
+#include "data/image.h"
+#include "data/image_tiling.h"
+#include "tests/data/data_fixture.h"
+
+namespace equipoise {
+namespace {
+
+std::vector<int64_t> Ints(const at::Tensor& tensor) {
+  const int64_t* data = tensor.const_data_ptr<int64_t>();
+  return {data, data + tensor.numel()};
+}
+
+std::vector<float> Floats(const at::Tensor& tensor) {
+  const float* data = tensor.const_data_ptr<float>();
+  return {data, data + tensor.numel()};
+}
+
+// Records, their index and data set; one pack of the first samples.
+struct LoaderFixture {
+  explicit LoaderFixture(const std::vector<std::string>& lines,
+                         LossWeight weight = LossWeight::kToken)
+      : loss(weight) {
+    data.WriteRecords(lines);
+    index.emplace(data.Open());
+    dataset.emplace(data.config.train, data.sample_options(), &*index, &data.chat_template, weight);
+  }
+  Pack PackOf(const std::vector<int64_t>& samples) const {
+    Pack pack;
+    for (const int64_t sample : samples) {
+      const SampleCost& cost = (*index)[sample];
+      pack.samples.push_back(sample);
+      pack.tokens += cost.tokens;
+      pack.tiles += cost.tiles;
+      pack.trained += cost.trained;
+      pack.weight += TargetWeight(loss, cost.trained) * cost.trained;
+    }
+    return pack;
+  }
+  LossWeight loss;
+  DataFixture data;
+  std::optional<CostIndex> index;
+  std::optional<Dataset> dataset;
+};
+
+TEST_CASE("a pack holds its samples' ids, shifted targets, positions and borders", "[data][cpu]") {
+  LoaderFixture fixture(DataFixture::MixedLines(8));
+  const Pack pack = fixture.PackOf({2, 0, 1, 7});
+  const LoadedPack loaded = fixture.dataset->Load(pack);
+  CHECK(loaded.bad.empty());
+  CHECK(loaded.targets == pack.trained);
+  CHECK(loaded.weight == Approx(pack.weight));
+  const MicroBatch& batch = loaded.batch;
+  CHECK(batch.planned_targets == pack.trained);
+  CHECK(batch.samples == pack.samples);
+  CHECK_FALSE(batch.target_weights.defined());
+  const auto ids = Ints(batch.input_ids), targets = Ints(batch.targets),
+             positions = Ints(batch.position_ids);
+  REQUIRE(batch.cu_seqlens.size() == 5);
+  std::vector<int64_t> image_positions;
+  for (size_t segment = 0; segment < 4; ++segment) {
+    // The record encoded again by hand.
+    const ScannedSample sample = fixture.dataset->Scan(pack.samples[segment]);
+    const auto encoded = fixture.data.chat_template.Encode(sample.record.turns, sample.tiles, 4);
+    const int64_t begin = batch.cu_seqlens[segment], tokens = batch.cu_seqlens[segment + 1] - begin;
+    REQUIRE(tokens == std::ssize(encoded.ids));
+    for (int64_t i = 0; i < tokens; ++i) {
+      const auto at = static_cast<size_t>(begin + i), own = static_cast<size_t>(i);
+      CHECK(ids[at] == encoded.ids[own]);
+      CHECK(positions[at] == i);
+      const bool learnt = i + 1 < tokens && encoded.trained[own + 1] != 0;
+      CHECK(targets[at] == (learnt ? encoded.ids[own + 1] : -100));
+      if (encoded.ids[own] == fixture.data.chat_template.image_token())
+        image_positions.push_back(begin + i);
+    }
+  }
+  CHECK(batch.cu_seqlens.back() == pack.tokens);
+  CHECK(Ints(batch.image_positions) == image_positions);
+  CHECK(std::ssize(image_positions) == pack.tiles * 4);
+}
+
+TEST_CASE("tiles of all pictures stand in the order of their placeholders", "[data][cpu]") {
+  LoaderFixture fixture(DataFixture::MixedLines(4));
+  const Pack pack = fixture.PackOf({1, 2});  // wide; then one, tall
+  const MicroBatch batch = fixture.dataset->Load(pack).batch;
+  REQUIRE(batch.tiles() == 7);
+  const auto tiles_of = [&](const std::string& name, int64_t pictures) {
+    const ImageLimits limits;
+    const auto image =
+        DecodeImage(ReadImageFile(fixture.data.folder / ("images/" + name), limits), limits);
+    return Floats(MakeTiles(image, fixture.data.config.tiles, pictures, 14));
+  };
+  std::vector<float> expected;
+  for (const auto& part :
+       {tiles_of("wide.png", 1), tiles_of("one.png", 2), tiles_of("tall.png", 2)}) {
+    expected.insert(expected.end(), part.begin(), part.end());
+  }
+  CHECK(Floats(batch.pixel_values) == expected);
+}
+
+TEST_CASE("a text-only pack has no tiles, an empty one no tokens", "[data][cpu]") {
+  LoaderFixture fixture(DataFixture::MixedLines(4));
+  CHECK(fixture.dataset->Load(fixture.PackOf({0})).batch.tiles() == 0);
+  const LoadedPack empty = fixture.dataset->Load(Pack());
+  CHECK(empty.batch.tokens() == 0);
+  CHECK(empty.batch.cu_seqlens == std::vector<int64_t>{0});
+}
+
+TEST_CASE("long samples are cut, and the last target with them", "[data][cpu]") {
+  LoaderFixture fixture({RecordLine("a", "\"one.png\"", "<image>", std::string(300, 'q'))});
+  const Pack pack = fixture.PackOf({0});
+  REQUIRE(pack.tokens == 128);
+  const LoadedPack loaded = fixture.dataset->Load(pack);
+  CHECK(loaded.bad.empty());
+  const auto targets = Ints(loaded.batch.targets);
+  CHECK(targets[126] != -100);
+  CHECK(targets[127] == -100);
+  int64_t count = 0;
+  for (const int64_t target : targets) count += target != -100 ? 1 : 0;
+  CHECK(count == pack.trained);
+}
+
+TEST_CASE("target weights follow the loss", "[data][cpu]") {
+  for (const LossWeight kind : {LossWeight::kSample, LossWeight::kSquare}) {
+    LoaderFixture fixture(DataFixture::MixedLines(4), kind);
+    const Pack pack = fixture.PackOf({0, 1});
+    const LoadedPack loaded = fixture.dataset->Load(pack);
+    const auto weights = Floats(loaded.batch.target_weights);
+    const auto targets = Ints(loaded.batch.targets);
+    double sum = 0;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      const bool first = static_cast<int64_t>(i) < loaded.batch.cu_seqlens[1];
+      const double x = (*fixture.index)[first ? 0 : 1].trained;
+      const double expected = kind == LossWeight::kSample ? 1 / x : 1 / std::sqrt(x);
+      CHECK(weights[i] == Approx(targets[i] == -100 ? 0 : expected));
+      sum += weights[i];
+    }
+    CHECK(sum == Approx(pack.weight));
+    CHECK(loaded.weight == Approx(pack.weight));
+  }
+}
+
+// Loads sample 1 (a picture of three tiles) between two good ones after `damage`.
+LoadedPack LoadDamaged(const std::function<void(DataFixture&)>& damage) {
+  LoaderFixture fixture(DataFixture::MixedLines(8));
+  const Pack pack = fixture.PackOf({0, 1, 2});
+  const auto good = fixture.dataset->Load(pack);
+  damage(fixture.data);
+  LoadedPack loaded = fixture.dataset->Load(pack);
+  CHECK(loaded.batch.cu_seqlens == good.batch.cu_seqlens);
+  CHECK(loaded.batch.pixel_values.sizes() == good.batch.pixel_values.sizes());
+  CHECK(loaded.batch.image_positions.sizes() == good.batch.image_positions.sizes());
+  CHECK(Ints(loaded.batch.position_ids) == Ints(good.batch.position_ids));
+  CHECK(loaded.batch.planned_targets == pack.trained);
+  CHECK(loaded.targets == pack.trained - (*fixture.index)[1].trained);
+  // The neighbours are as they were.
+  const auto targets = Ints(loaded.batch.targets), before = Ints(good.batch.targets);
+  const auto& borders = good.batch.cu_seqlens;
+  for (int64_t i = 0; i < borders[3]; ++i) {
+    const bool bad = i >= borders[1] && i < borders[2];
+    CHECK(targets[static_cast<size_t>(i)] == (bad ? -100 : before[static_cast<size_t>(i)]));
+  }
+  const auto pixels = Floats(loaded.batch.pixel_values), whole = Floats(good.batch.pixel_values);
+  for (size_t i = 0; i < pixels.size(); ++i)
+    REQUIRE(pixels[i] == (i < 3 * 3 * 14 * 14 ? 0 : whole[i]));
+  REQUIRE(loaded.bad.size() == 1);
+  CHECK(loaded.bad[0].sample == 1);
+  CHECK(loaded.bad[0].line == 2);
+  CHECK(loaded.bad[0].file.ends_with("train.jsonl"));
+  return loaded;
+}
+
+TEST_CASE("a sample that fails when it is loaded keeps its shape and teaches nothing",
+          "[data][cpu]") {
+  const std::string png = TinyPng(56, 28, 50);
+  const auto cut = LoadDamaged([&](DataFixture& data) {
+    data.folder.Write("images/wide.png", png.substr(0, png.size() / 2));
+  });
+  CHECK(cut.bad[0].id == "r1");
+  CHECK(cut.bad[0].reason.starts_with("wide.png: "));
+  const auto gone = LoadDamaged(
+      [](DataFixture& data) { std::filesystem::remove(data.folder / "images/wide.png"); });
+  CHECK(gone.bad[0].reason.find("no such file") != std::string::npos);
+  const auto resized =
+      LoadDamaged([](DataFixture& data) { data.folder.Write("images/wide.png", TinyPng(14, 14)); });
+  CHECK(resized.bad[0].reason.find("changed since") != std::string::npos);
+  const auto outside = LoadDamaged([](DataFixture& data) {
+    std::filesystem::rename(data.folder / "images/wide.png", data.folder / "wide.png");
+    std::filesystem::create_symlink("../wide.png", data.folder / "images/wide.png");
+  });
+  CHECK(outside.bad[0].reason.find("leaves the image folder") != std::string::npos);
+  const auto rewritten = LoadDamaged([](DataFixture& data) {
+    std::string text = ReadWholeFile(data.folder / "train.jsonl");
+    text[text.find("\"r1\"") + 1] = '\xff';
+    data.folder.Write("train.jsonl", text);
+  });
+  CHECK(rewritten.bad[0].reason.find("record") != std::string::npos);
+}
+
+TEST_CASE("loaded packs come in order with any number of threads", "[data][cpu]") {
+  LoaderFixture fixture(DataFixture::MixedLines(40));
+  for (const int64_t threads : {1, 2, 3, 4}) {
+    std::atomic<int64_t> next{0};
+    std::atomic<int> inside{0}, most_inside{0};
+    PrefetchLoader loader(
+        &*fixture.dataset,
+        [&] {
+          most_inside = std::max<int>(most_inside, ++inside);
+          const Pack pack = fixture.PackOf({next % 40});
+          ++next;
+          --inside;
+          return pack;
+        },
+        threads, 3);
+    for (int64_t i = 0; i < 60; ++i) {
+      REQUIRE(loader.Next().batch.samples == std::vector<int64_t>{i % 40});
+      CHECK(next <= i + 1 + 3);  // bounded
+    }
+    CHECK(most_inside == 1);
+  }
+}
+
+TEST_CASE("a loader goes away whatever its threads are doing", "[data][cpu]") {
+  LoaderFixture fixture(DataFixture::MixedLines(8));
+  for (int taken = 0; taken < 3; ++taken) {
+    PrefetchLoader loader(
+        &*fixture.dataset,
+        [&] {
+          return fixture.PackOf({0, 1, 2});
+        },
+        3, 2);
+    for (int i = 0; i < taken; ++i) loader.Next();
+  }
+}
+
+TEST_CASE("an exception comes in its place and stays", "[data][cpu]") {
+  LoaderFixture fixture(DataFixture::MixedLines(8));
+  int64_t next = 0;
+  PrefetchLoader loader(
+      &*fixture.dataset,
+      [&] {
+        if (next == 5) throw std::runtime_error("no more");
+        return fixture.PackOf({next++});
+      },
+      2, 4);
+  for (int64_t i = 0; i < 5; ++i) CHECK(loader.Next().batch.samples == std::vector<int64_t>{i});
+  CHECK_THROWS_WITH(loader.Next(), "no more");
+  CHECK_THROWS_WITH(loader.Next(), "no more");
+}
+
+TEST_CASE("the check decodes pictures", "[data][cpu]") {
+  LoaderFixture fixture(DataFixture::MixedLines(4));
+  CHECK(fixture.dataset->Check(1).empty());
+  const std::string png = TinyPng(56, 28);
+  fixture.data.folder.Write("images/wide.png", png.substr(0, png.size() / 2));
+  CHECK(fixture.dataset->Check(1).starts_with("wide.png: "));
+  CHECK(fixture.dataset->Scan(1).defect == Defect::kNone);
+}
+
+}  // namespace
+}  // namespace equipoise
