@@ -33,7 +33,8 @@ Engine::Engine(std::unique_ptr<Transport> transport, CommOptions options)
       last_step_(Clock::now()),
       thread_([this] { Run(); }) {}
 
-Engine::~Engine() {
+void Engine::Stop() {
+  if (!thread_.joinable()) return;
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;

@@ -24,8 +24,10 @@ namespace equipoise {
 class Engine {
  public:
   Engine(std::unique_ptr<Transport> transport, CommOptions options);
-  // Tells the others that this rank has left. Operations under way fail.
-  ~Engine();
+  ~Engine() { Stop(); }
+
+  // Tells the others that this rank has left and ends the thread. Operations under way fail.
+  void Stop();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -33,8 +35,9 @@ class Engine {
 
   std::shared_ptr<Operation> Submit(OperationPlan plan);
 
-  // Group numbers used so far; kept in step by those who make groups.
-  int next_group = 1;
+  // The first group number that this rank has not used; Split() keeps it above those of all
+  // members.
+  int next_group = 2;
 
   // Reports `message` to all other ranks and returns when each of them is about to end too, cannot
   // (it has stopped), or `grace` is over. Returns the exit code of the first rank that left.

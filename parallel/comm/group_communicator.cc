@@ -42,7 +42,7 @@ void CheckReducible(const at::Tensor& tensor) {
                   c10::toString(tensor.scalar_type()));
 }
 
-GroupRanks Everyone(const Engine& engine) {
+GroupRanks AllRanks(const Engine& engine) {
   GroupRanks ranks;
   ranks.world.resize(engine.size());
   std::iota(ranks.world.begin(), ranks.world.end(), 0);
@@ -52,8 +52,9 @@ GroupRanks Everyone(const Engine& engine) {
 
 }  // namespace
 
-GroupCommunicator::GroupCommunicator(std::shared_ptr<Engine> engine)
-    : GroupCommunicator(engine, Everyone(*engine), /*id=*/0, "world") {}
+GroupCommunicator::GroupCommunicator(std::shared_ptr<Engine> engine, Everyone which)
+    : GroupCommunicator(engine, AllRanks(*engine), static_cast<int>(which),
+                        which == Everyone::kWorld ? "world" : "end of run") {}
 
 GroupCommunicator::GroupCommunicator(std::shared_ptr<Engine> engine, GroupRanks ranks, int id,
                                      std::string name)

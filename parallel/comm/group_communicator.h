@@ -13,8 +13,9 @@ namespace equipoise {
 // A group of ranks that share an Engine's world: the communicator of every CPU backend.
 class GroupCommunicator : public Communicator {
  public:
-  // The group of all ranks.
-  explicit GroupCommunicator(std::shared_ptr<Engine> engine);
+  // Groups of all ranks that need no agreement on a number: they have one of their own.
+  enum class Everyone { kWorld, kClosing };
+  GroupCommunicator(std::shared_ptr<Engine> engine, Everyone which);
 
   int rank() const override { return ranks_.self; }
   int size() const override { return ranks_.size(); }

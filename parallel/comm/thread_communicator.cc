@@ -190,7 +190,8 @@ std::vector<std::unique_ptr<Communicator>> MakeThreadCommunicators(int ranks, Co
   const auto hub = std::make_shared<Hub>(ranks);
   for (int rank = 0; rank < ranks; ++rank) {
     world.push_back(std::make_unique<GroupCommunicator>(
-        std::make_shared<Engine>(std::make_unique<ThreadTransport>(hub, rank), options)));
+        std::make_shared<Engine>(std::make_unique<ThreadTransport>(hub, rank), options),
+        GroupCommunicator::Everyone::kWorld));
   }
   return world;
 }

@@ -1,0 +1,87 @@
+#include "parallel/comm/mpi_environment.h"
+
+#include <mpi.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "configs/error.h"
+#include "parallel/comm/engine.h"
+#include "parallel/comm/group_communicator.h"
+#include "parallel/comm/mpi_transport.h"
+
+namespace equipoise {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long a rank that computes may take to notice a failure and report its side of it.
+constexpr milliseconds kGrace{10000};
+// After the last word to the others, so that it is on its way.
+constexpr milliseconds kFarewell{50};
+
+}  // namespace
+
+bool MpiEnvironment::UnderMpirun() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK"}) {
+    if (std::getenv(name)) return true;
+  }
+  return false;
+}
+
+MpiEnvironment::MpiEnvironment() {
+  if (!UnderMpirun()) return;
+  int provided = MPI_THREAD_SINGLE;
+  CheckMpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+  if (provided < MPI_THREAD_SERIALIZED) {
+    throw RunError("this MPI gives no MPI_THREAD_SERIALIZED; use one built with threads");
+  }
+  CheckMpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
+  CheckMpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
+  MPI_Comm machine = MPI_COMM_NULL;
+  CheckMpi(
+      MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &machine),
+      "MPI_Comm_split_type");
+  CheckMpi(MPI_Comm_rank(machine, &local_rank_), "MPI_Comm_rank");
+  CheckMpi(MPI_Comm_free(&machine), "MPI_Comm_free");
+  channels_ = std::make_unique<MpiChannels>(OpenMpiChannels());
+}
+
+MpiEnvironment::~MpiEnvironment() {
+  if (engine_) engine_->Stop();
+}
+
+std::shared_ptr<Engine> MpiEnvironment::Connect(const CommOptions& options) {
+  EQUIPOISE_CHECK(channels_ && size_ > 1 && !engine_, "one engine in a world of several ranks");
+  engine_ = std::make_shared<Engine>(MakeMpiTransport(*channels_, options), options);
+  return engine_;
+}
+
+void MpiEnvironment::Close() {
+  if (!channels_) return;
+  if (engine_) {
+    EQUIPOISE_CHECK(engine_.use_count() == 1, "a communicator outlives the run");
+    {
+      GroupCommunicator everyone(engine_, GroupCommunicator::Everyone::kClosing);
+      Barrier(everyone);
+    }
+    engine_.reset();
+  }
+  channels_.reset();
+  CheckMpi(MPI_Finalize(), "MPI_Finalize");
+}
+
+void MpiEnvironment::Abandon(int exit_code, const std::string& message) {
+  std::fflush(nullptr);
+  if (channels_ && size_ > 1) {
+    if (!engine_) Connect({});
+    exit_code = engine_->Leave(exit_code, message, kGrace);
+    std::this_thread::sleep_for(kFarewell);
+  }
+  // No destructors: another thread may be anywhere, and MPI cannot be finalised any more.
+  std::_Exit(exit_code);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "parallel/comm/communicator.h"
+
+namespace equipoise {
+
+class Engine;
+struct MpiChannels;
+
+// MPI for the life of the program, and its two ways to end. Started by hand, without mpirun, it
+// is a world of one and never touches MPI.
+//
+//   MpiEnvironment mpi;
+//   try {
+//     auto world = MakeWorldCommunicator(mpi, options);
+//     ...                          // all communicators end here
+//     mpi.Close();
+//   } catch (const UserError& error) {
+//     ... print ...
+//     mpi.Abandon(code, error.what());
+//   }
+//
+// Destroyed without either, MPI is not finalised, and so mpirun ends the other ranks.
+class MpiEnvironment {
+ public:
+  // Collective. Throws RunError.
+  MpiEnvironment();
+  ~MpiEnvironment();
+  MpiEnvironment(const MpiEnvironment&) = delete;
+  MpiEnvironment& operator=(const MpiEnvironment&) = delete;
+
+  // Whether mpirun, or Slurm with PMIx, has started this process.
+  static bool UnderMpirun();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  // Among the ranks of this machine.
+  int local_rank() const { return local_rank_; }
+
+  // Starts the communication thread. Called once; REQUIRES: size() > 1.
+  std::shared_ptr<Engine> Connect(const CommOptions& options);
+
+  // Waits for all ranks and finalises MPI. REQUIRES: no communicator is left. Throws RunError that
+  // names a rank which does not come.
+  void Close();
+
+  // Ends this process after a failure that it has already reported. Tells the other ranks
+  // `message`, waits until each has told its own side too (or is unable to), for 10 s at most, and
+  // leaves with `exit_code`, or that of the rank that failed first. mpirun ends with it as well.
+  [[noreturn]] void Abandon(int exit_code, const std::string& message);
+
+ private:
+  int rank_ = 0, size_ = 1, local_rank_ = 0;
+  std::unique_ptr<MpiChannels> channels_;  // while MPI is up
+  std::shared_ptr<Engine> engine_;
+};
+
+}  // namespace equipoise

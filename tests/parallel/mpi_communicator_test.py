@@ -1,0 +1,117 @@
+"""The MPI backend under mpirun: conformance, and what the others say when a rank goes wrong."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+
+CONFORMANCE, FAULT = sys.argv[1:3]
+ENVIRONMENT = dict(
+    os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+    OMP_NUM_THREADS="1", HOME=os.environ.get("HOME", "/tmp"))
+
+
+def mpirun(ranks, *command):
+    """Exit code and output of both streams."""
+    done = subprocess.run(
+        [os.environ["EQUIPOISE_MPIRUN"], "-n", str(ranks), *command],
+        env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240)
+    return done.returncode, done.stdout
+
+
+def errors_by_rank(output):
+    return {int(rank): line for line, rank in re.findall(r"^error: (rank (\d+): .*)$", output, re.M)}
+
+
+def conformance(ranks, *options):
+    code, output = mpirun(ranks, CONFORMANCE, *options)
+    assert code == 0, output
+    assert output.count("passed: ") == 11, output
+
+
+def alone():
+    """Started by hand, a program is a world of one."""
+    plain = {k: v for k, v in ENVIRONMENT.items() if not k.startswith(("OMPI_COMM", "PMIX"))}
+    done = subprocess.run([CONFORMANCE], env=plain, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0 and done.stdout.count("passed: ") == 11, done
+
+
+def names_culprit(how, verdict):
+    code, output = mpirun(4, FAULT, "3", how)
+    errors = errors_by_rank(output)
+    assert code == 5, (code, output)
+    # Every other rank: its own operation, group, number and peer, and the culprit.
+    for rank, operation in [
+            (0, "all_reduce #2 in group data (1.0 MiB)"),
+            (1, "recv from rank 3 #1 in group world (1.0 MiB): no answer from rank 3 for "),
+            (2, "recv from rank 1 #1 in group world (1.0 MiB): no answer from rank 1 for ")]:
+        assert errors.get(rank, "").startswith(f"rank {rank}: {operation}"), output
+        assert re.search(verdict, errors[rank]), output
+    return output
+
+
+def stopped_rank():
+    output = names_culprit("stop", r"rank 3 has stopped: no sign of life for \d+\.\d s")
+    for pid in re.findall(r"pid of rank \d: (\d+)", output):
+        assert not alive(int(pid)), f"process {pid} is left over\n{output}"
+
+
+def sleeping_rank():
+    names_culprit("sleep", r"rank 3 is running and has not entered it; the last it entered was "
+                           r"all_reduce #1 in group data \(1\.0 MiB\)")
+
+
+def killed_rank():
+    code, output = mpirun(4, FAULT, "3", "kill")
+    seconds = time.time() - float(re.search(r"wrong at (\S+)", output)[1])
+    assert code == 137, output
+    # The others end by mpirun's hand, before the deadline of 2 s makes them speak.
+    assert not errors_by_rank(output) and seconds < 2, (seconds, output)
+    print(f"a killed rank ended the run after {seconds:.2f} s")
+
+
+def failing_rank():
+    """One rank's own failure is told to all, and is the exit code of all."""
+    code, output = mpirun(4, FAULT, "3", "throw")
+    assert code == 4, (code, output)
+    assert "error: train.jsonl:7: broken" in output, output
+    errors = errors_by_rank(output)
+    for rank in range(3):
+        assert "rank 3 failed: train.jsonl:7: broken" in errors.get(rank, ""), output
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+TESTS = {
+    "a world of one": alone,
+    **{f"conformance on {n} ranks": lambda n=n: conformance(n) for n in (1, 2, 3, 4, 8)},
+    "conformance, synchronous and in pieces": lambda: conformance(3, "--strict"),
+    "a stopped rank is named on every other rank": stopped_rank,
+    "a rank that does not enter is named on every other rank": sleeping_rank,
+    "a killed rank ends the run at once": killed_rank,
+    "a failing rank is named and sets the exit code": failing_rank,
+}
+
+
+def main():
+    failed = 0
+    for name, test in TESTS.items():
+        start = time.monotonic()
+        try:
+            test()
+            print(f"passed: {name} ({time.monotonic() - start:.1f} s)", flush=True)
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            failed += 1
+            print(f"FAILED: {name}: {error}", flush=True)
+    print(f"{len(TESTS) - failed} passed, {failed} failed")
+    sys.exit(failed > 0)
+
+
+main()
