@@ -273,13 +273,19 @@ std::string ReadWhole(const InputFile& file) {
   return bytes;
 }
 
+// The path as it may stand in a message of one line.
+std::string Printable(std::string path) {
+  for (char& c : path) c = (c >= 0 && c < ' ') || c == '\x7f' ? '?' : c;
+  return path;
+}
+
 // Runs `action`, with the path put in front of what it throws.
 template <class Action>
 auto NamingPath(const std::string& path, Action action) {
   try {
     return action();
   } catch (const ImageError& error) {
-    throw ImageError(path + ": " + error.what());
+    throw ImageError(Printable(path) + ": " + error.what());
   }
 }
 

@@ -21,6 +21,7 @@ struct ImageLimits {
 
 struct ImageSize {
   int64_t width = 0, height = 0;
+  bool operator==(const ImageSize&) const = default;
 };
 
 enum class ImageKind { kJpeg, kPng };

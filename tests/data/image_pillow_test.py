@@ -174,6 +174,13 @@ def ycck(data):
     return data[: at + 11] + b"\2" + data[at + 12 :]
 
 
+def turned_sampling(data):
+    """4:2:2 made 4:4:0: in a square picture both have as many blocks in the same order."""
+    at = data.index(b"\xff\xc0") + 11
+    assert data[at] == 0x21
+    return data[:at] + b"\x12" + data[at + 1 :]
+
+
 def write(folder, name, data):
     path = os.path.join(folder, name)
     with open(path, "wb") as file:
@@ -212,6 +219,9 @@ def test_jpeg_decodes_as_pillow(tool, folder):
         if "CMYK" in name:
             check_decoded(tool, write(folder, name + ".ycck.jpg", ycck(data)))
         check_decoded(tool, write(folder, name + ".misnamed.png", data + b"trailing bytes"))
+    buffer = io.BytesIO()
+    Image.fromarray(noise(48, 48, 3, 2)).save(buffer, "JPEG", subsampling="4:2:2")
+    check_decoded(tool, write(folder, "440.jpg", turned_sampling(buffer.getvalue())))
     assert {"L", "CMYK", "4:2:0", "4:1:1", "orientation"} <= names, names
 
 

@@ -1,0 +1,145 @@
+#include "data/image_codec.h"
+
+#include <catch2/catch.hpp>
+#include <random>
+#include <vector>
+
+#include "tests/data/image_samples.h"
+
+namespace equipoise {
+namespace {
+
+using Catch::Matchers::Contains;
+using Pixels = std::vector<uint8_t>;
+
+Pixels Decode(const std::string& bytes, ImageLimits limits = {}) {
+  const ImageHeader header = ParseImageHeader(bytes, limits);
+  Pixels rgb(static_cast<size_t>(3 * header.size.width * header.size.height));
+  const auto decode = header.kind == ImageKind::kJpeg ? DecodeJpeg : DecodePng;
+  decode(bytes, header.size, rgb.data());
+  return rgb;
+}
+
+// Why `bytes` are no picture; empty when they are one.
+std::string Refusal(const std::string& bytes, ImageLimits limits = {}) {
+  try {
+    Decode(bytes, limits);
+  } catch (const ImageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// The last scan of a JPEG so many times more.
+std::string WithRepeatedScan(const std::string& jpeg, int times) {
+  const size_t scan = jpeg.rfind("\xff\xda");
+  const size_t end = jpeg.rfind("\xff\xd9");
+  std::string bytes = jpeg.substr(0, end);
+  for (int i = 0; i < times; ++i) bytes += jpeg.substr(scan, end - scan);
+  return bytes + jpeg.substr(end);
+}
+
+TEST_CASE("a PNG gives back the pixels that were written", "[data][cpu]") {
+  const Pixels rgb = Decode(MakePng({2, 2}));
+  CHECK(rgb == Pixels{0, 0, 0, 3, 4, 5, 5, 4, 3, 17, 17, 17});
+}
+
+TEST_CASE("a picture of another size than announced is refused", "[data][cpu]") {
+  Pixels rgb(3 * 100 * 100);
+  const std::string jpeg = MakeJpeg({20, 10});
+  const std::string png = MakePng({20, 10});
+  CHECK_THROWS_AS(DecodeJpeg(jpeg, {10, 20}, rgb.data()), ImageError);
+  CHECK_THROWS_AS(DecodePng(png, {10, 20}, rgb.data()), ImageError);
+  CHECK_THROWS_AS(DecodePng(png, {30, 10}, rgb.data()), ImageError);
+}
+
+TEST_CASE("a file cut anywhere is refused, never half a picture", "[data][cpu]") {
+  const std::string files[] = {MakeJpeg({40, 30}), MakeJpeg({40, 30}, {4, false, 0}),
+                               MakeJpeg({40, 30}, {3, true, 0}), MakePng({40, 30})};
+  for (const std::string& bytes : files) {
+    REQUIRE(Refusal(bytes).empty());
+    for (size_t length = 0; length < bytes.size(); ++length) {
+      INFO(length << " of " << bytes.size());
+      CHECK(!Refusal(bytes.substr(0, length)).empty());
+    }
+    CHECK(Refusal(bytes + "bytes behind the end").empty());
+  }
+}
+
+TEST_CASE("sizes patched into a header end in an error", "[data][cpu]") {
+  for (const ImageSize size : {ImageSize{41, 30}, {40, 64}, {3000, 3000}, {40, 4000}}) {
+    CHECK_THAT(Refusal(WithPngSize(MakePng({40, 30}), size)), Contains("PNG cannot be decoded"));
+  }
+  for (const ImageSize size : {ImageSize{140, 30}, {40, 64}, {3000, 3000}, {40, 4000}}) {
+    CHECK_THAT(Refusal(WithJpegSize(MakeJpeg({40, 30}), size)), Contains("JPEG cannot be decoded"));
+  }
+}
+
+TEST_CASE("a JPEG of some scans is read, one of too many is refused", "[data][cpu]") {
+  const std::string jpeg = MakeJpeg({16, 16}, {1, true, 0});
+  CHECK(Decode(WithRepeatedScan(jpeg, 400)) == Decode(jpeg));
+  CHECK_THAT(Refusal(WithRepeatedScan(jpeg, 600)), Contains("more than 500 scans"));
+}
+
+TEST_CASE("flipped bits give a picture or an error, nothing else", "[data][cpu]") {
+  std::mt19937 random(0);
+  const std::string files[] = {MakeJpeg({33, 21}), MakeJpeg({33, 21}, {1, true, 0}),
+                               MakeJpeg({33, 21}, {4, true, 0}), MakePng({33, 21})};
+  int refused = 0;
+  for (int i = 0; i < 4000; ++i) {
+    std::string bytes = files[i % 4];
+    for (int flip = 0; flip <= i % 3; ++flip) {
+      bytes[random() % bytes.size()] ^= static_cast<char>(1 << random() % 8);
+    }
+    refused += Refusal(bytes, {1 << 20, 1 << 20}).empty() ? 0 : 1;
+  }
+  CHECK(refused > 1000);
+}
+
+Pixels Resize(const Pixels& from, ImageSize from_size, ImageSize to_size) {
+  Pixels to(static_cast<size_t>(3 * to_size.width * to_size.height));
+  ResizeBicubicRgb(from.data(), from_size, to.data(), to_size);
+  return to;
+}
+
+TEST_CASE("resize to the same size copies", "[data][cpu]") {
+  const Pixels rgb = Decode(MakePng({31, 17}));
+  CHECK(Resize(rgb, {31, 17}, {31, 17}) == rgb);
+}
+
+TEST_CASE("resize keeps an even colour at any size", "[data][cpu]") {
+  const int64_t sides[] = {1, 2, 3, 16, 17, 100};
+  for (const int64_t width : sides) {
+    for (const int64_t height : sides) {
+      for (const int64_t to : sides) {
+        const Pixels grey(static_cast<size_t>(3 * width * height), 200);
+        const Pixels resized = Resize(grey, {width, height}, {to, 101 - to});
+        CHECK(resized == Pixels(resized.size(), 200));
+      }
+    }
+  }
+}
+
+// Three equal channels of `values`.
+Pixels Grey(std::initializer_list<uint8_t> values) {
+  Pixels pixels;
+  for (const uint8_t value : values) pixels.insert(pixels.end(), 3, value);
+  return pixels;
+}
+
+TEST_CASE("resize gives Pillow's values along both axes", "[data][cpu]") {
+  const std::pair<Pixels, Pixels> cases[] = {
+      {Grey({0, 0, 255, 255}), Grey({0, 0, 0, 52, 203, 255, 255, 255})},
+      {Grey({10, 50, 200, 120}), Grey({6, 14, 31, 85, 176, 193, 138, 113})},
+      {Grey({10, 50, 200, 120}), Grey({11, 129, 148})},
+  };
+  for (const auto& [from, to] : cases) {
+    const int64_t before = static_cast<int64_t>(from.size()) / 3;
+    const int64_t after = static_cast<int64_t>(to.size()) / 3;
+    CHECK(Resize(from, {before, 1}, {after, 1}) == to);
+    CHECK(Resize(from, {1, before}, {1, after}) == to);
+  }
+}
+
+}  // namespace
+}  // namespace equipoise

@@ -1,0 +1,79 @@
+#include "data/image_tiling.h"
+
+#include <ATen/ops/empty.h>
+
+#include <catch2/catch.hpp>
+
+#include "tests/data/image_samples.h"
+
+namespace equipoise {
+namespace {
+
+constexpr int64_t kSide = 4;
+
+// A picture whose red byte numbers its pixels.
+at::Tensor NumberedImage(int64_t width, int64_t height) {
+  at::Tensor image = at::empty({height, width, 3}, at::kByte);
+  uint8_t* pixel = image.mutable_data_ptr<uint8_t>();
+  for (int64_t i = 0; i < width * height; ++i, pixel += 3) {
+    pixel[0] = static_cast<uint8_t>(i);
+    pixel[1] = 7;
+    pixel[2] = 255;
+  }
+  return image;
+}
+
+float Value(const at::Tensor& tiles, int64_t tile, int64_t channel, int64_t y, int64_t x) {
+  return tiles.const_data_ptr<float>()[((tile * 3 + channel) * kSide + y) * kSide + x];
+}
+
+TEST_CASE("tiles are cut row by row and normalised by channel", "[data][cpu]") {
+  const at::Tensor image = NumberedImage(3 * kSide, 2 * kSide);  // the grid's own size: no resize
+  const at::Tensor tiles = MakeTiles(image, {1, 6, false}, 1, kSide);
+  REQUIRE(tiles.sizes() == at::IntArrayRef({6, 3, kSide, kSide}));
+  for (int64_t tile = 0; tile < 6; ++tile) {
+    for (int64_t y = 0; y < kSide; ++y) {
+      for (int64_t x = 0; x < kSide; ++x) {
+        const int64_t number = (tile / 3 * kSide + y) * 3 * kSide + tile % 3 * kSide + x;
+        CHECK(Value(tiles, tile, 0, y, x) ==
+              (static_cast<float>(number) / 255.0F - 0.485F) / 0.229F);
+        CHECK(Value(tiles, tile, 1, y, x) == (7 / 255.0F - 0.456F) / 0.224F);
+        CHECK(Value(tiles, tile, 2, y, x) == (1.0F - 0.406F) / 0.225F);
+      }
+    }
+  }
+}
+
+TEST_CASE("the thumbnail is the whole picture, last, and only beside several tiles",
+          "[data][cpu]") {
+  const at::Tensor image = NumberedImage(3 * kSide, 2 * kSide);
+  const at::Tensor tiles = MakeTiles(image, {1, 6, true}, 1, kSide);
+  REQUIRE(tiles.size(0) == 7);
+  const at::Tensor alone = MakeTiles(image, {1, 1, true}, 1, kSide);
+  REQUIRE(alone.size(0) == 1);
+  CHECK(tiles[6].equal(alone[0]));
+  CHECK(MakeTiles(image, {1, 6, true}, 6, kSide).equal(alone));
+}
+
+TEST_CASE("the tiles made are those counted", "[data][cpu]") {
+  for (int64_t width = 1; width < 20; width += 3) {
+    for (int64_t height = 1; height < 20; height += 2) {
+      const TilesConfig config{1, 5, height % 3 != 0};
+      const at::Tensor tiles = MakeTiles(NumberedImage(width, height), config, 1, kSide);
+      CHECK(tiles.size(0) == CountTiles({width, height}, config, 1, kSide));
+    }
+  }
+}
+
+TEST_CASE("a file becomes a tensor of its pixels", "[data][cpu]") {
+  const at::Tensor image = DecodeImage(MakePng({3, 2}), {});
+  CHECK(image.sizes() == at::IntArrayRef({2, 3, 3}));
+  CHECK(image.scalar_type() == at::kByte);
+  CHECK(ResizeBicubic(image, 3, 2).equal(image));
+  CHECK(ResizeBicubic(image, 7, 5).sizes() == at::IntArrayRef({5, 7, 3}));
+  CHECK_THROWS_AS(DecodeImage(MakePng({3, 2}), {5, 1 << 20}), ImageError);
+  CHECK_THROWS_AS(ResizeBicubic(image.permute({1, 0, 2}), 3, 2), std::logic_error);
+}
+
+}  // namespace
+}  // namespace equipoise
