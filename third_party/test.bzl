@@ -4,7 +4,11 @@ def equipoise_test(name, deps = [], tags = [], **kwargs):
     native.cc_test(
         name = name,
         srcs = kwargs.pop("srcs", [name + ".cc"]),
-        deps = deps + ["//tests:catch_main", "//third_party:catch2"],
+        deps = deps + [
+            "//tests:catch_main",
+            "//third_party:catch2",
+            "//third_party:sanitizer_defaults",
+        ],
         tags = tags,
         **kwargs
     )
