@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -269,6 +270,40 @@ TEST_CASE("files that are no YAML text, too deep or too large are refused") {
       {std::string(100000, '['), "f.yaml:1:17: nested deeper than 32 levels; no key lies so deep"},
       {std::string((1 << 20) + 1, ' '), "f.yaml: larger than 1 MiB; is this a configuration file?"},
   });
+}
+
+TEST_CASE("damaged text is read or refused, never anything else") {
+  const std::string whole =
+      "train: {steps: 5, lr: 1e-4}\nsources:\n  - &a {path: 'x y', repeat: 2}\n  - *a\n"
+      "freeze: [vision]\nparallel:\n  data: 2 # two\n";
+  const std::string pieces = "{}[]:,&*!|>'\"%@`#-?~<\\ \n\t\r0aA.\x80\xff";
+  std::mt19937 random(301);
+  size_t refused = 0, read = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::string text = whole;
+    for (uint32_t changes = 1 + random() % 4; changes > 0; --changes) {
+      const size_t at = random() % text.size();
+      const char piece = pieces[random() % pieces.size()];
+      switch (random() % 3) {
+        case 0:
+          text[at] = piece;
+          break;
+        case 1:
+          text.insert(at, 1, piece);
+          break;
+        default:
+          text.erase(at, 1 + random() % 8);
+      }
+      if (text.empty()) text = "a";
+    }
+    const std::string message = Failure(text);
+    const bool fine = message == "no error";
+    (fine ? read : refused) += 1;
+    if (!fine && message.rfind("f.yaml:", 0) != 0) FAIL(text << "\n" << message);
+    if (message.find('\n') != std::string::npos) FAIL(text << "\n" << message);
+  }
+  CHECK(read > 50);
+  CHECK(refused > 100);
 }
 
 TEST_CASE("settings from the command line come last and reach every key") {
