@@ -1,0 +1,74 @@
+#include "parallel/data_parallel/gradient_reducer.h"
+
+#include <algorithm>
+
+#include "configs/error.h"
+
+namespace equipoise {
+
+GradientReducer::GradientReducer(FlatParameters& parameters, Communicator& group, Options options)
+    : group_(group) {
+  EQUIPOISE_CHECK(options.bucket_bytes > 0, "buckets of ", options.bucket_bytes, " bytes");
+  at::Tensor& flat = parameters.gradient();
+  if (!flat.defined()) return;
+  const auto item = static_cast<int64_t>(flat.element_size());
+  int64_t end = flat.numel();
+  Bucket bucket;
+  const auto close = [&](int64_t begin) {
+    bucket.gradient = flat.slice(0, begin, end);
+    bucket.missing = bucket.parameters;
+    buckets_.push_back(std::move(bucket));
+    bucket = Bucket();
+    end = begin;
+  };
+  int64_t first = end;  // where the foremost parameter of the open bucket begins
+  for (size_t i = parameters.parameters().size(); i-- > 0;) {
+    const int64_t offset = parameters.gradient_offset(i);
+    if (offset < 0) continue;
+    if (bucket.parameters > 0 && (end - offset) * item > options.bucket_bytes) close(first);
+    first = offset;
+    ++bucket.parameters;
+    places_[parameters.parameters()[i]] = {buckets_.size(), /*ready=*/false};
+  }
+  if (bucket.parameters > 0) close(0);
+}
+
+void GradientReducer::Ready(const Parameter& parameter) {
+  const auto place = places_.find(&parameter);
+  if (place == places_.end()) return;
+  EQUIPOISE_CHECK(!place->second.ready, parameter.name, " is ready twice in one step");
+  place->second.ready = true;
+  --buckets_[place->second.bucket].missing;
+  StartReady();
+}
+
+void GradientReducer::Ready(const std::vector<Parameter*>& parameters) {
+  for (const Parameter* parameter : parameters) Ready(*parameter);
+}
+
+void GradientReducer::StartReady() {
+  while (started_ < buckets_.size() && buckets_[started_].missing == 0) Start(buckets_[started_++]);
+}
+
+void GradientReducer::Start(Bucket& bucket) {
+  bucket.start = Work::Clock::now();
+  bucket.work = group_.AllReduce(bucket.gradient, ReduceOp::kSum);
+}
+
+void GradientReducer::Finish() {
+  while (started_ < buckets_.size()) Start(buckets_[started_++]);
+  spans_.clear();
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    Bucket& bucket = buckets_[i];
+    bucket.work.Wait();
+    spans_.push_back({"reduce bucket " + std::to_string(i),
+                      static_cast<int64_t>(bucket.gradient.nbytes()), bucket.start,
+                      bucket.work.FinishedAt()});
+    bucket.work = Work();
+    bucket.missing = bucket.parameters;
+  }
+  started_ = 0;
+  for (auto& [parameter, place] : places_) place.ready = false;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "parallel/comm/communicator.h"
+#include "parallel/parameter.h"
+
+namespace equipoise {
+
+// Sums the flat fp32 gradient over the data-parallel ranks in buckets, each as soon as backward
+// has filled it.
+//
+// Buckets are slices of the gradient, formed from its end, since backward fills it from there. All
+// ranks start them in one order, first formed first, whatever order they become ready in. Per step:
+//
+//   flat.ZeroGradient();
+//   ... forward and backward of all micro-batches but the last ...
+//   ... backward of the last, calling Ready(parameter) for each whose gradient is complete ...
+//   reducer.Finish();   // the gradient is the sum over all ranks
+//
+// Parameters for which Ready() was not called (a module that had no input) are reduced by
+// Finish(). Not thread-safe. `parameters` and `group` must outlive it.
+class GradientReducer {
+ public:
+  struct Options {
+    // Larger buckets use the network better; smaller ones start earlier and hide more of it.
+    int64_t bucket_bytes = int64_t{25} << 20;
+  };
+  // One bucket's way through the last step.
+  struct Span {
+    std::string name;  // "reduce bucket 2"
+    int64_t bytes = 0;
+    Work::Clock::time_point start, end;
+  };
+
+  GradientReducer(FlatParameters& parameters, Communicator& group, Options options);
+  GradientReducer(FlatParameters& parameters, Communicator& group)
+      : GradientReducer(parameters, group, Options()) {}
+
+  // The gradient of this step is complete. Frozen and unknown parameters are passed over; a
+  // second call in one step is a bug (a gradient added after its reduction began).
+  void Ready(const Parameter& parameter);
+  // Ready() for all parameters of a layer.
+  void Ready(const std::vector<Parameter*>& parameters);
+
+  // Starts the buckets that are left and waits for all. Throws RunError.
+  void Finish();
+
+  int64_t num_buckets() const { return static_cast<int64_t>(buckets_.size()); }
+  // Of the last finished step, in the order of their start.
+  const std::vector<Span>& spans() const { return spans_; }
+
+ private:
+  struct Bucket {
+    at::Tensor gradient;  // a slice of the flat buffer
+    int64_t parameters = 0;
+    int64_t missing = 0;
+    Work work;
+    Work::Clock::time_point start;
+  };
+  void StartReady();
+  void Start(Bucket& bucket);
+
+  Communicator& group_;
+  std::vector<Bucket> buckets_;
+  size_t started_ = 0;
+  struct Place {
+    size_t bucket;
+    bool ready;
+  };
+  std::unordered_map<const Parameter*, Place> places_;  // trainable ones
+  std::vector<Span> spans_;
+};
+
+}  // namespace equipoise
