@@ -1,0 +1,48 @@
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+namespace equipoise {
+
+enum class Axis { kData, kPipeline, kTensor };
+inline constexpr std::array<Axis, 3> kAxes = {Axis::kData, Axis::kPipeline, Axis::kTensor};
+
+// "data", "pipeline", "tensor"
+std::string AxisName(Axis axis);
+
+// Where a rank stands on each axis.
+struct MeshCoordinates {
+  int data = 0, pipeline = 0, tensor = 0;
+  bool operator==(const MeshCoordinates&) const = default;
+};
+
+// The ranks on named axes. Ranks of a tensor group are neighbours, since they talk most and
+// mpirun places neighbours on one machine; then come pipeline and data:
+//   rank = (data * pipeline size + pipeline) * tensor size + tensor
+class Mesh {
+ public:
+  // Throws ConfigError when a size is below 1 or there are more ranks than an int counts.
+  Mesh(int data, int pipeline, int tensor);
+
+  int size() const { return data_ * pipeline_ * tensor_; }
+  int size(Axis axis) const;
+
+  // REQUIRES: coordinates within the sizes; 0 <= rank < size().
+  int Rank(const MeshCoordinates& at) const;
+  MeshCoordinates Coordinates(int rank) const;
+  int Coordinate(int rank, Axis axis) const;
+
+  // The ranks that differ from `rank` along `axis` alone, itself among them, in order of their
+  // coordinate there.
+  std::vector<int> Group(int rank, Axis axis) const;
+  // Which of an axis's groups holds the rank: equal for the members of one group. With Coordinate()
+  // as key, the arguments of Communicator::Split.
+  int GroupIndex(int rank, Axis axis) const;
+
+ private:
+  int data_, pipeline_, tensor_;
+};
+
+}  // namespace equipoise

@@ -1,0 +1,61 @@
+#include "parallel/mesh.h"
+
+#include <catch2/catch.hpp>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "configs/error.h"
+
+namespace equipoise {
+namespace {
+
+TEST_CASE("a rank's coordinates lead back to it", "[mesh]") {
+  for (const int data : {1, 2, 3, 5}) {
+    for (const int pipeline : {1, 2, 7}) {
+      for (const int tensor : {1, 4, 6}) {
+        const Mesh mesh(data, pipeline, tensor);
+        REQUIRE(mesh.size() == data * pipeline * tensor);
+        for (int rank = 0; rank < mesh.size(); ++rank) {
+          REQUIRE(mesh.Rank(mesh.Coordinates(rank)) == rank);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the groups of every axis split the ranks, in order of the coordinate", "[mesh]") {
+  const Mesh mesh(3, 2, 4);
+  for (const Axis axis : kAxes) {
+    std::map<int, std::vector<int>> groups;
+    for (int rank = 0; rank < mesh.size(); ++rank) {
+      const std::vector<int> group = mesh.Group(rank, axis);
+      REQUIRE(static_cast<int>(group.size()) == mesh.size(axis));
+      REQUIRE(group[mesh.Coordinate(rank, axis)] == rank);
+      const auto [entry, first] = groups.emplace(mesh.GroupIndex(rank, axis), group);
+      REQUIRE(entry->second == group);
+    }
+    std::set<int> all;
+    for (const auto& [index, group] : groups) all.insert(group.begin(), group.end());
+    REQUIRE(static_cast<int>(groups.size()) == mesh.size() / mesh.size(axis));
+    REQUIRE(static_cast<int>(all.size()) == mesh.size());
+  }
+}
+
+TEST_CASE("ranks of a tensor group are neighbours", "[mesh]") {
+  const Mesh mesh(2, 2, 2);
+  CHECK(mesh.Group(5, Axis::kTensor) == std::vector<int>{4, 5});
+  CHECK(mesh.Group(5, Axis::kPipeline) == std::vector<int>{5, 7});
+  CHECK(mesh.Group(5, Axis::kData) == std::vector<int>{1, 5});
+  CHECK(mesh.Coordinates(5) == MeshCoordinates{.data = 1, .pipeline = 0, .tensor = 1});
+}
+
+TEST_CASE("a mesh without ranks, or with too many, is refused by the axis's name", "[mesh]") {
+  CHECK_THROWS_WITH(Mesh(0, 1, 1), "parallel.data: 0 ranks; give 1 or more");
+  CHECK_THROWS_WITH(Mesh(1, 1, -2), "parallel.tensor: -2 ranks; give 1 or more");
+  const int many = std::numeric_limits<int>::max();
+  CHECK_THROWS_AS(Mesh(many, many, many), ConfigError);
+}
+
+}  // namespace
+}  // namespace equipoise
