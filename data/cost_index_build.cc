@@ -22,6 +22,7 @@ namespace equipoise {
 namespace {
 
 constexpr int64_t kChunkBytes = 256 << 10;
+constexpr int64_t kRoundBytes = 16 << 20;
 constexpr uint64_t kHashBlock = 4 << 20;
 // A file changed this recently may change again without a new time stamp.
 constexpr int64_t kUnsettledNs = 2'000'000'000;
@@ -42,31 +43,6 @@ uint64_t HashContent(const TextFile& file) {
   }
 }
 
-struct Chunk {
-  size_t source = 0;
-  int64_t begin = 0, end = 0;
-  std::vector<SampleCost> costs;
-};
-
-std::vector<Chunk> ChunksOf(const SliceScan& scan) {
-  int64_t total = 0;
-  for (const TextFile& file : *scan.files) total += file.bytes;
-  // total * slices does not fit in 64 bits for petabytes only.
-  const int64_t first = total * scan.slice / scan.slices;
-  const int64_t last = total * (scan.slice + 1) / scan.slices;
-  std::vector<Chunk> chunks;
-  int64_t start = 0;  // of the source in the bytes of all sources
-  for (size_t source = 0; source < scan.files->size(); ++source) {
-    const int64_t bytes = (*scan.files)[source].bytes;
-    const int64_t end = std::clamp<int64_t>(last - start, 0, bytes);
-    for (int64_t at = std::clamp<int64_t>(first - start, 0, bytes); at < end; at += kChunkBytes) {
-      chunks.push_back({source, at, std::min(at + kChunkBytes, end), {}});
-    }
-    start += bytes;
-  }
-  return chunks;
-}
-
 SampleCost CostOf(const ScannedSample& sample) {
   SampleCost cost;
   cost.defect = sample.defect;
@@ -76,32 +52,6 @@ SampleCost CostOf(const ScannedSample& sample) {
   cost.tiles = static_cast<uint16_t>(sample.all_tiles());
   cost.images = static_cast<uint16_t>(sample.tiles.size());
   return cost;
-}
-
-void ScanChunk(const SliceScan& scan, Chunk& chunk) {
-  constexpr uint64_t kMost = std::numeric_limits<uint32_t>::max();
-  LineReader reader(&(*scan.files)[chunk.source], chunk.begin, chunk.end,
-                    scan.scanner->options().limits.record_bytes);
-  Line line;
-  SampleCost cost;
-  while (reader.Next(line)) {
-    if (line.too_long) {
-      cost = {};
-      cost.defect = Defect::kLineTooLong;
-    } else {
-      cost = CostOf(scan.scanner->Scan(chunk.source, line.text));
-    }
-    cost.offset = line.offset;
-    cost.bytes = static_cast<uint32_t>(std::min(line.bytes, kMost));
-    cost.source = static_cast<uint16_t>(chunk.source);
-    cost.line = static_cast<uint32_t>(line.number);
-    chunk.costs.push_back(cost);
-  }
-  SampleCost marker;
-  marker.defect = Defect::kEnd;
-  marker.source = static_cast<uint16_t>(chunk.source);
-  marker.line = static_cast<uint32_t>(reader.lines());
-  chunk.costs.push_back(marker);
 }
 
 // Runs `work` in `threads` threads; rethrows the first exception.
@@ -148,23 +98,70 @@ uint64_t ContentHash(const TextFile& file, const std::string& cache_folder, bool
   return hash;
 }
 
-std::vector<SampleCost> ScanSlice(const SliceScan& scan) {
-  std::vector<Chunk> chunks = ChunksOf(scan);
-  std::atomic<size_t> next{0};
+SliceScan::SliceScan(const std::vector<TextFile>* files, const SampleScanner* scanner, int slice,
+                     int slices)
+    : files_(files), scanner_(scanner) {
+  int64_t total = 0;
+  for (const TextFile& file : *files) total += file.bytes;
+  const int64_t first = total / slices * slice + total % slices * slice / slices;
+  const int64_t last = total / slices * (slice + 1) + total % slices * (slice + 1) / slices;
+  int64_t start = 0;  // of the source in the bytes of all sources
+  for (size_t source = 0; source < files->size(); ++source) {
+    const int64_t bytes = (*files)[source].bytes;
+    const int64_t end = std::clamp<int64_t>(last - start, 0, bytes);
+    for (int64_t at = std::clamp<int64_t>(first - start, 0, bytes); at < end; at += kChunkBytes) {
+      chunks_.push_back({source, at, std::min(at + kChunkBytes, end)});
+    }
+    start += bytes;
+  }
+  rounds_ = 1 + total / slices / kRoundBytes;
+}
+
+std::vector<SampleCost> SliceScan::ScanChunk(const Chunk& chunk) const {
+  constexpr uint64_t kMost = std::numeric_limits<uint32_t>::max();
+  LineReader reader(&(*files_)[chunk.source], chunk.begin, chunk.end,
+                    scanner_->options().limits.record_bytes);
+  std::vector<SampleCost> costs;
+  SampleCost cost;
+  for (Line line; reader.Next(line);) {
+    cost = {};
+    if (line.too_long) {
+      cost.defect = Defect::kLineTooLong;
+    } else {
+      cost = CostOf(scanner_->Scan(chunk.source, line.text));
+    }
+    cost.offset = line.offset;
+    cost.bytes = static_cast<uint32_t>(std::min(line.bytes, kMost));
+    cost.source = static_cast<uint16_t>(chunk.source);
+    cost.line = static_cast<uint32_t>(line.number);
+    costs.push_back(cost);
+  }
+  cost = {};
+  cost.defect = Defect::kEnd;
+  cost.source = static_cast<uint16_t>(chunk.source);
+  cost.line = static_cast<uint32_t>(reader.lines());
+  costs.push_back(cost);
+  return costs;
+}
+
+void SliceScan::ScanRound(int64_t threads, const std::function<void(double share)>& progress,
+                          std::vector<SampleCost>& costs) {
+  const auto all = static_cast<int64_t>(chunks_.size());
+  const int64_t first = all * round_ / rounds_, last = all * (round_ + 1) / rounds_;
+  ++round_;
+  std::vector<std::vector<SampleCost>> parts(static_cast<size_t>(last - first));
+  std::atomic<int64_t> next{first};
   std::mutex mutex;
-  size_t done = 0;
-  RunThreads(scan.threads, [&] {
-    for (size_t i = next++; i < chunks.size(); i = next++) {
-      ScanChunk(scan, chunks[i]);
+  int64_t done = first;
+  RunThreads(threads, [&] {
+    for (int64_t i = next++; i < last; i = next++) {
+      parts[static_cast<size_t>(i - first)] = ScanChunk(chunks_[static_cast<size_t>(i)]);
       const std::lock_guard lock(mutex);
       ++done;
-      if (scan.progress)
-        scan.progress(static_cast<double>(done) / static_cast<double>(chunks.size()));
+      if (progress) progress(static_cast<double>(done) / static_cast<double>(all));
     }
   });
-  std::vector<SampleCost> costs;
-  for (Chunk& chunk : chunks) costs.insert(costs.end(), chunk.costs.begin(), chunk.costs.end());
-  return costs;
+  for (const auto& part : parts) costs.insert(costs.end(), part.begin(), part.end());
 }
 
 std::vector<SampleCost> MergeSlices(const std::vector<std::vector<SampleCost>>& slices) {

@@ -7,6 +7,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <iomanip>
 #include <limits>
@@ -115,12 +116,12 @@ class IndexBuilder {
 
  private:
   bool first() const { return options_.slice == 0; }
-  void Barrier() const {
-    if (options_.barrier) options_.barrier();
-  }
+  bool AnyRank(bool mine) const { return options_.any_rank ? options_.any_rank(mine) : mine; }
+  // Runs `work`; when it throws on one rank, all ranks throw.
+  void OnAllRanks(const std::function<void()>& work) const;
   void ChooseFolder();
   bool IsThere(const std::string& path) const;
-  std::vector<SampleCost> Scan(const SampleScanner& scanner, int slice) const;
+  std::vector<SampleCost> ScanMySlice(const SampleScanner& scanner) const;
   void Build();
 
   const std::vector<SourceConfig>& sources_;
@@ -158,29 +159,50 @@ void IndexBuilder::ChooseFolder() {
       ": the cost index cannot be written there; set data.cache to a folder that can be");
 }
 
-std::vector<SampleCost> IndexBuilder::Scan(const SampleScanner& scanner, int slice) const {
-  SliceScan scan{&files_, &scanner, slice, options_.slices, config_.threads, {}};
-  if (first()) scan.progress = options_.progress;
-  return ScanSlice(scan);
+void IndexBuilder::OnAllRanks(const std::function<void()>& work) const {
+  std::exception_ptr failure;
+  try {
+    work();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (!AnyRank(failure != nullptr)) return;
+  if (failure) std::rethrow_exception(failure);
+  throw DataError(path_ + ": another rank could not build its part of the cost index");
+}
+
+std::vector<SampleCost> IndexBuilder::ScanMySlice(const SampleScanner& scanner) const {
+  SliceScan scan(&files_, &scanner, options_.slice, options_.slices);
+  std::vector<SampleCost> costs;
+  for (int64_t round = 0; round < scan.rounds(); ++round) {
+    OnAllRanks(
+        [&] { scan.ScanRound(config_.threads, first() ? options_.progress : nullptr, costs); });
+  }
+  return costs;
 }
 
 void IndexBuilder::Build() {
   const SampleScanner scanner(sources_, SampleOptionsOf(config_, options_), &template_);
-  const std::string part = PartPath(path_, options_.slice, options_.slices);
-  if (!first()) WriteIndexFile(part, key_, Scan(scanner, options_.slice));
-  std::vector<std::vector<SampleCost>> slices(1);
-  if (first()) slices[0] = Scan(scanner, 0);
-  Barrier();
-  if (!first()) return;
-  for (int slice = 1; slice < options_.slices; ++slice) {
-    // A rank that found another job's finished index wrote no part.
-    auto& costs = slices.emplace_back();
-    const std::string path = PartPath(path_, slice, options_.slices);
-    if (!ReadIndexFile(path, key_, costs)) costs = Scan(scanner, slice);
+  const auto part = [this](int slice) { return PartPath(path_, slice, options_.slices); };
+  std::vector<std::vector<SampleCost>> slices(static_cast<size_t>(options_.slices));
+  auto& mine = slices[static_cast<size_t>(options_.slice)];
+  mine = ScanMySlice(scanner);
+  OnAllRanks([&] {
+    if (!first()) WriteIndexFile(part(options_.slice), key_, mine);
+  });
+  OnAllRanks([&] {
+    if (!first()) return;
+    for (int slice = 1; slice < options_.slices; ++slice) {
+      if (!ReadIndexFile(part(slice), key_, slices[static_cast<size_t>(slice)])) {
+        throw DataError(
+            part(slice) +
+            ": cannot be read by rank 0; set data.cache to a folder that all machines share");
+      }
+    }
+    WriteIndexFile(path_, key_, MergeSlices(slices));
     std::error_code ignored;
-    fs::remove(path, ignored);
-  }
-  WriteIndexFile(path_, key_, MergeSlices(slices));
+    for (int slice = 1; slice < options_.slices; ++slice) fs::remove(part(slice), ignored);
+  });
   built_ = true;
 }
 
@@ -191,17 +213,8 @@ std::string IndexBuilder::Run() {
   for (const TextFile& file : files_) contents.push_back(ContentHash(file, stamps, store));
   key_ = KeyOf(sources_, contents, SampleOptionsOf(config_, options_), template_.fingerprint());
   ChooseFolder();
-  if (first() && (options_.rebuild || !IsThere(path_))) {
-    std::error_code ignored;
-    fs::remove(path_, ignored);  // all ranks must see the same
-  }
-  Barrier();
-  if (IsThere(path_)) {
-    Barrier();
-  } else {
-    Build();
-  }
-  Barrier();
+  // Asked once, of all: another job may finish the same index meanwhile.
+  if (AnyRank(options_.rebuild || !IsThere(path_))) Build();
   return path_;
 }
 

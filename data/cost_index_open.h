@@ -14,11 +14,12 @@ namespace equipoise {
 struct CostIndexOptions {
   int64_t tokens_per_tile = 256;  // 0: the model takes no pictures
   int64_t tile_size = 448;
-  // This rank builds slice `slice` of `slices`. `barrier` waits for the ranks of the other slices;
-  // every rank calls it three times, whether the index is cached or not.
+  // This rank builds slice `slice` of `slices`. `any_rank(mine)` waits for the ranks of the other
+  // slices and tells whether any of them gave true; absent with one slice. During a long build it
+  // is called every few seconds, so that no rank waits longer than that.
   int slice = 0;
   int slices = 1;
-  std::function<void()> barrier;
+  std::function<bool(bool mine)> any_rank;
   // Called now and then on slice 0 with the share done, from one thread at a time.
   std::function<void(double share)> progress;
   // Called on slice 0 with one line that the user should see.

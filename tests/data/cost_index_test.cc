@@ -1,6 +1,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <barrier>
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -28,6 +29,7 @@ std::string BuiltBy(const DataFixture& data, int slices, int64_t threads) {
   config.cache = data.folder / ("cache-" + std::to_string(slices) + "-" + std::to_string(threads));
   config.threads = threads;
   std::barrier barrier(slices);
+  std::atomic<bool> any{false};
   std::vector<std::string> paths(static_cast<size_t>(slices));
   std::vector<std::jthread> ranks;
   for (int slice = 0; slice < slices; ++slice) {
@@ -35,7 +37,15 @@ std::string BuiltBy(const DataFixture& data, int slices, int64_t threads) {
       CostIndexOptions options = data.options();
       options.slice = slice;
       options.slices = slices;
-      options.barrier = [&] { barrier.arrive_and_wait(); };
+      options.any_rank = [&](bool mine) {
+        if (mine) any = true;
+        barrier.arrive_and_wait();
+        const bool result = any;
+        barrier.arrive_and_wait();
+        any = false;
+        barrier.arrive_and_wait();
+        return result;
+      };
       const auto opened = OpenCostIndex(config.train, config, data.chat_template, options);
       paths[static_cast<size_t>(slice)] = opened.index.path();
     });
