@@ -6,26 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "data/bad_sample.h"
 #include "data/packing.h"
 #include "data/sample_scanner.h"
 #include "models/micro_batch.h"
 
 namespace equipoise {
 
-// A sample that could not be loaded as planned. Its shape is kept: its tiles are zeros and none of
-// its tokens is learnt, so no other rank needs to know.
-struct BadSample {
-  int64_t sample = 0;
-  std::string file;  // annotations
-  int64_t line = 0;
-  std::string id;
-  std::string reason;
-};
-
 struct LoadedPack {
   MicroBatch batch;
   int64_t targets = 0;  // trained tokens after bad samples; = planned_targets without any
   double weight = 0;    // sum of their weights; = targets for LossWeight::kToken
+  // Samples that could not be loaded as planned. Their shape is kept: their tiles are zeros and
+  // none of their tokens is learnt, so no other rank needs to know.
   std::vector<BadSample> bad;
 };
 

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace equipoise {
+
+// A record that could not be used, and why.
+struct BadSample {
+  int64_t sample = 0;  // in the cost index
+  std::string file;    // annotations
+  int64_t line = 0;
+  std::string id;
+  std::string reason;
+};
+
+}  // namespace equipoise
