@@ -4,7 +4,9 @@
 
 #include "configs/error.h"
 #include "models/head.h"
+#include "models/projector.h"
 #include "models/text_layers.h"
+#include "models/vision_layers.h"
 
 namespace equipoise {
 namespace {
@@ -16,6 +18,16 @@ const char kProjectorPrefix[] = "multi_modal_projector.";
 
 bool BeginsWith(const std::string& text, const std::string& prefix) {
   return text.compare(0, prefix.size(), prefix) == 0;
+}
+
+void AddVision(const ModelConfig& config, Layers& layers) {
+  layers.push_back(
+      std::make_unique<PatchEmbeddingLayer>("vision_tower.embeddings", config.vision));
+  for (int64_t i = 0; i < config.vision.num_hidden_layers; ++i) {
+    layers.push_back(std::make_unique<VisionLayer>(
+        "vision_tower.encoder.layer." + std::to_string(i), config.vision));
+  }
+  layers.push_back(std::make_unique<ProjectorLayer>("multi_modal_projector", config));
 }
 
 // `prefix` is "" for a language model alone.
@@ -37,6 +49,7 @@ void AddText(const std::string& prefix, const TextConfig& config, Layers& layers
 
 Layers BuildLayers(const ModelConfig& config) {
   Layers layers;
+  if (config.has_vision) AddVision(config, layers);
   AddText(config.has_vision ? "language_model." : "", config.text, layers);
   return layers;
 }

@@ -36,7 +36,7 @@ struct ScaledResidualNode : torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     const at::Tensor& g = gradients[0];
     if (x.defined()) {
-      const at::Tensor product = g.mul(x).view({-1, g.size(-1)});
+      const at::Tensor product = g.mul(x).reshape({-1, g.size(-1)});
       scale->AddGradient(product.sum(0, /*keepdim=*/false, at::kFloat));
     }
     return {g, task_should_compute_output(1) ? g.mul(scale->value) : at::Tensor()};

@@ -45,7 +45,7 @@ struct RmsNormNode : torch::autograd::Node {
     const at::Tensor g = gradients[0].to(at::kFloat);
     const at::Tensor normal = x.to(at::kFloat).mul_(rstd);
     if (weight->trainable) {
-      weight->AddGradient(g.mul(normal).view({-1, x.size(-1)}).sum(0));
+      weight->AddGradient(g.mul(normal).reshape({-1, x.size(-1)}).sum(0));
     }
     if (!task_should_compute_output(0)) return {at::Tensor()};
     at::Tensor gx = g.mul(weight->value);

@@ -16,8 +16,14 @@
 namespace equipoise {
 namespace {
 
-const char* const kCases[] = {"qwen2-gqa-tied",       "qwen2-gqa-untied",  "llama-mha-untied",
-                              "llama3-gqa-ropescaled"};
+struct Model {
+  const char* name;
+  // Transformers' own bf16 gradients beside its fp32 ones, the worst parameter (SDPA, on the CPU).
+  double own_error;
+};
+const Model kModels[] = {{"qwen2-gqa-tied", 0.0316},        {"qwen2-gqa-untied", 0.0754},
+                         {"llama-mha-untied", 0.0302},      {"llama3-gqa-ropescaled", 0.0270},
+                         {"internvl-vit-qwen2", 0.0429},    {"internvl-vit6b-llama", 0.0349}};
 
 struct Case {
   std::string folder;
@@ -63,6 +69,9 @@ MicroBatch PackedRow(const Case& c) {
 struct Errors {
   double loss = 0, logits = 0, gradient = 0;
   std::string worst;
+  // Largest norm of a gradient that is zero in exact arithmetic (a ViT's key biases shift every
+  // score of a row alike), over the global norm. What the reference holds there is its own noise.
+  double noise = 0, reference_noise = 0;
 };
 
 Errors Compare(Case& c) {
@@ -84,9 +93,18 @@ Errors Compare(Case& c) {
   for (const auto& [name, entry] : gradients.entries()) {
     squares += gradients.Read(name).to(at::kDouble).square().sum().item<double>();
   }
+  const double norm = std::sqrt(squares);
+  const bool zero_key_biases = c.config.has_vision && !c.config.vision.use_qk_norm;
   for (const auto& [name, gradient] : c.model.gradients()) {
-    const double error =
-        testing::RelativeError(gradient, gradients.Read(name), 1e-6 * std::sqrt(squares));
+    const at::Tensor reference = gradients.Read(name);
+    if (zero_key_biases && name.rfind("vision_tower", 0) == 0 &&
+        name.find("k_proj.bias") != std::string::npos) {
+      errors.noise = std::max(errors.noise, gradient.norm().item<double>() / norm);
+      errors.reference_noise =
+          std::max(errors.reference_noise, reference.norm().item<double>() / norm);
+      continue;
+    }
+    const double error = testing::RelativeError(gradient, reference, 1e-6 * norm);
     if (error >= errors.gradient) {
       errors.gradient = error;
       errors.worst = name;
@@ -101,16 +119,19 @@ TEST_CASE("models equal Transformers on packed rows", "[models][cpu]") {
     std::cout << "skipped: models equal Transformers on packed rows: no fixtures\n";
     return;
   }
-  for (const char* name : kCases) {
+  for (const Model& model : kModels) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-      Case c = Load(std::string(fixtures) + "/parity/" + name, dtype);
+      Case c = Load(std::string(fixtures) + "/parity/" + model.name, dtype);
       const Errors errors = Compare(c);
-      INFO(name << " " << dtype << ": loss " << errors.loss << ", logits " << errors.logits
-                << ", gradient " << errors.gradient << " of " << errors.worst);
       const bool wide = dtype == at::kFloat;
+      INFO(model.name << " " << dtype << ": loss " << errors.loss << ", logits " << errors.logits
+                      << ", gradient " << errors.gradient << " of " << errors.worst << ", noise "
+                      << errors.noise << " beside " << errors.reference_noise);
       CHECK(errors.loss <= (wide ? 1e-6 : 3e-2));
       CHECK(errors.logits <= (wide ? 1e-4 : 3e-2));
-      if (wide) CHECK(errors.gradient <= 1e-4);
+      CHECK(errors.gradient <= (wide ? 1e-4 : std::max(5e-2, 1.5 * model.own_error)));
+      // In bf16 Transformers leaves 1.4e-5 of the global norm.
+      CHECK(errors.noise <= (wide ? 4 * errors.reference_noise : 1.5 * 1.4e-5));
     }
   }
 }

@@ -13,6 +13,7 @@ namespace {
 using testing::MakeModel;
 using testing::RandomBatch;
 using testing::TestModel;
+using testing::TinyInternVl;
 using testing::TinyText;
 
 using Gradients = std::map<std::string, at::Tensor>;
@@ -128,6 +129,65 @@ TEST_CASE("micro-batches without tokens or targets pass through", "[models][cpu]
   }
   CHECK(walked == 8);
   CHECK(model.flat->gradient().count_nonzero().item<int64_t>() == 0);
+}
+
+TEST_CASE("vision layers take part in recompute and interleaving", "[models][cpu]") {
+  const bool large_form = GENERATE(false, true);
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const ModelConfig config = TinyInternVl(large_form);
+  const auto batches = Batches(config, 2);
+  TestModel plain = MakeModel(config, dtype), again = MakeModel(config, dtype);
+  for (const auto& layer : again.stage->layers()) layer->recompute = true;
+  const Gradients expected = Run(plain, batches, "F0 B0 F1 B1");
+  for (const auto& [name, gradient] : expected) {
+    INFO(name);
+    CHECK(gradient.count_nonzero().item<int64_t>() > 0);
+  }
+  CHECK(SameBits(Run(again, batches, "F0 F1 B0 B1"), expected));
+}
+
+TEST_CASE("a frozen prefix keeps nothing and changes no other gradient", "[models][cpu]") {
+  const ModelConfig config = TinyInternVl(false);
+  const auto batches = Batches(config, 1);
+  TestModel all = MakeModel(config);
+  const Gradients expected = Run(all, batches, "F0 B0");
+  struct Case {
+    std::vector<std::string> freeze;
+    size_t kept;
+  };
+  // Patch embedding and two ViT blocks; projector; embedding, two decoder blocks and head.
+  for (const Case& c : {Case{{}, 8}, Case{{"vision"}, 5}, Case{{"vision", "projector"}, 4},
+                        Case{{"llm"}, 8}, Case{{"projector"}, 8},
+                        Case{{"vision", "llm"}, 5}, Case{{"vision", "projector", "llm"}, 0}}) {
+    TestModel model = MakeModel(config, at::kFloat, c.freeze);
+    model.stage->Forward(0, batches[0], {}, 0.1);
+    CHECK(model.stage->num_kept() == c.kept);
+    model.stage->Backward(0, {});
+    for (const auto& [name, gradient] : model.gradients()) {
+      INFO(name);
+      if (gradient.defined()) CHECK(gradient.equal(expected.at(name)));
+    }
+    size_t frozen = 0;
+    for (const Parameter* p : model.stage->parameters()) frozen += p->gradient.defined() ? 0 : 1;
+    CHECK((frozen == 0) == c.freeze.empty());
+  }
+}
+
+TEST_CASE("a text-only batch leaves the encoder alone", "[models][cpu]") {
+  const ModelConfig config = TinyInternVl(false);
+  TestModel model = MakeModel(config);
+  const MicroBatch batch = RandomBatch(config, {9, 4}, 0, 3);
+  size_t walked = 0;
+  model.stage->on_layer_backward = [&](int, size_t) { ++walked; };
+  model.stage->Forward(0, batch, {}, 1.0);
+  CHECK(model.stage->num_kept() == 4);
+  CHECK_FALSE(model.stage->Backward(0, {}).defined());
+  CHECK(walked == 8);
+  for (const auto& [name, gradient] : model.gradients()) {
+    INFO(name);
+    const bool text = name.rfind("language_model.", 0) == 0;
+    CHECK((gradient.count_nonzero().item<int64_t>() > 0) == text);
+  }
 }
 
 TEST_CASE("a stage refuses a micro-batch twice in flight, and an unknown one", "[models][cpu]") {

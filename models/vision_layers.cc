@@ -1,0 +1,93 @@
+#include "models/vision_layers.h"
+
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/split_with_sizes.h>
+
+#include "models/ops/activation.h"
+#include "models/ops/attention.h"
+#include "models/ops/embedding.h"
+#include "models/ops/norm.h"
+#include "models/ops/patches.h"
+
+namespace equipoise {
+namespace {
+
+// That of the norms of queries and keys, whatever the configuration says of the others.
+constexpr double kQkNormEps = 1e-6;
+
+}  // namespace
+
+PatchEmbeddingLayer::PatchEmbeddingLayer(const std::string& name, const VisionConfig& config)
+    : Layer(name), patch_size_(config.patch_size) {
+  const int64_t hidden = config.hidden_size;
+  token_ = &AddParameter("cls_token", {1, 1, hidden});
+  projection_.weight = &AddParameter("patch_embeddings.projection.weight",
+                                     {hidden, config.num_channels, patch_size_, patch_size_});
+  projection_.bias = &AddParameter("patch_embeddings.projection.bias", {hidden});
+  positions_ = &AddParameter("position_embeddings", {1, config.patches() + 1, hidden});
+}
+
+at::Tensor PatchEmbeddingLayer::Forward(const MicroBatch& batch, const at::Tensor& /*input*/,
+                                        double /*loss_scale*/) {
+  if (batch.tiles() == 0) return {};
+  const at::Tensor patches = ops::CutIntoPatches(batch.pixel_values, patch_size_,
+                                                 projection_.weight->value.scalar_type());
+  return ops::AddClassAndPositions(ops::JoinedLinear(patches, {projection_}), *token_, *positions_);
+}
+
+VisionLayer::VisionLayer(const std::string& name, const VisionConfig& config)
+    : Layer(name),
+      head_dim_(config.hidden_size / config.num_attention_heads),
+      eps_(config.layer_norm_eps) {
+  const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
+  attention_norm_ = AddNorm("layernorm_before", config);
+  qkv_ = AddLinears(
+      {{"attention.q_proj", hidden}, {"attention.k_proj", hidden}, {"attention.v_proj", hidden}},
+      hidden, config.attention_bias);
+  if (config.use_qk_norm) {
+    q_norm_ = &AddParameter("attention.q_norm.weight", {hidden});
+    k_norm_ = &AddParameter("attention.k_norm.weight", {hidden});
+  }
+  out_ = AddLinears({{"attention.projection_layer", hidden}}, hidden, /*bias=*/true);
+  attention_scale_ = &AddParameter("lambda_1", {hidden});
+  mlp_norm_ = AddNorm("layernorm_after", config);
+  fc1_ = AddLinears({{"mlp.fc1", inner}}, hidden, /*bias=*/true);
+  fc2_ = AddLinears({{"mlp.fc2", hidden}}, inner, /*bias=*/true);
+  mlp_scale_ = &AddParameter("lambda_2", {hidden});
+}
+
+VisionLayer::Norm VisionLayer::AddNorm(const std::string& name, const VisionConfig& config) {
+  Norm norm;
+  norm.weight = &AddParameter(name + ".weight", {config.hidden_size});
+  if (config.norm_type != "rms_norm") {
+    norm.bias = &AddParameter(name + ".bias", {config.hidden_size});
+  }
+  return norm;
+}
+
+at::Tensor VisionLayer::Apply(const Norm& norm, const at::Tensor& x) const {
+  return norm.bias == nullptr ? ops::RmsNorm(x, *norm.weight, eps_)
+                              : ops::LayerNorm(x, *norm.weight, *norm.bias, eps_);
+}
+
+at::Tensor VisionLayer::Attention(const at::Tensor& x) const {
+  const int64_t hidden = x.size(-1);
+  std::vector<at::Tensor> qkv =
+      at::split_with_sizes(ops::JoinedLinear(x, qkv_), {hidden, hidden, hidden}, -1);
+  if (q_norm_ != nullptr) {
+    qkv[0] = ops::RmsNorm(qkv[0], *q_norm_, kQkNormEps);
+    qkv[1] = ops::RmsNorm(qkv[1], *k_norm_, kQkNormEps);
+  }
+  return ops::JoinedLinear(ops::FullAttention(qkv[0], qkv[1], qkv[2], head_dim_), out_);
+}
+
+at::Tensor VisionLayer::Forward(const MicroBatch& /*batch*/, const at::Tensor& input,
+                                double /*loss_scale*/) {
+  if (!input.defined()) return {};
+  const at::Tensor x = ops::ScaledResidual(input, Attention(Apply(attention_norm_, input)),
+                                           *attention_scale_);
+  const at::Tensor inner = at::gelu(ops::JoinedLinear(Apply(mlp_norm_, x), fc1_));
+  return ops::ScaledResidual(x, ops::JoinedLinear(inner, fc2_), *mlp_scale_);
+}
+
+}  // namespace equipoise

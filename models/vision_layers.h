@@ -1,0 +1,55 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/layer.h"
+#include "models/model_config.h"
+
+namespace equipoise {
+
+// Patches of the micro-batch's tiles through a linear layer (the weight keeps the shape of the
+// convolution it is), class token, positions. No input; output [tiles, patches + 1, hidden].
+class PatchEmbeddingLayer : public Layer {
+ public:
+  PatchEmbeddingLayer(const std::string& name, const VisionConfig& config);
+  at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
+
+ private:
+  const int64_t patch_size_;
+  Parameter* token_;
+  ops::LinearWeights projection_;
+  Parameter* positions_;
+};
+
+// One block of InternViT: norm, attention over the tile, layer scale; norm, MLP with exact GELU,
+// layer scale; residuals around both. [tiles, patches + 1, hidden] to the same.
+class VisionLayer : public Layer {
+ public:
+  VisionLayer(const std::string& name, const VisionConfig& config);
+  at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
+
+ private:
+  // LayerNorm, or RMSNorm where there is no bias.
+  struct Norm {
+    Parameter* weight = nullptr;
+    Parameter* bias = nullptr;
+  };
+  Norm AddNorm(const std::string& name, const VisionConfig& config);
+  at::Tensor Apply(const Norm& norm, const at::Tensor& x) const;
+  at::Tensor Attention(const at::Tensor& x) const;
+
+  const int64_t head_dim_;
+  const double eps_;
+  Norm attention_norm_;
+  std::vector<ops::LinearWeights> qkv_;
+  Parameter* q_norm_ = nullptr;
+  Parameter* k_norm_ = nullptr;
+  std::vector<ops::LinearWeights> out_;
+  Parameter* attention_scale_;
+  Norm mlp_norm_;
+  std::vector<ops::LinearWeights> fc1_, fc2_;
+  Parameter* mlp_scale_;
+};
+
+}  // namespace equipoise
