@@ -1,11 +1,9 @@
 #include "trainer/tensorboard.h"
 
 #include <catch2/catch.hpp>
-#include <cstdio>
-#include <cstdlib>
-#include <memory>
 
 #include "configs/error.h"
+#include "tests/trainer/run_python.h"
 #include "tests/trainer/scratch_folder.h"
 
 namespace equipoise {
@@ -13,21 +11,14 @@ namespace {
 
 // What TensorBoard itself reads from a folder: "tag step value" lines.
 std::string ReadByTensorBoard(const std::string& folder) {
-  const char* python = std::getenv("EQUIPOISE_PYTHON");
-  REQUIRE(python != nullptr);
-  const std::string script =
+  return RunPython(
       "from tensorboard.backend.event_processing.event_accumulator import EventAccumulator as E\n"
       "e = E('" +
       folder +
       "')\n"
       "e.Reload()\n"
       "for tag in sorted(e.Tags()['scalars']):\n"
-      "  for s in e.Scalars(tag): print(tag, s.step, '%.9g' % s.value)\n";
-  const std::string command = std::string(python) + " -c \"" + script + "\"";
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
-  std::string text;
-  for (int c; (c = fgetc(pipe.get())) != EOF;) text.push_back(static_cast<char>(c));
-  return text;
+      "  for s in e.Scalars(tag): print(tag, s.step, '%.9g' % s.value)\n");
 }
 
 TEST_CASE("CRC-32C gives the published check values", "[tensorboard][cpu]") {

@@ -1,0 +1,159 @@
+#include "trainer/report.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <string>
+
+#include "tests/trainer/run_python.h"
+#include "tests/trainer/scratch_folder.h"
+#include "trainer/html_text.h"
+#include "trainer/report_chart.h"
+
+namespace equipoise {
+namespace {
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+ReportInput Sample(int64_t steps) {
+  ReportInput input;
+  input.title = "runs/<quick & start>";
+  input.facts = {{"ranks", "2"}, {"precision", "bf16"}};
+  input.config = "run: {dir: a}\nmodel: {hf: \"<b>\"}\n";
+  for (int64_t step = 1; step <= steps; ++step) {
+    StepMetrics& m = input.steps.emplace_back();
+    m.step = step;
+    m.loss = 8.0 * std::exp(-static_cast<double>(step) / 200) + 0.1;
+    m.lr = 1e-4;
+    m.grad_norm = 1.0;
+    m.tokens = 1000;
+    m.step_s = 0.5;
+    m.tokens_per_s = 2000;
+    m.data_wait_s = 0.05;
+    m.skipped_samples = 1;
+    m.rss_peak_bytes = 500 << 20;
+    if (step % 100 == 0) m.eval_loss = *m.loss + 0.5;
+  }
+  input.captions = {{"data:image/png;base64,AAAA", "What is it?", "a cat", "zzz", "a cat", false},
+                    {"", "", "a dog", "", "a <script>", true}};
+  input.quarantine = {{"train.jsonl", 17, "x", "truncated JPEG"}};
+  return input;
+}
+
+// "fine" when every element of the page is closed in order and nothing outside of it is named.
+std::string Verdict(const std::string& html) {
+  const ScratchFolder scratch;
+  WriteText(scratch.Path("report.html"), html);
+  return RunPython(
+      "from html.parser import HTMLParser\n"
+      "class P(HTMLParser):\n"
+      "  stack, bad = [], []\n"
+      "  def handle_starttag(self, tag, attrs):\n"
+      "    if tag not in ('meta', 'img'): self.stack.append(tag)\n"
+      "    for k, v in attrs:\n"
+      "      if k in ('src', 'href') and not v.startswith('data:'): self.bad.append(v)\n"
+      "    if tag in ('script', 'link', 'iframe'): self.bad.append(tag)\n"
+      "  def handle_startendtag(self, tag, attrs): pass\n"
+      "  def handle_endtag(self, tag):\n"
+      "    if not self.stack or self.stack.pop() != tag: self.bad.append('/' + tag)\n"
+      "text = open('" +
+      scratch.Path("report.html") +
+      "', encoding='utf-8').read()\n"
+      "p = P(); p.feed(text); p.close()\n"
+      "bad = p.bad + p.stack + [w for w in ('http:', 'https:', '@import', 'url(') if w in text]\n"
+      "print('fine' if not bad else bad)\n");
+}
+
+TEST_CASE("the report is one well-formed page that needs nothing else", "[report][cpu]") {
+  CHECK(Verdict(RenderReport(Sample(1000))) == "fine\n");
+  CHECK(Verdict(RenderReport(Sample(1))) == "fine\n");
+  CHECK(Verdict(RenderReport({})) == "fine\n");
+  CHECK(Verdict("<p><script src='http://x'></script>") != "fine\n");
+}
+
+TEST_CASE("the report shows figures, pictures, answers, quarantine and configuration",
+          "[report][cpu]") {
+  const std::string html = RenderReport(Sample(1000));
+  CHECK(Has(html, "<h1>runs/&lt;quick &amp; start&gt;</h1>"));
+  CHECK(Has(html, "<dt>steps</dt><dd>1000</dd>"));
+  CHECK(Has(html, "<dt>tokens</dt><dd>1,000,000</dd>"));
+  CHECK(Has(html, "<dt>time in steps</dt><dd>8m20s</dd>"));
+  for (const char* title :
+       {"Loss", "Learning rate", "Gradient norm", "Tokens per second", "Waiting for data"}) {
+    CHECK(Has(html, "<b>" + std::string(title) + "</b>"));
+  }
+  CHECK(Has(html, "src=\"data:image/png;base64,AAAA\""));
+  CHECK(Has(html, "<dd class=\"bad\">zzz</dd>"));
+  CHECK(Has(html, "<dd class=\"good\">a cat</dd>"));
+  CHECK(Has(html, "<dt>reference (held out)</dt><dd>a dog</dd>"));
+  CHECK(Has(html, "a &lt;script&gt;"));
+  CHECK(Has(html, "<td>train.jsonl</td><td>17</td><td>x</td><td>truncated JPEG</td>"));
+  CHECK(Has(html, "model: {hf: &quot;&lt;b&gt;&quot;}"));
+}
+
+TEST_CASE("a long quarantine is cut and says so", "[report][cpu]") {
+  ReportInput input = Sample(1);
+  input.quarantine.assign(205, {"f", 1, "id", "r"});
+  CHECK(Has(RenderReport(input), "and 5 more in quarantine.jsonl"));
+}
+
+TEST_CASE("a curve with gaps, of one value, or without any is drawn or left out", "[report][cpu]") {
+  const double nan = std::nan("");
+  CHECK(RenderChart({"t", "", {{"s", {}, false}}}).empty());
+  CHECK(RenderChart({"t", "", {{"s", {{1, nan}, {2, INFINITY}}, true}}}).empty());
+  const std::string gap = RenderChart({"t", "", {{"s", {{1, 1}, {2, nan}, {3, 2}}, false}}});
+  CHECK(gap.find('M') != gap.rfind('M'));
+  CHECK_FALSE(Has(gap, "nan"));
+  for (const double value : {0.0, 5.0, -3.0, 1e-30, 1e30}) {
+    const std::string flat = RenderChart({"t", "", {{"s", {{7, value}}, false}}});
+    CHECK(Has(flat, "<path"));
+    CHECK_FALSE(Has(flat, "nan"));
+    CHECK_FALSE(Has(flat, "inf"));
+  }
+}
+
+TEST_CASE("a long curve is thinned to a few hundred points", "[report][cpu]") {
+  Series series{"s", {}, true};
+  for (int step = 0; step < 200'000; ++step) series.points.emplace_back(step, step % 7);
+  CHECK(RenderChart({"t", "", {series}}).size() < 40'000);
+}
+
+TEST_CASE("axis ticks are round numbers", "[report][cpu]") {
+  CHECK(AxisTicks(0, 10, 5) == std::vector<double>{0, 2, 4, 6, 8, 10});
+  CHECK(AxisTicks(1, 200, 6) == std::vector<double>{50, 100, 150, 200});
+  CHECK(AxisTicks(-1, 1, 4) == std::vector<double>{-1, -0.5, 0, 0.5, 1});
+}
+
+TEST_CASE("text is escaped and made valid UTF-8", "[report][cpu]") {
+  CHECK(EscapeHtml("a<b>&\"'") == "a&lt;b&gt;&amp;&quot;&#39;");
+  CHECK(EscapeHtml("\xc3\xa4\xe4\xbd\xa0\xf0\x9f\x98\x80") ==
+        "\xc3\xa4\xe4\xbd\xa0\xf0\x9f\x98\x80");
+  const std::string bad = "\xef\xbf\xbd";
+  CHECK(EscapeHtml(std::string("a\0b", 3)) == "a" + bad + "b");
+  CHECK(EscapeHtml("\xff") == bad);
+  CHECK(EscapeHtml("\xc3") == bad);                      // cut short
+  CHECK(EscapeHtml("\xc0\x80") == bad + bad);            // longer than needed
+  CHECK(EscapeHtml("\xed\xa0\x80") == bad + bad + bad);  // a surrogate
+}
+
+TEST_CASE("Base64 is RFC 4648's", "[report][cpu]") {
+  CHECK(Base64("").empty());
+  CHECK(Base64("f") == "Zg==");
+  CHECK(Base64("fo") == "Zm8=");
+  CHECK(Base64("foo") == "Zm9v");
+  CHECK(Base64("foobar") == "Zm9vYmFy");
+  CHECK(Base64("\xff\xfe\xfd") == "//79");
+}
+
+TEST_CASE("numbers are readable", "[report][cpu]") {
+  CHECK(ReadableNumber(0.123456) == "0.1235");
+  CHECK(ReadableNumber(1234567) == "1,234,567");
+  CHECK(ReadableNumber(-12345) == "-12,345");
+  CHECK(ReadableNumber(9999) == "9999");
+  CHECK(ReadableNumber(1.5e40) == "1.5e+40");
+  CHECK(ReadableNumber(std::nan("")) == "not finite");
+}
+
+}  // namespace
+}  // namespace equipoise

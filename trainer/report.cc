@@ -1,0 +1,167 @@
+#include "trainer/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string_view>
+
+#include "trainer/html_text.h"
+#include "trainer/progress.h"
+#include "trainer/report_chart.h"
+#include "trainer/report_style.h"
+
+namespace equipoise {
+namespace {
+
+constexpr size_t kMostRows = 200;
+
+std::string Element(std::string_view tag, std::string_view text) {
+  return "<" + std::string(tag) + ">" + EscapeHtml(text) + "</" + std::string(tag) + ">";
+}
+
+// One value of each step that knows it.
+template <class Get>
+Series Curve(const ReportInput& input, const std::string& name, bool smooth, Get&& get) {
+  Series series{name, {}, smooth};
+  for (const StepMetrics& metrics : input.steps) {
+    const std::optional<double> value = get(metrics);
+    if (value) series.points.emplace_back(static_cast<double>(metrics.step), *value);
+  }
+  return series;
+}
+
+std::optional<double> WaitPercent(const StepMetrics& m) {
+  if (!m.data_wait_s || !m.step_s || *m.step_s <= 0) return std::nullopt;
+  return 100.0 * *m.data_wait_s / *m.step_s;
+}
+
+std::string Curves(const ReportInput& input) {
+  const auto curve = [&](const char* name, bool smooth, auto field) {
+    return Curve(input, name, smooth, [field](const StepMetrics& m) { return m.*field; });
+  };
+  const std::vector<Chart> charts = {
+      {"Loss",
+       "",
+       {curve("training", true, &StepMetrics::loss),
+        curve("held-out", false, &StepMetrics::eval_loss)}},
+      {"Learning rate", "", {curve("last", false, &StepMetrics::lr)}},
+      {"Gradient norm", "", {curve("last", true, &StepMetrics::grad_norm)}},
+      {"Tokens per second", "", {curve("last", true, &StepMetrics::tokens_per_s)}},
+      {"Waiting for data", " %", {Curve(input, "last", true, WaitPercent)}},
+  };
+  std::string out;
+  for (const Chart& chart : charts) out += RenderChart(chart);
+  if (out.empty()) return "";
+  return "<h2>Curves over steps</h2>\n<div class=\"grid-of\">\n" + out + "</div>\n";
+}
+
+std::string Tile(const std::string& name, const std::string& value) {
+  return "<div>" + Element("dt", name) + Element("dd", value) + "</div>";
+}
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+std::string Tiles(const ReportInput& input) {
+  if (input.steps.empty()) return "<p class=\"soft\">No step was taken.</p>\n";
+  const StepMetrics& last = input.steps.back();
+  std::string out = Tile("steps", ReadableNumber(static_cast<double>(last.step)));
+  if (last.loss) out += Tile("loss at the end", ReadableNumber(*last.loss));
+  double seconds = 0, tokens = 0;
+  std::vector<double> rates;
+  std::optional<double> eval_loss;
+  for (const StepMetrics& m : input.steps) {
+    seconds += m.step_s.value_or(0);
+    tokens += static_cast<double>(m.tokens.value_or(0));
+    if (m.tokens_per_s) rates.push_back(*m.tokens_per_s);
+    if (m.eval_loss) eval_loss = m.eval_loss;
+  }
+  if (eval_loss) out += Tile("held-out loss", ReadableNumber(*eval_loss));
+  if (tokens > 0) out += Tile("tokens", ReadableNumber(tokens));
+  if (!rates.empty()) out += Tile("tokens/s (median)", ReadableNumber(Median(rates)));
+  if (seconds > 0) out += Tile("time in steps", DurationText(seconds));
+  if (last.rss_peak_bytes) {
+    const double mib = static_cast<double>(*last.rss_peak_bytes) / (1 << 20);
+    out += Tile("peak memory (RSS)", ReadableNumber(std::round(mib)) + " MiB");
+  }
+  const auto skipped = static_cast<double>(last.skipped_samples.value_or(0));
+  out += Tile("skipped samples", ReadableNumber(skipped));
+  return "<dl class=\"tiles\">" + out + "</dl>\n";
+}
+
+std::string Answer(const std::string& name, const std::string& answer, const std::string& truth) {
+  if (answer.empty()) return "";
+  return Element("dt", name) + "<dd class=\"" + (answer == truth ? "good" : "bad") + "\">" +
+         EscapeHtml(answer) + "</dd>";
+}
+
+std::string Captions(const ReportInput& input) {
+  if (input.captions.empty()) return "";
+  std::string out = "<h2>Pictures and answers</h2>\n<div class=\"grid-of pictures\">\n";
+  for (const ReportCaption& caption : input.captions) {
+    out += "<div class=\"card\">";
+    if (!caption.picture.empty()) {
+      out += "<img alt=\"" + EscapeHtml(caption.reference) + "\" src=\"" +
+             EscapeHtml(caption.picture) + "\">";
+    }
+    out += "<dl>";
+    if (!caption.question.empty()) {
+      out += Element("dt", "question") + Element("dd", caption.question);
+    }
+    out += Element("dt", caption.held_out ? "reference (held out)" : "reference") +
+           Element("dd", caption.reference) +
+           Answer("before training", caption.before, caption.reference) +
+           Answer("after training", caption.after, caption.reference) + "</dl></div>\n";
+  }
+  return out + "</div>\n";
+}
+
+std::string Facts(const ReportInput& input) {
+  if (input.facts.empty()) return "";
+  std::string out = "<h2>The run</h2>\n<div class=\"card scroll\"><table>\n";
+  for (const auto& [name, value] : input.facts) {
+    out += "<tr>" + Element("th", name) + Element("td", value) + "</tr>\n";
+  }
+  return out + "</table></div>\n";
+}
+
+std::string Quarantine(const ReportInput& input) {
+  std::string out = "<h2>Records in quarantine</h2>\n";
+  if (input.quarantine.empty()) return out + "<p class=\"soft\">None.</p>\n";
+  out +=
+      "<div class=\"card scroll\"><table>\n<tr><th>file</th><th>line</th><th>id</th>"
+      "<th>reason</th></tr>\n";
+  for (size_t i = 0; i < input.quarantine.size() && i < kMostRows; ++i) {
+    const QuarantineRow& row = input.quarantine[i];
+    out += "<tr>" + Element("td", row.file) + Element("td", std::to_string(row.line)) +
+           Element("td", row.id) + Element("td", row.reason) + "</tr>\n";
+  }
+  out += "</table></div>\n";
+  if (input.quarantine.size() > kMostRows) {
+    out += "<p class=\"soft\">and " + std::to_string(input.quarantine.size() - kMostRows) +
+           " more in quarantine.jsonl</p>\n";
+  }
+  return out;
+}
+
+std::string Configuration(const ReportInput& input) {
+  if (input.config.empty()) return "";
+  return "<h2>Configuration</h2>\n<div class=\"card\"><details><summary>config.yaml</summary>" +
+         Element("pre", input.config) + "</details></div>\n";
+}
+
+}  // namespace
+
+std::string RenderReport(const ReportInput& input) {
+  return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n" +
+         Element("title", input.title) + "\n<style>" + std::string(ReportStyle()) +
+         "</style>\n</head>\n<body>\n<main>\n" + Element("h1", input.title) + "\n" + Tiles(input) +
+         Curves(input) + Captions(input) + Facts(input) + Quarantine(input) + Configuration(input) +
+         "</main>\n</body>\n</html>\n";
+}
+
+}  // namespace equipoise
