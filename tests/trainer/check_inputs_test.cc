@@ -1,0 +1,167 @@
+#include "trainer/check_inputs.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <filesystem>
+
+#include "configs/error.h"
+#include "models/safetensors.h"
+
+namespace equipoise {
+namespace {
+
+using Catch::Matchers::Contains;
+using Tensors = std::map<std::string, at::Tensor>;
+
+constexpr int64_t kImage = 9;
+
+// Tiles of 4 x 4 pixels in patches of 2, shuffled to one token a tile.
+ModelConfig Config(bool has_vision) {
+  ModelConfig config;
+  config.has_vision = has_vision;
+  config.model_type = has_vision ? "internvl" : "qwen2";
+  config.text.vocab_size = 10;
+  config.vision.image_size = 4;
+  config.vision.patch_size = 2;
+  config.image_token_id = kImage;
+  return config;
+}
+
+CheckInputs Read(const Tensors& tensors, bool has_vision = true,
+                 const std::string& loss = "token") {
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("check_inputs_" + std::to_string(getpid()) + ".safetensors");
+  WriteSafetensors(path.string(), tensors);
+  const ModelConfig config = Config(has_vision);
+  const CheckInputs inputs = ReadCheckInputs(path.string(), config, loss);
+  std::filesystem::remove(path);
+  return inputs;
+}
+
+at::Tensor Row(const std::vector<int64_t>& values) {
+  return at::tensor(values, at::kLong).view({1, -1});
+}
+
+std::vector<int64_t> List(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.contiguous();
+  return {flat.const_data_ptr<int64_t>(), flat.const_data_ptr<int64_t>() + flat.numel()};
+}
+
+TEST_CASE("each row becomes a micro-batch without its padding", "[trainer][cpu]") {
+  const at::Tensor ids = at::tensor({1, 9, 3, 4, 0, 0, 1, 2, 3, 9, 9, 6}, at::kLong).view({2, 6});
+  const at::Tensor mask = at::tensor({1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1}, at::kLong).view({2, 6});
+  const at::Tensor labels =
+      at::tensor({-100, -100, 3, 4, -100, -100, 1, 2, -100, -100, -100, 6}, at::kLong).view({2, 6});
+  const at::Tensor pixels = at::randn({3, 3, 4, 4});
+  const CheckInputs inputs = Read(
+      {{"input_ids", ids}, {"attention_mask", mask}, {"labels", labels}, {"pixel_values", pixels}});
+  REQUIRE(inputs.rows.size() == 2);
+  CHECK(inputs.columns == 6);
+  const MicroBatch& first = inputs.rows[0].batch;
+  CHECK(List(first.input_ids) == std::vector<int64_t>{1, 9, 3, 4});
+  CHECK(List(first.targets) == std::vector<int64_t>{-100, 3, 4, -100});
+  CHECK(List(first.position_ids) == std::vector<int64_t>{0, 1, 2, 3});
+  CHECK(first.cu_seqlens == std::vector<int64_t>{0, 4});
+  CHECK(List(first.image_positions) == std::vector<int64_t>{1});
+  CHECK(first.pixel_values.equal(pixels.slice(0, 0, 1)));
+  const MicroBatch& second = inputs.rows[1].batch;
+  CHECK(List(second.targets) == std::vector<int64_t>{2, -100, -100, -100, 6, -100});
+  CHECK(List(second.image_positions) == std::vector<int64_t>{3, 4});
+  CHECK(second.pixel_values.equal(pixels.slice(0, 1, 3)));
+  CHECK(inputs.total_weight == 4);
+}
+
+TEST_CASE("padding on the left keeps its columns and positions", "[trainer][cpu]") {
+  const CheckInputs inputs =
+      Read({{"input_ids", Row({0, 0, 5, 6})}, {"attention_mask", Row({0, 0, 1, 1})}}, false);
+  CHECK(inputs.rows[0].first_column == 2);
+  CHECK(List(inputs.rows[0].batch.position_ids) == std::vector<int64_t>{2, 3});
+  CHECK_FALSE(inputs.has_labels);
+}
+
+TEST_CASE("a row that is all padding is an empty micro-batch", "[trainer][cpu]") {
+  const CheckInputs inputs = Read({{"input_ids", Row({0, 0})}, {"attention_mask", Row({0, 0})}});
+  CHECK(inputs.rows[0].batch.tokens() == 0);
+  CHECK(inputs.rows[0].batch.cu_seqlens == std::vector<int64_t>{0});
+}
+
+TEST_CASE("a packed row keeps its segments apart", "[trainer][cpu]") {
+  const Tensors packed = {{"input_ids", Row({1, 2, 3, 4, 9, 6})},
+                          {"labels", Row({1, 2, 3, 4, -100, 6})},
+                          {"cu_seqlens", at::tensor({0, 3, 6}, at::kInt)},
+                          {"images_per_sample", at::tensor({0, 1}, at::kInt)},
+                          {"pixel_values", at::randn({1, 3, 4, 4})}};
+  const CheckInputs inputs = Read(packed);
+  const MicroBatch& batch = inputs.rows[0].batch;
+  // Label 4 begins a segment: nothing predicts it.
+  CHECK(List(batch.targets) == std::vector<int64_t>{2, 3, -100, -100, 6, -100});
+  CHECK(List(batch.position_ids) == std::vector<int64_t>{0, 1, 2, 0, 1, 2});
+  CHECK(inputs.total_weight == 3);
+  CHECK_FALSE(batch.target_weights.defined());
+  CHECK(Read(packed, true, "sample").total_weight == Approx(2));
+  const CheckInputs square = Read(packed, true, "square");
+  CHECK(square.total_weight == Approx(std::sqrt(2.0) + 1));
+  CHECK(square.rows[0].batch.target_weights[0].item<double>() == Approx(1 / std::sqrt(2.0)));
+}
+
+TEST_CASE("tensors that do not go together are refused by name", "[trainer][cpu]") {
+  struct Bad {
+    const char* expected;
+    Tensors tensors;
+  };
+  const at::Tensor ids = Row({1, 2, 9, 4});
+  const at::Tensor pixels = at::zeros({1, 3, 4, 4});
+  const std::vector<Bad> table = {
+      {"input_ids: missing", {{"labels", ids}}},
+      {"more: unknown tensor", {{"input_ids", ids}, {"more", ids}}},
+      {"image_sizes: a model of type", {{"input_ids", ids}, {"image_sizes", ids}}},
+      {"input_ids: must hold whole numbers", {{"input_ids", at::zeros({1, 4})}}},
+      {"input_ids: has the shape [4]", {{"input_ids", at::zeros({4}, at::kLong)}}},
+      {"input_ids: 10 is outside", {{"input_ids", Row({1, 10})}}},
+      {"input_ids: -1 is outside", {{"input_ids", Row({1, -1})}}},
+      {"labels: 10 is outside", {{"input_ids", Row({1, 2})}, {"labels", Row({1, 10})}}},
+      {"labels: has the shape", {{"input_ids", Row({1, 2})}, {"labels", Row({1})}}},
+      {"labels: no position is trained", {{"input_ids", Row({1, 2})}, {"labels", Row({1, -100})}}},
+      {"labels: row 0 trains a masked",
+       {{"input_ids", Row({1, 2})}, {"labels", Row({1, 2})}, {"attention_mask", Row({1, 0})}}},
+      {"attention_mask: row 0 is masked in its middle",
+       {{"input_ids", Row({1, 2, 3})}, {"attention_mask", Row({1, 0, 1})}}},
+      {"attention_mask: a packed row",
+       {{"input_ids", Row({1, 2})},
+        {"attention_mask", Row({1, 0})},
+        {"cu_seqlens", at::tensor({0, 2}, at::kInt)}}},
+      {"cu_seqlens: needs a single row",
+       {{"input_ids", at::ones({2, 2}, at::kLong)}, {"cu_seqlens", at::tensor({0, 2}, at::kInt)}}},
+      {"cu_seqlens: must ascend from 0 to 3",
+       {{"input_ids", Row({1, 2, 3})}, {"cu_seqlens", at::tensor({0, 2, 2, 3}, at::kInt)}}},
+      {"cu_seqlens: must ascend from 0 to 3",
+       {{"input_ids", Row({1, 2, 3})}, {"cu_seqlens", at::tensor({0, 2}, at::kInt)}}},
+      {"pixel_values: holds 0 tiles, too few", {{"input_ids", ids}}},
+      {"pixel_values: holds 1 tiles, input_ids have room for 0",
+       {{"input_ids", Row({1, 2})}, {"pixel_values", pixels}}},
+      {"pixel_values: has the shape [1, 3, 4, 6]",
+       {{"input_ids", ids}, {"pixel_values", at::zeros({1, 3, 4, 6})}}},
+      {"images_per_sample: sample 0 has image tokens for 1",
+       {{"input_ids", ids},
+        {"pixel_values", pixels},
+        {"images_per_sample", at::zeros({1}, at::kInt)}}},
+  };
+  for (const Bad& bad : table) {
+    INFO(bad.expected);
+    CHECK_THROWS_WITH(Read(bad.tensors), Contains(bad.expected));
+    CHECK_THROWS_AS(Read(bad.tensors), DataError);
+  }
+  CHECK_THROWS_WITH(Read({{"input_ids", ids}, {"pixel_values", pixels}}, false),
+                    Contains("takes no pictures"));
+}
+
+}  // namespace
+}  // namespace equipoise

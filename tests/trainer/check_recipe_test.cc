@@ -1,0 +1,75 @@
+#include "trainer/check_recipe.h"
+
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "configs/error.h"
+
+namespace equipoise {
+namespace {
+
+using Catch::Matchers::Contains;
+
+CheckRecipe Read(const std::string& text) {
+  const auto path =
+      std::filesystem::temp_directory_path() / ("recipe_" + std::to_string(getpid()) + ".json");
+  std::ofstream(path) << text;
+  return ReadCheckRecipe(path.string());
+}
+
+TEST_CASE("a recipe of AdamW steps is read", "[trainer][cpu]") {
+  const CheckRecipe a =
+      Read(R"({"optimizer": "AdamW", "lr": 0.001, "betas": [0.9, 0.98], "eps": 1e-7,
+      "weight_decay": 0.01, "weight_decay_on": "all", "clip": null, "schedule": "constant",
+      "losses": [1, 2, 3]})");
+  CHECK(a.lrs == std::vector<double>(3, 0.001));
+  CHECK(a.adamw.beta2 == 0.98);
+  CHECK(a.adamw.eps == 1e-7);
+  CHECK(a.weight_decay == 0.01);
+  CHECK(a.decay_all);
+  CHECK(a.clip == 0);
+  const CheckRecipe b = Read(R"({"optimizer": "AdamW", "lr": 1, "lrs": [0, 0.5], "clip": 1.0,
+      "weight_decay_on": "parameters with two or more dimensions", "schedule": "cosine"})");
+  CHECK(b.lrs == std::vector<double>{0, 0.5});
+  CHECK_FALSE(b.decay_all);
+  CHECK(b.clip == 1.0);
+  CHECK(Read(R"({"optimizer": "AdamW", "lr": 1})").lrs.size() == 10);
+}
+
+TEST_CASE("a recipe that cannot be followed is refused by key", "[trainer][cpu]") {
+  CHECK_THROWS_WITH(Read("[]"), Contains("not a JSON object"));
+  CHECK_THROWS_WITH(Read(R"({"a": {}, "b": {}})"), Contains("optimizer: missing"));
+  CHECK_THROWS_WITH(Read(R"({"optimizer": "SGD"})"), Contains("only AdamW"));
+  CHECK_THROWS_WITH(Read(R"({"optimizer": "AdamW"})"), Contains("lr"));
+  CHECK_THROWS_WITH(Read(R"({"optimizer": "AdamW", "lr": 1, "schedule": "cosine"})"),
+                    Contains("lrs: missing"));
+  CHECK_THROWS_WITH(Read(R"({"optimizer": "AdamW", "lrs": [1, "2"]})"), Contains("lrs"));
+  CHECK_THROWS_WITH(Read(R"({"optimizer": "AdamW", "lrs": [1], "betas": [0.9]})"),
+                    Contains("betas"));
+  CHECK_THROWS_WITH(Read(R"({"optimizer": "AdamW", "lrs": [1], "weight_decay_on": "norms"})"),
+                    Contains("weight_decay_on"));
+  CHECK_THROWS_WITH(Read(R"({"optimizer": "AdamW", "lr": 1, "steps": 0})"), Contains("steps"));
+}
+
+TEST_CASE("a recipe's groups decay what it says and leave frozen weights out", "[trainer][cpu]") {
+  std::vector<Parameter> parameters(3);
+  parameters[0].shape = {2, 2};
+  parameters[1].shape = {2};
+  parameters[2].shape = {2, 2};
+  parameters[2].trainable = false;
+  const std::vector<Parameter*> list = {&parameters[0], &parameters[1], &parameters[2]};
+  CheckRecipe recipe;
+  recipe.weight_decay = 0.1;
+  CHECK(RecipeGroups(recipe, list).size() == 2);
+  recipe.decay_all = true;
+  const auto groups = RecipeGroups(recipe, list);
+  REQUIRE(groups.size() == 1);
+  CHECK(groups[0].indices == std::vector<size_t>{0, 1});
+  CHECK(groups[0].weight_decay == 0.1);
+}
+
+}  // namespace
+}  // namespace equipoise
