@@ -43,9 +43,10 @@ std::string Curves(const ReportInput& input) {
       {"Loss",
        "",
        {curve("training", true, &StepMetrics::loss),
-        curve("held-out", false, &StepMetrics::eval_loss)}},
+        curve("held-out", false, &StepMetrics::eval_loss)},
+       /*logarithmic=*/true},
       {"Learning rate", "", {curve("last", false, &StepMetrics::lr)}},
-      {"Gradient norm", "", {curve("last", true, &StepMetrics::grad_norm)}},
+      {"Gradient norm", "", {curve("last", true, &StepMetrics::grad_norm)}, /*logarithmic=*/true},
       {"Tokens per second", "", {curve("last", true, &StepMetrics::tokens_per_s)}},
       {"Waiting for data", " %", {Curve(input, "last", true, WaitPercent)}},
   };

@@ -17,11 +17,12 @@ struct Chart {
   std::string title;
   std::string unit;  // behind the last value; may be empty
   std::vector<Series> series;
+  bool logarithmic = false;  // where the values are positive and span more than 1:50
 };
 
 // The chart as a <figure> with an inline SVG, drawn with the classes of the report's style; empty
-// when no series has a finite value. A positive range of more than 1:50 gets a logarithmic axis.
-// Long curves are thinned to the means of a few hundred intervals. Pure.
+// when no series has a finite value. Long curves are thinned to the means of a few hundred
+// intervals. Pure.
 std::string RenderChart(const Chart& chart);
 
 // Round numbers within [low, high] for an axis, about `count` of them.

@@ -119,6 +119,13 @@ TEST_CASE("a long curve is thinned to a few hundred points", "[report][cpu]") {
   CHECK(RenderChart({"t", "", {series}}).size() < 40'000);
 }
 
+TEST_CASE("an axis is logarithmic where that is wanted and the range is wide", "[report][cpu]") {
+  const Series wide{"s", {{1, 10}, {2, 0.01}}, false}, low{"s", {{1, 10}, {2, -0.01}}, false};
+  CHECK(Has(RenderChart({"t", "", {wide}, true}), ">0.03<"));
+  CHECK_FALSE(Has(RenderChart({"t", "", {wide}, false}), ">0.03<"));
+  CHECK_FALSE(Has(RenderChart({"t", "", {low}, true}), ">0.03<"));
+}
+
 TEST_CASE("axis ticks are round numbers", "[report][cpu]") {
   CHECK(AxisTicks(0, 10, 5) == std::vector<double>{0, 2, 4, 6, 8, 10});
   CHECK(AxisTicks(1, 200, 6) == std::vector<double>{50, 100, 150, 200});
