@@ -194,8 +194,7 @@ def check_decoded(tool, path):
     height, width = expected.shape[:2]
     assert tool.ask("size", path) == f"ok {width} {height}", path
     found = tool.decode(path).reshape(height, width, 3)
-    difference = int(np.abs(found.astype(int) - expected).max())
-    assert difference == 0, f"{path}: differs from Pillow by up to {difference}"
+    assert np.array_equal(found, expected), f"{path}: differs from Pillow"
 
 
 def test_png_decodes_as_pillow(tool, folder):
@@ -329,18 +328,12 @@ def test_fixture_pictures_decode_as_pillow(tool, folder):
         return
     images = os.path.join(root, "real", "images")
     names = sorted(os.listdir(images))
-    refused = []
     for name in names:
         path = os.path.join(images, name)
-        if not is_read(path):
-            assert "WebP" in tool.ask("size", path), path
-            continue
-        answer = tool.ask("decode", path, tool.out)
-        if answer.startswith("error "):
-            refused.append(answer)
-        else:
+        if is_read(path):
             check_decoded(tool, path)
-    assert not refused, refused
+        else:
+            assert "WebP" in tool.ask("size", path), path
 
 
 def sha256(array):
