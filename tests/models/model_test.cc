@@ -1,0 +1,134 @@
+#include "models/model.h"
+
+#include <ATen/ATen.h>
+#include <catch2/catch.hpp>
+
+#include "configs/error.h"
+#include "models/kv_cache.h"
+#include "tests/models/model_support.h"
+
+namespace equipoise {
+namespace {
+
+using testing::MakeModel;
+using testing::RandomBatch;
+using testing::TestModel;
+using testing::TinyInternVl;
+using testing::TinyText;
+
+TEST_CASE("the head's loss is that of its logits", "[models][cpu]") {
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const ModelConfig config = TinyInternVl(false);
+  TestModel model = MakeModel(config, dtype);
+  MicroBatch batch = RandomBatch(config, {30, 12}, 2, 5);
+  const at::Tensor loss = model.stage->Evaluate(batch, {});
+  const at::Tensor targets = batch.targets;
+  batch.targets = at::Tensor();
+  const at::Tensor logits = model.stage->Evaluate(batch, {});
+  CHECK(logits.sizes() == at::IntArrayRef({42, config.text.vocab_size}));
+  CHECK(logits.scalar_type() == at::kFloat);
+  const at::Tensor losses =
+      at::cross_entropy_loss(logits, targets, {}, at::Reduction::None) * batch.target_weights;
+  CHECK(loss.item<double>() == Approx(losses.sum().item<double>()).epsilon(1e-5));
+}
+
+TEST_CASE("generation with a cache equals the full forward pass", "[models][cpu]") {
+  const ModelConfig config = GENERATE(TinyText("qwen2", true), TinyInternVl(true));
+  TestModel model = MakeModel(config);
+  MicroBatch whole = RandomBatch(config, {80}, config.has_vision ? 2 : 0, 5);
+  whole.targets = at::Tensor();
+  const at::Tensor expected = model.stage->Evaluate(whole, {});
+
+  KvCache cache;
+  const auto step = [&](int64_t begin, int64_t end) {
+    MicroBatch batch;
+    batch.input_ids = whole.input_ids.slice(0, begin, end);
+    batch.position_ids = whole.position_ids.slice(0, begin, end);
+    batch.cu_seqlens = {0, end - begin};
+    if (begin == 0) {
+      batch.pixel_values = whole.pixel_values;
+      batch.image_positions = whole.image_positions;
+    }
+    batch.cache = &cache;
+    CHECK(cache.length() == begin);
+    const at::Tensor logits = model.stage->Evaluate(batch, {});
+    CHECK(testing::RelativeError(logits, expected.slice(0, begin, end)) < 1e-5);
+  };
+  step(0, 60);
+  for (int64_t i = 60; i < 80; ++i) step(i, i + 1);
+  CHECK(cache.length() == 80);
+}
+
+TEST_CASE("layers and parameters have the names of Hugging Face", "[models][cpu]") {
+  const auto layers = BuildLayers(TinyInternVl(true));
+  std::vector<std::string> names;
+  for (const auto& layer : layers) names.push_back(layer->name());
+  CHECK(names == std::vector<std::string>{
+                     "vision_tower.embeddings", "vision_tower.encoder.layer.0",
+                     "vision_tower.encoder.layer.1", "multi_modal_projector",
+                     "language_model.model.embed_tokens", "language_model.model.layers.0",
+                     "language_model.model.layers.1", "language_model.lm_head"});
+  std::vector<std::string> block;
+  for (const Parameter* p : layers[1]->parameters()) block.push_back(p->name.substr(29));
+  CHECK(block == std::vector<std::string>{
+                     "layernorm_before.weight", "attention.q_proj.weight",
+                     "attention.k_proj.weight", "attention.v_proj.weight",
+                     "attention.q_norm.weight", "attention.k_norm.weight",
+                     "attention.projection_layer.weight", "attention.projection_layer.bias",
+                     "lambda_1", "layernorm_after.weight", "mlp.fc1.weight", "mlp.fc1.bias",
+                     "mlp.fc2.weight", "mlp.fc2.bias", "lambda_2"});
+}
+
+TEST_CASE("a tied head lists the embedding's weight once", "[models][cpu]") {
+  for (const bool tied : {false, true}) {
+    const auto layers = BuildLayers(TinyText("qwen2", tied));
+    CHECK(layers.back()->parameters().size() == (tied ? 1 : 2));
+    layers[0]->parameters()[0]->trainable = false;
+    layers.back()->parameters()[0]->trainable = false;
+    CHECK(layers.back()->trainable() == !tied);
+  }
+}
+
+TEST_CASE("freezing takes modules by name", "[models][cpu]") {
+  auto layers = BuildLayers(TinyInternVl(false));
+  Freeze(layers, {"vision", "llm"});
+  for (const auto& layer : layers) {
+    for (const Parameter* p : layer->parameters()) {
+      INFO(p->name);
+      CHECK(p->trainable == (ModuleOf(*p) == "projector"));
+    }
+  }
+  CHECK_THROWS_WITH(Freeze(layers, {"vison"}), "model.freeze: this model has no 'vison'; use "
+                                               "vision, projector or llm");
+  auto text = BuildLayers(TinyText("llama", false));
+  CHECK_THROWS_AS(Freeze(text, {"vision"}), ConfigError);
+}
+
+TEST_CASE("flat memory keeps the order of the layers, aligned", "[models][cpu]") {
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  TestModel model = MakeModel(TinyInternVl(false), dtype, {"vision"});
+  int64_t end = 0, gradient_end = 0;
+  const auto& parameters = model.flat->parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& p = *parameters[i];
+    INFO(p.name);
+    CHECK(p.master.storage_offset() % 16 == 0);
+    CHECK(p.master.storage_offset() >= end);
+    CHECK(p.value.scalar_type() == dtype);
+    CHECK(p.value.equal(p.master.to(dtype)));
+    CHECK((dtype == at::kFloat) == p.value.is_alias_of(p.master));
+    CHECK(p.gradient.defined() == p.trainable);
+    CHECK(model.flat->gradient_offset(i) == (p.trainable ? p.gradient.storage_offset() : -1));
+    if (p.trainable) {
+      CHECK(p.gradient.storage_offset() >= gradient_end);
+      gradient_end = p.gradient.storage_offset() + p.numel();
+    }
+    end = p.master.storage_offset() + p.numel();
+  }
+  model.flat->gradient().fill_(1);
+  model.flat->ZeroGradient();
+  CHECK(model.flat->gradient().count_nonzero().item<int64_t>() == 0);
+}
+
+}  // namespace
+}  // namespace equipoise
