@@ -174,6 +174,12 @@ def ycck(data):
     return data[: at + 11] + b"\2" + data[at + 12 :]
 
 
+def unmarked(data):
+    """A JPEG without its Adobe marker."""
+    at = data.index(b"Adobe")
+    return data[: at - 4] + data[at + 12 :]
+
+
 def turned_sampling(data):
     """4:2:2 made 4:4:0: in a square picture both have as many blocks in the same order."""
     at = data.index(b"\xff\xc0") + 11
@@ -217,6 +223,7 @@ def test_jpeg_decodes_as_pillow(tool, folder):
         names.add(name.split("-")[1])
         if "CMYK" in name:
             check_decoded(tool, write(folder, name + ".ycck.jpg", ycck(data)))
+            check_decoded(tool, write(folder, name + ".unmarked.jpg", unmarked(data)))
         check_decoded(tool, write(folder, name + ".misnamed.png", data + b"trailing bytes"))
     buffer = io.BytesIO()
     Image.fromarray(noise(48, 48, 3, 2)).save(buffer, "JPEG", subsampling="4:2:2")
@@ -328,8 +335,10 @@ def test_fixture_pictures_decode_as_pillow(tool, folder):
         return
     images = os.path.join(root, "real", "images")
     names = sorted(os.listdir(images))
-    for name in names:
+    for place, name in enumerate(names):
         path = os.path.join(images, name)
+        if os.path.getsize(path) > 500_000 and place % 5 != 0:
+            continue  # large ones take long, a part of them will do
         if is_read(path):
             check_decoded(tool, path)
         else:
