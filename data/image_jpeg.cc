@@ -33,6 +33,11 @@ constexpr int kMostScans = 500;
 
 JpegReader* ReaderOf(j_common_ptr library) { return reinterpret_cast<JpegReader*>(library->err); }
 
+[[noreturn]] void FailWith(JpegReader* reader, const char* message) {
+  std::snprintf(reader->message, sizeof reader->message, "%s", message);
+  std::longjmp(reader->failed, 1);
+}
+
 void Fail(j_common_ptr library) {
   JpegReader* reader = ReaderOf(library);
   library->err->format_message(library, reader->message);
@@ -48,10 +53,9 @@ void OnMessage(j_common_ptr library, int level) {
 
 void OnProgress(j_common_ptr library) {
   if (reinterpret_cast<j_decompress_ptr>(library)->input_scan_number <= kMostScans) return;
-  JpegReader* reader = ReaderOf(library);
-  std::snprintf(reader->message, sizeof reader->message, "more than %d scans", kMostScans);
-  std::longjmp(reader->failed, 1);
+  FailWith(ReaderOf(library), "more than 500 scans");
 }
+static_assert(kMostScans == 500, "named in the message");
 
 // a * b / 255, rounded.
 int MultiplyBytes(int a, int b) {
@@ -75,13 +79,12 @@ void ReadPixels(JpegReader* reader, const uint8_t* bytes, size_t count) {
   jpeg_decompress_struct* library = &reader->library;
   jpeg_mem_src(library, bytes, count);
   jpeg_read_header(library, TRUE);
+  if (library->image_width != reader->size.width || library->image_height != reader->size.height) {
+    FailWith(reader, "its frame headers disagree about the size");
+  }
   const bool has_four_colours = library->num_components == 4;
   library->out_color_space = has_four_colours ? JCS_CMYK : JCS_RGB;
   jpeg_start_decompress(library);
-  if (library->output_width != reader->size.width ||
-      library->output_height != reader->size.height) {
-    ERREXIT(library, JERR_BAD_LENGTH);
-  }
   while (library->output_scanline < library->output_height) {
     uint8_t* out = reader->rgb + 3 * reader->size.width * int64_t{library->output_scanline};
     uint8_t* row = has_four_colours ? reader->cmyk_row : out;
