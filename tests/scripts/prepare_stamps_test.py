@@ -1,4 +1,5 @@
-"""scripts/prepare-stamps on stamps made here: records, split, control, model folder, and what it leaves out."""
+"""scripts/prepare-stamps on stamps made here: records, split, control, model, what is left out."""
+
 import importlib.machinery
 import importlib.util
 import json
@@ -17,7 +18,9 @@ PICTURES = 760
 
 def load_script():
     loader = importlib.machinery.SourceFileLoader("prepare_stamps", SCRIPT)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("prepare_stamps", loader))
+    module = importlib.util.module_from_spec(
+        importlib.util.spec_from_loader("prepare_stamps", loader)
+    )
     loader.exec_module(module)
     return module
 
@@ -35,7 +38,12 @@ def make_stamps(folder):
     for i in range(PICTURES):
         picture = Image.new("RGB", (20 + i % 7, 30), (i % 251, i % 13, 7))
         picture.putpixel((3, 4), (255 - i % 256, i // 256, 200))
-        save(folder, f"kind{i % 3}/stamp{i:03}", picture, f"Thing number {i}.\nde.utf8=Ding Nummer {i}.\nxx.utf8=\n")
+        save(
+            folder,
+            f"kind{i % 3}/stamp{i:03}",
+            picture,
+            f"Thing number {i}.\nde.utf8=Ding Nummer {i}.\nxx.utf8=\n",
+        )
     save(folder, "kind0/stamp000_mirror", Image.new("RGB", (5, 5)), "A mirror.")
     save(folder, "kind0/silent", Image.new("RGB", (5, 5)), None)
     save(folder, "kind0/flat", Image.new("RGBA", (5, 5), (0, 0, 0, 9)), "Drawn in alpha.")
@@ -47,7 +55,9 @@ def read(folder, name):
 
 
 def run(*arguments):
-    return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, SCRIPT, *arguments], capture_output=True, text=True, check=False
+    )
 
 
 class PrepareStampsTest(unittest.TestCase):
@@ -96,16 +106,22 @@ class PrepareStampsTest(unittest.TestCase):
         for folder, _, files in os.walk(self.out):
             for name in files:
                 path = os.path.join(folder, name)
-                with open(path, "rb") as one, open(os.path.join(again, os.path.relpath(path, self.out)), "rb") as two:
+                with open(path, "rb") as one, open(
+                    os.path.join(again, os.path.relpath(path, self.out)), "rb"
+                ) as two:
                     self.assertEqual(one.read(), two.read(), name)
 
     def test_bound_of_exact_match(self):
         script = load_script()
-        stamps = [{"pixels": p, "texts": {"en": n}} for p, n in [("a", "x"), ("a", "y"), ("a", "x"), ("b", "z")]]
+        stamps = [
+            {"pixels": p, "texts": {"en": n}}
+            for p, n in [("a", "x"), ("a", "y"), ("a", "x"), ("b", "z")]
+        ]
         self.assertEqual(script.best_exact_match(stamps), 0.75)
 
     def test_transformers_reads_the_model_folder(self):
         from transformers import AutoProcessor, AutoConfig, InternVLForConditionalGeneration
+
         folder = os.path.join(self.out, "model")
         config = AutoConfig.from_pretrained(folder)
         tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
@@ -115,13 +131,20 @@ class PrepareStampsTest(unittest.TestCase):
         count = sum(p.numel() for p in model.parameters())
         self.assertTrue(8e6 < count < 13e6, count)
         processor = AutoProcessor.from_pretrained(folder)
-        messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is this?"}]}]
+        messages = [
+            {
+                "role": "user",
+                "content": [{"type": "image"}, {"type": "text", "text": "What is this?"}],
+            }
+        ]
         text = processor.apply_chat_template(messages, add_generation_prompt=True)
         record = read(self.out, "train.jsonl")[0]
         with Image.open(os.path.join(self.stamps, record["image"])) as picture:
             inputs = processor(images=picture, text=text, return_tensors="pt")
-        rendered = ("<|im_start|>user\n<img>" + "<IMG_CONTEXT>" * 16 + "</img>\nWhat is this?<|im_end|>\n"
-                    "<|im_start|>assistant\n")
+        rendered = (
+            "<|im_start|>user\n<img>" + "<IMG_CONTEXT>" * 16 + "</img>\nWhat is this?<|im_end|>\n"
+            "<|im_start|>assistant\n"
+        )
         self.assertEqual(inputs["input_ids"][0].tolist(), tokenizer.encode(rendered).ids)
         self.assertEqual(tuple(inputs["pixel_values"].shape), (1, 3, 112, 112))
 
