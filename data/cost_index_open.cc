@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
@@ -247,6 +248,7 @@ std::string IndexBuilder::Run() {
 
 OpenedCostIndex OpenCostIndex(const std::vector<SourceConfig>& sources, const DataConfig& config,
                               const ChatTemplate& chat_template, const CostIndexOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
   IndexBuilder builder(sources, config, chat_template, options);
   const std::string path = builder.Run();
   std::optional<CostIndex> index = CostIndex::Map(path, builder.key());
@@ -257,7 +259,8 @@ OpenedCostIndex OpenCostIndex(const std::vector<SourceConfig>& sources, const Da
       static_cast<double>(bad) > config.max_bad_share * static_cast<double>(index->size())) {
     FailBad(*index, sources, config, bad);
   }
-  return {std::move(*index), builder.built()};
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  return {std::move(*index), builder.built(), took.count()};
 }
 
 }  // namespace equipoise

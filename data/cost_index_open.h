@@ -33,6 +33,7 @@ struct CostIndexOptions {
 struct OpenedCostIndex {
   CostIndex index;
   bool built = false;  // by this call; else found in the cache
+  double seconds = 0;  // that finding or building it took
 };
 
 // Opens the index of `sources`: cached beside the data under a name that is the hash of content,

@@ -30,6 +30,8 @@ std::string_view DefectName(Defect defect) {
       return "line_too_long";
     case Defect::kNoVision:
       return "no_vision";
+    case Defect::kImageDamaged:
+      return "image_damaged";
     case Defect::kEnd:
       break;
   }

@@ -20,8 +20,9 @@ enum class Defect : uint16_t {
   kTooManyTokens,    // its pictures do not fit in max_tokens
   kNothingTrained,   // no trained token (after truncation)
   kLineTooLong,
-  kNoVision,  // pictures, and a model without a vision part
-  kEnd,       // number of defects, none of them
+  kNoVision,      // pictures, and a model without a vision part
+  kImageDamaged,  // does not decode; known only once it is loaded, so in no index
+  kEnd,           // number of defects, none of them
 };
 
 // Such as "image_missing".

@@ -191,11 +191,13 @@ ScannedSample Dataset::Scan(int64_t sample, std::vector<std::string>* files) con
   return impl_->Scan(sample, files);
 }
 
-std::string Dataset::Check(int64_t sample) const {
+ScannedSample Dataset::Check(int64_t sample) const {
   std::vector<std::string> pictures;
-  const ScannedSample scanned = impl_->Scan(sample, &pictures);
-  if (scanned.defect != Defect::kNone) return scanned.reason;
-  return impl_->Decode(scanned, pictures, nullptr);
+  ScannedSample scanned = impl_->Scan(sample, &pictures);
+  if (scanned.defect != Defect::kNone) return scanned;
+  scanned.reason = impl_->Decode(scanned, pictures, nullptr);
+  if (!scanned.reason.empty()) scanned.defect = Defect::kImageDamaged;
+  return scanned;
 }
 
 BadSample Dataset::Locate(int64_t sample, const std::string& id, const std::string& reason) const {

@@ -36,8 +36,8 @@ class Dataset {
   // The record as it is now: parsed, its pictures' heads read, encoded; or its defect. For `data
   // show`. With `files`, its pictures are read whole.
   ScannedSample Scan(int64_t sample, std::vector<std::string>* files = nullptr) const;
-  // Why the sample cannot be used when its pictures are decoded too; empty when it can.
-  std::string Check(int64_t sample) const;
+  // As Scan, its pictures decoded too (kImageDamaged): every defect that a record can have.
+  ScannedSample Check(int64_t sample) const;
   // Where the sample stands, for messages and the quarantine.
   BadSample Locate(int64_t sample, const std::string& id, const std::string& reason) const;
   const CostIndex& index() const;

@@ -13,4 +13,5 @@ struct Launch;
 // Each function adds one subcommand, with its options and an example, to the program. Parsing the
 // command line sets `run`, which does the work and returns the exit code; it throws UserError.
 // `launch` must outlive `run`.
+void AddDataCommand(CLI::App& app, const Launch& launch, std::function<int()>& run);
 }  // namespace equipoise

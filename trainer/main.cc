@@ -38,6 +38,7 @@ int RunProgram(int argc, char** argv) {
   CLI::App app("Equipoise trains multimodal large language models.", "equipoise");
   app.require_subcommand(1);
   std::function<int()> run;
+  AddDataCommand(app, launch, run);
 
   try {
     app.parse(argc, argv);

@@ -259,10 +259,12 @@ TEST_CASE("an exception comes in its place and stays", "[data][cpu]") {
 
 TEST_CASE("the check decodes pictures", "[data][cpu]") {
   LoaderFixture fixture(DataFixture::MixedLines(4));
-  CHECK(fixture.dataset->Check(1).empty());
+  CHECK(fixture.dataset->Check(1).reason.empty());
   const std::string png = TinyPng(56, 28);
   fixture.data.folder.Write("images/wide.png", png.substr(0, png.size() / 2));
-  CHECK(fixture.dataset->Check(1).starts_with("wide.png: "));
+  const ScannedSample damaged = fixture.dataset->Check(1);
+  CHECK(damaged.defect == Defect::kImageDamaged);
+  CHECK(damaged.reason.starts_with("wide.png: "));
   CHECK(fixture.dataset->Scan(1).defect == Defect::kNone);
 }
 

@@ -1,0 +1,266 @@
+#include "trainer/data_report.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <iomanip>
+#include <mutex>
+#include <ostream>
+#include <sstream>
+#include <thread>
+
+#include "configs/error.h"
+
+namespace equipoise {
+namespace {
+
+// Buckets 0, 1, 2, 4, 8, ...: [from, next from).
+Json Histogram(std::vector<int64_t> values) {
+  if (values.empty()) return nullptr;
+  std::sort(values.begin(), values.end());
+  const auto quantile = [&](double share) {
+    return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
+  };
+  int64_t sum = 0;
+  for (const int64_t value : values) sum += value;
+  Json buckets = Json::array();
+  for (int64_t from = 0; from <= values.back(); from = from == 0 ? 1 : 2 * from) {
+    const auto first = std::lower_bound(values.begin(), values.end(), from);
+    const auto last = std::lower_bound(first, values.end(), from == 0 ? 1 : 2 * from);
+    if (buckets.empty() && first == last) continue;
+    buckets.push_back({{"from", from}, {"samples", last - first}});
+  }
+  return {{"min", values.front()},
+          {"p10", quantile(.1)},
+          {"p50", quantile(.5)},
+          {"p90", quantile(.9)},
+          {"p99", quantile(.99)},
+          {"max", values.back()},
+          {"sum", sum},
+          {"mean", static_cast<double>(sum) / static_cast<double>(values.size())},
+          {"buckets", buckets}};
+}
+
+Json DefectCounts(const std::vector<int64_t>& counts) {
+  Json object = Json::object();
+  for (size_t i = 1; i < counts.size(); ++i) {
+    if (counts[i] > 0) object[std::string(DefectName(static_cast<Defect>(i)))] = counts[i];
+  }
+  return object;
+}
+
+Json PackingOf(const RunConfig& config, const std::vector<SourceConfig>& sources,
+               const CostIndex& index) {
+  PackPlanner::Options options;
+  options.max_tokens = config.data.max_tokens;
+  options.global_batch = 1;  // statistics of an epoch do not depend on it
+  options.seed = static_cast<uint64_t>(config.train.seed);
+  for (const SourceConfig& source : sources) options.repeat.push_back(source.repeat);
+  PackPlanner planner(&index, options);
+  const int64_t packs = planner.PacksInEpoch(0);
+  const double fill = planner.FillShare(0);
+  return {{"max_tokens", options.max_tokens},
+          {"packs", packs},
+          {"steps", packs / config.train.global_batch},
+          {"fill_share", fill},
+          {"pad_ratio", 1 - fill}};
+}
+
+void PrintHistogram(const std::string& name, const Json& histogram, std::ostream& out) {
+  if (histogram.is_null()) return;
+  out << name << ": mean " << std::fixed << std::setprecision(1) << histogram["mean"].get<double>();
+  for (const char* key : {"min", "p10", "p50", "p90", "p99", "max", "sum"}) {
+    out << ", " << key << " " << histogram[key].get<int64_t>();
+  }
+  out << "\n";
+  int64_t most = 1;
+  for (const Json& bucket : histogram["buckets"])
+    most = std::max(most, bucket["samples"].get<int64_t>());
+  for (const Json& bucket : histogram["buckets"]) {
+    const auto samples = bucket["samples"].get<int64_t>();
+    out << std::setw(10) << bucket["from"].get<int64_t>() << " " << std::setw(10) << samples << " "
+        << std::string(static_cast<size_t>((samples * 50 + most - 1) / most), '#') << "\n";
+  }
+}
+
+// Runs of tokens of one kind; a run ends where a picture does.
+Json SegmentsOf(const OpenedData& data, const ScannedSample& sample) {
+  const auto& encoded = sample.encoded;
+  const auto kind_at = [&](size_t i) {
+    if (encoded.trained[i] != 0) return "trained";
+    return encoded.ids[i] == data.chat_template.image_token() ? "image" : "context";
+  };
+  Json segments = Json::array();
+  for (size_t begin = 0, image = 0; begin < encoded.ids.size();) {
+    size_t end = begin + 1;
+    const std::string kind = kind_at(begin);
+    while (end < encoded.ids.size() && kind_at(end) == kind) ++end;
+    Json segment = {{"kind", kind}, {"tokens", end - begin}};
+    if (kind == "image" && image < sample.tiles.size()) {
+      segment["image"] = sample.record.images[image];
+      segment["tiles"] = sample.tiles[image++];
+    } else {
+      segment["text"] = data.tokenizer.Decode({encoded.ids.begin() + static_cast<int64_t>(begin),
+                                               encoded.ids.begin() + static_cast<int64_t>(end)},
+                                              /*skip_special=*/false);
+    }
+    segments.push_back(segment);
+    begin = end;
+  }
+  return segments;
+}
+
+Json DefectLine(const OpenedData& data, int64_t sample, const ScannedSample& checked) {
+  const BadSample bad = data.dataset.Locate(sample, checked.record.id, checked.reason);
+  return {{"sample", sample},
+          {"file", bad.file},
+          {"line", bad.line},
+          {"id", bad.id},
+          {"defect", DefectName(checked.defect)},
+          {"reason", bad.reason}};
+}
+
+// Calls work(i) for each i below `count`, in `threads` threads; rethrows the first exception.
+void ForEachIndex(int64_t count, int64_t threads, const std::function<void(int64_t)>& work) {
+  std::atomic<int64_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto run = [&] {
+    try {
+      for (int64_t i = next++; i < count; i = next++) work(i);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  std::vector<std::jthread> others;
+  for (int64_t i = 1; i < threads; ++i) others.emplace_back(run);
+  run();
+  others.clear();
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace
+
+Json DataStatistics(const RunConfig& config, const std::vector<SourceConfig>& sources,
+                    const CostIndex& index) {
+  std::vector<int64_t> tokens, trained, tiles, images;
+  for (int64_t i = 0; i < index.size(); ++i) {
+    const SampleCost& cost = index[i];
+    if (cost.defect != Defect::kNone) continue;
+    tokens.push_back(cost.tokens);
+    trained.push_back(cost.trained);
+    tiles.push_back(cost.tiles);
+    images.push_back(cost.images);
+  }
+  Json statistics = {{"records", index.size()},
+                     {"usable", tokens.size()},
+                     {"defects", DefectCounts(index.CountDefects())},
+                     {"index", index.path()}};
+  if (!tokens.empty()) statistics["packing"] = PackingOf(config, sources, index);
+  statistics["tokens"] = Histogram(std::move(tokens));
+  statistics["trained"] = Histogram(std::move(trained));
+  statistics["tiles"] = Histogram(std::move(tiles));
+  statistics["images"] = Histogram(std::move(images));
+  return statistics;
+}
+
+void PrintStatistics(const Json& statistics, std::ostream& out) {
+  out << "records: " << statistics["records"] << ", usable " << statistics["usable"] << "\n";
+  for (const auto& [defect, count] : statistics["defects"].items())
+    out << "defect " << defect << ": " << count << "\n";
+  PrintHistogram("tokens a sample", statistics["tokens"], out);
+  PrintHistogram("trained tokens a sample", statistics["trained"], out);
+  PrintHistogram("tiles a sample", statistics["tiles"], out);
+  PrintHistogram("pictures a sample", statistics["images"], out);
+  if (!statistics.contains("packing")) return;
+  const Json& packing = statistics["packing"];
+  out << "packing: " << packing["packs"] << " packs of " << packing["max_tokens"]
+      << " tokens an epoch (" << packing["steps"] << " steps), filled to " << std::fixed
+      << std::setprecision(2) << 100 * packing["fill_share"].get<double>() << " %, pad ratio "
+      << std::setprecision(4) << packing["pad_ratio"].get<double>() << "\n";
+}
+
+Json DescribeSample(const OpenedData& data, int64_t sample) {
+  if (sample < 0 || sample >= data.index.size()) {
+    throw ConfigError("show: there is no sample " + std::to_string(sample) +
+                      "; the records are numbered 0 to " + std::to_string(data.index.size() - 1));
+  }
+  const ScannedSample scanned = data.dataset.Scan(sample);
+  const BadSample place = data.dataset.Locate(sample, scanned.record.id, "");
+  Json description = {
+      {"sample", sample}, {"file", place.file}, {"line", place.line}, {"id", place.id}};
+  if (scanned.defect != Defect::kNone) {
+    description["defect"] = DefectName(scanned.defect);
+    description["reason"] = scanned.reason;
+    return description;
+  }
+  description["images"] = Json::array();
+  for (size_t i = 0; i < scanned.tiles.size(); ++i) {
+    description["images"].push_back(
+        {{"path", scanned.record.images[i]},
+         {"tiles", scanned.tiles[i]},
+         {"tokens", scanned.tiles[i] * data.model_config.tokens_per_tile()}});
+  }
+  description["tiles"] = scanned.all_tiles();
+  description["tokens"] = scanned.encoded.ids.size();
+  description["trained"] = scanned.trained;
+  description["full_tokens"] = scanned.full_tokens;
+  description["truncated"] = scanned.full_tokens > std::ssize(scanned.encoded.ids);
+  description["segments"] = SegmentsOf(data, scanned);
+  description["ids"] = scanned.encoded.ids;
+  description["mask"] = scanned.encoded.trained;
+  return description;
+}
+
+void PrintSample(const Json& sample, std::ostream& out) {
+  out << "sample " << sample["sample"] << ", " << sample["file"].get<std::string>() << ":"
+      << sample["line"] << ", id "
+      << sample["id"].dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+  if (sample.contains("defect")) {
+    out << "cannot be used: " << sample["defect"].get<std::string>() << ": "
+        << sample["reason"].get<std::string>() << "\n";
+    return;
+  }
+  for (const Json& image : sample["images"]) {
+    out << "picture " << image["path"].get<std::string>() << ": " << image["tiles"] << " tiles, "
+        << image["tokens"] << " tokens\n";
+  }
+  out << sample["tokens"] << " tokens, " << sample["trained"] << " trained";
+  if (sample["truncated"].get<bool>())
+    out << ", cut from " << sample["full_tokens"] << " to data.max_tokens";
+  out << "\n";
+  for (const Json& segment : sample["segments"]) {
+    out << "[" << segment["kind"].get<std::string>() << " " << segment["tokens"] << "] ";
+    if (segment.contains("image")) {
+      out << segment["image"].get<std::string>() << "\n";
+    } else {
+      out << segment["text"].dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+    }
+  }
+}
+
+std::vector<int64_t> CheckRecords(const OpenedData& data, int64_t threads,
+                                  const std::function<void(const Json& defect)>& found) {
+  constexpr int64_t kBlock =
+      256;  // of records whose results are kept until they can be given in order
+  std::vector<int64_t> counts(static_cast<size_t>(Defect::kEnd), 0);
+  for (int64_t begin = 0; begin < data.index.size(); begin += kBlock) {
+    const int64_t size = std::min(kBlock, data.index.size() - begin);
+    std::vector<Json> lines(static_cast<size_t>(size));
+    std::vector<Defect> defects(static_cast<size_t>(size), Defect::kNone);
+    ForEachIndex(size, threads, [&](int64_t i) {
+      const ScannedSample checked = data.dataset.Check(begin + i);
+      defects[static_cast<size_t>(i)] = checked.defect;
+      if (checked.defect != Defect::kNone)
+        lines[static_cast<size_t>(i)] = DefectLine(data, begin + i, checked);
+    });
+    for (const Defect defect : defects) ++counts[static_cast<size_t>(defect)];
+    for (const Json& line : lines) {
+      if (!line.is_null()) found(line);
+    }
+  }
+  return counts;
+}
+
+}  // namespace equipoise

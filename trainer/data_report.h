@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "configs/json.h"
+#include "trainer/open_data.h"
+
+namespace equipoise {
+
+// What `equipoise data` prints. Each report is a JSON value; PrintText makes it readable.
+
+// Histograms of tokens, tiles and trained tokens of the usable records; defects; how an epoch
+// packs.
+Json DataStatistics(const RunConfig& config, const std::vector<SourceConfig>& sources,
+                    const CostIndex& index);
+void PrintStatistics(const Json& statistics, std::ostream& out);
+
+// One sample as the model sees it: ids, mask, and the runs of context, picture and trained tokens.
+Json DescribeSample(const OpenedData& data, int64_t sample);
+void PrintSample(const Json& sample, std::ostream& out);
+
+// Every record's defects, pictures decoded, found by `threads` threads and given in order. Returns
+// how many records have each defect.
+std::vector<int64_t> CheckRecords(const OpenedData& data, int64_t threads,
+                                  const std::function<void(const Json& defect)>& found);
+
+}  // namespace equipoise

@@ -1,0 +1,106 @@
+#include "trainer/open_data.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+
+#include "configs/error.h"
+#include "models/presets.h"
+
+namespace equipoise {
+namespace {
+
+ModelConfig ModelConfigOf(const ModelSection& model) {
+  if (!model.hf.empty()) return ReadModelConfig(model.hf);
+  if (!model.preset.empty()) return PresetConfig(model.preset);
+  throw ConfigError(
+      "model.hf: is empty; give the folder that holds the model's config.json, or model.preset");
+}
+
+// A token id that the embedding has no row for would end the run at the first step that meets it.
+void CheckVocabulary(const RunConfig& config, const ModelConfig& model, const Tokenizer& tokenizer,
+                     const ChatTemplate& chat_template) {
+  const std::string path = TokenizerPath(config);
+  if (tokenizer.vocab_size() > model.text.vocab_size) {
+    throw ConfigError(path + ": has ids up to " + std::to_string(tokenizer.vocab_size() - 1) +
+                      ", the model's vocab_size is " + std::to_string(model.text.vocab_size) +
+                      "; use the model's own tokenizer");
+  }
+  if (model.has_vision && model.image_token_id >= 0 &&
+      model.image_token_id != chat_template.image_token()) {
+    throw ConfigError(path + ": <IMG_CONTEXT> is " + std::to_string(chat_template.image_token()) +
+                      ", the model's image_token_id " + std::to_string(model.image_token_id) +
+                      "; use the model's own tokenizer");
+  }
+}
+
+// Log lines at most every few seconds.
+class IndexProgress {
+ public:
+  void operator()(double share) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < std::chrono::seconds(5)) return;
+    last_ = now;
+    spdlog::info("cost index: {:.0f} %", 100 * share);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+SampleOptions SampleOptionsOf(const DataConfig& data, const ModelConfig& model) {
+  SampleOptions options{data.max_tokens, data.tiles, data.limits, 0, 0};
+  if (model.has_vision) {
+    options.tokens_per_tile = model.tokens_per_tile();
+    options.tile_size = model.vision.image_size;
+  }
+  return options;
+}
+
+OpenedCostIndex OpenIndex(const RunConfig& config, const std::vector<SourceConfig>& sources,
+                          const OpenedData& data, Communicator& world,
+                          const OpenDataOptions& options) {
+  const SampleOptions sample = SampleOptionsOf(config.data, data.model_config);
+  CostIndexOptions build;
+  build.tokens_per_tile = sample.tokens_per_tile;
+  build.tile_size = sample.tile_size;
+  build.slice = world.rank();
+  build.slices = world.size();
+  build.any_rank = [&world](bool mine) {
+    at::Tensor flag = at::full({1}, mine ? 1.0 : 0.0, at::kDouble);
+    world.AllReduce(flag, ReduceOp::kMax).Wait();
+    return *flag.const_data_ptr<double>() != 0;
+  };
+  build.progress = IndexProgress();
+  build.notice = [](const std::string& text) { spdlog::warn("{}", text); };
+  build.fallback_folder = config.run.dir + "/cache";
+  build.rebuild = options.rebuild;
+  build.enforce_bad_share = options.enforce_bad_share;
+  return OpenCostIndex(sources, config.data, data.chat_template, build);
+}
+
+}  // namespace
+
+std::string TokenizerPath(const RunConfig& config) {
+  const std::string& path = config.data.tokenizer.empty() ? config.model.hf : config.data.tokenizer;
+  if (path.empty()) {
+    throw ConfigError(
+        "data.tokenizer: is empty, and so is model.hf; give a folder that holds tokenizer.json");
+  }
+  return path;
+}
+
+OpenedData::OpenedData(const RunConfig& config, const std::vector<SourceConfig>& sources,
+                       Communicator& world, const OpenDataOptions& options)
+    : model_config(ModelConfigOf(config.model)),
+      tokenizer(Tokenizer::Read(TokenizerPath(config))),
+      chat_template(config.data.chat_template, config.data.system, &tokenizer),
+      opened((CheckVocabulary(config, model_config, tokenizer, chat_template),
+              OpenIndex(config, sources, *this, world, options))),
+      index(opened.index),
+      dataset(sources, SampleOptionsOf(config.data, model_config), &index, &chat_template,
+              ParseLossWeight(config.train.loss)) {}
+
+}  // namespace equipoise

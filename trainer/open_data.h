@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "data/chat_template.h"
+#include "data/cost_index_open.h"
+#include "data/loader.h"
+#include "data/tokenizer.h"
+#include "models/model_config.h"
+#include "parallel/comm/communicator.h"
+#include "trainer/run_config.h"
+
+namespace equipoise {
+
+// The tokenizer.json that the configuration names: data.tokenizer, or the model's folder. Throws
+// ConfigError when there is neither.
+std::string TokenizerPath(const RunConfig& config);
+
+struct OpenDataOptions {
+  bool rebuild = false;           // the cost index, even where the cached one fits
+  bool enforce_bad_share = true;  // throw when more than data.max_bad_share is bad
+};
+
+// A list of sources, ready to be planned and loaded: what `train`, `data` and held-out losses
+// share. The parts point to each other, so it stays where it is made.
+struct OpenedData {
+  // Collective over `world`: each rank builds a part of the cost index where none is cached.
+  // Progress and notices go to the log. Throws ConfigError and DataError.
+  OpenedData(const RunConfig& config, const std::vector<SourceConfig>& sources, Communicator& world,
+             const OpenDataOptions& options = {});
+  OpenedData(const OpenedData&) = delete;
+  OpenedData& operator=(const OpenedData&) = delete;
+
+  ModelConfig model_config;
+  Tokenizer tokenizer;
+  ChatTemplate chat_template;
+  OpenedCostIndex opened;
+  const CostIndex& index;
+  Dataset dataset;
+};
+
+}  // namespace equipoise
