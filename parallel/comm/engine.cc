@@ -69,17 +69,24 @@ void Engine::Run() {
       std::lock_guard lock(mutex_);
       stopping = stopping_;
     }
-    try {
-      Step();
-    } catch (const std::exception& error) {
-      Fail({rank_, error.what()}, "");
-    }
+    Guard([this] { Step(); });
   }
   if (!active_.empty() || !collectives_.empty()) {
     Fail({rank_, "this rank has left while it was under way"}, "");
   }
   if (status_.phase == Phase::kRunning) status_.phase = Phase::kLeft;
-  transport_->Publish(status_);
+  Guard([this] { transport_->Publish(status_); });
+}
+
+// The transport's own errors (a lost connection) are this rank's failure, and may come again and
+// again while it reports them.
+void Engine::Guard(const std::function<void()>& step) {
+  try {
+    step();
+  } catch (const std::exception& error) {
+    if (status_.phase == Phase::kRunning) Fail({rank_, error.what()}, "");
+    transport_->Sleep(kIdle, /*busy=*/false);
+  }
 }
 
 void Engine::Step() {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -46,6 +47,7 @@ class Engine {
  private:
   using Clock = Work::Clock;
   void Run();
+  void Guard(const std::function<void()>& step);
   void Step();
   bool TakeSubmitted();
   void Start(const std::shared_ptr<Operation>& operation);

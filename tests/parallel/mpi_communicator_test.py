@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -21,7 +22,8 @@ def mpirun(ranks, *command):
 
 
 def errors_by_rank(output):
-    return {int(rank): line for line, rank in re.findall(r"^error: (rank (\d+): .*)$", output, re.M)}
+    found = re.findall(r"^error: (rank (\d+): .*)$", output, re.M)
+    return {int(rank): line for line, rank in found}
 
 
 def conformance(ranks, *options):
@@ -55,6 +57,34 @@ def stopped_rank():
     output = names_culprit("stop", r"rank 3 has stopped: no sign of life for \d+\.\d s")
     for pid in re.findall(r"pid of rank \d: (\d+)", output):
         assert not alive(int(pid)), f"process {pid} is left over\n{output}"
+
+
+def computing_rank():
+    """A rank that computes past the deadline is told when it waits next."""
+    code, output = mpirun(4, FAULT, "3", "late")
+    assert code == 5, (code, output)
+    assert re.search(r"error: rank 0: all_reduce #2 in group data \(1\.0 MiB\): rank 3 has "
+                     r"stopped: no sign of life for \d\.\d s \(rank \d gave up first\)",
+                     output), output
+
+
+def paused_run():
+    """All ranks stopped for longer than the deadline, as by a debugger: nobody is to blame."""
+    with subprocess.Popen(
+            [os.environ["EQUIPOISE_MPIRUN"], "-n", "4", FAULT, "3", "pause"], env=ENVIRONMENT,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+        pids, lines = [], []
+        while len(pids) < 4 or "wrong" not in "".join(lines):
+            lines.append(run.stderr.readline())
+            assert lines[-1], lines
+            pids += map(int, re.findall(r"pid of rank \d: (\d+)", lines[-1]))
+        for sent in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in pids:
+                os.kill(pid, sent)
+            if sent == signal.SIGSTOP:
+                time.sleep(3)
+        rest = run.stderr.read()
+        assert run.wait(timeout=60) == 0, lines + [rest]
 
 
 def sleeping_rank():
@@ -94,6 +124,8 @@ TESTS = {
     **{f"conformance on {n} ranks": lambda n=n: conformance(n) for n in (1, 2, 3, 4, 8)},
     "conformance, synchronous and in pieces": lambda: conformance(3, "--strict"),
     "a stopped rank is named on every other rank": stopped_rank,
+    "a rank that computes meanwhile is told too": computing_rank,
+    "a pause of the whole run is forgiven": paused_run,
     "a rank that does not enter is named on every other rank": sleeping_rank,
     "a killed rank ends the run at once": killed_rank,
     "a failing rank is named and sets the exit code": failing_rank,

@@ -1,6 +1,6 @@
 // Lets one rank of a run go wrong in a given way; every rank reports what it sees as the trainer
 // would.
-// usage: mpi_fault RANK stop|sleep|kill|throw|none
+// usage: mpi_fault RANK stop|late|pause|sleep|kill|throw
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
 #include <signal.h>
@@ -21,7 +21,8 @@ void GoWrong(const std::string& how) {
   std::fprintf(
       stderr, "wrong at %.3f\n",
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count());
-  if (how == "stop") raise(SIGSTOP);
+  if (how == "stop" || how == "late") raise(SIGSTOP);
+  if (how == "pause") std::this_thread::sleep_for(std::chrono::seconds(1));
   if (how == "kill") raise(SIGKILL);
   if (how == "sleep") std::this_thread::sleep_for(std::chrono::seconds(60));
   if (how == "throw") throw DataError("train.jsonl:7: broken");
@@ -38,8 +39,10 @@ void Work(MpiEnvironment& mpi, int bad_rank, const std::string& how) {
   group->AllReduce(tensor, ReduceOp::kSum).Wait();
   std::fprintf(stderr, "pid of rank %d: %d\n", mpi.rank(), static_cast<int>(getpid()));
   if (mpi.rank() == bad_rank) GoWrong(how);
-  if (how != "none" && mpi.rank() == 2) world->Recv(tensor, 1).Wait();
-  if (how != "none" && mpi.rank() == 1) world->Recv(tensor, bad_rank).Wait();
+  // Computes past everyone's deadline.
+  if (how == "late" && mpi.rank() == 0) std::this_thread::sleep_for(std::chrono::seconds(4));
+  if (how != "pause" && mpi.rank() == 2) world->Recv(tensor, 1).Wait();
+  if (how != "pause" && mpi.rank() == 1) world->Recv(tensor, bad_rank).Wait();
   group->AllReduce(tensor, ReduceOp::kSum).Wait();
 }
 

@@ -1,0 +1,87 @@
+// Times our all-reduce beside MPI's own on the ranks that mpirun has started: one line a size.
+// usage: comm_bench [ROUNDS]
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/ones.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "parallel/comm/make_communicator.h"
+
+namespace equipoise {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Median milliseconds of `rounds` calls, after one that is not counted.
+template <class Call>
+double MedianMs(int rounds, Call call) {
+  std::vector<double> times;
+  for (int i = 0; i <= rounds; ++i) {
+    const auto start = Clock::now();
+    call();
+    if (i > 0) {
+      times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+    }
+  }
+  std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
+  return times[rounds / 2];
+}
+
+struct Row {
+  int64_t bytes;
+  double mpi_ms = 0, fp32_ms = 0, bf16_ms = 0, gather_ms = 0;
+};
+
+// Before our communication thread starts: from then on it owns all calls of MPI.
+void MeasureMpi(std::vector<Row>& rows, int rounds) {
+  for (Row& row : rows) {
+    at::Tensor tensor = at::ones({row.bytes / 4}, at::kFloat);
+    row.mpi_ms = MedianMs(rounds, [&] {
+      MPI_Allreduce(MPI_IN_PLACE, tensor.data_ptr(), static_cast<int>(tensor.numel()), MPI_FLOAT,
+                    MPI_SUM, MPI_COMM_WORLD);
+    });
+  }
+}
+
+void MeasureOurs(std::vector<Row>& rows, int rounds, Communicator& world) {
+  for (Row& row : rows) {
+    at::Tensor fp32 = at::ones({row.bytes / 4}, at::kFloat);
+    at::Tensor bf16 = at::ones({row.bytes / 2}, at::kBFloat16);
+    at::Tensor part = at::ones({row.bytes / 4 / world.size()}, at::kFloat);
+    at::Tensor all = at::ones({part.numel() * world.size()}, at::kFloat);
+    row.fp32_ms = MedianMs(rounds, [&] { world.AllReduce(fp32, ReduceOp::kSum).Wait(); });
+    row.bf16_ms = MedianMs(rounds, [&] { world.AllReduce(bf16, ReduceOp::kSum).Wait(); });
+    row.gather_ms = MedianMs(rounds, [&] { world.AllGather(all, part).Wait(); });
+  }
+}
+
+int Main(int rounds) {
+  MpiEnvironment mpi;
+  std::vector<Row> rows;
+  for (const int64_t bytes : {8, 4 << 10, 256 << 10, 4 << 20, 64 << 20}) rows.push_back({bytes});
+  if (mpi.size() > 1) MeasureMpi(rows, rounds);
+  {
+    const auto world = MakeWorldCommunicator(mpi, {});
+    MeasureOurs(rows, rounds, *world);
+  }
+  mpi.Close();
+  if (mpi.rank() != 0) return 0;
+  std::printf("%d ranks, median ms of %d\n%12s %14s %12s %12s %12s\n", mpi.size(), rounds, "bytes",
+              "MPI_Allreduce", "all_reduce", "in bf16", "all_gather");
+  for (const Row& row : rows) {
+    std::printf("%12lld %14.3f %12.3f %12.3f %12.3f\n", static_cast<long long>(row.bytes),
+                row.mpi_ms, row.fp32_ms, row.bf16_ms, row.gather_ms);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace equipoise
+
+int main(int argc, char** argv) { return equipoise::Main(argc > 1 ? std::stoi(argv[1]) : 15); }
