@@ -1,0 +1,57 @@
+#include "models/layer_spec.h"
+
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "models/presets.h"
+
+namespace equipoise {
+namespace {
+
+TEST_CASE("presets have the published numbers of parameters", "[models][cpu]") {
+  // Billions, as the model cards state them: vision and language parts with the projector.
+  const std::map<std::string, double> published = {
+      {"internvl2-1b", 0.938}, {"internvl2-2b", 2.21},  {"internvl2_5-4b", 3.71},
+      {"internvl2-8b", 8.08},  {"internvl2-26b", 25.5}, {"internvl3-1b", 0.938},
+      {"internvl3-2b", 2.09},  {"internvl3-8b", 7.94},  {"internvl3-14b", 15.1},
+      {"internvl3-38b", 38.4}, {"internvl3-78b", 78.4}, {"quickstart", 0.0105},
+  };
+  for (const std::string& name : PresetNames()) {
+    int64_t count = 0;
+    for (const LayerSpec& spec : LayerSpecs(PresetConfig(name))) count += spec.parameters;
+    INFO(name << " " << count);
+    REQUIRE(published.count(name) == 1);
+    CHECK(static_cast<double>(count) / 1e9 == Approx(published.at(name)).epsilon(0.02));
+  }
+}
+
+TEST_CASE("a layer's costs are those counted by hand", "[models][cpu]") {
+  ModelConfig config = PresetConfig("quickstart");
+  const std::vector<LayerSpec> specs = LayerSpecs(config);
+  const LayerLoad load = SingleSegment(/*tiles=*/3, /*tokens=*/10);
+  CHECK(load.token_pairs == 55);
+  CHECK(specs.size() == 1 + 6 + 1 + 1 + 6 + 1);
+
+  const LayerSpec& patches = specs[0];
+  CHECK(patches.ForwardFlops(load) == 2.0 * 3 * 64 * 588 * 256);
+  CHECK(patches.BoundaryBytes(load, 2) == 2 * 3 * 65 * 256);
+  const LayerSpec& vision = specs[1];
+  CHECK(vision.ForwardFlops(load) ==
+        3 * (2.0 * 65 * (4 * 256 * 256 + 2 * 256 * 1024) + 2 * 2.0 * 65 * 65 * 256));
+  CHECK(vision.ActivationBytes(load, 4) == 4 * 3 * 65 * (9 * 256 + 2 * 1024));
+  const LayerSpec& projector = specs[7];
+  CHECK(projector.kind == LayerKind::kProjector);
+  CHECK(projector.BoundaryBytes(load, 4) == 4 * 3 * 16 * 256);
+  const LayerSpec& decoder = specs[9];
+  CHECK(decoder.kind == LayerKind::kDecoderBlock);
+  const double matrices = 256 * 256 + 2 * 256 * 128 + 256 * 256 + 3 * 256 * 768;
+  CHECK(decoder.ForwardFlops(load) == 2 * 10 * matrices + 4.0 * 256 * 55);
+  CHECK(decoder.BackwardFlops(load) == 2 * decoder.ForwardFlops(load) + 2.0 * 256 * 55);
+  CHECK(specs.back().ForwardFlops(load) == 2.0 * 10 * 2048 * 256);
+  // Without tiles the vision layers cost nothing, without tokens the others.
+  CHECK(vision.ForwardFlops(SingleSegment(0, 10)) == 0);
+  CHECK(decoder.ForwardFlops(SingleSegment(3, 0)) == 0);
+}
+
+}  // namespace
+}  // namespace equipoise
