@@ -31,7 +31,7 @@ std::string ReadFile(const std::string& path) {
 
 std::string FileOf(const std::string& path) {
   if (!std::filesystem::is_directory(path)) return path;
-  const std::string file = (std::filesystem::path(path) / "tokenizer.json").string();
+  std::string file = (std::filesystem::path(path) / "tokenizer.json").string();
   if (!std::filesystem::exists(file)) {
     throw DataError(path +
                     ": has no tokenizer.json; write one with Transformers: "

@@ -29,12 +29,12 @@ std::string Quote(const std::string& text) {
   return "'" + (text.size() <= kLongest ? text : text.substr(0, kLongest) + "...") + "'";
 }
 
-int32_t CheckedId(const Json& value, const std::string& what, const std::string& source) {
-  if (!value.is_number_integer()) Fail(source, what + ": the id is no whole number");
+int32_t CheckedId(const Json& value, const std::string& token, const std::string& source) {
+  if (!value.is_number_integer()) Fail(source, Quote(token) + ": the id is no whole number");
   const bool fits = value.is_number_unsigned() && value.get<uint64_t>() < uint64_t{kMaxTokenId};
   if (!fits) {
-    Fail(source,
-         what + ": the id " + value.dump() + " is outside 0.." + std::to_string(kMaxTokenId - 1));
+    Fail(source, Quote(token) + ": the id " + value.dump() + " is outside 0.." +
+                     std::to_string(kMaxTokenId - 1));
   }
   return value.get<int32_t>();
 }
@@ -81,7 +81,7 @@ class Reader {
     const std::string at = source_ + ": model.vocab";
     spec_.vocabulary.reserve(vocab.size());
     for (const auto& [token, value] : vocab.items()) {
-      const int32_t id = CheckedId(value, Quote(token), at);
+      const int32_t id = CheckedId(value, token, at);
       if (!ids_.insert(id).second) {
         Fail(at, Quote(token) + ": the id " + std::to_string(id) + " belongs to another token too");
       }
@@ -91,30 +91,30 @@ class Reader {
     if (spec_.vocabulary.empty()) Fail(at, "is empty");
   }
 
-  int32_t IdInMerge(const std::string& token, const std::string& at) const {
+  void ReadMerges(const Json& model) {
+    const auto merges = model.find("merges");
+    if (merges == model.end() || !merges->is_array()) {
+      Fail(source_ + ": model", "merges is missing or no list");
+    }
+    spec_.merges.reserve(merges->size());
+    for (size_t i = 0; i < merges->size(); ++i) {
+      const auto [left, right] = MergeOf((*merges)[i], i);
+      spec_.merges.push_back({IdInMerge(left, i), IdInMerge(right, i), IdInMerge(left + right, i)});
+    }
+  }
+
+  int32_t IdInMerge(const std::string& token, size_t merge) const {
     const auto found = spec_.vocabulary.find(token);
     if (found == spec_.vocabulary.end()) {
-      Fail(at,
-           Quote(token) + " is not in model.vocab; vocabulary and merges are not of one tokenizer");
+      FailMerge(
+          merge,
+          Quote(token) + " is not in model.vocab; vocabulary and merges are not of one tokenizer");
     }
     return found->second;
   }
 
-  void ReadMerges(const Json& model) {
-    const auto merges = model.find("merges");
-    if (merges == model.end() || !merges->is_array())
-      Fail(source_ + ": model", "merges is missing or no list");
-    spec_.merges.reserve(merges->size());
-    for (size_t i = 0; i < merges->size(); ++i) {
-      const std::string at = source_ + ": model.merges[" + std::to_string(i) + "]";
-      const auto [left, right] = MergeOf((*merges)[i], at);
-      spec_.merges.push_back(
-          {IdInMerge(left, at), IdInMerge(right, at), IdInMerge(left + right, at)});
-    }
-  }
-
   // Two forms: "a b", and ["a", "b"] as newer files have it.
-  static std::pair<std::string, std::string> MergeOf(const Json& merge, const std::string& at) {
+  std::pair<std::string, std::string> MergeOf(const Json& merge, size_t index) const {
     if (merge.is_string()) {
       const std::string& text = merge.get_ref<const std::string&>();
       const size_t space = text.find(' ');
@@ -127,7 +127,11 @@ class Reader {
                                                 merge[1].get<std::string>()};
       if (!parts.first.empty() && !parts.second.empty()) return parts;
     }
-    Fail(at, "is neither \"a b\" nor [\"a\", \"b\"]");
+    FailMerge(index, "is neither \"a b\" nor [\"a\", \"b\"]");
+  }
+
+  [[noreturn]] void FailMerge(size_t index, const std::string& message) const {
+    Fail(source_ + ": model.merges[" + std::to_string(index) + "]", message);
   }
 
   void ReadOptions(const Json& model) {
@@ -173,7 +177,7 @@ class Reader {
     token.content = GetString(entry, "content", at);
     if (token.content.empty())
       Fail(at, "content is empty, which would match everywhere; remove the entry");
-    token.id = CheckedId(entry.value("id", Json()), Quote(token.content), at);
+    token.id = CheckedId(entry.value("id", Json()), token.content, at);
     token.special = GetBool(entry, "special", at, false);
     token.single_word = GetBool(entry, "single_word", at, false);
     token.lstrip = GetBool(entry, "lstrip", at, false);

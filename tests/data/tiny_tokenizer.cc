@@ -39,7 +39,7 @@ Json TinyTokenizerJson() {
                                     {"aa", "aa"},
                                     {"u", "s"}}) {
     vocab[left + right] = next++;
-    merges.push_back(left + " " + right);
+    merges.push_back({left, right});
   }
   Json added = Json::array();
   int id = 300;

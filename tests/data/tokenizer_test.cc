@@ -130,7 +130,7 @@ void SetFirstStep(Json& json, const Json& step) {
 }
 
 const std::vector<Attack>& Attacks() {
-  static const std::vector<Attack> attacks = {
+  static const std::vector<Attack> kAttacks = {
       {"no model", "model is missing", [](Json& j) { j.erase("model"); }},
       {"Unigram", "'Unigram' is not supported", [](Json& j) { j["model"]["type"] = "Unigram"; }},
       {"byte fallback", "byte_fallback", [](Json& j) { j["model"]["byte_fallback"] = true; }},
@@ -213,7 +213,7 @@ const std::vector<Attack>& Attacks() {
          SetFirstStep(j, step);
        }},
   };
-  return attacks;
+  return kAttacks;
 }
 
 TEST_CASE("damaged and unsupported files are refused by name", "[data][cpu]") {
