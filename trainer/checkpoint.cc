@@ -51,6 +51,7 @@ std::vector<FileSum> GatherSums(const FileSum& mine, Communicator& world) {
   at::Tensor all = at::empty({2 * world.size()}, at::kLong);
   world.AllGather(all, input).Wait();
   std::vector<FileSum> sums;
+  sums.reserve(static_cast<size_t>(world.size()));
   const int64_t* data = all.data_ptr<int64_t>();
   for (int rank = 0; rank < world.size(); ++rank) {
     sums.push_back({data[2 * rank], std::bit_cast<uint64_t>(data[2 * rank + 1])});

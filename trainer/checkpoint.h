@@ -25,7 +25,7 @@ struct TrainState {
 // A checkpoint folder as docs/checkpoint_format.md describes it: tensors by name (`NAME` = fp32
 // master under its Hugging Face name, `exp_avg.NAME`, `exp_avg_sq.NAME`), in one safetensors file a
 // rank, and index.json with state, environment, and the size and checksum of each file.
-struct CheckpointIndex {
+struct CheckpointIndex {  // NOLINT(bugprone-exception-escape): Json asserts when it moves
   TrainState state;
   Json environment;  // mesh, threads, CPU type: a difference warns on resume
   Json sections;     // `model` and `data` of the configuration, see CheckSections
@@ -33,7 +33,7 @@ struct CheckpointIndex {
 };
 
 // What a checkpoint is made of. `state`, `environment` and `sections` of rank 0 are written.
-struct CheckpointContent {
+struct CheckpointContent {  // NOLINT(bugprone-exception-escape)
   TrainState state;
   Json environment;
   Json sections;                              // {"model": {...}, "data": {...}}

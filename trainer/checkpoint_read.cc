@@ -79,6 +79,10 @@ void CheckName(const std::string& name, const std::string& source) {
   }
 }
 
+[[noreturn]] void FailTensor(const std::string& source, const std::string& name, const char* what) {
+  throw DataError(source + ": tensor " + name + " " + what);
+}
+
 std::string WholeOrReason(const fs::path& folder) {
   try {
     ReadCheckpointIndex(folder.string(), /*verify=*/true);
@@ -95,6 +99,7 @@ std::vector<std::string> Candidates(const fs::path& checkpoints) {
   const int64_t latest = StepOfName(LatestName(checkpoints.string()));
   std::stable_partition(steps.begin(), steps.end(), [&](int64_t step) { return step == latest; });
   std::vector<std::string> folders;
+  folders.reserve(steps.size());
   for (const int64_t step : steps) folders.push_back((checkpoints / StepFolderName(step)).string());
   return folders;
 }
@@ -123,7 +128,7 @@ CheckpointIndex ReadCheckpointIndex(const std::string& checkpoint_dir, bool veri
   const Json& tensors = Member(json, "tensors", source);
   for (const auto& [name, file] : tensors.items()) {
     if (!file.is_string() || !files.contains(file.get<std::string>())) {
-      throw DataError(source + ": tensors: " + name + " is in no listed file");
+      FailTensor(source, name, "is in no listed file; use another checkpoint");
     }
     index.file_of[name] = file.get<std::string>();
   }
@@ -161,8 +166,8 @@ void ReadCheckpointTensors(const std::string& checkpoint_dir, const CheckpointIn
   for (const auto& [name, target] : targets) {
     const auto found = index.file_of.find(name);
     if (found == index.file_of.end()) {
-      throw DataError(checkpoint_dir + ": has no tensor " + name +
-                      "; resume with the model that it was saved from");
+      FailTensor(checkpoint_dir, name,
+                 "is absent; resume with the model that the checkpoint was saved from");
     }
     names_in[found->second].push_back(name);
   }

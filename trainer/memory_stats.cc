@@ -28,23 +28,23 @@ class CountingAllocator final : public at::Allocator {
     default_copy_data(to, from, bytes);
   }
 
-  static CpuMemory Get() { return {current_, peak_}; }
+  static CpuMemory Get() { return {current, peak}; }
 
  private:
   static void Add(int64_t bytes) {
-    const int64_t now = current_ += bytes;
-    int64_t peak = peak_;
-    while (now > peak && !peak_.compare_exchange_weak(peak, now)) {
+    const int64_t now = current += bytes;
+    int64_t before = peak;
+    while (now > before && !peak.compare_exchange_weak(before, now)) {
     }
   }
   static void Free(void* data) {
     if (data == nullptr) return;
-    current_ -= static_cast<int64_t>(malloc_usable_size(data));
+    current -= static_cast<int64_t>(malloc_usable_size(data));
     c10::free_cpu(data);
   }
 
-  static inline std::atomic<int64_t> current_{0};
-  static inline std::atomic<int64_t> peak_{0};
+  static inline std::atomic<int64_t> current{0};
+  static inline std::atomic<int64_t> peak{0};
 };
 
 }  // namespace

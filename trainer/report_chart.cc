@@ -70,6 +70,11 @@ Points Average(const Points& points) {
   return average;
 }
 
+std::string Tick(const std::string& anchor, double x, double y, double value) {
+  return "<text class=\"tick\" text-anchor=\"" + anchor + "\" x=\"" + Decimal(x) + "\" y=\"" +
+         Decimal(y) + "\">" + ReadableNumber(value) + "</text>";
+}
+
 // Maps steps and values to the drawing.
 class Axes {
  public:
@@ -101,15 +106,14 @@ class Axes {
     std::string out;
     for (const double value : ValueTicks()) {
       const std::string y = Decimal(Y(value));
-      out += "<line class=\"grid\" x1=\"" + Decimal(kLeft) + "\" x2=\"" + Decimal(kWidth - kRight) +
-             "\" y1=\"" + y + "\" y2=\"" + y + "\"/><text class=\"tick\" text-anchor=\"end\" x=\"" +
-             Decimal(kLeft - 8) + "\" y=\"" + Decimal(Y(value) + 4) + "\">" +
-             ReadableNumber(value) + "</text>";
+      out += "<line class=\"grid\" x1=\"" + Decimal(kLeft);
+      out += "\" x2=\"" + Decimal(kWidth - kRight);
+      out += "\" y1=\"" + y;
+      out += "\" y2=\"" + y;
+      out += "\"/>" + Tick("end", kLeft - 8, Y(value) + 4, value);
     }
     for (const double step : AxisTicks(x_.low, x_.high, 6)) {
-      if (step != std::floor(step)) continue;
-      out += "<text class=\"tick\" text-anchor=\"middle\" x=\"" + Decimal(X(step)) + "\" y=\"" +
-             Decimal(kHeight - 8) + "\">" + ReadableNumber(step) + "</text>";
+      if (step == std::floor(step)) out += Tick("middle", X(step), kHeight - 8, step);
     }
     return out;
   }

@@ -33,7 +33,7 @@ struct Damage {
 };
 
 const std::vector<Damage>& Damages() {
-  static const std::vector<Damage> damages = {
+  static const std::vector<Damage> kDamages = {
       {"a file cut short", [](const auto& f) { fs::resize_file(f + kFile, 100); }},
       {"an empty file", [](const auto& f) { fs::resize_file(f + kFile, 0); }},
       {"a file missing", [](const auto& f) { fs::remove(f + kFile); }},
@@ -68,7 +68,7 @@ const std::vector<Damage>& Damages() {
       {"a checksum that is no text",
        [](const auto& f) { EditIndex(f, [](Json& j) { j["files"].front()["xxh3_64"] = 1; }); }},
   };
-  return damages;
+  return kDamages;
 }
 
 TEST_CASE("a damaged checkpoint is passed over for the one before", "[checkpoint][cpu]") {
