@@ -10,13 +10,13 @@ enum class Role { kSystem, kUser, kAssistant };
 
 struct Turn {
   Role role;
-  std::string text;   // `<image>` stands for a picture in user turns
+  std::string text;  // `<image>` stands for a picture in user turns
 };
 
 // One line of a JSONL file in the LLaVA / InternVL form.
 struct Record {
   std::string id;
-  std::vector<std::string> images;       // as written: relative to the source's folder
+  std::vector<std::string> images;  // as written: relative to the source's folder
   std::vector<Turn> turns;
 };
 

@@ -32,7 +32,8 @@ struct TilesConfig {
   void VisitFields(Visitor& visit) {
     visit("min", min, "fewest tiles of a picture", Between(1, 64));
     visit("max", max, "most tiles of a picture, the thumbnail not counted", Between(1, 64));
-    visit("thumbnail", thumbnail, "add the whole picture as one more tile to a picture of several tiles");
+    visit("thumbnail", thumbnail,
+          "add the whole picture as one more tile to a picture of several tiles");
   }
 };
 
@@ -43,7 +44,8 @@ struct LimitsConfig {
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
-    visit("image_pixels", image_pixels, "pictures with more pixels are refused before decoding", AtLeast(1));
+    visit("image_pixels", image_pixels, "pictures with more pixels are refused before decoding",
+          AtLeast(1));
     visit("image_bytes", image_bytes, "larger picture files are refused", AtLeast(1));
     visit("record_bytes", record_bytes, "longer lines are refused", AtLeast(1));
   }
@@ -72,14 +74,15 @@ struct DataConfig {
     visit("template", chat_template, "how a conversation becomes tokens",
           OneOf({"chatml", "internvl2_5"}));
     visit("system", system, "system text where a record has none; empty = the template's own");
-    visit("max_tokens", max_tokens, "tokens of a packed row; longer samples are cut, never inside a picture",
-          AtLeast(16));
+    visit("max_tokens", max_tokens,
+          "tokens of a packed row; longer samples are cut, never inside a picture", AtLeast(16));
     visit("tiles", tiles, "how a picture is cut into tiles");
     visit("limits", limits, "limits on untrusted files");
     visit("threads", threads, "loader threads of a rank", Between(1, 256));
     visit("prefetch", prefetch, "micro-batches that a rank loads ahead", Between(1, 1024));
     visit("max_bad_share", max_bad_share,
-          "the run stops with exit 4 when more than this share of the records is bad", Between(0, 1));
+          "the run stops with exit 4 when more than this share of the records is bad",
+          Between(0, 1));
     visit("cache", cache, "folder of the cost index; empty = .equipoise beside the annotations");
   }
 };
