@@ -3,20 +3,18 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <atomic>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <fstream>
 #include <limits>
 #include <map>
 #include <mutex>
 #include <sstream>
-#include <thread>
 
 #include "configs/error.h"
 #include "data/cost_index_file.h"
+#include "data/parallel_for.h"
 
 namespace equipoise {
 namespace {
@@ -52,25 +50,6 @@ SampleCost CostOf(const ScannedSample& sample) {
   cost.tiles = static_cast<uint16_t>(sample.all_tiles());
   cost.images = static_cast<uint16_t>(sample.tiles.size());
   return cost;
-}
-
-// Runs `work` in `threads` threads; rethrows the first exception.
-void RunThreads(int64_t threads, const std::function<void()>& work) {
-  std::exception_ptr failure;
-  std::mutex mutex;
-  const auto guarded = [&] {
-    try {
-      work();
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!failure) failure = std::current_exception();
-    }
-  };
-  std::vector<std::jthread> others;
-  for (int64_t i = 1; i < threads; ++i) others.emplace_back(guarded);
-  guarded();
-  others.clear();
-  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace
@@ -150,16 +129,13 @@ void SliceScan::ScanRound(int64_t threads, const std::function<void(double share
   const int64_t first = all * round_ / rounds_, last = all * (round_ + 1) / rounds_;
   ++round_;
   std::vector<std::vector<SampleCost>> parts(static_cast<size_t>(last - first));
-  std::atomic<int64_t> next{first};
   std::mutex mutex;
   int64_t done = first;
-  RunThreads(threads, [&] {
-    for (int64_t i = next++; i < last; i = next++) {
-      parts[static_cast<size_t>(i - first)] = ScanChunk(chunks_[static_cast<size_t>(i)]);
-      const std::lock_guard lock(mutex);
-      ++done;
-      if (progress) progress(static_cast<double>(done) / static_cast<double>(all));
-    }
+  ParallelFor(last - first, threads, [&](int64_t i) {
+    parts[static_cast<size_t>(i)] = ScanChunk(chunks_[static_cast<size_t>(first + i)]);
+    const std::lock_guard lock(mutex);
+    ++done;
+    if (progress) progress(static_cast<double>(done) / static_cast<double>(all));
   });
   for (const auto& part : parts) costs.insert(costs.end(), part.begin(), part.end());
 }

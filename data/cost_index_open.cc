@@ -53,7 +53,9 @@ std::vector<std::string> CacheFolders(const std::vector<SourceConfig>& sources,
 }
 
 std::vector<TextFile> OpenFiles(const std::vector<SourceConfig>& sources) {
-  if (sources.empty()) throw DataError("data: no source of records is given; set data.train");
+  if (sources.empty())
+    throw DataError(
+        "data: no source of records is given; set data.train (data.eval for held-out data)");
   if (sources.size() > std::numeric_limits<uint16_t>::max())
     throw DataError("data: more than 65535 sources");
   std::vector<TextFile> files;
@@ -174,10 +176,11 @@ void IndexBuilder::OnAllRanks(const std::function<void()>& work) const {
 
 std::vector<SampleCost> IndexBuilder::ScanMySlice(const SampleScanner& scanner) const {
   SliceScan scan(&files_, &scanner, options_.slice, options_.slices);
+  const std::function<void(double)> silent;
+  const auto& progress = first() ? options_.progress : silent;
   std::vector<SampleCost> costs;
   for (int64_t round = 0; round < scan.rounds(); ++round) {
-    OnAllRanks(
-        [&] { scan.ScanRound(config_.threads, first() ? options_.progress : nullptr, costs); });
+    OnAllRanks([&] { scan.ScanRound(config_.threads, progress, costs); });
   }
   return costs;
 }

@@ -1,15 +1,12 @@
 #include "trainer/data_report.h"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <iomanip>
-#include <mutex>
 #include <ostream>
 #include <sstream>
-#include <thread>
 
 #include "configs/error.h"
+#include "data/parallel_for.h"
 
 namespace equipoise {
 namespace {
@@ -118,26 +115,6 @@ Json DefectLine(const OpenedData& data, int64_t sample, const ScannedSample& che
           {"id", bad.id},
           {"defect", DefectName(checked.defect)},
           {"reason", bad.reason}};
-}
-
-// Calls work(i) for each i below `count`, in `threads` threads; rethrows the first exception.
-void ForEachIndex(int64_t count, int64_t threads, const std::function<void(int64_t)>& work) {
-  std::atomic<int64_t> next{0};
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto run = [&] {
-    try {
-      for (int64_t i = next++; i < count; i = next++) work(i);
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!failure) failure = std::current_exception();
-    }
-  };
-  std::vector<std::jthread> others;
-  for (int64_t i = 1; i < threads; ++i) others.emplace_back(run);
-  run();
-  others.clear();
-  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace
@@ -249,7 +226,7 @@ std::vector<int64_t> CheckRecords(const OpenedData& data, int64_t threads,
     const int64_t size = std::min(kBlock, data.index.size() - begin);
     std::vector<Json> lines(static_cast<size_t>(size));
     std::vector<Defect> defects(static_cast<size_t>(size), Defect::kNone);
-    ForEachIndex(size, threads, [&](int64_t i) {
+    ParallelFor(size, threads, [&](int64_t i) {
       const ScannedSample checked = data.dataset.Check(begin + i);
       defects[static_cast<size_t>(i)] = checked.defect;
       if (checked.defect != Defect::kNone)
