@@ -1,0 +1,219 @@
+"""`equipoise data` on a folder of its own: usage command_data_test.py PROGRAM.
+
+Ids come from Hugging Face's `tokenizers` on the same tokenizer.json.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from PIL import Image
+from tokenizers import Tokenizer
+
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<img>", "</img>", "<IMG_CONTEXT>"]
+TOKENS_PER_TILE = 4
+
+
+def byte_alphabet():
+    """GPT-2's printable stand-ins for the 256 bytes."""
+    kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))
+    return [chr(b if b in kept else next(others)) for b in range(256)]
+
+
+def write_model(folder):
+    os.makedirs(folder)
+    letters = byte_alphabet()
+    vocab = {letter: i for i, letter in enumerate(letters)}
+    merges = []
+    for pair in (("h", "e"), ("l", "l"), ("he", "ll"), ("\u0120", "a")):
+        merges.append(" ".join(pair))
+        vocab["".join(pair)] = len(vocab)
+    added = [
+        dict(id=len(vocab) + i, content=token, single_word=False, lstrip=False, rstrip=False, normalized=False,
+             special=True)
+        for i, token in enumerate(SPECIAL)
+    ]
+    tokenizer = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "post_processor": None, "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True,
+                                             "use_regex": True},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "",
+                  "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "vocab": vocab,
+                  "merges": merges},
+    }
+    with open(f"{folder}/tokenizer.json", "w") as file:
+        json.dump(tokenizer, file)
+    text = dict(model_type="qwen2", hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
+                num_key_value_heads=1, vocab_size=280, max_position_embeddings=512, rms_norm_eps=1e-6,
+                rope_theta=10000.0, tie_word_embeddings=True, hidden_act="silu", initializer_range=0.02)
+    vision = dict(model_type="internvl_vision", hidden_size=32, intermediate_size=64, num_hidden_layers=1,
+                  num_attention_heads=2, image_size=[56, 56], patch_size=[14, 14], num_channels=3,
+                  norm_type="layer_norm", hidden_act="gelu", layer_norm_eps=1e-6, layer_scale_init_value=0.1,
+                  attention_bias=True, use_qk_norm=False, initializer_range=0.02)
+    config = dict(architectures=["InternVLForConditionalGeneration"], model_type="internvl", downsample_ratio=0.5,
+                  image_token_id=len(vocab) + SPECIAL.index("<IMG_CONTEXT>"), text_config=text, vision_config=vision,
+                  projector_hidden_act="gelu", vision_feature_layer=-1, vision_feature_select_strategy="default")
+    with open(f"{folder}/config.json", "w") as file:
+        json.dump(config, file)
+
+
+def record(name, question, answer, image=None):
+    turns = [{"from": "human", "value": question}, {"from": "gpt", "value": answer}]
+    return json.dumps({"id": name, **({"image": image} if image else {}), "conversations": turns})
+
+
+class Folder:
+    """Five good records and their configuration."""
+
+    def __init__(self, program, folder):
+        self.program, self.path = program, folder
+        os.makedirs(f"{folder}/images")
+        Image.new("RGB", (56, 56), (200, 10, 10)).save(f"{folder}/images/one.png")
+        Image.effect_noise((112, 56), 50).convert("RGB").save(f"{folder}/images/two.jpg")
+        write_model(f"{folder}/model")
+        self.write([
+            record("a", "hello a", "hell"),
+            record("b", "<image>\nWhat?", "Red.", "one.png"),
+            record("c", "<image> <image>", "Both", ["one.png", "two.jpg"]),
+            record("d", "Look", "Noise", "two.jpg"),
+            record("e", "x" * 50, "y" * 500),
+        ])
+        with open(f"{folder}/c.yaml", "w") as file:
+            file.write(f"""run: {{dir: {folder}/run}}
+model: {{hf: {folder}/model, init: random}}
+data:
+  train: [{{annotations: {folder}/train.jsonl, images: {folder}/images}}]
+  max_tokens: 128
+  tiles: {{min: 1, max: 4, thumbnail: true}}
+  threads: 2
+train: {{global_batch: 1}}
+""")
+
+    def write(self, lines):
+        with open(f"{self.path}/train.jsonl", "w") as file:
+            file.write("\n".join(lines) + "\n")
+
+    def run(self, *arguments, code=0, text=None, config=None):
+        done = subprocess.run([self.program, "data", config or f"{self.path}/c.yaml", *arguments], input=text,
+                              capture_output=True, text=True, timeout=120)
+        assert done.returncode == code, f"{arguments}: {done.returncode}: {done.stderr}"
+        return done
+
+
+def test_tokenize_equals_hugging_face(folder):
+    oracle = Tokenizer.from_file(f"{folder.path}/model/tokenizer.json")
+    lines = ["hello a hell", "", " a  b", "<|im_start|>user", "na\u00efve \u4f60\u597d \U0001f600", "tab\tand\rreturn"]
+    expected = [oracle.encode(line, add_special_tokens=False).ids for line in lines]
+    for config in (f"{folder.path}/model", f"{folder.path}/model/tokenizer.json", None):
+        done = subprocess.run([folder.program, "data", config or f"{folder.path}/c.yaml", "tokenize"],
+                              input="\n".join(lines).encode() + b"\n", capture_output=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        got = [json.loads(line) for line in done.stdout.decode().split("\n") if line]
+        assert got == expected, (config, got)
+
+
+def test_show_gives_what_the_model_sees(folder):
+    oracle = Tokenizer.from_file(f"{folder.path}/model/tokenizer.json")
+    shown = json.loads(folder.run("show", "2", "--json").stdout)
+    picture = lambda tiles: "<img>" + "<IMG_CONTEXT>" * (TOKENS_PER_TILE * tiles) + "</img>"
+    before = f"<|im_start|>user\n{picture(1)} {picture(3)}<|im_end|>\n<|im_start|>assistant\n"
+    pieces = [(before, 0), ("Both<|im_end|>", 1), ("\n", 0)]
+    ids, mask = [], []
+    for text, learnt in pieces:
+        part = oracle.encode(text, add_special_tokens=False).ids
+        ids += part
+        mask += [learnt] * len(part)
+    assert shown["ids"] == ids, shown["ids"]
+    assert shown["mask"] == mask, shown["mask"]
+    assert [image["tiles"] for image in shown["images"]] == [1, 3], shown["images"]
+    assert (shown["tokens"], shown["trained"], shown["truncated"]) == (len(ids), sum(mask), False), shown
+    cut = json.loads(folder.run("--json", "show", "4").stdout)
+    assert (cut["tokens"], cut["truncated"]) == (128, True) and cut["full_tokens"] > 500, cut
+    text = folder.run("show", "2").stdout
+    assert "two.jpg: 3 tiles, 12 tokens" in text and '[trained 5] "Both<|im_end|>"' in text, text
+    assert "numbered 0 to 4" in folder.run("show", "5", code=2).stderr
+
+
+def test_index_is_built_once(folder):
+    built = json.loads(folder.run("index", "--json").stdout)
+    assert built["path"].startswith(f"{folder.path}/.equipoise/"), built
+    assert (built["records"], built["usable"]) == (5, 5), built
+    assert built["bytes"] == os.path.getsize(built["path"]) == 48 + 5 * 32, built
+    before = os.stat(built["path"])
+    statistics = json.loads(folder.run("stats", "--json").stdout)
+    after = os.stat(built["path"])
+    assert (before.st_mtime_ns, before.st_ino) == (after.st_mtime_ns, after.st_ino)
+    assert statistics["index"] == built["path"], statistics
+    assert statistics["tiles"]["sum"] == 0 + 1 + 4 + 3 + 0, statistics["tiles"]
+    assert statistics["tokens"]["max"] == 128, statistics["tokens"]
+    packing = statistics["packing"]
+    expected = statistics["tokens"]["sum"] / 128 / packing["packs"]
+    assert abs(packing["fill_share"] - expected) < 1e-9 and packing["fill_share"] <= 1, packing
+    assert "usable 5" in folder.run("stats").stdout
+
+
+def test_check_finds_every_defect(folder):
+    with open(f"{folder.path}/images/two.jpg", "rb") as file:
+        picture = file.read()
+    with open(f"{folder.path}/images/cut.jpg", "wb") as file:
+        file.write(picture[: len(picture) // 2])
+    with open(f"{folder.path}/secret.jpg", "wb") as file:
+        file.write(picture)
+    good = [record(f"g{i}", "<image>", "A", "one.png") for i in range(300)]
+    bad = {
+        3: (record("cut", "Q", "A", "cut.jpg"), "image_damaged"),
+        4: (record("gone", "Q", "A", "gone.jpg"), "image_missing"),
+        5: (record("out", "Q", "A", "../secret.jpg"), "image_outside"),
+        6: ("{", "bad_json"),
+        280: (record("type", "Q", "A", 5), "bad_field"),
+        299: (record("more", "<image><image>", "A", "one.png"), "placeholders"),
+    }
+    for line, (text, _) in bad.items():
+        good[line - 1] = text
+    folder.write(good)
+    done = folder.run("check", "--json")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(f["line"], f["defect"]) for f in found] == [(line, defect) for line, (_, defect) in bad.items()], found
+    assert [f["id"] for f in found][:3] == ["cut", "gone", "out"] and all(f["reason"] for f in found), found
+    assert "6 of 300 records cannot be used" in done.stderr, done.stderr
+    text = folder.run("check", "--set", "data.max_bad_share=0.01", code=4).stdout
+    assert "train.jsonl:4: image_missing: gone.jpg: " in text and "6 of 300 records" in text, text
+
+
+def test_mistakes_are_one_line_and_exit_2_or_4(folder):
+    for arguments, code, words in [
+        (("bogus",), 2, ""),
+        (("show",), 2, "N"),
+        (("stats", "--wrong"), 2, "--wrong"),
+        (("stats", "--set", "data.max_token=5"), 2, "max_tokens"),
+        (("stats", "--set", "model.hf="), 2, "model.hf"),
+        (("stats", "--set", "data.train.0.annotations=/none.jsonl"), 4, "/none.jsonl: cannot be opened"),
+        (("stats", "--eval"), 4, "data.eval"),
+    ]:
+        done = folder.run(*arguments, code=code)
+        assert done.stdout == "", (arguments, done.stdout)
+        lines = done.stderr.strip().splitlines()
+        assert len(lines) == 1 and words in lines[0], (arguments, done.stderr)
+    folder.run("stats", code=2, config=f"{folder.path}/none.yaml")
+
+
+def main():
+    tests = {name: test for name, test in globals().items() if name.startswith("test_")}
+    failed = 0
+    for name, test in tests.items():
+        with tempfile.TemporaryDirectory() as path:
+            try:
+                test(Folder(os.path.abspath(sys.argv[1]), path))
+            except AssertionError as error:
+                failed += 1
+                print(f"FAILED {name}: {error}")
+    print(f"{len(tests) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
