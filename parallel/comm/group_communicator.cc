@@ -52,7 +52,7 @@ GroupRanks AllRanks(const Engine& engine) {
 
 }  // namespace
 
-GroupCommunicator::GroupCommunicator(std::shared_ptr<Engine> engine, Everyone which)
+GroupCommunicator::GroupCommunicator(const std::shared_ptr<Engine>& engine, Everyone which)
     : GroupCommunicator(engine, AllRanks(*engine), static_cast<int>(which),
                         which == Everyone::kWorld ? "world" : "end of run") {}
 

@@ -15,7 +15,7 @@ class GroupCommunicator : public Communicator {
  public:
   // Groups of all ranks that need no agreement on a number: they have one of their own.
   enum class Everyone { kWorld, kClosing };
-  GroupCommunicator(std::shared_ptr<Engine> engine, Everyone which);
+  GroupCommunicator(const std::shared_ptr<Engine>& engine, Everyone which);
 
   int rank() const override { return ranks_.self; }
   int size() const override { return ranks_.size(); }
