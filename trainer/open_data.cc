@@ -103,4 +103,17 @@ OpenedData::OpenedData(const RunConfig& config, const std::vector<SourceConfig>&
       dataset(sources, SampleOptionsOf(config.data, model_config), &index, &chat_template,
               ParseLossWeight(config.train.loss)) {}
 
+void QuarantineDefects(const OpenedData& data, Quarantine& quarantine) {
+  for (int64_t sample = 0; sample < data.index.size(); ++sample) {
+    const Defect defect = data.index[sample].defect;
+    if (defect == Defect::kNone) continue;
+    const ScannedSample scanned = data.dataset.Scan(sample);
+    // A picture may have come back since; the index leaves the record out all the same.
+    const std::string reason = scanned.defect == Defect::kNone
+                                   ? std::string(DefectName(defect)) + " while indexing"
+                                   : scanned.reason;
+    quarantine.Add(data.dataset.Locate(sample, scanned.record.id, reason), std::nullopt, 0);
+  }
+}
+
 }  // namespace equipoise

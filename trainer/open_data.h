@@ -6,6 +6,7 @@
 #include "data/chat_template.h"
 #include "data/cost_index_open.h"
 #include "data/loader.h"
+#include "data/quarantine.h"
 #include "data/tokenizer.h"
 #include "models/model_config.h"
 #include "parallel/comm/communicator.h"
@@ -39,5 +40,8 @@ struct OpenedData {
   const CostIndex& index;
   Dataset dataset;
 };
+
+// Puts the records that the index leaves out into the quarantine, each with its reason. For rank 0.
+void QuarantineDefects(const OpenedData& data, Quarantine& quarantine);
 
 }  // namespace equipoise
