@@ -1,18 +1,20 @@
 #include "models/ops/norm.h"
 
-#include <ATen/ops/mean.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
-#include <ATen/ops/rsqrt.h>
-#include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
 
 #include <array>
 #include <tuple>
 
 #include "models/ops/record.h"
+#include "models/ops/row_dispatch.h"
 
 namespace equipoise::ops {
 namespace {
+
+constexpr int64_t kColumnGrain = 256;  // columns worth a thread
 
 struct LayerNormNode : torch::autograd::Node {
   Parameter* weight = nullptr;
@@ -39,24 +41,42 @@ struct LayerNormNode : torch::autograd::Node {
 
 struct RmsNormNode : torch::autograd::Node {
   Parameter* weight = nullptr;
-  at::Tensor x, rstd;  // rstd [..., 1] fp32
+  at::Tensor x, rstd;  // [rows, size]; rstd [rows] fp32
+  std::vector<int64_t> input_shape;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    const at::Tensor g = gradients[0].to(at::kFloat);
-    const at::Tensor normal = x.to(at::kFloat).mul_(rstd);
-    if (weight->trainable) {
-      weight->AddGradient(g.mul(normal).reshape({-1, x.size(-1)}).sum(0));
-    }
+    const at::Tensor g = gradients[0].reshape(x.sizes()).contiguous();
+    if (weight->trainable) AddWeightGradient(g);
     if (!task_should_compute_output(0)) return {at::Tensor()};
-    at::Tensor gx = g.mul(weight->value);
-    const at::Tensor along = gx.mul(normal).mean(-1, /*keepdim=*/true);
-    return {gx.sub_(normal.mul(along)).mul_(rstd).to(x.scalar_type())};
+    at::Tensor gx = at::empty(x.sizes(), g.options());
+    const float* scale = rstd.const_data_ptr<float>();
+    OnRows(x, [&](auto type, const Rows& rows) {
+      using T = decltype(type);
+      RmsNormInputGradient(rows, Data<T>(g), Data<T>(x), Data<T>(weight->value), scale,
+                           MutableData<T>(gx));
+    });
+    return {gx.view(input_shape)};
   }
   void release_variables() override {
     x.reset();
     rstd.reset();
   }
   std::string name() const override { return "RmsNorm(" + weight->name + ")"; }
+
+ private:
+  // Threads share the columns, so that the sums do not depend on their number.
+  void AddWeightGradient(const at::Tensor& g) const {
+    at::Tensor sum = at::zeros({x.size(1)}, at::kFloat);
+    const float* scale = rstd.const_data_ptr<float>();
+    at::parallel_for(0, x.size(1), kColumnGrain, [&](int64_t first, int64_t last) {
+      OnType(x, {0, x.size(0), x.size(1), x.stride(0)}, [&](auto type, const Rows& rows) {
+        using T = decltype(type);
+        RmsNormWeightGradient(rows, Data<T>(g), Data<T>(x), scale, first, last,
+                              sum.mutable_data_ptr<float>());
+      });
+    });
+    weight->AddGradient(sum);
+  }
 };
 
 }  // namespace
@@ -81,15 +101,22 @@ at::Tensor LayerNorm(const at::Tensor& x, Parameter& weight, Parameter& bias, do
 at::Tensor RmsNorm(const at::Tensor& x, Parameter& weight, double eps) {
   const bool needs_node = NeedsNode({&x}, {&weight});
   const BelowAutograd guard;
-  const at::Tensor wide = x.to(at::kFloat);
-  const at::Tensor rstd =
-      wide.square().mean(-1, /*keepdim=*/true).add_(eps).rsqrt_();
-  at::Tensor y = wide.mul(rstd).to(x.scalar_type()).mul_(weight.value);
+  at::Tensor input = x.reshape({-1, x.size(-1)});
+  if (input.stride(1) != 1) input = input.contiguous();
+  at::Tensor y = at::empty(input.sizes(), x.options());
+  const at::Tensor rstd = at::empty({input.size(0)}, at::kFloat);
+  OnRows(input, [&](auto type, const Rows& rows) {
+    using T = decltype(type);
+    RmsNormRows(rows, Data<T>(input), Data<T>(weight.value), static_cast<float>(eps),
+                MutableData<T>(y), rstd.mutable_data_ptr<float>());
+  });
+  y = y.view(x.sizes());
   if (!needs_node) return y;
   auto node = std::make_shared<RmsNormNode>();
   node->weight = &weight;
-  node->x = x.detach();
+  node->x = input;
   node->rstd = rstd;
+  node->input_shape = x.sizes().vec();
   Record(y, node, {&x});
   return y;
 }

@@ -1,31 +1,31 @@
 #include "models/ops/rotary.h"
 
-#include <ATen/ops/addcmul.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mul.h>
-#include <ATen/ops/neg.h>
 
 #include "models/ops/record.h"
+#include "models/ops/row_dispatch.h"
 
 namespace equipoise::ops {
 namespace {
 
-at::Tensor Rotated(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  const int64_t tokens = x.size(0), half = cos.size(1), heads = x.size(1) / (2 * half);
-  const at::Tensor pairs = x.view({tokens, heads, 2, half}).to(at::kFloat);
-  const at::Tensor a = pairs.select(2, 0), b = pairs.select(2, 1);
-  const at::Tensor c = cos.unsqueeze(1), s = sin.unsqueeze(1);
-  at::Tensor y = at::empty({tokens, heads, 2, half}, x.options());
-  y.select(2, 0).copy_(a.mul(c).addcmul_(b, s, -1));
-  y.select(2, 1).copy_(b.mul(c).addcmul_(a, s));
-  return y.view({tokens, -1});
+at::Tensor Rotated(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                   float direction) {
+  const at::Tensor input = x.stride(1) == 1 ? x : x.contiguous();
+  at::Tensor y = at::empty(x.sizes(), x.options());
+  const Rotation rotation = {cos.const_data_ptr<float>(), sin.const_data_ptr<float>(),
+                             cos.size(1), direction};
+  OnRows(input, [&](auto type, const Rows& rows) {
+    using T = decltype(type);
+    RotateRows(rows, rotation, Data<T>(input), MutableData<T>(y));
+  });
+  return y;
 }
 
 struct RotaryNode : torch::autograd::Node {
   at::Tensor cos, sin;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    return {Rotated(gradients[0], cos, sin.neg())};  // a rotation's transpose turns it back
+    return {Rotated(gradients[0], cos, sin, /*direction=*/-1)};
   }
   void release_variables() override {
     cos.reset();
@@ -39,7 +39,7 @@ struct RotaryNode : torch::autograd::Node {
 at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
   const bool needs_node = NeedsNode({&x}, {});
   const BelowAutograd guard;
-  at::Tensor y = Rotated(x, cos, sin);
+  at::Tensor y = Rotated(x, cos, sin, /*direction=*/1);
   if (!needs_node) return y;
   auto node = std::make_shared<RotaryNode>();
   node->cos = cos;

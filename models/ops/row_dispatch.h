@@ -1,0 +1,46 @@
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+
+#include "configs/error.h"
+#include "models/ops/row_kernels.h"
+
+namespace equipoise::ops {
+
+// Calls row kernels with a tensor's element type, over all threads.
+
+template <class T>
+const T* Data(const at::Tensor& t) {
+  return static_cast<const T*>(t.const_data_ptr());
+}
+template <class T>
+T* MutableData(at::Tensor& t) {
+  return static_cast<T*>(t.mutable_data_ptr());
+}
+
+// run(T(), rows) with T = float or Bf16, as x's dtype says.
+template <class Run>
+void OnType(const at::Tensor& x, const Rows& rows, const Run& run) {
+  EQUIPOISE_CHECK(x.is_cpu(), "row kernels run on the CPU");
+  if (x.scalar_type() == at::kFloat) {
+    run(float(), rows);
+  } else {
+    EQUIPOISE_CHECK(x.scalar_type() == at::kBFloat16, "no row kernel for ", x.scalar_type());
+    run(Bf16(), rows);
+  }
+}
+
+// x [rows, size] with a last stride of 1: run() for ranges of rows, one for each thread.
+template <class Run>
+void OnRows(const at::Tensor& x, const Run& run) {
+  constexpr int64_t kElementsPerThread = 1 << 15;
+  const int64_t grain = std::max<int64_t>(1, kElementsPerThread / x.size(1));
+  at::parallel_for(0, x.size(0), grain, [&](int64_t begin, int64_t end) {
+    OnType(x, {begin, end, x.size(1), x.stride(0)}, run);
+  });
+}
+
+}  // namespace equipoise::ops

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+
+namespace equipoise::ops {
+
+// Fused passes over rows for the CPU, where a chain of small ATen kernels costs more than the
+// matrix products beside it. Compiled for several instruction sets, chosen when the program starts.
+// LibTorch-free. `Bf16` is the bit pattern of a bfloat16.
+
+struct Bf16 {
+  uint16_t bits;
+};
+
+// Rows `begin` to `end`; row i of x begins at x + i * stride, those of other arrays lie behind each
+// other.
+struct Rows {
+  int64_t begin, end;
+  int64_t size;    // elements of a row
+  int64_t stride;  // of x
+};
+
+// y = round(x * rstd) * weight with rstd = 1 / sqrt(mean(x^2) + eps), which is kept in rstd[row].
+void RmsNormRows(const Rows& rows, const float* x, const float* weight, float eps, float* y,
+                 float* rstd);
+void RmsNormRows(const Rows& rows, const Bf16* x, const Bf16* weight, float eps, Bf16* y,
+                 float* rstd);
+
+// gx for the gradient g of y.
+void RmsNormInputGradient(const Rows& rows, const float* g, const float* x, const float* weight,
+                          const float* rstd, float* gx);
+void RmsNormInputGradient(const Rows& rows, const Bf16* g, const Bf16* x, const Bf16* weight,
+                          const float* rstd, Bf16* gx);
+
+// gw[j] += sum over rows of g * x * rstd, for the columns [first, last).
+void RmsNormWeightGradient(const Rows& rows, const float* g, const float* x, const float* rstd,
+                           int64_t first, int64_t last, float* gw);
+void RmsNormWeightGradient(const Rows& rows, const Bf16* g, const Bf16* x, const float* rstd,
+                           int64_t first, int64_t last, float* gw);
+
+// Turns every head's pairs (x[i], x[i + half]) of a row by the row's angles: cos and sin are
+// [rows, half]; `direction` -1 turns back. `size` of the rows is heads * 2 * half.
+struct Rotation {
+  const float* cos;
+  const float* sin;
+  int64_t half;
+  float direction;
+};
+void RotateRows(const Rows& rows, const Rotation& rotation, const float* x, float* y);
+void RotateRows(const Rows& rows, const Rotation& rotation, const Bf16* x, Bf16* y);
+
+}  // namespace equipoise::ops
