@@ -8,6 +8,7 @@
 #include <string>
 
 #include "configs/error.h"
+#include "parallel/comm/mpi_environment.h"
 #include "trainer/commands.h"
 #include "trainer/launch.h"
 
@@ -34,11 +35,15 @@ int ParseFailed(const CLI::App& app, const CLI::ParseError& error, const Launch&
 }
 
 int RunProgram(int argc, char** argv) {
-  const Launch launch;
+  MpiEnvironment mpi;
+  Launch launch;
+  launch.rank = mpi.rank();
+  launch.size = mpi.size();
   CLI::App app("Equipoise trains multimodal large language models.", "equipoise");
   app.require_subcommand(1);
   std::function<int()> run;
   AddDataCommand(app, launch, run);
+  AddCheckCommand(app, mpi, run);
 
   try {
     app.parse(argc, argv);
@@ -46,7 +51,9 @@ int RunProgram(int argc, char** argv) {
     return ParseFailed(app, error, launch);
   }
   try {
-    return run();
+    const int status = run();
+    mpi.Close();
+    return status;
   } catch (const UserError& error) {
     PrintError(launch, error.what(), error.code() == ExitCode::kRunFailed);
     return static_cast<int>(error.code());

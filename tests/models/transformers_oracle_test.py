@@ -1,0 +1,216 @@
+"""Tiny random models of Transformers, run by it and by `equipoise check`: the same numbers.
+
+Bounds are those of docs/design.md, section 5. Noise floors are measured here: the errors of
+Transformers' own fp32 and bf16 runs against its run in double precision ("own" in the table).
+"""
+import copy
+import os
+import sys
+import tempfile
+
+import torch
+import torch.nn.functional as F
+import transformers
+from transformers import (InternVLConfig, InternVLForConditionalGeneration, LlamaConfig,
+                          LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM)
+
+import parity
+import reference
+
+VOCABULARY, PAD, IMAGE = 200, 0, 199
+TOKENS_PER_TILE = 4
+RECIPE = {"optimizer": "AdamW", "lr": 2e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.05,
+          "weight_decay_on": "parameters with two or more dimensions", "clip": 1.0,
+          "lrs": [2e-3 * scale for scale in (0.25, 0.5, 1, 1, 0.9, 0.8, 0.6, 0.4, 0.2, 0.1)]}
+
+
+def text_sizes(**more):
+    sizes = {"vocab_size": VOCABULARY, "hidden_size": 48, "intermediate_size": 80,
+             "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2,
+             "max_position_embeddings": 256, "bos_token_id": 1, "eos_token_id": 2,
+             "pad_token_id": PAD, "tie_word_embeddings": False}
+    sizes.update(more)
+    return sizes
+
+
+def vision_sizes(**more):
+    sizes = {"hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 3,
+             "num_attention_heads": 4, "image_size": [56, 56], "patch_size": [14, 14]}
+    sizes.update(more)
+    return sizes
+
+
+def internvl(vision, text, tied=False):
+    return InternVLForConditionalGeneration(InternVLConfig(
+        vision_config=vision, text_config=text.to_dict(), image_token_id=IMAGE,
+        image_seq_length=TOKENS_PER_TILE, downsample_ratio=0.5, tie_word_embeddings=tied))
+
+
+LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0,
+               "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+SMALL_VIT = vision_sizes(norm_type="layer_norm", attention_bias=True)
+LARGE_VIT = vision_sizes(norm_type="rms_norm", use_qk_norm=True, attention_bias=False)
+
+MODELS = {
+    "qwen2 tied": lambda: Qwen2ForCausalLM(Qwen2Config(**text_sizes(tie_word_embeddings=True))),
+    "qwen2 untied": lambda: Qwen2ForCausalLM(Qwen2Config(**text_sizes(
+        num_key_value_heads=1, rope_parameters={"rope_type": "default", "rope_theta": 1e6}))),
+    "llama mha": lambda: LlamaForCausalLM(LlamaConfig(**text_sizes(num_key_value_heads=6))),
+    "llama gqa llama3-rope": lambda: LlamaForCausalLM(LlamaConfig(**text_sizes(
+        rope_parameters=LLAMA3_ROPE, tie_word_embeddings=True))),
+    "llama biases": lambda: LlamaForCausalLM(LlamaConfig(**text_sizes(
+        attention_bias=True, mlp_bias=True, head_dim=16))),
+    "internvl 300m qwen2": lambda: internvl(SMALL_VIT, Qwen2Config(**text_sizes())),
+    "internvl 6b llama": lambda: internvl(LARGE_VIT, LlamaConfig(**text_sizes())),
+    "internvl tied": lambda: internvl(SMALL_VIT, Qwen2Config(**text_sizes()), tied=True),
+}
+SEVERAL_RANKS = {"qwen2 tied": 2, "internvl 6b llama": 5}
+
+
+def build(name, seed):
+    """The model with every weight random and different from the others, norms and biases too."""
+    model = MODELS[name]()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for key, weight in model.named_parameters():
+            noise = torch.randn(weight.shape, generator=generator)
+            if key.endswith("bias"):
+                weight.copy_(0.05 * noise)
+            elif weight.ndim == 1:
+                weight.copy_((0.5 if "lambda" in key else 1.0) + 0.1 * noise)
+            elif "embed" in key or "lm_head" in key or "cls_token" in key:
+                weight.copy_(0.1 * noise)
+            else:
+                weight.copy_(noise / weight[0].numel() ** 0.5)
+    return model.eval()
+
+
+def make_samples(has_vision, seed):
+    """Samples [1, T] of different lengths: with three tiles, with one, without."""
+    generator = torch.Generator().manual_seed(seed)
+    samples = []
+    for length, tiles in ((41, 3), (17, 1), (30, 0)):
+        ids = torch.randint(3, IMAGE, (1, length), generator=generator)
+        labels = torch.where(torch.rand(1, length, generator=generator) < 0.4, ids, -100)
+        sample = {"input_ids": ids, "labels": labels}
+        if has_vision and tiles:
+            ids[0, 2:2 + tiles * TOKENS_PER_TILE] = IMAGE
+            labels[ids == IMAGE] = -100
+            sample["pixel_values"] = torch.randn(tiles, 3, 56, 56, generator=generator)
+        samples.append(sample)
+    return samples
+
+
+def padded(samples):
+    width = max(s["input_ids"].shape[1] for s in samples)
+
+    def pad(tensor, value):
+        return F.pad(tensor, (0, width - tensor.shape[1]), value=value)
+    batch = {"input_ids": torch.cat([pad(s["input_ids"], PAD) for s in samples]),
+             "labels": torch.cat([pad(s["labels"], -100) for s in samples]),
+             "attention_mask": torch.cat([pad(torch.ones_like(s["input_ids"]), 0) for s in samples])}
+    tiles = [s["pixel_values"] for s in samples if "pixel_values" in s]
+    return {**batch, **({"pixel_values": torch.cat(tiles)} if tiles else {})}
+
+
+def packed(samples):
+    lengths = [s["input_ids"].shape[1] for s in samples]
+    row = {key: torch.cat([s[key] for s in samples], 1) for key in ("input_ids", "labels")}
+    row["cu_seqlens"] = torch.tensor([0] + lengths).cumsum(0).to(torch.int32)
+    tiles = [s["pixel_values"] for s in samples if "pixel_values" in s]
+    return {**row, **({"pixel_values": torch.cat(tiles)} if tiles else {})}
+
+
+def join(logits, samples, width):
+    """[B, T, V] with zeros at padding, from one [1, T, V] each."""
+    return torch.cat([F.pad(x, (0, 0, 0, width - x.shape[1])) for x in logits])
+
+
+def overall_error(tensors, exact):
+    """||a - b|| / ||b|| over all tensors together."""
+    difference = sum((tensors[k].double() - b).square().sum() for k, b in exact.items())
+    return (difference / sum(b.square().sum() for b in exact.values())).sqrt().item()
+
+
+class Case:
+    """A model in a folder, samples, and what Transformers makes of them."""
+
+    def __init__(self, name, seed, folder):
+        self.name, self.folder = name, folder
+        self.model = build(name, seed)
+        self.model.save_pretrained(folder)
+        self.samples = make_samples(hasattr(self.model.config, "vision_config"), seed)
+        self.batch = padded(self.samples)
+        self.key_of = reference.key_map(self.model, folder)
+        self.fp32, self.bf16, self.exact = (self.run(dtype) for dtype in
+                                            (torch.float32, torch.bfloat16, torch.float64))
+
+    def run(self, dtype):
+        """(loss, logits [B, T, V] with zeros at padding, gradients)"""
+        model = copy.deepcopy(self.model).to(dtype)
+        loss, logits, grads = reference.gradients(model, self.samples, self.key_of)
+        width = self.batch["input_ids"].shape[1]
+        return loss, torch.cat([F.pad(x, (0, 0, 0, width - x.shape[1])) for x in logits]), grads
+
+    def packed_logits(self, logits):
+        lengths = [s["input_ids"].shape[1] for s in self.samples]
+        return torch.cat([row[:n] for row, n in zip(logits, lengths)])[None]
+
+
+def check_fp32(report, case):
+    def compare(what, ours, logits):
+        report.add(what, "logits", parity.logit_error(ours["logits"], logits), parity.FP32["logits"])
+        parity.compare_loss(report, what, ours["loss"].item(), case.fp32[0])
+        parity.compare_tensors(report, what, "gradients", parity.strip(ours, "grad."), case.exact[2],
+                               case.fp32[2], parity.FP32["gradient"])
+
+    losses, norms, weights = reference.adamw_steps(case.model, case.samples, RECIPE, case.key_of)
+    ours = parity.run_check(case.folder, case.batch, gradients=True, recipe=RECIPE)
+    compare(case.name, ours, case.fp32[1])
+    parity.compare_steps(report, case.name, ours, losses, norms)
+    exact = reference.adamw_steps(copy.deepcopy(case.model).double(), case.samples, RECIPE, case.key_of)
+    parity.compare_tensors(report, case.name, "weights after", parity.strip(ours, "after."), exact[2],
+                           weights, parity.FP32["after"])
+
+    row = parity.run_check(case.folder, packed(case.samples), gradients=True)
+    compare(case.name + " packed", row, case.packed_logits(case.fp32[1]))
+    ranks = SEVERAL_RANKS.get(case.name, 1)
+    if ranks > 1 and not os.environ.get("EQUIPOISE_MPIRUN"):
+        print(f"skipped: {case.name} on {ranks} ranks: no mpirun")
+    elif ranks > 1:
+        several = parity.run_check(case.folder, case.batch, gradients=True, ranks=ranks)
+        compare(f"{case.name} {ranks} ranks", several, case.fp32[1])
+
+
+def check_bf16(report, case):
+    """Ours and Transformers' own bf16 run, both against its run in double precision."""
+    _, logits, grads = case.exact
+    what = case.name + " bf16"
+    ours = parity.run_check(case.folder, case.batch, gradients=True,
+                            settings=["train.precision=bf16"])
+    error = parity.logit_error(ours["logits"], logits)
+    report.add(what, "logits", error, parity.BF16["logits"])
+    report.add(what, "logits / own", error / parity.logit_error(case.bf16[1], logits), 1.5)
+    mine = parity.strip(ours, "grad.")
+    error = overall_error(mine, grads)
+    report.add(what, "all gradients", error, parity.BF16["gradient"])
+    report.add(what, "all gradients / own", error / overall_error(case.bf16[2], grads), 1.5)
+    parity.compare_tensors(report, what, "gradients", mine, grads, case.bf16[2],
+                           parity.BF16["gradient"])
+
+
+def main():
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    torch.set_num_threads(2)
+    report = parity.Report()
+    for seed, name in enumerate(MODELS):
+        with tempfile.TemporaryDirectory() as folder:
+            case = Case(name, seed, folder)
+            check_fp32(report, case)
+            check_bf16(report, case)
+    return report.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+#include <ATen/Parallel.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "configs/error.h"
+#include "configs/yaml_reader.h"
+#include "models/safetensors.h"
+#include "parallel/comm/make_communicator.h"
+#include "parallel/comm/mpi_environment.h"
+#include "trainer/check_inputs.h"
+#include "trainer/check_recipe.h"
+#include "trainer/check_run.h"
+#include "trainer/commands.h"
+#include "trainer/loaded_model.h"
+#include "trainer/precision.h"
+#include "trainer/run_config.h"
+
+namespace equipoise {
+namespace {
+
+struct Arguments {
+  std::string model;
+  std::string inputs;
+  std::string out;
+  std::string steps;
+  bool gradients = false;
+  std::vector<std::string> set;
+};
+
+RunConfig ReadSettings(const std::vector<std::string>& set, int ranks) {
+  std::vector<Override> overrides;
+  for (const std::string& text : set) overrides.push_back(ParseOverride(text));
+  RunConfig config;
+  config.train.precision = "fp32";
+  ReadConfigText("--set", "{}", overrides, config);
+  if (config.parallel.data.value_or(ranks) != ranks) {
+    throw ConfigError("--set parallel.data=" + std::to_string(*config.parallel.data) +
+                      ": mpirun started " + std::to_string(ranks) + " ranks; start as many");
+  }
+  return config;
+}
+
+int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
+  const RunConfig config = ReadSettings(arguments.set, mpi.size());
+  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  const int64_t share = std::max<int64_t>(1, cores / mpi.size());
+  at::set_num_threads(static_cast<int>(config.train.threads > 0 ? config.train.threads : share));
+
+  LoadOptions load;
+  load.dtype = ComputeDtype(config.train.precision);
+  load.freeze = config.model.freeze;
+  load.recompute = config.train.recompute;
+  LoadedModel model = BuildModel(ReadModelConfig(arguments.model), load);
+  LoadHuggingFace(model, arguments.model);
+  CheckInputs inputs = ReadCheckInputs(arguments.inputs, model.config, config.train.loss);
+  const bool has_labels = inputs.has_labels;
+  if (!has_labels && (arguments.gradients || !arguments.steps.empty())) {
+    throw DataError(arguments.inputs + ": labels: missing; gradients and steps need them");
+  }
+  const std::unique_ptr<Communicator> world = MakeWorldCommunicator(mpi, CommOptions());
+  CheckRun check(arguments.model, std::move(inputs), std::move(model), *world);
+
+  CheckRun::Tensors out;
+  out["logits"] = check.Logits();
+  if (has_labels) {
+    const double loss = arguments.gradients ? check.LossAndGradients() : check.Loss();
+    out["loss"] = at::scalar_tensor(loss, at::kFloat);
+  }
+  if (arguments.gradients) check.CollectGradients(out);
+  if (!arguments.steps.empty()) {
+    // The steps overwrite the gradients.
+    for (auto& [name, tensor] : out) tensor = tensor.clone();
+    check.RunSteps(ReadCheckRecipe(arguments.steps), out);
+  }
+  if (mpi.rank() == 0) WriteSafetensors(arguments.out, out);
+  return static_cast<int>(ExitCode::kDone);
+}
+
+}  // namespace
+
+void AddCheckCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run) {
+  CLI::App* command = app.add_subcommand(
+      "check", "Runs a Hugging Face folder on given tensors, to compare with another program");
+  auto arguments = std::make_shared<Arguments>();
+  command->add_option("MODEL_DIR", arguments->model, "folder with config.json and safetensors")
+      ->required();
+  command
+      ->add_option("INPUTS", arguments->inputs,
+                   "safetensors file: input_ids [B, T], and labels, attention_mask, position_ids, "
+                   "cu_seqlens, pixel_values, images_per_sample")
+      ->required();
+  command->add_option("--out", arguments->out, "safetensors file: logits, loss, grad.*, after.*")
+      ->required();
+  command->add_flag("--gradients", arguments->gradients, "writes the gradient of each weight");
+  command->add_option(
+      "--steps", arguments->steps,
+      "JSON recipe of AdamW steps on this batch: writes losses, grad_norms, after.*");
+  command->add_option("--set", arguments->set, "a.b=c: one setting, such as train.precision=bf16")
+      ->allow_extra_args(false);
+  command->footer(
+      "Example:\n  equipoise check model inputs.safetensors --out out.safetensors --gradients");
+  command->callback(
+      [arguments, &mpi, &run] { run = [arguments, &mpi] { return RunCheck(*arguments, mpi); }; });
+}
+
+}  // namespace equipoise

@@ -1,0 +1,47 @@
+#include "trainer/loaded_model.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "models/model.h"
+#include "models/weights.h"
+#include "trainer/checkpoint.h"
+
+namespace equipoise {
+
+int64_t LoadedModel::parameter_count() const {
+  int64_t count = 0;
+  for (const Parameter* p : parameters->parameters()) count += p->numel();
+  return count;
+}
+
+LoadedModel BuildModel(const ModelConfig& config, const LoadOptions& options) {
+  auto layers = BuildLayers(config);
+  Freeze(layers, options.freeze);
+  for (auto& layer : layers) {
+    const std::string module =
+        layer->parameters().empty() ? "" : ModuleOf(*layer->parameters().front());
+    layer->recompute = std::count(options.recompute.begin(), options.recompute.end(), module) > 0;
+  }
+  LoadedModel model;
+  model.config = config;
+  model.stage = std::make_unique<Stage>(std::move(layers));
+  model.parameters = std::make_unique<FlatParameters>(model.stage->parameters(), options.dtype);
+  return model;
+}
+
+void LoadHuggingFace(LoadedModel& model, const std::string& folder) {
+  LoadWeights(model.parameters->parameters(), model.config, folder);
+  model.parameters->UpdateCompute();
+}
+
+void LoadCheckpointWeights(LoadedModel& model, const std::string& checkpoint_dir) {
+  std::map<std::string, at::Tensor> targets;
+  for (Parameter* p : model.parameters->parameters()) targets[p->name] = p->master;
+  ReadCheckpointTensors(checkpoint_dir, ReadCheckpointIndex(checkpoint_dir, /*verify=*/true),
+                        targets);
+  model.parameters->UpdateCompute();
+}
+
+}  // namespace equipoise

@@ -1,0 +1,30 @@
+#include "trainer/precision.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "configs/error.h"
+
+namespace equipoise {
+
+bool CpuHasBf16MatrixUnits() {
+#if defined(__x86_64__)
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
+  return (edx & kAmxBf16) != 0 && (edx & kAmxTile) != 0;
+#else
+  return false;
+#endif
+}
+
+at::ScalarType ComputeDtype(const std::string& precision) {
+  if (precision == "auto") return CpuHasBf16MatrixUnits() ? at::kBFloat16 : at::kFloat;
+  EQUIPOISE_CHECK(precision == "fp32" || precision == "bf16", precision);
+  return precision == "bf16" ? at::kBFloat16 : at::kFloat;
+}
+
+std::string PrecisionName(at::ScalarType dtype) { return dtype == at::kBFloat16 ? "bf16" : "fp32"; }
+
+}  // namespace equipoise
