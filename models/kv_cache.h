@@ -9,8 +9,8 @@
 namespace equipoise {
 
 // Keys and values of one sequence's tokens so far, by LLM layer. A forward pass with
-// MicroBatch::cache set appends its tokens and attends to all. The first pass may have any number of
-// tokens, in one segment; later ones have one.
+// MicroBatch::cache set appends its tokens and attends to all. The first pass may have any number
+// of tokens, in one segment; later ones have one.
 class KvCache {
  public:
   struct Entry {

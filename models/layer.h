@@ -47,7 +47,7 @@ class Layer {
   // Whether backward has a gradient to add, to a borrowed parameter too.
   bool trainable() const;
 
-  bool recompute = false;   // forward again during backward instead of keeping activations
+  bool recompute = false;  // forward again during backward instead of keeping activations
 
  protected:
   // Declares a parameter; `name` is appended to the layer's own name (with a dot) unless it begins

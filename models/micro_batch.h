@@ -12,7 +12,7 @@ class KvCache;
 // Samples packed in one row of tokens and one stack of image tiles. Every stage has it whole; only
 // hidden states travel between stages. A micro-batch may have no tiles, and no tokens at all.
 struct MicroBatch {
-  at::Tensor input_ids;       // [tokens] int64
+  at::Tensor input_ids;  // [tokens] int64
   // [tokens] int64: the token to predict AT this position (already shifted by one within its
   // segment), -100 where there is none. Undefined when no loss is wanted.
   at::Tensor targets;
@@ -20,11 +20,11 @@ struct MicroBatch {
   at::Tensor position_ids;    // [tokens] int64, restarting at 0 in each segment
   // Segment s covers tokens cu_seqlens[s] .. cu_seqlens[s + 1]; attention never leaves a segment.
   std::vector<int64_t> cu_seqlens;
-  at::Tensor pixel_values;    // [tiles, 3, size, size] fp32, normalised; undefined or 0 tiles = none
+  at::Tensor pixel_values;  // [tiles, 3, size, size] fp32, normalised; undefined or 0 tiles = none
   // [tiles * tokens_per_tile] int64: positions in the row that take the image features, in order.
   at::Tensor image_positions;
 
-  int64_t planned_targets = 0;  // targets according to the cost index
+  int64_t planned_targets = 0;   // targets according to the cost index
   std::vector<int64_t> samples;  // ids of the samples, for messages
   KvCache* cache = nullptr;      // generation only: keys and values of the tokens before this row
 

@@ -21,8 +21,7 @@ bool BeginsWith(const std::string& text, const std::string& prefix) {
 }
 
 void AddVision(const ModelConfig& config, Layers& layers) {
-  layers.push_back(
-      std::make_unique<PatchEmbeddingLayer>("vision_tower.embeddings", config.vision));
+  layers.push_back(std::make_unique<PatchEmbeddingLayer>("vision_tower.embeddings", config.vision));
   for (int64_t i = 0; i < config.vision.num_hidden_layers; ++i) {
     layers.push_back(std::make_unique<VisionLayer>(
         "vision_tower.encoder.layer." + std::to_string(i), config.vision));

@@ -25,7 +25,8 @@ at::Tensor StretchLlama3(const at::Tensor& frequencies, const TextConfig& config
   const at::Tensor blend = wavelength.reciprocal().mul(context).sub(low).div(high - low);
   const at::Tensor blended = blend.neg().add(1).mul(stretched).add(blend.mul(frequencies));
   const at::Tensor outer = at::where(wavelength.gt(context / low), stretched, frequencies);
-  const at::Tensor between = wavelength.ge(context / high).logical_and(wavelength.le(context / low));
+  const at::Tensor between =
+      wavelength.ge(context / high).logical_and(wavelength.le(context / low));
   return at::where(between, blended, outer);
 }
 

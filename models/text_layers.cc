@@ -41,7 +41,8 @@ DecoderLayer::DecoderLayer(const std::string& name, size_t index, const TextConf
                     hidden, config.attention_bias);
   out_ = AddLinears({{"self_attn.o_proj", hidden}}, q, out_bias);
   mlp_norm_ = &AddParameter("post_attention_layernorm.weight", {hidden});
-  gate_up_ = AddLinears({{"mlp.gate_proj", inner}, {"mlp.up_proj", inner}}, hidden, config.mlp_bias);
+  gate_up_ =
+      AddLinears({{"mlp.gate_proj", inner}, {"mlp.up_proj", inner}}, hidden, config.mlp_bias);
   down_ = AddLinears({{"mlp.down_proj", hidden}}, inner, config.mlp_bias);
 }
 

@@ -30,8 +30,8 @@ PatchEmbeddingLayer::PatchEmbeddingLayer(const std::string& name, const VisionCo
 at::Tensor PatchEmbeddingLayer::Forward(const MicroBatch& batch, const at::Tensor& /*input*/,
                                         double /*loss_scale*/) {
   if (batch.tiles() == 0) return {};
-  const at::Tensor patches = ops::CutIntoPatches(batch.pixel_values, patch_size_,
-                                                 projection_.weight->value.scalar_type());
+  const at::Tensor patches =
+      ops::CutIntoPatches(batch.pixel_values, patch_size_, projection_.weight->value.scalar_type());
   return ops::AddClassAndPositions(ops::JoinedLinear(patches, {projection_}), *token_, *positions_);
 }
 
@@ -84,8 +84,8 @@ at::Tensor VisionLayer::Attention(const at::Tensor& x) const {
 at::Tensor VisionLayer::Forward(const MicroBatch& /*batch*/, const at::Tensor& input,
                                 double /*loss_scale*/) {
   if (!input.defined()) return {};
-  const at::Tensor x = ops::ScaledResidual(input, Attention(Apply(attention_norm_, input)),
-                                           *attention_scale_);
+  const at::Tensor x =
+      ops::ScaledResidual(input, Attention(Apply(attention_norm_, input)), *attention_scale_);
   const at::Tensor inner = at::gelu(ops::JoinedLinear(Apply(mlp_norm_, x), fc1_));
   return ops::ScaledResidual(x, ops::JoinedLinear(inner, fc2_), *mlp_scale_);
 }

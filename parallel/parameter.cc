@@ -1,10 +1,10 @@
 #include "parallel/parameter.h"
 
-#include "configs/error.h"
-
 #include <ATen/ops/zeros.h>
 
 #include <utility>
+
+#include "configs/error.h"
 
 namespace equipoise {
 namespace {
@@ -42,8 +42,8 @@ FlatParameters::FlatParameters(std::vector<Parameter*> parameters, at::ScalarTyp
     Parameter& parameter = *parameters_[i];
     parameter.master = ViewOf(master_, offset, parameter);
     parameter.value = ViewOf(compute_, offset, parameter);
-    parameter.gradient = parameter.trainable ? ViewOf(gradient_, gradient_offsets_[i], parameter)
-                                             : at::Tensor();
+    parameter.gradient =
+        parameter.trainable ? ViewOf(gradient_, gradient_offsets_[i], parameter) : at::Tensor();
     offset += Aligned(parameter.numel());
   }
 }

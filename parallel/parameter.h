@@ -14,12 +14,12 @@ namespace equipoise {
 //
 // `value` and `gradient` are views into the buffers of FlatParameters.
 struct Parameter {
-  std::string name;            // its Hugging Face name
+  std::string name;  // its Hugging Face name
   std::vector<int64_t> shape;
   bool trainable = true;
-  at::Tensor value;            // compute dtype, `shape`
-  at::Tensor master;           // fp32, `shape`; the same memory as `value` when computing in fp32
-  at::Tensor gradient;         // fp32, `shape`; undefined when frozen
+  at::Tensor value;     // compute dtype, `shape`
+  at::Tensor master;    // fp32, `shape`; the same memory as `value` when computing in fp32
+  at::Tensor gradient;  // fp32, `shape`; undefined when frozen
 
   int64_t numel() const {
     int64_t n = 1;

@@ -7,8 +7,8 @@
 
 namespace equipoise::ops {
 
-// Softmax attention scaled by 1 / sqrt(head_dim), without a mask in memory. One kernel call for each
-// segment, so a segment's result has the same bits whatever its neighbours are.
+// Softmax attention scaled by 1 / sqrt(head_dim), without a mask in memory. One kernel call for
+// each segment, so a segment's result has the same bits whatever its neighbours are.
 
 // Causal within each segment. q [tokens, heads * head_dim]; k and v [tokens, kv_heads * head_dim],
 // where heads is a multiple of kv_heads: head h uses key head h / (heads / kv_heads).

@@ -45,9 +45,8 @@ void AddWeightGradient(const at::Tensor& g, const at::Tensor& x, Parameter& weig
   if (gradients.in_backward) {
     const at::Tensor product = at::mm(g.t(), x);
     // Several chunks are summed in fp32, a single one stays as it is.
-    gradients.weight = gradients.weight.defined()
-                           ? gradients.weight.to(at::kFloat).add_(product)
-                           : product;
+    gradients.weight =
+        gradients.weight.defined() ? gradients.weight.to(at::kFloat).add_(product) : product;
   } else if (g.scalar_type() == at::kFloat) {
     weight.gradient.addmm_(g.t(), x);
   } else {

@@ -15,5 +15,4 @@ at::Tensor EmbedAndSplice(const at::Tensor& ids, const at::Tensor& features,
 // [1, 1, hidden] goes first, then `positions` [1, patches + 1, hidden] are added.
 at::Tensor AddClassAndPositions(const at::Tensor& patches, Parameter& token, Parameter& positions);
 
-
 }  // namespace equipoise::ops

@@ -59,7 +59,8 @@ at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tens
 at::Tensor Forward(const at::Tensor& x, const Parts& parts) {
   const std::vector<at::Tensor> weights = WeightValues(parts);
   const at::Tensor bias = JoinedBias(parts);
-  if (const at::Tensor joined = Adjacent(weights); joined.defined()) return Product(x, joined, bias);
+  if (const at::Tensor joined = Adjacent(weights); joined.defined())
+    return Product(x, joined, bias);
   std::vector<at::Tensor> results;
   int64_t begin = 0;
   for (const at::Tensor& weight : weights) {

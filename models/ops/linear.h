@@ -15,9 +15,9 @@ struct LinearWeights {
   Parameter* bias = nullptr;
 };
 
-// x [..., in] -> [..., sum of out]: x times each weight, transposed, plus its bias, the results side
-// by side (query, key and value; gate and up). Weights that lie behind each other in memory are one
-// matrix product. All must be trainable alike.
+// x [..., in] -> [..., sum of out]: x times each weight, transposed, plus its bias, the results
+// side by side (query, key and value; gate and up). Weights that lie behind each other in memory
+// are one matrix product. All must be trainable alike.
 at::Tensor JoinedLinear(const at::Tensor& x, const std::vector<LinearWeights>& parts);
 
 // x [..., in] -> [..., out].

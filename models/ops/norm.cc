@@ -24,9 +24,8 @@ struct LayerNormNode : torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     const std::array<bool, 3> wanted = {task_should_compute_output(0), weight->trainable,
                                         bias->trainable};
-    auto [gx, gw, gb] =
-        at::native_layer_norm_backward(gradients[0].contiguous(), x, {x.size(-1)}, mean, rstd,
-                                       weight->value, bias->value, wanted);
+    auto [gx, gw, gb] = at::native_layer_norm_backward(
+        gradients[0].contiguous(), x, {x.size(-1)}, mean, rstd, weight->value, bias->value, wanted);
     if (weight->trainable) weight->AddGradient(gw);
     if (bias->trainable) bias->AddGradient(gb);
     return {gx};
@@ -85,8 +84,7 @@ at::Tensor LayerNorm(const at::Tensor& x, Parameter& weight, Parameter& bias, do
   const bool needs_node = NeedsNode({&x}, {&weight, &bias});
   const BelowAutograd guard;
   const at::Tensor input = x.contiguous();
-  auto [y, mean, rstd] =
-      at::native_layer_norm(input, {x.size(-1)}, weight.value, bias.value, eps);
+  auto [y, mean, rstd] = at::native_layer_norm(input, {x.size(-1)}, weight.value, bias.value, eps);
   if (!needs_node) return y;
   auto node = std::make_shared<LayerNormNode>();
   node->weight = &weight;

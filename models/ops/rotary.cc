@@ -12,8 +12,8 @@ at::Tensor Rotated(const at::Tensor& x, const at::Tensor& cos, const at::Tensor&
                    float direction) {
   const at::Tensor input = x.stride(1) == 1 ? x : x.contiguous();
   at::Tensor y = at::empty(x.sizes(), x.options());
-  const Rotation rotation = {cos.const_data_ptr<float>(), sin.const_data_ptr<float>(),
-                             cos.size(1), direction};
+  const Rotation rotation = {cos.const_data_ptr<float>(), sin.const_data_ptr<float>(), cos.size(1),
+                             direction};
   OnRows(input, [&](auto type, const Rows& rows) {
     using T = decltype(type);
     RotateRows(rows, rotation, Data<T>(input), MutableData<T>(y));

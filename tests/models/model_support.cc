@@ -54,8 +54,8 @@ ModelConfig TinyInternVl(bool large_form) {
 std::map<std::string, at::Tensor> TestModel::gradients() const {
   std::map<std::string, at::Tensor> all;
   for (const Parameter* parameter : stage->parameters()) {
-    all[parameter->name] = parameter->gradient.defined() ? parameter->gradient.clone()
-                                                         : at::Tensor();
+    all[parameter->name] =
+        parameter->gradient.defined() ? parameter->gradient.clone() : at::Tensor();
   }
   return all;
 }
@@ -74,7 +74,8 @@ TestModel MakeModel(const ModelConfig& config, at::ScalarType dtype,
   for (Parameter* parameter : model.stage->parameters()) {
     const bool is_norm = parameter->name.find("norm") != std::string::npos &&
                          parameter->name.find("weight") != std::string::npos;
-    parameter->master.copy_(Normal(parameter->shape, std::hash<std::string>()(parameter->name), 0.2));
+    parameter->master.copy_(
+        Normal(parameter->shape, std::hash<std::string>()(parameter->name), 0.2));
     if (is_norm) parameter->master.add_(1);
   }
   model.flat->UpdateCompute();

@@ -1,6 +1,7 @@
 #include "models/model.h"
 
 #include <ATen/ATen.h>
+
 #include <catch2/catch.hpp>
 
 #include "configs/error.h"
@@ -98,8 +99,9 @@ TEST_CASE("freezing takes modules by name", "[models][cpu]") {
       CHECK(p->trainable == (ModuleOf(*p) == "projector"));
     }
   }
-  CHECK_THROWS_WITH(Freeze(layers, {"vison"}), "model.freeze: this model has no 'vison'; use "
-                                               "vision, projector or llm");
+  CHECK_THROWS_WITH(Freeze(layers, {"vison"}),
+                    "model.freeze: this model has no 'vison'; use "
+                    "vision, projector or llm");
   auto text = BuildLayers(TinyText("llama", false));
   CHECK_THROWS_AS(Freeze(text, {"vision"}), ConfigError);
 }

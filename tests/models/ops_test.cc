@@ -1,8 +1,8 @@
 // Every operation beside the same formula in ATen's own autograd and double precision: result,
 // gradients of inputs, gradients of weights, in fp32 and bf16.
 #include <ATen/ATen.h>
-#include <catch2/catch.hpp>
 
+#include <catch2/catch.hpp>
 #include <functional>
 
 #include "models/ops/activation.h"
@@ -109,12 +109,13 @@ TEST_CASE("linear layers, alone and joined", "[ops][cpu]") {
 }
 
 TEST_CASE("norms", "[ops][cpu]") {
-  Check({{{3, 5, 24}},
-         {{24}, {24}},
-         [](const Tensors& x, const Weights& w) { return ops::LayerNorm(x[0], *w[0], *w[1], 1e-5); },
-         [](const Tensors& x, const Tensors& w) {
-           return at::layer_norm(x[0], {24}, w[0], w[1], 1e-5);
-         }});
+  Check(
+      {{{3, 5, 24}},
+       {{24}, {24}},
+       [](const Tensors& x, const Weights& w) { return ops::LayerNorm(x[0], *w[0], *w[1], 1e-5); },
+       [](const Tensors& x, const Tensors& w) {
+         return at::layer_norm(x[0], {24}, w[0], w[1], 1e-5);
+       }});
   for (const int64_t size : {24, 33, 256}) {
     Check({{{3, 5, size}},
            {{size}},
@@ -266,8 +267,8 @@ TEST_CASE("a segment's bits do not depend on its neighbours", "[ops][cpu]") {
       pieces.push_back(Normal({lengths[s], 32}, s == segment ? 7 : 90 + s).to(dtype));
     }
     const at::Tensor x = at::cat(pieces).requires_grad_();
-    const at::Tensor y = ops::PackedAttention(x, x.narrow(1, 0, 16), x.narrow(1, 16, 16),
-                                              cu_seqlens, 8);
+    const at::Tensor y =
+        ops::PackedAttention(x, x.narrow(1, 0, 16), x.narrow(1, 16, 16), cu_seqlens, 8);
     y.backward(at::ones_like(y));
     const auto cut = [&](const at::Tensor& t) {
       return t.narrow(0, cu_seqlens[segment], lengths[segment]).clone();

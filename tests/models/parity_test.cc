@@ -1,9 +1,9 @@
 // Loss, logits and gradients of one packed row beside those that Transformers computed for the same
 // weights. Every family's own twin without fixtures is the `check` command's test.
 #include <ATen/ATen.h>
-#include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <iostream>
 
@@ -21,9 +21,9 @@ struct Model {
   // Transformers' own bf16 gradients beside its fp32 ones, the worst parameter (SDPA, on the CPU).
   double own_error;
 };
-const Model kModels[] = {{"qwen2-gqa-tied", 0.0316},        {"qwen2-gqa-untied", 0.0754},
-                         {"llama-mha-untied", 0.0302},      {"llama3-gqa-ropescaled", 0.0270},
-                         {"internvl-vit-qwen2", 0.0429},    {"internvl-vit6b-llama", 0.0349}};
+const Model kModels[] = {{"qwen2-gqa-tied", 0.0316},     {"qwen2-gqa-untied", 0.0754},
+                         {"llama-mha-untied", 0.0302},   {"llama3-gqa-ropescaled", 0.0270},
+                         {"internvl-vit-qwen2", 0.0429}, {"internvl-vit6b-llama", 0.0349}};
 
 struct Case {
   std::string folder;

@@ -1,8 +1,8 @@
 #include "models/stage.h"
 
 #include <ATen/ATen.h>
-#include <catch2/catch.hpp>
 
+#include <catch2/catch.hpp>
 #include <numeric>
 
 #include "tests/models/model_support.h"
@@ -67,7 +67,8 @@ TEST_CASE("interleaving forward and backward passes changes no bit", "[models][c
   const bool tied = GENERATE(false, true);
   const ModelConfig config = TinyText("llama", tied);
   const auto batches = Batches(config, 3);
-  TestModel a = MakeModel(config, dtype), b = MakeModel(config, dtype), c = MakeModel(config, dtype);
+  TestModel a = MakeModel(config, dtype), b = MakeModel(config, dtype),
+            c = MakeModel(config, dtype);
   const Gradients expected = Run(a, batches, "F0 B0 F1 B1 F2 B2");
   CHECK(SameBits(Run(b, batches, "F0 F1 F2 B0 B1 B2"), expected));
   CHECK(SameBits(Run(c, batches, "F0 F1 B0 F2 B1 B2"), expected));
@@ -157,8 +158,8 @@ TEST_CASE("a frozen prefix keeps nothing and changes no other gradient", "[model
   };
   // Patch embedding and two ViT blocks; projector; embedding, two decoder blocks and head.
   for (const Case& c : {Case{{}, 8}, Case{{"vision"}, 5}, Case{{"vision", "projector"}, 4},
-                        Case{{"llm"}, 8}, Case{{"projector"}, 8},
-                        Case{{"vision", "llm"}, 5}, Case{{"vision", "projector", "llm"}, 0}}) {
+                        Case{{"llm"}, 8}, Case{{"projector"}, 8}, Case{{"vision", "llm"}, 5},
+                        Case{{"vision", "projector", "llm"}, 0}}) {
     TestModel model = MakeModel(config, at::kFloat, c.freeze);
     model.stage->Forward(0, batches[0], {}, 0.1);
     CHECK(model.stage->num_kept() == c.kept);
