@@ -9,10 +9,10 @@
 #include "configs/error.h"
 #include "configs/yaml_reader.h"
 #include "data/tokenize_lines.h"
+#include "parallel/comm/mpi_environment.h"
 #include "parallel/comm/single_communicator.h"
 #include "trainer/commands.h"
 #include "trainer/data_report.h"
-#include "trainer/launch.h"
 #include "trainer/logging.h"
 
 namespace equipoise {
@@ -132,7 +132,7 @@ using Action = int (*)(const Arguments&);
 
 }  // namespace
 
-void AddDataCommand(CLI::App& app, const Launch& launch, std::function<int()>& run) {
+void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run) {
   CLI::App* command =
       app.add_subcommand("data", "Shows, checks and indexes the data of a configuration");
   auto arguments = std::make_shared<Arguments>();
@@ -149,13 +149,13 @@ void AddDataCommand(CLI::App& app, const Launch& launch, std::function<int()>& r
   const auto add = [&](const char* name, const char* help, Action action) {
     CLI::App* sub = command->add_subcommand(name, help);
     sub->fallthrough();
-    sub->callback([arguments, &launch, &run, action] {
-      run = [arguments, &launch, action] {
-        if (launch.size > 1) {
+    sub->callback([arguments, &mpi, &run, action] {
+      run = [arguments, &mpi, action] {
+        if (mpi.size() > 1) {
           throw ConfigError(
               "data: works in one process, with data.threads threads; start it without mpirun");
         }
-        SetUpLogging({launch.rank, launch.size, "", false});
+        SetUpLogging({mpi.rank(), mpi.size(), "", false});
         return action(*arguments);
       };
     });

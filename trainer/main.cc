@@ -1,8 +1,9 @@
 // The program: picks the subcommand, runs it, and is the only place that catches.
 
+#include <c10/util/Exception.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <string>
@@ -10,7 +11,7 @@
 #include "configs/error.h"
 #include "parallel/comm/mpi_environment.h"
 #include "trainer/commands.h"
-#include "trainer/launch.h"
+#include "trainer/memory_stats.h"
 
 namespace equipoise {
 namespace {
@@ -18,48 +19,55 @@ namespace {
 // CLI11 explains a parse error in several lines; the contract is one.
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-void PrintError(const Launch& launch, const std::string& message, bool every_rank) {
-  if (launch.rank != 0 && !every_rank) return;
+void PrintError(const MpiEnvironment& mpi, const std::string& message, bool every_rank) {
+  if (mpi.rank() != 0 && !every_rank) return;
   const std::string prefix =
-      every_rank && launch.size > 1 ? "[rank " + std::to_string(launch.rank) + "] " : "";
+      every_rank && mpi.size() > 1 ? "[rank " + std::to_string(mpi.rank()) + "] " : "";
   std::fprintf(stderr, "%sequipoise: %s\n", prefix.c_str(), message.c_str());
 }
 
-int ParseFailed(const CLI::App& app, const CLI::ParseError& error, const Launch& launch) {
-  if (error.get_exit_code() == 0) {  // --help
-    if (launch.rank == 0) app.exit(error);
-    return static_cast<int>(ExitCode::kDone);
+// Ends the process after a failure. One that every rank sees alike needs no other rank's help.
+int Fail(MpiEnvironment& mpi, ExitCode code, const std::string& message) {
+  const bool every_rank = code == ExitCode::kRunFailed;
+  PrintError(mpi, message, every_rank);
+  if (mpi.size() > 1) mpi.Abandon(static_cast<int>(code), message);
+  return static_cast<int>(code);
+}
+
+int ParseFailed(const CLI::App& app, const CLI::ParseError& error, MpiEnvironment& mpi) {
+  if (error.get_exit_code() != 0) {
+    return Fail(mpi, ExitCode::kBadUsage, FirstLine(error.what()) + "; see --help");
   }
-  PrintError(launch, FirstLine(error.what()) + "; see --help", /*every_rank=*/false);
-  return static_cast<int>(ExitCode::kBadUsage);
+  if (mpi.rank() == 0) app.exit(error);  // --help
+  mpi.Close();
+  return static_cast<int>(ExitCode::kDone);
 }
 
 int RunProgram(int argc, char** argv) {
+  CountCpuMemory();
   MpiEnvironment mpi;
-  Launch launch;
-  launch.rank = mpi.rank();
-  launch.size = mpi.size();
   CLI::App app("Equipoise trains multimodal large language models.", "equipoise");
   app.require_subcommand(1);
   std::function<int()> run;
-  AddDataCommand(app, launch, run);
+  AddTrainCommand(app, mpi, run);
+  AddDataCommand(app, mpi, run);
   AddCheckCommand(app, mpi, run);
+  AddExportCommand(app, run);
+  AddGenerateCommand(app, run);
 
   try {
     app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return ParseFailed(app, error, launch);
-  }
-  try {
     const int status = run();
     mpi.Close();
     return status;
+  } catch (const CLI::ParseError& error) {
+    return ParseFailed(app, error, mpi);
   } catch (const UserError& error) {
-    PrintError(launch, error.what(), error.code() == ExitCode::kRunFailed);
-    return static_cast<int>(error.code());
+    return Fail(mpi, error.code(), error.what());
+  } catch (const c10::Error& error) {
+    return Fail(mpi, ExitCode::kRunFailed, FirstLine(error.what_without_backtrace()));
   } catch (const std::exception& error) {
-    PrintError(launch, FirstLine(error.what()), /*every_rank=*/true);
-    return static_cast<int>(ExitCode::kRunFailed);
+    return Fail(mpi, ExitCode::kRunFailed, FirstLine(error.what()));
   }
 }
 

@@ -11,10 +11,13 @@ namespace equipoise {
 
 struct RunSection {
   std::string dir = "runs/default";
+  int64_t trace_steps = 3;
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
     visit("dir", dir, "run folder: configuration, metrics, checkpoints, report");
+    visit("trace_steps", trace_steps, "steps recorded in trace.json after a start; 0 = none",
+          Between(0, 1000));
   }
 };
 
@@ -122,11 +125,18 @@ struct CheckpointSection {
 struct EvalSection {
   int64_t every = 0;
   int64_t samples = 256;
+  std::vector<SourceConfig> answers;
+  int64_t answer_samples = 0;
+  int64_t answer_tokens = 64;
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
-    visit("every", every, "steps between held-out losses; 0 = never", AtLeast(0));
-    visit("samples", samples, "held-out samples used", AtLeast(1));
+    visit("every", every, "steps between losses on data.eval; 0 = at the end alone", AtLeast(0));
+    visit("samples", samples, "held-out samples used for a loss", AtLeast(1));
+    visit("answers", answers,
+          "sources whose questions the model answers at the end (a few before the first step too)");
+    visit("answer_samples", answer_samples, "samples answered of each source; 0 = all", AtLeast(0));
+    visit("answer_tokens", answer_tokens, "longest answer", AtLeast(1));
   }
 };
 

@@ -45,6 +45,7 @@ MpiEnvironment::MpiEnvironment() {
       MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &machine),
       "MPI_Comm_split_type");
   CheckMpi(MPI_Comm_rank(machine, &local_rank_), "MPI_Comm_rank");
+  CheckMpi(MPI_Comm_size(machine, &local_size_), "MPI_Comm_size");
   CheckMpi(MPI_Comm_free(&machine), "MPI_Comm_free");
   channels_ = std::make_unique<MpiChannels>(OpenMpiChannels());
 }

@@ -39,6 +39,7 @@ class MpiEnvironment {
   int size() const { return size_; }
   // Among the ranks of this machine.
   int local_rank() const { return local_rank_; }
+  int local_size() const { return local_size_; }
 
   // Starts the communication thread. Called once; REQUIRES: size() > 1.
   std::shared_ptr<Engine> Connect(const CommOptions& options);
@@ -53,7 +54,7 @@ class MpiEnvironment {
   [[noreturn]] void Abandon(int exit_code, const std::string& message);
 
  private:
-  int rank_ = 0, size_ = 1, local_rank_ = 0;
+  int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
   std::unique_ptr<MpiChannels> channels_;  // while MPI is up
   std::shared_ptr<Engine> engine_;
 };

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace equipoise {
+
+// What a rank did and when. Measured runs and (later) simulated ones produce the same type.
+struct Span {
+  int rank = 0;
+  std::string lane;    // "compute", "communication", "data"
+  std::string name;    // "F0", "B0", "all_reduce gradients 3", ...
+  double start_s = 0;  // seconds since the timeline's origin
+  double end_s = 0;
+};
+using Timeline = std::vector<Span>;
+
+// A trace for chrome://tracing and Perfetto: one process a rank, one thread a lane.
+std::string ToChromeTrace(const Timeline& timeline);
+
+// Records spans of one rank. Not thread-safe.
+class TimelineRecorder {
+ public:
+  using Clock = std::chrono::steady_clock;
+  explicit TimelineRecorder(int rank) : rank_(rank), origin_(Clock::now()) {}
+
+  void Start() { enabled_ = true; }
+  void Stop() { enabled_ = false; }
+  bool enabled() const { return enabled_; }
+  void Add(const std::string& lane, const std::string& name, Clock::time_point start,
+           Clock::time_point end);
+  const Timeline& timeline() const { return timeline_; }
+
+  // Records its own lifetime.
+  class Scope {
+   public:
+    Scope(TimelineRecorder& recorder, const char* lane, std::string name)
+        : recorder_(recorder), lane_(lane), name_(std::move(name)), start_(Clock::now()) {}
+    ~Scope() { recorder_.Add(lane_, name_, start_, Clock::now()); }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    TimelineRecorder& recorder_;
+    const char* lane_;
+    std::string name_;
+    Clock::time_point start_;
+  };
+
+ private:
+  int rank_;
+  Clock::time_point origin_;
+  bool enabled_ = false;
+  Timeline timeline_;
+};
+
+}  // namespace equipoise

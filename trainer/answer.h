@@ -1,0 +1,38 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/chat_template.h"
+#include "data/conversation.h"
+#include "data/data_config.h"
+#include "data/tokenizer.h"
+#include "trainer/generator.h"
+#include "trainer/loaded_model.h"
+
+namespace equipoise {
+
+// Answers questions about pictures: conversation and pictures in, text out.
+// The objects pointed to must outlive it. Not thread-safe.
+class Answerer {
+ public:
+  Answerer(const LoadedModel* model, const Tokenizer* tokenizer, const ChatTemplate* chat_template,
+           const DataConfig* data)
+      : model_(model), tokenizer_(tokenizer), template_(chat_template), data_(data) {}
+
+  // `turns` end with a user turn; `pictures` are [height, width, 3] uint8, one for each `<image>`
+  // (placeholders that are missing are put first). Throws DataError when they do not match.
+  std::string Answer(std::vector<Turn> turns, const std::vector<at::Tensor>& pictures,
+                     const GenerateOptions& options) const;
+
+ private:
+  const LoadedModel* model_;
+  const Tokenizer* tokenizer_;
+  const ChatTemplate* template_;
+  const DataConfig* data_;
+};
+
+}  // namespace equipoise

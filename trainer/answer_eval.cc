@@ -1,0 +1,96 @@
+#include "trainer/answer_eval.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "configs/json.h"
+#include "data/image.h"
+#include "parallel/comm/gather_text.h"
+
+namespace equipoise {
+namespace {
+
+Json ToJson(const SampleAnswer& a) {
+  return {{"sample", a.sample},       {"id", a.id},
+          {"images", a.images},       {"question", a.question},
+          {"reference", a.reference}, {"answer", a.answer},
+          {"exact", a.exact}};
+}
+
+SampleAnswer FromJson(const Json& json) {
+  SampleAnswer a;
+  a.sample = json.at("sample").get<int64_t>();
+  a.id = json.at("id").get<std::string>();
+  a.images = json.at("images").get<std::vector<std::string>>();
+  a.question = json.at("question").get<std::string>();
+  a.reference = json.at("reference").get<std::string>();
+  a.answer = json.at("answer").get<std::string>();
+  a.exact = json.at("exact").get<bool>();
+  return a;
+}
+
+// Nothing for a sample whose pictures do not decode, or that does not end with question and answer.
+std::optional<SampleAnswer> AnswerOne(const Answerer& answerer, const Dataset& dataset,
+                                      int64_t sample, int64_t max_new_tokens) {
+  std::vector<std::string> files;
+  const ScannedSample scanned = dataset.Scan(sample, &files);
+  std::vector<Turn> turns = scanned.record.turns;
+  if (turns.size() < 2 || turns.back().role != Role::kAssistant) return std::nullopt;
+  SampleAnswer result;
+  result.sample = sample;
+  result.id = scanned.record.id;
+  result.images = scanned.record.images;
+  result.reference = turns.back().text;
+  turns.pop_back();
+  result.question = turns.back().text;
+  try {
+    std::vector<at::Tensor> pictures;
+    for (const std::string& bytes : files) pictures.push_back(DecodeImage(bytes, ImageLimits()));
+    GenerateOptions options;
+    options.max_new_tokens = max_new_tokens;
+    result.answer = answerer.Answer(turns, pictures, options);
+  } catch (const ImageError&) {
+    return std::nullopt;
+  }
+  result.exact = result.answer == result.reference;
+  return result;
+}
+
+}  // namespace
+
+std::vector<SampleAnswer> AnswerSamples(const Answerer& answerer, const Dataset& dataset,
+                                        const std::vector<int64_t>& samples, int64_t max_new_tokens,
+                                        Communicator& world) {
+  Json mine = Json::array();
+  for (size_t i = static_cast<size_t>(world.rank()); i < samples.size();
+       i += static_cast<size_t>(world.size())) {
+    if (auto answer = AnswerOne(answerer, dataset, samples[i], max_new_tokens)) {
+      mine.push_back(ToJson(*answer));
+    }
+  }
+  std::map<int64_t, SampleAnswer> by_sample;
+  const std::string text = mine.dump(-1, ' ', false, Json::error_handler_t::replace);
+  for (const std::string& part : GatherText(world, text)) {
+    for (const Json& json : Json::parse(part)) {
+      SampleAnswer answer = FromJson(json);
+      by_sample[answer.sample] = std::move(answer);
+    }
+  }
+  std::vector<SampleAnswer> answers;
+  for (int64_t sample : samples) {
+    const auto found = by_sample.find(sample);
+    if (found != by_sample.end()) answers.push_back(found->second);
+  }
+  return answers;
+}
+
+int64_t AnsweredSource::exact() const {
+  return std::count_if(answers.begin(), answers.end(), [](const auto& a) { return a.exact; });
+}
+
+double AnsweredSource::exact_share() const {
+  return answers.empty() ? 0 : static_cast<double>(exact()) / static_cast<double>(answers.size());
+}
+
+}  // namespace equipoise

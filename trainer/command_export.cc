@@ -1,0 +1,85 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "configs/error.h"
+#include "models/safetensors.h"
+#include "trainer/commands.h"
+#include "trainer/loaded_model.h"
+#include "trainer/model_source.h"
+
+namespace equipoise {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Arguments {
+  std::string checkpoint;
+  std::string out;
+  std::string dtype = "fp32";
+};
+
+at::ScalarType StoredDtype(const std::string& name) {
+  if (name == "bf16") return at::kBFloat16;
+  return name == "fp16" ? at::kHalf : at::kFloat;
+}
+
+// Sets the dtype that config.json states, under the names of Transformers 4 and 5.
+void WriteConfigJson(const std::string& folder, const std::string& dtype) {
+  const std::string path = folder + "/config.json";
+  Json config = ReadJsonFile(path);
+  const std::string name = dtype == "fp32" ? "float32" : dtype == "bf16" ? "bfloat16" : "float16";
+  config["dtype"] = name;
+  if (config.contains("torch_dtype")) config["torch_dtype"] = name;
+  std::ofstream out(path);
+  out << config.dump(2) << "\n";
+  if (!out.flush()) throw RunError(path + ": cannot write; free or change the folder");
+}
+
+int Export(const Arguments& arguments) {
+  const ModelSource source = FindModel(arguments.checkpoint);
+  if (source.checkpoint.empty()) {
+    throw DataError(arguments.checkpoint +
+                    ": this is a Hugging Face folder already; give a run folder");
+  }
+  if (fs::exists(fs::path(arguments.out) / "config.json")) {
+    throw ConfigError("--out " + arguments.out + ": holds a model already; give another folder");
+  }
+  LoadOptions load;
+  load.freeze = {"vision", "projector", "llm"};
+  LoadedModel model = BuildModel(ReadModelConfig(source.folder), load);
+  LoadCheckpointWeights(model, source.checkpoint);
+
+  CopyModelDescription(source.folder, arguments.out);
+  WriteConfigJson(arguments.out, arguments.dtype);
+  std::map<std::string, at::Tensor> tensors;
+  for (const Parameter* p : model.parameters->parameters()) {
+    tensors[p->name] = p->master.to(StoredDtype(arguments.dtype)).contiguous();
+  }
+  WriteSafetensors(arguments.out + "/model.safetensors", tensors, {{"format", "pt"}});
+  std::printf("%s\n", arguments.out.c_str());
+  return static_cast<int>(ExitCode::kDone);
+}
+
+}  // namespace
+
+void AddExportCommand(CLI::App& app, std::function<int()>& run) {
+  CLI::App* command =
+      app.add_subcommand("export", "Writes a checkpoint as a folder that Transformers loads");
+  auto arguments = std::make_shared<Arguments>();
+  command
+      ->add_option("CHECKPOINT", arguments->checkpoint, "run folder (its latest) or step-* folder")
+      ->required();
+  command->add_option("--out", arguments->out, "new folder")->required();
+  command->add_option("--dtype", arguments->dtype, "of the weights")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  command->footer("Example:\n  equipoise export runs/quickstart --out exported");
+  command->callback([arguments, &run] { run = [arguments] { return Export(*arguments); }; });
+}
+
+}  // namespace equipoise

@@ -1,0 +1,98 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "configs/error.h"
+#include "configs/yaml_reader.h"
+#include "data/image.h"
+#include "trainer/answer.h"
+#include "trainer/commands.h"
+#include "trainer/loaded_model.h"
+#include "trainer/model_source.h"
+#include "trainer/precision.h"
+#include "trainer/run_config.h"
+
+namespace equipoise {
+namespace {
+
+struct Arguments {
+  std::string model;
+  std::string prompt;
+  std::vector<std::string> images;
+  std::vector<std::string> set;
+  GenerateOptions options;
+};
+
+at::Tensor ReadPicture(const std::string& path, const DataConfig& data) {
+  const ImageLimits limits{data.limits.image_pixels, data.limits.image_bytes};
+  try {
+    return DecodeImage(ReadImageFile(path, limits), limits);
+  } catch (const ImageError& error) {
+    throw DataError(path + ": " + error.what());
+  }
+}
+
+int Generate(const Arguments& arguments) {
+  const ModelSource source = FindModel(arguments.model);
+  std::vector<Override> overrides;
+  for (const std::string& text : arguments.set) overrides.push_back(ParseOverride(text));
+  RunConfig config;
+  if (source.run_config.empty()) {
+    ReadConfigText("--set", "{}", overrides, config);
+  } else {
+    ReadConfig(source.run_config, overrides, config);
+  }
+
+  const Tokenizer tokenizer = Tokenizer::Read(source.folder);
+  const ChatTemplate chat_template(config.data.chat_template, config.data.system, &tokenizer);
+  LoadOptions load;
+  load.dtype = ComputeDtype(config.train.precision);
+  load.freeze = {"vision", "projector", "llm"};
+  LoadedModel model = BuildModel(ReadModelConfig(source.folder), load);
+  if (source.checkpoint.empty()) {
+    LoadHuggingFace(model, source.folder);
+  } else {
+    LoadCheckpointWeights(model, source.checkpoint);
+  }
+
+  std::vector<at::Tensor> pictures;
+  for (const std::string& path : arguments.images)
+    pictures.push_back(ReadPicture(path, config.data));
+  const Answerer answerer(&model, &tokenizer, &chat_template, &config.data);
+  const std::string answer =
+      answerer.Answer({{Role::kUser, arguments.prompt}}, pictures, arguments.options);
+  std::printf("%s\n", answer.c_str());
+  return static_cast<int>(ExitCode::kDone);
+}
+
+}  // namespace
+
+void AddGenerateCommand(CLI::App& app, std::function<int()>& run) {
+  CLI::App* command = app.add_subcommand("generate", "Answers a question about pictures");
+  auto arguments = std::make_shared<Arguments>();
+  command->add_option("MODEL", arguments->model, "Hugging Face folder, run folder or step-* folder")
+      ->required();
+  command->add_option("--prompt", arguments->prompt, "the question")->required();
+  command->add_option("--image", arguments->images, "a picture; may be given several times")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--max-new-tokens", arguments->options.max_new_tokens,
+                   "longest answer, in tokens")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  command
+      ->add_option("--temperature", arguments->options.temperature,
+                   "0 = the likeliest token each time")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--seed", arguments->options.seed, "of the sampling")->capture_default_str();
+  command->add_option("--set", arguments->set, "a setting, such as data.template=internvl2_5")
+      ->allow_extra_args(false);
+  command->footer(
+      "Example:\n  equipoise generate runs/quickstart --prompt 'What is this?' --image cat.png");
+  command->callback([arguments, &run] { run = [arguments] { return Generate(*arguments); }; });
+}
+
+}  // namespace equipoise

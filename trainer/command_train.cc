@@ -1,0 +1,55 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "configs/yaml_reader.h"
+#include "configs/yaml_writer.h"
+#include "trainer/commands.h"
+#include "trainer/trainer.h"
+
+namespace equipoise {
+namespace {
+
+struct Arguments {
+  std::string config;
+  std::string resume = "auto";
+  std::vector<std::string> set;
+};
+
+int Train(const Arguments& arguments, MpiEnvironment& mpi) {
+  TrainOptions options;
+  std::vector<Override> overrides;
+  for (const std::string& text : arguments.set) overrides.push_back(ParseOverride(text));
+  ReadConfig(arguments.config, overrides, options.config);
+  if (arguments.resume == "none") {
+    options.resume = Resume::kNone;
+  } else if (arguments.resume != "auto") {
+    options.resume = Resume::kFrom;
+    options.resume_from = arguments.resume;
+  }
+  Trainer trainer(options, mpi);
+  return static_cast<int>(trainer.Run());
+}
+
+}  // namespace
+
+void AddTrainCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run) {
+  CLI::App* command = app.add_subcommand("train", "Trains a model as a YAML file says");
+  auto arguments = std::make_shared<Arguments>();
+  command->add_option("CONFIG", arguments->config, "YAML file")->required();
+  command
+      ->add_option("--resume", arguments->resume,
+                   "auto: go on from the run folder's newest checkpoint; none: refuse a run folder "
+                   "that holds one; or a checkpoint folder")
+      ->capture_default_str();
+  command->add_option("--set", arguments->set, "a.b=c: one setting in place of the file's")
+      ->allow_extra_args(false);
+  command->footer(
+      "Example:\n  mpirun -n 2 equipoise train configs/quickstart.yaml --set train.steps=100\n\n" +
+      std::string("Settings:\n") + HelpText(RunConfig()));
+  command->callback(
+      [arguments, &mpi, &run] { run = [arguments, &mpi] { return Train(*arguments, mpi); }; });
+}
+
+}  // namespace equipoise

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "configs/error.h"
+#include "parallel/comm/communicator.h"
+#include "parallel/timeline.h"
+#include "trainer/checkpoint.h"
+#include "trainer/run_config.h"
+
+namespace equipoise {
+
+class MpiEnvironment;
+
+// How `train` treats checkpoints that lie in the run folder.
+enum class Resume {
+  kAuto,  // go on from the newest whole one, if there is one
+  kNone,  // refuse a run folder that holds checkpoints
+  kFrom,  // go on from a given one
+};
+
+struct TrainOptions {
+  RunConfig config;
+  Resume resume = Resume::kAuto;
+  std::string resume_from;  // with kFrom
+};
+
+// What one optimizer step did; the same on every rank.
+struct StepResult {
+  double loss = 0;       // weighted mean over the targets of the step
+  double grad_norm = 0;  // before clipping
+  double lr = 0;
+  int64_t tokens = 0, samples = 0, tiles = 0;
+  int64_t bad_samples = 0;
+  double step_s = 0;
+  double data_wait_s = 0;           // longest of the ranks
+  std::optional<double> eval_loss;  // on data.eval, where it was measured after this step
+  bool stop = false;                // some rank was asked to stop
+};
+
+struct StepSums;
+struct TrainerParts;
+
+// A training run: builds the parts in order, owns them, and runs the loop.
+class Trainer {
+ public:
+  // Reads data, model and checkpoint. Throws UserError before any step is done.
+  Trainer(const TrainOptions& options, MpiEnvironment& mpi);
+  ~Trainer();
+
+  // Trains to the last step, or until a stop is asked for (then saves and returns kStopped).
+  ExitCode Run();
+
+ private:
+  StepResult RunStep();
+  StepSums RunMicroBatches(double loss_scale);
+  void UpdateWeights(const StepPlan& plan, StepResult& result);
+  bool Due(int64_t every) const;
+
+  RunConfig config_;
+  TrainState state_;
+  std::unique_ptr<TrainerParts> parts_;
+};
+
+}  // namespace equipoise

@@ -1,0 +1,202 @@
+// What a run writes: metrics, held-out loss, answers, trace, report.
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "configs/json.h"
+#include "parallel/comm/gather_text.h"
+#include "trainer/durable_file.h"
+#include "trainer/memory_stats.h"
+#include "trainer/precision.h"
+#include "trainer/report_files.h"
+#include "trainer/report_picture.h"
+#include "trainer/trainer_parts.h"
+
+namespace equipoise {
+namespace {
+
+double NowSeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+StepMetrics MetricsOf(const TrainState& state, const StepResult& result) {
+  StepMetrics m;
+  m.step = state.step;
+  m.loss = result.loss;
+  m.grad_norm = result.grad_norm;
+  m.lr = result.lr;
+  m.tokens = result.tokens;
+  m.samples = result.samples;
+  m.images = result.tiles;
+  m.step_s = result.step_s;
+  m.tokens_per_s = static_cast<double>(result.tokens) / result.step_s;
+  m.mem_peak_bytes = GetCpuMemory().peak_bytes;
+  m.rss_peak_bytes = PeakRssBytes();
+  m.data_wait_s = result.data_wait_s;
+  m.skipped_samples = state.skipped_samples;
+  m.eval_loss = result.eval_loss;
+  return m;
+}
+
+constexpr int64_t kShownAnswers = 8;  // of each source, in the report and before training
+
+std::string AnswerLine(const std::string& source, const SampleAnswer& a) {
+  const Json json = {{"source", source},   {"sample", a.sample},     {"id", a.id},
+                     {"images", a.images}, {"question", a.question}, {"reference", a.reference},
+                     {"answer", a.answer}, {"exact", a.exact}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string PictureOf(const SourceConfig& source, const SampleAnswer& answer) {
+  if (answer.images.empty()) return "";
+  return PictureDataUri((std::filesystem::path(source.images) / answer.images.front()).string());
+}
+
+std::vector<std::pair<std::string, std::string>> Facts(const TrainerParts& p,
+                                                       const TrainState& state) {
+  std::vector<std::pair<std::string, std::string>> facts = {
+      {"parameters", std::to_string(p.model.parameter_count())},
+      {"steps", std::to_string(state.step)},
+      {"data ranks x micro-batches",
+       std::to_string(p.world->size()) + " x " + std::to_string(p.accumulation)},
+      {"precision", PrecisionName(ComputeDtype(p.config.train.precision))},
+      {"tokens", std::to_string(state.tokens)},
+      {"samples", std::to_string(state.samples)},
+      {"image tiles", std::to_string(state.images)},
+      {"bad samples met", std::to_string(state.skipped_samples)},
+      {"peak memory of rank 0 (MiB)", std::to_string(PeakRssBytes() >> 20)}};
+  for (const AnsweredSource& source : p.answers_after) {
+    facts.emplace_back(
+        "exact answers, " + source.source.annotations,
+        std::to_string(source.exact()) + " of " + std::to_string(source.answers.size()));
+  }
+  return facts;
+}
+
+}  // namespace
+
+void TrainerParts::Report(const TrainState& state, const StepResult& result) {
+  if (trace_until >= 0 && state.step >= trace_until) WriteTrace();
+  if (world->rank() != 0) return;
+  const StepMetrics m = MetricsOf(state, result);
+  metrics->Write(m);
+  progress->Report(m, NowSeconds());
+  StepMetrics::VisitFields(m, [&](const char* name, const auto& value) {
+    if (value) tensorboard->AddScalar(name, state.step, static_cast<double>(*value));
+  });
+  tensorboard->Flush();
+  if (result.eval_loss)
+    spdlog::info("step {}: held-out loss {:.4f}", state.step, *result.eval_loss);
+}
+
+std::vector<std::string> TrainerParts::SampleNames(const StepPlan& plan) const {
+  std::vector<std::string> names;
+  for (const Pack& pack : plan.packs) {
+    for (int64_t sample : pack.samples) {
+      const BadSample at = data->dataset.Locate(sample, "", "");
+      names.push_back(at.file + ":" + std::to_string(at.line));
+    }
+  }
+  return names;
+}
+
+void TrainerParts::NoteBadSamples(const LoadedPack& pack, int64_t step) {
+  for (const BadSample& bad : pack.bad) {
+    if (!quarantine->Add(bad, step, world->rank())) continue;
+    spdlog::warn("{}:{}: {}: {}; its labels are ignored, see quarantine.jsonl", bad.file, bad.line,
+                 bad.id, bad.reason);
+  }
+}
+
+double TrainerParts::HeldOutLoss() {
+  double loss = 0, weight = 0;
+  const std::vector<Pack> packs =
+      PackInOrder(held_out->index, config.data.max_tokens, config.eval.samples);
+  for (size_t i = static_cast<size_t>(world->rank()); i < packs.size();
+       i += static_cast<size_t>(world->size())) {
+    const LoadedPack loaded = held_out->dataset.Load(packs[i]);
+    loss += model.stage->Evaluate(loaded.batch, at::Tensor()).item<double>();
+    weight += loaded.weight;
+  }
+  at::Tensor sums = at::empty({2}, at::kDouble);
+  sums.data_ptr<double>()[0] = loss;
+  sums.data_ptr<double>()[1] = weight;
+  world->AllReduce(sums, ReduceOp::kSum).Wait();
+  return sums.data_ptr<double>()[0] / sums.data_ptr<double>()[1];
+}
+
+void TrainerParts::AnswerQuestions(bool before_training) {
+  if (answer_sources.empty()) {
+    for (const SourceConfig& source : config.eval.answers) {
+      answer_sources.push_back(std::make_unique<OpenedData>(config, std::vector{source}, *world));
+    }
+  }
+  std::vector<AnsweredSource>& results = before_training ? answers_before : answers_after;
+  for (size_t i = 0; i < answer_sources.size(); ++i) {
+    const OpenedData& source = *answer_sources[i];
+    int64_t most =
+        config.eval.answer_samples > 0 ? config.eval.answer_samples : source.index.size();
+    if (before_training) most = std::min(most, kShownAnswers);
+    std::vector<int64_t> samples;
+    for (int64_t s = 0; s < source.index.size() && static_cast<int64_t>(samples.size()) < most;
+         ++s) {
+      if (source.index[s].defect == Defect::kNone) samples.push_back(s);
+    }
+    const Answerer answerer(&model, &source.tokenizer, &source.chat_template, &config.data);
+    AnsweredSource result;
+    result.source = config.eval.answers[i];
+    result.answers =
+        AnswerSamples(answerer, source.dataset, samples, config.eval.answer_tokens, *world);
+    spdlog::info("{}: {} of {} answers exact ({:.1f} %){}", result.source.annotations,
+                 result.exact(), result.answers.size(), 100 * result.exact_share(),
+                 before_training ? " before training" : "");
+    results.push_back(std::move(result));
+  }
+}
+
+// One file for all ranks; the recorder stops.
+void TrainerParts::WriteTrace() {
+  trace_until = -1;
+  recorder.Stop();
+  Json merged = {{"traceEvents", Json::array()}};
+  for (const std::string& text : GatherText(*world, ToChromeTrace(recorder.timeline()))) {
+    for (const Json& event : Json::parse(text)["traceEvents"])
+      merged["traceEvents"].push_back(event);
+  }
+  if (world->rank() == 0) WriteFileDurably(folder->Path("trace.json"), merged.dump() + "\n");
+}
+
+void TrainerParts::WriteAnswersAndReport(const TrainState& state) {
+  if (world->rank() != 0) return;
+  ReportInput input = ReadReportInput(folder->dir());
+  input.title = std::filesystem::path(folder->dir()).filename().string();
+  input.facts = Facts(*this, state);
+  std::string lines;
+  for (size_t i = 0; i < answers_after.size(); ++i) {
+    const AnsweredSource& source = answers_after[i];
+    std::map<int64_t, std::string> before;
+    if (i < answers_before.size()) {
+      for (const SampleAnswer& a : answers_before[i].answers) before[a.sample] = a.answer;
+    }
+    int64_t shown = 0;
+    for (const SampleAnswer& a : source.answers) {
+      lines += AnswerLine(source.source.annotations, a) + "\n";
+      if (shown++ < kShownAnswers) {
+        input.captions.push_back({PictureOf(source.source, a), a.question, a.reference,
+                                  before[a.sample], a.answer, i > 0});
+      }
+    }
+  }
+  if (!answers_after.empty()) WriteFileDurably(folder->Path("answers.jsonl"), lines);
+  WriteReport(folder->dir(), input);
+  spdlog::info("report: {}", folder->Path("report.html"));
+}
+
+}  // namespace equipoise

@@ -1,0 +1,276 @@
+#include "trainer/trainer_parts.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "configs/config_json.h"
+#include "configs/yaml_writer.h"
+#include "data/cost_index.h"
+#include "models/model.h"
+#include "models/weights.h"
+#include "parallel/comm/gather_text.h"
+#include "parallel/comm/make_communicator.h"
+#include "parallel/comm/mpi_environment.h"
+#include "trainer/durable_file.h"
+#include "trainer/logging.h"
+#include "trainer/lr_schedule.h"
+#include "trainer/model_source.h"
+#include "trainer/precision.h"
+
+namespace equipoise {
+namespace {
+
+std::chrono::milliseconds Milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+void SetThreads(const RunConfig& config, int ranks_on_this_machine) {
+  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  const int64_t share = std::max<int64_t>(1, cores / ranks_on_this_machine);
+  at::set_num_threads(static_cast<int>(config.train.threads > 0 ? config.train.threads : share));
+}
+
+int64_t Accumulation(const RunConfig& config, int ranks) {
+  const int64_t data = config.parallel.data.value_or(ranks);
+  if (data != ranks) {
+    throw ConfigError("parallel.data: " + std::to_string(data) + " data ranks on " +
+                      std::to_string(ranks) +
+                      " processes; start as many with mpirun -n, or leave the key out");
+  }
+  if (config.train.global_batch % data != 0) {
+    throw ConfigError("train.global_batch: " + std::to_string(config.train.global_batch) +
+                      " packs cannot be dealt to " + std::to_string(data) +
+                      " data ranks; use a multiple of " + std::to_string(data));
+  }
+  return config.train.global_batch / data;
+}
+
+// The name of this machine's processor, as far as the system tells.
+std::string ProcessorName() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.rfind("model name", 0) == 0)
+      return line.substr(std::min(line.size(), line.find(':') + 2));
+  }
+  return "unknown";
+}
+
+// Ranks that were given other configurations would wait for each other for ever.
+void RequireEqual(Communicator& world, const std::string& what, const std::string& mine) {
+  const std::vector<std::string> all = GatherText(world, mine);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] != all[0]) {
+      throw ConfigError(what + " of rank " + std::to_string(rank) +
+                        " differs from that of rank 0 (" + all[rank].substr(0, 80) + " / " +
+                        all[0].substr(0, 80) +
+                        "); give every rank the same configuration, data and program");
+    }
+  }
+}
+
+}  // namespace
+
+TrainerParts::TrainerParts(const TrainOptions& options, MpiEnvironment& mpi)
+    : config(options.config), recorder(mpi.rank()) {
+  SetThreads(config, mpi.local_size());
+  SetUpLogging({mpi.rank(), mpi.size(), "", false});
+  accumulation = Accumulation(config, mpi.size());
+  CommOptions comm;
+  comm.timeout = Milliseconds(config.parallel.timeout_s);
+  world = MakeWorldCommunicator(mpi, comm);
+  RequireEqual(*world, "the configuration", ConfigToJson(config).dump());
+  if (options.resume == Resume::kNone) RefuseCheckpoints(config.run.dir);
+  folder = std::make_unique<RunFolder>(config.run.dir, *world);
+  SetUpLogging({mpi.rank(), mpi.size(), folder->LogPath(mpi.rank()), false});
+  if (mpi.rank() == 0) stop.WatchFile(folder->dir());
+
+  data = std::make_unique<OpenedData>(config, config.data.train, *world);
+  RequireEqual(*world, "the cost index", std::to_string(data->index.hash()));
+  if (!config.data.eval.empty()) {
+    held_out = std::make_unique<OpenedData>(config, config.data.eval, *world);
+  }
+  BuildWholeModel();
+  BuildOptimizer();
+}
+
+TrainerParts::~TrainerParts() = default;
+
+void TrainerParts::BuildWholeModel() {
+  LoadOptions load;
+  load.dtype = ComputeDtype(config.train.precision);
+  load.freeze = config.model.freeze;
+  load.recompute = config.train.recompute;
+  model = BuildModel(data->model_config, load);
+  spdlog::info(
+      "{:.2f} M parameters in {} ({}), {} data ranks x {} micro-batches, {} threads a rank",
+      static_cast<double>(model.parameter_count()) / 1e6, PrecisionName(load.dtype),
+      config.train.precision, world->size(), accumulation, at::get_num_threads());
+}
+
+void TrainerParts::BuildOptimizer() {
+  const TrainSection& train = config.train;
+  const std::map<std::string, double> factors = {{"vision", train.lr_factor.vision},
+                                                 {"projector", train.lr_factor.projector},
+                                                 {"llm", train.lr_factor.llm}};
+  const std::vector<Parameter*>& parameters = model.parameters->parameters();
+  std::vector<double> factor;
+  for (const Parameter* p : parameters) factor.push_back(factors.at(ModuleOf(*p)));
+  optimizer = std::make_unique<AdamW>(*model.parameters,
+                                      DecayGroups(parameters, factor, train.weight_decay),
+                                      AdamWOptions{train.beta1, train.beta2, train.eps});
+
+  GradientReducer::Options reduce;
+  reduce.bucket_bytes = config.parallel.bucket_bytes;
+  reducer = std::make_unique<GradientReducer>(*model.parameters, *world, reduce);
+  model.stage->on_layer_backward = [this](int, size_t layer) {
+    if (reduce_during_backward) reducer->Ready(model.stage->layers()[layer]->parameters());
+  };
+}
+
+TrainState TrainerParts::Restore(const TrainOptions& options) {
+  TrainState state;
+  const std::string from = options.resume == Resume::kFrom ? options.resume_from : folder->dir();
+  const std::string checkpoint =
+      options.resume == Resume::kNone ? "" : FindCheckpoint(from, *world);
+  if (!checkpoint.empty()) {
+    LoadCheckpoint(checkpoint, state);
+  } else if (options.resume == Resume::kFrom) {
+    throw DataError(from + ": no checkpoint is there; give a step-* folder");
+  } else {
+    InitializeOrLoad();
+  }
+  guard = NonFiniteGuard(state.non_finite_in_a_row);
+  OpenOutputs(state);
+  return state;
+}
+
+void TrainerParts::InitializeOrLoad() {
+  if (config.model.init == "random") {
+    InitializeWeights(model.parameters->parameters(), model.config,
+                      static_cast<uint64_t>(config.train.seed));
+    model.parameters->UpdateCompute();
+  } else if (config.model.hf.empty()) {
+    throw ConfigError(
+        "model.init: pretrained weights come from model.hf; name it, or set init: random");
+  } else {
+    LoadHuggingFace(model, config.model.hf);
+  }
+}
+
+void TrainerParts::LoadCheckpoint(const std::string& checkpoint, TrainState& state) {
+  const CheckpointIndex index = ReadCheckpointIndex(checkpoint, /*verify=*/false);
+  CheckSections(checkpoint, index.sections, Sections());
+  const std::string difference = EnvironmentDifference(index.environment, Environment());
+  if (!difference.empty()) {
+    spdlog::warn(
+        "{}: written in another environment ({}); losses will be equal within rounding only",
+        checkpoint, difference);
+  }
+  std::map<std::string, at::Tensor> targets;
+  ForEachTensor(
+      [&](size_t, const std::string& name, const at::Tensor& tensor) { targets[name] = tensor; });
+  ReadCheckpointTensors(checkpoint, index, targets);
+  model.parameters->UpdateCompute();
+  state = index.state;
+  optimizer->set_steps(state.optimizer_step);
+  spdlog::info("going on from {} (step {} of {})", checkpoint, state.step, config.train.steps);
+}
+
+void TrainerParts::ForEachTensor(
+    const std::function<void(size_t, const std::string&, const at::Tensor&)>& visit) const {
+  const std::vector<Parameter*>& parameters = model.parameters->parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    visit(i, parameters[i]->name, parameters[i]->master);
+    if (!parameters[i]->trainable) continue;
+    visit(i, "exp_avg." + parameters[i]->name, optimizer->exp_avg(i));
+    visit(i, "exp_avg_sq." + parameters[i]->name, optimizer->exp_avg_sq(i));
+  }
+}
+
+void TrainerParts::OpenOutputs(const TrainState& state) {
+  trace_until = config.run.trace_steps > 0 ? state.step + config.run.trace_steps : -1;
+  Barrier(*world);  // the ranks' clocks begin together
+  recorder = TimelineRecorder(world->rank());
+  if (trace_until > 0) recorder.Start();
+  quarantine = std::make_unique<Quarantine>(folder->Path("quarantine.jsonl"));
+  if (world->rank() != 0) return;
+  QuarantineDefects(*data, *quarantine);
+  WriteFileDurably(folder->Path("config.yaml"), WriteConfig(config));
+  const std::string description = ModelDescriptionFolder(folder->dir());
+  if (!config.model.hf.empty()) CopyModelDescription(config.model.hf, description);
+  if (!config.data.tokenizer.empty()) CopyModelDescription(config.data.tokenizer, description);
+  WriteFileDurably(description + "/config.json", ToHuggingFace(model.config).dump(2) + "\n");
+
+  CutMetrics(folder->Path("metrics.jsonl"), state.step);
+  metrics = std::make_unique<MetricsWriter>(folder->Path("metrics.jsonl"));
+  tensorboard = std::make_unique<TensorBoardWriter>(folder->Path("tensorboard"), state.step + 1);
+  ProgressOptions shown;
+  shown.steps = config.train.steps;
+  shown.live = StderrIsTerminal();
+  shown.live_out = [](const std::string& text) { std::fputs(text.c_str(), stderr); };
+  shown.line_out = [](const std::string& text) { spdlog::info("{}", text); };
+  progress = std::make_unique<Progress>(shown);
+}
+
+void TrainerParts::StartFeed(const TrainState& state) {
+  PackPlanner::Options options;
+  options.max_tokens = config.data.max_tokens;
+  options.global_batch = config.train.global_batch;
+  options.seed = static_cast<uint64_t>(config.train.seed);
+  options.loss = ParseLossWeight(config.train.loss);
+  for (const SourceConfig& source : config.data.train) options.repeat.push_back(source.repeat);
+  feed = std::make_unique<StepFeed>(
+      &data->dataset, PackPlanner(&data->index, options), state.position,
+      StepFeed::Options{world->rank(), world->size(), config.data.threads, config.data.prefetch});
+}
+
+StepSums TrainerParts::SumOverRanks(const StepSums& sums) {
+  if (stop.Ending()) throw RunError("mpirun is ending the job");
+  at::Tensor added = at::empty({4}, at::kDouble), longest = at::empty({1}, at::kDouble);
+  auto* v = added.data_ptr<double>();
+  v[0] = sums.loss, v[1] = sums.weight, v[2] = sums.bad_samples, v[3] = stop.Requested() ? 1 : 0;
+  longest.data_ptr<double>()[0] = sums.data_wait_s;
+  Work first = world->AllReduce(added, ReduceOp::kSum);
+  Work second = world->AllReduce(longest, ReduceOp::kMax);
+  first.Wait();
+  second.Wait();
+  return {v[0], v[1], v[2], longest.data_ptr<double>()[0], v[3]};
+}
+
+Json TrainerParts::Environment() const {
+  return {{"data", world->size()},
+          {"threads", at::get_num_threads()},
+          {"precision", PrecisionName(ComputeDtype(config.train.precision))},
+          {"processor", ProcessorName()}};
+}
+
+// What a run must keep in order to go on with the same samples and the same model. Settings that do
+// not change either are left out.
+Json TrainerParts::Sections() const {
+  Json sections = {{"model", ConfigToJson(config.model)}, {"data", ConfigToJson(config.data)}};
+  for (const char* key : {"threads", "prefetch", "cache", "max_bad_share", "eval"}) {
+    sections["data"].erase(key);
+  }
+  sections["data"]["content"] = std::to_string(data->index.hash());
+  return sections;
+}
+
+void TrainerParts::Save(const TrainState& state) {
+  CheckpointContent content{state, Environment(), Sections(), {}};
+  const auto ranks = static_cast<size_t>(world->size()), rank = static_cast<size_t>(world->rank());
+  ForEachTensor([&](size_t i, const std::string& name, const at::Tensor& tensor) {
+    if (i % ranks == rank) content.tensors[name] = tensor.contiguous();
+  });
+  SaveCheckpoint(folder->dir(), content, config.checkpoint.keep, *world);
+}
+
+}  // namespace equipoise

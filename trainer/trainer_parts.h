@@ -1,0 +1,97 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/quarantine.h"
+#include "parallel/comm/communicator.h"
+#include "parallel/data_parallel/gradient_reducer.h"
+#include "parallel/timeline.h"
+#include "parallel/zero/adamw.h"
+#include "trainer/answer_eval.h"
+#include "trainer/loaded_model.h"
+#include "trainer/metrics.h"
+#include "trainer/non_finite_guard.h"
+#include "trainer/open_data.h"
+#include "trainer/progress.h"
+#include "trainer/run_folder.h"
+#include "trainer/step_feed.h"
+#include "trainer/stop_request.h"
+#include "trainer/tensorboard.h"
+#include "trainer/trainer.h"
+
+namespace equipoise {
+
+// What one step adds up over micro-batches, and then over ranks.
+struct StepSums {
+  double loss = 0;    // already divided by the planned weight of the step's targets
+  double weight = 0;  // of the targets that were there
+  double bad_samples = 0;
+  double data_wait_s = 0;  // over ranks: the longest
+  double stop_requests = 0;
+};
+
+// The parts of a training run, in the order in which they are built. The loop is in trainer.cc.
+struct TrainerParts {
+  TrainerParts(const TrainOptions& options, MpiEnvironment& mpi);
+  ~TrainerParts();
+
+  // Weights, moments and state of the checkpoint to go on from, or those of a first step.
+  TrainState Restore(const TrainOptions& options);
+  void StartFeed(const TrainState& state);
+
+  // Sums over ranks; collective. Throws RunError when mpirun is ending the job.
+  StepSums SumOverRanks(const StepSums& sums);
+  // "train.jsonl:17" for each sample of a step.
+  std::vector<std::string> SampleNames(const StepPlan& plan) const;
+  void NoteBadSamples(const LoadedPack& pack, int64_t step);
+  // Mean loss on data.eval. Collective.
+  double HeldOutLoss();
+  // Answers the questions of eval.answers, all of them or the first few. Collective.
+  void AnswerQuestions(bool before_training);
+  void Report(const TrainState& state, const StepResult& result);
+  void Save(const TrainState& state);
+  void WriteTrace();
+  // RUN/answers.jsonl and RUN/report.html, by rank 0.
+  void WriteAnswersAndReport(const TrainState& state);
+
+  RunConfig config;
+  StopRequest stop;
+  std::unique_ptr<Communicator> world;
+  std::unique_ptr<RunFolder> folder;
+  std::unique_ptr<OpenedData> data;
+  std::unique_ptr<OpenedData> held_out;  // data.eval, where there is one
+  LoadedModel model;
+  std::unique_ptr<AdamW> optimizer;
+  std::unique_ptr<GradientReducer> reducer;
+  bool reduce_during_backward = false;
+  std::unique_ptr<StepFeed> feed;
+  int64_t accumulation = 1;  // micro-batches of this rank in a step
+  NonFiniteGuard guard;
+  TimelineRecorder recorder;
+  int64_t trace_until = -1;  // step after which the trace is written; -1 = done
+  std::vector<std::unique_ptr<OpenedData>> answer_sources;  // of eval.answers, opened when used
+  std::vector<AnsweredSource> answers_before, answers_after;
+  std::unique_ptr<Quarantine> quarantine;
+  // Rank 0 alone:
+  std::unique_ptr<MetricsWriter> metrics;
+  std::unique_ptr<TensorBoardWriter> tensorboard;
+  std::unique_ptr<Progress> progress;
+
+ private:
+  void BuildWholeModel();
+  void BuildOptimizer();
+  void InitializeOrLoad();
+  void LoadCheckpoint(const std::string& checkpoint, TrainState& state);
+  void OpenOutputs(const TrainState& state);
+  Json Environment() const;
+  Json Sections() const;
+  // visit(index of the parameter, name in a checkpoint, tensor) for every tensor of a checkpoint.
+  void ForEachTensor(
+      const std::function<void(size_t, const std::string&, const at::Tensor&)>& visit) const;
+};
+
+}  // namespace equipoise
