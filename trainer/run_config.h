@@ -71,7 +71,8 @@ struct TrainSection {
     visit("seed", seed, "of weights, order and dropout", Between(0, 4294967295.0));
     visit("precision", precision, "auto: bf16 where the device has bf16 matrix units, else fp32",
           OneOf({"auto", "fp32", "bf16"}));
-    visit("global_batch", global_batch, "packs per optimizer step, over all data ranks", AtLeast(1));
+    visit("global_batch", global_batch, "packs per optimizer step, over all data ranks",
+          AtLeast(1));
     visit("lr", lr, "highest learning rate", AtLeast(0));
     visit("lr_factor", lr_factor, "learning rate of each module as a factor on lr");
     visit("min_lr", min_lr, "learning rate at the end, as a share of lr", Between(0, 1));
@@ -79,7 +80,8 @@ struct TrainSection {
           AtLeast(0));
     visit("schedule", schedule, "of the learning rate after the warm-up",
           OneOf({"cosine", "linear", "constant"}));
-    visit("weight_decay", weight_decay, "AdamW's, on parameters of two or more dimensions", AtLeast(0));
+    visit("weight_decay", weight_decay, "AdamW's, on parameters of two or more dimensions",
+          AtLeast(0));
     visit("beta1", beta1, "AdamW's first moment", Between(0, 1));
     visit("beta2", beta2, "AdamW's second moment", Between(0, 1));
     visit("eps", eps, "AdamW's", AtLeast(0));
@@ -104,8 +106,8 @@ struct ParallelSection {
   void VisitFields(Visitor& visit) {
     visit("data", data, "data-parallel ranks; absent = the ranks that remain", AtLeast(1));
     visit("bucket_bytes", bucket_bytes,
-          "gradients are reduced in buckets of this size: larger ones use the network better, smaller "
-          "ones start earlier",
+          "gradients are reduced in buckets of this size: larger ones use the network better, "
+          "smaller ones start earlier",
           AtLeast(4));
     visit("timeout_s", timeout_s, "longest wait for another rank", AtLeast(1));
   }

@@ -54,13 +54,15 @@ std::vector<Case> BadLines() {
       {"a question alone", R"({"conversations":[{"from":"human","value":"Q"}]})",
        Defect::kNoConversation},
       {"two users in a row",
-       R"({"conversations":[{"from":"human","value":"Q"},{"from":"user","value":"Q"},{"from":"gpt","value":"A"}]})",
+       R"({"conversations":[{"from":"human","value":"Q"},{"from":"user","value":"Q"},)"
+       R"({"from":"gpt","value":"A"}]})",
        Defect::kNoConversation},
       {"an answer first",
        R"({"conversations":[{"from":"gpt","value":"A"},{"from":"human","value":"Q"}]})",
        Defect::kNoConversation},
       {"system in the middle",
-       R"({"conversations":[{"from":"human","value":"Q"},{"from":"system","value":"S"},{"from":"gpt","value":"A"}]})",
+       R"({"conversations":[{"from":"human","value":"Q"},{"from":"system","value":"S"},)"
+       R"({"from":"gpt","value":"A"}]})",
        Defect::kNoConversation},
       {"empty answer",
        R"({"conversations":[{"from":"human","value":"Q"},{"from":"gpt","value":""}]})",
@@ -73,10 +75,12 @@ std::vector<Case> BadLines() {
        R"({"conversations":[{"from":"human","value":"<image>Q"},{"from":"gpt","value":"A"}]})",
        Defect::kPlaceholders},
       {"more <image> than pictures",
-       R"({"image":"a.png","conversations":[{"from":"human","value":"<image><image>"},{"from":"gpt","value":"A"}]})",
+       R"({"image":"a.png","conversations":[{"from":"human","value":"<image><image>"},)"
+       R"({"from":"gpt","value":"A"}]})",
        Defect::kPlaceholders},
       {"<image> in the answer only",
-       R"({"image":["a.png","b.png"],"conversations":[{"from":"human","value":"<image>"},{"from":"gpt","value":"<image>"}]})",
+       R"({"image":["a.png","b.png"],"conversations":[{"from":"human","value":"<image>"},)"
+       R"({"from":"gpt","value":"<image>"}]})",
        Defect::kPlaceholders},
   };
 }
@@ -102,10 +106,11 @@ TEST_CASE("records with one picture, several and none are read", "[data][cpu]") 
   CHECK(one.record.id == "7");
   CHECK(one.record.images == std::vector<std::string>{"a/b.png"});
 
-  const auto several = ParseRecord(
-      R"({"images":["a.png","b.png"],"width_list":[1,2],"conversations":[{"from":"system","value":"S"},)"
-      R"({"from":"user","value":"<image> and"},{"from":"assistant","value":"A"},)"
-      R"({"from":"human","value":"<image>"},{"from":"gpt","value":"B"}]})");
+  const auto several =
+      ParseRecord(R"({"images":["a.png","b.png"],"width_list":[1,2],)"
+                  R"("conversations":[{"from":"system","value":"S"},)"
+                  R"({"from":"user","value":"<image> and"},{"from":"assistant","value":"A"},)"
+                  R"({"from":"human","value":"<image>"},{"from":"gpt","value":"B"}]})");
   REQUIRE(several.defect == Defect::kNone);
   CHECK(several.record.images.size() == 2);
   REQUIRE(several.record.turns.size() == 5);
@@ -123,15 +128,16 @@ TEST_CASE("records with one picture, several and none are read", "[data][cpu]") 
 }
 
 TEST_CASE("a lone picture without a placeholder goes before the first user turn", "[data][cpu]") {
-  const auto placed = ParseRecord(
-      R"({"image":"a.png","conversations":[{"from":"system","value":"S"},{"from":"human","value":"Q"},)"
-      R"({"from":"gpt","value":"A"}]})");
+  const auto placed =
+      ParseRecord(R"({"image":"a.png","conversations":[{"from":"system","value":"S"},)"
+                  R"({"from":"human","value":"Q"},{"from":"gpt","value":"A"}]})");
   REQUIRE(placed.defect == Defect::kNone);
   CHECK(placed.record.turns[0].text == "S");
   CHECK(placed.record.turns[1].text == "<image>\nQ");
-  const auto kept = ParseRecord(
-      R"({"image":"a.png","conversations":[{"from":"human","value":"Q"},{"from":"gpt","value":"A"},)"
-      R"({"from":"human","value":"see <image>"},{"from":"gpt","value":"B"}]})");
+  const auto kept =
+      ParseRecord(R"({"image":"a.png","conversations":[{"from":"human","value":"Q"},)"
+                  R"({"from":"gpt","value":"A"},)"
+                  R"({"from":"human","value":"see <image>"},{"from":"gpt","value":"B"}]})");
   REQUIRE(kept.defect == Defect::kNone);
   CHECK(kept.record.turns[0].text == "Q");
 }

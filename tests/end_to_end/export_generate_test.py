@@ -1,5 +1,5 @@
-"""After a training run: the exported folder loads in Transformers with the same logits, and `generate`
-gives the ids of Transformers' greedy generate, with and without a picture."""
+"""After a training run: the exported folder loads in Transformers with the same logits, and
+`generate` gives the ids of Transformers' greedy generate, with and without a picture."""
 import json
 import os
 import shutil
@@ -28,7 +28,9 @@ def prompt_ids(tokenizer, question, image_tokens):
 def pixels(path):
     picture = np.asarray(Image.open(path).convert("RGB"), dtype=np.float32) / 255
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
-    return torch.tensor(((picture - mean) / std).transpose(2, 0, 1)[None], dtype=torch.float32).contiguous()
+    return torch.tensor(
+        ((picture - mean) / std).transpose(2, 0, 1)[None], dtype=torch.float32
+    ).contiguous()
 
 
 def greedy(model, ids, picture):
@@ -48,11 +50,16 @@ def greedy(model, ids, picture):
 
 
 def hf_generate(model, ids, picture):
-    inputs = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
+    inputs = {
+        "input_ids": torch.tensor([ids]),
+        "attention_mask": torch.ones(1, len(ids), dtype=torch.long),
+    }
     if picture is not None:
         inputs["pixel_values"] = picture
     eos = model.config.text_config.eos_token_id
-    out = model.generate(**inputs, max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=eos, pad_token_id=0)
+    out = model.generate(
+        **inputs, max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=eos, pad_token_id=0
+    )
     answer = out[0, len(ids):].tolist()
     return answer[:answer.index(eos)] if eos in answer else answer
 
@@ -63,13 +70,27 @@ def compare_answers(results, name, folder, model, tokenizer, picture_path):
         ids = prompt_ids(tokenizer, question, 4)
         values = pixels(picture) if picture else None
         want = hf_generate(model, ids, values)
-        results.check(f"{name}: Transformers agrees with itself", want == greedy(model, ids, values))
-        line = [tiny_case.EQUIPOISE, "generate", folder, "--prompt", question, "--max-new-tokens", str(NEW_TOKENS),
-                "--set", "train.precision=fp32"] + (["--image", picture] if picture else [])
+        results.check(
+            f"{name}: Transformers agrees with itself", want == greedy(model, ids, values)
+        )
+        line = [
+            tiny_case.EQUIPOISE,
+            "generate",
+            folder,
+            "--prompt",
+            question,
+            "--max-new-tokens",
+            str(NEW_TOKENS),
+            "--set",
+            "train.precision=fp32",
+        ] + (["--image", picture] if picture else [])
         done = subprocess.run(line, capture_output=True, text=True, env=tiny_case.environment())
         text = tokenizer.decode(want, skip_special_tokens=True)
-        results.check(f"{name}: {question.strip()!r}", done.returncode == 0 and done.stdout == text + "\n",
-                      f"ours {done.stdout!r} theirs {text!r} {done.stderr[-200:]}")
+        results.check(
+            f"{name}: {question.strip()!r}",
+            done.returncode == 0 and done.stdout == text + "\n",
+            f"ours {done.stdout!r} theirs {text!r} {done.stderr[-200:]}",
+        )
 
 
 def main():
@@ -79,12 +100,28 @@ def main():
     done = tiny_case.run(config, 2, train__steps=30)
     results.check("30 steps on two ranks", done.returncode == 0, done.stderr[-400:])
     exported = f"{folder}/exported"
-    done = subprocess.run([tiny_case.EQUIPOISE, "export", f"{folder}/run", "--out", exported], capture_output=True,
-                          text=True, env=tiny_case.environment())
-    results.check("export prints the folder", done.returncode == 0 and done.stdout.strip() == exported, done.stderr)
-    again = subprocess.run([tiny_case.EQUIPOISE, "export", f"{folder}/run", "--out", exported], capture_output=True,
-                           text=True, env=tiny_case.environment())
-    results.check("export does not overwrite", again.returncode == 2 and "holds a model" in again.stderr, again.stderr)
+    done = subprocess.run(
+        [tiny_case.EQUIPOISE, "export", f"{folder}/run", "--out", exported],
+        capture_output=True,
+        text=True,
+        env=tiny_case.environment(),
+    )
+    results.check(
+        "export prints the folder",
+        done.returncode == 0 and done.stdout.strip() == exported,
+        done.stderr,
+    )
+    again = subprocess.run(
+        [tiny_case.EQUIPOISE, "export", f"{folder}/run", "--out", exported],
+        capture_output=True,
+        text=True,
+        env=tiny_case.environment(),
+    )
+    results.check(
+        "export does not overwrite",
+        again.returncode == 2 and "holds a model" in again.stderr,
+        again.stderr,
+    )
 
     model, report = AutoModelForImageTextToText.from_pretrained(exported, output_loading_info=True)
     model.eval()
@@ -96,15 +133,27 @@ def main():
     ids = torch.tensor([prompt_ids(tokenizer, "<image>\nWhat is it?", 4)])
     save_file({"input_ids": ids, "pixel_values": pixels(picture)}, f"{folder}/inputs.safetensors")
     for name, path in (("exported folder", exported),):
-        done = subprocess.run([tiny_case.EQUIPOISE, "check", path, f"{folder}/inputs.safetensors", "--out",
-                               f"{folder}/out.safetensors"], capture_output=True, text=True,
-                              env=tiny_case.environment())
+        done = subprocess.run(
+            [
+                tiny_case.EQUIPOISE,
+                "check",
+                path,
+                f"{folder}/inputs.safetensors",
+                "--out",
+                f"{folder}/out.safetensors",
+            ],
+            capture_output=True,
+            text=True,
+            env=tiny_case.environment(),
+        )
         results.check(f"check on the {name}", done.returncode == 0, done.stderr[-300:])
         with torch.no_grad():
             want = model(input_ids=ids, pixel_values=pixels(picture)).logits
         got = load_file(f"{folder}/out.safetensors")["logits"]
         error = ((got - want).abs().max() / want.abs().max()).item()
-        results.check(f"{name}: same logits in Transformers", error <= 1e-5, f"{error:.2e} of the largest")
+        results.check(
+            f"{name}: same logits in Transformers", error <= 1e-5, f"{error:.2e} of the largest"
+        )
     compare_answers(results, "run folder", f"{folder}/run", model, tokenizer, picture)
     compare_answers(results, "exported folder", exported, model, tokenizer, picture)
 

@@ -1,5 +1,5 @@
-"""SIGKILL of one rank or of all, 32 times at random moments, half of them during a save; resume goes on
-bit-equal to a run that never stopped."""
+"""SIGKILL of one rank or of all, 32 times at random moments, half of them during a save; resume
+goes on bit-equal to a run that never stopped."""
 import glob
 import os
 import random
@@ -47,7 +47,9 @@ def lines(run_dir):
 
 def start(config, run_dir, log):
     line = tiny_case.command(config, 2, run__dir=run_dir, train__steps=STEPS, checkpoint__every=3)
-    return subprocess.Popen(line, stdout=log, stderr=log, env=tiny_case.environment(), start_new_session=True)
+    return subprocess.Popen(
+        line, stdout=log, stderr=log, env=tiny_case.environment(), start_new_session=True
+    )
 
 
 def wait_for_moment(process, run_dir, rng, in_save):
@@ -79,7 +81,9 @@ def main():
                 break
             was_saving = saving(run_dir)
             ranks = ranks_of(process.pid)
-            victims = ranks if rng.random() < 0.5 else ranks[:1] if rng.random() < 0.5 else ranks[1:]
+            victims = (
+                ranks if rng.random() < 0.5 else ranks[:1] if rng.random() < 0.5 else ranks[1:]
+            )
             for pid in victims:
                 try:
                     os.kill(pid, signal.SIGKILL)
@@ -88,19 +92,34 @@ def main():
             began = time.monotonic()
             statuses.add(process.wait(timeout=60))
             if time.monotonic() - began > 10:
-                results.check("mpirun ends soon after a kill", False, f"{time.monotonic() - began:.1f} s")
+                results.check(
+                    "mpirun ends soon after a kill", False, f"{time.monotonic() - began:.1f} s"
+                )
             killed, in_saves = killed + bool(victims), in_saves + was_saving
-        results.check(f"{KILLS} kills", killed == KILLS, f"{killed}, {in_saves} while a save was under way, "
-                      f"mpirun returned {sorted(statuses)}")
-        results.check("a third of the kills or more hit a save", in_saves >= KILLS // 3, str(in_saves))
+        results.check(
+            f"{KILLS} kills",
+            killed == KILLS,
+            f"{killed}, {in_saves} while a save was under way, "
+            f"mpirun returned {sorted(statuses)}",
+        )
+        results.check(
+            "a third of the kills or more hit a save", in_saves >= KILLS // 3, str(in_saves)
+        )
         results.check("no kill looks like success", 0 not in statuses)
         done = start(config, run_dir, log).wait(timeout=600)
         results.check("the run ends after all kills", done == 0)
     expected, got = tiny_case.metrics(reference), tiny_case.metrics(run_dir)
     results.check("each step stands once", [r["step"] for r in got] == list(range(1, STEPS + 1)))
-    worst = [r["step"] for r, e in zip(got, expected)
-             if (r["loss"], r["grad_norm"], r["tokens"]) != (e["loss"], e["grad_norm"], e["tokens"])]
-    results.check("losses and norms are bit-equal to the run that was never stopped", not worst, f"differ at {worst[:5]}")
+    worst = [
+        r["step"]
+        for r, e in zip(got, expected)
+        if (r["loss"], r["grad_norm"], r["tokens"]) != (e["loss"], e["grad_norm"], e["tokens"])
+    ]
+    results.check(
+        "losses and norms are bit-equal to the run that was never stopped",
+        not worst,
+        f"differ at {worst[:5]}",
+    )
     if results.failed:
         with open(f"{folder}/log") as log:
             print(log.read()[-4000:])

@@ -1,4 +1,4 @@
-"""Every way to stop a run on request saves, exits with 75, and the run goes on afterwards bit-equal."""
+"""Every way to stop a run on request saves, exits with 75, and the run then goes on bit-equal."""
 import os
 import shutil
 import signal
@@ -15,7 +15,9 @@ LAUNCH = os.path.abspath(os.environ.get("EQUIPOISE_LAUNCH", "scripts/launch"))
 
 
 def start(line, log):
-    return subprocess.Popen(line, stdout=log, stderr=log, env=tiny_case.environment(), start_new_session=True)
+    return subprocess.Popen(
+        line, stdout=log, stderr=log, env=tiny_case.environment(), start_new_session=True
+    )
 
 
 def stop_by_stop_file(process, run_dir):
@@ -63,14 +65,19 @@ def main():
             stop(process, run_dir)
             status = process.wait(timeout=60)
             stopped_at = lines(run_dir)
-            results.check(f"{name}: exit 75", status == 75, f"exit {status}, after step {stopped_at}")
+            results.check(
+                f"{name}: exit 75", status == 75, f"exit {status}, after step {stopped_at}"
+            )
             saved = os.path.exists(f"{run_dir}/checkpoints/step-{stopped_at:08d}/index.json")
             results.check(f"{name}: the last step is saved", saved and stopped_at < STEPS)
             done = tiny_case.run(config, ranks, run__dir=run_dir, train__steps=stopped_at + 3,
                                  checkpoint__every=1000)
             steps = [row["step"] for row in tiny_case.metrics(run_dir)]
-            results.check(f"{name}: goes on", done.returncode == 0 and steps == list(range(1, stopped_at + 4)),
-                          done.stderr[-300:])
+            results.check(
+                f"{name}: goes on",
+                done.returncode == 0 and steps == list(range(1, stopped_at + 4)),
+                done.stderr[-300:],
+            )
     if results.failed:
         with open(f"{folder}/log") as log:
             print(log.read()[-4000:])

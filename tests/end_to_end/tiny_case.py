@@ -1,8 +1,9 @@
 """A tiny multimodal case made on the spot: pictures, records, tokenizer, model, configuration.
 
-Every end-to-end test trains on it. Pictures are real files in JPEG and PNG; the words of the answers
-name their colour and shape, so a model can learn them.
+Every end-to-end test trains on it. Pictures are real files in JPEG and PNG; the words of the
+answers name their colour and shape, so a model can learn them.
 """
+
 import json
 import os
 import random
@@ -13,7 +14,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 EQUIPOISE = os.path.abspath(os.environ.get("EQUIPOISE_BINARY", "trainer/equipoise"))
 MPIRUN = os.environ.get("EQUIPOISE_MPIRUN", "mpirun")
-COLOURS = {"red": (220, 30, 30), "green": (30, 180, 60), "blue": (40, 60, 220), "yellow": (230, 220, 40)}
+COLOURS = {
+    "red": (220, 30, 30),
+    "green": (30, 180, 60),
+    "blue": (40, 60, 220),
+    "yellow": (230, 220, 40),
+}
 SHAPES = ("disc", "square", "bar", "frame")
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<img>", "</img>", "<IMG_CONTEXT>"]
 
@@ -82,31 +88,62 @@ def write_model(folder, records, layers=2, tied=False):
     os.makedirs(folder, exist_ok=True)
     tokenizer = write_tokenizer(folder, records)
     config = {
-        "architectures": ["InternVLForConditionalGeneration"], "model_type": "internvl",
-        "downsample_ratio": 0.5, "image_seq_length": 4, "dtype": "float32",
-        "image_token_id": tokenizer.token_to_id("<IMG_CONTEXT>"), "projector_hidden_act": "gelu",
-        "vision_feature_layer": -1, "vision_feature_select_strategy": "default",
+        "architectures": ["InternVLForConditionalGeneration"],
+        "model_type": "internvl",
+        "downsample_ratio": 0.5,
+        "image_seq_length": 4,
+        "dtype": "float32",
+        "image_token_id": tokenizer.token_to_id("<IMG_CONTEXT>"),
+        "projector_hidden_act": "gelu",
+        "vision_feature_layer": -1,
+        "vision_feature_select_strategy": "default",
         "tie_word_embeddings": tied,
         "text_config": {
-            "model_type": "qwen2", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": layers,
-            "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 384, "rms_norm_eps": 1e-6,
-            "max_position_embeddings": 512, "hidden_act": "silu", "initializer_range": 0.05,
-            "rope_theta": 10000.0, "tie_word_embeddings": tied, "use_sliding_window": False,
-            "bos_token_id": None, "eos_token_id": tokenizer.token_to_id("<|im_end|>"),
-            "pad_token_id": tokenizer.token_to_id("<|endoftext|>")},
+            "model_type": "qwen2",
+            "hidden_size": 64,
+            "intermediate_size": 128,
+            "num_hidden_layers": layers,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "vocab_size": 384,
+            "rms_norm_eps": 1e-6,
+            "max_position_embeddings": 512,
+            "hidden_act": "silu",
+            "initializer_range": 0.05,
+            "rope_theta": 10000.0,
+            "tie_word_embeddings": tied,
+            "use_sliding_window": False,
+            "bos_token_id": None,
+            "eos_token_id": tokenizer.token_to_id("<|im_end|>"),
+            "pad_token_id": tokenizer.token_to_id("<|endoftext|>"),
+        },
         "vision_config": {
-            "model_type": "internvl_vision", "hidden_size": 48, "intermediate_size": 96,
-            "num_hidden_layers": layers, "num_attention_heads": 3, "image_size": [56, 56],
-            "patch_size": [14, 14], "num_channels": 3, "norm_type": "layer_norm", "attention_bias": True,
-            "use_qk_norm": False, "layer_norm_eps": 1e-6, "hidden_act": "gelu",
-            "initializer_range": 0.05, "layer_scale_init_value": 0.1, "use_mask_token": False,
-            "use_absolute_position_embeddings": True, "use_mean_pooling": True}}
+            "model_type": "internvl_vision",
+            "hidden_size": 48,
+            "intermediate_size": 96,
+            "num_hidden_layers": layers,
+            "num_attention_heads": 3,
+            "image_size": [56, 56],
+            "patch_size": [14, 14],
+            "num_channels": 3,
+            "norm_type": "layer_norm",
+            "attention_bias": True,
+            "use_qk_norm": False,
+            "layer_norm_eps": 1e-6,
+            "hidden_act": "gelu",
+            "initializer_range": 0.05,
+            "layer_scale_init_value": 0.1,
+            "use_mask_token": False,
+            "use_absolute_position_embeddings": True,
+            "use_mean_pooling": True,
+        },
+    }
     with open(f"{folder}/config.json", "w") as out:
         json.dump(config, out, indent=1)
 
 
-def write_case(folder, count=60, seed=0, **settings):
-    """Everything under `folder`; returns the path of its configuration. `settings`: "a.b" -> value."""
+def write_case(folder, count=60, seed=0):
+    """Writes everything under `folder`; returns the path of its configuration."""
     records = write_records(folder, count, seed)
     write_model(f"{folder}/model", records)
     with open(f"{folder}/config.yaml", "w") as out:
@@ -116,7 +153,8 @@ data:
   train: [{{annotations: {folder}/train.jsonl, images: {folder}/images}}]
   max_tokens: 128
   tiles: {{min: 1, max: 2, thumbnail: true}}
-train: {{steps: 20, seed: 1, precision: fp32, global_batch: 8, lr: 2.0e-3, warmup: 2, clip: 1.0, threads: 1}}
+train: {{steps: 20, seed: 1, precision: fp32, global_batch: 8, lr: 2.0e-3,
+  warmup: 2, clip: 1.0, threads: 1}}
 checkpoint: {{every: 5, keep: 3}}
 """)
     return f"{folder}/config.yaml"
@@ -132,8 +170,13 @@ def command(config, ranks=1, subcommand="train", *more, **settings):
 
 
 def run(config, ranks=1, subcommand="train", *more, timeout=300, **settings):
-    return subprocess.run(command(config, ranks, subcommand, *more, **settings), capture_output=True,
-                          text=True, timeout=timeout, env=environment())
+    return subprocess.run(
+        command(config, ranks, subcommand, *more, **settings),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=environment(),
+    )
 
 
 def environment():

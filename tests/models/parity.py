@@ -73,7 +73,9 @@ def run_check(model, inputs, *, gradients=False, recipe=None, settings=(), ranks
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False,
                               env={**environment, **os.environ})
         if done.returncode != 0:
-            raise RuntimeError(f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip()}")
+            raise RuntimeError(
+                f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip()}"
+            )
         return load_file(out)
 
 

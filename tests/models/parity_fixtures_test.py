@@ -1,4 +1,4 @@
-"""Every Qwen2, LLaMA and InternVL case of the fixtures' parity folder, through `equipoise check`."""
+"""Every Qwen2, LLaMA and InternVL case of the fixtures' parity folder, by `equipoise check`."""
 import json
 import os
 import shutil
@@ -47,8 +47,15 @@ def recipe(report, case, ours, name, steps):
     if name == "b":
         own = load(case.folder, "after_recipe_b.safetensors")
         exact = reference.adamw_steps(case.exact, [case.batch], steps, case.key_of)[2]
-        parity.compare_tensors(report, what, "weights after", parity.strip(ours, "after."), exact, own,
-                               parity.FP32["after"])
+        parity.compare_tensors(
+            report,
+            what,
+            "weights after",
+            parity.strip(ours, "after."),
+            exact,
+            own,
+            parity.FP32["after"],
+        )
 
 
 def plain(report, case):

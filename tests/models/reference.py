@@ -49,9 +49,13 @@ def adamw_steps(model, batches, recipe, key_of):
     model = copy.deepcopy(model)
     weights = list(model.parameters())
     everything = recipe["weight_decay_on"] == "all"
-    groups = [{"params": [w for w in weights if w.ndim >= 2 or everything],
-               "weight_decay": recipe["weight_decay"]},
-              {"params": [w for w in weights if w.ndim < 2 and not everything], "weight_decay": 0.0}]
+    groups = [
+        {
+            "params": [w for w in weights if w.ndim >= 2 or everything],
+            "weight_decay": recipe["weight_decay"],
+        },
+        {"params": [w for w in weights if w.ndim < 2 and not everything], "weight_decay": 0.0},
+    ]
     optimizer = torch.optim.AdamW([g for g in groups if g["params"]], betas=recipe["betas"],
                                   eps=recipe["eps"], foreach=False)
     losses, norms = [], []

@@ -106,9 +106,11 @@ def padded(samples):
 
     def pad(tensor, value):
         return F.pad(tensor, (0, width - tensor.shape[1]), value=value)
-    batch = {"input_ids": torch.cat([pad(s["input_ids"], PAD) for s in samples]),
-             "labels": torch.cat([pad(s["labels"], -100) for s in samples]),
-             "attention_mask": torch.cat([pad(torch.ones_like(s["input_ids"]), 0) for s in samples])}
+    batch = {
+        "input_ids": torch.cat([pad(s["input_ids"], PAD) for s in samples]),
+        "labels": torch.cat([pad(s["labels"], -100) for s in samples]),
+        "attention_mask": torch.cat([pad(torch.ones_like(s["input_ids"]), 0) for s in samples]),
+    }
     tiles = [s["pixel_values"] for s in samples if "pixel_values" in s]
     return {**batch, **({"pixel_values": torch.cat(tiles)} if tiles else {})}
 
@@ -159,18 +161,36 @@ class Case:
 
 def check_fp32(report, case):
     def compare(what, ours, logits):
-        report.add(what, "logits", parity.logit_error(ours["logits"], logits), parity.FP32["logits"])
+        report.add(
+            what, "logits", parity.logit_error(ours["logits"], logits), parity.FP32["logits"]
+        )
         parity.compare_loss(report, what, ours["loss"].item(), case.fp32[0])
-        parity.compare_tensors(report, what, "gradients", parity.strip(ours, "grad."), case.exact[2],
-                               case.fp32[2], parity.FP32["gradient"])
+        parity.compare_tensors(
+            report,
+            what,
+            "gradients",
+            parity.strip(ours, "grad."),
+            case.exact[2],
+            case.fp32[2],
+            parity.FP32["gradient"],
+        )
 
     losses, norms, weights = reference.adamw_steps(case.model, case.samples, RECIPE, case.key_of)
     ours = parity.run_check(case.folder, case.batch, gradients=True, recipe=RECIPE)
     compare(case.name, ours, case.fp32[1])
     parity.compare_steps(report, case.name, ours, losses, norms)
-    exact = reference.adamw_steps(copy.deepcopy(case.model).double(), case.samples, RECIPE, case.key_of)
-    parity.compare_tensors(report, case.name, "weights after", parity.strip(ours, "after."), exact[2],
-                           weights, parity.FP32["after"])
+    exact = reference.adamw_steps(
+        copy.deepcopy(case.model).double(), case.samples, RECIPE, case.key_of
+    )
+    parity.compare_tensors(
+        report,
+        case.name,
+        "weights after",
+        parity.strip(ours, "after."),
+        exact[2],
+        weights,
+        parity.FP32["after"],
+    )
 
     row = parity.run_check(case.folder, packed(case.samples), gradients=True)
     compare(case.name + " packed", row, case.packed_logits(case.fp32[1]))

@@ -32,31 +32,93 @@ def write_model(folder):
         merges.append(" ".join(pair))
         vocab["".join(pair)] = len(vocab)
     added = [
-        dict(id=len(vocab) + i, content=token, single_word=False, lstrip=False, rstrip=False, normalized=False,
-             special=True)
+        dict(
+            id=len(vocab) + i,
+            content=token,
+            single_word=False,
+            lstrip=False,
+            rstrip=False,
+            normalized=False,
+            special=True,
+        )
         for i, token in enumerate(SPECIAL)
     ]
     tokenizer = {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-        "post_processor": None, "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True,
-                                             "use_regex": True},
-        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "",
-                  "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "vocab": vocab,
-                  "merges": merges},
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": {
+            "type": "ByteLevel",
+            "add_prefix_space": False,
+            "trim_offsets": True,
+            "use_regex": True,
+        },
+        "post_processor": None,
+        "decoder": {
+            "type": "ByteLevel",
+            "add_prefix_space": True,
+            "trim_offsets": True,
+            "use_regex": True,
+        },
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": "",
+            "end_of_word_suffix": "",
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "vocab": vocab,
+            "merges": merges,
+        },
     }
     with open(f"{folder}/tokenizer.json", "w") as file:
         json.dump(tokenizer, file)
-    text = dict(model_type="qwen2", hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
-                num_key_value_heads=1, vocab_size=280, max_position_embeddings=512, rms_norm_eps=1e-6,
-                rope_theta=10000.0, tie_word_embeddings=True, hidden_act="silu", initializer_range=0.02)
-    vision = dict(model_type="internvl_vision", hidden_size=32, intermediate_size=64, num_hidden_layers=1,
-                  num_attention_heads=2, image_size=[56, 56], patch_size=[14, 14], num_channels=3,
-                  norm_type="layer_norm", hidden_act="gelu", layer_norm_eps=1e-6, layer_scale_init_value=0.1,
-                  attention_bias=True, use_qk_norm=False, initializer_range=0.02)
-    config = dict(architectures=["InternVLForConditionalGeneration"], model_type="internvl", downsample_ratio=0.5,
-                  image_token_id=len(vocab) + SPECIAL.index("<IMG_CONTEXT>"), text_config=text, vision_config=vision,
-                  projector_hidden_act="gelu", vision_feature_layer=-1, vision_feature_select_strategy="default")
+    text = dict(
+        model_type="qwen2",
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        vocab_size=280,
+        max_position_embeddings=512,
+        rms_norm_eps=1e-6,
+        rope_theta=10000.0,
+        tie_word_embeddings=True,
+        hidden_act="silu",
+        initializer_range=0.02,
+    )
+    vision = dict(
+        model_type="internvl_vision",
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=[56, 56],
+        patch_size=[14, 14],
+        num_channels=3,
+        norm_type="layer_norm",
+        hidden_act="gelu",
+        layer_norm_eps=1e-6,
+        layer_scale_init_value=0.1,
+        attention_bias=True,
+        use_qk_norm=False,
+        initializer_range=0.02,
+    )
+    config = dict(
+        architectures=["InternVLForConditionalGeneration"],
+        model_type="internvl",
+        downsample_ratio=0.5,
+        image_token_id=len(vocab) + SPECIAL.index("<IMG_CONTEXT>"),
+        text_config=text,
+        vision_config=vision,
+        projector_hidden_act="gelu",
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="default",
+    )
     with open(f"{folder}/config.json", "w") as file:
         json.dump(config, file)
 
@@ -98,19 +160,35 @@ train: {{global_batch: 1}}
             file.write("\n".join(lines) + "\n")
 
     def run(self, *arguments, code=0, text=None, config=None):
-        done = subprocess.run([self.program, "data", config or f"{self.path}/c.yaml", *arguments], input=text,
-                              capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            [self.program, "data", config or f"{self.path}/c.yaml", *arguments],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
         assert done.returncode == code, f"{arguments}: {done.returncode}: {done.stderr}"
         return done
 
 
 def test_tokenize_equals_hugging_face(folder):
     oracle = Tokenizer.from_file(f"{folder.path}/model/tokenizer.json")
-    lines = ["hello a hell", "", " a  b", "<|im_start|>user", "na\u00efve \u4f60\u597d \U0001f600", "tab\tand\rreturn"]
+    lines = [
+        "hello a hell",
+        "",
+        " a  b",
+        "<|im_start|>user",
+        "na\u00efve \u4f60\u597d \U0001f600",
+        "tab\tand\rreturn",
+    ]
     expected = [oracle.encode(line, add_special_tokens=False).ids for line in lines]
     for config in (f"{folder.path}/model", f"{folder.path}/model/tokenizer.json", None):
-        done = subprocess.run([folder.program, "data", config or f"{folder.path}/c.yaml", "tokenize"],
-                              input="\n".join(lines).encode() + b"\n", capture_output=True, timeout=120)
+        done = subprocess.run(
+            [folder.program, "data", config or f"{folder.path}/c.yaml", "tokenize"],
+            input="\n".join(lines).encode() + b"\n",
+            capture_output=True,
+            timeout=120,
+        )
         assert done.returncode == 0, done.stderr
         got = [json.loads(line) for line in done.stdout.decode().split("\n") if line]
         assert got == expected, (config, got)
@@ -130,7 +208,11 @@ def test_show_gives_what_the_model_sees(folder):
     assert shown["ids"] == ids, shown["ids"]
     assert shown["mask"] == mask, shown["mask"]
     assert [image["tiles"] for image in shown["images"]] == [1, 3], shown["images"]
-    assert (shown["tokens"], shown["trained"], shown["truncated"]) == (len(ids), sum(mask), False), shown
+    assert (shown["tokens"], shown["trained"], shown["truncated"]) == (
+        len(ids),
+        sum(mask),
+        False,
+    ), shown
     cut = json.loads(folder.run("--json", "show", "4").stdout)
     assert (cut["tokens"], cut["truncated"]) == (128, True) and cut["full_tokens"] > 500, cut
     text = folder.run("show", "2").stdout
@@ -177,8 +259,12 @@ def test_check_finds_every_defect(folder):
     folder.write(good)
     done = folder.run("check", "--json")
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [(f["line"], f["defect"]) for f in found] == [(line, defect) for line, (_, defect) in bad.items()], found
-    assert [f["id"] for f in found][:3] == ["cut", "gone", "out"] and all(f["reason"] for f in found), found
+    assert [(f["line"], f["defect"]) for f in found] == [
+        (line, defect) for line, (_, defect) in bad.items()
+    ], found
+    assert [f["id"] for f in found][:3] == ["cut", "gone", "out"] and all(
+        f["reason"] for f in found
+    ), found
     assert "6 of 300 records cannot be used" in done.stderr, done.stderr
     text = folder.run("check", "--set", "data.max_bad_share=0.01", code=4).stdout
     assert "train.jsonl:4: image_missing: gone.jpg: " in text and "6 of 300 records" in text, text
@@ -191,7 +277,11 @@ def test_mistakes_are_one_line_and_exit_2_or_4(folder):
         (("stats", "--wrong"), 2, "--wrong"),
         (("stats", "--set", "data.max_token=5"), 2, "max_tokens"),
         (("stats", "--set", "model.hf="), 2, "model.hf"),
-        (("stats", "--set", "data.train.0.annotations=/none.jsonl"), 4, "/none.jsonl: cannot be opened"),
+        (
+            ("stats", "--set", "data.train.0.annotations=/none.jsonl"),
+            4,
+            "/none.jsonl: cannot be opened",
+        ),
         (("stats", "--eval"), 4, "data.eval"),
     ]:
         done = folder.run(*arguments, code=code)

@@ -24,7 +24,8 @@ data:
   template: chatml
   max_tokens: 4096
   tiles:    {min: 1, max: 6, thumbnail: true}
-train:      {steps: 200, seed: 0, precision: bf16, global_batch: 16, lr: 1.0e-4, warmup: 0.03, clip: 1.0}
+train:      {steps: 200, seed: 0, precision: bf16, global_batch: 16, lr: 1.0e-4,
+             warmup: 0.03, clip: 1.0}
 parallel:   auto
 checkpoint: {every: 50, keep: 3}
 )";
