@@ -1,10 +1,12 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "configs/error.h"
+#include "configs/json.h"
 #include "configs/yaml_reader.h"
 #include "data/image.h"
 #include "trainer/answer.h"
@@ -34,16 +36,36 @@ at::Tensor ReadPicture(const std::string& path, const DataConfig& data) {
   }
 }
 
-int Generate(const Arguments& arguments) {
-  const ModelSource source = FindModel(arguments.model);
+// A Hugging Face folder says in its image processor's file how pictures are tiled.
+void ReadTiles(const std::string& folder, TilesConfig& tiles) {
+  const std::string path = folder + "/preprocessor_config.json";
+  if (!std::filesystem::exists(path)) return;
+  const Json json = ReadJsonFile(path);
+  if (!GetBool(json, "crop_to_patches", path, false)) {
+    tiles.max = 1;
+    return;
+  }
+  tiles.min = GetInt(json, "min_patches", path, tiles.min);
+  tiles.max = GetInt(json, "max_patches", path, tiles.max);
+}
+
+// Settings of the run that the model comes from, or what its folder tells; `--set` last.
+RunConfig ReadSettings(const ModelSource& source, const std::vector<std::string>& set) {
   std::vector<Override> overrides;
-  for (const std::string& text : arguments.set) overrides.push_back(ParseOverride(text));
+  for (const std::string& text : set) overrides.push_back(ParseOverride(text));
   RunConfig config;
   if (source.run_config.empty()) {
+    ReadTiles(source.folder, config.data.tiles);
     ReadConfigText("--set", "{}", overrides, config);
   } else {
     ReadConfig(source.run_config, overrides, config);
   }
+  return config;
+}
+
+int Generate(const Arguments& arguments) {
+  const ModelSource source = FindModel(arguments.model);
+  const RunConfig config = ReadSettings(source, arguments.set);
 
   const Tokenizer tokenizer = Tokenizer::Read(source.folder);
   const ChatTemplate chat_template(config.data.chat_template, config.data.system, &tokenizer);

@@ -12,6 +12,7 @@
 
 #include "configs/json.h"
 #include "parallel/comm/gather_text.h"
+#include "trainer/answer_files.h"
 #include "trainer/durable_file.h"
 #include "trainer/memory_stats.h"
 #include "trainer/precision.h"
@@ -47,13 +48,6 @@ StepMetrics MetricsOf(const TrainState& state, const StepResult& result) {
 
 constexpr int64_t kShownAnswers = 8;  // of each source, in the report and before training
 
-std::string AnswerLine(const std::string& source, const SampleAnswer& a) {
-  const Json json = {{"source", source},   {"sample", a.sample},     {"id", a.id},
-                     {"images", a.images}, {"question", a.question}, {"reference", a.reference},
-                     {"answer", a.answer}, {"exact", a.exact}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 std::string PictureOf(const SourceConfig& source, const SampleAnswer& answer) {
   if (answer.images.empty()) return "";
   return PictureDataUri((std::filesystem::path(source.images) / answer.images.front()).string());
@@ -72,7 +66,7 @@ std::vector<std::pair<std::string, std::string>> Facts(const TrainerParts& p,
       {"image tiles", std::to_string(state.images)},
       {"bad samples met", std::to_string(state.skipped_samples)},
       {"peak memory of rank 0 (MiB)", std::to_string(PeakRssBytes() >> 20)}};
-  for (const AnsweredSource& source : p.answers_after) {
+  for (const AnsweredSource& source : p.answers) {
     facts.emplace_back(
         "exact answers, " + source.source.annotations,
         std::to_string(source.exact()) + " of " + std::to_string(source.answers.size()));
@@ -138,7 +132,7 @@ void TrainerParts::AnswerQuestions(bool before_training) {
       answer_sources.push_back(std::make_unique<OpenedData>(config, std::vector{source}, *world));
     }
   }
-  std::vector<AnsweredSource>& results = before_training ? answers_before : answers_after;
+  std::vector<AnsweredSource> results;
   for (size_t i = 0; i < answer_sources.size(); ++i) {
     const OpenedData& source = *answer_sources[i];
     int64_t most =
@@ -159,6 +153,11 @@ void TrainerParts::AnswerQuestions(bool before_training) {
                  before_training ? " before training" : "");
     results.push_back(std::move(result));
   }
+  if (!before_training) {
+    answers = std::move(results);
+  } else if (world->rank() == 0 && !results.empty()) {
+    WriteAnswers(folder->Path("answers_before.jsonl"), results);  // a resumed run reports them too
+  }
 }
 
 // One file for all ranks; the recorder stops.
@@ -178,23 +177,17 @@ void TrainerParts::WriteAnswersAndReport(const TrainState& state) {
   ReportInput input = ReadReportInput(folder->dir());
   input.title = std::filesystem::path(folder->dir()).filename().string();
   input.facts = Facts(*this, state);
-  std::string lines;
-  for (size_t i = 0; i < answers_after.size(); ++i) {
-    const AnsweredSource& source = answers_after[i];
-    std::map<int64_t, std::string> before;
-    if (i < answers_before.size()) {
-      for (const SampleAnswer& a : answers_before[i].answers) before[a.sample] = a.answer;
-    }
-    int64_t shown = 0;
-    for (const SampleAnswer& a : source.answers) {
-      lines += AnswerLine(source.source.annotations, a) + "\n";
-      if (shown++ < kShownAnswers) {
-        input.captions.push_back({PictureOf(source.source, a), a.question, a.reference,
-                                  before[a.sample], a.answer, i > 0});
-      }
+  AnswersBefore before = ReadAnswers(folder->Path("answers_before.jsonl"));
+  if (!answers.empty()) WriteAnswers(folder->Path("answers.jsonl"), answers, before);
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const AnsweredSource& source = answers[i];
+    for (size_t k = 0; k < source.answers.size() && k < static_cast<size_t>(kShownAnswers); ++k) {
+      const SampleAnswer& a = source.answers[k];
+      input.captions.push_back({PictureOf(source.source, a), a.question, a.reference,
+                                before[{source.source.annotations, a.sample}], a.answer,
+                                /*held_out=*/i > 0});
     }
   }
-  if (!answers_after.empty()) WriteFileDurably(folder->Path("answers.jsonl"), lines);
   WriteReport(folder->dir(), input);
   spdlog::info("report: {}", folder->Path("report.html"));
 }

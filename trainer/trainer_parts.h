@@ -74,7 +74,7 @@ struct TrainerParts {
   TimelineRecorder recorder;
   int64_t trace_until = -1;  // step after which the trace is written; -1 = done
   std::vector<std::unique_ptr<OpenedData>> answer_sources;  // of eval.answers, opened when used
-  std::vector<AnsweredSource> answers_before, answers_after;
+  std::vector<AnsweredSource> answers;                      // after training
   std::unique_ptr<Quarantine> quarantine;
   // Rank 0 alone:
   std::unique_ptr<MetricsWriter> metrics;
