@@ -1,15 +1,26 @@
-"""Repositories for LibTorch and Open MPI, found in .venv or where an environment variable says."""
+"""LibTorch, Open MPI and the CUDA toolkit: from .venv, or from where a variable says."""
 
 def _environment(ctx):
     link = ctx.path(Label("//:WORKSPACE")).dirname.get_child(".venv")
     if not link.exists:
         fail("there is no .venv; run scripts/setup")
+
+    # Names the environment: Bazel reads the repositories again when it changes.
+    ctx.read(Label("//:.venv/complete"))
     return link.realpath
+
+def _check(ctx, variable, root, path):
+    """Refuses a setting that does not hold what it should."""
+    if not ctx.path(root + "/" + path).exists:
+        where = variable + "=" + root if ctx.os.environ.get(variable) else root
+        fail("%s: there is no %s; correct %s or run scripts/setup" % (where, path, variable))
 
 def _torch_impl(ctx):
     root = ctx.os.environ.get("EQUIPOISE_TORCH", "")
     if not root:
         root = str(_environment(ctx)) + "/lib/python3.11/site-packages/torch"
+    _check(ctx, "EQUIPOISE_TORCH", root, "include/ATen/core/Tensor.h")
+    _check(ctx, "EQUIPOISE_TORCH", root, "lib/libtorch_cpu.so")
     ctx.symlink(root + "/lib", "lib")
 
     # Every child but fmt: torch carries fmt 12, which would shadow the one that spdlog needs.
@@ -46,6 +57,8 @@ def _mpi_impl(ctx):
     root = ctx.os.environ.get("EQUIPOISE_MPI", "")
     if not root:
         root = str(_environment(ctx))
+    _check(ctx, "EQUIPOISE_MPI", root, "include/mpi.h")
+    _check(ctx, "EQUIPOISE_MPI", root, "lib/libmpi.so")
     for child in ctx.path(root + "/include").readdir():
         if child.basename.startswith("mpi") or child.basename == "openmpi":
             ctx.symlink(child, "include/" + child.basename)
@@ -62,5 +75,62 @@ cc_library(
 mpi_repository = repository_rule(
     implementation = _mpi_impl,
     environ = ["EQUIPOISE_MPI"],
+    local = True,
+)
+
+def _cuda_impl(ctx):
+    root = ctx.os.environ.get("EQUIPOISE_CUDA", "")
+    if root:
+        _check(ctx, "EQUIPOISE_CUDA", root, "bin/nvcc")
+    else:
+        root = str(_environment(ctx)) + "/lib/python3.11/site-packages/nvidia/cu13"
+
+    # A machine without nvcc still builds everything that is not CUDA.
+    found = ctx.path(root + "/bin/nvcc").exists
+    ctx.file("found.bzl", "FOUND = %s\n" % found)
+    if not found:
+        ctx.file("nvcc", "#!/bin/sh\nexit 1\n")
+        ctx.file("BUILD", """
+exports_files(["nvcc"])
+filegroup(name = "toolkit", visibility = ["//visibility:public"])
+cc_library(name = "runtime", visibility = ["//visibility:public"])
+""")
+        return
+    for folder in ["bin", "include", "nvvm"]:
+        ctx.symlink(root + "/" + folder, folder)
+    lib = root + ("/lib64" if ctx.path(root + "/lib64").exists else "/lib")
+    runtime = [
+        file.basename
+        for file in ctx.path(lib).readdir()
+        if file.basename.startswith("libcudart.so")
+    ]
+    if not runtime:
+        fail(lib + ": there is no libcudart.so")
+    ctx.file("BUILD", """
+alias(name = "nvcc", actual = "bin/nvcc", visibility = ["//visibility:public"])
+
+filegroup(
+    name = "toolkit",
+    srcs = glob(["bin/**", "nvvm/**", "include/**"]),
+    visibility = ["//visibility:public"],
+)
+
+cc_library(
+    name = "runtime",
+    hdrs = glob(["include/**"]),
+    includes = ["include"],
+    linkopts = [
+        "-L{lib}",
+        "-l:{runtime}",
+        "-Wl,--disable-new-dtags",
+        "-Wl,-rpath,{lib}",
+    ],
+    visibility = ["//visibility:public"],
+)
+""".format(lib = ctx.path(lib).realpath, runtime = sorted(runtime)[0]))
+
+cuda_repository = repository_rule(
+    implementation = _cuda_impl,
+    environ = ["EQUIPOISE_CUDA"],
     local = True,
 )

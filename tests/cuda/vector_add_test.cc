@@ -1,0 +1,28 @@
+#include "tests/cuda/vector_add.h"
+
+#include <catch2/catch.hpp>
+#include <cstddef>
+#include <cstdio>
+#include <vector>
+
+namespace equipoise {
+namespace {
+
+TEST_CASE("a kernel of our own build adds two vectors", "[cuda][gpu]") {
+  if (CudaDevices() == 0) {
+    std::puts("skipped: //tests/cuda:vector_add_test: no GPU");
+    return;
+  }
+  std::vector<float> left(1000);
+  std::vector<float> right(left.size());
+  std::vector<float> sum(left.size());
+  for (size_t i = 0; i < left.size(); ++i) {
+    left[i] = static_cast<float>(i);
+    right[i] = 0.5F * static_cast<float>(i);
+    sum[i] = 1.5F * static_cast<float>(i);
+  }
+  CHECK(AddOnDevice(left, right) == sum);
+}
+
+}  // namespace
+}  // namespace equipoise
