@@ -93,6 +93,18 @@ def compare_answers(results, name, folder, model, tokenizer, picture_path):
         )
 
 
+def sampled(folder, seed):
+    line = [tiny_case.EQUIPOISE, "generate", folder, "--prompt", "What is 3 plus 2?", "--max-new-tokens", "12",
+            "--temperature", "2", "--seed", str(seed), "--set", "train.precision=fp32"]
+    return subprocess.run(line, capture_output=True, text=True, env=tiny_case.environment()).stdout
+
+
+def compare_samples(results, folder):
+    answers = [sampled(folder, seed) for seed in (1, 1, 2, 3)]
+    results.check("sampling: the same seed gives the same answer", answers[0] == answers[1] != "", repr(answers[0]))
+    results.check("sampling: other seeds give others", len(set(answers)) > 1)
+
+
 def main():
     results = tiny_case.Results()
     folder = tempfile.mkdtemp(prefix="export")
@@ -163,6 +175,7 @@ def main():
     random_model.save_pretrained(random_folder)
     shutil.copy(f"{exported}/tokenizer.json", random_folder)
     compare_answers(results, "random model", random_folder, random_model, tokenizer, picture)
+    compare_samples(results, random_folder)
     shutil.rmtree(folder)
     results.finish()
 
