@@ -112,7 +112,7 @@ def main():
         return 0
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     root = os.path.join(root, "parity")
     report = parity.Report()
     for name in sorted(os.listdir(root)):

@@ -222,7 +222,7 @@ def check_bf16(report, case):
 def main():
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     report = parity.Report()
     for seed, name in enumerate(MODELS):
         with tempfile.TemporaryDirectory() as folder:
