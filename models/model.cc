@@ -76,4 +76,19 @@ void Freeze(Layers& layers, const std::vector<std::string>& modules) {
   }
 }
 
+void SetRecompute(Layers& layers, const std::vector<std::string>& modules) {
+  for (const std::string& module : modules) {
+    bool found = false;
+    for (const std::unique_ptr<Layer>& layer : layers) {
+      const std::vector<Parameter*> parameters = layer->parameters();
+      if (parameters.empty() || ModuleOf(*parameters.front()) != module) continue;
+      layer->recompute = found = true;
+    }
+    if (!found) {
+      throw ConfigError("train.recompute: this model has no '" + module +
+                        "'; use vision, projector or llm");
+    }
+  }
+}
+
 }  // namespace equipoise

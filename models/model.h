@@ -17,6 +17,11 @@ std::vector<std::unique_ptr<Layer>> BuildLayers(const ModelConfig& config);
 // is the LLM's. Throws ConfigError for another name, and for a module that this model lacks.
 void Freeze(std::vector<std::unique_ptr<Layer>>& layers, const std::vector<std::string>& modules);
 
+// Marks the layers of the named modules: their activations are computed again in backward. Throws
+// as Freeze does.
+void SetRecompute(std::vector<std::unique_ptr<Layer>>& layers,
+                  const std::vector<std::string>& modules);
+
 // The module a parameter belongs to: "vision", "projector" or "llm".
 std::string ModuleOf(const Parameter& parameter);
 

@@ -1,6 +1,5 @@
 #include "trainer/loaded_model.h"
 
-#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -19,10 +18,9 @@ int64_t LoadedModel::parameter_count() const {
 LoadedModel BuildModel(const ModelConfig& config, const LoadOptions& options) {
   auto layers = BuildLayers(config);
   Freeze(layers, options.freeze);
-  for (auto& layer : layers) {
-    const std::string module =
-        layer->parameters().empty() ? "" : ModuleOf(*layer->parameters().front());
-    layer->recompute = std::count(options.recompute.begin(), options.recompute.end(), module) > 0;
+  SetRecompute(layers, options.recompute);
+  for (const auto& layer : layers) {
+    for (Parameter* p : layer->parameters()) p->trainable = p->trainable && !options.inference;
   }
   LoadedModel model;
   model.config = config;

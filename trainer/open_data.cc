@@ -13,6 +13,10 @@ namespace equipoise {
 namespace {
 
 ModelConfig ModelConfigOf(const ModelSection& model) {
+  if (!model.hf.empty() && !model.preset.empty()) {
+    throw ConfigError("model.preset: " + model.preset + " beside model.hf " + model.hf +
+                      "; give one of them");
+  }
   if (!model.hf.empty()) return ReadModelConfig(model.hf);
   if (!model.preset.empty()) return PresetConfig(model.preset);
   throw ConfigError(

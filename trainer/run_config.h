@@ -82,16 +82,20 @@ struct TrainSection {
           OneOf({"cosine", "linear", "constant"}));
     visit("weight_decay", weight_decay, "AdamW's, on parameters of two or more dimensions",
           AtLeast(0));
-    visit("beta1", beta1, "AdamW's first moment", Between(0, 1));
-    visit("beta2", beta2, "AdamW's second moment", Between(0, 1));
+    visit("beta1", beta1, "AdamW's first moment", Between(0, 0.99999));
+    visit("beta2", beta2, "AdamW's second moment", Between(0, 0.99999));
     visit("eps", eps, "AdamW's", AtLeast(0));
     visit("clip", clip, "largest global gradient norm; 0 = no clipping", AtLeast(0));
     visit("loss", loss, "weight of a sample's x learnt tokens: 1, 1/x, 1/sqrt(x) each",
           OneOf({"token", "sample", "square"}));
-    visit("recompute", recompute, "modules whose activations are computed again in backward");
+    visit("recompute", recompute,
+          "modules whose activations are computed again in backward, to save memory: vision, "
+          "projector, "
+          "llm");
     visit("threads", threads, "compute threads of a rank; 0 = cores / ranks on this machine",
           Between(0, 1024));
-    visit("deterministic", deterministic, "refuse operations without a fixed order");
+    visit("deterministic", deterministic,
+          "refuse operations whose result depends on the order of threads");
   }
 };
 

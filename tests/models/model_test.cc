@@ -106,6 +106,17 @@ TEST_CASE("freezing takes modules by name", "[models][cpu]") {
   CHECK_THROWS_AS(Freeze(text, {"vision"}), ConfigError);
 }
 
+TEST_CASE("recompute takes modules by name", "[models][cpu]") {
+  auto layers = BuildLayers(TinyInternVl(false));
+  SetRecompute(layers, {"vision"});
+  for (const auto& layer : layers) {
+    INFO(layer->parameters().front()->name);
+    CHECK(layer->recompute == (ModuleOf(*layer->parameters().front()) == "vision"));
+  }
+  CHECK_THROWS_WITH(SetRecompute(layers, {"text"}),
+                    "train.recompute: this model has no 'text'; use vision, projector or llm");
+}
+
 TEST_CASE("flat memory keeps the order of the layers, aligned", "[models][cpu]") {
   const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
   TestModel model = MakeModel(TinyInternVl(false), dtype, {"vision"});
