@@ -151,10 +151,7 @@ void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& ru
     sub->fallthrough();
     sub->callback([arguments, &mpi, &run, action] {
       run = [arguments, &mpi, action] {
-        if (mpi.size() > 1) {
-          throw ConfigError(
-              "data: works in one process, with data.threads threads; start it without mpirun");
-        }
+        RequireOneProcess(mpi, "data");
         SetUpLogging({mpi.rank(), mpi.size(), "", false});
         return action(*arguments);
       };

@@ -50,7 +50,7 @@ int Export(const Arguments& arguments) {
     throw ConfigError("--out " + arguments.out + ": holds a model already; give another folder");
   }
   LoadOptions load;
-  load.freeze = {"vision", "projector", "llm"};
+  load.inference = true;
   LoadedModel model = BuildModel(ReadModelConfig(source.folder), load);
   LoadCheckpointWeights(model, source.checkpoint);
 
@@ -67,7 +67,7 @@ int Export(const Arguments& arguments) {
 
 }  // namespace
 
-void AddExportCommand(CLI::App& app, std::function<int()>& run) {
+void AddExportCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run) {
   CLI::App* command =
       app.add_subcommand("export", "Writes a checkpoint as a folder that Transformers loads");
   auto arguments = std::make_shared<Arguments>();
@@ -79,7 +79,12 @@ void AddExportCommand(CLI::App& app, std::function<int()>& run) {
       ->capture_default_str()
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   command->footer("Example:\n  equipoise export runs/quickstart --out exported");
-  command->callback([arguments, &run] { run = [arguments] { return Export(*arguments); }; });
+  command->callback([arguments, &mpi, &run] {
+    run = [arguments, &mpi] {
+      RequireOneProcess(mpi, "export");
+      return Export(*arguments);
+    };
+  });
 }
 
 }  // namespace equipoise

@@ -32,7 +32,8 @@ at::Tensor ReadPicture(const std::string& path, const DataConfig& data) {
   try {
     return DecodeImage(ReadImageFile(path, limits), limits);
   } catch (const ImageError& error) {
-    throw DataError(path + ": " + error.what());
+    const std::string what = error.what();
+    throw DataError(what.rfind(path, 0) == 0 ? what : path + ": " + what);
   }
 }
 
@@ -71,7 +72,7 @@ int Generate(const Arguments& arguments) {
   const ChatTemplate chat_template(config.data.chat_template, config.data.system, &tokenizer);
   LoadOptions load;
   load.dtype = ComputeDtype(config.train.precision);
-  load.freeze = {"vision", "projector", "llm"};
+  load.inference = true;
   LoadedModel model = BuildModel(ReadModelConfig(source.folder), load);
   if (source.checkpoint.empty()) {
     LoadHuggingFace(model, source.folder);
@@ -91,7 +92,7 @@ int Generate(const Arguments& arguments) {
 
 }  // namespace
 
-void AddGenerateCommand(CLI::App& app, std::function<int()>& run) {
+void AddGenerateCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run) {
   CLI::App* command = app.add_subcommand("generate", "Answers a question about pictures");
   auto arguments = std::make_shared<Arguments>();
   command->add_option("MODEL", arguments->model, "Hugging Face folder, run folder or step-* folder")
@@ -114,7 +115,12 @@ void AddGenerateCommand(CLI::App& app, std::function<int()>& run) {
       ->allow_extra_args(false);
   command->footer(
       "Example:\n  equipoise generate runs/quickstart --prompt 'What is this?' --image cat.png");
-  command->callback([arguments, &run] { run = [arguments] { return Generate(*arguments); }; });
+  command->callback([arguments, &mpi, &run] {
+    run = [arguments, &mpi] {
+      RequireOneProcess(mpi, "generate");
+      return Generate(*arguments);
+    };
+  });
 }
 
 }  // namespace equipoise

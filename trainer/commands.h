@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 namespace CLI {
 class App;
@@ -16,7 +17,10 @@ class MpiEnvironment;
 void AddTrainCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 void AddCheckCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
-void AddExportCommand(CLI::App& app, std::function<int()>& run);
-void AddGenerateCommand(CLI::App& app, std::function<int()>& run);
+void AddExportCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
+void AddGenerateCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
+
+// Throws ConfigError under mpirun with several ranks, which would all do the same work.
+void RequireOneProcess(const MpiEnvironment& mpi, const std::string& command);
 
 }  // namespace equipoise

@@ -7,6 +7,7 @@
 #include <exception>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "configs/error.h"
 #include "parallel/comm/mpi_environment.h"
@@ -34,9 +35,16 @@ int Fail(MpiEnvironment& mpi, ExitCode code, const std::string& message) {
   return static_cast<int>(code);
 }
 
+// What the user can change about a command line that does not parse.
+std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<std::string> rest = app.remaining();
+  if (!app.get_subcommands().empty() || rest.empty()) return FirstLine(error.what());
+  return "there is no subcommand " + rest.front();
+}
+
 int ParseFailed(const CLI::App& app, const CLI::ParseError& error, MpiEnvironment& mpi) {
   if (error.get_exit_code() != 0) {
-    return Fail(mpi, ExitCode::kBadUsage, FirstLine(error.what()) + "; see --help");
+    return Fail(mpi, ExitCode::kBadUsage, Explain(app, error) + "; see --help");
   }
   if (mpi.rank() == 0) app.exit(error);  // --help
   mpi.Close();
@@ -52,8 +60,8 @@ int RunProgram(int argc, char** argv) {
   AddTrainCommand(app, mpi, run);
   AddDataCommand(app, mpi, run);
   AddCheckCommand(app, mpi, run);
-  AddExportCommand(app, run);
-  AddGenerateCommand(app, run);
+  AddExportCommand(app, mpi, run);
+  AddGenerateCommand(app, mpi, run);
 
   try {
     app.parse(argc, argv);
