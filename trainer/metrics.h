@@ -17,8 +17,9 @@ struct StepMetrics {
   std::optional<double> step_s, tokens_per_s, mfu;
   std::optional<int64_t> mem_peak_bytes, rss_peak_bytes;
   std::optional<double> data_wait_s, bubble_share, predicted_step_s;
+  // pad_ratio: share of the packs' room (data.max_tokens each) that no token fills.
   std::optional<double> pad_ratio, dist_ratio_vision, dist_ratio_text;
-  std::optional<int64_t> skipped_samples;  // since the first step
+  std::optional<int64_t> skipped_samples;  // records left out, and met while training
   std::optional<double> eval_loss;         // of the held-out data, where measured after this step
 
   template <class Self, class Visitor>

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "parallel/zero/grad_norm.h"
@@ -38,8 +39,10 @@ ExitCode Trainer::Run() {
     if (p.held_out != nullptr && (last || Due(config_.eval.every)))
       result.eval_loss = p.HeldOutLoss();
     p.Report(state_, result);
+    p.RefuseTooManyBad(state_);
     if (last || result.stop || Due(config_.checkpoint.every)) p.Save(state_);
     if (result.stop && !last) {
+      p.WriteAnswersAndReport(state_);
       p.stop.Honoured();
       spdlog::info("stopped on request after step {}; the same command goes on from there",
                    state_.step);
@@ -62,9 +65,11 @@ StepResult Trainer::RunStep() {
   StepResult result;
   for (const Pack& pack : work.plan.packs) {
     result.tokens += pack.tokens;
-    result.tiles += pack.tiles;
     result.samples += static_cast<int64_t>(pack.samples.size());
+    for (const int64_t sample : pack.samples) result.images += p.data->index[sample].images;
   }
+  const auto room = static_cast<int64_t>(work.plan.packs.size()) * config_.data.max_tokens;
+  result.pad_ratio = 1 - static_cast<double>(result.tokens) / static_cast<double>(room);
   const double planned = work.plan.weight;
   const StepSums sums = p.SumOverRanks(RunMicroBatches(1.0 / planned));
 
@@ -72,9 +77,12 @@ StepResult Trainer::RunStep() {
   result.bad_samples = static_cast<int64_t>(sums.bad_samples);
   result.data_wait_s = sums.data_wait_s;
   result.stop = sums.stop_requests > 0;
-  if (sums.weight > 0) {
-    if (sums.bad_samples >
-        0) {  // pictures that did not decode: the loss has fewer targets than planned
+  if (sums.weight == 0) {
+    result.loss = std::numeric_limits<double>::quiet_NaN();
+    spdlog::warn("step {}: skipped, as none of its samples could be loaded", state_.step + 1);
+  } else {
+    // Pictures that did not decode: the loss has fewer targets than planned.
+    if (sums.bad_samples > 0) {
       p.model.parameters->gradient().mul_(planned / sums.weight);
       result.loss *= planned / sums.weight;
     }
@@ -84,7 +92,7 @@ StepResult Trainer::RunStep() {
   state_.position = work.after;
   state_.tokens += result.tokens;
   state_.samples += result.samples;
-  state_.images += result.tiles;
+  state_.images += result.images;
   state_.skipped_samples += result.bad_samples;
   state_.non_finite_in_a_row = p.guard.in_a_row();
   result.step_s = SecondsSince(start);

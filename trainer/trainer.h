@@ -30,10 +30,11 @@ struct TrainOptions {
 
 // What one optimizer step did; the same on every rank.
 struct StepResult {
-  double loss = 0;       // weighted mean over the targets of the step
+  double loss = 0;       // weighted mean over the targets of the step; NaN without any
   double grad_norm = 0;  // before clipping
   double lr = 0;
-  int64_t tokens = 0, samples = 0, tiles = 0;
+  int64_t tokens = 0, samples = 0, images = 0;
+  double pad_ratio = 0;  // share of the packs' room that no token fills
   int64_t bad_samples = 0;
   double step_s = 0;
   double data_wait_s = 0;           // longest of the ranks

@@ -10,6 +10,7 @@
 #include <map>
 #include <utility>
 
+#include "configs/error.h"
 #include "configs/json.h"
 #include "parallel/comm/gather_text.h"
 #include "trainer/answer_files.h"
@@ -27,7 +28,7 @@ double NowSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-StepMetrics MetricsOf(const TrainState& state, const StepResult& result) {
+StepMetrics MetricsOf(const TrainState& state, const StepResult& result, int64_t left_out) {
   StepMetrics m;
   m.step = state.step;
   m.loss = result.loss;
@@ -35,13 +36,14 @@ StepMetrics MetricsOf(const TrainState& state, const StepResult& result) {
   m.lr = result.lr;
   m.tokens = result.tokens;
   m.samples = result.samples;
-  m.images = result.tiles;
+  m.images = result.images;
   m.step_s = result.step_s;
   m.tokens_per_s = static_cast<double>(result.tokens) / result.step_s;
   m.mem_peak_bytes = GetCpuMemory().peak_bytes;
   m.rss_peak_bytes = PeakRssBytes();
   m.data_wait_s = result.data_wait_s;
-  m.skipped_samples = state.skipped_samples;
+  m.pad_ratio = result.pad_ratio;
+  m.skipped_samples = left_out + state.skipped_samples;
   m.eval_loss = result.eval_loss;
   return m;
 }
@@ -63,8 +65,9 @@ std::vector<std::pair<std::string, std::string>> Facts(const TrainerParts& p,
       {"precision", PrecisionName(ComputeDtype(p.config.train.precision))},
       {"tokens", std::to_string(state.tokens)},
       {"samples", std::to_string(state.samples)},
-      {"image tiles", std::to_string(state.images)},
-      {"bad samples met", std::to_string(state.skipped_samples)},
+      {"pictures", std::to_string(state.images)},
+      {"records left out", std::to_string(p.left_out)},
+      {"bad samples met while training", std::to_string(state.skipped_samples)},
       {"peak memory of rank 0 (MiB)", std::to_string(PeakRssBytes() >> 20)}};
   for (const AnsweredSource& source : p.answers) {
     facts.emplace_back(
@@ -79,7 +82,7 @@ std::vector<std::pair<std::string, std::string>> Facts(const TrainerParts& p,
 void TrainerParts::Report(const TrainState& state, const StepResult& result) {
   if (trace_until >= 0 && state.step >= trace_until) WriteTrace();
   if (world->rank() != 0) return;
-  const StepMetrics m = MetricsOf(state, result);
+  const StepMetrics m = MetricsOf(state, result, left_out);
   metrics->Write(m);
   progress->Report(m, NowSeconds());
   StepMetrics::VisitFields(m, [&](const char* name, const auto& value) {
@@ -88,6 +91,17 @@ void TrainerParts::Report(const TrainState& state, const StepResult& result) {
   tensorboard->Flush();
   if (result.eval_loss)
     spdlog::info("step {}: held-out loss {:.4f}", state.step, *result.eval_loss);
+}
+
+void TrainerParts::RefuseTooManyBad(const TrainState& state) const {
+  const int64_t bad = left_out + state.skipped_samples;
+  const int64_t of = std::max(data->index.size(), left_out + state.samples);
+  const double share = config.data.max_bad_share;
+  if (static_cast<double>(bad) <= share * static_cast<double>(of)) return;
+  throw DataError(fmt::format(
+      "{} of {} records cannot be used, more than data.max_bad_share {}; mend those that {} names, "
+      "or raise the share",
+      bad, of, share, folder->Path("quarantine.jsonl")));
 }
 
 std::vector<std::string> TrainerParts::SampleNames(const StepPlan& plan) const {
@@ -166,8 +180,8 @@ void TrainerParts::WriteTrace() {
   recorder.Stop();
   Json merged = {{"traceEvents", Json::array()}};
   for (const std::string& text : GatherText(*world, ToChromeTrace(recorder.timeline()))) {
-    for (const Json& event : Json::parse(text)["traceEvents"])
-      merged["traceEvents"].push_back(event);
+    const Json part = Json::parse(text);
+    for (const Json& event : part["traceEvents"]) merged["traceEvents"].push_back(event);
   }
   if (world->rank() == 0) WriteFileDurably(folder->Path("trace.json"), merged.dump() + "\n");
 }

@@ -1,5 +1,6 @@
 #include "trainer/trainer_parts.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -33,10 +34,12 @@ std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-void SetThreads(const RunConfig& config, int ranks_on_this_machine) {
+void SetUpCompute(const RunConfig& config, int ranks_on_this_machine) {
   const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
   const int64_t share = std::max<int64_t>(1, cores / ranks_on_this_machine);
   at::set_num_threads(static_cast<int>(config.train.threads > 0 ? config.train.threads : share));
+  at::globalContext().setDeterministicAlgorithms(config.train.deterministic, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);  // slow, and all is written
 }
 
 int64_t Accumulation(const RunConfig& config, int ranks) {
@@ -81,7 +84,7 @@ void RequireEqual(Communicator& world, const std::string& what, const std::strin
 
 TrainerParts::TrainerParts(const TrainOptions& options, MpiEnvironment& mpi)
     : config(options.config), recorder(mpi.rank()) {
-  SetThreads(config, mpi.local_size());
+  SetUpCompute(config, mpi.local_size());
   SetUpLogging({mpi.rank(), mpi.size(), "", false});
   accumulation = Accumulation(config, mpi.size());
   CommOptions comm;
@@ -95,6 +98,7 @@ TrainerParts::TrainerParts(const TrainOptions& options, MpiEnvironment& mpi)
 
   data = std::make_unique<OpenedData>(config, config.data.train, *world);
   RequireEqual(*world, "the cost index", std::to_string(data->index.hash()));
+  left_out = data->index.size() - data->index.CountDefects()[0];
   if (!config.data.eval.empty()) {
     held_out = std::make_unique<OpenedData>(config, config.data.eval, *world);
   }

@@ -53,6 +53,8 @@ struct TrainerParts {
   // Answers the questions of eval.answers, all of them or the first few. Collective.
   void AnswerQuestions(bool before_training);
   void Report(const TrainState& state, const StepResult& result);
+  // Throws DataError when more than data.max_bad_share of the records met, or of all, is bad.
+  void RefuseTooManyBad(const TrainState& state) const;
   void Save(const TrainState& state);
   void WriteTrace();
   // RUN/answers.jsonl and RUN/report.html, by rank 0.
@@ -63,6 +65,7 @@ struct TrainerParts {
   std::unique_ptr<Communicator> world;
   std::unique_ptr<RunFolder> folder;
   std::unique_ptr<OpenedData> data;
+  int64_t left_out = 0;                  // records that the cost index excludes
   std::unique_ptr<OpenedData> held_out;  // data.eval, where there is one
   LoadedModel model;
   std::unique_ptr<AdamW> optimizer;

@@ -1,0 +1,158 @@
+"""What a run leaves behind: trace, metrics, held-out loss, quarantine, report; and what ends it."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from PIL import Image
+
+import tiny_case
+
+
+def spans_by_rank(run_dir):
+    with open(f"{run_dir}/trace.json") as file:
+        events = [e for e in json.load(file)["traceEvents"] if e["ph"] == "X"]
+    by_rank = {}
+    for event in events:
+        by_rank.setdefault(event["pid"], []).append(event)
+    return by_rank
+
+
+def named(events, beginning):
+    return sorted((e for e in events if e["name"].startswith(beginning)), key=lambda e: e["ts"])
+
+
+def check_trace(results, run_dir, ranks):
+    """Buckets are reduced in one order on all ranks, and begin while backward is under way."""
+    by_rank = spans_by_rank(run_dir)
+    results.check("the trace has every rank", sorted(by_rank) == list(range(ranks)))
+    orders = []
+    for rank, events in sorted(by_rank.items()):
+        backward = named(events, "B")[-1]
+        begin, end = backward["ts"], backward["ts"] + backward["dur"]
+        reductions = [e for e in events if "reduce" in e["name"] and begin <= e["ts"]]
+        during = [e for e in reductions if e["ts"] < end]
+        results.check(f"rank {rank}: reductions begin during the last backward", len(during) >= 2,
+                      f"{len(during)} of {len(reductions)}")
+        forward = named(events, "F")
+        results.check(f"rank {rank}: every micro-batch goes forward, then backward",
+                      [e["name"][1:] for e in forward] ==
+                      [e["name"][1:] for e in named(events, "B")])
+        orders.append([e["name"] for e in sorted(reductions, key=lambda e: e["ts"])])
+    results.check("one order of reductions on all ranks", all(o == orders[0] for o in orders))
+
+
+def check_metrics(results, run_dir, left_out):
+    rows = tiny_case.metrics(run_dir)
+    wanted = ["step", "loss", "grad_norm", "lr", "tokens", "samples", "images", "step_s",
+              "tokens_per_s", "mem_peak_bytes", "rss_peak_bytes", "data_wait_s", "pad_ratio",
+              "skipped_samples"]
+    results.check("each step has the keys that are known",
+                  all([k for k in row if k != "eval_loss"] == wanted for row in rows), str(rows[0]))
+    results.check("held-out loss every 4 steps and at the end",
+                  [row["step"] for row in rows if "eval_loss" in row] == [4, 8, 10])
+    held_out = [row["eval_loss"] for row in rows if "eval_loss" in row]
+    results.check("and it falls", held_out[-1] < held_out[0], str(held_out))
+    results.check("pad_ratio is the room that is left",
+                  all(abs(row["pad_ratio"] - (1 - row["tokens"] / (8 * 128))) < 1e-8
+                      for row in rows))
+    results.check("records left out are counted",
+                  all(row["skipped_samples"] == left_out for row in rows))
+
+
+def add_bad_records(folder):
+    """Three records that the index sees to be bad; returns their lines."""
+    bad = ['{"id": "torn"', json.dumps({"id": "gone", "image": "gone.png", "conversations": [
+        {"from": "human", "value": "<image>\nWhat is it?"}, {"from": "gpt", "value": "a disc"}]}),
+           json.dumps({"id": "empty", "conversations": []})]
+    with open(f"{folder}/train.jsonl") as file:
+        good = file.read().splitlines()
+    with open(f"{folder}/mixed.jsonl", "w") as file:
+        file.write("\n".join(good[:10] + bad + good[10:]) + "\n")
+    with open(f"{folder}/held_out.jsonl", "w") as file:
+        file.write("\n".join(good[:20]) + "\n")
+
+
+def cut_pictures(folder):
+    """Every picture loses its second half: the head, which the index reads, stays."""
+    os.makedirs(f"{folder}/cut")
+    for name in os.listdir(f"{folder}/images"):
+        path = f"{folder}/cut/{name}"
+        Image.open(f"{folder}/images/{name}").convert("RGB").save(path, format="PNG")
+        os.truncate(path, os.path.getsize(path) // 2)
+
+
+def check_run(results, folder, config):
+    source = f"[{{annotations: {folder}/mixed.jsonl, images: {folder}/images}}]"
+    held_out = f"[{{annotations: {folder}/held_out.jsonl, images: {folder}/images}}]"
+    done = tiny_case.run(config, 2, train__steps=10, run__trace_steps=2, eval__every=4,
+                         data__train=source, data__eval=held_out, eval__answers=held_out,
+                         eval__answer_samples=4, parallel__bucket_bytes=4096,
+                         train__deterministic="true")
+    results.check("a run with bad records ends well", done.returncode == 0, done.stderr[-500:])
+    results.check("and prints nothing on standard output", done.stdout == "", done.stdout)
+    if done.returncode:
+        return
+    run_dir = f"{folder}/run"
+    check_trace(results, run_dir, 2)
+    check_metrics(results, run_dir, left_out=3)
+    with open(f"{run_dir}/quarantine.jsonl") as file:
+        lines = [json.loads(line) for line in file]
+    results.check("the quarantine names the bad records", [line["line"] for line in lines] ==
+                  [11, 12, 13], str(lines))
+    with open(f"{run_dir}/report.html") as file:
+        page = file.read()
+    results.check("the report shows curves, pictures, quarantine and configuration",
+                  all(text in page for text in ("<svg", "data:image/", "gone.png", "eval:")))
+    for name in ("config.yaml", "trace.json", "checkpoints/latest", "log/rank-00001.log",
+                 "answers.jsonl", "tensorboard"):
+        results.check(f"{name} is there", os.path.exists(f"{run_dir}/{name}"))
+
+
+def check_endings(results, folder, config):
+    source = f"[{{annotations: {folder}/mixed.jsonl, images: {folder}/images}}]"
+    done = tiny_case.run(config, 2, run__dir=f"{folder}/share", data__train=source,
+                         data__max_bad_share=0.01)
+    results.check("too many bad records: exit 4", done.returncode == 4 and
+                  "data.max_bad_share" in done.stderr, done.stderr[-300:])
+    cut_pictures(folder)
+    source = f"[{{annotations: {folder}/train.jsonl, images: {folder}/cut}}]"
+    done = tiny_case.run(config, 2, run__dir=f"{folder}/damaged", data__train=source)
+    results.check("too many pictures that do not decode: exit 4, told once",
+                  done.returncode == 4 and done.stderr.count("data.max_bad_share") == 1 and
+                  "quarantine.jsonl" in done.stderr, done.stderr[-300:])
+    settings = {"model.preset": "quickstart", "train.recompute": "[text]", "train.stepz": "5"}
+    for key, value in settings.items():
+        done = tiny_case.run(config, 2, "train", "--set", f"{key}={value}")
+        told = [line for line in done.stderr.splitlines() if line.startswith("equipoise: ")]
+        results.check(f"{key}={value} is refused by rank 0 alone", done.returncode == 2 and
+                      len(told) == 1 and key in told[0], done.stderr[-300:])
+
+
+def check_one_process(results, folder):
+    for line in (["export", f"{folder}/run", "--out", f"{folder}/exported"],
+                 ["generate", f"{folder}/run", "--prompt", "What is 1 plus 1?"]):
+        line = [tiny_case.MPIRUN, "-n", "2", tiny_case.EQUIPOISE, *line]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=60,
+                              env=tiny_case.environment())
+        results.check(f"{line[4]} under mpirun is refused", done.returncode == 2 and
+                      done.stderr.count("without mpirun") == 1, done.stderr[-300:])
+    results.check("and writes nothing", not os.path.exists(f"{folder}/exported"))
+
+
+def main():
+    results = tiny_case.Results()
+    folder = tempfile.mkdtemp(prefix="run")
+    config = tiny_case.write_case(folder)
+    add_bad_records(folder)
+    check_run(results, folder, config)
+    check_endings(results, folder, config)
+    check_one_process(results, folder)
+    shutil.rmtree(folder)
+    results.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
