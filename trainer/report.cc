@@ -99,6 +99,15 @@ std::string Answer(const std::string& name, const std::string& answer, const std
          EscapeHtml(answer) + "</dd>";
 }
 
+// The picture is shown above the question; its placeholder says nothing more.
+std::string WithoutPlaceholders(std::string text) {
+  constexpr std::string_view kPlaceholder = "<image>\n";
+  for (size_t at; (at = text.find(kPlaceholder)) != std::string::npos;) {
+    text.erase(at, kPlaceholder.size());
+  }
+  return text;
+}
+
 std::string Captions(const ReportInput& input) {
   if (input.captions.empty()) return "";
   std::string out = "<h2>Pictures and answers</h2>\n<div class=\"grid-of pictures\">\n";
@@ -110,7 +119,7 @@ std::string Captions(const ReportInput& input) {
     }
     out += "<dl>";
     if (!caption.question.empty()) {
-      out += Element("dt", "question") + Element("dd", caption.question);
+      out += Element("dt", "question") + Element("dd", WithoutPlaceholders(caption.question));
     }
     out += Element("dt", caption.held_out ? "reference (held out)" : "reference") +
            Element("dd", caption.reference) +

@@ -43,7 +43,7 @@ svg { display: block; width: 100%; height: auto; }
   background: repeating-conic-gradient(var(--line) 0 25%, transparent 0 50%) 0 0 / 16px 16px; }
 .card dl { margin: 0; font-size: 14px; }
 .card dt { color: var(--soft); font-size: 12px; }
-.card dd { margin: 0 0 6px; white-space: pre-wrap; }
+.card dd { margin: 0 0 6px; white-space: pre-wrap; max-height: 7.5em; overflow: hidden; }
 .good { color: var(--good); } .bad { color: var(--bad); }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 14px; }

@@ -35,8 +35,9 @@ ReportInput Sample(int64_t steps) {
     m.rss_peak_bytes = 500 << 20;
     if (step % 100 == 0) m.eval_loss = *m.loss + 0.5;
   }
-  input.captions = {{"data:image/png;base64,AAAA", "What is it?", "a cat", "zzz", "a cat", false},
-                    {"", "", "a dog", "", "a <script>", true}};
+  input.captions = {
+      {"data:image/png;base64,AAAA", "<image>\nWhat is it?", "a cat", "zzz", "a cat", false},
+      {"", "", "a dog", "", "a <script>", true}};
   input.quarantine = {{"train.jsonl", 17, "x", "truncated JPEG"}};
   return input;
 }
@@ -84,6 +85,7 @@ TEST_CASE("the report shows figures, pictures, answers, quarantine and configura
     CHECK(Has(html, "<b>" + std::string(title) + "</b>"));
   }
   CHECK(Has(html, "src=\"data:image/png;base64,AAAA\""));
+  CHECK(Has(html, "<dt>question</dt><dd>What is it?</dd>"));
   CHECK(Has(html, "<dd class=\"bad\">zzz</dd>"));
   CHECK(Has(html, "<dd class=\"good\">a cat</dd>"));
   CHECK(Has(html, "<dt>reference (held out)</dt><dd>a dog</dd>"));
