@@ -1,11 +1,11 @@
-#include "tests/cuda/vector_add.h"
-
 #include <cuda_runtime.h>
 
 #include <cstddef>
 #include <memory>
 #include <stdexcept>
 #include <string>
+
+#include "tests/cuda/vector_add.h"
 
 namespace equipoise {
 namespace {
@@ -53,8 +53,8 @@ std::vector<float> AddOnDevice(const std::vector<float>& left, const std::vector
   AddKernel<<<blocks, kThreads>>>(device_left.get(), device_right.get(), sum.get(), left.size());
   Check(cudaGetLastError());
   std::vector<float> result(left.size());
-  Check(cudaMemcpy(result.data(), sum.get(), result.size() * sizeof(float),
-                   cudaMemcpyDeviceToHost));
+  Check(
+      cudaMemcpy(result.data(), sum.get(), result.size() * sizeof(float), cudaMemcpyDeviceToHost));
   return result;
 }
 

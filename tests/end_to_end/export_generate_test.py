@@ -94,14 +94,16 @@ def compare_answers(results, name, folder, model, tokenizer, picture_path):
 
 
 def sampled(folder, seed):
-    line = [tiny_case.EQUIPOISE, "generate", folder, "--prompt", "What is 3 plus 2?", "--max-new-tokens", "12",
-            "--temperature", "2", "--seed", str(seed), "--set", "train.precision=fp32"]
+    line = [tiny_case.EQUIPOISE, "generate", folder, "--prompt", "What is 3 plus 2?",
+            "--max-new-tokens", "12", "--temperature", "2", "--seed", str(seed),
+            "--set", "train.precision=fp32"]
     return subprocess.run(line, capture_output=True, text=True, env=tiny_case.environment()).stdout
 
 
 def compare_samples(results, folder):
     answers = [sampled(folder, seed) for seed in (1, 1, 2, 3)]
-    results.check("sampling: the same seed gives the same answer", answers[0] == answers[1] != "", repr(answers[0]))
+    results.check("sampling: the same seed gives the same answer",
+                  answers[0] == answers[1] != "", repr(answers[0]))
     results.check("sampling: other seeds give others", len(set(answers)) > 1)
 
 
