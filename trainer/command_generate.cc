@@ -1,5 +1,5 @@
 #include <CLI/CLI.hpp>
-#include <cstdio>
+#include <iostream>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -86,7 +86,7 @@ int Generate(const Arguments& arguments) {
   const Answerer answerer(&model, &tokenizer, &chat_template, &config.data);
   const std::string answer =
       answerer.Answer({{Role::kUser, arguments.prompt}}, pictures, arguments.options);
-  std::printf("%s\n", answer.c_str());
+  std::cout << answer << std::endl;  // it may hold a zero byte
   return static_cast<int>(ExitCode::kDone);
 }
 

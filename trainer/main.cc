@@ -1,9 +1,12 @@
-// The program: picks the subcommand, runs it, and is the only place that catches.
+// The program: picks the subcommand, runs it, and is the only place that catches and that looks at
+// the environment.
 
 #include <c10/util/Exception.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <string>
@@ -51,6 +54,15 @@ int ParseFailed(const CLI::App& app, const CLI::ParseError& error, MpiEnvironmen
   return static_cast<int>(ExitCode::kDone);
 }
 
+// A compute thread that waits for work by spinning takes the core from whoever has work: beside one
+// busy process a step becomes up to 100 times slower. libgomp reads its setting once, when it is
+// loaded, so the program starts itself again, which takes 0.2 s. A setting of the user's is kept.
+void LetWaitingThreadsSleep(char** argv) {
+  if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+  setenv("GOMP_SPINCOUNT", "0", 1);
+  execv("/proc/self/exe", argv);
+}
+
 int RunProgram(int argc, char** argv) {
   CountCpuMemory();
   MpiEnvironment mpi;
@@ -82,4 +94,7 @@ int RunProgram(int argc, char** argv) {
 }  // namespace
 }  // namespace equipoise
 
-int main(int argc, char** argv) { return equipoise::RunProgram(argc, argv); }
+int main(int argc, char** argv) {
+  equipoise::LetWaitingThreadsSleep(argv);
+  return equipoise::RunProgram(argc, argv);
+}

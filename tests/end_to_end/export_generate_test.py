@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForImageTextToText
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 from tokenizers import Tokenizer
 
 import tiny_case
@@ -43,7 +43,7 @@ def greedy(model, ids, picture):
             inputs["pixel_values"] = picture
         with torch.no_grad():
             token = int(model(**inputs).logits[0, -1].argmax())
-        if token == model.config.text_config.eos_token_id:
+        if token == model.config.get_text_config().eos_token_id:
             break
         answer.append(token)
     return answer
@@ -56,7 +56,7 @@ def hf_generate(model, ids, picture):
     }
     if picture is not None:
         inputs["pixel_values"] = picture
-    eos = model.config.text_config.eos_token_id
+    eos = model.config.get_text_config().eos_token_id
     out = model.generate(
         **inputs, max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=eos, pad_token_id=0
     )
@@ -67,6 +67,8 @@ def hf_generate(model, ids, picture):
 def compare_answers(results, name, folder, model, tokenizer, picture_path):
     for question, picture in (("<image>\nWhat is it?", picture_path), ("What is 3 plus 2?", None),
                               ("Tell me: was ist das?", None)):
+        if picture is None and "<image>" in question:
+            continue
         ids = prompt_ids(tokenizer, question, 4)
         values = pixels(picture) if picture else None
         want = hf_generate(model, ids, values)
@@ -178,6 +180,12 @@ def main():
     shutil.copy(f"{exported}/tokenizer.json", random_folder)
     compare_answers(results, "random model", random_folder, random_model, tokenizer, picture)
     compare_samples(results, random_folder)
+
+    text_model = AutoModelForCausalLM.from_config(model.config.text_config).eval()
+    text_folder = f"{folder}/text"
+    text_model.save_pretrained(text_folder)
+    shutil.copy(f"{exported}/tokenizer.json", text_folder)
+    compare_answers(results, "text-only model", text_folder, text_model, tokenizer, None)
     shutil.rmtree(folder)
     results.finish()
 

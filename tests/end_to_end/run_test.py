@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 from PIL import Image
 
@@ -131,6 +132,22 @@ def check_endings(results, folder, config):
                       len(told) == 1 and key in told[0], done.stderr[-300:])
 
 
+def check_waiting_threads(results, folder):
+    """The program starts itself again with the setting that libgomp reads when it is loaded."""
+    line = [tiny_case.EQUIPOISE, "data", f"{folder}/model", "tokenize"]
+    env = {k: v for k, v in tiny_case.environment().items()
+           if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    found, deadline = False, time.monotonic() + 60
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                          env=env) as program:
+        while not found and time.monotonic() < deadline and program.poll() is None:
+            with open(f"/proc/{program.pid}/environ", "rb") as file:
+                found = b"GOMP_SPINCOUNT=0" in file.read().split(b"\0")
+        program.stdin.close()
+        status = program.wait(timeout=60)
+    results.check("waiting compute threads sleep", found and status == 0, f"exit {status}")
+
+
 def check_one_process(results, folder):
     for line in (["export", f"{folder}/run", "--out", f"{folder}/exported"],
                  ["generate", f"{folder}/run", "--prompt", "What is 1 plus 1?"]):
@@ -150,6 +167,7 @@ def main():
     check_run(results, folder, config)
     check_endings(results, folder, config)
     check_one_process(results, folder)
+    check_waiting_threads(results, folder)
     shutil.rmtree(folder)
     results.finish()
 
