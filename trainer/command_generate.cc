@@ -1,6 +1,6 @@
 #include <CLI/CLI.hpp>
-#include <iostream>
 #include <filesystem>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
