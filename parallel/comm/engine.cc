@@ -1,6 +1,7 @@
 #include "parallel/comm/engine.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <utility>
@@ -83,10 +84,13 @@ void Engine::Run() {
 void Engine::Guard(const std::function<void()>& step) {
   try {
     step();
+    return;
+  } catch (const c10::Error& error) {
+    if (status_.phase == Phase::kRunning) Fail({rank_, error.what_without_backtrace()}, "");
   } catch (const std::exception& error) {
     if (status_.phase == Phase::kRunning) Fail({rank_, error.what()}, "");
-    transport_->Sleep(kIdle, /*busy=*/false);
   }
+  transport_->Sleep(kIdle, /*busy=*/false);
 }
 
 void Engine::Step() {
@@ -111,12 +115,16 @@ void Engine::ForgiveLostTime(Clock::time_point now) {
 }
 
 bool Engine::TakeSubmitted() {
-  std::deque<std::shared_ptr<Operation>> taken;
   {
     std::lock_guard lock(mutex_);
-    taken.swap(submitted_);
+    taken_.insert(taken_.end(), submitted_.begin(), submitted_.end());
+    submitted_.clear();
   }
-  for (const auto& operation : taken) {
+  const bool any = !taken_.empty();
+  while (!taken_.empty()) {
+    // Out of the list first: where it cannot start, the others are told in the next round.
+    const std::shared_ptr<Operation> operation = std::move(taken_.front());
+    taken_.pop_front();
     entered_ = operation->text();
     if (status_.phase != Phase::kRunning) {
       FailOne(*operation);
@@ -128,12 +136,12 @@ bool Engine::TakeSubmitted() {
       if (queue.size() == 1) Start(operation);
     }
   }
-  return !taken.empty();
+  return any;
 }
 
 void Engine::Start(const std::shared_ptr<Operation>& operation) {
+  active_.push_back(operation);  // first: Fail() must find it
   operation->Start(*transport_, Staging(operation->staging_bytes()));
-  active_.push_back(operation);
 }
 
 at::Tensor Engine::Staging(size_t bytes) {
@@ -167,6 +175,7 @@ void Engine::Complete(const std::shared_ptr<Operation>& operation) {
   if (at::Tensor staging = operation->TakeStaging(); staging.defined()) {
     staging_.push_back(std::move(staging));
   }
+  operation->Finish("");
   if (!operation->tag().point_to_point) {
     const auto entry = collectives_.find(operation->tag().group);
     entry->second.pop_front();
@@ -176,7 +185,6 @@ void Engine::Complete(const std::shared_ptr<Operation>& operation) {
       Start(entry->second.front());
     }
   }
-  operation->Finish("");
 }
 
 void Engine::CheckDeadlines(Clock::time_point now) {

@@ -80,6 +80,7 @@ class Engine {
   std::condition_variable left_;
 
   // Of the communication thread alone.
+  std::deque<std::shared_ptr<Operation>> taken_;  // to be started
   std::vector<std::shared_ptr<Operation>> active_;
   std::map<int, std::deque<std::shared_ptr<Operation>>> collectives_;  // by group; front is active
   std::vector<at::Tensor> staging_;                                    // free buffers

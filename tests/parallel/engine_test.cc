@@ -1,0 +1,100 @@
+// The communication thread over a transport that fails: whoever waits is told, never left waiting.
+#include "parallel/comm/engine.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
+
+#include "configs/error.h"
+
+namespace equipoise {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct DoneAtOnce : TransportRequest {
+  bool Done() override { return true; }
+};
+
+// Receives are done at once, sends fail. The engine's thread sleeps until `open`.
+class CutTransport : public Transport {
+ public:
+  explicit CutTransport(const std::atomic<bool>& open) : open_(open) {}
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  std::unique_ptr<TransportRequest> Send(int, const Tag&, const void*, size_t) override {
+    throw RunError("the cable is cut");
+  }
+  std::unique_ptr<TransportRequest> Recv(int, const Tag&, void*, size_t) override {
+    return std::make_unique<DoneAtOnce>();
+  }
+  void Publish(const RankStatus&) override {}
+  void Collect(RankViews& views) override {
+    for (RankView& view : views) view.heard = std::chrono::steady_clock::now();
+  }
+  void Sleep(std::chrono::microseconds, bool) override {
+    do std::this_thread::sleep_for(100us);
+    while (!open_);
+  }
+  void Wake() override {}
+
+ private:
+  const std::atomic<bool>& open_;
+};
+
+OperationPlan OneTransfer(Transfer::Direction direction, bool point_to_point) {
+  OperationPlan plan;
+  plan.text = direction == Transfer::Direction::kSend ? "send #1" : "recv #1";
+  plan.tag = {1, point_to_point, 1};
+  plan.next = [direction](int64_t phase, std::byte*, std::vector<Transfer>& transfers) {
+    if (phase == 0) transfers.push_back({direction, 1, nullptr, 0});
+    return phase == 0;
+  };
+  return plan;
+}
+
+// What Wait() says; "waits for ever" after a while without an end.
+std::string Outcome(Operation& operation) {
+  for (int i = 0; i < 1000 && !operation.Done(); ++i) std::this_thread::sleep_for(10ms);
+  if (!operation.Done()) return "waits for ever";
+  try {
+    operation.Wait();
+    return "done";
+  } catch (const RunError& error) {
+    return error.what();
+  }
+}
+
+// Operations that the engine finds all at once.
+std::vector<std::string> Outcomes(std::vector<OperationPlan> plans) {
+  std::atomic<bool> open{false};
+  std::vector<std::shared_ptr<Operation>> operations;
+  std::vector<std::string> outcomes;
+  CommOptions options;
+  options.timeout = 60s;
+  Engine engine(std::make_unique<CutTransport>(open), options);
+  std::this_thread::sleep_for(5ms);  // the thread sleeps
+  for (OperationPlan& plan : plans) operations.push_back(engine.Submit(std::move(plan)));
+  open = true;
+  for (const auto& operation : operations) outcomes.push_back(Outcome(*operation));
+  return outcomes;
+}
+
+constexpr auto kSend = Transfer::Direction::kSend;
+constexpr auto kReceive = Transfer::Direction::kReceive;
+
+TEST_CASE("a transfer that cannot start ends, and so do those behind it", "[comm]") {
+  const auto outcomes = Outcomes({OneTransfer(kSend, true), OneTransfer(kReceive, true)});
+  CHECK_THAT(outcomes[0], Catch::Contains("send #1: the cable is cut"));
+  CHECK_THAT(outcomes[1], Catch::Contains("recv #1: the cable is cut"));
+}
+
+TEST_CASE("a collective is done although the next one cannot start", "[comm]") {
+  const auto outcomes = Outcomes({OneTransfer(kReceive, false), OneTransfer(kSend, false)});
+  CHECK(outcomes[0] == "done");
+  CHECK_THAT(outcomes[1], Catch::Contains("send #1: the cable is cut"));
+}
+
+}  // namespace
+}  // namespace equipoise
