@@ -49,6 +49,11 @@ def main():
     refused = tiny_case.run(config, 3, run__dir=f"{folder}/run3")
     results.check("a global batch that does not divide is refused", refused.returncode == 2 and
                   "train.global_batch" in refused.stderr, refused.stderr[-300:])
+    for setting, value in (("model__freeze", "[vision,projector,llm]"),
+                           ("train__recompute", "[visoin]")):
+        done = tiny_case.run(config, 2, run__dir=f"{folder}/{setting}", **{setting: value})
+        results.check(f"{setting} {value} is refused", done.returncode == 2 and
+                      setting.replace("__", ".") in done.stderr, done.stderr[-300:])
     shutil.rmtree(folder)
     results.finish()
 

@@ -53,6 +53,14 @@ TEST_CASE("a resolved run configuration reads back as an equal one") {
         std::vector<std::string>{"data.train.0.repeat", "parallel"});
 }
 
+TEST_CASE("numbers that would break a run later are refused") {
+  for (const Override& bad : std::vector<Override>{
+           {"train.beta1", "1"}, {"train.beta2", "1.0"}, {"parallel.timeout_s", "1e300"}}) {
+    INFO(bad.key);
+    CHECK_THROWS_AS(Read(kDocumented, {bad}), ConfigError);
+  }
+}
+
 TEST_CASE("the help of a run names keys of every section with their defaults") {
   const std::string help = HelpText(RunConfig{});
   for (const char* key : {"train.lr: 1e-04", "data.train.0.annotations: \"\"", "parallel: auto",
