@@ -23,18 +23,23 @@ namespace {
 // CLI11 explains a parse error in several lines; the contract is one.
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-void PrintError(const MpiEnvironment& mpi, const std::string& message, bool every_rank) {
-  if (mpi.rank() != 0 && !every_rank) return;
+void PrintError(const MpiEnvironment& mpi, const std::string& message, bool with_rank) {
   const std::string prefix =
-      every_rank && mpi.size() > 1 ? "[rank " + std::to_string(mpi.rank()) + "] " : "";
+      with_rank && mpi.size() > 1 ? "[rank " + std::to_string(mpi.rank()) + "] " : "";
   std::fprintf(stderr, "%sequipoise: %s\n", prefix.c_str(), message.c_str());
 }
 
-// Ends the process after a failure. One that every rank sees alike needs no other rank's help.
+// Ends the process after a failure. One that every rank sees alike is printed by rank 0 alone;
+// where another rank met it and rank 0 does not come to tell, that rank prints it after all.
 int Fail(MpiEnvironment& mpi, ExitCode code, const std::string& message) {
   const bool every_rank = code == ExitCode::kRunFailed;
-  PrintError(mpi, message, every_rank);
-  if (mpi.size() > 1) mpi.Abandon(static_cast<int>(code), message);
+  const bool prints = every_rank || mpi.rank() == 0;
+  if (prints) PrintError(mpi, message, every_rank);
+  if (mpi.size() > 1) {
+    mpi.Abandon(static_cast<int>(code), message, [&] {
+      if (!prints) PrintError(mpi, message, /*with_rank=*/true);
+    });
+  }
   return static_cast<int>(code);
 }
 

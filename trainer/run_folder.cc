@@ -10,7 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 
@@ -108,7 +108,12 @@ void RefuseCheckpoints(const std::string& run_dir) {
 void CutMetrics(const std::string& path, int64_t step) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return;
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream content;
+  content << file.rdbuf();
+  if (file.bad() || fs::is_directory(path)) {
+    throw RunError(path + ": cannot be read; move it away, or choose another run.dir");
+  }
+  const std::string text = content.str();
   std::string kept;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = text.find('\n', begin);

@@ -54,14 +54,14 @@ std::shared_ptr<Operation> Engine::Submit(OperationPlan plan) {
   return operation;
 }
 
-int Engine::Leave(int exit_code, const std::string& message, milliseconds grace) {
+Engine::Farewell Engine::Leave(int exit_code, const std::string& message, milliseconds grace) {
   std::unique_lock lock(mutex_);
   leaving_ = true;
   exit_code_ = exit_code;
   leave_message_ = message;
   transport_->Wake();
   left_.wait_for(lock, grace, [this] { return others_ready_; });
-  return exit_code_;
+  return {exit_code_, heard_};
 }
 
 void Engine::Run() {
@@ -285,6 +285,7 @@ void Engine::UpdateLeaving(Clock::time_point now) {
     publish_now_ = true;
     return;
   }
+  heard_ = rank_ == 0 || views_[0].status.phase == Phase::kLeaving;
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_ || rank == status_.culprit) continue;
     const RankView& view = views_[rank];

@@ -40,9 +40,13 @@ class Engine {
   // members.
   int next_group = 2;
 
+  struct Farewell {
+    int exit_code;  // of the first rank that left
+    bool heard;     // rank 0 has reported its side too
+  };
   // Reports `message` to all other ranks and returns when each of them is about to end too, cannot
-  // (it has stopped), or `grace` is over. Returns the exit code of the first rank that left.
-  int Leave(int exit_code, const std::string& message, std::chrono::milliseconds grace);
+  // (it has stopped), or `grace` is over.
+  Farewell Leave(int exit_code, const std::string& message, std::chrono::milliseconds grace);
 
  private:
   using Clock = Work::Clock;
@@ -77,6 +81,7 @@ class Engine {
   std::string leave_message_;
   int exit_code_ = 0;
   bool others_ready_ = false;
+  bool heard_ = false;
   std::condition_variable left_;
 
   // Of the communication thread alone.

@@ -74,11 +74,15 @@ void MpiEnvironment::Close() {
   CheckMpi(MPI_Finalize(), "MPI_Finalize");
 }
 
-void MpiEnvironment::Abandon(int exit_code, const std::string& message) {
+void MpiEnvironment::Abandon(int exit_code, const std::string& message,
+                             const std::function<void()>& unheard) {
   std::fflush(nullptr);
   if (channels_ && size_ > 1) {
     if (!engine_) Connect({});
-    exit_code = engine_->Leave(exit_code, message, kGrace);
+    const Engine::Farewell farewell = engine_->Leave(exit_code, message, kGrace);
+    exit_code = farewell.exit_code;
+    if (!farewell.heard && unheard) unheard();
+    std::fflush(nullptr);
     std::this_thread::sleep_for(kFarewell);
   }
   // No destructors: another thread may be anywhere, and MPI cannot be finalised any more.

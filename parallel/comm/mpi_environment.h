@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -51,7 +52,9 @@ class MpiEnvironment {
   // Ends this process after a failure that it has already reported. Tells the other ranks
   // `message`, waits until each has told its own side too (or is unable to), for 10 s at most, and
   // leaves with `exit_code`, or that of the rank that failed first. mpirun ends with it as well.
-  [[noreturn]] void Abandon(int exit_code, const std::string& message);
+  // `unheard` is called where rank 0 has not come to report it.
+  [[noreturn]] void Abandon(int exit_code, const std::string& message,
+                            const std::function<void()>& unheard = {});
 
  private:
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
