@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "parallel/zero/grad_norm.h"
@@ -73,20 +72,18 @@ StepResult Trainer::RunStep() {
   const double planned = work.plan.weight;
   const StepSums sums = p.SumOverRanks(RunMicroBatches(1.0 / planned));
 
-  result.loss = sums.loss;
+  result.lr = LearningRate(config_.train, state_.step);
   result.bad_samples = static_cast<int64_t>(sums.bad_samples);
   result.data_wait_s = sums.data_wait_s;
   result.stop = sums.stop_requests > 0;
-  if (sums.weight == 0) {
-    result.loss = std::numeric_limits<double>::quiet_NaN();
-    spdlog::warn("step {}: skipped, as none of its samples could be loaded", state_.step + 1);
-  } else {
+  if (sums.weight > 0) {
     // Pictures that did not decode: the loss has fewer targets than planned.
-    if (sums.bad_samples > 0) {
-      p.model.parameters->gradient().mul_(planned / sums.weight);
-      result.loss *= planned / sums.weight;
-    }
+    const double planned_share = sums.bad_samples > 0 ? planned / sums.weight : 1.0;
+    if (planned_share != 1.0) p.model.parameters->gradient().mul_(planned_share);
+    result.loss = sums.loss * planned_share;
     UpdateWeights(work.plan, result);
+  } else {
+    spdlog::warn("step {}: none of its samples can be used; skipped", state_.step + 1);
   }
   ++state_.step;
   state_.position = work.after;
@@ -134,16 +131,15 @@ StepSums Trainer::RunMicroBatches(double loss_scale) {
 void Trainer::UpdateWeights(const StepPlan& plan, StepResult& result) {
   TrainerParts& p = *parts_;
   const TimelineRecorder::Scope scope(p.recorder, "compute", "OPT");
-  result.lr = LearningRate(config_.train, state_.step);
-  result.grad_norm = GradientNorm(p.model.parameters->parameters());
-  NonFiniteGuard::Step step{state_.step + 1, result.loss, result.grad_norm, {}};
-  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
-    step.samples = p.SampleNames(plan);
+  const double norm = GradientNorm(p.model.parameters->parameters());
+  result.grad_norm = norm;
+  NonFiniteGuard::Step step{state_.step + 1, *result.loss, norm, {}};
+  if (!std::isfinite(step.loss) || !std::isfinite(norm)) step.samples = p.SampleNames(plan);
   if (!p.guard.MayTake(step)) {
     spdlog::warn("{}", p.guard.warning());
     return;
   }
-  const double factor = ClipFactor(result.grad_norm, config_.train.clip);
+  const double factor = ClipFactor(norm, config_.train.clip);
   if (factor != 1.0) p.model.parameters->gradient().mul_(factor);
   p.optimizer->Step(result.lr);
   p.model.parameters->UpdateCompute();

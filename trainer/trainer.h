@@ -30,8 +30,9 @@ struct TrainOptions {
 
 // What one optimizer step did; the same on every rank.
 struct StepResult {
-  double loss = 0;       // weighted mean over the targets of the step; NaN without any
-  double grad_norm = 0;  // before clipping
+  // Weighted mean over the targets of the step, and gradient norm before clipping; absent when no
+  // target was there (no picture of the step could be decoded): the step is skipped.
+  std::optional<double> loss, grad_norm;
   double lr = 0;
   int64_t tokens = 0, samples = 0, images = 0;
   double pad_ratio = 0;  // share of the packs' room that no token fills

@@ -123,7 +123,7 @@ void TrainerParts::NoteBadSamples(const LoadedPack& pack, int64_t step) {
   }
 }
 
-double TrainerParts::HeldOutLoss() {
+std::optional<double> TrainerParts::HeldOutLoss() {
   double loss = 0, weight = 0;
   const std::vector<Pack> packs =
       PackInOrder(held_out->index, config.data.max_tokens, config.eval.samples);
@@ -137,6 +137,10 @@ double TrainerParts::HeldOutLoss() {
   sums.data_ptr<double>()[0] = loss;
   sums.data_ptr<double>()[1] = weight;
   world->AllReduce(sums, ReduceOp::kSum).Wait();
+  if (sums.data_ptr<double>()[1] == 0) {
+    spdlog::warn("data.eval: none of its samples can be used; no held-out loss");
+    return std::nullopt;
+  }
   return sums.data_ptr<double>()[0] / sums.data_ptr<double>()[1];
 }
 

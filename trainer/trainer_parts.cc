@@ -68,13 +68,13 @@ std::string ProcessorName() {
 }
 
 // Ranks that were given other configurations would wait for each other for ever.
-void RequireEqual(Communicator& world, const std::string& what, const std::string& mine) {
-  const std::vector<std::string> all = GatherText(world, mine);
+void RequireEqual(Communicator& world, const std::string& what, const Json& mine) {
+  const std::vector<std::string> all = GatherText(world, mine.dump());
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] != all[0]) {
       throw ConfigError(what + " of rank " + std::to_string(rank) +
-                        " differs from that of rank 0 (" + all[rank].substr(0, 80) + " / " +
-                        all[0].substr(0, 80) +
+                        " differs from that of rank 0 (" +
+                        EnvironmentDifference(Json::parse(all[0]), Json::parse(all[rank])) +
                         "); give every rank the same configuration, data and program");
     }
   }
@@ -90,14 +90,16 @@ TrainerParts::TrainerParts(const TrainOptions& options, MpiEnvironment& mpi)
   CommOptions comm;
   comm.timeout = Milliseconds(config.parallel.timeout_s);
   world = MakeWorldCommunicator(mpi, comm);
-  RequireEqual(*world, "the configuration", ConfigToJson(config).dump());
+  RequireEqual(*world, "the configuration", ConfigToJson(config));
+  // `auto` is another precision on another kind of processor.
+  RequireEqual(*world, "train.precision", PrecisionName(ComputeDtype(config.train.precision)));
   if (options.resume == Resume::kNone) RefuseCheckpoints(config.run.dir);
   folder = std::make_unique<RunFolder>(config.run.dir, *world);
   SetUpLogging({mpi.rank(), mpi.size(), folder->LogPath(mpi.rank()), false});
   if (mpi.rank() == 0) stop.WatchFile(folder->dir());
 
   data = std::make_unique<OpenedData>(config, config.data.train, *world);
-  RequireEqual(*world, "the cost index", std::to_string(data->index.hash()));
+  RequireEqual(*world, "the cost index", data->index.hash());
   left_out = data->index.size() - data->index.CountDefects()[0];
   if (!config.data.eval.empty()) {
     held_out = std::make_unique<OpenedData>(config, config.data.eval, *world);
@@ -114,6 +116,8 @@ void TrainerParts::BuildWholeModel() {
   load.freeze = config.model.freeze;
   load.recompute = config.train.recompute;
   model = BuildModel(data->model_config, load);
+  if (!model.parameters->gradient().defined() || model.parameters->gradient().numel() == 0)
+    throw ConfigError("model.freeze: nothing is left to train; take a module out of the list");
   spdlog::info(
       "{:.2f} M parameters in {} ({}), {} data ranks x {} micro-batches, {} threads a rank",
       static_cast<double>(model.parameter_count()) / 1e6, PrecisionName(load.dtype),
@@ -187,6 +191,8 @@ void TrainerParts::LoadCheckpoint(const std::string& checkpoint, TrainState& sta
   state = index.state;
   optimizer->set_steps(state.optimizer_step);
   spdlog::info("going on from {} (step {} of {})", checkpoint, state.step, config.train.steps);
+  if (state.step > config.train.steps)
+    spdlog::warn("train.steps: {} steps are done already; nothing is trained", state.step);
 }
 
 void TrainerParts::ForEachTensor(
@@ -265,6 +271,7 @@ Json TrainerParts::Sections() const {
     sections["data"].erase(key);
   }
   sections["data"]["content"] = std::to_string(data->index.hash());
+  sections["train"]["seed"] = config.train.seed;  // of the samples' order
   return sections;
 }
 

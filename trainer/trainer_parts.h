@@ -48,8 +48,8 @@ struct TrainerParts {
   // "train.jsonl:17" for each sample of a step.
   std::vector<std::string> SampleNames(const StepPlan& plan) const;
   void NoteBadSamples(const LoadedPack& pack, int64_t step);
-  // Mean loss on data.eval. Collective.
-  double HeldOutLoss();
+  // Mean loss on data.eval; absent when none of its samples can be used. Collective.
+  std::optional<double> HeldOutLoss();
   // Answers the questions of eval.answers, all of them or the first few. Collective.
   void AnswerQuestions(bool before_training);
   void Report(const TrainState& state, const StepResult& result);
