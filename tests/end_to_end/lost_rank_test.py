@@ -1,0 +1,77 @@
+"""A rank that hangs is named by all others, which exit 5; a rank that is killed ends the job."""
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import tiny_case
+from kill_test import lines, ranks_of
+
+RANKS = 4
+TIMEOUT = 3
+
+
+def start(config, run_dir):
+    line = tiny_case.command(config, RANKS, run__dir=run_dir, train__steps=1000000,
+                             checkpoint__every=1000000, parallel__timeout_s=TIMEOUT)
+    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                               env=tiny_case.environment(), start_new_session=True)
+    while process.poll() is None and lines(run_dir) < 5:
+        time.sleep(0.02)
+    return process
+
+
+def rank_of(pid):
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        found = re.search(rb"(?:^|\0)OMPI_COMM_WORLD_RANK=(\d+)", file.read())
+    return int(found.group(1))
+
+
+def hit(results, config, folder, signal_, victim):
+    run_dir = f"{folder}/{signal_.name}{victim}"
+    process = start(config, run_dir)
+    pids = {rank_of(pid): pid for pid in ranks_of(process.pid)}
+    results.check(f"{RANKS} ranks train", sorted(pids) == list(range(RANKS)), str(pids))
+    began = time.monotonic()
+    os.kill(pids[victim], signal_)
+    try:
+        _, stderr = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        stderr = process.communicate()[1]
+    return process.returncode, stderr, time.monotonic() - began
+
+
+def main():
+    results = tiny_case.Results()
+    folder = tempfile.mkdtemp(prefix="lost_rank")
+    config = tiny_case.write_case(folder)
+    for victim in (1, 0):
+        status, stderr, seconds = hit(results, config, folder, signal.SIGSTOP, victim)
+        name = f"rank {victim} hangs"
+        results.check(f"{name}: exit 5", status == 5, f"exit {status}")
+        for rank in range(RANKS):
+            told = [text for text in stderr.splitlines()
+                    if text.startswith(f"[rank {rank}] equipoise: ")]
+            if rank == victim:
+                results.check(f"{name}: it says nothing", not told, str(told))
+                continue
+            results.check(f"{name}: rank {rank} names it, with operation and group, in one line",
+                          len(told) == 1 and f"rank {victim} has stopped" in told[0]
+                          and re.search(r"#\d+ in group \w+", told[0]) is not None, str(told))
+        results.check(f"{name}: ends soon after the deadline", seconds < TIMEOUT + 15,
+                      f"{seconds:.1f} s after the stop")
+    for victim in (1, 0):
+        status, stderr, seconds = hit(results, config, folder, signal.SIGKILL, victim)
+        results.check(f"rank {victim} is killed: mpirun ends the job with 137", status == 137
+                      and seconds < 5, f"exit {status} after {seconds:.2f} s")
+    shutil.rmtree(folder)
+    results.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
