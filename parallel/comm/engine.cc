@@ -99,6 +99,8 @@ void Engine::Step() {
   bool progressed = TakeSubmitted();
   progressed |= AdvanceAll();
   transport_->Collect(views_);
+  // A rank that has left sent its last data before: take that in before it is missed.
+  progressed |= AdvanceAll();
   CheckOthers(now);
   CheckDeadlines(now);
   UpdateLeaving(now);
