@@ -216,6 +216,7 @@ std::string IndexBuilder::Run() {
   const bool store = first() && IsWritable(stamps);
   for (const TextFile& file : files_) contents.push_back(ContentHash(file, stamps, store));
   key_ = KeyOf(sources_, contents, SampleOptionsOf(config_, options_), template_.fingerprint());
+  if (options_.require_same) options_.require_same(key_);
   ChooseFolder();
   // Asked once, of all: another job may finish the same index meanwhile.
   if (AnyRank(options_.rebuild || !IsThere(path_))) Build();

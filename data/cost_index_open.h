@@ -20,6 +20,9 @@ struct CostIndexOptions {
   int slice = 0;
   int slices = 1;
   std::function<bool(bool mine)> any_rank;
+  // Throws unless all slices give the same number; absent with one slice. Asked before the build:
+  // ranks that see other files would build parts that do not belong together.
+  std::function<void(uint64_t mine)> require_same;
   // Called now and then on slice 0 with the share done, from one thread at a time.
   std::function<void(double share)> progress;
   // Called on slice 0 with one line that the user should see.

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "configs/error.h"
+#include "trainer/agreed_error.h"
 
 namespace equipoise {
 namespace {
@@ -38,7 +39,7 @@ std::optional<std::string> AgreeOnError(Communicator& world, const std::function
 }  // namespace
 
 void AgreeOrThrowRunError(Communicator& world, const std::function<void()>& work) {
-  if (const auto error = AgreeOnError(world, work)) throw RunError(*error);
+  if (const auto error = AgreeOnError(world, work)) throw AgreedRunError(*error);
 }
 
 void AgreeOrThrowDataError(Communicator& world, const std::function<void()>& work) {

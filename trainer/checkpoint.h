@@ -50,7 +50,7 @@ void SaveCheckpoint(const std::string& run_dir, const CheckpointContent& content
 
 // The folder that `latest` names, or the newest whole one where the link is absent or broken; empty
 // when the run has none. `path` may be a run folder or a step folder. All checksums are verified.
-// Damaged ones are named on stderr and passed over when `path` is a run folder. Throws DataError
+// Damaged ones are named in the log and passed over when `path` is a run folder. Throws DataError
 // when `path` is a damaged step folder, or a run folder whose checkpoints are all damaged.
 std::string FindCheckpoint(const std::string& path);
 

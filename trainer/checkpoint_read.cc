@@ -1,7 +1,8 @@
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <iostream>
 #include <optional>
 #include <system_error>
 #include <vector>
@@ -145,7 +146,7 @@ std::string FindCheckpoint(const std::string& path) {
   for (const std::string& folder : candidates) {
     const std::string reason = WholeOrReason(folder);
     if (reason.empty()) return folder;
-    std::cerr << "warning: " << reason << " (passed over)" << std::endl;
+    spdlog::warn("{}; this checkpoint is passed over", reason);
   }
   if (candidates.empty()) return "";
   throw DataError(checkpoints.string() + ": none of the " + std::to_string(candidates.size()) +

@@ -27,10 +27,20 @@ struct Arguments {
   GenerateOptions options;
 };
 
+// Its message names the path already.
+std::string ReadPictureFile(const std::string& path, const ImageLimits& limits) {
+  try {
+    return ReadImageFile(path, limits);
+  } catch (const ImageError& error) {
+    throw DataError(error.what());
+  }
+}
+
 at::Tensor ReadPicture(const std::string& path, const DataConfig& data) {
   const ImageLimits limits{data.limits.image_pixels, data.limits.image_bytes};
+  const std::string file = ReadPictureFile(path, limits);
   try {
-    return DecodeImage(ReadImageFile(path, limits), limits);
+    return DecodeImage(file, limits);
   } catch (const ImageError& error) {
     const std::string what = error.what();
     throw DataError(what.rfind(path, 0) == 0 ? what : path + ": " + what);
@@ -64,7 +74,14 @@ RunConfig ReadSettings(const ModelSource& source, const std::vector<std::string>
   return config;
 }
 
+void CheckPrompt(const Arguments& arguments) {
+  std::vector<Turn> turns = {{Role::kUser, arguments.prompt}};
+  const std::string fault = PlaceImages(turns, arguments.images.size());
+  if (!fault.empty()) throw ConfigError("--prompt: " + fault);
+}
+
 int Generate(const Arguments& arguments) {
+  CheckPrompt(arguments);
   const ModelSource source = FindModel(arguments.model);
   const RunConfig config = ReadSettings(source, arguments.set);
 

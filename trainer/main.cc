@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -14,7 +15,9 @@
 
 #include "configs/error.h"
 #include "parallel/comm/mpi_environment.h"
+#include "trainer/agreed_error.h"
 #include "trainer/commands.h"
+#include "trainer/logging.h"
 #include "trainer/memory_stats.h"
 
 namespace equipoise {
@@ -31,8 +34,7 @@ void PrintError(const MpiEnvironment& mpi, const std::string& message, bool with
 
 // Ends the process after a failure. One that every rank sees alike is printed by rank 0 alone;
 // where another rank met it and rank 0 does not come to tell, that rank prints it after all.
-int Fail(MpiEnvironment& mpi, ExitCode code, const std::string& message) {
-  const bool every_rank = code == ExitCode::kRunFailed;
+int Fail(MpiEnvironment& mpi, ExitCode code, const std::string& message, bool every_rank) {
   const bool prints = every_rank || mpi.rank() == 0;
   if (prints) PrintError(mpi, message, every_rank);
   if (mpi.size() > 1) {
@@ -52,7 +54,8 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
 
 int ParseFailed(const CLI::App& app, const CLI::ParseError& error, MpiEnvironment& mpi) {
   if (error.get_exit_code() != 0) {
-    return Fail(mpi, ExitCode::kBadUsage, Explain(app, error) + "; see --help");
+    return Fail(mpi, ExitCode::kBadUsage, Explain(app, error) + "; see --help",
+                /*every_rank=*/false);
   }
   if (mpi.rank() == 0) app.exit(error);  // --help
   mpi.Close();
@@ -70,7 +73,9 @@ void LetWaitingThreadsSleep(char** argv) {
 
 int RunProgram(int argc, char** argv) {
   CountCpuMemory();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is an error to report, as a full disk
   MpiEnvironment mpi;
+  SetUpLogging({mpi.rank(), mpi.size(), "", false});
   CLI::App app("Equipoise trains multimodal large language models.", "equipoise");
   app.require_subcommand(1);
   std::function<int()> run;
@@ -87,12 +92,14 @@ int RunProgram(int argc, char** argv) {
     return status;
   } catch (const CLI::ParseError& error) {
     return ParseFailed(app, error, mpi);
+  } catch (const AgreedRunError& error) {
+    return Fail(mpi, error.code(), error.what(), /*every_rank=*/false);
   } catch (const UserError& error) {
-    return Fail(mpi, error.code(), error.what());
+    return Fail(mpi, error.code(), error.what(), error.code() == ExitCode::kRunFailed);
   } catch (const c10::Error& error) {
-    return Fail(mpi, ExitCode::kRunFailed, FirstLine(error.what_without_backtrace()));
+    return Fail(mpi, ExitCode::kRunFailed, FirstLine(error.what_without_backtrace()), true);
   } catch (const std::exception& error) {
-    return Fail(mpi, ExitCode::kRunFailed, FirstLine(error.what()));
+    return Fail(mpi, ExitCode::kRunFailed, FirstLine(error.what()), /*every_rank=*/true);
   }
 }
 

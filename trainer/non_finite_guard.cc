@@ -3,7 +3,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "configs/error.h"
+#include "trainer/agreed_error.h"
 
 namespace equipoise {
 namespace {
@@ -34,7 +34,7 @@ bool NonFiniteGuard::MayTake(const Step& step) {
   text << "step " << step.number << ": loss " << step.loss << ", gradient norm " << step.grad_norm
        << ": skipped, " << in_a_row_ << " in a row; samples: " << Named(step.samples);
   if (in_a_row_ >= kLimit) {
-    throw RunError(text.str() + "; lower train.lr or look at these samples with `data show`");
+    throw AgreedRunError(text.str() + "; lower train.lr or look at these samples with `data show`");
   }
   warning_ = text.str();
   return false;

@@ -8,6 +8,7 @@
 
 #include "configs/error.h"
 #include "models/presets.h"
+#include "parallel/comm/gather_text.h"
 
 namespace equipoise {
 namespace {
@@ -21,6 +22,12 @@ ModelConfig ModelConfigOf(const ModelSection& model) {
   if (!model.preset.empty()) return PresetConfig(model.preset);
   throw ConfigError(
       "model.hf: is empty; give the folder that holds the model's config.json, or model.preset");
+}
+
+void CheckTiles(const TilesConfig& tiles) {
+  if (tiles.min <= tiles.max) return;
+  throw ConfigError("data.tiles.min: " + std::to_string(tiles.min) + " is above data.tiles.max " +
+                    std::to_string(tiles.max) + "; lower one or raise the other");
 }
 
 // A token id that the embedding has no row for would end the run at the first step that meets it.
@@ -54,6 +61,16 @@ class IndexProgress {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
+void RequireSameData(Communicator& world, uint64_t mine, const std::string& annotations) {
+  const std::vector<std::string> all = GatherText(world, std::to_string(mine));
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw ConfigError(annotations + ": rank " + std::to_string(rank) +
+                      " sees other records, tokenizer or program than rank 0; give all ranks the "
+                      "same files and the same program");
+  }
+}
+
 SampleOptions SampleOptionsOf(const DataConfig& data, const ModelConfig& model) {
   SampleOptions options{data.max_tokens, data.tiles, data.limits, 0, 0};
   if (model.has_vision) {
@@ -77,6 +94,7 @@ OpenedCostIndex OpenIndex(const RunConfig& config, const std::vector<SourceConfi
     world.AllReduce(flag, ReduceOp::kMax).Wait();
     return *flag.const_data_ptr<double>() != 0;
   };
+  build.require_same = [&](uint64_t mine) { RequireSameData(world, mine, sources[0].annotations); };
   build.progress = IndexProgress();
   build.notice = [](const std::string& text) { spdlog::warn("{}", text); };
   build.fallback_folder = config.run.dir + "/cache";
@@ -101,7 +119,8 @@ OpenedData::OpenedData(const RunConfig& config, const std::vector<SourceConfig>&
     : model_config(ModelConfigOf(config.model)),
       tokenizer(Tokenizer::Read(TokenizerPath(config))),
       chat_template(config.data.chat_template, config.data.system, &tokenizer),
-      opened((CheckVocabulary(config, model_config, tokenizer, chat_template),
+      opened((CheckTiles(config.data.tiles),
+              CheckVocabulary(config, model_config, tokenizer, chat_template),
               OpenIndex(config, sources, *this, world, options))),
       index(opened.index),
       dataset(sources, SampleOptionsOf(config.data, model_config), &index, &chat_template,
