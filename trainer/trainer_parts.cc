@@ -116,9 +116,6 @@ void TrainerParts::BuildWholeModel() {
   load.freeze = config.model.freeze;
   load.recompute = config.train.recompute;
   model = BuildModel(data->model_config, load);
-  if (model.parameters->gradient().numel() == 0) {
-    throw ConfigError("model.freeze: leaves nothing to train; take a module out of the list");
-  }
   if (!model.parameters->gradient().defined() || model.parameters->gradient().numel() == 0)
     throw ConfigError("model.freeze: nothing is left to train; take a module out of the list");
   spdlog::info(

@@ -69,7 +69,8 @@ def freezing(bench, start):
     run_dir, _ = bench.run("lr_factor.vision = 0", train__lr_factor__vision=0)
     now = weights(run_dir)
     moved = {module_of(n) for n, t in start.items() if "exp_avg" not in n and not t.equal(now[n])}
-    check("lr_factor.vision = 0: the encoder alone stays", moved == {"projector", "llm"}, str(moved))
+    check("lr_factor.vision = 0: the encoder alone stays", moved == {"projector", "llm"},
+          str(moved))
 
 
 def same_numbers(bench, base):
@@ -268,7 +269,8 @@ def event_steps(path):
 
 def traces(bench):
     check = bench.results.check
-    run_dir, _ = bench.run("many small buckets", 2, parallel__bucket_bytes=20000, run__trace_steps=3)
+    run_dir, _ = bench.run("many small buckets", 2, parallel__bucket_bytes=20000,
+                           run__trace_steps=3)
     with open(f"{run_dir}/trace.json") as file:
         events = json.load(file)["traceEvents"]
     orders, early = [], []
