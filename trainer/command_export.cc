@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <system_error>
 
 #include "configs/error.h"
 #include "models/safetensors.h"
@@ -54,13 +55,18 @@ int Export(const Arguments& arguments) {
   LoadedModel model = BuildModel(ReadModelConfig(source.folder), load);
   LoadCheckpointWeights(model, source.checkpoint);
 
-  CopyModelDescription(source.folder, arguments.out);
-  WriteConfigJson(arguments.out, arguments.dtype);
+  // Weights first: a folder without config.json is no model yet, so an export that was cut off can
+  // be done again.
+  std::error_code error;
+  fs::create_directories(arguments.out, error);
+  if (error) throw RunError(arguments.out + ": cannot make: " + error.message() + "; give another");
   std::map<std::string, at::Tensor> tensors;
   for (const Parameter* p : model.parameters->parameters()) {
     tensors[p->name] = p->master.to(StoredDtype(arguments.dtype)).contiguous();
   }
   WriteSafetensors(arguments.out + "/model.safetensors", tensors, {{"format", "pt"}});
+  CopyModelDescription(source.folder, arguments.out);
+  WriteConfigJson(arguments.out, arguments.dtype);
   std::printf("%s\n", arguments.out.c_str());
   return static_cast<int>(ExitCode::kDone);
 }
