@@ -113,7 +113,8 @@ def check_decode_failures(results, folder, config, planned, left_out):
                       str(met))
     skipped = {ranks: [row["skipped_samples"] for row in rows] for ranks, rows in curves.items()}
     results.check("skipped_samples counts every meeting, on all ranks alike",
-                  skipped[1] == skipped[2] == skipped[4] and skipped[1][-1] > left_out + len(UNDECODABLE)
+                  skipped[1] == skipped[2] == skipped[4] and
+                  skipped[1][-1] > left_out + len(UNDECODABLE)
                   and skipped[1] == sorted(skipped[1]), str(skipped[1]))
     for ranks in (2, 4):
         worst = max(abs(a["loss"] - b["loss"]) / b["loss"]

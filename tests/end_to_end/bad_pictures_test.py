@@ -42,7 +42,8 @@ def some(results, folder):
     with open(f"{folder}/run2/quarantine.jsonl") as file:
         results.check("each stands in the quarantine once", len(file.readlines()) == 2)
     done = tiny_case.run(config, 2, run__dir=f"{folder}/strict", data__max_bad_share=0.01)
-    results.check("more than data.max_bad_share: exit 4", done.returncode == 4, str(done.returncode))
+    results.check("more than data.max_bad_share: exit 4", done.returncode == 4,
+                  str(done.returncode))
     says = all(text in done.stderr for text in ("data.max_bad_share", "quarantine.jsonl"))
     results.check("more than data.max_bad_share: says so", says, done.stderr[-500:])
 
