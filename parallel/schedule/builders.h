@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "parallel/schedule/schedule.h"
+
+namespace equipoise {
+
+// Builders emit compute ops alone (F and B; V and U for encoder stages), for every stage and
+// micro-batch; CompleteSchedule() of passes.h adds the rest. The names are those of
+// `parallel.schedule`. M >= 1 micro-batches in all of them.
+
+// One micro-batch after the other, forward and backward through all stages: naive model parallelism.
+Schedule BuildNaive(const StageGraph& graph, int micro_batches);
+// All forwards, then all backwards, both ascending (GPipe, arXiv 1811.06965).
+Schedule BuildGPipe(const StageGraph& graph, int micro_batches);
+// A rank with d stages (its depth) after it on the longest way to the loss runs min(d, M) forwards
+// ahead, then one forward and one backward in turn (PipeDream-Flush, arXiv 2006.09503). An encoder
+// chain of its own is deeper than the LLM stage it feeds by its length, so it runs that many ahead.
+Schedule Build1F1B(const StageGraph& graph, int micro_batches);
+// 1F1B over the `chunks` stages of each rank (arXiv 2104.04473 section 2.2). REQUIRES: a chain of
+// chunks * ranks stages, stage s on rank s % ranks. Micro-batches are padded to a multiple of the
+// ranks with empty ones, which the lists then leave out.
+Schedule BuildInterleaved(const StageGraph& graph, int micro_batches);
+
+// "naive", "gpipe", "1f1b", "interleaved"
+const std::vector<std::string>& ScheduleNames();
+// Throws ConfigError for an unknown name (with the nearest known one) and for a graph that the
+// schedule cannot run: only interleaved takes more than one stage a rank in a chain.
+Schedule BuildSchedule(const std::string& name, const StageGraph& graph, int micro_batches);
+
+}  // namespace equipoise

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+
+namespace equipoise {
+
+enum class OpKind : uint8_t {
+  kForward,          // F
+  kBackward,         // B: input gradient and weight gradient
+  kInputGradient,    // I
+  kWeightGradient,   // W
+  kEncoderForward,   // V: the forward of a stage that is an encoder of its own
+  kEncoderBackward,  // U
+  kSend,             // S
+  kRecv,             // R
+  kReduce,           // REDUCE: the stage's gradients are complete; sums them over data ranks
+  kOptimizer,        // OPT: waits for all reductions, then updates the rank's weights
+};
+
+// One entry of a rank's list. Its text is that of the literature:
+//   2F0       forward of micro-batch 0 on stage 2; B, I, W, V and U likewise
+//   2S0>3     stage 2 sends what it made of micro-batch 0 to stage 3: its output when 3 comes after
+//             2, the gradient of its input when 3 comes before 2
+//   3R0<2     stage 3 receives it
+//   2REDUCE, OPT
+struct Op {
+  OpKind kind = OpKind::kForward;
+  int stage = 0;        // whose op it is; 0 for OPT
+  int micro_batch = 0;  // 0 for REDUCE and OPT
+  int peer = -1;        // S and R: the stage at the other end; -1 for all others
+  // S and R: starts together with the entry before it (one group call in NCCL; in MPI the receives
+  // are posted first). Written as a pair of parentheses around the group.
+  bool joined = false;
+
+  auto operator<=>(const Op&) const = default;
+};
+
+// F, B, I, W, V, U.
+bool IsCompute(OpKind kind);
+bool IsTransfer(OpKind kind);
+// F or V; B, I or U (the kinds that make an input gradient).
+bool IsForward(OpKind kind);
+bool MakesInputGradient(OpKind kind);
+// B, W or U.
+bool MakesWeightGradient(OpKind kind);
+
+// "2F0"; `joined` does not show.
+std::string ToString(const Op& op);
+
+}  // namespace equipoise
