@@ -23,7 +23,7 @@ HeadLayer::HeadLayer(const Names& names, const TextConfig& config, Parameter* ti
   if (tied_) {
     BorrowParameter(*tied);
   } else {
-    weight_ = &AddParameter("weight", {config.vocab_size, config.hidden_size});
+    weight_ = &AddParameter("/" + names.weight, {config.vocab_size, config.hidden_size});
   }
 }
 

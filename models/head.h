@@ -16,13 +16,17 @@ namespace equipoise {
 class HeadLayer : public Layer {
  public:
   struct Names {
-    std::string norm;  // the norm's weight
-    std::string head;  // the projection, without ".weight"
+    std::string norm;    // the norm's weight
+    std::string head;    // the layer
+    std::string weight;  // the projection: the layer's own, or the embedding's when they are tied
   };
-  // `tied` is the embedding's weight when the projection shares it, else null.
+  // `tied` is the embedding's weight when the projection shares it and both are on this stage, else
+  // null.
   HeadLayer(const Names& names, const TextConfig& config, Parameter* tied);
   at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
   bool can_recompute() const override { return false; }
+  // The projection is a copy: the embedding's stage owns the weight.
+  void HoldCopy() { weight_->part.owner = false; }
 
  private:
   const double eps_;

@@ -1,5 +1,6 @@
 #include "models/model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "configs/error.h"
@@ -20,37 +21,66 @@ bool BeginsWith(const std::string& text, const std::string& prefix) {
   return text.compare(0, prefix.size(), prefix) == 0;
 }
 
-void AddVision(const ModelConfig& config, Layers& layers) {
-  layers.push_back(std::make_unique<PatchEmbeddingLayer>("vision_tower.embeddings", config.vision));
-  for (int64_t i = 0; i < config.vision.num_hidden_layers; ++i) {
-    layers.push_back(std::make_unique<VisionLayer>(
-        "vision_tower.encoder.layer." + std::to_string(i), config.vision));
+bool Contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Counts the layers of the whole model and makes those in the range.
+class LayerList {
+ public:
+  explicit LayerList(LayerRange range) : range_(range) {}
+
+  // The layer made, or null when it is outside the range.
+  template <class Kind, class... Arguments>
+  Kind* Add(Arguments&&... arguments) {
+    if (!range_.Holds(count_++)) return nullptr;
+    auto layer = std::make_unique<Kind>(std::forward<Arguments>(arguments)...);
+    Kind* made = layer.get();
+    layers_.push_back(std::move(layer));
+    return made;
   }
-  layers.push_back(std::make_unique<ProjectorLayer>("multi_modal_projector", config));
+  Layers Take() { return std::move(layers_); }
+
+ private:
+  const LayerRange range_;
+  int count_ = 0;
+  Layers layers_;
+};
+
+void AddVision(const ModelConfig& config, LayerList& layers) {
+  layers.Add<PatchEmbeddingLayer>("vision_tower.embeddings", config.vision);
+  for (int64_t i = 0; i < config.vision.num_hidden_layers; ++i) {
+    layers.Add<VisionLayer>("vision_tower.encoder.layer." + std::to_string(i), config.vision);
+  }
+  layers.Add<ProjectorLayer>("multi_modal_projector", config);
 }
 
 // `prefix` is "" for a language model alone.
-void AddText(const std::string& prefix, const TextConfig& config, Layers& layers) {
+void AddText(const std::string& prefix, const TextConfig& config, LayerList& layers) {
   const std::string model = prefix + "model.";
-  auto embedding = std::make_unique<EmbeddingLayer>(model + "embed_tokens", config);
-  Parameter* tied = config.tie_word_embeddings ? &embedding->weight() : nullptr;
-  layers.push_back(std::move(embedding));
+  auto* embedding = layers.Add<EmbeddingLayer>(model + "embed_tokens", config);
   const auto rotary = std::make_shared<RotaryTable>(config);
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    layers.push_back(std::make_unique<DecoderLayer>(model + "layers." + std::to_string(i),
-                                                    static_cast<size_t>(i), config, rotary));
+    layers.Add<DecoderLayer>(model + "layers." + std::to_string(i), static_cast<size_t>(i), config,
+                             rotary);
   }
-  const HeadLayer::Names names = {model + "norm.weight", prefix + "lm_head"};
-  layers.push_back(std::make_unique<HeadLayer>(names, config, tied));
+  HeadLayer::Names names = {model + "norm.weight", prefix + "lm_head", prefix + "lm_head.weight"};
+  Parameter* tied = nullptr;
+  if (config.tie_word_embeddings) {
+    names.weight = model + "embed_tokens.weight";
+    if (embedding != nullptr) tied = &embedding->weight();
+  }
+  auto* head = layers.Add<HeadLayer>(names, config, tied);
+  if (head != nullptr && config.tie_word_embeddings && tied == nullptr) head->HoldCopy();
 }
 
 }  // namespace
 
-Layers BuildLayers(const ModelConfig& config) {
-  Layers layers;
+Layers BuildLayers(const ModelConfig& config, LayerRange range) {
+  LayerList layers(range);
   if (config.has_vision) AddVision(config, layers);
   AddText(config.has_vision ? "language_model." : "", config.text, layers);
-  return layers;
+  return layers.Take();
 }
 
 std::string ModuleOf(const Parameter& parameter) {
@@ -59,35 +89,29 @@ std::string ModuleOf(const Parameter& parameter) {
   return "llm";
 }
 
-void Freeze(Layers& layers, const std::vector<std::string>& modules) {
+void CheckModules(const ModelConfig& config, const std::vector<std::string>& modules,
+                  const std::string& key) {
   for (const std::string& module : modules) {
-    bool found = false;
-    for (const std::unique_ptr<Layer>& layer : layers) {
-      for (Parameter* parameter : layer->parameters()) {
-        if (ModuleOf(*parameter) != module) continue;
-        parameter->trainable = false;
-        found = true;
-      }
-    }
-    if (!found) {
-      throw ConfigError("model.freeze: this model has no '" + module +
-                        "'; use vision, projector or llm");
+    if (module == "llm" || (config.has_vision && (module == "vision" || module == "projector")))
+      continue;
+    throw ConfigError(key + ": this model has no '" + module + "'; use " +
+                      (config.has_vision ? "vision, projector or llm" : "llm"));
+  }
+}
+
+void Freeze(Layers& layers, const std::vector<std::string>& modules) {
+  for (const std::unique_ptr<Layer>& layer : layers) {
+    for (Parameter* parameter : layer->parameters()) {
+      if (Contains(modules, ModuleOf(*parameter))) parameter->trainable = false;
     }
   }
 }
 
 void SetRecompute(Layers& layers, const std::vector<std::string>& modules) {
-  for (const std::string& module : modules) {
-    bool found = false;
-    for (const std::unique_ptr<Layer>& layer : layers) {
-      const std::vector<Parameter*> parameters = layer->parameters();
-      if (parameters.empty() || ModuleOf(*parameters.front()) != module) continue;
-      layer->recompute = found = true;
-    }
-    if (!found) {
-      throw ConfigError("train.recompute: this model has no '" + module +
-                        "'; use vision, projector or llm");
-    }
+  for (const std::unique_ptr<Layer>& layer : layers) {
+    const std::vector<Parameter*>& parameters = layer->parameters();
+    if (!parameters.empty() && Contains(modules, ModuleOf(*parameters.front())))
+      layer->recompute = true;
   }
 }
 

@@ -9,16 +9,28 @@
 
 namespace equipoise {
 
-// The whole model as a list of layers, in order. Parameters have no memory yet: FlatParameters
-// gives it.
-std::vector<std::unique_ptr<Layer>> BuildLayers(const ModelConfig& config);
+// Consecutive layers of a model, first <= i < last, counted as in LayerSpecs(); last = -1: to its
+// end.
+struct LayerRange {
+  int first = 0;
+  int last = -1;
+  bool Holds(int layer) const { return first <= layer && (last < 0 || layer < last); }
+};
 
-// Freezes the parameters of the named modules: "vision", "projector", "llm". A tied head's weight
-// is the LLM's. Throws ConfigError for another name, and for a module that this model lacks.
+// The model, or a stage of it, as a list of layers, in order. Parameters have no memory yet:
+// FlatParameters gives it. A tied head without the embedding in its range holds a copy of the
+// weight, under the embedding's name and owned by the stage of the embedding.
+std::vector<std::unique_ptr<Layer>> BuildLayers(const ModelConfig& config, LayerRange range = {});
+
+// Throws ConfigError that begins with `key` for a name that is not one of this model's modules:
+// "vision", "projector", "llm".
+void CheckModules(const ModelConfig& config, const std::vector<std::string>& modules,
+                  const std::string& key);
+
+// Freezes the parameters of the named modules. A tied head's weight is the LLM's.
 void Freeze(std::vector<std::unique_ptr<Layer>>& layers, const std::vector<std::string>& modules);
 
-// Marks the layers of the named modules: their activations are computed again in backward. Throws
-// as Freeze does.
+// Marks the layers of the named modules: their activations are computed again in backward.
 void SetRecompute(std::vector<std::unique_ptr<Layer>>& layers,
                   const std::vector<std::string>& modules);
 

@@ -17,6 +17,8 @@ int64_t LoadedModel::parameter_count() const {
 
 LoadedModel BuildModel(const ModelConfig& config, const LoadOptions& options) {
   auto layers = BuildLayers(config);
+  CheckModules(config, options.freeze, "model.freeze");
+  CheckModules(config, options.recompute, "train.recompute");
   Freeze(layers, options.freeze);
   SetRecompute(layers, options.recompute);
   for (const auto& layer : layers) {

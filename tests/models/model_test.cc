@@ -90,6 +90,27 @@ TEST_CASE("a tied head lists the embedding's weight once", "[models][cpu]") {
   }
 }
 
+TEST_CASE("stages of a model keep names, order and a copy of a tied weight", "[models][cpu]") {
+  const auto names = [](const auto& layers) {
+    std::vector<std::string> all;
+    for (const auto& layer : layers) {
+      for (const Parameter* p : layer->parameters()) all.push_back(p->name);
+    }
+    return all;
+  };
+  const ModelConfig config = TinyText("qwen2", /*tied=*/true);
+  std::vector<std::string> whole = names(BuildLayers(config)), parts;
+  const auto front = BuildLayers(config, {0, 2}), back = BuildLayers(config, {2, -1});
+  for (const auto* stage : {&front, &back}) {
+    for (const std::string& name : names(*stage)) parts.push_back(name);
+  }
+  whole.push_back("model.embed_tokens.weight");  // HeadLayer lists its norm first
+  CHECK(parts == whole);
+  CHECK(front[0]->parameters()[0]->part.owner);
+  CHECK_FALSE(back.back()->parameters().back()->part.owner);
+  CHECK(back.back()->parameters().back()->shape == front[0]->parameters()[0]->shape);
+}
+
 TEST_CASE("freezing takes modules by name", "[models][cpu]") {
   auto layers = BuildLayers(TinyInternVl(false));
   Freeze(layers, {"vision", "llm"});
@@ -99,11 +120,9 @@ TEST_CASE("freezing takes modules by name", "[models][cpu]") {
       CHECK(p->trainable == (ModuleOf(*p) == "projector"));
     }
   }
-  CHECK_THROWS_WITH(Freeze(layers, {"vison"}),
-                    "model.freeze: this model has no 'vison'; use "
-                    "vision, projector or llm");
-  auto text = BuildLayers(TinyText("llama", false));
-  CHECK_THROWS_AS(Freeze(text, {"vision"}), ConfigError);
+  CHECK_THROWS_WITH(CheckModules(TinyInternVl(false), {"llm", "vison"}, "model.freeze"),
+                    "model.freeze: this model has no 'vison'; use vision, projector or llm");
+  CHECK_THROWS_AS(CheckModules(TinyText("llama", false), {"vision"}, "model.freeze"), ConfigError);
 }
 
 TEST_CASE("recompute takes modules by name", "[models][cpu]") {
@@ -113,7 +132,7 @@ TEST_CASE("recompute takes modules by name", "[models][cpu]") {
     INFO(layer->parameters().front()->name);
     CHECK(layer->recompute == (ModuleOf(*layer->parameters().front()) == "vision"));
   }
-  CHECK_THROWS_WITH(SetRecompute(layers, {"text"}),
+  CHECK_THROWS_WITH(CheckModules(TinyInternVl(false), {"text"}, "train.recompute"),
                     "train.recompute: this model has no 'text'; use vision, projector or llm");
 }
 
