@@ -2,6 +2,7 @@
 // the environment.
 
 #include <c10/util/Exception.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -15,6 +16,7 @@
 
 #include "configs/error.h"
 #include "parallel/comm/mpi_environment.h"
+#include "parallel/comm/told_error.h"
 #include "trainer/agreed_error.h"
 #include "trainer/commands.h"
 #include "trainer/logging.h"
@@ -43,6 +45,16 @@ int Fail(MpiEnvironment& mpi, ExitCode code, const std::string& message, bool ev
     });
   }
   return static_cast<int>(code);
+}
+
+// Leaves a line in the log alone, unless the ranks that know more do not come to tell it.
+int FailTold(MpiEnvironment& mpi, const ToldError& error) {
+  spdlog::warn("{}", error.what());
+  if (mpi.size() > 1) {
+    mpi.Abandon(static_cast<int>(error.code()), error.what(),
+                [&] { PrintError(mpi, error.what(), /*with_rank=*/true); });
+  }
+  return static_cast<int>(error.code());
 }
 
 // What the user can change about a command line that does not parse.
@@ -94,6 +106,8 @@ int RunProgram(int argc, char** argv) {
     return ParseFailed(app, error, mpi);
   } catch (const AgreedRunError& error) {
     return Fail(mpi, error.code(), error.what(), /*every_rank=*/false);
+  } catch (const ToldError& error) {
+    return FailTold(mpi, error);
   } catch (const UserError& error) {
     return Fail(mpi, error.code(), error.what(), error.code() == ExitCode::kRunFailed);
   } catch (const c10::Error& error) {

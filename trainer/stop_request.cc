@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "configs/error.h"
+#include "parallel/comm/told_error.h"
 
 namespace equipoise {
 namespace {
@@ -77,7 +77,7 @@ bool StopRequest::Requested() const {
 bool StopRequest::Ending() const { return state.ending; }
 
 bool StopRequest::AgreeToStop(Communicator& world) const {
-  if (Ending()) throw RunError("mpirun is ending the job; see the first rank that failed");
+  if (Ending()) throw ToldError("mpirun is ending the job; see the first rank that failed");
   at::Tensor flag = at::full({1}, Requested() ? 1 : 0, at::kLong);
   world.AllReduce(flag, ReduceOp::kMax).Wait();
   return flag.item<int64_t>() != 0;

@@ -21,6 +21,7 @@
 #include "parallel/comm/gather_text.h"
 #include "parallel/comm/make_communicator.h"
 #include "parallel/comm/mpi_environment.h"
+#include "parallel/comm/told_error.h"
 #include "trainer/durable_file.h"
 #include "trainer/logging.h"
 #include "trainer/lr_schedule.h"
@@ -244,7 +245,7 @@ void TrainerParts::StartFeed(const TrainState& state) {
 }
 
 StepSums TrainerParts::SumOverRanks(const StepSums& sums) {
-  if (stop.Ending()) throw RunError("mpirun is ending the job");
+  if (stop.Ending()) throw ToldError("mpirun is ending the job");
   at::Tensor added = at::empty({4}, at::kDouble), longest = at::empty({1}, at::kDouble);
   auto* v = added.data_ptr<double>();
   v[0] = sums.loss, v[1] = sums.weight, v[2] = sums.bad_samples, v[3] = stop.Requested() ? 1 : 0;

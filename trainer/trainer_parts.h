@@ -43,7 +43,7 @@ struct TrainerParts {
   TrainState Restore(const TrainOptions& options);
   void StartFeed(const TrainState& state);
 
-  // Sums over ranks; collective. Throws RunError when mpirun is ending the job.
+  // Sums over ranks; collective. Throws ToldError when mpirun is ending the job.
   StepSums SumOverRanks(const StepSums& sums);
   // "train.jsonl:17" for each sample of a step.
   std::vector<std::string> SampleNames(const StepPlan& plan) const;

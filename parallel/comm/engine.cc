@@ -247,7 +247,8 @@ void Engine::FailOne(Operation& operation) {
   }
   text += status_.verdict;
   if (!by_.empty()) text += " (" + by_ + " gave up first)";
-  operation.Finish(text);
+  // Named by the others, who have told what they saw of it.
+  operation.Finish(text, /*told=*/status_.culprit == rank_ && !by_.empty());
 }
 
 void Engine::RefreshStatus() {

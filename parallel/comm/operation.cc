@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "configs/error.h"
+#include "parallel/comm/told_error.h"
 
 namespace equipoise {
 
@@ -11,7 +12,9 @@ void Operation::Wait() {
   waited_for_ = true;
   ended_.wait(lock, [this] { return done_; });
   waited_for_ = false;
-  if (!error_.empty()) throw RunError(error_);
+  if (error_.empty()) return;
+  if (told_) throw ToldError(error_);
+  throw RunError(error_);
 }
 
 bool Operation::Done() const {
@@ -72,13 +75,14 @@ int Operation::waiting_for() const {
   return requests_.empty() ? -1 : requests_.front().peer;
 }
 
-void Operation::Finish(const std::string& error) {
+void Operation::Finish(const std::string& error, bool told) {
   // The tensors of a failed operation stay: a transfer may still reach into them.
   if (error.empty()) plan_.tensors.clear();
   {
     std::lock_guard lock(mutex_);
     done_ = true;
     error_ = error;
+    told_ = told;
     finished_ = Clock::now();
   }
   ended_.notify_all();

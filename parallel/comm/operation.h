@@ -67,8 +67,8 @@ class Operation : public Work::State {
   // Moves the clock on by time in which this process did not run.
   void Forgive(Clock::duration lost) { progressed_ += lost; }
 
-  // Ends Wait(): normally (empty), or with a RunError of this text.
-  void Finish(const std::string& error);
+  // Ends Wait(): normally (empty), or with a RunError of this text; a ToldError where `told`.
+  void Finish(const std::string& error, bool told = false);
   // Gives up all transfers under way.
   void Cancel() { requests_.clear(); }
 
@@ -93,6 +93,7 @@ class Operation : public Work::State {
   bool done_ = false;
   bool waited_for_ = false;
   std::string error_;
+  bool told_ = false;
   Clock::time_point finished_;
 };
 

@@ -11,7 +11,8 @@ namespace equipoise {
 // micro-batch; CompleteSchedule() of passes.h adds the rest. The names are those of
 // `parallel.schedule`. M >= 1 micro-batches in all of them.
 
-// One micro-batch after the other, forward and backward through all stages: naive model parallelism.
+// One micro-batch after the other, forward and backward through all stages: naive model
+// parallelism.
 Schedule BuildNaive(const StageGraph& graph, int micro_batches);
 // All forwards, then all backwards, both ascending (GPipe, arXiv 1811.06965).
 Schedule BuildGPipe(const StageGraph& graph, int micro_batches);

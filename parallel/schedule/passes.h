@@ -8,7 +8,8 @@ namespace equipoise {
 // Each pass takes a schedule and returns the completed one. CompleteSchedule() runs them all.
 
 // Sets `work` and leaves out the compute ops of stages that have nothing to do for a micro-batch,
-// and the backward ops of stages where nothing wants a gradient (frozen, with frozen stages before).
+// and the backward ops of stages where nothing wants a gradient (frozen, with frozen stages
+// before).
 Schedule DropIdleOps(Schedule schedule, const StepWork& work);
 
 // Adds S and R for every value that crosses ranks and has rows. All transfers have one place in a

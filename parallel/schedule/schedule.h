@@ -14,9 +14,7 @@ struct StepWork {
   std::vector<std::vector<bool>> runs;   // [stage][micro-batch] its forward computes something
   std::vector<std::vector<bool>> sends;  // [stage][micro-batch] and its output has rows
 
-  bool Runs(int stage, int micro_batch) const {
-    return runs.empty() || runs[stage][micro_batch];
-  }
+  bool Runs(int stage, int micro_batch) const { return runs.empty() || runs[stage][micro_batch]; }
   bool Sends(int stage, int micro_batch) const {
     return Runs(stage, micro_batch) && (sends.empty() || sends[stage][micro_batch]);
   }
@@ -49,9 +47,9 @@ struct OpPlace {
 //   W      its own I
 //   S      the op that makes what it sends;   R  the matching S
 //   REDUCE all B, W and U of its stage;       OPT  all REDUCE of its rank
-// Where a value crosses ranks and the schedule has the transfer, the taking op waits for its R; where
-// the schedule has no transfers yet, for the making op itself. An op that is missing from the lists
-// is left out here: completeness is the validator's.
+// Where a value crosses ranks and the schedule has the transfer, the taking op waits for its R;
+// where the schedule has no transfers yet, for the making op itself. An op that is missing from the
+// lists is left out here: completeness is the validator's.
 std::vector<std::vector<std::vector<OpPlace>>> Dependencies(const Schedule& schedule);
 
 }  // namespace equipoise

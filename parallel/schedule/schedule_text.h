@@ -25,8 +25,8 @@ std::string ToText(const Schedule& schedule);
 Schedule ParseSchedule(const std::string& text, const std::string& file);
 Op ParseOp(const std::string& text);
 
-// A picture of the schedule in equal time steps, one row a rank, one column a time unit, ops wide as
-// they are long, "." where the rank waits:
+// A picture of the schedule in equal time steps, one row a rank, one column a time unit, ops wide
+// as they are long, "." where the rank waits:
 //
 //   rank 0 | 0F0 0F1 0F2 0F3  .   .  0B0--- ...
 //

@@ -22,7 +22,8 @@ struct SimulationCosts {
   std::function<double(const Op&)> bytes;
   // Between two ranks. Default: no time at all.
   std::function<LinkModel(int from_rank, int to_rank)> link;
-  // Bytes that a stage keeps of a micro-batch from F to the op that frees it (B, W or U). Default: 1.
+  // Bytes that a stage keeps of a micro-batch from F to the op that frees it (B, W or U).
+  // Default: 1.
   std::function<double(int stage, int micro_batch)> kept_bytes;
 };
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "configs/error.h"
+#include "parallel/comm/told_error.h"
 
 namespace equipoise {
 namespace {
@@ -41,6 +42,30 @@ class CutTransport : public Transport {
 
  private:
   const std::atomic<bool>& open_;
+};
+
+struct NeverDone : TransportRequest {
+  bool Done() override { return false; }
+};
+
+// Nothing ever arrives but rank 1's word that it has given up on `culprit`.
+class SilentTransport : public CutTransport {
+ public:
+  SilentTransport(const std::atomic<bool>& open, int culprit)
+      : CutTransport(open), culprit_(culprit) {}
+  int size() const override { return 3; }
+  std::unique_ptr<TransportRequest> Recv(int, const Tag&, void*, size_t) override {
+    return std::make_unique<NeverDone>();
+  }
+  void Collect(RankViews& views) override {
+    CutTransport::Collect(views);
+    views[1].status.phase = RankStatus::Phase::kFailed;
+    views[1].status.culprit = culprit_;
+    SetText(views[1].status.verdict, "rank " + std::to_string(culprit_) + " has stopped");
+  }
+
+ private:
+  const int culprit_;
 };
 
 OperationPlan OneTransfer(Transfer::Direction direction, bool point_to_point) {
@@ -94,6 +119,28 @@ TEST_CASE("a collective is done although the next one cannot start", "[comm]") {
   const auto outcomes = Outcomes({OneTransfer(kReceive, false), OneTransfer(kSend, false)});
   CHECK(outcomes[0] == "done");
   CHECK_THAT(outcomes[1], Catch::Contains("send #1: the cable is cut"));
+}
+
+TEST_CASE("the rank that the others name has nothing to add", "[comm]") {
+  const std::atomic<bool> open{true};
+  CommOptions options;
+  options.timeout = 60s;
+  for (const int culprit : {0, 2}) {
+    Engine engine(std::make_unique<SilentTransport>(open, culprit), options);
+    for (int i = 0; i < 2; ++i) {  // also when it begins after the others' word has come
+      const auto operation = engine.Submit(OneTransfer(kReceive, true));
+      CHECK_THAT(Outcome(*operation), Catch::EndsWith("rank " + std::to_string(culprit) +
+                                                      " has stopped (rank 1 gave up first)"));
+      bool told = false;
+      try {
+        operation->Wait();
+      } catch (const ToldError&) {
+        told = true;
+      } catch (const RunError&) {
+      }
+      CHECK(told == (culprit == 0));
+    }
+  }
 }
 
 }  // namespace
