@@ -1,5 +1,9 @@
 #include "trainer/check_recipe.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
 #include "configs/error.h"
 #include "configs/json.h"
 
@@ -29,16 +33,57 @@ std::vector<double> LearningRates(const Json& json, const std::string& path) {
   return std::vector<double>(static_cast<size_t>(steps), GetNumber(json, "lr", path));
 }
 
+// What --steps names: a file, and the recipe in it where one was chosen. The file's own name may
+// hold a colon.
+struct Choice {
+  std::string path, name;
+};
+
+Choice ParseChoice(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  if (colon == text.npos || std::filesystem::exists(text)) return {text, ""};
+  return {text.substr(0, colon), text.substr(colon + 1)};
+}
+
+struct Named {  // NOLINT(bugprone-exception-escape): Json asserts when it moves
+  std::string where;
+  Json recipe;
+};
+
+Named ChooseRecipe(const Choice& choice, Json file) {
+  const std::string& path = choice.path;
+  if (!file.is_object()) throw DataError(path + ": not a JSON object");
+  if (file.contains("optimizer")) {
+    if (choice.name.empty()) return {path, std::move(file)};
+    throw ConfigError("--steps " + path + ":" + choice.name +
+                      ": the file holds one recipe without a name; leave ':" + choice.name +
+                      "' out");
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, value] : file.items()) {
+    if (value.is_object()) names.push_back(name);
+  }
+  if (names.empty()) throw DataError(path + ": optimizer: missing; this is no recipe of steps");
+  std::string list = names[0];
+  for (size_t i = 1; i < names.size(); ++i) list += ", " + names[i];
+  std::string chosen = choice.name;
+  if (chosen.empty() && names.size() == 1) chosen = names[0];
+  if (chosen.empty()) {
+    throw ConfigError("--steps " + path + ": holds the recipes " + list +
+                      "; choose one, such as --steps " + path + ":" + names[0]);
+  }
+  if (std::find(names.begin(), names.end(), chosen) == names.end()) {
+    throw ConfigError("--steps " + path + ":" + chosen + ": no such recipe; the file holds " +
+                      list);
+  }
+  return {path + ": " + chosen, file[chosen]};
+}
+
 }  // namespace
 
-CheckRecipe ReadCheckRecipe(const std::string& path) {
-  const Json json = ReadJsonFile(path);
-  if (!json.is_object()) throw DataError(path + ": not a JSON object");
-  if (!json.contains("optimizer")) {
-    throw DataError(path +
-                    ": optimizer: missing; give a file with one recipe, such as the value of " +
-                    "\"a\" in a file that holds several");
-  }
+CheckRecipe ReadCheckRecipe(const std::string& text) {
+  const Choice choice = ParseChoice(text);
+  const auto [path, json] = ChooseRecipe(choice, ReadJsonFile(choice.path));
   if (GetString(json, "optimizer", path) != "AdamW") {
     throw DataError(path + ": optimizer: only AdamW is supported");
   }

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -48,6 +49,8 @@ RunConfig ReadSettings(const std::vector<std::string>& set, int ranks) {
 
 int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
   const RunConfig config = ReadSettings(arguments.set, mpi.size());
+  std::optional<CheckRecipe> recipe;
+  if (!arguments.steps.empty()) recipe = ReadCheckRecipe(arguments.steps);
   const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
   const int64_t share = std::max<int64_t>(1, cores / mpi.size());
   at::set_num_threads(static_cast<int>(config.train.threads > 0 ? config.train.threads : share));
@@ -60,7 +63,7 @@ int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
   LoadHuggingFace(model, arguments.model);
   CheckInputs inputs = ReadCheckInputs(arguments.inputs, model.config, config.train.loss);
   const bool has_labels = inputs.has_labels;
-  if (!has_labels && (arguments.gradients || !arguments.steps.empty())) {
+  if (!has_labels && (arguments.gradients || recipe)) {
     throw DataError(arguments.inputs + ": labels: missing; gradients and steps need them");
   }
   const std::unique_ptr<Communicator> world = MakeWorldCommunicator(mpi, CommOptions());
@@ -73,10 +76,10 @@ int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
     out["loss"] = at::scalar_tensor(loss, at::kFloat);
   }
   if (arguments.gradients) check.CollectGradients(out);
-  if (!arguments.steps.empty()) {
+  if (recipe) {
     // The steps overwrite the gradients.
     for (auto& [name, tensor] : out) tensor = tensor.clone();
-    check.RunSteps(ReadCheckRecipe(arguments.steps), out);
+    check.RunSteps(*recipe, out);
   }
   if (mpi.rank() == 0) WriteSafetensors(arguments.out, out);
   return static_cast<int>(ExitCode::kDone);
@@ -100,11 +103,13 @@ void AddCheckCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& r
   command->add_flag("--gradients", arguments->gradients, "writes the gradient of each weight");
   command->add_option(
       "--steps", arguments->steps,
-      "JSON recipe of AdamW steps on this batch: writes losses, grad_norms, after.*");
+      "FILE or FILE:NAME: JSON recipe of AdamW steps on this batch, NAME chooses one of several in "
+      "the file: writes losses, grad_norms, after.*");
   command->add_option("--set", arguments->set, "a.b=c: one setting, such as train.precision=bf16")
       ->allow_extra_args(false);
   command->footer(
-      "Example:\n  equipoise check model inputs.safetensors --out out.safetensors --gradients");
+      "Examples:\n  equipoise check model inputs.safetensors --out out.safetensors --gradients\n"
+      "  equipoise check model inputs.safetensors --out out.safetensors --steps steps.json:b");
   command->callback(
       [arguments, &mpi, &run] { run = [arguments, &mpi] { return RunCheck(*arguments, mpi); }; });
 }

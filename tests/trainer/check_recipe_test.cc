@@ -13,12 +13,14 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-CheckRecipe Read(const std::string& text) {
+std::string Write(const std::string& text) {
   const auto path =
       std::filesystem::temp_directory_path() / ("recipe_" + std::to_string(getpid()) + ".json");
   std::ofstream(path) << text;
-  return ReadCheckRecipe(path.string());
+  return path.string();
 }
+
+CheckRecipe Read(const std::string& text) { return ReadCheckRecipe(Write(text)); }
 
 TEST_CASE("a recipe of AdamW steps is read", "[trainer][cpu]") {
   const CheckRecipe a =
@@ -39,9 +41,31 @@ TEST_CASE("a recipe of AdamW steps is read", "[trainer][cpu]") {
   CHECK(Read(R"({"optimizer": "AdamW", "lr": 1})").lrs.size() == 10);
 }
 
+TEST_CASE("one of several recipes in a file is chosen by name", "[trainer][cpu]") {
+  const std::string path = Write(R"({"note": "text", "a": {"optimizer": "AdamW", "lrs": [1]},
+      "b": {"optimizer": "AdamW", "lrs": [2]}})");
+  CHECK(ReadCheckRecipe(path + ":a").lrs == std::vector<double>{1});
+  CHECK(ReadCheckRecipe(path + ":b").lrs == std::vector<double>{2});
+  CHECK_THROWS_AS(ReadCheckRecipe(path), ConfigError);
+  CHECK_THROWS_WITH(ReadCheckRecipe(path), Contains("a, b") && Contains(path + ":a"));
+  CHECK_THROWS_AS(ReadCheckRecipe(path + ":c"), ConfigError);
+  CHECK_THROWS_WITH(ReadCheckRecipe(path + ":c"), Contains("no such recipe") && Contains("a, b"));
+  CHECK_THROWS_AS(ReadCheckRecipe(path + ":note"), ConfigError);
+  CHECK_THROWS_WITH(ReadCheckRecipe(path + ".absent:b"), Contains(path + ".absent: "));
+
+  CHECK(Read(R"({"only": {"optimizer": "AdamW", "lrs": [3]}})").lrs == std::vector<double>{3});
+  Write(R"({"optimizer": "AdamW", "lrs": [4]})");
+  CHECK_THROWS_AS(ReadCheckRecipe(path + ":a"), ConfigError);
+  const std::string colon = path + ":a";
+  std::filesystem::copy_file(path, colon);
+  CHECK(ReadCheckRecipe(colon).lrs == std::vector<double>{4});
+  std::filesystem::remove(colon);
+}
+
 TEST_CASE("a recipe that cannot be followed is refused by key", "[trainer][cpu]") {
   CHECK_THROWS_WITH(Read("[]"), Contains("not a JSON object"));
-  CHECK_THROWS_WITH(Read(R"({"a": {}, "b": {}})"), Contains("optimizer: missing"));
+  CHECK_THROWS_WITH(Read(R"({"note": "nothing"})"), Contains("optimizer: missing"));
+  CHECK_THROWS_WITH(Read(R"({"a": {"lr": 1}})"), Contains(".json: a: optimizer"));
   CHECK_THROWS_WITH(Read(R"({"optimizer": "SGD"})"), Contains("only AdamW"));
   CHECK_THROWS_WITH(Read(R"({"optimizer": "AdamW"})"), Contains("lr"));
   CHECK_THROWS_WITH(Read(R"({"optimizer": "AdamW", "lr": 1, "schedule": "cosine"})"),
