@@ -15,9 +15,20 @@ from safetensors.torch import load_file, save_file
 
 FP32 = {"logits": 1e-4, "loss": 1e-6, "gradient": 1e-4, "steps": 1e-5, "norms": 1e-4, "after": 1e-4}
 BF16 = {"logits": 3e-2, "gradient": 5e-2}
-# How many times Transformers' own error ours may be where that error is above the bound. In fp32
-# these are tensors without a gradient in exact arithmetic, both results rounding noise alone.
+# How many times Transformers' own error ours may be where that error is near the bound or above it.
+# In bf16 this holds for every tensor; in fp32 for those of ZERO_IN_EXACT_ARITHMETIC alone.
 FP32_NOISE, BF16_NOISE = 3.0, 1.5
+
+# Tensors whose gradient is rounding noise alone, by what is compared; every other one has the plain
+# bound. A key's bias adds the same number to all scores of a query, which the softmax takes out
+# again, so its gradient is 0. That is exact in InternViT without QK normalisation; where keys are
+# rotated it holds for the slow pairs of a head, whose angle hardly changes within a sequence. There
+# the gradient as a whole is no noise, but AdamW divides each element by its own size, so that the
+# bias's noise is as large as any other step once weights are compared.
+ZERO_IN_EXACT_ARITHMETIC = {
+    "gradients": re.compile(r"vision_tower\.encoder\.layer\.\d+\.attention\.k_proj\.bias"),
+    "weights after": re.compile(r".*\.k_proj\.bias"),
+}
 
 
 def program():
@@ -50,31 +61,38 @@ class Report:
         return 1 if self.failed or not self.rows else 0
 
 
+def start_check(*arguments, ranks=1):
+    """Runs `equipoise check` to its end."""
+    command = [program(), "check", *arguments]
+    if ranks > 1:
+        command = [os.environ["EQUIPOISE_MPIRUN"], "-n", str(ranks)] + command
+    environment = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False,
+                          env={**environment, **os.environ})
+
+
 def run_check(model, inputs, *, gradients=False, recipe=None, settings=(), ranks=1):
-    """The output tensors of `equipoise check`; `inputs` is a path or a dict of tensors."""
+    """The output tensors of `equipoise check`; `inputs` is a path or a dict of tensors, `recipe`
+    what --steps takes or a recipe itself."""
     with tempfile.TemporaryDirectory() as folder:
         if isinstance(inputs, dict):
             path = os.path.join(folder, "inputs.safetensors")
             save_file({name: tensor.contiguous() for name, tensor in inputs.items()}, path)
             inputs = path
         out = os.path.join(folder, "out.safetensors")
-        command = [program(), "check", model, inputs, "--out", out]
-        if ranks > 1:
-            command = [os.environ["EQUIPOISE_MPIRUN"], "-n", str(ranks)] + command
-        if gradients:
-            command.append("--gradients")
-        if recipe is not None:
+        arguments = [model, inputs, "--out", out] + (["--gradients"] if gradients else [])
+        if isinstance(recipe, dict):
             with open(os.path.join(folder, "recipe.json"), "w", encoding="utf8") as file:
                 json.dump(recipe, file)
-            command += ["--steps", file.name]
+            recipe = file.name
+        if recipe is not None:
+            arguments += ["--steps", recipe]
         for setting in settings:
-            command += ["--set", setting]
-        environment = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False,
-                              env={**environment, **os.environ})
+            arguments += ["--set", setting]
+        done = start_check(*arguments, ranks=ranks)
         if done.returncode != 0:
             raise RuntimeError(
-                f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip()}"
+                f"check {' '.join(arguments)}: exit {done.returncode}: {done.stderr.strip()}"
             )
         return load_file(out)
 
@@ -108,25 +126,34 @@ def strip(tensors, prefix):
     return {name[len(prefix):]: t for name, t in tensors.items() if name.startswith(prefix)}
 
 
-def compare_tensors(report, case, what, tensors, exact, own, bound):
-    """Every tensor against Transformers in double precision; where Transformers' own run is near
-    the bound or beyond it (InternViT's key biases), against its error."""
-    factor = BF16_NOISE if bound == BF16["gradient"] else FP32_NOISE
+def is_noise(what, name):
+    return bool(ZERO_IN_EXACT_ARITHMETIC[what].fullmatch(name))
+
+
+def compare_tensors(report, case, what, tensors, exact, floors, bound):
+    """Every tensor against Transformers in double precision. Where the noise rule is open to a
+    tensor and its floor (see noise_floors) is near the bound or beyond it, against that floor."""
+    bf16 = bound == BF16["gradient"]
+    factor = BF16_NOISE if bf16 else FP32_NOISE
     report.check(case, what + " names", set(tensors) == set(exact),
                  str(set(tensors) ^ set(exact))[:200])
     if set(tensors) != set(exact):
         return
-    floors = noise_floors(own, exact)
     errors = gradient_errors(tensors, exact)
-    noisy = {name for name in exact if factor * floors[kind(name)] > bound}
-    strict = [name for name in exact if name not in noisy]
+    noisy = {}
+    for name in exact:
+        if factor * floors[kind(name)] > bound and (bf16 or is_noise(what, name)):
+            noisy.setdefault(kind(name), []).append(name)
+    strict = [name for name in exact if name not in sum(noisy.values(), [])]
     worst = max(strict, key=lambda name: rank(errors[name]))
     report.add(case, what, errors[worst], bound, worst)
-    if noisy:
-        ratio = {name: errors[name] / floors[kind(name)] for name in noisy}
-        worst = max(ratio, key=lambda name: rank(ratio[name]))
-        report.add(case, what + " at noise", ratio[worst], factor,
-                   f"of Transformers' {floors[kind(worst)]:.1e}; {len(noisy)} tensors, {worst}")
+    rows = []
+    for of_kind, names in noisy.items():
+        floor = floors[of_kind]
+        ratio = max(rank(errors[name]) for name in names) / floor
+        rows.append((ratio, f"floor {floor:.1e}; {len(names)} x {of_kind}"))
+    for ratio, detail in [max(rows)] if bf16 and rows else rows:
+        report.add(case, what + " / floor", ratio, factor, detail)
 
 
 def rank(error):

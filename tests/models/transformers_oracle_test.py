@@ -4,6 +4,7 @@ Bounds are those of docs/design.md, section 5. Noise floors are measured here: t
 Transformers' own fp32 and bf16 runs against its run in double precision ("own" in the table).
 """
 import copy
+import json
 import os
 import sys
 import tempfile
@@ -171,12 +172,16 @@ def check_fp32(report, case):
             "gradients",
             parity.strip(ours, "grad."),
             case.exact[2],
-            case.fp32[2],
+            parity.noise_floors(case.fp32[2], case.exact[2]),
             parity.FP32["gradient"],
         )
 
     losses, norms, weights = reference.adamw_steps(case.model, case.samples, RECIPE, case.key_of)
-    ours = parity.run_check(case.folder, case.batch, gradients=True, recipe=RECIPE)
+    recipes = os.path.join(case.folder, "steps.json")
+    with open(recipes, "w", encoding="utf8") as file:
+        json.dump({"note": "two of them", "a": {"optimizer": "AdamW", "lrs": [1]}, "b": RECIPE},
+                  file)
+    ours = parity.run_check(case.folder, case.batch, gradients=True, recipe=recipes + ":b")
     compare(case.name, ours, case.fp32[1])
     parity.compare_steps(report, case.name, ours, losses, norms)
     exact = reference.adamw_steps(
@@ -188,7 +193,7 @@ def check_fp32(report, case):
         "weights after",
         parity.strip(ours, "after."),
         exact[2],
-        weights,
+        parity.noise_floors(weights, exact[2]),
         parity.FP32["after"],
     )
 
@@ -200,6 +205,18 @@ def check_fp32(report, case):
     elif ranks > 1:
         several = parity.run_check(case.folder, case.batch, gradients=True, ranks=ranks)
         compare(f"{case.name} {ranks} ranks", several, case.fp32[1])
+
+
+def check_choice(report, case):
+    """Several recipes and no choice, or one that is not there: one line with the names, exit 2."""
+    recipes = os.path.join(case.folder, "steps.json")
+    for choice in (recipes, recipes + ":c"):
+        done = parity.start_check(case.folder, "absent.safetensors", "--out", "out.safetensors",
+                                  "--steps", choice)
+        lines = done.stderr.strip().splitlines()
+        report.check("--steps " + os.path.basename(choice), "refused",
+                     done.returncode == 2 and len(lines) == 1 and "a, b" in lines[0],
+                     f"{done.returncode} {done.stderr}")
 
 
 def check_bf16(report, case):
@@ -215,8 +232,8 @@ def check_bf16(report, case):
     error = overall_error(mine, grads)
     report.add(what, "all gradients", error, parity.BF16["gradient"])
     report.add(what, "all gradients / own", error / overall_error(case.bf16[2], grads), 1.5)
-    parity.compare_tensors(report, what, "gradients", mine, grads, case.bf16[2],
-                           parity.BF16["gradient"])
+    parity.compare_tensors(report, what, "gradients", mine, grads,
+                           parity.noise_floors(case.bf16[2], grads), parity.BF16["gradient"])
 
 
 def main():
@@ -229,6 +246,8 @@ def main():
             case = Case(name, seed, folder)
             check_fp32(report, case)
             check_bf16(report, case)
+            if seed == 0:
+                check_choice(report, case)
     return report.finish()
 
 
