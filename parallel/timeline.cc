@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <map>
 #include <set>
 #include <utility>
 
@@ -23,11 +22,54 @@ std::string Quoted(const std::string& text) {
   return out + '"';
 }
 
-std::string NameEvent(const char* what, int rank, int lane, const std::string& name) {
-  char head[128];
-  std::snprintf(head, sizeof head, R"({"ph":"M","name":"%s","pid":%d,"tid":%d,"args":{"name":)",
-                what, rank, lane);
-  return head + Quoted(name) + "}}";
+// One process of the trace: what one of the timelines says about a rank.
+struct Process {
+  int pid = 0;
+  std::string name;
+  const Timeline* timeline;
+  int rank = 0;
+};
+
+class TraceWriter {
+ public:
+  // Rows are in the order of pid.
+  void Write(const Process& process) {
+    std::set<std::string> names;
+    for (const Span& span : *process.timeline) {
+      if (span.rank == process.rank) names.insert(span.lane);
+    }
+    const std::vector<std::string> lanes(names.begin(), names.end());
+    const std::string pid = R"(,"pid":)" + std::to_string(process.pid);
+    Event(R"({"ph":"M","name":"process_name")" + pid + R"(,"tid":0,"args":{"name":)" +
+          Quoted(process.name) + "}}");
+    Event(R"({"ph":"M","name":"process_sort_index")" + pid + R"(,"tid":0,"args":{"sort_index":)" +
+          std::to_string(process.pid) + "}}");
+    for (size_t lane = 0; lane < lanes.size(); ++lane) {
+      Event(R"({"ph":"M","name":"thread_name")" + pid + R"(,"tid":)" + std::to_string(lane) +
+            R"(,"args":{"name":)" + Quoted(lanes[lane]) + "}}");
+    }
+    for (const Span& span : *process.timeline) {
+      if (span.rank != process.rank) continue;
+      const auto lane = std::lower_bound(lanes.begin(), lanes.end(), span.lane) - lanes.begin();
+      char numbers[128];
+      std::snprintf(numbers, sizeof numbers, R"(,"tid":%d,"ts":%.3f,"dur":%.3f})",
+                    static_cast<int>(lane), span.start_s * 1e6, (span.end_s - span.start_s) * 1e6);
+      Event(R"({"ph":"X","name":)" + Quoted(span.name) + pid + numbers);
+    }
+  }
+
+  std::string Text() const { return "{\"traceEvents\":[" + events_ + "\n]}\n"; }
+
+ private:
+  void Event(const std::string& event) { events_ += (events_.empty() ? "\n" : ",\n") + event; }
+
+  std::string events_;
+};
+
+std::set<int> RanksOf(const Timeline& timeline) {
+  std::set<int> ranks;
+  for (const Span& span : timeline) ranks.insert(span.rank);
+  return ranks;
 }
 
 }  // namespace
@@ -39,31 +81,36 @@ void TimelineRecorder::Add(const std::string& lane, const std::string& name,
 }
 
 std::string ToChromeTrace(const Timeline& timeline) {
-  std::set<std::string> names;
-  std::set<int> ranks;
-  for (const Span& span : timeline) {
-    names.insert(span.lane);
-    ranks.insert(span.rank);
+  TraceWriter writer;
+  for (int rank : RanksOf(timeline)) {
+    writer.Write({rank, "rank " + std::to_string(rank), &timeline, rank});
   }
-  const std::vector<std::string> lanes(names.begin(), names.end());
+  return writer.Text();
+}
 
-  std::string out = "{\"traceEvents\":[";
-  std::string separator = "\n";
+std::string ToChromeTrace(const Timeline& measured, const Timeline& predicted) {
+  std::set<int> ranks = RanksOf(measured);
+  ranks.merge(RanksOf(predicted));
+  TraceWriter writer;
   for (int rank : ranks) {
-    out += std::exchange(separator, ",\n") +
-           NameEvent("process_name", rank, 0, "rank " + std::to_string(rank));
-    for (size_t lane = 0; lane < lanes.size(); ++lane) {
-      out += ",\n" + NameEvent("thread_name", rank, static_cast<int>(lane), lanes[lane]);
-    }
+    const std::string name = "rank " + std::to_string(rank);
+    writer.Write({2 * rank, name + " measured", &measured, rank});
+    writer.Write({2 * rank + 1, name + " predicted", &predicted, rank});
   }
-  for (const Span& span : timeline) {
-    const auto lane = std::lower_bound(lanes.begin(), lanes.end(), span.lane) - lanes.begin();
-    char numbers[128];
-    std::snprintf(numbers, sizeof numbers, R"(,"pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f})", span.rank,
-                  static_cast<int>(lane), span.start_s * 1e6, (span.end_s - span.start_s) * 1e6);
-    out += ",\n{\"ph\":\"X\",\"name\":" + Quoted(span.name) + numbers;
+  return writer.Text();
+}
+
+Timeline StartingAt(Timeline timeline, double start_s) {
+  if (timeline.empty()) return timeline;
+  const auto first =
+      std::min_element(timeline.begin(), timeline.end(),
+                       [](const Span& a, const Span& b) { return a.start_s < b.start_s; });
+  const double shift = start_s - first->start_s;
+  for (Span& span : timeline) {
+    span.start_s += shift;
+    span.end_s += shift;
   }
-  return out + "\n]}\n";
+  return timeline;
 }
 
 }  // namespace equipoise

@@ -6,7 +6,7 @@
 
 namespace equipoise {
 
-// What a rank did and when. Measured runs and (later) simulated ones produce the same type.
+// What a rank did and when. Measured runs and simulated ones produce the same type.
 struct Span {
   int rank = 0;
   std::string lane;    // "compute", "communication", "data"
@@ -18,6 +18,12 @@ using Timeline = std::vector<Span>;
 
 // A trace for chrome://tracing and Perfetto: one process a rank, one thread a lane.
 std::string ToChromeTrace(const Timeline& timeline);
+// Both in one trace: for each rank, a process "rank R measured" and below it "rank R predicted".
+// Traces of different ranks can be merged by joining their events.
+std::string ToChromeTrace(const Timeline& measured, const Timeline& predicted);
+
+// The timeline with its first span's start moved to `start_s`.
+Timeline StartingAt(Timeline timeline, double start_s);
 
 // Records spans of one rank. Not thread-safe.
 class TimelineRecorder {
