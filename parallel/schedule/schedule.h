@@ -32,6 +32,14 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
+// Whether rows go from a stage to one after it in a micro-batch: `from` makes some and `to` runs.
+bool SendsRows(const Schedule& schedule, int from, int to, int micro_batch);
+// Whether their gradient comes back from stage `from` to stage `to` before it.
+bool SendsGradient(const Schedule& schedule, int from, int to, int micro_batch);
+// The stages that take what a compute op makes, ascending: stages after it for F and V, stages
+// before it for B, I and U, none for W.
+std::vector<int> TakersOf(const Schedule& schedule, const Op& op);
+
 struct OpPlace {
   int rank = 0;
   int position = 0;

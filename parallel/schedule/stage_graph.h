@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace equipoise {
@@ -27,7 +29,8 @@ struct StageGraph {
   int num_ranks() const;
   // Stages whose output `stage` takes, ascending.
   std::vector<int> Previous(int stage) const;
-  // Whether any backward op of the stage has something to do.
+  // Whether any backward op of the stage has something to do: a first stage has no input whose
+  // gradient anything could want, so it has one only when it is trainable.
   bool HasBackward(int stage) const;
   // Stages of a rank, ascending: its chunks.
   std::vector<int> StagesOf(int rank) const;
@@ -38,8 +41,16 @@ struct StageGraph {
 // Stage s -> stage s + 1, on the given ranks; everything trainable.
 StageGraph ChainGraph(const std::vector<int>& rank_of_stage);
 
-// Throws ConfigError when a stage's successor is not after it or does not exist, a rank is negative
-// or holds no stage, or an edge is listed twice.
+// What is wrong with a graph: a stage's successor is not after it, does not exist, or is listed
+// twice or out of order; it makes no gradient though a stage before it wants one; a rank is
+// negative or holds no stage.
+struct GraphFault {
+  int stage = 0;
+  std::string message;  // "it is followed by stage 9, which does not exist; the last is 3"
+};
+std::optional<GraphFault> FindGraphFault(const StageGraph& graph);
+
+// Throws ConfigError "stage 0: MESSAGE" for the first fault.
 void CheckGraph(const StageGraph& graph);
 
 }  // namespace equipoise

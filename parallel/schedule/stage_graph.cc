@@ -1,0 +1,103 @@
+#include "parallel/schedule/stage_graph.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "configs/error.h"
+
+namespace equipoise {
+namespace {
+
+using internal::Join;
+
+std::optional<std::string> EdgeProblem(const StageGraph& graph, int stage) {
+  const std::vector<int>& next = graph.stages[stage].next;
+  for (size_t i = 0; i < next.size(); ++i) {
+    if (next[i] < 0 || next[i] >= graph.num_stages()) {
+      return Join("it is followed by stage ", next[i], ", which does not exist; the last is ",
+                  graph.num_stages() - 1);
+    }
+    if (next[i] <= stage) {
+      return Join("it is followed by stage ", next[i],
+                  "; number the stages so that those after a stage have higher numbers");
+    }
+    if (i > 0 && next[i] == next[i - 1]) {
+      return Join("stage ", next[i], " follows it twice; list it once");
+    }
+    if (i > 0 && next[i] < next[i - 1]) {
+      return "the stages after it are not in order; list them ascending";
+    }
+    if (graph.HasBackward(stage) && !graph.stages[next[i]].needs_input_gradient) {
+      return Join("it wants a gradient that stage ", next[i],
+                  " does not make; let that one need its input gradient");
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+int StageGraph::num_ranks() const {
+  int ranks = 0;
+  for (const StageNode& stage : stages) ranks = std::max(ranks, stage.rank + 1);
+  return ranks;
+}
+
+std::vector<int> StageGraph::Previous(int stage) const {
+  std::vector<int> previous;
+  for (int before = 0; before < stage; ++before) {
+    const std::vector<int>& next = stages[before].next;
+    if (std::find(next.begin(), next.end(), stage) != next.end()) previous.push_back(before);
+  }
+  return previous;
+}
+
+bool StageGraph::HasBackward(int stage) const {
+  const StageNode& node = stages[stage];
+  return node.needs_weight_gradient || (node.needs_input_gradient && !Previous(stage).empty());
+}
+
+std::vector<int> StageGraph::StagesOf(int rank) const {
+  std::vector<int> chunks;
+  for (int stage = 0; stage < num_stages(); ++stage) {
+    if (stages[stage].rank == rank) chunks.push_back(stage);
+  }
+  return chunks;
+}
+
+StageGraph ChainGraph(const std::vector<int>& rank_of_stage) {
+  StageGraph graph;
+  for (const int rank : rank_of_stage) {
+    if (!graph.stages.empty()) graph.stages.back().next = {graph.num_stages()};
+    graph.stages.push_back({.rank = rank, .next = {}});
+  }
+  return graph;
+}
+
+std::optional<GraphFault> FindGraphFault(const StageGraph& graph) {
+  if (graph.stages.empty()) return GraphFault{0, "the graph has no stages; give one at least"};
+  const int stages = graph.num_stages();
+  for (int stage = 0; stage < stages; ++stage) {
+    const int rank = graph.stages[stage].rank;
+    if (rank < 0 || rank >= stages) {
+      return GraphFault{stage, Join("it is on rank ", rank, "; ", stages,
+                                    " stages lie on ranks 0 to ", stages - 1)};
+    }
+    if (const auto problem = EdgeProblem(graph, stage)) return GraphFault{stage, *problem};
+  }
+  std::vector<bool> holds(graph.num_ranks(), false);
+  for (const StageNode& node : graph.stages) holds[node.rank] = true;
+  const auto empty = std::find(holds.begin(), holds.end(), false);
+  if (empty == holds.end()) return std::nullopt;
+  return GraphFault{stages - 1,
+                    Join("rank ", empty - holds.begin(), " holds no stage; give every rank below ",
+                         graph.num_ranks(), " one")};
+}
+
+void CheckGraph(const StageGraph& graph) {
+  if (const auto fault = FindGraphFault(graph)) {
+    throw ConfigError(Join("stage ", fault->stage, ": ", fault->message));
+  }
+}
+
+}  // namespace equipoise
