@@ -9,6 +9,7 @@
 #include "data/chat_template.h"
 #include "data/conversation.h"
 #include "data/data_config.h"
+#include "data/image_size.h"
 #include "data/tokenizer.h"
 #include "trainer/generator.h"
 #include "trainer/loaded_model.h"
@@ -27,6 +28,10 @@ class Answerer {
   // (placeholders that are missing are put first). Throws DataError when they do not match.
   std::string Answer(std::vector<Turn> turns, const std::vector<at::Tensor>& pictures,
                      const GenerateOptions& options) const;
+  // data.limits, for the pictures that it is given.
+  ImageLimits image_limits() const {
+    return {data_->limits.image_pixels, data_->limits.image_bytes};
+  }
 
  private:
   const LoadedModel* model_;

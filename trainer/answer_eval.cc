@@ -15,7 +15,7 @@ Json ToJson(const SampleAnswer& a) {
   return {{"sample", a.sample},       {"id", a.id},
           {"images", a.images},       {"question", a.question},
           {"reference", a.reference}, {"answer", a.answer},
-          {"exact", a.exact}};
+          {"fault", a.fault},         {"exact", a.exact}};
 }
 
 SampleAnswer FromJson(const Json& json) {
@@ -26,11 +26,17 @@ SampleAnswer FromJson(const Json& json) {
   a.question = json.at("question").get<std::string>();
   a.reference = json.at("reference").get<std::string>();
   a.answer = json.at("answer").get<std::string>();
+  a.fault = json.at("fault").get<std::string>();
   a.exact = json.at("exact").get<bool>();
   return a;
 }
 
-// Nothing for a sample whose pictures do not decode, or that does not end with question and answer.
+bool IsOfPictures(Defect defect) {
+  return defect == Defect::kImageMissing || defect == Defect::kImageOutside ||
+         defect == Defect::kImageUnreadable || defect == Defect::kImageTooLarge;
+}
+
+// Nothing for a sample that does not end with question and answer.
 std::optional<SampleAnswer> AnswerOne(const Answerer& answerer, const Dataset& dataset,
                                       int64_t sample, int64_t max_new_tokens) {
   std::vector<std::string> files;
@@ -44,20 +50,33 @@ std::optional<SampleAnswer> AnswerOne(const Answerer& answerer, const Dataset& d
   result.reference = turns.back().text;
   turns.pop_back();
   result.question = turns.back().text;
+  result.fault = scanned.reason;
+  if (scanned.defect != Defect::kNone) return result;
   try {
     std::vector<at::Tensor> pictures;
-    for (const std::string& bytes : files) pictures.push_back(DecodeImage(bytes, ImageLimits()));
+    for (const std::string& bytes : files) {
+      pictures.push_back(DecodeImage(bytes, answerer.image_limits()));
+    }
     GenerateOptions options;
     options.max_new_tokens = max_new_tokens;
     result.answer = answerer.Answer(turns, pictures, options);
-  } catch (const ImageError&) {
-    return std::nullopt;
+    result.exact = result.answer == result.reference;
+  } catch (const ImageError& error) {
+    result.fault = error.what();
   }
-  result.exact = result.answer == result.reference;
   return result;
 }
 
 }  // namespace
+
+std::vector<int64_t> AnswerableSamples(const CostIndex& index, int64_t most) {
+  std::vector<int64_t> samples;
+  for (int64_t s = 0; s < index.size() && std::ssize(samples) < most; ++s) {
+    const Defect defect = index[s].defect;
+    if (defect == Defect::kNone || IsOfPictures(defect)) samples.push_back(s);
+  }
+  return samples;
+}
 
 std::vector<SampleAnswer> AnswerSamples(const Answerer& answerer, const Dataset& dataset,
                                         const std::vector<int64_t>& samples, int64_t max_new_tokens,
@@ -87,6 +106,11 @@ std::vector<SampleAnswer> AnswerSamples(const Answerer& answerer, const Dataset&
 
 int64_t AnsweredSource::exact() const {
   return std::count_if(answers.begin(), answers.end(), [](const auto& a) { return a.exact; });
+}
+
+int64_t AnsweredSource::faults() const {
+  return std::count_if(answers.begin(), answers.end(),
+                       [](const auto& a) { return !a.fault.empty(); });
 }
 
 double AnsweredSource::exact_share() const {

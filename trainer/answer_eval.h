@@ -16,12 +16,16 @@ struct SampleAnswer {
   std::string id;
   std::vector<std::string> images;  // as the record names them
   std::string question, reference, answer;
-  bool exact = false;  // answer == reference
+  std::string fault;   // why there is no answer, such as a picture that does not decode
+  bool exact = false;  // answer == reference; never with a fault
 };
 
+// The first `most` samples that hold a question and its answer. One whose pictures cannot be used
+// is among them and counts as answered wrongly, so that a share is always of all questions.
+std::vector<int64_t> AnswerableSamples(const CostIndex& index, int64_t most);
+
 // Answers the last question of `samples` greedily, dealt over the ranks of `world`; every rank gets
-// all answers, in the order of `samples`. Collective. Samples whose pictures do not decode are left
-// out.
+// all answers, in the order of `samples`. Collective.
 std::vector<SampleAnswer> AnswerSamples(const Answerer& answerer, const Dataset& dataset,
                                         const std::vector<int64_t>& samples, int64_t max_new_tokens,
                                         Communicator& world);
@@ -32,6 +36,7 @@ struct AnsweredSource {
   std::vector<SampleAnswer> answers;
 
   int64_t exact() const;
+  int64_t faults() const;
   double exact_share() const;  // 0 for none
 };
 

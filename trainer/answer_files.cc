@@ -20,6 +20,7 @@ void WriteAnswers(const std::string& path, const std::vector<AnsweredSource>& so
                    {"reference", a.reference},
                    {"answer", a.answer},
                    {"exact", a.exact}};
+      if (!a.fault.empty()) json["fault"] = a.fault;
       const auto found = before.find({source.source.annotations, a.sample});
       if (found != before.end()) json["before"] = found->second;
       lines += json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -13,8 +13,9 @@ namespace equipoise {
 // (source's annotations, sample) -> answer
 using AnswersBefore = std::map<std::pair<std::string, int64_t>, std::string>;
 
-// Writes answers as JSON lines: source, sample, id, images, question, reference, answer, exact, and
-// `before` where the sample was answered before training too. Throws RunError.
+// Writes answers as JSON lines: source, sample, id, images, question, reference, answer, exact,
+// `fault` where there is no answer (see SampleAnswer), and `before` where the sample was answered
+// before training too. Throws RunError.
 void WriteAnswers(const std::string& path, const std::vector<AnsweredSource>& sources,
                   const AnswersBefore& before = {});
 

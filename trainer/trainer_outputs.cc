@@ -156,11 +156,7 @@ void TrainerParts::AnswerQuestions(bool before_training) {
     int64_t most =
         config.eval.answer_samples > 0 ? config.eval.answer_samples : source.index.size();
     if (before_training) most = std::min(most, kShownAnswers);
-    std::vector<int64_t> samples;
-    for (int64_t s = 0; s < source.index.size() && static_cast<int64_t>(samples.size()) < most;
-         ++s) {
-      if (source.index[s].defect == Defect::kNone) samples.push_back(s);
-    }
+    const std::vector<int64_t> samples = AnswerableSamples(source.index, most);
     const Answerer answerer(&model, &source.tokenizer, &source.chat_template, &config.data);
     AnsweredSource result;
     result.source = config.eval.answers[i];
@@ -169,6 +165,10 @@ void TrainerParts::AnswerQuestions(bool before_training) {
     spdlog::info("{}: {} of {} answers exact ({:.1f} %){}", result.source.annotations,
                  result.exact(), result.answers.size(), 100 * result.exact_share(),
                  before_training ? " before training" : "");
+    if (result.faults() > 0) {
+      spdlog::warn("{}: {} questions count as wrong, because their pictures cannot be used",
+                   result.source.annotations, result.faults());
+    }
     results.push_back(std::move(result));
   }
   if (!before_training) {
@@ -202,7 +202,8 @@ void TrainerParts::WriteAnswersAndReport(const TrainState& state) {
     for (size_t k = 0; k < source.answers.size() && k < static_cast<size_t>(kShownAnswers); ++k) {
       const SampleAnswer& a = source.answers[k];
       input.captions.push_back({PictureOf(source.source, a), a.question, a.reference,
-                                before[{source.source.annotations, a.sample}], a.answer,
+                                before[{source.source.annotations, a.sample}],
+                                a.fault.empty() ? a.answer : "(no answer: " + a.fault + ")",
                                 /*held_out=*/i > 0});
     }
   }
