@@ -23,23 +23,28 @@ struct SimulationCosts {
   // Between two ranks. Default: no time at all.
   std::function<LinkModel(int from_rank, int to_rank)> link;
   // Bytes that a stage keeps of a micro-batch from F to the op that frees it (B, W or U).
-  // Default: 1.
+  // Default: 1. Nothing is kept of a forward that no backward follows.
   std::function<double(int stage, int micro_batch)> kept_bytes;
 };
 
 struct Simulation {
-  Timeline timeline;  // lanes "compute" and "communication", named by the ops' text, in seconds
-  double step_s = 0;  // end of the last op
-  // By rank: seconds of compute, and what is not of [0, step_s] as a share.
+  // Lanes "compute" (OPT too) and "communication" (S, R, REDUCE), named by the ops' text, rank by
+  // rank in the order of the lists; transfers that the schedule does not list come last.
+  Timeline timeline;
+  std::vector<std::vector<double>> start_s, end_s;  // [rank][position]
+  double step_s = 0;                                // end of the last op
+  // By rank: seconds of compute and OPT, and what is not of [0, step_s] as a share.
   std::vector<double> busy_s, bubble_share;
   std::vector<double> peak_kept_bytes;  // by rank
 };
 
 // Runs a schedule in simulated time. Ops of a rank run in order; an op starts when the ops that it
-// takes values from have ended (Dependencies()). Transfers are asynchronous: S ends at once for its
-// rank, the transfer starts when the value is there, transfers of one ordered pair of ranks follow
-// each other on their link, and the op that takes the value waits for its arrival. A schedule
-// without transfers is simulated as if it had them.
+// takes values from have ended (Dependencies()). Transfers are asynchronous: the rank goes on at
+// once, a transfer starts when its rank has come to the S (the value is there then), transfers of
+// one ordered pair of ranks follow each other on their link, and the op that takes the value waits
+// for its arrival; S and R both span the time on the link. Reductions are asynchronous too and
+// follow each other; OPT waits for them. A schedule without transfers is simulated as if each value
+// were sent as soon as it is there.
 // Throws ConfigError when it deadlocks.
 Simulation Simulate(const Schedule& schedule, const SimulationCosts& costs);
 
