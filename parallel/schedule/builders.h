@@ -9,26 +9,29 @@ namespace equipoise {
 
 // Builders emit compute ops alone (F and B; V and U for encoder stages), for every stage and
 // micro-batch; CompleteSchedule() of passes.h adds the rest. The names are those of
-// `parallel.schedule`. M >= 1 micro-batches in all of them.
+// `parallel.schedule`. REQUIRES: M >= 1 micro-batches, a graph that CheckGraph() takes.
 
 // One micro-batch after the other, forward and backward through all stages: naive model
-// parallelism.
+// parallelism. Runs any graph.
 Schedule BuildNaive(const StageGraph& graph, int micro_batches);
-// All forwards, then all backwards, both ascending (GPipe, arXiv 1811.06965).
+// All forwards, then all backwards, both ascending (GPipe, arXiv 1811.06965). Runs any graph; a
+// rank passes a micro-batch through all its stages before the next.
 Schedule BuildGPipe(const StageGraph& graph, int micro_batches);
-// A rank with d stages (its depth) after it on the longest way to the loss runs min(d, M) forwards
-// ahead, then one forward and one backward in turn (PipeDream-Flush, arXiv 2006.09503). An encoder
-// chain of its own is deeper than the LLM stage it feeds by its length, so it runs that many ahead.
+// A rank with d ranks after it on the longest way to the loss runs min(d, M) forwards ahead, then
+// one forward and one backward in turn (PipeDream-Flush, arXiv 2006.09503). An encoder chain of its
+// own is deeper than the LLM stage it feeds by its length, so it runs that many ahead (as
+// Cornstarch's, arXiv 2503.11367). Stages that share a rank run one after the other.
+// REQUIRES: no way through the stages comes back to a rank that it has left.
 Schedule Build1F1B(const StageGraph& graph, int micro_batches);
-// 1F1B over the `chunks` stages of each rank (arXiv 2104.04473 section 2.2). REQUIRES: a chain of
+// 1F1B over the chunks of each rank (arXiv 2104.04473 section 2.2). REQUIRES: a chain of
 // chunks * ranks stages, stage s on rank s % ranks. Micro-batches are padded to a multiple of the
 // ranks with empty ones, which the lists then leave out.
 Schedule BuildInterleaved(const StageGraph& graph, int micro_batches);
 
 // "naive", "gpipe", "1f1b", "interleaved"
 const std::vector<std::string>& ScheduleNames();
-// Throws ConfigError for an unknown name (with the nearest known one) and for a graph that the
-// schedule cannot run: only interleaved takes more than one stage a rank in a chain.
+// Throws ConfigError for an unknown name (with the nearest known one), no micro-batches, a broken
+// graph, and a graph that the schedule cannot run.
 Schedule BuildSchedule(const std::string& name, const StageGraph& graph, int micro_batches);
 
 }  // namespace equipoise

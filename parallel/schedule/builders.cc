@@ -1,0 +1,190 @@
+#include "parallel/schedule/builders.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "configs/error.h"
+#include "configs/nearest.h"
+
+namespace equipoise {
+namespace {
+
+using internal::Join;
+
+// Appends passes to the lists of the ranks that hold their stages.
+class Lists {
+ public:
+  Lists(const StageGraph& graph, int micro_batches) {
+    CheckGraph(graph);
+    EQUIPOISE_CHECK(micro_batches >= 1, micro_batches, " micro-batches");
+    schedule_.graph = graph;
+    schedule_.micro_batches = micro_batches;
+    schedule_.ranks.resize(graph.num_ranks());
+    for (int rank = 0; rank < graph.num_ranks(); ++rank) chunks_.push_back(graph.StagesOf(rank));
+  }
+
+  void Forward(int stage, int micro_batch) {
+    Add(IsEncoder(stage) ? OpKind::kEncoderForward : OpKind::kForward, stage, micro_batch);
+  }
+  void Backward(int stage, int micro_batch) {
+    Add(IsEncoder(stage) ? OpKind::kEncoderBackward : OpKind::kBackward, stage, micro_batch);
+  }
+  // All stages of a rank.
+  void ForwardRank(int rank, int micro_batch) {
+    for (const int stage : chunks_[rank]) Forward(stage, micro_batch);
+  }
+  void BackwardRank(int rank, int micro_batch) {
+    const std::vector<int>& stages = chunks_[rank];
+    for (size_t i = stages.size(); i-- > 0;) Backward(stages[i], micro_batch);
+  }
+
+  int num_ranks() const { return static_cast<int>(chunks_.size()); }
+  Schedule Take() { return std::move(schedule_); }
+
+ private:
+  bool IsEncoder(int stage) const { return schedule_.graph.stages[stage].encoder; }
+
+  // Micro-batches from micro_batches on are padding.
+  void Add(OpKind kind, int stage, int micro_batch) {
+    if (micro_batch >= schedule_.micro_batches) return;
+    schedule_.ranks[schedule_.graph.stages[stage].rank].push_back({kind, stage, micro_batch});
+  }
+
+  Schedule schedule_;
+  std::vector<std::vector<int>> chunks_;  // by rank
+};
+
+// By rank, the ranks after it on the longest way to the loss; nothing where a way comes back to a
+// rank that it has left.
+std::optional<std::vector<int>> Depths(const StageGraph& graph) {
+  const int ranks = graph.num_ranks();
+  std::vector<int> depths(ranks, 0);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const StageNode& stage : graph.stages) {
+      for (const int next : stage.next) {
+        const int next_rank = graph.stages[next].rank;
+        if (next_rank == stage.rank || depths[next_rank] + 1 <= depths[stage.rank]) continue;
+        depths[stage.rank] = depths[next_rank] + 1;
+        if (depths[stage.rank] >= ranks) return std::nullopt;
+        changed = true;
+      }
+    }
+  }
+  return depths;
+}
+
+// Why the stages are no chain that goes round the ranks, "" if they are.
+std::string InterleavedProblem(const StageGraph& graph) {
+  const int ranks = graph.num_ranks();
+  if (graph.num_stages() % ranks != 0) {
+    return Join("", graph.num_stages(), " stages on ", ranks, " ranks");
+  }
+  for (int stage = 0; stage < graph.num_stages(); ++stage) {
+    const StageNode& node = graph.stages[stage];
+    if (node.rank != stage % ranks) return Join("stage ", stage, " is on rank ", node.rank);
+    std::vector<int> next;
+    if (stage + 1 < graph.num_stages()) next.push_back(stage + 1);
+    if (node.next != next) return Join("stage ", stage, " is not followed by the next alone");
+  }
+  return "";
+}
+
+std::string Problem(const std::string& name, const StageGraph& graph) {
+  if (name == "1f1b" && !Depths(graph)) {
+    return "the stages come back to a rank that they have left; take interleaved, or give each "
+           "rank consecutive stages";
+  }
+  const std::string problem = name == "interleaved" ? InterleavedProblem(graph) : "";
+  if (problem.empty()) return "";
+  return problem +
+         "; interleaved needs a chain with stage s on rank s % ranks, as many on each, "
+         "take another schedule for other graphs";
+}
+
+}  // namespace
+
+Schedule BuildNaive(const StageGraph& graph, int micro_batches) {
+  Lists lists(graph, micro_batches);
+  for (int m = 0; m < micro_batches; ++m) {
+    for (int stage = 0; stage < graph.num_stages(); ++stage) lists.Forward(stage, m);
+    for (int stage = graph.num_stages(); stage-- > 0;) lists.Backward(stage, m);
+  }
+  return lists.Take();
+}
+
+Schedule BuildGPipe(const StageGraph& graph, int micro_batches) {
+  Lists lists(graph, micro_batches);
+  for (int rank = 0; rank < lists.num_ranks(); ++rank) {
+    for (int m = 0; m < micro_batches; ++m) lists.ForwardRank(rank, m);
+    for (int m = 0; m < micro_batches; ++m) lists.BackwardRank(rank, m);
+  }
+  return lists.Take();
+}
+
+Schedule Build1F1B(const StageGraph& graph, int micro_batches) {
+  Lists lists(graph, micro_batches);
+  const auto depths = Depths(graph);
+  EQUIPOISE_CHECK(depths.has_value(), "the stages come back to a rank");
+  for (int rank = 0; rank < lists.num_ranks(); ++rank) {
+    const int ahead = std::min((*depths)[rank], micro_batches);
+    for (int m = 0; m < ahead; ++m) lists.ForwardRank(rank, m);
+    for (int m = 0; m < micro_batches; ++m) {
+      if (m + ahead < micro_batches) lists.ForwardRank(rank, m + ahead);
+      lists.BackwardRank(rank, m);
+    }
+  }
+  return lists.Take();
+}
+
+// As in Megatron-LM: micro-batches go in groups of as many as there are ranks, a group through the
+// rank's chunks one after the other. The k-th forward of a rank (over all its chunks) follows from
+// that, the k-th backward goes through the chunks the other way.
+Schedule BuildInterleaved(const StageGraph& graph, int micro_batches) {
+  Lists lists(graph, micro_batches);
+  const std::string problem = InterleavedProblem(graph);
+  EQUIPOISE_CHECK(problem.empty(), problem);
+  const int ranks = lists.num_ranks(), chunks = graph.num_stages() / ranks;
+  const int padded = (micro_batches + ranks - 1) / ranks * ranks, total = padded * chunks;
+  const auto chunk = [&](int k) { return k % graph.num_stages() / ranks; };
+  const auto micro_batch = [&](int k) { return k / graph.num_stages() * ranks + k % ranks; };
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto forward = [&](int k) { lists.Forward(chunk(k) * ranks + rank, micro_batch(k)); };
+    const auto backward = [&](int k) {
+      lists.Backward((chunks - 1 - chunk(k)) * ranks + rank, micro_batch(k));
+    };
+    const int ahead = std::min((ranks - rank - 1) * 2 + (chunks - 1) * ranks, total);
+    for (int k = 0; k < ahead; ++k) forward(k);
+    for (int k = 0; k < total; ++k) {
+      if (k + ahead < total) forward(k + ahead);
+      backward(k);
+    }
+  }
+  return lists.Take();
+}
+
+const std::vector<std::string>& ScheduleNames() {
+  static const std::vector<std::string> names = {"naive", "gpipe", "1f1b", "interleaved"};
+  return names;
+}
+
+Schedule BuildSchedule(const std::string& name, const StageGraph& graph, int micro_batches) {
+  CheckGraph(graph);
+  if (micro_batches < 1) {
+    throw ConfigError(Join("a step of ", micro_batches, " micro-batches; give 1 or more"));
+  }
+  const std::string problem = Problem(name, graph);
+  if (!problem.empty()) throw ConfigError(Join("schedule ", name, ": ", problem));
+  if (name == "naive") return BuildNaive(graph, micro_batches);
+  if (name == "gpipe") return BuildGPipe(graph, micro_batches);
+  if (name == "1f1b") return Build1F1B(graph, micro_batches);
+  if (name == "interleaved") return BuildInterleaved(graph, micro_batches);
+  const std::string near = NearestName(name, ScheduleNames());
+  std::string known;
+  for (const std::string& each : ScheduleNames()) known += (known.empty() ? "" : ", ") + each;
+  throw ConfigError(
+      Join("unknown schedule \"", name, "\"; ",
+           near.empty() ? Join("known are ", known) : Join("did you mean \"", near, "\"?")));
+}
+
+}  // namespace equipoise

@@ -1,0 +1,212 @@
+#include "parallel/schedule/builders.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "configs/error.h"
+
+namespace equipoise {
+namespace {
+
+std::vector<std::string> Texts(const Schedule& schedule) {
+  std::vector<std::string> texts;
+  for (const std::vector<Op>& list : schedule.ranks) {
+    std::string& text = texts.emplace_back();
+    for (const Op& op : list) text += (text.empty() ? "" : " ") + ToString(op);
+  }
+  return texts;
+}
+
+// As the literature writes a rank's list: "F0a" is micro-batch 0 on the rank's first chunk.
+std::vector<std::string> ChunkTexts(const Schedule& schedule) {
+  const int ranks = schedule.graph.num_ranks();
+  std::vector<std::string> texts;
+  for (const std::vector<Op>& list : schedule.ranks) {
+    std::string& text = texts.emplace_back();
+    for (const Op& op : list) {
+      text += text.empty() ? "" : " ";
+      text += op.kind == OpKind::kForward ? "F" : "B";
+      text += std::to_string(op.micro_batch);
+      if (schedule.graph.num_stages() > ranks) text += static_cast<char>('a' + op.stage / ranks);
+    }
+  }
+  return texts;
+}
+
+StageGraph Chain(int ranks, int chunks = 1) {
+  std::vector<int> rank_of_stage;
+  for (int stage = 0; stage < ranks * chunks; ++stage) rank_of_stage.push_back(stage % ranks);
+  return ChainGraph(rank_of_stage);
+}
+
+TEST_CASE("naive runs one micro-batch after the other", "[builders]") {
+  CHECK(Texts(BuildSchedule("naive", Chain(2), 2)) ==
+        std::vector<std::string>{"0F0 0B0 0F1 0B1", "1F0 1B0 1F1 1B1"});
+  CHECK(Texts(BuildSchedule("naive", Chain(1, 2), 1)) ==
+        std::vector<std::string>{"0F0 1F0 1B0 0B0"});
+}
+
+TEST_CASE("gpipe runs all forwards, then all backwards", "[builders]") {
+  const auto texts = ChunkTexts(BuildSchedule("gpipe", Chain(4), 8));
+  REQUIRE(texts.size() == 4);
+  for (const std::string& text : texts) {
+    CHECK(text == "F0 F1 F2 F3 F4 F5 F6 F7 B0 B1 B2 B3 B4 B5 B6 B7");
+  }
+}
+
+TEST_CASE("1f1b of 4 ranks and 8 micro-batches", "[builders]") {
+  CHECK(ChunkTexts(BuildSchedule("1f1b", Chain(4), 8)) ==
+        std::vector<std::string>{"F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 B5 B6 B7",
+                                 "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 F6 B4 F7 B5 B6 B7",
+                                 "F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6 B7",
+                                 "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7"});
+}
+
+TEST_CASE("interleaved of 4 ranks, 2 chunks and 8 micro-batches", "[builders]") {
+  CHECK(ChunkTexts(BuildSchedule("interleaved", Chain(4, 2), 8)) ==
+        std::vector<std::string>{
+            "F0a F1a F2a F3a F0b F1b F2b F3b F4a F5a F6a B0b F7a B1b F4b B2b F5b B3b F6b B0a F7b "
+            "B1a B2a B3a B4b B5b B6b B7b B4a B5a B6a B7a",
+            "F0a F1a F2a F3a F0b F1b F2b F3b F4a B0b F5a B1b F6a B2b F7a B3b F4b B0a F5b B1a F6b "
+            "B2a F7b B3a B4b B5b B6b B7b B4a B5a B6a B7a",
+            "F0a F1a F2a F3a F0b F1b F2b B0b F3b B1b F4a B2b F5a B3b F6a B0a F7a B1a F4b B2a F5b "
+            "B3a F6b B4b F7b B5b B6b B7b B4a B5a B6a B7a",
+            "F0a F1a F2a F3a F0b B0b F1b B1b F2b B2b F3b B3b F4a B0a F5a B1a F6a B2a F7a B3a F4b "
+            "B4b F5b B5b F6b B6b F7b B7b B4a B5a B6a B7a"});
+}
+
+// What ranks do that decide for themselves, step by step, in a pipeline whose passes all take one
+// step: a backward where one can run, else a forward while fewer micro-batches than there are ranks
+// from here on are in flight. One step more for backwards changes no order, so it is left out.
+std::vector<std::string> GreedyOneForwardOneBackward(int ranks, int micro_batches) {
+  std::vector<int> forwards(ranks, 0), backwards(ranks, 0);
+  std::vector<std::string> texts(ranks);
+  while (backwards[0] < micro_batches) {
+    const std::vector<int> f = forwards, b = backwards;  // what was over when the step began
+    for (int r = 0; r < ranks; ++r) {
+      const int given = r == 0 ? micro_batches : f[r - 1];
+      const int returned = r == ranks - 1 ? f[r] : b[r + 1];
+      std::string op;
+      if (b[r] < returned) {
+        op = std::to_string(r) + "B" + std::to_string(backwards[r]++);
+      } else if (f[r] < given && f[r] - b[r] < ranks - r) {
+        op = std::to_string(r) + "F" + std::to_string(forwards[r]++);
+      } else {
+        continue;
+      }
+      texts[r] += (texts[r].empty() ? "" : " ") + op;
+    }
+  }
+  return texts;
+}
+
+TEST_CASE("1f1b is what ranks do that prefer backwards", "[builders]") {
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    for (int micro_batches = 1; micro_batches <= 16; ++micro_batches) {
+      CAPTURE(ranks, micro_batches);
+      REQUIRE(Texts(Build1F1B(Chain(ranks), micro_batches)) ==
+              GreedyOneForwardOneBackward(ranks, micro_batches));
+    }
+  }
+}
+
+TEST_CASE("every pass of every micro-batch is listed once", "[builders]") {
+  for (const std::string& name : ScheduleNames()) {
+    for (const int ranks : {1, 2, 3, 5}) {
+      for (const int chunks : {1, 2, 3}) {
+        if (name == "1f1b" && chunks > 1 && ranks > 1) continue;
+        for (const int micro_batches : {1, 2, 5, 6, 7}) {
+          CAPTURE(name, ranks, chunks, micro_batches);
+          const Schedule schedule = BuildSchedule(name, Chain(ranks, chunks), micro_batches);
+          REQUIRE(schedule.micro_batches == micro_batches);
+          REQUIRE(schedule.graph == Chain(ranks, chunks));
+          std::vector<Op> ops, wanted;
+          for (int rank = 0; rank < ranks; ++rank) {
+            for (const Op& op : schedule.ranks[rank]) {
+              REQUIRE(op.stage % ranks == rank);
+              ops.push_back(op);
+            }
+          }
+          for (const OpKind kind : {OpKind::kForward, OpKind::kBackward}) {
+            for (int stage = 0; stage < ranks * chunks; ++stage) {
+              for (int m = 0; m < micro_batches; ++m) wanted.push_back({kind, stage, m});
+            }
+          }
+          std::sort(ops.begin(), ops.end());
+          REQUIRE(ops == wanted);
+        }
+      }
+    }
+  }
+}
+
+// The encoder on its own rank: encoder -> splice stage -> LLM stage.
+StageGraph EncoderRank() {
+  StageGraph graph = ChainGraph({0, 1, 2});
+  graph.stages[0].encoder = true;
+  return graph;
+}
+
+TEST_CASE("an encoder's passes are V and U", "[builders]") {
+  CHECK(Texts(BuildSchedule("gpipe", EncoderRank(), 2)) ==
+        std::vector<std::string>{"0V0 0V1 0U0 0U1", "1F0 1F1 1B0 1B1", "2F0 2F1 2B0 2B1"});
+  CHECK(Texts(BuildSchedule("1f1b", EncoderRank(), 3)) ==
+        std::vector<std::string>{"0V0 0V1 0V2 0U0 0U1 0U2", "1F0 1F1 1B0 1F2 1B1 1B2",
+                                 "2F0 2B0 2F1 2B1 2F2 2B2"});
+}
+
+TEST_CASE("1f1b runs ahead by the longest way to the loss", "[builders]") {
+  // Encoder 0 -> encoder 1 -> splice stage 3 <- encoder 2; 3 -> 4.
+  const StageGraph graph{{{.rank = 0, .next = {1}, .encoder = true},
+                          {.rank = 1, .next = {3}, .encoder = true},
+                          {.rank = 2, .next = {3}, .encoder = true},
+                          {.rank = 3, .next = {4}},
+                          {.rank = 4, .next = {}}}};
+  const Schedule schedule = BuildSchedule("1f1b", graph, 8);
+  for (const auto& [rank, ahead] : std::vector<std::pair<int, int>>{
+           {0, 3 + 1}, {1, 2 + 1}, {2, 2 + 1}, {3, 1 + 1}, {4, 0 + 1}}) {
+    const auto& list = schedule.ranks[rank];
+    const auto first = std::find_if(list.begin(), list.end(),
+                                    [](const Op& op) { return MakesInputGradient(op.kind); });
+    CHECK(first - list.begin() == ahead);
+  }
+}
+
+TEST_CASE("1f1b takes an encoder on the splice stage's rank as one with it", "[builders]") {
+  StageGraph graph = ChainGraph({0, 0, 1});
+  graph.stages[0].encoder = true;
+  CHECK(Texts(BuildSchedule("1f1b", graph, 2)) ==
+        std::vector<std::string>{"0V0 1F0 0V1 1F1 1B0 0U0 1B1 0U1", "2F0 2B0 2F1 2B1"});
+}
+
+void CheckRefused(const std::string& name, const StageGraph& graph, int micro_batches,
+                  const std::string& message) {
+  CHECK_THROWS_AS(BuildSchedule(name, graph, micro_batches), ConfigError);
+  CHECK_THROWS_WITH(BuildSchedule(name, graph, micro_batches), message);
+}
+
+TEST_CASE("what a schedule cannot run is refused", "[builders]") {
+  CheckRefused("1f2b", Chain(2), 4, "unknown schedule \"1f2b\"; did you mean \"1f1b\"?");
+  CheckRefused("best", Chain(2), 4,
+               "unknown schedule \"best\"; known are naive, gpipe, 1f1b, interleaved");
+  CheckRefused("gpipe", Chain(2), 0, "a step of 0 micro-batches; give 1 or more");
+  CheckRefused("naive", {}, 1, "stage 0: the graph has no stages; give one at least");
+  CheckRefused("1f1b", Chain(2, 2), 4,
+               "schedule 1f1b: the stages come back to a rank that they have left; take "
+               "interleaved, or give each rank consecutive stages");
+  const std::string advice =
+      "; interleaved needs a chain with stage s on rank s % ranks, as many on each, take another "
+      "schedule for other graphs";
+  CheckRefused("interleaved", ChainGraph({0, 0, 1, 1}), 4,
+               "schedule interleaved: stage 1 is on rank 0" + advice);
+  CheckRefused("interleaved", ChainGraph({0, 1, 0}), 4,
+               "schedule interleaved: 3 stages on 2 ranks" + advice);
+  StageGraph branched = Chain(2, 2);
+  branched.stages[0].next = {1, 2};
+  CheckRefused("interleaved", branched, 4,
+               "schedule interleaved: stage 0 is not followed by the next alone" + advice);
+}
+
+}  // namespace
+}  // namespace equipoise
