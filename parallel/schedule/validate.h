@@ -9,25 +9,32 @@ namespace equipoise {
 
 // What is wrong with a schedule, and where.
 struct ScheduleFault {
-  OpPlace place;        // of the op at fault; of the first op that can not run, for a deadlock
+  // Of the op at fault. For one that is missing, of the op that it has to stand before (the list's
+  // end, if there is none); for a deadlock, of the first op that can not run.
+  OpPlace place;
   std::string message;  // one line: "rank 1, op 7 (1B0): backward before its forward 1F0"
 };
 
 // Proves a schedule right, or names its first fault:
-//   - every op belongs to a stage of its rank and to a micro-batch of the step;
+//   - every op belongs to a stage of its rank and to a micro-batch of the step (ops count from 0);
 //   - every stage runs forward and backward (B, or I and W) exactly once for each micro-batch that
 //     StepWork gives it, and none else; forward before backward, I before W;
 //   - forwards, backwards (B or I) and weight gradients (B or W) of a stage come in ascending order
 //     of micro-batches each, so that gradients and losses add up in one order in every schedule;
-//   - where it has transfers: every S has its R, each value that crosses ranks has exactly one,
-//   none
-//     is superfluous, two ranks list what they share in the same order;
-//   - REDUCE, where there is one, follows the stage's last weight gradient; OPT is last;
+//   - where it has transfers: each value that crosses ranks has exactly one S and one R, none is
+//     superfluous, two ranks list what they share in the same order;
+//   - where there are REDUCE: one for each stage with weights, after the stage's last weight
+//     gradient, in descending order on each rank; where there are OPT: one a rank, and it is last;
 //   - it runs to its end, also with every transfer blocking until its other end has come.
 std::optional<ScheduleFault> FindFault(const Schedule& schedule);
 
-// Throws ConfigError with the fault's line, `where` in front ("schedule.txt"), and the grid around
-// it.
+// Throws ConfigError with the fault's line, `where` in front ("schedule.txt"), and the lists of the
+// ranks around it with the op at fault marked:
+//
+//   schedule.txt: rank 1, op 3 (1B2): comes after 1B3; the backwards of a stage ascend
+//     op   rank 0   rank 1
+//      2    0F2      1B3
+//      3    0F3     >1B2<
 void Validate(const Schedule& schedule, const std::string& where);
 
 }  // namespace equipoise

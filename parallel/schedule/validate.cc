@@ -1,0 +1,346 @@
+#include "parallel/schedule/validate.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "configs/error.h"
+#include "parallel/schedule/fault_grid.h"
+#include "parallel/schedule/simulate.h"
+#include "parallel/schedule/validate_transfers.h"
+
+namespace equipoise {
+namespace {
+
+using internal::Join;
+using Problem = std::optional<std::string>;
+
+bool Is(const Op& op, std::initializer_list<OpKind> kinds) {
+  return std::find(kinds.begin(), kinds.end(), op.kind) != kinds.end();
+}
+
+Op WithKind(Op op, OpKind kind) {
+  op.kind = kind;
+  return op;
+}
+
+// Looks for one kind of fault after the other, in each from the first rank's first op on.
+class FaultFinder {
+ public:
+  explicit FaultFinder(const Schedule& schedule) : schedule_(schedule) {}
+
+  std::optional<ScheduleFault> Find() {
+    if (auto problem = ShapeProblem()) return ScheduleFault{{0, 0}, *problem};
+    if (auto fault = EachOp(&FaultFinder::MembershipProblem)) return fault;
+    index_.emplace(schedule_);
+    if (auto fault = FindDouble()) return fault;
+    if (auto fault = FindMissingCompute()) return fault;
+    if (auto fault = FindTransferFault(schedule_, *index_)) return fault;
+    dependencies_ = Dependencies(schedule_);
+    if (auto fault = EachOp(&FaultFinder::OrderProblem)) return fault;
+    if (auto fault = FindDescent()) return fault;
+    if (auto fault = FindTransferOrderFault(schedule_)) return fault;
+    if (auto fault = FindReductionFault()) return fault;
+    return FindDeadlock();
+  }
+
+ private:
+  const Op& OpAt(const OpPlace& place) const { return schedule_.ranks[place.rank][place.position]; }
+  const StageNode& StageOf(const Op& op) const { return schedule_.graph.stages[op.stage]; }
+
+  std::optional<ScheduleFault> EachOp(Problem (FaultFinder::*find)(const OpPlace&) const) const {
+    for (size_t r = 0; r < schedule_.ranks.size(); ++r) {
+      for (size_t p = 0; p < schedule_.ranks[r].size(); ++p) {
+        const OpPlace place{static_cast<int>(r), static_cast<int>(p)};
+        if (auto problem = (this->*find)(place)) return FaultAt(schedule_, place, *problem);
+      }
+    }
+    return std::nullopt;
+  }
+
+  Problem ShapeProblem() const {
+    try {
+      CheckGraph(schedule_.graph);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    const size_t ranks = schedule_.graph.num_ranks();
+    if (schedule_.ranks.size() != ranks) {
+      return Join("the stages lie on ", ranks, " ranks, ops are listed for ",
+                  schedule_.ranks.size());
+    }
+    const size_t micro_batches = std::max(schedule_.micro_batches, 0);
+    if (micro_batches == 0) return "the step has no micro-batches; give one at least";
+    for (const auto* table : {&schedule_.work.runs, &schedule_.work.sends}) {
+      const auto fits = [&](const std::vector<bool>& row) { return row.size() == micro_batches; };
+      if (table->empty()) continue;
+      if (table->size() != schedule_.graph.stages.size() ||
+          !std::all_of(table->begin(), table->end(), fits)) {
+        return Join("the step's work is not given for ", schedule_.graph.num_stages(),
+                    " stages of ", micro_batches, " micro-batches each");
+      }
+    }
+    return std::nullopt;
+  }
+
+  Problem MembershipProblem(const OpPlace& place) const {
+    const Op& op = OpAt(place);
+    const int stages = schedule_.graph.num_stages();
+    if (op.stage < 0 || op.stage >= stages) {
+      return Join("there is no stage ", op.stage, "; the last is ", stages - 1);
+    }
+    if (op.micro_batch < 0 || op.micro_batch >= schedule_.micro_batches) {
+      return Join("there is no micro-batch ", op.micro_batch, "; the last is ",
+                  schedule_.micro_batches - 1);
+    }
+    const bool after_transfer =
+        place.position > 0 && IsTransfer(OpAt({place.rank, place.position - 1}).kind);
+    if (op.joined && !(IsTransfer(op.kind) && after_transfer)) {
+      return "only a transfer can be joined to the transfer before it";
+    }
+    if (IsTransfer(op.kind) ? op.peer < 0 : op.peer != -1) {
+      return "send and receive, and no other, have a peer";
+    }
+    if (op.peer >= stages) return Join("there is no stage ", op.peer, "; the last is ", stages - 1);
+    const bool whole_step = Is(op, {OpKind::kReduce, OpKind::kOptimizer});
+    if (whole_step && op.micro_batch != 0) return "it belongs to no micro-batch; give it 0";
+    if (op.kind == OpKind::kOptimizer) {
+      return op.stage == 0 ? Problem() : "it belongs to no stage; give it 0";
+    }
+    if (StageOf(op).rank != place.rank) {
+      return Join("stage ", op.stage, " is on rank ", StageOf(op).rank);
+    }
+    return IsCompute(op.kind) ? ComputeProblem(op) : ReduceProblem(op);
+  }
+
+  Problem ReduceProblem(const Op& op) const {
+    if (op.kind != OpKind::kReduce || StageOf(op).needs_weight_gradient) return std::nullopt;
+    return Join("stage ", op.stage, " has no trainable weights to reduce");
+  }
+
+  Problem ComputeProblem(const Op& op) const {
+    const bool encoder = Is(op, {OpKind::kEncoderForward, OpKind::kEncoderBackward});
+    if (encoder != StageOf(op).encoder) {
+      return Join(
+          "stage ", op.stage,
+          encoder ? " is no encoder, it has no V and U" : " is an encoder, its passes are V and U");
+    }
+    if (!schedule_.work.Runs(op.stage, op.micro_batch)) {
+      return Join("stage ", op.stage, " has nothing to do for micro-batch ", op.micro_batch);
+    }
+    if (!IsForward(op.kind) && !schedule_.graph.HasBackward(op.stage)) {
+      return Join("stage ", op.stage, " is frozen, with all before it: it has no backward");
+    }
+    if (op.kind == OpKind::kWeightGradient && !StageOf(op).needs_weight_gradient) {
+      return Join("stage ", op.stage, " is frozen and has no weight gradient");
+    }
+    return std::nullopt;
+  }
+
+  std::optional<ScheduleFault> FindDouble() const {
+    const auto faults = [&](const OpPlace& place) -> Problem {
+      const Op& op = OpAt(place);
+      std::vector<Op> same = {op};
+      if (op.kind == OpKind::kBackward) {
+        same.push_back(WithKind(op, OpKind::kInputGradient));
+        same.push_back(WithKind(op, OpKind::kWeightGradient));
+      }
+      for (const Op& other : same) {
+        for (const OpPlace& listed : index_->Places(place.rank, other)) {
+          if (listed == place || (other.kind == op.kind && listed > place)) continue;
+          return other.kind == op.kind ? Join("listed twice, at op ", listed.position, " already")
+                                       : Join("", ToString(other), " at op ", listed.position,
+                                              " does part of it already");
+        }
+      }
+      return std::nullopt;
+    };
+    for (size_t r = 0; r < schedule_.ranks.size(); ++r) {
+      for (size_t p = 0; p < schedule_.ranks[r].size(); ++p) {
+        const OpPlace place{static_cast<int>(r), static_cast<int>(p)};
+        if (auto problem = faults(place)) return FaultAt(schedule_, place, *problem);
+      }
+    }
+    return std::nullopt;
+  }
+
+  // The ops of a stage that nothing else stands for, in the order in which one needs the other.
+  std::vector<Op> WantedOps(int rank, int stage, int micro_batch) const {
+    const StageNode& node = schedule_.graph.stages[stage];
+    const Op op{OpKind::kForward, stage, micro_batch};
+    std::vector<Op> wanted = {WithKind(op, node.encoder ? OpKind::kEncoderForward : op.kind)};
+    if (!schedule_.graph.HasBackward(stage)) return wanted;
+    const Op input = WithKind(op, OpKind::kInputGradient);
+    const Op weight = WithKind(op, OpKind::kWeightGradient);
+    if (node.encoder) {
+      wanted.push_back(WithKind(op, OpKind::kEncoderBackward));
+    } else if (index_->Has(rank, input) || index_->Has(rank, weight)) {
+      wanted.push_back(input);
+      if (node.needs_weight_gradient) wanted.push_back(weight);
+    } else {
+      wanted.push_back(WithKind(op, OpKind::kBackward));
+    }
+    return wanted;
+  }
+
+  std::optional<ScheduleFault> FindMissingCompute() const {
+    const int stages = schedule_.graph.num_stages();
+    for (int stage = 0; stage < stages; ++stage) {
+      const int rank = schedule_.graph.stages[stage].rank;
+      for (int m = 0; m < schedule_.micro_batches; ++m) {
+        if (!schedule_.work.Runs(stage, m)) continue;
+        for (const Op& op : WantedOps(rank, stage, m)) {
+          if (!index_->Has(rank, op)) return MissingCompute(rank, op);
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  ScheduleFault MissingCompute(int rank, const Op& op) const {
+    const std::vector<Op>& list = schedule_.ranks[rank];
+    const auto follows = [&](const Op& other) {
+      if (other.kind == OpKind::kOptimizer) return true;
+      if (other.stage != op.stage) return false;
+      if (other.kind == OpKind::kReduce) return true;
+      const bool later_pass = IsCompute(other.kind) && !IsForward(other.kind) && IsForward(op.kind);
+      return (other.kind == op.kind && other.micro_batch > op.micro_batch) ||
+             (later_pass && other.micro_batch >= op.micro_batch);
+    };
+    const auto place = std::find_if(list.begin(), list.end(), follows) - list.begin();
+    return FaultAt(schedule_, {rank, static_cast<int>(place)},
+                   Join("", ToString(op), " is missing before this"));
+  }
+
+  // Of a rank's ops none stands before one that it takes a result from.
+  Problem OrderProblem(const OpPlace& place) const {
+    const Op& op = OpAt(place);
+    for (const OpPlace& made : dependencies_[place.rank][place.position]) {
+      if (made.rank != place.rank || made.position < place.position) continue;
+      const std::string first = ToString(OpAt(made));
+      if (op.kind == OpKind::kWeightGradient) {
+        return Join("weight gradient before its input gradient ", first);
+      }
+      if (op.kind == OpKind::kReduce) return Join("reduces before ", first, " adds its gradient");
+      if (op.kind == OpKind::kOptimizer) return Join("before ", first, "; the optimizer is last");
+      if (IsCompute(op.kind) && !IsForward(op.kind) && IsForward(OpAt(made).kind)) {
+        return Join("backward before its forward ", first);
+      }
+      return Join("before ", first, ", whose result it takes");
+    }
+    return std::nullopt;
+  }
+
+  // Losses and gradients add up in one order: forwards, input gradients and weight gradients of a
+  // stage ascend.
+  std::optional<ScheduleFault> FindDescent() const {
+    using Pass = std::pair<bool (*)(OpKind), const char*>;
+    const std::array<Pass, 3> passes = {{{IsForward, "forwards"},
+                                         {MakesInputGradient, "backwards"},
+                                         {MakesWeightGradient, "weight gradients"}}};
+    for (const auto& [belongs, name] : passes) {
+      std::vector<int> last(schedule_.graph.num_stages(), -1);
+      std::vector<Op> before(schedule_.graph.num_stages());
+      for (size_t r = 0; r < schedule_.ranks.size(); ++r) {
+        for (size_t p = 0; p < schedule_.ranks[r].size(); ++p) {
+          const Op& op = schedule_.ranks[r][p];
+          if (!belongs(op.kind)) continue;
+          if (op.micro_batch < last[op.stage]) {
+            return FaultAt(schedule_, {static_cast<int>(r), static_cast<int>(p)},
+                           Join("comes after ", ToString(before[op.stage]), "; the ", name,
+                                " of a stage ascend"));
+          }
+          last[op.stage] = op.micro_batch;
+          before[op.stage] = op;
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::optional<ScheduleFault> FindReductionFault() const {
+    bool any_reduce = false, any_optimizer = false;
+    for (const std::vector<Op>& list : schedule_.ranks) {
+      for (const Op& op : list) {
+        any_reduce = any_reduce || op.kind == OpKind::kReduce;
+        any_optimizer = any_optimizer || op.kind == OpKind::kOptimizer;
+      }
+    }
+    for (int r = 0; r < static_cast<int>(schedule_.ranks.size()); ++r) {
+      if (any_reduce) {
+        if (auto fault = ReduceFaultOf(r)) return fault;
+      }
+      if (!any_optimizer) continue;
+      const std::vector<Op>& list = schedule_.ranks[r];
+      const int end = static_cast<int>(list.size());
+      const auto op = std::find_if(list.begin(), list.end(),
+                                   [](const Op& o) { return o.kind == OpKind::kOptimizer; });
+      const int position = static_cast<int>(op - list.begin());
+      if (op == list.end()) return FaultAt(schedule_, {r, end}, "OPT is missing");
+      if (position < end - 1) return FaultAt(schedule_, {r, position}, "the optimizer is not last");
+    }
+    return std::nullopt;
+  }
+
+  std::optional<ScheduleFault> ReduceFaultOf(int rank) const {
+    const std::vector<Op>& list = schedule_.ranks[rank];
+    const std::vector<int> stages = schedule_.graph.StagesOf(rank);
+    for (auto stage = stages.rbegin(); stage != stages.rend(); ++stage) {
+      const Op reduce{OpKind::kReduce, *stage};
+      if (!schedule_.graph.stages[*stage].needs_weight_gradient) continue;
+      if (index_->Has(rank, reduce)) continue;
+      const int end = static_cast<int>(list.size());
+      const bool steps = end > 0 && list.back().kind == OpKind::kOptimizer;
+      return FaultAt(schedule_, {rank, steps ? end - 1 : end},
+                     Join("", ToString(reduce), " is missing"));
+    }
+    int last = schedule_.graph.num_stages();
+    for (size_t p = 0; p < list.size(); ++p) {
+      if (list[p].kind != OpKind::kReduce) continue;
+      if (list[p].stage > last) {
+        return FaultAt(schedule_, {rank, static_cast<int>(p)},
+                       Join("comes after ", ToString({OpKind::kReduce, last}),
+                            "; reductions of a rank descend, so that all data ranks agree"));
+      }
+      last = list[p].stage;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<ScheduleFault> FindDeadlock() const {
+    const std::vector<OpPlace> stuck = StuckWithBlockingTransfers(schedule_);
+    if (stuck.empty()) return std::nullopt;
+    bool always = false;
+    try {
+      Simulate(schedule_, {});
+    } catch (const ConfigError&) {
+      always = true;
+    }
+    std::string others;
+    constexpr size_t kNamed = 4;
+    for (size_t i = 1; i < std::min(stuck.size(), kNamed); ++i) {
+      others += Join(i > 1 ? ", rank " : "; rank ", stuck[i].rank, " stands at op ",
+                     stuck[i].position, " (", ToString(OpAt(stuck[i])), ")");
+    }
+    return FaultAt(schedule_, stuck.front(),
+                   Join(always ? "can never run" : "can never run where transfers block", others));
+  }
+
+  const Schedule& schedule_;
+  std::optional<OpIndex> index_;
+  std::vector<std::vector<std::vector<OpPlace>>> dependencies_;
+};
+
+}  // namespace
+
+std::optional<ScheduleFault> FindFault(const Schedule& schedule) {
+  return FaultFinder(schedule).Find();
+}
+
+void Validate(const Schedule& schedule, const std::string& where) {
+  if (const auto fault = FindFault(schedule)) {
+    throw ConfigError(where + ": " + fault->message + "\n" + GridAround(schedule, fault->place));
+  }
+}
+
+}  // namespace equipoise
