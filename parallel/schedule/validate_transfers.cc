@@ -173,8 +173,8 @@ std::optional<ScheduleFault> FindTransferOrderFault(const Schedule& schedule) {
       if (Unjoined(op_at(mine[i])) == OtherEnd(there)) continue;
       return FaultAt(schedule, mine[i],
                      Join("rank ", other, " lists ", ToString(there), " (op ", theirs[i].position,
-                          ") in its place; two ranks have to list what they"
-                          " share in the same order"));
+                          ") in its place; two ranks that list what they share in"
+                          " different orders wait for each other"));
     }
   }
   return std::nullopt;

@@ -348,20 +348,41 @@ TEST_CASE("transfers that are missing, superfluous or crossed are named", "[vali
     InsertBefore(schedule, "1R1<0", {OpKind::kRecv, 1, 2, 0, /*joined=*/true});
     OpCalled(schedule, "1R1<0").joined = false;
     CheckFault(schedule, "0S1>1",
-               "rank 1 lists 1R2<0 (op 4) in its place; two ranks have to list what they share in"
-               " the same order");
+               "rank 1 lists 1R2<0 (op 4) in its place; two ranks that list what they share in"
+               " different orders wait for each other");
   }
 }
 
 TEST_CASE("deadlocks are named", "[validate][cpu]") {
-  SECTION("only where transfers block") {
+  SECTION("sends next to their ops, where transfers block") {
     Schedule schedule = OneForwardOneBackward();
     for (std::vector<Op>& list : schedule.ranks) {
       for (Op& op : list) op.joined = false;
     }
-    const auto fault = FindFault(schedule);
-    REQUIRE(fault);
-    CHECK_THAT(fault->message, Catch::Contains("rank 0, op 3 (0S1>1)"));
+    CheckFault(schedule, "0S1>1",
+               "rank 1 lists 1S0>0 (op 3) in its place; two ranks that list what they share in"
+               " different orders wait for each other");
+  }
+  SECTION("three ranks in a circle, only where transfers block") {
+    Schedule schedule{ChainGraph({0, 1, 2}), 1, {}, Lists(3)};
+    schedule.graph.stages[0].next = {1, 2};
+    schedule.graph.stages[0].needs_weight_gradient = false;  // forwards alone
+    schedule.graph.stages[1].needs_weight_gradient = false;
+    schedule.graph.stages[2].needs_weight_gradient = false;
+    for (StageNode& stage : schedule.graph.stages) stage.needs_input_gradient = false;
+    const Op to_1{OpKind::kSend, 0, 0, 1}, to_2{OpKind::kSend, 0, 0, 2};
+    schedule.ranks[0] = {{OpKind::kForward, 0, 0}, to_1, to_2};
+    schedule.ranks[1] = {
+        {OpKind::kRecv, 1, 0, 0}, {OpKind::kForward, 1, 0}, {OpKind::kSend, 1, 0, 2}};
+    schedule.ranks[2] = {
+        {OpKind::kRecv, 2, 0, 1}, {OpKind::kRecv, 2, 0, 0}, {OpKind::kForward, 2, 0}};
+    CHECK_FALSE(FindFault(schedule));
+    std::swap(schedule.ranks[0][1], schedule.ranks[0][2]);
+    CheckFault(schedule, "0S0>2",
+               "can never run where transfers block; rank 1 stands at op 0 (1R0<0), rank 2 stands"
+               " at op 0 (2R0<1)");
+    std::swap(schedule.ranks[2][0], schedule.ranks[2][1]);
+    CHECK_FALSE(FindFault(schedule));
   }
   SECTION("always") {
     Schedule schedule{ChainGraph({0, 1}), 2, {}, Lists(2)};
