@@ -17,22 +17,28 @@ namespace equipoise {
 //   rank 0: 0F0 0S0>1 (0R0<1 0S1>1) 0B0 ... 0REDUCE OPT
 //   rank 1: ...
 //
-// `next`, words after it, and the lines `idle` and `silent` are optional.
+// `next` (all stages that follow, ascending), the words after it and the lines `idle` and `silent`
+// (one op or more) are optional. Lines may come in any order, stages ascending among themselves.
+// Transfers in parentheses start together.
 std::string ToText(const Schedule& schedule);
 
 // Reads it back; ToText(ParseSchedule(t)) is t in its normal form. Throws ConfigError
-// "FILE:LINE:COLUMN: what; what to do". Only the form is checked here, see validate.h.
+// "FILE:LINE:COLUMN: what; what to do". Only the form and the graph are checked here, see
+// validate.h.
 Schedule ParseSchedule(const std::string& text, const std::string& file);
+// "2F0"; throws ConfigError for other text.
 Op ParseOp(const std::string& text);
 
-// A picture of the schedule in equal time steps, one row a rank, one column a time unit, ops wide
-// as they are long, "." where the rank waits:
+// A picture of the schedule's compute ops in Simulate()'s default times, one row a rank, one column
+// a unit of time (a forward; a full backward takes two), "." where the rank waits:
 //
-//   rank 0 | 0F0 0F1 0F2 0F3  .   .  0B0--- ...
+//   rank 0 | 0F0 0F1  .   .  0B0---- 0B1----
+//   rank 1 |  .  1F0 1B0---- 1F1 1B1----  .
 //
-// `units` of time are rounded to columns. Transfers are left out.
+// Throws ConfigError for a schedule that deadlocks.
 std::string ToGrid(const Schedule& schedule);
-// With the op at `marked` shown as >2B0<.
+// The part around one op (8 columns on each side), which is shown as >2B0<: the compute op at
+// `marked`, or for any other op the next compute op of its rank (the last where none follows).
 std::string ToGrid(const Schedule& schedule, const OpPlace& marked);
 
 }  // namespace equipoise

@@ -9,6 +9,7 @@
 
 #include "configs/error.h"
 #include "parallel/schedule/builders.h"
+#include "parallel/schedule/validate.h"
 
 namespace equipoise {
 namespace {
@@ -89,6 +90,8 @@ std::vector<Op> Kept(const std::vector<Op>& list, bool (*wanted)(OpKind)) {
 
 // What holds for every completed schedule, said without the passes' own words.
 void CheckCompleted(const Schedule& built, const Schedule& completed) {
+  const auto fault = FindFault(completed);
+  CHECK((fault ? fault->message : "") == "");
   CHECK(StuckWithBlockingTransfers(completed).empty());
   REQUIRE(completed.ranks.size() == built.ranks.size());
   std::map<Op, int> transfers;
