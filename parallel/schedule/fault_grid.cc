@@ -8,7 +8,7 @@
 namespace equipoise {
 namespace {
 
-std::string Padded(std::string text, size_t width, bool left) {
+std::string Padded(const std::string& text, size_t width, bool left) {
   const std::string blanks(width - std::min(width, text.size()), ' ');
   return left ? text + blanks : blanks + text;
 }

@@ -156,6 +156,7 @@ std::optional<std::pair<int, int>> DifferingRanks(const std::vector<uint64_t>& h
 
 std::optional<std::string> DescribeDifference(const std::vector<std::vector<PlanItem>>& ranks) {
   std::vector<uint64_t> hashes;
+  hashes.reserve(ranks.size());
   for (const std::vector<PlanItem>& items : ranks) hashes.push_back(HashOf(items));
   const auto pair = DifferingRanks(hashes);
   if (!pair) return std::nullopt;
