@@ -10,15 +10,15 @@ namespace equipoise {
 //
 //   # comment
 //   micro_batches 4
-//   stage 0 rank 0 next 1
-//   stage 1 rank 1 encoder no_input_gradient no_weight_gradient
-//   idle 0F2                      (stage 0 has nothing to do for micro-batch 2)
-//   silent 0F3                    (it runs, and its output has no rows)
-//   rank 0: 0F0 0S0>1 (0R0<1 0S1>1) 0B0 ... 0REDUCE OPT
+//   stage 0 rank 0 next 1 encoder
+//   stage 1 rank 1
+//   idle 0V2    # stage 0 has nothing to do for micro-batch 2
+//   silent 0V3  # it runs, and its output has no rows
+//   rank 0: 0V0 0S0>1 0V1 (0S1>1 0R0<1) 0U0 ... 0REDUCE OPT
 //   rank 1: ...
 //
-// `next` (all stages that follow, ascending), the words after it and the lines `idle` and `silent`
-// (one op or more) are optional. Lines may come in any order, stages ascending among themselves.
+// `next` (all stages that follow, ascending), the words after it (encoder, no_input_gradient,
+// no_weight_gradient) and the lines `idle` and `silent` (one op or more) are optional. Lines may come in any order, stages ascending among themselves.
 // Transfers in parentheses start together.
 std::string ToText(const Schedule& schedule);
 
@@ -32,8 +32,8 @@ Op ParseOp(const std::string& text);
 // A picture of the schedule's compute ops in Simulate()'s default times, one row a rank, one column
 // a unit of time (a forward; a full backward takes two), "." where the rank waits:
 //
-//   rank 0 | 0F0 0F1  .   .  0B0---- 0B1----
-//   rank 1 |  .  1F0 1B0---- 1F1 1B1----  .
+//   rank 0 | 0F0 0F1  .   .  0B0----  .  0B1----
+//   rank 1 |  .  1F0 1B0---- 1F1 1B1----  .   .
 //
 // Throws ConfigError for a schedule that deadlocks.
 std::string ToGrid(const Schedule& schedule);
