@@ -118,27 +118,48 @@ at::Tensor SafetensorsReader::Read(const std::string& name) const {
   return tensor;
 }
 
-void SafetensorsReader::ReadInto(const std::string& name, at::Tensor& target) const {
+void SafetensorsReader::ReadInto(const std::string& name, at::Tensor& target,
+                                 const TensorPart& part) const {
   const SafetensorsEntry& entry = file_.Find(name);
-  if (target.sizes() != at::IntArrayRef(entry.shape)) {
+  std::vector<int64_t> whole = target.sizes().vec();
+  if (part.split()) whole[static_cast<size_t>(part.dim)] = part.whole;
+  if (whole != entry.shape) {
     throw DataError(path() + ": " + name + " has the shape " + ShapeText(entry.shape) +
-                    ", the model needs " + ShapeText(target.sizes()));
+                    ", the model needs " + ShapeText(whole));
   }
   EQUIPOISE_CHECK(target.is_contiguous() && target.device().is_cpu(), name);
-  const at::ScalarType dtype = DtypeTable().at(entry.dtype);
-  if (dtype == target.scalar_type()) {
-    file_.ReadBytes(entry.begin, entry.end, target.data_ptr());
+  const at::Tensor flat = target.view({-1});
+  if (!part.split() || flat.numel() == 0) {
+    ReadRun(entry, 0, flat);
     return;
   }
+  // Each index before `dim` has one run of elements in the file.
+  int64_t inner = 1;
+  for (size_t d = static_cast<size_t>(part.dim) + 1; d < whole.size(); ++d) inner *= whole[d];
+  const int64_t run = target.size(part.dim) * inner;
+  for (int64_t done = 0, from = part.begin * inner; done < flat.numel(); done += run) {
+    ReadRun(entry, from, flat.narrow(0, done, run));
+    from += part.whole * inner;
+  }
+}
+
+// Elements of the flattened tensor from `first` on, as many as `target` takes.
+void SafetensorsReader::ReadRun(const SafetensorsEntry& entry, int64_t first,
+                                at::Tensor target) const {
+  const at::ScalarType dtype = DtypeTable().at(entry.dtype);
   const int64_t element_size = SafetensorsElementSize(entry.dtype);
+  const int64_t from = entry.begin + first * element_size;
+  if (dtype == target.scalar_type()) {
+    file_.ReadBytes(from, from + target.numel() * element_size, target.data_ptr());
+    return;
+  }
   const int64_t piece = kConversionBytes / element_size;
-  at::Tensor flat = target.view({-1});
-  at::Tensor buffer = at::empty({std::min(piece, flat.numel())}, dtype);
-  for (int64_t done = 0; done < flat.numel(); done += piece) {
-    const int64_t count = std::min(piece, flat.numel() - done);
-    const int64_t begin = entry.begin + done * element_size;
+  at::Tensor buffer = at::empty({std::min(piece, target.numel())}, dtype);
+  for (int64_t done = 0; done < target.numel(); done += piece) {
+    const int64_t count = std::min(piece, target.numel() - done);
+    const int64_t begin = from + done * element_size;
     file_.ReadBytes(begin, begin + count * element_size, buffer.data_ptr());
-    flat.narrow(0, done, count).copy_(buffer.narrow(0, 0, count));
+    target.narrow(0, done, count).copy_(buffer.narrow(0, 0, count));
   }
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/safetensors_file.h"
+#include "parallel/parameter.h"
 
 namespace equipoise {
 
@@ -23,13 +24,16 @@ class SafetensorsReader {
   bool Has(const std::string& name) const { return entries().count(name) != 0; }
   // Reads a tensor in its stored dtype.
   at::Tensor Read(const std::string& name) const;
-  // Reads straight into the memory of `target` (contiguous, on the CPU, same shape), in pieces
-  // where the dtype differs and is converted.
-  void ReadInto(const std::string& name, at::Tensor& target) const;
+  // Reads straight into the memory of `target` (contiguous, on the CPU), in pieces where the dtype
+  // differs and is converted. `target` has the shape of the tensor, or of a part of it: then only
+  // the part's bytes are read.
+  void ReadInto(const std::string& name, at::Tensor& target, const TensorPart& part = {}) const;
   // Reads rows [first, last) of dimension 0.
   at::Tensor ReadRows(const std::string& name, int64_t first, int64_t last) const;
 
  private:
+  void ReadRun(const SafetensorsEntry& entry, int64_t first, at::Tensor target) const;
+
   SafetensorsFile file_;
 };
 

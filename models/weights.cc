@@ -24,17 +24,32 @@ double Uniform(uint64_t key, uint64_t counter) {
   return (static_cast<double>(bits) + 1.0) * 0x1p-53;
 }
 
-// Box-Muller: elements 2k and 2k + 1 come from uniform numbers 2k and 2k + 1.
-void FillNormal(uint64_t key, double deviation, at::Tensor& tensor) {
+// Elements [first, last) of a tensor, to `out`. Box-Muller: elements 2k and 2k + 1 come from
+// uniform numbers 2k and 2k + 1.
+void FillRun(uint64_t key, double deviation, int64_t first, int64_t last, float* out) {
   constexpr double kTwoPi = 6.283185307179586;
-  float* out = tensor.mutable_data_ptr<float>();
-  const int64_t count = tensor.numel();
-  for (int64_t i = 0; i < count; i += 2) {
+  for (int64_t i = first / 2 * 2; i < last; i += 2) {
     const auto counter = static_cast<uint64_t>(i);
     const double radius = deviation * std::sqrt(-2.0 * std::log(Uniform(key, counter)));
     const double angle = kTwoPi * Uniform(key, counter + 1);
-    out[i] = static_cast<float>(radius * std::cos(angle));
-    if (i + 1 < count) out[i + 1] = static_cast<float>(radius * std::sin(angle));
+    if (i >= first) *out++ = static_cast<float>(radius * std::cos(angle));
+    if (i + 1 < last) *out++ = static_cast<float>(radius * std::sin(angle));
+  }
+}
+
+// An element's number depends on its index in the whole tensor.
+void FillNormal(uint64_t key, double deviation, Parameter& parameter) {
+  const TensorPart& part = parameter.part;
+  float* out = parameter.master.mutable_data_ptr<float>();
+  const int64_t count = parameter.numel();
+  if (!part.split()) return FillRun(key, deviation, 0, count, out);
+  const auto dim = static_cast<size_t>(part.dim);
+  int64_t inner = 1;
+  for (size_t d = dim + 1; d < parameter.shape.size(); ++d) inner *= parameter.shape[d];
+  const int64_t run = parameter.shape[dim] * inner;
+  int64_t from = part.begin * inner;
+  for (int64_t done = 0; done < count; done += run, from += part.whole * inner) {
+    FillRun(key, deviation, from, from + run, out + done);
   }
 }
 
@@ -57,24 +72,32 @@ void InitializeOne(Parameter& parameter, const ModelConfig& config, uint64_t see
   } else {
     const uint64_t key = XXH3_64bits_withSeed(name.data(), name.size(), seed);
     FillNormal(key, vision ? config.vision.initializer_range : config.text.initializer_range,
-               master);
-    const int64_t padding = config.text.pad_token_id;
-    if (EndsWith(name, "embed_tokens.weight") && padding >= 0 && padding < config.text.vocab_size) {
-      master.select(0, padding).zero_();
-    }
+               parameter);
+    const bool pads = config.text.pad_token_id >= 0 && EndsWith(name, "embed_tokens.weight");
+    const int64_t row = config.text.pad_token_id - parameter.part.begin;
+    if (pads && 0 <= row && row < parameter.shape[0]) master.select(0, row).zero_();
   }
 }
 
 // A folder whose configuration ties the head may hold the head all the same; then it must say the
 // same, or the folder would be read as another model than the one that was saved.
-void CheckTiedHead(const SafetensorsFolder& folder, const WeightMap& map,
-                   const ModelConfig& config) {
+// Each rank looks at the rows of the embedding that it holds.
+void CheckTiedHead(const std::vector<Parameter*>& parameters, const SafetensorsFolder& folder,
+                   const WeightMap& map, const ModelConfig& config) {
   if (!config.text.tie_word_embeddings) return;
-  const std::string prefix = config.has_vision ? "language_model." : "";
-  const std::string head = map.Find(prefix + "lm_head.weight");
-  const std::string embedding = map.Find(prefix + "model.embed_tokens.weight");
-  if (head.empty() || embedding.empty()) return;
-  if (!folder.FileOf(head).Read(head).equal(folder.FileOf(embedding).Read(embedding))) {
+  const std::string head =
+      map.Find(std::string(config.has_vision ? "language_model." : "") + "lm_head.weight");
+  if (head.empty()) return;
+  for (const Parameter* parameter : parameters) {
+    if (!EndsWith(parameter->name, "embed_tokens.weight")) continue;
+    const std::string embedding = map.Find(parameter->name);
+    const SafetensorsReader &of_head = folder.FileOf(head),
+                            &of_embedding = folder.FileOf(embedding);
+    const int64_t first = parameter->part.begin, last = first + parameter->shape[0];
+    if (of_head.entries().at(head).shape == of_embedding.entries().at(embedding).shape &&
+        of_head.ReadRows(head, first, last).equal(of_embedding.ReadRows(embedding, first, last))) {
+      continue;
+    }
     throw DataError(folder.path() + ": tie_word_embeddings is true, but " + head +
                     " differs from " + embedding + "; set it to false in config.json");
   }
@@ -99,14 +122,14 @@ void LoadWeights(const std::vector<Parameter*>& parameters, const ModelConfig& c
       if (missing++ == 0) first_missing = parameter->name;
       continue;
     }
-    files.FileOf(name).ReadInto(name, parameter->master);
+    files.FileOf(name).ReadInto(name, parameter->master, parameter->part);
   }
   if (missing > 0) {
     throw DataError(folder + ": " + std::to_string(missing) + " of " +
                     std::to_string(parameters.size()) + " weights are missing, first " +
                     first_missing + "; do config.json and the weights belong together?");
   }
-  CheckTiedHead(files, map, config);
+  CheckTiedHead(parameters, files, map, config);
 }
 
 }  // namespace equipoise

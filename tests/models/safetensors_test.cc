@@ -74,6 +74,31 @@ TEST_CASE("a tensor is read into memory that is there, rows alone too", "[models
   CHECK_THROWS_WITH(reader.Read("g"), Contains("holds no tensor"));
 }
 
+TEST_CASE("a part of a tensor is read alone, along any dimension", "[models][cpu]") {
+  const TempFolder folder;
+  const at::Tensor weight = at::randn({6, 5, 7});
+  WriteSafetensors(folder / "a.safetensors", {{"f", weight}, {"b", weight.to(at::kBFloat16)}});
+  const SafetensorsReader reader(folder / "a.safetensors");
+  for (int dim = 0; dim < 3; ++dim) {
+    for (const int64_t begin : {0, 2, 4}) {
+      for (const int64_t size : {0, 1}) {
+        const at::Tensor expected = weight.narrow(dim, begin, size);
+        TensorPart part;
+        part.dim = dim;
+        part.begin = begin;
+        part.whole = weight.size(dim);
+        at::Tensor target = at::empty(expected.sizes());
+        reader.ReadInto("f", target, part);
+        CHECK(target.equal(expected));
+        reader.ReadInto("b", target, part);
+        CHECK(target.equal(expected.to(at::kBFloat16).to(at::kFloat)));
+        part.whole += 1;
+        CHECK_THROWS_WITH(reader.ReadInto("f", target, part), Contains("has the shape [6, 5, 7]"));
+      }
+    }
+  }
+}
+
 TEST_CASE("a disk that takes nothing gives a RunError", "[models][cpu]") {
   CHECK_THROWS_AS(WriteSafetensors("/dev/full", {{"a", at::zeros({4})}}), RunError);
   CHECK_THROWS_AS(WriteSafetensors("/nowhere/a", {{"a", at::zeros({4})}}), RunError);
