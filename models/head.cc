@@ -1,13 +1,13 @@
 #include "models/head.h"
 
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include "models/ops/cross_entropy.h"
 #include "models/ops/norm.h"
+#include "models/ops/vocabulary.h"
 
 namespace equipoise {
 namespace {
@@ -16,14 +16,16 @@ constexpr int64_t kNoTarget = -100;
 
 }  // namespace
 
-HeadLayer::HeadLayer(const Names& names, const TextConfig& config, Parameter* tied)
-    : Layer(names.head), eps_(config.rms_norm_eps), tied_(tied != nullptr) {
+HeadLayer::HeadLayer(const Names& names, const TextConfig& config, Parameter* tied,
+                     const TensorParallel& tensor)
+    : Layer(names.head, tensor), eps_(config.rms_norm_eps), tied_(tied != nullptr) {
   norm_ = &AddParameter("/" + names.norm, {config.hidden_size});
   weight_ = tied;
   if (tied_) {
     BorrowParameter(*tied);
   } else {
-    weight_ = &AddParameter("/" + names.weight, {config.vocab_size, config.hidden_size});
+    weight_ = &AddPart("/" + names.weight, {config.vocab_size, config.hidden_size}, 0,
+                       ShareUnits(tensor, config.vocab_size, 1, "rows of the vocabulary"));
   }
 }
 
@@ -31,7 +33,7 @@ at::Tensor HeadLayer::Forward(const MicroBatch& batch, const at::Tensor& input, 
   const bool has_loss = batch.targets.defined();
   if (!has_loss) {
     if (!input.defined()) return {};
-    return ops::RmsNorm(input, *norm_, eps_).mm(weight_->value.t()).to(at::kFloat);
+    return ops::VocabularyLogits(ops::RmsNorm(input, *norm_, eps_), *weight_, tensor().group);
   }
   const at::Tensor rows = batch.targets.ne(kNoTarget).nonzero().squeeze(1);
   if (!input.defined() || rows.size(0) == 0) return at::scalar_tensor(0.0, at::kDouble);
@@ -40,7 +42,7 @@ at::Tensor HeadLayer::Forward(const MicroBatch& batch, const at::Tensor& input, 
   if (batch.target_weights.defined()) targets.weights = batch.target_weights.index_select(0, rows);
   targets.scale = loss_scale;
   const at::Tensor normal = ops::RmsNorm(input.index_select(0, rows), *norm_, eps_);
-  return ops::LinearCrossEntropy(normal, targets, *weight_, /*in_backward=*/tied_);
+  return ops::LinearCrossEntropy(normal, targets, *weight_, /*in_backward=*/tied_, tensor().group);
 }
 
 }  // namespace equipoise

@@ -22,7 +22,8 @@ class HeadLayer : public Layer {
   };
   // `tied` is the embedding's weight when the projection shares it and both are on this stage, else
   // null.
-  HeadLayer(const Names& names, const TextConfig& config, Parameter* tied);
+  HeadLayer(const Names& names, const TextConfig& config, Parameter* tied,
+            const TensorParallel& tensor = {});
   at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
   bool can_recompute() const override { return false; }
   // The projection is a copy: the embedding's stage owns the weight.

@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "models/linears.h"
 #include "models/micro_batch.h"
-#include "models/ops/linear.h"
+#include "models/tensor_parallel.h"
 #include "parallel/parameter.h"
 
 namespace equipoise {
@@ -26,7 +27,8 @@ namespace equipoise {
 // graph: our functions fetch them from their handles and add to the handles' gradients.
 class Layer {
  public:
-  explicit Layer(std::string name) : name_(std::move(name)) {}
+  explicit Layer(std::string name, const TensorParallel& tensor = {})
+      : name_(std::move(name)), tensor_(tensor) {}
   virtual ~Layer() = default;
   Layer(const Layer&) = delete;
   Layer& operator=(const Layer&) = delete;
@@ -50,22 +52,29 @@ class Layer {
   bool recompute = false;  // forward again during backward instead of keeping activations
 
  protected:
-  // Declares a parameter; `name` is appended to the layer's own name (with a dot) unless it begins
-  // with '/': then the rest is the whole name.
+  // Declares a parameter that every tensor-parallel rank holds; `name` is appended to the layer's
+  // own name (with a dot) unless it begins with '/': then the rest is the whole name.
   Parameter& AddParameter(const std::string& name, std::vector<int64_t> shape);
+  // Declares one of which this rank holds `share` of dimension `dim`; `shape` is the whole one.
+  Parameter& AddPart(const std::string& name, std::vector<int64_t> shape, int dim,
+                     const Share& share);
   struct LinearShape {
     std::string name;
-    int64_t out;
+    Share out;
   };
   // Declares NAME.weight [out, in] and, with `bias`, NAME.bias [out] of linears that share their
   // input: weights first, then biases, so that ops::JoinedLinear finds each kind in one piece.
-  std::vector<ops::LinearWeights> AddLinears(const std::vector<LinearShape>& linears, int64_t in,
-                                             bool bias);
+  // Those whose share several ranks hold come last.
+  ColumnLinears AddColumnLinears(const std::vector<LinearShape>& linears, int64_t in, bool bias);
+  // Declares NAME.weight [out, in] and, with `bias`, NAME.bias [out].
+  RowLinear AddRowLinear(const std::string& name, const Share& in, int64_t out, bool bias);
   // Uses a parameter of another layer, which must outlive this one.
   void BorrowParameter(Parameter& parameter) { borrowed_.push_back(&parameter); }
+  const TensorParallel& tensor() const { return tensor_; }
 
  private:
   std::string name_;
+  TensorParallel tensor_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<Parameter*> parameter_list_, borrowed_;
 };

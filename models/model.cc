@@ -47,22 +47,24 @@ class LayerList {
   Layers layers_;
 };
 
-void AddVision(const ModelConfig& config, LayerList& layers) {
-  layers.Add<PatchEmbeddingLayer>("vision_tower.embeddings", config.vision);
+void AddVision(const ModelConfig& config, const TensorParallel& tensor, LayerList& layers) {
+  layers.Add<PatchEmbeddingLayer>("vision_tower.embeddings", config.vision, tensor);
   for (int64_t i = 0; i < config.vision.num_hidden_layers; ++i) {
-    layers.Add<VisionLayer>("vision_tower.encoder.layer." + std::to_string(i), config.vision);
+    layers.Add<VisionLayer>("vision_tower.encoder.layer." + std::to_string(i), config.vision,
+                            tensor);
   }
-  layers.Add<ProjectorLayer>("multi_modal_projector", config);
+  layers.Add<ProjectorLayer>("multi_modal_projector", config, tensor);
 }
 
 // `prefix` is "" for a language model alone.
-void AddText(const std::string& prefix, const TextConfig& config, LayerList& layers) {
+void AddText(const std::string& prefix, const TextConfig& config, const TensorParallel& tensor,
+             LayerList& layers) {
   const std::string model = prefix + "model.";
-  auto* embedding = layers.Add<EmbeddingLayer>(model + "embed_tokens", config);
+  auto* embedding = layers.Add<EmbeddingLayer>(model + "embed_tokens", config, tensor);
   const auto rotary = std::make_shared<RotaryTable>(config);
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     layers.Add<DecoderLayer>(model + "layers." + std::to_string(i), static_cast<size_t>(i), config,
-                             rotary);
+                             rotary, tensor);
   }
   HeadLayer::Names names = {model + "norm.weight", prefix + "lm_head", prefix + "lm_head.weight"};
   Parameter* tied = nullptr;
@@ -70,16 +72,16 @@ void AddText(const std::string& prefix, const TextConfig& config, LayerList& lay
     names.weight = model + "embed_tokens.weight";
     if (embedding != nullptr) tied = &embedding->weight();
   }
-  auto* head = layers.Add<HeadLayer>(names, config, tied);
+  auto* head = layers.Add<HeadLayer>(names, config, tied, tensor);
   if (head != nullptr && config.tie_word_embeddings && tied == nullptr) head->HoldCopy();
 }
 
 }  // namespace
 
-Layers BuildLayers(const ModelConfig& config, LayerRange range) {
+Layers BuildLayers(const ModelConfig& config, LayerRange range, const TensorParallel& tensor) {
   LayerList layers(range);
-  if (config.has_vision) AddVision(config, layers);
-  AddText(config.has_vision ? "language_model." : "", config.text, layers);
+  if (config.has_vision) AddVision(config, tensor, layers);
+  AddText(config.has_vision ? "language_model." : "", config.text, tensor, layers);
   return layers.Take();
 }
 

@@ -20,7 +20,11 @@ struct LayerRange {
 // The model, or a stage of it, as a list of layers, in order. Parameters have no memory yet:
 // FlatParameters gives it. A tied head without the embedding in its range holds a copy of the
 // weight, under the embedding's name and owned by the stage of the embedding.
-std::vector<std::unique_ptr<Layer>> BuildLayers(const ModelConfig& config, LayerRange range = {});
+//
+// With `tensor` a rank has its part of what is split (Parameter::part) and all of the rest; throws
+// ConfigError for more ranks than there are attention heads to share.
+std::vector<std::unique_ptr<Layer>> BuildLayers(const ModelConfig& config, LayerRange range = {},
+                                                const TensorParallel& tensor = {});
 
 // Throws ConfigError that begins with `key` for a name that is not one of this model's modules:
 // "vision", "projector", "llm".

@@ -14,14 +14,16 @@ constexpr double kNormEps = 1e-5;  // not in the configuration
 
 }  // namespace
 
-ProjectorLayer::ProjectorLayer(const std::string& name, const ModelConfig& config)
-    : Layer(name), square_(std::lround(1.0 / config.downsample_ratio)) {
+ProjectorLayer::ProjectorLayer(const std::string& name, const ModelConfig& config,
+                               const TensorParallel& tensor)
+    : Layer(name, tensor), square_(std::lround(1.0 / config.downsample_ratio)) {
   const int64_t in = config.vision.hidden_size * square_ * square_;
   const int64_t out = config.text.hidden_size;
+  const Share inner = ShareWidth(tensor, out, "columns of the projector");
   norm_weight_ = &AddParameter("layer_norm.weight", {in});
   norm_bias_ = &AddParameter("layer_norm.bias", {in});
-  linear_1_ = AddLinears({{"linear_1", out}}, in, /*bias=*/true);
-  linear_2_ = AddLinears({{"linear_2", out}}, out, /*bias=*/true);
+  linear_1_ = AddColumnLinears({{"linear_1", inner}}, in, /*bias=*/true);
+  linear_2_ = AddRowLinear("linear_2", inner, out, /*bias=*/true);
 }
 
 at::Tensor ProjectorLayer::Forward(const MicroBatch& /*batch*/, const at::Tensor& input,
@@ -29,7 +31,7 @@ at::Tensor ProjectorLayer::Forward(const MicroBatch& /*batch*/, const at::Tensor
   if (!input.defined()) return {};
   const at::Tensor merged = ops::MergeSquares(input, square_).flatten(0, 1);
   const at::Tensor normal = ops::LayerNorm(merged, *norm_weight_, *norm_bias_, kNormEps);
-  return ops::JoinedLinear(at::gelu(ops::JoinedLinear(normal, linear_1_)), linear_2_);
+  return linear_2_(at::gelu(linear_1_(normal)));
 }
 
 }  // namespace equipoise

@@ -12,14 +12,16 @@ namespace equipoise {
 // [tiles, patches + 1, vision hidden] -> [image tokens, hidden].
 class ProjectorLayer : public Layer {
  public:
-  ProjectorLayer(const std::string& name, const ModelConfig& config);
+  ProjectorLayer(const std::string& name, const ModelConfig& config,
+                 const TensorParallel& tensor = {});
   at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
 
  private:
   const int64_t square_;  // patches along one side of the square that becomes one token
   Parameter* norm_weight_;
   Parameter* norm_bias_;
-  std::vector<ops::LinearWeights> linear_1_, linear_2_;
+  ColumnLinears linear_1_;
+  RowLinear linear_2_;
 };
 
 }  // namespace equipoise

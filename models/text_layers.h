@@ -5,7 +5,6 @@
 
 #include "models/layer.h"
 #include "models/model_config.h"
-#include "models/ops/linear.h"
 #include "models/rotary_table.h"
 
 namespace equipoise {
@@ -14,7 +13,8 @@ namespace equipoise {
 // Input: [image tokens, hidden] or undefined. Output: [tokens, hidden].
 class EmbeddingLayer : public Layer {
  public:
-  EmbeddingLayer(const std::string& name, const TextConfig& config);
+  EmbeddingLayer(const std::string& name, const TextConfig& config,
+                 const TensorParallel& tensor = {});
   at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
   Parameter& weight() { return weight_; }
 
@@ -28,7 +28,7 @@ class DecoderLayer : public Layer {
  public:
   // `index` is the layer's index in the whole LLM, its slot in a KV cache.
   DecoderLayer(const std::string& name, size_t index, const TextConfig& config,
-               std::shared_ptr<RotaryTable> rotary);
+               std::shared_ptr<RotaryTable> rotary, const TensorParallel& tensor = {});
   at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
 
  private:
@@ -39,9 +39,11 @@ class DecoderLayer : public Layer {
   const size_t index_;
   const std::shared_ptr<RotaryTable> rotary_;
   Parameter* attention_norm_;
-  std::vector<ops::LinearWeights> qkv_, out_;
+  ColumnLinears qkv_;
+  RowLinear out_;
   Parameter* mlp_norm_;
-  std::vector<ops::LinearWeights> gate_up_, down_;
+  ColumnLinears gate_up_;
+  RowLinear down_;
 };
 
 }  // namespace equipoise

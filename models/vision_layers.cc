@@ -8,6 +8,7 @@
 #include "models/ops/embedding.h"
 #include "models/ops/norm.h"
 #include "models/ops/patches.h"
+#include "models/ops/split_norm.h"
 
 namespace equipoise {
 namespace {
@@ -17,8 +18,9 @@ constexpr double kQkNormEps = 1e-6;
 
 }  // namespace
 
-PatchEmbeddingLayer::PatchEmbeddingLayer(const std::string& name, const VisionConfig& config)
-    : Layer(name), patch_size_(config.patch_size) {
+PatchEmbeddingLayer::PatchEmbeddingLayer(const std::string& name, const VisionConfig& config,
+                                         const TensorParallel& tensor)
+    : Layer(name, tensor), patch_size_(config.patch_size) {
   const int64_t hidden = config.hidden_size;
   token_ = &AddParameter("cls_token", {1, 1, hidden});
   projection_.weight = &AddParameter("patch_embeddings.projection.weight",
@@ -35,24 +37,30 @@ at::Tensor PatchEmbeddingLayer::Forward(const MicroBatch& batch, const at::Tenso
   return ops::AddClassAndPositions(ops::JoinedLinear(patches, {projection_}), *token_, *positions_);
 }
 
-VisionLayer::VisionLayer(const std::string& name, const VisionConfig& config)
-    : Layer(name),
+VisionLayer::VisionLayer(const std::string& name, const VisionConfig& config,
+                         const TensorParallel& tensor)
+    : Layer(name, tensor),
       head_dim_(config.hidden_size / config.num_attention_heads),
       eps_(config.layer_norm_eps) {
-  const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
+  const int64_t hidden = config.hidden_size;
+  const Share heads = ShareHeads(tensor, config.num_attention_heads, config.num_attention_heads,
+                                 head_dim_, "attention heads of the vision model")
+                          .query;
+  const Share inner =
+      ShareWidth(tensor, config.intermediate_size, "columns of the vision model's MLP");
   attention_norm_ = AddNorm("layernorm_before", config);
-  qkv_ = AddLinears(
-      {{"attention.q_proj", hidden}, {"attention.k_proj", hidden}, {"attention.v_proj", hidden}},
+  qkv_ = AddColumnLinears(
+      {{"attention.q_proj", heads}, {"attention.k_proj", heads}, {"attention.v_proj", heads}},
       hidden, config.attention_bias);
   if (config.use_qk_norm) {
-    q_norm_ = &AddParameter("attention.q_norm.weight", {hidden});
-    k_norm_ = &AddParameter("attention.k_norm.weight", {hidden});
+    q_norm_ = &AddPart("attention.q_norm.weight", {hidden}, 0, heads);
+    k_norm_ = &AddPart("attention.k_norm.weight", {hidden}, 0, heads);
   }
-  out_ = AddLinears({{"attention.projection_layer", hidden}}, hidden, /*bias=*/true);
+  out_ = AddRowLinear("attention.projection_layer", heads, hidden, /*bias=*/true);
   attention_scale_ = &AddParameter("lambda_1", {hidden});
   mlp_norm_ = AddNorm("layernorm_after", config);
-  fc1_ = AddLinears({{"mlp.fc1", inner}}, hidden, /*bias=*/true);
-  fc2_ = AddLinears({{"mlp.fc2", hidden}}, inner, /*bias=*/true);
+  fc1_ = AddColumnLinears({{"mlp.fc1", inner}}, hidden, /*bias=*/true);
+  fc2_ = AddRowLinear("mlp.fc2", inner, hidden, /*bias=*/true);
   mlp_scale_ = &AddParameter("lambda_2", {hidden});
 }
 
@@ -71,14 +79,11 @@ at::Tensor VisionLayer::Apply(const Norm& norm, const at::Tensor& x) const {
 }
 
 at::Tensor VisionLayer::Attention(const at::Tensor& x) const {
-  const int64_t hidden = x.size(-1);
-  std::vector<at::Tensor> qkv =
-      at::split_with_sizes(ops::JoinedLinear(x, qkv_), {hidden, hidden, hidden}, -1);
-  if (q_norm_ != nullptr) {
-    qkv[0] = ops::RmsNorm(qkv[0], *q_norm_, kQkNormEps);
-    qkv[1] = ops::RmsNorm(qkv[1], *k_norm_, kQkNormEps);
-  }
-  return ops::JoinedLinear(ops::FullAttention(qkv[0], qkv[1], qkv[2], head_dim_), out_);
+  const std::vector<at::Tensor> qkv = at::split_with_sizes(qkv_(x), qkv_.widths(), -1);
+  if (q_norm_ == nullptr) return out_(ops::FullAttention(qkv[0], qkv[1], qkv[2], head_dim_));
+  const std::vector<at::Tensor> qk =
+      ops::SplitRmsNorms({qkv[0], qkv[1]}, {q_norm_, k_norm_}, kQkNormEps, tensor().group);
+  return out_(ops::FullAttention(qk[0], qk[1], qkv[2], head_dim_));
 }
 
 at::Tensor VisionLayer::Forward(const MicroBatch& /*batch*/, const at::Tensor& input,
@@ -86,8 +91,8 @@ at::Tensor VisionLayer::Forward(const MicroBatch& /*batch*/, const at::Tensor& i
   if (!input.defined()) return {};
   const at::Tensor x =
       ops::ScaledResidual(input, Attention(Apply(attention_norm_, input)), *attention_scale_);
-  const at::Tensor inner = at::gelu(ops::JoinedLinear(Apply(mlp_norm_, x), fc1_));
-  return ops::ScaledResidual(x, ops::JoinedLinear(inner, fc2_), *mlp_scale_);
+  const at::Tensor inner = at::gelu(fc1_(Apply(mlp_norm_, x)));
+  return ops::ScaledResidual(x, fc2_(inner), *mlp_scale_);
 }
 
 }  // namespace equipoise

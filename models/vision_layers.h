@@ -12,7 +12,8 @@ namespace equipoise {
 // convolution it is), class token, positions. No input; output [tiles, patches + 1, hidden].
 class PatchEmbeddingLayer : public Layer {
  public:
-  PatchEmbeddingLayer(const std::string& name, const VisionConfig& config);
+  PatchEmbeddingLayer(const std::string& name, const VisionConfig& config,
+                      const TensorParallel& tensor = {});
   at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
 
  private:
@@ -26,7 +27,8 @@ class PatchEmbeddingLayer : public Layer {
 // layer scale; residuals around both. [tiles, patches + 1, hidden] to the same.
 class VisionLayer : public Layer {
  public:
-  VisionLayer(const std::string& name, const VisionConfig& config);
+  VisionLayer(const std::string& name, const VisionConfig& config,
+              const TensorParallel& tensor = {});
   at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
 
  private:
@@ -42,13 +44,14 @@ class VisionLayer : public Layer {
   const int64_t head_dim_;
   const double eps_;
   Norm attention_norm_;
-  std::vector<ops::LinearWeights> qkv_;
+  ColumnLinears qkv_;
   Parameter* q_norm_ = nullptr;
   Parameter* k_norm_ = nullptr;
-  std::vector<ops::LinearWeights> out_;
+  RowLinear out_;
   Parameter* attention_scale_;
   Norm mlp_norm_;
-  std::vector<ops::LinearWeights> fc1_, fc2_;
+  ColumnLinears fc1_;
+  RowLinear fc2_;
   Parameter* mlp_scale_;
 };
 

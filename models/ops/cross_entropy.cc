@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "models/ops/record.h"
+#include "models/ops/vocabulary.h"
 
 namespace equipoise::ops {
 namespace {
@@ -21,8 +22,9 @@ constexpr int64_t kMinChunkRows = 128;
 // What one pass over the rows makes beside the loss.
 struct Gradients {
   bool of_x = false, of_weight = false, in_backward = false;
-  at::Tensor x;       // [rows, hidden]
-  at::Tensor weight;  // kept for backward; undefined where it was added at once
+  Communicator* group = nullptr;  // of the ranks that split the vocabulary
+  at::Tensor x;                   // [rows, hidden]
+  at::Tensor weight;              // kept for backward; undefined where it was added at once
 };
 
 struct CrossEntropyNode : torch::autograd::Node {
@@ -54,22 +56,58 @@ void AddWeightGradient(const at::Tensor& g, const at::Tensor& x, Parameter& weig
   }
 }
 
+// The softmax of one chunk's rows.
+struct Softmax {
+  at::Tensor losses;         // [rows] fp64
+  at::Tensor probabilities;  // [rows, this rank's vocabulary] fp32, once asked for
+  at::Tensor ids;            // [rows, 1], within this rank's vocabulary
+  at::Tensor ones;           // [rows, 1]: 0 where another rank holds the target
+
+  // Gradient of the losses with respect to the logits, in the memory of `probabilities`.
+  at::Tensor Gradient() const {
+    at::Tensor g = probabilities;
+    return g.scatter_add_(1, ids, ones.neg());
+  }
+};
+
+Softmax WholeSoftmax(const at::Tensor& logits, const at::Tensor& ids, bool wants_gradient) {
+  Softmax result;
+  result.ids = ids.unsqueeze(1);
+  at::Tensor log_p = at::_log_softmax(logits, 1, /*half_to_float=*/false);
+  result.losses = log_p.gather(1, result.ids).squeeze(1).to(at::kDouble).neg_();
+  if (!wants_gradient) return result;
+  result.probabilities = log_p.exp_();
+  result.ones = at::ones({ids.size(0), 1}, logits.options());
+  return result;
+}
+
+Softmax SplitSoftmax(at::Tensor logits, const LocalIds& ids, Communicator& group) {
+  Softmax result;
+  result.losses = SoftmaxOverRanks(logits, ids, group);
+  result.probabilities = logits;
+  result.ids = ids.ids.unsqueeze(1);
+  result.ones = ids.elsewhere.logical_not().to(at::kFloat).unsqueeze(1);
+  return result;
+}
+
 // Rows [begin, begin + rows). Returns their weighted loss, fp64, without the scale.
 at::Tensor Chunk(const at::Tensor& x, const Targets& targets, Parameter& weight,
                  Gradients& gradients, int64_t begin, int64_t rows) {
   const at::Tensor part = x.narrow(0, begin, rows);
-  const at::Tensor ids = targets.ids.narrow(0, begin, rows).unsqueeze(1);
-  at::Tensor log_p = at::_log_softmax(at::mm(part, weight.value.t()).to(at::kFloat), 1,
-                                      /*half_to_float=*/false);
-  at::Tensor losses = log_p.gather(1, ids).squeeze(1).to(at::kDouble).neg_();
+  const at::Tensor ids = targets.ids.narrow(0, begin, rows);
+  const bool wants_gradient = gradients.of_x || gradients.of_weight;
+  const at::Tensor logits = at::mm(part, weight.value.t()).to(at::kFloat);
+  const Softmax softmax = gradients.group == nullptr
+                              ? WholeSoftmax(logits, ids, wants_gradient)
+                              : SplitSoftmax(logits, IdsOfPart(ids, weight), *gradients.group);
+  at::Tensor losses = softmax.losses;
   at::Tensor factors;
   if (targets.weights.defined()) {
     factors = targets.weights.narrow(0, begin, rows);
     losses.mul_(factors);
   }
-  if (gradients.of_x || gradients.of_weight) {
-    at::Tensor g = log_p.exp_();
-    g.scatter_add_(1, ids, at::ones({rows, 1}, g.options()).neg_());
+  if (wants_gradient) {
+    at::Tensor g = softmax.Gradient();
     if (factors.defined()) {
       g.mul_(factors.mul(targets.scale).unsqueeze(1));
     } else {
@@ -85,22 +123,26 @@ at::Tensor Chunk(const at::Tensor& x, const Targets& targets, Parameter& weight,
 }  // namespace
 
 at::Tensor LinearCrossEntropy(const at::Tensor& x, const Targets& targets, Parameter& weight,
-                              bool in_backward) {
+                              bool in_backward, Communicator* group) {
   const bool needs_node = NeedsNode({&x}, {&weight});
   Gradients gradients;
   gradients.of_x = NeedsGradient(x);
   gradients.of_weight = needs_node && weight.trainable;
   gradients.in_backward = in_backward;
+  gradients.group = group;
   const BelowAutograd guard;
   if (gradients.of_x) gradients.x = at::empty_like(x);
 
   const int64_t rows = x.size(0);
-  const int64_t step = std::max(kMinChunkRows, kChunkLogits / weight.shape[0]);
+  // The same on all ranks, though their shares of the vocabulary differ.
+  const int64_t columns = weight.whole_shape()[0] / (group == nullptr ? 1 : group->size());
+  const int64_t step = std::max(kMinChunkRows, kChunkLogits / columns);
   at::Tensor loss = at::scalar_tensor(0.0, at::kDouble);
   for (int64_t begin = 0; begin < rows; begin += step) {
     loss.add_(Chunk(x, targets, weight, gradients, begin, std::min(step, rows - begin)));
   }
   loss.mul_(targets.scale);
+  if (gradients.of_x && group != nullptr) group->AllReduce(gradients.x, ReduceOp::kSum).Wait();
   if (!needs_node) return loss;
 
   auto node = std::make_shared<CrossEntropyNode>();

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "parallel/comm/communicator.h"
 #include "parallel/parameter.h"
 
 namespace equipoise::ops {
@@ -20,7 +21,10 @@ struct Targets {
 // `in_backward` puts off adding the weight's gradient, kept until then at the weight's size, for a
 // weight that other operations add to: then the order of the sums, and so its bits, depends on the
 // order of backward passes alone.
+//
+// With a group, the weight's rows are split over its ranks, all of which have x and the targets;
+// loss and gradient of x are whole on each.
 at::Tensor LinearCrossEntropy(const at::Tensor& x, const Targets& targets, Parameter& weight,
-                              bool in_backward);
+                              bool in_backward, Communicator* group = nullptr);
 
 }  // namespace equipoise::ops

@@ -3,13 +3,25 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/nonzero.h>
 #include <ATen/ops/sum.h>
 
 #include "configs/error.h"
 #include "models/ops/record.h"
+#include "models/ops/vocabulary.h"
 
 namespace equipoise::ops {
 namespace {
+
+// The rows of the whole weight; those that other ranks hold come from them.
+at::Tensor Rows(const at::Tensor& ids, const Parameter& weight, Communicator* group) {
+  if (group == nullptr) return weight.value.index_select(0, ids);
+  const LocalIds local = IdsOfPart(ids, weight);
+  at::Tensor rows = weight.value.index_select(0, local.ids);
+  rows.masked_fill_(local.elsewhere.unsqueeze(1), 0);
+  group->AllReduce(rows, ReduceOp::kSum).Wait();
+  return rows;
+}
 
 struct EmbeddingNode : torch::autograd::Node {
   Parameter* weight = nullptr;
@@ -34,7 +46,13 @@ struct EmbeddingNode : torch::autograd::Node {
       if (rows.is_same(g)) rows = g.clone();
       rows.index_fill_(0, positions, 0);
     }
-    weight->gradient.index_add_(0, ids, rows);
+    if (!weight->part.split()) {
+      weight->gradient.index_add_(0, ids, rows);
+      return;
+    }
+    const LocalIds local = IdsOfPart(ids, *weight);
+    const at::Tensor here = local.elsewhere.logical_not().nonzero().squeeze(1);
+    weight->gradient.index_add_(0, local.ids.index_select(0, here), rows.index_select(0, here));
   }
 };
 
@@ -59,10 +77,10 @@ struct ClassAndPositionsNode : torch::autograd::Node {
 }  // namespace
 
 at::Tensor EmbedAndSplice(const at::Tensor& ids, const at::Tensor& features,
-                          const at::Tensor& positions, Parameter& weight) {
+                          const at::Tensor& positions, Parameter& weight, Communicator* group) {
   const bool needs_node = NeedsNode({&features}, {&weight});
   const BelowAutograd guard;
-  at::Tensor y = weight.value.index_select(0, ids);
+  at::Tensor y = Rows(ids, weight, group);
   if (features.defined()) {
     EQUIPOISE_CHECK(positions.size(0) == features.size(0), positions.size(0),
                     " placeholder tokens for ", features.size(0), " image features");

@@ -8,6 +8,15 @@
 
 namespace equipoise::ops {
 
+namespace {
+
+torch::autograd::Edge EdgeTo(const at::Tensor& input) {
+  return input.defined() && input.requires_grad() ? torch::autograd::impl::gradient_edge(input)
+                                                  : torch::autograd::Edge();
+}
+
+}  // namespace
+
 bool NeedsGradient(const at::Tensor& input) {
   return at::GradMode::is_enabled() && input.defined() && input.requires_grad();
 }
@@ -28,13 +37,19 @@ void Record(const at::Tensor& output, const std::shared_ptr<torch::autograd::Nod
             std::initializer_list<const at::Tensor*> inputs) {
   torch::autograd::edge_list edges;
   edges.reserve(inputs.size());
-  for (const at::Tensor* input : inputs) {
-    edges.push_back(input->defined() && input->requires_grad()
-                        ? torch::autograd::impl::gradient_edge(*input)
-                        : torch::autograd::Edge());
-  }
+  for (const at::Tensor* input : inputs) edges.push_back(EdgeTo(*input));
   node->set_next_edges(std::move(edges));
   torch::autograd::set_history(output, node);
+}
+
+void Record(const std::vector<at::Tensor>& outputs,
+            const std::shared_ptr<torch::autograd::Node>& node,
+            const std::vector<at::Tensor>& inputs) {
+  torch::autograd::edge_list edges;
+  edges.reserve(inputs.size());
+  for (const at::Tensor& input : inputs) edges.push_back(EdgeTo(input));
+  node->set_next_edges(std::move(edges));
+  torch::autograd::set_history(outputs, node);
 }
 
 }  // namespace equipoise::ops

@@ -61,8 +61,9 @@ std::map<std::string, at::Tensor> TestModel::gradients() const {
 }
 
 TestModel MakeModel(const ModelConfig& config, at::ScalarType dtype,
-                    const std::vector<std::string>& freeze, const std::vector<int64_t>& range) {
-  auto layers = BuildLayers(config);
+                    const std::vector<std::string>& freeze, const std::vector<int64_t>& range,
+                    const TensorParallel& tensor) {
+  auto layers = BuildLayers(config, {}, tensor);
   Freeze(layers, freeze);
   if (!range.empty()) {
     layers.erase(layers.begin() + range[1], layers.end());
@@ -74,8 +75,9 @@ TestModel MakeModel(const ModelConfig& config, at::ScalarType dtype,
   for (Parameter* parameter : model.stage->parameters()) {
     const bool is_norm = parameter->name.find("norm") != std::string::npos &&
                          parameter->name.find("weight") != std::string::npos;
-    parameter->master.copy_(
-        Normal(parameter->shape, std::hash<std::string>()(parameter->name), 0.2));
+    const at::Tensor whole =
+        Normal(parameter->whole_shape(), std::hash<std::string>()(parameter->name), 0.2);
+    parameter->master.copy_(PartOf(whole, *parameter));
     if (is_norm) parameter->master.add_(1);
   }
   model.flat->UpdateCompute();
@@ -109,6 +111,12 @@ MicroBatch RandomBatch(const ModelConfig& config, const std::vector<int64_t>& le
     batch.targets.narrow(0, 0, count).fill_(-100);
   }
   return batch;
+}
+
+at::Tensor PartOf(const at::Tensor& whole, const Parameter& parameter) {
+  const TensorPart& part = parameter.part;
+  if (!part.split()) return whole;
+  return whole.narrow(part.dim, part.begin, parameter.shape[static_cast<size_t>(part.dim)]);
 }
 
 double RelativeError(const at::Tensor& a, const at::Tensor& b, double floor) {

@@ -10,6 +10,7 @@
 #include "models/micro_batch.h"
 #include "models/model_config.h"
 #include "models/stage.h"
+#include "models/tensor_parallel.h"
 #include "parallel/parameter.h"
 
 namespace equipoise::testing {
@@ -29,15 +30,19 @@ struct TestModel {
   // Gradients by name; undefined where frozen.
   std::map<std::string, at::Tensor> gradients() const;
 };
-// `layers` = {first, last) when not all are wanted. Every parameter's weights depend on its name.
+// `layers` = {first, last) when not all are wanted. Every parameter's weights depend on its name;
+// a tensor-parallel rank has its part of the same whole ones.
 TestModel MakeModel(const ModelConfig& config, at::ScalarType dtype = at::kFloat,
                     const std::vector<std::string>& freeze = {},
-                    const std::vector<int64_t>& layers = {});
+                    const std::vector<int64_t>& layers = {}, const TensorParallel& tensor = {});
 
 // A row of segments of these lengths; the first tokens of the row hold the placeholders of `tiles`
 // tiles, which all lie in the first segment. Placeholders are no targets.
 MicroBatch RandomBatch(const ModelConfig& config, const std::vector<int64_t>& lengths,
                        int64_t tiles, uint64_t seed);
+
+// A rank's part of a whole tensor, as the parameter says; a view.
+at::Tensor PartOf(const at::Tensor& whole, const Parameter& parameter);
 
 // |a - b| / max(|b|, floor), over the whole tensor.
 double RelativeError(const at::Tensor& a, const at::Tensor& b, double floor = 1e-12);

@@ -1,0 +1,91 @@
+#include "models/ops/tensor_ranks.h"
+
+#include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
+
+#include "configs/error.h"
+#include "models/ops/record.h"
+
+namespace equipoise::ops {
+namespace {
+
+struct CopyToRanksNode : torch::autograd::Node {
+  Communicator* group = nullptr;
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    at::Tensor g = gradients[0].contiguous();
+    group->AllReduce(g, ReduceOp::kSum).Wait();
+    return {g};
+  }
+  std::string name() const override { return "CopyToRanks"; }
+};
+
+struct SumOverRanksNode : torch::autograd::Node {
+  Parameter* bias = nullptr;
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    const at::Tensor& g = gradients[0];
+    if (bias != nullptr && bias->trainable) {
+      bias->AddGradient(g.reshape({-1, g.size(-1)}).sum(0, /*keepdim=*/false, at::kFloat));
+    }
+    return {g};
+  }
+  std::string name() const override { return "SumOverRanks"; }
+};
+
+struct SumGradientOfPartNode : torch::autograd::Node {
+  Communicator* group = nullptr;
+  int part = 0, parts = 1;
+
+  // One sum for all parts: the ranks have one group, and none for the holders of a part.
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    const at::Tensor& g = gradients[0];
+    std::vector<int64_t> shape = g.sizes().vec();
+    shape.insert(shape.begin(), parts);
+    at::Tensor all = at::zeros(shape, g.options());
+    all.select(0, part).copy_(g);
+    group->AllReduce(all, ReduceOp::kSum).Wait();
+    return {all.select(0, part)};
+  }
+  std::string name() const override { return "SumGradientOfPart"; }
+};
+
+}  // namespace
+
+at::Tensor CopyToRanks(const at::Tensor& x, Communicator& group) {
+  if (!NeedsGradient(x)) return x;
+  const BelowAutograd guard;
+  at::Tensor y = x.detach();
+  auto node = std::make_shared<CopyToRanksNode>();
+  node->group = &group;
+  Record(y, node, {&x});
+  return y;
+}
+
+at::Tensor SumOverRanks(const at::Tensor& x, Parameter* bias, Communicator& group) {
+  EQUIPOISE_CHECK(x.is_contiguous(), "sizes ", x.sizes(), ", strides ", x.strides());
+  const bool needs_node = NeedsNode({&x}, {bias});
+  const BelowAutograd guard;
+  at::Tensor y = x.detach();
+  group.AllReduce(y, ReduceOp::kSum).Wait();
+  if (bias != nullptr) y.add_(bias->value);
+  if (!needs_node) return y;
+  auto node = std::make_shared<SumOverRanksNode>();
+  node->bias = bias;
+  Record(y, node, {&x});
+  return y;
+}
+
+at::Tensor SumGradientOfPart(const at::Tensor& x, int part, int parts, Communicator& group) {
+  if (!NeedsGradient(x)) return x;
+  const BelowAutograd guard;
+  at::Tensor y = x.detach();
+  auto node = std::make_shared<SumGradientOfPartNode>();
+  node->group = &group;
+  node->part = part;
+  node->parts = parts;
+  Record(y, node, {&x});
+  return y;
+}
+
+}  // namespace equipoise::ops
