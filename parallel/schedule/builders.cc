@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "configs/error.h"
 #include "configs/nearest.h"
@@ -164,8 +165,8 @@ Schedule BuildInterleaved(const StageGraph& graph, int micro_batches) {
 }
 
 const std::vector<std::string>& ScheduleNames() {
-  static const std::vector<std::string> names = {"naive", "gpipe", "1f1b", "interleaved"};
-  return names;
+  static const std::vector<std::string> kNames = {"naive", "gpipe", "1f1b", "interleaved"};
+  return kNames;
 }
 
 Schedule BuildSchedule(const std::string& name, const StageGraph& graph, int micro_batches) {

@@ -36,7 +36,8 @@ std::vector<std::vector<Cell>> Cells(const Schedule& schedule, const OpPlace& ma
       const Op& op = schedule.ranks[r][i];
       if (!IsCompute(op.kind)) continue;
       std::string label = ToString(op);
-      if (marked == OpPlace{static_cast<int>(r), static_cast<int>(i)}) label = ">" + label + "<";
+      if (marked == OpPlace{static_cast<int>(r), static_cast<int>(i)})
+        label.insert(0, ">").push_back('<');
       cells[r].push_back({label, static_cast<int>(std::lround(simulation.start_s[r][i])),
                           static_cast<int>(std::lround(simulation.end_s[r][i]))});
     }

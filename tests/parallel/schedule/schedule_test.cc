@@ -8,9 +8,9 @@
 namespace equipoise {
 namespace {
 
-const OpKind F = OpKind::kForward, B = OpKind::kBackward, I = OpKind::kInputGradient,
-             W = OpKind::kWeightGradient, V = OpKind::kEncoderForward, U = OpKind::kEncoderBackward,
-             S = OpKind::kSend, R = OpKind::kRecv;
+const OpKind kF = OpKind::kForward, kB = OpKind::kBackward, kI = OpKind::kInputGradient,
+             kW = OpKind::kWeightGradient, kV = OpKind::kEncoderForward,
+             kU = OpKind::kEncoderBackward, kS = OpKind::kSend, kR = OpKind::kRecv;
 const Op kReduce0{OpKind::kReduce, 0, 0}, kReduce1{OpKind::kReduce, 1, 0};
 const Op kOptimizer{OpKind::kOptimizer, 0, 0};
 
@@ -38,7 +38,7 @@ using Texts = std::set<std::string>;
 
 TEST_CASE("ops wait for the stages beside them", "[schedule]") {
   const Schedule schedule{
-      ChainGraph({0, 1}), 1, {}, {{{F, 0, 0}, {B, 0, 0}}, {{F, 1, 0}, {I, 1, 0}, {W, 1, 0}}}};
+      ChainGraph({0, 1}), 1, {}, {{{kF, 0, 0}, {kB, 0, 0}}, {{kF, 1, 0}, {kI, 1, 0}, {kW, 1, 0}}}};
   const auto all = DependenciesByText(schedule);
   CHECK(all.at("0F0").empty());
   CHECK(all.at("1F0") == Texts{"0F0"});
@@ -52,8 +52,8 @@ TEST_CASE("where transfers are listed, ops wait for them", "[schedule]") {
       ChainGraph({0, 1}),
       1,
       {},
-      {{{F, 0, 0}, {S, 0, 0, 1}, {R, 0, 0, 1}, {B, 0, 0}, kReduce0, kOptimizer},
-       {{R, 1, 0, 0}, {F, 1, 0}, {B, 1, 0}, {S, 1, 0, 0}, kReduce1, kOptimizer}}};
+      {{{kF, 0, 0}, {kS, 0, 0, 1}, {kR, 0, 0, 1}, {kB, 0, 0}, kReduce0, kOptimizer},
+       {{kR, 1, 0, 0}, {kF, 1, 0}, {kB, 1, 0}, {kS, 1, 0, 0}, kReduce1, kOptimizer}}};
   const auto all = DependenciesByText(schedule);
   CHECK(all.at("0S0>1") == Texts{"0F0"});
   CHECK(all.at("1R0<0") == Texts{"0S0>1"});
@@ -82,8 +82,8 @@ Schedule TwoEncoders() {
   schedule.micro_batches = 2;
   schedule.work.runs = {{true, true}, {true, false}, {true, true}};
   schedule.work.sends = {{true, false}, {true, true}, {true, true}};
-  schedule.ranks = {{{V, 0, 0}, {V, 0, 1}, {U, 0, 0}, {U, 0, 1}},
-                    {{V, 1, 0}, {F, 2, 0}, {B, 2, 0}, {F, 2, 1}, {B, 2, 1}}};
+  schedule.ranks = {{{kV, 0, 0}, {kV, 0, 1}, {kU, 0, 0}, {kU, 0, 1}},
+                    {{kV, 1, 0}, {kF, 2, 0}, {kB, 2, 0}, {kF, 2, 1}, {kB, 2, 1}}};
   return schedule;
 }
 
@@ -95,11 +95,11 @@ TEST_CASE("rows go where there are some, gradients where one is wanted", "[sched
   CHECK_FALSE(SendsRows(schedule, 1, 2, 1));  // does not run
   CHECK(SendsGradient(schedule, 2, 0, 0));
   CHECK_FALSE(SendsGradient(schedule, 2, 1, 0));  // frozen
-  CHECK(TakersOf(schedule, {V, 0, 0}) == std::vector<int>{2});
-  CHECK(TakersOf(schedule, {V, 0, 1}).empty());
-  CHECK(TakersOf(schedule, {B, 2, 0}) == std::vector<int>{0});
-  CHECK(TakersOf(schedule, {B, 2, 1}).empty());
-  CHECK(TakersOf(schedule, {W, 2, 0}).empty());
+  CHECK(TakersOf(schedule, {kV, 0, 0}) == std::vector<int>{2});
+  CHECK(TakersOf(schedule, {kV, 0, 1}).empty());
+  CHECK(TakersOf(schedule, {kB, 2, 0}) == std::vector<int>{0});
+  CHECK(TakersOf(schedule, {kB, 2, 1}).empty());
+  CHECK(TakersOf(schedule, {kW, 2, 0}).empty());
 
   const auto all = DependenciesByText(schedule);
   CHECK(all.at("2F0") == Texts{"0V0", "1V0"});
@@ -117,7 +117,8 @@ TEST_CASE("a frozen stage makes no input gradient for those before it", "[schedu
 }
 
 TEST_CASE("what is missing or of no stage is left to the validator", "[schedule]") {
-  Schedule schedule{ChainGraph({0, 1}), 1, {}, {{{B, 0, 0}, {F, 9, 0}, {F, 0, 5}}, {{F, 1, 0}}}};
+  Schedule schedule{
+      ChainGraph({0, 1}), 1, {}, {{{kB, 0, 0}, {kF, 9, 0}, {kF, 0, 5}}, {{kF, 1, 0}}}};
   const auto all = DependenciesByText(schedule);
   CHECK(all.at("0B0").empty());
   CHECK(all.at("1F0").empty());
