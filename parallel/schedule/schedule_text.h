@@ -18,8 +18,8 @@ namespace equipoise {
 //   rank 1: ...
 //
 // `next` (all stages that follow, ascending), the words after it (encoder, no_input_gradient,
-// no_weight_gradient) and the lines `idle` and `silent` (one op or more) are optional. Lines may come in any order, stages ascending among themselves.
-// Transfers in parentheses start together.
+// no_weight_gradient) and the lines `idle` and `silent` (one op or more) are optional. Lines may
+// come in any order, stages ascending among themselves. Transfers in parentheses start together.
 std::string ToText(const Schedule& schedule);
 
 // Reads it back; ToText(ParseSchedule(t)) is t in its normal form. Throws ConfigError

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # parallelism_doc_test.sh DOC PRINT_SCHEDULES   the generated parts of docs/parallelism.md are true
-# PART is what stands between the lines "<!-- PART: generated -->" and "<!-- end of PART -->".
+# Such a part stands between the lines "<!-- NAME: generated -->" and "<!-- end of NAME -->".
 passed=0 failed=0
+
+written() { sed -n "/^<!-- $2: generated -->\$/,/^<!-- end of $2 -->\$/p" "$1" | sed '1d;$d'; }
+
 for part in pictures table; do
-  if diff <(sed -n "/^<!-- $part: generated -->\$/,/^<!-- end of $part -->\$/p" "$1" | sed '1d;$d') \
-          <("$2" "$part"); then
+  if diff <(written "$1" "$part") <("$2" "$part"); then
     passed=$((passed + 1))
   else
-    echo "docs/parallelism.md: the $part (<) are not what print_schedules writes (>); put that there"
+    echo "docs/parallelism.md: the $part (<) are not what print_schedules writes (>); copy them"
     failed=$((failed + 1))
   fi
 done
