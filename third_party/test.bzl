@@ -1,6 +1,7 @@
-"""cc_test with Catch2's main."""
+"""Tests in C++ with Catch2, and in Python."""
 
 def equipoise_test(name, deps = [], tags = [], **kwargs):
+    """cc_test with Catch2's main."""
     native.cc_test(
         name = name,
         srcs = kwargs.pop("srcs", [name + ".cc"]),
@@ -10,5 +11,16 @@ def equipoise_test(name, deps = [], tags = [], **kwargs):
             "//third_party:sanitizer_defaults",
         ],
         tags = tags,
+        **kwargs
+    )
+
+def equipoise_python_test(name, args = [], data = [], **kwargs):
+    """NAME.py, run by the environment's Python; its last line is `N passed, N failed`."""
+    test = name + ".py"
+    native.sh_test(
+        name = name,
+        srcs = ["//tests:run_python.sh"],
+        args = ["$(location %s)" % test] + args,
+        data = [test] + data,
         **kwargs
     )

@@ -3,7 +3,6 @@ where, what is wrong and what to do: on rank 0 alone, without a stack."""
 import glob
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -12,55 +11,7 @@ import tempfile
 import time
 
 import tiny_case
-
-STARTED_IN = 30  # seconds that a refusal may take, mpirun's start and a busy machine included
-
-
-# A rank that still waits for rank 0's word when rank 0 leaves says so, in a line of its own.
-TOLD_BY_RANK_0 = re.compile(r"\[rank [1-9]\d*\] equipoise: .*: rank 0 failed: ")
-
-
-def our_lines(stderr):
-    """What the program itself said: no log lines, nothing of mpirun's banner."""
-    lines, in_banner = [], False
-    for line in stderr.splitlines():
-        if line.startswith("-----"):
-            in_banner = not in_banner
-        elif TOLD_BY_RANK_0.match(line):
-            continue
-        elif not in_banner and line.strip() and not (line[2:3] == ":" and line[5:6] == ":"):
-            lines.append(line)
-    return lines
-
-
-class Cases:
-    def __init__(self, results):
-        self.results = results
-
-    def refused(self, name, line, code, *words, **options):
-        """Runs `line`; it has to end with `code` and one line that holds all `words`."""
-        began = time.monotonic()
-        try:
-            done = subprocess.run(line, capture_output=True, text=True, timeout=STARTED_IN,
-                                  env=tiny_case.environment(), stdin=subprocess.DEVNULL, **options)
-        except subprocess.TimeoutExpired:
-            self.results.check(name, False, f"still running after {STARTED_IN} s")
-            return
-        ours = our_lines(done.stderr)
-        faults = []
-        if done.returncode != code:
-            faults.append(f"exit {done.returncode}, not {code}")
-        if len(ours) != 1 or not ours[0].removeprefix("[rank 0] ").startswith("equipoise: "):
-            faults.append(f"{len(ours)} lines")
-        faults += [f"'{word}' is not named" for word in words if word not in "\n".join(ours)]
-        if done.stdout:
-            faults.append(f"on stdout: {done.stdout[:80]!r}")
-        faults += [f"'{sign}' is shown" for sign in ("c10::", "Exception raised", "frame #",
-                                                     "terminate called", "/usr/include")
-                   if sign in done.stderr]
-        shown = "; ".join(faults) + "\n" + done.stderr[-1500:] if faults else \
-            f"({time.monotonic() - began:.1f} s) {ours[0][:150]}"
-        self.results.check(name, not faults, shown)
+from refusals import Cases
 
 
 def write(path, text):

@@ -12,7 +12,7 @@ import tempfile
 from safetensors.torch import load_file, save_file
 
 import tiny_case
-from bad_input_test import Cases
+from refusals import Cases
 
 
 def module_of(name):
@@ -156,18 +156,16 @@ def schedules(bench):
     steps, warmup, top = 10, 4, 1e-3
     shares = {"cosine": lambda d: 0.5 * (1 + math.cos(math.pi * d)), "linear": lambda d: 1 - d,
               "constant": lambda d: 1.0}
-    for name, share in shares.items():
-        for low in (0.0, 0.1):
-            run_dir, _ = bench.run(
-                f"{name} to {low}", train__schedule=name, train__steps=steps, train__min_lr=low,
-                train__warmup=0.4, train__lr=top)
-            got = [row["lr"] for row in tiny_case.metrics(run_dir)]
-            want = [top * s / warmup if s < warmup else
-                    top * (low + (1 - low) * share((s - warmup) / (steps - warmup)))
-                    for s in range(steps)]
-            bench.results.check(f"{name} to {low}: lr of every step", len(got) == steps and all(
-                math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-12) for a, b in zip(got, want)),
-                str(got))
+    for (name, share), low in zip(shares.items(), (0.1, 0.0, 0.1)):
+        run_dir, _ = bench.run(
+            f"{name} to {low}", train__schedule=name, train__steps=steps, train__min_lr=low,
+            train__warmup=0.4, train__lr=top)
+        got = [row["lr"] for row in tiny_case.metrics(run_dir)]
+        want = [top * s / warmup if s < warmup else
+                top * (low + (1 - low) * share((s - warmup) / (steps - warmup)))
+                for s in range(steps)]
+        bench.results.check(f"{name} to {low}: lr of every step", len(got) == steps and all(
+            math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-12) for a, b in zip(got, want)), str(got))
 
 
 def held_out(bench, folder):

@@ -1,6 +1,5 @@
 """SIGKILL of one rank or of all, 32 times at random moments, half of them during a save; resume
 goes on bit-equal to a run that never stopped."""
-import glob
 import os
 import random
 import shutil
@@ -8,121 +7,111 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import tiny_case
+from live_run import half_saved, ranks_of, steps_done
 
-STEPS = 120
 KILLS = 32
+RUNS = 2  # side by side, as most of the time passes in starting and ending them
 
 
-def ranks_of(mpirun):
-    """Process ids of the ranks of a running mpirun."""
-    found = []
-    for path in glob.glob("/proc/[0-9]*/stat"):
+class KilledRun:
+    """A run that is killed again and again, and started again each time."""
+
+    def __init__(self, config, run_dir, seed):
+        self.config, self.run_dir = config, run_dir
+        self.rng = random.Random(seed)
+        self.kills, self.in_saves, self.statuses = 0, 0, set()
+
+    def start(self, steps):
+        # The learning rate knows no end, so that a run does not depend on how far it shall go.
+        line = tiny_case.command(self.config, 2, run__dir=self.run_dir, train__steps=steps,
+                                 train__schedule="constant", checkpoint__every=3)
+        with open(f"{self.run_dir}.log", "a") as log:
+            return subprocess.Popen(line, stdout=log, stderr=log, env=tiny_case.environment(),
+                                    start_new_session=True)
+
+    def kill(self, kills):
+        while self.kills < kills:
+            stale = half_saved(self.run_dir)
+            process = self.start(steps=1000000)
+            if not self.kill_once(process, stale, in_save=self.kills % 2 == 0):
+                break
+            self.kills += 1
+            self.statuses.add(process.wait(timeout=300))
+
+    def kill_once(self, process, stale, in_save):
+        """Whether it came to a kill before the run ended by itself."""
+        def saving():
+            return bool(half_saved(self.run_dir).items() - stale.items())
+
+        want = steps_done(self.run_dir) + self.rng.randrange(1, 6)
+        while process.poll() is None:
+            time.sleep(0.0005)
+            if steps_done(self.run_dir) < want or (in_save and not saving()):
+                continue
+            time.sleep(self.rng.random() * (0.004 if in_save else 0.03))
+            ranks = ranks_of(process.pid)
+            send(ranks, signal.SIGSTOP)  # what is seen now holds at the kill
+            was_saving = saving()
+            if in_save and not was_saving:
+                send(ranks, signal.SIGCONT)
+                continue
+            send(self.rng.choice([ranks, ranks, ranks[:1], ranks[1:]]), signal.SIGKILL)
+            send(ranks, signal.SIGCONT)
+            self.in_saves += was_saving
+            return True
+        return False
+
+
+def send(pids, signal_):
+    for pid in pids:
         try:
-            with open(path) as stat:
-                text = stat.read()
-            with open(os.path.join(os.path.dirname(path), "cmdline"), "rb") as cmdline:
-                program = cmdline.read().split(b"\0")[0]
-        except OSError:
-            continue
-        parent = int(text.rsplit(")", 1)[1].split()[1])
-        if parent == mpirun and program.endswith(b"equipoise"):
-            found.append(int(text.split()[0]))
-    return found
+            os.kill(pid, signal_)
+        except ProcessLookupError:
+            pass
 
 
-def saving(run_dir):
-    return bool(glob.glob(f"{run_dir}/checkpoints/.tmp-*"))
-
-
-def lines(run_dir):
-    try:
-        with open(f"{run_dir}/metrics.jsonl", "rb") as file:
-            return file.read().count(b"\n")
-    except OSError:
-        return 0
-
-
-def start(config, run_dir, log):
-    line = tiny_case.command(config, 2, run__dir=run_dir, train__steps=STEPS, checkpoint__every=3)
-    return subprocess.Popen(
-        line, stdout=log, stderr=log, env=tiny_case.environment(), start_new_session=True
-    )
-
-
-def wait_for_moment(process, run_dir, rng, in_save):
-    """Returns True when it is time to kill, False when the run has ended by itself."""
-    begin = lines(run_dir)
-    want = begin + rng.randrange(1, 6)
-    while process.poll() is None:
-        if lines(run_dir) >= want and (not in_save or saving(run_dir)):
-            time.sleep(rng.random() * (0.004 if in_save else 0.03))
-            return process.poll() is None
-        time.sleep(0.0005)
-    return False
+def compare(results, run, expected):
+    got = tiny_case.metrics(run.run_dir)
+    results.check("each step stands once", [r["step"] for r in got] ==
+                  [r["step"] for r in expected])
+    keys = ("loss", "grad_norm", "tokens")
+    worst = [r["step"] for r, e in zip(got, expected) if any(r[k] != e[k] for k in keys)]
+    results.check("losses and norms are bit-equal to the run that was never stopped", not worst,
+                  f"differ at {worst[:5]}")
 
 
 def main():
     results = tiny_case.Results()
     folder = tempfile.mkdtemp(prefix="kill")
     config = tiny_case.write_case(folder)
-    reference, run_dir = f"{folder}/reference", f"{folder}/killed"
-    with open(f"{folder}/log", "w") as log:
-        done = start(config, reference, log).wait(timeout=600)
-        results.check("the run that is never stopped", done == 0)
-        rng, killed, in_saves, statuses = random.Random(7), 0, 0, set()
-        deadline = time.monotonic() + 900
-        while killed < KILLS and time.monotonic() < deadline:
-            process = start(config, run_dir, log)
-            in_save = killed % 2 == 0
-            if not wait_for_moment(process, run_dir, rng, in_save):
-                break
-            was_saving = saving(run_dir)
-            ranks = ranks_of(process.pid)
-            victims = (
-                ranks if rng.random() < 0.5 else ranks[:1] if rng.random() < 0.5 else ranks[1:]
-            )
-            for pid in victims:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-            began = time.monotonic()
-            statuses.add(process.wait(timeout=60))
-            if time.monotonic() - began > 10:
-                results.check(
-                    "mpirun ends soon after a kill", False, f"{time.monotonic() - began:.1f} s"
-                )
-            killed, in_saves = killed + bool(victims), in_saves + was_saving
-        results.check(
-            f"{KILLS} kills",
-            killed == KILLS,
-            f"{killed}, {in_saves} while a save was under way, "
-            f"mpirun returned {sorted(statuses)}",
-        )
-        results.check(
-            "a third of the kills or more hit a save", in_saves >= KILLS // 3, str(in_saves)
-        )
-        results.check("no kill looks like success", 0 not in statuses)
-        done = start(config, run_dir, log).wait(timeout=600)
-        results.check("the run ends after all kills", done == 0)
-    expected, got = tiny_case.metrics(reference), tiny_case.metrics(run_dir)
-    results.check("each step stands once", [r["step"] for r in got] == list(range(1, STEPS + 1)))
-    worst = [
-        r["step"]
-        for r, e in zip(got, expected)
-        if (r["loss"], r["grad_norm"], r["tokens"]) != (e["loss"], e["grad_norm"], e["tokens"])
-    ]
-    results.check(
-        "losses and norms are bit-equal to the run that was never stopped",
-        not worst,
-        f"differ at {worst[:5]}",
-    )
+    runs = [KilledRun(config, f"{folder}/killed{i}", seed=7 + i) for i in range(RUNS)]
+    threads = [threading.Thread(target=run.kill, args=[KILLS // RUNS]) for run in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    statuses = set().union(*(run.statuses for run in runs))
+    results.check(f"{KILLS} kills", sum(run.kills for run in runs) == KILLS,
+                  f"mpirun returned {sorted(statuses)}")
+    results.check("half of them hit a save", sum(run.in_saves for run in runs) >= KILLS // 2,
+                  str([run.in_saves for run in runs]))
+    results.check("no kill looks like success", 0 not in statuses)
+    last = max(steps_done(run.run_dir) for run in runs) + 3
+    reference = KilledRun(config, f"{folder}/reference", seed=0)
+    for run in [reference, *runs]:
+        results.check("the run ends when nobody kills it", run.start(last).wait(timeout=600) == 0)
+    expected = tiny_case.metrics(reference.run_dir)
+    results.check("the reference has every step", len(expected) == last, str(last))
+    for run in runs:
+        compare(results, run, expected)
     if results.failed:
-        with open(f"{folder}/log") as log:
-            print(log.read()[-4000:])
+        for run in runs:
+            with open(f"{run.run_dir}.log") as log:
+                print(log.read()[-4000:])
     shutil.rmtree(folder)
     results.finish()
 

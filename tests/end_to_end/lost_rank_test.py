@@ -9,7 +9,7 @@ import tempfile
 import time
 
 import tiny_case
-from kill_test import lines, ranks_of
+from live_run import ranks_of, steps_done
 
 RANKS = 4
 TIMEOUT = 6  # a rank that is silent for half of it counts as stopped, also on a busy machine
@@ -21,7 +21,7 @@ def start(config, run_dir, log):
     with open(log, "w") as out:
         process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=out,
                                    env=tiny_case.environment(), start_new_session=True)
-    while process.poll() is None and lines(run_dir) < 5:
+    while process.poll() is None and steps_done(run_dir) < 5:
         time.sleep(0.02)
     return process
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind: trace, metrics, held-out loss, quarantine, report; and what ends it."""
+"""What a run leaves behind: trace, metrics, held-out loss, quarantine, report."""
 import json
 import os
 import shutil
@@ -6,8 +6,6 @@ import subprocess
 import sys
 import tempfile
 import time
-
-from PIL import Image
 
 import tiny_case
 
@@ -76,15 +74,6 @@ def add_bad_records(folder):
         file.write("\n".join(good[:20]) + "\n")
 
 
-def cut_pictures(folder):
-    """Every picture loses its second half: the head, which the index reads, stays."""
-    os.makedirs(f"{folder}/cut")
-    for name in os.listdir(f"{folder}/images"):
-        path = f"{folder}/cut/{name}"
-        Image.open(f"{folder}/images/{name}").convert("RGB").save(path, format="PNG")
-        os.truncate(path, os.path.getsize(path) // 2)
-
-
 def check_run(results, folder, config):
     source = f"[{{annotations: {folder}/mixed.jsonl, images: {folder}/images}}]"
     held_out = f"[{{annotations: {folder}/held_out.jsonl, images: {folder}/images}}]"
@@ -112,19 +101,8 @@ def check_run(results, folder, config):
         results.check(f"{name} is there", os.path.exists(f"{run_dir}/{name}"))
 
 
-def check_endings(results, folder, config):
-    source = f"[{{annotations: {folder}/mixed.jsonl, images: {folder}/images}}]"
-    done = tiny_case.run(config, 2, run__dir=f"{folder}/share", data__train=source,
-                         data__max_bad_share=0.01)
-    results.check("too many bad records: exit 4", done.returncode == 4 and
-                  "data.max_bad_share" in done.stderr, done.stderr[-300:])
-    cut_pictures(folder)
-    source = f"[{{annotations: {folder}/train.jsonl, images: {folder}/cut}}]"
-    done = tiny_case.run(config, 2, run__dir=f"{folder}/damaged", data__train=source)
-    results.check("too many pictures that do not decode: exit 4, told once",
-                  done.returncode == 4 and done.stderr.count("data.max_bad_share") == 1 and
-                  "quarantine.jsonl" in done.stderr, done.stderr[-300:])
-    settings = {"model.preset": "quickstart", "train.recompute": "[text]", "train.stepz": "5"}
+def check_settings(results, config):
+    settings = {"model.preset": "quickstart", "train.stepz": "5"}
     for key, value in settings.items():
         done = tiny_case.run(config, 2, "train", "--set", f"{key}={value}")
         told = [line for line in done.stderr.splitlines() if line.startswith("equipoise: ")]
@@ -137,14 +115,15 @@ def check_waiting_threads(results, folder):
     line = [tiny_case.EQUIPOISE, "data", f"{folder}/model", "tokenize"]
     env = {k: v for k, v in tiny_case.environment().items()
            if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
-    found, deadline = False, time.monotonic() + 60
+    found, deadline = False, time.monotonic() + 300
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                           env=env) as program:
         while not found and time.monotonic() < deadline and program.poll() is None:
             with open(f"/proc/{program.pid}/environ", "rb") as file:
                 found = b"GOMP_SPINCOUNT=0" in file.read().split(b"\0")
+            time.sleep(0.01)
         program.stdin.close()
-        status = program.wait(timeout=60)
+        status = program.wait(timeout=300)
     results.check("waiting compute threads sleep", found and status == 0, f"exit {status}")
 
 
@@ -152,7 +131,7 @@ def check_one_process(results, folder):
     for line in (["export", f"{folder}/run", "--out", f"{folder}/exported"],
                  ["generate", f"{folder}/run", "--prompt", "What is 1 plus 1?"]):
         line = [tiny_case.MPIRUN, "-n", "2", tiny_case.EQUIPOISE, *line]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=60,
+        done = subprocess.run(line, capture_output=True, text=True, timeout=300,
                               env=tiny_case.environment())
         results.check(f"{line[4]} under mpirun is refused", done.returncode == 2 and
                       done.stderr.count("without mpirun") == 1, done.stderr[-300:])
@@ -165,7 +144,7 @@ def main():
     config = tiny_case.write_case(folder)
     add_bad_records(folder)
     check_run(results, folder, config)
-    check_endings(results, folder, config)
+    check_settings(results, config)
     check_one_process(results, folder)
     check_waiting_threads(results, folder)
     shutil.rmtree(folder)

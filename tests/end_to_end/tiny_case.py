@@ -181,7 +181,8 @@ def run(config, ranks=1, subcommand="train", *more, timeout=300, **settings):
 
 def environment():
     env = dict(os.environ)
-    env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1")
+    env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1",
+               EQUIPOISE_PROGRAM=EQUIPOISE)
     env.setdefault("HOME", "/tmp")
     return env
 

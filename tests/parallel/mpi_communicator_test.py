@@ -8,6 +8,8 @@ import sys
 import time
 
 CONFORMANCE, FAULT = sys.argv[1:3]
+# Seconds. A rank that is silent for half of it counts as stopped, also on a busy machine.
+TIMEOUT = "4"
 ENVIRONMENT = dict(
     os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
     OMP_NUM_THREADS="1", HOME=os.environ.get("HOME", "/tmp"))
@@ -17,7 +19,7 @@ def mpirun(ranks, *command):
     """Exit code and output of both streams."""
     done = subprocess.run(
         [os.environ["EQUIPOISE_MPIRUN"], "-n", str(ranks), *command],
-        env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240)
+        env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
     return done.returncode, done.stdout
 
 
@@ -35,12 +37,12 @@ def conformance(ranks, *options):
 def alone():
     """Started by hand, a program is a world of one."""
     plain = {k: v for k, v in ENVIRONMENT.items() if not k.startswith(("OMPI_COMM", "PMIX"))}
-    done = subprocess.run([CONFORMANCE], env=plain, capture_output=True, text=True, timeout=240)
+    done = subprocess.run([CONFORMANCE], env=plain, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 and done.stdout.count("passed: ") == 11, done
 
 
 def names_culprit(how, verdict):
-    code, output = mpirun(4, FAULT, "3", how)
+    code, output = mpirun(4, FAULT, "3", how, TIMEOUT)
     errors = errors_by_rank(output)
     assert code == 5, (code, output)
     # Every other rank: its own operation, group, number and peer, and the culprit.
@@ -61,7 +63,7 @@ def stopped_rank():
 
 def computing_rank():
     """A rank that computes past the deadline is told when it waits next."""
-    code, output = mpirun(4, FAULT, "3", "late")
+    code, output = mpirun(4, FAULT, "3", "late", TIMEOUT)
     assert code == 5, (code, output)
     assert re.search(r"error: rank 0: all_reduce #2 in group data \(1\.0 MiB\): rank 3 has "
                      r"stopped: no sign of life for \d\.\d s \(rank \d gave up first\)",
@@ -71,7 +73,7 @@ def computing_rank():
 def paused_run():
     """All ranks stopped for longer than the deadline, as by a debugger: nobody is to blame."""
     with subprocess.Popen(
-            [os.environ["EQUIPOISE_MPIRUN"], "-n", "4", FAULT, "3", "pause"], env=ENVIRONMENT,
+            [os.environ["EQUIPOISE_MPIRUN"], "-n", "4", FAULT, "3", "pause", TIMEOUT], env=ENVIRONMENT,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
         pids, lines = [], []
         while len(pids) < 4 or "wrong" not in "".join(lines):
@@ -82,9 +84,9 @@ def paused_run():
             for pid in pids:
                 os.kill(pid, sent)
             if sent == signal.SIGSTOP:
-                time.sleep(3)
+                time.sleep(1.5 * int(TIMEOUT))
         rest = run.stderr.read()
-        assert run.wait(timeout=60) == 0, lines + [rest]
+        assert run.wait(timeout=300) == 0, lines + [rest]
 
 
 def sleeping_rank():
@@ -93,17 +95,17 @@ def sleeping_rank():
 
 
 def killed_rank():
-    code, output = mpirun(4, FAULT, "3", "kill")
+    code, output = mpirun(4, FAULT, "3", "kill", "300")
     seconds = time.time() - float(re.search(r"wrong at (\S+)", output)[1])
     assert code == 137, output
-    # The others end by mpirun's hand, before the deadline of 2 s makes them speak.
-    assert not errors_by_rank(output) and seconds < 2, (seconds, output)
+    # The others end by mpirun's hand, long before a deadline makes them speak.
+    assert not errors_by_rank(output) and seconds < 60, (seconds, output)
     print(f"a killed rank ended the run after {seconds:.2f} s")
 
 
 def failing_rank():
     """One rank's own failure is told to all, and is the exit code of all."""
-    code, output = mpirun(4, FAULT, "3", "throw")
+    code, output = mpirun(4, FAULT, "3", "throw", "300")
     assert code == 4, (code, output)
     assert "error: train.jsonl:7: broken" in output, output
     errors = errors_by_rank(output)

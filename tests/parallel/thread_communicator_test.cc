@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <string>
@@ -26,10 +27,23 @@ TEST_CASE("ranks as threads pass every conformance check", "[comm]") {
   }
 }
 
-// What each rank's first failing operation says.
+// Ranks that wait for each other outside of communication, for a minute at most.
+class Arrivals {
+ public:
+  void Arrive() { ++arrived_; }
+  void WaitFor(int count) const {
+    for (int i = 0; i < 6000 && arrived_ < count; ++i) std::this_thread::sleep_for(10ms);
+  }
+
+ private:
+  std::atomic<int> arrived_{0};
+};
+
+// What each rank's first failing operation says. `failed` hears of each.
 template <class Body>
-std::vector<std::string> Errors(int ranks, Body body, CommOptions options) {
+std::vector<std::string> Errors(int ranks, Body body, Arrivals& failed, CommOptions options) {
   std::vector<std::string> errors(ranks);
+  Arrivals ended;
   RunRanks(
       ranks,
       [&](Communicator& world) {
@@ -37,29 +51,31 @@ std::vector<std::string> Errors(int ranks, Body body, CommOptions options) {
           body(world);
         } catch (const RunError& error) {
           errors[world.rank()] = error.what();
-          // Leaving at once would tell the others more than a rank that hangs does.
-          std::this_thread::sleep_for(200ms);
+          failed.Arrive();
         }
+        // Leaving at once would tell the others more than a rank that hangs does.
+        ended.Arrive();
+        ended.WaitFor(ranks);
       },
       options);
   return errors;
 }
 
+// A rank whose thread does not run for half of it is taken for stopped: long on a busy machine.
+constexpr CommOptions kSoon{.timeout = 3s};
+
 TEST_CASE("a rank that never enters an operation is named on every other rank", "[comm]") {
-  const auto errors = Errors(4,
-                             [](Communicator& world) {
-                               at::Tensor tensor = at::zeros({1000});
-                               world.AllReduce(tensor, ReduceOp::kSum).Wait();
-                               if (world.rank() == 3) {
-                                 std::this_thread::sleep_for(1500ms);
-                                 return;
-                               }
-                               // Rank 2 waits for the sleeper only through rank 1.
-                               if (world.rank() == 2) return world.Recv(tensor, 1).Wait();
-                               if (world.rank() == 1) return world.Recv(tensor, 3).Wait();
-                               world.AllReduce(tensor, ReduceOp::kSum).Wait();
-                             },
-                             {.timeout = 600ms});
+  Arrivals failed;
+  const auto body = [&](Communicator& world) {
+    at::Tensor tensor = at::zeros({1000});
+    world.AllReduce(tensor, ReduceOp::kSum).Wait();
+    if (world.rank() == 3) return failed.WaitFor(3);
+    // Rank 2 waits for rank 3 only through rank 1.
+    if (world.rank() == 2) return world.Recv(tensor, 1).Wait();
+    if (world.rank() == 1) return world.Recv(tensor, 3).Wait();
+    world.AllReduce(tensor, ReduceOp::kSum).Wait();
+  };
+  const auto errors = Errors(4, body, failed, kSoon);
   INFO(errors[0] << "\n" << errors[1] << "\n" << errors[2]);
   for (int rank = 0; rank < 3; ++rank) {
     CHECK_THAT(errors[rank], Catch::StartsWith("rank " + std::to_string(rank) + ": "));
@@ -95,13 +111,13 @@ TEST_CASE("two ends of different size fail with both sizes", "[comm]") {
 
 TEST_CASE("sends are synchronous", "[comm]") {
   // Both send first: this order works only by luck of buffering, so here it must not.
-  const auto errors = Errors(2,
-                             [](Communicator& world) {
-                               at::Tensor tensor = at::zeros({1});
-                               world.Send(tensor, 1 - world.rank()).Wait();
-                               world.Recv(tensor, 1 - world.rank()).Wait();
-                             },
-                             {.timeout = 300ms});
+  Arrivals failed;
+  const auto body = [](Communicator& world) {
+    at::Tensor tensor = at::zeros({1});
+    world.Send(tensor, 1 - world.rank()).Wait();
+    world.Recv(tensor, 1 - world.rank()).Wait();
+  };
+  const auto errors = Errors(2, body, failed, kSoon);
   INFO(errors[0] << "\n" << errors[1]);
   CHECK_THAT(errors[0] + errors[1], Catch::Contains("their orders of operations differ"));
 }

@@ -9,7 +9,7 @@ import time
 
 LAUNCH = "scripts/launch"
 FOLDER = tempfile.mkdtemp()
-DEADLINE_S = 60
+DEADLINE_S = 300
 
 # In place of the trainer: says that it is ready, then does what its first argument names.
 RANK = """
@@ -20,7 +20,7 @@ RANK = """
     open(f"{folder}/ready.{os.environ['OMPI_COMM_WORLD_RANK']}", "w").write(repr(sys.argv[1:]))
     if what.startswith("exit"):
         sys.exit(int(what[4:]))
-    end = time.time() + 30
+    end = time.time() + 200
     while time.time() < end and (what == "stubborn" or not asked):
         time.sleep(0.02)
     sys.exit(75 if asked else 1)
@@ -95,7 +95,7 @@ def a_second_interrupt_ends_the_run():
     process.send_signal(signal.SIGINT)
     code, _, err = finish(process)
     assert code not in (0, 75), (code, err)
-    assert time.time() - began < 20, "the ranks were not killed"
+    assert time.time() - began < 100, "the ranks were not killed"
 
 
 def bad_usage_is_exit_2():

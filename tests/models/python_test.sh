@@ -1,5 +1,0 @@
-#!/usr/bin/env bash
-# usage: python_test.sh TEST.py [ARGUMENT]...   runs a test with the environment's Python
-# The models are tiny: more threads only wait for each other.
-export OMP_NUM_THREADS=1
-exec "${EQUIPOISE_PYTHON:?run scripts/setup}" -B "$@"

@@ -1,2 +1,0 @@
-#!/usr/bin/env bash
-exec /usr/bin/python3 tests/scripts/count_cases_test.py

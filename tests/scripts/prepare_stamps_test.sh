@@ -1,2 +1,0 @@
-#!/usr/bin/env bash
-exec "$EQUIPOISE_PYTHON" tests/scripts/prepare_stamps_test.py
