@@ -40,7 +40,8 @@ int Fail(MpiEnvironment& mpi, ExitCode code, const std::string& message, bool ev
   const bool prints = every_rank || mpi.rank() == 0;
   if (prints) PrintError(mpi, message, every_rank);
   if (mpi.size() > 1) {
-    mpi.Abandon(static_cast<int>(code), message, [&] {
+    const bool for_all = !every_rank && mpi.rank() == 0;
+    mpi.Abandon({static_cast<int>(code), message, for_all}, [&] {
       if (!prints) PrintError(mpi, message, /*with_rank=*/true);
     });
   }
@@ -51,7 +52,7 @@ int Fail(MpiEnvironment& mpi, ExitCode code, const std::string& message, bool ev
 int FailTold(MpiEnvironment& mpi, const ToldError& error) {
   spdlog::warn("{}", error.what());
   if (mpi.size() > 1) {
-    mpi.Abandon(static_cast<int>(error.code()), error.what(),
+    mpi.Abandon({static_cast<int>(error.code()), error.what()},
                 [&] { PrintError(mpi, error.what(), /*with_rank=*/true); });
   }
   return static_cast<int>(error.code());

@@ -54,14 +54,13 @@ std::shared_ptr<Operation> Engine::Submit(OperationPlan plan) {
   return operation;
 }
 
-Engine::Farewell Engine::Leave(int exit_code, const std::string& message, milliseconds grace) {
+Engine::Farewell Engine::Leave(const LastWord& word, milliseconds grace) {
   std::unique_lock lock(mutex_);
   leaving_ = true;
-  exit_code_ = exit_code;
-  leave_message_ = message;
+  word_ = word;
   transport_->Wake();
   left_.wait_for(lock, grace, [this] { return others_ready_; });
-  return {exit_code_, heard_};
+  return {word_.exit_code, heard_};
 }
 
 void Engine::Run() {
@@ -203,6 +202,7 @@ void Engine::CheckOthers(Clock::time_point now) {
     const RankStatus& status = views_[rank].status;
     if (rank == rank_ || (status.phase != Phase::kFailed && status.phase != Phase::kLeaving))
       continue;
+    told_for_all_ = status.for_all;
     Fail({status.culprit, status.verdict}, status.culprit == rank ? "" : Name(rank));
     return;
   }
@@ -247,9 +247,12 @@ void Engine::FailOne(Operation& operation) {
   }
   text += status_.verdict;
   if (!by_.empty()) text += " (" + by_ + " gave up first)";
-  // Named by the others, who have told what they saw of it.
-  operation.Finish(text, /*told=*/status_.culprit == rank_ && !by_.empty());
+  operation.Finish(text, Told());
 }
+
+// Whether this rank has nothing to add: the others have named it, and told what they saw of it, or
+// one has spoken for all.
+bool Engine::Told() const { return told_for_all_ || (status_.culprit == rank_ && !by_.empty()); }
 
 void Engine::RefreshStatus() {
   if (status_.phase != Phase::kRunning) return;
@@ -279,12 +282,13 @@ void Engine::UpdateLeaving(Clock::time_point now) {
   if (!leaving_ || others_ready_) return;
   if (status_.phase != Phase::kLeaving) {
     for (const RankView& view : views_) {
-      if (view.status.phase == Phase::kLeaving) exit_code_ = view.status.exit_code;
+      if (view.status.phase == Phase::kLeaving) word_.exit_code = view.status.exit_code;
     }
     if (status_.phase == Phase::kRunning)
-      Fail({rank_, Name(rank_) + " failed: " + leave_message_}, "");
+      Fail({rank_, Name(rank_) + " failed: " + word_.message}, "");
     status_.phase = Phase::kLeaving;
-    status_.exit_code = exit_code_;
+    status_.exit_code = word_.exit_code;
+    status_.for_all = word_.for_all;
     publish_now_ = true;
     return;
   }

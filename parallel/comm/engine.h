@@ -44,9 +44,9 @@ class Engine {
     int exit_code;  // of the first rank that left
     bool heard;     // rank 0 has reported its side too
   };
-  // Reports `message` to all other ranks and returns when each of them is about to end too, cannot
+  // Reports `word` to all other ranks and returns when each of them is about to end too, cannot
   // (it has stopped), or `grace` is over.
-  Farewell Leave(int exit_code, const std::string& message, std::chrono::milliseconds grace);
+  Farewell Leave(const LastWord& word, std::chrono::milliseconds grace);
 
  private:
   using Clock = Work::Clock;
@@ -61,6 +61,7 @@ class Engine {
   void CheckOthers(Clock::time_point now);
   void Fail(const Verdict& verdict, const std::string& by);
   void FailOne(Operation& operation);
+  bool Told() const;
   void Beat(Clock::time_point now);
   void ForgiveLostTime(Clock::time_point now);
   void UpdateLeaving(Clock::time_point now);
@@ -78,8 +79,7 @@ class Engine {
   std::deque<std::shared_ptr<Operation>> submitted_;
   bool stopping_ = false;
   bool leaving_ = false;
-  std::string leave_message_;
-  int exit_code_ = 0;
+  LastWord word_;
   bool others_ready_ = false;
   bool heard_ = false;
   std::condition_variable left_;
@@ -94,6 +94,7 @@ class Engine {
   RankViews views_;
   std::string entered_;  // text of the operation entered last
   std::string by_;       // who noticed the failure, empty: this rank
+  bool told_for_all_ = false;
   Clock::time_point next_beat_, last_step_;
   bool publish_now_ = false;
 

@@ -74,12 +74,12 @@ void MpiEnvironment::Close() {
   CheckMpi(MPI_Finalize(), "MPI_Finalize");
 }
 
-void MpiEnvironment::Abandon(int exit_code, const std::string& message,
-                             const std::function<void()>& unheard) {
+void MpiEnvironment::Abandon(const LastWord& word, const std::function<void()>& unheard) {
+  int exit_code = word.exit_code;
   std::fflush(nullptr);
   if (channels_ && size_ > 1) {
     if (!engine_) Connect({});
-    const Engine::Farewell farewell = engine_->Leave(exit_code, message, kGrace);
+    const Engine::Farewell farewell = engine_->Leave(word, kGrace);
     exit_code = farewell.exit_code;
     if (!farewell.heard && unheard) unheard();
     std::fflush(nullptr);

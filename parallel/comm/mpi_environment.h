@@ -5,6 +5,7 @@
 #include <string>
 
 #include "parallel/comm/communicator.h"
+#include "parallel/comm/rank_status.h"
 
 namespace equipoise {
 
@@ -21,7 +22,7 @@ struct MpiChannels;
 //     mpi.Close();
 //   } catch (const UserError& error) {
 //     ... print ...
-//     mpi.Abandon(code, error.what());
+//     mpi.Abandon({code, error.what()});
 //   }
 //
 // Destroyed without either, MPI is not finalised, and so mpirun ends the other ranks.
@@ -49,12 +50,11 @@ class MpiEnvironment {
   // names a rank which does not come.
   void Close();
 
-  // Ends this process after a failure that it has already reported. Tells the other ranks
-  // `message`, waits until each has told its own side too (or is unable to), for 10 s at most, and
-  // leaves with `exit_code`, or that of the rank that failed first. mpirun ends with it as well.
-  // `unheard` is called where rank 0 has not come to report it.
-  [[noreturn]] void Abandon(int exit_code, const std::string& message,
-                            const std::function<void()>& unheard = {});
+  // Ends this process after a failure that it has already reported. Tells the other ranks `word`,
+  // waits until each has told its own side too (or is unable to), for 10 s at most, and leaves with
+  // its exit code, or that of the rank that failed first. mpirun ends with it as well. `unheard` is
+  // called where rank 0 has not come to report it.
+  [[noreturn]] void Abandon(const LastWord& word, const std::function<void()>& unheard = {});
 
  private:
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;

@@ -20,8 +20,16 @@ struct RankStatus {
   int32_t waiting_for = -1;  // the rank whose answer its compute thread waits for; -1: computing
   int32_t culprit = -1;      // of a failure; -1: none known
   int32_t exit_code = 0;
+  bool for_all = false;  // of kLeaving: what it has told need not be told by the others
   char doing[120] = "";  // the operation its compute thread waits in, or the last one it entered
   char verdict[240] = "";
+};
+
+// How a rank ends after a failure.
+struct LastWord {
+  int exit_code;
+  std::string message;
+  bool for_all = false;  // it has been told, and says all that the other ranks could
 };
 
 struct RankView {

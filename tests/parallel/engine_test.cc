@@ -51,21 +51,24 @@ struct NeverDone : TransportRequest {
 // Nothing ever arrives but rank 1's word that it has given up on `culprit`.
 class SilentTransport : public CutTransport {
  public:
-  SilentTransport(const std::atomic<bool>& open, int culprit)
-      : CutTransport(open), culprit_(culprit) {}
+  SilentTransport(const std::atomic<bool>& open, int culprit, bool for_all = false)
+      : CutTransport(open), culprit_(culprit), for_all_(for_all) {}
   int size() const override { return 3; }
   std::unique_ptr<TransportRequest> Recv(int, const Tag&, void*, size_t) override {
     return std::make_unique<NeverDone>();
   }
   void Collect(RankViews& views) override {
     CutTransport::Collect(views);
-    views[1].status.phase = RankStatus::Phase::kFailed;
+    views[1].status.phase =
+        culprit_ == 1 ? RankStatus::Phase::kLeaving : RankStatus::Phase::kFailed;
+    views[1].status.for_all = for_all_;
     views[1].status.culprit = culprit_;
     SetText(views[1].status.verdict, "rank " + std::to_string(culprit_) + " has stopped");
   }
 
  private:
   const int culprit_;
+  const bool for_all_;
 };
 
 OperationPlan OneTransfer(Transfer::Direction direction, bool point_to_point) {
@@ -89,6 +92,16 @@ std::string Outcome(Operation& operation) {
   } catch (const RunError& error) {
     return error.what();
   }
+}
+
+bool Told(Operation& operation) {
+  try {
+    operation.Wait();
+  } catch (const ToldError&) {
+    return true;
+  } catch (const RunError&) {
+  }
+  return false;
 }
 
 // Operations that the engine finds all at once.
@@ -131,15 +144,20 @@ TEST_CASE("the rank that the others name has nothing to add", "[comm]") {
       const auto operation = engine.Submit(OneTransfer(kReceive, true));
       CHECK_THAT(Outcome(*operation), Catch::EndsWith("rank " + std::to_string(culprit) +
                                                       " has stopped (rank 1 gave up first)"));
-      bool told = false;
-      try {
-        operation->Wait();
-      } catch (const ToldError&) {
-        told = true;
-      } catch (const RunError&) {
-      }
-      CHECK(told == (culprit == 0));
+      CHECK(Told(*operation) == (culprit == 0));
     }
+  }
+}
+
+TEST_CASE("nor has a rank to add anything where one speaks for all", "[comm]") {
+  const std::atomic<bool> open{true};
+  CommOptions options;
+  options.timeout = 60s;
+  for (const bool for_all : {false, true}) {
+    Engine engine(std::make_unique<SilentTransport>(open, /*culprit=*/1, for_all), options);
+    const auto operation = engine.Submit(OneTransfer(kReceive, true));
+    CHECK_THAT(Outcome(*operation), Catch::EndsWith("rank 1 has stopped"));
+    CHECK(Told(*operation) == for_all);
   }
 }
 

@@ -38,7 +38,7 @@ int Main(bool strict) {
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "[rank %d of %d] %s\n", mpi.rank(), mpi.size(), error.what());
-    mpi.Abandon(1, error.what());
+    mpi.Abandon({1, error.what()});
   }
 }
 

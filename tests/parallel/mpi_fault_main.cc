@@ -56,7 +56,7 @@ int Main(int bad_rank, const std::string& how, int timeout_s) {
     return 0;
   } catch (const UserError& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
-    mpi.Abandon(static_cast<int>(error.code()), error.what());
+    mpi.Abandon({static_cast<int>(error.code()), error.what()});
   }
 }
 
