@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -84,10 +85,22 @@ void LetWaitingThreadsSleep(char** argv) {
   execv("/proc/self/exe", argv);
 }
 
+// Null, and told, where MPI does not start.
+std::unique_ptr<MpiEnvironment> Connect() {
+  try {
+    return std::make_unique<MpiEnvironment>();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "equipoise: %s\n", error.what());
+    return nullptr;
+  }
+}
+
 int RunProgram(int argc, char** argv) {
   CountCpuMemory();
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is an error to report, as a full disk
-  MpiEnvironment mpi;
+  const std::unique_ptr<MpiEnvironment> connected = Connect();
+  if (!connected) return static_cast<int>(ExitCode::kRunFailed);
+  MpiEnvironment& mpi = *connected;
   SetUpLogging({mpi.rank(), mpi.size(), "", false});
   CLI::App app("Equipoise trains multimodal large language models.", "equipoise");
   app.require_subcommand(1);

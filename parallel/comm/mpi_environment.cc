@@ -33,6 +33,8 @@ bool MpiEnvironment::UnderMpirun() {
 
 MpiEnvironment::MpiEnvironment() {
   if (!UnderMpirun()) return;
+  // By default an error of MPI_Init aborts the process, and mpirun may hang then.
+  setenv("OMPI_MCA_mpi_initial_errhandler", "mpi_errors_return", /*overwrite=*/0);
   int provided = MPI_THREAD_SINGLE;
   CheckMpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_SERIALIZED) {
