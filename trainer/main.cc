@@ -22,6 +22,7 @@
 #include "trainer/commands.h"
 #include "trainer/logging.h"
 #include "trainer/memory_stats.h"
+#include "trainer/stop_request.h"
 
 namespace equipoise {
 namespace {
@@ -135,6 +136,7 @@ int RunProgram(int argc, char** argv) {
 }  // namespace equipoise
 
 int main(int argc, char** argv) {
+  equipoise::StopRequest::HoldSignals();
   equipoise::LetWaitingThreadsSleep(argv);
   return equipoise::RunProgram(argc, argv);
 }

@@ -45,7 +45,18 @@ extern "C" void OnSignal(int signal) {
   }
 }
 
+// Blocks or unblocks SIGUSR1 in this thread; whether it was blocked.
+bool Hold(bool hold) {
+  sigset_t usr1, before;
+  sigemptyset(&usr1);
+  sigaddset(&usr1, SIGUSR1);
+  pthread_sigmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &usr1, &before);
+  return sigismember(&before, SIGUSR1) == 1;
+}
+
 }  // namespace
+
+void StopRequest::HoldSignals() { Hold(true); }
 
 StopRequest::StopRequest() {
   state.requested = false;
@@ -59,9 +70,11 @@ StopRequest::StopRequest() {
     sigemptyset(&action.sa_mask);
     sigaction(kSignals[i], &action, &state.before[i]);
   }
+  was_held_ = Hold(false);
 }
 
 StopRequest::~StopRequest() {
+  if (was_held_) Hold(true);
   for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &state.before[i], nullptr);
 }
 

@@ -13,12 +13,16 @@ namespace equipoise {
 // SIGTERM a quarter of a second later, then SIGKILL), because a rank died or it was told to. There
 // is no time to save, and peers may be gone: no collective may be started.
 //
-// Holds the signal handlers of the process, so one object a process; make it before the first slow
-// thing, as SIGUSR1 kills until then.
+// Holds the signal handlers of the process, so one object a process.
 class StopRequest {
  public:
+  // Keeps a SIGUSR1 that comes before the object is there for it: until then it would end the
+  // process. First thing in main, as threads inherit it; it outlives exec. A program that makes no
+  // object ignores SIGUSR1.
+  static void HoldSignals();
+
   StopRequest();
-  // Restores the handlers that were there before.
+  // Restores the handlers, and the hold, that were there before.
   ~StopRequest();
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
@@ -38,6 +42,7 @@ class StopRequest {
 
  private:
   std::string file_;
+  bool was_held_ = false;
 };
 
 }  // namespace equipoise

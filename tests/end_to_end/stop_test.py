@@ -8,9 +8,9 @@ import tempfile
 import time
 
 import tiny_case
-from kill_test import lines, ranks_of
+from live_run import half_saved, ranks_of, restarted, steps_done, usr1
 
-STEPS = 400
+STEPS = 1000000  # more than any machine does before it is told to stop
 LAUNCH = os.path.abspath(os.environ.get("EQUIPOISE_LAUNCH", "scripts/launch"))
 
 
@@ -41,6 +41,81 @@ def stop_by_sigint_to_launch(process, run_dir):
     os.kill(process.pid, signal.SIGINT)
 
 
+def send(pids, signal_):
+    for pid in pids:
+        os.kill(pid, signal_)
+
+
+def stopped_soon(results, name, process, run_dir, expected):
+    status, at = process.wait(timeout=300), steps_done(run_dir)
+    saved = os.path.exists(f"{run_dir}/checkpoints/step-{at:08d}/index.json")
+    results.check(f"{name}: saved, exit 75 after the next step", status == 75 and saved and
+                  at in expected, f"exit {status} after step {at}")
+
+
+def early_stop(results, folder, config):
+    """SIGUSR1 to ranks that have begun but are not there yet (MPI starts, libraries are loaded)."""
+    for ranks in (1, 2):
+        name = f"SIGUSR1 before {ranks} ranks are ready"
+        for attempt in range(20):
+            run_dir = f"{folder}/early{ranks}.{attempt}"
+            process = start(tiny_case.command(config, ranks, run__dir=run_dir, train__steps=STEPS),
+                            subprocess.DEVNULL)
+            pids = []
+            while process.poll() is None and not (len(pids) == ranks and
+                                                  all(restarted(pid) for pid in pids)):
+                pids = [process.pid] if ranks == 1 else ranks_of(process.pid)
+            send(pids, signal.SIGSTOP)
+            seen = [usr1(pid) for pid in pids]
+            if "caught" not in seen:
+                break
+            process.kill()  # too late: once more
+            send(pids, signal.SIGKILL)
+            process.wait()
+        results.check(f"{name}: it is held", seen == ["held"] * ranks, str(seen))
+        os.kill(process.pid, signal.SIGUSR1)
+        send(pids, signal.SIGCONT)
+        stopped_soon(results, name, process, run_dir, range(1, 20 if ranks == 2 else 2))
+
+
+def stop_in_evaluation(results, folder, config):
+    """Step 2 is followed by an evaluation that takes longer than all steps."""
+    with open(f"{folder}/train.jsonl") as file:
+        records = file.read()
+    with open(f"{folder}/held_out.jsonl", "w") as file:
+        file.write(records * 40)
+    source = f"[{{annotations: {folder}/held_out.jsonl, images: {folder}/images}}]"
+    run_dir = f"{folder}/evaluation"
+    process = start(tiny_case.command(config, 2, run__dir=run_dir, train__steps=STEPS,
+                                      data__eval=source, eval__every=2), subprocess.DEVNULL)
+    while process.poll() is None and steps_done(run_dir) < 1:
+        time.sleep(0.001)
+    time.sleep(0.2)
+    results.check("asked to stop in an evaluation", steps_done(run_dir) == 1)
+    os.kill(process.pid, signal.SIGUSR1)
+    stopped_soon(results, "stop in an evaluation", process, run_dir, (2, 3))
+
+
+def stop_in_save(results, folder, config):
+    run_dir = f"{folder}/save"
+    process = start(tiny_case.command(config, 2, run__dir=run_dir, train__steps=STEPS,
+                                      checkpoint__every=1), subprocess.DEVNULL)
+    pids = []
+    while process.poll() is None:
+        if not half_saved(run_dir):
+            continue
+        pids = ranks_of(process.pid)
+        send(pids, signal.SIGSTOP)
+        if half_saved(run_dir):
+            break
+        send(pids, signal.SIGCONT)
+    at = steps_done(run_dir)
+    results.check("asked to stop in a save", len(pids) == 2, f"after step {at}")
+    send(pids, signal.SIGUSR1)
+    send(pids, signal.SIGCONT)
+    stopped_soon(results, "stop in a save", process, run_dir, (at, at + 1))
+
+
 def main():
     results = tiny_case.Results()
     folder = tempfile.mkdtemp(prefix="stop")
@@ -60,11 +135,11 @@ def main():
                 at = line.index(tiny_case.EQUIPOISE)
                 line = [LAUNCH, "-n", str(ranks), *line[at + 2:]]  # it says `train` itself
             process = start(line, log)
-            while process.poll() is None and lines(run_dir) < 5:
+            while process.poll() is None and steps_done(run_dir) < 5:
                 time.sleep(0.01)
             stop(process, run_dir)
-            status = process.wait(timeout=60)
-            stopped_at = lines(run_dir)
+            status = process.wait(timeout=300)
+            stopped_at = steps_done(run_dir)
             results.check(
                 f"{name}: exit 75", status == 75, f"exit {status}, after step {stopped_at}"
             )
@@ -78,6 +153,9 @@ def main():
                 done.returncode == 0 and steps == list(range(1, stopped_at + 4)),
                 done.stderr[-300:],
             )
+    early_stop(results, folder, config)
+    stop_in_evaluation(results, folder, config)
+    stop_in_save(results, folder, config)
     if results.failed:
         with open(f"{folder}/log") as log:
             print(log.read()[-4000:])

@@ -67,6 +67,25 @@ TEST_CASE("a request does not outlive its object, and handlers are given back", 
   CHECK_FALSE(StopRequest().Requested());
 }
 
+TEST_CASE("a SIGUSR1 that comes before its object is kept for it", "[stop][cpu]") {
+  const pid_t child = fork();
+  if (child == 0) {
+    StopRequest::HoldSignals();
+    raise(SIGUSR1);
+    bool kept = false;
+    {
+      const StopRequest request;
+      kept = request.Requested() && !request.Ending();
+    }
+    raise(SIGUSR1);  // after it: no harm either
+    _exit(kept ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
 TEST_CASE("the second Ctrl-C ends the process", "[stop][cpu]") {
   const pid_t child = fork();
   if (child == 0) {
