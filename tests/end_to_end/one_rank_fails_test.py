@@ -60,7 +60,7 @@ def nobody_listens(results, config, folder):
 
 
 def mpi_does_not_start(results, config, folder):
-    """One process, as mpirun would start it: Open MPI's mpirun itself may hang after such an end."""
+    """One process, as mpirun would start it: mpirun itself may hang after such an end."""
     env = {**tiny_case.environment(), "OMPI_COMM_WORLD_SIZE": "1",
            "OMPI_MCA_pml": "absent"}  # a component that is not there
     done = subprocess.run(tiny_case.command(config, 1, run__dir=f"{folder}/no_mpi"), timeout=300,

@@ -16,8 +16,8 @@ GOOD, BAD = 2, 4  # steps until the pictures are spoilt, and until they are whol
 
 
 def write_pictures_alone(folder):
-    """A case without text samples; in `spoilt` the same pictures, cut short after their heads, which
-    the index reads."""
+    """A case without text samples; in `spoilt` the same pictures, cut short after their heads,
+    which the index reads."""
     config = tiny_case.write_case(folder)
     with open(f"{folder}/train.jsonl") as file:
         records = [json.loads(line) for line in file]

@@ -73,8 +73,8 @@ def computing_rank():
 def paused_run():
     """All ranks stopped for longer than the deadline, as by a debugger: nobody is to blame."""
     with subprocess.Popen(
-            [os.environ["EQUIPOISE_MPIRUN"], "-n", "4", FAULT, "3", "pause", TIMEOUT], env=ENVIRONMENT,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+            [os.environ["EQUIPOISE_MPIRUN"], "-n", "4", FAULT, "3", "pause", TIMEOUT],
+            env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
         pids, lines = [], []
         while len(pids) < 4 or "wrong" not in "".join(lines):
             lines.append(run.stderr.readline())
