@@ -10,7 +10,9 @@
 #include <thread>
 
 #include "configs/error.h"
+#include "models/kv_cache.h"
 #include "models/model.h"
+#include "models/ops/cross_entropy.h"
 #include "models/safetensors.h"
 #include "models/weights.h"
 #include "tests/models/model_support.h"
@@ -327,6 +329,79 @@ TEST_CASE("logits are gathered on every tensor-parallel rank", "[models][cpu]") 
         CHECK(RelativeError(l, expected) < 1e-5);
       }
     }
+  }
+}
+
+// Two chunks on every rank, though only one rank's share of the vocabulary would make them so.
+TEST_CASE("split cross entropy goes through its rows in the same chunks", "[models][cpu]") {
+  constexpr int64_t kRows = 130, kVocabulary = 2 * 131072 + 1, kHidden = 4;
+  const at::Tensor ids = at::arange(kRows, at::kLong).mul_(2016);  // some on either rank
+  const at::Tensor rows = testing::Normal({kRows, kHidden}, 6);
+  const at::Tensor whole = testing::Normal({kVocabulary, kHidden}, 5);
+  struct Answer {
+    double loss = 0;
+    at::Tensor x_gradient, weight_gradient;
+    std::vector<std::string> calls;
+  };
+  const auto run = [&](Communicator* group, const TensorPart& part, int64_t size) {
+    Parameter weight;
+    weight.name = "head";
+    weight.shape = {size, kHidden};
+    weight.part = part;
+    FlatParameters flat({&weight}, at::kFloat);
+    weight.master.copy_(PartOf(whole, weight));
+    const at::Tensor x = rows.clone().requires_grad_();
+    const at::Tensor loss =
+        ops::LinearCrossEntropy(x, {ids, {}, 0.25}, weight, /*in_backward=*/true, group);
+    loss.backward();
+    return Answer{loss.item<double>(), x.grad(), weight.gradient.clone(), {}};
+  };
+  const Answer alone = run(nullptr, {}, kVocabulary);
+  std::vector<Answer> answers(2);
+  RunRanks(2, [&](Communicator& world) {
+    RecordingGroup group(world);
+    const Share share = ShareUnits({&group, world.rank(), 2}, kVocabulary, 1, "rows");
+    Answer& answer = answers[static_cast<size_t>(world.rank())];
+    answer = run(&group, {0, share.begin, share.whole, true}, share.size);
+    answer.calls = group.calls();
+  });
+  CHECK(answers[0].calls == std::vector<std::string>{"reduce 1 128", "reduce 0 256", "reduce 1 2",
+                                                     "reduce 0 4", "reduce 0 520"});
+  CHECK(answers[1].calls == answers[0].calls);
+  for (const Answer& answer : answers) {
+    CHECK(answer.loss == Approx(alone.loss).epsilon(1e-6));
+    CHECK(RelativeError(answer.x_gradient, alone.x_gradient) < 1e-5);
+  }
+  const at::Tensor gradient = at::cat({answers[0].weight_gradient, answers[1].weight_gradient});
+  CHECK(RelativeError(gradient, alone.weight_gradient) < 1e-5);
+}
+
+TEST_CASE("tensor-parallel ranks decode with their heads of the cache", "[models][cpu]") {
+  const ModelConfig config = GroupedLlama(2);
+  MicroBatch batch = RandomBatch(config, {12}, 0, 9);
+  batch.targets = at::Tensor();
+  const auto decode = [&](const TensorParallel& tensor) {
+    TestModel model = MakeModel(config, at::kFloat, {}, {}, tensor);
+    KvCache cache;
+    at::Tensor logits;
+    for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 10}, {10, 11}, {11, 12}}) {
+      MicroBatch part = batch;
+      part.input_ids = batch.input_ids.slice(0, begin, end);
+      part.position_ids = batch.position_ids.slice(0, begin, end);
+      part.cu_seqlens = {0, end - begin};
+      part.cache = &cache;
+      logits = model.stage->Evaluate(part, {});
+    }
+    return logits;
+  };
+  const at::Tensor expected = decode({});
+  for (const int ranks : {2, 3, 4}) {
+    std::vector<at::Tensor> logits(static_cast<size_t>(ranks));
+    RunRanks(ranks, [&](Communicator& world) {
+      const auto rank = static_cast<size_t>(world.rank());
+      logits[rank] = decode({&world, world.rank(), world.size()});
+    });
+    for (const at::Tensor& l : logits) CHECK(RelativeError(l, expected) < 1e-5);
   }
 }
 
