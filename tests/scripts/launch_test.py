@@ -98,9 +98,29 @@ def a_second_interrupt_ends_the_run():
     assert time.time() - began < 100, "the ranks were not killed"
 
 
+def a_hostfile_gives_a_rank_for_each_slot():
+    hosts = f"{FOLDER}/hosts"
+    with open(hosts, "w", encoding="utf-8") as file:
+        file.write("localhost slots=4\n")
+    for options, ranks in (([], 4), (["-n", "3"], 3)):
+        code, _, err = finish(start("--hostfile", hosts, *options, "exit0"))
+        found = sorted(name for name in os.listdir(FOLDER) if name.startswith("ready"))
+        assert code == 0 and found == [f"ready.{rank}" for rank in range(ranks)], (found, err)
+
+
+def signals_and_exit_codes_with_a_hostfile():
+    process = start("--hostfile", f"{FOLDER}/hosts", "wait")
+    wait_ready(4)
+    process.send_signal(signal.SIGTERM)
+    code, _, err = finish(process)
+    assert code == 75, (code, err)
+
+
 def bad_usage_is_exit_2():
     cases = [([], {}, "usage:"), (["-n", "2"], {}, "usage:"), (["-z", "c"], {}, "usage:"),
              (["-n", "0", "c"], {}, "-n 0: give a number"), (["-n", "x", "c"], {}, "-n x: give"),
+             (["-n"], {}, "usage:"), (["--hostfile"], {}, "usage:"),
+             (["--hostfile", "/no/such", "c"], {}, "--hostfile /no/such: cannot be read"),
              (["c"], {"program": "/no/such"}, "bazel build //trainer:equipoise")]
     for arguments, options, expected in cases:
         code, out, err = finish(start(*arguments, **options))
@@ -113,6 +133,7 @@ def main():
     os.chmod(f"{FOLDER}/rank", 0o755)
     tests = [exit_codes_pass_through, arguments_pass_through, a_signal_becomes_a_request_to_stop,
              the_terminals_interrupt_reaches_the_script_alone, a_second_interrupt_ends_the_run,
+             a_hostfile_gives_a_rank_for_each_slot, signals_and_exit_codes_with_a_hostfile,
              bad_usage_is_exit_2]
     failed = 0
     for test in tests:
