@@ -1,6 +1,7 @@
 #include "models/model_config.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "configs/error.h"
@@ -32,6 +33,11 @@ struct Section {
   int64_t Size(const char* key, int64_t max, int64_t fallback) const {
     return Checked(key, GetInt(json, key, where, fallback), max);
   }
+  double Share(const char* key) const {
+    const double value = GetNumber(json, key, where, 0.0);
+    if (!(value >= 0 && value < 1)) Refuse(key, "must be at least 0 and below 1");
+    return value;
+  }
   double Positive(const char* key, double fallback) const {
     const double value = GetNumber(json, key, where, fallback);
     if (!(value > 0) || !std::isfinite(value)) Refuse(key, "must be above 0");
@@ -49,8 +55,10 @@ struct Section {
       Refuse(key, std::string(only ? "false" : "true") + " is not supported");
     }
   }
-  void RequireZero(const char* key) const {
-    if (GetNumber(json, key, where, 0.0) != 0.0) Refuse(key, "only 0 is supported");
+  void RequireNoDropout(const char* key) const {
+    if (GetNumber(json, key, where, 0.0) != 0.0) {
+      Refuse(key, "dropout is not supported; set it to 0 to go on without");
+    }
   }
   // A number, or a list of two equal ones.
   int64_t Square(const char* key, int64_t max, int64_t fallback) const {
@@ -151,7 +159,7 @@ TextConfig ParseText(const Section& section) {
   text.eos_token_id = section.TokenId("eos_token_id");
   text.pad_token_id = section.TokenId("pad_token_id");
   section.RequireText("hidden_act", "silu");
-  section.RequireZero("attention_dropout");
+  section.RequireNoDropout("attention_dropout");
   section.RequireFlag("use_sliding_window", false);
   RequireFullAttention(section);
   return text;
@@ -174,10 +182,11 @@ VisionConfig ParseVision(const Section& section) {
   vision.layer_scale_init_value =
       GetNumber(section.json, "layer_scale_init_value", section.where, 0.1);
   vision.initializer_range = section.Positive("initializer_range", 0.02);
+  vision.drop_path_rate = section.Share("drop_path_rate");
   section.RequireText("hidden_act", "gelu");
-  section.RequireZero("attention_dropout");
-  section.RequireZero("hidden_dropout_prob");
-  section.RequireZero("projection_dropout");
+  section.RequireNoDropout("attention_dropout");
+  section.RequireNoDropout("hidden_dropout_prob");
+  section.RequireNoDropout("projection_dropout");
   section.RequireFlag("use_absolute_position_embeddings", true);
   section.RequireFlag("use_mask_token", false);
   section.RequireFlag("use_mean_pooling", true);
@@ -204,6 +213,68 @@ void ParseInternVl(const Section& top, ModelConfig* config) {
   if (top.Has("vision_feature_layer") && top.json["vision_feature_layer"] != Json(-1)) {
     top.Refuse("vision_feature_layer", "only -1, the last layer, is supported");
   }
+}
+
+// Defaults are those of OpenGVLab's code: the 6B form.
+VisionConfig ParseOpenGvLabVision(const Section& section) {
+  VisionConfig vision;
+  section.RequireText("model_type", "intern_vit_6b");
+  vision.hidden_size = section.Size("hidden_size", kMaxWidth, 3200);
+  vision.intermediate_size = section.Size("intermediate_size", kMaxWidth, 12800);
+  vision.num_hidden_layers = section.Size("num_hidden_layers", kMaxLayers, 48);
+  vision.num_attention_heads = section.Size("num_attention_heads", kMaxWidth, 25);
+  vision.image_size = section.Square("image_size", kMaxPixels, 224);
+  vision.patch_size = section.Square("patch_size", kMaxPixels, 14);
+  vision.num_channels = section.Size("num_channels", 1024, 3);
+  vision.norm_type = GetString(section.json, "norm_type", section.where, "rms_norm");
+  vision.attention_bias = section.Flag("qkv_bias", false);
+  vision.use_qk_norm = section.Flag("qk_normalization", true);
+  vision.layer_norm_eps = section.Positive("layer_norm_eps", 1e-6);
+  vision.layer_scale_init_value = GetNumber(section.json, "initializer_factor", section.where, 0.1);
+  vision.initializer_range = section.Positive("initializer_range", 0.02);
+  vision.drop_path_rate = section.Share("drop_path_rate");
+  section.RequireText("hidden_act", "gelu");
+  section.RequireNoDropout("attention_dropout");
+  section.RequireNoDropout("dropout");
+  return vision;
+}
+
+void ParseOpenGvLab(const Section& top, ModelConfig* config) {
+  config->model_type = "internvl";
+  config->naming = WeightNaming::kOpenGvLab;
+  config->has_vision = true;
+  config->vision = ParseOpenGvLabVision(Subsection(top, "vision_config"));
+  config->text = ParseText(Subsection(top, "llm_config"));
+  config->downsample_ratio = top.Positive("downsample_ratio", 0.5);
+  config->image_token_id = GetInt(top.json, "image_token_id", top.where, -1);
+  if (top.Size("force_image_size", kMaxPixels, config->vision.image_size) !=
+      config->vision.image_size) {
+    top.Refuse("force_image_size",
+               "differs from image_size of vision_config; positions of "
+               "another size are not supported");
+  }
+  top.RequireText("ps_version", "v2");
+  if (top.Has("select_layer") && top.json["select_layer"] != Json(-1)) {
+    top.Refuse("select_layer", "only -1, the last layer, is supported");
+  }
+}
+
+// The id of <IMG_CONTEXT> in a tokenizer's files, each of which may be absent; -1 when none has it.
+int64_t FindImageToken(const std::string& folder) {
+  const std::string token = "<IMG_CONTEXT>";
+  const auto read = [&](const char* name) {
+    const std::string path = folder + "/" + name;
+    return std::filesystem::exists(path) ? ReadJsonFile(path) : Json();
+  };
+  const Json added = read("added_tokens.json");  // {"<IMG_CONTEXT>": 151667}
+  if (added.is_object() && added.contains(token)) return GetInt(added, token.c_str(), folder);
+  const Json whole = read("tokenizer.json");  // added_tokens: [{"id": 151667, "content": ...}]
+  if (!whole.is_object() || !whole.contains("added_tokens")) return -1;
+  for (const Json& entry : whole["added_tokens"]) {
+    if (!entry.is_object() || !entry.contains("content")) continue;
+    if (entry["content"] == Json(token)) return GetInt(entry, "id", folder + "/tokenizer.json");
+  }
+  return -1;
 }
 
 Json RopeParameters(const TextConfig& text) {
@@ -307,7 +378,8 @@ void ValidateVision(const ModelConfig& config, const std::string& where) {
     refuse("downsample_ratio: must be 1/n with an n that divides the " + std::to_string(side) +
            " patches of a tile's side");
   }
-  if (config.image_token_id < 0 || config.image_token_id >= config.text.vocab_size) {
+  const bool unknown = config.naming == WeightNaming::kOpenGvLab && config.image_token_id == -1;
+  if (!unknown && (config.image_token_id < 0 || config.image_token_id >= config.text.vocab_size)) {
     refuse("image_token_id: " + std::to_string(config.image_token_id) +
            " is outside the vocabulary of " + std::to_string(config.text.vocab_size));
   }
@@ -316,7 +388,8 @@ void ValidateVision(const ModelConfig& config, const std::string& where) {
 }  // namespace
 
 void ValidateModelConfig(const ModelConfig& config, const std::string& source) {
-  ValidateText(config.text, config.has_vision ? source + ": text_config" : source);
+  const char* text = config.naming == WeightNaming::kOpenGvLab ? ": llm_config" : ": text_config";
+  ValidateText(config.text, config.has_vision ? source + text : source);
   if (config.has_vision) ValidateVision(config, source);
 }
 
@@ -330,11 +403,13 @@ ModelConfig ParseModelConfig(const Json& json, const std::string& source) {
   }
   if (config.model_type == "internvl") {
     ParseInternVl(top, &config);
+  } else if (config.model_type == "internvl_chat") {
+    ParseOpenGvLab(top, &config);
   } else if (config.model_type == "qwen2" || config.model_type == "llama") {
     config.text = ParseText(top);
   } else {
-    top.Refuse("model_type",
-               "'" + config.model_type + "' is not supported; use internvl, qwen2 or llama");
+    top.Refuse("model_type", "'" + config.model_type +
+                                 "' is not supported; use internvl, internvl_chat, qwen2 or llama");
   }
   config.source = json;
   ValidateModelConfig(config, source);
@@ -343,10 +418,27 @@ ModelConfig ParseModelConfig(const Json& json, const std::string& source) {
 
 ModelConfig ReadModelConfig(const std::string& folder) {
   const std::string path = folder + "/config.json";
-  return ParseModelConfig(ReadJsonFile(path), path);
+  ModelConfig config = ParseModelConfig(ReadJsonFile(path), path);
+  if (config.has_vision && config.image_token_id < 0) {
+    config.image_token_id = FindImageToken(folder);
+    ValidateModelConfig(config, path);
+  }
+  return config;
+}
+
+std::vector<std::string> IgnoredSettings(const ModelConfig& config) {
+  if (!config.has_vision || config.vision.drop_path_rate == 0) return {};
+  const std::string rate = Json(config.vision.drop_path_rate).dump();
+  return {"vision_config.drop_path_rate: " + rate +
+          " is not applied, every sample goes through every layer; set it to 0 to silence this"};
 }
 
 Json ToHuggingFace(const ModelConfig& config) {
+  if (config.naming == WeightNaming::kOpenGvLab) {
+    Json json = config.source;  // training changes none of it
+    json["torch_dtype"] = "float32";
+    return json;
+  }
   Json json = config.source.is_object() ? config.source : Json::object();
   // The version that wrote the source decides nothing here: every key it would default is written.
   json.erase("transformers_version");

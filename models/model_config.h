@@ -3,10 +3,17 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "configs/json.h"
 
 namespace equipoise {
+
+// How a folder names its weights, and the keys of its config.json.
+enum class WeightNaming {
+  kTransformers,
+  kOpenGvLab,  // published InternVL folders: model_type internvl_chat, fused qkv, mlp1.*
+};
 
 // Field names are those of the Hugging Face configuration where it has one. LibTorch-free.
 
@@ -24,6 +31,7 @@ struct VisionConfig {
   double layer_norm_eps = 1e-6;
   double layer_scale_init_value = 0.1;
   double initializer_range = 0.02;
+  double drop_path_rate = 0;  // not applied, see IgnoredSettings
   std::string hidden_act = "gelu";
 
   int64_t patches() const { return (image_size / patch_size) * (image_size / patch_size); }
@@ -54,12 +62,14 @@ struct TextConfig {
 
 struct ModelConfig {
   std::string model_type;  // internvl | qwen2 | llama
+  WeightNaming naming = WeightNaming::kTransformers;
   bool has_vision = false;
   VisionConfig vision;
   TextConfig text;
   double downsample_ratio = 0.5;
-  int64_t image_token_id = -1;  // the <IMG_CONTEXT> token
-  Json source;                  // the config.json it was read from, for export
+  // The <IMG_CONTEXT> token. -1 = not known, in a folder of OpenGVLab's without a tokenizer.
+  int64_t image_token_id = -1;
+  Json source;  // the config.json it was read from, for export
 
   // Neighbouring patches, in each direction, that become one LLM token.
   int64_t shuffle() const { return std::llround(1.0 / downsample_ratio); }
@@ -71,17 +81,23 @@ struct ModelConfig {
 };
 
 // Reads a Hugging Face config.json, as Transformers 4 and 5 write it (rope_theta or
-// rope_parameters, torch_dtype or dtype, image_size as a number or a list). Throws DataError that
-// begins with `source:` and names the key for what is missing, impossible or not supported.
+// rope_parameters, torch_dtype or dtype, image_size as a number or a list), or as OpenGVLab does.
+// Throws DataError that begins with `source:` and names the key for what is missing, impossible or
+// not supported.
 ModelConfig ParseModelConfig(const Json& json, const std::string& source);
-// Reads FOLDER/config.json.
+// Reads FOLDER/config.json. OpenGVLab's does not name the picture token; its id then comes from the
+// tokenizer's files beside it.
 ModelConfig ReadModelConfig(const std::string& folder);
 
 // Refuses sizes that do not go together, as ParseModelConfig does; for configurations made by hand.
 void ValidateModelConfig(const ModelConfig& config, const std::string& source);
 
-// A config.json that Transformers (4 and 5) reads back as the same model. Keys of `config.source`
-// that we do not know are kept.
+// One line for each setting of the configuration that training does not apply, though a user may
+// expect it to.
+std::vector<std::string> IgnoredSettings(const ModelConfig& config);
+
+// A config.json that Transformers (4 and 5) reads back as the same model; of OpenGVLab's naming,
+// the one that OpenGVLab's code reads back. Keys of `config.source` that we do not know are kept.
 Json ToHuggingFace(const ModelConfig& config);
 
 }  // namespace equipoise

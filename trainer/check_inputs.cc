@@ -6,6 +6,7 @@
 #include <ATen/ops/ones.h>
 
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "configs/error.h"
@@ -25,7 +26,7 @@ std::string ShapeText(const at::Tensor& tensor) {
 class InputReader {
  public:
   InputReader(const std::string& path, const ModelConfig& config, const std::string& weighting)
-      : file_(path), config_(config), weighting_(weighting) {}
+      : file_(path), config_(config), weighting_(weighting), image_token_(config.image_token_id) {}
 
   CheckInputs Read() {
     RefuseUnknown();
@@ -38,6 +39,7 @@ class InputReader {
     positions_ = LikeIds("position_ids");
     ReadSegments();
     ReadTiles();
+    if (image_token_ < 0 && tiles() > 0) image_token_ = GuessImageToken();
 
     CheckInputs inputs;
     inputs.columns = ids_.size(1);
@@ -144,6 +146,30 @@ class InputReader {
     return {first, last};
   }
 
+  // The folder does not say which token stands for pictures: then it is the one that occurs in runs
+  // of whole tiles, as often as there are tiles.
+  int64_t GuessImageToken() const {
+    const int64_t per_tile = config_.tokens_per_tile();
+    std::map<int64_t, int64_t> found;  // token -> tiles; -1: in other runs too
+    for (int64_t row = 0; row < ids_.size(0); ++row) {
+      const auto [first, last] = Kept(row);
+      const int64_t* ids = ids_.const_data_ptr<int64_t>() + row * ids_.size(1);
+      for (int64_t i = first, next; i < last; i = next) {
+        for (next = i + 1; next < last && ids[next] == ids[i];) ++next;
+        int64_t& count = found[ids[i]];
+        count = count < 0 || (next - i) % per_tile != 0 ? -1 : count + (next - i) / per_tile;
+      }
+    }
+    std::vector<int64_t> fitting;
+    for (const auto& [token, count] : found) {
+      if (count == tiles()) fitting.push_back(token);
+    }
+    if (fitting.size() == 1) return fitting[0];
+    Refuse("pixel_values",
+           "which token stands for pictures is not known; give config.json an "
+           "image_token_id, or put tokenizer.json beside it");
+  }
+
   // labels[i + 1] at position i; nothing at the end of a segment.
   at::Tensor Targets(const at::Tensor& labels, const std::vector<int64_t>& segments) const {
     at::Tensor targets = at::full({labels.size(0)}, kNoTarget, at::kLong);
@@ -185,7 +211,7 @@ class InputReader {
   // Tiles belong to the image tokens in their order.
   void AddTiles(int64_t row, MicroBatch* batch) {
     if (!config_.has_vision) return;
-    const at::Tensor at = batch->input_ids.eq(config_.image_token_id).nonzero().squeeze(1);
+    const at::Tensor at = batch->input_ids.eq(image_token_).nonzero().squeeze(1);
     const int64_t per_tile = config_.tokens_per_tile(), count = at.size(0) / per_tile;
     if (at.size(0) % per_tile != 0) {
       Refuse("input_ids", "row " + std::to_string(row) + " has " + std::to_string(at.size(0)) +
@@ -252,6 +278,7 @@ class InputReader {
   const std::string weighting_;
   at::Tensor ids_, labels_, mask_, positions_, pixels_;
   std::vector<int64_t> segments_;  // of the one packed row; empty when rows are not packed
+  int64_t image_token_;            // -1: not known, and not needed
   int64_t next_tile_ = 0, next_sample_ = 0;
 };
 

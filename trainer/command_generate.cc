@@ -47,6 +47,16 @@ at::Tensor ReadPicture(const std::string& path, const DataConfig& data) {
   }
 }
 
+// OpenGVLab's config.json says how pictures are tiled and which template is used.
+void ReadOpenGvLab(const Json& json, const std::string& path, DataConfig& data) {
+  TilesConfig& tiles = data.tiles;
+  tiles.min = GetInt(json, "min_dynamic_patch", path, tiles.min);
+  tiles.max = GetInt(json, "max_dynamic_patch", path, tiles.max);
+  if (!GetBool(json, "dynamic_image_size", path, false)) tiles.min = tiles.max = 1;
+  tiles.thumbnail = GetBool(json, "use_thumbnail", path, false);
+  if (GetString(json, "template", path, "") == "internvl2_5") data.chat_template = "internvl2_5";
+}
+
 // A Hugging Face folder says in its image processor's file how pictures are tiled.
 void ReadTiles(const std::string& folder, TilesConfig& tiles) {
   const std::string path = folder + "/preprocessor_config.json";
@@ -61,12 +71,17 @@ void ReadTiles(const std::string& folder, TilesConfig& tiles) {
 }
 
 // Settings of the run that the model comes from, or what its folder tells; `--set` last.
-RunConfig ReadSettings(const ModelSource& source, const std::vector<std::string>& set) {
+RunConfig ReadSettings(const ModelSource& source, const ModelConfig& model,
+                       const std::vector<std::string>& set) {
   std::vector<Override> overrides;
   for (const std::string& text : set) overrides.push_back(ParseOverride(text));
   RunConfig config;
   if (source.run_config.empty()) {
-    ReadTiles(source.folder, config.data.tiles);
+    if (model.naming == WeightNaming::kOpenGvLab) {
+      ReadOpenGvLab(model.source, source.folder + "/config.json", config.data);
+    } else {
+      ReadTiles(source.folder, config.data.tiles);
+    }
     ReadConfigText("--set", "{}", overrides, config);
   } else {
     ReadConfig(source.run_config, overrides, config);
@@ -83,14 +98,16 @@ void CheckPrompt(const Arguments& arguments) {
 int Generate(const Arguments& arguments) {
   CheckPrompt(arguments);
   const ModelSource source = FindModel(arguments.model);
-  const RunConfig config = ReadSettings(source, arguments.set);
+  ModelConfig model_config = ReadModelConfig(source.folder);
+  const RunConfig config = ReadSettings(source, model_config, arguments.set);
 
   const Tokenizer tokenizer = Tokenizer::Read(source.folder);
   const ChatTemplate chat_template(config.data.chat_template, config.data.system, &tokenizer);
   LoadOptions load;
   load.dtype = ComputeDtype(config.train.precision);
   load.inference = true;
-  LoadedModel model = BuildModel(ReadModelConfig(source.folder), load);
+  if (model_config.image_token_id < 0) model_config.image_token_id = chat_template.image_token();
+  LoadedModel model = BuildModel(model_config, load);
   if (source.checkpoint.empty()) {
     LoadHuggingFace(model, source.folder);
   } else {

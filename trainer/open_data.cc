@@ -124,7 +124,9 @@ OpenedData::OpenedData(const RunConfig& config, const std::vector<SourceConfig>&
               OpenIndex(config, sources, *this, world, options))),
       index(opened.index),
       dataset(sources, SampleOptionsOf(config.data, model_config), &index, &chat_template,
-              ParseLossWeight(config.train.loss)) {}
+              ParseLossWeight(config.train.loss)) {
+  if (model_config.image_token_id < 0) model_config.image_token_id = chat_template.image_token();
+}
 
 void QuarantineDefects(const OpenedData& data, Quarantine& quarantine) {
   for (int64_t sample = 0; sample < data.index.size(); ++sample) {

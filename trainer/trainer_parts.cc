@@ -117,6 +117,7 @@ void TrainerParts::BuildWholeModel() {
   load.freeze = config.model.freeze;
   load.recompute = config.train.recompute;
   model = BuildModel(data->model_config, load);
+  for (const std::string& line : IgnoredSettings(model.config)) spdlog::warn("{}", line);
   if (!model.parameters->gradient().defined() || model.parameters->gradient().numel() == 0)
     throw ConfigError("model.freeze: nothing is left to train; take a module out of the list");
   spdlog::info(

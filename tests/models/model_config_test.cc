@@ -1,6 +1,10 @@
 #include "models/model_config.h"
 
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
 
 #include "configs/error.h"
 
@@ -36,6 +40,19 @@ Json InternVl() {
       "patch_size": [14, 14], "norm_type": "rms_norm", "use_qk_norm": true,
       "attention_bias": true}})");
   json["text_config"] = Qwen2();
+  return json;
+}
+
+Json OpenGvLab() {
+  Json json = Json::parse(R"({
+    "model_type": "internvl_chat", "architectures": ["InternVLChatModel"], "downsample_ratio": 0.5,
+    "force_image_size": 56, "ps_version": "v2", "select_layer": -1, "torch_dtype": "bfloat16",
+    "template": "internvl2_5", "auto_map": {"AutoModel": "code.InternVLChatModel"},
+    "vision_config": {"model_type": "intern_vit_6b", "hidden_size": 48, "intermediate_size": 96,
+      "num_hidden_layers": 3, "num_attention_heads": 3, "image_size": 56, "patch_size": 14,
+      "norm_type": "layer_norm", "qk_normalization": false, "qkv_bias": true,
+      "initializer_factor": 0.25, "drop_path_rate": 0.1, "dropout": 0.0}})");
+  json["llm_config"] = Llama();
   return json;
 }
 
@@ -118,11 +135,97 @@ TEST_CASE("what is written is read back as the same model", "[models][cpu]") {
   CHECK(internvl["text_config"]["rope_parameters"]["rope_theta"] == 1e6);
 }
 
+TEST_CASE("OpenGVLab's own form is read and written back", "[models][cpu]") {
+  const ModelConfig config = ParseModelConfig(OpenGvLab(), "config.json");
+  CHECK(config.model_type == "internvl");
+  CHECK(config.naming == WeightNaming::kOpenGvLab);
+  CHECK(config.has_vision);
+  CHECK(config.vision.norm_type == "layer_norm");
+  CHECK(config.vision.attention_bias);
+  CHECK_FALSE(config.vision.use_qk_norm);
+  CHECK(config.vision.layer_scale_init_value == 0.25);
+  CHECK(config.text.model_type == "llama");
+  CHECK(config.tokens_per_tile() == 4);
+  CHECK(config.image_token_id == -1);
+  Json expected = OpenGvLab();
+  expected["torch_dtype"] = "float32";
+  CHECK(ToHuggingFace(config) == expected);
+
+  Json json = OpenGvLab();
+  for (const char* key : {"norm_type", "qk_normalization", "qkv_bias"}) {
+    json["vision_config"].erase(key);
+  }
+  const ModelConfig large = ParseModelConfig(json, "config.json");
+  CHECK(large.vision.norm_type == "rms_norm");
+  CHECK(large.vision.use_qk_norm);
+  CHECK_FALSE(large.vision.attention_bias);
+}
+
+TEST_CASE("OpenGVLab's picture token comes from the tokenizer's files", "[models][cpu]") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("opengvlab_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  const auto token = [&] { return ReadModelConfig(folder.string()).image_token_id; };
+  std::ofstream(folder / "config.json") << OpenGvLab().dump();
+  CHECK(token() == -1);
+  std::ofstream(folder / "tokenizer.json")
+      << R"({"added_tokens": [{"id": 1, "content": "<img>"},
+                              {"id": 7, "content": "<IMG_CONTEXT>"}]})";
+  CHECK(token() == 7);
+  std::ofstream(folder / "added_tokens.json") << R"({"<img>": 2, "<IMG_CONTEXT>": 8})";
+  CHECK(token() == 8);
+  std::ofstream(folder / "added_tokens.json") << R"({"<IMG_CONTEXT>": 320})";
+  CHECK_THROWS_AS(token(), DataError);
+  Json json = OpenGvLab();
+  json["image_token_id"] = 9;
+  std::ofstream(folder / "config.json") << json.dump();
+  CHECK(token() == 9);
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("what training does not apply is said", "[models][cpu]") {
+  const auto ignored = [](const Json& json) {
+    return IgnoredSettings(ParseModelConfig(json, "c"));
+  };
+  REQUIRE(ignored(OpenGvLab()).size() == 1);
+  CHECK_THAT(ignored(OpenGvLab())[0], Contains("drop_path_rate: 0.1 is not applied"));
+  CHECK(ignored(InternVl()).empty());
+  CHECK(ignored(Qwen2()).empty());
+  Json json = InternVl();
+  json["vision_config"]["drop_path_rate"] = 0.3;
+  CHECK_THAT(ignored(json)[0], Contains("0.3"));
+}
+
 struct BadValue {
-  const char* path;  // JSON pointer into InternVl()
+  const char* path;  // JSON pointer
   Json value;
   const char* expected;
 };
+
+void CheckRefusals(const Json& good, const std::vector<BadValue>& table) {
+  CHECK(Refusal(good).empty());
+  for (const BadValue& bad : table) {
+    INFO(bad.path << " = " << bad.value);
+    Json json = good;
+    json[Json::json_pointer(bad.path)] = bad.value;
+    CHECK_THAT(Refusal(json), Contains(bad.expected));
+  }
+}
+
+TEST_CASE("what OpenGVLab's form asks for and is not supported is refused", "[models][cpu]") {
+  CheckRefusals(OpenGvLab(),
+                {{"/llm_config/model_type", "internlm2", "llm_config: model_type: 'internlm2'"},
+                 {"/llm_config/num_key_value_heads", 3, "llm_config: num_key_value_heads"},
+                 {"/llm_config", nullptr, "llm_config"},
+                 {"/vision_config/model_type", "clip_vision_model", "model_type"},
+                 {"/vision_config/dropout", 0.1, "dropout"},
+                 {"/vision_config/attention_dropout", 0.1, "attention_dropout"},
+                 {"/force_image_size", 448, "force_image_size"},
+                 {"/ps_version", "v1", "ps_version"},
+                 {"/select_layer", -4, "select_layer"},
+                 {"/image_token_id", 320, "image_token_id"},
+                 {"/image_token_id", -2, "image_token_id"}});
+}
 
 TEST_CASE("impossible and unsupported configurations are refused by key", "[models][cpu]") {
   const std::vector<BadValue> table = {
@@ -179,14 +282,11 @@ TEST_CASE("impossible and unsupported configurations are refused by key", "[mode
       {"/vision_config/use_mean_pooling", false, "use_mean_pooling"},
       {"/vision_config/use_mask_token", true, "use_mask_token"},
       {"/vision_config/hidden_dropout_prob", 0.1, "hidden_dropout_prob"},
+      {"/vision_config/attention_dropout", 0.1, "attention_dropout"},
+      {"/vision_config/drop_path_rate", 1.0, "drop_path_rate"},
+      {"/vision_config/drop_path_rate", -0.1, "drop_path_rate"},
   };
-  CHECK(Refusal(InternVl()).empty());
-  for (const BadValue& bad : table) {
-    INFO(bad.path << " = " << bad.value);
-    Json json = InternVl();
-    json[Json::json_pointer(bad.path)] = bad.value;
-    CHECK_THAT(Refusal(json), Contains(bad.expected));
-  }
+  CheckRefusals(InternVl(), table);
   CHECK_FALSE(Refusal(Json::array()).empty());
 }
 

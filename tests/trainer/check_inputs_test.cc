@@ -35,15 +35,18 @@ ModelConfig Config(bool has_vision) {
   return config;
 }
 
-CheckInputs Read(const Tensors& tensors, bool has_vision = true,
-                 const std::string& loss = "token") {
+CheckInputs ReadFor(const ModelConfig& config, const Tensors& tensors, const std::string& loss) {
   const auto path = std::filesystem::temp_directory_path() /
                     ("check_inputs_" + std::to_string(getpid()) + ".safetensors");
   WriteSafetensors(path.string(), tensors);
-  const ModelConfig config = Config(has_vision);
   const CheckInputs inputs = ReadCheckInputs(path.string(), config, loss);
   std::filesystem::remove(path);
   return inputs;
+}
+
+CheckInputs Read(const Tensors& tensors, bool has_vision = true,
+                 const std::string& loss = "token") {
+  return ReadFor(Config(has_vision), tensors, loss);
 }
 
 at::Tensor Row(const std::vector<int64_t>& values) {
@@ -77,6 +80,27 @@ TEST_CASE("each row becomes a micro-batch without its padding", "[trainer][cpu]"
   CHECK(List(second.image_positions) == std::vector<int64_t>{3, 4});
   CHECK(second.pixel_values.equal(pixels.slice(0, 1, 3)));
   CHECK(inputs.total_weight == 4);
+}
+
+TEST_CASE("a picture token that the folder does not name is found", "[trainer][cpu]") {
+  ModelConfig config = Config(true);
+  config.image_token_id = -1;
+  config.vision.image_size = 8;  // four tokens a tile
+  const at::Tensor pixels = at::randn({3, 3, 8, 8});
+  const at::Tensor mask = Row({1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0});
+  const auto read = [&](const std::vector<int64_t>& ids) {
+    return ReadFor(config,
+                   {{"input_ids", Row(ids)}, {"attention_mask", mask}, {"pixel_values", pixels}},
+                   "token");
+  };
+  const CheckInputs inputs = read({1, 5, 5, 5, 5, 2, 5, 5, 5, 5, 5, 5, 5, 5, 3, 0, 7, 7, 7, 7});
+  CHECK(List(inputs.rows[0].batch.image_positions) ==
+        std::vector<int64_t>{1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13});
+  // None occurs as often as there are tiles, or one does that stands in other runs too.
+  CHECK_THROWS_WITH(read({1, 5, 5, 5, 5, 2, 5, 5, 5, 5, 4, 4, 4, 4, 3, 0, 7, 7, 7, 7}),
+                    Contains("image_token_id"));
+  CHECK_THROWS_WITH(read({1, 5, 5, 5, 5, 5, 2, 5, 5, 5, 5, 5, 5, 5, 3, 0, 7, 7, 7, 7}),
+                    Contains("image_token_id"));
 }
 
 TEST_CASE("padding on the left keeps its columns and positions", "[trainer][cpu]") {
