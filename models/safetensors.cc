@@ -1,6 +1,7 @@
 #include "models/safetensors.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -119,10 +120,12 @@ at::Tensor SafetensorsReader::Read(const std::string& name) const {
 }
 
 void SafetensorsReader::ReadInto(const std::string& name, at::Tensor& target,
-                                 const TensorPart& part) const {
+                                 const TensorPart& part, const FusedPart& fused) const {
   const SafetensorsEntry& entry = file_.Find(name);
   std::vector<int64_t> whole = target.sizes().vec();
   if (part.split()) whole[static_cast<size_t>(part.dim)] = part.whole;
+  const int64_t first = fused.index * c10::multiply_integers(whole);
+  if (!whole.empty()) whole[0] *= fused.count;
   if (whole != entry.shape) {
     throw DataError(path() + ": " + name + " has the shape " + ShapeText(entry.shape) +
                     ", the model needs " + ShapeText(whole));
@@ -130,14 +133,14 @@ void SafetensorsReader::ReadInto(const std::string& name, at::Tensor& target,
   EQUIPOISE_CHECK(target.is_contiguous() && target.device().is_cpu(), name);
   const at::Tensor flat = target.view({-1});
   if (!part.split() || flat.numel() == 0) {
-    ReadRun(entry, 0, flat);
+    ReadRun(entry, first, flat);
     return;
   }
   // Each index before `dim` has one run of elements in the file.
   int64_t inner = 1;
   for (size_t d = static_cast<size_t>(part.dim) + 1; d < whole.size(); ++d) inner *= whole[d];
   const int64_t run = target.size(part.dim) * inner;
-  for (int64_t done = 0, from = part.begin * inner; done < flat.numel(); done += run) {
+  for (int64_t done = 0, from = first + part.begin * inner; done < flat.numel(); done += run) {
     ReadRun(entry, from, flat.narrow(0, done, run));
     from += part.whole * inner;
   }

@@ -13,6 +13,11 @@
 
 namespace equipoise {
 
+// One of `count` equal parts of a fused tensor, which lie behind each other along dimension 0.
+struct FusedPart {
+  int64_t index = 0, count = 1;
+};
+
 // Reads the tensors of one safetensors file. Throws DataError that begins with `path:`.
 class SafetensorsReader {
  public:
@@ -25,9 +30,10 @@ class SafetensorsReader {
   // Reads a tensor in its stored dtype.
   at::Tensor Read(const std::string& name) const;
   // Reads straight into the memory of `target` (contiguous, on the CPU), in pieces where the dtype
-  // differs and is converted. `target` has the shape of the tensor, or of a part of it: then only
-  // the part's bytes are read.
-  void ReadInto(const std::string& name, at::Tensor& target, const TensorPart& part = {}) const;
+  // differs and is converted. `target` has the shape of the tensor (of one of its fused parts), or
+  // of a part of that: then only the part's bytes are read.
+  void ReadInto(const std::string& name, at::Tensor& target, const TensorPart& part = {},
+                const FusedPart& fused = {}) const;
   // Reads rows [first, last) of dimension 0.
   at::Tensor ReadRows(const std::string& name, int64_t first, int64_t last) const;
 

@@ -1,5 +1,6 @@
 #include "models/weights.h"
 
+#include <ATen/ops/cat.h>
 #include <xxhash.h>
 
 #include <cmath>
@@ -86,11 +87,11 @@ void CheckTiedHead(const std::vector<Parameter*>& parameters, const SafetensorsF
                    const WeightMap& map, const ModelConfig& config) {
   if (!config.text.tie_word_embeddings) return;
   const std::string head =
-      map.Find(std::string(config.has_vision ? "language_model." : "") + "lm_head.weight");
+      map.Find(std::string(config.has_vision ? "language_model." : "") + "lm_head.weight").name;
   if (head.empty()) return;
   for (const Parameter* parameter : parameters) {
     if (!EndsWith(parameter->name, "embed_tokens.weight")) continue;
-    const std::string embedding = map.Find(parameter->name);
+    const std::string embedding = map.Find(parameter->name).name;
     const SafetensorsReader &of_head = folder.FileOf(head),
                             &of_embedding = folder.FileOf(embedding);
     const int64_t first = parameter->part.begin, last = first + parameter->shape[0];
@@ -117,12 +118,13 @@ void LoadWeights(const std::vector<Parameter*>& parameters, const ModelConfig& c
   std::string first_missing;
   int64_t missing = 0;
   for (Parameter* parameter : parameters) {
-    const std::string name = map.Find(parameter->name);
-    if (name.empty()) {
+    const FileWeight weight = map.Find(parameter->name);
+    if (weight.name.empty()) {
       if (missing++ == 0) first_missing = parameter->name;
       continue;
     }
-    files.FileOf(name).ReadInto(name, parameter->master, parameter->part);
+    files.FileOf(weight.name)
+        .ReadInto(weight.name, parameter->master, parameter->part, {weight.part, weight.parts});
   }
   if (missing > 0) {
     throw DataError(folder + ": " + std::to_string(missing) + " of " +
@@ -130,6 +132,24 @@ void LoadWeights(const std::vector<Parameter*>& parameters, const ModelConfig& c
                     first_missing + "; do config.json and the weights belong together?");
   }
   CheckTiedHead(parameters, files, map, config);
+}
+
+std::map<std::string, at::Tensor> NamedForFolder(const std::map<std::string, at::Tensor>& tensors,
+                                                 WeightNaming naming) {
+  std::map<std::string, at::Tensor> named;
+  std::map<std::string, std::vector<at::Tensor>> fused;
+  for (const auto& [name, tensor] : tensors) {
+    const FileWeight weight = NameInFolder(name, naming);
+    if (weight.parts == 1) {
+      named[weight.name] = tensor;
+      continue;
+    }
+    std::vector<at::Tensor>& parts = fused[weight.name];
+    parts.resize(static_cast<size_t>(weight.parts));
+    parts[static_cast<size_t>(weight.part)] = tensor;
+  }
+  for (const auto& [name, parts] : fused) named[name] = at::cat(parts);
+  return named;
 }
 
 }  // namespace equipoise

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,16 @@ namespace equipoise {
 void InitializeWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
                        uint64_t seed);
 
-// Reads the master weights from a Hugging Face folder, only the byte ranges of `parameters`,
-// straight into their memory. The caller calls FlatParameters::UpdateCompute() afterwards. Throws
-// DataError for missing names and other shapes; tensors that the model does not use are passed
-// over.
+// Reads the master weights from a Hugging Face folder, only the byte ranges that `parameters` hold
+// (of fused and of split tensors too), straight into their memory. The caller calls
+// FlatParameters::UpdateCompute() afterwards. Throws DataError for missing names and other shapes;
+// tensors that the model does not use are passed over.
 void LoadWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
                  const std::string& folder);
+
+// Whole tensors by our names, as a folder of that naming holds them: renamed, fused ones put
+// together.
+std::map<std::string, at::Tensor> NamedForFolder(const std::map<std::string, at::Tensor>& tensors,
+                                                 WeightNaming naming);
 
 }  // namespace equipoise

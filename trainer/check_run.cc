@@ -1,5 +1,6 @@
 #include "trainer/check_run.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -100,12 +101,18 @@ void CheckRun::Collect(const std::string& prefix, const ValueOf& value_of, Tenso
   const SafetensorsFolder files(folder_);
   const std::string head = has_vision ? "language_model.lm_head.weight" : "lm_head.weight";
   for (const std::string& key : files.names()) {
-    const std::string name = CanonicalWeightName(key, has_vision);
-    const auto found = by_name.find(name);
-    if (found == by_name.end() && name == head) continue;
-    const at::Tensor tensor = found == by_name.end() ? at::Tensor() : value_of(*found->second);
-    const std::vector<int64_t>& shape = files.FileOf(key).entries().at(key).shape;
-    out[prefix + key] = tensor.defined() ? tensor : at::zeros(shape, at::kFloat);
+    const std::vector<std::string> names = CanonicalWeightNames(key, has_vision);
+    std::vector<int64_t> shape = files.FileOf(key).entries().at(key).shape;
+    if (names.size() > 1) shape[0] /= static_cast<int64_t>(names.size());  // of a part
+    std::vector<at::Tensor> parts;
+    for (const std::string& name : names) {
+      const auto found = by_name.find(name);
+      if (found == by_name.end() && name == head) continue;
+      const at::Tensor tensor = found == by_name.end() ? at::Tensor() : value_of(*found->second);
+      parts.push_back(tensor.defined() ? tensor : at::zeros(shape, at::kFloat));
+    }
+    if (parts.empty()) continue;
+    out[prefix + key] = parts.size() == 1 ? parts[0] : at::cat(parts);
   }
 }
 

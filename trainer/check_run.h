@@ -32,8 +32,8 @@ class CheckRun {
   // Leaves the gradients of the whole batch in the parameters.
   double LossAndGradients();
   // After LossAndGradients(): `grad.KEY` for each key of the folder's weights, zeros where the
-  // model has no gradient. Views of the gradients, not copies. A tied head is the embedding and
-  // left out.
+  // model has no gradient. Views of the gradients where a key is one weight. A tied head is the
+  // embedding and left out.
   void CollectGradients(Tensors& out);
   // Runs the optimizer: `losses` and `grad_norms` (before clipping) of each step [n] fp64, and the
   // weights afterwards, `after.KEY`.

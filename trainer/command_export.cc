@@ -9,6 +9,7 @@
 
 #include "configs/error.h"
 #include "models/safetensors.h"
+#include "models/weights.h"
 #include "trainer/commands.h"
 #include "trainer/loaded_model.h"
 #include "trainer/model_source.h"
@@ -29,13 +30,19 @@ at::ScalarType StoredDtype(const std::string& name) {
   return name == "fp16" ? at::kHalf : at::kFloat;
 }
 
-// Sets the dtype that config.json states, under the names of Transformers 4 and 5.
+// Sets the dtype that config.json states, under the names of Transformers 4 and 5; a part's too.
 void WriteConfigJson(const std::string& folder, const std::string& dtype) {
   const std::string path = folder + "/config.json";
   Json config = ReadJsonFile(path);
   const std::string name = dtype == "fp32" ? "float32" : dtype == "bf16" ? "bfloat16" : "float16";
   config["dtype"] = name;
   if (config.contains("torch_dtype")) config["torch_dtype"] = name;
+  for (const char* part : {"llm_config", "text_config", "vision_config"}) {
+    if (!config.contains(part)) continue;
+    for (const char* key : {"dtype", "torch_dtype"}) {
+      if (config[part].contains(key)) config[part][key] = name;
+    }
+  }
   std::ofstream out(path);
   out << config.dump(2) << "\n";
   if (!out.flush()) throw RunError(path + ": cannot write; free or change the folder");
@@ -64,7 +71,8 @@ int Export(const Arguments& arguments) {
   for (const Parameter* p : model.parameters->parameters()) {
     tensors[p->name] = p->master.to(StoredDtype(arguments.dtype)).contiguous();
   }
-  WriteSafetensors(arguments.out + "/model.safetensors", tensors, {{"format", "pt"}});
+  WriteSafetensors(arguments.out + "/model.safetensors",
+                   NamedForFolder(tensors, model.config.naming), {{"format", "pt"}});
   CopyModelDescription(source.folder, arguments.out);
   WriteConfigJson(arguments.out, arguments.dtype);
   std::printf("%s\n", arguments.out.c_str());
@@ -75,7 +83,9 @@ int Export(const Arguments& arguments) {
 
 void AddExportCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run) {
   CLI::App* command =
-      app.add_subcommand("export", "Writes a checkpoint as a folder that Transformers loads");
+      app.add_subcommand("export",
+                         "Writes a checkpoint as a folder that Transformers loads, or OpenGVLab's "
+                         "code where the model was its folder");
   auto arguments = std::make_shared<Arguments>();
   command
       ->add_option("CHECKPOINT", arguments->checkpoint, "run folder (its latest) or step-* folder")

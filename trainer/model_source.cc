@@ -31,7 +31,9 @@ bool DescribesModel(const fs::path& file) {
   if (name.find("safetensors") != std::string::npos || name.rfind("pytorch_model", 0) == 0) {
     return false;  // weights and their index
   }
-  return suffix == ".json" || suffix == ".jinja" || suffix == ".txt" || suffix == ".model";
+  // .py: the code that OpenGVLab's folders bring along.
+  return suffix == ".json" || suffix == ".jinja" || suffix == ".txt" || suffix == ".model" ||
+         suffix == ".py";
 }
 
 }  // namespace

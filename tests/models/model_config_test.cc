@@ -168,8 +168,7 @@ TEST_CASE("OpenGVLab's picture token comes from the tokenizer's files", "[models
   const auto token = [&] { return ReadModelConfig(folder.string()).image_token_id; };
   std::ofstream(folder / "config.json") << OpenGvLab().dump();
   CHECK(token() == -1);
-  std::ofstream(folder / "tokenizer.json")
-      << R"({"added_tokens": [{"id": 1, "content": "<img>"},
+  std::ofstream(folder / "tokenizer.json") << R"({"added_tokens": [{"id": 1, "content": "<img>"},
                               {"id": 7, "content": "<IMG_CONTEXT>"}]})";
   CHECK(token() == 7);
   std::ofstream(folder / "added_tokens.json") << R"({"<img>": 2, "<IMG_CONTEXT>": 8})";

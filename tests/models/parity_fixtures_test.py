@@ -10,6 +10,7 @@ import transformers
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
+import opengvlab as naming
 import parity
 import reference
 
@@ -82,6 +83,30 @@ def plain(report, case):
     recipe(report, case, again, "b", steps["b"])
 
 
+def opengvlab(report, case):
+    """The same model under OpenGVLab's names, whose config.json does not name the picture token."""
+    if not os.path.exists(os.path.join(case.folder, "opengvlab_config.json")):
+        return
+    what = case.name + " opengvlab"
+    weights = load(case.folder, "opengvlab_model.safetensors")
+    renamed = naming.rename(load(case.folder, "model.safetensors"))
+    report.check(what, "names and bits",
+                 set(renamed) == set(weights) and
+                 all(bool((weights[key] == renamed[key]).all()) for key in weights))
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("config.json", "model.safetensors"):
+            shutil.copy(os.path.join(case.folder, "opengvlab_" + name), os.path.join(folder, name))
+        ours = parity.run_check(folder, case.inputs, gradients=True)
+    expected = load(case.folder, "expected.safetensors")
+    report.add(what, "logits", parity.logit_error(ours["logits"], expected["logits"]),
+               parity.FP32["logits"])
+    parity.compare_loss(report, what, ours["loss"].item(), expected["loss"].item())
+    exact = naming.rename(case.exact_gradients)
+    floors = parity.noise_floors(load(case.folder, "opengvlab_grads.safetensors"), exact)
+    parity.compare_tensors(report, what, "gradients", parity.strip(ours, "grad."), exact, floors,
+                           parity.FP32["gradient"])
+
+
 def packed(report, case):
     inputs = os.path.join(case.folder, "packed_inputs.safetensors")
     expected = load(case.folder, "packed_expected.safetensors")
@@ -118,6 +143,7 @@ def main():
             case = Case(name, os.path.join(root, name))
             plain(report, case)
             packed(report, case)
+            opengvlab(report, case)
     return report.finish()
 
 

@@ -12,9 +12,11 @@ import tempfile
 import torch
 import torch.nn.functional as F
 import transformers
+from safetensors.torch import load_file, save_file
 from transformers import (InternVLConfig, InternVLForConditionalGeneration, LlamaConfig,
                           LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM)
 
+import opengvlab
 import parity
 import reference
 
@@ -207,6 +209,26 @@ def check_fp32(report, case):
         compare(f"{case.name} {ranks} ranks", several, case.fp32[1])
 
 
+def check_opengvlab(report, case):
+    """The same model in OpenGVLab's form: the same bits under its keys, fused ones too."""
+    native = parity.run_check(case.folder, case.batch, gradients=True, recipe=RECIPE)
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(case.folder, "config.json"), encoding="utf8") as file:
+            config = opengvlab.config(json.load(file))
+        with open(os.path.join(folder, "config.json"), "w", encoding="utf8") as file:
+            json.dump(config, file)
+        weights = load_file(os.path.join(case.folder, "model.safetensors"))
+        save_file(opengvlab.rename(weights), os.path.join(folder, "model.safetensors"))
+        theirs = parity.run_check(folder, case.batch, gradients=True, recipe=RECIPE)
+    for prefix in ("grad.", "after."):
+        want = opengvlab.rename(parity.strip(native, prefix))
+        got = parity.strip(theirs, prefix)
+        same = set(got) == set(want) and all(got[key].equal(want[key]) for key in want)
+        report.check(case.name + " opengvlab", prefix + " same bits", same)
+    report.check(case.name + " opengvlab", "logits same bits",
+                 theirs["logits"].equal(native["logits"]))
+
+
 def check_choice(report, case):
     """Several recipes and no choice, or one that is not there: one line with the names, exit 2."""
     recipes = os.path.join(case.folder, "steps.json")
@@ -246,6 +268,8 @@ def main():
             case = Case(name, seed, folder)
             check_fp32(report, case)
             check_bf16(report, case)
+            if name.startswith("internvl") and "tied" not in name:
+                check_opengvlab(report, case)
             if seed == 0:
                 check_choice(report, case)
     return report.finish()

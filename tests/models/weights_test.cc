@@ -116,5 +116,60 @@ TEST_CASE("weights are loaded by any name, and refused when they do not fit", "[
   std::filesystem::remove_all(folder);
 }
 
+TEST_CASE("fused and split weights are read as far as they are held", "[models][cpu]") {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("fused_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  const std::string layer = "vision_tower.encoder.layer.0.";
+  const at::Tensor qkv = at::randn({24, 6}), bias = at::randn({24}), out = at::randn({8, 6});
+  const std::string theirs = "vision_model.encoder.layers.0.attn.";
+  WriteSafetensors((folder / "model.safetensors").string(),
+                   {{theirs + "qkv.weight", qkv.to(at::kBFloat16)},
+                    {theirs + "qkv.bias", bias},
+                    {theirs + "proj.weight", out}});
+  std::vector<Parameter> parameters = {Named(layer + "attention.q_proj.weight", {8, 6}),
+                                       Named(layer + "attention.k_proj.weight", {3, 6}),
+                                       Named(layer + "attention.v_proj.bias", {4}),
+                                       Named(layer + "attention.projection_layer.weight", {8, 2})};
+  parameters[1].part = {.dim = 0, .begin = 5, .whole = 8};
+  parameters[2].part = {.dim = 0, .begin = 0, .whole = 8};
+  parameters[3].part = {.dim = 1, .begin = 3, .whole = 6};
+  std::vector<Parameter*> list;
+  for (Parameter& parameter : parameters) list.push_back(&parameter);
+  FlatParameters flat(list, at::kFloat);
+  LoadWeights(list, Config(), folder.string());
+  const at::Tensor rounded = qkv.to(at::kBFloat16).to(at::kFloat);
+  CHECK(parameters[0].master.equal(rounded.narrow(0, 0, 8)));
+  CHECK(parameters[1].master.equal(rounded.narrow(0, 8 + 5, 3)));
+  CHECK(parameters[2].master.equal(bias.narrow(0, 16, 4)));
+  CHECK(parameters[3].master.equal(out.narrow(1, 3, 2)));
+
+  Parameter other = Named(layer + "attention.q_proj.weight", {7, 6});
+  FlatParameters other_flat({&other}, at::kFloat);
+  CHECK_THROWS_WITH(LoadWeights({&other}, Config(), folder.string()),
+                    Contains("[24, 6]") && Contains("[21, 6]"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("weights are named as the folder that they came from", "[models][cpu]") {
+  const std::string layer = "vision_tower.encoder.layer.0.attention.";
+  const at::Tensor q = at::randn({4, 6}), k = at::randn({4, 6}), v = at::randn({4, 6});
+  const std::map<std::string, at::Tensor> ours = {{layer + "q_proj.weight", q},
+                                                  {layer + "k_proj.weight", k},
+                                                  {layer + "v_proj.weight", v},
+                                                  {"multi_modal_projector.linear_2.weight", q},
+                                                  {"language_model.model.norm.weight", k}};
+  const auto theirs = NamedForFolder(ours, WeightNaming::kOpenGvLab);
+  REQUIRE(theirs.size() == 3);
+  const at::Tensor& fused = theirs.at("vision_model.encoder.layers.0.attn.qkv.weight");
+  REQUIRE(fused.size(0) == 12);
+  CHECK(fused.narrow(0, 0, 4).equal(q));
+  CHECK(fused.narrow(0, 4, 4).equal(k));
+  CHECK(fused.narrow(0, 8, 4).equal(v));
+  CHECK(theirs.at("mlp1.3.weight").equal(q));
+  CHECK(theirs.at("language_model.model.norm.weight").equal(k));
+  CHECK(NamedForFolder(ours, WeightNaming::kTransformers).size() == 5);
+}
+
 }  // namespace
 }  // namespace equipoise

@@ -1,0 +1,96 @@
+"""Training from a folder in OpenGVLab's own form: it gives the weights that the same folder in
+Transformers' form gives, and export writes the form back that it came in."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForImageTextToText
+
+import tiny_case
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../models"))
+import opengvlab  # pylint: disable=wrong-import-position
+
+CODE = "modeling_internvl_chat.py"
+
+
+def write_folders(folder):
+    """The case's model with random weights, and again in OpenGVLab's form with a code file."""
+    native, theirs = f"{folder}/model", f"{folder}/opengvlab"
+    torch.manual_seed(5)
+    with open(f"{native}/config.json", encoding="utf8") as file:
+        config = json.load(file)
+    model = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(native))
+    model.save_pretrained(f"{folder}/saved")
+    shutil.copy(f"{folder}/saved/model.safetensors", native)
+    os.makedirs(theirs)
+    shutil.copy(f"{native}/tokenizer.json", theirs)
+    weights = load_file(f"{native}/model.safetensors")
+    save_file(opengvlab.rename(weights), f"{theirs}/model.safetensors")
+    config = opengvlab.config(config)
+    del config["image_token_id"]  # as published: the tokenizer tells
+    with open(f"{theirs}/config.json", "w", encoding="utf8") as file:
+        json.dump(config, file)
+    with open(f"{theirs}/{CODE}", "w", encoding="utf8") as file:
+        file.write("# code of the folder\n")
+    return config
+
+
+def program(*arguments):
+    return subprocess.run([tiny_case.EQUIPOISE, *arguments], capture_output=True, text=True,
+                          env=tiny_case.environment())
+
+
+def train_and_export(results, folder, config, name):
+    run = f"{folder}/run_{name}"
+    done = tiny_case.run(config, 1, model__hf=f"{folder}/{name}", model__init="pretrained",
+                         train__steps=4, run__dir=run)
+    results.check(f"{name}: trains", done.returncode == 0, done.stderr[-400:])
+    said = "drop_path_rate: 0.1 is not applied" in done.stderr
+    results.check(f"{name}: says what is not applied", said == (name == "opengvlab"),
+                  done.stderr[-400:])
+    done = program("export", run, "--out", f"{folder}/exported_{name}")
+    results.check(f"{name}: is exported", done.returncode == 0, done.stderr[-400:])
+    return load_file(f"{folder}/exported_{name}/model.safetensors")
+
+
+def main():
+    results = tiny_case.Results()
+    folder = tempfile.mkdtemp(prefix="opengvlab")
+    config = tiny_case.write_case(folder)
+    written = write_folders(folder)
+    native = train_and_export(results, folder, config, "model")
+    theirs = train_and_export(results, folder, config, "opengvlab")
+    exported = f"{folder}/exported_opengvlab"
+    want = opengvlab.rename(native)
+    results.check("export has the keys of the folder it came from",
+                  set(theirs) == set(load_file(f"{folder}/opengvlab/model.safetensors")))
+    results.check("the same weights after training",
+                  set(theirs) == set(want) and all(theirs[k].equal(want[k]) for k in want))
+    with open(f"{exported}/config.json", encoding="utf8") as file:
+        again = json.load(file)
+    written.update(torch_dtype="float32", dtype="float32")
+    results.check("config.json as it came", again == written, str(again))
+    results.check("the folder's code comes along", os.path.exists(f"{exported}/{CODE}"))
+
+    picture = f"{folder}/plain.png"
+    tiny_case.draw(picture, "red", "disc", (56, 56), 3)
+    answers = [program("generate", f"{folder}/{name}", "--prompt", "<image>\nWhat is it?",
+                       "--image", picture, "--max-new-tokens", "12", "--temperature", "2",
+                       "--set", "train.precision=fp32",
+                       "--set", "data.template=chatml", "--set", "data.tiles.max=2")
+               for name in ("run_model", "run_opengvlab", "exported_model", "exported_opengvlab")]
+    results.check("generate gives one answer from both forms",
+                  all(a.returncode == 0 and a.stdout == answers[0].stdout != "\n" for a in answers),
+                  str([(a.stdout, a.stderr[-200:]) for a in answers]))
+    shutil.rmtree(folder)
+    results.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
