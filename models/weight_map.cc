@@ -108,6 +108,11 @@ FileWeight ToOpenGvLab(const std::string& name) {
   return {name};
 }
 
+[[noreturn]] void RefuseTwice(const std::string& source, const std::string& one,
+                              const std::string& other) {
+  throw DataError(source + ": " + one + " and " + other + " are the same weight");
+}
+
 }  // namespace
 
 std::string CanonicalWeightName(const std::string& name, bool has_vision) {
@@ -139,7 +144,7 @@ WeightMap::WeightMap(const std::vector<std::string>& file_names, bool has_vision
       const FileWeight weight{name, static_cast<int>(i), static_cast<int>(held.size())};
       const auto [found, added] = in_file_.emplace(held[i], weight);
       if (added) continue;
-      throw DataError(source + ": " + found->second.name + " and " + name + " are the same weight");
+      RefuseTwice(source, found->second.name, name);
     }
   }
 }
