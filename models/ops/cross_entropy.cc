@@ -8,8 +8,10 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "models/ops/record.h"
+#include "models/ops/row_padding.h"
 #include "models/ops/vocabulary.h"
 
 namespace equipoise::ops {
@@ -70,14 +72,16 @@ struct Softmax {
   }
 };
 
-Softmax WholeSoftmax(const at::Tensor& logits, const at::Tensor& ids, bool wants_gradient) {
+// Lets go of the logits.
+Softmax WholeSoftmax(at::Tensor logits, const at::Tensor& ids, bool wants_gradient) {
   Softmax result;
   result.ids = ids.unsqueeze(1);
   at::Tensor log_p = at::_log_softmax(logits, 1, /*half_to_float=*/false);
+  logits.reset();
   result.losses = log_p.gather(1, result.ids).squeeze(1).to(at::kDouble).neg_();
   if (!wants_gradient) return result;
   result.probabilities = log_p.exp_();
-  result.ones = at::ones({ids.size(0), 1}, logits.options());
+  result.ones = at::ones({ids.size(0), 1}, log_p.options());
   return result;
 }
 
@@ -93,13 +97,14 @@ Softmax SplitSoftmax(at::Tensor logits, const LocalIds& ids, Communicator& group
 // Rows [begin, begin + rows). Returns their weighted loss, fp64, without the scale.
 at::Tensor Chunk(const at::Tensor& x, const Targets& targets, Parameter& weight,
                  Gradients& gradients, int64_t begin, int64_t rows) {
-  const at::Tensor part = x.narrow(0, begin, rows);
+  const at::Tensor part = PadRows(x.narrow(0, begin, rows), x.scalar_type());
   const at::Tensor ids = targets.ids.narrow(0, begin, rows);
   const bool wants_gradient = gradients.of_x || gradients.of_weight;
-  const at::Tensor logits = at::mm(part, weight.value.t()).to(at::kFloat);
-  const Softmax softmax = gradients.group == nullptr
-                              ? WholeSoftmax(logits, ids, wants_gradient)
-                              : SplitSoftmax(logits, IdsOfPart(ids, weight), *gradients.group);
+  at::Tensor logits = at::mm(part, weight.value.t()).narrow(0, 0, rows).to(at::kFloat);
+  const Softmax softmax =
+      gradients.group == nullptr
+          ? WholeSoftmax(std::move(logits), ids, wants_gradient)
+          : SplitSoftmax(std::move(logits), IdsOfPart(ids, weight), *gradients.group);
   at::Tensor losses = softmax.losses;
   at::Tensor factors;
   if (targets.weights.defined()) {
@@ -113,8 +118,10 @@ at::Tensor Chunk(const at::Tensor& x, const Targets& targets, Parameter& weight,
     } else {
       g.mul_(targets.scale);
     }
-    g = g.to(x.scalar_type());
-    if (gradients.of_x) gradients.x.narrow(0, begin, rows).copy_(at::mm(g, weight.value));
+    g = PadRows(g, x.scalar_type());
+    if (gradients.of_x) {
+      gradients.x.narrow(0, begin, rows).copy_(at::mm(g, weight.value).narrow(0, 0, rows));
+    }
     if (gradients.of_weight) AddWeightGradient(g, part, weight, gradients);
   }
   return losses.sum();

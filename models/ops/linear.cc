@@ -9,6 +9,7 @@
 
 #include "configs/error.h"
 #include "models/ops/record.h"
+#include "models/ops/row_padding.h"
 
 namespace equipoise::ops {
 namespace {
@@ -120,15 +121,16 @@ void AddBiasGradients(const at::Tensor& g, const Parts& parts) {
 
 struct LinearNode : torch::autograd::Node {
   Parts parts;
-  at::Tensor x;  // [rows, in]; undefined when the weights are frozen
+  at::Tensor x;  // [padded rows, in]; undefined when the weights are frozen
   std::vector<int64_t> input_shape;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    const at::Tensor g = gradients[0].reshape({-1, gradients[0].size(-1)});
+    const at::Tensor rows = gradients[0].reshape({-1, gradients[0].size(-1)});
+    if (parts[0].bias != nullptr && parts[0].bias->trainable) AddBiasGradients(rows, parts);
+    const at::Tensor g = PadRows(rows, rows.scalar_type());
     if (x.defined()) AddWeightGradients(g, x, parts);
-    if (parts[0].bias != nullptr && parts[0].bias->trainable) AddBiasGradients(g, parts);
     if (!task_should_compute_output(0)) return {at::Tensor()};
-    return {InputGradient(g, parts).view(input_shape)};
+    return {InputGradient(g, parts).narrow(0, 0, rows.size(0)).view(input_shape)};
   }
   void release_variables() override { x.reset(); }
   std::string name() const override { return "Linear(" + parts[0].weight->name + ")"; }
@@ -144,8 +146,9 @@ at::Tensor JoinedLinear(const at::Tensor& x, const Parts& parts) {
   const bool needs_node = NeedsNode({&x}, {parts[0].weight, parts[0].bias});
   const BelowAutograd guard;
   const at::Tensor rows = x.reshape({-1, x.size(-1)});
+  const at::Tensor padded = PadRows(rows, rows.scalar_type());
   std::vector<int64_t> output_shape = x.sizes().vec();
-  const at::Tensor result = Forward(rows, parts);
+  const at::Tensor result = Forward(padded, parts).narrow(0, 0, rows.size(0));
   output_shape.back() = result.size(1);
   at::Tensor y = result.view(output_shape);
   if (!needs_node) return y;
@@ -153,7 +156,7 @@ at::Tensor JoinedLinear(const at::Tensor& x, const Parts& parts) {
   auto node = std::make_shared<LinearNode>();
   node->parts = parts;
   node->input_shape = x.sizes().vec();
-  if (parts[0].weight->trainable) node->x = rows;
+  if (parts[0].weight->trainable) node->x = padded;
   Record(y, node, {&x});
   return y;
 }

@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 #include <functional>
+#include <set>
 
 #include "models/ops/activation.h"
 #include "models/ops/attention.h"
@@ -13,6 +14,7 @@
 #include "models/ops/norm.h"
 #include "models/ops/patches.h"
 #include "models/ops/rotary.h"
+#include "models/ops/row_padding.h"
 #include "tests/models/model_support.h"
 
 namespace equipoise {
@@ -87,6 +89,11 @@ void Check(const Problem& problem, bool adjacent = true) {
 
 TEST_CASE("linear layers, alone and joined", "[ops][cpu]") {
   Check({{{3, 5, 16}},
+         {{8, 16}, {8}},
+         [](const Tensors& x, const Weights& w) { return ops::Linear(x[0], *w[0], w[1]); },
+         [](const Tensors& x, const Tensors& w) { return at::linear(x[0], w[0], w[1]); }});
+  // Rows that 16-bit products round up.
+  Check({{{37, 16}},
          {{8, 16}, {8}},
          [](const Tensors& x, const Weights& w) { return ops::Linear(x[0], *w[0], w[1]); },
          [](const Tensors& x, const Tensors& w) { return at::linear(x[0], w[0], w[1]); }});
@@ -314,6 +321,48 @@ TEST_CASE("cross entropy equals that of full logits", "[ops][cpu]") {
       CHECK(RelativeError(weight[0].gradient - 1, rw.grad()) < 1e-5);
     }
   }
+}
+
+TEST_CASE("cross entropy in bfloat16, rows rounded up", "[ops][cpu]") {
+  constexpr int64_t kRows = 37, kVocabulary = 50;
+  const ops::Targets targets{at::arange(kRows, at::kLong), {}, 0.25};
+  std::vector<Parameter> weight = MakeParameters({{kVocabulary, 8}});
+  FlatParameters flat(Pointers(weight), at::kBFloat16);
+  weight[0].value.copy_(Normal({kVocabulary, 8}, 5));
+  const at::Tensor x = Normal({kRows, 8}, 6).to(at::kBFloat16).requires_grad_();
+  const at::Tensor rx = x.detach().to(at::kDouble).requires_grad_();
+  const at::Tensor rw = weight[0].value.to(at::kDouble).requires_grad_();
+  const at::Tensor expected =
+      at::cross_entropy_loss(at::linear(rx, rw), targets.ids, {}, at::Reduction::Sum) * 0.25;
+  expected.backward();
+
+  const at::Tensor loss = ops::LinearCrossEntropy(x, targets, weight[0], /*in_backward=*/false);
+  loss.backward();
+  CHECK(loss.item<double>() == Approx(expected.item<double>()).epsilon(1e-2));
+  CHECK(RelativeError(x.grad(), rx.grad()) < 1.5e-2);
+  CHECK(RelativeError(weight[0].gradient, rw.grad()) < 1.5e-2);
+}
+
+TEST_CASE("16-bit products meet few numbers of rows", "[ops][cpu]") {
+  std::set<int64_t> sizes;
+  for (int64_t rows = 0; rows <= 4096; ++rows) {
+    const int64_t padded = ops::PaddedRows(rows);
+    CHECK(padded >= rows);
+    CHECK(padded < rows + std::max<int64_t>(16, rows / (rows < 1024 ? 8 : 16) + 1));
+    CHECK(ops::PaddedRows(padded) == padded);
+    if (rows < 16) CHECK(padded == rows);
+    if (rows > 512 && rows <= 1024) sizes.insert(padded);
+    if (rows > 1024 && rows <= 2048) sizes.insert(padded);
+  }
+  CHECK(sizes.size() == 8 + 16);
+
+  const at::Tensor x = Normal({37, 8}, 1);
+  CHECK(ops::PadRows(x, at::kFloat).is_same(x));
+  const at::Tensor padded = ops::PadRows(x, at::kBFloat16);
+  CHECK(padded.size(0) == 48);
+  CHECK(padded.narrow(0, 0, 37).equal(x.to(at::kBFloat16)));
+  CHECK(padded.narrow(0, 37, 11).count_nonzero().item<int64_t>() == 0);
+  CHECK(ops::PadRows(padded, at::kBFloat16).is_same(padded));
 }
 
 TEST_CASE("frozen weights cost nothing and inputs may need no gradient", "[ops][cpu]") {
