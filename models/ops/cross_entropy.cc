@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/ops/gradient_sums.h"
 #include "models/ops/record.h"
 #include "models/ops/row_padding.h"
 #include "models/ops/vocabulary.h"
@@ -34,7 +35,7 @@ struct CrossEntropyNode : torch::autograd::Node {
   at::Tensor x_gradient, weight_gradient;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&&) override {
-    if (weight_gradient.defined()) weight->AddGradient(weight_gradient);
+    if (weight_gradient.defined()) AddTo(weight->gradient, weight_gradient);
     return {x_gradient};
   }
   void release_variables() override {
@@ -54,7 +55,7 @@ void AddWeightGradient(const at::Tensor& g, const at::Tensor& x, Parameter& weig
   } else if (g.scalar_type() == at::kFloat) {
     weight.gradient.addmm_(g.t(), x);
   } else {
-    weight.AddGradient(at::mm(g.t(), x));
+    AddTo(weight.gradient, at::mm(g.t(), x));
   }
 }
 

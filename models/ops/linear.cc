@@ -3,11 +3,11 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/sum.h>
 
 #include <utility>
 
 #include "configs/error.h"
+#include "models/ops/gradient_sums.h"
 #include "models/ops/record.h"
 #include "models/ops/row_padding.h"
 
@@ -91,7 +91,7 @@ void AddProduct(at::Tensor gradient, const at::Tensor& g, const at::Tensor& x) {
   if (g.scalar_type() == gradient.scalar_type()) {
     gradient.addmm_(g.t(), x);
   } else {
-    gradient.add_(at::mm(g.t(), x));
+    AddTo(gradient, at::mm(g.t(), x));
   }
 }
 
@@ -110,7 +110,7 @@ void AddWeightGradients(const at::Tensor& g, const at::Tensor& x, const Parts& p
 }
 
 void AddBiasGradients(const at::Tensor& g, const Parts& parts) {
-  const at::Tensor sum = at::sum(g, {0}, /*keepdim=*/false, at::kFloat);
+  const at::Tensor sum = SumOfRows(g);
   int64_t begin = 0;
   for (const LinearWeights& part : parts) {
     const int64_t out = part.bias->shape[0];

@@ -81,6 +81,11 @@ EQUIPOISE_INLINE void WeightGradient(const Rows& rows, const T* g, const T* x, c
   }
 }
 
+EQUIPOISE_INLINE void AddRow(int64_t size, const Bf16* x, float* sums) {
+#pragma omp simd
+  for (int64_t j = 0; j < size; ++j) sums[j] += Load(x[j]);
+}
+
 template <class T>
 EQUIPOISE_INLINE void Turn(const Rows& rows, const Rotation& rotation, const T* x, T* y) {
   const int64_t half = rotation.half;
@@ -130,6 +135,15 @@ EQUIPOISE_CLONES void RmsNormWeightGradient(const Rows& rows, const Bf16* g, con
                                             const float* rstd, int64_t first, int64_t last,
                                             float* gw) {
   WeightGradient(rows, g, x, rstd, first, last, gw);
+}
+
+EQUIPOISE_CLONES void AddRows(const Rows& rows, const Bf16* x, float* sums) {
+  for (int64_t row = rows.begin; row < rows.end; ++row)
+    AddRow(rows.size, x + row * rows.stride, sums);
+}
+
+EQUIPOISE_CLONES void AddElements(int64_t count, const Bf16* x, float* sums) {
+  AddRow(count, x, sums);
 }
 
 EQUIPOISE_CLONES void RotateRows(const Rows& rows, const Rotation& rotation, const float* x,

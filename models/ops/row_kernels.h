@@ -38,6 +38,12 @@ void RmsNormWeightGradient(const Rows& rows, const float* g, const float* x, con
 void RmsNormWeightGradient(const Rows& rows, const Bf16* g, const Bf16* x, const float* rstd,
                            int64_t first, int64_t last, float* gw);
 
+// sums[j] += the sum over rows of x, for every column j.
+void AddRows(const Rows& rows, const Bf16* x, float* sums);
+
+// sums[i] += x[i]
+void AddElements(int64_t count, const Bf16* x, float* sums);
+
 // Turns every head's pairs (x[i], x[i + half]) of a row by the row's angles: cos and sin are
 // [rows, half]; `direction` -1 turns back. `size` of the rows is heads * 2 * half.
 struct Rotation {

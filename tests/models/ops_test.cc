@@ -10,6 +10,7 @@
 #include "models/ops/attention.h"
 #include "models/ops/cross_entropy.h"
 #include "models/ops/embedding.h"
+#include "models/ops/gradient_sums.h"
 #include "models/ops/linear.h"
 #include "models/ops/norm.h"
 #include "models/ops/patches.h"
@@ -363,6 +364,20 @@ TEST_CASE("16-bit products meet few numbers of rows", "[ops][cpu]") {
   CHECK(padded.narrow(0, 0, 37).equal(x.to(at::kBFloat16)));
   CHECK(padded.narrow(0, 37, 11).count_nonzero().item<int64_t>() == 0);
   CHECK(ops::PadRows(padded, at::kBFloat16).is_same(padded));
+}
+
+TEST_CASE("sums for fp32 gradients", "[ops][cpu]") {
+  const at::Tensor wide = Normal({65, 700}, 1).to(at::kBFloat16);
+  // Contiguous; rows with a gap; columns with a gap, for which there is no kernel.
+  for (const at::Tensor& g : {wide, wide.narrow(1, 3, 600), wide.t()}) {
+    const at::Tensor sum = ops::SumOfRows(g);
+    CHECK(sum.scalar_type() == at::kFloat);
+    CHECK(RelativeError(sum, g.to(at::kDouble).sum(0)) < 1e-6);
+    at::Tensor gradient = Normal(g.sizes().vec(), 2);
+    const at::Tensor expected = gradient + g;
+    ops::AddTo(gradient, g);
+    CHECK(gradient.equal(expected));
+  }
 }
 
 TEST_CASE("frozen weights cost nothing and inputs may need no gradient", "[ops][cpu]") {

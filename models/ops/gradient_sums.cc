@@ -1,0 +1,42 @@
+#include "models/ops/gradient_sums.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
+
+#include "models/ops/row_dispatch.h"
+
+namespace equipoise::ops {
+namespace {
+
+constexpr int64_t kElementGrain = 1 << 15;  // worth a thread
+constexpr int64_t kColumnGrain = 256;
+
+bool HasKernel(const at::Tensor& t) { return t.is_cpu() && t.scalar_type() == at::kBFloat16; }
+
+}  // namespace
+
+void AddTo(at::Tensor gradient, const at::Tensor& d) {
+  if (!HasKernel(d) || !d.is_contiguous() || !gradient.is_contiguous()) {
+    gradient.add_(d);
+    return;
+  }
+  EQUIPOISE_CHECK(gradient.scalar_type() == at::kFloat && gradient.sizes() == d.sizes());
+  auto* sums = gradient.mutable_data_ptr<float>();
+  at::parallel_for(0, d.numel(), kElementGrain, [&](int64_t begin, int64_t end) {
+    AddElements(end - begin, Data<Bf16>(d) + begin, sums + begin);
+  });
+}
+
+at::Tensor SumOfRows(const at::Tensor& g) {
+  if (!HasKernel(g) || g.stride(1) != 1) return at::sum(g, {0}, /*keepdim=*/false, at::kFloat);
+  at::Tensor sum = at::zeros({g.size(1)}, at::kFloat);
+  auto* sums = sum.mutable_data_ptr<float>();
+  // Threads share the columns.
+  at::parallel_for(0, g.size(1), kColumnGrain, [&](int64_t first, int64_t last) {
+    AddRows({0, g.size(0), last - first, g.stride(0)}, Data<Bf16>(g) + first, sums + first);
+  });
+  return sum;
+}
+
+}  // namespace equipoise::ops

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace equipoise::ops {
+
+// What backward passes add to fp32 gradients. For bfloat16 on the CPU in one pass each, where ATen
+// makes an fp32 copy first.
+
+// gradient += d; of one shape, `gradient` fp32.
+void AddTo(at::Tensor gradient, const at::Tensor& d);
+
+// The sum of the rows of g [rows, n]: fp32 [n]. It does not depend on the number of threads.
+at::Tensor SumOfRows(const at::Tensor& g);
+
+}  // namespace equipoise::ops
