@@ -6,28 +6,9 @@
 #include <string>
 
 #include "configs/error.h"
+#include "parallel/zero/sum_of_squares.h"
 
 namespace equipoise {
-namespace {
-
-// In lanes, for the vector unit; the order of the additions is fixed.
-double SumOfSquares(const float* values, int64_t count) {
-  constexpr int64_t kLanes = 16;
-  double lanes[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int64_t k = 0; k < kLanes; ++k) {
-      const double value = values[i + k];
-      lanes[k] += value * value;
-    }
-  }
-  double sum = 0;
-  for (const double lane : lanes) sum += lane;
-  for (; i < count; ++i) sum += static_cast<double>(values[i]) * values[i];
-  return sum;
-}
-
-}  // namespace
 
 double GradientNorm(const std::vector<Parameter*>& parameters) {
   std::map<std::string, const Parameter*> by_name;

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "parallel/zero/sum_of_squares.h"
+
 namespace equipoise {
 namespace {
 
@@ -48,6 +50,17 @@ TEST_CASE("fp32 squares that overflow are no problem, non-finite gradients show"
       CHECK_FALSE(std::isfinite(GradientNorm({&a})));
     }
   }
+}
+
+TEST_CASE("the order of the additions is the same on all processors", "[parallel][cpu]") {
+  // Sixteen running sums, then those, then what is left over.
+  const at::Tensor values = at::randn({16 * 9 + 5});
+  const float* v = values.const_data_ptr<float>();
+  double lanes[16] = {}, sum = 0;
+  for (int64_t i = 0; i < 16 * 9; ++i) lanes[i % 16] += static_cast<double>(v[i]) * v[i];
+  for (const double lane : lanes) sum += lane;
+  for (int64_t i = 16 * 9; i < values.numel(); ++i) sum += static_cast<double>(v[i]) * v[i];
+  CHECK(SumOfSquares(v, values.numel()) == sum);
 }
 
 TEST_CASE("clipping scales only norms above the limit", "[parallel][cpu]") {
