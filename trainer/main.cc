@@ -77,13 +77,22 @@ int ParseFailed(const CLI::App& app, const CLI::ParseError& error, MpiEnvironmen
   return static_cast<int>(ExitCode::kDone);
 }
 
-// A compute thread that waits for work by spinning takes the core from whoever has work: beside one
-// busy process a step becomes up to 100 times slower. libgomp reads its setting once, when it is
-// loaded, so the program starts itself again, which takes 0.2 s. A setting of the user's is kept.
-void LetWaitingThreadsSleep(char** argv) {
-  if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
-  setenv("GOMP_SPINCOUNT", "0", 1);
-  execv("/proc/self/exe", argv);
+// Settings that libraries read once, when they are loaded: the program sets those that the user has
+// not set and starts itself again, which takes 0.2 s.
+void SetUpLibraries(char** argv) {
+  bool changed = false;
+  const auto set = [&](const char* name, const char* value) {
+    if (std::getenv(name) != nullptr) return;
+    setenv(name, value, /*overwrite=*/1);
+    changed = true;
+  };
+  // A compute thread that waits for work by spinning takes the core from whoever has work: beside
+  // one busy process a step becomes up to 100 times slower.
+  if (std::getenv("OMP_WAIT_POLICY") == nullptr) set("GOMP_SPINCOUNT", "0");
+  // Compiled matrix products that are kept, most of a megabyte each. A step has about 50, in a few
+  // numbers of rows; by default a thousand are kept.
+  set("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128");
+  if (changed) execv("/proc/self/exe", argv);
 }
 
 // Null, and told, where MPI does not start.
@@ -137,6 +146,6 @@ int RunProgram(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   equipoise::StopRequest::HoldSignals();
-  equipoise::LetWaitingThreadsSleep(argv);
+  equipoise::SetUpLibraries(argv);
   return equipoise::RunProgram(argc, argv);
 }

@@ -56,6 +56,8 @@ void CountCpuMemory() {
 
 CpuMemory GetCpuMemory() { return CountingAllocator::Get(); }
 
+void ReturnFreeMemory() { malloc_trim(/*pad=*/0); }
+
 int64_t PeakRssBytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {

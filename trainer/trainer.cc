@@ -8,12 +8,15 @@
 
 #include "parallel/zero/grad_norm.h"
 #include "trainer/lr_schedule.h"
+#include "trainer/memory_stats.h"
 #include "trainer/trainer_parts.h"
 
 namespace equipoise {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kReturnMemoryEvery = 4;  // steps
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -33,6 +36,7 @@ ExitCode Trainer::Run() {
   TrainerParts& p = *parts_;
   if (state_.step == 0) p.AnswerQuestions(/*before_training=*/true);
   while (state_.step < config_.train.steps) {
+    if (state_.step % kReturnMemoryEvery == 0) ReturnFreeMemory();
     StepResult result = RunStep();
     const bool last = state_.step == config_.train.steps;
     if (p.held_out != nullptr && (last || Due(config_.eval.every)))
