@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace at {
 class Tensor;
@@ -77,6 +79,10 @@ class Communicator {
   // `peer` is another rank of this group.
   virtual Work Send(const at::Tensor& tensor, int peer) = 0;
   virtual Work Recv(at::Tensor& tensor, int peer) = 0;
+  // Prepares Send() and Recv() between these pairs of ranks, both ways. Collective; the same list
+  // on every rank. Needed once, before the first transfer of GPU tensors, at a moment when none is
+  // under way (setting up a connection would wait for it); does nothing on the CPU.
+  virtual void Connect(const std::vector<std::pair<int, int>>& pairs);
   // The ranks of equal `color`, ordered by `key` and then rank; collective over this group.
   virtual std::unique_ptr<Communicator> Split(int color, int key, const std::string& name) = 0;
 };

@@ -17,6 +17,8 @@ using Phase = RankStatus::Phase;
 
 // How long an idle thread sleeps at most: the time in which a failure elsewhere is noticed.
 constexpr milliseconds kIdle{20};
+// The same while a GPU works, which rings no bell.
+constexpr microseconds kWatch{200};
 
 std::string Name(int rank) { return "rank " + std::to_string(rank); }
 
@@ -104,7 +106,7 @@ void Engine::Step() {
   CheckDeadlines(now);
   UpdateLeaving(now);
   Beat(now);
-  if (!progressed) transport_->Sleep(kIdle, !active_.empty());
+  if (!progressed) transport_->Sleep(AnyWatched() ? kWatch : kIdle, !active_.empty());
 }
 
 // A process that was itself stopped must not blame the others for the time it slept.
@@ -132,6 +134,9 @@ bool Engine::TakeSubmitted() {
     } else if (operation->tag().point_to_point) {
       Start(operation);
     } else {
+      if (!operation->awaited().empty()) {
+        status_.Enter(operation->tag().group, operation->tag().sequence);
+      }
       auto& queue = collectives_[operation->tag().group];
       queue.push_back(operation);
       if (queue.size() == 1) Start(operation);
@@ -191,9 +196,41 @@ void Engine::Complete(const std::shared_ptr<Operation>& operation) {
 void Engine::CheckDeadlines(Clock::time_point now) {
   for (const auto& operation : active_) {
     if (now - operation->progressed() < options_.timeout) continue;
-    Fail(ExplainWait(rank_, operation->waiting_for(), views_, SilenceAt(now)), "");
+    Fail(Explain(*operation, now), "");
     return;
   }
+}
+
+bool Engine::AnyWatched() const {
+  return std::any_of(active_.begin(), active_.end(),
+                     [](const auto& operation) { return !operation->awaited().empty(); });
+}
+
+// The member that has not handed this collective to its GPU, one that has ended before others; -1
+// when all have. No message of a watched collective tells who is missing: the ranks' status does.
+int Engine::Behind(const Operation& operation) const {
+  const Tag& tag = operation.tag();
+  int found = -1;
+  for (const int rank : operation.awaited()) {
+    const RankStatus& status = views_[rank].status;
+    if (status.CollectivesOf(tag.group) >= tag.sequence) continue;
+    if (status.phase != Phase::kRunning) return rank;
+    if (found < 0) found = rank;
+  }
+  return found;
+}
+
+int Engine::WaitingFor(const Operation& operation) const {
+  const bool watched_collective = !operation.awaited().empty() && !operation.tag().point_to_point;
+  return watched_collective ? Behind(operation) : operation.waiting_for();
+}
+
+Verdict Engine::Explain(const Operation& operation, Clock::time_point now) const {
+  const int peer = WaitingFor(operation);
+  if (peer >= 0) return ExplainWait(rank_, peer, views_, SilenceAt(now));
+  return {-1, "every rank has entered it, and no progress for " +
+                  Seconds(now - operation.progressed()) +
+                  ": sizes differ between ranks, or a GPU or the network hangs"};
 }
 
 void Engine::CheckOthers(Clock::time_point now) {
@@ -207,7 +244,7 @@ void Engine::CheckOthers(Clock::time_point now) {
     return;
   }
   for (const auto& operation : active_) {
-    const int peer = operation->waiting_for();
+    const int peer = WaitingFor(*operation);
     if (peer < 0 || views_[peer].status.phase != Phase::kLeft) continue;
     Fail(ExplainWait(rank_, peer, views_, SilenceAt(now)), "");
     return;
@@ -241,7 +278,7 @@ void Engine::Fail(const Verdict& verdict, const std::string& by) {
 // ..."
 void Engine::FailOne(Operation& operation) {
   std::string text = Name(rank_) + ": " + operation.text() + ": ";
-  if (const int peer = operation.waiting_for(); peer >= 0 && status_.culprit != rank_) {
+  if (const int peer = WaitingFor(operation); peer >= 0 && status_.culprit != rank_) {
     text += "no answer from " + Name(peer) + " for " +
             Seconds(Clock::now() - operation.progressed()) + ": ";
   }
@@ -265,7 +302,11 @@ void Engine::RefreshStatus() {
       if (!waited && operation->waited_for()) waited = queue.front().get();
     }
   }
-  status_.waiting_for = waited ? waited->waiting_for() : -1;
+  status_.waiting_for = waited ? WaitingFor(*waited) : -1;
+  // All have entered: still not computing.
+  if (waited && status_.waiting_for < 0 && !waited->awaited().empty()) {
+    status_.waiting_for = waited->awaited().front();
+  }
   SetText(status_.doing, waited ? waited->text() : entered_);
 }
 

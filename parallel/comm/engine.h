@@ -62,6 +62,10 @@ class Engine {
   void Fail(const Verdict& verdict, const std::string& by);
   void FailOne(Operation& operation);
   bool Told() const;
+  bool AnyWatched() const;
+  int Behind(const Operation& operation) const;
+  int WaitingFor(const Operation& operation) const;
+  Verdict Explain(const Operation& operation, Clock::time_point now) const;
   void Beat(Clock::time_point now);
   void ForgiveLostTime(Clock::time_point now);
   void UpdateLeaving(Clock::time_point now);

@@ -3,7 +3,6 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <numeric>
 #include <set>
 #include <tuple>
@@ -11,25 +10,12 @@
 #include <vector>
 
 #include "configs/error.h"
+#include "parallel/comm/operation_text.h"
 #include "parallel/comm/reduce.h"
 #include "parallel/comm/single_communicator.h"
 
 namespace equipoise {
 namespace {
-
-std::string Size(size_t bytes) {
-  if (bytes < 1024) return std::to_string(bytes) + " B";
-  double amount = static_cast<double>(bytes);
-  const char* unit = "";
-  for (const char* next : {"KiB", "MiB", "GiB"}) {
-    if (amount < 1024) break;
-    amount /= 1024;
-    unit = next;
-  }
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f %s", amount, unit);
-  return text;
-}
 
 void CheckTensor(const at::Tensor& tensor) {
   EQUIPOISE_CHECK(tensor.defined() && tensor.is_cpu() && tensor.is_contiguous(),
@@ -63,16 +49,14 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Engine> engine, GroupRanks 
 Work GroupCommunicator::SubmitCollective(const char* kind, const at::Tensor& tensor,
                                          OperationPlan plan) {
   plan.tag = {id_, /*point_to_point=*/false, ++collectives_};
-  plan.text = std::string(kind) + " #" + std::to_string(collectives_) + " in group " + name_ +
-              " (" + Size(tensor.nbytes()) + ")";
+  plan.text = CollectiveText(kind, collectives_, name_, tensor.nbytes());
   return Work(engine_->Submit(std::move(plan)));
 }
 
 Work GroupCommunicator::SubmitMessage(const char* kind, int peer, int64_t sequence,
                                       const at::Tensor& tensor, OperationPlan plan) {
   plan.tag = {id_, /*point_to_point=*/true, sequence};
-  plan.text = std::string(kind) + " rank " + std::to_string(ranks_.world[peer]) + " #" +
-              std::to_string(sequence) + " in group " + name_ + " (" + Size(tensor.nbytes()) + ")";
+  plan.text = MessageText({kind, ranks_.world[peer], sequence}, name_, tensor.nbytes());
   return Work(engine_->Submit(std::move(plan)));
 }
 

@@ -20,6 +20,11 @@ class GroupCommunicator : public Communicator {
   int rank() const override { return ranks_.self; }
   int size() const override { return ranks_.size(); }
   const std::string& name() const override { return name_; }
+  // For backends of GPU tensors, which bring their operations to the same engine. `id` is the same
+  // on all members, and differs between groups that have a member in common.
+  const std::shared_ptr<Engine>& engine() const { return engine_; }
+  const GroupRanks& ranks() const { return ranks_; }
+  int id() const { return id_; }
 
   Work AllReduce(at::Tensor& tensor, ReduceOp op) override;
   Work AllGather(at::Tensor& output, const at::Tensor& input) override;

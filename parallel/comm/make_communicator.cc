@@ -1,15 +1,74 @@
 #include "parallel/comm/make_communicator.h"
 
+#include <ATen/ops/scalar_tensor.h>
+
+#include <utility>
+
+#include "configs/error.h"
 #include "parallel/comm/group_communicator.h"
+#include "parallel/comm/nccl_communicator.h"
 #include "parallel/comm/single_communicator.h"
+#include "parallel/comm/staged_communicator.h"
 
 namespace equipoise {
+namespace {
+
+constexpr int kSharedGpuVersion = 23000;  // from 2.30 on NCCL lets ranks share a GPU, when told to
+
+std::string VersionName(int version) {
+  return "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) +
+         "." + std::to_string(version % 100);
+}
+
+int CountDevices(const CudaApi& cuda) {
+  int count = 0;
+  const int error = cuda.device_count(&count);
+  if (error != 0 || count == 0) {
+    throw ConfigError(std::string("parallel.nccl: this machine has no usable GPU (") +
+                      (error != 0 ? cuda.error_text(error) : "none found") +
+                      "); leave the key out to train on CPUs");
+  }
+  return count;
+}
+
+}  // namespace
 
 std::unique_ptr<Communicator> MakeWorldCommunicator(MpiEnvironment& environment,
                                                     const CommOptions& options) {
   if (environment.size() == 1) return std::make_unique<SingleCommunicator>();
   return std::make_unique<GroupCommunicator>(environment.Connect(options),
                                              GroupCommunicator::Everyone::kWorld);
+}
+
+DeviceWorld AddDevices(MpiEnvironment& environment, std::unique_ptr<Communicator> world,
+                       const std::string& nccl_library) {
+  auto api = std::make_shared<NcclApi>(LoadNcclApi(nccl_library));
+  int version = 0;
+  api->Check(api->version(&version), "ncclGetVersion", nullptr);
+  const int devices = CountDevices(api->cuda);
+  DeviceWorld result;
+  result.device = api->cuda.device = environment.local_rank() % devices;
+  result.backend = VersionName(version);
+  auto* group = dynamic_cast<GroupCommunicator*>(world.get());
+  if (group == nullptr) {  // one rank: nothing leaves its GPU
+    result.world = std::move(world);
+    return result;
+  }
+  // One machine whose ranks share a GPU makes all of them stage.
+  const bool nccl_shares = version >= kSharedGpuVersion && MpiEnvironment::NcclSharesGpus();
+  const bool shares = environment.local_size() > devices && !nccl_shares;
+  at::Tensor any = at::scalar_tensor(shares ? 1 : 0, at::kLong);
+  world->AllReduce(any, ReduceOp::kMax).Wait();
+  world.release();
+  std::unique_ptr<GroupCommunicator> cpu(group);
+  if (any.item<int64_t>() == 0) {
+    result.world = std::make_unique<NcclCommunicator>(std::move(cpu), std::move(api), at::kCUDA);
+  } else {
+    result.backend = "pinned staging";
+    auto cuda = std::make_shared<const CudaApi>(api->cuda);
+    result.world = std::make_unique<StagedCommunicator>(std::move(cpu), std::move(cuda), at::kCUDA);
+  }
+  return result;
 }
 
 }  // namespace equipoise

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/mpi_environment.h"
@@ -11,5 +12,16 @@ namespace equipoise {
 // once; end it before MpiEnvironment::Close().
 std::unique_ptr<Communicator> MakeWorldCommunicator(MpiEnvironment& environment,
                                                     const CommOptions& options);
+
+// The same group for tensors on GPUs too: over NCCL where each rank of a machine has a GPU of its
+// own, else staged through pinned memory. Collective. Tensors on the CPU keep their backend.
+struct DeviceWorld {
+  std::unique_ptr<Communicator> world;
+  int device;           // the GPU that this rank has to use
+  std::string backend;  // "NCCL 2.28.9" or "pinned staging"
+};
+// `nccl_library`: see LoadNcclApi(). Throws ConfigError when there is no GPU or no library.
+DeviceWorld AddDevices(MpiEnvironment& environment, std::unique_ptr<Communicator> world,
+                       const std::string& nccl_library);
 
 }  // namespace equipoise

@@ -31,6 +31,11 @@ bool MpiEnvironment::UnderMpirun() {
   return false;
 }
 
+bool MpiEnvironment::NcclSharesGpus() {
+  const char* enabled = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  return enabled != nullptr && std::string(enabled) == "1";
+}
+
 MpiEnvironment::MpiEnvironment() {
   if (!UnderMpirun()) return;
   // By default an error of MPI_Init aborts the process, and mpirun may hang then.

@@ -36,6 +36,8 @@ class MpiEnvironment {
 
   // Whether mpirun, or Slurm with PMIx, has started this process.
   static bool UnderMpirun();
+  // Whether NCCL was told to let ranks share a GPU: NCCL_MULTI_RANK_GPU_ENABLE=1.
+  static bool NcclSharesGpus();
 
   int rank() const { return rank_; }
   int size() const { return size_; }

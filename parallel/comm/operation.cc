@@ -40,8 +40,12 @@ void Operation::Start(Transport& transport, at::Tensor staging) {
 void Operation::BeginPhase(Transport& transport) {
   progressed_ = Clock::now();
   transfers_.clear();
+  if (plan_.watch && phase_++ == 0) {
+    requests_.push_back({Transfer::Direction::kReceive, plan_.awaited.front(), plan_.watch()});
+    return;
+  }
   auto* staging = staging_.defined() ? static_cast<std::byte*>(staging_.data_ptr()) : nullptr;
-  if (!plan_.next(phase_++, staging, transfers_)) {
+  if (!plan_.next || !plan_.next(phase_++, staging, transfers_)) {
     complete_ = true;
     return;
   }
@@ -77,7 +81,11 @@ int Operation::waiting_for() const {
 
 void Operation::Finish(const std::string& error, bool told) {
   // The tensors of a failed operation stay: a transfer may still reach into them.
-  if (error.empty()) plan_.tensors.clear();
+  if (error.empty()) {
+    plan_.tensors.clear();
+    plan_.watch = nullptr;
+  }
+  if (plan_.watch) plan_.watch();  // given up, also where it was never started
   {
     std::lock_guard lock(mutex_);
     done_ = true;

@@ -35,6 +35,11 @@ struct OperationPlan {
   // Does the local work that follows phase `phase - 1` and lists the transfers of phase `phase`;
   // false when there is none left. Called by the communication thread, phase = 0, 1, ...
   std::function<bool(int64_t phase, std::byte* staging, std::vector<Transfer>& transfers)> next;
+  // In place of `next`: work that a GPU does and that is only watched here, and the ranks of the
+  // world that it needs: one peer, or all other members of the group. Each call gives another hold
+  // on the work; one that is destroyed before it was done gives the work up.
+  std::function<std::unique_ptr<TransportRequest>()> watch;
+  std::vector<int> awaited;
 };
 
 // An operation on its way through an Engine. The compute thread sees Wait() and Done(); all else
@@ -53,6 +58,8 @@ class Operation : public Work::State {
   const std::string& text() const { return plan_.text; }
   const Tag& tag() const { return plan_.tag; }
   size_t staging_bytes() const { return plan_.staging_bytes; }
+  // Empty when the engine moves the bytes itself.
+  const std::vector<int>& awaited() const { return plan_.awaited; }
 
   // Begins the first phase. `staging` has staging_bytes() and is given back by TakeStaging().
   void Start(Transport& transport, at::Tensor staging);

@@ -30,6 +30,21 @@ Verdict NotEntered(int rank, const RankStatus& status) {
 
 }  // namespace
 
+void RankStatus::Enter(int group, int64_t collectives) {
+  for (Entered& slot : entered) {
+    if (slot.collectives > 0 && slot.group != group) continue;
+    slot = {group, collectives};
+    return;
+  }
+}
+
+int64_t RankStatus::CollectivesOf(int group) const {
+  for (const Entered& slot : entered) {
+    if (slot.group == group) return slot.collectives;
+  }
+  return 0;
+}
+
 Verdict ExplainWait(int me, int peer, const RankViews& views, const Silence& silence) {
   // A stopped process explains every wait, also where the way to it is not known yet.
   for (int rank = 0; rank < static_cast<int>(views.size()); ++rank) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -23,6 +24,14 @@ struct RankStatus {
   bool for_all = false;  // of kLeaving: what it has told need not be told by the others
   char doing[120] = "";  // the operation its compute thread waits in, or the last one it entered
   char verdict[240] = "";
+  // How many collectives of a group this rank has handed to its GPU. Unused slots come last.
+  struct Entered {
+    int32_t group = 0;
+    int64_t collectives = 0;
+  };
+  std::array<Entered, 16> entered = {};
+  void Enter(int group, int64_t collectives);
+  int64_t CollectivesOf(int group) const;
 };
 
 // How a rank ends after a failure.

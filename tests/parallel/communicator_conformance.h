@@ -14,6 +14,11 @@ struct ConformanceCheck {
   std::string name;
   std::function<void(Communicator& world)> run;
 };
-const std::vector<ConformanceCheck>& ConformanceChecks();
+
+enum class Sums {
+  kInRankOrder,  // in fp32, rounded once: one right result, to the bit
+  kEveryHop,     // rounded at every hop of a ring: within 4 ulp of the sum of the magnitudes
+};
+std::vector<ConformanceCheck> ConformanceChecks(Sums sums = Sums::kInRankOrder);
 
 }  // namespace equipoise

@@ -70,6 +70,17 @@ TEST_CASE("a rank that has left, or has failed, says so", "[comm]") {
   CHECK(ExplainWait(0, 1, views, kSilence).text == "rank 2 failed: disk full");
 }
 
+TEST_CASE("collectives are counted by group, as far as there is room", "[comm]") {
+  RankStatus status;
+  CHECK(status.CollectivesOf(0) == 0);
+  for (int group = 0; group < 20; ++group) status.Enter(-1 - group, 1);
+  status.Enter(-3, 7);
+  CHECK(status.CollectivesOf(-1) == 1);
+  CHECK(status.CollectivesOf(-3) == 7);
+  CHECK(status.CollectivesOf(-16) == 1);
+  CHECK(status.CollectivesOf(-17) == 0);
+}
+
 TEST_CASE("long texts are cut to fit", "[comm]") {
   RankStatus status;
   SetText(status.doing, std::string(1000, 'x'));

@@ -27,18 +27,6 @@ TEST_CASE("ranks as threads pass every conformance check", "[comm]") {
   }
 }
 
-// Ranks that wait for each other outside of communication, for a minute at most.
-class Arrivals {
- public:
-  void Arrive() { ++arrived_; }
-  void WaitFor(int count) const {
-    for (int i = 0; i < 6000 && arrived_ < count; ++i) std::this_thread::sleep_for(10ms);
-  }
-
- private:
-  std::atomic<int> arrived_{0};
-};
-
 // What each rank's first failing operation says. `failed` hears of each.
 template <class Body>
 std::vector<std::string> Errors(int ranks, Body body, Arrivals& failed, CommOptions options) {

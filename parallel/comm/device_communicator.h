@@ -1,0 +1,52 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+
+#include "parallel/comm/group_communicator.h"
+
+namespace equipoise {
+
+// A group whose tensors on GPUs have a backend of their own; those on the CPU keep the one they
+// had. Checks what it is given, so that a backend sees right tensors that are not empty alone.
+class DeviceCommunicator : public Communicator {
+ public:
+  int rank() const override { return cpu_->rank(); }
+  int size() const override { return cpu_->size(); }
+  const std::string& name() const override { return cpu_->name(); }
+
+  Work AllReduce(at::Tensor& tensor, ReduceOp op) final;
+  Work AllGather(at::Tensor& output, const at::Tensor& input) final;
+  Work ReduceScatter(at::Tensor& output, const at::Tensor& input, ReduceOp op) final;
+  Work Broadcast(at::Tensor& tensor, int root) final;
+  Work Send(const at::Tensor& tensor, int peer) final;
+  Work Recv(at::Tensor& tensor, int peer) final;
+  std::unique_ptr<Communicator> Split(int color, int key, const std::string& name) final;
+
+ protected:
+  // `device`: whose tensors are the backend's; a test's stand-in takes those of the CPU.
+  DeviceCommunicator(std::unique_ptr<GroupCommunicator> cpu, at::DeviceType device)
+      : cpu_(std::move(cpu)), device_(device) {}
+
+  GroupCommunicator& cpu() const { return *cpu_; }
+  at::DeviceType device() const { return device_; }
+
+ private:
+  virtual Work DoAllReduce(at::Tensor& tensor, ReduceOp op) = 0;
+  virtual Work DoAllGather(at::Tensor& output, const at::Tensor& input) = 0;
+  virtual Work DoReduceScatter(at::Tensor& output, const at::Tensor& input, ReduceOp op) = 0;
+  virtual Work DoBroadcast(at::Tensor& tensor, int root) = 0;
+  virtual Work DoSend(const at::Tensor& tensor, int peer) = 0;
+  virtual Work DoRecv(at::Tensor& tensor, int peer) = 0;
+  // The same backend for a part of this group of more than one rank.
+  virtual std::unique_ptr<Communicator> Wrap(std::unique_ptr<GroupCommunicator> part) = 0;
+
+  bool Mine(const at::Tensor& tensor) const;
+
+  std::unique_ptr<GroupCommunicator> cpu_;
+  at::DeviceType device_;
+};
+
+}  // namespace equipoise

@@ -1,0 +1,101 @@
+#include "parallel/comm/nccl_api.h"
+
+#include <dlfcn.h>
+
+#include <initializer_list>
+
+#include "configs/error.h"
+
+namespace equipoise {
+namespace {
+
+class Library {
+ public:
+  explicit Library(std::initializer_list<std::string> names) {
+    std::string reason;
+    for (const std::string& name : names) {
+      name_ = name;
+      // Never closed: its functions are called until the program ends.
+      handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (handle_ != nullptr) return;
+      reason = dlerror();
+    }
+    throw ConfigError("parallel.nccl: " + reason +
+                      "; give the path of NCCL's library, on a machine with CUDA");
+  }
+
+  template <class Signature>
+  void Find(const char* symbol, std::function<Signature>& function) const {
+    void* found = dlsym(handle_, symbol);
+    if (found == nullptr) {
+      throw ConfigError("parallel.nccl: " + name_ + " has no " + symbol + "; use another version");
+    }
+    function = reinterpret_cast<Signature*>(found);
+  }
+
+ private:
+  std::string name_;
+  void* handle_ = nullptr;
+};
+
+}  // namespace
+
+void CudaApi::Check(int error, const char* call) const {
+  if (error == 0) return;
+  throw RunError(std::string(call) + ": " + error_text(error) + " (CUDA error " +
+                 std::to_string(error) + ", device " + std::to_string(device) + ")");
+}
+
+void NcclApi::Check(int error, const char* call, Comm comm) const {
+  if (error == 0) return;
+  const char* detail = last_error(comm);
+  std::string text =
+      std::string(call) + ": " + error_text(error) + " (NCCL error " + std::to_string(error) + ")";
+  if (detail != nullptr && detail[0] != '\0') text += std::string(": ") + detail;
+  throw RunError(text);
+}
+
+CudaApi LoadCudaApi() {
+  const Library library({"libcudart.so.13", "libcudart.so.12", "libcudart.so"});
+  CudaApi api;
+  library.Find("cudaGetDeviceCount", api.device_count);
+  library.Find("cudaSetDevice", api.set_device);
+  library.Find("cudaStreamCreateWithFlags", api.stream_create);
+  library.Find("cudaStreamDestroy", api.stream_destroy);
+  library.Find("cudaStreamSynchronize", api.stream_synchronize);
+  library.Find("cudaStreamWaitEvent", api.stream_wait_event);
+  library.Find("cudaEventCreateWithFlags", api.event_create);
+  library.Find("cudaEventDestroy", api.event_destroy);
+  library.Find("cudaEventRecord", api.event_record);
+  library.Find("cudaEventQuery", api.event_query);
+  library.Find("cudaHostAlloc", api.host_alloc);
+  library.Find("cudaFreeHost", api.host_free);
+  library.Find("cudaMemcpyAsync", api.copy);
+  library.Find("cudaGetErrorString", api.error_text);
+  return api;
+}
+
+NcclApi LoadNcclApi(const std::string& path) {
+  const Library library({path.empty() ? std::string("libnccl.so.2") : path});
+  NcclApi api;
+  api.cuda = LoadCudaApi();
+  library.Find("ncclGetVersion", api.version);
+  library.Find("ncclGetUniqueId", api.new_id);
+  library.Find("ncclCommInitRank", api.init);
+  library.Find("ncclCommAbort", api.abort);
+  library.Find("ncclCommDestroy", api.destroy);
+  library.Find("ncclCommGetAsyncError", api.async_error);
+  library.Find("ncclGetLastError", api.last_error);
+  library.Find("ncclGetErrorString", api.error_text);
+  library.Find("ncclGroupStart", api.group_start);
+  library.Find("ncclGroupEnd", api.group_end);
+  library.Find("ncclAllReduce", api.all_reduce);
+  library.Find("ncclReduceScatter", api.reduce_scatter);
+  library.Find("ncclAllGather", api.all_gather);
+  library.Find("ncclBroadcast", api.broadcast);
+  library.Find("ncclSend", api.send);
+  library.Find("ncclRecv", api.receive);
+  return api;
+}
+
+}  // namespace equipoise

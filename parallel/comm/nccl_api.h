@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+
+namespace equipoise {
+
+// The functions of CUDA's runtime that the backends call, in C's types: 0 is success, handles are
+// opaque. Nothing links CUDA: the table is filled when a GPU is used, or by a test's stand-in.
+struct CudaApi {
+  using Stream = void*;
+  using Event = void*;
+  // ATen computes on the legacy default stream.
+  static constexpr Stream kComputeStream = nullptr;
+  static constexpr int kNotReady = 600;
+  static constexpr unsigned kNonBlockingStream = 1;
+  static constexpr unsigned kEventWithoutTiming = 2;
+  static constexpr int kHostToDevice = 1, kDeviceToHost = 2;
+
+  int device = 0;  // this rank's
+  std::function<int(int* count)> device_count;
+  std::function<int(int device)> set_device;
+  std::function<int(Stream*, unsigned flags)> stream_create;
+  std::function<int(Stream)> stream_destroy;
+  std::function<int(Stream)> stream_synchronize;
+  std::function<int(Stream, Event, unsigned flags)> stream_wait_event;
+  std::function<int(Event*, unsigned flags)> event_create;
+  std::function<int(Event)> event_destroy;
+  std::function<int(Event, Stream)> event_record;
+  std::function<int(Event)> event_query;
+  std::function<int(void**, size_t bytes, unsigned flags)> host_alloc;
+  std::function<int(void*)> host_free;
+  std::function<int(void* to, const void* from, size_t bytes, int kind, Stream)> copy;
+  std::function<const char*(int error)> error_text;
+
+  // Throws RunError with CUDA's text when `error` is one; `call` names what was tried.
+  void Check(int error, const char* call) const;
+};
+
+struct NcclUniqueId {
+  char bytes[128];
+};
+
+// The same for NCCL.
+struct NcclApi {
+  using Comm = void*;
+  using Stream = CudaApi::Stream;
+  static constexpr int kInProgress = 7;
+  static constexpr int kSum = 0, kMax = 2, kMin = 3;
+  static constexpr int kUint8 = 1, kInt64 = 4, kFloat16 = 6, kFloat32 = 7, kFloat64 = 8,
+                       kBfloat16 = 9;
+
+  CudaApi cuda;
+  std::function<int(int* version)> version;  // 22809 is 2.28.9
+  std::function<int(NcclUniqueId*)> new_id;
+  std::function<int(Comm*, int ranks, NcclUniqueId, int rank)> init;
+  std::function<int(Comm)> abort, destroy;
+  std::function<int(Comm, int* error)> async_error;
+  std::function<const char*(Comm)> last_error;
+  std::function<const char*(int error)> error_text;
+  std::function<int()> group_start, group_end;
+  std::function<int(const void*in, void*out, size_t n, int type, int op, Comm, Stream)> all_reduce,
+      reduce_scatter;  // n elements of `out`
+  std::function<int(const void* in, void* out, size_t n, int type, Comm, Stream)> all_gather;
+  std::function<int(const void* in, void* out, size_t n, int type, int root, Comm, Stream)>
+      broadcast;
+  std::function<int(const void* in, size_t n, int type, int peer, Comm, Stream)> send;
+  std::function<int(void* out, size_t n, int type, int peer, Comm, Stream)> receive;
+
+  // As CudaApi::Check; `comm` may be null.
+  void Check(int error, const char* call, Comm comm) const;
+};
+
+// Opens the libraries. Throws ConfigError that names what is absent. `library` of NCCL: a path, or
+// empty for libnccl.so.2 where the system finds it. They stay open for the life of the program.
+CudaApi LoadCudaApi();
+NcclApi LoadNcclApi(const std::string& library);
+
+}  // namespace equipoise

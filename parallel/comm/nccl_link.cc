@@ -1,0 +1,213 @@
+#include "parallel/comm/nccl_link.h"
+
+#include <c10/util/Exception.h>
+
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "configs/error.h"
+
+namespace equipoise {
+namespace {
+
+// A wait shorter than this is spun through, as the engine looks every 200 us only.
+constexpr std::chrono::microseconds kSpin{2000};
+
+// Calls on their way through the GPU. The compute thread issues them, the communication thread
+// watches their events.
+class Flight {
+ public:
+  explicit Flight(std::vector<NcclCall> calls) : calls_(std::move(calls)) {}
+  ~Flight() {
+    for (const CudaApi::Event event : events_) cuda().event_destroy(event);
+  }
+
+  void Issue() {
+    try {
+      Start();
+      state_ = kIssued;
+    } catch (const RunError& error) {
+      error_ = error.what();
+      state_ = kFailed;
+    }
+  }
+
+  // Throws RunError when a call or the GPU has failed.
+  bool Ended() const {
+    const State state = state_;
+    if (state == kFailed) throw RunError(error_);
+    if (state == kIssuing) return false;
+    // Else a thread that only asks would open the first GPU for itself.
+    cuda().Check(cuda().set_device(cuda().device), "cudaSetDevice");
+    for (size_t i = 0; i < events_.size(); ++i) {
+      const int error = cuda().event_query(events_[i]);
+      if (error == CudaApi::kNotReady) {
+        CheckLink(*calls_[i].link);
+        return false;
+      }
+      cuda().Check(error, "cudaEventQuery");
+    }
+    return true;
+  }
+
+  bool aborted() const {
+    for (const NcclCall& call : calls_) {
+      if (call.link->aborted()) return true;
+    }
+    return false;
+  }
+  void Abort() {
+    for (const NcclCall& call : calls_) call.link->Abort();
+  }
+
+ private:
+  enum State { kIssuing, kIssued, kFailed };
+
+  const NcclApi& api() const { return calls_.front().link->api(); }
+  const CudaApi& cuda() const { return api().cuda; }
+
+  static void CheckLink(NcclLink& link) {
+    if (link.aborted()) return;
+    int error = 0;
+    link.api().Check(link.api().async_error(link.comm(), &error), "ncclCommGetAsyncError", nullptr);
+    if (error != NcclApi::kInProgress) link.api().Check(error, "NCCL", link.comm());
+  }
+
+  CudaApi::Event NewEvent() {
+    CudaApi::Event event = nullptr;
+    cuda().Check(cuda().event_create(&event, CudaApi::kEventWithoutTiming), "cudaEventCreate");
+    events_.push_back(event);
+    return event;
+  }
+
+  void Start() {
+    if (aborted()) throw RunError("the connection was given up");
+    const CudaApi::Event ready = NewEvent();
+    cuda().Check(cuda().event_record(ready, CudaApi::kComputeStream), "cudaEventRecord");
+    for (const NcclCall& call : calls_) {
+      cuda().Check(cuda().stream_wait_event(call.link->stream(), ready, 0), "cudaStreamWaitEvent");
+    }
+    Run();
+    for (const NcclCall& call : calls_) {
+      cuda().Check(cuda().event_record(NewEvent(), call.link->stream()), "cudaEventRecord");
+    }
+    // The streams have it by now.
+    cuda().event_destroy(events_.front());
+    events_.erase(events_.begin());
+  }
+
+  void Run() {
+    api().Check(api().group_start(), "ncclGroupStart", nullptr);
+    int error = 0;
+    const NcclCall* last = nullptr;
+    for (const NcclCall& call : calls_) {
+      last = &call;
+      error = call.run(api(), call.link->comm(), call.link->stream());
+      if (error != 0) break;
+    }
+    const int end = api().group_end();
+    if (aborted()) throw RunError("the connection was given up");
+    api().Check(error, last->name, last->link->comm());
+    api().Check(end, last->name, last->link->comm());
+  }
+
+  const std::vector<NcclCall> calls_;
+  std::vector<CudaApi::Event> events_;  // one a call, once issued
+  std::atomic<State> state_{kIssuing};
+  std::string error_;
+};
+
+// Given up before its end, the flight is aborted: nothing may write into its tensors later.
+class FlightRequest : public TransportRequest {
+ public:
+  explicit FlightRequest(std::shared_ptr<Flight> flight) : flight_(std::move(flight)) {}
+  ~FlightRequest() override {
+    if (!done_) flight_->Abort();
+  }
+  bool Done() override { return done_ = flight_->Ended(); }
+
+ private:
+  std::shared_ptr<Flight> flight_;
+  bool done_ = false;
+};
+
+class FlightWork : public Work::State {
+ public:
+  FlightWork(std::shared_ptr<Flight> flight, std::shared_ptr<Operation> operation,
+             std::function<void()> finish)
+      : flight_(std::move(flight)), operation_(std::move(operation)), finish_(std::move(finish)) {}
+
+  void Wait() override {
+    if (ended_) return;
+    if (!EndsSoon()) operation_->Wait();
+    if (finish_) finish_();
+    finished_ = operation_->Done() ? operation_->FinishedAt() : Work::Clock::now();
+    ended_ = true;
+  }
+  bool Done() const override { return ended_ || operation_->Done(); }
+  Work::Clock::time_point FinishedAt() const override {
+    return ended_ ? finished_ : operation_->FinishedAt();
+  }
+
+ private:
+  bool EndsSoon() const {
+    const auto limit = Work::Clock::now() + kSpin;
+    try {
+      do {
+        if (operation_->Done()) return false;  // it knows how it ended
+        // An aborted operation ends on the GPU as one that is done.
+        if (flight_->Ended()) return !flight_->aborted();
+        std::this_thread::yield();
+      } while (Work::Clock::now() < limit);
+    } catch (const RunError&) {
+      // The operation tells it, with rank and group.
+    }
+    return false;
+  }
+
+  std::shared_ptr<Flight> flight_;
+  std::shared_ptr<Operation> operation_;
+  std::function<void()> finish_;
+  std::atomic<bool> ended_{false};
+  Work::Clock::time_point finished_;
+};
+
+}  // namespace
+
+NcclLink::NcclLink(std::shared_ptr<const NcclApi> api, const NcclUniqueId& id, int ranks, int rank)
+    : api_(std::move(api)) {
+  const CudaApi& cuda = api_->cuda;
+  cuda.Check(cuda.set_device(cuda.device), "cudaSetDevice");
+  cuda.Check(cuda.stream_create(&stream_, CudaApi::kNonBlockingStream), "cudaStreamCreate");
+  const int error = api_->init(&comm_, ranks, id, rank);
+  if (error != 0) {
+    aborted_ = true;
+    cuda.stream_destroy(stream_);
+    api_->Check(error, "ncclCommInitRank", nullptr);
+  }
+}
+
+NcclLink::~NcclLink() {
+  if (!aborted_) api_->destroy(comm_);
+  api_->cuda.stream_destroy(stream_);
+}
+
+void NcclLink::Abort() {
+  std::lock_guard lock(mutex_);
+  if (aborted_) return;
+  aborted_ = true;
+  api_->abort(comm_);
+}
+
+Work SubmitNccl(Engine& engine, OperationPlan plan, std::vector<NcclCall> calls,
+                std::function<void()> finish) {
+  EQUIPOISE_CHECK(!calls.empty() && !plan.awaited.empty(), plan.text);
+  const auto flight = std::make_shared<Flight>(std::move(calls));
+  plan.watch = [flight] { return std::make_unique<FlightRequest>(flight); };
+  auto operation = engine.Submit(std::move(plan));
+  flight->Issue();
+  return Work(std::make_shared<FlightWork>(flight, std::move(operation), std::move(finish)));
+}
+
+}  // namespace equipoise

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+
+#include "parallel/comm/device_communicator.h"
+#include "parallel/comm/nccl_api.h"
+
+namespace equipoise {
+
+// Ranks that share a GPU, which NCCL refuses: their tensors travel through pinned memory and the
+// group's CPU backend, with its sums. An operation waits on the host for the compute stream to have
+// made its input; the result is copied back in Wait().
+class StagedCommunicator : public DeviceCommunicator {
+ public:
+  StagedCommunicator(std::unique_ptr<GroupCommunicator> cpu, std::shared_ptr<const CudaApi> api,
+                     at::DeviceType device);
+
+ private:
+  class Pool;  // pinned buffers, by size: making one takes longer than a copy
+  StagedCommunicator(std::unique_ptr<GroupCommunicator> cpu, std::shared_ptr<Pool> pool,
+                     at::DeviceType device);
+
+  Work DoAllReduce(at::Tensor& tensor, ReduceOp op) override;
+  Work DoAllGather(at::Tensor& output, const at::Tensor& input) override;
+  Work DoReduceScatter(at::Tensor& output, const at::Tensor& input, ReduceOp op) override;
+  Work DoBroadcast(at::Tensor& tensor, int root) override;
+  Work DoSend(const at::Tensor& tensor, int peer) override;
+  Work DoRecv(at::Tensor& tensor, int peer) override;
+  std::unique_ptr<Communicator> Wrap(std::unique_ptr<GroupCommunicator> part) override;
+
+  at::Tensor ToHost(const at::Tensor& tensor) const;
+  // The operation on `host`, whose result goes to `tensor`.
+  Work Back(Work work, at::Tensor tensor, at::Tensor host) const;
+
+  std::shared_ptr<Pool> pool_;
+};
+
+}  // namespace equipoise

@@ -1,0 +1,270 @@
+// The backends of GPU tensors, run over the stand-in: the code is the same, the table is not.
+#include "parallel/comm/nccl_communicator.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "configs/error.h"
+#include "parallel/comm/staged_communicator.h"
+#include "tests/parallel/communicator_conformance.h"
+#include "tests/parallel/nccl_stand_in.h"
+#include "tests/parallel/run_ranks.h"
+
+namespace equipoise {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::unique_ptr<GroupCommunicator> AsGroup(std::unique_ptr<Communicator> world) {
+  return std::unique_ptr<GroupCommunicator>(&dynamic_cast<GroupCommunicator&>(*world.release()));
+}
+
+std::vector<std::pair<int, int>> AllPairs(int ranks) {
+  std::vector<std::pair<int, int>> pairs;
+  for (int a = 0; a < ranks; ++a) {
+    for (int b = 0; b < a; ++b) pairs.emplace_back(a, b);
+  }
+  return pairs;
+}
+
+void Unchanged(NcclApi&, int) {}
+
+// Each rank's body with an NCCL communicator over the stand-in, all pairs connected. `change` may
+// replace functions of a rank's table.
+template <class Body>
+void RunNccl(int ranks, NcclStandIn& stand_in, Body body, CommOptions options = {},
+             const std::function<void(NcclApi&, int rank)>& change = Unchanged) {
+  const auto wrap = [&](std::unique_ptr<Communicator> world) -> std::unique_ptr<Communicator> {
+    auto api = std::make_shared<NcclApi>(stand_in.Api(world->rank()));
+    change(*api, world->rank());
+    auto nccl = std::make_unique<NcclCommunicator>(AsGroup(std::move(world)), api, at::kCPU);
+    nccl->Connect(AllPairs(ranks));
+    return nccl;
+  };
+  RunRanksOver(ranks, wrap, body, options);
+}
+
+using Change = std::function<void(NcclApi&, int rank)>;
+
+// A rank whose thread does not run for half of it is taken for stopped: long on a busy machine.
+constexpr CommOptions kSoon{.timeout = 3s};
+
+// What each rank's first failing operation says. `failed` hears of each.
+template <class Body>
+std::vector<std::string> Errors(int ranks, NcclStandIn& stand_in, Body body, Arrivals& failed,
+                                const Change& change = Unchanged) {
+  std::vector<std::string> errors(ranks);
+  Arrivals ended;
+  const auto run = [&](Communicator& world) {
+    try {
+      body(world);
+    } catch (const RunError& error) {
+      errors[world.rank()] = error.what();
+      failed.Arrive();
+    }
+    // Leaving at once would tell the others more than a rank that hangs does.
+    ended.Arrive();
+    ended.WaitFor(ranks);
+  };
+  RunNccl(ranks, stand_in, run, kSoon, change);
+  return errors;
+}
+
+TEST_CASE("NCCL over the stand-in passes every conformance check", "[comm]") {
+  for (const int ranks : {2, 3, 4, 8}) {
+    for (const ConformanceCheck& check : ConformanceChecks(Sums::kEveryHop)) {
+      INFO(check.name << " on " << ranks << " ranks");
+      NcclStandIn stand_in(ranks);
+      CHECK_NOTHROW(RunNccl(ranks, stand_in, check.run));
+      CHECK(stand_in.OpenCommunicators() == 0);
+      CHECK(stand_in.Aborted() == 0);
+    }
+  }
+}
+
+TEST_CASE("staged tensors pass every conformance check, to the bit", "[comm]") {
+  for (const int ranks : {2, 3, 8}) {
+    for (const ConformanceCheck& check : ConformanceChecks()) {
+      INFO(check.name << " on " << ranks << " ranks");
+      NcclStandIn stand_in(ranks);
+      const auto wrap = [&](std::unique_ptr<Communicator> world) {
+        auto api = std::make_shared<const CudaApi>(stand_in.Api(world->rank()).cuda);
+        return std::make_unique<StagedCommunicator>(AsGroup(std::move(world)), api, at::kCPU);
+      };
+      CHECK_NOTHROW(RunRanksOver(ranks, wrap, check.run));
+      CHECK(stand_in.PinnedBuffers() == 0);
+    }
+  }
+}
+
+TEST_CASE("tensors of the CPU keep their backend beside NCCL", "[comm]") {
+  NcclStandIn stand_in(2);
+  const auto wrap = [&](std::unique_ptr<Communicator> world) {
+    auto api = std::make_shared<const NcclApi>(stand_in.Api(world->rank()));
+    return std::make_unique<NcclCommunicator>(AsGroup(std::move(world)), api, at::kCUDA);
+  };
+  // Not connected: NCCL could not send.
+  RunRanksOver(2, wrap, [](Communicator& world) {
+    at::Tensor tensor = at::full({3}, world.rank() + 1.0);
+    world.AllReduce(tensor, ReduceOp::kSum).Wait();
+    EQUIPOISE_CHECK(tensor[0].item<float>() == 3);
+    if (world.rank() == 0) return world.Send(tensor, 1).Wait();
+    world.Recv(tensor, 0).Wait();
+  });
+}
+
+TEST_CASE("a transfer between ranks that are not connected is refused", "[comm]") {
+  NcclStandIn stand_in(3);
+  const auto body = [](Communicator& world) {
+    const auto part = world.Split(world.rank() / 2, 0, "part");
+    at::Tensor tensor = at::zeros({1});
+    if (world.rank() == 0) part->Send(tensor, 1);
+  };
+  CHECK_THROWS_WITH(RunNccl(3, stand_in, body),
+                    Catch::Contains("rank 0 and rank 1 of group part are not connected"));
+}
+
+TEST_CASE("a rank that never comes is named by the deadline, and NCCL is aborted", "[comm]") {
+  for (const bool before : {false, true}) {  // an operation that connects the ranks
+    NcclStandIn stand_in(3);
+    Arrivals failed;
+    const auto body = [&](Communicator& world) {
+      at::Tensor tensor = at::zeros({1000});
+      if (before) world.AllReduce(tensor, ReduceOp::kSum).Wait();
+      if (world.rank() == 2) return failed.WaitFor(2);
+      if (world.rank() == 1) return world.Recv(tensor, 2).Wait();
+      world.AllReduce(tensor, ReduceOp::kSum).Wait();
+    };
+    const auto errors = Errors(3, stand_in, body, failed);
+    INFO(errors[0] << "\n" << errors[1] << "\n" << errors[2]);
+    const std::string number = before ? "#2" : "#1";
+    CHECK_THAT(errors[0], Catch::StartsWith("rank 0: all_reduce " + number +
+                                            " in group world (3.9 KiB): no answer from rank "));
+    CHECK_THAT(errors[1], Catch::StartsWith("rank 1: recv from rank 2 #1 in group world (3.9 KiB): "
+                                            "no answer from rank 2 for "));
+    for (int rank = 0; rank < 2; ++rank) {
+      CHECK_THAT(errors[rank], Catch::Contains("rank 2 is running and has not entered it"));
+    }
+    CHECK(errors[2].empty());
+    CHECK(stand_in.Aborted() == 2);
+    CHECK(stand_in.OpenCommunicators() == 0);
+  }
+}
+
+TEST_CASE("a rank that fails is named by those who wait on a GPU", "[comm]") {
+  NcclStandIn stand_in(3);
+  const auto body = [](Communicator& world) {
+    if (world.rank() == 1) throw DataError("disk full");
+    Barrier(world);
+  };
+  CHECK_THROWS_WITH(RunNccl(3, stand_in, body), "disk full");
+}
+
+// Ranks that all reduce, with GPUs that do something else from then on.
+std::vector<std::string> BrokenGpus(int ranks, const std::function<int(int rank)>& state) {
+  NcclStandIn stand_in(ranks);
+  std::atomic<bool> broken{false};
+  const auto body = [&](Communicator& world) {
+    Barrier(world);
+    broken = true;
+    at::Tensor tensor = at::zeros({1000});
+    world.AllReduce(tensor, ReduceOp::kSum).Wait();
+  };
+  const auto change = [&](NcclApi& api, int rank) {
+    api.cuda.event_query = [&, rank, query = api.cuda.event_query](void* event) {
+      return broken && state(rank) != 0 ? state(rank) : query(event);
+    };
+  };
+  Arrivals failed;
+  return Errors(ranks, stand_in, body, failed, change);
+}
+
+TEST_CASE("a collective that all have entered and that stays stuck says so", "[comm]") {
+  const auto errors = BrokenGpus(2, [](int) { return CudaApi::kNotReady; });
+  INFO(errors[0] << "\n" << errors[1]);
+  for (const std::string& error : errors) {
+    CHECK_THAT(error, Catch::Contains("in group world") &&
+                          Catch::Contains("every rank has entered it, and no progress for "));
+  }
+}
+
+TEST_CASE("an error of one GPU is told by its rank, and ends the others", "[comm]") {
+  const auto errors = BrokenGpus(2, [](int rank) { return rank == 1 ? 700 : CudaApi::kNotReady; });
+  INFO(errors[0] << "\n" << errors[1]);
+  CHECK_THAT(errors[1], Catch::StartsWith("rank 1: all_reduce #") &&
+                            Catch::Contains("cudaEventQuery: refused by the stand-in (CUDA error "
+                                            "700, device 1)"));
+  CHECK_THAT(errors[0], Catch::StartsWith("rank 0: all_reduce #") &&
+                            Catch::Contains("CUDA error 700, device 1"));
+}
+
+// What the two ranks do with two tensors; the texts of both together.
+template <class Body>
+std::string TwoRanks(Body body) {
+  NcclStandIn stand_in(2);
+  Arrivals failed;
+  const auto errors = Errors(2, stand_in, body, failed);
+  return errors[0] + "\n" + errors[1];
+}
+
+TEST_CASE("ranks whose operations differ are told so", "[comm]") {
+  CHECK_THAT(TwoRanks([](Communicator& world) {
+               at::Tensor tensor = at::zeros({world.rank() + 4});
+               world.AllReduce(tensor, ReduceOp::kSum).Wait();
+             }),
+             Catch::Contains("all_reduce #1 (5 elements of type 7)") &&
+                 Catch::Contains("does not fit") &&
+                 Catch::Contains("all_reduce #1 in group world ("));
+  CHECK_THAT(TwoRanks([](Communicator& world) {
+               at::Tensor tensor = at::zeros({4}, world.rank() ? at::kFloat : at::kBFloat16);
+               if (world.rank() == 0) return world.Send(tensor, 1).Wait();
+               world.Recv(tensor, 0).Wait();
+             }),
+             Catch::Contains("(4 elements of type 9)") && Catch::Contains("does not fit"));
+  CHECK_THAT(TwoRanks([](Communicator& world) {
+               at::Tensor tensor = at::zeros({4});
+               if (world.rank() == 0) return world.AllReduce(tensor, ReduceOp::kSum).Wait();
+               world.Broadcast(tensor, 0).Wait();
+             }),
+             Catch::Contains("broadcast #1") && Catch::Contains("does not fit"));
+}
+
+TEST_CASE("groups used in different orders are told so", "[comm]") {
+  CHECK_THAT(TwoRanks([](Communicator& world) {
+               const auto part = world.Split(0, 0, "part");
+               at::Tensor a = at::zeros({4}), b = at::zeros({4});
+               Work first, second;
+               if (world.rank() == 0) first = world.AllReduce(a, ReduceOp::kSum);
+               second = part->AllReduce(b, ReduceOp::kSum);
+               if (world.rank() == 1) first = world.AllReduce(a, ReduceOp::kSum);
+               first.Wait();
+               second.Wait();
+             }),
+             Catch::Contains("their common collectives need one order"));
+}
+
+TEST_CASE("bf16 sums of 8 ranks lie within 4 ulp", "[comm]") {
+  NcclStandIn stand_in(8);
+  std::vector<double> sums(8);
+  RunNccl(8, stand_in, [&](Communicator& world) {
+    at::Tensor tensor = at::full({64}, 1.0 + world.rank() / 128.0, at::kBFloat16);
+    world.AllReduce(tensor, ReduceOp::kSum).Wait();
+    sums[world.rank()] = tensor[0].item<double>();
+  });
+  for (const double sum : sums) {
+    CHECK(sum == sums[0]);  // the same on all ranks, whatever was rounded
+    CHECK(std::abs(sum - 8.21875) <= 4 * 0.0625);
+  }
+}
+
+}  // namespace
+}  // namespace equipoise

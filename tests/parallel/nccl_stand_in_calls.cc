@@ -1,0 +1,86 @@
+#include "tests/parallel/nccl_stand_in_calls.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+
+#include "parallel/comm/nccl_api.h"
+
+namespace equipoise::stand_in {
+namespace {
+
+at::ScalarType TypeOf(int type) {
+  static const std::map<int, at::ScalarType> kTypes = {
+      {NcclApi::kUint8, at::kByte},     {NcclApi::kInt64, at::kLong},
+      {NcclApi::kFloat16, at::kHalf},   {NcclApi::kFloat32, at::kFloat},
+      {NcclApi::kFloat64, at::kDouble}, {NcclApi::kBfloat16, at::kBFloat16}};
+  return kTypes.at(type);
+}
+
+at::Tensor View(const void* data, size_t count, int type) {
+  return at::from_blob(const_cast<void*>(data), {static_cast<int64_t>(count)}, TypeOf(type));
+}
+
+// Part `part` of the ranks' inputs, added from the rank behind `part` round the ring.
+at::Tensor RingReduce(const std::vector<at::Tensor>& inputs, int part, int op) {
+  const int n = static_cast<int>(inputs.size());
+  at::Tensor sum = inputs[(part + 1) % n].clone();
+  for (int hop = 2; hop <= n; ++hop) {
+    const at::Tensor& next = inputs[(part + hop) % n];
+    if (op == NcclApi::kSum) sum = at::add(sum, next);
+    if (op == NcclApi::kMax) sum = at::maximum(sum, next);
+    if (op == NcclApi::kMin) sum = at::minimum(sum, next);
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::string Describe(const Op& op) {
+  static const char* const kNames[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                       "broadcast",  "send to",        "recv from"};
+  std::string text = "rank " + std::to_string(op.group->ranks[op.member]) + ": " +
+                     kNames[static_cast<int>(op.kind)];
+  if (!op.collective()) text += " rank " + std::to_string(op.group->ranks[op.argument]);
+  return text + " #" + std::to_string(op.index + 1) + " (" + std::to_string(op.count) +
+         " elements of type " + std::to_string(op.type) + ") on communicator " +
+         std::to_string(op.group->number);
+}
+
+size_t Bytes(const Op& op) { return View(op.in, op.count, op.type).nbytes(); }
+
+void Execute(const std::vector<std::shared_ptr<Op>>& ops) {
+  const int n = static_cast<int>(ops.size());
+  const Op& first = *ops[0];
+  std::vector<at::Tensor> inputs;
+  const bool scatter = first.kind == Kind::kReduceScatter;
+  for (const auto& op : ops) {
+    inputs.push_back(View(op->in, op->count * (scatter ? n : 1), op->type));
+  }
+  std::vector<at::Tensor> results;
+  if (first.kind == Kind::kAllReduce || scatter) {
+    const auto count = inputs[0].numel();
+    for (int part = 0; part < n; ++part) {
+      std::vector<at::Tensor> parts;
+      for (const at::Tensor& input : inputs) {
+        parts.push_back(input.slice(0, count * part / n, count * (part + 1) / n));
+      }
+      results.push_back(RingReduce(parts, part, first.argument));
+    }
+    if (!scatter) results = {at::cat(results)};
+  } else if (first.kind == Kind::kAllGather) {
+    results = {at::cat(inputs)};
+  } else {
+    results = {inputs[first.argument].clone()};
+  }
+  for (int member = 0; member < n; ++member) {
+    const at::Tensor& result = results[results.size() == 1 ? 0 : member];
+    View(ops[member]->out, static_cast<size_t>(result.numel()), first.type).copy_(result);
+    ops[member]->finished = true;
+  }
+}
+
+}  // namespace equipoise::stand_in

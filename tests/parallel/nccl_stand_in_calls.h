@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace equipoise::stand_in {
+
+enum class Kind { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kSend, kReceive };
+
+struct Stream;
+struct Group;
+
+// A call on its way. `count` is what the caller gave.
+struct Op {
+  Kind kind;
+  const void* in;
+  void* out;
+  size_t count;
+  int type;
+  int argument;  // of a reduction: the operation; of a broadcast: the root; else the peer
+  Group* group = nullptr;
+  int member = 0;
+  size_t index = 0;  // among the calls that it is matched with
+  Stream* stream = nullptr;
+  int64_t unit = 0;
+  bool finished = false;
+  bool collective() const { return kind < Kind::kSend; }
+};
+
+struct Event {
+  bool done = true;
+};
+
+// What a stream does next: the calls of one group, or an event.
+struct Item {
+  enum class What { kCalls, kRecord, kWait } what;
+  int64_t unit = 0;
+  std::vector<std::shared_ptr<Op>> calls;
+  std::shared_ptr<Event> event;
+};
+
+struct Stream {
+  int rank;
+  std::deque<Item> items;
+};
+
+struct Group {
+  int number;
+  std::vector<int> ranks;  // by member; -1 until it has come
+  int joined = 0;
+  std::vector<bool> aborted;
+  std::vector<std::vector<std::shared_ptr<Op>>> collectives;  // by member
+  struct Lane {
+    std::vector<std::shared_ptr<Op>> sends, receives;
+  };
+  std::map<std::pair<int, int>, Lane> lanes;  // by sender and receiver
+};
+
+struct Comm {
+  Group* group;
+  int member;
+  bool open = true;
+};
+
+// "rank 1: send to rank 0 #1 (4 elements of type 7) on communicator 2"
+std::string Describe(const Op& op);
+size_t Bytes(const Op& op);
+// Does what the members' calls of one collective ask for. Sums go round the ring.
+void Execute(const std::vector<std::shared_ptr<Op>>& ops);
+
+}  // namespace equipoise::stand_in
