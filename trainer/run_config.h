@@ -105,6 +105,7 @@ struct ParallelSection {
   std::optional<int64_t> data;
   int64_t bucket_bytes = 4 << 20;
   double timeout_s = 600;
+  std::string nccl;
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
@@ -114,6 +115,9 @@ struct ParallelSection {
           "smaller ones start earlier",
           AtLeast(4));
     visit("timeout_s", timeout_s, "longest wait for another rank", Between(1, 1e7));
+    visit("nccl", nccl,
+          "NCCL's library, such as libnccl.so.2 or a path: sets up communication between GPUs; "
+          "absent = CPUs alone");
   }
 };
 

@@ -92,6 +92,7 @@ TrainerParts::TrainerParts(const TrainOptions& options, MpiEnvironment& mpi)
   comm.timeout = Milliseconds(config.parallel.timeout_s);
   world = MakeWorldCommunicator(mpi, comm);
   RequireEqual(*world, "the configuration", ConfigToJson(config));
+  if (!config.parallel.nccl.empty()) SetUpDevices(mpi);
   // `auto` is another precision on another kind of processor.
   RequireEqual(*world, "train.precision", PrecisionName(ComputeDtype(config.train.precision)));
   if (options.resume == Resume::kNone) RefuseCheckpoints(config.run.dir);
@@ -110,6 +111,13 @@ TrainerParts::TrainerParts(const TrainOptions& options, MpiEnvironment& mpi)
 }
 
 TrainerParts::~TrainerParts() = default;
+
+void TrainerParts::SetUpDevices(MpiEnvironment& mpi) {
+  DeviceWorld devices = AddDevices(mpi, std::move(world), config.parallel.nccl);
+  world = std::move(devices.world);
+  spdlog::warn("tensors on GPUs go over {}: code that was never run on a GPU, see docs/gpu.md",
+               devices.backend);
+}
 
 void TrainerParts::BuildWholeModel() {
   LoadOptions load;

@@ -85,6 +85,7 @@ struct TrainerParts {
   std::unique_ptr<Progress> progress;
 
  private:
+  void SetUpDevices(MpiEnvironment& mpi);
   void BuildWholeModel();
   void BuildOptimizer();
   void InitializeOrLoad();
