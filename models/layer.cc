@@ -39,6 +39,7 @@ Parameter& Layer::AddPart(const std::string& name, std::vector<int64_t> shape, i
 ColumnLinears Layer::AddColumnLinears(const std::vector<LinearShape>& linears, int64_t in,
                                       bool bias) {
   std::vector<ops::LinearWeights> weights;
+  weights.reserve(linears.size());
   for (const auto& [name, out] : linears) {
     weights.push_back({&AddPart(name + ".weight", {out.whole, in}, 0, out), nullptr});
   }

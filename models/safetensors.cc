@@ -148,7 +148,7 @@ void SafetensorsReader::ReadInto(const std::string& name, at::Tensor& target,
 
 // Elements of the flattened tensor from `first` on, as many as `target` takes.
 void SafetensorsReader::ReadRun(const SafetensorsEntry& entry, int64_t first,
-                                at::Tensor target) const {
+                                const at::Tensor& target) const {
   const at::ScalarType dtype = DtypeTable().at(entry.dtype);
   const int64_t element_size = SafetensorsElementSize(entry.dtype);
   const int64_t from = entry.begin + first * element_size;

@@ -38,7 +38,7 @@ class SafetensorsReader {
   at::Tensor ReadRows(const std::string& name, int64_t first, int64_t last) const;
 
  private:
-  void ReadRun(const SafetensorsEntry& entry, int64_t first, at::Tensor target) const;
+  void ReadRun(const SafetensorsEntry& entry, int64_t first, const at::Tensor& target) const;
 
   SafetensorsFile file_;
 };

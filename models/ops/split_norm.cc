@@ -80,6 +80,7 @@ std::vector<at::Tensor> SplitRmsNorms(const std::vector<at::Tensor>& xs,
     wide.push_back(inputs.back().to(at::kFloat));
   }
   std::vector<at::Tensor> squares;
+  squares.reserve(wide.size());
   for (const at::Tensor& x : wide) squares.push_back(x.square());
   const double size = static_cast<double>(weights[0]->part.whole);
   const at::Tensor rstd = RowSums(squares, *group).div_(size).add_(eps).rsqrt_();
