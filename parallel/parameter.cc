@@ -5,14 +5,14 @@
 #include <utility>
 
 #include "configs/error.h"
+#include "parallel/shards.h"
 
 namespace equipoise {
 namespace {
 
-// A cache line of fp32, and what vector loads of every width like.
-constexpr int64_t kAlignment = 16;
-
-int64_t Aligned(int64_t numel) { return (numel + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t Aligned(int64_t numel) {
+  return (numel + Shards::kBlock - 1) / Shards::kBlock * Shards::kBlock;
+}
 
 at::Tensor ViewOf(const at::Tensor& buffer, int64_t offset, const Parameter& parameter) {
   return buffer.narrow(0, offset, parameter.numel()).view(parameter.shape);
@@ -25,33 +25,64 @@ void Parameter::AddGradient(const at::Tensor& d) {
   gradient.add_(d.view(shape));
 }
 
-FlatParameters::FlatParameters(std::vector<Parameter*> parameters, at::ScalarType compute_dtype)
+FlatParameters::FlatParameters(std::vector<Parameter*> parameters, at::ScalarType compute_dtype,
+                               int shards)
     : parameters_(std::move(parameters)) {
-  int64_t size = 0, gradient_size = 0;
+  int64_t trained = 0;
   for (const Parameter* parameter : parameters_) {
-    size += Aligned(parameter->numel());
-    gradient_offsets_.push_back(parameter->trainable ? gradient_size : -1);
-    if (parameter->trainable) gradient_size += Aligned(parameter->numel());
+    gradient_offsets_.push_back(parameter->trainable ? trained : -1);
+    if (parameter->trainable) trained += Aligned(parameter->numel());
   }
-  master_ = at::zeros({size}, at::kFloat);
-  gradient_ = at::zeros({gradient_size}, at::kFloat);
+  trained = Shards::Padded(trained, shards);
+  std::vector<int64_t> offsets = gradient_offsets_;
+  int64_t size = trained;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i]->trainable) continue;
+    offsets[i] = size;
+    size += Aligned(parameters_[i]->numel());
+  }
+  const bool lends = shards > 1 && compute_dtype != at::kFloat;
+  gradient_ = at::zeros({trained}, at::kFloat);
+  if (lends) {
+    lent_frozen_ = at::zeros({size - trained}, at::kFloat);
+  } else {
+    master_ = at::zeros({size}, at::kFloat);
+  }
   compute_ = compute_dtype == at::kFloat ? master_ : at::zeros({size}, compute_dtype);
 
-  int64_t offset = 0;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& parameter = *parameters_[i];
-    parameter.master = ViewOf(master_, offset, parameter);
-    parameter.value = ViewOf(compute_, offset, parameter);
+    parameter.value = ViewOf(compute_, offsets[i], parameter);
     parameter.gradient =
-        parameter.trainable ? ViewOf(gradient_, gradient_offsets_[i], parameter) : at::Tensor();
-    offset += Aligned(parameter.numel());
+        parameter.trainable ? ViewOf(gradient_, offsets[i], parameter) : at::Tensor();
+    if (!lends) {
+      parameter.master = ViewOf(master_, offsets[i], parameter);
+    } else if (parameter.trainable) {
+      parameter.master = parameter.gradient;
+    } else {
+      parameter.master = ViewOf(lent_frozen_, offsets[i] - trained, parameter);
+    }
   }
 }
 
 void FlatParameters::ZeroGradient() { gradient_.zero_(); }
 
 void FlatParameters::UpdateCompute() {
-  if (!compute_.is_same(master_)) compute_.copy_(master_);
+  if (compute_.is_same(master_)) return;
+  if (master_.defined()) {
+    compute_.copy_(master_);
+    return;
+  }
+  EQUIPOISE_CHECK(lent_frozen_.defined(), "the masters were dropped");
+  compute_.narrow(0, 0, gradient_.numel()).copy_(gradient_);
+  compute_.narrow(0, gradient_.numel(), lent_frozen_.numel()).copy_(lent_frozen_);
+}
+
+void FlatParameters::DropMasters() {
+  EQUIPOISE_CHECK(lends_masters(), "the masters are kept");
+  for (Parameter* parameter : parameters_) parameter->master = at::Tensor();
+  lent_frozen_ = at::Tensor();
+  ZeroGradient();
 }
 
 }  // namespace equipoise

@@ -53,26 +53,44 @@ struct Parameter {
 
 // Owns the memory of a rank's parameters: one flat fp32 master buffer, one flat fp32 gradient
 // buffer (trainable parameters only), and a flat compute copy where the compute dtype is not fp32.
-// Parameters lie in the order given (the order of the layers), so that the gradients of
-// consecutive layers are one contiguous slice. Each parameter begins at a multiple of 16 elements.
-// The list must outlive this object.
+// Trainable parameters come first, then the frozen ones, both in the order given (the order of the
+// layers): so the gradients of consecutive layers are one contiguous slice, and a place in the
+// gradient is the same place in the other buffers. Each parameter begins at a multiple of
+// Shards::kBlock elements. The list must outlive this object.
+//
+// `shards` is the number of ranks that share the optimizer's state: the trainable part of the
+// buffers is padded to a multiple of it. With more than one, and another compute dtype than fp32,
+// no rank keeps all masters: they are lent the gradient's memory until weights have been set and
+// DropMasters() is called.
 class FlatParameters {
  public:
-  FlatParameters(std::vector<Parameter*> parameters, at::ScalarType compute_dtype);
+  FlatParameters(std::vector<Parameter*> parameters, at::ScalarType compute_dtype, int shards = 1);
 
   const std::vector<Parameter*>& parameters() const { return parameters_; }
+  // REQUIRES: masters are not lent.
   at::Tensor& master() { return master_; }
   at::Tensor& gradient() { return gradient_; }
-  // Where a parameter's gradient begins in gradient(); -1 when it is frozen.
+  const at::Tensor& gradient() const { return gradient_; }
+  // The memory of all `value`s; the master's own in fp32.
+  at::Tensor& compute() { return compute_; }
+  // Where a parameter's gradient begins in gradient(), and its value in compute(); -1 when it is
+  // frozen.
   int64_t gradient_offset(size_t index) const { return gradient_offsets_[index]; }
   void ZeroGradient();
-  // Rounds the master weights into the compute copy (nothing to do in fp32).
+  // Rounds the master weights into the compute copy (nothing to do in fp32). REQUIRES: masters.
   void UpdateCompute();
+
+  // Whether the masters lie in the gradient's memory, or did until they were dropped.
+  bool lends_masters() const { return !master_.defined(); }
+  // The optimizer has taken its share of the lent masters: the parameters have none from now on,
+  // and zero gradients.
+  void DropMasters();
 
  private:
   std::vector<Parameter*> parameters_;
   std::vector<int64_t> gradient_offsets_;
   at::Tensor master_, gradient_, compute_;
+  at::Tensor lent_frozen_;  // masters of frozen parameters, while they are lent
 };
 
 }  // namespace equipoise

@@ -28,9 +28,32 @@ GradientReducer::GradientReducer(FlatParameters& parameters, Communicator& group
     if (bucket.parameters > 0 && (end - offset) * item > options.bucket_bytes) close(first);
     first = offset;
     ++bucket.parameters;
-    places_[parameters.parameters()[i]] = {buckets_.size(), /*ready=*/false};
+    places_[parameters.parameters()[i]] = {buckets_.size(), buckets_.size(), /*ready=*/false};
   }
   if (bucket.parameters > 0) close(0);
+}
+
+GradientReducer::GradientReducer(FlatParameters& parameters, Communicator& group,
+                                 const Shards& shards)
+    : group_(group) {
+  EQUIPOISE_CHECK(shards.ranks() == group.size(), shards.ranks(), " shards in ", group.name());
+  for (size_t i = shards.num_buckets(); i-- > 0;) {
+    const Range whole = shards.Bucket(i), mine = shards.Slice(i, group.rank());
+    Bucket bucket;
+    bucket.gradient = parameters.gradient().slice(0, whole.begin, whole.end);
+    bucket.mine = parameters.gradient().slice(0, mine.begin, mine.end);
+    buckets_.push_back(std::move(bucket));
+  }
+  for (size_t i = 0; i < parameters.parameters().size(); ++i) {
+    const Parameter& parameter = *parameters.parameters()[i];
+    const int64_t begin = parameters.gradient_offset(i);
+    if (begin < 0 || parameter.numel() == 0) continue;
+    const size_t last = buckets_.size() - 1 - shards.BucketOf(begin);
+    const size_t first = buckets_.size() - 1 - shards.BucketOf(begin + parameter.numel() - 1);
+    places_[&parameter] = {first, last, /*ready=*/false};
+    for (size_t b = first; b <= last; ++b) ++buckets_[b].parameters;
+  }
+  for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters;
 }
 
 void GradientReducer::Ready(const Parameter& parameter) {
@@ -38,7 +61,7 @@ void GradientReducer::Ready(const Parameter& parameter) {
   if (place == places_.end()) return;
   EQUIPOISE_CHECK(!place->second.ready, parameter.name, " is ready twice in one step");
   place->second.ready = true;
-  --buckets_[place->second.bucket].missing;
+  for (size_t b = place->second.first; b <= place->second.last; ++b) --buckets_[b].missing;
   StartReady();
 }
 
@@ -52,7 +75,9 @@ void GradientReducer::StartReady() {
 
 void GradientReducer::Start(Bucket& bucket) {
   bucket.start = Work::Clock::now();
-  bucket.work = group_.AllReduce(bucket.gradient, ReduceOp::kSum);
+  bucket.work = bucket.mine.defined()
+                    ? group_.ReduceScatter(bucket.mine, bucket.gradient, ReduceOp::kSum)
+                    : group_.AllReduce(bucket.gradient, ReduceOp::kSum);
 }
 
 void GradientReducer::Finish() {

@@ -8,11 +8,13 @@
 
 #include "parallel/comm/communicator.h"
 #include "parallel/parameter.h"
+#include "parallel/shards.h"
 
 namespace equipoise {
 
 // Sums the flat fp32 gradient over the data-parallel ranks in buckets, each as soon as backward
-// has filled it.
+// has filled it. Every rank gets the whole sum, or its shard of it (ZeRO); the bits of what it gets
+// are the same.
 //
 // Buckets are slices of the gradient, formed from its end, since backward fills it from there. All
 // ranks start them in one order, first formed first, whatever order they become ready in. Per step:
@@ -20,7 +22,7 @@ namespace equipoise {
 //   flat.ZeroGradient();
 //   ... forward and backward of all micro-batches but the last ...
 //   ... backward of the last, calling Ready(parameter) for each whose gradient is complete ...
-//   reducer.Finish();   // the gradient is the sum over all ranks
+//   reducer.Finish();   // the gradient (this rank's slices of it) is the sum over all ranks
 //
 // Parameters for which Ready() was not called (a module that had no input) are reduced by
 // Finish(). Not thread-safe. `parameters` and `group` must outlive it.
@@ -40,6 +42,9 @@ class GradientReducer {
   GradientReducer(FlatParameters& parameters, Communicator& group, Options options);
   GradientReducer(FlatParameters& parameters, Communicator& group)
       : GradientReducer(parameters, group, Options()) {}
+  // Leaves the sum in this rank's slice of each bucket alone; the rest of the gradient then means
+  // nothing.
+  GradientReducer(FlatParameters& parameters, Communicator& group, const Shards& shards);
 
   // The gradient of this step is complete. Frozen and unknown parameters are passed over; a
   // second call in one step is a bug (a gradient added after its reduction began).
@@ -57,6 +62,7 @@ class GradientReducer {
  private:
   struct Bucket {
     at::Tensor gradient;  // a slice of the flat buffer
+    at::Tensor mine;      // this rank's part of it; undefined = every rank gets all
     int64_t parameters = 0;
     int64_t missing = 0;
     Work work;
@@ -69,7 +75,7 @@ class GradientReducer {
   std::vector<Bucket> buckets_;
   size_t started_ = 0;
   struct Place {
-    size_t bucket;
+    size_t first, last;  // buckets that hold a part of it
     bool ready;
   };
   std::unordered_map<const Parameter*, Place> places_;  // trainable ones

@@ -136,15 +136,17 @@ TEST_CASE("recompute takes modules by name", "[models][cpu]") {
                     "train.recompute: this model has no 'text'; use vision, projector or llm");
 }
 
-TEST_CASE("flat memory keeps the order of the layers, aligned", "[models][cpu]") {
+TEST_CASE("flat memory keeps the order of the layers, trained ones first, aligned",
+          "[models][cpu]") {
   const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
   TestModel model = MakeModel(TinyInternVl(false), dtype, {"vision"});
-  int64_t end = 0, gradient_end = 0;
+  int64_t trained_end = 0, frozen_end = model.flat->gradient().numel(), gradient_end = 0;
   const auto& parameters = model.flat->parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& p = *parameters[i];
     INFO(p.name);
     CHECK(p.master.storage_offset() % 16 == 0);
+    int64_t& end = p.trainable ? trained_end : frozen_end;
     CHECK(p.master.storage_offset() >= end);
     CHECK(p.value.scalar_type() == dtype);
     CHECK(p.value.equal(p.master.to(dtype)));
@@ -153,6 +155,7 @@ TEST_CASE("flat memory keeps the order of the layers, aligned", "[models][cpu]")
     CHECK(model.flat->gradient_offset(i) == (p.trainable ? p.gradient.storage_offset() : -1));
     if (p.trainable) {
       CHECK(p.gradient.storage_offset() >= gradient_end);
+      CHECK(p.gradient.storage_offset() == p.master.storage_offset());
       gradient_end = p.gradient.storage_offset() + p.numel();
     }
     end = p.master.storage_offset() + p.numel();

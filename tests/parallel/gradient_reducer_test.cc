@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 // Six parameters of 1000, 1, 300, 17, 500 and 64 elements; the fourth is frozen.
 class Model {
  public:
-  Model() {
+  explicit Model(int shards = 1) {
     for (const int64_t size : {1000, 1, 300, 17, 500, 64}) {
       auto parameter = std::make_unique<Parameter>();
       parameter->name = "p" + std::to_string(owned_.size());
@@ -32,7 +32,7 @@ class Model {
       list_.push_back(parameter.get());
       owned_.push_back(std::move(parameter));
     }
-    flat_ = std::make_unique<FlatParameters>(list_, at::kFloat);
+    flat_ = std::make_unique<FlatParameters>(list_, at::kFloat, shards);
   }
   FlatParameters& flat() { return *flat_; }
   Parameter& operator[](size_t i) { return *owned_[i]; }
@@ -81,6 +81,7 @@ class Recorder : public Communicator {
     return group_.AllGather(output, input);
   }
   Work ReduceScatter(at::Tensor& output, const at::Tensor& input, ReduceOp op) override {
+    offsets.push_back(input.storage_offset());
     return group_.ReduceScatter(output, input, op);
   }
   Work Broadcast(at::Tensor& tensor, int root) override { return group_.Broadcast(tensor, root); }
@@ -113,15 +114,59 @@ TEST_CASE("the reduced gradient is the sum over the ranks for every bucket size"
   }
 }
 
+TEST_CASE("a rank's slices of the buckets are the sum over the ranks", "[reducer]") {
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const int64_t numel : {1, 300, 1000, 1 << 20}) {
+      RunRanks(ranks, [&](Communicator& group) {
+        Model model(ranks), whole(ranks);
+        const Shards shards(model.flat().gradient().numel(), ranks, numel);
+        GradientReducer reducer(model.flat(), group, shards), other(whole.flat(), group);
+        for (int step = 0; step < 3; ++step) {
+          model.Fill(group.rank());
+          whole.Fill(group.rank());
+          for (size_t i = model.list().size(); i-- > 0;) {
+            if (i != 2) reducer.Ready(model[i]);
+          }
+          reducer.Finish();
+          other.Finish();
+          for (size_t bucket = 0; bucket < shards.num_buckets(); ++bucket) {
+            const Range slice = shards.Slice(bucket, group.rank());
+            Require(at::equal(model.flat().gradient().slice(0, slice.begin, slice.end),
+                              whole.flat().gradient().slice(0, slice.begin, slice.end)),
+                    "not the sum over the ranks");
+          }
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("a sharded bucket starts when all parameters with a part in it are ready", "[reducer]") {
+  RunRanks(2, [](Communicator& group) {
+    Model model(2);
+    // Buckets of 512; parameters at 0, 1024, 1088, 1408, 1920, end 1984.
+    const Shards shards(2048, 2, 500);
+    Recorder recorder(group);
+    GradientReducer reducer(model.flat(), recorder, shards);
+    const std::vector<std::pair<size_t, size_t>> started = {{4, 0}, {5, 1}, {0, 1}, {1, 1}, {2, 4}};
+    for (const auto& [parameter, count] : started) {
+      reducer.Ready(model[parameter]);
+      Require(recorder.offsets.size() == count, "other buckets after p" + model[parameter].name);
+    }
+    Require(recorder.offsets == std::vector<int64_t>{1536, 1024, 512, 0}, "another order");
+    reducer.Finish();
+  });
+}
+
 TEST_CASE("buckets are formed from the end and hold about the bytes asked for", "[reducer]") {
   RunRanks(1, [](Communicator& group) {
     Model model;
-    // Aligned offsets of the trainable ones: 0, 1008, 1024, 1328, 1840, end 1904.
+    // Aligned offsets of the trainable ones: 0, 1024, 1088, 1408, 1920, end 1984.
     Recorder recorder(group);
     GradientReducer reducer(model.flat(), recorder, {.bucket_bytes = 600 * 4});
     reducer.Finish();
-    Require(recorder.offsets == std::vector<int64_t>{1328, 1008, 0}, "other slices");
-    Require(reducer.spans()[0].bytes == (1904 - 1328) * 4, "other size");
+    Require(recorder.offsets == std::vector<int64_t>{1408, 1024, 0}, "other slices");
+    Require(reducer.spans()[0].bytes == (1984 - 1408) * 4, "other size");
   });
 }
 
@@ -134,7 +179,7 @@ TEST_CASE("buckets start in one order, whatever order they become ready in", "[r
     std::vector<size_t> order = {0, 1, 2, 3, 4, 5};
     std::rotate(order.begin(), order.begin() + group.rank() * 2, order.end());
     for (const size_t i : order) reducer.Ready(model[i]);
-    Require(recorder.offsets == std::vector<int64_t>{1840, 1328, 1024, 1008, 0},
+    Require(recorder.offsets == std::vector<int64_t>{1920, 1408, 1088, 1024, 0},
             "not started in order, or not before Finish");
     reducer.Finish();
     RequireSum(model, group);
