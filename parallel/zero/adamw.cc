@@ -1,8 +1,9 @@
 #include "parallel/zero/adamw.h"
 
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ops/zeros.h>
 
 #include <map>
 #include <utility>
@@ -13,11 +14,19 @@ namespace equipoise {
 
 AdamW::AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
              const AdamWOptions& options)
+    : AdamW(parameters, std::move(groups), options, Shards(parameters.gradient().numel()), 0) {}
+
+AdamW::AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
+             const AdamWOptions& options, const Shards& shards, int rank)
     : parameters_(parameters),
       groups_(std::move(groups)),
       options_(options),
-      exp_avg_(at::zeros_like(parameters.gradient())),
-      exp_avg_sq_(at::zeros_like(parameters.gradient())) {
+      shards_(shards),
+      rank_(rank),
+      exp_avg_(at::zeros({shards.shard_numel()}, at::kFloat)),
+      exp_avg_sq_(at::zeros({shards.shard_numel()}, at::kFloat)) {
+  EQUIPOISE_CHECK(shards.numel() == parameters.gradient().numel(), shards.numel(), " elements");
+  if (parameters.lends_masters()) masters_ = at::zeros({shards.shard_numel()}, at::kFloat);
   std::vector<int> seen(parameters.parameters().size());
   for (const ParameterGroup& group : groups_) {
     for (const size_t index : group.indices) ++seen.at(index);
@@ -29,30 +38,83 @@ AdamW::AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
   }
 }
 
-at::Tensor AdamW::View(const at::Tensor& buffer, size_t index) const {
+Range AdamW::Whole(size_t index) const {
   const Parameter& parameter = *parameters_.parameters()[index];
   const int64_t offset = parameters_.gradient_offset(index);
   EQUIPOISE_CHECK(offset >= 0, parameter.name, " is frozen");
-  return buffer.narrow(0, offset, parameter.numel()).view(parameter.shape);
+  return {offset, offset + parameter.numel()};
+}
+
+std::vector<Range> AdamW::Runs(size_t index) const {
+  const Range whole = Whole(index);
+  std::vector<Range> runs;
+  for (const Shards::Run& run : shards_.RunsIn(whole, rank_)) {
+    runs.push_back({run.flat.begin - whole.begin, run.flat.end - whole.begin});
+  }
+  return runs;
+}
+
+at::Tensor AdamW::View(const at::Tensor& shard, size_t index) const {
+  const Range whole = Whole(index);
+  const std::vector<Shards::Run> runs = shards_.RunsIn(whole, rank_);
+  int64_t count = 0;
+  for (const Shards::Run& run : runs) count += run.flat.size();
+  const at::Tensor view = shard.narrow(0, runs.empty() ? 0 : runs[0].local, count);
+  return shards_.ranks() == 1 ? view.view(parameters_.parameters()[index]->shape) : view;
+}
+
+at::Tensor AdamW::Master(size_t index) const {
+  if (masters_.defined()) return View(masters_, index);
+  const at::Tensor& master = parameters_.parameters()[index]->master;
+  if (shards_.ranks() == 1) return master;
+  std::vector<at::Tensor> parts;
+  for (const Range& run : Runs(index)) {
+    parts.push_back(master.view({-1}).narrow(0, run.begin, run.size()));
+  }
+  if (parts.empty()) return master.view({-1}).narrow(0, 0, 0);
+  return parts.size() == 1 ? parts[0] : at::cat(parts);
+}
+
+at::Tensor AdamW::MasterSlice(size_t bucket) const {
+  return masters_.narrow(0, shards_.ShardOffset(bucket), shards_.Slice(bucket, rank_).size());
+}
+
+void AdamW::TakeMasters() {
+  if (!masters_.defined()) return;
+  for (size_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
+    const Range slice = shards_.Slice(bucket, rank_);
+    MasterSlice(bucket).copy_(parameters_.gradient().narrow(0, slice.begin, slice.size()));
+  }
 }
 
 void AdamW::Step(double lr) {
   ++steps_;
   const at::Tensor step = at::full({}, static_cast<double>(steps_), at::kFloat);
+  const at::Tensor& all_masters = parameters_.lends_masters() ? masters_ : parameters_.master();
   for (const ParameterGroup& group : groups_) {
     std::vector<at::Tensor> masters, gradients, averages, squares;
     for (const size_t index : group.indices) {
-      const Parameter& parameter = *parameters_.parameters()[index];
-      masters.push_back(parameter.master);
-      gradients.push_back(parameter.gradient);
-      averages.push_back(exp_avg(index));
-      squares.push_back(exp_avg_sq(index));
+      for (const Shards::Run& run : shards_.RunsIn(Whole(index), rank_)) {
+        const int64_t size = run.flat.size();
+        masters.push_back(
+            all_masters.narrow(0, masters_.defined() ? run.local : run.flat.begin, size));
+        gradients.push_back(parameters_.gradient().narrow(0, run.flat.begin, size));
+        averages.push_back(exp_avg_.narrow(0, run.local, size));
+        squares.push_back(exp_avg_sq_.narrow(0, run.local, size));
+      }
     }
     if (masters.empty()) continue;
     const std::vector<at::Tensor> step_of_each(masters.size(), step);
     at::_fused_adamw_(masters, gradients, averages, squares, /*max_exp_avg_sqs=*/{}, step_of_each,
                       lr * group.lr_factor, options_.beta1, options_.beta2, group.weight_decay,
                       options_.eps, /*amsgrad=*/false, /*maximize=*/false);
+  }
+}
+
+void AdamW::ScaleGradients(double factor) {
+  for (size_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
+    const Range slice = shards_.Slice(bucket, rank_);
+    parameters_.gradient().narrow(0, slice.begin, slice.size()).mul_(factor);
   }
 }
 

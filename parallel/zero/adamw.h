@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "parallel/parameter.h"
+#include "parallel/shards.h"
 
 namespace equipoise {
 
@@ -22,35 +23,55 @@ struct ParameterGroup {
   double weight_decay = 0.0;
 };
 
-// AdamW on the fp32 master weights. The moments are flat fp32 buffers laid out like
-// FlatParameters::gradient(); frozen parameters have none.
+// AdamW on the fp32 master weights of one rank's shard. The moments are flat fp32 buffers laid out
+// as the shard: with one rank, like FlatParameters::gradient(). Frozen parameters have none.
 class AdamW {
  public:
-  // REQUIRES: every trainable parameter in exactly one group, no frozen one in any. `parameters`
-  // must outlive this object.
+  // The whole of the parameters. REQUIRES: every trainable parameter in exactly one group, no
+  // frozen one in any. `parameters` must outlive this object.
   AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
         const AdamWOptions& options);
+  // `rank`'s shard of them.
+  AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups, const AdamWOptions& options,
+        const Shards& shards, int rank);
+
+  // Where the masters are lent (see FlatParameters): keeps this shard's copy of them. To be called
+  // once, when weights have been set; does nothing where every rank has all masters.
+  void TakeMasters();
 
   // One update of the master weights from the gradients: p -= lr * lr_factor * (m / sqrt(v) + ...),
   // with decoupled weight decay and bias correction. Leaves the gradients as they are; the compute
   // copy is the caller's to update.
   void Step(double lr);
+  // Multiplies the shard's gradients.
+  void ScaleGradients(double factor);
 
   // Updates done, for the bias correction.
   int64_t steps() const { return steps_; }
   void set_steps(int64_t steps) { steps_ = steps; }
 
-  // Moments of a trainable parameter, in its shape: views that checkpoints write and read.
+  // What the shard holds of a trainable parameter: ranges of its elements, ascending.
+  std::vector<Range> Runs(size_t index) const;
+  // Its elements of those ranges, one after the other: views that checkpoints write and read. With
+  // one rank in the parameter's shape. Masters are a copy where several runs are cut out of whole
+  // masters.
   at::Tensor exp_avg(size_t index) const { return View(exp_avg_, index); }
   at::Tensor exp_avg_sq(size_t index) const { return View(exp_avg_sq_, index); }
+  at::Tensor Master(size_t index) const;
+  // This rank's masters of a bucket, in the order of the shard. REQUIRES: masters were lent.
+  at::Tensor MasterSlice(size_t bucket) const;
 
  private:
-  at::Tensor View(const at::Tensor& buffer, size_t index) const;
+  Range Whole(size_t index) const;
+  at::Tensor View(const at::Tensor& shard, size_t index) const;
 
   FlatParameters& parameters_;
   std::vector<ParameterGroup> groups_;
   AdamWOptions options_;
+  Shards shards_;
+  int rank_;
   at::Tensor exp_avg_, exp_avg_sq_;
+  at::Tensor masters_;  // undefined where every rank has all masters
   int64_t steps_ = 0;
 };
 

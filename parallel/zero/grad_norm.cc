@@ -1,14 +1,37 @@
 #include "parallel/zero/grad_norm.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <sstream>
 #include <string>
+#include <utility>
 
 #include "configs/error.h"
-#include "parallel/zero/sum_of_squares.h"
+#include "parallel/comm/gather_text.h"
+#include "parallel/zero/tree_sum.h"
 
 namespace equipoise {
+namespace {
+
+double SquareSum(const Parameter& parameter) {
+  const at::Tensor& gradient = parameter.gradient;
+  EQUIPOISE_CHECK(gradient.is_contiguous(), parameter.name);
+  TreeSum sum;
+  AddSquares(gradient.const_data_ptr<float>(), gradient.numel(), 0, sum);
+  return sum.Total();
+}
+
+// The blocks of a parameter that begins at `offset` which a range of the flat gradient covers.
+Range Blocks(Range flat, int64_t offset) {
+  return {(flat.begin - offset) / Shards::kBlock,
+          (flat.end - offset + Shards::kBlock - 1) / Shards::kBlock};
+}
+
+}  // namespace
 
 double GradientNorm(const std::vector<Parameter*>& parameters) {
   std::map<std::string, const Parameter*> by_name;
@@ -17,10 +40,114 @@ double GradientNorm(const std::vector<Parameter*>& parameters) {
     EQUIPOISE_CHECK(by_name.emplace(parameter->name, parameter).second, parameter->name);
   }
   double sum = 0;
-  for (const auto& [name, parameter] : by_name) {
-    const at::Tensor& gradient = parameter->gradient;
-    EQUIPOISE_CHECK(gradient.is_contiguous(), name);
-    sum += SumOfSquares(gradient.const_data_ptr<float>(), gradient.numel());
+  for (const auto& [name, parameter] : by_name) sum += SquareSum(*parameter);
+  return std::sqrt(sum);
+}
+
+DistributedNorm::DistributedNorm(FlatParameters& parameters, const Shards& shards,
+                                 Communicator& data, Communicator& world)
+    : parameters_(parameters), data_(data), world_(world), sharded_(shards.ranks() > 1) {
+  EQUIPOISE_CHECK(!sharded_ || shards.ranks() == data.size(), shards.ranks(), " shards");
+  if (sharded_) ListNodes(shards);
+  NameParts();
+}
+
+// Every rank knows which nodes the others have, and in which order they send them.
+void DistributedNorm::ListNodes(const Shards& shards) {
+  std::vector<int64_t> sent(static_cast<size_t>(shards.ranks()));
+  for (size_t i = 0; i < parameters_.parameters().size(); ++i) {
+    const int64_t offset = parameters_.gradient_offset(i);
+    if (offset < 0) continue;
+    const Range whole{offset, offset + parameters_.parameters()[i]->numel()};
+    for (const Shards::Run& run : shards.RunsIn(whole)) {
+      if (run.rank == data_.rank()) mine_.push_back({i, run.flat});
+      for (const TreeNode& node : NodesOf(Blocks(run.flat, offset))) {
+        places_.push_back({i, node, run.rank, sent[static_cast<size_t>(run.rank)]++});
+      }
+    }
+  }
+  most_nodes_ = *std::max_element(sent.begin(), sent.end());
+}
+
+// Makes one table of all parts of all tensors. Data ranks hold the same parts: the first tells.
+void DistributedNorm::NameParts() {
+  const std::vector<Parameter*>& parameters = parameters_.parameters();
+  std::ostringstream mine;
+  const auto counts = [&](const Parameter& p) {
+    return p.trainable && p.part.owner && data_.rank() == 0;
+  };
+  for (const Parameter* p : parameters) {
+    if (counts(*p)) mine << p->name << '\n' << p->part.begin << '\n';
+  }
+  std::map<std::pair<std::string, int64_t>, int64_t> parts;
+  for (const std::string& text : GatherText(world_, mine.str())) {
+    std::istringstream lines(text);
+    for (std::string name, begin; std::getline(lines, name) && std::getline(lines, begin);) {
+      EQUIPOISE_CHECK(parts.emplace(std::pair(name, std::stoll(begin)), 0).second, name, " from ",
+                      begin, " has two owners");
+    }
+  }
+  int64_t count = 0;
+  const std::string* last = nullptr;
+  for (auto& [part, number] : parts) {
+    if (last == nullptr || *last != part.first) part_ends_.push_back(count);
+    last = &part.first;
+    number = count++;
+    part_ends_.back() = count;
+  }
+  for (const Parameter* p : parameters) {
+    part_of_.push_back(counts(*p) ? parts.at({p->name, p->part.begin}) : -1);
+  }
+}
+
+std::vector<double> DistributedNorm::SquaresOfWhole() const {
+  const std::vector<Parameter*>& parameters = parameters_.parameters();
+  std::vector<double> squares(parameters.size());
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (part_of_[i] >= 0) squares[i] = SquareSum(*parameters[i]);
+  }
+  return squares;
+}
+
+std::vector<double> DistributedNorm::SquaresOfShards() {
+  at::Tensor values = at::zeros({most_nodes_}, at::kDouble);
+  double* next = values.mutable_data_ptr<double>();
+  const float* gradient = parameters_.gradient().const_data_ptr<float>();
+  for (const OwnRun& run : mine_) {
+    const int64_t begin = run.flat.begin - parameters_.gradient_offset(run.parameter);
+    TreeSum sum;
+    AddSquares(gradient + run.flat.begin, run.flat.size(), begin / Shards::kBlock, sum);
+    for (const TreeNode& node : sum.nodes()) *next++ = node.value;
+  }
+  at::Tensor all = at::empty({most_nodes_ * data_.size()}, at::kDouble);
+  data_.AllGather(all, values).Wait();
+  const double* value = all.const_data_ptr<double>();
+  std::vector<TreeSum> sums(parameters_.parameters().size());
+  for (const Place& place : places_) {
+    TreeNode node = place.node;
+    node.value = value[place.rank * most_nodes_ + place.place];
+    sums[place.parameter].Add(node);
+  }
+  std::vector<double> squares;
+  for (const TreeSum& sum : sums) squares.push_back(sum.Total());
+  return squares;
+}
+
+double DistributedNorm::Compute() {
+  const std::vector<double> squares = sharded_ ? SquaresOfShards() : SquaresOfWhole();
+  at::Tensor table = at::zeros({part_ends_.empty() ? 0 : part_ends_.back()}, at::kDouble);
+  double* parts = table.mutable_data_ptr<double>();
+  for (size_t i = 0; i < squares.size(); ++i) {
+    if (part_of_[i] >= 0) parts[part_of_[i]] = squares[i];
+  }
+  // Each has one owner: to its number zeros are added.
+  world_.AllReduce(table, ReduceOp::kSum).Wait();
+  double sum = 0;
+  int64_t part = 0;
+  for (const int64_t end : part_ends_) {
+    double tensor = 0;
+    for (; part < end; ++part) tensor += parts[part];
+    sum += tensor;
   }
   return std::sqrt(sum);
 }

@@ -1,0 +1,41 @@
+#include "parallel/zero/tree_sum.h"
+
+#include <algorithm>
+
+#include "parallel/zero/sum_of_squares.h"
+
+namespace equipoise {
+void TreeSum::Add(TreeNode node) {
+  while (!nodes_.empty() && node.index % 2 == 1 && nodes_.back().level == node.level &&
+         nodes_.back().index == node.index - 1) {
+    node = {node.level + 1, node.index / 2, nodes_.back().value + node.value};
+    nodes_.pop_back();
+  }
+  nodes_.push_back(node);
+}
+
+double TreeSum::Total() const {
+  double sum = 0;
+  for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) sum = node->value + sum;
+  return sum;
+}
+
+std::vector<TreeNode> NodesOf(Range blocks) {
+  std::vector<TreeNode> nodes;
+  for (int64_t at = blocks.begin; at < blocks.end;) {
+    int level = 0;
+    while ((at >> level) % 2 == 0 && at + (int64_t{2} << level) <= blocks.end) ++level;
+    nodes.push_back({level, at >> level, 0.0});
+    at += int64_t{1} << level;
+  }
+  return nodes;
+}
+
+void AddSquares(const float* values, int64_t count, int64_t first, TreeSum& sum) {
+  for (int64_t at = 0; at < count; at += Shards::kBlock) {
+    sum.Add({0, first + at / Shards::kBlock,
+             SumOfSquares(values + at, std::min(Shards::kBlock, count - at))});
+  }
+}
+
+}  // namespace equipoise

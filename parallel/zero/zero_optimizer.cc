@@ -1,0 +1,108 @@
+#include "parallel/zero/zero_optimizer.h"
+
+#include <utility>
+
+#include "configs/error.h"
+
+namespace equipoise {
+
+Shards ZeroShards(int zero, const FlatParameters& parameters, const Communicator& data,
+                  int64_t bucket_bytes) {
+  const int64_t numel = parameters.gradient().numel();
+  if (zero == 0 || data.size() == 1) return Shards(numel);
+  return Shards(numel, data.size(), bucket_bytes / static_cast<int64_t>(sizeof(float)));
+}
+
+ZeroOptimizer::ZeroOptimizer(FlatParameters& parameters, std::vector<ParameterGroup> groups,
+                             const AdamWOptions& options, const Shards& shards, Groups ranks)
+    : parameters_(parameters),
+      shards_(shards),
+      data_(ranks.data),
+      adamw_(parameters, std::move(groups), options, shards, sharded() ? ranks.data.rank() : 0),
+      norm_(parameters, shards, ranks.data, ranks.world) {}
+
+void ZeroOptimizer::TakeMasters() {
+  if (!parameters_.lends_masters()) return;
+  EQUIPOISE_CHECK(sharded(), "masters are lent, but not sharded");
+  adamw_.TakeMasters();
+  frozen_.resize(parameters_.parameters().size());
+  for (size_t i = 0; i < frozen_.size(); ++i) {
+    const Parameter& parameter = *parameters_.parameters()[i];
+    if (parameter.trainable) continue;
+    const Range range = FrozenRange(parameter);
+    frozen_[i] = parameter.master.view({-1}).narrow(0, range.begin, range.size()).clone();
+  }
+  parameters_.DropMasters();
+}
+
+void ZeroOptimizer::Step(double lr) {
+  adamw_.Step(lr);
+  if (!sharded()) {
+    parameters_.UpdateCompute();
+    return;
+  }
+  std::vector<Work> gathers;
+  at::Tensor& compute = parameters_.compute();
+  for (size_t bucket = shards_.num_buckets(); bucket-- > 0;) {
+    const Range all = shards_.Bucket(bucket), mine = shards_.Slice(bucket, data_.rank());
+    at::Tensor output = compute.narrow(0, all.begin, all.size());
+    const at::Tensor input = compute.narrow(0, mine.begin, mine.size());
+    if (parameters_.lends_masters()) input.copy_(adamw_.MasterSlice(bucket));
+    gathers.push_back(data_.AllGather(output, input));
+  }
+  for (Work& gather : gathers) gather.Wait();
+}
+
+std::vector<ZeroOptimizer::State> ZeroOptimizer::Moments() const {
+  std::vector<State> moments;
+  for (size_t i = 0; i < parameters_.parameters().size(); ++i) {
+    const Parameter* parameter = parameters_.parameters()[i];
+    if (!parameter->trainable) continue;
+    const std::vector<Range> runs = adamw_.Runs(i);
+    if (runs.empty()) continue;
+    moments.push_back({"exp_avg." + parameter->name, parameter, runs, adamw_.exp_avg(i)});
+    moments.push_back({"exp_avg_sq." + parameter->name, parameter, runs, adamw_.exp_avg_sq(i)});
+  }
+  return moments;
+}
+
+bool ZeroOptimizer::Saves(size_t index) const {
+  if (!parameters_.parameters()[index]->part.owner) return false;
+  return sharded() || static_cast<int>(index % static_cast<size_t>(data_.size())) == data_.rank();
+}
+
+Range ZeroOptimizer::FrozenRange(const Parameter& parameter) const {
+  const int64_t numel = parameter.numel(), ranks = shards_.ranks(), rank = data_.rank();
+  if (!sharded()) return {0, numel};
+  return {numel * rank / ranks, numel * (rank + 1) / ranks};
+}
+
+ZeroOptimizer::State ZeroOptimizer::FrozenState(size_t index) const {
+  const Parameter* parameter = parameters_.parameters()[index];
+  const Range range = FrozenRange(*parameter);
+  const at::Tensor values = parameters_.lends_masters()
+                                ? frozen_[index]
+                                : parameter->master.view({-1}).narrow(0, range.begin, range.size());
+  return {parameter->name, parameter, {range}, values};
+}
+
+std::vector<ZeroOptimizer::State> ZeroOptimizer::ToSave() const {
+  std::vector<State> states;
+  for (size_t i = 0; i < parameters_.parameters().size(); ++i) {
+    const Parameter* parameter = parameters_.parameters()[i];
+    if (!Saves(i)) continue;
+    if (!parameter->trainable) {
+      State state = FrozenState(i);
+      if (state.values.numel() > 0) states.push_back(std::move(state));
+      continue;
+    }
+    const std::vector<Range> runs = adamw_.Runs(i);
+    if (runs.empty()) continue;
+    states.push_back({parameter->name, parameter, runs, adamw_.Master(i)});
+    states.push_back({"exp_avg." + parameter->name, parameter, runs, adamw_.exp_avg(i)});
+    states.push_back({"exp_avg_sq." + parameter->name, parameter, runs, adamw_.exp_avg_sq(i)});
+  }
+  return states;
+}
+
+}  // namespace equipoise

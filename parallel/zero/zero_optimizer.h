@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "parallel/comm/communicator.h"
+#include "parallel/parameter.h"
+#include "parallel/shards.h"
+#include "parallel/zero/adamw.h"
+#include "parallel/zero/grad_norm.h"
+
+namespace equipoise {
+
+// How the data ranks of a group share a flat gradient: not at all (ZeRO 0), or by slices (ZeRO 1).
+Shards ZeroShards(int zero, const FlatParameters& parameters, const Communicator& data,
+                  int64_t bucket_bytes);
+
+// The optimizer of one rank of a mesh. With shards of several ranks (ZeRO 1), each data rank keeps
+// and updates its shard of masters and moments, and the updated weights are gathered in the compute
+// dtype, bucket by bucket. All ranks have the same bits as without sharding. Per step, after
+// GradientReducer::Finish():
+//
+//   norm = optimizer.GradientNorm();   optimizer.ScaleGradients(factor);   optimizer.Step(lr);
+//
+// All collective over their group. Not thread-safe.
+class ZeroOptimizer {
+ public:
+  struct Groups {
+    Communicator& data;   // ranks with the same parameters
+    Communicator& world;  // all ranks of the model
+  };
+  // Collective. `parameters` and the groups must outlive it.
+  ZeroOptimizer(FlatParameters& parameters, std::vector<ParameterGroup> groups,
+                const AdamWOptions& options, const Shards& shards, Groups ranks);
+
+  // The weights have been set, and the compute copy updated: to be called once before the first
+  // step. A rank that shards keeps what it needs of the masters and drops those that were lent.
+  void TakeMasters();
+
+  double GradientNorm() { return norm_.Compute(); }
+  // Of the gradients that this rank has reduced.
+  void ScaleGradients(double factor) { adamw_.ScaleGradients(factor); }
+  // AdamW, and the compute copy of all parameters.
+  void Step(double lr);
+
+  int64_t steps() const { return adamw_.steps(); }
+  void set_steps(int64_t steps) { adamw_.set_steps(steps); }
+
+  // A tensor of a checkpoint, as far as it is on this rank: ranges of the elements of the
+  // parameter, one after the other in `values` (fp32, contiguous).
+  struct State {
+    std::string name;  // that of the parameter, or exp_avg.NAME, exp_avg_sq.NAME
+    const Parameter* parameter = nullptr;
+    std::vector<Range> runs;
+    at::Tensor values;
+  };
+  // The moments, to be written and read in place.
+  std::vector<State> Moments() const;
+  // What of masters and moments is this rank's to save: over all ranks everything once. Data ranks
+  // that hold the same share the work by whole parameters. REQUIRES: TakeMasters() was called.
+  std::vector<State> ToSave() const;
+
+ private:
+  bool sharded() const { return shards_.ranks() > 1; }
+  Range FrozenRange(const Parameter& parameter) const;
+  bool Saves(size_t index) const;
+  State FrozenState(size_t index) const;
+
+  FlatParameters& parameters_;
+  Shards shards_;
+  Communicator& data_;
+  AdamW adamw_;
+  DistributedNorm norm_;
+  // This rank's share of the masters of each frozen parameter, where masters are lent.
+  std::vector<at::Tensor> frozen_;
+};
+
+}  // namespace equipoise

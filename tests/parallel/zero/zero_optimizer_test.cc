@@ -1,0 +1,262 @@
+#include "parallel/zero/zero_optimizer.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <stdexcept>
+
+#include "parallel/data_parallel/gradient_reducer.h"
+#include "tests/parallel/run_ranks.h"
+
+namespace equipoise {
+namespace {
+
+void Require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+// Numbers that depend on (seed, length) alone.
+at::Tensor Numbers(const std::vector<int64_t>& shape, uint64_t seed) {
+  at::Tensor tensor = at::empty(shape, at::kFloat);
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  auto* data = tensor.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < tensor.numel(); ++i) data[i] = normal(random);
+  return tensor;
+}
+
+struct Setting {
+  int zero = 0;
+  at::ScalarType dtype = at::kFloat;
+  int64_t bucket_bytes = 4096;
+};
+
+// Odd sizes, one smaller than a shard, one larger than a bucket, two frozen, one without elements.
+class Model {
+ public:
+  Model(const Setting& setting, Communicator& group) : group_(group) {
+    const std::vector<std::vector<int64_t>> shapes = {{37, 11}, {5},    {70, 70}, {3, 3},
+                                                      {1},      {0, 4}, {129},    {8, 9}};
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      auto parameter = std::make_unique<Parameter>();
+      parameter->name = "p" + std::to_string(i * 7 % 8);  // another order than that of names
+      parameter->shape = shapes[i];
+      parameter->trainable = i != 3 && i != 7;
+      list_.push_back(parameter.get());
+      owned_.push_back(std::move(parameter));
+    }
+    const int shards = setting.zero == 0 ? 1 : group.size();
+    flat_ = std::make_unique<FlatParameters>(list_, setting.dtype, shards);
+    const Shards layout = ZeroShards(setting.zero, *flat_, group, setting.bucket_bytes);
+    optimizer = std::make_unique<ZeroOptimizer>(
+        *flat_, DecayGroups(list_, std::vector<double>(list_.size(), 1.0), 0.05), AdamWOptions{},
+        layout, ZeroOptimizer::Groups{group, group});
+    reducer = layout.ranks() > 1 ? std::make_unique<GradientReducer>(*flat_, group, layout)
+                                 : std::make_unique<GradientReducer>(*flat_, group);
+    for (size_t i = 0; i < list_.size(); ++i) list_[i]->master.copy_(Numbers(shapes[i], i));
+    flat_->UpdateCompute();
+    optimizer->TakeMasters();
+  }
+
+  // Returns the norm.
+  double Step(int number) {
+    flat_->ZeroGradient();
+    for (size_t i = list_.size(); i-- > 0;) {
+      if (!list_[i]->trainable) continue;
+      list_[i]->AddGradient(Numbers(
+          list_[i]->shape,
+          1000 * static_cast<uint64_t>(number) + 10 * static_cast<uint64_t>(group_.rank()) + i));
+      if (i != 4) reducer->Ready(*list_[i]);
+    }
+    reducer->Finish();
+    const double norm = optimizer->GradientNorm();
+    optimizer->ScaleGradients(ClipFactor(norm, 1.0));
+    optimizer->Step(1e-2);
+    return norm;
+  }
+
+  FlatParameters& flat() { return *flat_; }
+  const std::vector<Parameter*>& list() const { return list_; }
+  std::unique_ptr<ZeroOptimizer> optimizer;
+  std::unique_ptr<GradientReducer> reducer;
+
+ private:
+  Communicator& group_;
+  std::vector<std::unique_ptr<Parameter>> owned_;
+  std::vector<Parameter*> list_;
+  std::unique_ptr<FlatParameters> flat_;
+};
+
+// All states of all ranks put together by name, each element from one rank.
+struct Whole {
+  std::mutex mutex;
+  std::map<std::string, std::vector<float>> values;
+  std::map<std::string, std::vector<int>> times;
+
+  void Add(const std::vector<ZeroOptimizer::State>& states) {
+    const std::lock_guard lock(mutex);
+    for (const ZeroOptimizer::State& state : states) {
+      const auto numel = static_cast<size_t>(state.parameter->numel());
+      auto& into = values[state.name];
+      auto& count = times[state.name];
+      into.resize(numel), count.resize(numel);
+      const auto* from = state.values.const_data_ptr<float>();
+      for (const Range& run : state.runs) {
+        for (int64_t i = run.begin; i < run.end; ++i) {
+          into[static_cast<size_t>(i)] = *from++;
+          ++count[static_cast<size_t>(i)];
+        }
+      }
+      Require(from == state.values.const_data_ptr<float>() + state.values.numel(), "size");
+    }
+  }
+};
+
+// Trains 4 steps; what all ranks save afterwards, and the values that rank 0 computes with.
+void Train(int ranks, const Setting& setting, Whole& saved, std::vector<double>& norms,
+           at::Tensor& compute) {
+  RunRanks(ranks, [&](Communicator& group) {
+    Model model(setting, group);
+    for (int step = 0; step < 4; ++step) {
+      const double norm = model.Step(step);
+      if (group.rank() == 0) norms.push_back(norm);
+    }
+    saved.Add(model.optimizer->ToSave());
+    if (group.rank() == 0) compute = model.flat().compute().clone();
+  });
+}
+
+TEST_CASE("sharding changes no bit of norm, weights and moments", "[zero][cpu]") {
+  const int ranks = GENERATE(2, 3, 4);
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const int64_t bucket_bytes = GENERATE(4, 4096, 1 << 20);
+  Whole plain, sharded;
+  std::vector<double> plain_norms, sharded_norms;
+  at::Tensor plain_compute, sharded_compute;
+  Train(ranks, {0, dtype, bucket_bytes}, plain, plain_norms, plain_compute);
+  Train(ranks, {1, dtype, bucket_bytes}, sharded, sharded_norms, sharded_compute);
+  CHECK(plain_norms == sharded_norms);
+  CHECK(plain_norms.size() == 4);
+  CHECK(plain.values == sharded.values);
+  for (const auto& [name, times] : sharded.times) {
+    INFO(name);
+    CHECK(std::all_of(times.begin(), times.end(), [](int n) { return n == 1; }));
+  }
+  CHECK(plain.times == sharded.times);
+  CHECK(plain.values.size() == 7 + 2 * 5);  // 7 have elements, of which 5 are trained
+}
+
+TEST_CASE("every rank has the same weights after a step", "[zero][cpu]") {
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  std::vector<at::Tensor> of_rank(3);
+  RunRanks(3, [&](Communicator& group) {
+    Model model({1, dtype, 4096}, group);
+    const at::Tensor before = model.flat().compute().clone();
+    model.Step(0);
+    Require(!at::equal(before, model.flat().compute()), "nothing was trained");
+    of_rank[static_cast<size_t>(group.rank())] = model.flat().compute().clone();
+  });
+  CHECK(at::equal(of_rank[0], of_rank[1]));
+  CHECK(at::equal(of_rank[0], of_rank[2]));
+}
+
+TEST_CASE("a rank keeps its shard of masters and moments alone", "[zero][cpu]") {
+  RunRanks(4, [&](Communicator& group) {
+    Model model({1, at::kBFloat16, 4096}, group);
+    for (const Parameter* p : model.list()) Require(!p->master.defined(), "a master is left");
+    int64_t held = 0;
+    for (const auto& state : model.optimizer->Moments()) held += state.values.numel();
+    const int64_t all = model.flat().gradient().numel();
+    Require(held <= 2 * all / 4, "more than a quarter of the moments");
+  });
+}
+
+TEST_CASE("a gradient that is not finite on one rank is seen by all", "[zero][cpu]") {
+  const int zero = GENERATE(0, 1);
+  RunRanks(3, [&](Communicator& group) {
+    Model model({zero, at::kFloat, 4096}, group);
+    model.flat().ZeroGradient();
+    if (group.rank() == 1) {
+      model.list()[2]->gradient.view({-1})[4899].fill_(std::numeric_limits<float>::infinity());
+    }
+    model.reducer->Finish();
+    Require(!std::isfinite(model.optimizer->GradientNorm()), "not seen");
+  });
+}
+
+TEST_CASE("moments that are read back go on with the same bits", "[zero][cpu]") {
+  std::vector<int> equal(2);
+  RunRanks(2, [&](Communicator& group) {
+    Model model({1, at::kFloat, 4096}, group), other({1, at::kFloat, 4096}, group);
+    model.Step(0);
+    const auto from = model.optimizer->Moments(), to = other.optimizer->Moments();
+    Require(from.size() == to.size() && !from.empty(), "moments");
+    for (size_t i = 0; i < from.size(); ++i) to[i].values.copy_(from[i].values);
+    other.flat().master().copy_(model.flat().master());
+    other.optimizer->set_steps(model.optimizer->steps());
+    model.Step(1);
+    other.Step(1);
+    equal[static_cast<size_t>(group.rank())] =
+        at::equal(model.flat().master(), other.flat().master()) ? 1 : 0;
+  });
+  CHECK(equal == std::vector<int>{1, 1});
+}
+
+// A model over a mesh of 2 data ranks x 2 pipeline ranks, with parts of a tensor and a copy.
+TEST_CASE("the norm of a model spread over ranks counts each part once", "[zero][cpu]") {
+  const int zero = GENERATE(0, 1);
+  const at::Tensor first = Numbers({300}, 1), split = Numbers({10, 30}, 2),
+                   shared = Numbers({77}, 3);
+  std::vector<double> norms(4);
+  RunRanks(4, [&](Communicator& world) {
+    const int stage = world.rank() % 2;
+    const auto data = world.Split(stage, world.rank(), "data");
+    Parameter own, part, copy;
+    own.name = stage == 0 ? "z" : "a";
+    own.shape = {300};
+    part.name = "m.split";
+    part.shape = {5, 30};
+    part.part = {0, 5 * stage, 10, true};
+    copy.name = "shared";
+    copy.shape = {77};
+    copy.part.owner = stage == 1;
+    FlatParameters flat({&own, &part, &copy}, at::kFloat, zero == 0 ? 1 : 2);
+    const Shards shards = ZeroShards(zero, flat, *data, 4);
+    DistributedNorm norm(flat, shards, *data, world);
+    own.gradient.copy_(first);
+    part.gradient.copy_(split.narrow(0, 5 * stage, 5));
+    copy.gradient.copy_(shared);
+    norms[static_cast<size_t>(world.rank())] = norm.Compute();
+  });
+  double sum = 0;
+  for (const at::Tensor& t : {first, first, split, shared}) {
+    for (int64_t i = 0; i < t.numel(); ++i) {
+      const double value = t.const_data_ptr<float>()[i];
+      sum += value * value;
+    }
+  }
+  CHECK(norms[0] == Approx(std::sqrt(sum)).epsilon(1e-14));
+  CHECK(norms == std::vector<double>(4, norms[0]));
+}
+
+TEST_CASE("the spread norm is that of one rank, bit for bit", "[zero][cpu]") {
+  const int ranks = GENERATE(1, 2, 3), zero = GENERATE(0, 1);
+  const int64_t bucket_bytes = GENERATE(4, 3000, 1 << 20);
+  RunRanks(ranks, [&](Communicator& group) {
+    Model model({zero, at::kFloat, bucket_bytes}, group);
+    for (Parameter* p : model.list()) {
+      if (p->trainable) p->gradient.copy_(Numbers(p->shape, 5));
+    }
+    Require(model.optimizer->GradientNorm() == GradientNorm(model.list()), "another norm");
+  });
+}
+
+}  // namespace
+}  // namespace equipoise
