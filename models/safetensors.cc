@@ -146,6 +146,15 @@ void SafetensorsReader::ReadInto(const std::string& name, at::Tensor& target,
   }
 }
 
+void SafetensorsReader::ReadElements(const std::string& name, int64_t first,
+                                     at::Tensor& target) const {
+  const SafetensorsEntry& entry = file_.Find(name);
+  EQUIPOISE_CHECK(target.is_contiguous() && target.device().is_cpu(), name);
+  const int64_t end = (first + target.numel()) * SafetensorsElementSize(entry.dtype);
+  EQUIPOISE_CHECK(0 <= first && end <= entry.end - entry.begin, name, " from ", first);
+  ReadRun(entry, first, target.view({-1}));
+}
+
 // Elements of the flattened tensor from `first` on, as many as `target` takes.
 void SafetensorsReader::ReadRun(const SafetensorsEntry& entry, int64_t first,
                                 const at::Tensor& target) const {

@@ -34,6 +34,9 @@ class SafetensorsReader {
   // of a part of that: then only the part's bytes are read.
   void ReadInto(const std::string& name, at::Tensor& target, const TensorPart& part = {},
                 const FusedPart& fused = {}) const;
+  // Reads elements of the flattened tensor from `first` on, as many as `target` has, which may have
+  // any shape. REQUIRES: the tensor has so many.
+  void ReadElements(const std::string& name, int64_t first, at::Tensor& target) const;
   // Reads rows [first, last) of dimension 0.
   at::Tensor ReadRows(const std::string& name, int64_t first, int64_t last) const;
 

@@ -5,12 +5,16 @@
 #include <algorithm>
 #include <bit>
 #include <filesystem>
+#include <map>
+#include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "configs/error.h"
 #include "models/safetensors.h"
 #include "trainer/agreement.h"
+#include "trainer/checkpoint_json.h"
 #include "trainer/checkpoint_layout.h"
 #include "trainer/durable_file.h"
 
@@ -71,31 +75,59 @@ Json StateJson(const TrainState& state) {
           {"non_finite_in_a_row", state.non_finite_in_a_row}};
 }
 
-// index.json of the files in `folder`, whose headers say which tensors they hold.
+// Adds what a rank's file holds. It tells itself which pieces are no whole tensors.
+void ListPieces(const SafetensorsReader& reader, const std::string& file,
+                std::map<std::string, std::vector<StoredPiece>>& tensors) {
+  const auto told = reader.metadata().find(kPiecesKey);
+  const Json pieces =
+      told == reader.metadata().end() ? Json::object() : ParseJson(told->second, reader.path());
+  for (const auto& [name, entry] : reader.entries()) {
+    const bool whole = !pieces.contains(name);
+    tensors[name].push_back({file,
+                             whole ? TensorPiece{entry.shape, -1, {}, {}}
+                                   : PieceFromJson(pieces.at(name), reader.path()),
+                             whole});
+  }
+}
+
+// Each element of a tensor is saved by one rank.
+void RequireWhole(const std::map<std::string, std::vector<StoredPiece>>& tensors) {
+  for (const auto& [name, pieces] : tensors) {
+    std::vector<Range> ranges;
+    std::string files;
+    for (const StoredPiece& stored : pieces) {
+      files += (files.empty() ? "" : ", ") + stored.file;
+      if (stored.piece.shape != pieces[0].piece.shape) {
+        throw RunError("tensor " + name + " has two shapes; its pieces are in " + files);
+      }
+      for (const Segment& s : Segments(stored.piece))
+        ranges.push_back({s.whole, s.whole + s.count});
+    }
+    const std::string fault =
+        CoverFault(std::move(ranges), PieceSize({pieces[0].piece.shape, -1, {}, {}}));
+    if (!fault.empty()) {
+      throw RunError("tensor " + name + ": " + fault +
+                     ", where one rank alone must save each; in " + files);
+    }
+  }
+}
+
+// index.json of the files in `folder`, whose headers say what they hold.
 Json IndexJson(const CheckpointContent& content, const std::vector<FileSum>& sums,
                const fs::path& folder) {
   Json files = Json::object();
-  Json tensors = Json::object();
+  std::map<std::string, std::vector<StoredPiece>> tensors;
   for (size_t rank = 0; rank < sums.size(); ++rank) {
     if (sums[rank].bytes == 0) continue;
     const std::string file = RankFileName(static_cast<int>(rank));
     files[file] = {{"bytes", sums[rank].bytes}, {"xxh3_64", HexDigits(sums[rank].xxh3)}};
-    const SafetensorsReader reader((folder / file).string());
-    for (const auto& [name, entry] : reader.entries()) {
-      if (tensors.contains(name)) {
-        throw RunError((folder / file).string() + ": tensor " + name + " is also in " +
-                       tensors[name].get<std::string>() + "; one rank alone may save a tensor");
-      }
-      tensors[name] = file;
-    }
+    ListPieces(SafetensorsReader((folder / file).string()), file, tensors);
   }
-  return {{"format", kCheckpointFormat},
-          {"version", kCheckpointVersion},
-          {"state", StateJson(content.state)},
-          {"environment", content.environment},
-          {"sections", content.sections},
-          {"files", files},
-          {"tensors", tensors}};
+  RequireWhole(tensors);
+  return {{"format", kCheckpointFormat},       {"version", kCheckpointVersion},
+          {"state", StateJson(content.state)}, {"environment", content.environment},
+          {"sections", content.sections},      {"files", files},
+          {"tensors", TensorsToJson(tensors)}};
 }
 
 // Deletes all but the newest `keep`. Steps beyond `step` are of a course that the run has left, by
@@ -114,6 +146,15 @@ void DeleteOld(const fs::path& checkpoints, int64_t step, int64_t keep) {
     fs::rename(checkpoints / name, doomed);
     Remove(doomed);
   }
+}
+
+void WriteRankFile(const std::string& path, const std::map<std::string, HeldPiece>& held) {
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& [name, piece] : held) tensors.emplace(name, piece.values);
+  const Json pieces = PiecesToJson(held);
+  std::map<std::string, std::string> metadata;
+  if (!pieces.empty()) metadata[kPiecesKey] = pieces.dump();
+  WriteSafetensors(path, tensors, metadata);
 }
 
 void Publish(const CheckpointContent& content, const std::vector<FileSum>& sums,
@@ -142,7 +183,7 @@ void SaveCheckpoint(const std::string& run_dir, const CheckpointContent& content
     AgreeOrThrowRunError(world, [&] {
       if (content.tensors.empty()) return;
       const std::string file = (temporary / RankFileName(world.rank())).string();
-      WriteSafetensors(file, content.tensors);
+      WriteRankFile(file, content.tensors);
       mine = SumFile(file);
     });
     const std::vector<FileSum> sums = GatherSums(mine, world);

@@ -5,10 +5,14 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "configs/json.h"
 #include "data/packing.h"
 #include "parallel/comm/communicator.h"
+#include "parallel/parameter.h"
+#include "trainer/checkpoint_pieces.h"
 
 namespace equipoise {
 
@@ -22,29 +26,51 @@ struct TrainState {
   int64_t non_finite_in_a_row = 0;
 };
 
+// A piece of a tensor, and the file of a checkpoint that holds it.
+struct StoredPiece {
+  std::string file;
+  TensorPiece piece;  // unknown where the file holds the whole tensor
+  bool whole = false;
+};
+
 // A checkpoint folder as docs/checkpoint_format.md describes it: tensors by name (`NAME` = fp32
-// master under its Hugging Face name, `exp_avg.NAME`, `exp_avg_sq.NAME`), in one safetensors file a
-// rank, and index.json with state, environment, and the size and checksum of each file.
+// master under its Hugging Face name, `exp_avg.NAME`, `exp_avg_sq.NAME`), whole or in pieces, in
+// one safetensors file a rank, and index.json with state, environment, and the size and checksum of
+// each file.
 struct CheckpointIndex {  // NOLINT(bugprone-exception-escape): Json asserts when it moves
   TrainState state;
   Json environment;  // mesh, threads, CPU type: a difference warns on resume
   Json sections;     // `model` and `data` of the configuration, see CheckSections
-  std::map<std::string, std::string> file_of;  // tensor -> file
+  std::map<std::string, std::vector<StoredPiece>> tensors;
 };
+
+// A tensor, or the piece of one that a rank has in memory: contiguous on the CPU, fp32.
+struct HeldPiece {
+  HeldPiece(at::Tensor whole)  // NOLINT(google-explicit-constructor): a tensor is a piece of itself
+      : values(std::move(whole)), piece{values.sizes().vec(), -1, {}, {}} {}
+  HeldPiece(at::Tensor values, TensorPiece piece)
+      : values(std::move(values)), piece(std::move(piece)) {}
+
+  at::Tensor values;  // the elements of the piece, in any shape
+  TensorPiece piece;
+};
+
+// Where a parameter of this rank lies in the whole tensor; of its elements the `runs`, or all.
+TensorPiece PieceOf(const Parameter& parameter, const std::vector<Range>& runs = {});
 
 // What a checkpoint is made of. `state`, `environment` and `sections` of rank 0 are written.
 struct CheckpointContent {  // NOLINT(bugprone-exception-escape)
   TrainState state;
   Json environment;
-  Json sections;                              // {"model": {...}, "data": {...}}
-  std::map<std::string, at::Tensor> tensors;  // this rank's, contiguous on the CPU; may be none
+  Json sections;                             // {"model": {...}, "data": {...}}
+  std::map<std::string, HeldPiece> tensors;  // this rank's; may be none
 };
 
 // Writes RUN/checkpoints/step-XXXXXXXX: every rank its file under a temporary folder, sync, rank 0
 // the index, rename, `latest`, deletes all but the newest `keep`. Collective. A run killed at any
 // point leaves either the old or the new checkpoint whole. Throws RunError (disk full, not
-// writable, a tensor given by two ranks) with the same text on every rank; the older checkpoints
-// then stay as they were.
+// writable, elements of a tensor given by two ranks or by none) with the same text on every rank;
+// the older checkpoints then stay as they were.
 void SaveCheckpoint(const std::string& run_dir, const CheckpointContent& content, int64_t keep,
                     Communicator& world);
 
@@ -60,9 +86,11 @@ std::string FindCheckpoint(const std::string& path, Communicator& world);
 // Reads and verifies index.json (sizes always, checksums when `verify`). Throws DataError.
 CheckpointIndex ReadCheckpointIndex(const std::string& checkpoint_dir, bool verify);
 
-// Reads the named tensors into `targets` (fp32, same shapes). Throws DataError.
+// Reads pieces into the memory of the targets, from whatever pieces the checkpoint has, only the
+// bytes that are needed. Throws DataError. A name may come several times.
+using CheckpointTargets = std::vector<std::pair<std::string, HeldPiece>>;
 void ReadCheckpointTensors(const std::string& checkpoint_dir, const CheckpointIndex& index,
-                           std::map<std::string, at::Tensor>& targets);
+                           const CheckpointTargets& targets);
 
 // Compares the `model` and `data` sections of a checkpoint with those of this run. Throws
 // ConfigError that names the differing keys with both values.

@@ -9,7 +9,7 @@ namespace equipoise {
 // Names inside a run folder's `checkpoints/` (docs/checkpoint_format.md).
 
 inline constexpr const char* kCheckpointFormat = "equipoise-checkpoint";
-inline constexpr int64_t kCheckpointVersion = 1;
+inline constexpr int64_t kCheckpointVersion = 2;
 inline constexpr const char* kIndexName = "index.json";
 inline constexpr const char* kLatestName = "latest";
 inline constexpr const char* kTemporaryPrefix = ".tmp-";

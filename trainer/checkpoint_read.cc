@@ -5,12 +5,14 @@
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "configs/error.h"
 #include "models/safetensors.h"
 #include "trainer/agreement.h"
 #include "trainer/checkpoint.h"
+#include "trainer/checkpoint_json.h"
 #include "trainer/checkpoint_layout.h"
 #include "trainer/durable_file.h"
 
@@ -49,7 +51,7 @@ TrainState ReadState(const Json& json, const std::string& source) {
 void CheckFormat(const Json& json, const std::string& source) {
   const std::string format = GetString(json, "format", source);
   const int64_t version = GetInt(json, "version", source);
-  if (format != kCheckpointFormat || version != kCheckpointVersion) {
+  if (format != kCheckpointFormat || version < 1 || version > kCheckpointVersion) {
     throw DataError(source + ": format " + format + " version " + std::to_string(version) +
                     " is not known to this program; use the one that wrote it");
   }
@@ -80,8 +82,71 @@ void CheckName(const std::string& name, const std::string& source) {
   }
 }
 
-[[noreturn]] void FailTensor(const std::string& source, const std::string& name, const char* what) {
+[[noreturn]] void FailTensor(const std::string& source, const std::string& name,
+                             const std::string& what) {
   throw DataError(source + ": tensor " + name + " " + what);
+}
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (const int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+
+// What of a file's tensor goes where.
+struct Reading {
+  std::string name;
+  TensorPiece stored;
+  bool whole;  // the file must hold the shape of the tensor, not only as many elements
+  std::vector<CopyRun> runs;
+  at::Tensor target;
+};
+
+void RequireShape(const std::string& source, const std::string& name,
+                  const std::vector<int64_t>& found, const std::vector<int64_t>& wanted) {
+  if (found == wanted) return;
+  FailTensor(source, name,
+             "has the shape " + ShapeText(found) + ", the model needs " + ShapeText(wanted));
+}
+
+// Finds out which bytes of which files are needed, before any is read.
+void PlanReading(const std::string& checkpoint_dir, const std::string& name,
+                 const std::vector<StoredPiece>& pieces, const HeldPiece& target,
+                 std::map<std::string, std::vector<Reading>>& of_file) {
+  EQUIPOISE_CHECK(target.values.numel() == PieceSize(target.piece), name);
+  std::vector<Range> filled;
+  for (const StoredPiece& stored : pieces) {
+    const TensorPiece piece =
+        stored.whole ? TensorPiece{target.piece.shape, -1, {}, {}} : stored.piece;
+    RequireShape(checkpoint_dir, name, piece.shape, target.piece.shape);
+    std::vector<CopyRun> runs = CommonRuns(piece, target.piece);
+    for (const CopyRun& run : runs) filled.push_back({run.to, run.to + run.count});
+    // A whole tensor's file is opened in any case: its shape is to be compared.
+    if (runs.empty() && !stored.whole) continue;
+    of_file[stored.file].push_back({name, piece, stored.whole, std::move(runs), target.values});
+  }
+  const std::string fault = CoverFault(std::move(filled), target.values.numel());
+  if (!fault.empty()) {
+    FailTensor(checkpoint_dir, name, "is not whole: " + fault + "; use another checkpoint");
+  }
+}
+
+void Read(const SafetensorsReader& reader, const Reading& reading) {
+  const auto entry = reader.entries().find(reading.name);
+  if (entry == reader.entries().end()) {
+    FailTensor(reader.path(), reading.name, "is not in the file; use another checkpoint");
+  }
+  const std::vector<int64_t>& shape = entry->second.shape;
+  if (reading.whole) RequireShape(reader.path(), reading.name, shape, reading.stored.shape);
+  const int64_t numel = PieceSize({shape, -1, {}, {}});
+  if (numel != PieceSize(reading.stored)) {
+    FailTensor(reader.path(), reading.name, "has another size than the index says");
+  }
+  const at::Tensor flat = reading.target.view({-1});
+  for (const CopyRun& run : reading.runs) {
+    at::Tensor into = flat.narrow(0, run.to, run.count);
+    reader.ReadElements(reading.name, run.from, into);
+  }
 }
 
 std::string WholeOrReason(const fs::path& folder) {
@@ -126,12 +191,12 @@ CheckpointIndex ReadCheckpointIndex(const std::string& checkpoint_dir, bool veri
     CheckName(name, source);
     CheckFile(fs::path(checkpoint_dir) / name, entry, verify, source);
   }
-  const Json& tensors = Member(json, "tensors", source);
-  for (const auto& [name, file] : tensors.items()) {
-    if (!file.is_string() || !files.contains(file.get<std::string>())) {
+  index.tensors = TensorsFromJson(Member(json, "tensors", source), source);
+  for (const auto& [name, pieces] : index.tensors) {
+    for (const StoredPiece& stored : pieces) {
+      if (files.contains(stored.file)) continue;
       FailTensor(source, name, "is in no listed file; use another checkpoint");
     }
-    index.file_of[name] = file.get<std::string>();
   }
   return index;
 }
@@ -161,20 +226,33 @@ std::string FindCheckpoint(const std::string& path, Communicator& world) {
   return BroadcastText(world, found, /*root=*/0);
 }
 
+TensorPiece PieceOf(const Parameter& parameter, const std::vector<Range>& runs) {
+  TensorPiece piece{parameter.whole_shape(), -1, {}, runs};
+  const TensorPart& part = parameter.part;
+  if (part.split()) {
+    piece.dim = part.dim;
+    piece.along = {part.begin, part.begin + parameter.shape[static_cast<size_t>(part.dim)]};
+  }
+  if (runs.size() == 1 && runs[0] == Range{0, parameter.numel()}) piece.runs.clear();
+  const std::string fault = PieceFault(piece);
+  EQUIPOISE_CHECK(fault.empty(), parameter.name, ": ", fault);
+  return piece;
+}
+
 void ReadCheckpointTensors(const std::string& checkpoint_dir, const CheckpointIndex& index,
-                           std::map<std::string, at::Tensor>& targets) {
-  std::map<std::string, std::vector<std::string>> names_in;
+                           const CheckpointTargets& targets) {
+  std::map<std::string, std::vector<Reading>> of_file;
   for (const auto& [name, target] : targets) {
-    const auto found = index.file_of.find(name);
-    if (found == index.file_of.end()) {
+    const auto found = index.tensors.find(name);
+    if (found == index.tensors.end()) {
       FailTensor(checkpoint_dir, name,
                  "is absent; resume with the model that the checkpoint was saved from");
     }
-    names_in[found->second].push_back(name);
+    PlanReading(checkpoint_dir, name, found->second, target, of_file);
   }
-  for (const auto& [file, names] : names_in) {
+  for (const auto& [file, readings] : of_file) {
     const SafetensorsReader reader((fs::path(checkpoint_dir) / file).string());
-    for (const std::string& name : names) reader.ReadInto(name, targets.at(name));
+    for (const Reading& reading : readings) Read(reader, reading);
   }
 }
 

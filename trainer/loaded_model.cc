@@ -1,6 +1,5 @@
 #include "trainer/loaded_model.h"
 
-#include <map>
 #include <utility>
 
 #include "models/model.h"
@@ -27,7 +26,8 @@ LoadedModel BuildModel(const ModelConfig& config, const LoadOptions& options) {
   LoadedModel model;
   model.config = config;
   model.stage = std::make_unique<Stage>(std::move(layers));
-  model.parameters = std::make_unique<FlatParameters>(model.stage->parameters(), options.dtype);
+  model.parameters =
+      std::make_unique<FlatParameters>(model.stage->parameters(), options.dtype, options.shards);
   return model;
 }
 
@@ -37,8 +37,10 @@ void LoadHuggingFace(LoadedModel& model, const std::string& folder) {
 }
 
 void LoadCheckpointWeights(LoadedModel& model, const std::string& checkpoint_dir) {
-  std::map<std::string, at::Tensor> targets;
-  for (Parameter* p : model.parameters->parameters()) targets[p->name] = p->master;
+  CheckpointTargets targets;
+  for (const Parameter* p : model.parameters->parameters()) {
+    targets.emplace_back(p->name, HeldPiece(p->master, PieceOf(*p)));
+  }
   ReadCheckpointTensors(checkpoint_dir, ReadCheckpointIndex(checkpoint_dir, /*verify=*/true),
                         targets);
   model.parameters->UpdateCompute();

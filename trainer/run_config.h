@@ -103,6 +103,7 @@ struct ParallelSection {
   static constexpr const char* kScalarForm = "auto";
   bool automatic = true;  // `parallel: auto`: nothing below is pinned
   std::optional<int64_t> data;
+  int64_t zero = 1;
   int64_t bucket_bytes = 4 << 20;
   double timeout_s = 600;
   std::string nccl;
@@ -110,6 +111,10 @@ struct ParallelSection {
   template <class Visitor>
   void VisitFields(Visitor& visit) {
     visit("data", data, "data-parallel ranks; absent = the ranks that remain", AtLeast(1));
+    visit("zero", zero,
+          "1: each data rank keeps a share of the optimizer's state, 0: each keeps all of it; the "
+          "same numbers either way",
+          Between(0, 1));
     visit("bucket_bytes", bucket_bytes,
           "gradients are reduced in buckets of this size: larger ones use the network better, "
           "smaller ones start earlier",

@@ -83,7 +83,7 @@ StepResult Trainer::RunStep() {
   if (sums.weight > 0) {
     // Pictures that did not decode: the loss has fewer targets than planned.
     const double planned_share = sums.bad_samples > 0 ? planned / sums.weight : 1.0;
-    if (planned_share != 1.0) p.model.parameters->gradient().mul_(planned_share);
+    if (planned_share != 1.0) p.optimizer->ScaleGradients(planned_share);
     result.loss = sums.loss * planned_share;
     UpdateWeights(work.plan, result);
   } else {
@@ -135,7 +135,7 @@ StepSums Trainer::RunMicroBatches(double loss_scale) {
 void Trainer::UpdateWeights(const StepPlan& plan, StepResult& result) {
   TrainerParts& p = *parts_;
   const TimelineRecorder::Scope scope(p.recorder, "compute", "OPT");
-  const double norm = GradientNorm(p.model.parameters->parameters());
+  const double norm = p.optimizer->GradientNorm();
   result.grad_norm = norm;
   NonFiniteGuard::Step step{state_.step + 1, *result.loss, norm, {}};
   if (!std::isfinite(step.loss) || !std::isfinite(norm)) step.samples = p.SampleNames(plan);
@@ -144,9 +144,8 @@ void Trainer::UpdateWeights(const StepPlan& plan, StepResult& result) {
     return;
   }
   const double factor = ClipFactor(norm, config_.train.clip);
-  if (factor != 1.0) p.model.parameters->gradient().mul_(factor);
+  if (factor != 1.0) p.optimizer->ScaleGradients(factor);
   p.optimizer->Step(result.lr);
-  p.model.parameters->UpdateCompute();
   ++state_.optimizer_step;
 }
 

@@ -124,6 +124,7 @@ void TrainerParts::BuildWholeModel() {
   load.dtype = ComputeDtype(config.train.precision);
   load.freeze = config.model.freeze;
   load.recompute = config.train.recompute;
+  load.shards = config.parallel.zero == 0 ? 1 : world->size();
   model = BuildModel(data->model_config, load);
   for (const std::string& line : IgnoredSettings(model.config)) spdlog::warn("{}", line);
   if (!model.parameters->gradient().defined() || model.parameters->gradient().numel() == 0)
@@ -142,13 +143,17 @@ void TrainerParts::BuildOptimizer() {
   const std::vector<Parameter*>& parameters = model.parameters->parameters();
   std::vector<double> factor;
   for (const Parameter* p : parameters) factor.push_back(factors.at(ModuleOf(*p)));
-  optimizer = std::make_unique<AdamW>(*model.parameters,
-                                      DecayGroups(parameters, factor, train.weight_decay),
-                                      AdamWOptions{train.beta1, train.beta2, train.eps});
-
+  const Shards shards = ZeroShards(static_cast<int>(config.parallel.zero), *model.parameters,
+                                   *world, config.parallel.bucket_bytes);
+  optimizer = std::make_unique<ZeroOptimizer>(*model.parameters,
+                                              DecayGroups(parameters, factor, train.weight_decay),
+                                              AdamWOptions{train.beta1, train.beta2, train.eps},
+                                              shards, ZeroOptimizer::Groups{*world, *world});
   GradientReducer::Options reduce;
   reduce.bucket_bytes = config.parallel.bucket_bytes;
-  reducer = std::make_unique<GradientReducer>(*model.parameters, *world, reduce);
+  reducer = shards.ranks() > 1
+                ? std::make_unique<GradientReducer>(*model.parameters, *world, shards)
+                : std::make_unique<GradientReducer>(*model.parameters, *world, reduce);
   model.stage->on_layer_backward = [this](int, size_t layer) {
     if (reduce_during_backward) reducer->Ready(model.stage->layers()[layer]->parameters());
   };
@@ -166,6 +171,7 @@ TrainState TrainerParts::Restore(const TrainOptions& options) {
   } else {
     InitializeOrLoad();
   }
+  optimizer->TakeMasters();
   guard = NonFiniteGuard(state.non_finite_in_a_row);
   OpenOutputs(state);
   return state;
@@ -193,9 +199,14 @@ void TrainerParts::LoadCheckpoint(const std::string& checkpoint, TrainState& sta
         "{}: written in another environment ({}); losses will be equal within rounding only",
         checkpoint, difference);
   }
-  std::map<std::string, at::Tensor> targets;
-  ForEachTensor(
-      [&](size_t, const std::string& name, const at::Tensor& tensor) { targets[name] = tensor; });
+  CheckpointTargets targets;  // all weights, and this rank's share of the moments
+  for (const Parameter* p : model.parameters->parameters()) {
+    targets.emplace_back(p->name, HeldPiece(p->master, PieceOf(*p)));
+  }
+  for (const ZeroOptimizer::State& moments : optimizer->Moments()) {
+    targets.emplace_back(moments.name,
+                         HeldPiece(moments.values, PieceOf(*moments.parameter, moments.runs)));
+  }
   ReadCheckpointTensors(checkpoint, index, targets);
   model.parameters->UpdateCompute();
   state = index.state;
@@ -203,17 +214,6 @@ void TrainerParts::LoadCheckpoint(const std::string& checkpoint, TrainState& sta
   spdlog::info("going on from {} (step {} of {})", checkpoint, state.step, config.train.steps);
   if (state.step > config.train.steps)
     spdlog::warn("train.steps: {} steps are done already; nothing is trained", state.step);
-}
-
-void TrainerParts::ForEachTensor(
-    const std::function<void(size_t, const std::string&, const at::Tensor&)>& visit) const {
-  const std::vector<Parameter*>& parameters = model.parameters->parameters();
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    visit(i, parameters[i]->name, parameters[i]->master);
-    if (!parameters[i]->trainable) continue;
-    visit(i, "exp_avg." + parameters[i]->name, optimizer->exp_avg(i));
-    visit(i, "exp_avg_sq." + parameters[i]->name, optimizer->exp_avg_sq(i));
-  }
 }
 
 void TrainerParts::OpenOutputs(const TrainState& state) {
@@ -287,10 +287,13 @@ Json TrainerParts::Sections() const {
 
 void TrainerParts::Save(const TrainState& state) {
   CheckpointContent content{state, Environment(), Sections(), {}};
-  const auto ranks = static_cast<size_t>(world->size()), rank = static_cast<size_t>(world->rank());
-  ForEachTensor([&](size_t i, const std::string& name, const at::Tensor& tensor) {
-    if (i % ranks == rank) content.tensors[name] = tensor.contiguous();
-  });
+  for (const ZeroOptimizer::State& mine : optimizer->ToSave()) {
+    const TensorPiece piece = PieceOf(*mine.parameter, mine.runs);
+    // A whole part keeps its shape, so that other programs read it too.
+    const at::Tensor values =
+        piece.runs.empty() ? mine.values.view(mine.parameter->shape) : mine.values;
+    content.tensors.emplace(mine.name, HeldPiece(values.contiguous(), piece));
+  }
   SaveCheckpoint(folder->dir(), content, config.checkpoint.keep, *world);
 }
 

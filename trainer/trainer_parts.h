@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,7 +9,7 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/data_parallel/gradient_reducer.h"
 #include "parallel/timeline.h"
-#include "parallel/zero/adamw.h"
+#include "parallel/zero/zero_optimizer.h"
 #include "trainer/answer_eval.h"
 #include "trainer/loaded_model.h"
 #include "trainer/metrics.h"
@@ -68,7 +67,7 @@ struct TrainerParts {
   int64_t left_out = 0;                  // records that the cost index excludes
   std::unique_ptr<OpenedData> held_out;  // data.eval, where there is one
   LoadedModel model;
-  std::unique_ptr<AdamW> optimizer;
+  std::unique_ptr<ZeroOptimizer> optimizer;
   std::unique_ptr<GradientReducer> reducer;
   bool reduce_during_backward = false;
   std::unique_ptr<StepFeed> feed;
@@ -93,9 +92,6 @@ struct TrainerParts {
   void OpenOutputs(const TrainState& state);
   Json Environment() const;
   Json Sections() const;
-  // visit(index of the parameter, name in a checkpoint, tensor) for every tensor of a checkpoint.
-  void ForEachTensor(
-      const std::function<void(size_t, const std::string&, const at::Tensor&)>& visit) const;
 };
 
 }  // namespace equipoise

@@ -1,13 +1,18 @@
-"""A run that goes on with another number of ranks each time (2 -> 1 -> 4 -> 2) is the run that
-never stopped: same losses within rounding, every sample of the order used once."""
+"""A run that goes on with other ranks and another sharding of the optimizer's state each time is
+the run that never stopped: same losses, weights and moments within rounding, every sample of the
+order used once."""
 import shutil
 import sys
 import tempfile
 
+import numpy
+
+import checkpoint_reader
 import tiny_case
 
-BATCH = 8
-LEGS = [(2, 4), (1, 9), (4, 11), (2, 16)]  # ranks, last step
+BATCH = 12
+# Ranks, parallel.zero, last step.
+LEGS = [(2, 1, 4), (1, 1, 7), (4, 1, 9), (3, 0, 12), (2, 0, 14), (3, 1, 16)]
 KEYS = ("tokens", "samples", "images", "lr")
 
 
@@ -15,20 +20,39 @@ def apart(rows, expected, key):
     return max(abs(r[key] - e[key]) / abs(e[key]) for r, e in zip(rows, expected))
 
 
+def norm(tensors):
+    return numpy.sqrt(sum((t.astype(numpy.float64) ** 2).sum() for t in tensors))
+
+
+def states_apart(run_dir, expected_dir, step):
+    """Largest relative distance of all weights, all first and all second moments."""
+    got, expected = (checkpoint_reader.read(f"{d}/checkpoints/step-{step:08d}")
+                     for d in (run_dir, expected_dir))
+    assert got.keys() == expected.keys()
+    kinds = {}
+    for name in expected:
+        kinds.setdefault(name.split(".")[0] if name.startswith("exp_avg") else "", []).append(name)
+    assert len(kinds) == 3
+    return max(norm([got[n] - expected[n] for n in names]) / norm([expected[n] for n in names])
+               for names in kinds.values())
+
+
 def main():
     results = tiny_case.Results()
     folder = tempfile.mkdtemp(prefix="mesh")
     config = tiny_case.write_case(folder)
-    last = LEGS[-1][1]
+    last = LEGS[-1][-1]
     # The schedule of the learning rate belongs to the whole run, so each leg is stopped by its stop
     # step: a constant rate after the warm-up knows no end.
     settings = dict(train__global_batch=BATCH, train__schedule="constant", checkpoint__every=1000)
     whole, legs = f"{folder}/whole", f"{folder}/legs"
     done = tiny_case.run(config, 1, run__dir=whole, train__steps=last, **settings)
     results.check("the run that never stops", done.returncode == 0, done.stderr[-300:])
-    for ranks, stop in LEGS:
-        done = tiny_case.run(config, ranks, run__dir=legs, train__steps=stop, **settings)
-        results.check(f"{ranks} ranks to step {stop}", done.returncode == 0, done.stderr[-500:])
+    for ranks, zero, stop in LEGS:
+        done = tiny_case.run(config, ranks, run__dir=legs, train__steps=stop, parallel__zero=zero,
+                             **settings)
+        results.check(f"{ranks} ranks, zero {zero}, to step {stop}", done.returncode == 0,
+                      done.stderr[-500:])
     results.check("another mesh is said to round differently",
                   "losses will be equal within rounding" in done.stderr, done.stderr[-300:])
     expected, got = tiny_case.metrics(whole), tiny_case.metrics(legs)
@@ -41,7 +65,10 @@ def main():
     results.check("losses within 1e-5", loss <= 1e-5, f"worst relative {loss:.2e}")
     results.check("gradient norms within 1e-3", norm <= 1e-3, f"worst relative {norm:.2e}")
 
-    # 16 steps of 8 packs are several epochs: each uses every sample once.
+    states = states_apart(legs, whole, last)
+    results.check("weights, moments within 1e-3", states <= 1e-3, f"worst {states:.2e}")
+
+    # 16 steps of 12 packs are several epochs: each uses every sample once.
     seen = sum(r["samples"] for r in got)
     results.check("more than one epoch", seen > 60, f"{seen} samples")
     other = tiny_case.run(config, 1, run__dir=legs, train__steps=last + 1, train__seed=5,

@@ -27,6 +27,15 @@ void EditIndex(const std::string& folder, const std::function<void(Json&)>& edit
   WriteText(folder + "/index.json", index.dump());
 }
 
+// Adds a tensor in one piece, edited.
+void EditPiece(const std::string& folder, const std::function<void(Json&)>& edit) {
+  EditIndex(folder, [&](Json& index) {
+    Json piece = {{"file", kFile + 1}, {"dim", 0}, {"begin", 0}, {"end", 2}};
+    edit(piece);
+    index["tensors"]["t"] = {{"shape", {2, 2}}, {"pieces", Json::array({piece})}};
+  });
+}
+
 struct Damage {
   const char* name;
   std::function<void(const std::string& folder)> apply;
@@ -50,7 +59,7 @@ const std::vector<Damage>& Damages() {
       {"an index cut short", [](const auto& f) { fs::resize_file(f + "/index.json", 200); }},
       {"an index that is a list", [](const auto& f) { WriteText(f + "/index.json", "[1]"); }},
       {"another format", [](const auto& f) { EditIndex(f, [](Json& j) { j["format"] = "x"; }); }},
-      {"a later version", [](const auto& f) { EditIndex(f, [](Json& j) { j["version"] = 2; }); }},
+      {"a later version", [](const auto& f) { EditIndex(f, [](Json& j) { j["version"] = 3; }); }},
       {"no state", [](const auto& f) { EditIndex(f, [](Json& j) { j.erase("state"); }); }},
       {"a step that is no integer",
        [](const auto& f) { EditIndex(f, [](Json& j) { j["state"]["step"] = 1.5; }); }},
@@ -59,6 +68,26 @@ const std::vector<Damage>& Damages() {
       {"files as a list", [](const auto& f) { EditIndex(f, [](Json& j) { j["files"] = {1}; }); }},
       {"a tensor in a file that is not listed",
        [](const auto& f) { EditIndex(f, [](Json& j) { j["tensors"]["t"] = "other"; }); }},
+      {"a tensor without pieces",
+       [](const auto& f) { EditIndex(f, [](Json& j) {
+                             j["tensors"]["t"] = {{"shape", {1}}};
+                           }); }},
+      {"a piece without a file",
+       [](const auto& f) {
+         EditIndex(f, [](Json& j) {
+           j["tensors"]["t"] = {{"shape", {1}}, {"pieces", Json::array({Json::object()})}};
+         });
+       }},
+      {"a piece that is no list of ranges",
+       [](const auto& f) { EditPiece(f, [](Json& piece) {
+                             piece["runs"] = {{0, 1, 2}};
+                           }); }},
+      {"a piece beyond its tensor",
+       [](const auto& f) { EditPiece(f, [](Json& piece) {
+                             piece["runs"] = {{0, 5}};
+                           }); }},
+      {"a piece along no dimension",
+       [](const auto& f) { EditPiece(f, [](Json& piece) { piece["dim"] = 4294967296; }); }},
       {"a tensor in a number",
        [](const auto& f) { EditIndex(f, [](Json& j) { j["tensors"]["t"] = 3; }); }},
       {"a file outside the folder",
@@ -87,6 +116,7 @@ TEST_CASE("a damaged checkpoint is passed over for the one before", "[checkpoint
 TEST_CASE("an edited index is not damage", "[checkpoint][cpu]") {
   const ScratchFolder scratch;
   SaveSample(scratch.path(), 10, 3);
+  EditPiece(scratch.Path("checkpoints/step-00000010"), [](Json&) {});
   EditIndex(scratch.Path("checkpoints/step-00000010"), [](Json& j) { j["note"] = "kept"; });
   CHECK_FALSE(FindCheckpoint(scratch.path()).empty());
 }

@@ -6,7 +6,6 @@
 
 // Behind LibTorch, which has a CHECK of its own; tests get Catch2 through this header.
 #include <catch2/catch.hpp>
-#include <map>
 #include <string>
 
 #include "parallel/comm/single_communicator.h"
@@ -22,8 +21,8 @@ inline CheckpointContent SampleContent(int64_t step, int rank, int64_t numel = 1
   content.sections = {{"model", {{"hf", "a"}}}, {"data", {{"max_tokens", 64}}}};
   const std::string name = "layer." + std::to_string(rank) + ".weight";
   const double value = static_cast<double>(step) + rank / 8.0;
-  content.tensors[name] = at::full({numel / 4, 4}, value, at::kFloat);
-  content.tensors["exp_avg." + name] = at::full({numel / 4, 4}, -value, at::kFloat);
+  content.tensors.emplace(name, at::full({numel / 4, 4}, value, at::kFloat));
+  content.tensors.emplace("exp_avg." + name, at::full({numel / 4, 4}, -value, at::kFloat));
   return content;
 }
 
@@ -32,13 +31,13 @@ inline bool HoldsSample(const std::string& folder, int ranks, int64_t numel = 10
   const CheckpointIndex index = ReadCheckpointIndex(folder, /*verify=*/true);
   for (int rank = 0; rank < ranks; ++rank) {
     const CheckpointContent expected = SampleContent(index.state.step, rank, numel);
-    std::map<std::string, at::Tensor> found;
-    for (const auto& [name, tensor] : expected.tensors) {
-      found[name] = at::zeros(tensor.sizes(), at::kFloat);
+    CheckpointTargets found;
+    for (const auto& [name, held] : expected.tensors) {
+      found.emplace_back(name, at::zeros(held.values.sizes(), at::kFloat));
     }
     ReadCheckpointTensors(folder, index, found);
-    for (const auto& [name, tensor] : expected.tensors) {
-      if (!found.at(name).equal(tensor)) return false;
+    for (const auto& [name, held] : found) {
+      if (!held.values.equal(expected.tensors.at(name).values)) return false;
     }
   }
   return true;

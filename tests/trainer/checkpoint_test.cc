@@ -2,6 +2,8 @@
 
 #include <filesystem>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "configs/error.h"
@@ -41,7 +43,7 @@ TEST_CASE("what any number of ranks save, one rank reads", "[checkpoint][cpu]") 
   CHECK(index.state.non_finite_in_a_row == 1);
   CHECK(index.environment == SampleContent(40, 0).environment);
   CHECK(index.sections == SampleContent(40, 0).sections);
-  CHECK(index.file_of.size() == 2 * static_cast<size_t>(ranks));
+  CHECK(index.tensors.size() == 2 * static_cast<size_t>(ranks));
 }
 
 TEST_CASE("ranks without tensors write no file", "[checkpoint][cpu]") {
@@ -110,7 +112,9 @@ TEST_CASE("one tensor from two ranks is refused, and nothing is left", "[checkpo
       texts[static_cast<size_t>(world.rank())] = error.what();
     }
   });
-  CHECK(texts[0].find("is also in rank-00000.safetensors") != std::string::npos);
+  CHECK(texts[0].find(
+            "layer.0.weight: elements 0 to 999 are there twice, where one rank alone must "
+            "save each; in rank-00000.safetensors, rank-00001.safetensors") != std::string::npos);
   CHECK(texts[1] == texts[0]);
   CHECK(NamesIn(scratch.Path("checkpoints")).empty());
 }
@@ -120,11 +124,110 @@ TEST_CASE("a tensor that is absent or of another shape is refused", "[checkpoint
   SaveSample(scratch.path(), 1, 1);
   const std::string folder = FindCheckpoint(scratch.path());
   const CheckpointIndex index = ReadCheckpointIndex(folder, /*verify=*/false);
-  std::map<std::string, at::Tensor> absent{{"other.weight", at::zeros({250, 4})}};
+  const CheckpointTargets absent{{"other.weight", at::zeros({250, 4})}};
   CHECK_THROWS_WITH(ReadCheckpointTensors(folder, index, absent),
                     Catch::Contains("tensor other.weight is absent"));
-  std::map<std::string, at::Tensor> larger{{"layer.0.weight", at::zeros({500, 4})}};
-  CHECK_THROWS_AS(ReadCheckpointTensors(folder, index, larger), DataError);
+  const CheckpointTargets larger{{"layer.0.weight", at::zeros({500, 4})}};
+  CHECK_THROWS_WITH(ReadCheckpointTensors(folder, index, larger),
+                    Catch::Contains("has the shape [250, 4], the model needs [500, 4]"));
+}
+
+// A tensor of [6, 10] whose elements are their own places, cut as `pieces`, one of each rank.
+void SavePieces(const std::string& run_dir, const std::vector<TensorPiece>& pieces) {
+  RunRanks(static_cast<int>(pieces.size()), [&](Communicator& world) {
+    CheckpointContent content = SampleContent(1, world.rank());
+    const TensorPiece& piece = pieces[static_cast<size_t>(world.rank())];
+    at::Tensor values = at::zeros({PieceSize(piece)}, at::kFloat);
+    for (const Segment& s : Segments(piece)) {
+      for (int64_t i = 0; i < s.count; ++i) {
+        values.mutable_data_ptr<float>()[s.local + i] = static_cast<float>(s.whole + i);
+      }
+    }
+    if (piece.whole()) values = values.view(piece.shape);
+    content.tensors = {{"t", HeldPiece(values, piece)}};
+    SaveCheckpoint(run_dir, content, 1, world);
+  });
+}
+
+TEST_CASE("a tensor saved in pieces is read in others, and whole", "[checkpoint][cpu]") {
+  const std::vector<int64_t> shape = {6, 10};
+  const std::vector<std::vector<TensorPiece>> cuts = {
+      {{shape, -1, {}, {}}},
+      {{shape, 0, {0, 4}, {}}, {shape, 0, {4, 6}, {}}},
+      {{shape, 1, {0, 3}, {}}, {shape, 1, {3, 10}, {}}},
+      {{shape, -1, {}, {{0, 7}, {20, 33}}}, {shape, -1, {}, {{7, 20}, {33, 60}}}},
+      {{shape, 1, {0, 5}, {{0, 8}}}, {shape, 1, {0, 5}, {{8, 30}}}, {shape, 1, {5, 10}, {}}},
+  };
+  for (const std::vector<TensorPiece>& saved : cuts) {
+    const ScratchFolder scratch;
+    SavePieces(scratch.path(), saved);
+    const std::string folder = FindCheckpoint(scratch.path());
+    const CheckpointIndex index = ReadCheckpointIndex(folder, /*verify=*/true);
+    for (const std::vector<TensorPiece>& wanted : cuts) {
+      for (const TensorPiece& piece : wanted) {
+        const at::Tensor values = at::full({PieceSize(piece)}, -1.0, at::kFloat);
+        ReadCheckpointTensors(folder, index, {{"t", HeldPiece(values, piece)}});
+        for (const Segment& s : Segments(piece)) {
+          for (int64_t i = 0; i < s.count; ++i) {
+            REQUIRE(values.const_data_ptr<float>()[s.local + i] == static_cast<float>(s.whole + i));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("pieces that do not make up a tensor are refused", "[checkpoint][cpu]") {
+  const std::vector<int64_t> shape = {6, 10};
+  const TensorPiece half{shape, 0, {0, 3}, {}}, rest{shape, 0, {3, 6}, {}};
+  const std::vector<std::pair<std::vector<TensorPiece>, std::string>> cases = {
+      {{half}, "elements 30 to 59 are missing"},
+      {{half, {shape, 0, {2, 6}, {}}}, "elements 20 to 29 are there twice"},
+      {{half, {{6, 11}, 0, {3, 6}, {}}}, "tensor t has two shapes"},
+  };
+  for (const auto& [pieces, text] : cases) {
+    const ScratchFolder scratch;
+    CHECK_THROWS_WITH(SavePieces(scratch.path(), pieces), Catch::Contains(text));
+  }
+  const ScratchFolder scratch;
+  SavePieces(scratch.path(), {half, rest});
+  const std::string folder = FindCheckpoint(scratch.path());
+  CheckpointIndex index = ReadCheckpointIndex(folder, /*verify=*/true);
+  const at::Tensor values = at::zeros(shape, at::kFloat);
+  CHECK_THROWS_WITH(ReadCheckpointTensors(folder, index, {{"t", HeldPiece(at::zeros({10, 6}))}}),
+                    Catch::Contains("tensor t has the shape [6, 10], the model needs [10, 6]"));
+  index.tensors["t"].pop_back();
+  CHECK_THROWS_WITH(ReadCheckpointTensors(folder, index, {{"t", HeldPiece(values)}}),
+                    Catch::Contains("tensor t is not whole: elements 30 to 59 are missing"));
+  index.tensors["t"][0].piece.along.end = 6;
+  CHECK_THROWS_WITH(ReadCheckpointTensors(folder, index, {{"t", HeldPiece(values)}}),
+                    Catch::Contains("tensor t has another size than the index says"));
+}
+
+TEST_CASE("a piece needs no other file than its own", "[checkpoint][cpu]") {
+  const std::vector<int64_t> shape = {6, 10};
+  const TensorPiece half{shape, 0, {0, 3}, {}}, rest{shape, 0, {3, 6}, {}};
+  const ScratchFolder scratch;
+  SavePieces(scratch.path(), {half, rest});
+  const std::string folder = FindCheckpoint(scratch.path());
+  const CheckpointIndex index = ReadCheckpointIndex(folder, /*verify=*/true);
+  fs::remove(folder + "/rank-00001.safetensors");
+  const at::Tensor values = at::zeros({30}, at::kFloat);
+  CHECK_NOTHROW(ReadCheckpointTensors(folder, index, {{"t", HeldPiece(values, half)}}));
+  CHECK_THROWS_AS(ReadCheckpointTensors(folder, index, {{"t", HeldPiece(values, rest)}}),
+                  DataError);
+}
+
+TEST_CASE("checkpoints of version 1 are read", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  SaveSample(scratch.path(), 10, 1);
+  const std::string path = scratch.Path("checkpoints/step-00000010/index.json");
+  Json index = Json::parse(ReadText(path));
+  CHECK(index["version"] == 2);
+  CHECK(index["tensors"]["layer.0.weight"] == "rank-00000.safetensors");  // as in version 1
+  index["version"] = 1;
+  WriteText(path, index.dump());
+  CHECK(HoldsSample(FindCheckpoint(scratch.path()), 1));
 }
 
 TEST_CASE("changed sections are refused with the keys that differ", "[checkpoint][cpu]") {
