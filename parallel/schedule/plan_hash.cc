@@ -154,16 +154,17 @@ std::optional<std::pair<int, int>> DifferingRanks(const std::vector<uint64_t>& h
   return std::minmax(usual, other);
 }
 
-std::optional<std::string> DescribeDifference(const std::vector<std::vector<PlanItem>>& ranks) {
+std::optional<std::string> DescribeDifference(const std::vector<std::vector<PlanItem>>& items,
+                                              const std::vector<int>& ranks) {
   std::vector<uint64_t> hashes;
-  hashes.reserve(ranks.size());
-  for (const std::vector<PlanItem>& items : ranks) hashes.push_back(HashOf(items));
+  hashes.reserve(items.size());
+  for (const std::vector<PlanItem>& one : items) hashes.push_back(HashOf(one));
   const auto pair = DifferingRanks(hashes);
   if (!pair) return std::nullopt;
   const auto [a, b] = *pair;
-  const std::string name = FirstName(ranks[a], ranks[b]);
-  return Join("rank ", a, " and rank ", b, " differ first in '", name,
-              "': ", ValueOf(ranks[a], name), " / ", ValueOf(ranks[b], name));
+  const std::string name = FirstName(items[a], items[b]);
+  return Join("rank ", ranks[a], " and rank ", ranks[b], " differ first in '", name,
+              "': ", ValueOf(items[a], name), " / ", ValueOf(items[b], name));
 }
 
 }  // namespace equipoise

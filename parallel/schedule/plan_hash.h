@@ -51,8 +51,9 @@ std::vector<PlanItem> ParsePlanItems(std::string_view text);
 std::optional<std::pair<int, int>> DifferingRanks(const std::vector<uint64_t>& hashes);
 
 // "rank 0 and rank 3 differ first in 'schedule of data rank 1, pipeline rank 2, op 7': 1B0 / 1F1";
-// "nothing" stands for an item that one of them lacks. Takes the items of every rank; none when all
-// agree.
-std::optional<std::string> DescribeDifference(const std::vector<std::vector<PlanItem>>& ranks);
+// "nothing" stands for an item that one of them lacks. Takes the items of each of `ranks`; none
+// when all agree.
+std::optional<std::string> DescribeDifference(const std::vector<std::vector<PlanItem>>& items,
+                                              const std::vector<int>& ranks);
 
 }  // namespace equipoise

@@ -88,52 +88,48 @@ std::vector<Op> Kept(const std::vector<Op>& list, bool (*wanted)(OpKind)) {
   return kept;
 }
 
-// The compute ops that have to be left of a rank's list.
-std::vector<Op> WithWork(const Schedule& completed, const std::vector<Op>& list) {
-  std::vector<Op> kept;
-  std::copy_if(list.begin(), list.end(), std::back_inserter(kept), [&](const Op& op) {
-    return completed.work.Runs(op.stage, op.micro_batch) &&
-           (IsForward(op.kind) || completed.graph.HasBackward(op.stage));
-  });
-  return kept;
-}
-
-// The transfers that a rank has to list, in any order.
-std::vector<Op> WantedTransfers(const Schedule& completed, int rank) {
-  std::vector<Op> wanted;
-  const auto add = [&](int from, int to, int m) {
-    if (completed.graph.stages[from].rank == rank) wanted.push_back({OpKind::kSend, from, m, to});
-    if (completed.graph.stages[to].rank == rank) wanted.push_back({OpKind::kRecv, to, m, from});
-  };
-  for (int m = 0; m < completed.micro_batches; ++m) {
-    for (int from = 0; from < completed.graph.num_stages(); ++from) {
-      for (const int to : completed.graph.stages[from].next) {
-        if (completed.graph.stages[from].rank == completed.graph.stages[to].rank) continue;
-        if (!completed.work.Sends(from, m) || !completed.work.Runs(to, m)) continue;
-        add(from, to, m);
-        if (completed.graph.HasBackward(from)) add(to, from, m);
-      }
-    }
-  }
-  std::sort(wanted.begin(), wanted.end());
-  return wanted;
-}
-
 // What holds for every completed schedule, said without the passes' own words.
 void CheckCompleted(const Schedule& built, const Schedule& completed) {
   const auto fault = FindFault(completed);
   CHECK((fault ? fault->message : "") == "");
   CHECK(StuckWithBlockingTransfers(completed).empty());
   REQUIRE(completed.ranks.size() == built.ranks.size());
+  std::map<Op, int> transfers;
   for (size_t rank = 0; rank < built.ranks.size(); ++rank) {
-    const std::vector<Op>& list = completed.ranks[rank];
-    CHECK((Kept(list, IsCompute) == WithWork(completed, built.ranks[rank])));
-    std::vector<Op> transfers = Kept(list, IsTransfer);
-    for (Op& op : transfers) op.joined = false;
-    std::sort(transfers.begin(), transfers.end());
-    CHECK((transfers == WantedTransfers(completed, static_cast<int>(rank))));
-    CHECK(list.back().kind == OpKind::kOptimizer);
+    const std::vector<Op> compute = Kept(completed.ranks[rank], IsCompute);
+    auto rest = compute.begin();
+    for (const Op& op : built.ranks[rank]) {
+      const bool kept = completed.work.Runs(op.stage, op.micro_batch) &&
+                        (IsForward(op.kind) || completed.graph.HasBackward(op.stage));
+      if (!kept) continue;
+      REQUIRE(rest != compute.end());
+      CHECK(*rest++ == op);
+    }
+    CHECK(rest == compute.end());
+    for (Op op : Kept(completed.ranks[rank], IsTransfer)) {
+      op.joined = false;
+      CHECK(completed.graph.stages[op.stage].rank == static_cast<int>(rank));
+      CHECK(++transfers[op] == 1);
+    }
+    CHECK(completed.ranks[rank].back().kind == OpKind::kOptimizer);
   }
+  size_t values = 0;
+  for (int m = 0; m < completed.micro_batches; ++m) {
+    for (int from = 0; from < completed.graph.num_stages(); ++from) {
+      for (const int to : completed.graph.stages[from].next) {
+        if (completed.graph.stages[from].rank == completed.graph.stages[to].rank) continue;
+        if (!completed.work.Sends(from, m) || !completed.work.Runs(to, m)) continue;
+        ++values;
+        CHECK(transfers.count({OpKind::kSend, from, m, to}) == 1);
+        CHECK(transfers.count({OpKind::kRecv, to, m, from}) == 1);
+        if (!completed.graph.HasBackward(from)) continue;
+        ++values;
+        CHECK(transfers.count({OpKind::kSend, to, m, from}) == 1);
+        CHECK(transfers.count({OpKind::kRecv, from, m, to}) == 1);
+      }
+    }
+  }
+  CHECK(transfers.size() == 2 * values);
 }
 
 TEST_CASE("each transfer has one place in the order of time", "[passes]") {

@@ -86,13 +86,13 @@ TEST_CASE("whatever differs is seen by the hash and named", "[plan_hash][cpu]") 
     INFO(variant.difference);
     const auto others = PlanItems(variant.schedule, "schedule of data rank 1");
     CHECK(HashOf(variant.schedule) != HashOf(usual));
-    const auto line = DescribeDifference({items, items, items, others});
+    const auto line = DescribeDifference({items, items, items, others}, {0, 1, 2, 3});
     REQUIRE(line);
     CHECK_THAT(*line,
                Catch::StartsWith("rank 0 and rank 3 differ first in 'schedule of data rank 1, "));
     CHECK_THAT(*line, Catch::EndsWith(variant.difference));
   }
-  CHECK_FALSE(DescribeDifference({items, items}));
+  CHECK_FALSE(DescribeDifference({items, items}, {0, 1}));
 }
 
 TEST_CASE("equal schedules have equal hashes and items", "[plan_hash][cpu]") {
@@ -106,7 +106,8 @@ TEST_CASE("the line names both ranks, the item and both values", "[plan_hash][cp
   Schedule other = TwoStages();
   other.ranks[1][2] = {OpKind::kForward, 1, 1};
   const auto usual = PlanItems(TwoStages(), "schedule of data rank 1");
-  CHECK(*DescribeDifference({usual, usual, usual, PlanItems(other, "schedule of data rank 1")}) ==
+  CHECK(*DescribeDifference({usual, usual, usual, PlanItems(other, "schedule of data rank 1")},
+                            {0, 1, 2, 3}) ==
         "rank 0 and rank 3 differ first in 'schedule of data rank 1, pipeline rank 1, op 2':"
         " 1B0 / 1F1");
 }

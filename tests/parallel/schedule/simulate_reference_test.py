@@ -1,5 +1,5 @@
-"""simulate_reference_test.py SIMULATE   times, activations and validity of known orders, zero-bubble
-ones too, are those that schedules_gen.py finds."""
+"""simulate_reference_test.py SIMULATE   times, activations and validity of known orders,
+zero-bubble ones too, are those that schedules_gen.py finds."""
 import json
 import os
 import random

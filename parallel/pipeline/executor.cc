@@ -1,0 +1,166 @@
+#include "parallel/pipeline/executor.h"
+
+#include <ATen/ops/add.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "configs/error.h"
+
+namespace equipoise {
+namespace {
+
+using Clock = Work::Clock;
+
+double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+}  // namespace
+
+Executor::Executor(StageRunner& runner, Communicator& group, TimelineRecorder& recorder)
+    : runner_(runner), group_(group), recorder_(recorder) {}
+
+void Executor::Run(const Schedule& schedule) {
+  const Clock::time_point start = Clock::now();
+  schedule_ = &schedule;
+  busy_s_ = waited_s_ = 0;
+  const std::vector<Op>& ops = schedule.ranks[static_cast<size_t>(group_.rank())];
+  last_backward_.clear();
+  for (const Op& op : ops) {
+    if (MakesWeightGradient(op.kind)) last_backward_[op.stage] = op;
+  }
+  for (size_t i = 0; i < ops.size();) {
+    size_t end = i + 1;
+    while (end < ops.size() && ops[end].joined) ++end;
+    // Of a group the receives are posted first: whatever the other end does, there is a buffer.
+    for (const bool receives : {true, false}) {
+      for (size_t k = i; k < end; ++k) {
+        if ((ops[k].kind == OpKind::kRecv) == receives) RunOne(ops[k]);
+      }
+    }
+    i = end;
+    DropSent(/*wait=*/false);
+  }
+  DropSent(/*wait=*/true);
+  EQUIPOISE_CHECK(values_.empty(), "a value that no op has taken");
+  span_s_ = Seconds(Clock::now() - start);
+}
+
+void Executor::RunOne(const Op& op) {
+  try {
+    switch (op.kind) {
+      case OpKind::kSend:
+        return Send(op);
+      case OpKind::kRecv:
+        return Post(op);
+      case OpKind::kReduce:
+        return runner_.Reduce(op.stage);
+      case OpKind::kOptimizer:
+        return runner_.FinishReduction();
+      default:
+        return Compute(op);
+    }
+  } catch (const RunError& error) {
+    std::string at = ToString(op);
+    if (op.kind != OpKind::kOptimizer) at += ", " + runner_.DescribeStage(op.stage);
+    throw RunError(std::string(error.what()) + " (at " + at + ")");
+  }
+}
+
+void Executor::Compute(const Op& op) {
+  EQUIPOISE_CHECK(
+      IsForward(op.kind) || op.kind == OpKind::kBackward || op.kind == OpKind::kEncoderBackward,
+      "no way to run ", ToString(op));
+  const Clock::time_point start = Clock::now();
+  const double waited = waited_s_;
+  IsForward(op.kind) ? Forward(op) : Backward(op);
+  const auto wait = std::chrono::duration<double>(waited_s_ - waited);
+  const Clock::time_point began = start + std::chrono::duration_cast<Clock::duration>(wait);
+  busy_s_ += Seconds(Clock::now() - began);
+  recorder_.Add("compute", ToString(op), began, Clock::now());
+}
+
+void Executor::Forward(const Op& op) {
+  std::vector<at::Tensor> inputs;
+  for (const int from : schedule_->graph.Previous(op.stage)) {
+    if (schedule_->work.Sends(from, op.micro_batch))
+      inputs.push_back(Take(from, op.stage, op.micro_batch));
+  }
+  const at::Tensor output = runner_.Forward(op.stage, op.micro_batch, inputs);
+  if (!schedule_->work.Sends(op.stage, op.micro_batch)) return;
+  for (const int to : schedule_->graph.stages[static_cast<size_t>(op.stage)].next) {
+    values_[{op.stage, to, op.micro_batch}] = Value{output, op, Work(), {}};
+  }
+}
+
+void Executor::Backward(const Op& op) {
+  const StageGraph& graph = schedule_->graph;
+  const StageNode& node = graph.stages[static_cast<size_t>(op.stage)];
+  at::Tensor gradient;
+  if (schedule_->work.Sends(op.stage, op.micro_batch)) {
+    for (const int next : node.next) {
+      if (!graph.stages[static_cast<size_t>(next)].needs_input_gradient) continue;
+      const at::Tensor part = Take(next, op.stage, op.micro_batch);
+      gradient = gradient.defined() ? at::add(gradient, part) : part;
+    }
+  }
+  const bool last = last_backward_.count(op.stage) > 0 && last_backward_[op.stage] == op;
+  const std::vector<at::Tensor> gradients =
+      runner_.Backward(op.stage, op.micro_batch, gradient, last);
+  if (!node.needs_input_gradient) return;
+  size_t i = 0;
+  for (const int from : graph.Previous(op.stage)) {
+    if (!schedule_->work.Sends(from, op.micro_batch)) continue;
+    EQUIPOISE_CHECK(i < gradients.size(), "no gradient for stage ", from);
+    values_[{op.stage, from, op.micro_batch}] = Value{gradients[i++], op, Work(), {}};
+  }
+}
+
+void Executor::Send(const Op& op) {
+  const auto found = values_.find({op.stage, op.peer, op.micro_batch});
+  EQUIPOISE_CHECK(found != values_.end(), "nothing to send at ", ToString(op));
+  const at::Tensor tensor = found->second.tensor.contiguous();
+  values_.erase(found);
+  const int peer = schedule_->graph.stages[static_cast<size_t>(op.peer)].rank;
+  const Clock::time_point start = Clock::now();
+  sending_.push_back({op, group_.Send(tensor, peer), start});
+}
+
+void Executor::Post(const Op& op) {
+  Value value;
+  value.tensor = runner_.EmptyBoundary(std::min(op.stage, op.peer), op.micro_batch);
+  value.recv = op;
+  value.posted = Clock::now();
+  const int peer = schedule_->graph.stages[static_cast<size_t>(op.peer)].rank;
+  value.arrival = group_.Recv(value.tensor, peer);
+  values_[{op.peer, op.stage, op.micro_batch}] = std::move(value);
+}
+
+at::Tensor Executor::Take(int from, int to, int micro_batch) {
+  const auto found = values_.find({from, to, micro_batch});
+  EQUIPOISE_CHECK(found != values_.end(), "stage ", to, " has nothing from stage ", from,
+                  " for micro-batch ", micro_batch);
+  Value value = std::move(found->second);
+  values_.erase(found);
+  if (value.recv.kind != OpKind::kRecv) return value.tensor;
+  const Clock::time_point start = Clock::now();
+  value.arrival.Wait();
+  waited_s_ += Seconds(Clock::now() - start);
+  recorder_.Add("wait", "wait " + ToString(value.recv), start, Clock::now());
+  recorder_.Add("communication", ToString(value.recv), value.posted, value.arrival.FinishedAt());
+  return value.tensor;
+}
+
+void Executor::DropSent(bool wait) {
+  std::vector<Sending> left;
+  for (Sending& sending : sending_) {
+    if (!wait && !sending.work.Done()) {
+      left.push_back(std::move(sending));
+      continue;
+    }
+    sending.work.Wait();
+    recorder_.Add("communication", ToString(sending.op), sending.start, sending.work.FinishedAt());
+  }
+  sending_ = std::move(left);
+}
+
+}  // namespace equipoise

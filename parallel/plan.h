@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "parallel/mesh.h"
+
+namespace equipoise {
+
+// Everything that tells one distributed execution from another, as a plain value. All plans of a
+// model train it alike; they differ in speed, memory and communication.
+struct Plan {
+  int data = 1, pipeline = 1, tensor = 1;  // sizes of the mesh's axes
+  int chunks = 1;                          // stages of a pipeline rank
+  std::string schedule = "1f1b";           // a name of parallel/schedule/builders.h, or a file
+  int zero = 0;                            // 1: optimizer state is sharded over the data ranks
+  // Stage s holds the layers stage_begins[s] .. stage_begins[s + 1] - 1 of the model.
+  std::vector<int> stage_begins;
+
+  int num_ranks() const { return data * pipeline * tensor; }
+  int num_stages() const { return pipeline * chunks; }
+  // The pipeline rank of a stage: they are dealt in turn.
+  int RankOfStage(int stage) const { return stage % pipeline; }
+  Mesh mesh() const { return Mesh(data, pipeline, tensor); }
+
+  bool operator==(const Plan&) const = default;
+};
+
+}  // namespace equipoise
