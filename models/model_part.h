@@ -1,0 +1,85 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/stage.h"
+#include "models/stage_plan.h"
+#include "models/tensor_parallel.h"
+#include "parallel/parameter.h"
+#include "parallel/pipeline/executor.h"
+
+namespace equipoise {
+
+// The stages that one rank holds, as the executor runs them.
+class ModelPart : public StageRunner {
+ public:
+  struct Options {
+    at::ScalarType dtype = at::kFloat;   // of the computation
+    std::vector<std::string> freeze;     // modules without gradients
+    std::vector<std::string> recompute;  // modules whose activations are not kept
+    bool inference = false;              // no parameter has a gradient
+    int shards = 1;                      // ranks that share the optimizer's state
+    TensorParallel tensor;               // ranks that share each layer
+  };
+  // Builds the stages of `pipeline_rank`; their weights are not set yet.
+  ModelPart(const ModelConfig& config, StagePlan plan, int pipeline_rank, const Options& options);
+
+  // What one pass over a step's micro-batches works on.
+  struct Pass {
+    // Valid until `release` has been called for it, or the pass has ended.
+    std::function<const MicroBatch&(int micro_batch)> batch;
+    std::vector<LayerLoad> loads;  // of each micro-batch, as planned
+    double loss_scale = 1.0;
+    bool evaluate = false;  // forward without gradients
+    // No stage of this rank needs the micro-batch any more; may be empty.
+    std::function<void(int micro_batch)> release;
+    // The last stage's result: the loss, or logits where no targets are given; may be empty.
+    std::function<void(int micro_batch, const at::Tensor& result)> on_result;
+  };
+  void Begin(Pass pass);
+
+  at::Tensor Forward(int stage, int micro_batch, const std::vector<at::Tensor>& inputs) override;
+  std::vector<at::Tensor> Backward(int stage, int micro_batch, const at::Tensor& gradient,
+                                   bool last) override;
+  at::Tensor EmptyBoundary(int from, int micro_batch) override;
+  void Reduce(int stage) override;
+  void FinishReduction() override;
+  std::string DescribeStage(int stage) const override { return plan_.Describe(stage); }
+
+  // The parameters of a layer have their gradients of this step; those of a whole stage, of whose
+  // layers some may have been told before; all: wait for what was started.
+  std::function<void(const std::vector<Parameter*>&)> on_layer_ready, on_stage_ready;
+  std::function<void()> on_all_ready;
+
+  // Sum over this pass's micro-batches, times loss_scale; 0 on ranks without the last stage.
+  double loss() const { return loss_; }
+  bool has_loss() const { return stages_.count(plan_.plan().num_stages() - 1) > 0; }
+  // A weight tied between stages of which this rank holds one end (or both, as two copies).
+  std::vector<Parameter*> tied_copies() const;
+  FlatParameters& parameters() { return *parameters_; }
+  const FlatParameters& parameters() const { return *parameters_; }
+  const StagePlan& plan() const { return plan_; }
+  const ModelConfig& config() const { return config_; }
+  int64_t element_bytes() const;  // of an activation
+  const std::map<int, std::unique_ptr<Stage>>& stages() const { return stages_; }
+
+ private:
+  ModelConfig config_;
+  StagePlan plan_;
+  at::ScalarType dtype_;
+  std::map<int, std::unique_ptr<Stage>> stages_;  // by number
+  std::unique_ptr<FlatParameters> parameters_;
+  Pass pass_;
+  int last_user_ = -1;  // the stage that is the last to use a micro-batch, in forward or backward
+  bool last_in_backward_ = false;
+  double loss_ = 0;
+  int telling_ready_ = -1;  // the stage in its last backward
+};
+
+}  // namespace equipoise

@@ -1,0 +1,155 @@
+#include "models/stage_plan.h"
+
+#include <algorithm>
+
+#include "configs/error.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kFlopsPerSecond = 1e12;
+
+bool IsText(LayerKind kind) {
+  return kind == LayerKind::kTokenEmbedding || kind == LayerKind::kDecoderBlock ||
+         kind == LayerKind::kHead;
+}
+
+bool HasRows(LayerKind kind, const LayerLoad& load) {
+  return IsText(kind) ? load.tokens > 0 : load.tiles > 0;
+}
+
+bool Frozen(LayerKind kind, const std::vector<std::string>& frozen) {
+  return std::find(frozen.begin(), frozen.end(), ModuleOf(kind)) != frozen.end();
+}
+
+}  // namespace
+
+std::string ModuleOf(LayerKind kind) {
+  switch (kind) {
+    case LayerKind::kPatchEmbedding:
+    case LayerKind::kVisionBlock:
+      return "vision";
+    case LayerKind::kProjector:
+      return "projector";
+    default:
+      return "llm";
+  }
+}
+
+StagePlan::StagePlan(const ModelConfig& config, const Plan& plan,
+                     const std::vector<std::string>& frozen)
+    : config_(config), plan_(plan), specs_(LayerSpecs(config)) {
+  const std::vector<int>& begins = plan.stage_begins;
+  EQUIPOISE_CHECK(static_cast<int>(begins.size()) == plan.num_stages() + 1 && begins.front() == 0 &&
+                      begins.back() == static_cast<int>(specs_.size()),
+                  "stages that do not cover the layers");
+  std::vector<int> ranks;
+  for (int s = 0; s < plan.num_stages(); ++s) ranks.push_back(plan.RankOfStage(s));
+  graph_ = ChainGraph(ranks);
+  bool trainable_before = false;
+  for (int s = 0; s < plan.num_stages(); ++s) {
+    StageNode& node = graph_.stages[static_cast<size_t>(s)];
+    node.needs_input_gradient = trainable_before;
+    node.needs_weight_gradient = false;
+    for (int i = begins[static_cast<size_t>(s)]; i < begins[static_cast<size_t>(s) + 1]; ++i) {
+      if (!Frozen(specs_[static_cast<size_t>(i)].kind, frozen)) node.needs_weight_gradient = true;
+    }
+    trainable_before = trainable_before || node.needs_weight_gradient;
+  }
+}
+
+const LayerSpec& StagePlan::LastLayer(int stage) const {
+  return specs_[static_cast<size_t>(plan_.stage_begins[static_cast<size_t>(stage) + 1] - 1)];
+}
+
+bool StagePlan::Runs(int stage, const LayerLoad& load) const {
+  const auto first = static_cast<size_t>(plan_.stage_begins[static_cast<size_t>(stage)]);
+  // Vision comes before text: the stage's first and last layer tell.
+  return HasRows(specs_[first].kind, load) || HasRows(LastLayer(stage).kind, load);
+}
+
+bool StagePlan::Sends(int stage, const LayerLoad& load) const {
+  return stage + 1 < plan_.num_stages() && HasRows(LastLayer(stage).kind, load);
+}
+
+StepWork StagePlan::Work(const std::vector<LayerLoad>& micro_batches) const {
+  StepWork work;
+  for (int s = 0; s < plan_.num_stages(); ++s) {
+    std::vector<bool> runs, sends;
+    for (const LayerLoad& load : micro_batches) {
+      runs.push_back(Runs(s, load));
+      sends.push_back(Sends(s, load));
+    }
+    work.runs.push_back(std::move(runs));
+    work.sends.push_back(std::move(sends));
+  }
+  return work;
+}
+
+double StagePlan::Sum(int stage, double (*cost)(const LayerSpec&, const LayerLoad&),
+                      const LayerLoad& load) const {
+  double sum = 0;
+  const auto s = static_cast<size_t>(stage);
+  for (int i = plan_.stage_begins[s]; i < plan_.stage_begins[s + 1]; ++i) {
+    sum += cost(specs_[static_cast<size_t>(i)], load);
+  }
+  return sum;
+}
+
+SimulationCosts StagePlan::Costs(const std::vector<LayerLoad>& micro_batches,
+                                 int64_t element_bytes) const {
+  SimulationCosts costs;
+  costs.seconds = [this, micro_batches](const Op& op) {
+    if (!IsCompute(op.kind)) return 0.0;
+    const LayerLoad& load = micro_batches[static_cast<size_t>(op.micro_batch)];
+    if (IsForward(op.kind)) {
+      return Sum(
+                 op.stage, [](const LayerSpec& s, const LayerLoad& l) { return s.ForwardFlops(l); },
+                 load) /
+             kFlopsPerSecond;
+    }
+    const double all =
+        Sum(
+            op.stage, [](const LayerSpec& s, const LayerLoad& l) { return s.BackwardFlops(l); },
+            load) /
+        kFlopsPerSecond;
+    const bool half = op.kind == OpKind::kInputGradient || op.kind == OpKind::kWeightGradient;
+    return half ? all / 2 : all;
+  };
+  costs.bytes = [this, micro_batches, element_bytes](const Op& op) {
+    const LayerLoad& load = micro_batches[static_cast<size_t>(op.micro_batch)];
+    const LayerSpec& layer = LastLayer(std::min(op.stage, op.peer));
+    return static_cast<double>(layer.BoundaryBytes(load, element_bytes));
+  };
+  costs.kept_bytes = [this, micro_batches, element_bytes](int stage, int micro_batch) {
+    double bytes = 0;
+    const auto s = static_cast<size_t>(stage);
+    for (int i = plan_.stage_begins[s]; i < plan_.stage_begins[s + 1]; ++i) {
+      bytes += static_cast<double>(specs_[static_cast<size_t>(i)].ActivationBytes(
+          micro_batches[static_cast<size_t>(micro_batch)], element_bytes));
+    }
+    return bytes;
+  };
+  return costs;
+}
+
+std::vector<int64_t> StagePlan::BoundaryShape(int stage, const LayerLoad& load) const {
+  switch (LastLayer(stage).kind) {
+    case LayerKind::kPatchEmbedding:
+    case LayerKind::kVisionBlock:
+      return {load.tiles, config_.vision.patches() + 1, config_.vision.hidden_size};
+    case LayerKind::kProjector:
+      return {load.tiles * config_.tokens_per_tile(), config_.text.hidden_size};
+    default:
+      return {load.tokens, config_.text.hidden_size};
+  }
+}
+
+std::string StagePlan::Describe(int stage) const {
+  const auto first = static_cast<size_t>(plan_.stage_begins[static_cast<size_t>(stage)]);
+  const LayerSpec& last = LastLayer(stage);
+  const std::string& name = specs_[first].name;
+  return name == last.name ? name : name + " to " + last.name;
+}
+
+}  // namespace equipoise
