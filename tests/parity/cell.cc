@@ -1,0 +1,231 @@
+#include "tests/parity/cell.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <mutex>
+#include <random>
+
+#include "balance/partition.h"
+#include "models/layer_spec.h"
+#include "parallel/timeline.h"
+#include "parallel/zero/adamw.h"
+#include "parallel/zero/grad_norm.h"
+#include "parallel/zero/zero_optimizer.h"
+#include "tests/models/model_support.h"
+#include "tests/parallel/run_ranks.h"
+#include "trainer/parallel_model.h"
+#include "trainer/whole_tensors.h"
+
+namespace equipoise::testing {
+namespace {
+
+// Every value depends on the tensor's name alone.
+void SetWeights(FlatParameters& parameters) {
+  for (Parameter* parameter : parameters.parameters()) {
+    const std::string& name = parameter->name;
+    at::Tensor whole = Normal(parameter->whole_shape(), std::hash<std::string>()(name), 0.2);
+    if (name.find("norm") != std::string::npos && name.find("weight") != std::string::npos)
+      whole.add_(1);
+    const TensorPart& part = parameter->part;
+    if (!part.split()) {
+      parameter->master.copy_(whole);
+      continue;
+    }
+    const int64_t there = std::min(parameter->shape[part.dim], part.whole - part.begin);
+    parameter->master.zero_();
+    if (there > 0) {
+      parameter->master.narrow(part.dim, 0, there).copy_(whole.narrow(part.dim, part.begin, there));
+    }
+  }
+  parameters.UpdateCompute();
+}
+
+// Any mix of pictures, text and nothing; a whole step may lack either.
+std::vector<MicroBatch> RandomBatches(const Cell& cell, const ModelConfig& config) {
+  std::mt19937 dice(static_cast<unsigned>(std::stoul(cell.modality.substr(6))));
+  const unsigned pictures = dice() % 4, text = 1 + dice() % 4;  // out of 4
+  std::vector<MicroBatch> batches;
+  for (int i = 0; i < cell.micro_batches; ++i) {
+    // The first one always has targets.
+    const bool empty = i > 0 && dice() % 4 >= text;
+    const bool with_tiles = config.has_vision && !empty && dice() % 4 < pictures;
+    const int64_t tiles = with_tiles ? 1 + static_cast<int64_t>(dice() % 3) : 0;
+    std::vector<int64_t> lengths;
+    if (!empty)
+      lengths = {14 + static_cast<int64_t>(dice() % 9), 1 + static_cast<int64_t>(dice() % 7)};
+    batches.push_back(RandomBatch(config, lengths, tiles, dice()));
+  }
+  return batches;
+}
+
+std::vector<MicroBatch> CellBatches(const Cell& cell, const ModelConfig& config) {
+  if (cell.modality.rfind("random", 0) == 0) return RandomBatches(cell, config);
+  std::vector<MicroBatch> batches;
+  for (int i = 0; i < cell.micro_batches; ++i) {
+    int64_t tiles = 0;
+    if (config.has_vision && cell.modality == "pictures") tiles = 1 + i % 3;
+    // Every second one has pictures, and one of four no tokens at all.
+    if (config.has_vision && cell.modality == "mixed") tiles = i % 2 == 1 ? 1 + i % 3 : 0;
+    const bool empty = cell.modality == "mixed" && i % 4 == 2;
+    std::vector<int64_t> lengths;
+    if (!empty) lengths = {14 + 3 * (i % 4), 5 + i % 2};
+    batches.push_back(RandomBatch(config, lengths, tiles, static_cast<uint64_t>(900 + i)));
+  }
+  return batches;
+}
+
+double TotalWeight(const std::vector<MicroBatch>& batches) {
+  double sum = 0;
+  for (const MicroBatch& batch : batches) {
+    if (batch.tokens() == 0) continue;
+    sum += batch.target_weights.masked_select(batch.targets.ne(-100)).sum().item<double>();
+  }
+  return sum;
+}
+
+Plan CellPlan(const Cell& cell, const ModelConfig& config) {
+  Plan plan;
+  plan.data = cell.data;
+  plan.pipeline = cell.pipeline;
+  plan.tensor = cell.tensor;
+  plan.chunks = cell.chunks;
+  plan.schedule = cell.schedule;
+  plan.zero = cell.zero;
+  plan.stage_begins = cell.stage_begins;
+  if (plan.stage_begins.empty()) {
+    plan.stage_begins =
+        EvenStages(LayerCosts(config, cell.freeze, SingleSegment(2, 24)), plan.num_stages());
+  }
+  return plan;
+}
+
+at::Tensor& Whole(std::map<std::string, at::Tensor>& tensors, const Parameter& parameter) {
+  at::Tensor& whole = tensors[parameter.name];
+  if (!whole.defined()) whole = at::zeros(parameter.whole_shape());
+  return whole;
+}
+
+ZeroOptimizer MakeOptimizer(ParallelModel& model, Communicator& world) {
+  const std::vector<Parameter*>& parameters = model.parameters().parameters();
+  const std::vector<double> factors(parameters.size(), 1.0);
+  return ZeroOptimizer(model.parameters(), DecayGroups(parameters, factors, 0.1), AdamWOptions(),
+                       model.shards(), {*model.groups().data, world});
+}
+
+// Clipping changes every step; the learning rates differ.
+std::vector<double> TrainSteps(ParallelModel& model, ZeroOptimizer& optimizer,
+                               const ModelPart::Pass& pass) {
+  std::vector<double> norms;
+  for (int step = 0; step < kSteps; ++step) {
+    model.RunStep(pass);
+    norms.push_back(optimizer.GradientNorm());
+    optimizer.ScaleGradients(ClipFactor(norms.back(), 0.5 * norms.back()));
+    optimizer.Step(1e-3 / (step + 1));
+  }
+  return norms;
+}
+
+}  // namespace
+
+std::string ToString(const Cell& cell) {
+  std::string text = cell.model + " " + cell.modality + " data " + std::to_string(cell.data) +
+                     " pipeline " + std::to_string(cell.pipeline) + " tensor " +
+                     std::to_string(cell.tensor) + " " + cell.schedule;
+  if (cell.zero > 0) text += " ZeRO-" + std::to_string(cell.zero);
+  if (cell.chunks > 1) text += " chunks " + std::to_string(cell.chunks);
+  text += " M " + std::to_string(cell.micro_batches) + " " + cell.precision;
+  for (const std::string& module : cell.freeze) text += " frozen " + module;
+  for (const std::string& module : cell.recompute) text += " recompute " + module;
+  return text;
+}
+
+ModelConfig CellModel(const std::string& name) {
+  if (name == "internvl-qwen2") return TinyInternVl(/*large_form=*/false);
+  if (name == "internvl-llama") return TinyInternVl(/*large_form=*/true);
+  return TinyText(name.substr(0, name.find('-')), name == "qwen2-tied");
+}
+
+CellResult RunCell(const Cell& cell) {
+  const ModelConfig config = CellModel(cell.model);
+  const Plan plan = CellPlan(cell, config);
+  const std::vector<MicroBatch> batches = CellBatches(cell, config);
+  const double weight = TotalWeight(batches);
+  CellResult result;
+  std::map<int, double> losses;  // by data rank
+  std::mutex mutex;
+  RunRanks(cell.ranks(), [&](Communicator& world) {
+    TimelineRecorder recorder(world.rank());
+    ParallelModel::Options options;
+    options.part.dtype = cell.precision == "fp32" ? at::kFloat : at::kBFloat16;
+    options.part.freeze = cell.freeze;
+    options.part.recompute = cell.recompute;
+    options.bucket_bytes = 4096;
+    ParallelModel model(config, plan, options, world, recorder);
+    SetWeights(model.parameters());
+    ZeroOptimizer optimizer = MakeOptimizer(model, world);
+    optimizer.TakeMasters();
+    ModelPart::Pass pass;
+    const int data = model.groups().at.data;
+    for (int i = data; i < cell.micro_batches; i += cell.data) {
+      const MicroBatch& batch = batches[static_cast<size_t>(i)];
+      pass.loads.push_back(SingleSegment(batch.tiles(), batch.tokens()));
+    }
+    pass.batch = [&](int i) -> const MicroBatch& {
+      return batches[static_cast<size_t>(data + i * cell.data)];
+    };
+    pass.loss_scale = 1 / weight;
+    model.RunStep(pass);
+    {
+      const std::lock_guard lock(mutex);
+      if (model.reports_loss()) losses[data] = model.part().loss();
+      const std::vector<Parameter*>& parameters = model.parameters().parameters();
+      for (size_t i = 0; i < parameters.size(); ++i) {
+        AddGradient(model, i, Whole(result.gradients, *parameters[i]));
+      }
+    }
+    const std::vector<double> norms = TrainSteps(model, optimizer, pass);
+    const std::lock_guard lock(mutex);
+    result.norms = norms;
+    for (const ZeroOptimizer::State& state : optimizer.ToSave()) {
+      if (state.name == state.parameter->name)
+        AddState(state, Whole(result.weights, *state.parameter));
+    }
+  });
+  for (const auto& [data, loss] : losses) result.loss += loss;
+  return result;
+}
+
+bool IsZeroInExactArithmetic(const std::string& name) {
+  return name.find("vision_tower") == 0 && name.find("k_proj.bias") != std::string::npos;
+}
+
+double WorstError(const std::map<std::string, at::Tensor>& a,
+                  const std::map<std::string, at::Tensor>& b) {
+  if (a.size() != b.size()) return 1e30;
+  double squares = 0;
+  for (const auto& [name, tensor] : b) {
+    squares += tensor.to(at::kDouble).square().sum().item<double>();
+  }
+  double worst = 0;
+  for (const auto& [name, tensor] : b) {
+    const double floor = (IsZeroInExactArithmetic(name) ? 0.05 : 1e-6) * std::sqrt(squares);
+    const double error = RelativeError(a.at(name), tensor, floor);
+    if (!(error <= worst)) worst = std::isfinite(error) ? error : 1e30;
+  }
+  return worst;
+}
+
+bool SameBits(const CellResult& a, const CellResult& b) {
+  const auto same = [](const auto& x, const auto& y) {
+    return x.size() == y.size() && std::all_of(x.begin(), x.end(), [&](const auto& entry) {
+             return entry.second.equal(y.at(entry.first));
+           });
+  };
+  return a.loss == b.loss && a.norms == b.norms && same(a.gradients, b.gradients) &&
+         same(a.weights, b.weights);
+}
+
+}  // namespace equipoise::testing

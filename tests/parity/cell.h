@@ -1,0 +1,60 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "models/model_config.h"
+
+namespace equipoise::testing {
+
+// One cell of the parity matrix: a model, a set of micro-batches, and a way to spread both over
+// ranks, which are threads here.
+struct Cell {
+  std::string model = "internvl-qwen2";  // see CellModel
+  std::string modality = "mixed";        // mixed | text | pictures | random SEED
+  int data = 1, pipeline = 1, tensor = 1;
+  std::string schedule = "1f1b";
+  int chunks = 1;
+  int zero = 0;
+  int micro_batches = 4;          // over all data ranks
+  std::vector<int> stage_begins;  // empty: as even as can be
+  std::string precision = "fp32";
+  std::vector<std::string> freeze, recompute;
+
+  int ranks() const { return data * pipeline * tensor; }
+};
+
+// "internvl-qwen2 mixed data 2 pipeline 2 tensor 1 1f1b M 4 fp32"
+std::string ToString(const Cell& cell);
+
+// internvl-qwen2 (InternViT-300M form), internvl-llama (6B form: RMSNorm, QK norm), qwen2, llama,
+// qwen2-tied.
+ModelConfig CellModel(const std::string& name);
+
+struct CellResult {
+  double loss = 0;
+  // Whole tensors by Hugging Face name, assembled from the parts' owners; zeros where frozen.
+  std::map<std::string, at::Tensor> gradients;
+  // Masters after kSteps of AdamW on the same batches, and the gradient norm before each.
+  std::map<std::string, at::Tensor> weights;
+  std::vector<double> norms;
+};
+inline constexpr int kSteps = 3;
+
+// Weights and batches depend on model, modality and number of micro-batches alone.
+CellResult RunCell(const Cell& cell);
+
+// The gradient of the ViT's key biases: softmax does not see what is added to all scores of a row.
+// What is computed is rounding alone, which AdamW blows up to whole steps.
+bool IsZeroInExactArithmetic(const std::string& name);
+
+// |a - b| / max(|b|, 1e-6 * norm of all of b), the worst of all tensors (docs/design.md, parity);
+// those that are zero in exact arithmetic are held against 0.05 of the norm of all. 1e30 for NaN.
+double WorstError(const std::map<std::string, at::Tensor>& a,
+                  const std::map<std::string, at::Tensor>& b);
+bool SameBits(const CellResult& a, const CellResult& b);
+
+}  // namespace equipoise::testing

@@ -1,0 +1,150 @@
+// The parity matrix, ranks as threads: every way to spread a step over ranks gives the loss and the
+// gradients of one process; ways that differ in the pipeline alone give its bits.
+
+#include <ATen/Parallel.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+#include "tests/parity/cell.h"
+
+namespace equipoise::testing {
+namespace {
+
+// Without a pipeline, computed once for all cells that compare with it.
+const CellResult& Reference(Cell cell, int data) {
+  static std::map<std::string, CellResult> known;
+  cell.data = data;
+  cell.zero = 0;
+  cell.pipeline = cell.tensor = cell.chunks = 1;
+  cell.schedule = "gpipe";
+  cell.stage_begins.clear();
+  const std::string name = ToString(cell);
+  if (known.count(name) == 0) known[name] = RunCell(cell);
+  return known[name];
+}
+
+// Of the weights after AdamW's steps.
+double WeightError(CellResult a, CellResult b) {
+  for (const auto& [name, weight] : CellResult(b).weights) {
+    if (IsZeroInExactArithmetic(name)) {
+      a.weights.erase(name);
+      b.weights.erase(name);
+    }
+  }
+  return WorstError(a.weights, b.weights);
+}
+
+void Check(const Cell& cell) {
+  at::set_num_threads(1);
+  INFO(ToString(cell));
+  const CellResult result = RunCell(cell), &one = Reference(cell, 1);
+  const bool fp32 = cell.precision == "fp32";
+  const double gradient_error = WorstError(result.gradients, one.gradients);
+  const double weight_error = WeightError(result, one);
+  const bool same_bits = SameBits(result, Reference(cell, cell.data));
+  // A row of the table that scripts/parity makes.
+  std::printf("cell\t%s\t%.1e\t%.1e\t%.1e\t%s\n", ToString(cell).c_str(),
+              std::abs(result.loss - one.loss) / std::abs(one.loss), gradient_error, weight_error,
+              same_bits ? "yes" : "no");
+  CHECK(result.loss == Approx(one.loss).epsilon(fp32 ? 1e-6 : 5e-3));
+  // In bf16 each rank rounds its partial sums.
+  const double bf16_bound = cell.tensor > 1 ? 1e-1 : 5e-2;
+  CHECK(gradient_error <= (fp32 ? 2e-5 : bf16_bound));
+  CHECK(weight_error <= (fp32 ? 1e-4 : 1e-2));
+  // The head's share of a tied weight is added apart where it lies on another stage.
+  if (cell.tensor == 1 && cell.model != "qwen2-tied") CHECK(same_bits);
+}
+
+Cell Base() {
+  Cell cell;
+  cell.model = GENERATE("internvl-qwen2", "internvl-llama", "qwen2-tied");
+  return cell;
+}
+
+TEST_CASE("parity: schedules and pipeline ranks", "[parity][cpu]") {
+  Cell cell = Base();
+  cell.schedule = GENERATE("naive", "gpipe", "1f1b");
+  cell.pipeline = GENERATE(1, 2, 3, 4);
+  cell.micro_batches = GENERATE(1, 2, 4, 7);
+  Check(cell);
+}
+
+TEST_CASE("parity: interleaved stages", "[parity][cpu]") {
+  Cell cell = Base();
+  cell.schedule = "interleaved";
+  cell.pipeline = GENERATE(1, 2);
+  cell.chunks = 2;
+  cell.micro_batches = GENERATE(1, 2, 3, 5, 8);
+  Check(cell);
+}
+
+TEST_CASE("parity: data ranks beside pipeline ranks", "[parity][cpu]") {
+  Cell cell = Base();
+  cell.schedule = GENERATE("gpipe", "1f1b", "interleaved");
+  cell.pipeline = 2;
+  cell.chunks = cell.schedule == "interleaved" ? 2 : 1;
+  cell.data = GENERATE(2, 3);
+  cell.zero = GENERATE(0, 1);
+  cell.micro_batches = 6;
+  Check(cell);
+}
+
+TEST_CASE("parity: modalities that are absent", "[parity][cpu]") {
+  Cell cell;
+  cell.model = GENERATE("internvl-qwen2", "internvl-llama");
+  cell.modality = GENERATE("text", "pictures", "mixed");
+  cell.schedule = GENERATE("gpipe", "1f1b");
+  cell.data = GENERATE(1, 2);
+  cell.pipeline = 3;
+  cell.stage_begins = GENERATE(std::vector<int>{0, 2, 4, 8}, std::vector<int>{0, 1, 6, 8});
+  Check(cell);
+}
+
+TEST_CASE("parity: frozen modules and recompute", "[parity][cpu]") {
+  Cell cell;
+  cell.schedule = GENERATE("1f1b", "interleaved");
+  cell.pipeline = 2;
+  cell.chunks = cell.schedule == "interleaved" ? 2 : 1;
+  cell.freeze = GENERATE(std::vector<std::string>{"vision"}, std::vector<std::string>{"llm"},
+                         std::vector<std::string>{"vision", "llm"},
+                         std::vector<std::string>{"projector"}, std::vector<std::string>{});
+  cell.recompute = GENERATE(std::vector<std::string>{}, std::vector<std::string>{"vision", "llm"});
+  Check(cell);
+}
+
+TEST_CASE("parity: tensor ranks", "[parity][cpu]") {
+  Cell cell = Base();
+  cell.tensor = GENERATE(2, 3);
+  cell.pipeline = GENERATE(1, 2);
+  cell.schedule = GENERATE("1f1b", "gpipe");
+  cell.modality = GENERATE("mixed", "text");
+  Check(cell);
+}
+
+TEST_CASE("parity: data x pipeline x tensor", "[parity][cpu]") {
+  Cell cell = Base();
+  cell.data = cell.pipeline = cell.tensor = 2;
+  cell.schedule = GENERATE("naive", "gpipe", "1f1b", "interleaved");
+  cell.chunks = cell.schedule == "interleaved" ? 2 : 1;
+  cell.zero = GENERATE(0, 1);
+  cell.recompute = GENERATE(std::vector<std::string>{}, std::vector<std::string>{"llm"});
+  Check(cell);
+}
+
+TEST_CASE("parity: bf16", "[parity][cpu]") {
+  Cell cell = Base();
+  cell.precision = "bf16";
+  cell.schedule = GENERATE("gpipe", "1f1b", "interleaved");
+  cell.pipeline = 2;
+  cell.chunks = cell.schedule == "interleaved" ? 2 : 1;
+  cell.data = GENERATE(1, 2);
+  cell.zero = GENERATE(0, 1);
+  cell.tensor = GENERATE(1, 2);
+  Check(cell);
+}
+
+}  // namespace
+}  // namespace equipoise::testing

@@ -1,0 +1,181 @@
+// Steps of every schedule in turn on the ranks of one pipeline, beside what the simulator predicts
+// from the ops' measured times. Started by scripts/bench/schedules; rank 0 prints JSON.
+//
+//   schedules_bench MODEL_DIR ROUNDS MICRO_BATCHES TOKENS TILES
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "balance/partition.h"
+#include "configs/json.h"
+#include "models/model_config.h"
+#include "models/weights.h"
+#include "parallel/comm/gather_text.h"
+#include "parallel/comm/make_communicator.h"
+#include "parallel/comm/mpi_environment.h"
+#include "parallel/schedule/builders.h"
+#include "parallel/schedule/simulate.h"
+#include "parallel/timeline.h"
+#include "tests/models/model_support.h"
+#include "trainer/parallel_model.h"
+
+namespace equipoise {
+namespace {
+
+using Samples = std::map<std::string, std::vector<double>>;  // by the op's text
+
+double Quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
+}
+
+double Seconds(Work::Clock::time_point since) {
+  return std::chrono::duration<double>(Work::Clock::now() - since).count();
+}
+
+// Seconds of one way of `bytes` between ranks 0 and 1.
+double OneWay(Communicator& group, int64_t bytes) {
+  at::Tensor buffer = at::zeros({bytes / 4});
+  std::vector<double> times;
+  for (int i = 0; i < 30 && group.rank() < 2; ++i) {
+    const auto start = Work::Clock::now();
+    const int peer = 1 - group.rank();
+    if (group.rank() == 0) group.Send(buffer, peer).Wait();
+    group.Recv(buffer, peer).Wait();
+    if (group.rank() == 1) group.Send(buffer, peer).Wait();
+    times.push_back(Seconds(start) / 2);
+  }
+  return times.empty() ? 0 : Quantile(times, 0.5);
+}
+
+struct Runner {
+  Plan plan;
+  TimelineRecorder recorder;
+  std::unique_ptr<ParallelModel> model;
+  Samples ops;
+  std::vector<double> steps, bubbles;
+};
+
+struct Settings {
+  ModelConfig config;
+  int rounds = 20;
+  std::vector<MicroBatch> batches;
+  std::vector<LayerLoad> loads;
+};
+
+std::unique_ptr<Runner> MakeRunner(const Settings& settings, const std::string& schedule,
+                                   Communicator& world) {
+  auto runner =
+      std::make_unique<Runner>(Runner{{}, TimelineRecorder(world.rank()), {}, {}, {}, {}});
+  runner->plan.pipeline = world.size();
+  runner->plan.schedule = schedule;
+  runner->plan.chunks = schedule == "interleaved" ? 2 : 1;
+  runner->plan.stage_begins =
+      EvenStages(LayerCosts(settings.config, {}, settings.loads[0]), runner->plan.num_stages());
+  runner->model = std::make_unique<ParallelModel>(
+      settings.config, runner->plan, ParallelModel::Options(), world, runner->recorder);
+  InitializeWeights(runner->model->parameters().parameters(), settings.config, 1);
+  runner->model->parameters().UpdateCompute();
+  return runner;
+}
+
+void RunStep(Runner& runner, const Settings& settings, bool keep) {
+  runner.recorder = TimelineRecorder(0);
+  runner.recorder.Start();
+  ModelPart::Pass pass;
+  pass.loads = settings.loads;
+  pass.loss_scale = 1e-3;
+  pass.batch = [&](int i) -> const MicroBatch& { return settings.batches[static_cast<size_t>(i)]; };
+  runner.model->RunStep(std::move(pass));
+  if (!keep) return;
+  runner.steps.push_back(runner.model->step_s());
+  runner.bubbles.push_back(runner.model->bubble_share());
+  for (const Span& span : runner.recorder.timeline()) {
+    if (span.lane == "compute") runner.ops[span.name].push_back(span.end_s - span.start_s);
+  }
+}
+
+Json Report(Runner& runner, const Settings& settings, const SimulationCosts& link,
+            Communicator& world) {
+  Json mine = {{"bubble", Quantile(runner.bubbles, 0.5)}, {"ops", Json::object()}};
+  for (const auto& [op, times] : runner.ops) mine["ops"][op] = Quantile(times, 0.5);
+  std::map<std::string, double> seconds;
+  double bubble = 0;
+  for (const std::string& text : GatherText(world, mine.dump())) {
+    const Json other = Json::parse(text);
+    bubble += other["bubble"].get<double>() / world.size();
+    for (const auto& [op, time] : other["ops"].items()) seconds[op] = time.get<double>();
+  }
+  const StagePlan stages(runner.model->part().config(), runner.plan, {});
+  SimulationCosts costs = link;
+  costs.seconds = [&](const Op& op) { return IsCompute(op.kind) ? seconds.at(ToString(op)) : 0.0; };
+  costs.bytes = stages.Costs(settings.loads, /*element_bytes=*/4).bytes;
+  const Simulation predicted = Simulate(runner.model->schedule(), costs);
+  double predicted_bubble = 0;
+  for (const double share : predicted.bubble_share) predicted_bubble += share / world.size();
+  const double measured = Quantile(runner.steps, 0.5);
+  return {{"schedule", runner.plan.schedule},
+          {"step_s", measured},
+          {"step_s_p10", Quantile(runner.steps, 0.1)},
+          {"step_s_p90", Quantile(runner.steps, 0.9)},
+          {"predicted_step_s", predicted.step_s},
+          {"error", predicted.step_s / measured - 1},
+          {"bubble_share", bubble},
+          {"predicted_bubble_share", predicted_bubble}};
+}
+
+void Bench(int argc, char** argv, Communicator& world) {
+  Settings settings;
+  settings.config = ReadModelConfig(argv[1]);
+  settings.rounds = std::stoi(argv[2]);
+  const int micro_batches = std::stoi(argv[3]), tokens = std::stoi(argv[4]);
+  const int tiles = argc > 5 && settings.config.has_vision ? std::stoi(argv[5]) : 0;
+  for (int i = 0; i < micro_batches; ++i) {
+    // Each micro-batch has other tokens and tiles.
+    const int64_t length = tokens - i % 4 * tokens / 8, with = std::max(0, tiles - i % 3);
+    settings.batches.push_back(
+        testing::RandomBatch(settings.config, {length}, with, static_cast<uint64_t>(i)));
+    settings.loads.push_back(SingleSegment(with, length));
+  }
+  std::map<std::string, std::unique_ptr<Runner>> runners;
+  for (const std::string& name : ScheduleNames()) runners[name] = MakeRunner(settings, name, world);
+  for (int round = -2; round < settings.rounds; ++round) {
+    for (const std::string& name : ScheduleNames()) {
+      Barrier(world);
+      RunStep(*runners[name], settings, round >= 0);
+    }
+  }
+  const double small = OneWay(world, 64), large = OneWay(world, 4 << 20);
+  SimulationCosts link;
+  link.link = [=](int, int) { return LinkModel{small, (4 << 20) / std::max(1e-9, large - small)}; };
+  for (const std::string& name : ScheduleNames()) {
+    const Json report = Report(*runners[name], settings, link, world);
+    if (world.rank() == 0) std::printf("%s\n", report.dump().c_str());
+  }
+}
+
+}  // namespace
+}  // namespace equipoise
+
+int main(int argc, char** argv) {
+  if (argc < 5) {
+    std::fprintf(stderr, "usage: %s MODEL_DIR ROUNDS MICRO_BATCHES TOKENS [TILES]\n", argv[0]);
+    return 2;
+  }
+  equipoise::MpiEnvironment mpi;
+  at::set_num_threads(1);
+  {
+    const auto world = equipoise::MakeWorldCommunicator(mpi, equipoise::CommOptions());
+    equipoise::Bench(argc, argv, *world);
+    equipoise::Barrier(*world);
+  }
+  mpi.Close();
+  return 0;
+}
