@@ -11,23 +11,23 @@ std::string Answerer::Answer(std::vector<Turn> turns, const std::vector<at::Tens
                              const GenerateOptions& options) const {
   const std::string fault = PlaceImages(turns, pictures.size());
   if (!fault.empty()) throw DataError("prompt: " + fault);
-  if (!pictures.empty() && !model_->config.has_vision) {
+  if (!pictures.empty() && !model_.config->has_vision) {
     throw DataError("prompt: this model has no image encoder; leave the pictures out");
   }
   const auto count = static_cast<int64_t>(pictures.size());
   std::vector<int64_t> tiles;
   std::vector<at::Tensor> pixels;
   for (const at::Tensor& picture : pictures) {
-    pixels.push_back(MakeTiles(picture, data_->tiles, count, model_->config.vision.image_size));
+    pixels.push_back(MakeTiles(picture, data_->tiles, count, model_.config->vision.image_size));
     tiles.push_back(pixels.back().size(0));
   }
   const EncodedConversation prompt = template_->Encode(
-      turns, tiles, model_->config.has_vision ? model_->config.tokens_per_tile() : 0,
+      turns, tiles, model_.config->has_vision ? model_.config->tokens_per_tile() : 0,
       /*with_answer_prompt=*/true);
-  Generator generator(model_->stage.get(), &model_->config);
+  Generator generator(model_.stage, model_.config);
   std::vector<int32_t> stop = {template_->end_of_turn()};
-  if (model_->config.text.eos_token_id >= 0) {
-    stop.push_back(static_cast<int32_t>(model_->config.text.eos_token_id));
+  if (model_.config->text.eos_token_id >= 0) {
+    stop.push_back(static_cast<int32_t>(model_.config->text.eos_token_id));
   }
   const std::vector<int32_t> ids = generator.Continue(
       prompt.ids, pixels.empty() ? at::Tensor() : at::cat(pixels), stop, options);

@@ -11,8 +11,9 @@
 #include "data/data_config.h"
 #include "data/image_size.h"
 #include "data/tokenizer.h"
+#include "models/model_config.h"
+#include "models/stage.h"
 #include "trainer/generator.h"
-#include "trainer/loaded_model.h"
 
 namespace equipoise {
 
@@ -20,7 +21,12 @@ namespace equipoise {
 // The objects pointed to must outlive it. Not thread-safe.
 class Answerer {
  public:
-  Answerer(const LoadedModel* model, const Tokenizer* tokenizer, const ChatTemplate* chat_template,
+  // `stage` is a whole model.
+  struct Model {
+    Stage* stage = nullptr;
+    const ModelConfig* config = nullptr;
+  };
+  Answerer(Model model, const Tokenizer* tokenizer, const ChatTemplate* chat_template,
            const DataConfig* data)
       : model_(model), tokenizer_(tokenizer), template_(chat_template), data_(data) {}
 
@@ -34,7 +40,7 @@ class Answerer {
   }
 
  private:
-  const LoadedModel* model_;
+  Model model_;
   const Tokenizer* tokenizer_;
   const ChatTemplate* template_;
   const DataConfig* data_;

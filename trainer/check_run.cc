@@ -5,119 +5,149 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "models/safetensors.h"
 #include "models/weight_map.h"
-#include "parallel/zero/adamw.h"
 #include "parallel/zero/grad_norm.h"
+#include "parallel/zero/zero_optimizer.h"
+#include "trainer/whole_tensors.h"
 
 namespace equipoise {
 namespace {
 
-double Value(const at::Tensor& loss) { return loss.defined() ? loss.item<double>() : 0.0; }
+MicroBatch EmptyBatch(bool has_labels) {
+  MicroBatch batch;
+  batch.input_ids = at::zeros({0}, at::kLong);
+  batch.position_ids = at::zeros({0}, at::kLong);
+  if (has_labels) batch.targets = at::zeros({0}, at::kLong);
+  batch.cu_seqlens = {0};
+  return batch;
+}
 
 }  // namespace
 
-CheckRun::CheckRun(const std::string& folder, CheckInputs inputs, LoadedModel model,
-                   Communicator& world)
-    : folder_(folder), inputs_(std::move(inputs)), model_(std::move(model)), world_(world) {
-  empty_.batch.input_ids = at::zeros({0}, at::kLong);
-  empty_.batch.position_ids = at::zeros({0}, at::kLong);
-  if (inputs_.has_labels) empty_.batch.targets = at::zeros({0}, at::kLong);
-  empty_.batch.cu_seqlens = {0};
-  const auto ranks = static_cast<size_t>(world.size()), rank = static_cast<size_t>(world.rank());
+CheckRun::CheckRun(const std::string& folder, CheckInputs inputs, ParallelModel& model,
+                   Communicator& world, std::optional<CheckRecipe> recipe)
+    : folder_(folder),
+      inputs_(std::move(inputs)),
+      model_(model),
+      recipe_(std::move(recipe)),
+      world_(world) {
+  if (recipe_) {
+    const std::vector<Parameter*>& parameters = model_.parameters().parameters();
+    optimizer_ = std::make_unique<ZeroOptimizer>(
+        model_.parameters(), RecipeGroups(*recipe_, parameters), recipe_->adamw, model_.shards(),
+        ZeroOptimizer::Groups{*model_.groups().data, world_});
+    optimizer_->TakeMasters();  // before gradients take their memory
+  }
+  const auto ranks = static_cast<size_t>(model.plan().data);
+  const auto rank = static_cast<size_t>(model.groups().at.data);
   for (size_t first = 0; first < inputs_.rows.size(); first += ranks) {
     const size_t row = first + rank;
-    mine_.push_back(row < inputs_.rows.size() ? &inputs_.rows[row] : &empty_);
+    const bool there = row < inputs_.rows.size();
+    rows_.push_back(there ? &inputs_.rows[row] : nullptr);
+    mine_.push_back(there ? inputs_.rows[row].batch : EmptyBatch(inputs_.has_labels));
   }
 }
 
-at::Tensor CheckRun::Logits() {
-  const auto rows = static_cast<int64_t>(inputs_.rows.size());
-  at::Tensor logits = at::zeros({rows, inputs_.columns, model_.config.text.vocab_size}, at::kFloat);
-  for (const CheckInputs::Row* row : mine_) {
-    MicroBatch batch = row->batch;
-    batch.targets = at::Tensor();
-    const at::Tensor result = model_.stage->Evaluate(batch, at::Tensor());
-    if (batch.tokens() == 0) continue;
-    at::Tensor place = logits.select(0, batch.samples[0]);
-    place.narrow(0, row->first_column, batch.tokens()).copy_(result);
+ModelPart::Pass CheckRun::PassOver(const std::vector<MicroBatch>& batches) const {
+  ModelPart::Pass pass;
+  pass.batch = [&batches](int i) -> const MicroBatch& { return batches[static_cast<size_t>(i)]; };
+  for (const MicroBatch& batch : batches) {
+    pass.loads.push_back(SingleSegment(batch.tiles(), batch.tokens()));
   }
+  return pass;
+}
+
+at::Tensor CheckRun::Logits() {
+  const auto count = static_cast<int64_t>(inputs_.rows.size());
+  const int64_t vocabulary = model_.part().config().text.vocab_size;
+  at::Tensor logits = at::zeros({count, inputs_.columns, vocabulary}, at::kFloat);
+  std::vector<MicroBatch> batches = mine_;
+  for (MicroBatch& batch : batches) batch.targets = at::Tensor();
+  ModelPart::Pass pass = PassOver(batches);
+  pass.on_result = [&](int i, const at::Tensor& result) {
+    const auto index = static_cast<size_t>(i);
+    if (batches[index].tokens() == 0 || !model_.reports_loss()) return;
+    at::Tensor place = logits.select(0, batches[index].samples[0]);
+    place.narrow(0, rows_[index]->first_column, batches[index].tokens()).copy_(result);
+  };
+  model_.Evaluate(std::move(pass));
   world_.AllReduce(logits, ReduceOp::kSum).Wait();
   return logits;
 }
 
 double CheckRun::Loss() {
-  double loss = 0;
-  for (const CheckInputs::Row* row : mine_) {
-    loss += Value(model_.stage->Evaluate(row->batch, at::Tensor())) / inputs_.total_weight;
-  }
-  return SumOverRanks(loss);
+  model_.Evaluate(PassOver(mine_));
+  return ReportedLoss() / inputs_.total_weight;
 }
 
 double CheckRun::LossAndGradients() {
-  model_.parameters->ZeroGradient();
-  double loss = 0;
-  for (size_t i = 0; i < mine_.size(); ++i) {
-    const int id = static_cast<int>(i);
-    const double scale = 1.0 / inputs_.total_weight;
-    loss += Value(model_.stage->Forward(id, mine_[i]->batch, at::Tensor(), scale));
-    model_.stage->Backward(id, at::Tensor());
-  }
-  world_.AllReduce(model_.parameters->gradient(), ReduceOp::kSum).Wait();
-  return SumOverRanks(loss);
+  ModelPart::Pass pass = PassOver(mine_);
+  pass.loss_scale = 1.0 / inputs_.total_weight;
+  model_.RunStep(std::move(pass));
+  return ReportedLoss();
 }
 
 void CheckRun::CollectGradients(Tensors& out) {
-  Collect(
-      "grad.", [](const Parameter& parameter) { return parameter.gradient; }, out);
+  const std::vector<Parameter*>& parameters = model_.parameters().parameters();
+  std::map<std::string, std::vector<size_t>> by_name;
+  for (size_t i = 0; i < parameters.size(); ++i) by_name[NameOf(*parameters[i])].push_back(i);
+  Collect("grad.", out, [&](const std::string& name, at::Tensor& whole) {
+    for (const size_t i : by_name[name]) AddGradient(model_, i, whole);
+  });
 }
 
-void CheckRun::RunSteps(const CheckRecipe& recipe, Tensors& out) {
-  const std::vector<Parameter*>& parameters = model_.parameters->parameters();
-  AdamW adamw(*model_.parameters, RecipeGroups(recipe, parameters), recipe.adamw);
+void CheckRun::RunSteps(Tensors& out) {
   std::vector<double> losses, norms;
-  for (const double lr : recipe.lrs) {
+  for (const double lr : recipe_->lrs) {
     losses.push_back(LossAndGradients());
-    norms.push_back(GradientNorm(parameters));
-    const double clip = ClipFactor(norms.back(), recipe.clip);
-    if (clip != 1.0) model_.parameters->gradient().mul_(clip);
-    adamw.Step(lr);
-    model_.parameters->UpdateCompute();
+    norms.push_back(optimizer_->GradientNorm());
+    const double clip = ClipFactor(norms.back(), recipe_->clip);
+    if (clip != 1.0) optimizer_->ScaleGradients(clip);
+    optimizer_->Step(lr);
   }
   out["losses"] = at::tensor(losses, at::kDouble);
   out["grad_norms"] = at::tensor(norms, at::kDouble);
-  Collect(
-      "after.", [](const Parameter& parameter) { return parameter.master; }, out);
+  std::map<std::string, ZeroOptimizer::State> states;
+  for (ZeroOptimizer::State& state : optimizer_->ToSave()) {
+    if (state.name == state.parameter->name) states[NameOf(*state.parameter)] = std::move(state);
+  }
+  Collect("after.", out, [&](const std::string& name, at::Tensor& whole) {
+    if (states.count(name) > 0) AddState(states.at(name), whole);
+  });
 }
 
-void CheckRun::Collect(const std::string& prefix, const ValueOf& value_of, Tensors& out) {
-  const bool has_vision = model_.config.has_vision;
-  std::map<std::string, const Parameter*> by_name;
-  for (const Parameter* parameter : model_.parameters->parameters()) {
-    by_name[CanonicalWeightName(parameter->name, has_vision)] = parameter;
-  }
+std::string CheckRun::NameOf(const Parameter& parameter) const {
+  return CanonicalWeightName(parameter.name, model_.part().config().has_vision);
+}
+
+void CheckRun::Collect(const std::string& prefix, Tensors& out, const Contribute& contribute) {
+  const ModelConfig& config = model_.part().config();
   const SafetensorsFolder files(folder_);
-  const std::string head = has_vision ? "language_model.lm_head.weight" : "lm_head.weight";
+  const std::string head = config.has_vision ? "language_model.lm_head.weight" : "lm_head.weight";
   for (const std::string& key : files.names()) {
-    const std::vector<std::string> names = CanonicalWeightNames(key, has_vision);
+    const std::vector<std::string> names = CanonicalWeightNames(key, config.has_vision);
     std::vector<int64_t> shape = files.FileOf(key).entries().at(key).shape;
     if (names.size() > 1) shape[0] /= static_cast<int64_t>(names.size());  // of a part
     std::vector<at::Tensor> parts;
     for (const std::string& name : names) {
-      const auto found = by_name.find(name);
-      if (found == by_name.end() && name == head) continue;
-      const at::Tensor tensor = found == by_name.end() ? at::Tensor() : value_of(*found->second);
-      parts.push_back(tensor.defined() ? tensor : at::zeros(shape, at::kFloat));
+      if (name == head && config.text.tie_word_embeddings) continue;
+      at::Tensor whole = at::zeros(shape, at::kFloat);
+      contribute(name, whole);
+      world_.AllReduce(whole, ReduceOp::kSum).Wait();
+      parts.push_back(std::move(whole));
     }
     if (parts.empty()) continue;
     out[prefix + key] = parts.size() == 1 ? parts[0] : at::cat(parts);
   }
 }
 
-double CheckRun::SumOverRanks(double value) {
-  at::Tensor sum = at::scalar_tensor(value, at::kDouble);
+double CheckRun::ReportedLoss() {
+  at::Tensor sum =
+      at::scalar_tensor(model_.reports_loss() ? model_.part().loss() : 0.0, at::kDouble);
   world_.AllReduce(sum, ReduceOp::kSum).Wait();
   return sum.item<double>();
 }

@@ -11,14 +11,17 @@
 
 #include "configs/error.h"
 #include "configs/yaml_reader.h"
+#include "models/model_config.h"
 #include "models/safetensors.h"
+#include "models/weights.h"
 #include "parallel/comm/make_communicator.h"
 #include "parallel/comm/mpi_environment.h"
 #include "trainer/check_inputs.h"
 #include "trainer/check_recipe.h"
 #include "trainer/check_run.h"
 #include "trainer/commands.h"
-#include "trainer/loaded_model.h"
+#include "trainer/make_plan.h"
+#include "trainer/parallel_model.h"
 #include "trainer/precision.h"
 #include "trainer/run_config.h"
 
@@ -34,40 +37,40 @@ struct Arguments {
   std::vector<std::string> set;
 };
 
-RunConfig ReadSettings(const std::vector<std::string>& set, int ranks) {
+RunConfig ReadSettings(const std::vector<std::string>& set) {
   std::vector<Override> overrides;
   for (const std::string& text : set) overrides.push_back(ParseOverride(text));
   RunConfig config;
   config.train.precision = "fp32";
   ReadConfigText("--set", "{}", overrides, config);
-  if (config.parallel.data.value_or(ranks) != ranks) {
-    throw ConfigError("--set parallel.data=" + std::to_string(*config.parallel.data) +
-                      ": mpirun started " + std::to_string(ranks) + " ranks; start as many");
-  }
   return config;
 }
 
 int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
-  const RunConfig config = ReadSettings(arguments.set, mpi.size());
+  const RunConfig config = ReadSettings(arguments.set);
   std::optional<CheckRecipe> recipe;
   if (!arguments.steps.empty()) recipe = ReadCheckRecipe(arguments.steps);
   const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
   const int64_t share = std::max<int64_t>(1, cores / mpi.size());
   at::set_num_threads(static_cast<int>(config.train.threads > 0 ? config.train.threads : share));
 
-  LoadOptions load;
-  load.dtype = ComputeDtype(config.train.precision);
-  load.freeze = config.model.freeze;
-  load.recompute = config.train.recompute;
-  LoadedModel model = BuildModel(ReadModelConfig(arguments.model), load);
-  LoadHuggingFace(model, arguments.model);
-  CheckInputs inputs = ReadCheckInputs(arguments.inputs, model.config, config.train.loss);
+  ParallelModel::Options options;
+  options.part.dtype = ComputeDtype(config.train.precision);
+  options.part.freeze = config.model.freeze;
+  options.part.recompute = config.train.recompute;
+  const ModelConfig model_config = ReadModelConfig(arguments.model);
+  const Plan plan = MakePlan(config, model_config, mpi.size());
+  const std::unique_ptr<Communicator> world = MakeWorldCommunicator(mpi, CommOptions());
+  TimelineRecorder recorder(mpi.rank());
+  ParallelModel model(model_config, plan, options, *world, recorder);
+  LoadWeights(model.parameters().parameters(), model_config, arguments.model);
+  model.parameters().UpdateCompute();
+  CheckInputs inputs = ReadCheckInputs(arguments.inputs, model_config, config.train.loss);
   const bool has_labels = inputs.has_labels;
-  if (!has_labels && (arguments.gradients || recipe)) {
+  if (!has_labels && (arguments.gradients || !arguments.steps.empty())) {
     throw DataError(arguments.inputs + ": labels: missing; gradients and steps need them");
   }
-  const std::unique_ptr<Communicator> world = MakeWorldCommunicator(mpi, CommOptions());
-  CheckRun check(arguments.model, std::move(inputs), std::move(model), *world);
+  CheckRun check(arguments.model, std::move(inputs), model, *world, recipe);
 
   CheckRun::Tensors out;
   out["logits"] = check.Logits();
@@ -79,7 +82,7 @@ int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
   if (recipe) {
     // The steps overwrite the gradients.
     for (auto& [name, tensor] : out) tensor = tensor.clone();
-    check.RunSteps(*recipe, out);
+    check.RunSteps(out);
   }
   if (mpi.rank() == 0) WriteSafetensors(arguments.out, out);
   return static_cast<int>(ExitCode::kDone);

@@ -117,7 +117,8 @@ int Generate(const Arguments& arguments) {
   std::vector<at::Tensor> pictures;
   for (const std::string& path : arguments.images)
     pictures.push_back(ReadPicture(path, config.data));
-  const Answerer answerer(&model, &tokenizer, &chat_template, &config.data);
+  const Answerer answerer({model.stage.get(), &model.config}, &tokenizer, &chat_template,
+                          &config.data);
   const std::string answer =
       answerer.Answer({{Role::kUser, arguments.prompt}}, pictures, arguments.options);
   std::cout << answer << std::endl;  // it may hold a zero byte

@@ -26,8 +26,7 @@ LoadedModel BuildModel(const ModelConfig& config, const LoadOptions& options) {
   LoadedModel model;
   model.config = config;
   model.stage = std::make_unique<Stage>(std::move(layers));
-  model.parameters =
-      std::make_unique<FlatParameters>(model.stage->parameters(), options.dtype, options.shards);
+  model.parameters = std::make_unique<FlatParameters>(model.stage->parameters(), options.dtype);
   return model;
 }
 

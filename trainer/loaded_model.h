@@ -26,7 +26,6 @@ struct LoadOptions {
   std::vector<std::string> freeze;     // modules without gradients
   std::vector<std::string> recompute;  // modules whose activations are not kept
   bool inference = false;              // no parameter has a gradient
-  int shards = 1;                      // ranks that share the optimizer's state
 };
 
 // Builds the model; its weights are not set yet.

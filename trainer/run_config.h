@@ -102,7 +102,9 @@ struct TrainSection {
 struct ParallelSection {
   static constexpr const char* kScalarForm = "auto";
   bool automatic = true;  // `parallel: auto`: nothing below is pinned
-  std::optional<int64_t> data;
+  std::optional<int64_t> data, pipeline, tensor, chunks;
+  std::string schedule = "1f1b";
+  std::vector<int64_t> stage_layers;
   int64_t zero = 1;
   int64_t bucket_bytes = 4 << 20;
   double timeout_s = 600;
@@ -111,6 +113,17 @@ struct ParallelSection {
   template <class Visitor>
   void VisitFields(Visitor& visit) {
     visit("data", data, "data-parallel ranks; absent = the ranks that remain", AtLeast(1));
+    visit("pipeline", pipeline, "pipeline ranks, which share out the layers; absent = 1",
+          Between(1, 4096));
+    visit("tensor", tensor, "ranks that share out each layer; absent = 1", Between(1, 4096));
+    visit("schedule", schedule,
+          "order of the pipeline's passes: naive, gpipe, 1f1b, interleaved, or a file that holds a "
+          "schedule");
+    visit("chunks", chunks, "stages of each pipeline rank; absent = 2 for interleaved, else 1",
+          Between(1, 64));
+    visit(
+        "stage_layers", stage_layers,
+        "layers of each stage, in order (vision, projector, LLM as one list); absent = even cost");
     visit("zero", zero,
           "1: each data rank keeps a share of the optimizer's state, 0: each keeps all of it; the "
           "same numbers either way",

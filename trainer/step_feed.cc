@@ -13,10 +13,10 @@ StepFeed::StepFeed(const Dataset* dataset, PackPlanner planner, DataPosition sta
 
 StepFeed::~StepFeed() = default;
 
-StepWork StepFeed::NextStep() {
+FeedStep StepFeed::NextStep() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (steps_.empty()) PlanOneStep();
-  StepWork work = std::move(steps_.front());
+  FeedStep work = std::move(steps_.front());
   steps_.pop_front();
   return work;
 }
@@ -32,7 +32,7 @@ Pack StepFeed::NextPack() {
 }
 
 void StepFeed::PlanOneStep() {
-  StepWork work;
+  FeedStep work;
   work.plan = planner_.Next(position_);
   work.after = position_;
   for (size_t i = static_cast<size_t>(options_.data_rank); i < work.plan.packs.size();

@@ -11,7 +11,7 @@
 namespace equipoise {
 
 // One optimizer step as the data sees it.
-struct StepWork {
+struct FeedStep {
   StepPlan plan;
   DataPosition after;  // where the data stands once the step is done
 };
@@ -31,7 +31,7 @@ class StepFeed {
   ~StepFeed();
 
   // The next step. LoadPack() then gives its micro-batches, in order.
-  StepWork NextStep();
+  FeedStep NextStep();
   LoadedPack LoadPack();
 
  private:
@@ -42,7 +42,7 @@ class StepFeed {
   std::mutex mutex_;
   PackPlanner planner_;
   DataPosition position_;  // behind the last step planned
-  std::deque<StepWork> steps_;
+  std::deque<FeedStep> steps_;
   std::deque<Pack> packs_;                  // of this rank, planned and not yet given to the loader
   std::unique_ptr<PrefetchLoader> loader_;  // last: its threads use the rest
 };

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <utility>
 
 #include "parallel/zero/grad_norm.h"
@@ -20,6 +21,29 @@ constexpr int64_t kReturnMemoryEvery = 4;  // steps
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// What every rank must have planned alike before the step begins.
+StepIdentity IdentityOf(const StepPlan& plan, int64_t step) {
+  StableHash hash;
+  hash.Add(static_cast<uint64_t>(step));
+  for (const Pack& pack : plan.packs) {
+    for (const int64_t sample : pack.samples) hash.Add(static_cast<uint64_t>(sample));
+    hash.Add(static_cast<uint64_t>(pack.tokens));
+    hash.Add(static_cast<uint64_t>(pack.tiles));
+  }
+  const auto items = [&plan, step] {
+    std::vector<PlanItem> all = {{"step", std::to_string(step)}};
+    for (size_t i = 0; i < plan.packs.size(); ++i) {
+      const Pack& pack = plan.packs[i];
+      std::string text = std::to_string(pack.tokens) + " tokens, " + std::to_string(pack.tiles) +
+                         " tiles, samples";
+      for (const int64_t sample : pack.samples) text += " " + std::to_string(sample);
+      all.push_back({"pack " + std::to_string(i), text});
+    }
+    return all;
+  };
+  return {hash.value(), items};
 }
 
 }  // namespace
@@ -64,7 +88,7 @@ bool Trainer::Due(int64_t every) const { return every > 0 && state_.step % every
 StepResult Trainer::RunStep() {
   const Clock::time_point start = Clock::now();
   TrainerParts& p = *parts_;
-  const StepWork work = p.feed->NextStep();
+  const FeedStep work = p.feed->NextStep();
   StepResult result;
   for (const Pack& pack : work.plan.packs) {
     result.tokens += pack.tokens;
@@ -74,11 +98,12 @@ StepResult Trainer::RunStep() {
   const auto room = static_cast<int64_t>(work.plan.packs.size()) * config_.data.max_tokens;
   result.pad_ratio = 1 - static_cast<double>(result.tokens) / static_cast<double>(room);
   const double planned = work.plan.weight;
-  const StepSums sums = p.SumOverRanks(RunMicroBatches(1.0 / planned));
+  const StepSums sums = p.SumOverRanks(RunMicroBatches(work.plan));
 
   result.lr = LearningRate(config_.train, state_.step);
   result.bad_samples = static_cast<int64_t>(sums.bad_samples);
   result.data_wait_s = sums.data_wait_s;
+  if (p.plan.pipeline > 1) result.bubble_share = sums.bubble_share;
   result.stop = sums.stop_requests > 0;
   if (sums.weight > 0) {
     // Pictures that did not decode: the loss has fewer targets than planned.
@@ -100,33 +125,35 @@ StepResult Trainer::RunStep() {
   return result;
 }
 
-// Forward and backward of this rank's packs; gradients of the last one are reduced as they come.
-StepSums Trainer::RunMicroBatches(double loss_scale) {
+// Forward and backward of this rank's stages on the packs of its data rank, in the order of the
+// plan's schedule.
+StepSums Trainer::RunMicroBatches(const StepPlan& plan) {
   TrainerParts& p = *parts_;
-  p.model.parameters->ZeroGradient();
   StepSums sums;
-  for (int64_t m = 0; m < p.accumulation; ++m) {
+  std::deque<LoadedPack> packs;
+  const auto load = [&] {
     const Clock::time_point wait = Clock::now();
-    const LoadedPack pack = p.feed->LoadPack();
+    packs.push_back(p.feed->LoadPack());
     sums.data_wait_s += SecondsSince(wait);
-    p.recorder.Add("data", "wait " + std::to_string(m), wait, Clock::now());
-    sums.bad_samples += static_cast<double>(pack.bad.size());
-    sums.weight += pack.weight;
-    p.NoteBadSamples(pack, state_.step + 1);
-
-    const int id = static_cast<int>(m);
-    {
-      const TimelineRecorder::Scope scope(p.recorder, "compute", "F" + std::to_string(m));
-      const at::Tensor loss = p.model.stage->Forward(id, pack.batch, at::Tensor(), loss_scale);
-      if (loss.defined()) sums.loss += loss.item<double>();
-    }
-    const TimelineRecorder::Scope scope(p.recorder, "compute", "B" + std::to_string(m));
-    p.reduce_during_backward = m + 1 == p.accumulation;
-    p.model.stage->Backward(id, at::Tensor());
-  }
-  p.reducer->Finish();
-  p.reduce_during_backward = false;
-  for (const GradientReducer::Span& span : p.reducer->spans()) {
+    p.recorder.Add("data", "wait " + std::to_string(packs.size() - 1), wait, Clock::now());
+    if (!p.model->reports_loss()) return;
+    sums.bad_samples += static_cast<double>(packs.back().bad.size());
+    sums.weight += packs.back().weight;
+    p.NoteBadSamples(packs.back(), state_.step + 1);
+  };
+  ModelPart::Pass pass;
+  pass.loads = p.Loads(plan.packs);
+  pass.loss_scale = 1.0 / plan.weight;
+  pass.batch = [&](int i) -> const MicroBatch& {
+    while (packs.size() <= static_cast<size_t>(i)) load();
+    return packs[static_cast<size_t>(i)].batch;
+  };
+  pass.release = [&](int i) { packs[static_cast<size_t>(i)].batch = MicroBatch(); };
+  p.model->RunStep(std::move(pass), IdentityOf(plan, state_.step + 1));
+  while (static_cast<int64_t>(packs.size()) < p.accumulation) load();  // that no stage asked for
+  sums.bubble_share = p.model->bubble_share();
+  if (p.model->reports_loss()) sums.loss = p.model->part().loss();
+  for (const GradientReducer::Span& span : p.model->reducer().spans()) {
     p.recorder.Add("communication", span.name, span.start, span.end);
   }
   return sums;

@@ -38,9 +38,10 @@ struct StepResult {
   double pad_ratio = 0;  // share of the packs' room that no token fills
   int64_t bad_samples = 0;
   double step_s = 0;
-  double data_wait_s = 0;           // longest of the ranks
-  std::optional<double> eval_loss;  // on data.eval, where it was measured after this step
-  bool stop = false;                // some rank was asked to stop
+  double data_wait_s = 0;              // longest of the ranks
+  std::optional<double> bubble_share;  // with a pipeline: mean of the ranks
+  std::optional<double> eval_loss;     // on data.eval, where it was measured after this step
+  bool stop = false;                   // some rank was asked to stop
 };
 
 struct StepSums;
@@ -58,7 +59,7 @@ class Trainer {
 
  private:
   StepResult RunStep();
-  StepSums RunMicroBatches(double loss_scale);
+  StepSums RunMicroBatches(const StepPlan& plan);
   void UpdateWeights(const StepPlan& plan, StepResult& result);
   bool Due(int64_t every) const;
 

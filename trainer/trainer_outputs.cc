@@ -43,6 +43,7 @@ StepMetrics MetricsOf(const TrainState& state, const StepResult& result, int64_t
   m.rss_peak_bytes = PeakRssBytes();
   m.data_wait_s = result.data_wait_s;
   m.pad_ratio = result.pad_ratio;
+  m.bubble_share = result.bubble_share;
   m.skipped_samples = left_out + state.skipped_samples;
   m.eval_loss = result.eval_loss;
   return m;
@@ -58,10 +59,10 @@ std::string PictureOf(const SourceConfig& source, const SampleAnswer& answer) {
 std::vector<std::pair<std::string, std::string>> Facts(const TrainerParts& p,
                                                        const TrainState& state) {
   std::vector<std::pair<std::string, std::string>> facts = {
-      {"parameters", std::to_string(p.model.parameter_count())},
+      {"parameters", std::to_string(p.parameter_count())},
       {"steps", std::to_string(state.step)},
-      {"data ranks x micro-batches",
-       std::to_string(p.world->size()) + " x " + std::to_string(p.accumulation)},
+      {"plan", DescribePlan(p.plan)},
+      {"micro-batches of a data rank", std::to_string(p.accumulation)},
       {"precision", PrecisionName(ComputeDtype(p.config.train.precision))},
       {"tokens", std::to_string(state.tokens)},
       {"samples", std::to_string(state.samples)},
@@ -124,18 +125,25 @@ void TrainerParts::NoteBadSamples(const LoadedPack& pack, int64_t step) {
 }
 
 std::optional<double> TrainerParts::HeldOutLoss() {
-  double loss = 0, weight = 0;
   const std::vector<Pack> packs =
       PackInOrder(held_out->index, config.data.max_tokens, config.eval.samples);
-  for (size_t i = static_cast<size_t>(world->rank()); i < packs.size();
-       i += static_cast<size_t>(world->size())) {
-    const LoadedPack loaded = held_out->dataset.Load(packs[i]);
-    loss += model.stage->Evaluate(loaded.batch, at::Tensor()).item<double>();
-    weight += loaded.weight;
-  }
+  double weight = 0;
+  std::map<int, LoadedPack> loaded;
+  ModelPart::Pass pass;
+  pass.loads = Loads(packs);
+  pass.batch = [&](int i) -> const MicroBatch& {
+    if (const auto found = loaded.find(i); found != loaded.end()) return found->second.batch;
+    const auto pack = static_cast<size_t>(model->groups().at.data + i * plan.data);
+    LoadedPack& here = loaded[i] = held_out->dataset.Load(packs[pack]);
+    weight += here.weight;
+    return here.batch;
+  };
+  pass.release = [&](int i) { loaded.erase(i); };
+  model->Evaluate(std::move(pass));
   at::Tensor sums = at::empty({2}, at::kDouble);
-  sums.data_ptr<double>()[0] = loss;
-  sums.data_ptr<double>()[1] = weight;
+  const bool reports = model->reports_loss() && !packs.empty();
+  sums.data_ptr<double>()[0] = reports ? model->part().loss() : 0;
+  sums.data_ptr<double>()[1] = reports ? weight : 0;
   world->AllReduce(sums, ReduceOp::kSum).Wait();
   if (sums.data_ptr<double>()[1] == 0) {
     spdlog::warn("data.eval: none of its samples can be used; no held-out loss");
@@ -144,12 +152,30 @@ std::optional<double> TrainerParts::HeldOutLoss() {
   return sums.data_ptr<double>()[0] / sums.data_ptr<double>()[1];
 }
 
+Answerer::Model TrainerParts::WholeModel(std::optional<LoadedModel>& copy) const {
+  if (plan.pipeline * plan.tensor == 1)
+    return {model->part().stages().begin()->second.get(), &data->model_config};
+  LoadOptions load;
+  load.dtype = ComputeDtype(config.train.precision);
+  load.inference = true;
+  copy = BuildModel(data->model_config, load);
+  LoadCheckpointWeights(*copy, FindCheckpoint(folder->dir(), *world));
+  return {copy->stage.get(), &copy->config};
+}
+
 void TrainerParts::AnswerQuestions(bool before_training) {
+  if (config.eval.answers.empty()) return;
+  if (before_training && plan.pipeline * plan.tensor > 1) {
+    spdlog::info("eval.answers: no rank holds the whole model yet; answered after training");
+    return;
+  }
   if (answer_sources.empty()) {
     for (const SourceConfig& source : config.eval.answers) {
       answer_sources.push_back(std::make_unique<OpenedData>(config, std::vector{source}, *world));
     }
   }
+  std::optional<LoadedModel> copy;
+  const Answerer::Model whole = WholeModel(copy);
   std::vector<AnsweredSource> results;
   for (size_t i = 0; i < answer_sources.size(); ++i) {
     const OpenedData& source = *answer_sources[i];
@@ -157,7 +183,7 @@ void TrainerParts::AnswerQuestions(bool before_training) {
         config.eval.answer_samples > 0 ? config.eval.answer_samples : source.index.size();
     if (before_training) most = std::min(most, kShownAnswers);
     const std::vector<int64_t> samples = AnswerableSamples(source.index, most);
-    const Answerer answerer(&model, &source.tokenizer, &source.chat_template, &config.data);
+    const Answerer answerer(whole, &source.tokenizer, &source.chat_template, &config.data);
     AnsweredSource result;
     result.source = config.eval.answers[i];
     result.answers =

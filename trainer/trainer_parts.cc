@@ -43,21 +43,6 @@ void SetUpCompute(const RunConfig& config, int ranks_on_this_machine) {
   at::globalContext().setDeterministicFillUninitializedMemory(false);  // slow, and all is written
 }
 
-int64_t Accumulation(const RunConfig& config, int ranks) {
-  const int64_t data = config.parallel.data.value_or(ranks);
-  if (data != ranks) {
-    throw ConfigError("parallel.data: " + std::to_string(data) + " data ranks on " +
-                      std::to_string(ranks) +
-                      " processes; start as many with mpirun -n, or leave the key out");
-  }
-  if (config.train.global_batch % data != 0) {
-    throw ConfigError("train.global_batch: " + std::to_string(config.train.global_batch) +
-                      " packs cannot be dealt to " + std::to_string(data) +
-                      " data ranks; use a multiple of " + std::to_string(data));
-  }
-  return config.train.global_batch / data;
-}
-
 // The name of this machine's processor, as far as the system tells.
 std::string ProcessorName() {
   std::ifstream info("/proc/cpuinfo");
@@ -87,7 +72,6 @@ TrainerParts::TrainerParts(const TrainOptions& options, MpiEnvironment& mpi)
     : config(options.config), recorder(mpi.rank()) {
   SetUpCompute(config, mpi.local_size());
   SetUpLogging({mpi.rank(), mpi.size(), "", false});
-  accumulation = Accumulation(config, mpi.size());
   CommOptions comm;
   comm.timeout = Milliseconds(config.parallel.timeout_s);
   world = MakeWorldCommunicator(mpi, comm);
@@ -106,7 +90,7 @@ TrainerParts::TrainerParts(const TrainOptions& options, MpiEnvironment& mpi)
   if (!config.data.eval.empty()) {
     held_out = std::make_unique<OpenedData>(config, config.data.eval, *world);
   }
-  BuildWholeModel();
+  BuildParallelModel();
   BuildOptimizer();
 }
 
@@ -119,20 +103,42 @@ void TrainerParts::SetUpDevices(MpiEnvironment& mpi) {
                devices.backend);
 }
 
-void TrainerParts::BuildWholeModel() {
-  LoadOptions load;
-  load.dtype = ComputeDtype(config.train.precision);
-  load.freeze = config.model.freeze;
-  load.recompute = config.train.recompute;
-  load.shards = config.parallel.zero == 0 ? 1 : world->size();
-  model = BuildModel(data->model_config, load);
-  for (const std::string& line : IgnoredSettings(model.config)) spdlog::warn("{}", line);
-  if (!model.parameters->gradient().defined() || model.parameters->gradient().numel() == 0)
+void TrainerParts::BuildParallelModel() {
+  for (const std::string& line : IgnoredSettings(data->model_config)) spdlog::warn("{}", line);
+  CheckModules(data->model_config, config.model.freeze, "model.freeze");
+  const std::vector<LayerSpec> specs = LayerSpecs(data->model_config);
+  if (std::all_of(specs.begin(), specs.end(), [this](const LayerSpec& spec) {
+        const auto& frozen = config.model.freeze;
+        return std::find(frozen.begin(), frozen.end(), ModuleOf(spec.kind)) != frozen.end();
+      })) {
     throw ConfigError("model.freeze: nothing is left to train; take a module out of the list");
-  spdlog::info(
-      "{:.2f} M parameters in {} ({}), {} data ranks x {} micro-batches, {} threads a rank",
-      static_cast<double>(model.parameter_count()) / 1e6, PrecisionName(load.dtype),
-      config.train.precision, world->size(), accumulation, at::get_num_threads());
+  }
+  plan = MakePlan(config, data->model_config, world->size());
+  accumulation = Accumulation(config, plan);
+  ParallelModel::Options options;
+  options.part.dtype = ComputeDtype(config.train.precision);
+  options.part.freeze = config.model.freeze;
+  options.part.recompute = config.train.recompute;
+  options.bucket_bytes = config.parallel.bucket_bytes;
+  model = std::make_unique<ParallelModel>(data->model_config, plan, options, *world, recorder);
+  spdlog::info("{:.2f} M parameters in {} ({}), {}, {} micro-batches, {} threads a rank",
+               static_cast<double>(parameter_count()) / 1e6, PrecisionName(options.part.dtype),
+               config.train.precision, DescribePlan(plan), accumulation, at::get_num_threads());
+}
+
+int64_t TrainerParts::parameter_count() const {
+  int64_t count = 0;
+  for (const LayerSpec& spec : LayerSpecs(data->model_config)) count += spec.parameters;
+  return count;
+}
+
+std::vector<LayerLoad> TrainerParts::Loads(const std::vector<Pack>& packs) const {
+  std::vector<LayerLoad> loads;
+  for (size_t i = static_cast<size_t>(model->groups().at.data); i < packs.size();
+       i += static_cast<size_t>(plan.data)) {
+    loads.push_back(SingleSegment(packs[i].tiles, packs[i].tokens));
+  }
+  return loads;
 }
 
 void TrainerParts::BuildOptimizer() {
@@ -140,23 +146,13 @@ void TrainerParts::BuildOptimizer() {
   const std::map<std::string, double> factors = {{"vision", train.lr_factor.vision},
                                                  {"projector", train.lr_factor.projector},
                                                  {"llm", train.lr_factor.llm}};
-  const std::vector<Parameter*>& parameters = model.parameters->parameters();
+  const std::vector<Parameter*>& parameters = model->parameters().parameters();
   std::vector<double> factor;
   for (const Parameter* p : parameters) factor.push_back(factors.at(ModuleOf(*p)));
-  const Shards shards = ZeroShards(static_cast<int>(config.parallel.zero), *model.parameters,
-                                   *world, config.parallel.bucket_bytes);
-  optimizer = std::make_unique<ZeroOptimizer>(*model.parameters,
-                                              DecayGroups(parameters, factor, train.weight_decay),
-                                              AdamWOptions{train.beta1, train.beta2, train.eps},
-                                              shards, ZeroOptimizer::Groups{*world, *world});
-  GradientReducer::Options reduce;
-  reduce.bucket_bytes = config.parallel.bucket_bytes;
-  reducer = shards.ranks() > 1
-                ? std::make_unique<GradientReducer>(*model.parameters, *world, shards)
-                : std::make_unique<GradientReducer>(*model.parameters, *world, reduce);
-  model.stage->on_layer_backward = [this](int, size_t layer) {
-    if (reduce_during_backward) reducer->Ready(model.stage->layers()[layer]->parameters());
-  };
+  optimizer = std::make_unique<ZeroOptimizer>(
+      model->parameters(), DecayGroups(parameters, factor, train.weight_decay),
+      AdamWOptions{train.beta1, train.beta2, train.eps}, model->shards(),
+      ZeroOptimizer::Groups{*model->groups().data, *world});
 }
 
 TrainState TrainerParts::Restore(const TrainOptions& options) {
@@ -179,14 +175,15 @@ TrainState TrainerParts::Restore(const TrainOptions& options) {
 
 void TrainerParts::InitializeOrLoad() {
   if (config.model.init == "random") {
-    InitializeWeights(model.parameters->parameters(), model.config,
+    InitializeWeights(model->parameters().parameters(), data->model_config,
                       static_cast<uint64_t>(config.train.seed));
-    model.parameters->UpdateCompute();
+    model->parameters().UpdateCompute();
   } else if (config.model.hf.empty()) {
     throw ConfigError(
         "model.init: pretrained weights come from model.hf; name it, or set init: random");
   } else {
-    LoadHuggingFace(model, config.model.hf);
+    LoadWeights(model->parameters().parameters(), data->model_config, config.model.hf);
+    model->parameters().UpdateCompute();
   }
 }
 
@@ -200,7 +197,7 @@ void TrainerParts::LoadCheckpoint(const std::string& checkpoint, TrainState& sta
         checkpoint, difference);
   }
   CheckpointTargets targets;  // all weights, and this rank's share of the moments
-  for (const Parameter* p : model.parameters->parameters()) {
+  for (const Parameter* p : model->parameters().parameters()) {
     targets.emplace_back(p->name, HeldPiece(p->master, PieceOf(*p)));
   }
   for (const ZeroOptimizer::State& moments : optimizer->Moments()) {
@@ -208,7 +205,7 @@ void TrainerParts::LoadCheckpoint(const std::string& checkpoint, TrainState& sta
                          HeldPiece(moments.values, PieceOf(*moments.parameter, moments.runs)));
   }
   ReadCheckpointTensors(checkpoint, index, targets);
-  model.parameters->UpdateCompute();
+  model->parameters().UpdateCompute();
   state = index.state;
   optimizer->set_steps(state.optimizer_step);
   spdlog::info("going on from {} (step {} of {})", checkpoint, state.step, config.train.steps);
@@ -228,7 +225,7 @@ void TrainerParts::OpenOutputs(const TrainState& state) {
   const std::string description = ModelDescriptionFolder(folder->dir());
   if (!config.model.hf.empty()) CopyModelDescription(config.model.hf, description);
   if (!config.data.tokenizer.empty()) CopyModelDescription(config.data.tokenizer, description);
-  WriteFileDurably(description + "/config.json", ToHuggingFace(model.config).dump(2) + "\n");
+  WriteFileDurably(description + "/config.json", ToHuggingFace(data->model_config).dump(2) + "\n");
 
   CutMetrics(folder->Path("metrics.jsonl"), state.step);
   metrics = std::make_unique<MetricsWriter>(folder->Path("metrics.jsonl"));
@@ -248,26 +245,30 @@ void TrainerParts::StartFeed(const TrainState& state) {
   options.seed = static_cast<uint64_t>(config.train.seed);
   options.loss = ParseLossWeight(config.train.loss);
   for (const SourceConfig& source : config.data.train) options.repeat.push_back(source.repeat);
-  feed = std::make_unique<StepFeed>(
-      &data->dataset, PackPlanner(&data->index, options), state.position,
-      StepFeed::Options{world->rank(), world->size(), config.data.threads, config.data.prefetch});
+  feed =
+      std::make_unique<StepFeed>(&data->dataset, PackPlanner(&data->index, options), state.position,
+                                 StepFeed::Options{model->groups().at.data, plan.data,
+                                                   config.data.threads, config.data.prefetch});
 }
 
 StepSums TrainerParts::SumOverRanks(const StepSums& sums) {
   if (stop.Ending()) throw ToldError("mpirun is ending the job");
-  at::Tensor added = at::empty({4}, at::kDouble), longest = at::empty({1}, at::kDouble);
+  at::Tensor added = at::empty({5}, at::kDouble), longest = at::empty({1}, at::kDouble);
   auto* v = added.data_ptr<double>();
   v[0] = sums.loss, v[1] = sums.weight, v[2] = sums.bad_samples, v[3] = stop.Requested() ? 1 : 0;
+  v[4] = sums.bubble_share / world->size();
   longest.data_ptr<double>()[0] = sums.data_wait_s;
   Work first = world->AllReduce(added, ReduceOp::kSum);
   Work second = world->AllReduce(longest, ReduceOp::kMax);
   first.Wait();
   second.Wait();
-  return {v[0], v[1], v[2], longest.data_ptr<double>()[0], v[3]};
+  return {v[0], v[1], v[2], longest.data_ptr<double>()[0], v[3], v[4]};
 }
 
 Json TrainerParts::Environment() const {
-  return {{"data", world->size()},
+  return {{"data", plan.data},
+          {"pipeline", plan.pipeline},
+          {"tensor", plan.tensor},
           {"threads", at::get_num_threads()},
           {"precision", PrecisionName(ComputeDtype(config.train.precision))},
           {"processor", ProcessorName()}};

@@ -7,14 +7,15 @@
 
 #include "data/quarantine.h"
 #include "parallel/comm/communicator.h"
-#include "parallel/data_parallel/gradient_reducer.h"
 #include "parallel/timeline.h"
 #include "parallel/zero/zero_optimizer.h"
 #include "trainer/answer_eval.h"
 #include "trainer/loaded_model.h"
+#include "trainer/make_plan.h"
 #include "trainer/metrics.h"
 #include "trainer/non_finite_guard.h"
 #include "trainer/open_data.h"
+#include "trainer/parallel_model.h"
 #include "trainer/progress.h"
 #include "trainer/run_folder.h"
 #include "trainer/step_feed.h"
@@ -31,6 +32,7 @@ struct StepSums {
   double bad_samples = 0;
   double data_wait_s = 0;  // over ranks: the longest
   double stop_requests = 0;
+  double bubble_share = 0;  // over ranks: the mean
 };
 
 // The parts of a training run, in the order in which they are built. The loop is in trainer.cc.
@@ -46,6 +48,9 @@ struct TrainerParts {
   StepSums SumOverRanks(const StepSums& sums);
   // "train.jsonl:17" for each sample of a step.
   std::vector<std::string> SampleNames(const StepPlan& plan) const;
+  // What this data rank's micro-batches of a step ask of the layers.
+  std::vector<LayerLoad> Loads(const std::vector<Pack>& packs) const;
+  int64_t parameter_count() const;  // of the whole model
   void NoteBadSamples(const LoadedPack& pack, int64_t step);
   // Mean loss on data.eval; absent when none of its samples can be used. Collective.
   std::optional<double> HeldOutLoss();
@@ -66,12 +71,11 @@ struct TrainerParts {
   std::unique_ptr<OpenedData> data;
   int64_t left_out = 0;                  // records that the cost index excludes
   std::unique_ptr<OpenedData> held_out;  // data.eval, where there is one
-  LoadedModel model;
+  Plan plan;
+  std::unique_ptr<ParallelModel> model;
   std::unique_ptr<ZeroOptimizer> optimizer;
-  std::unique_ptr<GradientReducer> reducer;
-  bool reduce_during_backward = false;
   std::unique_ptr<StepFeed> feed;
-  int64_t accumulation = 1;  // micro-batches of this rank in a step
+  int64_t accumulation = 1;  // micro-batches of a data rank in a step
   NonFiniteGuard guard;
   TimelineRecorder recorder;
   int64_t trace_until = -1;  // step after which the trace is written; -1 = done
@@ -85,7 +89,10 @@ struct TrainerParts {
 
  private:
   void SetUpDevices(MpiEnvironment& mpi);
-  void BuildWholeModel();
+  // A model that answers questions: this rank's where it is whole, else a copy read from the newest
+  // checkpoint into `copy`.
+  Answerer::Model WholeModel(std::optional<LoadedModel>& copy) const;
+  void BuildParallelModel();
   void BuildOptimizer();
   void InitializeOrLoad();
   void LoadCheckpoint(const std::string& checkpoint, TrainState& state);

@@ -10,6 +10,7 @@
 #include "tests/data/data_fixture.h"
 #include "tests/data/tiny_tokenizer.h"
 #include "trainer/answer_files.h"
+#include "trainer/loaded_model.h"
 #include "trainer/open_data.h"
 
 namespace equipoise {
@@ -55,7 +56,8 @@ TEST_CASE("a picture that cannot be used counts as a wrong answer", "[trainer][c
   inference.inference = true;
   LoadedModel model = BuildModel(opened.model_config, inference);
   InitializeWeights(model.parameters->parameters(), model.config, 1);
-  const Answerer answerer(&model, &opened.tokenizer, &opened.chat_template, &config.data);
+  const Answerer answerer({model.stage.get(), &model.config}, &opened.tokenizer,
+                          &opened.chat_template, &config.data);
   AnsweredSource source;
   source.source = config.data.train[0];
   source.answers = AnswerSamples(answerer, opened.dataset, samples, 2, world);
@@ -81,7 +83,8 @@ TEST_CASE("a picture that cannot be used counts as a wrong answer", "[trainer][c
   // Also where a picture passes the index and is too large for the limits when it is decoded.
   DataConfig strict = config.data;
   strict.limits.image_pixels = 10;
-  const Answerer careful(&model, &opened.tokenizer, &opened.chat_template, &strict);
+  const Answerer careful({model.stage.get(), &model.config}, &opened.tokenizer,
+                         &opened.chat_template, &strict);
   const auto again = AnswerSamples(careful, opened.dataset, {2}, 2, world);
   REQUIRE(again.size() == 1);
   CHECK_FALSE(again[0].fault.empty());

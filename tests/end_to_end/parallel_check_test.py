@@ -1,0 +1,128 @@
+"""`equipoise check` under mpirun and any plan gives what one process gives: logits, loss, every
+gradient by its key, and the weights after three optimizer steps."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import InternVLConfig, InternVLForConditionalGeneration, Qwen2Config
+
+import tiny_case
+
+TOKENS_PER_TILE, IMAGE, VOCABULARY = 4, 199, 200
+PLANS = [  # ranks, settings of `parallel`
+    (2, {"pipeline": 2, "schedule": "naive"}),
+    (2, {"pipeline": 2, "schedule": "gpipe"}),
+    (2, {"pipeline": 2, "schedule": "1f1b"}),
+    (2, {"pipeline": 2, "schedule": "interleaved", "chunks": 2}),
+    (2, {"data": 2, "zero": 1}),
+    (3, {"pipeline": 3, "stage_layers": "[2, 5, 1]"}),
+    (4, {"data": 2, "pipeline": 2, "zero": 1}),
+    (2, {"tensor": 2}),
+    (3, {"tensor": 3, "zero": 0}),
+    (4, {"pipeline": 2, "tensor": 2, "schedule": "interleaved", "chunks": 2}),
+    (8, {"data": 2, "pipeline": 4, "schedule": "gpipe"}),
+    (8, {"data": 2, "pipeline": 2, "tensor": 2}),
+]
+
+
+def write_model(folder, tied):
+    torch.manual_seed(3)
+    vision = {"hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 2,
+              "num_attention_heads": 4, "image_size": [56, 56], "patch_size": [14, 14],
+              "norm_type": "layer_norm", "attention_bias": True}
+    text = Qwen2Config(vocab_size=VOCABULARY, hidden_size=48, intermediate_size=80,
+                       num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
+                       max_position_embeddings=256, pad_token_id=0, tie_word_embeddings=tied)
+    model = InternVLForConditionalGeneration(InternVLConfig(
+        vision_config=vision, text_config=text.to_dict(), image_token_id=IMAGE,
+        image_seq_length=TOKENS_PER_TILE, downsample_ratio=0.5, tie_word_embeddings=tied))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.05 * torch.randn(weight.shape))
+    model.save_pretrained(folder)
+
+
+def write_inputs(path):
+    """Three rows: two tiles, none, one."""
+    torch.manual_seed(4)
+    tiles = [2, 0, 1]
+    rows = torch.randint(1, 190, (3, 24))
+    for row, count in enumerate(tiles):
+        rows[row, 2:2 + count * TOKENS_PER_TILE] = IMAGE
+    labels = rows.clone()
+    labels[rows == IMAGE] = -100
+    labels[:, 0] = -100
+    save_file({"input_ids": rows, "labels": labels, "pixel_values": torch.randn(3, 3, 56, 56),
+               "images_per_sample": torch.tensor(tiles)}, path)
+
+
+def check(folder, ranks, settings):
+    out = f"{folder}/out.safetensors"
+    line = [tiny_case.MPIRUN, "-n", str(ranks)] if ranks > 1 else []
+    line += [tiny_case.EQUIPOISE, "check", f"{folder}/model", f"{folder}/inputs.safetensors",
+             "--out", out, "--gradients", "--steps", f"{folder}/steps.json"]
+    for key, value in settings.items():
+        line += ["--set", f"parallel.{key}={value}"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300,
+                          env=tiny_case.environment())
+    tensors = load_file(out) if done.returncode == 0 else {}
+    if os.path.exists(out):
+        os.remove(out)
+    return done, tensors
+
+
+def worst(got, expected):
+    """Over gradients and results; of the weights after AdamW's steps, those whose gradient is zero
+    in exact arithmetic (the ViT's key biases) are its rounding blown up, and left out."""
+    norm = sum(t.double().square().sum() for k, t in expected.items() if k.startswith("grad."))
+    floor = 1e-6 * float(norm.sqrt())
+    return max(((got[key].double() - tensor.double()).norm() /
+                max(float(tensor.double().norm()), floor)).item()
+               for key, tensor in expected.items()
+               if not (key.startswith("after.vision_tower") and key.endswith("k_proj.bias")))
+
+
+def main():
+    results = tiny_case.Results()
+    folder = tempfile.mkdtemp(prefix="parallel_check")
+    write_inputs(f"{folder}/inputs.safetensors")
+    with open(f"{folder}/steps.json", "w") as out:
+        json.dump({"optimizer": "AdamW", "lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8,
+                   "weight_decay": 0.05, "weight_decay_on": "all", "clip": 1.0,
+                   "schedule": "constant", "steps": 3}, out)
+    for tied in (False, True):
+        write_model(f"{folder}/model", tied)
+        done, expected = check(folder, 1, {})
+        results.check(f"one process, tied {tied}", done.returncode == 0, done.stderr[-300:])
+        for ranks, settings in PLANS if not tied else PLANS[2:5]:
+            done, got = check(folder, ranks, settings)
+            name = f"mpirun -n {ranks} {settings} tied {tied}"
+            same = done.returncode == 0 and set(got) == set(expected)
+            results.check(f"{name}: the same tensors", same, done.stderr[-300:])
+            if same:
+                error = worst(got, expected)
+                results.check(f"{name}: equal", error <= 2e-5, f"worst relative {error:.1e}")
+        shutil.rmtree(f"{folder}/model")
+
+    write_model(f"{folder}/model", False)
+    for ranks, settings, said in [
+            (2, {"pipeline": 3}, "needs 3 ranks, and 2 were started"),
+            (2, {"pipeline": 2, "stage_layers": "[3, 9]"}, "12 layers in all, the model has 8"),
+            (2, {"pipeline": 2, "schedule": "1f1p"}, "1f1b"),
+            (2, {"pipeline": 2, "chunks": 5, "schedule": "interleaved"}, "10 stages for 8 layers"),
+    ]:
+        done, _ = check(folder, ranks, settings)
+        lines = [x for x in done.stderr.splitlines() if "equipoise: " in x]
+        results.check(f"refused: {settings}", done.returncode == 2 and len(lines) == 1 and
+                      said in lines[0], f"exit {done.returncode} {lines}")
+    shutil.rmtree(folder)
+    results.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""Training under every schedule on data 2 x pipeline 2 x tensor 2, and a run that goes on under
+another mesh each time: the losses are those of one process that never stopped."""
+import shutil
+import sys
+import tempfile
+
+import tiny_case
+
+BATCH, BOUND = 12, 1e-5
+# Ranks and settings of `parallel`; each leg goes on from the checkpoint of the one before.
+LEGS = [
+    (1, {}),
+    (2, {"pipeline": 2}),
+    (2, {"tensor": 2}),
+    (4, {"data": 2, "tensor": 2, "zero": 0}),
+    (3, {"data": 3}),
+    (4, {"pipeline": 4, "schedule": "gpipe"}),
+    (8, {"data": 2, "pipeline": 2, "tensor": 2}),
+    (2, {"pipeline": 2, "schedule": "interleaved"}),
+    (6, {"data": 3, "pipeline": 2, "schedule": "naive", "zero": 0}),
+    (3, {"tensor": 3}),
+    (4, {"data": 4}),
+    (2, {"pipeline": 2, "stage_layers": "[6, 2]"}),
+    (1, {"zero": 0}),
+]
+STEPS = 2  # of a leg
+SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved")
+
+
+def apart(rows, expected, key):
+    return max(abs(r[key] - e[key]) / abs(e[key]) for r, e in zip(rows, expected))
+
+
+def settings_of(parallel):
+    return {f"parallel__{key}": value for key, value in parallel.items()}
+
+
+def main():
+    results = tiny_case.Results()
+    folder = tempfile.mkdtemp(prefix="parallel_train")
+    config = tiny_case.write_case(folder)
+    settings = dict(train__global_batch=BATCH, train__schedule="constant", checkpoint__every=1000)
+    last = STEPS * len(LEGS)
+    whole, legs = f"{folder}/whole", f"{folder}/legs"
+    done = tiny_case.run(config, 1, run__dir=whole, train__steps=last, **settings)
+    results.check("one process", done.returncode == 0, done.stderr[-300:])
+    expected = tiny_case.metrics(whole)
+
+    for leg, (ranks, parallel) in enumerate(LEGS):
+        done = tiny_case.run(config, ranks, run__dir=legs, train__steps=STEPS * (leg + 1),
+                             **settings, **settings_of(parallel))
+        results.check(f"goes on with {ranks} ranks, {parallel}", done.returncode == 0,
+                      done.stderr[-500:])
+    got = tiny_case.metrics(legs)
+    results.check("each step stands once", [r["step"] for r in got] == list(range(1, last + 1)))
+    keys = ("tokens", "samples", "images", "lr")
+    results.check("the same packs in every step", [[r[k] for k in keys] for r in got] ==
+                  [[r[k] for k in keys] for r in expected])
+    loss, norm = apart(got, expected, "loss"), apart(got, expected, "grad_norm")
+    results.check("losses of all meshes", loss <= BOUND, f"worst relative {loss:.1e}")
+    results.check("gradient norms of all meshes", norm <= 1e-3, f"worst relative {norm:.1e}")
+
+    curves = {}
+    for schedule in SCHEDULES:
+        run_dir = f"{folder}/{schedule}"
+        done = tiny_case.run(config, 8, run__dir=run_dir, train__steps=4, parallel__data=2,
+                             parallel__pipeline=2, parallel__tensor=2, parallel__schedule=schedule,
+                             **settings)
+        results.check(f"8 ranks, {schedule}", done.returncode == 0, done.stderr[-500:])
+        curves[schedule] = tiny_case.metrics(run_dir)
+        loss = apart(curves[schedule], expected, "loss")
+        results.check(f"8 ranks, {schedule}: losses", loss <= BOUND, f"worst relative {loss:.1e}")
+        results.check(f"8 ranks, {schedule}: a bubble share",
+                      all(0 <= row["bubble_share"] < 1 for row in curves[schedule]))
+    for schedule in ("naive", "gpipe"):
+        results.check(f"{schedule} has the bits of 1f1b",
+                      [r["loss"] for r in curves[schedule]] == [r["loss"] for r in curves["1f1b"]])
+    shutil.rmtree(folder)
+    results.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

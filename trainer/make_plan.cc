@@ -1,0 +1,100 @@
+#include "trainer/make_plan.h"
+
+#include <filesystem>
+
+#include "balance/partition.h"
+#include "configs/error.h"
+#include "models/layer_spec.h"
+#include "parallel/schedule/builders.h"
+
+namespace equipoise {
+namespace {
+
+constexpr const char* kInterleaved = "interleaved";
+
+Plan Degrees(const ParallelSection& parallel, int ranks) {
+  Plan plan;
+  plan.pipeline = static_cast<int>(parallel.pipeline.value_or(1));
+  plan.tensor = static_cast<int>(parallel.tensor.value_or(1));
+  const int model_ranks = plan.pipeline * plan.tensor;
+  plan.data = static_cast<int>(parallel.data.value_or(std::max(1, ranks / model_ranks)));
+  if (plan.num_ranks() != ranks) {
+    throw ConfigError("parallel: data " + std::to_string(plan.data) + " x pipeline " +
+                      std::to_string(plan.pipeline) + " x tensor " + std::to_string(plan.tensor) +
+                      " needs " + std::to_string(plan.num_ranks()) + " ranks, and " +
+                      std::to_string(ranks) + " were started; use mpirun -n " +
+                      std::to_string(plan.num_ranks()) + " or change the degrees");
+  }
+  return plan;
+}
+
+std::vector<int> GivenStages(const std::vector<int64_t>& layers, int num_stages, int num_layers) {
+  const std::string key = "parallel.stage_layers: ";
+  if (static_cast<int>(layers.size()) != num_stages) {
+    throw ConfigError(key + std::to_string(layers.size()) + " stages given, the plan has " +
+                      std::to_string(num_stages) + "; give one number a stage");
+  }
+  std::vector<int> begins = {0};
+  for (const int64_t count : layers) {
+    if (count < 1) throw ConfigError(key + "a stage without layers; give 1 or more each");
+    begins.push_back(begins.back() + static_cast<int>(count));
+  }
+  if (begins.back() != num_layers) {
+    throw ConfigError(key + std::to_string(begins.back()) + " layers in all, the model has " +
+                      std::to_string(num_layers) + "; make them add up");
+  }
+  return begins;
+}
+
+}  // namespace
+
+Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
+  const ParallelSection& parallel = config.parallel;
+  Plan plan = Degrees(parallel, ranks);
+  plan.schedule = parallel.schedule;
+  plan.zero = static_cast<int>(parallel.zero);
+  const bool interleaved = plan.schedule == kInterleaved;
+  plan.chunks = static_cast<int>(parallel.chunks.value_or(interleaved ? 2 : 1));
+  if (interleaved != (plan.chunks > 1) && !std::filesystem::exists(plan.schedule)) {
+    throw ConfigError(interleaved
+                          ? "parallel.chunks: interleaved needs 2 or more stages a rank"
+                          : "parallel.chunks: " + plan.schedule +
+                                " has one stage a rank; use parallel.schedule: interleaved");
+  }
+  const int num_layers = static_cast<int>(LayerSpecs(model).size());
+  if (!parallel.stage_layers.empty()) {
+    plan.stage_begins = GivenStages(parallel.stage_layers, plan.num_stages(), num_layers);
+  } else {
+    const int64_t tokens = config.data.max_tokens;
+    const int64_t tiles =
+        model.has_vision ? tokens / std::max<int64_t>(1, model.tokens_per_tile()) : 0;
+    const LayerLoad full = SingleSegment(tiles, tokens);
+    plan.stage_begins = EvenStages(LayerCosts(model, config.model.freeze, full), plan.num_stages());
+  }
+  return plan;
+}
+
+int64_t Accumulation(const RunConfig& config, const Plan& plan) {
+  if (config.train.global_batch % plan.data != 0) {
+    throw ConfigError("train.global_batch: " + std::to_string(config.train.global_batch) +
+                      " packs cannot be dealt to " + std::to_string(plan.data) +
+                      " data ranks; use a multiple of " + std::to_string(plan.data));
+  }
+  return config.train.global_batch / plan.data;
+}
+
+std::string DescribePlan(const Plan& plan) {
+  std::string text = "data " + std::to_string(plan.data) + " x pipeline " +
+                     std::to_string(plan.pipeline) + " x tensor " + std::to_string(plan.tensor);
+  if (plan.pipeline > 1) {
+    text += ", " + plan.schedule + ", layers";
+    for (size_t s = 0; s + 1 < plan.stage_begins.size(); ++s) {
+      text +=
+          (s == 0 ? " " : " + ") + std::to_string(plan.stage_begins[s + 1] - plan.stage_begins[s]);
+    }
+  }
+  if (plan.zero > 0 && plan.data > 1) text += ", ZeRO-" + std::to_string(plan.zero);
+  return text;
+}
+
+}  // namespace equipoise

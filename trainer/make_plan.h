@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/model_config.h"
+#include "parallel/plan.h"
+#include "trainer/run_config.h"
+
+namespace equipoise {
+
+// The plan that `parallel` asks for: degrees that are not given are 1, `data` takes the ranks that
+// remain, stages are cut so that the most expensive one is as cheap as can be for a full pack.
+// Throws ConfigError when the mesh does not fit the ranks, there are more stages than layers, or
+// the schedule cannot run it.
+Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks);
+
+// Micro-batches of a data rank in one optimizer step. Throws ConfigError when train.global_batch
+// is no multiple of the data ranks.
+int64_t Accumulation(const RunConfig& config, const Plan& plan);
+
+// "data 2 x pipeline 2 x tensor 1, 1f1b, ZeRO-1, layers 5 + 4"
+std::string DescribePlan(const Plan& plan);
+
+}  // namespace equipoise

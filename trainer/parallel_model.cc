@@ -1,0 +1,137 @@
+#include "trainer/parallel_model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "configs/error.h"
+#include "parallel/schedule/builders.h"
+#include "parallel/schedule/passes.h"
+#include "parallel/schedule/schedule_text.h"
+#include "parallel/schedule/validate.h"
+#include "parallel/zero/zero_optimizer.h"
+
+namespace equipoise {
+namespace {
+
+const std::vector<std::string> kEverything = {"vision", "projector", "llm"};
+
+// The compute ops of `plan.schedule`: built, or read from a file.
+Schedule ComputeOps(const Plan& plan, const StageGraph& graph, int micro_batches) {
+  const std::vector<std::string>& names = ScheduleNames();
+  const bool known = std::find(names.begin(), names.end(), plan.schedule) != names.end();
+  if (known || !std::filesystem::exists(plan.schedule))
+    return BuildSchedule(plan.schedule, graph, micro_batches);
+  std::ifstream file(plan.schedule);
+  std::stringstream text;
+  text << file.rdbuf();
+  Schedule schedule = ParseSchedule(text.str(), plan.schedule);
+  if (schedule.micro_batches != micro_batches ||
+      schedule.graph.num_stages() != graph.num_stages()) {
+    throw ConfigError(plan.schedule + ": " + std::to_string(schedule.graph.num_stages()) +
+                      " stages and " + std::to_string(schedule.micro_batches) +
+                      " micro-batches; this run has " + std::to_string(graph.num_stages()) +
+                      " and " + std::to_string(micro_batches));
+  }
+  for (int stage = 0; stage < graph.num_stages(); ++stage) {
+    const auto s = static_cast<size_t>(stage);
+    if (schedule.graph.stages[s].rank == graph.stages[s].rank) continue;
+    throw ConfigError(plan.schedule + ": stage " + std::to_string(stage) + " on rank " +
+                      std::to_string(schedule.graph.stages[s].rank) +
+                      "; this plan has it on rank " + std::to_string(graph.stages[s].rank));
+  }
+  schedule.graph = graph;
+  for (std::vector<Op>& ops : schedule.ranks) {
+    ops.erase(
+        std::remove_if(ops.begin(), ops.end(), [](const Op& op) { return !IsCompute(op.kind); }),
+        ops.end());
+  }
+  return schedule;
+}
+
+}  // namespace
+
+ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const Options& options,
+                             Communicator& world, TimelineRecorder& recorder)
+    : plan_(plan),
+      world_(world),
+      groups_(plan.mesh(), world),
+      recorder_(recorder),
+      forward_only_(config, plan, kEverything) {
+  ModelPart::Options part = options.part;
+  part.shards = plan.zero > 0 ? plan.data : 1;
+  if (plan.tensor > 1) part.tensor = {groups_.tensor.get(), groups_.at.tensor, plan.tensor};
+  part_ = std::make_unique<ModelPart>(config, StagePlan(config, plan, part.freeze),
+                                      groups_.at.pipeline, part);
+  shards_ = std::make_unique<Shards>(
+      ZeroShards(plan.zero, part_->parameters(), *groups_.data, options.bucket_bytes));
+  if (shards_->ranks() > 1) {
+    reducer_ = std::make_unique<GradientReducer>(part_->parameters(), *groups_.data, *shards_);
+  } else {
+    GradientReducer::Options reduce;
+    reduce.bucket_bytes = options.bucket_bytes;
+    reducer_ = std::make_unique<GradientReducer>(part_->parameters(), *groups_.data, reduce);
+  }
+  executor_ = std::make_unique<Executor>(*part_, *groups_.pipeline, recorder_);
+  tied_ = part_->tied_copies();
+  tied_group_ = groups_.pipeline->Split(tied_.empty() ? 1 : 0, groups_.at.pipeline, "tied");
+  part_->on_layer_ready = [this](const std::vector<Parameter*>& parameters) { Ready(parameters); };
+  part_->on_stage_ready = part_->on_layer_ready;
+  part_->on_all_ready = [this] { FinishReduction(); };
+}
+
+Schedule ParallelModel::Complete(const StagePlan& stages,
+                                 const std::vector<LayerLoad>& loads) const {
+  const int64_t bytes = part_->element_bytes();
+  return CompleteSchedule(ComputeOps(plan_, stages.graph(), static_cast<int>(loads.size())),
+                          stages.Work(loads), stages.Costs(loads, bytes));
+}
+
+void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {
+  pass.evaluate = false;
+  parameters().ZeroGradient();
+  ready_.clear();
+  schedule_ = Complete(part_->plan(), pass.loads);
+  RequireSamePlan({step.hash, step.items, &schedule_, groups_.at.data}, world_);
+  part_->Begin(std::move(pass));
+  executor_->Run(schedule_);
+}
+
+void ParallelModel::Evaluate(ModelPart::Pass pass) {
+  if (pass.loads.empty()) return;  // fewer packs than data ranks
+  pass.evaluate = true;
+  schedule_ = Complete(forward_only_, pass.loads);
+  part_->Begin(std::move(pass));
+  executor_->Run(schedule_);
+}
+
+double ParallelModel::bubble_share() const {
+  const double span = executor_->span_s();
+  return span > 0 ? 1 - executor_->busy_s() / span : 0.0;
+}
+
+// A tied weight waits for its other copy.
+void ParallelModel::Ready(const std::vector<Parameter*>& parameters) {
+  for (const Parameter* parameter : parameters) {
+    if (std::find(tied_.begin(), tied_.end(), parameter) != tied_.end()) continue;
+    if (ready_.insert(parameter).second) reducer_->Ready(*parameter);
+  }
+}
+
+// Each copy gets the sum of all: embedding first, then head, as they come in the model.
+void ParallelModel::SumTied() {
+  if (tied_.empty() || !tied_[0]->trainable) return;
+  at::Tensor sum = tied_[0]->gradient;
+  for (size_t i = 1; i < tied_.size(); ++i) sum.add_(tied_[i]->gradient);
+  tied_group_->AllReduce(sum, ReduceOp::kSum).Wait();
+  for (size_t i = 1; i < tied_.size(); ++i) tied_[i]->gradient.copy_(sum);
+}
+
+void ParallelModel::FinishReduction() {
+  SumTied();
+  reducer_->Finish();
+}
+
+}  // namespace equipoise
