@@ -276,7 +276,7 @@ def traces(bench):
         mine = sorted((e for e in events if e["ph"] == "X" and e["pid"] == rank),
                       key=lambda e: e["ts"])
         buckets = [e for e in mine if e["name"].startswith("reduce bucket")]
-        last = [e for e in mine if e["name"] == "B3"]  # the last of a rank's four micro-batches
+        last = [e for e in mine if e["name"] == "0B3"]  # the last of a rank's four micro-batches
         orders.append([e["name"] for e in buckets])
         per_step = len(buckets) // 3
         for step, backward in enumerate(last):

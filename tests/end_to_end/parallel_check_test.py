@@ -3,7 +3,6 @@ gradient by its key, and the weights after three optimizer steps."""
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 
@@ -68,8 +67,7 @@ def check(folder, ranks, settings):
              "--out", out, "--gradients", "--steps", f"{folder}/steps.json"]
     for key, value in settings.items():
         line += ["--set", f"parallel.{key}={value}"]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=300,
-                          env=tiny_case.environment())
+    done = tiny_case.execute(line)
     tensors = load_file(out) if done.returncode == 0 else {}
     if os.path.exists(out):
         os.remove(out)

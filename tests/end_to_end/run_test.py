@@ -29,16 +29,16 @@ def check_trace(results, run_dir, ranks):
     results.check("the trace has every rank", sorted(by_rank) == list(range(ranks)))
     orders = []
     for rank, events in sorted(by_rank.items()):
-        backward = named(events, "B")[-1]
+        backward = named(events, "0B")[-1]
         begin, end = backward["ts"], backward["ts"] + backward["dur"]
         reductions = [e for e in events if "reduce" in e["name"] and begin <= e["ts"]]
         during = [e for e in reductions if e["ts"] < end]
         results.check(f"rank {rank}: reductions begin during the last backward", len(during) >= 2,
                       f"{len(during)} of {len(reductions)}")
-        forward = named(events, "F")
+        forward = named(events, "0F")
         results.check(f"rank {rank}: every micro-batch goes forward, then backward",
-                      [e["name"][1:] for e in forward] ==
-                      [e["name"][1:] for e in named(events, "B")])
+                      [e["name"][2:] for e in forward] ==
+                      [e["name"][2:] for e in named(events, "0B")])
         orders.append([e["name"] for e in sorted(reductions, key=lambda e: e["ts"])])
     results.check("one order of reductions on all ranks", all(o == orders[0] for o in orders))
 

@@ -83,11 +83,12 @@ def stop_in_evaluation(results, folder, config):
     with open(f"{folder}/train.jsonl") as file:
         records = file.read()
     with open(f"{folder}/held_out.jsonl", "w") as file:
-        file.write(records * 40)
+        file.write(records * 100)
     source = f"[{{annotations: {folder}/held_out.jsonl, images: {folder}/images}}]"
     run_dir = f"{folder}/evaluation"
     process = start(tiny_case.command(config, 2, run__dir=run_dir, train__steps=STEPS,
-                                      data__eval=source, eval__every=2), subprocess.DEVNULL)
+                                      data__eval=source, eval__every=2,
+                                      eval__samples=1000000), subprocess.DEVNULL)
     while process.poll() is None and steps_done(run_dir) < 1:
         time.sleep(0.001)
     time.sleep(0.2)

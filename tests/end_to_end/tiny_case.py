@@ -170,13 +170,17 @@ def command(config, ranks=1, subcommand="train", *more, **settings):
 
 
 def run(config, ranks=1, subcommand="train", *more, timeout=300, **settings):
-    return subprocess.run(
-        command(config, ranks, subcommand, *more, **settings),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env=environment(),
-    )
+    return execute(command(config, ranks, subcommand, *more, **settings), timeout)
+
+
+def execute(line, timeout=300):
+    for _ in range(3):
+        done = subprocess.run(line, capture_output=True, text=True, timeout=timeout,
+                              env=environment())
+        # mpirun itself, before it has started any rank: seen where several start at once.
+        if "listener thread failed to start" not in done.stderr:
+            break
+    return done
 
 
 def environment():
