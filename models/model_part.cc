@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
@@ -112,7 +113,10 @@ std::vector<at::Tensor> ModelPart::Backward(int stage, int micro_batch, const at
   at::Tensor input = stages_.at(stage)->Backward(micro_batch, gradient);
   telling_ready_ = -1;
   if (pass_.release && last_in_backward_ && stage == last_user_) pass_.release(micro_batch);
-  if (!input.defined()) return {};
+  const LayerLoad& load = pass_.loads[static_cast<size_t>(micro_batch)];
+  if (stage == 0 || !plan_.Sends(stage - 1, load)) return {};
+  // Tokens without a target: nothing flows back, and the stage before waits for it.
+  if (!input.defined()) input = at::zeros(plan_.BoundaryShape(stage - 1, load), dtype_);
   return {std::move(input)};
 }
 

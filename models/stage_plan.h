@@ -36,9 +36,11 @@ class StagePlan {
   // "language_model.model.layers.3 to language_model.model.layers.5"
   std::string Describe(int stage) const;
 
- private:
+  // Whether a stage has something to do for a micro-batch, and rows for the next one.
   bool Runs(int stage, const LayerLoad& load) const;
   bool Sends(int stage, const LayerLoad& load) const;
+
+ private:
   const LayerSpec& LastLayer(int stage) const;
   double Sum(int stage, double (*cost)(const LayerSpec&, const LayerLoad&),
              const LayerLoad& load) const;

@@ -211,7 +211,8 @@ double WorstError(const std::map<std::string, at::Tensor>& a,
   }
   double worst = 0;
   for (const auto& [name, tensor] : b) {
-    const double floor = (IsZeroInExactArithmetic(name) ? 0.05 : 1e-6) * std::sqrt(squares);
+    // The last term: a step in which nothing has a gradient.
+    const double floor = (IsZeroInExactArithmetic(name) ? 0.05 : 1e-6) * std::sqrt(squares) + 1e-30;
     const double error = RelativeError(a.at(name), tensor, floor);
     if (!(error <= worst)) worst = std::isfinite(error) ? error : 1e30;
   }
