@@ -19,10 +19,10 @@ Plan Degrees(const ParallelSection& parallel, int ranks) {
   const int model_ranks = plan.pipeline * plan.tensor;
   plan.data = static_cast<int>(parallel.data.value_or(std::max(1, ranks / model_ranks)));
   if (plan.num_ranks() != ranks) {
-    throw ConfigError("parallel: data " + std::to_string(plan.data) + " x pipeline " +
-                      std::to_string(plan.pipeline) + " x tensor " + std::to_string(plan.tensor) +
-                      " needs " + std::to_string(plan.num_ranks()) + " ranks, and " +
-                      std::to_string(ranks) + " were started; use mpirun -n " +
+    throw ConfigError("parallel.data x parallel.pipeline x parallel.tensor: " +
+                      std::to_string(plan.data) + " x " + std::to_string(plan.pipeline) + " x " +
+                      std::to_string(plan.tensor) + " needs " + std::to_string(plan.num_ranks()) +
+                      " ranks, and " + std::to_string(ranks) + " were started; use mpirun -n " +
                       std::to_string(plan.num_ranks()) + " or change the degrees");
   }
   return plan;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "configs/error.h"
+#include "parallel/comm/told_error.h"
 
 namespace equipoise {
 namespace {
@@ -59,6 +60,8 @@ void Executor::RunOne(const Op& op) {
       default:
         return Compute(op);
     }
+  } catch (const ToldError&) {
+    throw;  // others have told it already
   } catch (const RunError& error) {
     std::string at = ToString(op);
     if (op.kind != OpKind::kOptimizer) at += ", " + runner_.DescribeStage(op.stage);
