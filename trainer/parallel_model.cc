@@ -18,37 +18,35 @@ namespace {
 
 const std::vector<std::string> kEverything = {"vision", "projector", "llm"};
 
-// The compute ops of `plan.schedule`: built, or read from a file.
-Schedule ComputeOps(const Plan& plan, const StageGraph& graph, int micro_batches) {
-  const std::vector<std::string>& names = ScheduleNames();
-  const bool known = std::find(names.begin(), names.end(), plan.schedule) != names.end();
-  if (known || !std::filesystem::exists(plan.schedule))
-    return BuildSchedule(plan.schedule, graph, micro_batches);
-  std::ifstream file(plan.schedule);
+// The compute ops that a file holds, for this plan's graph.
+Schedule ReadSchedule(const std::string& path, const StageGraph& graph, int micro_batches) {
+  std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
-  Schedule schedule = ParseSchedule(text.str(), plan.schedule);
+  Schedule schedule = ParseSchedule(text.str(), path);
   if (schedule.micro_batches != micro_batches ||
       schedule.graph.num_stages() != graph.num_stages()) {
-    throw ConfigError(plan.schedule + ": " + std::to_string(schedule.graph.num_stages()) +
-                      " stages and " + std::to_string(schedule.micro_batches) +
-                      " micro-batches; this run has " + std::to_string(graph.num_stages()) +
-                      " and " + std::to_string(micro_batches));
+    throw ConfigError(path + ": " + std::to_string(schedule.graph.num_stages()) + " stages and " +
+                      std::to_string(schedule.micro_batches) + " micro-batches; this run has " +
+                      std::to_string(graph.num_stages()) + " and " + std::to_string(micro_batches));
   }
-  for (int stage = 0; stage < graph.num_stages(); ++stage) {
-    const auto s = static_cast<size_t>(stage);
-    if (schedule.graph.stages[s].rank == graph.stages[s].rank) continue;
-    throw ConfigError(plan.schedule + ": stage " + std::to_string(stage) + " on rank " +
-                      std::to_string(schedule.graph.stages[s].rank) +
-                      "; this plan has it on rank " + std::to_string(graph.stages[s].rank));
+  for (size_t s = 0; s < graph.stages.size(); ++s) {
+    const int there = schedule.graph.stages[s].rank, here = graph.stages[s].rank;
+    if (there == here) continue;
+    throw ConfigError(path + ": stage " + std::to_string(s) + " on rank " + std::to_string(there) +
+                      "; this plan has it on rank " + std::to_string(here));
   }
   schedule.graph = graph;
   for (std::vector<Op>& ops : schedule.ranks) {
-    ops.erase(
-        std::remove_if(ops.begin(), ops.end(), [](const Op& op) { return !IsCompute(op.kind); }),
-        ops.end());
+    std::erase_if(ops, [](const Op& op) { return !IsCompute(op.kind); });
   }
   return schedule;
+}
+
+bool IsFile(const std::string& schedule) {
+  const std::vector<std::string>& names = ScheduleNames();
+  return std::find(names.begin(), names.end(), schedule) == names.end() &&
+         std::filesystem::exists(schedule);
 }
 
 }  // namespace
@@ -82,18 +80,24 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
   part_->on_all_ready = [this] { FinishReduction(); };
 }
 
-Schedule ParallelModel::Complete(const StagePlan& stages,
-                                 const std::vector<LayerLoad>& loads) const {
-  const int64_t bytes = part_->element_bytes();
-  return CompleteSchedule(ComputeOps(plan_, stages.graph(), static_cast<int>(loads.size())),
-                          stages.Work(loads), stages.Costs(loads, bytes));
+Schedule ParallelModel::StepSchedule(const std::vector<LayerLoad>& loads) const {
+  const StagePlan& stages = part_->plan();
+  const auto micro_batches = static_cast<int>(loads.size());
+  const bool is_file = IsFile(plan_.schedule);
+  Schedule ops = is_file ? ReadSchedule(plan_.schedule, stages.graph(), micro_batches)
+                         : BuildSchedule(plan_.schedule, stages.graph(), micro_batches);
+  Schedule schedule = CompleteSchedule(std::move(ops), stages.Work(loads),
+                                       stages.Costs(loads, part_->element_bytes()));
+  // Built ones are proved by their tests; a file may hold anything.
+  if (is_file) Validate(schedule, plan_.schedule);
+  return schedule;
 }
 
 void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {
   pass.evaluate = false;
   parameters().ZeroGradient();
   ready_.clear();
-  schedule_ = Complete(part_->plan(), pass.loads);
+  schedule_ = StepSchedule(pass.loads);
   RequireSamePlan({step.hash, step.items, &schedule_, groups_.at.data}, world_);
   part_->Begin(std::move(pass));
   executor_->Run(schedule_);
@@ -102,7 +106,11 @@ void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {
 void ParallelModel::Evaluate(ModelPart::Pass pass) {
   if (pass.loads.empty()) return;  // fewer packs than data ranks
   pass.evaluate = true;
-  schedule_ = Complete(forward_only_, pass.loads);
+  // Forward alone, every order is as good.
+  const StagePlan& stages = forward_only_;
+  schedule_ =
+      CompleteSchedule(BuildGPipe(stages.graph(), static_cast<int>(pass.loads.size())),
+                       stages.Work(pass.loads), stages.Costs(pass.loads, part_->element_bytes()));
   part_->Begin(std::move(pass));
   executor_->Run(schedule_);
 }

@@ -33,14 +33,14 @@ class ParallelModel {
     ModelPart::Options part;
     int64_t bucket_bytes = GradientReducer::Options().bucket_bytes;
   };
-  // REQUIRES: a world of plan.num_ranks() ranks. `world` and `recorder` must outlive it. Throws
-  // ConfigError for a schedule that cannot run on the plan.
+  // REQUIRES: a world of plan.num_ranks() ranks. `world` and `recorder` must outlive it.
   ParallelModel(const ModelConfig& config, const Plan& plan, const Options& options,
                 Communicator& world, TimelineRecorder& recorder);
 
   // Forward and backward of this pipeline's micro-batches; the gradients of this rank's parameters
   // are then sums over the data ranks. `pass.loads` are those of this data rank. Throws ConfigError
-  // on every rank when ranks have worked out different plans.
+  // on every rank when ranks have worked out different plans, or where the
+  // schedule cannot run on this one.
   void RunStep(ModelPart::Pass pass, const StepIdentity& step = {});
   // Forward alone.
   void Evaluate(ModelPart::Pass pass);
@@ -62,7 +62,7 @@ class ParallelModel {
   double bubble_share() const;
 
  private:
-  Schedule Complete(const StagePlan& stages, const std::vector<LayerLoad>& loads) const;
+  Schedule StepSchedule(const std::vector<LayerLoad>& loads) const;
   void Ready(const std::vector<Parameter*>& parameters);
   void SumTied();
   void FinishReduction();

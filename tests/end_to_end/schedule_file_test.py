@@ -1,0 +1,54 @@
+"""`parallel.schedule: FILE`: a right one trains like one process, evaluation included; a broken one
+is refused in one line, without a hang."""
+import shutil
+import sys
+import tempfile
+
+import tiny_case
+
+RIGHT = """micro_batches 4
+stage 0 rank 0 next 1
+stage 1 rank 1
+rank 0: 0F0 0F1 0B0 0F2 0B1 0F3 0B2 0B3
+rank 1: 1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3
+"""
+BROKEN = {  # what is replaced, by what, what is said
+    "an op is missing": (" 0B2", "", "0B2 is missing"),
+    "backwards do not ascend": ("0B0 0F2 0B1", "0B1 0F2 0B0", "ascend"),
+    "a deadlock": ("1F0 1B0", "1B0 1F0", "deadlocks"),
+    "an unknown op": ("0F2", "0Q2", ":4:21:"),
+    "another number of micro-batches": ("micro_batches 4", "micro_batches 5", "5 micro-batches"),
+}
+
+
+def main():
+    results = tiny_case.Results()
+    folder = tempfile.mkdtemp(prefix="schedule_file")
+    config = tiny_case.write_case(folder)
+    source = f"[{{annotations: {folder}/train.jsonl, images: {folder}/images}}]"
+    settings = dict(train__steps=2, train__global_batch=4, data__eval=source)
+    done = tiny_case.run(config, 1, run__dir=f"{folder}/one", **settings)
+    results.check("one process", done.returncode == 0, done.stderr[-300:])
+
+    path = f"{folder}/schedule.txt"
+    settings.update(parallel__pipeline=2, parallel__schedule=path)
+    with open(path, "w") as out:
+        out.write(RIGHT)
+    done = tiny_case.run(config, 2, run__dir=f"{folder}/right", **settings)
+    results.check("a schedule from a file", done.returncode == 0, done.stderr[-500:])
+    results.check("the same losses", tiny_case.losses(f"{folder}/right") ==
+                  tiny_case.losses(f"{folder}/one"))
+    for number, (name, (old, new, said)) in enumerate(BROKEN.items()):
+        with open(path, "w") as out:
+            out.write(RIGHT.replace(old, new))
+        run_dir = f"{folder}/broken{number}"
+        done = tiny_case.run(config, 2, timeout=100, run__dir=run_dir, **settings)
+        lines = [x for x in done.stderr.splitlines() if "equipoise: " in x]
+        results.check(f"{name}: one line, exit 2", done.returncode == 2 and len(lines) == 1 and
+                      said in lines[0], f"exit {done.returncode} {lines}")
+    shutil.rmtree(folder)
+    results.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
