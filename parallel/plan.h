@@ -1,11 +1,16 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "parallel/mesh.h"
 
 namespace equipoise {
+
+// What of a layer is not kept from forward to backward but computed again. kAttention and kMlp are
+// the halves of a block: only the half's input is kept. Layers without halves keep all for these.
+enum class Recompute : uint8_t { kNone, kAttention, kMlp, kFull };
 
 // Everything that tells one distributed execution from another, as a plain value. All plans of a
 // model train it alike; they differ in speed, memory and communication.
@@ -16,6 +21,7 @@ struct Plan {
   int zero = 0;                            // 1: optimizer state is sharded over the data ranks
   // Stage s holds the layers stage_begins[s] .. stage_begins[s + 1] - 1 of the model.
   std::vector<int> stage_begins;
+  std::vector<Recompute> recompute;  // by layer of the model; empty: none
 
   int num_ranks() const { return data * pipeline * tensor; }
   int num_stages() const { return pipeline * chunks; }
