@@ -17,6 +17,7 @@ PICTURES = 760
 
 
 def load_script():
+    sys.path.insert(0, "scripts")
     loader = importlib.machinery.SourceFileLoader("prepare_stamps", SCRIPT)
     module = importlib.util.module_from_spec(
         importlib.util.spec_from_loader("prepare_stamps", loader)
