@@ -1,6 +1,8 @@
 #include "models/stage_plan.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "configs/error.h"
 
@@ -86,50 +88,42 @@ StepWork StagePlan::Work(const std::vector<LayerLoad>& micro_batches) const {
   return work;
 }
 
-double StagePlan::Sum(int stage, double (*cost)(const LayerSpec&, const LayerLoad&),
-                      const LayerLoad& load) const {
-  double sum = 0;
-  const auto s = static_cast<size_t>(stage);
-  for (int i = plan_.stage_begins[s]; i < plan_.stage_begins[s + 1]; ++i) {
-    sum += cost(specs_[static_cast<size_t>(i)], load);
-  }
-  return sum;
-}
-
 SimulationCosts StagePlan::Costs(const std::vector<LayerLoad>& micro_batches,
                                  int64_t element_bytes) const {
+  // [stage][micro-batch], summed over layers once: a step asks for each of them several times.
+  struct Cost {
+    double forward_s = 0, backward_s = 0, boundary_bytes = 0, kept_bytes = 0;
+  };
+  std::vector<std::vector<Cost>> table(static_cast<size_t>(plan_.num_stages()));
+  for (int s = 0; s < plan_.num_stages(); ++s) {
+    for (const LayerLoad& load : micro_batches) {
+      Cost& cost = table[static_cast<size_t>(s)].emplace_back();
+      for (int i = plan_.stage_begins[static_cast<size_t>(s)];
+           i < plan_.stage_begins[static_cast<size_t>(s) + 1]; ++i) {
+        const LayerSpec& spec = specs_[static_cast<size_t>(i)];
+        cost.forward_s += spec.ForwardFlops(load) / kFlopsPerSecond;
+        cost.backward_s += spec.BackwardFlops(load) / kFlopsPerSecond;
+        cost.kept_bytes += static_cast<double>(spec.ActivationBytes(load, element_bytes));
+      }
+      cost.boundary_bytes = static_cast<double>(LastLayer(s).BoundaryBytes(load, element_bytes));
+    }
+  }
+  const auto shared = std::make_shared<const std::vector<std::vector<Cost>>>(std::move(table));
+  const auto at = [shared](int stage, int micro_batch) -> const Cost& {
+    return (*shared)[static_cast<size_t>(stage)][static_cast<size_t>(micro_batch)];
+  };
   SimulationCosts costs;
-  costs.seconds = [this, micro_batches](const Op& op) {
+  costs.seconds = [at](const Op& op) {
     if (!IsCompute(op.kind)) return 0.0;
-    const LayerLoad& load = micro_batches[static_cast<size_t>(op.micro_batch)];
-    if (IsForward(op.kind)) {
-      return Sum(
-                 op.stage, [](const LayerSpec& s, const LayerLoad& l) { return s.ForwardFlops(l); },
-                 load) /
-             kFlopsPerSecond;
-    }
-    const double all =
-        Sum(
-            op.stage, [](const LayerSpec& s, const LayerLoad& l) { return s.BackwardFlops(l); },
-            load) /
-        kFlopsPerSecond;
+    const Cost& cost = at(op.stage, op.micro_batch);
+    if (IsForward(op.kind)) return cost.forward_s;
     const bool half = op.kind == OpKind::kInputGradient || op.kind == OpKind::kWeightGradient;
-    return half ? all / 2 : all;
+    return half ? cost.backward_s / 2 : cost.backward_s;
   };
-  costs.bytes = [this, micro_batches, element_bytes](const Op& op) {
-    const LayerLoad& load = micro_batches[static_cast<size_t>(op.micro_batch)];
-    const LayerSpec& layer = LastLayer(std::min(op.stage, op.peer));
-    return static_cast<double>(layer.BoundaryBytes(load, element_bytes));
+  costs.bytes = [at](const Op& op) {
+    return at(std::min(op.stage, op.peer), op.micro_batch).boundary_bytes;
   };
-  costs.kept_bytes = [this, micro_batches, element_bytes](int stage, int micro_batch) {
-    double bytes = 0;
-    const auto s = static_cast<size_t>(stage);
-    for (int i = plan_.stage_begins[s]; i < plan_.stage_begins[s + 1]; ++i) {
-      bytes += static_cast<double>(specs_[static_cast<size_t>(i)].ActivationBytes(
-          micro_batches[static_cast<size_t>(micro_batch)], element_bytes));
-    }
-    return bytes;
-  };
+  costs.kept_bytes = [at](int stage, int micro_batch) { return at(stage, micro_batch).kept_bytes; };
   return costs;
 }
 

@@ -28,8 +28,7 @@ class StagePlan {
 
   // Which stages have something to do for each micro-batch, and rows to hand on.
   StepWork Work(const std::vector<LayerLoad>& micro_batches) const;
-  // Analytic costs: a second is 10^12 FLOPs; boundaries and kept activations in bytes. They refer
-  // to this plan, which must outlive them.
+  // Analytic costs: a second is 10^12 FLOPs; boundaries and kept activations in bytes.
   SimulationCosts Costs(const std::vector<LayerLoad>& micro_batches, int64_t element_bytes) const;
   // The tensor that `stage` hands to the next one; REQUIRES: not the last stage.
   std::vector<int64_t> BoundaryShape(int stage, const LayerLoad& load) const;
@@ -42,8 +41,6 @@ class StagePlan {
 
  private:
   const LayerSpec& LastLayer(int stage) const;
-  double Sum(int stage, double (*cost)(const LayerSpec&, const LayerLoad&),
-             const LayerLoad& load) const;
 
   ModelConfig config_;
   Plan plan_;

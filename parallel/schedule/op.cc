@@ -31,24 +31,6 @@ const char* Letter(OpKind kind) {
 
 }  // namespace
 
-bool IsCompute(OpKind kind) {
-  return IsForward(kind) || MakesInputGradient(kind) || kind == OpKind::kWeightGradient;
-}
-
-bool IsTransfer(OpKind kind) { return kind == OpKind::kSend || kind == OpKind::kRecv; }
-
-bool IsForward(OpKind kind) { return kind == OpKind::kForward || kind == OpKind::kEncoderForward; }
-
-bool MakesInputGradient(OpKind kind) {
-  return kind == OpKind::kBackward || kind == OpKind::kInputGradient ||
-         kind == OpKind::kEncoderBackward;
-}
-
-bool MakesWeightGradient(OpKind kind) {
-  return kind == OpKind::kBackward || kind == OpKind::kWeightGradient ||
-         kind == OpKind::kEncoderBackward;
-}
-
 std::string ToString(const Op& op) {
   std::string text = Letter(op.kind);
   if (op.kind == OpKind::kOptimizer) return text;

@@ -38,13 +38,21 @@ struct Op {
 };
 
 // F, B, I, W, V, U.
-bool IsCompute(OpKind kind);
-bool IsTransfer(OpKind kind);
+constexpr bool IsCompute(OpKind kind) { return kind <= OpKind::kEncoderBackward; }
+constexpr bool IsTransfer(OpKind kind) { return kind == OpKind::kSend || kind == OpKind::kRecv; }
 // F or V; B, I or U (the kinds that make an input gradient).
-bool IsForward(OpKind kind);
-bool MakesInputGradient(OpKind kind);
+constexpr bool IsForward(OpKind kind) {
+  return kind == OpKind::kForward || kind == OpKind::kEncoderForward;
+}
+constexpr bool MakesInputGradient(OpKind kind) {
+  return kind == OpKind::kBackward || kind == OpKind::kInputGradient ||
+         kind == OpKind::kEncoderBackward;
+}
 // B, W or U.
-bool MakesWeightGradient(OpKind kind);
+constexpr bool MakesWeightGradient(OpKind kind) {
+  return kind == OpKind::kBackward || kind == OpKind::kWeightGradient ||
+         kind == OpKind::kEncoderBackward;
+}
 
 // "2F0"; `joined` does not show.
 std::string ToString(const Op& op);

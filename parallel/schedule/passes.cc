@@ -1,9 +1,11 @@
 #include "parallel/schedule/passes.h"
 
 #include <algorithm>
+#include <queue>
 #include <utility>
 
 #include "configs/error.h"
+#include "parallel/schedule/dependencies.h"
 
 namespace equipoise {
 namespace {
@@ -24,16 +26,22 @@ class TransferLister {
  public:
   TransferLister(const Schedule& schedule, const SimulationCosts& costs)
       : schedule_(schedule),
-        dependencies_(Dependencies(schedule)),
-        end_s_(Simulate(schedule, costs).end_s),
+        previous_(schedule.graph.PreviousStages()),
+        dependencies_(schedule),
+        end_s_(SimulateTimes(schedule, costs).end_s),
         next_(schedule.ranks.size(), 0),
         listed_(schedule.ranks.size()),
-        last_(schedule.ranks.size()) {}
+        last_(schedule.ranks.size()) {
+    for (int op = 0; op < dependencies_.num_ops(); ++op) {
+      missing_.push_back(static_cast<int>(dependencies_.MakersOf(op).size()));
+    }
+    for (int rank = 0; rank < static_cast<int>(next_.size()); ++rank) PushIfReady(rank);
+  }
 
   std::vector<std::vector<Op>> List() {
     for (std::vector<Op> made = ListSlot(); !made.empty(); made = ListSlot()) {
       for (const Op& op : made) {
-        for (const int taker : TakersOf(schedule_, op)) ListTransfer(op, taker);
+        for (const int taker : TakersOf(schedule_, previous_, op)) ListTransfer(op, taker);
       }
     }
     return std::move(listed_);
@@ -48,31 +56,41 @@ class TransferLister {
 
   int RankOf(int stage) const { return schedule_.graph.stages[stage].rank; }
 
-  bool IsReady(int rank) const {
-    if (next_[rank] == schedule_.ranks[rank].size()) return false;
-    const auto& takes = dependencies_[rank][next_[rank]];
-    return std::all_of(takes.begin(), takes.end(), [&](const OpPlace& place) {
-      return static_cast<size_t>(place.position) < next_[place.rank];
-    });
-  }
+  // A rank whose next op has its inputs listed, by the time at which that op ends.
+  struct Ready {
+    double end_s = 0;
+    int rank = 0;
+    bool operator>(const Ready& other) const {
+      return end_s != other.end_s ? end_s > other.end_s : rank > other.rank;
+    }
+  };
 
-  double EndOf(int rank) const { return end_s_[rank][next_[rank]]; }
+  int NumberOfNext(int rank) const { return dependencies_.First(rank) + next_[rank]; }
+
+  void PushIfReady(int rank) {
+    if (next_[rank] == static_cast<int>(schedule_.ranks[rank].size())) return;
+    if (missing_[NumberOfNext(rank)] == 0) ready_.push({end_s_[rank][next_[rank]], rank});
+  }
 
   // Of the ops whose inputs are listed, lists those that end first, one a rank at most.
   std::vector<Op> ListSlot() {
-    std::vector<int> ready;
-    for (int rank = 0; rank < static_cast<int>(next_.size()); ++rank) {
-      if (IsReady(rank)) ready.push_back(rank);
+    std::vector<int> slot;
+    const double end = ready_.empty() ? 0 : ready_.top().end_s;
+    for (; !ready_.empty() && ready_.top().end_s <= end; ready_.pop()) {
+      slot.push_back(ready_.top().rank);
     }
     std::vector<Op> made;
-    if (ready.empty()) return made;
-    const auto sooner = [&](int a, int b) { return EndOf(a) < EndOf(b); };
-    const double end = EndOf(*std::min_element(ready.begin(), ready.end(), sooner));
-    for (const int rank : ready) {
-      if (EndOf(rank) > end) continue;
+    for (const int rank : slot) {
+      const int number = NumberOfNext(rank);
       made.push_back(schedule_.ranks[rank][next_[rank]++]);
       listed_[rank].push_back(made.back());
       last_[rank] = {};
+      PushIfReady(rank);
+      for (const int taker : dependencies_.TakersOf(number)) {
+        if (--missing_[taker] > 0) continue;
+        const int taker_rank = dependencies_.PlaceOf(taker).rank;
+        if (taker == NumberOfNext(taker_rank)) PushIfReady(taker_rank);
+      }
     }
     return made;
   }
@@ -88,9 +106,12 @@ class TransferLister {
   }
 
   const Schedule& schedule_;
-  const std::vector<std::vector<std::vector<OpPlace>>> dependencies_;
+  const std::vector<std::vector<int>> previous_;  // [stage]
+  const Dependencies dependencies_;
   const std::vector<std::vector<double>> end_s_;
-  std::vector<size_t> next_;             // [rank] its first op that is not listed yet
+  std::vector<int> missing_;  // [op] its inputs that are not listed yet
+  std::vector<int> next_;     // [rank] its first op that is not listed yet
+  std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready_;
   std::vector<std::vector<Op>> listed_;  // [rank]
   std::vector<Last> last_;               // [rank]
 };

@@ -37,27 +37,14 @@ bool SendsRows(const Schedule& schedule, int from, int to, int micro_batch);
 // Whether their gradient comes back from stage `from` to stage `to` before it.
 bool SendsGradient(const Schedule& schedule, int from, int to, int micro_batch);
 // The stages that take what a compute op makes, ascending: stages after it for F and V, stages
-// before it for B, I and U, none for W.
-std::vector<int> TakersOf(const Schedule& schedule, const Op& op);
+// before it for B, I and U, none for W. `previous` is the graph's PreviousStages().
+std::vector<int> TakersOf(const Schedule& schedule, const std::vector<std::vector<int>>& previous,
+                          const Op& op);
 
 struct OpPlace {
   int rank = 0;
   int position = 0;
   auto operator<=>(const OpPlace&) const = default;
 };
-
-// The dependency rules, in one place for validator, simulator and executor: for every op
-// ([rank][position]) the places of the ops whose results it takes, beside the order of its own
-// rank's list:
-//   F, V   the F or V of each stage before it that sends rows
-//   B, I, U  its own F or V, and the B, I or U of each stage after it that it sends rows to (where
-//          that stage makes an input gradient)
-//   W      its own I
-//   S      the op that makes what it sends;   R  the matching S
-//   REDUCE all B, W and U of its stage;       OPT  all REDUCE of its rank
-// Where a value crosses ranks and the schedule has the transfer, the taking op waits for its R;
-// where the schedule has no transfers yet, for the making op itself. An op that is missing from the
-// lists is left out here: completeness is the validator's.
-std::vector<std::vector<std::vector<OpPlace>>> Dependencies(const Schedule& schedule);
 
 }  // namespace equipoise

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "configs/error.h"
+#include "parallel/schedule/dependencies.h"
 
 namespace equipoise {
 namespace {
@@ -18,24 +19,24 @@ double DefaultSeconds(const Op& op) {
 // A schedule that is being run. Ops are numbered through, rank by rank.
 class Simulator {
  public:
-  Simulator(const Schedule& schedule, const SimulationCosts& costs)
-      : schedule_(schedule), costs_(costs), dependencies_(Dependencies(schedule)) {
-    const size_t ranks = schedule.ranks.size();
-    first_.assign(ranks + 1, 0);
-    for (size_t r = 0; r < ranks; ++r) {
-      first_[r + 1] = first_[r] + static_cast<int>(schedule.ranks[r].size());
+  Simulator(const Schedule& schedule, const SimulationCosts& costs, bool wants_timeline)
+      : schedule_(schedule),
+        costs_(costs),
+        dependencies_(schedule),
+        wants_timeline_(wants_timeline) {
+    const size_t ranks = schedule.ranks.size(), ops = dependencies_.num_ops();
+    missing_.resize(ops);
+    for (size_t op = 0; op < ops; ++op) {
+      missing_[op] = static_cast<int>(dependencies_.MakersOf(static_cast<int>(op)).size());
     }
-    const int ops = first_.back();
-    missing_.assign(ops, 0);
     ready_s_.assign(ops, 0);
     start_s_.assign(ops, 0);
     end_s_.assign(ops, 0);
     done_.assign(ops, false);
-    next_.assign(first_.begin(), first_.end() - 1);
+    for (size_t r = 0; r < ranks; ++r) next_.push_back(First(static_cast<int>(r)));
     free_s_.assign(ranks, 0);
     reduced_s_.assign(ranks, 0);
     link_free_s_.assign(ranks * ranks, 0);
-    LinkTakers();
   }
 
   Simulation Run() {
@@ -50,34 +51,17 @@ class Simulator {
   }
 
  private:
-  const Op& OpAt(int rank, int op) const { return schedule_.ranks[rank][op - first_[rank]]; }
-
-  int Number(const OpPlace& place) const { return first_[place.rank] + place.position; }
-
-  // Turns "what an op takes" into "who takes an op's result".
-  void LinkTakers() {
-    taker_first_.assign(first_.back() + 1, 0);
-    for (const auto& rank : dependencies_) {
-      for (const auto& op : rank) {
-        for (const OpPlace& made : op) ++taker_first_[Number(made) + 1];
-      }
-    }
-    for (size_t i = 1; i < taker_first_.size(); ++i) taker_first_[i] += taker_first_[i - 1];
-    takers_.resize(taker_first_.back());
-    std::vector<int> fill(taker_first_.begin(), taker_first_.end() - 1);
-    for (size_t r = 0; r < dependencies_.size(); ++r) {
-      for (size_t p = 0; p < dependencies_[r].size(); ++p) {
-        const OpPlace taker{static_cast<int>(r), static_cast<int>(p)};
-        missing_[Number(taker)] = static_cast<int>(dependencies_[r][p].size());
-        for (const OpPlace& made : dependencies_[r][p]) takers_[fill[Number(made)]++] = taker;
-      }
-    }
+  int First(int rank) const { return dependencies_.First(rank); }
+  const Op& OpAt(int rank, int op) const { return schedule_.ranks[rank][op - First(rank)]; }
+  const Op& OpAt(int op) const {
+    const OpPlace place = dependencies_.PlaceOf(op);
+    return schedule_.ranks[place.rank][place.position];
   }
 
   // Runs the rank's ops up to the first that has to wait.
   void Advance(int rank) {
     running_ = rank;
-    for (int& op = next_[rank]; op < first_[rank + 1];) {
+    for (int& op = next_[rank]; op < First(rank + 1);) {
       if (OpAt(rank, op).kind != OpKind::kRecv) {
         if (missing_[op] > 0) return;
         Start(rank, op);
@@ -113,21 +97,20 @@ class Simulator {
   void Finish(int rank, int number) {
     done_[number] = true;
     const Op& op = OpAt(rank, number);
-    for (int t = taker_first_[number]; t < taker_first_[number + 1]; ++t) {
-      const OpPlace& place = takers_[t];
-      const int taker = Number(place);
+    for (const int taker : dependencies_.TakersOf(number)) {
+      const int taker_rank = dependencies_.PlaceOf(taker).rank;
       double arrival = end_s_[number];
       if (op.kind == OpKind::kSend) {
         start_s_[taker] = start_s_[number];
-      } else if (place.rank != rank) {
-        arrival = SendUnlisted(op, rank, OpAt(place.rank, taker), arrival);
+      } else if (taker_rank != rank) {
+        arrival = SendUnlisted(op, rank, OpAt(taker), arrival);
       }
       ready_s_[taker] = std::max(ready_s_[taker], arrival);
       if (--missing_[taker] > 0) continue;
-      if (taker < next_[place.rank]) {
-        Arrive(place.rank, taker);  // a receive that was posted before
-      } else if (taker == next_[place.rank] && place.rank != running_) {
-        ready_.push_back(place.rank);
+      if (taker < next_[taker_rank]) {
+        Arrive(taker_rank, taker);  // a receive that was posted before
+      } else if (taker == next_[taker_rank] && taker_rank != running_) {
+        ready_.push_back(taker_rank);
       }
     }
   }
@@ -148,6 +131,7 @@ class Simulator {
     const Op send{OpKind::kSend, made.stage, made.micro_batch, taker.stage};
     const Op receive{OpKind::kRecv, taker.stage, made.micro_batch, made.stage};
     const auto [start, end] = Transfer(send, rank, ready);
+    if (!wants_timeline_) return end;
     unlisted_.push_back({rank, "communication", ToString(send), start, end});
     const int to = schedule_.graph.stages[taker.stage].rank;
     unlisted_.push_back({to, "communication", ToString(receive), start, end});
@@ -155,38 +139,39 @@ class Simulator {
   }
 
   void RefuseDeadlock() const {
-    for (size_t r = 0; r < schedule_.ranks.size(); ++r) {
-      const int rank = static_cast<int>(r);
-      if (next_[r] == first_[r + 1]) continue;
-      const int position = next_[r] - first_[r];
+    for (int rank = 0; rank < static_cast<int>(next_.size()); ++rank) {
+      const int op = next_[rank];
+      if (op == First(rank + 1)) continue;
       std::string waits;
-      for (const OpPlace& made : dependencies_[r][position]) {
-        if (done_[Number(made)]) continue;
-        waits = internal::Join(" waits for ", ToString(OpAt(made.rank, Number(made))), " (rank ",
-                               made.rank, ", op ", made.position, ")");
+      for (const int made : dependencies_.MakersOf(op)) {
+        if (done_[made]) continue;
+        const OpPlace place = dependencies_.PlaceOf(made);
+        waits = internal::Join(" waits for ", ToString(OpAt(made)), " (rank ", place.rank, ", op ",
+                               place.position, ")");
         break;
       }
-      throw ConfigError(internal::Join("schedule deadlocks: rank ", rank, ", op ", position, " (",
-                                       ToString(OpAt(rank, next_[r])), ")", waits,
+      throw ConfigError(internal::Join("schedule deadlocks: rank ", rank, ", op ", op - First(rank),
+                                       " (", ToString(OpAt(op)), ")", waits,
                                        "; give each rank an order in which results come first"));
     }
   }
 
   Simulation Result() {
     Simulation result;
-    const size_t ranks = schedule_.ranks.size();
-    result.timeline.reserve(first_.back() + unlisted_.size());
+    const int ranks = static_cast<int>(schedule_.ranks.size());
     result.busy_s.assign(ranks, 0);
-    for (size_t r = 0; r < ranks; ++r) {
-      for (int op = first_[r]; op < first_[r + 1]; ++op) {
-        const Op& what = schedule_.ranks[r][op - first_[r]];
+    if (wants_timeline_) result.timeline.reserve(end_s_.size() + unlisted_.size());
+    for (int rank = 0; rank < ranks; ++rank) {
+      const int begin = First(rank), end = First(rank + 1);
+      for (int op = begin; op < end; ++op) {
+        const Op& what = OpAt(rank, op);
         const bool computes = IsCompute(what.kind) || what.kind == OpKind::kOptimizer;
-        if (computes) result.busy_s[r] += end_s_[op] - start_s_[op];
-        result.timeline.push_back({static_cast<int>(r), computes ? "compute" : "communication",
-                                   ToString(what), start_s_[op], end_s_[op]});
+        if (computes) result.busy_s[rank] += end_s_[op] - start_s_[op];
         result.step_s = std::max(result.step_s, end_s_[op]);
+        if (!wants_timeline_) continue;
+        result.timeline.push_back({rank, computes ? "compute" : "communication", ToString(what),
+                                   start_s_[op], end_s_[op]});
       }
-      const auto begin = first_[r], end = first_[r + 1];
       result.start_s.emplace_back(start_s_.begin() + begin, start_s_.begin() + end);
       result.end_s.emplace_back(end_s_.begin() + begin, end_s_.begin() + end);
     }
@@ -229,10 +214,8 @@ class Simulator {
 
   const Schedule& schedule_;
   const SimulationCosts& costs_;
-  const std::vector<std::vector<std::vector<OpPlace>>> dependencies_;
-  std::vector<int> first_;        // [rank] number of its first op
-  std::vector<int> taker_first_;  // [op] its first entry in takers_
-  std::vector<OpPlace> takers_;
+  const Dependencies dependencies_;
+  const bool wants_timeline_;
   std::vector<int> missing_;     // [op] results that it still waits for
   std::vector<double> ready_s_;  // [op] when the last of those that came was there
   std::vector<double> start_s_, end_s_;
@@ -249,7 +232,11 @@ class Simulator {
 }  // namespace
 
 Simulation Simulate(const Schedule& schedule, const SimulationCosts& costs) {
-  return Simulator(schedule, costs).Run();
+  return Simulator(schedule, costs, /*wants_timeline=*/true).Run();
+}
+
+Simulation SimulateTimes(const Schedule& schedule, const SimulationCosts& costs) {
+  return Simulator(schedule, costs, /*wants_timeline=*/false).Run();
 }
 
 }  // namespace equipoise

@@ -39,7 +39,7 @@ struct Simulation {
 };
 
 // Runs a schedule in simulated time. Ops of a rank run in order; an op starts when the ops that it
-// takes values from have ended (Dependencies()). Transfers are asynchronous: the rank goes on at
+// takes values from have ended (dependencies.h). Transfers are asynchronous: the rank goes on at
 // once, a transfer starts when its rank has come to the S (the value is there then), transfers of
 // one ordered pair of ranks follow each other on their link, and the op that takes the value waits
 // for its arrival; S and R both span the time on the link. Reductions are asynchronous too and
@@ -47,6 +47,8 @@ struct Simulation {
 // were sent as soon as it is there.
 // Throws ConfigError when it deadlocks.
 Simulation Simulate(const Schedule& schedule, const SimulationCosts& costs);
+// The same without the timeline, for a search that simulates many schedules.
+Simulation SimulateTimes(const Schedule& schedule, const SimulationCosts& costs);
 
 // The transfers' S and R as rendezvous: both ranks stay in theirs until the other has come and the
 // transfer (`link`) is over; joined ones form one rendezvous. Returns the ops that can not run

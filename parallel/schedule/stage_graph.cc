@@ -43,18 +43,28 @@ int StageGraph::num_ranks() const {
   return ranks;
 }
 
-std::vector<int> StageGraph::Previous(int stage) const {
-  std::vector<int> previous;
-  for (int before = 0; before < stage; ++before) {
-    const std::vector<int>& next = stages[before].next;
-    if (std::find(next.begin(), next.end(), stage) != next.end()) previous.push_back(before);
+std::vector<int> StageGraph::Previous(int stage) const { return PreviousStages()[stage]; }
+
+// Edges that lead nowhere are left to FindGraphFault().
+std::vector<std::vector<int>> StageGraph::PreviousStages() const {
+  std::vector<std::vector<int>> previous(stages.size());
+  for (int stage = 0; stage < num_stages(); ++stage) {
+    for (const int next : stages[stage].next) {
+      if (next > stage && next < num_stages()) previous[next].push_back(stage);
+    }
   }
   return previous;
 }
 
 bool StageGraph::HasBackward(int stage) const {
   const StageNode& node = stages[stage];
-  return node.needs_weight_gradient || (node.needs_input_gradient && !Previous(stage).empty());
+  if (node.needs_weight_gradient || !node.needs_input_gradient) return node.needs_weight_gradient;
+  // The stage before it is the nearest one as a rule.
+  for (int before = stage; before-- > 0;) {
+    const std::vector<int>& next = stages[before].next;
+    if (std::find(next.begin(), next.end(), stage) != next.end()) return true;
+  }
+  return false;
 }
 
 std::vector<int> StageGraph::StagesOf(int rank) const {

@@ -29,6 +29,8 @@ struct StageGraph {
   int num_ranks() const;
   // Stages whose output `stage` takes, ascending.
   std::vector<int> Previous(int stage) const;
+  // Previous() of every stage, for passes over many ops.
+  std::vector<std::vector<int>> PreviousStages() const;
   // Whether any backward op of the stage has something to do: a first stage has no input whose
   // gradient anything could want, so it has one only when it is trainable.
   bool HasBackward(int stage) const;

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "parallel/schedule/dependencies.h"
 #include "parallel/schedule/simulate.h"
 
 namespace equipoise {
@@ -8,8 +9,7 @@ namespace {
 // Runs a schedule without time: every transfer is a rendezvous.
 class Rendezvous {
  public:
-  explicit Rendezvous(const Schedule& schedule)
-      : schedule_(schedule), dependencies_(Dependencies(schedule)) {
+  explicit Rendezvous(const Schedule& schedule) : schedule_(schedule), dependencies_(schedule) {
     for (const std::vector<Op>& list : schedule.ranks) {
       next_.push_back(0);
       done_.emplace_back(list.size(), false);
@@ -19,10 +19,13 @@ class Rendezvous {
     }
     for (size_t r = 0; r < schedule.ranks.size(); ++r) {
       for (size_t p = 0; p < schedule.ranks[r].size(); ++p) {
-        if (schedule.ranks[r][p].kind != OpKind::kRecv || dependencies_[r][p].empty()) continue;
-        const OpPlace send = dependencies_[r][p].front();
+        if (schedule.ranks[r][p].kind != OpKind::kRecv) continue;
+        const OpPlace receive{static_cast<int>(r), static_cast<int>(p)};
+        const auto makers = dependencies_.MakersOf(dependencies_.Number(receive));
+        if (makers.empty()) continue;
+        const OpPlace send = dependencies_.PlaceOf(makers.front());
         other_end_[r][p] = send;
-        other_end_[send.rank][send.position] = {static_cast<int>(r), static_cast<int>(p)};
+        other_end_[send.rank][send.position] = receive;
       }
     }
   }
@@ -66,7 +69,8 @@ class Rendezvous {
   }
 
   bool HasInputs(const OpPlace& place) {
-    for (const OpPlace& made : dependencies_[place.rank][place.position]) {
+    for (const int number : dependencies_.MakersOf(dependencies_.Number(place))) {
+      const OpPlace made = dependencies_.PlaceOf(number);
       if (done_[made.rank][made.position]) continue;
       waiters_[made.rank][made.position].push_back(place.rank);
       return false;
@@ -95,7 +99,7 @@ class Rendezvous {
   }
 
   const Schedule& schedule_;
-  const std::vector<std::vector<std::vector<OpPlace>>> dependencies_;
+  const Dependencies dependencies_;
   std::vector<int> next_;                               // [rank] where its op or group begins
   std::vector<std::vector<bool>> done_, posted_;        // [rank][position]
   std::vector<std::vector<OpPlace>> other_end_;         // [rank][position] of transfers

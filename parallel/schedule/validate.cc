@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "configs/error.h"
+#include "parallel/schedule/dependencies.h"
 #include "parallel/schedule/fault_grid.h"
 #include "parallel/schedule/simulate.h"
 #include "parallel/schedule/validate_transfers.h"
@@ -36,7 +37,7 @@ class FaultFinder {
     if (auto fault = FindDouble()) return fault;
     if (auto fault = FindMissingCompute()) return fault;
     if (auto fault = FindTransferFault(schedule_, *index_)) return fault;
-    dependencies_ = Dependencies(schedule_);
+    dependencies_.emplace(schedule_);
     if (auto fault = EachOp(&FaultFinder::OrderProblem)) return fault;
     if (auto fault = FindDescent()) return fault;
     if (auto fault = FindTransferOrderFault(schedule_)) return fault;
@@ -215,7 +216,8 @@ class FaultFinder {
   // Of a rank's ops none stands before one that it takes a result from.
   Problem OrderProblem(const OpPlace& place) const {
     const Op& op = OpAt(place);
-    for (const OpPlace& made : dependencies_[place.rank][place.position]) {
+    for (const int number : dependencies_->MakersOf(dependencies_->Number(place))) {
+      const OpPlace made = dependencies_->PlaceOf(number);
       if (made.rank != place.rank || made.position < place.position) continue;
       const std::string first = ToString(OpAt(made));
       if (op.kind == OpKind::kWeightGradient) {
@@ -328,7 +330,7 @@ class FaultFinder {
 
   const Schedule& schedule_;
   std::optional<OpIndex> index_;
-  std::vector<std::vector<std::vector<OpPlace>>> dependencies_;
+  std::optional<Dependencies> dependencies_;
 };
 
 }  // namespace

@@ -1,9 +1,10 @@
-#include "parallel/schedule/schedule.h"
-
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
 #include <set>
 #include <string>
+
+#include "parallel/schedule/dependencies.h"
 
 namespace equipoise {
 namespace {
@@ -17,16 +18,19 @@ const Op kOptimizer{OpKind::kOptimizer, 0, 0};
 // "1F0" -> the ops that it takes from; ops of one text on two ranks are told apart by "@RANK".
 std::map<std::string, std::set<std::string>> DependenciesByText(const Schedule& schedule) {
   std::map<std::string, std::set<std::string>> all;
-  const auto dependencies = Dependencies(schedule);
-  REQUIRE(dependencies.size() == schedule.ranks.size());
+  const Dependencies dependencies(schedule);
   for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
-    REQUIRE(dependencies[rank].size() == schedule.ranks[rank].size());
     for (size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
       const Op& op = schedule.ranks[rank][i];
       std::string text = ToString(op);
       if (op.kind == OpKind::kOptimizer) text += "@" + std::to_string(rank);
       auto& makers = all[text];
-      for (const OpPlace& place : dependencies[rank][i]) {
+      const OpPlace taker{static_cast<int>(rank), static_cast<int>(i)};
+      REQUIRE(dependencies.PlaceOf(dependencies.Number(taker)) == taker);
+      for (const int maker : dependencies.MakersOf(dependencies.Number(taker))) {
+        const auto takers = dependencies.TakersOf(maker);
+        CHECK(std::count(takers.begin(), takers.end(), dependencies.Number(taker)) == 1);
+        const OpPlace place = dependencies.PlaceOf(maker);
         makers.insert(ToString(schedule.ranks[place.rank][place.position]));
       }
     }
@@ -95,11 +99,12 @@ TEST_CASE("rows go where there are some, gradients where one is wanted", "[sched
   CHECK_FALSE(SendsRows(schedule, 1, 2, 1));  // does not run
   CHECK(SendsGradient(schedule, 2, 0, 0));
   CHECK_FALSE(SendsGradient(schedule, 2, 1, 0));  // frozen
-  CHECK(TakersOf(schedule, {kV, 0, 0}) == std::vector<int>{2});
-  CHECK(TakersOf(schedule, {kV, 0, 1}).empty());
-  CHECK(TakersOf(schedule, {kB, 2, 0}) == std::vector<int>{0});
-  CHECK(TakersOf(schedule, {kB, 2, 1}).empty());
-  CHECK(TakersOf(schedule, {kW, 2, 0}).empty());
+  const auto previous = schedule.graph.PreviousStages();
+  CHECK(TakersOf(schedule, previous, {kV, 0, 0}) == std::vector<int>{2});
+  CHECK(TakersOf(schedule, previous, {kV, 0, 1}).empty());
+  CHECK(TakersOf(schedule, previous, {kB, 2, 0}) == std::vector<int>{0});
+  CHECK(TakersOf(schedule, previous, {kB, 2, 1}).empty());
+  CHECK(TakersOf(schedule, previous, {kW, 2, 0}).empty());
 
   const auto all = DependenciesByText(schedule);
   CHECK(all.at("2F0") == Texts{"0V0", "1V0"});
