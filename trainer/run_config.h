@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "balance/cluster.h"
 #include "configs/fields.h"
 #include "data/data_config.h"
 
@@ -175,6 +176,7 @@ struct RunConfig {
   DataConfig data;
   TrainSection train;
   ParallelSection parallel;
+  ClusterConfig cluster;
   CheckpointSection checkpoint;
   EvalSection eval;
 
@@ -185,6 +187,7 @@ struct RunConfig {
     visit("data", data, "what it is trained on");
     visit("train", train, "how it is trained");
     visit("parallel", parallel, "how ranks share the work; `auto` = all defaults");
+    visit("cluster", cluster, "the machines that plans and forecasts are made for");
     visit("checkpoint", checkpoint, "how often the run is saved");
     visit("eval", eval, "how often it is measured on held-out data");
   }

@@ -1,0 +1,52 @@
+#include "balance/collective_time.h"
+
+#include <algorithm>
+
+namespace equipoise {
+namespace {
+
+double TransferSeconds(double bytes, const LinkModel& link) {
+  return link.bytes_per_s > 0 ? bytes / link.bytes_per_s : 0;
+}
+
+// A group of `ranks` ranks at a distance of `stride`, of which the first is at the start of a node.
+LinkModel GroupLink(const Cluster& cluster, int ranks, int stride) {
+  const int per_node = cluster.devices_per_node;
+  if (ranks * stride <= per_node && per_node % (ranks * stride) == 0) return cluster.intra;
+  LinkModel link = cluster.inter;
+  const int in_node = std::max(1, per_node / stride);
+  link.bytes_per_s = std::min(cluster.intra.bytes_per_s, in_node * link.bytes_per_s);
+  return link;
+}
+
+}  // namespace
+
+double AllReduceSeconds(double bytes, int ranks, const LinkModel& link) {
+  return 2 * AllGatherSeconds(bytes, ranks, link);
+}
+
+double AllGatherSeconds(double bytes, int ranks, const LinkModel& link) {
+  if (ranks <= 1) return 0;
+  const double steps = ranks - 1;
+  return steps * (link.latency_s + TransferSeconds(bytes / ranks, link));
+}
+
+LinkModel TensorLink(const Cluster& cluster, const Plan& plan) {
+  return GroupLink(cluster, plan.tensor, 1);
+}
+
+LinkModel DataLink(const Cluster& cluster, const Plan& plan) {
+  return GroupLink(cluster, plan.data, plan.pipeline * plan.tensor);
+}
+
+LinkModel PipelineLink(const Cluster& cluster, const Plan& plan, int from, int to) {
+  for (int data = 0; data < plan.data; ++data) {
+    const int first = data * plan.pipeline;
+    const int a = (first + from) * plan.tensor / cluster.devices_per_node;
+    const int b = (first + to) * plan.tensor / cluster.devices_per_node;
+    if (a != b) return cluster.inter;
+  }
+  return cluster.intra;
+}
+
+}  // namespace equipoise

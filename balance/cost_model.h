@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "balance/cluster.h"
+#include "balance/layer_work.h"
+#include "balance/profile.h"
+#include "models/layer_spec.h"
+#include "models/model_config.h"
+#include "parallel/plan.h"
+
+namespace equipoise {
+
+// Seconds of one layer for one micro-batch.
+struct LayerTimes {
+  double forward_s = 0, input_gradient_s = 0, weight_gradient_s = 0;
+  double backward_s() const { return input_gradient_s + weight_gradient_s; }
+};
+
+// What the layers of a model cost on a device of a cluster, by arithmetic alone: no device, no
+// LibTorch. From a profile where one is given, else from FLOPs, bytes and the constants of the
+// cluster (docs/cost_model.md). Sizes are those of one tensor-parallel rank. Thread-safe.
+class CostModel {
+ public:
+  struct Options {
+    int tensor = 1;                   // ranks that share each layer
+    int64_t element_bytes = 2;        // of weights and activations in the computation
+    std::vector<std::string> frozen;  // modules, as model.freeze names them
+  };
+  // `measured` may be gone after the construction.
+  CostModel(const ModelConfig& config, const Cluster& cluster, const Options& options,
+            const Profile* measured = nullptr);
+
+  const std::vector<LayerSpec>& specs() const { return specs_; }
+  int num_layers() const { return static_cast<int>(specs_.size()); }
+  const Cluster& cluster() const { return cluster_; }
+  const Options& options() const { return options_; }
+  // Layers of one group cost the same: equal kind, equally trained.
+  int num_groups() const { return static_cast<int>(groups_.size()); }
+  int GroupOf(int layer) const { return group_of_[static_cast<size_t>(layer)]; }
+
+  // Collectives of the tensor ranks are included. A frozen layer has no weight gradient, and no
+  // input gradient either where nothing before it is trained. The head makes its gradients with the
+  // loss: they are in its forward time.
+  LayerTimes Times(int layer, const LayerLoad& load) const;
+  // Of computing again in backward what was not kept; 0 where there is no backward.
+  double RecomputeSeconds(int layer, const LayerLoad& load, Recompute recompute) const;
+  // What stays from forward to backward, the layer's input included, its output not.
+  int64_t KeptBytes(int layer, const LayerLoad& load, Recompute recompute) const;
+  // The most that a pass through the layer needs beyond what was kept before it, while it runs.
+  int64_t WorkBytes(int layer, const LayerLoad& load) const;
+  // Of this rank.
+  int64_t Parameters(int layer) const;
+  bool Trainable(int layer) const;
+  // Whether a gradient reaches the layer: it is trained, or a layer before it is.
+  bool HasBackward(int layer) const;
+
+  // One standard deviation of predicted times, as a share of them.
+  double error_band() const { return error_band_; }
+
+ private:
+  struct Group {
+    LayerWork work;
+    bool trainable = true, has_backward = true;
+  };
+  const Group& At(int layer) const { return groups_[static_cast<size_t>(GroupOf(layer))]; }
+  double ReduceSeconds(const HalfWork& half, const LayerLoad& load) const;
+  double LogitsBytes(const LayerWork& work, const LayerLoad& load) const;
+  LayerTimes HalfTimes(const HalfWork& half, const LayerLoad& load) const;
+
+  Cluster cluster_;
+  Options options_;
+  LinkModel tensor_link_;
+  std::vector<LayerSpec> specs_;
+  std::vector<int> group_of_;
+  std::vector<Group> groups_;
+  double error_band_;
+};
+
+}  // namespace equipoise

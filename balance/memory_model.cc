@@ -1,0 +1,131 @@
+#include "balance/memory_model.h"
+
+#include <algorithm>
+
+namespace equipoise {
+namespace {
+
+constexpr int64_t kFp32 = 4;
+
+// What stays over the whole step.
+MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_rank) {
+  int64_t trained = 0, frozen = 0;
+  for (int stage = pipeline_rank; stage < plan.num_stages(); stage += plan.pipeline) {
+    const auto s = static_cast<size_t>(stage);
+    for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
+      (costs.Trainable(layer) ? trained : frozen) += costs.Parameters(layer);
+    }
+  }
+  const int64_t element = costs.options().element_bytes;
+  const int64_t shards = plan.zero > 0 ? plan.data : 1;
+  MemoryForecast forecast;
+  forecast.parameters = element * (trained + frozen);
+  forecast.gradients = kFp32 * trained;
+  forecast.optimizer = 2 * kFp32 * trained / shards;
+  if (element != kFp32) forecast.optimizer += kFp32 * (trained + frozen) / shards;
+  const Cluster& cluster = costs.cluster();
+  forecast.reserve =
+      static_cast<int64_t>(cluster.reserve_share * static_cast<double>(cluster.memory_bytes));
+  return forecast;
+}
+
+struct Moment {
+  int64_t kept = 0, temporary = 0;
+  int64_t total() const { return kept + temporary; }
+};
+
+// One pass of a stage over a micro-batch.
+struct Pass {
+  int64_t kept = 0;          // all layers'
+  Moment forward, backward;  // the worst moments, with what the stage has kept until then
+};
+
+class StageMemory {
+ public:
+  StageMemory(const CostModel& costs, const Plan& plan) : costs_(costs), plan_(plan) {}
+
+  Pass Of(int stage, const LayerLoad& load) const {
+    const auto s = static_cast<size_t>(stage);
+    Pass pass;
+    for (int layer = plan_.stage_begins[s]; layer < plan_.stage_begins[s + 1]; ++layer) {
+      const Recompute recompute =
+          plan_.recompute.empty() ? Recompute::kNone : plan_.recompute[static_cast<size_t>(layer)];
+      const int64_t kept = costs_.KeptBytes(layer, load, recompute);
+      const int64_t again = costs_.KeptBytes(layer, load, Recompute::kNone) - kept;
+      pass.kept += kept;
+      const Moment now = {pass.kept, again + costs_.WorkBytes(layer, load)};
+      if (now.total() > pass.forward.total()) pass.forward = now;
+      if (costs_.HasBackward(layer) && now.total() > pass.backward.total()) pass.backward = now;
+    }
+    return pass;
+  }
+
+ private:
+  const CostModel& costs_;
+  const Plan& plan_;
+};
+
+// The position at which each (stage, micro-batch) of a rank is freed; -1: never kept.
+std::vector<int> FreedAt(const Schedule& schedule, int rank) {
+  std::vector<int> freed(static_cast<size_t>(schedule.graph.num_stages() * schedule.micro_batches),
+                         -1);
+  const std::vector<Op>& list = schedule.ranks[static_cast<size_t>(rank)];
+  for (size_t p = 0; p < list.size(); ++p) {
+    if (!IsCompute(list[p].kind) || IsForward(list[p].kind)) continue;
+    freed[static_cast<size_t>(list[p].stage * schedule.micro_batches + list[p].micro_batch)] =
+        static_cast<int>(p);
+  }
+  return freed;
+}
+
+// What comes and goes at the ends of a rank's stages: one value in flight each way.
+int64_t BoundaryBuffers(const CostModel& costs, const Plan& plan,
+                        const std::vector<LayerLoad>& micro_batches, int pipeline_rank) {
+  if (plan.pipeline == 1) return 0;
+  int64_t bytes = 0;
+  for (int stage = pipeline_rank; stage < plan.num_stages(); stage += plan.pipeline) {
+    for (const int boundary : {stage - 1, stage}) {
+      if (boundary < 0 || boundary + 1 >= plan.num_stages()) continue;
+      const int last = plan.stage_begins[static_cast<size_t>(boundary) + 1] - 1;
+      int64_t largest = 0;
+      for (const LayerLoad& load : micro_batches) {
+        largest = std::max(largest, costs.specs()[static_cast<size_t>(last)].BoundaryBytes(
+                                        load, costs.options().element_bytes));
+      }
+      bytes += 2 * largest;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Schedule& schedule,
+                              const std::vector<LayerLoad>& micro_batches, int pipeline_rank) {
+  MemoryForecast forecast = States(costs, plan, pipeline_rank);
+  forecast.communication = BoundaryBuffers(costs, plan, micro_batches, pipeline_rank);
+  const StageMemory stages(costs, plan);
+  const std::vector<int> freed_at = FreedAt(schedule, pipeline_rank);
+  const std::vector<Op>& list = schedule.ranks[static_cast<size_t>(pipeline_rank)];
+  int64_t kept = 0;
+  Moment worst;
+  for (size_t p = 0; p < list.size(); ++p) {
+    const Op& op = list[p];
+    if (!IsCompute(op.kind)) continue;
+    const int freed =
+        freed_at[static_cast<size_t>(op.stage * schedule.micro_batches + op.micro_batch)];
+    const Pass pass = stages.Of(op.stage, micro_batches[static_cast<size_t>(op.micro_batch)]);
+    const bool keeps = IsForward(op.kind) && freed >= 0;
+    const bool frees = freed == static_cast<int>(p);
+    if (frees) kept -= pass.kept;
+    Moment now = IsForward(op.kind) ? pass.forward : pass.backward;
+    now.kept += kept;
+    if (now.total() > worst.total()) worst = now;
+    if (keeps) kept += pass.kept;
+  }
+  forecast.activations = worst.kept;
+  forecast.temporary = worst.temporary;
+  return forecast;
+}
+
+}  // namespace equipoise

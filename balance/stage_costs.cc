@@ -1,0 +1,143 @@
+#include "balance/stage_costs.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "balance/collective_time.h"
+#include "configs/error.h"
+
+namespace equipoise {
+namespace {
+
+// Bytes that AdamW reads and writes of a parameter: master and two moments both ways, gradient, and
+// the compute copy.
+constexpr double kOptimizerBytes = 3 * 8 + 4;
+
+struct OpCosts {
+  double forward_s = 0, input_gradient_s = 0, weight_gradient_s = 0, recompute_s = 0;
+  double kept_bytes = 0, boundary_bytes = 0;
+};
+
+struct Tables {
+  std::vector<std::vector<OpCosts>> ops;  // [stage][micro-batch]
+  std::vector<double> reduce_s;           // [stage]
+  double optimizer_s = 0;  // of the slowest rank: the gradient norm makes all wait for it
+  std::vector<std::vector<LinkModel>> links;  // [pipeline rank][pipeline rank]
+
+  const OpCosts& At(const Op& op) const {
+    return ops[static_cast<size_t>(op.stage)][static_cast<size_t>(op.micro_batch)];
+  }
+  double Seconds(const Op& op) const;
+};
+
+double Tables::Seconds(const Op& op) const {
+  switch (op.kind) {
+    case OpKind::kForward:
+    case OpKind::kEncoderForward:
+      return At(op).forward_s;
+    case OpKind::kInputGradient:
+      return At(op).recompute_s + At(op).input_gradient_s;
+    case OpKind::kWeightGradient:
+      return At(op).weight_gradient_s;
+    case OpKind::kBackward:
+    case OpKind::kEncoderBackward:
+      return At(op).recompute_s + At(op).input_gradient_s + At(op).weight_gradient_s;
+    case OpKind::kReduce:
+      return reduce_s[static_cast<size_t>(op.stage)];
+    case OpKind::kOptimizer:
+      return optimizer_s;
+    default:
+      return 0;
+  }
+}
+
+Recompute RecomputeOf(const Plan& plan, int layer) {
+  return plan.recompute.empty() ? Recompute::kNone : plan.recompute[static_cast<size_t>(layer)];
+}
+
+OpCosts CostsOf(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load) {
+  const auto s = static_cast<size_t>(stage);
+  OpCosts sum;
+  for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
+    const LayerTimes times = costs.Times(layer, load);
+    const Recompute recompute = RecomputeOf(plan, layer);
+    sum.forward_s += times.forward_s;
+    sum.input_gradient_s += times.input_gradient_s;
+    sum.weight_gradient_s += times.weight_gradient_s;
+    sum.recompute_s += costs.RecomputeSeconds(layer, load, recompute);
+    sum.kept_bytes += static_cast<double>(costs.KeptBytes(layer, load, recompute));
+  }
+  const LayerSpec& last = costs.specs()[static_cast<size_t>(plan.stage_begins[s + 1] - 1)];
+  sum.boundary_bytes = static_cast<double>(last.BoundaryBytes(load, costs.options().element_bytes));
+  return sum;
+}
+
+int64_t TrainedParameters(const CostModel& costs, const Plan& plan, int stage) {
+  const auto s = static_cast<size_t>(stage);
+  int64_t sum = 0;
+  for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
+    if (costs.Trainable(layer)) sum += costs.Parameters(layer);
+  }
+  return sum;
+}
+
+}  // namespace
+
+double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster, int stage) {
+  const double bytes = 4.0 * static_cast<double>(TrainedParameters(costs, plan, stage));
+  const LinkModel link = DataLink(cluster, plan);
+  return plan.zero > 0 ? ReduceScatterSeconds(bytes, plan.data, link)
+                       : AllReduceSeconds(bytes, plan.data, link);
+}
+
+double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
+                        int pipeline_rank) {
+  double parameters = 0;
+  for (int stage = pipeline_rank; stage < plan.num_stages(); stage += plan.pipeline) {
+    parameters += static_cast<double>(TrainedParameters(costs, plan, stage));
+  }
+  const double compute_bytes = static_cast<double>(costs.options().element_bytes) * parameters;
+  const int shards = plan.zero > 0 ? plan.data : 1;
+  const double update = (kOptimizerBytes * parameters + compute_bytes) / shards /
+                        (cluster.memory_bytes_per_s * cluster.memory_efficiency);
+  if (shards == 1) return update;
+  return update + AllGatherSeconds(compute_bytes, plan.data, DataLink(cluster, plan));
+}
+
+SimulationCosts StageCosts(const CostModel& costs, const Plan& plan, const Cluster& cluster,
+                           const std::vector<LayerLoad>& micro_batches) {
+  EQUIPOISE_CHECK(costs.options().tensor == plan.tensor, costs.options().tensor);
+  auto tables = std::make_shared<Tables>();
+  for (int stage = 0; stage < plan.num_stages(); ++stage) {
+    std::vector<OpCosts> row;
+    row.reserve(micro_batches.size());
+    for (const LayerLoad& load : micro_batches) row.push_back(CostsOf(costs, plan, stage, load));
+    tables->ops.push_back(std::move(row));
+    tables->reduce_s.push_back(ReduceSeconds(costs, plan, cluster, stage));
+  }
+  for (int from = 0; from < plan.pipeline; ++from) {
+    const double optimizer_s = OptimizerSeconds(costs, plan, cluster, from);
+    tables->optimizer_s = std::max(tables->optimizer_s, optimizer_s);
+    std::vector<LinkModel> row;
+    for (int to = 0; to < plan.pipeline; ++to) {
+      row.push_back(PipelineLink(cluster, plan, from, to));
+    }
+    tables->links.push_back(std::move(row));
+  }
+  SimulationCosts result;
+  result.seconds = [tables](const Op& op) { return tables->Seconds(op); };
+  result.bytes = [tables](const Op& op) {
+    Op boundary = op;
+    boundary.stage = std::min(op.stage, op.peer);
+    return tables->At(boundary).boundary_bytes;
+  };
+  result.link = [tables](int from, int to) {
+    return tables->links[static_cast<size_t>(from)][static_cast<size_t>(to)];
+  };
+  result.kept_bytes = [tables](int stage, int micro_batch) {
+    return tables->ops[static_cast<size_t>(stage)][static_cast<size_t>(micro_batch)].kept_bytes;
+  };
+  return result;
+}
+
+}  // namespace equipoise

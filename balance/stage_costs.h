@@ -1,0 +1,26 @@
+#pragma once
+
+#include <vector>
+
+#include "balance/cost_model.h"
+#include "parallel/plan.h"
+#include "parallel/schedule/simulate.h"
+
+namespace equipoise {
+
+// What the simulator needs to run one step of a plan: seconds of every op (recomputation, REDUCE
+// and OPT too), bytes and links of transfers, kept bytes under the plan's recomputation. Holds
+// tables of its own; refers to none of the arguments. REQUIRES: plan.stage_begins fits the model,
+// costs.options().tensor == plan.tensor.
+SimulationCosts StageCosts(const CostModel& costs, const Plan& plan, const Cluster& cluster,
+                           const std::vector<LayerLoad>& micro_batches);
+
+// Seconds that a stage's gradients take to be summed over the data ranks (ZeRO 1: to their shards),
+// in fp32.
+double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster, int stage);
+
+// Seconds of AdamW on a pipeline rank, and of gathering what other data ranks have updated.
+double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
+                        int pipeline_rank);
+
+}  // namespace equipoise

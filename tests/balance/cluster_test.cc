@@ -1,0 +1,66 @@
+#include "balance/cluster.h"
+
+#include <catch2/catch.hpp>
+
+#include "balance/collective_time.h"
+#include "configs/error.h"
+#include "configs/yaml_reader.h"
+
+namespace equipoise {
+namespace {
+
+Cluster FromYaml(const std::string& text) {
+  ClusterConfig config;
+  ReadConfigText("c.yaml", text, {}, config);
+  return MakeCluster(config);
+}
+
+TEST_CASE("a preset gives what the section leaves out", "[balance][cpu]") {
+  const Cluster cluster = FromYaml("{preset: a100-80g, nodes: 8, hbm_gb_s: 1555}");
+  CHECK(cluster.name == "a100-80g");
+  CHECK(cluster.num_devices() == 64);
+  CHECK(cluster.peak_flops == 312e12);
+  CHECK(cluster.memory_bytes_per_s == 1555e9);
+  CHECK(cluster.intra.bytes_per_s == 300e9);
+  CHECK(cluster.price_per_device_hour == 0);
+}
+
+TEST_CASE("bad clusters are refused in one line", "[balance][cpu]") {
+  CHECK_THROWS_WITH(FromYaml("{preset: a100-80}"),
+                    "cluster.preset: no preset 'a100-80'; did you mean 'a100-80g'?");
+  CHECK_THROWS_WITH(FromYaml("{preset: tpu}"),
+                    "cluster.preset: no preset 'tpu'; use one of local, a100-80g, h100-80g, h200");
+  CHECK_THROWS_AS(FromYaml("{nodes: 0}"), ConfigError);
+  CHECK_THROWS_AS(FromYaml("{gemm_efficiency: 1.5}"), ConfigError);
+  CHECK_THROWS_AS(FromYaml("{memory: 3}"), ConfigError);
+}
+
+TEST_CASE("ring collectives take the times of their steps", "[balance][cpu]") {
+  const LinkModel link{1e-3, 1e6};
+  CHECK(AllReduceSeconds(8e6, 1, link) == 0);
+  CHECK(AllGatherSeconds(8e6, 4, link) == Approx(3 * (1e-3 + 2)));
+  CHECK(AllReduceSeconds(8e6, 4, link) == Approx(6 * (1e-3 + 2)));
+}
+
+TEST_CASE("groups inside a node use its links, others the adapters", "[balance][cpu]") {
+  const Cluster cluster = FromYaml("{preset: a100-80g, nodes: 8}");
+  Plan plan;
+  plan.data = 8;
+  plan.pipeline = 4;
+  plan.tensor = 2;
+  CHECK(TensorLink(cluster, plan).bytes_per_s == 300e9);
+  CHECK(PipelineLink(cluster, plan, 0, 3).bytes_per_s == 300e9);
+  // One data rank a node: its one adapter.
+  CHECK(DataLink(cluster, plan).bytes_per_s == 25e9);
+  plan.pipeline = 1;
+  plan.data = 32;
+  // Four of each group in a node.
+  CHECK(DataLink(cluster, plan).bytes_per_s == 100e9);
+  plan.pipeline = 8;
+  plan.data = 4;
+  CHECK(PipelineLink(cluster, plan, 0, 3).bytes_per_s == 300e9);
+  CHECK(PipelineLink(cluster, plan, 3, 4).bytes_per_s == 25e9);
+}
+
+}  // namespace
+}  // namespace equipoise

@@ -1,0 +1,128 @@
+#include "balance/cost_model.h"
+
+#include <catch2/catch.hpp>
+
+#include "balance/gemm_time.h"
+#include "models/presets.h"
+
+namespace equipoise {
+namespace {
+
+const LayerLoad kLoad = SingleSegment(9, 4096);
+
+Cluster A100() {
+  ClusterConfig config;
+  config.preset = "a100-80g";
+  return MakeCluster(config);
+}
+
+int Find(const CostModel& costs, LayerKind kind) {
+  for (int i = 0; i < costs.num_layers(); ++i) {
+    if (costs.specs()[static_cast<size_t>(i)].kind == kind) return i;
+  }
+  FAIL("no such layer");
+  return -1;
+}
+
+// With nothing but arithmetic at the peak, the forward pass takes its FLOPs over the peak.
+Cluster PeakOnly() {
+  Cluster cluster = A100();
+  cluster.multiprocessors = 0;
+  cluster.gemm_efficiency = cluster.attention_efficiency = 1;
+  cluster.memory_bytes_per_s = 1e30;
+  cluster.launch_s = 0;
+  return cluster;
+}
+
+TEST_CASE("products add up to the FLOPs and parameters of the layer specs", "[balance][cpu]") {
+  for (const char* name : {"quickstart", "internvl2-26b", "internvl3-8b"}) {
+    const CostModel costs(PresetConfig(name), PeakOnly(), {});
+    for (int i = 0; i < costs.num_layers(); ++i) {
+      const LayerSpec& spec = costs.specs()[static_cast<size_t>(i)];
+      INFO(name << " " << spec.name);
+      CHECK(costs.Parameters(i) == spec.parameters);
+      if (spec.kind == LayerKind::kHead) continue;  // its forward makes the gradients too
+      const double flops = costs.Times(i, kLoad).forward_s * costs.cluster().peak_flops;
+      CHECK(flops == Approx(spec.ForwardFlops(kLoad)).margin(1));
+    }
+  }
+}
+
+TEST_CASE("frozen layers have no weight gradient, and none at all before the first trained",
+          "[balance][cpu]") {
+  const ModelConfig model = PresetConfig("internvl2-26b");
+  CostModel::Options options;
+  options.frozen = {"vision", "llm"};
+  const CostModel costs(model, A100(), options);
+  const int vision = Find(costs, LayerKind::kVisionBlock);
+  const int decoder = Find(costs, LayerKind::kDecoderBlock);
+  CHECK(costs.Times(vision, kLoad).backward_s() == 0);
+  CHECK(costs.KeptBytes(vision, kLoad, Recompute::kNone) == 0);
+  CHECK(costs.RecomputeSeconds(vision, kLoad, Recompute::kFull) == 0);
+  CHECK(costs.Times(decoder, kLoad).weight_gradient_s == 0);
+  CHECK(costs.Times(decoder, kLoad).input_gradient_s > 0);
+  const CostModel whole(model, A100(), {});
+  CHECK(costs.KeptBytes(decoder, kLoad, Recompute::kNone) <
+        whole.KeptBytes(decoder, kLoad, Recompute::kNone));
+}
+
+TEST_CASE("recomputing a half keeps its input alone and costs its forward", "[balance][cpu]") {
+  const CostModel costs(PresetConfig("internvl2-26b"), A100(), {});
+  const int64_t input = 4096 * 6144 * 2;
+  const int layer = Find(costs, LayerKind::kDecoderBlock);
+  const auto kept = [&](Recompute r) { return costs.KeptBytes(layer, kLoad, r); };
+  const auto seconds = [&](Recompute r) { return costs.RecomputeSeconds(layer, kLoad, r); };
+  CHECK(kept(Recompute::kFull) == input);
+  // What one half does not keep and what the other does not are all but the two inputs.
+  CHECK(kept(Recompute::kAttention) + kept(Recompute::kMlp) == kept(Recompute::kNone) + 2 * input);
+  CHECK(seconds(Recompute::kAttention) + seconds(Recompute::kMlp) ==
+        Approx(seconds(Recompute::kFull)));
+  CHECK(seconds(Recompute::kFull) == Approx(costs.Times(layer, kLoad).forward_s));
+  CHECK(seconds(Recompute::kNone) == 0);
+  const int head = costs.num_layers() - 1;
+  CHECK(costs.KeptBytes(head, kLoad, Recompute::kFull) ==
+        costs.KeptBytes(head, kLoad, Recompute::kNone));
+}
+
+TEST_CASE("tensor ranks share a layer and pay for their sums", "[balance][cpu]") {
+  const ModelConfig model = PresetConfig("internvl2-26b");
+  Cluster free = A100();
+  free.intra = {};
+  CostModel::Options options;
+  const CostModel one(model, free, options);
+  options.tensor = 2;
+  const CostModel two(model, free, options), paid(model, A100(), options);
+  const int layer = Find(one, LayerKind::kDecoderBlock);
+  CHECK(two.Times(layer, kLoad).forward_s < 0.62 * one.Times(layer, kLoad).forward_s);
+  CHECK(two.Times(layer, kLoad).forward_s > 0.5 * one.Times(layer, kLoad).forward_s);
+  // Two sums of 48 MiB in each direction at 300 GB/s: a rank sends as much as it has.
+  const double sums = paid.Times(layer, kLoad).forward_s - two.Times(layer, kLoad).forward_s;
+  CHECK(sums == Approx(2 * (4096.0 * 6144 * 2 / 300e9 + 2 * 8e-6)));
+  CHECK(two.KeptBytes(layer, kLoad, Recompute::kNone) <
+        one.KeptBytes(layer, kLoad, Recompute::kNone));
+}
+
+TEST_CASE("attention costs by segment", "[balance][cpu]") {
+  const CostModel costs(PresetConfig("internvl2-26b"), A100(), {});
+  const int layer = Find(costs, LayerKind::kDecoderBlock);
+  LayerLoad packed = kLoad;
+  packed.token_pairs /= 4;
+  CHECK(costs.Times(layer, packed).forward_s < costs.Times(layer, kLoad).forward_s);
+  CHECK(costs.Times(layer, {9, 0, 0}).forward_s == 0);
+}
+
+TEST_CASE("products that do not fill tiles or waves cost more", "[balance][cpu]") {
+  CHECK(TileEfficiency({4096, 4096, 4096}, 0) == 1);
+  // 27 x 32 tiles of 256 x 128: eight full waves of 108.
+  CHECK(TileEfficiency({6912, 4096, 4096}, 108) == 1);
+  CHECK(TileEfficiency({6913, 4096, 4096}, 108) < 0.95);
+  CHECK(TileEfficiency({16, 4096, 4096}, 108) < 0.2);
+  // Few rows are bound by reading the weights.
+  const Cluster cluster = A100();
+  const double seconds = GemmSeconds({1, 8192, 8192}, cluster, 2);
+  CHECK(seconds >= 8192.0 * 8192 * 2 / cluster.memory_bytes_per_s);
+  CHECK(GemmSeconds({0, 8192, 8192}, cluster, 2) == 0);
+}
+
+}  // namespace
+}  // namespace equipoise

@@ -1,0 +1,112 @@
+#include "balance/stage_costs.h"
+
+#include <catch2/catch.hpp>
+
+#include "balance/memory_model.h"
+#include "models/presets.h"
+#include "models/stage_plan.h"
+#include "parallel/schedule/builders.h"
+#include "parallel/schedule/passes.h"
+
+namespace equipoise {
+namespace {
+
+struct Case {
+  ModelConfig model = PresetConfig("internvl2-26b");
+  Cluster cluster;
+  Plan plan;
+  std::vector<LayerLoad> loads;
+
+  Case() {
+    ClusterConfig config;
+    config.preset = "a100-80g";
+    config.nodes = 8;
+    cluster = MakeCluster(config);
+    plan.data = 8;
+    plan.pipeline = 4;
+    plan.tensor = 2;
+    plan.stage_begins = {0, 29, 54, 74, 97};
+    loads = {SingleSegment(9, 4096), SingleSegment(4, 3000), SingleSegment(0, 1000),
+             SingleSegment(9, 3500)};
+  }
+  CostModel costs() const {
+    CostModel::Options options;
+    options.tensor = plan.tensor;
+    return CostModel(model, cluster, options);
+  }
+  Schedule schedule(const SimulationCosts& simulation) const {
+    const StagePlan stages(model, plan, {});
+    return CompleteSchedule(
+        BuildSchedule(plan.schedule, stages.graph(), static_cast<int>(loads.size())),
+        stages.Work(loads), simulation);
+  }
+};
+
+TEST_CASE("a stage's ops cost what its layers cost", "[balance][cpu]") {
+  Case c;
+  c.plan.recompute.assign(97, Recompute::kNone);
+  c.plan.recompute[30] = Recompute::kFull;
+  const CostModel costs = c.costs();
+  const SimulationCosts simulation = StageCosts(costs, c.plan, c.cluster, c.loads);
+  LayerTimes sum;
+  double again = 0;
+  for (int layer = 29; layer < 54; ++layer) {
+    const LayerTimes times = costs.Times(layer, c.loads[1]);
+    sum.forward_s += times.forward_s;
+    sum.input_gradient_s += times.input_gradient_s;
+    sum.weight_gradient_s += times.weight_gradient_s;
+    if (layer == 30) again = times.forward_s;
+  }
+  CHECK(simulation.seconds({OpKind::kForward, 1, 1}) == Approx(sum.forward_s));
+  CHECK(simulation.seconds({OpKind::kBackward, 1, 1}) == Approx(sum.backward_s() + again));
+  CHECK(simulation.seconds({OpKind::kInputGradient, 1, 1}) == Approx(sum.input_gradient_s + again));
+  CHECK(simulation.seconds({OpKind::kWeightGradient, 1, 1}) == Approx(sum.weight_gradient_s));
+  // Layer 53 is a decoder block: 3000 rows of 6144 in bf16, either way.
+  CHECK(simulation.bytes({OpKind::kSend, 1, 1, 2}) == 3000.0 * 6144 * 2);
+  CHECK(simulation.bytes({OpKind::kSend, 2, 1, 1}) == 3000.0 * 6144 * 2);
+  CHECK(simulation.link(0, 1).bytes_per_s == 300e9);
+}
+
+TEST_CASE("gradients are reduced in fp32, to shards under ZeRO 1", "[balance][cpu]") {
+  Case c;
+  const CostModel costs = c.costs();
+  double parameters = 0;
+  for (int layer = 0; layer < 29; ++layer) {
+    parameters += static_cast<double>(costs.Parameters(layer));
+  }
+  const double whole = ReduceSeconds(costs, c.plan, c.cluster, 0);
+  CHECK(whole == Approx(2 * 7 * (4 * parameters / 8 / 25e9 + 20e-6)));
+  c.plan.zero = 1;
+  CHECK(ReduceSeconds(costs, c.plan, c.cluster, 0) == Approx(whole / 2));
+  CHECK(OptimizerSeconds(costs, c.plan, c.cluster, 0) > 0);
+}
+
+TEST_CASE("the forecast counts states once and activations in flight", "[balance][cpu]") {
+  Case c;
+  const CostModel costs = c.costs();
+  const Schedule schedule = c.schedule(StageCosts(costs, c.plan, c.cluster, c.loads));
+  const MemoryForecast first = ForecastMemory(costs, c.plan, schedule, c.loads, 0);
+  const MemoryForecast last = ForecastMemory(costs, c.plan, schedule, c.loads, 3);
+  int64_t parameters = 0;
+  for (int layer = 0; layer < 29; ++layer) parameters += costs.Parameters(layer);
+  CHECK(first.parameters == 2 * parameters);
+  CHECK(first.gradients == 4 * parameters);
+  CHECK(first.optimizer == 12 * parameters);
+  c.plan.zero = 1;
+  CHECK(ForecastMemory(costs, c.plan, schedule, c.loads, 0).optimizer == 12 * parameters / 8);
+  // The first stage has all three micro-batches with tiles in flight, the last one at a time.
+  const auto kept = [&](int begin, int end, int load) {
+    int64_t sum = 0;
+    for (int layer = begin; layer < end; ++layer) {
+      sum += costs.KeptBytes(layer, c.loads[static_cast<size_t>(load)], Recompute::kNone);
+    }
+    return sum;
+  };
+  CHECK(first.activations == kept(0, 29, 0) + kept(0, 29, 1) + kept(0, 29, 3));
+  CHECK(last.activations == kept(74, 97, 0));
+  c.plan.recompute.assign(97, Recompute::kFull);
+  CHECK(ForecastMemory(costs, c.plan, schedule, c.loads, 0).activations < first.activations / 5);
+}
+
+}  // namespace
+}  // namespace equipoise
