@@ -10,6 +10,7 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 struct Preset {
   const char* name;
+  const char* device;
   int gpus_per_node;
   double peak_tflops, hbm_gb_s, memory_gb;
   double intra_gb_s, intra_latency_us, inter_gb_s, inter_latency_us;
@@ -23,10 +24,10 @@ struct Preset {
 // sources: docs/cost_model.md.
 const std::vector<Preset>& Presets() {
   static const std::vector<Preset> kPresets = {
-      {"local", 1, 0.1, 10, 4, 5, 20, 5, 20, 0.8, 0.4, 0.8, 5, 0, 0},
-      {"a100-80g", 8, 312, 2039, 79.1, 300, 8, 25, 20, 0.8, 0.55, 0.85, 4, 108, 0.06},
-      {"h100-80g", 8, 989, 3350, 79.1, 450, 8, 50, 20, 0.7, 0.45, 0.85, 4, 132, 0.06},
-      {"h200", 8, 989, 4800, 139.7, 450, 8, 50, 20, 0.7, 0.45, 0.85, 4, 132, 0.06},
+      {"local", "", 1, 0.1, 10, 4, 5, 20, 5, 20, 0.8, 0.4, 0.8, 5, 0, 0},
+      {"a100-80g", "A100", 8, 312, 2039, 79.1, 300, 8, 25, 20, 0.8, 0.55, 0.85, 4, 108, 0.06},
+      {"h100-80g", "H100", 8, 989, 3350, 79.1, 450, 8, 50, 20, 0.7, 0.45, 0.85, 4, 132, 0.06},
+      {"h200", "H200", 8, 989, 4800, 139.7, 450, 8, 50, 20, 0.7, 0.45, 0.85, 4, 132, 0.06},
   };
   return kPresets;
 }
@@ -57,6 +58,7 @@ Cluster MakeCluster(const ClusterConfig& config) {
   const Preset& preset = FindPreset(config.preset);
   Cluster cluster;
   cluster.name = preset.name;
+  cluster.device = preset.device;
   cluster.nodes = static_cast<int>(config.nodes.value_or(1));
   cluster.devices_per_node = static_cast<int>(config.gpus_per_node.value_or(preset.gpus_per_node));
   cluster.peak_flops = 1e12 * config.peak_tflops.value_or(preset.peak_tflops);

@@ -18,6 +18,8 @@ struct ClusterConfig {
   std::optional<double> intra_gb_s, intra_latency_us, inter_gb_s, inter_latency_us;
   std::optional<double> price_per_gpu_hour;
   std::optional<double> gemm_efficiency, attention_efficiency, memory_efficiency, launch_us;
+  std::string profile;
+  bool force_profile = false;
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
@@ -47,12 +49,18 @@ struct ClusterConfig {
           "share of hbm_gb_s that element-wise kernels reach", Between(0.001, 1));
     visit("launch_us", launch_us, "microseconds that each kernel costs beside its work",
           Between(0, 1e6));
+    visit("profile", profile,
+          "file that equipoise profile has made on such a device; absent = times from the numbers "
+          "above");
+    visit("force_profile", force_profile,
+          "use the profile though it is of another device, version, precision or thread count");
   }
 };
 
 // The machines that a plan is made for.
 struct Cluster {
   std::string name;
+  std::string device;  // a part of the name that a profile of such a device has; "": any
   int nodes = 1, devices_per_node = 1;
   double peak_flops = 0;          // 1/s, of matrix products in the precision of the computation
   double memory_bytes_per_s = 0;  // of a device's own memory

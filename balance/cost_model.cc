@@ -1,9 +1,11 @@
 #include "balance/cost_model.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "balance/collective_time.h"
 #include "balance/gemm_time.h"
+#include "balance/layer_shape.h"
 #include "configs/error.h"
 #include "models/stage_plan.h"
 
@@ -19,6 +21,24 @@ constexpr double kAnalyticErrorBand = 0.15;
 // Rows of logits that exist at a time.
 constexpr double kChunkLogits = 1 << 24, kMinChunkRows = 128;
 
+// The kind of recomputation that a layer can do of what is asked for.
+Recompute Possible(const LayerWork& work, Recompute asked) {
+  if (work.gradient_with_loss) return Recompute::kNone;
+  return asked == Recompute::kFull || work.has_halves ? asked : Recompute::kNone;
+}
+
+// Logits exist in chunks of rows (models/ops/cross_entropy.cc), twice in fp32 while their softmax
+// is made; then as a gradient, which is rounded and multiplied.
+double LogitsBytes(const LayerWork& work, const LayerLoad& load, double element_bytes) {
+  const auto vocabulary = static_cast<double>(work.mlp.products[0].n);
+  const auto hidden = static_cast<double>(work.mlp.products[0].k);
+  const double rows = std::min(static_cast<double>(load.tokens),
+                               std::max(kMinChunkRows, kChunkLogits / vocabulary));
+  if (element_bytes == 4) return 8 * rows * vocabulary;
+  if (rows == 0) return 0;
+  return vocabulary * std::max(8 * rows, (4 + element_bytes) * rows + element_bytes * hidden);
+}
+
 }  // namespace
 
 CostModel::CostModel(const ModelConfig& config, const Cluster& cluster, const Options& options,
@@ -27,36 +47,42 @@ CostModel::CostModel(const ModelConfig& config, const Cluster& cluster, const Op
       options_(options),
       specs_(LayerSpecs(config)),
       error_band_(kAnalyticErrorBand) {
-  EQUIPOISE_CHECK(measured == nullptr, "not yet");
   Plan tensor;
   tensor.tensor = options.tensor;
   tensor_link_ = TensorLink(cluster, tensor);
   bool before = false;
   for (size_t i = 0; i < specs_.size(); ++i) {
     const std::string module = ModuleOf(specs_[i].kind);
-    const bool trainable =
+    Group group;
+    group.trainable =
         std::find(options.frozen.begin(), options.frozen.end(), module) == options.frozen.end();
-    const bool same = i > 0 && specs_[i].kind == specs_[i - 1].kind &&
-                      groups_.back().has_backward == (before || trainable);
-    if (!same) {
-      groups_.push_back(
-          {WorkOfLayer(config, specs_[i].kind, options.tensor), trainable, before || trainable});
+    group.has_backward = before || group.trainable;
+    if (i == 0 || specs_[i].kind != specs_[i - 1].kind) {
+      group.work = WorkOfLayer(config, specs_[i].kind, options.tensor);
+      groups_.push_back(std::move(group));
     }
     group_of_.push_back(num_groups() - 1);
-    before = before || trainable;
+    before = groups_.back().has_backward;
   }
+  if (measured != nullptr) Fit(config, *measured);
 }
 
-// Logits exist in chunks of rows (models/ops/cross_entropy.cc), twice in fp32 while their softmax
-// is made; then as a gradient, which is rounded and multiplied.
-double CostModel::LogitsBytes(const LayerWork& work, const LayerLoad& load) const {
-  const auto vocabulary = static_cast<double>(work.mlp.products[0].n);
-  const auto hidden = static_cast<double>(work.mlp.products[0].k);
-  const double rows = std::min(static_cast<double>(load.tokens),
-                               std::max(kMinChunkRows, kChunkLogits / vocabulary));
-  if (options_.element_bytes == 4) return 8 * rows * vocabulary;
-  const auto element = static_cast<double>(options_.element_bytes);
-  return rows > 0 ? vocabulary * std::max(8 * rows, (4 + element) * rows + element * hidden) : 0;
+void CostModel::Fit(const ModelConfig& config, const Profile& measured) {
+  double squares = 0;
+  for (int layer = 0; layer < num_layers(); ++layer) {
+    Group& group = groups_[static_cast<size_t>(GroupOf(layer))];
+    if (group.fit.measurements > 0) continue;
+    const LayerKind kind = specs_[static_cast<size_t>(layer)].kind;
+    group.fit = FitLayer(measured, LayerKindName(kind), LayerShape(config, kind));
+    if (group.fit.measurements == 0) {
+      throw ConfigError("profile: no measurement of " + LayerKindName(kind) + " (" +
+                        LayerShape(config, kind) + "); run equipoise profile with this model");
+    }
+    group.whole = WorkOfLayer(config, kind, /*tensor=*/1);
+    squares += group.fit.residual * group.fit.residual;
+  }
+  error_band_ = std::sqrt(squares / num_groups());
+  optimizer_s_per_parameter_ = measured.optimizer_s_per_parameter;
 }
 
 double CostModel::ReduceSeconds(const HalfWork& half, const LayerLoad& load) const {
@@ -69,83 +95,118 @@ LayerTimes CostModel::HalfTimes(const HalfWork& half, const LayerLoad& load) con
   LayerTimes times;
   for (const Product& product : half.products) {
     const double rows = product.rows.At(load);
+    if (rows <= 0) continue;
     const auto n = static_cast<double>(product.n), k = static_cast<double>(product.k);
     times.forward_s += GemmSeconds({rows, n, k}, cluster_, bytes);
     times.input_gradient_s += GemmSeconds({rows, k, n}, cluster_, bytes);
-    times.weight_gradient_s += rows > 0 ? GemmSeconds({n, k, rows}, cluster_, bytes) : 0;
+    times.weight_gradient_s += GemmSeconds({n, k, rows}, cluster_, bytes);
   }
+  const double moved = half.passed.At(load) * static_cast<double>(bytes);
+  if (moved <= 0) return times;
   const double attention = (half.attention_flops_per_tile * static_cast<double>(load.tiles) +
                             half.attention_flops_per_pair * load.token_pairs) /
                            (cluster_.peak_flops * cluster_.attention_efficiency);
-  const double moved = half.passed.At(load) * static_cast<double>(bytes);
-  if (moved <= 0) return times;
   const double passes = moved / (cluster_.memory_bytes_per_s * cluster_.memory_efficiency);
   const double launches = half.kernels * cluster_.launch_s;
-  const double reduce = ReduceSeconds(half, load);
-  times.forward_s += attention + passes + launches + reduce;
-  times.input_gradient_s +=
-      kAttentionBackward * attention + kPassesBackward * passes + launches + reduce;
+  times.forward_s += attention + passes + launches;
+  times.input_gradient_s += kAttentionBackward * attention + kPassesBackward * passes + launches;
+  return times;
+}
+
+LayerTimes CostModel::ComputeTimes(const LayerWork& work, const LayerLoad& load) const {
+  const LayerTimes a = HalfTimes(work.attention, load), b = HalfTimes(work.mlp, load);
+  LayerTimes times;
+  times.forward_s = a.forward_s + b.forward_s;
+  if (work.has_input) times.input_gradient_s = a.input_gradient_s + b.input_gradient_s;
+  times.weight_gradient_s = a.weight_gradient_s + b.weight_gradient_s;
+  return times;
+}
+
+// As if all weights were trained.
+LayerTimes CostModel::TrainedTimes(const Group& group, const LayerLoad& load) const {
+  LayerTimes times = ComputeTimes(group.work, load);
+  if (group.fit.measurements > 0) {
+    const double all = times.forward_s + times.backward_s();
+    const LayerTimes whole = ComputeTimes(group.whole, load);
+    const double share = all > 0 ? all / (whole.forward_s + whole.backward_s()) : 0;
+    times.forward_s = share * group.fit.forward_s.At(load);
+    times.input_gradient_s = share * group.fit.input_gradient_s.At(load);
+    times.weight_gradient_s = share * group.fit.weight_gradient_s.At(load);
+  } else if (group.work.gradient_with_loss) {
+    times = {times.forward_s + times.backward_s(), 0, 0};
+  }
+  const double reduce =
+      ReduceSeconds(group.work.attention, load) + ReduceSeconds(group.work.mlp, load);
+  times.forward_s += reduce;
+  times.input_gradient_s += reduce;
   return times;
 }
 
 LayerTimes CostModel::Times(int layer, const LayerLoad& load) const {
   const Group& group = At(layer);
-  const LayerTimes a = HalfTimes(group.work.attention, load), b = HalfTimes(group.work.mlp, load);
-  LayerTimes times;
-  times.forward_s = a.forward_s + b.forward_s;
-  if (!group.has_backward) return times;
-  if (group.work.has_input) times.input_gradient_s = a.input_gradient_s + b.input_gradient_s;
-  if (group.trainable) times.weight_gradient_s = a.weight_gradient_s + b.weight_gradient_s;
-  if (group.work.gradient_with_loss) {
-    times.forward_s += times.backward_s();
-    times.input_gradient_s = times.weight_gradient_s = 0;
-  }
+  LayerTimes times = TrainedTimes(group, load);
+  if (!group.has_backward) times.input_gradient_s = 0;
+  if (!group.trainable) times.weight_gradient_s = 0;
   return times;
 }
 
 double CostModel::RecomputeSeconds(int layer, const LayerLoad& load, Recompute recompute) const {
   const Group& group = At(layer);
-  if (!group.has_backward || group.work.gradient_with_loss) return 0;
-  const bool full = recompute == Recompute::kFull;
-  if (!full && !group.work.has_halves) return 0;
-  double seconds = 0;
-  if (full || recompute == Recompute::kAttention) {
-    seconds += HalfTimes(group.work.attention, load).forward_s;
+  const Recompute kind = Possible(group.work, recompute);
+  if (!group.has_backward || kind == Recompute::kNone) return 0;
+  const double forward_s = TrainedTimes(group, load).forward_s;
+  if (kind == Recompute::kFull || forward_s <= 0) return forward_s;
+  const auto seconds = [&](const HalfWork& half) {
+    return HalfTimes(half, load).forward_s + ReduceSeconds(half, load);
+  };
+  const double attention = seconds(group.work.attention), mlp = seconds(group.work.mlp);
+  return forward_s * (kind == Recompute::kMlp ? mlp : attention) / (attention + mlp);
+}
+
+double CostModel::AnalyticKeptBytes(const LayerWork& work, bool trainable, const LayerLoad& load,
+                                    Recompute recompute) const {
+  const auto element = static_cast<double>(options_.element_bytes);
+  if (recompute == Recompute::kFull) {
+    return element * (work.has_halves ? work.attention : work.mlp).input.At(load);
   }
-  if (full || recompute == Recompute::kMlp) seconds += HalfTimes(group.work.mlp, load).forward_s;
-  return seconds;
+  const auto bytes = [&](const HalfWork& half, bool again) {
+    const double input = element * half.input.At(load);
+    if (again) return input;
+    const double weights = trainable ? half.kept_weights.At(load) : 0;
+    return input + element * (half.kept.At(load) + weights) + 4 * half.kept_fp32.At(load);
+  };
+  return bytes(work.attention, recompute == Recompute::kAttention) +
+         bytes(work.mlp, recompute == Recompute::kMlp);
 }
 
 int64_t CostModel::KeptBytes(int layer, const LayerLoad& load, Recompute recompute) const {
   const Group& group = At(layer);
   if (!group.has_backward) return 0;
-  const LayerWork& work = group.work;
-  if (work.gradient_with_loss) recompute = Recompute::kNone;
-  if (recompute != Recompute::kFull && !work.has_halves) recompute = Recompute::kNone;
-  const auto bytes = static_cast<double>(options_.element_bytes);
-  const auto half_bytes = [&](const HalfWork& half, bool keeps) {
-    double kept = bytes * half.input.At(load);
-    if (!keeps) return kept;
-    kept += bytes * half.kept.At(load) + 4 * half.kept_fp32.At(load);
-    return kept + (group.trainable ? bytes * half.kept_weights.At(load) : 0);
-  };
-  if (recompute == Recompute::kFull) {
-    const HalfWork& first = work.has_halves ? work.attention : work.mlp;
-    return static_cast<int64_t>(bytes * first.input.At(load));
+  const Recompute kind = Possible(group.work, recompute);
+  double bytes = AnalyticKeptBytes(group.work, group.trainable, load, kind);
+  const LoadFit& fit = group.fit.kept_bytes[static_cast<size_t>(kind)];
+  if (bytes > 0 && fit.At(load) > 0) {
+    bytes *= fit.At(load) / AnalyticKeptBytes(group.whole, /*trainable=*/true, load, kind);
   }
-  double kept = half_bytes(work.mlp, recompute != Recompute::kMlp);
-  if (work.has_halves) kept += half_bytes(work.attention, recompute != Recompute::kAttention);
-  return static_cast<int64_t>(kept);
+  return std::llround(bytes);
+}
+
+double CostModel::AnalyticWorkBytes(const LayerWork& work, const LayerLoad& load) const {
+  const auto element = static_cast<double>(options_.element_bytes);
+  if (work.gradient_with_loss) return LogitsBytes(work, load, element);
+  double most = 0;
+  for (const HalfWork* half : {&work.attention, &work.mlp}) {
+    most = std::max(most, half->work.At(load) * element + 4 * half->work_fp32.At(load));
+  }
+  return most;
 }
 
 int64_t CostModel::WorkBytes(int layer, const LayerLoad& load) const {
-  const LayerWork& work = At(layer).work;
-  double most = work.gradient_with_loss ? LogitsBytes(work, load) : 0;
-  for (const HalfWork* half : {&work.attention, &work.mlp}) {
-    most = std::max(most, half->work.At(load) * static_cast<double>(options_.element_bytes) +
-                              4 * half->work_fp32.At(load));
-  }
-  return static_cast<int64_t>(most);
+  const Group& group = At(layer);
+  double bytes = AnalyticWorkBytes(group.work, load);
+  const double fitted = group.fit.work_bytes.At(load);
+  if (bytes > 0 && fitted > 0) bytes *= fitted / AnalyticWorkBytes(group.whole, load);
+  return std::llround(bytes);
 }
 
 int64_t CostModel::Parameters(int layer) const { return At(layer).work.parameters; }

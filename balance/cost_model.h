@@ -7,6 +7,7 @@
 #include "balance/cluster.h"
 #include "balance/layer_work.h"
 #include "balance/profile.h"
+#include "balance/profile_fit.h"
 #include "models/layer_spec.h"
 #include "models/model_config.h"
 #include "parallel/plan.h"
@@ -29,7 +30,8 @@ class CostModel {
     int64_t element_bytes = 2;        // of weights and activations in the computation
     std::vector<std::string> frozen;  // modules, as model.freeze names them
   };
-  // `measured` may be gone after the construction.
+  // `measured` may be gone after the construction. Throws ConfigError when it lacks a layer of the
+  // model.
   CostModel(const ModelConfig& config, const Cluster& cluster, const Options& options,
             const Profile* measured = nullptr);
 
@@ -59,16 +61,26 @@ class CostModel {
 
   // One standard deviation of predicted times, as a share of them.
   double error_band() const { return error_band_; }
+  // Of AdamW, as measured; 0: not measured.
+  double optimizer_s_per_parameter() const { return optimizer_s_per_parameter_; }
 
  private:
   struct Group {
-    LayerWork work;
+    LayerWork work;  // of one tensor rank
     bool trainable = true, has_backward = true;
+    // Measured, of the whole layer; the analytic model then gives the tensor rank's share alone.
+    LayerFit fit;
+    LayerWork whole;
   };
   const Group& At(int layer) const { return groups_[static_cast<size_t>(GroupOf(layer))]; }
   double ReduceSeconds(const HalfWork& half, const LayerLoad& load) const;
-  double LogitsBytes(const LayerWork& work, const LayerLoad& load) const;
   LayerTimes HalfTimes(const HalfWork& half, const LayerLoad& load) const;
+  LayerTimes ComputeTimes(const LayerWork& work, const LayerLoad& load) const;
+  LayerTimes TrainedTimes(const Group& group, const LayerLoad& load) const;
+  double AnalyticWorkBytes(const LayerWork& work, const LayerLoad& load) const;
+  double AnalyticKeptBytes(const LayerWork& work, bool trainable, const LayerLoad& load,
+                           Recompute recompute) const;
+  void Fit(const ModelConfig& config, const Profile& measured);
 
   Cluster cluster_;
   Options options_;
@@ -76,7 +88,7 @@ class CostModel {
   std::vector<LayerSpec> specs_;
   std::vector<int> group_of_;
   std::vector<Group> groups_;
-  double error_band_;
+  double error_band_, optimizer_s_per_parameter_ = 0;
 };
 
 }  // namespace equipoise

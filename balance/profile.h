@@ -10,15 +10,15 @@
 
 namespace equipoise {
 
-// One layer at one load, run for itself on a device.
+// One layer at one load, run for itself on a device. Not split over tensor ranks, all trained.
 struct LayerMeasurement {
   std::string layer_kind;  // LayerKindName()
   std::string shape;       // LayerShape(): layers of equal kind and shape cost the same
   LayerLoad load;
-  double forward_s = 0, backward_s = 0;                // medians; backward is both gradients
+  double forward_s = 0, backward_s = 0;                // medians; backward makes both gradients
   double input_gradient_s = 0, weight_gradient_s = 0;  // with weights frozen; the rest of backward
-  std::array<int64_t, 4> kept_bytes = {};              // from forward to backward, by Recompute
-  int64_t work_bytes = 0;  // peak of both passes beyond what was there before
+  std::array<int64_t, 4> kept_bytes = {};  // from forward to backward, by Recompute; 0: not known
+  int64_t work_bytes = 0;  // peak of both passes beyond what was kept before; 0: not known
 };
 
 // What `equipoise profile` has measured on one device.
@@ -28,8 +28,28 @@ struct Profile {
   std::string precision;  // fp32 | bf16
   int threads = 0;        // of the computation
   std::vector<LayerMeasurement> layers;
-  double optimizer_s_per_parameter = 0;
-  LinkModel point_to_point, all_reduce;  // between two ranks
+  double optimizer_s_per_parameter = 0;  // 0: not measured
+  // Between two ranks; all_reduce as its ring's steps see it (collective_time.h). Zeros: not
+  // measured.
+  LinkModel point_to_point, all_reduce;
 };
+
+// JSON. Throws DataError that begins with the path for a file that cannot be read or written, is no
+// profile, lacks a field, or holds a number that is negative or not finite.
+Profile ReadProfile(const std::string& path);
+void WriteProfile(const std::string& path, const Profile& profile);
+
+// Where a profile is to be used. "" and 0 stand for any.
+struct ProfileUse {
+  std::string device;  // a part of the device's name will do
+  std::string versions, precision;
+  int threads = 0;
+};
+// "measured in bf16, used in fp32" and so on; "" where the profile fits.
+std::string ProfileMismatch(const Profile& profile, const ProfileUse& use);
+// Throws ConfigError that begins with the path where the profile does not fit, unless it is forced:
+// then returns the line to warn with ("" where it fits).
+std::string RequireProfile(const Profile& profile, const ProfileUse& use, const std::string& path,
+                           bool force);
 
 }  // namespace equipoise

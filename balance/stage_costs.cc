@@ -98,8 +98,10 @@ double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster&
   }
   const double compute_bytes = static_cast<double>(costs.options().element_bytes) * parameters;
   const int shards = plan.zero > 0 ? plan.data : 1;
-  const double update = (kOptimizerBytes * parameters + compute_bytes) / shards /
-                        (cluster.memory_bytes_per_s * cluster.memory_efficiency);
+  const double update = costs.optimizer_s_per_parameter() > 0
+                            ? costs.optimizer_s_per_parameter() * parameters / shards
+                            : (kOptimizerBytes * parameters + compute_bytes) / shards /
+                                  (cluster.memory_bytes_per_s * cluster.memory_efficiency);
   if (shards == 1) return update;
   return update + AllGatherSeconds(compute_bytes, plan.data, DataLink(cluster, plan));
 }

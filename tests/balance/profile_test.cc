@@ -1,0 +1,194 @@
+#include "balance/profile.h"
+
+#include <catch2/catch.hpp>
+
+#include "balance/cost_model.h"
+#include "balance/layer_shape.h"
+#include "balance/profile_fit.h"
+#include "configs/error.h"
+#include "models/presets.h"
+#include "tests/data/temporary_folder.h"
+
+namespace equipoise {
+namespace {
+
+// Layers of the quickstart whose times follow a rule; kept and work bytes are not measured.
+Profile QuickstartProfile() {
+  const ModelConfig model = PresetConfig("quickstart");
+  Profile profile;
+  profile.device = "Some Processor 9000";
+  profile.versions = "equipoise 0.1, libtorch 2.0";
+  profile.precision = "fp32";
+  profile.threads = 1;
+  profile.optimizer_s_per_parameter = 2e-9;
+  profile.point_to_point = {1e-5, 1e9};
+  profile.all_reduce = {2e-5, 5e8};
+  const std::vector<LayerSpec> specs = LayerSpecs(model);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (i > 0 && specs[i].kind == specs[i - 1].kind) continue;
+    for (const LayerLoad& load :
+         {SingleSegment(1, 64), SingleSegment(4, 256), SingleSegment(8, 512), SingleSegment(0, 512),
+          SingleSegment(16, 300), LayerLoad{2, 512, 4 * 128 * 129 / 2.0}}) {
+      LayerMeasurement m;
+      m.layer_kind = LayerKindName(specs[i].kind);
+      m.shape = LayerShape(model, specs[i].kind);
+      m.load = load;
+      m.forward_s = 1e-5 + 1e-4 * static_cast<double>(load.tiles) +
+                    2e-6 * static_cast<double>(load.tokens) + 3e-9 * load.token_pairs;
+      m.input_gradient_s = 1.5 * m.forward_s;
+      m.weight_gradient_s = 0.5 * m.forward_s;
+      m.backward_s = 2 * m.forward_s;
+      profile.layers.push_back(m);
+    }
+  }
+  return profile;
+}
+
+TEST_CASE("a profile is read as it was written", "[balance][cpu]") {
+  const TemporaryFolder folder;
+  Profile profile = QuickstartProfile();
+  profile.layers[1].kept_bytes = {4, 3, 2, 1};
+  profile.layers[1].work_bytes = 5;
+  WriteProfile(folder / "p.json", profile);
+  const Profile read = ReadProfile(folder / "p.json");
+  CHECK(read.device == profile.device);
+  CHECK(read.versions == profile.versions);
+  CHECK(read.precision == profile.precision);
+  CHECK(read.threads == profile.threads);
+  CHECK(read.optimizer_s_per_parameter == profile.optimizer_s_per_parameter);
+  CHECK(read.point_to_point.latency_s == profile.point_to_point.latency_s);
+  CHECK(read.all_reduce.bytes_per_s == profile.all_reduce.bytes_per_s);
+  REQUIRE(read.layers.size() == profile.layers.size());
+  const LayerMeasurement &a = read.layers[1], &b = profile.layers[1];
+  CHECK(a.layer_kind == b.layer_kind);
+  CHECK(a.shape == b.shape);
+  CHECK(a.load.tiles == b.load.tiles);
+  CHECK(a.load.token_pairs == b.load.token_pairs);
+  CHECK(a.forward_s == b.forward_s);
+  CHECK(a.kept_bytes == b.kept_bytes);
+  CHECK(a.work_bytes == b.work_bytes);
+}
+
+TEST_CASE("a file that is no profile is refused with its path", "[balance][cpu]") {
+  const TemporaryFolder folder;
+  WriteProfile(folder / "good.json", QuickstartProfile());
+  const std::string good = ReadWholeFile(folder / "good.json");
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    const size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    return text.replace(at, from.size(), to);
+  };
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", ""},
+      {"[1, 2]", "not a profile"},
+      {"{}", "not a profile"},
+      {changed("equipoise profile 1", "equipoise profile 9"), "not a profile"},
+      {changed("\"threads\": 1", "\"threads\": -1"), "threads"},
+      {changed("\"layers\"", "\"layer\""), "no list 'layers'"},
+      {changed("\"forward_s\": ", "\"forward_s\": -"), "layers.0: forward_s"},
+      {changed("\"tiles\"", "\"files\""), "tiles"},
+      {changed("\"bytes_per_s\"", "\"speed\""), "bytes_per_s"},
+  };
+  for (const auto& [text, what] : cases) {
+    const std::string path = folder.Write("bad.json", text);
+    INFO(what);
+    try {
+      ReadProfile(path);
+      FAIL_CHECK("taken");
+    } catch (const DataError& error) {
+      CHECK_THAT(error.what(), Catch::StartsWith(path) && Catch::Contains(what));
+    }
+  }
+  CHECK_THROWS_AS(ReadProfile(folder / "absent.json"), DataError);
+  CHECK_THROWS_AS(WriteProfile(folder / "no/such/p.json", Profile()), DataError);
+}
+
+TEST_CASE("a profile of another device, version, precision or thread count needs force",
+          "[balance][cpu]") {
+  const Profile profile = QuickstartProfile();
+  CHECK(ProfileMismatch(profile, {}) == "");
+  CHECK(ProfileMismatch(profile, {"Processor 9000", profile.versions, "fp32", 1}) == "");
+  const std::vector<std::pair<ProfileUse, std::string>> cases = {
+      {{"A100", "", "", 0}, "measured on 'Some Processor 9000', used on 'A100'"},
+      {{"", "equipoise 2", "", 0}, "used with 'equipoise 2'"},
+      {{"", "", "bf16", 0}, "measured in fp32, used in bf16"},
+      {{"", "", "", 2}, "measured with 1 threads, used with 2"},
+  };
+  for (const auto& [use, what] : cases) {
+    CHECK_THAT(ProfileMismatch(profile, use), Catch::Contains(what));
+    CHECK_THROWS_AS(RequireProfile(profile, use, "p.json", false), ConfigError);
+    CHECK_THAT(RequireProfile(profile, use, "p.json", true),
+               Catch::StartsWith("p.json: ") && Catch::Contains(what));
+  }
+  CHECK(RequireProfile(profile, {}, "p.json", false) == "");
+}
+
+TEST_CASE("a fit finds the coefficients, and none below zero", "[balance][cpu]") {
+  const std::vector<LayerLoad> loads = {SingleSegment(1, 64),   SingleSegment(4, 256),
+                                        SingleSegment(8, 512),  SingleSegment(0, 512),
+                                        SingleSegment(16, 300), SingleSegment(2, 0)};
+  std::vector<double> measured, falling;
+  for (const LayerLoad& load : loads) {
+    measured.push_back(2 + 3.0 * static_cast<double>(load.tiles) + 1e-3 * load.token_pairs);
+    falling.push_back(100 - static_cast<double>(load.tiles));
+  }
+  const LoadFit fit = FitLoads(loads, measured);
+  CHECK(fit.coefficients[0] == Approx(2));
+  CHECK(fit.coefficients[1] == Approx(3));
+  CHECK(fit.coefficients[2] == Approx(0).margin(1e-9));
+  CHECK(fit.coefficients[3] == Approx(1e-3));
+  CHECK(fit.residual < 1e-9);
+  const LoadFit flat = FitLoads(loads, falling);
+  for (const double coefficient : flat.coefficients) CHECK(coefficient >= 0);
+  CHECK(flat.residual > 0.01);
+  CHECK(flat.residual < 0.1);
+  CHECK(FitLoads({}, {}).At(loads[0]) == 0);
+  CHECK(FitLoads(loads, std::vector<double>(loads.size(), 0.0)).At(loads[0]) == 0);
+}
+
+TEST_CASE("with a profile, times are the measured ones", "[balance][cpu]") {
+  const ModelConfig model = PresetConfig("quickstart");
+  Profile profile = QuickstartProfile();
+  CostModel::Options options;
+  options.element_bytes = 4;
+  const CostModel costs(model, MakeCluster({}), options, &profile);
+  const LayerLoad load = SingleSegment(6, 384);
+  const double forward_s = 1e-5 + 6e-4 + 2e-6 * 384 + 3e-9 * load.token_pairs;
+  for (int layer = 0; layer < costs.num_layers(); ++layer) {
+    INFO(costs.specs()[static_cast<size_t>(layer)].name);
+    const LayerTimes times = costs.Times(layer, load);
+    CHECK(times.forward_s == Approx(forward_s));
+    CHECK(times.input_gradient_s == Approx(1.5 * forward_s));
+    CHECK(times.weight_gradient_s == Approx(0.5 * forward_s));
+  }
+  CHECK(costs.error_band() < 1e-6);
+  CHECK(costs.optimizer_s_per_parameter() == 2e-9);
+  // Measured kept bytes take the place of counted ones.
+  const CostModel counted(model, MakeCluster({}), options);
+  const int block = 1;
+  const int64_t before = counted.KeptBytes(block, load, Recompute::kNone);
+  for (LayerMeasurement& m : profile.layers) {
+    if (m.layer_kind == "vision_block") m.kept_bytes[0] = 1000 * m.load.tiles;
+  }
+  const CostModel kept(model, MakeCluster({}), options, &profile);
+  CHECK(kept.KeptBytes(block, load, Recompute::kNone) == 6000);
+  CHECK(kept.KeptBytes(block, load, Recompute::kFull) ==
+        counted.KeptBytes(block, load, Recompute::kFull));
+  CHECK(before != 6000);
+  // Two tensor ranks: about half.
+  options.tensor = 2;
+  const CostModel split(model, MakeCluster({}), options, &profile);
+  CHECK(split.Times(block, load).weight_gradient_s < 0.7 * 0.5 * forward_s);
+  CHECK(split.Times(block, load).weight_gradient_s > 0.4 * 0.5 * forward_s);
+}
+
+TEST_CASE("a profile of another model is refused", "[balance][cpu]") {
+  const Profile profile = QuickstartProfile();
+  CHECK_THROWS_WITH(
+      CostModel(PresetConfig("internvl2-1b"), MakeCluster({}), {}, &profile),
+      Catch::Contains("no measurement of patch_embedding") && Catch::Contains("equipoise profile"));
+}
+
+}  // namespace
+}  // namespace equipoise
