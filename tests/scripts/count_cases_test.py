@@ -36,12 +36,13 @@ def load(path):
 def check_events(script):
     logs = [{"uri": "file:///x%20y/test.log"}]
     summary = {"id": {"testSummary": {"label": "//a:b"}},
-               "testSummary": {"overallStatus": "PASSED", "passed": logs}}
+               "testSummary": {"overallStatus": "PASSED", "passed": logs,
+                               "totalRunDurationMillis": "1500"}}
     with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
         file.write(json.dumps({"id": {"started": {}}}) + "\n" + json.dumps(summary) + "\n")
     found = script.read_events(file.name)
     os.unlink(file.name)
-    return found == {"//a:b": ("PASSED", ["/x y/test.log"])}
+    return found == {"//a:b": ("PASSED", ["/x y/test.log"], 1.5)}
 
 
 def main():
