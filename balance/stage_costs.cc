@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
+#include <utility>
 
 #include "balance/collective_time.h"
 #include "configs/error.h"
@@ -55,20 +57,22 @@ Recompute RecomputeOf(const Plan& plan, int layer) {
   return plan.recompute.empty() ? Recompute::kNone : plan.recompute[static_cast<size_t>(layer)];
 }
 
-OpCosts CostsOf(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load) {
+OpCosts CostsOf(const LayerCostTable& table, const Plan& plan, int stage, int load) {
   const auto s = static_cast<size_t>(stage);
   OpCosts sum;
   for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
-    const LayerTimes times = costs.Times(layer, load);
-    const Recompute recompute = RecomputeOf(plan, layer);
-    sum.forward_s += times.forward_s;
-    sum.input_gradient_s += times.input_gradient_s;
-    sum.weight_gradient_s += times.weight_gradient_s;
-    sum.recompute_s += costs.RecomputeSeconds(layer, load, recompute);
-    sum.kept_bytes += static_cast<double>(costs.KeptBytes(layer, load, recompute));
+    const LayerCostTable::Costs& costs = table.At(layer, load);
+    const auto recompute = static_cast<size_t>(RecomputeOf(plan, layer));
+    sum.forward_s += costs.times.forward_s;
+    sum.input_gradient_s += costs.times.input_gradient_s;
+    sum.weight_gradient_s += costs.times.weight_gradient_s;
+    sum.recompute_s += costs.recompute_s[recompute];
+    sum.kept_bytes += costs.kept_bytes[recompute];
   }
-  const LayerSpec& last = costs.specs()[static_cast<size_t>(plan.stage_begins[s + 1] - 1)];
-  sum.boundary_bytes = static_cast<double>(last.BoundaryBytes(load, costs.options().element_bytes));
+  const CostModel& model = table.model();
+  const LayerSpec& last = model.specs()[static_cast<size_t>(plan.stage_begins[s + 1] - 1)];
+  sum.boundary_bytes =
+      static_cast<double>(last.BoundaryBytes(table.load(load), model.options().element_bytes));
   return sum;
 }
 
@@ -108,12 +112,20 @@ double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster&
 
 SimulationCosts StageCosts(const CostModel& costs, const Plan& plan, const Cluster& cluster,
                            const std::vector<LayerLoad>& micro_batches) {
+  std::vector<int> all(micro_batches.size());
+  std::iota(all.begin(), all.end(), 0);
+  return StageCosts(LayerCostTable(costs, micro_batches), plan, cluster, all);
+}
+
+SimulationCosts StageCosts(const LayerCostTable& table, const Plan& plan, const Cluster& cluster,
+                           const std::vector<int>& loads) {
+  const CostModel& costs = table.model();
   EQUIPOISE_CHECK(costs.options().tensor == plan.tensor, costs.options().tensor);
   auto tables = std::make_shared<Tables>();
   for (int stage = 0; stage < plan.num_stages(); ++stage) {
     std::vector<OpCosts> row;
-    row.reserve(micro_batches.size());
-    for (const LayerLoad& load : micro_batches) row.push_back(CostsOf(costs, plan, stage, load));
+    row.reserve(loads.size());
+    for (const int load : loads) row.push_back(CostsOf(table, plan, stage, load));
     tables->ops.push_back(std::move(row));
     tables->reduce_s.push_back(ReduceSeconds(costs, plan, cluster, stage));
   }

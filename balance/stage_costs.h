@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "balance/cost_model.h"
+#include "balance/layer_cost_table.h"
 #include "parallel/plan.h"
 #include "parallel/schedule/simulate.h"
 
@@ -14,6 +15,9 @@ namespace equipoise {
 // costs.options().tensor == plan.tensor.
 SimulationCosts StageCosts(const CostModel& costs, const Plan& plan, const Cluster& cluster,
                            const std::vector<LayerLoad>& micro_batches);
+// The same with micro-batch m being load number loads[m] of the table.
+SimulationCosts StageCosts(const LayerCostTable& table, const Plan& plan, const Cluster& cluster,
+                           const std::vector<int>& loads);
 
 // Seconds that a stage's gradients take to be summed over the data ranks (ZeRO 1: to their shards),
 // in fp32.

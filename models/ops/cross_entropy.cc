@@ -95,14 +95,9 @@ Softmax SplitSoftmax(at::Tensor logits, const LocalIds& ids, Communicator& group
   return result;
 }
 
-struct RowRange {
-  int64_t begin, rows;
-};
-
-// Returns the weighted loss of these rows, fp64, without the scale.
+// Rows [begin, begin + rows). Returns their weighted loss, fp64, without the scale.
 at::Tensor Chunk(const at::Tensor& x, const Targets& targets, Parameter& weight,
-                 Gradients& gradients, const RowRange& range) {
-  const auto [begin, rows] = range;
+                 Gradients& gradients, int64_t begin, int64_t rows) {
   const at::Tensor part = PadRows(x.narrow(0, begin, rows), x.scalar_type());
   const at::Tensor ids = targets.ids.narrow(0, begin, rows);
   const bool wants_gradient = gradients.of_x || gradients.of_weight;
@@ -152,7 +147,7 @@ at::Tensor LinearCrossEntropy(const at::Tensor& x, const Targets& targets, Param
   const int64_t step = std::max(kMinChunkRows, kChunkLogits / columns);
   at::Tensor loss = at::scalar_tensor(0.0, at::kDouble);
   for (int64_t begin = 0; begin < rows; begin += step) {
-    loss.add_(Chunk(x, targets, weight, gradients, {begin, std::min(step, rows - begin)}));
+    loss.add_(Chunk(x, targets, weight, gradients, begin, std::min(step, rows - begin)));
   }
   loss.mul_(targets.scale);
   if (gradients.of_x && group != nullptr) group->AllReduce(gradients.x, ReduceOp::kSum).Wait();

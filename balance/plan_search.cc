@@ -1,0 +1,221 @@
+#include "balance/plan_search.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <utility>
+
+#include "balance/plan_fit.h"
+#include "balance/plan_shapes.h"
+#include "configs/error.h"
+
+namespace equipoise {
+namespace {
+
+using internal::Join;
+
+constexpr size_t kCuts = 3;  // ways to cut that are simulated of a shape
+constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr int kMostGrowth = 64;  // of the ranks, when looking for what would fit
+
+std::string GiB(int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f GiB", static_cast<double>(bytes) / (int64_t{1} << 30));
+  return text;
+}
+
+std::string Milliseconds(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f ms", 1e3 * seconds);
+  return text;
+}
+
+class Search {
+ public:
+  explicit Search(const PlanRequest& request) : request_(request) {}
+
+  PlanSearchResult Run() {
+    std::vector<Shape> shapes;
+    for (Plan& plan : PlanShapes(request_)) {
+      const double bound = FitterOf(plan).LowerBound(plan);
+      shapes.push_back({std::move(plan), bound});
+    }
+    result_.considered = static_cast<int>(shapes.size());
+    // The most promising first; among equals those with the least communication.
+    std::stable_sort(shapes.begin(), shapes.end(), [](const Shape& a, const Shape& b) {
+      return std::tie(a.bound_s, a.plan.tensor, a.plan.pipeline) <
+             std::tie(b.bound_s, b.plan.tensor, b.plan.pipeline);
+    });
+    for (const Shape& shape : shapes) Consider(shape);
+    if (!request_.pins.zero) ConsiderWholeState();
+    RejectBeyondKept();
+    return std::move(result_);
+  }
+
+ private:
+  struct Shape {
+    Plan plan;
+    double bound_s = 0;
+  };
+
+  const PlanFitter& FitterOf(const Plan& plan) {
+    std::unique_ptr<PlanFitter>& fitter = fitters_[plan.tensor];
+    if (!fitter) fitter = std::make_unique<PlanFitter>(request_, plan.tensor);
+    return *fitter;
+  }
+
+  void Reject(const Plan& plan, std::string reason, int64_t missing_bytes = 0) {
+    result_.rejected.push_back({plan, std::move(reason), missing_bytes});
+  }
+
+  void Consider(const Shape& shape) {
+    const PlanFitter& fitter = FitterOf(shape.plan);
+    const int64_t states = fitter.StateBytesBound(shape.plan);
+    const int64_t room = request_.cluster.memory_bytes;
+    if (states > room) {
+      return Reject(shape.plan,
+                    Join("", "weights, gradients and optimizer state alone need ", GiB(states),
+                         " of ", GiB(room)),
+                    states - room);
+    }
+    if (shape.bound_s >= SlowestKept()) {
+      return Reject(shape.plan, Join("", Milliseconds(shape.bound_s), " a step or more"));
+    }
+    Simulate(shape, fitter);
+  }
+
+  // The best plans without ZeRO: it costs little or nothing, and memory it saves.
+  void ConsiderWholeState() {
+    const std::vector<ScoredPlan> best = result_.plans;
+    for (size_t i = 0; i < std::min(best.size(), static_cast<size_t>(request_.keep)); ++i) {
+      Plan shape = best[i].plan;
+      if (shape.data == 1) continue;
+      shape.zero = 0;
+      shape.stage_begins.clear();
+      shape.recompute.clear();
+      ++result_.considered;
+      Consider({shape, FitterOf(shape).LowerBound(shape)});
+    }
+  }
+
+  void Simulate(const Shape& shape, const PlanFitter& fitter) {
+    std::optional<ScoredPlan> best;
+    std::optional<Misfit> misfit;
+    Plan missed, bounded;
+    const auto consider = [&](const std::vector<std::vector<int>>& cuts) {
+      for (const std::vector<int>& begins : cuts) {
+        Plan plan = shape.plan;
+        plan.stage_begins = begins;
+        PlanFitter::Fit fit = fitter.FitMemory(plan);
+        if (fit.misfit) {
+          if (misfit && fit.misfit->memory.total() >= misfit->memory.total()) continue;
+          misfit = fit.misfit;
+          missed = plan;
+          continue;
+        }
+        const double slowest = std::min(best ? best->step_s : kNever, SlowestKept());
+        if (fitter.StepSecondsBound(plan) >= slowest) {
+          bounded = plan;
+          continue;
+        }
+        ++result_.simulated;
+        const double step_s = fitter.StepSeconds(plan);
+        if (!best || step_s < best->step_s) best = {plan, step_s, std::move(fit.memory)};
+      }
+    };
+    consider(fitter.Cuts(shape.plan, kCuts));
+    if (best && Recuts(best->plan)) consider(fitter.CutsWithRecompute(best->plan, 1));
+    if (best) return Keep(std::move(*best));
+    if (!bounded.stage_begins.empty()) {
+      return Reject(bounded, Milliseconds(fitter.StepSecondsBound(bounded)) + " a step or more");
+    }
+    Reject(missed,
+           Join("", "pipeline rank ", misfit->pipeline_rank, " needs ", GiB(misfit->memory.total()),
+                " of ", GiB(request_.cluster.memory_bytes)),
+           misfit->memory.total() - request_.cluster.memory_bytes);
+  }
+
+  // Whether layers now cost more than when the stages were cut.
+  bool Recuts(const Plan& plan) const {
+    return request_.partition == PartitionRule::kBalanced && request_.pins.stage_begins.empty() &&
+           request_.recompute == RecomputeRule::kAdaptive && plan.num_stages() > 1 &&
+           std::any_of(plan.recompute.begin(), plan.recompute.end(),
+                       [](Recompute kind) { return kind != Recompute::kNone; });
+  }
+
+  // Of the plans that are kept; no limit while there is room for more.
+  double SlowestKept() const {
+    const auto keep = static_cast<size_t>(request_.keep);
+    return result_.plans.size() < keep ? kNever : result_.plans[keep - 1].step_s;
+  }
+
+  void Keep(ScoredPlan plan) {
+    const auto later = std::upper_bound(
+        result_.plans.begin(), result_.plans.end(), plan,
+        [](const ScoredPlan& a, const ScoredPlan& b) { return a.step_s < b.step_s; });
+    result_.plans.insert(later, std::move(plan));
+  }
+
+  void RejectBeyondKept() {
+    const auto keep = static_cast<size_t>(request_.keep);
+    for (size_t i = keep; i < result_.plans.size(); ++i) {
+      Reject(result_.plans[i].plan, Milliseconds(result_.plans[i].step_s) + " a step");
+    }
+    if (result_.plans.size() > keep) result_.plans.resize(keep);
+  }
+
+  const PlanRequest& request_;
+  std::map<int, std::unique_ptr<PlanFitter>> fitters_;  // by tensor degree
+  PlanSearchResult result_;
+};
+
+// The fewest ranks beyond the request's on which a plan fits; 0 where doubling does not help.
+int RanksThatFit(PlanRequest request) {
+  const int nodes = request.cluster.nodes;
+  request.pins.data.reset();
+  for (int growth = 2; growth <= kMostGrowth; growth *= 2) {
+    request.ranks *= 2;
+    request.cluster.nodes = nodes * growth;
+    request.keep = 1;
+    try {
+      if (!SearchPlans(request).plans.empty()) return request.ranks;
+    } catch (const ConfigError&) {
+      return 0;  // the global batch cannot be dealt any further
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+int64_t ScoredPlan::peak_bytes() const {
+  int64_t most = 0;
+  for (const MemoryForecast& each : memory) most = std::max(most, each.total());
+  return most;
+}
+
+PlanSearchResult SearchPlans(const PlanRequest& request) { return Search(request).Run(); }
+
+ScoredPlan BestPlan(const PlanRequest& request, const PlanSearchResult& result) {
+  if (!result.plans.empty()) return result.plans.front();
+  const auto nearest = std::min_element(result.rejected.begin(), result.rejected.end(),
+                                        [](const RejectedPlan& a, const RejectedPlan& b) {
+                                          return a.missing_bytes < b.missing_bytes;
+                                        });
+  const Plan& plan = nearest->plan;
+  const LayerLoad& worst = request.workload.worst;
+  const int64_t needed = request.cluster.memory_bytes + nearest->missing_bytes;
+  const int ranks = RanksThatFit(request);
+  throw UserError(ExitCode::kNoPlan,
+                  Join("cluster: ", "no plan fits ", request.ranks, " ranks; the nearest (data ",
+                       plan.data, ", pipeline ", plan.pipeline, ", tensor ", plan.tensor, "): ",
+                       nearest->reason, ", with a micro-batch of ", worst.tiles, " tiles and ",
+                       worst.tokens, " tokens; what would make it fit: cluster.memory_gb of ",
+                       GiB(needed), ranks > 0 ? Join(", or ", ranks, " ranks") : "",
+                       ", smaller balance.tiles and balance.tokens, or model.freeze"));
+}
+
+}  // namespace equipoise

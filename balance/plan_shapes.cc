@@ -1,0 +1,101 @@
+#include "balance/plan_shapes.h"
+
+#include <algorithm>
+#include <string>
+
+#include "configs/error.h"
+#include "models/layer_spec.h"
+
+namespace equipoise {
+namespace {
+
+constexpr int kMostChunks = 4;
+
+std::vector<int> Divisors(int number) {
+  std::vector<int> divisors;
+  for (int d = 1; d <= number; ++d) {
+    if (number % d == 0) divisors.push_back(d);
+  }
+  return divisors;
+}
+
+int MostTensorRanks(const PlanRequest& request) {
+  int64_t heads = request.model.text.num_attention_heads;
+  if (request.model.has_vision) heads = std::min(heads, request.model.vision.num_attention_heads);
+  return static_cast<int>(std::min<int64_t>(heads, request.cluster.devices_per_node));
+}
+
+bool Allows(const std::optional<int>& pin, int value) { return !pin || *pin == value; }
+
+// Schedule and chunks for a pipeline of this many ranks.
+struct Order {
+  std::string schedule;
+  int chunks;
+};
+
+std::vector<Order> Orders(const PlanRequest& request, int pipeline, int layers) {
+  const PlanPins& pins = request.pins;
+  const std::string pinned = pins.schedule.value_or("");
+  std::vector<Order> orders;
+  if (pinned != "interleaved" && pins.chunks.value_or(1) == 1) {
+    orders.push_back({pinned.empty() ? "1f1b" : pinned, 1});
+  }
+  if (pipeline == 1 || !(pinned.empty() || pinned == "interleaved")) return orders;
+  const int most = std::max(kMostChunks, pins.chunks.value_or(1));
+  for (int chunks = 2; chunks <= std::min(most, layers / pipeline); ++chunks) {
+    if (Allows(pins.chunks, chunks)) orders.push_back({"interleaved", chunks});
+  }
+  return orders;
+}
+
+std::string Pinned(const PlanPins& pins) {
+  std::string text;
+  const auto add = [&text](const char* name, const auto& pin) {
+    if (!pin) return;
+    text += internal::Join(text.empty() ? "" : ", ", name, " ", *pin);
+  };
+  add("data", pins.data);
+  add("pipeline", pins.pipeline);
+  add("tensor", pins.tensor);
+  add("chunks", pins.chunks);
+  add("schedule", pins.schedule);
+  return text.empty() ? "nothing pinned" : text;
+}
+
+}  // namespace
+
+std::vector<Plan> PlanShapes(const PlanRequest& request) {
+  const PlanPins& pins = request.pins;
+  const int layers = static_cast<int>(LayerSpecs(request.model).size());
+  const int64_t batch = request.workload.global_batch();
+  std::vector<Plan> shapes;
+  for (const int tensor : Divisors(request.ranks)) {
+    if (pins.tensor ? *pins.tensor != tensor : tensor > MostTensorRanks(request)) continue;
+    for (const int pipeline : Divisors(request.ranks / tensor)) {
+      const int data = request.ranks / tensor / pipeline;
+      if (!Allows(pins.pipeline, pipeline) || !Allows(pins.data, data)) continue;
+      if (batch % data != 0 || pipeline > layers) continue;
+      for (const Order& order : Orders(request, pipeline, layers)) {
+        Plan plan;
+        plan.data = data, plan.pipeline = pipeline, plan.tensor = tensor;
+        plan.schedule = order.schedule, plan.chunks = order.chunks;
+        plan.zero = pins.zero.value_or(1);
+        shapes.push_back(plan);
+      }
+    }
+  }
+  if (!pins.stage_begins.empty()) {
+    std::erase_if(shapes, [&](const Plan& plan) {
+      return plan.num_stages() + 1 != static_cast<int>(pins.stage_begins.size());
+    });
+  }
+  if (shapes.empty()) {
+    throw ConfigError(
+        internal::Join("parallel: no mesh of ", request.ranks, " ranks deals train.global_batch ",
+                       batch, " to whole micro-batches and ", layers, " layers to stages (",
+                       Pinned(pins), "); pin less, or change the ranks or train.global_batch"));
+  }
+  return shapes;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,177 @@
+#include "balance/plan_search.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <set>
+#include <string>
+
+#include "balance/plan_fit.h"
+#include "balance/plan_shapes.h"
+#include "configs/error.h"
+#include "models/presets.h"
+
+namespace equipoise {
+namespace {
+
+// Packs of up to 9 tiles and 4096 tokens.
+PlanRequest Request(const std::string& model, int nodes, int global_batch) {
+  PlanRequest request;
+  request.model = PresetConfig(model);
+  ClusterConfig cluster;
+  cluster.preset = "a100-80g";
+  cluster.nodes = nodes;
+  request.cluster = MakeCluster(cluster);
+  request.ranks = request.cluster.num_devices();
+  std::vector<LayerLoad> packs;
+  for (int i = 0; i < global_batch; ++i) {
+    packs.push_back(SingleSegment(9 - i % 3 / 2, 2600 + i * 397 % 1497));
+  }
+  request.workload = {{packs}, SingleSegment(9, 4096)};
+  return request;
+}
+
+std::string ErrorOf(const PlanRequest& request, ExitCode code) {
+  try {
+    BestPlan(request, SearchPlans(request));
+  } catch (const UserError& error) {
+    CHECK(error.code() == code);
+    return error.what();
+  }
+  return "";
+}
+
+void CheckStages(const Plan& plan, int layers) {
+  REQUIRE(static_cast<int>(plan.stage_begins.size()) == plan.num_stages() + 1);
+  CHECK(plan.stage_begins.front() == 0);
+  CHECK(plan.stage_begins.back() == layers);
+  CHECK(std::is_sorted(plan.stage_begins.begin(), plan.stage_begins.end()));
+  CHECK(std::set(plan.stage_begins.begin(), plan.stage_begins.end()).size() ==
+        plan.stage_begins.size());
+  CHECK(static_cast<int>(plan.recompute.size()) == layers);
+}
+
+TEST_CASE("shapes use all ranks and whole micro-batches", "[plan_search][cpu]") {
+  const PlanRequest request = Request("internvl2-26b", 8, 512);
+  const std::vector<Plan> shapes = PlanShapes(request);
+  CHECK(shapes.size() > 40);
+  for (const Plan& plan : shapes) {
+    CHECK(plan.num_ranks() == 64);
+    CHECK(512 % plan.data == 0);
+    CHECK(plan.tensor <= 8);
+    CHECK((plan.schedule == "interleaved") == (plan.chunks > 1));
+  }
+}
+
+TEST_CASE("plans fit the memory, fastest first, the same each time", "[plan_search][cpu]") {
+  const PlanRequest request = Request("internvl2-26b", 8, 128);
+  const PlanSearchResult result = SearchPlans(request);
+  REQUIRE(result.plans.size() == 5);
+  double before = 0;
+  for (const ScoredPlan& each : result.plans) {
+    CHECK(each.plan.num_ranks() == 64);
+    CheckStages(each.plan, 97);
+    CHECK(each.peak_bytes() <= request.cluster.memory_bytes);
+    CHECK(each.step_s >= before);
+    before = each.step_s;
+  }
+  CHECK(result.considered == static_cast<int>(result.plans.size() + result.rejected.size()));
+  const PlanSearchResult again = SearchPlans(request);
+  for (size_t i = 0; i < result.plans.size(); ++i) {
+    CHECK(again.plans[i].plan == result.plans[i].plan);
+  }
+}
+
+TEST_CASE("a lower bound leaves out no better plan", "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-8b", 2, 32);
+  const double best = SearchPlans(request).plans.front().step_s;
+  request.keep = 1000;  // nothing is left out
+  const PlanSearchResult all = SearchPlans(request);
+  CHECK(all.plans.front().step_s == best);
+  for (const ScoredPlan& each : all.plans) {
+    const PlanFitter fitter(request, each.plan.tensor);
+    CHECK(fitter.LowerBound(each.plan) <= each.step_s);
+    CHECK(fitter.StepSecondsBound(each.plan) <= each.step_s * (1 + 1e-12));
+  }
+}
+
+TEST_CASE("what is pinned stays", "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-26b", 8, 128);
+  request.pins.pipeline = 4;
+  request.pins.tensor = 4;
+  request.pins.schedule = "1f1b";
+  request.pins.zero = 0;
+  const Plan plan = SearchPlans(request).plans.front().plan;
+  CHECK(plan.pipeline == 4);
+  CHECK(plan.tensor == 4);
+  CHECK(plan.data == 4);
+  CHECK(plan.schedule == "1f1b");
+  CHECK(plan.chunks == 1);
+  CHECK(plan.zero == 0);
+  request.pins.stage_begins = {0, 20, 40, 60, 97};
+  CHECK(SearchPlans(request).plans.front().plan.stage_begins == request.pins.stage_begins);
+}
+
+TEST_CASE("recomputation is the least that fits, and follows the rule", "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-26b", 8, 128);
+  request.pins.pipeline = 8;
+  request.pins.tensor = 1;
+  request.pins.schedule = "1f1b";
+  const ScoredPlan adaptive = SearchPlans(request).plans.front();
+  request.recompute = RecomputeRule::kFull;
+  const ScoredPlan full = SearchPlans(request).plans.front();
+  CHECK(std::count(full.plan.recompute.begin(), full.plan.recompute.end(), Recompute::kFull) == 97);
+  CHECK(adaptive.step_s < full.step_s);
+  CHECK(adaptive.peak_bytes() > full.peak_bytes());
+  request.recompute = RecomputeRule::kNone;
+  CHECK(SearchPlans(request).plans.empty());
+  request.cluster.memory_bytes *= 100;
+  const ScoredPlan none = SearchPlans(request).plans.front();
+  CHECK(none.step_s <= adaptive.step_s);
+  request.recompute = RecomputeRule::kAdaptive;
+  CHECK(SearchPlans(request).plans.front().step_s == none.step_s);
+}
+
+TEST_CASE("balanced stages beat those cut by parameters", "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-26b", 8, 128);
+  request.pins.pipeline = 4;
+  request.pins.tensor = 2;
+  request.pins.schedule = "1f1b";
+  const double balanced = SearchPlans(request).plans.front().step_s;
+  request.partition = PartitionRule::kFlops;
+  CHECK(balanced <= SearchPlans(request).plans.front().step_s);
+  request.partition = PartitionRule::kParameters;
+  CHECK(balanced < 0.9 * SearchPlans(request).plans.front().step_s);
+}
+
+TEST_CASE("small models keep all ranks on data", "[plan_search][cpu]") {
+  PlanRequest request = Request("quickstart", 1, 16);
+  ClusterConfig local;
+  request.cluster = MakeCluster(local);
+  request.cluster.devices_per_node = 2;
+  request.ranks = 2;
+  request.element_bytes = 4;
+  request.workload = {{std::vector<LayerLoad>(16, SingleSegment(4, 256))}, SingleSegment(4, 256)};
+  const Plan plan = SearchPlans(request).plans.front().plan;
+  CHECK(plan.data == 2);
+}
+
+TEST_CASE("what does not fit is refused with what would", "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-26b", 1, 128);
+  request.cluster.memory_bytes /= 2;
+  const std::string text = ErrorOf(request, ExitCode::kNoPlan);
+  CHECK(text.find("no plan fits 8 ranks") != std::string::npos);
+  CHECK(text.find("9 tiles and 4096 tokens") != std::string::npos);
+  CHECK(text.find("cluster.memory_gb of") != std::string::npos);
+  CHECK(text.find("or 16 ranks") != std::string::npos);
+}
+
+TEST_CASE("pins that leave nothing are a mistake", "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-8b", 1, 6);
+  request.pins.data = 4;  // 6 packs cannot be dealt to 4 data ranks
+  CHECK(ErrorOf(request, ExitCode::kBadUsage).find("data 4") != std::string::npos);
+  request.pins.data = 3;  // 8 ranks have no third
+  CHECK(ErrorOf(request, ExitCode::kBadUsage).find("8 ranks") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace equipoise
