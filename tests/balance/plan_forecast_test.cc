@@ -1,0 +1,95 @@
+#include "balance/plan_forecast.h"
+
+#include <catch2/catch.hpp>
+
+#include "models/presets.h"
+
+namespace equipoise {
+namespace {
+
+PlanRequest Request(int packs) {
+  PlanRequest request;
+  request.model = PresetConfig("internvl2-8b");
+  ClusterConfig cluster;
+  cluster.preset = "a100-80g";
+  request.cluster = MakeCluster(cluster);
+  request.ranks = 8;
+  request.workload = {{std::vector<LayerLoad>(packs, SingleSegment(8, 4000))},
+                      SingleSegment(9, 4096)};
+  return request;
+}
+
+Plan FourStages(const PlanRequest& request) {
+  PlanRequest pinned = request;
+  pinned.pins.pipeline = 4;
+  pinned.pins.tensor = 1;
+  pinned.pins.schedule = "1f1b";
+  return SearchPlans(pinned).plans.front().plan;
+}
+
+TEST_CASE("bubbles have their causes", "[plan_forecast][cpu]") {
+  PlanRequest request = Request(16);
+  const Plan plan = FourStages(request);
+  REQUIRE(plan.data == 2);
+  // Equal micro-batches on 4 ranks, 8 each: 3 of 11 slots wait.
+  const BubbleShares even = ForecastPlan(request, plan).bubbles;
+  CHECK(even.uneven_micro_batches == Approx(0).margin(1e-9));
+  CHECK(even.uneven_data_ranks == Approx(0).margin(1e-9));
+  CHECK(even.fill_and_drain == Approx(3.0 / 11).margin(0.03));
+  CHECK(even.uneven_stages > 0);
+  CHECK(even.communication > 0);
+  // Rank 1 gets half the work.
+  for (size_t i = 1; i < 16; i += 2) request.workload.steps[0][i] = SingleSegment(4, 2000);
+  const BubbleShares dealt = ForecastPlan(request, plan).bubbles;
+  CHECK(dealt.uneven_data_ranks > 0.1);
+  CHECK(dealt.uneven_micro_batches == Approx(0).margin(1e-9));
+  // Both ranks get heavy and light ones.
+  for (size_t i = 0; i < 16; ++i) {
+    request.workload.steps[0][i] = i % 4 < 2 ? SingleSegment(8, 4000) : SingleSegment(4, 2000);
+  }
+  const BubbleShares varied = ForecastPlan(request, plan).bubbles;
+  CHECK(varied.uneven_micro_batches > 0);
+  CHECK(varied.uneven_data_ranks == Approx(0).margin(1e-9));
+}
+
+TEST_CASE("shares add up to what the ranks wait", "[plan_forecast][cpu]") {
+  const PlanRequest request = Request(16);
+  const Plan plan = FourStages(request);
+  const PlanForecast forecast = ForecastPlan(request, plan);
+  double busy = 0;
+  for (const StageForecast& stage : forecast.stages) {
+    busy += 8 * (stage.forward_s + stage.backward_s);
+  }
+  // The optimizer's time is busy too, and short.
+  const double waits = 1 - busy / 4 / forecast.step_s.p50;
+  CHECK(forecast.bubbles.total() <= waits);
+  CHECK(forecast.bubbles.total() == Approx(waits).margin(0.05));
+}
+
+TEST_CASE("percentiles widen with the error band and the steps", "[plan_forecast][cpu]") {
+  PlanRequest request = Request(16);
+  const Plan plan = FourStages(request);
+  const PlanForecast one = ForecastPlan(request, plan);
+  CHECK(one.step_s.p90 - one.step_s.p50 == Approx(1.2816 * one.error_band * one.step_s.p50));
+  CHECK(one.step_s.p50 - one.step_s.p10 == Approx(one.step_s.p90 - one.step_s.p50));
+  request.workload.steps.push_back(std::vector<LayerLoad>(16, SingleSegment(2, 1000)));
+  const PlanForecast two = ForecastPlan(request, plan);
+  CHECK(two.step_s.p90 - two.step_s.p50 > one.step_s.p90 - one.step_s.p50);
+}
+
+TEST_CASE("rates follow from the step", "[plan_forecast][cpu]") {
+  PlanRequest request = Request(16);
+  const Plan plan = FourStages(request);
+  const PlanForecast forecast = ForecastPlan(request, plan);
+  CHECK(forecast.tokens_per_s == Approx(16 * 4000 / forecast.step_s.p50));
+  CHECK(forecast.packs_per_s == Approx(16 / forecast.step_s.p50));
+  CHECK(forecast.mfu > 0.2);
+  CHECK(forecast.mfu < request.cluster.gemm_efficiency);
+  CHECK(forecast.communication_share > 0);
+  CHECK(forecast.communication_share < 0.5);
+  request.frozen = {"vision", "projector"};  // less to compute, less counted
+  CHECK(ForecastPlan(request, plan).step_s.p50 < forecast.step_s.p50);
+}
+
+}  // namespace
+}  // namespace equipoise
