@@ -66,6 +66,7 @@ Cluster MakeCluster(const ClusterConfig& config) {
   cluster.memory_bytes = static_cast<int64_t>(kGiB * config.memory_gb.value_or(preset.memory_gb));
   cluster.intra = Link(config.intra_latency_us.value_or(preset.intra_latency_us),
                        config.intra_gb_s.value_or(preset.intra_gb_s));
+  cluster.intra_ring = cluster.intra;
   cluster.inter = Link(config.inter_latency_us.value_or(preset.inter_latency_us),
                        config.inter_gb_s.value_or(preset.inter_gb_s));
   cluster.price_per_device_hour = config.price_per_gpu_hour.value_or(0);

@@ -67,6 +67,8 @@ struct Cluster {
   int64_t memory_bytes = 0;       // of a device
   // One direction of one device.
   LinkModel intra, inter;
+  // What a step of a ring collective inside a node sees of `intra`.
+  LinkModel intra_ring;
   double price_per_device_hour = 0;  // 0: not known
 
   // Shares of the peaks that kernels reach, and what each costs beside its work.

@@ -12,10 +12,10 @@ double TransferSeconds(double bytes, const LinkModel& link) {
 // A group of `ranks` ranks at a distance of `stride`, of which the first is at the start of a node.
 LinkModel GroupLink(const Cluster& cluster, int ranks, int stride) {
   const int per_node = cluster.devices_per_node;
-  if (ranks * stride <= per_node && per_node % (ranks * stride) == 0) return cluster.intra;
+  if (ranks * stride <= per_node && per_node % (ranks * stride) == 0) return cluster.intra_ring;
   LinkModel link = cluster.inter;
   const int in_node = std::max(1, per_node / stride);
-  link.bytes_per_s = std::min(cluster.intra.bytes_per_s, in_node * link.bytes_per_s);
+  link.bytes_per_s = std::min(cluster.intra_ring.bytes_per_s, in_node * link.bytes_per_s);
   return link;
 }
 
@@ -47,6 +47,15 @@ LinkModel PipelineLink(const Cluster& cluster, const Plan& plan, int from, int t
     if (a != b) return cluster.inter;
   }
   return cluster.intra;
+}
+
+Cluster WithMeasuredLinks(Cluster cluster, const Profile& profile) {
+  if (profile.point_to_point.bytes_per_s > 0) cluster.intra = profile.point_to_point;
+  if (profile.all_reduce.bytes_per_s > 0) {
+    cluster.intra_ring = profile.all_reduce;
+    cluster.intra_ring.latency_s /= 2;  // two ranks: two steps
+  }
+  return cluster;
 }
 
 }  // namespace equipoise

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "balance/cluster.h"
+#include "balance/profile.h"
 #include "parallel/plan.h"
 
 namespace equipoise {
@@ -21,5 +22,8 @@ LinkModel TensorLink(const Cluster& cluster, const Plan& plan);
 LinkModel DataLink(const Cluster& cluster, const Plan& plan);
 // Between two ranks of a pipeline; the slowest of all data ranks' pipelines.
 LinkModel PipelineLink(const Cluster& cluster, const Plan& plan, int from, int to);
+
+// The cluster with the links inside a node as the profile has measured them between two ranks.
+Cluster WithMeasuredLinks(Cluster cluster, const Profile& profile);
 
 }  // namespace equipoise

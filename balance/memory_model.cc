@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "balance/stage_costs.h"
+
 namespace equipoise {
 namespace {
 
@@ -47,16 +49,17 @@ class StageMemory {
   Pass Of(int stage, const LayerLoad& load) const {
     const auto s = static_cast<size_t>(stage);
     Pass pass;
+    const int64_t output = KeptOutputBytes(costs_, plan_, stage, load);
     for (int layer = plan_.stage_begins[s]; layer < plan_.stage_begins[s + 1]; ++layer) {
-      const Recompute recompute =
-          plan_.recompute.empty() ? Recompute::kNone : plan_.recompute[static_cast<size_t>(layer)];
-      const int64_t kept = costs_.KeptBytes(layer, load, recompute);
+      const int64_t kept = costs_.KeptBytes(layer, load, RecomputeOf(plan_, layer));
       const int64_t again = costs_.KeptBytes(layer, load, Recompute::kNone) - kept;
       pass.kept += kept;
-      const Moment now = {pass.kept, again + costs_.WorkBytes(layer, load)};
+      Moment now = {pass.kept, again + costs_.WorkBytes(layer, load)};
       if (now.total() > pass.forward.total()) pass.forward = now;
+      if (layer + 1 == plan_.stage_begins[s + 1]) now.kept += output;
       if (costs_.HasBackward(layer) && now.total() > pass.backward.total()) pass.backward = now;
     }
+    pass.kept += output;
     return pass;
   }
 

@@ -29,8 +29,7 @@ struct Profile {
   int threads = 0;        // of the computation
   std::vector<LayerMeasurement> layers;
   double optimizer_s_per_parameter = 0;  // 0: not measured
-  // Between two ranks; all_reduce as its ring's steps see it (collective_time.h). Zeros: not
-  // measured.
+  // Of n bytes between two ranks, one way and summed on both. Zeros: not measured.
   LinkModel point_to_point, all_reduce;
 };
 

@@ -53,10 +53,6 @@ double Tables::Seconds(const Op& op) const {
   }
 }
 
-Recompute RecomputeOf(const Plan& plan, int layer) {
-  return plan.recompute.empty() ? Recompute::kNone : plan.recompute[static_cast<size_t>(layer)];
-}
-
 OpCosts CostsOf(const LayerCostTable& table, const Plan& plan, int stage, int load) {
   const auto s = static_cast<size_t>(stage);
   OpCosts sum;
@@ -86,6 +82,25 @@ int64_t TrainedParameters(const CostModel& costs, const Plan& plan, int stage) {
 }
 
 }  // namespace
+
+int64_t StageKeptBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load) {
+  const auto s = static_cast<size_t>(stage);
+  int64_t kept = 0;
+  for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
+    kept += costs.KeptBytes(layer, load, RecomputeOf(plan, layer));
+  }
+  return kept + KeptOutputBytes(costs, plan, stage, load);
+}
+
+int64_t KeptOutputBytes(const CostModel& costs, const Plan& plan, int stage,
+                        const LayerLoad& load) {
+  const int last = plan.stage_begins[static_cast<size_t>(stage) + 1] - 1;
+  const Recompute recompute = RecomputeOf(plan, last);
+  const bool made_again = recompute == Recompute::kFull || recompute == Recompute::kMlp;
+  if (!costs.HasBackward(last) || made_again) return 0;
+  return costs.specs()[static_cast<size_t>(last)].BoundaryBytes(load,
+                                                                costs.options().element_bytes);
+}
 
 double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster, int stage) {
   const double bytes = 4.0 * static_cast<double>(TrainedParameters(costs, plan, stage));

@@ -19,6 +19,16 @@ SimulationCosts StageCosts(const CostModel& costs, const Plan& plan, const Clust
 SimulationCosts StageCosts(const LayerCostTable& table, const Plan& plan, const Cluster& cluster,
                            const std::vector<int>& loads);
 
+// Bytes that a stage keeps of a micro-batch from forward to backward, on one tensor rank: what its
+// layers keep, and its output where the last layer is not wholly computed again.
+int64_t StageKeptBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load);
+// The output's share of them.
+int64_t KeptOutputBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load);
+
+inline Recompute RecomputeOf(const Plan& plan, int layer) {
+  return plan.recompute.empty() ? Recompute::kNone : plan.recompute[static_cast<size_t>(layer)];
+}
+
 // Seconds that a stage's gradients take to be summed over the data ranks (ZeRO 1: to their shards),
 // in fp32.
 double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster, int stage);

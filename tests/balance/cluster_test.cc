@@ -62,5 +62,22 @@ TEST_CASE("groups inside a node use its links, others the adapters", "[balance][
   CHECK(PipelineLink(cluster, plan, 3, 4).bytes_per_s == 25e9);
 }
 
+TEST_CASE("a profile's links take the place of the preset's inside a node", "[balance][cpu]") {
+  Profile profile;
+  const Cluster preset = FromYaml("{}");
+  CHECK(WithMeasuredLinks(preset, profile).intra.bytes_per_s == preset.intra.bytes_per_s);
+  profile.point_to_point = {1e-4, 2e9};
+  profile.all_reduce = {4e-4, 1e9};
+  const Cluster measured = WithMeasuredLinks(preset, profile);
+  CHECK(measured.intra.latency_s == 1e-4);
+  CHECK(measured.inter.latency_s == preset.inter.latency_s);
+  Plan plan;
+  plan.tensor = 2;
+  Cluster two = measured;
+  two.devices_per_node = 2;
+  // Two ranks take what was measured.
+  CHECK(AllReduceSeconds(1e6, 2, TensorLink(two, plan)) == Approx(4e-4 + 1e6 / 1e9));
+}
+
 }  // namespace
 }  // namespace equipoise

@@ -87,7 +87,7 @@ TEST_CASE("recomputing a half keeps its input alone and costs its forward", "[ba
 TEST_CASE("tensor ranks share a layer and pay for their sums", "[balance][cpu]") {
   const ModelConfig model = PresetConfig("internvl2-26b");
   Cluster free = A100();
-  free.intra = {};
+  free.intra_ring = {};
   CostModel::Options options;
   const CostModel one(model, free, options);
   options.tensor = 2;

@@ -96,11 +96,15 @@ TEST_CASE("the forecast counts states once and activations in flight", "[balance
   CHECK(ForecastMemory(costs, c.plan, schedule, c.loads, 0).optimizer == 12 * parameters / 8);
   // The first stage has all three micro-batches with tiles in flight, the last one at a time.
   const auto kept = [&](int begin, int end, int load) {
+    const LayerLoad& at = c.loads[static_cast<size_t>(load)];
+    const int64_t sent =
+        costs.specs()[static_cast<size_t>(end) - 1].BoundaryBytes(at, /*element_bytes=*/2);
     int64_t sum = 0;
     for (int layer = begin; layer < end; ++layer) {
-      sum += costs.KeptBytes(layer, c.loads[static_cast<size_t>(load)], Recompute::kNone);
+      sum += costs.KeptBytes(layer, at, Recompute::kNone);
     }
-    return sum;
+    // And what a stage hands on.
+    return sum + (end < 97 ? sent : 0);
   };
   CHECK(first.activations == kept(0, 29, 0) + kept(0, 29, 1) + kept(0, 29, 3));
   CHECK(last.activations == kept(74, 97, 0));
