@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "configs/error.h"
-#include "models/stage_plan.h"
+#include "models/modules.h"
 
 namespace equipoise {
 namespace {

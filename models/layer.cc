@@ -13,6 +13,12 @@ bool Layer::trainable() const {
          std::any_of(borrowed_.begin(), borrowed_.end(), trained);
 }
 
+at::Tensor Layer::ForwardHalf(Half /*half*/, const MicroBatch& /*batch*/,
+                              const at::Tensor& /*input*/) {
+  EQUIPOISE_CHECK(false, name_, " has no halves");
+  return {};
+}
+
 Parameter& Layer::AddParameter(const std::string& name, std::vector<int64_t> shape) {
   auto parameter = std::make_unique<Parameter>();
   parameter->name = name[0] == '/' ? name.substr(1) : name_ + "." + name;

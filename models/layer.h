@@ -11,6 +11,7 @@
 #include "models/micro_batch.h"
 #include "models/tensor_parallel.h"
 #include "parallel/parameter.h"
+#include "parallel/plan.h"
 
 namespace equipoise {
 
@@ -40,6 +41,13 @@ class Layer {
   // has made its gradients with the loss, and keeps nothing else.
   virtual bool can_recompute() const { return true; }
 
+  // A transformer block is two halves with a residual around each, and Forward is one after the
+  // other, so that each may keep its activations or have them made again.
+  enum class Half { kAttention, kMlp };
+  virtual bool has_halves() const { return false; }
+  // REQUIRES: has_halves(). Shapes as Forward's.
+  virtual at::Tensor ForwardHalf(Half half, const MicroBatch& batch, const at::Tensor& input);
+
   // Such as "language_model.model.layers.3": the prefix of its parameters' Hugging Face names, with
   // its index in the whole model, on every stage.
   const std::string& name() const { return name_; }
@@ -49,7 +57,7 @@ class Layer {
   // Whether backward has a gradient to add, to a borrowed parameter too.
   bool trainable() const;
 
-  bool recompute = false;  // forward again during backward instead of keeping activations
+  Recompute recompute = Recompute::kNone;  // forward again during backward, keeping inputs alone
 
  protected:
   // Declares a parameter that every tensor-parallel rank holds; `name` is appended to the layer's

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "configs/error.h"
 #include "models/head.h"
 #include "models/projector.h"
 #include "models/text_layers.h"
@@ -91,29 +90,11 @@ std::string ModuleOf(const Parameter& parameter) {
   return "llm";
 }
 
-void CheckModules(const ModelConfig& config, const std::vector<std::string>& modules,
-                  const std::string& key) {
-  for (const std::string& module : modules) {
-    if (module == "llm" || (config.has_vision && (module == "vision" || module == "projector")))
-      continue;
-    throw ConfigError(key + ": this model has no '" + module + "'; use " +
-                      (config.has_vision ? "vision, projector or llm" : "llm"));
-  }
-}
-
 void Freeze(Layers& layers, const std::vector<std::string>& modules) {
   for (const std::unique_ptr<Layer>& layer : layers) {
     for (Parameter* parameter : layer->parameters()) {
       if (Contains(modules, ModuleOf(*parameter))) parameter->trainable = false;
     }
-  }
-}
-
-void SetRecompute(Layers& layers, const std::vector<std::string>& modules) {
-  for (const std::unique_ptr<Layer>& layer : layers) {
-    const std::vector<Parameter*>& parameters = layer->parameters();
-    if (!parameters.empty() && Contains(modules, ModuleOf(*parameters.front())))
-      layer->recompute = true;
   }
 }
 

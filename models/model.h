@@ -26,17 +26,8 @@ struct LayerRange {
 std::vector<std::unique_ptr<Layer>> BuildLayers(const ModelConfig& config, LayerRange range = {},
                                                 const TensorParallel& tensor = {});
 
-// Throws ConfigError that begins with `key` for a name that is not one of this model's modules:
-// "vision", "projector", "llm".
-void CheckModules(const ModelConfig& config, const std::vector<std::string>& modules,
-                  const std::string& key);
-
 // Freezes the parameters of the named modules. A tied head's weight is the LLM's.
 void Freeze(std::vector<std::unique_ptr<Layer>>& layers, const std::vector<std::string>& modules);
-
-// Marks the layers of the named modules: their activations are computed again in backward.
-void SetRecompute(std::vector<std::unique_ptr<Layer>>& layers,
-                  const std::vector<std::string>& modules);
 
 // The module a parameter belongs to: "vision", "projector" or "llm".
 std::string ModuleOf(const Parameter& parameter);

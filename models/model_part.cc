@@ -10,6 +10,7 @@
 
 #include "configs/error.h"
 #include "models/model.h"
+#include "models/modules.h"
 
 namespace equipoise {
 namespace {
@@ -36,15 +37,18 @@ ModelPart::ModelPart(const ModelConfig& config, StagePlan plan, int pipeline_ran
                      const Options& options)
     : config_(config), plan_(std::move(plan)), dtype_(options.dtype) {
   CheckModules(config, options.freeze, "model.freeze");
-  CheckModules(config, options.recompute, "train.recompute");
   const std::vector<int>& begins = plan_.plan().stage_begins;
+  const std::vector<Recompute>& recompute = plan_.plan().recompute;
+  EQUIPOISE_CHECK(recompute.empty() || recompute.size() == plan_.specs().size(), "recompute of ",
+                  recompute.size(), " layers");
   for (const int number : plan_.graph().StagesOf(pipeline_rank)) {
     const auto s = static_cast<size_t>(number);
     auto layers = BuildLayers(config, {begins[s], begins[s + 1]}, options.tensor);
     Freeze(layers, options.freeze);
-    SetRecompute(layers, options.recompute);
-    for (const auto& layer : layers) {
-      for (Parameter* p : layer->parameters()) p->trainable = p->trainable && !options.inference;
+    for (size_t i = 0; i < layers.size(); ++i) {
+      for (Parameter* p : layers[i]->parameters())
+        p->trainable = p->trainable && !options.inference;
+      if (!recompute.empty()) layers[i]->recompute = recompute[static_cast<size_t>(begins[s]) + i];
     }
     auto stage = std::make_unique<Stage>(std::move(layers));
     stage->on_layer_backward = [this, number, made = stage.get()](int, size_t layer) {

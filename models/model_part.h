@@ -20,14 +20,13 @@ namespace equipoise {
 class ModelPart : public StageRunner {
  public:
   struct Options {
-    at::ScalarType dtype = at::kFloat;   // of the computation
-    std::vector<std::string> freeze;     // modules without gradients
-    std::vector<std::string> recompute;  // modules whose activations are not kept
-    bool inference = false;              // no parameter has a gradient
-    int shards = 1;                      // ranks that share the optimizer's state
-    TensorParallel tensor;               // ranks that share each layer
+    at::ScalarType dtype = at::kFloat;  // of the computation
+    std::vector<std::string> freeze;    // modules without gradients
+    bool inference = false;             // no parameter has a gradient
+    int shards = 1;                     // ranks that share the optimizer's state
+    TensorParallel tensor;              // ranks that share each layer
   };
-  // Builds the stages of `pipeline_rank`; their weights are not set yet.
+  // Builds the stages of `pipeline_rank` with the plan's recompute; their weights are not set yet.
   ModelPart(const ModelConfig& config, StagePlan plan, int pipeline_rank, const Options& options);
 
   // What one pass over a step's micro-batches works on.

@@ -4,16 +4,21 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "configs/error.h"
 
 namespace equipoise {
 
-// What one layer keeps of one micro-batch. Nothing where it had no rows.
+// What a piece, a layer or one half of a block, keeps of one micro-batch. Nothing where it had no
+// rows.
 struct Stage::Kept {
-  at::Tensor input;   // a leaf of the layer's graph; undefined for the model's first layer
-  at::Tensor output;  // the graph's end; undefined when the layer is run again in backward
+  size_t layer;
+  std::optional<Layer::Half> half;  // absent: the whole layer
+  bool again;                       // it is run again in backward
+  at::Tensor input = {};            // a leaf of its graph; undefined for the model's first layer
+  at::Tensor output = {};           // the graph's end; undefined until a piece is run again
   bool ran = false;
 };
 
@@ -22,7 +27,7 @@ struct Stage::InFlight {
   double loss_scale;
   size_t first;            // layers before this one are frozen and have kept nothing
   bool input_marked;       // the gradient of the stage's input is wanted
-  std::vector<Kept> kept;  // by layer, from `first` on
+  std::vector<Kept> kept;  // by piece, from layer `first` on
 };
 
 Stage::Stage(std::vector<std::unique_ptr<Layer>> layers) : layers_(std::move(layers)) {}
@@ -35,22 +40,36 @@ size_t Stage::FirstRecorded(const at::Tensor& input) const {
   return first;
 }
 
-at::Tensor Stage::ForwardLayer(size_t index, const InFlight& pass, const at::Tensor& input,
-                               Kept& kept) {
-  Layer& layer = *layers_[index];
+void Stage::AddPieces(size_t layer, std::vector<Kept>& kept) const {
+  const Recompute what = layers_[layer]->recompute;
+  if (layers_[layer]->has_halves() && (what == Recompute::kAttention || what == Recompute::kMlp)) {
+    kept.push_back({layer, Layer::Half::kAttention, what == Recompute::kAttention});
+    kept.push_back({layer, Layer::Half::kMlp, what == Recompute::kMlp});
+  } else {
+    kept.push_back(
+        {layer, std::nullopt, what == Recompute::kFull && layers_[layer]->can_recompute()});
+  }
+}
+
+at::Tensor Stage::Run(const InFlight& pass, const Kept& kept) {
+  Layer& layer = *layers_[kept.layer];
+  return kept.half ? layer.ForwardHalf(*kept.half, *pass.batch, kept.input)
+                   : layer.Forward(*pass.batch, kept.input, pass.loss_scale);
+}
+
+at::Tensor Stage::ForwardPiece(const InFlight& pass, const at::Tensor& input, Kept& kept) {
   if (input.defined()) {
     kept.input = input.detach();
-    kept.input.set_requires_grad(index > pass.first || pass.input_marked);
+    kept.input.set_requires_grad(&kept != &pass.kept.front() || pass.input_marked);
   }
-  const bool again = layer.recompute && layer.can_recompute();
-  const at::AutoGradMode grad(!again);
-  at::Tensor output = layer.Forward(*pass.batch, kept.input, pass.loss_scale);
+  const at::AutoGradMode grad(!kept.again);
+  at::Tensor output = Run(pass, kept);
   kept.ran = output.defined();
   if (!kept.ran) {
     kept.input.reset();
     return {};
   }
-  if (!again) kept.output = output;
+  if (!kept.again) kept.output = output;
   return output.detach();
 }
 
@@ -62,29 +81,25 @@ at::Tensor Stage::Forward(int id, const MicroBatch& batch, const at::Tensor& inp
   pass->loss_scale = loss_scale;
   pass->input_marked = input.defined() && input.requires_grad();
   pass->first = FirstRecorded(input);
-  pass->kept.resize(layers_.size() - pass->first);
+  for (size_t i = pass->first; i < layers_.size(); ++i) AddPieces(i, pass->kept);
 
   at::Tensor x = input;
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    if (i < pass->first) {
-      const at::NoGradGuard no_grad;
-      x = layers_[i]->Forward(batch, x, loss_scale);
-    } else {
-      x = ForwardLayer(i, *pass, x, pass->kept[i - pass->first]);
-    }
+  {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < pass->first; ++i) x = layers_[i]->Forward(batch, x, loss_scale);
   }
+  for (Kept& kept : pass->kept) x = ForwardPiece(*pass, x, kept);
   in_flight_[id] = std::move(pass);
   return x;
 }
 
-at::Tensor Stage::BackwardLayer(size_t index, const InFlight& pass, Kept& kept,
-                                const at::Tensor& grad) {
+at::Tensor Stage::BackwardPiece(const InFlight& pass, Kept& kept, const at::Tensor& grad) {
   if (!kept.ran) return {};
   // Without a gradient from above only a loss, a scalar, can begin.
-  if (!grad.defined() && index + 1 < layers_.size()) return {};
+  if (!grad.defined() && kept.layer + 1 < layers_.size()) return {};
   if (!kept.output.defined()) {
     const at::AutoGradMode enabled(true);
-    kept.output = layers_[index]->Forward(*pass.batch, kept.input, pass.loss_scale);
+    kept.output = Run(pass, kept);
   }
   if (!kept.output.requires_grad() || (!grad.defined() && kept.output.dim() != 0)) return {};
   torch::autograd::backward({kept.output}, {grad});
@@ -98,11 +113,12 @@ at::Tensor Stage::Backward(int id, const at::Tensor& grad_output) {
   in_flight_.erase(found);
 
   at::Tensor grad = grad_output;
-  for (size_t i = layers_.size(); i-- > pass->first;) {
-    Kept& kept = pass->kept[i - pass->first];
-    grad = BackwardLayer(i, *pass, kept, grad);
-    kept = Kept();
-    if (on_layer_backward) on_layer_backward(id, i);
+  while (!pass->kept.empty()) {
+    const size_t layer = pass->kept.back().layer;
+    grad = BackwardPiece(*pass, pass->kept.back(), grad);
+    pass->kept.pop_back();
+    const bool done = pass->kept.empty() || pass->kept.back().layer != layer;
+    if (done && on_layer_backward) on_layer_backward(id, layer);
   }
   return grad;
 }

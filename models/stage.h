@@ -12,6 +12,9 @@ namespace equipoise {
 // Consecutive layers on one rank. Runs them forwards on detached inputs, keeps what backward needs
 // for each micro-batch in flight, and walks them backwards.
 //
+// A layer with a Recompute other than kNone keeps its input, or that of a half, in place of its
+// activations, and runs a second time during backward.
+//
 // Not thread-safe. Gradients have the same bits with and without recompute, and for every
 // interleaving of forward and backward passes in which each of the two kinds comes in ascending
 // order of micro-batches.
@@ -45,14 +48,17 @@ class Stage {
   const std::vector<std::unique_ptr<Layer>>& layers() const { return layers_; }
   // All parameters in the order of the layers; a tied head's weight appears once.
   std::vector<Parameter*> parameters() const;
-  // Layers that keep something for a micro-batch in flight, over all of them.
+  // Layers (halves, where one is made again) that keep something for a micro-batch in flight, over
+  // all of them.
   size_t num_kept() const;
 
  private:
   struct InFlight;
   struct Kept;
-  at::Tensor ForwardLayer(size_t index, const InFlight& pass, const at::Tensor& input, Kept& kept);
-  at::Tensor BackwardLayer(size_t index, const InFlight& pass, Kept& kept, const at::Tensor& grad);
+  void AddPieces(size_t layer, std::vector<Kept>& kept) const;
+  at::Tensor Run(const InFlight& pass, const Kept& kept);
+  at::Tensor ForwardPiece(const InFlight& pass, const at::Tensor& input, Kept& kept);
+  at::Tensor BackwardPiece(const InFlight& pass, Kept& kept, const at::Tensor& grad);
   size_t FirstRecorded(const at::Tensor& input) const;
 
   std::vector<std::unique_ptr<Layer>> layers_;

@@ -26,18 +26,6 @@ bool Frozen(LayerKind kind, const std::vector<std::string>& frozen) {
 
 }  // namespace
 
-std::string ModuleOf(LayerKind kind) {
-  switch (kind) {
-    case LayerKind::kPatchEmbedding:
-    case LayerKind::kVisionBlock:
-      return "vision";
-    case LayerKind::kProjector:
-      return "projector";
-    default:
-      return "llm";
-  }
-}
-
 StagePlan::StagePlan(const ModelConfig& config, const Plan& plan,
                      const std::vector<std::string>& frozen)
     : config_(config), plan_(plan), specs_(LayerSpecs(config)) {

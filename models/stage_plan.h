@@ -6,6 +6,7 @@
 
 #include "models/layer_spec.h"
 #include "models/model_config.h"
+#include "models/modules.h"
 #include "parallel/plan.h"
 #include "parallel/schedule/schedule.h"
 #include "parallel/schedule/simulate.h"
@@ -47,8 +48,5 @@ class StagePlan {
   std::vector<LayerSpec> specs_;
   StageGraph graph_;
 };
-
-// The module of a layer: "vision", "projector" or "llm".
-std::string ModuleOf(LayerKind kind);
 
 }  // namespace equipoise

@@ -67,11 +67,17 @@ at::Tensor DecoderLayer::Attention(const MicroBatch& batch, const at::Tensor& x)
 
 at::Tensor DecoderLayer::Forward(const MicroBatch& batch, const at::Tensor& input,
                                  double /*loss_scale*/) {
+  return ForwardHalf(Half::kMlp, batch, ForwardHalf(Half::kAttention, batch, input));
+}
+
+at::Tensor DecoderLayer::ForwardHalf(Half half, const MicroBatch& batch, const at::Tensor& input) {
   if (!input.defined()) return {};
-  const at::Tensor normal = ops::RmsNorm(input, *attention_norm_, eps_);
-  const at::Tensor x = input + out_(Attention(batch, normal));
-  const at::Tensor gate_up = gate_up_(ops::RmsNorm(x, *mlp_norm_, eps_));
-  return x + down_(ops::SwiGlu(gate_up));
+  if (half == Half::kAttention) {
+    const at::Tensor normal = ops::RmsNorm(input, *attention_norm_, eps_);
+    return input + out_(Attention(batch, normal));
+  }
+  const at::Tensor gate_up = gate_up_(ops::RmsNorm(input, *mlp_norm_, eps_));
+  return input + down_(ops::SwiGlu(gate_up));
 }
 
 }  // namespace equipoise

@@ -30,6 +30,8 @@ class DecoderLayer : public Layer {
   DecoderLayer(const std::string& name, size_t index, const TextConfig& config,
                std::shared_ptr<RotaryTable> rotary, const TensorParallel& tensor = {});
   at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
+  bool has_halves() const override { return true; }
+  at::Tensor ForwardHalf(Half half, const MicroBatch& batch, const at::Tensor& input) override;
 
  private:
   at::Tensor Attention(const MicroBatch& batch, const at::Tensor& x);

@@ -86,13 +86,19 @@ at::Tensor VisionLayer::Attention(const at::Tensor& x) const {
   return out_(ops::FullAttention(qk[0], qk[1], qkv[2], head_dim_));
 }
 
-at::Tensor VisionLayer::Forward(const MicroBatch& /*batch*/, const at::Tensor& input,
+at::Tensor VisionLayer::Forward(const MicroBatch& batch, const at::Tensor& input,
                                 double /*loss_scale*/) {
+  return ForwardHalf(Half::kMlp, batch, ForwardHalf(Half::kAttention, batch, input));
+}
+
+at::Tensor VisionLayer::ForwardHalf(Half half, const MicroBatch& /*batch*/,
+                                    const at::Tensor& input) {
   if (!input.defined()) return {};
-  const at::Tensor x =
-      ops::ScaledResidual(input, Attention(Apply(attention_norm_, input)), *attention_scale_);
-  const at::Tensor inner = at::gelu(fc1_(Apply(mlp_norm_, x)));
-  return ops::ScaledResidual(x, fc2_(inner), *mlp_scale_);
+  if (half == Half::kAttention) {
+    return ops::ScaledResidual(input, Attention(Apply(attention_norm_, input)), *attention_scale_);
+  }
+  const at::Tensor inner = at::gelu(fc1_(Apply(mlp_norm_, input)));
+  return ops::ScaledResidual(input, fc2_(inner), *mlp_scale_);
 }
 
 }  // namespace equipoise

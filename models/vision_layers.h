@@ -30,6 +30,8 @@ class VisionLayer : public Layer {
   VisionLayer(const std::string& name, const VisionConfig& config,
               const TensorParallel& tensor = {});
   at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
+  bool has_halves() const override { return true; }
+  at::Tensor ForwardHalf(Half half, const MicroBatch& batch, const at::Tensor& input) override;
 
  private:
   // LayerNorm, or RMSNorm where there is no bias.

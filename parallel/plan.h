@@ -11,6 +11,10 @@ namespace equipoise {
 // What of a layer is not kept from forward to backward but computed again. kAttention and kMlp are
 // the halves of a block: only the half's input is kept. Layers without halves keep all for these.
 enum class Recompute : uint8_t { kNone, kAttention, kMlp, kFull };
+// "none", "attention", "mlp", "full".
+std::string ToString(Recompute recompute);
+// REQUIRES: one of those words.
+Recompute ParseRecompute(const std::string& word);
 
 // Everything that tells one distributed execution from another, as a plain value. All plans of a
 // model train it alike; they differ in speed, memory and communication.

@@ -57,7 +57,6 @@ int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
   ParallelModel::Options options;
   options.part.dtype = ComputeDtype(config.train.precision);
   options.part.freeze = config.model.freeze;
-  options.part.recompute = config.train.recompute;
   const ModelConfig model_config = ReadModelConfig(arguments.model);
   const Plan plan = MakePlan(config, model_config, mpi.size());
   const std::unique_ptr<Communicator> world = MakeWorldCommunicator(mpi, CommOptions());

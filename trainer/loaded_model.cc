@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "models/model.h"
+#include "models/modules.h"
 #include "models/weights.h"
 #include "trainer/checkpoint.h"
 
@@ -17,9 +18,7 @@ int64_t LoadedModel::parameter_count() const {
 LoadedModel BuildModel(const ModelConfig& config, const LoadOptions& options) {
   auto layers = BuildLayers(config);
   CheckModules(config, options.freeze, "model.freeze");
-  CheckModules(config, options.recompute, "train.recompute");
   Freeze(layers, options.freeze);
-  SetRecompute(layers, options.recompute);
   for (const auto& layer : layers) {
     for (Parameter* p : layer->parameters()) p->trainable = p->trainable && !options.inference;
   }

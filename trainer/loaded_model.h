@@ -22,10 +22,9 @@ struct LoadedModel {
 };
 
 struct LoadOptions {
-  at::ScalarType dtype = at::kFloat;   // of the computation
-  std::vector<std::string> freeze;     // modules without gradients
-  std::vector<std::string> recompute;  // modules whose activations are not kept
-  bool inference = false;              // no parameter has a gradient
+  at::ScalarType dtype = at::kFloat;  // of the computation
+  std::vector<std::string> freeze;    // modules without gradients
+  bool inference = false;             // no parameter has a gradient
 };
 
 // Builds the model; its weights are not set yet.

@@ -1,10 +1,12 @@
 #include "trainer/make_plan.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "balance/partition.h"
 #include "configs/error.h"
 #include "models/layer_spec.h"
+#include "models/modules.h"
 #include "parallel/schedule/builders.h"
 
 namespace equipoise {
@@ -46,6 +48,25 @@ std::vector<int> GivenStages(const std::vector<int64_t>& layers, int num_stages,
   return begins;
 }
 
+std::vector<Recompute> GivenRecompute(const BalanceSection& balance,
+                                      const std::vector<LayerSpec>& specs) {
+  const std::vector<std::string>& words = balance.recompute_layers;
+  if (!words.empty() && words.size() != specs.size()) {
+    throw ConfigError("balance.recompute_layers: " + std::to_string(words.size()) +
+                      " words given, the model has " + std::to_string(specs.size()) +
+                      " layers; give one word a layer");
+  }
+  const std::vector<std::string>& modules = balance.recompute_modules;
+  std::vector<Recompute> recompute;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const bool named = modules.empty() || std::find(modules.begin(), modules.end(),
+                                                    ModuleOf(specs[i].kind)) != modules.end();
+    const std::string& word = words.empty() ? balance.recompute : words[i];
+    recompute.push_back(!words.empty() || named ? ParseRecompute(word) : Recompute::kNone);
+  }
+  return recompute;
+}
+
 }  // namespace
 
 Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
@@ -61,7 +82,8 @@ Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
                           : "parallel.chunks: " + plan.schedule +
                                 " has one stage a rank; use parallel.schedule: interleaved");
   }
-  const int num_layers = static_cast<int>(LayerSpecs(model).size());
+  const std::vector<LayerSpec> specs = LayerSpecs(model);
+  const int num_layers = static_cast<int>(specs.size());
   if (!parallel.stage_layers.empty()) {
     plan.stage_begins = GivenStages(parallel.stage_layers, plan.num_stages(), num_layers);
   } else {
@@ -71,6 +93,8 @@ Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
     const LayerLoad full = SingleSegment(tiles, tokens);
     plan.stage_begins = EvenStages(LayerCosts(model, config.model.freeze, full), plan.num_stages());
   }
+  CheckModules(model, config.balance.recompute_modules, "balance.recompute_modules");
+  plan.recompute = GivenRecompute(config.balance, specs);
   return plan;
 }
 
@@ -94,6 +118,11 @@ std::string DescribePlan(const Plan& plan) {
     }
   }
   if (plan.zero > 0 && plan.data > 1) text += ", ZeRO-" + std::to_string(plan.zero);
+  for (const Recompute kind : {Recompute::kFull, Recompute::kAttention, Recompute::kMlp}) {
+    const auto count = std::count(plan.recompute.begin(), plan.recompute.end(), kind);
+    if (count > 0)
+      text += ", recompute " + ToString(kind) + " of " + std::to_string(count) + " layers";
+  }
   return text;
 }
 

@@ -19,7 +19,7 @@ Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks);
 // is no multiple of the data ranks.
 int64_t Accumulation(const RunConfig& config, const Plan& plan);
 
-// "data 2 x pipeline 2 x tensor 1, 1f1b, ZeRO-1, layers 5 + 4"
+// "data 2 x pipeline 2 x tensor 1, 1f1b, layers 5 + 4, ZeRO-1, recompute full of 4 layers"
 std::string DescribePlan(const Plan& plan);
 
 }  // namespace equipoise

@@ -62,7 +62,6 @@ struct TrainSection {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double clip = 1.0;
   std::string loss = "token";
-  std::vector<std::string> recompute;
   int64_t threads = 0;
   bool deterministic = false;
 
@@ -89,10 +88,6 @@ struct TrainSection {
     visit("clip", clip, "largest global gradient norm; 0 = no clipping", AtLeast(0));
     visit("loss", loss, "weight of a sample's x learnt tokens: 1, 1/x, 1/sqrt(x) each",
           OneOf({"token", "sample", "square"}));
-    visit("recompute", recompute,
-          "modules whose activations are computed again in backward, to save memory: vision, "
-          "projector, "
-          "llm");
     visit("threads", threads, "compute threads of a rank; 0 = cores / ranks on this machine",
           Between(0, 1024));
     visit("deterministic", deterministic,
@@ -140,6 +135,24 @@ struct ParallelSection {
   }
 };
 
+struct BalanceSection {
+  std::string recompute = "none";
+  std::vector<std::string> recompute_modules, recompute_layers;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("recompute", recompute,
+          "what of each layer is computed again in backward instead of kept, to save memory: "
+          "nothing, all, or a half of each transformer block",
+          OneOf({"none", "full", "attention", "mlp"}));
+    visit("recompute_modules", recompute_modules,
+          "modules whose layers `recompute` is for: vision, projector, llm; absent = all");
+    visit("recompute_layers", recompute_layers,
+          "one word a layer (vision, projector, LLM as one list), in place of the two above",
+          OneOf({"none", "full", "attention", "mlp"}));
+  }
+};
+
 struct CheckpointSection {
   int64_t every = 50;
   int64_t keep = 3;
@@ -176,6 +189,7 @@ struct RunConfig {
   DataConfig data;
   TrainSection train;
   ParallelSection parallel;
+  BalanceSection balance;
   ClusterConfig cluster;
   CheckpointSection checkpoint;
   EvalSection eval;
@@ -187,6 +201,7 @@ struct RunConfig {
     visit("data", data, "what it is trained on");
     visit("train", train, "how it is trained");
     visit("parallel", parallel, "how ranks share the work; `auto` = all defaults");
+    visit("balance", balance, "how work and memory are evened out");
     visit("cluster", cluster, "the machines that plans and forecasts are made for");
     visit("checkpoint", checkpoint, "how often the run is saved");
     visit("eval", eval, "how often it is measured on held-out data");

@@ -17,6 +17,7 @@
 #include "configs/yaml_writer.h"
 #include "data/cost_index.h"
 #include "models/model.h"
+#include "models/modules.h"
 #include "models/weights.h"
 #include "parallel/comm/gather_text.h"
 #include "parallel/comm/make_communicator.h"
@@ -118,7 +119,6 @@ void TrainerParts::BuildParallelModel() {
   ParallelModel::Options options;
   options.part.dtype = ComputeDtype(config.train.precision);
   options.part.freeze = config.model.freeze;
-  options.part.recompute = config.train.recompute;
   options.bucket_bytes = config.parallel.bucket_bytes;
   model = std::make_unique<ParallelModel>(data->model_config, plan, options, *world, recorder);
   spdlog::info("{:.2f} M parameters in {} ({}), {}, {} micro-batches, {} threads a rank",

@@ -50,7 +50,7 @@ def main():
     results.check("a global batch that does not divide is refused", refused.returncode == 2 and
                   "train.global_batch" in refused.stderr, refused.stderr[-300:])
     for setting, value in (("model__freeze", "[vision,projector,llm]"),
-                           ("train__recompute", "[visoin]")):
+                           ("balance__recompute_modules", "[visoin]")):
         done = tiny_case.run(config, 2, run__dir=f"{folder}/{setting}", **{setting: value})
         results.check(f"{setting} {value} is refused", done.returncode == 2 and
                       setting.replace("__", ".") in done.stderr, done.stderr[-300:])

@@ -70,8 +70,12 @@ def yaml_faults(cases, folder, config):
 def settings(cases, config):
     cases.refused("model.freeze typo", tiny_case.command(config, 1, model__freeze="[vison]"), 2,
                   "model.freeze", "vison", "vision")
-    cases.refused("train.recompute typo", tiny_case.command(config, 1, train__recompute="[lm]"), 2,
-                  "train.recompute", "lm", "llm")
+    cases.refused("balance.recompute_modules typo",
+                  tiny_case.command(config, 1, balance__recompute_modules="[lm]"), 2,
+                  "balance.recompute_modules", "lm", "llm")
+    cases.refused("balance.recompute_layers of another model",
+                  tiny_case.command(config, 1, balance__recompute_layers="[full, none]"), 2,
+                  "balance.recompute_layers", "2 words")
     cases.refused("everything frozen",
                   tiny_case.command(config, 1, model__freeze="[vision, projector, llm]"), 2,
                   "model.freeze")

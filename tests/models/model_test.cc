@@ -6,6 +6,7 @@
 
 #include "configs/error.h"
 #include "models/kv_cache.h"
+#include "models/modules.h"
 #include "tests/models/model_support.h"
 
 namespace equipoise {
@@ -123,17 +124,6 @@ TEST_CASE("freezing takes modules by name", "[models][cpu]") {
   CHECK_THROWS_WITH(CheckModules(TinyInternVl(false), {"llm", "vison"}, "model.freeze"),
                     "model.freeze: this model has no 'vison'; use vision, projector or llm");
   CHECK_THROWS_AS(CheckModules(TinyText("llama", false), {"vision"}, "model.freeze"), ConfigError);
-}
-
-TEST_CASE("recompute takes modules by name", "[models][cpu]") {
-  auto layers = BuildLayers(TinyInternVl(false));
-  SetRecompute(layers, {"vision"});
-  for (const auto& layer : layers) {
-    INFO(layer->parameters().front()->name);
-    CHECK(layer->recompute == (ModuleOf(*layer->parameters().front()) == "vision"));
-  }
-  CHECK_THROWS_WITH(CheckModules(TinyInternVl(false), {"text"}, "train.recompute"),
-                    "train.recompute: this model has no 'text'; use vision, projector or llm");
 }
 
 TEST_CASE("flat memory keeps the order of the layers, trained ones first, aligned",

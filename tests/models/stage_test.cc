@@ -53,13 +53,35 @@ Gradients Run(TestModel& model, const std::vector<MicroBatch>& batches, const st
 TEST_CASE("recompute changes no bit of a gradient", "[models][cpu]") {
   const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
   const bool tied = GENERATE(false, true);
+  const auto recompute = GENERATE(Recompute::kAttention, Recompute::kMlp, Recompute::kFull);
   const ModelConfig config = TinyText("qwen2", tied);
   const auto batches = Batches(config, 2);
   TestModel plain = MakeModel(config, dtype), again = MakeModel(config, dtype);
-  for (const auto& layer : again.stage->layers()) layer->recompute = true;
+  for (const auto& layer : again.stage->layers()) layer->recompute = recompute;
   const Gradients expected = Run(plain, batches, "F0 B0 F1 B1");
   CHECK(expected.at("model.embed_tokens.weight").abs().sum().item<double>() > 0);
   CHECK(SameBits(Run(again, batches, "F0 B0 F1 B1"), expected));
+}
+
+TEST_CASE("a layer keeps what its recompute leaves", "[models][cpu]") {
+  const ModelConfig config = TinyInternVl(false);
+  const auto batches = Batches(config, 1);
+  // Of embedding, two blocks, projector; embedding, two blocks, head: a block in halves counts
+  // twice.
+  for (const auto& [recompute, kept] : std::map<Recompute, size_t>{{Recompute::kNone, 8},
+                                                                   {Recompute::kAttention, 12},
+                                                                   {Recompute::kMlp, 12},
+                                                                   {Recompute::kFull, 8}}) {
+    TestModel model = MakeModel(config);
+    for (const auto& layer : model.stage->layers()) layer->recompute = recompute;
+    std::vector<size_t> walked;
+    model.stage->on_layer_backward = [&](int, size_t index) { walked.push_back(index); };
+    model.stage->Forward(0, batches[0], {}, 1.0);
+    INFO(ToString(recompute));
+    CHECK(model.stage->num_kept() == kept);
+    model.stage->Backward(0, {});
+    CHECK(walked == std::vector<size_t>{7, 6, 5, 4, 3, 2, 1, 0});
+  }
 }
 
 TEST_CASE("interleaving forward and backward passes changes no bit", "[models][cpu]") {
@@ -138,7 +160,11 @@ TEST_CASE("vision layers take part in recompute and interleaving", "[models][cpu
   const ModelConfig config = TinyInternVl(large_form);
   const auto batches = Batches(config, 2);
   TestModel plain = MakeModel(config, dtype), again = MakeModel(config, dtype);
-  for (const auto& layer : again.stage->layers()) layer->recompute = true;
+  // Another kind for each layer of the four.
+  const auto first = GENERATE(range(0, 4));
+  for (size_t i = 0; i < again.stage->layers().size(); ++i) {
+    again.stage->layers()[i]->recompute = static_cast<Recompute>((i + first) % 4);
+  }
   const Gradients expected = Run(plain, batches, "F0 B0 F1 B1");
   for (const auto& [name, gradient] : expected) {
     INFO(name);

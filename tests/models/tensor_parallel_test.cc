@@ -73,7 +73,7 @@ struct Case {
   std::vector<MicroBatch> batches;
   at::ScalarType dtype = at::kFloat;
   std::vector<std::string> freeze = {};
-  bool recompute = false;
+  Recompute recompute = Recompute::kNone;
 };
 
 // What one rank has after a forward and backward pass of every micro-batch.
@@ -255,13 +255,13 @@ std::vector<MicroBatch> Batches(const ModelConfig& config) {
 
 TEST_CASE("tensor-parallel ranks equal one, InternVL", "[models][cpu]") {
   const bool large = GENERATE(false, true);
-  const bool recompute = GENERATE(false, true);
+  const auto recompute = GENERATE(Recompute::kNone, Recompute::kFull);
   const ModelConfig config = large ? LargeVision() : SmallVision();
   CheckCase({config, Batches(config), at::kFloat, {}, recompute});
 }
 
 TEST_CASE("tensor-parallel ranks equal one, text", "[models][cpu]") {
-  const bool recompute = GENERATE(false, true);
+  const auto recompute = GENERATE(Recompute::kAttention, Recompute::kMlp);
   for (const ModelConfig& config :
        {TinyText("qwen2", /*tied=*/true), TinyText("qwen2", /*tied=*/false), GroupedLlama(2),
         GroupedLlama(1), GroupedLlama(4)}) {
@@ -279,7 +279,7 @@ TEST_CASE("tensor-parallel ranks agree on micro-batches without tiles, tokens or
                                            RandomBatch(config, {}, 0, 1), untrained,
                                            RandomBatch(config, {14}, 1, 4)};
   CheckCase({config, batches});
-  CheckCase({config, batches, at::kFloat, {}, /*recompute=*/true});
+  CheckCase({config, batches, at::kFloat, {}, Recompute::kFull});
   // Nothing was exchanged for the encoder, nor for the empty one at all.
   const Case text = {config, {batches[0]}}, empty = {config, {batches[1]}};
   const Case with_tiles = {config, {batches[3]}};
@@ -294,7 +294,7 @@ TEST_CASE("tensor-parallel ranks agree with frozen modules", "[models][cpu]") {
                Names{"vision", "llm"}, Names{"vision", "projector", "llm"});
   for (const ModelConfig& config : {SmallVision(), LargeVision()}) {
     CheckCase({config, Batches(config), at::kFloat, freeze});
-    CheckCase({config, Batches(config), at::kFloat, freeze, /*recompute=*/true});
+    CheckCase({config, Batches(config), at::kFloat, freeze, Recompute::kAttention});
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "balance/partition.h"
 #include "models/layer_spec.h"
+#include "models/modules.h"
 #include "parallel/timeline.h"
 #include "parallel/zero/adamw.h"
 #include "parallel/zero/grad_norm.h"
@@ -86,6 +87,23 @@ double TotalWeight(const std::vector<MicroBatch>& batches) {
   return sum;
 }
 
+std::vector<Recompute> CellRecompute(const Cell& cell, const ModelConfig& config) {
+  std::vector<Recompute> recompute;
+  const bool random = cell.recompute.rfind("random", 0) == 0;
+  std::mt19937 dice(random ? static_cast<unsigned>(std::stoul(cell.recompute.substr(6))) : 0);
+  for (const LayerSpec& layer : LayerSpecs(config)) {
+    const bool named = cell.recompute.find(ModuleOf(layer.kind)) != std::string::npos;
+    if (random) {
+      recompute.push_back(static_cast<Recompute>(dice() % 4));
+    } else if (cell.recompute == "attention" || cell.recompute == "mlp") {
+      recompute.push_back(ParseRecompute(cell.recompute));
+    } else {
+      recompute.push_back(named ? Recompute::kFull : Recompute::kNone);
+    }
+  }
+  return recompute;
+}
+
 Plan CellPlan(const Cell& cell, const ModelConfig& config) {
   Plan plan;
   plan.data = cell.data;
@@ -95,6 +113,7 @@ Plan CellPlan(const Cell& cell, const ModelConfig& config) {
   plan.schedule = cell.schedule;
   plan.zero = cell.zero;
   plan.stage_begins = cell.stage_begins;
+  plan.recompute = CellRecompute(cell, config);
   if (plan.stage_begins.empty()) {
     plan.stage_begins =
         EvenStages(LayerCosts(config, cell.freeze, SingleSegment(2, 24)), plan.num_stages());
@@ -138,7 +157,7 @@ std::string ToString(const Cell& cell) {
   if (cell.chunks > 1) text += " chunks " + std::to_string(cell.chunks);
   text += " M " + std::to_string(cell.micro_batches) + " " + cell.precision;
   for (const std::string& module : cell.freeze) text += " frozen " + module;
-  for (const std::string& module : cell.recompute) text += " recompute " + module;
+  if (cell.recompute != "none") text += " recompute " + cell.recompute;
   return text;
 }
 
@@ -161,7 +180,6 @@ CellResult RunCell(const Cell& cell) {
     ParallelModel::Options options;
     options.part.dtype = cell.precision == "fp32" ? at::kFloat : at::kBFloat16;
     options.part.freeze = cell.freeze;
-    options.part.recompute = cell.recompute;
     options.bucket_bytes = 4096;
     ParallelModel model(config, plan, options, world, recorder);
     SetWeights(model.parameters());

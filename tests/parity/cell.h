@@ -22,7 +22,9 @@ struct Cell {
   int micro_batches = 4;          // over all data ranks
   std::vector<int> stage_begins;  // empty: as even as can be
   std::string precision = "fp32";
-  std::vector<std::string> freeze, recompute;
+  std::vector<std::string> freeze;
+  // By layer: none | vision+llm, llm (these modules whole) | attention | mlp | random SEED
+  std::string recompute = "none";
 
   int ranks() const { return data * pipeline * tensor; }
 };

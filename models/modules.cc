@@ -1,0 +1,29 @@
+#include "models/modules.h"
+
+#include "configs/error.h"
+
+namespace equipoise {
+
+std::string ModuleOf(LayerKind kind) {
+  switch (kind) {
+    case LayerKind::kPatchEmbedding:
+    case LayerKind::kVisionBlock:
+      return "vision";
+    case LayerKind::kProjector:
+      return "projector";
+    default:
+      return "llm";
+  }
+}
+
+void CheckModules(const ModelConfig& config, const std::vector<std::string>& modules,
+                  const std::string& key) {
+  for (const std::string& module : modules) {
+    if (module == "llm" || (config.has_vision && (module == "vision" || module == "projector")))
+      continue;
+    throw ConfigError(key + ": this model has no '" + module + "'; use " +
+                      (config.has_vision ? "vision, projector or llm" : "llm"));
+  }
+}
+
+}  // namespace equipoise

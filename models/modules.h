@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/layer_spec.h"
+#include "models/model_config.h"
+
+namespace equipoise {
+
+// The module of a layer: "vision", "projector" or "llm".
+std::string ModuleOf(LayerKind kind);
+
+// Throws ConfigError that begins with `key` for a name that is not one of this model's modules.
+void CheckModules(const ModelConfig& config, const std::vector<std::string>& modules,
+                  const std::string& key);
+
+}  // namespace equipoise
