@@ -19,6 +19,7 @@ void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& ru
 void AddCheckCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 void AddExportCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 void AddGenerateCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
+void AddProfileCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 
 // Throws ConfigError under mpirun with several ranks, which would all do the same work.
 void RequireOneProcess(const MpiEnvironment& mpi, const std::string& command);

@@ -120,6 +120,7 @@ int RunProgram(int argc, char** argv) {
   AddCheckCommand(app, mpi, run);
   AddExportCommand(app, mpi, run);
   AddGenerateCommand(app, mpi, run);
+  AddProfileCommand(app, mpi, run);
 
   try {
     app.parse(argc, argv);

@@ -28,13 +28,18 @@ class CountingAllocator final : public at::Allocator {
     default_copy_data(to, from, bytes);
   }
 
-  static CpuMemory Get() { return {current, peak}; }
+  static CpuMemory Get() { return {current, peak, marked_peak}; }
+  static void Mark() { marked_peak = current.load(); }
 
  private:
   static void Add(int64_t bytes) {
     const int64_t now = current += bytes;
-    int64_t before = peak;
-    while (now > before && !peak.compare_exchange_weak(before, now)) {
+    Raise(peak, now);
+    Raise(marked_peak, now);
+  }
+  static void Raise(std::atomic<int64_t>& highest, int64_t now) {
+    int64_t before = highest;
+    while (now > before && !highest.compare_exchange_weak(before, now)) {
     }
   }
   static void Free(void* data) {
@@ -45,6 +50,7 @@ class CountingAllocator final : public at::Allocator {
 
   static inline std::atomic<int64_t> current{0};
   static inline std::atomic<int64_t> peak{0};
+  static inline std::atomic<int64_t> marked_peak{0};
 };
 
 }  // namespace
@@ -55,6 +61,8 @@ void CountCpuMemory() {
 }
 
 CpuMemory GetCpuMemory() { return CountingAllocator::Get(); }
+
+void MarkCpuMemory() { CountingAllocator::Mark(); }
 
 void ReturnFreeMemory() { malloc_trim(/*pad=*/0); }
 

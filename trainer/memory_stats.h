@@ -10,10 +10,13 @@ void CountCpuMemory();
 
 struct CpuMemory {
   int64_t current_bytes = 0;
-  int64_t peak_bytes = 0;  // since the start of the process
+  int64_t peak_bytes = 0;         // since the start of the process
+  int64_t marked_peak_bytes = 0;  // since MarkCpuMemory(), or the start
 };
 // Bytes in LibTorch's CPU tensors; zeros without CountCpuMemory(). Thread-safe.
 CpuMemory GetCpuMemory();
+// marked_peak_bytes begins anew. REQUIRES: no other thread allocates meanwhile.
+void MarkCpuMemory();
 
 // Gives the system back what malloc keeps of freed memory: memory that lives long, such as the
 // kernels compiled for matrix products, lies between freed tensors and keeps holes open. Takes 10

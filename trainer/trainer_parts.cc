@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <thread>
 #include <utility>
@@ -23,6 +22,7 @@
 #include "parallel/comm/make_communicator.h"
 #include "parallel/comm/mpi_environment.h"
 #include "parallel/comm/told_error.h"
+#include "parallel/processor_name.h"
 #include "trainer/durable_file.h"
 #include "trainer/logging.h"
 #include "trainer/lr_schedule.h"
@@ -42,16 +42,6 @@ void SetUpCompute(const RunConfig& config, int ranks_on_this_machine) {
   at::set_num_threads(static_cast<int>(config.train.threads > 0 ? config.train.threads : share));
   at::globalContext().setDeterministicAlgorithms(config.train.deterministic, /*warn_only=*/false);
   at::globalContext().setDeterministicFillUninitializedMemory(false);  // slow, and all is written
-}
-
-// The name of this machine's processor, as far as the system tells.
-std::string ProcessorName() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    if (line.rfind("model name", 0) == 0)
-      return line.substr(std::min(line.size(), line.find(':') + 2));
-  }
-  return "unknown";
 }
 
 // Ranks that were given other configurations would wait for each other for ever.

@@ -31,8 +31,7 @@ TEST_CASE("recompute is for all layers, for modules, or layer by layer") {
   const std::string none = RecomputeOf("none");
   CHECK(none.find_first_not_of('n') == std::string::npos);
   CHECK(RecomputeOf("full") == std::string(none.size(), 'f'));
-  CHECK(RecomputeOf("mlp", {"vision", "projector", "llm"}) ==
-        std::string(none.size(), 'm'));
+  CHECK(RecomputeOf("mlp", {"vision", "projector", "llm"}) == std::string(none.size(), 'm'));
   const std::string vision = RecomputeOf("attention", {"vision"});
   const size_t end = vision.find('n');
   CHECK(end > 1);

@@ -31,6 +31,21 @@ TEST_CASE("CPU tensors are counted while they live", "[memory][cpu]") {
   CHECK(GetCpuMemory().peak_bytes >= before + 8 * kMiB);
 }
 
+TEST_CASE("the peak since a mark begins at what is held then", "[memory][cpu]") {
+  CountCpuMemory();
+  at::empty({16 * kMiB}, at::kByte).fill_(1);
+  const at::Tensor held = at::empty({2 * kMiB}, at::kByte);
+  MarkCpuMemory();
+  const CpuMemory at_mark = GetCpuMemory();
+  CHECK(at_mark.marked_peak_bytes == at_mark.current_bytes);
+  at::empty({4 * kMiB}, at::kByte).fill_(1);
+  const CpuMemory after = GetCpuMemory();
+  CHECK(after.current_bytes == at_mark.current_bytes);
+  CHECK(after.marked_peak_bytes >= at_mark.current_bytes + 4 * kMiB);
+  CHECK(after.marked_peak_bytes < at_mark.current_bytes + 5 * kMiB);
+  CHECK(after.peak_bytes >= at_mark.current_bytes + 14 * kMiB);
+}
+
 TEST_CASE("the count is exact with several threads", "[memory][cpu]") {
   CountCpuMemory();
   const int64_t before = GetCpuMemory().current_bytes;

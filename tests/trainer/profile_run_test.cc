@@ -1,0 +1,119 @@
+#include "trainer/profile_run.h"
+
+#include <ATen/Parallel.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <set>
+
+#include "tests/models/model_support.h"
+#include "tests/parallel/run_ranks.h"
+#include "trainer/memory_stats.h"
+
+namespace equipoise {
+namespace {
+
+using testing::TinyInternVl;
+using testing::TinyText;
+
+constexpr int kVisionBlock = 1, kProjector = 3, kEmbedding = 4, kDecoderBlock = 5, kHead = 7;
+
+LayerMeasurement Measure(int layer, const MeasuredRow& row) {
+  CountCpuMemory();
+  return MeasureLayer(TinyInternVl(false), layer, row, {at::kFloat, /*repetitions=*/1});
+}
+
+int64_t Kept(const LayerMeasurement& m, Recompute recompute) {
+  return m.kept_bytes[static_cast<size_t>(recompute)];
+}
+
+TEST_CASE("a measured row counts tokens and pairs of its segments", "[profile][cpu]") {
+  const LayerLoad load = MeasuredRow{3, {4, 2}}.load();
+  CHECK(load.tiles == 3);
+  CHECK(load.tokens == 6);
+  CHECK(load.token_pairs == 10 + 3);
+}
+
+TEST_CASE("a block keeps its input, a half's share, or all", "[profile][cpu]") {
+  const int layer = GENERATE(kVisionBlock, kDecoderBlock);
+  const MeasuredRow row = layer == kVisionBlock ? MeasuredRow{16, {}} : MeasuredRow{0, {128, 128}};
+  const LayerMeasurement m = Measure(layer, row);
+  const ModelConfig config = TinyInternVl(false);
+  const int64_t input = layer == kVisionBlock
+                            ? 16 * (config.vision.patches() + 1) * config.vision.hidden_size * 4
+                            : 256 * config.text.hidden_size * 4;
+  CHECK(Kept(m, Recompute::kFull) >= input);
+  CHECK(Kept(m, Recompute::kFull) < input + 4096);  // the allocator rounds up
+  for (const Recompute half : {Recompute::kAttention, Recompute::kMlp}) {
+    CHECK(Kept(m, half) > Kept(m, Recompute::kFull) + input / 2);
+    CHECK(Kept(m, half) < Kept(m, Recompute::kNone));
+  }
+  CHECK(m.work_bytes > input);  // gradients of output and input, at the least
+  CHECK(m.forward_s > 0);
+  CHECK(m.backward_s > 0);
+  CHECK(m.input_gradient_s > 0);
+}
+
+TEST_CASE("layers without halves, or without an input, are measured too", "[profile][cpu]") {
+  for (const auto& [layer, row] : {std::pair(0, MeasuredRow{4, {}}),
+                                   {kProjector, {4, {}}},
+                                   {kEmbedding, {1, {32}}},
+                                   {kEmbedding, {0, {32}}},
+                                   {kHead, {0, {32}}}}) {
+    const LayerMeasurement m = Measure(layer, row);
+    INFO(m.layer_kind);
+    CHECK(m.forward_s > 0);
+    CHECK(std::abs(Kept(m, Recompute::kAttention) - Kept(m, Recompute::kNone)) < 1024);
+    const bool has_input = layer != 0 && !(layer == kEmbedding && row.tiles == 0);
+    CHECK((m.input_gradient_s > 0) == has_input);
+  }
+}
+
+TEST_CASE("the grid has what concerns a kind", "[profile][cpu]") {
+  const ModelConfig config = TinyInternVl(false), text = TinyText("llama", false);
+  const ProfileGrid grid{256, 6};
+  for (const MeasuredRow& row : RowsFor(LayerKind::kVisionBlock, config, grid)) {
+    CHECK(row.segments.empty());
+    CHECK(row.tiles <= 6);
+  }
+  CHECK(RowsFor(LayerKind::kVisionBlock, config, grid).size() == 3);  // 6, 3, 1
+  CHECK(RowsFor(LayerKind::kVisionBlock, text, {256, 0}).empty());
+  std::set<std::pair<int64_t, size_t>> rows;
+  for (const MeasuredRow& row : RowsFor(LayerKind::kDecoderBlock, config, grid)) {
+    CHECK(row.tiles == 0);
+    rows.insert({row.load().tokens, row.segments.size()});
+  }
+  CHECK(rows.count({256, 1}) + rows.count({256, 4}) + rows.count({32, 1}) == 3);
+  bool spliced = false;
+  for (const MeasuredRow& row : RowsFor(LayerKind::kTokenEmbedding, config, grid)) {
+    CHECK(row.tiles * config.tokens_per_tile() <= row.load().tokens);
+    spliced = spliced || row.tiles > 0;
+  }
+  CHECK(spliced);
+}
+
+TEST_CASE("a profile has every kind of layer, the optimizer, and the link of two ranks",
+          "[profile][cpu]") {
+  CountCpuMemory();
+  Profile profile;
+  size_t told = 0;
+  RunRanks(3, [&](Communicator& world) {
+    at::set_num_threads(1);
+    const auto count = [&](const LayerMeasurement&) { ++told; };
+    const Profile mine =
+        MeasureProfile(TinyInternVl(false), {32, 2}, {at::kFloat, 1}, world,
+                       world.rank() == 0 ? count : std::function<void(const LayerMeasurement&)>());
+    if (world.rank() == 0) profile = mine;
+  });
+  std::set<std::string> kinds;
+  for (const LayerMeasurement& m : profile.layers) kinds.insert(m.layer_kind);
+  CHECK(kinds.size() == 6);
+  CHECK(told == profile.layers.size());
+  CHECK(profile.precision == "fp32");
+  CHECK(profile.optimizer_s_per_parameter > 0);
+  CHECK(profile.point_to_point.bytes_per_s > 0);
+  CHECK(profile.all_reduce.latency_s > 0);
+}
+
+}  // namespace
+}  // namespace equipoise

@@ -1,0 +1,123 @@
+#include <ATen/Parallel.h>
+#include <spdlog/spdlog.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "balance/profile.h"
+#include "configs/error.h"
+#include "configs/yaml_reader.h"
+#include "parallel/comm/make_communicator.h"
+#include "parallel/comm/mpi_environment.h"
+#include "trainer/commands.h"
+#include "trainer/model_section.h"
+#include "trainer/precision.h"
+#include "trainer/profile_run.h"
+
+namespace equipoise {
+namespace {
+
+struct Arguments {
+  std::string config;
+  std::string out = "profile.json";
+  int repetitions = 5;
+  std::vector<std::string> set;
+};
+
+ProfileGrid GridOf(const RunConfig& config, const ModelConfig& model) {
+  ProfileGrid grid;
+  grid.max_tokens = config.data.max_tokens;
+  const int64_t tokens = model.has_vision ? std::max<int64_t>(1, model.tokens_per_tile()) : 1;
+  grid.max_tiles = model.has_vision ? std::max<int64_t>(1, grid.max_tokens / tokens) : 0;
+  return grid;
+}
+
+void PrintRow(const LayerMeasurement& m) {
+  constexpr double kMiB = 1 << 20;
+  std::printf("%-16s %5lld %7lld %11.0f %10.2f %11.2f %8.2f %10.2f %9.2f\n", m.layer_kind.c_str(),
+              static_cast<long long>(m.load.tiles), static_cast<long long>(m.load.tokens),
+              m.load.token_pairs, 1e3 * m.forward_s, 1e3 * m.backward_s, 1e3 * m.input_gradient_s,
+              static_cast<double>(m.kept_bytes[0]) / kMiB,
+              static_cast<double>(m.work_bytes) / kMiB);
+  std::fflush(stdout);
+}
+
+void PrintRest(const Profile& profile) {
+  std::printf("optimizer %.3f ns a parameter\n", 1e9 * profile.optimizer_s_per_parameter);
+  const auto link = [](const char* name, const LinkModel& model) {
+    if (model.bytes_per_s > 0)
+      std::printf("%s %.1f us + %.2f GB/s\n", name, 1e6 * model.latency_s,
+                  1e-9 * model.bytes_per_s);
+  };
+  link("point to point", profile.point_to_point);
+  link("all-reduce of two ranks", profile.all_reduce);
+}
+
+// Before minutes of measuring.
+void RequireFolder(const std::string& out) {
+  const std::filesystem::path folder = std::filesystem::path(out).parent_path();
+  if (folder.empty() || std::filesystem::is_directory(folder)) return;
+  throw ConfigError("--out " + out + ": there is no folder " + folder.string() +
+                    "; make it or choose another");
+}
+
+int RunProfile(const Arguments& arguments, MpiEnvironment& mpi) {
+  RequireFolder(arguments.out);
+  RunConfig config;
+  std::vector<Override> overrides;
+  for (const std::string& text : arguments.set) overrides.push_back(ParseOverride(text));
+  ReadConfig(arguments.config, overrides, config);
+  const ModelConfig model = ModelConfigOf(config.model);
+  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  const int64_t share = std::max<int64_t>(1, cores / mpi.local_size());
+  at::set_num_threads(static_cast<int>(config.train.threads > 0 ? config.train.threads : share));
+  const std::unique_ptr<Communicator> world = MakeWorldCommunicator(mpi, CommOptions());
+  const MeasureOptions options{ComputeDtype(config.train.precision), arguments.repetitions};
+  const bool prints = mpi.rank() == 0;
+  if (prints) {
+    std::printf("%-16s %5s %7s %11s %10s %11s %8s %10s %9s\n", "layer", "tiles", "tokens", "pairs",
+                "forward ms", "backward ms", "input ms", "kept MiB", "work MiB");
+  }
+  const Profile profile =
+      MeasureProfile(model, GridOf(config, model), options, *world,
+                     prints ? PrintRow : std::function<void(const LayerMeasurement&)>());
+  if (!prints) return static_cast<int>(ExitCode::kDone);
+  PrintRest(profile);
+  WriteProfile(arguments.out, profile);
+  spdlog::info("profile of {} ({}, {} threads): {}", profile.device, profile.precision,
+               profile.threads, arguments.out);
+  return static_cast<int>(ExitCode::kDone);
+}
+
+}  // namespace
+
+void AddProfileCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run) {
+  CLI::App* command =
+      app.add_subcommand("profile", "Measures the model's layers on this device, for the planner");
+  auto arguments = std::make_shared<Arguments>();
+  command->add_option("CONFIG", arguments->config, "YAML file of a run")->required();
+  command->add_option("--out", arguments->out, "file for the measurements (JSON)")
+      ->capture_default_str();
+  command
+      ->add_option("--repetitions", arguments->repetitions,
+                   "of each time that is measured; the median counts")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--set", arguments->set, "a.b=c: one setting in place of the file's")
+      ->allow_extra_args(false);
+  command->footer(
+      "Measures one layer of each kind, random weights, rows of up to data.max_tokens tokens. "
+      "Under\n"
+      "mpirun with two ranks or more the links between ranks too.\n\n"
+      "Example:\n  mpirun -n 2 equipoise profile configs/quickstart.yaml --out profile.json");
+  command->callback(
+      [arguments, &mpi, &run] { run = [arguments, &mpi] { return RunProfile(*arguments, mpi); }; });
+}
+
+}  // namespace equipoise

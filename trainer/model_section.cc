@@ -1,0 +1,19 @@
+#include "trainer/model_section.h"
+
+#include "configs/error.h"
+#include "models/presets.h"
+
+namespace equipoise {
+
+ModelConfig ModelConfigOf(const ModelSection& model) {
+  if (!model.hf.empty() && !model.preset.empty()) {
+    throw ConfigError("model.preset: " + model.preset + " beside model.hf " + model.hf +
+                      "; give one of them");
+  }
+  if (!model.hf.empty()) return ReadModelConfig(model.hf);
+  if (!model.preset.empty()) return PresetConfig(model.preset);
+  throw ConfigError(
+      "model.hf: is empty; give the folder that holds the model's config.json, or model.preset");
+}
+
+}  // namespace equipoise

@@ -1,0 +1,136 @@
+#include "trainer/profile_run.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <set>
+
+#include "parallel/processor_name.h"
+#include "trainer/precision.h"
+
+namespace equipoise {
+namespace {
+
+constexpr int kGridPoints = 4;          // sizes of each kind
+constexpr int64_t kPackedSegments = 4;  // of a row that is packed
+constexpr int64_t kSmallBytes = 64, kLargeBytes = 8 << 20;
+constexpr int kTransfers = 20;
+
+bool IsVision(LayerKind kind) {
+  return kind == LayerKind::kPatchEmbedding || kind == LayerKind::kVisionBlock ||
+         kind == LayerKind::kProjector;
+}
+
+// The largest, its half, a quarter, ... down to 1.
+std::vector<int64_t> Halves(int64_t largest) {
+  std::vector<int64_t> sizes;
+  for (int i = 0; i < kGridPoints && largest > 0; ++i, largest /= 2) sizes.push_back(largest);
+  return sizes;
+}
+
+// Median seconds of a collective operation, after one that does not count.
+double MedianSeconds(Communicator& group, const std::function<void()>& operation) {
+  std::vector<double> seconds;
+  for (int i = -1; i < kTransfers; ++i) {
+    Barrier(group);
+    const auto start = Work::Clock::now();
+    operation();
+    if (i >= 0)
+      seconds.push_back(std::chrono::duration<double>(Work::Clock::now() - start).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + kTransfers / 2, seconds.end());
+  return seconds[kTransfers / 2];
+}
+
+LinkModel LinkThrough(double small_s, double large_s) {
+  const double bytes = static_cast<double>(kLargeBytes - kSmallBytes);
+  return {small_s, bytes / std::max(1e-9, large_s - small_s)};
+}
+
+// One way between the two ranks of a group: half of there and back.
+double OneWaySeconds(Communicator& pair, int64_t bytes) {
+  at::Tensor buffer = at::zeros({bytes / 4});
+  const int peer = 1 - pair.rank();
+  return MedianSeconds(pair,
+                       [&] {
+                         if (pair.rank() == 0) pair.Send(buffer, peer).Wait();
+                         pair.Recv(buffer, peer).Wait();
+                         if (pair.rank() == 1) pair.Send(buffer, peer).Wait();
+                       }) /
+         2;
+}
+
+double AllReduceSeconds(Communicator& pair, int64_t bytes) {
+  at::Tensor buffer = at::zeros({bytes / 4});
+  return MedianSeconds(pair, [&] { pair.AllReduce(buffer, ReduceOp::kSum).Wait(); });
+}
+
+void MeasureLinks(Communicator& world, Profile& profile) {
+  if (world.size() < 2) return;
+  const bool measures = world.rank() < 2;
+  const auto pair = world.Split(measures ? 0 : 1, world.rank(), "profile");
+  if (measures) {
+    profile.point_to_point =
+        LinkThrough(OneWaySeconds(*pair, kSmallBytes), OneWaySeconds(*pair, kLargeBytes));
+    profile.all_reduce =
+        LinkThrough(AllReduceSeconds(*pair, kSmallBytes), AllReduceSeconds(*pair, kLargeBytes));
+  }
+  Barrier(world);
+}
+
+}  // namespace
+
+ProfileUse ThisDevice(at::ScalarType dtype) {
+  return {ProcessorName(), std::string("LibTorch ") + TORCH_VERSION, PrecisionName(dtype),
+          at::get_num_threads()};
+}
+
+std::vector<MeasuredRow> RowsFor(LayerKind kind, const ModelConfig& config,
+                                 const ProfileGrid& grid) {
+  std::vector<MeasuredRow> rows;
+  if (IsVision(kind)) {
+    for (const int64_t tiles : Halves(grid.max_tiles)) rows.push_back({tiles, {}});
+    return rows;
+  }
+  for (const int64_t tokens : Halves(grid.max_tokens)) {
+    rows.push_back({0, {tokens}});
+    if (kind == LayerKind::kDecoderBlock && tokens >= kPackedSegments) {
+      rows.push_back({0, std::vector<int64_t>(kPackedSegments, tokens / kPackedSegments)});
+    }
+    if (kind == LayerKind::kTokenEmbedding && config.has_vision) {
+      const int64_t tiles = std::min(grid.max_tiles, tokens / config.tokens_per_tile());
+      if (tiles > 0) rows.push_back({tiles, {tokens}});
+    }
+  }
+  return rows;
+}
+
+Profile MeasureProfile(const ModelConfig& config, const ProfileGrid& grid,
+                       const MeasureOptions& options, Communicator& world,
+                       const std::function<void(const LayerMeasurement&)>& progress) {
+  const ProfileUse here = ThisDevice(options.dtype);
+  Profile profile;
+  profile.device = here.device;
+  profile.versions = here.versions;
+  profile.precision = here.precision;
+  profile.threads = here.threads;
+  const std::vector<LayerSpec> specs = LayerSpecs(config);
+  std::set<LayerKind> known;
+  size_t largest = 0;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].parameters > specs[largest].parameters) largest = i;
+    if (!known.insert(specs[i].kind).second) continue;
+    for (const MeasuredRow& row : RowsFor(specs[i].kind, config, grid)) {
+      Barrier(world);
+      profile.layers.push_back(MeasureLayer(config, static_cast<int>(i), row, options));
+      if (progress) progress(profile.layers.back());
+    }
+  }
+  profile.optimizer_s_per_parameter = MeasureOptimizer(config, static_cast<int>(largest), options);
+  MeasureLinks(world, profile);
+  return profile;
+}
+
+}  // namespace equipoise
