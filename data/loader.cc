@@ -47,11 +47,10 @@ namespace {
 // Fills one micro-batch sample by sample.
 class BatchWriter {
  public:
-  BatchWriter(const Pack& pack, const SampleOptions& options, LossWeight loss);
+  BatchWriter(const Pack& pack, const SampleOptions& options, LossWeight loss, bool pictures);
 
-  float* tiles() const {
-    return pixels_ + tile_ * tile_floats_;
-  }  // of the sample to be written next
+  // Of the sample to be written next; null without pictures.
+  float* tiles() const { return pixels_ == nullptr ? nullptr : pixels_ + tile_ * tile_floats_; }
   void Write(const ScannedSample& sample, LoadedPack& loaded);
   // A sample that cannot be used keeps its shape: blank tiles at its beginning, nothing to learn.
   void WriteBlank(const SampleCost& cost, int32_t image_token, int32_t text_token);
@@ -70,7 +69,8 @@ class BatchWriter {
   int64_t tile_floats_ = 0, token_ = 0, tile_ = 0, image_token_ = 0;  // written so far
 };
 
-BatchWriter::BatchWriter(const Pack& pack, const SampleOptions& options, LossWeight loss)
+BatchWriter::BatchWriter(const Pack& pack, const SampleOptions& options, LossWeight loss,
+                         bool pictures)
     : options_(options), loss_(loss), tile_floats_(3 * options.tile_size * options.tile_size) {
   batch_.input_ids = Int64Tensor(pack.tokens);
   batch_.targets = Int64Tensor(pack.tokens);
@@ -87,11 +87,13 @@ BatchWriter::BatchWriter(const Pack& pack, const SampleOptions& options, LossWei
     std::fill_n(weights_, pack.tokens, 0.0F);
   }
   if (pack.tiles > 0) {
+    batch_.image_positions = Int64Tensor(pack.tiles * options.tokens_per_tile);
+    image_positions_ = batch_.image_positions.data_ptr<int64_t>();
+  }
+  if (pack.tiles > 0 && pictures) {
     batch_.pixel_values =
         at::empty({pack.tiles, 3, options.tile_size, options.tile_size}, at::kFloat);
-    batch_.image_positions = Int64Tensor(pack.tiles * options.tokens_per_tile);
     pixels_ = batch_.pixel_values.data_ptr<float>();
-    image_positions_ = batch_.image_positions.data_ptr<int64_t>();
   }
 }
 
@@ -131,7 +133,7 @@ void BatchWriter::WriteBlank(const SampleCost& cost, int32_t image_token, int32_
   std::fill_n(ids_ + token_ + image_tokens, cost.tokens - image_tokens, text_token);
   std::fill_n(targets_ + token_, cost.tokens, kIgnored);
   if (cost.tiles > 0) {
-    std::fill_n(tiles(), cost.tiles * tile_floats_, 0.0F);
+    if (pixels_ != nullptr) std::fill_n(tiles(), cost.tiles * tile_floats_, 0.0F);
     PlaceImage(0, cost.tiles);
   }
   Close(cost.tokens, cost.tiles);
@@ -205,16 +207,16 @@ BadSample Dataset::Locate(int64_t sample, const std::string& id, const std::stri
   return {sample, impl_->files[cost.source].path, cost.line, id, reason};
 }
 
-LoadedPack Dataset::Load(const Pack& pack) const {
+LoadedPack Dataset::Load(const Pack& pack, bool pictures) const {
   LoadedPack loaded;
-  BatchWriter writer(pack, impl_->scanner.options(), impl_->loss);
+  BatchWriter writer(pack, impl_->scanner.options(), impl_->loss, pictures);
   for (const int64_t sample : pack.samples) {
     const SampleCost& cost = index()[sample];
-    std::vector<std::string> pictures;
-    const ScannedSample scanned = impl_->Scan(sample, &pictures);
+    std::vector<std::string> files;
+    const ScannedSample scanned = impl_->Scan(sample, pictures ? &files : nullptr);
     std::string reason = scanned.reason;
     if (reason.empty()) reason = ShapeChange(cost, scanned);
-    if (reason.empty()) reason = impl_->Decode(scanned, pictures, writer.tiles());
+    if (reason.empty() && pictures) reason = impl_->Decode(scanned, files, writer.tiles());
     if (reason.empty()) {
       writer.Write(scanned, loaded);
     } else {

@@ -32,7 +32,9 @@ class Dataset {
   ~Dataset();
   Dataset(Dataset&&) noexcept;
 
-  LoadedPack Load(const Pack& pack) const;
+  // `pictures` false: for a rank that uses shapes and tokens alone; no picture is decoded, the
+  // micro-batch has no tiles, and pictures that would fail to decode are not noticed.
+  LoadedPack Load(const Pack& pack, bool pictures = true) const;
   // The record as it is now: parsed, its pictures' heads read, encoded; or its defect. For `data
   // show`. With `files`, its pictures are read whole.
   ScannedSample Scan(int64_t sample, std::vector<std::string>* files = nullptr) const;
@@ -52,9 +54,9 @@ class Dataset {
 class PrefetchLoader {
  public:
   // `next` gives this rank's packs one after the other; it is called from one thread at a time. At
-  // most `prefetch` packs are loaded ahead.
+  // most `prefetch` packs are loaded ahead. `pictures`: as Dataset::Load().
   PrefetchLoader(const Dataset* dataset, std::function<Pack()> next, int64_t threads,
-                 int64_t prefetch);
+                 int64_t prefetch, bool pictures = true);
   ~PrefetchLoader();
   // Blocks until the next pack is there. An exception of a loader thread is thrown here.
   LoadedPack Next();

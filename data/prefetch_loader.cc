@@ -20,6 +20,7 @@ struct PrefetchLoader::Impl {
   const Dataset* dataset;
   std::function<Pack()> next;
   int64_t prefetch;
+  bool pictures;
 
   std::mutex drawing;  // held while `next` runs
   std::mutex mutex;    // guards all below
@@ -62,7 +63,7 @@ struct PrefetchLoader::Impl {
     while (auto work = Draw()) {
       Result result;
       try {
-        result.pack = dataset->Load(work->second);
+        result.pack = dataset->Load(work->second, pictures);
       } catch (...) {
         result.failure = std::current_exception();
       }
@@ -72,11 +73,12 @@ struct PrefetchLoader::Impl {
 };
 
 PrefetchLoader::PrefetchLoader(const Dataset* dataset, std::function<Pack()> next, int64_t threads,
-                               int64_t prefetch)
+                               int64_t prefetch, bool pictures)
     : impl_(std::make_unique<Impl>()) {
   impl_->dataset = dataset;
   impl_->next = std::move(next);
   impl_->prefetch = prefetch;
+  impl_->pictures = pictures;
   for (int64_t i = 0; i < threads; ++i) impl_->threads.emplace_back([this] { impl_->Work(); });
 }
 

@@ -59,6 +59,9 @@ class ModelPart : public StageRunner {
   // Sum over this pass's micro-batches, times loss_scale; 0 on ranks without the last stage.
   double loss() const { return loss_; }
   bool has_loss() const { return stages_.count(plan_.plan().num_stages() - 1) > 0; }
+  // Whether a stage of this rank takes pixels, or must know which pictures cannot be decoded, so as
+  // not to learn their samples: the first and the last.
+  bool needs_pictures() const { return stages_.count(0) > 0 || has_loss(); }
   // A weight tied between stages of which this rank holds one end (or both, as two copies).
   std::vector<Parameter*> tied_copies() const;
   FlatParameters& parameters() { return *parameters_; }

@@ -25,6 +25,7 @@ class StepFeed {
     int data_ranks = 1;
     int64_t threads = 1;
     int64_t prefetch = 4;
+    bool pictures = true;  // false: no picture is decoded
   };
   // REQUIRES: the planner's global batch is a multiple of data_ranks. `dataset` must outlive it.
   StepFeed(const Dataset* dataset, PackPlanner planner, DataPosition start, const Options& options);

@@ -206,6 +206,25 @@ TEST_CASE("a sample that fails when it is loaded keeps its shape and teaches not
   CHECK(rewritten.bad[0].reason.find("record") != std::string::npos);
 }
 
+TEST_CASE("a pack without its pictures has the same row and no tiles", "[data][cpu]") {
+  LoaderFixture fixture(DataFixture::MixedLines(4));
+  const Pack pack = fixture.PackOf({0, 1, 2, 3});
+  REQUIRE(pack.tiles > 0);
+  const MicroBatch whole = fixture.dataset->Load(pack).batch;
+  const std::string png = TinyPng(56, 28);  // its second half is never read
+  fixture.data.folder.Write("images/wide.png", png.substr(0, png.size() / 2));
+  REQUIRE(fixture.dataset->Load(pack).bad.size() == 1);
+  const LoadedPack row = fixture.dataset->Load(pack, /*pictures=*/false);
+  CHECK(row.bad.empty());
+  CHECK(row.targets == pack.trained);
+  CHECK(row.batch.tiles() == 0);
+  CHECK(row.batch.cu_seqlens == whole.cu_seqlens);
+  CHECK(Ints(row.batch.input_ids) == Ints(whole.input_ids));
+  CHECK(Ints(row.batch.targets) == Ints(whole.targets));
+  CHECK(Ints(row.batch.position_ids) == Ints(whole.position_ids));
+  CHECK(Ints(row.batch.image_positions) == Ints(whole.image_positions));
+}
+
 TEST_CASE("loaded packs come in order with any number of threads", "[data][cpu]") {
   LoaderFixture fixture(DataFixture::MixedLines(40));
   for (const int64_t threads : {1, 2, 3, 4}) {

@@ -120,6 +120,15 @@ def check_decode_failures(results, folder, config, planned, left_out):
         worst = max(abs(a["loss"] - b["loss"]) / b["loss"]
                     for a, b in zip(curves[ranks], curves[1]))
         results.check(f"{ranks} ranks: losses equal those of one", worst <= 1e-5, f"{worst:.1e}")
+    # The stage in the middle decodes no picture and knows of none that cannot be.
+    run_dir = f"{folder}/decode_pipeline"
+    done = tiny_case.run(config, 3, run__dir=run_dir, train__steps=STEPS, parallel__pipeline=3)
+    results.check("3 pipeline ranks: bit-equal losses, the same quarantine",
+                  done.returncode == 0 and tiny_case.losses(run_dir) ==
+                  [row["loss"] for row in curves[1]]
+                  and sorted(row["line"] for row in quarantine(run_dir)) ==
+                  sorted(row["line"] for row in quarantine(f"{folder}/decode1")),
+                  done.stderr[-300:])
     # Going on does not enter them again.
     run_dir = f"{folder}/decode2"
     before = quarantine(run_dir)
