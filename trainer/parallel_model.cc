@@ -86,10 +86,19 @@ Schedule ParallelModel::StepSchedule(const std::vector<LayerLoad>& loads) const 
   const bool is_file = IsFile(plan_.schedule);
   Schedule ops = is_file ? ReadSchedule(plan_.schedule, stages.graph(), micro_batches)
                          : BuildSchedule(plan_.schedule, stages.graph(), micro_batches);
-  Schedule schedule = CompleteSchedule(std::move(ops), stages.Work(loads),
-                                       stages.Costs(loads, part_->element_bytes()));
+  const auto complete = [&] {
+    return CompleteSchedule(std::move(ops), stages.Work(loads),
+                            stages.Costs(loads, part_->element_bytes()));
+  };
+  if (!is_file) return complete();
   // Built ones are proved by their tests; a file may hold anything.
-  if (is_file) Validate(schedule, plan_.schedule);
+  Schedule schedule;
+  try {
+    schedule = complete();
+  } catch (const ConfigError& deadlock) {
+    throw ConfigError(plan_.schedule + ": " + deadlock.what());
+  }
+  Validate(schedule, plan_.schedule);
   return schedule;
 }
 

@@ -68,6 +68,7 @@ TrainerParts::TrainerParts(const TrainOptions& options, MpiEnvironment& mpi)
   world = MakeWorldCommunicator(mpi, comm);
   RequireEqual(*world, "the configuration", ConfigToJson(config));
   if (!config.parallel.nccl.empty()) SetUpDevices(mpi);
+  RequireEqual(*world, "the program", ProgramHash());
   // `auto` is another precision on another kind of processor.
   RequireEqual(*world, "train.precision", PrecisionName(ComputeDtype(config.train.precision)));
   if (options.resume == Resume::kNone) RefuseCheckpoints(config.run.dir);

@@ -15,9 +15,9 @@ RANKS = 4
 TIMEOUT = 6  # a rank that is silent for half of it counts as stopped, also on a busy machine
 
 
-def start(config, run_dir, log):
+def start(config, run_dir, log, **settings):
     line = tiny_case.command(config, RANKS, run__dir=run_dir, train__steps=1000000,
-                             checkpoint__every=1000000, parallel__timeout_s=TIMEOUT)
+                             checkpoint__every=1000000, parallel__timeout_s=TIMEOUT, **settings)
     with open(log, "w") as out:
         process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=out,
                                    env=tiny_case.environment(), start_new_session=True)
@@ -45,10 +45,10 @@ def wake_when_named(process, victim, log):
         os.kill(victim, signal.SIGCONT)  # mpirun does so too, when it ends the job
 
 
-def hit(results, config, folder, signal_, victim, wake=False):
-    run_dir = f"{folder}/{signal_.name}{victim}{wake}"
+def hit(results, config, folder, signal_, victim, wake=False, **settings):
+    run_dir = tempfile.mkdtemp(dir=folder)
     log = f"{run_dir}.log"
-    process = start(config, run_dir, log)
+    process = start(config, run_dir, log, **settings)
     pids = {rank_of(pid): pid for pid in ranks_of(process.pid)}
     results.check(f"{RANKS} ranks train", sorted(pids) == list(range(RANKS)), str(pids))
     began = time.monotonic()
@@ -57,6 +57,19 @@ def hit(results, config, folder, signal_, victim, wake=False):
         wake_when_named(process, pids[victim], log)
     status = process.wait(timeout=120)
     return status, read(log), time.monotonic() - began
+
+
+def stuck_in_a_pass(results, config, folder):
+    """A pipeline rank that hangs: its neighbour says at which op of the schedule, and its layers.
+    Nearly all of a step is passes; the stop that falls between two is tried again."""
+    at_op = re.compile(r"rank 1 has stopped.*\(at \d[FB]\d+, [a-z_.]+[\w. ]*\)")
+    for _ in range(4):
+        status, stderr, _ = hit(results, config, folder, signal.SIGSTOP, 1, parallel__pipeline=4,
+                                train__global_batch=32)
+        if at_op.search(stderr):
+            break
+    results.check("a pipeline rank hangs: named with op and layers, exit 5",
+                  status == 5 and at_op.search(stderr) is not None, stderr[-900:])
 
 
 def main():
@@ -78,6 +91,7 @@ def main():
                           and re.search(r"#\d+ in group \w+", told[0]) is not None, str(told))
         results.check(f"{name}: ends soon after the deadline", seconds < TIMEOUT + 30,
                       f"{seconds:.1f} s after the stop")
+    stuck_in_a_pass(results, config, folder)
     for victim in (1, 0):
         status, stderr, seconds = hit(results, config, folder, signal.SIGKILL, victim)
         results.check(f"rank {victim} is killed: mpirun ends the job with 137", status == 137

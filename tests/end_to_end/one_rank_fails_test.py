@@ -9,11 +9,14 @@ import time
 import tiny_case
 
 
-def mpirun(*ranks):
-    """Exit code, stderr and seconds of one job of several programs, a rank each."""
+def mpirun(*ranks, programs=(), folders=()):
+    """Exit code, stderr and seconds of one job of several programs, a rank each; with a folder to
+    start each in."""
     line = [tiny_case.MPIRUN]
     for i, rank in enumerate(ranks):
-        line += ([":"] if i else []) + ["-n", "1", tiny_case.EQUIPOISE, *rank]
+        program = programs[i] if programs else tiny_case.EQUIPOISE
+        where = ["-wdir", folders[i]] if folders else []
+        line += ([":"] if i else []) + ["-n", "1", *where, program, *rank]
     begin = time.monotonic()
     done = subprocess.run(line, capture_output=True, text=True, timeout=300,
                           env=tiny_case.environment())
@@ -38,6 +41,40 @@ def other_configuration(results, config, folder):
     results.check("two configurations: named",
                   "the configuration of rank 1 differs from that of rank 0 "
                   "(train.lr 0.002 -> 1" in text, text[-500:])
+
+
+def other_program(results, config, folder):
+    """A program of which a byte differs, as another build's would."""
+    other = shutil.copy(tiny_case.EQUIPOISE, f"{folder}/equipoise")
+    os.chmod(other, 0o755)
+    with open(other, "ab") as out:
+        out.write(b"\0")
+    train = ["train", config, "--set", f"run.dir={folder}/programs"]
+    code, text, _ = mpirun(train, train, programs=(tiny_case.EQUIPOISE, other))
+    told = [line for line in text.splitlines() if "equipoise: " in line]
+    results.check("two programs: exit 2, one line that names both ranks", code == 2 and
+                  len(told) == 1 and "the program of rank 1 differs from that of rank 0" in told[0],
+                  f"exit {code}: {told}")
+
+
+def other_plan(results, config, folder):
+    """The same configuration names a schedule that is another one on each rank."""
+    orders = ("0F0 0F1 0B0 0B1", "0F0 0B0 0F1 0B1")
+    for i, order in enumerate(orders):
+        os.makedirs(f"{folder}/at{i}")
+        with open(f"{folder}/at{i}/schedule.txt", "w") as out:
+            out.write("micro_batches 2\nstage 0 rank 0 next 1\nstage 1 rank 1\n"
+                      f"rank 0: {order}\nrank 1: 1F0 1B0 1F1 1B1\n")
+    train = ["train", config]
+    for setting in (f"run.dir={folder}/plans", "parallel.pipeline=2", "train.global_batch=2",
+                    "parallel.schedule=schedule.txt"):
+        train += ["--set", setting]
+    code, text, seconds = mpirun(train, train, folders=[f"{folder}/at{i}" for i in (0, 1)])
+    told = [line for line in text.splitlines() if "equipoise: " in line]
+    results.check("two plans: exit 2, one line that names both ranks and what differs", code == 2 and
+                  len(told) == 1 and "the plan of this step" in told[0] and "rank 0" in told[0] and
+                  "rank 1" in told[0] and "0F1" in told[0], f"exit {code}: {told}")
+    results.check("two plans: no hang", seconds < 120, f"{seconds:.1f} s")
 
 
 def missing_configuration(results, config, folder):
@@ -75,8 +112,8 @@ def main():
     results = tiny_case.Results()
     folder = tempfile.mkdtemp(prefix="one")
     config = tiny_case.write_case(folder)
-    for case in (cannot_write_metrics, other_configuration, missing_configuration, nobody_listens,
-                 mpi_does_not_start):
+    for case in (cannot_write_metrics, other_configuration, other_program, other_plan,
+                 missing_configuration, nobody_listens, mpi_does_not_start):
         case(results, config, folder)
     shutil.rmtree(folder)
     results.finish()

@@ -44,8 +44,9 @@ def main():
         run_dir = f"{folder}/broken{number}"
         done = tiny_case.run(config, 2, timeout=100, run__dir=run_dir, **settings)
         lines = [x for x in done.stderr.splitlines() if "equipoise: " in x]
-        results.check(f"{name}: one line, exit 2", done.returncode == 2 and len(lines) == 1 and
-                      said in lines[0], f"exit {done.returncode} {lines}")
+        results.check(f"{name}: one line with the file's name, exit 2", done.returncode == 2 and
+                      len(lines) == 1 and said in lines[0] and f"equipoise: {path}:" in lines[0],
+                      f"exit {done.returncode} {lines}")
     shutil.rmtree(folder)
     results.finish()
 
