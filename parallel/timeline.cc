@@ -80,6 +80,8 @@ void TimelineRecorder::Add(const std::string& lane, const std::string& name,
   timeline_.push_back({rank_, lane, name, Seconds(start - origin_), Seconds(end - origin_)});
 }
 
+double TimelineRecorder::NowSeconds() const { return Seconds(Clock::now() - origin_); }
+
 std::string ToChromeTrace(const Timeline& timeline) {
   TraceWriter writer;
   for (int rank : RanksOf(timeline)) {

@@ -37,6 +37,8 @@ class TimelineRecorder {
   void Add(const std::string& lane, const std::string& name, Clock::time_point start,
            Clock::time_point end);
   const Timeline& timeline() const { return timeline_; }
+  // Since the timeline's origin.
+  double NowSeconds() const;
 
   // Records its own lifetime.
   class Scope {

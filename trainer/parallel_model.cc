@@ -109,6 +109,7 @@ void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {
   schedule_ = StepSchedule(pass.loads);
   RequireSamePlan({step.hash, step.items, &schedule_, groups_.at.data}, world_);
   part_->Begin(std::move(pass));
+  started_s_ = recorder_.NowSeconds();
   executor_->Run(schedule_);
 }
 

@@ -55,14 +55,16 @@ class ParallelModel {
   const Shards& shards() const { return *shards_; }
   // Whether this rank is the one of its data rank that reports the loss.
   bool reports_loss() const { return part_->has_loss() && groups_.at.tensor == 0; }
-  // Of the last pass: what was run, its seconds, and the share of them that this rank did not
-  // compute.
+  // What a step on these micro-batches runs.
+  Schedule StepSchedule(const std::vector<LayerLoad>& loads) const;
+  // Of the last pass: what was run, when it began by the recorder, its seconds, and the share of
+  // them that this rank did not compute.
   const Schedule& schedule() const { return schedule_; }
+  double started_s() const { return started_s_; }
   double step_s() const { return executor_->span_s(); }
   double bubble_share() const;
 
  private:
-  Schedule StepSchedule(const std::vector<LayerLoad>& loads) const;
   void Ready(const std::vector<Parameter*>& parameters);
   void SumTied();
   void FinishReduction();
@@ -80,6 +82,7 @@ class ParallelModel {
   std::vector<Parameter*> tied_;              // this rank's copies: at most two
   std::set<const Parameter*> ready_;          // in this step
   Schedule schedule_;
+  double started_s_ = 0;
 };
 
 }  // namespace equipoise

@@ -13,12 +13,17 @@ namespace equipoise {
 struct RunSection {
   std::string dir = "runs/default";
   int64_t trace_steps = 3;
+  bool probe = true;
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
     visit("dir", dir, "run folder: configuration, metrics, checkpoints, report");
-    visit("trace_steps", trace_steps, "steps recorded in trace.json after a start; 0 = none",
+    visit("trace_steps", trace_steps,
+          "steps recorded in trace.json after a start, measured above predicted; 0 = none",
           Between(0, 1000));
+    visit("probe", probe,
+          "before the first step, run one of the epoch's worst micro-batch and show its peak "
+          "memory beside the forecast");
   }
 };
 

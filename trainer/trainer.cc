@@ -51,6 +51,7 @@ StepIdentity IdentityOf(const StepPlan& plan, int64_t step) {
 Trainer::Trainer(const TrainOptions& options, MpiEnvironment& mpi)
     : config_(options.config), parts_(std::make_unique<TrainerParts>(options, mpi)) {
   state_ = parts_->Restore(options);
+  if (config_.run.probe && state_.step == 0) parts_->ProbeMemory();
   parts_->StartFeed(state_);
 }
 
@@ -142,7 +143,8 @@ StepSums Trainer::RunMicroBatches(const StepPlan& plan) {
     p.NoteBadSamples(packs.back(), state_.step + 1);
   };
   ModelPart::Pass pass;
-  pass.loads = p.Loads(plan.packs);
+  const std::vector<LayerLoad> loads = p.Loads(plan.packs);
+  pass.loads = loads;
   pass.loss_scale = 1.0 / plan.weight;
   pass.batch = [&](int i) -> const MicroBatch& {
     while (packs.size() <= static_cast<size_t>(i)) load();
@@ -152,6 +154,7 @@ StepSums Trainer::RunMicroBatches(const StepPlan& plan) {
   p.model->RunStep(std::move(pass), IdentityOf(plan, state_.step + 1));
   while (static_cast<int64_t>(packs.size()) < p.accumulation) load();  // that no stage asked for
   sums.bubble_share = p.model->bubble_share();
+  p.AddPredicted(loads);
   if (p.model->reports_loss()) sums.loss = p.model->part().loss();
   for (const GradientReducer::Span& span : p.model->reducer().spans()) {
     p.recorder.Add("communication", span.name, span.start, span.end);

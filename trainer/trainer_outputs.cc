@@ -134,7 +134,8 @@ std::optional<double> TrainerParts::HeldOutLoss() {
   pass.batch = [&](int i) -> const MicroBatch& {
     if (const auto found = loaded.find(i); found != loaded.end()) return found->second.batch;
     const auto pack = static_cast<size_t>(model->groups().at.data + i * plan.data);
-    LoadedPack& here = loaded[i] = held_out->dataset.Load(packs[pack]);
+    LoadedPack& here = loaded[i] =
+        held_out->dataset.Load(packs[pack], model->part().needs_pictures());
     weight += here.weight;
     return here.batch;
   };
@@ -204,12 +205,23 @@ void TrainerParts::AnswerQuestions(bool before_training) {
   }
 }
 
+void TrainerParts::AddPredicted(const std::vector<LayerLoad>& loads) {
+  if (!recorder.enabled()) return;
+  const Timeline step = forecast->Simulated(model->schedule(), loads).timeline;
+  for (Span span : StartingAt(step, model->started_s())) {
+    if (span.rank != model->groups().at.pipeline) continue;
+    span.rank = world->rank();
+    predicted.push_back(std::move(span));
+  }
+}
+
 // One file for all ranks; the recorder stops.
 void TrainerParts::WriteTrace() {
   trace_until = -1;
   recorder.Stop();
   Json merged = {{"traceEvents", Json::array()}};
-  for (const std::string& text : GatherText(*world, ToChromeTrace(recorder.timeline()))) {
+  for (const std::string& text :
+       GatherText(*world, ToChromeTrace(recorder.timeline(), predicted))) {
     const Json part = Json::parse(text);
     for (const Json& event : part["traceEvents"]) merged["traceEvents"].push_back(event);
   }

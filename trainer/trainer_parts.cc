@@ -28,6 +28,8 @@
 #include "trainer/lr_schedule.h"
 #include "trainer/model_source.h"
 #include "trainer/precision.h"
+#include "trainer/profile_run.h"
+#include "trainer/program_hash.h"
 
 namespace equipoise {
 namespace {
@@ -66,9 +68,9 @@ TrainerParts::TrainerParts(const TrainOptions& options, MpiEnvironment& mpi)
   CommOptions comm;
   comm.timeout = Milliseconds(config.parallel.timeout_s);
   world = MakeWorldCommunicator(mpi, comm);
+  RequireEqual(*world, "the program", ProgramHash());
   RequireEqual(*world, "the configuration", ConfigToJson(config));
   if (!config.parallel.nccl.empty()) SetUpDevices(mpi);
-  RequireEqual(*world, "the program", ProgramHash());
   // `auto` is another precision on another kind of processor.
   RequireEqual(*world, "train.precision", PrecisionName(ComputeDtype(config.train.precision)));
   if (options.resume == Resume::kNone) RefuseCheckpoints(config.run.dir);
@@ -112,6 +114,9 @@ void TrainerParts::BuildParallelModel() {
   options.part.freeze = config.model.freeze;
   options.bucket_bytes = config.parallel.bucket_bytes;
   model = std::make_unique<ParallelModel>(data->model_config, plan, options, *world, recorder);
+  forecast = std::make_unique<StepForecast>(config, data->model_config, plan,
+                                            ThisDevice(options.part.dtype));
+  if (!forecast->warning().empty()) spdlog::warn("{}", forecast->warning());
   spdlog::info("{:.2f} M parameters in {} ({}), {}, {} micro-batches, {} threads a rank",
                static_cast<double>(parameter_count()) / 1e6, PrecisionName(options.part.dtype),
                config.train.precision, DescribePlan(plan), accumulation, at::get_num_threads());
@@ -229,17 +234,21 @@ void TrainerParts::OpenOutputs(const TrainState& state) {
   progress = std::make_unique<Progress>(shown);
 }
 
-void TrainerParts::StartFeed(const TrainState& state) {
+PackPlanner TrainerParts::MakePlanner() const {
   PackPlanner::Options options;
   options.max_tokens = config.data.max_tokens;
   options.global_batch = config.train.global_batch;
   options.seed = static_cast<uint64_t>(config.train.seed);
   options.loss = ParseLossWeight(config.train.loss);
   for (const SourceConfig& source : config.data.train) options.repeat.push_back(source.repeat);
-  feed =
-      std::make_unique<StepFeed>(&data->dataset, PackPlanner(&data->index, options), state.position,
-                                 StepFeed::Options{model->groups().at.data, plan.data,
-                                                   config.data.threads, config.data.prefetch});
+  return PackPlanner(&data->index, options);
+}
+
+void TrainerParts::StartFeed(const TrainState& state) {
+  feed = std::make_unique<StepFeed>(
+      &data->dataset, MakePlanner(), state.position,
+      StepFeed::Options{model->groups().at.data, plan.data, config.data.threads,
+                        config.data.prefetch, model->part().needs_pictures()});
 }
 
 StepSums TrainerParts::SumOverRanks(const StepSums& sums) {

@@ -19,6 +19,7 @@
 #include "trainer/progress.h"
 #include "trainer/run_folder.h"
 #include "trainer/step_feed.h"
+#include "trainer/step_forecast.h"
 #include "trainer/stop_request.h"
 #include "trainer/tensorboard.h"
 #include "trainer/trainer.h"
@@ -43,6 +44,11 @@ struct TrainerParts {
   // Weights, moments and state of the checkpoint to go on from, or those of a first step.
   TrainState Restore(const TrainOptions& options);
   void StartFeed(const TrainState& state);
+  // Runs a step made of the epoch's worst micro-batch, discards its gradients, and logs the peak
+  // memory beside the forecast. Changes nothing else. Collective. REQUIRES: weights.
+  void ProbeMemory();
+  // Records the simulated step of these micro-batches below the one that was just measured.
+  void AddPredicted(const std::vector<LayerLoad>& loads);
 
   // Sums over ranks; collective. Throws ToldError when mpirun is ending the job.
   StepSums SumOverRanks(const StepSums& sums);
@@ -73,11 +79,13 @@ struct TrainerParts {
   std::unique_ptr<OpenedData> held_out;  // data.eval, where there is one
   Plan plan;
   std::unique_ptr<ParallelModel> model;
+  std::unique_ptr<StepForecast> forecast;
   std::unique_ptr<ZeroOptimizer> optimizer;
   std::unique_ptr<StepFeed> feed;
   int64_t accumulation = 1;  // micro-batches of a data rank in a step
   NonFiniteGuard guard;
   TimelineRecorder recorder;
+  Timeline predicted;        // this rank's spans, as the simulator sees them
   int64_t trace_until = -1;  // step after which the trace is written; -1 = done
   std::vector<std::unique_ptr<OpenedData>> answer_sources;  // of eval.answers, opened when used
   std::vector<AnsweredSource> answers;                      // after training
@@ -93,6 +101,10 @@ struct TrainerParts {
   // checkpoint into `copy`.
   Answerer::Model WholeModel(std::optional<LoadedModel>& copy) const;
   void BuildParallelModel();
+  PackPlanner MakePlanner() const;
+  void RunProbe(const Pack& pack, const std::vector<LayerLoad>& loads);
+  // Rank 0 logs the fullest rank's bytes. Collective.
+  void LogProbe(const Pack& pack, int64_t measured, int64_t expected);
   void BuildOptimizer();
   void InitializeOrLoad();
   void LoadCheckpoint(const std::string& checkpoint, TrainState& state);

@@ -4,6 +4,7 @@ import glob
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -269,6 +270,23 @@ def event_steps(path):
     return highest
 
 
+def probe(bench):
+    """The pass before the first step shows memory and changes nothing."""
+    check = bench.results.check
+    for ranks, settings in ((1, {}), (2, {"parallel__pipeline": 2}), (2, {"parallel__data": 2})):
+        with_probe, done = bench.run(f"probe, {ranks} ranks {settings}", ranks, **settings)
+        lines = [x for x in done.stderr.splitlines() if "probe: " in x]
+        check(f"{ranks} ranks {settings}: one line with tiles, tokens, measured and forecast",
+              len(lines) == 1 and re.search(
+                  r"\(\d tiles, \d+ tokens\) takes \d+\.\d MiB on rank [01].* forecast \d+\.\d MiB",
+                  lines[0]) is not None, str(lines))
+        without, done = bench.run(f"no probe, {ranks} ranks {settings}", ranks, run__probe="false",
+                                  **settings)
+        check(f"{ranks} ranks {settings}: run.probe false runs none", "probe: " not in done.stderr)
+        check(f"{ranks} ranks {settings}: bit-equal losses with and without",
+              tiny_case.losses(without) == tiny_case.losses(with_probe))
+
+
 def traces(bench):
     check = bench.results.check
     run_dir, _ = bench.run("many small buckets", 2, parallel__bucket_bytes=20000,
@@ -277,7 +295,7 @@ def traces(bench):
         events = json.load(file)["traceEvents"]
     orders, early = [], []
     for rank in (0, 1):
-        mine = sorted((e for e in events if e["ph"] == "X" and e["pid"] == rank),
+        mine = sorted((e for e in events if e["ph"] == "X" and e["pid"] == 2 * rank),
                       key=lambda e: e["ts"])
         buckets = [e for e in mine if e["name"].startswith("reduce bucket")]
         last = [e for e in mine if e["name"] == "0B3"]  # the last of a rank's four micro-batches
@@ -315,6 +333,7 @@ def main():
     held_out(bench, folder)
     non_finite(bench, folder)
     run_files(bench, base)
+    probe(bench)
     traces(bench)
     shutil.rmtree(folder)
     results.finish()

@@ -13,10 +13,11 @@ import tiny_case
 def spans_by_rank(run_dir):
     with open(f"{run_dir}/trace.json") as file:
         events = [e for e in json.load(file)["traceEvents"] if e["ph"] == "X"]
-    by_rank = {}
-    for event in events:
-        by_rank.setdefault(event["pid"], []).append(event)
-    return by_rank
+    measured, predicted = {}, {}
+    for event in events:  # two processes a rank
+        kind = predicted if event["pid"] % 2 else measured
+        kind.setdefault(event["pid"] // 2, []).append(event)
+    return measured, predicted
 
 
 def named(events, beginning):
@@ -25,8 +26,14 @@ def named(events, beginning):
 
 def check_trace(results, run_dir, ranks):
     """Buckets are reduced in one order on all ranks, and begin while backward is under way."""
-    by_rank = spans_by_rank(run_dir)
-    results.check("the trace has every rank", sorted(by_rank) == list(range(ranks)))
+    by_rank, predicted = spans_by_rank(run_dir)
+    results.check("the trace has every rank, measured and predicted",
+                  sorted(by_rank) == sorted(predicted) == list(range(ranks)))
+    for rank in range(ranks):
+        results.check(f"rank {rank}: the same passes are measured and predicted",
+                      all([e["name"] for e in named(by_rank[rank], kind)] ==
+                          [e["name"] for e in named(predicted[rank], kind)] for kind in
+                          ("0F", "0B")))
     orders = []
     for rank, events in sorted(by_rank.items()):
         backward = named(events, "0B")[-1]

@@ -1,0 +1,43 @@
+#include "trainer/step_forecast.h"
+
+#include <optional>
+
+#include "balance/stage_costs.h"
+
+namespace equipoise {
+namespace {
+
+CostModel MakeCosts(const RunConfig& config, const ModelConfig& model, const Plan& plan,
+                    const ProfileUse& here, std::string& warning) {
+  CostModel::Options options;
+  options.tensor = plan.tensor;
+  options.element_bytes = here.precision == "bf16" ? 2 : 4;
+  options.frozen = config.model.freeze;
+  std::optional<Profile> profile;
+  const std::string& path = config.cluster.profile;
+  if (!path.empty()) {
+    profile = ReadProfile(path);
+    warning = RequireProfile(*profile, here, path, config.cluster.force_profile);
+  }
+  return CostModel(model, MakeCluster(config.cluster), options, profile ? &*profile : nullptr);
+}
+
+}  // namespace
+
+StepForecast::StepForecast(const RunConfig& config, const ModelConfig& model, const Plan& plan,
+                           const ProfileUse& here)
+    : plan_(plan),
+      cluster_(MakeCluster(config.cluster)),
+      costs_(MakeCosts(config, model, plan, here, warning_)) {}
+
+Simulation StepForecast::Simulated(const Schedule& schedule,
+                                   const std::vector<LayerLoad>& loads) const {
+  return Simulate(schedule, StageCosts(costs_, plan_, cluster_, loads));
+}
+
+MemoryForecast StepForecast::Memory(const Schedule& schedule, const std::vector<LayerLoad>& loads,
+                                    int pipeline_rank) const {
+  return ForecastMemory(costs_, plan_, schedule, loads, pipeline_rank);
+}
+
+}  // namespace equipoise

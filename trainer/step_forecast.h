@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "balance/cluster.h"
+#include "balance/cost_model.h"
+#include "balance/memory_model.h"
+#include "balance/profile.h"
+#include "models/model_config.h"
+#include "parallel/plan.h"
+#include "parallel/schedule/schedule.h"
+#include "parallel/schedule/simulate.h"
+#include "trainer/run_config.h"
+
+namespace equipoise {
+
+// What the cost model says of a run's steps: `cluster` is the machine, the plan is given.
+// LibTorch-free; the same on every rank.
+class StepForecast {
+ public:
+  // `here`: what this run computes on, in which precision. Throws ConfigError where
+  // cluster.profile was not made on such a device and is not forced.
+  StepForecast(const RunConfig& config, const ModelConfig& model, const Plan& plan,
+               const ProfileUse& here);
+
+  // A profile that is used though it does not fit: the line to warn with; else empty.
+  const std::string& warning() const { return warning_; }
+
+  // One step of a pipeline in simulated time. `schedule` is the plan's, completed; `loads` are its
+  // micro-batches'.
+  Simulation Simulated(const Schedule& schedule, const std::vector<LayerLoad>& loads) const;
+  // The most that a pipeline rank needs in that step.
+  MemoryForecast Memory(const Schedule& schedule, const std::vector<LayerLoad>& loads,
+                        int pipeline_rank) const;
+
+ private:
+  Plan plan_;
+  Cluster cluster_;
+  std::string warning_;
+  CostModel costs_;
+};
+
+}  // namespace equipoise
