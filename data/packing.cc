@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "balance/random.h"
 #include "configs/error.h"
-#include "data/random.h"
 
 namespace equipoise {
 namespace {

@@ -5,9 +5,9 @@
 #include <map>
 #include <set>
 
+#include "balance/random.h"
 #include "configs/error.h"
 #include "data/cost_index_file.h"
-#include "data/random.h"
 #include "tests/data/temporary_folder.h"
 
 namespace equipoise {

@@ -1,0 +1,85 @@
+#include "balance/balance_metrics.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace equipoise {
+
+MicroBatchLoad LoadOfGroup(std::span<const SampleSize> sizes, std::span<const int64_t> samples) {
+  MicroBatchLoad group;
+  group.load = GroupLoad(sizes, samples);
+  group.samples = std::ssize(samples);
+  for (const int64_t sample : samples) {
+    group.longest = std::max<int64_t>(group.longest, sizes[static_cast<size_t>(sample)].tokens);
+  }
+  return group;
+}
+
+double DistRatio(std::span<const double> loads, int64_t ranks) {
+  double largest = 0, sum = 0;
+  for (const double load : loads) {
+    largest = std::max(largest, load);
+    sum += load;
+  }
+  if (largest == 0) return 0;
+  return 1 - sum / (largest * static_cast<double>(ranks));
+}
+
+void BalanceMeter::AddStep(std::span<const MicroBatchLoad> step) {
+  const auto ranks = static_cast<size_t>(options_.data_ranks);
+  for (size_t begin = 0; begin < step.size(); begin += ranks) {
+    AddRow(step.subspan(begin, std::min(ranks, step.size() - begin)));
+  }
+  double tokens = 0;
+  for (const MicroBatchLoad& one : step) tokens += static_cast<double>(one.load.tokens);
+  steps_.emplace_back(std::ssize(step), tokens);
+  largest_step_ = std::max(largest_step_, std::ssize(step));
+}
+
+void BalanceMeter::AddRow(std::span<const MicroBatchLoad> row) {
+  std::vector<double> vision, text, time;
+  for (const MicroBatchLoad& one : row) {
+    vision.push_back(static_cast<double>(one.load.tiles));
+    text.push_back(static_cast<double>(options_.padded ? one.longest : one.load.tokens));
+    LayerLoad computed = one.load;
+    if (options_.padded) {
+      const int64_t room = one.longest * one.samples;
+      pad_tokens_ += room - one.load.tokens;
+      padded_room_ += room;
+      computed.tokens = room;
+      computed.token_pairs =
+          SingleSegment(0, one.longest).token_pairs * static_cast<double>(one.samples);
+    }
+    time.push_back(options_.cost(computed));
+  }
+  vision_ += DistRatio(vision, options_.data_ranks);
+  text_ += DistRatio(text, options_.data_ranks);
+  time_ += DistRatio(time, options_.data_ranks);
+  ++rows_;
+}
+
+BalanceMetrics BalanceMeter::metrics() const {
+  BalanceMetrics result;
+  if (padded_room_ > 0) {
+    result.pad_ratio = static_cast<double>(pad_tokens_) / static_cast<double>(padded_room_);
+  }
+  if (rows_ == 0) return result;
+  const auto rows = static_cast<double>(rows_);
+  result.dist_ratio_vision = vision_ / rows;
+  result.dist_ratio_text = text_ / rows;
+  result.dist_ratio_time = time_ / rows;
+  double sum = 0, squares = 0, steps = 0;
+  for (const auto& [size, tokens] : steps_) {
+    if (size != largest_step_) continue;  // the rest of the epoch
+    sum += tokens;
+    squares += tokens * tokens;
+    ++steps;
+  }
+  if (sum > 0) {
+    const double mean = sum / steps;
+    result.step_variation = std::sqrt(std::max(0.0, squares / steps - mean * mean)) / mean;
+  }
+  return result;
+}
+
+}  // namespace equipoise

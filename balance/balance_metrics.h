@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "balance/load_cost.h"
+#include "balance/sample_groups.h"
+
+namespace equipoise {
+
+// One micro-batch as the balance sees it.
+struct MicroBatchLoad {
+  LayerLoad load;
+  int64_t samples = 0;
+  int64_t longest = 0;  // tokens of its longest sample
+};
+
+MicroBatchLoad LoadOfGroup(std::span<const SampleSize> sizes, std::span<const int64_t> samples);
+
+// Unevenness of OmniBal (section "Imbalance"), pooled as the published code does: PadRatio is all
+// padding over all padded room; DistRatio, sum of (largest - own) over ranks / (largest * ranks),
+// is averaged over rows; a row is one micro-batch of a step over the data ranks, a rank that has
+// none counts with 0.
+struct BalanceMetrics {
+  double pad_ratio = 0;
+  double dist_ratio_vision = 0, dist_ratio_text = 0;  // of tiles, and of tokens
+  double dist_ratio_time = 0;                         // of predicted time
+  double step_variation = 0;  // standard deviation / mean of the full steps' tokens
+};
+
+class BalanceMeter {
+ public:
+  struct Options {
+    int64_t data_ranks = 1;
+    LoadCost cost;
+    // Samples of a micro-batch are padded to its longest, whose length counts as the rank's text;
+    // otherwise they are packed without padding.
+    bool padded = false;
+  };
+  explicit BalanceMeter(const Options& options) : options_(options) {}
+
+  // The micro-batches of a step: m of rank r is at m * data_ranks + r.
+  void AddStep(std::span<const MicroBatchLoad> step);
+  BalanceMetrics metrics() const;
+
+ private:
+  void AddRow(std::span<const MicroBatchLoad> row);
+
+  Options options_;
+  int64_t rows_ = 0, largest_step_ = 0;
+  int64_t pad_tokens_ = 0, padded_room_ = 0;
+  double vision_ = 0, text_ = 0, time_ = 0;
+  std::vector<std::pair<int64_t, double>> steps_;  // micro-batches and tokens of each
+};
+
+// DistRatio of the loads of `ranks` ranks, those beyond the list being 0. 0 when all are 0.
+double DistRatio(std::span<const double> loads, int64_t ranks);
+
+}  // namespace equipoise

@@ -1,0 +1,146 @@
+#include "balance/group_plan.h"
+
+#include <algorithm>
+#include <array>
+
+#include "balance/balanced_groups.h"
+#include "balance/random.h"
+#include "balance/simple_groups.h"
+#include "balance/step_deal.h"
+#include "configs/error.h"
+
+namespace equipoise {
+namespace {
+
+constexpr uint64_t kSampleOrder = 2, kGroupOrder = 3, kIsfSeed = 4;  // purposes of random streams
+
+const std::array<const char*, 6> kNames = {"random", "length_grouped", "packed", "knapsack", "isf",
+                                           "isf+"};
+
+Grouping FormIsfGroups(std::span<const SampleSize> sizes, const GroupOptions& options,
+                       int64_t epoch, std::vector<IsfRound>& rounds) {
+  SplitMix random = KeyedRandom(options.seed, static_cast<uint64_t>(epoch), kIsfSeed);
+  IsfOptions isf{options.limits, options.min_tiles, options.min_tokens, options.rounds, 0};
+  isf.seed = static_cast<uint32_t>(random.Next());
+  return IsfGroups(sizes, isf, &rounds);
+}
+
+Grouping FormGroups(std::span<const SampleSize> sizes, const GroupOptions& options, int64_t epoch,
+                    std::vector<IsfRound>& rounds) {
+  if (options.method == GroupMethod::kIsfPlus)
+    return BalancedGroups(sizes, {options.limits, options.seed, epoch});
+  if (options.method == GroupMethod::kIsf) return FormIsfGroups(sizes, options, epoch, rounds);
+  Grouping result;
+  std::vector<int64_t> order =
+      WithinLimits(sizes, Range(std::ssize(sizes)), options.limits, result.oversize);
+  SplitMix random = KeyedRandom(options.seed, static_cast<uint64_t>(epoch), kSampleOrder);
+  Shuffle(std::span(order), random);
+  switch (options.method) {
+    case GroupMethod::kRandom:
+      result.groups = RandomGroups(order, options.micro_batch);
+      break;
+    case GroupMethod::kLengthGrouped:
+      result.groups =
+          LengthGroupedGroups(sizes, order, {options.micro_batch, options.global_batch});
+      break;
+    case GroupMethod::kPacked:
+      result.groups = PackedGroups(sizes, order, options.limits.tokens);
+      break;
+    default:
+      result.groups = KnapsackGroups(sizes, order, options.limits);
+  }
+  return result;
+}
+
+}  // namespace
+
+GroupMethod ParseGroupMethod(const std::string& name) {
+  const auto found = std::find(kNames.begin(), kNames.end(), name);
+  if (found == kNames.end()) {
+    throw ConfigError("balance.group: '" + name +
+                      "' is none of random, length_grouped, packed, knapsack, isf, isf+");
+  }
+  return static_cast<GroupMethod>(found - kNames.begin());
+}
+
+std::string GroupMethodName(GroupMethod method) { return kNames[static_cast<size_t>(method)]; }
+
+bool HasFixedSamples(GroupMethod method) {
+  return method == GroupMethod::kRandom || method == GroupMethod::kLengthGrouped;
+}
+
+void ChooseLimits(std::span<const SampleSize> sizes, GroupOptions& options) {
+  EQUIPOISE_CHECK(options.limits.tokens > 0, "no limit on tokens");
+  double tiles = 0, tokens = 0;
+  int64_t most = 1, count = 0;
+  for (const SampleSize& size : sizes) {
+    if (size.tokens > options.limits.tokens) continue;
+    tiles += size.tiles;
+    tokens += (size.tokens + 255) / 256 * 256;
+    most = std::max<int64_t>(most, size.tiles);
+    ++count;
+  }
+  if (options.limits.tiles == 0) {
+    const double samples = std::max<double>(static_cast<double>(count), 1);
+    const double mean_tiles = std::max(tiles / samples, 1.0);
+    const int64_t a_tile =
+        std::max<int64_t>((static_cast<int64_t>(tokens / samples / mean_tiles) + 1) / 16 * 16, 1);
+    options.limits.tiles = std::max(options.limits.tokens / a_tile, most);
+  }
+  if (options.min_tiles == 0) options.min_tiles = options.limits.tiles;
+  if (options.min_tokens == 0)
+    options.min_tokens = options.limits.tokens - options.limits.tokens / 32;
+}
+
+EpochGroups PlanEpoch(std::span<const SampleSize> sizes, const GroupOptions& options, int64_t epoch,
+                      int64_t head) {
+  EpochGroups result;
+  Grouping grouping = FormGroups(sizes, options, epoch, result.rounds);
+  result.groups = std::move(grouping.groups);
+  result.oversize = std::move(grouping.oversize);
+  std::vector<LayerLoad> loads;
+  for (int64_t i = 0; i < result.size(); ++i) {
+    result.loads.push_back(LoadOfGroup(sizes, result.groups[i]));
+    loads.push_back(result.loads.back().load);
+  }
+  if (options.method == GroupMethod::kIsfPlus) {
+    result.order =
+        DealSteps(loads, {options.global_batch, head, options.cost, options.seed, epoch});
+    return result;
+  }
+  result.order = Range(result.size());
+  if (options.method == GroupMethod::kIsf || options.method == GroupMethod::kKnapsack) {
+    SplitMix random = KeyedRandom(options.seed, static_cast<uint64_t>(epoch), kGroupOrder);
+    Shuffle(std::span(result.order), random);
+  }
+  return result;
+}
+
+std::vector<int64_t> RowsOfStep(const EpochGroups& epoch, const GroupOptions& options,
+                                std::span<const int64_t> step, int64_t data_ranks) {
+  if (options.method != GroupMethod::kIsfPlus) return {step.begin(), step.end()};
+  std::vector<LayerLoad> loads;
+  for (const int64_t group : step) loads.push_back(epoch.loads[static_cast<size_t>(group)].load);
+  std::vector<int64_t> rows = DealRows(loads, data_ranks, options.cost);
+  for (int64_t& place : rows) place = step[static_cast<size_t>(place)];
+  return rows;
+}
+
+BalanceMetrics MeasureEpoch(const EpochGroups& epoch, const GroupOptions& options,
+                            int64_t data_ranks) {
+  BalanceMeter meter({data_ranks, options.cost, HasFixedSamples(options.method)});
+  const auto batch = static_cast<size_t>(options.global_batch);
+  const auto order = std::span<const int64_t>(epoch.order);
+  std::vector<MicroBatchLoad> step;
+  for (size_t begin = 0; begin < order.size(); begin += batch) {
+    step.clear();
+    const auto groups = order.subspan(begin, std::min(batch, order.size() - begin));
+    for (const int64_t group : RowsOfStep(epoch, options, groups, data_ranks)) {
+      step.push_back(epoch.loads[static_cast<size_t>(group)]);
+    }
+    meter.AddStep(step);
+  }
+  return meter.metrics();
+}
+
+}  // namespace equipoise

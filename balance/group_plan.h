@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "balance/balance_metrics.h"
+#include "balance/isf.h"
+#include "balance/load_cost.h"
+#include "balance/sample_groups.h"
+
+namespace equipoise {
+
+enum class GroupMethod : uint8_t {
+  kRandom,         // micro_batch samples, drawn at random
+  kLengthGrouped,  // micro_batch samples of similar length
+  kPacked,         // filled to Q_t
+  kKnapsack,       // filled to Q_t and Q_v, even in tokens
+  kIsf,            // OmniBal's iterative sampling and filtering
+  kIsfPlus,        // full of tiles, even in tokens, neighbours in one row
+};
+
+// Names as in `balance.group`: random, length_grouped, packed, knapsack, isf, isf+.
+GroupMethod ParseGroupMethod(const std::string& name);  // throws ConfigError
+std::string GroupMethodName(GroupMethod method);
+// Whether its micro-batches have a number of samples, which other frameworks pad to the longest.
+bool HasFixedSamples(GroupMethod method);
+
+struct GroupOptions {
+  GroupMethod method = GroupMethod::kIsfPlus;
+  GroupLimits limits;
+  int64_t min_tiles = 0, min_tokens = 0;  // isf: a group is accepted from here on
+  int64_t rounds = 50;                    // isf
+  int64_t micro_batch = 1;                // samples of a group; random, length_grouped
+  int64_t global_batch = 1;               // groups of a step
+  LoadCost cost;
+  uint64_t seed = 0;
+};
+
+// Limits that are 0 are chosen from the samples, as the start of OmniBal's search does: Q_v as many
+// tiles as Q_t tokens bring on average (lengths rounded up to 256), but at least the largest
+// sample's; min_tiles = Q_v, min_tokens = Q_t - Q_t / 32. REQUIRES: limits.tokens > 0.
+void ChooseLimits(std::span<const SampleSize> sizes, GroupOptions& options);
+
+// The groups of an epoch in the order in which steps take them: groups s * global_batch to
+// (s + 1) * global_batch - 1 make step s; the last step may be short.
+struct EpochGroups {
+  SampleGroups groups;
+  std::vector<int64_t> order;
+  std::vector<MicroBatchLoad> loads;  // of the groups, not in order
+  std::vector<int64_t> oversize;      // samples beyond the limits, in no group
+  std::vector<IsfRound> rounds;       // isf: what each round left to do
+
+  int64_t size() const { return groups.size(); }
+};
+
+// A pure function: every rank makes the same. `head`: groups at the beginning of the order that
+// complete a step of the epoch before.
+EpochGroups PlanEpoch(std::span<const SampleSize> sizes, const GroupOptions& options, int64_t epoch,
+                      int64_t head = 0);
+
+// The groups of one step in the order of micro-batch and data rank: m of rank r is at
+// m * data_ranks + r. isf+ deals them as DealRows() does, the others in turn.
+std::vector<int64_t> RowsOfStep(const EpochGroups& epoch, const GroupOptions& options,
+                                std::span<const int64_t> step, int64_t data_ranks);
+
+// Balance of a whole epoch over that many data ranks.
+BalanceMetrics MeasureEpoch(const EpochGroups& epoch, const GroupOptions& options,
+                            int64_t data_ranks);
+
+}  // namespace equipoise

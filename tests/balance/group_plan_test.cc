@@ -1,0 +1,152 @@
+#include "balance/group_plan.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "balance/simple_groups.h"
+#include "configs/error.h"
+#include "tests/balance/group_samples.h"
+
+namespace equipoise {
+namespace {
+
+const char* const kNames[] = {"random", "length_grouped", "packed", "knapsack", "isf", "isf+"};
+
+std::vector<SampleSize> OfTokens(const std::vector<int32_t>& tokens) {
+  std::vector<SampleSize> sizes;
+  for (const int32_t each : tokens) sizes.push_back({1, each});
+  return sizes;
+}
+
+std::vector<std::vector<int64_t>> Lists(const SampleGroups& groups) {
+  std::vector<std::vector<int64_t>> lists;
+  for (int64_t i = 0; i < groups.size(); ++i)
+    lists.emplace_back(groups[i].begin(), groups[i].end());
+  return lists;
+}
+
+GroupOptions OptionsOf(const std::string& name, int64_t ranks) {
+  GroupOptions options;
+  options.method = ParseGroupMethod(name);
+  options.limits = {9, 4096};
+  options.micro_batch = 4;
+  options.global_batch = 4 * ranks;
+  options.cost = {300, 1, 0.0002};
+  options.seed = 5;
+  return options;
+}
+
+TEST_CASE("PadRatio and DistRatio of small cases", "[balance][cpu]") {
+  const std::vector<SampleSize> sizes = OfTokens({100, 200, 300, 400});
+  BalanceMeter padded({1, {}, true});
+  padded.AddStep(std::vector{LoadOfGroup(sizes, Range(4))});
+  CHECK(padded.metrics().pad_ratio == Approx(0.375));
+  CHECK(DistRatio(std::vector<double>{400, 300}, 2) == Approx(0.125));
+  CHECK(DistRatio(std::vector<double>{400, 400}, 2) == 0);
+  CHECK(DistRatio(std::vector<double>{0, 0}, 2) == 0);
+  CHECK(DistRatio(std::vector<double>{400}, 2) == Approx(0.5));  // a rank without a micro-batch
+  // Padded: text counts as long as the longest sample. Packed: the sum.
+  BalanceMeter packed({2, {}, false});
+  for (BalanceMeter* meter : {&padded, &packed}) {
+    *meter = BalanceMeter({2, {0, 1, 0}, meter == &padded});
+    meter->AddStep(std::vector{LoadOfGroup(sizes, std::vector<int64_t>{0, 3}),
+                               LoadOfGroup(sizes, std::vector<int64_t>{1, 2})});
+  }
+  CHECK(padded.metrics().dist_ratio_text == Approx(0.125));
+  CHECK(padded.metrics().pad_ratio == Approx(400.0 / 1400));
+  CHECK(packed.metrics().dist_ratio_text == 0);
+  CHECK(packed.metrics().pad_ratio == 0);
+  CHECK(packed.metrics().dist_ratio_vision == 0);
+}
+
+TEST_CASE("length_grouped deals even chunks as LLaVA does", "[balance][cpu]") {
+  const std::vector<SampleSize> sizes = OfTokens({100, 90, 80, 70, 60, 50, 40, 30});
+  const auto chunks = [&](int64_t count, int64_t samples) {
+    return Lists(LengthGroupedGroups(sizes, Range(samples), {(samples + 1) / count, count}));
+  };
+  CHECK(chunks(2, 8) == std::vector<std::vector<int64_t>>{{0, 3, 4, 7}, {1, 2, 5, 6}});
+  CHECK(chunks(4, 8) == std::vector<std::vector<int64_t>>{{0, 7}, {1, 6}, {2, 5}, {3, 4}});
+  CHECK(chunks(2, 7) == std::vector<std::vector<int64_t>>{{0, 2, 4, 6}, {1, 3, 5}});
+}
+
+TEST_CASE("packed fills rows, knapsack evens them out", "[balance][cpu]") {
+  const std::vector<SampleSize> sizes = OfTokens({60, 50, 40, 30, 20});
+  CHECK(Lists(PackedGroups(sizes, Range(5), 100)) ==
+        std::vector<std::vector<int64_t>>{{0, 2}, {1, 3, 4}});
+  CHECK(Lists(KnapsackGroups(sizes, Range(5), {9, 100})) ==
+        std::vector<std::vector<int64_t>>{{0, 3}, {1, 2}, {4}});
+  CHECK(Lists(KnapsackGroups(sizes, Range(5), {1, 100})).size() == 5);
+}
+
+TEST_CASE("every method uses each sample once and repeats itself", "[balance][cpu]") {
+  std::vector<SampleSize> sizes = MixedSamples(2000);
+  sizes[7] = {12, 300};
+  sizes[9] = {1, 5000};
+  for (const std::string name : kNames) {
+    INFO(name);
+    const GroupOptions options = OptionsOf(name, 2);
+    CHECK(GroupMethodName(options.method) == name);
+    const EpochGroups epoch = PlanEpoch(sizes, options, 1);
+    CHECK(epoch.oversize == std::vector<int64_t>{7, 9});
+    std::vector<int64_t> uses(sizes.size(), 0), order = epoch.order;
+    for (const int64_t group : order) {
+      for (const int64_t sample : epoch.groups[group]) ++uses[static_cast<size_t>(sample)];
+    }
+    CHECK(std::count(uses.begin(), uses.end(), 1) == 1998);
+    CHECK(std::count(uses.begin(), uses.end(), 0) == 2);
+    CHECK(PlanEpoch(sizes, options, 1).order == epoch.order);
+    CHECK(Lists(PlanEpoch(sizes, options, 2).groups) != Lists(epoch.groups));
+  }
+}
+
+TEST_CASE("each method is as even as it claims", "[balance][cpu]") {
+  const std::vector<SampleSize> sizes = MixedSamples(20000);
+  const auto measure = [&](const std::string& name) {
+    GroupOptions options = OptionsOf(name, 8);
+    options.min_tiles = 9;
+    options.min_tokens = 3968;
+    return MeasureEpoch(PlanEpoch(sizes, options, 0), options, 8);
+  };
+  const BalanceMetrics random = measure("random"), isf = measure("isf"), plus = measure("isf+");
+  CHECK(random.pad_ratio > 0.25);
+  CHECK(random.dist_ratio_vision > 0.25);
+  CHECK(random.dist_ratio_text > 0.2);
+  CHECK(measure("length_grouped").dist_ratio_vision < random.dist_ratio_vision);
+  CHECK(isf.pad_ratio == 0);
+  CHECK(isf.dist_ratio_vision < 0.03);
+  CHECK(isf.dist_ratio_text > 0.1);
+  CHECK(plus.pad_ratio == 0);
+  CHECK(plus.dist_ratio_vision < 0.02);
+  CHECK(plus.dist_ratio_text < 0.02);
+  CHECK(plus.dist_ratio_time < 0.01);
+  CHECK(plus.step_variation < isf.step_variation);
+  CHECK(measure("packed").dist_ratio_text < 0.03);
+  CHECK(measure("packed").dist_ratio_vision > 0.1);
+  CHECK(measure("knapsack").dist_ratio_vision < measure("packed").dist_ratio_vision);
+}
+
+TEST_CASE("limits are chosen from the samples", "[balance][cpu]") {
+  GroupOptions options;
+  options.limits = {0, 4096};
+  ChooseLimits(MixedSamples(5000), options);
+  CHECK(options.limits.tiles == 9);  // as the reference's search begins
+  CHECK(options.min_tiles == 9);
+  CHECK(options.min_tokens == 3968);
+  options = {};
+  options.limits = {0, 4096};
+  ChooseLimits(std::vector<SampleSize>{{13, 3400}, {1, 4000}}, options);
+  CHECK(options.limits.tiles == 13);  // not below the largest sample
+  options = {};
+  options.limits = {5, 100};
+  options.min_tokens = 7;
+  ChooseLimits({}, options);
+  CHECK(options.limits.tiles == 5);
+  CHECK(options.min_tokens == 7);
+}
+
+TEST_CASE("an unknown method is refused", "[balance][cpu]") {
+  CHECK_THROWS_AS(ParseGroupMethod("isf++"), ConfigError);
+}
+
+}  // namespace
+}  // namespace equipoise
