@@ -64,6 +64,10 @@ CostModel::CostModel(const ModelConfig& config, const Cluster& cluster, const Op
     group_of_.push_back(num_groups() - 1);
     before = groups_.back().has_backward;
   }
+  if (config.text.tie_word_embeddings) {
+    const Product& head = groups_.back().work.mlp.products[0];
+    tied_parameters_ = head.n * head.k;
+  }
   if (measured != nullptr) Fit(config, *measured);
 }
 

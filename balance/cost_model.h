@@ -55,6 +55,9 @@ class CostModel {
   int64_t WorkBytes(int layer, const LayerLoad& load) const;
   // Of this rank.
   int64_t Parameters(int layer) const;
+  // Of the weight that embedding and head share, a copy of which the head's stage has where the
+  // embedding is in another one; 0: not tied. Parameters() counts it in the embedding alone.
+  int64_t tied_parameters() const { return tied_parameters_; }
   bool Trainable(int layer) const;
   // Whether a gradient reaches the layer: it is trained, or a layer before it is.
   bool HasBackward(int layer) const;
@@ -88,6 +91,7 @@ class CostModel {
   std::vector<LayerSpec> specs_;
   std::vector<int> group_of_;
   std::vector<Group> groups_;
+  int64_t tied_parameters_ = 0;
   double error_band_, optimizer_s_per_parameter_ = 0;
 };
 

@@ -13,10 +13,9 @@ constexpr int64_t kFp32 = 4;
 MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_rank) {
   int64_t trained = 0, frozen = 0;
   for (int stage = pipeline_rank; stage < plan.num_stages(); stage += plan.pipeline) {
-    const auto s = static_cast<size_t>(stage);
-    for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
-      (costs.Trainable(layer) ? trained : frozen) += costs.Parameters(layer);
-    }
+    const StageParameters parameters = ParametersOfStage(costs, plan, stage);
+    trained += parameters.trained;
+    frozen += parameters.frozen;
   }
   const int64_t element = costs.options().element_bytes;
   const int64_t shards = plan.zero > 0 ? plan.data : 1;
@@ -49,17 +48,17 @@ class StageMemory {
   Pass Of(int stage, const LayerLoad& load) const {
     const auto s = static_cast<size_t>(stage);
     Pass pass;
-    const int64_t output = KeptOutputBytes(costs_, plan_, stage, load);
+    const int64_t at_end = KeptAtEndBytes(costs_, plan_, stage, load);
     for (int layer = plan_.stage_begins[s]; layer < plan_.stage_begins[s + 1]; ++layer) {
       const int64_t kept = costs_.KeptBytes(layer, load, RecomputeOf(plan_, layer));
       const int64_t again = costs_.KeptBytes(layer, load, Recompute::kNone) - kept;
       pass.kept += kept;
       Moment now = {pass.kept, again + costs_.WorkBytes(layer, load)};
       if (now.total() > pass.forward.total()) pass.forward = now;
-      if (layer + 1 == plan_.stage_begins[s + 1]) now.kept += output;
+      if (layer + 1 == plan_.stage_begins[s + 1]) now.kept += at_end;
       if (costs_.HasBackward(layer) && now.total() > pass.backward.total()) pass.backward = now;
     }
-    pass.kept += output;
+    pass.kept += at_end;
     return pass;
   }
 

@@ -84,28 +84,29 @@ std::string Differs(const std::string& what, const std::string& there, const std
 
 }  // namespace
 
-Profile ReadProfile(const std::string& path) {
-  const Json json = ReadJsonFile(path);
-  if (!json.is_object() || GetString(json, "format", path, "") != kFormat) {
-    throw DataError(path + ": not a profile ('format' is not '" + kFormat +
+Profile ParseProfile(const Json& json, const std::string& source) {
+  if (!json.is_object() || GetString(json, "format", source, "") != kFormat) {
+    throw DataError(source + ": not a profile ('format' is not '" + kFormat +
                     "'); make one with equipoise profile");
   }
   Profile profile;
-  profile.device = GetString(json, "device", path);
-  profile.versions = GetString(json, "versions", path);
-  profile.precision = GetString(json, "precision", path);
-  profile.threads = static_cast<int>(PositiveInt(json, "threads", path));
-  profile.optimizer_s_per_parameter = Positive(json, "optimizer_s_per_parameter", path);
-  profile.point_to_point = ReadLink(json, "point_to_point", path);
-  profile.all_reduce = ReadLink(json, "all_reduce", path);
-  const Json& layers = Part(json, "layers", /*list=*/true, path);
+  profile.device = GetString(json, "device", source);
+  profile.versions = GetString(json, "versions", source);
+  profile.precision = GetString(json, "precision", source);
+  profile.threads = static_cast<int>(PositiveInt(json, "threads", source));
+  profile.optimizer_s_per_parameter = Positive(json, "optimizer_s_per_parameter", source);
+  profile.point_to_point = ReadLink(json, "point_to_point", source);
+  profile.all_reduce = ReadLink(json, "all_reduce", source);
+  const Json& layers = Part(json, "layers", /*list=*/true, source);
   for (size_t i = 0; i < layers.size(); ++i) {
-    profile.layers.push_back(ReadLayer(layers[i], path + ": layers." + std::to_string(i)));
+    profile.layers.push_back(ReadLayer(layers[i], source + ": layers." + std::to_string(i)));
   }
   return profile;
 }
 
-void WriteProfile(const std::string& path, const Profile& profile) {
+Profile ReadProfile(const std::string& path) { return ParseProfile(ReadJsonFile(path), path); }
+
+Json ToJson(const Profile& profile) {
   Json json = {{"format", kFormat},
                {"device", profile.device},
                {"versions", profile.versions},
@@ -116,8 +117,12 @@ void WriteProfile(const std::string& path, const Profile& profile) {
                {"all_reduce", LinkJson(profile.all_reduce)},
                {"layers", Json::array()}};
   for (const LayerMeasurement& layer : profile.layers) json["layers"].push_back(LayerJson(layer));
+  return json;
+}
+
+void WriteProfile(const std::string& path, const Profile& profile) {
   std::ofstream file(path);
-  file << json.dump(1) << "\n";
+  file << ToJson(profile).dump(1) << "\n";
   file.close();
   if (!file) throw DataError(path + ": cannot be written; choose another place with --out");
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "configs/json.h"
 #include "models/layer_spec.h"
 #include "parallel/schedule/simulate.h"
 
@@ -33,8 +34,12 @@ struct Profile {
   LinkModel point_to_point, all_reduce;
 };
 
-// JSON. Throws DataError that begins with the path for a file that cannot be read or written, is no
-// profile, lacks a field, or holds a number that is negative or not finite.
+Json ToJson(const Profile& profile);
+// Throws DataError that begins with `source` for what is no profile, lacks a field, or holds a
+// number that is negative or not finite.
+Profile ParseProfile(const Json& json, const std::string& source);
+// Files of that JSON. Throw DataError that begins with the path, also where it cannot be read or
+// written.
 Profile ReadProfile(const std::string& path);
 void WriteProfile(const std::string& path, const Profile& profile);
 

@@ -72,16 +72,31 @@ OpCosts CostsOf(const LayerCostTable& table, const Plan& plan, int stage, int lo
   return sum;
 }
 
-int64_t TrainedParameters(const CostModel& costs, const Plan& plan, int stage) {
+bool HoldsEmbedding(const CostModel& costs, const Plan& plan, int stage) {
   const auto s = static_cast<size_t>(stage);
-  int64_t sum = 0;
   for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
-    if (costs.Trainable(layer)) sum += costs.Parameters(layer);
+    if (costs.specs()[static_cast<size_t>(layer)].kind == LayerKind::kTokenEmbedding) return true;
   }
-  return sum;
+  return false;
+}
+
+bool HoldsTiedHead(const CostModel& costs, const Plan& plan, int stage) {
+  return costs.tied_parameters() > 0 && stage + 1 == plan.num_stages();
 }
 
 }  // namespace
+
+StageParameters ParametersOfStage(const CostModel& costs, const Plan& plan, int stage) {
+  const auto s = static_cast<size_t>(stage);
+  StageParameters sum;
+  for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
+    (costs.Trainable(layer) ? sum.trained : sum.frozen) += costs.Parameters(layer);
+  }
+  if (HoldsTiedHead(costs, plan, stage) && !HoldsEmbedding(costs, plan, stage)) {
+    (costs.Trainable(costs.num_layers() - 1) ? sum.trained : sum.frozen) += costs.tied_parameters();
+  }
+  return sum;
+}
 
 int64_t StageKeptBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load) {
   const auto s = static_cast<size_t>(stage);
@@ -89,21 +104,26 @@ int64_t StageKeptBytes(const CostModel& costs, const Plan& plan, int stage, cons
   for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
     kept += costs.KeptBytes(layer, load, RecomputeOf(plan, layer));
   }
-  return kept + KeptOutputBytes(costs, plan, stage, load);
+  return kept + KeptAtEndBytes(costs, plan, stage, load);
 }
 
-int64_t KeptOutputBytes(const CostModel& costs, const Plan& plan, int stage,
-                        const LayerLoad& load) {
+int64_t KeptAtEndBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load) {
   const int last = plan.stage_begins[static_cast<size_t>(stage) + 1] - 1;
+  if (!costs.HasBackward(last)) return 0;
+  const int64_t element_bytes = costs.options().element_bytes;
+  if (HoldsTiedHead(costs, plan, stage)) {
+    const bool has_gradient = load.tokens > 0 && costs.Trainable(last);
+    return has_gradient && HoldsEmbedding(costs, plan, stage)
+               ? element_bytes * costs.tied_parameters()
+               : 0;
+  }
   const Recompute recompute = RecomputeOf(plan, last);
-  const bool made_again = recompute == Recompute::kFull || recompute == Recompute::kMlp;
-  if (!costs.HasBackward(last) || made_again) return 0;
-  return costs.specs()[static_cast<size_t>(last)].BoundaryBytes(load,
-                                                                costs.options().element_bytes);
+  if (recompute == Recompute::kFull || recompute == Recompute::kMlp) return 0;
+  return costs.specs()[static_cast<size_t>(last)].BoundaryBytes(load, element_bytes);
 }
 
 double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster, int stage) {
-  const double bytes = 4.0 * static_cast<double>(TrainedParameters(costs, plan, stage));
+  const double bytes = 4.0 * static_cast<double>(ParametersOfStage(costs, plan, stage).trained);
   const LinkModel link = DataLink(cluster, plan);
   return plan.zero > 0 ? ReduceScatterSeconds(bytes, plan.data, link)
                        : AllReduceSeconds(bytes, plan.data, link);
@@ -113,7 +133,7 @@ double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster&
                         int pipeline_rank) {
   double parameters = 0;
   for (int stage = pipeline_rank; stage < plan.num_stages(); stage += plan.pipeline) {
-    parameters += static_cast<double>(TrainedParameters(costs, plan, stage));
+    parameters += static_cast<double>(ParametersOfStage(costs, plan, stage).trained);
   }
   const double compute_bytes = static_cast<double>(costs.options().element_bytes) * parameters;
   const int shards = plan.zero > 0 ? plan.data : 1;

@@ -20,14 +20,23 @@ SimulationCosts StageCosts(const LayerCostTable& table, const Plan& plan, const 
                            const std::vector<int>& loads);
 
 // Bytes that a stage keeps of a micro-batch from forward to backward, on one tensor rank: what its
-// layers keep, and its output where the last layer is not wholly computed again.
+// layers keep, and KeptAtEndBytes().
 int64_t StageKeptBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load);
-// The output's share of them.
-int64_t KeptOutputBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load);
+// Beside its layers a stage keeps its output where the last layer is not wholly computed again; the
+// last stage the weight gradient that the loss has made, where its head's weight is tied to an
+// embedding in the same stage.
+int64_t KeptAtEndBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load);
 
 inline Recompute RecomputeOf(const Plan& plan, int layer) {
   return plan.recompute.empty() ? Recompute::kNone : plan.recompute[static_cast<size_t>(layer)];
 }
+
+// Parameters of a stage on one tensor rank: of trained layers, of frozen ones. The head's copy of a
+// tied weight is counted where the embedding is in another stage.
+struct StageParameters {
+  int64_t trained = 0, frozen = 0;
+};
+StageParameters ParametersOfStage(const CostModel& costs, const Plan& plan, int stage);
 
 // Seconds that a stage's gradients take to be summed over the data ranks (ZeRO 1: to their shards),
 // in fp32.

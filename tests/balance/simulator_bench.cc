@@ -1,0 +1,143 @@
+#include "tests/balance/simulator_bench.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "balance/collective_time.h"
+#include "balance/cost_model.h"
+#include "balance/memory_model.h"
+#include "balance/stage_costs.h"
+#include "configs/json.h"
+#include "models/weights.h"
+#include "parallel/comm/gather_text.h"
+#include "parallel/timeline.h"
+#include "parallel/zero/zero_optimizer.h"
+#include "trainer/memory_stats.h"
+#include "trainer/parallel_model.h"
+
+namespace equipoise::testing {
+namespace {
+
+constexpr int64_t kElementBytes = 4;  // fp32
+constexpr int kWarmSteps = 1;
+
+double Quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
+}
+
+// A model, its optimizer and its micro-batches, on one rank.
+class Trainer {
+ public:
+  Trainer(const BenchSettings& settings, const BenchCase& test, Communicator& world)
+      : batches_(BenchBatches(settings, test.mix)), recorder_(world.rank()), world_(world) {
+    CpuMemory before = GetCpuMemory();
+    base_bytes_ = before.current_bytes;
+    MarkCpuMemory();
+    model_ = std::make_unique<ParallelModel>(settings.model, test.plan, ParallelModel::Options(),
+                                             world, recorder_);
+    FlatParameters& parameters = model_->parameters();
+    InitializeWeights(parameters.parameters(), settings.model, /*seed=*/1);
+    const std::vector<double> factors(parameters.parameters().size(), 1.0);
+    optimizer_ = std::make_unique<ZeroOptimizer>(
+        parameters, DecayGroups(parameters.parameters(), factors, /*weight_decay=*/0.05),
+        AdamWOptions(), model_->shards(), ZeroOptimizer::Groups{*model_->groups().data, world});
+    parameters.UpdateCompute();
+    optimizer_->TakeMasters();
+    const int data = test.plan.data, mine = model_->groups().at.data;
+    for (size_t i = static_cast<size_t>(mine); i < batches_.size();
+         i += static_cast<size_t>(data)) {
+      own_.push_back(&batches_[i]);
+    }
+  }
+
+  // Seconds of one optimizer step.
+  double Step() {
+    Barrier(world_);
+    const auto start = Work::Clock::now();
+    ModelPart::Pass pass;
+    for (const BenchBatch* batch : own_) pass.loads.push_back(batch->load);
+    pass.loss_scale = 1e-3;
+    pass.batch = [this](int i) -> const MicroBatch& { return own_[static_cast<size_t>(i)]->batch; };
+    model_->RunStep(std::move(pass));
+    optimizer_->GradientNorm();
+    optimizer_->Step(/*lr=*/1e-5);
+    Barrier(world_);
+    return std::chrono::duration<double>(Work::Clock::now() - start).count();
+  }
+
+  // Since the construction, beyond what there was then.
+  int64_t peak_bytes() const { return GetCpuMemory().marked_peak_bytes - base_bytes_; }
+  const Schedule& schedule() const { return model_->schedule(); }
+
+ private:
+  std::vector<BenchBatch> batches_;
+  std::vector<const BenchBatch*> own_;
+  TimelineRecorder recorder_;
+  Communicator& world_;
+  int64_t base_bytes_ = 0;
+  std::unique_ptr<ParallelModel> model_;
+  std::unique_ptr<ZeroOptimizer> optimizer_;
+};
+
+struct Prediction {
+  double step_s = 0;
+  int64_t peak_bytes = 0;
+};
+
+// Of this rank's pipeline and place in it.
+Prediction Predict(const BenchSettings& settings, const BenchCase& test, const Profile& profile,
+                   Communicator& world, const Schedule& schedule) {
+  ClusterConfig section;
+  section.gpus_per_node = world.size();
+  const Cluster cluster = WithMeasuredLinks(MakeCluster(section), profile);
+  CostModel::Options options;
+  options.tensor = test.plan.tensor;
+  options.element_bytes = kElementBytes;
+  const CostModel costs(settings.model, cluster, options, &profile);
+  const MeshCoordinates at = test.plan.mesh().Coordinates(world.rank());
+  std::vector<LayerLoad> loads;
+  const std::vector<BenchBatch> batches = BenchBatches(settings, test.mix);
+  for (size_t i = static_cast<size_t>(at.data); i < batches.size();
+       i += static_cast<size_t>(test.plan.data)) {
+    loads.push_back(batches[i].load);
+  }
+  const SimulationCosts simulation = StageCosts(costs, test.plan, cluster, loads);
+  return {Simulate(schedule, simulation).step_s,
+          ForecastMemory(costs, test.plan, schedule, loads, at.pipeline).total()};
+}
+
+}  // namespace
+
+BenchResult RunBenchCase(const BenchSettings& settings, const BenchCase& test,
+                         const Profile& profile, Communicator& world) {
+  std::vector<double> seconds;
+  int64_t peak = 0;
+  Prediction predicted;
+  {
+    Trainer trainer(settings, test, world);
+    for (int i = -kWarmSteps; i < settings.rounds; ++i) {
+      const double step_s = trainer.Step();
+      if (i >= 0) seconds.push_back(step_s);
+    }
+    peak = trainer.peak_bytes();
+    predicted = Predict(settings, test, profile, world, trainer.schedule());
+  }
+  const Json mine = {{"predicted_step_s", predicted.step_s},
+                     {"peak", peak},
+                     {"predicted_peak", predicted.peak_bytes}};
+  BenchResult result;
+  for (const std::string& text : GatherText(world, mine.dump())) {
+    const Json rank = Json::parse(text);
+    result.predicted_step_s =
+        std::max(result.predicted_step_s, rank["predicted_step_s"].get<double>());
+    result.peak_bytes.push_back(rank["peak"].get<int64_t>());
+    result.predicted_peak_bytes.push_back(rank["predicted_peak"].get<int64_t>());
+  }
+  result.step_s = Quantile(seconds, 0.5);
+  result.step_s_p10 = Quantile(seconds, 0.1);
+  result.step_s_p90 = Quantile(seconds, 0.9);
+  return result;
+}
+
+}  // namespace equipoise::testing

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "balance/profile.h"
+#include "models/micro_batch.h"
+#include "models/model_config.h"
+#include "parallel/comm/communicator.h"
+#include "parallel/plan.h"
+
+namespace equipoise::testing {
+
+// One configuration whose steps are predicted and run.
+struct BenchCase {
+  std::string name;  // "pipeline 1f1b, even, none, mixed"
+  Plan plan;
+  std::string mix;  // of micro-batches, see BenchBatches
+};
+
+// What every case trains: a small model and the size of its micro-batches.
+struct BenchSettings {
+  ModelConfig model;
+  int micro_batches = 8;  // of a step, over all data ranks
+  int64_t tokens = 256;   // of the longest
+  int64_t tiles = 8;      // of the one with most
+  int rounds = 5;         // steps measured of each case
+};
+
+// At least 24 cases for two ranks: pipelines under every schedule, data ranks with and without
+// ZeRO 1, tensor ranks; partitions, recomputation and mixes of micro-batches vary.
+std::vector<BenchCase> BenchCases(const BenchSettings& settings);
+
+// The step's micro-batches, micro-batch after micro-batch over the data ranks. Mixes: "even" (all
+// alike), "mixed" (tokens, segments and tiles differ), "text" (no tiles), "vision" (many tiles,
+// few tokens). Every token has a target.
+struct BenchBatch {
+  MicroBatch batch;
+  LayerLoad load;
+};
+std::vector<BenchBatch> BenchBatches(const BenchSettings& settings, const std::string& mix);
+
+struct BenchResult {
+  double step_s = 0, step_s_p10 = 0, step_s_p90 = 0;  // measured: median and spread
+  double predicted_step_s = 0;
+  std::vector<int64_t> peak_bytes, predicted_peak_bytes;  // by rank
+};
+
+// Predicts a case's step with a profile of these ranks, then runs it: warm steps of forward,
+// backward, reduction and optimizer. Collective over the world's ranks.
+BenchResult RunBenchCase(const BenchSettings& settings, const BenchCase& test,
+                         const Profile& profile, Communicator& world);
+
+}  // namespace equipoise::testing

@@ -1,0 +1,130 @@
+#include <algorithm>
+
+#include "balance/partition.h"
+#include "models/layer_spec.h"
+#include "tests/balance/simulator_bench.h"
+#include "tests/models/model_support.h"
+
+namespace equipoise::testing {
+namespace {
+
+struct Variant {
+  const char* schedule;
+  const char* partition;  // even: of FLOPs; parameters; early: all but the last layers first
+  const char* recompute;  // none, full, attention, mlp, vision: full for vision layers alone
+  const char* mix;
+};
+
+constexpr Variant kPipelines[] = {
+    {"naive", "even", "none", "mixed"},       {"gpipe", "even", "none", "even"},
+    {"gpipe", "even", "none", "mixed"},       {"gpipe", "even", "full", "mixed"},
+    {"gpipe", "parameters", "none", "text"},  {"1f1b", "even", "none", "even"},
+    {"1f1b", "even", "none", "mixed"},        {"1f1b", "even", "none", "text"},
+    {"1f1b", "even", "none", "vision"},       {"1f1b", "parameters", "none", "mixed"},
+    {"1f1b", "early", "none", "mixed"},       {"1f1b", "even", "full", "mixed"},
+    {"1f1b", "even", "attention", "mixed"},   {"1f1b", "even", "mlp", "mixed"},
+    {"1f1b", "even", "vision", "vision"},     {"1f1b", "parameters", "full", "vision"},
+    {"interleaved", "even", "none", "even"},  {"interleaved", "even", "none", "mixed"},
+    {"interleaved", "even", "full", "mixed"},
+};
+
+struct DataVariant {
+  int zero;
+  const char* recompute;
+  const char* mix;
+};
+constexpr DataVariant kData[] = {{0, "none", "even"},  {0, "none", "mixed"}, {1, "none", "mixed"},
+                                 {1, "full", "mixed"}, {1, "mlp", "vision"}, {1, "none", "text"}};
+
+constexpr const char* kTensorMixes[] = {"even", "mixed"};
+
+Recompute KindOf(const std::string& word, LayerKind layer) {
+  if (word == "full") return Recompute::kFull;
+  if (word == "attention") return Recompute::kAttention;
+  if (word == "mlp") return Recompute::kMlp;
+  const bool vision = layer == LayerKind::kPatchEmbedding || layer == LayerKind::kVisionBlock;
+  return word == "vision" && vision ? Recompute::kFull : Recompute::kNone;
+}
+
+std::vector<int> Stages(const BenchSettings& settings, const std::string& partition, int stages) {
+  const std::vector<LayerSpec> specs = LayerSpecs(settings.model);
+  const int layers = static_cast<int>(specs.size());
+  if (partition == "early") return {0, layers - layers / 4, layers};
+  if (partition == "even") {
+    return EvenStages(
+        LayerCosts(settings.model, {}, SingleSegment(settings.tiles, settings.tokens)), stages);
+  }
+  std::vector<double> parameters;
+  for (const LayerSpec& spec : specs) parameters.push_back(static_cast<double>(spec.parameters));
+  return EvenStages(parameters, stages);
+}
+
+BenchCase MakeCase(const BenchSettings& settings, Plan plan, const std::string& partition,
+                   const std::string& recompute, const std::string& mix) {
+  plan.stage_begins = Stages(settings, partition, plan.num_stages());
+  for (const LayerSpec& spec : LayerSpecs(settings.model)) {
+    plan.recompute.push_back(KindOf(recompute, spec.kind));
+  }
+  std::string name;
+  if (plan.pipeline > 1) name = "pipeline " + plan.schedule + ", " + partition;
+  if (plan.data > 1) name = "data, ZeRO " + std::to_string(plan.zero);
+  if (plan.tensor > 1) name = "tensor";
+  return {name + ", recompute " + recompute + ", " + mix, plan, mix};
+}
+
+}  // namespace
+
+std::vector<BenchCase> BenchCases(const BenchSettings& settings) {
+  std::vector<BenchCase> cases;
+  for (const Variant& variant : kPipelines) {
+    Plan plan;
+    plan.pipeline = 2;
+    plan.schedule = variant.schedule;
+    plan.chunks = plan.schedule == "interleaved" ? 2 : 1;
+    cases.push_back(MakeCase(settings, plan, variant.partition, variant.recompute, variant.mix));
+  }
+  for (const DataVariant& variant : kData) {
+    Plan plan;
+    plan.data = 2;
+    plan.zero = variant.zero;
+    cases.push_back(MakeCase(settings, plan, "even", variant.recompute, variant.mix));
+  }
+  for (const char* mix : kTensorMixes) {
+    Plan plan;
+    plan.tensor = 2;
+    cases.push_back(MakeCase(settings, plan, "even", "none", mix));
+  }
+  return cases;
+}
+
+std::vector<BenchBatch> BenchBatches(const BenchSettings& settings, const std::string& mix) {
+  std::vector<BenchBatch> batches;
+  for (int i = 0; i < settings.micro_batches; ++i) {
+    int64_t tokens = settings.tokens, tiles = settings.tiles;
+    std::vector<int64_t> segments = {tokens};
+    if (mix == "mixed") {
+      tokens -= i % 4 * tokens / 8;
+      tiles = std::max<int64_t>(0, tiles - i % 3 * tiles / 2);
+      segments = i % 2 == 0 ? std::vector<int64_t>{tokens}
+                            : std::vector<int64_t>{tokens - tokens / 4, tokens / 4};
+    } else if (mix == "text") {
+      tiles = 0;
+    } else if (mix == "vision") {
+      tiles *= 2;
+      tokens = segments[0] = std::max(tokens / 2, tiles * settings.model.tokens_per_tile() + 2);
+    }
+    BenchBatch made;
+    made.batch = RandomBatch(settings.model, segments, tiles, static_cast<uint64_t>(i));
+    made.batch.targets = made.batch.input_ids;
+    made.batch.target_weights.reset();
+    made.load.tiles = tiles;
+    for (const int64_t length : segments) {
+      made.load.tokens += length;
+      made.load.token_pairs += SingleSegment(0, length).token_pairs;
+    }
+    batches.push_back(std::move(made));
+  }
+  return batches;
+}
+
+}  // namespace equipoise::testing

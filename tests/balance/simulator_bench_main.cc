@@ -1,0 +1,83 @@
+// Measures a profile on its ranks, then predicts and runs configurations with it. Started by
+// scripts/bench/simulator and simulator_bench_test; rank 0 prints a JSON object a line: the
+// profile's fits, then the cases.
+//
+//   simulator_bench PRESET ROUNDS TOKENS TILES [EVERY]     EVERY: only each so manieth case
+
+#include <ATen/Parallel.h>
+
+#include <cstdio>
+#include <set>
+#include <string>
+
+#include "balance/profile_fit.h"
+#include "configs/json.h"
+#include "models/presets.h"
+#include "parallel/comm/gather_text.h"
+#include "parallel/comm/make_communicator.h"
+#include "parallel/comm/mpi_environment.h"
+#include "tests/balance/simulator_bench.h"
+#include "trainer/memory_stats.h"
+#include "trainer/profile_run.h"
+
+namespace equipoise::testing {
+namespace {
+
+void PrintFits(const Profile& profile) {
+  std::set<std::string> known;
+  for (const LayerMeasurement& layer : profile.layers) {
+    if (!known.insert(layer.layer_kind).second) continue;
+    const LayerFit fit = FitLayer(profile, layer.layer_kind, layer.shape);
+    const Json line = {{"layer", layer.layer_kind},
+                       {"measurements", fit.measurements},
+                       {"residual", fit.residual}};
+    std::printf("%s\n", line.dump().c_str());
+  }
+}
+
+void Bench(char** argv, int every, Communicator& world) {
+  BenchSettings settings;
+  settings.model = PresetConfig(argv[1]);
+  settings.rounds = std::stoi(argv[2]);
+  settings.tokens = std::stoi(argv[3]);
+  settings.tiles = std::stoi(argv[4]);
+  const ProfileGrid grid{settings.tokens, 2 * settings.tiles};
+  const Profile mine = MeasureProfile(settings.model, grid, MeasureOptions(), world);
+  const std::string first = GatherText(world, ToJson(mine).dump())[0];
+  const Profile profile = ParseProfile(Json::parse(first), "the profile of rank 0");
+  if (world.rank() == 0) PrintFits(profile);
+  const std::vector<BenchCase> cases = BenchCases(settings);
+  for (size_t i = 0; i < cases.size(); i += static_cast<size_t>(every)) {
+    const BenchResult result = RunBenchCase(settings, cases[i], profile, world);
+    if (world.rank() != 0) continue;
+    const Json line = {{"case", cases[i].name},
+                       {"step_s", result.step_s},
+                       {"step_s_p10", result.step_s_p10},
+                       {"step_s_p90", result.step_s_p90},
+                       {"predicted_step_s", result.predicted_step_s},
+                       {"peak_bytes", result.peak_bytes},
+                       {"predicted_peak_bytes", result.predicted_peak_bytes}};
+    std::printf("%s\n", line.dump().c_str());
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace
+}  // namespace equipoise::testing
+
+int main(int argc, char** argv) {
+  if (argc < 5) {
+    std::fprintf(stderr, "usage: %s PRESET ROUNDS TOKENS TILES [EVERY]\n", argv[0]);
+    return 2;
+  }
+  equipoise::CountCpuMemory();
+  equipoise::MpiEnvironment mpi;
+  at::set_num_threads(1);
+  {
+    const auto world = equipoise::MakeWorldCommunicator(mpi, equipoise::CommOptions());
+    equipoise::testing::Bench(argv, argc > 5 ? std::stoi(argv[5]) : 1, *world);
+    equipoise::Barrier(*world);
+  }
+  mpi.Close();
+  return 0;
+}
