@@ -22,7 +22,8 @@ struct Preset {
 };
 
 // InternLM2 is LLaMA by another name (its query, key and value are stored as one tensor); Qwen2.5
-// has the shape of Qwen2. Vocabularies are those of the published InternVL checkpoints.
+// has the shape of Qwen2. Vocabularies are those of the published InternVL checkpoints; that of
+// internvl2-40b is counted: Yi-34B's 64,000 and the nine tokens that the others have added too.
 const std::vector<Preset>& Presets() {
   static const std::vector<Preset> kPresets = {
       {"quickstart", Encoder::kSmall, {"qwen2", 256, 768, 6, 4, 2, 2048, 1e4, 2047, true}},
@@ -36,6 +37,7 @@ const std::vector<Preset>& Presets() {
       {"internvl3-14b", Encoder::k300M, {"qwen2", 5120, 13824, 48, 40, 8, 151674, 1e6, 151667}},
       {"internvl2-26b", Encoder::k6B, {"llama", 6144, 16384, 48, 48, 8, 92553, 1e6, 92546}},
       {"internvl3-38b", Encoder::k6B, {"qwen2", 5120, 27648, 64, 40, 8, 151674, 1e6, 151667}},
+      {"internvl2-40b", Encoder::k6B, {"llama", 7168, 20480, 60, 56, 8, 64009, 5e6, 64002}},
       {"internvl3-78b", Encoder::k6B, {"qwen2", 8192, 29568, 80, 64, 8, 151674, 1e6, 151667}},
   };
   return kPresets;

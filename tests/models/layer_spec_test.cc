@@ -14,7 +14,8 @@ TEST_CASE("presets have the published numbers of parameters", "[models][cpu]") {
       {"internvl2-1b", 0.938}, {"internvl2-2b", 2.21},  {"internvl2_5-4b", 3.71},
       {"internvl2-8b", 8.08},  {"internvl2-26b", 25.5}, {"internvl3-1b", 0.938},
       {"internvl3-2b", 2.09},  {"internvl3-8b", 7.94},  {"internvl3-14b", 15.1},
-      {"internvl3-38b", 38.4}, {"internvl3-78b", 78.4}, {"quickstart", 0.0105},
+      {"internvl3-38b", 38.4}, {"internvl2-40b", 40.1}, {"internvl3-78b", 78.4},
+      {"quickstart", 0.0105},
   };
   for (const std::string& name : PresetNames()) {
     int64_t count = 0;
