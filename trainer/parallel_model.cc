@@ -125,11 +125,6 @@ void ParallelModel::Evaluate(ModelPart::Pass pass) {
   executor_->Run(schedule_);
 }
 
-double ParallelModel::bubble_share() const {
-  const double span = executor_->span_s();
-  return span > 0 ? 1 - executor_->busy_s() / span : 0.0;
-}
-
 // A tied weight waits for its other copy.
 void ParallelModel::Ready(const std::vector<Parameter*>& parameters) {
   for (const Parameter* parameter : parameters) {

@@ -57,12 +57,13 @@ class ParallelModel {
   bool reports_loss() const { return part_->has_loss() && groups_.at.tensor == 0; }
   // What a step on these micro-batches runs.
   Schedule StepSchedule(const std::vector<LayerLoad>& loads) const;
-  // Of the last pass: what was run, when it began by the recorder, its seconds, and the share of
-  // them that this rank did not compute.
+  // Of the last pass: what was run, when it began by the recorder, this rank's seconds from begin
+  // to end, and those of them in which it computed. Ranks end at different times: what a rank waits
+  // for the slowest is idle too.
   const Schedule& schedule() const { return schedule_; }
   double started_s() const { return started_s_; }
   double step_s() const { return executor_->span_s(); }
-  double bubble_share() const;
+  double busy_s() const { return executor_->busy_s(); }
 
  private:
   void Ready(const std::vector<Parameter*>& parameters);

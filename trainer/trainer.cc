@@ -104,7 +104,7 @@ StepResult Trainer::RunStep() {
   result.lr = LearningRate(config_.train, state_.step);
   result.bad_samples = static_cast<int64_t>(sums.bad_samples);
   result.data_wait_s = sums.data_wait_s;
-  if (p.plan.pipeline > 1) result.bubble_share = sums.bubble_share;
+  if (p.plan.pipeline > 1) result.bubble_share = 1 - sums.busy_s / sums.span_s;
   result.stop = sums.stop_requests > 0;
   if (sums.weight > 0) {
     // Pictures that did not decode: the loss has fewer targets than planned.
@@ -153,7 +153,8 @@ StepSums Trainer::RunMicroBatches(const StepPlan& plan) {
   pass.release = [&](int i) { packs[static_cast<size_t>(i)].batch = MicroBatch(); };
   p.model->RunStep(std::move(pass), IdentityOf(plan, state_.step + 1));
   while (static_cast<int64_t>(packs.size()) < p.accumulation) load();  // that no stage asked for
-  sums.bubble_share = p.model->bubble_share();
+  sums.busy_s = p.model->busy_s();
+  sums.span_s = p.model->step_s();
   p.AddPredicted(loads);
   if (p.model->reports_loss()) sums.loss = p.model->part().loss();
   for (const GradientReducer::Span& span : p.model->reducer().spans()) {

@@ -38,10 +38,11 @@ struct StepResult {
   double pad_ratio = 0;  // share of the packs' room that no token fills
   int64_t bad_samples = 0;
   double step_s = 0;
-  double data_wait_s = 0;              // longest of the ranks
-  std::optional<double> bubble_share;  // with a pipeline: mean of the ranks
-  std::optional<double> eval_loss;     // on data.eval, where it was measured after this step
-  bool stop = false;                   // some rank was asked to stop
+  double data_wait_s = 0;  // longest of the ranks
+  // With a pipeline: the ranks' mean idle share of the passes, until the slowest rank ends.
+  std::optional<double> bubble_share;
+  std::optional<double> eval_loss;  // on data.eval, where it was measured after this step
+  bool stop = false;                // some rank was asked to stop
 };
 
 struct StepSums;

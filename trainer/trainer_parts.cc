@@ -253,16 +253,17 @@ void TrainerParts::StartFeed(const TrainState& state) {
 
 StepSums TrainerParts::SumOverRanks(const StepSums& sums) {
   if (stop.Ending()) throw ToldError("mpirun is ending the job");
-  at::Tensor added = at::empty({5}, at::kDouble), longest = at::empty({1}, at::kDouble);
+  at::Tensor added = at::empty({5}, at::kDouble), longest = at::empty({2}, at::kDouble);
   auto* v = added.data_ptr<double>();
   v[0] = sums.loss, v[1] = sums.weight, v[2] = sums.bad_samples, v[3] = stop.Requested() ? 1 : 0;
-  v[4] = sums.bubble_share / world->size();
-  longest.data_ptr<double>()[0] = sums.data_wait_s;
+  v[4] = sums.busy_s / world->size();
+  auto* most = longest.data_ptr<double>();
+  most[0] = sums.data_wait_s, most[1] = sums.span_s;
   Work first = world->AllReduce(added, ReduceOp::kSum);
   Work second = world->AllReduce(longest, ReduceOp::kMax);
   first.Wait();
   second.Wait();
-  return {v[0], v[1], v[2], longest.data_ptr<double>()[0], v[3], v[4]};
+  return {v[0], v[1], v[2], most[0], v[3], v[4], most[1]};
 }
 
 Json TrainerParts::Environment() const {

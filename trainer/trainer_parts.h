@@ -33,7 +33,8 @@ struct StepSums {
   double bad_samples = 0;
   double data_wait_s = 0;  // over ranks: the longest
   double stop_requests = 0;
-  double bubble_share = 0;  // over ranks: the mean
+  double busy_s = 0;  // seconds of compute in the passes; over ranks: the mean
+  double span_s = 0;  // of the passes from begin to end; over ranks: the longest
 };
 
 // The parts of a training run, in the order in which they are built. The loop is in trainer.cc.

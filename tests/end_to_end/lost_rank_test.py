@@ -65,7 +65,7 @@ def stuck_in_a_pass(results, config, folder):
     at_op = re.compile(r"rank 1 has stopped.*\(at \d[FB]\d+, [a-z_.]+[\w. ]*\)")
     for _ in range(4):
         status, stderr, _ = hit(results, config, folder, signal.SIGSTOP, 1, parallel__pipeline=4,
-                                train__global_batch=32)
+                                train__global_batch=16)
         if at_op.search(stderr):
             break
     results.check("a pipeline rank hangs: named with op and layers, exit 5",

@@ -66,6 +66,11 @@ std::vector<MicroBatch> CellBatches(const Cell& cell, const ModelConfig& config)
   if (cell.modality.rfind("random", 0) == 0) return RandomBatches(cell, config);
   std::vector<MicroBatch> batches;
   for (int i = 0; i < cell.micro_batches; ++i) {
+    if (cell.modality == "balanced") {  // each asks the same of every stage
+      batches.push_back(
+          RandomBatch(config, {16, 8}, config.has_vision ? 2 : 0, static_cast<uint64_t>(900 + i)));
+      continue;
+    }
     int64_t tiles = 0;
     if (config.has_vision && cell.modality == "pictures") tiles = 1 + i % 3;
     // Every second one has pictures, and one of four no tokens at all.
@@ -155,6 +160,10 @@ std::string ToString(const Cell& cell) {
                      std::to_string(cell.tensor) + " " + cell.schedule;
   if (cell.zero > 0) text += " ZeRO-" + std::to_string(cell.zero);
   if (cell.chunks > 1) text += " chunks " + std::to_string(cell.chunks);
+  for (size_t s = 0; s + 1 < cell.stage_begins.size(); ++s) {
+    text += (s == 0 ? " layers " : "+") +
+            std::to_string(cell.stage_begins[s + 1] - cell.stage_begins[s]);
+  }
   text += " M " + std::to_string(cell.micro_batches) + " " + cell.precision;
   for (const std::string& module : cell.freeze) text += " frozen " + module;
   if (cell.recompute != "none") text += " recompute " + cell.recompute;

@@ -14,7 +14,7 @@ namespace equipoise::testing {
 // ranks, which are threads here.
 struct Cell {
   std::string model = "internvl-qwen2";  // see CellModel
-  std::string modality = "mixed";        // mixed | text | pictures | random SEED
+  std::string modality = "mixed";        // mixed | balanced | text | pictures | random SEED
   int data = 1, pipeline = 1, tensor = 1;
   std::string schedule = "1f1b";
   int chunks = 1;

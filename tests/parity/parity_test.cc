@@ -93,10 +93,10 @@ TEST_CASE("parity: data ranks beside pipeline ranks", "[parity][cpu]") {
   Check(cell);
 }
 
-TEST_CASE("parity: modalities that are absent", "[parity][cpu]") {
+TEST_CASE("parity: balanced micro-batches, and modalities that are absent", "[parity][cpu]") {
   Cell cell;
   cell.model = GENERATE("internvl-qwen2", "internvl-llama");
-  cell.modality = GENERATE("text", "pictures", "mixed");
+  cell.modality = GENERATE("balanced", "text", "pictures", "mixed");
   cell.schedule = GENERATE("gpipe", "1f1b");
   cell.data = GENERATE(1, 2);
   cell.pipeline = 3;
