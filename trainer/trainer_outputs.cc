@@ -81,7 +81,8 @@ std::vector<std::pair<std::string, std::string>> Facts(const TrainerParts& p,
 }  // namespace
 
 void TrainerParts::Report(const TrainState& state, const StepResult& result) {
-  if (trace_until >= 0 && state.step >= trace_until) WriteTrace();
+  const bool last = result.stop || state.step == config.train.steps;
+  if (trace_until >= 0 && (last || state.step >= trace_until)) WriteTrace();
   if (world->rank() != 0) return;
   const StepMetrics m = MetricsOf(state, result, left_out);
   metrics->Write(m);

@@ -310,6 +310,8 @@ def traces(bench):
           and len(each) > 10, f"{len(each)} buckets, {orders[0][:3]}")
     check("most start before the last backward ends", len(early) == 6 and min(early) > 0.5,
           str(early))
+    short, _ = bench.run("fewer steps than are traced", 1, train__steps=1, run__trace_steps=3)
+    check("a run that ends early leaves its trace", os.path.exists(f"{short}/trace.json"))
     big, _ = bench.run("one bucket", 2, parallel__bucket_bytes=1 << 30)
     check("the size of buckets changes no bit", tiny_case.losses(big) == tiny_case.losses(run_dir))
 
