@@ -49,6 +49,12 @@ TEST_CASE("a recompute that does not fit the model is refused") {
   CHECK_THROWS_WITH(RecomputeOf("full", {"vison"}),
                     "balance.recompute_modules: this model has no 'vison'; use vision, projector "
                     "or llm");
+  CHECK_THROWS_WITH(RecomputeOf("none", {"llm"}),
+                    "balance.recompute_modules: says where balance.recompute is done, which is "
+                    "none; set it to full, attention or mlp");
+  const Words words(RecomputeOf("none").size(), "full");
+  CHECK_THROWS_WITH(RecomputeOf("full", {"llm"}, words),
+                    Catch::Matchers::EndsWith("given layer by layer; take one of the two out"));
   CHECK_THROWS_WITH(RecomputeOf("none", {}, {"none", "full"}),
                     Catch::Matchers::StartsWith("balance.recompute_layers: 2 words given, the "
                                                 "model has "));
