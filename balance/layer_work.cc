@@ -22,7 +22,7 @@ LayerWork PatchEmbedding(const VisionConfig& vision) {
   work.mlp.passed = Tiles(rows * (2.0 * static_cast<double>(patch) + 3 * h));
   work.mlp.kernels = 4;
   work.mlp.kept_weights = Tiles(rows * static_cast<double>(patch));
-  work.mlp.work = Tiles(rows * 2 * h);
+  work.mlp.work = Tiles((3 * rows + 2) * h);
   return work;
 }
 
@@ -85,17 +85,21 @@ LayerWork Projector(const ModelConfig& config, int64_t ranks) {
   mlp.kept = Tiles(rows * (i + p));  // merged squares, before GELU
   mlp.kept_weights = Tiles(rows * (i + p));
   mlp.kept_fp32 = Tiles(rows * 2);
-  mlp.work = Tiles(rows * 2 * i);
+  mlp.work = Tiles(rows * (i + o));
   return work;
 }
 
-LayerWork TokenEmbedding(const TextConfig& text, int64_t ranks) {
+LayerWork TokenEmbedding(const ModelConfig& config, int64_t ranks) {
+  const TextConfig& text = config.text;
   const double h = static_cast<double>(text.hidden_size);
   LayerWork work;
   work.parameters = LargestPart(text.vocab_size, ranks) * text.hidden_size;
   work.mlp.passed = Tokens(2 * h);
   work.mlp.kernels = 3;
   work.mlp.reduced = Tokens(ranks > 1 ? h : 0);
+  // The projector's output, which is spliced in.
+  if (config.has_vision) work.mlp.input = Tiles(static_cast<double>(config.tokens_per_tile()) * h);
+  work.mlp.work = Tokens(2 * h);
   work.mlp.work_fp32 = Tokens(h);
   return work;
 }
@@ -137,7 +141,7 @@ LayerWork DecoderBlock(const TextConfig& text, int64_t ranks) {
   mlp.kept = Tokens(2 * i);
   mlp.kept_weights = Tokens(h + i);
   mlp.kept_fp32 = Tokens(1);
-  mlp.work = Tokens(2 * h + 4 * i);
+  mlp.work = Tokens(2 * h + 3 * i);
   return work;
 }
 
@@ -153,7 +157,7 @@ LayerWork Head(const TextConfig& text, int64_t ranks) {
   mlp.kernels = 10;
   mlp.reduced = Tokens(ranks > 1 ? h : 0);
   mlp.input = Tokens(h);
-  mlp.kept = Tokens(3 * h);  // rows with a target, their norm's gradient, the loss's gradient
+  mlp.kept = Tokens(2 * h);  // rows with a target, their gradient
   mlp.kept_fp32 = Tokens(1);
   return work;
 }
@@ -169,7 +173,7 @@ LayerWork WorkOfLayer(const ModelConfig& config, LayerKind kind, int tensor) {
     case LayerKind::kProjector:
       return Projector(config, tensor);
     case LayerKind::kTokenEmbedding:
-      return TokenEmbedding(config.text, tensor);
+      return TokenEmbedding(config, tensor);
     case LayerKind::kDecoderBlock:
       return DecoderBlock(config.text, tensor);
     default:

@@ -33,8 +33,9 @@ LayerSpec VisionBlock(const VisionConfig& vision, int64_t index) {
   // Scores and weighted values: two products of rows x rows x hidden.
   spec.flops_per_tile = 2.0 * static_cast<double>(rows) * static_cast<double>(matrices) +
                         4.0 * static_cast<double>(rows * rows) * static_cast<double>(hidden);
-  // Input, norm, q k v, attention, output, residual, norm, fc2 (hidden each); fc1, GELU (inner).
-  spec.kept_per_tile = rows * ((vision.use_qk_norm ? 11 : 9) * hidden + 2 * inner);
+  // Input, norm, q k v (once more normalised: q k), attention, output, residual, norm, fc2 (hidden
+  // each); fc1, GELU (inner).
+  spec.kept_per_tile = rows * ((vision.use_qk_norm ? 12 : 10) * hidden + 2 * inner);
   spec.output_per_tile = rows * hidden;
   return spec;
 }
@@ -48,16 +49,20 @@ LayerSpec Projector(const ModelConfig& config) {
   spec.parameters = 2 * in + in * out + out + out * out + out;
   spec.flops_per_tile =
       2.0 * static_cast<double>(tokens) * static_cast<double>(in * out + out * out);
-  spec.kept_per_tile = tokens * (2 * in + 2 * out);
+  // Input (with the class token), merged squares, norm; linear_1, GELU.
+  spec.kept_per_tile =
+      (config.vision.patches() + 1) * config.vision.hidden_size + tokens * (2 * in + 2 * out);
   spec.output_per_tile = tokens * out;
   return spec;
 }
 
-LayerSpec TokenEmbedding(const TextConfig& text, const std::string& model) {
+LayerSpec TokenEmbedding(const ModelConfig& config, const std::string& model) {
+  const TextConfig& text = config.text;
   LayerSpec spec;
   spec.kind = LayerKind::kTokenEmbedding;
   spec.name = model + "embed_tokens";
   spec.parameters = text.vocab_size * text.hidden_size;
+  if (config.has_vision) spec.kept_per_tile = config.tokens_per_tile() * text.hidden_size;
   spec.output_per_token = text.hidden_size;
   return spec;
 }
@@ -88,8 +93,8 @@ LayerSpec Head(const TextConfig& text, const std::string& prefix) {
   spec.parameters =
       text.hidden_size + (text.tie_word_embeddings ? 0 : text.vocab_size * text.hidden_size);
   spec.flops_per_token = 2.0 * static_cast<double>(text.vocab_size * text.hidden_size);
-  // Input, its rows with a target, their norm and their gradient; logits exist in chunks only.
-  spec.kept_per_token = 4 * text.hidden_size;
+  // Input, its rows with a target, their gradient; logits exist in chunks only.
+  spec.kept_per_token = 3 * text.hidden_size;
   return spec;
 }
 
@@ -127,7 +132,7 @@ std::vector<LayerSpec> LayerSpecs(const ModelConfig& config) {
     specs.push_back(Projector(config));
   }
   const std::string prefix = config.has_vision ? "language_model." : "";
-  specs.push_back(TokenEmbedding(config.text, prefix + "model."));
+  specs.push_back(TokenEmbedding(config, prefix + "model."));
   for (int64_t i = 0; i < config.text.num_hidden_layers; ++i) {
     specs.push_back(DecoderBlock(config.text, prefix + "model.", i));
   }

@@ -39,7 +39,7 @@ TEST_CASE("a layer's costs are those counted by hand", "[models][cpu]") {
   const LayerSpec& vision = specs[1];
   CHECK(vision.ForwardFlops(load) ==
         3 * (2.0 * 65 * (4 * 256 * 256 + 2 * 256 * 1024) + 2 * 2.0 * 65 * 65 * 256));
-  CHECK(vision.ActivationBytes(load, 4) == 4 * 3 * 65 * (9 * 256 + 2 * 1024));
+  CHECK(vision.ActivationBytes(load, 4) == 4 * 3 * 65 * (10 * 256 + 2 * 1024));
   const LayerSpec& projector = specs[7];
   CHECK(projector.kind == LayerKind::kProjector);
   CHECK(projector.BoundaryBytes(load, 4) == 4 * 3 * 16 * 256);

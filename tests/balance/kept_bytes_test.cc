@@ -1,0 +1,76 @@
+// What the cost model says a layer keeps and needs, without a profile, beside what it does keep.
+
+#include <ATen/Parallel.h>
+
+#include <catch2/catch.hpp>
+
+#include "balance/cost_model.h"
+#include "models/presets.h"
+#include "trainer/measure_layer.h"
+#include "trainer/memory_stats.h"
+
+namespace equipoise {
+namespace {
+
+// One layer of each kind, narrow enough to be quick; `large`: InternViT-6B's form over LLaMA.
+ModelConfig Model(bool large) {
+  ModelConfig config = PresetConfig(large ? "internvl2-26b" : "quickstart");
+  config.vision.num_hidden_layers = config.text.num_hidden_layers = 1;
+  if (!large) return config;
+  config.vision.hidden_size = 320;
+  config.vision.intermediate_size = 1280;
+  config.vision.num_attention_heads = 5;
+  config.vision.image_size = 112;
+  config.text.hidden_size = 384;
+  config.text.intermediate_size = 1024;
+  config.text.num_attention_heads = 6;
+  config.text.num_key_value_heads = 2;
+  config.text.head_dim = 64;
+  config.text.vocab_size = 3000;
+  return config;
+}
+
+MeasuredRow RowFor(LayerKind kind) {
+  switch (kind) {
+    case LayerKind::kPatchEmbedding:
+    case LayerKind::kVisionBlock:
+    case LayerKind::kProjector:
+      return {6, {}};
+    case LayerKind::kTokenEmbedding:
+      return {3, {384, 128}};
+    default:
+      return {0, {384, 128}};
+  }
+}
+
+TEST_CASE("layers keep the bytes that the cost model counts", "[balance][cpu]") {
+  CountCpuMemory();
+  at::set_num_threads(1);
+  for (const bool large : {false, true}) {
+    const ModelConfig model = Model(large);
+    CostModel::Options options;
+    options.element_bytes = 4;
+    const CostModel costs(model, MakeCluster({}), options);
+    for (int layer = 0; layer < costs.num_layers(); ++layer) {
+      const LayerSpec& spec = costs.specs()[static_cast<size_t>(layer)];
+      const MeasuredRow row = RowFor(spec.kind);
+      const LayerMeasurement measured = MeasureLayer(model, layer, row, {at::kFloat, 1});
+      for (size_t kind = 0; kind < measured.kept_bytes.size(); ++kind) {
+        const auto counted = static_cast<double>(
+            costs.KeptBytes(layer, row.load(), static_cast<Recompute>(kind)));
+        const auto kept = static_cast<double>(measured.kept_bytes[kind]);
+        INFO(spec.name << (large ? " large" : "") << ", recompute " << kind << ": counted "
+                       << counted << ", measured " << kept);
+        CHECK(std::abs(counted - kept) < 0.02 * kept + 8192);
+      }
+      const auto work = static_cast<double>(measured.work_bytes);
+      INFO(spec.name << (large ? " large" : "") << ": work counted "
+                     << costs.WorkBytes(layer, row.load()) << ", measured " << work);
+      CHECK(static_cast<double>(costs.WorkBytes(layer, row.load())) > 0.75 * work);
+      CHECK(static_cast<double>(costs.WorkBytes(layer, row.load())) < 1.25 * work + 8192);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace equipoise
