@@ -58,10 +58,9 @@ std::vector<Recompute> GivenRecompute(const BalanceSection& balance,
   }
   const std::vector<std::string>& modules = balance.recompute_modules;
   if (!modules.empty() && (balance.recompute == "none" || !words.empty())) {
-    throw ConfigError(
-        "balance.recompute_modules: says where balance.recompute is done, which is " +
-        std::string(words.empty() ? "none; set it to full, attention or mlp"
-                                  : "given layer by layer; take one of the two out"));
+    throw ConfigError("balance.recompute_modules: says where balance.recompute is done, which is " +
+                      std::string(words.empty() ? "none; set it to full, attention or mlp"
+                                                : "given layer by layer; take one of the two out"));
   }
   std::vector<Recompute> recompute;
   for (size_t i = 0; i < specs.size(); ++i) {

@@ -56,8 +56,8 @@ TEST_CASE("layers keep the bytes that the cost model counts", "[balance][cpu]") 
       const MeasuredRow row = RowFor(spec.kind);
       const LayerMeasurement measured = MeasureLayer(model, layer, row, {at::kFloat, 1});
       for (size_t kind = 0; kind < measured.kept_bytes.size(); ++kind) {
-        const auto counted = static_cast<double>(
-            costs.KeptBytes(layer, row.load(), static_cast<Recompute>(kind)));
+        const auto counted =
+            static_cast<double>(costs.KeptBytes(layer, row.load(), static_cast<Recompute>(kind)));
         const auto kept = static_cast<double>(measured.kept_bytes[kind]);
         INFO(spec.name << (large ? " large" : "") << ", recompute " << kind << ": counted "
                        << counted << ", measured " << kept);

@@ -6,6 +6,7 @@
 #include "balance/cost_model.h"
 #include "balance/plan_search.h"
 #include "balance/stage_costs.h"
+#include "configs/error.h"
 #include "configs/json.h"
 #include "models/stage_plan.h"
 #include "parallel/schedule/builders.h"
@@ -86,10 +87,11 @@ PaperBatches MakeBatches(const std::vector<SampleSize>& sizes, GroupMethod metho
   batches.samples_a_step =
       static_cast<double>(epoch.groups.num_samples()) * kPacks / static_cast<double>(epoch.size());
   for (int step = 0; step < steps; ++step) {
-    const std::span<const int64_t> groups(epoch.order.data() + int64_t{step} * kPacks, kPacks);
+    const auto order = std::span<const int64_t>(epoch.order);
+    const auto groups = order.subspan(static_cast<size_t>(step) * kPacks, kPacks);
     std::vector<LayerLoad> loads;
-    for (const int64_t place : RowsOfStep(epoch, options, groups, /*data_ranks=*/8)) {
-      const std::span<const int64_t> samples = epoch.groups[groups[static_cast<size_t>(place)]];
+    for (const int64_t group : RowsOfStep(epoch, options, groups, /*data_ranks=*/8)) {
+      const std::span<const int64_t> samples = epoch.groups[group];
       loads.push_back(method == GroupMethod::kRandom ? PaddedLoad(sizes, samples)
                                                      : GroupLoad(sizes, samples));
     }
