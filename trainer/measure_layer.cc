@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
-#include <memory>
-#include <numeric>
+#include <tuple>
+#include <utility>
 
 #include "balance/layer_shape.h"
 #include "configs/error.h"
@@ -80,78 +80,19 @@ std::vector<int64_t> InputShape(const ModelConfig& config, LayerKind kind, const
   }
 }
 
-// One layer of a model as a stage of its own.
-class SingleLayer {
- public:
-  SingleLayer(const ModelConfig& config, int layer, at::ScalarType dtype)
-      : stage_(BuildLayers(config, {layer, layer + 1})), parameters_(stage_.parameters(), dtype) {
-    InitializeWeights(parameters_.parameters(), config, /*seed=*/0);
-    parameters_.UpdateCompute();
-  }
-
-  void set_recompute(Recompute recompute) { stage_.layers()[0]->recompute = recompute; }
-  void set_trainable(bool trainable) {
-    for (Parameter* p : parameters_.parameters()) p->trainable = trainable;
-  }
-  at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input) {
-    return stage_.Forward(kMicroBatch, batch, input, /*loss_scale=*/1.0);
-  }
-  void Backward(const at::Tensor& gradient) { stage_.Backward(kMicroBatch, gradient); }
-  FlatParameters& parameters() { return parameters_; }
-
- private:
-  Stage stage_;
-  FlatParameters parameters_;
+// What a layer is run on.
+struct Tensors {
+  MicroBatch batch;
+  at::Tensor input, gradient;  // of the output; undefined where the layer has none
 };
 
-// A layer with the tensors that it is run on.
-struct Bench {
-  SingleLayer layer;
-  MicroBatch batch;
-  at::Tensor input, gradient;  // undefined where the layer has none
+int64_t Bytes(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
+}
 
-  Bench(const ModelConfig& config, int index, const MeasuredRow& row, at::ScalarType dtype)
-      : layer(config, index, dtype), batch(BatchOf(config, row)) {
-    const LayerKind kind = LayerSpecs(config)[static_cast<size_t>(index)].kind;
-    const std::vector<int64_t> shape = InputShape(config, kind, row);
-    if (!shape.empty()) input = at::randn(shape).to(dtype).set_requires_grad(true);
-    const at::Tensor output = layer.Forward(batch, input);
-    EQUIPOISE_CHECK(output.defined(), "nothing to do for layer ", index);
-    if (output.dim() > 0) gradient = at::randn(output.sizes()).to(dtype);
-    layer.Backward(gradient);
-  }
-
-  // Median seconds of forward and of backward.
-  std::pair<double, double> Times(int repetitions) {
-    std::vector<double> forward, backward;
-    for (int i = 0; i < repetitions; ++i) {
-      forward.push_back(SecondsOf([&] { layer.Forward(batch, input); }));
-      backward.push_back(SecondsOf([&] { layer.Backward(gradient); }));
-    }
-    return {Median(forward), Median(backward)};
-  }
-
-  struct Memory {
-    int64_t kept = 0;  // from forward to backward: the input, but not the output, the next layer's
-    int64_t work = 0;  // the most beyond it while a pass runs: output, gradients, temporaries
-  };
-  Memory MeasureMemory(Recompute recompute) {
-    const auto bytes = [](const at::Tensor& t) {
-      return t.defined() ? static_cast<int64_t>(t.nbytes()) : 0;
-    };
-    layer.set_recompute(recompute);
-    const int64_t before = GetCpuMemory().current_bytes - bytes(input);
-    MarkCpuMemory();
-    const at::Tensor output = layer.Forward(batch, input);
-    const CpuMemory after = GetCpuMemory();
-    const int64_t kept_until = after.current_bytes - bytes(output);
-    MarkCpuMemory();
-    layer.Backward(gradient);
-    const int64_t backward_peak = GetCpuMemory().marked_peak_bytes + bytes(gradient);
-    layer.set_recompute(Recompute::kNone);
-    return {std::max<int64_t>(0, kept_until - before),
-            std::max(after.marked_peak_bytes, backward_peak) - kept_until};
-  }
+struct Memory {
+  int64_t kept = 0;  // from forward to backward: the input, but not the output, the next layer's
+  int64_t work = 0;  // the most beyond it while a pass runs: output, gradients, temporaries
 };
 
 }  // namespace
@@ -166,41 +107,109 @@ LayerLoad MeasuredRow::load() const {
   return load;
 }
 
-LayerMeasurement MeasureLayer(const ModelConfig& config, int layer, const MeasuredRow& row,
-                              const MeasureOptions& options) {
-  Bench bench(config, layer, row, options.dtype);
-  LayerMeasurement measured;
-  const LayerSpec spec = LayerSpecs(config)[static_cast<size_t>(layer)];
-  measured.layer_kind = LayerKindName(spec.kind);
-  measured.shape = LayerShape(config, spec.kind);
-  measured.load = row.load();
-  std::tie(measured.forward_s, measured.backward_s) = bench.Times(options.repetitions);
-  for (size_t kind = 0; kind < measured.kept_bytes.size(); ++kind) {
-    const Bench::Memory memory = bench.MeasureMemory(static_cast<Recompute>(kind));
-    measured.kept_bytes[kind] = memory.kept;
-    if (kind == 0) measured.work_bytes = memory.work;
+struct LayerMeter::Impl {
+  Impl(const ModelConfig& model, int layer, const MeasureOptions& measure)
+      : config(model),
+        kind(LayerSpecs(model)[static_cast<size_t>(layer)].kind),
+        options(measure),
+        stage(BuildLayers(model, {layer, layer + 1})),
+        parameters(stage.parameters(), measure.dtype) {
+    InitializeWeights(parameters.parameters(), config, /*seed=*/0);
+    parameters.UpdateCompute();
   }
-  if (bench.input.defined()) {
-    bench.layer.set_trainable(false);
-    measured.input_gradient_s = bench.Times(options.repetitions).second;
+
+  at::Tensor Forward(const Tensors& on) {
+    return stage.Forward(kMicroBatch, on.batch, on.input, /*loss_scale=*/1.0);
+  }
+  Tensors MakeTensors(const MeasuredRow& row);
+  // Median seconds of forward and of backward.
+  std::pair<double, double> Times(const Tensors& on);
+  Memory MeasureMemory(const Tensors& on, Recompute recompute);
+  void SetTrainable(bool trainable) {
+    for (Parameter* p : parameters.parameters()) p->trainable = trainable;
+  }
+
+  ModelConfig config;
+  LayerKind kind;
+  MeasureOptions options;
+  Stage stage;
+  FlatParameters parameters;
+};
+
+// Runs both passes once: what is measured then is warm.
+Tensors LayerMeter::Impl::MakeTensors(const MeasuredRow& row) {
+  Tensors on{BatchOf(config, row), {}, {}};
+  const std::vector<int64_t> shape = InputShape(config, kind, row);
+  if (!shape.empty()) on.input = at::randn(shape).to(options.dtype).set_requires_grad(true);
+  const at::Tensor output = Forward(on);
+  EQUIPOISE_CHECK(output.defined(), "nothing to do for a ", LayerKindName(kind));
+  if (output.dim() > 0) on.gradient = at::randn(output.sizes()).to(options.dtype);
+  stage.Backward(kMicroBatch, on.gradient);
+  return on;
+}
+
+std::pair<double, double> LayerMeter::Impl::Times(const Tensors& on) {
+  std::vector<double> forward, backward;
+  for (int i = 0; i < options.repetitions; ++i) {
+    forward.push_back(SecondsOf([&] { Forward(on); }));
+    backward.push_back(SecondsOf([&] { stage.Backward(kMicroBatch, on.gradient); }));
+  }
+  return {Median(forward), Median(backward)};
+}
+
+Memory LayerMeter::Impl::MeasureMemory(const Tensors& on, Recompute recompute) {
+  stage.layers()[0]->recompute = recompute;
+  const int64_t before = GetCpuMemory().current_bytes - Bytes(on.input);
+  MarkCpuMemory();
+  const at::Tensor output = Forward(on);
+  const CpuMemory after = GetCpuMemory();
+  const int64_t kept_until = after.current_bytes - Bytes(output);
+  MarkCpuMemory();
+  stage.Backward(kMicroBatch, on.gradient);
+  const int64_t backward_peak = GetCpuMemory().marked_peak_bytes + Bytes(on.gradient);
+  stage.layers()[0]->recompute = Recompute::kNone;
+  return {std::max<int64_t>(0, kept_until - before),
+          std::max(after.marked_peak_bytes, backward_peak) - kept_until};
+}
+
+LayerMeter::LayerMeter(const ModelConfig& config, int layer, const MeasureOptions& options)
+    : impl_(std::make_unique<Impl>(config, layer, options)) {}
+LayerMeter::~LayerMeter() = default;
+
+LayerMeasurement LayerMeter::Measure(const MeasuredRow& row) {
+  const Tensors on = impl_->MakeTensors(row);
+  LayerMeasurement measured;
+  measured.layer_kind = LayerKindName(impl_->kind);
+  measured.shape = LayerShape(impl_->config, impl_->kind);
+  measured.load = row.load();
+  std::tie(measured.forward_s, measured.backward_s) = impl_->Times(on);
+  for (size_t i = 0; i < measured.kept_bytes.size(); ++i) {
+    const Memory memory = impl_->MeasureMemory(on, static_cast<Recompute>(i));
+    measured.kept_bytes[i] = memory.kept;
+    if (static_cast<Recompute>(i) == Recompute::kNone) measured.work_bytes = memory.work;
+  }
+  if (on.input.defined()) {
+    impl_->SetTrainable(false);
+    measured.input_gradient_s = impl_->Times(on).second;
+    impl_->SetTrainable(true);
   }
   measured.weight_gradient_s = std::max(0.0, measured.backward_s - measured.input_gradient_s);
   return measured;
 }
 
-double MeasureOptimizer(const ModelConfig& config, int layer, const MeasureOptions& options) {
-  SingleLayer single(config, layer, options.dtype);
-  FlatParameters& parameters = single.parameters();
+double LayerMeter::OptimizerSecondsPerParameter() {
+  FlatParameters& parameters = impl_->parameters;
   const std::vector<double> factors(parameters.parameters().size(), 1.0);
   AdamW optimizer(parameters, DecayGroups(parameters.parameters(), factors, /*weight_decay=*/0.05),
                   AdamWOptions());
-  const auto step = [&] {
-    optimizer.Step(/*lr=*/1e-4);
-    parameters.UpdateCompute();
-  };
-  step();
   std::vector<double> seconds;
-  for (int i = 0; i < options.repetitions; ++i) seconds.push_back(SecondsOf(step));
+  for (int i = -1; i < impl_->options.repetitions; ++i) {
+    const double step_s = SecondsOf([&] {
+      optimizer.Step(/*lr=*/1e-4);
+      parameters.UpdateCompute();
+    });
+    if (i >= 0) seconds.push_back(step_s);
+  }
   return Median(seconds) / static_cast<double>(parameters.gradient().numel());
 }
 

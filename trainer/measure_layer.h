@@ -3,6 +3,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "balance/profile.h"
@@ -22,16 +23,25 @@ struct MeasureOptions {
   int repetitions = 5;                // of each time; the median counts
 };
 
-// Runs layer `layer` of the model (counted as in LayerSpecs()) by itself, with random weights and
-// inputs, and measures a warm forward and backward pass: times, what is kept between them for each
-// Recompute, and the largest temporary memory. Every token of a row has a target. A layer without a
-// gradient of its input (patch embedding) has no input_gradient_s; the head makes its gradients in
-// forward. Bytes are zero without CountCpuMemory().
-// REQUIRES: a row that gives the layer something to do.
-LayerMeasurement MeasureLayer(const ModelConfig& config, int layer, const MeasuredRow& row,
-                              const MeasureOptions& options);
+// One layer of a model, run by itself with random weights and inputs. Memory for this layer alone
+// is taken. Not thread-safe.
+class LayerMeter {
+ public:
+  // `layer` is counted as in LayerSpecs().
+  LayerMeter(const ModelConfig& config, int layer, const MeasureOptions& options);
+  ~LayerMeter();
 
-// Seconds of an AdamW update per parameter, on those of layer `layer`.
-double MeasureOptimizer(const ModelConfig& config, int layer, const MeasureOptions& options);
+  // A warm forward and backward pass: times, what is kept between them for each Recompute, and the
+  // largest temporary memory. Every token of a row has a target. A layer without a gradient of its
+  // input (patch embedding) has no input_gradient_s; the head makes its gradients in forward. Bytes
+  // are zero without CountCpuMemory(). REQUIRES: a row that gives the layer something to do.
+  LayerMeasurement Measure(const MeasuredRow& row);
+  // Seconds of an AdamW update of the layer's parameters, for each of them.
+  double OptimizerSecondsPerParameter();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 }  // namespace equipoise

@@ -118,17 +118,17 @@ Profile MeasureProfile(const ModelConfig& config, const ProfileGrid& grid,
   profile.threads = here.threads;
   const std::vector<LayerSpec> specs = LayerSpecs(config);
   std::set<LayerKind> known;
-  size_t largest = 0;
   for (size_t i = 0; i < specs.size(); ++i) {
-    if (specs[i].parameters > specs[largest].parameters) largest = i;
     if (!known.insert(specs[i].kind).second) continue;
+    LayerMeter meter(config, static_cast<int>(i), options);
     for (const MeasuredRow& row : RowsFor(specs[i].kind, config, grid)) {
       Barrier(world);
-      profile.layers.push_back(MeasureLayer(config, static_cast<int>(i), row, options));
+      profile.layers.push_back(meter.Measure(row));
       if (progress) progress(profile.layers.back());
     }
+    if (specs[i].kind == LayerKind::kDecoderBlock)
+      profile.optimizer_s_per_parameter = meter.OptimizerSecondsPerParameter();
   }
-  profile.optimizer_s_per_parameter = MeasureOptimizer(config, static_cast<int>(largest), options);
   MeasureLinks(world, profile);
   return profile;
 }

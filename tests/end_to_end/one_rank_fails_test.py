@@ -71,7 +71,7 @@ def other_plan(results, config, folder):
         train += ["--set", setting]
     code, text, seconds = mpirun(train, train, folders=[f"{folder}/at{i}" for i in (0, 1)])
     told = [line for line in text.splitlines() if "equipoise: " in line]
-    results.check("two plans: exit 2, one line that names both ranks and what differs", code == 2 and
+    results.check("two plans: exit 2, one line that names both ranks and the op", code == 2 and
                   len(told) == 1 and "the plan of this step" in told[0] and "rank 0" in told[0] and
                   "rank 1" in told[0] and "0F1" in told[0], f"exit {code}: {told}")
     results.check("two plans: no hang", seconds < 120, f"{seconds:.1f} s")

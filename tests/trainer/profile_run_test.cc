@@ -20,7 +20,7 @@ constexpr int kVisionBlock = 1, kProjector = 3, kEmbedding = 4, kDecoderBlock = 
 
 LayerMeasurement Measure(int layer, const MeasuredRow& row) {
   CountCpuMemory();
-  return MeasureLayer(TinyInternVl(false), layer, row, {at::kFloat, /*repetitions=*/1});
+  return LayerMeter(TinyInternVl(false), layer, {at::kFloat, /*repetitions=*/1}).Measure(row);
 }
 
 int64_t Kept(const LayerMeasurement& m, Recompute recompute) {
