@@ -67,15 +67,20 @@ class StageMemory {
   const Plan& plan_;
 };
 
+// The place of a (stage, micro-batch) in a list of all.
+size_t Slot(const Schedule& schedule, const Op& op) {
+  return static_cast<size_t>(op.stage) * static_cast<size_t>(schedule.micro_batches) +
+         static_cast<size_t>(op.micro_batch);
+}
+
 // The position at which each (stage, micro-batch) of a rank is freed; -1: never kept.
 std::vector<int> FreedAt(const Schedule& schedule, int rank) {
-  std::vector<int> freed(static_cast<size_t>(schedule.graph.num_stages() * schedule.micro_batches),
+  std::vector<int> freed(schedule.graph.stages.size() * static_cast<size_t>(schedule.micro_batches),
                          -1);
   const std::vector<Op>& list = schedule.ranks[static_cast<size_t>(rank)];
   for (size_t p = 0; p < list.size(); ++p) {
     if (!IsCompute(list[p].kind) || IsForward(list[p].kind)) continue;
-    freed[static_cast<size_t>(list[p].stage * schedule.micro_batches + list[p].micro_batch)] =
-        static_cast<int>(p);
+    freed[Slot(schedule, list[p])] = static_cast<int>(p);
   }
   return freed;
 }
@@ -114,8 +119,7 @@ MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Sc
   for (size_t p = 0; p < list.size(); ++p) {
     const Op& op = list[p];
     if (!IsCompute(op.kind)) continue;
-    const int freed =
-        freed_at[static_cast<size_t>(op.stage * schedule.micro_batches + op.micro_batch)];
+    const int freed = freed_at[Slot(schedule, op)];
     const Pass pass = stages.Of(op.stage, micro_batches[static_cast<size_t>(op.micro_batch)]);
     const bool keeps = IsForward(op.kind) && freed >= 0;
     const bool frees = freed == static_cast<int>(p);

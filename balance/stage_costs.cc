@@ -168,6 +168,7 @@ SimulationCosts StageCosts(const LayerCostTable& table, const Plan& plan, const 
     const double optimizer_s = OptimizerSeconds(costs, plan, cluster, from);
     tables->optimizer_s = std::max(tables->optimizer_s, optimizer_s);
     std::vector<LinkModel> row;
+    row.reserve(static_cast<size_t>(plan.pipeline));
     for (int to = 0; to < plan.pipeline; ++to) {
       row.push_back(PipelineLink(cluster, plan, from, to));
     }
