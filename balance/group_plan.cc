@@ -32,7 +32,7 @@ Grouping FormGroups(std::span<const SampleSize> sizes, const GroupOptions& optio
   if (options.method == GroupMethod::kIsf) return FormIsfGroups(sizes, options, epoch, rounds);
   Grouping result;
   std::vector<int64_t> order =
-      WithinLimits(sizes, Range(std::ssize(sizes)), options.limits, result.oversize);
+      WithinLimits(sizes, Indices(std::ssize(sizes)), options.limits, result.oversize);
   SplitMix random = KeyedRandom(options.seed, static_cast<uint64_t>(epoch), kSampleOrder);
   Shuffle(std::span(order), random);
   switch (options.method) {
@@ -71,20 +71,23 @@ bool HasFixedSamples(GroupMethod method) {
 
 void ChooseLimits(std::span<const SampleSize> sizes, GroupOptions& options) {
   EQUIPOISE_CHECK(options.limits.tokens > 0, "no limit on tokens");
+  // OmniBal rounds lengths to 256 and tokens a tile to 16, at Q_t = 4096.
+  const int64_t coarse = std::max<int64_t>(options.limits.tokens / 16, 1);
+  const int64_t fine = std::max<int64_t>(options.limits.tokens / 256, 1);
   double tiles = 0, tokens = 0;
   int64_t most = 1, count = 0;
   for (const SampleSize& size : sizes) {
     if (size.tokens > options.limits.tokens) continue;
     tiles += size.tiles;
-    tokens += (size.tokens + 255) / 256 * 256;
+    tokens += static_cast<double>((size.tokens + coarse - 1) / coarse * coarse);
     most = std::max<int64_t>(most, size.tiles);
     ++count;
   }
   if (options.limits.tiles == 0) {
     const double samples = std::max<double>(static_cast<double>(count), 1);
     const double mean_tiles = std::max(tiles / samples, 1.0);
-    const int64_t a_tile =
-        std::max<int64_t>((static_cast<int64_t>(tokens / samples / mean_tiles) + 1) / 16 * 16, 1);
+    const auto mean = static_cast<int64_t>(tokens / samples / mean_tiles);
+    const int64_t a_tile = std::max<int64_t>((mean + 1) / fine * fine, 1);
     options.limits.tiles = std::max(options.limits.tokens / a_tile, most);
   }
   if (options.min_tiles == 0) options.min_tiles = options.limits.tiles;
@@ -108,7 +111,7 @@ EpochGroups PlanEpoch(std::span<const SampleSize> sizes, const GroupOptions& opt
         DealSteps(loads, {options.global_batch, head, options.cost, options.seed, epoch});
     return result;
   }
-  result.order = Range(result.size());
+  result.order = Indices(result.size());
   if (options.method == GroupMethod::kIsf || options.method == GroupMethod::kKnapsack) {
     SplitMix random = KeyedRandom(options.seed, static_cast<uint64_t>(epoch), kGroupOrder);
     Shuffle(std::span(result.order), random);
@@ -116,14 +119,14 @@ EpochGroups PlanEpoch(std::span<const SampleSize> sizes, const GroupOptions& opt
   return result;
 }
 
-std::vector<int64_t> RowsOfStep(const EpochGroups& epoch, const GroupOptions& options,
-                                std::span<const int64_t> step, int64_t data_ranks) {
-  if (options.method != GroupMethod::kIsfPlus) return {step.begin(), step.end()};
-  std::vector<LayerLoad> loads;
-  for (const int64_t group : step) loads.push_back(epoch.loads[static_cast<size_t>(group)].load);
-  std::vector<int64_t> rows = DealRows(loads, data_ranks, options.cost);
-  for (int64_t& place : rows) place = step[static_cast<size_t>(place)];
-  return rows;
+std::vector<int64_t> RowsOfStep(std::span<const LayerLoad> step, const GroupOptions& options,
+                                int64_t data_ranks) {
+  if (options.method != GroupMethod::kIsfPlus) return Indices(std::ssize(step));
+  return DealRows(step, data_ranks, options.cost);
+}
+
+int64_t RoomOf(const MicroBatchLoad& one, const GroupOptions& options) {
+  return HasFixedSamples(options.method) ? one.longest * one.samples : options.limits.tokens;
 }
 
 BalanceMetrics MeasureEpoch(const EpochGroups& epoch, const GroupOptions& options,
@@ -131,12 +134,14 @@ BalanceMetrics MeasureEpoch(const EpochGroups& epoch, const GroupOptions& option
   BalanceMeter meter({data_ranks, options.cost, HasFixedSamples(options.method)});
   const auto batch = static_cast<size_t>(options.global_batch);
   const auto order = std::span<const int64_t>(epoch.order);
-  std::vector<MicroBatchLoad> step;
   for (size_t begin = 0; begin < order.size(); begin += batch) {
-    step.clear();
     const auto groups = order.subspan(begin, std::min(batch, order.size() - begin));
-    for (const int64_t group : RowsOfStep(epoch, options, groups, data_ranks)) {
-      step.push_back(epoch.loads[static_cast<size_t>(group)]);
+    std::vector<LayerLoad> loads;
+    for (const int64_t group : groups)
+      loads.push_back(epoch.loads[static_cast<size_t>(group)].load);
+    std::vector<MicroBatchLoad> step;
+    for (const int64_t place : RowsOfStep(loads, options, data_ranks)) {
+      step.push_back(epoch.loads[static_cast<size_t>(groups[static_cast<size_t>(place)])]);
     }
     meter.AddStep(step);
   }

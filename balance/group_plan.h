@@ -39,7 +39,7 @@ struct GroupOptions {
 };
 
 // Limits that are 0 are chosen from the samples, as the start of OmniBal's search does: Q_v as many
-// tiles as Q_t tokens bring on average (lengths rounded up to 256), but at least the largest
+// tiles as Q_t tokens bring on average (lengths rounded up to Q_t / 16), but at least the largest
 // sample's; min_tiles = Q_v, min_tokens = Q_t - Q_t / 32. REQUIRES: limits.tokens > 0.
 void ChooseLimits(std::span<const SampleSize> sizes, GroupOptions& options);
 
@@ -60,10 +60,14 @@ struct EpochGroups {
 EpochGroups PlanEpoch(std::span<const SampleSize> sizes, const GroupOptions& options, int64_t epoch,
                       int64_t head = 0);
 
-// The groups of one step in the order of micro-batch and data rank: m of rank r is at
-// m * data_ranks + r. isf+ deals them as DealRows() does, the others in turn.
-std::vector<int64_t> RowsOfStep(const EpochGroups& epoch, const GroupOptions& options,
-                                std::span<const int64_t> step, int64_t data_ranks);
+// The groups of one step in the order of micro-batch and data rank, as indices into `step`: m of
+// rank r is at m * data_ranks + r. isf+ deals them as DealRows() does, the others in turn.
+std::vector<int64_t> RowsOfStep(std::span<const LayerLoad> step, const GroupOptions& options,
+                                int64_t data_ranks);
+
+// Tokens that a micro-batch has room for: Q_t, or what its samples take when all are padded to the
+// longest.
+int64_t RoomOf(const MicroBatchLoad& one, const GroupOptions& options);
 
 // Balance of a whole epoch over that many data ranks.
 BalanceMetrics MeasureEpoch(const EpochGroups& epoch, const GroupOptions& options,

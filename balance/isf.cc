@@ -33,7 +33,7 @@ Grouping IsfGroups(std::span<const SampleSize> sizes, const IsfOptions& options,
                    std::vector<IsfRound>* report) {
   Grouping result;
   std::vector<int64_t> pool =
-      WithinLimits(sizes, Range(std::ssize(sizes)), options.limits, result.oversize);
+      WithinLimits(sizes, Indices(std::ssize(sizes)), options.limits, result.oversize);
   SampleGroups groups = SampleRound(sizes, options.limits, pool, options.seed);
   for (int64_t round = 0; round + 1 < options.rounds && !pool.empty(); ++round) {
     pool.clear();

@@ -31,7 +31,7 @@ std::vector<int64_t> WithinLimits(std::span<const SampleSize> sizes,
   return within;
 }
 
-std::vector<int64_t> Range(int64_t size) {
+std::vector<int64_t> Indices(int64_t size) {
   std::vector<int64_t> numbers(static_cast<size_t>(size));
   std::iota(numbers.begin(), numbers.end(), 0);
   return numbers;

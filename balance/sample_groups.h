@@ -48,7 +48,7 @@ std::vector<int64_t> WithinLimits(std::span<const SampleSize> sizes,
                                   std::span<const int64_t> samples, const GroupLimits& limits,
                                   std::vector<int64_t>& oversize);
 // The numbers 0 to size - 1.
-std::vector<int64_t> Range(int64_t size);
+std::vector<int64_t> Indices(int64_t size);
 
 // What a packed group asks of a layer; each sample is a segment of its own.
 LayerLoad GroupLoad(std::span<const SampleSize> sizes, std::span<const int64_t> samples);

@@ -99,7 +99,7 @@ std::vector<double> Strata::Match(int64_t strata, SplitMix random) {
     return a.front().tokens - a.back().tokens > b.front().tokens - b.back().tokens;
   });
   std::vector<double> sums(static_cast<size_t>(steps_), 0);
-  std::vector<int64_t> by_sum = Range(steps_);
+  std::vector<int64_t> by_sum = Indices(steps_);
   Shuffle(std::span(by_sum), random);
   runs_of_step_.assign(static_cast<size_t>(steps_), {});
   for (const std::vector<Run>& runs : all) {
@@ -200,7 +200,7 @@ std::vector<int64_t> DealRows(std::span<const LayerLoad> groups, int64_t data_ra
   for (const int64_t row : rows) {
     const int64_t begin = row * data_ranks;
     const int64_t size = std::min(data_ranks, std::ssize(groups) - begin);
-    std::vector<int64_t> ranks = Range(size);
+    std::vector<int64_t> ranks = Indices(size);
     std::stable_sort(ranks.begin(), ranks.end(), [&](int64_t a, int64_t b) {
       return busy[static_cast<size_t>(a)] > busy[static_cast<size_t>(b)];
     });

@@ -2,51 +2,28 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <span>
 
 #include "balance/random.h"
+#include "balance/simple_groups.h"
 #include "configs/error.h"
 
 namespace equipoise {
 namespace {
 
-// Packs that are open at a time: more fill better and move samples further from their drawn place.
-constexpr size_t kOpenPacks = 64;
-constexpr uint64_t kOrder = 0;  // purpose of a random stream; 1 + source = which part is repeated
-
-void Add(const SampleCost& cost, int64_t sample, LossWeight loss, Pack& pack) {
-  pack.samples.push_back(sample);
-  pack.tokens += cost.tokens;
-  pack.tiles += cost.tiles;
-  pack.trained += cost.trained;
-  pack.weight += TargetWeight(loss, cost.trained) * cost.trained;
-}
-
-std::vector<Pack> FillPacks(const CostIndex& index, const std::vector<int64_t>& order,
-                            int64_t max_tokens, LossWeight loss) {
-  std::vector<Pack> packs, open;
-  const auto close = [&](size_t which) {
-    packs.push_back(std::move(open[which]));
-    open.erase(open.begin() + static_cast<int64_t>(which));
-  };
-  for (const int64_t sample : order) {
-    const int64_t room = max_tokens - index[sample].tokens;
-    size_t best = open.size(), fullest = 0;
-    for (size_t i = 0; i < open.size(); ++i) {
-      if (open[i].tokens <= room && (best == open.size() || open[i].tokens > open[best].tokens))
-        best = i;
-      if (open[i].tokens > open[fullest].tokens) fullest = i;
-    }
-    if (best == open.size()) {
-      if (open.size() == kOpenPacks) close(fullest);
-      best = open.size();
-      open.emplace_back();
-    }
-    Add(index[sample], sample, loss, open[best]);
-    if (open[best].tokens == max_tokens) close(best);
+Pack MakePack(const CostIndex& index, std::span<const int64_t> samples, LossWeight loss) {
+  Pack pack;
+  for (const int64_t sample : samples) {
+    const SampleCost& cost = index[sample];
+    pack.samples.push_back(sample);
+    pack.tokens += cost.tokens;
+    pack.tiles += cost.tiles;
+    pack.trained += cost.trained;
+    pack.weight += TargetWeight(loss, cost.trained) * cost.trained;
+    pack.token_pairs += SingleSegment(0, cost.tokens).token_pairs;
+    pack.longest = std::max<int64_t>(pack.longest, cost.tokens);
   }
-  while (!open.empty()) close(0);
-  return packs;
+  return pack;
 }
 
 std::vector<std::vector<int64_t>> RecordsOfSources(const CostIndex& index, size_t sources) {
@@ -74,86 +51,169 @@ double TargetWeight(LossWeight kind, int64_t targets) {
   return kind == LossWeight::kSample ? 1 / count : 1 / std::sqrt(count);
 }
 
+std::vector<double> SourceRepeats(const std::vector<SourceConfig>& sources) {
+  std::vector<double> repeats;
+  for (const SourceConfig& source : sources) repeats.push_back(source.repeat);
+  return repeats;
+}
+
+std::vector<int64_t> SamplesOfEpoch(const CostIndex& index, const std::vector<double>& repeat,
+                                    uint64_t seed, int64_t epoch) {
+  std::vector<int64_t> samples;
+  auto sources = RecordsOfSources(index, repeat.size());
+  for (size_t source = 0; source < sources.size(); ++source) {
+    auto& records = sources[source];
+    const auto whole = static_cast<int64_t>(repeat[source]);
+    const auto part = static_cast<int64_t>((repeat[source] - static_cast<double>(whole)) *
+                                           static_cast<double>(records.size()));
+    for (int64_t i = 0; i < whole; ++i)
+      samples.insert(samples.end(), records.begin(), records.end());
+    if (whole > 0 && part > 0) {
+      SplitMix random = KeyedRandom(seed, static_cast<uint64_t>(epoch), 1 + source);
+      Shuffle(std::span(records), random);
+    }
+    samples.insert(samples.end(), records.begin(), records.begin() + part);
+  }
+  std::erase_if(samples, [&](int64_t sample) { return index[sample].defect != Defect::kNone; });
+  return samples;
+}
+
+std::vector<SampleSize> SizesOf(const CostIndex& index, const std::vector<int64_t>& samples) {
+  std::vector<SampleSize> sizes;
+  sizes.reserve(samples.size());
+  for (const int64_t sample : samples) {
+    sizes.push_back({index[sample].tiles, static_cast<int32_t>(index[sample].tokens)});
+  }
+  return sizes;
+}
+
 PackPlanner::PackPlanner(const CostIndex* index, Options options)
     : index_(index), options_(std::move(options)) {
-  for (int64_t i = 0; i < index_->size(); ++i) {
-    EQUIPOISE_CHECK((*index_)[i].tokens <= options_.max_tokens, "sample ", i);
+  const std::vector<int64_t> samples =
+      SamplesOfEpoch(*index_, options_.repeat, options_.groups.seed, 0);
+  ChooseLimits(SizesOf(*index_, samples), options_.groups);
+  RefuseTooLittleData();
+}
+
+void PackPlanner::RefuseTooLittleData() {
+  const int64_t packs = PacksInEpoch(0), oversize = OversizeInEpoch(0);
+  const GroupLimits& limits = options_.groups.limits;
+  const std::string limits_text = "balance.tiles " + std::to_string(limits.tiles) +
+                                  " and balance.tokens " + std::to_string(limits.tokens);
+  if (packs == 0 && oversize > 0) {
+    throw DataError("data.train: each of the " + std::to_string(oversize) + " samples is beyond " +
+                    limits_text + "; raise them");
   }
-  const int64_t packs = PacksInEpoch(0);
   if (packs == 0) {
     throw DataError("data.train: no record can be used; see `equipoise data CONFIG check`");
   }
-  if (packs < options_.global_batch) {
-    throw DataError("data.train: an epoch has " + std::to_string(packs) +
-                    " packs of data.max_tokens " + std::to_string(options_.max_tokens) +
-                    ", a step needs train.global_batch " + std::to_string(options_.global_batch) +
+  if (packs < options_.groups.global_batch) {
+    throw DataError("data.train: an epoch has " + std::to_string(packs) + " packs of " +
+                    limits_text + ", a step needs train.global_batch " +
+                    std::to_string(options_.groups.global_batch) +
                     "; lower one of them, or raise `repeat` of a source");
   }
 }
 
-const std::vector<Pack>& PackPlanner::Epoch(int64_t epoch) {
-  if (cached_epoch_ == epoch) return packs_;
-  const auto number = static_cast<uint64_t>(epoch);
-  std::vector<int64_t> order;
-  auto sources = RecordsOfSources(*index_, options_.repeat.size());
-  for (size_t source = 0; source < sources.size(); ++source) {
-    auto& records = sources[source];
-    const double repeat = options_.repeat[source];
-    const auto whole = static_cast<int64_t>(repeat);
-    const auto part = static_cast<size_t>((repeat - static_cast<double>(whole)) *
-                                          static_cast<double>(records.size()));
-    for (int64_t i = 0; i < whole; ++i) order.insert(order.end(), records.begin(), records.end());
-    if (whole > 0 && part > 0) {
-      SplitMix random = KeyedRandom(options_.seed, number, 1 + source);
-      Shuffle(std::span(records), random);
-    }
-    order.insert(order.end(), records.begin(), records.begin() + static_cast<int64_t>(part));
+const PackPlanner::Planned& PackPlanner::Epoch(int64_t epoch, int64_t head) {
+  if (planned_.epoch == epoch && planned_.head == head) return planned_;
+  planned_.epoch = epoch;
+  planned_.head = head;
+  planned_.samples = SamplesOfEpoch(*index_, options_.repeat, options_.groups.seed, epoch);
+  planned_.groups = PlanEpoch(SizesOf(*index_, planned_.samples), options_.groups, epoch, head);
+  return planned_;
+}
+
+const PackPlanner::Planned& PackPlanner::AnyOrder(int64_t epoch) {
+  return Epoch(epoch, planned_.epoch == epoch ? planned_.head : 0);
+}
+
+Pack PackPlanner::PackAt(const Planned& epoch, int64_t place) const {
+  std::vector<int64_t> samples;
+  const int64_t group = epoch.groups.order[static_cast<size_t>(place)];
+  for (const int64_t i : epoch.groups.groups[group]) {
+    samples.push_back(epoch.samples[static_cast<size_t>(i)]);
   }
-  std::erase_if(order, [&](int64_t sample) { return (*index_)[sample].defect != Defect::kNone; });
-  SplitMix random = KeyedRandom(options_.seed, number, kOrder);
-  Shuffle(std::span(order), random);
-  packs_ = FillPacks(*index_, order, options_.max_tokens, options_.loss);
-  cached_epoch_ = epoch;
-  return packs_;
+  return MakePack(*index_, samples, options_.loss);
 }
 
 StepPlan PackPlanner::Next(DataPosition& position) {
   StepPlan step;
-  while (static_cast<int64_t>(step.packs.size()) < options_.global_batch) {
-    const auto& packs = Epoch(position.epoch);
-    if (position.pack >= static_cast<int64_t>(packs.size())) {
+  const int64_t batch = options_.groups.global_batch;
+  std::vector<Pack> packs;
+  std::vector<LayerLoad> loads;
+  while (std::ssize(packs) < batch) {
+    // Steps follow each other, so the place in the epoch tells where its first full step began; a
+    // step that began in the epoch before takes what it lacks.
+    const int64_t head = packs.empty() ? position.pack % batch : batch - std::ssize(packs);
+    const Planned& epoch = Epoch(position.epoch, head);
+    if (position.pack >= epoch.groups.size()) {
       position = {position.epoch + 1, 0};
       continue;
     }
-    if (step.packs.empty()) step.epoch = position.epoch;
-    const Pack& pack = packs[static_cast<size_t>(position.pack++)];
-    step.packs.push_back(pack);
-    step.trained += pack.trained;
-    step.weight += pack.weight;
+    if (packs.empty()) step.epoch = position.epoch;
+    while (std::ssize(packs) < batch && position.pack < epoch.groups.size()) {
+      packs.push_back(PackAt(epoch, position.pack++));
+      loads.push_back(packs.back().load());
+      step.trained += packs.back().trained;
+      step.weight += packs.back().weight;
+    }
+  }
+  for (const int64_t place : RowsOfStep(loads, options_.groups, options_.data_ranks)) {
+    step.packs.push_back(std::move(packs[static_cast<size_t>(place)]));
   }
   return step;
 }
 
-int64_t PackPlanner::PacksInEpoch(int64_t epoch) {
-  return static_cast<int64_t>(Epoch(epoch).size());
+int64_t PackPlanner::PacksInEpoch(int64_t epoch) { return AnyOrder(epoch).groups.size(); }
+
+int64_t PackPlanner::OversizeInEpoch(int64_t epoch) {
+  return std::ssize(AnyOrder(epoch).groups.oversize);
+}
+
+BalanceMetrics PackPlanner::Measure(int64_t epoch) {
+  return MeasureEpoch(AnyOrder(epoch).groups, options_.groups, options_.data_ranks);
 }
 
 double PackPlanner::FillShare(int64_t epoch) {
-  const auto& packs = Epoch(epoch);
-  const int64_t tokens =
-      std::accumulate(packs.begin(), packs.end(), int64_t{0},
-                      [](int64_t sum, const Pack& pack) { return sum + pack.tokens; });
-  return static_cast<double>(tokens) / static_cast<double>(options_.max_tokens) /
-         static_cast<double>(packs.size());
+  int64_t tokens = 0, room = 0;
+  for (const MicroBatchLoad& one : AnyOrder(epoch).groups.loads) {
+    tokens += one.load.tokens;
+    room += RoomOf(one, options_.groups);
+  }
+  return static_cast<double>(tokens) / static_cast<double>(room);
+}
+
+BalanceMetrics MeasureStep(const StepPlan& step, const GroupOptions& options, int64_t data_ranks) {
+  BalanceMeter meter({data_ranks, options.cost, HasFixedSamples(options.method)});
+  std::vector<MicroBatchLoad> loads;
+  int64_t tokens = 0, room = 0;
+  for (const Pack& pack : step.packs) {
+    loads.push_back({pack.load(), std::ssize(pack.samples), pack.longest});
+    tokens += pack.tokens;
+    room += RoomOf(loads.back(), options);
+  }
+  meter.AddStep(loads);
+  BalanceMetrics metrics = meter.metrics();
+  metrics.pad_ratio = 1 - static_cast<double>(tokens) / static_cast<double>(room);
+  return metrics;
 }
 
 std::vector<Pack> PackInOrder(const CostIndex& index, int64_t max_tokens, int64_t most,
                               LossWeight loss) {
   std::vector<int64_t> order;
-  for (int64_t i = 0; i < index.size() && static_cast<int64_t>(order.size()) < most; ++i) {
+  for (int64_t i = 0; i < index.size() && std::ssize(order) < most; ++i) {
     if (index[i].defect == Defect::kNone) order.push_back(i);
   }
-  return FillPacks(index, order, max_tokens, loss);
+  const SampleGroups groups =
+      PackedGroups(SizesOf(index, order), Indices(std::ssize(order)), max_tokens);
+  std::vector<Pack> packs;
+  for (int64_t i = 0; i < groups.size(); ++i) {
+    std::vector<int64_t> samples;
+    for (const int64_t place : groups[i]) samples.push_back(order[static_cast<size_t>(place)]);
+    packs.push_back(MakePack(index, samples, loss));
+  }
+  return packs;
 }
 
 }  // namespace equipoise

@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "balance/group_plan.h"
 #include "data/cost_index.h"
+#include "data/data_config.h"
 
 namespace equipoise {
 
@@ -17,7 +19,11 @@ double TargetWeight(LossWeight kind, int64_t targets);
 struct Pack {
   std::vector<int64_t> samples;  // ids in the cost index
   int64_t tokens = 0, tiles = 0, trained = 0;
-  double weight = 0;  // sum of the target weights; = trained for kToken
+  double weight = 0;       // sum of the target weights; = trained for kToken
+  double token_pairs = 0;  // of causal attention, see LayerLoad
+  int64_t longest = 0;     // tokens of the longest sample
+
+  LayerLoad load() const { return {tiles, tokens, token_pairs}; }
 };
 
 // All micro-batches of one optimizer step, over all data ranks; the same on every mesh.
@@ -34,18 +40,24 @@ struct DataPosition {
   int64_t pack = 0;  // packs of this epoch already used
 };
 
-// Turns the index into an endless sequence of steps. In each epoch every usable sample of a source
-// is used once; `repeat` below 1 takes the first part of the source's records, above 1 it repeats
-// them, the fraction being another part in each epoch. Samples come in an order drawn from (seed,
-// epoch) and go each to the fullest of a few open packs that has room. A pure function of (index,
-// options, position): independent of ranks and threads, positioned in O(1) (one epoch is packed
-// when first needed).
+std::vector<double> SourceRepeats(const std::vector<SourceConfig>& sources);
+
+// The usable samples of an epoch in the order of the index: those of a source once, with `repeat`
+// below 1 the first part of its records, above 1 all of them repeatedly, the fraction being another
+// part in each epoch.
+std::vector<int64_t> SamplesOfEpoch(const CostIndex& index, const std::vector<double>& repeat,
+                                    uint64_t seed, int64_t epoch);
+std::vector<SampleSize> SizesOf(const CostIndex& index, const std::vector<int64_t>& samples);
+
+// Turns the index into an endless sequence of steps: packs by balance/group_plan.h, formed anew in
+// each epoch. A pure function of (index, options, position), positioned in O(1) (an epoch is
+// planned when first needed). A step's set of packs depends neither on ranks nor on threads; its
+// order does on data_ranks: pack m * data_ranks + r is micro-batch m of data rank r.
 class PackPlanner {
  public:
   struct Options {
-    int64_t max_tokens = 4096;
-    int64_t global_batch = 16;  // packs a step
-    uint64_t seed = 0;
+    GroupOptions groups;  // limits that are 0 are chosen from the first epoch's samples
+    int64_t data_ranks = 1;
     std::vector<double> repeat;  // of each source
     LossWeight loss = LossWeight::kToken;
   };
@@ -59,14 +71,32 @@ class PackPlanner {
   int64_t PacksInEpoch(int64_t epoch);
   // Tokens of the epoch's packs as a share of their room.
   double FillShare(int64_t epoch);
+  // Balance of an epoch over the data ranks.
+  BalanceMetrics Measure(int64_t epoch);
+  // Samples of the epoch that exceed the limits and are left out.
+  int64_t OversizeInEpoch(int64_t epoch);
+  const GroupOptions& groups() const { return options_.groups; }
 
  private:
-  const std::vector<Pack>& Epoch(int64_t epoch);
+  struct Planned {
+    int64_t epoch = -1, head = -1;
+    std::vector<int64_t> samples;  // of the index; groups count in these
+    EpochGroups groups;
+  };
+  // `head`: packs that complete the step before; only their number decides the order.
+  const Planned& Epoch(int64_t epoch, int64_t head);
+  const Planned& AnyOrder(int64_t epoch);
+  Pack PackAt(const Planned& epoch, int64_t place) const;
+  void RefuseTooLittleData();
+
   const CostIndex* index_;
   Options options_;
-  int64_t cached_epoch_ = -1;
-  std::vector<Pack> packs_;
+  Planned planned_;
 };
+
+// Unevenness of one step over the data ranks (balance/balance_metrics.h); pad_ratio is here the
+// share of the micro-batches' room that no token fills.
+BalanceMetrics MeasureStep(const StepPlan& step, const GroupOptions& options, int64_t data_ranks);
 
 // The first `most` usable samples in the order of the index, packed: held-out data.
 std::vector<Pack> PackInOrder(const CostIndex& index, int64_t max_tokens, int64_t most,

@@ -7,6 +7,7 @@
 
 #include "configs/error.h"
 #include "data/parallel_for.h"
+#include "trainer/group_settings.h"
 
 namespace equipoise {
 namespace {
@@ -49,14 +50,15 @@ Json DefectCounts(const std::vector<int64_t>& counts) {
 Json PackingOf(const RunConfig& config, const std::vector<SourceConfig>& sources,
                const CostIndex& index) {
   PackPlanner::Options options;
-  options.max_tokens = config.data.max_tokens;
-  options.global_batch = 1;  // statistics of an epoch do not depend on it
-  options.seed = static_cast<uint64_t>(config.train.seed);
-  for (const SourceConfig& source : sources) options.repeat.push_back(source.repeat);
+  options.groups = GroupOptionsOf(config, LoadCost());
+  options.groups.global_batch = 1;  // statistics of an epoch do not depend on it
+  options.repeat = SourceRepeats(sources);
   PackPlanner planner(&index, options);
   const int64_t packs = planner.PacksInEpoch(0);
   const double fill = planner.FillShare(0);
-  return {{"max_tokens", options.max_tokens},
+  return {{"group", config.balance.group},
+          {"max_tiles", planner.groups().limits.tiles},
+          {"max_tokens", planner.groups().limits.tokens},
           {"packs", packs},
           {"steps", packs / config.train.global_batch},
           {"fill_share", fill},
@@ -152,10 +154,12 @@ void PrintStatistics(const Json& statistics, std::ostream& out) {
   PrintHistogram("pictures a sample", statistics["images"], out);
   if (!statistics.contains("packing")) return;
   const Json& packing = statistics["packing"];
-  out << "packing: " << packing["packs"] << " packs of " << packing["max_tokens"]
-      << " tokens an epoch (" << packing["steps"] << " steps), filled to " << std::fixed
-      << std::setprecision(2) << 100 * packing["fill_share"].get<double>() << " %, pad ratio "
-      << std::setprecision(4) << packing["pad_ratio"].get<double>() << "\n";
+  out << "packing: " << packing["packs"] << " packs an epoch by "
+      << packing["group"].get<std::string>() << ", at most " << packing["max_tiles"]
+      << " tiles and " << packing["max_tokens"] << " tokens (" << packing["steps"]
+      << " steps), filled to " << std::fixed << std::setprecision(2)
+      << 100 * packing["fill_share"].get<double>() << " %, pad ratio " << std::setprecision(4)
+      << packing["pad_ratio"].get<double>() << "\n";
 }
 
 Json DescribeSample(const OpenedData& data, int64_t sample) {

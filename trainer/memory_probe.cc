@@ -39,8 +39,7 @@ double MiB(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 // Each micro-batch of the step is the worst pack, so that as many are in flight as in any step.
 void TrainerParts::ProbeMemory() {
   const auto loads_of = [this](const Pack& pack) {
-    return std::vector<LayerLoad>(static_cast<size_t>(accumulation),
-                                  SingleSegment(pack.tiles, pack.tokens));
+    return std::vector<LayerLoad>(static_cast<size_t>(accumulation), pack.load());
   };
   const std::vector<Pack> packs = LargestPacks(MakePlanner());
   // With tiles where any pack has some: no stage is left out.

@@ -58,6 +58,7 @@ struct TrainSection {
   int64_t seed = 0;
   std::string precision = "auto";
   int64_t global_batch = 16;
+  int64_t micro_batch = 4;
   double lr = 1e-4;
   LearningRateSection lr_factor;
   double min_lr = 0.0;
@@ -78,6 +79,8 @@ struct TrainSection {
           OneOf({"auto", "fp32", "bf16"}));
     visit("global_batch", global_batch, "packs per optimizer step, over all data ranks",
           AtLeast(1));
+    visit("micro_batch", micro_batch,
+          "samples per micro-batch where balance.group is random or length_grouped", AtLeast(1));
     visit("lr", lr, "highest learning rate", AtLeast(0));
     visit("lr_factor", lr_factor, "learning rate of each module as a factor on lr");
     visit("min_lr", min_lr, "learning rate at the end, as a share of lr", Between(0, 1));
@@ -141,11 +144,26 @@ struct ParallelSection {
 };
 
 struct BalanceSection {
+  std::string group = "isf+";
+  int64_t tiles = 0, tokens = 0, min_tiles = 0, min_tokens = 0, rounds = 50;
   std::string recompute = "none";
   std::vector<std::string> recompute_modules, recompute_layers;
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
+    visit(
+        "group", group,
+        "how samples form micro-batches: isf+ (full and alike in tiles and tokens), isf (OmniBal), "
+        "packed (filled with tokens), knapsack (even in tokens), random and length_grouped "
+        "(train.micro_batch samples)",
+        OneOf({"random", "length_grouped", "packed", "knapsack", "isf", "isf+"}));
+    visit("tiles", tiles, "most tiles of a pack; 0 = what `tokens` bring on average",
+          Between(0, 4095));
+    visit("tokens", tokens, "most tokens of a pack; 0 = data.max_tokens", Between(0, 16777215));
+    visit("min_tiles", min_tiles, "isf accepts a pack from here on; 0 = tiles", AtLeast(0));
+    visit("min_tokens", min_tokens, "isf accepts a pack from here on; 0 = 31/32 of tokens",
+          AtLeast(0));
+    visit("rounds", rounds, "of sampling and filtering, isf", Between(1, 10000));
     visit("recompute", recompute,
           "what of each layer is computed again in backward instead of kept, to save memory: "
           "nothing, all, or a half of each transformer block",

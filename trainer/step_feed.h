@@ -34,6 +34,8 @@ class StepFeed {
   // The next step. LoadPack() then gives its micro-batches, in order.
   FeedStep NextStep();
   LoadedPack LoadPack();
+  // How steps are formed; does not change.
+  const GroupOptions& groups() const { return planner_.groups(); }
 
  private:
   Pack NextPack();     // called by the loader's threads

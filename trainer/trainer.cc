@@ -96,8 +96,7 @@ StepResult Trainer::RunStep() {
     result.samples += static_cast<int64_t>(pack.samples.size());
     for (const int64_t sample : pack.samples) result.images += p.data->index[sample].images;
   }
-  const auto room = static_cast<int64_t>(work.plan.packs.size()) * config_.data.max_tokens;
-  result.pad_ratio = 1 - static_cast<double>(result.tokens) / static_cast<double>(room);
+  result.balance = MeasureStep(work.plan, p.feed->groups(), p.plan.data);
   const double planned = work.plan.weight;
   const StepSums sums = p.SumOverRanks(RunMicroBatches(work.plan));
 

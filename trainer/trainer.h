@@ -35,7 +35,7 @@ struct StepResult {
   std::optional<double> loss, grad_norm;
   double lr = 0;
   int64_t tokens = 0, samples = 0, images = 0;
-  double pad_ratio = 0;  // share of the packs' room that no token fills
+  BalanceMetrics balance;  // as MeasureStep() gives it
   int64_t bad_samples = 0;
   double step_s = 0;
   double data_wait_s = 0;  // longest of the ranks

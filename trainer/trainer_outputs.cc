@@ -42,7 +42,9 @@ StepMetrics MetricsOf(const TrainState& state, const StepResult& result, int64_t
   m.mem_peak_bytes = GetCpuMemory().peak_bytes;
   m.rss_peak_bytes = PeakRssBytes();
   m.data_wait_s = result.data_wait_s;
-  m.pad_ratio = result.pad_ratio;
+  m.pad_ratio = result.balance.pad_ratio;
+  m.dist_ratio_vision = result.balance.dist_ratio_vision;
+  m.dist_ratio_text = result.balance.dist_ratio_text;
   m.bubble_share = result.bubble_share;
   m.skipped_samples = left_out + state.skipped_samples;
   m.eval_loss = result.eval_loss;

@@ -24,6 +24,7 @@
 #include "parallel/comm/told_error.h"
 #include "parallel/processor_name.h"
 #include "trainer/durable_file.h"
+#include "trainer/group_settings.h"
 #include "trainer/logging.h"
 #include "trainer/lr_schedule.h"
 #include "trainer/model_source.h"
@@ -132,7 +133,7 @@ std::vector<LayerLoad> TrainerParts::Loads(const std::vector<Pack>& packs) const
   std::vector<LayerLoad> loads;
   for (size_t i = static_cast<size_t>(model->groups().at.data); i < packs.size();
        i += static_cast<size_t>(plan.data)) {
-    loads.push_back(SingleSegment(packs[i].tiles, packs[i].tokens));
+    loads.push_back(packs[i].load());
   }
   return loads;
 }
@@ -236,15 +237,36 @@ void TrainerParts::OpenOutputs(const TrainState& state) {
 
 PackPlanner TrainerParts::MakePlanner() const {
   PackPlanner::Options options;
-  options.max_tokens = config.data.max_tokens;
-  options.global_batch = config.train.global_batch;
-  options.seed = static_cast<uint64_t>(config.train.seed);
+  options.groups = GroupOptionsOf(config, FlopsOfLoad(data->model_config, config.model.freeze));
+  options.data_ranks = plan.data;
   options.loss = ParseLossWeight(config.train.loss);
-  for (const SourceConfig& source : config.data.train) options.repeat.push_back(source.repeat);
+  options.repeat = SourceRepeats(config.data.train);
   return PackPlanner(&data->index, options);
 }
 
+// Of the epoch that begins or goes on, for the log.
+void TrainerParts::ShowBalance(int64_t epoch) const {
+  PackPlanner planner = MakePlanner();
+  const GroupOptions& groups = planner.groups();
+  const std::vector<SampleSize> sizes =
+      SizesOf(data->index,
+              SamplesOfEpoch(data->index, SourceRepeats(config.data.train), groups.seed, epoch));
+  const GroupOptions random = RandomBaseline(groups);
+  spdlog::info("random micro-batches of {} samples: {}", random.micro_batch,
+               DescribeBalance(MeasureEpoch(PlanEpoch(sizes, random, epoch), random, plan.data)));
+  spdlog::info("{} packs by {}, at most {} tiles and {} tokens: {}", planner.PacksInEpoch(epoch),
+               GroupMethodName(groups.method), groups.limits.tiles, groups.limits.tokens,
+               DescribeBalance(planner.Measure(epoch)));
+  const int64_t oversize = planner.OversizeInEpoch(epoch);
+  if (oversize > 0) {
+    spdlog::warn(
+        "{} samples an epoch are beyond balance.tiles {} or balance.tokens {} and left out",
+        oversize, groups.limits.tiles, groups.limits.tokens);
+  }
+}
+
 void TrainerParts::StartFeed(const TrainState& state) {
+  if (world->rank() == 0) ShowBalance(state.position.epoch);
   feed = std::make_unique<StepFeed>(
       &data->dataset, MakePlanner(), state.position,
       StepFeed::Options{model->groups().at.data, plan.data, config.data.threads,
@@ -279,11 +301,15 @@ Json TrainerParts::Environment() const {
 // not change either are left out.
 Json TrainerParts::Sections() const {
   Json sections = {{"model", ConfigToJson(config.model)}, {"data", ConfigToJson(config.data)}};
+  const Json balance = ConfigToJson(config.balance);
   for (const char* key : {"threads", "prefetch", "cache", "max_bad_share", "eval"}) {
     sections["data"].erase(key);
   }
   sections["data"]["content"] = std::to_string(data->index.hash());
   sections["train"]["seed"] = config.train.seed;  // of the samples' order
+  for (const char* key : {"group", "tiles", "tokens", "min_tiles", "min_tokens", "rounds"}) {
+    sections["balance"][key] = balance[key];
+  }
   return sections;
 }
 

@@ -103,6 +103,7 @@ struct TrainerParts {
   Answerer::Model WholeModel(std::optional<LoadedModel>& copy) const;
   void BuildParallelModel();
   PackPlanner MakePlanner() const;
+  void ShowBalance(int64_t epoch) const;
   void RunProbe(const Pack& pack, const std::vector<LayerLoad>& loads);
   // Rank 0 logs the fullest rank's bytes. Collective.
   void LogProbe(const Pack& pack, int64_t measured, int64_t expected);

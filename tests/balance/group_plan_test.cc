@@ -39,7 +39,7 @@ GroupOptions OptionsOf(const std::string& name, int64_t ranks) {
 TEST_CASE("PadRatio and DistRatio of small cases", "[balance][cpu]") {
   const std::vector<SampleSize> sizes = OfTokens({100, 200, 300, 400});
   BalanceMeter padded({1, {}, true});
-  padded.AddStep(std::vector{LoadOfGroup(sizes, Range(4))});
+  padded.AddStep(std::vector{LoadOfGroup(sizes, Indices(4))});
   CHECK(padded.metrics().pad_ratio == Approx(0.375));
   CHECK(DistRatio(std::vector<double>{400, 300}, 2) == Approx(0.125));
   CHECK(DistRatio(std::vector<double>{400, 400}, 2) == 0);
@@ -62,7 +62,7 @@ TEST_CASE("PadRatio and DistRatio of small cases", "[balance][cpu]") {
 TEST_CASE("length_grouped deals even chunks as LLaVA does", "[balance][cpu]") {
   const std::vector<SampleSize> sizes = OfTokens({100, 90, 80, 70, 60, 50, 40, 30});
   const auto chunks = [&](int64_t count, int64_t samples) {
-    return Lists(LengthGroupedGroups(sizes, Range(samples), {(samples + 1) / count, count}));
+    return Lists(LengthGroupedGroups(sizes, Indices(samples), {(samples + 1) / count, count}));
   };
   CHECK(chunks(2, 8) == std::vector<std::vector<int64_t>>{{0, 3, 4, 7}, {1, 2, 5, 6}});
   CHECK(chunks(4, 8) == std::vector<std::vector<int64_t>>{{0, 7}, {1, 6}, {2, 5}, {3, 4}});
@@ -71,11 +71,11 @@ TEST_CASE("length_grouped deals even chunks as LLaVA does", "[balance][cpu]") {
 
 TEST_CASE("packed fills rows, knapsack evens them out", "[balance][cpu]") {
   const std::vector<SampleSize> sizes = OfTokens({60, 50, 40, 30, 20});
-  CHECK(Lists(PackedGroups(sizes, Range(5), 100)) ==
+  CHECK(Lists(PackedGroups(sizes, Indices(5), 100)) ==
         std::vector<std::vector<int64_t>>{{0, 2}, {1, 3, 4}});
-  CHECK(Lists(KnapsackGroups(sizes, Range(5), {9, 100})) ==
+  CHECK(Lists(KnapsackGroups(sizes, Indices(5), {9, 100})) ==
         std::vector<std::vector<int64_t>>{{0, 3}, {1, 2}, {4}});
-  CHECK(Lists(KnapsackGroups(sizes, Range(5), {1, 100})).size() == 5);
+  CHECK(Lists(KnapsackGroups(sizes, Indices(5), {1, 100})).size() == 5);
 }
 
 TEST_CASE("every method uses each sample once and repeats itself", "[balance][cpu]") {

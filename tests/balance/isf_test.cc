@@ -41,7 +41,7 @@ std::vector<SampleSize> ManySamples() {
 
 TEST_CASE("the shuffle is numpy's", "[balance][cpu]") {
   const auto shuffled = [](uint32_t seed, int64_t size) {
-    std::vector<int64_t> values = Range(size);
+    std::vector<int64_t> values = Indices(size);
     NumpyShuffle(seed, values);
     return values;
   };

@@ -36,7 +36,7 @@ std::vector<LayerLoad> EvenLoads(int64_t samples) {
 
 bool IsPermutation(std::vector<int64_t> order, int64_t count) {
   std::sort(order.begin(), order.end());
-  return order == Range(count);
+  return order == Indices(count);
 }
 
 std::vector<LayerLoad> Pick(const std::vector<LayerLoad>& loads, std::span<const int64_t> which) {
@@ -99,7 +99,7 @@ TEST_CASE("a step's rows are even over any number of data ranks, its tokens stea
 
 TEST_CASE("groups that differ much still make steps of like sums", "[balance][cpu]") {
   const std::vector<LayerLoad> loads = RandomLoads(4000);
-  const double random = StepVariation(loads, Range(4000), 16);
+  const double random = StepVariation(loads, Indices(4000), 16);
   CHECK(StepVariation(loads, DealSteps(loads, {16, 0, kCost, 1, 0}), 16) < random);
 }
 

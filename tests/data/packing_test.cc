@@ -13,6 +13,8 @@
 namespace equipoise {
 namespace {
 
+using Catch::Matchers::Contains;
+
 // An index of `sizes.size()` sources with samples of random costs; every tenth is defective.
 CostIndex RandomIndex(const TemporaryFolder& folder, const std::vector<int64_t>& sizes,
                       uint32_t most_tokens) {
@@ -31,6 +33,17 @@ CostIndex RandomIndex(const TemporaryFolder& folder, const std::vector<int64_t>&
   }
   WriteIndexFile(folder / "index", 1, costs);
   return std::move(*CostIndex::Map(folder / "index", 1));
+}
+
+PackPlanner::Options Options(int64_t max_tokens, int64_t global_batch, uint64_t seed,
+                             std::vector<double> repeat) {
+  PackPlanner::Options options;
+  options.groups.limits = {20, max_tokens};
+  options.groups.global_batch = global_batch;
+  options.groups.seed = seed;
+  options.groups.cost = {300, 1, 0};
+  options.repeat = std::move(repeat);
+  return options;
 }
 
 std::vector<std::vector<int64_t>> Samples(const StepPlan& step) {
@@ -53,7 +66,7 @@ std::map<int64_t, int64_t> UsesInEpoch(PackPlanner& planner, int64_t epoch) {
 TEST_CASE("an epoch uses every usable sample once, within the limit", "[data][cpu]") {
   const TemporaryFolder folder;
   const CostIndex index = RandomIndex(folder, {700, 300}, 200);
-  PackPlanner planner(&index, {256, 1, 3, {1.0, 1.0}});
+  PackPlanner planner(&index, Options(256, 1, 3, {1.0, 1.0}));
   const auto uses = UsesInEpoch(planner, 4);
   CHECK(uses.size() == 900);
   for (const auto& [sample, count] : uses) {
@@ -81,7 +94,7 @@ TEST_CASE("an epoch uses every usable sample once, within the limit", "[data][cp
 TEST_CASE("repeat takes the first part, or repeats with another part each epoch", "[data][cpu]") {
   const TemporaryFolder folder;
   const CostIndex index = RandomIndex(folder, {100, 100, 100}, 50);
-  PackPlanner planner(&index, {256, 1, 3, {0.25, 2.5, 0.0}});
+  PackPlanner planner(&index, Options(256, 1, 3, {0.25, 2.5, 0.0}));
   std::set<std::set<int64_t>> parts;
   for (const int64_t epoch : {0, 1}) {
     const auto uses = UsesInEpoch(planner, epoch);
@@ -109,7 +122,7 @@ TEST_CASE("the order depends on seed and epoch alone", "[data][cpu]") {
   const TemporaryFolder folder;
   const CostIndex index = RandomIndex(folder, {500}, 100);
   const auto first_step = [&](uint64_t seed, int64_t epoch) {
-    PackPlanner planner(&index, {256, 4, seed, {1.0}});
+    PackPlanner planner(&index, Options(256, 4, seed, {1.0}));
     DataPosition position{epoch, 0};
     return Samples(planner.Next(position));
   };
@@ -126,34 +139,94 @@ TEST_CASE("the order depends on seed and epoch alone", "[data][cpu]") {
 TEST_CASE("steps cross the end of an epoch and go on from any position", "[data][cpu]") {
   const TemporaryFolder folder;
   const CostIndex index = RandomIndex(folder, {90}, 100);
-  PackPlanner planner(&index, {256, 7, 5, {1.0}});
-  DataPosition position;
-  std::vector<DataPosition> before;
-  std::vector<StepPlan> steps;
-  bool crossed = false;
-  for (int i = 0; i < 12; ++i) {
-    before.push_back(position);
-    steps.push_back(planner.Next(position));
-    CHECK(steps.back().packs.size() == 7);
-    CHECK(steps.back().epoch == before.back().epoch);
-    crossed = crossed || (position.epoch != before.back().epoch && position.pack > 0);
-    int64_t trained = 0;
-    for (const Pack& pack : steps.back().packs) trained += pack.trained;
-    CHECK(steps.back().trained == trained);
+  for (const char* method : {"packed", "isf+"}) {
+    INFO(method);
+    PackPlanner::Options options = Options(256, 7, 5, {1.0});
+    options.groups.method = ParseGroupMethod(method);
+    PackPlanner planner(&index, options);
+    DataPosition position;
+    std::vector<DataPosition> before;
+    std::vector<StepPlan> steps;
+    bool crossed = false;
+    for (int i = 0; i < 24; ++i) {
+      before.push_back(position);
+      steps.push_back(planner.Next(position));
+      CHECK(steps.back().packs.size() == 7);
+      const bool at_end = before.back().pack == planner.PacksInEpoch(before.back().epoch);
+      CHECK(steps.back().epoch == before.back().epoch + (at_end ? 1 : 0));
+      crossed = crossed || (position.epoch != before.back().epoch && position.pack > 0);
+      int64_t trained = 0;
+      for (const Pack& pack : steps.back().packs) trained += pack.trained;
+      CHECK(steps.back().trained == trained);
+    }
+    CHECK(crossed);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      PackPlanner resumed(&index, options);
+      DataPosition start = before[i];
+      CHECK(Samples(resumed.Next(start)) == Samples(steps[i]));
+    }
+    // Over whole epochs each sample is used equally often, also where a step spans two of them.
+    std::map<int64_t, int64_t> uses;
+    position = {};
+    for (int i = 0; position.epoch < 7 || position.pack > 0; ++i) {
+      REQUIRE(i < 100);
+      for (const Pack& pack : planner.Next(position).packs) {
+        for (const int64_t sample : pack.samples) ++uses[sample];
+      }
+      if (position.pack == planner.PacksInEpoch(position.epoch)) break;
+    }
+    CHECK(uses.size() == 81);
+    for (const auto& [sample, count] : uses) CHECK(count == position.epoch + 1);
   }
-  CHECK(crossed);
-  for (size_t i = 0; i < steps.size(); ++i) {
-    PackPlanner resumed(&index, {256, 7, 5, {1.0}});
-    DataPosition start = before[i];
-    CHECK(Samples(resumed.Next(start)) == Samples(steps[i]));
+}
+
+TEST_CASE("a step's set of packs is the same for any number of data ranks", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const CostIndex index = RandomIndex(folder, {900}, 100);
+  const auto steps = [&](int64_t data_ranks) {
+    PackPlanner::Options options = Options(256, 8, 5, {1.0});
+    options.data_ranks = data_ranks;
+    PackPlanner planner(&index, options);
+    std::vector<std::set<std::vector<int64_t>>> sets;
+    DataPosition position;
+    for (int i = 0; i < 20; ++i) {
+      const auto samples = Samples(planner.Next(position));
+      sets.emplace_back(samples.begin(), samples.end());
+    }
+    return sets;
+  };
+  CHECK(steps(1) == steps(2));
+  CHECK(steps(1) == steps(8));
+}
+
+TEST_CASE("a step's balance is measured, and its room by what the method pads", "[data][cpu]") {
+  StepPlan step;
+  for (const int64_t tokens : {300, 400}) {
+    Pack& pack = step.packs.emplace_back();
+    pack.samples = {0, 1};
+    pack.tokens = tokens;
+    pack.longest = tokens - 100;
+    pack.tiles = tokens / 100;
   }
+  GroupOptions options;
+  options.limits = {9, 500};
+  const BalanceMetrics packed = MeasureStep(step, options, 2);
+  CHECK(packed.pad_ratio == Approx(0.3));
+  CHECK(packed.dist_ratio_text == Approx(0.125));
+  CHECK(packed.dist_ratio_vision == Approx(0.125));
+  options.method = GroupMethod::kRandom;
+  const BalanceMetrics padded = MeasureStep(step, options, 2);
+  CHECK(padded.pad_ratio == Approx(0.3));  // 700 of 2 x 200 + 2 x 300
+  CHECK(padded.dist_ratio_text == Approx(1.0 / 6));
 }
 
 TEST_CASE("too little data for a step is refused", "[data][cpu]") {
   const TemporaryFolder folder;
   const CostIndex index = RandomIndex(folder, {9}, 10);
-  CHECK_THROWS_AS(PackPlanner(&index, {256, 2, 0, {1.0}}), DataError);
-  CHECK_THROWS_AS(PackPlanner(&index, {256, 1, 0, {0.0}}), DataError);
+  CHECK_THROWS_AS(PackPlanner(&index, Options(256, 2, 0, {1.0})), DataError);
+  CHECK_THROWS_AS(PackPlanner(&index, Options(256, 1, 0, {0.0})), DataError);
+  PackPlanner::Options options = Options(1, 1, 0, {1.0});  // each sample has two tokens or more
+  CHECK_THROWS_WITH(PackPlanner(&index, options), Contains("beyond balance.tiles"));
 }
 
 TEST_CASE("loss weights add up to tokens, samples, or roots", "[data][cpu]") {

@@ -1,0 +1,38 @@
+#include "trainer/group_settings.h"
+
+#include <array>
+#include <cstdio>
+
+namespace equipoise {
+
+GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost) {
+  const BalanceSection& balance = config.balance;
+  GroupOptions options;
+  options.method = ParseGroupMethod(balance.group);
+  options.limits.tiles = balance.tiles;
+  options.limits.tokens = balance.tokens > 0 ? balance.tokens : config.data.max_tokens;
+  options.min_tiles = balance.min_tiles;
+  options.min_tokens = balance.min_tokens;
+  options.rounds = balance.rounds;
+  options.micro_batch = config.train.micro_batch;
+  options.global_batch = config.train.global_batch;
+  options.cost = cost;
+  options.seed = static_cast<uint64_t>(config.train.seed);
+  return options;
+}
+
+GroupOptions RandomBaseline(const GroupOptions& options) {
+  GroupOptions random = options;
+  random.method = GroupMethod::kRandom;
+  return random;
+}
+
+std::string DescribeBalance(const BalanceMetrics& metrics) {
+  std::array<char, 128> text{};
+  snprintf(text.data(), text.size(), "pad %.3f, dist vision %.3f, text %.3f, time %.3f",
+           metrics.pad_ratio, metrics.dist_ratio_vision, metrics.dist_ratio_text,
+           metrics.dist_ratio_time);
+  return text.data();
+}
+
+}  // namespace equipoise
