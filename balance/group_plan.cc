@@ -70,29 +70,26 @@ bool HasFixedSamples(GroupMethod method) {
 }
 
 void ChooseLimits(std::span<const SampleSize> sizes, GroupOptions& options) {
-  EQUIPOISE_CHECK(options.limits.tokens > 0, "no limit on tokens");
-  // OmniBal rounds lengths to 256 and tokens a tile to 16, at Q_t = 4096.
-  const int64_t coarse = std::max<int64_t>(options.limits.tokens / 16, 1);
-  const int64_t fine = std::max<int64_t>(options.limits.tokens / 256, 1);
-  double tiles = 0, tokens = 0;
-  int64_t most = 1, count = 0;
+  GroupLimits& limits = options.limits;
+  EQUIPOISE_CHECK(limits.tokens > 0, "no limit on tokens");
+  // OmniBal rounds lengths to 256, and tokens a tile to 16, at Q_t = 4096.
+  const bool isf = options.method == GroupMethod::kIsf;
+  const int64_t coarse = isf ? std::max<int64_t>(limits.tokens / 16, 1) : 1;
+  const int64_t fine = isf ? std::max<int64_t>(limits.tokens / 256, 1) : 1;
+  int64_t tiles = 0, tokens = 0, most = 1, count = 0;
   for (const SampleSize& size : sizes) {
-    if (size.tokens > options.limits.tokens) continue;
+    if (size.tokens > limits.tokens) continue;
     tiles += size.tiles;
-    tokens += static_cast<double>((size.tokens + coarse - 1) / coarse * coarse);
+    tokens += (size.tokens + coarse - 1) / coarse * coarse;
     most = std::max<int64_t>(most, size.tiles);
     ++count;
   }
-  if (options.limits.tiles == 0) {
-    const double samples = std::max<double>(static_cast<double>(count), 1);
-    const double mean_tiles = std::max(tiles / samples, 1.0);
-    const auto mean = static_cast<int64_t>(tokens / samples / mean_tiles);
-    const int64_t a_tile = std::max<int64_t>((mean + 1) / fine * fine, 1);
-    options.limits.tiles = std::max(options.limits.tokens / a_tile, most);
+  if (limits.tiles == 0) {
+    const int64_t a_tile = tokens / std::max({tiles, count, int64_t{1}}) + (isf ? 1 : 0);
+    limits.tiles = std::max(limits.tokens / std::max<int64_t>(a_tile / fine * fine, 1), most);
   }
-  if (options.min_tiles == 0) options.min_tiles = options.limits.tiles;
-  if (options.min_tokens == 0)
-    options.min_tokens = options.limits.tokens - options.limits.tokens / 32;
+  if (options.min_tiles == 0) options.min_tiles = limits.tiles;
+  if (options.min_tokens == 0) options.min_tokens = limits.tokens - limits.tokens / 32;
 }
 
 EpochGroups PlanEpoch(std::span<const SampleSize> sizes, const GroupOptions& options, int64_t epoch,

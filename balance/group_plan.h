@@ -38,9 +38,10 @@ struct GroupOptions {
   uint64_t seed = 0;
 };
 
-// Limits that are 0 are chosen from the samples, as the start of OmniBal's search does: Q_v as many
-// tiles as Q_t tokens bring on average (lengths rounded up to Q_t / 16), but at least the largest
-// sample's; min_tiles = Q_v, min_tokens = Q_t - Q_t / 32. REQUIRES: limits.tokens > 0.
+// Limits that are 0 are chosen from the samples: Q_v as many tiles as Q_t tokens bring on average,
+// but at least the largest sample's; min_tiles = Q_v, min_tokens = Q_t - Q_t / 32. isf evens out
+// tiles by filling groups with them, so it starts as OmniBal's search does, with fewer: lengths
+// count as rounded up to Q_t / 16. REQUIRES: limits.tokens > 0.
 void ChooseLimits(std::span<const SampleSize> sizes, GroupOptions& options);
 
 // The groups of an epoch in the order in which steps take them: groups s * global_batch to

@@ -1,3 +1,5 @@
+#include <spdlog/spdlog.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -8,12 +10,17 @@
 
 #include "configs/error.h"
 #include "configs/yaml_reader.h"
+#include "data/cost_lines.h"
 #include "data/tokenize_lines.h"
+#include "models/presets.h"
 #include "parallel/comm/mpi_environment.h"
 #include "parallel/comm/single_communicator.h"
 #include "trainer/commands.h"
+#include "trainer/data_groups.h"
 #include "trainer/data_report.h"
+#include "trainer/group_settings.h"
 #include "trainer/logging.h"
+#include "trainer/model_section.h"
 
 namespace equipoise {
 namespace {
@@ -24,6 +31,7 @@ struct Arguments {
   bool eval = false;
   bool json = false;
   int64_t sample = 0;
+  std::string costs, out;  // of `groups`
 };
 
 std::string DumpLine(const Json& json) {
@@ -128,6 +136,41 @@ int Tokenize(const Arguments& arguments) {
   return 0;
 }
 
+// Predicted time is that of the configuration's model, or of a common one where it names none.
+LoadCost CostOf(const ModelSection& model) {
+  if (!model.hf.empty() || !model.preset.empty())
+    return FlopsOfLoad(ModelConfigOf(model), model.freeze);
+  const char* preset = "internvl2-26b";
+  spdlog::info("the configuration names no model: time is predicted for {}", preset);
+  return FlopsOfLoad(PresetConfig(preset), {});
+}
+
+int Groups(const Arguments& arguments) {
+  const RunConfig config = ReadRunConfig(arguments);
+  DataGroupsOptions options;
+  options.groups = GroupOptionsOf(config, CostOf(config.model));
+  options.data_ranks = config.parallel.data.value_or(1);
+  options.out = arguments.out;
+  if (config.train.global_batch % options.data_ranks != 0) {
+    throw ConfigError("train.global_batch: " + std::to_string(config.train.global_batch) +
+                      " packs cannot be dealt to " + std::to_string(options.data_ranks) +
+                      " data ranks; use a multiple of it");
+  }
+  if (!arguments.costs.empty()) {
+    options.source = arguments.costs;
+    WriteDataGroups(ReadCostLines(arguments.costs), {}, options, std::cout);
+    return 0;
+  }
+  const DataSession session(arguments, /*rebuild=*/false);
+  options.source = arguments.eval ? "data.eval" : "data.train";
+  const std::vector<int64_t> samples = SamplesOfEpoch(
+      session.data.index, SourceRepeats(session.sources), options.groups.seed, /*epoch=*/0);
+  if (samples.empty())
+    throw DataError(options.source + ": no record can be used; see `equipoise data CONFIG check`");
+  WriteDataGroups(SizesOf(session.data.index, samples), samples, options, std::cout);
+  return 0;
+}
+
 using Action = int (*)(const Arguments&);
 
 }  // namespace
@@ -145,6 +188,7 @@ void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& ru
   command->footer(
       "Examples:\n  equipoise data configs/quickstart.yaml stats\n  equipoise data "
       "configs/quickstart.yaml show 3 --json\n"
+      "  equipoise data configs/quickstart.yaml groups --out groups.jsonl\n"
       "  equipoise data path/to/model tokenize < text.txt");
   const auto add = [&](const char* name, const char* help, Action action) {
     CLI::App* sub = command->add_subcommand(name, help);
@@ -168,6 +212,11 @@ void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& ru
       "bad",
       Check);
   add("index", "Builds the cost index anew", BuildIndex);
+  CLI::App* groups =
+      add("groups", "The micro-batches of the first epoch, one a line, and their balance", Groups);
+  groups->add_option("--costs", arguments->costs,
+                     "JSONL of {\"vit_num\":..,\"token_num\":..} in place of the cost index");
+  groups->add_option("--out", arguments->out, "JSONL file to write")->required();
   add("tokenize",
       "A JSON list of ids for each line of standard input; CONFIG may be a folder with "
       "tokenizer.json",

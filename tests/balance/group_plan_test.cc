@@ -129,6 +129,10 @@ TEST_CASE("limits are chosen from the samples", "[balance][cpu]") {
   GroupOptions options;
   options.limits = {0, 4096};
   ChooseLimits(MixedSamples(5000), options);
+  CHECK(options.limits.tiles == 10);
+  options.method = GroupMethod::kIsf;
+  options.limits.tiles = options.min_tiles = 0;
+  ChooseLimits(MixedSamples(5000), options);
   CHECK(options.limits.tiles == 9);  // as the reference's search begins
   CHECK(options.min_tiles == 9);
   CHECK(options.min_tokens == 3968);

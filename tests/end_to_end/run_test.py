@@ -54,7 +54,7 @@ def check_metrics(results, run_dir, left_out):
     rows = tiny_case.metrics(run_dir)
     wanted = ["step", "loss", "grad_norm", "lr", "tokens", "samples", "images", "step_s",
               "tokens_per_s", "mem_peak_bytes", "rss_peak_bytes", "data_wait_s", "pad_ratio",
-              "skipped_samples"]
+              "dist_ratio_vision", "dist_ratio_text", "skipped_samples"]
     results.check("each step has the keys that are known",
                   all([k for k in row if k != "eval_loss"] == wanted for row in rows), str(rows[0]))
     results.check("held-out loss every 4 steps and at the end",
