@@ -54,7 +54,7 @@ TEST_CASE("layers keep the bytes that the cost model counts", "[balance][cpu]") 
     for (int layer = 0; layer < costs.num_layers(); ++layer) {
       const LayerSpec& spec = costs.specs()[static_cast<size_t>(layer)];
       const MeasuredRow row = RowFor(spec.kind);
-      const LayerMeasurement measured = MeasureLayer(model, layer, row, {at::kFloat, 1});
+      const LayerMeasurement measured = LayerMeter(model, layer, {at::kFloat, 1}).Measure(row);
       for (size_t kind = 0; kind < measured.kept_bytes.size(); ++kind) {
         const auto counted =
             static_cast<double>(costs.KeptBytes(layer, row.load(), static_cast<Recompute>(kind)));
