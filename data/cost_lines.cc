@@ -34,9 +34,12 @@ bool ReadPlainLine(std::string_view text, Counts& counts) {
     int64_t value = 0;
     const auto [after, error] = std::from_chars(quote + 2, end, value);
     if (error != std::errc() || after == end) return false;
-    if (key == kTiles && counts.tiles < 0) counts.tiles = value;
-    else if (key == kTokens && counts.tokens < 0) counts.tokens = value;
-    else if (key != "image_flags" && key != "image_flag" && key != "id") return false;
+    if (key == kTiles && counts.tiles < 0)
+      counts.tiles = value;
+    else if (key == kTokens && counts.tokens < 0)
+      counts.tokens = value;
+    else if (key != "image_flags" && key != "image_flag" && key != "id")
+      return false;
     at = after;
   } while (*at == ',');
   return *at == '}' && at + 1 == end && counts.tiles >= 0 && counts.tokens >= 0;
@@ -61,8 +64,8 @@ void CheckCounts(const Counts& counts, const std::string& place) {
                     "; a sample has 1 token or more, take the line out");
   }
   if (counts.tokens > kMostTokens) {
-    throw DataError(place + ": token_num is " + std::to_string(counts.tokens) +
-                    "; the most is " + std::to_string(kMostTokens));
+    throw DataError(place + ": token_num is " + std::to_string(counts.tokens) + "; the most is " +
+                    std::to_string(kMostTokens));
   }
   if (counts.tiles < 0 || counts.tiles > kMostTiles) {
     throw DataError(place + ": vit_num is " + std::to_string(counts.tiles) + "; it is from 0 to " +

@@ -99,7 +99,7 @@ void PackPlanner::RefuseTooLittleData() {
   const int64_t packs = PacksInEpoch(0), oversize = OversizeInEpoch(0);
   const GroupLimits& limits = options_.groups.limits;
   const std::string limits_text = "balance.tiles " + std::to_string(limits.tiles) +
-                                  " and balance.tokens " + std::to_string(limits.tokens);
+                                  " or balance.tokens " + std::to_string(limits.tokens);
   if (packs == 0 && oversize > 0) {
     throw DataError("data.train: each of the " + std::to_string(oversize) + " samples is beyond " +
                     limits_text + "; raise them");
@@ -108,7 +108,7 @@ void PackPlanner::RefuseTooLittleData() {
     throw DataError("data.train: no record can be used; see `equipoise data CONFIG check`");
   }
   if (packs < options_.groups.global_batch) {
-    throw DataError("data.train: an epoch has " + std::to_string(packs) + " packs of " +
+    throw DataError("data.train: an epoch has " + std::to_string(packs) + " packs within " +
                     limits_text + ", a step needs train.global_batch " +
                     std::to_string(options_.groups.global_batch) +
                     "; lower one of them, or raise `repeat` of a source");

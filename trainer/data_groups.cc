@@ -51,14 +51,14 @@ class BlockWriter {
 
 void CheckEnough(const EpochGroups& epoch, const DataGroupsOptions& options) {
   const GroupLimits& limits = options.groups.limits;
-  const std::string text = "balance.tiles " + std::to_string(limits.tiles) +
-                           " and balance.tokens " + std::to_string(limits.tokens);
+  const std::string text = "balance.tiles " + std::to_string(limits.tiles) + " or balance.tokens " +
+                           std::to_string(limits.tokens);
   if (epoch.size() == 0) {
     throw DataError(options.source + ": each of the " + std::to_string(epoch.oversize.size()) +
                     " samples is beyond " + text + "; raise them");
   }
   if (epoch.size() < options.groups.global_batch) {
-    throw DataError(options.source + ": gives " + std::to_string(epoch.size()) + " packs of " +
+    throw DataError(options.source + ": gives " + std::to_string(epoch.size()) + " packs within " +
                     text + ", a step needs train.global_batch " +
                     std::to_string(options.groups.global_batch) + "; lower it or add data");
   }

@@ -238,6 +238,43 @@ def test_index_is_built_once(folder):
     assert "usable 5" in folder.run("stats").stdout
 
 
+def test_groups_are_written_and_measured(folder):
+    costs, out = f"{folder.path}/costs.jsonl", f"{folder.path}/groups.jsonl"
+    sizes = [(1 + i % 3, 300 + 7 * (i % 41)) for i in range(2000)] + [(10, 50), (1, 5000)]
+    with open(costs, "w") as file:
+        for tiles, tokens in sizes:
+            file.write(f'{{"vit_num":{tiles},"token_num":{tokens}}}\n')
+    settings = ["--set", "balance.tiles=9", "--set", "balance.tokens=4096", "--set",
+                "parallel.data=4", "--set", "train.global_batch=8"]
+    for method in ("random", "length_grouped", "packed", "knapsack", "isf", "isf+"):
+        done = folder.run("groups", "--costs", costs, "--out", out, *settings, "--set",
+                          f"balance.group={method}")
+        assert "2 of 2002 samples are beyond" in done.stderr, done.stderr
+        before, after = done.stdout.splitlines()[-2:]
+        assert before.startswith("before (random)") and after.startswith(f"after ({method})")
+        with open(out) as file:
+            groups = [json.loads(line) for line in file]
+        assert sorted(s for g in groups for s in g["samples"]) == list(range(2000))
+        for i, group in enumerate(groups):
+            assert list(group) == ["step", "data_rank", "micro_batch", "samples", "tiles", "tokens"]
+            place = (group["step"], group["micro_batch"], group["data_rank"])
+            assert place == (i // 8, i % 8 // 4, i % 4), (i, group)
+            assert group["tiles"] == sum(sizes[s][0] for s in group["samples"])
+            assert group["tokens"] == sum(sizes[s][1] for s in group["samples"])
+            assert method in ("random", "length_grouped") or group["tokens"] <= 4096
+    assert all(float(ratio) <= 0.02 for ratio in after.split()[3:7]), after
+    folder.run("groups", "--out", out, "--set", "data.max_bad_share=1")  # of the records
+    with open(out) as file:
+        assert sorted(s for line in file for s in json.loads(line)["samples"]) == [0, 1, 2, 3, 4]
+    for change, code, words in (
+            (["train.global_batch=9"], 2, "multiple"),
+            (["train.global_batch=100000"], 4, "a step needs train.global_batch"),
+            (["balance.tiles=1", "balance.tokens=10"], 4, "is beyond balance.tiles 1")):
+        extra = [part for setting in change for part in ("--set", setting)]
+        done = folder.run("groups", "--costs", costs, "--out", out, *settings, *extra, code=code)
+        assert words in done.stderr.splitlines()[-1], done.stderr
+
+
 def test_check_finds_every_defect(folder):
     with open(f"{folder.path}/images/two.jpg", "rb") as file:
         picture = file.read()
