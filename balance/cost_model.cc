@@ -195,21 +195,29 @@ int64_t CostModel::KeptBytes(int layer, const LayerLoad& load, Recompute recompu
   return std::llround(bytes);
 }
 
-double CostModel::AnalyticWorkBytes(const LayerWork& work, const LayerLoad& load) const {
+double CostModel::AnalyticWorkBytes(const LayerWork& work, bool trainable,
+                                    const LayerLoad& load) const {
   const auto element = static_cast<double>(options_.element_bytes);
   if (work.gradient_with_loss) return LogitsBytes(work, load, element);
   double most = 0;
   for (const HalfWork* half : {&work.attention, &work.mlp}) {
-    most = std::max(most, half->work.At(load) * element + 4 * half->work_fp32.At(load));
+    const double rows = half->work.At(load) * element + 4 * half->work_fp32.At(load);
+    most = std::max(most, rows);
+    if (rows == 0 || !trainable || options_.element_bytes == 4) continue;
+    // A weight gradient is made in 16 bits before it is added; half of the rest is gone by then.
+    for (const Product& product : half->products) {
+      most = std::max(most, rows / 2 + element * static_cast<double>(product.n * product.k));
+    }
   }
   return most;
 }
 
 int64_t CostModel::WorkBytes(int layer, const LayerLoad& load) const {
   const Group& group = At(layer);
-  double bytes = AnalyticWorkBytes(group.work, load);
+  double bytes = AnalyticWorkBytes(group.work, group.trainable, load);
   const double fitted = group.fit.work_bytes.At(load);
-  if (bytes > 0 && fitted > 0) bytes *= fitted / AnalyticWorkBytes(group.whole, load);
+  if (bytes > 0 && fitted > 0)
+    bytes *= fitted / AnalyticWorkBytes(group.whole, /*trainable=*/true, load);
   return std::llround(bytes);
 }
 

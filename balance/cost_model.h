@@ -80,7 +80,7 @@ class CostModel {
   LayerTimes HalfTimes(const HalfWork& half, const LayerLoad& load) const;
   LayerTimes ComputeTimes(const LayerWork& work, const LayerLoad& load) const;
   LayerTimes TrainedTimes(const Group& group, const LayerLoad& load) const;
-  double AnalyticWorkBytes(const LayerWork& work, const LayerLoad& load) const;
+  double AnalyticWorkBytes(const LayerWork& work, bool trainable, const LayerLoad& load) const;
   double AnalyticKeptBytes(const LayerWork& work, bool trainable, const LayerLoad& load,
                            Recompute recompute) const;
   void Fit(const ModelConfig& config, const Profile& measured);
