@@ -90,12 +90,16 @@ PaperBatches MakeBatches(const std::vector<SampleSize>& sizes, GroupMethod metho
     const auto order = std::span<const int64_t>(epoch.order);
     const auto groups = order.subspan(static_cast<size_t>(step) * kPacks, kPacks);
     std::vector<LayerLoad> loads;
-    for (const int64_t group : RowsOfStep(epoch, options, groups, /*data_ranks=*/8)) {
+    for (const int64_t group : groups) {
       const std::span<const int64_t> samples = epoch.groups[group];
       loads.push_back(method == GroupMethod::kRandom ? PaddedLoad(sizes, samples)
                                                      : GroupLoad(sizes, samples));
     }
-    batches.steps.push_back(std::move(loads));
+    std::vector<LayerLoad> dealt;
+    for (const int64_t place : RowsOfStep(loads, options, /*data_ranks=*/8)) {
+      dealt.push_back(loads[static_cast<size_t>(place)]);
+    }
+    batches.steps.push_back(std::move(dealt));
   }
   return batches;
 }
