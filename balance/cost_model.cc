@@ -43,13 +43,13 @@ double LogitsBytes(const LayerWork& work, const LayerLoad& load, double element_
 
 CostModel::CostModel(const ModelConfig& config, const Cluster& cluster, const Options& options,
                      const Profile* measured)
-    : cluster_(cluster),
+    : cluster_(measured == nullptr ? cluster : WithMeasuredLinks(cluster, *measured)),
       options_(options),
       specs_(LayerSpecs(config)),
       error_band_(kAnalyticErrorBand) {
   Plan tensor;
   tensor.tensor = options.tensor;
-  tensor_link_ = TensorLink(cluster, tensor);
+  tensor_link_ = TensorLink(cluster_, tensor);
   bool before = false;
   for (size_t i = 0; i < specs_.size(); ++i) {
     const std::string module = ModuleOf(specs_[i].kind);

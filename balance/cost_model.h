@@ -37,6 +37,7 @@ class CostModel {
 
   const std::vector<LayerSpec>& specs() const { return specs_; }
   int num_layers() const { return static_cast<int>(specs_.size()); }
+  // With the profile's links where one is given.
   const Cluster& cluster() const { return cluster_; }
   const Options& options() const { return options_; }
   // Layers of one group cost the same: equal kind, equally trained.

@@ -26,13 +26,11 @@ CostModel MakeCosts(const RunConfig& config, const ModelConfig& model, const Pla
 
 StepForecast::StepForecast(const RunConfig& config, const ModelConfig& model, const Plan& plan,
                            const ProfileUse& here)
-    : plan_(plan),
-      cluster_(MakeCluster(config.cluster)),
-      costs_(MakeCosts(config, model, plan, here, warning_)) {}
+    : plan_(plan), costs_(MakeCosts(config, model, plan, here, warning_)) {}
 
 Simulation StepForecast::Simulated(const Schedule& schedule,
                                    const std::vector<LayerLoad>& loads) const {
-  return Simulate(schedule, StageCosts(costs_, plan_, cluster_, loads));
+  return Simulate(schedule, StageCosts(costs_, plan_, costs_.cluster(), loads));
 }
 
 MemoryForecast StepForecast::Memory(const Schedule& schedule, const std::vector<LayerLoad>& loads,

@@ -36,7 +36,6 @@ class StepForecast {
 
  private:
   Plan plan_;
-  Cluster cluster_;
   std::string warning_;
   CostModel costs_;
 };
