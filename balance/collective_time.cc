@@ -50,8 +50,11 @@ LinkModel PipelineLink(const Cluster& cluster, const Plan& plan, int from, int t
 }
 
 Cluster WithMeasuredLinks(Cluster cluster, const Profile& profile) {
-  if (profile.point_to_point.bytes_per_s > 0) cluster.intra = profile.point_to_point;
-  if (profile.all_reduce.bytes_per_s > 0) {
+  const auto limited = [](const LinkModel& a, const LinkModel& b) {
+    return a.bytes_per_s > 0 && b.bytes_per_s > 0;
+  };
+  if (limited(profile.point_to_point, cluster.intra)) cluster.intra = profile.point_to_point;
+  if (limited(profile.all_reduce, cluster.intra_ring)) {
     cluster.intra_ring = profile.all_reduce;
     cluster.intra_ring.latency_s /= 2;  // two ranks: two steps
   }

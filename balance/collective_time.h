@@ -23,7 +23,8 @@ LinkModel DataLink(const Cluster& cluster, const Plan& plan);
 // Between two ranks of a pipeline; the slowest of all data ranks' pipelines.
 LinkModel PipelineLink(const Cluster& cluster, const Plan& plan, int from, int to);
 
-// The cluster with the links inside a node as the profile has measured them between two ranks.
+// The cluster with the links inside a node as the profile has measured them between two ranks; a
+// link without limit (bytes_per_s 0) stays so.
 Cluster WithMeasuredLinks(Cluster cluster, const Profile& profile);
 
 }  // namespace equipoise

@@ -71,6 +71,10 @@ TEST_CASE("a profile's links take the place of the preset's inside a node", "[ba
   const Cluster measured = WithMeasuredLinks(preset, profile);
   CHECK(measured.intra.latency_s == 1e-4);
   CHECK(measured.inter.latency_s == preset.inter.latency_s);
+  Cluster free = preset;
+  free.intra = free.intra_ring = {};
+  CHECK(WithMeasuredLinks(free, profile).intra.bytes_per_s == 0);
+  CHECK(WithMeasuredLinks(free, profile).intra_ring.bytes_per_s == 0);
   Plan plan;
   plan.tensor = 2;
   Cluster two = measured;
