@@ -19,7 +19,7 @@ constexpr double kTenthPercentile = 1.2816;  // standard deviations of a normal 
 
 // The cluster with links that take no time.
 Cluster WithoutCommunication(Cluster cluster) {
-  cluster.intra = cluster.inter = {0, 1e30};
+  cluster.intra = cluster.intra_ring = cluster.inter = {};  // no limit
   return cluster;
 }
 
