@@ -73,7 +73,7 @@ Schedule ComputeSchedule(const PlanRequest& request, const Plan& plan,
 PlanFitter::PlanFitter(const PlanRequest& request, int tensor)
     : request_(request),
       costs_(request.model, request.cluster, {tensor, request.element_bytes, request.frozen},
-             request.profile),
+             request.profile.get()),
       table_(costs_, request.workload.steps.front()),
       typical_(Sampled(table_.num_loads())) {
   for (const LayerSpec& spec : costs_.specs()) {
@@ -93,15 +93,28 @@ PlanFitter::PlanFitter(const PlanRequest& request, int tensor)
   }
 }
 
-int PlanFitter::SlowestDataRank(const Plan& plan) const {
-  std::vector<double> work(static_cast<size_t>(plan.data), 0.0);
-  for (size_t i = 0; i < pack_s_.size(); ++i) work[i % work.size()] += pack_s_[i];
-  return static_cast<int>(std::max_element(work.begin(), work.end()) - work.begin());
+const std::vector<int>& PlanFitter::HeaviestPacks(int data) const {
+  const auto [entry, is_new] = heaviest_packs_.try_emplace(data);
+  if (!is_new) return entry->second;
+  const std::vector<int> dealt = DealtPacks(request_.workload, 0, data);
+  std::vector<double> work(static_cast<size_t>(data), 0.0);
+  for (size_t i = 0; i < dealt.size(); ++i) {
+    work[i % work.size()] += pack_s_[static_cast<size_t>(dealt[i])];
+  }
+  const auto most = std::max_element(work.begin(), work.end());
+  entry->second = PacksOfRank(dealt, data, static_cast<int>(most - work.begin()));
+  return entry->second;
+}
+
+std::vector<LayerLoad> PlanFitter::HeaviestLoads(int data) const {
+  std::vector<LayerLoad> loads;
+  for (const int pack : HeaviestPacks(data)) loads.push_back(table_.load(pack));
+  return loads;
 }
 
 double PlanFitter::LowerBound(const Plan& shape) const {
   double work = 0, lightest = std::numeric_limits<double>::infinity();
-  for (const int pack : PacksOfRank(table_.num_loads(), shape.data, SlowestDataRank(shape))) {
+  for (const int pack : HeaviestPacks(shape.data)) {
     const double seconds = pack_s_[static_cast<size_t>(pack)];
     work += seconds;
     lightest = std::min(lightest, seconds);
@@ -262,7 +275,7 @@ PlanFitter::Fit PlanFitter::FitMemory(Plan& plan) const {
 }
 
 double PlanFitter::StepSecondsBound(const Plan& plan) const {
-  const std::vector<int> packs = PacksOfRank(table_.num_loads(), plan.data, SlowestDataRank(plan));
+  const std::vector<int>& packs = HeaviestPacks(plan.data);
   std::vector<double> work(static_cast<size_t>(plan.pipeline), 0.0);
   double before = 0, bound = 0;  // of the least seconds that each stage in front takes
   std::vector<double> in_front(work.size(), 0.0);
@@ -291,11 +304,8 @@ double PlanFitter::StepSecondsBound(const Plan& plan) const {
 }
 
 double PlanFitter::StepSeconds(const Plan& plan) const {
-  const std::vector<int> packs = PacksOfRank(table_.num_loads(), plan.data, SlowestDataRank(plan));
-  std::vector<LayerLoad> loads;
-  for (const int pack : packs) loads.push_back(table_.load(pack));
-  return SimulateTimes(ComputeSchedule(request_, plan, loads),
-                       StageCosts(table_, plan, request_.cluster, packs))
+  return SimulateTimes(ComputeSchedule(request_, plan, HeaviestLoads(plan.data)),
+                       StageCosts(table_, plan, request_.cluster, HeaviestPacks(plan.data)))
       .step_s;
 }
 

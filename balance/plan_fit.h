@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -18,13 +19,16 @@ struct Misfit {
   MemoryForecast memory;
 };
 
-// Chooses stages and recomputation for plans of one tensor degree, and predicts their steps.
+// Chooses stages and recomputation for plans of one tensor degree, and predicts their steps. Not
+// thread-safe.
 class PlanFitter {
  public:
   // `request` must outlive it.
   PlanFitter(const PlanRequest& request, int tensor);
 
   const CostModel& costs() const { return costs_; }
+  // The micro-batches of the data rank with the most work in the first step.
+  std::vector<LayerLoad> HeaviestLoads(int data) const;
 
   // Seconds that the step takes at least, whatever the stages: the rank with the mean work cannot
   // start before the stages in front of it, nor end before their backward. Recomputation and
@@ -51,10 +55,9 @@ class PlanFitter {
   // A lower bound of StepSeconds: of each pipeline rank what it computes, and what the first
   // micro-batch takes before it and the last after it.
   double StepSecondsBound(const Plan& plan) const;
-  // The data rank with the most work in the first step.
-  int SlowestDataRank(const Plan& plan) const;
 
  private:
+  const std::vector<int>& HeaviestPacks(int data) const;
   std::vector<double> LayerSeconds(const std::vector<Recompute>& recompute) const;
   std::vector<std::vector<int>> CutBy(const std::vector<double>& layer_s, const Plan& shape,
                                       size_t keep) const;
@@ -68,6 +71,7 @@ class PlanFitter {
   std::vector<int> typical_;          // packs over which costs are averaged
   std::vector<double> output_bytes_;  // [layer] mean
   std::vector<double> pack_s_;        // [pack] all layers, forward and backward
+  mutable std::map<int, std::vector<int>> heaviest_packs_;  // by data degree, filled as asked for
 };
 
 // A schedule's compute ops, without what has nothing to do for these micro-batches, with reductions

@@ -28,14 +28,13 @@ class StepForecaster {
  public:
   StepForecaster(const PlanRequest& request, const CostModel& costs, const Plan& plan, size_t step)
       : request_(request), plan_(plan), table_(costs, request.workload.steps[step]) {
+    const std::vector<int> dealt = DealtPacks(request.workload, step, plan.data);
     std::vector<double> work(static_cast<size_t>(plan.data), 0.0);
-    for (int pack = 0; pack < table_.num_loads(); ++pack) {
-      work[static_cast<size_t>(pack) % work.size()] += PackSeconds(pack);
-    }
+    for (size_t i = 0; i < dealt.size(); ++i) work[i % work.size()] += PackSeconds(dealt[i]);
     const auto most = std::max_element(work.begin(), work.end());
     mean_work_s_ = std::accumulate(work.begin(), work.end(), 0.0) / plan.data;
     slowest_work_s_ = *most;
-    packs_ = PacksOfRank(table_.num_loads(), plan.data, static_cast<int>(most - work.begin()));
+    packs_ = PacksOfRank(dealt, plan.data, static_cast<int>(most - work.begin()));
     for (const int pack : packs_) loads_.push_back(table_.load(pack));
     costs_ = StageCosts(table_, plan, request.cluster, packs_);
     schedule_ = ComputeSchedule(request, plan, loads_);
@@ -148,16 +147,6 @@ class StepForecaster {
   double step_s_ = 0;
 };
 
-// FLOPs of a pack's forward and of its two gradients where they are wanted.
-double ModelFlops(const CostModel& costs, const LayerLoad& load) {
-  double flops = 0;
-  for (int layer = 0; layer < costs.num_layers(); ++layer) {
-    const int passes = 1 + (costs.HasBackward(layer) ? 1 : 0) + (costs.Trainable(layer) ? 1 : 0);
-    flops += passes * costs.specs()[static_cast<size_t>(layer)].ForwardFlops(load);
-  }
-  return flops;
-}
-
 StepPercentiles Percentiles(std::vector<double> steps, double error_band) {
   std::sort(steps.begin(), steps.end());
   const auto count = static_cast<double>(steps.size());
@@ -172,9 +161,18 @@ StepPercentiles Percentiles(std::vector<double> steps, double error_band) {
 
 }  // namespace
 
+double ModelFlops(const CostModel& costs, const LayerLoad& load) {
+  double flops = 0;
+  for (int layer = 0; layer < costs.num_layers(); ++layer) {
+    const int passes = 1 + (costs.HasBackward(layer) ? 1 : 0) + (costs.Trainable(layer) ? 1 : 0);
+    flops += passes * costs.specs()[static_cast<size_t>(layer)].ForwardFlops(load);
+  }
+  return flops;
+}
+
 PlanForecast ForecastPlan(const PlanRequest& request, const Plan& plan) {
   const CostModel::Options options{plan.tensor, request.element_bytes, request.frozen};
-  const CostModel costs(request.model, request.cluster, options, request.profile);
+  const CostModel costs(request.model, request.cluster, options, request.profile.get());
   PlanForecast forecast;
   forecast.error_band = costs.error_band();
   std::vector<double> steps;
@@ -190,7 +188,7 @@ PlanForecast ForecastPlan(const PlanRequest& request, const Plan& plan) {
     forecast.stages = forecaster.Stages();
     forecast.bubbles = forecaster.Bubbles();
     const CostModel free(request.model, WithoutCommunication(request.cluster), options,
-                         request.profile);
+                         request.profile.get());
     forecast.communication_share = 1 - forecaster.WithoutLinks(free) / forecaster.step_s();
   }
   forecast.step_s = Percentiles(steps, forecast.error_band);

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "balance/cost_model.h"
 #include "balance/plan_request.h"
 #include "balance/plan_search.h"
 
@@ -47,6 +48,10 @@ struct PlanForecast {
   // FLOPs of forward and backward without recomputation, over the peak of all ranks.
   double mfu = 0;
 };
+
+// FLOPs of a micro-batch's forward and of its two gradients where they are wanted; what is computed
+// again does not count.
+double ModelFlops(const CostModel& costs, const LayerLoad& load);
 
 // Of a plan that SearchPlans() has found. LibTorch-free, deterministic.
 PlanForecast ForecastPlan(const PlanRequest& request, const Plan& plan);

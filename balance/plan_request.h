@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,7 +45,7 @@ struct PlanRequest {
   Cluster cluster;
   int ranks = 1;
   Workload workload;
-  const Profile* profile = nullptr;
+  std::shared_ptr<const Profile> profile;  // may be null
   PlanPins pins;
   PartitionRule partition = PartitionRule::kBalanced;
   RecomputeRule recompute = RecomputeRule::kAdaptive;

@@ -27,9 +27,9 @@ std::string GiB(int64_t bytes) {
   return text;
 }
 
-std::string Milliseconds(double seconds) {
+std::string Seconds(double seconds) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.1f ms", 1e3 * seconds);
+  std::snprintf(text, sizeof text, "%.4g s", seconds);
   return text;
 }
 
@@ -82,7 +82,7 @@ class Search {
                     states - room);
     }
     if (shape.bound_s >= SlowestKept()) {
-      return Reject(shape.plan, Join("", Milliseconds(shape.bound_s), " a step or more"));
+      return Reject(shape.plan, Join("", Seconds(shape.bound_s), " a step or more"));
     }
     Simulate(shape, fitter);
   }
@@ -130,7 +130,7 @@ class Search {
     if (best && Recuts(best->plan)) consider(fitter.CutsWithRecompute(best->plan, 1));
     if (best) return Keep(std::move(*best));
     if (!bounded.stage_begins.empty()) {
-      return Reject(bounded, Milliseconds(fitter.StepSecondsBound(bounded)) + " a step or more");
+      return Reject(bounded, Seconds(fitter.StepSecondsBound(bounded)) + " a step or more");
     }
     Reject(missed,
            Join("", "pipeline rank ", misfit->pipeline_rank, " needs ", GiB(misfit->memory.total()),
@@ -162,7 +162,7 @@ class Search {
   void RejectBeyondKept() {
     const auto keep = static_cast<size_t>(request_.keep);
     for (size_t i = keep; i < result_.plans.size(); ++i) {
-      Reject(result_.plans[i].plan, Milliseconds(result_.plans[i].step_s) + " a step");
+      Reject(result_.plans[i].plan, Seconds(result_.plans[i].step_s) + " a step");
     }
     if (result_.plans.size() > keep) result_.plans.resize(keep);
   }

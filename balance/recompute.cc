@@ -62,18 +62,4 @@ std::optional<std::vector<Recompute>> LeastRecompute(
   return kinds;
 }
 
-const char* RecomputeName(Recompute kind) {
-  switch (kind) {
-    case Recompute::kNone:
-      return "none";
-    case Recompute::kAttention:
-      return "attention";
-    case Recompute::kMlp:
-      return "mlp";
-    case Recompute::kFull:
-      break;
-  }
-  return "full";
-}
-
 }  // namespace equipoise

@@ -24,7 +24,4 @@ struct RecomputeOption {
 std::optional<std::vector<Recompute>> LeastRecompute(
     const std::vector<std::vector<RecomputeOption>>& layers, int64_t budget_bytes);
 
-// The name of `balance.recompute` and of plan.yaml: "none", "attention", "mlp", "full".
-const char* RecomputeName(Recompute kind);
-
 }  // namespace equipoise

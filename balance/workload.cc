@@ -1,11 +1,28 @@
 #include "balance/workload.h"
 
+#include <numeric>
+
+#include "balance/step_deal.h"
+
 namespace equipoise {
 
-std::vector<int> PacksOfRank(int packs, int data, int rank) {
-  std::vector<int> numbers;
-  for (int pack = rank; pack < packs; pack += data) numbers.push_back(pack);
-  return numbers;
+std::vector<int> DealtPacks(const Workload& workload, size_t step, int data) {
+  const std::vector<LayerLoad>& packs = workload.steps[step];
+  if (workload.dealt_by) {
+    const std::vector<int64_t> dealt = DealRows(packs, data, *workload.dealt_by);
+    return {dealt.begin(), dealt.end()};
+  }
+  std::vector<int> in_turn(packs.size());
+  std::iota(in_turn.begin(), in_turn.end(), 0);
+  return in_turn;
+}
+
+std::vector<int> PacksOfRank(const std::vector<int>& dealt, int data, int rank) {
+  std::vector<int> packs;
+  for (size_t i = static_cast<size_t>(rank); i < dealt.size(); i += static_cast<size_t>(data)) {
+    packs.push_back(dealt[i]);
+  }
+  return packs;
 }
 
 }  // namespace equipoise

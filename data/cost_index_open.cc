@@ -114,12 +114,15 @@ class IndexBuilder {
 
   // Finds or builds the index; gives its path. Collective over the slices.
   std::string Run();
+  // The path of a cached index; empty where there is none.
+  std::string Find();
   uint64_t key() const { return key_; }
   bool built() const { return built_; }
 
  private:
   bool first() const { return options_.slice == 0; }
   bool AnyRank(bool mine) const { return options_.any_rank ? options_.any_rank(mine) : mine; }
+  void ComputeKey();
   // Runs `work`; when it throws on one rank, all ranks throw.
   void OnAllRanks(const std::function<void()>& work) const;
   void ChooseFolder();
@@ -210,12 +213,25 @@ void IndexBuilder::Build() {
   built_ = true;
 }
 
-std::string IndexBuilder::Run() {
+void IndexBuilder::ComputeKey() {
   std::vector<uint64_t> contents;
   const std::string& stamps = IsWritable(folders_[0]) ? folders_[0] : folders_.back();
   const bool store = first() && IsWritable(stamps);
   for (const TextFile& file : files_) contents.push_back(ContentHash(file, stamps, store));
   key_ = KeyOf(sources_, contents, SampleOptionsOf(config_, options_), template_.fingerprint());
+}
+
+std::string IndexBuilder::Find() {
+  ComputeKey();
+  for (const std::string& folder : folders_) {
+    const std::string path = folder + "/" + IndexName(key_);
+    if (IsThere(path)) return path;
+  }
+  return "";
+}
+
+std::string IndexBuilder::Run() {
+  ComputeKey();
   if (options_.require_same) options_.require_same(key_);
   ChooseFolder();
   // Asked once, of all: another job may finish the same index meanwhile.
@@ -265,6 +281,14 @@ OpenedCostIndex OpenCostIndex(const std::vector<SourceConfig>& sources, const Da
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   return {std::move(*index), builder.built(), took.count()};
+}
+
+std::optional<CostIndex> FindCostIndex(const std::vector<SourceConfig>& sources,
+                                       const DataConfig& config, const ChatTemplate& chat_template,
+                                       const CostIndexOptions& options) {
+  IndexBuilder builder(sources, config, chat_template, options);
+  const std::string path = builder.Find();
+  return path.empty() ? std::nullopt : CostIndex::Map(path, builder.key());
 }
 
 }  // namespace equipoise

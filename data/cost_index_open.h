@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,5 +47,11 @@ struct OpenedCostIndex {
 // records are bad.
 OpenedCostIndex OpenCostIndex(const std::vector<SourceConfig>& sources, const DataConfig& config,
                               const ChatTemplate& chat_template, const CostIndexOptions& options);
+
+// The index that OpenCostIndex() would find in the cache; nothing where it would build one. Not
+// collective; writes nothing but the stamp of the annotations' content.
+std::optional<CostIndex> FindCostIndex(const std::vector<SourceConfig>& sources,
+                                       const DataConfig& config, const ChatTemplate& chat_template,
+                                       const CostIndexOptions& options);
 
 }  // namespace equipoise

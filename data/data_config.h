@@ -64,6 +64,7 @@ struct DataConfig {
   int64_t prefetch = 4;
   double max_bad_share = 0.05;
   std::string cache;
+  std::string costs;
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
@@ -83,6 +84,10 @@ struct DataConfig {
     visit("max_bad_share", max_bad_share,
           "the run stops with exit 4 when more than this share of the records is bad",
           Between(0, 1));
+    visit(
+        "costs", costs,
+        "for planning while there is no cost index: a JSONL file of {\"vit_num\", \"token_num\"}, "
+        "or the name of a histogram in configs/histograms");
     visit("cache", cache, "folder of the cost index; empty = .equipoise beside the annotations");
   }
 };

@@ -15,6 +15,7 @@ class MpiEnvironment;
 // command line sets `run`, which does the work and returns the exit code; it throws UserError.
 // `mpi` must outlive `run`.
 void AddTrainCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
+void AddPlanCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 void AddCheckCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 void AddExportCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);

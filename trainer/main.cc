@@ -116,6 +116,7 @@ int RunProgram(int argc, char** argv) {
   app.require_subcommand(1);
   std::function<int()> run;
   AddTrainCommand(app, mpi, run);
+  AddPlanCommand(app, mpi, run);
   AddDataCommand(app, mpi, run);
   AddCheckCommand(app, mpi, run);
   AddExportCommand(app, mpi, run);

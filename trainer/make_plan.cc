@@ -48,37 +48,13 @@ std::vector<int> GivenStages(const std::vector<int64_t>& layers, int num_stages,
   return begins;
 }
 
-std::vector<Recompute> GivenRecompute(const BalanceSection& balance,
-                                      const std::vector<LayerSpec>& specs) {
-  const std::vector<std::string>& words = balance.recompute_layers;
-  if (!words.empty() && words.size() != specs.size()) {
-    throw ConfigError("balance.recompute_layers: " + std::to_string(words.size()) +
-                      " words given, the model has " + std::to_string(specs.size()) +
-                      " layers; give one word a layer");
-  }
-  const std::vector<std::string>& modules = balance.recompute_modules;
-  if (!modules.empty() && (balance.recompute == "none" || !words.empty())) {
-    throw ConfigError("balance.recompute_modules: says where balance.recompute is done, which is " +
-                      std::string(words.empty() ? "none; set it to full, attention or mlp"
-                                                : "given layer by layer; take one of the two out"));
-  }
-  std::vector<Recompute> recompute;
-  for (size_t i = 0; i < specs.size(); ++i) {
-    const bool named = modules.empty() || std::find(modules.begin(), modules.end(),
-                                                    ModuleOf(specs[i].kind)) != modules.end();
-    const std::string& word = words.empty() ? balance.recompute : words[i];
-    recompute.push_back(!words.empty() || named ? ParseRecompute(word) : Recompute::kNone);
-  }
-  return recompute;
-}
-
 }  // namespace
 
 Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
   const ParallelSection& parallel = config.parallel;
   Plan plan = Degrees(parallel, ranks);
-  plan.schedule = parallel.schedule;
-  plan.zero = static_cast<int>(parallel.zero);
+  plan.schedule = parallel.schedule.value_or("1f1b");
+  plan.zero = static_cast<int>(parallel.zero.value_or(1));
   const bool interleaved = plan.schedule == kInterleaved;
   plan.chunks = static_cast<int>(parallel.chunks.value_or(interleaved ? 2 : 1));
   if (interleaved != (plan.chunks > 1) && !std::filesystem::exists(plan.schedule)) {
@@ -98,9 +74,39 @@ Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
     const LayerLoad full = SingleSegment(tiles, tokens);
     plan.stage_begins = EvenStages(LayerCosts(model, config.model.freeze, full), plan.num_stages());
   }
-  CheckModules(model, config.balance.recompute_modules, "balance.recompute_modules");
-  plan.recompute = GivenRecompute(config.balance, specs);
+  plan.recompute = GivenRecompute(config, model);
+  if (plan.recompute.empty()) plan.recompute.assign(specs.size(), Recompute::kNone);
   return plan;
+}
+
+std::vector<Recompute> GivenRecompute(const RunConfig& config, const ModelConfig& model) {
+  const BalanceSection& balance = config.balance;
+  const std::vector<LayerSpec> specs = LayerSpecs(model);
+  const std::vector<std::string>& words = balance.recompute_layers;
+  if (!words.empty() && words.size() != specs.size()) {
+    throw ConfigError("balance.recompute_layers: " + std::to_string(words.size()) +
+                      " words given, the model has " + std::to_string(specs.size()) +
+                      " layers; give one word a layer");
+  }
+  const std::vector<std::string>& modules = balance.recompute_modules;
+  CheckModules(model, modules, "balance.recompute_modules");
+  const bool adaptive = balance.recompute == "bar";
+  if (!modules.empty() && (adaptive || balance.recompute == "none" || !words.empty())) {
+    throw ConfigError(
+        "balance.recompute_modules: says where balance.recompute is done, which is " +
+        std::string(!words.empty() ? "given layer by layer; take one of the two out"
+                    : adaptive     ? "chosen for each layer (bar); set it to full, attention or mlp"
+                                   : "none; set it to full, attention or mlp"));
+  }
+  if (words.empty() && adaptive) return {};
+  std::vector<Recompute> recompute;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const bool named = modules.empty() || std::find(modules.begin(), modules.end(),
+                                                    ModuleOf(specs[i].kind)) != modules.end();
+    const std::string& word = words.empty() ? balance.recompute : words[i];
+    recompute.push_back(!words.empty() || named ? ParseRecompute(word) : Recompute::kNone);
+  }
+  return recompute;
 }
 
 int64_t Accumulation(const RunConfig& config, const Plan& plan) {

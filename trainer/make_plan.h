@@ -15,6 +15,10 @@ namespace equipoise {
 // the schedule cannot run it.
 Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks);
 
+// What of each layer `balance` says to compute again; empty where that is left to the planner
+// (`bar`). Throws ConfigError for words that do not fit the model.
+std::vector<Recompute> GivenRecompute(const RunConfig& config, const ModelConfig& model);
+
 // Micro-batches of a data rank in one optimizer step. Throws ConfigError when train.global_batch
 // is no multiple of the data ranks.
 int64_t Accumulation(const RunConfig& config, const Plan& plan);

@@ -60,15 +60,6 @@ void RequireSameData(Communicator& world, uint64_t mine, const std::string& anno
   }
 }
 
-SampleOptions SampleOptionsOf(const DataConfig& data, const ModelConfig& model) {
-  SampleOptions options{data.max_tokens, data.tiles, data.limits, 0, 0};
-  if (model.has_vision) {
-    options.tokens_per_tile = model.tokens_per_tile();
-    options.tile_size = model.vision.image_size;
-  }
-  return options;
-}
-
 OpenedCostIndex OpenIndex(const RunConfig& config, const std::vector<SourceConfig>& sources,
                           const OpenedData& data, Communicator& world,
                           const OpenDataOptions& options) {
@@ -93,15 +84,6 @@ OpenedCostIndex OpenIndex(const RunConfig& config, const std::vector<SourceConfi
 }
 
 }  // namespace
-
-std::string TokenizerPath(const RunConfig& config) {
-  const std::string& path = config.data.tokenizer.empty() ? config.model.hf : config.data.tokenizer;
-  if (path.empty()) {
-    throw ConfigError(
-        "data.tokenizer: is empty, and so is model.hf; give a folder that holds tokenizer.json");
-  }
-  return path;
-}
 
 OpenedData::OpenedData(const RunConfig& config, const std::vector<SourceConfig>& sources,
                        Communicator& world, const OpenDataOptions& options)

@@ -10,13 +10,10 @@
 #include "data/tokenizer.h"
 #include "models/model_config.h"
 #include "parallel/comm/communicator.h"
+#include "trainer/data_options.h"
 #include "trainer/run_config.h"
 
 namespace equipoise {
-
-// The tokenizer.json that the configuration names: data.tokenizer, or the model's folder. Throws
-// ConfigError when there is neither.
-std::string TokenizerPath(const RunConfig& config);
 
 struct OpenDataOptions {
   bool rebuild = false;           // the cost index, even where the cached one fits

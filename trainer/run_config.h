@@ -107,9 +107,9 @@ struct ParallelSection {
   static constexpr const char* kScalarForm = "auto";
   bool automatic = true;  // `parallel: auto`: nothing below is pinned
   std::optional<int64_t> data, pipeline, tensor, chunks;
-  std::string schedule = "1f1b";
+  std::optional<std::string> schedule;
   std::vector<int64_t> stage_layers;
-  int64_t zero = 1;
+  std::optional<int64_t> zero;
   int64_t bucket_bytes = 4 << 20;
   double timeout_s = 600;
   std::string nccl;
@@ -122,7 +122,7 @@ struct ParallelSection {
     visit("tensor", tensor, "ranks that share out each layer; absent = 1", Between(1, 4096));
     visit("schedule", schedule,
           "order of the pipeline's passes: naive, gpipe, 1f1b, interleaved, or a file that holds a "
-          "schedule");
+          "schedule; absent = planned");
     visit("chunks", chunks, "stages of each pipeline rank; absent = 2 for interleaved, else 1",
           Between(1, 64));
     visit(
@@ -146,7 +146,8 @@ struct ParallelSection {
 struct BalanceSection {
   std::string group = "isf+";
   int64_t tiles = 0, tokens = 0, min_tiles = 0, min_tokens = 0, rounds = 50;
-  std::string recompute = "none";
+  std::string partition = "bmp";
+  std::string recompute = "bar";
   std::vector<std::string> recompute_modules, recompute_layers;
 
   template <class Visitor>
@@ -164,10 +165,15 @@ struct BalanceSection {
     visit("min_tokens", min_tokens, "isf accepts a pack from here on; 0 = 31/32 of tokens",
           AtLeast(0));
     visit("rounds", rounds, "of sampling and filtering, isf", Between(1, 10000));
-    visit("recompute", recompute,
-          "what of each layer is computed again in backward instead of kept, to save memory: "
-          "nothing, all, or a half of each transformer block",
-          OneOf({"none", "full", "attention", "mlp"}));
+    visit("partition", partition,
+          "how layers are cut into stages: bmp = by predicted seconds, ranked by the simulator; "
+          "flops, parameters = so that the stage with most of these has as few as can be",
+          OneOf({"bmp", "flops", "parameters"}));
+    visit(
+        "recompute", recompute,
+        "what of each layer is computed again in backward instead of kept, to save memory: bar = "
+        "the least that fits, for each rank; or nothing, all, or a half of each transformer block",
+        OneOf({"bar", "none", "full", "attention", "mlp"}));
     visit("recompute_modules", recompute_modules,
           "modules whose layers `recompute` is for: vision, projector, llm; absent = all");
     visit("recompute_layers", recompute_layers,

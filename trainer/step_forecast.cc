@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "balance/plan_forecast.h"
 #include "balance/stage_costs.h"
 
 namespace equipoise {
@@ -26,11 +27,26 @@ CostModel MakeCosts(const RunConfig& config, const ModelConfig& model, const Pla
 
 StepForecast::StepForecast(const RunConfig& config, const ModelConfig& model, const Plan& plan,
                            const ProfileUse& here)
-    : plan_(plan), costs_(MakeCosts(config, model, plan, here, warning_)) {}
+    : plan_(plan),
+      costs_(MakeCosts(config, model, plan, here, warning_)),
+      knows_peak_(costs_.cluster().multiprocessors > 0 || config.cluster.peak_tflops.has_value()),
+      knows_speed_(knows_peak_ || !config.cluster.profile.empty()) {}
 
 Simulation StepForecast::Simulated(const Schedule& schedule,
                                    const std::vector<LayerLoad>& loads) const {
   return Simulate(schedule, StageCosts(costs_, plan_, costs_.cluster(), loads));
+}
+
+double StepForecast::StepSeconds(const Schedule& schedule,
+                                 const std::vector<LayerLoad>& loads) const {
+  return SimulateTimes(schedule, StageCosts(costs_, plan_, costs_.cluster(), loads)).step_s;
+}
+
+std::optional<double> StepForecast::Mfu(const std::vector<LayerLoad>& all, double seconds) const {
+  if (!knows_peak_) return std::nullopt;
+  double flops = 0;
+  for (const LayerLoad& load : all) flops += ModelFlops(costs_, load);
+  return flops / (seconds * plan_.num_ranks() * costs_.cluster().peak_flops);
 }
 
 MemoryForecast StepForecast::Memory(const Schedule& schedule, const std::vector<LayerLoad>& loads,

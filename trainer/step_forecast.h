@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,14 @@ class StepForecast {
   // One step of a pipeline in simulated time. `schedule` is the plan's, completed; `loads` are its
   // micro-batches'.
   Simulation Simulated(const Schedule& schedule, const std::vector<LayerLoad>& loads) const;
+  // Its seconds alone.
+  double StepSeconds(const Schedule& schedule, const std::vector<LayerLoad>& loads) const;
+  // Whether predicted times mean something: GPUs that a preset knows, a profile, or given
+  // cluster.peak_tflops; of this machine's CPUs no speed is known by itself.
+  bool knows_speed() const { return knows_speed_; }
+  // The model's FLOPs for these micro-batches as a share of what all ranks could do in that time at
+  // their peak; nothing where that is not known.
+  std::optional<double> Mfu(const std::vector<LayerLoad>& all, double seconds) const;
   // The most that a pipeline rank needs in that step.
   MemoryForecast Memory(const Schedule& schedule, const std::vector<LayerLoad>& loads,
                         int pipeline_rank) const;
@@ -38,6 +47,7 @@ class StepForecast {
   Plan plan_;
   std::string warning_;
   CostModel costs_;
+  bool knows_peak_, knows_speed_;
 };
 
 }  // namespace equipoise

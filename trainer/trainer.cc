@@ -104,6 +104,7 @@ StepResult Trainer::RunStep() {
   result.bad_samples = static_cast<int64_t>(sums.bad_samples);
   result.data_wait_s = sums.data_wait_s;
   if (p.plan.pipeline > 1) result.bubble_share = 1 - sums.busy_s / sums.span_s;
+  if (p.forecast->knows_speed()) result.predicted_step_s = sums.predicted_s;
   result.stop = sums.stop_requests > 0;
   if (sums.weight > 0) {
     // Pictures that did not decode: the loss has fewer targets than planned.
@@ -122,6 +123,13 @@ StepResult Trainer::RunStep() {
   state_.skipped_samples += result.bad_samples;
   state_.non_finite_in_a_row = p.guard.in_a_row();
   result.step_s = SecondsSince(start);
+  if (p.forecast->knows_speed()) {
+    std::vector<LayerLoad> all;
+    for (const Pack& pack : work.plan.packs) {
+      all.push_back(SingleSegment(pack.tiles, pack.tokens));
+    }
+    result.mfu = p.forecast->Mfu(all, result.step_s);
+  }
   return result;
 }
 
@@ -155,6 +163,9 @@ StepSums Trainer::RunMicroBatches(const StepPlan& plan) {
   sums.busy_s = p.model->busy_s();
   sums.span_s = p.model->step_s();
   p.AddPredicted(loads);
+  if (p.forecast->knows_speed()) {
+    sums.predicted_s = p.forecast->StepSeconds(p.model->schedule(), loads);
+  }
   if (p.model->reports_loss()) sums.loss = p.model->part().loss();
   for (const GradientReducer::Span& span : p.model->reducer().spans()) {
     p.recorder.Add("communication", span.name, span.start, span.end);

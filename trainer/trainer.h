@@ -41,6 +41,7 @@ struct StepResult {
   double data_wait_s = 0;  // longest of the ranks
   // With a pipeline: the ranks' mean idle share of the passes, until the slowest rank ends.
   std::optional<double> bubble_share;
+  std::optional<double> predicted_step_s, mfu;  // where the devices' speed is known
   std::optional<double> eval_loss;  // on data.eval, where it was measured after this step
   bool stop = false;                // some rank was asked to stop
 };

@@ -46,6 +46,8 @@ StepMetrics MetricsOf(const TrainState& state, const StepResult& result, int64_t
   m.dist_ratio_vision = result.balance.dist_ratio_vision;
   m.dist_ratio_text = result.balance.dist_ratio_text;
   m.bubble_share = result.bubble_share;
+  m.predicted_step_s = result.predicted_step_s;
+  m.mfu = result.mfu;
   m.skipped_samples = left_out + state.skipped_samples;
   m.eval_loss = result.eval_loss;
   return m;

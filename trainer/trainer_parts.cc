@@ -28,6 +28,7 @@
 #include "trainer/logging.h"
 #include "trainer/lr_schedule.h"
 #include "trainer/model_source.h"
+#include "trainer/plan_run.h"
 #include "trainer/precision.h"
 #include "trainer/profile_run.h"
 #include "trainer/program_hash.h"
@@ -108,10 +109,14 @@ void TrainerParts::BuildParallelModel() {
       })) {
     throw ConfigError("model.freeze: nothing is left to train; take a module out of the list");
   }
-  plan = MakePlan(config, data->model_config, world->size());
-  accumulation = Accumulation(config, plan);
   ParallelModel::Options options;
   options.part.dtype = ComputeDtype(config.train.precision);
+  const auto element_bytes = static_cast<int64_t>(c10::elementSize(options.part.dtype));
+  const TrainingPlan planned = PlanTraining(config, data->model_config, CostsOfIndex(data->index),
+                                            {world->size(), element_bytes});
+  plan = planned.plan;
+  outlook = planned.outlook;
+  accumulation = Accumulation(config, plan);
   options.part.freeze = config.model.freeze;
   options.bucket_bytes = config.parallel.bucket_bytes;
   model = std::make_unique<ParallelModel>(data->model_config, plan, options, *world, recorder);
@@ -219,6 +224,7 @@ void TrainerParts::OpenOutputs(const TrainState& state) {
   if (world->rank() != 0) return;
   QuarantineDefects(*data, *quarantine);
   WriteFileDurably(folder->Path("config.yaml"), WriteConfig(config));
+  WriteFileDurably(folder->Path("plan.yaml"), PlanToYaml(plan, outlook));
   const std::string description = ModelDescriptionFolder(folder->dir());
   if (!config.model.hf.empty()) CopyModelDescription(config.model.hf, description);
   if (!config.data.tokenizer.empty()) CopyModelDescription(config.data.tokenizer, description);
@@ -275,17 +281,17 @@ void TrainerParts::StartFeed(const TrainState& state) {
 
 StepSums TrainerParts::SumOverRanks(const StepSums& sums) {
   if (stop.Ending()) throw ToldError("mpirun is ending the job");
-  at::Tensor added = at::empty({5}, at::kDouble), longest = at::empty({2}, at::kDouble);
+  at::Tensor added = at::empty({5}, at::kDouble), longest = at::empty({3}, at::kDouble);
   auto* v = added.data_ptr<double>();
   v[0] = sums.loss, v[1] = sums.weight, v[2] = sums.bad_samples, v[3] = stop.Requested() ? 1 : 0;
   v[4] = sums.busy_s / world->size();
   auto* most = longest.data_ptr<double>();
-  most[0] = sums.data_wait_s, most[1] = sums.span_s;
+  most[0] = sums.data_wait_s, most[1] = sums.span_s, most[2] = sums.predicted_s;
   Work first = world->AllReduce(added, ReduceOp::kSum);
   Work second = world->AllReduce(longest, ReduceOp::kMax);
   first.Wait();
   second.Wait();
-  return {v[0], v[1], v[2], most[0], v[3], v[4], most[1]};
+  return {v[0], v[1], v[2], most[0], v[3], v[4], most[1], most[2]};
 }
 
 Json TrainerParts::Environment() const {
@@ -302,7 +308,7 @@ Json TrainerParts::Environment() const {
 Json TrainerParts::Sections() const {
   Json sections = {{"model", ConfigToJson(config.model)}, {"data", ConfigToJson(config.data)}};
   const Json balance = ConfigToJson(config.balance);
-  for (const char* key : {"threads", "prefetch", "cache", "max_bad_share", "eval"}) {
+  for (const char* key : {"threads", "prefetch", "cache", "costs", "max_bad_share", "eval"}) {
     sections["data"].erase(key);
   }
   sections["data"]["content"] = std::to_string(data->index.hash());

@@ -16,6 +16,7 @@
 #include "trainer/non_finite_guard.h"
 #include "trainer/open_data.h"
 #include "trainer/parallel_model.h"
+#include "trainer/plan_yaml.h"
 #include "trainer/progress.h"
 #include "trainer/run_folder.h"
 #include "trainer/step_feed.h"
@@ -33,8 +34,9 @@ struct StepSums {
   double bad_samples = 0;
   double data_wait_s = 0;  // over ranks: the longest
   double stop_requests = 0;
-  double busy_s = 0;  // seconds of compute in the passes; over ranks: the mean
-  double span_s = 0;  // of the passes from begin to end; over ranks: the longest
+  double busy_s = 0;       // seconds of compute in the passes; over ranks: the mean
+  double span_s = 0;       // of the passes from begin to end; over ranks: the longest
+  double predicted_s = 0;  // over ranks: the longest
 };
 
 // The parts of a training run, in the order in which they are built. The loop is in trainer.cc.
@@ -79,6 +81,7 @@ struct TrainerParts {
   int64_t left_out = 0;                  // records that the cost index excludes
   std::unique_ptr<OpenedData> held_out;  // data.eval, where there is one
   Plan plan;
+  PlanOutlook outlook;
   std::unique_ptr<ParallelModel> model;
   std::unique_ptr<StepForecast> forecast;
   std::unique_ptr<ZeroOptimizer> optimizer;

@@ -14,8 +14,8 @@ PlanRequest Request(int packs) {
   cluster.preset = "a100-80g";
   request.cluster = MakeCluster(cluster);
   request.ranks = 8;
-  request.workload = {{std::vector<LayerLoad>(packs, SingleSegment(8, 4000))},
-                      SingleSegment(9, 4096)};
+  request.workload.steps = {std::vector<LayerLoad>(packs, SingleSegment(8, 4000))};
+  request.workload.worst = SingleSegment(9, 4096);
   return request;
 }
 
@@ -87,6 +87,9 @@ TEST_CASE("rates follow from the step", "[plan_forecast][cpu]") {
   CHECK(forecast.mfu < request.cluster.gemm_efficiency);
   CHECK(forecast.communication_share > 0);
   CHECK(forecast.communication_share < 0.5);
+  PlanRequest split = request;
+  split.pins.tensor = 8;  // an exchange in every half of a block
+  CHECK(ForecastPlan(split, SearchPlans(split).plans.front().plan).communication_share > 0.1);
   request.frozen = {"vision", "projector"};  // less to compute, less counted
   CHECK(ForecastPlan(request, plan).step_s.p50 < forecast.step_s.p50);
 }

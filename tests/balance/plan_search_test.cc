@@ -26,7 +26,8 @@ PlanRequest Request(const std::string& model, int nodes, int global_batch) {
   for (int i = 0; i < global_batch; ++i) {
     packs.push_back(SingleSegment(9 - i % 3 / 2, 2600 + i * 397 % 1497));
   }
-  request.workload = {{packs}, SingleSegment(9, 4096)};
+  request.workload.steps = {packs};
+  request.workload.worst = SingleSegment(9, 4096);
   return request;
 }
 
@@ -150,7 +151,8 @@ TEST_CASE("small models keep all ranks on data", "[plan_search][cpu]") {
   request.cluster.devices_per_node = 2;
   request.ranks = 2;
   request.element_bytes = 4;
-  request.workload = {{std::vector<LayerLoad>(16, SingleSegment(4, 256))}, SingleSegment(4, 256)};
+  request.workload.steps = {std::vector<LayerLoad>(16, SingleSegment(4, 256))};
+  request.workload.worst = SingleSegment(4, 256);
   const Plan plan = SearchPlans(request).plans.front().plan;
   CHECK(plan.data == 2);
 }

@@ -30,6 +30,7 @@ TEST_CASE("recompute is for all layers, for modules, or layer by layer") {
   // Patch embedding, blocks, projector; embedding, blocks, head.
   const std::string none = RecomputeOf("none");
   CHECK(none.find_first_not_of('n') == std::string::npos);
+  CHECK(RecomputeOf("bar") == none);  // left to the planner, which `check` does not ask
   CHECK(RecomputeOf("full") == std::string(none.size(), 'f'));
   CHECK(RecomputeOf("mlp", {"vision", "projector", "llm"}) == std::string(none.size(), 'm'));
   const std::string vision = RecomputeOf("attention", {"vision"});
@@ -52,6 +53,8 @@ TEST_CASE("a recompute that does not fit the model is refused") {
   CHECK_THROWS_WITH(RecomputeOf("none", {"llm"}),
                     "balance.recompute_modules: says where balance.recompute is done, which is "
                     "none; set it to full, attention or mlp");
+  CHECK_THROWS_WITH(RecomputeOf("bar", {"llm"}),
+                    Catch::Matchers::Contains("chosen for each layer (bar)"));
   const Words words(RecomputeOf("none").size(), "full");
   CHECK_THROWS_WITH(RecomputeOf("full", {"llm"}, words),
                     Catch::Matchers::EndsWith("given layer by layer; take one of the two out"));

@@ -1,0 +1,108 @@
+"""`plan` prints and writes the balanced plan without a GPU, mpirun or data; `train --dry-run` shows
+that of as many ranks; a run stores its plan, which pins it; mistakes are one line."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import tiny_case
+
+CONFIG = "configs/internvl2_26b_sft.yaml"
+KEYS = ("mesh", "encoder", "schedule", "stages", "step_s", "bubble_share", "tokens_per_s", "mfu",
+        "gpu_days", "cost", "balance", "rejected")
+
+
+def plan(*arguments):
+    return subprocess.run([tiny_case.EQUIPOISE, "plan", *arguments], capture_output=True,
+                          text=True, timeout=300)
+
+
+def check_shipped(results, folder):
+    files = [f"{folder}/plan.json", f"{folder}/trace.json"]
+    done = plan(CONFIG, "--json", files[0], "--trace", files[1], "--explain")
+    results.check("the shipped plan", done.returncode == 0, done.stderr[-300:])
+    results.check("a table of ranks", "recomputed layers" in done.stdout and
+                  "histogram internvl12m" in done.stdout)
+    results.check("reasons", "not taken" in done.stdout and "a step or more" in done.stdout)
+    with open(files[0]) as file:
+        first = json.load(file)
+    results.check("the contract's keys", all(key in first for key in KEYS),
+                  [key for key in KEYS if key not in first])
+    mesh = first["mesh"]
+    results.check("64 ranks", mesh["data"] * mesh["pipeline"] * mesh["tensor"] == 64, mesh)
+    results.check("each rank fits", all(stage["memory_bytes"] <= 79.1 * 2**30
+                                        for stage in first["stages"]))
+    with open(files[1]) as file:
+        results.check("a trace", len(json.load(file)["traceEvents"]) > 100)
+    again = plan(CONFIG, "--json", files[0])
+    with open(files[0]) as file:
+        results.check("the same plan again", again.returncode == 0 and json.load(file) == first)
+    more = plan(CONFIG, "--ranks", "128", "--json", files[0])
+    with open(files[0]) as file:
+        mesh = json.load(file)["mesh"]
+    results.check("128 ranks", more.returncode == 0 and
+                  mesh["data"] * mesh["pipeline"] * mesh["tensor"] == 128, mesh)
+
+
+def check_mistakes(results):
+    for name, arguments, code, said in (
+            ("no file", ["nowhere.yaml"], 2, "nowhere.yaml"),
+            ("unknown option", [CONFIG, "--rank", "4"], 2, "--rank"),
+            ("no ranks", [CONFIG, "--ranks", "0"], 2, "--ranks"),
+            ("costs that are not there", [CONFIG, "--set", "data.costs=x"], 2, "data.costs"),
+            ("a cluster that is too small",
+             [CONFIG, "--set", "cluster.memory_gb=1"], 3, "what would make it fit"),
+            ("nothing to choose", [CONFIG, "--set", "parallel.data=3"], 2, "data 3"),
+            ("fewer samples than a step",
+             [CONFIG, "--set", "train.global_batch=500000"], 4, "train.global_batch"),
+    ):
+        done = plan(*arguments)
+        lines = done.stderr.strip().splitlines()
+        results.check(name, done.returncode == code and len(lines) == 1 and said in lines[0],
+                      f"exit {done.returncode} {lines}")
+
+
+def check_training(results, folder):
+    config = tiny_case.write_case(folder)
+    done = tiny_case.run(config, 2, "train", "--dry-run")
+    results.check("dry run", done.returncode == 0 and "data 2 x pipeline 1" in done.stdout and
+                  done.stdout.count("\nplan ") == 1 and not os.path.exists(f"{folder}/run"),
+                  done.stdout[-300:] + done.stderr[-300:])
+    settings = dict(train__steps=2, train__global_batch=2, parallel__pipeline=2)
+    done = tiny_case.run(config, 2, run__dir=f"{folder}/free", **settings)
+    results.check("trained", done.returncode == 0, done.stderr[-300:])
+    stored = f"{folder}/free/plan.yaml"
+    with open(stored) as file:
+        text = file.read()
+    results.check("plan.yaml", "pipeline: 2" in text and "stage_layers: [" in text and
+                  "step_s:" in text, text)
+    layers = text.split("stage_layers: ")[1].splitlines()[0]
+    recompute = text.split("recompute_layers: ")[1].splitlines()[0]
+    done = tiny_case.run(config, 2, run__dir=f"{folder}/pinned", parallel__stage_layers=layers,
+                         balance__recompute_layers=recompute, **settings)
+    results.check("pinned", done.returncode == 0, done.stderr[-300:])
+    with open(f"{folder}/pinned/plan.yaml") as file:
+        results.check("the same plan", file.read() == text)
+    results.check("the same losses",
+                  tiny_case.losses(f"{folder}/pinned") == tiny_case.losses(f"{folder}/free"))
+    done = tiny_case.run(config, 1, run__dir=f"{folder}/small", cluster__memory_gb=0.001,
+                         train__steps=1)
+    lines = [x for x in done.stderr.splitlines() if "equipoise: " in x]
+    results.check("a model that does not fit: exit 3", done.returncode == 3 and len(lines) == 1 and
+                  "what would make it fit" in lines[0], f"exit {done.returncode} {lines}")
+
+
+def main():
+    results = tiny_case.Results()
+    folder = tempfile.mkdtemp(prefix="plan")
+    check_shipped(results, folder)
+    check_mistakes(results)
+    check_training(results, folder)
+    shutil.rmtree(folder)
+    results.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

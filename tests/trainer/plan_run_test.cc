@@ -1,0 +1,109 @@
+#include "trainer/plan_run.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <sstream>
+
+#include "configs/error.h"
+#include "configs/yaml_reader.h"
+#include "trainer/plan_html.h"
+#include "trainer/plan_trace.h"
+
+namespace equipoise {
+namespace {
+
+RunConfig Config(const std::vector<std::string>& set = {}) {
+  std::vector<Override> overrides;
+  for (const std::string& text : set) overrides.push_back(ParseOverride(text));
+  RunConfig config;
+  ReadConfig("configs/internvl2_26b_sft.yaml", overrides, config);
+  return config;
+}
+
+std::string ErrorOf(const std::vector<std::string>& set, ExitCode code) {
+  try {
+    PlanRun(Config(set), {});
+  } catch (const UserError& error) {
+    CHECK(error.code() == code);
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("the shipped configuration is planned for 64 devices", "[plan_run][cpu]") {
+  PlanReport report = PlanRun(Config(), {});
+  report.config = "configs/internvl2_26b_sft.yaml";
+  CHECK(report.best().plan.num_ranks() == 64);
+  CHECK(report.tiles == 9);
+  CHECK(report.tokens == 4096);
+  CHECK(report.best().peak_bytes() <= report.request.cluster.memory_bytes);
+  CHECK(report.before.pad_ratio > 0.2);  // random micro-batches of about four samples
+  CHECK(report.after.pad_ratio == 0);
+  CHECK(report.after.dist_ratio_vision < report.before.dist_ratio_vision);
+  CHECK(report.after.dist_ratio_text < report.before.dist_ratio_text);
+
+  const Json json = PlanToJson(report);
+  for (const char* key : {"mesh", "encoder", "schedule", "stages", "step_s", "bubble_share",
+                          "tokens_per_s", "mfu", "gpu_days", "cost", "balance", "rejected"}) {
+    INFO(key);
+    CHECK(json.contains(key));
+  }
+  CHECK(json["step_s"]["p10"] < json["step_s"]["p50"]);
+  CHECK(json["step_s"]["p50"] < json["step_s"]["p90"]);
+  CHECK(json["stages"].size() == static_cast<size_t>(report.best().plan.num_stages()));
+  int layers = 0;
+  for (const Json& stage : json["stages"]) {
+    layers += stage["layers"][1].get<int>() - stage["layers"][0].get<int>() + 1;
+    CHECK(stage["recompute"].is_array());
+    CHECK(stage["memory_bytes"] > 0);
+  }
+  CHECK(layers == 97);
+  CHECK(json["gpu_days"].get<double>() ==
+        Approx(559 * json["step_s"]["p50"].get<double>() * 64 / 86400));
+  CHECK(json["cost"].get<double>() == Approx(json["gpu_days"].get<double>() * 48));
+
+  std::ostringstream text;
+  PrintPlan(report, /*explain=*/true, text);
+  CHECK(text.str().find("histogram internvl12m") != std::string::npos);
+  CHECK(text.str().find("not taken") != std::string::npos);
+
+  const std::string page = RenderPlan(report);
+  CHECK(page.find("<svg") != std::string::npos);
+  CHECK(page.find("http") == std::string::npos);  // offline
+  CHECK(page.find("Samples by tokens") != std::string::npos);
+  double end = 0;
+  for (const Span& span : PlanTimeline(report)) end = std::max(end, span.end_s);
+  CHECK(end == Approx(report.best().step_s));
+}
+
+TEST_CASE("ranks and pins change the plan", "[plan_run][cpu]") {
+  CHECK(PlanRun(Config(), {16, 0}).best().plan.num_ranks() == 16);
+  const Plan plan = PlanRun(Config({"parallel.pipeline=4", "parallel.schedule=1f1b",
+                                    "balance.recompute=full", "balance.group=random"}),
+                            {})
+                        .best()
+                        .plan;
+  CHECK(plan.pipeline == 4);
+  CHECK(plan.schedule == "1f1b");
+  CHECK(std::count(plan.recompute.begin(), plan.recompute.end(), Recompute::kFull) == 97);
+}
+
+TEST_CASE("mistakes are one line", "[plan_run][cpu]") {
+  CHECK(ErrorOf({"data.costs=nowhere"}, ExitCode::kBadUsage).find("data.costs: neither") == 0);
+  CHECK(ErrorOf({"data.costs=configs/internvl2_26b_sft.yaml"}, ExitCode::kBadData)
+            .find("sft.yaml:1") != std::string::npos);
+  CHECK(ErrorOf({"train.global_batch=1000000"}, ExitCode::kBadData).find("train.global_batch") !=
+        std::string::npos);
+  CHECK(ErrorOf({"balance.tiles=1", "balance.tokens=16"}, ExitCode::kBadData)
+            .find("above the limits") != std::string::npos);
+  CHECK(ErrorOf({"parallel.schedule=1f1c"}, ExitCode::kBadUsage).find("did you mean '1f1b'?") !=
+        std::string::npos);
+  CHECK(ErrorOf({"parallel.stage_layers=[40, 40]"}, ExitCode::kBadUsage).find("add up") !=
+        std::string::npos);
+  CHECK(ErrorOf({"parallel.data=3"}, ExitCode::kBadUsage).find("data 3") != std::string::npos);
+  CHECK(ErrorOf({"cluster.nodes=1", "cluster.memory_gb=30"}, ExitCode::kNoPlan)
+            .find("what would make it fit") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace equipoise

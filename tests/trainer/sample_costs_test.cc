@@ -1,0 +1,72 @@
+#include "trainer/sample_costs.h"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "configs/error.h"
+#include "models/presets.h"
+#include "tests/trainer/scratch_folder.h"
+
+namespace equipoise {
+namespace {
+
+SampleCosts Gather(const std::string& costs) {
+  RunConfig config;
+  config.data.costs = costs;
+  return GatherSampleCosts(config, PresetConfig("internvl2-26b"));
+}
+
+std::string ErrorOf(const std::string& path, const std::string& text) {
+  std::ofstream(path) << text;
+  try {
+    Gather(path);
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("costs come from a histogram by its name", "[sample_costs][cpu]") {
+  const SampleCosts costs = Gather("internvl12m");
+  CHECK(costs.source == "histogram internvl12m");
+  REQUIRE(costs.sizes.size() == 1'267'819);
+  double tiles = 0, tokens = 0;
+  for (const SampleSize& size : costs.sizes) {
+    tiles += size.tiles;
+    tokens += size.tokens;
+  }
+  CHECK(tiles / 1'267'819 == Approx(2.006).margin(0.001));
+  CHECK(tokens / 1'267'819 == Approx(757.3).margin(0.1));
+}
+
+TEST_CASE("costs come from lines of JSON", "[sample_costs][cpu]") {
+  const ScratchFolder folder;
+  const std::string path = folder.path() + "/costs.jsonl";
+  std::ofstream(path) << "{\"vit_num\": 3, \"token_num\": 850}\n"
+                      << "{\"token_num\": 20, \"vit_num\": 0, \"image_flags\": 0}\n";
+  const SampleCosts costs = Gather(path);
+  CHECK(costs.source == path);
+  REQUIRE(costs.sizes.size() == 2);
+  CHECK(costs.sizes[0].tiles == 3);
+  CHECK(costs.sizes[0].tokens == 850);
+  CHECK(costs.sizes[1].tiles == 0);
+}
+
+TEST_CASE("costs that are none are refused with their line", "[sample_costs][cpu]") {
+  const ScratchFolder folder;
+  const std::string path = folder.path() + "/costs.jsonl";
+  const std::string good = "{\"vit_num\": 3, \"token_num\": 850}\n";
+  CHECK(ErrorOf(path, good + "{\"vit_num\": 3}\n").find(path + ":2: ") == 0);
+  CHECK(ErrorOf(path, good + "{\"vit_num\": 3, \"token_num\": 0}\n").find(path + ":2: ") == 0);
+  CHECK(ErrorOf(path, good + "{\"vit_num\": -1, \"token_num\": 5}\n").find(path + ":2: ") == 0);
+  CHECK(ErrorOf(path, good + good + "nonsense\n").find(path + ":3:") == 0);
+  CHECK(ErrorOf(path, "").find("holds no sample") != std::string::npos);
+}
+
+TEST_CASE("without any costs the way out is told", "[sample_costs][cpu]") {
+  CHECK_THROWS_WITH(Gather(""), Catch::Contains("data.train: is empty"));
+  CHECK_THROWS_WITH(Gather("nothing"), Catch::Contains("configs/histograms/nothing.json"));
+}
+
+}  // namespace
+}  // namespace equipoise

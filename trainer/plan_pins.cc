@@ -1,0 +1,62 @@
+#include "trainer/plan_pins.h"
+
+#include <algorithm>
+#include <string>
+
+#include "configs/error.h"
+#include "configs/nearest.h"
+#include "models/layer_spec.h"
+#include "parallel/schedule/builders.h"
+#include "trainer/make_plan.h"
+
+namespace equipoise {
+namespace {
+
+std::optional<int> Pin(const std::optional<int64_t>& value) {
+  return value ? std::optional<int>(static_cast<int>(*value)) : std::nullopt;
+}
+
+std::vector<int> StageBegins(const std::vector<int64_t>& stage_layers, int num_layers) {
+  const std::string key = "parallel.stage_layers: ";
+  std::vector<int> begins = {0};
+  for (const int64_t count : stage_layers) {
+    if (count < 1) throw ConfigError(key + "a stage without layers; give 1 or more each");
+    begins.push_back(begins.back() + static_cast<int>(count));
+  }
+  if (begins.back() != num_layers) {
+    throw ConfigError(key + std::to_string(begins.back()) + " layers in all, the model has " +
+                      std::to_string(num_layers) + "; make them add up");
+  }
+  return begins;
+}
+
+void CheckSchedule(const std::string& name) {
+  const std::vector<std::string>& known = ScheduleNames();
+  if (std::find(known.begin(), known.end(), name) != known.end()) return;
+  const std::string nearest = NearestName(name, known);
+  throw ConfigError("parallel.schedule: cannot plan with '" + name + "'; " +
+                    (nearest.empty() ? "use naive, gpipe, 1f1b or interleaved"
+                                     : "did you mean '" + nearest + "'?"));
+}
+
+}  // namespace
+
+PlanPins PlanPinsOf(const RunConfig& config, const ModelConfig& model) {
+  const ParallelSection& parallel = config.parallel;
+  PlanPins pins;
+  pins.data = Pin(parallel.data);
+  pins.tensor = Pin(parallel.tensor);
+  pins.pipeline = Pin(parallel.pipeline);
+  pins.chunks = Pin(parallel.chunks);
+  pins.zero = Pin(parallel.zero);
+  pins.schedule = parallel.schedule;
+  if (pins.schedule) CheckSchedule(*pins.schedule);
+  if (!parallel.stage_layers.empty()) {
+    pins.stage_begins =
+        StageBegins(parallel.stage_layers, static_cast<int>(LayerSpecs(model).size()));
+  }
+  pins.recompute = GivenRecompute(config, model);
+  return pins;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,19 @@
+#include "trainer/plan_report.h"
+
+namespace equipoise {
+
+double PlanReport::gpu_days() const {
+  return static_cast<double>(steps) * forecast.step_s.p50 * best().plan.num_ranks() / 86400;
+}
+
+double PlanReport::cost() const { return gpu_days() * 24 * request.cluster.price_per_device_hour; }
+
+std::string DescribeMesh(const Plan& plan) {
+  std::string text = "data " + std::to_string(plan.data) + " x pipeline " +
+                     std::to_string(plan.pipeline) + " x tensor " + std::to_string(plan.tensor);
+  if (plan.pipeline > 1) text += ", " + plan.schedule;
+  if (plan.chunks > 1) text += " x " + std::to_string(plan.chunks);
+  return text + ", ZeRO " + std::to_string(plan.zero);
+}
+
+}  // namespace equipoise

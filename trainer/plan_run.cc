@@ -1,0 +1,176 @@
+#include "trainer/plan_run.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "balance/collective_time.h"
+#include "configs/error.h"
+#include "parallel/schedule/builders.h"
+#include "trainer/html_text.h"
+#include "trainer/make_plan.h"
+#include "trainer/model_section.h"
+#include "trainer/plan_pins.h"
+#include "trainer/plan_workload.h"
+#include "trainer/sample_costs.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kShareOfMachine = 0.9;  // of its memory that local ranks may use together
+
+constexpr const char* kLocal = "local";
+
+int64_t MachineMemoryBytes() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+}
+
+// The machines that hold so many ranks. `local` is this machine: its memory is shared by the ranks.
+Cluster ClusterFor(const ClusterConfig& config, int ranks) {
+  Cluster cluster = MakeCluster(config);
+  if (config.preset == kLocal && !config.gpus_per_node) cluster.devices_per_node = ranks;
+  cluster.nodes = (ranks + cluster.devices_per_node - 1) / cluster.devices_per_node;
+  if (config.preset == kLocal && !config.memory_gb) {
+    cluster.memory_bytes =
+        static_cast<int64_t>(kShareOfMachine * static_cast<double>(MachineMemoryBytes())) /
+        cluster.devices_per_node;
+  }
+  return cluster;
+}
+
+PartitionRule PartitionRuleOf(const std::string& name) {
+  if (name == "flops") return PartitionRule::kFlops;
+  return name == "parameters" ? PartitionRule::kParameters : PartitionRule::kBalanced;
+}
+
+RecomputeRule RecomputeRuleOf(const std::string& name) {
+  if (name == "bar") return RecomputeRule::kAdaptive;
+  if (name == "none") return RecomputeRule::kNone;
+  if (name == "attention") return RecomputeRule::kAttention;
+  return name == "mlp" ? RecomputeRule::kMlp : RecomputeRule::kFull;
+}
+
+int64_t ElementBytes(const RunConfig& config, const Cluster& cluster) {
+  const bool automatic = config.train.precision == "auto";
+  const bool bf16 = automatic ? cluster.multiprocessors > 0 : config.train.precision == "bf16";
+  return bf16 ? 2 : 4;
+}
+
+std::shared_ptr<const Profile> ProfileFor(const RunConfig& config, const PlanRequest& request) {
+  const std::string& path = config.cluster.profile;
+  if (path.empty()) return nullptr;
+  auto profile = std::make_shared<Profile>(ReadProfile(path));
+  const ProfileUse use{request.cluster.device, "", request.element_bytes == 2 ? "bf16" : "fp32", 0};
+  const std::string warning = RequireProfile(*profile, use, path, config.cluster.force_profile);
+  if (!warning.empty()) spdlog::warn("{}", warning);
+  return profile;
+}
+
+constexpr int64_t kTokenBin = 64;
+
+std::vector<SampleHistogram> Histograms(const std::vector<SampleSize>& sizes) {
+  SampleHistogram tiles{"Samples by tiles", 1, {}};
+  SampleHistogram tokens{"Samples by tokens", kTokenBin, {}};
+  const auto add = [](SampleHistogram& histogram, int64_t value) {
+    const auto bin = static_cast<size_t>(value / histogram.bin_width);
+    if (bin >= histogram.counts.size()) histogram.counts.resize(bin + 1, 0);
+    ++histogram.counts[bin];
+  };
+  for (const SampleSize& size : sizes) {
+    add(tiles, size.tiles);
+    add(tokens, size.tokens);
+  }
+  return {tiles, tokens};
+}
+
+}  // namespace
+
+PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
+                          const Workload& workload, const PlanTarget& target) {
+  const int devices = MakeCluster(config.cluster).num_devices();
+  PlanRequest request;
+  request.ranks = target.ranks > 0 ? target.ranks : devices;
+  request.cluster = ClusterFor(config.cluster, request.ranks);
+  request.model = model;
+  request.frozen = config.model.freeze;
+  request.element_bytes =
+      target.element_bytes > 0 ? target.element_bytes : ElementBytes(config, request.cluster);
+  request.workload = workload;
+  request.profile = ProfileFor(config, request);
+  if (request.profile) request.cluster = WithMeasuredLinks(request.cluster, *request.profile);
+  request.pins = PlanPinsOf(config, model);
+  request.partition = PartitionRuleOf(config.balance.partition);
+  request.recompute = RecomputeRuleOf(config.balance.recompute);
+  return request;
+}
+
+PlanSearchResult SearchFor(const RunConfig& config, const PlanRequest& request) {
+  const PlanPins& pins = request.pins;
+  if (config.cluster.preset == kLocal) {
+    const Plan simple = MakePlan(config, request.model, request.ranks);
+    Accumulation(config, simple);
+    PlanRequest pinned = request;
+    pinned.pins.data = simple.data;
+    pinned.pins.pipeline = simple.pipeline;
+    pinned.pins.tensor = simple.tensor;
+    pinned.pins.chunks = simple.chunks;
+    pinned.pins.schedule = simple.schedule;
+    pinned.pins.zero = simple.zero;
+    PlanSearchResult result = SearchPlans(pinned);
+    const bool free = !pins.data && !pins.pipeline && !pins.tensor;
+    if (!result.plans.empty() || !free) return result;
+  }
+  return SearchPlans(request);
+}
+
+PlanReport PlanRun(const RunConfig& config, const PlanTarget& target) {
+  const ModelConfig model = ModelConfigOf(config.model);
+  const SampleCosts costs = GatherSampleCosts(config, model);
+  const PlannedRun planned = PlanWorkload(costs, config, model);
+  if (planned.epoch_packs < config.train.global_batch) {
+    throw DataError(internal::Join(
+        "", costs.source, ": ", costs.sizes.size(), " samples make ", planned.epoch_packs,
+        " micro-batches, fewer than the ", config.train.global_batch, " of a step (",
+        planned.oversize,
+        " samples are above the limits); lower train.global_batch, or raise balance.tiles and "
+        "balance.tokens"));
+  }
+  PlanReport report;
+  report.request = PlanRequestOf(config, model, planned.workload, target);
+  report.search = SearchFor(config, report.request);
+  const Plan plan = BestPlan(report.request, report.search).plan;
+  report.forecast = ForecastPlan(report.request, plan);
+  report.sample_source =
+      costs.source + ", " + ReadableNumber(static_cast<double>(costs.sizes.size())) + " samples";
+  report.histograms = Histograms(costs.sizes);
+  report.tiles = planned.limits.tiles;
+  report.tokens = planned.limits.tokens;
+  report.samples_per_pack = planned.samples_per_pack;
+  report.steps = config.train.steps;
+  const BalanceBeforeAfter balance = planned.balance(plan.data);
+  report.before = balance.before;
+  report.after = balance.after;
+  return report;
+}
+
+TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,
+                          const SampleCosts& costs, const PlanTarget& target) {
+  const std::vector<std::string>& built = ScheduleNames();
+  const std::string schedule = config.parallel.schedule.value_or(built.front());
+  if (std::find(built.begin(), built.end(), schedule) == built.end()) {
+    return {MakePlan(config, model, target.ranks), {}};
+  }
+  const PlannedRun planned = PlanWorkload(costs, config, model);
+  const PlanRequest request = PlanRequestOf(config, model, planned.workload, target);
+  const ScoredPlan best = BestPlan(request, SearchFor(config, request));
+  const PlanForecast forecast = ForecastPlan(request, best.plan);
+  return {best.plan,
+          {forecast.step_s.p50, forecast.error_band, best.peak_bytes(), planned.limits.tiles,
+           planned.limits.tokens}};
+}
+
+}  // namespace equipoise

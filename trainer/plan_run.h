@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+
+#include "models/model_config.h"
+#include "trainer/plan_report.h"
+#include "trainer/plan_yaml.h"
+#include "trainer/run_config.h"
+#include "trainer/sample_costs.h"
+
+namespace equipoise {
+
+// Where a run is to compute.
+struct PlanTarget {
+  int ranks = 0;              // 0: the cluster's devices
+  int64_t element_bytes = 0;  // of weights and activations in the computation; 0: by
+                              // train.precision, where auto is bf16 on GPUs and fp32 on CPUs
+};
+
+// What the search is asked for a configuration: model, cluster, workload, and what `parallel` and
+// `balance` pin. Warns where cluster.profile is used though it does not fit. Throws ConfigError for
+// pins that are wrong by themselves, DataError for a profile that cannot be read.
+PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
+                          const Workload& workload, const PlanTarget& target);
+
+// The search, on this machine's CPUs (cluster.preset: local) with one rule first: where the mesh is
+// free, all ranks are data ranks if a replica fits. They share one memory, so that splitting a
+// model saves little there, and tensor ranks exchange at every layer.
+PlanSearchResult SearchFor(const RunConfig& config, const PlanRequest& request);
+
+// The plan of a configuration with all that there is to tell about it. LibTorch-free; no device, no
+// weights. Throws ConfigError, DataError (also where the samples do not fill one step), and
+// UserError with kNoPlan where nothing fits.
+PlanReport PlanRun(const RunConfig& config, const PlanTarget& target);
+
+// The plan that a run trains with: PlanRun()'s for samples of these costs. With a schedule from a
+// file, which is not searched, MakePlan()'s. Throws as PlanRun() does.
+struct TrainingPlan {
+  Plan plan;
+  PlanOutlook outlook;
+};
+TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,
+                          const SampleCosts& costs, const PlanTarget& target);
+
+}  // namespace equipoise

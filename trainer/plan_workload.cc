@@ -1,0 +1,114 @@
+#include "trainer/plan_workload.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "configs/error.h"
+#include "trainer/group_settings.h"
+
+namespace equipoise {
+namespace {
+
+// Of more samples, evenly spread ones stand for all: planning time does not grow with the data.
+constexpr int64_t kMostSamples = 200'000;
+constexpr int64_t kSteps = 4;  // simulated
+
+// What other frameworks do without balancing: as many samples a micro-batch as fill ours.
+GroupOptions RandomOptions(const GroupOptions& ours, double samples_per_pack) {
+  GroupOptions random = ours;
+  random.method = GroupMethod::kRandom;
+  random.micro_batch = std::max<int64_t>(1, std::llround(samples_per_pack));
+  return random;
+}
+
+std::vector<SampleSize> Thinned(const std::vector<SampleSize>& sizes, int64_t at_least) {
+  const auto most = static_cast<size_t>(std::max(kMostSamples, at_least));
+  if (sizes.size() <= most) return sizes;
+  std::vector<SampleSize> thinned;
+  for (size_t i = 0; i < most; ++i) thinned.push_back(sizes[i * sizes.size() / most]);
+  return thinned;
+}
+
+struct PlannedEpoch {
+  GroupOptions options;
+  EpochGroups epoch;
+  double samples = 0;  // in groups
+  double share = 1;    // of the samples that stand for all
+  std::vector<SampleSize> sizes;
+};
+
+PlannedEpoch PlanFirstEpoch(const SampleCosts& costs, const RunConfig& config,
+                            const ModelConfig& model) {
+  PlannedEpoch planned;
+  const int64_t batch = config.train.global_batch;
+  planned.sizes = Thinned(costs.sizes, kSteps * batch * 16);
+  planned.share =
+      static_cast<double>(planned.sizes.size()) / static_cast<double>(costs.sizes.size());
+  planned.options = GroupOptionsOf(config, FlopsOfLoad(model, config.model.freeze));
+  ChooseLimits(planned.sizes, planned.options);
+  planned.epoch = PlanEpoch(planned.sizes, planned.options, /*epoch=*/0);
+  planned.samples = static_cast<double>(planned.sizes.size() - planned.epoch.oversize.size());
+  if (planned.epoch.size() == 0) {
+    throw DataError(costs.source + ": all samples are above the limits; raise balance.tiles and " +
+                    "balance.tokens");
+  }
+  return planned;
+}
+
+PlanBalance Measure(const PlannedEpoch& planned, const EpochGroups& epoch,
+                    const GroupOptions& options, int data_ranks) {
+  const BalanceMetrics metrics = MeasureEpoch(epoch, options, data_ranks);
+  return {GroupMethodName(options.method),
+          metrics.pad_ratio,
+          metrics.dist_ratio_vision,
+          metrics.dist_ratio_text,
+          metrics.dist_ratio_time,
+          std::llround(static_cast<double>(epoch.size()) / planned.share)};
+}
+
+// The largest micro-batch that the limits allow; of a given number of samples, the largest there
+// is.
+LayerLoad WorstLoad(const PlannedEpoch& planned) {
+  LayerLoad worst = SingleSegment(planned.options.limits.tiles, planned.options.limits.tokens);
+  if (!HasFixedSamples(planned.options.method)) return worst;
+  worst = {};
+  for (const MicroBatchLoad& each : planned.epoch.loads) {
+    worst.tiles = std::max(worst.tiles, each.load.tiles);
+    worst.tokens = std::max(worst.tokens, each.load.tokens);
+    worst.token_pairs = std::max(worst.token_pairs, each.load.token_pairs);
+  }
+  return worst;
+}
+
+}  // namespace
+
+PlannedRun PlanWorkload(const SampleCosts& costs, const RunConfig& config,
+                        const ModelConfig& model) {
+  const PlannedEpoch planned = PlanFirstEpoch(costs, config, model);
+  PlannedRun run;
+  run.limits = planned.options.limits;
+  run.samples_per_pack = planned.samples / static_cast<double>(planned.epoch.size());
+  const int64_t batch = config.train.global_batch;
+  const int64_t steps = std::clamp<int64_t>(planned.epoch.size() / batch, 1, kSteps);
+  for (int64_t step = 0; step < steps; ++step) {
+    std::vector<LayerLoad>& packs = run.workload.steps.emplace_back();
+    for (int64_t i = step * batch; i < (step + 1) * batch; ++i) {
+      const auto place = static_cast<size_t>(i % planned.epoch.size());
+      const auto group = static_cast<size_t>(planned.epoch.order[place]);
+      packs.push_back(planned.epoch.loads[group].load);
+    }
+  }
+  run.epoch_packs = planned.epoch.size();
+  run.oversize = static_cast<int64_t>(planned.epoch.oversize.size());
+  run.workload.worst = WorstLoad(planned);
+  if (planned.options.method == GroupMethod::kIsfPlus) run.workload.dealt_by = planned.options.cost;
+  const GroupOptions random = RandomOptions(planned.options, run.samples_per_pack);
+  const EpochGroups unbalanced = PlanEpoch(planned.sizes, random, /*epoch=*/0);
+  run.balance = [planned, random, unbalanced](int data_ranks) {
+    return BalanceBeforeAfter{Measure(planned, unbalanced, random, data_ranks),
+                              Measure(planned, planned.epoch, planned.options, data_ranks)};
+  };
+  return run;
+}
+
+}  // namespace equipoise

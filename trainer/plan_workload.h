@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "balance/group_plan.h"
+#include "balance/workload.h"
+#include "models/model_config.h"
+#include "trainer/plan_report.h"
+#include "trainer/run_config.h"
+#include "trainer/sample_costs.h"
+
+namespace equipoise {
+
+// Evenness over the data ranks: of random micro-batches with as many samples, and of those of the
+// configuration.
+struct BalanceBeforeAfter {
+  PlanBalance before, after;
+};
+
+// What a run computes, worked out from the sizes of its samples.
+struct PlannedRun {
+  Workload workload;
+  GroupLimits limits;  // of a micro-batch
+  double samples_per_pack = 0;
+  int64_t epoch_packs = 0;                                    // of the samples looked at
+  int64_t oversize = 0;                                       // of them, those above the limits
+  std::function<BalanceBeforeAfter(int data_ranks)> balance;  // of an epoch
+};
+
+// The first steps of an epoch, grouped as training groups them; an epoch of less than a step is
+// gone through several times. Of very many samples a part stands for all. Throws DataError when no
+// sample is within the limits.
+PlannedRun PlanWorkload(const SampleCosts& costs, const RunConfig& config,
+                        const ModelConfig& model);
+
+}  // namespace equipoise

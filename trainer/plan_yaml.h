@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+
+#include "parallel/plan.h"
+
+namespace equipoise {
+
+// What the planner foresees of a plan; zeros where it was not asked.
+struct PlanOutlook {
+  double step_s = 0;              // median
+  double error_band = 0;          // one standard deviation, as a share
+  int64_t peak_bytes = 0;         // of the fullest rank
+  int64_t tiles = 0, tokens = 0;  // limits of a micro-batch
+};
+
+// RUN/plan.yaml: the whole plan in the words of `parallel` and `balance`, so that it can be pinned.
+std::string PlanToYaml(const Plan& plan, const PlanOutlook& outlook);
+
+}  // namespace equipoise

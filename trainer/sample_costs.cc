@@ -1,0 +1,159 @@
+#include "trainer/sample_costs.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "configs/error.h"
+#include "configs/json.h"
+#include "data/cost_index_open.h"
+#include "data/cost_lines.h"
+#include "data/line_reader.h"
+#include "data/tokenizer.h"
+#include "trainer/data_options.h"
+
+namespace equipoise {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kSampledRecords = 2000;
+
+std::string HistogramPath(const std::string& name) {
+  return "configs/histograms/" + name + ".json";
+}
+
+SampleSize ReadSize(int64_t tiles, int64_t tokens, const std::string& where) {
+  if (tiles < 0 || tokens < 1 || tiles > INT32_MAX || tokens > INT32_MAX) {
+    throw DataError(internal::Join("", where, ": ", tiles, " tiles and ", tokens,
+                                   " tokens; give a sample one token at least"));
+  }
+  return {static_cast<int32_t>(tiles), static_cast<int32_t>(tokens)};
+}
+
+// Rows of tiles, tokens and how many samples are so.
+SampleCosts ReadHistogram(const std::string& path) {
+  const Json json = ReadJsonFile(path);
+  if (!json.is_object() || !json.contains("rows") || !json["rows"].is_array()) {
+    throw DataError(path + ": has no list 'rows' of [tiles, tokens, samples]");
+  }
+  SampleCosts costs;
+  for (const Json& row : json["rows"]) {
+    const bool fits = row.is_array() && row.size() == 3 &&
+                      std::all_of(row.begin(), row.end(),
+                                  [](const Json& number) { return number.is_number_integer(); });
+    if (!fits || row[2] < 0) {
+      throw DataError(path + ": a row is not [tiles, tokens, samples]: " + row.dump());
+    }
+    costs.sizes.insert(costs.sizes.end(), row[2].get<size_t>(), ReadSize(row[0], row[1], path));
+  }
+  return costs;
+}
+
+SampleCosts ReadCosts(const std::string& costs) {
+  const std::string histogram = HistogramPath(costs);
+  if (fs::exists(costs)) {
+    return {ReadCostLines(costs), costs};
+  }
+  if (!fs::exists(histogram)) {
+    throw ConfigError("data.costs: neither a file " + costs + " nor " + histogram +
+                      " is there; give a JSONL file of costs or the name of a histogram");
+  }
+  SampleCosts read = ReadHistogram(histogram);
+  read.source = "histogram " + costs;
+  return read;
+}
+
+bool HasAnnotations(const DataConfig& data) {
+  return !data.train.empty() &&
+         std::all_of(data.train.begin(), data.train.end(),
+                     [](const SourceConfig& source) { return fs::exists(source.annotations); });
+}
+
+// What turns records into costs, as training does.
+struct Reading {
+  Reading(const RunConfig& config, const ModelConfig& model)
+      : tokenizer(Tokenizer::Read(TokenizerPath(config))),
+        chat_template(config.data.chat_template, config.data.system, &tokenizer),
+        options(SampleOptionsOf(config.data, model)) {}
+
+  Tokenizer tokenizer;
+  ChatTemplate chat_template;
+  SampleOptions options;
+};
+
+std::optional<SampleCosts> FromIndex(const RunConfig& config, const Reading& reading) {
+  CostIndexOptions find;
+  find.tokens_per_tile = reading.options.tokens_per_tile;
+  find.tile_size = reading.options.tile_size;
+  find.fallback_folder = config.run.dir + "/cache";
+  const auto index = FindCostIndex(config.data.train, config.data, reading.chat_template, find);
+  if (!index) return std::nullopt;
+  return CostsOfIndex(*index);
+}
+
+// Records at evenly spread places of the sources.
+SampleCosts FromSomeRecords(const DataConfig& data, const Reading& reading) {
+  const SampleScanner scanner(data.train, reading.options, &reading.chat_template);
+  SampleCosts costs;
+  const auto each = kSampledRecords / static_cast<int64_t>(data.train.size()) + 1;
+  for (size_t source = 0; source < data.train.size(); ++source) {
+    const TextFile file(data.train[source].annotations);
+    const int64_t stride = std::max<int64_t>(1, file.bytes / each);
+    int64_t behind = -1;  // the last record taken begins here
+    for (int64_t at = 0; at < file.bytes; at += stride) {
+      LineReader reader(&file, at, file.bytes, data.limits.record_bytes);
+      Line line;
+      if (!reader.Next(line) || static_cast<int64_t>(line.offset) <= behind) continue;
+      behind = static_cast<int64_t>(line.offset);
+      if (line.too_long) continue;
+      const ScannedSample sample = scanner.Scan(source, line.text);
+      if (sample.defect != Defect::kNone) continue;
+      costs.sizes.push_back({static_cast<int32_t>(sample.all_tiles()),
+                             static_cast<int32_t>(sample.encoded.ids.size())});
+    }
+  }
+  costs.source = std::to_string(costs.sizes.size()) + " records of data.train";
+  return costs;
+}
+
+SampleCosts Gather(const RunConfig& config, const ModelConfig& model) {
+  const DataConfig& data = config.data;
+  const bool has_tokenizer = !data.tokenizer.empty() || !config.model.hf.empty();
+  std::optional<Reading> reading;
+  if (HasAnnotations(data) && (has_tokenizer || data.costs.empty())) reading.emplace(config, model);
+  if (reading) {
+    if (auto costs = FromIndex(config, *reading)) return *costs;
+  }
+  if (!data.costs.empty()) return ReadCosts(data.costs);
+  if (reading) return FromSomeRecords(data, *reading);
+  throw ConfigError(
+      data.train.empty()
+          ? "data.train: is empty; name the records to train on, or costs of samples in data.costs"
+          : data.train[0].annotations +
+                ": no such file; mend data.train, or give costs of samples in data.costs");
+}
+
+}  // namespace
+
+SampleCosts CostsOfIndex(const CostIndex& index) {
+  SampleCosts costs;
+  costs.source = "cost index " + index.path();
+  for (int64_t i = 0; i < index.size(); ++i) {
+    const SampleCost& cost = index[i];
+    if (cost.defect != Defect::kNone) continue;
+    costs.sizes.push_back({cost.tiles, static_cast<int32_t>(cost.tokens)});
+  }
+  return costs;
+}
+
+SampleCosts GatherSampleCosts(const RunConfig& config, const ModelConfig& model) {
+  SampleCosts costs = Gather(config, model);
+  if (costs.sizes.empty()) {
+    throw DataError(costs.source + ": holds no sample that can be used; give samples");
+  }
+  return costs;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "balance/sample_groups.h"
+#include "data/cost_index.h"
+#include "models/model_config.h"
+#include "trainer/run_config.h"
+
+namespace equipoise {
+
+// Tiles and tokens of the samples to be trained on, as far as they are known without reading all
+// records.
+struct SampleCosts {
+  std::vector<SampleSize> sizes;
+  std::string source;  // "cost index data/.equipoise/costs-0123.idx, 1,267,819 samples"
+};
+
+// From the cost index where it is in the cache; else from data.costs, a JSONL file with
+// {"vit_num": 3, "token_num": 850} a line or the name of a histogram in configs/histograms; else
+// from 2,000 records spread over data.train, tokenized and measured as training would. No picture
+// is decoded, nothing is written but the stamp of the annotations' content.
+// Throws ConfigError and DataError.
+SampleCosts GatherSampleCosts(const RunConfig& config, const ModelConfig& model);
+
+// Those of the records that can be used.
+SampleCosts CostsOfIndex(const CostIndex& index);
+
+}  // namespace equipoise
