@@ -57,6 +57,7 @@ class BatchWriter {
   MicroBatch Finish();
 
  private:
+  // Ends the sample of which `tokens` are written, with padding where the pack has some.
   void Close(int64_t tokens, int64_t tiles);
   void PlaceImage(int64_t begin, int64_t tiles);
 
@@ -64,6 +65,7 @@ class BatchWriter {
   LossWeight loss_;
   MicroBatch batch_;
   int64_t *ids_, *targets_, *positions_, *image_positions_ = nullptr;
+  int64_t padded_to_ = 0;  // tokens of each sample at least
   float* weights_ = nullptr;
   float* pixels_ = nullptr;
   int64_t tile_floats_ = 0, token_ = 0, tile_ = 0, image_token_ = 0;  // written so far
@@ -72,9 +74,10 @@ class BatchWriter {
 BatchWriter::BatchWriter(const Pack& pack, const SampleOptions& options, LossWeight loss,
                          bool pictures)
     : options_(options), loss_(loss), tile_floats_(3 * options.tile_size * options.tile_size) {
-  batch_.input_ids = Int64Tensor(pack.tokens);
-  batch_.targets = Int64Tensor(pack.tokens);
-  batch_.position_ids = Int64Tensor(pack.tokens);
+  batch_.input_ids = Int64Tensor(pack.row_tokens);
+  batch_.targets = Int64Tensor(pack.row_tokens);
+  batch_.position_ids = Int64Tensor(pack.row_tokens);
+  if (pack.row_tokens > pack.tokens) padded_to_ = pack.longest;
   batch_.planned_targets = pack.trained;
   batch_.samples = pack.samples;
   batch_.cu_seqlens.push_back(0);
@@ -82,9 +85,9 @@ BatchWriter::BatchWriter(const Pack& pack, const SampleOptions& options, LossWei
   targets_ = batch_.targets.data_ptr<int64_t>();
   positions_ = batch_.position_ids.data_ptr<int64_t>();
   if (loss != LossWeight::kToken) {
-    batch_.target_weights = at::empty({pack.tokens}, at::kFloat);
+    batch_.target_weights = at::empty({pack.row_tokens}, at::kFloat);
     weights_ = batch_.target_weights.data_ptr<float>();
-    std::fill_n(weights_, pack.tokens, 0.0F);
+    std::fill_n(weights_, pack.row_tokens, 0.0F);
   }
   if (pack.tiles > 0) {
     batch_.image_positions = Int64Tensor(pack.tiles * options.tokens_per_tile);
@@ -104,8 +107,12 @@ void BatchWriter::PlaceImage(int64_t begin, int64_t tiles) {
 }
 
 void BatchWriter::Close(int64_t tokens, int64_t tiles) {
-  for (int64_t i = 0; i < tokens; ++i) positions_[token_ + i] = i;
-  token_ += tokens;
+  const int64_t row = std::max(tokens, padded_to_);
+  for (int64_t i = 0; i < row; ++i) positions_[token_ + i] = i;
+  // Behind the sample, where causal attention shows it to none of its tokens.
+  std::fill_n(ids_ + token_ + tokens, row - tokens, 0);
+  std::fill_n(targets_ + token_ + tokens, row - tokens, kIgnored);
+  token_ += row;
   tile_ += tiles;
   batch_.cu_seqlens.push_back(token_);
 }

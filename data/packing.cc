@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 
 #include "balance/random.h"
 #include "balance/simple_groups.h"
@@ -10,21 +9,6 @@
 
 namespace equipoise {
 namespace {
-
-Pack MakePack(const CostIndex& index, std::span<const int64_t> samples, LossWeight loss) {
-  Pack pack;
-  for (const int64_t sample : samples) {
-    const SampleCost& cost = index[sample];
-    pack.samples.push_back(sample);
-    pack.tokens += cost.tokens;
-    pack.tiles += cost.tiles;
-    pack.trained += cost.trained;
-    pack.weight += TargetWeight(loss, cost.trained) * cost.trained;
-    pack.token_pairs += SingleSegment(0, cost.tokens).token_pairs;
-    pack.longest = std::max<int64_t>(pack.longest, cost.tokens);
-  }
-  return pack;
-}
 
 std::vector<std::vector<int64_t>> RecordsOfSources(const CostIndex& index, size_t sources) {
   std::vector<std::vector<int64_t>> records(sources);
@@ -49,6 +33,27 @@ double TargetWeight(LossWeight kind, int64_t targets) {
   if (kind == LossWeight::kToken || targets == 0) return 1;
   const auto count = static_cast<double>(targets);
   return kind == LossWeight::kSample ? 1 / count : 1 / std::sqrt(count);
+}
+
+Pack MakePack(const CostIndex& index, std::span<const int64_t> samples, LossWeight loss, bool pad) {
+  Pack pack;
+  for (const int64_t sample : samples) {
+    const SampleCost& cost = index[sample];
+    pack.samples.push_back(sample);
+    pack.tokens += cost.tokens;
+    pack.tiles += cost.tiles;
+    pack.trained += cost.trained;
+    pack.weight += TargetWeight(loss, cost.trained) * cost.trained;
+    pack.token_pairs += SingleSegment(0, cost.tokens).token_pairs;
+    pack.longest = std::max<int64_t>(pack.longest, cost.tokens);
+  }
+  pack.row_tokens = pack.tokens;
+  if (pad) {
+    pack.row_tokens = std::ssize(pack.samples) * pack.longest;
+    pack.token_pairs =
+        static_cast<double>(std::ssize(pack.samples)) * SingleSegment(0, pack.longest).token_pairs;
+  }
+  return pack;
 }
 
 std::vector<double> SourceRepeats(const std::vector<SourceConfig>& sources) {
@@ -134,7 +139,7 @@ Pack PackPlanner::PackAt(const Planned& epoch, int64_t place) const {
   for (const int64_t i : epoch.groups.groups[group]) {
     samples.push_back(epoch.samples[static_cast<size_t>(i)]);
   }
-  return MakePack(*index_, samples, options_.loss);
+  return MakePack(*index_, samples, options_.loss, options_.pad);
 }
 
 StepPlan PackPlanner::Next(DataPosition& position) {

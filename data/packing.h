@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,16 @@ struct Pack {
   std::vector<int64_t> samples;  // ids in the cost index
   int64_t tokens = 0, tiles = 0, trained = 0;
   double weight = 0;       // sum of the target weights; = trained for kToken
-  double token_pairs = 0;  // of causal attention, see LayerLoad
   int64_t longest = 0;     // tokens of the longest sample
+  int64_t row_tokens = 0;  // = tokens, or as many with each sample padded to the longest
+  double token_pairs = 0;  // of the row's causal attention, see LayerLoad
 
-  LayerLoad load() const { return {tiles, tokens, token_pairs}; }
+  LayerLoad load() const { return {tiles, row_tokens, token_pairs}; }
 };
+
+// `pad`: each sample takes as many tokens of the row as the longest.
+Pack MakePack(const CostIndex& index, std::span<const int64_t> samples, LossWeight loss,
+              bool pad = false);
 
 // All micro-batches of one optimizer step, over all data ranks; the same on every mesh.
 struct StepPlan {
@@ -60,6 +66,7 @@ class PackPlanner {
     int64_t data_ranks = 1;
     std::vector<double> repeat;  // of each source
     LossWeight loss = LossWeight::kToken;
+    bool pad = false;  // each sample to the longest of its pack
   };
   // Throws DataError when no sample can be used, or when an epoch has less than one step (what to
   // do).

@@ -3,12 +3,18 @@
 #include <array>
 #include <cstdio>
 
+#include "configs/error.h"
+
 namespace equipoise {
 
 GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost) {
   const BalanceSection& balance = config.balance;
   GroupOptions options;
   options.method = ParseGroupMethod(balance.group);
+  if (balance.pad && !HasFixedSamples(options.method)) {
+    throw ConfigError("balance.pad: " + balance.group +
+                      " fills micro-batches without padding; use group: random or length_grouped");
+  }
   options.limits.tiles = balance.tiles;
   options.limits.tokens = balance.tokens > 0 ? balance.tokens : config.data.max_tokens;
   options.min_tiles = balance.min_tiles;

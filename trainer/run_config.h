@@ -145,6 +145,7 @@ struct ParallelSection {
 
 struct BalanceSection {
   std::string group = "isf+";
+  bool pad = false;
   int64_t tiles = 0, tokens = 0, min_tiles = 0, min_tokens = 0, rounds = 50;
   std::string partition = "bmp";
   std::string recompute = "bar";
@@ -158,6 +159,9 @@ struct BalanceSection {
         "packed (filled with tokens), knapsack (even in tokens), random and length_grouped "
         "(train.micro_batch samples)",
         OneOf({"random", "length_grouped", "packed", "knapsack", "isf", "isf+"}));
+    visit("pad", pad,
+          "pad each sample to the longest of its micro-batch, for comparison with trainers that do "
+          "(random and length_grouped alone)");
     visit("tiles", tiles, "most tiles of a pack; 0 = what `tokens` bring on average",
           Between(0, 4095));
     visit("tokens", tokens, "most tokens of a pack; 0 = data.max_tokens", Between(0, 16777215));

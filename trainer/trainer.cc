@@ -29,15 +29,15 @@ StepIdentity IdentityOf(const StepPlan& plan, int64_t step) {
   hash.Add(static_cast<uint64_t>(step));
   for (const Pack& pack : plan.packs) {
     for (const int64_t sample : pack.samples) hash.Add(static_cast<uint64_t>(sample));
-    hash.Add(static_cast<uint64_t>(pack.tokens));
+    hash.Add(static_cast<uint64_t>(pack.row_tokens));
     hash.Add(static_cast<uint64_t>(pack.tiles));
   }
   const auto items = [&plan, step] {
     std::vector<PlanItem> all = {{"step", std::to_string(step)}};
     for (size_t i = 0; i < plan.packs.size(); ++i) {
       const Pack& pack = plan.packs[i];
-      std::string text = std::to_string(pack.tokens) + " tokens, " + std::to_string(pack.tiles) +
-                         " tiles, samples";
+      std::string text = std::to_string(pack.row_tokens) + " tokens, " +
+                         std::to_string(pack.tiles) + " tiles, samples";
       for (const int64_t sample : pack.samples) text += " " + std::to_string(sample);
       all.push_back({"pack " + std::to_string(i), text});
     }

@@ -34,18 +34,7 @@ struct LoaderFixture {
     index.emplace(data.Open());
     dataset.emplace(data.config.train, data.sample_options(), &*index, &data.chat_template, weight);
   }
-  Pack PackOf(const std::vector<int64_t>& samples) const {
-    Pack pack;
-    for (const int64_t sample : samples) {
-      const SampleCost& cost = (*index)[sample];
-      pack.samples.push_back(sample);
-      pack.tokens += cost.tokens;
-      pack.tiles += cost.tiles;
-      pack.trained += cost.trained;
-      pack.weight += TargetWeight(loss, cost.trained) * cost.trained;
-    }
-    return pack;
-  }
+  Pack PackOf(const std::vector<int64_t>& samples) const { return MakePack(*index, samples, loss); }
   LossWeight loss;
   DataFixture data;
   std::optional<CostIndex> index;
@@ -86,6 +75,42 @@ TEST_CASE("a pack holds its samples' ids, shifted targets, positions and borders
   CHECK(batch.cu_seqlens.back() == pack.tokens);
   CHECK(Ints(batch.image_positions) == image_positions);
   CHECK(std::ssize(image_positions) == pack.tiles * 4);
+}
+
+TEST_CASE("a padded pack gives each sample the tokens of the longest", "[data][cpu]") {
+  LoaderFixture fixture(DataFixture::MixedLines(8), LossWeight::kSquare);
+  const std::vector<int64_t> samples = {2, 0, 1};
+  const Pack tight = fixture.PackOf(samples);
+  const Pack padded = MakePack(*fixture.index, samples, fixture.loss, /*pad=*/true);
+  CHECK(padded.tokens == tight.tokens);
+  REQUIRE(padded.row_tokens == 3 * padded.longest);
+  REQUIRE(padded.row_tokens > padded.tokens);
+  CHECK(padded.token_pairs == 3 * SingleSegment(0, padded.longest).token_pairs);
+  const LoadedPack expected = fixture.dataset->Load(tight), found = fixture.dataset->Load(padded);
+  CHECK(found.targets == expected.targets);
+  CHECK(found.weight == expected.weight);
+  CHECK(Floats(found.batch.pixel_values) == Floats(expected.batch.pixel_values));
+  REQUIRE(found.batch.cu_seqlens.size() == 4);
+  std::vector<int64_t> image_positions;
+  const auto Part = [](const at::Tensor& all, int64_t begin, int64_t count) {
+    return all.narrow(0, begin, count);
+  };
+  for (size_t s = 0; s < 3; ++s) {
+    const int64_t from = expected.batch.cu_seqlens[s], to = found.batch.cu_seqlens[s];
+    const int64_t tokens = expected.batch.cu_seqlens[s + 1] - from;
+    CHECK(found.batch.cu_seqlens[s + 1] - to == padded.longest);
+    for (auto member : {&MicroBatch::input_ids, &MicroBatch::targets, &MicroBatch::position_ids,
+                        &MicroBatch::target_weights}) {
+      CHECK(
+          Part(found.batch.*member, to, tokens).equal(Part(expected.batch.*member, from, tokens)));
+    }
+    const at::Tensor targets = Part(found.batch.targets, to + tokens, padded.longest - tokens);
+    CHECK(targets.eq(-100).all().item<bool>());
+    for (const int64_t at : Ints(expected.batch.image_positions)) {
+      if (at >= from && at < from + tokens) image_positions.push_back(at - from + to);
+    }
+  }
+  CHECK(Ints(found.batch.image_positions) == image_positions);
 }
 
 TEST_CASE("tiles of all pictures stand in the order of their placeholders", "[data][cpu]") {

@@ -204,7 +204,7 @@ TEST_CASE("a step's balance is measured, and its room by what the method pads", 
   for (const int64_t tokens : {300, 400}) {
     Pack& pack = step.packs.emplace_back();
     pack.samples = {0, 1};
-    pack.tokens = tokens;
+    pack.tokens = pack.row_tokens = tokens;
     pack.longest = tokens - 100;
     pack.tiles = tokens / 100;
   }

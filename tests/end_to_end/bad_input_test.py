@@ -76,6 +76,8 @@ def settings(cases, config):
     cases.refused("balance.recompute_layers of another model",
                   tiny_case.command(config, 1, balance__recompute_layers="[full, none]"), 2,
                   "balance.recompute_layers", "2 words")
+    cases.refused("padding of full packs", tiny_case.command(config, 1, balance__pad="true"), 2,
+                  "balance.pad", "isf+", "random")
     cases.refused("everything frozen",
                   tiny_case.command(config, 1, model__freeze="[vision, projector, llm]"), 2,
                   "model.freeze")
