@@ -60,7 +60,7 @@ TEST_CASE("costs that are none are refused with their line", "[sample_costs][cpu
   CHECK(ErrorOf(path, good + "{\"vit_num\": 3, \"token_num\": 0}\n").find(path + ":2: ") == 0);
   CHECK(ErrorOf(path, good + "{\"vit_num\": -1, \"token_num\": 5}\n").find(path + ":2: ") == 0);
   CHECK(ErrorOf(path, good + good + "nonsense\n").find(path + ":3:") == 0);
-  CHECK(ErrorOf(path, "").find("holds no sample") != std::string::npos);
+  CHECK(ErrorOf(path, "").find(path) == 0);
 }
 
 TEST_CASE("without any costs the way out is told", "[sample_costs][cpu]") {
