@@ -34,8 +34,18 @@ struct PlannedEpoch {
   EpochGroups epoch;
   double samples = 0;  // in groups
   double share = 1;    // of the samples that stand for all
+  bool pad = false;    // balance.pad
   std::vector<SampleSize> sizes;
 };
+
+// What a micro-batch asks of the layers.
+LayerLoad RowLoad(const MicroBatchLoad& one, bool pad) {
+  if (!pad) return one.load;
+  LayerLoad row = SingleSegment(one.load.tiles, one.longest);
+  row.tokens *= one.samples;
+  row.token_pairs *= static_cast<double>(one.samples);
+  return row;
+}
 
 PlannedEpoch PlanFirstEpoch(const SampleCosts& costs, const RunConfig& config,
                             const ModelConfig& model) {
@@ -44,6 +54,7 @@ PlannedEpoch PlanFirstEpoch(const SampleCosts& costs, const RunConfig& config,
   planned.sizes = Thinned(costs.sizes, kSteps * batch * 16);
   planned.share =
       static_cast<double>(planned.sizes.size()) / static_cast<double>(costs.sizes.size());
+  planned.pad = config.balance.pad;
   planned.options = GroupOptionsOf(config, FlopsOfLoad(model, config.model.freeze));
   ChooseLimits(planned.sizes, planned.options);
   planned.epoch = PlanEpoch(planned.sizes, planned.options, /*epoch=*/0);
@@ -73,9 +84,10 @@ LayerLoad WorstLoad(const PlannedEpoch& planned) {
   if (!HasFixedSamples(planned.options.method)) return worst;
   worst = {};
   for (const MicroBatchLoad& each : planned.epoch.loads) {
-    worst.tiles = std::max(worst.tiles, each.load.tiles);
-    worst.tokens = std::max(worst.tokens, each.load.tokens);
-    worst.token_pairs = std::max(worst.token_pairs, each.load.token_pairs);
+    const LayerLoad row = RowLoad(each, planned.pad);
+    worst.tiles = std::max(worst.tiles, row.tiles);
+    worst.tokens = std::max(worst.tokens, row.tokens);
+    worst.token_pairs = std::max(worst.token_pairs, row.token_pairs);
   }
   return worst;
 }
@@ -95,7 +107,7 @@ PlannedRun PlanWorkload(const SampleCosts& costs, const RunConfig& config,
     for (int64_t i = step * batch; i < (step + 1) * batch; ++i) {
       const auto place = static_cast<size_t>(i % planned.epoch.size());
       const auto group = static_cast<size_t>(planned.epoch.order[place]);
-      packs.push_back(planned.epoch.loads[group].load);
+      packs.push_back(RowLoad(planned.epoch.loads[group], planned.pad));
     }
   }
   run.epoch_packs = planned.epoch.size();

@@ -88,6 +88,18 @@ TEST_CASE("ranks and pins change the plan", "[plan_run][cpu]") {
   CHECK(std::count(plan.recompute.begin(), plan.recompute.end(), Recompute::kFull) == 97);
 }
 
+TEST_CASE("padding costs time and makes larger micro-batches", "[plan_run][cpu]") {
+  std::vector<std::string> set = {"parallel.pipeline=8", "parallel.tensor=2",
+                                  "parallel.schedule=1f1b", "balance.recompute=full",
+                                  "balance.group=random"};
+  const PlanReport tight = PlanRun(Config(set), {});
+  set.emplace_back("balance.pad=true");
+  const PlanReport padded = PlanRun(Config(set), {});
+  CHECK(padded.before.pad_ratio > 0.2);
+  CHECK(padded.best().step_s > 1.1 * tight.best().step_s);
+  CHECK(padded.request.workload.worst.tokens > tight.request.workload.worst.tokens);
+}
+
 TEST_CASE("mistakes are one line", "[plan_run][cpu]") {
   CHECK(ErrorOf({"data.costs=nowhere"}, ExitCode::kBadUsage).find("data.costs: neither") == 0);
   CHECK(ErrorOf({"data.costs=configs/internvl2_26b_sft.yaml"}, ExitCode::kBadData)
