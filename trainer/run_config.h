@@ -116,18 +116,17 @@ struct ParallelSection {
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
-    visit("data", data, "data-parallel ranks; absent = the ranks that remain", AtLeast(1));
-    visit("pipeline", pipeline, "pipeline ranks, which share out the layers; absent = 1",
+    visit("data", data, "data-parallel ranks; absent = planned", AtLeast(1));
+    visit("pipeline", pipeline, "pipeline ranks, which share out the layers; absent = planned",
           Between(1, 4096));
-    visit("tensor", tensor, "ranks that share out each layer; absent = 1", Between(1, 4096));
+    visit("tensor", tensor, "ranks that share out each layer; absent = planned", Between(1, 4096));
     visit("schedule", schedule,
           "order of the pipeline's passes: naive, gpipe, 1f1b, interleaved, or a file that holds a "
           "schedule; absent = planned");
-    visit("chunks", chunks, "stages of each pipeline rank; absent = 2 for interleaved, else 1",
-          Between(1, 64));
-    visit(
-        "stage_layers", stage_layers,
-        "layers of each stage, in order (vision, projector, LLM as one list); absent = even cost");
+    visit("chunks", chunks, "stages of each pipeline rank; absent = planned", Between(1, 64));
+    visit("stage_layers", stage_layers,
+          "layers of each stage, in order (vision, projector, LLM as one list); absent = "
+          "balance.partition");
     visit("zero", zero,
           "1: each data rank keeps a share of the optimizer's state, 0: each keeps all of it; the "
           "same numbers either way",
