@@ -22,6 +22,12 @@ std::vector<std::vector<int64_t>> RecordsOfSources(const CostIndex& index, size_
 
 }  // namespace
 
+LayerLoad Pack::load() const {
+  if (row_tokens == tokens) return useful();
+  return {tiles, row_tokens,
+          static_cast<double>(std::ssize(samples)) * SingleSegment(0, longest).token_pairs};
+}
+
 LossWeight ParseLossWeight(const std::string& name) {
   if (name == "token") return LossWeight::kToken;
   if (name == "sample") return LossWeight::kSample;
@@ -48,11 +54,7 @@ Pack MakePack(const CostIndex& index, std::span<const int64_t> samples, LossWeig
     pack.longest = std::max<int64_t>(pack.longest, cost.tokens);
   }
   pack.row_tokens = pack.tokens;
-  if (pad) {
-    pack.row_tokens = std::ssize(pack.samples) * pack.longest;
-    pack.token_pairs =
-        static_cast<double>(std::ssize(pack.samples)) * SingleSegment(0, pack.longest).token_pairs;
-  }
+  if (pad) pack.row_tokens = std::ssize(pack.samples) * pack.longest;
   return pack;
 }
 

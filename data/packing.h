@@ -23,9 +23,11 @@ struct Pack {
   double weight = 0;       // sum of the target weights; = trained for kToken
   int64_t longest = 0;     // tokens of the longest sample
   int64_t row_tokens = 0;  // = tokens, or as many with each sample padded to the longest
-  double token_pairs = 0;  // of the row's causal attention, see LayerLoad
+  double token_pairs = 0;  // of the samples' causal attention, see LayerLoad
 
-  LayerLoad load() const { return {tiles, row_tokens, token_pairs}; }
+  // What the row asks of the layers, and what of that is no padding.
+  LayerLoad load() const;
+  LayerLoad useful() const { return {tiles, tokens, token_pairs}; }
 };
 
 // `pad`: each sample takes as many tokens of the row as the longest.

@@ -50,6 +50,9 @@ LayerLoad RowLoad(const MicroBatchLoad& one, bool pad) {
 PlannedEpoch PlanFirstEpoch(const SampleCosts& costs, const RunConfig& config,
                             const ModelConfig& model) {
   PlannedEpoch planned;
+  if (costs.sizes.empty()) {
+    throw DataError(costs.source + ": no record can be used; see `equipoise data CONFIG check`");
+  }
   const int64_t batch = config.train.global_batch;
   planned.sizes = Thinned(costs.sizes, kSteps * batch * 16);
   planned.share =

@@ -10,6 +10,7 @@
 #include "data/cost_index_open.h"
 #include "data/cost_lines.h"
 #include "data/line_reader.h"
+#include "data/packing.h"
 #include "data/tokenizer.h"
 #include "trainer/data_options.h"
 
@@ -90,7 +91,7 @@ std::optional<SampleCosts> FromIndex(const RunConfig& config, const Reading& rea
   find.fallback_folder = config.run.dir + "/cache";
   const auto index = FindCostIndex(config.data.train, config.data, reading.chat_template, find);
   if (!index) return std::nullopt;
-  return CostsOfIndex(*index);
+  return CostsOfIndex(*index, config);
 }
 
 // Records at evenly spread places of the sources.
@@ -137,15 +138,10 @@ SampleCosts Gather(const RunConfig& config, const ModelConfig& model) {
 
 }  // namespace
 
-SampleCosts CostsOfIndex(const CostIndex& index) {
-  SampleCosts costs;
-  costs.source = "cost index " + index.path();
-  for (int64_t i = 0; i < index.size(); ++i) {
-    const SampleCost& cost = index[i];
-    if (cost.defect != Defect::kNone) continue;
-    costs.sizes.push_back({cost.tiles, static_cast<int32_t>(cost.tokens)});
-  }
-  return costs;
+SampleCosts CostsOfIndex(const CostIndex& index, const RunConfig& config) {
+  const auto seed = static_cast<uint64_t>(config.train.seed);
+  return {SizesOf(index, SamplesOfEpoch(index, SourceRepeats(config.data.train), seed, 0)),
+          "cost index " + index.path()};
 }
 
 SampleCosts GatherSampleCosts(const RunConfig& config, const ModelConfig& model) {

@@ -24,7 +24,7 @@ struct SampleCosts {
 // Throws ConfigError and DataError.
 SampleCosts GatherSampleCosts(const RunConfig& config, const ModelConfig& model);
 
-// Those of the records that can be used.
-SampleCosts CostsOfIndex(const CostIndex& index);
+// Those of the first epoch: data.train's `repeat` is applied, defective records are left out.
+SampleCosts CostsOfIndex(const CostIndex& index, const RunConfig& config);
 
 }  // namespace equipoise

@@ -125,9 +125,7 @@ StepResult Trainer::RunStep() {
   result.step_s = SecondsSince(start);
   if (p.forecast->knows_speed()) {
     std::vector<LayerLoad> all;
-    for (const Pack& pack : work.plan.packs) {
-      all.push_back(SingleSegment(pack.tiles, pack.tokens));
-    }
+    for (const Pack& pack : work.plan.packs) all.push_back(pack.useful());
     result.mfu = p.forecast->Mfu(all, result.step_s);
   }
   return result;

@@ -112,8 +112,9 @@ void TrainerParts::BuildParallelModel() {
   ParallelModel::Options options;
   options.part.dtype = ComputeDtype(config.train.precision);
   const auto element_bytes = static_cast<int64_t>(c10::elementSize(options.part.dtype));
-  const TrainingPlan planned = PlanTraining(config, data->model_config, CostsOfIndex(data->index),
-                                            {world->size(), element_bytes});
+  const TrainingPlan planned =
+      PlanTraining(config, data->model_config, CostsOfIndex(data->index, config),
+                   {world->size(), element_bytes});
   plan = planned.plan;
   outlook = planned.outlook;
   accumulation = Accumulation(config, plan);

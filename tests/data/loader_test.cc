@@ -85,7 +85,9 @@ TEST_CASE("a padded pack gives each sample the tokens of the longest", "[data][c
   CHECK(padded.tokens == tight.tokens);
   REQUIRE(padded.row_tokens == 3 * padded.longest);
   REQUIRE(padded.row_tokens > padded.tokens);
-  CHECK(padded.token_pairs == 3 * SingleSegment(0, padded.longest).token_pairs);
+  CHECK(padded.load().token_pairs == 3 * SingleSegment(0, padded.longest).token_pairs);
+  CHECK(padded.useful().token_pairs == tight.load().token_pairs);
+  CHECK(tight.load().tokens == tight.tokens);
   const LoadedPack expected = fixture.dataset->Load(tight), found = fixture.dataset->Load(padded);
   CHECK(found.targets == expected.targets);
   CHECK(found.weight == expected.weight);
