@@ -30,14 +30,12 @@ Plan Degrees(const ParallelSection& parallel, int ranks) {
   return plan;
 }
 
-std::vector<int> GivenStages(const std::vector<int64_t>& layers, int num_stages, int num_layers) {
+}  // namespace
+
+std::vector<int> StageBegins(const std::vector<int64_t>& stage_layers, int num_layers) {
   const std::string key = "parallel.stage_layers: ";
-  if (static_cast<int>(layers.size()) != num_stages) {
-    throw ConfigError(key + std::to_string(layers.size()) + " stages given, the plan has " +
-                      std::to_string(num_stages) + "; give one number a stage");
-  }
   std::vector<int> begins = {0};
-  for (const int64_t count : layers) {
+  for (const int64_t count : stage_layers) {
     if (count < 1) throw ConfigError(key + "a stage without layers; give 1 or more each");
     begins.push_back(begins.back() + static_cast<int>(count));
   }
@@ -47,8 +45,6 @@ std::vector<int> GivenStages(const std::vector<int64_t>& layers, int num_stages,
   }
   return begins;
 }
-
-}  // namespace
 
 Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
   const ParallelSection& parallel = config.parallel;
@@ -66,7 +62,13 @@ Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
   const std::vector<LayerSpec> specs = LayerSpecs(model);
   const int num_layers = static_cast<int>(specs.size());
   if (!parallel.stage_layers.empty()) {
-    plan.stage_begins = GivenStages(parallel.stage_layers, plan.num_stages(), num_layers);
+    const auto given = static_cast<int>(parallel.stage_layers.size());
+    if (given != plan.num_stages()) {
+      throw ConfigError("parallel.stage_layers: " + std::to_string(given) +
+                        " stages given, the plan has " + std::to_string(plan.num_stages()) +
+                        "; give one number a stage");
+    }
+    plan.stage_begins = StageBegins(parallel.stage_layers, num_layers);
   } else {
     const int64_t tokens = config.data.max_tokens;
     const int64_t tiles =

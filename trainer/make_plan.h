@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,10 @@ namespace equipoise {
 // Throws ConfigError when the mesh does not fit the ranks, there are more stages than layers, or
 // the schedule cannot run it.
 Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks);
+
+// The first layer of each stage, and the end, for parallel.stage_layers. Throws ConfigError where
+// they are not `num_layers` in all.
+std::vector<int> StageBegins(const std::vector<int64_t>& stage_layers, int num_layers);
 
 // What of each layer `balance` says to compute again; empty where that is left to the planner
 // (`bar`). Throws ConfigError for words that do not fit the model.

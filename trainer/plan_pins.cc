@@ -16,20 +16,6 @@ std::optional<int> Pin(const std::optional<int64_t>& value) {
   return value ? std::optional<int>(static_cast<int>(*value)) : std::nullopt;
 }
 
-std::vector<int> StageBegins(const std::vector<int64_t>& stage_layers, int num_layers) {
-  const std::string key = "parallel.stage_layers: ";
-  std::vector<int> begins = {0};
-  for (const int64_t count : stage_layers) {
-    if (count < 1) throw ConfigError(key + "a stage without layers; give 1 or more each");
-    begins.push_back(begins.back() + static_cast<int>(count));
-  }
-  if (begins.back() != num_layers) {
-    throw ConfigError(key + std::to_string(begins.back()) + " layers in all, the model has " +
-                      std::to_string(num_layers) + "; make them add up");
-  }
-  return begins;
-}
-
 void CheckSchedule(const std::string& name) {
   const std::vector<std::string>& known = ScheduleNames();
   if (std::find(known.begin(), known.end(), name) != known.end()) return;

@@ -117,6 +117,8 @@ void TrainerParts::BuildParallelModel() {
                    {world->size(), element_bytes});
   plan = planned.plan;
   outlook = planned.outlook;
+  // It rests on this machine's memory and on the profile as well.
+  RequireEqual(*world, "the plan", PlanToYaml(plan, {}));
   accumulation = Accumulation(config, plan);
   options.part.freeze = config.model.freeze;
   options.bucket_bytes = config.parallel.bucket_bytes;
