@@ -15,8 +15,6 @@
 namespace equipoise {
 namespace {
 
-constexpr double kTenthPercentile = 1.2816;  // standard deviations of a normal distribution
-
 // The cluster with links that take no time.
 Cluster WithoutCommunication(Cluster cluster) {
   cluster.intra = cluster.intra_ring = cluster.inter = {};  // no limit

@@ -32,6 +32,9 @@ struct BubbleShares {
   }
 };
 
+// From the median of a normal distribution to its p10 and p90, in standard deviations.
+constexpr double kTenthPercentile = 1.2816;
+
 struct StepPercentiles {
   double p10 = 0, p50 = 0, p90 = 0;  // seconds
 };

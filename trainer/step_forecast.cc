@@ -37,9 +37,20 @@ Simulation StepForecast::Simulated(const Schedule& schedule,
   return Simulate(schedule, StageCosts(costs_, plan_, costs_.cluster(), loads));
 }
 
-double StepForecast::StepSeconds(const Schedule& schedule,
-                                 const std::vector<LayerLoad>& loads) const {
-  return SimulateTimes(schedule, StageCosts(costs_, plan_, costs_.cluster(), loads)).step_s;
+RankSeconds StepForecast::Seconds(const Schedule& schedule, const std::vector<LayerLoad>& loads,
+                                  int pipeline_rank) const {
+  const SimulationCosts costs = StageCosts(costs_, plan_, costs_.cluster(), loads);
+  const Simulation simulation = SimulateTimes(schedule, costs);
+  const auto rank = static_cast<size_t>(pipeline_rank);
+  RankSeconds seconds;
+  seconds.step_s = seconds.passes_s = simulation.step_s;
+  seconds.compute_s = simulation.busy_s[rank];
+  for (size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
+    if (schedule.ranks[rank][i].kind != OpKind::kOptimizer) continue;
+    seconds.passes_s = simulation.start_s[rank][i];
+    seconds.compute_s -= simulation.end_s[rank][i] - simulation.start_s[rank][i];
+  }
+  return seconds;
 }
 
 std::optional<double> StepForecast::Mfu(const std::vector<LayerLoad>& all, double seconds) const {

@@ -13,6 +13,7 @@
 #include "parallel/schedule/schedule.h"
 #include "parallel/schedule/simulate.h"
 #include "trainer/run_config.h"
+#include "trainer/step_drift.h"
 
 namespace equipoise {
 
@@ -31,8 +32,11 @@ class StepForecast {
   // One step of a pipeline in simulated time. `schedule` is the plan's, completed; `loads` are its
   // micro-batches'.
   Simulation Simulated(const Schedule& schedule, const std::vector<LayerLoad>& loads) const;
-  // Its seconds alone.
-  double StepSeconds(const Schedule& schedule, const std::vector<LayerLoad>& loads) const;
+  // Its seconds alone, those of one pipeline rank.
+  RankSeconds Seconds(const Schedule& schedule, const std::vector<LayerLoad>& loads,
+                      int pipeline_rank) const;
+  // One standard deviation of predicted times, as a share of them.
+  double error_band() const { return costs_.error_band(); }
   // Whether predicted times mean something: GPUs that a preset knows, a profile, or given
   // cluster.peak_tflops; of this machine's CPUs no speed is known by itself.
   bool knows_speed() const { return knows_speed_; }

@@ -124,6 +124,9 @@ StepResult Trainer::RunStep() {
   state_.non_finite_in_a_row = p.guard.in_a_row();
   result.step_s = SecondsSince(start);
   if (p.forecast->knows_speed()) {
+    RankTimes times = sums.times;
+    times.measured.step_s = result.step_s;
+    p.WatchDrift(times);
     std::vector<LayerLoad> all;
     for (const Pack& pack : work.plan.packs) all.push_back(pack.useful());
     result.mfu = p.forecast->Mfu(all, result.step_s);
@@ -157,12 +160,17 @@ StepSums Trainer::RunMicroBatches(const StepPlan& plan) {
   };
   pass.release = [&](int i) { packs[static_cast<size_t>(i)].batch = MicroBatch(); };
   p.model->RunStep(std::move(pass), IdentityOf(plan, state_.step + 1));
+  sums.times.measured.data_wait_s = sums.data_wait_s;                  // within the passes
   while (static_cast<int64_t>(packs.size()) < p.accumulation) load();  // that no stage asked for
   sums.busy_s = p.model->busy_s();
   sums.span_s = p.model->step_s();
+  sums.times.measured.passes_s = sums.span_s;
+  sums.times.measured.compute_s = sums.busy_s - sums.times.measured.data_wait_s;
   p.AddPredicted(loads);
   if (p.forecast->knows_speed()) {
-    sums.predicted_s = p.forecast->StepSeconds(p.model->schedule(), loads);
+    sums.times.predicted =
+        p.forecast->Seconds(p.model->schedule(), loads, p.model->groups().at.pipeline);
+    sums.predicted_s = sums.times.predicted.step_s;
   }
   if (p.model->reports_loss()) sums.loss = p.model->part().loss();
   for (const GradientReducer::Span& span : p.model->reducer().spans()) {

@@ -126,6 +126,7 @@ void TrainerParts::BuildParallelModel() {
   forecast = std::make_unique<StepForecast>(config, data->model_config, plan,
                                             ThisDevice(options.part.dtype));
   if (!forecast->warning().empty()) spdlog::warn("{}", forecast->warning());
+  drift = DriftMonitor(forecast->error_band());
   spdlog::info("{:.2f} M parameters in {} ({}), {}, {} micro-batches, {} threads a rank",
                static_cast<double>(parameter_count()) / 1e6, PrecisionName(options.part.dtype),
                config.train.precision, DescribePlan(plan), accumulation, at::get_num_threads());
@@ -295,7 +296,7 @@ StepSums TrainerParts::SumOverRanks(const StepSums& sums) {
   Work second = world->AllReduce(longest, ReduceOp::kMax);
   first.Wait();
   second.Wait();
-  return {v[0], v[1], v[2], most[0], v[3], v[4], most[1], most[2]};
+  return {v[0], v[1], v[2], most[0], v[3], v[4], most[1], most[2], sums.times};
 }
 
 Json TrainerParts::Environment() const {

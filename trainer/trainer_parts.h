@@ -19,6 +19,7 @@
 #include "trainer/plan_yaml.h"
 #include "trainer/progress.h"
 #include "trainer/run_folder.h"
+#include "trainer/step_drift.h"
 #include "trainer/step_feed.h"
 #include "trainer/step_forecast.h"
 #include "trainer/stop_request.h"
@@ -37,6 +38,7 @@ struct StepSums {
   double busy_s = 0;       // seconds of compute in the passes; over ranks: the mean
   double span_s = 0;       // of the passes from begin to end; over ranks: the longest
   double predicted_s = 0;  // over ranks: the longest
+  RankTimes times;         // of this rank alone; step_s is not known yet
 };
 
 // The parts of a training run, in the order in which they are built. The loop is in trainer.cc.
@@ -50,6 +52,9 @@ struct TrainerParts {
   // Runs a step made of the epoch's worst micro-batch, discards its gradients, and logs the peak
   // memory beside the forecast. Changes nothing else. Collective. REQUIRES: weights.
   void ProbeMemory();
+  // Adds a step to those that are compared with the prediction; rank 0 warns of a drift. Collective
+  // every few steps.
+  void WatchDrift(const RankTimes& step);
   // Records the simulated step of these micro-batches below the one that was just measured.
   void AddPredicted(const std::vector<LayerLoad>& loads);
 
@@ -88,6 +93,7 @@ struct TrainerParts {
   std::unique_ptr<StepFeed> feed;
   int64_t accumulation = 1;  // micro-batches of a data rank in a step
   NonFiniteGuard guard;
+  DriftMonitor drift;
   TimelineRecorder recorder;
   Timeline predicted;        // this rank's spans, as the simulator sees them
   int64_t trace_until = -1;  // step after which the trace is written; -1 = done

@@ -30,6 +30,7 @@ ReportInput Sample(int64_t steps) {
     m.tokens = 1000;
     m.step_s = 0.5;
     m.tokens_per_s = 2000;
+    m.predicted_step_s = 0.4;
     m.data_wait_s = 0.05;
     m.skipped_samples = 1;
     m.rss_peak_bytes = 500 << 20;
@@ -80,10 +81,12 @@ TEST_CASE("the report shows figures, pictures, answers, quarantine and configura
   CHECK(Has(html, "<dt>steps</dt><dd>1000</dd>"));
   CHECK(Has(html, "<dt>tokens</dt><dd>1,000,000</dd>"));
   CHECK(Has(html, "<dt>time in steps</dt><dd>8m20s</dd>"));
-  for (const char* title :
-       {"Loss", "Learning rate", "Gradient norm", "Tokens per second", "Waiting for data"}) {
+  for (const char* title : {"Loss", "Learning rate", "Gradient norm", "Tokens per second",
+                            "Waiting for data", "Seconds of a step"}) {
     CHECK(Has(html, "<b>" + std::string(title) + "</b>"));
   }
+  CHECK(Has(html, ">measured 0.5</span>"));
+  CHECK(Has(html, ">predicted 0.4</span>"));
   CHECK(Has(html, "src=\"data:image/png;base64,AAAA\""));
   CHECK(Has(html, "<dt>question</dt><dd>What is it?</dd>"));
   CHECK(Has(html, "<dd class=\"bad\">zzz</dd>"));
