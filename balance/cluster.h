@@ -10,9 +10,12 @@
 
 namespace equipoise {
 
+// The preset for this machine's CPUs.
+inline constexpr const char* kLocalPreset = "local";
+
 // The `cluster` section: a preset, and what of it is different here. GB are 10^9 bytes, GiB 2^30.
 struct ClusterConfig {
-  std::string preset = "local";
+  std::string preset = kLocalPreset;
   std::optional<int64_t> nodes, gpus_per_node;
   std::optional<double> peak_tflops, hbm_gb_s, memory_gb;
   std::optional<double> intra_gb_s, intra_latency_us, inter_gb_s, inter_latency_us;

@@ -13,6 +13,7 @@
 #include "trainer/plan_html.h"
 #include "trainer/plan_run.h"
 #include "trainer/plan_trace.h"
+#include "trainer/trial_run.h"
 
 namespace equipoise {
 namespace {
@@ -20,7 +21,7 @@ namespace {
 struct Arguments {
   std::string config;
   std::vector<std::string> set;
-  int ranks = 0;
+  int ranks = 0, trials = 0;
   std::string json, html, trace;
   bool explain = false;
 };
@@ -32,12 +33,15 @@ void WriteFile(const std::string& path, const std::string& text) {
   if (!file) throw RunError(path + ": cannot be written; give a path in a folder that can be");
 }
 
-int RunPlan(const Arguments& arguments) {
+int RunPlan(const Arguments& arguments, MpiEnvironment& mpi) {
   std::vector<Override> overrides;
   for (const std::string& text : arguments.set) overrides.push_back(ParseOverride(text));
   RunConfig config;
   ReadConfig(arguments.config, overrides, config);
-  PlanReport report = PlanRun(config, {arguments.ranks, 0});
+  PlanReport report = arguments.trials > 0
+                          ? PlanByTrial(config, arguments.ranks, arguments.trials, mpi)
+                          : PlanRun(config, {arguments.ranks, 0});
+  if (mpi.rank() != 0) return static_cast<int>(ExitCode::kDone);
   report.config = arguments.config;
   PrintPlan(report, arguments.explain, std::cout);
   if (!arguments.json.empty()) WriteFile(arguments.json, PlanToJson(report).dump(2) + "\n");
@@ -58,17 +62,24 @@ void AddPlanCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& ru
   command
       ->add_option("--ranks", arguments->ranks, "ranks to plan for; default: the cluster's devices")
       ->check(CLI::Range(1, 1 << 20));
+  command
+      ->add_option("--trial", arguments->trials,
+                   "run so many of the best plans for a few real steps each and take the fastest; "
+                   "under mpirun with the plan's ranks")
+      ->check(CLI::Range(1, 100));
   command->add_option("--json", arguments->json, "file for the plan as JSON");
   command->add_option("--html", arguments->html, "file for the plan as a page to look at");
   command->add_option("--trace", arguments->trace,
                       "file for the predicted step, for chrome://tracing and Perfetto");
   command->add_flag("--explain", arguments->explain, "tell why the other plans were not taken");
-  command->footer("Example:\n  equipoise plan configs/internvl2_26b_sft.yaml --ranks 64 --explain");
+  command->footer(
+      "Examples:\n  equipoise plan configs/internvl2_26b_sft.yaml --ranks 64 --explain\n"
+      "  mpirun -n 2 equipoise plan configs/quickstart.yaml --trial 3");
   command->callback([arguments, &mpi, &run] {
     run = [arguments, &mpi] {
-      RequireOneProcess(mpi, "plan");
+      if (arguments->trials == 0) RequireOneProcess(mpi, "plan without --trial");
       SetUpLogging({mpi.rank(), mpi.size(), "", false});
-      return RunPlan(*arguments);
+      return RunPlan(*arguments, mpi);
     };
   });
 }

@@ -20,7 +20,9 @@ std::array<double, kFigures> Figures(const RankTimes& times) {
           p.step_s, p.passes_s, p.compute_s, p.data_wait_s};
 }
 
-RankTimes FromFigures(const double* f) { return {{f[0], f[1], f[2], f[3]}, {f[4], f[5], f[6], f[7]}}; }
+RankTimes FromFigures(const double* f) {
+  return {{f[0], f[1], f[2], f[3]}, {f[4], f[5], f[6], f[7]}};
+}
 
 }  // namespace
 

@@ -62,6 +62,24 @@ Json BestPlans(const PlanReport& report) {
   return plans;
 }
 
+Json Trials(const PlanReport& report) {
+  Json trials = Json::array();
+  for (const PlanTrial& each : report.trials) {
+    Json trial = PlanSummary(each.plan.plan);
+    trial["predicted_step_s"] = each.plan.step_s;
+    if (each.failure.empty()) {
+      trial["step_s"] = {{"p10", each.Percentile(0.1)},
+                         {"p50", each.Percentile(0.5)},
+                         {"p90", each.Percentile(0.9)}};
+      trial["difference"] = each.Percentile(0.5) / each.plan.step_s - 1;
+    } else {
+      trial["failure"] = each.failure;
+    }
+    trials.push_back(trial);
+  }
+  return trials;
+}
+
 Json Rejected(const PlanReport& report) {
   Json rejected = Json::array();
   for (const RejectedPlan& each : report.search.rejected) {
@@ -103,6 +121,7 @@ Json PlanToJson(const PlanReport& report) {
   json["balance"] = {{"before", BalanceJson(report.before)}, {"after", BalanceJson(report.after)}};
   json["plans"] = BestPlans(report);
   json["rejected"] = Rejected(report);
+  if (!report.trials.empty()) json["trials"] = Trials(report);
   return json;
 }
 

@@ -1,5 +1,7 @@
 #include "trainer/plan_report.h"
 
+#include <cmath>
+
 namespace equipoise {
 
 double PlanReport::gpu_days() const {
@@ -7,6 +9,11 @@ double PlanReport::gpu_days() const {
 }
 
 double PlanReport::cost() const { return gpu_days() * 24 * request.cluster.price_per_device_hour; }
+
+double PlanTrial::Percentile(double share) const {
+  const auto last = static_cast<double>(step_s.size() - 1);
+  return step_s[static_cast<size_t>(std::lround(share * last))];
+}
 
 std::string DescribeMesh(const Plan& plan) {
   std::string text = "data " + std::to_string(plan.data) + " x pipeline " +

@@ -27,6 +27,15 @@ struct SampleHistogram {
   std::vector<int64_t> counts;
 };
 
+// A plan that was run for some real steps.
+struct PlanTrial {
+  ScoredPlan plan;
+  std::vector<double> step_s;  // measured, ascending
+  std::string failure;         // why it could not be run; empty: it could
+  // The step below which so large a share of the steps is. REQUIRES: no failure.
+  double Percentile(double share) const;
+};
+
 // All that `equipoise plan` shows of a search that found a plan.
 struct PlanReport {
   std::string config;             // the file
@@ -37,8 +46,9 @@ struct PlanReport {
   PlanBalance before, after;                // random micro-batches, and those of the configuration
   std::vector<SampleHistogram> histograms;  // of the samples' tiles and tokens
   PlanRequest request;
-  PlanSearchResult search;
-  PlanForecast forecast;  // of the best plan
+  PlanSearchResult search;        // where plans were tried, their order is by what was measured
+  std::vector<PlanTrial> trials;  // by measured median, failed ones last; empty: none was asked for
+  PlanForecast forecast;          // of the best plan
 
   const ScoredPlan& best() const { return search.plans.front(); }
   double gpu_days() const;

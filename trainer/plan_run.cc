@@ -23,8 +23,6 @@ namespace {
 
 constexpr double kShareOfMachine = 0.9;  // of its memory that local ranks may use together
 
-constexpr const char* kLocal = "local";
-
 int64_t MachineMemoryBytes() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
 }
@@ -32,9 +30,9 @@ int64_t MachineMemoryBytes() {
 // The machines that hold so many ranks. `local` is this machine: its memory is shared by the ranks.
 Cluster ClusterFor(const ClusterConfig& config, int ranks) {
   Cluster cluster = MakeCluster(config);
-  if (config.preset == kLocal && !config.gpus_per_node) cluster.devices_per_node = ranks;
+  if (config.preset == kLocalPreset && !config.gpus_per_node) cluster.devices_per_node = ranks;
   cluster.nodes = (ranks + cluster.devices_per_node - 1) / cluster.devices_per_node;
-  if (config.preset == kLocal && !config.memory_gb) {
+  if (config.preset == kLocalPreset && !config.memory_gb) {
     cluster.memory_bytes =
         static_cast<int64_t>(kShareOfMachine * static_cast<double>(MachineMemoryBytes())) /
         cluster.devices_per_node;
@@ -105,12 +103,13 @@ PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
   request.pins = PlanPinsOf(config, model);
   request.partition = PartitionRuleOf(config.balance.partition);
   request.recompute = RecomputeRuleOf(config.balance.recompute);
+  request.keep = std::max(request.keep, target.trials);
   return request;
 }
 
 PlanSearchResult SearchFor(const RunConfig& config, const PlanRequest& request) {
   const PlanPins& pins = request.pins;
-  if (config.cluster.preset == kLocal) {
+  if (config.cluster.preset == kLocalPreset) {
     const Plan simple = MakePlan(config, request.model, request.ranks);
     Accumulation(config, simple);
     PlanRequest pinned = request;
@@ -127,7 +126,7 @@ PlanSearchResult SearchFor(const RunConfig& config, const PlanRequest& request) 
   return SearchPlans(request);
 }
 
-PlanReport PlanRun(const RunConfig& config, const PlanTarget& target) {
+PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const OrderPlans& order) {
   const ModelConfig model = ModelConfigOf(config.model);
   const SampleCosts costs = GatherSampleCosts(config, model);
   const PlannedRun planned = PlanWorkload(costs, config, model);
@@ -141,8 +140,11 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target) {
   }
   PlanReport report;
   report.request = PlanRequestOf(config, model, planned.workload, target);
-  report.search = SearchFor(config, report.request);
-  const Plan plan = BestPlan(report.request, report.search).plan;
+  report.search =
+      target.trials > 0 ? SearchPlans(report.request) : SearchFor(config, report.request);
+  BestPlan(report.request, report.search);  // throws where none fits
+  if (order) order(report);
+  const Plan plan = report.best().plan;
   report.forecast = ForecastPlan(report.request, plan);
   report.sample_source =
       costs.source + ", " + ReadableNumber(static_cast<double>(costs.sizes.size())) + " samples";

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "models/model_config.h"
 #include "trainer/plan_report.h"
@@ -15,6 +16,7 @@ struct PlanTarget {
   int ranks = 0;              // 0: the cluster's devices
   int64_t element_bytes = 0;  // of weights and activations in the computation; 0: by
                               // train.precision, where auto is bf16 on GPUs and fp32 on CPUs
+  int trials = 0;             // plans that will be tried: so many are kept, of all meshes
 };
 
 // What the search is asked for a configuration: model, cluster, workload, and what `parallel` and
@@ -28,10 +30,13 @@ PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
 // model saves little there, and tensor ranks exchange at every layer.
 PlanSearchResult SearchFor(const RunConfig& config, const PlanRequest& request);
 
+// May put the plans that were found into another order, before the first is told about.
+using OrderPlans = std::function<void(PlanReport&)>;
+
 // The plan of a configuration with all that there is to tell about it. LibTorch-free; no device, no
 // weights. Throws ConfigError, DataError (also where the samples do not fill one step), and
 // UserError with kNoPlan where nothing fits.
-PlanReport PlanRun(const RunConfig& config, const PlanTarget& target);
+PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const OrderPlans& order = {});
 
 // The plan that a run trains with: PlanRun()'s for samples of these costs. With a schedule from a
 // file, which is not searched, MakePlan()'s. Throws as PlanRun() does.

@@ -8,6 +8,7 @@
 #include "models/layer_spec.h"
 #include "trainer/html_text.h"
 #include "trainer/plan_report.h"
+#include "trainer/plan_yaml.h"
 
 namespace equipoise {
 namespace {
@@ -168,6 +169,25 @@ void PrintBest(const PlanReport& report, std::ostream& out) {
   }
 }
 
+// By what was measured; the first one is the plan that all else is about.
+void PrintTrials(const PlanReport& report, std::ostream& out) {
+  if (report.trials.empty()) return;
+  out << "\ntried    predicted   measured (p10 to p90)       difference\n";
+  for (const PlanTrial& each : report.trials) {
+    const std::string predicted = Format("%8.4g s  ", each.plan.step_s);
+    if (!each.failure.empty()) {
+      out << "      " << predicted << DescribeMesh(each.plan.plan) << ": " << each.failure << "\n";
+      continue;
+    }
+    const double median = each.Percentile(0.5);
+    out << "      " << predicted
+        << Format(" %8.4g s (%.4g to %.4g)  %+6.0f %%  ", median, each.Percentile(0.1),
+                  each.Percentile(0.9), 100 * (median / each.plan.step_s - 1))
+        << DescribeMesh(each.plan.plan) << "\n";
+  }
+  out << "\nthe fastest, to train with it:\n" << PlanToYaml(report.best().plan, {});
+}
+
 void PrintRejected(const PlanReport& report, std::ostream& out) {
   out << "\nnot taken\n";
   for (const RejectedPlan& each : report.search.rejected) {
@@ -184,6 +204,7 @@ void PrintPlan(const PlanReport& report, bool explain, std::ostream& out) {
   PrintBubbles(report.forecast.bubbles, out);
   PrintBalance(report, out);
   PrintBest(report, out);
+  PrintTrials(report, out);
   if (explain) PrintRejected(report, out);
 }
 

@@ -1,13 +1,17 @@
 #include "trainer/trainer.h"
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <deque>
 #include <utility>
 
 #include "parallel/zero/grad_norm.h"
+#include "trainer/agreement.h"
 #include "trainer/lr_schedule.h"
 #include "trainer/memory_stats.h"
 #include "trainer/trainer_parts.h"
@@ -50,6 +54,7 @@ StepIdentity IdentityOf(const StepPlan& plan, int64_t step) {
 
 Trainer::Trainer(const TrainOptions& options, MpiEnvironment& mpi)
     : config_(options.config), parts_(std::make_unique<TrainerParts>(options, mpi)) {
+  if (options.trial) return;
   state_ = parts_->Restore(options);
   if (config_.run.probe && state_.step == 0) parts_->ProbeMemory();
   parts_->StartFeed(state_);
@@ -82,6 +87,35 @@ ExitCode Trainer::Run() {
   p.stop.Honoured();
   return ExitCode::kDone;
 }
+
+std::vector<double> Trainer::TimeSteps(const ScoredPlan& plan, int warm_up, int timed) {
+  TrainerParts& p = *parts_;
+  std::vector<double> seconds;
+  const auto run = [&] {
+    p.UsePlan(plan.plan);
+    p.TakeFirstWeights();
+    p.optimizer->TakeMasters();
+    state_ = {};
+    p.StartFeed(state_);
+    for (int step = 0; step < warm_up + timed; ++step) {
+      const double step_s = RunStep().step_s;
+      if (step >= warm_up) seconds.push_back(step_s);
+    }
+  };
+  p.Release();
+  p.RequireMemory(plan);
+  if (p.world->size() == 1) {
+    AgreeOrThrowRunError(*p.world, run);
+  } else {
+    run();
+  }
+  at::Tensor slowest = at::tensor(seconds, at::kDouble);
+  p.world->AllReduce(slowest, ReduceOp::kMax).Wait();
+  std::copy_n(slowest.data_ptr<double>(), seconds.size(), seconds.begin());
+  return seconds;
+}
+
+int64_t Trainer::element_bytes() const { return parts_->element_bytes(); }
 
 bool Trainer::Due(int64_t every) const { return every > 0 && state_.step % every == 0; }
 

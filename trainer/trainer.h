@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "balance/plan_search.h"
 #include "configs/error.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/timeline.h"
@@ -26,6 +27,7 @@ struct TrainOptions {
   RunConfig config;
   Resume resume = Resume::kAuto;
   std::string resume_from;  // with kFrom
+  bool trial = false;       // plans are given one after another (TimeSteps); nothing is written
 };
 
 // What one optimizer step did; the same on every rank.
@@ -58,6 +60,15 @@ class Trainer {
 
   // Trains to the last step, or until a stop is asked for (then saves and returns kStopped).
   ExitCode Run();
+
+  // Of a trial, in place of Run(): the first steps of a run under this plan, from first weights.
+  // Seconds of those after the warm-up, of the slowest rank each. What the plan before held is
+  // released. Throws AgreedRunError where a rank cannot get the memory that its plan is foreseen to
+  // need; in a world of one for every failure. (A rank that fails amid a step of several ranks ends
+  // the job, as in training.)
+  std::vector<double> TimeSteps(const ScoredPlan& plan, int warm_up, int timed);
+  // Of weights and activations in the computation.
+  int64_t element_bytes() const;
 
  private:
   StepResult RunStep();

@@ -123,7 +123,7 @@ std::vector<std::string> TrainerParts::SampleNames(const StepPlan& plan) const {
 
 void TrainerParts::NoteBadSamples(const LoadedPack& pack, int64_t step) {
   for (const BadSample& bad : pack.bad) {
-    if (!quarantine->Add(bad, step, world->rank())) continue;
+    if (!quarantine || !quarantine->Add(bad, step, world->rank())) continue;
     spdlog::warn("{}:{}: {}: {}; its labels are ignored, see quarantine.jsonl", bad.file, bad.line,
                  bad.id, bad.reason);
   }

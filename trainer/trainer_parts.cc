@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -23,10 +24,12 @@
 #include "parallel/comm/mpi_environment.h"
 #include "parallel/comm/told_error.h"
 #include "parallel/processor_name.h"
+#include "trainer/agreement.h"
 #include "trainer/durable_file.h"
 #include "trainer/group_settings.h"
 #include "trainer/logging.h"
 #include "trainer/lr_schedule.h"
+#include "trainer/memory_stats.h"
 #include "trainer/model_source.h"
 #include "trainer/plan_run.h"
 #include "trainer/precision.h"
@@ -76,9 +79,7 @@ TrainerParts::TrainerParts(const TrainOptions& options, MpiEnvironment& mpi)
   // `auto` is another precision on another kind of processor.
   RequireEqual(*world, "train.precision", PrecisionName(ComputeDtype(config.train.precision)));
   if (options.resume == Resume::kNone) RefuseCheckpoints(config.run.dir);
-  folder = std::make_unique<RunFolder>(config.run.dir, *world);
-  SetUpLogging({mpi.rank(), mpi.size(), folder->LogPath(mpi.rank()), false});
-  if (mpi.rank() == 0) stop.WatchFile(folder->dir());
+  if (!options.trial) OpenFolder(mpi);
 
   data = std::make_unique<OpenedData>(config, config.data.train, *world);
   RequireEqual(*world, "the cost index", data->index.hash());
@@ -86,11 +87,17 @@ TrainerParts::TrainerParts(const TrainOptions& options, MpiEnvironment& mpi)
   if (!config.data.eval.empty()) {
     held_out = std::make_unique<OpenedData>(config, config.data.eval, *world);
   }
-  BuildParallelModel();
-  BuildOptimizer();
+  CheckModel();
+  if (!options.trial) ChoosePlan();
 }
 
 TrainerParts::~TrainerParts() = default;
+
+void TrainerParts::OpenFolder(const MpiEnvironment& mpi) {
+  folder = std::make_unique<RunFolder>(config.run.dir, *world);
+  SetUpLogging({mpi.rank(), mpi.size(), folder->LogPath(mpi.rank()), false});
+  if (mpi.rank() == 0) stop.WatchFile(folder->dir());
+}
 
 void TrainerParts::SetUpDevices(MpiEnvironment& mpi) {
   DeviceWorld devices = AddDevices(mpi, std::move(world), config.parallel.nccl);
@@ -99,7 +106,7 @@ void TrainerParts::SetUpDevices(MpiEnvironment& mpi) {
                devices.backend);
 }
 
-void TrainerParts::BuildParallelModel() {
+void TrainerParts::CheckModel() const {
   for (const std::string& line : IgnoredSettings(data->model_config)) spdlog::warn("{}", line);
   CheckModules(data->model_config, config.model.freeze, "model.freeze");
   const std::vector<LayerSpec> specs = LayerSpecs(data->model_config);
@@ -109,17 +116,48 @@ void TrainerParts::BuildParallelModel() {
       })) {
     throw ConfigError("model.freeze: nothing is left to train; take a module out of the list");
   }
-  ParallelModel::Options options;
-  options.part.dtype = ComputeDtype(config.train.precision);
-  const auto element_bytes = static_cast<int64_t>(c10::elementSize(options.part.dtype));
+}
+
+int64_t TrainerParts::element_bytes() const {
+  return static_cast<int64_t>(c10::elementSize(ComputeDtype(config.train.precision)));
+}
+
+void TrainerParts::ChoosePlan() {
   const TrainingPlan planned =
       PlanTraining(config, data->model_config, CostsOfIndex(data->index, config),
-                   {world->size(), element_bytes});
-  plan = planned.plan;
+                   {world->size(), element_bytes()});
   outlook = planned.outlook;
-  // It rests on this machine's memory and on the profile as well.
-  RequireEqual(*world, "the plan", PlanToYaml(plan, {}));
+  UsePlan(planned.plan);
+}
+
+void TrainerParts::Release() {
+  feed.reset();
+  optimizer.reset();
+  model.reset();
+  ReturnFreeMemory();
+}
+
+void TrainerParts::RequireMemory(const ScoredPlan& scored) {
+  const int rank = scored.plan.mesh().Coordinate(world->rank(), Axis::kPipeline);
+  const int64_t bytes = scored.memory[static_cast<size_t>(rank)].total();
+  AgreeOrThrowRunError(*world, [&] {
+    try {
+      at::empty({bytes}, at::kByte);
+    } catch (const c10::Error&) {
+      throw RunError(fmt::format("out of memory: rank {} cannot get the {:.1f} MiB that it needs",
+                                 world->rank(), static_cast<double>(bytes) / (1 << 20)));
+    }
+  });
+}
+
+void TrainerParts::UsePlan(const Plan& given) {
+  // The plan rests on this machine's memory and on the profile as well.
+  RequireEqual(*world, "the plan", PlanToYaml(given, {}));
+  plan = given;
   accumulation = Accumulation(config, plan);
+  guard = NonFiniteGuard();
+  ParallelModel::Options options;
+  options.part.dtype = ComputeDtype(config.train.precision);
   options.part.freeze = config.model.freeze;
   options.bucket_bytes = config.parallel.bucket_bytes;
   model = std::make_unique<ParallelModel>(data->model_config, plan, options, *world, recorder);
@@ -130,6 +168,7 @@ void TrainerParts::BuildParallelModel() {
   spdlog::info("{:.2f} M parameters in {} ({}), {}, {} micro-batches, {} threads a rank",
                static_cast<double>(parameter_count()) / 1e6, PrecisionName(options.part.dtype),
                config.train.precision, DescribePlan(plan), accumulation, at::get_num_threads());
+  BuildOptimizer();
 }
 
 int64_t TrainerParts::parameter_count() const {
@@ -171,7 +210,7 @@ TrainState TrainerParts::Restore(const TrainOptions& options) {
   } else if (options.resume == Resume::kFrom) {
     throw DataError(from + ": no checkpoint is there; give a step-* folder");
   } else {
-    InitializeOrLoad();
+    TakeFirstWeights();
   }
   optimizer->TakeMasters();
   guard = NonFiniteGuard(state.non_finite_in_a_row);
@@ -179,7 +218,7 @@ TrainState TrainerParts::Restore(const TrainOptions& options) {
   return state;
 }
 
-void TrainerParts::InitializeOrLoad() {
+void TrainerParts::TakeFirstWeights() {
   if (config.model.init == "random") {
     InitializeWeights(model->parameters().parameters(), data->model_config,
                       static_cast<uint64_t>(config.train.seed));
@@ -277,7 +316,7 @@ void TrainerParts::ShowBalance(int64_t epoch) const {
 }
 
 void TrainerParts::StartFeed(const TrainState& state) {
-  if (world->rank() == 0) ShowBalance(state.position.epoch);
+  if (folder && world->rank() == 0) ShowBalance(state.position.epoch);
   feed = std::make_unique<StepFeed>(
       &data->dataset, MakePlanner(), state.position,
       StepFeed::Options{model->groups().at.data, plan.data, config.data.threads,

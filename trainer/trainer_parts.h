@@ -46,6 +46,15 @@ struct TrainerParts {
   TrainerParts(const TrainOptions& options, MpiEnvironment& mpi);
   ~TrainerParts();
 
+  // Frees model, optimizer and loaded packs.
+  void Release();
+  // Takes the bytes that this rank is foreseen to need, and frees them. Collective. Throws
+  // AgreedRunError on every rank where one cannot have them.
+  void RequireMemory(const ScoredPlan& scored);
+  // Builds model, optimizer and forecast for a plan. REQUIRES: none are there. Collective.
+  void UsePlan(const Plan& given);
+  // Weights of a first step.
+  void TakeFirstWeights();
   // Weights, moments and state of the checkpoint to go on from, or those of a first step.
   TrainState Restore(const TrainOptions& options);
   void StartFeed(const TrainState& state);
@@ -65,6 +74,7 @@ struct TrainerParts {
   // What this data rank's micro-batches of a step ask of the layers.
   std::vector<LayerLoad> Loads(const std::vector<Pack>& packs) const;
   int64_t parameter_count() const;  // of the whole model
+  int64_t element_bytes() const;    // of weights and activations in the computation
   void NoteBadSamples(const LoadedPack& pack, int64_t step);
   // Mean loss on data.eval; absent when none of its samples can be used. Collective.
   std::optional<double> HeldOutLoss();
@@ -81,7 +91,7 @@ struct TrainerParts {
   RunConfig config;
   StopRequest stop;
   std::unique_ptr<Communicator> world;
-  std::unique_ptr<RunFolder> folder;
+  std::unique_ptr<RunFolder> folder;  // none in a trial
   std::unique_ptr<OpenedData> data;
   int64_t left_out = 0;                  // records that the cost index excludes
   std::unique_ptr<OpenedData> held_out;  // data.eval, where there is one
@@ -99,25 +109,26 @@ struct TrainerParts {
   int64_t trace_until = -1;  // step after which the trace is written; -1 = done
   std::vector<std::unique_ptr<OpenedData>> answer_sources;  // of eval.answers, opened when used
   std::vector<AnsweredSource> answers;                      // after training
-  std::unique_ptr<Quarantine> quarantine;
+  std::unique_ptr<Quarantine> quarantine;                   // none in a trial
   // Rank 0 alone:
   std::unique_ptr<MetricsWriter> metrics;
   std::unique_ptr<TensorBoardWriter> tensorboard;
   std::unique_ptr<Progress> progress;
 
  private:
+  void OpenFolder(const MpiEnvironment& mpi);
   void SetUpDevices(MpiEnvironment& mpi);
   // A model that answers questions: this rank's where it is whole, else a copy read from the newest
   // checkpoint into `copy`.
   Answerer::Model WholeModel(std::optional<LoadedModel>& copy) const;
-  void BuildParallelModel();
+  void CheckModel() const;
+  void ChoosePlan();
   PackPlanner MakePlanner() const;
   void ShowBalance(int64_t epoch) const;
   void RunProbe(const Pack& pack, const std::vector<LayerLoad>& loads);
   // Rank 0 logs the fullest rank's bytes. Collective.
   void LogProbe(const Pack& pack, int64_t measured, int64_t expected);
   void BuildOptimizer();
-  void InitializeOrLoad();
   void LoadCheckpoint(const std::string& checkpoint, TrainState& state);
   void OpenOutputs(const TrainState& state);
   Json Environment() const;
