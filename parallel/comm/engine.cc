@@ -47,7 +47,7 @@ void Engine::Stop() {
 }
 
 std::shared_ptr<Operation> Engine::Submit(OperationPlan plan) {
-  auto operation = std::make_shared<Operation>(std::move(plan));
+  auto operation = std::make_shared<Operation>(std::move(plan), [this] { transport_->Wake(); });
   {
     std::lock_guard lock(mutex_);
     submitted_.push_back(operation);
@@ -91,7 +91,7 @@ void Engine::Guard(const std::function<void()>& step) {
   } catch (const std::exception& error) {
     if (status_.phase == Phase::kRunning) Fail({rank_, error.what()}, "");
   }
-  transport_->Sleep(kIdle, /*busy=*/false);
+  transport_->Sleep(kIdle, Traffic::kNone);
 }
 
 void Engine::Step() {
@@ -106,7 +106,15 @@ void Engine::Step() {
   CheckDeadlines(now);
   UpdateLeaving(now);
   Beat(now);
-  if (!progressed) transport_->Sleep(AnyWatched() ? kWatch : kIdle, !active_.empty());
+  if (!progressed) transport_->Sleep(AnyWatched() ? kWatch : kIdle, CurrentTraffic());
+}
+
+Traffic Engine::CurrentTraffic() const {
+  if (active_.empty()) return Traffic::kNone;
+  const bool early = std::all_of(active_.begin(), active_.end(), [](const auto& operation) {
+    return operation->only_receives() && !operation->waited_for();
+  });
+  return early ? Traffic::kEarlyReceives : Traffic::kUrgent;
 }
 
 // A process that was itself stopped must not blame the others for the time it slept.

@@ -63,6 +63,7 @@ class Engine {
   void FailOne(Operation& operation);
   bool Told() const;
   bool AnyWatched() const;
+  Traffic CurrentTraffic() const;
   int Behind(const Operation& operation) const;
   int WaitingFor(const Operation& operation) const;
   Verdict Explain(const Operation& operation, Clock::time_point now) const;

@@ -10,6 +10,7 @@ namespace equipoise {
 void Operation::Wait() {
   std::unique_lock lock(mutex_);
   waited_for_ = true;
+  if (!done_) hurry_();
   ended_.wait(lock, [this] { return done_; });
   waited_for_ = false;
   if (error_.empty()) return;
@@ -30,6 +31,13 @@ Operation::Clock::time_point Operation::FinishedAt() const {
 bool Operation::waited_for() const {
   std::lock_guard lock(mutex_);
   return waited_for_;
+}
+
+bool Operation::only_receives() const {
+  return plan_.tag.point_to_point &&
+         std::all_of(requests_.begin(), requests_.end(), [](const Pending& pending) {
+           return pending.direction == Transfer::Direction::kReceive;
+         });
 }
 
 void Operation::Start(Transport& transport, at::Tensor staging) {

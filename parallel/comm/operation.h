@@ -47,7 +47,9 @@ struct OperationPlan {
 class Operation : public Work::State {
  public:
   using Clock = Work::Clock;
-  explicit Operation(OperationPlan plan) : plan_(std::move(plan)) {}
+  // `hurry` is called when the compute thread begins to wait: what moves the bytes may have slept.
+  Operation(OperationPlan plan, std::function<void()> hurry)
+      : plan_(std::move(plan)), hurry_(std::move(hurry)) {}
 
   void Wait() override;
   bool Done() const override;
@@ -69,6 +71,8 @@ class Operation : public Work::State {
   at::Tensor TakeStaging() { return std::move(staging_); }
   // The rank that the current phase waits for; -1 when there is none.
   int waiting_for() const;
+  // Whether this rank has nothing to give for it, and only takes what another one sends.
+  bool only_receives() const;
   // The start of the current phase.
   Clock::time_point progressed() const { return progressed_; }
   // Moves the clock on by time in which this process did not run.
@@ -88,6 +92,7 @@ class Operation : public Work::State {
   void BeginPhase(Transport& transport);
 
   OperationPlan plan_;
+  std::function<void()> hurry_;
   at::Tensor staging_;
   std::vector<Transfer> transfers_;
   std::vector<Pending> requests_;

@@ -136,7 +136,7 @@ class ThreadTransport : public Transport {
     }
   }
 
-  void Sleep(std::chrono::microseconds limit, bool) override { hub_->bells[rank_].Wait(limit); }
+  void Sleep(std::chrono::microseconds limit, Traffic) override { hub_->bells[rank_].Wait(limit); }
   void Wake() override { hub_->bells[rank_].Ring(); }
 
  private:

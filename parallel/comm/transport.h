@@ -24,6 +24,13 @@ class TransportRequest {
   virtual bool Done() = 0;
 };
 
+// What is under way while a communication thread sleeps.
+enum class Traffic {
+  kNone,
+  kEarlyReceives,  // posted ahead: no rank waits for this one, which computes meanwhile
+  kUrgent,
+};
+
 // Moves bytes between the ranks of the world, and tells each rank how the others are. All calls
 // but Wake() come from one thread of a rank, its communication thread.
 class Transport {
@@ -40,9 +47,8 @@ class Transport {
   virtual void Publish(const RankStatus& status) = 0;
   // Takes in what others have published. `views` has one entry a rank.
   virtual void Collect(RankViews& views) = 0;
-  // Sleeps until something may have happened or `limit` has passed. `busy`: transfers are under
-  // way.
-  virtual void Sleep(std::chrono::microseconds limit, bool busy) = 0;
+  // Sleeps until something may have happened or `limit` has passed.
+  virtual void Sleep(std::chrono::microseconds limit, Traffic traffic) = 0;
   // Ends a Sleep(). Any thread may call it.
   virtual void Wake() = 0;
 };

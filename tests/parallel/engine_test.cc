@@ -34,7 +34,7 @@ class CutTransport : public Transport {
   void Collect(RankViews& views) override {
     for (RankView& view : views) view.heard = std::chrono::steady_clock::now();
   }
-  void Sleep(std::chrono::microseconds, bool) override {
+  void Sleep(std::chrono::microseconds, Traffic) override {
     do std::this_thread::sleep_for(100us);
     while (!open_);
   }
