@@ -82,7 +82,40 @@ std::string Differs(const std::string& what, const std::string& there, const std
   return "measured " + what + " " + there + ", used " + what + " " + here;
 }
 
+LinkModel MeanLink(const std::vector<Profile>& profiles, LinkModel Profile::*link) {
+  double count = 0, latency_s = 0, s_per_byte = 0;
+  for (const Profile& profile : profiles) {
+    const LinkModel& one = profile.*link;
+    if (one.bytes_per_s <= 0) continue;
+    ++count;
+    latency_s += one.latency_s;
+    s_per_byte += 1 / one.bytes_per_s;
+  }
+  return count > 0 ? LinkModel{latency_s / count, count / s_per_byte} : LinkModel();
+}
+
 }  // namespace
+
+Profile MeanProfile(const std::vector<Profile>& profiles) {
+  Profile mean = profiles.at(0);
+  const auto average = [&](auto&& value) {
+    double sum = 0;
+    for (const Profile& profile : profiles) sum += value(profile);
+    return sum / static_cast<double>(profiles.size());
+  };
+  for (size_t i = 0; i < mean.layers.size(); ++i) {
+    for (double LayerMeasurement::*time :
+         {&LayerMeasurement::forward_s, &LayerMeasurement::backward_s,
+          &LayerMeasurement::input_gradient_s, &LayerMeasurement::weight_gradient_s}) {
+      mean.layers[i].*time = average([&](const Profile& p) { return p.layers.at(i).*time; });
+    }
+  }
+  mean.optimizer_s_per_parameter =
+      average([](const Profile& p) { return p.optimizer_s_per_parameter; });
+  mean.point_to_point = MeanLink(profiles, &Profile::point_to_point);
+  mean.all_reduce = MeanLink(profiles, &Profile::all_reduce);
+  return mean;
+}
 
 Profile ParseProfile(const Json& json, const std::string& source) {
   if (!json.is_object() || GetString(json, "format", source, "") != kFormat) {

@@ -16,7 +16,7 @@ struct LayerMeasurement {
   std::string layer_kind;  // LayerKindName()
   std::string shape;       // LayerShape(): layers of equal kind and shape cost the same
   LayerLoad load;
-  double forward_s = 0, backward_s = 0;                // medians; backward makes both gradients
+  double forward_s = 0, backward_s = 0;                // means; backward makes both gradients
   double input_gradient_s = 0, weight_gradient_s = 0;  // with weights frozen; the rest of backward
   std::array<int64_t, 4> kept_bytes = {};  // from forward to backward, by Recompute; 0: not known
   int64_t work_bytes = 0;  // peak of both passes beyond what was kept before; 0: not known
@@ -33,6 +33,11 @@ struct Profile {
   // Of n bytes between two ranks, one way and summed on both. Zeros: not measured.
   LinkModel point_to_point, all_reduce;
 };
+
+// Mean times of profiles that were measured alike; all else is the first one's. Rates of links are
+// means of the times that a byte takes, over the profiles that have them.
+// REQUIRES: at least one; the same rows in each.
+Profile MeanProfile(const std::vector<Profile>& profiles);
 
 Json ToJson(const Profile& profile);
 // Throws DataError that begins with `source` for what is no profile, lacks a field, or holds a

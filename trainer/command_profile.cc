@@ -26,7 +26,7 @@ namespace {
 struct Arguments {
   std::string config;
   std::string out = "profile.json";
-  int repetitions = 5;
+  int sweeps = 5;
   std::vector<std::string> set;
 };
 
@@ -78,16 +78,16 @@ int RunProfile(const Arguments& arguments, MpiEnvironment& mpi) {
   const int64_t share = std::max<int64_t>(1, cores / mpi.local_size());
   at::set_num_threads(static_cast<int>(config.train.threads > 0 ? config.train.threads : share));
   const std::unique_ptr<Communicator> world = MakeWorldCommunicator(mpi, CommOptions());
-  const MeasureOptions options{ComputeDtype(config.train.precision), arguments.repetitions};
+  const MeasureOptions options{ComputeDtype(config.train.precision), arguments.sweeps};
   const bool prints = mpi.rank() == 0;
-  if (prints) {
-    std::printf("%-16s %5s %7s %11s %10s %11s %8s %10s %9s\n", "layer", "tiles", "tokens", "pairs",
-                "forward ms", "backward ms", "input ms", "kept MiB", "work MiB");
-  }
-  const Profile profile =
-      MeasureProfile(model, GridOf(config, model), options, *world,
-                     prints ? PrintRow : std::function<void(const LayerMeasurement&)>());
+  const auto progress = [&](int sweep) {
+    if (prints) spdlog::info("sweep {} of {}", sweep + 1, options.sweeps);
+  };
+  const Profile profile = MeasureProfile(model, GridOf(config, model), options, *world, progress);
   if (!prints) return static_cast<int>(ExitCode::kDone);
+  std::printf("%-16s %5s %7s %11s %10s %11s %8s %10s %9s\n", "layer", "tiles", "tokens", "pairs",
+              "forward ms", "backward ms", "input ms", "kept MiB", "work MiB");
+  for (const LayerMeasurement& row : profile.layers) PrintRow(row);
   PrintRest(profile);
   WriteProfile(arguments.out, profile);
   spdlog::info("profile of {} ({}, {} threads): {}", profile.device, profile.precision,
@@ -105,8 +105,7 @@ void AddProfileCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>&
   command->add_option("--out", arguments->out, "file for the measurements (JSON)")
       ->capture_default_str();
   command
-      ->add_option("--repetitions", arguments->repetitions,
-                   "of each time that is measured; the median counts")
+      ->add_option("--sweeps", arguments->sweeps, "over all that is measured; a time is their mean")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command->add_option("--set", arguments->set, "a.b=c: one setting in place of the file's")

@@ -27,17 +27,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kMicroBatch = 0;
+// Layers measured as a chain, where the model has so many of the kind: a layer that is run again
+// and again alone finds its weights and activations in the caches, which training does not.
+constexpr int kChain = 4;
+constexpr int64_t kChainParameters = int64_t{1} << 28;  // of all its layers
 
 double SecondsOf(const std::function<void()>& work) {
   const Clock::time_point start = Clock::now();
   work();
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 MicroBatch BatchOf(const ModelConfig& config, const MeasuredRow& row) {
@@ -95,6 +93,17 @@ struct Memory {
   int64_t work = 0;  // the most beyond it while a pass runs: output, gradients, temporaries
 };
 
+// How many layers from `first` on, all of its kind, are measured as one chain.
+int ChainLength(const std::vector<LayerSpec>& specs, int first) {
+  const LayerSpec& layer = specs[static_cast<size_t>(first)];
+  const int most = static_cast<int>(kChainParameters / std::max<int64_t>(1, layer.parameters));
+  const int end = std::min(static_cast<int>(specs.size()), first + std::clamp(most, 1, kChain));
+  int length = 1;
+  while (first + length < end && specs[static_cast<size_t>(first + length)].kind == layer.kind)
+    ++length;
+  return length;
+}
+
 }  // namespace
 
 LayerLoad MeasuredRow::load() const {
@@ -108,12 +117,13 @@ LayerLoad MeasuredRow::load() const {
 }
 
 struct LayerMeter::Impl {
-  Impl(const ModelConfig& model, int layer, const MeasureOptions& measure)
+  Impl(const ModelConfig& model, int layer, at::ScalarType compute)
       : config(model),
         kind(LayerSpecs(model)[static_cast<size_t>(layer)].kind),
-        options(measure),
-        stage(BuildLayers(model, {layer, layer + 1})),
-        parameters(stage.parameters(), measure.dtype) {
+        dtype(compute),
+        length(ChainLength(LayerSpecs(model), layer)),
+        stage(BuildLayers(model, {layer, layer + length})),
+        parameters(stage.parameters(), compute) {
     InitializeWeights(parameters.parameters(), config, /*seed=*/0);
     parameters.UpdateCompute();
   }
@@ -122,7 +132,7 @@ struct LayerMeter::Impl {
     return stage.Forward(kMicroBatch, on.batch, on.input, /*loss_scale=*/1.0);
   }
   Tensors MakeTensors(const MeasuredRow& row);
-  // Median seconds of forward and of backward.
+  // Seconds of one layer's forward and backward.
   std::pair<double, double> Times(const Tensors& on);
   Memory MeasureMemory(const Tensors& on, Recompute recompute);
   void SetTrainable(bool trainable) {
@@ -131,8 +141,9 @@ struct LayerMeter::Impl {
 
   ModelConfig config;
   LayerKind kind;
-  MeasureOptions options;
-  Stage stage;
+  at::ScalarType dtype;  // of the computation
+  int length;            // layers of the chain
+  Stage stage;           // the chain
   FlatParameters parameters;
 };
 
@@ -140,25 +151,22 @@ struct LayerMeter::Impl {
 Tensors LayerMeter::Impl::MakeTensors(const MeasuredRow& row) {
   Tensors on{BatchOf(config, row), {}, {}};
   const std::vector<int64_t> shape = InputShape(config, kind, row);
-  if (!shape.empty()) on.input = at::randn(shape).to(options.dtype).set_requires_grad(true);
+  if (!shape.empty()) on.input = at::randn(shape).to(dtype).set_requires_grad(true);
   const at::Tensor output = Forward(on);
   EQUIPOISE_CHECK(output.defined(), "nothing to do for a ", LayerKindName(kind));
-  if (output.dim() > 0) on.gradient = at::randn(output.sizes()).to(options.dtype);
+  if (output.dim() > 0) on.gradient = at::randn(output.sizes()).to(dtype);
   stage.Backward(kMicroBatch, on.gradient);
   return on;
 }
 
 std::pair<double, double> LayerMeter::Impl::Times(const Tensors& on) {
-  std::vector<double> forward, backward;
-  for (int i = 0; i < options.repetitions; ++i) {
-    forward.push_back(SecondsOf([&] { Forward(on); }));
-    backward.push_back(SecondsOf([&] { stage.Backward(kMicroBatch, on.gradient); }));
-  }
-  return {Median(forward), Median(backward)};
+  const double forward = SecondsOf([&] { Forward(on); });
+  const double backward = SecondsOf([&] { stage.Backward(kMicroBatch, on.gradient); });
+  return {forward / length, backward / length};
 }
 
 Memory LayerMeter::Impl::MeasureMemory(const Tensors& on, Recompute recompute) {
-  stage.layers()[0]->recompute = recompute;
+  for (const auto& layer : stage.layers()) layer->recompute = recompute;
   const int64_t before = GetCpuMemory().current_bytes - Bytes(on.input);
   MarkCpuMemory();
   const at::Tensor output = Forward(on);
@@ -167,26 +175,26 @@ Memory LayerMeter::Impl::MeasureMemory(const Tensors& on, Recompute recompute) {
   MarkCpuMemory();
   stage.Backward(kMicroBatch, on.gradient);
   const int64_t backward_peak = GetCpuMemory().marked_peak_bytes + Bytes(on.gradient);
-  stage.layers()[0]->recompute = Recompute::kNone;
-  return {std::max<int64_t>(0, kept_until - before),
+  for (const auto& layer : stage.layers()) layer->recompute = Recompute::kNone;
+  return {std::max<int64_t>(0, kept_until - before) / length,
           std::max(after.marked_peak_bytes, backward_peak) - kept_until};
 }
 
-LayerMeter::LayerMeter(const ModelConfig& config, int layer, const MeasureOptions& options)
-    : impl_(std::make_unique<Impl>(config, layer, options)) {}
+LayerMeter::LayerMeter(const ModelConfig& config, int layer, at::ScalarType dtype)
+    : impl_(std::make_unique<Impl>(config, layer, dtype)) {}
 LayerMeter::~LayerMeter() = default;
 
-LayerMeasurement LayerMeter::Measure(const MeasuredRow& row) {
+LayerMeasurement LayerMeter::Measure(const MeasuredRow& row, bool memory) {
   const Tensors on = impl_->MakeTensors(row);
   LayerMeasurement measured;
   measured.layer_kind = LayerKindName(impl_->kind);
   measured.shape = LayerShape(impl_->config, impl_->kind);
   measured.load = row.load();
   std::tie(measured.forward_s, measured.backward_s) = impl_->Times(on);
-  for (size_t i = 0; i < measured.kept_bytes.size(); ++i) {
-    const Memory memory = impl_->MeasureMemory(on, static_cast<Recompute>(i));
-    measured.kept_bytes[i] = memory.kept;
-    if (static_cast<Recompute>(i) == Recompute::kNone) measured.work_bytes = memory.work;
+  for (size_t i = 0; memory && i < measured.kept_bytes.size(); ++i) {
+    const Memory bytes = impl_->MeasureMemory(on, static_cast<Recompute>(i));
+    measured.kept_bytes[i] = bytes.kept;
+    if (static_cast<Recompute>(i) == Recompute::kNone) measured.work_bytes = bytes.work;
   }
   if (on.input.defined()) {
     impl_->SetTrainable(false);
@@ -202,15 +210,12 @@ double LayerMeter::OptimizerSecondsPerParameter() {
   const std::vector<double> factors(parameters.parameters().size(), 1.0);
   AdamW optimizer(parameters, DecayGroups(parameters.parameters(), factors, /*weight_decay=*/0.05),
                   AdamWOptions());
-  std::vector<double> seconds;
-  for (int i = -1; i < impl_->options.repetitions; ++i) {
-    const double step_s = SecondsOf([&] {
-      optimizer.Step(/*lr=*/1e-4);
-      parameters.UpdateCompute();
-    });
-    if (i >= 0) seconds.push_back(step_s);
-  }
-  return Median(seconds) / static_cast<double>(parameters.gradient().numel());
+  const auto step = [&] {
+    optimizer.Step(/*lr=*/1e-4);
+    parameters.UpdateCompute();
+  };
+  step();  // what is measured is warm
+  return SecondsOf(step) / static_cast<double>(parameters.gradient().numel());
 }
 
 }  // namespace equipoise

@@ -18,24 +18,21 @@ struct MeasuredRow {
   LayerLoad load() const;
 };
 
-struct MeasureOptions {
-  at::ScalarType dtype = at::kFloat;  // of the computation
-  int repetitions = 5;                // of each time; the median counts
-};
-
-// One layer of a model, run by itself with random weights and inputs. Memory for this layer alone
-// is taken. Not thread-safe.
+// A layer of a model, run with random weights and inputs: as one of a few of its kind, where the
+// model has them, each on the output of the one before. Memory is taken for these alone. Not
+// thread-safe.
 class LayerMeter {
  public:
-  // `layer` is counted as in LayerSpecs().
-  LayerMeter(const ModelConfig& config, int layer, const MeasureOptions& options);
+  // `layer` is counted as in LayerSpecs(); `dtype` is the computation's.
+  LayerMeter(const ModelConfig& config, int layer, at::ScalarType dtype);
   ~LayerMeter();
 
-  // A warm forward and backward pass: times, what is kept between them for each Recompute, and the
-  // largest temporary memory. Every token of a row has a target. A layer without a gradient of its
-  // input (patch embedding) has no input_gradient_s; the head makes its gradients in forward. Bytes
-  // are zero without CountCpuMemory(). REQUIRES: a row that gives the layer something to do.
-  LayerMeasurement Measure(const MeasuredRow& row);
+  // A warm forward and backward pass: times, and with `memory` what is kept between them for each
+  // Recompute and the largest temporary memory. Every token of a row has a target. A layer without
+  // a gradient of its input (patch embedding) has no input_gradient_s; the head makes its gradients
+  // in forward. Bytes are zero without CountCpuMemory(). REQUIRES: a row that gives the layer
+  // something to do.
+  LayerMeasurement Measure(const MeasuredRow& row, bool memory = true);
   // Seconds of an AdamW update of the layer's parameters, for each of them.
   double OptimizerSecondsPerParameter();
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <set>
 
+#include "parallel/comm/gather_text.h"
 #include "parallel/processor_name.h"
 #include "trainer/precision.h"
 
@@ -80,6 +81,31 @@ void MeasureLinks(Communicator& world, Profile& profile) {
   Barrier(world);
 }
 
+// Every row once.
+Profile MeasureSweep(const ModelConfig& config, const ProfileGrid& grid, at::ScalarType dtype,
+                     bool memory, Communicator& world) {
+  const ProfileUse here = ThisDevice(dtype);
+  Profile profile;
+  profile.device = here.device;
+  profile.versions = here.versions;
+  profile.precision = here.precision;
+  profile.threads = here.threads;
+  const std::vector<LayerSpec> specs = LayerSpecs(config);
+  std::set<LayerKind> known;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (!known.insert(specs[i].kind).second) continue;
+    LayerMeter meter(config, static_cast<int>(i), dtype);
+    for (const MeasuredRow& row : RowsFor(specs[i].kind, config, grid)) {
+      Barrier(world);
+      profile.layers.push_back(meter.Measure(row, memory));
+    }
+    if (specs[i].kind == LayerKind::kDecoderBlock)
+      profile.optimizer_s_per_parameter = meter.OptimizerSecondsPerParameter();
+  }
+  MeasureLinks(world, profile);
+  return profile;
+}
+
 }  // namespace
 
 ProfileUse ThisDevice(at::ScalarType dtype) {
@@ -109,28 +135,16 @@ std::vector<MeasuredRow> RowsFor(LayerKind kind, const ModelConfig& config,
 
 Profile MeasureProfile(const ModelConfig& config, const ProfileGrid& grid,
                        const MeasureOptions& options, Communicator& world,
-                       const std::function<void(const LayerMeasurement&)>& progress) {
-  const ProfileUse here = ThisDevice(options.dtype);
-  Profile profile;
-  profile.device = here.device;
-  profile.versions = here.versions;
-  profile.precision = here.precision;
-  profile.threads = here.threads;
-  const std::vector<LayerSpec> specs = LayerSpecs(config);
-  std::set<LayerKind> known;
-  for (size_t i = 0; i < specs.size(); ++i) {
-    if (!known.insert(specs[i].kind).second) continue;
-    LayerMeter meter(config, static_cast<int>(i), options);
-    for (const MeasuredRow& row : RowsFor(specs[i].kind, config, grid)) {
-      Barrier(world);
-      profile.layers.push_back(meter.Measure(row));
-      if (progress) progress(profile.layers.back());
-    }
-    if (specs[i].kind == LayerKind::kDecoderBlock)
-      profile.optimizer_s_per_parameter = meter.OptimizerSecondsPerParameter();
+                       const std::function<void(int sweep)>& progress) {
+  std::vector<Profile> sweeps;
+  for (int i = 0; i < options.sweeps; ++i) {
+    if (progress) progress(i);
+    sweeps.push_back(MeasureSweep(config, grid, options.dtype, /*memory=*/i == 0, world));
   }
-  MeasureLinks(world, profile);
-  return profile;
+  std::vector<Profile> ranks;
+  for (const std::string& text : GatherText(world, ToJson(MeanProfile(sweeps)).dump()))
+    ranks.push_back(ParseProfile(Json::parse(text), "a rank's profile"));
+  return MeanProfile(ranks);
 }
 
 }  // namespace equipoise

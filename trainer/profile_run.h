@@ -25,11 +25,18 @@ struct ProfileGrid {
 std::vector<MeasuredRow> RowsFor(LayerKind kind, const ModelConfig& config,
                                  const ProfileGrid& grid);
 
-// Measures one layer of each kind of the model, the optimizer, and the links between ranks 0 and 1.
-// Collective: all ranks compute at once, as they do in a run; the figures are rank 0's. `progress`
-// is called with each measurement; may be empty.
+struct MeasureOptions {
+  at::ScalarType dtype = at::kFloat;  // of the computation
+  int sweeps = 5;                     // over all rows; a time is their mean
+};
+
+// Measures the layer kinds of the model, the optimizer, and the links between ranks 0 and 1. A
+// machine's speed changes while it is measured; so every row is measured once a sweep, far apart,
+// and means count, because a step's time is the sum of its passes'. Collective: all ranks compute
+// at once, as they do in a run, and have the same result, the mean of their times; memory is that
+// of rank 0. `progress` is called before each sweep; may be empty.
 Profile MeasureProfile(const ModelConfig& config, const ProfileGrid& grid,
                        const MeasureOptions& options, Communicator& world,
-                       const std::function<void(const LayerMeasurement&)>& progress = {});
+                       const std::function<void(int sweep)>& progress = {});
 
 }  // namespace equipoise

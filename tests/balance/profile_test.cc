@@ -69,6 +69,24 @@ TEST_CASE("a profile is read as it was written", "[balance][cpu]") {
   CHECK(a.work_bytes == b.work_bytes);
 }
 
+TEST_CASE("profiles are averaged time by time, links by the time of a byte", "[balance][cpu]") {
+  const Profile one = QuickstartProfile();
+  Profile other = one, without_links = one;
+  other.layers[2].backward_s = 3 * one.layers[2].backward_s;
+  other.optimizer_s_per_parameter = 4e-9;
+  other.point_to_point = {3e-5, 3e9};
+  other.layers[1].kept_bytes = {9, 9, 9, 9};  // memory is the first one's
+  without_links.point_to_point = {};
+  const Profile mean = MeanProfile({one, other, without_links});
+  CHECK(mean.layers[2].backward_s == Approx(5.0 / 3 * one.layers[2].backward_s));
+  CHECK(mean.layers[0].forward_s == Approx(one.layers[0].forward_s));
+  CHECK(mean.layers[1].kept_bytes == one.layers[1].kept_bytes);
+  CHECK(mean.optimizer_s_per_parameter == Approx(8e-9 / 3));
+  CHECK(mean.point_to_point.latency_s == Approx(2e-5));
+  CHECK(mean.point_to_point.bytes_per_s == Approx(2 / (1e-9 + 1e-9 / 3)));
+  CHECK(mean.device == one.device);
+}
+
 TEST_CASE("a file that is no profile is refused with its path", "[balance][cpu]") {
   const TemporaryFolder folder;
   WriteProfile(folder / "good.json", QuickstartProfile());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 
 #include "balance/collective_time.h"
 #include "balance/cost_model.h"
@@ -24,6 +25,10 @@ constexpr int kWarmSteps = 1;
 double Quantile(std::vector<double> values, double q) {
   std::sort(values.begin(), values.end());
   return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
+}
+
+double Mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 // A model, its optimizer and its micro-batches, on one rank.
@@ -67,6 +72,8 @@ class Trainer {
   }
 
   // Since the construction, beyond what there was then.
+  // Of the last step: seconds in which this rank computed forwards and backwards.
+  double busy_s() const { return model_->busy_s(); }
   int64_t peak_bytes() const { return GetCpuMemory().marked_peak_bytes - base_bytes_; }
   const Schedule& schedule() const { return model_->schedule(); }
 
@@ -82,6 +89,7 @@ class Trainer {
 
 struct Prediction {
   double step_s = 0;
+  double busy_s = 0;  // of forwards and backwards alone
   int64_t peak_bytes = 0;
 };
 
@@ -103,40 +111,52 @@ Prediction Predict(const BenchSettings& settings, const BenchCase& test, const P
     loads.push_back(batches[i].load);
   }
   const SimulationCosts simulation = StageCosts(costs, test.plan, cluster, loads);
-  return {Simulate(schedule, simulation).step_s,
+  const Simulation simulated = Simulate(schedule, simulation);
+  double busy_s = 0;
+  for (const Span& span : simulated.timeline) {
+    if (span.rank == at.pipeline && span.lane == "compute" && span.name != "OPT")
+      busy_s += span.end_s - span.start_s;
+  }
+  return {simulated.step_s, busy_s,
           ForecastMemory(costs, test.plan, schedule, loads, at.pipeline).total()};
 }
 
 }  // namespace
 
-BenchResult RunBenchCase(const BenchSettings& settings, const BenchCase& test,
-                         const Profile& profile, Communicator& world) {
-  std::vector<double> seconds;
-  int64_t peak = 0;
-  Prediction predicted;
-  {
-    Trainer trainer(settings, test, world);
-    for (int i = -kWarmSteps; i < settings.rounds; ++i) {
-      const double step_s = trainer.Step();
-      if (i >= 0) seconds.push_back(step_s);
-    }
-    peak = trainer.peak_bytes();
-    predicted = Predict(settings, test, profile, world, trainer.schedule());
+void RunBenchCase(const BenchSettings& settings, const BenchCase& test, Communicator& world,
+                  BenchRun& run) {
+  Trainer trainer(settings, test, world);
+  for (int i = -kWarmSteps; i < settings.steps; ++i) {
+    const double step_s = trainer.Step();
+    if (i < 0) continue;
+    run.seconds.push_back(step_s);
+    run.busy_s.push_back(trainer.busy_s());
   }
+  run.peak_bytes = std::max(run.peak_bytes, trainer.peak_bytes());
+  run.schedule = trainer.schedule();
+}
+
+BenchResult CompareBenchCase(const BenchSettings& settings, const BenchCase& test,
+                             const BenchRun& run, const Profile& profile, Communicator& world) {
+  const Prediction predicted = Predict(settings, test, profile, world, run.schedule);
   const Json mine = {{"predicted_step_s", predicted.step_s},
-                     {"peak", peak},
+                     {"busy_s", Mean(run.busy_s)},
+                     {"predicted_busy_s", predicted.busy_s},
+                     {"peak", run.peak_bytes},
                      {"predicted_peak", predicted.peak_bytes}};
   BenchResult result;
   for (const std::string& text : GatherText(world, mine.dump())) {
     const Json rank = Json::parse(text);
     result.predicted_step_s =
         std::max(result.predicted_step_s, rank["predicted_step_s"].get<double>());
+    result.busy_s.push_back(rank["busy_s"].get<double>());
+    result.predicted_busy_s.push_back(rank["predicted_busy_s"].get<double>());
     result.peak_bytes.push_back(rank["peak"].get<int64_t>());
     result.predicted_peak_bytes.push_back(rank["predicted_peak"].get<int64_t>());
   }
-  result.step_s = Quantile(seconds, 0.5);
-  result.step_s_p10 = Quantile(seconds, 0.1);
-  result.step_s_p90 = Quantile(seconds, 0.9);
+  result.step_s = Mean(run.seconds);
+  result.step_s_p10 = Quantile(run.seconds, 0.1);
+  result.step_s_p90 = Quantile(run.seconds, 0.9);
   return result;
 }
 

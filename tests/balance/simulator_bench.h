@@ -9,6 +9,7 @@
 #include "models/model_config.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/plan.h"
+#include "parallel/schedule/schedule.h"
 
 namespace equipoise::testing {
 
@@ -25,7 +26,8 @@ struct BenchSettings {
   int micro_batches = 8;  // of a step, over all data ranks
   int64_t tokens = 256;   // of the longest
   int64_t tiles = 8;      // of the one with most
-  int rounds = 5;         // steps measured of each case
+  int rounds = 5;         // each measures every layer and runs every case
+  int steps = 2;          // measured of each case in a round
 };
 
 // At least 24 cases for two ranks: pipelines under every schedule, data ranks with and without
@@ -41,15 +43,25 @@ struct BenchBatch {
 };
 std::vector<BenchBatch> BenchBatches(const BenchSettings& settings, const std::string& mix);
 
-struct BenchResult {
-  double step_s = 0, step_s_p10 = 0, step_s_p90 = 0;  // measured: median and spread
-  double predicted_step_s = 0;
-  std::vector<int64_t> peak_bytes, predicted_peak_bytes;  // by rank
+// What this rank has measured of a case, over all rounds.
+struct BenchRun {
+  std::vector<double> seconds, busy_s;  // by step; busy: of forwards and backwards alone
+  int64_t peak_bytes = 0;
+  Schedule schedule;
 };
+// A warm step, then measured ones: forward, backward, reduction, optimizer. Collective over the
+// world's ranks.
+void RunBenchCase(const BenchSettings& settings, const BenchCase& test, Communicator& world,
+                  BenchRun& run);
 
-// Predicts a case's step with a profile of these ranks, then runs it: warm steps of forward,
-// backward, reduction and optimizer. Collective over the world's ranks.
-BenchResult RunBenchCase(const BenchSettings& settings, const BenchCase& test,
-                         const Profile& profile, Communicator& world);
+struct BenchResult {
+  double step_s = 0, step_s_p10 = 0, step_s_p90 = 0;  // measured: mean and spread
+  double predicted_step_s = 0;
+  std::vector<double> busy_s, predicted_busy_s;  // by rank
+  std::vector<int64_t> peak_bytes, predicted_peak_bytes;
+};
+// What was measured beside what a profile of these ranks predicts. Collective.
+BenchResult CompareBenchCase(const BenchSettings& settings, const BenchCase& test,
+                             const BenchRun& run, const Profile& profile, Communicator& world);
 
 }  // namespace equipoise::testing

@@ -1,6 +1,7 @@
-// Measures a profile on its ranks, then predicts and runs configurations with it. Started by
-// scripts/bench/simulator and simulator_bench_test; rank 0 prints a JSON object a line: the
-// profile's fits, then the cases.
+// Predicts configurations from a profile of its ranks and runs them. Measuring the layers and
+// running the cases take turns, so that both see the same machine, whose speed changes by the
+// second. Started by scripts/bench/simulator and simulator_bench_test; rank 0 prints a JSON object
+// a line: the profile's fits, then the cases.
 //
 //   simulator_bench PRESET ROUNDS TOKENS TILES [EVERY]     EVERY: only each so manieth case
 
@@ -42,19 +43,27 @@ void Bench(char** argv, int every, Communicator& world) {
   settings.tokens = std::stoi(argv[3]);
   settings.tiles = std::stoi(argv[4]);
   const ProfileGrid grid{settings.tokens, 2 * settings.tiles};
-  const Profile mine = MeasureProfile(settings.model, grid, MeasureOptions(), world);
-  const std::string first = GatherText(world, ToJson(mine).dump())[0];
-  const Profile profile = ParseProfile(Json::parse(first), "the profile of rank 0");
+  std::vector<BenchCase> cases;
+  const std::vector<BenchCase> all = BenchCases(settings);
+  for (size_t i = 0; i < all.size(); i += static_cast<size_t>(every)) cases.push_back(all[i]);
+  std::vector<BenchRun> runs(cases.size());
+  std::vector<Profile> profiles;
+  for (int round = 0; round < settings.rounds; ++round) {
+    profiles.push_back(MeasureProfile(settings.model, grid, {at::kFloat, /*sweeps=*/1}, world));
+    for (size_t i = 0; i < cases.size(); ++i) RunBenchCase(settings, cases[i], world, runs[i]);
+  }
+  const Profile profile = MeanProfile(profiles);
   if (world.rank() == 0) PrintFits(profile);
-  const std::vector<BenchCase> cases = BenchCases(settings);
-  for (size_t i = 0; i < cases.size(); i += static_cast<size_t>(every)) {
-    const BenchResult result = RunBenchCase(settings, cases[i], profile, world);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const BenchResult result = CompareBenchCase(settings, cases[i], runs[i], profile, world);
     if (world.rank() != 0) continue;
     const Json line = {{"case", cases[i].name},
                        {"step_s", result.step_s},
                        {"step_s_p10", result.step_s_p10},
                        {"step_s_p90", result.step_s_p90},
                        {"predicted_step_s", result.predicted_step_s},
+                       {"busy_s", result.busy_s},
+                       {"predicted_busy_s", result.predicted_busy_s},
                        {"peak_bytes", result.peak_bytes},
                        {"predicted_peak_bytes", result.predicted_peak_bytes}};
     std::printf("%s\n", line.dump().c_str());

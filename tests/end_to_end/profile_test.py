@@ -38,7 +38,7 @@ def main():
     config = tiny_case.write_case(folder)
     for ranks in (1, 2):
         path = f"{folder}/profile{ranks}.json"
-        done = tiny_case.run(config, ranks, "profile", "--out", path, "--repetitions", "1")
+        done = tiny_case.run(config, ranks, "profile", "--out", path, "--sweeps", "1")
         results.check(f"{ranks} ranks: profile", done.returncode == 0, done.stderr[-400:])
         check_profile(results, f"{ranks} ranks", path, done.stdout, ranks > 1)
     settings = dict(train__steps=2, cluster__profile=path)
@@ -49,8 +49,8 @@ def main():
     cases.refused("of another precision", tiny_case.command(
         config, 1, run__dir=f"{folder}/bf16", train__precision="bf16", **settings), 2, path, "fp32",
         "bf16")
-    cases.refused("no repetitions", tiny_case.command(
-        config, 1, "profile", "--repetitions", "0"), 2, "repetitions")
+    cases.refused("no sweeps", tiny_case.command(
+        config, 1, "profile", "--sweeps", "0"), 2, "sweeps")
     cases.refused("a folder that is not there", tiny_case.command(
         config, 1, "profile", "--out", f"{folder}/absent/p.json"), 2, "--out", f"{folder}/absent")
     cases.refused("no model", tiny_case.command(config, 1, "profile", model__hf=""), 2, "model.hf")
