@@ -8,6 +8,7 @@
 #include "models/ops/cross_entropy.h"
 #include "models/ops/norm.h"
 #include "models/ops/vocabulary.h"
+#include "parallel/device.h"
 
 namespace equipoise {
 namespace {
@@ -35,13 +36,18 @@ at::Tensor HeadLayer::Forward(const MicroBatch& batch, const at::Tensor& input, 
     if (!input.defined()) return {};
     return ops::VocabularyLogits(ops::RmsNorm(input, *norm_, eps_), *weight_, tensor().group);
   }
+  // Targets are on the CPU: how many there are is known without waiting for a device.
   const at::Tensor rows = batch.targets.ne(kNoTarget).nonzero().squeeze(1);
   if (!input.defined() || rows.size(0) == 0) return at::scalar_tensor(0.0, at::kDouble);
+  const auto chosen = [&](const at::Tensor& all) {
+    return ToDevice(all.index_select(0, rows), input.device());
+  };
   ops::Targets targets;
-  targets.ids = batch.targets.index_select(0, rows);
-  if (batch.target_weights.defined()) targets.weights = batch.target_weights.index_select(0, rows);
+  targets.ids = chosen(batch.targets);
+  if (batch.target_weights.defined()) targets.weights = chosen(batch.target_weights);
   targets.scale = loss_scale;
-  const at::Tensor normal = ops::RmsNorm(input.index_select(0, rows), *norm_, eps_);
+  const at::Tensor picked = input.index_select(0, ToDevice(rows, input.device()));
+  const at::Tensor normal = ops::RmsNorm(picked, *norm_, eps_);
   return ops::LinearCrossEntropy(normal, targets, *weight_, /*in_backward=*/tied_, tensor().group);
 }
 

@@ -32,4 +32,8 @@ struct MicroBatch {
   int64_t tiles() const { return pixel_values.defined() ? pixel_values.size(0) : 0; }
 };
 
+// With ids and positions on `device`. Pictures stay where they are: the first stage alone needs
+// them.
+MicroBatch OnDevice(MicroBatch batch, at::Device device);
+
 }  // namespace equipoise

@@ -1,6 +1,7 @@
 #include "models/model_part.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/ScalarType.h>
@@ -11,6 +12,7 @@
 #include "configs/error.h"
 #include "models/model.h"
 #include "models/modules.h"
+#include "parallel/device.h"
 
 namespace equipoise {
 namespace {
@@ -35,7 +37,7 @@ bool EndsWith(const std::string& text, const std::string& end) {
 
 ModelPart::ModelPart(const ModelConfig& config, StagePlan plan, int pipeline_rank,
                      const Options& options)
-    : config_(config), plan_(std::move(plan)), dtype_(options.dtype) {
+    : config_(config), plan_(std::move(plan)), dtype_(options.dtype), device_(options.device) {
   CheckModules(config, options.freeze, "model.freeze");
   const std::vector<int>& begins = plan_.plan().stage_begins;
   const std::vector<Recompute>& recompute = plan_.plan().recompute;
@@ -58,7 +60,7 @@ ModelPart::ModelPart(const ModelConfig& config, StagePlan plan, int pipeline_ran
     stages_[number] = std::move(stage);
   }
   parameters_ = std::make_unique<FlatParameters>(InOrder(stages_, tied_copies()), options.dtype,
-                                                 options.shards);
+                                                 options.shards, options.device);
 }
 
 std::vector<Parameter*> ModelPart::tied_copies() const {
@@ -80,7 +82,8 @@ int64_t ModelPart::element_bytes() const { return static_cast<int64_t>(c10::elem
 
 void ModelPart::Begin(Pass pass) {
   pass_ = std::move(pass);
-  loss_ = 0;
+  loss_.reset();
+  moved_.clear();
   last_in_backward_ = false;
   last_user_ = stages_.rbegin()->first;
   for (const auto& [number, stage] : stages_) {
@@ -90,9 +93,24 @@ void ModelPart::Begin(Pass pass) {
   }
 }
 
+const MicroBatch& ModelPart::Batch(int micro_batch) {
+  const MicroBatch& batch = pass_.batch(micro_batch);
+  if (device_.is_cpu()) return batch;
+  const auto found = moved_.find(micro_batch);
+  if (found != moved_.end()) return found->second;
+  MicroBatch moved = OnDevice(batch, device_);
+  if (stages_.count(0) > 0) moved.pixel_values = ToDevice(batch.pixel_values, device_);
+  return moved_[micro_batch] = std::move(moved);
+}
+
+void ModelPart::Release(int micro_batch) {
+  moved_.erase(micro_batch);
+  if (pass_.release) pass_.release(micro_batch);
+}
+
 at::Tensor ModelPart::Forward(int stage, int micro_batch, const std::vector<at::Tensor>& inputs) {
   EQUIPOISE_CHECK(inputs.size() <= 1, "stage ", stage, " takes one input");
-  const MicroBatch& batch = pass_.batch(micro_batch);
+  const MicroBatch& batch = Batch(micro_batch);
   Stage& part = *stages_.at(stage);
   const at::Tensor input = inputs.empty() ? at::Tensor() : inputs.front();
   at::Tensor result;
@@ -106,8 +124,11 @@ at::Tensor ModelPart::Forward(int stage, int micro_batch, const std::vector<at::
   }
   const bool has_result = stage + 1 == plan_.plan().num_stages();
   if (has_result && pass_.on_result) pass_.on_result(micro_batch, result);
-  if (has_result && result.defined() && result.dim() == 0) loss_ += result.item<double>();
-  if (pass_.release && !last_in_backward_ && stage == last_user_) pass_.release(micro_batch);
+  if (has_result && result.defined() && result.dim() == 0) {
+    const at::Tensor loss = result.detach();
+    loss_ = loss_.defined() ? at::add(loss_, loss) : loss;
+  }
+  if (!last_in_backward_ && stage == last_user_) Release(micro_batch);
   return has_result ? at::Tensor() : result;
 }
 
@@ -116,17 +137,18 @@ std::vector<at::Tensor> ModelPart::Backward(int stage, int micro_batch, const at
   telling_ready_ = last ? stage : -1;
   at::Tensor input = stages_.at(stage)->Backward(micro_batch, gradient);
   telling_ready_ = -1;
-  if (pass_.release && last_in_backward_ && stage == last_user_) pass_.release(micro_batch);
+  if (last_in_backward_ && stage == last_user_) Release(micro_batch);
   const LayerLoad& load = pass_.loads[static_cast<size_t>(micro_batch)];
   if (stage == 0 || !plan_.Sends(stage - 1, load)) return {};
   // Tokens without a target: nothing flows back, and the stage before waits for it.
-  if (!input.defined()) input = at::zeros(plan_.BoundaryShape(stage - 1, load), dtype_);
+  if (!input.defined())
+    input = at::zeros(plan_.BoundaryShape(stage - 1, load), ActivationOptions());
   return {std::move(input)};
 }
 
 at::Tensor ModelPart::EmptyBoundary(int from, int micro_batch) {
   return at::empty(plan_.BoundaryShape(from, pass_.loads[static_cast<size_t>(micro_batch)]),
-                   dtype_);
+                   ActivationOptions());
 }
 
 void ModelPart::Reduce(int stage) {

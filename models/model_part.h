@@ -21,6 +21,7 @@ class ModelPart : public StageRunner {
  public:
   struct Options {
     at::ScalarType dtype = at::kFloat;  // of the computation
+    at::Device device = at::kCPU;       // where it runs; micro-batches come on the CPU
     std::vector<std::string> freeze;    // modules without gradients
     bool inference = false;             // no parameter has a gradient
     int shards = 1;                     // ranks that share the optimizer's state
@@ -56,8 +57,9 @@ class ModelPart : public StageRunner {
   std::function<void(const std::vector<Parameter*>&)> on_layer_ready, on_stage_ready;
   std::function<void()> on_all_ready;
 
-  // Sum over this pass's micro-batches, times loss_scale; 0 on ranks without the last stage.
-  double loss() const { return loss_; }
+  // Sum over this pass's micro-batches, times loss_scale; 0 on ranks without the last stage. Waits
+  // for the device.
+  double loss() const { return loss_.defined() ? loss_.item<double>() : 0; }
   bool has_loss() const { return stages_.count(plan_.plan().num_stages() - 1) > 0; }
   // Whether a stage of this rank takes pixels, or must know which pictures cannot be decoded, so as
   // not to learn their samples: the first and the last.
@@ -68,19 +70,26 @@ class ModelPart : public StageRunner {
   const FlatParameters& parameters() const { return *parameters_; }
   const StagePlan& plan() const { return plan_; }
   const ModelConfig& config() const { return config_; }
+  at::Device device() const { return device_; }
   int64_t element_bytes() const;  // of an activation
   const std::map<int, std::unique_ptr<Stage>>& stages() const { return stages_; }
 
  private:
+  const MicroBatch& Batch(int micro_batch);
+  void Release(int micro_batch);
+  at::TensorOptions ActivationOptions() const { return at::TensorOptions(device_).dtype(dtype_); }
+
   ModelConfig config_;
   StagePlan plan_;
   at::ScalarType dtype_;
+  at::Device device_;
   std::map<int, std::unique_ptr<Stage>> stages_;  // by number
   std::unique_ptr<FlatParameters> parameters_;
   Pass pass_;
+  std::map<int, MicroBatch> moved_;  // micro-batches in use, where the device is not the CPU
   int last_user_ = -1;  // the stage that is the last to use a micro-batch, in forward or backward
   bool last_in_backward_ = false;
-  double loss_ = 0;
+  at::Tensor loss_;         // fp64 scalar on the device; undefined: no loss yet
   int telling_ready_ = -1;  // the stage in its last backward
 };
 

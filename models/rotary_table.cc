@@ -42,6 +42,7 @@ RotaryTable::RotaryTable(const TextConfig& config) {
 const RotaryTable::Angles& RotaryTable::At(const at::Tensor& position_ids) {
   if (!position_ids_.is_same(position_ids)) {
     const at::NoGradGuard no_grad;
+    frequencies_ = frequencies_.to(position_ids.device());  // once: they stay there
     const at::Tensor angles = position_ids.to(at::kFloat).unsqueeze(1).mul(frequencies_);
     angles_ = {angles.cos(), angles.sin()};
     position_ids_ = position_ids;

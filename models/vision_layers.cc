@@ -81,6 +81,10 @@ at::Tensor VisionLayer::Apply(const Norm& norm, const at::Tensor& x) const {
 at::Tensor VisionLayer::Attention(const at::Tensor& x) const {
   const std::vector<at::Tensor> qkv = at::split_with_sizes(qkv_(x), qkv_.widths(), -1);
   if (q_norm_ == nullptr) return out_(ops::FullAttention(qkv[0], qkv[1], qkv[2], head_dim_));
+  if (tensor().group == nullptr) {
+    return out_(ops::FullAttention(ops::RmsNorm(qkv[0], *q_norm_, kQkNormEps),
+                                   ops::RmsNorm(qkv[1], *k_norm_, kQkNormEps), qkv[2], head_dim_));
+  }
   const std::vector<at::Tensor> qk =
       ops::SplitRmsNorms({qkv[0], qkv[1]}, {q_norm_, k_norm_}, kQkNormEps, tensor().group);
   return out_(ops::FullAttention(qk[0], qk[1], qkv[2], head_dim_));

@@ -26,7 +26,7 @@ void Parameter::AddGradient(const at::Tensor& d) {
 }
 
 FlatParameters::FlatParameters(std::vector<Parameter*> parameters, at::ScalarType compute_dtype,
-                               int shards)
+                               int shards, at::Device device)
     : parameters_(std::move(parameters)) {
   int64_t trained = 0;
   for (const Parameter* parameter : parameters_) {
@@ -42,13 +42,14 @@ FlatParameters::FlatParameters(std::vector<Parameter*> parameters, at::ScalarTyp
     size += Aligned(parameters_[i]->numel());
   }
   const bool lends = shards > 1 && compute_dtype != at::kFloat;
-  gradient_ = at::zeros({trained}, at::kFloat);
+  const at::TensorOptions fp32 = at::TensorOptions(device).dtype(at::kFloat);
+  gradient_ = at::zeros({trained}, fp32);
   if (lends) {
-    lent_frozen_ = at::zeros({size - trained}, at::kFloat);
+    lent_frozen_ = at::zeros({size - trained}, fp32);
   } else {
-    master_ = at::zeros({size}, at::kFloat);
+    master_ = at::zeros({size}, fp32);
   }
-  compute_ = compute_dtype == at::kFloat ? master_ : at::zeros({size}, compute_dtype);
+  compute_ = compute_dtype == at::kFloat ? master_ : at::zeros({size}, fp32.dtype(compute_dtype));
 
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& parameter = *parameters_[i];

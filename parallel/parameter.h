@@ -61,10 +61,11 @@ struct Parameter {
 // `shards` is the number of ranks that share the optimizer's state: the trainable part of the
 // buffers is padded to a multiple of it. With more than one, and another compute dtype than fp32,
 // no rank keeps all masters: they are lent the gradient's memory until weights have been set and
-// DropMasters() is called.
+// DropMasters() is called. All of it is on `device`.
 class FlatParameters {
  public:
-  FlatParameters(std::vector<Parameter*> parameters, at::ScalarType compute_dtype, int shards = 1);
+  FlatParameters(std::vector<Parameter*> parameters, at::ScalarType compute_dtype, int shards = 1,
+                 at::Device device = at::kCPU);
 
   const std::vector<Parameter*>& parameters() const { return parameters_; }
   // REQUIRES: masters are not lent.

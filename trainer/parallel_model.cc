@@ -49,6 +49,18 @@ bool IsFile(const std::string& schedule) {
          std::filesystem::exists(schedule);
 }
 
+// The pipeline ranks that send to each other.
+std::vector<std::pair<int, int>> Neighbours(const StageGraph& graph) {
+  std::vector<std::pair<int, int>> pairs;
+  for (const StageNode& stage : graph.stages) {
+    for (const int next : stage.next) {
+      const int there = graph.stages[static_cast<size_t>(next)].rank;
+      if (there != stage.rank) pairs.emplace_back(stage.rank, there);
+    }
+  }
+  return pairs;
+}
+
 }  // namespace
 
 ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const Options& options,
@@ -72,7 +84,8 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
     reduce.bucket_bytes = options.bucket_bytes;
     reducer_ = std::make_unique<GradientReducer>(part_->parameters(), *groups_.data, reduce);
   }
-  executor_ = std::make_unique<Executor>(*part_, *groups_.pipeline, recorder_);
+  executor_ = std::make_unique<Executor>(*part_, *groups_.pipeline, recorder_, part.device);
+  groups_.pipeline->Connect(Neighbours(part_->plan().graph()));
   tied_ = part_->tied_copies();
   tied_group_ = groups_.pipeline->Split(tied_.empty() ? 1 : 0, groups_.at.pipeline, "tied");
   part_->on_layer_ready = [this](const std::vector<Parameter*>& parameters) { Ready(parameters); };

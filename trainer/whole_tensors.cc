@@ -27,7 +27,7 @@ void AddGradient(ParallelModel& model, size_t index, at::Tensor& whole) {
   if (!parameter.part.owner || !parameter.gradient.defined()) return;
   const int rank = model.groups().at.data;
   const Shards& shards = model.shards();
-  const at::Tensor gradient = parameter.gradient.reshape({-1});
+  const at::Tensor gradient = parameter.gradient.cpu().reshape({-1});
   if (shards.ranks() == 1) {
     if (rank == 0) AddPart(parameter, gradient, whole);
     return;
@@ -43,7 +43,7 @@ void AddGradient(ParallelModel& model, size_t index, at::Tensor& whole) {
 
 void AddState(const ZeroOptimizer::State& state, at::Tensor& whole) {
   const Parameter& parameter = *state.parameter;
-  const at::Tensor values = state.values.reshape({-1});
+  const at::Tensor values = state.values.cpu().reshape({-1});
   at::Tensor mine = at::zeros({parameter.numel()}, at::kFloat);
   int64_t done = 0;
   for (const Range& run : state.runs) {

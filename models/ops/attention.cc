@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "configs/error.h"
+#include "models/ops/device_attention.h"
 #include "models/ops/record.h"
 
 namespace equipoise::ops {
@@ -151,11 +152,23 @@ struct FullAttentionNode : torch::autograd::Node {
   }
 };
 
+at::Tensor FullAttentionOnDevice(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                 int64_t head_dim) {
+  AttentionSegments tiles;
+  for (int64_t i = 0; i <= q.size(0); ++i) tiles.queries.push_back(i * q.size(1));
+  tiles.keys = tiles.queries;
+  return DeviceAttention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), tiles, head_dim)
+      .view(q.sizes());
+}
+
 }  // namespace
 
 at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const std::vector<int64_t>& cu_seqlens, int64_t head_dim) {
   EQUIPOISE_CHECK(!cu_seqlens.empty() && cu_seqlens.back() == q.size(0), q.size(0), " rows");
+  if (!q.is_cpu()) {
+    return DeviceAttention(q, k, v, {cu_seqlens, cu_seqlens, /*causal=*/true}, head_dim);
+  }
   const bool needs_node = NeedsNode({&q, &k, &v}, {});
   const BelowAutograd guard;
   const Heads heads = HeadsOf(q, k, head_dim);
@@ -186,6 +199,7 @@ at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::T
 
 at::Tensor FullAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          int64_t head_dim) {
+  if (!q.is_cpu()) return FullAttentionOnDevice(q, k, v, head_dim);
   const bool needs_node = NeedsNode({&q, &k, &v}, {});
   const BelowAutograd guard;
   const at::Tensor qs = Split(q, head_dim), ks = Split(k, head_dim), vs = Split(v, head_dim);
@@ -209,6 +223,8 @@ at::Tensor CachedAttention(const at::Tensor& q, const at::Tensor& k, const at::T
                            int64_t head_dim) {
   const bool causal = q.size(0) == k.size(0);
   EQUIPOISE_CHECK(causal || q.size(0) == 1, q.size(0), " rows behind a filled cache");
+  if (!q.is_cpu())
+    return DeviceAttention(q, k, v, {{0, q.size(0)}, {0, k.size(0)}, causal}, head_dim);
   const BelowAutograd guard;
   const Heads heads = HeadsOf(q, k, head_dim);
   at::Tensor y = at::empty(q.sizes(), q.options());

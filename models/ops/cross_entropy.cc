@@ -145,7 +145,7 @@ at::Tensor LinearCrossEntropy(const at::Tensor& x, const Targets& targets, Param
   // The same on all ranks, though their shares of the vocabulary differ.
   const int64_t columns = weight.whole_shape()[0] / (group == nullptr ? 1 : group->size());
   const int64_t step = std::max(kMinChunkRows, kChunkLogits / columns);
-  at::Tensor loss = at::scalar_tensor(0.0, at::kDouble);
+  at::Tensor loss = at::scalar_tensor(0.0, x.options().dtype(at::kDouble));
   for (int64_t begin = 0; begin < rows; begin += step) {
     loss.add_(Chunk(x, targets, weight, gradients, begin, std::min(step, rows - begin)));
   }

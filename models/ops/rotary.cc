@@ -8,9 +8,24 @@
 namespace equipoise::ops {
 namespace {
 
+// The same out of LibTorch's operations.
+at::Tensor RotatedOnDevice(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                           float direction) {
+  at::Tensor y = at::empty(x.sizes(), x.options());
+  const auto half = [&](const at::Tensor& t, int64_t i) {  // [tokens, heads, n]
+    return t.view({t.size(0), -1, 2, cos.size(1)}).select(2, i);
+  };
+  const at::Tensor a = half(x, 0).to(at::kFloat), b = half(x, 1).to(at::kFloat);
+  const at::Tensor c = cos.unsqueeze(1), s = sin.mul(direction).unsqueeze(1);
+  half(y, 0).copy_(a.mul(c).sub_(b.mul(s)));
+  half(y, 1).copy_(b.mul(c).add_(a.mul(s)));
+  return y;
+}
+
 at::Tensor Rotated(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                    float direction) {
   const at::Tensor input = x.stride(1) == 1 ? x : x.contiguous();
+  if (!x.is_cpu()) return RotatedOnDevice(input, cos, sin, direction);
   at::Tensor y = at::empty(x.sizes(), x.options());
   const Rotation rotation = {cos.const_data_ptr<float>(), sin.const_data_ptr<float>(), cos.size(1),
                              direction};

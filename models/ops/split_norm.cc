@@ -3,22 +3,24 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sum.h>
 
-#include "models/ops/norm.h"
 #include "models/ops/record.h"
 
 namespace equipoise::ops {
 namespace {
 
 // Sums over the last dimension, here and on the other ranks: [xs, rows] fp32.
-at::Tensor RowSums(const std::vector<at::Tensor>& xs, Communicator& group) {
+at::Tensor RowSums(const std::vector<at::Tensor>& xs, Communicator* group) {
   at::Tensor sums =
       at::empty({static_cast<int64_t>(xs.size()), xs[0].numel() / xs[0].size(-1)}, xs[0].options());
   for (size_t i = 0; i < xs.size(); ++i) {
     sums.select(0, static_cast<int64_t>(i)).copy_(xs[i].sum(-1).view({-1}));
   }
-  group.AllReduce(sums, ReduceOp::kSum).Wait();
+  if (group != nullptr) group->AllReduce(sums, ReduceOp::kSum).Wait();
   return sums;
 }
+
+// Of the vectors that are normalised, over all ranks.
+double WholeSize(const Parameter& weight) { return static_cast<double>(weight.whole_shape()[0]); }
 
 struct SplitRmsNormsNode : torch::autograd::Node {
   std::vector<Parameter*> weights;
@@ -39,8 +41,8 @@ struct SplitRmsNormsNode : torch::autograd::Node {
       along.push_back(scaled[i].mul(x));
     }
     if (!task_should_compute_output(0)) return torch::autograd::variable_list(xs.size());
-    const double size = static_cast<double>(weights[0]->part.whole);
-    const at::Tensor sums = RowSums(along, *group).mul_(rstd.square()).div_(size);
+    const double size = WholeSize(*weights[0]);
+    const at::Tensor sums = RowSums(along, group).mul_(rstd.square()).div_(size);
     torch::autograd::variable_list results;
     for (size_t i = 0; i < xs.size(); ++i) {
       const at::Tensor sum = sums.select(0, static_cast<int64_t>(i)).unsqueeze(1);
@@ -65,10 +67,6 @@ std::vector<at::Tensor> SplitRmsNorms(const std::vector<at::Tensor>& xs,
                                       const std::vector<Parameter*>& weights, double eps,
                                       Communicator* group) {
   std::vector<at::Tensor> ys;
-  if (group == nullptr) {
-    for (size_t i = 0; i < xs.size(); ++i) ys.push_back(RmsNorm(xs[i], *weights[i], eps));
-    return ys;
-  }
   bool needs_node = false;
   for (size_t i = 0; i < xs.size(); ++i) {
     needs_node = needs_node || NeedsNode({&xs[i]}, {weights[i]});
@@ -82,8 +80,8 @@ std::vector<at::Tensor> SplitRmsNorms(const std::vector<at::Tensor>& xs,
   std::vector<at::Tensor> squares;
   squares.reserve(wide.size());
   for (const at::Tensor& x : wide) squares.push_back(x.square());
-  const double size = static_cast<double>(weights[0]->part.whole);
-  const at::Tensor rstd = RowSums(squares, *group).div_(size).add_(eps).rsqrt_();
+  const double size = WholeSize(*weights[0]);
+  const at::Tensor rstd = RowSums(squares, group).div_(size).add_(eps).rsqrt_();
   for (size_t i = 0; i < xs.size(); ++i) {
     const at::Tensor scale = rstd.select(0, static_cast<int64_t>(i)).unsqueeze(1);
     const at::Tensor normal = wide[i].mul(scale).to(xs[i].scalar_type());

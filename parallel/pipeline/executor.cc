@@ -17,10 +17,12 @@ double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).coun
 
 }  // namespace
 
-Executor::Executor(StageRunner& runner, Communicator& group, TimelineRecorder& recorder)
-    : runner_(runner), group_(group), recorder_(recorder) {}
+Executor::Executor(StageRunner& runner, Communicator& group, TimelineRecorder& recorder,
+                   at::Device device)
+    : runner_(runner), group_(group), recorder_(recorder), clock_(device) {}
 
 void Executor::Run(const Schedule& schedule) {
+  clock_.Start();
   const Clock::time_point start = Clock::now();
   schedule_ = &schedule;
   busy_s_ = waited_s_ = 0;
@@ -43,6 +45,7 @@ void Executor::Run(const Schedule& schedule) {
   }
   DropSent(/*wait=*/true);
   EQUIPOISE_CHECK(values_.empty(), "a value that no op has taken");
+  if (clock_.runs_behind()) AddComputed();
   span_s_ = Seconds(Clock::now() - start);
 }
 
@@ -74,12 +77,28 @@ void Executor::Compute(const Op& op) {
       IsForward(op.kind) || op.kind == OpKind::kBackward || op.kind == OpKind::kEncoderBackward,
       "no way to run ", ToString(op));
   const Clock::time_point start = Clock::now();
+  const DeviceClock::Mark on_device = clock_.Now();
   const double waited = waited_s_;
   IsForward(op.kind) ? Forward(op) : Backward(op);
+  if (clock_.runs_behind()) {
+    computed_.push_back({ToString(op), on_device, clock_.Now()});
+    return;
+  }
   const auto wait = std::chrono::duration<double>(waited_s_ - waited);
   const Clock::time_point began = start + std::chrono::duration_cast<Clock::duration>(wait);
   busy_s_ += Seconds(Clock::now() - began);
   recorder_.Add("compute", ToString(op), began, Clock::now());
+}
+
+// What an op waited for on the device, a transfer before it, is part of its span there.
+void Executor::AddComputed() {
+  clock_.Finish();
+  for (const Computed& op : computed_) {
+    const Clock::time_point start = clock_.TimeOf(op.start), end = clock_.TimeOf(op.end);
+    busy_s_ += Seconds(end - start);
+    recorder_.Add("compute", op.op, start, end);
+  }
+  computed_.clear();
 }
 
 void Executor::Forward(const Op& op) {

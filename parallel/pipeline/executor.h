@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "parallel/comm/communicator.h"
+#include "parallel/device.h"
 #include "parallel/schedule/schedule.h"
 #include "parallel/timeline.h"
 
@@ -46,8 +47,10 @@ class Executor {
  public:
   // `group`: the pipeline ranks, in order. Spans are recorded as ToString(Op): "2F0" in lane
   // "compute", "3R0<2" in lane "communication" from its posting to its arrival, and "wait 3R0<2" in
-  // lane "wait" while compute stands still for it.
-  Executor(StageRunner& runner, Communicator& group, TimelineRecorder& recorder);
+  // lane "wait" while compute stands still for it. `device`: where the stages compute, whose time
+  // is what counts.
+  Executor(StageRunner& runner, Communicator& group, TimelineRecorder& recorder,
+           at::Device device = at::kCPU);
 
   // Throws RunError that names rank, operation, peer, the op of the schedule and its layers, when
   // another rank is lost or does not come before the deadline.
@@ -80,10 +83,17 @@ class Executor {
   at::Tensor Take(int from, int to, int micro_batch);
   void DropSent(bool wait);
   void Compute(const Op& op);
+  void AddComputed();
 
   StageRunner& runner_;
   Communicator& group_;
   TimelineRecorder& recorder_;
+  DeviceClock clock_;
+  struct Computed {
+    std::string op;
+    DeviceClock::Mark start, end;
+  };
+  std::vector<Computed> computed_;  // whose times are not known yet
   const Schedule* schedule_ = nullptr;
   std::map<int, Op> last_backward_;  // by stage: its last op that makes weight gradients
   std::map<Key, Value> values_;

@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <map>
 #include <utility>
@@ -23,10 +24,10 @@ AdamW::AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
       options_(options),
       shards_(shards),
       rank_(rank),
-      exp_avg_(at::zeros({shards.shard_numel()}, at::kFloat)),
-      exp_avg_sq_(at::zeros({shards.shard_numel()}, at::kFloat)) {
+      exp_avg_(at::zeros({shards.shard_numel()}, parameters.gradient().options())),
+      exp_avg_sq_(at::zeros_like(exp_avg_)) {
   EQUIPOISE_CHECK(shards.numel() == parameters.gradient().numel(), shards.numel(), " elements");
-  if (parameters.lends_masters()) masters_ = at::zeros({shards.shard_numel()}, at::kFloat);
+  if (parameters.lends_masters()) masters_ = at::zeros_like(exp_avg_);
   std::vector<int> seen(parameters.parameters().size());
   for (const ParameterGroup& group : groups_) {
     for (const size_t index : group.indices) ++seen.at(index);
@@ -89,7 +90,7 @@ void AdamW::TakeMasters() {
 
 void AdamW::Step(double lr) {
   ++steps_;
-  const at::Tensor step = at::full({}, static_cast<double>(steps_), at::kFloat);
+  const at::Tensor step = at::full({}, static_cast<double>(steps_), exp_avg_.options());
   const at::Tensor& all_masters = parameters_.lends_masters() ? masters_ : parameters_.master();
   for (const ParameterGroup& group : groups_) {
     std::vector<at::Tensor> masters, gradients, averages, squares;

@@ -12,16 +12,15 @@
 
 #include "configs/error.h"
 #include "parallel/comm/gather_text.h"
+#include "parallel/zero/square_nodes.h"
 #include "parallel/zero/tree_sum.h"
 
 namespace equipoise {
 namespace {
 
 double SquareSum(const Parameter& parameter) {
-  const at::Tensor& gradient = parameter.gradient;
-  EQUIPOISE_CHECK(gradient.is_contiguous(), parameter.name);
   TreeSum sum;
-  AddSquares(gradient.const_data_ptr<float>(), gradient.numel(), 0, sum);
+  AddSquares(parameter.gradient, 0, sum);
   return sum.Total();
 }
 
@@ -112,11 +111,11 @@ std::vector<double> DistributedNorm::SquaresOfWhole() const {
 std::vector<double> DistributedNorm::SquaresOfShards() {
   at::Tensor values = at::zeros({most_nodes_}, at::kDouble);
   double* next = values.mutable_data_ptr<double>();
-  const float* gradient = parameters_.gradient().const_data_ptr<float>();
   for (const OwnRun& run : mine_) {
     const int64_t begin = run.flat.begin - parameters_.gradient_offset(run.parameter);
     TreeSum sum;
-    AddSquares(gradient + run.flat.begin, run.flat.size(), begin / Shards::kBlock, sum);
+    AddSquares(parameters_.gradient().narrow(0, run.flat.begin, run.flat.size()),
+               begin / Shards::kBlock, sum);
     for (const TreeNode& node : sum.nodes()) *next++ = node.value;
   }
   at::Tensor all = at::empty({most_nodes_ * data_.size()}, at::kDouble);

@@ -176,7 +176,7 @@ ModelConfig CellModel(const std::string& name) {
   return TinyText(name.substr(0, name.find('-')), name == "qwen2-tied");
 }
 
-CellResult RunCell(const Cell& cell) {
+CellResult RunCell(const Cell& cell, const CellDevices& devices) {
   const ModelConfig config = CellModel(cell.model);
   const Plan plan = CellPlan(cell, config);
   const std::vector<MicroBatch> batches = CellBatches(cell, config);
@@ -184,10 +184,11 @@ CellResult RunCell(const Cell& cell) {
   CellResult result;
   std::map<int, double> losses;  // by data rank
   std::mutex mutex;
-  RunRanks(cell.ranks(), [&](Communicator& world) {
+  RunRanksOver(cell.ranks(), devices.wrap, [&](Communicator& world) {
     TimelineRecorder recorder(world.rank());
     ParallelModel::Options options;
     options.part.dtype = cell.precision == "fp32" ? at::kFloat : at::kBFloat16;
+    options.part.device = devices.device(world.rank());
     options.part.freeze = cell.freeze;
     options.bucket_bytes = 4096;
     ParallelModel model(config, plan, options, world, recorder);

@@ -2,11 +2,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "models/model_config.h"
+#include "parallel/comm/communicator.h"
 
 namespace equipoise::testing {
 
@@ -46,8 +49,15 @@ struct CellResult {
 };
 inline constexpr int kSteps = 3;
 
+// Where ranks compute, and their communicators for tensors there.
+struct CellDevices {
+  std::function<at::Device(int rank)> device = [](int) { return at::Device(at::kCPU); };
+  std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)> wrap =
+      [](std::unique_ptr<Communicator> world) { return world; };
+};
+
 // Weights and batches depend on model, modality and number of micro-batches alone.
-CellResult RunCell(const Cell& cell);
+CellResult RunCell(const Cell& cell, const CellDevices& devices = {});
 
 // The gradient of the ViT's key biases: softmax does not see what is added to all scores of a row.
 // What is computed is rounding alone, which AdamW blows up to whole steps.

@@ -1,0 +1,206 @@
+#include "models/ops/device_attention.h"
+
+#include <ATen/ops/_flash_attention_backward.h>
+#include <ATen/ops/_flash_attention_forward.h>
+#include <ATen/ops/_softmax.h>
+#include <ATen/ops/_softmax_backward_data.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <utility>
+
+#include "models/ops/record.h"
+#include "parallel/device.h"
+
+namespace equipoise::ops {
+namespace {
+
+// Probabilities that exist at a time.
+constexpr int64_t kChunkProbabilities = int64_t{1} << 26;
+
+// What the flash kernel takes: its limits are those of LibTorch 2.11.
+bool HasFlashKernel(const at::Tensor& q, int64_t head_dim) {
+  return q.is_cuda() && c10::elementSize(q.scalar_type()) == 2 && head_dim % 8 == 0 &&
+         head_dim <= 256;
+}
+
+at::Tensor SplitHeads(const at::Tensor& x, int64_t head_dim) {
+  return x.view({x.size(0), -1, head_dim});
+}
+
+int64_t Longest(const std::vector<int64_t>& ends) {
+  int64_t longest = 0;
+  for (size_t s = 1; s < ends.size(); ++s) longest = std::max(longest, ends[s] - ends[s - 1]);
+  return longest;
+}
+
+at::Tensor EndsOnDevice(const std::vector<int64_t>& ends, const at::Tensor& like) {
+  at::Tensor host = at::empty({static_cast<int64_t>(ends.size())}, at::kInt);
+  std::copy(ends.begin(), ends.end(), host.mutable_data_ptr<int32_t>());
+  return ToDevice(host, like.device());
+}
+
+// Some key heads of one segment: [key heads, rows, head_dim] fp32. The query heads of a key head
+// lie behind each other in its rows, so that no key is copied and backward sums over them itself.
+struct Piece {
+  at::Tensor q, k, v;
+  at::Tensor mask;  // [queries, keys], true where a query does not see a key; undefined = all seen
+  double scale = 1;
+
+  at::Tensor Probabilities() const {
+    at::Tensor scores = at::bmm(q, k.transpose(1, 2)).mul_(scale);
+    if (mask.defined()) {
+      scores.view({scores.size(0), -1, mask.size(0), mask.size(1)})
+          .masked_fill_(mask, -std::numeric_limits<double>::infinity());
+    }
+    return at::_softmax(scores, -1, /*half_to_float=*/false);
+  }
+};
+
+// A tensor of a pass cut to a piece: [rows, heads * head_dim] as [key heads, rows, head_dim], the
+// rows of several heads behind each other.
+struct Cut {
+  int64_t row, rows;           // of the segment
+  int64_t head, heads;         // key heads
+  int64_t per_head, head_dim;  // query heads of a key head; 1 for keys
+
+  // A view [key heads, per_head, rows, head_dim].
+  at::Tensor View(const at::Tensor& x) const {
+    return x.narrow(0, row, rows)
+        .view({rows, -1, per_head, head_dim})
+        .narrow(1, head, heads)
+        .permute({1, 2, 0, 3});
+  }
+  at::Tensor Read(const at::Tensor& x) const {
+    return View(x).to(at::kFloat).reshape({heads, per_head * rows, head_dim});
+  }
+  void Write(const at::Tensor& value, const at::Tensor& x) const {
+    View(x).copy_(value.view({heads, per_head, rows, head_dim}));
+  }
+};
+
+struct Inputs {
+  at::Tensor q, k, v;
+  AttentionSegments segments;
+  int64_t head_dim = 0;
+
+  // Calls run(piece, cut of queries, cut of keys) for all pieces.
+  void ForEachPiece(const std::function<void(const Piece&, const Cut&, const Cut&)>& run) const {
+    for (size_t s = 0; s + 1 < segments.queries.size(); ++s) RunSegment(s, run);
+  }
+
+ private:
+  void RunSegment(size_t s,
+                  const std::function<void(const Piece&, const Cut&, const Cut&)>& run) const {
+    const int64_t row = segments.queries[s], rows = segments.queries[s + 1] - row;
+    const int64_t key = segments.keys[s], keys = segments.keys[s + 1] - key;
+    if (rows == 0) return;
+    const int64_t key_heads = k.size(1) / head_dim, per_head = q.size(1) / k.size(1);
+    Piece piece;
+    piece.scale = 1 / std::sqrt(static_cast<double>(head_dim));
+    if (segments.causal && rows > 1) {
+      piece.mask = at::ones({rows, keys}, q.options().dtype(at::kBool)).triu_(1 + keys - rows);
+    }
+    const int64_t step = std::max<int64_t>(1, kChunkProbabilities / (per_head * rows * keys));
+    for (int64_t head = 0; head < key_heads; head += step) {
+      const int64_t heads = std::min(step, key_heads - head);
+      const Cut of_q{row, rows, head, heads, per_head, head_dim};
+      const Cut of_k{key, keys, head, heads, 1, head_dim};
+      piece.q = of_q.Read(q);
+      piece.k = of_k.Read(k);
+      piece.v = of_k.Read(v);
+      run(piece, of_q, of_k);
+    }
+  }
+};
+
+// What the flash kernel wants back; undefined where products are used.
+struct FlashState {
+  at::Tensor queries, keys;  // ends of segments, int32
+  at::Tensor y, lse, seed, unused;
+};
+
+at::Tensor FlashForward(const Inputs& in, FlashState& state) {
+  state.queries = EndsOnDevice(in.segments.queries, in.q);
+  state.keys = in.segments.keys == in.segments.queries ? state.queries
+                                                       : EndsOnDevice(in.segments.keys, in.q);
+  at::Tensor debug;
+  std::tie(state.y, state.lse, state.seed, state.unused, debug) = at::_flash_attention_forward(
+      SplitHeads(in.q, in.head_dim), SplitHeads(in.k, in.head_dim), SplitHeads(in.v, in.head_dim),
+      state.queries, state.keys, Longest(in.segments.queries), Longest(in.segments.keys),
+      /*dropout_p=*/0.0, in.segments.causal, /*return_debug_mask=*/false);
+  return state.y.view(in.q.sizes());
+}
+
+at::Tensor ProductsForward(const Inputs& in) {
+  at::Tensor y = at::empty(in.q.sizes(), in.q.options());
+  in.ForEachPiece([&](const Piece& piece, const Cut& of_q, const Cut&) {
+    of_q.Write(at::bmm(piece.Probabilities(), piece.v), y);
+  });
+  return y;
+}
+
+struct DeviceAttentionNode : torch::autograd::Node {
+  Inputs in;
+  FlashState flash;
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    const at::Tensor g = gradients[0].contiguous();
+    return flash.y.defined() ? ByFlash(g) : ByProducts(g);
+  }
+  void release_variables() override {
+    in = Inputs();
+    flash = FlashState();
+  }
+  std::string name() const override { return "DeviceAttention"; }
+
+ private:
+  torch::autograd::variable_list ByFlash(const at::Tensor& g) const {
+    const auto split = [&](const at::Tensor& x) { return SplitHeads(x, in.head_dim); };
+    const auto [dq, dk, dv] = at::_flash_attention_backward(
+        split(g), split(in.q), split(in.k), split(in.v), flash.y, flash.lse, flash.queries,
+        flash.keys, Longest(in.segments.queries), Longest(in.segments.keys), /*dropout_p=*/0.0,
+        in.segments.causal, flash.seed, flash.unused);
+    return {dq.reshape(in.q.sizes()), dk.reshape(in.k.sizes()), dv.reshape(in.v.sizes())};
+  }
+  torch::autograd::variable_list ByProducts(const at::Tensor& g) const {
+    const auto like = [](const at::Tensor& x) { return at::zeros(x.sizes(), x.options()); };
+    at::Tensor gq = like(in.q), gk = like(in.k), gv = like(in.v);
+    in.ForEachPiece([&](const Piece& piece, const Cut& of_q, const Cut& of_k) {
+      const at::Tensor up = of_q.Read(g), p = piece.Probabilities();
+      of_k.Write(at::bmm(p.transpose(1, 2), up), gv);
+      const at::Tensor gp = at::bmm(up, piece.v.transpose(1, 2));
+      const at::Tensor d = at::_softmax_backward_data(gp, p, -1, at::kFloat).mul_(piece.scale);
+      of_q.Write(at::bmm(d, piece.k), gq);
+      of_k.Write(at::bmm(d.transpose(1, 2), piece.q), gk);
+    });
+    return {gq, gk, gv};
+  }
+};
+
+}  // namespace
+
+at::Tensor DeviceAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const AttentionSegments& segments, int64_t head_dim) {
+  const bool needs_node = NeedsNode({&q, &k, &v}, {});
+  const BelowAutograd guard;
+  const Inputs in{q.detach(), k.detach(), v.detach(), segments, head_dim};
+  FlashState flash;
+  at::Tensor y =
+      q.size(0) > 0 && HasFlashKernel(q, head_dim) ? FlashForward(in, flash) : ProductsForward(in);
+  if (!needs_node) return y;
+  auto node = std::make_shared<DeviceAttentionNode>();
+  node->in = in;
+  node->flash = flash;
+  if (flash.y.defined()) y = y.detach();
+  Record(y, node, {&q, &k, &v});
+  return y;
+}
+
+}  // namespace equipoise::ops

@@ -1,0 +1,102 @@
+#include "tests/device/device_cells.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+#include "parallel/comm/group_communicator.h"
+#include "parallel/comm/staged_communicator.h"
+
+namespace equipoise::testing {
+namespace {
+
+at::Device Gpu(int rank, int gpus) {
+  return {at::kCUDA, static_cast<c10::DeviceIndex>(rank % gpus)};
+}
+
+double NormError(const CellResult& a, const CellResult& b) {
+  if (a.norms.size() != b.norms.size()) return 1e30;
+  double worst = 0;
+  for (size_t i = 0; i < b.norms.size(); ++i) {
+    worst = std::max(worst, std::abs(a.norms[i] - b.norms[i]) / b.norms[i]);
+  }
+  return worst;
+}
+
+}  // namespace
+
+CellDevices StagedGpus(int gpus, std::function<CudaApi(int gpu)> cuda) {
+  CellDevices devices;
+  devices.device = [gpus](int rank) { return Gpu(rank, gpus); };
+  devices.wrap = [gpus, cuda = std::move(cuda)](
+                     std::unique_ptr<Communicator> world) -> std::unique_ptr<Communicator> {
+    const at::Device device = Gpu(world->rank(), gpus);
+    c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);
+    auto* group = dynamic_cast<GroupCommunicator*>(world.get());
+    if (group == nullptr) return world;
+    world.release();
+    return std::make_unique<StagedCommunicator>(
+        std::unique_ptr<GroupCommunicator>(group),
+        std::make_shared<const CudaApi>(cuda(device.index())), at::kCUDA);
+  };
+  return devices;
+}
+
+std::vector<Cell> DeviceCells(bool tensor) {
+  std::vector<Cell> cells;
+  for (const char* precision : {"fp32", "bf16"}) {
+    const auto add = [&](const std::function<void(Cell&)>& change) {
+      Cell cell;
+      cell.precision = precision;
+      change(cell);
+      cells.push_back(cell);
+    };
+    for (const char* model : {"internvl-qwen2", "internvl-llama", "qwen2-tied"}) {
+      add([=](Cell& cell) { cell.model = model; });
+    }
+    add([](Cell& cell) { cell.recompute = "random 3"; });
+    add([](Cell& cell) { cell.freeze = {"vision"}; });
+    for (const int zero : {0, 1}) {
+      add([=](Cell& cell) { cell.data = 2, cell.zero = zero; });
+    }
+    add([](Cell& cell) { cell.pipeline = 2; });
+    add([](Cell& cell) {
+      cell.model = "qwen2-tied";
+      cell.pipeline = cell.chunks = 2;
+      cell.schedule = "interleaved";
+    });
+    for (const char* model : {"internvl-qwen2", "internvl-llama"}) {
+      if (tensor) add([=](Cell& cell) { cell.model = model, cell.tensor = 2; });
+    }
+  }
+  return cells;
+}
+
+void CheckCell(const Cell& cell, const CellDevices& devices) {
+  INFO(ToString(cell));
+  at::set_num_threads(1);
+  const CellResult cpu = RunCell(cell), gpu = RunCell(cell, devices);
+  const double loss = std::abs(gpu.loss - cpu.loss) / std::abs(cpu.loss);
+  const double gradients = WorstError(gpu.gradients, cpu.gradients);
+  CellResult a = gpu, b = cpu;
+  for (const auto& [name, weight] : cpu.weights) {
+    if (!IsZeroInExactArithmetic(name)) continue;
+    a.weights.erase(name);
+    b.weights.erase(name);
+  }
+  const double weights = WorstError(a.weights, b.weights);
+  std::printf("cell\t%s\t%.1e\t%.1e\t%.1e\t%s\n", ToString(cell).c_str(), loss, gradients, weights,
+              SameBits(gpu, cpu) ? "yes" : "no");
+  const bool fp32 = cell.precision == "fp32";
+  CHECK(loss <= (fp32 ? 1e-6 : 5e-3));
+  CHECK(gradients <= (fp32 ? 2e-5 : 1e-1));
+  CHECK(weights <= (fp32 ? 1e-4 : 1e-2));
+  CHECK(NormError(gpu, cpu) <= (fp32 ? 1e-5 : 5e-2));
+}
+
+}  // namespace equipoise::testing

@@ -1,0 +1,193 @@
+// Every operation on a GPU's stand-in beside the same one on the CPU: result, gradients of inputs,
+// gradients of weights, in fp32 and bf16.
+#include <ATen/ATen.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <functional>
+
+#include "models/ops/activation.h"
+#include "models/ops/attention.h"
+#include "models/ops/cross_entropy.h"
+#include "models/ops/embedding.h"
+#include "models/ops/linear.h"
+#include "models/ops/norm.h"
+#include "models/ops/patches.h"
+#include "models/ops/rotary.h"
+#include "parallel/zero/square_nodes.h"
+#include "tests/device/gpu_stand_in.h"
+#include "tests/models/model_support.h"
+
+namespace equipoise {
+namespace {
+
+using testing::CountsOfStandIn;
+using testing::Normal;
+using testing::RelativeError;
+using Tensors = std::vector<at::Tensor>;
+using Weights = std::vector<Parameter*>;
+using Work = std::function<at::Tensor(const Tensors& inputs, const Weights&, at::Device)>;
+
+const at::Device kGpu(at::kCUDA, 0);
+
+struct Problem {
+  std::vector<std::vector<int64_t>> inputs, weights;
+  Work work;
+};
+
+// Result, gradients of inputs, gradients of weights, on the CPU.
+Tensors RunOn(at::Device device, at::ScalarType dtype, const Problem& problem) {
+  std::vector<Parameter> parameters(problem.weights.size());
+  Weights weights;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i].name = "w" + std::to_string(i);
+    parameters[i].shape = problem.weights[i];
+    weights.push_back(&parameters[i]);
+  }
+  FlatParameters flat(weights, dtype, /*shards=*/1, device);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    weights[i]->master.copy_(Normal(weights[i]->shape, 20 + i).add_(0.5));
+  }
+  flat.UpdateCompute();
+  Tensors inputs;
+  for (size_t i = 0; i < problem.inputs.size(); ++i) {
+    inputs.push_back(Normal(problem.inputs[i], 10 + i).to(dtype).to(device).requires_grad_());
+  }
+  const at::Tensor y = problem.work(inputs, weights, device);
+  CHECK(y.device() == device);
+  y.backward(Normal(y.sizes().vec(), 30).to(y.scalar_type()).to(device));
+  Tensors all = {y.detach().cpu()};
+  for (const at::Tensor& input : inputs) all.push_back(input.grad().cpu());
+  for (const Parameter* weight : weights) all.push_back(weight->gradient.cpu());
+  return all;
+}
+
+void Check(const Problem& problem) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const Tensors expected = RunOn(at::kCPU, dtype, problem);
+    const Tensors found = RunOn(kGpu, dtype, problem);
+    const double bound = dtype == at::kFloat ? 3e-6 : 1e-2;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      INFO("dtype " << dtype << " tensor " << i << " of result, inputs, weights");
+      CHECK(RelativeError(found[i], expected[i]) <= bound);
+    }
+  }
+}
+
+TEST_CASE("norms, activations and linear layers on a device", "[device]") {
+  Check({{{3, 5, 16}}, {{16}}, [](const Tensors& x, const Weights& w, at::Device) {
+           return ops::RmsNorm(x[0], *w[0], 1e-6);
+         }});
+  // Rows that do not lie behind each other.
+  Check({{{5, 24}}, {{16}}, [](const Tensors& x, const Weights& w, at::Device) {
+           return ops::RmsNorm(x[0].narrow(1, 4, 16), *w[0], 1e-6);
+         }});
+  Check({{{3, 5, 16}}, {{16}, {16}}, [](const Tensors& x, const Weights& w, at::Device) {
+           return ops::LayerNorm(x[0], *w[0], *w[1], 1e-6);
+         }});
+  Check({{{37, 16}}, {{8, 16}, {8}}, [](const Tensors& x, const Weights& w, at::Device) {
+           return ops::Linear(x[0], *w[0], w[1]);
+         }});
+  Check({{{9, 16}},
+         {{16, 16}, {8, 16}, {16}, {8}},
+         [](const Tensors& x, const Weights& w, at::Device) {
+           return ops::JoinedLinear(x[0], {{w[0], w[2]}, {w[1], w[3]}});
+         }});
+  Check({{{7, 24}}, {}, [](const Tensors& x, const Weights&, at::Device) {
+           return ops::SwiGlu(x[0]);
+         }});
+  Check({{{7, 12}, {7, 12}}, {{12}}, [](const Tensors& x, const Weights& w, at::Device) {
+           return ops::ScaledResidual(x[0], x[1], *w[0]);
+         }});
+}
+
+TEST_CASE("patches and embeddings on a device", "[device]") {
+  Check({{{2, 17, 6}}, {}, [](const Tensors& x, const Weights&, at::Device) {
+           return ops::MergeSquares(x[0], 2);
+         }});
+  Check({{{2, 9, 6}}, {{1, 1, 6}, {1, 10, 6}}, [](const Tensors& x, const Weights& w, at::Device) {
+           return ops::AddClassAndPositions(x[0], *w[0], *w[1]);
+         }});
+  Check({{{3, 6}}, {{11, 6}}, [](const Tensors& x, const Weights& w, at::Device device) {
+           const at::Tensor ids = at::tensor({1, 10, 10, 10, 3, 1, 0}, at::kLong).to(device);
+           const at::Tensor places = at::tensor({1, 2, 3}, at::kLong).to(device);
+           return ops::EmbedAndSplice(ids, x[0], places, *w[0]);
+         }});
+  const at::Tensor images = Normal({2, 3, 8, 8}, 1);
+  CHECK(ops::CutIntoPatches(images.to(kGpu), 4, at::kBFloat16)
+            .cpu()
+            .equal(ops::CutIntoPatches(images, 4, at::kBFloat16)));
+}
+
+TEST_CASE("rotary embeddings on a device", "[device]") {
+  for (const int64_t first : {0, 16}) {  // q or k of a joined projection
+    Check({{{7, 40}}, {}, [=](const Tensors& x, const Weights&, at::Device device) {
+             const at::Tensor angles = Normal({7, 4}, 3).to(device);
+             return ops::Rotate(x[0].narrow(1, first, 24), angles.cos(), angles.sin());
+           }});
+  }
+}
+
+// 16 bits and a head of 8: the flash kernel; else products.
+TEST_CASE("attention on a device", "[device]") {
+  const int64_t head_dim = GENERATE(8, 4), key_heads = GENERATE(1, 2, 4);
+  const std::vector<int64_t> ends = {0, 5, 5, 6, 17};
+  INFO("heads of " << head_dim << ", " << key_heads << " key heads");
+  const std::vector<int64_t> q = {17, 4 * head_dim}, k = {17, key_heads * head_dim};
+  const int64_t flash = CountsOfStandIn().flash_attentions;
+  Check({{q, k, k}, {}, [&](const Tensors& x, const Weights&, at::Device) {
+           return ops::PackedAttention(x[0], x[1], x[2], ends, head_dim);
+         }});
+  CHECK(CountsOfStandIn().flash_attentions == flash + (head_dim == 8 ? 2 : 0));
+  // Of one joined projection, as in a layer.
+  Check({{{17, q[1] + 2 * k[1]}}, {}, [&](const Tensors& x, const Weights&, at::Device) {
+           const auto qkv = at::split_with_sizes(x[0], {q[1], k[1], k[1]}, 1);
+           return ops::PackedAttention(qkv[0], qkv[1], qkv[2], ends, head_dim);
+         }});
+  const std::vector<int64_t> tiles = {2, 5, 3 * head_dim};
+  Check({{tiles, tiles, tiles}, {}, [&](const Tensors& x, const Weights&, at::Device) {
+           return ops::FullAttention(x[0], x[1], x[2], head_dim);
+         }});
+}
+
+TEST_CASE("attention to cached keys on a device", "[device]") {
+  const at::ScalarType dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const int64_t rows = GENERATE(1, 6);
+  const at::Tensor q = Normal({rows, 32}, 1).to(dtype), k = Normal({6, 16}, 2).to(dtype),
+                   v = Normal({6, 16}, 3).to(dtype);
+  const at::Tensor expected = ops::CachedAttention(q, k, v, 8);
+  const at::Tensor found = ops::CachedAttention(q.to(kGpu), k.to(kGpu), v.to(kGpu), 8);
+  CHECK(RelativeError(found.cpu(), expected) <= (dtype == at::kFloat ? 3e-6 : 1e-2));
+}
+
+TEST_CASE("loss on a device", "[device]") {
+  const bool weighted = GENERATE(false, true), in_backward = GENERATE(false, true);
+  Check({{{300, 8}}, {{19, 8}}, [&](const Tensors& x, const Weights& w, at::Device device) {
+           ops::Targets targets;
+           targets.ids = at::arange(300, at::kLong).remainder(19).to(device);
+           if (weighted) targets.weights = at::linspace(0.5, 2, 300, at::kFloat).to(device);
+           targets.scale = 0.25;
+           return ops::LinearCrossEntropy(x[0], targets, *w[0], in_backward);
+         }});
+}
+
+// A tree of blocks: the parts of a tensor that ranks hold give the bits of the whole one.
+TEST_CASE("squares on a device are summed as on the CPU, however they are cut", "[device]") {
+  const int64_t count = GENERATE(1, 64, 100, 64 * 64, 64 * 64 * 3 + 17);
+  const at::Tensor values = Normal({count}, 5), there = values.to(kGpu);
+  TreeSum host, whole;
+  AddSquares(values, 0, host);
+  AddSquares(there, 0, whole);
+  CHECK(whole.Total() == Approx(host.Total()).epsilon(1e-13));
+  const int64_t blocks = (count + 63) / 64;
+  for (const int64_t cut : {blocks / 3, blocks / 2, blocks - 1}) {
+    TreeSum parts;
+    const int64_t elements = std::min(count, cut * 64);
+    AddSquares(there.narrow(0, 0, elements), 0, parts);
+    AddSquares(there.narrow(0, elements, count - elements), cut, parts);
+    CHECK(parts.Total() == whole.Total());
+  }
+}
+
+}  // namespace
+}  // namespace equipoise

@@ -1,0 +1,364 @@
+#include "tests/device/gpu_stand_in.h"
+
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "tests/device/flash_stand_in.h"
+
+namespace equipoise::testing {
+namespace {
+
+// Added to every address: no process may touch memory there.
+constexpr uintptr_t kShift = uintptr_t{1} << 62;
+
+std::atomic<int64_t> operations{0}, reads{0};
+thread_local c10::DeviceIndex current_gpu = 0;
+
+void* Shifted(void* p) { return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(p) + kShift); }
+
+// Counts as CUDA's caching allocator does.
+class GpuAllocator final : public c10::DeviceAllocator {
+ public:
+  at::DataPtr allocate(size_t bytes) override {
+    const at::Device device(at::kCUDA, current_gpu);
+    if (bytes == 0) return {nullptr, nullptr, &Free, device};
+    auto block =
+        std::make_unique<Block>(Block{bytes, current_gpu, c10::GetCPUAllocator()->allocate(bytes)});
+    Add(block->gpu, static_cast<int64_t>(bytes));
+    void* data = Shifted(block->host.get());
+    return {data, block.release(), &Free, device};
+  }
+  at::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(HostAddress(to), HostAddress(from), bytes);
+  }
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const at::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex gpu) override {
+    const std::lock_guard lock(mutex);
+    return stats[gpu];
+  }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex gpu) override {
+    const std::lock_guard lock(mutex);
+    Bytes(gpu).peak = Bytes(gpu).current;
+  }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex) override {
+    return {size_t{1} << 30, size_t{1} << 32};
+  }
+
+ private:
+  struct Block {
+    size_t bytes;
+    c10::DeviceIndex gpu;
+    at::DataPtr host;
+  };
+  static c10::CachingAllocator::Stat& Bytes(c10::DeviceIndex gpu) {
+    return stats[gpu].allocated_bytes[0];
+  }
+  static void Add(c10::DeviceIndex gpu, int64_t bytes) {
+    const std::lock_guard lock(mutex);
+    auto& stat = Bytes(gpu);
+    stat.current += bytes;
+    stat.peak = std::max(stat.peak, stat.current);
+  }
+  static void Free(void* context) {
+    const std::unique_ptr<Block> block(static_cast<Block*>(context));
+    if (block != nullptr) Add(block->gpu, -static_cast<int64_t>(block->bytes));
+  }
+
+  static inline std::mutex mutex;
+  static inline std::map<c10::DeviceIndex, c10::CachingDeviceAllocator::DeviceStats> stats;
+};
+
+GpuAllocator* Allocator() {
+  // Tensors are freed until the very end.
+  static GpuAllocator* allocator = std::make_unique<GpuAllocator>().release();
+  return allocator;
+}
+
+// Events are moments of the host's clock, and every stream has always done its work.
+class Guard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  at::DeviceType type() const override { return at::kCUDA; }
+  at::Device exchangeDevice(at::Device device) const override {
+    return {at::kCUDA, std::exchange(current_gpu, device.index())};
+  }
+  at::Device getDevice() const override { return {at::kCUDA, current_gpu}; }
+  void setDevice(at::Device device) const override { current_gpu = device.index(); }
+  void uncheckedSetDevice(at::Device device) const noexcept override {
+    current_gpu = device.index();
+  }
+  c10::Stream getStream(at::Device device) const override {
+    return c10::Stream(c10::Stream::DEFAULT, at::Device(at::kCUDA, device.index()));
+  }
+  c10::Stream getDefaultStream(at::Device device) const override { return getStream(device); }
+  c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
+  c10::DeviceIndex deviceCount() const noexcept override { return kStandInGpus; }
+  void record(void** event, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {
+    if (*event == nullptr) *event = std::make_unique<Clock::time_point>().release();
+    *static_cast<Clock::time_point*>(*event) = Clock::now();
+  }
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void*) const override { return true; }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    std::unique_ptr<Clock::time_point>(static_cast<Clock::time_point*>(event)).reset();
+  }
+  bool queryStream(const c10::Stream&) const override { return true; }
+  void synchronizeStream(const c10::Stream&) const override {}
+  void synchronizeEvent(void*) const override {}
+  void synchronizeDevice(c10::DeviceIndex) const override {}
+  double elapsedTime(void* from, void* to, c10::DeviceIndex) const override {
+    return std::chrono::duration<double, std::milli>(*static_cast<Clock::time_point*>(to) -
+                                                     *static_cast<Clock::time_point*>(from))
+        .count();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+};
+
+class PinnedAllocator final : public at::Allocator {
+ public:
+  at::DataPtr allocate(size_t bytes) override {
+    auto host = std::make_unique<at::DataPtr>(c10::GetCPUAllocator()->allocate(bytes));
+    void* data = host->get();
+    const std::lock_guard lock(mutex);
+    pinned.insert(data);
+    return {data, host.release(), &Free, at::Device(at::kCPU)};
+  }
+  at::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+  static bool IsPinned(const void* data) {
+    const std::lock_guard lock(mutex);
+    return pinned.count(data) > 0;
+  }
+
+ private:
+  static void Free(void* context) {
+    const std::unique_ptr<at::DataPtr> host(static_cast<at::DataPtr*>(context));
+    const std::lock_guard lock(mutex);
+    pinned.erase(host->get());
+  }
+  static inline std::mutex mutex;
+  static inline std::set<const void*> pinned;
+};
+
+// A tensor of the host over the same memory.
+at::Tensor OnHost(const at::Tensor& tensor) {
+  const auto options = at::TensorOptions(at::kCPU).dtype(tensor.scalar_type());
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  if (tensor.numel() == 0) return at::empty_strided(tensor.sizes(), tensor.strides(), options);
+  return at::from_blob(HostAddress(tensor.data_ptr()), tensor.sizes(), tensor.strides(), options);
+}
+
+at::Tensor EmptyOnGpu(c10::IntArrayRef sizes, c10::IntArrayRef strides, at::ScalarType dtype) {
+  return at::detail::empty_strided_generic(sizes, strides, Allocator(),
+                                           c10::DispatchKeySet(c10::DispatchKey::CUDA), dtype);
+}
+
+// One call of an operation: its tensors on the host, and which they were.
+class HostCall {
+ public:
+  explicit HostCall(const c10::OperatorHandle& op) : op_(op) {}
+
+  c10::IValue Argument(const c10::IValue& value) {
+    if (value.isTensor()) return TensorArgument(value.toTensor());
+    if (value.isTensorList()) {
+      std::vector<at::Tensor> tensors;
+      for (const at::Tensor& t : value.toTensorVector()) tensors.push_back(TensorArgument(t));
+      return tensors;
+    }
+    if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> tensors;
+      for (const std::optional<at::Tensor>& t : value.toOptionalTensorVector()) {
+        tensors.push_back(t ? std::optional(TensorArgument(*t)) : std::nullopt);
+      }
+      return tensors;
+    }
+    return value.isDevice() ? c10::IValue(at::Device(at::kCPU)) : value;
+  }
+
+  c10::IValue Result(const c10::IValue& value) {
+    if (value.isTensor()) return TensorResult(value.toTensor());
+    if (!value.isTensorList()) return value;
+    std::vector<at::Tensor> tensors;
+    for (const at::Tensor& t : value.toTensorVector()) tensors.push_back(TensorResult(t));
+    return tensors;
+  }
+
+  // `out` tensors that came empty and were given their size.
+  void TakeResized() const {
+    for (const auto& [impl, pair] : tensors_) {
+      const auto& [host, gpu] = pair;
+      if (host.sizes() == gpu.sizes()) continue;
+      TORCH_CHECK(gpu.numel() == 0, Name(), " resized a tensor");
+      const at::Tensor larger = EmptyOnGpu(host.sizes(), host.strides(), host.scalar_type());
+      OnHost(larger).copy_(host);
+      gpu.unsafeGetTensorImpl()->set_storage_keep_dtype(larger.storage());
+      gpu.unsafeGetTensorImpl()->set_sizes_and_strides(host.sizes(), host.strides());
+    }
+  }
+
+ private:
+  std::string Name() const { return op_.schema().name(); }
+
+  at::Tensor TensorArgument(const at::Tensor& tensor) {
+    if (!tensor.defined()) return tensor;
+    if (!tensor.is_cuda()) {
+      TORCH_CHECK(tensor.dim() == 0, Name(), ": expected all tensors on one device, found cpu");
+      return tensor;
+    }
+    TORCH_CHECK(!gpu_ || *gpu_ == tensor.device().index(), Name(), ": tensors of two GPUs");
+    gpu_ = tensor.device().index();
+    const at::Tensor host = OnHost(tensor);
+    tensors_[host.unsafeGetTensorImpl()] = {host, tensor};
+    return host;
+  }
+
+  at::Tensor TensorResult(const at::Tensor& host) {
+    if (!host.defined()) return host;
+    const auto found = tensors_.find(host.unsafeGetTensorImpl());
+    if (found != tensors_.end()) return found->second.second;
+    for (const auto& [impl, pair] : tensors_) {
+      TORCH_CHECK(host.numel() == 0 || host.storage().data() != pair.first.storage().data(), Name(),
+                  " is a view and has no kernel of its own");
+    }
+    current_gpu = gpu_.value_or(current_gpu);
+    const at::Tensor result = EmptyOnGpu(host.sizes(), host.strides(), host.scalar_type());
+    OnHost(result).copy_(host);
+    return result;
+  }
+
+  const c10::OperatorHandle& op_;
+  std::optional<c10::DeviceIndex> gpu_;
+  std::map<at::TensorImpl*, std::pair<at::Tensor, at::Tensor>> tensors_;  // host's, GPU's
+};
+
+void RunOnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  ++operations;
+  if (op.schema().name() == "aten::_local_scalar_dense") ++reads;
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  HostCall call(op);
+  const size_t count = op.schema().arguments().size(), first = stack->size() - count;
+  for (size_t i = first; i < stack->size(); ++i) (*stack)[i] = call.Argument((*stack)[i]);
+  op.callBoxed(stack);
+  call.TakeResized();
+  for (c10::IValue& value : *stack) value = call.Result(value);
+}
+
+at::Tensor Empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype,
+                 std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>,
+                 std::optional<at::MemoryFormat> format) {
+  if (device && device->has_index()) current_gpu = device->index();
+  return at::detail::empty_generic(size, Allocator(), c10::DispatchKeySet(c10::DispatchKey::CUDA),
+                                   dtype.value_or(at::kFloat), format);
+}
+
+at::Tensor EmptyStrided(c10::IntArrayRef size, c10::IntArrayRef stride,
+                        std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+                        std::optional<at::Device> device, std::optional<bool>) {
+  if (device && device->has_index()) current_gpu = device->index();
+  return EmptyOnGpu(size, stride, dtype.value_or(at::kFloat));
+}
+
+at::Tensor& Copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
+  ++operations;
+  if (to.is_cpu()) ++reads;
+  TORCH_CHECK(!(from.is_cpu() && non_blocking) || from.numel() == 0 || from.is_pinned(),
+              "a copy beside the host from memory that is not pinned");
+  at::Tensor target = to.is_cuda() ? OnHost(to) : to;
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  target.copy_(from.is_cuda() ? OnHost(from) : from);
+  return to;
+}
+
+at::Tensor View(const at::Tensor& self, c10::IntArrayRef size) {
+  return at::native::view(self, size);
+}
+at::Tensor AsStrided(const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride,
+                     std::optional<int64_t> offset) {
+  return at::native::as_strided_tensorimpl(self, size, stride, offset);
+}
+at::Tensor ReshapeAlias(const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride) {
+  return AsStrided(self, size, stride, self.storage_offset());
+}
+
+TORCH_LIBRARY_IMPL(_, CUDA, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&RunOnHost>());
+}
+
+TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+  library.impl("empty.memory_format", &Empty);
+  library.impl("empty_strided", &EmptyStrided);
+  library.impl("copy_", &Copy);
+  library.impl("view", &View);
+  library.impl("as_strided", &AsStrided);
+  library.impl("_reshape_alias", &ReshapeAlias);
+  library.impl("_flash_attention_forward", &FlashForward);
+  library.impl("_flash_attention_backward", &FlashBackward);
+}
+
+C10_REGISTER_GUARD_IMPL(CUDA, Guard);
+
+[[maybe_unused]] const bool registered = [] {
+  c10::SetAllocator(at::kCUDA, Allocator());
+  return true;
+}();
+
+}  // namespace
+
+void* HostAddress(const void* data) {
+  return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(data) - kShift);
+}
+
+GpuCounts CountsOfStandIn() { return {operations, reads, FlashCalls()}; }
+
+}  // namespace equipoise::testing
+
+namespace at {
+
+// LibTorch finds its hooks by this name.
+struct CUDAHooks final : CUDAHooksInterface {
+  explicit CUDAHooks(CUDAHooksArgs) {}
+  void init() const override {}
+  bool hasCUDA() const override { return true; }
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(DeviceIndex) const override { return true; }
+  int getNumGPUs() const override { return equipoise::testing::kStandInGpus; }
+  DeviceIndex deviceCount() const override { return equipoise::testing::kStandInGpus; }
+  DeviceIndex current_device() const override { return getCurrentDevice(); }
+  DeviceIndex getCurrentDevice() const override {
+    return c10::impl::getDeviceGuardImpl(kCUDA)->getDevice().index();
+  }
+  bool isPinnedPtr(const void* data) const override {
+    return equipoise::testing::PinnedAllocator::IsPinned(data);
+  }
+  Allocator* getPinnedMemoryAllocator() const override {
+    static auto* allocator = std::make_unique<equipoise::testing::PinnedAllocator>().release();
+    return allocator;
+  }
+};
+REGISTER_CUDA_HOOKS(CUDAHooks);
+
+}  // namespace at
