@@ -7,12 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
+
+from script_case import DEADLINE_S, FOLDER, run_cases
 
 BUNDLE, PROGRAM = sys.argv[1], os.path.realpath(sys.argv[2])
-FOLDER = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
 TARGET = FOLDER / "a bundle"
-TIMEOUT_S = 300
 
 
 def torch_folder():
@@ -30,7 +29,7 @@ def run(*command, torch=TORCH, **extra):
     if torch:
         environment["EQUIPOISE_TORCH"] = str(torch)
     done = subprocess.run([str(part) for part in command], env=environment, capture_output=True,
-                          text=True, timeout=TIMEOUT_S, check=False)
+                          text=True, timeout=DEADLINE_S, check=False)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -102,19 +101,6 @@ def wrong_folders_are_named():
         assert code == 2 and expected in err, (arguments, code, err)
 
 
-def main():
-    tests = [it_fits, it_loads_nothing_else, ranks_start,
-             a_copy_runs_elsewhere_with_torch_beside_it, wrong_folders_are_named]
-    failed = 0
-    for test in tests:
-        try:
-            test()
-        except Exception as error:  # pylint: disable=broad-except
-            failed += 1
-            print(f"FAILED {test.__name__}: {error!r}")
-    print(f"{len(tests) - failed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_cases([it_fits, it_loads_nothing_else, ranks_start,
+                        a_copy_runs_elsewhere_with_torch_beside_it, wrong_folders_are_named]))

@@ -2,13 +2,15 @@
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import unittest
 
 from PIL import Image
 from tokenizers import Tokenizer
+
+import prepared_set
+from prepared_set import read_records, save_stamp
 
 SCRIPT = "scripts/prepare-mixed"
 PICTURES = 30
@@ -18,22 +20,12 @@ def make_stamps(folder):
     for i in range(PICTURES):
         picture = Image.new("RGB", (20 + 10 * (i % 7), 30), (i * 8, 90, 7))
         picture.putpixel((3, 4), (255 - i, i, 200))
-        path = os.path.join(folder, f"kind{i % 3}", f"stamp{i:02}")
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        picture.save(path + ".png")
-        with open(path + ".txt", "w", encoding="utf8") as file:
-            file.write(f"Thing number {i}.\nde.utf8=Ding Nummer {i}.\n")
-
-
-def read(folder, name):
-    with open(os.path.join(folder, name), encoding="utf8") as file:
-        return [json.loads(line) for line in file]
+        text = f"Thing number {i}.\nde.utf8=Ding Nummer {i}.\n"
+        save_stamp(folder, f"kind{i % 3}/stamp{i:02}", picture, text)
 
 
 def run(*arguments):
-    return subprocess.run(
-        [sys.executable, SCRIPT, *arguments], capture_output=True, text=True, check=False
-    )
+    return prepared_set.run(SCRIPT, *arguments)
 
 
 class PrepareMixedTest(unittest.TestCase):
@@ -46,7 +38,8 @@ class PrepareMixedTest(unittest.TestCase):
         make_stamps(self.stamps)
 
     def split(self, out):
-        return [read(out, name) for name in ("pictures.jsonl", "text.jsonl", "heldout.jsonl")]
+        names = ("pictures.jsonl", "text.jsonl", "heldout.jsonl")
+        return [read_records(out, name) for name in names]
 
     def test_stamps_become_a_mixed_set(self):
         done = run(self.out, "--stamps", self.stamps)
@@ -105,12 +98,5 @@ class PrepareMixedTest(unittest.TestCase):
         self.assertNotEqual(missing.returncode, 0)
 
 
-def main():
-    result = unittest.main(exit=False, verbosity=1).result
-    failed = len(result.failures) + len(result.errors)
-    print(f"{result.testsRun - failed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(prepared_set.run_tests())

@@ -2,15 +2,16 @@
 
 import importlib.machinery
 import importlib.util
-import json
 import os
-import subprocess
 import sys
 import tempfile
 import unittest
 
 from PIL import Image
 from tokenizers import Tokenizer
+
+import prepared_set
+from prepared_set import read_records, save_stamp
 
 SCRIPT = "scripts/prepare-stamps"
 PICTURES = 760
@@ -26,42 +27,29 @@ def load_script():
     return module
 
 
-def save(folder, name, picture, text):
-    path = os.path.join(folder, name)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    picture.save(path + ".png")
-    if text is not None:
-        with open(path + ".txt", "w", encoding="utf8") as file:
-            file.write(text)
-
-
 def make_stamps(folder):
     for i in range(PICTURES):
         picture = Image.new("RGB", (20 + i % 7, 30), (i % 251, i % 13, 7))
         picture.putpixel((3, 4), (255 - i % 256, i // 256, 200))
-        save(
+        save_stamp(
             folder,
             f"kind{i % 3}/stamp{i:03}",
             picture,
             f"Thing number {i}.\nde.utf8=Ding Nummer {i}.\nxx.utf8=\n",
         )
-    save(folder, "kind0/stamp000_mirror", Image.new("RGB", (5, 5)), "A mirror.")
-    save(folder, "kind0/silent", Image.new("RGB", (5, 5)), None)
-    save(folder, "kind0/flat", Image.new("RGBA", (5, 5), (0, 0, 0, 9)), "Drawn in alpha.")
-
-
-def read(folder, name):
-    with open(os.path.join(folder, name), encoding="utf8") as file:
-        return [json.loads(line) for line in file]
+    save_stamp(folder, "kind0/stamp000_mirror", Image.new("RGB", (5, 5)), "A mirror.")
+    save_stamp(folder, "kind0/silent", Image.new("RGB", (5, 5)), None)
+    save_stamp(folder, "kind0/flat", Image.new("RGBA", (5, 5), (0, 0, 0, 9)), "Drawn in alpha.")
 
 
 def run(*arguments):
-    return subprocess.run(
-        [sys.executable, SCRIPT, *arguments], capture_output=True, text=True, check=False
-    )
+    return prepared_set.run(SCRIPT, *arguments)
 
 
 class PrepareStampsTest(unittest.TestCase):
+    def read(self, *names):
+        return [read_records(self.out, name) for name in names]
+
     @classmethod
     def setUpClass(cls):
         cls.temporary = tempfile.TemporaryDirectory()
@@ -76,7 +64,7 @@ class PrepareStampsTest(unittest.TestCase):
 
     def test_split_and_records(self):
         self.assertEqual(self.result.returncode, 0, self.result.stderr)
-        train, held_out = read(self.out, "train.jsonl"), read(self.out, "heldout.jsonl")
+        train, held_out = self.read("train.jsonl", "heldout.jsonl")
         self.assertEqual((len(train), len(held_out)), (PICTURES - 40, 40))
         self.assertFalse({r["image"] for r in train} & {r["image"] for r in held_out})
         for record in train + held_out:
@@ -90,13 +78,13 @@ class PrepareStampsTest(unittest.TestCase):
             self.assertIn(line, self.result.stdout)
 
     def test_control_moves_every_picture(self):
-        train, control = read(self.out, "train.jsonl"), read(self.out, "permuted.jsonl")
+        train, control = self.read("train.jsonl", "permuted.jsonl")
         self.assertEqual([r["conversations"] for r in train], [r["conversations"] for r in control])
         self.assertEqual(sorted(r["image"] for r in train), sorted(r["image"] for r in control))
         self.assertTrue(all(a["image"] != b["image"] for a, b in zip(train, control)))
 
     def test_other_languages(self):
-        records = read(self.out, "multilingual.jsonl")
+        (records,) = self.read("multilingual.jsonl")
         self.assertEqual(len(records), PICTURES - 40)
         self.assertIn("in German", records[0]["conversations"][0]["value"])
         self.assertTrue(records[0]["conversations"][1]["value"].startswith("Ding Nummer "))
@@ -139,7 +127,7 @@ class PrepareStampsTest(unittest.TestCase):
             }
         ]
         text = processor.apply_chat_template(messages, add_generation_prompt=True)
-        record = read(self.out, "train.jsonl")[0]
+        record = self.read("train.jsonl")[0][0]
         with Image.open(os.path.join(self.stamps, record["image"])) as picture:
             inputs = processor(images=picture, text=text, return_tensors="pt")
         rendered = (
@@ -155,16 +143,9 @@ class PrepareStampsTest(unittest.TestCase):
         self.assertIn("tuxpaint-stamps-default", missing.stderr)
         self.assertNotEqual(missing.returncode, 0)
         few = os.path.join(self.temporary.name, "few")
-        save(few, "a/b", Image.new("RGB", (2, 2)), "One.")
+        save_stamp(few, "a/b", Image.new("RGB", (2, 2)), "One.")
         self.assertIn("too few", run(self.out + "2", "--stamps", few).stderr)
 
 
-def main():
-    result = unittest.main(exit=False, verbosity=1).result
-    failed = len(result.failures) + len(result.errors)
-    print(f"{result.testsRun - failed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(prepared_set.run_tests())
