@@ -89,7 +89,8 @@ at::Tensor Stage::Forward(int id, const MicroBatch& batch, const at::Tensor& inp
     for (size_t i = 0; i < pass->first; ++i) x = layers_[i]->Forward(batch, x, loss_scale);
   }
   for (Kept& kept : pass->kept) x = ForwardPiece(*pass, x, kept);
-  in_flight_[id] = std::move(pass);
+  // What keeps nothing may never come back: schedules leave out such a stage's backward.
+  if (!pass->kept.empty()) in_flight_[id] = std::move(pass);
   return x;
 }
 
@@ -108,6 +109,7 @@ at::Tensor Stage::BackwardPiece(const InFlight& pass, Kept& kept, const at::Tens
 
 at::Tensor Stage::Backward(int id, const at::Tensor& grad_output) {
   const auto found = in_flight_.find(id);
+  if (found == in_flight_.end() && FirstRecorded({}) == layers_.size()) return {};
   EQUIPOISE_CHECK(found != in_flight_.end(), "micro-batch ", id, " is not in flight");
   const std::unique_ptr<InFlight> pass = std::move(found->second);
   in_flight_.erase(found);

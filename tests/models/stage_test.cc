@@ -138,6 +138,16 @@ TEST_CASE("two stages give the bits of one", "[models][cpu]") {
   }
 }
 
+TEST_CASE("a frozen stage waits for no backward", "[models][cpu]") {
+  const ModelConfig config = TinyText("qwen2", true);
+  TestModel model = MakeModel(config);
+  for (Parameter* parameter : model.stage->parameters()) parameter->trainable = false;
+  const MicroBatch batch = RandomBatch(config, {5}, 0, 2);
+  const double loss = model.stage->Forward(3, batch, {}, 1.0).item<double>();
+  CHECK(model.stage->Forward(3, batch, {}, 1.0).item<double>() == loss);
+  CHECK_FALSE(model.stage->Backward(3, {}).defined());
+}
+
 TEST_CASE("micro-batches without tokens or targets pass through", "[models][cpu]") {
   const ModelConfig config = TinyText("qwen2", true);
   TestModel model = MakeModel(config);
