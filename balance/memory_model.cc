@@ -12,7 +12,7 @@ constexpr int64_t kFp32 = 4;
 // What stays over the whole step.
 MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_rank) {
   int64_t trained = 0, frozen = 0;
-  for (int stage = pipeline_rank; stage < plan.num_stages(); stage += plan.pipeline) {
+  for (const int stage : plan.StagesOf(pipeline_rank)) {
     const StageParameters parameters = ParametersOfStage(costs, plan, stage);
     trained += parameters.trained;
     frozen += parameters.frozen;
@@ -90,7 +90,7 @@ int64_t BoundaryBuffers(const CostModel& costs, const Plan& plan,
                         const std::vector<LayerLoad>& micro_batches, int pipeline_rank) {
   if (plan.pipeline == 1) return 0;
   int64_t bytes = 0;
-  for (int stage = pipeline_rank; stage < plan.num_stages(); stage += plan.pipeline) {
+  for (const int stage : plan.StagesOf(pipeline_rank)) {
     for (const int boundary : {stage - 1, stage}) {
       if (boundary < 0 || boundary + 1 >= plan.num_stages()) continue;
       const int last = plan.stage_begins[static_cast<size_t>(boundary) + 1] - 1;

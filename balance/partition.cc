@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "configs/error.h"
 #include "models/modules.h"
@@ -42,6 +43,33 @@ std::vector<int> EvenStages(const std::vector<double>& costs, int parts) {
   }
   std::vector<int> begins(static_cast<size_t>(parts) + 1, n);
   for (int p = parts, i = n; p > 0; --p) begins[p - 1] = i = cut[p][i];
+  return begins;
+}
+
+std::vector<CutSpan> CutSpans(const ModelConfig& config, const Plan& shape) {
+  const auto layers = static_cast<int>(LayerSpecs(config).size());
+  const int encoder = shape.encoder_ranks;
+  if (encoder == 0) return {{0, layers, shape.num_stages()}};
+  const int first = NumEncoderLayers(config);
+  return {{0, first, encoder}, {first, layers, shape.num_stages() - encoder}};
+}
+
+std::vector<double> ValuesOf(const CutSpan& span, const std::vector<double>& values) {
+  return {values.begin() + span.begin, values.begin() + span.end};
+}
+
+std::vector<int> Appended(std::vector<int> begins, const CutSpan& span,
+                          const std::vector<int>& cut) {
+  if (begins.empty()) begins.push_back(span.begin);
+  for (size_t s = 1; s < cut.size(); ++s) begins.push_back(span.begin + cut[s]);
+  return begins;
+}
+
+std::vector<int> EvenStages(const std::vector<double>& costs, const std::vector<CutSpan>& spans) {
+  std::vector<int> begins;
+  for (const CutSpan& span : spans) {
+    begins = Appended(std::move(begins), span, EvenStages(ValuesOf(span, costs), span.stages));
+  }
   return begins;
 }
 

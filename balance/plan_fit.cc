@@ -60,6 +60,21 @@ std::vector<int64_t> KeptAtPeak(const Schedule& schedule, int rank,
   return peak;
 }
 
+std::vector<std::vector<int>> SpanCuts(const CutCosts& costs, int stages, size_t keep) {
+  std::vector<std::vector<int>> cuts;
+  for (StageCandidate& each : BalancedStages(costs, stages, kRadius, keep)) {
+    cuts.push_back(std::move(each.begins));
+  }
+  // The exact programmes' cuts, whatever rank the two metrics give them.
+  for (const std::vector<int>& begins :
+       {EvenStages(costs.layer_s, stages), LeastVariance(costs, {stages, 0, 1, -1, {}}).front()}) {
+    if (std::find(cuts.begin(), cuts.end(), begins) == cuts.end()) {
+      cuts.push_back(begins);
+    }
+  }
+  return cuts;
+}
+
 }  // namespace
 
 Schedule ComputeSchedule(const PlanRequest& request, const Plan& plan,
@@ -120,6 +135,8 @@ double PlanFitter::LowerBound(const Plan& shape) const {
     lightest = std::min(lightest, seconds);
   }
   if (shape.schedule == "naive") return work;
+  // Behind an encoder of its own ranks differ whatever the stages: what lies in front is left out.
+  if (shape.encoder_ranks > 0) return work / shape.pipeline;
   // Averaged over the ranks, half of the pipeline lies in front; of chunked ranks, their first
   // chunks.
   const double fill = (shape.pipeline - 1) / 2.0 * lightest / shape.num_stages();
@@ -156,18 +173,14 @@ std::vector<double> PlanFitter::LayerSeconds(const std::vector<Recompute>& recom
 
 std::vector<std::vector<int>> PlanFitter::CutBy(const std::vector<double>& layer_s,
                                                 const Plan& shape, size_t keep) const {
-  std::vector<std::vector<int>> cuts;
-  for (StageCandidate& each :
-       BalancedStages({layer_s, output_bytes_}, shape.num_stages(), kRadius, keep)) {
-    cuts.push_back(std::move(each.begins));
-  }
-  // The exact programmes' cuts, whatever rank the two metrics give them.
-  for (const std::vector<int>& begins :
-       {EvenStages(layer_s, shape.num_stages()),
-        LeastVariance({layer_s, output_bytes_}, {shape.num_stages(), 0, 1, -1, {}}).front()}) {
-    if (std::find(cuts.begin(), cuts.end(), begins) == cuts.end()) {
-      cuts.push_back(begins);
+  std::vector<std::vector<int>> cuts = {{}};
+  for (const CutSpan& span : CutSpans(request_.model, shape)) {
+    const CutCosts costs = {ValuesOf(span, layer_s), ValuesOf(span, output_bytes_)};
+    std::vector<std::vector<int>> longer;
+    for (const std::vector<int>& cut : SpanCuts(costs, span.stages, keep)) {
+      for (const std::vector<int>& begins : cuts) longer.push_back(Appended(begins, span, cut));
     }
+    cuts = std::move(longer);
   }
   return cuts;
 }
@@ -190,7 +203,7 @@ std::vector<std::vector<int>> PlanFitter::Cuts(const Plan& shape, size_t keep) c
       weights.push_back(static_cast<double>(spec.parameters));
     }
   }
-  return {EvenStages(weights, shape.num_stages())};
+  return {EvenStages(weights, CutSpans(request_.model, shape))};
 }
 
 std::vector<std::vector<int>> PlanFitter::CutsWithRecompute(const Plan& plan, size_t keep) const {
@@ -208,7 +221,7 @@ MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int ran
   std::vector<int> layers;
   std::vector<double> stage_bytes(static_cast<size_t>(plan.num_stages()), 0.0);
   std::vector<int> stage_of;
-  for (int stage = rank; stage < plan.num_stages(); stage += plan.pipeline) {
+  for (const int stage : plan.StagesOf(rank)) {
     const auto s = static_cast<size_t>(stage);
     for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
       layers.push_back(layer);
@@ -280,7 +293,8 @@ double PlanFitter::StepSecondsBound(const Plan& plan) const {
   double before = 0, bound = 0;  // of the least seconds that each stage in front takes
   std::vector<double> in_front(work.size(), 0.0);
   for (int stage = 0; stage < plan.num_stages(); ++stage) {
-    const auto s = static_cast<size_t>(stage), rank = s % work.size();
+    const auto s = static_cast<size_t>(stage);
+    const auto rank = static_cast<size_t>(plan.RankOfStage(stage));
     double least = std::numeric_limits<double>::infinity();
     for (const int pack : packs) {
       double seconds = 0;

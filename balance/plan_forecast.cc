@@ -87,6 +87,7 @@ class StepForecaster {
   // Seconds of each stage's forward and backward for the mean micro-batch.
   struct MeanSeconds {
     std::vector<double> forward, backward;  // [stage]
+    std::vector<double> share;              // [stage] of all work, were the ranks alike
     double Of(const Op& op) const {
       if (!IsCompute(op.kind)) return op.kind == OpKind::kOptimizer ? optimizer : 0;
       return (IsForward(op.kind) ? forward : backward)[static_cast<size_t>(op.stage)];
@@ -94,7 +95,7 @@ class StepForecaster {
     double OfAnyStage(const Op& op) const {
       if (!IsCompute(op.kind)) return Of(op);
       const std::vector<double>& all = IsForward(op.kind) ? forward : backward;
-      return std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+      return std::accumulate(all.begin(), all.end(), 0.0) * share[static_cast<size_t>(op.stage)];
     }
     double optimizer = 0;
   };
@@ -121,6 +122,8 @@ class StepForecaster {
     for (const StageForecast& stage : Stages()) {
       means.forward.push_back(stage.forward_s);
       means.backward.push_back(stage.backward_s);
+      const auto chunks = plan_.StagesOf(stage.pipeline_rank).size();
+      means.share.push_back(1.0 / (plan_.pipeline * static_cast<double>(chunks)));
     }
     return means;
   }

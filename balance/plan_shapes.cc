@@ -5,6 +5,7 @@
 
 #include "configs/error.h"
 #include "models/layer_spec.h"
+#include "models/modules.h"
 
 namespace equipoise {
 namespace {
@@ -27,7 +28,7 @@ int MostTensorRanks(const PlanRequest& request) {
 
 bool Allows(const std::optional<int>& pin, int value) { return !pin || *pin == value; }
 
-// Schedule and chunks for a pipeline of this many ranks.
+// Schedule and chunks for layers that so many pipeline ranks share.
 struct Order {
   std::string schedule;
   int chunks;
@@ -59,6 +60,7 @@ std::string Pinned(const PlanPins& pins) {
   add("tensor", pins.tensor);
   add("chunks", pins.chunks);
   add("schedule", pins.schedule);
+  if (pins.encoder_ranks > 0) add("encoder ranks", std::optional<int>(pins.encoder_ranks));
   return text.empty() ? "nothing pinned" : text;
 }
 
@@ -67,6 +69,9 @@ std::string Pinned(const PlanPins& pins) {
 std::vector<Plan> PlanShapes(const PlanRequest& request) {
   const PlanPins& pins = request.pins;
   const int layers = static_cast<int>(LayerSpecs(request.model).size());
+  // Ranks and layers that the encoder has for itself.
+  const int own_ranks = pins.encoder_ranks;
+  const int own_layers = own_ranks > 0 ? NumEncoderLayers(request.model) : 0;
   const int64_t batch = request.workload.global_batch();
   std::vector<Plan> shapes;
   for (const int tensor : Divisors(request.ranks)) {
@@ -74,10 +79,12 @@ std::vector<Plan> PlanShapes(const PlanRequest& request) {
     for (const int pipeline : Divisors(request.ranks / tensor)) {
       const int data = request.ranks / tensor / pipeline;
       if (!Allows(pins.pipeline, pipeline) || !Allows(pins.data, data)) continue;
-      if (batch % data != 0 || pipeline > layers) continue;
-      for (const Order& order : Orders(request, pipeline, layers)) {
+      const int shared_ranks = pipeline - own_ranks, shared_layers = layers - own_layers;
+      if (batch % data != 0 || shared_ranks < 1 || shared_ranks > shared_layers) continue;
+      for (const Order& order : Orders(request, shared_ranks, shared_layers)) {
         Plan plan;
         plan.data = data, plan.pipeline = pipeline, plan.tensor = tensor;
+        plan.encoder_ranks = own_ranks;
         plan.schedule = order.schedule, plan.chunks = order.chunks;
         plan.zero = pins.zero.value_or(1);
         shapes.push_back(plan);

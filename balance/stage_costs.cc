@@ -132,7 +132,7 @@ double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cl
 double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
                         int pipeline_rank) {
   double parameters = 0;
-  for (int stage = pipeline_rank; stage < plan.num_stages(); stage += plan.pipeline) {
+  for (const int stage : plan.StagesOf(pipeline_rank)) {
     parameters += static_cast<double>(ParametersOfStage(costs, plan, stage).trained);
   }
   const double compute_bytes = static_cast<double>(costs.options().element_bytes) * parameters;

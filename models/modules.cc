@@ -1,5 +1,7 @@
 #include "models/modules.h"
 
+#include <algorithm>
+
 #include "configs/error.h"
 
 namespace equipoise {
@@ -14,6 +16,13 @@ std::string ModuleOf(LayerKind kind) {
     default:
       return "llm";
   }
+}
+
+int NumEncoderLayers(const ModelConfig& config) {
+  const std::vector<LayerSpec> specs = LayerSpecs(config);
+  return static_cast<int>(std::count_if(specs.begin(), specs.end(), [](const LayerSpec& spec) {
+    return ModuleOf(spec.kind) != "llm";
+  }));
 }
 
 void CheckModules(const ModelConfig& config, const std::vector<std::string>& modules,

@@ -33,12 +33,16 @@ StagePlan::StagePlan(const ModelConfig& config, const Plan& plan,
   EQUIPOISE_CHECK(static_cast<int>(begins.size()) == plan.num_stages() + 1 && begins.front() == 0 &&
                       begins.back() == static_cast<int>(specs_.size()),
                   "stages that do not cover the layers");
+  EQUIPOISE_CHECK(plan.encoder_ranks == 0 ||
+                      begins[static_cast<size_t>(plan.encoder_ranks)] == NumEncoderLayers(config),
+                  "the encoder's stages do not end with it");
   std::vector<int> ranks;
   for (int s = 0; s < plan.num_stages(); ++s) ranks.push_back(plan.RankOfStage(s));
   graph_ = ChainGraph(ranks);
   bool trainable_before = false;
   for (int s = 0; s < plan.num_stages(); ++s) {
     StageNode& node = graph_.stages[static_cast<size_t>(s)];
+    node.encoder = s < plan.encoder_ranks;
     node.needs_input_gradient = trainable_before;
     node.needs_weight_gradient = false;
     for (int i = begins[static_cast<size_t>(s)]; i < begins[static_cast<size_t>(s) + 1]; ++i) {

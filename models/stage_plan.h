@@ -19,7 +19,7 @@ class StagePlan {
  public:
   // `frozen`: modules without gradients, as model.freeze names them.
   // REQUIRES: plan.stage_begins has num_stages() + 1 ascending entries from 0 to the layers'
-  // number.
+  // number; where the encoder has ranks of its own, their stages end with its last layer.
   StagePlan(const ModelConfig& config, const Plan& plan, const std::vector<std::string>& frozen);
 
   // The chain of stages, with what each needs a gradient for.

@@ -11,6 +11,14 @@ constexpr std::array<const char*, 4> kRecomputeNames = {"none", "attention", "ml
 
 }  // namespace
 
+std::vector<int> Plan::StagesOf(int pipeline_rank) const {
+  std::vector<int> stages;
+  for (int stage = 0; stage < num_stages(); ++stage) {
+    if (RankOfStage(stage) == pipeline_rank) stages.push_back(stage);
+  }
+  return stages;
+}
+
 std::string ToString(Recompute recompute) {
   return kRecomputeNames[static_cast<size_t>(recompute)];
 }
@@ -21,6 +29,14 @@ Recompute ParseRecompute(const std::string& word) {
   }
   EQUIPOISE_CHECK(false, "no recompute '", word, "'");
   return Recompute::kNone;
+}
+
+std::string DescribeAxes(const Plan& plan) {
+  const std::string encoder = plan.encoder_ranks == 0
+                                  ? ""
+                                  : " (" + std::to_string(plan.encoder_ranks) + " for the encoder)";
+  return "data " + std::to_string(plan.data) + " x pipeline " + std::to_string(plan.pipeline) +
+         encoder + " x tensor " + std::to_string(plan.tensor);
 }
 
 }  // namespace equipoise

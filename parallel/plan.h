@@ -20,20 +20,31 @@ Recompute ParseRecompute(const std::string& word);
 // model train it alike; they differ in speed, memory and communication.
 struct Plan {
   int data = 1, pipeline = 1, tensor = 1;  // sizes of the mesh's axes
-  int chunks = 1;                          // stages of a pipeline rank
-  std::string schedule = "1f1b";           // a name of parallel/schedule/builders.h, or a file
-  int zero = 0;                            // 1: optimizer state is sharded over the data ranks
+  // Pipeline ranks in front that hold the encoder, vision and projector, alone: a stage each.
+  // 0: its layers are the first of those that all ranks share.
+  int encoder_ranks = 0;
+  int chunks = 1;                 // stages of each other pipeline rank
+  std::string schedule = "1f1b";  // a name of parallel/schedule/builders.h, or a file
+  int zero = 0;                   // 1: optimizer state is sharded over the data ranks
   // Stage s holds the layers stage_begins[s] .. stage_begins[s + 1] - 1 of the model.
   std::vector<int> stage_begins;
   std::vector<Recompute> recompute;  // by layer of the model; empty: none
 
   int num_ranks() const { return data * pipeline * tensor; }
-  int num_stages() const { return pipeline * chunks; }
-  // The pipeline rank of a stage: they are dealt in turn.
-  int RankOfStage(int stage) const { return stage % pipeline; }
+  int num_stages() const { return encoder_ranks + (pipeline - encoder_ranks) * chunks; }
+  // The pipeline rank of a stage: those behind the encoder's are dealt in turn.
+  int RankOfStage(int stage) const {
+    return stage < pipeline ? stage
+                            : encoder_ranks + (stage - pipeline) % (pipeline - encoder_ranks);
+  }
+  // The stages of a pipeline rank, ascending.
+  std::vector<int> StagesOf(int pipeline_rank) const;
   Mesh mesh() const { return Mesh(data, pipeline, tensor); }
 
   bool operator==(const Plan&) const = default;
 };
+
+// "data 4 x pipeline 8 x tensor 2", "data 1 x pipeline 3 (1 for the encoder) x tensor 1".
+std::string DescribeAxes(const Plan& plan);
 
 }  // namespace equipoise

@@ -14,9 +14,10 @@ namespace {
 
 constexpr const char* kInterleaved = "interleaved";
 
-Plan Degrees(const ParallelSection& parallel, int ranks) {
+Plan Degrees(const ParallelSection& parallel, int encoder_ranks, int ranks) {
   Plan plan;
-  plan.pipeline = static_cast<int>(parallel.pipeline.value_or(1));
+  plan.encoder_ranks = encoder_ranks;
+  plan.pipeline = static_cast<int>(parallel.pipeline.value_or(1 + encoder_ranks));
   plan.tensor = static_cast<int>(parallel.tensor.value_or(1));
   const int model_ranks = plan.pipeline * plan.tensor;
   plan.data = static_cast<int>(parallel.data.value_or(std::max(1, ranks / model_ranks)));
@@ -31,6 +32,40 @@ Plan Degrees(const ParallelSection& parallel, int ranks) {
 }
 
 }  // namespace
+
+int EncoderRanks(const RunConfig& config, const ModelConfig& model) {
+  const ParallelSection& parallel = config.parallel;
+  if (parallel.encoder == "inline") {
+    if (!parallel.encoder_ranks) return 0;
+    throw ConfigError(
+        "parallel.encoder_ranks: the encoder's layers are shared by all pipeline ranks (inline); "
+        "leave it out, or set parallel.encoder to disaggregated");
+  }
+  const std::string key = "parallel.encoder: disaggregated ";
+  if (!model.has_vision) throw ConfigError(key + "needs an image encoder; use inline");
+  const auto ranks = static_cast<int>(parallel.encoder_ranks.value_or(1));
+  const int layers = NumEncoderLayers(model);
+  if (ranks > layers) {
+    throw ConfigError("parallel.encoder_ranks: " + std::to_string(ranks) + " ranks for the " +
+                      std::to_string(layers) + " layers of vision and projector; use fewer");
+  }
+  if (parallel.pipeline && *parallel.pipeline <= ranks) {
+    throw ConfigError(key +
+                      "leaves the language model no pipeline rank; set parallel.pipeline to " +
+                      std::to_string(ranks + 1) + " or more");
+  }
+  int64_t given = 0;
+  for (size_t s = 0; s < parallel.stage_layers.size() && s < static_cast<size_t>(ranks); ++s) {
+    given += parallel.stage_layers[s];
+  }
+  if (!parallel.stage_layers.empty() && given != layers) {
+    throw ConfigError(
+        "parallel.stage_layers: " + std::to_string(given) +
+        " layers on the ranks of the disaggregated encoder, vision and projector have " +
+        std::to_string(layers) + "; make the first " + std::to_string(ranks) + " add up to that");
+  }
+  return ranks;
+}
 
 std::vector<int> StageBegins(const std::vector<int64_t>& stage_layers, int num_layers) {
   const std::string key = "parallel.stage_layers: ";
@@ -48,7 +83,7 @@ std::vector<int> StageBegins(const std::vector<int64_t>& stage_layers, int num_l
 
 Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
   const ParallelSection& parallel = config.parallel;
-  Plan plan = Degrees(parallel, ranks);
+  Plan plan = Degrees(parallel, EncoderRanks(config, model), ranks);
   plan.schedule = parallel.schedule.value_or("1f1b");
   plan.zero = static_cast<int>(parallel.zero.value_or(1));
   const bool interleaved = plan.schedule == kInterleaved;
@@ -74,7 +109,8 @@ Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
     const int64_t tiles =
         model.has_vision ? tokens / std::max<int64_t>(1, model.tokens_per_tile()) : 0;
     const LayerLoad full = SingleSegment(tiles, tokens);
-    plan.stage_begins = EvenStages(LayerCosts(model, config.model.freeze, full), plan.num_stages());
+    plan.stage_begins =
+        EvenStages(LayerCosts(model, config.model.freeze, full), CutSpans(model, plan));
   }
   plan.recompute = GivenRecompute(config, model);
   if (plan.recompute.empty()) plan.recompute.assign(specs.size(), Recompute::kNone);
@@ -121,8 +157,7 @@ int64_t Accumulation(const RunConfig& config, const Plan& plan) {
 }
 
 std::string DescribePlan(const Plan& plan) {
-  std::string text = "data " + std::to_string(plan.data) + " x pipeline " +
-                     std::to_string(plan.pipeline) + " x tensor " + std::to_string(plan.tensor);
+  std::string text = DescribeAxes(plan);
   if (plan.pipeline > 1) {
     text += ", " + plan.schedule + ", layers";
     for (size_t s = 0; s + 1 < plan.stage_begins.size(); ++s) {

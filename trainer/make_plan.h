@@ -10,11 +10,16 @@
 
 namespace equipoise {
 
-// The plan that `parallel` asks for: degrees that are not given are 1, `data` takes the ranks that
-// remain, stages are cut so that the most expensive one is as cheap as can be for a full pack.
-// Throws ConfigError when the mesh does not fit the ranks, there are more stages than layers, or
-// the schedule cannot run it.
+// The plan that `parallel` asks for: degrees that are not given are 1 (`pipeline` one more than a
+// disaggregated encoder has), `data` takes the ranks that remain, stages are cut so that the most
+// expensive one is as cheap as can be for a full pack. Throws ConfigError when the mesh does not
+// fit the ranks, there are more stages than layers, or the schedule cannot run it.
 Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks);
+
+// Pipeline ranks that hold the encoder alone, by parallel.encoder; 0: inline. Throws ConfigError
+// where the model has no encoder or too few layers in it, no pipeline rank is left for the language
+// model, or parallel.stage_layers does not end a stage with the encoder.
+int EncoderRanks(const RunConfig& config, const ModelConfig& model);
 
 // The first layer of each stage, and the end, for parallel.stage_layers. Throws ConfigError where
 // they are not `num_layers` in all.

@@ -51,6 +51,11 @@ Json PlanSummary(const Plan& plan) {
           {"zero", plan.zero}};
 }
 
+Json EncoderJson(const Plan& plan) {
+  if (plan.encoder_ranks == 0) return {{"placement", "inline"}};
+  return {{"placement", "disaggregated"}, {"ranks", plan.encoder_ranks}};
+}
+
 Json BestPlans(const PlanReport& report) {
   Json plans = Json::array();
   for (const ScoredPlan& each : report.search.plans) {
@@ -98,7 +103,7 @@ Json PlanToJson(const PlanReport& report) {
   Json json = PlanSummary(report.best().plan);
   json["config"] = report.config;
   json["ranks"] = report.best().plan.num_ranks();
-  json["encoder"] = {{"placement", "inline"}};  // its layers are the first stages
+  json["encoder"] = EncoderJson(report.best().plan);
   json["limits"] = {{"tiles", report.tiles}, {"tokens", report.tokens}};
   json["global_batch"] = report.request.workload.global_batch();
   json["samples"] = report.sample_source;

@@ -35,6 +35,7 @@ PlanPins PlanPinsOf(const RunConfig& config, const ModelConfig& model) {
   pins.pipeline = Pin(parallel.pipeline);
   pins.chunks = Pin(parallel.chunks);
   pins.zero = Pin(parallel.zero);
+  pins.encoder_ranks = EncoderRanks(config, model);
   pins.schedule = parallel.schedule;
   if (pins.schedule) CheckSchedule(*pins.schedule);
   if (!parallel.stage_layers.empty()) {

@@ -16,8 +16,7 @@ double PlanTrial::Percentile(double share) const {
 }
 
 std::string DescribeMesh(const Plan& plan) {
-  std::string text = "data " + std::to_string(plan.data) + " x pipeline " +
-                     std::to_string(plan.pipeline) + " x tensor " + std::to_string(plan.tensor);
+  std::string text = DescribeAxes(plan);
   if (plan.pipeline > 1) text += ", " + plan.schedule;
   if (plan.chunks > 1) text += " x " + std::to_string(plan.chunks);
   return text + ", ZeRO " + std::to_string(plan.zero);

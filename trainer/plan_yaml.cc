@@ -7,8 +7,12 @@ namespace equipoise {
 std::string PlanToYaml(const Plan& plan, const PlanOutlook& outlook) {
   std::ostringstream out;
   out << "parallel:\n  data: " << plan.data << "\n  pipeline: " << plan.pipeline
-      << "\n  tensor: " << plan.tensor << "\n  schedule: " << plan.schedule
-      << "\n  chunks: " << plan.chunks << "\n  zero: " << plan.zero << "\n  stage_layers: [";
+      << "\n  tensor: " << plan.tensor;
+  if (plan.encoder_ranks > 0) {
+    out << "\n  encoder: disaggregated\n  encoder_ranks: " << plan.encoder_ranks;
+  }
+  out << "\n  schedule: " << plan.schedule << "\n  chunks: " << plan.chunks
+      << "\n  zero: " << plan.zero << "\n  stage_layers: [";
   for (size_t s = 0; s + 1 < plan.stage_begins.size(); ++s) {
     out << (s > 0 ? ", " : "") << plan.stage_begins[s + 1] - plan.stage_begins[s];
   }

@@ -38,6 +38,30 @@ class Lists {
     const std::vector<int>& stages = chunks_[rank];
     for (size_t i = stages.size(); i-- > 0;) Backward(stages[i], micro_batch);
   }
+  // `ahead` forwards, then one forward and one backward in turn.
+  void OneForwardOneBackward(int rank, int ahead) {
+    const int all = schedule_.micro_batches;
+    for (int m = 0; m < std::min(ahead, all); ++m) ForwardRank(rank, m);
+    for (int m = 0; m < all; ++m) {
+      if (m + ahead < all) ForwardRank(rank, m + ahead);
+      BackwardRank(rank, m);
+    }
+  }
+
+  // How many forwards of a stage at most are listed before a backward of it that needs one less:
+  // in 1F1B the ranks after it.
+  int MostAhead(int stage) const {
+    int most = 0, forwards = 0, backwards = 0;
+    for (const Op& op : schedule_.ranks[schedule_.graph.stages[stage].rank]) {
+      if (op.stage != stage) continue;
+      if (IsForward(op.kind)) {
+        ++forwards;
+      } else {
+        most = std::max(most, forwards - ++backwards);
+      }
+    }
+    return most;
+  }
 
   int num_ranks() const { return static_cast<int>(chunks_.size()); }
   Schedule Take() { return std::move(schedule_); }
@@ -75,15 +99,25 @@ std::optional<std::vector<int>> Depths(const StageGraph& graph) {
   return depths;
 }
 
-// Why the stages are no chain that goes round the ranks, "" if they are.
+// Encoders in front of the other stages.
+int NumEncoders(const StageGraph& graph) {
+  const auto first = std::find_if(graph.stages.begin(), graph.stages.end(),
+                                  [](const StageNode& stage) { return !stage.encoder; });
+  return static_cast<int>(first - graph.stages.begin());
+}
+
+// Why the stages behind the encoders are no chain that goes round the other ranks, "" if they are.
 std::string InterleavedProblem(const StageGraph& graph) {
-  const int ranks = graph.num_ranks();
-  if (graph.num_stages() % ranks != 0) {
-    return Join("", graph.num_stages(), " stages on ", ranks, " ranks");
+  const int encoders = NumEncoders(graph), ranks = graph.num_ranks() - encoders;
+  const int stages = graph.num_stages() - encoders;
+  if (ranks < 1 || stages % ranks != 0) {
+    return Join("", stages, " stages on ", ranks, " ranks");
   }
   for (int stage = 0; stage < graph.num_stages(); ++stage) {
     const StageNode& node = graph.stages[stage];
-    if (node.rank != stage % ranks) return Join("stage ", stage, " is on rank ", node.rank);
+    const int rank = stage < encoders ? stage : encoders + (stage - encoders) % ranks;
+    if (node.rank != rank) return Join("stage ", stage, " is on rank ", node.rank);
+    if (stage < encoders) continue;
     std::vector<int> next;
     if (stage + 1 < graph.num_stages()) next.push_back(stage + 1);
     if (node.next != next) return Join("stage ", stage, " is not followed by the next alone");
@@ -99,8 +133,8 @@ std::string Problem(const std::string& name, const StageGraph& graph) {
   const std::string problem = name == "interleaved" ? InterleavedProblem(graph) : "";
   if (problem.empty()) return "";
   return problem +
-         "; interleaved needs a chain with stage s on rank s % ranks, as many on each, "
-         "take another schedule for other graphs";
+         "; interleaved needs a chain dealt to the ranks in turn, as many stages on each, behind "
+         "encoders with a rank each; take another schedule for other graphs";
 }
 
 }  // namespace
@@ -128,31 +162,29 @@ Schedule Build1F1B(const StageGraph& graph, int micro_batches) {
   const auto depths = Depths(graph);
   EQUIPOISE_CHECK(depths.has_value(), "the stages come back to a rank");
   for (int rank = 0; rank < lists.num_ranks(); ++rank) {
-    const int ahead = std::min((*depths)[rank], micro_batches);
-    for (int m = 0; m < ahead; ++m) lists.ForwardRank(rank, m);
-    for (int m = 0; m < micro_batches; ++m) {
-      if (m + ahead < micro_batches) lists.ForwardRank(rank, m + ahead);
-      lists.BackwardRank(rank, m);
-    }
+    lists.OneForwardOneBackward(rank, (*depths)[rank]);
   }
   return lists.Take();
 }
 
 // As in Megatron-LM: micro-batches go in groups of as many as there are ranks, a group through the
 // rank's chunks one after the other. The k-th forward of a rank (over all its chunks) follows from
-// that, the k-th backward goes through the chunks the other way.
+// that, the k-th backward goes through the chunks the other way. Encoders are one micro-batch
+// further ahead than the stages that they feed ever are, as in 1F1B.
 Schedule BuildInterleaved(const StageGraph& graph, int micro_batches) {
   Lists lists(graph, micro_batches);
   const std::string problem = InterleavedProblem(graph);
   EQUIPOISE_CHECK(problem.empty(), problem);
-  const int ranks = lists.num_ranks(), chunks = graph.num_stages() / ranks;
+  const int encoders = NumEncoders(graph), stages = graph.num_stages() - encoders;
+  const int ranks = lists.num_ranks() - encoders, chunks = stages / ranks;
   const int padded = (micro_batches + ranks - 1) / ranks * ranks, total = padded * chunks;
-  const auto chunk = [&](int k) { return k % graph.num_stages() / ranks; };
-  const auto micro_batch = [&](int k) { return k / graph.num_stages() * ranks + k % ranks; };
+  const auto chunk = [&](int k) { return k % stages / ranks; };
+  const auto micro_batch = [&](int k) { return k / stages * ranks + k % ranks; };
   for (int rank = 0; rank < ranks; ++rank) {
-    const auto forward = [&](int k) { lists.Forward(chunk(k) * ranks + rank, micro_batch(k)); };
+    const int first = encoders + rank;
+    const auto forward = [&](int k) { lists.Forward(chunk(k) * ranks + first, micro_batch(k)); };
     const auto backward = [&](int k) {
-      lists.Backward((chunks - 1 - chunk(k)) * ranks + rank, micro_batch(k));
+      lists.Backward((chunks - 1 - chunk(k)) * ranks + first, micro_batch(k));
     };
     const int ahead = std::min((ranks - rank - 1) * 2 + (chunks - 1) * ranks, total);
     for (int k = 0; k < ahead; ++k) forward(k);
@@ -160,6 +192,13 @@ Schedule BuildInterleaved(const StageGraph& graph, int micro_batches) {
       if (k + ahead < total) forward(k + ahead);
       backward(k);
     }
+  }
+  for (int encoder = encoders; encoder-- > 0;) {
+    int ahead = 0;
+    for (const int next : graph.stages[encoder].next) {
+      ahead = std::max(ahead, lists.MostAhead(next) + 1);
+    }
+    lists.OneForwardOneBackward(encoder, ahead);
   }
   return lists.Take();
 }

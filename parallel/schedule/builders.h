@@ -23,9 +23,10 @@ Schedule BuildGPipe(const StageGraph& graph, int micro_batches);
 // Cornstarch's, arXiv 2503.11367). Stages that share a rank run one after the other.
 // REQUIRES: no way through the stages comes back to a rank that it has left.
 Schedule Build1F1B(const StageGraph& graph, int micro_batches);
-// 1F1B over the chunks of each rank (arXiv 2104.04473 section 2.2). REQUIRES: a chain of
-// chunks * ranks stages, stage s on rank s % ranks. Micro-batches are padded to a multiple of the
-// ranks with empty ones, which the lists then leave out.
+// 1F1B over the chunks of each rank (arXiv 2104.04473 section 2.2). REQUIRES: a chain dealt to the
+// ranks in turn, as many stages on each, behind encoders, if any, with a rank each: encoder s is
+// stage s on rank s. Micro-batches are padded to a multiple of the chain's ranks with empty ones,
+// which the lists then leave out. An encoder runs 1F1B beside it.
 Schedule BuildInterleaved(const StageGraph& graph, int micro_batches);
 
 // "naive", "gpipe", "1f1b", "interleaved"

@@ -6,8 +6,10 @@
 #include <string>
 
 #include "balance/plan_fit.h"
+#include "balance/plan_forecast.h"
 #include "balance/plan_shapes.h"
 #include "configs/error.h"
+#include "models/modules.h"
 #include "models/presets.h"
 
 namespace equipoise {
@@ -64,12 +66,12 @@ TEST_CASE("shapes use all ranks and whole micro-batches", "[plan_search][cpu]") 
 }
 
 TEST_CASE("plans fit the memory, fastest first, the same each time", "[plan_search][cpu]") {
-  const PlanRequest request = Request("internvl2-26b", 8, 128);
+  const PlanRequest request = Request("internvl2-26b", 4, 64);
   const PlanSearchResult result = SearchPlans(request);
   REQUIRE(result.plans.size() == 5);
   double before = 0;
   for (const ScoredPlan& each : result.plans) {
-    CHECK(each.plan.num_ranks() == 64);
+    CHECK(each.plan.num_ranks() == 32);
     CheckStages(each.plan, 97);
     CHECK(each.peak_bytes() <= request.cluster.memory_bytes);
     CHECK(each.step_s >= before);
@@ -110,6 +112,37 @@ TEST_CASE("what is pinned stays", "[plan_search][cpu]") {
   CHECK(plan.zero == 0);
   request.pins.stage_begins = {0, 20, 40, 60, 97};
   CHECK(SearchPlans(request).plans.front().plan.stage_begins == request.pins.stage_begins);
+}
+
+TEST_CASE("an encoder with ranks of its own stays apart", "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-26b", 4, 32);
+  request.pins.pipeline = 8;
+  request.pins.tensor = 1;
+  request.pins.encoder_ranks = 2;
+  request.keep = 1000;  // nothing is left out
+  const int encoder = NumEncoderLayers(request.model);
+  const PlanSearchResult result = SearchPlans(request);
+  std::set<int> chunks;
+  for (const ScoredPlan& each : result.plans) {
+    CheckStages(each.plan, 97);
+    CHECK(each.plan.encoder_ranks == 2);
+    CHECK(each.plan.stage_begins[2] == encoder);
+    CHECK(each.memory.size() == 8);
+    chunks.insert(each.plan.chunks);
+    const PlanFitter fitter(request, 1);
+    CHECK(fitter.LowerBound(each.plan) <= each.step_s);
+    CHECK(fitter.StepSecondsBound(each.plan) <= each.step_s * (1 + 1e-12));
+    const PlanForecast forecast = ForecastPlan(request, each.plan);
+    CHECK(forecast.stages.front().end_layer < encoder);
+    CHECK(forecast.bubbles.total() < 1);
+    CHECK(forecast.bubbles.fill_and_drain > 0);
+  }
+  CHECK(chunks == std::set<int>{1, 2, 3, 4});
+  request.pins.stage_begins = {0, 20, encoder, 50, 60, 70, 80, 90, 97};
+  CHECK(SearchPlans(request).plans.front().plan.stage_begins == request.pins.stage_begins);
+  request.partition = PartitionRule::kFlops;
+  request.pins.stage_begins.clear();
+  CHECK(SearchPlans(request).plans.front().plan.stage_begins[2] == encoder);
 }
 
 TEST_CASE("recomputation is the least that fits, and follows the rule", "[plan_search][cpu]") {

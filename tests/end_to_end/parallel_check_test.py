@@ -20,6 +20,8 @@ PLANS = [  # ranks, settings of `parallel`
     (2, {"pipeline": 2, "schedule": "interleaved", "chunks": 2}),
     (2, {"data": 2, "zero": 1}),
     (3, {"pipeline": 3, "stage_layers": "[2, 5, 1]"}),
+    (3, {"pipeline": 3, "encoder": "disaggregated", "schedule": "interleaved"}),
+    (4, {"encoder": "disaggregated", "zero": 1}),
     (4, {"data": 2, "pipeline": 2, "zero": 1}),
     (2, {"tensor": 2}),
     (3, {"tensor": 3, "zero": 0}),
@@ -97,7 +99,7 @@ def main():
         write_model(f"{folder}/model", tied)
         done, expected = check(folder, 1, {})
         results.check(f"one process, tied {tied}", done.returncode == 0, done.stderr[-300:])
-        for ranks, settings in PLANS if not tied else PLANS[2:5]:
+        for ranks, settings in PLANS if not tied else PLANS[2:5] + PLANS[6:7]:
             done, got = check(folder, ranks, settings)
             name = f"mpirun -n {ranks} {settings} tied {tied}"
             same = done.returncode == 0 and set(got) == set(expected)
@@ -113,6 +115,7 @@ def main():
             (2, {"pipeline": 2, "stage_layers": "[3, 9]"}, "12 layers in all, the model has 8"),
             (2, {"pipeline": 2, "schedule": "1f1p"}, "1f1b"),
             (2, {"pipeline": 2, "chunks": 5, "schedule": "interleaved"}, "10 stages for 8 layers"),
+            (2, {"pipeline": 1, "encoder": "disaggregated"}, "set parallel.pipeline to 2 or more"),
     ]:
         done, _ = check(folder, ranks, settings)
         lines = [x for x in done.stderr.splitlines() if "equipoise: " in x]

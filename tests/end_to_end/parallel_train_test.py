@@ -15,6 +15,8 @@ LEGS = [
     (4, {"data": 2, "tensor": 2, "zero": 0}),
     (3, {"data": 3}),
     (4, {"pipeline": 4, "schedule": "gpipe"}),
+    (3, {"pipeline": 3, "encoder": "disaggregated", "schedule": "interleaved"}),
+    (4, {"data": 2, "pipeline": 2, "encoder": "disaggregated"}),
     (8, {"data": 2, "pipeline": 2, "tensor": 2}),
     (2, {"pipeline": 2, "schedule": "interleaved"}),
     (6, {"data": 3, "pipeline": 2, "schedule": "naive", "zero": 0}),
@@ -39,10 +41,14 @@ def main():
     results = tiny_case.Results()
     folder = tempfile.mkdtemp(prefix="parallel_train")
     config = tiny_case.write_case(folder)
-    settings = dict(train__global_batch=BATCH, train__schedule="constant", checkpoint__every=1000)
+    with open(f"{folder}/train.jsonl") as records, open(f"{folder}/held_out.jsonl", "w") as file:
+        file.writelines(records.readlines()[:6])
+    held_out = f"[{{annotations: {folder}/held_out.jsonl, images: {folder}/images}}]"
+    settings = dict(train__global_batch=BATCH, train__schedule="constant", checkpoint__every=1000,
+                    data__eval=held_out)
     last = STEPS * len(LEGS)
     whole, legs = f"{folder}/whole", f"{folder}/legs"
-    done = tiny_case.run(config, 1, run__dir=whole, train__steps=last, **settings)
+    done = tiny_case.run(config, 1, run__dir=whole, train__steps=last, eval__every=STEPS, **settings)
     results.check("one process", done.returncode == 0, done.stderr[-300:])
     expected = tiny_case.metrics(whole)
 
@@ -59,6 +65,12 @@ def main():
     loss, norm = apart(got, expected, "loss"), apart(got, expected, "grad_norm")
     results.check("losses of all meshes", loss <= BOUND, f"worst relative {loss:.1e}")
     results.check("gradient norms of all meshes", norm <= 1e-3, f"worst relative {norm:.1e}")
+
+    # A leg ends with an evaluation.
+    last_of_leg = [(row, one) for row, one in zip(got, expected) if row["step"] % STEPS == 0]
+    held_out = apart(*zip(*last_of_leg), "eval_loss")
+    results.check("held-out losses of all meshes", held_out <= BOUND,
+                  f"worst relative {held_out:.1e}")
 
     curves = {}
     for schedule in SCHEDULES:

@@ -114,6 +114,7 @@ Plan CellPlan(const Cell& cell, const ModelConfig& config) {
   plan.data = cell.data;
   plan.pipeline = cell.pipeline;
   plan.tensor = cell.tensor;
+  plan.encoder_ranks = cell.encoder_ranks;
   plan.chunks = cell.chunks;
   plan.schedule = cell.schedule;
   plan.zero = cell.zero;
@@ -121,7 +122,7 @@ Plan CellPlan(const Cell& cell, const ModelConfig& config) {
   plan.recompute = CellRecompute(cell, config);
   if (plan.stage_begins.empty()) {
     plan.stage_begins =
-        EvenStages(LayerCosts(config, cell.freeze, SingleSegment(2, 24)), plan.num_stages());
+        EvenStages(LayerCosts(config, cell.freeze, SingleSegment(2, 24)), CutSpans(config, plan));
   }
   return plan;
 }
@@ -159,6 +160,7 @@ std::string ToString(const Cell& cell) {
                      " pipeline " + std::to_string(cell.pipeline) + " tensor " +
                      std::to_string(cell.tensor) + " " + cell.schedule;
   if (cell.zero > 0) text += " ZeRO-" + std::to_string(cell.zero);
+  if (cell.encoder_ranks > 0) text += " encoder on " + std::to_string(cell.encoder_ranks);
   if (cell.chunks > 1) text += " chunks " + std::to_string(cell.chunks);
   for (size_t s = 0; s + 1 < cell.stage_begins.size(); ++s) {
     text += (s == 0 ? " layers " : "+") +

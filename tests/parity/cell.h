@@ -19,6 +19,7 @@ struct Cell {
   std::string model = "internvl-qwen2";  // see CellModel
   std::string modality = "mixed";        // mixed | balanced | text | pictures | random SEED
   int data = 1, pipeline = 1, tensor = 1;
+  int encoder_ranks = 0;  // as in Plan
   std::string schedule = "1f1b";
   int chunks = 1;
   int zero = 0;

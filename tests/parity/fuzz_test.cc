@@ -47,6 +47,9 @@ Cell RandomCell(Dice& dice) {
     cell.freeze = dice.Pick<std::vector<std::string>>(
         {{}, {}, {"vision"}, {"vision", "llm"}, {"llm"}, {"projector"}});
   }
+  if (cell.model != "qwen2-tied" && cell.pipeline > 1 && dice.Throw(3) == 0) {
+    cell.encoder_ranks = 1 + dice.Throw(cell.pipeline - 1);
+  }
   if (dice.Throw(2) == 1) cell.recompute = "random " + std::to_string(dice.Throw(1000));
   return cell;
 }
@@ -58,6 +61,7 @@ TEST_CASE("random modalities on random meshes", "[parity][fuzz][cpu]") {
     const Cell cell = RandomCell(dice);
     Cell one = cell;
     one.data = one.pipeline = one.tensor = one.chunks = 1;
+    one.encoder_ranks = 0;
     one.schedule = "gpipe";
     one.zero = 0;
     one.recompute = "none";

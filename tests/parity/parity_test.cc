@@ -19,6 +19,7 @@ const CellResult& Reference(Cell cell, int data) {
   cell.data = data;
   cell.zero = 0;
   cell.pipeline = cell.tensor = cell.chunks = 1;
+  cell.encoder_ranks = 0;
   cell.schedule = "gpipe";
   cell.stage_begins.clear();
   cell.recompute = "none";
@@ -101,6 +102,42 @@ TEST_CASE("parity: balanced micro-batches, and modalities that are absent", "[pa
   cell.data = GENERATE(1, 2);
   cell.pipeline = 3;
   cell.stage_begins = GENERATE(std::vector<int>{0, 2, 4, 8}, std::vector<int>{0, 1, 6, 8});
+  Check(cell);
+}
+
+// Three pipeline ranks, of which the encoder has one or two.
+Cell EncoderApart(const std::string& schedule) {
+  Cell cell;
+  cell.schedule = schedule;
+  cell.pipeline = 3;
+  cell.encoder_ranks = 1;
+  cell.chunks = schedule == "interleaved" ? 2 : 1;
+  return cell;
+}
+
+TEST_CASE("parity: an encoder on ranks of its own", "[parity][cpu]") {
+  Cell cell = EncoderApart(GENERATE("naive", "gpipe", "1f1b", "interleaved"));
+  cell.model = GENERATE("internvl-qwen2", "internvl-llama");
+  cell.modality = GENERATE("mixed", "text", "pictures");
+  cell.micro_batches = GENERATE(1, 4, 7);
+  Check(cell);
+}
+
+TEST_CASE("parity: a frozen encoder on a rank of its own", "[parity][cpu]") {
+  Cell cell = EncoderApart(GENERATE("gpipe", "1f1b", "interleaved"));
+  cell.freeze = GENERATE(std::vector<std::string>{"vision"}, std::vector<std::string>{"llm"},
+                         std::vector<std::string>{"vision", "projector"});
+  cell.recompute = GENERATE("none", "vision+llm");
+  Check(cell);
+}
+
+TEST_CASE("parity: an encoder on ranks of its own, data and tensor ranks", "[parity][cpu]") {
+  Cell cell = EncoderApart(GENERATE("gpipe", "1f1b", "interleaved"));
+  cell.encoder_ranks = GENERATE(1, 2);
+  cell.data = GENERATE(1, 2);
+  cell.tensor = GENERATE(1, 2);
+  cell.zero = cell.data - 1;
+  cell.micro_batches = 6;
   Check(cell);
 }
 

@@ -2,10 +2,13 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "configs/error.h"
+#include "models/modules.h"
 #include "models/presets.h"
+#include "trainer/plan_yaml.h"
 
 namespace equipoise {
 namespace {
@@ -61,6 +64,69 @@ TEST_CASE("a recompute that does not fit the model is refused") {
   CHECK_THROWS_WITH(RecomputeOf("none", {}, {"none", "full"}),
                     Catch::Matchers::StartsWith("balance.recompute_layers: 2 words given, the "
                                                 "model has "));
+}
+
+// The quickstart model has 8 layers of vision and projector, 8 of the language model.
+Plan PlanOf(ParallelSection parallel, int ranks) {
+  RunConfig config;
+  config.parallel = std::move(parallel);
+  return MakePlan(config, PresetConfig("quickstart"), ranks);
+}
+
+ParallelSection Disaggregated() {
+  ParallelSection parallel;
+  parallel.encoder = "disaggregated";
+  return parallel;
+}
+
+TEST_CASE("a disaggregated encoder has the first pipeline ranks to itself") {
+  const int encoder = NumEncoderLayers(PresetConfig("quickstart"));
+  ParallelSection parallel = Disaggregated();
+  Plan plan = PlanOf(parallel, 2);  // the fewest that there can be
+  CHECK(plan.pipeline == 2);
+  CHECK(plan.stage_begins[1] == encoder);
+  parallel.pipeline = 4;
+  parallel.encoder_ranks = 2;
+  parallel.schedule = "interleaved";
+  plan = PlanOf(parallel, 8);
+  CHECK(plan.data == 2);
+  CHECK(plan.num_stages() == 2 + 2 * 2);
+  CHECK(plan.stage_begins[2] == encoder);
+  std::vector<int> ranks;
+  for (int stage = 0; stage < plan.num_stages(); ++stage) ranks.push_back(plan.RankOfStage(stage));
+  CHECK(ranks == std::vector<int>{0, 1, 2, 3, 2, 3});
+  CHECK(plan.StagesOf(3) == std::vector<int>{3, 5});
+  CHECK(DescribePlan(plan).find("data 2 x pipeline 4 (2 for the encoder) x tensor 1") == 0);
+  const std::string yaml = PlanToYaml(plan, {});
+  CHECK(yaml.find("encoder: disaggregated\n  encoder_ranks: 2\n") != std::string::npos);
+}
+
+TEST_CASE("an encoder that cannot have ranks of its own is refused") {
+  ParallelSection parallel = Disaggregated();
+  parallel.pipeline = 1;
+  CHECK_THROWS_WITH(PlanOf(parallel, 2),
+                    "parallel.encoder: disaggregated leaves the language model no pipeline rank; "
+                    "set parallel.pipeline to 2 or more");
+  parallel.pipeline = 3;
+  parallel.stage_layers = {3, 5, 8};
+  CHECK_THROWS_WITH(PlanOf(parallel, 3),
+                    Catch::Matchers::StartsWith("parallel.stage_layers: 3 layers on the ranks of "
+                                                "the disaggregated encoder, vision and projector "
+                                                "have "));
+  parallel.stage_layers.clear();
+  parallel.encoder_ranks = 99;
+  CHECK_THROWS_WITH(PlanOf(parallel, 3),
+                    Catch::Matchers::StartsWith("parallel.encoder_ranks: 99 ranks for the "));
+  parallel.encoder = "inline";
+  CHECK_THROWS_WITH(PlanOf(parallel, 3),
+                    Catch::Matchers::StartsWith("parallel.encoder_ranks: the encoder's layers are "
+                                                "shared by all pipeline ranks"));
+  RunConfig config;
+  config.parallel = Disaggregated();
+  ModelConfig text = PresetConfig("quickstart");
+  text.has_vision = false;
+  CHECK_THROWS_WITH(MakePlan(config, text, 2),
+                    "parallel.encoder: disaggregated needs an image encoder; use inline");
 }
 
 }  // namespace

@@ -2,18 +2,38 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <sstream>
 
 #include "configs/error.h"
 #include "configs/yaml_reader.h"
+#include "tests/trainer/scratch_folder.h"
 #include "trainer/plan_html.h"
 #include "trainer/plan_trace.h"
 
 namespace equipoise {
 namespace {
 
-RunConfig Config(const std::vector<std::string>& set = {}) {
+// Costs of 6,000 samples: packing the shipped histogram's 1.27 million takes longer than a search.
+const std::string& FewSamples() {
+  static const ScratchFolder folder;
+  static const std::string path = folder.Path("costs.jsonl");
+  if (std::filesystem::exists(path)) return path;
+  std::ostringstream lines;
+  for (int i = 0; i < 6000; ++i) {
+    const int tiles = i * 7919 % 6, tokens = 100 + 256 * tiles + i * 6007 % 600;
+    lines << R"({"vit_num":)" << tiles << R"(,"token_num":)" << tokens << "}\n";
+  }
+  WriteText(path, lines.str());
+  return path;
+}
+
+RunConfig Config(const std::vector<std::string>& set, bool few_samples = true) {
   std::vector<Override> overrides;
+  if (few_samples) {
+    overrides = {ParseOverride("data.costs=" + FewSamples()),
+                 ParseOverride("train.global_batch=128")};
+  }
   for (const std::string& text : set) overrides.push_back(ParseOverride(text));
   RunConfig config;
   ReadConfig("configs/internvl2_26b_sft.yaml", overrides, config);
@@ -31,7 +51,7 @@ std::string ErrorOf(const std::vector<std::string>& set, ExitCode code) {
 }
 
 TEST_CASE("the shipped configuration is planned for 64 devices", "[plan_run][cpu]") {
-  PlanReport report = PlanRun(Config(), {});
+  PlanReport report = PlanRun(Config({}, /*few_samples=*/false), {});
   report.config = "configs/internvl2_26b_sft.yaml";
   CHECK(report.best().plan.num_ranks() == 64);
   CHECK(report.tiles == 9);
@@ -82,7 +102,7 @@ TEST_CASE("the shipped configuration is planned for 64 devices", "[plan_run][cpu
 }
 
 TEST_CASE("ranks and pins change the plan", "[plan_run][cpu]") {
-  CHECK(PlanRun(Config(), {16, 0}).best().plan.num_ranks() == 16);
+  CHECK(PlanRun(Config({}), {16, 0}).best().plan.num_ranks() == 16);
   const Plan plan = PlanRun(Config({"parallel.pipeline=4", "parallel.schedule=1f1b",
                                     "balance.recompute=full", "balance.group=random"}),
                             {})
@@ -91,6 +111,21 @@ TEST_CASE("ranks and pins change the plan", "[plan_run][cpu]") {
   CHECK(plan.pipeline == 4);
   CHECK(plan.schedule == "1f1b");
   CHECK(std::count(plan.recompute.begin(), plan.recompute.end(), Recompute::kFull) == 97);
+}
+
+TEST_CASE("the plan says where the encoder is", "[plan_run][cpu]") {
+  const std::vector<std::string> set = {"parallel.pipeline=4", "parallel.tensor=2",
+                                        "parallel.schedule=interleaved"};
+  CHECK(PlanToJson(PlanRun(Config(set), {}))["encoder"] == Json{{"placement", "inline"}});
+  std::vector<std::string> apart = set;
+  apart.emplace_back("parallel.encoder=disaggregated");
+  const PlanReport report = PlanRun(Config(apart), {});
+  const Json json = PlanToJson(report);
+  CHECK(json["encoder"] == Json{{"placement", "disaggregated"}, {"ranks", 1}});
+  CHECK(json["stages"][0]["layers"] == Json{0, 46});
+  std::ostringstream text;
+  PrintPlan(report, /*explain=*/false, text);
+  CHECK(text.str().find("pipeline 4 (1 for the encoder) x tensor 2") != std::string::npos);
 }
 
 TEST_CASE("padding costs time and makes larger micro-batches", "[plan_run][cpu]") {

@@ -156,6 +156,37 @@ TEST_CASE("an encoder's passes are V and U", "[builders]") {
                                  "2F0 2B0 2F1 2B1 2F2 2B2"});
 }
 
+// An encoder on rank 0 before two ranks with two chunks each.
+StageGraph EncoderBeforeChunks() {
+  StageGraph graph = ChainGraph({0, 1, 2, 1, 2});
+  graph.stages[0].encoder = true;
+  return graph;
+}
+
+TEST_CASE("an encoder on its own rank runs beside interleaved chunks", "[builders]") {
+  const std::vector<std::string> texts =
+      Texts(BuildSchedule("interleaved", EncoderBeforeChunks(), 6));
+  // Rank 1 has run chunk 0 four times before its first backward of it: the encoder's fifth forward
+  // stands before its own first backward.
+  CHECK(texts[0] == "0V0 0V1 0V2 0V3 0V4 0U0 0V5 0U1 0U2 0U3 0U4 0U5");
+  CHECK(texts[1] ==
+        "1F0 1F1 3F0 3F1 1F2 3B0 1F3 3B1 3F2 1B0 3F3 1B1 1F4 3B2 1F5 3B3 3F4 1B2 3F5 1B3 3B4 3B5 "
+        "1B4 1B5");
+}
+
+TEST_CASE("the chunks behind an encoder are run as without it", "[builders]") {
+  for (const int micro_batches : {1, 2, 3, 6, 9}) {
+    const auto alone = BuildSchedule("interleaved", Chain(2, 2), micro_batches).ranks;
+    const auto behind = BuildSchedule("interleaved", EncoderBeforeChunks(), micro_batches).ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      std::vector<Op> shifted = alone[rank];
+      for (Op& op : shifted) ++op.stage;
+      CHECK(behind[rank + 1] == shifted);
+    }
+    CHECK(behind[0].size() == 2 * static_cast<size_t>(micro_batches));
+  }
+}
+
 TEST_CASE("1f1b runs ahead by the longest way to the loss", "[builders]") {
   // Encoder 0 -> encoder 1 -> splice stage 3 <- encoder 2; 3 -> 4.
   const StageGraph graph{{{.rank = 0, .next = {1}, .encoder = true},
@@ -196,8 +227,8 @@ TEST_CASE("what a schedule cannot run is refused", "[builders]") {
                "schedule 1f1b: the stages come back to a rank that they have left; take "
                "interleaved, or give each rank consecutive stages");
   const std::string advice =
-      "; interleaved needs a chain with stage s on rank s % ranks, as many on each, take another "
-      "schedule for other graphs";
+      "; interleaved needs a chain dealt to the ranks in turn, as many stages on each, behind "
+      "encoders with a rank each; take another schedule for other graphs";
   CheckRefused("interleaved", ChainGraph({0, 0, 1, 1}), 4,
                "schedule interleaved: stage 1 is on rank 0" + advice);
   CheckRefused("interleaved", ChainGraph({0, 1, 0}), 4,
@@ -206,6 +237,12 @@ TEST_CASE("what a schedule cannot run is refused", "[builders]") {
   branched.stages[0].next = {1, 2};
   CheckRefused("interleaved", branched, 4,
                "schedule interleaved: stage 0 is not followed by the next alone" + advice);
+  StageGraph shared = ChainGraph({0, 0, 1, 0, 1});
+  shared.stages[0].encoder = true;
+  CheckRefused("interleaved", shared, 4, "schedule interleaved: stage 1 is on rank 0" + advice);
+  StageGraph alone = ChainGraph({0});
+  alone.stages[0].encoder = true;
+  CheckRefused("interleaved", alone, 4, "schedule interleaved: 0 stages on 0 ranks" + advice);
 }
 
 }  // namespace

@@ -34,6 +34,10 @@ void DrawAll() {
        Build1F1B(encoder, 4));
   encoder.stages[0].needs_weight_gradient = encoder.stages[1].needs_input_gradient = false;
   Draw("the same with a frozen encoder", DropIdleOps(Build1F1B(encoder, 4), {}));
+  StageGraph chunks = ChainGraph({0, 1, 2, 1, 2});
+  chunks.stages[0].encoder = true;
+  Draw("`interleaved`, an encoder on rank 0 before 2 ranks with 2 chunks each, 4 micro-batches",
+       BuildInterleaved(chunks, 4));
   std::printf(
       "A schedule as text, with its transfers and reductions (`1f1b`, 2 ranks, 3 "
       "micro-batches):\n```\n%s```\n\n",

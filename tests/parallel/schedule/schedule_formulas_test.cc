@@ -102,6 +102,27 @@ TEST_CASE("interleaved: the fill of 1f1b divided by v", "[formulas][cpu]") {
   });
 }
 
+TEST_CASE("interleaved: an encoder on its own rank adds one forward and one backward",
+          "[formulas][cpu]") {
+  constexpr double kForwardS = 0.1, kBackwardS = 0.2;
+  Sweep("interleaved", {1, 2, 3, 4}, [](const Shape& shape, const Simulation& alone) {
+    std::vector<int> rank_of_stage = {0};
+    for (int s = 0; s < shape.ranks * shape.chunks; ++s)
+      rank_of_stage.push_back(1 + s % shape.ranks);
+    StageGraph graph = ChainGraph(rank_of_stage);
+    graph.stages[0].encoder = true;
+    SimulationCosts costs;
+    costs.seconds = [&](const Op& op) {
+      if (op.kind == OpKind::kEncoderForward) return kForwardS;
+      if (op.kind == OpKind::kEncoderBackward) return kBackwardS;
+      return (IsForward(op.kind) ? shape.forward_s : shape.backward_s) / shape.chunks;
+    };
+    const Simulation result =
+        Simulate(BuildSchedule(shape.name, graph, shape.micro_batches), costs);
+    CHECK(result.step_s == Approx(kForwardS + alone.step_s + kBackwardS));
+  });
+}
+
 TEST_CASE("bubble shares of four ranks and eight micro-batches", "[formulas][cpu]") {
   const auto share = [](const std::string& name, int chunks) {
     return Run({name, 4, chunks, 8, 1.0, 2.0}).bubble_share[0];
