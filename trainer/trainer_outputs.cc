@@ -147,7 +147,8 @@ std::optional<double> TrainerParts::HeldOutLoss() {
   pass.release = [&](int i) { loaded.erase(i); };
   model->Evaluate(std::move(pass));
   at::Tensor sums = at::empty({2}, at::kDouble);
-  const bool reports = model->reports_loss() && !packs.empty();
+  // A data rank beyond the packs has run none; its last loss is that of a training step.
+  const bool reports = model->reports_loss() && weight > 0;
   sums.data_ptr<double>()[0] = reports ? model->part().loss() : 0;
   sums.data_ptr<double>()[1] = reports ? weight : 0;
   world->AllReduce(sums, ReduceOp::kSum).Wait();
