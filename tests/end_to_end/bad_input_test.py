@@ -311,15 +311,17 @@ def other_commands(cases, folder, exported):
                   [tiny_case.MPIRUN, "-n", "2", program, "data", config, "stats"], 2, "mpirun")
 
 
-def main():
-    results = tiny_case.Results()
-    cases = Cases(results)
-    folder = tempfile.mkdtemp(prefix="bad_input")
+def before_a_run(cases, folder):
     config = tiny_case.write_case(folder)
     usage(cases, config)
     yaml_faults(cases, folder, config)
     settings(cases, config)
     missing_files(cases, folder, config)
+    ranks(cases, folder, config)
+
+
+def after_a_run(cases, folder):
+    config, results = tiny_case.write_case(folder), cases.results
     done = tiny_case.run(config, 2, train__steps=20)
     results.check("a run to spoil", done.returncode == 0, done.stderr[-300:])
     exported = f"{folder}/exported"
@@ -329,10 +331,18 @@ def main():
     weights(cases, folder, config, exported)
     other_commands(cases, folder, exported)
     checkpoints(cases, folder, config)
-    ranks(cases, folder, config)
     busy_folder(cases, folder, config)
     folders(cases, folder, config)
-    shutil.rmtree(folder)
+
+
+def main():
+    results = tiny_case.Results()
+    cases = Cases(results)
+    folders_of_halves = [tempfile.mkdtemp(prefix="bad_input") for _ in range(2)]
+    tiny_case.side_by_side(lambda: before_a_run(cases, folders_of_halves[0]),
+                           lambda: after_a_run(cases, folders_of_halves[1]))
+    for folder in folders_of_halves:
+        shutil.rmtree(folder)
     results.finish()
 
 

@@ -1,6 +1,7 @@
 """The settings of a run do what they say, on the real program: freezing, recompute, precision, loss
 weights, learning rates, held-out loss, the guard against NaN, and the files of a run folder."""
 import glob
+import itertools
 import json
 import math
 import os
@@ -34,12 +35,11 @@ class Bench:
 
     def __init__(self, results, folder, config):
         self.results, self.folder, self.config = results, folder, config
-        self.count = 0
+        self.numbers = itertools.count(1)
 
     def run(self, name, ranks=1, config=None, check=True, **settings):
         """Trains; returns the run folder and what the program printed."""
-        self.count += 1
-        run_dir = f"{self.folder}/run{self.count}"
+        run_dir = f"{self.folder}/run{next(self.numbers)}"
         settings = {"train__steps": 6, "checkpoint__every": 1000, **settings}
         done = tiny_case.run(config or self.config, ranks, run__dir=run_dir, **settings)
         if check:
@@ -334,16 +334,12 @@ def main():
     run_dir, _ = bench.run("as it stands")
     base = {"dir": run_dir, "loss": tiny_case.losses(run_dir),
             "row": tiny_case.metrics(run_dir)[-1]}
-    freezing(bench, weights(still))
-    same_numbers(bench, base)
-    loss_weights(bench, base)
-    models(bench, folder, records)
-    schedules(bench)
-    held_out(bench, folder)
-    non_finite(bench, folder)
-    run_files(bench, base)
-    probe(bench)
-    traces(bench)
+    tiny_case.side_by_side(
+        lambda: freezing(bench, weights(still)), lambda: same_numbers(bench, base),
+        lambda: loss_weights(bench, base), lambda: models(bench, folder, records),
+        lambda: schedules(bench), lambda: held_out(bench, folder),
+        lambda: non_finite(bench, folder), lambda: run_files(bench, base), lambda: probe(bench),
+        lambda: traces(bench))
     shutil.rmtree(folder)
     results.finish()
 

@@ -1,7 +1,6 @@
 """`equipoise check` under mpirun and any plan gives what one process gives: logits, loss, every
 gradient by its key, and the weights after three optimizer steps."""
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -63,17 +62,14 @@ def write_inputs(path):
 
 
 def check(folder, ranks, settings):
-    out = f"{folder}/out.safetensors"
+    out = f"{tempfile.mkdtemp(dir=folder)}/out.safetensors"
     line = [tiny_case.MPIRUN, "-n", str(ranks)] if ranks > 1 else []
     line += [tiny_case.EQUIPOISE, "check", f"{folder}/model", f"{folder}/inputs.safetensors",
              "--out", out, "--gradients", "--steps", f"{folder}/steps.json"]
     for key, value in settings.items():
         line += ["--set", f"parallel.{key}={value}"]
     done = tiny_case.execute(line)
-    tensors = load_file(out) if done.returncode == 0 else {}
-    if os.path.exists(out):
-        os.remove(out)
-    return done, tensors
+    return done, load_file(out) if done.returncode == 0 else {}
 
 
 def worst(got, expected):
@@ -99,7 +95,8 @@ def main():
         write_model(f"{folder}/model", tied)
         done, expected = check(folder, 1, {})
         results.check(f"one process, tied {tied}", done.returncode == 0, done.stderr[-300:])
-        for ranks, settings in PLANS if not tied else PLANS[2:5] + PLANS[6:7]:
+
+        def compare(ranks, settings):
             done, got = check(folder, ranks, settings)
             name = f"mpirun -n {ranks} {settings} tied {tied}"
             same = done.returncode == 0 and set(got) == set(expected)
@@ -107,6 +104,8 @@ def main():
             if same:
                 error = worst(got, expected)
                 results.check(f"{name}: equal", error <= 2e-5, f"worst relative {error:.1e}")
+        tiny_case.side_by_side(*(lambda plan=plan: compare(*plan) for plan in
+                                 (PLANS[2:5] + PLANS[6:7] if tied else PLANS)))
         shutil.rmtree(f"{folder}/model")
 
     write_model(f"{folder}/model", False)

@@ -26,8 +26,7 @@ class Cases:
         """Runs `line`; it has to end with `code` and one line that holds all `words`."""
         began = time.monotonic()
         try:
-            done = subprocess.run(line, capture_output=True, text=True, timeout=DEADLINE,
-                                  env=tiny_case.environment(), stdin=subprocess.DEVNULL, **options)
+            done = tiny_case.execute(line, DEADLINE, stdin=subprocess.DEVNULL, **options)
         except subprocess.TimeoutExpired:
             self.results.check(name, False, f"still running after {DEADLINE} s")
             return

@@ -14,10 +14,12 @@ STEPS = 1000000  # more than any machine does before it is told to stop
 LAUNCH = os.path.abspath(os.environ.get("EQUIPOISE_LAUNCH", "scripts/launch"))
 
 
-def start(line, log):
-    return subprocess.Popen(
-        line, stdout=log, stderr=log, env=tiny_case.environment(), start_new_session=True
-    )
+def start(line, log, restarts=False):
+    """`restarts`: without what the program would otherwise set and start itself again for."""
+    env = tiny_case.environment()
+    if restarts:
+        env.pop("GOMP_SPINCOUNT", None)
+    return subprocess.Popen(line, stdout=log, stderr=log, env=env, start_new_session=True)
 
 
 def stop_by_stop_file(process, run_dir):
@@ -60,7 +62,7 @@ def early_stop(results, folder, config):
         for attempt in range(20):
             run_dir = f"{folder}/early{ranks}.{attempt}"
             process = start(tiny_case.command(config, ranks, run__dir=run_dir, train__steps=STEPS),
-                            subprocess.DEVNULL)
+                            subprocess.DEVNULL, restarts=True)
             pids = []
             while process.poll() is None and not (len(pids) == ranks and
                                                   all(restarted(pid) for pid in pids)):
@@ -117,10 +119,7 @@ def stop_in_save(results, folder, config):
     stopped_soon(results, "stop in a save", process, run_dir, (at, at + 1))
 
 
-def main():
-    results = tiny_case.Results()
-    folder = tempfile.mkdtemp(prefix="stop")
-    config = tiny_case.write_case(folder)
+def stop_on_request(results, folder, config):
     settings = dict(train__steps=STEPS, checkpoint__every=1000)
     ways = [("stop file, 2 ranks", stop_by_stop_file, 2, False),
             ("stop file, one process", stop_by_stop_file, 1, False),
@@ -154,9 +153,14 @@ def main():
                 done.returncode == 0 and steps == list(range(1, stopped_at + 4)),
                 done.stderr[-300:],
             )
-    early_stop(results, folder, config)
-    stop_in_evaluation(results, folder, config)
-    stop_in_save(results, folder, config)
+
+
+def main():
+    results = tiny_case.Results()
+    folder = tempfile.mkdtemp(prefix="stop")
+    config = tiny_case.write_case(folder)
+    for case in (stop_on_request, early_stop, stop_in_evaluation, stop_in_save):
+        case(results, folder, config)
     if results.failed:
         with open(f"{folder}/log") as log:
             print(log.read()[-4000:])

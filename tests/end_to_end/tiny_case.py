@@ -8,6 +8,8 @@ import json
 import os
 import random
 import subprocess
+import threading
+from concurrent import futures
 
 from PIL import Image, ImageDraw
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -173,14 +175,21 @@ def run(config, ranks=1, subcommand="train", *more, timeout=300, **settings):
     return execute(command(config, ranks, subcommand, *more, **settings), timeout)
 
 
-def execute(line, timeout=300):
+def execute(line, timeout=300, **options):
     for _ in range(3):
         done = subprocess.run(line, capture_output=True, text=True, timeout=timeout,
-                              env=environment())
+                              env=environment(), **options)
         # mpirun itself, before it has started any rank: seen where several start at once.
         if "listener thread failed to start" not in done.stderr:
             break
     return done
+
+
+def side_by_side(*calls):
+    """Runs functions, two at a time in this order; raises what the first of them raises."""
+    with futures.ThreadPoolExecutor(max_workers=2) as pool:
+        for done in [pool.submit(call) for call in calls]:
+            done.result()
 
 
 def environment():
@@ -205,10 +214,12 @@ class Results:
 
     def __init__(self):
         self.passed, self.failed = 0, 0
+        self.lock = threading.Lock()
 
     def check(self, name, ok, detail=""):
-        self.passed, self.failed = self.passed + bool(ok), self.failed + (not ok)
-        print(f"{'ok  ' if ok else 'FAIL'} {name} {detail}", flush=True)
+        with self.lock:
+            self.passed, self.failed = self.passed + bool(ok), self.failed + (not ok)
+            print(f"{'ok  ' if ok else 'FAIL'} {name} {detail}", flush=True)
 
     def finish(self):
         print(f"{self.passed} passed, {self.failed} failed", flush=True)

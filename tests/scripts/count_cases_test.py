@@ -35,13 +35,17 @@ def load(path):
 
 def check_events(script):
     logs = [{"uri": "file:///x%20y/test.log"}]
-    summary = {"id": {"testSummary": {"label": "//a:b"}},
-               "testSummary": {"overallStatus": "PASSED", "passed": logs}}
+    events = [{"id": {"started": {}}}]
+    for label, more in (("//a:b", {"totalRunDurationMillis": "1500"}),
+                        ("//a:c", {"totalRunDurationMillis": "1500", "totalNumCached": 1})):
+        events.append({"id": {"testSummary": {"label": label}},
+                       "testSummary": {"overallStatus": "PASSED", "passed": logs, **more}})
     with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
-        file.write(json.dumps({"id": {"started": {}}}) + "\n" + json.dumps(summary) + "\n")
+        file.write("".join(json.dumps(event) + "\n" for event in events))
     found = script.read_events(file.name)
     os.unlink(file.name)
-    return found == {"//a:b": ("PASSED", ["/x y/test.log"])}
+    return found == {"//a:b": ("PASSED", ["/x y/test.log"], 1.5),
+                     "//a:c": ("PASSED", ["/x y/test.log"], 0)}
 
 
 def main():
