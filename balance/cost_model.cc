@@ -32,7 +32,7 @@ Recompute Possible(const LayerWork& work, Recompute asked) {
 double LogitsBytes(const LayerWork& work, const LayerLoad& load, double element_bytes) {
   const auto vocabulary = static_cast<double>(work.mlp.products[0].n);
   const auto hidden = static_cast<double>(work.mlp.products[0].k);
-  const double rows = std::min(static_cast<double>(load.tokens),
+  const double rows = std::min(static_cast<double>(load.targets),
                                std::max(kMinChunkRows, kChunkLogits / vocabulary));
   if (element_bytes == 4) return 8 * rows * vocabulary;
   if (rows == 0) return 0;
@@ -198,7 +198,9 @@ int64_t CostModel::KeptBytes(int layer, const LayerLoad& load, Recompute recompu
 double CostModel::AnalyticWorkBytes(const LayerWork& work, bool trainable,
                                     const LayerLoad& load) const {
   const auto element = static_cast<double>(options_.element_bytes);
-  if (work.gradient_with_loss) return LogitsBytes(work, load, element);
+  if (work.gradient_with_loss) {
+    return std::max(LogitsBytes(work, load, element), element * work.mlp.work.At(load));
+  }
   double most = 0;
   for (const HalfWork* half : {&work.attention, &work.mlp}) {
     const double rows = half->work.At(load) * element + 4 * half->work_fp32.At(load);

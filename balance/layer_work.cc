@@ -10,6 +10,7 @@ int64_t LargestPart(int64_t units, int64_t ranks) { return (units + ranks - 1) /
 
 PerRow Tiles(double elements) { return {elements, 0}; }
 PerRow Tokens(double elements) { return {0, elements}; }
+PerRow Targets(double elements) { return {0, 0, elements}; }
 
 LayerWork PatchEmbedding(const VisionConfig& vision) {
   const int64_t hidden = vision.hidden_size, patches = vision.patches();
@@ -152,13 +153,15 @@ LayerWork Head(const TextConfig& text, int64_t ranks) {
   work.gradient_with_loss = true;
   work.parameters = hidden + (text.tie_word_embeddings ? 0 : vocabulary * hidden);
   HalfWork& mlp = work.mlp;
-  mlp.products = {{Tokens(1), vocabulary, hidden}};
-  mlp.passed = Tokens(3 * h + 8 * v);
+  // All but the rows without a target, which get a gradient of zeros.
+  mlp.products = {{Targets(1), vocabulary, hidden}};
+  mlp.passed = {0, h, 2 * h + 8 * v};
   mlp.kernels = 10;
-  mlp.reduced = Tokens(ranks > 1 ? h : 0);
+  mlp.reduced = Targets(ranks > 1 ? h : 0);
   mlp.input = Tokens(h);
-  mlp.kept = Tokens(2 * h);  // rows with a target, their gradient
-  mlp.kept_fp32 = Tokens(1);
+  mlp.kept = Targets(2 * h);  // the rows, their gradient
+  mlp.kept_fp32 = Targets(1);
+  mlp.work = {0, h, h};  // the gradient of the rows, then of the input; logits count beside it
   return work;
 }
 

@@ -9,13 +9,14 @@
 
 namespace equipoise {
 
-// A number for a micro-batch: linear in its tiles and tokens. Of one load, at most one is not zero.
+// A number for a micro-batch: linear in its tiles, tokens, and tokens with a target.
 struct PerRow {
-  double per_tile = 0, per_token = 0;
+  double per_tile = 0, per_token = 0, per_target = 0;
 
   double At(const LayerLoad& load) const {
     return per_tile * static_cast<double>(load.tiles) +
-           per_token * static_cast<double>(load.tokens);
+           per_token * static_cast<double>(load.tokens) +
+           per_target * static_cast<double>(load.targets);
   }
 };
 

@@ -10,7 +10,7 @@ LoadCost FlopsOfLoad(const ModelConfig& config, const std::vector<std::string>& 
     for (const double layer : LayerCosts(config, frozen, load)) flops += layer;
     return flops;
   };
-  return {sum({1, 0, 0}), sum({0, 1, 0}), sum({0, 0, 1})};
+  return {sum({1, 0, 0, 0}), sum({0, 1, 0, 0}), sum({0, 0, 1, 0}), sum({0, 0, 0, 1})};
 }
 
 }  // namespace equipoise

@@ -47,6 +47,7 @@ Json LayerJson(const LayerMeasurement& layer) {
           {"tiles", layer.load.tiles},
           {"tokens", layer.load.tokens},
           {"token_pairs", layer.load.token_pairs},
+          {"targets", layer.load.targets},
           {"forward_s", layer.forward_s},
           {"backward_s", layer.backward_s},
           {"input_gradient_s", layer.input_gradient_s},
@@ -62,6 +63,7 @@ LayerMeasurement ReadLayer(const Json& object, const std::string& source) {
   layer.load.tiles = PositiveInt(object, "tiles", source);
   layer.load.tokens = PositiveInt(object, "tokens", source);
   layer.load.token_pairs = Positive(object, "token_pairs", source);
+  if (object.contains("targets")) layer.load.targets = PositiveInt(object, "targets", source);
   layer.forward_s = Positive(object, "forward_s", source);
   layer.backward_s = Positive(object, "backward_s", source);
   layer.input_gradient_s = Positive(object, "input_gradient_s", source);

@@ -3,14 +3,17 @@
 #include <cmath>
 #include <limits>
 
+#include "balance/layer_shape.h"
+
 namespace equipoise {
 namespace {
 
-constexpr size_t kTerms = 4;
+constexpr size_t kTerms = 5;
 using Row = std::array<double, kTerms>;
 
 Row Terms(const LayerLoad& load) {
-  return {1, static_cast<double>(load.tiles), static_cast<double>(load.tokens), load.token_pairs};
+  return {1, static_cast<double>(load.tiles), static_cast<double>(load.tokens), load.token_pairs,
+          static_cast<double>(load.targets)};
 }
 
 double Dot(const Row& a, const Row& b) {
@@ -106,12 +109,14 @@ LoadFit FitLoads(const std::vector<LayerLoad>& loads, const std::vector<double>&
 }
 
 LayerFit FitLayer(const Profile& profile, const std::string& layer_kind, const std::string& shape) {
+  const std::string head = LayerKindName(LayerKind::kHead);
   std::vector<LayerLoad> loads;
   std::vector<double> forward, input, weight, work;
   std::array<std::vector<double>, 4> kept;
   for (const LayerMeasurement& layer : profile.layers) {
     if (layer.layer_kind != layer_kind || layer.shape != shape) continue;
     loads.push_back(layer.load);
+    if (layer_kind != head) loads.back().targets = 0;
     forward.push_back(layer.forward_s);
     input.push_back(layer.input_gradient_s);
     weight.push_back(layer.weight_gradient_s);

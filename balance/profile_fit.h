@@ -8,9 +8,10 @@
 
 namespace equipoise {
 
-// constant + per_tile * tiles + per_token * tokens + per_pair * token_pairs, none of them negative.
+// constant + per_tile * tiles + per_token * tokens + per_pair * token_pairs + per_target * targets,
+// none of them negative.
 struct LoadFit {
-  std::array<double, 4> coefficients = {};
+  std::array<double, 5> coefficients = {};
   // Root mean square of (fitted - measured) / measured.
   double residual = 0;
 
@@ -31,6 +32,8 @@ struct LayerFit {
   int measurements = 0;  // 0: the profile has none of the layer
 };
 
+// Of targets the head's cost alone depends; where all its rows have one on every token, or the
+// profile is of a version that did not count them, it is fitted to tokens.
 LayerFit FitLayer(const Profile& profile, const std::string& layer_kind, const std::string& shape);
 
 }  // namespace equipoise

@@ -45,6 +45,7 @@ LayerLoad GroupLoad(std::span<const SampleSize> sizes, std::span<const int64_t> 
     load.tiles += one.tiles;
     load.tokens += one.tokens;
     load.token_pairs += one.token_pairs;
+    load.targets += size.targets;
   }
   return load;
 }

@@ -10,8 +10,16 @@ namespace equipoise {
 
 // What a sample asks of a micro-batch.
 struct SampleSize {
+  SampleSize() = default;
+  // Every token has a target where their number is not known.
+  SampleSize(int32_t its_tiles, int32_t its_tokens)
+      : SampleSize(its_tiles, its_tokens, its_tokens) {}
+  SampleSize(int32_t its_tiles, int32_t its_tokens, int32_t its_targets)
+      : tiles(its_tiles), tokens(its_tokens), targets(its_targets) {}
+
   int32_t tiles = 0;
-  int32_t tokens = 0;  // pictures expanded
+  int32_t tokens = 0;   // pictures expanded
+  int32_t targets = 0;  // tokens with a loss
 };
 
 // Most that the samples of a group add up to: the paper's Q_v and Q_t.

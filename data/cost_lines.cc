@@ -14,11 +14,12 @@ namespace {
 
 constexpr int64_t kLongestLine = 1 << 16;
 constexpr int64_t kMostTiles = 65535, kMostTokens = (1 << 24) - 1;
-const char kTiles[] = "vit_num", kTokens[] = "token_num";
-const std::vector<std::string> kKnown = {kTiles, kTokens, "image_flags", "image_flag", "id"};
+const char kTiles[] = "vit_num", kTokens[] = "token_num", kTargets[] = "target_num";
+const std::vector<std::string> kKnown = {kTiles,        kTokens,      kTargets,
+                                         "image_flags", "image_flag", "id"};
 
 struct Counts {
-  int64_t tiles = -1, tokens = -1;
+  int64_t tiles = -1, tokens = -1, targets = -1;
 };
 
 // Reads a line of whole numbers alone, without blanks, as programs write it. False for any other
@@ -38,10 +39,13 @@ bool ReadPlainLine(std::string_view text, Counts& counts) {
       counts.tiles = value;
     else if (key == kTokens && counts.tokens < 0)
       counts.tokens = value;
+    else if (key == kTargets && counts.targets < 0 && value >= 0)
+      counts.targets = value;
     else if (key != "image_flags" && key != "image_flag" && key != "id")
       return false;
     at = after;
   } while (*at == ',');
+  if (counts.targets < 0) counts.targets = counts.tokens;
   return *at == '}' && at + 1 == end && counts.tiles >= 0 && counts.tokens >= 0;
 }
 
@@ -55,7 +59,9 @@ Counts ReadAnyLine(std::string_view text, const std::string& place) {
                     (nearest.empty() ? "; a line has vit_num and token_num"
                                      : "; did you mean '" + nearest + "'?"));
   }
-  return {GetInt(json, kTiles, place), GetInt(json, kTokens, place)};
+  const int64_t tokens = GetInt(json, kTokens, place);
+  return {GetInt(json, kTiles, place), tokens,
+          json.contains(kTargets) ? GetInt(json, kTargets, place) : tokens};
 }
 
 void CheckCounts(const Counts& counts, const std::string& place) {
@@ -66,6 +72,10 @@ void CheckCounts(const Counts& counts, const std::string& place) {
   if (counts.tokens > kMostTokens) {
     throw DataError(place + ": token_num is " + std::to_string(counts.tokens) + "; the most is " +
                     std::to_string(kMostTokens));
+  }
+  if (counts.targets < 0 || counts.targets > counts.tokens) {
+    throw DataError(place + ": target_num is " + std::to_string(counts.targets) +
+                    "; it is from 0 to token_num");
   }
   if (counts.tiles < 0 || counts.tiles > kMostTiles) {
     throw DataError(place + ": vit_num is " + std::to_string(counts.tiles) + "; it is from 0 to " +
@@ -89,7 +99,8 @@ std::vector<SampleSize> ReadCostLines(const std::string& path) {
     Counts counts;
     if (!ReadPlainLine(line.text, counts)) counts = ReadAnyLine(line.text, place(line.number));
     CheckCounts(counts, place(line.number));
-    sizes.push_back({static_cast<int32_t>(counts.tiles), static_cast<int32_t>(counts.tokens)});
+    sizes.emplace_back(static_cast<int32_t>(counts.tiles), static_cast<int32_t>(counts.tokens),
+                       static_cast<int32_t>(counts.targets));
   }
   if (sizes.empty()) throw DataError(path + ": has no lines; give one sample a line");
   return sizes;

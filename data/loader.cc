@@ -15,8 +15,6 @@
 namespace equipoise {
 namespace {
 
-constexpr int64_t kIgnored = -100;
-
 at::Tensor Int64Tensor(int64_t size) { return at::empty({size}, at::kLong); }
 
 }  // namespace
@@ -111,7 +109,7 @@ void BatchWriter::Close(int64_t tokens, int64_t tiles) {
   for (int64_t i = 0; i < row; ++i) positions_[token_ + i] = i;
   // Behind the sample, where causal attention shows it to none of its tokens.
   std::fill_n(ids_ + token_ + tokens, row - tokens, 0);
-  std::fill_n(targets_ + token_ + tokens, row - tokens, kIgnored);
+  std::fill_n(targets_ + token_ + tokens, row - tokens, kNoTarget);
   token_ += row;
   tile_ += tiles;
   batch_.cu_seqlens.push_back(token_);
@@ -124,7 +122,7 @@ void BatchWriter::Write(const ScannedSample& sample, LoadedPack& loaded) {
     const auto at = static_cast<size_t>(i);
     ids_[token_ + i] = sample.encoded.ids[at];
     const bool learnt = i + 1 < tokens && sample.encoded.trained[at + 1] != 0;
-    targets_[token_ + i] = learnt ? sample.encoded.ids[at + 1] : kIgnored;
+    targets_[token_ + i] = learnt ? sample.encoded.ids[at + 1] : kNoTarget;
     if (weights_ != nullptr && learnt) weights_[token_ + i] = static_cast<float>(weight);
   }
   for (size_t i = 0; i < sample.tiles.size(); ++i)
@@ -138,7 +136,7 @@ void BatchWriter::WriteBlank(const SampleCost& cost, int32_t image_token, int32_
   const int64_t image_tokens = cost.tiles * options_.tokens_per_tile;
   std::fill_n(ids_ + token_, image_tokens, image_token);
   std::fill_n(ids_ + token_ + image_tokens, cost.tokens - image_tokens, text_token);
-  std::fill_n(targets_ + token_, cost.tokens, kIgnored);
+  std::fill_n(targets_ + token_, cost.tokens, kNoTarget);
   if (cost.tiles > 0) {
     if (pixels_ != nullptr) std::fill_n(tiles(), cost.tiles * tile_floats_, 0.0F);
     PlaceImage(0, cost.tiles);

@@ -25,7 +25,8 @@ std::vector<std::vector<int64_t>> RecordsOfSources(const CostIndex& index, size_
 LayerLoad Pack::load() const {
   if (row_tokens == tokens) return useful();
   return {tiles, row_tokens,
-          static_cast<double>(std::ssize(samples)) * SingleSegment(0, longest).token_pairs};
+          static_cast<double>(std::ssize(samples)) * SingleSegment(0, longest).token_pairs,
+          trained};
 }
 
 LossWeight ParseLossWeight(const std::string& name) {
@@ -89,7 +90,9 @@ std::vector<SampleSize> SizesOf(const CostIndex& index, const std::vector<int64_
   std::vector<SampleSize> sizes;
   sizes.reserve(samples.size());
   for (const int64_t sample : samples) {
-    sizes.push_back({index[sample].tiles, static_cast<int32_t>(index[sample].tokens)});
+    const SampleCost& cost = index[sample];
+    sizes.emplace_back(cost.tiles, static_cast<int32_t>(cost.tokens),
+                       static_cast<int32_t>(cost.trained));
   }
   return sizes;
 }

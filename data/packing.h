@@ -27,7 +27,7 @@ struct Pack {
 
   // What the row asks of the layers, and what of that is no padding.
   LayerLoad load() const;
-  LayerLoad useful() const { return {tiles, tokens, token_pairs}; }
+  LayerLoad useful() const { return {tiles, tokens, token_pairs, trained}; }
 };
 
 // `pad`: each sample takes as many tokens of the row as the longest.

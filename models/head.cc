@@ -11,11 +11,6 @@
 #include "parallel/device.h"
 
 namespace equipoise {
-namespace {
-
-constexpr int64_t kNoTarget = -100;
-
-}  // namespace
 
 HeadLayer::HeadLayer(const Names& names, const TextConfig& config, Parameter* tied,
                      const TensorParallel& tensor)

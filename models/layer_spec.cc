@@ -92,22 +92,25 @@ LayerSpec Head(const TextConfig& text, const std::string& prefix) {
   spec.name = prefix + "lm_head";
   spec.parameters =
       text.hidden_size + (text.tie_word_embeddings ? 0 : text.vocab_size * text.hidden_size);
-  spec.flops_per_token = 2.0 * static_cast<double>(text.vocab_size * text.hidden_size);
-  // Input, its rows with a target, their gradient; logits exist in chunks only.
-  spec.kept_per_token = 3 * text.hidden_size;
+  spec.flops_per_target = 2.0 * static_cast<double>(text.vocab_size * text.hidden_size);
+  // Input; its rows with a target, their gradient; logits exist in chunks only.
+  spec.kept_per_token = text.hidden_size;
+  spec.kept_per_target = 2 * text.hidden_size;
   return spec;
 }
 
 }  // namespace
 
 LayerLoad SingleSegment(int64_t tiles, int64_t tokens) {
-  return {tiles, tokens, 0.5 * static_cast<double>(tokens) * static_cast<double>(tokens + 1)};
+  return {tiles, tokens, 0.5 * static_cast<double>(tokens) * static_cast<double>(tokens + 1),
+          tokens};
 }
 
 double LayerSpec::ForwardFlops(const LayerLoad& load) const {
   return flops_per_tile * static_cast<double>(load.tiles) +
          flops_per_token * static_cast<double>(load.tokens) +
-         flops_per_token_pair * load.token_pairs;
+         flops_per_token_pair * load.token_pairs +
+         flops_per_target * static_cast<double>(load.targets);
 }
 
 double LayerSpec::BackwardFlops(const LayerLoad& load) const {
@@ -115,7 +118,9 @@ double LayerSpec::BackwardFlops(const LayerLoad& load) const {
 }
 
 int64_t LayerSpec::ActivationBytes(const LayerLoad& load, int64_t element_bytes) const {
-  return (kept_per_tile * load.tiles + kept_per_token * load.tokens) * element_bytes;
+  return (kept_per_tile * load.tiles + kept_per_token * load.tokens +
+          kept_per_target * load.targets) *
+         element_bytes;
 }
 
 int64_t LayerSpec::BoundaryBytes(const LayerLoad& load, int64_t element_bytes) const {

@@ -9,12 +9,14 @@ namespace equipoise {
 
 class KvCache;
 
+constexpr int64_t kNoTarget = -100;  // a token without a loss
+
 // Samples packed in one row of tokens and one stack of image tiles. Every stage has it whole; only
 // hidden states travel between stages. A micro-batch may have no tiles, and no tokens at all.
 struct MicroBatch {
   at::Tensor input_ids;  // [tokens] int64
   // [tokens] int64: the token to predict AT this position (already shifted by one within its
-  // segment), -100 where there is none. Undefined when no loss is wanted.
+  // segment), kNoTarget where there is none. Undefined when no loss is wanted.
   at::Tensor targets;
   at::Tensor target_weights;  // [tokens] fp32, weight of each target; undefined = all 1
   at::Tensor position_ids;    // [tokens] int64, restarting at 0 in each segment

@@ -40,10 +40,11 @@ ProfileGrid GridOf(const RunConfig& config, const ModelConfig& model) {
 
 void PrintRow(const LayerMeasurement& m) {
   constexpr double kMiB = 1 << 20;
-  std::printf("%-16s %5lld %7lld %11.0f %10.2f %11.2f %8.2f %10.2f %9.2f\n", m.layer_kind.c_str(),
-              static_cast<long long>(m.load.tiles), static_cast<long long>(m.load.tokens),
-              m.load.token_pairs, 1e3 * m.forward_s, 1e3 * m.backward_s, 1e3 * m.input_gradient_s,
-              static_cast<double>(m.kept_bytes[0]) / kMiB,
+  std::printf("%-16s %5lld %7lld %11.0f %7lld %10.2f %11.2f %8.2f %10.2f %9.2f\n",
+              m.layer_kind.c_str(), static_cast<long long>(m.load.tiles),
+              static_cast<long long>(m.load.tokens), m.load.token_pairs,
+              static_cast<long long>(m.load.targets), 1e3 * m.forward_s, 1e3 * m.backward_s,
+              1e3 * m.input_gradient_s, static_cast<double>(m.kept_bytes[0]) / kMiB,
               static_cast<double>(m.work_bytes) / kMiB);
   std::fflush(stdout);
 }
@@ -85,8 +86,8 @@ int RunProfile(const Arguments& arguments, MpiEnvironment& mpi) {
   };
   const Profile profile = MeasureProfile(model, GridOf(config, model), options, *world, progress);
   if (!prints) return static_cast<int>(ExitCode::kDone);
-  std::printf("%-16s %5s %7s %11s %10s %11s %8s %10s %9s\n", "layer", "tiles", "tokens", "pairs",
-              "forward ms", "backward ms", "input ms", "kept MiB", "work MiB");
+  std::printf("%-16s %5s %7s %11s %7s %10s %11s %8s %10s %9s\n", "layer", "tiles", "tokens",
+              "pairs", "targets", "forward ms", "backward ms", "input ms", "kept MiB", "work MiB");
   for (const LayerMeasurement& row : profile.layers) PrintRow(row);
   PrintRest(profile);
   WriteProfile(arguments.out, profile);

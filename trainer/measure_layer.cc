@@ -50,6 +50,7 @@ MicroBatch BatchOf(const ModelConfig& config, const MeasuredRow& row) {
   if (tokens > 0) {
     batch.input_ids = at::randint(config.text.vocab_size, {tokens}, at::kLong);
     batch.targets = at::randint(config.text.vocab_size, {tokens}, at::kLong);
+    batch.targets.narrow(0, 0, row.masked).fill_(kNoTarget);
     batch.position_ids = at::cat(positions);
   }
   if (row.tiles > 0) {
@@ -113,6 +114,7 @@ LayerLoad MeasuredRow::load() const {
     load.tokens += length;
     load.token_pairs += SingleSegment(0, length).token_pairs;
   }
+  load.targets = load.tokens - masked;
   return load;
 }
 

@@ -15,6 +15,7 @@ namespace equipoise {
 struct MeasuredRow {
   int64_t tiles = 0;
   std::vector<int64_t> segments;  // tokens of each
+  int64_t masked = 0;             // tokens at the row's beginning that have no target
   LayerLoad load() const;
 };
 
@@ -28,10 +29,9 @@ class LayerMeter {
   ~LayerMeter();
 
   // A warm forward and backward pass: times, and with `memory` what is kept between them for each
-  // Recompute and the largest temporary memory. Every token of a row has a target. A layer without
-  // a gradient of its input (patch embedding) has no input_gradient_s; the head makes its gradients
-  // in forward. Bytes are zero without CountCpuMemory(). REQUIRES: a row that gives the layer
-  // something to do.
+  // Recompute and the largest temporary memory. A layer without a gradient of its input (patch
+  // embedding) has no input_gradient_s; the head makes its gradients in forward. Bytes are zero
+  // without CountCpuMemory(). REQUIRES: a row that gives the layer something to do.
   LayerMeasurement Measure(const MeasuredRow& row, bool memory = true);
   // Seconds of an AdamW update of the layer's parameters, for each of them.
   double OptimizerSecondsPerParameter();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "trainer/memory_stats.h"
@@ -13,8 +14,8 @@
 namespace equipoise {
 namespace {
 
-// The packs of the first epoch of which none has as many tiles and as many tokens as another, most
-// tiles first: memory grows with both, so the worst is among them.
+// The packs of the first epoch that no other one has as many tiles, tokens and targets as, most
+// tiles first: memory grows with all three, so the worst is among them.
 std::vector<Pack> LargestPacks(PackPlanner planner) {
   std::vector<Pack> packs;
   DataPosition position;
@@ -23,11 +24,14 @@ std::vector<Pack> LargestPacks(PackPlanner planner) {
     std::move(step.packs.begin(), step.packs.end(), std::back_inserter(packs));
   }
   std::stable_sort(packs.begin(), packs.end(), [](const Pack& a, const Pack& b) {
-    return std::pair(a.tiles, a.tokens) > std::pair(b.tiles, b.tokens);
+    return std::tie(a.tiles, a.tokens, a.trained) > std::tie(b.tiles, b.tokens, b.trained);
   });
   std::vector<Pack> largest;
   for (Pack& pack : packs) {
-    if (largest.empty() || pack.tokens > largest.back().tokens) largest.push_back(std::move(pack));
+    const bool exceeded = std::any_of(largest.begin(), largest.end(), [&](const Pack& other) {
+      return other.tokens >= pack.tokens && other.trained >= pack.trained;
+    });
+    if (!exceeded) largest.push_back(std::move(pack));
   }
   return largest;
 }

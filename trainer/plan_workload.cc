@@ -44,6 +44,7 @@ LayerLoad RowLoad(const MicroBatchLoad& one, bool pad) {
   LayerLoad row = SingleSegment(one.load.tiles, one.longest);
   row.tokens *= one.samples;
   row.token_pairs *= static_cast<double>(one.samples);
+  row.targets = one.load.targets;
   return row;
 }
 
@@ -91,6 +92,7 @@ LayerLoad WorstLoad(const PlannedEpoch& planned) {
     worst.tiles = std::max(worst.tiles, row.tiles);
     worst.tokens = std::max(worst.tokens, row.tokens);
     worst.token_pairs = std::max(worst.token_pairs, row.token_pairs);
+    worst.targets = std::max(worst.targets, row.targets);
   }
   return worst;
 }

@@ -122,6 +122,7 @@ std::vector<MeasuredRow> RowsFor(LayerKind kind, const ModelConfig& config,
   }
   for (const int64_t tokens : Halves(grid.max_tokens)) {
     rows.push_back({0, {tokens}});
+    if (kind == LayerKind::kHead && tokens > 1) rows.push_back({0, {tokens}, tokens - tokens / 4});
     if (kind == LayerKind::kDecoderBlock && tokens >= kPackedSegments) {
       rows.push_back({0, std::vector<int64_t>(kPackedSegments, tokens / kPackedSegments)});
     }

@@ -21,7 +21,8 @@ struct ProfileGrid {
 };
 
 // The rows that a layer kind is measured on: powers of two of tiles or tokens up to the largest, a
-// row of tokens as one segment and as several. Empty where the grid gives the kind nothing to do.
+// row of tokens as one segment and as several, for the head with targets on all tokens and on a
+// quarter. Empty where the grid gives the kind nothing to do.
 std::vector<MeasuredRow> RowsFor(LayerKind kind, const ModelConfig& config,
                                  const ProfileGrid& grid);
 

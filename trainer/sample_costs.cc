@@ -1,6 +1,7 @@
 #include "trainer/sample_costs.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -33,11 +34,16 @@ SampleSize ReadSize(int64_t tiles, int64_t tokens, const std::string& where) {
   return {static_cast<int32_t>(tiles), static_cast<int32_t>(tokens)};
 }
 
-// Rows of tiles, tokens and how many samples are so.
+// Rows of tiles, tokens and how many samples are so; `target_share` of the tokens have a loss.
 SampleCosts ReadHistogram(const std::string& path) {
   const Json json = ReadJsonFile(path);
   if (!json.is_object() || !json.contains("rows") || !json["rows"].is_array()) {
     throw DataError(path + ": has no list 'rows' of [tiles, tokens, samples]");
+  }
+  const double share = GetNumber(json, "target_share", path, /*fallback=*/1);
+  if (!(share > 0 && share <= 1)) {
+    throw DataError(internal::Join("", path, ": target_share is ", share,
+                                   "; it is the share of tokens with a loss, above 0 and up to 1"));
   }
   SampleCosts costs;
   for (const Json& row : json["rows"]) {
@@ -47,7 +53,9 @@ SampleCosts ReadHistogram(const std::string& path) {
     if (!fits || row[2] < 0) {
       throw DataError(path + ": a row is not [tiles, tokens, samples]: " + row.dump());
     }
-    costs.sizes.insert(costs.sizes.end(), row[2].get<size_t>(), ReadSize(row[0], row[1], path));
+    SampleSize size = ReadSize(row[0], row[1], path);
+    size.targets = std::max(1, static_cast<int32_t>(std::lround(share * size.tokens)));
+    costs.sizes.insert(costs.sizes.end(), row[2].get<size_t>(), size);
   }
   return costs;
 }
@@ -112,7 +120,8 @@ SampleCosts FromSomeRecords(const DataConfig& data, const Reading& reading) {
       const ScannedSample sample = scanner.Scan(source, line.text);
       if (sample.defect != Defect::kNone) continue;
       costs.sizes.push_back({static_cast<int32_t>(sample.all_tiles()),
-                             static_cast<int32_t>(sample.encoded.ids.size())});
+                             static_cast<int32_t>(sample.encoded.ids.size()),
+                             static_cast<int32_t>(sample.trained)});
     }
   }
   costs.source = std::to_string(costs.sizes.size()) + " records of data.train";

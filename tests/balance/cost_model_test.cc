@@ -48,6 +48,25 @@ TEST_CASE("products add up to the FLOPs and parameters of the layer specs", "[ba
   }
 }
 
+TEST_CASE("the head costs by its targets, all else by tokens", "[balance][cpu]") {
+  const CostModel costs(PresetConfig("internvl2-26b"), PeakOnly(), {});
+  const int head = Find(costs, LayerKind::kHead), decoder = Find(costs, LayerKind::kDecoderBlock);
+  const int64_t hidden = PresetConfig("internvl2-26b").text.hidden_size;
+  LayerLoad half = kLoad, none = kLoad;
+  half.targets = kLoad.tokens / 2;
+  none.targets = 0;
+  CHECK(costs.Times(head, half).forward_s == Approx(costs.Times(head, kLoad).forward_s / 2));
+  CHECK(costs.Times(head, none).forward_s == Approx(0).margin(1e-12));
+  CHECK(costs.KeptBytes(head, none, Recompute::kNone) == 2 * hidden * kLoad.tokens);
+  CHECK(costs.KeptBytes(head, kLoad, Recompute::kNone) -
+            costs.KeptBytes(head, half, Recompute::kNone) ==
+        (2 * 2 * hidden + 4) * half.targets);
+  CHECK(costs.WorkBytes(head, none) < costs.WorkBytes(head, half));
+  CHECK(costs.Times(decoder, half).forward_s == costs.Times(decoder, kLoad).forward_s);
+  CHECK(costs.KeptBytes(decoder, none, Recompute::kNone) ==
+        costs.KeptBytes(decoder, kLoad, Recompute::kNone));
+}
+
 TEST_CASE("frozen layers have no weight gradient, and none at all before the first trained",
           "[balance][cpu]") {
   const ModelConfig model = PresetConfig("internvl2-26b");

@@ -28,7 +28,7 @@ LayerLoad PaddedLoad(const std::vector<SampleSize>& sizes, std::span<const int64
     longest = std::max<int64_t>(longest, sizes[static_cast<size_t>(sample)].tokens);
   }
   const auto rows = static_cast<int64_t>(samples.size());
-  load.tokens = rows * longest;
+  load.tokens = load.targets = rows * longest;
   load.token_pairs = static_cast<double>(rows) * SingleSegment(0, longest).token_pairs;
   return load;
 }

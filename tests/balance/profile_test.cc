@@ -64,6 +64,7 @@ TEST_CASE("a profile is read as it was written", "[balance][cpu]") {
   CHECK(a.shape == b.shape);
   CHECK(a.load.tiles == b.load.tiles);
   CHECK(a.load.token_pairs == b.load.token_pairs);
+  CHECK(a.load.targets == b.load.targets);
   CHECK(a.forward_s == b.forward_s);
   CHECK(a.kept_bytes == b.kept_bytes);
   CHECK(a.work_bytes == b.work_bytes);
@@ -163,6 +164,36 @@ TEST_CASE("a fit finds the coefficients, and none below zero", "[balance][cpu]")
   CHECK(flat.residual < 0.1);
   CHECK(FitLoads({}, {}).At(loads[0]) == 0);
   CHECK(FitLoads(loads, std::vector<double>(loads.size(), 0.0)).At(loads[0]) == 0);
+}
+
+TEST_CASE("a head is fitted to its targets, older profiles to tokens", "[balance][cpu]") {
+  const ModelConfig model = PresetConfig("quickstart");
+  const std::string kind = LayerKindName(LayerKind::kHead);
+  const std::string shape = LayerShape(model, LayerKind::kHead);
+  Profile profile;
+  for (const int64_t tokens : {64, 256, 512}) {
+    for (const int64_t targets : {tokens / 4, tokens}) {
+      LayerMeasurement m{kind, shape, SingleSegment(0, tokens)};
+      m.load.targets = targets;
+      m.forward_s = 1e-5 + 1e-8 * static_cast<double>(tokens) + 3e-6 * static_cast<double>(targets);
+      profile.layers.push_back(m);
+    }
+  }
+  LayerLoad load = SingleSegment(2, 400);
+  load.targets = 50;
+  CHECK(FitLayer(profile, kind, shape).forward_s.At(load) == Approx(1e-5 + 4e-6 + 150e-6));
+  // As read from a file that lacks them: times of a token are those of one with a target.
+  Json json = ToJson(profile);
+  Json all = Json::array();
+  for (Json& layer : json["layers"]) {
+    if (layer["tokens"] != layer["targets"]) continue;
+    layer.erase("targets");
+    all.push_back(layer);
+  }
+  json["layers"] = all;
+  const Profile older = ParseProfile(json, "older.json");
+  CHECK(older.layers.front().load.targets == 0);
+  CHECK(FitLayer(older, kind, shape).forward_s.At(load) == Approx(1e-5 + 3.01e-6 * 400));
 }
 
 TEST_CASE("with a profile, times are the measured ones", "[balance][cpu]") {

@@ -122,6 +122,7 @@ std::vector<BenchBatch> BenchBatches(const BenchSettings& settings, const std::s
       made.load.tokens += length;
       made.load.token_pairs += SingleSegment(0, length).token_pairs;
     }
+    made.load.targets = made.load.tokens;
     batches.push_back(std::move(made));
   }
   return batches;

@@ -25,13 +25,17 @@ TEST_CASE("sizes are read from plain lines and from any JSON that says the same"
       "{\"vit_num\":3,\"token_num\":811}\n"
       "{\"vit_num\":1,\"token_num\":40,\"image_flags\":0}\n"
       "{ \"token_num\" : 1500, \"id\": \"a\", \"vit_num\": 5 }\r\n"
+      "{\"vit_num\":2,\"token_num\":600,\"target_num\":30}\n"
+      "{ \"target_num\": 0, \"vit_num\":2,\"token_num\":600}\n"
       "{\"token_num\":7,\"vit_num\":0,\"id\":12}");
   const auto sizes = ReadCostLines(file.path);
-  REQUIRE(sizes.size() == 4);
-  const std::vector<std::pair<int, int>> expected = {{3, 811}, {1, 40}, {5, 1500}, {0, 7}};
-  for (size_t i = 0; i < 4; ++i) {
-    CHECK(sizes[i].tiles == expected[i].first);
-    CHECK(sizes[i].tokens == expected[i].second);
+  const std::vector<SampleSize> expected = {{3, 811},     {1, 40},     {5, 1500, 1500},
+                                            {2, 600, 30}, {2, 600, 0}, {0, 7, 7}};
+  REQUIRE(sizes.size() == expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    CHECK(sizes[i].tiles == expected[i].tiles);
+    CHECK(sizes[i].tokens == expected[i].tokens);
+    CHECK(sizes[i].targets == expected[i].targets);
   }
 }
 
@@ -43,6 +47,8 @@ TEST_CASE("a bad line is named with file and number", "[data][cpu]") {
       {"{\"vit_num\":-1,\"token_num\":5}", "vit_num is -1"},
       {"{\"vit_num\":70000,\"token_num\":5}", "vit_num is 70000"},
       {"{\"vit_num\":1,\"token_num\":99999999}", "token_num is 99999999"},
+      {"{\"vit_num\":1,\"token_num\":5,\"target_num\":6}", "target_num is 6"},
+      {"{\"vit_num\":1,\"token_num\":5,\"target_num\":-1}", "target_num is -1"},
       {"{\"vit_num\":1,\"tokens_num\":40}", "did you mean 'token_num'"},
       {"{\"vit_num\":1,\"weight\":4,\"token_num\":40}", "'weight' is no known key"},
       {"{\"vit_num\":1}", "token_num"},

@@ -49,6 +49,9 @@ TEST_CASE("a pack holds its samples' ids, shifted targets, positions and borders
   CHECK(loaded.targets == pack.trained);
   CHECK(loaded.weight == Approx(pack.weight));
   const MicroBatch& batch = loaded.batch;
+  // What is planned for the head is what it will work on.
+  CHECK(pack.load().targets == batch.targets.ne(kNoTarget).sum().item<int64_t>());
+  CHECK(pack.load().targets < pack.load().tokens);
   CHECK(batch.planned_targets == pack.trained);
   CHECK(batch.samples == pack.samples);
   CHECK_FALSE(batch.target_weights.defined());
@@ -89,6 +92,7 @@ TEST_CASE("a padded pack gives each sample the tokens of the longest", "[data][c
   CHECK(padded.useful().token_pairs == tight.load().token_pairs);
   CHECK(tight.load().tokens == tight.tokens);
   const LoadedPack expected = fixture.dataset->Load(tight), found = fixture.dataset->Load(padded);
+  CHECK(padded.load().targets == found.batch.targets.ne(kNoTarget).sum().item<int64_t>());
   CHECK(found.targets == expected.targets);
   CHECK(found.weight == expected.weight);
   CHECK(Floats(found.batch.pixel_values) == Floats(expected.batch.pixel_values));

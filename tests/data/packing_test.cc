@@ -91,6 +91,20 @@ TEST_CASE("an epoch uses every usable sample once, within the limit", "[data][cp
   CHECK(planner.FillShare(0) > 0.95);
 }
 
+TEST_CASE("packs ask of the layers what was planned for their samples", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const CostIndex index = RandomIndex(folder, {40}, 200);
+  const std::vector<int64_t> samples = SamplesOfEpoch(index, {1.0}, 0, 0);
+  const LayerLoad planned = GroupLoad(SizesOf(index, samples), Indices(std::ssize(samples)));
+  const Pack pack = MakePack(index, samples, LossWeight::kToken);
+  CHECK(pack.load().tiles == planned.tiles);
+  CHECK(pack.load().tokens == planned.tokens);
+  CHECK(pack.load().token_pairs == planned.token_pairs);
+  CHECK(pack.load().targets == planned.targets);
+  CHECK(planned.targets == pack.trained);
+  CHECK(planned.targets < planned.tokens);
+}
+
 TEST_CASE("repeat takes the first part, or repeats with another part each epoch", "[data][cpu]") {
   const TemporaryFolder folder;
   const CostIndex index = RandomIndex(folder, {100, 100, 100}, 50);

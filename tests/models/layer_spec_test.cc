@@ -48,7 +48,17 @@ TEST_CASE("a layer's costs are those counted by hand", "[models][cpu]") {
   const double matrices = 256 * 256 + 2 * 256 * 128 + 256 * 256 + 3 * 256 * 768;
   CHECK(decoder.ForwardFlops(load) == 2 * 10 * matrices + 4.0 * 256 * 55);
   CHECK(decoder.BackwardFlops(load) == 2 * decoder.ForwardFlops(load) + 2.0 * 256 * 55);
-  CHECK(specs.back().ForwardFlops(load) == 2.0 * 10 * 2048 * 256);
+  const LayerSpec& head = specs.back();
+  CHECK(head.ForwardFlops(load) == 2.0 * 10 * 2048 * 256);
+  CHECK(head.ActivationBytes(load, 4) == 4 * 10 * 3 * 256);
+  // The head alone works on targets only; it keeps its whole input.
+  LayerLoad half = load;
+  half.targets = 5;
+  CHECK(head.ForwardFlops(half) == 2.0 * 5 * 2048 * 256);
+  CHECK(head.BackwardFlops(half) == head.BackwardFlops(load) / 2);
+  CHECK(head.ActivationBytes(half, 4) == 4 * (10 * 256 + 5 * 2 * 256));
+  CHECK(head.BoundaryBytes(half, 4) == head.BoundaryBytes(load, 4));
+  CHECK(decoder.ForwardFlops(half) == decoder.ForwardFlops(load));
   // Without tiles the vision layers cost nothing, without tokens the others.
   CHECK(vision.ForwardFlops(SingleSegment(0, 10)) == 0);
   CHECK(decoder.ForwardFlops(SingleSegment(3, 0)) == 0);

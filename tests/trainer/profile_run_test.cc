@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <map>
 #include <set>
 
 #include "tests/models/model_support.h"
@@ -32,6 +33,21 @@ TEST_CASE("a measured row counts tokens and pairs of its segments", "[profile][c
   CHECK(load.tiles == 3);
   CHECK(load.tokens == 6);
   CHECK(load.token_pairs == 10 + 3);
+  CHECK(load.targets == 6);
+  CHECK(MeasuredRow{0, {4, 2}, 5}.load().targets == 1);
+}
+
+TEST_CASE("a head is measured with targets on a part of the row", "[profile][cpu]") {
+  std::map<int64_t, std::set<int64_t>> targets;  // by tokens
+  for (const MeasuredRow& row : RowsFor(LayerKind::kHead, TinyInternVl(false), {256, 6})) {
+    targets[row.load().tokens].insert(row.load().targets);
+  }
+  CHECK(targets.at(256) == std::set<int64_t>{64, 256});
+  CHECK(targets.at(32) == std::set<int64_t>{8, 32});
+  const LayerMeasurement all = Measure(kHead, {0, {256}}), few = Measure(kHead, {0, {256}, 192});
+  // Rows with a target and their gradient are kept for a quarter of the tokens.
+  const int64_t rows = 2 * 256 * TinyInternVl(false).text.hidden_size * 4;
+  CHECK(std::abs(Kept(all, Recompute::kNone) - Kept(few, Recompute::kNone) - rows * 3 / 4) < 8192);
 }
 
 TEST_CASE("a block keeps its input, a half's share, or all", "[profile][cpu]") {

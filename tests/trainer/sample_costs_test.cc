@@ -1,6 +1,7 @@
 #include "trainer/sample_costs.h"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <fstream>
 
 #include "configs/error.h"
@@ -37,6 +38,24 @@ TEST_CASE("costs come from a histogram by its name", "[sample_costs][cpu]") {
   }
   CHECK(tiles / 1'267'819 == Approx(2.006).margin(0.001));
   CHECK(tokens / 1'267'819 == Approx(757.3).margin(0.1));
+}
+
+TEST_CASE("a histogram may tell what share of the tokens has a loss", "[sample_costs][cpu]") {
+  const ScratchFolder folder;
+  const std::string path = folder.path() + "/few.json";
+  const std::string name =
+      std::filesystem::relative(folder.path() + "/few", "configs/histograms").string();
+  const auto written = [&](const std::string& share) {
+    std::ofstream(path) << "{" << share << "\"rows\": [[2, 600, 3], [0, 2, 1]]}";
+    return Gather(name).sizes;
+  };
+  CHECK(written("").front().targets == 600);
+  const std::vector<SampleSize> few = written("\"target_share\": 0.2, ");
+  REQUIRE(few.size() == 4);
+  CHECK(few.front().targets == 120);
+  CHECK(few.back().targets == 1);  // a sample without any would not be trained on
+  CHECK_THROWS_WITH(written("\"target_share\": 0, "), Catch::Contains("target_share is 0"));
+  CHECK_THROWS_WITH(written("\"target_share\": 1.5, "), Catch::Contains("target_share is 1.5"));
 }
 
 TEST_CASE("costs come from lines of JSON", "[sample_costs][cpu]") {
