@@ -14,6 +14,8 @@ namespace {
 
 constexpr uint64_t kSampleOrder = 2, kGroupOrder = 3, kIsfSeed = 4;  // purposes of random streams
 
+constexpr int64_t kTokenSteps = 16;  // in which a limit on tokens is lowered
+
 const std::array<const char*, 6> kNames = {"random", "length_grouped", "packed", "knapsack", "isf",
                                            "isf+"};
 
@@ -90,6 +92,32 @@ void ChooseLimits(std::span<const SampleSize> sizes, GroupOptions& options) {
   }
   if (options.min_tiles == 0) options.min_tiles = limits.tiles;
   if (options.min_tokens == 0) options.min_tokens = limits.tokens - limits.tokens / 32;
+}
+
+std::vector<GroupLimits> LowerLimits(std::span<const SampleSize> sizes, const GroupOptions& options,
+                                     const GroupLimits& given) {
+  if (HasFixedSamples(options.method) || options.method == GroupMethod::kPacked) return {};
+  const GroupLimits& first = options.limits;
+  GroupLimits largest{1, 1};
+  for (const SampleSize& size : sizes) {
+    if (!first.Hold(size)) continue;
+    largest.tiles = std::max<int64_t>(largest.tiles, size.tiles);
+    largest.tokens = std::max<int64_t>(largest.tokens, size.tokens);
+  }
+  std::vector<GroupLimits> lower;
+  GroupLimits last = first;
+  for (int64_t part = kTokenSteps - 1; given.tokens == 0 && last.tokens > largest.tokens; --part) {
+    GroupOptions fewer = options;
+    fewer.limits = {given.tiles, std::max(first.tokens * part / kTokenSteps, largest.tokens)};
+    ChooseLimits(sizes, fewer);
+    last = {std::min(fewer.limits.tiles, last.tiles), fewer.limits.tokens};
+    lower.push_back(last);
+  }
+  while (given.tiles == 0 && last.tiles > largest.tiles) {
+    --last.tiles;
+    lower.push_back(last);
+  }
+  return lower;
 }
 
 EpochGroups PlanEpoch(std::span<const SampleSize> sizes, const GroupOptions& options, int64_t epoch,

@@ -44,6 +44,14 @@ struct GroupOptions {
 // count as rounded up to Q_t / 16. REQUIRES: limits.tokens > 0.
 void ChooseLimits(std::span<const SampleSize> sizes, GroupOptions& options);
 
+// Limits to fall back on where `options.limits`, as ChooseLimits() left them, need too much memory,
+// larger ones first: fewer tokens, down to the longest sample's, with the tiles that these bring;
+// then fewer tiles alone, down to the largest sample's. Each pair holds all samples that
+// `options.limits` hold. What is `given` (not 0) stays. Empty where nothing can be lowered, or
+// where the method does not keep to both limits.
+std::vector<GroupLimits> LowerLimits(std::span<const SampleSize> sizes, const GroupOptions& options,
+                                     const GroupLimits& given);
+
 // The groups of an epoch in the order in which steps take them: groups s * global_batch to
 // (s + 1) * global_batch - 1 make step s; the last step may be short.
 struct EpochGroups {

@@ -105,6 +105,10 @@ Json PlanToJson(const PlanReport& report) {
   json["ranks"] = report.best().plan.num_ranks();
   json["encoder"] = EncoderJson(report.best().plan);
   json["limits"] = {{"tiles", report.tiles}, {"tokens", report.tokens}};
+  if (!report.lowered.empty()) {
+    json["limits"]["lowered_from"] = {{"tiles", report.lowered_from.tiles},
+                                      {"tokens", report.lowered_from.tokens}};
+  }
   json["global_batch"] = report.request.workload.global_batch();
   json["samples"] = report.sample_source;
   json["stages"] = StagesJson(report);

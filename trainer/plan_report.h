@@ -8,6 +8,7 @@
 #include "balance/plan_forecast.h"
 #include "balance/plan_request.h"
 #include "balance/plan_search.h"
+#include "balance/sample_groups.h"
 #include "configs/json.h"
 
 namespace equipoise {
@@ -41,6 +42,8 @@ struct PlanReport {
   std::string config;             // the file
   std::string sample_source;      // "histogram internvl12m, 1267819 samples"
   int64_t tiles = 0, tokens = 0;  // limits of a micro-batch
+  std::string lowered;            // why they are not those of the data; empty: they are
+  GroupLimits lowered_from;       // zeros where they are
   double samples_per_pack = 0;
   int64_t steps = 0;                        // of the run
   PlanBalance before, after;                // random micro-batches, and those of the configuration

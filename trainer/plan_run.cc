@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -85,6 +86,52 @@ std::vector<SampleHistogram> Histograms(const std::vector<SampleSize>& sizes) {
   return {tiles, tokens};
 }
 
+// A workload, and what the search finds for it.
+struct FittedRun {
+  PlannedRun planned;
+  PlanRequest request;
+  PlanSearchResult search;
+  bool fits() const { return !search.plans.empty(); }
+};
+
+using SearchFn = std::function<PlanSearchResult(const PlanRequest&)>;
+
+FittedRun Fit(PlannedRun planned, PlanRequest request, const SearchFn& search) {
+  FittedRun run{std::move(planned), std::move(request), {}};
+  run.request.workload = run.planned.workload;
+  run.search = search(run.request);
+  return run;
+}
+
+// The plans of a workload. Where nothing fits, those with the largest of LowerLimits() with which
+// something does; with the least of them where nothing does even so. Memory grows with the limits,
+// so they are found by halving.
+FittedRun FitRun(const PlannedRun& planned, const SampleCosts& costs, const RunConfig& config,
+                 const PlanRequest& request, const SearchFn& search) {
+  FittedRun first = Fit(planned, request, search);
+  if (first.fits()) return first;
+  const std::vector<GroupLimits> lower = LowerLimits(costs, config, planned);
+  if (lower.empty()) return first;
+  const auto with = [&](const GroupLimits& limits) {
+    PlannedRun lowered = PlanWorkload(costs, config, request.model, limits);
+    lowered.lowered_from = LoweredFrom{planned.limits, planned.samples_per_pack};
+    return Fit(std::move(lowered), request, search);
+  };
+  FittedRun best = with(lower.back());
+  if (!best.fits()) return best;
+  for (size_t begin = 0, end = lower.size() - 1; begin < end;) {
+    const size_t middle = (begin + end) / 2;
+    FittedRun run = with(lower[middle]);
+    if (run.fits()) {
+      best = std::move(run);
+      end = middle;
+    } else {
+      begin = middle + 1;
+    }
+  }
+  return best;
+}
+
 }  // namespace
 
 PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
@@ -129,7 +176,7 @@ PlanSearchResult SearchFor(const RunConfig& config, const PlanRequest& request) 
 PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const OrderPlans& order) {
   const ModelConfig model = ModelConfigOf(config.model);
   const SampleCosts costs = GatherSampleCosts(config, model);
-  const PlannedRun planned = PlanWorkload(costs, config, model);
+  PlannedRun planned = PlanWorkload(costs, config, model);
   if (planned.epoch_packs < config.train.global_batch) {
     throw DataError(internal::Join(
         "", costs.source, ": ", costs.sizes.size(), " samples make ", planned.epoch_packs,
@@ -138,10 +185,21 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
         " samples are above the limits); lower train.global_batch, or raise balance.tiles and "
         "balance.tokens"));
   }
+  FittedRun fitted =
+      FitRun(planned, costs, config, PlanRequestOf(config, model, planned.workload, target),
+             [&](const PlanRequest& request) {
+               return target.trials > 0 ? SearchPlans(request) : SearchFor(config, request);
+             });
+  planned = fitted.planned;
   PlanReport report;
-  report.request = PlanRequestOf(config, model, planned.workload, target);
-  report.search =
-      target.trials > 0 ? SearchPlans(report.request) : SearchFor(config, report.request);
+  report.request = std::move(fitted.request);
+  report.search = std::move(fitted.search);
+  report.tiles = planned.limits.tiles;
+  report.tokens = planned.limits.tokens;
+  if (planned.lowered_from) {
+    report.lowered = DescribeLowering(planned, report.request.cluster.memory_bytes);
+    report.lowered_from = planned.lowered_from->limits;
+  }
   BestPlan(report.request, report.search);  // throws where none fits
   if (order) order(report);
   const Plan plan = report.best().plan;
@@ -149,8 +207,6 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
   report.sample_source =
       costs.source + ", " + ReadableNumber(static_cast<double>(costs.sizes.size())) + " samples";
   report.histograms = Histograms(costs.sizes);
-  report.tiles = planned.limits.tiles;
-  report.tokens = planned.limits.tokens;
   report.samples_per_pack = planned.samples_per_pack;
   report.steps = config.train.steps;
   const BalanceBeforeAfter balance = planned.balance(plan.data);
@@ -166,13 +222,19 @@ TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,
   if (std::find(built.begin(), built.end(), schedule) == built.end()) {
     return {MakePlan(config, model, target.ranks), {}};
   }
-  const PlannedRun planned = PlanWorkload(costs, config, model);
-  const PlanRequest request = PlanRequestOf(config, model, planned.workload, target);
-  const ScoredPlan best = BestPlan(request, SearchFor(config, request));
-  const PlanForecast forecast = ForecastPlan(request, best.plan);
+  const PlannedRun first = PlanWorkload(costs, config, model);
+  const FittedRun fitted =
+      FitRun(first, costs, config, PlanRequestOf(config, model, first.workload, target),
+             [&](const PlanRequest& request) { return SearchFor(config, request); });
+  const ScoredPlan best = BestPlan(fitted.request, fitted.search);
+  const PlanForecast forecast = ForecastPlan(fitted.request, best.plan);
+  const PlannedRun& planned = fitted.planned;
+  if (planned.lowered_from) {
+    spdlog::warn("{}", DescribeLowering(planned, fitted.request.cluster.memory_bytes));
+  }
   return {best.plan,
           {forecast.step_s.p50, forecast.error_band, best.peak_bytes(), planned.limits.tiles,
-           planned.limits.tokens}};
+           planned.limits.tokens, planned.lowered_from.has_value()}};
 }
 
 }  // namespace equipoise

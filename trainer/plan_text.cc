@@ -75,6 +75,7 @@ void PrintHead(const PlanReport& report, std::ostream& out) {
                 Number(static_cast<double>(report.tokens)).c_str(),
                 Number(static_cast<double>(report.tiles)).c_str(), report.samples_per_pack,
                 Number(static_cast<double>(report.request.workload.global_batch())).c_str())
+      << (report.lowered.empty() ? "" : "         " + report.lowered + "\n")
       << Format("cluster  %s, %d nodes of %d; the plan uses %d ranks\n", cluster.name.c_str(),
                 cluster.nodes, cluster.devices_per_node, report.best().plan.num_ranks())
       << "plan     " << DescribeMesh(report.best().plan) << "\n"

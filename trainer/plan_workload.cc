@@ -1,10 +1,13 @@
 #include "trainer/plan_workload.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
 
 #include "configs/error.h"
 #include "trainer/group_settings.h"
+#include "trainer/html_text.h"
 
 namespace equipoise {
 namespace {
@@ -49,7 +52,7 @@ LayerLoad RowLoad(const MicroBatchLoad& one, bool pad) {
 }
 
 PlannedEpoch PlanFirstEpoch(const SampleCosts& costs, const RunConfig& config,
-                            const ModelConfig& model) {
+                            const ModelConfig& model, const GroupLimits& limits) {
   PlannedEpoch planned;
   if (costs.sizes.empty()) {
     throw DataError(costs.source + ": no record can be used; see `equipoise data CONFIG check`");
@@ -60,7 +63,9 @@ PlannedEpoch PlanFirstEpoch(const SampleCosts& costs, const RunConfig& config,
       static_cast<double>(planned.sizes.size()) / static_cast<double>(costs.sizes.size());
   planned.pad = config.balance.pad;
   planned.options = GroupOptionsOf(config, FlopsOfLoad(model, config.model.freeze));
-  ChooseLimits(planned.sizes, planned.options);
+  if (limits.tiles > 0) planned.options.limits.tiles = limits.tiles;
+  if (limits.tokens > 0) planned.options.limits.tokens = limits.tokens;
+  ChooseLimits(costs.sizes, planned.options);
   planned.epoch = PlanEpoch(planned.sizes, planned.options, /*epoch=*/0);
   planned.samples = static_cast<double>(planned.sizes.size() - planned.epoch.oversize.size());
   if (planned.epoch.size() == 0) {
@@ -99,9 +104,9 @@ LayerLoad WorstLoad(const PlannedEpoch& planned) {
 
 }  // namespace
 
-PlannedRun PlanWorkload(const SampleCosts& costs, const RunConfig& config,
-                        const ModelConfig& model) {
-  const PlannedEpoch planned = PlanFirstEpoch(costs, config, model);
+PlannedRun PlanWorkload(const SampleCosts& costs, const RunConfig& config, const ModelConfig& model,
+                        const GroupLimits& limits) {
+  const PlannedEpoch planned = PlanFirstEpoch(costs, config, model, limits);
   PlannedRun run;
   run.limits = planned.options.limits;
   run.samples_per_pack = planned.samples / static_cast<double>(planned.epoch.size());
@@ -120,12 +125,35 @@ PlannedRun PlanWorkload(const SampleCosts& costs, const RunConfig& config,
   run.workload.worst = WorstLoad(planned);
   if (planned.options.method == GroupMethod::kIsfPlus) run.workload.dealt_by = planned.options.cost;
   const GroupOptions random = RandomOptions(planned.options, run.samples_per_pack);
-  const EpochGroups unbalanced = PlanEpoch(planned.sizes, random, /*epoch=*/0);
-  run.balance = [planned, random, unbalanced](int data_ranks) {
+  run.balance = [planned, random](int data_ranks) {
+    const EpochGroups unbalanced = PlanEpoch(planned.sizes, random, /*epoch=*/0);
     return BalanceBeforeAfter{Measure(planned, unbalanced, random, data_ranks),
                               Measure(planned, planned.epoch, planned.options, data_ranks)};
   };
   return run;
+}
+
+std::vector<GroupLimits> LowerLimits(const SampleCosts& costs, const RunConfig& config,
+                                     const PlannedRun& planned) {
+  GroupOptions options = GroupOptionsOf(config, LoadCost());
+  options.limits = planned.limits;
+  return LowerLimits(costs.sizes, options, {config.balance.tiles, config.balance.tokens});
+}
+
+std::string DescribeLowering(const PlannedRun& planned, int64_t memory_bytes) {
+  if (!planned.lowered_from) return "";
+  const auto text = [](const GroupLimits& limits) {
+    return ReadableNumber(static_cast<double>(limits.tiles)) + " tiles and " +
+           ReadableNumber(static_cast<double>(limits.tokens)) + " tokens";
+  };
+  std::array<char, 160> rest{};
+  snprintf(rest.data(), rest.size(),
+           " to fit %.1f GiB: %.1f samples a pack instead of %.1f, so a step of train.global_batch "
+           "packs has fewer",
+           static_cast<double>(memory_bytes) / (int64_t{1} << 30), planned.samples_per_pack,
+           planned.lowered_from->samples_per_pack);
+  return "limits " + text(planned.limits) + ", lowered from " + text(planned.lowered_from->limits) +
+         rest.data();
 }
 
 }  // namespace equipoise

@@ -12,6 +12,7 @@ struct PlanOutlook {
   double error_band = 0;          // one standard deviation, as a share
   int64_t peak_bytes = 0;         // of the fullest rank
   int64_t tiles = 0, tokens = 0;  // limits of a micro-batch
+  bool lowered = false;           // below those of the data, to fit the memory
 };
 
 // RUN/plan.yaml: the whole plan in the words of `parallel` and `balance`, so that it can be pinned.

@@ -88,6 +88,11 @@ ExitCode Trainer::Run() {
   return ExitCode::kDone;
 }
 
+void Trainer::UseLimits(const GroupLimits& limits) {
+  parts_->outlook.tiles = limits.tiles;
+  parts_->outlook.tokens = limits.tokens;
+}
+
 std::vector<double> Trainer::TimeSteps(const ScoredPlan& plan, int warm_up, int timed) {
   TrainerParts& p = *parts_;
   std::vector<double> seconds;

@@ -152,7 +152,8 @@ void TrainerParts::RequireMemory(const ScoredPlan& scored) {
 
 void TrainerParts::UsePlan(const Plan& given) {
   // The plan rests on this machine's memory and on the profile as well.
-  RequireEqual(*world, "the plan", PlanToYaml(given, {}));
+  RequireEqual(*world, "the plan",
+               PlanToYaml(given, {0, 0, 0, outlook.tiles, outlook.tokens, outlook.lowered}));
   plan = given;
   accumulation = Accumulation(config, plan);
   guard = NonFiniteGuard();
@@ -287,6 +288,7 @@ void TrainerParts::OpenOutputs(const TrainState& state) {
 PackPlanner TrainerParts::MakePlanner() const {
   PackPlanner::Options options;
   options.groups = GroupOptionsOf(config, FlopsOfLoad(data->model_config, config.model.freeze));
+  if (outlook.tokens > 0) options.groups.limits = {outlook.tiles, outlook.tokens};
   options.data_ranks = plan.data;
   options.loss = ParseLossWeight(config.train.loss);
   options.repeat = SourceRepeats(config.data.train);
@@ -359,6 +361,11 @@ Json TrainerParts::Sections() const {
   sections["train"]["seed"] = config.train.seed;  // of the samples' order
   for (const char* key : {"group", "tiles", "tokens", "min_tiles", "min_tokens", "rounds"}) {
     sections["balance"][key] = balance[key];
+  }
+  // A run that goes on must not choose other ones.
+  if (outlook.lowered) {
+    sections["balance"]["tiles"] = outlook.tiles;
+    sections["balance"]["tokens"] = outlook.tokens;
   }
   return sections;
 }

@@ -152,5 +152,43 @@ TEST_CASE("an unknown method is refused", "[balance][cpu]") {
   CHECK_THROWS_AS(ParseGroupMethod("isf++"), ConfigError);
 }
 
+TEST_CASE("limits are lowered down to the largest sample", "[balance][cpu]") {
+  std::vector<SampleSize> sizes = MixedSamples(500);
+  sizes.push_back({6, 1700});
+  int64_t longest = 0;
+  for (const SampleSize& size : sizes) longest = std::max<int64_t>(longest, size.tokens);
+  for (const char* name : {"knapsack", "isf", "isf+"}) {
+    INFO(name);
+    GroupOptions options = OptionsOf(name, 2);
+    options.limits = {0, 4096};
+    ChooseLimits(sizes, options);
+    const std::vector<GroupLimits> lower = LowerLimits(sizes, options, {});
+    REQUIRE(lower.size() > 8);
+    GroupLimits last = options.limits;
+    for (const GroupLimits& each : lower) {
+      CHECK(each.tiles <= last.tiles);
+      CHECK(each.tokens <= last.tokens);
+      CHECK(each.tiles + each.tokens < last.tiles + last.tokens);
+      last = each;
+    }
+    CHECK(last.tiles == 6);
+    CHECK(last.tokens == longest);
+    options.limits = last;
+    CHECK(PlanEpoch(sizes, options, 0).oversize.empty());
+  }
+  GroupOptions options = OptionsOf("isf+", 2);
+  for (const GroupLimits& each : LowerLimits(sizes, options, {9, 0})) CHECK(each.tiles == 9);
+  for (const GroupLimits& each : LowerLimits(sizes, options, {0, 4096})) CHECK(each.tokens == 4096);
+  CHECK(LowerLimits(sizes, options, {0, 4096}).back().tiles == 6);
+  CHECK(LowerLimits(sizes, options, {9, 4096}).empty());
+  // Samples beyond the limits are left out already: they hold nothing up.
+  sizes.push_back({1, 4000});
+  options.limits = {9, 3500};
+  CHECK(LowerLimits(sizes, options, {}).back().tokens == longest);
+  for (const char* name : {"random", "length_grouped", "packed"}) {
+    CHECK(LowerLimits(sizes, OptionsOf(name, 2), {}).empty());
+  }
+}
+
 }  // namespace
 }  // namespace equipoise

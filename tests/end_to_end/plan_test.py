@@ -94,12 +94,58 @@ def check_training(results, folder):
                   "what would make it fit" in lines[0], f"exit {done.returncode} {lines}")
 
 
+def check_limits(results, folder):
+    """Limits that do not fit are lowered, by `plan` and by the run; a run that goes on keeps them."""
+    config = tiny_case.write_case(folder)
+    fixed = ("--ranks", "1", "--set", "balance.recompute=none")
+
+    def planned(*settings):
+        done = plan(config, *fixed, "--json", f"{folder}/plan.json", *settings)
+        results.check("planned", done.returncode == 0, done.stderr[-300:])
+        with open(f"{folder}/plan.json") as file:
+            return json.load(file), done.stdout
+
+    stats = subprocess.run([tiny_case.EQUIPOISE, "data", config, "stats", "--json"],
+                           capture_output=True, text=True, timeout=300)
+    longest = json.loads(stats.stdout)["tokens"]["max"]
+    all_, text = planned()
+    limits = all_["limits"]
+    results.check("limits of the data", limits["tokens"] == 128 > longest + 16 and
+                  "lowered" not in text, f"{limits}, longest {longest}")
+    least, _ = planned("--set", f"balance.tokens={longest}")
+    memory = (all_["plans"][0]["peak_bytes"] + least["plans"][0]["peak_bytes"]) / 2**31
+    lower, text = planned("--set", f"cluster.memory_gb={memory}")
+    tokens, tiles = lower["limits"]["tokens"], lower["limits"]["tiles"]
+    results.check("lowered", longest <= tokens < 128 and "lowered from" in text and
+                  lower["limits"]["lowered_from"] == limits, f"{lower['limits']} {text[:300]}")
+    results.check("to what fits", lower["plans"][0]["peak_bytes"] <= memory * 2**30)
+    pinned = plan(config, *fixed, "--set", f"cluster.memory_gb={memory}", "--set",
+                  "balance.tokens=128", "--set", f"balance.tiles={limits['tiles']}")
+    results.check("given limits stay", pinned.returncode == 3, pinned.stderr[-300:])
+
+    run = dict(balance__recompute="none", run__dir=f"{folder}/lowered", checkpoint__every=2)
+    done = tiny_case.run(config, 1, train__steps=2, cluster__memory_gb=memory, **run)
+    results.check("trained with lowered limits", done.returncode == 0 and
+                  "lowered from" in done.stderr and
+                  f"at most {tiles} tiles and {tokens} tokens" in done.stderr, done.stderr[-900:])
+    with open(f"{folder}/lowered/plan.yaml") as file:
+        results.check("stored", f"tokens: {tokens}" in file.read())
+    done = tiny_case.run(config, 1, train__steps=3, **run)
+    results.check("other limits are refused", done.returncode == 2 and
+                  f"balance.tokens was {tokens}" in done.stderr, done.stderr[-300:])
+    done = tiny_case.run(config, 1, train__steps=3, balance__tokens=tokens, balance__tiles=tiles,
+                         **run)
+    results.check("the same, given, go on", done.returncode == 0 and
+                  len(tiny_case.losses(f"{folder}/lowered")) == 3, done.stderr[-300:])
+
+
 def main():
     results = tiny_case.Results()
     folder = tempfile.mkdtemp(prefix="plan")
     check_shipped(results, folder)
     check_mistakes(results)
     check_training(results, folder)
+    check_limits(results, folder)
     shutil.rmtree(folder)
     results.finish()
 

@@ -140,6 +140,41 @@ TEST_CASE("padding costs time and makes larger micro-batches", "[plan_run][cpu]"
   CHECK(padded.request.workload.worst.tokens > tight.request.workload.worst.tokens);
 }
 
+TEST_CASE("limits that do not fit are lowered to the largest that do", "[plan_run][cpu]") {
+  // The whole encoder on one pipeline rank, which keeps everything of each tile.
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> set = {"parallel.pipeline=2",    "parallel.tensor=8",
+                                    "parallel.schedule=1f1b", "parallel.stage_layers=[48, 49]",
+                                    "parallel.zero=1",        "balance.recompute=none",
+                                    "cluster.memory_gb=45"};
+    set.insert(set.end(), more.begin(), more.end());
+    return set;
+  };
+  const std::vector<std::string> free = {"balance.tiles=0", "balance.tokens=0"};
+  const PlanReport report = PlanRun(Config(with(free)), {});
+  CHECK(report.best().peak_bytes() <= report.request.cluster.memory_bytes);
+  CHECK(report.lowered_from.tiles == 10);
+  CHECK(report.lowered_from.tokens == 4096);
+  CHECK(report.tiles < 10);
+  CHECK(report.tiles >= 5);  // the largest sample
+  CHECK(PlanToJson(report)["limits"]["lowered_from"]["tiles"] == 10);
+  std::ostringstream text;
+  PrintPlan(report, /*explain=*/false, text);
+  CHECK(text.str().find("lowered from 10 tiles and 4096 tokens to fit 45.0 GiB") !=
+        std::string::npos);
+  // Larger ones do not fit, and given ones stay.
+  const auto tiles_given = [&](int64_t tiles) {
+    return with({"balance.tiles=" + std::to_string(tiles),
+                 "balance.tokens=" + std::to_string(report.tokens)});
+  };
+  CHECK(ErrorOf(tiles_given(report.tiles + 1), ExitCode::kNoPlan).find("no plan fits") !=
+        std::string::npos);
+  const PlanReport given = PlanRun(Config(tiles_given(report.tiles)), {});
+  CHECK(given.lowered.empty());
+  CHECK_FALSE(PlanToJson(given)["limits"].contains("lowered_from"));
+  CHECK(given.best().peak_bytes() == report.best().peak_bytes());
+}
+
 TEST_CASE("mistakes are one line", "[plan_run][cpu]") {
   CHECK(ErrorOf({"data.costs=nowhere"}, ExitCode::kBadUsage).find("data.costs: neither") == 0);
   CHECK(ErrorOf({"data.costs=configs/internvl2_26b_sft.yaml"}, ExitCode::kBadData)
