@@ -279,7 +279,8 @@ std::string PlanChartStyle() {
 .m2 { fill: #a78bfa; background: #a78bfa; } .m3 { fill: #d9480f; background: #d9480f; }
 .m4 { fill: #f59e0b; background: #f59e0b; } .m5 { fill: #64748b; background: #64748b; }
 .m6 { fill: #cbd5e1; background: #cbd5e1; }
-.plan { overflow-x: auto; } .plan svg { min-width: 820px; } .plan rect { shape-rendering: crispEdges; }
+.plan { overflow-x: auto; } .plan svg { min-width: 820px; }
+.plan rect { shape-rendering: crispEdges; }
 .legend { margin: 6px 0 0; font-size: 13px; color: var(--soft); }
 .legend span { margin-right: 14px; white-space: nowrap; }
 .legend i { display: inline-block; width: 10px; height: 10px; margin-right: 5px; }

@@ -113,7 +113,7 @@ def main():
     folder = os.path.realpath(tempfile.mkdtemp(prefix="drift"))
     config = tiny_case.write_case(folder, count=RECORDS)
     profile = f"{folder}/profile.json"
-    done = tiny_case.run(config, 2, "profile", "--out", profile, "--repetitions", "3")
+    done = tiny_case.run(config, 2, "profile", "--out", profile, "--sweeps", "2")
     results.check("profile", done.returncode == 0, done.stderr[-400:])
     check_metrics(results, folder, config, profile)
     check_drift(results, folder, config, profile)
