@@ -49,8 +49,8 @@ std::string Curves(const ReportInput& input) {
       {"Gradient norm", "", {curve("last", true, &StepMetrics::grad_norm)}, /*logarithmic=*/true},
       {"Tokens per second", "", {curve("last", true, &StepMetrics::tokens_per_s)}},
       {"Waiting for data", " %", {Curve(input, "last", true, WaitPercent)}},
-      {"Seconds of a step",
-       "",
+      {"Step time",
+       " s",
        {curve("measured", true, &StepMetrics::step_s),
         curve("predicted", false, &StepMetrics::predicted_step_s)}},
   };

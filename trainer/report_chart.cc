@@ -136,17 +136,25 @@ class Axes {
 };
 
 std::string Path(const Points& points, const Axes& axes, const std::string& style) {
-  std::string data;
-  bool pen_down = false;
-  for (const auto& [step, value] : points) {
-    const bool finite = std::isfinite(value);
-    if (finite) {
-      data += (pen_down ? "L" : "M") + Decimal(axes.X(step)) + " " + Decimal(axes.Y(value));
-      if (!pen_down) data += "h0";  // a lone point is seen as a dot
+  std::string line, dots;
+  const auto finite = [&](size_t i) {
+    return i < points.size() && std::isfinite(points[i].second);
+  };
+  for (size_t i = 0; i < points.size(); ++i) {
+    if (!finite(i)) continue;
+    const std::string at =
+        Decimal(axes.X(points[i].first)) + " " + Decimal(axes.Y(points[i].second));
+    const bool joined = i > 0 && finite(i - 1);
+    if (joined || finite(i + 1)) {
+      line += (joined ? "L" : "M") + at;
+    } else {
+      dots += "M" + at + "h0";
     }
-    pen_down = finite;
   }
-  return "<path class=\"" + style + "\" d=\"" + data + "\"/>";
+  std::string out;
+  if (!line.empty()) out += "<path class=\"" + style + "\" d=\"" + line + "\"/>";
+  if (!dots.empty()) out += "<path class=\"" + style + " dot\" d=\"" + dots + "\"/>";
+  return out;
 }
 
 std::optional<double> LastFinite(const Points& points) {

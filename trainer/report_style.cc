@@ -37,6 +37,7 @@ svg { display: block; width: 100%; height: auto; }
 .line { fill: none; stroke: var(--c0); stroke-width: 2;
   stroke-linejoin: round; stroke-linecap: round; }
 .s1 { stroke: var(--c1); }
+.dot { stroke-width: 7; }
 .raw { stroke-width: 1; opacity: .35; }
 .card img { display: block; width: 100%; height: 180px; object-fit: contain; margin-bottom: 10px;
   border-radius: 6px;

@@ -82,11 +82,11 @@ TEST_CASE("the report shows figures, pictures, answers, quarantine and configura
   CHECK(Has(html, "<dt>tokens</dt><dd>1,000,000</dd>"));
   CHECK(Has(html, "<dt>time in steps</dt><dd>8m20s</dd>"));
   for (const char* title : {"Loss", "Learning rate", "Gradient norm", "Tokens per second",
-                            "Waiting for data", "Seconds of a step"}) {
+                            "Waiting for data", "Step time"}) {
     CHECK(Has(html, "<b>" + std::string(title) + "</b>"));
   }
-  CHECK(Has(html, ">measured 0.5</span>"));
-  CHECK(Has(html, ">predicted 0.4</span>"));
+  CHECK(Has(html, ">measured 0.5 s</span>"));
+  CHECK(Has(html, ">predicted 0.4 s</span>"));
   CHECK(Has(html, "src=\"data:image/png;base64,AAAA\""));
   CHECK(Has(html, "<dt>question</dt><dd>What is it?</dd>"));
   CHECK(Has(html, "<dd class=\"bad\">zzz</dd>"));
@@ -107,9 +107,12 @@ TEST_CASE("a curve with gaps, of one value, or without any is drawn or left out"
   const double nan = std::nan("");
   CHECK(RenderChart({"t", "", {{"s", {}, false}}}).empty());
   CHECK(RenderChart({"t", "", {{"s", {{1, nan}, {2, INFINITY}}, true}}}).empty());
-  const std::string gap = RenderChart({"t", "", {{"s", {{1, 1}, {2, nan}, {3, 2}}, false}}});
-  CHECK(gap.find('M') != gap.rfind('M'));
+  const std::string gap =
+      RenderChart({"t", "", {{"s", {{1, 1}, {2, nan}, {3, 2}, {4, 3}}, false}}});
+  CHECK(gap.find("M") != gap.rfind("M"));
   CHECK_FALSE(Has(gap, "nan"));
+  CHECK(Has(gap, "class=\"line s0 dot\""));  // the lone point is seen
+  CHECK(Has(gap, "class=\"line s0\""));
   for (const double value : {0.0, 5.0, -3.0, 1e-30, 1e30}) {
     const std::string flat = RenderChart({"t", "", {{"s", {{7, value}}, false}}});
     CHECK(Has(flat, "<path"));
