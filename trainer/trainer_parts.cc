@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -62,6 +63,18 @@ void RequireEqual(Communicator& world, const std::string& what, const Json& mine
                         "); give every rank the same configuration, data and program");
     }
   }
+}
+
+// "key: value" lines, so that a difference names its key.
+Json Lines(const std::string& yaml) {
+  Json lines = Json::object();
+  std::istringstream text(yaml);
+  for (std::string line; std::getline(text, line);) {
+    const size_t colon = line.find(": ");
+    const size_t key = line.find_first_not_of(' ');
+    if (colon != std::string::npos) lines[line.substr(key, colon - key)] = line.substr(colon + 2);
+  }
+  return lines;
 }
 
 }  // namespace
@@ -152,8 +165,8 @@ void TrainerParts::RequireMemory(const ScoredPlan& scored) {
 
 void TrainerParts::UsePlan(const Plan& given) {
   // The plan rests on this machine's memory and on the profile as well.
-  RequireEqual(*world, "the plan",
-               PlanToYaml(given, {0, 0, 0, outlook.tiles, outlook.tokens, outlook.lowered}));
+  const PlanOutlook limits{0, 0, 0, outlook.tiles, outlook.tokens, outlook.lowered};
+  RequireEqual(*world, "the plan", Lines(PlanToYaml(given, limits)));
   plan = given;
   accumulation = Accumulation(config, plan);
   guard = NonFiniteGuard();

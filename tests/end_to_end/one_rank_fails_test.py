@@ -1,4 +1,5 @@
 """An error that one rank alone meets ends all ranks, soon, with its reason and its exit code."""
+import json
 import os
 import shutil
 import subprocess
@@ -77,6 +78,30 @@ def other_plan(results, config, folder):
     results.check("two plans: no hang", seconds < 120, f"{seconds:.1f} s")
 
 
+def other_search(results, config, folder):
+    """Ranks that read the same name find another profile each: where one sees dear encoder blocks,
+    the other dear decoder blocks, stages are cut elsewhere."""
+    tiny_case.run(config, 1, "profile", "--out", f"{folder}/profile.json", "--sweeps", "1")
+    with open(f"{folder}/profile.json") as file:
+        profile = json.load(file)
+    for i, dear in enumerate(("vision_block", "decoder_block")):
+        os.makedirs(f"{folder}/in{i}")
+        layers = [{key: value * 100 if key.endswith("_s") and row["layer_kind"] == dear else value
+                   for key, value in row.items()} for row in profile["layers"]]
+        with open(f"{folder}/in{i}/profile.json", "w") as out:
+            json.dump({**profile, "layers": layers}, out)
+    train = ["train", config]
+    for setting in (f"run.dir={folder}/searches", "parallel.pipeline=2",
+                    "cluster.profile=profile.json"):
+        train += ["--set", setting]
+    code, text, seconds = mpirun(train, train, folders=[f"{folder}/in{i}" for i in (0, 1)])
+    told = [line for line in text.splitlines() if "equipoise: " in line]
+    results.check("two searches: exit 2, one line that names both ranks and the stages", code == 2
+                  and len(told) == 1 and "the plan of rank 1 differs from that of rank 0 "
+                  "(stage_layers " in told[0], f"exit {code}: {told}")
+    results.check("two searches: no hang", seconds < 120, f"{seconds:.1f} s")
+
+
 def missing_configuration(results, config, folder):
     """Rank 1 alone lacks the file; rank 0 waits for it in its first collective."""
     train = ["train", config, "--set", f"run.dir={folder}/lacks"]
@@ -113,7 +138,7 @@ def main():
     folder = tempfile.mkdtemp(prefix="one")
     config = tiny_case.write_case(folder)
     for case in (cannot_write_metrics, other_configuration, other_program, other_plan,
-                 missing_configuration, nobody_listens, mpi_does_not_start):
+                 other_search, missing_configuration, nobody_listens, mpi_does_not_start):
         case(results, config, folder)
     shutil.rmtree(folder)
     results.finish()
