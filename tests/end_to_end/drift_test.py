@@ -21,7 +21,7 @@ STEP = dict(train__global_batch=RECORDS, train__micro_batch=1, balance__group="r
 def forward_flops(config, sample):
     """Of one sample, from the shapes of its matrix products: 2 FLOPs a multiplication."""
     vision, text = config["vision_config"], config["text_config"]
-    tiles, tokens = sample["tiles"], sample["tokens"]
+    tiles, tokens, targets = sample["tiles"], sample["tokens"], sample["trained"]
     width, inner = vision["hidden_size"], vision["intermediate_size"]
     side, patch = vision["image_size"][0], vision["patch_size"][0]
     patches = (side // patch) ** 2
@@ -35,7 +35,7 @@ def forward_flops(config, sample):
     key = hidden // text["num_attention_heads"] * text["num_key_value_heads"]
     block = 2 * tokens * (hidden * (2 * hidden + 2 * key) + 3 * hidden * wide)
     block += 2 * 2 * hidden * tokens * (tokens + 1) / 2  # causal: each token sees those before it
-    head = 2 * tokens * hidden * text["vocab_size"]
+    head = 2 * targets * hidden * text["vocab_size"]
     return tiles * (encoder + projector) + text["num_hidden_layers"] * block + head
 
 
