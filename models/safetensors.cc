@@ -121,6 +121,12 @@ at::Tensor SafetensorsReader::Read(const std::string& name) const {
 
 void SafetensorsReader::ReadInto(const std::string& name, at::Tensor& target,
                                  const TensorPart& part, const FusedPart& fused) const {
+  if (!target.is_cpu()) {
+    at::Tensor host = at::empty(target.sizes(), target.scalar_type());
+    ReadInto(name, host, part, fused);
+    target.copy_(host);
+    return;
+  }
   const SafetensorsEntry& entry = file_.Find(name);
   std::vector<int64_t> whole = target.sizes().vec();
   if (part.split()) whole[static_cast<size_t>(part.dim)] = part.whole;
@@ -130,7 +136,7 @@ void SafetensorsReader::ReadInto(const std::string& name, at::Tensor& target,
     throw DataError(path() + ": " + name + " has the shape " + ShapeText(entry.shape) +
                     ", the model needs " + ShapeText(whole));
   }
-  EQUIPOISE_CHECK(target.is_contiguous() && target.device().is_cpu(), name);
+  EQUIPOISE_CHECK(target.is_contiguous(), name);
   const at::Tensor flat = target.view({-1});
   if (!part.split() || flat.numel() == 0) {
     ReadRun(entry, first, flat);
@@ -148,8 +154,14 @@ void SafetensorsReader::ReadInto(const std::string& name, at::Tensor& target,
 
 void SafetensorsReader::ReadElements(const std::string& name, int64_t first,
                                      at::Tensor& target) const {
+  if (!target.is_cpu()) {
+    at::Tensor host = at::empty(target.sizes(), target.scalar_type());
+    ReadElements(name, first, host);
+    target.copy_(host);
+    return;
+  }
   const SafetensorsEntry& entry = file_.Find(name);
-  EQUIPOISE_CHECK(target.is_contiguous() && target.device().is_cpu(), name);
+  EQUIPOISE_CHECK(target.is_contiguous(), name);
   const int64_t end = (first + target.numel()) * SafetensorsElementSize(entry.dtype);
   EQUIPOISE_CHECK(0 <= first && end <= entry.end - entry.begin, name, " from ", first);
   ReadRun(entry, first, target.view({-1}));
@@ -200,7 +212,10 @@ void WriteSafetensors(const std::string& path, const std::map<std::string, at::T
   OutputFile file(path);
   file.Write(prefix, sizeof(prefix));
   file.Write(header.data(), header.size());
-  for (const auto& [name, tensor] : order) file.Write(tensor.const_data_ptr(), tensor.nbytes());
+  for (const auto& [name, tensor] : order) {
+    const at::Tensor host = tensor.cpu();  // one at a time
+    file.Write(host.const_data_ptr(), host.nbytes());
+  }
   file.Sync();
 }
 

@@ -29,9 +29,10 @@ class SafetensorsReader {
   bool Has(const std::string& name) const { return entries().count(name) != 0; }
   // Reads a tensor in its stored dtype.
   at::Tensor Read(const std::string& name) const;
-  // Reads straight into the memory of `target` (contiguous, on the CPU), in pieces where the dtype
-  // differs and is converted. `target` has the shape of the tensor (of one of its fused parts), or
-  // of a part of that: then only the part's bytes are read.
+  // Reads straight into the memory of `target` (contiguous), in pieces where the dtype differs and
+  // is converted; by way of a copy on the CPU where `target` is not there. `target` has the shape
+  // of the tensor (of one of its fused parts), or of a part of that: then only the part's bytes are
+  // read.
   void ReadInto(const std::string& name, at::Tensor& target, const TensorPart& part = {},
                 const FusedPart& fused = {}) const;
   // Reads elements of the flattened tensor from `first` on, as many as `target` has, which may have
@@ -46,7 +47,7 @@ class SafetensorsReader {
   SafetensorsFile file_;
 };
 
-// Writes tensors (contiguous, on the CPU) and metadata; on the disk (fsync) before it returns. Not
+// Writes tensors (contiguous) and metadata; on the disk (fsync) before it returns. Not
 // atomic by itself. Tensors with large elements come first, so that all are aligned; equal ones in
 // the order of their names. Throws RunError when the disk is full or not writable.
 void WriteSafetensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors,

@@ -1,6 +1,7 @@
 #include "models/weights.h"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <xxhash.h>
 
 #include <cmath>
@@ -39,9 +40,8 @@ void FillRun(uint64_t key, double deviation, int64_t first, int64_t last, float*
 }
 
 // An element's number depends on its index in the whole tensor.
-void FillNormal(uint64_t key, double deviation, Parameter& parameter) {
+void FillNormal(uint64_t key, double deviation, const Parameter& parameter, float* out) {
   const TensorPart& part = parameter.part;
-  float* out = parameter.master.mutable_data_ptr<float>();
   const int64_t count = parameter.numel();
   if (!part.split()) return FillRun(key, deviation, 0, count, out);
   const auto dim = static_cast<size_t>(part.dim);
@@ -72,8 +72,10 @@ void InitializeOne(Parameter& parameter, const ModelConfig& config, uint64_t see
     master.fill_(1.0);
   } else {
     const uint64_t key = XXH3_64bits_withSeed(name.data(), name.size(), seed);
+    const at::Tensor host = master.is_cpu() ? master : at::empty(master.sizes(), at::kFloat);
     FillNormal(key, vision ? config.vision.initializer_range : config.text.initializer_range,
-               parameter);
+               parameter, host.mutable_data_ptr<float>());
+    if (!master.is_cpu()) master.copy_(host);
     const bool pads = config.text.pad_token_id >= 0 && EndsWith(name, "embed_tokens.weight");
     const int64_t row = config.text.pad_token_id - parameter.part.begin;
     if (pads && 0 <= row && row < parameter.shape[0]) master.select(0, row).zero_();

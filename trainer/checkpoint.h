@@ -44,7 +44,7 @@ struct CheckpointIndex {  // NOLINT(bugprone-exception-escape): Json asserts whe
   std::map<std::string, std::vector<StoredPiece>> tensors;
 };
 
-// A tensor, or the piece of one that a rank has in memory: contiguous on the CPU, fp32.
+// A tensor, or the piece of one that a rank has in memory: contiguous, fp32, on any device.
 struct HeldPiece {
   HeldPiece(at::Tensor whole)  // NOLINT(google-explicit-constructor): a tensor is a piece of itself
       : values(std::move(whole)), piece{values.sizes().vec(), -1, {}, {}} {}

@@ -20,6 +20,7 @@
 #include "trainer/check_recipe.h"
 #include "trainer/check_run.h"
 #include "trainer/commands.h"
+#include "trainer/compute_device.h"
 #include "trainer/make_plan.h"
 #include "trainer/parallel_model.h"
 #include "trainer/precision.h"
@@ -55,11 +56,13 @@ int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
   at::set_num_threads(static_cast<int>(config.train.threads > 0 ? config.train.threads : share));
 
   ParallelModel::Options options;
-  options.part.dtype = ComputeDtype(config.train.precision);
+  options.part.device = OpenComputeDevice(config.train.device, mpi);
+  options.part.dtype = ComputeDtype(config.train.precision, options.part.device);
   options.part.freeze = config.model.freeze;
   const ModelConfig model_config = ReadModelConfig(arguments.model);
   const Plan plan = MakePlan(config, model_config, mpi.size());
-  const std::unique_ptr<Communicator> world = MakeWorldCommunicator(mpi, CommOptions());
+  const std::unique_ptr<Communicator> world = WorldForDevice(
+      MakeWorldCommunicator(mpi, CommOptions()), mpi, options.part.device, config.parallel.nccl);
   TimelineRecorder recorder(mpi.rank());
   ParallelModel model(model_config, plan, options, *world, recorder);
   LoadWeights(model.parameters().parameters(), model_config, arguments.model);

@@ -11,6 +11,7 @@
 #include "data/image.h"
 #include "trainer/answer.h"
 #include "trainer/commands.h"
+#include "trainer/compute_device.h"
 #include "trainer/loaded_model.h"
 #include "trainer/model_source.h"
 #include "trainer/precision.h"
@@ -95,7 +96,7 @@ void CheckPrompt(const Arguments& arguments) {
   if (!fault.empty()) throw ConfigError("--prompt: " + fault);
 }
 
-int Generate(const Arguments& arguments) {
+int Generate(const Arguments& arguments, const MpiEnvironment& mpi) {
   CheckPrompt(arguments);
   const ModelSource source = FindModel(arguments.model);
   ModelConfig model_config = ReadModelConfig(source.folder);
@@ -104,7 +105,8 @@ int Generate(const Arguments& arguments) {
   const Tokenizer tokenizer = Tokenizer::Read(source.folder);
   const ChatTemplate chat_template(config.data.chat_template, config.data.system, &tokenizer);
   LoadOptions load;
-  load.dtype = ComputeDtype(config.train.precision);
+  load.device = OpenComputeDevice(config.train.device, mpi);
+  load.dtype = ComputeDtype(config.train.precision, load.device);
   load.inference = true;
   if (model_config.image_token_id < 0) model_config.image_token_id = chat_template.image_token();
   LoadedModel model = BuildModel(model_config, load);
@@ -153,7 +155,7 @@ void AddGenerateCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>
   command->callback([arguments, &mpi, &run] {
     run = [arguments, &mpi] {
       RequireOneProcess(mpi, "generate");
-      return Generate(*arguments);
+      return Generate(*arguments, mpi);
     };
   });
 }

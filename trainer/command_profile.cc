@@ -74,12 +74,15 @@ int RunProfile(const Arguments& arguments, MpiEnvironment& mpi) {
   std::vector<Override> overrides;
   for (const std::string& text : arguments.set) overrides.push_back(ParseOverride(text));
   ReadConfig(arguments.config, overrides, config);
+  if (config.train.device == "cuda") {
+    throw ConfigError("train.device: profile measures CPUs alone; set it to cpu");
+  }
   const ModelConfig model = ModelConfigOf(config.model);
   const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
   const int64_t share = std::max<int64_t>(1, cores / mpi.local_size());
   at::set_num_threads(static_cast<int>(config.train.threads > 0 ? config.train.threads : share));
   const std::unique_ptr<Communicator> world = MakeWorldCommunicator(mpi, CommOptions());
-  const MeasureOptions options{ComputeDtype(config.train.precision), arguments.sweeps};
+  const MeasureOptions options{ComputeDtype(config.train.precision, at::kCPU), arguments.sweeps};
   const bool prints = mpi.rank() == 0;
   const auto progress = [&](int sweep) {
     if (prints) spdlog::info("sweep {} of {}", sweep + 1, options.sweeps);

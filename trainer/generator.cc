@@ -9,6 +9,7 @@
 #include <random>
 
 #include "models/kv_cache.h"
+#include "parallel/device.h"
 
 namespace equipoise {
 namespace {
@@ -46,17 +47,18 @@ std::vector<int32_t> Generator::Continue(const std::vector<int32_t>& prompt,
                                          const std::vector<int32_t>& stop_ids,
                                          const GenerateOptions& options) {
   KvCache cache;
+  const at::Device device = stage_->parameters().front()->value.device();
   MicroBatch batch = Row(prompt, 0, &cache);
   if (pixel_values.defined()) {
-    batch.pixel_values = pixel_values;
+    batch.pixel_values = ToDevice(pixel_values, device);
     batch.image_positions = PositionsOf(batch.input_ids, config_->image_token_id);
   }
   std::mt19937_64 random(options.seed);
   std::vector<int32_t> answer;
   auto length = static_cast<int64_t>(prompt.size());
   while (static_cast<int64_t>(answer.size()) < options.max_new_tokens) {
-    const at::Tensor logits = stage_->Evaluate(batch, at::Tensor());
-    const int32_t token = Pick(logits[logits.size(0) - 1], options.temperature, random);
+    const at::Tensor logits = stage_->Evaluate(OnDevice(batch, device), at::Tensor());
+    const int32_t token = Pick(logits[logits.size(0) - 1].cpu(), options.temperature, random);
     if (std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end()) break;
     answer.push_back(token);
     batch = Row({token}, length++, &cache);

@@ -17,7 +17,7 @@ struct GenerateOptions {
   uint64_t seed = 0;       // of the sampling
 };
 
-// Continues a prompt token by token, keys and values of earlier tokens kept.
+// Continues a prompt token by token, keys and values of earlier tokens kept, where the weights are.
 // The objects pointed to must outlive it. Not thread-safe.
 class Generator {
  public:

@@ -25,7 +25,8 @@ LoadedModel BuildModel(const ModelConfig& config, const LoadOptions& options) {
   LoadedModel model;
   model.config = config;
   model.stage = std::make_unique<Stage>(std::move(layers));
-  model.parameters = std::make_unique<FlatParameters>(model.stage->parameters(), options.dtype);
+  model.parameters = std::make_unique<FlatParameters>(model.stage->parameters(), options.dtype,
+                                                      /*shards=*/1, options.device);
   return model;
 }
 

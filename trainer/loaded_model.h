@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <memory>
@@ -23,6 +24,7 @@ struct LoadedModel {
 
 struct LoadOptions {
   at::ScalarType dtype = at::kFloat;  // of the computation
+  at::Device device = at::kCPU;       // where it runs
   std::vector<std::string> freeze;    // modules without gradients
   bool inference = false;             // no parameter has a gradient
 };

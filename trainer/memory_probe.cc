@@ -62,9 +62,9 @@ void TrainerParts::ProbeMemory() {
     worst = &pack;
   }
   recorder.Stop();
-  MarkCpuMemory();
+  MarkMemory(device);
   RunProbe(*worst, loads_of(*worst));
-  const int64_t measured = GetCpuMemory().marked_peak_bytes;
+  const int64_t measured = GetMemory(device).marked_peak_bytes;
   if (trace_until > 0) recorder.Start();
   ReturnFreeMemory();
   LogProbe(*worst, measured, mine);

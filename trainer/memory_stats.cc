@@ -2,9 +2,11 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <malloc.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <string>
@@ -53,6 +55,25 @@ class CountingAllocator final : public at::Allocator {
   static inline std::atomic<int64_t> marked_peak{0};
 };
 
+// The allocator of GPUs knows one peak, which a mark takes back: the highest of those before.
+class GpuMemory {
+ public:
+  static CpuMemory Get(at::Device device) {
+    const auto bytes = Allocator(device)->getDeviceStats(device.index()).allocated_bytes[0];
+    return {bytes.current, std::max<int64_t>(peak_before_mark, bytes.peak), bytes.peak};
+  }
+  static void Mark(at::Device device) {
+    peak_before_mark = Get(device).peak_bytes;
+    Allocator(device)->resetPeakStats(device.index());
+  }
+
+ private:
+  static c10::DeviceAllocator* Allocator(at::Device device) {
+    return c10::getDeviceAllocator(device.type());
+  }
+  static inline std::atomic<int64_t> peak_before_mark{0};
+};
+
 }  // namespace
 
 void CountCpuMemory() {
@@ -63,6 +84,12 @@ void CountCpuMemory() {
 CpuMemory GetCpuMemory() { return CountingAllocator::Get(); }
 
 void MarkCpuMemory() { CountingAllocator::Mark(); }
+
+CpuMemory GetMemory(at::Device device) {
+  return device.is_cpu() ? GetCpuMemory() : GpuMemory::Get(device);
+}
+
+void MarkMemory(at::Device device) { device.is_cpu() ? MarkCpuMemory() : GpuMemory::Mark(device); }
 
 void ReturnFreeMemory() { malloc_trim(/*pad=*/0); }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 
 namespace equipoise {
@@ -17,6 +19,10 @@ struct CpuMemory {
 CpuMemory GetCpuMemory();
 // marked_peak_bytes begins anew. REQUIRES: no other thread allocates meanwhile.
 void MarkCpuMemory();
+
+// The same for the tensors of a device; a GPU's are counted by LibTorch's caching allocator.
+CpuMemory GetMemory(at::Device device);
+void MarkMemory(at::Device device);
 
 // Gives the system back what malloc keeps of freed memory: memory that lives long, such as the
 // kernels compiled for matrix products, lies between freed tensors and keeps holes open. Takes 10

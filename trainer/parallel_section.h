@@ -55,8 +55,8 @@ struct ParallelSection {
           AtLeast(4));
     visit("timeout_s", timeout_s, "longest wait for another rank", Between(1, 1e7));
     visit("nccl", nccl,
-          "NCCL's library, such as libnccl.so.2 or a path: sets up communication between GPUs; "
-          "absent = CPUs alone");
+          "NCCL's library, such as libnccl.so.2 or a path, for communication between GPUs; absent = "
+          "LibTorch's own");
   }
 };
 

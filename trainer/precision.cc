@@ -19,8 +19,10 @@ bool CpuHasBf16MatrixUnits() {
 #endif
 }
 
-at::ScalarType ComputeDtype(const std::string& precision) {
-  if (precision == "auto") return CpuHasBf16MatrixUnits() ? at::kBFloat16 : at::kFloat;
+at::ScalarType ComputeDtype(const std::string& precision, at::Device device) {
+  if (precision == "auto") {
+    return !device.is_cpu() || CpuHasBf16MatrixUnits() ? at::kBFloat16 : at::kFloat;
+  }
   EQUIPOISE_CHECK(precision == "fp32" || precision == "bf16", precision);
   return precision == "bf16" ? at::kBFloat16 : at::kFloat;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <string>
@@ -11,8 +12,8 @@ namespace equipoise {
 bool CpuHasBf16MatrixUnits();
 
 // The compute dtype for `train.precision`: "fp32", "bf16", or "auto" (bf16 where the device has
-// matrix units for it, else fp32). REQUIRES: one of these.
-at::ScalarType ComputeDtype(const std::string& precision);
+// matrix units for it, as every GPU is taken to have, else fp32). REQUIRES: one of these.
+at::ScalarType ComputeDtype(const std::string& precision, at::Device device);
 
 // "fp32" or "bf16".
 std::string PrecisionName(at::ScalarType dtype);

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "parallel/comm/gather_text.h"
-#include "parallel/processor_name.h"
+#include "trainer/compute_device.h"
 #include "trainer/precision.h"
 
 namespace equipoise {
@@ -108,8 +108,8 @@ Profile MeasureSweep(const ModelConfig& config, const ProfileGrid& grid, at::Sca
 
 }  // namespace
 
-ProfileUse ThisDevice(at::ScalarType dtype) {
-  return {ProcessorName(), std::string("LibTorch ") + TORCH_VERSION, PrecisionName(dtype),
+ProfileUse ThisDevice(at::ScalarType dtype, at::Device device) {
+  return {DeviceName(device), std::string("LibTorch ") + TORCH_VERSION, PrecisionName(dtype),
           at::get_num_threads()};
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <functional>
 #include <string>
 #include <vector>
@@ -12,8 +14,8 @@
 namespace equipoise {
 
 // What a profile must have been made on to be used by this process, and what one made here says of
-// itself: processor, LibTorch, precision, compute threads.
-ProfileUse ThisDevice(at::ScalarType dtype);
+// itself: processor or GPU, LibTorch, precision, compute threads.
+ProfileUse ThisDevice(at::ScalarType dtype, at::Device device = at::kCPU);
 
 struct ProfileGrid {
   int64_t max_tokens = 4096;  // of a row

@@ -57,6 +57,7 @@ struct LearningRateSection {
 struct TrainSection {
   int64_t steps = 200;
   int64_t seed = 0;
+  std::string device = "auto";
   std::string precision = "auto";
   int64_t global_batch = 16;
   int64_t micro_batch = 4;
@@ -76,6 +77,8 @@ struct TrainSection {
   void VisitFields(Visitor& visit) {
     visit("steps", steps, "optimizer steps", AtLeast(1));
     visit("seed", seed, "of weights, order and dropout", Between(0, 4294967295.0));
+    visit("device", device, "where ranks compute; auto: on GPUs where there are some",
+          OneOf({"auto", "cpu", "cuda"}));
     visit("precision", precision, "auto: bf16 where the device has bf16 matrix units, else fp32",
           OneOf({"auto", "fp32", "bf16"}));
     visit("global_batch", global_batch, "packs per optimizer step, over all data ranks",

@@ -10,6 +10,7 @@
 #include <deque>
 #include <utility>
 
+#include "parallel/device.h"
 #include "parallel/zero/grad_norm.h"
 #include "trainer/agreement.h"
 #include "trainer/lr_schedule.h"
@@ -232,6 +233,7 @@ void Trainer::UpdateWeights(const StepPlan& plan, StepResult& result) {
   const double factor = ClipFactor(norm, config_.train.clip);
   if (factor != 1.0) p.optimizer->ScaleGradients(factor);
   p.optimizer->Step(result.lr);
+  Synchronize(p.device);  // the step's time is that of its work
   ++state_.optimizer_step;
 }
 

@@ -28,7 +28,8 @@ double NowSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-StepMetrics MetricsOf(const TrainState& state, const StepResult& result, int64_t left_out) {
+StepMetrics MetricsOf(const TrainState& state, const StepResult& result,
+                      const TrainerParts& parts) {
   StepMetrics m;
   m.step = state.step;
   m.loss = result.loss;
@@ -39,7 +40,7 @@ StepMetrics MetricsOf(const TrainState& state, const StepResult& result, int64_t
   m.images = result.images;
   m.step_s = result.step_s;
   m.tokens_per_s = static_cast<double>(result.tokens) / result.step_s;
-  m.mem_peak_bytes = GetCpuMemory().peak_bytes;
+  m.mem_peak_bytes = GetMemory(parts.device).peak_bytes;
   m.rss_peak_bytes = PeakRssBytes();
   m.data_wait_s = result.data_wait_s;
   m.pad_ratio = result.balance.pad_ratio;
@@ -48,7 +49,7 @@ StepMetrics MetricsOf(const TrainState& state, const StepResult& result, int64_t
   m.bubble_share = result.bubble_share;
   m.predicted_step_s = result.predicted_step_s;
   m.mfu = result.mfu;
-  m.skipped_samples = left_out + state.skipped_samples;
+  m.skipped_samples = parts.left_out + state.skipped_samples;
   m.eval_loss = result.eval_loss;
   return m;
 }
@@ -67,7 +68,7 @@ std::vector<std::pair<std::string, std::string>> Facts(const TrainerParts& p,
       {"steps", std::to_string(state.step)},
       {"plan", DescribePlan(p.plan)},
       {"micro-batches of a data rank", std::to_string(p.accumulation)},
-      {"precision", PrecisionName(ComputeDtype(p.config.train.precision))},
+      {"precision", PrecisionName(ComputeDtype(p.config.train.precision, p.device))},
       {"tokens", std::to_string(state.tokens)},
       {"samples", std::to_string(state.samples)},
       {"pictures", std::to_string(state.images)},
@@ -88,7 +89,7 @@ void TrainerParts::Report(const TrainState& state, const StepResult& result) {
   const bool last = result.stop || state.step == config.train.steps;
   if (trace_until >= 0 && (last || state.step >= trace_until)) WriteTrace();
   if (world->rank() != 0) return;
-  const StepMetrics m = MetricsOf(state, result, left_out);
+  const StepMetrics m = MetricsOf(state, result, *this);
   metrics->Write(m);
   progress->Report(m, NowSeconds());
   StepMetrics::VisitFields(m, [&](const char* name, const auto& value) {
@@ -163,7 +164,8 @@ Answerer::Model TrainerParts::WholeModel(std::optional<LoadedModel>& copy) const
   if (plan.pipeline * plan.tensor == 1)
     return {model->part().stages().begin()->second.get(), &data->model_config};
   LoadOptions load;
-  load.dtype = ComputeDtype(config.train.precision);
+  load.dtype = ComputeDtype(config.train.precision, device);
+  load.device = device;
   load.inference = true;
   copy = BuildModel(data->model_config, load);
   LoadCheckpointWeights(*copy, FindCheckpoint(folder->dir(), *world));

@@ -24,8 +24,8 @@
 #include "parallel/comm/make_communicator.h"
 #include "parallel/comm/mpi_environment.h"
 #include "parallel/comm/told_error.h"
-#include "parallel/processor_name.h"
 #include "trainer/agreement.h"
+#include "trainer/compute_device.h"
 #include "trainer/durable_file.h"
 #include "trainer/group_settings.h"
 #include "trainer/logging.h"
@@ -80,17 +80,19 @@ Json Lines(const std::string& yaml) {
 }  // namespace
 
 TrainerParts::TrainerParts(const TrainOptions& options, MpiEnvironment& mpi)
-    : config(options.config), recorder(mpi.rank()) {
+    : config(options.config),
+      device(OpenComputeDevice(config.train.device, mpi)),
+      recorder(mpi.rank()) {
   SetUpCompute(config, mpi.local_size());
-  SetUpLogging({mpi.rank(), mpi.size(), "", false});
   CommOptions comm;
   comm.timeout = Milliseconds(config.parallel.timeout_s);
   world = MakeWorldCommunicator(mpi, comm);
   RequireEqual(*world, "the program", ProgramHash());
   RequireEqual(*world, "the configuration", ConfigToJson(config));
-  if (!config.parallel.nccl.empty()) SetUpDevices(mpi);
+  world = WorldForDevice(std::move(world), mpi, device, config.parallel.nccl);
   // `auto` is another precision on another kind of processor.
-  RequireEqual(*world, "train.precision", PrecisionName(ComputeDtype(config.train.precision)));
+  RequireEqual(*world, "train.precision",
+               PrecisionName(ComputeDtype(config.train.precision, device)));
   if (options.resume == Resume::kNone) RefuseCheckpoints(config.run.dir);
   if (!options.trial) OpenFolder(mpi);
 
@@ -112,13 +114,6 @@ void TrainerParts::OpenFolder(const MpiEnvironment& mpi) {
   if (mpi.rank() == 0) stop.WatchFile(folder->dir());
 }
 
-void TrainerParts::SetUpDevices(MpiEnvironment& mpi) {
-  DeviceWorld devices = AddDevices(mpi, std::move(world), config.parallel.nccl);
-  world = std::move(devices.world);
-  spdlog::warn("tensors on GPUs go over {}: code that was never run on a GPU, see docs/gpu.md",
-               devices.backend);
-}
-
 void TrainerParts::CheckModel() const {
   for (const std::string& line : IgnoredSettings(data->model_config)) spdlog::warn("{}", line);
   CheckModules(data->model_config, config.model.freeze, "model.freeze");
@@ -132,7 +127,7 @@ void TrainerParts::CheckModel() const {
 }
 
 int64_t TrainerParts::element_bytes() const {
-  return static_cast<int64_t>(c10::elementSize(ComputeDtype(config.train.precision)));
+  return static_cast<int64_t>(c10::elementSize(ComputeDtype(config.train.precision, device)));
 }
 
 void TrainerParts::ChoosePlan() {
@@ -155,7 +150,7 @@ void TrainerParts::RequireMemory(const ScoredPlan& scored) {
   const int64_t bytes = scored.memory[static_cast<size_t>(rank)].total();
   AgreeOrThrowRunError(*world, [&] {
     try {
-      at::empty({bytes}, at::kByte);
+      at::empty({bytes}, at::TensorOptions(device).dtype(at::kByte));
     } catch (const c10::Error&) {
       throw RunError(fmt::format("out of memory: rank {} cannot get the {:.1f} MiB that it needs",
                                  world->rank(), static_cast<double>(bytes) / (1 << 20)));
@@ -171,17 +166,19 @@ void TrainerParts::UsePlan(const Plan& given) {
   accumulation = Accumulation(config, plan);
   guard = NonFiniteGuard();
   ParallelModel::Options options;
-  options.part.dtype = ComputeDtype(config.train.precision);
+  options.part.dtype = ComputeDtype(config.train.precision, device);
+  options.part.device = device;
   options.part.freeze = config.model.freeze;
   options.bucket_bytes = config.parallel.bucket_bytes;
   model = std::make_unique<ParallelModel>(data->model_config, plan, options, *world, recorder);
   forecast = std::make_unique<StepForecast>(config, data->model_config, plan,
-                                            ThisDevice(options.part.dtype));
+                                            ThisDevice(options.part.dtype, device));
   if (!forecast->warning().empty()) spdlog::warn("{}", forecast->warning());
   drift = DriftMonitor(forecast->error_band());
-  spdlog::info("{:.2f} M parameters in {} ({}), {}, {} micro-batches, {} threads a rank",
-               static_cast<double>(parameter_count()) / 1e6, PrecisionName(options.part.dtype),
-               config.train.precision, DescribePlan(plan), accumulation, at::get_num_threads());
+  spdlog::info("{:.2f} M parameters on {} in {} ({}), {}, {} micro-batches, {} threads a rank",
+               static_cast<double>(parameter_count()) / 1e6, DeviceKind(device),
+               PrecisionName(options.part.dtype), config.train.precision, DescribePlan(plan),
+               accumulation, at::get_num_threads());
   BuildOptimizer();
 }
 
@@ -358,8 +355,8 @@ Json TrainerParts::Environment() const {
           {"pipeline", plan.pipeline},
           {"tensor", plan.tensor},
           {"threads", at::get_num_threads()},
-          {"precision", PrecisionName(ComputeDtype(config.train.precision))},
-          {"processor", ProcessorName()}};
+          {"precision", PrecisionName(ComputeDtype(config.train.precision, device))},
+          {"processor", DeviceName(device)}};
 }
 
 // What a run must keep in order to go on with the same samples and the same model. Settings that do

@@ -89,6 +89,7 @@ struct TrainerParts {
   void WriteAnswersAndReport(const TrainState& state);
 
   RunConfig config;
+  at::Device device;  // where this rank computes
   StopRequest stop;
   std::unique_ptr<Communicator> world;
   std::unique_ptr<RunFolder> folder;  // none in a trial
@@ -117,7 +118,6 @@ struct TrainerParts {
 
  private:
   void OpenFolder(const MpiEnvironment& mpi);
-  void SetUpDevices(MpiEnvironment& mpi);
   // A model that answers questions: this rank's where it is whole, else a copy read from the newest
   // checkpoint into `copy`.
   Answerer::Model WholeModel(std::optional<LoadedModel>& copy) const;

@@ -41,13 +41,13 @@ std::unique_ptr<Communicator> MakeWorldCommunicator(MpiEnvironment& environment,
 }
 
 DeviceWorld AddDevices(MpiEnvironment& environment, std::unique_ptr<Communicator> world,
-                       const std::string& nccl_library) {
+                       const std::string& nccl_library, int gpu) {
   auto api = std::make_shared<NcclApi>(LoadNcclApi(nccl_library));
   int version = 0;
   api->Check(api->version(&version), "ncclGetVersion", nullptr);
   const int devices = CountDevices(api->cuda);
   DeviceWorld result;
-  result.device = api->cuda.device = environment.local_rank() % devices;
+  api->cuda.device = gpu;
   result.backend = VersionName(version);
   auto* group = dynamic_cast<GroupCommunicator*>(world.get());
   if (group == nullptr) {  // one rank: nothing leaves its GPU

@@ -17,11 +17,11 @@ std::unique_ptr<Communicator> MakeWorldCommunicator(MpiEnvironment& environment,
 // own, else staged through pinned memory. Collective. Tensors on the CPU keep their backend.
 struct DeviceWorld {
   std::unique_ptr<Communicator> world;
-  int device;           // the GPU that this rank has to use
   std::string backend;  // "NCCL 2.28.9" or "pinned staging"
 };
-// `nccl_library`: see LoadNcclApi(). Throws ConfigError when there is no GPU or no library.
+// `gpu`: this rank's. `nccl_library`: see LoadNcclApi(). Throws ConfigError when there is no GPU or
+// no library.
 DeviceWorld AddDevices(MpiEnvironment& environment, std::unique_ptr<Communicator> world,
-                       const std::string& nccl_library);
+                       const std::string& nccl_library, int gpu);
 
 }  // namespace equipoise

@@ -83,6 +83,14 @@ def settings(cases, config):
                   "model.freeze")
     cases.refused("tiles.min > tiles.max", tiny_case.command(config, 1, data__tiles__min=3), 2,
                   "data.tiles")
+    if not os.path.exists("/dev/nvidiactl"):
+        for ranks in (1, 2):
+            cases.refused(f"GPUs that are not there, {ranks} ranks",
+                          tiny_case.command(config, ranks, train__device="cuda"), 2,
+                          "train.device", "no usable GPU")
+        cases.refused("communication between GPUs without GPUs",
+                      tiny_case.command(config, 1, parallel__nccl="libnccl.so.2"), 2,
+                      "parallel.nccl", "CPUs")
     cases.refused("global batch that does not divide",
                   tiny_case.command(config, 2, train__global_batch=7), 2, "train.global_batch", "7")
     cases.refused("more data ranks than processes",
