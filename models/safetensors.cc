@@ -98,7 +98,7 @@ std::string HeaderText(const std::vector<NamedTensor>& tensors,
   if (!metadata.empty()) header["__metadata__"] = metadata;
   int64_t offset = 0;
   for (const auto& [name, tensor] : tensors) {
-    EQUIPOISE_CHECK(tensor.is_contiguous() && tensor.device().is_cpu(), name);
+    EQUIPOISE_CHECK(tensor.is_contiguous(), name);
     const int64_t end = offset + static_cast<int64_t>(tensor.nbytes());
     header[name] = {{"dtype", DtypeName(tensor.scalar_type())},
                     {"shape", tensor.sizes().vec()},

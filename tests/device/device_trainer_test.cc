@@ -1,0 +1,96 @@
+// What the trainer does beside the passes, on the stand-in of a GPU as on the CPU: weights from
+// seeds and files, files from weights.
+#include <ATen/ATen.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "models/safetensors.h"
+#include "models/weights.h"
+#include "tests/device/gpu_stand_in.h"
+#include "tests/models/model_support.h"
+#include "tests/trainer/scratch_folder.h"
+#include "trainer/generator.h"
+#include "trainer/loaded_model.h"
+#include "trainer/memory_stats.h"
+
+namespace equipoise {
+namespace {
+
+using testing::Normal;
+using testing::TinyInternVl;
+
+const at::Device kGpu(at::kCUDA, 0);
+
+LoadedModel RandomModel(at::Device device, at::ScalarType dtype) {
+  LoadOptions options;
+  options.dtype = dtype;
+  options.device = device;
+  options.inference = true;
+  LoadedModel model = BuildModel(TinyInternVl(/*large_form=*/false), options);
+  InitializeWeights(model.parameters->parameters(), model.config, /*seed=*/7);
+  model.parameters->UpdateCompute();
+  return model;
+}
+
+TEST_CASE("a seed draws the same weights on a device", "[device]") {
+  const LoadedModel cpu = RandomModel(at::kCPU, at::kFloat), gpu = RandomModel(kGpu, at::kFloat);
+  CHECK(gpu.parameters->master().is_cuda());
+  CHECK(gpu.parameters->master().cpu().equal(cpu.parameters->master()));
+}
+
+TEST_CASE("tensors of a device are written and read", "[device]") {
+  const ScratchFolder folder;
+  const std::string path = folder.Path("model.safetensors");
+  const at::Tensor x = Normal({6, 4}, 1), y = Normal({5}, 2).to(at::kBFloat16);
+  WriteSafetensors(path, {{"x", x.to(kGpu)}, {"y", y.to(kGpu)}});
+  const SafetensorsReader reader(path);
+  CHECK(reader.Read("x").equal(x));
+  CHECK(reader.Read("y").equal(y));
+  const at::TensorOptions there = at::TensorOptions(kGpu).dtype(at::kFloat);
+  at::Tensor whole = at::empty({6, 4}, there), columns = at::empty({6, 2}, there),
+             some = at::empty({3}, there), wide = at::empty({5}, there);
+  reader.ReadInto("x", whole);
+  reader.ReadInto("x", columns, {.dim = 1, .begin = 1, .whole = 4});
+  reader.ReadElements("x", 5, some);
+  reader.ReadInto("y", wide);
+  CHECK(whole.cpu().equal(x));
+  CHECK(columns.cpu().equal(x.narrow(1, 1, 2)));
+  CHECK(some.cpu().equal(x.flatten().narrow(0, 5, 3)));
+  CHECK(wide.cpu().equal(y.to(at::kFloat)));
+}
+
+TEST_CASE("a device gives the CPU's answers", "[device]") {
+  const at::ScalarType dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const LoadedModel cpu = RandomModel(at::kCPU, dtype), gpu = RandomModel(kGpu, dtype);
+  std::vector<int32_t> prompt = {3, 5};
+  prompt.insert(prompt.end(), static_cast<size_t>(cpu.config.tokens_per_tile()), 66);
+  prompt.insert(prompt.end(), {9, 11, 2});
+  const at::Tensor pixels = Normal({1, 3, 16, 16}, 4);
+  GenerateOptions options;
+  options.max_new_tokens = 6;
+  options.temperature = dtype == at::kFloat ? 0 : 0.7;
+  const auto answer = [&](const LoadedModel& model) {
+    return Generator(model.stage.get(), &model.config).Continue(prompt, pixels, {}, options);
+  };
+  CHECK(answer(gpu) == answer(cpu));
+}
+
+TEST_CASE("memory of a device is what its allocator says", "[device]") {
+  const int64_t before = GetMemory(kGpu).current_bytes;
+  const auto take = [](int64_t bytes) {
+    return at::empty({bytes}, at::TensorOptions(kGpu).dtype(at::kByte));
+  };
+  take(1 << 20);
+  CHECK(GetMemory(kGpu).current_bytes == before);
+  const int64_t peak = GetMemory(kGpu).peak_bytes;
+  CHECK(peak >= before + (1 << 20));
+  MarkMemory(kGpu);
+  const at::Tensor held = take(1 << 10);
+  CHECK(GetMemory(kGpu).current_bytes == before + (1 << 10));
+  CHECK(GetMemory(kGpu).marked_peak_bytes == before + (1 << 10));
+  CHECK(GetMemory(kGpu).peak_bytes == peak);  // a mark takes nothing back
+}
+
+}  // namespace
+}  // namespace equipoise

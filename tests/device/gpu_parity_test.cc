@@ -1,0 +1,34 @@
+// The training of whole models on the GPUs of this machine beside the same on the CPU.
+#include <catch2/catch.hpp>
+#include <cstdio>
+
+#include "configs/error.h"
+#include "parallel/comm/mpi_environment.h"
+#include "tests/device/device_cells.h"
+#include "trainer/compute_device.h"
+
+namespace equipoise {
+namespace {
+
+TEST_CASE("models train on GPUs as on the CPU", "[device][gpu]") {
+  const MpiEnvironment alone;
+  try {
+    OpenComputeDevice("cuda", alone);
+  } catch (const ConfigError& error) {
+    std::printf("skipped: //tests/device:gpu_parity_test: %s\n", error.what());
+    return;
+  }
+  const CudaApi table = LoadCudaApi();
+  const auto cuda = [&](int gpu) {
+    CudaApi api = table;
+    api.device = gpu;
+    return api;
+  };
+  int gpus = 0;
+  table.Check(table.device_count(&gpus), "cudaGetDeviceCount");
+  const testing::CellDevices devices = testing::StagedGpus(gpus, cuda);
+  for (const testing::Cell& cell : testing::DeviceCells(gpus > 1)) CheckCell(cell, devices);
+}
+
+}  // namespace
+}  // namespace equipoise
