@@ -58,7 +58,7 @@ def names_culprit(how, verdict):
 def stopped_rank():
     output = names_culprit("stop", r"rank 3 has stopped: no sign of life for \d+\.\d s")
     for pid in re.findall(r"pid of rank \d: (\d+)", output):
-        assert not alive(int(pid)), f"process {pid} is left over\n{output}"
+        assert gone(int(pid)), f"process {pid} is left over\n{output}"
 
 
 def computing_rank():
@@ -111,6 +111,16 @@ def failing_rank():
     errors = errors_by_rank(output)
     for rank in range(3):
         assert "rank 3 failed: train.jsonl:7: broken" in errors.get(rank, ""), output
+
+
+def gone(pid, patience_s=20):
+    """Whether a process ends; one that was killed takes a moment on a busy machine."""
+    until = time.monotonic() + patience_s
+    while alive(pid):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def alive(pid):
