@@ -163,8 +163,6 @@ PlanSearchResult SearchFor(const RunConfig& config, const PlanRequest& request) 
     pinned.pins.data = simple.data;
     pinned.pins.pipeline = simple.pipeline;
     pinned.pins.tensor = simple.tensor;
-    pinned.pins.chunks = simple.chunks;
-    pinned.pins.schedule = simple.schedule;
     pinned.pins.zero = simple.zero;
     PlanSearchResult result = SearchPlans(pinned);
     const bool free = !pins.data && !pins.pipeline && !pins.tensor;

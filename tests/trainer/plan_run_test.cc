@@ -113,6 +113,21 @@ TEST_CASE("ranks and pins change the plan", "[plan_run][cpu]") {
   CHECK(std::count(plan.recompute.begin(), plan.recompute.end(), Recompute::kFull) == 97);
 }
 
+TEST_CASE("a pinned mesh of CPUs leaves the schedule to the search", "[plan_run][cpu]") {
+  const std::vector<std::string> set = {"cluster.preset=local", "cluster.memory_gb=2000",
+                                        "parallel.pipeline=4", "train.global_batch=8"};
+  const auto best = [&](const std::string& schedule) {
+    std::vector<std::string> pinned = set;
+    if (!schedule.empty()) pinned.push_back("parallel.schedule=" + schedule);
+    return PlanRun(Config(pinned), {4, 0}).best();
+  };
+  const ScoredPlan free = best("");
+  CHECK(free.plan.data == 1);
+  CHECK(free.plan.schedule == "interleaved");  // few micro-batches: chunks shorten the fill
+  CHECK(free.step_s < best("1f1b").step_s);
+  CHECK(free.step_s == best("interleaved").step_s);
+}
+
 TEST_CASE("the plan says where the encoder is", "[plan_run][cpu]") {
   const std::vector<std::string> set = {"parallel.pipeline=4", "parallel.tensor=2",
                                         "parallel.schedule=interleaved"};
