@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -16,8 +17,10 @@
 
 namespace equipoise {
 
-// A rank's communication thread. It owns the transport: starts operations as they come, moves them
-// on, watches their deadlines, and exchanges a sign of life with every other rank.
+// Drives a rank's transport: starts operations as they come, moves them on, watches their
+// deadlines, and exchanges a sign of life with every other rank. A thread of its own does so while
+// the rank computes; a thread that waits for an operation does it itself, where the transport moves
+// bytes only while it is called: nobody has to be woken, and nothing waits for the next look.
 //
 // Transfers between two ranks run at once; collectives of one group one after another, in the order
 // given. When an operation passes its deadline or another rank reports a failure, every operation
@@ -51,8 +54,11 @@ class Engine {
  private:
   using Clock = Work::Clock;
   void Run();
-  void Guard(const std::function<void()>& step);
-  void Step();
+  void Drive(const Operation& operation);
+  std::chrono::microseconds Round();
+  bool Guard(const std::function<bool()>& step);
+  bool Step();
+  std::chrono::microseconds Pause(Clock::time_point now) const;
   bool TakeSubmitted();
   void Start(const std::shared_ptr<Operation>& operation);
   bool AdvanceAll();
@@ -63,7 +69,6 @@ class Engine {
   void FailOne(Operation& operation);
   bool Told() const;
   bool AnyWatched() const;
-  Traffic CurrentTraffic() const;
   int Behind(const Operation& operation) const;
   int WaitingFor(const Operation& operation) const;
   Verdict Explain(const Operation& operation, Clock::time_point now) const;
@@ -89,7 +94,9 @@ class Engine {
   bool heard_ = false;
   std::condition_variable left_;
 
-  // Of the communication thread alone.
+  std::atomic<int> drivers_{0};  // threads in Drive(): the communication thread keeps out of it
+  // Guards the transport, but for Sleep() and Wake(), and all below. Taken before mutex_.
+  std::mutex driving_;
   std::deque<std::shared_ptr<Operation>> taken_;  // to be started
   std::vector<std::shared_ptr<Operation>> active_;
   std::map<int, std::deque<std::shared_ptr<Operation>>> collectives_;  // by group; front is active
@@ -100,7 +107,7 @@ class Engine {
   std::string entered_;  // text of the operation entered last
   std::string by_;       // who noticed the failure, empty: this rank
   bool told_for_all_ = false;
-  Clock::time_point next_beat_, last_step_;
+  Clock::time_point next_beat_, last_step_, last_progress_;
   bool publish_now_ = false;
 
   std::thread thread_;

@@ -25,13 +25,6 @@ namespace {
 
 using std::chrono::microseconds;
 
-// How long the thread sleeps between two looks at transfers under way: at first, then twice as long
-// each time. A look takes the core from the compute thread for some 20 microseconds, so that 200
-// between them cost 9 % of a core.
-constexpr microseconds kShortest{50}, kLongest{200};
-// The same while only receives wait that were posted early.
-constexpr microseconds kLongestEarly{2000};
-
 // A tag in 23 bits, the fewest that Open MPI's transports have. Numbers wrap around: messages of
 // equal tag still match in the order in which both ends list them.
 constexpr int kSequenceBits = 14, kGroupBits = 8;
@@ -48,7 +41,7 @@ int MpiTag(const Tag& tag) {
 class MpiRequest : public TransportRequest {
  public:
   // `sender`: -1 for a send.
-  MpiRequest(int sender, microseconds& pause) : sender_(sender), pause_(pause) {}
+  explicit MpiRequest(int sender) : sender_(sender) {}
   MpiRequest(const MpiRequest&) = delete;
   MpiRequest& operator=(const MpiRequest&) = delete;
 
@@ -76,7 +69,6 @@ class MpiRequest : public TransportRequest {
       CheckMpi(code, "MPI_Test");
       if (!done) return false;
       if (sender_ >= 0) CheckSize(code, status, piece.bytes);
-      pause_ = kShortest;
     }
     return true;
   }
@@ -102,7 +94,6 @@ class MpiRequest : public TransportRequest {
   }
 
   int sender_;
-  microseconds& pause_;
   std::vector<Piece> pieces_;
   size_t next_ = 0;  // pieces before it are done
 };
@@ -138,8 +129,7 @@ class MpiTransport : public Transport {
 
   std::unique_ptr<TransportRequest> Send(int peer, const Tag& tag, const void* data,
                                          size_t bytes) override {
-    pause_ = kShortest;
-    auto request = std::make_unique<MpiRequest>(/*sender=*/-1, pause_);
+    auto request = std::make_unique<MpiRequest>(/*sender=*/-1);
     const auto send = options_.synchronous_sends ? MPI_Issend : MPI_Isend;
     ForEachPiece(bytes, [&](size_t offset, int count) {
       CheckMpi(send(static_cast<const char*>(data) + offset, count, MPI_BYTE, peer, MpiTag(tag),
@@ -151,7 +141,7 @@ class MpiTransport : public Transport {
 
   std::unique_ptr<TransportRequest> Recv(int peer, const Tag& tag, void* data,
                                          size_t bytes) override {
-    auto request = std::make_unique<MpiRequest>(peer, pause_);
+    auto request = std::make_unique<MpiRequest>(peer);
     ForEachPiece(bytes, [&](size_t offset, int count) {
       CheckMpi(MPI_Irecv(static_cast<char*>(data) + offset, count, MPI_BYTE, peer, MpiTag(tag),
                          data_, request->AddPiece(count)),
@@ -187,11 +177,8 @@ class MpiTransport : public Transport {
     }
   }
 
-  void Sleep(microseconds limit, Traffic traffic) override {
-    if (traffic != Traffic::kNone) {
-      pause_ = std::min(pause_, traffic == Traffic::kUrgent ? kLongest : kLongestEarly);
-      limit = std::min(limit, std::exchange(pause_, 2 * pause_));
-    }
+  bool Rings() const override { return false; }
+  void Sleep(microseconds limit) override {
     std::unique_lock lock(mutex_);
     bell_.wait_for(lock, limit, [this] { return rung_; });
     rung_ = false;
@@ -226,7 +213,6 @@ class MpiTransport : public Transport {
   const CommOptions options_;
   const MPI_Comm data_, control_;
   int rank_ = 0, size_ = 1;
-  microseconds pause_ = kShortest;
 
   RankStatus inbox_;
   MPI_Request listening_ = MPI_REQUEST_NULL;

@@ -10,7 +10,11 @@ namespace equipoise {
 void Operation::Wait() {
   std::unique_lock lock(mutex_);
   waited_for_ = true;
-  if (!done_) hurry_();
+  if (!done_) {
+    lock.unlock();
+    drive_(*this);
+    lock.lock();
+  }
   ended_.wait(lock, [this] { return done_; });
   waited_for_ = false;
   if (error_.empty()) return;

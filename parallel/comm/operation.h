@@ -43,13 +43,14 @@ struct OperationPlan {
 };
 
 // An operation on its way through an Engine. The compute thread sees Wait() and Done(); all else
-// belongs to the communication thread.
+// belongs to whichever thread drives the engine.
 class Operation : public Work::State {
  public:
   using Clock = Work::Clock;
-  // `hurry` is called when the compute thread begins to wait: what moves the bytes may have slept.
-  Operation(OperationPlan plan, std::function<void()> hurry)
-      : plan_(std::move(plan)), hurry_(std::move(hurry)) {}
+  // `drive` is called when a thread begins to wait for this operation: it hastens it, and may
+  // return before its end.
+  using Drive = std::function<void(const Operation&)>;
+  Operation(OperationPlan plan, Drive drive) : plan_(std::move(plan)), drive_(std::move(drive)) {}
 
   void Wait() override;
   bool Done() const override;
@@ -92,7 +93,7 @@ class Operation : public Work::State {
   void BeginPhase(Transport& transport);
 
   OperationPlan plan_;
-  std::function<void()> hurry_;
+  Drive drive_;
   at::Tensor staging_;
   std::vector<Transfer> transfers_;
   std::vector<Pending> requests_;

@@ -136,7 +136,8 @@ class ThreadTransport : public Transport {
     }
   }
 
-  void Sleep(std::chrono::microseconds limit, Traffic) override { hub_->bells[rank_].Wait(limit); }
+  bool Rings() const override { return true; }
+  void Sleep(std::chrono::microseconds limit) override { hub_->bells[rank_].Wait(limit); }
   void Wake() override { hub_->bells[rank_].Ring(); }
 
  private:

@@ -24,15 +24,8 @@ class TransportRequest {
   virtual bool Done() = 0;
 };
 
-// What is under way while a communication thread sleeps.
-enum class Traffic {
-  kNone,
-  kEarlyReceives,  // posted ahead: no rank waits for this one, which computes meanwhile
-  kUrgent,
-};
-
-// Moves bytes between the ranks of the world, and tells each rank how the others are. All calls
-// but Wake() come from one thread of a rank, its communication thread.
+// Moves bytes between the ranks of the world, and tells each rank how the others are. No two calls
+// but of Sleep() and Wake() overlap.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -47,9 +40,12 @@ class Transport {
   virtual void Publish(const RankStatus& status) = 0;
   // Takes in what others have published. `views` has one entry a rank.
   virtual void Collect(RankViews& views) = 0;
-  // Sleeps until something may have happened or `limit` has passed.
-  virtual void Sleep(std::chrono::microseconds limit, Traffic traffic) = 0;
-  // Ends a Sleep(). Any thread may call it.
+  // Whether a transfer under way moves on by itself and its end ends a Sleep(). False: only while
+  // it is asked whether it is done.
+  virtual bool Rings() const = 0;
+  // Sleeps until something may have happened or `limit` has passed. Of the communication thread.
+  virtual void Sleep(std::chrono::microseconds limit) = 0;
+  // Ends a Sleep(), or the next one. Any thread may call it.
   virtual void Wake() = 0;
 };
 

@@ -20,9 +20,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Median milliseconds of `rounds` calls, after one that is not counted.
+// Milliseconds of a call. On a machine with other work the least of them says more.
+struct Times {
+  double median = 0, least = 0;
+};
+
+// Of `rounds` calls, after one that is not counted.
 template <class Call>
-double MedianMs(int rounds, Call call) {
+Times TimesMs(int rounds, Call call) {
   std::vector<double> times;
   for (int i = 0; i <= rounds; ++i) {
     const auto start = Clock::now();
@@ -31,20 +36,20 @@ double MedianMs(int rounds, Call call) {
       times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
     }
   }
-  std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
-  return times[rounds / 2];
+  std::sort(times.begin(), times.end());
+  return {times[rounds / 2], times.front()};
 }
 
 struct Row {
   int64_t bytes;
-  double mpi_ms = 0, fp32_ms = 0, bf16_ms = 0, gather_ms = 0;
+  Times mpi = {}, fp32 = {}, bf16 = {}, gather = {};
 };
 
 // Before our communication thread starts: from then on it owns all calls of MPI.
 void MeasureMpi(std::vector<Row>& rows, int rounds) {
   for (Row& row : rows) {
     at::Tensor tensor = at::ones({row.bytes / 4}, at::kFloat);
-    row.mpi_ms = MedianMs(rounds, [&] {
+    row.mpi = TimesMs(rounds, [&] {
       MPI_Allreduce(MPI_IN_PLACE, tensor.data_ptr(), static_cast<int>(tensor.numel()), MPI_FLOAT,
                     MPI_SUM, MPI_COMM_WORLD);
     });
@@ -57,9 +62,9 @@ void MeasureOurs(std::vector<Row>& rows, int rounds, Communicator& world) {
     at::Tensor bf16 = at::ones({row.bytes / 2}, at::kBFloat16);
     at::Tensor part = at::ones({row.bytes / 4 / world.size()}, at::kFloat);
     at::Tensor all = at::ones({part.numel() * world.size()}, at::kFloat);
-    row.fp32_ms = MedianMs(rounds, [&] { world.AllReduce(fp32, ReduceOp::kSum).Wait(); });
-    row.bf16_ms = MedianMs(rounds, [&] { world.AllReduce(bf16, ReduceOp::kSum).Wait(); });
-    row.gather_ms = MedianMs(rounds, [&] { world.AllGather(all, part).Wait(); });
+    row.fp32 = TimesMs(rounds, [&] { world.AllReduce(fp32, ReduceOp::kSum).Wait(); });
+    row.bf16 = TimesMs(rounds, [&] { world.AllReduce(bf16, ReduceOp::kSum).Wait(); });
+    row.gather = TimesMs(rounds, [&] { world.AllGather(all, part).Wait(); });
   }
 }
 
@@ -96,11 +101,14 @@ int Main(int rounds) {
   }
   mpi.Close();
   if (mpi.rank() != 0) return 0;
-  std::printf("%d ranks, median ms of %d\n%12s %14s %12s %12s %12s\n", mpi.size(), rounds, "bytes",
-              "MPI_Allreduce", "all_reduce", "in bf16", "all_gather");
+  std::printf("%d ranks, median and least ms of %d\n%12s %17s %17s %17s %17s\n", mpi.size(), rounds,
+              "bytes", "MPI_Allreduce", "all_reduce", "in bf16", "all_gather");
   for (const Row& row : rows) {
-    std::printf("%12lld %14.3f %12.3f %12.3f %12.3f\n", static_cast<long long>(row.bytes),
-                row.mpi_ms, row.fp32_ms, row.bf16_ms, row.gather_ms);
+    std::printf("%12lld", static_cast<long long>(row.bytes));
+    for (const Times& times : {row.mpi, row.fp32, row.bf16, row.gather}) {
+      std::printf(" %8.3f %8.3f", times.median, times.least);
+    }
+    std::printf("\n");
   }
   std::printf("a receive that waits takes %.2f %% of a core\n", 100 * waiting);
   return 0;

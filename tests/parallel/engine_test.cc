@@ -34,7 +34,8 @@ class CutTransport : public Transport {
   void Collect(RankViews& views) override {
     for (RankView& view : views) view.heard = std::chrono::steady_clock::now();
   }
-  void Sleep(std::chrono::microseconds, Traffic) override {
+  bool Rings() const override { return false; }
+  void Sleep(std::chrono::microseconds) override {
     do std::this_thread::sleep_for(100us);
     while (!open_);
   }
@@ -132,6 +133,16 @@ TEST_CASE("a collective is done although the next one cannot start", "[comm]") {
   const auto outcomes = Outcomes({OneTransfer(kReceive, false), OneTransfer(kSend, false)});
   CHECK(outcomes[0] == "done");
   CHECK_THAT(outcomes[1], Catch::Contains("send #1: the cable is cut"));
+}
+
+TEST_CASE("a thread that waits needs no other to move the bytes", "[comm]") {
+  std::atomic<bool> open{false};
+  Engine engine(std::make_unique<CutTransport>(open), CommOptions());
+  std::this_thread::sleep_for(5ms);  // the engine's thread sleeps until the end of the test
+  engine.Submit(OneTransfer(kReceive, true))->Wait();
+  const auto cut = engine.Submit(OneTransfer(kSend, true));
+  CHECK_THROWS_WITH(cut->Wait(), Catch::EndsWith("send #1: the cable is cut"));
+  open = true;
 }
 
 TEST_CASE("the rank that the others name has nothing to add", "[comm]") {
