@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -42,15 +43,21 @@ Cluster ClusterFor(const ClusterConfig& config, int ranks) {
 }
 
 PartitionRule PartitionRuleOf(const std::string& name) {
-  if (name == "flops") return PartitionRule::kFlops;
-  return name == "parameters" ? PartitionRule::kParameters : PartitionRule::kBalanced;
+  static const std::map<std::string, PartitionRule> kRules = {
+      {"bmp", PartitionRule::kBalanced},
+      {"flops", PartitionRule::kFlops},
+      {"parameters", PartitionRule::kParameters}};
+  return kRules.at(name);
 }
 
 RecomputeRule RecomputeRuleOf(const std::string& name) {
-  if (name == "bar") return RecomputeRule::kAdaptive;
-  if (name == "none") return RecomputeRule::kNone;
-  if (name == "attention") return RecomputeRule::kAttention;
-  return name == "mlp" ? RecomputeRule::kMlp : RecomputeRule::kFull;
+  static const std::map<std::string, RecomputeRule> kRules = {
+      {"bar", RecomputeRule::kAdaptive},
+      {"none", RecomputeRule::kNone},
+      {"attention", RecomputeRule::kAttention},
+      {"mlp", RecomputeRule::kMlp},
+      {"full", RecomputeRule::kFull}};
+  return kRules.at(name);
 }
 
 int64_t ElementBytes(const RunConfig& config, const Cluster& cluster) {
