@@ -27,6 +27,15 @@ Recompute Possible(const LayerWork& work, Recompute asked) {
   return asked == Recompute::kFull || work.has_halves ? asked : Recompute::kNone;
 }
 
+// The two halves of a layer together.
+LayerTimes Sum(const LayerWork& work, const LayerTimes& attention, const LayerTimes& mlp) {
+  LayerTimes times;
+  times.forward_s = attention.forward_s + mlp.forward_s;
+  if (work.has_input) times.input_gradient_s = attention.input_gradient_s + mlp.input_gradient_s;
+  times.weight_gradient_s = attention.weight_gradient_s + mlp.weight_gradient_s;
+  return times;
+}
+
 // Logits exist in chunks of rows (models/ops/cross_entropy.cc), twice in fp32 while their softmax
 // is made; then as a gradient, which is rounded and multiplied.
 double LogitsBytes(const LayerWork& work, const LayerLoad& load, double element_bytes) {
@@ -117,21 +126,18 @@ LayerTimes CostModel::HalfTimes(const HalfWork& half, const LayerLoad& load) con
   return times;
 }
 
-LayerTimes CostModel::ComputeTimes(const LayerWork& work, const LayerLoad& load) const {
-  const LayerTimes a = HalfTimes(work.attention, load), b = HalfTimes(work.mlp, load);
-  LayerTimes times;
-  times.forward_s = a.forward_s + b.forward_s;
-  if (work.has_input) times.input_gradient_s = a.input_gradient_s + b.input_gradient_s;
-  times.weight_gradient_s = a.weight_gradient_s + b.weight_gradient_s;
-  return times;
+CostModel::Halves CostModel::HalvesOf(const LayerWork& work, const LayerLoad& load) const {
+  return {HalfTimes(work.attention, load), HalfTimes(work.mlp, load)};
 }
 
 // As if all weights were trained.
-LayerTimes CostModel::TrainedTimes(const Group& group, const LayerLoad& load) const {
-  LayerTimes times = ComputeTimes(group.work, load);
+LayerTimes CostModel::TrainedTimes(const Group& group, const Halves& halves,
+                                   const LayerLoad& load) const {
+  LayerTimes times = Sum(group.work, halves.attention, halves.mlp);
   if (group.fit.measurements > 0) {
     const double all = times.forward_s + times.backward_s();
-    const LayerTimes whole = ComputeTimes(group.whole, load);
+    const Halves of_whole = HalvesOf(group.whole, load);
+    const LayerTimes whole = Sum(group.whole, of_whole.attention, of_whole.mlp);
     const double share = all > 0 ? all / (whole.forward_s + whole.backward_s()) : 0;
     times.forward_s = share * group.fit.forward_s.At(load);
     times.input_gradient_s = share * group.fit.input_gradient_s.At(load);
@@ -146,25 +152,33 @@ LayerTimes CostModel::TrainedTimes(const Group& group, const LayerLoad& load) co
   return times;
 }
 
-LayerTimes CostModel::Times(int layer, const LayerLoad& load) const {
+LayerSeconds CostModel::Seconds(int layer, const LayerLoad& load) const {
   const Group& group = At(layer);
-  LayerTimes times = TrainedTimes(group, load);
-  if (!group.has_backward) times.input_gradient_s = 0;
-  if (!group.trainable) times.weight_gradient_s = 0;
-  return times;
+  const Halves halves = HalvesOf(group.work, load);
+  LayerSeconds seconds;
+  seconds.times = TrainedTimes(group, halves, load);
+  const double forward_s = seconds.times.forward_s;
+  if (!group.has_backward) seconds.times.input_gradient_s = 0;
+  if (!group.trainable) seconds.times.weight_gradient_s = 0;
+  if (!group.has_backward) return seconds;
+  const double attention = halves.attention.forward_s + ReduceSeconds(group.work.attention, load);
+  const double mlp = halves.mlp.forward_s + ReduceSeconds(group.work.mlp, load);
+  for (size_t asked = 0; asked < seconds.recompute_s.size(); ++asked) {
+    const Recompute kind = Possible(group.work, static_cast<Recompute>(asked));
+    if (kind == Recompute::kNone) continue;
+    const bool whole = kind == Recompute::kFull || forward_s <= 0;
+    const double half = kind == Recompute::kMlp ? mlp : attention;
+    seconds.recompute_s[asked] = whole ? forward_s : forward_s * half / (attention + mlp);
+  }
+  return seconds;
+}
+
+LayerTimes CostModel::Times(int layer, const LayerLoad& load) const {
+  return Seconds(layer, load).times;
 }
 
 double CostModel::RecomputeSeconds(int layer, const LayerLoad& load, Recompute recompute) const {
-  const Group& group = At(layer);
-  const Recompute kind = Possible(group.work, recompute);
-  if (!group.has_backward || kind == Recompute::kNone) return 0;
-  const double forward_s = TrainedTimes(group, load).forward_s;
-  if (kind == Recompute::kFull || forward_s <= 0) return forward_s;
-  const auto seconds = [&](const HalfWork& half) {
-    return HalfTimes(half, load).forward_s + ReduceSeconds(half, load);
-  };
-  const double attention = seconds(group.work.attention), mlp = seconds(group.work.mlp);
-  return forward_s * (kind == Recompute::kMlp ? mlp : attention) / (attention + mlp);
+  return Seconds(layer, load).recompute_s[static_cast<size_t>(recompute)];
 }
 
 double CostModel::AnalyticKeptBytes(const LayerWork& work, bool trainable, const LayerLoad& load,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,6 +19,11 @@ namespace equipoise {
 struct LayerTimes {
   double forward_s = 0, input_gradient_s = 0, weight_gradient_s = 0;
   double backward_s() const { return input_gradient_s + weight_gradient_s; }
+};
+
+struct LayerSeconds {
+  LayerTimes times;
+  std::array<double, 4> recompute_s = {};  // by Recompute
 };
 
 // What the layers of a model cost on a device of a cluster, by arithmetic alone: no device, no
@@ -50,6 +56,8 @@ class CostModel {
   LayerTimes Times(int layer, const LayerLoad& load) const;
   // Of computing again in backward what was not kept; 0 where there is no backward.
   double RecomputeSeconds(int layer, const LayerLoad& load, Recompute recompute) const;
+  // Times() and RecomputeSeconds() of every kind, in the time of one.
+  LayerSeconds Seconds(int layer, const LayerLoad& load) const;
   // What stays from forward to backward, the layer's input included, its output not.
   int64_t KeptBytes(int layer, const LayerLoad& load, Recompute recompute) const;
   // The most that a pass through the layer needs beyond what was kept before it, while it runs.
@@ -77,10 +85,14 @@ class CostModel {
     LayerWork whole;
   };
   const Group& At(int layer) const { return groups_[static_cast<size_t>(GroupOf(layer))]; }
+  // Of the halves of a layer, without collectives.
+  struct Halves {
+    LayerTimes attention, mlp;
+  };
   double ReduceSeconds(const HalfWork& half, const LayerLoad& load) const;
   LayerTimes HalfTimes(const HalfWork& half, const LayerLoad& load) const;
-  LayerTimes ComputeTimes(const LayerWork& work, const LayerLoad& load) const;
-  LayerTimes TrainedTimes(const Group& group, const LayerLoad& load) const;
+  Halves HalvesOf(const LayerWork& work, const LayerLoad& load) const;
+  LayerTimes TrainedTimes(const Group& group, const Halves& halves, const LayerLoad& load) const;
   double AnalyticWorkBytes(const LayerWork& work, bool trainable, const LayerLoad& load) const;
   double AnalyticKeptBytes(const LayerWork& work, bool trainable, const LayerLoad& load,
                            Recompute recompute) const;

@@ -8,11 +8,9 @@ LayerCostTable::LayerCostTable(const CostModel& costs, const std::vector<LayerLo
     std::vector<Costs>& row = rows_[static_cast<size_t>(costs.GroupOf(layer))];
     if (!row.empty()) continue;
     for (const LayerLoad& load : loads) {
-      Costs& cost = row.emplace_back();
-      cost.times = costs.Times(layer, load);
-      for (size_t kind = 0; kind < cost.recompute_s.size(); ++kind) {
+      Costs& cost = row.emplace_back(Costs{costs.Seconds(layer, load), {}});
+      for (size_t kind = 0; kind < cost.kept_bytes.size(); ++kind) {
         const auto recompute = static_cast<Recompute>(kind);
-        cost.recompute_s[kind] = costs.RecomputeSeconds(layer, load, recompute);
         cost.kept_bytes[kind] = static_cast<double>(costs.KeptBytes(layer, load, recompute));
       }
     }

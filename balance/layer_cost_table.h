@@ -11,10 +11,8 @@ namespace equipoise {
 // layers share their costs, so a model of a hundred layers has some six rows.
 class LayerCostTable {
  public:
-  struct Costs {
-    LayerTimes times;
-    std::array<double, 4> recompute_s = {};  // by Recompute
-    std::array<double, 4> kept_bytes = {};
+  struct Costs : LayerSeconds {
+    std::array<double, 4> kept_bytes = {};  // by Recompute
   };
   // `costs` must outlive it.
   LayerCostTable(const CostModel& costs, const std::vector<LayerLoad>& loads);

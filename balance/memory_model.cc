@@ -1,6 +1,8 @@
 #include "balance/memory_model.h"
 
 #include <algorithm>
+#include <optional>
+#include <tuple>
 
 #include "balance/stage_costs.h"
 
@@ -41,11 +43,30 @@ struct Pass {
   Moment forward, backward;  // the worst moments, with what the stage has kept until then
 };
 
+bool Alike(const LayerLoad& a, const LayerLoad& b) {
+  return std::tie(a.tiles, a.tokens, a.token_pairs, a.targets) ==
+         std::tie(b.tiles, b.tokens, b.token_pairs, b.targets);
+}
+
 class StageMemory {
  public:
-  StageMemory(const CostModel& costs, const Plan& plan) : costs_(costs), plan_(plan) {}
+  StageMemory(const CostModel& costs, const Plan& plan)
+      : costs_(costs), plan_(plan), last_(static_cast<size_t>(plan.num_stages())) {}
 
-  Pass Of(int stage, const LayerLoad& load) const {
+  // Planning asks for the same micro-batch again and again.
+  const Pass& Of(int stage, const LayerLoad& load) {
+    std::optional<Known>& last = last_[static_cast<size_t>(stage)];
+    if (!last || !Alike(last->load, load)) last = Known{load, Work(stage, load)};
+    return last->pass;
+  }
+
+ private:
+  struct Known {
+    LayerLoad load;
+    Pass pass;
+  };
+
+  Pass Work(int stage, const LayerLoad& load) const {
     const auto s = static_cast<size_t>(stage);
     Pass pass;
     const int64_t at_end = KeptAtEndBytes(costs_, plan_, stage, load);
@@ -62,9 +83,9 @@ class StageMemory {
     return pass;
   }
 
- private:
   const CostModel& costs_;
   const Plan& plan_;
+  std::vector<std::optional<Known>> last_;  // [stage]
 };
 
 // The place of a (stage, micro-batch) in a list of all.
@@ -111,7 +132,7 @@ MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Sc
                               const std::vector<LayerLoad>& micro_batches, int pipeline_rank) {
   MemoryForecast forecast = States(costs, plan, pipeline_rank);
   forecast.communication = BoundaryBuffers(costs, plan, micro_batches, pipeline_rank);
-  const StageMemory stages(costs, plan);
+  StageMemory stages(costs, plan);
   const std::vector<int> freed_at = FreedAt(schedule, pipeline_rank);
   const std::vector<Op>& list = schedule.ranks[static_cast<size_t>(pipeline_rank)];
   int64_t kept = 0;
@@ -120,7 +141,7 @@ MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Sc
     const Op& op = list[p];
     if (!IsCompute(op.kind)) continue;
     const int freed = freed_at[Slot(schedule, op)];
-    const Pass pass = stages.Of(op.stage, micro_batches[static_cast<size_t>(op.micro_batch)]);
+    const Pass& pass = stages.Of(op.stage, micro_batches[static_cast<size_t>(op.micro_batch)]);
     const bool keeps = IsForward(op.kind) && freed >= 0;
     const bool frees = freed == static_cast<int>(p);
     if (frees) kept -= pass.kept;

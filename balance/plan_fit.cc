@@ -22,10 +22,10 @@ constexpr int kAttempts = 8;       // to fit a rank's memory
 constexpr std::array<Recompute, 4> kKinds = {Recompute::kNone, Recompute::kAttention,
                                              Recompute::kMlp, Recompute::kFull};
 
-std::vector<int> Sampled(int packs) {
-  const int step = std::max(1, packs / kTypicalPacks);
-  std::vector<int> sampled;
-  for (int pack = 0; pack < packs; pack += step) sampled.push_back(pack);
+std::vector<LayerLoad> Sampled(const std::vector<LayerLoad>& packs) {
+  const size_t step = std::max<size_t>(1, packs.size() / kTypicalPacks);
+  std::vector<LayerLoad> sampled;
+  for (size_t pack = 0; pack < packs.size(); pack += step) sampled.push_back(packs[pack]);
   return sampled;
 }
 
@@ -89,32 +89,42 @@ PlanFitter::PlanFitter(const PlanRequest& request, int tensor)
     : request_(request),
       costs_(request.model, request.cluster, {tensor, request.element_bytes, request.frozen},
              request.profile.get()),
-      table_(costs_, request.workload.steps.front()),
-      typical_(Sampled(table_.num_loads())) {
+      typical_(costs_, Sampled(request.workload.steps.front())),
+      worst_(costs_, {request.workload.worst}) {
   for (const LayerSpec& spec : costs_.specs()) {
     double bytes = 0;
-    for (const int pack : typical_) {
-      bytes += static_cast<double>(spec.BoundaryBytes(table_.load(pack), request.element_bytes));
+    for (int pack = 0; pack < typical_.num_loads(); ++pack) {
+      bytes += static_cast<double>(spec.BoundaryBytes(typical_.load(pack), request.element_bytes));
     }
-    output_bytes_.push_back(bytes / static_cast<double>(typical_.size()));
-  }
-  for (int pack = 0; pack < table_.num_loads(); ++pack) {
-    double seconds = 0;
-    for (int layer = 0; layer < costs_.num_layers(); ++layer) {
-      const LayerTimes& times = table_.At(layer, pack).times;
-      seconds += times.forward_s + times.backward_s();
-    }
-    pack_s_.push_back(seconds);
+    output_bytes_.push_back(bytes / typical_.num_loads());
   }
 }
 
+PlanFitter::StepPacks::StepPacks(const CostModel& costs, const std::vector<LayerLoad>& packs)
+    : table(costs, packs) {
+  for (int pack = 0; pack < table.num_loads(); ++pack) {
+    double sum = 0;
+    for (int layer = 0; layer < costs.num_layers(); ++layer) {
+      const LayerTimes& times = table.At(layer, pack).times;
+      sum += times.forward_s + times.backward_s();
+    }
+    seconds.push_back(sum);
+  }
+}
+
+PlanFitter::StepPacks& PlanFitter::Packs() const {
+  if (!packs_) packs_.emplace(costs_, request_.workload.steps.front());
+  return *packs_;
+}
+
 const std::vector<int>& PlanFitter::HeaviestPacks(int data) const {
-  const auto [entry, is_new] = heaviest_packs_.try_emplace(data);
+  StepPacks& packs = Packs();
+  const auto [entry, is_new] = packs.heaviest.try_emplace(data);
   if (!is_new) return entry->second;
   const std::vector<int> dealt = DealtPacks(request_.workload, 0, data);
   std::vector<double> work(static_cast<size_t>(data), 0.0);
   for (size_t i = 0; i < dealt.size(); ++i) {
-    work[i % work.size()] += pack_s_[static_cast<size_t>(dealt[i])];
+    work[i % work.size()] += packs.seconds[static_cast<size_t>(dealt[i])];
   }
   const auto most = std::max_element(work.begin(), work.end());
   entry->second = PacksOfRank(dealt, data, static_cast<int>(most - work.begin()));
@@ -123,14 +133,14 @@ const std::vector<int>& PlanFitter::HeaviestPacks(int data) const {
 
 std::vector<LayerLoad> PlanFitter::HeaviestLoads(int data) const {
   std::vector<LayerLoad> loads;
-  for (const int pack : HeaviestPacks(data)) loads.push_back(table_.load(pack));
+  for (const int pack : HeaviestPacks(data)) loads.push_back(Packs().table.load(pack));
   return loads;
 }
 
 double PlanFitter::LowerBound(const Plan& shape) const {
   double work = 0, lightest = std::numeric_limits<double>::infinity();
   for (const int pack : HeaviestPacks(shape.data)) {
-    const double seconds = pack_s_[static_cast<size_t>(pack)];
+    const double seconds = Packs().seconds[static_cast<size_t>(pack)];
     work += seconds;
     lightest = std::min(lightest, seconds);
   }
@@ -161,12 +171,12 @@ std::vector<double> PlanFitter::LayerSeconds(const std::vector<Recompute>& recom
     const Recompute kind =
         recompute.empty() ? Recompute::kNone : recompute[static_cast<size_t>(layer)];
     double sum = 0;
-    for (const int pack : typical_) {
-      const LayerCostTable::Costs& costs = table_.At(layer, pack);
+    for (int pack = 0; pack < typical_.num_loads(); ++pack) {
+      const LayerCostTable::Costs& costs = typical_.At(layer, pack);
       sum += costs.times.forward_s + costs.times.backward_s() +
              costs.recompute_s[static_cast<size_t>(kind)];
     }
-    seconds.push_back(sum / static_cast<double>(typical_.size()));
+    seconds.push_back(sum / typical_.num_loads());
   }
   return seconds;
 }
@@ -217,7 +227,10 @@ MemoryForecast PlanFitter::Forecast(const Plan& plan, const Schedule& schedule, 
 }
 
 MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int rank) const {
-  const LayerLoad& worst = request_.workload.worst;
+  MemoryForecast forecast = Forecast(plan, schedule, rank);
+  const bool adaptive =
+      request_.recompute == RecomputeRule::kAdaptive && request_.pins.recompute.empty();
+  if (!adaptive || forecast.total() <= request_.cluster.memory_bytes) return forecast;
   std::vector<int> layers;
   std::vector<double> stage_bytes(static_cast<size_t>(plan.num_stages()), 0.0);
   std::vector<int> stage_of;
@@ -226,17 +239,19 @@ MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int ran
     for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
       layers.push_back(layer);
       stage_of.push_back(stage);
-      stage_bytes[s] += static_cast<double>(costs_.KeptBytes(layer, worst, Recompute::kNone));
+      stage_bytes[s] += worst_.At(layer, 0).kept_bytes[static_cast<size_t>(Recompute::kNone)];
     }
   }
   const std::vector<int64_t> kept = KeptAtPeak(schedule, rank, stage_bytes);
   std::vector<std::vector<RecomputeOption>> options;
   for (size_t i = 0; i < layers.size(); ++i) {
     auto& each = options.emplace_back();
+    const LayerCostTable::Costs& costs = worst_.At(layers[i], 0);
+    const int64_t micro_batches = kept[static_cast<size_t>(stage_of[i])];
     for (const Recompute kind : kKinds) {
+      const auto k = static_cast<size_t>(kind);
       each.push_back(
-          {kind, costs_.RecomputeSeconds(layers[i], worst, kind),
-           kept[static_cast<size_t>(stage_of[i])] * costs_.KeptBytes(layers[i], worst, kind)});
+          {kind, costs.recompute_s[k], micro_batches * static_cast<int64_t>(costs.kept_bytes[k])});
     }
   }
   const auto set = [&](const std::vector<Recompute>& kinds) {
@@ -246,7 +261,6 @@ MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int ran
   };
   // What a layer needs while it is computed again depends on the choice: so the budget is tightened
   // by what is missing until the forecast fits.
-  MemoryForecast forecast = Forecast(plan, schedule, rank);
   int64_t budget = forecast.activations;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const int64_t over = forecast.total() - request_.cluster.memory_bytes;
@@ -264,9 +278,7 @@ MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int ran
   return forecast;
 }
 
-PlanFitter::Fit PlanFitter::FitMemory(Plan& plan) const {
-  const bool adaptive =
-      request_.recompute == RecomputeRule::kAdaptive && request_.pins.recompute.empty();
+Schedule PlanFitter::WorstSchedule(Plan& plan) const {
   plan.recompute = request_.pins.recompute;
   if (plan.recompute.empty()) {
     plan.recompute.assign(static_cast<size_t>(costs_.num_layers()), KindOf(request_.recompute));
@@ -274,12 +286,16 @@ PlanFitter::Fit PlanFitter::FitMemory(Plan& plan) const {
   // Three rounds of the pipeline bring every rank to its peak, all micro-batches being equal.
   const int64_t all = request_.workload.global_batch() / plan.data;
   const int64_t rounds = plan.schedule == "gpipe" ? all : std::min<int64_t>(all, 3 * plan.pipeline);
-  const Schedule schedule = ComputeSchedule(
+  return ComputeSchedule(
       request_, plan, std::vector<LayerLoad>(static_cast<size_t>(rounds), request_.workload.worst));
+}
+
+PlanFitter::Fit PlanFitter::FitMemory(Plan& plan) const {
+  const Schedule schedule = WorstSchedule(plan);
   Fit fit;
   int64_t most = request_.cluster.memory_bytes;
   for (int rank = 0; rank < plan.pipeline; ++rank) {
-    fit.memory.push_back(adaptive ? FitRank(plan, schedule, rank) : Forecast(plan, schedule, rank));
+    fit.memory.push_back(FitRank(plan, schedule, rank));
     if (fit.memory.back().total() <= most) continue;
     most = fit.memory.back().total();
     fit.misfit = Misfit{rank, fit.memory.back()};
@@ -287,8 +303,17 @@ PlanFitter::Fit PlanFitter::FitMemory(Plan& plan) const {
   return fit;
 }
 
+bool PlanFitter::FitsMemory(Plan plan) const {
+  const Schedule schedule = WorstSchedule(plan);
+  for (int rank = 0; rank < plan.pipeline; ++rank) {
+    if (FitRank(plan, schedule, rank).total() > request_.cluster.memory_bytes) return false;
+  }
+  return true;
+}
+
 double PlanFitter::StepSecondsBound(const Plan& plan) const {
   const std::vector<int>& packs = HeaviestPacks(plan.data);
+  const LayerCostTable& table = Packs().table;
   std::vector<double> work(static_cast<size_t>(plan.pipeline), 0.0);
   double before = 0, bound = 0;  // of the least seconds that each stage in front takes
   std::vector<double> in_front(work.size(), 0.0);
@@ -299,7 +324,7 @@ double PlanFitter::StepSecondsBound(const Plan& plan) const {
     for (const int pack : packs) {
       double seconds = 0;
       for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
-        const LayerCostTable::Costs& costs = table_.At(layer, pack);
+        const LayerCostTable::Costs& costs = table.At(layer, pack);
         seconds += costs.times.forward_s + costs.times.backward_s() +
                    costs.recompute_s[static_cast<size_t>(plan.recompute[layer])];
       }
@@ -319,7 +344,7 @@ double PlanFitter::StepSecondsBound(const Plan& plan) const {
 
 double PlanFitter::StepSeconds(const Plan& plan) const {
   return SimulateTimes(ComputeSchedule(request_, plan, HeaviestLoads(plan.data)),
-                       StageCosts(table_, plan, request_.cluster, HeaviestPacks(plan.data)))
+                       StageCosts(Packs().table, plan, request_.cluster, HeaviestPacks(plan.data)))
       .step_s;
 }
 

@@ -49,6 +49,8 @@ class PlanFitter {
     std::optional<Misfit> misfit;  // of the rank that misses most
   };
   Fit FitMemory(Plan& plan) const;
+  // Whether FitMemory() finds no misfit, in less time.
+  bool FitsMemory(Plan plan) const;
 
   // Seconds of the first step on the data rank with the most work, simulated.
   double StepSeconds(const Plan& plan) const;
@@ -57,21 +59,32 @@ class PlanFitter {
   double StepSecondsBound(const Plan& plan) const;
 
  private:
+  // Of the first step's packs. Made when a time is first asked for: to fit the memory, it is not
+  // needed.
+  struct StepPacks {
+    StepPacks(const CostModel& costs, const std::vector<LayerLoad>& packs);
+    LayerCostTable table;
+    std::vector<double> seconds;               // [pack] all layers, forward and backward
+    std::map<int, std::vector<int>> heaviest;  // by data degree, filled as asked for
+  };
+  StepPacks& Packs() const;
   const std::vector<int>& HeaviestPacks(int data) const;
   std::vector<double> LayerSeconds(const std::vector<Recompute>& recompute) const;
   std::vector<std::vector<int>> CutBy(const std::vector<double>& layer_s, const Plan& shape,
                                       size_t keep) const;
-  // Of one rank: sets its layers' recomputation. `schedule` holds micro-batches of the worst load.
+  // Sets plan.recompute to the pinned, or to the rule's where that is one kind. A schedule of
+  // micro-batches of the worst load that brings every rank to its peak.
+  Schedule WorstSchedule(Plan& plan) const;
+  // Of one rank of it; by the adaptive rule, sets its layers' recomputation.
   MemoryForecast FitRank(Plan& plan, const Schedule& schedule, int rank) const;
   MemoryForecast Forecast(const Plan& plan, const Schedule& schedule, int rank) const;
 
   const PlanRequest& request_;
   CostModel costs_;
-  LayerCostTable table_;              // of the first step's packs
-  std::vector<int> typical_;          // packs over which costs are averaged
+  LayerCostTable typical_;            // of packs over which costs are averaged
+  LayerCostTable worst_;              // of the worst load alone
   std::vector<double> output_bytes_;  // [layer] mean
-  std::vector<double> pack_s_;        // [pack] all layers, forward and backward
-  mutable std::map<int, std::vector<int>> heaviest_packs_;  // by data degree, filled as asked for
+  mutable std::optional<StepPacks> packs_;
 };
 
 // A schedule's compute ops, without what has nothing to do for these micro-batches, with reductions

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -40,10 +41,8 @@ class Search {
   PlanSearchResult Run() {
     std::vector<Shape> shapes;
     for (Plan& plan : PlanShapes(request_)) {
-      const double bound = FitterOf(plan).LowerBound(plan);
-      shapes.push_back({std::move(plan), bound});
+      if (auto shape = Bounded(std::move(plan))) shapes.push_back(std::move(*shape));
     }
-    result_.considered = static_cast<int>(shapes.size());
     // The most promising first; among equals those with the least communication.
     std::stable_sort(shapes.begin(), shapes.end(), [](const Shape& a, const Shape& b) {
       return std::tie(a.bound_s, a.plan.tensor, a.plan.pipeline) <
@@ -53,6 +52,24 @@ class Search {
     if (!request_.pins.zero) ConsiderWholeState();
     RejectBeyondKept();
     return std::move(result_);
+  }
+
+  // Whether Run() finds a plan.
+  bool AnyFits() {
+    std::vector<Plan> shapes = PlanShapes(request_);
+    std::erase_if(shapes, [this](const Plan& plan) { return StateBytes(plan) > Room(); });
+    // Those of the least state first: they fit most likely.
+    std::stable_sort(shapes.begin(), shapes.end(), [this](const Plan& a, const Plan& b) {
+      return StateBytes(a) < StateBytes(b);
+    });
+    return std::any_of(shapes.begin(), shapes.end(), [this](Plan& shape) {
+      const PlanFitter& fitter = FitterOf(shape);
+      const auto cuts = fitter.Cuts(shape, kCuts);
+      return std::any_of(cuts.begin(), cuts.end(), [&](const std::vector<int>& begins) {
+        shape.stage_begins = begins;
+        return fitter.FitsMemory(shape);
+      });
+    });
   }
 
  private:
@@ -67,24 +84,33 @@ class Search {
     return *fitter;
   }
 
+  int64_t Room() const { return request_.cluster.memory_bytes; }
+  int64_t StateBytes(const Plan& plan) { return FitterOf(plan).StateBytesBound(plan); }
+
   void Reject(const Plan& plan, std::string reason, int64_t missing_bytes = 0) {
     result_.rejected.push_back({plan, std::move(reason), missing_bytes});
   }
 
-  void Consider(const Shape& shape) {
-    const PlanFitter& fitter = FitterOf(shape.plan);
-    const int64_t states = fitter.StateBytesBound(shape.plan);
-    const int64_t room = request_.cluster.memory_bytes;
-    if (states > room) {
-      return Reject(shape.plan,
-                    Join("", "weights, gradients and optimizer state alone need ", GiB(states),
-                         " of ", GiB(room)),
-                    states - room);
+  // With its lower bound; nothing where its state alone does not fit, which is known sooner.
+  std::optional<Shape> Bounded(Plan plan) {
+    ++result_.considered;
+    const int64_t states = StateBytes(plan);
+    if (states > Room()) {
+      Reject(plan,
+             Join("", "weights, gradients and optimizer state alone need ", GiB(states), " of ",
+                  GiB(Room())),
+             states - Room());
+      return std::nullopt;
     }
+    const double bound = FitterOf(plan).LowerBound(plan);
+    return Shape{std::move(plan), bound};
+  }
+
+  void Consider(const Shape& shape) {
     if (shape.bound_s >= SlowestKept()) {
       return Reject(shape.plan, Join("", Seconds(shape.bound_s), " a step or more"));
     }
-    Simulate(shape, fitter);
+    Simulate(shape, FitterOf(shape.plan));
   }
 
   // The best plans without ZeRO: it costs little or nothing, and memory it saves.
@@ -96,8 +122,7 @@ class Search {
       shape.zero = 0;
       shape.stage_begins.clear();
       shape.recompute.clear();
-      ++result_.considered;
-      Consider({shape, FitterOf(shape).LowerBound(shape)});
+      if (const auto bounded = Bounded(std::move(shape))) Consider(*bounded);
     }
   }
 
@@ -134,8 +159,8 @@ class Search {
     }
     Reject(missed,
            Join("", "pipeline rank ", misfit->pipeline_rank, " needs ", GiB(misfit->memory.total()),
-                " of ", GiB(request_.cluster.memory_bytes)),
-           misfit->memory.total() - request_.cluster.memory_bytes);
+                " of ", GiB(Room())),
+           misfit->memory.total() - Room());
   }
 
   // Whether layers now cost more than when the stages were cut.
@@ -179,9 +204,8 @@ int RanksThatFit(PlanRequest request) {
   for (int growth = 2; growth <= kMostGrowth; growth *= 2) {
     request.ranks *= 2;
     request.cluster.nodes = nodes * growth;
-    request.keep = 1;
     try {
-      if (!SearchPlans(request).plans.empty()) return request.ranks;
+      if (SomePlanFits(request)) return request.ranks;
     } catch (const ConfigError&) {
       return 0;  // the global batch cannot be dealt any further
     }
@@ -198,6 +222,8 @@ int64_t ScoredPlan::peak_bytes() const {
 }
 
 PlanSearchResult SearchPlans(const PlanRequest& request) { return Search(request).Run(); }
+
+bool SomePlanFits(const PlanRequest& request) { return Search(request).AnyFits(); }
 
 ScoredPlan BestPlan(const PlanRequest& request, const PlanSearchResult& result) {
   if (!result.plans.empty()) return result.plans.front();

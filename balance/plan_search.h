@@ -35,6 +35,9 @@ struct PlanSearchResult {
 // choose from, with what to change.
 PlanSearchResult SearchPlans(const PlanRequest& request);
 
+// Whether SearchPlans() finds a plan: asks for the memory alone, so takes a part of the time.
+bool SomePlanFits(const PlanRequest& request);
+
 // The plan to train with: the best one. Throws UserError with kNoPlan where none fits: the nearest
 // miss, its worst micro-batch, and what would make it fit.
 ScoredPlan BestPlan(const PlanRequest& request, const PlanSearchResult& result);

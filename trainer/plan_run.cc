@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +13,7 @@
 #include "configs/error.h"
 #include "parallel/schedule/builders.h"
 #include "trainer/html_text.h"
+#include "trainer/limit_search.h"
 #include "trainer/make_plan.h"
 #include "trainer/model_section.h"
 #include "trainer/plan_pins.h"
@@ -93,52 +93,6 @@ std::vector<SampleHistogram> Histograms(const std::vector<SampleSize>& sizes) {
   return {tiles, tokens};
 }
 
-// A workload, and what the search finds for it.
-struct FittedRun {
-  PlannedRun planned;
-  PlanRequest request;
-  PlanSearchResult search;
-  bool fits() const { return !search.plans.empty(); }
-};
-
-using SearchFn = std::function<PlanSearchResult(const PlanRequest&)>;
-
-FittedRun Fit(PlannedRun planned, PlanRequest request, const SearchFn& search) {
-  FittedRun run{std::move(planned), std::move(request), {}};
-  run.request.workload = run.planned.workload;
-  run.search = search(run.request);
-  return run;
-}
-
-// The plans of a workload. Where nothing fits, those with the largest of LowerLimits() with which
-// something does; with the least of them where nothing does even so. Memory grows with the limits,
-// so they are found by halving.
-FittedRun FitRun(const PlannedRun& planned, const SampleCosts& costs, const RunConfig& config,
-                 const PlanRequest& request, const SearchFn& search) {
-  FittedRun first = Fit(planned, request, search);
-  if (first.fits()) return first;
-  const std::vector<GroupLimits> lower = LowerLimits(costs, config, planned);
-  if (lower.empty()) return first;
-  const auto with = [&](const GroupLimits& limits) {
-    PlannedRun lowered = PlanWorkload(costs, config, request.model, limits);
-    lowered.lowered_from = LoweredFrom{planned.limits, planned.samples_per_pack};
-    return Fit(std::move(lowered), request, search);
-  };
-  FittedRun best = with(lower.back());
-  if (!best.fits()) return best;
-  for (size_t begin = 0, end = lower.size() - 1; begin < end;) {
-    const size_t middle = (begin + end) / 2;
-    FittedRun run = with(lower[middle]);
-    if (run.fits()) {
-      best = std::move(run);
-      end = middle;
-    } else {
-      begin = middle + 1;
-    }
-  }
-  return best;
-}
-
 }  // namespace
 
 PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
@@ -161,23 +115,6 @@ PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
   return request;
 }
 
-PlanSearchResult SearchFor(const RunConfig& config, const PlanRequest& request) {
-  const PlanPins& pins = request.pins;
-  if (config.cluster.preset == kLocalPreset) {
-    const Plan simple = MakePlan(config, request.model, request.ranks);
-    Accumulation(config, simple);
-    PlanRequest pinned = request;
-    pinned.pins.data = simple.data;
-    pinned.pins.pipeline = simple.pipeline;
-    pinned.pins.tensor = simple.tensor;
-    pinned.pins.zero = simple.zero;
-    PlanSearchResult result = SearchPlans(pinned);
-    const bool free = !pins.data && !pins.pipeline && !pins.tensor;
-    if (!result.plans.empty() || !free) return result;
-  }
-  return SearchPlans(request);
-}
-
 PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const OrderPlans& order) {
   const ModelConfig model = ModelConfigOf(config.model);
   const SampleCosts costs = GatherSampleCosts(config, model);
@@ -191,10 +128,8 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
         "balance.tokens"));
   }
   FittedRun fitted =
-      FitRun(planned, costs, config, PlanRequestOf(config, model, planned.workload, target),
-             [&](const PlanRequest& request) {
-               return target.trials > 0 ? SearchPlans(request) : SearchFor(config, request);
-             });
+      FitRun(costs, config, planned, PlanRequestOf(config, model, planned.workload, target),
+             target.trials > 0 ? MeshChoice::kAll : MeshChoice::kSimpleFirst);
   planned = fitted.planned;
   PlanReport report;
   report.request = std::move(fitted.request);
@@ -229,8 +164,8 @@ TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,
   }
   const PlannedRun first = PlanWorkload(costs, config, model);
   const FittedRun fitted =
-      FitRun(first, costs, config, PlanRequestOf(config, model, first.workload, target),
-             [&](const PlanRequest& request) { return SearchFor(config, request); });
+      FitRun(costs, config, first, PlanRequestOf(config, model, first.workload, target),
+             MeshChoice::kSimpleFirst);
   const ScoredPlan best = BestPlan(fitted.request, fitted.search);
   const PlanForecast forecast = ForecastPlan(fitted.request, best.plan);
   const PlannedRun& planned = fitted.planned;

@@ -25,11 +25,6 @@ struct PlanTarget {
 PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
                           const Workload& workload, const PlanTarget& target);
 
-// The search, on this machine's CPUs (cluster.preset: local) with one rule first: where the mesh is
-// free, all ranks are data ranks if a replica fits. They share one memory, so that splitting a
-// model saves little there, and tensor ranks exchange at every layer.
-PlanSearchResult SearchFor(const RunConfig& config, const PlanRequest& request);
-
 // May put the plans that were found into another order, before the first is told about.
 using OrderPlans = std::function<void(PlanReport&)>;
 

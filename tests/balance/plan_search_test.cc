@@ -200,6 +200,22 @@ TEST_CASE("what does not fit is refused with what would", "[plan_search][cpu]") 
   CHECK(text.find("or 16 ranks") != std::string::npos);
 }
 
+TEST_CASE("whether some plan fits is what the search finds", "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-8b", 1, 16);
+  std::set<bool> found;
+  for (const RecomputeRule rule : {RecomputeRule::kAdaptive, RecomputeRule::kNone}) {
+    request.recompute = rule;
+    for (const int64_t gib : {8, 14, 18, 22, 30, 60}) {
+      INFO(gib << " GiB");
+      request.cluster.memory_bytes = gib << 30;
+      const bool fits = !SearchPlans(request).plans.empty();
+      CHECK(SomePlanFits(request) == fits);
+      found.insert(fits);
+    }
+  }
+  CHECK(found.size() == 2);
+}
+
 TEST_CASE("pins that leave nothing are a mistake", "[plan_search][cpu]") {
   PlanRequest request = Request("internvl2-8b", 1, 6);
   request.pins.data = 4;  // 6 packs cannot be dealt to 4 data ranks
