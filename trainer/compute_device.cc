@@ -7,55 +7,17 @@
 #include <dlfcn.h>
 #include <spdlog/spdlog.h>
 
-#include <array>
 #include <utility>
 
 #include "configs/error.h"
 #include "parallel/comm/make_communicator.h"
 #include "parallel/processor_name.h"
+#include "trainer/nvidia_driver.h"
 
 namespace equipoise {
 namespace {
 
-// NVIDIA's driver, which every machine with a usable GPU has: how many there are, before the
-// libraries are opened that compute on them.
-class Driver {
- public:
-  Driver() : handle_(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {}
-
-  // Throws ConfigError that says why there is none.
-  int CountGpus() const {
-    if (handle_ == nullptr) Refuse("NVIDIA's driver, libcuda.so.1, is not there");
-    int count = 0;
-    const int error = Call<int(unsigned)>("cuInit", 0U);
-    if (error != 0) Refuse("NVIDIA's driver does not start, error " + std::to_string(error));
-    if (Call<int(int*)>("cuDeviceGetCount", &count) != 0 || count == 0) Refuse("none found");
-    return count;
-  }
-  // REQUIRES: CountGpus() > index.
-  std::string NameOf(int index) const {
-    std::array<char, 256> name = {};
-    Call<int(char*, int, int)>("cuDeviceGetName", name.data(), static_cast<int>(name.size() - 1),
-                               index);
-    return name.data();
-  }
-
- private:
-  [[noreturn]] static void Refuse(const std::string& why) {
-    throw ConfigError("train.device: this machine has no usable GPU (" + why +
-                      "); set it to cpu or auto");
-  }
-  template <class Signature, class... Arguments>
-  int Call(const char* symbol, Arguments... arguments) const {
-    auto* function = reinterpret_cast<Signature*>(dlsym(handle_, symbol));
-    if (function == nullptr) Refuse(std::string("NVIDIA's driver has no ") + symbol);
-    return function(arguments...);
-  }
-
-  void* handle_;  // never closed: CUDA goes on using it
-};
-
-at::Device OpenGpu(const Driver& driver, const MpiEnvironment& mpi) {
+at::Device OpenGpu(const NvidiaDriver& driver, const MpiEnvironment& mpi) {
   const int gpus = driver.CountGpus();
   // Global, for what LibTorch's CPU libraries look up in it.
   if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
@@ -78,7 +40,7 @@ at::Device OpenGpu(const Driver& driver, const MpiEnvironment& mpi) {
 
 at::Device OpenComputeDevice(const std::string& setting, const MpiEnvironment& mpi) {
   if (setting == "cpu") return at::kCPU;
-  const Driver driver;
+  const NvidiaDriver driver;
   if (setting == "cuda") return OpenGpu(driver, mpi);
   try {
     driver.CountGpus();
@@ -115,7 +77,7 @@ std::unique_ptr<Communicator> WorldForDevice(std::unique_ptr<Communicator> world
 std::string DeviceKind(at::Device device) { return device.is_cpu() ? "cpu" : "cuda"; }
 
 std::string DeviceName(at::Device device) {
-  return device.is_cpu() ? ProcessorName() : Driver().NameOf(device.index());
+  return device.is_cpu() ? ProcessorName() : NvidiaDriver().NameOf(device.index());
 }
 
 }  // namespace equipoise

@@ -5,6 +5,7 @@
 #endif
 
 #include "configs/error.h"
+#include "trainer/nvidia_driver.h"
 
 namespace equipoise {
 
@@ -19,9 +20,17 @@ bool CpuHasBf16MatrixUnits() {
 #endif
 }
 
+bool GpuHasBf16MatrixUnits(int index) {
+  constexpr int kAmpere = 8;
+  const NvidiaDriver driver;
+  return !driver.found() || driver.MajorCapability(index) >= kAmpere;
+}
+
 at::ScalarType ComputeDtype(const std::string& precision, at::Device device) {
   if (precision == "auto") {
-    return !device.is_cpu() || CpuHasBf16MatrixUnits() ? at::kBFloat16 : at::kFloat;
+    const bool has_units =
+        device.is_cpu() ? CpuHasBf16MatrixUnits() : GpuHasBf16MatrixUnits(device.index());
+    return has_units ? at::kBFloat16 : at::kFloat;
   }
   EQUIPOISE_CHECK(precision == "fp32" || precision == "bf16", precision);
   return precision == "bf16" ? at::kBFloat16 : at::kFloat;

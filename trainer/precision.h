@@ -11,8 +11,12 @@ namespace equipoise {
 // fp32.
 bool CpuHasBf16MatrixUnits();
 
+// The same of a GPU that OpenComputeDevice() gave: compute capability 8 and later. True without
+// NVIDIA's driver, where something else stands for a GPU.
+bool GpuHasBf16MatrixUnits(int index);
+
 // The compute dtype for `train.precision`: "fp32", "bf16", or "auto" (bf16 where the device has
-// matrix units for it, as every GPU is taken to have, else fp32). REQUIRES: one of these.
+// matrix units for it, else fp32). REQUIRES: one of these.
 at::ScalarType ComputeDtype(const std::string& precision, at::Device device);
 
 // "fp32" or "bf16".
