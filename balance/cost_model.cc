@@ -19,7 +19,7 @@ constexpr double kPassesBackward = 1.5;
 // What an analytic prediction is off by; docs/cost_model.md.
 constexpr double kAnalyticErrorBand = 0.15;
 // Rows of logits that exist at a time.
-constexpr double kChunkLogits = 1 << 24, kMinChunkRows = 128;
+constexpr double kChunkLogits = 1 << 24, kMinChunkRows = 256;
 
 // The kind of recomputation that a layer can do of what is asked for.
 Recompute Possible(const LayerWork& work, Recompute asked) {

@@ -20,7 +20,7 @@ namespace {
 
 // Logits that exist at a time: 64 MiB of fp32, but never so few rows that the products get slow.
 constexpr int64_t kChunkLogits = int64_t{1} << 24;
-constexpr int64_t kMinChunkRows = 128;
+constexpr int64_t kMinChunkRows = 256;
 
 // What one pass over the rows makes beside the loss.
 struct Gradients {

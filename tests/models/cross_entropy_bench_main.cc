@@ -53,6 +53,7 @@ int Run(const std::vector<std::string>& arguments) {
                 hidden = std::stoll(arguments[4]), rounds = std::stoll(arguments[5]);
   CountCpuMemory();
   at::set_num_threads(1);
+  at::manual_seed(0);  // both methods are to give the same loss
   Problem problem;
   problem.weight.name = "weight";
   problem.weight.shape = {vocabulary, hidden};
