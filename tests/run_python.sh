@@ -5,6 +5,7 @@ export OMP_NUM_THREADS=1
 # The trainer starts itself again to set these (run_test and stop_test see to it); here that is half
 # of what most of its runs take.
 export GOMP_SPINCOUNT=0 ONEDNN_PRIMITIVE_CACHE_CAPACITY=128
-# mpirun names its folder by its process id, which tests in sandboxes of their own share.
-export PRTE_MCA_prte_tmpdir_base="${TEST_TMPDIR:-/tmp}"
+# Removed by Bazel however the test ends. mpirun names its folder by its process id, which is the
+# same in every sandbox.
+export TMPDIR="${TEST_TMPDIR:-/tmp}"
 exec "${EQUIPOISE_PYTHON:?run scripts/setup}" -B -W ignore "$@"
