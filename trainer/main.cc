@@ -92,8 +92,9 @@ void SetUpLibraries(char** argv) {
   // Compiled matrix products that are kept, most of a megabyte each. A step has about 50, in a few
   // numbers of rows; by default a thousand are kept.
   set("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128");
-  // Without it train.deterministic is refused by matrix products on GPUs.
-  set("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
+  // Without it train.deterministic is refused by matrix products on GPUs. Read at the first of
+  // them: no reason to start again.
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   if (changed) execv("/proc/self/exe", argv);
 }
 

@@ -134,6 +134,20 @@ def check_waiting_threads(results, folder):
     results.check("waiting compute threads sleep", found and status == 0, f"exit {status}")
 
 
+def check_starts(results, folder):
+    """Only for settings that are missing: a start costs as much as most runs of a test."""
+    line = [tiny_case.EQUIPOISE, "data", f"{folder}/model", "tokenize"]
+    given = {**tiny_case.environment(), "GOMP_SPINCOUNT": "0",
+             "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128"}
+    missing = {k: v for k, v in given.items() if k != "GOMP_SPINCOUNT"}
+    for env, name in ((given, "equipoise"), (missing, "exe")):  # of /proc/self/exe
+        with subprocess.Popen(line, stdin=subprocess.DEVNULL, env=env) as program:
+            os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
+            with open(f"/proc/{program.pid}/comm") as file:
+                found = file.read().strip()
+        results.check(f"starts itself again only where it must: {name}", found == name, found)
+
+
 def check_one_process(results, folder):
     for line in (["export", f"{folder}/run", "--out", f"{folder}/exported"],
                  ["generate", f"{folder}/run", "--prompt", "What is 1 plus 1?"]):
@@ -154,6 +168,7 @@ def main():
     check_settings(results, config)
     check_one_process(results, folder)
     check_waiting_threads(results, folder)
+    check_starts(results, folder)
     shutil.rmtree(folder)
     results.finish()
 
