@@ -32,8 +32,12 @@ void BalanceMeter::AddStep(std::span<const MicroBatchLoad> step) {
   }
   double tokens = 0;
   for (const MicroBatchLoad& one : step) tokens += static_cast<double>(one.load.tokens);
-  steps_.emplace_back(std::ssize(step), tokens);
+  if (std::ssize(step) > largest_step_) full_ = {};
   largest_step_ = std::max(largest_step_, std::ssize(step));
+  if (std::ssize(step) < largest_step_) return;  // the rest of the epoch
+  ++full_.steps;
+  full_.sum += tokens;
+  full_.squares += tokens * tokens;
 }
 
 void BalanceMeter::AddRow(std::span<const MicroBatchLoad> row) {
@@ -68,16 +72,10 @@ BalanceMetrics BalanceMeter::metrics() const {
   result.dist_ratio_vision = vision_ / rows;
   result.dist_ratio_text = text_ / rows;
   result.dist_ratio_time = time_ / rows;
-  double sum = 0, squares = 0, steps = 0;
-  for (const auto& [size, tokens] : steps_) {
-    if (size != largest_step_) continue;  // the rest of the epoch
-    sum += tokens;
-    squares += tokens * tokens;
-    ++steps;
-  }
-  if (sum > 0) {
-    const double mean = sum / steps;
-    result.step_variation = std::sqrt(std::max(0.0, squares / steps - mean * mean)) / mean;
+  if (full_.sum > 0) {
+    const double mean = full_.sum / full_.steps;
+    const double variance = std::max(0.0, full_.squares / full_.steps - mean * mean);
+    result.step_variation = std::sqrt(variance) / mean;
   }
   return result;
 }

@@ -52,7 +52,10 @@ class BalanceMeter {
   int64_t rows_ = 0, largest_step_ = 0;
   int64_t pad_tokens_ = 0, padded_room_ = 0;
   double vision_ = 0, text_ = 0, time_ = 0;
-  std::vector<std::pair<int64_t, double>> steps_;  // micro-batches and tokens of each
+  // Of the steps with as many micro-batches as the largest: number, sums of tokens and of squares.
+  struct {
+    double steps = 0, sum = 0, squares = 0;
+  } full_;
 };
 
 // DistRatio of the loads of `ranks` ranks, those beyond the list being 0. 0 when all are 0.

@@ -12,7 +12,9 @@
 namespace equipoise {
 namespace {
 
-constexpr uint64_t kSampleOrder = 2, kGroupOrder = 3, kIsfSeed = 4;  // purposes of random streams
+// Purposes of random streams; kWindowSeed and above: of the windows after the first.
+constexpr uint64_t kSampleOrder = 2, kGroupOrder = 3, kIsfSeed = 4, kWindowSeed = 1 << 16;
+constexpr int64_t kCarriedParts = 8;  // of a window's samples, one at most is handed on
 
 constexpr int64_t kTokenSteps = 16;  // in which a limit on tokens is lowered
 
@@ -54,6 +56,48 @@ Grouping FormGroups(std::span<const SampleSize> sizes, const GroupOptions& optio
   return result;
 }
 
+// How full a group is, and whether that is enough.
+struct Fullness {
+  double share = 0;
+  bool full = false;
+};
+
+Fullness FullnessOf(const LayerLoad& load, int64_t samples, const GroupOptions& options) {
+  const GroupLimits& limits = options.limits;
+  if (HasFixedSamples(options.method)) {
+    return {static_cast<double>(samples), samples >= options.micro_batch};
+  }
+  const double tiles = static_cast<double>(load.tiles) / static_cast<double>(limits.tiles);
+  const double tokens = static_cast<double>(load.tokens) / static_cast<double>(limits.tokens);
+  const bool tile_bound = options.method != GroupMethod::kPacked;
+  return {tile_bound ? std::max(tiles, tokens) : tokens,
+          load.tokens >= options.min_tokens || (tile_bound && load.tiles >= options.min_tiles)};
+}
+
+// Takes groups that are not full out of `groups`; returns their samples.
+std::vector<int64_t> TakeUnfilled(std::span<const SampleSize> sizes, const GroupOptions& options,
+                                  SampleGroups& groups) {
+  std::vector<std::pair<double, int64_t>> unfilled;
+  for (int64_t i = 0; i < groups.size(); ++i) {
+    const Fullness one = FullnessOf(GroupLoad(sizes, groups[i]), std::ssize(groups[i]), options);
+    if (!one.full) unfilled.emplace_back(one.share, i);
+  }
+  std::sort(unfilled.begin(), unfilled.end());
+  std::vector<int64_t> taken;
+  std::vector<bool> stays(static_cast<size_t>(groups.size()), true);
+  for (const auto& [share, group] : unfilled) {
+    if (std::ssize(taken) + std::ssize(groups[group]) > groups.num_samples() / kCarriedParts) break;
+    taken.insert(taken.end(), groups[group].begin(), groups[group].end());
+    stays[static_cast<size_t>(group)] = false;
+  }
+  SampleGroups rest;
+  for (int64_t i = 0; i < groups.size(); ++i) {
+    if (stays[static_cast<size_t>(i)]) rest.Add(groups[i]);
+  }
+  groups = std::move(rest);
+  return taken;
+}
+
 }  // namespace
 
 GroupMethod ParseGroupMethod(const std::string& name) {
@@ -71,7 +115,7 @@ bool HasFixedSamples(GroupMethod method) {
   return method == GroupMethod::kRandom || method == GroupMethod::kLengthGrouped;
 }
 
-void ChooseLimits(std::span<const SampleSize> sizes, GroupOptions& options) {
+void ChooseLimits(const SampleList& samples, GroupOptions& options) {
   GroupLimits& limits = options.limits;
   EQUIPOISE_CHECK(limits.tokens > 0, "no limit on tokens");
   // OmniBal rounds lengths to 256, and tokens a tile to 16, at Q_t = 4096.
@@ -79,11 +123,12 @@ void ChooseLimits(std::span<const SampleSize> sizes, GroupOptions& options) {
   const int64_t coarse = isf ? std::max<int64_t>(limits.tokens / 16, 1) : 1;
   const int64_t fine = isf ? std::max<int64_t>(limits.tokens / 256, 1) : 1;
   int64_t tiles = 0, tokens = 0, most = 1, count = 0;
-  for (const SampleSize& size : sizes) {
-    if (size.tokens > limits.tokens) continue;
-    tiles += size.tiles;
-    tokens += (size.tokens + coarse - 1) / coarse * coarse;
-    most = std::max<int64_t>(most, size.tiles);
+  for (int64_t i = 0; limits.tiles == 0 && i < samples.size; ++i) {
+    const std::optional<SampleSize> size = samples.size_at(i);
+    if (!size || size->tokens > limits.tokens) continue;
+    tiles += size->tiles;
+    tokens += (size->tokens + coarse - 1) / coarse * coarse;
+    most = std::max<int64_t>(most, size->tiles);
     ++count;
   }
   if (limits.tiles == 0) {
@@ -94,22 +139,23 @@ void ChooseLimits(std::span<const SampleSize> sizes, GroupOptions& options) {
   if (options.min_tokens == 0) options.min_tokens = limits.tokens - limits.tokens / 32;
 }
 
-std::vector<GroupLimits> LowerLimits(std::span<const SampleSize> sizes, const GroupOptions& options,
+std::vector<GroupLimits> LowerLimits(const SampleList& samples, const GroupOptions& options,
                                      const GroupLimits& given) {
   if (HasFixedSamples(options.method) || options.method == GroupMethod::kPacked) return {};
   const GroupLimits& first = options.limits;
   GroupLimits largest{1, 1};
-  for (const SampleSize& size : sizes) {
-    if (!first.Hold(size)) continue;
-    largest.tiles = std::max<int64_t>(largest.tiles, size.tiles);
-    largest.tokens = std::max<int64_t>(largest.tokens, size.tokens);
+  for (int64_t i = 0; i < samples.size; ++i) {
+    const std::optional<SampleSize> size = samples.size_at(i);
+    if (!size || !first.Hold(*size)) continue;
+    largest.tiles = std::max<int64_t>(largest.tiles, size->tiles);
+    largest.tokens = std::max<int64_t>(largest.tokens, size->tokens);
   }
   std::vector<GroupLimits> lower;
   GroupLimits last = first;
   for (int64_t part = kTokenSteps - 1; given.tokens == 0 && last.tokens > largest.tokens; --part) {
     GroupOptions fewer = options;
     fewer.limits = {given.tiles, std::max(first.tokens * part / kTokenSteps, largest.tokens)};
-    ChooseLimits(sizes, fewer);
+    ChooseLimits(samples, fewer);
     last = {std::min(fewer.limits.tiles, last.tiles), fewer.limits.tokens};
     lower.push_back(last);
   }
@@ -120,10 +166,17 @@ std::vector<GroupLimits> LowerLimits(std::span<const SampleSize> sizes, const Gr
   return lower;
 }
 
-EpochGroups PlanEpoch(std::span<const SampleSize> sizes, const GroupOptions& options, int64_t epoch,
-                      int64_t head) {
+EpochGroups PlanWindow(std::span<const SampleSize> sizes, const GroupOptions& given,
+                       const EpochWindow& window) {
+  const auto epoch = static_cast<uint64_t>(window.epoch);
+  GroupOptions options = given;
+  if (window.number > 0) {
+    const auto purpose = kWindowSeed + static_cast<uint64_t>(window.number);
+    options.seed = KeyedRandom(given.seed, epoch, purpose).Next();
+  }
   EpochGroups result;
-  Grouping grouping = FormGroups(sizes, options, epoch, result.rounds);
+  Grouping grouping = FormGroups(sizes, options, window.epoch, result.rounds);
+  if (!window.last) result.carried = TakeUnfilled(sizes, options, grouping.groups);
   result.groups = std::move(grouping.groups);
   result.oversize = std::move(grouping.oversize);
   std::vector<LayerLoad> loads;
@@ -132,16 +185,21 @@ EpochGroups PlanEpoch(std::span<const SampleSize> sizes, const GroupOptions& opt
     loads.push_back(result.loads.back().load);
   }
   if (options.method == GroupMethod::kIsfPlus) {
-    result.order =
-        DealSteps(loads, {options.global_batch, head, options.cost, options.seed, epoch});
+    result.order = DealSteps(
+        loads, {options.global_batch, window.head, options.cost, options.seed, window.epoch});
     return result;
   }
   result.order = Indices(result.size());
   if (options.method == GroupMethod::kIsf || options.method == GroupMethod::kKnapsack) {
-    SplitMix random = KeyedRandom(options.seed, static_cast<uint64_t>(epoch), kGroupOrder);
+    SplitMix random = KeyedRandom(options.seed, epoch, kGroupOrder);
     Shuffle(std::span(result.order), random);
   }
   return result;
+}
+
+EpochGroups PlanEpoch(std::span<const SampleSize> sizes, const GroupOptions& options, int64_t epoch,
+                      int64_t head) {
+  return PlanWindow(sizes, options, {epoch, /*number=*/0, head, /*last=*/true});
 }
 
 std::vector<int64_t> RowsOfStep(std::span<const LayerLoad> step, const GroupOptions& options,
@@ -154,23 +212,32 @@ int64_t RoomOf(const MicroBatchLoad& one, const GroupOptions& options) {
   return HasFixedSamples(options.method) ? one.longest * one.samples : options.limits.tokens;
 }
 
-BalanceMetrics MeasureEpoch(const EpochGroups& epoch, const GroupOptions& options,
-                            int64_t data_ranks) {
-  BalanceMeter meter({data_ranks, options.cost, HasFixedSamples(options.method)});
-  const auto batch = static_cast<size_t>(options.global_batch);
-  const auto order = std::span<const int64_t>(epoch.order);
-  for (size_t begin = 0; begin < order.size(); begin += batch) {
-    const auto groups = order.subspan(begin, std::min(batch, order.size() - begin));
-    std::vector<LayerLoad> loads;
-    for (const int64_t group : groups)
-      loads.push_back(epoch.loads[static_cast<size_t>(group)].load);
-    std::vector<MicroBatchLoad> step;
-    for (const int64_t place : RowsOfStep(loads, options, data_ranks)) {
-      step.push_back(epoch.loads[static_cast<size_t>(groups[static_cast<size_t>(place)])]);
-    }
-    meter.AddStep(step);
+EpochMeter::EpochMeter(const GroupOptions& options, int64_t data_ranks)
+    : options_(options),
+      data_ranks_(data_ranks),
+      meter_({data_ranks, options.cost, HasFixedSamples(options.method)}) {}
+
+void EpochMeter::Add(const EpochGroups& part) {
+  for (const int64_t group : part.order) {
+    step_.push_back(part.loads[static_cast<size_t>(group)]);
+    if (std::ssize(step_) == options_.global_batch) AddStep();
   }
-  return meter.metrics();
+}
+
+void EpochMeter::AddStep() {
+  std::vector<LayerLoad> loads;
+  for (const MicroBatchLoad& one : step_) loads.push_back(one.load);
+  std::vector<MicroBatchLoad> dealt;
+  for (const int64_t place : RowsOfStep(loads, options_, data_ranks_)) {
+    dealt.push_back(step_[static_cast<size_t>(place)]);
+  }
+  meter_.AddStep(dealt);
+  step_.clear();
+}
+
+BalanceMetrics EpochMeter::Finish() {
+  if (!step_.empty()) AddStep();
+  return meter_.metrics();
 }
 
 }  // namespace equipoise

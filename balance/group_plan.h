@@ -42,14 +42,14 @@ struct GroupOptions {
 // but at least the largest sample's; min_tiles = Q_v, min_tokens = Q_t - Q_t / 32. isf evens out
 // tiles by filling groups with them, so it starts as OmniBal's search does, with fewer: lengths
 // count as rounded up to Q_t / 16. REQUIRES: limits.tokens > 0.
-void ChooseLimits(std::span<const SampleSize> sizes, GroupOptions& options);
+void ChooseLimits(const SampleList& samples, GroupOptions& options);
 
 // Limits to fall back on where `options.limits`, as ChooseLimits() left them, need too much memory,
 // larger ones first: fewer tokens, down to the longest sample's, with the tiles that these bring;
 // then fewer tiles alone, down to the largest sample's. Each pair holds all samples that
 // `options.limits` hold. What is `given` (not 0) stays. Empty where nothing can be lowered, or
 // where the method does not keep to both limits.
-std::vector<GroupLimits> LowerLimits(std::span<const SampleSize> sizes, const GroupOptions& options,
+std::vector<GroupLimits> LowerLimits(const SampleList& samples, const GroupOptions& options,
                                      const GroupLimits& given);
 
 // The groups of an epoch in the order in which steps take them: groups s * global_batch to
@@ -60,6 +60,7 @@ struct EpochGroups {
   std::vector<MicroBatchLoad> loads;  // of the groups, not in order
   std::vector<int64_t> oversize;      // samples beyond the limits, in no group
   std::vector<IsfRound> rounds;       // isf: what each round left to do
+  std::vector<int64_t> carried;       // samples for the next window, in no group
 
   int64_t size() const { return groups.size(); }
 };
@@ -68,6 +69,19 @@ struct EpochGroups {
 // complete a step of the epoch before.
 EpochGroups PlanEpoch(std::span<const SampleSize> sizes, const GroupOptions& options, int64_t epoch,
                       int64_t head = 0);
+
+// A part of an epoch's samples that is grouped by itself (balance/epoch_windows.h).
+struct EpochWindow {
+  int64_t epoch = 0;
+  int64_t number = 0;  // of the window in the epoch
+  int64_t head = 0;    // groups that complete the step before
+  bool last = true;    // false: samples of groups that are not full are handed on to the next
+};
+// Groups that are not full are those that isf would not accept, of methods with a number of samples
+// those with fewer; at most an eighth of the samples is handed on, those of the emptiest groups.
+// The one window of an epoch gives PlanEpoch()'s groups.
+EpochGroups PlanWindow(std::span<const SampleSize> sizes, const GroupOptions& options,
+                       const EpochWindow& window);
 
 // The groups of one step in the order of micro-batch and data rank, as indices into `step`: m of
 // rank r is at m * data_ranks + r. isf+ deals them as DealRows() does, the others in turn.
@@ -78,8 +92,23 @@ std::vector<int64_t> RowsOfStep(std::span<const LayerLoad> step, const GroupOpti
 // longest.
 int64_t RoomOf(const MicroBatchLoad& one, const GroupOptions& options);
 
-// Balance of a whole epoch over that many data ranks.
-BalanceMetrics MeasureEpoch(const EpochGroups& epoch, const GroupOptions& options,
-                            int64_t data_ranks);
+// Measures an epoch's steps over that many data ranks, from groups that come part by part.
+class EpochMeter {
+ public:
+  EpochMeter(const GroupOptions& options, int64_t data_ranks);
+
+  // The next groups of the epoch, in their order.
+  void Add(const EpochGroups& part);
+  // After all; the last step may be short.
+  BalanceMetrics Finish();
+
+ private:
+  void AddStep();
+
+  GroupOptions options_;
+  int64_t data_ranks_;
+  BalanceMeter meter_;
+  std::vector<MicroBatchLoad> step_;  // that is open
+};
 
 }  // namespace equipoise

@@ -4,6 +4,10 @@
 
 namespace equipoise {
 
+SampleList ListOf(std::span<const SampleSize> sizes) {
+  return {std::ssize(sizes), [sizes](int64_t place) { return sizes[static_cast<size_t>(place)]; }};
+}
+
 void SampleGroups::Add(std::span<const int64_t> samples) {
   samples_.insert(samples_.end(), samples.begin(), samples.end());
   begins_.push_back(num_samples());

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,6 +23,15 @@ struct SampleSize {
   int32_t tokens = 0;   // pictures expanded
   int32_t targets = 0;  // tokens with a loss
 };
+
+// Samples that need not all be in memory; each is known by its place.
+struct SampleList {
+  int64_t size = 0;
+  // Nothing for a place whose sample cannot be used.
+  std::function<std::optional<SampleSize>(int64_t place)> size_at;
+};
+// `sizes` must outlive it.
+SampleList ListOf(std::span<const SampleSize> sizes);
 
 // Most that the samples of a group add up to: the paper's Q_v and Q_t.
 struct GroupLimits {

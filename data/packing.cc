@@ -3,24 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "balance/random.h"
 #include "balance/simple_groups.h"
 #include "configs/error.h"
 
 namespace equipoise {
-namespace {
-
-std::vector<std::vector<int64_t>> RecordsOfSources(const CostIndex& index, size_t sources) {
-  std::vector<std::vector<int64_t>> records(sources);
-  for (int64_t i = 0; i < index.size(); ++i) {
-    const size_t source = index[i].source;
-    EQUIPOISE_CHECK(source < sources, "source ", source, " of ", sources);
-    records[source].push_back(i);
-  }
-  return records;
-}
-
-}  // namespace
 
 LayerLoad Pack::load() const {
   if (row_tokens == tokens) return useful();
@@ -65,27 +51,6 @@ std::vector<double> SourceRepeats(const std::vector<SourceConfig>& sources) {
   return repeats;
 }
 
-std::vector<int64_t> SamplesOfEpoch(const CostIndex& index, const std::vector<double>& repeat,
-                                    uint64_t seed, int64_t epoch) {
-  std::vector<int64_t> samples;
-  auto sources = RecordsOfSources(index, repeat.size());
-  for (size_t source = 0; source < sources.size(); ++source) {
-    auto& records = sources[source];
-    const auto whole = static_cast<int64_t>(repeat[source]);
-    const auto part = static_cast<int64_t>((repeat[source] - static_cast<double>(whole)) *
-                                           static_cast<double>(records.size()));
-    for (int64_t i = 0; i < whole; ++i)
-      samples.insert(samples.end(), records.begin(), records.end());
-    if (whole > 0 && part > 0) {
-      SplitMix random = KeyedRandom(seed, static_cast<uint64_t>(epoch), 1 + source);
-      Shuffle(std::span(records), random);
-    }
-    samples.insert(samples.end(), records.begin(), records.begin() + part);
-  }
-  std::erase_if(samples, [&](int64_t sample) { return index[sample].defect != Defect::kNone; });
-  return samples;
-}
-
 std::vector<SampleSize> SizesOf(const CostIndex& index, const std::vector<int64_t>& samples) {
   std::vector<SampleSize> sizes;
   sizes.reserve(samples.size());
@@ -99,50 +64,55 @@ std::vector<SampleSize> SizesOf(const CostIndex& index, const std::vector<int64_
 
 PackPlanner::PackPlanner(const CostIndex* index, Options options)
     : index_(index), options_(std::move(options)) {
-  const std::vector<int64_t> samples =
-      SamplesOfEpoch(*index_, options_.repeat, options_.groups.seed, 0);
-  ChooseLimits(SizesOf(*index_, samples), options_.groups);
+  ChooseLimits(SamplesOf(0).list(), options_.groups);
   RefuseTooLittleData();
 }
 
+EpochSamples PackPlanner::SamplesOf(int64_t epoch) const {
+  return EpochSamples(index_, options_.repeat, options_.groups.seed, epoch);
+}
+
+EpochWindows PackPlanner::WindowsOf(int64_t epoch, int64_t head, const GroupOptions& groups) const {
+  return EpochWindows(SamplesOf(epoch).list(), groups, {options_.window, epoch, head});
+}
+
 void PackPlanner::RefuseTooLittleData() {
-  const int64_t packs = PacksInEpoch(0), oversize = OversizeInEpoch(0);
+  const int64_t batch = options_.groups.global_batch;
+  if (Form({0, batch - 1}, /*head=*/0)) return;
+  const EpochSummary first = Summarize(0);
   const GroupLimits& limits = options_.groups.limits;
   const std::string limits_text = "balance.tiles " + std::to_string(limits.tiles) +
                                   " or balance.tokens " + std::to_string(limits.tokens);
-  if (packs == 0 && oversize > 0) {
-    throw DataError("data.train: each of the " + std::to_string(oversize) + " samples is beyond " +
-                    limits_text + "; raise them");
+  if (first.groups == 0 && first.oversize > 0) {
+    throw DataError("data.train: each of the " + std::to_string(first.oversize) +
+                    " samples is beyond " + limits_text + "; raise them");
   }
-  if (packs == 0) {
+  if (first.groups == 0) {
     throw DataError("data.train: no record can be used; see `equipoise data CONFIG check`");
   }
-  if (packs < options_.groups.global_batch) {
-    throw DataError("data.train: an epoch has " + std::to_string(packs) + " packs within " +
-                    limits_text + ", a step needs train.global_batch " +
-                    std::to_string(options_.groups.global_batch) +
-                    "; lower one of them, or raise `repeat` of a source");
+  throw DataError("data.train: an epoch has " + std::to_string(first.groups) + " packs within " +
+                  limits_text + ", a step needs train.global_batch " + std::to_string(batch) +
+                  "; lower one of them, or raise `repeat` of a source");
+}
+
+bool PackPlanner::Form(const DataPosition& position, int64_t head) {
+  const bool other = forming_.epoch != position.epoch || forming_.head != head;
+  if (other || position.pack < forming_.windows->begin()) {
+    forming_ = {position.epoch, head, SamplesOf(position.epoch),
+                WindowsOf(position.epoch, head, options_.groups)};
   }
+  while (position.pack >= forming_.windows->end()) {
+    if (!forming_.windows->Next()) return false;
+  }
+  return true;
 }
 
-const PackPlanner::Planned& PackPlanner::Epoch(int64_t epoch, int64_t head) {
-  if (planned_.epoch == epoch && planned_.head == head) return planned_;
-  planned_.epoch = epoch;
-  planned_.head = head;
-  planned_.samples = SamplesOfEpoch(*index_, options_.repeat, options_.groups.seed, epoch);
-  planned_.groups = PlanEpoch(SizesOf(*index_, planned_.samples), options_.groups, epoch, head);
-  return planned_;
-}
-
-const PackPlanner::Planned& PackPlanner::AnyOrder(int64_t epoch) {
-  return Epoch(epoch, planned_.epoch == epoch ? planned_.head : 0);
-}
-
-Pack PackPlanner::PackAt(const Planned& epoch, int64_t place) const {
+Pack PackPlanner::PackAt(int64_t pack) const {
+  const EpochWindows& window = *forming_.windows;
+  const int64_t group = window.groups().order[static_cast<size_t>(pack - window.begin())];
   std::vector<int64_t> samples;
-  const int64_t group = epoch.groups.order[static_cast<size_t>(place)];
-  for (const int64_t i : epoch.groups.groups[group]) {
-    samples.push_back(epoch.samples[static_cast<size_t>(i)]);
+  for (const int64_t i : window.groups().groups[group]) {
+    samples.push_back((*forming_.samples)[window.places()[static_cast<size_t>(i)]]);
   }
   return MakePack(*index_, samples, options_.loss, options_.pad);
 }
@@ -155,15 +125,14 @@ StepPlan PackPlanner::Next(DataPosition& position) {
   while (std::ssize(packs) < batch) {
     // Steps follow each other, so the place in the epoch tells where its first full step began; a
     // step that began in the epoch before takes what it lacks.
-    const int64_t head = packs.empty() ? position.pack % batch : batch - std::ssize(packs);
-    const Planned& epoch = Epoch(position.epoch, head);
-    if (position.pack >= epoch.groups.size()) {
+    const int64_t head = (position.pack + batch - std::ssize(packs)) % batch;
+    if (!Form(position, head)) {
       position = {position.epoch + 1, 0};
       continue;
     }
     if (packs.empty()) step.epoch = position.epoch;
-    while (std::ssize(packs) < batch && position.pack < epoch.groups.size()) {
-      packs.push_back(PackAt(epoch, position.pack++));
+    while (std::ssize(packs) < batch && position.pack < forming_.windows->end()) {
+      packs.push_back(PackAt(position.pack++));
       loads.push_back(packs.back().load());
       step.trained += packs.back().trained;
       step.weight += packs.back().weight;
@@ -175,23 +144,8 @@ StepPlan PackPlanner::Next(DataPosition& position) {
   return step;
 }
 
-int64_t PackPlanner::PacksInEpoch(int64_t epoch) { return AnyOrder(epoch).groups.size(); }
-
-int64_t PackPlanner::OversizeInEpoch(int64_t epoch) {
-  return std::ssize(AnyOrder(epoch).groups.oversize);
-}
-
-BalanceMetrics PackPlanner::Measure(int64_t epoch) {
-  return MeasureEpoch(AnyOrder(epoch).groups, options_.groups, options_.data_ranks);
-}
-
-double PackPlanner::FillShare(int64_t epoch) {
-  int64_t tokens = 0, room = 0;
-  for (const MicroBatchLoad& one : AnyOrder(epoch).groups.loads) {
-    tokens += one.load.tokens;
-    room += RoomOf(one, options_.groups);
-  }
-  return static_cast<double>(tokens) / static_cast<double>(room);
+EpochSummary PackPlanner::Summarize(int64_t epoch, const GroupOptions& groups) const {
+  return SummarizeEpoch(WindowsOf(epoch, /*head=*/0, groups), options_.data_ranks);
 }
 
 BalanceMetrics MeasureStep(const StepPlan& step, const GroupOptions& options, int64_t data_ranks) {

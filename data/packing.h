@@ -1,13 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "balance/epoch_windows.h"
 #include "balance/group_plan.h"
 #include "data/cost_index.h"
 #include "data/data_config.h"
+#include "data/epoch_samples.h"
 
 namespace equipoise {
 
@@ -50,21 +53,18 @@ struct DataPosition {
 
 std::vector<double> SourceRepeats(const std::vector<SourceConfig>& sources);
 
-// The usable samples of an epoch in the order of the index: those of a source once, with `repeat`
-// below 1 the first part of its records, above 1 all of them repeatedly, the fraction being another
-// part in each epoch.
-std::vector<int64_t> SamplesOfEpoch(const CostIndex& index, const std::vector<double>& repeat,
-                                    uint64_t seed, int64_t epoch);
 std::vector<SampleSize> SizesOf(const CostIndex& index, const std::vector<int64_t>& samples);
 
-// Turns the index into an endless sequence of steps: packs by balance/group_plan.h, formed anew in
-// each epoch. A pure function of (index, options, position), positioned in O(1) (an epoch is
-// planned when first needed). A step's set of packs depends neither on ranks nor on threads; its
+// Turns the index into an endless sequence of steps: packs by balance/epoch_windows.h, formed anew
+// in each epoch. A pure function of (index, options, position). An epoch that is formed at once is
+// positioned in O(1); of one in windows those before the position are formed again, some half a
+// second a million samples. A step's set of packs depends neither on ranks nor on threads; its
 // order does on data_ranks: pack m * data_ranks + r is micro-batch m of data rank r.
 class PackPlanner {
  public:
   struct Options {
     GroupOptions groups;  // limits that are 0 are chosen from the first epoch's samples
+    int64_t window = 0;   // samples that are grouped at a time; 0: all of an epoch
     int64_t data_ranks = 1;
     std::vector<double> repeat;  // of each source
     LossWeight loss = LossWeight::kToken;
@@ -77,30 +77,29 @@ class PackPlanner {
   // The step at `position`, which is moved behind it. The last packs of an epoch that do not fill a
   // step are followed by the first packs of the next epoch.
   StepPlan Next(DataPosition& position);
-  int64_t PacksInEpoch(int64_t epoch);
-  // Tokens of the epoch's packs as a share of their room.
-  double FillShare(int64_t epoch);
-  // Balance of an epoch over the data ranks.
-  BalanceMetrics Measure(int64_t epoch);
-  // Samples of the epoch that exceed the limits and are left out.
-  int64_t OversizeInEpoch(int64_t epoch);
+  // Of an epoch that begins with a step, over the data ranks, its packs formed by `groups`.
+  EpochSummary Summarize(int64_t epoch, const GroupOptions& groups) const;
+  EpochSummary Summarize(int64_t epoch) const { return Summarize(epoch, options_.groups); }
   const GroupOptions& groups() const { return options_.groups; }
 
  private:
-  struct Planned {
+  // An epoch as far as it is formed.
+  struct Forming {
     int64_t epoch = -1, head = -1;
-    std::vector<int64_t> samples;  // of the index; groups count in these
-    EpochGroups groups;
+    std::optional<EpochSamples> samples;
+    std::optional<EpochWindows> windows;
   };
-  // `head`: packs that complete the step before; only their number decides the order.
-  const Planned& Epoch(int64_t epoch, int64_t head);
-  const Planned& AnyOrder(int64_t epoch);
-  Pack PackAt(const Planned& epoch, int64_t place) const;
+  EpochSamples SamplesOf(int64_t epoch) const;
+  EpochWindows WindowsOf(int64_t epoch, int64_t head, const GroupOptions& groups) const;
+  // Forms the window that has the pack at `position`; false at the end of the epoch. `head`: packs
+  // that complete the step before; only their number decides the order.
+  bool Form(const DataPosition& position, int64_t head);
+  Pack PackAt(int64_t pack) const;
   void RefuseTooLittleData();
 
   const CostIndex* index_;
   Options options_;
-  Planned planned_;
+  Forming forming_;
 };
 
 // Unevenness of one step over the data ranks (balance/balance_metrics.h); pad_ratio is here the

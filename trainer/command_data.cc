@@ -149,6 +149,7 @@ int Groups(const Arguments& arguments) {
   const RunConfig config = ReadRunConfig(arguments);
   DataGroupsOptions options;
   options.groups = GroupOptionsOf(config, CostOf(config.model));
+  options.window = config.balance.window;
   options.data_ranks = config.parallel.data.value_or(1);
   options.out = arguments.out;
   if (config.train.global_batch % options.data_ranks != 0) {
@@ -158,16 +159,16 @@ int Groups(const Arguments& arguments) {
   }
   if (!arguments.costs.empty()) {
     options.source = arguments.costs;
-    WriteDataGroups(ReadCostLines(arguments.costs), {}, options, std::cout);
+    const std::vector<SampleSize> sizes = ReadCostLines(arguments.costs);
+    WriteDataGroups(ListOf(sizes), options, std::cout);
     return 0;
   }
   const DataSession session(arguments, /*rebuild=*/false);
   options.source = arguments.eval ? "data.eval" : "data.train";
-  const std::vector<int64_t> samples = SamplesOfEpoch(
-      session.data.index, SourceRepeats(session.sources), options.groups.seed, /*epoch=*/0);
-  if (samples.empty())
-    throw DataError(options.source + ": no record can be used; see `equipoise data CONFIG check`");
-  WriteDataGroups(SizesOf(session.data.index, samples), samples, options, std::cout);
+  const EpochSamples samples(&session.data.index, SourceRepeats(session.sources),
+                             options.groups.seed, /*epoch=*/0);
+  options.number_of = [&samples](int64_t place) { return samples[place]; };
+  WriteDataGroups(samples.list(), options, std::cout);
   return 0;
 }
 

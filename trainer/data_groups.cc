@@ -5,8 +5,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <ostream>
+#include <vector>
 
+#include "balance/epoch_windows.h"
 #include "configs/error.h"
 #include "trainer/group_settings.h"
 
@@ -49,94 +52,134 @@ class BlockWriter {
   FILE* file_;
 };
 
-void CheckEnough(const EpochGroups& epoch, const DataGroupsOptions& options) {
+// Writes the groups of an epoch step by step, as windows are formed. A step may end in another
+// window than it began in. The file is opened for the first full step.
+class GroupWriter {
+ public:
+  explicit GroupWriter(const DataGroupsOptions& options) : options_(options) {}
+
+  void Add(const EpochWindows& window) {
+    const EpochGroups& part = window.groups();
+    for (const int64_t group : part.order) {
+      Entry& entry = step_.emplace_back();
+      for (const int64_t i : part.groups[group]) {
+        const int64_t place = window.places()[static_cast<size_t>(i)];
+        entry.samples.push_back(options_.number_of ? options_.number_of(place) : place);
+      }
+      entry.load = part.loads[static_cast<size_t>(group)].load;
+      if (std::ssize(step_) == options_.groups.global_batch) WriteStep();
+    }
+  }
+  // After all. False: there was no full step.
+  bool Finish() {
+    if (!out_) return false;
+    if (!step_.empty()) WriteStep();
+    out_->Close();
+    return true;
+  }
+
+ private:
+  struct Entry {
+    std::vector<int64_t> samples;
+    LayerLoad load;
+  };
+
+  void WriteStep() {
+    if (!out_) out_.emplace(options_.out);
+    std::vector<LayerLoad> loads;
+    for (const Entry& entry : step_) loads.push_back(entry.load);
+    const int64_t ranks = options_.data_ranks;
+    const std::vector<int64_t> rows = RowsOfStep(loads, options_.groups, ranks);
+    for (int64_t i = 0; i < std::ssize(rows); ++i) {
+      out_->text() += "{\"step\":" + std::to_string(steps_);
+      out_->text() += ",\"data_rank\":" + std::to_string(i % ranks);
+      out_->text() += ",\"micro_batch\":" + std::to_string(i / ranks);
+      AppendEntry(step_[static_cast<size_t>(rows[static_cast<size_t>(i)])], out_->text());
+    }
+    out_->FlushLarge();
+    step_.clear();
+    ++steps_;
+  }
+
+  static void AppendEntry(const Entry& entry, std::string& text) {
+    text += ",\"samples\":[";
+    for (const int64_t sample : entry.samples) {
+      text += std::to_string(sample);
+      text += ',';
+    }
+    text.back() = ']';
+    text += ",\"tiles\":" + std::to_string(entry.load.tiles);
+    text += ",\"tokens\":" + std::to_string(entry.load.tokens) + "}\n";
+  }
+
+  const DataGroupsOptions& options_;
+  std::optional<BlockWriter> out_;
+  std::vector<Entry> step_;  // that is open
+  int64_t steps_ = 0;
+};
+
+[[noreturn]] void RefuseTooFew(const EpochSummary& epoch, const DataGroupsOptions& options) {
+  if (epoch.groups + epoch.oversize == 0) {
+    throw DataError(options.source + ": no record can be used; see `equipoise data CONFIG check`");
+  }
   const GroupLimits& limits = options.groups.limits;
   const std::string text = "balance.tiles " + std::to_string(limits.tiles) + " or balance.tokens " +
                            std::to_string(limits.tokens);
-  if (epoch.size() == 0) {
-    throw DataError(options.source + ": each of the " + std::to_string(epoch.oversize.size()) +
+  if (epoch.groups == 0) {
+    throw DataError(options.source + ": each of the " + std::to_string(epoch.oversize) +
                     " samples is beyond " + text + "; raise them");
   }
-  if (epoch.size() < options.groups.global_batch) {
-    throw DataError(options.source + ": gives " + std::to_string(epoch.size()) + " packs within " +
-                    text + ", a step needs train.global_batch " +
-                    std::to_string(options.groups.global_batch) + "; lower it or add data");
+  throw DataError(options.source + ": gives " + std::to_string(epoch.groups) + " packs within " +
+                  text + ", a step needs train.global_batch " +
+                  std::to_string(options.groups.global_batch) + "; lower it or add data");
+}
+
+void LogRounds(const std::vector<IsfRound>& rounds) {
+  for (size_t round = 0; round < rounds.size() && round < 10; ++round) {
+    spdlog::info("isf round {}: {} packs accepted, {} samples left", round + 1,
+                 rounds[round].accepted, rounds[round].samples_in_pool);
   }
 }
 
-void AppendLine(const EpochGroups& epoch, int64_t group, const std::vector<int64_t>& ids,
-                std::string& text) {
-  text += ",\"samples\":[";
-  for (const int64_t sample : epoch.groups[group]) {
-    text += std::to_string(ids.empty() ? sample : ids[static_cast<size_t>(sample)]);
-    text += ',';
-  }
-  text.back() = ']';
-  const LayerLoad& load = epoch.loads[static_cast<size_t>(group)].load;
-  text += ",\"tiles\":" + std::to_string(load.tiles);
-  text += ",\"tokens\":" + std::to_string(load.tokens) + "}\n";
-}
-
-void WriteGroups(const EpochGroups& epoch, const std::vector<int64_t>& ids,
-                 const DataGroupsOptions& options) {
-  BlockWriter out(options.out);
-  const int64_t batch = options.groups.global_batch, ranks = options.data_ranks;
-  for (int64_t step = 0; step * batch < epoch.size(); ++step) {
-    const int64_t begin = step * batch, end = std::min(begin + batch, epoch.size());
-    std::vector<LayerLoad> loads;
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t group = epoch.order[static_cast<size_t>(i)];
-      loads.push_back(epoch.loads[static_cast<size_t>(group)].load);
-    }
-    const std::vector<int64_t> rows = RowsOfStep(loads, options.groups, ranks);
-    for (int64_t i = 0; i < std::ssize(rows); ++i) {
-      const int64_t place = begin + rows[static_cast<size_t>(i)];
-      out.text() += "{\"step\":" + std::to_string(step);
-      out.text() += ",\"data_rank\":" + std::to_string(i % ranks);
-      out.text() += ",\"micro_batch\":" + std::to_string(i / ranks);
-      AppendLine(epoch, epoch.order[static_cast<size_t>(place)], ids, out.text());
-    }
-    out.FlushLarge();
-  }
-  out.Close();
-}
-
-void PrintRow(const std::string& name, const EpochGroups& epoch, const GroupOptions& options,
-              int64_t ranks, std::ostream& out) {
-  const BalanceMetrics m = MeasureEpoch(epoch, options, ranks);
+void PrintRow(const std::string& name, const EpochSummary& epoch, std::ostream& out) {
+  const BalanceMetrics& m = epoch.balance;
   char line[160];
   snprintf(line, sizeof line, "%-16s %9ld %8.4f %12.4f %10.4f %10.4f %14.4f\n", name.c_str(),
-           static_cast<long>(epoch.size()), m.pad_ratio, m.dist_ratio_vision, m.dist_ratio_text,
+           static_cast<long>(epoch.groups), m.pad_ratio, m.dist_ratio_vision, m.dist_ratio_text,
            m.dist_ratio_time, m.step_variation);
   out << line;
 }
 
 }  // namespace
 
-void WriteDataGroups(const std::vector<SampleSize>& sizes, const std::vector<int64_t>& ids,
-                     DataGroupsOptions options, std::ostream& table) {
-  ChooseLimits(sizes, options.groups);
+void WriteDataGroups(const SampleList& samples, DataGroupsOptions options, std::ostream& table) {
+  ChooseLimits(samples, options.groups);
   const GroupOptions& groups = options.groups;
-  const EpochGroups epoch = PlanEpoch(sizes, groups, /*epoch=*/0);
-  if (!epoch.oversize.empty()) {
+  const EpochWindows::Options stream{options.window, /*epoch=*/0, /*head=*/0};
+  GroupWriter writer(options);
+  std::vector<IsfRound> rounds;  // of the first window
+  const EpochSummary after = SummarizeEpoch(EpochWindows(samples, groups, stream),
+                                            options.data_ranks, [&](const EpochWindows& window) {
+                                              if (window.begin() == 0)
+                                                rounds = window.groups().rounds;
+                                              writer.Add(window);
+                                            });
+  if (after.oversize > 0) {
     spdlog::warn("{} of {} samples are beyond balance.tiles {} or balance.tokens {} and left out",
-                 epoch.oversize.size(), sizes.size(), groups.limits.tiles, groups.limits.tokens);
+                 after.oversize, after.oversize + after.samples, groups.limits.tiles,
+                 groups.limits.tokens);
   }
-  CheckEnough(epoch, options);
-  WriteGroups(epoch, ids, options);
-  for (size_t round = 0; round < epoch.rounds.size() && round < 10; ++round) {
-    spdlog::info("isf round {}: {} packs accepted, {} samples left", round + 1,
-                 epoch.rounds[round].accepted, epoch.rounds[round].samples_in_pool);
-  }
-  table << epoch.groups.num_samples() << " samples, at most " << groups.limits.tiles
-        << " tiles and " << groups.limits.tokens << " tokens, " << options.data_ranks
-        << " data ranks, " << groups.global_batch << " micro-batches a step\n"
+  if (!writer.Finish()) RefuseTooFew(after, options);
+  LogRounds(rounds);
+  table << after.samples << " samples, at most " << groups.limits.tiles << " tiles and "
+        << groups.limits.tokens << " tokens, " << options.data_ranks << " data ranks, "
+        << groups.global_batch << " micro-batches a step\n"
         << "                    groups PadRatio  Dist vision  Dist text  Dist time  "
            "step variation\n";
   const GroupOptions random = RandomBaseline(groups);
-  PrintRow("before (random)", PlanEpoch(sizes, random, 0), random, options.data_ranks, table);
-  PrintRow("after (" + GroupMethodName(groups.method) + ")", epoch, groups, options.data_ranks,
-           table);
+  PrintRow("before (random)",
+           SummarizeEpoch(EpochWindows(samples, random, stream), options.data_ranks), table);
+  PrintRow("after (" + GroupMethodName(groups.method) + ")", after, table);
 }
 
 }  // namespace equipoise

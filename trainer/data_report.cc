@@ -52,17 +52,17 @@ Json PackingOf(const RunConfig& config, const std::vector<SourceConfig>& sources
   PackPlanner::Options options;
   options.groups = GroupOptionsOf(config, LoadCost());
   options.groups.global_batch = 1;  // statistics of an epoch do not depend on it
+  options.window = config.balance.window;
   options.repeat = SourceRepeats(sources);
   PackPlanner planner(&index, options);
-  const int64_t packs = planner.PacksInEpoch(0);
-  const double fill = planner.FillShare(0);
+  const EpochSummary epoch = planner.Summarize(0);
   return {{"group", config.balance.group},
           {"max_tiles", planner.groups().limits.tiles},
           {"max_tokens", planner.groups().limits.tokens},
-          {"packs", packs},
-          {"steps", packs / config.train.global_batch},
-          {"fill_share", fill},
-          {"pad_ratio", 1 - fill}};
+          {"packs", epoch.groups},
+          {"steps", epoch.groups / config.train.global_batch},
+          {"fill_share", epoch.fill_share},
+          {"pad_ratio", 1 - epoch.fill_share}};
 }
 
 void PrintHistogram(const std::string& name, const Json& histogram, std::ostream& out) {

@@ -78,7 +78,7 @@ std::shared_ptr<const Profile> ProfileFor(const RunConfig& config, const PlanReq
 
 constexpr int64_t kTokenBin = 64;
 
-std::vector<SampleHistogram> Histograms(const std::vector<SampleSize>& sizes) {
+std::vector<SampleHistogram> Histograms(const SampleList& samples) {
   SampleHistogram tiles{"Samples by tiles", 1, {}};
   SampleHistogram tokens{"Samples by tokens", kTokenBin, {}};
   const auto add = [](SampleHistogram& histogram, int64_t value) {
@@ -86,9 +86,11 @@ std::vector<SampleHistogram> Histograms(const std::vector<SampleSize>& sizes) {
     if (bin >= histogram.counts.size()) histogram.counts.resize(bin + 1, 0);
     ++histogram.counts[bin];
   };
-  for (const SampleSize& size : sizes) {
-    add(tiles, size.tiles);
-    add(tokens, size.tokens);
+  for (int64_t i = 0; i < samples.size; ++i) {
+    const std::optional<SampleSize> size = samples.size_at(i);
+    if (!size) continue;
+    add(tiles, size->tiles);
+    add(tokens, size->tokens);
   }
   return {tiles, tokens};
 }
@@ -121,7 +123,7 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
   PlannedRun planned = PlanWorkload(costs, config, model);
   if (planned.epoch_packs < config.train.global_batch) {
     throw DataError(internal::Join(
-        "", costs.source, ": ", costs.sizes.size(), " samples make ", planned.epoch_packs,
+        "", costs.source, ": ", costs.usable, " samples make ", planned.epoch_packs,
         " micro-batches, fewer than the ", config.train.global_batch, " of a step (",
         planned.oversize,
         " samples are above the limits); lower train.global_batch, or raise balance.tiles and "
@@ -145,8 +147,8 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
   const Plan plan = report.best().plan;
   report.forecast = ForecastPlan(report.request, plan);
   report.sample_source =
-      costs.source + ", " + ReadableNumber(static_cast<double>(costs.sizes.size())) + " samples";
-  report.histograms = Histograms(costs.sizes);
+      costs.source + ", " + ReadableNumber(static_cast<double>(costs.usable)) + " samples";
+  report.histograms = Histograms(costs.list);
   report.samples_per_pack = planned.samples_per_pack;
   report.steps = config.train.steps;
   const BalanceBeforeAfter balance = planned.balance(plan.data);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "balance/epoch_windows.h"
 #include "configs/error.h"
 #include "trainer/group_settings.h"
 #include "trainer/html_text.h"
@@ -24,21 +25,31 @@ GroupOptions RandomOptions(const GroupOptions& ours, double samples_per_pack) {
   return random;
 }
 
-std::vector<SampleSize> Thinned(const std::vector<SampleSize>& sizes, int64_t at_least) {
-  const auto most = static_cast<size_t>(std::max(kMostSamples, at_least));
-  if (sizes.size() <= most) return sizes;
+std::vector<SampleSize> Thinned(const SampleList& samples, int64_t at_least) {
+  const int64_t most = std::min(samples.size, std::max(kMostSamples, at_least));
   std::vector<SampleSize> thinned;
-  for (size_t i = 0; i < most; ++i) thinned.push_back(sizes[i * sizes.size() / most]);
+  for (int64_t i = 0; i < most; ++i) {
+    const std::optional<SampleSize> size = samples.size_at(i * samples.size / most);
+    if (size) thinned.push_back(*size);
+  }
   return thinned;
 }
 
 struct PlannedEpoch {
   GroupOptions options;
-  EpochGroups epoch;
-  double samples = 0;  // in groups
-  double share = 1;    // of the samples that stand for all
-  bool pad = false;    // balance.pad
+  int64_t window = 0;                 // balance.window
+  std::vector<MicroBatchLoad> loads;  // of the groups, in the order of steps
+  int64_t oversize = 0;               // samples in no group
+  double share = 1;                   // of the samples that stand for all
+  bool pad = false;                   // balance.pad
   std::vector<SampleSize> sizes;
+
+  EpochWindows Windows(const GroupOptions& formed_by) const {
+    return EpochWindows(ListOf(sizes), formed_by, {window, /*epoch=*/0, /*head=*/0});
+  }
+  double samples_per_group() const {
+    return static_cast<double>(std::ssize(sizes) - oversize) / static_cast<double>(loads.size());
+  }
 };
 
 // What a micro-batch asks of the layers.
@@ -54,36 +65,40 @@ LayerLoad RowLoad(const MicroBatchLoad& one, bool pad) {
 PlannedEpoch PlanFirstEpoch(const SampleCosts& costs, const RunConfig& config,
                             const ModelConfig& model, const GroupLimits& limits) {
   PlannedEpoch planned;
-  if (costs.sizes.empty()) {
+  if (costs.usable == 0) {
     throw DataError(costs.source + ": no record can be used; see `equipoise data CONFIG check`");
   }
   const int64_t batch = config.train.global_batch;
-  planned.sizes = Thinned(costs.sizes, kSteps * batch * 16);
-  planned.share =
-      static_cast<double>(planned.sizes.size()) / static_cast<double>(costs.sizes.size());
+  planned.sizes = Thinned(costs.list, kSteps * batch * 16);
+  planned.share = static_cast<double>(planned.sizes.size()) / static_cast<double>(costs.usable);
   planned.pad = config.balance.pad;
+  planned.window = config.balance.window;
   planned.options = GroupOptionsOf(config, FlopsOfLoad(model, config.model.freeze));
   if (limits.tiles > 0) planned.options.limits.tiles = limits.tiles;
   if (limits.tokens > 0) planned.options.limits.tokens = limits.tokens;
-  ChooseLimits(costs.sizes, planned.options);
-  planned.epoch = PlanEpoch(planned.sizes, planned.options, /*epoch=*/0);
-  planned.samples = static_cast<double>(planned.sizes.size() - planned.epoch.oversize.size());
-  if (planned.epoch.size() == 0) {
+  ChooseLimits(costs.list, planned.options);
+  EpochWindows windows = planned.Windows(planned.options);
+  while (windows.Next()) {
+    const EpochGroups& part = windows.groups();
+    for (const int64_t i : part.order) planned.loads.push_back(part.loads[static_cast<size_t>(i)]);
+    planned.oversize += std::ssize(part.oversize);
+  }
+  if (planned.loads.empty()) {
     throw DataError(costs.source + ": all samples are above the limits; raise balance.tiles and " +
                     "balance.tokens");
   }
   return planned;
 }
 
-PlanBalance Measure(const PlannedEpoch& planned, const EpochGroups& epoch,
-                    const GroupOptions& options, int data_ranks) {
-  const BalanceMetrics metrics = MeasureEpoch(epoch, options, data_ranks);
+PlanBalance Measure(const PlannedEpoch& planned, const GroupOptions& options, int data_ranks) {
+  const EpochSummary epoch = SummarizeEpoch(planned.Windows(options), data_ranks);
+  const BalanceMetrics& metrics = epoch.balance;
   return {GroupMethodName(options.method),
           metrics.pad_ratio,
           metrics.dist_ratio_vision,
           metrics.dist_ratio_text,
           metrics.dist_ratio_time,
-          std::llround(static_cast<double>(epoch.size()) / planned.share)};
+          std::llround(static_cast<double>(epoch.groups) / planned.share)};
 }
 
 // The largest micro-batch that the limits allow; of a given number of samples, the largest there
@@ -92,7 +107,7 @@ LayerLoad WorstLoad(const PlannedEpoch& planned) {
   LayerLoad worst = SingleSegment(planned.options.limits.tiles, planned.options.limits.tokens);
   if (!HasFixedSamples(planned.options.method)) return worst;
   worst = {};
-  for (const MicroBatchLoad& each : planned.epoch.loads) {
+  for (const MicroBatchLoad& each : planned.loads) {
     const LayerLoad row = RowLoad(each, planned.pad);
     worst.tiles = std::max(worst.tiles, row.tiles);
     worst.tokens = std::max(worst.tokens, row.tokens);
@@ -109,26 +124,24 @@ PlannedRun PlanWorkload(const SampleCosts& costs, const RunConfig& config, const
   const PlannedEpoch planned = PlanFirstEpoch(costs, config, model, limits);
   PlannedRun run;
   run.limits = planned.options.limits;
-  run.samples_per_pack = planned.samples / static_cast<double>(planned.epoch.size());
+  run.samples_per_pack = planned.samples_per_group();
   const int64_t batch = config.train.global_batch;
-  const int64_t steps = std::clamp<int64_t>(planned.epoch.size() / batch, 1, kSteps);
+  run.epoch_packs = std::ssize(planned.loads);
+  const int64_t steps = std::clamp<int64_t>(run.epoch_packs / batch, 1, kSteps);
   for (int64_t step = 0; step < steps; ++step) {
     std::vector<LayerLoad>& packs = run.workload.steps.emplace_back();
     for (int64_t i = step * batch; i < (step + 1) * batch; ++i) {
-      const auto place = static_cast<size_t>(i % planned.epoch.size());
-      const auto group = static_cast<size_t>(planned.epoch.order[place]);
-      packs.push_back(RowLoad(planned.epoch.loads[group], planned.pad));
+      const auto place = static_cast<size_t>(i % run.epoch_packs);
+      packs.push_back(RowLoad(planned.loads[place], planned.pad));
     }
   }
-  run.epoch_packs = planned.epoch.size();
-  run.oversize = static_cast<int64_t>(planned.epoch.oversize.size());
+  run.oversize = planned.oversize;
   run.workload.worst = WorstLoad(planned);
   if (planned.options.method == GroupMethod::kIsfPlus) run.workload.dealt_by = planned.options.cost;
   const GroupOptions random = RandomOptions(planned.options, run.samples_per_pack);
   run.balance = [planned, random](int data_ranks) {
-    const EpochGroups unbalanced = PlanEpoch(planned.sizes, random, /*epoch=*/0);
-    return BalanceBeforeAfter{Measure(planned, unbalanced, random, data_ranks),
-                              Measure(planned, planned.epoch, planned.options, data_ranks)};
+    return BalanceBeforeAfter{Measure(planned, random, data_ranks),
+                              Measure(planned, planned.options, data_ranks)};
   };
   return run;
 }
@@ -137,7 +150,7 @@ std::vector<GroupLimits> LowerLimits(const SampleCosts& costs, const RunConfig& 
                                      const PlannedRun& planned) {
   GroupOptions options = GroupOptionsOf(config, LoadCost());
   options.limits = planned.limits;
-  return LowerLimits(costs.sizes, options, {config.balance.tiles, config.balance.tokens});
+  return LowerLimits(costs.list, options, {config.balance.tiles, config.balance.tokens});
 }
 
 std::string DescribeLowering(const PlannedRun& planned, int64_t memory_bytes) {

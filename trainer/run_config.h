@@ -110,7 +110,7 @@ struct TrainSection {
 struct BalanceSection {
   std::string group = "isf+";
   bool pad = false;
-  int64_t tiles = 0, tokens = 0, min_tiles = 0, min_tokens = 0, rounds = 50;
+  int64_t tiles = 0, tokens = 0, min_tiles = 0, min_tokens = 0, rounds = 50, window = 0;
   std::string partition = "bmp";
   std::string recompute = "bar";
   std::vector<std::string> recompute_modules, recompute_layers;
@@ -133,6 +133,9 @@ struct BalanceSection {
     visit("min_tokens", min_tokens, "isf accepts a pack from here on; 0 = 31/32 of tokens",
           AtLeast(0));
     visit("rounds", rounds, "of sampling and filtering, isf", Between(1, 10000));
+    visit("window", window,
+          "samples that are grouped at a time, for data whose sizes do not fit in memory; 0 = all",
+          AtLeast(0));
     visit("partition", partition,
           "how layers are cut into stages: bmp = by predicted seconds, ranked by the simulator; "
           "flops, parameters = so that the stage with most of these has as few as can be",

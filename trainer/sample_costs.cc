@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "configs/json.h"
 #include "data/cost_index_open.h"
 #include "data/cost_lines.h"
+#include "data/epoch_samples.h"
 #include "data/line_reader.h"
 #include "data/packing.h"
 #include "data/tokenizer.h"
@@ -26,6 +28,19 @@ std::string HistogramPath(const std::string& name) {
   return "configs/histograms/" + name + ".json";
 }
 
+SampleCosts CostsOf(SampleList list, std::string source) {
+  SampleCosts costs{std::move(list), 0, std::move(source)};
+  for (int64_t i = 0; i < costs.list.size; ++i) costs.usable += costs.list.size_at(i) ? 1 : 0;
+  return costs;
+}
+
+SampleCosts CostsOf(std::vector<SampleSize> sizes, std::string source) {
+  const auto held = std::make_shared<const std::vector<SampleSize>>(std::move(sizes));
+  return CostsOf(SampleList{std::ssize(*held),
+                            [held](int64_t place) { return (*held)[static_cast<size_t>(place)]; }},
+                 std::move(source));
+}
+
 SampleSize ReadSize(int64_t tiles, int64_t tokens, const std::string& where) {
   if (tiles < 0 || tokens < 1 || tiles > INT32_MAX || tokens > INT32_MAX) {
     throw DataError(internal::Join("", where, ": ", tiles, " tiles and ", tokens,
@@ -35,7 +50,7 @@ SampleSize ReadSize(int64_t tiles, int64_t tokens, const std::string& where) {
 }
 
 // Rows of tiles, tokens and how many samples are so; `target_share` of the tokens have a loss.
-SampleCosts ReadHistogram(const std::string& path) {
+std::vector<SampleSize> ReadHistogram(const std::string& path) {
   const Json json = ReadJsonFile(path);
   if (!json.is_object() || !json.contains("rows") || !json["rows"].is_array()) {
     throw DataError(path + ": has no list 'rows' of [tiles, tokens, samples]");
@@ -45,7 +60,7 @@ SampleCosts ReadHistogram(const std::string& path) {
     throw DataError(internal::Join("", path, ": target_share is ", share,
                                    "; it is the share of tokens with a loss, above 0 and up to 1"));
   }
-  SampleCosts costs;
+  std::vector<SampleSize> sizes;
   for (const Json& row : json["rows"]) {
     const bool fits = row.is_array() && row.size() == 3 &&
                       std::all_of(row.begin(), row.end(),
@@ -55,23 +70,19 @@ SampleCosts ReadHistogram(const std::string& path) {
     }
     SampleSize size = ReadSize(row[0], row[1], path);
     size.targets = std::max(1, static_cast<int32_t>(std::lround(share * size.tokens)));
-    costs.sizes.insert(costs.sizes.end(), row[2].get<size_t>(), size);
+    sizes.insert(sizes.end(), row[2].get<size_t>(), size);
   }
-  return costs;
+  return sizes;
 }
 
 SampleCosts ReadCosts(const std::string& costs) {
   const std::string histogram = HistogramPath(costs);
-  if (fs::exists(costs)) {
-    return {ReadCostLines(costs), costs};
-  }
+  if (fs::exists(costs)) return CostsOf(ReadCostLines(costs), costs);
   if (!fs::exists(histogram)) {
     throw ConfigError("data.costs: neither a file " + costs + " nor " + histogram +
                       " is there; give a JSONL file of costs or the name of a histogram");
   }
-  SampleCosts read = ReadHistogram(histogram);
-  read.source = "histogram " + costs;
-  return read;
+  return CostsOf(ReadHistogram(histogram), "histogram " + costs);
 }
 
 bool HasAnnotations(const DataConfig& data) {
@@ -97,15 +108,20 @@ std::optional<SampleCosts> FromIndex(const RunConfig& config, const Reading& rea
   find.tokens_per_tile = reading.options.tokens_per_tile;
   find.tile_size = reading.options.tile_size;
   find.fallback_folder = config.run.dir + "/cache";
-  const auto index = FindCostIndex(config.data.train, config.data, reading.chat_template, find);
-  if (!index) return std::nullopt;
-  return CostsOfIndex(*index, config);
+  auto found = FindCostIndex(config.data.train, config.data, reading.chat_template, find);
+  if (!found) return std::nullopt;
+  const auto index = std::make_shared<const CostIndex>(std::move(*found));
+  SampleCosts costs = CostsOfIndex(*index, config);
+  costs.list.size_at = [index, size_at = costs.list.size_at](int64_t place) {
+    return size_at(place);
+  };
+  return costs;
 }
 
 // Records at evenly spread places of the sources.
 SampleCosts FromSomeRecords(const DataConfig& data, const Reading& reading) {
   const SampleScanner scanner(data.train, reading.options, &reading.chat_template);
-  SampleCosts costs;
+  std::vector<SampleSize> sizes;
   const auto each = kSampledRecords / static_cast<int64_t>(data.train.size()) + 1;
   for (size_t source = 0; source < data.train.size(); ++source) {
     const TextFile file(data.train[source].annotations);
@@ -119,13 +135,13 @@ SampleCosts FromSomeRecords(const DataConfig& data, const Reading& reading) {
       if (line.too_long) continue;
       const ScannedSample sample = scanner.Scan(source, line.text);
       if (sample.defect != Defect::kNone) continue;
-      costs.sizes.push_back({static_cast<int32_t>(sample.all_tiles()),
-                             static_cast<int32_t>(sample.encoded.ids.size()),
-                             static_cast<int32_t>(sample.trained)});
+      sizes.push_back({static_cast<int32_t>(sample.all_tiles()),
+                       static_cast<int32_t>(sample.encoded.ids.size()),
+                       static_cast<int32_t>(sample.trained)});
     }
   }
-  costs.source = std::to_string(costs.sizes.size()) + " records of data.train";
-  return costs;
+  const std::string source = std::to_string(sizes.size()) + " records of data.train";
+  return CostsOf(std::move(sizes), source);
 }
 
 SampleCosts Gather(const RunConfig& config, const ModelConfig& model) {
@@ -149,13 +165,13 @@ SampleCosts Gather(const RunConfig& config, const ModelConfig& model) {
 
 SampleCosts CostsOfIndex(const CostIndex& index, const RunConfig& config) {
   const auto seed = static_cast<uint64_t>(config.train.seed);
-  return {SizesOf(index, SamplesOfEpoch(index, SourceRepeats(config.data.train), seed, 0)),
-          "cost index " + index.path()};
+  const EpochSamples samples(&index, SourceRepeats(config.data.train), seed, /*epoch=*/0);
+  return CostsOf(samples.list(), "cost index " + index.path());
 }
 
 SampleCosts GatherSampleCosts(const RunConfig& config, const ModelConfig& model) {
   SampleCosts costs = Gather(config, model);
-  if (costs.sizes.empty()) {
+  if (costs.usable == 0) {
     throw DataError(costs.source + ": holds no sample that can be used; give samples");
   }
   return costs;

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "balance/sample_groups.h"
 #include "data/cost_index.h"
@@ -11,10 +11,11 @@
 namespace equipoise {
 
 // Tiles and tokens of the samples to be trained on, as far as they are known without reading all
-// records.
+// records. Those of a cost index stay in its file.
 struct SampleCosts {
-  std::vector<SampleSize> sizes;
-  std::string source;  // "cost index data/.equipoise/costs-0123.idx, 1,267,819 samples"
+  SampleList list;
+  int64_t usable = 0;  // of the list
+  std::string source;  // "cost index data/.equipoise/costs-0123.idx"
 };
 
 // From the cost index where it is in the cache; else from data.costs, a JSONL file with
@@ -24,7 +25,7 @@ struct SampleCosts {
 // Throws ConfigError and DataError.
 SampleCosts GatherSampleCosts(const RunConfig& config, const ModelConfig& model);
 
-// Those of the first epoch: data.train's `repeat` is applied, defective records are left out.
+// Those of the first epoch: data.train's `repeat` is applied. `index` must outlive them.
 SampleCosts CostsOfIndex(const CostIndex& index, const RunConfig& config);
 
 }  // namespace equipoise

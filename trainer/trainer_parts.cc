@@ -299,6 +299,7 @@ PackPlanner TrainerParts::MakePlanner() const {
   PackPlanner::Options options;
   options.groups = GroupOptionsOf(config, FlopsOfLoad(data->model_config, config.model.freeze));
   if (outlook.tokens > 0) options.groups.limits = {outlook.tiles, outlook.tokens};
+  options.window = config.balance.window;
   options.data_ranks = plan.data;
   options.loss = ParseLossWeight(config.train.loss);
   options.repeat = SourceRepeats(config.data.train);
@@ -308,22 +309,19 @@ PackPlanner TrainerParts::MakePlanner() const {
 
 // Of the epoch that begins or goes on, for the log.
 void TrainerParts::ShowBalance(int64_t epoch) const {
-  PackPlanner planner = MakePlanner();
+  const PackPlanner planner = MakePlanner();
   const GroupOptions& groups = planner.groups();
-  const std::vector<SampleSize> sizes =
-      SizesOf(data->index,
-              SamplesOfEpoch(data->index, SourceRepeats(config.data.train), groups.seed, epoch));
+  const EpochSummary ours = planner.Summarize(epoch);
   const GroupOptions random = RandomBaseline(groups);
   spdlog::info("random micro-batches of {} samples: {}", random.micro_batch,
-               DescribeBalance(MeasureEpoch(PlanEpoch(sizes, random, epoch), random, plan.data)));
-  spdlog::info("{} packs by {}, at most {} tiles and {} tokens: {}", planner.PacksInEpoch(epoch),
+               DescribeBalance(planner.Summarize(epoch, random).balance));
+  spdlog::info("{} packs by {}, at most {} tiles and {} tokens: {}", ours.groups,
                GroupMethodName(groups.method), groups.limits.tiles, groups.limits.tokens,
-               DescribeBalance(planner.Measure(epoch)));
-  const int64_t oversize = planner.OversizeInEpoch(epoch);
-  if (oversize > 0) {
+               DescribeBalance(ours.balance));
+  if (ours.oversize > 0) {
     spdlog::warn(
         "{} samples an epoch are beyond balance.tiles {} or balance.tokens {} and left out",
-        oversize, groups.limits.tiles, groups.limits.tokens);
+        ours.oversize, groups.limits.tiles, groups.limits.tokens);
   }
 }
 
@@ -372,6 +370,7 @@ Json TrainerParts::Sections() const {
   for (const char* key : {"group", "tiles", "tokens", "min_tiles", "min_tokens", "rounds"}) {
     sections["balance"][key] = balance[key];
   }
+  if (config.balance.window > 0) sections["balance"]["window"] = config.balance.window;
   // A run that goes on must not choose other ones.
   if (outlook.lowered) {
     sections["balance"]["tiles"] = outlook.tiles;

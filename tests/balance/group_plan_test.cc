@@ -105,7 +105,9 @@ TEST_CASE("each method is as even as it claims", "[balance][cpu]") {
     GroupOptions options = OptionsOf(name, 8);
     options.min_tiles = 9;
     options.min_tokens = 3968;
-    return MeasureEpoch(PlanEpoch(sizes, options, 0), options, 8);
+    EpochMeter meter(options, /*data_ranks=*/8);
+    meter.Add(PlanEpoch(sizes, options, 0));
+    return meter.Finish();
   };
   const BalanceMetrics random = measure("random"), isf = measure("isf"), plus = measure("isf+");
   CHECK(random.pad_ratio > 0.25);
@@ -128,22 +130,22 @@ TEST_CASE("each method is as even as it claims", "[balance][cpu]") {
 TEST_CASE("limits are chosen from the samples", "[balance][cpu]") {
   GroupOptions options;
   options.limits = {0, 4096};
-  ChooseLimits(MixedSamples(5000), options);
+  ChooseLimits(ListOf(MixedSamples(5000)), options);
   CHECK(options.limits.tiles == 10);
   options.method = GroupMethod::kIsf;
   options.limits.tiles = options.min_tiles = 0;
-  ChooseLimits(MixedSamples(5000), options);
+  ChooseLimits(ListOf(MixedSamples(5000)), options);
   CHECK(options.limits.tiles == 9);  // as the reference's search begins
   CHECK(options.min_tiles == 9);
   CHECK(options.min_tokens == 3968);
   options = {};
   options.limits = {0, 4096};
-  ChooseLimits(std::vector<SampleSize>{{13, 3400}, {1, 4000}}, options);
+  ChooseLimits(ListOf(std::vector<SampleSize>{{13, 3400}, {1, 4000}}), options);
   CHECK(options.limits.tiles == 13);  // not below the largest sample
   options = {};
   options.limits = {5, 100};
   options.min_tokens = 7;
-  ChooseLimits({}, options);
+  ChooseLimits(ListOf({}), options);
   CHECK(options.limits.tiles == 5);
   CHECK(options.min_tokens == 7);
 }
@@ -161,8 +163,8 @@ TEST_CASE("limits are lowered down to the largest sample", "[balance][cpu]") {
     INFO(name);
     GroupOptions options = OptionsOf(name, 2);
     options.limits = {0, 4096};
-    ChooseLimits(sizes, options);
-    const std::vector<GroupLimits> lower = LowerLimits(sizes, options, {});
+    ChooseLimits(ListOf(sizes), options);
+    const std::vector<GroupLimits> lower = LowerLimits(ListOf(sizes), options, {});
     REQUIRE(lower.size() > 8);
     GroupLimits last = options.limits;
     for (const GroupLimits& each : lower) {
@@ -177,16 +179,18 @@ TEST_CASE("limits are lowered down to the largest sample", "[balance][cpu]") {
     CHECK(PlanEpoch(sizes, options, 0).oversize.empty());
   }
   GroupOptions options = OptionsOf("isf+", 2);
-  for (const GroupLimits& each : LowerLimits(sizes, options, {9, 0})) CHECK(each.tiles == 9);
-  for (const GroupLimits& each : LowerLimits(sizes, options, {0, 4096})) CHECK(each.tokens == 4096);
-  CHECK(LowerLimits(sizes, options, {0, 4096}).back().tiles == 6);
-  CHECK(LowerLimits(sizes, options, {9, 4096}).empty());
+  for (const GroupLimits& each : LowerLimits(ListOf(sizes), options, {9, 0}))
+    CHECK(each.tiles == 9);
+  for (const GroupLimits& each : LowerLimits(ListOf(sizes), options, {0, 4096}))
+    CHECK(each.tokens == 4096);
+  CHECK(LowerLimits(ListOf(sizes), options, {0, 4096}).back().tiles == 6);
+  CHECK(LowerLimits(ListOf(sizes), options, {9, 4096}).empty());
   // Samples beyond the limits are left out already: they hold nothing up.
   sizes.push_back({1, 4000});
   options.limits = {9, 3500};
-  CHECK(LowerLimits(sizes, options, {}).back().tokens == longest);
+  CHECK(LowerLimits(ListOf(sizes), options, {}).back().tokens == longest);
   for (const char* name : {"random", "length_grouped", "packed"}) {
-    CHECK(LowerLimits(sizes, OptionsOf(name, 2), {}).empty());
+    CHECK(LowerLimits(ListOf(sizes), OptionsOf(name, 2), {}).empty());
   }
 }
 

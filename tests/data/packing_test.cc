@@ -55,7 +55,7 @@ std::vector<std::vector<int64_t>> Samples(const StepPlan& step) {
 std::map<int64_t, int64_t> UsesInEpoch(PackPlanner& planner, int64_t epoch) {
   std::map<int64_t, int64_t> uses;
   DataPosition position{epoch, 0};
-  const int64_t packs = planner.PacksInEpoch(epoch);
+  const int64_t packs = planner.Summarize(epoch).groups;
   while (position.epoch == epoch && position.pack < packs) {
     const StepPlan step = planner.Next(position);
     for (const int64_t sample : step.packs[0].samples) ++uses[sample];
@@ -74,7 +74,8 @@ TEST_CASE("an epoch uses every usable sample once, within the limit", "[data][cp
     CHECK(count == 1);
   }
   DataPosition position;
-  while (position.epoch == 0 && position.pack < planner.PacksInEpoch(0)) {
+  const int64_t packs = planner.Summarize(0).groups;
+  while (position.epoch == 0 && position.pack < packs) {
     const Pack pack = planner.Next(position).packs[0];
     int64_t tokens = 0, tiles = 0, trained = 0;
     for (const int64_t sample : pack.samples) {
@@ -88,13 +89,13 @@ TEST_CASE("an epoch uses every usable sample once, within the limit", "[data][cp
     CHECK(trained == pack.trained);
     CHECK(pack.weight == Approx(trained));
   }
-  CHECK(planner.FillShare(0) > 0.95);
+  CHECK(planner.Summarize(0).fill_share > 0.95);
 }
 
 TEST_CASE("packs ask of the layers what was planned for their samples", "[data][cpu]") {
   const TemporaryFolder folder;
   const CostIndex index = RandomIndex(folder, {40}, 200);
-  const std::vector<int64_t> samples = SamplesOfEpoch(index, {1.0}, 0, 0);
+  const std::vector<int64_t> samples = {0, 3, 4, 38};
   const LayerLoad planned = GroupLoad(SizesOf(index, samples), Indices(std::ssize(samples)));
   const Pack pack = MakePack(index, samples, LossWeight::kToken);
   CHECK(pack.load().tiles == planned.tiles);
@@ -153,10 +154,13 @@ TEST_CASE("the order depends on seed and epoch alone", "[data][cpu]") {
 TEST_CASE("steps cross the end of an epoch and go on from any position", "[data][cpu]") {
   const TemporaryFolder folder;
   const CostIndex index = RandomIndex(folder, {90}, 100);
-  for (const char* method : {"packed", "isf+"}) {
-    INFO(method);
+  const std::pair<const char*, int64_t> cases[] = {
+      {"packed", 0}, {"isf+", 0}, {"packed", 40}, {"isf+", 40}, {"isf", 33}};
+  for (const auto& [method, window] : cases) {
+    INFO(method << ", window " << window);
     PackPlanner::Options options = Options(256, 7, 5, {1.0});
     options.groups.method = ParseGroupMethod(method);
+    options.window = window;
     PackPlanner planner(&index, options);
     DataPosition position;
     std::vector<DataPosition> before;
@@ -166,7 +170,7 @@ TEST_CASE("steps cross the end of an epoch and go on from any position", "[data]
       before.push_back(position);
       steps.push_back(planner.Next(position));
       CHECK(steps.back().packs.size() == 7);
-      const bool at_end = before.back().pack == planner.PacksInEpoch(before.back().epoch);
+      const bool at_end = before.back().pack == planner.Summarize(before.back().epoch).groups;
       CHECK(steps.back().epoch == before.back().epoch + (at_end ? 1 : 0));
       crossed = crossed || (position.epoch != before.back().epoch && position.pack > 0);
       int64_t trained = 0;
@@ -187,7 +191,7 @@ TEST_CASE("steps cross the end of an epoch and go on from any position", "[data]
       for (const Pack& pack : planner.Next(position).packs) {
         for (const int64_t sample : pack.samples) ++uses[sample];
       }
-      if (position.pack == planner.PacksInEpoch(position.epoch)) break;
+      if (position.pack == planner.Summarize(position.epoch).groups) break;
     }
     CHECK(uses.size() == 81);
     for (const auto& [sample, count] : uses) CHECK(count == position.epoch + 1);
@@ -197,9 +201,10 @@ TEST_CASE("steps cross the end of an epoch and go on from any position", "[data]
 TEST_CASE("a step's set of packs is the same for any number of data ranks", "[data][cpu]") {
   const TemporaryFolder folder;
   const CostIndex index = RandomIndex(folder, {900}, 100);
-  const auto steps = [&](int64_t data_ranks) {
+  const auto steps = [&](int64_t data_ranks, int64_t window) {
     PackPlanner::Options options = Options(256, 8, 5, {1.0});
     options.data_ranks = data_ranks;
+    options.window = window;
     PackPlanner planner(&index, options);
     std::vector<std::set<std::vector<int64_t>>> sets;
     DataPosition position;
@@ -209,8 +214,12 @@ TEST_CASE("a step's set of packs is the same for any number of data ranks", "[da
     }
     return sets;
   };
-  CHECK(steps(1) == steps(2));
-  CHECK(steps(1) == steps(8));
+  for (const int64_t window : {0, 200}) {
+    CHECK(steps(1, window) == steps(2, window));
+    CHECK(steps(1, window) == steps(8, window));
+  }
+  CHECK(steps(1, 200) != steps(1, 0));
+  CHECK(steps(1, 900) == steps(1, 0));
 }
 
 TEST_CASE("a step's balance is measured, and its room by what the method pads", "[data][cpu]") {

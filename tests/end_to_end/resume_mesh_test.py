@@ -37,6 +37,30 @@ def states_apart(run_dir, expected_dir, step):
                for names in kinds.values())
 
 
+def windows(results, folder, config):
+    """balance.window: a run that stops in the middle of a window goes on with the same packs."""
+    settings = dict(train__global_batch=BATCH, train__schedule="constant", balance__window=25)
+    whole, legs, other = (f"{folder}/window_{name}" for name in ("whole", "legs", "other"))
+    for run_dir, ranks, steps in ((whole, 1, 6), (legs, 2, 2), (legs, 1, 3), (legs, 3, 6)):
+        done = tiny_case.run(config, ranks, run__dir=run_dir, train__steps=steps, **settings)
+        results.check(f"windows of 25 samples: {ranks} ranks to step {steps}",
+                      done.returncode == 0, done.stderr[-500:] if done.returncode else "")
+    expected, got = tiny_case.metrics(whole), tiny_case.metrics(legs)
+    packs = lambda rows: [[row[k] for k in KEYS] for row in rows]
+    results.check("windows: the same packs in every step",
+                  len(got) == 6 and packs(got) == packs(expected))
+    loss = apart(got, expected, "loss")
+    results.check("windows: losses within 1e-5", loss <= 1e-5, f"worst relative {loss:.2e}")
+    refused = tiny_case.run(config, 1, run__dir=legs, train__steps=7,
+                            **{**settings, "balance__window": 30})
+    results.check("another window, other packs: refused", refused.returncode == 2 and
+                  "balance.window was 25 and is 30" in refused.stderr, refused.stderr[-300:])
+    done = tiny_case.run(config, 1, run__dir=other, train__steps=6,
+                         **{**settings, "balance__window": 0})
+    results.check("the whole epoch makes other packs", done.returncode == 0 and
+                  packs(tiny_case.metrics(other)) != packs(expected), done.stderr[-300:])
+
+
 def main():
     results = tiny_case.Results()
     folder = tempfile.mkdtemp(prefix="mesh")
@@ -75,6 +99,7 @@ def main():
                           **settings)
     results.check("another seed, another order: refused", other.returncode == 2 and
                   "train.seed was 1 and is 5" in other.stderr, other.stderr[-300:])
+    windows(results, folder, config)
     shutil.rmtree(folder)
     results.finish()
 

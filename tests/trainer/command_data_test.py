@@ -246,9 +246,10 @@ def test_groups_are_written_and_measured(folder):
             file.write(f'{{"vit_num":{tiles},"token_num":{tokens}}}\n')
     settings = ["--set", "balance.tiles=9", "--set", "balance.tokens=4096", "--set",
                 "parallel.data=4", "--set", "train.global_batch=8"]
-    for method in ("random", "length_grouped", "packed", "knapsack", "isf", "isf+"):
+    methods = ("random", "length_grouped", "packed", "knapsack", "isf", "isf+")
+    for method, window in [*((method, 0) for method in methods), ("isf", 300), ("isf+", 300)]:
         done = folder.run("groups", "--costs", costs, "--out", out, *settings, "--set",
-                          f"balance.group={method}")
+                          f"balance.group={method}", "--set", f"balance.window={window}")
         assert "2 of 2002 samples are beyond" in done.stderr, done.stderr
         before, after = done.stdout.splitlines()[-2:]
         assert before.startswith("before (random)") and after.startswith(f"after ({method})")
@@ -267,6 +268,7 @@ def test_groups_are_written_and_measured(folder):
     with open(out) as file:
         assert sorted(s for line in file for s in json.loads(line)["samples"]) == [0, 1, 2, 3, 4]
     for change, code, words in (
+            (["balance.window=-1"], 2, "balance.window"),
             (["train.global_batch=9"], 2, "multiple"),
             (["train.global_batch=100000"], 4, "a step needs train.global_batch"),
             (["balance.tiles=1", "balance.tokens=10"], 4, "is beyond balance.tiles 1")):
