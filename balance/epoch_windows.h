@@ -53,6 +53,10 @@ struct EpochSummary {
   int64_t oversize = 0;   // samples that exceed the limits and are in no group
   double fill_share = 0;  // of the groups' room that tokens fill
   BalanceMetrics balance;
+
+  double samples_per_group() const {
+    return static_cast<double>(samples) / static_cast<double>(groups);
+  }
 };
 
 // Forms all windows that are left; `each` is called after every one and may be empty.

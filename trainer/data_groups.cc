@@ -176,7 +176,7 @@ void WriteDataGroups(const SampleList& samples, DataGroupsOptions options, std::
         << groups.global_batch << " micro-batches a step\n"
         << "                    groups PadRatio  Dist vision  Dist text  Dist time  "
            "step variation\n";
-  const GroupOptions random = RandomBaseline(groups);
+  const GroupOptions random = RandomBaseline(groups, after.samples_per_group());
   PrintRow("before (random)",
            SummarizeEpoch(EpochWindows(samples, random, stream), options.data_ranks), table);
   PrintRow("after (" + GroupMethodName(groups.method) + ")", after, table);

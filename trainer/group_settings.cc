@@ -1,6 +1,8 @@
 #include "trainer/group_settings.h"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 
 #include "configs/error.h"
@@ -27,9 +29,10 @@ GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost) {
   return options;
 }
 
-GroupOptions RandomBaseline(const GroupOptions& options) {
+GroupOptions RandomBaseline(const GroupOptions& options, double samples_per_group) {
   GroupOptions random = options;
   random.method = GroupMethod::kRandom;
+  random.micro_batch = std::max<int64_t>(1, std::llround(samples_per_group));
   return random;
 }
 

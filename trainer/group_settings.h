@@ -12,8 +12,9 @@ namespace equipoise {
 // ChooseLimits() chooses them from the samples.
 GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost);
 
-// The same samples in random groups of train.micro_batch, what balance is measured against.
-GroupOptions RandomBaseline(const GroupOptions& options);
+// What balance is measured against: the same samples in random groups, as other frameworks form
+// them, of as many samples each as ours hold on average.
+GroupOptions RandomBaseline(const GroupOptions& options, double samples_per_group);
 
 // "pad 0.344, dist vision 0.331, text 0.276, time 0.300"
 std::string DescribeBalance(const BalanceMetrics& metrics);

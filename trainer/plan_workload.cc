@@ -17,14 +17,6 @@ namespace {
 constexpr int64_t kMostSamples = 200'000;
 constexpr int64_t kSteps = 4;  // simulated
 
-// What other frameworks do without balancing: as many samples a micro-batch as fill ours.
-GroupOptions RandomOptions(const GroupOptions& ours, double samples_per_pack) {
-  GroupOptions random = ours;
-  random.method = GroupMethod::kRandom;
-  random.micro_batch = std::max<int64_t>(1, std::llround(samples_per_pack));
-  return random;
-}
-
 std::vector<SampleSize> Thinned(const SampleList& samples, int64_t at_least) {
   const int64_t most = std::min(samples.size, std::max(kMostSamples, at_least));
   std::vector<SampleSize> thinned;
@@ -138,7 +130,7 @@ PlannedRun PlanWorkload(const SampleCosts& costs, const RunConfig& config, const
   run.oversize = planned.oversize;
   run.workload.worst = WorstLoad(planned);
   if (planned.options.method == GroupMethod::kIsfPlus) run.workload.dealt_by = planned.options.cost;
-  const GroupOptions random = RandomOptions(planned.options, run.samples_per_pack);
+  const GroupOptions random = RandomBaseline(planned.options, run.samples_per_pack);
   run.balance = [planned, random](int data_ranks) {
     return BalanceBeforeAfter{Measure(planned, random, data_ranks),
                               Measure(planned, planned.options, data_ranks)};

@@ -312,7 +312,7 @@ void TrainerParts::ShowBalance(int64_t epoch) const {
   const PackPlanner planner = MakePlanner();
   const GroupOptions& groups = planner.groups();
   const EpochSummary ours = planner.Summarize(epoch);
-  const GroupOptions random = RandomBaseline(groups);
+  const GroupOptions random = RandomBaseline(groups, ours.samples_per_group());
   spdlog::info("random micro-batches of {} samples: {}", random.micro_batch,
                DescribeBalance(planner.Summarize(epoch, random).balance));
   spdlog::info("{} packs by {}, at most {} tiles and {} tokens: {}", ours.groups,

@@ -256,6 +256,8 @@ def test_groups_are_written_and_measured(folder):
         with open(out) as file:
             groups = [json.loads(line) for line in file]
         assert sorted(s for g in groups for s in g["samples"]) == list(range(2000))
+        each = int(2000 / len(groups) + 0.5)  # random micro-batches of as many samples
+        assert int(before.split()[2]) == -(-2000 // each), (before, len(groups))
         for i, group in enumerate(groups):
             assert list(group) == ["step", "data_rank", "micro_batch", "samples", "tiles", "tokens"]
             place = (group["step"], group["micro_batch"], group["data_rank"])
