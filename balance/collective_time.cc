@@ -12,7 +12,7 @@ double TransferSeconds(double bytes, const LinkModel& link) {
 // A group of `ranks` ranks at a distance of `stride`, of which the first is at the start of a node.
 LinkModel GroupLink(const Cluster& cluster, int ranks, int stride) {
   const int per_node = cluster.devices_per_node;
-  if (ranks * stride <= per_node && per_node % (ranks * stride) == 0) return cluster.intra_ring;
+  if (FitsNode(cluster, ranks * stride)) return cluster.intra_ring;
   LinkModel link = cluster.inter;
   const int in_node = std::max(1, per_node / stride);
   link.bytes_per_s = std::min(cluster.intra_ring.bytes_per_s, in_node * link.bytes_per_s);
@@ -29,6 +29,10 @@ double AllGatherSeconds(double bytes, int ranks, const LinkModel& link) {
   if (ranks <= 1) return 0;
   const double steps = ranks - 1;
   return steps * (link.latency_s + TransferSeconds(bytes / ranks, link));
+}
+
+bool FitsNode(const Cluster& cluster, int tensor) {
+  return tensor <= cluster.devices_per_node && cluster.devices_per_node % tensor == 0;
 }
 
 LinkModel TensorLink(const Cluster& cluster, const Plan& plan) {

@@ -15,6 +15,9 @@ inline double ReduceScatterSeconds(double bytes, int ranks, const LinkModel& lin
   return AllGatherSeconds(bytes, ranks, link);
 }
 
+// Whether the links between `tensor` consecutive ranks never leave a node.
+bool FitsNode(const Cluster& cluster, int tensor);
+
 // The links of a plan's groups, with its ranks placed on the nodes in order (parallel/mesh.h).
 // Inside a node where the whole group is in one; otherwise between nodes: with several of a group's
 // ranks in each node, rings pass through the adapters of all of them.

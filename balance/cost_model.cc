@@ -86,21 +86,31 @@ void CostModel::Fit(const ModelConfig& config, const Profile& measured) {
     Group& group = groups_[static_cast<size_t>(GroupOf(layer))];
     if (group.fit.measurements > 0) continue;
     const LayerKind kind = specs_[static_cast<size_t>(layer)].kind;
-    group.fit = FitLayer(measured, LayerKindName(kind), LayerShape(config, kind));
-    if (group.fit.measurements == 0) {
-      throw ConfigError("profile: no measurement of " + LayerKindName(kind) + " (" +
-                        LayerShape(config, kind) + "); run equipoise profile with this model");
+    const std::string name = LayerKindName(kind), shape = LayerShape(config, kind);
+    if (options_.tensor > 1 && FitsNode(cluster_, options_.tensor)) {
+      group.fit = FitLayer(measured, name, shape, options_.tensor);
     }
-    group.whole = WorkOfLayer(config, kind, /*tensor=*/1);
+    group.fit_has_sums = group.fit.measurements > 0;
+    if (!group.fit_has_sums) group.fit = FitLayer(measured, name, shape);
+    if (group.fit.measurements == 0) {
+      throw ConfigError("profile: no measurement of " + name + " (" + shape +
+                        "); run equipoise profile with this model");
+    }
+    group.measured = WorkOfLayer(config, kind, group.fit_has_sums ? options_.tensor : 1);
     squares += group.fit.residual * group.fit.residual;
   }
   error_band_ = std::sqrt(squares / num_groups());
   optimizer_s_per_parameter_ = measured.optimizer_s_per_parameter;
 }
 
-double CostModel::ReduceSeconds(const HalfWork& half, const LayerLoad& load) const {
-  const double bytes = half.reduced.At(load) * static_cast<double>(options_.element_bytes);
-  return bytes > 0 ? AllReduceSeconds(bytes, options_.tensor, tensor_link_) : 0;
+double CostModel::SumSeconds(const std::vector<TensorSum>& sums, const LayerLoad& load) const {
+  double seconds = 0;
+  for (const TensorSum& sum : sums) {
+    const auto element = static_cast<double>(sum.fp32 ? 4 : options_.element_bytes);
+    const double bytes = element * sum.elements.At(load);
+    if (bytes > 0) seconds += AllReduceSeconds(bytes, options_.tensor, tensor_link_);
+  }
+  return seconds;
 }
 
 LayerTimes CostModel::HalfTimes(const HalfWork& half, const LayerLoad& load) const {
@@ -136,19 +146,20 @@ LayerTimes CostModel::TrainedTimes(const Group& group, const Halves& halves,
   LayerTimes times = Sum(group.work, halves.attention, halves.mlp);
   if (group.fit.measurements > 0) {
     const double all = times.forward_s + times.backward_s();
-    const Halves of_whole = HalvesOf(group.whole, load);
-    const LayerTimes whole = Sum(group.whole, of_whole.attention, of_whole.mlp);
-    const double share = all > 0 ? all / (whole.forward_s + whole.backward_s()) : 0;
+    const Halves measured = HalvesOf(group.measured, load);
+    const LayerTimes then = Sum(group.measured, measured.attention, measured.mlp);
+    const double share = all > 0 ? all / (then.forward_s + then.backward_s()) : 0;
     times.forward_s = share * group.fit.forward_s.At(load);
     times.input_gradient_s = share * group.fit.input_gradient_s.At(load);
     times.weight_gradient_s = share * group.fit.weight_gradient_s.At(load);
   } else if (group.work.gradient_with_loss) {
     times = {times.forward_s + times.backward_s(), 0, 0};
   }
-  const double reduce =
-      ReduceSeconds(group.work.attention, load) + ReduceSeconds(group.work.mlp, load);
-  times.forward_s += reduce;
-  times.input_gradient_s += reduce;
+  if (group.fit_has_sums) return times;
+  for (const HalfWork* half : {&group.work.attention, &group.work.mlp}) {
+    times.forward_s += SumSeconds(half->sums, load);
+    times.input_gradient_s += SumSeconds(half->gradient_sums, load);
+  }
   return times;
 }
 
@@ -161,8 +172,8 @@ LayerSeconds CostModel::Seconds(int layer, const LayerLoad& load) const {
   if (!group.has_backward) seconds.times.input_gradient_s = 0;
   if (!group.trainable) seconds.times.weight_gradient_s = 0;
   if (!group.has_backward) return seconds;
-  const double attention = halves.attention.forward_s + ReduceSeconds(group.work.attention, load);
-  const double mlp = halves.mlp.forward_s + ReduceSeconds(group.work.mlp, load);
+  const double attention = halves.attention.forward_s + SumSeconds(group.work.attention.sums, load);
+  const double mlp = halves.mlp.forward_s + SumSeconds(group.work.mlp.sums, load);
   for (size_t asked = 0; asked < seconds.recompute_s.size(); ++asked) {
     const Recompute kind = Possible(group.work, static_cast<Recompute>(asked));
     if (kind == Recompute::kNone) continue;
@@ -204,7 +215,7 @@ int64_t CostModel::KeptBytes(int layer, const LayerLoad& load, Recompute recompu
   double bytes = AnalyticKeptBytes(group.work, group.trainable, load, kind);
   const LoadFit& fit = group.fit.kept_bytes[static_cast<size_t>(kind)];
   if (bytes > 0 && fit.At(load) > 0) {
-    bytes *= fit.At(load) / AnalyticKeptBytes(group.whole, /*trainable=*/true, load, kind);
+    bytes *= fit.At(load) / AnalyticKeptBytes(group.measured, /*trainable=*/true, load, kind);
   }
   return std::llround(bytes);
 }
@@ -233,7 +244,7 @@ int64_t CostModel::WorkBytes(int layer, const LayerLoad& load) const {
   double bytes = AnalyticWorkBytes(group.work, group.trainable, load);
   const double fitted = group.fit.work_bytes.At(load);
   if (bytes > 0 && fitted > 0)
-    bytes *= fitted / AnalyticWorkBytes(group.whole, /*trainable=*/true, load);
+    bytes *= fitted / AnalyticWorkBytes(group.measured, /*trainable=*/true, load);
   return std::llround(bytes);
 }
 

@@ -80,16 +80,18 @@ class CostModel {
   struct Group {
     LayerWork work;  // of one tensor rank
     bool trainable = true, has_backward = true;
-    // Measured, of the whole layer; the analytic model then gives the tensor rank's share alone.
+    // Measured: as the tensor ranks run it, sums included, where the profile has that; else of the
+    // whole layer, and the analytic model gives the rank's share and the sums.
     LayerFit fit;
-    LayerWork whole;
+    LayerWork measured;  // what was measured
+    bool fit_has_sums = false;
   };
   const Group& At(int layer) const { return groups_[static_cast<size_t>(GroupOf(layer))]; }
   // Of the halves of a layer, without collectives.
   struct Halves {
     LayerTimes attention, mlp;
   };
-  double ReduceSeconds(const HalfWork& half, const LayerLoad& load) const;
+  double SumSeconds(const std::vector<TensorSum>& sums, const LayerLoad& load) const;
   LayerTimes HalfTimes(const HalfWork& half, const LayerLoad& load) const;
   Halves HalvesOf(const LayerWork& work, const LayerLoad& load) const;
   LayerTimes TrainedTimes(const Group& group, const Halves& halves, const LayerLoad& load) const;

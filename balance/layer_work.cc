@@ -42,12 +42,19 @@ LayerWork VisionBlock(const VisionConfig& vision, int64_t ranks) {
                     2 * hidden + (vision.attention_bias ? 3 * query : 0) +
                     (vision.use_qk_norm ? 2 * query : 0);
 
-  HalfWork& attention = work.attention;
+  HalfWork &attention = work.attention, &mlp = work.mlp;
   attention.products = {{Tiles(rows), 3 * query, hidden}, {Tiles(rows), hidden, query}};
   attention.attention_flops_per_tile = 4 * rows * rows * q;
   attention.passed = Tiles(rows * (5 * h + (vision.use_qk_norm ? 4 * q : 0)));
   attention.kernels = vision.use_qk_norm ? 5 : 3;
-  attention.reduced = Tiles(ranks > 1 ? rows * h : 0);
+  if (ranks > 1) {
+    attention.sums = attention.gradient_sums = {{Tiles(rows * h)}};
+    mlp.sums = mlp.gradient_sums = attention.sums;
+    if (vision.use_qk_norm) {  // squares of q and k by row
+      attention.sums.push_back({Tiles(2 * rows), /*fp32=*/true});
+      attention.gradient_sums.push_back(attention.sums.back());
+    }
+  }
   attention.input = Tiles(rows * h);
   // q, k, v, result; normalised q and k. Norm and output are kept for weights alone.
   attention.kept = Tiles(rows * (4 * q + (vision.use_qk_norm ? 2 * q : 0)));
@@ -55,11 +62,9 @@ LayerWork VisionBlock(const VisionConfig& vision, int64_t ranks) {
   attention.kept_fp32 = Tiles(rows * (norm_bytes + part_heads));
   attention.work = Tiles(rows * (h + 4 * q));
 
-  HalfWork& mlp = work.mlp;
   mlp.products = {{Tiles(rows), inner, hidden}, {Tiles(rows), hidden, inner}};
   mlp.passed = Tiles(rows * (5 * h + 2 * i));
   mlp.kernels = 3;
-  mlp.reduced = attention.reduced;
   mlp.input = Tiles(rows * h);
   mlp.kept = Tiles(rows * i);
   mlp.kept_weights = Tiles(rows * (2 * h + i));
@@ -80,7 +85,10 @@ LayerWork Projector(const ModelConfig& config, int64_t ranks) {
   mlp.products = {{Tiles(rows), part, in}, {Tiles(rows), out, part}};
   mlp.passed = Tiles(rows * (4 * i + 2 * p));
   mlp.kernels = 3;
-  mlp.reduced = Tiles(ranks > 1 ? rows * o : 0);
+  if (ranks > 1) {
+    mlp.sums = {{Tiles(rows * o)}};
+    mlp.gradient_sums = {{Tiles(rows * i)}};
+  }
   const double in_rows = static_cast<double>(config.vision.patches() + 1);
   mlp.input = Tiles(in_rows * static_cast<double>(config.vision.hidden_size));
   mlp.kept = Tiles(rows * (i + p));  // merged squares, before GELU
@@ -97,7 +105,7 @@ LayerWork TokenEmbedding(const ModelConfig& config, int64_t ranks) {
   work.parameters = LargestPart(text.vocab_size, ranks) * text.hidden_size;
   work.mlp.passed = Tokens(2 * h);
   work.mlp.kernels = 3;
-  work.mlp.reduced = Tokens(ranks > 1 ? h : 0);
+  if (ranks > 1) work.mlp.sums = {{Tokens(h)}};
   // The projector's output, which is spliced in.
   if (config.has_vision) work.mlp.input = Tiles(static_cast<double>(config.tokens_per_tile()) * h);
   work.mlp.work = Tokens(2 * h);
@@ -120,12 +128,19 @@ LayerWork DecoderBlock(const TextConfig& text, int64_t ranks) {
                     (text.attention_bias ? query + 2 * key : 0) + (output_bias ? hidden : 0) +
                     (text.mlp_bias ? 2 * inner + hidden : 0);
 
-  HalfWork& attention = work.attention;
+  HalfWork &attention = work.attention, &mlp = work.mlp;
   attention.products = {{Tokens(1), query + 2 * key, hidden}, {Tokens(1), hidden, query}};
   attention.attention_flops_per_pair = 4 * q;
   attention.passed = Tokens(5 * h + 2 * (q + k));
   attention.kernels = 5;
-  attention.reduced = Tokens(ranks > 1 ? h : 0);
+  if (ranks > 1) {
+    attention.sums = attention.gradient_sums = {{Tokens(h)}};
+    mlp.sums = mlp.gradient_sums = attention.sums;
+    if (text.num_key_value_heads < ranks) {  // each key head's gradients come from several ranks
+      const auto all_keys = static_cast<double>(text.num_key_value_heads * head_dim);
+      attention.gradient_sums.push_back({Tokens(2 * all_keys)});
+    }
+  }
   attention.input = Tokens(h);
   // q, k, v as they come from one product, q and k rotated, result.
   attention.kept = Tokens(3 * q + 3 * k);
@@ -133,11 +148,9 @@ LayerWork DecoderBlock(const TextConfig& text, int64_t ranks) {
   attention.kept_fp32 = Tokens(1 + static_cast<double>(heads));
   attention.work = Tokens(h + 2 * q + 4 * k);
 
-  HalfWork& mlp = work.mlp;
   mlp.products = {{Tokens(1), 2 * inner, hidden}, {Tokens(1), hidden, inner}};
   mlp.passed = Tokens(5 * h + 3 * i);
   mlp.kernels = 3;
-  mlp.reduced = attention.reduced;
   mlp.input = Tokens(h);
   mlp.kept = Tokens(2 * i);
   mlp.kept_weights = Tokens(h + i);
@@ -157,7 +170,9 @@ LayerWork Head(const TextConfig& text, int64_t ranks) {
   mlp.products = {{Targets(1), vocabulary, hidden}};
   mlp.passed = {0, h, 2 * h + 8 * v};
   mlp.kernels = 10;
-  mlp.reduced = Targets(ranks > 1 ? h : 0);
+  if (ranks > 1) {  // largest logits, exponentials and the targets' logits, the input's gradient
+    mlp.sums = {{Targets(1), /*fp32=*/true}, {Targets(2), /*fp32=*/true}, {Targets(h)}};
+  }
   mlp.input = Tokens(h);
   mlp.kept = Targets(2 * h);  // the rows, their gradient
   mlp.kept_fp32 = Targets(1);

@@ -26,6 +26,12 @@ struct Product {
   int64_t n = 0, k = 0;
 };
 
+// A sum over the tensor-parallel ranks.
+struct TensorSum {
+  PerRow elements;
+  bool fp32 = false;  // whatever the precision of the computation
+};
+
 // What half a layer (attention or MLP; layers of one piece are all MLP) computes and keeps on one
 // of the tensor-parallel ranks. Elements are those of activations unless said otherwise.
 struct HalfWork {
@@ -33,12 +39,12 @@ struct HalfWork {
   // Attention: FLOPs of the forward pass, by tile (every row of it sees every other) and by causal
   // pair.
   double attention_flops_per_tile = 0, attention_flops_per_pair = 0;
-  PerRow passed;           // elements that element-wise kernels read and write
-  int kernels = 0;         // launches beside those of products
-  PerRow reduced;          // elements summed over the tensor ranks, in forward and in backward
-  PerRow input;            // what recomputation keeps: the half's input
-  PerRow kept;             // beside it, for any gradient
-  PerRow kept_weights;     // beside both, where its weights are trained
+  PerRow passed;                               // elements that element-wise kernels read and write
+  int kernels = 0;                             // launches beside those of products
+  std::vector<TensorSum> sums, gradient_sums;  // of forward and of backward; none on one rank
+  PerRow input;                                // what recomputation keeps: the half's input
+  PerRow kept;                                 // beside it, for any gradient
+  PerRow kept_weights;                         // beside both, where its weights are trained
   PerRow kept_fp32;        // of 4 bytes whatever the precision: statistics of norms and softmax
   PerRow work, work_fp32;  // beyond what is kept, at the worst moment of backward
 };

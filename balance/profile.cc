@@ -48,6 +48,7 @@ Json LayerJson(const LayerMeasurement& layer) {
           {"tokens", layer.load.tokens},
           {"token_pairs", layer.load.token_pairs},
           {"targets", layer.load.targets},
+          {"tensor", layer.tensor},
           {"forward_s", layer.forward_s},
           {"backward_s", layer.backward_s},
           {"input_gradient_s", layer.input_gradient_s},
@@ -64,6 +65,8 @@ LayerMeasurement ReadLayer(const Json& object, const std::string& source) {
   layer.load.tokens = PositiveInt(object, "tokens", source);
   layer.load.token_pairs = Positive(object, "token_pairs", source);
   if (object.contains("targets")) layer.load.targets = PositiveInt(object, "targets", source);
+  if (object.contains("tensor"))
+    layer.tensor = static_cast<int>(PositiveInt(object, "tensor", source));
   layer.forward_s = Positive(object, "forward_s", source);
   layer.backward_s = Positive(object, "backward_s", source);
   layer.input_gradient_s = Positive(object, "input_gradient_s", source);

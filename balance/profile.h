@@ -11,11 +11,12 @@
 
 namespace equipoise {
 
-// One layer at one load, run for itself on a device. Not split over tensor ranks, all trained.
+// One layer at one load, run for itself on a device, all trained.
 struct LayerMeasurement {
   std::string layer_kind;  // LayerKindName()
   std::string shape;       // LayerShape(): layers of equal kind and shape cost the same
   LayerLoad load;
+  int tensor = 1;  // ranks that shared it: times are then of this rank's part and of their sums
   double forward_s = 0, backward_s = 0;                // means; backward makes both gradients
   double input_gradient_s = 0, weight_gradient_s = 0;  // with weights frozen; the rest of backward
   std::array<int64_t, 4> kept_bytes = {};  // from forward to backward, by Recompute; 0: not known

@@ -108,13 +108,14 @@ LoadFit FitLoads(const std::vector<LayerLoad>& loads, const std::vector<double>&
   return fit;
 }
 
-LayerFit FitLayer(const Profile& profile, const std::string& layer_kind, const std::string& shape) {
+LayerFit FitLayer(const Profile& profile, const std::string& layer_kind, const std::string& shape,
+                  int tensor) {
   const std::string head = LayerKindName(LayerKind::kHead);
   std::vector<LayerLoad> loads;
   std::vector<double> forward, input, weight, work;
   std::array<std::vector<double>, 4> kept;
   for (const LayerMeasurement& layer : profile.layers) {
-    if (layer.layer_kind != layer_kind || layer.shape != shape) continue;
+    if (layer.layer_kind != layer_kind || layer.shape != shape || layer.tensor != tensor) continue;
     loads.push_back(layer.load);
     if (layer_kind != head) loads.back().targets = 0;
     forward.push_back(layer.forward_s);

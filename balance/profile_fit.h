@@ -32,8 +32,10 @@ struct LayerFit {
   int measurements = 0;  // 0: the profile has none of the layer
 };
 
-// Of targets the head's cost alone depends; where all its rows have one on every token, or the
-// profile is of a version that did not count them, it is fitted to tokens.
-LayerFit FitLayer(const Profile& profile, const std::string& layer_kind, const std::string& shape);
+// Of the layer as `tensor` ranks share it. Of targets the head's cost alone depends; where all its
+// rows have one on every token, or the profile is of a version that did not count them, it is
+// fitted to tokens.
+LayerFit FitLayer(const Profile& profile, const std::string& layer_kind, const std::string& shape,
+                  int tensor = 1);
 
 }  // namespace equipoise

@@ -40,8 +40,8 @@ ProfileGrid GridOf(const RunConfig& config, const ModelConfig& model) {
 
 void PrintRow(const LayerMeasurement& m) {
   constexpr double kMiB = 1 << 20;
-  std::printf("%-16s %5lld %7lld %11.0f %7lld %10.2f %11.2f %8.2f %10.2f %9.2f\n",
-              m.layer_kind.c_str(), static_cast<long long>(m.load.tiles),
+  std::printf("%-16s %6d %5lld %7lld %11.0f %7lld %10.2f %11.2f %8.2f %10.2f %9.2f\n",
+              m.layer_kind.c_str(), m.tensor, static_cast<long long>(m.load.tiles),
               static_cast<long long>(m.load.tokens), m.load.token_pairs,
               static_cast<long long>(m.load.targets), 1e3 * m.forward_s, 1e3 * m.backward_s,
               1e3 * m.input_gradient_s, static_cast<double>(m.kept_bytes[0]) / kMiB,
@@ -89,8 +89,9 @@ int RunProfile(const Arguments& arguments, MpiEnvironment& mpi) {
   };
   const Profile profile = MeasureProfile(model, GridOf(config, model), options, *world, progress);
   if (!prints) return static_cast<int>(ExitCode::kDone);
-  std::printf("%-16s %5s %7s %11s %7s %10s %11s %8s %10s %9s\n", "layer", "tiles", "tokens",
-              "pairs", "targets", "forward ms", "backward ms", "input ms", "kept MiB", "work MiB");
+  std::printf("%-16s %6s %5s %7s %11s %7s %10s %11s %8s %10s %9s\n", "layer", "tensor", "tiles",
+              "tokens", "pairs", "targets", "forward ms", "backward ms", "input ms", "kept MiB",
+              "work MiB");
   for (const LayerMeasurement& row : profile.layers) PrintRow(row);
   PrintRest(profile);
   WriteProfile(arguments.out, profile);
@@ -115,9 +116,9 @@ void AddProfileCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>&
   command->add_option("--set", arguments->set, "a.b=c: one setting in place of the file's")
       ->allow_extra_args(false);
   command->footer(
-      "Measures one layer of each kind, random weights, rows of up to data.max_tokens tokens. "
-      "Under\n"
-      "mpirun with two ranks or more the links between ranks too.\n\n"
+      "Measures one layer of each kind, random weights, rows of up to data.max_tokens tokens.\n"
+      "Under mpirun with two ranks or more the links between ranks too, and layers as tensor\n"
+      "ranks share them.\n\n"
       "Example:\n  mpirun -n 2 equipoise profile configs/quickstart.yaml --out profile.json");
   command->callback(
       [arguments, &mpi, &run] { run = [arguments, &mpi] { return RunProfile(*arguments, mpi); }; });

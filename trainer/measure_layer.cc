@@ -119,12 +119,13 @@ LayerLoad MeasuredRow::load() const {
 }
 
 struct LayerMeter::Impl {
-  Impl(const ModelConfig& model, int layer, at::ScalarType compute)
+  Impl(const ModelConfig& model, int layer, at::ScalarType compute, const TensorParallel& ranks)
       : config(model),
+        tensor(ranks.size),
         kind(LayerSpecs(model)[static_cast<size_t>(layer)].kind),
         dtype(compute),
         length(ChainLength(LayerSpecs(model), layer)),
-        stage(BuildLayers(model, {layer, layer + length})),
+        stage(BuildLayers(model, {layer, layer + length}, ranks)),
         parameters(stage.parameters(), compute) {
     InitializeWeights(parameters.parameters(), config, /*seed=*/0);
     parameters.UpdateCompute();
@@ -142,6 +143,7 @@ struct LayerMeter::Impl {
   }
 
   ModelConfig config;
+  int tensor;  // ranks that share the layer
   LayerKind kind;
   at::ScalarType dtype;  // of the computation
   int length;            // layers of the chain
@@ -182,8 +184,9 @@ Memory LayerMeter::Impl::MeasureMemory(const Tensors& on, Recompute recompute) {
           std::max(after.marked_peak_bytes, backward_peak) - kept_until};
 }
 
-LayerMeter::LayerMeter(const ModelConfig& config, int layer, at::ScalarType dtype)
-    : impl_(std::make_unique<Impl>(config, layer, dtype)) {}
+LayerMeter::LayerMeter(const ModelConfig& config, int layer, at::ScalarType dtype,
+                       const TensorParallel& tensor)
+    : impl_(std::make_unique<Impl>(config, layer, dtype, tensor)) {}
 LayerMeter::~LayerMeter() = default;
 
 LayerMeasurement LayerMeter::Measure(const MeasuredRow& row, bool memory) {
@@ -192,6 +195,7 @@ LayerMeasurement LayerMeter::Measure(const MeasuredRow& row, bool memory) {
   measured.layer_kind = LayerKindName(impl_->kind);
   measured.shape = LayerShape(impl_->config, impl_->kind);
   measured.load = row.load();
+  measured.tensor = impl_->tensor;
   std::tie(measured.forward_s, measured.backward_s) = impl_->Times(on);
   for (size_t i = 0; memory && i < measured.kept_bytes.size(); ++i) {
     const Memory bytes = impl_->MeasureMemory(on, static_cast<Recompute>(i));

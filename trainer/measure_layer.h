@@ -8,6 +8,7 @@
 
 #include "balance/profile.h"
 #include "models/model_config.h"
+#include "models/tensor_parallel.h"
 
 namespace equipoise {
 
@@ -19,13 +20,15 @@ struct MeasuredRow {
   LayerLoad load() const;
 };
 
-// A layer of a model, run with random weights and inputs: as one of a few of its kind, where the
-// model has them, each on the output of the one before. Memory is taken for these alone. Not
-// thread-safe.
+// A layer of a model, or a tensor-parallel rank's part of it, run with random weights and inputs:
+// as one of a few of its kind, where the model has them, each on the output of the one before.
+// Memory is taken for these alone. Not thread-safe.
 class LayerMeter {
  public:
-  // `layer` is counted as in LayerSpecs(); `dtype` is the computation's.
-  LayerMeter(const ModelConfig& config, int layer, at::ScalarType dtype);
+  // `layer` is counted as in LayerSpecs(); `dtype` is the computation's. All `tensor` ranks measure
+  // the same rows in the same order.
+  LayerMeter(const ModelConfig& config, int layer, at::ScalarType dtype,
+             const TensorParallel& tensor = {});
   ~LayerMeter();
 
   // A warm forward and backward pass: times, and with `memory` what is kept between them for each

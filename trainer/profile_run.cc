@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <set>
 
+#include "models/tensor_parallel.h"
 #include "parallel/comm/gather_text.h"
 #include "trainer/compute_device.h"
 #include "trainer/precision.h"
@@ -81,10 +82,32 @@ void MeasureLinks(Communicator& world, Profile& profile) {
   Barrier(world);
 }
 
+// This rank in a group of each degree of tensor parallelism, whole layers first.
+struct TensorGroups {
+  std::vector<std::unique_ptr<Communicator>> groups;
+  std::vector<TensorParallel> ranks;
+};
+
+TensorGroups MakeTensorGroups(const ModelConfig& config, Communicator& world) {
+  TensorGroups all;
+  for (const int size : TensorDegrees(config, world.size())) {
+    const int rank = world.rank() % size;
+    all.groups.push_back(size == 1 ? nullptr : world.Split(world.rank() / size, rank, "tensor"));
+    all.ranks.push_back({all.groups.back().get(), rank, size});
+  }
+  return all;
+}
+
+struct SweepOptions {
+  at::ScalarType dtype;
+  bool memory;
+};
+
 // Every row once.
-Profile MeasureSweep(const ModelConfig& config, const ProfileGrid& grid, at::ScalarType dtype,
-                     bool memory, Communicator& world) {
-  const ProfileUse here = ThisDevice(dtype);
+Profile MeasureSweep(const ModelConfig& config, const ProfileGrid& grid,
+                     const std::vector<TensorParallel>& degrees, const SweepOptions& options,
+                     Communicator& world) {
+  const ProfileUse here = ThisDevice(options.dtype);
   Profile profile;
   profile.device = here.device;
   profile.versions = here.versions;
@@ -94,13 +117,16 @@ Profile MeasureSweep(const ModelConfig& config, const ProfileGrid& grid, at::Sca
   std::set<LayerKind> known;
   for (size_t i = 0; i < specs.size(); ++i) {
     if (!known.insert(specs[i].kind).second) continue;
-    LayerMeter meter(config, static_cast<int>(i), dtype);
-    for (const MeasuredRow& row : RowsFor(specs[i].kind, config, grid)) {
-      Barrier(world);
-      profile.layers.push_back(meter.Measure(row, memory));
+    for (const TensorParallel& tensor : degrees) {
+      if (tensor.size > 1 && specs[i].kind == LayerKind::kPatchEmbedding) continue;  // not split
+      LayerMeter meter(config, static_cast<int>(i), options.dtype, tensor);
+      for (const MeasuredRow& row : RowsFor(specs[i].kind, config, grid)) {
+        Barrier(world);
+        profile.layers.push_back(meter.Measure(row, options.memory));
+      }
+      if (tensor.size == 1 && specs[i].kind == LayerKind::kDecoderBlock)
+        profile.optimizer_s_per_parameter = meter.OptimizerSecondsPerParameter();
     }
-    if (specs[i].kind == LayerKind::kDecoderBlock)
-      profile.optimizer_s_per_parameter = meter.OptimizerSecondsPerParameter();
   }
   MeasureLinks(world, profile);
   return profile;
@@ -111,6 +137,16 @@ Profile MeasureSweep(const ModelConfig& config, const ProfileGrid& grid, at::Sca
 ProfileUse ThisDevice(at::ScalarType dtype, at::Device device) {
   return {DeviceName(device), std::string("LibTorch ") + TORCH_VERSION, PrecisionName(dtype),
           at::get_num_threads()};
+}
+
+std::vector<int> TensorDegrees(const ModelConfig& config, int ranks) {
+  int64_t most = std::min<int64_t>(config.text.num_attention_heads, ranks);
+  if (config.has_vision) most = std::min(most, config.vision.num_attention_heads);
+  std::vector<int> degrees;
+  for (int degree = 1; degree <= most; ++degree) {
+    if (ranks % degree == 0) degrees.push_back(degree);
+  }
+  return degrees;
 }
 
 std::vector<MeasuredRow> RowsFor(LayerKind kind, const ModelConfig& config,
@@ -137,10 +173,11 @@ std::vector<MeasuredRow> RowsFor(LayerKind kind, const ModelConfig& config,
 Profile MeasureProfile(const ModelConfig& config, const ProfileGrid& grid,
                        const MeasureOptions& options, Communicator& world,
                        const std::function<void(int sweep)>& progress) {
+  const TensorGroups tensor = MakeTensorGroups(config, world);
   std::vector<Profile> sweeps;
   for (int i = 0; i < options.sweeps; ++i) {
     if (progress) progress(i);
-    sweeps.push_back(MeasureSweep(config, grid, options.dtype, /*memory=*/i == 0, world));
+    sweeps.push_back(MeasureSweep(config, grid, tensor.ranks, {options.dtype, i == 0}, world));
   }
   std::vector<Profile> ranks;
   for (const std::string& text : GatherText(world, ToJson(MeanProfile(sweeps)).dump()))

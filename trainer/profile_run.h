@@ -28,12 +28,17 @@ struct ProfileGrid {
 std::vector<MeasuredRow> RowsFor(LayerKind kind, const ModelConfig& config,
                                  const ProfileGrid& grid);
 
+// The numbers of tensor ranks that a profile made on `ranks` ranks tells about: their divisors, up
+// to the attention heads of either half of the model.
+std::vector<int> TensorDegrees(const ModelConfig& config, int ranks);
+
 struct MeasureOptions {
   at::ScalarType dtype = at::kFloat;  // of the computation
   int sweeps = 5;                     // over all rows; a time is their mean
 };
 
-// Measures the layer kinds of the model, the optimizer, and the links between ranks 0 and 1. A
+// Measures the layer kinds of the model, whole and as tensor ranks share them (with their sums, and
+// the waiting for the slowest), the optimizer, and the links between ranks 0 and 1. A
 // machine's speed changes while it is measured; so every row is measured once a sweep, far apart,
 // and means count, because a step's time is the sum of its passes'. Collective: all ranks compute
 // at once, as they do in a run, and have the same result, the mean of their times; memory is that

@@ -232,6 +232,41 @@ TEST_CASE("with a profile, times are the measured ones", "[balance][cpu]") {
   CHECK(split.Times(block, load).weight_gradient_s > 0.4 * 0.5 * forward_s);
 }
 
+TEST_CASE("layers measured as tensor ranks share them need no analytic share", "[balance][cpu]") {
+  const ModelConfig model = PresetConfig("quickstart");
+  Profile profile = QuickstartProfile();
+  const size_t whole = profile.layers.size();
+  for (size_t i = 0; i < whole; ++i) {
+    if (profile.layers[i].layer_kind != "vision_block") continue;
+    LayerMeasurement m = profile.layers[i];
+    m.tensor = 2;
+    for (double* time : {&m.forward_s, &m.input_gradient_s, &m.weight_gradient_s, &m.backward_s})
+      *time *= 0.875;
+    profile.layers.push_back(m);
+  }
+  ClusterConfig section;
+  section.gpus_per_node = 2;
+  CostModel::Options options;
+  options.element_bytes = 4;
+  const LayerLoad load = SingleSegment(6, 384);
+  const int block = 1;
+  const double forward_s = 1e-5 + 6e-4 + 2e-6 * 384 + 3e-9 * load.token_pairs;
+  for (const Profile& used : {profile, ParseProfile(ToJson(profile), "profile")}) {
+    options.tensor = 1;
+    const CostModel alone(model, MakeCluster(section), options, &used);
+    CHECK(alone.Times(block, load).forward_s == Approx(forward_s));
+    options.tensor = 2;
+    const CostModel split(model, MakeCluster(section), options, &used);
+    CHECK(split.Times(block, load).forward_s == Approx(0.875 * forward_s));  // sums included
+    CHECK(split.Times(block, load).input_gradient_s == Approx(0.875 * 1.5 * forward_s));
+    // Between nodes the measured sums are not theirs.
+    section.gpus_per_node = 1;
+    const CostModel across(model, MakeCluster(section), options, &used);
+    CHECK(across.Times(block, load).forward_s != Approx(0.875 * forward_s));
+    section.gpus_per_node = 2;
+  }
+}
+
 TEST_CASE("a profile of another model is refused", "[balance][cpu]") {
   const Profile profile = QuickstartProfile();
   CHECK_THROWS_WITH(

@@ -108,6 +108,30 @@ TEST_CASE("the grid has what concerns a kind", "[profile][cpu]") {
   CHECK(spliced);
 }
 
+TEST_CASE("layers are measured for all degrees of tensor ranks that the heads allow",
+          "[profile][cpu]") {
+  ModelConfig config = TinyInternVl(false);
+  config.vision.num_attention_heads = 4;
+  config.text.num_attention_heads = 8;
+  CHECK(TensorDegrees(config, 1) == std::vector<int>{1});
+  CHECK(TensorDegrees(config, 6) == std::vector<int>{1, 2, 3});
+  CHECK(TensorDegrees(config, 8) == std::vector<int>{1, 2, 4});
+  std::vector<Profile> profiles(2);
+  RunRanks(2, [&](Communicator& world) {
+    at::set_num_threads(1);
+    profiles[static_cast<size_t>(world.rank())] =
+        MeasureProfile(TinyInternVl(false), {32, 2}, {at::kFloat, 1}, world);
+  });
+  CHECK(ToJson(profiles[0]) == ToJson(profiles[1]));
+  std::map<std::string, std::set<int>> degrees;
+  for (const LayerMeasurement& m : profiles[0].layers) degrees[m.layer_kind].insert(m.tensor);
+  CHECK(degrees.size() == 6);
+  for (const auto& [kind, found] : degrees) {
+    INFO(kind);
+    CHECK(found == (kind == "patch_embedding" ? std::set<int>{1} : std::set<int>{1, 2}));
+  }
+}
+
 TEST_CASE("a profile has every kind of layer, the optimizer, and the link of two ranks",
           "[profile][cpu]") {
   CountCpuMemory();
