@@ -78,10 +78,14 @@ def check_training(results, folder):
         text = file.read()
     results.check("plan.yaml", "pipeline: 2" in text and "stage_layers: [" in text and
                   "step_s:" in text, text)
-    layers = text.split("stage_layers: ")[1].splitlines()[0]
-    recompute = text.split("recompute_layers: ")[1].splitlines()[0]
-    done = tiny_case.run(config, 2, run__dir=f"{folder}/pinned", parallel__stage_layers=layers,
-                         balance__recompute_layers=recompute, **settings)
+    def stored_value(key):
+        return text.split(f"{key}: ")[1].splitlines()[0]
+
+    done = tiny_case.run(config, 2, run__dir=f"{folder}/pinned",
+                         parallel__stage_layers=stored_value("stage_layers"),
+                         parallel__schedule=stored_value("schedule"),
+                         parallel__chunks=stored_value("chunks"),
+                         balance__recompute_layers=stored_value("recompute_layers"), **settings)
     results.check("pinned", done.returncode == 0, done.stderr[-300:])
     with open(f"{folder}/pinned/plan.yaml") as file:
         results.check("the same plan", file.read() == text)
