@@ -8,4 +8,7 @@ export GOMP_SPINCOUNT=0 ONEDNN_PRIMITIVE_CACHE_CAPACITY=128
 # Removed by Bazel however the test ends. mpirun names its folder by its process id, which is the
 # same in every sandbox.
 export TMPDIR="${TEST_TMPDIR:-/tmp}"
+# Under the address sanitizer: whole stacks, so that what Open MPI keeps is known by its name. They
+# take ten times as long, so tests that start no MPI go without.
+export ASAN_OPTIONS="${ASAN_OPTIONS:-fast_unwind_on_malloc=0}"
 exec "${EQUIPOISE_PYTHON:?run scripts/setup}" -B -W ignore "$@"
