@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -152,5 +153,9 @@ int RunProgram(int argc, char** argv) {
 int main(int argc, char** argv) {
   equipoise::StopRequest::HoldSignals();
   equipoise::SetUpLibraries(argv);
-  return equipoise::RunProgram(argc, argv);
+  const int status = equipoise::RunProgram(argc, argv);
+  // Without LibTorch's destructors: they take half as long as loading it.
+  std::cout.flush();
+  std::fflush(nullptr);
+  std::_Exit(status);
 }
