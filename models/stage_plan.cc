@@ -37,6 +37,7 @@ StagePlan::StagePlan(const ModelConfig& config, const Plan& plan,
                       begins[static_cast<size_t>(plan.encoder_ranks)] == NumEncoderLayers(config),
                   "the encoder's stages do not end with it");
   std::vector<int> ranks;
+  ranks.reserve(static_cast<size_t>(plan.num_stages()));
   for (int s = 0; s < plan.num_stages(); ++s) ranks.push_back(plan.RankOfStage(s));
   graph_ = ChainGraph(ranks);
   bool trainable_before = false;

@@ -10,6 +10,7 @@ namespace equipoise {
 std::vector<PlanTrial> TryPlans(const std::vector<ScoredPlan>& plans, int rounds,
                                 const TimeSteps& run) {
   std::vector<PlanTrial> trials;
+  trials.reserve(plans.size());
   for (const ScoredPlan& plan : plans) trials.push_back({plan, {}, ""});
   for (int round = 0; round < rounds; ++round) {
     for (size_t i = 0; i < trials.size(); ++i) {

@@ -44,6 +44,7 @@ double Update(const RankSeconds& rank) { return rank.step_s - rank.passes_s; }
 RankSeconds Medians(const std::vector<RankTimes>& steps, RankSeconds RankTimes::*part) {
   const auto of = [&](double RankSeconds::*field) {
     std::vector<double> values;
+    values.reserve(steps.size());
     for (const RankTimes& step : steps) values.push_back(step.*part.*field);
     return Median(std::move(values));
   };
@@ -54,6 +55,7 @@ RankSeconds Medians(const std::vector<RankTimes>& steps, RankSeconds RankTimes::
 // Each cause's part in the difference between the step and its prediction.
 std::vector<Drift> Causes(const std::vector<RankTimes>& ranks, const Drift& whole) {
   std::vector<double> slowdowns;
+  slowdowns.reserve(ranks.size());
   for (const RankTimes& rank : ranks) slowdowns.push_back(Slowdown(rank));
   const double typical = Median(slowdowns);
   Drift data = whole, slow = whole, compute = whole, waiting = whole, update = whole;

@@ -37,7 +37,7 @@ PlanReport PlanByTrial(const RunConfig& config, int ranks, int trials, MpiEnviro
   options.trial = true;
   Trainer trainer(options, mpi);
   const auto run = [&](const ScoredPlan& plan) {
-    const std::vector<double> seconds = trainer.TimeSteps(plan, kWarmUpSteps, kTimedSteps);
+    std::vector<double> seconds = trainer.TimeSteps(plan, kWarmUpSteps, kTimedSteps);
     spdlog::info("tried {}: {:.4g} s a step", DescribeMesh(plan.plan),
                  *std::min_element(seconds.begin(), seconds.end()));
     return seconds;

@@ -128,6 +128,7 @@ std::vector<double> DistributedNorm::SquaresOfShards() {
     sums[place.parameter].Add(node);
   }
   std::vector<double> squares;
+  squares.reserve(sums.size());
   for (const TreeSum& sum : sums) squares.push_back(sum.Total());
   return squares;
 }
