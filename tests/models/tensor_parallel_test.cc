@@ -337,8 +337,8 @@ TEST_CASE("logits are gathered on every tensor-parallel rank", "[models][cpu]") 
 TEST_CASE("split cross entropy goes through its rows in the same chunks", "[models][cpu]") {
   // The noise of the products over this vocabulary is the processor's: MKL adds up 16 columns to
   // 1e-5 on AMD's, fewer to 2e-4 alone.
-  constexpr int64_t kRows = 130, kVocabulary = 2 * 131072 + 1, kHidden = 16;
-  const at::Tensor ids = at::arange(kRows, at::kLong).mul_(2016);  // some on either rank
+  constexpr int64_t kRows = 258, kVocabulary = 2 * 65536 + 1, kHidden = 16;
+  const at::Tensor ids = at::arange(kRows, at::kLong).mul_(508);  // some on either rank
   const at::Tensor rows = testing::Normal({kRows, kHidden}, 6);
   const at::Tensor whole = testing::Normal({kVocabulary, kHidden}, 5);
   struct Answer {
@@ -368,8 +368,8 @@ TEST_CASE("split cross entropy goes through its rows in the same chunks", "[mode
     answer = run(&group, {0, share.begin, share.whole, true}, share.size);
     answer.calls = group.calls();
   });
-  CHECK(answers[0].calls == std::vector<std::string>{"reduce 1 128", "reduce 0 256", "reduce 1 2",
-                                                     "reduce 0 4", "reduce 0 2080"});
+  CHECK(answers[0].calls == std::vector<std::string>{"reduce 1 256", "reduce 0 512", "reduce 1 2",
+                                                     "reduce 0 4", "reduce 0 4128"});
   CHECK(answers[1].calls == answers[0].calls);
   const at::Tensor w = whole.to(at::kDouble);
   at::Tensor exact = rows.to(at::kDouble).mm(w.t()).softmax(1);
