@@ -98,6 +98,22 @@ std::vector<int64_t> TakeUnfilled(std::span<const SampleSize> sizes, const Group
   return taken;
 }
 
+bool KeepsBothLimits(GroupMethod method) {
+  return !HasFixedSamples(method) && method != GroupMethod::kPacked;
+}
+
+// The most tiles and the most tokens of the samples within the limits.
+GroupLimits LargestHeld(const SampleList& samples, const GroupLimits& limits) {
+  GroupLimits largest{1, 1};
+  for (int64_t i = 0; i < samples.size; ++i) {
+    const std::optional<SampleSize> size = samples.size_at(i);
+    if (!size || !limits.Hold(*size)) continue;
+    largest.tiles = std::max<int64_t>(largest.tiles, size->tiles);
+    largest.tokens = std::max<int64_t>(largest.tokens, size->tokens);
+  }
+  return largest;
+}
+
 }  // namespace
 
 GroupMethod ParseGroupMethod(const std::string& name) {
@@ -141,15 +157,9 @@ void ChooseLimits(const SampleList& samples, GroupOptions& options) {
 
 std::vector<GroupLimits> LowerLimits(const SampleList& samples, const GroupOptions& options,
                                      const GroupLimits& given) {
-  if (HasFixedSamples(options.method) || options.method == GroupMethod::kPacked) return {};
+  if (!KeepsBothLimits(options.method)) return {};
   const GroupLimits& first = options.limits;
-  GroupLimits largest{1, 1};
-  for (int64_t i = 0; i < samples.size; ++i) {
-    const std::optional<SampleSize> size = samples.size_at(i);
-    if (!size || !first.Hold(*size)) continue;
-    largest.tiles = std::max<int64_t>(largest.tiles, size->tiles);
-    largest.tokens = std::max<int64_t>(largest.tokens, size->tokens);
-  }
+  const GroupLimits largest = LargestHeld(samples, first);
   std::vector<GroupLimits> lower;
   GroupLimits last = first;
   for (int64_t part = kTokenSteps - 1; given.tokens == 0 && last.tokens > largest.tokens; --part) {
@@ -164,6 +174,17 @@ std::vector<GroupLimits> LowerLimits(const SampleList& samples, const GroupOptio
     lower.push_back(last);
   }
   return lower;
+}
+
+std::optional<GroupLimits> ScaledLimits(const SampleList& samples, const GroupOptions& options,
+                                        int64_t tokens) {
+  if (!KeepsBothLimits(options.method)) return std::nullopt;
+  const GroupLimits largest = LargestHeld(samples, options.limits);
+  GroupOptions scaled = options;
+  scaled.limits = {0, tokens};
+  ChooseLimits(samples, scaled);
+  if (largest.tiles > scaled.limits.tiles || largest.tokens > tokens) return std::nullopt;
+  return scaled.limits;
 }
 
 EpochGroups PlanWindow(std::span<const SampleSize> sizes, const GroupOptions& given,

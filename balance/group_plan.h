@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,6 +52,12 @@ void ChooseLimits(const SampleList& samples, GroupOptions& options);
 // where the method does not keep to both limits.
 std::vector<GroupLimits> LowerLimits(const SampleList& samples, const GroupOptions& options,
                                      const GroupLimits& given);
+
+// Limits of groups of so many tokens, with the tiles that these bring, in place of
+// `options.limits`, as ChooseLimits() left them. Absent where they do not hold all samples that
+// `options.limits` hold, or where the method does not keep to both limits. REQUIRES: tokens > 0.
+std::optional<GroupLimits> ScaledLimits(const SampleList& samples, const GroupOptions& options,
+                                        int64_t tokens);
 
 // The groups of an epoch in the order in which steps take them: groups s * global_batch to
 // (s + 1) * global_batch - 1 make step s; the last step may be short.

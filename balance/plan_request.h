@@ -50,7 +50,8 @@ struct PlanRequest {
   PlanPins pins;
   PartitionRule partition = PartitionRule::kBalanced;
   RecomputeRule recompute = RecomputeRule::kAdaptive;
-  int keep = 5;  // plans returned
+  int keep = 5;         // plans returned
+  double within_s = 0;  // only those of shorter steps; 0: of any
 };
 
 }  // namespace equipoise

@@ -171,10 +171,11 @@ class Search {
                        [](Recompute kind) { return kind != Recompute::kNone; });
   }
 
-  // Of the plans that are kept; no limit while there is room for more.
+  // From where on a plan is not kept.
   double SlowestKept() const {
     const auto keep = static_cast<size_t>(request_.keep);
-    return result_.plans.size() < keep ? kNever : result_.plans[keep - 1].step_s;
+    const double limit = request_.within_s > 0 ? request_.within_s : kNever;
+    return result_.plans.size() < keep ? limit : std::min(limit, result_.plans[keep - 1].step_s);
   }
 
   void Keep(ScoredPlan plan) {
@@ -185,11 +186,16 @@ class Search {
   }
 
   void RejectBeyondKept() {
-    const auto keep = static_cast<size_t>(request_.keep);
-    for (size_t i = keep; i < result_.plans.size(); ++i) {
-      Reject(result_.plans[i].plan, Seconds(result_.plans[i].step_s) + " a step");
+    std::vector<ScoredPlan>& plans = result_.plans;
+    const auto too_slow = [this](const ScoredPlan& each) {
+      return request_.within_s > 0 && each.step_s >= request_.within_s;
+    };
+    const auto slow = std::find_if(plans.begin(), plans.end(), too_slow) - plans.begin();
+    const auto keep = std::min(static_cast<size_t>(request_.keep), static_cast<size_t>(slow));
+    for (size_t i = keep; i < plans.size(); ++i) {
+      Reject(plans[i].plan, Seconds(plans[i].step_s) + " a step");
     }
-    if (result_.plans.size() > keep) result_.plans.resize(keep);
+    if (plans.size() > keep) plans.resize(keep);
   }
 
   const PlanRequest& request_;

@@ -26,7 +26,10 @@ struct FittedRun {
 
 // The plans of a workload. Where nothing fits, those with the largest of LowerLimits() with which
 // something does; with the least of them where nothing does even so. Memory grows with the limits,
-// so they are found by halving. `first`: what the configuration's own limits make of the samples.
+// so they are found by halving. With balance.limits: search, where neither limit is given, packs of
+// half, a quarter or twice the size of the first ones, with the inverse of train.global_batch, are
+// taken where they compute clearly more tokens a second and a step keeps its samples. `first`: what
+// the configuration's own limits make of the samples.
 FittedRun FitRun(const SampleCosts& costs, const RunConfig& config, const PlannedRun& first,
                  const PlanRequest& request, MeshChoice meshes);
 

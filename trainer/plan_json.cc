@@ -95,6 +95,21 @@ Json Rejected(const PlanReport& report) {
   return rejected;
 }
 
+Json LimitsJson(const PlanReport& report) {
+  Json limits = {{"tiles", report.tiles}, {"tokens", report.tokens}};
+  if (!report.in_place_of) return limits;
+  const OwnPacks& own = *report.in_place_of;
+  const Json from = {{"tiles", own.limits.tiles}, {"tokens", own.limits.tokens}};
+  if (own.gain == 0) {
+    limits["lowered_from"] = from;
+  } else {
+    limits["searched_from"] = from;
+    limits["searched_from"]["global_batch"] = own.global_batch;
+    limits["gain"] = own.gain;
+  }
+  return limits;
+}
+
 }  // namespace
 
 Json PlanToJson(const PlanReport& report) {
@@ -104,11 +119,7 @@ Json PlanToJson(const PlanReport& report) {
   json["config"] = report.config;
   json["ranks"] = report.best().plan.num_ranks();
   json["encoder"] = EncoderJson(report.best().plan);
-  json["limits"] = {{"tiles", report.tiles}, {"tokens", report.tokens}};
-  if (!report.lowered.empty()) {
-    json["limits"]["lowered_from"] = {{"tiles", report.lowered_from.tiles},
-                                      {"tokens", report.lowered_from.tokens}};
-  }
+  json["limits"] = LimitsJson(report);
   json["global_batch"] = report.request.workload.global_batch();
   json["samples"] = report.sample_source;
   json["stages"] = StagesJson(report);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,13 +38,21 @@ struct PlanTrial {
   double Percentile(double share) const;
 };
 
+// Packs that the configuration asks for, where others were chosen.
+struct OwnPacks {
+  GroupLimits limits;
+  int64_t global_batch = 0;  // a step
+  double samples_per_pack = 0;
+  double gain = 0;  // tokens/s that the others compute more, as a share; 0: lowered to fit
+};
+
 // All that `equipoise plan` shows of a search that found a plan.
 struct PlanReport {
-  std::string config;             // the file
-  std::string sample_source;      // "histogram internvl12m, 1267819 samples"
-  int64_t tiles = 0, tokens = 0;  // limits of a micro-batch
-  std::string lowered;            // why they are not those of the data; empty: they are
-  GroupLimits lowered_from;       // zeros where they are
+  std::string config;                   // the file
+  std::string sample_source;            // "histogram internvl12m, 1267819 samples"
+  int64_t tiles = 0, tokens = 0;        // limits of a micro-batch
+  std::optional<OwnPacks> in_place_of;  // absent: they are the configuration's
+  std::string why;                      // in words; empty likewise
   double samples_per_pack = 0;
   int64_t steps = 0;                        // of the run
   PlanBalance before, after;                // random micro-batches, and those of the configuration

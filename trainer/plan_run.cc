@@ -138,10 +138,8 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
   report.search = std::move(fitted.search);
   report.tiles = planned.limits.tiles;
   report.tokens = planned.limits.tokens;
-  if (planned.lowered_from) {
-    report.lowered = DescribeLowering(planned, report.request.cluster.memory_bytes);
-    report.lowered_from = planned.lowered_from->limits;
-  }
+  report.in_place_of = planned.in_place_of;
+  report.why = DescribeChange(planned, report.request.cluster.memory_bytes);
   BestPlan(report.request, report.search);  // throws where none fits
   if (order) order(report);
   const Plan plan = report.best().plan;
@@ -171,12 +169,14 @@ TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,
   const ScoredPlan best = BestPlan(fitted.request, fitted.search);
   const PlanForecast forecast = ForecastPlan(fitted.request, best.plan);
   const PlannedRun& planned = fitted.planned;
-  if (planned.lowered_from) {
-    spdlog::warn("{}", DescribeLowering(planned, fitted.request.cluster.memory_bytes));
+  if (planned.in_place_of) {
+    const bool faster = planned.in_place_of->gain > 0;
+    spdlog::log(faster ? spdlog::level::info : spdlog::level::warn, "{}",
+                DescribeChange(planned, fitted.request.cluster.memory_bytes));
   }
   return {best.plan,
           {forecast.step_s.p50, forecast.error_band, best.peak_bytes(), planned.limits.tiles,
-           planned.limits.tokens, planned.lowered_from.has_value()}};
+           planned.limits.tokens, planned.in_place_of ? planned.workload.global_batch() : 0}};
 }
 
 }  // namespace equipoise

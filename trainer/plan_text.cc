@@ -75,7 +75,7 @@ void PrintHead(const PlanReport& report, std::ostream& out) {
                 Number(static_cast<double>(report.tokens)).c_str(),
                 Number(static_cast<double>(report.tiles)).c_str(), report.samples_per_pack,
                 Number(static_cast<double>(report.request.workload.global_batch())).c_str())
-      << (report.lowered.empty() ? "" : "         " + report.lowered + "\n")
+      << (report.why.empty() ? "" : "         " + report.why + "\n")
       << Format("cluster  %s, %d nodes of %d; the plan uses %d ranks\n", cluster.name.c_str(),
                 cluster.nodes, cluster.devices_per_node, report.best().plan.num_ranks())
       << "plan     " << DescribeMesh(report.best().plan) << "\n"
@@ -170,6 +170,12 @@ void PrintBest(const PlanReport& report, std::ostream& out) {
   }
 }
 
+// Limits that the planner has changed, to be pinned with a plan.
+PlanOutlook Packs(const PlanReport& report) {
+  if (!report.in_place_of) return {};
+  return {0, 0, 0, report.tiles, report.tokens, report.request.workload.global_batch()};
+}
+
 // By what was measured; the first one is the plan that all else is about.
 void PrintTrials(const PlanReport& report, std::ostream& out) {
   if (report.trials.empty()) return;
@@ -186,7 +192,7 @@ void PrintTrials(const PlanReport& report, std::ostream& out) {
                   each.Percentile(0.9), 100 * (median / each.plan.step_s - 1))
         << DescribeMesh(each.plan.plan) << "\n";
   }
-  out << "\nthe fastest, to train with it:\n" << PlanToYaml(report.best().plan, {});
+  out << "\nthe fastest, to train with it:\n" << PlanToYaml(report.best().plan, Packs(report));
 }
 
 void PrintRejected(const PlanReport& report, std::ostream& out) {

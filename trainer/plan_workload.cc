@@ -55,7 +55,7 @@ LayerLoad RowLoad(const MicroBatchLoad& one, bool pad) {
 }
 
 PlannedEpoch PlanFirstEpoch(const SampleCosts& costs, const RunConfig& config,
-                            const ModelConfig& model, const GroupLimits& limits) {
+                            const ModelConfig& model) {
   PlannedEpoch planned;
   if (costs.usable == 0) {
     throw DataError(costs.source + ": no record can be used; see `equipoise data CONFIG check`");
@@ -66,8 +66,6 @@ PlannedEpoch PlanFirstEpoch(const SampleCosts& costs, const RunConfig& config,
   planned.pad = config.balance.pad;
   planned.window = config.balance.window;
   planned.options = GroupOptionsOf(config, FlopsOfLoad(model, config.model.freeze));
-  if (limits.tiles > 0) planned.options.limits.tiles = limits.tiles;
-  if (limits.tokens > 0) planned.options.limits.tokens = limits.tokens;
   ChooseLimits(costs.list, planned.options);
   EpochWindows windows = planned.Windows(planned.options);
   while (windows.Next()) {
@@ -111,9 +109,9 @@ LayerLoad WorstLoad(const PlannedEpoch& planned) {
 
 }  // namespace
 
-PlannedRun PlanWorkload(const SampleCosts& costs, const RunConfig& config, const ModelConfig& model,
-                        const GroupLimits& limits) {
-  const PlannedEpoch planned = PlanFirstEpoch(costs, config, model, limits);
+PlannedRun PlanWorkload(const SampleCosts& costs, const RunConfig& config,
+                        const ModelConfig& model) {
+  const PlannedEpoch planned = PlanFirstEpoch(costs, config, model);
   PlannedRun run;
   run.limits = planned.options.limits;
   run.samples_per_pack = planned.samples_per_group();
@@ -145,20 +143,37 @@ std::vector<GroupLimits> LowerLimits(const SampleCosts& costs, const RunConfig& 
   return LowerLimits(costs.list, options, {config.balance.tiles, config.balance.tokens});
 }
 
-std::string DescribeLowering(const PlannedRun& planned, int64_t memory_bytes) {
-  if (!planned.lowered_from) return "";
+std::optional<GroupLimits> ScaledLimits(const SampleCosts& costs, const RunConfig& config,
+                                        const PlannedRun& planned, double size) {
+  GroupOptions options = GroupOptionsOf(config, LoadCost());
+  options.limits = planned.limits;
+  return ScaledLimits(costs.list, options,
+                      std::llround(size * static_cast<double>(planned.limits.tokens)));
+}
+
+std::string DescribeChange(const PlannedRun& planned, int64_t memory_bytes) {
+  if (!planned.in_place_of) return "";
+  const OwnPacks& own = *planned.in_place_of;
   const auto text = [](const GroupLimits& limits) {
     return ReadableNumber(static_cast<double>(limits.tiles)) + " tiles and " +
            ReadableNumber(static_cast<double>(limits.tokens)) + " tokens";
   };
-  std::array<char, 160> rest{};
+  const std::string limits = "limits " + text(planned.limits);
+  std::array<char, 200> rest{};
+  if (own.gain > 0) {
+    snprintf(
+        rest.data(), rest.size(),
+        ": %.1f %% more tokens/s; %ld packs a step in place of %ld, which hold as many samples",
+        100 * own.gain, static_cast<long>(planned.workload.global_batch()),
+        static_cast<long>(own.global_batch));
+    return limits + ", in place of " + text(own.limits) + rest.data();
+  }
   snprintf(rest.data(), rest.size(),
            " to fit %.1f GiB: %.1f samples a pack instead of %.1f, so a step of train.global_batch "
            "packs has fewer",
            static_cast<double>(memory_bytes) / (int64_t{1} << 30), planned.samples_per_pack,
-           planned.lowered_from->samples_per_pack);
-  return "limits " + text(planned.limits) + ", lowered from " + text(planned.lowered_from->limits) +
-         rest.data();
+           own.samples_per_pack);
+  return limits + ", lowered from " + text(own.limits) + rest.data();
 }
 
 }  // namespace equipoise

@@ -20,17 +20,11 @@ struct BalanceBeforeAfter {
   PlanBalance before, after;
 };
 
-// What a plan for the configuration's own limits would have had, where nothing fitted with them.
-struct LoweredFrom {
-  GroupLimits limits;
-  double samples_per_pack = 0;
-};
-
 // What a run computes, worked out from the sizes of its samples.
 struct PlannedRun {
   Workload workload;
   GroupLimits limits;  // of a micro-batch
-  std::optional<LoweredFrom> lowered_from;
+  std::optional<OwnPacks> in_place_of;
   double samples_per_pack = 0;
   int64_t epoch_packs = 0;                                    // of the samples looked at
   int64_t oversize = 0;                                       // of them, those above the limits
@@ -38,18 +32,21 @@ struct PlannedRun {
 };
 
 // The first steps of an epoch, grouped as training groups them; an epoch of less than a step is
-// gone through several times. Of very many samples a part stands for all. `limits`: in place of the
-// configuration's; 0: these, chosen from the samples where they are not given either. Throws
-// DataError when no sample is within the limits.
-PlannedRun PlanWorkload(const SampleCosts& costs, const RunConfig& config, const ModelConfig& model,
-                        const GroupLimits& limits = {});
+// gone through several times. Of very many samples a part stands for all. Limits that are not given
+// are chosen from the samples. Throws DataError when no sample is within the limits.
+PlannedRun PlanWorkload(const SampleCosts& costs, const RunConfig& config,
+                        const ModelConfig& model);
 
 // LowerLimits() of balance/group_plan.h for a run that was planned with those of its configuration.
 std::vector<GroupLimits> LowerLimits(const SampleCosts& costs, const RunConfig& config,
                                      const PlannedRun& planned);
 
-// "limits 3 tiles and 2,048 tokens, lowered from 9 tiles and 4,096 tokens to fit 79.1 GiB: ..."; ""
-// where they were not lowered.
-std::string DescribeLowering(const PlannedRun& planned, int64_t memory_bytes);
+// The same for ScaledLimits(), of packs `size` times as large as those planned.
+std::optional<GroupLimits> ScaledLimits(const SampleCosts& costs, const RunConfig& config,
+                                        const PlannedRun& planned, double size);
+
+// "limits 3 tiles and 2,048 tokens, lowered from 9 tiles and 4,096 tokens to fit 79.1 GiB: ...", or
+// "... in place of ...: 7 % more tokens/s, ..."; "" where they are the configuration's.
+std::string DescribeChange(const PlannedRun& planned, int64_t memory_bytes);
 
 }  // namespace equipoise

@@ -25,6 +25,7 @@ std::string PlanToYaml(const Plan& plan, const PlanOutlook& outlook) {
     out << (layer > 0 ? ", " : "") << ToString(plan.recompute[layer]);
   }
   out << "]\n";
+  if (outlook.global_batch > 0) out << "train:\n  global_batch: " << outlook.global_batch << "\n";
   if (outlook.step_s > 0) {
     out << "predicted:\n  step_s: " << outlook.step_s << "\n  error_band: " << outlook.error_band
         << "\n  peak_bytes: " << outlook.peak_bytes << "\n";

@@ -12,7 +12,8 @@ struct PlanOutlook {
   double error_band = 0;          // one standard deviation, as a share
   int64_t peak_bytes = 0;         // of the fullest rank
   int64_t tiles = 0, tokens = 0;  // limits of a micro-batch
-  bool lowered = false;           // below those of the data, to fit the memory
+  // Packs of a step, where the limits are not those that the configuration asks for; else 0.
+  int64_t global_batch = 0;
 };
 
 // RUN/plan.yaml: the whole plan in the words of `parallel` and `balance`, so that it can be pinned.

@@ -111,6 +111,7 @@ struct BalanceSection {
   std::string group = "isf+";
   bool pad = false;
   int64_t tiles = 0, tokens = 0, min_tiles = 0, min_tokens = 0, rounds = 50, window = 0;
+  std::string limits = "fit";
   std::string partition = "bmp";
   std::string recompute = "bar";
   std::vector<std::string> recompute_modules, recompute_layers;
@@ -129,6 +130,12 @@ struct BalanceSection {
     visit("tiles", tiles, "most tiles of a pack; 0 = what `tokens` bring on average",
           Between(0, 4095));
     visit("tokens", tokens, "most tokens of a pack; 0 = data.max_tokens", Between(0, 16777215));
+    visit(
+        "limits", limits,
+        "where neither tiles nor tokens are given: fit = lower ones where nothing fits the memory; "
+        "search = besides, packs of half, a quarter and twice the size, with train.global_batch "
+        "changed so that a step keeps its samples, where that is clearly faster",
+        OneOf({"fit", "search"}));
     visit("min_tiles", min_tiles, "isf accepts a pack from here on; 0 = tiles", AtLeast(0));
     visit("min_tokens", min_tokens, "isf accepts a pack from here on; 0 = 31/32 of tokens",
           AtLeast(0));

@@ -89,9 +89,11 @@ ExitCode Trainer::Run() {
   return ExitCode::kDone;
 }
 
-void Trainer::UseLimits(const GroupLimits& limits) {
+void Trainer::UsePacks(const GroupLimits& limits, int64_t global_batch) {
   parts_->outlook.tiles = limits.tiles;
   parts_->outlook.tokens = limits.tokens;
+  parts_->outlook.global_batch = global_batch;
+  parts_->PinPacks();
 }
 
 std::vector<double> Trainer::TimeSteps(const ScoredPlan& plan, int warm_up, int timed) {

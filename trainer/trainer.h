@@ -67,8 +67,8 @@ class Trainer {
   // need; in a world of one for every failure. (A rank that fails amid a step of several ranks ends
   // the job, as in training.)
   std::vector<double> TimeSteps(const ScoredPlan& plan, int warm_up, int timed);
-  // Of the micro-batches of TimeSteps().
-  void UseLimits(const GroupLimits& limits);
+  // Of the micro-batches of TimeSteps(), and how many packs a step has.
+  void UsePacks(const GroupLimits& limits, int64_t global_batch);
   // Of weights and activations in the computation.
   int64_t element_bytes() const;
 

@@ -135,7 +135,15 @@ void TrainerParts::ChoosePlan() {
       PlanTraining(config, data->model_config, CostsOfIndex(data->index, config),
                    {world->size(), element_bytes()});
   outlook = planned.outlook;
+  PinPacks();
   UsePlan(planned.plan);
+}
+
+void TrainerParts::PinPacks() {
+  if (outlook.global_batch == 0) return;
+  config.balance.tiles = outlook.tiles;
+  config.balance.tokens = outlook.tokens;
+  config.train.global_batch = outlook.global_batch;
 }
 
 void TrainerParts::Release() {
@@ -160,7 +168,7 @@ void TrainerParts::RequireMemory(const ScoredPlan& scored) {
 
 void TrainerParts::UsePlan(const Plan& given) {
   // The plan rests on this machine's memory and on the profile as well.
-  const PlanOutlook limits{0, 0, 0, outlook.tiles, outlook.tokens, outlook.lowered};
+  const PlanOutlook limits{0, 0, 0, outlook.tiles, outlook.tokens, outlook.global_batch};
   RequireEqual(*world, "the plan", Lines(PlanToYaml(given, limits)));
   plan = given;
   accumulation = Accumulation(config, plan);
@@ -371,11 +379,6 @@ Json TrainerParts::Sections() const {
     sections["balance"][key] = balance[key];
   }
   if (config.balance.window > 0) sections["balance"]["window"] = config.balance.window;
-  // A run that goes on must not choose other ones.
-  if (outlook.lowered) {
-    sections["balance"]["tiles"] = outlook.tiles;
-    sections["balance"]["tokens"] = outlook.tokens;
-  }
   return sections;
 }
 

@@ -51,6 +51,9 @@ struct TrainerParts {
   // Takes the bytes that this rank is foreseen to need, and frees them. Collective. Throws
   // AgreedRunError on every rank where one cannot have them.
   void RequireMemory(const ScoredPlan& scored);
+  // Lets the configuration ask for the packs of the outlook, where it leaves them open. So
+  // config.yaml and checkpoints hold what the run does.
+  void PinPacks();
   // Builds model, optimizer and forecast for a plan. REQUIRES: none are there. Collective.
   void UsePlan(const Plan& given);
   // Weights of a first step.

@@ -43,7 +43,7 @@ PlanReport PlanByTrial(const RunConfig& config, int ranks, int trials, MpiEnviro
     return seconds;
   };
   return PlanRun(config, {started, trainer.element_bytes(), trials}, [&](PlanReport& report) {
-    trainer.UseLimits({report.tiles, report.tokens});
+    trainer.UsePacks({report.tiles, report.tokens}, report.request.workload.global_batch());
     std::vector<ScoredPlan> best = report.search.plans;
     best.resize(std::min(best.size(), static_cast<size_t>(trials)));
     RankByTrials(TryPlans(best, kRounds, run), report);

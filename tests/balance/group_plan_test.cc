@@ -194,5 +194,22 @@ TEST_CASE("limits are lowered down to the largest sample", "[balance][cpu]") {
   }
 }
 
+TEST_CASE("scaled limits hold every sample", "[balance][cpu]") {
+  std::vector<SampleSize> sizes = MixedSamples(500);
+  GroupOptions options = OptionsOf("isf+", 2);
+  options.limits = {0, 4096};
+  ChooseLimits(ListOf(sizes), options);
+  const std::optional<GroupLimits> half = ScaledLimits(ListOf(sizes), options, 2048);
+  REQUIRE(half);
+  CHECK(half->tokens == 2048);
+  CHECK(half->tiles < options.limits.tiles);
+  options.limits = *half;
+  CHECK(PlanEpoch(sizes, options, 0).oversize.empty());
+  CHECK_FALSE(ScaledLimits(ListOf(sizes), options, 64));  // samples are longer
+  for (const char* name : {"random", "length_grouped", "packed"}) {
+    CHECK_FALSE(ScaledLimits(ListOf(sizes), OptionsOf(name, 2), 2048));
+  }
+}
+
 }  // namespace
 }  // namespace equipoise

@@ -200,6 +200,20 @@ TEST_CASE("what does not fit is refused with what would", "[plan_search][cpu]") 
   CHECK(text.find("or 16 ranks") != std::string::npos);
 }
 
+TEST_CASE("plans within a time are those of a whole search", "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-8b", 2, 32);
+  const std::vector<ScoredPlan> all = SearchPlans(request).plans;
+  REQUIRE(all.size() == 5);
+  request.within_s = all[2].step_s;
+  const PlanSearchResult some = SearchPlans(request);
+  REQUIRE(some.plans.size() == 2);
+  for (size_t i = 0; i < 2; ++i) CHECK(some.plans[i].plan == all[i].plan);
+  request.within_s = all[0].step_s;
+  const PlanSearchResult none = SearchPlans(request);
+  CHECK(none.plans.empty());
+  CHECK(none.considered == static_cast<int>(none.rejected.size()));
+}
+
 TEST_CASE("whether some plan fits is what the search finds", "[plan_search][cpu]") {
   PlanRequest request = Request("internvl2-8b", 1, 16);
   std::set<bool> found;

@@ -7,9 +7,12 @@
 
 #include "configs/error.h"
 #include "configs/yaml_reader.h"
+#include "models/presets.h"
 #include "tests/trainer/scratch_folder.h"
 #include "trainer/plan_html.h"
 #include "trainer/plan_trace.h"
+#include "trainer/plan_yaml.h"
+#include "trainer/sample_costs.h"
 
 namespace equipoise {
 namespace {
@@ -167,10 +170,10 @@ TEST_CASE("limits that do not fit are lowered to the largest that do", "[plan_ru
   };
   const std::vector<std::string> free = {"balance.tiles=0", "balance.tokens=0"};
   const PlanReport report = PlanRun(Config(with(free)), {});
-  const int64_t most = report.lowered_from.tiles;  // what 4096 tokens bring on average
+  const int64_t most = report.in_place_of->limits.tiles;  // what 4096 tokens bring on average
   CHECK(most > 5);
   CHECK(report.best().peak_bytes() <= report.request.cluster.memory_bytes);
-  CHECK(report.lowered_from.tokens == 4096);
+  CHECK(report.in_place_of->limits.tokens == 4096);
   CHECK(report.tiles < most);
   CHECK(report.tiles >= 5);  // the largest sample
   CHECK(PlanToJson(report)["limits"]["lowered_from"]["tiles"] == most);
@@ -186,9 +189,60 @@ TEST_CASE("limits that do not fit are lowered to the largest that do", "[plan_ru
   CHECK(ErrorOf(tiles_given(report.tiles + 1), ExitCode::kNoPlan).find("no plan fits") !=
         std::string::npos);
   const PlanReport given = PlanRun(Config(tiles_given(report.tiles)), {});
-  CHECK(given.lowered.empty());
+  CHECK(given.why.empty());
   CHECK_FALSE(PlanToJson(given)["limits"].contains("lowered_from"));
   CHECK(given.best().peak_bytes() == report.best().peak_bytes());
+}
+
+// A deep pipeline with few micro-batches mostly fills and drains.
+const std::vector<std::string> kFewMicroBatches = {
+    "parallel.pipeline=16",  "parallel.tensor=1", "parallel.data=4", "parallel.schedule=1f1b",
+    "train.global_batch=32", "balance.tiles=0",   "balance.tokens=0"};
+
+TEST_CASE("smaller packs are taken where they are faster", "[plan_run][cpu]") {
+  const auto with = [](const std::vector<std::string>& more) {
+    std::vector<std::string> set = kFewMicroBatches;
+    set.insert(set.end(), more.begin(), more.end());
+    return PlanRun(Config(set), {});
+  };
+  const PlanReport own = with({});  // balance.limits: fit
+  CHECK(own.tokens == 4096);
+  CHECK_FALSE(own.in_place_of);
+  const PlanReport found = with({"balance.limits=search"});
+  CHECK(found.tokens == 2048);
+  CHECK(found.request.workload.global_batch() == 64);
+  REQUIRE(found.in_place_of);
+  CHECK(found.in_place_of->global_batch == 32);
+  CHECK(found.in_place_of->gain > 0.03);
+  CHECK(found.forecast.tokens_per_s > 1.03 * own.forecast.tokens_per_s);
+  CHECK(64 * found.samples_per_pack == Approx(32 * own.samples_per_pack).epsilon(0.05));
+  const Json limits = PlanToJson(found)["limits"];
+  CHECK(limits["searched_from"] ==
+        Json{{"tiles", own.tiles}, {"tokens", 4096}, {"global_batch", 32}});
+  // What was found, given, is the same plan.
+  const PlanReport given =
+      with({"balance.limits=search", "balance.tokens=2048",
+            "balance.tiles=" + std::to_string(found.tiles), "train.global_batch=64"});
+  CHECK_FALSE(given.in_place_of);
+  CHECK(given.best().plan == found.best().plan);
+  CHECK(given.best().step_s == found.best().step_s);
+  // One given limit is enough to leave both alone.
+  CHECK(with({"balance.limits=search", "balance.tokens=4096"}).tokens == 4096);
+}
+
+TEST_CASE("training takes the packs that the plan shows", "[plan_run][cpu]") {
+  std::vector<std::string> set = kFewMicroBatches;
+  set.emplace_back("balance.limits=search");
+  const RunConfig config = Config(set);
+  const ModelConfig model = PresetConfig("internvl2-26b");
+  const SampleCosts costs = GatherSampleCosts(config, model);
+  const TrainingPlan training = PlanTraining(config, model, costs, {64, 2});
+  const PlanReport shown = PlanRun(config, {64, 2});
+  CHECK(training.plan == shown.best().plan);
+  CHECK(training.outlook.tokens == shown.tokens);
+  CHECK(training.outlook.tiles == shown.tiles);
+  CHECK(training.outlook.global_batch == 64);
+  CHECK(PlanToYaml(training.plan, training.outlook).find("global_batch: 64") != std::string::npos);
 }
 
 TEST_CASE("mistakes are one line", "[plan_run][cpu]") {
