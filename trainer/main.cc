@@ -150,6 +150,8 @@ int RunProgram(int argc, char** argv) {
 }  // namespace
 }  // namespace equipoise
 
+// What escapes is beyond telling, such as no memory for the list of options.
+// NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char** argv) {
   equipoise::StopRequest::HoldSignals();
   equipoise::SetUpLibraries(argv);
