@@ -1,4 +1,6 @@
 // The table filled from the real libraries; with a GPU, a world of one rank on it.
+#include <dlfcn.h>
+
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +21,13 @@ std::string Packages() {
   return text.substr(0, text.rfind("/bin/")) + "/lib/python3.11/site-packages";
 }
 
+// With CUDA's runtime, which LibTorch's library for GPUs has opened where there is one, and which
+// not every machine without a GPU has in its own folders.
+NcclApi LoadFromPackages() {
+  dlopen((Packages() + "/nvidia/cu13/lib/libcudart.so.13").c_str(), RTLD_NOW | RTLD_GLOBAL);
+  return LoadNcclApi(Packages() + "/nvidia/nccl/lib/libnccl.so.2");
+}
+
 void Skip(const char* name, const char* why) {
   std::printf("skipped: //tests/parallel:nccl_library_test %s: %s\n", name, why);
 }
@@ -32,7 +41,7 @@ TEST_CASE("a library that is absent or another is refused by name", "[comm]") {
 
 TEST_CASE("NCCL's own library fills the table", "[comm]") {
   if (Packages().empty()) return Skip("version", "no environment");
-  const NcclApi api = LoadNcclApi(Packages() + "/nvidia/nccl/lib/libnccl.so.2");
+  const NcclApi api = LoadFromPackages();
   int version = 0;
   REQUIRE(api.version(&version) == 0);
   CHECK(version >= 22800);
@@ -42,7 +51,7 @@ TEST_CASE("NCCL's own library fills the table", "[comm]") {
 // Pinned memory stands for the GPU's: NCCL and CUDA reach it all the same.
 TEST_CASE("a rank alone on a GPU sums, gathers, sends to itself", "[comm][gpu]") {
   if (Packages().empty()) return Skip("GPU", "no environment");
-  const NcclApi api = LoadNcclApi(Packages() + "/nvidia/nccl/lib/libnccl.so.2");
+  const NcclApi api = LoadFromPackages();
   const CudaApi& cuda = api.cuda;
   int devices = 0;
   if (cuda.device_count(&devices) != 0 || devices == 0) return Skip("GPU", "no GPU");

@@ -1,5 +1,6 @@
 """scripts/launch turns signals into a request to stop, and passes on arguments and exit codes."""
 import os
+import shutil
 import signal
 import sys
 import time
@@ -8,9 +9,9 @@ import script_case
 from script_case import FOLDER, RANK, finish, started, wait_ready
 
 
-def start(*arguments, program=RANK):
+def start(*arguments, program=RANK, **environment):
     return script_case.start("scripts/launch", *arguments, RANK_STOPS_BY="SIGUSR1",
-                             EQUIPOISE_PROGRAM=str(program))
+                             EQUIPOISE_PROGRAM=str(program), **environment)
 
 
 def exit_codes_pass_through():
@@ -72,6 +73,15 @@ def signals_and_exit_codes_with_a_hostfile():
     assert code == 75, (code, err)
 
 
+def a_hostfile_needs_ssh():
+    tools = FOLDER / "tools"
+    tools.mkdir()
+    for name in ("bash", "dirname"):
+        (tools / name).symlink_to(shutil.which(name))
+    code, _, err = finish(start("--hostfile", FOLDER / "hosts", "exit0", PATH=str(tools)))
+    assert code == 2 and "install openssh-client" in err, (code, err)
+
+
 def bad_usage_is_exit_2():
     cases = [([], {}, "usage:"), (["-n", "2"], {}, "usage:"), (["-z", "c"], {}, "usage:"),
              (["-n", "0", "c"], {}, "-n 0: give a number"), (["-n", "x", "c"], {}, "-n x: give"),
@@ -89,7 +99,7 @@ def main():
         exit_codes_pass_through, arguments_pass_through, a_signal_becomes_a_request_to_stop,
         the_terminals_interrupt_reaches_the_script_alone, a_second_interrupt_ends_the_run,
         a_hostfile_gives_a_rank_for_each_slot, signals_and_exit_codes_with_a_hostfile,
-        bad_usage_is_exit_2])
+        a_hostfile_needs_ssh, bad_usage_is_exit_2])
 
 
 if __name__ == "__main__":
