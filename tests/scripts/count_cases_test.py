@@ -1,4 +1,4 @@
-"""scripts/test reads the logs of test targets: these are the logs it must tell apart."""
+"""scripts/run_tests.py reads the logs of test targets: these are the logs it must tell apart."""
 import importlib.machinery
 import importlib.util
 import json
@@ -50,7 +50,7 @@ def check_events(script):
 
 def main():
     sys.dont_write_bytecode = True
-    script = load("scripts/test")
+    script = load("scripts/run_tests.py")
     passed = failed = 0
     for log, target_passed, wanted in COUNTS:
         found = script.count_cases(log, target_passed)

@@ -1,0 +1,183 @@
+"""Builds and runs the tests; `scripts/test` starts it.
+
+usage: scripts/test [FILTER] [--asan]
+
+FILTER   only targets whose label contains this text, such as models or //tests/data:image_test
+--asan   run everything under the address and undefined-behaviour sanitizers; without it, tests
+         that link no LibTorch run once plain and once under the sanitizers
+
+The last lines are `skipped: NAME: reason` for each test that did not run and `N passed, N failed`,
+counted in test cases. Exits with 1 when a case failed, a target did not build, or nothing ran.
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import urllib.parse
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+GIB_PER_JOB = 1.5  # a file that includes LibTorch, with the sanitizers
+LOG_LINES = 300  # shown of a failing target's log
+SLOWEST = 5  # targets named with their times
+
+OWN_SUMMARY = re.compile(r"^(\d+) passed, (\d+) failed\s*$", re.MULTILINE)
+CATCH_PASSED = re.compile(r"^All tests passed \(\d+ assertions? in (\d+) test cases?\)",
+                          re.MULTILINE)
+CATCH_FAILED = re.compile(r"^test cases:\s*(\d+) \|(.*)$", re.MULTILINE)
+CATCH_NONE = re.compile(r"^No tests ran|^No test cases matched", re.MULTILINE)
+SKIPPED = re.compile(r"^skipped: .+$", re.MULTILINE)
+SANDBOX_NOISE = re.compile(r"^\d{10}\.\d+: src/main/tools/linux-sandbox.*\n", re.MULTILINE)
+
+
+def count_cases(log, target_passed):
+    """(passed, failed) test cases of one target, from its log.
+
+    A target that failed has at least one failed case (it may have died before its summary); one
+    that passed without any summary is one case.
+    """
+    passed, failed = (1, 0) if target_passed else (0, 0)
+    own = OWN_SUMMARY.findall(log)
+    catch_failed = CATCH_FAILED.findall(log)
+    catch_passed = CATCH_PASSED.findall(log)
+    if own:
+        passed, failed = (int(number) for number in own[-1])
+    elif catch_failed:
+        counts = {word: int(number) for number, word in
+                  re.findall(r"(\d+) (passed|failed)\b(?! as expected)", catch_failed[-1][1])}
+        passed, failed = counts.get("passed", 0), counts.get("failed", 0)
+    elif catch_passed:
+        passed = int(catch_passed[-1])
+    elif CATCH_NONE.search(log):
+        passed, failed = 0, 1
+    if not target_passed:
+        failed = max(failed, 1)
+    return passed, failed
+
+
+def read_events(path):
+    """{label: (status, [log files], seconds)} from Bazel's build event file; none when cached."""
+    results = {}
+    with open(path, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            event = json.loads(line)
+            summary = event.get("testSummary")
+            if summary is None:
+                continue
+            logs = [urllib.parse.unquote(urllib.parse.urlparse(log["uri"]).path)
+                    for log in summary.get("passed", []) + summary.get("failed", [])]
+            ran = summary.get("totalNumCached", 0) == 0
+            seconds = int(summary.get("totalRunDurationMillis", 0)) / 1000 if ran else 0
+            results[event["id"]["testSummary"]["label"]] = (summary["overallStatus"], logs, seconds)
+    return results
+
+
+def bazel(*arguments, **options):
+    return subprocess.run(["bazel", *arguments], cwd=ROOT, stdin=subprocess.DEVNULL, check=False,
+                          text=True, **options)
+
+
+def query(expression):
+    """Labels, and whether every package could be read."""
+    done = bazel("query", "--keep_going", "--noshow_progress", expression, stdout=subprocess.PIPE)
+    return sorted(done.stdout.split()), done.returncode == 0
+
+
+def jobs():
+    cores = len(os.sched_getaffinity(0))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return max(1, min(cores, int(memory / GIB_PER_JOB)))
+
+
+class Tally:
+    def __init__(self):
+        self.passed = 0
+        self.failed = 0
+        self.skipped = []
+
+    def run(self, title, targets, options):
+        if not targets:
+            return
+        print(f"{title}: {len(targets)} test targets", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            events = os.path.join(folder, "events.json")
+            pattern_file = os.path.join(folder, "targets")
+            with open(pattern_file, "w", encoding="utf-8") as file:
+                file.write("\n".join(targets))
+            # No --local_test_jobs: with a limit given Bazel takes no notice of the tag cpu:2.
+            bazel("test", "--keep_going", "--test_output=summary", "--test_summary=none",
+                  "--show_progress", "--curses=no", "--color=no", "--show_progress_rate_limit=30",
+                  f"--jobs={jobs()}",
+                  f"--build_event_json_file={events}", f"--target_pattern_file={pattern_file}",
+                  *options, stdout=subprocess.DEVNULL)
+            results = read_events(events) if os.path.exists(events) else {}
+        for target in targets:
+            self.add(title, target, results.get(target))
+        slowest = sorted(((seconds, target) for target, (_, _, seconds) in results.items()
+                          if seconds >= 1), reverse=True)[:SLOWEST]
+        if slowest:
+            print("slowest: " + ", ".join(f"{target} {seconds:.0f} s"
+                                          for seconds, target in slowest), flush=True)
+
+    def add(self, title, target, result):
+        status, logs, _ = result or ("NO_STATUS", [], 0)
+        text = ""
+        for log in logs:
+            with open(log, encoding="utf-8", errors="replace") as file:
+                text += SANDBOX_NOISE.sub("", file.read())
+        if not logs:
+            print(f"FAILED ({title}) {target}: did not build")
+            self.failed += 1
+            return
+        passed, failed = count_cases(text, status in ("PASSED", "FLAKY"))
+        self.passed += passed
+        self.failed += failed
+        self.skipped += [line for line in SKIPPED.findall(text) if line not in self.skipped]
+        if failed:
+            lines = text.splitlines()
+            print(f"FAILED ({title}) {target}: {status.lower()}")
+            if len(lines) > LOG_LINES:
+                print(f"  ... the first {len(lines) - LOG_LINES} lines are in {logs[-1]}")
+            print("\n".join("  " + line for line in lines[-LOG_LINES:]))
+
+
+def run_all(tally, text, asan):
+    targets, complete = query("tests(//...) except attr(tags, manual, //...)")
+    if not complete:
+        print("FAILED: a BUILD file could not be read")
+        tally.failed += 1
+    chosen = [target for target in targets if text in target]
+    if not chosen:
+        print(f"no test target contains '{text}'", file=sys.stderr)
+        return
+    if asan:
+        tally.run("asan", chosen, ["--config=asan"])
+        return
+    tally.run("plain", chosen, [])
+    pure, _ = query("kind(cc_test, tests(//...)) except attr(tags, manual, //...)"
+                    " except rdeps(//..., @torch//:torch_cpu)")
+    tally.run("asan", [target for target in pure if target in chosen], ["--config=asan"])
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="scripts/test", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter,
+                                     usage=argparse.SUPPRESS)
+    parser.add_argument("filter", nargs="?", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--asan", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    tally = Tally()
+    run_all(tally, arguments.filter, arguments.asan)
+    for line in tally.skipped:
+        print(line)
+    print(f"{tally.passed} passed, {tally.failed} failed", flush=True)
+    return 1 if tally.failed or not tally.passed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
