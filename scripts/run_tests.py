@@ -36,7 +36,7 @@ def count_cases(log, target_passed):
     """(passed, failed) test cases of one target, from its log.
 
     A target that failed has at least one failed case (it may have died before its summary); one
-    that passed without any summary is one case.
+    that passed without any summary is one case, or none where it says that it was skipped.
     """
     passed, failed = (1, 0) if target_passed else (0, 0)
     own = OWN_SUMMARY.findall(log)
@@ -52,6 +52,8 @@ def count_cases(log, target_passed):
         passed = int(catch_passed[-1])
     elif CATCH_NONE.search(log):
         passed, failed = 0, 1
+    elif SKIPPED.search(log):
+        passed = 0
     if not target_passed:
         failed = max(failed, 1)
     return passed, failed
@@ -173,7 +175,7 @@ def main():
     for line in tally.skipped:
         print(line)
     print(f"{tally.passed} passed, {tally.failed} failed", flush=True)
-    return 1 if tally.failed or not tally.passed else 0
+    return 1 if tally.failed or not (tally.passed or tally.skipped) else 0
 
 
 if __name__ == "__main__":

@@ -19,6 +19,9 @@ COUNTS = [
     ("3 passed, 0 failed\nmore\n9 passed, 0 failed\n", True, (9, 0)),
     ("text about 3 passed, 0 failed\n", True, (1, 0)),
     ("", True, (1, 0)),
+    ("skipped: //a:b: no GPU\n", True, (0, 0)),
+    ("skipped: one part of it: no fixtures\n7 passed, 0 failed\n", True, (7, 0)),
+    ("skipped: //a:b: no GPU\nSegmentation fault\n", False, (0, 1)),
     ("", False, (0, 1)),
     # It died after its summary, or hid a failure behind exit code 0.
     ("All tests passed (2 assertions in 2 test cases)\nleak\n", False, (2, 1)),
