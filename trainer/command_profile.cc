@@ -16,6 +16,7 @@
 #include "parallel/comm/make_communicator.h"
 #include "parallel/comm/mpi_environment.h"
 #include "trainer/commands.h"
+#include "trainer/compute_device.h"
 #include "trainer/model_section.h"
 #include "trainer/precision.h"
 #include "trainer/profile_run.h"
@@ -74,15 +75,15 @@ int RunProfile(const Arguments& arguments, MpiEnvironment& mpi) {
   std::vector<Override> overrides;
   for (const std::string& text : arguments.set) overrides.push_back(ParseOverride(text));
   ReadConfig(arguments.config, overrides, config);
-  if (config.train.device == "cuda") {
-    throw ConfigError("train.device: profile measures CPUs alone; set it to cpu");
-  }
   const ModelConfig model = ModelConfigOf(config.model);
   const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
   const int64_t share = std::max<int64_t>(1, cores / mpi.local_size());
   at::set_num_threads(static_cast<int>(config.train.threads > 0 ? config.train.threads : share));
-  const std::unique_ptr<Communicator> world = MakeWorldCommunicator(mpi, CommOptions());
-  const MeasureOptions options{ComputeDtype(config.train.precision, at::kCPU), arguments.sweeps};
+  const at::Device device = OpenComputeDevice(config.train.device, mpi);
+  const std::unique_ptr<Communicator> world =
+      WorldForDevice(MakeWorldCommunicator(mpi, CommOptions()), mpi, device, config.parallel.nccl);
+  const at::ScalarType dtype = ComputeDtype(config.train.precision, device);
+  const MeasureOptions options{ThisDevice(dtype, device), dtype, arguments.sweeps, device};
   const bool prints = mpi.rank() == 0;
   const auto progress = [&](int sweep) {
     if (prints) spdlog::info("sweep {} of {}", sweep + 1, options.sweeps);

@@ -15,16 +15,16 @@
 
 #include "balance/layer_shape.h"
 #include "configs/error.h"
+#include "models/micro_batch.h"
 #include "models/model.h"
 #include "models/stage.h"
 #include "models/weights.h"
+#include "parallel/device.h"
 #include "parallel/zero/adamw.h"
 #include "trainer/memory_stats.h"
 
 namespace equipoise {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr int kMicroBatch = 0;
 // Layers measured as a chain, where the model has so many of the kind: a layer that is run again
@@ -32,10 +32,14 @@ constexpr int kMicroBatch = 0;
 constexpr int kChain = 4;
 constexpr int64_t kChainParameters = int64_t{1} << 28;  // of all its layers
 
-double SecondsOf(const std::function<void()>& work) {
-  const Clock::time_point start = Clock::now();
+double SecondsOf(at::Device device, const std::function<void()>& work) {
+  DeviceClock clock(device);
+  clock.Start();
+  const DeviceClock::Mark begin = clock.Now();
   work();
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  const DeviceClock::Mark end = clock.Now();
+  clock.Finish();
+  return std::chrono::duration<double>(clock.TimeOf(end) - clock.TimeOf(begin)).count();
 }
 
 MicroBatch BatchOf(const ModelConfig& config, const MeasuredRow& row) {
@@ -119,14 +123,16 @@ LayerLoad MeasuredRow::load() const {
 }
 
 struct LayerMeter::Impl {
-  Impl(const ModelConfig& model, int layer, at::ScalarType compute, const TensorParallel& ranks)
+  Impl(const ModelConfig& model, int layer, at::ScalarType compute, const TensorParallel& ranks,
+       at::Device on_device)
       : config(model),
         tensor(ranks.size),
         kind(LayerSpecs(model)[static_cast<size_t>(layer)].kind),
         dtype(compute),
+        device(on_device),
         length(ChainLength(LayerSpecs(model), layer)),
         stage(BuildLayers(model, {layer, layer + length}, ranks)),
-        parameters(stage.parameters(), compute) {
+        parameters(stage.parameters(), compute, /*shards=*/1, device) {
     InitializeWeights(parameters.parameters(), config, /*seed=*/0);
     parameters.UpdateCompute();
   }
@@ -146,47 +152,50 @@ struct LayerMeter::Impl {
   int tensor;  // ranks that share the layer
   LayerKind kind;
   at::ScalarType dtype;  // of the computation
-  int length;            // layers of the chain
-  Stage stage;           // the chain
+  at::Device device;
+  int length;   // layers of the chain
+  Stage stage;  // the chain
   FlatParameters parameters;
 };
 
 // Runs both passes once: what is measured then is warm.
 Tensors LayerMeter::Impl::MakeTensors(const MeasuredRow& row) {
-  Tensors on{BatchOf(config, row), {}, {}};
+  Tensors on{OnDevice(BatchOf(config, row), device), {}, {}};
+  on.batch.pixel_values = ToDevice(on.batch.pixel_values, device);
   const std::vector<int64_t> shape = InputShape(config, kind, row);
-  if (!shape.empty()) on.input = at::randn(shape).to(dtype).set_requires_grad(true);
+  const auto random = [&](at::IntArrayRef sizes) { return at::randn(sizes).to(device, dtype); };
+  if (!shape.empty()) on.input = random(shape).set_requires_grad(true);
   const at::Tensor output = Forward(on);
   EQUIPOISE_CHECK(output.defined(), "nothing to do for a ", LayerKindName(kind));
-  if (output.dim() > 0) on.gradient = at::randn(output.sizes()).to(dtype);
+  if (output.dim() > 0) on.gradient = random(output.sizes());
   stage.Backward(kMicroBatch, on.gradient);
   return on;
 }
 
 std::pair<double, double> LayerMeter::Impl::Times(const Tensors& on) {
-  const double forward = SecondsOf([&] { Forward(on); });
-  const double backward = SecondsOf([&] { stage.Backward(kMicroBatch, on.gradient); });
+  const double forward = SecondsOf(device, [&] { Forward(on); });
+  const double backward = SecondsOf(device, [&] { stage.Backward(kMicroBatch, on.gradient); });
   return {forward / length, backward / length};
 }
 
 Memory LayerMeter::Impl::MeasureMemory(const Tensors& on, Recompute recompute) {
   for (const auto& layer : stage.layers()) layer->recompute = recompute;
-  const int64_t before = GetCpuMemory().current_bytes - Bytes(on.input);
-  MarkCpuMemory();
+  const int64_t before = GetMemory(device).current_bytes - Bytes(on.input);
+  MarkMemory(device);
   const at::Tensor output = Forward(on);
-  const CpuMemory after = GetCpuMemory();
+  const CpuMemory after = GetMemory(device);
   const int64_t kept_until = after.current_bytes - Bytes(output);
-  MarkCpuMemory();
+  MarkMemory(device);
   stage.Backward(kMicroBatch, on.gradient);
-  const int64_t backward_peak = GetCpuMemory().marked_peak_bytes + Bytes(on.gradient);
+  const int64_t backward_peak = GetMemory(device).marked_peak_bytes + Bytes(on.gradient);
   for (const auto& layer : stage.layers()) layer->recompute = Recompute::kNone;
   return {std::max<int64_t>(0, kept_until - before) / length,
           std::max(after.marked_peak_bytes, backward_peak) - kept_until};
 }
 
 LayerMeter::LayerMeter(const ModelConfig& config, int layer, at::ScalarType dtype,
-                       const TensorParallel& tensor)
-    : impl_(std::make_unique<Impl>(config, layer, dtype, tensor)) {}
+                       const TensorParallel& tensor, at::Device device)
+    : impl_(std::make_unique<Impl>(config, layer, dtype, tensor, device)) {}
 LayerMeter::~LayerMeter() = default;
 
 LayerMeasurement LayerMeter::Measure(const MeasuredRow& row, bool memory) {
@@ -221,7 +230,7 @@ double LayerMeter::OptimizerSecondsPerParameter() {
     parameters.UpdateCompute();
   };
   step();  // what is measured is warm
-  return SecondsOf(step) / static_cast<double>(parameters.gradient().numel());
+  return SecondsOf(impl_->device, step) / static_cast<double>(parameters.gradient().numel());
 }
 
 }  // namespace equipoise

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
@@ -28,13 +29,13 @@ class LayerMeter {
   // `layer` is counted as in LayerSpecs(); `dtype` is the computation's. All `tensor` ranks measure
   // the same rows in the same order.
   LayerMeter(const ModelConfig& config, int layer, at::ScalarType dtype,
-             const TensorParallel& tensor = {});
+             const TensorParallel& tensor = {}, at::Device device = at::kCPU);
   ~LayerMeter();
 
   // A warm forward and backward pass: times, and with `memory` what is kept between them for each
   // Recompute and the largest temporary memory. A layer without a gradient of its input (patch
-  // embedding) has no input_gradient_s; the head makes its gradients in forward. Bytes are zero
-  // without CountCpuMemory(). REQUIRES: a row that gives the layer something to do.
+  // embedding) has no input_gradient_s; the head makes its gradients in forward. On a CPU bytes are
+  // zero without CountCpuMemory(). REQUIRES: a row that gives the layer something to do.
   LayerMeasurement Measure(const MeasuredRow& row, bool memory = true);
   // Seconds of an AdamW update of the layer's parameters, for each of them.
   double OptimizerSecondsPerParameter();

@@ -52,8 +52,7 @@ LinkModel LinkThrough(double small_s, double large_s) {
 }
 
 // One way between the two ranks of a group: half of there and back.
-double OneWaySeconds(Communicator& pair, int64_t bytes) {
-  at::Tensor buffer = at::zeros({bytes / 4});
+double OneWaySeconds(Communicator& pair, at::Tensor buffer) {
   const int peer = 1 - pair.rank();
   return MedianSeconds(pair,
                        [&] {
@@ -64,20 +63,23 @@ double OneWaySeconds(Communicator& pair, int64_t bytes) {
          2;
 }
 
-double AllReduceSeconds(Communicator& pair, int64_t bytes) {
-  at::Tensor buffer = at::zeros({bytes / 4});
+double AllReduceSeconds(Communicator& pair, at::Tensor buffer) {
   return MedianSeconds(pair, [&] { pair.AllReduce(buffer, ReduceOp::kSum).Wait(); });
 }
 
-void MeasureLinks(Communicator& world, Profile& profile) {
+void MeasureLinks(Communicator& world, at::Device device, Profile& profile) {
   if (world.size() < 2) return;
+  const auto buffer = [&](int64_t bytes) {
+    return at::zeros({bytes / 4}, at::TensorOptions(device).dtype(at::kFloat));
+  };
   const bool measures = world.rank() < 2;
   const auto pair = world.Split(measures ? 0 : 1, world.rank(), "profile");
   if (measures) {
-    profile.point_to_point =
-        LinkThrough(OneWaySeconds(*pair, kSmallBytes), OneWaySeconds(*pair, kLargeBytes));
+    const at::Tensor small = buffer(kSmallBytes), large = buffer(kLargeBytes);
+    pair->Connect({{0, 1}});
+    profile.point_to_point = LinkThrough(OneWaySeconds(*pair, small), OneWaySeconds(*pair, large));
     profile.all_reduce =
-        LinkThrough(AllReduceSeconds(*pair, kSmallBytes), AllReduceSeconds(*pair, kLargeBytes));
+        LinkThrough(AllReduceSeconds(*pair, small), AllReduceSeconds(*pair, large));
   }
   Barrier(world);
 }
@@ -98,37 +100,31 @@ TensorGroups MakeTensorGroups(const ModelConfig& config, Communicator& world) {
   return all;
 }
 
-struct SweepOptions {
-  at::ScalarType dtype;
-  bool memory;
-};
-
 // Every row once.
 Profile MeasureSweep(const ModelConfig& config, const ProfileGrid& grid,
-                     const std::vector<TensorParallel>& degrees, const SweepOptions& options,
-                     Communicator& world) {
-  const ProfileUse here = ThisDevice(options.dtype);
+                     const std::vector<TensorParallel>& degrees, const MeasureOptions& options,
+                     bool memory, Communicator& world) {
   Profile profile;
-  profile.device = here.device;
-  profile.versions = here.versions;
-  profile.precision = here.precision;
-  profile.threads = here.threads;
+  profile.device = options.here.device;
+  profile.versions = options.here.versions;
+  profile.precision = options.here.precision;
+  profile.threads = options.here.threads;
   const std::vector<LayerSpec> specs = LayerSpecs(config);
   std::set<LayerKind> known;
   for (size_t i = 0; i < specs.size(); ++i) {
     if (!known.insert(specs[i].kind).second) continue;
     for (const TensorParallel& tensor : degrees) {
       if (tensor.size > 1 && specs[i].kind == LayerKind::kPatchEmbedding) continue;  // not split
-      LayerMeter meter(config, static_cast<int>(i), options.dtype, tensor);
+      LayerMeter meter(config, static_cast<int>(i), options.dtype, tensor, options.device);
       for (const MeasuredRow& row : RowsFor(specs[i].kind, config, grid)) {
         Barrier(world);
-        profile.layers.push_back(meter.Measure(row, options.memory));
+        profile.layers.push_back(meter.Measure(row, memory));
       }
       if (tensor.size == 1 && specs[i].kind == LayerKind::kDecoderBlock)
         profile.optimizer_s_per_parameter = meter.OptimizerSecondsPerParameter();
     }
   }
-  MeasureLinks(world, profile);
+  MeasureLinks(world, options.device, profile);
   return profile;
 }
 
@@ -177,7 +173,7 @@ Profile MeasureProfile(const ModelConfig& config, const ProfileGrid& grid,
   std::vector<Profile> sweeps;
   for (int i = 0; i < options.sweeps; ++i) {
     if (progress) progress(i);
-    sweeps.push_back(MeasureSweep(config, grid, tensor.ranks, {options.dtype, i == 0}, world));
+    sweeps.push_back(MeasureSweep(config, grid, tensor.ranks, options, i == 0, world));
   }
   std::vector<Profile> ranks;
   for (const std::string& text : GatherText(world, ToJson(MeanProfile(sweeps)).dump()))

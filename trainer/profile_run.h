@@ -33,8 +33,10 @@ std::vector<MeasuredRow> RowsFor(LayerKind kind, const ModelConfig& config,
 std::vector<int> TensorDegrees(const ModelConfig& config, int ranks);
 
 struct MeasureOptions {
+  ProfileUse here;                    // ThisDevice()
   at::ScalarType dtype = at::kFloat;  // of the computation
   int sweeps = 5;                     // over all rows; a time is their mean
+  at::Device device = at::kCPU;       // of this rank
 };
 
 // Measures the layer kinds of the model, whole and as tensor ranks share them (with their sums, and
