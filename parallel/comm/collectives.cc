@@ -11,7 +11,7 @@ namespace {
 // Up to this size one round of messages is faster than two.
 constexpr int64_t kSmallBytes = 16 << 10;
 // A reduction works on so many bytes at a time, which bounds its staging memory.
-constexpr int64_t kBlockBytes = 8 << 20;
+constexpr int64_t kBlockBytes = 2 << 20;
 
 using Direction = Transfer::Direction;
 
@@ -117,17 +117,22 @@ OperationPlan PlanAllReduce(const GroupRanks& group, const at::Tensor& tensor, R
   const int64_t block = kBlockBytes / elements.item;
   const int64_t shard = CeilDiv(std::min(block, count), n);
   plan.staging_bytes = static_cast<size_t>((n - 1) * shard * elements.item);
+  const auto block_at = [=](int64_t index) {
+    return Range{std::min(index * block, count), std::min((index + 1) * block, count)};
+  };
+  // A block's reduced shards are gathered beside the exchange of the next one.
   plan.next = [=](int64_t phase, std::byte* staging, std::vector<Transfer>& transfers) {
-    const int64_t begin = phase / 2 * block;
-    if (begin >= count) return false;
     const Exchange exchange{group, elements, staging, dtype, op};
-    const Range whole{begin, std::min(begin + block, count)};
-    const Range mine = Shard(whole, group.self, n);
-    if (phase % 2 == 0) {
-      exchange.List([&](int rank) { return Shard(whole, rank, n); }, mine, transfers);
-    } else {
+    const Range last = block_at(phase - 1), next = block_at(phase);
+    if (phase > 0 && last.size() == 0) return false;
+    if (phase > 0) {
+      const Range mine = Shard(last, group.self, n);
       exchange.ReduceTo(elements.at(mine.begin), mine);
-      ListGather(group, elements, whole, /*skip=*/-1, transfers);
+      ListGather(group, elements, last, /*skip=*/-1, transfers);
+    }
+    if (next.size() > 0) {
+      exchange.List([&](int rank) { return Shard(next, rank, n); }, Shard(next, group.self, n),
+                    transfers);
     }
     return true;
   };
