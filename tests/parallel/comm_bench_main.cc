@@ -1,6 +1,8 @@
-// Times our all-reduce beside MPI's own on the ranks that mpirun has started: one line a size.
+// Times our operations beside raw loops over MPI's transfers, on the ranks that mpirun has started:
+// one line an operation and size.
 // usage: comm_bench [ROUNDS]
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <mpi.h>
 
@@ -9,6 +11,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
+#include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,52 +23,129 @@ namespace equipoise {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using Call = std::function<void()>;
 
-// Milliseconds of a call. On a machine with other work the least of them says more.
-struct Times {
-  double median = 0, least = 0;
-};
-
-// Of `rounds` calls, after one that is not counted.
-template <class Call>
-Times TimesMs(int rounds, Call call) {
-  std::vector<double> times;
+// Milliseconds of `rounds` calls, after one that is not counted.
+void AddTimes(int rounds, const Call& call, std::vector<double>& times) {
   for (int i = 0; i <= rounds; ++i) {
     const auto start = Clock::now();
     call();
-    if (i > 0) {
-      times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+    if (i == 0) continue;
+    times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+  }
+}
+
+double Median(std::vector<double> times) {
+  std::nth_element(times.begin(), times.begin() + static_cast<int64_t>(times.size() / 2),
+                   times.end());
+  return times[times.size() / 2];
+}
+
+// The same by MPI's transfers alone, as one would write it down: no queue, no deadline, no order of
+// messages but MPI's own.
+class RawLoops {
+ public:
+  explicit RawLoops(int64_t numel) : numel_(numel) {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &size_);
+    parts_ = at::empty({size_, Shard(1)}, at::kFloat);
+  }
+
+  // To the next rank, while one comes from the rank before.
+  void Shift(const at::Tensor& to, const at::Tensor& from) {
+    Start(from, 0, numel_, (rank_ + size_ - 1) % size_, &MPI_Irecv);
+    Start(to, 0, numel_, (rank_ + 1) % size_, &MPI_Isend);
+    Wait();
+  }
+  void AllGather(const at::Tensor& all) {
+    Others([&](int rank) { Start(all, Begin(rank), Shard(rank), rank, &MPI_Irecv); });
+    Others([&](int rank) { Start(all, Begin(rank_), Shard(rank_), rank, &MPI_Isend); });
+    Wait();
+  }
+  void AllReduce(const at::Tensor& tensor) {
+    Others([&](int rank) { Start(parts_[rank], 0, Shard(rank_), rank, &MPI_Irecv); });
+    Others([&](int rank) { Start(tensor, Begin(rank), Shard(rank), rank, &MPI_Isend); });
+    Wait();
+    auto* sum = tensor.data_ptr<float>() + Begin(rank_);
+    Others([&](int rank) {
+      const auto* part = parts_[rank].const_data_ptr<float>();
+      for (int64_t i = 0; i < Shard(rank_); ++i) sum[i] += part[i];
+    });
+    AllGather(tensor);
+  }
+
+ private:
+  int64_t Begin(int rank) const { return numel_ * rank / size_; }
+  int64_t Shard(int rank) const { return Begin(rank + 1) - Begin(rank); }
+  void Others(const std::function<void(int)>& call) const {
+    for (int rank = 0; rank < size_; ++rank) {
+      if (rank != rank_) call(rank);
     }
   }
-  std::sort(times.begin(), times.end());
-  return {times[rounds / 2], times.front()};
-}
+  template <class Transfer>
+  void Start(const at::Tensor& tensor, int64_t begin, int64_t count, int peer, Transfer transfer) {
+    transfer(tensor.data_ptr<float>() + begin, static_cast<int>(count), MPI_FLOAT, peer, 0,
+             MPI_COMM_WORLD, &requests_.emplace_back());
+  }
+  void Wait() {
+    MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE);
+    requests_.clear();
+  }
 
-struct Row {
-  int64_t bytes;
-  Times mpi = {}, fp32 = {}, bf16 = {}, gather = {};
+  int64_t numel_;
+  int rank_ = 0, size_ = 1;
+  at::Tensor parts_;
+  std::vector<MPI_Request> requests_;
 };
 
-// Before our communication thread starts: from then on it owns all calls of MPI.
-void MeasureMpi(std::vector<Row>& rows, int rounds) {
-  for (Row& row : rows) {
-    at::Tensor tensor = at::ones({row.bytes / 4}, at::kFloat);
-    row.mpi = TimesMs(rounds, [&] {
-      MPI_Allreduce(MPI_IN_PLACE, tensor.data_ptr(), static_cast<int>(tensor.numel()), MPI_FLOAT,
-                    MPI_SUM, MPI_COMM_WORLD);
-    });
+struct Row {
+  const char* operation;
+  int64_t bytes;
+  std::vector<double> raw = {}, ours = {}, mpi = {};
+};
+
+void MeasureRaw(Row& row, int rounds) {
+  at::Tensor x = at::ones({row.bytes / 4}), y = at::ones({row.bytes / 4});
+  RawLoops loops(row.bytes / 4);
+  const std::string operation = row.operation;
+  if (operation == "send and receive") {
+    AddTimes(
+        rounds, [&] { loops.Shift(x, y); }, row.raw);
+  } else if (operation == "all_gather") {
+    AddTimes(
+        rounds, [&] { loops.AllGather(x); }, row.raw);
+  } else {
+    AddTimes(
+        rounds, [&] { loops.AllReduce(x); }, row.raw);
+    const auto sum = [&] {
+      MPI_Allreduce(MPI_IN_PLACE, x.data_ptr(), static_cast<int>(x.numel()), MPI_FLOAT, MPI_SUM,
+                    MPI_COMM_WORLD);
+    };
+    AddTimes(rounds, sum, row.mpi);
   }
 }
 
-void MeasureOurs(std::vector<Row>& rows, int rounds, Communicator& world) {
-  for (Row& row : rows) {
-    at::Tensor fp32 = at::ones({row.bytes / 4}, at::kFloat);
-    at::Tensor bf16 = at::ones({row.bytes / 2}, at::kBFloat16);
-    at::Tensor part = at::ones({row.bytes / 4 / world.size()}, at::kFloat);
-    at::Tensor all = at::ones({part.numel() * world.size()}, at::kFloat);
-    row.fp32 = TimesMs(rounds, [&] { world.AllReduce(fp32, ReduceOp::kSum).Wait(); });
-    row.bf16 = TimesMs(rounds, [&] { world.AllReduce(bf16, ReduceOp::kSum).Wait(); });
-    row.gather = TimesMs(rounds, [&] { world.AllGather(all, part).Wait(); });
+void MeasureOurs(Row& row, int rounds, Communicator& world) {
+  at::Tensor x = at::ones({row.bytes / 4}), y = at::ones({row.bytes / 4});
+  const int next = (world.rank() + 1) % world.size();
+  const int before = (world.rank() + world.size() - 1) % world.size();
+  const std::string operation = row.operation;
+  if (operation == "send and receive") {
+    const auto shift = [&] {
+      Work from = world.Recv(y, before), to = world.Send(x, next);
+      from.Wait();
+      to.Wait();
+    };
+    AddTimes(rounds, shift, row.ours);
+  } else if (operation == "all_gather") {
+    const int64_t part = x.numel() / world.size();
+    at::Tensor all = x.narrow(0, 0, part * world.size());
+    const at::Tensor mine = all.narrow(0, part * world.rank(), part);
+    AddTimes(
+        rounds, [&] { world.AllGather(all, mine).Wait(); }, row.ours);
+  } else {
+    AddTimes(
+        rounds, [&] { world.AllReduce(x, ReduceOp::kSum).Wait(); }, row.ours);
   }
 }
 
@@ -88,29 +169,36 @@ double ShareWhileWaiting(Communicator& world) {
   return used_s / (kDelay.count() / 2.0);
 }
 
-int Main(int rounds) {
-  MpiEnvironment mpi;
-  std::vector<Row> rows;
-  for (const int64_t bytes : {8, 4 << 10, 256 << 10, 4 << 20, 64 << 20}) rows.push_back({bytes});
-  if (mpi.size() > 1) MeasureMpi(rows, rounds);
-  double waiting = 0;
-  {
-    const auto world = MakeWorldCommunicator(mpi, {});
-    MeasureOurs(rows, rounds, *world);
-    if (mpi.size() > 1) waiting = ShareWhileWaiting(*world);
-  }
-  mpi.Close();
-  if (mpi.rank() != 0) return 0;
-  std::printf("%d ranks, median and least ms of %d\n%12s %17s %17s %17s %17s\n", mpi.size(), rounds,
-              "bytes", "MPI_Allreduce", "all_reduce", "in bf16", "all_gather");
+void Print(const std::vector<Row>& rows, int rounds, double waiting) {
+  std::printf("median ms of %d\n%17s %10s %10s %10s %9s %14s\n", rounds, "operation", "bytes",
+              "raw loop", "ours", "overhead", "MPI_Allreduce");
   for (const Row& row : rows) {
-    std::printf("%12lld", static_cast<long long>(row.bytes));
-    for (const Times& times : {row.mpi, row.fp32, row.bf16, row.gather}) {
-      std::printf(" %8.3f %8.3f", times.median, times.least);
-    }
+    const double raw = Median(row.raw), ours = Median(row.ours);
+    std::printf("%17s %10lld %10.3f %10.3f %+8.0f%%", row.operation,
+                static_cast<long long>(row.bytes), raw, ours, 100 * (ours / raw - 1));
+    if (!row.mpi.empty()) std::printf(" %14.3f", Median(row.mpi));
     std::printf("\n");
   }
   std::printf("a receive that waits takes %.2f %% of a core\n", 100 * waiting);
+}
+
+int Main(int rounds) {
+  MpiEnvironment mpi;
+  std::vector<Row> rows;
+  for (const char* operation : {"send and receive", "all_gather", "all_reduce"}) {
+    for (const int64_t bytes : {4 << 10, 256 << 10, 2 << 20, 4 << 20, 16 << 20, 64 << 20})
+      rows.push_back({operation, bytes});
+  }
+  // Before our communication thread starts: from then on it owns all calls of MPI.
+  for (Row& row : rows) MeasureRaw(row, rounds);
+  double waiting = 0;
+  {
+    const std::unique_ptr<Communicator> world = MakeWorldCommunicator(mpi, {});
+    for (Row& row : rows) MeasureOurs(row, rounds, *world);
+    if (mpi.size() > 1) waiting = ShareWhileWaiting(*world);
+  }
+  mpi.Close();
+  if (mpi.rank() == 0) Print(rows, rounds, waiting);
   return 0;
 }
 
