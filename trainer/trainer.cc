@@ -56,7 +56,7 @@ StepIdentity IdentityOf(const StepPlan& plan, int64_t step) {
 Trainer::Trainer(const TrainOptions& options, MpiEnvironment& mpi)
     : config_(options.config), parts_(std::make_unique<TrainerParts>(options, mpi)) {
   if (options.trial) return;
-  state_ = parts_->Restore(options);
+  state_ = parts_->Restore();
   if (config_.run.probe && state_.step == 0) parts_->ProbeMemory();
   parts_->StartFeed(state_);
 }

@@ -103,7 +103,9 @@ TrainerParts::TrainerParts(const TrainOptions& options, MpiEnvironment& mpi)
     held_out = std::make_unique<OpenedData>(config, config.data.eval, *world);
   }
   CheckModel();
-  if (!options.trial) ChoosePlan();
+  if (options.trial) return;
+  FindStart(options);
+  ChoosePlan();
 }
 
 TrainerParts::~TrainerParts() = default;
@@ -219,19 +221,34 @@ void TrainerParts::BuildOptimizer() {
       ZeroOptimizer::Groups{*model->groups().data, *world});
 }
 
-TrainState TrainerParts::Restore(const TrainOptions& options) {
-  TrainState state;
+void TrainerParts::FindStart(const TrainOptions& options) {
+  if (options.resume == Resume::kNone) return;
   const std::string from = options.resume == Resume::kFrom ? options.resume_from : folder->dir();
-  const std::string checkpoint =
-      options.resume == Resume::kNone ? "" : FindCheckpoint(from, *world);
-  if (!checkpoint.empty()) {
-    LoadCheckpoint(checkpoint, state);
-  } else if (options.resume == Resume::kFrom) {
+  checkpoint = FindCheckpoint(from, *world);
+  if (checkpoint.empty() && options.resume == Resume::kFrom)
     throw DataError(from + ": no checkpoint is there; give a step-* folder");
-  } else {
+  if (!checkpoint.empty()) KeepPacks();
+}
+
+void TrainerParts::KeepPacks() {
+  const Json sections = ReadCheckpointIndex(checkpoint, /*verify=*/false).sections;
+  const Json saved = sections.value("balance", Json::object());
+  const auto keep = [&](int64_t& setting, const char* key) {
+    if (saved.contains(key) && saved[key].is_number_unsigned()) setting = saved[key];
+  };
+  if (config.balance.tiles == 0) keep(config.balance.tiles, "tiles");
+  if (config.balance.tokens == 0) keep(config.balance.tokens, "tokens");
+  if (config.balance.limits == "search") keep(config.train.global_batch, "global_batch");
+}
+
+TrainState TrainerParts::Restore() {
+  TrainState state;
+  if (checkpoint.empty()) {
     TakeFirstWeights();
+    optimizer->TakeMasters();
+  } else {
+    LoadCheckpoint(state);
   }
-  optimizer->TakeMasters();
   guard = NonFiniteGuard(state.non_finite_in_a_row);
   OpenOutputs(state);
   return state;
@@ -251,7 +268,7 @@ void TrainerParts::TakeFirstWeights() {
   }
 }
 
-void TrainerParts::LoadCheckpoint(const std::string& checkpoint, TrainState& state) {
+void TrainerParts::LoadCheckpoint(TrainState& state) {
   const CheckpointIndex index = ReadCheckpointIndex(checkpoint, /*verify=*/false);
   CheckSections(checkpoint, index.sections, Sections());
   const std::string difference = EnvironmentDifference(index.environment, Environment());
@@ -260,16 +277,17 @@ void TrainerParts::LoadCheckpoint(const std::string& checkpoint, TrainState& sta
         "{}: written in another environment ({}); losses will be equal within rounding only",
         checkpoint, difference);
   }
-  CheckpointTargets targets;  // all weights, and this rank's share of the moments
+  CheckpointTargets weights, moments;  // all weights, and this rank's share of the moments
   for (const Parameter* p : model->parameters().parameters()) {
-    targets.emplace_back(p->name, HeldPiece(p->master, PieceOf(*p)));
+    weights.emplace_back(p->name, HeldPiece(p->master, PieceOf(*p)));
   }
-  for (const ZeroOptimizer::State& moments : optimizer->Moments()) {
-    targets.emplace_back(moments.name,
-                         HeldPiece(moments.values, PieceOf(*moments.parameter, moments.runs)));
-  }
-  ReadCheckpointTensors(checkpoint, index, targets);
+  ReadCheckpointTensors(checkpoint, index, weights);
   model->parameters().UpdateCompute();
+  optimizer->TakeMasters();
+  for (const ZeroOptimizer::State& held : optimizer->Moments()) {
+    moments.emplace_back(held.name, HeldPiece(held.values, PieceOf(*held.parameter, held.runs)));
+  }
+  ReadCheckpointTensors(checkpoint, index, moments);
   state = index.state;
   optimizer->set_steps(state.optimizer_step);
   spdlog::info("going on from {} (step {} of {})", checkpoint, state.step, config.train.steps);
@@ -378,6 +396,12 @@ Json TrainerParts::Sections() const {
   for (const char* key : {"group", "tiles", "tokens", "min_tiles", "min_tokens", "rounds"}) {
     sections["balance"][key] = balance[key];
   }
+  if (outlook.tokens > 0) {  // what was chosen for this machine's memory or speed stays
+    sections["balance"]["tiles"] = outlook.tiles;
+    sections["balance"]["tokens"] = outlook.tokens;
+  }
+  if (config.balance.limits == "search")
+    sections["balance"]["global_batch"] = config.train.global_batch;
   if (config.balance.window > 0) sections["balance"]["window"] = config.balance.window;
   return sections;
 }

@@ -59,7 +59,7 @@ struct TrainerParts {
   // Weights of a first step.
   void TakeFirstWeights();
   // Weights, moments and state of the checkpoint to go on from, or those of a first step.
-  TrainState Restore(const TrainOptions& options);
+  TrainState Restore();
   void StartFeed(const TrainState& state);
   // Runs a step made of the epoch's worst micro-batch, discards its gradients, and logs the peak
   // memory beside the forecast. Changes nothing else. Collective. REQUIRES: weights.
@@ -99,6 +99,7 @@ struct TrainerParts {
   std::unique_ptr<OpenedData> data;
   int64_t left_out = 0;                  // records that the cost index excludes
   std::unique_ptr<OpenedData> held_out;  // data.eval, where there is one
+  std::string checkpoint;                // to go on from; empty in a run that begins
   Plan plan;
   PlanOutlook outlook;
   std::unique_ptr<ParallelModel> model;
@@ -132,7 +133,11 @@ struct TrainerParts {
   // Rank 0 logs the fullest rank's bytes. Collective.
   void LogProbe(const Pack& pack, int64_t measured, int64_t expected);
   void BuildOptimizer();
-  void LoadCheckpoint(const std::string& checkpoint, TrainState& state);
+  void FindStart(const TrainOptions& options);
+  // Limits that the configuration leaves open are those of the checkpoint: a run that goes on with
+  // another mesh or memory has the same packs.
+  void KeepPacks();
+  void LoadCheckpoint(TrainState& state);
   void OpenOutputs(const TrainState& state);
   Json Environment() const;
   Json Sections() const;

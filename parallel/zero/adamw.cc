@@ -4,7 +4,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <map>
 #include <utility>
@@ -23,11 +22,9 @@ AdamW::AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
       groups_(std::move(groups)),
       options_(options),
       shards_(shards),
-      rank_(rank),
-      exp_avg_(at::zeros({shards.shard_numel()}, parameters.gradient().options())),
-      exp_avg_sq_(at::zeros_like(exp_avg_)) {
+      rank_(rank) {
   EQUIPOISE_CHECK(shards.numel() == parameters.gradient().numel(), shards.numel(), " elements");
-  if (parameters.lends_masters()) masters_ = at::zeros_like(exp_avg_);
+  if (!parameters.lends_masters()) MakeMoments();
   std::vector<int> seen(parameters.parameters().size());
   for (const ParameterGroup& group : groups_) {
     for (const size_t index : group.indices) ++seen.at(index);
@@ -80,8 +77,18 @@ at::Tensor AdamW::MasterSlice(size_t bucket) const {
   return masters_.narrow(0, shards_.ShardOffset(bucket), shards_.Slice(bucket, rank_).size());
 }
 
+at::Tensor AdamW::ShardOfZeros() const {
+  return at::zeros({shards_.shard_numel()}, parameters_.gradient().options());
+}
+
+void AdamW::MakeMoments() {
+  exp_avg_ = ShardOfZeros();
+  exp_avg_sq_ = ShardOfZeros();
+}
+
 void AdamW::TakeMasters() {
-  if (!masters_.defined()) return;
+  if (!parameters_.lends_masters()) return;
+  masters_ = ShardOfZeros();
   for (size_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
     const Range slice = shards_.Slice(bucket, rank_);
     MasterSlice(bucket).copy_(parameters_.gradient().narrow(0, slice.begin, slice.size()));

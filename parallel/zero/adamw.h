@@ -38,6 +38,9 @@ class AdamW {
   // Where the masters are lent (see FlatParameters): keeps this shard's copy of them. To be called
   // once, when weights have been set; does nothing where every rank has all masters.
   void TakeMasters();
+  // Zero moments. Where masters are lent there are none before: to be called once, when those have
+  // been dropped, so that both never are in memory together.
+  void MakeMoments();
 
   // One update of the master weights from the gradients: p -= lr * lr_factor * (m / sqrt(v) + ...),
   // with decoupled weight decay and bias correction. Leaves the gradients as they are; the compute
@@ -64,6 +67,7 @@ class AdamW {
  private:
   Range Whole(size_t index) const;
   at::Tensor View(const at::Tensor& shard, size_t index) const;
+  at::Tensor ShardOfZeros() const;
 
   FlatParameters& parameters_;
   std::vector<ParameterGroup> groups_;

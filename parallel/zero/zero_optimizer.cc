@@ -33,6 +33,7 @@ void ZeroOptimizer::TakeMasters() {
     frozen_[i] = parameter.master.view({-1}).narrow(0, range.begin, range.size()).clone();
   }
   parameters_.DropMasters();
+  adamw_.MakeMoments();
 }
 
 void ZeroOptimizer::Step(double lr) {

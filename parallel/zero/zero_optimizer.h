@@ -55,7 +55,7 @@ class ZeroOptimizer {
     std::vector<Range> runs;
     at::Tensor values;
   };
-  // The moments, to be written and read in place.
+  // The moments, to be written and read in place. REQUIRES: TakeMasters() was called.
   std::vector<State> Moments() const;
   // What of masters and moments is this rank's to save: over all ranks everything once. Data ranks
   // that hold the same share the work by whole parameters. REQUIRES: TakeMasters() was called.

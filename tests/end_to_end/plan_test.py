@@ -134,13 +134,17 @@ def check_limits(results, folder):
                   f"at most {tiles} tiles and {tokens} tokens" in done.stderr, done.stderr[-900:])
     with open(f"{folder}/lowered/plan.yaml") as file:
         results.check("stored", f"tokens: {tokens}" in file.read())
-    done = tiny_case.run(config, 1, train__steps=3, **run)
+    done = tiny_case.run(config, 1, train__steps=3, balance__tokens=128, **run)
     results.check("other limits are refused", done.returncode == 2 and
-                  f"balance.tokens was {tokens}" in done.stderr, done.stderr[-300:])
-    done = tiny_case.run(config, 1, train__steps=3, balance__tokens=tokens, balance__tiles=tiles,
-                         **run)
-    results.check("the same, given, go on", done.returncode == 0 and
+                  f"balance.tokens was {tokens} and is 128" in done.stderr, done.stderr[-300:])
+    done = tiny_case.run(config, 1, train__steps=3, **run)
+    results.check("with more memory the same packs go on", done.returncode == 0 and
+                  f"at most {tiles} tiles and {tokens} tokens" in done.stderr and
                   len(tiny_case.losses(f"{folder}/lowered")) == 3, done.stderr[-300:])
+    done = tiny_case.run(config, 1, train__steps=4, balance__tokens=tokens, balance__tiles=tiles,
+                         **run)
+    results.check("as do the same, given", done.returncode == 0 and
+                  len(tiny_case.losses(f"{folder}/lowered")) == 4, done.stderr[-300:])
 
 
 def main():
