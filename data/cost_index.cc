@@ -41,6 +41,17 @@ std::vector<int64_t> CostIndex::CountDefects() const {
   return counts;
 }
 
+std::string CostIndex::DescribeDefects() const {
+  const std::vector<int64_t> counts = CountDefects();
+  std::string text;
+  for (size_t i = 1; i < counts.size(); ++i) {
+    if (counts[i] == 0) continue;
+    text += (text.empty() ? "" : ", ") + std::to_string(counts[i]) + " ";
+    text += DefectName(static_cast<Defect>(i));
+  }
+  return text;
+}
+
 CostIndex::~CostIndex() {
   if (map_ != nullptr) munmap(map_, map_bytes_);
 }

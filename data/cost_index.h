@@ -40,6 +40,8 @@ class CostIndex {
   const std::string& path() const { return path_; }
   // Records with each defect; [kNone] those that can be used.
   std::vector<int64_t> CountDefects() const;
+  // Such as "8 image_missing, 1 bad_json"; empty where all can be used.
+  std::string DescribeDefects() const;
 
  private:
   CostIndex() = default;

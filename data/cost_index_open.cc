@@ -239,19 +239,19 @@ std::string IndexBuilder::Run() {
   return path_;
 }
 
+int64_t CountBad(const CostIndex& index) { return index.size() - index.CountDefects()[0]; }
+
+bool TooManyBad(const CostIndex& index, const DataConfig& config) {
+  return static_cast<double>(CountBad(index)) >
+         config.max_bad_share * static_cast<double>(index.size());
+}
+
 [[noreturn]] void FailBad(const CostIndex& index, const std::vector<SourceConfig>& sources,
-                          const DataConfig& config, int64_t bad) {
+                          const DataConfig& config) {
   std::ostringstream text;
-  text << sources[0].annotations << ": " << bad << " of " << index.size()
-       << " records cannot be used, more than data.max_bad_share " << config.max_bad_share << " (";
-  const auto counts = index.CountDefects();
-  const char* separator = "";
-  for (size_t defect = 1; defect < counts.size(); ++defect) {
-    if (counts[defect] == 0) continue;
-    text << separator << counts[defect] << " " << DefectName(static_cast<Defect>(defect));
-    separator = ", ";
-  }
-  text << "), such as";
+  text << sources[0].annotations << ": " << CountBad(index) << " of " << index.size()
+       << " records cannot be used, more than data.max_bad_share " << config.max_bad_share << " ("
+       << index.DescribeDefects() << "), such as";
   int shown = 0;
   for (int64_t i = 0; i < index.size() && shown < 3; ++i) {
     const SampleCost& cost = index[i];
@@ -264,23 +264,33 @@ std::string IndexBuilder::Run() {
   throw DataError(text.str());
 }
 
-}  // namespace
-
-OpenedCostIndex OpenCostIndex(const std::vector<SourceConfig>& sources, const DataConfig& config,
-                              const ChatTemplate& chat_template, const CostIndexOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
+OpenedCostIndex FindOrBuild(const std::vector<SourceConfig>& sources, const DataConfig& config,
+                            const ChatTemplate& chat_template, const CostIndexOptions& options) {
   IndexBuilder builder(sources, config, chat_template, options);
   const std::string path = builder.Run();
   std::optional<CostIndex> index = CostIndex::Map(path, builder.key());
   if (!index)
     throw DataError(path + ": the cost index cannot be read back; delete it and try again");
-  const int64_t bad = index->size() - index->CountDefects()[0];
-  if (options.enforce_bad_share &&
-      static_cast<double>(bad) > config.max_bad_share * static_cast<double>(index->size())) {
-    FailBad(*index, sources, config, bad);
+  return {std::move(*index), builder.built(), 0};
+}
+
+}  // namespace
+
+OpenedCostIndex OpenCostIndex(const std::vector<SourceConfig>& sources, const DataConfig& config,
+                              const ChatTemplate& chat_template, const CostIndexOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  OpenedCostIndex opened = FindOrBuild(sources, config, chat_template, options);
+  if (options.enforce_bad_share && !opened.built && TooManyBad(opened.index, config)) {
+    // The pictures are no part of the key, and may have been mended since.
+    CostIndexOptions anew = options;
+    anew.rebuild = true;
+    opened = FindOrBuild(sources, config, chat_template, anew);
   }
+  if (options.enforce_bad_share && TooManyBad(opened.index, config))
+    FailBad(opened.index, sources, config);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  return {std::move(*index), builder.built(), took.count()};
+  opened.seconds = took.count();
+  return opened;
 }
 
 std::optional<CostIndex> FindCostIndex(const std::vector<SourceConfig>& sources,

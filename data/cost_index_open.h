@@ -44,7 +44,7 @@ struct OpenedCostIndex {
 // tokenizer, template and tiling (docs/cost_index_format.md), built first where it is absent,
 // damaged or stale. The file is bitwise the same for every number of slices and threads. Collective
 // over the slices. Throws DataError for missing or empty annotation files, and when too many
-// records are bad.
+// records are bad: not for those of a cached index, which is built again before.
 OpenedCostIndex OpenCostIndex(const std::vector<SourceConfig>& sources, const DataConfig& config,
                               const ChatTemplate& chat_template, const CostIndexOptions& options);
 

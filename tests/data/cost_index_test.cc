@@ -252,6 +252,17 @@ TEST_CASE("too many bad records stop the run with counts and examples", "[data][
   CHECK(message.find("train.jsonl:5 (bad_field)") != std::string::npos);
 }
 
+TEST_CASE("records are looked at again before a cached index refuses them", "[data][cpu]") {
+  DataFixture data;
+  auto lines = DataFixture::MixedLines(8);
+  lines[2] = RecordLine("late", "\"late.png\"", "Q", "A");
+  data.WriteRecords(lines);
+  data.config.max_bad_share = 0.1;
+  CHECK(MessageOf([&] { data.Open(); }).find("1 of 8 records") != std::string::npos);
+  data.folder.Write("images/late.png", TinyPng(14, 14));
+  CHECK(data.Open().CountDefects()[0] == 8);
+}
+
 TEST_CASE("missing, empty and wrong files are the user's errors", "[data][cpu]") {
   DataFixture data;
   const auto open = [&] { data.Open(); };
