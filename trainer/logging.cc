@@ -15,12 +15,12 @@ namespace equipoise {
 
 bool StderrIsTerminal() { return isatty(STDERR_FILENO) == 1; }
 
+std::string LineStart() { return StderrIsTerminal() ? "\r\033[K" : ""; }
+
 void SetUpLogging(const LogOptions& options) {
   const std::string who = options.size > 1 ? "[rank " + std::to_string(options.rank) + "] " : "";
   auto terminal = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-  // At a terminal a line begins where the live line stands, and takes its place.
-  const std::string clear = StderrIsTerminal() ? "\r\033[K" : "";
-  terminal->set_pattern(clear + "%H:%M:%S %L " + who + "%v");
+  terminal->set_pattern(LineStart() + "%H:%M:%S %L " + who + "%v");
   if (options.rank != 0) terminal->set_level(spdlog::level::err);
   std::vector<spdlog::sink_ptr> sinks = {terminal};
   if (!options.file.empty()) {

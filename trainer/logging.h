@@ -20,4 +20,7 @@ void SetUpLogging(const LogOptions& options);
 // Whether standard error is a terminal.
 bool StderrIsTerminal();
 
+// What a line on standard error begins with: at a terminal it takes the place of the live line.
+std::string LineStart();
+
 }  // namespace equipoise

@@ -34,7 +34,7 @@ std::string FirstLine(const std::string& text) { return text.substr(0, text.find
 void PrintError(const MpiEnvironment& mpi, const std::string& message, bool with_rank) {
   const std::string prefix =
       with_rank && mpi.size() > 1 ? "[rank " + std::to_string(mpi.rank()) + "] " : "";
-  std::fprintf(stderr, "%sequipoise: %s\n", prefix.c_str(), message.c_str());
+  std::fprintf(stderr, "%s%sequipoise: %s\n", LineStart().c_str(), prefix.c_str(), message.c_str());
 }
 
 // Ends the process after a failure. One that every rank sees alike is printed by rank 0 alone;

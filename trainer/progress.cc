@@ -68,15 +68,9 @@ void Progress::Report(const StepMetrics& metrics, double now_s) {
   shown_s_ = now_s;
   if (options_.live) {
     options_.live_out("\r\033[K" + Text(metrics));
-    live_line_ = true;
   } else {
     options_.line_out(Text(metrics));
   }
-}
-
-void Progress::Finish() {
-  if (live_line_) options_.live_out("\n");
-  live_line_ = false;
 }
 
 }  // namespace equipoise

@@ -18,16 +18,15 @@ struct ProgressOptions {
 };
 
 // How far a run is, on rank 0. With a terminal, one line that is written over (at most ten times a
-// second); without, a line at the first and the last step and every few seconds between. Rates and
-// the time left are over the steps of about the last ten seconds.
+// second, and by what else is told: see LineStart()); without, a line at the first and the last
+// step and every few seconds between. Rates and the time left are over the steps of about the last
+// ten seconds.
 class Progress {
  public:
   explicit Progress(ProgressOptions options) : options_(std::move(options)) {}
 
   // Reports a step that ended at `now_s` (any monotonic clock, seconds).
   void Report(const StepMetrics& metrics, double now_s);
-  // Leaves the live line as it stands, so that the next output begins on a line of its own.
-  void Finish();
 
  private:
   void Smooth(const StepMetrics& metrics);
@@ -35,7 +34,6 @@ class Progress {
 
   ProgressOptions options_;
   bool first_ = true;
-  bool live_line_ = false;
   double shown_s_ = 0;
   // Decayed sums over the last steps.
   double seconds_ = 0, steps_ = 0, tokens_ = 0, images_ = 0, wait_s_ = 0;

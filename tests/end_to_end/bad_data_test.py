@@ -73,6 +73,22 @@ def shape(run_dir):
     return [(r["tokens"], r["samples"], r["images"]) for r in tiny_case.metrics(run_dir)]
 
 
+def at_terminal(line):
+    """What a run writes to standard error where that is a terminal."""
+    terminal, stderr = os.openpty()
+    with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr,
+                          env=tiny_case.environment()):
+        os.close(stderr)
+        text = b""
+        try:
+            while piece := os.read(terminal, 4096):
+                text += piece
+        except OSError:  # the last writer has gone
+            pass
+    os.close(terminal)
+    return text
+
+
 def check_index_defects(results, folder, config, reasons):
     run_dir = f"{folder}/index"
     done = tiny_case.run(config, 1, run__dir=run_dir, train__steps=STEPS)
@@ -151,6 +167,10 @@ def check_share(results, folder, config, index_bad):
                       tiny_case.command(config, ranks, run__dir=f"{folder}/between{ranks}",
                                         data__max_bad_share=between), 4,
                       f"{index_bad + 2} of {records}", "data.max_bad_share", "quarantine.jsonl")
+    text = at_terminal(tiny_case.command(config, 1, run__dir=f"{folder}/terminal",
+                                         data__max_bad_share=between))
+    results.check("at a terminal the refusal takes the live line's place",
+                  b"step 1/" in text and b"\r\033[Kequipoise: " in text, str(text[-300:]))
     with open(f"{folder}/train.jsonl") as file:
         lines = file.readlines()
     with open(f"{folder}/all_bad.jsonl", "w") as out:
