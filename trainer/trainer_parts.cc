@@ -303,6 +303,13 @@ void TrainerParts::OpenOutputs(const TrainState& state) {
   quarantine = std::make_unique<Quarantine>(folder->Path("quarantine.jsonl"));
   if (world->rank() != 0) return;
   QuarantineDefects(*data, *quarantine);
+  if (left_out > 0) {
+    spdlog::warn(
+        "{} of {} records cannot be used and are left out ({}), see {}; once they are mended, "
+        "`equipoise data CONFIG index` takes them in",
+        left_out, data->index.size(), data->index.DescribeDefects(),
+        folder->Path("quarantine.jsonl"));
+  }
   WriteFileDurably(folder->Path("config.yaml"), WriteConfig(config));
   WriteFileDurably(folder->Path("plan.yaml"), PlanToYaml(plan, outlook));
   const std::string description = ModelDescriptionFolder(folder->dir());

@@ -93,6 +93,10 @@ def check_index_defects(results, folder, config, reasons):
     run_dir = f"{folder}/index"
     done = tiny_case.run(config, 1, run__dir=run_dir, train__steps=STEPS)
     results.check("training goes on beside bad records", done.returncode == 0, done.stderr[-400:])
+    told = [line for line in done.stderr.splitlines() if "left out" in line]
+    results.check("one line tells how many are left out and where they are named", len(told) == 1
+                  and f"{len(reasons) + 1} of {60 + len(reasons) + 1} records" in told[0]
+                  and f"{run_dir}/quarantine.jsonl" in told[0], str(told))
     rows = quarantine(run_dir)
     by_id = {row["id"]: row for row in rows}
     for name, word in reasons.items():
