@@ -96,12 +96,16 @@ def sleeping_rank():
 
 
 def killed_rank():
-    code, output = mpirun(4, FAULT, "3", "kill", "300")
-    seconds = time.time() - float(re.search(r"wrong at (\S+)", output)[1])
-    assert code == 137, output
-    # The others end by mpirun's hand, long before a deadline makes them speak.
-    assert not errors_by_rank(output) and seconds < 60, (seconds, output)
-    print(f"a killed rank ended the run after {seconds:.2f} s")
+    """mpirun names it and ends the others, long before a deadline makes them speak."""
+    seconds = []
+    while not seconds or (min(seconds) > 2 and len(seconds) < 5):  # the machine may be busy
+        code, output = mpirun(4, FAULT, "3", "kill", "300")
+        seconds.append(time.time() - float(re.search(r"wrong at (\S+)", output)[1]))
+        assert code == 137 and not errors_by_rank(output), (code, output)
+        assert re.search(r"process rank 3 with PID \d+ on node \S+ exited on\s+signal 9", output), \
+            output
+    print(f"a killed rank ended the run after {min(seconds):.2f} s")
+    assert min(seconds) <= 2, seconds
 
 
 def failing_rank():
