@@ -16,6 +16,7 @@
 #include "models/weights.h"
 #include "parallel/comm/make_communicator.h"
 #include "parallel/comm/mpi_environment.h"
+#include "trainer/agreement.h"
 #include "trainer/check_inputs.h"
 #include "trainer/check_recipe.h"
 #include "trainer/check_run.h"
@@ -86,7 +87,9 @@ int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
     for (auto& [name, tensor] : out) tensor = tensor.clone();
     check.RunSteps(out);
   }
-  if (mpi.rank() == 0) WriteSafetensors(arguments.out, out);
+  AgreeOrThrowRunError(*world, [&] {
+    if (mpi.rank() == 0) WriteSafetensors(arguments.out, out);
+  });
   return static_cast<int>(ExitCode::kDone);
 }
 

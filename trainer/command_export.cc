@@ -66,7 +66,9 @@ int Export(const Arguments& arguments) {
   // be done again.
   std::error_code error;
   fs::create_directories(arguments.out, error);
-  if (error) throw RunError(arguments.out + ": cannot make: " + error.message() + "; give another");
+  if (error)
+    throw RunError("--out " + arguments.out + ": cannot be made: " + error.message() +
+                   "; give another folder");
   std::map<std::string, at::Tensor> tensors;
   for (const Parameter* p : model.parameters->parameters()) {
     tensors[p->name] = p->master.to(StoredDtype(arguments.dtype)).contiguous();

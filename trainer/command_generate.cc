@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -90,6 +91,11 @@ RunConfig ReadSettings(const ModelSource& source, const ModelConfig& model,
   return config;
 }
 
+void CheckTemperature(double temperature) {
+  if (std::isfinite(temperature) && temperature >= 0) return;
+  throw ConfigError("--temperature: must be 0 or a positive number, such as 0.7");
+}
+
 void CheckPrompt(const Arguments& arguments) {
   std::vector<Turn> turns = {{Role::kUser, arguments.prompt}};
   const std::string fault = PlaceImages(turns, arguments.images.size());
@@ -97,6 +103,7 @@ void CheckPrompt(const Arguments& arguments) {
 }
 
 int Generate(const Arguments& arguments, const MpiEnvironment& mpi) {
+  CheckTemperature(arguments.options.temperature);
   CheckPrompt(arguments);
   const ModelSource source = FindModel(arguments.model);
   ModelConfig model_config = ReadModelConfig(source.folder);
@@ -145,8 +152,7 @@ void AddGenerateCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>
   command
       ->add_option("--temperature", arguments->options.temperature,
                    "0 = the likeliest token each time")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->capture_default_str();
   command->add_option("--seed", arguments->options.seed, "of the sampling")->capture_default_str();
   command->add_option("--set", arguments->set, "a setting, such as data.template=internvl2_5")
       ->allow_extra_args(false);

@@ -63,9 +63,11 @@ int FailTold(MpiEnvironment& mpi, const ToldError& error) {
 
 // What the user can change about a command line that does not parse.
 std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
-  const std::vector<std::string> rest = app.remaining();
-  if (!app.get_subcommands().empty() || rest.empty()) return FirstLine(error.what());
-  return "there is no subcommand " + rest.front();
+  const std::string what = FirstLine(error.what());
+  const std::vector<std::string> rest = app.remaining(/*recurse=*/true);
+  const bool chosen =
+      !app.get_subcommands().empty() && !what.starts_with("A subcommand is required");
+  return chosen || rest.empty() ? what : "there is no subcommand " + rest.front();
 }
 
 int ParseFailed(const CLI::App& app, const CLI::ParseError& error, MpiEnvironment& mpi) {
@@ -147,6 +149,12 @@ int RunProgram(int argc, char** argv) {
   }
 }
 
+// Whether all results have reached standard output, such as a file on a disk that may be full.
+bool FlushResults() {
+  std::cout.flush();
+  return std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
+}
+
 }  // namespace
 }  // namespace equipoise
 
@@ -155,9 +163,13 @@ int RunProgram(int argc, char** argv) {
 int main(int argc, char** argv) {
   equipoise::StopRequest::HoldSignals();
   equipoise::SetUpLibraries(argv);
-  const int status = equipoise::RunProgram(argc, argv);
+  int status = equipoise::RunProgram(argc, argv);
+  if (!equipoise::FlushResults() && status == 0) {
+    std::fputs("equipoise: standard output cannot be written to its end; is the disk full?\n",
+               stderr);
+    status = static_cast<int>(equipoise::ExitCode::kRunFailed);
+  }
   // Without LibTorch's destructors: they take half as long as loading it.
-  std::cout.flush();
   std::fflush(nullptr);
   std::_Exit(status);
 }

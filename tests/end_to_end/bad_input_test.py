@@ -289,6 +289,9 @@ def other_commands(cases, folder, exported):
     cases.refused("generate: an empty folder",
                   [program, "generate", f"{folder}/images", "--prompt", "a"], 4, "images")
     cases.refused("generate: no prompt", generate[:-1], 2, "--prompt")
+    for temperature in ("nan", "inf", "-1"):
+        cases.refused(f"generate: a temperature of {temperature}",
+                      generate + ["What?", f"--temperature={temperature}"], 2, "--temperature")
     out = ["--out", f"{folder}/out.safetensors"]
     cases.refused("export to an existing model",
                   [program, "export", f"{folder}/run", "--out", exported], 2, exported)
@@ -311,8 +314,15 @@ def other_commands(cases, folder, exported):
             line = [tiny_case.MPIRUN, "-n", "2", *line] if count > 1 else line
             if count == 1 or name == "unknown tensor":
                 cases.refused(f"check: {name}, {count} ranks", line, 4, path, *words)
+    save_file({"input_ids": ids + 20}, path)
+    cases.refused("check: results that cannot be written, 2 ranks",
+                  [tiny_case.MPIRUN, "-n", "2", program, "check", exported, path, "--out",
+                   f"{broken}/x"], 5, f"{broken}/x")
     config = f"{folder}/config.yaml"
-    cases.refused("data: unknown action", [program, "data", config, "dance"], 2, "--help")
+    cases.refused("data: unknown action", [program, "data", config, "dance"], 2, "dance", "--help")
+    full = ["sh", "-c", "exec \"$@\" >/dev/full", "sh"]
+    cases.refused("results that do not fit on the disk",
+                  full + [program, "data", config, "stats"], 5, "standard output")
     cases.refused("data: show beyond the end", [program, "data", config, "show", "1000"], 2,
                   "1000")
     cases.refused("data: under mpirun",
