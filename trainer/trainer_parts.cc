@@ -306,7 +306,7 @@ void TrainerParts::OpenOutputs(const TrainState& state) {
   if (left_out > 0) {
     spdlog::warn(
         "{} of {} records cannot be used and are left out ({}), see {}; once they are mended, "
-        "`equipoise data CONFIG index` takes them in",
+        "`equipoise data CONFIG index` takes them into a new run",
         left_out, data->index.size(), data->index.DescribeDefects(),
         folder->Path("quarantine.jsonl"));
   }
