@@ -32,7 +32,8 @@ double AllGatherSeconds(double bytes, int ranks, const LinkModel& link) {
 }
 
 bool FitsNode(const Cluster& cluster, int tensor) {
-  return tensor <= cluster.devices_per_node && cluster.devices_per_node % tensor == 0;
+  return tensor <= cluster.devices_per_node &&
+         (cluster.nodes == 1 || cluster.devices_per_node % tensor == 0);
 }
 
 LinkModel TensorLink(const Cluster& cluster, const Plan& plan) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "balance/collective_time.h"
 #include "configs/error.h"
 #include "models/layer_spec.h"
 #include "models/modules.h"
@@ -20,10 +21,11 @@ std::vector<int> Divisors(int number) {
   return divisors;
 }
 
-int MostTensorRanks(const PlanRequest& request) {
+// Groups that lie within a node, and have a head for each rank.
+bool MayShareLayers(const PlanRequest& request, int tensor) {
   int64_t heads = request.model.text.num_attention_heads;
   if (request.model.has_vision) heads = std::min(heads, request.model.vision.num_attention_heads);
-  return static_cast<int>(std::min<int64_t>(heads, request.cluster.devices_per_node));
+  return tensor <= heads && FitsNode(request.cluster, tensor);
 }
 
 bool Allows(const std::optional<int>& pin, int value) { return !pin || *pin == value; }
@@ -75,7 +77,7 @@ std::vector<Plan> PlanShapes(const PlanRequest& request) {
   const int64_t batch = request.workload.global_batch();
   std::vector<Plan> shapes;
   for (const int tensor : Divisors(request.ranks)) {
-    if (pins.tensor ? *pins.tensor != tensor : tensor > MostTensorRanks(request)) continue;
+    if (pins.tensor ? *pins.tensor != tensor : !MayShareLayers(request, tensor)) continue;
     for (const int pipeline : Divisors(request.ranks / tensor)) {
       const int data = request.ranks / tensor / pipeline;
       if (!Allows(pins.pipeline, pipeline) || !Allows(pins.data, data)) continue;

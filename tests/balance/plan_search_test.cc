@@ -65,6 +65,20 @@ TEST_CASE("shapes use all ranks and whole micro-batches", "[plan_search][cpu]") 
   }
 }
 
+TEST_CASE("ranks that share layers are never planned over two nodes", "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-26b", 3, 48);  // 24 ranks, 8 in a node
+  std::set<int> tensor;
+  for (const Plan& plan : PlanShapes(request)) tensor.insert(plan.tensor);
+  CHECK(tensor == std::set<int>{1, 2, 4, 8});
+  request.pins.tensor = 3;  // as it is told
+  CHECK(PlanShapes(request).front().tensor == 3);
+  request = Request("internvl2-26b", 1, 48);
+  request.ranks = 6;  // a part of one node
+  tensor.clear();
+  for (const Plan& plan : PlanShapes(request)) tensor.insert(plan.tensor);
+  CHECK(tensor == std::set<int>{1, 2, 3, 6});
+}
+
 TEST_CASE("plans fit the memory, fastest first, the same each time", "[plan_search][cpu]") {
   const PlanRequest request = Request("internvl2-26b", 4, 64);
   const PlanSearchResult result = SearchPlans(request);
