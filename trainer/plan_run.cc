@@ -1,7 +1,6 @@
 #include "trainer/plan_run.h"
 
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -18,29 +17,11 @@
 #include "trainer/model_section.h"
 #include "trainer/plan_pins.h"
 #include "trainer/plan_workload.h"
+#include "trainer/run_cluster.h"
 #include "trainer/sample_costs.h"
 
 namespace equipoise {
 namespace {
-
-constexpr double kShareOfMachine = 0.9;  // of its memory that local ranks may use together
-
-int64_t MachineMemoryBytes() {
-  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-}
-
-// The machines that hold so many ranks. `local` is this machine: its memory is shared by the ranks.
-Cluster ClusterFor(const ClusterConfig& config, int ranks) {
-  Cluster cluster = MakeCluster(config);
-  if (config.preset == kLocalPreset && !config.gpus_per_node) cluster.devices_per_node = ranks;
-  cluster.nodes = (ranks + cluster.devices_per_node - 1) / cluster.devices_per_node;
-  if (config.preset == kLocalPreset && !config.memory_gb) {
-    cluster.memory_bytes =
-        static_cast<int64_t>(kShareOfMachine * static_cast<double>(MachineMemoryBytes())) /
-        cluster.devices_per_node;
-  }
-  return cluster;
-}
 
 PartitionRule PartitionRuleOf(const std::string& name) {
   static const std::map<std::string, PartitionRule> kRules = {

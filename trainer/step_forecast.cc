@@ -4,6 +4,7 @@
 
 #include "balance/plan_forecast.h"
 #include "balance/stage_costs.h"
+#include "trainer/run_cluster.h"
 
 namespace equipoise {
 namespace {
@@ -20,7 +21,8 @@ CostModel MakeCosts(const RunConfig& config, const ModelConfig& model, const Pla
     profile = ReadProfile(path);
     warning = RequireProfile(*profile, here, path, config.cluster.force_profile);
   }
-  return CostModel(model, MakeCluster(config.cluster), options, profile ? &*profile : nullptr);
+  return CostModel(model, ClusterFor(config.cluster, plan.num_ranks()), options,
+                   profile ? &*profile : nullptr);
 }
 
 }  // namespace
