@@ -1,6 +1,7 @@
 #include "balance/plan_search.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <map>
@@ -32,6 +33,21 @@ std::string Seconds(double seconds) {
   char text[32];
   std::snprintf(text, sizeof text, "%.4g s", seconds);
   return text;
+}
+
+// A memory in which the rank's bytes fit; the share that is reserved grows with it.
+int64_t MemoryThatHolds(const MemoryForecast& memory, const Cluster& cluster) {
+  const auto needed = static_cast<double>(memory.total() - memory.reserve);
+  return static_cast<int64_t>(std::ceil(needed / (1 - cluster.reserve_share)));
+}
+
+// A plan of which a rank does not fit, whatever is computed again.
+RejectedPlan TooLarge(const PlanRequest& request, Plan plan, const Misfit& misfit) {
+  const int64_t room = request.cluster.memory_bytes;
+  return {std::move(plan),
+          Join("", "pipeline rank ", misfit.pipeline_rank, " needs ", GiB(misfit.memory.total()),
+               " of ", GiB(room)),
+          MemoryThatHolds(misfit.memory, request.cluster) - room};
 }
 
 class Search {
@@ -157,10 +173,7 @@ class Search {
     if (!bounded.stage_begins.empty()) {
       return Reject(bounded, Seconds(fitter.StepSecondsBound(bounded)) + " a step or more");
     }
-    Reject(missed,
-           Join("", "pipeline rank ", misfit->pipeline_rank, " needs ", GiB(misfit->memory.total()),
-                " of ", GiB(Room())),
-           misfit->memory.total() - Room());
+    result_.rejected.push_back(TooLarge(request_, std::move(missed), *misfit));
   }
 
   // Whether layers now cost more than when the stages were cut.
@@ -219,6 +232,47 @@ int RanksThatFit(PlanRequest request) {
   return 0;
 }
 
+// Of a plan that was rejected for its state alone: the least that its stages can be cut to need.
+RejectedPlan WholeMiss(const PlanRequest& request, const Plan& shape) {
+  const PlanFitter fitter(request, shape.tensor);
+  std::optional<RejectedPlan> least;
+  for (const std::vector<int>& begins : fitter.Cuts(shape, kCuts)) {
+    Plan plan = shape;
+    plan.stage_begins = begins;
+    const PlanFitter::Fit fit = fitter.FitMemory(plan);
+    EQUIPOISE_CHECK(fit.misfit, "a plan fits that was refused for its state");
+    RejectedPlan miss = TooLarge(request, std::move(plan), *fit.misfit);
+    if (!least || miss.missing_bytes < least->missing_bytes) least = std::move(miss);
+  }
+  return *least;
+}
+
+// The plan that misses least. Those rejected for their state alone, whose stages were never cut,
+// miss more than was told: of them the whole is worked out while they might be the nearest.
+RejectedPlan NearestMiss(const PlanRequest& request, std::vector<RejectedPlan> rejected) {
+  while (true) {
+    RejectedPlan& nearest = *std::min_element(rejected.begin(), rejected.end(),
+                                              [](const RejectedPlan& a, const RejectedPlan& b) {
+                                                return a.missing_bytes < b.missing_bytes;
+                                              });
+    if (!nearest.plan.stage_begins.empty()) return nearest;
+    nearest = WholeMiss(request, nearest.plan);
+  }
+}
+
+// Whether smaller micro-batches could help.
+bool StateFits(const PlanRequest& request, const Plan& plan) {
+  const Cluster& cluster = request.cluster;
+  const double room = (1 - cluster.reserve_share) * static_cast<double>(cluster.memory_bytes);
+  return static_cast<double>(PlanFitter(request, plan.tensor).StateBytesBound(plan)) < room;
+}
+
+// Rounded up, as advice.
+std::string GiBThatHold(int64_t bytes) {
+  constexpr int64_t kTenth = (int64_t{1} << 30) / 10;
+  return GiB((bytes + kTenth) / kTenth * kTenth);
+}
+
 }  // namespace
 
 int64_t ScoredPlan::peak_bytes() const {
@@ -233,21 +287,20 @@ bool SomePlanFits(const PlanRequest& request) { return Search(request).AnyFits()
 
 ScoredPlan BestPlan(const PlanRequest& request, const PlanSearchResult& result) {
   if (!result.plans.empty()) return result.plans.front();
-  const auto nearest = std::min_element(result.rejected.begin(), result.rejected.end(),
-                                        [](const RejectedPlan& a, const RejectedPlan& b) {
-                                          return a.missing_bytes < b.missing_bytes;
-                                        });
-  const Plan& plan = nearest->plan;
+  const RejectedPlan nearest = NearestMiss(request, result.rejected);
+  const Plan& plan = nearest.plan;
   const LayerLoad& worst = request.workload.worst;
-  const int64_t needed = request.cluster.memory_bytes + nearest->missing_bytes;
+  const int64_t needed = request.cluster.memory_bytes + nearest.missing_bytes;
   const int ranks = RanksThatFit(request);
-  throw UserError(ExitCode::kNoPlan,
-                  Join("cluster: ", "no plan fits ", request.ranks, " ranks; the nearest (data ",
-                       plan.data, ", pipeline ", plan.pipeline, ", tensor ", plan.tensor, "): ",
-                       nearest->reason, ", with a micro-batch of ", worst.tiles, " tiles and ",
-                       worst.tokens, " tokens; what would make it fit: cluster.memory_gb of ",
-                       GiB(needed), ranks > 0 ? Join(", or ", ranks, " ranks") : "",
-                       ", smaller balance.tiles and balance.tokens, or model.freeze"));
+  throw UserError(
+      ExitCode::kNoPlan,
+      Join("cluster: ", "no plan fits ", request.ranks, request.ranks == 1 ? " rank" : " ranks",
+           "; the nearest (data ", plan.data, ", pipeline ", plan.pipeline, ", tensor ",
+           plan.tensor, "): ", nearest.reason, ", with a micro-batch of ", worst.tiles,
+           " tiles and ", worst.tokens, " tokens; what would make it fit: cluster.memory_gb of ",
+           GiBThatHold(needed), ranks > 0 ? Join(", or ", ranks, " ranks") : "",
+           StateFits(request, plan) ? ", smaller balance.tiles and balance.tokens" : "",
+           ", or model.freeze"));
 }
 
 }  // namespace equipoise

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "balance/plan_fit.h"
 #include "balance/plan_forecast.h"
@@ -212,6 +213,27 @@ TEST_CASE("what does not fit is refused with what would", "[plan_search][cpu]") 
   CHECK(text.find("9 tiles and 4096 tokens") != std::string::npos);
   CHECK(text.find("cluster.memory_gb of") != std::string::npos);
   CHECK(text.find("or 16 ranks") != std::string::npos);
+}
+
+TEST_CASE("the memory that is told would do, and little less would not", "[plan_search][cpu]") {
+  const std::string said = "cluster.memory_gb of ";
+  // On one rank the state alone is too large.
+  for (const auto& [ranks, gib] : {std::pair{1, 40}, {8, 54}, {8, 62}}) {
+    INFO(ranks << " ranks of " << gib << " GiB");
+    PlanRequest request = Request("internvl2-26b", 1, 128);
+    request.ranks = ranks;
+    request.cluster.memory_bytes = int64_t{gib} << 30;
+    const std::string text = ErrorOf(request, ExitCode::kNoPlan);
+    const double told = std::stod(text.substr(text.find(said) + said.size()));
+    const auto fits = [&](double memory) {
+      request.cluster.memory_bytes = static_cast<int64_t>(memory * (int64_t{1} << 30));
+      return !SearchPlans(request).plans.empty();
+    };
+    CHECK(fits(told));
+    CHECK_FALSE(fits(told - 0.3));
+    // Where the state is too large, smaller micro-batches would not help.
+    CHECK((text.find("smaller balance.tiles") != std::string::npos) == (gib == 62));
+  }
 }
 
 TEST_CASE("plans within a time are those of a whole search", "[plan_search][cpu]") {
