@@ -153,6 +153,9 @@ void ChooseLimits(const SampleList& samples, GroupOptions& options) {
   }
   if (options.min_tiles == 0) options.min_tiles = limits.tiles;
   if (options.min_tokens == 0) options.min_tokens = limits.tokens - limits.tokens / 32;
+  // Of limits that were lowered.
+  options.min_tiles = std::min(options.min_tiles, limits.tiles);
+  options.min_tokens = std::min(options.min_tokens, limits.tokens);
 }
 
 std::vector<GroupLimits> LowerLimits(const SampleList& samples, const GroupOptions& options,

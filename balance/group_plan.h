@@ -40,7 +40,8 @@ struct GroupOptions {
 };
 
 // Limits that are 0 are chosen from the samples: Q_v as many tiles as Q_t tokens bring on average,
-// but at least the largest sample's; min_tiles = Q_v, min_tokens = Q_t - Q_t / 32. isf evens out
+// but at least the largest sample's; min_tiles = Q_v, min_tokens = Q_t - Q_t / 32; neither is left
+// above its limit. isf evens out
 // tiles by filling groups with them, so it starts as OmniBal's search does, with fewer: lengths
 // count as rounded up to Q_t / 16. REQUIRES: limits.tokens > 0.
 void ChooseLimits(const SampleList& samples, GroupOptions& options);
