@@ -122,6 +122,7 @@ Json PlanToJson(const PlanReport& report) {
   json["limits"] = LimitsJson(report);
   json["global_batch"] = report.request.workload.global_batch();
   json["samples"] = report.sample_source;
+  json["oversize"] = report.oversize;
   json["stages"] = StagesJson(report);
   json["step_s"] = {
       {"p10", forecast.step_s.p10}, {"p50", forecast.step_s.p50}, {"p90", forecast.step_s.p90}};

@@ -104,7 +104,7 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
   PlannedRun planned = PlanWorkload(costs, config, model);
   if (planned.epoch_packs < config.train.global_batch) {
     throw DataError(internal::Join(
-        "", costs.source, ": ", costs.usable, " samples make ", planned.epoch_packs,
+        "", costs.source, ": ", costs.epoch_samples(), " samples make ", planned.epoch_packs,
         " micro-batches, fewer than the ", config.train.global_batch, " of a step (",
         planned.oversize,
         " samples are above the limits); lower train.global_batch, or raise balance.tiles and "
@@ -125,8 +125,10 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
   if (order) order(report);
   const Plan plan = report.best().plan;
   report.forecast = ForecastPlan(report.request, plan);
-  report.sample_source =
-      costs.source + ", " + ReadableNumber(static_cast<double>(costs.usable)) + " samples";
+  report.sample_source = costs.source +
+                         (costs.stands_for == 1 ? ", " : ", which stand for about ") +
+                         ReadableNumber(static_cast<double>(costs.epoch_samples())) + " samples";
+  report.oversize = planned.oversize;
   report.histograms = Histograms(costs.list);
   report.samples_per_pack = planned.samples_per_pack;
   report.steps = config.train.steps;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <ostream>
@@ -26,6 +27,9 @@ double GiB(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 3
 
 // Thousands as "1,267,819", with a few digits behind small numbers.
 std::string Number(double value) { return ReadableNumber(value); }
+
+// For one digit behind the point: no "-0.0".
+double Percent(double share) { return std::abs(share) < 0.0005 ? 0 : 100 * share; }
 
 std::string Bar(double share) {
   const int filled = std::clamp(static_cast<int>(share * kBarWidth + 0.5), 0, kBarWidth);
@@ -70,14 +74,19 @@ std::vector<RankRow> RankRows(const PlanReport& report) {
 void PrintHead(const PlanReport& report, std::ostream& out) {
   const PlanForecast& f = report.forecast;
   const Cluster& cluster = report.request.cluster;
-  out << "samples  " << report.sample_source << "\n"
-      << Format("packs    %s tokens and %s tiles at most, %.1f samples each; %s a step\n",
+  out << "samples  " << report.sample_source << "\n";
+  if (report.oversize > 0) {
+    out << "         " << Number(static_cast<double>(report.oversize))
+        << " of them are above the limits and left out\n";
+  }
+  out << Format("packs    %s tokens and %s tiles at most, %.1f samples each; %s a step\n",
                 Number(static_cast<double>(report.tokens)).c_str(),
                 Number(static_cast<double>(report.tiles)).c_str(), report.samples_per_pack,
                 Number(static_cast<double>(report.request.workload.global_batch())).c_str())
       << (report.why.empty() ? "" : "         " + report.why + "\n")
-      << Format("cluster  %s, %d nodes of %d; the plan uses %d ranks\n", cluster.name.c_str(),
-                cluster.nodes, cluster.devices_per_node, report.best().plan.num_ranks())
+      << Format("cluster  %s, %d node%s of %d; the plan uses %d ranks\n", cluster.name.c_str(),
+                cluster.nodes, cluster.nodes == 1 ? "" : "s", cluster.devices_per_node,
+                report.best().plan.num_ranks())
       << "plan     " << DescribeMesh(report.best().plan) << "\n"
       << Format("step     %.4g s (p10 %.4g, p90 %.4g); MFU %.1f %%, communication %.1f %%\n",
                 f.step_s.p50, f.step_s.p10, f.step_s.p90, 100 * f.mfu, 100 * f.communication_share)
@@ -141,9 +150,9 @@ void PrintBubbles(const BubbleShares& bubbles, std::ostream& out) {
   out << Format(
       "\nwaiting %.1f %% of the step: fill and drain %.1f, uneven stages %.1f, uneven "
       "micro-batches %.1f, communication %.1f, uneven data ranks %.1f\n",
-      100 * bubbles.total(), 100 * bubbles.fill_and_drain, 100 * bubbles.uneven_stages,
-      100 * bubbles.uneven_micro_batches, 100 * bubbles.communication,
-      100 * bubbles.uneven_data_ranks);
+      Percent(bubbles.total()), Percent(bubbles.fill_and_drain), Percent(bubbles.uneven_stages),
+      Percent(bubbles.uneven_micro_batches), Percent(bubbles.communication),
+      Percent(bubbles.uneven_data_ranks));
 }
 
 void PrintBalance(const PlanReport& report, std::ostream& out) {

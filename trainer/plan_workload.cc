@@ -39,6 +39,8 @@ struct PlannedEpoch {
   EpochWindows Windows(const GroupOptions& formed_by) const {
     return EpochWindows(ListOf(sizes), formed_by, {window, /*epoch=*/0, /*head=*/0});
   }
+  // Of as many groups or samples at hand.
+  int64_t OfAll(int64_t count) const { return std::llround(static_cast<double>(count) / share); }
   double samples_per_group() const {
     return static_cast<double>(std::ssize(sizes) - oversize) / static_cast<double>(loads.size());
   }
@@ -62,7 +64,8 @@ PlannedEpoch PlanFirstEpoch(const SampleCosts& costs, const RunConfig& config,
   }
   const int64_t batch = config.train.global_batch;
   planned.sizes = Thinned(costs.list, kSteps * batch * 16);
-  planned.share = static_cast<double>(planned.sizes.size()) / static_cast<double>(costs.usable);
+  planned.share =
+      static_cast<double>(planned.sizes.size()) / static_cast<double>(costs.epoch_samples());
   planned.pad = config.balance.pad;
   planned.window = config.balance.window;
   planned.options = GroupOptionsOf(config, FlopsOfLoad(model, config.model.freeze));
@@ -83,12 +86,8 @@ PlannedEpoch PlanFirstEpoch(const SampleCosts& costs, const RunConfig& config,
 PlanBalance Measure(const PlannedEpoch& planned, const GroupOptions& options, int data_ranks) {
   const EpochSummary epoch = SummarizeEpoch(planned.Windows(options), data_ranks);
   const BalanceMetrics& metrics = epoch.balance;
-  return {GroupMethodName(options.method),
-          metrics.pad_ratio,
-          metrics.dist_ratio_vision,
-          metrics.dist_ratio_text,
-          metrics.dist_ratio_time,
-          std::llround(static_cast<double>(epoch.groups) / planned.share)};
+  return {GroupMethodName(options.method), metrics.pad_ratio,       metrics.dist_ratio_vision,
+          metrics.dist_ratio_text,         metrics.dist_ratio_time, planned.OfAll(epoch.groups)};
 }
 
 // The largest micro-batch that the limits allow; of a given number of samples, the largest there
@@ -115,17 +114,17 @@ PlannedRun PlanWorkload(const SampleCosts& costs, const RunConfig& config,
   PlannedRun run;
   run.limits = planned.options.limits;
   run.samples_per_pack = planned.samples_per_group();
-  const int64_t batch = config.train.global_batch;
-  run.epoch_packs = std::ssize(planned.loads);
-  const int64_t steps = std::clamp<int64_t>(run.epoch_packs / batch, 1, kSteps);
+  const int64_t batch = config.train.global_batch, packs_at_hand = std::ssize(planned.loads);
+  const int64_t steps = std::clamp<int64_t>(packs_at_hand / batch, 1, kSteps);
   for (int64_t step = 0; step < steps; ++step) {
     std::vector<LayerLoad>& packs = run.workload.steps.emplace_back();
     for (int64_t i = step * batch; i < (step + 1) * batch; ++i) {
-      const auto place = static_cast<size_t>(i % run.epoch_packs);
+      const auto place = static_cast<size_t>(i % packs_at_hand);
       packs.push_back(RowLoad(planned.loads[place], planned.pad));
     }
   }
-  run.oversize = planned.oversize;
+  run.epoch_packs = planned.OfAll(packs_at_hand);
+  run.oversize = planned.OfAll(planned.oversize);
   run.workload.worst = WorstLoad(planned);
   if (planned.options.method == GroupMethod::kIsfPlus) run.workload.dealt_by = planned.options.cost;
   const GroupOptions random = RandomBaseline(planned.options, run.samples_per_pack);

@@ -26,8 +26,9 @@ struct PlannedRun {
   GroupLimits limits;  // of a micro-batch
   std::optional<OwnPacks> in_place_of;
   double samples_per_pack = 0;
-  int64_t epoch_packs = 0;                                    // of the samples looked at
-  int64_t oversize = 0;                                       // of them, those above the limits
+  // Of an epoch; estimates where a part of the samples stands for all.
+  int64_t epoch_packs = 0;
+  int64_t oversize = 0;                                       // samples above the limits
   std::function<BalanceBeforeAfter(int data_ranks)> balance;  // of an epoch
 };
 

@@ -118,30 +118,61 @@ std::optional<SampleCosts> FromIndex(const RunConfig& config, const Reading& rea
   return costs;
 }
 
-// Records at evenly spread places of the sources.
+// Records at evenly spread places of a source.
+struct SomeRecords {
+  std::vector<SampleSize> sizes;  // of those that can be used
+  double of = 0;                  // that the source has, by its bytes
+};
+
+SomeRecords ReadSome(const SampleScanner& scanner, const DataConfig& data, size_t source,
+                     int64_t most) {
+  SomeRecords some;
+  const TextFile file(data.train[source].annotations);
+  const int64_t stride = std::max<int64_t>(1, file.bytes / most);
+  int64_t behind = -1;  // the last record taken begins here
+  double bytes = 0, records = 0;
+  for (int64_t at = 0; at < file.bytes; at += stride) {
+    LineReader reader(&file, at, file.bytes, data.limits.record_bytes);
+    Line line;
+    if (!reader.Next(line) || static_cast<int64_t>(line.offset) <= behind) continue;
+    behind = static_cast<int64_t>(line.offset);
+    bytes += static_cast<double>(line.bytes + 1);
+    ++records;
+    if (line.too_long) continue;
+    const ScannedSample sample = scanner.Scan(source, line.text);
+    if (sample.defect != Defect::kNone) continue;
+    some.sizes.push_back({static_cast<int32_t>(sample.all_tiles()),
+                          static_cast<int32_t>(sample.encoded.ids.size()),
+                          static_cast<int32_t>(sample.trained)});
+  }
+  if (records == 0) return some;
+  some.of = static_cast<double>(some.sizes.size()) / bytes * static_cast<double>(file.bytes);
+  return some;
+}
+
+// Each source with the share that its records have of an epoch.
 SampleCosts FromSomeRecords(const DataConfig& data, const Reading& reading) {
   const SampleScanner scanner(data.train, reading.options, &reading.chat_template);
-  std::vector<SampleSize> sizes;
-  const auto each = kSampledRecords / static_cast<int64_t>(data.train.size()) + 1;
+  const auto most = kSampledRecords / static_cast<int64_t>(data.train.size()) + 1;
+  std::vector<SomeRecords> sources;
+  double epoch = 0;
+  size_t read = 0;
   for (size_t source = 0; source < data.train.size(); ++source) {
-    const TextFile file(data.train[source].annotations);
-    const int64_t stride = std::max<int64_t>(1, file.bytes / each);
-    int64_t behind = -1;  // the last record taken begins here
-    for (int64_t at = 0; at < file.bytes; at += stride) {
-      LineReader reader(&file, at, file.bytes, data.limits.record_bytes);
-      Line line;
-      if (!reader.Next(line) || static_cast<int64_t>(line.offset) <= behind) continue;
-      behind = static_cast<int64_t>(line.offset);
-      if (line.too_long) continue;
-      const ScannedSample sample = scanner.Scan(source, line.text);
-      if (sample.defect != Defect::kNone) continue;
-      sizes.push_back({static_cast<int32_t>(sample.all_tiles()),
-                       static_cast<int32_t>(sample.encoded.ids.size()),
-                       static_cast<int32_t>(sample.trained)});
-    }
+    SomeRecords& some = sources.emplace_back(ReadSome(scanner, data, source, most));
+    some.of *= data.train[source].repeat;
+    epoch += some.of;
+    read += some.sizes.size();
   }
-  const std::string source = std::to_string(sizes.size()) + " records of data.train";
-  return CostsOf(std::move(sizes), source);
+  std::vector<SampleSize> sizes;
+  for (const SomeRecords& some : sources) {
+    if (some.sizes.empty()) continue;
+    const auto count =
+        static_cast<size_t>(std::llround(static_cast<double>(read) * some.of / epoch));
+    for (size_t i = 0; i < count; ++i) sizes.push_back(some.sizes[i * some.sizes.size() / count]);
+  }
+  SampleCosts costs = CostsOf(std::move(sizes), std::to_string(read) + " records of data.train");
+  costs.stands_for = epoch / static_cast<double>(std::max<int64_t>(costs.usable, 1));
+  return costs;
 }
 
 SampleCosts Gather(const RunConfig& config, const ModelConfig& model) {
@@ -162,6 +193,10 @@ SampleCosts Gather(const RunConfig& config, const ModelConfig& model) {
 }
 
 }  // namespace
+
+int64_t SampleCosts::epoch_samples() const {
+  return std::llround(stands_for * static_cast<double>(usable));
+}
 
 SampleCosts CostsOfIndex(const CostIndex& index, const RunConfig& config) {
   const auto seed = static_cast<uint64_t>(config.train.seed);

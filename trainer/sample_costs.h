@@ -14,15 +14,19 @@ namespace equipoise {
 // records. Those of a cost index stay in its file.
 struct SampleCosts {
   SampleList list;
-  int64_t usable = 0;  // of the list
-  std::string source;  // "cost index data/.equipoise/costs-0123.idx"
+  int64_t usable = 0;     // of the list
+  std::string source;     // "cost index data/.equipoise/costs-0123.idx"
+  double stands_for = 1;  // samples of an epoch that each of the usable ones stands for
+
+  // Samples of an epoch; an estimate where some stand for all.
+  int64_t epoch_samples() const;
 };
 
 // From the cost index where it is in the cache; else from data.costs, a JSONL file with
 // {"vit_num": 3, "token_num": 850} a line or the name of a histogram in configs/histograms; else
-// from 2,000 records spread over data.train, tokenized and measured as training would. No picture
-// is decoded, nothing is written but the stamp of the annotations' content.
-// Throws ConfigError and DataError.
+// from 2,000 records spread over data.train, tokenized and measured as training would, each source
+// with the share that it has of an epoch. No picture is decoded, nothing is written but the stamp
+// of the annotations' content. Throws ConfigError and DataError.
 SampleCosts GatherSampleCosts(const RunConfig& config, const ModelConfig& model);
 
 // Those of the first epoch: data.train's `repeat` is applied. `index` must outlive them.

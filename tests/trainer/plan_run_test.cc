@@ -11,6 +11,7 @@
 #include "tests/trainer/scratch_folder.h"
 #include "trainer/plan_html.h"
 #include "trainer/plan_trace.h"
+#include "trainer/plan_workload.h"
 #include "trainer/plan_yaml.h"
 #include "trainer/sample_costs.h"
 
@@ -245,6 +246,33 @@ TEST_CASE("training takes the packs that the plan shows", "[plan_run][cpu]") {
   CHECK(PlanToYaml(training.plan, training.outlook).find("global_batch: 64") != std::string::npos);
 }
 
+TEST_CASE("samples above the limits are told", "[plan_run][cpu]") {
+  CHECK(PlanRun(Config({}), {}).oversize == 0);
+  const PlanReport report = PlanRun(Config({"balance.tiles=4"}), {});
+  CHECK(report.oversize == 1000);  // those of 5 tiles
+  CHECK(PlanToJson(report)["oversize"] == 1000);
+  std::ostringstream text;
+  PrintPlan(report, /*explain=*/false, text);
+  CHECK(text.str().find("\n         1000 of them are above the limits and left out\n") !=
+        std::string::npos);
+}
+
+TEST_CASE("a part of the samples stands for the packs of an epoch", "[plan_run][cpu]") {
+  const ScratchFolder folder;
+  WriteText(folder.Path("short.json"), "{\"rows\": [[0, 16, 400000]]}");
+  const std::string name =
+      std::filesystem::relative(folder.Path("short"), "configs/histograms").string();
+  const RunConfig config = Config({"data.costs=" + name, "train.global_batch=1200"});
+  // Of 256 samples in each pack, half is looked at.
+  SampleCosts costs = GatherSampleCosts(config, PresetConfig("internvl2-26b"));
+  CHECK(PlanRun(config, {}).after.micro_batches == Approx(1563).epsilon(0.01));
+  CHECK_THROWS_WITH(PlanRun(Config({"data.costs=" + name, "train.global_batch=1600"}), {}),
+                    Catch::Contains("400000 samples make 157"));
+  costs.stands_for = 10;
+  CHECK(PlanWorkload(costs, config, PresetConfig("internvl2-26b")).epoch_packs ==
+        Approx(15625).epsilon(0.01));
+}
+
 TEST_CASE("mistakes are one line", "[plan_run][cpu]") {
   CHECK(ErrorOf({"data.costs=nowhere"}, ExitCode::kBadUsage).find("data.costs: neither") == 0);
   CHECK(ErrorOf({"data.costs=configs/internvl2_26b_sft.yaml"}, ExitCode::kBadData)
@@ -253,6 +281,9 @@ TEST_CASE("mistakes are one line", "[plan_run][cpu]") {
         std::string::npos);
   CHECK(ErrorOf({"balance.tiles=1", "balance.tokens=16"}, ExitCode::kBadData)
             .find("above the limits") != std::string::npos);
+  CHECK(ErrorOf({"balance.group=isf", "balance.min_tiles=10"}, ExitCode::kBadUsage) ==
+        "balance.min_tiles: 10 is more than the 9 tiles that a pack may have; lower it, or raise "
+        "balance.tiles");
   CHECK(ErrorOf({"parallel.schedule=1f1c"}, ExitCode::kBadUsage).find("did you mean '1f1b'?") !=
         std::string::npos);
   CHECK(ErrorOf({"parallel.stage_layers=[40, 40]"}, ExitCode::kBadUsage).find("add up") !=

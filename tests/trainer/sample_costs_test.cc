@@ -1,11 +1,14 @@
 #include "trainer/sample_costs.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "configs/error.h"
 #include "models/presets.h"
+#include "tests/data/tiny_tokenizer.h"
 #include "tests/trainer/scratch_folder.h"
 
 namespace equipoise {
@@ -88,6 +91,46 @@ TEST_CASE("costs that are none are refused with their line", "[sample_costs][cpu
   CHECK(ErrorOf(path, good + "{\"vit_num\": -1, \"token_num\": 5}\n").find(path + ":2: ") == 0);
   CHECK(ErrorOf(path, good + good + "nonsense\n").find(path + ":3:") == 0);
   CHECK(ErrorOf(path, "").find(path) == 0);
+}
+
+// A source of `count` records whose answers have so many letters.
+SourceConfig Records(const ScratchFolder& folder, const std::string& name, int count, int letters) {
+  SourceConfig source;
+  source.annotations = folder.Path(name);
+  source.images = folder.path();
+  std::ofstream file(source.annotations);
+  for (int i = 0; i < count; ++i) {
+    file << R"({"conversations":[{"from":"human","value":"?"},{"from":"gpt","value":")"
+         << std::string(static_cast<size_t>(letters), 'x') << "\"}]}\n";
+  }
+  return source;
+}
+
+TEST_CASE("some records stand for all, each source with its share", "[sample_costs][cpu]") {
+  const ScratchFolder folder;
+  WriteText(folder.Path("tokenizer.json"), TinyTokenizerJson().dump());
+  RunConfig config;
+  config.run.dir = folder.Path("run");
+  config.data.tokenizer = folder.path();
+  const auto gathered = [&](std::vector<SourceConfig> sources) {
+    config.data.train = std::move(sources);
+    return GatherSampleCosts(config, PresetConfig("internvl2-26b"));
+  };
+  std::vector<SourceConfig> two = {Records(folder, "short.jsonl", 400, 9),
+                                   Records(folder, "long.jsonl", 100, 300)};
+  two[1].repeat = 2;
+  const SampleCosts mixed = gathered(two);
+  CHECK(mixed.epoch_samples() == 600);
+  CHECK(mixed.source.find("500 records of data.train") == 0);
+  const std::vector<SampleSize> sizes = SizesOf(mixed);
+  const auto is_long = [](const SampleSize& size) { return size.tokens > 200; };
+  CHECK(static_cast<double>(std::count_if(sizes.begin(), sizes.end(), is_long)) /
+            static_cast<double>(sizes.size()) ==
+        Approx(1 / 3.0).margin(0.01));
+  // Of more than are read, their bytes tell how many there are.
+  const SampleCosts part = gathered({Records(folder, "many.jsonl", 20'000, 9)});
+  CHECK(part.usable < 2'100);
+  CHECK(static_cast<double>(part.epoch_samples()) == Approx(20'000).epsilon(0.01));
 }
 
 TEST_CASE("without any costs the way out is told", "[sample_costs][cpu]") {
