@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -14,25 +13,27 @@
 namespace equipoise {
 namespace {
 
+bool AsLarge(const Pack& a, const Pack& b) {
+  return a.tiles >= b.tiles && a.tokens >= b.tokens && a.trained >= b.trained;
+}
+
 // The packs of the first epoch that no other one has as many tiles, tokens and targets as, most
-// tiles first: memory grows with all three, so the worst is among them.
+// tiles first: memory grows with all three, so the worst is among them. No other pack is held.
 std::vector<Pack> LargestPacks(PackPlanner planner) {
-  std::vector<Pack> packs;
+  std::vector<Pack> largest;
   DataPosition position;
   while (position.epoch == 0) {
     StepPlan step = planner.Next(position);
-    std::move(step.packs.begin(), step.packs.end(), std::back_inserter(packs));
+    for (Pack& pack : step.packs) {
+      const auto as_large = [&](const Pack& other) { return AsLarge(other, pack); };
+      if (std::any_of(largest.begin(), largest.end(), as_large)) continue;
+      std::erase_if(largest, [&](const Pack& other) { return AsLarge(pack, other); });
+      largest.push_back(std::move(pack));
+    }
   }
-  std::stable_sort(packs.begin(), packs.end(), [](const Pack& a, const Pack& b) {
+  std::sort(largest.begin(), largest.end(), [](const Pack& a, const Pack& b) {
     return std::tie(a.tiles, a.tokens, a.trained) > std::tie(b.tiles, b.tokens, b.trained);
   });
-  std::vector<Pack> largest;
-  for (Pack& pack : packs) {
-    const bool exceeded = std::any_of(largest.begin(), largest.end(), [&](const Pack& other) {
-      return other.tokens >= pack.tokens && other.trained >= pack.trained;
-    });
-    if (!exceeded) largest.push_back(std::move(pack));
-  }
   return largest;
 }
 
