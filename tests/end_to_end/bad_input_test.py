@@ -76,6 +76,14 @@ def settings(cases, config):
     cases.refused("balance.recompute_layers of another model",
                   tiny_case.command(config, 1, balance__recompute_layers="[full, none]"), 2,
                   "balance.recompute_layers", "2 words")
+    for ranks in (1, 2):
+        cases.refused(f"data for less than a step, {ranks} ranks",
+                      tiny_case.command(config, ranks, train__global_batch=100000), 4,
+                      "train.global_batch 100000", "packs")
+        cases.refused(f"no sample within the limits, {ranks} ranks",
+                      tiny_case.command(config, ranks, balance__tokens=2), 4, "raise")
+    cases.refused("a pack is never so full", tiny_case.command(config, 1, balance__min_tokens=9999),
+                  2, "balance.min_tokens", "9999 is more than the")
     cases.refused("padding of full packs", tiny_case.command(config, 1, balance__pad="true"), 2,
                   "balance.pad", "isf+", "random")
     cases.refused("everything frozen",
