@@ -8,16 +8,6 @@
 #include "configs/error.h"
 
 namespace equipoise {
-namespace {
-
-// isf would accept no pack.
-void RequireReachable(const std::string& name, int64_t least, const std::string& of, int64_t most) {
-  if (most == 0 || least <= most) return;  // 0: chosen from the samples
-  throw ConfigError(internal::Join("balance.", name, ": ", least, " is more than the ", most, " ",
-                                   of, " that a pack may have; lower it, or raise balance.", of));
-}
-
-}  // namespace
 
 GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost) {
   const BalanceSection& balance = config.balance;
@@ -29,8 +19,13 @@ GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost) {
   }
   options.limits.tiles = balance.tiles;
   options.limits.tokens = balance.tokens > 0 ? balance.tokens : config.data.max_tokens;
-  RequireReachable("min_tiles", balance.min_tiles, "tiles", options.limits.tiles);
-  RequireReachable("min_tokens", balance.min_tokens, "tokens", options.limits.tokens);
+  // Limits that a run was planned with may be lower than those of its configuration.
+  const int64_t most = std::max(balance.tokens, config.data.max_tokens);
+  if (balance.min_tokens > most) {
+    throw ConfigError(internal::Join("balance.min_tokens: ", balance.min_tokens,
+                                     " is more than the ", most,
+                                     " tokens that a pack may have; lower it"));
+  }
   options.min_tiles = balance.min_tiles;
   options.min_tokens = balance.min_tokens;
   options.rounds = balance.rounds;

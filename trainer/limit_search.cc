@@ -67,8 +67,6 @@ class LimitSearch {
     RunConfig config = config_;
     config.balance.tiles = limits.tiles;
     config.balance.tokens = limits.tokens;
-    config.balance.min_tiles = std::min(config.balance.min_tiles, limits.tiles);
-    config.balance.min_tokens = std::min(config.balance.min_tokens, limits.tokens);
     config.train.global_batch = batch;
     PlannedRun changed = PlanWorkload(costs_, config, request_.model);
     changed.in_place_of =

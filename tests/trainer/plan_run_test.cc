@@ -281,9 +281,8 @@ TEST_CASE("mistakes are one line", "[plan_run][cpu]") {
         std::string::npos);
   CHECK(ErrorOf({"balance.tiles=1", "balance.tokens=16"}, ExitCode::kBadData)
             .find("above the limits") != std::string::npos);
-  CHECK(ErrorOf({"balance.group=isf", "balance.min_tiles=10"}, ExitCode::kBadUsage) ==
-        "balance.min_tiles: 10 is more than the 9 tiles that a pack may have; lower it, or raise "
-        "balance.tiles");
+  CHECK(ErrorOf({"balance.group=isf", "balance.min_tokens=5000"}, ExitCode::kBadUsage) ==
+        "balance.min_tokens: 5000 is more than the 4096 tokens that a pack may have; lower it");
   CHECK(ErrorOf({"parallel.schedule=1f1c"}, ExitCode::kBadUsage).find("did you mean '1f1b'?") !=
         std::string::npos);
   CHECK(ErrorOf({"parallel.stage_layers=[40, 40]"}, ExitCode::kBadUsage).find("add up") !=
