@@ -215,6 +215,7 @@ void IndexBuilder::Build() {
 
 void IndexBuilder::ComputeKey() {
   std::vector<uint64_t> contents;
+  contents.reserve(files_.size());
   const std::string& stamps = IsWritable(folders_[0]) ? folders_[0] : folders_.back();
   const bool store = first() && IsWritable(stamps);
   for (const TextFile& file : files_) contents.push_back(ContentHash(file, stamps, store));
@@ -224,7 +225,7 @@ void IndexBuilder::ComputeKey() {
 std::string IndexBuilder::Find() {
   ComputeKey();
   for (const std::string& folder : folders_) {
-    const std::string path = folder + "/" + IndexName(key_);
+    std::string path = folder + "/" + IndexName(key_);
     if (IsThere(path)) return path;
   }
   return "";
