@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "configs/error.h"
+#include "configs/overrides.h"
 #include "configs/yaml_reader.h"
 #include "models/model_config.h"
 #include "models/safetensors.h"
@@ -40,8 +41,7 @@ struct Arguments {
 };
 
 RunConfig ReadSettings(const std::vector<std::string>& set) {
-  std::vector<Override> overrides;
-  for (const std::string& text : set) overrides.push_back(ParseOverride(text));
+  const std::vector<Override> overrides = ParseOverrides(set);
   RunConfig config;
   config.train.precision = "fp32";
   ReadConfigText("--set", "{}", overrides, config);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "configs/error.h"
+#include "configs/overrides.h"
 #include "configs/yaml_reader.h"
 #include "data/cost_lines.h"
 #include "data/tokenize_lines.h"
@@ -39,8 +40,7 @@ std::string DumpLine(const Json& json) {
 }
 
 RunConfig ReadRunConfig(const Arguments& arguments) {
-  std::vector<Override> overrides;
-  for (const std::string& text : arguments.set) overrides.push_back(ParseOverride(text));
+  const std::vector<Override> overrides = ParseOverrides(arguments.set);
   RunConfig config;
   ReadConfig(arguments.config, overrides, config);
   return config;

@@ -8,6 +8,7 @@
 
 #include "configs/error.h"
 #include "configs/json.h"
+#include "configs/overrides.h"
 #include "configs/yaml_reader.h"
 #include "data/image.h"
 #include "trainer/answer.h"
@@ -75,8 +76,7 @@ void ReadTiles(const std::string& folder, TilesConfig& tiles) {
 // Settings of the run that the model comes from, or what its folder tells; `--set` last.
 RunConfig ReadSettings(const ModelSource& source, const ModelConfig& model,
                        const std::vector<std::string>& set) {
-  std::vector<Override> overrides;
-  for (const std::string& text : set) overrides.push_back(ParseOverride(text));
+  const std::vector<Override> overrides = ParseOverrides(set);
   RunConfig config;
   if (source.run_config.empty()) {
     if (model.naming == WeightNaming::kOpenGvLab) {

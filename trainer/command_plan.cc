@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "configs/error.h"
+#include "configs/overrides.h"
 #include "configs/yaml_reader.h"
 #include "parallel/comm/mpi_environment.h"
 #include "trainer/commands.h"
@@ -34,8 +35,7 @@ void WriteFile(const std::string& path, const std::string& text) {
 }
 
 int RunPlan(const Arguments& arguments, MpiEnvironment& mpi) {
-  std::vector<Override> overrides;
-  for (const std::string& text : arguments.set) overrides.push_back(ParseOverride(text));
+  const std::vector<Override> overrides = ParseOverrides(arguments.set);
   RunConfig config;
   ReadConfig(arguments.config, overrides, config);
   PlanReport report = arguments.trials > 0

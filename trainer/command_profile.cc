@@ -12,6 +12,7 @@
 
 #include "balance/profile.h"
 #include "configs/error.h"
+#include "configs/overrides.h"
 #include "configs/yaml_reader.h"
 #include "parallel/comm/make_communicator.h"
 #include "parallel/comm/mpi_environment.h"
@@ -72,8 +73,7 @@ void RequireFolder(const std::string& out) {
 int RunProfile(const Arguments& arguments, MpiEnvironment& mpi) {
   RequireFolder(arguments.out);
   RunConfig config;
-  std::vector<Override> overrides;
-  for (const std::string& text : arguments.set) overrides.push_back(ParseOverride(text));
+  const std::vector<Override> overrides = ParseOverrides(arguments.set);
   ReadConfig(arguments.config, overrides, config);
   const ModelConfig model = ModelConfigOf(config.model);
   const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "configs/error.h"
+#include "configs/overrides.h"
 #include "configs/yaml_reader.h"
 #include "configs/yaml_writer.h"
 #include "parallel/comm/mpi_environment.h"
@@ -32,8 +33,7 @@ int DryRun(const RunConfig& config, const MpiEnvironment& mpi) {
 
 int Train(const Arguments& arguments, MpiEnvironment& mpi) {
   TrainOptions options;
-  std::vector<Override> overrides;
-  for (const std::string& text : arguments.set) overrides.push_back(ParseOverride(text));
+  const std::vector<Override> overrides = ParseOverrides(arguments.set);
   ReadConfig(arguments.config, overrides, options.config);
   if (arguments.dry_run) return DryRun(options.config, mpi);
   if (arguments.resume == "none") {
