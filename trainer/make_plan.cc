@@ -5,6 +5,7 @@
 
 #include "balance/partition.h"
 #include "configs/error.h"
+#include "configs/nearest.h"
 #include "models/layer_spec.h"
 #include "models/modules.h"
 #include "parallel/schedule/builders.h"
@@ -13,6 +14,17 @@ namespace equipoise {
 namespace {
 
 constexpr const char* kInterleaved = "interleaved";
+
+// Whether it is a file; throws ConfigError where it is no builder's name either.
+bool IsScheduleFile(const std::string& schedule) {
+  const std::vector<std::string>& names = ScheduleNames();
+  if (std::find(names.begin(), names.end(), schedule) != names.end()) return false;
+  if (std::filesystem::is_regular_file(schedule)) return true;
+  const std::string nearest = NearestName(schedule, names);
+  throw ConfigError("parallel.schedule: '" + schedule + "' is neither a schedule nor a file; " +
+                    (nearest.empty() ? "use naive, gpipe, 1f1b, interleaved, or a file"
+                                     : "did you mean '" + nearest + "'?"));
+}
 
 Plan Degrees(const ParallelSection& parallel, int encoder_ranks, int ranks) {
   Plan plan;
@@ -35,6 +47,9 @@ Plan Degrees(const ParallelSection& parallel, int encoder_ranks, int ranks) {
 
 int EncoderRanks(const RunConfig& config, const ModelConfig& model) {
   const ParallelSection& parallel = config.parallel;
+  if (parallel.sequence) {
+    throw ConfigError("parallel.sequence: is not there yet; leave it out, or set it to false");
+  }
   if (parallel.encoder == "inline") {
     if (!parallel.encoder_ranks) return 0;
     throw ConfigError(
@@ -88,7 +103,8 @@ Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
   plan.zero = static_cast<int>(parallel.zero.value_or(1));
   const bool interleaved = plan.schedule == kInterleaved;
   plan.chunks = static_cast<int>(parallel.chunks.value_or(interleaved ? 2 : 1));
-  if (interleaved != (plan.chunks > 1) && !std::filesystem::exists(plan.schedule)) {
+  const bool is_file = IsScheduleFile(plan.schedule);
+  if (interleaved != (plan.chunks > 1) && !is_file) {
     throw ConfigError(interleaved
                           ? "parallel.chunks: interleaved needs 2 or more stages a rank"
                           : "parallel.chunks: " + plan.schedule +

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -18,17 +19,29 @@ namespace {
 
 const std::vector<std::string> kEverything = {"vision", "projector", "llm"};
 
-// The compute ops that a file holds, for this plan's graph.
-Schedule ReadSchedule(const std::string& path, const StageGraph& graph, int micro_batches) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  Schedule schedule = ParseSchedule(text.str(), path);
+// The executor runs whole backwards.
+void RequireWholeBackwards(const Schedule& schedule, const std::string& path) {
+  for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    for (const Op& op : schedule.ranks[rank]) {
+      if (op.kind != OpKind::kInputGradient && op.kind != OpKind::kWeightGradient) continue;
+      throw ConfigError(path + ": rank " + std::to_string(rank) + ", " + ToString(op) +
+                        ": a backward in two halves cannot be run yet; list " +
+                        ToString({OpKind::kBackward, op.stage, op.micro_batch}) +
+                        " in place of I and W");
+    }
+  }
+}
+
+// The compute ops of a file's text, for this plan's graph.
+Schedule FileSchedule(const std::string& text, const std::string& path, const StageGraph& graph,
+                      int micro_batches) {
+  Schedule schedule = ParseSchedule(text, path);
   if (schedule.micro_batches != micro_batches ||
       schedule.graph.num_stages() != graph.num_stages()) {
     throw ConfigError(path + ": " + std::to_string(schedule.graph.num_stages()) + " stages and " +
                       std::to_string(schedule.micro_batches) + " micro-batches; this run has " +
-                      std::to_string(graph.num_stages()) + " and " + std::to_string(micro_batches));
+                      std::to_string(graph.num_stages()) + " and " + std::to_string(micro_batches) +
+                      " a data rank; write the file for those");
   }
   for (size_t s = 0; s < graph.stages.size(); ++s) {
     const int there = schedule.graph.stages[s].rank, here = graph.stages[s].rank;
@@ -36,6 +49,7 @@ Schedule ReadSchedule(const std::string& path, const StageGraph& graph, int micr
     throw ConfigError(path + ": stage " + std::to_string(s) + " on rank " + std::to_string(there) +
                       "; this plan has it on rank " + std::to_string(here));
   }
+  RequireWholeBackwards(schedule, path);
   schedule.graph = graph;
   for (std::vector<Op>& ops : schedule.ranks) {
     std::erase_if(ops, [](const Op& op) { return !IsCompute(op.kind); });
@@ -43,10 +57,15 @@ Schedule ReadSchedule(const std::string& path, const StageGraph& graph, int micr
   return schedule;
 }
 
-bool IsFile(const std::string& schedule) {
+// The text of the file that a plan's schedule names; nothing where it is the name of a builder.
+std::optional<std::string> ReadFile(const std::string& schedule) {
   const std::vector<std::string>& names = ScheduleNames();
-  return std::find(names.begin(), names.end(), schedule) == names.end() &&
-         std::filesystem::exists(schedule);
+  if (std::find(names.begin(), names.end(), schedule) != names.end()) return std::nullopt;
+  if (!std::filesystem::is_regular_file(schedule)) return std::nullopt;
+  std::ifstream file(schedule);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
 }
 
 // The pipeline ranks that send to each other.
@@ -69,6 +88,7 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
       world_(world),
       groups_(plan.mesh(), world),
       recorder_(recorder),
+      schedule_text_(ReadFile(plan.schedule)),
       forward_only_(config, plan, kEverything) {
   ModelPart::Options part = options.part;
   part.shards = plan.zero > 0 ? plan.data : 1;
@@ -96,14 +116,14 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
 Schedule ParallelModel::StepSchedule(const std::vector<LayerLoad>& loads) const {
   const StagePlan& stages = part_->plan();
   const auto micro_batches = static_cast<int>(loads.size());
-  const bool is_file = IsFile(plan_.schedule);
-  Schedule ops = is_file ? ReadSchedule(plan_.schedule, stages.graph(), micro_batches)
-                         : BuildSchedule(plan_.schedule, stages.graph(), micro_batches);
+  Schedule ops = schedule_text_
+                     ? FileSchedule(*schedule_text_, plan_.schedule, stages.graph(), micro_batches)
+                     : BuildSchedule(plan_.schedule, stages.graph(), micro_batches);
   const auto complete = [&] {
     return CompleteSchedule(std::move(ops), stages.Work(loads),
                             stages.Costs(loads, part_->element_bytes()));
   };
-  if (!is_file) return complete();
+  if (!schedule_text_) return complete();
   // Built ones are proved by their tests; a file may hold anything.
   Schedule schedule;
   try {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -74,6 +75,7 @@ class ParallelModel {
   Communicator& world_;
   MeshGroups groups_;
   TimelineRecorder& recorder_;
+  std::optional<std::string> schedule_text_;  // of the plan's schedule where that is a file
   std::unique_ptr<ModelPart> part_;
   StagePlan forward_only_;  // the same stages with everything frozen
   std::unique_ptr<Shards> shards_;

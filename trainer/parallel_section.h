@@ -19,6 +19,7 @@ struct ParallelSection {
   std::optional<std::string> schedule;
   std::vector<int64_t> stage_layers;
   std::optional<int64_t> zero;
+  bool sequence = false;
   int64_t bucket_bytes = 4 << 20;
   double timeout_s = 600;
   std::string nccl;
@@ -49,14 +50,18 @@ struct ParallelSection {
           "1: each data rank keeps a share of the optimizer's state, 0: each keeps all of it; the "
           "same numbers either way",
           Between(0, 1));
+    visit(
+        "sequence", sequence,
+        "tensor ranks share out the tokens between their linears too: not there yet, false alone");
     visit("bucket_bytes", bucket_bytes,
           "gradients are reduced in buckets of this size: larger ones use the network better, "
           "smaller ones start earlier",
           AtLeast(4));
     visit("timeout_s", timeout_s, "longest wait for another rank", Between(1, 1e7));
-    visit("nccl", nccl,
-          "NCCL's library, such as libnccl.so.2 or a path, for communication between GPUs; absent = "
-          "LibTorch's own");
+    visit(
+        "nccl", nccl,
+        "NCCL's library, such as libnccl.so.2 or a path, for communication between GPUs; absent = "
+        "LibTorch's own");
   }
 };
 

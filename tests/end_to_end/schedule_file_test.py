@@ -1,10 +1,14 @@
 """`parallel.schedule: FILE`: a right one trains like one process, evaluation included; a broken one
 is refused in one line, without a hang."""
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
+import time
 
 import tiny_case
+from live_run import steps_done
 
 RIGHT = """micro_batches 4
 stage 0 rank 0 next 1
@@ -17,8 +21,14 @@ BROKEN = {  # what is replaced, by what, what is said
     "backwards do not ascend": ("0B0 0F2 0B1", "0B1 0F2 0B0", "ascend"),
     "a deadlock": ("1F0 1B0", "1B0 1F0", "deadlocks"),
     "an unknown op": ("0F2", "0Q2", ":4:21:"),
+    "a backward in two halves": ("0B0 0F2", "0I0 0W0 0F2", "list 0B0 in place of I and W"),
     "another number of micro-batches": ("micro_batches 4", "micro_batches 5", "5 micro-batches"),
 }
+
+
+def write(path, text):
+    with open(path, "w") as out:
+        out.write(text)
 
 
 def main():
@@ -32,20 +42,38 @@ def main():
 
     path = f"{folder}/schedule.txt"
     settings.update(parallel__pipeline=2, parallel__schedule=path)
-    with open(path, "w") as out:
-        out.write(RIGHT)
+    write(path, RIGHT)
     done = tiny_case.run(config, 2, run__dir=f"{folder}/right", **settings)
     results.check("a schedule from a file", done.returncode == 0, done.stderr[-500:])
     results.check("the same losses", tiny_case.losses(f"{folder}/right") ==
                   tiny_case.losses(f"{folder}/one"))
     for number, (name, (old, new, said)) in enumerate(BROKEN.items()):
-        with open(path, "w") as out:
-            out.write(RIGHT.replace(old, new))
+        write(path, RIGHT.replace(old, new))
         run_dir = f"{folder}/broken{number}"
         done = tiny_case.run(config, 2, timeout=100, run__dir=run_dir, **settings)
         lines = [x for x in done.stderr.splitlines() if "equipoise: " in x]
         results.check(f"{name}: one line with the file's name, exit 2", done.returncode == 2 and
                       len(lines) == 1 and said in lines[0] and f"equipoise: {path}:" in lines[0],
+                      f"exit {done.returncode} {lines}")
+
+    # The file is read once: it may change, or go away, beneath a run.
+    write(path, RIGHT)
+    with subprocess.Popen(
+            tiny_case.command(config, 2, run__dir=f"{folder}/gone",
+                              **{**settings, "train__steps": 60}),
+            stderr=subprocess.PIPE, text=True, env=tiny_case.environment()) as going:
+        while going.poll() is None and steps_done(f"{folder}/gone") < 2:
+            time.sleep(0.02)
+        os.remove(path)
+        stderr = going.communicate(timeout=300)[1]
+    results.check("a file that goes away beneath a run", going.returncode == 0, stderr[-500:])
+    for number, name in enumerate((path, folder)):
+        done = tiny_case.run(config, 2, timeout=100, run__dir=f"{folder}/none{number}",
+                             **{**settings, "parallel__schedule": name})
+        lines = [x for x in done.stderr.splitlines() if "equipoise: " in x]
+        results.check(f"no file, {number}: one line that names the key, exit 2",
+                      done.returncode == 2 and len(lines) == 1 and
+                      f"parallel.schedule: '{name}' is neither" in lines[0],
                       f"exit {done.returncode} {lines}")
     shutil.rmtree(folder)
     results.finish()

@@ -73,6 +73,20 @@ Plan PlanOf(ParallelSection parallel, int ranks) {
   return MakePlan(config, PresetConfig("quickstart"), ranks);
 }
 
+TEST_CASE("what is no schedule, or not there yet, is refused") {
+  ParallelSection parallel;
+  parallel.sequence = true;
+  CHECK_THROWS_WITH(PlanOf(parallel, 1), Catch::Matchers::StartsWith("parallel.sequence: "));
+  parallel.sequence = false;
+  parallel.schedule = "gpip";
+  CHECK_THROWS_WITH(PlanOf(parallel, 1),
+                    "parallel.schedule: 'gpip' is neither a schedule nor a file; did you mean "
+                    "'gpipe'?");
+  parallel.schedule = "zb_h1";
+  CHECK_THROWS_WITH(PlanOf(parallel, 1),
+                    Catch::Matchers::EndsWith("use naive, gpipe, 1f1b, interleaved, or a file"));
+}
+
 ParallelSection Disaggregated() {
   ParallelSection parallel;
   parallel.encoder = "disaggregated";
