@@ -93,4 +93,16 @@ int Mesh::GroupIndex(int rank, Axis axis) const {
   return at.data * pipeline_ + at.pipeline;
 }
 
+std::optional<std::pair<int, int>> TensorRanksApart(const Mesh& mesh,
+                                                    const std::vector<int>& machines) {
+  EQUIPOISE_CHECK(static_cast<int>(machines.size()) == mesh.size(), machines.size(),
+                  " machines for ", mesh.size(), " ranks");
+  for (int rank = 1; rank < mesh.size(); ++rank) {
+    const bool same_group =
+        mesh.GroupIndex(rank, Axis::kTensor) == mesh.GroupIndex(rank - 1, Axis::kTensor);
+    if (same_group && machines[rank] != machines[rank - 1]) return std::pair(rank - 1, rank);
+  }
+  return std::nullopt;
+}
+
 }  // namespace equipoise

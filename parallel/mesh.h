@@ -1,7 +1,9 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace equipoise {
@@ -44,5 +46,11 @@ class Mesh {
  private:
   int data_, pipeline_, tensor_;
 };
+
+// Two ranks of one tensor group that are on different machines, the first such pair of neighbours;
+// nothing where every tensor group is on one machine. `machines`: of each rank, by any number.
+// REQUIRES: one for each rank of the mesh.
+std::optional<std::pair<int, int>> TensorRanksApart(const Mesh& mesh,
+                                                    const std::vector<int>& machines);
 
 }  // namespace equipoise

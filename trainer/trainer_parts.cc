@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <c10/util/Exception.h>
 #include <spdlog/spdlog.h>
 
@@ -65,6 +66,23 @@ void RequireEqual(Communicator& world, const std::string& what, const Json& mine
   }
 }
 
+std::vector<int> GatherMachines(Communicator& world, int mine) {
+  at::Tensor all = at::empty({world.size()}, at::kLong);
+  world.AllGather(all, at::full({1}, mine, at::kLong)).Wait();
+  const auto* machines = all.const_data_ptr<int64_t>();
+  return {machines, machines + world.size()};
+}
+
+void RequireTensorRanksTogether(const Mesh& mesh, const std::vector<int>& machines) {
+  const auto apart = TensorRanksApart(mesh, machines);
+  if (!apart) return;
+  const std::string size = std::to_string(mesh.size(Axis::kTensor));
+  throw ConfigError("parallel.tensor: ranks " + std::to_string(apart->first) + " and " +
+                    std::to_string(apart->second) +
+                    " share each layer, and they are on two machines; start a multiple of " + size +
+                    " ranks on each machine, one machine after the other, or set it lower");
+}
+
 // "key: value" lines, so that a difference names its key.
 Json Lines(const std::string& yaml) {
   Json lines = Json::object();
@@ -89,6 +107,7 @@ TrainerParts::TrainerParts(const TrainOptions& options, MpiEnvironment& mpi)
   world = MakeWorldCommunicator(mpi, comm);
   RequireEqual(*world, "the program", ProgramHash());
   RequireEqual(*world, "the configuration", ConfigToJson(config));
+  machines = GatherMachines(*world, mpi.machine());
   world = WorldForDevice(std::move(world), mpi, device, config.parallel.nccl);
   // `auto` is another precision on another kind of processor.
   RequireEqual(*world, "train.precision",
@@ -172,6 +191,7 @@ void TrainerParts::UsePlan(const Plan& given) {
   // The plan rests on this machine's memory and on the profile as well.
   const PlanOutlook limits{0, 0, 0, outlook.tiles, outlook.tokens, outlook.global_batch};
   RequireEqual(*world, "the plan", Lines(PlanToYaml(given, limits)));
+  RequireTensorRanksTogether(given.mesh(), machines);
   plan = given;
   accumulation = Accumulation(config, plan);
   guard = NonFiniteGuard();

@@ -95,6 +95,7 @@ struct TrainerParts {
   at::Device device;  // where this rank computes
   StopRequest stop;
   std::unique_ptr<Communicator> world;
+  std::vector<int> machines;          // of each rank, as MpiEnvironment::machine() counts them
   std::unique_ptr<RunFolder> folder;  // none in a trial
   std::unique_ptr<OpenedData> data;
   int64_t left_out = 0;                  // records that the cost index excludes

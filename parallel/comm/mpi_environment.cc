@@ -53,6 +53,8 @@ MpiEnvironment::MpiEnvironment() {
       "MPI_Comm_split_type");
   CheckMpi(MPI_Comm_rank(machine, &local_rank_), "MPI_Comm_rank");
   CheckMpi(MPI_Comm_size(machine, &local_size_), "MPI_Comm_size");
+  machine_ = rank_;
+  CheckMpi(MPI_Bcast(&machine_, 1, MPI_INT, /*root=*/0, machine), "MPI_Bcast");
   CheckMpi(MPI_Comm_free(&machine), "MPI_Comm_free");
   channels_ = std::make_unique<MpiChannels>(OpenMpiChannels());
 }

@@ -44,6 +44,8 @@ class MpiEnvironment {
   // Among the ranks of this machine.
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
+  // The first rank of this machine: the same number on all of its ranks, and on no others.
+  int machine() const { return machine_; }
 
   // Starts the communication thread. Called once; REQUIRES: size() > 1.
   std::shared_ptr<Engine> Connect(const CommOptions& options);
@@ -59,7 +61,7 @@ class MpiEnvironment {
   [[noreturn]] void Abandon(const LastWord& word, const std::function<void()>& unheard = {});
 
  private:
-  int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
+  int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, machine_ = 0;
   std::unique_ptr<MpiChannels> channels_;  // while MPI is up
   std::shared_ptr<Engine> engine_;
 };

@@ -50,6 +50,16 @@ TEST_CASE("ranks of a tensor group are neighbours", "[mesh]") {
   CHECK(mesh.Coordinates(5) == MeshCoordinates{.data = 1, .pipeline = 0, .tensor = 1});
 }
 
+TEST_CASE("a tensor group on two machines is found", "[mesh]") {
+  using Pair = std::pair<int, int>;
+  const Mesh mesh(1, 3, 2);
+  CHECK(TensorRanksApart(mesh, {0, 0, 0, 0, 0, 0}) == std::nullopt);
+  CHECK(TensorRanksApart(mesh, {0, 0, 2, 2, 2, 2}) == std::nullopt);
+  CHECK(TensorRanksApart(mesh, {0, 0, 0, 3, 3, 3}) == Pair(2, 3));
+  CHECK(TensorRanksApart(mesh, {0, 1, 0, 1, 0, 1}) == Pair(0, 1));  // dealt out by turns
+  CHECK(TensorRanksApart(Mesh(3, 2, 1), {0, 1, 0, 1, 0, 1}) == std::nullopt);
+}
+
 TEST_CASE("a mesh without ranks, or with too many, is refused by the axis's name", "[mesh]") {
   CHECK_THROWS_WITH(Mesh(0, 1, 1), "parallel.data: 0 ranks; give 1 or more");
   CHECK_THROWS_WITH(Mesh(1, 1, -2), "parallel.tensor: -2 ranks; give 1 or more");
