@@ -32,6 +32,7 @@
 #include "trainer/logging.h"
 #include "trainer/lr_schedule.h"
 #include "trainer/memory_stats.h"
+#include "trainer/model_checkpoint.h"
 #include "trainer/model_source.h"
 #include "trainer/plan_run.h"
 #include "trainer/precision.h"
@@ -297,19 +298,8 @@ void TrainerParts::LoadCheckpoint(TrainState& state) {
         "{}: written in another environment ({}); losses will be equal within rounding only",
         checkpoint, difference);
   }
-  CheckpointTargets weights, moments;  // all weights, and this rank's share of the moments
-  for (const Parameter* p : model->parameters().parameters()) {
-    weights.emplace_back(p->name, HeldPiece(p->master, PieceOf(*p)));
-  }
-  ReadCheckpointTensors(checkpoint, index, weights);
-  model->parameters().UpdateCompute();
-  optimizer->TakeMasters();
-  for (const ZeroOptimizer::State& held : optimizer->Moments()) {
-    moments.emplace_back(held.name, HeldPiece(held.values, PieceOf(*held.parameter, held.runs)));
-  }
-  ReadCheckpointTensors(checkpoint, index, moments);
+  ReadModel(checkpoint, index, model->parameters(), *optimizer);
   state = index.state;
-  optimizer->set_steps(state.optimizer_step);
   spdlog::info("going on from {} (step {} of {})", checkpoint, state.step, config.train.steps);
   if (state.step > config.train.steps)
     spdlog::warn("train.steps: {} steps are done already; nothing is trained", state.step);
@@ -434,14 +424,7 @@ Json TrainerParts::Sections() const {
 }
 
 void TrainerParts::Save(const TrainState& state) {
-  CheckpointContent content{state, Environment(), Sections(), {}};
-  for (const ZeroOptimizer::State& mine : optimizer->ToSave()) {
-    const TensorPiece piece = PieceOf(*mine.parameter, mine.runs);
-    // A whole part keeps its shape, so that other programs read it too.
-    const at::Tensor values =
-        piece.runs.empty() ? mine.values.view(mine.parameter->shape) : mine.values;
-    content.tensors.emplace(mine.name, HeldPiece(values.contiguous(), piece));
-  }
+  const CheckpointContent content{state, Environment(), Sections(), TensorsToSave(*optimizer)};
   SaveCheckpoint(folder->dir(), content, config.checkpoint.keep, *world);
 }
 

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <mutex>
 #include <random>
 
 #include "balance/partition.h"
+#include "configs/json.h"
 #include "models/layer_spec.h"
 #include "models/modules.h"
 #include "parallel/timeline.h"
@@ -17,6 +17,8 @@
 #include "parallel/zero/zero_optimizer.h"
 #include "tests/models/model_support.h"
 #include "tests/parallel/run_ranks.h"
+#include "trainer/checkpoint.h"
+#include "trainer/model_checkpoint.h"
 #include "trainer/parallel_model.h"
 #include "trainer/whole_tensors.h"
 
@@ -140,17 +142,117 @@ ZeroOptimizer MakeOptimizer(ParallelModel& model, Communicator& world) {
                        model.shards(), {*model.groups().data, world});
 }
 
-// Clipping changes every step; the learning rates differ.
-std::vector<double> TrainSteps(ParallelModel& model, ZeroOptimizer& optimizer,
-                               const ModelPart::Pass& pass) {
-  std::vector<double> norms;
-  for (int step = 0; step < kSteps; ++step) {
-    model.RunStep(pass);
-    norms.push_back(optimizer.GradientNorm());
-    optimizer.ScaleGradients(ClipFactor(norms.back(), 0.5 * norms.back()));
-    optimizer.Step(1e-3 / (step + 1));
+// What all ranks of a cell have in common.
+struct Shared {
+  explicit Shared(const Cell& cell)
+      : config(CellModel(cell.model)),
+        plan(CellPlan(cell, config)),
+        batches(CellBatches(cell, config)),
+        weight(TotalWeight(batches)) {}
+
+  ModelConfig config;
+  Plan plan;
+  std::vector<MicroBatch> batches;
+  double weight;
+};
+
+// The micro-batches of a data rank.
+ModelPart::Pass PassOf(const Shared& shared, int data) {
+  ModelPart::Pass pass;
+  const int stride = shared.plan.data;
+  for (size_t i = static_cast<size_t>(data); i < shared.batches.size();
+       i += static_cast<size_t>(stride)) {
+    const MicroBatch& batch = shared.batches[i];
+    pass.loads.push_back(SingleSegment(batch.tiles(), batch.tokens()));
   }
-  return norms;
+  pass.batch = [&shared, data, stride](int i) -> const MicroBatch& {
+    return shared.batches[static_cast<size_t>(data + i * stride)];
+  };
+  pass.loss_scale = 1 / shared.weight;
+  return pass;
+}
+
+double ReportedLoss(ParallelModel& model) { return model.reports_loss() ? model.part().loss() : 0; }
+
+// Clipping changes every step; the learning rates differ.
+void TrainSteps(int steps, ParallelModel& model, ZeroOptimizer& optimizer,
+                const ModelPart::Pass& pass, CellResult& result) {
+  for (int i = 0; i < steps; ++i) {
+    model.RunStep(pass);
+    result.losses.push_back(ReportedLoss(model));
+    const double norm = optimizer.GradientNorm();
+    result.norms.push_back(norm);
+    optimizer.ScaleGradients(ClipFactor(norm, 0.5 * norm));
+    optimizer.Step(1e-3 / static_cast<double>(optimizer.steps() + 1));
+  }
+}
+
+void LoadOrSet(const std::string& folder, ParallelModel& model, ZeroOptimizer& optimizer,
+               Communicator& world) {
+  if (folder.empty()) {
+    SetWeights(model.parameters());
+    optimizer.TakeMasters();
+  } else {
+    const std::string from = FindCheckpoint(folder, world);
+    ReadModel(from, ReadCheckpointIndex(from, /*verify=*/false), model.parameters(), optimizer);
+  }
+}
+
+void Save(const std::string& folder, const ZeroOptimizer& optimizer, Communicator& world) {
+  CheckpointContent content{{}, Json::object(), Json::object(), TensorsToSave(optimizer)};
+  content.state.step = content.state.optimizer_step = optimizer.steps();
+  SaveCheckpoint(folder, content, /*keep=*/1, world);
+}
+
+CellResult RunRankOf(const Cell& cell, const Shared& shared, const CellFolders& folders,
+                     at::Device device, Communicator& world) {
+  TimelineRecorder recorder(world.rank());
+  ParallelModel::Options options;
+  options.part.dtype = cell.precision == "fp32" ? at::kFloat : at::kBFloat16;
+  options.part.device = device;
+  options.part.freeze = cell.freeze;
+  options.bucket_bytes = 4096;
+  ParallelModel model(shared.config, shared.plan, options, world, recorder);
+  ZeroOptimizer optimizer = MakeOptimizer(model, world);
+  LoadOrSet(folders.load, model, optimizer, world);
+  const ModelPart::Pass pass = PassOf(shared, model.groups().at.data);
+  model.RunStep(pass);
+  CellResult result;
+  result.loss = ReportedLoss(model);
+  const std::vector<Parameter*>& parameters = model.parameters().parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    AddGradient(model, i, Whole(result.gradients, *parameters[i]));
+  }
+  TrainSteps(cell.steps, model, optimizer, pass, result);
+  for (const ZeroOptimizer::State& state : optimizer.ToSave()) {
+    if (state.name == state.parameter->name)
+      AddState(state, Whole(result.weights, *state.parameter));
+  }
+  if (!folders.save.empty()) Save(folders.save, optimizer, world);
+  return result;
+}
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+void AddTensors(const Tensors& part, Tensors& whole) {
+  for (const auto& [name, tensor] : part) {
+    const auto [entry, first] = whole.emplace(name, tensor);
+    if (!first) entry->second.add_(tensor);
+  }
+}
+
+// Puts together what the ranks contribute.
+CellResult Join(const std::vector<CellResult>& parts) {
+  CellResult whole;
+  whole.norms = parts[0].norms;
+  whole.losses.resize(parts[0].losses.size());
+  for (const CellResult& part : parts) {
+    whole.loss += part.loss;
+    for (size_t i = 0; i < part.losses.size(); ++i) whole.losses[i] += part.losses[i];
+    AddTensors(part.gradients, whole.gradients);
+    AddTensors(part.weights, whole.weights);
+  }
+  return whole;
 }
 
 }  // namespace
@@ -178,54 +280,18 @@ ModelConfig CellModel(const std::string& name) {
   return TinyText(name.substr(0, name.find('-')), name == "qwen2-tied");
 }
 
-CellResult RunCell(const Cell& cell, const CellDevices& devices) {
-  const ModelConfig config = CellModel(cell.model);
-  const Plan plan = CellPlan(cell, config);
-  const std::vector<MicroBatch> batches = CellBatches(cell, config);
-  const double weight = TotalWeight(batches);
-  CellResult result;
-  std::map<int, double> losses;  // by data rank
-  std::mutex mutex;
+CellResult RunCell(const Cell& cell, const CellDevices& devices, const CellFolders& folders) {
+  const Shared shared(cell);
+  std::vector<CellResult> parts(static_cast<size_t>(cell.ranks()));
   RunRanksOver(cell.ranks(), devices.wrap, [&](Communicator& world) {
-    TimelineRecorder recorder(world.rank());
-    ParallelModel::Options options;
-    options.part.dtype = cell.precision == "fp32" ? at::kFloat : at::kBFloat16;
-    options.part.device = devices.device(world.rank());
-    options.part.freeze = cell.freeze;
-    options.bucket_bytes = 4096;
-    ParallelModel model(config, plan, options, world, recorder);
-    SetWeights(model.parameters());
-    ZeroOptimizer optimizer = MakeOptimizer(model, world);
-    optimizer.TakeMasters();
-    ModelPart::Pass pass;
-    const int data = model.groups().at.data;
-    for (int i = data; i < cell.micro_batches; i += cell.data) {
-      const MicroBatch& batch = batches[static_cast<size_t>(i)];
-      pass.loads.push_back(SingleSegment(batch.tiles(), batch.tokens()));
-    }
-    pass.batch = [&](int i) -> const MicroBatch& {
-      return batches[static_cast<size_t>(data + i * cell.data)];
-    };
-    pass.loss_scale = 1 / weight;
-    model.RunStep(pass);
-    {
-      const std::lock_guard lock(mutex);
-      if (model.reports_loss()) losses[data] = model.part().loss();
-      const std::vector<Parameter*>& parameters = model.parameters().parameters();
-      for (size_t i = 0; i < parameters.size(); ++i) {
-        AddGradient(model, i, Whole(result.gradients, *parameters[i]));
-      }
-    }
-    const std::vector<double> norms = TrainSteps(model, optimizer, pass);
-    const std::lock_guard lock(mutex);
-    result.norms = norms;
-    for (const ZeroOptimizer::State& state : optimizer.ToSave()) {
-      if (state.name == state.parameter->name)
-        AddState(state, Whole(result.weights, *state.parameter));
-    }
+    parts[static_cast<size_t>(world.rank())] =
+        RunRankOf(cell, shared, folders, devices.device(world.rank()), world);
   });
-  for (const auto& [data, loss] : losses) result.loss += loss;
-  return result;
+  return Join(parts);
+}
+
+CellResult RunRank(const Cell& cell, Communicator& world) {
+  return RunRankOf(cell, Shared(cell), {}, at::kCPU, world);
 }
 
 bool IsZeroInExactArithmetic(const std::string& name) {
@@ -255,8 +321,8 @@ bool SameBits(const CellResult& a, const CellResult& b) {
              return entry.second.equal(y.at(entry.first));
            });
   };
-  return a.loss == b.loss && a.norms == b.norms && same(a.gradients, b.gradients) &&
-         same(a.weights, b.weights);
+  return a.loss == b.loss && a.losses == b.losses && a.norms == b.norms &&
+         same(a.gradients, b.gradients) && same(a.weights, b.weights);
 }
 
 }  // namespace equipoise::testing

@@ -29,6 +29,7 @@ struct Cell {
   std::vector<std::string> freeze;
   // By layer: none | vision+llm, llm (these modules whole) | attention | mlp | random SEED
   std::string recompute = "none";
+  int steps = 3;  // of AdamW, on the same batches
 
   int ranks() const { return data * pipeline * tensor; }
 };
@@ -41,14 +42,13 @@ std::string ToString(const Cell& cell);
 ModelConfig CellModel(const std::string& name);
 
 struct CellResult {
-  double loss = 0;
+  double loss = 0;  // before the first step
   // Whole tensors by Hugging Face name, assembled from the parts' owners; zeros where frozen.
   std::map<std::string, at::Tensor> gradients;
-  // Masters after kSteps of AdamW on the same batches, and the gradient norm before each.
+  // Masters after all steps; loss and gradient norm before each.
   std::map<std::string, at::Tensor> weights;
-  std::vector<double> norms;
+  std::vector<double> losses, norms;
 };
-inline constexpr int kSteps = 3;
 
 // Where ranks compute, and their communicators for tensors there.
 struct CellDevices {
@@ -57,8 +57,19 @@ struct CellDevices {
       [](std::unique_ptr<Communicator> world) { return world; };
 };
 
+// Folders of checkpoints: one to begin from, one to leave at the end. Empty: none.
+struct CellFolders {
+  std::string load, save;
+};
+
 // Weights and batches depend on model, modality and number of micro-batches alone.
-CellResult RunCell(const Cell& cell, const CellDevices& devices = {});
+CellResult RunCell(const Cell& cell, const CellDevices& devices = {},
+                   const CellFolders& folders = {});
+
+// Runs one rank of a cell, where ranks are no threads. Collective over `world`, which has
+// cell.ranks() ranks. Gives what this rank contributes: over all ranks everything comes once, a
+// tensor is zero, or absent, where another rank contributes. Norms are those of all ranks.
+CellResult RunRank(const Cell& cell, Communicator& world);
 
 // The gradient of the ViT's key biases: softmax does not see what is added to all scores of a row.
 // What is computed is rounding alone, which AdamW blows up to whole steps.

@@ -1,74 +1,52 @@
 // Random modality patterns on random meshes: no step hangs, and every one gives the loss and the
-// gradients of one process.
+// gradients of one process, from the first weights and from the checkpoint of another mesh.
 
 #include <ATen/Parallel.h>
 
 #include <catch2/catch.hpp>
-#include <random>
-#include <string>
-#include <vector>
 
 #include "tests/parity/cell.h"
+#include "tests/parity/random_cell.h"
+#include "tests/trainer/scratch_folder.h"
 
 namespace equipoise::testing {
 namespace {
 
-constexpr int kCells = 120;
-
-class Dice {
- public:
-  explicit Dice(unsigned seed) : engine_(seed) {}
-  int Throw(int sides) { return static_cast<int>(engine_() % static_cast<unsigned>(sides)); }
-  template <class T>
-  T Pick(const std::vector<T>& from) {
-    return from[static_cast<size_t>(Throw(static_cast<int>(from.size())))];
-  }
-
- private:
-  std::mt19937 engine_;
-};
-
-Cell RandomCell(Dice& dice) {
-  Cell cell;
-  cell.model = dice.Pick<std::string>({"internvl-qwen2", "internvl-llama", "qwen2-tied"});
-  cell.modality = "random " + std::to_string(dice.Throw(1000));
-  do {
-    cell.data = 1 + dice.Throw(3);
-    cell.pipeline = 1 + dice.Throw(4);
-    cell.tensor = 1 + dice.Throw(3);
-  } while (cell.ranks() > 8);
-  cell.schedule = dice.Pick<std::string>({"naive", "gpipe", "1f1b", "interleaved"});
-  if (cell.pipeline > 2 && cell.schedule == "interleaved") cell.schedule = "1f1b";
-  if (cell.model == "qwen2-tied") cell.pipeline = std::min(cell.pipeline, 2);
-  if (cell.schedule == "interleaved") cell.chunks = 2;
-  cell.zero = dice.Throw(2);
-  cell.micro_batches = cell.data * (1 + dice.Throw(6));
-  if (cell.model != "qwen2-tied") {
-    cell.freeze = dice.Pick<std::vector<std::string>>(
-        {{}, {}, {"vision"}, {"vision", "llm"}, {"llm"}, {"projector"}});
-  }
-  if (cell.model != "qwen2-tied" && cell.pipeline > 1 && dice.Throw(3) == 0) {
-    cell.encoder_ranks = 1 + dice.Throw(cell.pipeline - 1);
-  }
-  if (dice.Throw(2) == 1) cell.recompute = "random " + std::to_string(dice.Throw(1000));
-  return cell;
-}
+constexpr int kCells = 120, kPairs = 60, kMostRanks = 8;
 
 TEST_CASE("random modalities on random meshes", "[parity][fuzz][cpu]") {
   at::set_num_threads(1);
   Dice dice(20260811);
   for (int i = 0; i < kCells; ++i) {
-    const Cell cell = RandomCell(dice);
-    Cell one = cell;
-    one.data = one.pipeline = one.tensor = one.chunks = 1;
-    one.encoder_ranks = 0;
-    one.schedule = "gpipe";
-    one.zero = 0;
-    one.recompute = "none";
+    const Cell cell = RandomCell(dice, kMostRanks);
     INFO(ToString(cell));
-    const CellResult result = RunCell(cell), expected = RunCell(one);
+    const CellResult result = RunCell(cell), expected = RunCell(InOneProcess(cell));
     CHECK(result.loss == Approx(expected.loss).epsilon(1e-6).margin(1e-12));
     CHECK(WorstError(result.gradients, expected.gradients) <= 2e-5);
+  }
+}
+
+// The losses of further steps: the second and later rest on AdamW's moments too.
+TEST_CASE("a checkpoint of a random mesh goes on under another", "[parity][fuzz][cpu]") {
+  at::set_num_threads(1);
+  Dice dice(20260812);
+  for (int i = 0; i < kPairs; ++i) {
+    const Cell before = RandomCell(dice, kMostRanks), after = SpreadAnew(before, dice, kMostRanks);
+    INFO(ToString(before) << ", then " << ToString(after));
+    const ScratchFolder folder;
+    RunCell(before, {}, {"", folder.path()});
+    const CellResult result = RunCell(after, {}, {folder.path(), ""});
+    Cell one = InOneProcess(before);
+    one.steps = before.steps + after.steps;
+    const CellResult expected = RunCell(one);
+    const auto done = static_cast<size_t>(before.steps);
+    REQUIRE(result.losses.size() + done == expected.losses.size());
+    CHECK(result.loss == result.losses[0]);
+    for (size_t step = 0; step < result.losses.size(); ++step) {
+      INFO("step " << done + step);
+      CHECK(result.losses[step] == Approx(expected.losses[done + step]).epsilon(1e-5));
+      CHECK(result.norms[step] == Approx(expected.norms[done + step]).epsilon(1e-3));
+    }
   }
 }
 

@@ -1,0 +1,63 @@
+#include "tests/parity/random_cell.h"
+
+#include <algorithm>
+#include <string>
+
+namespace equipoise::testing {
+namespace {
+
+bool IsText(const Cell& cell) { return cell.model == "qwen2-tied"; }
+
+void ThrowMesh(Cell& cell, Dice& dice, int most_ranks) {
+  do {
+    cell.data = 1 + dice.Throw(3);
+    cell.pipeline = 1 + dice.Throw(IsText(cell) ? 2 : 4);  // as many layers as there are
+    cell.tensor = 1 + dice.Throw(3);
+  } while (cell.ranks() > most_ranks);
+}
+
+// All that a mesh leaves open.
+void ThrowRest(Cell& cell, Dice& dice) {
+  cell.schedule = dice.Pick<std::string>({"naive", "gpipe", "1f1b", "interleaved"});
+  if (cell.pipeline > 2 && cell.schedule == "interleaved") cell.schedule = "1f1b";
+  cell.chunks = cell.schedule == "interleaved" ? 2 : 1;
+  cell.zero = dice.Throw(2);
+  const bool apart = !IsText(cell) && cell.pipeline > 1 && dice.Throw(3) == 0;
+  cell.encoder_ranks = apart ? 1 + dice.Throw(cell.pipeline - 1) : 0;
+  cell.recompute = dice.Throw(2) == 1 ? "random " + std::to_string(dice.Throw(1000)) : "none";
+}
+
+}  // namespace
+
+Cell RandomCell(Dice& dice, int most_ranks) {
+  Cell cell;
+  cell.model = dice.Pick<std::string>({"internvl-qwen2", "internvl-llama", "qwen2-tied"});
+  cell.modality = "random " + std::to_string(dice.Throw(1000));
+  if (!IsText(cell)) {
+    cell.freeze = dice.Pick<std::vector<std::string>>(
+        {{}, {}, {"vision"}, {"vision", "llm"}, {"llm"}, {"projector"}});
+  }
+  ThrowMesh(cell, dice, most_ranks);
+  cell.micro_batches = cell.data * (1 + dice.Throw(6));
+  ThrowRest(cell, dice);
+  return cell;
+}
+
+Cell SpreadAnew(Cell cell, Dice& dice, int most_ranks) {
+  const int before = cell.ranks();
+  do {
+    ThrowMesh(cell, dice, most_ranks);
+  } while (cell.micro_batches % cell.data != 0 || cell.ranks() == before);
+  ThrowRest(cell, dice);
+  return cell;
+}
+
+Cell InOneProcess(Cell cell) {
+  cell.data = cell.pipeline = cell.tensor = cell.chunks = 1;
+  cell.encoder_ranks = cell.zero = 0;
+  cell.schedule = "gpipe";
+  cell.recompute = "none";
+  return cell;
+}
+
+}  // namespace equipoise::testing
