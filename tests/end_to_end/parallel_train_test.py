@@ -79,7 +79,7 @@ def train_by_schedules(results, folder, config, settings, expected):
         results.check(f"8 ranks, {schedule}: losses", loss <= BOUND, f"worst relative {loss:.1e}")
         results.check(f"8 ranks, {schedule}: a bubble share",
                       all(0 <= row["bubble_share"] < 1 for row in curves[schedule]))
-    for schedule in ("naive", "gpipe"):
+    for schedule in ("naive", "gpipe", "interleaved"):
         results.check(f"{schedule} has the bits of 1f1b",
                       [r["loss"] for r in curves[schedule]] == [r["loss"] for r in curves["1f1b"]])
 
