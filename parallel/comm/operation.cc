@@ -61,8 +61,10 @@ void Operation::BeginPhase(Transport& transport) {
     complete_ = true;
     return;
   }
-  // Receives first: a message that finds its receive needs no buffer.
-  for (const auto direction : {Transfer::Direction::kReceive, Transfer::Direction::kSend}) {
+  // Sends first: a receive whose message has been announced may copy all of it on the spot, and the
+  // peer would wait for ours meanwhile. Receives lie first in the list.
+  for (const auto direction : {Transfer::Direction::kSend, Transfer::Direction::kReceive}) {
+    const auto begin = requests_.size();
     for (const Transfer& t : transfers_) {
       if (t.direction != direction) continue;
       requests_.push_back({direction, t.peer,
@@ -70,6 +72,8 @@ void Operation::BeginPhase(Transport& transport) {
                                ? transport.Send(t.peer, plan_.tag, t.data, t.bytes)
                                : transport.Recv(t.peer, plan_.tag, t.data, t.bytes)});
     }
+    std::rotate(requests_.begin(), requests_.begin() + static_cast<int64_t>(begin),
+                requests_.end());
   }
 }
 

@@ -132,7 +132,7 @@ void MeasureOurs(Row& row, int rounds, Communicator& world) {
   const std::string operation = row.operation;
   if (operation == "send and receive") {
     const auto shift = [&] {
-      Work from = world.Recv(y, before), to = world.Send(x, next);
+      Work to = world.Send(x, next), from = world.Recv(y, before);
       from.Wait();
       to.Wait();
     };
