@@ -7,6 +7,7 @@
 #include "configs/error.h"
 #include "parallel/comm/make_communicator.h"
 #include "tests/parallel/communicator_conformance.h"
+#include "tests/parallel/run_under_mpi.h"
 
 namespace equipoise {
 namespace {
@@ -31,15 +32,7 @@ int Main(bool strict) {
     options.synchronous_sends = true;
     options.piece_bytes = 1000;
   }
-  MpiEnvironment mpi;
-  try {
-    RunChecks(mpi, options);
-    mpi.Close();
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "[rank %d of %d] %s\n", mpi.rank(), mpi.size(), error.what());
-    mpi.Abandon({1, error.what()});
-  }
+  return RunUnderMpi([&](MpiEnvironment& mpi) { RunChecks(mpi, options); });
 }
 
 }  // namespace

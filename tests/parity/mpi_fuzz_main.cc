@@ -8,13 +8,13 @@
 
 #include <cmath>
 #include <cstdio>
-#include <exception>
 #include <map>
 #include <sstream>
 #include <string>
 
 #include "configs/error.h"
 #include "parallel/comm/make_communicator.h"
+#include "tests/parallel/run_under_mpi.h"
 #include "tests/parity/cell.h"
 #include "tests/parity/random_cell.h"
 #include "trainer/agreement.h"
@@ -74,15 +74,7 @@ void RunCells(MpiEnvironment& mpi, int cells, unsigned seed) {
 
 int Main(int cells, unsigned seed) {
   at::set_num_threads(1);
-  MpiEnvironment mpi;
-  try {
-    RunCells(mpi, cells, seed);
-    mpi.Close();
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "[rank %d of %d] %s\n", mpi.rank(), mpi.size(), error.what());
-    mpi.Abandon({1, error.what()});
-  }
+  return RunUnderMpi([&](MpiEnvironment& mpi) { RunCells(mpi, cells, seed); });
 }
 
 }  // namespace
