@@ -79,6 +79,9 @@ class Communicator {
   // `peer` is another rank of this group.
   virtual Work Send(const at::Tensor& tensor, int peer) = 0;
   virtual Work Recv(at::Tensor& tensor, int peer) = 0;
+  // What this rank computes from now on, such as "3B5, vision_tower.layers.0 to .3"; empty: nothing
+  // to tell. Other ranks name it when they wait for this one in vain.
+  virtual void Announce(const std::string& compute);
   // Prepares Send() and Recv() between these pairs of ranks, both ways. Collective; the same list
   // on every rank. Needed once, before the first transfer of GPU tensors, at a moment when none is
   // under way (setting up a connection would wait for it); does nothing on the CPU.

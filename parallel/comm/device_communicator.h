@@ -23,6 +23,7 @@ class DeviceCommunicator : public Communicator {
   Work Broadcast(at::Tensor& tensor, int root) final;
   Work Send(const at::Tensor& tensor, int peer) final;
   Work Recv(at::Tensor& tensor, int peer) final;
+  void Announce(const std::string& compute) final { cpu_->Announce(compute); }
   std::unique_ptr<Communicator> Split(int color, int key, const std::string& name) final;
 
  protected:

@@ -28,6 +28,9 @@ constexpr microseconds kLongestEarly{2000};
 // How long a thread that waits looks without a pause: longer than waking it would take, too short
 // for ranks that share its core to suffer.
 constexpr microseconds kSpin{500};
+// Until the communication thread takes up what was submitted. Whoever waits in this time does it
+// without that thread, whose waking would take a core from a rank that is at work.
+constexpr microseconds kHandOver{50};
 
 std::string Name(int rank) { return "rank " + std::to_string(rank); }
 
@@ -52,7 +55,7 @@ void Engine::Stop() {
     std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  transport_->Wake();
+  transport_->WakeIn(microseconds(0));
   thread_.join();
 }
 
@@ -63,15 +66,20 @@ std::shared_ptr<Operation> Engine::Submit(OperationPlan plan) {
     std::lock_guard lock(mutex_);
     submitted_.push_back(operation);
   }
-  transport_->Wake();
+  transport_->WakeIn(kHandOver);
   return operation;
+}
+
+void Engine::Announce(const std::string& compute) {
+  std::lock_guard lock(mutex_);
+  computes_ = compute;
 }
 
 Engine::Farewell Engine::Leave(const LastWord& word, milliseconds grace) {
   std::unique_lock lock(mutex_);
   leaving_ = true;
   word_ = word;
-  transport_->Wake();
+  transport_->WakeIn(microseconds(0));
   left_.wait_for(lock, grace, [this] { return others_ready_; });
   return {word_.exit_code, heard_};
 }
@@ -100,6 +108,7 @@ void Engine::Run() {
 void Engine::Drive(const Operation& operation) {
   if (transport_->Rings() || !operation.awaited().empty()) return;
   ++drivers_;
+  transport_->WakeIn(kIdle);
   auto progress = Clock::now();
   while (!operation.Done()) {
     const microseconds pause = Round();
@@ -113,8 +122,8 @@ void Engine::Drive(const Operation& operation) {
     }
   }
   --drivers_;
-  std::lock_guard lock(driving_);
-  if (!active_.empty()) transport_->Wake();
+  std::scoped_lock lock(driving_, mutex_);
+  if (!active_.empty() || !submitted_.empty()) transport_->WakeIn(kHandOver);
 }
 
 // Does what can be done now. How long to sleep before the next look; 0 when anything has happened.
@@ -364,6 +373,8 @@ void Engine::RefreshStatus() {
     status_.waiting_for = waited->awaited().front();
   }
   SetText(status_.doing, waited ? waited->text() : entered_);
+  std::lock_guard lock(mutex_);
+  SetText(status_.computes, computes_);
 }
 
 void Engine::Beat(Clock::time_point now) {

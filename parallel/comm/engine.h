@@ -38,6 +38,8 @@ class Engine {
   const CommOptions& options() const { return options_; }
 
   std::shared_ptr<Operation> Submit(OperationPlan plan);
+  // What the rank computes from now on, told to the others with its next sign of life.
+  void Announce(const std::string& compute);
 
   // The first group number that this rank has not used; Split() keeps it above those of all
   // members.
@@ -87,6 +89,7 @@ class Engine {
 
   std::mutex mutex_;  // guards what the two threads share
   std::deque<std::shared_ptr<Operation>> submitted_;
+  std::string computes_;
   bool stopping_ = false;
   bool leaving_ = false;
   LastWord word_;
@@ -95,7 +98,7 @@ class Engine {
   std::condition_variable left_;
 
   std::atomic<int> drivers_{0};  // threads in Drive(): the communication thread keeps out of it
-  // Guards the transport, but for Sleep() and Wake(), and all below. Taken before mutex_.
+  // Guards the transport, but for Sleep() and WakeIn(), and all below. Taken before mutex_.
   std::mutex driving_;
   std::deque<std::shared_ptr<Operation>> taken_;  // to be started
   std::vector<std::shared_ptr<Operation>> active_;

@@ -32,6 +32,7 @@ class GroupCommunicator : public Communicator {
   Work Broadcast(at::Tensor& tensor, int root) override;
   Work Send(const at::Tensor& tensor, int peer) override;
   Work Recv(at::Tensor& tensor, int peer) override;
+  void Announce(const std::string& compute) override { engine_->Announce(compute); }
   std::unique_ptr<Communicator> Split(int color, int key, const std::string& name) override;
 
  private:

@@ -3,13 +3,12 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "configs/error.h"
+#include "parallel/comm/sleep_timer.h"
 
 namespace equipoise {
 
@@ -178,19 +177,8 @@ class MpiTransport : public Transport {
   }
 
   bool Rings() const override { return false; }
-  void Sleep(microseconds limit) override {
-    std::unique_lock lock(mutex_);
-    bell_.wait_for(lock, limit, [this] { return rung_; });
-    rung_ = false;
-  }
-
-  void Wake() override {
-    {
-      std::lock_guard lock(mutex_);
-      rung_ = true;
-    }
-    bell_.notify_one();
-  }
+  void Sleep(microseconds limit) override { timer_.Sleep(limit); }
+  void WakeIn(microseconds delay) override { timer_.WakeIn(delay); }
 
  private:
   void Listen() {
@@ -219,9 +207,7 @@ class MpiTransport : public Transport {
   std::vector<RankStatus> outbox_;    // by peer
   std::vector<MPI_Request> sending_;  // by peer
 
-  std::mutex mutex_;
-  std::condition_variable bell_;
-  bool rung_ = false;
+  SleepTimer timer_;
 };
 
 }  // namespace

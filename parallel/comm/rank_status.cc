@@ -11,6 +11,12 @@ using Phase = RankStatus::Phase;
 
 std::string Name(int rank) { return "rank " + std::to_string(rank); }
 
+// "; it was at 3B5, layers.0 to .3"
+std::string At(const char* was, const RankStatus& status) {
+  if (!status.computes[0]) return "";
+  return std::string("; it ") + was + " at " + status.computes;
+}
+
 std::optional<Verdict> IfLost(int rank, const RankViews& views, const Silence& silence) {
   const RankView& view = views[rank];
   if (view.status.phase == Phase::kLeft) return Verdict{rank, Name(rank) + " has left"};
@@ -18,13 +24,15 @@ std::optional<Verdict> IfLost(int rank, const RankViews& views, const Silence& s
     return Verdict{view.status.culprit, view.status.verdict};
   const auto unheard = silence.now - view.heard;
   if (unheard < silence.limit) return std::nullopt;
-  return Verdict{rank, Name(rank) + " has stopped: no sign of life for " + Seconds(unheard)};
+  return Verdict{rank, Name(rank) + " has stopped: no sign of life for " + Seconds(unheard) +
+                           At("was", view.status)};
 }
 
 Verdict NotEntered(int rank, const RankStatus& status) {
   std::string text = Name(rank) + " is running and has not entered it; ";
   text += status.doing[0] ? std::string("the last it entered was ") + status.doing
                           : "it has entered no operation yet";
+  text += At("is", status);
   return {rank, text};
 }
 

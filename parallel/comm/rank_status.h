@@ -23,7 +23,8 @@ struct RankStatus {
   int32_t exit_code = 0;
   bool for_all = false;  // of kLeaving: what it has told need not be told by the others
   char doing[120] = "";  // the operation its compute thread waits in, or the last one it entered
-  char verdict[240] = "";
+  char computes[100] = "";  // the op of a schedule that it is at, with its layers
+  char verdict[360] = "";
   // How many collectives of a group this rank has handed to its GPU. Unused slots come last.
   struct Entered {
     int32_t group = 0;

@@ -138,7 +138,7 @@ class ThreadTransport : public Transport {
 
   bool Rings() const override { return true; }
   void Sleep(std::chrono::microseconds limit) override { hub_->bells[rank_].Wait(limit); }
-  void Wake() override { hub_->bells[rank_].Ring(); }
+  void WakeIn(std::chrono::microseconds) override { hub_->bells[rank_].Ring(); }
 
  private:
   std::shared_ptr<End> NewEnd(void* data, size_t bytes) const {

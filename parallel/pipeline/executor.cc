@@ -43,13 +43,19 @@ void Executor::Run(const Schedule& schedule) {
     i = end;
     DropSent(/*wait=*/false);
   }
+  group_.Announce("");
   DropSent(/*wait=*/true);
   EQUIPOISE_CHECK(values_.empty(), "a value that no op has taken");
   if (clock_.runs_behind()) AddComputed();
   span_s_ = Seconds(Clock::now() - start);
 }
 
+std::string Executor::Describe(const Op& op) const {
+  return ToString(op) + ", " + runner_.DescribeStage(op.stage);
+}
+
 void Executor::RunOne(const Op& op) {
+  if (IsCompute(op.kind)) group_.Announce(Describe(op));
   try {
     switch (op.kind) {
       case OpKind::kSend:
@@ -66,8 +72,7 @@ void Executor::RunOne(const Op& op) {
   } catch (const ToldError&) {
     throw;  // others have told it already
   } catch (const RunError& error) {
-    std::string at = ToString(op);
-    if (op.kind != OpKind::kOptimizer) at += ", " + runner_.DescribeStage(op.stage);
+    const std::string at = op.kind == OpKind::kOptimizer ? ToString(op) : Describe(op);
     throw RunError(std::string(error.what()) + " (at " + at + ")");
   }
 }

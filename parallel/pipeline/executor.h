@@ -75,6 +75,8 @@ class Executor {
     Work::Clock::time_point start;
   };
 
+  // "3B5, language_model.model.layers.3 to .5"
+  std::string Describe(const Op& op) const;
   void RunOne(const Op& op);
   void Forward(const Op& op);
   void Backward(const Op& op);

@@ -39,7 +39,7 @@ class CutTransport : public Transport {
     do std::this_thread::sleep_for(100us);
     while (!open_);
   }
-  void Wake() override {}
+  void WakeIn(std::chrono::microseconds) override {}
 
  private:
   const std::atomic<bool>& open_;

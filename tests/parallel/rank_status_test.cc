@@ -42,6 +42,9 @@ TEST_CASE("a silent rank is blamed, also where the way to it is unknown", "[comm
   const Verdict verdict = ExplainWait(0, 1, views, kSilence);
   CHECK(verdict.culprit == 3);
   CHECK(verdict.text == "rank 3 has stopped: no sign of life for 2.3 s");
+  SetText(views[3].status.computes, "3B5, model.layers.0 to .3");
+  CHECK(ExplainWait(0, 1, views, kSilence).text ==
+        "rank 3 has stopped: no sign of life for 2.3 s; it was at 3B5, model.layers.0 to .3");
 }
 
 TEST_CASE("a rank does not blame itself for silence", "[comm]") {

@@ -204,7 +204,8 @@ TEST_CASE("a rank that stands still is named with op and layers", "[parallel][cp
   INFO(text);
   CHECK(text.find("rank 0: recv from rank 1 #") == 0);
   CHECK(text.find("no answer from rank 1") != std::string::npos);
-  CHECK(text.find("(at 0B0, layer 0)") != std::string::npos);
+  CHECK(text.find("rank 1 is running") != std::string::npos);
+  CHECK(text.find("; it is at 1B0, layer 1 (at 0B0, layer 0)") != std::string::npos);
 }
 
 }  // namespace
