@@ -17,10 +17,9 @@ constexpr const char* kInterleaved = "interleaved";
 
 // Whether it is a file; throws ConfigError where it is no builder's name either.
 bool IsScheduleFile(const std::string& schedule) {
-  const std::vector<std::string>& names = ScheduleNames();
-  if (std::find(names.begin(), names.end(), schedule) != names.end()) return false;
+  if (IsBuilt(schedule)) return false;
   if (std::filesystem::is_regular_file(schedule)) return true;
-  const std::string nearest = NearestName(schedule, names);
+  const std::string nearest = NearestName(schedule, ScheduleNames());
   throw ConfigError("parallel.schedule: '" + schedule + "' is neither a schedule nor a file; " +
                     (nearest.empty() ? "use naive, gpipe, 1f1b, interleaved, or a file"
                                      : "did you mean '" + nearest + "'?"));

@@ -1,6 +1,5 @@
 #include "trainer/plan_pins.h"
 
-#include <algorithm>
 #include <string>
 
 #include "configs/error.h"
@@ -17,9 +16,8 @@ std::optional<int> Pin(const std::optional<int64_t>& value) {
 }
 
 void CheckSchedule(const std::string& name) {
-  const std::vector<std::string>& known = ScheduleNames();
-  if (std::find(known.begin(), known.end(), name) != known.end()) return;
-  const std::string nearest = NearestName(name, known);
+  if (IsBuilt(name)) return;
+  const std::string nearest = NearestName(name, ScheduleNames());
   throw ConfigError("parallel.schedule: cannot plan with '" + name + "'; " +
                     (nearest.empty() ? "use naive, gpipe, 1f1b or interleaved"
                                      : "did you mean '" + nearest + "'?"));

@@ -140,9 +140,7 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
 
 TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,
                           const SampleCosts& costs, const PlanTarget& target) {
-  const std::vector<std::string>& built = ScheduleNames();
-  const std::string schedule = config.parallel.schedule.value_or(built.front());
-  if (std::find(built.begin(), built.end(), schedule) == built.end()) {
+  if (config.parallel.schedule && !IsBuilt(*config.parallel.schedule)) {
     return {MakePlan(config, model, target.ranks), {}};
   }
   const PlannedRun first = PlanWorkload(costs, config, model);

@@ -208,6 +208,11 @@ const std::vector<std::string>& ScheduleNames() {
   return kNames;
 }
 
+bool IsBuilt(const std::string& schedule) {
+  const std::vector<std::string>& names = ScheduleNames();
+  return std::find(names.begin(), names.end(), schedule) != names.end();
+}
+
 Schedule BuildSchedule(const std::string& name, const StageGraph& graph, int micro_batches) {
   CheckGraph(graph);
   if (micro_batches < 1) {

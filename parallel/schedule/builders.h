@@ -31,6 +31,8 @@ Schedule BuildInterleaved(const StageGraph& graph, int micro_batches);
 
 // "naive", "gpipe", "1f1b", "interleaved"
 const std::vector<std::string>& ScheduleNames();
+// Whether it is one of them; elsewhere a schedule's name is that of a file.
+bool IsBuilt(const std::string& schedule);
 // Throws ConfigError for an unknown name (with the nearest known one), no micro-batches, a broken
 // graph, and a graph that the schedule cannot run.
 Schedule BuildSchedule(const std::string& name, const StageGraph& graph, int micro_batches);
