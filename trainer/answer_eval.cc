@@ -1,6 +1,7 @@
 #include "trainer/answer_eval.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -10,6 +11,9 @@
 
 namespace equipoise {
 namespace {
+
+// Ranks wait for each other when they are asked to stop: a rank's long answers should even out.
+constexpr size_t kAnswersBetweenStops = 4;
 
 Json ToJson(const SampleAnswer& a) {
   return {{"sample", a.sample},       {"id", a.id},
@@ -78,15 +82,20 @@ std::vector<int64_t> AnswerableSamples(const CostIndex& index, int64_t most) {
   return samples;
 }
 
-std::vector<SampleAnswer> AnswerSamples(const Answerer& answerer, const Dataset& dataset,
-                                        const std::vector<int64_t>& samples, int64_t max_new_tokens,
-                                        Communicator& world) {
+std::optional<std::vector<SampleAnswer>> AnswerSamples(const Answerer& answerer,
+                                                       const Dataset& dataset,
+                                                       const std::vector<int64_t>& samples,
+                                                       int64_t max_new_tokens, Communicator& world,
+                                                       const std::function<bool()>& stop) {
   Json mine = Json::array();
-  for (size_t i = static_cast<size_t>(world.rank()); i < samples.size();
-       i += static_cast<size_t>(world.size())) {
-    if (auto answer = AnswerOne(answerer, dataset, samples[i], max_new_tokens)) {
-      mine.push_back(ToJson(*answer));
-    }
+  const auto ranks = static_cast<size_t>(world.size());
+  for (size_t dealt = 0, round = 1; dealt < samples.size(); dealt += ranks, ++round) {
+    const size_t i = dealt + static_cast<size_t>(world.rank());
+    const auto answer = i < samples.size()
+                            ? AnswerOne(answerer, dataset, samples[i], max_new_tokens)
+                            : std::nullopt;
+    if (answer) mine.push_back(ToJson(*answer));
+    if (stop && round % kAnswersBetweenStops == 0 && stop()) return std::nullopt;
   }
   std::map<int64_t, SampleAnswer> by_sample;
   const std::string text = mine.dump(-1, ' ', false, Json::error_handler_t::replace);

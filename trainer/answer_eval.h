@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,10 +27,13 @@ struct SampleAnswer {
 std::vector<int64_t> AnswerableSamples(const CostIndex& index, int64_t most);
 
 // Answers the last question of `samples` greedily, dealt over the ranks of `world`; every rank gets
-// all answers, in the order of `samples`. Collective.
-std::vector<SampleAnswer> AnswerSamples(const Answerer& answerer, const Dataset& dataset,
-                                        const std::vector<int64_t>& samples, int64_t max_new_tokens,
-                                        Communicator& world);
+// all answers, in the order of `samples`. Collective. `stop`, where given, is asked after every few
+// answers, on all ranks at once, and says the same on each: nothing is returned when it says yes.
+std::optional<std::vector<SampleAnswer>> AnswerSamples(const Answerer& answerer,
+                                                       const Dataset& dataset,
+                                                       const std::vector<int64_t>& samples,
+                                                       int64_t max_new_tokens, Communicator& world,
+                                                       const std::function<bool()>& stop = nullptr);
 
 // One source's samples, answered.
 struct AnsweredSource {

@@ -83,10 +83,12 @@ ExitCode Trainer::Run() {
       return ExitCode::kStopped;
     }
   }
-  p.AnswerQuestions(/*before_training=*/false);
+  const bool answered = p.AnswerQuestions(/*before_training=*/false);
   p.WriteAnswersAndReport(state_);
   p.stop.Honoured();
-  return ExitCode::kDone;
+  if (answered) return ExitCode::kDone;
+  spdlog::info("stopped on request after training; the same command answers the questions");
+  return ExitCode::kStopped;
 }
 
 void Trainer::UsePacks(const GroupLimits& limits, int64_t global_batch) {

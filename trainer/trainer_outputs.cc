@@ -172,11 +172,11 @@ Answerer::Model TrainerParts::WholeModel(std::optional<LoadedModel>& copy) const
   return {copy->stage.get(), &copy->config};
 }
 
-void TrainerParts::AnswerQuestions(bool before_training) {
-  if (config.eval.answers.empty()) return;
+bool TrainerParts::AnswerQuestions(bool before_training) {
+  if (config.eval.answers.empty()) return true;
   if (before_training && plan.pipeline * plan.tensor > 1) {
     spdlog::info("eval.answers: no rank holds the whole model yet; answered after training");
-    return;
+    return true;
   }
   if (answer_sources.empty()) {
     for (const SourceConfig& source : config.eval.answers) {
@@ -195,8 +195,11 @@ void TrainerParts::AnswerQuestions(bool before_training) {
     const Answerer answerer(whole, &source.tokenizer, &source.chat_template, &config.data);
     AnsweredSource result;
     result.source = config.eval.answers[i];
-    result.answers =
-        AnswerSamples(answerer, source.dataset, samples, config.eval.answer_tokens, *world);
+    // Before training they are few, and the first step looks for a stop.
+    auto given = AnswerSamples(answerer, source.dataset, samples, config.eval.answer_tokens, *world,
+                               [&] { return !before_training && stop.AgreeToStop(*world); });
+    if (!given) return false;
+    result.answers = std::move(*given);
     spdlog::info("{}: {} of {} answers exact ({:.1f} %){}", result.source.annotations,
                  result.exact(), result.answers.size(), 100 * result.exact_share(),
                  before_training ? " before training" : "");
@@ -211,6 +214,7 @@ void TrainerParts::AnswerQuestions(bool before_training) {
   } else if (world->rank() == 0 && !results.empty()) {
     WriteAnswers(folder->Path("answers_before.jsonl"), results);  // a resumed run reports them too
   }
+  return true;
 }
 
 void TrainerParts::AddPredicted(const std::vector<LayerLoad>& loads) {

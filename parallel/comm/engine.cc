@@ -71,7 +71,7 @@ std::shared_ptr<Operation> Engine::Submit(OperationPlan plan) {
 }
 
 void Engine::Announce(const std::string& compute) {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(computes_mutex_);
   computes_ = compute;
 }
 
@@ -373,7 +373,7 @@ void Engine::RefreshStatus() {
     status_.waiting_for = waited->awaited().front();
   }
   SetText(status_.doing, waited ? waited->text() : entered_);
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(computes_mutex_);
   SetText(status_.computes, computes_);
 }
 

@@ -89,13 +89,15 @@ class Engine {
 
   std::mutex mutex_;  // guards what the two threads share
   std::deque<std::shared_ptr<Operation>> submitted_;
-  std::string computes_;
   bool stopping_ = false;
   bool leaving_ = false;
   LastWord word_;
   bool others_ready_ = false;
   bool heard_ = false;
   std::condition_variable left_;
+
+  std::mutex computes_mutex_;  // taken last
+  std::string computes_;
 
   std::atomic<int> drivers_{0};  // threads in Drive(): the communication thread keeps out of it
   // Guards the transport, but for Sleep() and WakeIn(), and all below. Taken before mutex_.

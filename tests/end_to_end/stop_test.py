@@ -99,6 +99,29 @@ def stop_in_evaluation(results, folder, config):
     stopped_soon(results, "stop in an evaluation", process, run_dir, (2, 3))
 
 
+def stop_in_answers(results, folder, config):
+    """After the last step: the weights are saved, and the same command answers the questions."""
+    source = f"[{{annotations: {folder}/held_out.jsonl, images: {folder}/images}}]"
+    run_dir = f"{folder}/answers"
+    settings = dict(run__dir=run_dir, train__steps=1, eval__answers=source, eval__answer_tokens=8)
+    with open(f"{folder}/answers.log", "w") as log:
+        process = start(tiny_case.command(config, 2, eval__answer_samples=1000000, **settings), log)
+        while process.poll() is None and not os.path.exists(
+                f"{run_dir}/checkpoints/step-00000001/index.json"):
+            time.sleep(0.01)
+        time.sleep(1)
+        results.check("asked to stop among answers", process.poll() is None)
+        os.kill(process.pid, signal.SIGUSR1)
+        stopped_soon(results, "stop among answers", process, run_dir, (1,))
+    with open(f"{folder}/answers.log") as log:
+        text = log.read()
+    results.check("stop among answers: says so", "stopped on request after training" in text, text)
+    results.check("no answers yet", not os.path.exists(f"{run_dir}/answers.jsonl"))
+    done = tiny_case.run(config, 2, eval__answer_samples=3, **settings)
+    results.check("the same command answers them", done.returncode == 0 and
+                  os.path.exists(f"{run_dir}/answers.jsonl"), done.stderr[-300:])
+
+
 def stop_in_save(results, folder, config):
     run_dir = f"{folder}/save"
     process = start(tiny_case.command(config, 2, run__dir=run_dir, train__steps=STEPS,
@@ -159,7 +182,7 @@ def main():
     results = tiny_case.Results()
     folder = tempfile.mkdtemp(prefix="stop")
     config = tiny_case.write_case(folder)
-    for case in (stop_on_request, early_stop, stop_in_evaluation, stop_in_save):
+    for case in (stop_on_request, early_stop, stop_in_evaluation, stop_in_answers, stop_in_save):
         case(results, folder, config)
     if results.failed:
         with open(f"{folder}/log") as log:
