@@ -81,8 +81,8 @@ struct TrainerParts {
   void NoteBadSamples(const LoadedPack& pack, int64_t step);
   // Mean loss on data.eval; absent when none of its samples can be used. Collective.
   std::optional<double> HeldOutLoss();
-  // Answers the questions of eval.answers, all of them or the first few. False when a stop was asked
-  // for meanwhile, after training. Collective.
+  // Answers the questions of eval.answers, all of them or the first few. False when a stop was
+  // asked for meanwhile, after training. Collective.
   bool AnswerQuestions(bool before_training);
   void Report(const TrainState& state, const StepResult& result);
   // Throws DataError when more than data.max_bad_share of the records met, or of all, is bad.

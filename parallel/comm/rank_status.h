@@ -21,8 +21,8 @@ struct RankStatus {
   int32_t waiting_for = -1;  // the rank whose answer its compute thread waits for; -1: computing
   int32_t culprit = -1;      // of a failure; -1: none known
   int32_t exit_code = 0;
-  bool for_all = false;  // of kLeaving: what it has told need not be told by the others
-  char doing[120] = "";  // the operation its compute thread waits in, or the last one it entered
+  bool for_all = false;     // of kLeaving: what it has told need not be told by the others
+  char doing[120] = "";     // the operation its compute thread waits in, or the last one it entered
   char computes[100] = "";  // the op of a schedule that it is at, with its layers
   char verdict[360] = "";
   // How many collectives of a group this rank has handed to its GPU. Unused slots come last.

@@ -45,8 +45,8 @@ class Transport {
   virtual bool Rings() const = 0;
   // Sleeps until something may have happened or `limit` has passed. Of the communication thread.
   virtual void Sleep(std::chrono::microseconds limit) = 0;
-  // Ends a Sleep(), or the next one, after `delay`; a later call replaces an earlier one. A transport
-  // that rings may end it at once. Any thread may call it.
+  // Ends a Sleep(), or the next one, after `delay`; a later call replaces an earlier one. A
+  // transport that rings may end it at once. Any thread may call it.
   virtual void WakeIn(std::chrono::microseconds delay) = 0;
 };
 

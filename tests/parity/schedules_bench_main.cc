@@ -104,30 +104,46 @@ void RunStep(Runner& runner, const Settings& settings, bool keep) {
 
 Json Report(Runner& runner, const Settings& settings, const SimulationCosts& link,
             Communicator& world) {
-  Json mine = {{"busy", Quantile(runner.busy, 0.5)},
-               {"step", Quantile(runner.steps, 0.5)},
-               {"ops", Json::object()}};
-  for (const auto& [op, times] : runner.ops) mine["ops"][op] = Quantile(times, 0.5);
-  std::map<std::string, double> seconds;
-  double busy = 0, measured = 0;  // mean of the ranks; the slowest rank's
+  const Json mine = {{"busy", runner.busy}, {"steps", runner.steps}, {"ops", runner.ops}};
+  Samples ops;
+  double busy = 0;                                 // mean of the ranks
+  std::vector<double> steps(runner.steps.size());  // the slowest rank's
   for (const std::string& text : GatherText(world, mine.dump())) {
     const Json other = Json::parse(text);
-    busy += other["busy"].get<double>() / world.size();
-    measured = std::max(measured, other["step"].get<double>());
-    for (const auto& [op, time] : other["ops"].items()) seconds[op] = time.get<double>();
+    busy += Quantile(other["busy"], 0.5) / world.size();
+    for (size_t i = 0; i < steps.size(); ++i) {
+      steps[i] = std::max(steps[i], other["steps"][i].get<double>());
+    }
+    ops.merge(other["ops"].get<Samples>());
   }
   const StagePlan stages(runner.model->part().config(), runner.plan, {});
   SimulationCosts costs = link;
-  costs.seconds = [&](const Op& op) { return IsCompute(op.kind) ? seconds.at(ToString(op)) : 0.0; };
   costs.bytes = stages.Costs(settings.loads, /*element_bytes=*/4).bytes;
+  std::vector<double> same_step;  // errors where each step is predicted from its own ops' times
+  for (size_t i = 0; i < steps.size(); ++i) {
+    costs.seconds = [&](const Op& op) {
+      return IsCompute(op.kind) ? ops.at(ToString(op))[i] : 0.0;
+    };
+    same_step.push_back(Simulate(runner.model->schedule(), costs).step_s / steps[i] - 1);
+  }
+  costs.seconds = [&](const Op& op) {
+    return IsCompute(op.kind) ? Quantile(ops.at(ToString(op)), 0.5) : 0.0;
+  };
   const Simulation predicted = Simulate(runner.model->schedule(), costs);
+  const double measured = Quantile(steps, 0.5);
   double predicted_bubble = 0;
   for (const double share : predicted.bubble_share) predicted_bubble += share / world.size();
   return {
-      {"schedule", runner.plan.schedule},          {"step_s", measured},
-      {"step_s_p10", Quantile(runner.steps, 0.1)}, {"step_s_p90", Quantile(runner.steps, 0.9)},
-      {"predicted_step_s", predicted.step_s},      {"error", predicted.step_s / measured - 1},
-      {"bubble_share", 1 - busy / measured},       {"predicted_bubble_share", predicted_bubble}};
+      {"schedule", runner.plan.schedule},
+      {"step_s", measured},
+      {"step_s_p10", Quantile(steps, 0.1)},
+      {"step_s_p90", Quantile(steps, 0.9)},
+      {"predicted_step_s", predicted.step_s},
+      {"error", predicted.step_s / measured - 1},
+      {"error_same_step", Quantile(same_step, 0.5)},
+      {"bubble_share", 1 - busy / measured},
+      {"predicted_bubble_share", predicted_bubble},
+  };
 }
 
 void Bench(int argc, char** argv, Communicator& world) {
