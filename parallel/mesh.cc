@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <numeric>
 
 #include "configs/error.h"
 
@@ -103,6 +104,14 @@ std::optional<std::pair<int, int>> TensorRanksApart(const Mesh& mesh,
     if (same_group && machines[rank] != machines[rank - 1]) return std::pair(rank - 1, rank);
   }
   return std::nullopt;
+}
+
+int RanksPerMachine(const std::vector<int>& machines) {
+  int common = static_cast<int>(machines.size());
+  for (size_t rank = 1; rank < machines.size(); ++rank) {
+    if (machines[rank] != machines[rank - 1]) common = std::gcd(common, static_cast<int>(rank));
+  }
+  return common;
 }
 
 }  // namespace equipoise

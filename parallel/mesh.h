@@ -53,4 +53,7 @@ class Mesh {
 std::optional<std::pair<int, int>> TensorRanksApart(const Mesh& mesh,
                                                     const std::vector<int>& machines);
 
+// The most ranks n such that ranks 0 to n - 1 are on one machine, n to 2n - 1 on one, and so on.
+int RanksPerMachine(const std::vector<int>& machines);
+
 }  // namespace equipoise

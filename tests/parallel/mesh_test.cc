@@ -60,6 +60,15 @@ TEST_CASE("a tensor group on two machines is found", "[mesh]") {
   CHECK(TensorRanksApart(Mesh(3, 2, 1), {0, 1, 0, 1, 0, 1}) == std::nullopt);
 }
 
+TEST_CASE("the ranks that a machine holds together", "[mesh]") {
+  CHECK(RanksPerMachine({0}) == 1);
+  CHECK(RanksPerMachine({0, 0, 0, 0, 0, 0}) == 6);
+  CHECK(RanksPerMachine({0, 0, 0, 3, 3, 3}) == 3);
+  CHECK(RanksPerMachine({0, 0, 2, 2, 2, 2}) == 2);
+  CHECK(RanksPerMachine({0, 0, 0, 0, 1, 1, 1}) == 1);
+  CHECK(RanksPerMachine({0, 1, 0, 1}) == 1);  // dealt out by turns
+}
+
 TEST_CASE("a mesh without ranks, or with too many, is refused by the axis's name", "[mesh]") {
   CHECK_THROWS_WITH(Mesh(0, 1, 1), "parallel.data: 0 ranks; give 1 or more");
   CHECK_THROWS_WITH(Mesh(1, 1, -2), "parallel.tensor: -2 ranks; give 1 or more");
