@@ -189,17 +189,14 @@ int Main(int rounds) {
     for (const int64_t bytes : {4 << 10, 256 << 10, 2 << 20, 4 << 20, 16 << 20, 64 << 20})
       rows.push_back({operation, bytes});
   }
-  // Before and after our communication thread lives, which owns all calls of MPI meanwhile: where
-  // the machine's speed drifts, the raw loops have the mean of it too.
-  const int half = (rounds + 1) / 2;
-  for (Row& row : rows) MeasureRaw(row, half);
+  // Before our communication thread starts: from then on it owns all calls of MPI.
+  for (Row& row : rows) MeasureRaw(row, rounds);
   double waiting = 0;
   {
     const std::unique_ptr<Communicator> world = MakeWorldCommunicator(mpi, {});
     for (Row& row : rows) MeasureOurs(row, rounds, *world);
     if (mpi.size() > 1) waiting = ShareWhileWaiting(*world);
   }
-  for (Row& row : rows) MeasureRaw(row, half);
   mpi.Close();
   if (mpi.rank() == 0) Print(rows, rounds, waiting);
   return 0;
