@@ -93,8 +93,8 @@ void CostModel::Fit(const ModelConfig& config, const Profile& measured) {
     group.fit_has_sums = group.fit.measurements > 0;
     if (!group.fit_has_sums) group.fit = FitLayer(measured, name, shape);
     if (group.fit.measurements == 0) {
-      throw ConfigError("profile: no measurement of " + name + " (" + shape +
-                        "); run equipoise profile with this model");
+      throw ConfigError(internal::Join("profile: no measurement of ", name, " (", shape,
+                                       "); run equipoise profile with this model"));
     }
     group.measured = WorkOfLayer(config, kind, group.fit_has_sums ? options_.tensor : 1);
     squares += group.fit.residual * group.fit.residual;

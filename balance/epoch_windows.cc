@@ -20,6 +20,7 @@ EpochWindows::EpochWindows(SampleList samples, const GroupOptions& groups, const
 // are read once, in the order of the list: of an index on disk that is the quickest.
 std::vector<SampleSize> EpochWindows::Gather() {
   std::vector<int64_t> carried;
+  carried.reserve(groups_.carried.size());
   for (const int64_t i : groups_.carried) carried.push_back(places_[static_cast<size_t>(i)]);
   places_ = std::move(carried);
   const bool whole = stream_.window == 0 || stream_.window >= samples_.size;

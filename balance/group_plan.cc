@@ -250,6 +250,7 @@ void EpochMeter::Add(const EpochGroups& part) {
 
 void EpochMeter::AddStep() {
   std::vector<LayerLoad> loads;
+  loads.reserve(step_.size());
   for (const MicroBatchLoad& one : step_) loads.push_back(one.load);
   std::vector<MicroBatchLoad> dealt;
   for (const int64_t place : RowsOfStep(loads, options_, data_ranks_)) {

@@ -133,9 +133,11 @@ std::vector<std::vector<int>> CandidatesNear(const CutCosts& costs, int stages, 
 // By candidate, how many have a lower value; equal ones share their rank.
 std::vector<size_t> RanksBy(const std::vector<StageCandidate>& all, double StageCandidate::*value) {
   std::vector<double> sorted;
+  sorted.reserve(all.size());
   for (const StageCandidate& each : all) sorted.push_back(each.*value);
   std::sort(sorted.begin(), sorted.end());
   std::vector<size_t> ranks;
+  ranks.reserve(all.size());
   for (const StageCandidate& each : all) {
     ranks.push_back(static_cast<size_t>(
         std::lower_bound(sorted.begin(), sorted.end(), each.*value) - sorted.begin()));
@@ -188,6 +190,7 @@ std::vector<StageCandidate> BalancedStages(const CutCosts& costs, int stages, in
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
   std::vector<StageCandidate> candidates;
+  candidates.reserve(all.size());
   for (std::vector<int>& begins : all)
     candidates.push_back(MakeCandidate(costs, std::move(begins)));
   const std::vector<size_t> by_variance = RanksBy(candidates, &StageCandidate::variance);

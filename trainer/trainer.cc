@@ -172,6 +172,7 @@ StepResult Trainer::RunStep() {
     times.measured.step_s = result.step_s;
     p.WatchDrift(times);
     std::vector<LayerLoad> all;
+    all.reserve(work.plan.packs.size());
     for (const Pack& pack : work.plan.packs) all.push_back(pack.useful());
     result.mfu = p.forecast->Mfu(all, result.step_s);
   }

@@ -139,9 +139,9 @@ std::optional<double> TrainerParts::HeldOutLoss() {
   pass.loads = Loads(packs);
   pass.batch = [&](int i) -> const MicroBatch& {
     if (const auto found = loaded.find(i); found != loaded.end()) return found->second.batch;
-    const auto pack = static_cast<size_t>(model->groups().at.data + i * plan.data);
+    const int pack = model->groups().at.data + i * plan.data;
     LoadedPack& here = loaded[i] =
-        held_out->dataset.Load(packs[pack], model->part().needs_pictures());
+        held_out->dataset.Load(packs[static_cast<size_t>(pack)], model->part().needs_pictures());
     weight += here.weight;
     return here.batch;
   };

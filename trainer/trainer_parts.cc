@@ -243,6 +243,7 @@ void TrainerParts::BuildOptimizer() {
                                                  {"llm", train.lr_factor.llm}};
   const std::vector<Parameter*>& parameters = model->parameters().parameters();
   std::vector<double> factor;
+  factor.reserve(parameters.size());
   for (const Parameter* p : parameters) factor.push_back(factors.at(ModuleOf(*p)));
   optimizer = std::make_unique<ZeroOptimizer>(
       model->parameters(), DecayGroups(parameters, factor, train.weight_decay),

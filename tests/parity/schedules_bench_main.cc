@@ -7,7 +7,9 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <exception>
 #include <map>
 #include <memory>
 #include <string>
@@ -33,7 +35,7 @@ using Samples = std::map<std::string, std::vector<double>>;  // by the op's text
 
 double Quantile(std::vector<double> values, double q) {
   std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
+  return values[static_cast<size_t>(std::lround(q * static_cast<double>(values.size() - 1)))];
 }
 
 double Seconds(Work::Clock::time_point since) {
@@ -184,13 +186,18 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: %s MODEL_DIR ROUNDS MICRO_BATCHES TOKENS [TILES]\n", argv[0]);
     return 2;
   }
-  equipoise::MpiEnvironment mpi;
-  at::set_num_threads(1);
-  {
-    const auto world = equipoise::MakeWorldCommunicator(mpi, equipoise::CommOptions());
-    equipoise::Bench(argc, argv, *world);
-    equipoise::Barrier(*world);
+  try {
+    equipoise::MpiEnvironment mpi;
+    at::set_num_threads(1);
+    {
+      const auto world = equipoise::MakeWorldCommunicator(mpi, equipoise::CommOptions());
+      equipoise::Bench(argc, argv, *world);
+      equipoise::Barrier(*world);
+    }
+    mpi.Close();
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 5;
   }
-  mpi.Close();
-  return 0;
 }
