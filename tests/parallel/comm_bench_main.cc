@@ -1,5 +1,6 @@
-// Times our operations beside raw loops over MPI's transfers, on the ranks that mpirun has started:
-// one line an operation and size.
+// Times our operations beside raw loops over MPI's transfers, on the ranks that scripts/bench/comm
+// has started. Median milliseconds, a line for each operation and size: name, raw loop, ours, and
+// MPI's own operation, if any; then the share of a core that a waiting receive takes.
 // usage: comm_bench [ROUNDS]
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -169,17 +170,14 @@ double ShareWhileWaiting(Communicator& world) {
   return used_s / (kDelay.count() / 2.0);
 }
 
-void Print(const std::vector<Row>& rows, int rounds, double waiting) {
-  std::printf("median ms of %d\n%17s %10s %10s %10s %9s %14s\n", rounds, "operation", "bytes",
-              "raw loop", "ours", "overhead", "MPI_Allreduce");
+void Print(const std::vector<Row>& rows, double waiting) {
   for (const Row& row : rows) {
-    const double raw = Median(row.raw), ours = Median(row.ours);
-    std::printf("%17s %10lld %10.3f %10.3f %+8.0f%%", row.operation,
-                static_cast<long long>(row.bytes), raw, ours, 100 * (ours / raw - 1));
-    if (!row.mpi.empty()) std::printf(" %14.3f", Median(row.mpi));
+    std::printf("%s %lld\t%.6f\t%.6f", row.operation, static_cast<long long>(row.bytes),
+                Median(row.raw), Median(row.ours));
+    if (!row.mpi.empty()) std::printf("\t%.6f", Median(row.mpi));
     std::printf("\n");
   }
-  std::printf("a receive that waits takes %.2f %% of a core\n", 100 * waiting);
+  std::printf("waiting\t%.6f\n", waiting);
 }
 
 int Main(int rounds) {
@@ -198,7 +196,7 @@ int Main(int rounds) {
     if (mpi.size() > 1) waiting = ShareWhileWaiting(*world);
   }
   mpi.Close();
-  if (mpi.rank() == 0) Print(rows, rounds, waiting);
+  if (mpi.rank() == 0) Print(rows, waiting);
   return 0;
 }
 
