@@ -17,6 +17,8 @@ Work::Clock::time_point Work::FinishedAt() const {
 
 void Communicator::Announce(const std::string&) {}
 
+void Communicator::ProgressInBackground() {}
+
 void Communicator::Connect(const std::vector<std::pair<int, int>>&) {}
 
 void Barrier(Communicator& group) {

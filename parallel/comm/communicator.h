@@ -49,10 +49,12 @@ class Work {
 
 // The collectives and point-to-point transfers of one group of ranks.
 //
-// Operations are asynchronous: they start when called and end when their Work says so. All ranks of
-// a group call its collectives in the same order; transfers between two ranks match in order. Any
-// number may be outstanding and be waited for in any order. Tensors are contiguous; zero elements
-// are legal. A group of one is an ordinary group whose operations return done.
+// Operations are asynchronous: they start when called (a collective after those of its group before
+// it) and end when their Work says so. Meanwhile they move on while this rank waits for any of
+// them, and after ProgressInBackground(). All ranks of a group call its collectives in the same
+// order; transfers between two ranks match in order. Any number may be outstanding and be waited
+// for in any order. Tensors are contiguous; zero elements are legal. A group of one is an ordinary
+// group whose operations return done.
 //
 // Reductions are summed in fp32 (fp32, bf16 and fp16 tensors), in rank order, and rounded once: the
 // result is bitwise the same on every rank and in every CPU backend, and does not depend on the
@@ -82,6 +84,11 @@ class Communicator {
   // What this rank computes from now on, such as "3B5, vision_tower.layers.0 to .3"; empty: nothing
   // to tell. Other ranks name it when they wait for this one in vain.
   virtual void Announce(const std::string& compute);
+  // The rank computes from now on, and what is under way shall move on beside that until it waits
+  // again. Without this call it does so every 20 milliseconds only, where bytes move while they are
+  // asked for (MPI): a second thread on the core of a rank that waits anyway would cost more than
+  // it brings.
+  virtual void ProgressInBackground();
   // Prepares Send() and Recv() between these pairs of ranks, both ways. Collective; the same list
   // on every rank. Needed once, before the first transfer of GPU tensors, at a moment when none is
   // under way (setting up a connection would wait for it); does nothing on the CPU.

@@ -24,6 +24,7 @@ class DeviceCommunicator : public Communicator {
   Work Send(const at::Tensor& tensor, int peer) final;
   Work Recv(at::Tensor& tensor, int peer) final;
   void Announce(const std::string& compute) final { cpu_->Announce(compute); }
+  void ProgressInBackground() final { cpu_->ProgressInBackground(); }
   std::unique_ptr<Communicator> Split(int color, int key, const std::string& name) final;
 
  protected:

@@ -28,9 +28,6 @@ constexpr microseconds kLongestEarly{2000};
 // How long a thread that waits looks without a pause: longer than waking it would take, too short
 // for ranks that share its core to suffer.
 constexpr microseconds kSpin{500};
-// Until the communication thread takes up what was submitted. Whoever waits in this time does it
-// without that thread, whose waking would take a core from a rank that is at work.
-constexpr microseconds kHandOver{50};
 
 std::string Name(int rank) { return "rank " + std::to_string(rank); }
 
@@ -55,7 +52,7 @@ void Engine::Stop() {
     std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  transport_->WakeIn(microseconds(0));
+  transport_->Wake();
   thread_.join();
 }
 
@@ -66,8 +63,25 @@ std::shared_ptr<Operation> Engine::Submit(OperationPlan plan) {
     std::lock_guard lock(mutex_);
     submitted_.push_back(operation);
   }
-  transport_->WakeIn(kHandOver);
+  std::unique_lock lock(driving_, std::defer_lock);
+  if (MovesAlone(*operation) || !lock.try_lock()) {
+    transport_->Wake();
+  } else {
+    Guard([this] { return TakeSubmitted(); });
+  }
   return operation;
+}
+
+// Whether it needs nobody to move its bytes: a GPU does it, or a transport that rings.
+bool Engine::MovesAlone(const Operation& operation) const {
+  return transport_->Rings() || !operation.awaited().empty();
+}
+
+void Engine::ProgressInBackground() {
+  if (transport_->Rings()) return;
+  std::unique_lock lock(driving_, std::try_to_lock);
+  // Not to be had: the thread is awake and may be about to sleep for long.
+  if (!lock.owns_lock() || !active_.empty()) transport_->Wake();
 }
 
 void Engine::Announce(const std::string& compute) {
@@ -79,7 +93,7 @@ Engine::Farewell Engine::Leave(const LastWord& word, milliseconds grace) {
   std::unique_lock lock(mutex_);
   leaving_ = true;
   word_ = word;
-  transport_->WakeIn(microseconds(0));
+  transport_->Wake();
   left_.wait_for(lock, grace, [this] { return others_ready_; });
   return {word_.exit_code, heard_};
 }
@@ -104,11 +118,10 @@ void Engine::Run() {
   });
 }
 
-// On the thread that waits. What a GPU does or a transport that rings needs nobody's help.
+// On the thread that waits.
 void Engine::Drive(const Operation& operation) {
-  if (transport_->Rings() || !operation.awaited().empty()) return;
+  if (MovesAlone(operation)) return;
   ++drivers_;
-  transport_->WakeIn(kIdle);
   auto progress = Clock::now();
   while (!operation.Done()) {
     const microseconds pause = Round();
@@ -122,8 +135,6 @@ void Engine::Drive(const Operation& operation) {
     }
   }
   --drivers_;
-  std::scoped_lock lock(driving_, mutex_);
-  if (!active_.empty() || !submitted_.empty()) transport_->WakeIn(kHandOver);
 }
 
 // Does what can be done now. How long to sleep before the next look; 0 when anything has happened.

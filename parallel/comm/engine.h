@@ -19,8 +19,9 @@ namespace equipoise {
 
 // Drives a rank's transport: starts operations as they come, moves them on, watches their
 // deadlines, and exchanges a sign of life with every other rank. A thread of its own does so while
-// the rank computes; a thread that waits for an operation does it itself, where the transport moves
-// bytes only while it is called: nobody has to be woken, and nothing waits for the next look.
+// the rank computes. Where the transport moves bytes only while it is called, the rank's thread
+// starts its operations and moves them on itself while it waits for one, and the engine's thread is
+// woken by ProgressInBackground() alone: waking it takes a core from a rank at work.
 //
 // Transfers between two ranks run at once; collectives of one group one after another, in the order
 // given. When an operation passes its deadline or another rank reports a failure, every operation
@@ -40,6 +41,7 @@ class Engine {
   std::shared_ptr<Operation> Submit(OperationPlan plan);
   // What the rank computes from now on, told to the others with its next sign of life.
   void Announce(const std::string& compute);
+  void ProgressInBackground();
 
   // The first group number that this rank has not used; Split() keeps it above those of all
   // members.
@@ -56,6 +58,7 @@ class Engine {
  private:
   using Clock = Work::Clock;
   void Run();
+  bool MovesAlone(const Operation& operation) const;
   void Drive(const Operation& operation);
   std::chrono::microseconds Round();
   bool Guard(const std::function<bool()>& step);
@@ -100,7 +103,7 @@ class Engine {
   std::string computes_;
 
   std::atomic<int> drivers_{0};  // threads in Drive(): the communication thread keeps out of it
-  // Guards the transport, but for Sleep() and WakeIn(), and all below. Taken before mutex_.
+  // Guards the transport, but for Sleep() and Wake(), and all below. Taken before mutex_.
   std::mutex driving_;
   std::deque<std::shared_ptr<Operation>> taken_;  // to be started
   std::vector<std::shared_ptr<Operation>> active_;

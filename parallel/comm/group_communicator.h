@@ -33,6 +33,7 @@ class GroupCommunicator : public Communicator {
   Work Send(const at::Tensor& tensor, int peer) override;
   Work Recv(at::Tensor& tensor, int peer) override;
   void Announce(const std::string& compute) override { engine_->Announce(compute); }
+  void ProgressInBackground() override { engine_->ProgressInBackground(); }
   std::unique_ptr<Communicator> Split(int color, int key, const std::string& name) override;
 
  private:

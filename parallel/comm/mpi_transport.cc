@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "configs/error.h"
-#include "parallel/comm/sleep_timer.h"
+#include "parallel/comm/bell.h"
 
 namespace equipoise {
 
@@ -177,8 +177,8 @@ class MpiTransport : public Transport {
   }
 
   bool Rings() const override { return false; }
-  void Sleep(microseconds limit) override { timer_.Sleep(limit); }
-  void WakeIn(microseconds delay) override { timer_.WakeIn(delay); }
+  void Sleep(microseconds limit) override { bell_.Sleep(limit); }
+  void Wake() override { bell_.Ring(); }
 
  private:
   void Listen() {
@@ -207,7 +207,7 @@ class MpiTransport : public Transport {
   std::vector<RankStatus> outbox_;    // by peer
   std::vector<MPI_Request> sending_;  // by peer
 
-  SleepTimer timer_;
+  Bell bell_;
 };
 
 }  // namespace

@@ -33,7 +33,7 @@ struct OperationPlan {
   size_t staging_bytes = 0;
   std::vector<at::Tensor> tensors;  // kept alive while the operation runs
   // Does the local work that follows phase `phase - 1` and lists the transfers of phase `phase`;
-  // false when there is none left. Called by the communication thread, phase = 0, 1, ...
+  // false when there is none left. Called by whichever thread drives the engine, phase = 0, 1, ...
   std::function<bool(int64_t phase, std::byte* staging, std::vector<Transfer>& transfers)> next;
   // In place of `next`: work that a GPU does and that is only watched here, and the ranks of the
   // world that it needs: one peer, or all other members of the group. Each call gives another hold

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstring>
 #include <list>
 #include <map>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "configs/error.h"
+#include "parallel/comm/bell.h"
 #include "parallel/comm/engine.h"
 #include "parallel/comm/group_communicator.h"
 #include "parallel/comm/single_communicator.h"
@@ -30,28 +30,6 @@ struct End {
   size_t bytes;
   std::atomic<bool> done{false};
   size_t other_bytes = 0;  // set before done
-};
-
-// A sleeping rank.
-class Bell {
- public:
-  void Ring() {
-    {
-      std::lock_guard lock(mutex_);
-      rung_ = true;
-    }
-    bell_.notify_one();
-  }
-  void Wait(std::chrono::microseconds limit) {
-    std::unique_lock lock(mutex_);
-    bell_.wait_for(lock, limit, [this] { return rung_; });
-    rung_ = false;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable bell_;
-  bool rung_ = false;
 };
 
 // What waits for one receiver.
@@ -137,8 +115,8 @@ class ThreadTransport : public Transport {
   }
 
   bool Rings() const override { return true; }
-  void Sleep(std::chrono::microseconds limit) override { hub_->bells[rank_].Wait(limit); }
-  void WakeIn(std::chrono::microseconds) override { hub_->bells[rank_].Ring(); }
+  void Sleep(std::chrono::microseconds limit) override { hub_->bells[rank_].Sleep(limit); }
+  void Wake() override { hub_->bells[rank_].Ring(); }
 
  private:
   std::shared_ptr<End> NewEnd(void* data, size_t bytes) const {

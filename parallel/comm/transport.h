@@ -25,7 +25,7 @@ class TransportRequest {
 };
 
 // Moves bytes between the ranks of the world, and tells each rank how the others are. No two calls
-// but of Sleep() and WakeIn() overlap.
+// but of Sleep() and Wake() overlap.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -45,9 +45,8 @@ class Transport {
   virtual bool Rings() const = 0;
   // Sleeps until something may have happened or `limit` has passed. Of the communication thread.
   virtual void Sleep(std::chrono::microseconds limit) = 0;
-  // Ends a Sleep(), or the next one, after `delay`; a later call replaces an earlier one. A
-  // transport that rings may end it at once. Any thread may call it.
-  virtual void WakeIn(std::chrono::microseconds delay) = 0;
+  // Ends the Sleep() under way, or else the next one. Any thread may call it.
+  virtual void Wake() = 0;
 };
 
 }  // namespace equipoise

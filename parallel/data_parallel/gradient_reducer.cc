@@ -70,7 +70,9 @@ void GradientReducer::Ready(const std::vector<Parameter*>& parameters) {
 }
 
 void GradientReducer::StartReady() {
+  const size_t before = started_;
   while (started_ < buckets_.size() && buckets_[started_].missing == 0) Start(buckets_[started_++]);
+  if (started_ > before) group_.ProgressInBackground();  // the backward pass goes on
 }
 
 void GradientReducer::Start(Bucket& bucket) {

@@ -112,6 +112,7 @@ void Executor::Forward(const Op& op) {
     if (schedule_->work.Sends(from, op.micro_batch))
       inputs.push_back(Take(from, op.stage, op.micro_batch));
   }
+  group_.ProgressInBackground();
   const at::Tensor output = runner_.Forward(op.stage, op.micro_batch, inputs);
   if (!schedule_->work.Sends(op.stage, op.micro_batch)) return;
   for (const int to : schedule_->graph.stages[static_cast<size_t>(op.stage)].next) {
@@ -130,6 +131,7 @@ void Executor::Backward(const Op& op) {
       gradient = gradient.defined() ? at::add(gradient, part) : part;
     }
   }
+  group_.ProgressInBackground();
   const bool last = last_backward_.count(op.stage) > 0 && last_backward_[op.stage] == op;
   const std::vector<at::Tensor> gradients =
       runner_.Backward(op.stage, op.micro_batch, gradient, last);

@@ -21,7 +21,8 @@ struct DoneAtOnce : TransportRequest {
 // Receives are done at once, sends fail. The engine's thread sleeps until `open`.
 class CutTransport : public Transport {
  public:
-  explicit CutTransport(const std::atomic<bool>& open) : open_(open) {}
+  explicit CutTransport(const std::atomic<bool>& open, bool rings = false)
+      : open_(open), rings_(rings) {}
   int rank() const override { return 0; }
   int size() const override { return 2; }
   std::unique_ptr<TransportRequest> Send(int, const Tag&, const void*, size_t) override {
@@ -34,15 +35,16 @@ class CutTransport : public Transport {
   void Collect(RankViews& views) override {
     for (RankView& view : views) view.heard = std::chrono::steady_clock::now();
   }
-  bool Rings() const override { return false; }
+  bool Rings() const override { return rings_; }
   void Sleep(std::chrono::microseconds) override {
     do std::this_thread::sleep_for(100us);
     while (!open_);
   }
-  void WakeIn(std::chrono::microseconds) override {}
+  void Wake() override {}
 
  private:
   const std::atomic<bool>& open_;
+  const bool rings_;
 };
 
 struct NeverDone : TransportRequest {
@@ -112,7 +114,7 @@ std::vector<std::string> Outcomes(std::vector<OperationPlan> plans) {
   std::vector<std::string> outcomes;
   CommOptions options;
   options.timeout = 60s;
-  Engine engine(std::make_unique<CutTransport>(open), options);
+  Engine engine(std::make_unique<CutTransport>(open, /*rings=*/true), options);
   std::this_thread::sleep_for(5ms);  // the thread sleeps
   for (OperationPlan& plan : plans) operations.push_back(engine.Submit(std::move(plan)));
   open = true;
@@ -143,6 +145,66 @@ TEST_CASE("a thread that waits needs no other to move the bytes", "[comm]") {
   const auto cut = engine.Submit(OneTransfer(kSend, true));
   CHECK_THROWS_WITH(cut->Wait(), Catch::EndsWith("send #1: the cable is cut"));
   open = true;
+}
+
+// Counts what is asked of it; nothing ever arrives.
+class CountingTransport : public CutTransport {
+ public:
+  struct Counts {
+    std::atomic<int> received{0}, woken{0};
+  };
+  CountingTransport(const std::atomic<bool>& open, bool rings, Counts& counts)
+      : CutTransport(open, rings), counts_(counts) {}
+  std::unique_ptr<TransportRequest> Recv(int, const Tag&, void*, size_t) override {
+    ++counts_.received;
+    return std::make_unique<NeverDone>();
+  }
+  void Wake() override { ++counts_.woken; }
+
+ private:
+  Counts& counts_;
+};
+
+OperationPlan WatchedTransfer() {
+  OperationPlan plan = OneTransfer(kReceive, true);
+  plan.next = nullptr;
+  plan.watch = [] { return std::make_unique<NeverDone>(); };
+  plan.awaited = {1};
+  return plan;
+}
+
+TEST_CASE("an operation starts when called, and only who goes on computing wakes a thread",
+          "[comm]") {
+  std::atomic<bool> open{false};
+  CountingTransport::Counts counts;
+  {
+    Engine engine(std::make_unique<CountingTransport>(open, /*rings=*/false, counts),
+                  CommOptions());
+    std::this_thread::sleep_for(5ms);  // the engine's thread sleeps until the end of the test
+    engine.ProgressInBackground();
+    CHECK(counts.woken == 0);  // nothing is under way
+    engine.Submit(OneTransfer(kReceive, true));
+    CHECK(counts.received == 1);
+    CHECK(counts.woken == 0);
+    engine.ProgressInBackground();
+    CHECK(counts.woken == 1);
+    engine.Submit(WatchedTransfer());  // its rank's thread could not move it
+    CHECK(counts.woken == 2);
+    open = true;
+  }
+}
+
+TEST_CASE("operations of a transport that rings are its thread's from the start", "[comm]") {
+  std::atomic<bool> open{false};
+  CountingTransport::Counts counts;
+  {
+    Engine engine(std::make_unique<CountingTransport>(open, /*rings=*/true, counts), CommOptions());
+    std::this_thread::sleep_for(5ms);
+    engine.Submit(OneTransfer(kReceive, true));
+    CHECK(counts.received == 0);
+    CHECK(counts.woken == 1);
+    open = true;
+  }
 }
 
 TEST_CASE("the rank that the others name has nothing to add", "[comm]") {

@@ -87,11 +87,16 @@ class Recorder : public Communicator {
   Work Broadcast(at::Tensor& tensor, int root) override { return group_.Broadcast(tensor, root); }
   Work Send(const at::Tensor& tensor, int peer) override { return group_.Send(tensor, peer); }
   Work Recv(at::Tensor& tensor, int peer) override { return group_.Recv(tensor, peer); }
+  void ProgressInBackground() override {
+    ++background;
+    group_.ProgressInBackground();
+  }
   std::unique_ptr<Communicator> Split(int color, int key, const std::string& name) override {
     return group_.Split(color, key, name);
   }
 
   std::vector<int64_t> offsets;  // of the slices reduced, in order
+  int background = 0;
 
  private:
   Communicator& group_;
@@ -154,6 +159,7 @@ TEST_CASE("a sharded bucket starts when all parameters with a part in it are rea
       Require(recorder.offsets.size() == count, "other buckets after p" + model[parameter].name);
     }
     Require(recorder.offsets == std::vector<int64_t>{1536, 1024, 512, 0}, "another order");
+    Require(recorder.background == 2, "not handed over once each time that any has started");
     reducer.Finish();
   });
 }
