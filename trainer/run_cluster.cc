@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "parallel/mesh.h"
+
 namespace equipoise {
 namespace {
 
@@ -25,6 +27,12 @@ Cluster ClusterFor(const ClusterConfig& config, int ranks) {
         cluster.devices_per_node;
   }
   return cluster;
+}
+
+void UseMachines(const std::vector<int>& machines, ClusterConfig& config) {
+  if (config.preset != kLocalPreset || config.gpus_per_node) return;
+  const auto together = static_cast<size_t>(RanksPerMachine(machines));
+  if (together < machines.size()) config.gpus_per_node = static_cast<int64_t>(together);
 }
 
 }  // namespace equipoise

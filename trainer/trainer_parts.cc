@@ -38,6 +38,7 @@
 #include "trainer/precision.h"
 #include "trainer/profile_run.h"
 #include "trainer/program_hash.h"
+#include "trainer/run_cluster.h"
 
 namespace equipoise {
 namespace {
@@ -109,7 +110,7 @@ TrainerParts::TrainerParts(const TrainOptions& options, MpiEnvironment& mpi)
   RequireEqual(*world, "the program", ProgramHash());
   RequireEqual(*world, "the configuration", ConfigToJson(config));
   machines = GatherMachines(*world, mpi.machine());
-  UseMachines();
+  UseMachines(machines, config.cluster);
   world = WorldForDevice(std::move(world), mpi, device, config.parallel.nccl);
   // `auto` is another precision on another kind of processor.
   RequireEqual(*world, "train.precision",
@@ -130,13 +131,6 @@ TrainerParts::TrainerParts(const TrainOptions& options, MpiEnvironment& mpi)
 }
 
 TrainerParts::~TrainerParts() = default;
-
-// `cluster: local` takes all ranks for one node, on which tensor groups may lie anywhere.
-void TrainerParts::UseMachines() {
-  if (config.cluster.preset != kLocalPreset || config.cluster.gpus_per_node) return;
-  const int together = RanksPerMachine(machines);
-  if (together < world->size()) config.cluster.gpus_per_node = together;
-}
 
 void TrainerParts::OpenFolder(const MpiEnvironment& mpi) {
   folder = std::make_unique<RunFolder>(config.run.dir, *world);

@@ -123,7 +123,6 @@ struct TrainerParts {
   std::unique_ptr<Progress> progress;
 
  private:
-  void UseMachines();
   void OpenFolder(const MpiEnvironment& mpi);
   // A model that answers questions: this rank's where it is whole, else a copy read from the newest
   // checkpoint into `copy`.
