@@ -41,7 +41,7 @@ size_t CountPlaceholders(std::string_view text) {
 int32_t RequiredToken(const Tokenizer& tokenizer, const char* token, const std::string& name) {
   const auto id = tokenizer.TokenId(token);
   if (!id) {
-    throw DataError("tokenizer.json: the template '" + name + "' needs the token " + token +
+    throw DataError(tokenizer.source() + ": the template '" + name + "' needs the token " + token +
                     ", which the vocabulary lacks; use another data.template or tokenizer");
   }
   return *id;

@@ -43,8 +43,9 @@ std::string FileOf(const std::string& path) {
 }  // namespace
 
 struct Tokenizer::Impl {
-  Impl(TokenizerSpec read, const std::string& source, uint64_t hash)
+  Impl(TokenizerSpec read, std::string file, uint64_t hash)
       : spec(std::move(read)),
+        source(std::move(file)),
         pre_tokenizer(spec.pre_tokenizer, source + ": pre_tokenizer"),
         bpe(&spec.vocabulary, spec.merges, spec.options),
         fingerprint(hash) {
@@ -94,6 +95,7 @@ struct Tokenizer::Impl {
   }
 
   TokenizerSpec spec;
+  std::string source;
   PreTokenizer pre_tokenizer;
   BpeModel bpe;
   WordCache cache;
@@ -152,5 +154,6 @@ std::optional<int32_t> Tokenizer::TokenId(std::string_view token) const {
 
 int64_t Tokenizer::vocab_size() const { return int64_t{impl_->spec.largest_id} + 1; }
 uint64_t Tokenizer::fingerprint() const { return impl_->fingerprint; }
+const std::string& Tokenizer::source() const { return impl_->source; }
 
 }  // namespace equipoise

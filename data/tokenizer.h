@@ -26,7 +26,8 @@ class Tokenizer {
   // Bytes of the ids, invalid UTF-8 replaced by U+FFFD as Hugging Face does.
   std::string Decode(const std::vector<int32_t>& ids, bool skip_special) const;
   std::optional<int32_t> TokenId(std::string_view token) const;
-  int64_t vocab_size() const;  // largest id + 1
+  int64_t vocab_size() const;         // largest id + 1
+  const std::string& source() const;  // its file, for messages
   // Changes whenever the file does; part of the cost index's key.
   uint64_t fingerprint() const;
 

@@ -1,5 +1,7 @@
 #include "trainer/model_section.h"
 
+#include <filesystem>
+
 #include "configs/error.h"
 #include "models/presets.h"
 
@@ -9,6 +11,10 @@ ModelConfig ModelConfigOf(const ModelSection& model) {
   if (!model.hf.empty() && !model.preset.empty()) {
     throw ConfigError("model.preset: " + model.preset + " beside model.hf " + model.hf +
                       "; give one of them");
+  }
+  if (!model.hf.empty() && !std::filesystem::is_directory(model.hf)) {
+    throw DataError("model.hf: " + model.hf +
+                    ": no such folder; download or prepare the model first, or correct the path");
   }
   if (!model.hf.empty()) return ReadModelConfig(model.hf);
   if (!model.preset.empty()) return PresetConfig(model.preset);

@@ -168,7 +168,9 @@ TEST_CASE("a template names what it lacks", "[data][cpu]") {
                     Catch::Contains("<IMG_CONTEXT>"));
   json["added_tokens"].erase(2);
   const Tokenizer lacking = ReadTokenizerJson(json);
-  CHECK_THROWS_WITH(ChatTemplate("chatml", "", &lacking), Catch::Contains("<|im_end|>"));
+  CHECK_THROWS_WITH(ChatTemplate("chatml", "", &lacking),
+                    Catch::StartsWith(lacking.source() + ": ") && Catch::Contains("<|im_end|>"));
+  CHECK_THAT(lacking.source(), Catch::EndsWith("/tokenizer.json"));
 }
 
 TEST_CASE("the fingerprint depends on name, system text and tokenizer", "[data][cpu]") {

@@ -54,6 +54,8 @@ def main():
     cases.refused("a folder that is not there", tiny_case.command(
         config, 1, "profile", "--out", f"{folder}/absent/p.json"), 2, "--out", f"{folder}/absent")
     cases.refused("no model", tiny_case.command(config, 1, "profile", model__hf=""), 2, "model.hf")
+    cases.refused("no such model", tiny_case.command(
+        config, 1, "profile", model__hf=f"{folder}/none"), 4, f"model.hf: {folder}/none", "no such")
     shutil.rmtree(folder)
     results.finish()
 
