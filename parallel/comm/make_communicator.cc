@@ -59,8 +59,8 @@ DeviceWorld AddDevices(MpiEnvironment& environment, std::unique_ptr<Communicator
   const bool shares = environment.local_size() > devices && !nccl_shares;
   at::Tensor any = at::scalar_tensor(shares ? 1 : 0, at::kLong);
   world->AllReduce(any, ReduceOp::kMax).Wait();
-  world.release();
   std::unique_ptr<GroupCommunicator> cpu(group);
+  (void)world.release();  // `cpu` owns it
   if (any.item<int64_t>() == 0) {
     result.world = std::make_unique<NcclCommunicator>(std::move(cpu), std::move(api), at::kCUDA);
   } else {

@@ -1,6 +1,7 @@
 #include "tests/balance/simulator_bench.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <numeric>
 
@@ -24,7 +25,7 @@ constexpr int kWarmSteps = 1;
 
 double Quantile(std::vector<double> values, double q) {
   std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
+  return values[static_cast<size_t>(std::lround(q * static_cast<double>(values.size() - 1)))];
 }
 
 double Mean(const std::vector<double>& values) {

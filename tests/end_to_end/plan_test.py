@@ -99,7 +99,7 @@ def check_training(results, folder):
 
 
 def check_limits(results, folder):
-    """Limits that do not fit are lowered, by `plan` and by the run; a run that goes on keeps them."""
+    """Limits that do not fit are lowered, by `plan` and by runs; a run that goes on keeps them."""
     config = tiny_case.write_case(folder)
     fixed = ("--ranks", "1", "--set", "balance.recompute=none")
 

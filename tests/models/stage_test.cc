@@ -32,7 +32,7 @@ std::vector<MicroBatch> Batches(const ModelConfig& config, int count) {
   std::vector<MicroBatch> batches;
   for (int i = 0; i < count; ++i) {
     batches.push_back(RandomBatch(config, {20, 7 + i, 1}, config.has_vision ? 2 : 0,
-                                  static_cast<uint64_t>(50 + i)));
+                                  uint64_t{50} + static_cast<uint64_t>(i)));
   }
   return batches;
 }
