@@ -31,11 +31,11 @@ Normalisation MakeNormalisation() {
 
 // One tile of `side` x `side` pixels, the first of which is `rgb`, as three planes at `out`.
 void WriteTile(const uint8_t* rgb, int64_t row_bytes, int64_t side, float* out) {
-  static const Normalisation table = MakeNormalisation();
+  static const Normalisation kTable = MakeNormalisation();
   for (int64_t y = 0; y < side; ++y) {
     const uint8_t* row = rgb + y * row_bytes;
     for (size_t channel = 0; channel < kChannels; ++channel) {
-      const std::array<float, 256>& values = table[channel];
+      const std::array<float, 256>& values = kTable[channel];
       float* to = out + (static_cast<int64_t>(channel) * side + y) * side;
       for (int64_t x = 0; x < side; ++x)
         to[x] = values[row[x * kChannels + static_cast<int64_t>(channel)]];

@@ -101,7 +101,7 @@ void CheckTiedHead(const std::vector<Parameter*>& parameters, const SafetensorsF
         of_head.ReadRows(head, first, last).equal(of_embedding.ReadRows(embedding, first, last))) {
       continue;
     }
-    throw DataError(internal::Join(folder.path(), ": tie_word_embeddings is true, but ", head,
+    throw DataError(internal::Join("", folder.path(), ": tie_word_embeddings is true, but ", head,
                                    " differs from ", embedding,
                                    "; set it to false in config.json"));
   }

@@ -96,9 +96,10 @@ void RequireWhole(const std::map<std::string, std::vector<StoredPiece>>& tensors
     std::vector<Range> ranges;
     std::string files;
     for (const StoredPiece& stored : pieces) {
-      files += (files.empty() ? "" : ", ") + stored.file;
+      files.append(files.empty() ? "" : ", ").append(stored.file);
       if (stored.piece.shape != pieces[0].piece.shape) {
-        throw RunError("tensor " + name + " has two shapes; its pieces are in " + files);
+        throw RunError(
+            internal::Join("tensor ", name, " has two shapes; its pieces are in ", files));
       }
       for (const Segment& s : Segments(stored.piece))
         ranges.push_back({s.whole, s.whole + s.count});
@@ -106,8 +107,8 @@ void RequireWhole(const std::map<std::string, std::vector<StoredPiece>>& tensors
     const std::string fault =
         CoverFault(std::move(ranges), PieceSize({pieces[0].piece.shape, -1, {}, {}}));
     if (!fault.empty()) {
-      throw RunError("tensor " + name + ": " + fault +
-                     ", where one rank alone must save each; in " + files);
+      throw RunError(internal::Join("tensor ", name, ": ", fault,
+                                    ", where one rank alone must save each; in ", files));
     }
   }
 }

@@ -35,6 +35,7 @@ void TrainerParts::WatchDrift(const RankTimes& step) {
   std::copy(figures.begin(), figures.end(), mine.data_ptr<double>());
   world->AllGather(all, mine).Wait();
   std::vector<RankTimes> ranks;
+  ranks.reserve(static_cast<size_t>(world->size()));
   for (int rank = 0; rank < world->size(); ++rank) {
     ranks.push_back(FromFigures(all.data_ptr<double>() + kFigures * rank));
   }

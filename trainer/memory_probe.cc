@@ -53,6 +53,7 @@ void TrainerParts::ProbeMemory() {
   int64_t most = -1, mine = 0;
   for (const Pack& pack : packs) {
     std::vector<int64_t> bytes;
+    bytes.reserve(static_cast<size_t>(plan.pipeline));
     for (int rank = 0; rank < plan.pipeline; ++rank) {
       bytes.push_back(forecast->Memory(schedule, loads_of(pack), rank).total());
     }

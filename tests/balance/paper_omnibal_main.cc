@@ -4,6 +4,7 @@
 //   paper_omnibal HISTOGRAM STEPS       STEPS: of an epoch that are simulated
 
 #include <cstdio>
+#include <exception>
 #include <functional>
 
 #include "configs/error.h"
@@ -141,6 +142,9 @@ int main(int argc, char** argv) {
   } catch (const equipoise::UserError& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return static_cast<int>(error.code());
+  } catch (const std::exception& error) {  // a number that is none
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 1;
   }
   return 0;
 }
