@@ -40,6 +40,7 @@ struct Moment {
 // One pass of a stage over a micro-batch.
 struct Pass {
   int64_t kept = 0;          // all layers'
+  int64_t deferred = 0;      // the same between the two halves of a backward
   Moment forward, backward;  // the worst moments, with what the stage has kept until then
 };
 
@@ -80,6 +81,7 @@ class StageMemory {
       if (costs_.HasBackward(layer) && now.total() > pass.backward.total()) pass.backward = now;
     }
     pass.kept += at_end;
+    pass.deferred = DeferredBytes(costs_, plan_, stage, load);
     return pass;
   }
 
@@ -144,9 +146,20 @@ MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Sc
     const Pass& pass = stages.Of(op.stage, micro_batches[static_cast<size_t>(op.micro_batch)]);
     const bool keeps = IsForward(op.kind) && freed >= 0;
     const bool frees = freed == static_cast<int>(p);
-    if (frees) kept -= pass.kept;
+    if (op.kind == OpKind::kWeightGradient) {
+      kept -= pass.deferred;  // nothing is added: no new peak
+      continue;
+    }
+    const bool defers = !IsForward(op.kind) && freed > static_cast<int>(p);
+    if (frees || defers) kept -= pass.kept;
     Moment now = IsForward(op.kind) ? pass.forward : pass.backward;
-    now.kept += kept;
+    if (defers) {
+      if (pass.deferred > now.total()) now = {pass.deferred, 0};
+      now.kept += kept;
+      kept += pass.deferred;
+    } else {
+      now.kept += kept;
+    }
     if (now.total() > worst.total()) worst = now;
     if (keeps) kept += pass.kept;
   }

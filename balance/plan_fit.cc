@@ -50,6 +50,10 @@ std::vector<int64_t> KeptAtPeak(const Schedule& schedule, int rank,
   for (const Op& op : schedule.ranks[static_cast<size_t>(rank)]) {
     if (!IsCompute(op.kind) || !schedule.graph.HasBackward(op.stage)) continue;
     const auto stage = static_cast<size_t>(op.stage);
+    // The first half of a backward keeps for the second.
+    if (op.kind == OpKind::kInputGradient && schedule.graph.stages[stage].needs_weight_gradient) {
+      continue;
+    }
     kept[stage] += IsForward(op.kind) ? 1 : -1;
     bytes += IsForward(op.kind) ? stage_bytes[stage] : -stage_bytes[stage];
     if (bytes > most) {
@@ -147,6 +151,8 @@ double PlanFitter::LowerBound(const Plan& shape) const {
   if (shape.schedule == "naive") return work;
   // Behind an encoder of its own ranks differ whatever the stages: what lies in front is left out.
   if (shape.encoder_ranks > 0) return work / shape.pipeline;
+  // Weight gradients may fill what a rank would wait.
+  if (shape.schedule == "zb_h1") return work / shape.pipeline;
   // Averaged over the ranks, half of the pipeline lies in front; of chunked ranks, their first
   // chunks.
   const double fill = (shape.pipeline - 1) / 2.0 * lightest / shape.num_stages();
@@ -315,6 +321,8 @@ bool PlanFitter::FitsMemory(Plan plan) const {
 double PlanFitter::StepSecondsBound(const Plan& plan) const {
   const std::vector<int>& packs = HeaviestPacks(plan.data);
   const LayerCostTable& table = Packs().table;
+  // Beside the last backwards of the stages in front its own weight gradients may run.
+  const bool zero_bubble = plan.schedule == "zb_h1";
   std::vector<double> work(static_cast<size_t>(plan.pipeline), 0.0);
   double before = 0, bound = 0;  // of the least seconds that each stage in front takes
   std::vector<double> in_front(work.size(), 0.0);
@@ -323,14 +331,16 @@ double PlanFitter::StepSecondsBound(const Plan& plan) const {
     const auto rank = static_cast<size_t>(plan.RankOfStage(stage));
     double least = std::numeric_limits<double>::infinity();
     for (const int pack : packs) {
-      double seconds = 0;
+      double seconds = 0, fill = 0;
       for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
         const LayerCostTable::Costs& costs = table.At(layer, pack);
-        seconds += costs.times.forward_s + costs.times.backward_s() +
+        const double forward_s = costs.times.forward_s;
+        seconds += forward_s + costs.times.backward_s() +
                    costs.recompute_s[static_cast<size_t>(plan.recompute[layer])];
+        if (zero_bubble) fill += forward_s;
       }
       work[rank] += seconds;
-      least = std::min(least, seconds);
+      least = std::min(least, zero_bubble ? fill : seconds);
     }
     if (stage < plan.pipeline) {
       in_front[rank] = before;

@@ -84,20 +84,28 @@ class StepForecaster {
   }
 
  private:
-  // Seconds of each stage's forward and backward for the mean micro-batch.
+  // Of a pass over the mean micro-batch.
+  struct PassSeconds {
+    double forward = 0, input_gradient = 0, weight_gradient = 0;
+    double Of(OpKind kind) const {
+      if (IsForward(kind)) return forward;
+      return (MakesInputGradient(kind) ? input_gradient : 0) +
+             (MakesWeightGradient(kind) ? weight_gradient : 0);
+    }
+  };
   struct MeanSeconds {
-    std::vector<double> forward, backward;  // [stage]
-    std::vector<double> share;              // [stage] of all work, were the ranks alike
+    std::vector<PassSeconds> stages;
+    std::vector<double> share;  // [stage] of all work, were the ranks alike
+    PassSeconds all;            // stages together
+    double optimizer = 0;
     double Of(const Op& op) const {
       if (!IsCompute(op.kind)) return op.kind == OpKind::kOptimizer ? optimizer : 0;
-      return (IsForward(op.kind) ? forward : backward)[static_cast<size_t>(op.stage)];
+      return stages[static_cast<size_t>(op.stage)].Of(op.kind);
     }
     double OfAnyStage(const Op& op) const {
       if (!IsCompute(op.kind)) return Of(op);
-      const std::vector<double>& all = IsForward(op.kind) ? forward : backward;
-      return std::accumulate(all.begin(), all.end(), 0.0) * share[static_cast<size_t>(op.stage)];
+      return all.Of(op.kind) * share[static_cast<size_t>(op.stage)];
     }
-    double optimizer = 0;
   };
 
   double RecomputeSeconds(int layer, int pack) const {
@@ -119,10 +127,21 @@ class StepForecaster {
   MeanSeconds StageMeans() const {
     MeanSeconds means;
     means.optimizer = costs_.seconds({OpKind::kOptimizer});
-    for (const StageForecast& stage : Stages()) {
-      means.forward.push_back(stage.forward_s);
-      means.backward.push_back(stage.backward_s);
-      const auto chunks = plan_.StagesOf(stage.pipeline_rank).size();
+    for (int stage = 0; stage < plan_.num_stages(); ++stage) {
+      const auto mean = [&](OpKind kind) {
+        double sum = 0;
+        for (int m = 0; m < static_cast<int>(packs_.size()); ++m) {
+          sum += costs_.seconds({kind, stage, m});
+        }
+        return sum / static_cast<double>(packs_.size());
+      };
+      const PassSeconds pass = {mean(OpKind::kForward), mean(OpKind::kInputGradient),
+                                mean(OpKind::kWeightGradient)};
+      means.all.forward += pass.forward;
+      means.all.input_gradient += pass.input_gradient;
+      means.all.weight_gradient += pass.weight_gradient;
+      means.stages.push_back(pass);
+      const auto chunks = plan_.StagesOf(plan_.RankOfStage(stage)).size();
       means.share.push_back(1.0 / (plan_.pipeline * static_cast<double>(chunks)));
     }
     return means;

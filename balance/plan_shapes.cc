@@ -42,6 +42,7 @@ std::vector<Order> Orders(const PlanRequest& request, int pipeline, int layers) 
   std::vector<Order> orders;
   if (pinned != "interleaved" && pins.chunks.value_or(1) == 1) {
     orders.push_back({pinned.empty() ? "1f1b" : pinned, 1});
+    if (pinned.empty() && pipeline > 1) orders.push_back({"zb_h1", 1});
   }
   if (pipeline == 1 || !(pinned.empty() || pinned == "interleaved")) return orders;
   const int most = std::max(kMostChunks, pins.chunks.value_or(1));

@@ -17,7 +17,7 @@ constexpr double kOptimizerBytes = 3 * 8 + 4;
 
 struct OpCosts {
   double forward_s = 0, input_gradient_s = 0, weight_gradient_s = 0, recompute_s = 0;
-  double kept_bytes = 0, boundary_bytes = 0;
+  double kept_bytes = 0, deferred_bytes = 0, boundary_bytes = 0;
 };
 
 struct Tables {
@@ -53,6 +53,12 @@ double Tables::Seconds(const Op& op) const {
   }
 }
 
+// Whether a layer leaves products to the second half of a backward.
+bool Defers(const CostModel& costs, int layer) {
+  const LayerKind kind = costs.specs()[static_cast<size_t>(layer)].kind;
+  return kind != LayerKind::kTokenEmbedding && kind != LayerKind::kHead && costs.Trainable(layer);
+}
+
 OpCosts CostsOf(const LayerCostTable& table, const Plan& plan, int stage, int load) {
   const auto s = static_cast<size_t>(stage);
   OpCosts sum;
@@ -64,6 +70,9 @@ OpCosts CostsOf(const LayerCostTable& table, const Plan& plan, int stage, int lo
     sum.weight_gradient_s += costs.times.weight_gradient_s;
     sum.recompute_s += costs.recompute_s[recompute];
     sum.kept_bytes += costs.kept_bytes[recompute];
+    if (Defers(table.model(), layer)) {
+      sum.deferred_bytes += costs.kept_bytes[static_cast<size_t>(Recompute::kNone)];
+    }
   }
   const CostModel& model = table.model();
   const LayerSpec& last = model.specs()[static_cast<size_t>(plan.stage_begins[s + 1] - 1)];
@@ -105,6 +114,15 @@ int64_t StageKeptBytes(const CostModel& costs, const Plan& plan, int stage, cons
     kept += costs.KeptBytes(layer, load, RecomputeOf(plan, layer));
   }
   return kept + KeptAtEndBytes(costs, plan, stage, load);
+}
+
+int64_t DeferredBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load) {
+  const auto s = static_cast<size_t>(stage);
+  int64_t bytes = 0;
+  for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
+    if (Defers(costs, layer)) bytes += costs.KeptBytes(layer, load, Recompute::kNone);
+  }
+  return bytes;
 }
 
 int64_t KeptAtEndBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load) {
@@ -186,6 +204,9 @@ SimulationCosts StageCosts(const LayerCostTable& table, const Plan& plan, const 
   };
   result.kept_bytes = [tables](int stage, int micro_batch) {
     return tables->ops[static_cast<size_t>(stage)][static_cast<size_t>(micro_batch)].kept_bytes;
+  };
+  result.deferred_bytes = [tables](int stage, int micro_batch) {
+    return tables->ops[static_cast<size_t>(stage)][static_cast<size_t>(micro_batch)].deferred_bytes;
   };
   return result;
 }

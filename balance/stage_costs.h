@@ -27,6 +27,11 @@ int64_t StageKeptBytes(const CostModel& costs, const Plan& plan, int stage, cons
 // embedding in the same stage.
 int64_t KeptAtEndBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load);
 
+// Bytes that it keeps from the first half of a backward to the second: of each linear layer the
+// input and the gradient of the output, which for a block are about as many as it keeps without
+// recomputation; nothing of embedding and head, whose gradients are complete then.
+int64_t DeferredBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load);
+
 inline Recompute RecomputeOf(const Plan& plan, int layer) {
   return plan.recompute.empty() ? Recompute::kNone : plan.recompute[static_cast<size_t>(layer)];
 }

@@ -137,6 +137,27 @@ std::vector<at::Tensor> ModelPart::Backward(int stage, int micro_batch, const at
   telling_ready_ = last ? stage : -1;
   at::Tensor input = stages_.at(stage)->Backward(micro_batch, gradient);
   telling_ready_ = -1;
+  return InputGradients(stage, micro_batch, std::move(input));
+}
+
+std::vector<at::Tensor> ModelPart::BackwardInput(int stage, int micro_batch,
+                                                 const at::Tensor& gradient) {
+  // No second half follows where every weight is frozen.
+  if (!plan_.graph().stages[static_cast<size_t>(stage)].needs_weight_gradient) {
+    return Backward(stage, micro_batch, gradient, /*last=*/false);
+  }
+  return InputGradients(stage, micro_batch,
+                        stages_.at(stage)->BackwardInput(micro_batch, gradient));
+}
+
+void ModelPart::BackwardWeights(int stage, int micro_batch, bool last) {
+  telling_ready_ = last ? stage : -1;
+  stages_.at(stage)->BackwardWeights(micro_batch);
+  telling_ready_ = -1;
+}
+
+// `input`: the gradient of the stage's input, undefined where nothing has flowed back.
+std::vector<at::Tensor> ModelPart::InputGradients(int stage, int micro_batch, at::Tensor input) {
   if (last_in_backward_ && stage == last_user_) Release(micro_batch);
   const LayerLoad& load = pass_.loads[static_cast<size_t>(micro_batch)];
   if (stage == 0 || !plan_.Sends(stage - 1, load)) return {};

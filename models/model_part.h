@@ -47,6 +47,9 @@ class ModelPart : public StageRunner {
   at::Tensor Forward(int stage, int micro_batch, const std::vector<at::Tensor>& inputs) override;
   std::vector<at::Tensor> Backward(int stage, int micro_batch, const at::Tensor& gradient,
                                    bool last) override;
+  std::vector<at::Tensor> BackwardInput(int stage, int micro_batch,
+                                        const at::Tensor& gradient) override;
+  void BackwardWeights(int stage, int micro_batch, bool last) override;
   at::Tensor EmptyBoundary(int from, int micro_batch) override;
   void Reduce(int stage) override;
   void FinishReduction() override;
@@ -77,6 +80,7 @@ class ModelPart : public StageRunner {
  private:
   const MicroBatch& Batch(int micro_batch);
   void Release(int micro_batch);
+  std::vector<at::Tensor> InputGradients(int stage, int micro_batch, at::Tensor input);
   at::TensorOptions ActivationOptions() const { return at::TensorOptions(device_).dtype(dtype_); }
 
   ModelConfig config_;

@@ -107,7 +107,8 @@ at::Tensor Stage::BackwardPiece(const InFlight& pass, Kept& kept, const at::Tens
   return kept.input.defined() ? kept.input.grad() : at::Tensor();
 }
 
-at::Tensor Stage::Backward(int id, const at::Tensor& grad_output) {
+at::Tensor Stage::WalkBackwards(int id, const at::Tensor& grad_output,
+                                const std::function<void(size_t layer)>& done) {
   const auto found = in_flight_.find(id);
   if (found == in_flight_.end() && FirstRecorded({}) == layers_.size()) return {};
   EQUIPOISE_CHECK(found != in_flight_.end(), "micro-batch ", id, " is not in flight");
@@ -119,10 +120,46 @@ at::Tensor Stage::Backward(int id, const at::Tensor& grad_output) {
     const size_t layer = pass->kept.back().layer;
     grad = BackwardPiece(*pass, pass->kept.back(), grad);
     pass->kept.pop_back();
-    const bool done = pass->kept.empty() || pass->kept.back().layer != layer;
-    if (done && on_layer_backward) on_layer_backward(id, layer);
+    if (pass->kept.empty() || pass->kept.back().layer != layer) done(layer);
   }
   return grad;
+}
+
+at::Tensor Stage::Backward(int id, const at::Tensor& grad_output) {
+  return WalkBackwards(id, grad_output, [this, id](size_t layer) {
+    if (on_layer_backward) on_layer_backward(id, layer);
+  });
+}
+
+void Stage::SetDeferred(DeferredGradients* deferred) const {
+  for (const std::unique_ptr<Layer>& layer : layers_) {
+    for (Parameter* parameter : layer->parameters()) parameter->deferred = deferred;
+  }
+}
+
+at::Tensor Stage::BackwardInput(int id, const at::Tensor& grad_output) {
+  EQUIPOISE_CHECK(deferred_.count(id) == 0, "micro-batch ", id, " has weight gradients left");
+  DeferredGradients& later = deferred_[id];
+  struct AtOnce {
+    const Stage& stage;
+    ~AtOnce() { stage.SetDeferred(nullptr); }
+  } at_once{*this};
+  SetDeferred(&later);
+  return WalkBackwards(id, grad_output, [this, id, &later](size_t layer) {
+    later.push_back([this, id, layer] {
+      if (on_layer_backward) on_layer_backward(id, layer);
+    });
+  });
+}
+
+void Stage::BackwardWeights(int id) {
+  const auto found = deferred_.find(id);
+  EQUIPOISE_CHECK(found != deferred_.end(), "micro-batch ", id, " has no weight gradients left");
+  DeferredGradients products = std::move(found->second);
+  deferred_.erase(found);
+  const at::NoGradGuard no_grad;
+  // Each gives back what it kept as soon as it is done.
+  for (std::function<void()>& product : products) std::exchange(product, nullptr)();
 }
 
 at::Tensor Stage::Evaluate(const MicroBatch& batch, const at::Tensor& input) {
@@ -140,6 +177,12 @@ std::vector<Parameter*> Stage::parameters() const {
     all.insert(all.end(), layer->parameters().begin(), layer->parameters().end());
   }
   return all;
+}
+
+size_t Stage::num_deferred() const {
+  size_t count = 0;
+  for (const auto& [id, products] : deferred_) count += products.size();
+  return count;
 }
 
 size_t Stage::num_kept() const {

@@ -36,13 +36,21 @@ class Stage {
   // Layers before the first trainable one cost nothing here and have kept nothing.
   at::Tensor Backward(int id, const at::Tensor& grad_output);
 
+  // The same in two halves (zero bubble, arXiv 2401.10241 section 2): the first returns the
+  // gradient of the input as soon as it can, and leaves the gradients of linear layers' weights and
+  // biases, with what they need, to the second. Norms and embeddings, which cost little, have
+  // theirs in the first. REQUIRES: each of the two comes in ascending order of micro-batches.
+  at::Tensor BackwardInput(int id, const at::Tensor& grad_output);
+  void BackwardWeights(int id);
+
   // Forward without gradients; the last stage gives the loss, or logits when the batch has no
   // targets.
   at::Tensor Evaluate(const MicroBatch& batch, const at::Tensor& input);
 
-  // Called during Backward as soon as a layer's gradients of this micro-batch are complete (none
-  // are missing where it had no rows), from the last layer to the first trainable one; `index` is
-  // the layer's index in layers(). A tied head's weight is complete with the embedding.
+  // Called during Backward (or BackwardWeights) as soon as a layer's gradients of this micro-batch
+  // are complete (none are missing where it had no rows), from the last layer to the first
+  // trainable one; `index` is the layer's index in layers(). A tied head's weight is complete with
+  // the embedding.
   std::function<void(int id, size_t index)> on_layer_backward;
 
   const std::vector<std::unique_ptr<Layer>>& layers() const { return layers_; }
@@ -51,6 +59,8 @@ class Stage {
   // Layers (halves, where one is made again) that keep something for a micro-batch in flight, over
   // all of them.
   size_t num_kept() const;
+  // Products left by BackwardInput, over all micro-batches.
+  size_t num_deferred() const;
 
  private:
   struct InFlight;
@@ -60,9 +70,13 @@ class Stage {
   at::Tensor ForwardPiece(const InFlight& pass, const at::Tensor& input, Kept& kept);
   at::Tensor BackwardPiece(const InFlight& pass, Kept& kept, const at::Tensor& grad);
   size_t FirstRecorded(const at::Tensor& input) const;
+  at::Tensor WalkBackwards(int id, const at::Tensor& grad_output,
+                           const std::function<void(size_t layer)>& done);
+  void SetDeferred(DeferredGradients* deferred) const;
 
   std::vector<std::unique_ptr<Layer>> layers_;
   std::map<int, std::unique_ptr<InFlight>> in_flight_;
+  std::map<int, DeferredGradients> deferred_;  // by micro-batch
 };
 
 }  // namespace equipoise

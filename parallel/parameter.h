@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ struct TensorPart {
   bool operator==(const TensorPart&) const = default;
 };
 
+// What adds to gradients of linear layers and is left for later, in its order.
+using DeferredGradients = std::vector<std::function<void()>>;
+
 // A weight as layers see it: a handle, looked up when an operation runs and never captured by the
 // autograd graph. So the tensor behind it may be gathered, freed, moved or replaced between two
 // uses, and its gradient goes straight into a flat fp32 buffer.
@@ -35,6 +39,9 @@ struct Parameter {
   at::Tensor value;     // compute dtype, `shape`
   at::Tensor master;    // fp32, `shape`; the same memory as `value` when computing in fp32
   at::Tensor gradient;  // fp32, `shape`; undefined when frozen
+  // Of a linear layer's weight: takes what adds to its gradient and its bias', in a backward pass
+  // in two halves; null: it is done at once.
+  DeferredGradients* deferred = nullptr;
 
   int64_t numel() const {
     int64_t n = 1;

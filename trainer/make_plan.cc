@@ -21,7 +21,7 @@ bool IsScheduleFile(const std::string& schedule) {
   if (std::filesystem::is_regular_file(schedule)) return true;
   const std::string nearest = NearestName(schedule, ScheduleNames());
   throw ConfigError("parallel.schedule: '" + schedule + "' is neither a schedule nor a file; " +
-                    (nearest.empty() ? "use naive, gpipe, 1f1b, interleaved, or a file"
+                    (nearest.empty() ? "use naive, gpipe, 1f1b, zb_h1, interleaved, or a file"
                                      : "did you mean '" + nearest + "'?"));
 }
 

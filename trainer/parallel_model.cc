@@ -19,19 +19,6 @@ namespace {
 
 const std::vector<std::string> kEverything = {"vision", "projector", "llm"};
 
-// The executor runs whole backwards.
-void RequireWholeBackwards(const Schedule& schedule, const std::string& path) {
-  for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
-    for (const Op& op : schedule.ranks[rank]) {
-      if (op.kind != OpKind::kInputGradient && op.kind != OpKind::kWeightGradient) continue;
-      throw ConfigError(path + ": rank " + std::to_string(rank) + ", " + ToString(op) +
-                        ": a backward in two halves cannot be run yet; list " +
-                        ToString({OpKind::kBackward, op.stage, op.micro_batch}) +
-                        " in place of I and W");
-    }
-  }
-}
-
 // The compute ops of a file's text, for this plan's graph.
 Schedule FileSchedule(const std::string& text, const std::string& path, const StageGraph& graph,
                       int micro_batches) {
@@ -49,7 +36,6 @@ Schedule FileSchedule(const std::string& text, const std::string& path, const St
     throw ConfigError(path + ": stage " + std::to_string(s) + " on rank " + std::to_string(there) +
                       "; this plan has it on rank " + std::to_string(here));
   }
-  RequireWholeBackwards(schedule, path);
   schedule.graph = graph;
   for (std::vector<Op>& ops : schedule.ranks) {
     std::erase_if(ops, [](const Op& op) { return !IsCompute(op.kind); });

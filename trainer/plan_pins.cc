@@ -19,7 +19,7 @@ void CheckSchedule(const std::string& name) {
   if (IsBuilt(name)) return;
   const std::string nearest = NearestName(name, ScheduleNames());
   throw ConfigError("parallel.schedule: cannot plan with '" + name + "'; " +
-                    (nearest.empty() ? "use naive, gpipe, 1f1b or interleaved"
+                    (nearest.empty() ? "use naive, gpipe, 1f1b, zb_h1 or interleaved"
                                      : "did you mean '" + nearest + "'?"));
 }
 

@@ -126,9 +126,17 @@ struct LinearNode : torch::autograd::Node {
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     const at::Tensor rows = gradients[0].reshape({-1, gradients[0].size(-1)});
-    if (parts[0].bias != nullptr && parts[0].bias->trainable) AddBiasGradients(rows, parts);
     const at::Tensor g = PadRows(rows, rows.scalar_type());
-    if (x.defined()) AddWeightGradients(g, x, parts);
+    const auto add_gradients = [g, num_rows = rows.size(0), x = x, parts = parts] {
+      const Parameter* bias = parts[0].bias;
+      if (bias && bias->trainable) AddBiasGradients(g.narrow(0, 0, num_rows), parts);
+      if (x.defined()) AddWeightGradients(g, x, parts);
+    };
+    if (DeferredGradients* later = parts[0].weight->deferred) {
+      later->emplace_back(add_gradients);
+    } else {
+      add_gradients();
+    }
     if (!task_should_compute_output(0)) return {at::Tensor()};
     return {InputGradient(g, parts).narrow(0, 0, rows.size(0)).view(input_shape)};
   }

@@ -78,13 +78,17 @@ void Executor::RunOne(const Op& op) {
 }
 
 void Executor::Compute(const Op& op) {
-  EQUIPOISE_CHECK(
-      IsForward(op.kind) || op.kind == OpKind::kBackward || op.kind == OpKind::kEncoderBackward,
-      "no way to run ", ToString(op));
   const Clock::time_point start = Clock::now();
   const DeviceClock::Mark on_device = clock_.Now();
   const double waited = waited_s_;
-  IsForward(op.kind) ? Forward(op) : Backward(op);
+  if (IsForward(op.kind)) {
+    Forward(op);
+  } else if (op.kind == OpKind::kWeightGradient) {
+    group_.ProgressInBackground();
+    runner_.BackwardWeights(op.stage, op.micro_batch, IsLast(op));
+  } else {
+    Backward(op);
+  }
   if (clock_.runs_behind()) {
     computed_.push_back({ToString(op), on_device, clock_.Now()});
     return;
@@ -132,9 +136,10 @@ void Executor::Backward(const Op& op) {
     }
   }
   group_.ProgressInBackground();
-  const bool last = last_backward_.count(op.stage) > 0 && last_backward_[op.stage] == op;
   const std::vector<at::Tensor> gradients =
-      runner_.Backward(op.stage, op.micro_batch, gradient, last);
+      op.kind == OpKind::kInputGradient
+          ? runner_.BackwardInput(op.stage, op.micro_batch, gradient)
+          : runner_.Backward(op.stage, op.micro_batch, gradient, IsLast(op));
   if (!node.needs_input_gradient) return;
   size_t i = 0;
   for (const int from : graph.Previous(op.stage)) {
@@ -142,6 +147,11 @@ void Executor::Backward(const Op& op) {
     EQUIPOISE_CHECK(i < gradients.size(), "no gradient for stage ", from);
     values_[{op.stage, from, op.micro_batch}] = Value{gradients[i++], op, Work(), {}};
   }
+}
+
+bool Executor::IsLast(const Op& op) const {
+  const auto last = last_backward_.find(op.stage);
+  return last != last_backward_.end() && last->second == op;
 }
 
 void Executor::Send(const Op& op) {

@@ -28,6 +28,12 @@ class StageRunner {
   // after it in this step.
   virtual std::vector<at::Tensor> Backward(int stage, int micro_batch, const at::Tensor& gradient,
                                            bool last) = 0;
+  // The same in two halves: the input gradients, and all that the second half does not do; then the
+  // weight gradients of linear layers. The first half of a stage without weight gradients is
+  // the whole backward.
+  virtual std::vector<at::Tensor> BackwardInput(int stage, int micro_batch,
+                                                const at::Tensor& gradient) = 0;
+  virtual void BackwardWeights(int stage, int micro_batch, bool last) = 0;
   // An empty tensor for the rows (or their gradient) that stage `from` hands to the stage after it.
   virtual at::Tensor EmptyBoundary(int from, int micro_batch) = 0;
   // All weight gradients of the stage are complete: starts their sum over the data ranks.
@@ -78,6 +84,7 @@ class Executor {
   // "3B5, language_model.model.layers.3 to .5"
   std::string Describe(const Op& op) const;
   void RunOne(const Op& op);
+  bool IsLast(const Op& op) const;  // that adds to its stage's weight gradients
   void Forward(const Op& op);
   void Backward(const Op& op);
   void Send(const Op& op);

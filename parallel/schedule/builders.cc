@@ -38,6 +38,22 @@ class Lists {
     const std::vector<int>& stages = chunks_[rank];
     for (size_t i = stages.size(); i-- > 0;) Backward(stages[i], micro_batch);
   }
+  void InputGradientsRank(int rank, int micro_batch) {
+    const std::vector<int>& stages = chunks_[rank];
+    for (size_t i = stages.size(); i-- > 0;) {
+      if (IsEncoder(stages[i])) {
+        Backward(stages[i], micro_batch);
+      } else {
+        Add(OpKind::kInputGradient, stages[i], micro_batch);
+      }
+    }
+  }
+  void WeightGradientsRank(int rank, int micro_batch) {
+    const std::vector<int>& stages = chunks_[rank];
+    for (size_t i = stages.size(); i-- > 0;) {
+      if (!IsEncoder(stages[i])) Add(OpKind::kWeightGradient, stages[i], micro_batch);
+    }
+  }
   // `ahead` forwards, then one forward and one backward in turn.
   void OneForwardOneBackward(int rank, int ahead) {
     const int all = schedule_.micro_batches;
@@ -126,7 +142,7 @@ std::string InterleavedProblem(const StageGraph& graph) {
 }
 
 std::string Problem(const std::string& name, const StageGraph& graph) {
-  if (name == "1f1b" && !Depths(graph)) {
+  if ((name == "1f1b" || name == "zb_h1") && !Depths(graph)) {
     return "the stages come back to a rank that they have left; take interleaved, or give each "
            "rank consecutive stages";
   }
@@ -163,6 +179,27 @@ Schedule Build1F1B(const StageGraph& graph, int micro_batches) {
   EQUIPOISE_CHECK(depths.has_value(), "the stages come back to a rank");
   for (int rank = 0; rank < lists.num_ranks(); ++rank) {
     lists.OneForwardOneBackward(rank, (*depths)[rank]);
+  }
+  return lists.Take();
+}
+
+Schedule BuildZbH1(const StageGraph& graph, int micro_batches) {
+  Lists lists(graph, micro_batches);
+  const auto depths = Depths(graph);
+  EQUIPOISE_CHECK(depths.has_value(), "the stages come back to a rank");
+  const int deepest = *std::max_element(depths->begin(), depths->end());
+  for (int rank = 0; rank < lists.num_ranks(); ++rank) {
+    const int ahead = std::min((*depths)[rank], micro_batches);
+    const int later = deepest - (*depths)[rank];  // ranks in front, whose forwards come first
+    for (int m = 0; m < ahead; ++m) lists.ForwardRank(rank, m);
+    for (int m = 0; m < micro_batches; ++m) {
+      if (m + ahead < micro_batches) lists.ForwardRank(rank, m + ahead);
+      lists.InputGradientsRank(rank, m);
+      if (m >= later) lists.WeightGradientsRank(rank, m - later);
+    }
+    for (int m = std::max(0, micro_batches - later); m < micro_batches; ++m) {
+      lists.WeightGradientsRank(rank, m);
+    }
   }
   return lists.Take();
 }
@@ -204,7 +241,7 @@ Schedule BuildInterleaved(const StageGraph& graph, int micro_batches) {
 }
 
 const std::vector<std::string>& ScheduleNames() {
-  static const std::vector<std::string> kNames = {"naive", "gpipe", "1f1b", "interleaved"};
+  static const std::vector<std::string> kNames = {"naive", "gpipe", "1f1b", "zb_h1", "interleaved"};
   return kNames;
 }
 
@@ -223,6 +260,7 @@ Schedule BuildSchedule(const std::string& name, const StageGraph& graph, int mic
   if (name == "naive") return BuildNaive(graph, micro_batches);
   if (name == "gpipe") return BuildGPipe(graph, micro_batches);
   if (name == "1f1b") return Build1F1B(graph, micro_batches);
+  if (name == "zb_h1") return BuildZbH1(graph, micro_batches);
   if (name == "interleaved") return BuildInterleaved(graph, micro_batches);
   const std::string near = NearestName(name, ScheduleNames());
   std::string known;

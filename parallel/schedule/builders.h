@@ -7,8 +7,8 @@
 
 namespace equipoise {
 
-// Builders emit compute ops alone (F and B; V and U for encoder stages), for every stage and
-// micro-batch; CompleteSchedule() of passes.h adds the rest. The names are those of
+// Builders emit compute ops alone (F and B, or I and W; V and U for encoder stages), for every
+// stage and micro-batch; CompleteSchedule() of passes.h adds the rest. The names are those of
 // `parallel.schedule`. REQUIRES: M >= 1 micro-batches, a graph that CheckGraph() takes.
 
 // One micro-batch after the other, forward and backward through all stages: naive model
@@ -23,13 +23,18 @@ Schedule BuildGPipe(const StageGraph& graph, int micro_batches);
 // Cornstarch's, arXiv 2503.11367). Stages that share a rank run one after the other.
 // REQUIRES: no way through the stages comes back to a rank that it has left.
 Schedule Build1F1B(const StageGraph& graph, int micro_batches);
+// 1F1B whose backwards are in two halves (ZB-H1, arXiv 2401.10241 section 3.1): the input gradient
+// at once, since the rank before waits for it, the weight gradients one micro-batch later for each
+// rank in front, so that they fill the end of the pipeline, where 1F1B stands still. No rank keeps
+// more micro-batches than 1F1B's first. REQUIRES: as 1F1B; an encoder's backwards stay whole.
+Schedule BuildZbH1(const StageGraph& graph, int micro_batches);
 // 1F1B over the chunks of each rank (arXiv 2104.04473 section 2.2). REQUIRES: a chain dealt to the
 // ranks in turn, as many stages on each, behind encoders, if any, with a rank each: encoder s is
 // stage s on rank s. Micro-batches are padded to a multiple of the chain's ranks with empty ones,
 // which the lists then leave out. An encoder runs 1F1B beside it.
 Schedule BuildInterleaved(const StageGraph& graph, int micro_batches);
 
-// "naive", "gpipe", "1f1b", "interleaved"
+// "naive", "gpipe", "1f1b", "zb_h1", "interleaved"
 const std::vector<std::string>& ScheduleNames();
 // Whether it is one of them; elsewhere a schedule's name is that of a file.
 bool IsBuilt(const std::string& schedule);

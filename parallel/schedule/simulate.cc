@@ -201,10 +201,17 @@ class Simulator {
         const Op& op = list[p];
         if (!IsCompute(op.kind)) continue;
         const int freed = freed_at[slot(op)];
-        const bool takes = IsForward(op.kind) && freed >= 0;
-        if (!takes && freed != static_cast<int>(p)) continue;
+        if (freed < 0) continue;
         const double bytes = costs_.kept_bytes ? costs_.kept_bytes(op.stage, op.micro_batch) : 1;
-        kept += takes ? bytes : -bytes;
+        const double deferred =
+            costs_.deferred_bytes ? costs_.deferred_bytes(op.stage, op.micro_batch) : bytes;
+        if (IsForward(op.kind)) {
+          kept += bytes;
+        } else if (freed == static_cast<int>(p)) {
+          kept -= op.kind == OpKind::kWeightGradient ? deferred : bytes;
+        } else {
+          kept += deferred - bytes;  // I
+        }
         peak = std::max(peak, kept);
       }
       peaks.push_back(peak);

@@ -25,6 +25,8 @@ struct SimulationCosts {
   // Bytes that a stage keeps of a micro-batch from F to the op that frees it (B, W or U).
   // Default: 1. Nothing is kept of a forward that no backward follows.
   std::function<double(int stage, int micro_batch)> kept_bytes;
+  // Bytes that it keeps in place of those from I to W. Default: the same.
+  std::function<double(int stage, int micro_batch)> deferred_bytes;
 };
 
 struct Simulation {

@@ -38,6 +38,13 @@ TEST_CASE("bubbles have their causes", "[plan_forecast][cpu]") {
   CHECK(even.fill_and_drain == Approx(3.0 / 11).margin(0.03));
   CHECK(even.uneven_stages > 0);
   CHECK(even.communication > 0);
+  // Weight gradients fill the end.
+  Plan halves = plan;
+  halves.schedule = "zb_h1";
+  const BubbleShares filled = ForecastPlan(request, halves).bubbles;
+  CHECK(filled.uneven_micro_batches == Approx(0).margin(1e-9));
+  CHECK(filled.fill_and_drain > 0);
+  CHECK(filled.fill_and_drain < 0.6 * even.fill_and_drain);
   // Rank 1 gets half the work.
   for (size_t i = 1; i < 16; i += 2) request.workload.steps[0][i] = SingleSegment(4, 2000);
   const BubbleShares dealt = ForecastPlan(request, plan).bubbles;

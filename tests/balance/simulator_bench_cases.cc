@@ -25,7 +25,8 @@ constexpr Variant kPipelines[] = {
     {"1f1b", "even", "attention", "mixed"},   {"1f1b", "even", "mlp", "mixed"},
     {"1f1b", "even", "vision", "vision"},     {"1f1b", "parameters", "full", "vision"},
     {"interleaved", "even", "none", "even"},  {"interleaved", "even", "none", "mixed"},
-    {"interleaved", "even", "full", "mixed"},
+    {"interleaved", "even", "full", "mixed"}, {"zb_h1", "even", "none", "mixed"},
+    {"zb_h1", "even", "full", "mixed"},
 };
 
 struct DataVariant {

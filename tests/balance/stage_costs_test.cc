@@ -112,5 +112,23 @@ TEST_CASE("the forecast counts states once and activations in flight", "[balance
   CHECK(ForecastMemory(costs, c.plan, schedule, c.loads, 0).activations < first.activations / 5);
 }
 
+TEST_CASE("what the second half of a backward needs is kept until then", "[balance][cpu]") {
+  Case c;
+  const CostModel costs = c.costs();
+  const auto activations = [&](const char* schedule, int rank) {
+    c.plan.schedule = schedule;
+    const SimulationCosts simulation = StageCosts(costs, c.plan, c.cluster, c.loads);
+    return ForecastMemory(costs, c.plan, c.schedule(simulation), c.loads, rank).activations;
+  };
+  // The last rank leaves the weight gradients of three micro-batches when 1f1b has none in flight.
+  CHECK(activations("zb_h1", 3) > 2 * activations("1f1b", 3));
+  CHECK(activations("zb_h1", 0) < 1.3 * activations("1f1b", 0));
+  // What is computed again for the first half waits for the second.
+  const int64_t kept = activations("zb_h1", 3);
+  c.plan.recompute.assign(97, Recompute::kFull);
+  CHECK(activations("zb_h1", 3) > 0.5 * kept);
+  CHECK(activations("1f1b", 3) < 0.5 * kept);
+}
+
 }  // namespace
 }  // namespace equipoise

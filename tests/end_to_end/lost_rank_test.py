@@ -62,8 +62,8 @@ def hit(results, config, folder, signal_, victim, wake=False, **settings):
 def stuck_in_a_pass(results, config, folder):
     """A pipeline rank that hangs: its neighbour says at which op of the schedule, and its layers.
     Nearly all of a step is passes; the stop that falls between two is tried again."""
-    at_op = re.compile(r"rank 1 has stopped.*; it was at 1[FB]\d+, [a-z_.]+[\w. ]*"
-                       r" \(at \d[FB]\d+, [a-z_.]+[\w. ]*\)")
+    at_op = re.compile(r"rank 1 has stopped.*; it was at 1[FBIW]\d+, [a-z_.]+[\w. ]*"
+                       r" \(at \d[FBIW]\d+, [a-z_.]+[\w. ]*\)")
     for _ in range(4):
         status, stderr, _ = hit(results, config, folder, signal.SIGSTOP, 1, parallel__pipeline=4,
                                 train__global_batch=16)

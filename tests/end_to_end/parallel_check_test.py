@@ -16,6 +16,7 @@ PLANS = [  # ranks, settings of `parallel`
     (2, {"pipeline": 2, "schedule": "naive"}),
     (2, {"pipeline": 2, "schedule": "gpipe"}),
     (2, {"pipeline": 2, "schedule": "1f1b"}),
+    (2, {"pipeline": 2, "schedule": "zb_h1"}),
     (2, {"pipeline": 2, "schedule": "interleaved", "chunks": 2}),
     (2, {"data": 2, "zero": 1}),
     (3, {"pipeline": 3, "stage_layers": "[2, 5, 1]"}),

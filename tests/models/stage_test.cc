@@ -43,8 +43,12 @@ Gradients Run(TestModel& model, const std::vector<MicroBatch>& batches, const st
     const int id = ops[i + 1] - '0';
     if (ops[i] == 'F') {
       model.stage->Forward(id, batches[static_cast<size_t>(id)], {}, 0.1);
-    } else {
+    } else if (ops[i] == 'B') {
       model.stage->Backward(id, {});
+    } else if (ops[i] == 'I') {
+      model.stage->BackwardInput(id, {});
+    } else {
+      model.stage->BackwardWeights(id);
     }
   }
   return model.gradients();
@@ -94,6 +98,45 @@ TEST_CASE("interleaving forward and backward passes changes no bit", "[models][c
   const Gradients expected = Run(a, batches, "F0 B0 F1 B1 F2 B2");
   CHECK(SameBits(Run(b, batches, "F0 F1 F2 B0 B1 B2"), expected));
   CHECK(SameBits(Run(c, batches, "F0 F1 B0 F2 B1 B2"), expected));
+}
+
+TEST_CASE("a backward in two halves changes no bit", "[models][cpu]") {
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const auto recompute = GENERATE(Recompute::kNone, Recompute::kFull);
+  for (const ModelConfig& config : {TinyText("qwen2", true), TinyInternVl(false)}) {
+    const auto batches = Batches(config, 3);
+    TestModel whole = MakeModel(config, dtype), halves = MakeModel(config, dtype),
+              later = MakeModel(config, dtype);
+    for (TestModel* model : {&whole, &halves, &later}) {
+      for (const auto& layer : model->stage->layers()) layer->recompute = recompute;
+    }
+    const Gradients expected = Run(whole, batches, "F0 B0 F1 B1 F2 B2");
+    CHECK(SameBits(Run(halves, batches, "F0 I0 W0 F1 I1 W1 F2 I2 W2"), expected));
+    CHECK(SameBits(Run(later, batches, "F0 F1 I0 F2 I1 W0 I2 W1 W2"), expected));
+  }
+}
+
+TEST_CASE("the second half tells of layers, and then nothing is left", "[models][cpu]") {
+  const ModelConfig config = TinyInternVl(false);
+  const auto batches = Batches(config, 1);
+  TestModel model = MakeModel(config);
+  std::vector<size_t> walked;
+  model.stage->on_layer_backward = [&](int, size_t index) { walked.push_back(index); };
+  model.stage->Forward(0, batches[0], {}, 1.0);
+  model.stage->BackwardInput(0, {});
+  CHECK(walked.empty());
+  CHECK(model.stage->num_kept() == 0);
+  CHECK(model.stage->num_deferred() > 8);
+  // Of a block, what the first half has made is there, what it has left is not.
+  const Gradients first = model.gradients();
+  const std::string block = "language_model.model.layers.0.";
+  CHECK(first.at(block + "input_layernorm.weight").abs().sum().item<double>() > 0);
+  CHECK(first.at(block + "mlp.up_proj.weight").abs().sum().item<double>() == 0);
+  model.stage->BackwardWeights(0);
+  CHECK(walked == std::vector<size_t>{7, 6, 5, 4, 3, 2, 1, 0});
+  CHECK(model.stage->num_deferred() == 0);
+  CHECK(model.gradients().at(block + "mlp.up_proj.weight").abs().sum().item<double>() > 0);
+  for (const Parameter* parameter : model.stage->parameters()) CHECK(!parameter->deferred);
 }
 
 TEST_CASE("layers are walked backwards one by one and keep nothing afterwards", "[models][cpu]") {

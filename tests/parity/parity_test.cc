@@ -68,7 +68,7 @@ Cell Base() {
 
 TEST_CASE("parity: schedules and pipeline ranks", "[parity][cpu]") {
   Cell cell = Base();
-  cell.schedule = GENERATE("naive", "gpipe", "1f1b");
+  cell.schedule = GENERATE("naive", "gpipe", "1f1b", "zb_h1");
   cell.pipeline = GENERATE(1, 2, 3, 4);
   cell.micro_batches = GENERATE(1, 2, 4, 7);
   Check(cell);
@@ -85,7 +85,7 @@ TEST_CASE("parity: interleaved stages", "[parity][cpu]") {
 
 TEST_CASE("parity: data ranks beside pipeline ranks", "[parity][cpu]") {
   Cell cell = Base();
-  cell.schedule = GENERATE("gpipe", "1f1b", "interleaved");
+  cell.schedule = GENERATE("gpipe", "1f1b", "zb_h1", "interleaved");
   cell.pipeline = 2;
   cell.chunks = cell.schedule == "interleaved" ? 2 : 1;
   cell.data = GENERATE(2, 3);
@@ -98,7 +98,7 @@ TEST_CASE("parity: balanced micro-batches, and modalities that are absent", "[pa
   Cell cell;
   cell.model = GENERATE("internvl-qwen2", "internvl-llama");
   cell.modality = GENERATE("balanced", "text", "pictures", "mixed");
-  cell.schedule = GENERATE("gpipe", "1f1b");
+  cell.schedule = GENERATE("gpipe", "1f1b", "zb_h1");
   cell.data = GENERATE(1, 2);
   cell.pipeline = 3;
   cell.stage_begins = GENERATE(std::vector<int>{0, 2, 4, 8}, std::vector<int>{0, 1, 6, 8});
@@ -116,7 +116,7 @@ Cell EncoderApart(const std::string& schedule) {
 }
 
 TEST_CASE("parity: an encoder on ranks of its own", "[parity][cpu]") {
-  Cell cell = EncoderApart(GENERATE("naive", "gpipe", "1f1b", "interleaved"));
+  Cell cell = EncoderApart(GENERATE("naive", "gpipe", "1f1b", "zb_h1", "interleaved"));
   cell.model = GENERATE("internvl-qwen2", "internvl-llama");
   cell.modality = GENERATE("mixed", "text", "pictures");
   cell.micro_batches = GENERATE(1, 4, 7);
@@ -124,7 +124,7 @@ TEST_CASE("parity: an encoder on ranks of its own", "[parity][cpu]") {
 }
 
 TEST_CASE("parity: a frozen encoder on a rank of its own", "[parity][cpu]") {
-  Cell cell = EncoderApart(GENERATE("gpipe", "1f1b", "interleaved"));
+  Cell cell = EncoderApart(GENERATE("gpipe", "1f1b", "zb_h1", "interleaved"));
   cell.freeze = GENERATE(std::vector<std::string>{"vision"}, std::vector<std::string>{"llm"},
                          std::vector<std::string>{"vision", "projector"});
   cell.recompute = GENERATE("none", "vision+llm");
@@ -132,7 +132,7 @@ TEST_CASE("parity: a frozen encoder on a rank of its own", "[parity][cpu]") {
 }
 
 TEST_CASE("parity: an encoder on ranks of its own, data and tensor ranks", "[parity][cpu]") {
-  Cell cell = EncoderApart(GENERATE("gpipe", "1f1b", "interleaved"));
+  Cell cell = EncoderApart(GENERATE("gpipe", "1f1b", "zb_h1", "interleaved"));
   cell.encoder_ranks = GENERATE(1, 2);
   cell.data = GENERATE(1, 2);
   cell.tensor = GENERATE(1, 2);
@@ -143,7 +143,7 @@ TEST_CASE("parity: an encoder on ranks of its own, data and tensor ranks", "[par
 
 TEST_CASE("parity: frozen modules and recompute", "[parity][cpu]") {
   Cell cell;
-  cell.schedule = GENERATE("1f1b", "interleaved");
+  cell.schedule = GENERATE("1f1b", "zb_h1", "interleaved");
   cell.pipeline = 2;
   cell.chunks = cell.schedule == "interleaved" ? 2 : 1;
   cell.freeze = GENERATE(std::vector<std::string>{"vision"}, std::vector<std::string>{"llm"},
@@ -157,6 +157,7 @@ TEST_CASE("parity: recompute by layer on uneven stages", "[parity][cpu]") {
   Cell cell;
   cell.model = GENERATE("internvl-qwen2", "internvl-llama");
   cell.recompute = GENERATE("attention", "mlp", "random 1", "random 2");
+  cell.schedule = GENERATE("1f1b", "zb_h1");
   cell.pipeline = 2;
   cell.stage_begins = GENERATE(std::vector<int>{0, 1, 8}, std::vector<int>{0, 6, 8});
   Check(cell);
@@ -166,7 +167,7 @@ TEST_CASE("parity: tensor ranks", "[parity][cpu]") {
   Cell cell = Base();
   cell.tensor = GENERATE(2, 3);
   cell.pipeline = GENERATE(1, 2);
-  cell.schedule = GENERATE("1f1b", "gpipe");
+  cell.schedule = GENERATE("1f1b", "zb_h1", "gpipe");
   cell.modality = GENERATE("mixed", "text");
   Check(cell);
 }
@@ -174,7 +175,7 @@ TEST_CASE("parity: tensor ranks", "[parity][cpu]") {
 TEST_CASE("parity: data x pipeline x tensor", "[parity][cpu]") {
   Cell cell = Base();
   cell.data = cell.pipeline = cell.tensor = 2;
-  cell.schedule = GENERATE("naive", "gpipe", "1f1b", "interleaved");
+  cell.schedule = GENERATE("naive", "gpipe", "1f1b", "zb_h1", "interleaved");
   cell.chunks = cell.schedule == "interleaved" ? 2 : 1;
   cell.zero = GENERATE(0, 1);
   cell.recompute = GENERATE("none", "llm");
@@ -184,7 +185,7 @@ TEST_CASE("parity: data x pipeline x tensor", "[parity][cpu]") {
 TEST_CASE("parity: bf16", "[parity][cpu]") {
   Cell cell = Base();
   cell.precision = "bf16";
-  cell.schedule = GENERATE("gpipe", "1f1b", "interleaved");
+  cell.schedule = GENERATE("gpipe", "1f1b", "zb_h1", "interleaved");
   cell.pipeline = 2;
   cell.chunks = cell.schedule == "interleaved" ? 2 : 1;
   cell.data = GENERATE(1, 2);

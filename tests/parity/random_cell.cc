@@ -18,7 +18,7 @@ void ThrowMesh(Cell& cell, Dice& dice, int most_ranks) {
 
 // All that a mesh leaves open.
 void ThrowRest(Cell& cell, Dice& dice) {
-  cell.schedule = dice.Pick<std::string>({"naive", "gpipe", "1f1b", "interleaved"});
+  cell.schedule = dice.Pick<std::string>({"naive", "gpipe", "1f1b", "zb_h1", "interleaved"});
   if (cell.pipeline > 2 && cell.schedule == "interleaved") cell.schedule = "1f1b";
   cell.chunks = cell.schedule == "interleaved" ? 2 : 1;
   cell.zero = dice.Throw(2);

@@ -39,15 +39,23 @@ class Scales : public StageRunner {
     const at::Tensor x = found->second;
     kept_.erase(found);
     const at::Tensor g = gradient.defined() ? gradient : at::ones({Rows(micro_batch)});
-    at::Tensor& sum = mine_[stage];
-    if (!sum.defined()) sum = at::zeros({1});
-    sum.add_((g * x).sum());
-    if (last) lasts_.push_back(stage);
-    std::vector<at::Tensor> inputs;
-    for (const int from : schedule_.graph.Previous(stage)) {
-      if (schedule_.work.Sends(from, micro_batch)) inputs.push_back(g * Weight(stage));
-    }
-    return inputs;
+    Add(stage, (g * x).sum(), last);
+    return InputGradients(stage, micro_batch, g);
+  }
+  std::vector<at::Tensor> BackwardInput(int stage, int micro_batch,
+                                        const at::Tensor& gradient) override {
+    const auto found = kept_.find({stage, micro_batch});
+    if (found == kept_.end()) throw std::logic_error("backward without forward");
+    const at::Tensor g = gradient.defined() ? gradient : at::ones({Rows(micro_batch)});
+    left_[{stage, micro_batch}] = {g, found->second};
+    kept_.erase(found);
+    return InputGradients(stage, micro_batch, g);
+  }
+  void BackwardWeights(int stage, int micro_batch, bool last) override {
+    const auto found = left_.find({stage, micro_batch});
+    if (found == left_.end()) throw std::logic_error("W without I");
+    Add(stage, (found->second.first * found->second.second).sum(), last);
+    left_.erase(found);
   }
   at::Tensor EmptyBoundary(int, int micro_batch) override { return at::empty({Rows(micro_batch)}); }
   void Reduce(int stage) override { reduced_.push_back(stage); }
@@ -59,7 +67,7 @@ class Scales : public StageRunner {
   }
   std::string DescribeStage(int stage) const override { return "layer " + std::to_string(stage); }
 
-  bool AllFreed() const { return kept_.empty(); }
+  bool AllFreed() const { return kept_.empty() && left_.empty(); }
   const std::vector<int>& lasts() const { return lasts_; }
   const std::vector<int>& reduced() const { return reduced_; }
   std::vector<std::string> log;
@@ -69,10 +77,25 @@ class Scales : public StageRunner {
   static double Weight(int stage) { return 1.25 + 0.5 * stage; }
   static int64_t Rows(int micro_batch) { return 3 + 2 * micro_batch; }
 
+  void Add(int stage, const at::Tensor& weight_gradient, bool last) {
+    at::Tensor& sum = mine_[stage];
+    if (!sum.defined()) sum = at::zeros({1});
+    sum.add_(weight_gradient);
+    if (last) lasts_.push_back(stage);
+  }
+  std::vector<at::Tensor> InputGradients(int stage, int micro_batch, const at::Tensor& g) const {
+    std::vector<at::Tensor> inputs;
+    for (const int from : schedule_.graph.Previous(stage)) {
+      if (schedule_.work.Sends(from, micro_batch)) inputs.push_back(g * Weight(stage));
+    }
+    return inputs;
+  }
+
   const Schedule& schedule_;
   Gradients& gradients_;
   Gradients mine_;
   std::map<std::pair<int, int>, at::Tensor> kept_;
+  std::map<std::pair<int, int>, std::pair<at::Tensor, at::Tensor>> left_;  // by BackwardInput
   std::vector<int> lasts_, reduced_;
 };
 
@@ -119,7 +142,7 @@ TEST_CASE("every schedule gives the same bits", "[parallel][cpu]") {
   const Gradients expected =
       RunSchedule(Complete(BuildNaive(ChainGraph({0, 0, 0, 0}), micro_batches))).gradients;
   REQUIRE(expected.size() == 4);
-  for (const std::string name : {"naive", "gpipe", "1f1b"}) {
+  for (const std::string name : {"naive", "gpipe", "1f1b", "zb_h1"}) {
     INFO(name);
     const Schedule schedule = BuildSchedule(name, ChainGraph({0, 1, 2, 3}), micro_batches);
     CHECK(SameBits(RunSchedule(Complete(schedule)).gradients, expected));

@@ -26,7 +26,10 @@ std::vector<std::string> ChunkTexts(const Schedule& schedule) {
     std::string& text = texts.emplace_back();
     for (const Op& op : list) {
       text += text.empty() ? "" : " ";
-      text += op.kind == OpKind::kForward ? "F" : "B";
+      text += op.kind == OpKind::kForward         ? "F"
+              : op.kind == OpKind::kBackward      ? "B"
+              : op.kind == OpKind::kInputGradient ? "I"
+                                                  : "W";
       text += std::to_string(op.micro_batch);
       if (schedule.graph.num_stages() > ranks) text += static_cast<char>('a' + op.stage / ranks);
     }
@@ -61,6 +64,35 @@ TEST_CASE("1f1b of 4 ranks and 8 micro-batches", "[builders]") {
                                  "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 F6 B4 F7 B5 B6 B7",
                                  "F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6 B7",
                                  "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7"});
+}
+
+TEST_CASE("zb_h1 of 4 ranks and 8 micro-batches", "[builders]") {
+  CHECK(ChunkTexts(BuildSchedule("zb_h1", Chain(4), 8)) ==
+        std::vector<std::string>{
+            "F0 F1 F2 F3 I0 W0 F4 I1 W1 F5 I2 W2 F6 I3 W3 F7 I4 W4 I5 W5 I6 W6 I7 W7",
+            "F0 F1 F2 I0 F3 I1 W0 F4 I2 W1 F5 I3 W2 F6 I4 W3 F7 I5 W4 I6 W5 I7 W6 W7",
+            "F0 F1 I0 F2 I1 F3 I2 W0 F4 I3 W1 F5 I4 W2 F6 I5 W3 F7 I6 W4 I7 W5 W6 W7",
+            "F0 I0 F1 I1 F2 I2 F3 I3 W0 F4 I4 W1 F5 I5 W2 F6 I6 W3 F7 I7 W4 W5 W6 W7"});
+}
+
+TEST_CASE("zb_h1 is 1f1b in halves, beside whole backwards of encoders", "[builders]") {
+  StageGraph encoder = ChainGraph({0, 1, 2, 2});
+  encoder.stages[0].encoder = true;
+  CHECK(Texts(BuildSchedule("zb_h1", encoder, 2)) ==
+        std::vector<std::string>{"0V0 0V1 0U0 0U1", "1F0 1F1 1I0 1I1 1W0 1W1",
+                                 "2F0 3F0 3I0 2I0 2F1 3F1 3I1 2I1 3W0 2W0 3W1 2W1"});
+  for (int ranks = 1; ranks <= 6; ++ranks) {
+    for (int micro_batches = 1; micro_batches <= 12; ++micro_batches) {
+      Schedule halves = BuildZbH1(Chain(ranks), micro_batches);
+      for (std::vector<Op>& list : halves.ranks) {
+        std::erase_if(list, [](const Op& op) { return op.kind == OpKind::kWeightGradient; });
+        for (Op& op : list) {
+          if (op.kind == OpKind::kInputGradient) op.kind = OpKind::kBackward;
+        }
+      }
+      CHECK(Texts(halves) == Texts(Build1F1B(Chain(ranks), micro_batches)));
+    }
+  }
 }
 
 TEST_CASE("interleaved of 4 ranks, 2 chunks and 8 micro-batches", "[builders]") {
@@ -115,7 +147,8 @@ TEST_CASE("every pass of every micro-batch is listed once", "[builders]") {
   for (const std::string& name : ScheduleNames()) {
     for (const int ranks : {1, 2, 3, 5}) {
       for (const int chunks : {1, 2, 3}) {
-        if (name == "1f1b" && chunks > 1 && ranks > 1) continue;
+        const bool halves = name == "zb_h1";
+        if ((name == "1f1b" || halves) && chunks > 1 && ranks > 1) continue;
         for (const int micro_batches : {1, 2, 5, 6, 7}) {
           CAPTURE(name, ranks, chunks, micro_batches);
           const Schedule schedule = BuildSchedule(name, Chain(ranks, chunks), micro_batches);
@@ -128,7 +161,10 @@ TEST_CASE("every pass of every micro-batch is listed once", "[builders]") {
               ops.push_back(op);
             }
           }
-          for (const OpKind kind : {OpKind::kForward, OpKind::kBackward}) {
+          const auto kinds = halves ? std::vector{OpKind::kForward, OpKind::kInputGradient,
+                                                  OpKind::kWeightGradient}
+                                    : std::vector{OpKind::kForward, OpKind::kBackward};
+          for (const OpKind kind : kinds) {
             for (int stage = 0; stage < ranks * chunks; ++stage) {
               for (int m = 0; m < micro_batches; ++m) wanted.push_back({kind, stage, m});
             }
@@ -220,11 +256,14 @@ void CheckRefused(const std::string& name, const StageGraph& graph, int micro_ba
 TEST_CASE("what a schedule cannot run is refused", "[builders]") {
   CheckRefused("1f2b", Chain(2), 4, "unknown schedule \"1f2b\"; did you mean \"1f1b\"?");
   CheckRefused("best", Chain(2), 4,
-               "unknown schedule \"best\"; known are naive, gpipe, 1f1b, interleaved");
+               "unknown schedule \"best\"; known are naive, gpipe, 1f1b, zb_h1, interleaved");
   CheckRefused("gpipe", Chain(2), 0, "a step of 0 micro-batches; give 1 or more");
   CheckRefused("naive", {}, 1, "stage 0: the graph has no stages; give one at least");
   CheckRefused("1f1b", Chain(2, 2), 4,
                "schedule 1f1b: the stages come back to a rank that they have left; take "
+               "interleaved, or give each rank consecutive stages");
+  CheckRefused("zb_h1", Chain(2, 2), 4,
+               "schedule zb_h1: the stages come back to a rank that they have left; take "
                "interleaved, or give each rank consecutive stages");
   const std::string advice =
       "; interleaved needs a chain dealt to the ranks in turn, as many stages on each, behind "

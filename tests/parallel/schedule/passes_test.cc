@@ -208,7 +208,7 @@ TEST_CASE("graphs that are no chain complete", "[passes]") {
         EncodersBeforeChunks(2, 3, 3), Frozen(EncodersBeforeChunks(1, 3, 2), 1)}) {
     const bool comes_back = graph.num_stages() > graph.num_ranks();
     for (const std::string& name : ScheduleNames()) {
-      if (name == "1f1b" && comes_back) continue;
+      if ((name == "1f1b" || name == "zb_h1") && comes_back) continue;
       for (int micro_batches = 1; micro_batches <= 9; ++micro_batches) {
         CAPTURE(graph.num_stages(), name, micro_batches, seed);
         const Schedule built = BuildSchedule(name, graph, micro_batches);

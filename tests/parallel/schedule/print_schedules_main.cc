@@ -26,6 +26,8 @@ void DrawAll() {
   Draw("`naive`, 4 ranks, 2 micro-batches", BuildNaive(Chain(4, 1), 2));
   Draw("`gpipe`, 4 ranks, 4 micro-batches", BuildGPipe(Chain(4, 1), 4));
   Draw("`1f1b`, 4 ranks, 4 micro-batches", Build1F1B(Chain(4, 1), 4));
+  Draw("`zb_h1`, 4 ranks, 4 micro-batches (F, I and W as long as each other)",
+       BuildZbH1(Chain(4, 1), 4));
   Draw("`interleaved`, 2 ranks with 2 chunks each, 4 micro-batches (a column is half as long here)",
        BuildInterleaved(Chain(2, 2), 4));
   StageGraph encoder = Chain(3, 1);
@@ -49,7 +51,8 @@ Simulation SimulateOf(const std::string& name, int chunks, int micro_batches) {
   SimulationCosts costs;
   costs.seconds = [chunks](const Op& op) {
     if (!IsCompute(op.kind)) return 0.0;
-    return (IsForward(op.kind) ? 1.0 : 2.0) / chunks;
+    const bool whole = op.kind == OpKind::kBackward;
+    return (whole ? 2.0 : 1.0) / chunks;
   };
   costs.kept_bytes = [chunks](int, int) { return 1.0 / chunks; };
   const Schedule built = BuildSchedule(name, Chain(4, chunks), micro_batches);
@@ -60,8 +63,9 @@ void PrintTable() {
   std::printf(
       "| schedule | step, M = 8 | bubble, M = 8 | bubble, M = 32 | kept by rank, M = 8 | most "
       "kept, M = 32 |\n|---|---|---|---|---|---|\n");
-  const std::vector<std::pair<std::string, int>> rows = {
-      {"naive", 1}, {"gpipe", 1}, {"1f1b", 1}, {"interleaved", 2}, {"interleaved", 4}};
+  const std::vector<std::pair<std::string, int>> rows = {{"naive", 1},       {"gpipe", 1},
+                                                         {"1f1b", 1},        {"zb_h1", 1},
+                                                         {"interleaved", 2}, {"interleaved", 4}};
   for (const auto& [name, chunks] : rows) {
     const Simulation few = SimulateOf(name, chunks, 8), many = SimulateOf(name, chunks, 32);
     std::string kept;

@@ -82,6 +82,32 @@ TEST_CASE("1f1b: the time of gpipe, keeps P - r", "[formulas][cpu]") {
   });
 }
 
+TEST_CASE("zb_h1: weight gradients fill the end of 1f1b", "[formulas][cpu]") {
+  constexpr double kF = 1.0;
+  for (int ranks : {1, 2, 3, 4, 5, 8}) {
+    for (int micro_batches : {1, 2, 3, 4, 5, 7, 8, 12, 16, 32}) {
+      for (const auto& [input_s, weight_s] : {std::pair(1.0, 1.0), std::pair(1.25, 0.75)}) {
+        CAPTURE(ranks, micro_batches, input_s);
+        SimulationCosts costs;
+        costs.seconds = [input = input_s, weight = weight_s](const Op& op) {
+          if (IsForward(op.kind)) return kF;
+          return op.kind == OpKind::kInputGradient ? input : weight;
+        };
+        const StageGraph graph = RoundRobin(ranks, 1);
+        const Simulation result = Simulate(BuildZbH1(graph, micro_batches), costs);
+        const Shape plain{"1f1b", ranks, 1, micro_batches, kF, input_s + weight_s};
+        CHECK(result.step_s <= Run(plain).step_s + 1e-9);
+        for (double busy : result.busy_s) CHECK(busy == Approx(Work(plain)));
+        for (double kept : result.peak_kept_bytes) CHECK(kept <= std::min(micro_batches, ranks));
+        if (micro_batches < ranks) continue;
+        // arXiv 2401.10241 table 2.
+        CHECK(result.step_s == Approx(Work(plain) + (ranks - 1) * (kF + input_s - weight_s)));
+        for (double kept : result.peak_kept_bytes) CHECK(kept == Approx(ranks));
+      }
+    }
+  }
+}
+
 TEST_CASE("interleaved: the fill of 1f1b divided by v", "[formulas][cpu]") {
   Sweep("interleaved", {1, 2, 3, 4}, [](const Shape& shape, const Simulation& result) {
     for (double busy : result.busy_s) CHECK(busy == Approx(Work(shape)));

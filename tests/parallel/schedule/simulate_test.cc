@@ -128,6 +128,11 @@ TEST_CASE("activations are kept from the forward to the last backward op", "[sim
   SimulationCosts costs;
   costs.kept_bytes = [](int, int m) { return m == 1 ? 100.0 : 10.0; };
   CHECK(Simulate(schedule, costs).peak_kept_bytes == std::vector<double>{120});
+  costs.deferred_bytes = [](int, int) { return 4.0; };
+  CHECK(Simulate(schedule, costs).peak_kept_bytes == std::vector<double>{114});
+  costs.deferred_bytes = [](int, int) { return 30.0; };
+  CHECK(Simulate(schedule, costs).peak_kept_bytes == std::vector<double>{140});
+  costs.deferred_bytes = nullptr;
   // What no backward follows is not kept.
   ops = {Forward(0, 0), Backward(0, 0), Forward(0, 1), Forward(0, 2), Backward(0, 2)};
   CHECK(Simulate(schedule, costs).peak_kept_bytes == std::vector<double>{10});

@@ -231,6 +231,7 @@ std::vector<Schedule> ValidSchedules() {
     add(name, skip, 2, {});
   }
   add("interleaved", ChainGraph({0, 1, 0, 1}), 4, {});
+  add("zb_h1", ChainGraph({0, 1, 2}), 4, {});
   for (Schedule& schedule : schedules) schedule = DropIdleOps(schedule, schedule.work);
   return schedules;
 }
