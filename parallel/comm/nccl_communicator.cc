@@ -57,7 +57,7 @@ at::Tensor IdTensor(int count) {
   return at::empty({count, static_cast<int64_t>(sizeof(NcclUniqueId))}, at::kByte);
 }
 
-void PutId(const NcclApi& api, at::Tensor row) {
+void PutId(const NcclApi& api, const at::Tensor& row) {
   NcclUniqueId id;
   api.Check(api.new_id(&id), "ncclGetUniqueId", nullptr);
   std::memcpy(row.data_ptr(), &id, sizeof id);
