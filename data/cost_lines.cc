@@ -49,15 +49,18 @@ bool ReadPlainLine(std::string_view text, Counts& counts) {
   return *at == '}' && at + 1 == end && counts.tiles >= 0 && counts.tokens >= 0;
 }
 
+[[noreturn]] void RefuseKey(const std::string& key, const std::string& place) {
+  const std::string nearest = NearestName(key, kKnown);
+  throw DataError(place + ": '" + key + "' is no known key" +
+                  (nearest.empty() ? "; a line has vit_num and token_num"
+                                   : "; did you mean '" + nearest + "'?"));
+}
+
 Counts ReadAnyLine(std::string_view text, const std::string& place) {
   const Json json = ParseJson(text, place);
   if (!json.is_object()) throw DataError(place + ": is no JSON object; write one a line");
   for (const auto& [key, value] : json.items()) {
-    if (std::find(kKnown.begin(), kKnown.end(), key) != kKnown.end()) continue;
-    const std::string nearest = NearestName(key, kKnown);
-    throw DataError(place + ": '" + key + "' is no known key" +
-                    (nearest.empty() ? "; a line has vit_num and token_num"
-                                     : "; did you mean '" + nearest + "'?"));
+    if (std::find(kKnown.begin(), kKnown.end(), key) == kKnown.end()) RefuseKey(key, place);
   }
   const int64_t tokens = GetInt(json, kTokens, place);
   return {GetInt(json, kTiles, place), tokens,

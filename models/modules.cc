@@ -27,12 +27,12 @@ int NumEncoderLayers(const ModelConfig& config) {
 
 void CheckModules(const ModelConfig& config, const std::vector<std::string>& modules,
                   const std::string& key) {
-  for (const std::string& module : modules) {
-    if (module == "llm" || (config.has_vision && (module == "vision" || module == "projector")))
-      continue;
-    throw ConfigError(key + ": this model has no '" + module + "'; use " +
-                      (config.has_vision ? "vision, projector or llm" : "llm"));
-  }
+  const auto unknown = std::find_if(modules.begin(), modules.end(), [&](const std::string& module) {
+    return module != "llm" && !(config.has_vision && (module == "vision" || module == "projector"));
+  });
+  if (unknown == modules.end()) return;
+  throw ConfigError(key + ": this model has no '" + *unknown + "'; use " +
+                    (config.has_vision ? "vision, projector or llm" : "llm"));
 }
 
 }  // namespace equipoise

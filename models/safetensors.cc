@@ -243,15 +243,18 @@ void SafetensorsFolder::OpenShards(const std::string& index_path) {
     // The name of a file in this folder, never a path out of it.
     if (shard.empty() || shard == ".." ||
         shard.find_first_of(std::string("/\0", 2)) != shard.npos) {
-      throw DataError(index_path + ": weight_map: the value of " + name + " is no file name");
+      throw DataError(
+          internal::Join("", index_path, ": weight_map: the value of ", name, " is no file name"));
     }
     auto found = opened.find(shard);
     if (found == opened.end()) {
-      files_.push_back(std::make_unique<SafetensorsReader>(folder_ + "/" + shard));
+      files_.push_back(
+          std::make_unique<SafetensorsReader>(internal::Join("", folder_, "/", shard)));
       found = opened.emplace(shard, files_.size() - 1).first;
     }
     if (!files_[found->second]->Has(name)) {
-      throw DataError(index_path + ": weight_map: " + shard + " does not hold " + name);
+      throw DataError(
+          internal::Join("", index_path, ": weight_map: ", shard, " does not hold ", name));
     }
     owner_[name] = found->second;
   }
@@ -259,8 +262,8 @@ void SafetensorsFolder::OpenShards(const std::string& index_path) {
     for (const auto& [name, entry] : files_[i]->entries()) {
       const auto owner = owner_.find(name);
       if (owner != owner_.end() && owner->second != i) {
-        throw DataError(index_path + ": " + name + " is in two shards, " +
-                        files_[owner->second]->path() + " and " + files_[i]->path());
+        throw DataError(internal::Join("", index_path, ": ", name, " is in two shards, ",
+                                       files_[owner->second]->path(), " and ", files_[i]->path()));
       }
     }
   }

@@ -58,6 +58,7 @@ std::optional<SampleAnswer> AnswerOne(const Answerer& answerer, const Dataset& d
   if (scanned.defect != Defect::kNone) return result;
   try {
     std::vector<at::Tensor> pictures;
+    pictures.reserve(files.size());
     for (const std::string& bytes : files) {
       pictures.push_back(DecodeImage(bytes, answerer.image_limits()));
     }
@@ -83,17 +84,17 @@ std::vector<int64_t> AnswerableSamples(const CostIndex& index, int64_t most) {
 }
 
 std::optional<std::vector<SampleAnswer>> AnswerSamples(const Answerer& answerer,
-                                                       const Dataset& dataset,
-                                                       const std::vector<int64_t>& samples,
-                                                       int64_t max_new_tokens, Communicator& world,
+                                                       const Questions& questions,
+                                                       Communicator& world,
                                                        const std::function<bool()>& stop) {
+  const std::vector<int64_t>& samples = questions.samples;
   Json mine = Json::array();
   const auto ranks = static_cast<size_t>(world.size());
   for (size_t dealt = 0, round = 1; dealt < samples.size(); dealt += ranks, ++round) {
     const size_t i = dealt + static_cast<size_t>(world.rank());
-    const auto answer = i < samples.size()
-                            ? AnswerOne(answerer, dataset, samples[i], max_new_tokens)
-                            : std::nullopt;
+    const auto answer = i < samples.size() ? AnswerOne(answerer, questions.dataset, samples[i],
+                                                       questions.max_new_tokens)
+                                           : std::nullopt;
     if (answer) mine.push_back(ToJson(*answer));
     if (stop && round % kAnswersBetweenStops == 0 && stop()) return std::nullopt;
   }

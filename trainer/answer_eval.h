@@ -26,13 +26,20 @@ struct SampleAnswer {
 // is among them and counts as answered wrongly, so that a share is always of all questions.
 std::vector<int64_t> AnswerableSamples(const CostIndex& index, int64_t most);
 
-// Answers the last question of `samples` greedily, dealt over the ranks of `world`; every rank gets
-// all answers, in the order of `samples`. Collective. `stop`, where given, is asked after every few
-// answers, on all ranks at once, and says the same on each: nothing is returned when it says yes.
+// Questions of a dataset, by samples, and how long an answer may be.
+struct Questions {
+  const Dataset& dataset;
+  std::vector<int64_t> samples;
+  int64_t max_new_tokens;
+};
+
+// Answers the last question of each sample greedily, dealt over the ranks of `world`; every rank
+// gets all answers, in the order of the samples. Collective. `stop`, where given, is asked after
+// every few answers, on all ranks at once, and says the same on each: nothing is returned when it
+// says yes.
 std::optional<std::vector<SampleAnswer>> AnswerSamples(const Answerer& answerer,
-                                                       const Dataset& dataset,
-                                                       const std::vector<int64_t>& samples,
-                                                       int64_t max_new_tokens, Communicator& world,
+                                                       const Questions& questions,
+                                                       Communicator& world,
                                                        const std::function<bool()>& stop = nullptr);
 
 // One source's samples, answered.

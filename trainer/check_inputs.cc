@@ -84,7 +84,7 @@ class InputReader {
   // An optional tensor in the shape of input_ids.
   at::Tensor LikeIds(const std::string& name) const {
     if (!file_.Has(name)) return {};
-    const at::Tensor tensor = Integers(name);
+    at::Tensor tensor = Integers(name);
     if (tensor.sizes() != ids_.sizes()) {
       Refuse(name, "has the shape " + ShapeText(tensor) + ", input_ids " + ShapeText(ids_));
     }

@@ -124,6 +124,7 @@ int Generate(const Arguments& arguments, const MpiEnvironment& mpi) {
   }
 
   std::vector<at::Tensor> pictures;
+  pictures.reserve(arguments.images.size());
   for (const std::string& path : arguments.images)
     pictures.push_back(ReadPicture(path, config.data));
   const Answerer answerer({model.stage.get(), &model.config}, &tokenizer, &chat_template,

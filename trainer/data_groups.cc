@@ -87,6 +87,7 @@ class GroupWriter {
   void WriteStep() {
     if (!out_) out_.emplace(options_.out);
     std::vector<LayerLoad> loads;
+    loads.reserve(step_.size());
     for (const Entry& entry : step_) loads.push_back(entry.load);
     const int64_t ranks = options_.data_ranks;
     const std::vector<int64_t> rows = RowsOfStep(loads, options_.groups, ranks);

@@ -47,7 +47,8 @@ std::string ListDifferences(const std::vector<JsonDifference>& differences, cons
   std::string text;
   for (size_t i = 0; i < differences.size() && i < kMostNamed; ++i) {
     const JsonDifference& d = differences[i];
-    text += (i == 0 ? "" : ", ") + d.key + verb + d.first + join + d.second;
+    text += i == 0 ? "" : ", ";
+    text.append(d.key).append(verb).append(d.first).append(join).append(d.second);
   }
   if (differences.size() > kMostNamed) {
     text += " and " + std::to_string(differences.size() - kMostNamed) + " more";

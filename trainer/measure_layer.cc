@@ -102,11 +102,10 @@ struct Memory {
 int ChainLength(const std::vector<LayerSpec>& specs, int first) {
   const LayerSpec& layer = specs[static_cast<size_t>(first)];
   const int most = static_cast<int>(kChainParameters / std::max<int64_t>(1, layer.parameters));
-  const int end = std::min(static_cast<int>(specs.size()), first + std::clamp(most, 1, kChain));
-  int length = 1;
-  while (first + length < end && specs[static_cast<size_t>(first + length)].kind == layer.kind)
-    ++length;
-  return length;
+  const int limit = std::min(static_cast<int>(specs.size()), first + std::clamp(most, 1, kChain));
+  int end = first + 1;
+  while (end < limit && specs[static_cast<size_t>(end)].kind == layer.kind) ++end;
+  return end - first;
 }
 
 }  // namespace

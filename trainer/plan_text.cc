@@ -32,7 +32,7 @@ std::string Number(double value) { return ReadableNumber(value); }
 double Percent(double share) { return std::abs(share) < 0.0005 ? 0 : 100 * share; }
 
 std::string Bar(double share) {
-  const int filled = std::clamp(static_cast<int>(share * kBarWidth + 0.5), 0, kBarWidth);
+  const int filled = std::clamp(static_cast<int>(std::lround(share * kBarWidth)), 0, kBarWidth);
   return "[" + std::string(filled, '#') + std::string(kBarWidth - filled, '.') + "]";
 }
 

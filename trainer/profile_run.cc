@@ -100,10 +100,15 @@ TensorGroups MakeTensorGroups(const ModelConfig& config, Communicator& world) {
   return all;
 }
 
+struct SweepRows {
+  const ProfileGrid& grid;
+  const std::vector<TensorParallel>& degrees;
+  bool memory;  // bytes too
+};
+
 // Every row once.
-Profile MeasureSweep(const ModelConfig& config, const ProfileGrid& grid,
-                     const std::vector<TensorParallel>& degrees, const MeasureOptions& options,
-                     bool memory, Communicator& world) {
+Profile MeasureSweep(const ModelConfig& config, const SweepRows& rows,
+                     const MeasureOptions& options, Communicator& world) {
   Profile profile;
   profile.device = options.here.device;
   profile.versions = options.here.versions;
@@ -113,12 +118,12 @@ Profile MeasureSweep(const ModelConfig& config, const ProfileGrid& grid,
   std::set<LayerKind> known;
   for (size_t i = 0; i < specs.size(); ++i) {
     if (!known.insert(specs[i].kind).second) continue;
-    for (const TensorParallel& tensor : degrees) {
+    for (const TensorParallel& tensor : rows.degrees) {
       if (tensor.size > 1 && specs[i].kind == LayerKind::kPatchEmbedding) continue;  // not split
       LayerMeter meter(config, static_cast<int>(i), options.dtype, tensor, options.device);
-      for (const MeasuredRow& row : RowsFor(specs[i].kind, config, grid)) {
+      for (const MeasuredRow& row : RowsFor(specs[i].kind, config, rows.grid)) {
         Barrier(world);
-        profile.layers.push_back(meter.Measure(row, memory));
+        profile.layers.push_back(meter.Measure(row, rows.memory));
       }
       if (tensor.size == 1 && specs[i].kind == LayerKind::kDecoderBlock)
         profile.optimizer_s_per_parameter = meter.OptimizerSecondsPerParameter();
@@ -173,7 +178,8 @@ Profile MeasureProfile(const ModelConfig& config, const ProfileGrid& grid,
   std::vector<Profile> sweeps;
   for (int i = 0; i < options.sweeps; ++i) {
     if (progress) progress(i);
-    sweeps.push_back(MeasureSweep(config, grid, tensor.ranks, options, i == 0, world));
+    const SweepRows rows = {grid, tensor.ranks, /*memory=*/i == 0};
+    sweeps.push_back(MeasureSweep(config, rows, options, world));
   }
   std::vector<Profile> ranks;
   for (const std::string& text : GatherText(world, ToJson(MeanProfile(sweeps)).dump()))

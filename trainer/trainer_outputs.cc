@@ -196,7 +196,8 @@ bool TrainerParts::AnswerQuestions(bool before_training) {
     AnsweredSource result;
     result.source = config.eval.answers[i];
     // Before training they are few, and the first step looks for a stop.
-    auto given = AnswerSamples(answerer, source.dataset, samples, config.eval.answer_tokens, *world,
+    const Questions questions = {source.dataset, samples, config.eval.answer_tokens};
+    auto given = AnswerSamples(answerer, questions, *world,
                                [&] { return !before_training && stop.AgreeToStop(*world); });
     if (!given) return false;
     result.answers = std::move(*given);

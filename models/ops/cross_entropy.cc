@@ -95,9 +95,14 @@ Softmax SplitSoftmax(at::Tensor logits, const LocalIds& ids, Communicator& group
   return result;
 }
 
-// Rows [begin, begin + rows). Returns their weighted loss, fp64, without the scale.
+struct Rows {
+  int64_t begin, count;
+};
+
+// Returns the weighted loss of some rows, fp64, without the scale.
 at::Tensor Chunk(const at::Tensor& x, const Targets& targets, Parameter& weight,
-                 Gradients& gradients, int64_t begin, int64_t rows) {
+                 Gradients& gradients, const Rows& chunk) {
+  const int64_t begin = chunk.begin, rows = chunk.count;
   const at::Tensor part = PadRows(x.narrow(0, begin, rows), x.scalar_type());
   const at::Tensor ids = targets.ids.narrow(0, begin, rows);
   const bool wants_gradient = gradients.of_x || gradients.of_weight;
@@ -147,7 +152,7 @@ at::Tensor LinearCrossEntropy(const at::Tensor& x, const Targets& targets, Param
   const int64_t step = std::max(kMinChunkRows, kChunkLogits / columns);
   at::Tensor loss = at::scalar_tensor(0.0, x.options().dtype(at::kDouble));
   for (int64_t begin = 0; begin < rows; begin += step) {
-    loss.add_(Chunk(x, targets, weight, gradients, begin, std::min(step, rows - begin)));
+    loss.add_(Chunk(x, targets, weight, gradients, {begin, std::min(step, rows - begin)}));
   }
   loss.mul_(targets.scale);
   if (gradients.of_x && group != nullptr) group->AllReduce(gradients.x, ReduceOp::kSum).Wait();

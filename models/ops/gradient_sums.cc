@@ -16,7 +16,7 @@ bool HasKernel(const at::Tensor& t) { return t.is_cpu() && t.scalar_type() == at
 
 }  // namespace
 
-void AddTo(at::Tensor gradient, const at::Tensor& d) {
+void AddTo(const at::Tensor& gradient, const at::Tensor& d) {
   if (!HasKernel(d) || !d.is_contiguous() || !gradient.is_contiguous()) {
     gradient.add_(d);
     return;

@@ -8,7 +8,7 @@ namespace equipoise::ops {
 // makes an fp32 copy first.
 
 // gradient += d; of one shape, `gradient` fp32.
-void AddTo(at::Tensor gradient, const at::Tensor& d);
+void AddTo(const at::Tensor& gradient, const at::Tensor& d);
 
 // The sum of the rows of g [rows, n]: fp32 [n]. It does not depend on the number of threads.
 at::Tensor SumOfRows(const at::Tensor& g);

@@ -87,7 +87,7 @@ at::Tensor InputGradient(const at::Tensor& g, const Parts& parts) {
 }
 
 // gradient += g' x, without a temporary where the dtypes agree.
-void AddProduct(at::Tensor gradient, const at::Tensor& g, const at::Tensor& x) {
+void AddProduct(const at::Tensor& gradient, const at::Tensor& g, const at::Tensor& x) {
   if (g.scalar_type() == gradient.scalar_type()) {
     gradient.addmm_(g.t(), x);
   } else {

@@ -159,10 +159,10 @@ double ShareWhileWaiting(Communicator& world) {
   if (world.rank() > 1) return 0;
   if (world.rank() == 1) {
     std::this_thread::sleep_for(kDelay);
-    world.Send(tensor, /*to=*/0).Wait();
+    world.Send(tensor, /*peer=*/0).Wait();
     return 0;
   }
-  Work work = world.Recv(tensor, /*from=*/1);
+  Work work = world.Recv(tensor, /*peer=*/1);
   world.ProgressInBackground();
   const std::clock_t before = std::clock();  // of all threads; this one sleeps
   std::this_thread::sleep_for(kDelay / 2);

@@ -60,8 +60,8 @@ TEST_CASE("a picture that cannot be used counts as a wrong answer", "[trainer][c
                           &opened.chat_template, &config.data);
   AnsweredSource source;
   source.source = config.data.train[0];
-  source.answers = AnswerSamples(answerer, opened.dataset, samples, 2, world).value();
-  CHECK_FALSE(AnswerSamples(answerer, opened.dataset, samples, 2, world, [] { return true; }));
+  source.answers = AnswerSamples(answerer, {opened.dataset, samples, 2}, world).value();
+  CHECK_FALSE(AnswerSamples(answerer, {opened.dataset, samples, 2}, world, [] { return true; }));
   REQUIRE(source.answers.size() == 5);
   CHECK(source.faults() == 3);
   for (size_t i = 0; i < 5; ++i) {
@@ -86,7 +86,7 @@ TEST_CASE("a picture that cannot be used counts as a wrong answer", "[trainer][c
   strict.limits.image_pixels = 10;
   const Answerer careful({model.stage.get(), &model.config}, &opened.tokenizer,
                          &opened.chat_template, &strict);
-  const auto again = AnswerSamples(careful, opened.dataset, {2}, 2, world).value();
+  const auto again = AnswerSamples(careful, {opened.dataset, {2}, 2}, world).value();
   REQUIRE(again.size() == 1);
   CHECK_FALSE(again[0].fault.empty());
   CHECK_FALSE(again[0].exact);
