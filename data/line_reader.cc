@@ -86,6 +86,7 @@ bool LineReader::NextRaw(Line& line) {
   while (true) {
     const char* from = buffer_.data() + at_ + searched;
     const size_t rest = buffer_.size() - at_ - searched;
+    // NOLINTNEXTLINE(bugprone-not-null-terminated-result): bytes, no string
     const void* found = rest == 0 ? nullptr : std::memchr(from, '\n', rest);
     const size_t length =
         found != nullptr ? static_cast<size_t>(static_cast<const char*>(found) - from) : rest;

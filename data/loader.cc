@@ -28,10 +28,7 @@ struct Dataset::Impl {
 
   Impl(const std::vector<SourceConfig>& sources, SampleOptions options, const CostIndex* costs,
        const ChatTemplate* chat, LossWeight weight)
-      : scanner(sources, std::move(options), chat),
-        index(costs),
-        chat_template(chat),
-        loss(weight) {
+      : scanner(sources, options, chat), index(costs), chat_template(chat), loss(weight) {
     for (const SourceConfig& source : sources) files.emplace_back(source.annotations);
   }
 
@@ -162,7 +159,7 @@ std::string ShapeChange(const SampleCost& cost, const ScannedSample& sample) {
 
 Dataset::Dataset(const std::vector<SourceConfig>& sources, SampleOptions options,
                  const CostIndex* index, const ChatTemplate* chat_template, LossWeight loss)
-    : impl_(std::make_unique<Impl>(sources, std::move(options), index, chat_template, loss)) {}
+    : impl_(std::make_unique<Impl>(sources, options, index, chat_template, loss)) {}
 Dataset::~Dataset() = default;
 Dataset::Dataset(Dataset&&) noexcept = default;
 

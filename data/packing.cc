@@ -47,6 +47,7 @@ Pack MakePack(const CostIndex& index, std::span<const int64_t> samples, LossWeig
 
 std::vector<double> SourceRepeats(const std::vector<SourceConfig>& sources) {
   std::vector<double> repeats;
+  repeats.reserve(sources.size());
   for (const SourceConfig& source : sources) repeats.push_back(source.repeat);
   return repeats;
 }

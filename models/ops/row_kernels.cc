@@ -30,6 +30,7 @@ EQUIPOISE_INLINE float Round(float x) {
   return Load(y);
 }
 
+// NOLINTBEGIN(readability-function-size): each operand of a kernel is a parameter.
 template <class T>
 EQUIPOISE_INLINE void Normalise(const Rows& rows, const T* x, const T* weight, float eps, T* y,
                                 float* rstd) {
@@ -136,6 +137,8 @@ EQUIPOISE_CLONES void RmsNormWeightGradient(const Rows& rows, const Bf16* g, con
                                             float* gw) {
   WeightGradient(rows, g, x, rstd, first, last, gw);
 }
+
+// NOLINTEND(readability-function-size)
 
 EQUIPOISE_CLONES void AddRows(const Rows& rows, const Bf16* x, float* sums) {
   for (int64_t row = rows.begin; row < rows.end; ++row)

@@ -70,8 +70,9 @@ std::unique_ptr<Communicator> DeviceCommunicator::Split(int color, int key,
   std::unique_ptr<Communicator> part = cpu_->Split(color, key, name);
   auto* group = dynamic_cast<GroupCommunicator*>(part.get());
   if (group == nullptr) return part;  // one rank: nothing leaves the GPU
-  part.release();
-  return Wrap(std::unique_ptr<GroupCommunicator>(group));
+  std::unique_ptr<GroupCommunicator> cpu(group);
+  (void)part.release();  // `cpu` owns it
+  return Wrap(std::move(cpu));
 }
 
 }  // namespace equipoise

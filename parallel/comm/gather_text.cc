@@ -22,6 +22,7 @@ std::vector<std::string> GatherText(Communicator& group, const std::string& text
   at::Tensor all = at::empty({group.size() * longest}, at::kByte);
   group.AllGather(all, bytes).Wait();
   std::vector<std::string> texts;
+  texts.reserve(static_cast<size_t>(group.size()));
   const char* data = static_cast<const char*>(all.data_ptr());
   for (int rank = 0; rank < group.size(); ++rank) {
     texts.emplace_back(data + rank * longest, static_cast<size_t>(sizes[rank]));

@@ -139,6 +139,7 @@ std::vector<ParameterGroup> DecayGroups(const std::vector<Parameter*>& parameter
     group.indices.push_back(i);
   }
   std::vector<ParameterGroup> result;
+  result.reserve(groups.size());
   for (auto& [key, group] : groups) result.push_back(std::move(group));
   return result;
 }
