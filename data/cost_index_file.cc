@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include "configs/error.h"
 #include "data/path_guard.h"
@@ -44,9 +45,10 @@ bool IsWholeIndex(const char* data, size_t bytes, uint64_t key) {
 }
 
 void WriteFileWhole(const std::string& path, const std::string& bytes) {
-  const std::string temporary = path + ".tmp-" + std::to_string(getpid());
+  // Not named by the process: jobs on two machines may have the same number.
+  const std::string temporary = path + ".tmp-" + std::to_string(std::random_device{}());
   {
-    const FileHandle file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    const FileHandle file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
     if (!file.valid()) FailWrite(temporary);
     for (size_t done = 0; done < bytes.size();) {
       const ssize_t put = write(file.get(), bytes.data() + done, bytes.size() - done);

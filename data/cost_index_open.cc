@@ -31,10 +31,6 @@ std::string IndexName(uint64_t key) {
   return name;
 }
 
-std::string PartPath(const std::string& index, int slice, int slices) {
-  return index + ".part-" + std::to_string(slice) + "-of-" + std::to_string(slices);
-}
-
 // True when files can be made in `folder`, which is created.
 bool IsWritable(const std::string& folder) {
   std::error_code error;
@@ -112,8 +108,8 @@ class IndexBuilder {
         files_(OpenFiles(sources)),
         folders_(CacheFolders(sources, config, options)) {}
 
-  // Finds or builds the index; gives its path. Collective over the slices.
-  std::string Run();
+  // Finds or builds the index and maps it. Collective over the slices.
+  CostIndex Run();
   // The path of a cached index; empty where there is none.
   std::string Find();
   uint64_t key() const { return key_; }
@@ -128,6 +124,8 @@ class IndexBuilder {
   void ChooseFolder();
   bool IsThere(const std::string& path) const;
   std::vector<SampleCost> ScanMySlice(const SampleScanner& scanner) const;
+  // What all slices have scanned, on slice 0.
+  std::vector<std::vector<SampleCost>> Collect(std::vector<SampleCost> mine) const;
   void Build();
 
   const std::vector<SourceConfig>& sources_;
@@ -188,27 +186,24 @@ std::vector<SampleCost> IndexBuilder::ScanMySlice(const SampleScanner& scanner) 
   return costs;
 }
 
+std::vector<std::vector<SampleCost>> IndexBuilder::Collect(std::vector<SampleCost> mine) const {
+  if (!options_.collect) return {std::move(mine)};
+  std::string bytes(mine.size() * sizeof(SampleCost), '\0');
+  if (!mine.empty()) std::memcpy(bytes.data(), mine.data(), bytes.size());
+  std::vector<std::vector<SampleCost>> slices;
+  for (const std::string& part : options_.collect(bytes)) {
+    std::vector<SampleCost>& slice = slices.emplace_back(part.size() / sizeof(SampleCost));
+    if (!part.empty()) std::memcpy(slice.data(), part.data(), part.size());
+  }
+  return slices;
+}
+
 void IndexBuilder::Build() {
   const SampleScanner scanner(sources_, SampleOptionsOf(config_, options_), &template_);
-  const auto part = [this](int slice) { return PartPath(path_, slice, options_.slices); };
-  std::vector<std::vector<SampleCost>> slices(static_cast<size_t>(options_.slices));
-  auto& mine = slices[static_cast<size_t>(options_.slice)];
-  mine = ScanMySlice(scanner);
+  // Not by files beside the index: another job may build the same one at the same time.
+  const std::vector<std::vector<SampleCost>> slices = Collect(ScanMySlice(scanner));
   OnAllRanks([&] {
-    if (!first()) WriteIndexFile(part(options_.slice), key_, mine);
-  });
-  OnAllRanks([&] {
-    if (!first()) return;
-    for (int slice = 1; slice < options_.slices; ++slice) {
-      if (!ReadIndexFile(part(slice), key_, slices[static_cast<size_t>(slice)])) {
-        throw DataError(
-            part(slice) +
-            ": cannot be read by rank 0; set data.cache to a folder that all machines share");
-      }
-    }
-    WriteIndexFile(path_, key_, MergeSlices(slices));
-    std::error_code ignored;
-    for (int slice = 1; slice < options_.slices; ++slice) fs::remove(part(slice), ignored);
+    if (first()) WriteIndexFile(path_, key_, MergeSlices(slices));
   });
   built_ = true;
 }
@@ -231,13 +226,19 @@ std::string IndexBuilder::Find() {
   return "";
 }
 
-std::string IndexBuilder::Run() {
+CostIndex IndexBuilder::Run() {
   ComputeKey();
   if (options_.require_same) options_.require_same(key_);
   ChooseFolder();
   // Asked once, of all: another job may finish the same index meanwhile.
   if (AnyRank(options_.rebuild || !IsThere(path_))) Build();
-  return path_;
+  std::optional<CostIndex> index = CostIndex::Map(path_, key_);
+  if (AnyRank(!index)) {
+    throw DataError(path_ +
+                    ": the cost index cannot be read back by every rank; delete it and try again, "
+                    "or set data.cache to a folder that all machines share");
+  }
+  return std::move(*index);
 }
 
 int64_t CountBad(const CostIndex& index) { return index.size() - index.CountDefects()[0]; }
@@ -268,11 +269,8 @@ bool TooManyBad(const CostIndex& index, const DataConfig& config) {
 OpenedCostIndex FindOrBuild(const std::vector<SourceConfig>& sources, const DataConfig& config,
                             const ChatTemplate& chat_template, const CostIndexOptions& options) {
   IndexBuilder builder(sources, config, chat_template, options);
-  const std::string path = builder.Run();
-  std::optional<CostIndex> index = CostIndex::Map(path, builder.key());
-  if (!index)
-    throw DataError(path + ": the cost index cannot be read back; delete it and try again");
-  return {std::move(*index), builder.built(), 0};
+  CostIndex index = builder.Run();
+  return {std::move(index), builder.built(), 0};
 }
 
 }  // namespace

@@ -24,6 +24,9 @@ struct CostIndexOptions {
   // Throws unless all slices give the same number; absent with one slice. Asked before the build:
   // ranks that see other files would build parts that do not belong together.
   std::function<void(uint64_t mine)> require_same;
+  // Gives slice 0 what each slice has built, in their order, and the others nothing; absent with
+  // one slice.
+  std::function<std::vector<std::string>(const std::string& mine)> collect;
   // Called now and then on slice 0 with the share done, from one thread at a time.
   std::function<void(double share)> progress;
   // Called on slice 0 with one line that the user should see.

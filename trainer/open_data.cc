@@ -75,6 +75,7 @@ OpenedCostIndex OpenIndex(const RunConfig& config, const std::vector<SourceConfi
     return *flag.const_data_ptr<double>() != 0;
   };
   build.require_same = [&](uint64_t mine) { RequireSameData(world, mine, sources[0].annotations); };
+  build.collect = [&world](const std::string& mine) { return CollectText(world, mine); };
   build.progress = IndexProgress();
   build.notice = [](const std::string& text) { spdlog::warn("{}", text); };
   build.fallback_folder = config.run.dir + "/cache";

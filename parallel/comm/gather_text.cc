@@ -30,4 +30,26 @@ std::vector<std::string> GatherText(Communicator& group, const std::string& text
   return texts;
 }
 
+std::vector<std::string> CollectText(Communicator& group, const std::string& text) {
+  at::Tensor length = at::empty({1}, at::kLong);
+  length.data_ptr<int64_t>()[0] = static_cast<int64_t>(text.size());
+  if (group.rank() > 0) {
+    at::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
+    std::memcpy(bytes.data_ptr(), text.data(), text.size());
+    group.Send(length, 0).Wait();
+    group.Send(bytes, 0).Wait();
+    return {};
+  }
+  std::vector<std::string> texts{text};
+  texts.reserve(static_cast<size_t>(group.size()));
+  for (int rank = 1; rank < group.size(); ++rank) {
+    group.Recv(length, rank).Wait();
+    at::Tensor bytes = at::empty({length.const_data_ptr<int64_t>()[0]}, at::kByte);
+    group.Recv(bytes, rank).Wait();
+    texts.emplace_back(static_cast<const char*>(bytes.const_data_ptr()),
+                       static_cast<size_t>(bytes.numel()));
+  }
+  return texts;
+}
+
 }  // namespace equipoise

@@ -23,15 +23,18 @@ std::string MessageOf(const std::function<void()>& work) {
   return "";
 }
 
-// Opens the index by `slices` ranks as threads; gives the file's bytes.
-std::string BuiltBy(const DataFixture& data, int slices, int64_t threads) {
+// Opens the index in `folder` by `slices` ranks as threads; gives the file's bytes.
+std::string BuiltIn(const std::string& folder, const DataFixture& data, int slices,
+                    int64_t threads) {
   DataConfig config = data.config;
-  config.cache = data.folder / ("cache-" + std::to_string(slices) + "-" + std::to_string(threads));
+  config.cache = folder;
   config.threads = threads;
   std::barrier barrier(slices);
   std::atomic<bool> any{false};
+  std::vector<std::string> parts(static_cast<size_t>(slices));
   std::vector<std::string> paths(static_cast<size_t>(slices));
   std::vector<std::jthread> ranks;
+  ranks.reserve(static_cast<size_t>(slices));
   for (int slice = 0; slice < slices; ++slice) {
     ranks.emplace_back([&, slice] {
       CostIndexOptions options = data.options();
@@ -46,6 +49,11 @@ std::string BuiltBy(const DataFixture& data, int slices, int64_t threads) {
         barrier.arrive_and_wait();
         return result;
       };
+      options.collect = [&](const std::string& mine) {
+        parts[static_cast<size_t>(slice)] = mine;
+        barrier.arrive_and_wait();
+        return slice == 0 ? parts : std::vector<std::string>();
+      };
       const auto opened = OpenCostIndex(config.train, config, data.chat_template, options);
       paths[static_cast<size_t>(slice)] = opened.index.path();
     });
@@ -54,12 +62,12 @@ std::string BuiltBy(const DataFixture& data, int slices, int64_t threads) {
   for (const std::string& path : paths) {
     if (path != paths[0]) return "other path";
   }
-  // Nothing but the index and the stamp of the content remains.
-  int indexes = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(config.cache)) {
-    indexes += entry.path().filename().string().starts_with("costs-") ? 1 : 0;
-  }
-  return indexes == 1 ? ReadWholeFile(paths[0]) : "leftovers";
+  return ReadWholeFile(paths[0]);
+}
+
+std::string BuiltBy(const DataFixture& data, int slices, int64_t threads) {
+  return BuiltIn(data.folder / ("cache-" + std::to_string(slices) + "-" + std::to_string(threads)),
+                 data, slices, threads);
 }
 
 TEST_CASE("costs are those of the encoded records", "[data][cpu]") {
@@ -102,6 +110,29 @@ TEST_CASE("the index is bitwise the same for any number of slices and threads", 
   CHECK(BuiltBy(data, 3, 1) == alone);
   CHECK(BuiltBy(data, 7, 2) == alone);
   CHECK(BuiltBy(data, 1, 3) == alone);
+}
+
+TEST_CASE("jobs that build the same index at once do not disturb each other", "[data][cpu]") {
+  DataFixture data;
+  data.WriteRecords(DataFixture::MixedLines(400));
+  const std::string alone = BuiltBy(data, 1, 1);
+  for (int round = 0; round < 20; ++round) {
+    INFO(round);
+    const std::string folder = data.folder / ("shared-" + std::to_string(round));
+    std::vector<std::string> built(3);
+    {
+      std::vector<std::jthread> jobs;
+      jobs.reserve(built.size());
+      for (std::string& bytes : built)
+        jobs.emplace_back([&] { bytes = BuiltIn(folder, data, 3, 1); });
+    }
+    for (const std::string& bytes : built) CHECK(bytes == alone);
+    // Nothing but the index and the stamp of the content remains.
+    int files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      files += entry.path().filename().string().starts_with("content-") ? 0 : 1;
+    CHECK(files == 1);
+  }
 }
 
 TEST_CASE("an index is built once and again when what it was made from changes", "[data][cpu]") {

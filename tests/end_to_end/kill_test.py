@@ -26,11 +26,9 @@ class KilledRun:
         self.kills, self.in_saves, self.statuses = 0, 0, set()
 
     def start(self, steps):
-        # The learning rate knows no end, so that a run does not depend on how far it shall go. Each
-        # run has a cache of its own: two that build one index at once take each other's parts away.
+        # The learning rate knows no end, so that a run does not depend on how far it shall go.
         line = tiny_case.command(self.config, 2, run__dir=self.run_dir, train__steps=steps,
-                                 train__schedule="constant", checkpoint__every=3,
-                                 data__cache=f"{self.run_dir}.cache")
+                                 train__schedule="constant", checkpoint__every=3)
         with open(f"{self.run_dir}.log", "a") as log:
             return subprocess.Popen(line, stdout=log, stderr=log, env=tiny_case.environment(),
                                     start_new_session=True)
