@@ -75,6 +75,7 @@ void Bench(char** argv, int every, Communicator& world) {
 }  // namespace
 }  // namespace equipoise::testing
 
+// NOLINTNEXTLINE(bugprone-exception-escape): a bench ends with its message
 int main(int argc, char** argv) {
   if (argc < 5) {
     std::fprintf(stderr, "usage: %s PRESET ROUNDS TOKENS TILES [EVERY]\n", argv[0]);

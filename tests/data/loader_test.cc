@@ -98,7 +98,7 @@ TEST_CASE("a padded pack gives each sample the tokens of the longest", "[data][c
   CHECK(Floats(found.batch.pixel_values) == Floats(expected.batch.pixel_values));
   REQUIRE(found.batch.cu_seqlens.size() == 4);
   std::vector<int64_t> image_positions;
-  const auto Part = [](const at::Tensor& all, int64_t begin, int64_t count) {
+  const auto part = [](const at::Tensor& all, int64_t begin, int64_t count) {
     return all.narrow(0, begin, count);
   };
   for (size_t s = 0; s < 3; ++s) {
@@ -108,9 +108,9 @@ TEST_CASE("a padded pack gives each sample the tokens of the longest", "[data][c
     for (auto member : {&MicroBatch::input_ids, &MicroBatch::targets, &MicroBatch::position_ids,
                         &MicroBatch::target_weights}) {
       CHECK(
-          Part(found.batch.*member, to, tokens).equal(Part(expected.batch.*member, from, tokens)));
+          part(found.batch.*member, to, tokens).equal(part(expected.batch.*member, from, tokens)));
     }
-    const at::Tensor targets = Part(found.batch.targets, to + tokens, padded.longest - tokens);
+    const at::Tensor targets = part(found.batch.targets, to + tokens, padded.longest - tokens);
     CHECK(targets.eq(-100).all().item<bool>());
     for (const int64_t at : Ints(expected.batch.image_positions)) {
       if (at >= from && at < from + tokens) image_positions.push_back(at - from + to);
@@ -265,7 +265,7 @@ TEST_CASE("loaded packs come in order with any number of threads", "[data][cpu]"
         &*fixture.dataset,
         [&] {
           most_inside = std::max<int>(most_inside, ++inside);
-          const Pack pack = fixture.PackOf({next % 40});
+          Pack pack = fixture.PackOf({next % 40});
           ++next;
           --inside;
           return pack;

@@ -39,7 +39,7 @@ CellDevices StagedGpus(int gpus, std::function<CudaApi(int gpu)> cuda) {
     c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);
     auto* group = dynamic_cast<GroupCommunicator*>(world.get());
     if (group == nullptr) return world;
-    world.release();
+    (void)world.release();
     return std::make_unique<StagedCommunicator>(
         std::unique_ptr<GroupCommunicator>(group),
         std::make_shared<const CudaApi>(cuda(device.index())), at::kCUDA);

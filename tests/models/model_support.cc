@@ -11,7 +11,7 @@
 
 namespace equipoise::testing {
 
-at::Tensor Normal(std::vector<int64_t> shape, uint64_t seed, double scale) {
+at::Tensor Normal(const std::vector<int64_t>& shape, uint64_t seed, double scale) {
   at::Generator generator = at::detail::createCPUGenerator(seed);
   return at::randn(shape, generator, at::kFloat).mul_(scale);
 }

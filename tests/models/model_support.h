@@ -16,7 +16,7 @@
 namespace equipoise::testing {
 
 // Normal numbers that depend on the seed alone.
-at::Tensor Normal(std::vector<int64_t> shape, uint64_t seed, double scale = 1.0);
+at::Tensor Normal(const std::vector<int64_t>& shape, uint64_t seed, double scale = 1.0);
 
 // Tiny architectures: `family` is qwen2 or llama.
 ModelConfig TinyText(const std::string& family, bool tied);

@@ -66,7 +66,7 @@ TEST_CASE("random weights follow the rules of the architecture", "[models][cpu]"
 }
 
 TEST_CASE("random weights depend on seed and name alone", "[models][cpu]") {
-  const auto draw = [](const std::string& name, uint64_t seed, std::vector<int64_t> shape) {
+  const auto draw = [](const std::string& name, uint64_t seed, const std::vector<int64_t>& shape) {
     Parameter before = Named("language_model.model.layers.9.mlp.up_proj.weight", {3, 5});
     Parameter parameter = Named(name, shape);
     FlatParameters flat({&before, &parameter}, at::kFloat);

@@ -14,6 +14,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "parallel/comm/gather_text.h"
+
 namespace equipoise {
 namespace {
 
@@ -273,6 +275,17 @@ void CheckBarrier(Communicator& world) {
   for (int i = 0; i < 20; ++i) Barrier(world);
 }
 
+// Of another length on each rank, one of them empty.
+void CheckTexts(Communicator& world) {
+  const auto text = [](int rank) { return std::string(static_cast<size_t>(rank) * 1000, 'a'); };
+  std::vector<std::string> expected;
+  expected.reserve(static_cast<size_t>(world.size()));
+  for (int rank = 0; rank < world.size(); ++rank) expected.push_back(text(rank));
+  Require(GatherText(world, text(world.rank())) == expected, "gathered texts");
+  if (world.rank() > 0) expected.clear();
+  Require(CollectText(world, text(world.rank())) == expected, "collected texts");
+}
+
 }  // namespace
 
 std::vector<ConformanceCheck> ConformanceChecks(Sums sums) {
@@ -291,6 +304,7 @@ std::vector<ConformanceCheck> ConformanceChecks(Sums sums) {
       {"groups", reducing(CheckGroups)},
       {"NaN", CheckNan},
       {"barrier", CheckBarrier},
+      {"texts", CheckTexts},
   };
 }
 

@@ -69,8 +69,7 @@ std::vector<MicroBatch> CellBatches(const Cell& cell, const ModelConfig& config)
   std::vector<MicroBatch> batches;
   for (int i = 0; i < cell.micro_batches; ++i) {
     if (cell.modality == "balanced") {  // each asks the same of every stage
-      batches.push_back(
-          RandomBatch(config, {16, 8}, config.has_vision ? 2 : 0, static_cast<uint64_t>(900 + i)));
+      batches.push_back(RandomBatch(config, {16, 8}, config.has_vision ? 2 : 0, 900 + i));
       continue;
     }
     int64_t tiles = 0;
@@ -80,7 +79,7 @@ std::vector<MicroBatch> CellBatches(const Cell& cell, const ModelConfig& config)
     const bool empty = cell.modality == "mixed" && i % 4 == 2;
     std::vector<int64_t> lengths;
     if (!empty) lengths = {14 + 3 * (i % 4), 5 + i % 2};
-    batches.push_back(RandomBatch(config, lengths, tiles, static_cast<uint64_t>(900 + i)));
+    batches.push_back(RandomBatch(config, lengths, tiles, 900 + i));
   }
   return batches;
 }
@@ -166,7 +165,7 @@ ModelPart::Pass PassOf(const Shared& shared, int data) {
     pass.loads.push_back(SingleSegment(batch.tiles(), batch.tokens()));
   }
   pass.batch = [&shared, data, stride](int i) -> const MicroBatch& {
-    return shared.batches[static_cast<size_t>(data + i * stride)];
+    return shared.batches[data + i * stride];
   };
   pass.loss_scale = 1 / shared.weight;
   return pass;

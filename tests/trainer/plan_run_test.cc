@@ -20,16 +20,16 @@ namespace {
 
 // Costs of 6,000 samples: packing the shipped histogram's 1.27 million takes longer than a search.
 const std::string& FewSamples() {
-  static const ScratchFolder folder;
-  static const std::string path = folder.Path("costs.jsonl");
-  if (std::filesystem::exists(path)) return path;
+  static const ScratchFolder kFolder;
+  static const std::string kPath = kFolder.Path("costs.jsonl");
+  if (std::filesystem::exists(kPath)) return kPath;
   std::ostringstream lines;
   for (int i = 0; i < 6000; ++i) {
     const int tiles = i * 7919 % 6, tokens = 100 + 256 * tiles + i * 6007 % 600;
     lines << R"({"vit_num":)" << tiles << R"(,"token_num":)" << tokens << "}\n";
   }
-  WriteText(path, lines.str());
-  return path;
+  WriteText(kPath, lines.str());
+  return kPath;
 }
 
 RunConfig Config(const std::vector<std::string>& set, bool few_samples = true) {

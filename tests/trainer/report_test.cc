@@ -109,7 +109,7 @@ TEST_CASE("a curve with gaps, of one value, or without any is drawn or left out"
   CHECK(RenderChart({"t", "", {{"s", {{1, nan}, {2, INFINITY}}, true}}}).empty());
   const std::string gap =
       RenderChart({"t", "", {{"s", {{1, 1}, {2, nan}, {3, 2}, {4, 3}}, false}}});
-  CHECK(gap.find("M") != gap.rfind("M"));
+  CHECK(gap.find('M') != gap.rfind('M'));
   CHECK_FALSE(Has(gap, "nan"));
   CHECK(Has(gap, "class=\"line s0 dot\""));  // the lone point is seen
   CHECK(Has(gap, "class=\"line s0\""));
