@@ -8,6 +8,7 @@
 #include "balance/partition.h"
 #include "balance/recompute.h"
 #include "balance/stage_costs.h"
+#include "configs/error.h"
 #include "models/stage_plan.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/passes.h"
@@ -27,6 +28,13 @@ std::vector<LayerLoad> Sampled(const std::vector<LayerLoad>& packs) {
   std::vector<LayerLoad> sampled;
   for (size_t pack = 0; pack < packs.size(); pack += step) sampled.push_back(packs[pack]);
   return sampled;
+}
+
+// A search knows no schedules from files.
+const ScheduleKind& KindOfSchedule(const Plan& plan) {
+  const ScheduleKind* kind = FindSchedule(plan.schedule);
+  EQUIPOISE_CHECK(kind != nullptr, plan.schedule);
+  return *kind;
 }
 
 Recompute KindOf(RecomputeRule rule) {
@@ -148,11 +156,12 @@ double PlanFitter::LowerBound(const Plan& shape) const {
     work += seconds;
     lightest = std::min(lightest, seconds);
   }
-  if (shape.schedule == "naive") return work;
+  const ScheduleKind& kind = KindOfSchedule(shape);
+  if (!kind.overlaps) return work;
   // Behind an encoder of its own ranks differ whatever the stages: what lies in front is left out.
   if (shape.encoder_ranks > 0) return work / shape.pipeline;
   // Weight gradients may fill what a rank would wait.
-  if (shape.schedule == "zb_h1") return work / shape.pipeline;
+  if (kind.splits_backwards) return work / shape.pipeline;
   // Averaged over the ranks, half of the pipeline lies in front; of chunked ranks, their first
   // chunks.
   const double fill = (shape.pipeline - 1) / 2.0 * lightest / shape.num_stages();
@@ -292,7 +301,8 @@ Schedule PlanFitter::WorstSchedule(Plan& plan) const {
   }
   // Three rounds of the pipeline bring every rank to its peak, all micro-batches being equal.
   const int64_t all = request_.workload.global_batch() / plan.data;
-  const int64_t rounds = plan.schedule == "gpipe" ? all : std::min<int64_t>(all, 3 * plan.pipeline);
+  const int64_t rounds =
+      KindOfSchedule(plan).forwards_first ? all : std::min<int64_t>(all, 3 * plan.pipeline);
   return ComputeSchedule(
       request_, plan, std::vector<LayerLoad>(static_cast<size_t>(rounds), request_.workload.worst));
 }
@@ -322,7 +332,7 @@ double PlanFitter::StepSecondsBound(const Plan& plan) const {
   const std::vector<int>& packs = HeaviestPacks(plan.data);
   const LayerCostTable& table = Packs().table;
   // Beside the last backwards of the stages in front its own weight gradients may run.
-  const bool zero_bubble = plan.schedule == "zb_h1";
+  const bool zero_bubble = KindOfSchedule(plan).splits_backwards;
   std::vector<double> work(static_cast<size_t>(plan.pipeline), 0.0);
   double before = 0, bound = 0;  // of the least seconds that each stage in front takes
   std::vector<double> in_front(work.size(), 0.0);

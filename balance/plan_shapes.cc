@@ -7,6 +7,7 @@
 #include "configs/error.h"
 #include "models/layer_spec.h"
 #include "models/modules.h"
+#include "parallel/schedule/builders.h"
 
 namespace equipoise {
 namespace {
@@ -38,16 +39,15 @@ struct Order {
 
 std::vector<Order> Orders(const PlanRequest& request, int pipeline, int layers) {
   const PlanPins& pins = request.pins;
-  const std::string pinned = pins.schedule.value_or("");
+  const int most = std::min(std::max(kMostChunks, pins.chunks.value_or(1)), layers / pipeline);
   std::vector<Order> orders;
-  if (pinned != "interleaved" && pins.chunks.value_or(1) == 1) {
-    orders.push_back({pinned.empty() ? "1f1b" : pinned, 1});
-    if (pinned.empty() && pipeline > 1) orders.push_back({"zb_h1", 1});
-  }
-  if (pipeline == 1 || !(pinned.empty() || pinned == "interleaved")) return orders;
-  const int most = std::max(kMostChunks, pins.chunks.value_or(1));
-  for (int chunks = 2; chunks <= std::min(most, layers / pipeline); ++chunks) {
-    if (Allows(pins.chunks, chunks)) orders.push_back({"interleaved", chunks});
+  for (const ScheduleKind& kind : ScheduleKinds()) {
+    if (pins.schedule ? *pins.schedule != kind.name : !kind.searched) continue;
+    // One rank alone does the same in any of them.
+    if (pipeline == 1 && (kind.chunked || !orders.empty())) continue;
+    for (int chunks = kind.chunked ? 2 : 1; chunks <= (kind.chunked ? most : 1); ++chunks) {
+      if (Allows(pins.chunks, chunks)) orders.push_back({kind.name, chunks});
+    }
   }
   return orders;
 }

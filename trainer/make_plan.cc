@@ -5,7 +5,6 @@
 
 #include "balance/partition.h"
 #include "configs/error.h"
-#include "configs/nearest.h"
 #include "models/layer_spec.h"
 #include "models/modules.h"
 #include "parallel/schedule/builders.h"
@@ -13,16 +12,12 @@
 namespace equipoise {
 namespace {
 
-constexpr const char* kInterleaved = "interleaved";
-
 // Whether it is a file; throws ConfigError where it is no builder's name either.
 bool IsScheduleFile(const std::string& schedule) {
-  if (IsBuilt(schedule)) return false;
+  if (FindSchedule(schedule) != nullptr) return false;
   if (std::filesystem::is_regular_file(schedule)) return true;
-  const std::string nearest = NearestName(schedule, ScheduleNames());
   throw ConfigError("parallel.schedule: '" + schedule + "' is neither a schedule nor a file; " +
-                    (nearest.empty() ? "use naive, gpipe, 1f1b, zb_h1, interleaved, or a file"
-                                     : "did you mean '" + nearest + "'?"));
+                    SuggestSchedule(schedule));
 }
 
 Plan Degrees(const ParallelSection& parallel, int encoder_ranks, int ranks) {
@@ -100,12 +95,12 @@ Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
   Plan plan = Degrees(parallel, EncoderRanks(config, model), ranks);
   plan.schedule = parallel.schedule.value_or("1f1b");
   plan.zero = static_cast<int>(parallel.zero.value_or(1));
-  const bool interleaved = plan.schedule == kInterleaved;
-  plan.chunks = static_cast<int>(parallel.chunks.value_or(interleaved ? 2 : 1));
   const bool is_file = IsScheduleFile(plan.schedule);
-  if (interleaved != (plan.chunks > 1) && !is_file) {
-    throw ConfigError(interleaved
-                          ? "parallel.chunks: interleaved needs 2 or more stages a rank"
+  const bool chunked = !is_file && FindSchedule(plan.schedule)->chunked;
+  plan.chunks = static_cast<int>(parallel.chunks.value_or(chunked ? 2 : 1));
+  if (chunked != (plan.chunks > 1) && !is_file) {
+    throw ConfigError(chunked
+                          ? "parallel.chunks: " + plan.schedule + " needs 2 or more stages a rank"
                           : "parallel.chunks: " + plan.schedule +
                                 " has one stage a rank; use parallel.schedule: interleaved");
   }

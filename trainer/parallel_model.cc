@@ -45,7 +45,8 @@ Schedule FileSchedule(const std::string& text, const std::string& path, const St
 
 // The text of the file that a plan's schedule names; nothing where it is the name of a builder.
 std::optional<std::string> ReadFile(const std::string& schedule) {
-  if (IsBuilt(schedule) || !std::filesystem::is_regular_file(schedule)) return std::nullopt;
+  if (FindSchedule(schedule) != nullptr || !std::filesystem::is_regular_file(schedule))
+    return std::nullopt;
   std::ifstream file(schedule);
   std::stringstream text;
   text << file.rdbuf();

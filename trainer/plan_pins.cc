@@ -3,7 +3,6 @@
 #include <string>
 
 #include "configs/error.h"
-#include "configs/nearest.h"
 #include "models/layer_spec.h"
 #include "parallel/schedule/builders.h"
 #include "trainer/make_plan.h"
@@ -16,11 +15,8 @@ std::optional<int> Pin(const std::optional<int64_t>& value) {
 }
 
 void CheckSchedule(const std::string& name) {
-  if (IsBuilt(name)) return;
-  const std::string nearest = NearestName(name, ScheduleNames());
-  throw ConfigError("parallel.schedule: cannot plan with '" + name + "'; " +
-                    (nearest.empty() ? "use naive, gpipe, 1f1b, zb_h1 or interleaved"
-                                     : "did you mean '" + nearest + "'?"));
+  if (FindSchedule(name) != nullptr) return;
+  throw ConfigError("parallel.schedule: cannot plan with '" + name + "'; " + SuggestSchedule(name));
 }
 
 }  // namespace

@@ -140,7 +140,7 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
 
 TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,
                           const SampleCosts& costs, const PlanTarget& target) {
-  if (config.parallel.schedule && !IsBuilt(*config.parallel.schedule)) {
+  if (config.parallel.schedule && FindSchedule(*config.parallel.schedule) == nullptr) {
     return {MakePlan(config, model, target.ranks), {}};
   }
   const PlannedRun first = PlanWorkload(costs, config, model);

@@ -141,12 +141,16 @@ std::string InterleavedProblem(const StageGraph& graph) {
   return "";
 }
 
-std::string Problem(const std::string& name, const StageGraph& graph) {
-  if ((name == "1f1b" || name == "zb_h1") && !Depths(graph)) {
-    return "the stages come back to a rank that they have left; take interleaved, or give each "
-           "rank consecutive stages";
-  }
-  const std::string problem = name == "interleaved" ? InterleavedProblem(graph) : "";
+std::string NoProblem(const StageGraph& /*graph*/) { return ""; }
+
+std::string ProblemOfOneWay(const StageGraph& graph) {
+  return Depths(graph) ? ""
+                       : "the stages come back to a rank that they have left; take interleaved, or "
+                         "give each rank consecutive stages";
+}
+
+std::string ProblemOfChunks(const StageGraph& graph) {
+  const std::string problem = InterleavedProblem(graph);
   if (problem.empty()) return "";
   return problem +
          "; interleaved needs a chain dealt to the ranks in turn, as many stages on each, behind "
@@ -240,14 +244,44 @@ Schedule BuildInterleaved(const StageGraph& graph, int micro_batches) {
   return lists.Take();
 }
 
-const std::vector<std::string>& ScheduleNames() {
-  static const std::vector<std::string> kNames = {"naive", "gpipe", "1f1b", "zb_h1", "interleaved"};
-  return kNames;
+const std::vector<ScheduleKind>& ScheduleKinds() {
+  static const std::vector<ScheduleKind> kKinds = {
+      {.name = "naive",
+       .build = BuildNaive,
+       .problem = NoProblem,
+       .searched = false,
+       .overlaps = false},
+      {.name = "gpipe",
+       .build = BuildGPipe,
+       .problem = NoProblem,
+       .searched = false,
+       .forwards_first = true},
+      {.name = "1f1b", .build = Build1F1B, .problem = ProblemOfOneWay},
+      {.name = "zb_h1", .build = BuildZbH1, .problem = ProblemOfOneWay, .splits_backwards = true},
+      {.name = "interleaved",
+       .build = BuildInterleaved,
+       .problem = ProblemOfChunks,
+       .chunked = true},
+  };
+  return kKinds;
 }
 
-bool IsBuilt(const std::string& schedule) {
-  const std::vector<std::string>& names = ScheduleNames();
-  return std::find(names.begin(), names.end(), schedule) != names.end();
+const ScheduleKind* FindSchedule(const std::string& name) {
+  for (const ScheduleKind& kind : ScheduleKinds()) {
+    if (kind.name == name) return &kind;
+  }
+  return nullptr;
+}
+
+std::string SuggestSchedule(const std::string& name) {
+  std::vector<std::string> names;
+  std::string all;
+  for (const ScheduleKind& kind : ScheduleKinds()) {
+    names.push_back(kind.name);
+    all += (all.empty() ? "use " : ", ") + kind.name;
+  }
+  const std::string nearest = NearestName(name, names);
+  return nearest.empty() ? all : "did you mean '" + nearest + "'?";
 }
 
 Schedule BuildSchedule(const std::string& name, const StageGraph& graph, int micro_batches) {
@@ -255,19 +289,12 @@ Schedule BuildSchedule(const std::string& name, const StageGraph& graph, int mic
   if (micro_batches < 1) {
     throw ConfigError(Join("a step of ", micro_batches, " micro-batches; give 1 or more"));
   }
-  const std::string problem = Problem(name, graph);
+  const ScheduleKind* kind = FindSchedule(name);
+  if (kind == nullptr)
+    throw ConfigError(Join("unknown schedule '", name, "'; ", SuggestSchedule(name)));
+  const std::string problem = kind->problem(graph);
   if (!problem.empty()) throw ConfigError(Join("schedule ", name, ": ", problem));
-  if (name == "naive") return BuildNaive(graph, micro_batches);
-  if (name == "gpipe") return BuildGPipe(graph, micro_batches);
-  if (name == "1f1b") return Build1F1B(graph, micro_batches);
-  if (name == "zb_h1") return BuildZbH1(graph, micro_batches);
-  if (name == "interleaved") return BuildInterleaved(graph, micro_batches);
-  const std::string near = NearestName(name, ScheduleNames());
-  std::string known;
-  for (const std::string& each : ScheduleNames()) known += (known.empty() ? "" : ", ") + each;
-  throw ConfigError(
-      Join("unknown schedule \"", name, "\"; ",
-           near.empty() ? Join("known are ", known) : Join("did you mean \"", near, "\"?")));
+  return kind->build(graph, micro_batches);
 }
 
 }  // namespace equipoise

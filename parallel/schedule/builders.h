@@ -34,10 +34,25 @@ Schedule BuildZbH1(const StageGraph& graph, int micro_batches);
 // which the lists then leave out. An encoder runs 1F1B beside it.
 Schedule BuildInterleaved(const StageGraph& graph, int micro_batches);
 
-// "naive", "gpipe", "1f1b", "zb_h1", "interleaved"
-const std::vector<std::string>& ScheduleNames();
-// Whether it is one of them; elsewhere a schedule's name is that of a file.
-bool IsBuilt(const std::string& schedule);
+// A schedule that `parallel.schedule` may name, and what bounds and searches ask of it.
+struct ScheduleKind {
+  std::string name;
+  Schedule (*build)(const StageGraph& graph, int micro_batches) = nullptr;
+  // Why it cannot run a graph; "" where it can.
+  std::string (*problem)(const StageGraph& graph) = nullptr;
+  bool searched = true;           // by a planner; not: another is as fast everywhere and keeps less
+  bool overlaps = true;           // ranks work at the same time
+  bool forwards_first = false;    // every rank keeps all micro-batches of the step
+  bool splits_backwards = false;  // weight gradients fill what a rank would wait
+  bool chunked = false;           // several stages a rank
+};
+
+// naive, gpipe, 1f1b, zb_h1, interleaved
+const std::vector<ScheduleKind>& ScheduleKinds();
+// nullptr for any other name, which is then a file's.
+const ScheduleKind* FindSchedule(const std::string& name);
+// What to say about a name that is none: "did you mean '1f1b'?", or "use naive, gpipe, ...".
+std::string SuggestSchedule(const std::string& name);
 // Throws ConfigError for an unknown name (with the nearest known one), no micro-batches, a broken
 // graph, and a graph that the schedule cannot run.
 Schedule BuildSchedule(const std::string& name, const StageGraph& graph, int micro_batches);

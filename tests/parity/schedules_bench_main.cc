@@ -162,18 +162,19 @@ void Bench(int argc, char** argv, Communicator& world) {
     settings.loads.push_back(SingleSegment(with, length));
   }
   std::map<std::string, std::unique_ptr<Runner>> runners;
-  for (const std::string& name : ScheduleNames()) runners[name] = MakeRunner(settings, name, world);
+  for (const ScheduleKind& kind : ScheduleKinds())
+    runners[kind.name] = MakeRunner(settings, kind.name, world);
   for (int round = -2; round < settings.rounds; ++round) {
-    for (const std::string& name : ScheduleNames()) {
+    for (const ScheduleKind& kind : ScheduleKinds()) {
       Barrier(world);
-      RunStep(*runners[name], settings, round >= 0);
+      RunStep(*runners[kind.name], settings, round >= 0);
     }
   }
   const double small = OneWay(world, 64), large = OneWay(world, 4 << 20);
   SimulationCosts link;
   link.link = [=](int, int) { return LinkModel{small, (4 << 20) / std::max(1e-9, large - small)}; };
-  for (const std::string& name : ScheduleNames()) {
-    const Json report = Report(*runners[name], settings, link, world);
+  for (const ScheduleKind& kind : ScheduleKinds()) {
+    const Json report = Report(*runners[kind.name], settings, link, world);
     if (world.rank() == 0) std::printf("%s\n", report.dump().c_str());
   }
 }

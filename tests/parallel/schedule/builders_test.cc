@@ -144,10 +144,11 @@ TEST_CASE("1f1b is what ranks do that prefer backwards", "[builders]") {
 }
 
 TEST_CASE("every pass of every micro-batch is listed once", "[builders]") {
-  for (const std::string& name : ScheduleNames()) {
+  for (const ScheduleKind& kind : ScheduleKinds()) {
+    const std::string& name = kind.name;
     for (const int ranks : {1, 2, 3, 5}) {
       for (const int chunks : {1, 2, 3}) {
-        const bool halves = name == "zb_h1";
+        const bool halves = kind.splits_backwards;
         if ((name == "1f1b" || halves) && chunks > 1 && ranks > 1) continue;
         for (const int micro_batches : {1, 2, 5, 6, 7}) {
           CAPTURE(name, ranks, chunks, micro_batches);
@@ -254,9 +255,9 @@ void CheckRefused(const std::string& name, const StageGraph& graph, int micro_ba
 }
 
 TEST_CASE("what a schedule cannot run is refused", "[builders]") {
-  CheckRefused("1f2b", Chain(2), 4, "unknown schedule \"1f2b\"; did you mean \"1f1b\"?");
+  CheckRefused("1f2b", Chain(2), 4, "unknown schedule '1f2b'; did you mean '1f1b'?");
   CheckRefused("best", Chain(2), 4,
-               "unknown schedule \"best\"; known are naive, gpipe, 1f1b, zb_h1, interleaved");
+               "unknown schedule 'best'; use naive, gpipe, 1f1b, zb_h1, interleaved");
   CheckRefused("gpipe", Chain(2), 0, "a step of 0 micro-batches; give 1 or more");
   CheckRefused("naive", {}, 1, "stage 0: the graph has no stages; give one at least");
   CheckRefused("1f1b", Chain(2, 2), 4,

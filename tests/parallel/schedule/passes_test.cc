@@ -182,10 +182,11 @@ TEST_CASE("transfers beside their ops would deadlock", "[passes]") {
 
 TEST_CASE("every schedule completes, whatever the times and the work", "[passes]") {
   unsigned seed = 0;
-  for (const std::string& name : ScheduleNames()) {
+  for (const ScheduleKind& kind : ScheduleKinds()) {
+    const std::string& name = kind.name;
     for (int ranks = 1; ranks <= 8; ++ranks) {
       for (const int micro_batches : {1, 2, 3, 4, 7, 8, 16}) {
-        for (int chunks = 1; chunks <= (name == "interleaved" ? 4 : 1); ++chunks) {
+        for (int chunks = 1; chunks <= (kind.chunked ? 4 : 1); ++chunks) {
           CAPTURE(name, ranks, micro_batches, chunks, seed);
           StageGraph graph = Chain(ranks, chunks);
           graph = Frozen(graph, static_cast<int>(seed % std::min(graph.num_stages(), 3)));
@@ -207,7 +208,8 @@ TEST_CASE("graphs that are no chain complete", "[passes]") {
        {EncoderRank(), TwoEncoders(), Frozen(EncoderRank(), 1), EncodersBeforeChunks(1, 2, 2),
         EncodersBeforeChunks(2, 3, 3), Frozen(EncodersBeforeChunks(1, 3, 2), 1)}) {
     const bool comes_back = graph.num_stages() > graph.num_ranks();
-    for (const std::string& name : ScheduleNames()) {
+    for (const ScheduleKind& kind : ScheduleKinds()) {
+      const std::string& name = kind.name;
       if ((name == "1f1b" || name == "zb_h1") && comes_back) continue;
       for (int micro_batches = 1; micro_batches <= 9; ++micro_batches) {
         CAPTURE(graph.num_stages(), name, micro_batches, seed);

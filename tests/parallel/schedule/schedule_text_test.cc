@@ -145,9 +145,9 @@ TEST_CASE("what is written is read back", "[schedule_text]") {
     REQUIRE(back == schedule);
     REQUIRE(ToText(back) == text);
   }
-  for (const std::string& name : ScheduleNames()) {
+  for (const ScheduleKind& kind : ScheduleKinds()) {
     const Schedule schedule =
-        CompleteSchedule(BuildSchedule(name, ChainGraph({0, 1, 2}), 5), {}, {});
+        CompleteSchedule(BuildSchedule(kind.name, ChainGraph({0, 1, 2}), 5), {}, {});
     CHECK(ParseSchedule(ToText(schedule), "a.txt") == schedule);
   }
 }
