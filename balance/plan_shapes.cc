@@ -33,20 +33,21 @@ bool Allows(const std::optional<int>& pin, int value) { return !pin || *pin == v
 
 // Schedule and chunks for layers that so many pipeline ranks share.
 struct Order {
-  std::string schedule;
+  const ScheduleKind* schedule;
   int chunks;
 };
 
 std::vector<Order> Orders(const PlanRequest& request, int pipeline, int layers) {
   const PlanPins& pins = request.pins;
-  const int most = std::min(std::max(kMostChunks, pins.chunks.value_or(1)), layers / pipeline);
+  const int wanted = std::max(kMostChunks, pins.chunks.value_or(1));
   std::vector<Order> orders;
   for (const ScheduleKind& kind : ScheduleKinds()) {
     if (pins.schedule ? *pins.schedule != kind.name : !kind.searched) continue;
     // One rank alone does the same in any of them.
-    if (pipeline == 1 && (kind.chunked || !orders.empty())) continue;
-    for (int chunks = kind.chunked ? 2 : 1; chunks <= (kind.chunked ? most : 1); ++chunks) {
-      if (Allows(pins.chunks, chunks)) orders.push_back({kind.name, chunks});
+    if (pipeline == 1 && (kind.chunked() || !orders.empty())) continue;
+    const int most = std::min({kind.most_chunks, wanted, std::max(1, layers / pipeline)});
+    for (int chunks = kind.fewest_chunks; chunks <= most; ++chunks) {
+      if (Allows(pins.chunks, chunks)) orders.push_back({&kind, chunks});
     }
   }
   return orders;
@@ -88,7 +89,8 @@ std::vector<Plan> PlanShapes(const PlanRequest& request) {
         Plan plan;
         plan.data = data, plan.pipeline = pipeline, plan.tensor = tensor;
         plan.encoder_ranks = own_ranks;
-        plan.schedule = order.schedule, plan.chunks = order.chunks;
+        plan.schedule = order.schedule->name, plan.chunks = order.chunks;
+        plan.placement = order.schedule->placement;
         plan.zero = pins.zero.value_or(1);
         shapes.push_back(plan);
       }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "parallel/mesh.h"
+#include "parallel/placement.h"
 
 namespace equipoise {
 
@@ -23,19 +24,20 @@ struct Plan {
   // Pipeline ranks in front that hold the encoder, vision and projector, alone: a stage each.
   // 0: its layers are the first of those that all ranks share.
   int encoder_ranks = 0;
-  int chunks = 1;                 // stages of each other pipeline rank
-  std::string schedule = "1f1b";  // a name of parallel/schedule/builders.h, or a file
-  int zero = 0;                   // 1: optimizer state is sharded over the data ranks
+  int chunks = 1;                          // stages of each other pipeline rank
+  Placement placement = Placement::kLoop;  // of those stages
+  std::string schedule = "1f1b";           // a name of parallel/schedule/builders.h, or a file
+  int zero = 0;                            // 1: optimizer state is sharded over the data ranks
   // Stage s holds the layers stage_begins[s] .. stage_begins[s + 1] - 1 of the model.
   std::vector<int> stage_begins;
   std::vector<Recompute> recompute;  // by layer of the model; empty: none
 
   int num_ranks() const { return data * pipeline * tensor; }
   int num_stages() const { return encoder_ranks + (pipeline - encoder_ranks) * chunks; }
-  // The pipeline rank of a stage: those behind the encoder's are dealt in turn.
+  // The pipeline rank of a stage.
   int RankOfStage(int stage) const {
-    return stage < pipeline ? stage
-                            : encoder_ranks + (stage - pipeline) % (pipeline - encoder_ranks);
+    if (stage < encoder_ranks) return stage;
+    return encoder_ranks + RankOfPlace(placement, stage - encoder_ranks, pipeline - encoder_ranks);
   }
   // The stages of a pipeline rank, ascending.
   std::vector<int> StagesOf(int pipeline_rank) const;

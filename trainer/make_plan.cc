@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include "balance/partition.h"
 #include "configs/error.h"
 #include "models/layer_spec.h"
 #include "models/modules.h"
 #include "parallel/schedule/builders.h"
+#include "parallel/schedule/schedule_text.h"
 
 namespace equipoise {
 namespace {
@@ -18,6 +21,24 @@ bool IsScheduleFile(const std::string& schedule) {
   if (std::filesystem::is_regular_file(schedule)) return true;
   throw ConfigError("parallel.schedule: '" + schedule + "' is neither a schedule nor a file; " +
                     SuggestSchedule(schedule));
+}
+
+// How a file's schedule deals stages to the ranks of the plan. What else may be wrong with it is
+// said when it is read to be run.
+Placement PlacementInFile(const Plan& plan) {
+  if (plan.chunks == 1) return Placement::kLoop;
+  std::ifstream file(plan.schedule);
+  std::stringstream text;
+  text << file.rdbuf();
+  const StageGraph graph = ParseSchedule(text.str(), plan.schedule).graph;
+  Plan folded = plan;
+  folded.placement = Placement::kV;
+  if (graph.num_stages() != plan.num_stages()) return Placement::kLoop;
+  for (int stage = 0; stage < plan.num_stages(); ++stage) {
+    if (graph.stages[static_cast<size_t>(stage)].rank != folded.RankOfStage(stage))
+      return Placement::kLoop;
+  }
+  return Placement::kV;
 }
 
 Plan Degrees(const ParallelSection& parallel, int encoder_ranks, int ranks) {
@@ -35,6 +56,26 @@ Plan Degrees(const ParallelSection& parallel, int encoder_ranks, int ranks) {
                       std::to_string(plan.num_ranks()) + " or change the degrees");
   }
   return plan;
+}
+
+// How many stages each rank has, and which.
+void DealStages(const ParallelSection& parallel, Plan& plan) {
+  if (IsScheduleFile(plan.schedule)) {
+    plan.chunks = static_cast<int>(parallel.chunks.value_or(1));
+    plan.placement = PlacementInFile(plan);
+    return;
+  }
+  const ScheduleKind& kind = *FindSchedule(plan.schedule);
+  plan.chunks = static_cast<int>(parallel.chunks.value_or(kind.fewest_chunks));
+  plan.placement = kind.placement;
+  if (plan.chunks >= kind.fewest_chunks && plan.chunks <= kind.most_chunks) return;
+  const std::string has = "parallel.chunks: " + plan.schedule;
+  if (!kind.chunked()) {
+    throw ConfigError(has + " has one stage a rank; use parallel.schedule: interleaved");
+  }
+  throw ConfigError(has + (kind.most_chunks == kind.fewest_chunks
+                               ? " has 2 stages a rank; leave parallel.chunks out"
+                               : " needs 2 or more stages a rank"));
 }
 
 }  // namespace
@@ -95,15 +136,7 @@ Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
   Plan plan = Degrees(parallel, EncoderRanks(config, model), ranks);
   plan.schedule = parallel.schedule.value_or("1f1b");
   plan.zero = static_cast<int>(parallel.zero.value_or(1));
-  const bool is_file = IsScheduleFile(plan.schedule);
-  const bool chunked = !is_file && FindSchedule(plan.schedule)->chunked;
-  plan.chunks = static_cast<int>(parallel.chunks.value_or(chunked ? 2 : 1));
-  if (chunked != (plan.chunks > 1) && !is_file) {
-    throw ConfigError(chunked
-                          ? "parallel.chunks: " + plan.schedule + " needs 2 or more stages a rank"
-                          : "parallel.chunks: " + plan.schedule +
-                                " has one stage a rank; use parallel.schedule: interleaved");
-  }
+  DealStages(parallel, plan);
   const std::vector<LayerSpec> specs = LayerSpecs(model);
   const int num_layers = static_cast<int>(specs.size());
   if (!parallel.stage_layers.empty()) {

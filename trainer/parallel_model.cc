@@ -134,10 +134,9 @@ void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {
 void ParallelModel::Evaluate(ModelPart::Pass pass) {
   if (pass.loads.empty()) return;  // fewer packs than data ranks
   pass.evaluate = true;
-  // Forward alone, every order is as good.
   const StagePlan& stages = forward_only_;
   schedule_ =
-      CompleteSchedule(BuildGPipe(stages.graph(), static_cast<int>(pass.loads.size())),
+      CompleteSchedule(BuildForwards(stages.graph(), static_cast<int>(pass.loads.size())),
                        stages.Work(pass.loads), stages.Costs(pass.loads, part_->element_bytes()));
   part_->Begin(std::move(pass));
   executor_->Run(schedule_);

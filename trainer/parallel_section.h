@@ -38,7 +38,8 @@ struct ParallelSection {
           "pipeline ranks of a disaggregated encoder, of those in `pipeline`; absent = 1",
           Between(1, 4095));
     visit("schedule", schedule,
-          "order of the pipeline's passes: naive, gpipe, 1f1b, zb_h1, interleaved, or a file that "
+          "order of the pipeline's passes: naive, gpipe, 1f1b, zb_h1, interleaved, zb_v, or a file "
+          "that "
           "holds a schedule; absent = planned");
     visit("chunks", chunks,
           "stages of each pipeline rank that is not the encoder's; absent = planned",

@@ -1,6 +1,8 @@
 #include "parallel/schedule/builders.h"
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -38,21 +40,21 @@ class Lists {
     const std::vector<int>& stages = chunks_[rank];
     for (size_t i = stages.size(); i-- > 0;) Backward(stages[i], micro_batch);
   }
+  // An encoder's backward stays whole: it is in the first of the two halves.
+  void InputGradient(int stage, int micro_batch) {
+    if (IsEncoder(stage)) return Backward(stage, micro_batch);
+    Add(OpKind::kInputGradient, stage, micro_batch);
+  }
+  void WeightGradient(int stage, int micro_batch) {
+    if (!IsEncoder(stage)) Add(OpKind::kWeightGradient, stage, micro_batch);
+  }
   void InputGradientsRank(int rank, int micro_batch) {
     const std::vector<int>& stages = chunks_[rank];
-    for (size_t i = stages.size(); i-- > 0;) {
-      if (IsEncoder(stages[i])) {
-        Backward(stages[i], micro_batch);
-      } else {
-        Add(OpKind::kInputGradient, stages[i], micro_batch);
-      }
-    }
+    for (size_t i = stages.size(); i-- > 0;) InputGradient(stages[i], micro_batch);
   }
   void WeightGradientsRank(int rank, int micro_batch) {
     const std::vector<int>& stages = chunks_[rank];
-    for (size_t i = stages.size(); i-- > 0;) {
-      if (!IsEncoder(stages[i])) Add(OpKind::kWeightGradient, stages[i], micro_batch);
-    }
+    for (size_t i = stages.size(); i-- > 0;) WeightGradient(stages[i], micro_batch);
   }
   // `ahead` forwards, then one forward and one backward in turn.
   void OneForwardOneBackward(int rank, int ahead) {
@@ -70,13 +72,22 @@ class Lists {
     int most = 0, forwards = 0, backwards = 0;
     for (const Op& op : schedule_.ranks[schedule_.graph.stages[stage].rank]) {
       if (op.stage != stage) continue;
-      if (IsForward(op.kind)) {
-        ++forwards;
-      } else {
-        most = std::max(most, forwards - ++backwards);
-      }
+      if (IsForward(op.kind)) ++forwards;
+      if (MakesInputGradient(op.kind)) most = std::max(most, forwards - ++backwards);
     }
     return most;
+  }
+
+  // Encoders with a rank each in front of a chain, whose lists are there: they are one micro-batch
+  // further ahead than the stages that they feed ever are, as in 1F1B.
+  void EncodersAhead(int encoders) {
+    for (int encoder = encoders; encoder-- > 0;) {
+      int ahead = 0;
+      for (const int next : schedule_.graph.stages[encoder].next) {
+        ahead = std::max(ahead, MostAhead(next) + 1);
+      }
+      OneForwardOneBackward(encoder, ahead);
+    }
   }
 
   int num_ranks() const { return static_cast<int>(chunks_.size()); }
@@ -122,8 +133,9 @@ int NumEncoders(const StageGraph& graph) {
   return static_cast<int>(first - graph.stages.begin());
 }
 
-// Why the stages behind the encoders are no chain that goes round the other ranks, "" if they are.
-std::string InterleavedProblem(const StageGraph& graph) {
+// Why the stages behind the encoders are no chain that is dealt so to the other ranks, "" if they
+// are.
+std::string ChainProblem(const StageGraph& graph, Placement placement) {
   const int encoders = NumEncoders(graph), ranks = graph.num_ranks() - encoders;
   const int stages = graph.num_stages() - encoders;
   if (ranks < 1 || stages % ranks != 0) {
@@ -131,7 +143,8 @@ std::string InterleavedProblem(const StageGraph& graph) {
   }
   for (int stage = 0; stage < graph.num_stages(); ++stage) {
     const StageNode& node = graph.stages[stage];
-    const int rank = stage < encoders ? stage : encoders + (stage - encoders) % ranks;
+    const int rank =
+        stage < encoders ? stage : encoders + RankOfPlace(placement, stage - encoders, ranks);
     if (node.rank != rank) return Join("stage ", stage, " is on rank ", node.rank);
     if (stage < encoders) continue;
     std::vector<int> next;
@@ -149,13 +162,57 @@ std::string ProblemOfOneWay(const StageGraph& graph) {
                          "give each rank consecutive stages";
 }
 
-std::string ProblemOfChunks(const StageGraph& graph) {
-  const std::string problem = InterleavedProblem(graph);
+std::string ProblemOfLoop(const StageGraph& graph) {
+  const std::string problem = ChainProblem(graph, Placement::kLoop);
   if (problem.empty()) return "";
   return problem +
          "; interleaved needs a chain dealt to the ranks in turn, as many stages on each, behind "
          "encoders with a rank each; take another schedule for other graphs";
 }
+
+std::string ProblemOfV(const StageGraph& graph) {
+  std::string problem = ChainProblem(graph, Placement::kV);
+  const int encoders = NumEncoders(graph), ranks = graph.num_ranks() - encoders;
+  if (problem.empty() && graph.num_stages() - encoders != 2 * ranks) {
+    problem = Join("", graph.num_stages() - encoders, " stages on ", ranks, " ranks");
+  }
+  if (problem.empty()) return "";
+  return problem +
+         "; zb_v needs a chain of two stages a rank that turns back at the last rank, behind "
+         "encoders with a rank each; take another schedule for other graphs";
+}
+
+// The list of one rank of BuildZbV(): which of its two stages comes next; each takes the
+// micro-batches in order.
+class TwoStages {
+ public:
+  // `down`: the stage on the way to the last rank; `up`: that on the way back.
+  TwoStages(Lists& lists, int down, int up) : lists_(lists), sides_{Counted{down}, Counted{up}} {}
+
+  enum Side : uint8_t { kDown, kUp };
+  void Forward(Side side) { lists_.Forward(sides_[side].stage, sides_[side].forwards++); }
+  void InputGradient(Side side) { lists_.InputGradient(sides_[side].stage, sides_[side].inputs++); }
+  void WeightGradient(Side side) {
+    lists_.WeightGradient(sides_[side].stage, sides_[side].weights++);
+  }
+  void Backward(Side side) {
+    InputGradient(side);
+    WeightGradient(side);
+  }
+  int forwards(Side side) const { return sides_[side].forwards; }
+  // Those whose other half is done.
+  void RestOfWeightGradients(Side side) {
+    while (sides_[side].weights < sides_[side].inputs) WeightGradient(side);
+  }
+
+ private:
+  struct Counted {
+    int stage;
+    int forwards = 0, inputs = 0, weights = 0;
+  };
+  Lists& lists_;
+  std::array<Counted, 2> sides_;
+};
 
 }  // namespace
 
@@ -210,11 +267,10 @@ Schedule BuildZbH1(const StageGraph& graph, int micro_batches) {
 
 // As in Megatron-LM: micro-batches go in groups of as many as there are ranks, a group through the
 // rank's chunks one after the other. The k-th forward of a rank (over all its chunks) follows from
-// that, the k-th backward goes through the chunks the other way. Encoders are one micro-batch
-// further ahead than the stages that they feed ever are, as in 1F1B.
+// that, the k-th backward goes through the chunks the other way.
 Schedule BuildInterleaved(const StageGraph& graph, int micro_batches) {
   Lists lists(graph, micro_batches);
-  const std::string problem = InterleavedProblem(graph);
+  const std::string problem = ChainProblem(graph, Placement::kLoop);
   EQUIPOISE_CHECK(problem.empty(), problem);
   const int encoders = NumEncoders(graph), stages = graph.num_stages() - encoders;
   const int ranks = lists.num_ranks() - encoders, chunks = stages / ranks;
@@ -234,12 +290,71 @@ Schedule BuildInterleaved(const StageGraph& graph, int micro_batches) {
       backward(k);
     }
   }
-  for (int encoder = encoders; encoder-- > 0;) {
-    int ahead = 0;
-    for (const int next : graph.stages[encoder].next) {
-      ahead = std::max(ahead, lists.MostAhead(next) + 1);
+  lists.EncodersAhead(encoders);
+  return lists.Take();
+}
+
+Schedule BuildZbV(const StageGraph& graph, int micro_batches) {
+  Lists lists(graph, micro_batches);
+  const std::string problem = ProblemOfV(graph);
+  EQUIPOISE_CHECK(problem.empty(), problem);
+  const int encoders = NumEncoders(graph), ranks = lists.num_ranks() - encoders;
+  const int padded = std::max(micro_batches, 2 * ranks - 1);
+  for (int rank = 0; rank < ranks; ++rank) {
+    constexpr auto kDown = TwoStages::kDown, kUp = TwoStages::kUp;
+    TwoStages list(lists, encoders + rank, graph.num_stages() - 1 - rank);
+    const int behind = ranks - rank;  // itself and the ranks after it
+    // Until the first micro-batch comes back, and until its gradient does.
+    for (int i = 0; i < 2 * behind - 1; ++i) list.Forward(kDown);
+    for (int i = 0; i < rank; ++i) {
+      list.Forward(kUp);
+      list.Forward(kDown);
     }
-    lists.OneForwardOneBackward(encoder, ahead);
+    for (int i = 0; i < behind; ++i) {
+      list.Forward(kUp);
+      list.Backward(kUp);
+    }
+    while (list.forwards(kUp) < list.forwards(kDown) || list.forwards(kDown) < padded) {
+      if (list.forwards(kDown) < padded) list.Forward(kDown);
+      list.Backward(kDown);
+      list.Forward(kUp);
+      list.Backward(kUp);
+    }
+    // Others wait for input gradients alone; weight gradients fill what this rank waits.
+    for (int i = 0; i < rank; ++i) {
+      list.InputGradient(kDown);
+      list.InputGradient(kUp);
+    }
+    for (int i = 0; i < behind; ++i) {
+      list.InputGradient(kDown);
+      list.WeightGradient(kDown);
+    }
+    list.RestOfWeightGradients(kUp);
+    list.RestOfWeightGradients(kDown);
+  }
+  lists.EncodersAhead(encoders);
+  return lists.Take();
+}
+
+Schedule BuildForwards(const StageGraph& graph, int micro_batches) {
+  Lists lists(graph, micro_batches);
+  const std::vector<std::vector<int>> previous = graph.PreviousStages();
+  std::vector<int> done(graph.stages.size(), 0);
+  // One forward a rank and round, all of them as long as each other.
+  for (bool moved = true; moved;) {
+    moved = false;
+    const std::vector<int> come = done;
+    for (int rank = 0; rank < lists.num_ranks(); ++rank) {
+      const std::vector<int> stages = graph.StagesOf(rank);
+      const auto next = std::find_if(stages.rbegin(), stages.rend(), [&](int stage) {
+        const int m = come[stage];
+        return m < micro_batches && std::all_of(previous[stage].begin(), previous[stage].end(),
+                                                [&](int from) { return come[from] > m; });
+      });
+      if (next == stages.rend()) continue;
+      lists.Forward(*next, done[*next]++);
+      moved = true;
+    }
   }
   return lists.Take();
 }
@@ -260,8 +375,16 @@ const std::vector<ScheduleKind>& ScheduleKinds() {
       {.name = "zb_h1", .build = BuildZbH1, .problem = ProblemOfOneWay, .splits_backwards = true},
       {.name = "interleaved",
        .build = BuildInterleaved,
-       .problem = ProblemOfChunks,
-       .chunked = true},
+       .problem = ProblemOfLoop,
+       .fewest_chunks = 2,
+       .most_chunks = std::numeric_limits<int>::max()},
+      {.name = "zb_v",
+       .build = BuildZbV,
+       .problem = ProblemOfV,
+       .splits_backwards = true,
+       .fewest_chunks = 2,
+       .most_chunks = 2,
+       .placement = Placement::kV},
   };
   return kKinds;
 }

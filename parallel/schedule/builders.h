@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "parallel/placement.h"
 #include "parallel/schedule/schedule.h"
 
 namespace equipoise {
@@ -34,6 +35,17 @@ Schedule BuildZbH1(const StageGraph& graph, int micro_batches);
 // which the lists then leave out. An encoder runs 1F1B beside it.
 Schedule BuildInterleaved(const StageGraph& graph, int micro_batches);
 
+// Two stages a rank, dealt as a V, and backwards in two halves (ZB-V, arXiv 2401.10241 section 6):
+// micro-batches come back to the first rank soon, so that no rank keeps more than all ranks' worth
+// of a micro-batch in 1F1B's first, and the fill is half of ZB-H1's. Written for 2 P - 1
+// micro-batches or more: fewer are padded with empty ones. REQUIRES: a chain dealt to the ranks as
+// a V with two stages each, behind encoders as in BuildInterleaved().
+Schedule BuildZbV(const StageGraph& graph, int micro_batches);
+
+// Forwards alone, for evaluation: a rank takes what is furthest through the stages of all that has
+// come. Runs any graph.
+Schedule BuildForwards(const StageGraph& graph, int micro_batches);
+
 // A schedule that `parallel.schedule` may name, and what bounds and searches ask of it.
 struct ScheduleKind {
   std::string name;
@@ -44,10 +56,13 @@ struct ScheduleKind {
   bool overlaps = true;           // ranks work at the same time
   bool forwards_first = false;    // every rank keeps all micro-batches of the step
   bool splits_backwards = false;  // weight gradients fill what a rank would wait
-  bool chunked = false;           // several stages a rank
+  int fewest_chunks = 1, most_chunks = 1;  // stages of a rank
+  Placement placement = Placement::kLoop;
+
+  bool chunked() const { return most_chunks > 1; }
 };
 
-// naive, gpipe, 1f1b, zb_h1, interleaved
+// naive, gpipe, 1f1b, zb_h1, interleaved, zb_v
 const std::vector<ScheduleKind>& ScheduleKinds();
 // nullptr for any other name, which is then a file's.
 const ScheduleKind* FindSchedule(const std::string& name);

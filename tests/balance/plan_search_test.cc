@@ -12,6 +12,7 @@
 #include "configs/error.h"
 #include "models/modules.h"
 #include "models/presets.h"
+#include "parallel/schedule/builders.h"
 
 namespace equipoise {
 namespace {
@@ -62,7 +63,7 @@ TEST_CASE("shapes use all ranks and whole micro-batches", "[plan_search][cpu]") 
     CHECK(plan.num_ranks() == 64);
     CHECK(512 % plan.data == 0);
     CHECK(plan.tensor <= 8);
-    CHECK((plan.schedule == "interleaved") == (plan.chunks > 1));
+    CHECK(FindSchedule(plan.schedule)->chunked() == (plan.chunks > 1));
   }
 }
 

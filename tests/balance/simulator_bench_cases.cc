@@ -2,6 +2,7 @@
 
 #include "balance/partition.h"
 #include "models/layer_spec.h"
+#include "parallel/schedule/builders.h"
 #include "tests/balance/simulator_bench.h"
 #include "tests/models/model_support.h"
 
@@ -26,7 +27,7 @@ constexpr Variant kPipelines[] = {
     {"1f1b", "even", "vision", "vision"},     {"1f1b", "parameters", "full", "vision"},
     {"interleaved", "even", "none", "even"},  {"interleaved", "even", "none", "mixed"},
     {"interleaved", "even", "full", "mixed"}, {"zb_h1", "even", "none", "mixed"},
-    {"zb_h1", "even", "full", "mixed"},
+    {"zb_h1", "even", "full", "mixed"},       {"zb_v", "even", "none", "mixed"},
 };
 
 struct DataVariant {
@@ -81,7 +82,8 @@ std::vector<BenchCase> BenchCases(const BenchSettings& settings) {
     Plan plan;
     plan.pipeline = 2;
     plan.schedule = variant.schedule;
-    plan.chunks = plan.schedule == "interleaved" ? 2 : 1;
+    plan.chunks = FindSchedule(plan.schedule)->fewest_chunks;
+    plan.placement = FindSchedule(plan.schedule)->placement;
     cases.push_back(MakeCase(settings, plan, variant.partition, variant.recompute, variant.mix));
   }
   for (const DataVariant& variant : kData) {

@@ -64,12 +64,12 @@ std::vector<Cell> DeviceCells(bool tensor) {
     for (const int zero : {0, 1}) {
       add([=](Cell& cell) { cell.data = 2, cell.zero = zero; });
     }
-    for (const char* schedule : {"1f1b", "zb_h1"}) {
+    for (const char* schedule : {"1f1b", "zb_h1", "zb_v"}) {
       add([=](Cell& cell) { cell.pipeline = 2, cell.schedule = schedule; });
     }
     add([](Cell& cell) {
       cell.model = "qwen2-tied";
-      cell.pipeline = cell.chunks = 2;
+      cell.pipeline = 2;
       cell.schedule = "interleaved";
     });
     for (const char* model : {"internvl-qwen2", "internvl-llama"}) {

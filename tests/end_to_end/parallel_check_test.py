@@ -18,6 +18,7 @@ PLANS = [  # ranks, settings of `parallel`
     (2, {"pipeline": 2, "schedule": "1f1b"}),
     (2, {"pipeline": 2, "schedule": "zb_h1"}),
     (2, {"pipeline": 2, "schedule": "interleaved", "chunks": 2}),
+    (2, {"pipeline": 2, "schedule": "zb_v"}),
     (2, {"data": 2, "zero": 1}),
     (3, {"pipeline": 3, "stage_layers": "[2, 5, 1]"}),
     (3, {"pipeline": 3, "encoder": "disaggregated", "schedule": "interleaved"}),

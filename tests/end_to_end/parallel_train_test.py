@@ -23,10 +23,11 @@ LEGS = [
     (3, {"tensor": 3}),
     (4, {"data": 4}),
     (2, {"pipeline": 2, "stage_layers": "[6, 2]", "schedule": "zb_h1"}),
+    (4, {"pipeline": 4, "schedule": "zb_v"}),
     (1, {"zero": 0}),
 ]
 STEPS = 2  # of a leg
-SCHEDULES = ("naive", "gpipe", "1f1b", "zb_h1", "interleaved")
+SCHEDULES = ("naive", "gpipe", "1f1b", "zb_h1", "interleaved", "zb_v")
 
 
 def apart(rows, expected, key):
@@ -79,7 +80,7 @@ def train_by_schedules(results, folder, config, settings, expected):
         results.check(f"8 ranks, {schedule}: losses", loss <= BOUND, f"worst relative {loss:.1e}")
         results.check(f"8 ranks, {schedule}: a bubble share",
                       all(0 <= row["bubble_share"] < 1 for row in curves[schedule]))
-    for schedule in ("naive", "gpipe", "zb_h1", "interleaved"):
+    for schedule in ("naive", "gpipe", "zb_h1", "interleaved", "zb_v"):
         results.check(f"{schedule} has the bits of 1f1b",
                       [r["loss"] for r in curves[schedule]] == [r["loss"] for r in curves["1f1b"]])
 

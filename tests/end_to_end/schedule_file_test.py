@@ -16,6 +16,14 @@ stage 1 rank 1
 rank 0: 0F0 0F1 0B0 0F2 0B1 0F3 0B2 0B3
 rank 1: 1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3
 """
+FOLDED = """micro_batches 4
+stage 0 rank 0 next 1
+stage 1 rank 1 next 2
+stage 2 rank 1 next 3
+stage 3 rank 0
+rank 0: 0F0 0F1 0F2 0F3 3F0 3B0 3F1 3B1 3F2 3B2 3F3 3B3 0B0 0B1 0B2 0B3
+rank 1: 1F0 2F0 1F1 2F1 1F2 2F2 1F3 2F3 2I0 1B0 2I1 1B1 2I2 1B2 2I3 1B3 2W0 2W1 2W2 2W3
+"""
 BROKEN = {  # what is replaced, by what, what is said
     "an op is missing": (" 0B2", "", "0B2 is missing"),
     "backwards do not ascend": ("0B0 0F2 0B1", "0B1 0F2 0B0", "ascend"),
@@ -52,6 +60,12 @@ def main():
     results.check("backwards in halves", done.returncode == 0, done.stderr[-500:])
     results.check("the same losses in halves", tiny_case.losses(f"{folder}/halves") ==
                   tiny_case.losses(f"{folder}/one"))
+    write(path, FOLDED)
+    done = tiny_case.run(config, 2, run__dir=f"{folder}/folded", **settings, parallel__chunks=2)
+    results.check("two stages a rank, dealt as a V", done.returncode == 0, done.stderr[-500:])
+    results.check("the same losses as a V", tiny_case.losses(f"{folder}/folded") ==
+                  tiny_case.losses(f"{folder}/one"))
+    write(path, RIGHT)
     for number, (name, (old, new, said)) in enumerate(BROKEN.items()):
         write(path, RIGHT.replace(old, new))
         run_dir = f"{folder}/broken{number}"

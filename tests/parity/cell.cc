@@ -11,6 +11,7 @@
 #include "configs/json.h"
 #include "models/layer_spec.h"
 #include "models/modules.h"
+#include "parallel/schedule/builders.h"
 #include "parallel/timeline.h"
 #include "parallel/zero/adamw.h"
 #include "parallel/zero/grad_norm.h"
@@ -116,8 +117,9 @@ Plan CellPlan(const Cell& cell, const ModelConfig& config) {
   plan.pipeline = cell.pipeline;
   plan.tensor = cell.tensor;
   plan.encoder_ranks = cell.encoder_ranks;
-  plan.chunks = cell.chunks;
   plan.schedule = cell.schedule;
+  plan.chunks = FindSchedule(cell.schedule)->fewest_chunks;
+  plan.placement = FindSchedule(cell.schedule)->placement;
   plan.zero = cell.zero;
   plan.stage_begins = cell.stage_begins;
   plan.recompute = CellRecompute(cell, config);
@@ -262,7 +264,6 @@ std::string ToString(const Cell& cell) {
                      std::to_string(cell.tensor) + " " + cell.schedule;
   if (cell.zero > 0) text += " ZeRO-" + std::to_string(cell.zero);
   if (cell.encoder_ranks > 0) text += " encoder on " + std::to_string(cell.encoder_ranks);
-  if (cell.chunks > 1) text += " chunks " + std::to_string(cell.chunks);
   for (size_t s = 0; s + 1 < cell.stage_begins.size(); ++s) {
     text += (s == 0 ? " layers " : "+") +
             std::to_string(cell.stage_begins[s + 1] - cell.stage_begins[s]);

@@ -19,9 +19,8 @@ struct Cell {
   std::string model = "internvl-qwen2";  // see CellModel
   std::string modality = "mixed";        // mixed | balanced | text | pictures | random SEED
   int data = 1, pipeline = 1, tensor = 1;
-  int encoder_ranks = 0;  // as in Plan
-  std::string schedule = "1f1b";
-  int chunks = 1;
+  int encoder_ranks = 0;          // as in Plan
+  std::string schedule = "1f1b";  // with the fewest stages a rank that it takes
   int zero = 0;
   int micro_batches = 4;          // over all data ranks
   std::vector<int> stage_begins;  // empty: as even as can be

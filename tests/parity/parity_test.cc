@@ -18,7 +18,7 @@ const CellResult& Reference(Cell cell, int data) {
   static std::map<std::string, CellResult> known;
   cell.data = data;
   cell.zero = 0;
-  cell.pipeline = cell.tensor = cell.chunks = 1;
+  cell.pipeline = cell.tensor = 1;
   cell.encoder_ranks = 0;
   cell.schedule = "gpipe";
   cell.stage_begins.clear();
@@ -74,20 +74,27 @@ TEST_CASE("parity: schedules and pipeline ranks", "[parity][cpu]") {
   Check(cell);
 }
 
-TEST_CASE("parity: interleaved stages", "[parity][cpu]") {
+TEST_CASE("parity: two stages a rank, in turn and as a V", "[parity][cpu]") {
   Cell cell = Base();
-  cell.schedule = "interleaved";
+  cell.schedule = GENERATE("interleaved", "zb_v");
   cell.pipeline = GENERATE(1, 2);
-  cell.chunks = 2;
   cell.micro_batches = GENERATE(1, 2, 3, 5, 8);
+  Check(cell);
+}
+
+TEST_CASE("parity: a V over more ranks", "[parity][cpu]") {
+  Cell cell;
+  cell.model = GENERATE("internvl-qwen2", "internvl-llama");
+  cell.schedule = "zb_v";
+  cell.pipeline = GENERATE(3, 4);
+  cell.micro_batches = GENERATE(1, 4, 9);
   Check(cell);
 }
 
 TEST_CASE("parity: data ranks beside pipeline ranks", "[parity][cpu]") {
   Cell cell = Base();
-  cell.schedule = GENERATE("gpipe", "1f1b", "zb_h1", "interleaved");
+  cell.schedule = GENERATE("gpipe", "1f1b", "zb_h1", "interleaved", "zb_v");
   cell.pipeline = 2;
-  cell.chunks = cell.schedule == "interleaved" ? 2 : 1;
   cell.data = GENERATE(2, 3);
   cell.zero = GENERATE(0, 1);
   cell.micro_batches = 6;
@@ -111,12 +118,11 @@ Cell EncoderApart(const std::string& schedule) {
   cell.schedule = schedule;
   cell.pipeline = 3;
   cell.encoder_ranks = 1;
-  cell.chunks = schedule == "interleaved" ? 2 : 1;
   return cell;
 }
 
 TEST_CASE("parity: an encoder on ranks of its own", "[parity][cpu]") {
-  Cell cell = EncoderApart(GENERATE("naive", "gpipe", "1f1b", "zb_h1", "interleaved"));
+  Cell cell = EncoderApart(GENERATE("naive", "gpipe", "1f1b", "zb_h1", "interleaved", "zb_v"));
   cell.model = GENERATE("internvl-qwen2", "internvl-llama");
   cell.modality = GENERATE("mixed", "text", "pictures");
   cell.micro_batches = GENERATE(1, 4, 7);
@@ -124,7 +130,7 @@ TEST_CASE("parity: an encoder on ranks of its own", "[parity][cpu]") {
 }
 
 TEST_CASE("parity: a frozen encoder on a rank of its own", "[parity][cpu]") {
-  Cell cell = EncoderApart(GENERATE("gpipe", "1f1b", "zb_h1", "interleaved"));
+  Cell cell = EncoderApart(GENERATE("gpipe", "1f1b", "zb_h1", "interleaved", "zb_v"));
   cell.freeze = GENERATE(std::vector<std::string>{"vision"}, std::vector<std::string>{"llm"},
                          std::vector<std::string>{"vision", "projector"});
   cell.recompute = GENERATE("none", "vision+llm");
@@ -132,7 +138,7 @@ TEST_CASE("parity: a frozen encoder on a rank of its own", "[parity][cpu]") {
 }
 
 TEST_CASE("parity: an encoder on ranks of its own, data and tensor ranks", "[parity][cpu]") {
-  Cell cell = EncoderApart(GENERATE("gpipe", "1f1b", "zb_h1", "interleaved"));
+  Cell cell = EncoderApart(GENERATE("gpipe", "1f1b", "zb_h1", "interleaved", "zb_v"));
   cell.encoder_ranks = GENERATE(1, 2);
   cell.data = GENERATE(1, 2);
   cell.tensor = GENERATE(1, 2);
@@ -143,9 +149,8 @@ TEST_CASE("parity: an encoder on ranks of its own, data and tensor ranks", "[par
 
 TEST_CASE("parity: frozen modules and recompute", "[parity][cpu]") {
   Cell cell;
-  cell.schedule = GENERATE("1f1b", "zb_h1", "interleaved");
+  cell.schedule = GENERATE("1f1b", "zb_h1", "interleaved", "zb_v");
   cell.pipeline = 2;
-  cell.chunks = cell.schedule == "interleaved" ? 2 : 1;
   cell.freeze = GENERATE(std::vector<std::string>{"vision"}, std::vector<std::string>{"llm"},
                          std::vector<std::string>{"vision", "llm"},
                          std::vector<std::string>{"projector"}, std::vector<std::string>{});
@@ -175,8 +180,7 @@ TEST_CASE("parity: tensor ranks", "[parity][cpu]") {
 TEST_CASE("parity: data x pipeline x tensor", "[parity][cpu]") {
   Cell cell = Base();
   cell.data = cell.pipeline = cell.tensor = 2;
-  cell.schedule = GENERATE("naive", "gpipe", "1f1b", "zb_h1", "interleaved");
-  cell.chunks = cell.schedule == "interleaved" ? 2 : 1;
+  cell.schedule = GENERATE("naive", "gpipe", "1f1b", "zb_h1", "interleaved", "zb_v");
   cell.zero = GENERATE(0, 1);
   cell.recompute = GENERATE("none", "llm");
   Check(cell);
@@ -185,9 +189,8 @@ TEST_CASE("parity: data x pipeline x tensor", "[parity][cpu]") {
 TEST_CASE("parity: bf16", "[parity][cpu]") {
   Cell cell = Base();
   cell.precision = "bf16";
-  cell.schedule = GENERATE("gpipe", "1f1b", "zb_h1", "interleaved");
+  cell.schedule = GENERATE("gpipe", "1f1b", "zb_h1", "interleaved", "zb_v");
   cell.pipeline = 2;
-  cell.chunks = cell.schedule == "interleaved" ? 2 : 1;
   cell.data = GENERATE(1, 2);
   cell.zero = GENERATE(0, 1);
   cell.tensor = GENERATE(1, 2);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "parallel/schedule/builders.h"
+
 namespace equipoise::testing {
 namespace {
 
@@ -18,9 +20,9 @@ void ThrowMesh(Cell& cell, Dice& dice, int most_ranks) {
 
 // All that a mesh leaves open.
 void ThrowRest(Cell& cell, Dice& dice) {
-  cell.schedule = dice.Pick<std::string>({"naive", "gpipe", "1f1b", "zb_h1", "interleaved"});
-  if (cell.pipeline > 2 && cell.schedule == "interleaved") cell.schedule = "1f1b";
-  cell.chunks = cell.schedule == "interleaved" ? 2 : 1;
+  cell.schedule =
+      dice.Pick<std::string>({"naive", "gpipe", "1f1b", "zb_h1", "interleaved", "zb_v"});
+  if (cell.pipeline > 2 && FindSchedule(cell.schedule)->chunked()) cell.schedule = "1f1b";
   cell.zero = dice.Throw(2);
   const bool apart = !IsText(cell) && cell.pipeline > 1 && dice.Throw(3) == 0;
   cell.encoder_ranks = apart ? 1 + dice.Throw(cell.pipeline - 1) : 0;
@@ -53,7 +55,7 @@ Cell SpreadAnew(Cell cell, Dice& dice, int most_ranks) {
 }
 
 Cell InOneProcess(Cell cell) {
-  cell.data = cell.pipeline = cell.tensor = cell.chunks = 1;
+  cell.data = cell.pipeline = cell.tensor = 1;
   cell.encoder_ranks = cell.zero = 0;
   cell.schedule = "gpipe";
   cell.recompute = "none";

@@ -72,13 +72,14 @@ struct Settings {
   std::vector<LayerLoad> loads;
 };
 
-std::unique_ptr<Runner> MakeRunner(const Settings& settings, const std::string& schedule,
+std::unique_ptr<Runner> MakeRunner(const Settings& settings, const ScheduleKind& schedule,
                                    Communicator& world) {
   auto runner =
       std::make_unique<Runner>(Runner{{}, TimelineRecorder(world.rank()), {}, {}, {}, {}});
   runner->plan.pipeline = world.size();
-  runner->plan.schedule = schedule;
-  runner->plan.chunks = schedule == "interleaved" ? 2 : 1;
+  runner->plan.schedule = schedule.name;
+  runner->plan.chunks = schedule.fewest_chunks;
+  runner->plan.placement = schedule.placement;
   runner->plan.stage_begins =
       EvenStages(LayerCosts(settings.config, {}, settings.loads[0]), runner->plan.num_stages());
   runner->model = std::make_unique<ParallelModel>(
@@ -163,7 +164,7 @@ void Bench(int argc, char** argv, Communicator& world) {
   }
   std::map<std::string, std::unique_ptr<Runner>> runners;
   for (const ScheduleKind& kind : ScheduleKinds())
-    runners[kind.name] = MakeRunner(settings, kind.name, world);
+    runners[kind.name] = MakeRunner(settings, kind, world);
   for (int round = -2; round < settings.rounds; ++round) {
     for (const ScheduleKind& kind : ScheduleKinds()) {
       Barrier(world);

@@ -84,7 +84,7 @@ TEST_CASE("what is no schedule, or not there yet, is refused") {
                     "'gpipe'?");
   parallel.schedule = "optimus";
   CHECK_THROWS_WITH(PlanOf(parallel, 1),
-                    Catch::Matchers::EndsWith("use naive, gpipe, 1f1b, zb_h1, interleaved"));
+                    Catch::Matchers::EndsWith("use naive, gpipe, 1f1b, zb_h1, interleaved, zb_v"));
 }
 
 ParallelSection Disaggregated() {

@@ -149,6 +149,8 @@ TEST_CASE("every schedule gives the same bits", "[parallel][cpu]") {
   }
   const Schedule interleaved = BuildInterleaved(ChainGraph({0, 1, 0, 1}), micro_batches);
   CHECK(SameBits(RunSchedule(Complete(interleaved)).gradients, expected));
+  const Schedule folded = BuildZbV(ChainGraph({0, 1, 1, 0}), micro_batches);
+  CHECK(SameBits(RunSchedule(Complete(folded)).gradients, expected));
 }
 
 // An encoder on rank 0 and another on rank 1 feed the first stage of a language model on rank 2.

@@ -17,6 +17,7 @@ def cases(gen):
             yield ("gpipe", ranks, 1, micro_batches), gen.gpipe(ranks, micro_batches)[0]
             yield ("1f1b", ranks, 1, micro_batches), gen.one_f_one_b(ranks, micro_batches)[0]
             yield ("zb_h1", ranks, 1, micro_batches), gen.zb_h1(ranks, micro_batches)[0]
+            yield ("zb_v", ranks, 2, micro_batches), gen.zbv(ranks, micro_batches)[0]
             padded = -(-micro_batches // ranks) * ranks
             for chunks in (1, 2, 3, 4):
                 yield (("interleaved", ranks, chunks, micro_batches),

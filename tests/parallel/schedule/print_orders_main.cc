@@ -10,7 +10,9 @@ int main() {
   int ranks = 0, chunks = 0, micro_batches = 0;
   while (std::cin >> name >> ranks >> chunks >> micro_batches) {
     std::vector<int> rank_of_stage;
-    for (int stage = 0; stage < ranks * chunks; ++stage) rank_of_stage.push_back(stage % ranks);
+    const equipoise::Placement placement = equipoise::FindSchedule(name)->placement;
+    for (int stage = 0; stage < ranks * chunks; ++stage)
+      rank_of_stage.push_back(equipoise::RankOfPlace(placement, stage, ranks));
     const auto graph = equipoise::ChainGraph(rank_of_stage);
     for (const auto& list : equipoise::BuildSchedule(name, graph, micro_batches).ranks) {
       for (const equipoise::Op& op : list) std::cout << ToString(op) << " ";

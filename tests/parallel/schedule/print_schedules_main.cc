@@ -12,9 +12,10 @@
 namespace equipoise {
 namespace {
 
-StageGraph Chain(int ranks, int chunks) {
+StageGraph Chain(int ranks, int chunks, Placement placement = Placement::kLoop) {
   std::vector<int> rank_of_stage;
-  for (int stage = 0; stage < ranks * chunks; ++stage) rank_of_stage.push_back(stage % ranks);
+  for (int stage = 0; stage < ranks * chunks; ++stage)
+    rank_of_stage.push_back(RankOfPlace(placement, stage, ranks));
   return ChainGraph(rank_of_stage);
 }
 
@@ -30,6 +31,10 @@ void DrawAll() {
        BuildZbH1(Chain(4, 1), 4));
   Draw("`interleaved`, 2 ranks with 2 chunks each, 4 micro-batches (a column is half as long here)",
        BuildInterleaved(Chain(2, 2), 4));
+  Draw(
+      "`zb_v`, 2 ranks with 2 chunks each, 4 micro-batches (likewise; F, I and W as long as each "
+      "other)",
+      BuildZbV(Chain(2, 2, Placement::kV), 4));
   StageGraph encoder = Chain(3, 1);
   encoder.stages[0].encoder = true;
   Draw("`1f1b`, an encoder on rank 0 before a model of 2 ranks, 4 micro-batches",
@@ -55,7 +60,8 @@ Simulation SimulateOf(const std::string& name, int chunks, int micro_batches) {
     return (whole ? 2.0 : 1.0) / chunks;
   };
   costs.kept_bytes = [chunks](int, int) { return 1.0 / chunks; };
-  const Schedule built = BuildSchedule(name, Chain(4, chunks), micro_batches);
+  const StageGraph graph = Chain(4, chunks, FindSchedule(name)->placement);
+  const Schedule built = BuildSchedule(name, graph, micro_batches);
   return Simulate(CompleteSchedule(built, {}, costs), costs);
 }
 
@@ -63,9 +69,9 @@ void PrintTable() {
   std::printf(
       "| schedule | step, M = 8 | bubble, M = 8 | bubble, M = 32 | kept by rank, M = 8 | most "
       "kept, M = 32 |\n|---|---|---|---|---|---|\n");
-  const std::vector<std::pair<std::string, int>> rows = {{"naive", 1},       {"gpipe", 1},
-                                                         {"1f1b", 1},        {"zb_h1", 1},
-                                                         {"interleaved", 2}, {"interleaved", 4}};
+  const std::vector<std::pair<std::string, int>> rows = {
+      {"naive", 1},       {"gpipe", 1},       {"1f1b", 1}, {"zb_h1", 1},
+      {"interleaved", 2}, {"interleaved", 4}, {"zb_v", 2}};
   for (const auto& [name, chunks] : rows) {
     const Simulation few = SimulateOf(name, chunks, 8), many = SimulateOf(name, chunks, 32);
     std::string kept;

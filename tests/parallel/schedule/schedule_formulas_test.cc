@@ -108,6 +108,29 @@ TEST_CASE("zb_h1: weight gradients fill the end of 1f1b", "[formulas][cpu]") {
   }
 }
 
+TEST_CASE("zb_v: half the fill of zb_h1, and as much kept on every rank", "[formulas][cpu]") {
+  for (int ranks : {1, 2, 3, 4, 5, 8}) {
+    for (int micro_batches : {1, 2, 3, 4, 5, 7, 8, 12, 16, 32}) {
+      CAPTURE(ranks, micro_batches);
+      std::vector<int> rank_of_stage;
+      for (int stage = 0; stage < 2 * ranks; ++stage)
+        rank_of_stage.push_back(RankOfPlace(Placement::kV, stage, ranks));
+      SimulationCosts costs;  // F, I and W of a whole rank last a second each
+      costs.seconds = [](const Op&) { return 0.5; };
+      costs.kept_bytes = [](int, int) { return 0.5; };
+      const Simulation result = Simulate(BuildZbV(ChainGraph(rank_of_stage), micro_batches), costs);
+      const Shape plain{"1f1b", ranks, 1, micro_batches, 1.0, 2.0};
+      for (double busy : result.busy_s) CHECK(busy == Approx(Work(plain)));
+      for (double kept : result.peak_kept_bytes) CHECK(kept <= std::min(micro_batches, ranks));
+      CHECK(result.step_s <= Run(plain).step_s + 1e-9);
+      if (micro_batches < 2 * ranks - 1) continue;
+      // arXiv 2401.10241 section 6; the first rank waits for nothing, the last begins the latest.
+      CHECK(result.step_s == Approx(Work(plain) + (ranks - 1) * 0.5));
+      for (double kept : result.peak_kept_bytes) CHECK(kept == Approx(ranks));
+    }
+  }
+}
+
 TEST_CASE("interleaved: the fill of 1f1b divided by v", "[formulas][cpu]") {
   Sweep("interleaved", {1, 2, 3, 4}, [](const Shape& shape, const Simulation& result) {
     for (double busy : result.busy_s) CHECK(busy == Approx(Work(shape)));

@@ -146,8 +146,11 @@ TEST_CASE("what is written is read back", "[schedule_text]") {
     REQUIRE(ToText(back) == text);
   }
   for (const ScheduleKind& kind : ScheduleKinds()) {
-    const Schedule schedule =
-        CompleteSchedule(BuildSchedule(kind.name, ChainGraph({0, 1, 2}), 5), {}, {});
+    const Schedule schedule = CompleteSchedule(
+        BuildSchedule(
+            kind.name,
+            kind.placement == Placement::kV ? ChainGraph({0, 1, 1, 0}) : ChainGraph({0, 1, 2}), 5),
+        {}, {});
     CHECK(ParseSchedule(ToText(schedule), "a.txt") == schedule);
   }
 }

@@ -181,6 +181,7 @@ std::vector<Case> Cases() {
   }
   cases.push_back({"interleaved", ChainGraph({0, 1, 0, 1})});
   cases.push_back({"zb_h1", ChainGraph({0, 1, 2, 3})});
+  cases.push_back({"zb_v", ChainGraph({0, 1, 2, 2, 1, 0})});
   cases.push_back({"interleaved", ChainGraph({0, 1, 2, 0, 1, 2, 0, 1, 2})});
   return cases;
 }

@@ -232,6 +232,7 @@ std::vector<Schedule> ValidSchedules() {
   }
   add("interleaved", ChainGraph({0, 1, 0, 1}), 4, {});
   add("zb_h1", ChainGraph({0, 1, 2}), 4, {});
+  add("zb_v", ChainGraph({0, 1, 1, 0}), 4, {});
   for (Schedule& schedule : schedules) schedule = DropIdleOps(schedule, schedule.work);
   return schedules;
 }
