@@ -8,6 +8,7 @@
 #include <numeric>
 #include <optional>
 
+#include "configs/error.h"
 #include "data/image_grid.h"
 #include "data/image_size.h"
 
@@ -70,7 +71,7 @@ int64_t ScannedSample::all_tiles() const {
 
 SampleScanner::SampleScanner(const std::vector<SourceConfig>& sources, SampleOptions options,
                              const ChatTemplate* chat_template)
-    : options_(std::move(options)), chat_template_(chat_template) {
+    : options_(options), chat_template_(chat_template) {
   for (const SourceConfig& source : sources) folders_.emplace_back(source.images);
 }
 
@@ -111,7 +112,8 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
     std::string bytes, reason;
     if (files != nullptr) ReadTo(opened.file, opened.bytes, bytes);
     const auto size = SizeByHead(opened, bytes, reason);
-    if (!size) return Refuse(sample, Defect::kImageUnreadable, path + ": " + reason);
+    if (!size)
+      return Refuse(sample, Defect::kImageUnreadable, internal::Join("", path, ": ", reason));
     if (size->height != 0 && size->width > options_.limits.image_pixels / size->height) {
       return Refuse(sample, Defect::kImageTooLarge,
                     path + ": " + std::to_string(size->width) + " x " +
