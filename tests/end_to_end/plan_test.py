@@ -25,6 +25,10 @@ def check_shipped(results, folder):
     results.check("the shipped plan", done.returncode == 0, done.stderr[-300:])
     results.check("a table of ranks", "recomputed layers" in done.stdout and
                   "histogram internvl12m" in done.stdout)
+    with open("README.md") as readme:
+        shown = readme.read().split(f"$ equipoise plan {CONFIG}\n")[1].split("```")[0].splitlines()
+    missing = [x for x in shown if x not in done.stdout.splitlines() and not x.startswith("  ..")]
+    results.check("the README's lines", len(shown) > 10 and not missing, missing)
     results.check("reasons", "not taken" in done.stdout and "a step or more" in done.stdout)
     with open(files[0]) as file:
         first = json.load(file)
