@@ -90,6 +90,7 @@ class Lists {
     }
   }
 
+  const std::vector<int>& StagesOf(int rank) const { return chunks_[rank]; }
   int num_ranks() const { return static_cast<int>(chunks_.size()); }
   Schedule Take() { return std::move(schedule_); }
 
@@ -345,7 +346,7 @@ Schedule BuildForwards(const StageGraph& graph, int micro_batches) {
     moved = false;
     const std::vector<int> come = done;
     for (int rank = 0; rank < lists.num_ranks(); ++rank) {
-      const std::vector<int> stages = graph.StagesOf(rank);
+      const std::vector<int>& stages = lists.StagesOf(rank);
       const auto next = std::find_if(stages.rbegin(), stages.rend(), [&](int stage) {
         const int m = come[stage];
         return m < micro_batches && std::all_of(previous[stage].begin(), previous[stage].end(),

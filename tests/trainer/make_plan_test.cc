@@ -93,6 +93,36 @@ ParallelSection Disaggregated() {
   return parallel;
 }
 
+TEST_CASE("each schedule has its number of stages a rank, and deals them its way") {
+  ParallelSection parallel;
+  parallel.pipeline = 2;
+  const auto ranks_of = [&] {
+    const Plan plan = PlanOf(parallel, 2);
+    std::vector<int> ranks;
+    for (int stage = 0; stage < plan.num_stages(); ++stage)
+      ranks.push_back(plan.RankOfStage(stage));
+    return ranks;
+  };
+  CHECK(ranks_of() == std::vector<int>{0, 1});
+  parallel.schedule = "interleaved";
+  CHECK(ranks_of() == std::vector<int>{0, 1, 0, 1});
+  parallel.schedule = "zb_v";
+  CHECK(ranks_of() == std::vector<int>{0, 1, 1, 0});
+  CHECK(PlanOf(parallel, 2).StagesOf(0) == std::vector<int>{0, 3});
+  parallel.chunks = 3;
+  CHECK_THROWS_WITH(ranks_of(),
+                    "parallel.chunks: zb_v has 2 stages a rank; leave parallel.chunks out");
+  parallel.schedule = "interleaved";
+  CHECK(ranks_of() == std::vector<int>{0, 1, 0, 1, 0, 1});
+  parallel.chunks = 1;
+  CHECK_THROWS_WITH(ranks_of(), "parallel.chunks: interleaved needs 2 or more stages a rank");
+  parallel.chunks = 2;
+  parallel.schedule = "1f1b";
+  CHECK_THROWS_WITH(ranks_of(),
+                    "parallel.chunks: 1f1b has one stage a rank; use parallel.schedule: "
+                    "interleaved");
+}
+
 TEST_CASE("a disaggregated encoder has the first pipeline ranks to itself") {
   const int encoder = NumEncoderLayers(PresetConfig("quickstart"));
   ParallelSection parallel = Disaggregated();

@@ -310,6 +310,11 @@ TEST_CASE("what a schedule cannot run is refused", "[builders]") {
                "schedule interleaved: stage 1 is on rank 0" + advice);
   CheckRefused("interleaved", ChainGraph({0, 1, 0}), 4,
                "schedule interleaved: 3 stages on 2 ranks" + advice);
+  const std::string folded =
+      "; zb_v needs a chain of two stages a rank that turns back at the last rank, behind encoders "
+      "with a rank each; take another schedule for other graphs";
+  CheckRefused("zb_v", Chain(2, 2), 4, "schedule zb_v: stage 2 is on rank 0" + folded);
+  CheckRefused("zb_v", Chain(2), 4, "schedule zb_v: 2 stages on 2 ranks" + folded);
   StageGraph branched = Chain(2, 2);
   branched.stages[0].next = {1, 2};
   CheckRefused("interleaved", branched, 4,
