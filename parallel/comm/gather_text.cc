@@ -8,6 +8,16 @@
 #include <cstring>
 
 namespace equipoise {
+namespace {
+
+// The text and, to `size` bytes, zeros.
+at::Tensor BytesOf(const std::string& text, int64_t size) {
+  at::Tensor bytes = at::zeros({size}, at::kByte);
+  if (!text.empty()) std::memcpy(bytes.data_ptr(), text.data(), text.size());  // else no memory
+  return bytes;
+}
+
+}  // namespace
 
 std::vector<std::string> GatherText(Communicator& group, const std::string& text) {
   at::Tensor length = at::empty({1}, at::kLong);
@@ -17,8 +27,7 @@ std::vector<std::string> GatherText(Communicator& group, const std::string& text
   const int64_t* sizes = lengths.data_ptr<int64_t>();
   const int64_t longest = *std::max_element(sizes, sizes + group.size());
 
-  at::Tensor bytes = at::zeros({longest}, at::kByte);
-  std::memcpy(bytes.data_ptr(), text.data(), text.size());
+  const at::Tensor bytes = BytesOf(text, longest);
   at::Tensor all = at::empty({group.size() * longest}, at::kByte);
   group.AllGather(all, bytes).Wait();
   std::vector<std::string> texts;
@@ -34,8 +43,7 @@ std::vector<std::string> CollectText(Communicator& group, const std::string& tex
   at::Tensor length = at::empty({1}, at::kLong);
   length.data_ptr<int64_t>()[0] = static_cast<int64_t>(text.size());
   if (group.rank() > 0) {
-    at::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
-    std::memcpy(bytes.data_ptr(), text.data(), text.size());
+    const at::Tensor bytes = BytesOf(text, static_cast<int64_t>(text.size()));
     group.Send(length, 0).Wait();
     group.Send(bytes, 0).Wait();
     return {};
