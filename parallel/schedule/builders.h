@@ -36,10 +36,10 @@ Schedule BuildZbH1(const StageGraph& graph, int micro_batches);
 Schedule BuildInterleaved(const StageGraph& graph, int micro_batches);
 
 // Two stages a rank, dealt as a V, and backwards in two halves (ZB-V, arXiv 2401.10241 section 6):
-// micro-batches come back to the first rank soon, so that no rank keeps more than all ranks' worth
-// of a micro-batch in 1F1B's first, and the fill is half of ZB-H1's. Written for 2 P - 1
-// micro-batches or more: fewer are padded with empty ones. REQUIRES: a chain dealt to the ranks as
-// a V with two stages each, behind encoders as in BuildInterleaved().
+// a micro-batch comes back to the rank that it began on, so every rank keeps at most what 1F1B's
+// first rank does, and the fill is half of ZB-H1's where F, I and W last equally long. Written for
+// 2 P - 1 micro-batches or more: fewer are padded with empty ones. REQUIRES: a chain dealt to the
+// ranks as a V with two stages each, behind encoders as in BuildInterleaved().
 Schedule BuildZbV(const StageGraph& graph, int micro_batches);
 
 // Forwards alone, for evaluation: a rank takes what is furthest through the stages of all that has
