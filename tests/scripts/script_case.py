@@ -40,7 +40,10 @@ def start(*command, **environment):
     """Runs a script, RANK being the trainer, in a process group of its own, as a terminal would."""
     for path in FOLDER.glob("ready.*"):
         path.unlink()
-    environment = {"HOME": str(FOLDER), **os.environ, "EQUIPOISE_PROGRAM": str(RANK), **environment}
+    temporary = FOLDER / "tmp"  # short-lived files of mpirun, which scripts/launch also removes
+    temporary.mkdir(exist_ok=True)
+    environment = {"HOME": str(FOLDER), **os.environ, "EQUIPOISE_PROGRAM": str(RANK),
+                   "TMPDIR": str(temporary), **environment}
     return subprocess.Popen([str(part) for part in command], env=environment,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             start_new_session=True)
