@@ -93,6 +93,13 @@ def jobs():
     return max(1, min(cores, int(memory / GIB_PER_JOB)))
 
 
+def progress_options():
+    """On a terminal one line that changes; elsewhere a line a minute."""
+    if sys.stderr.isatty():
+        return ["--show_progress_rate_limit=0.5"]
+    return ["--curses=no", "--color=no", "--show_progress_rate_limit=60"]
+
+
 class Tally:
     def __init__(self):
         self.passed = 0
@@ -110,7 +117,7 @@ class Tally:
                 file.write("\n".join(targets))
             # No --local_test_jobs: with a limit given Bazel takes no notice of the tag cpu:2.
             bazel("test", "--keep_going", "--test_output=summary", "--test_summary=none",
-                  "--show_progress", "--curses=no", "--color=no", "--show_progress_rate_limit=30",
+                  *progress_options(),
                   f"--jobs={jobs()}",
                   f"--build_event_json_file={events}", f"--target_pattern_file={pattern_file}",
                   *options, stdout=subprocess.DEVNULL)
