@@ -155,9 +155,12 @@ TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,
     spdlog::log(faster ? spdlog::level::info : spdlog::level::warn, "{}",
                 DescribeChange(planned, fitted.request.cluster.memory_bytes));
   }
+  std::vector<int64_t> memory;
+  for (const MemoryForecast& rank : best.memory) memory.push_back(rank.total());
   return {best.plan,
           {forecast.step_s.p50, forecast.error_band, best.peak_bytes(), planned.limits.tiles,
-           planned.limits.tokens, planned.in_place_of ? planned.workload.global_batch() : 0}};
+           planned.limits.tokens, planned.in_place_of ? planned.workload.global_batch() : 0,
+           std::move(memory)}};
 }
 
 }  // namespace equipoise

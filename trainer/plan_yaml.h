@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "parallel/plan.h"
 
@@ -14,6 +15,7 @@ struct PlanOutlook {
   int64_t tiles = 0, tokens = 0;  // limits of a micro-batch
   // Packs of a step, where the limits are not those that the configuration asks for; else 0.
   int64_t global_batch = 0;
+  std::vector<int64_t> memory_bytes = {};  // forecast of each pipeline rank's peak; may be empty
 };
 
 // RUN/plan.yaml: the whole plan in the words of `parallel` and `balance`, so that it can be pinned.

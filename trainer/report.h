@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trainer/metrics.h"
+#include "trainer/report_facts.h"
 
 namespace equipoise {
 
@@ -15,10 +16,25 @@ struct ReportCaption {
   std::string picture;
   std::string question, reference;
   std::string before, after;  // generated before the first and after the last step; may be empty
-  bool held_out = false;
 };
 
-// A record whose sample was not learnt.
+// What a source of answered questions is to the training data.
+enum class AnswerRole {
+  kTrained,  // one of data.train
+  kHeldOut,  // one of data.eval
+  kControl,  // questions of an answered training source with other answers, which were not trained
+  kOther,
+};
+
+// A source of answered questions, some of them shown.
+struct ReportAnswers {
+  std::string source;  // its annotations
+  AnswerRole role = AnswerRole::kOther;
+  int64_t exact = 0, total = 0;
+  std::vector<ReportCaption> shown;
+};
+
+// A record whose sample was not trained on.
 struct QuarantineRow {
   std::string file;
   int64_t line = 0;
@@ -26,16 +42,17 @@ struct QuarantineRow {
 };
 
 struct ReportInput {
-  std::string title;                                       // of the run
+  std::string title, lead;                                 // of the run; a line below the title
   std::vector<std::pair<std::string, std::string>> facts;  // name and value, shown in order
   std::string config;                                      // the resolved YAML
   std::vector<StepMetrics> steps;                          // ReadMetrics
-  std::vector<ReportCaption> captions;
+  std::vector<RankMemory> ranks;
+  std::vector<ReportAnswers> answers;
   std::vector<QuarantineRow> quarantine;
 };
 
-// The run as one HTML page that needs nothing else: curves, pictures with captions, facts,
-// configuration, quarantine. All text is escaped. Pure.
+// The run as one HTML page that needs nothing else: figures, curves, pictures with answers by
+// source, facts, memory by rank, quarantine, configuration. All text is escaped. Pure.
 std::string RenderReport(const ReportInput& input);
 
 }  // namespace equipoise

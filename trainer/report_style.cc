@@ -15,7 +15,10 @@ body { margin: 0; background: var(--back); color: var(--text);
 main { max-width: 1240px; margin: 0 auto; padding: 32px 20px 64px; }
 h1 { font-size: 26px; margin: 0 0 4px; overflow-wrap: anywhere; }
 h2 { font-size: 18px; margin: 40px 0 12px; }
-.soft { color: var(--soft); }
+h3 { font-size: 15px; margin: 24px 0 2px; overflow-wrap: anywhere; }
+h3 + p { margin: 0 0 12px; }
+.soft { color: var(--soft); max-width: 90ch; }
+.numbers td { font-variant-numeric: tabular-nums; white-space: nowrap; }
 .tiles { display: flex; flex-wrap: wrap; gap: 12px; margin-top: 20px; padding: 0; }
 .tiles div { background: var(--card); border: 1px solid var(--line); border-radius: 10px;
   padding: 10px 16px; min-width: 128px; }

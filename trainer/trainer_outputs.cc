@@ -1,11 +1,15 @@
 // What a run writes: metrics, held-out loss, answers, trace, report.
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <map>
 #include <utility>
@@ -14,6 +18,8 @@
 #include "configs/json.h"
 #include "parallel/comm/gather_text.h"
 #include "trainer/answer_files.h"
+#include "trainer/answer_role.h"
+#include "trainer/compute_device.h"
 #include "trainer/durable_file.h"
 #include "trainer/memory_stats.h"
 #include "trainer/precision.h"
@@ -61,26 +67,9 @@ std::string PictureOf(const SourceConfig& source, const SampleAnswer& answer) {
   return PictureDataUri((std::filesystem::path(source.images) / answer.images.front()).string());
 }
 
-std::vector<std::pair<std::string, std::string>> Facts(const TrainerParts& p,
-                                                       const TrainState& state) {
-  std::vector<std::pair<std::string, std::string>> facts = {
-      {"parameters", std::to_string(p.parameter_count())},
-      {"steps", std::to_string(state.step)},
-      {"plan", DescribePlan(p.plan)},
-      {"micro-batches of a data rank", std::to_string(p.accumulation)},
-      {"precision", PrecisionName(ComputeDtype(p.config.train.precision, p.device))},
-      {"tokens", std::to_string(state.tokens)},
-      {"samples", std::to_string(state.samples)},
-      {"pictures", std::to_string(state.images)},
-      {"records left out", std::to_string(p.left_out)},
-      {"bad samples met while training", std::to_string(state.skipped_samples)},
-      {"peak memory of rank 0 (MiB)", std::to_string(PeakRssBytes() >> 20)}};
-  for (const AnsweredSource& source : p.answers) {
-    facts.emplace_back(
-        "exact answers, " + source.source.annotations,
-        std::to_string(source.exact()) + " of " + std::to_string(source.answers.size()));
-  }
-  return facts;
+std::string MachineName() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
 }
 
 }  // namespace
@@ -241,21 +230,61 @@ void TrainerParts::WriteTrace() {
   if (world->rank() == 0) WriteFileDurably(folder->Path("trace.json"), merged.dump() + "\n");
 }
 
+RunSummary TrainerParts::Summary(const TrainState& state) {
+  const auto pipeline_rank = static_cast<size_t>(model->groups().at.pipeline);
+  const bool forecast_known = pipeline_rank < outlook.memory_bytes.size();
+  const Json mine = {{"machine", MachineName()},
+                     {"device", DeviceName(device)},
+                     {"forecast", forecast_known ? outlook.memory_bytes[pipeline_rank] : 0},
+                     {"tensors", GetMemory(device).peak_bytes},
+                     {"rss", PeakRssBytes()}};
+  RunSummary run;
+  for (const std::string& text : CollectText(*world, mine.dump())) {
+    const Json rank = Json::parse(text);
+    run.ranks.push_back(
+        {rank["machine"], rank["device"], rank["forecast"], rank["tensors"], rank["rss"]});
+  }
+  run.command = CommandLine();
+  run.finished = UtcText(std::time(nullptr));
+  run.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  run.first_step = first_step;
+  run.plan = DescribePlan(plan);
+  run.precision = PrecisionName(ComputeDtype(config.train.precision, device));
+  run.micro_batches = accumulation;
+  run.threads = at::get_num_threads();
+  run.parameters = parameter_count();
+  run.tokens = state.tokens;
+  run.samples = state.samples;
+  run.images = state.images;
+  run.left_out = left_out;
+  run.skipped = state.skipped_samples;
+  if (forecast->knows_speed()) run.predicted_step_s = outlook.step_s;
+  return run;
+}
+
 void TrainerParts::WriteAnswersAndReport(const TrainState& state) {
+  const RunSummary run = Summary(state);
   if (world->rank() != 0) return;
   ReportInput input = ReadReportInput(folder->dir());
   input.title = std::filesystem::path(folder->dir()).filename().string();
-  input.facts = Facts(*this, state);
+  input.lead = RunLead(run);
+  input.facts = RunFacts(run, input.steps);
+  input.ranks = run.ranks;
   AnswersBefore before = ReadAnswers(folder->Path("answers_before.jsonl"));
   if (!answers.empty()) WriteAnswers(folder->Path("answers.jsonl"), answers, before);
+  const std::vector<AnswerRole> roles = AnswerRoles(answers, config.data.train, config.data.eval);
   for (size_t i = 0; i < answers.size(); ++i) {
     const AnsweredSource& source = answers[i];
+    ReportAnswers& shown = input.answers.emplace_back();
+    shown.source = source.source.annotations;
+    shown.role = roles[i];
+    shown.exact = source.exact();
+    shown.total = static_cast<int64_t>(source.answers.size());
     for (size_t k = 0; k < source.answers.size() && k < static_cast<size_t>(kShownAnswers); ++k) {
       const SampleAnswer& a = source.answers[k];
-      input.captions.push_back({PictureOf(source.source, a), a.question, a.reference,
-                                before[{source.source.annotations, a.sample}],
-                                a.fault.empty() ? a.answer : "(no answer: " + a.fault + ")",
-                                /*held_out=*/i > 0});
+      shown.shown.push_back({PictureOf(source.source, a), a.question, a.reference,
+                             before[{source.source.annotations, a.sample}],
+                             a.fault.empty() ? a.answer : "(no answer: " + a.fault + ")"});
     }
   }
   WriteReport(folder->dir(), input);

@@ -372,6 +372,7 @@ void TrainerParts::ShowBalance(int64_t epoch) const {
 }
 
 void TrainerParts::StartFeed(const TrainState& state) {
+  first_step = state.step;
   if (folder && world->rank() == 0) ShowBalance(state.position.epoch);
   feed = std::make_unique<StepFeed>(
       &data->dataset, MakePlanner(), state.position,

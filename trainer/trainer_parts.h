@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@
 #include "trainer/parallel_model.h"
 #include "trainer/plan_yaml.h"
 #include "trainer/progress.h"
+#include "trainer/report_facts.h"
 #include "trainer/run_folder.h"
 #include "trainer/step_drift.h"
 #include "trainer/step_feed.h"
@@ -89,7 +91,7 @@ struct TrainerParts {
   void RefuseTooManyBad(const TrainState& state) const;
   void Save(const TrainState& state);
   void WriteTrace();
-  // RUN/answers.jsonl and RUN/report.html, by rank 0.
+  // RUN/answers.jsonl and RUN/report.html, by rank 0. Collective.
   void WriteAnswersAndReport(const TrainState& state);
 
   RunConfig config;
@@ -112,7 +114,9 @@ struct TrainerParts {
   NonFiniteGuard guard;
   DriftMonitor drift;
   TimelineRecorder recorder;
-  Timeline predicted;        // this rank's spans, as the simulator sees them
+  Timeline predicted;  // this rank's spans, as the simulator sees them
+  std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
+  int64_t first_step = 0;    // steps that were done when this start began
   int64_t trace_until = -1;  // step after which the trace is written; -1 = done
   std::vector<std::unique_ptr<OpenedData>> answer_sources;  // of eval.answers, opened when used
   std::vector<AnsweredSource> answers;                      // after training
@@ -131,6 +135,8 @@ struct TrainerParts {
   void ChoosePlan();
   PackPlanner MakePlanner() const;
   void ShowBalance(int64_t epoch) const;
+  // For the report. Collective.
+  RunSummary Summary(const TrainState& state);
   void RunProbe(const Pack& pack, const std::vector<LayerLoad>& loads);
   // Rank 0 logs the fullest rank's bytes. Collective.
   void LogProbe(const Pack& pack, int64_t measured, int64_t expected);

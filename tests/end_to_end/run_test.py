@@ -103,6 +103,11 @@ def check_run(results, folder, config):
         page = file.read()
     results.check("the report shows curves, pictures, quarantine and configuration",
                   all(text in page for text in ("<svg", "data:image/", "gone.png", "eval:")))
+    results.check("and date, command, machine, plan, balance, memory by rank, answers by role",
+                  all(text in page for text in (
+                      " UTC", "equipoise train ", os.uname().nodename, "data 2 x pipeline 1",
+                      "(pad)", "Memory by rank", "<td>1</td>", "Held out (data.eval)")))
+    results.check("with a forecast for each rank", "<td>0</td><td>-</td>" not in page)
     for name in ("config.yaml", "trace.json", "checkpoints/latest", "log/rank-00001.log",
                  "answers.jsonl", "tensorboard"):
         results.check(f"{name} is there", os.path.exists(f"{run_dir}/{name}"))

@@ -36,9 +36,17 @@ ReportInput Sample(int64_t steps) {
     m.rss_peak_bytes = 500 << 20;
     if (step % 100 == 0) m.eval_loss = *m.loss + 0.5;
   }
-  input.captions = {
-      {"data:image/png;base64,AAAA", "<image>\nWhat is it?", "a cat", "zzz", "a cat", false},
-      {"", "", "a dog", "", "a <script>", true}};
+  input.lead = "2026-11-22 · <here>";
+  input.answers = {
+      {"train.jsonl",
+       AnswerRole::kTrained,
+       1700,
+       10'701,
+       {{"data:image/png;base64,AAAA", "<image>\nWhat is it?", "a cat", "zzz", "a cat"}}},
+      {"held.jsonl", AnswerRole::kHeldOut, 0, 40, {{"", "", "a dog", "", "a <script>"}}},
+      {"swapped.jsonl", AnswerRole::kControl, 0, 3, {{"", "", "a toilet", "", "a bird"}}}};
+  input.ranks = {{"node1", "AMD EPYC", 300 << 20, 290 << 20, 12'000LL << 20},
+                 {"node2", "NVIDIA <H200>", 0, 280 << 20, 400 << 20}};
   input.quarantine = {{"train.jsonl", 17, "x", "truncated JPEG"}};
   return input;
 }
@@ -91,10 +99,51 @@ TEST_CASE("the report shows figures, pictures, answers, quarantine and configura
   CHECK(Has(html, "<dt>question</dt><dd>What is it?</dd>"));
   CHECK(Has(html, "<dd class=\"bad\">zzz</dd>"));
   CHECK(Has(html, "<dd class=\"good\">a cat</dd>"));
-  CHECK(Has(html, "<dt>reference (held out)</dt><dd>a dog</dd>"));
+  CHECK(Has(html, "<dt>reference</dt><dd>a dog</dd>"));
   CHECK(Has(html, "a &lt;script&gt;"));
   CHECK(Has(html, "<td>train.jsonl</td><td>17</td><td>x</td><td>truncated JPEG</td>"));
   CHECK(Has(html, "model: {hf: &quot;&lt;b&gt;&quot;}"));
+}
+
+// The part of the page from one text to the next.
+std::string Between(const std::string& html, const std::string& from, const std::string& to) {
+  const size_t begin = html.find(from);
+  REQUIRE(begin != std::string::npos);
+  const size_t end = html.find(to, begin);
+  REQUIRE(end != std::string::npos);
+  return html.substr(begin, end - begin);
+}
+
+TEST_CASE("answers are told apart by what their source is to the training data", "[report][cpu]") {
+  const std::string html = RenderReport(Sample(10));
+  CHECK(Has(html, "<dt>exact answers, training data</dt><dd>1700 of 10,701</dd>"));
+  CHECK(Has(html, "<dt>exact answers, held out</dt><dd>0 of 40</dd>"));
+  CHECK(Has(html, "<dt>exact answers, control</dt><dd>0 of 3</dd>"));
+  const std::string held = Between(html, "<h3>held.jsonl: 0 of 40 exact</h3>", "<h3>swapped");
+  CHECK(Has(held, "never trained on"));
+  const std::string control = Between(html, "<h3>swapped.jsonl: 0 of 3 exact</h3>", "<h2>");
+  CHECK(Has(control, "Control: "));
+  CHECK_FALSE(Has(control, "<dt>reference"));  // it is not what the picture shows
+  CHECK_FALSE(Has(control, "class=\"bad\""));
+  CHECK(Has(control, "<dt>the control&#39;s answer, another picture&#39;s</dt><dd>a toilet</dd>"));
+}
+
+TEST_CASE("the first figures are explained", "[report][cpu]") {
+  const std::string html = RenderReport(Sample(100));
+  CHECK(Has(html, "<p class=\"soft\">2026-11-22 · &lt;here&gt;</p>"));
+  CHECK(Has(html, "mean negative log-likelihood"));
+  CHECK(Has(html, "cannot be known"));
+  CHECK_FALSE(Has(RenderReport(Sample(10)), "cannot be known"));  // no held-out loss is shown
+}
+
+TEST_CASE("memory is shown by rank, forecast and measured", "[report][cpu]") {
+  ReportInput input = Sample(10);
+  const std::string html = RenderReport(input);
+  CHECK(Has(html,
+            "<td>0</td><td>300</td><td>290</td><td>12,000</td><td>AMD EPYC</td><td>node1</td>"));
+  CHECK(Has(html, "<td>1</td><td>-</td><td>280</td><td>400</td><td>NVIDIA &lt;H200&gt;</td>"));
+  input.ranks.resize(70);
+  CHECK(Has(RenderReport(input), "and 6 more ranks"));
 }
 
 TEST_CASE("a long quarantine is cut and says so", "[report][cpu]") {
