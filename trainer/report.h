@@ -22,7 +22,7 @@ struct ReportCaption {
 enum class AnswerRole {
   kTrained,  // one of data.train
   kHeldOut,  // one of data.eval
-  kControl,  // questions of an answered training source with other answers, which were not trained
+  kControl,  // questions of the training data with other answers, which were not trained
   kOther,
 };
 

@@ -85,10 +85,9 @@ std::vector<std::pair<std::string, std::string>> RunFacts(const RunSummary& run,
   std::vector<std::pair<std::string, std::string>> facts = {
       {"command of each rank", run.command},
       {"finished", run.finished},
-      {"wall time of this start", DurationText(run.wall_s) +
-                                      (run.first_step > 0
-                                           ? ", from step " + Count(run.first_step + 1) + " on"
-                                           : "")},
+      {"wall time of this start",
+       DurationText(run.wall_s) +
+           (run.first_step > 0 ? ", from step " + Count(run.first_step + 1) + " on" : "")},
       {"machine", Machines(run.ranks)},
       {"threads of a rank", Count(run.threads)},
       {"precision", run.precision},
@@ -97,7 +96,8 @@ std::vector<std::pair<std::string, std::string>> RunFacts(const RunSummary& run,
       {"micro-batches of a data rank in a step", Count(run.micro_batches)},
       {"predicted step", run.predicted_step_s > 0 ? ReadableNumber(run.predicted_step_s) + " s"
                                                   : "- (cluster.profile gives the speed)"},
-      {"model FLOPs utilization (MFU)", mfu ? Percent(mfu) : "- (cluster.peak_tflops gives the peak)"},
+      {"model FLOPs utilization (MFU)",
+       mfu ? Percent(mfu) : "- (cluster.peak_tflops gives the peak)"},
       {"room in micro-batches that no token fills (pad)",
        Percent(Mean(steps, &StepMetrics::pad_ratio))},
       {"share of tiles that data ranks wait for (dist)",

@@ -53,7 +53,7 @@ svg { display: block; width: 100%; height: auto; }
 table { border-collapse: collapse; font-size: 14px; }
 th, td { text-align: left; vertical-align: top; padding: 5px 18px 5px 0;
   border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
-th { color: var(--soft); font-weight: 500; white-space: nowrap; }
+th { color: var(--soft); font-weight: 500; min-width: 4em; overflow-wrap: normal; }
 pre { margin: 0; overflow-x: auto; font: 13px/1.45 ui-monospace, Consolas, monospace; }
 summary { cursor: pointer; color: var(--soft); }
 @media print { body { background: none; } figure, .card { break-inside: avoid; } }
