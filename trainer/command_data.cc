@@ -154,8 +154,8 @@ int Groups(const Arguments& arguments) {
   options.out = arguments.out;
   if (config.train.global_batch % options.data_ranks != 0) {
     throw ConfigError("train.global_batch: " + std::to_string(config.train.global_batch) +
-                      " packs cannot be dealt to " + std::to_string(options.data_ranks) +
-                      " data ranks; use a multiple of it");
+                      " packs cannot be divided among " + std::to_string(options.data_ranks) +
+                      " data ranks; use a multiple of that");
   }
   if (!arguments.costs.empty()) {
     options.source = arguments.costs;
@@ -212,7 +212,7 @@ void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& ru
       "Every record's defects, pictures decoded; exit code 4 when more than data.max_bad_share is "
       "bad",
       Check);
-  add("index", "Builds the cost index anew", BuildIndex);
+  add("index", "Builds a new cost index, also where there is one", BuildIndex);
   CLI::App* groups =
       add("groups", "The micro-batches of the first epoch, one a line, and their balance", Groups);
   groups->add_option("--costs", arguments->costs,

@@ -152,7 +152,7 @@ void AddGenerateCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   command
       ->add_option("--temperature", arguments->options.temperature,
-                   "0 = the likeliest token each time")
+                   "0 = the most likely token each time")
       ->capture_default_str();
   command->add_option("--seed", arguments->options.seed, "of the sampling")->capture_default_str();
   command->add_option("--set", arguments->set, "a setting, such as data.template=internvl2_5")

@@ -63,15 +63,16 @@ void AddPlanCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& ru
       ->add_option("--ranks", arguments->ranks, "ranks to plan for; default: the cluster's devices")
       ->check(CLI::Range(1, 1 << 20));
   command
-      ->add_option("--trial", arguments->trials,
-                   "run so many of the best plans for a few real steps each and take the fastest; "
-                   "under mpirun with the plan's ranks")
+      ->add_option(
+          "--trial", arguments->trials,
+          "run that many of the best plans for a few real steps each and take the fastest; "
+          "under mpirun with the plan's ranks")
       ->check(CLI::Range(1, 100));
   command->add_option("--json", arguments->json, "file for the plan as JSON");
-  command->add_option("--html", arguments->html, "file for the plan as a page to look at");
+  command->add_option("--html", arguments->html, "file for the plan as an HTML page");
   command->add_option("--trace", arguments->trace,
                       "file for the predicted step, for chrome://tracing and Perfetto");
-  command->add_flag("--explain", arguments->explain, "tell why the other plans were not taken");
+  command->add_flag("--explain", arguments->explain, "say why the other plans were not taken");
   command->footer(
       "Examples:\n  equipoise plan configs/internvl2_26b_sft.yaml --ranks 64 --explain\n"
       "  mpirun -n 2 equipoise plan configs/quickstart.yaml --trial 3");

@@ -49,7 +49,7 @@ int Train(const Arguments& arguments, MpiEnvironment& mpi) {
 }  // namespace
 
 void AddTrainCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run) {
-  CLI::App* command = app.add_subcommand("train", "Trains a model as a YAML file says");
+  CLI::App* command = app.add_subcommand("train", "Trains the model that a YAML file describes");
   auto arguments = std::make_shared<Arguments>();
   command->add_option("CONFIG", arguments->config, "YAML file")->required();
   command
