@@ -182,7 +182,7 @@ std::string Card(const ReportCaption& caption, AnswerRole role) {
     out += Element("dt", "question") + Element("dd", WithoutPlaceholders(caption.question));
   }
   const bool judged = role != AnswerRole::kControl;
-  out += Element("dt", judged ? "reference" : "the control's answer, another picture's") +
+  out += Element("dt", judged ? "reference" : "the control's answer (never trained)") +
          Element("dd", caption.reference) +
          Answer("before training", caption.before, caption.reference, judged) +
          Answer("after training", caption.after, caption.reference, judged);
