@@ -1,4 +1,4 @@
-"""Every way to stop a run on request saves, exits with 75, and the run then goes on bit-equal."""
+"""Every way to stop a run on request saves and exits with 75, and the same command resumes there."""
 import os
 import shutil
 import signal
