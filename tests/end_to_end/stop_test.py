@@ -1,4 +1,4 @@
-"""Every way to stop a run on request saves and exits with 75, and the same command resumes there."""
+"""Every way to stop a run on request saves and exits with 75; the same command resumes there."""
 import os
 import shutil
 import signal
