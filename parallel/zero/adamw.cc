@@ -1,16 +1,35 @@
 #include "parallel/zero/adamw.h"
 
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <utility>
 
 #include "configs/error.h"
 
 namespace equipoise {
+namespace {
+
+constexpr int64_t kTriedAtOnce = 1 << 18;  // elements
+constexpr double kLargest = 3.3e38;        // finite in bf16 too
+
+// Of the largest element; infinite where one is no number.
+double Magnitude(const at::Tensor& values) {
+  if (values.numel() == 0) return 0;
+  const auto [least, most] = at::aminmax(values);
+  const double largest = std::max(-least.item<double>(), most.item<double>());
+  return std::isnan(least.item<double>()) ? std::numeric_limits<double>::infinity() : largest;
+}
+
+}  // namespace
+
 
 AdamW::AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
              const AdamWOptions& options)
@@ -95,28 +114,72 @@ void AdamW::TakeMasters() {
   }
 }
 
+AdamW::GroupRuns AdamW::RunsOf(const ParameterGroup& group) const {
+  const at::Tensor& all_masters = parameters_.lends_masters() ? masters_ : parameters_.master();
+  GroupRuns runs;
+  for (const size_t index : group.indices) {
+    for (const Shards::Run& run : shards_.RunsIn(Whole(index), rank_)) {
+      const int64_t size = run.flat.size();
+      runs.masters.push_back(
+          all_masters.narrow(0, masters_.defined() ? run.local : run.flat.begin, size));
+      runs.gradients.push_back(parameters_.gradient().narrow(0, run.flat.begin, size));
+      runs.averages.push_back(exp_avg_.narrow(0, run.local, size));
+      runs.squares.push_back(exp_avg_sq_.narrow(0, run.local, size));
+    }
+  }
+  return runs;
+}
+
+void AdamW::Update(GroupRuns& runs, const ParameterGroup& group, double lr, int64_t step) const {
+  if (runs.masters.empty()) return;
+  const std::vector<at::Tensor> step_of_each(
+      runs.masters.size(), at::full({}, static_cast<double>(step), exp_avg_.options()));
+  at::_fused_adamw_(runs.masters, runs.gradients, runs.averages, runs.squares,
+                    /*max_exp_avg_sqs=*/{}, step_of_each, lr * group.lr_factor, options_.beta1,
+                    options_.beta2, group.weight_decay, options_.eps, /*amsgrad=*/false,
+                    /*maximize=*/false);
+}
+
 void AdamW::Step(double lr) {
   ++steps_;
-  const at::Tensor step = at::full({}, static_cast<double>(steps_), exp_avg_.options());
-  const at::Tensor& all_masters = parameters_.lends_masters() ? masters_ : parameters_.master();
   for (const ParameterGroup& group : groups_) {
-    std::vector<at::Tensor> masters, gradients, averages, squares;
-    for (const size_t index : group.indices) {
-      for (const Shards::Run& run : shards_.RunsIn(Whole(index), rank_)) {
-        const int64_t size = run.flat.size();
-        masters.push_back(
-            all_masters.narrow(0, masters_.defined() ? run.local : run.flat.begin, size));
-        gradients.push_back(parameters_.gradient().narrow(0, run.flat.begin, size));
-        averages.push_back(exp_avg_.narrow(0, run.local, size));
-        squares.push_back(exp_avg_sq_.narrow(0, run.local, size));
+    GroupRuns runs = RunsOf(group);
+    Update(runs, group, lr, steps_);
+  }
+}
+
+bool AdamW::StepIsFinite(double lr) const {
+  for (const ParameterGroup& group : groups_) {
+    const GroupRuns runs = RunsOf(group);
+    for (size_t i = 0; i < runs.masters.size(); ++i) {
+      for (int64_t begin = 0; begin < runs.masters[i].numel(); begin += kTriedAtOnce) {
+        const int64_t size = std::min(kTriedAtOnce, runs.masters[i].numel() - begin);
+        const auto part = [&](const at::Tensor& run) { return run.narrow(0, begin, size); };
+        GroupRuns copy{{part(runs.masters[i]).clone()},
+                       {part(runs.gradients[i])},
+                       {part(runs.averages[i]).clone()},
+                       {part(runs.squares[i]).clone()}};
+        Update(copy, group, lr, steps_ + 1);
+        for (const auto* after : {&copy.masters, &copy.averages, &copy.squares}) {
+          if (!(Magnitude(after->front()) <= kLargest)) return false;
+        }
       }
     }
-    if (masters.empty()) continue;
-    const std::vector<at::Tensor> step_of_each(masters.size(), step);
-    at::_fused_adamw_(masters, gradients, averages, squares, /*max_exp_avg_sqs=*/{}, step_of_each,
-                      lr * group.lr_factor, options_.beta1, options_.beta2, group.weight_decay,
-                      options_.eps, /*amsgrad=*/false, /*maximize=*/false);
   }
+  return true;
+}
+
+StepBound AdamW::Largest() const {
+  StepBound bound;
+  for (const ParameterGroup& group : groups_) {
+    const GroupRuns runs = RunsOf(group);
+    for (size_t i = 0; i < runs.masters.size(); ++i) {
+      bound.weight = std::max(bound.weight, Magnitude(runs.masters[i]));
+      bound.average = std::max(bound.average, Magnitude(runs.averages[i]));
+      bound.square = std::max(bound.square, Magnitude(runs.squares[i]));
+    }
+  }
+  return bound;
 }
 
 void AdamW::ScaleGradients(double factor) {

@@ -7,6 +7,7 @@
 
 #include "parallel/parameter.h"
 #include "parallel/shards.h"
+#include "parallel/zero/step_bound.h"
 
 namespace equipoise {
 
@@ -46,6 +47,13 @@ class AdamW {
   // with decoupled weight decay and bias correction. Leaves the gradients as they are; the compute
   // copy is the caller's to update.
   void Step(double lr);
+  // Whether Step(lr) would leave finite weights and moments only. Tried on copies, a few elements at
+  // a time: takes longer than the step, and changes nothing.
+  bool StepIsFinite(double lr) const;
+  // Largest magnitudes of the shard; infinite where there is a NaN.
+  StepBound Largest() const;
+  const std::vector<ParameterGroup>& groups() const { return groups_; }
+  const AdamWOptions& options() const { return options_; }
   // Multiplies the shard's gradients.
   void ScaleGradients(double factor);
 
@@ -68,6 +76,14 @@ class AdamW {
   Range Whole(size_t index) const;
   at::Tensor View(const at::Tensor& shard, size_t index) const;
   at::Tensor ShardOfZeros() const;
+
+  // The shard's runs of a group's elements, alike in all four.
+  struct GroupRuns {
+    std::vector<at::Tensor> masters, gradients, averages, squares;
+  };
+  GroupRuns RunsOf(const ParameterGroup& group) const;
+  // One update of them, the number `step`.
+  void Update(GroupRuns& runs, const ParameterGroup& group, double lr, int64_t step) const;
 
   FlatParameters& parameters_;
   std::vector<ParameterGroup> groups_;

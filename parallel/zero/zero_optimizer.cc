@@ -1,5 +1,10 @@
 #include "parallel/zero/zero_optimizer.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "configs/error.h"
@@ -18,10 +23,12 @@ ZeroOptimizer::ZeroOptimizer(FlatParameters& parameters, std::vector<ParameterGr
     : parameters_(parameters),
       shards_(shards),
       data_(ranks.data),
+      world_(ranks.world),
       adamw_(parameters, std::move(groups), options, shards, sharded() ? ranks.data.rank() : 0),
       norm_(parameters, shards, ranks.data, ranks.world) {}
 
 void ZeroOptimizer::TakeMasters() {
+  bound_.reset();
   if (!parameters_.lends_masters()) return;
   EQUIPOISE_CHECK(sharded(), "masters are lent, but not sharded");
   adamw_.TakeMasters();
@@ -36,11 +43,54 @@ void ZeroOptimizer::TakeMasters() {
   adamw_.MakeMoments();
 }
 
-void ZeroOptimizer::Step(double lr) {
+void ZeroOptimizer::ScaleGradients(double factor) {
+  adamw_.ScaleGradients(factor);
+  largest_gradient_ *= std::abs(factor);
+}
+
+void ZeroOptimizer::set_steps(int64_t steps) {
+  adamw_.set_steps(steps);
+  bound_.reset();
+}
+
+void ZeroOptimizer::MeasureBound() {
+  StepBound mine = adamw_.Largest();
+  at::Tensor most = at::empty({5}, at::kDouble);
+  auto* v = most.mutable_data_ptr<double>();
+  v[0] = mine.weight, v[1] = mine.average, v[2] = mine.square, v[3] = v[4] = 0;
+  for (const ParameterGroup& group : adamw_.groups()) {
+    v[3] = std::max(v[3], group.lr_factor);
+    v[4] = std::max(v[4], group.weight_decay);
+  }
+  world_.AllReduce(most, ReduceOp::kMax).Wait();
+  bound_ = StepBound{v[0], v[1], v[2]};
+  largest_lr_factor_ = v[3];
+  largest_decay_ = v[4];
+}
+
+bool ZeroOptimizer::StepIsFinite(double lr) {
+  if (!bound_) MeasureBound();
+  const AdamWOptions& options = adamw_.options();
+  const StepBound after =
+      bound_->After({largest_gradient_, lr * largest_lr_factor_, largest_decay_, options.beta1,
+                     options.beta2, options.eps, adamw_.steps() + 1});
+  largest_gradient_ = std::numeric_limits<double>::infinity();
+  if (after.safe()) {
+    bound_ = after;
+    return true;
+  }
+  bound_.reset();
+  at::Tensor faults = at::full({1}, adamw_.StepIsFinite(lr) ? 0.0 : 1.0, at::kDouble);
+  world_.AllReduce(faults, ReduceOp::kMax).Wait();
+  return *faults.const_data_ptr<double>() == 0;
+}
+
+bool ZeroOptimizer::Step(double lr) {
+  if (!StepIsFinite(lr)) return false;
   adamw_.Step(lr);
   if (!sharded()) {
     parameters_.UpdateCompute();
-    return;
+    return true;
   }
   std::vector<Work> gathers;
   at::Tensor& compute = parameters_.compute();
@@ -52,6 +102,7 @@ void ZeroOptimizer::Step(double lr) {
     gathers.push_back(data_.AllGather(output, input));
   }
   for (Work& gather : gathers) gather.Wait();
+  return true;
 }
 
 std::vector<ZeroOptimizer::State> ZeroOptimizer::Moments() const {

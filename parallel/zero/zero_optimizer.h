@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,8 @@ Shards ZeroShards(int zero, const FlatParameters& parameters, const Communicator
 //
 //   norm = optimizer.GradientNorm();   optimizer.ScaleGradients(factor);   optimizer.Step(lr);
 //
+// No step leaves a weight or moment that is not finite.
+//
 // All collective over their group. Not thread-safe.
 class ZeroOptimizer {
  public:
@@ -38,14 +42,17 @@ class ZeroOptimizer {
   // step. A rank that shards keeps what it needs of the masters and drops those that were lent.
   void TakeMasters();
 
-  double GradientNorm() { return norm_.Compute(); }
+  double GradientNorm() { return largest_gradient_ = norm_.Compute(); }
   // Of the gradients that this rank has reduced.
-  void ScaleGradients(double factor) { adamw_.ScaleGradients(factor); }
-  // AdamW, and the compute copy of all parameters.
-  void Step(double lr);
+  void ScaleGradients(double factor);
+  // AdamW, and the compute copy of all parameters. False where a weight or a moment of any rank
+  // would not be finite: then nothing has changed on any. Nearly always that follows from bounds;
+  // where it does not, each rank tries the step on copies first, and they agree.
+  bool Step(double lr);
 
   int64_t steps() const { return adamw_.steps(); }
-  void set_steps(int64_t steps) { adamw_.set_steps(steps); }
+  // To be called after moments were read.
+  void set_steps(int64_t steps);
 
   // A tensor of a checkpoint, as far as it is on this rank: ranges of the elements of the
   // parameter, one after the other in `values` (fp32, contiguous).
@@ -66,14 +73,22 @@ class ZeroOptimizer {
   Range FrozenRange(const Parameter& parameter) const;
   bool Saves(size_t index) const;
   State FrozenState(size_t index) const;
+  bool StepIsFinite(double lr);
+  void MeasureBound();
 
   FlatParameters& parameters_;
   Shards shards_;
   Communicator& data_;
+  Communicator& world_;
   AdamW adamw_;
   DistributedNorm norm_;
   // This rank's share of the masters of each frozen parameter, where masters are lent.
   std::vector<at::Tensor> frozen_;
+
+  // The same on every rank of `world`.
+  std::optional<StepBound> bound_;  // of weights and moments; absent: not measured yet
+  double largest_lr_factor_ = 0, largest_decay_ = 0;
+  double largest_gradient_ = std::numeric_limits<double>::infinity();  // of the next step
 };
 
 }  // namespace equipoise

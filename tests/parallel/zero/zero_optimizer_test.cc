@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <memory>
@@ -189,6 +190,91 @@ TEST_CASE("a gradient that is not finite on one rank is seen by all", "[zero][cp
     model.reducer->Finish();
     Require(!std::isfinite(model.optimizer->GradientNorm()), "not seen");
   });
+}
+
+// What a rank holds of weights and moments, and how many steps it has done.
+std::vector<std::vector<float>> StateOf(Model& model) {
+  std::vector<std::vector<float>> all;
+  const auto add = [&](const at::Tensor& t) {
+    const at::Tensor flat = t.to(at::kFloat).contiguous().view({-1});
+    all.emplace_back(flat.const_data_ptr<float>(), flat.const_data_ptr<float>() + flat.numel());
+  };
+  add(model.flat().compute());
+  for (const auto& state : model.optimizer->ToSave()) add(state.values);
+  for (const auto& state : model.optimizer->Moments()) add(state.values);
+  all.push_back({static_cast<float>(model.optimizer->steps())});
+  return all;
+}
+
+// A step with `gradient` as every element that rank 1 adds, and 1 as those of the others.
+bool StepWith(Model& model, Communicator& group, float gradient, double lr) {
+  model.flat().ZeroGradient();
+  for (Parameter* p : model.list()) {
+    if (p->trainable) p->gradient.fill_(group.rank() == 1 ? gradient : 1.0F);
+  }
+  model.reducer->Finish();
+  Require(std::isfinite(model.optimizer->GradientNorm()), "the gradient itself is not finite");
+  return model.optimizer->Step(lr);
+}
+
+TEST_CASE("a step that would leave a number that is not finite is taken by no rank",
+          "[zero][cpu]") {
+  const int zero = GENERATE(0, 1);
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  struct Fault {
+    const char* name;
+    float gradient;
+    double lr;
+    float moment;  // put into one element of one rank's moments; 0: none
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Fault fault = GENERATE_COPY(values<Fault>({{"learning rate", 1, 1e38, 0},
+                                                   {"square of a gradient", 1e25F, 1e-3, 0},
+                                                   {"moment", 1, 1e-3, nan},
+                                                   {"large moment", 1, 10, 3e38F}}));
+  INFO(fault.name);
+  std::vector<int> kept(3), refused(3), goes_on(3);
+  RunRanks(3, [&](Communicator& group) {
+    const auto rank = static_cast<size_t>(group.rank());
+    Model model({zero, dtype, 4096}, group);
+    model.Step(0);
+    if (fault.moment != 0 && group.rank() == 1) {
+      model.optimizer->Moments()[0].values.view({-1})[0].fill_(fault.moment);
+      model.optimizer->Moments()[1].values.view({-1})[0].fill_(0);
+    }
+    model.optimizer->set_steps(1);
+    const auto before = StateOf(model);
+    refused[rank] = StepWith(model, group, fault.gradient, fault.lr) ? 0 : 1;
+    const auto after = StateOf(model);
+    kept[rank] = 1;
+    for (size_t i = 0; i < before.size(); ++i) {
+      if (std::memcmp(before[i].data(), after[i].data(), 4 * before[i].size()) != 0) kept[rank] = 0;
+    }
+    if (fault.moment != 0 && group.rank() == 1) {
+      model.optimizer->Moments()[0].values.view({-1})[0].fill_(0);
+    }
+    goes_on[rank] = StepWith(model, group, 1, 1e-3) ? 1 : 0;
+  });
+  CHECK(refused == std::vector<int>{1, 1, 1});
+  CHECK(kept == std::vector<int>{1, 1, 1});
+  CHECK(goes_on == std::vector<int>{1, 1, 1});
+}
+
+TEST_CASE("a step beyond the bounds that stays finite is taken as any other", "[zero][cpu]") {
+  std::vector<int> equal(2);
+  RunRanks(2, [&](Communicator& group) {
+    Model model({1, at::kFloat, 4096}, group), other({1, at::kFloat, 4096}, group);
+    Require(StepWith(model, group, 1, 1e30), "refused");
+    for (Parameter* p : other.list()) {
+      if (p->trainable) p->gradient.fill_(1.0F);
+    }
+    AdamW plain(other.flat(),
+                DecayGroups(other.list(), std::vector<double>(other.list().size(), 1.0), 0.05), {});
+    plain.Step(1e30);
+    equal[static_cast<size_t>(group.rank())] =
+        at::equal(model.flat().compute(), other.flat().compute()) ? 1 : 0;
+  });
+  CHECK(equal == std::vector<int>{1, 1});
 }
 
 TEST_CASE("moments that are read back go on with the same bits", "[zero][cpu]") {
