@@ -1,5 +1,6 @@
 #include "models/weights.h"
 
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <xxhash.h>
@@ -107,6 +108,16 @@ void CheckTiedHead(const std::vector<Parameter*>& parameters, const SafetensorsF
   }
 }
 
+// Throws DataError where an element is not finite.
+bool OnlyZeros(const at::Tensor& values, const std::string& file, const std::string& name) {
+  if (values.numel() == 0) return false;
+  const auto [least, most] = at::aminmax(values);
+  const double low = least.item<double>(), high = most.item<double>();
+  if (std::isfinite(low) && std::isfinite(high)) return low == 0 && high == 0;
+  throw DataError(file + ": tensor " + name +
+                  ": holds values that are infinite or no numbers; download or write it again");
+}
+
 }  // namespace
 
 void InitializeWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
@@ -114,11 +125,12 @@ void InitializeWeights(const std::vector<Parameter*>& parameters, const ModelCon
   for (Parameter* parameter : parameters) InitializeOne(*parameter, config, seed);
 }
 
-void LoadWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
-                 const std::string& folder) {
+std::vector<std::string> LoadWeights(const std::vector<Parameter*>& parameters,
+                                     const ModelConfig& config, const std::string& folder) {
   const SafetensorsFolder files(folder);
   const WeightMap map(files.names(), config.has_vision, folder);
   std::string first_missing;
+  std::vector<std::string> zeros;
   int64_t missing = 0;
   for (Parameter* parameter : parameters) {
     const FileWeight weight = map.Find(parameter->name);
@@ -128,6 +140,9 @@ void LoadWeights(const std::vector<Parameter*>& parameters, const ModelConfig& c
     }
     files.FileOf(weight.name)
         .ReadInto(weight.name, parameter->master, parameter->part, {weight.part, weight.parts});
+    const bool none = OnlyZeros(parameter->master, files.FileOf(weight.name).path(), weight.name);
+    if (none && parameter->shape.size() == 2 && EndsWith(weight.name, ".weight"))
+      zeros.push_back(weight.name);
   }
   if (missing > 0) {
     throw DataError(folder + ": " + std::to_string(missing) + " of " +
@@ -135,6 +150,7 @@ void LoadWeights(const std::vector<Parameter*>& parameters, const ModelConfig& c
                     first_missing + "; do config.json and the weights belong together?");
   }
   CheckTiedHead(parameters, files, map, config);
+  return zeros;
 }
 
 std::map<std::string, at::Tensor> NamedForFolder(const std::map<std::string, at::Tensor>& tensors,

@@ -19,10 +19,11 @@ void InitializeWeights(const std::vector<Parameter*>& parameters, const ModelCon
 
 // Reads the master weights from a Hugging Face folder, only the byte ranges that `parameters` hold
 // (of fused and of split tensors too), straight into their memory. The caller calls
-// FlatParameters::UpdateCompute() afterwards. Throws DataError for missing names and other shapes;
-// tensors that the model does not use are passed over.
-void LoadWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
-                 const std::string& folder);
+// FlatParameters::UpdateCompute() afterwards. Throws DataError for missing names, other shapes and
+// elements that are not finite; tensors that the model does not use are passed over. Returns the
+// names of matrices that hold nothing but zeros, which no trained model has.
+std::vector<std::string> LoadWeights(const std::vector<Parameter*>& parameters,
+                                     const ModelConfig& config, const std::string& folder);
 
 // Whole tensors by our names, as a folder of that naming holds them: renamed, fused ones put
 // together.

@@ -1,4 +1,7 @@
+#include <ATen/ops/aminmax.h>
+
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -72,6 +75,11 @@ int Export(const Arguments& arguments) {
   std::map<std::string, at::Tensor> tensors;
   for (const Parameter* p : model.parameters->parameters()) {
     tensors[p->name] = p->master.to(StoredDtype(arguments.dtype)).contiguous();
+    if (p->numel() == 0) continue;
+    const auto [least, most] = at::aminmax(tensors[p->name]);
+    if (std::isfinite(least.item<double>()) && std::isfinite(most.item<double>())) continue;
+    throw ConfigError("--dtype " + arguments.dtype + ": tensor " + p->name +
+                      " has values beyond its range; give fp32 or bf16");
   }
   WriteSafetensors(arguments.out + "/model.safetensors",
                    NamedForFolder(tensors, model.config.naming), {{"format", "pt"}});

@@ -16,6 +16,11 @@ ModelConfig ModelConfigOf(const ModelSection& model) {
     throw DataError("model.hf: " + model.hf +
                     ": no such folder; download or prepare the model first, or correct the path");
   }
+  if (!model.hf.empty() && !std::filesystem::exists(model.hf + "/config.json") &&
+      std::filesystem::is_directory(model.hf + "/checkpoints")) {
+    throw DataError("model.hf: " + model.hf + ": is a run folder; `equipoise export " + model.hf +
+                    " --out FOLDER` makes a model's folder of it");
+  }
   if (!model.hf.empty()) return ReadModelConfig(model.hf);
   if (!model.preset.empty()) return PresetConfig(model.preset);
   throw ConfigError(
