@@ -6,7 +6,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "configs/error.h"
 #include "trainer/agreed_error.h"
@@ -26,7 +25,8 @@ std::optional<std::string> ErrorOf(const std::function<void()>& work) {
   }
 }
 
-// The error of the lowest rank that has one, on every rank.
+}  // namespace
+
 std::optional<std::string> AgreeOnError(Communicator& world, const std::function<void()>& work) {
   const std::optional<std::string> error = ErrorOf(work);
   at::Tensor failed = at::full({1}, error ? world.rank() : world.size(), at::kLong);
@@ -35,8 +35,6 @@ std::optional<std::string> AgreeOnError(Communicator& world, const std::function
   if (rank == world.size()) return std::nullopt;
   return BroadcastText(world, error.value_or(""), rank);
 }
-
-}  // namespace
 
 void AgreeOrThrowRunError(Communicator& world, const std::function<void()>& work) {
   if (const auto error = AgreeOnError(world, work)) throw AgreedRunError(*error);

@@ -1,16 +1,18 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "parallel/comm/communicator.h"
 
 namespace equipoise {
 
-// Runs `work` on this rank and then waits for all. When it threw anywhere, every rank throws the
-// exception, an AgreedRunError or a
-// DataError, with the text of the lowest rank that failed. Collective: one all-reduce,
-// and a broadcast on failure. `work` must not use `world`.
+// Runs `work` on this rank and then waits for all. When it threw anywhere, every rank gets the text
+// of the lowest rank that failed. Collective: one all-reduce, and a broadcast on failure. `work`
+// must not use `world`.
+std::optional<std::string> AgreeOnError(Communicator& world, const std::function<void()>& work);
+// Likewise, and every rank throws the text as an AgreedRunError or a DataError.
 void AgreeOrThrowRunError(Communicator& world, const std::function<void()>& work);
 void AgreeOrThrowDataError(Communicator& world, const std::function<void()>& work);
 

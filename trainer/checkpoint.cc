@@ -1,10 +1,13 @@
 #include "trainer/checkpoint.h"
 
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <system_error>
@@ -14,6 +17,7 @@
 #include "configs/error.h"
 #include "models/safetensors.h"
 #include "trainer/agreement.h"
+#include "trainer/checkpoint_integrity.h"
 #include "trainer/checkpoint_json.h"
 #include "trainer/checkpoint_layout.h"
 #include "trainer/durable_file.h"
@@ -125,27 +129,47 @@ Json IndexJson(const CheckpointContent& content, const std::vector<FileSum>& sum
     ListPieces(SafetensorsReader((folder / file).string()), file, tensors);
   }
   RequireWhole(tensors);
-  return {{"format", kCheckpointFormat},       {"version", kCheckpointVersion},
-          {"state", StateJson(content.state)}, {"environment", content.environment},
-          {"sections", content.sections},      {"files", files},
+  return {{"format", kCheckpointFormat},
+          {"version", kCheckpointVersion},
+          {"state", StateJson(content.state)},
+          {"environment", content.environment},
+          {"sections", content.sections},
+          {"settings", content.settings},
+          {"files", files},
           {"tensors", TensorsToJson(tensors)}};
 }
 
-// Deletes all but the newest `keep`. Steps beyond `step` are of a course that the run has left, by
-// resuming from an older checkpoint: they go first.
+// Deletes all but the newest `keep`. Those marked as unsound go first, then steps beyond `step`: of
+// a course that the run has left, by resuming from an older checkpoint.
 void DeleteOld(const fs::path& checkpoints, int64_t step, int64_t keep) {
+  if (keep == 0) return;
   std::vector<int64_t> steps = StepsIn(checkpoints.string());
-  std::sort(steps.begin(), steps.end(), [step](int64_t a, int64_t b) {
-    return (a <= step) != (b <= step) ? a <= step : a > b;
+  std::map<int64_t, int> left;  // 2: unsound
+  for (const int64_t s : steps) {
+    left[s] = fs::exists(checkpoints / StepFolderName(s) / kUnsoundName) ? 2 : s > step ? 1 : 0;
+  }
+  std::sort(steps.begin(), steps.end(), [&left](int64_t a, int64_t b) {
+    return left[a] != left[b] ? left[a] < left[b] : a > b;
   });
   const std::string latest = LatestName(checkpoints.string());
-  for (size_t i = static_cast<size_t>(std::max<int64_t>(keep, 1)); i < steps.size(); ++i) {
+  for (auto i = static_cast<size_t>(keep); i < steps.size(); ++i) {
     const std::string name = StepFolderName(steps[i]);
     if (name == latest) continue;
     // Under another name first: a half-deleted folder must not look like a checkpoint.
     const fs::path doomed = checkpoints / (kTemporaryPrefix + ("delete-" + name));
     fs::rename(checkpoints / name, doomed);
     Remove(doomed);
+  }
+}
+
+void RequireFinite(const std::map<std::string, HeldPiece>& held) {
+  for (const auto& [name, piece] : held) {
+    if (piece.values.numel() == 0) continue;
+    const auto [least, most] = at::aminmax(piece.values);
+    if (std::isfinite(least.item<double>()) && std::isfinite(most.item<double>())) continue;
+    throw RunError(internal::Join("tensor ", name, " holds values that are infinite or no numbers",
+                                  ": not saved; the checkpoints before stay, and the same command "
+                                  "goes on from the newest"));
   }
 }
 
@@ -163,7 +187,7 @@ void Publish(const CheckpointContent& content, const std::vector<FileSum>& sums,
   const fs::path checkpoints = temporary.parent_path();
   const std::string name = StepFolderName(content.state.step);
   const Json index = IndexJson(content, sums, temporary);
-  WriteAndSync((temporary / kIndexName).string(), index.dump(1) + "\n");
+  WriteAndSync((temporary / kIndexName).string(), WithChecksum(index.dump(1)));
   SyncFolder(temporary.string());
   ReplaceFolder(temporary.string(), (checkpoints / name).string());
   ReplaceLink((checkpoints / kLatestName).string(), name);
@@ -171,11 +195,13 @@ void Publish(const CheckpointContent& content, const std::vector<FileSum>& sums,
 
 }  // namespace
 
-void SaveCheckpoint(const std::string& run_dir, const CheckpointContent& content, int64_t keep,
-                    Communicator& world) {
+SavedCheckpoint SaveCheckpoint(const std::string& run_dir, const CheckpointContent& content,
+                               int64_t keep, Communicator& world) {
   const fs::path checkpoints = fs::path(run_dir) / "checkpoints";
   const fs::path temporary = checkpoints / (kTemporaryPrefix + StepFolderName(content.state.step));
   const bool leads = world.rank() == 0;
+  SavedCheckpoint saved{(checkpoints / StepFolderName(content.state.step)).string(), 0};
+  AgreeOrThrowRunError(world, [&] { RequireFinite(content.tensors); });
   try {
     AgreeOrThrowRunError(world, [&] {
       if (leads) PrepareTemporary(checkpoints, temporary);
@@ -188,6 +214,7 @@ void SaveCheckpoint(const std::string& run_dir, const CheckpointContent& content
       mine = SumFile(file);
     });
     const std::vector<FileSum> sums = GatherSums(mine, world);
+    for (const FileSum& sum : sums) saved.bytes += sum.bytes;
     AgreeOrThrowRunError(world, [&] {
       if (leads) Publish(content, sums, temporary);
     });
@@ -199,6 +226,26 @@ void SaveCheckpoint(const std::string& run_dir, const CheckpointContent& content
   AgreeOrThrowRunError(world, [&] {
     if (leads) DeleteOld(checkpoints, content.state.step, keep);
   });
+  return saved;
+}
+
+std::vector<std::string> MarkUnsound(const std::string& run_dir, int64_t optimizer_step,
+                                     const std::string& why) {
+  std::vector<std::string> marked;
+  const fs::path checkpoints = fs::path(run_dir) / "checkpoints";
+  for (const int64_t step : StepsIn(checkpoints.string())) {
+    const fs::path folder = checkpoints / StepFolderName(step);
+    if (!fs::is_regular_file(folder / kIndexName)) continue;
+    const Json index = Json::parse(std::ifstream(folder / kIndexName), nullptr,
+                                   /*allow_exceptions=*/false);
+    const Json state = index.is_object() ? index.value("state", Json()) : Json();
+    if (!state.is_object() || state.value("optimizer_step", Json()) != Json(optimizer_step))
+      continue;
+    std::ofstream mark(folder / kUnsoundName);
+    mark << why << "\n";
+    if (mark.flush()) marked.push_back(StepFolderName(step));
+  }
+  return marked;
 }
 
 }  // namespace equipoise

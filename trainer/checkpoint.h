@@ -38,9 +38,11 @@ struct StoredPiece {
 // one safetensors file a rank, and index.json with state, environment, and the size and checksum of
 // each file.
 struct CheckpointIndex {  // NOLINT(bugprone-exception-escape): Json asserts when it moves
+  int64_t version = 0;
   TrainState state;
   Json environment;  // mesh, threads, CPU type: a difference warns on resume
   Json sections;     // `model` and `data` of the configuration, see CheckSections
+  Json settings;     // the whole configuration; empty before version 3
   std::map<std::string, std::vector<StoredPiece>> tensors;
 };
 
@@ -63,27 +65,42 @@ struct CheckpointContent {  // NOLINT(bugprone-exception-escape)
   TrainState state;
   Json environment;
   Json sections;                             // {"model": {...}, "data": {...}}
+  Json settings;                             // the whole configuration
   std::map<std::string, HeldPiece> tensors;  // this rank's; may be none
 };
 
-// Writes RUN/checkpoints/step-XXXXXXXX: every rank its file under a temporary folder, sync, rank 0
-// the index, rename, `latest`, deletes all but the newest `keep`. Collective. A run killed at any
-// point leaves either the old or the new checkpoint whole. Throws RunError (disk full, not
-// writable, elements of a tensor given by two ranks or by none) with the same text on every rank;
-// the older checkpoints then stay as they were.
-void SaveCheckpoint(const std::string& run_dir, const CheckpointContent& content, int64_t keep,
-                    Communicator& world);
+struct SavedCheckpoint {
+  std::string folder;
+  int64_t bytes = 0;  // of all ranks' files
+};
 
-// The folder that `latest` names, or the newest whole one where the link is absent or broken; empty
-// when the run has none. `path` may be a run folder or a step folder. All checksums are verified.
-// Damaged ones are named in the log and passed over when `path` is a run folder. Throws DataError
-// when `path` is a damaged step folder, or a run folder whose checkpoints are all damaged.
-std::string FindCheckpoint(const std::string& path);
+// Writes RUN/checkpoints/step-XXXXXXXX: every rank its file under a temporary folder, sync, rank 0
+// the index, rename, `latest`, deletes all but the newest `keep` (0: deletes none). Collective. A
+// run killed at any point leaves either the old or the new checkpoint whole. Throws RunError (disk
+// full, not writable, elements of a tensor given by two ranks or by none, an element that is not
+// finite) with the same text on every rank; the older checkpoints then stay as they were.
+SavedCheckpoint SaveCheckpoint(const std::string& run_dir, const CheckpointContent& content,
+                               int64_t keep, Communicator& world);
+
+// Marks the checkpoints of a run that hold the weights after `optimizer_step` as unsound: `why` is
+// told when they are passed over. Their names. What cannot be marked is left out.
+std::vector<std::string> MarkUnsound(const std::string& run_dir, int64_t optimizer_step,
+                                     const std::string& why);
+
+// The folder that `latest` names, or the newest good one where the link is absent or broken; empty
+// when the run has none. `path` may be a run folder or a step folder. All checksums are verified,
+// and that all elements are finite. Others, those marked as unsound and those of `passed_over` are
+// passed over when `path` is a run folder, and named in the log. Throws DataError when `path` is a
+// damaged step folder, or a run folder in which no checkpoint is good.
+std::string FindCheckpoint(const std::string& path,
+                           const std::vector<std::string>& passed_over = {});
 
 // FindCheckpoint on rank 0, its answer (or DataError) on every rank. Collective.
-std::string FindCheckpoint(const std::string& path, Communicator& world);
+std::string FindCheckpoint(const std::string& path, Communicator& world,
+                           const std::vector<std::string>& passed_over = {});
 
-// Reads and verifies index.json (sizes always, checksums when `verify`). Throws DataError.
+// Reads and verifies index.json (its checksum and the files' sizes always; when `verify` the files'
+// checksums and that all elements are finite). Throws DataError.
 CheckpointIndex ReadCheckpointIndex(const std::string& checkpoint_dir, bool verify);
 
 // Reads pieces into the memory of the targets, from whatever pieces the checkpoint has, only the
@@ -93,11 +110,15 @@ void ReadCheckpointTensors(const std::string& checkpoint_dir, const CheckpointIn
                            const CheckpointTargets& targets);
 
 // Compares the `model` and `data` sections of a checkpoint with those of this run. Throws
-// ConfigError that names the differing keys with both values.
+// ConfigError that names the differing keys with both values, and annotation files that changed.
 void CheckSections(const std::string& checkpoint_dir, const Json& saved, const Json& current);
 
 // The keys of `environment` that differ, as "threads 4 -> 2", comma-separated; empty when equal.
 // Resuming then gives another run, equal within rounding only.
 std::string EnvironmentDifference(const Json& saved, const Json& current);
+
+// The settings that differ, as "train.lr was 1 and is 2", comma-separated; empty when equal, and
+// for a checkpoint that has none.
+std::string SettingsDifference(const Json& saved, const Json& current);
 
 }  // namespace equipoise

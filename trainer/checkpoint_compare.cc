@@ -6,13 +6,67 @@
 #include "trainer/json_difference.h"
 
 namespace equipoise {
+namespace {
+
+// The keys of the sources' records, if both know them for as many sources.
+const Json* FileKeys(const Json& sections) {
+  const auto data = sections.find("data");
+  if (data == sections.end() || !data->is_object()) return nullptr;
+  const auto files = data->find("files");
+  return files == data->end() || !files->is_array() ? nullptr : &*files;
+}
+
+// The annotation files whose content changed, comma-separated.
+std::string ChangedFiles(const Json& saved, const Json& current) {
+  const Json *before = FileKeys(saved), *now = FileKeys(current);
+  if (before == nullptr || now == nullptr || before->size() != now->size()) return "";
+  std::string names;
+  for (size_t i = 0; i < now->size(); ++i) {
+    if ((*before)[i] == (*now)[i]) continue;
+    names +=
+        (names.empty() ? "" : ", ") +
+        current["data"]["train"][i].value("annotations", "data.train[" + std::to_string(i) + "]");
+  }
+  return names;
+}
+
+// Without the keys of content, which say nothing to a reader.
+Json WithoutContent(Json sections) {
+  if (sections.contains("data") && sections["data"].is_object()) {
+    sections["data"].erase("files");
+    sections["data"].erase("content");
+  }
+  return sections;
+}
+
+std::string Content(const Json& sections) {
+  const auto data = sections.find("data");
+  return data == sections.end() || !data->is_object() ? "" : data->value("content", Json()).dump();
+}
+
+}  // namespace
 
 void CheckSections(const std::string& checkpoint_dir, const Json& saved, const Json& current) {
-  const std::vector<JsonDifference> differences = JsonDifferences(saved, current);
-  if (differences.empty()) return;
-  throw ConfigError(checkpoint_dir + ": made with another configuration: " +
-                    ListDifferences(differences, " was ", " and is ") +
+  const std::string files = ChangedFiles(saved, current);
+  if (!files.empty()) {
+    throw ConfigError(checkpoint_dir + ": made from other records: " + files +
+                      " changed since; put back what it was, or start anew in another run.dir");
+  }
+  const std::vector<JsonDifference> differences =
+      JsonDifferences(WithoutContent(saved), WithoutContent(current));
+  if (differences.empty() && Content(saved) == Content(current)) return;
+  const std::string what =
+      differences.empty()
+          ? "records of data.train, their pictures' sizes, the tokenizer or the chat template are "
+            "others"
+          : ListDifferences(differences, " was ", " and is ");
+  throw ConfigError(checkpoint_dir + ": made with another configuration: " + what +
                     "; change back, or start anew in another run.dir");
+}
+
+std::string SettingsDifference(const Json& saved, const Json& current) {
+  if (saved.empty()) return "";
+  return ListDifferences(JsonDifferences(saved, current), " was ", " and is ");
 }
 
 std::string EnvironmentDifference(const Json& saved, const Json& current) {

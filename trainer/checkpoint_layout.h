@@ -9,9 +9,11 @@ namespace equipoise {
 // Names inside a run folder's `checkpoints/` (docs/checkpoint_format.md).
 
 inline constexpr const char* kCheckpointFormat = "equipoise-checkpoint";
-inline constexpr int64_t kCheckpointVersion = 2;
+inline constexpr int64_t kCheckpointVersion = 3;
+inline constexpr int64_t kFirstWithChecksum = 3;  // version
 inline constexpr const char* kIndexName = "index.json";
 inline constexpr const char* kLatestName = "latest";
+inline constexpr const char* kUnsoundName = "unsound";
 inline constexpr const char* kTemporaryPrefix = ".tmp-";
 
 // "step-00000100"

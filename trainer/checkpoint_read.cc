@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "models/safetensors.h"
 #include "trainer/agreement.h"
 #include "trainer/checkpoint.h"
+#include "trainer/checkpoint_integrity.h"
 #include "trainer/checkpoint_json.h"
 #include "trainer/checkpoint_layout.h"
 #include "trainer/durable_file.h"
@@ -48,13 +50,40 @@ TrainState ReadState(const Json& json, const std::string& source) {
   return state;
 }
 
-void CheckFormat(const Json& json, const std::string& source) {
+// One number against another, and the step against the folder's name.
+void CheckState(const TrainState& state, const fs::path& folder, const std::string& source) {
+  const auto fail = [&](const std::string& what) {
+    throw DataError(source + ": state: " + what + "; use another checkpoint");
+  };
+  std::error_code error;
+  const int64_t named = StepOfName(fs::weakly_canonical(folder, error).filename().string());
+  if (named >= 0 && named != state.step) {
+    fail("step is " + std::to_string(state.step) + " in the folder of step " +
+         std::to_string(named));
+  }
+  if (state.optimizer_step > state.step)
+    fail("optimizer_step " + std::to_string(state.optimizer_step) + " is beyond the step " +
+         std::to_string(state.step));
+  if (state.non_finite_in_a_row > state.step - state.optimizer_step)
+    fail("non_finite_in_a_row " + std::to_string(state.non_finite_in_a_row) +
+         " is beyond the steps that were skipped");
+  if (state.position.epoch > state.samples)  // each has one at least
+    fail("epoch " + std::to_string(state.position.epoch) + " is beyond the samples used");
+}
+
+// Returns the version.
+int64_t CheckFormat(const Json& json, bool has_checksum, const std::string& source) {
   const std::string format = GetString(json, "format", source);
   const int64_t version = GetInt(json, "version", source);
   if (format != kCheckpointFormat || version < 1 || version > kCheckpointVersion) {
     throw DataError(source + ": format " + format + " version " + std::to_string(version) +
                     " is not known to this program; use the one that wrote it");
   }
+  // The key alone tells that there was one, whatever became of the version.
+  if (!has_checksum && (version >= kFirstWithChecksum || json.contains("xxh3_64"))) {
+    throw DataError(source + ": its checksum is not at its end; use another checkpoint");
+  }
+  return version;
 }
 
 void CheckFile(const fs::path& path, const Json& entry, bool verify, const std::string& source) {
@@ -68,11 +97,14 @@ void CheckFile(const fs::path& path, const Json& entry, bool verify, const std::
                     std::to_string(bytes) + "; use another checkpoint");
   }
   if (!verify) return;
-  const std::string found = HexDigits(SumFile(path.string()).xxh3);
+  const TensorScan scan = ScanTensors(path.string());
+  const std::string found = HexDigits(scan.sum.xxh3);
   if (found != sum) {
     throw DataError(path.string() + ": checksum " + found + ", the index says " + sum +
                     "; use another checkpoint");
   }
+  if (!scan.not_finite.empty())
+    throw DataError(path.string() + ": " + scan.not_finite + "; use another checkpoint");
 }
 
 // Names come from a file: they may not lead out of the folder.
@@ -149,8 +181,15 @@ void Read(const SafetensorsReader& reader, const Reading& reading) {
   }
 }
 
-std::string WholeOrReason(const fs::path& folder) {
+// Empty for one that can be gone on from.
+std::string WhyNot(const fs::path& folder) {
   try {
+    if (std::ifstream mark(folder / kUnsoundName); mark) {
+      std::string why;
+      std::getline(mark, why);
+      return folder.string() + ": " + why + " (remove " + (folder / kUnsoundName).string() +
+             " to go on from it all the same)";
+    }
     ReadCheckpointIndex(folder.string(), /*verify=*/true);
     return "";
   } catch (const std::exception& error) {
@@ -180,12 +219,16 @@ bool IsStepFolder(const fs::path& path) {
 
 CheckpointIndex ReadCheckpointIndex(const std::string& checkpoint_dir, bool verify) {
   const std::string source = (fs::path(checkpoint_dir) / kIndexName).string();
-  const Json json = ReadJsonFile(source);
-  CheckFormat(json, source);
+  const std::string text = ReadRegularFile(source);
+  const bool has_checksum = HasChecksum(text, source);
+  const Json json = ParseJson(text, source);
   CheckpointIndex index;
+  index.version = CheckFormat(json, has_checksum, source);
   index.state = ReadState(Member(json, "state", source), source);
+  CheckState(index.state, checkpoint_dir, source);
   index.environment = Member(json, "environment", source);
   index.sections = Member(json, "sections", source);
+  if (json.contains("settings")) index.settings = Member(json, "settings", source);
   const Json& files = Member(json, "files", source);
   for (const auto& [name, entry] : files.items()) {
     CheckName(name, source);
@@ -201,7 +244,7 @@ CheckpointIndex ReadCheckpointIndex(const std::string& checkpoint_dir, bool veri
   return index;
 }
 
-std::string FindCheckpoint(const std::string& path) {
+std::string FindCheckpoint(const std::string& path, const std::vector<std::string>& passed_over) {
   if (IsStepFolder(path)) {
     ReadCheckpointIndex(path, /*verify=*/true);
     return path;
@@ -209,19 +252,22 @@ std::string FindCheckpoint(const std::string& path) {
   const fs::path checkpoints = fs::path(path) / "checkpoints";
   const std::vector<std::string> candidates = Candidates(checkpoints);
   for (const std::string& folder : candidates) {
-    const std::string reason = WholeOrReason(folder);
+    if (std::find(passed_over.begin(), passed_over.end(), folder) != passed_over.end()) continue;
+    const std::string reason = WhyNot(folder);
     if (reason.empty()) return folder;
     spdlog::warn("{}; this checkpoint is passed over", reason);
   }
   if (candidates.empty()) return "";
   throw DataError(checkpoints.string() + ": none of the " + std::to_string(candidates.size()) +
-                  " checkpoints is whole; start anew in another run.dir");
+                  " checkpoints can be gone on from; start anew in another run.dir, or choose one "
+                  "with --resume");
 }
 
-std::string FindCheckpoint(const std::string& path, Communicator& world) {
+std::string FindCheckpoint(const std::string& path, Communicator& world,
+                           const std::vector<std::string>& passed_over) {
   std::string found;
   AgreeOrThrowDataError(world, [&] {
-    if (world.rank() == 0) found = FindCheckpoint(path);
+    if (world.rank() == 0) found = FindCheckpoint(path, passed_over);
   });
   return BroadcastText(world, found, /*root=*/0);
 }

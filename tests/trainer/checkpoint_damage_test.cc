@@ -1,18 +1,24 @@
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "configs/error.h"
 #include "configs/json.h"
+#include "models/safetensors.h"
 #include "tests/parallel/run_ranks.h"
 #include "tests/trainer/checkpoint_sample.h"
 #include "tests/trainer/scratch_folder.h"
 #include "trainer/checkpoint.h"
+#include "trainer/checkpoint_integrity.h"
+#include "trainer/durable_file.h"
 
 namespace equipoise {
 namespace {
@@ -21,10 +27,30 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFile = "/rank-00000.safetensors";
 
+// As of version 2, which has no checksum: what is read beyond that is tried.
 void EditIndex(const std::string& folder, const std::function<void(Json&)>& edit) {
   Json index = Json::parse(ReadText(folder + "/index.json"));
+  index["version"] = 2;
+  index.erase("xxh3_64");
   edit(index);
   WriteText(folder + "/index.json", index.dump());
+}
+
+// Puts a value into a tensor's file, and what the file then is into the index.
+void Poison(const std::string& folder, const std::string& tensor, float value) {
+  const std::string path = folder + kFile;
+  std::map<std::string, at::Tensor> tensors;
+  {
+    const SafetensorsReader reader(path);
+    for (const auto& [name, entry] : reader.entries()) tensors[name] = reader.Read(name);
+  }
+  tensors.at(tensor).select(0, 100).select(0, 2).fill_(value);
+  WriteSafetensors(path, tensors);
+  Json index = Json::parse(ReadText(folder + "/index.json"));
+  index["files"].front() = {{"bytes", SumFile(path).bytes},
+                            {"xxh3_64", HexDigits(SumFile(path).xxh3)}};
+  index.erase("xxh3_64");
+  WriteText(folder + "/index.json", WithChecksum(index.dump(1)));
 }
 
 // Adds a tensor in one piece, edited.
@@ -59,7 +85,40 @@ const std::vector<Damage>& Damages() {
       {"an index cut short", [](const auto& f) { fs::resize_file(f + "/index.json", 200); }},
       {"an index that is a list", [](const auto& f) { WriteText(f + "/index.json", "[1]"); }},
       {"another format", [](const auto& f) { EditIndex(f, [](Json& j) { j["format"] = "x"; }); }},
-      {"a later version", [](const auto& f) { EditIndex(f, [](Json& j) { j["version"] = 3; }); }},
+      {"a later version", [](const auto& f) { EditIndex(f, [](Json& j) { j["version"] = 4; }); }},
+      {"no checksum", [](const auto& f) { EditIndex(f, [](Json& j) { j["version"] = 3; }); }},
+      {"a checksum that is not the last",
+       [](const auto& f) { EditIndex(f, [](Json& j) { j["xxh3_64"] = "0123456789abcdef"; }); }},
+      {"a pipe in place of the index",
+       [](const auto& f) {
+         fs::remove(f + "/index.json");
+         mkfifo((f + "/index.json").c_str(), 0600);
+       }},
+      {"a pipe in place of a file",
+       [](const auto& f) {
+         fs::remove(f + kFile);
+         mkfifo((f + kFile).c_str(), 0600);
+       }},
+      {"a folder in place of the index",
+       [](const auto& f) {
+         fs::remove(f + "/index.json");
+         fs::create_directory(f + "/index.json");
+       }},
+      {"a weight that is no number",
+       [](const auto& f) { Poison(f, "layer.0.weight", std::nanf("")); }},
+      {"an infinite moment", [](const auto& f) { Poison(f, "exp_avg.layer.0.weight", -INFINITY); }},
+      {"another step than the folder's",
+       [](const auto& f) { EditIndex(f, [](Json& j) { j["state"]["step"] = 21; }); }},
+      {"a step of nothing",
+       [](const auto& f) { EditIndex(f, [](Json& j) { j["state"]["step"] = 0; }); }},
+      {"a step at the end of time",
+       [](const auto& f) { EditIndex(f, [](Json& j) { j["state"]["step"] = int64_t{1} << 62; }); }},
+      {"more steps of the optimizer than of the run",
+       [](const auto& f) { EditIndex(f, [](Json& j) { j["state"]["optimizer_step"] = 21; }); }},
+      {"more steps skipped in a row than skipped",
+       [](const auto& f) { EditIndex(f, [](Json& j) { j["state"]["non_finite_in_a_row"] = 2; }); }},
+      {"an epoch beyond the samples",
+       [](const auto& f) { EditIndex(f, [](Json& j) { j["state"]["epoch"] = 4000; }); }},
       {"no state", [](const auto& f) { EditIndex(f, [](Json& j) { j.erase("state"); }); }},
       {"a step that is no integer",
        [](const auto& f) { EditIndex(f, [](Json& j) { j["state"]["step"] = 1.5; }); }},
@@ -113,7 +172,64 @@ TEST_CASE("a damaged checkpoint is passed over for the one before", "[checkpoint
   }
 }
 
-TEST_CASE("an edited index is not damage", "[checkpoint][cpu]") {
+TEST_CASE("another folder's checkpoint is not this step's", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  SaveSample(scratch.path(), 10, 3);
+  SaveSample(scratch.path(), 20, 3);
+  fs::rename(scratch.Path("checkpoints/step-00000020"), scratch.Path("checkpoints/step-00000030"));
+  CHECK(FindCheckpoint(scratch.path()) == scratch.Path("checkpoints/step-00000010"));
+  CHECK_THROWS_WITH(FindCheckpoint(scratch.Path("checkpoints/step-00000030")),
+                    Catch::Contains("step is 20 in the folder of step 30"));
+}
+
+TEST_CASE("what is not finite is named", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  SaveSample(scratch.path(), 10, 3);
+  const std::string folder = scratch.Path("checkpoints/step-00000010");
+  Poison(folder, "layer.0.weight", INFINITY);
+  CHECK_THROWS_WITH(FindCheckpoint(folder),
+                    Catch::Contains("tensor layer.0.weight: element 402 is infinite or no number"));
+}
+
+TEST_CASE("no changed bit or byte of an index is believed", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  SaveSample(scratch.path(), 20, 3);
+  const std::string folder = scratch.Path("checkpoints/step-00000020");
+  const std::string path = folder + "/index.json", good = ReadText(path);
+  REQUIRE_NOTHROW(ReadCheckpointIndex(folder, /*verify=*/false));
+  int64_t tried = 0;
+  std::vector<std::string> believed;
+  const auto attempt = [&](const std::string& text) {
+    if (text == good) return;
+    ++tried;
+    WriteText(path, text);
+    try {
+      ReadCheckpointIndex(folder, /*verify=*/false);
+      believed.push_back(text);
+    } catch (const DataError&) {
+    }
+  };
+  const std::string bytes = std::string("09af\"{,\n") + '\0' + '\xff';
+  for (size_t i = 0; i < good.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string text = good;
+      text[i] = static_cast<char>(text[i] ^ (1 << bit));
+      attempt(text);
+    }
+    for (const char byte : bytes) {
+      attempt(good.substr(0, i) + byte + good.substr(i + 1));
+      attempt(good.substr(0, i) + byte + good.substr(i));
+    }
+    attempt(good.substr(0, i) + good.substr(i + 1));
+    attempt(good.substr(0, i));
+  }
+  attempt(good + "\n");
+  attempt(good + good);
+  CHECK(believed.empty());
+  CHECK(tried > 20 * static_cast<int64_t>(good.size()));
+}
+
+TEST_CASE("an edited index of version 2 is not damage", "[checkpoint][cpu]") {
   const ScratchFolder scratch;
   SaveSample(scratch.path(), 10, 3);
   EditPiece(scratch.Path("checkpoints/step-00000010"), [](Json&) {});

@@ -19,6 +19,7 @@ inline CheckpointContent SampleContent(int64_t step, int rank, int64_t numel = 1
   content.state = {step, {2, 3 * step}, step - 1, 4 * step, 5 * step, 6 * step, 7, 1};
   content.environment = {{"data", 2}, {"cpu", "some"}};
   content.sections = {{"model", {{"hf", "a"}}}, {"data", {{"max_tokens", 64}}}};
+  content.settings = {{"train", {{"lr", 1e-4}, {"steps", 100}}}};
   const std::string name = "layer." + std::to_string(rank) + ".weight";
   const double value = static_cast<double>(step) + rank / 8.0;
   content.tensors.emplace(name, at::full({numel / 4, 4}, value, at::kFloat));

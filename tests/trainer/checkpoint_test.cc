@@ -1,6 +1,7 @@
 #include "trainer/checkpoint.h"
 
 #include <filesystem>
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -42,7 +43,9 @@ TEST_CASE("what any number of ranks save, one rank reads", "[checkpoint][cpu]") 
   CHECK(index.state.skipped_samples == 7);
   CHECK(index.state.non_finite_in_a_row == 1);
   CHECK(index.environment == SampleContent(40, 0).environment);
+  CHECK(index.version == 3);
   CHECK(index.sections == SampleContent(40, 0).sections);
+  CHECK(index.settings == SampleContent(40, 0).settings);
   CHECK(index.tensors.size() == 2 * static_cast<size_t>(ranks));
 }
 
@@ -218,16 +221,81 @@ TEST_CASE("a piece needs no other file than its own", "[checkpoint][cpu]") {
                   DataError);
 }
 
-TEST_CASE("checkpoints of version 1 are read", "[checkpoint][cpu]") {
+TEST_CASE("checkpoints of versions 1 and 2 are read", "[checkpoint][cpu]") {
+  const int version = GENERATE(1, 2);
   const ScratchFolder scratch;
   SaveSample(scratch.path(), 10, 1);
   const std::string path = scratch.Path("checkpoints/step-00000010/index.json");
   Json index = Json::parse(ReadText(path));
-  CHECK(index["version"] == 2);
+  CHECK(index["version"] == 3);
   CHECK(index["tensors"]["layer.0.weight"] == "rank-00000.safetensors");  // as in version 1
-  index["version"] = 1;
+  index["version"] = version;
+  index.erase("xxh3_64");
+  index.erase("settings");
   WriteText(path, index.dump());
   CHECK(HoldsSample(FindCheckpoint(scratch.path()), 1));
+  const CheckpointIndex read = ReadCheckpointIndex(FindCheckpoint(scratch.path()), true);
+  CHECK(read.version == version);
+  CHECK(read.settings.empty());
+}
+
+TEST_CASE("what is not finite is not saved, and the checkpoints before stay", "[checkpoint][cpu]") {
+  const float value =
+      GENERATE(std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+               -std::numeric_limits<float>::infinity());
+  const std::string poisoned = GENERATE("layer.1.weight", "exp_avg.layer.1.weight");
+  const ScratchFolder scratch;
+  const auto save = [&](int64_t step, bool spoil) {
+    std::vector<std::string> texts(2);
+    RunRanks(2, [&](Communicator& world) {
+      CheckpointContent content = SampleContent(step, world.rank());
+      if (spoil && world.rank() == 1)
+        content.tensors.at(poisoned).values.select(0, 249).select(0, 3).fill_(value);
+      try {
+        SaveCheckpoint(scratch.path(), content, 1, world);
+      } catch (const RunError& error) {
+        texts[static_cast<size_t>(world.rank())] = error.what();
+      }
+    });
+    return texts;
+  };
+  CHECK(save(10, false) == std::vector<std::string>(2));
+  const std::vector<std::string> texts = save(20, true);
+  CHECK(texts[0].find("tensor " + poisoned + " holds values that are infinite or no numbers") == 0);
+  CHECK(texts[1] == texts[0]);
+  CHECK(NamesIn(scratch.Path("checkpoints")) == std::set<std::string>{"latest", "step-00000010"});
+  CHECK(HoldsSample(FindCheckpoint(scratch.path()), 2));
+}
+
+TEST_CASE("a save that keeps all deletes none", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  for (const int64_t step : {10, 20, 30}) SaveSample(scratch.path(), step, /*keep=*/0);
+  CHECK(NamesIn(scratch.Path("checkpoints")).size() == 4);
+}
+
+TEST_CASE("checkpoints marked as unsound are passed over, and the first to go",
+          "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  for (const int64_t step : {10, 20, 30}) SaveSample(scratch.path(), step, /*keep=*/3);
+  CHECK(MarkUnsound(scratch.path(), /*optimizer_step=*/77, "why").empty());
+  CHECK(MarkUnsound(scratch.path(), /*optimizer_step=*/29, "steps 31 to 35 were not finite") ==
+        std::vector<std::string>{"step-00000030"});
+  CHECK(FindCheckpoint(scratch.path()) == scratch.Path("checkpoints/step-00000020"));
+  const std::string marked = scratch.Path("checkpoints/step-00000030");
+  CHECK(FindCheckpoint(marked) == marked);  // asked for by name
+  SaveSample(scratch.path(), 25, /*keep=*/3);
+  CHECK(NamesIn(scratch.Path("checkpoints")) ==
+        std::set<std::string>{"latest", "step-00000010", "step-00000020", "step-00000025"});
+}
+
+TEST_CASE("checkpoints that were passed over are not found again", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  for (const int64_t step : {10, 20}) SaveSample(scratch.path(), step, /*keep=*/3);
+  const std::string older = scratch.Path("checkpoints/step-00000010"),
+                    newer = scratch.Path("checkpoints/step-00000020");
+  CHECK(FindCheckpoint(scratch.path(), {newer}) == older);
+  CHECK_THROWS_WITH(FindCheckpoint(scratch.path(), {newer, older}),
+                    Catch::Contains("none of the 2 checkpoints"));
 }
 
 TEST_CASE("changed sections are refused with the keys that differ", "[checkpoint][cpu]") {
@@ -250,6 +318,33 @@ TEST_CASE("changed sections are refused with the keys that differ", "[checkpoint
           "model.freeze[0] was \"vision\" and is \"llm\", model.hf was \"a\" and is absent; change "
           "back, or start anew in another run.dir");
   }
+}
+
+TEST_CASE("annotation files that changed are named", "[checkpoint][cpu]") {
+  const Json saved = {{"data",
+                       {{"train", {{{"annotations", "a.jsonl"}}, {{"annotations", "b.jsonl"}}}},
+                        {"files", {"01", "02"}},
+                        {"content", "5"}}}};
+  CHECK_NOTHROW(CheckSections("c", saved, saved));
+  Json current = saved;
+  current["data"]["files"][1] = "03";
+  current["data"]["content"] = "6";
+  CHECK_THROWS_WITH(CheckSections("c", saved, current),
+                    Catch::Contains("c: made from other records: b.jsonl changed since"));
+  current["data"]["files"] = saved["data"]["files"];
+  CHECK_THROWS_WITH(CheckSections("c", saved, current), Catch::Contains("the tokenizer"));
+  Json old = saved;  // written before files were named
+  old["data"].erase("files");
+  CHECK_NOTHROW(CheckSections("c", old, saved));
+  CHECK_THROWS_WITH(CheckSections("c", old, current), Catch::Contains("records of data.train"));
+}
+
+TEST_CASE("settings that differ are told in words", "[checkpoint][cpu]") {
+  const Json saved = {{"train", {{"lr", 1e-4}, {"steps", 8}}}};
+  CHECK(SettingsDifference(saved, saved).empty());
+  CHECK(SettingsDifference(Json(), saved).empty());
+  CHECK(SettingsDifference(saved, {{"train", {{"lr", 5e-5}, {"steps", 10}}}}) ==
+        "train.lr was 0.0001 and is 5e-05, train.steps was 8 and is 10");
 }
 
 TEST_CASE("another environment is told in words", "[checkpoint][cpu]") {
