@@ -39,6 +39,21 @@ def read(folder):
     return tensors
 
 
+def differing(folder, expected):
+    """The tensors that have other bits, or are in one of two checkpoints alone."""
+    got, wanted = read(folder), read(expected)
+    both = got.keys() & wanted.keys()
+    return sorted(got.keys() ^ wanted.keys()) + [
+        name for name in both if got[name].tobytes() != wanted[name].tobytes()]
+
+
+def has_moments(folder):
+    with open(f"{folder}/index.json") as text:
+        names = json.load(text)["tensors"].keys()
+    return all(f"{moment}.{n}" in names for moment in ("exp_avg", "exp_avg_sq")
+               for n in names if not n.startswith("exp_avg"))
+
+
 def num_pieces(folder):
     with open(f"{folder}/index.json") as text:
         tensors = json.load(text)["tensors"]

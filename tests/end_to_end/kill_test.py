@@ -1,5 +1,6 @@
 """SIGKILL of one rank or of all, 32 times at random moments, half of them during a save; resume
-goes on bit-equal to a run that never stopped."""
+goes on from a checkpoint, and ends with the bits of a run that never stopped: losses, weights,
+moments."""
 import os
 import random
 import shutil
@@ -10,6 +11,7 @@ import tempfile
 import threading
 import time
 
+import checkpoint_reader
 import tiny_case
 from live_run import half_saved, ranks_of, steps_done
 
@@ -24,11 +26,13 @@ class KilledRun:
         self.config, self.run_dir = config, run_dir
         self.rng = random.Random(seed)
         self.kills, self.in_saves, self.statuses = 0, 0, set()
+        self.resumes = 0  # starts that find a checkpoint
 
     def start(self, steps):
         # The learning rate knows no end, so that a run does not depend on how far it shall go.
         line = tiny_case.command(self.config, 2, run__dir=self.run_dir, train__steps=steps,
                                  train__schedule="constant", checkpoint__every=3)
+        self.resumes += os.path.islink(f"{self.run_dir}/checkpoints/latest")
         with open(f"{self.run_dir}.log", "a") as log:
             return subprocess.Popen(line, stdout=log, stderr=log, env=tiny_case.environment(),
                                     start_new_session=True)
@@ -74,7 +78,16 @@ def send(pids, signal_):
             pass
 
 
-def compare(results, run, expected):
+def compare(results, run, reference, expected):
+    with open(f"{run.run_dir}.log") as log:
+        told = log.read().count("going on from")
+    results.check("each start that found a checkpoint went on from it",
+                  told == run.resumes >= KILLS // RUNS // 2, f"{told} of {run.resumes}")
+    newest = [f"{r.run_dir}/checkpoints/step-{expected[-1]['step']:08d}" for r in (run, reference)]
+    results.check("it has weights and moments", checkpoint_reader.has_moments(newest[0]))
+    differing = checkpoint_reader.differing(*newest)
+    results.check("weights and moments have the bits of the run that was never stopped",
+                  not differing, f"{len(differing)} differ, such as {differing[:3]}")
     got = tiny_case.metrics(run.run_dir)
     results.check("each step stands once", [r["step"] for r in got] ==
                   [r["step"] for r in expected])
@@ -107,7 +120,7 @@ def main():
     expected = tiny_case.metrics(reference.run_dir)
     results.check("the reference has every step", len(expected) == last, str(last))
     for run in runs:
-        compare(results, run, expected)
+        compare(results, run, reference, expected)
     if results.failed:
         for run in runs:
             with open(f"{run.run_dir}.log") as log:

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 
+import checkpoint_reader
 import tiny_case
 from live_run import half_saved, ranks_of, restarted, steps_done, usr1
 
@@ -142,8 +143,27 @@ def stop_in_save(results, folder, config):
     stopped_soon(results, "stop in a save", process, run_dir, (at, at + 1))
 
 
+def same_as_undisturbed(results, folder, config, ends, settings):
+    """`ends`: of each run that was stopped and went on, its ranks and its last step."""
+    for ranks in {ranks for ranks, _ in ends.values()}:
+        run_dir = f"{folder}/undisturbed{ranks}"
+        last = max(step for r, step in ends.values() if r == ranks)
+        done = tiny_case.run(config, ranks, run__dir=run_dir, **{
+            **settings, "train__steps": last, "checkpoint__every": 1, "checkpoint__keep": last})
+        results.check(f"{ranks} ranks, never stopped", done.returncode == 0, done.stderr[-300:])
+        for stopped, (r, step) in ends.items():
+            if r != ranks:
+                continue
+            name = f"checkpoints/step-{step:08d}"
+            differing = checkpoint_reader.differing(f"{stopped}/{name}", f"{run_dir}/{name}")
+            results.check(f"{os.path.basename(stopped)}: weights and moments have the same bits",
+                          not differing, str(differing[:3]))
+
+
 def stop_on_request(results, folder, config):
-    settings = dict(train__steps=STEPS, checkpoint__every=1000)
+    # A learning rate that does not depend on how far the run shall go.
+    settings = dict(train__steps=STEPS, checkpoint__every=1000, train__schedule="constant")
+    ends = {}
     ways = [("stop file, 2 ranks", stop_by_stop_file, 2, False),
             ("stop file, one process", stop_by_stop_file, 1, False),
             ("SIGUSR1 to mpirun", stop_by_usr1_to_mpirun, 2, False),
@@ -168,14 +188,17 @@ def stop_on_request(results, folder, config):
             )
             saved = os.path.exists(f"{run_dir}/checkpoints/step-{stopped_at:08d}/index.json")
             results.check(f"{name}: the last step is saved", saved and stopped_at < STEPS)
-            done = tiny_case.run(config, ranks, run__dir=run_dir, train__steps=stopped_at + 3,
-                                 checkpoint__every=1000)
+            done = tiny_case.run(config, ranks, run__dir=run_dir,
+                                 **{**settings, "train__steps": stopped_at + 3})
+            ends[run_dir] = (ranks, stopped_at + 3)
             steps = [row["step"] for row in tiny_case.metrics(run_dir)]
             results.check(
                 f"{name}: goes on",
-                done.returncode == 0 and steps == list(range(1, stopped_at + 4)),
+                done.returncode == 0 and steps == list(range(1, stopped_at + 4)) and
+                f"going on from {run_dir}" in done.stderr,
                 done.stderr[-300:],
             )
+    same_as_undisturbed(results, folder, config, ends, settings)
 
 
 def main():
