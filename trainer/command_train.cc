@@ -53,9 +53,10 @@ void AddTrainCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& r
   auto arguments = std::make_shared<Arguments>();
   command->add_option("CONFIG", arguments->config, "YAML file")->required();
   command
-      ->add_option("--resume", arguments->resume,
-                   "auto: go on from the run folder's newest checkpoint; none: refuse a run folder "
-                   "that holds one; or a checkpoint folder")
+      ->add_option(
+          "--resume", arguments->resume,
+          "auto: go on from the run folder's newest good checkpoint; none: start anew, but "
+          "refuse a run folder that holds one; or a checkpoint folder")
       ->capture_default_str();
   command->add_option("--set", arguments->set, "a.b=c: one setting in place of the file's")
       ->allow_extra_args(false);

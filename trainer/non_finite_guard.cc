@@ -2,9 +2,6 @@
 
 #include <cmath>
 #include <sstream>
-
-#include "trainer/agreed_error.h"
-
 namespace equipoise {
 namespace {
 
@@ -23,21 +20,31 @@ std::string Named(const std::vector<std::string>& samples) {
 
 }  // namespace
 
-bool NonFiniteGuard::MayTake(const Step& step) {
-  warning_.clear();
-  if (std::isfinite(step.loss) && std::isfinite(step.grad_norm)) {
-    in_a_row_ = 0;
-    return true;
-  }
+void NonFiniteGuard::Skip(const Step& step, const std::string& why) {
   ++in_a_row_;
   std::ostringstream text;
   text << "step " << step.number << ": loss " << step.loss << ", gradient norm " << step.grad_norm
-       << ": skipped, " << in_a_row_ << " in a row; samples: " << Named(step.samples);
-  if (in_a_row_ >= kLimit) {
-    throw AgreedRunError(text.str() + "; lower train.lr or look at these samples with `data show`");
-  }
+       << why << ": skipped, " << in_a_row_ << " in a row";
+  if (!step.samples.empty()) text << "; samples: " << Named(step.samples);
   warning_ = text.str();
+}
+
+bool NonFiniteGuard::MayTry(const Step& step) {
+  warning_.clear();
+  if (std::isfinite(step.loss) && std::isfinite(step.grad_norm)) return true;
+  Skip(step, "");
   return false;
+}
+
+void NonFiniteGuard::Tried(const Step& step, bool taken) {
+  warning_.clear();
+  if (taken) {
+    in_a_row_ = 0;
+    return;
+  }
+  std::ostringstream why;
+  why << ", learning rate " << step.lr << ": weights or moments would be infinite or no numbers";
+  Skip(step, why.str());
 }
 
 }  // namespace equipoise

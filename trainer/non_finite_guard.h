@@ -6,8 +6,9 @@
 
 namespace equipoise {
 
-// Decides about steps whose loss or gradient norm is not finite. A pure state: every rank holds
-// one, sees the same numbers and so decides alike.
+// Counts the steps that are skipped because their loss, their gradient norm, or the weights and
+// moments after them would not be finite. A pure state: every rank holds one, sees the same numbers
+// and so decides alike.
 class NonFiniteGuard {
  public:
   static constexpr int64_t kLimit = 5;
@@ -16,20 +17,28 @@ class NonFiniteGuard {
     int64_t number = 0;
     double loss = 0;
     double grad_norm = 0;
+    double lr = 0;
     std::vector<std::string> samples;  // names of the step's samples, e.g. "train.jsonl:17"
   };
 
   // `in_a_row` comes from TrainState after a resume.
   explicit NonFiniteGuard(int64_t in_a_row = 0) : in_a_row_(in_a_row) {}
 
-  // Whether the optimizer may take the step. When it may not, warning() says why. Throws RunError
-  // with the samples named on the fifth refusal in a row.
-  bool MayTake(const Step& step);
+  // Whether the optimizer may try the step: its loss and norm are finite. When not, it is skipped,
+  // and warning() says why.
+  bool MayTry(const Step& step);
+  // The optimizer has tried it: it took it, or skipped it, for then weights would not be finite.
+  void Tried(const Step& step, bool taken);
 
   int64_t in_a_row() const { return in_a_row_; }
+  // Too many in a row: the run is to end.
+  bool exhausted() const { return in_a_row_ >= kLimit; }
+  // Why the last step was skipped; empty when it was not.
   const std::string& warning() const { return warning_; }
 
  private:
+  void Skip(const Step& step, const std::string& why);
+
   int64_t in_a_row_;
   std::string warning_;
 };

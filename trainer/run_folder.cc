@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -13,11 +14,13 @@
 #include <sstream>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "configs/error.h"
 #include "configs/json.h"
 #include "trainer/agreement.h"
 #include "trainer/durable_file.h"
+#include "trainer/metrics.h"
 
 namespace equipoise {
 namespace {
@@ -41,6 +44,21 @@ std::string Myself() {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
   return "process " + std::to_string(getpid()) + " on " + host.data();
+}
+
+// What would only be found at the first save, or never.
+void CheckPlaces(const std::string& dir) {
+  const fs::path latest = fs::path(dir) / "checkpoints/latest", stop = fs::path(dir) / "stop";
+  std::error_code error;
+  const fs::file_type type = fs::symlink_status(latest, error).type();
+  if (type != fs::file_type::not_found && type != fs::file_type::symlink) {
+    throw RunError(latest.string() +
+                   ": is no link; it is where the newest checkpoint is named: move it away");
+  }
+  if (fs::is_directory(fs::symlink_status(stop, error))) {
+    throw RunError(stop.string() +
+                   ": is a folder; a file of this name asks the run to stop: move it away");
+  }
 }
 
 int Lock(const std::string& dir) {
@@ -72,12 +90,24 @@ int64_t StepOfLine(std::string_view line) {
   return json["step"].get<int64_t>();
 }
 
+// The first checkpoint's folder, whole or damaged; empty when there is none.
+std::string AnyCheckpoint(const std::string& run_dir) {
+  std::error_code error;
+  for (fs::directory_iterator entry(run_dir + "/checkpoints", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.rfind("step-", 0) == 0) return entry->path().string();
+  }
+  return "";
+}
+
 }  // namespace
 
 RunFolder::RunFolder(const std::string& dir, Communicator& world) : dir_(dir) {
   AgreeOrThrowRunError(world, [&] {
     if (world.rank() != 0) return;
     CreateFolders(dir_);
+    CheckPlaces(dir_);
     lock_ = Lock(dir_);
   });
 }
@@ -92,16 +122,40 @@ std::string RunFolder::LogPath(int rank) const {
   return Path(name.data());
 }
 
+bool HasCheckpoints(const std::string& run_dir) { return !AnyCheckpoint(run_dir).empty(); }
+
 void RefuseCheckpoints(const std::string& run_dir) {
-  std::error_code error;
-  for (fs::directory_iterator entry(run_dir + "/checkpoints", error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (name.rfind("step-", 0) == 0) {
-      throw ConfigError(entry->path().string() +
-                        ": --resume none would lose this checkpoint; use --resume auto, choose "
-                        "another run.dir, or delete it");
-    }
+  const std::string found = AnyCheckpoint(run_dir);
+  if (found.empty()) return;
+  throw ConfigError(found +
+                    ": --resume none would lose this checkpoint; use --resume auto, choose "
+                    "another run.dir, or delete it");
+}
+
+void RefuseLostCheckpoints(const std::string& run_dir, int64_t every) {
+  const std::string path = run_dir + "/metrics.jsonl";
+  const std::vector<StepMetrics> steps = ReadMetrics(path);
+  bool saved = !steps.empty() && fs::exists(run_dir + "/report.html");  // written after a save
+  for (size_t i = 0; i + 1 < steps.size(); ++i) {
+    // Steps that are skipped are not saved.
+    saved |= steps[i].step % every == 0 && steps[i].loss && std::isfinite(*steps[i].loss);
+  }
+  if (!saved) return;
+  throw DataError(
+      path + ": has " + std::to_string(steps.back().step) + " steps, but " + run_dir +
+      "/checkpoints holds no checkpoint to go on from; bring them back (is a disk not mounted?), "
+      "choose another run.dir, or train anew with --resume none");
+}
+
+std::string SetMetricsAside(const std::string& path) {
+  if (ReadMetrics(path).empty()) return "";
+  for (int64_t number = 1;; ++number) {
+    const std::string aside = path + "." + std::to_string(number);
+    if (fs::exists(fs::symlink_status(aside))) continue;
+    std::error_code error;
+    fs::rename(path, aside, error);
+    if (error) throw RunError(aside + ": cannot rename " + path + " to it: " + error.message());
+    return aside;
   }
 }
 

@@ -14,8 +14,9 @@ namespace equipoise {
 class RunFolder {
  public:
   // Creates the folder and its subfolders, and locks it (rank 0). Collective. Throws RunError on
-  // every rank when it cannot be written to, or when another job has it (its process and machine
-  // are named).
+  // every rank when it cannot be written to, when another job has it (its process and machine are
+  // named), or when something else is where the link to the newest checkpoint or the file that asks
+  // for a stop belongs.
   RunFolder(const std::string& dir, Communicator& world);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
@@ -33,6 +34,16 @@ class RunFolder {
 
 // For `--resume none`. Throws ConfigError when the run folder holds checkpoints.
 void RefuseCheckpoints(const std::string& run_dir);
+bool HasCheckpoints(const std::string& run_dir);
+
+// For a run that begins anew, and does not go on from elsewhere, in a folder without checkpoints.
+// Throws DataError when metrics.jsonl or report.html shows that one was saved there: with `every`
+// steps between them. A run that ended before its first checkpoint may begin anew.
+void RefuseLostCheckpoints(const std::string& run_dir, int64_t every);
+
+// Renames a metrics file of steps to the first free one of `path`.1, `path`.2, ...; the new name,
+// empty when there is nothing to keep. Throws RunError.
+std::string SetMetricsAside(const std::string& path);
 
 // Removes the objects of later steps than `step` from a metrics file, and a last line that is torn
 // or no object; the rest keeps its bytes. Nothing happens where there is no file. Throws RunError.

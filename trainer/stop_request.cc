@@ -3,12 +3,13 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <utility>
 
 #include "parallel/comm/told_error.h"
@@ -43,6 +44,12 @@ extern "C" void OnSignal(int signal) {
   } else {
     state.requested = true;
   }
+}
+
+// Also a link that leads nowhere.
+bool IsThere(const std::string& path) {
+  struct stat info {};
+  return lstat(path.c_str(), &info) == 0;
 }
 
 // Blocks or unblocks SIGUSR1 in this thread; whether it was blocked.
@@ -84,7 +91,7 @@ void StopRequest::WatchFile(const std::string& run_dir) {
 }
 
 bool StopRequest::Requested() const {
-  return state.requested || (!file_.empty() && access(file_.c_str(), F_OK) == 0);
+  return state.requested || (!file_.empty() && IsThere(file_));
 }
 
 bool StopRequest::Ending() const { return state.ending; }
@@ -97,7 +104,7 @@ bool StopRequest::AgreeToStop(Communicator& world) const {
 }
 
 void StopRequest::Honoured() const {
-  if (!file_.empty()) unlink(file_.c_str());
+  if (!file_.empty()) std::remove(file_.c_str());  // an empty folder too
 }
 
 }  // namespace equipoise

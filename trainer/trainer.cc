@@ -74,7 +74,9 @@ ExitCode Trainer::Run() {
       result.eval_loss = p.HeldOutLoss();
     p.Report(state_, result);
     p.RefuseTooManyBad(state_);
-    if (last || result.stop || Due(config_.checkpoint.every)) p.Save(state_);
+    // Weights that steps are being skipped with are those of the step before, or no good.
+    const bool due = Due(config_.checkpoint.every) && state_.non_finite_in_a_row == 0;
+    if (last || result.stop || due) p.Save(state_);
     if (result.stop && !last) {
       p.WriteAnswersAndReport(state_);
       p.stop.Honoured();
@@ -229,17 +231,22 @@ void Trainer::UpdateWeights(const StepPlan& plan, StepResult& result) {
   const TimelineRecorder::Scope scope(p.recorder, "compute", "OPT");
   const double norm = p.optimizer->GradientNorm();
   result.grad_norm = norm;
-  NonFiniteGuard::Step step{state_.step + 1, *result.loss, norm, {}};
+  NonFiniteGuard::Step step{state_.step + 1, *result.loss, norm, result.lr, {}};
   if (!std::isfinite(step.loss) || !std::isfinite(norm)) step.samples = p.SampleNames(plan);
-  if (!p.guard.MayTake(step)) {
-    spdlog::warn("{}", p.guard.warning());
-    return;
+  if (p.guard.MayTry(step)) {
+    const double factor = ClipFactor(norm, config_.train.clip);
+    if (factor != 1.0) p.optimizer->ScaleGradients(factor);
+    const bool taken = p.optimizer->Step(result.lr);
+    if (!taken) step.samples = p.SampleNames(plan);
+    p.guard.Tried(step, taken);
+    Synchronize(p.device);  // the step's time is that of its work
   }
-  const double factor = ClipFactor(norm, config_.train.clip);
-  if (factor != 1.0) p.optimizer->ScaleGradients(factor);
-  p.optimizer->Step(result.lr);
-  Synchronize(p.device);  // the step's time is that of its work
-  ++state_.optimizer_step;
+  if (p.guard.exhausted()) p.EndForSkippedSteps(state_);
+  if (p.guard.warning().empty()) {
+    ++state_.optimizer_step;
+  } else {
+    spdlog::warn("{}", p.guard.warning());
+  }
 }
 
 }  // namespace equipoise

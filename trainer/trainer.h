@@ -18,7 +18,7 @@ class MpiEnvironment;
 
 // How `train` treats checkpoints that lie in the run folder.
 enum class Resume {
-  kAuto,  // go on from the newest whole one, if there is one
+  kAuto,  // go on from the newest good one, if there is one
   kNone,  // refuse a run folder that holds checkpoints
   kFrom,  // go on from a given one
 };

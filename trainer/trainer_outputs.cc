@@ -81,12 +81,24 @@ void TrainerParts::Report(const TrainState& state, const StepResult& result) {
   const StepMetrics m = MetricsOf(state, result, *this);
   metrics->Write(m);
   progress->Report(m, NowSeconds());
-  StepMetrics::VisitFields(m, [&](const char* name, const auto& value) {
-    if (value) tensorboard->AddScalar(name, state.step, static_cast<double>(*value));
-  });
-  tensorboard->Flush();
+  if (tensorboard) {
+    StepMetrics::VisitFields(m, [&](const char* name, const auto& value) {
+      if (value) tensorboard->AddScalar(name, state.step, static_cast<double>(*value));
+    });
+    WriteShown("tensorboard", [this] { tensorboard->Flush(); });
+    if (not_written.count("tensorboard") > 0) tensorboard.reset();  // it ends in the middle
+  }
   if (result.eval_loss)
     spdlog::info("step {}: held-out loss {:.4f}", state.step, *result.eval_loss);
+}
+
+void TrainerParts::WriteShown(const std::string& what, const std::function<void()>& write) {
+  try {
+    write();
+  } catch (const RunError& error) {
+    if (not_written.insert(what).second)
+      spdlog::warn("{}; the run goes on without it", error.what());
+  }
 }
 
 void TrainerParts::RefuseTooManyBad(const TrainState& state) const {
@@ -227,7 +239,8 @@ void TrainerParts::WriteTrace() {
     const Json part = Json::parse(text);
     for (const Json& event : part["traceEvents"]) merged["traceEvents"].push_back(event);
   }
-  if (world->rank() == 0) WriteFileDurably(folder->Path("trace.json"), merged.dump() + "\n");
+  if (world->rank() != 0) return;
+  WriteShown("trace", [&] { WriteFileDurably(folder->Path("trace.json"), merged.dump() + "\n"); });
 }
 
 RunSummary TrainerParts::Summary(const TrainState& state) {
@@ -287,8 +300,14 @@ void TrainerParts::WriteAnswersAndReport(const TrainState& state) {
                              a.fault.empty() ? a.answer : "(no answer: " + a.fault + ")"});
     }
   }
-  WriteReport(folder->dir(), input);
-  spdlog::info("report: {}", folder->Path("report.html"));
+  WriteShown("report", [&] {
+    WriteReport(folder->dir(), input);
+    spdlog::info("report: {}", folder->Path("report.html"));
+  });
+  spdlog::info(
+      "last checkpoint: {}; `equipoise export {} --out FOLDER` makes a Hugging Face "
+      "folder of it",
+      newest_saved.empty() ? checkpoint : newest_saved, folder->dir());
 }
 
 }  // namespace equipoise

@@ -32,7 +32,6 @@
 #include "trainer/logging.h"
 #include "trainer/lr_schedule.h"
 #include "trainer/memory_stats.h"
-#include "trainer/model_checkpoint.h"
 #include "trainer/model_source.h"
 #include "trainer/plan_run.h"
 #include "trainer/precision.h"
@@ -83,6 +82,15 @@ void RequireTensorRanksTogether(const Mesh& mesh, const std::vector<int>& machin
                     std::to_string(apart->second) +
                     " share each layer, and they are on two machines; start a multiple of " + size +
                     " ranks on each machine, one machine after the other, or set it lower");
+}
+
+// `mine`: a line for each matrix of this rank that has no other element than 0.
+void WarnOfZeros(Communicator& world, const std::string& mine, const std::string& folder) {
+  std::string all;
+  for (const std::string& text : GatherText(world, mine)) all += text;
+  if (all.empty()) return;
+  spdlog::warn("{}: {} weight matrices hold nothing but zeros, such as {}; is the file whole?",
+               folder, std::count(all.begin(), all.end(), '\n'), all.substr(0, all.find('\n')));
 }
 
 // "key: value" lines, so that a difference names its key.
@@ -245,39 +253,6 @@ void TrainerParts::BuildOptimizer() {
       ZeroOptimizer::Groups{*model->groups().data, *world});
 }
 
-void TrainerParts::FindStart(const TrainOptions& options) {
-  if (options.resume == Resume::kNone) return;
-  const std::string from = options.resume == Resume::kFrom ? options.resume_from : folder->dir();
-  checkpoint = FindCheckpoint(from, *world);
-  if (checkpoint.empty() && options.resume == Resume::kFrom)
-    throw DataError(from + ": no checkpoint is there; give a step-* folder");
-  if (!checkpoint.empty()) KeepPacks();
-}
-
-void TrainerParts::KeepPacks() {
-  const Json sections = ReadCheckpointIndex(checkpoint, /*verify=*/false).sections;
-  const Json saved = sections.value("balance", Json::object());
-  const auto keep = [&](int64_t& setting, const char* key) {
-    if (saved.contains(key) && saved[key].is_number_unsigned()) setting = saved[key];
-  };
-  if (config.balance.tiles == 0) keep(config.balance.tiles, "tiles");
-  if (config.balance.tokens == 0) keep(config.balance.tokens, "tokens");
-  if (config.balance.limits == "search") keep(config.train.global_batch, "global_batch");
-}
-
-TrainState TrainerParts::Restore() {
-  TrainState state;
-  if (checkpoint.empty()) {
-    TakeFirstWeights();
-    optimizer->TakeMasters();
-  } else {
-    LoadCheckpoint(state);
-  }
-  guard = NonFiniteGuard(state.non_finite_in_a_row);
-  OpenOutputs(state);
-  return state;
-}
-
 void TrainerParts::TakeFirstWeights() {
   if (config.model.init == "random") {
     InitializeWeights(model->parameters().parameters(), data->model_config,
@@ -287,25 +262,24 @@ void TrainerParts::TakeFirstWeights() {
     throw ConfigError(
         "model.init: pretrained weights come from model.hf; name it, or set init: random");
   } else {
-    LoadWeights(model->parameters().parameters(), data->model_config, config.model.hf);
+    std::string zeros;
+    AgreeOrThrowDataError(*world, [&] {
+      for (const std::string& name :
+           LoadWeights(model->parameters().parameters(), data->model_config, config.model.hf)) {
+        zeros += name + "\n";
+      }
+    });
     model->parameters().UpdateCompute();
+    WarnOfZeros(*world, zeros, config.model.hf);
   }
 }
 
-void TrainerParts::LoadCheckpoint(TrainState& state) {
-  const CheckpointIndex index = ReadCheckpointIndex(checkpoint, /*verify=*/false);
-  CheckSections(checkpoint, index.sections, Sections());
-  const std::string difference = EnvironmentDifference(index.environment, Environment());
-  if (!difference.empty()) {
-    spdlog::warn(
-        "{}: written in another environment ({}); losses will be equal within rounding only",
-        checkpoint, difference);
-  }
-  ReadModel(checkpoint, index, model->parameters(), *optimizer);
-  state = index.state;
-  spdlog::info("going on from {} (step {} of {})", checkpoint, state.step, config.train.steps);
-  if (state.step > config.train.steps)
-    spdlog::warn("train.steps: {} steps are done already; nothing is trained", state.step);
+// Of a run that ended before its first checkpoint, or that is trained anew on request.
+void TrainerParts::KeepOldMetrics() const {
+  const std::string path = folder->Path("metrics.jsonl");
+  const std::string aside = SetMetricsAside(path);
+  if (!aside.empty())
+    spdlog::warn("{}: is of a run that has no checkpoint here; kept as {}", path, aside);
 }
 
 void TrainerParts::OpenOutputs(const TrainState& state) {
@@ -330,9 +304,12 @@ void TrainerParts::OpenOutputs(const TrainState& state) {
   if (!config.data.tokenizer.empty()) CopyModelDescription(config.data.tokenizer, description);
   WriteFileDurably(description + "/config.json", ToHuggingFace(data->model_config).dump(2) + "\n");
 
+  if (!HasCheckpoints(folder->dir())) KeepOldMetrics();
   CutMetrics(folder->Path("metrics.jsonl"), state.step);
   metrics = std::make_unique<MetricsWriter>(folder->Path("metrics.jsonl"));
-  tensorboard = std::make_unique<TensorBoardWriter>(folder->Path("tensorboard"), state.step + 1);
+  WriteShown("tensorboard", [&] {
+    tensorboard = std::make_unique<TensorBoardWriter>(folder->Path("tensorboard"), state.step + 1);
+  });
   ProgressOptions shown;
   shown.steps = config.train.steps;
   shown.live = StderrIsTerminal();
@@ -393,43 +370,6 @@ StepSums TrainerParts::SumOverRanks(const StepSums& sums) {
   first.Wait();
   second.Wait();
   return {v[0], v[1], v[2], most[0], v[3], v[4], most[1], most[2], sums.times};
-}
-
-Json TrainerParts::Environment() const {
-  return {{"data", plan.data},
-          {"pipeline", plan.pipeline},
-          {"tensor", plan.tensor},
-          {"threads", at::get_num_threads()},
-          {"precision", PrecisionName(ComputeDtype(config.train.precision, device))},
-          {"processor", DeviceName(device)}};
-}
-
-// What a run must keep in order to go on with the same samples and the same model. Settings that do
-// not change either are left out.
-Json TrainerParts::Sections() const {
-  Json sections = {{"model", ConfigToJson(config.model)}, {"data", ConfigToJson(config.data)}};
-  const Json balance = ConfigToJson(config.balance);
-  for (const char* key : {"threads", "prefetch", "cache", "costs", "max_bad_share", "eval"}) {
-    sections["data"].erase(key);
-  }
-  sections["data"]["content"] = std::to_string(data->index.hash());
-  sections["train"]["seed"] = config.train.seed;  // of the samples' order
-  for (const char* key : {"group", "tiles", "tokens", "min_tiles", "min_tokens", "rounds"}) {
-    sections["balance"][key] = balance[key];
-  }
-  if (outlook.tokens > 0) {  // what was chosen for this machine's memory or speed stays
-    sections["balance"]["tiles"] = outlook.tiles;
-    sections["balance"]["tokens"] = outlook.tokens;
-  }
-  if (config.balance.limits == "search")
-    sections["balance"]["global_batch"] = config.train.global_batch;
-  if (config.balance.window > 0) sections["balance"]["window"] = config.balance.window;
-  return sections;
-}
-
-void TrainerParts::Save(const TrainState& state) {
-  const CheckpointContent content{state, Environment(), Sections(), TensorsToSave(*optimizer)};
-  SaveCheckpoint(folder->dir(), content, config.checkpoint.keep, *world);
 }
 
 }  // namespace equipoise

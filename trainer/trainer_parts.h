@@ -1,8 +1,10 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -90,6 +92,9 @@ struct TrainerParts {
   // Throws DataError when more than data.max_bad_share of the records met, or of all, is bad.
   void RefuseTooManyBad(const TrainState& state) const;
   void Save(const TrainState& state);
+  // After too many steps in a row that were skipped: marks the checkpoints that hold these weights
+  // as unsound, and throws AgreedRunError. Collective.
+  [[noreturn]] void EndForSkippedSteps(const TrainState& state) const;
   void WriteTrace();
   // RUN/answers.jsonl and RUN/report.html, by rank 0. Collective.
   void WriteAnswersAndReport(const TrainState& state);
@@ -104,6 +109,8 @@ struct TrainerParts {
   int64_t left_out = 0;                  // records that the cost index excludes
   std::unique_ptr<OpenedData> held_out;  // data.eval, where there is one
   std::string checkpoint;                // to go on from; empty in a run that begins
+  bool resumes_itself = true;            // not from one that was asked for by name
+  std::string newest_saved;              // by this run; empty: none yet
   Plan plan;
   PlanOutlook outlook;
   std::unique_ptr<ParallelModel> model;
@@ -123,8 +130,9 @@ struct TrainerParts {
   std::unique_ptr<Quarantine> quarantine;                   // none in a trial
   // Rank 0 alone:
   std::unique_ptr<MetricsWriter> metrics;
-  std::unique_ptr<TensorBoardWriter> tensorboard;
+  std::unique_ptr<TensorBoardWriter> tensorboard;  // none where it cannot be written
   std::unique_ptr<Progress> progress;
+  std::set<std::string> not_written;  // of WriteShown()
 
  private:
   void OpenFolder(const MpiEnvironment& mpi);
@@ -145,10 +153,18 @@ struct TrainerParts {
   // Limits that the configuration leaves open are those of the checkpoint: a run that goes on with
   // another mesh or memory has the same packs.
   void KeepPacks();
-  void LoadCheckpoint(TrainState& state);
+  // Where the newest cannot be read, and none was asked for by name: the one before.
+  TrainState LoadCheckpoint();
+  void RequirePosition(const TrainState& state) const;
+  void TellStart(const CheckpointIndex& index) const;
+  // Writes a file that only shows the run: where it cannot be written, that is told once for each
+  // `what`, and the run goes on.
+  void WriteShown(const std::string& what, const std::function<void()>& write);
   void OpenOutputs(const TrainState& state);
+  void KeepOldMetrics() const;
   Json Environment() const;
   Json Sections() const;
+  Json Settings() const;
 };
 
 }  // namespace equipoise

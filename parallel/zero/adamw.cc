@@ -30,7 +30,6 @@ double Magnitude(const at::Tensor& values) {
 
 }  // namespace
 
-
 AdamW::AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
              const AdamWOptions& options)
     : AdamW(parameters, std::move(groups), options, Shards(parameters.gradient().numel()), 0) {}

@@ -47,8 +47,8 @@ class AdamW {
   // with decoupled weight decay and bias correction. Leaves the gradients as they are; the compute
   // copy is the caller's to update.
   void Step(double lr);
-  // Whether Step(lr) would leave finite weights and moments only. Tried on copies, a few elements at
-  // a time: takes longer than the step, and changes nothing.
+  // Whether Step(lr) would leave finite weights and moments only. Tried on copies, a few elements
+  // at a time: takes longer than the step, and changes nothing.
   bool StepIsFinite(double lr) const;
   // Largest magnitudes of the shard; infinite where there is a NaN.
   StepBound Largest() const;

@@ -65,6 +65,67 @@ TEST_CASE("--resume none refuses checkpoints and nothing else", "[run_folder][cp
   CHECK_THROWS_AS(RefuseCheckpoints(scratch.path()), ConfigError);
 }
 
+TEST_CASE("what is in the way of a link or a stop file is told at the start", "[run_folder][cpu]") {
+  const std::string in_the_way = GENERATE("checkpoints/latest", "stop");
+  const ScratchFolder scratch;
+  fs::create_directories(scratch.Path(in_the_way + "/deep"));
+  SingleCommunicator world;
+  CHECK_THROWS_WITH(RunFolder(scratch.path(), world),
+                    Catch::Contains(scratch.Path(in_the_way)) && Catch::Contains("move it away"));
+}
+
+TEST_CASE("a link and a stop file are where they belong", "[run_folder][cpu]") {
+  const ScratchFolder scratch;
+  fs::create_directories(scratch.Path("checkpoints"));
+  fs::create_symlink("step-00000010", scratch.Path("checkpoints/latest"));
+  WriteText(scratch.Path("stop"), "");
+  SingleCommunicator world;
+  CHECK_NOTHROW(RunFolder(scratch.path(), world));
+}
+
+struct LostCase {
+  std::string metrics;
+  bool report;
+  bool lost;
+};
+
+TEST_CASE("metrics that show that a checkpoint was saved do not start anew", "[run_folder][cpu]") {
+  const std::string one = "{\"step\":1,\"loss\":1}\n", two = "{\"step\":2,\"loss\":1}\n",
+                    three = "{\"step\":3,\"loss\":1}\n", skipped = "{\"step\":2,\"loss\":null}\n";
+  const LostCase c = GENERATE_COPY(values<LostCase>({{"", false, false},
+                                                     {"torn", false, false},
+                                                     {one, false, false},
+                                                     {one + two, false, false},  // before the save
+                                                     {one + two + three, false, true},
+                                                     {one + skipped + three, false, false},
+                                                     {one, true, true},
+                                                     {"", true, false}}));
+  const ScratchFolder scratch;
+  WriteText(scratch.Path("metrics.jsonl"), c.metrics);
+  if (c.report) WriteText(scratch.Path("report.html"), "");
+  if (c.lost) {
+    CHECK_THROWS_AS(RefuseLostCheckpoints(scratch.path(), /*every=*/2), DataError);
+  } else {
+    CHECK_NOTHROW(RefuseLostCheckpoints(scratch.path(), /*every=*/2));
+  }
+}
+
+TEST_CASE("metrics are set aside under the first free name", "[run_folder][cpu]") {
+  const ScratchFolder scratch;
+  const std::string path = scratch.Path("metrics.jsonl");
+  CHECK(SetMetricsAside(path).empty());
+  WriteText(path, "");
+  CHECK(SetMetricsAside(path).empty());
+  for (const char* number : {"1", "2", "3"}) {
+    const std::string text = std::string("{\"step\":") + number + "}\n";
+    WriteText(path, text);
+    const std::string aside = SetMetricsAside(path);
+    CHECK(aside == path + "." + number);
+    CHECK(ReadText(aside) == text);
+    CHECK_FALSE(fs::exists(path));
+  }
+}
+
 struct CutCase {
   std::string before;
   int64_t step;

@@ -38,8 +38,13 @@ TEST_CASE("a step within a safe bound stays finite and within it", "[zero][cpu]"
     Element e{static_cast<float>(draw(-5, 38)), static_cast<float>(draw(-30, 38)),
               std::abs(static_cast<float>(draw(-37, 38)))};
     const auto g = static_cast<float>(draw(-30, 22));
-    StepSize step{std::abs(g), std::abs(draw(-9, 30)), std::abs(draw(-4, 3)), 0.9, 0.95,
-                  std::abs(draw(-12, -3)), 1 + i % 40};
+    StepSize step{std::abs(g),
+                  std::abs(draw(-9, 30)),
+                  std::abs(draw(-4, 3)),
+                  0.9,
+                  0.95,
+                  std::abs(draw(-12, -3)),
+                  1 + i % 40};
     const StepBound bound = StepBound{std::abs(e.p), std::abs(e.m), e.v}.After(step);
     if (!bound.safe()) continue;
     ++safe;
@@ -60,10 +65,10 @@ TEST_CASE("no number of ordinary steps leaves the safe range", "[zero][cpu]") {
 TEST_CASE("steps that may overflow are not safe", "[zero][cpu]") {
   const StepBound small{1, 1, 1};
   CHECK(small.After({1, 1e-3, 0.1, 0.9, 0.999, 1e-8, 1}).safe());
-  CHECK_FALSE(small.After({1, 1e38, 0.1, 0.9, 0.999, 1e-8, 1}).safe());   // learning rate
+  CHECK_FALSE(small.After({1, 1e38, 0.1, 0.9, 0.999, 1e-8, 1}).safe());     // learning rate
   CHECK_FALSE(small.After({1e19, 1e-3, 0.1, 0.9, 0.999, 1e-8, 1}).safe());  // its square
-  CHECK_FALSE(small.After({1, 1e-3, 0.1, 0.9, 0.999, 0, 1}).safe());      // 0 / 0
-  CHECK_FALSE(small.After({1, 1e20, 1e20, 0.9, 0.999, 1, 1}).safe());     // decay
+  CHECK_FALSE(small.After({1, 1e-3, 0.1, 0.9, 0.999, 0, 1}).safe());        // 0 / 0
+  CHECK_FALSE(small.After({1, 1e20, 1e20, 0.9, 0.999, 1, 1}).safe());       // decay
   CHECK_FALSE(small.After({kInf, 1e-3, 0.1, 0.9, 0.999, 1e-8, 1}).safe());
   CHECK_FALSE(small.After({std::nan(""), 1e-3, 0.1, 0.9, 0.999, 1e-8, 1}).safe());
   CHECK_FALSE(StepBound{3e38, 1, 1}.After({1, 1e-3, 0, 0.9, 0.999, 1e-8, 1}).safe());
