@@ -1,44 +1,16 @@
 #include "data/added_tokens.h"
 
-#include <utf8proc.h>
-
-#include <algorithm>
-
+#include "data/unicode_tables.h"
 #include "data/utf8.h"
 
 namespace equipoise {
 namespace {
-
-bool IsWordCharacter(uint32_t c) {
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC:
-      return true;
-    default:
-      return c == 0x200C || c == 0x200D;  // the joiners
-  }
-}
 
 // The code point that ends at `end`. REQUIRES: end > 0, valid UTF-8.
 CodePoint CodePointBefore(std::string_view text, size_t end) {
   size_t begin = end - 1;
   while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
   return ReadCodePoint(text, begin);
-}
-
-bool StandsAlone(std::string_view text, size_t begin, size_t end) {
-  const bool joined_left = begin > 0 && IsWordCharacter(CodePointBefore(text, begin).value);
-  const bool joined_right = end < text.size() && IsWordCharacter(ReadCodePoint(text, end).value);
-  return !joined_left && !joined_right;
 }
 
 size_t SkipSpaceLeft(std::string_view text, size_t begin, size_t limit) {
@@ -60,6 +32,8 @@ size_t SkipSpaceRight(std::string_view text, size_t end) {
 }
 
 }  // namespace
+
+AddedTokenFinder::AddedTokenFinder() : word_(kWordRuns) {}
 
 void AddedTokenFinder::Add(const AddedToken& token, std::string_view pattern) {
   uint32_t node = 0;
@@ -88,6 +62,12 @@ const AddedToken* AddedTokenFinder::LongestAt(std::string_view text, size_t at, 
     }
   }
   return longest;
+}
+
+bool AddedTokenFinder::StandsAlone(std::string_view text, size_t begin, size_t end) const {
+  const bool joined_left = begin > 0 && word_[CodePointBefore(text, begin).value] != 0;
+  const bool joined_right = end < text.size() && word_[ReadCodePoint(text, end).value] != 0;
+  return !joined_left && !joined_right;
 }
 
 AddedTokenFinder::Found AddedTokenFinder::FindNext(std::string_view text, size_t start) const {

@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "data/code_points.h"
+
 namespace equipoise {
 
 // A token that is found in the text before it is cut into words.
@@ -24,6 +26,7 @@ struct AddedToken {
 // longest token) in the worst case. Immutable once built.
 class AddedTokenFinder {
  public:
+  AddedTokenFinder();
   // Adds a token that is sought as `pattern`.
   void Add(const AddedToken& token, std::string_view pattern);
   bool empty() const { return tokens_.empty(); }
@@ -38,8 +41,11 @@ class AddedTokenFinder {
     const AddedToken* token = nullptr;
   };
   Found FindNext(std::string_view text, size_t start) const;
+  // True where no word character touches [begin, end).
+  bool StandsAlone(std::string_view text, size_t begin, size_t end) const;
   const AddedToken* LongestAt(std::string_view text, size_t at, size_t& end) const;
 
+  CodePointTable word_;  // 1: a word character
   std::vector<AddedToken> tokens_;
   // A trie: node << 8 | byte -> node; node 0 is the root.
   std::unordered_map<uint64_t, uint32_t> edges_;

@@ -15,7 +15,7 @@ constexpr std::string_view kInternVlSystem =
     "态大语言模型"
     "。";
 // Part of the fingerprint: to be raised when Encode gives other ids for the same input.
-constexpr uint64_t kVersion = 1;
+constexpr uint64_t kVersion = 2;
 
 std::string_view RoleName(Role role) {
   switch (role) {
@@ -87,7 +87,7 @@ class ChatTemplate::Writer {
   Writer(const ChatTemplate& owner, const std::vector<int64_t>& tiles, int64_t tokens_per_tile)
       : owner_(owner), tiles_(tiles), tokens_per_tile_(tokens_per_tile) {}
 
-  void AddTurn(Role role, std::string_view text) {
+  void AddTurn(Role role, std::string_view text, bool trained) {
     Add(owner_.start_of_turn_);
     const size_t begin = out_.ids.size();
     // The role's line and the text are cut into words together, as when the template is rendered.
@@ -98,7 +98,7 @@ class ChatTemplate::Writer {
       AddText(body);
     }
     Add(owner_.end_of_turn_);
-    if (role == Role::kAssistant) {
+    if (role == Role::kAssistant && trained) {
       const size_t learnt = std::min(begin + owner_.answer_header_, out_.ids.size());
       std::fill(out_.trained.begin() + static_cast<std::ptrdiff_t>(learnt), out_.trained.end(), 1);
     }
@@ -186,8 +186,8 @@ EncodedConversation ChatTemplate::Encode(const std::vector<Turn>& turns,
   }
   Writer writer(*this, tiles, tokens_per_tile);
   const bool own_system = !turns.empty() && turns.front().role == Role::kSystem;
-  if (!own_system && !system_.empty()) writer.AddTurn(Role::kSystem, system_);
-  for (const Turn& turn : turns) writer.AddTurn(turn.role, turn.text);
+  if (!own_system && !system_.empty()) writer.AddTurn(Role::kSystem, system_, false);
+  for (const Turn& turn : turns) writer.AddTurn(turn.role, turn.text, turn.trained);
   if (with_answer_prompt) writer.AddAnswerPrompt();
   return writer.Finish();
 }

@@ -10,7 +10,8 @@ enum class Role { kSystem, kUser, kAssistant };
 
 struct Turn {
   Role role;
-  std::string text;  // `<image>` stands for a picture in user turns
+  std::string text;     // `<image>` stands for a picture in user turns
+  bool trained = true;  // of the assistant's: false where the record says not to learn it
 };
 
 // One line of a JSONL file in the LLaVA / InternVL form.

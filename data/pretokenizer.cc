@@ -14,19 +14,17 @@ struct Span {
 };
 
 // The text as matches and the gaps between them, in order.
-void FindSpans(std::string_view text, Regex::Matcher& matcher, bool invert,
+void FindSpans(std::string_view text, const std::vector<Regex::Match>& matches, bool invert,
                std::vector<Span>& spans) {
   spans.clear();
-  size_t at = 0;
-  while (at < text.size()) {
-    const auto match = matcher.Find(text, at);
-    const size_t begin = match ? match->begin : text.size();
-    if (begin > at) spans.push_back({at, begin, invert});
-    if (!match) break;
-    // A lookahead can still yield an empty match; it cuts and takes nothing.
-    if (match->end > begin) spans.push_back({begin, match->end, !invert});
-    at = std::max(match->end, begin + 1);
+  size_t done = 0;
+  for (const Regex::Match& match : matches) {
+    if (match.begin > done) spans.push_back({done, match.begin, invert});
+    // An empty match cuts and takes nothing.
+    if (match.end > match.begin) spans.push_back({match.begin, match.end, !invert});
+    done = match.end;
   }
+  if (done < text.size()) spans.push_back({done, text.size(), invert});
 }
 
 void MergeForward(std::vector<Span>& spans, bool contiguous) {
@@ -77,35 +75,52 @@ void Apply(SplitBehavior behavior, std::vector<Span>& spans) {
 
 }  // namespace
 
-// The scratch space of one call, and the walk down the steps.
+// One call: the pieces of a text, cut by one step after the other.
 class PreTokenizer::Run {
  public:
-  Run(const PreTokenizer& owner, const std::function<void(std::string_view)>& word)
-      : owner_(owner), word_(word), spans_(owner.steps_.size()) {
-    for (const Step& step : owner.steps_) matchers_.emplace_back(step.regex);
+  explicit Run(std::string_view text) : text_(text), pieces_{{0, text.size()}} {}
+
+  void Cut(const Step& step) {
+    Regex::Matcher matcher(step.regex, text_.size());
+    std::vector<Piece> cut;
+    for (const Piece& piece : pieces_) {
+      const std::string_view part = text_.substr(piece.begin, piece.end - piece.begin);
+      matcher.FindAll(part, matches_);
+      FindSpans(part, matches_, step.invert, spans_);
+      Apply(step.behavior, spans_);
+      for (const Span& span : spans_)
+        cut.push_back({piece.begin + span.begin, piece.begin + span.end});
+    }
+    pieces_ = std::move(cut);
   }
 
-  void Walk(std::string_view piece, size_t step) {
-    if (step == owner_.prefix_at_ && owner_.add_prefix_space_ && !piece.starts_with(' ')) {
-      const std::string prefixed = " " + std::string(piece);
-      return Cut(prefixed, step);
+  // Gives each piece a leading space where it has none.
+  void AddSpaces() {
+    std::string spaced;
+    for (Piece& piece : pieces_) {
+      const std::string_view part = text_.substr(piece.begin, piece.end - piece.begin);
+      piece.begin = spaced.size();
+      if (!part.starts_with(' ')) spaced += ' ';
+      spaced += part;
+      piece.end = spaced.size();
     }
-    Cut(piece, step);
+    spaced_ = std::move(spaced);
+    text_ = spaced_;
+  }
+
+  void Give(const std::function<void(std::string_view)>& word) const {
+    for (const Piece& piece : pieces_) word(text_.substr(piece.begin, piece.end - piece.begin));
   }
 
  private:
-  void Cut(std::string_view piece, size_t step) {
-    if (step == owner_.steps_.size()) return word_(piece);
-    std::vector<Span>& spans = spans_[step];
-    FindSpans(piece, matchers_[step], owner_.steps_[step].invert, spans);
-    Apply(owner_.steps_[step].behavior, spans);
-    for (const Span& span : spans) Walk(piece.substr(span.begin, span.end - span.begin), step + 1);
-  }
-
-  const PreTokenizer& owner_;
-  const std::function<void(std::string_view)>& word_;
-  std::vector<Regex::Matcher> matchers_;
-  std::vector<std::vector<Span>> spans_;  // of each step
+  struct Piece {
+    size_t begin, end;
+  };
+  std::string_view text_;
+  std::string spaced_;
+  std::vector<Piece> pieces_;
+  std::vector<Regex::Match> matches_;
+  std::vector<Span> spans_;
 };
 
 PreTokenizer::PreTokenizer(const PreTokenizerSpec& spec, const std::string& source)
@@ -120,7 +135,13 @@ PreTokenizer::PreTokenizer(const PreTokenizerSpec& spec, const std::string& sour
 
 void PreTokenizer::Split(std::string_view text,
                          const std::function<void(std::string_view)>& word) const {
-  if (!text.empty()) Run(*this, word).Walk(text, 0);
+  if (text.empty()) return;
+  Run run(text);
+  for (size_t step = 0; step <= steps_.size(); ++step) {
+    if (step == prefix_at_ && add_prefix_space_) run.AddSpaces();
+    if (step < steps_.size()) run.Cut(steps_[step]);
+  }
+  run.Give(word);
 }
 
 }  // namespace equipoise

@@ -35,7 +35,7 @@ class PreTokenizer {
   PreTokenizer(const PreTokenizerSpec& spec, const std::string& source);
 
   // Calls `word` for each word of `text` (valid UTF-8); the view holds during the call. Throws
-  // DataError when a pattern exceeds its limits.
+  // TextError when a pattern exceeds its limits.
   void Split(std::string_view text, const std::function<void(std::string_view)>& word) const;
 
  private:

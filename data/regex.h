@@ -1,30 +1,36 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace equipoise {
 
-// A pattern of tokenizer.json (written for Oniguruma) compiled by PCRE2 with JIT, UTF and Unicode
-// properties. Immutable, so threads share it; each matches through a Matcher of its own.
+// A pattern of tokenizer.json (written for Oniguruma). The code points that it treats alike become
+// one byte each, by tables of our own (unicode_tables.h), and PCRE2 with JIT matches these bytes:
+// what a letter is does not depend on the machine's PCRE2. Immutable, so threads share it; each
+// matches through a Matcher of its own.
 class Regex {
  public:
   struct Match {
     size_t begin = 0, end = 0;
   };
 
-  // Scratch space of one thread. The regex must outlive it.
+  // Scratch space of one thread, and what it may still spend. The regex must outlive it.
   class Matcher {
    public:
-    explicit Matcher(const Regex& regex);
+    // `text_bytes`: length of all texts that will be searched. Work that exceeds a multiple of it
+    // is refused.
+    Matcher(const Regex& regex, size_t text_bytes);
     ~Matcher();
     Matcher(Matcher&&) noexcept;
 
-    // The first match at or behind `start`, a character's boundary. REQUIRES: `text` is valid
-    // UTF-8. Throws DataError when the match exceeds the limits on steps and memory.
-    std::optional<Match> Find(std::string_view text, size_t start);
+    // Replaces `matches` by all matches in `text`, from left to right. A lookahead can yield empty
+    // ones. REQUIRES: `text` is valid UTF-8. Throws TextError when the search exceeds the limits on
+    // work and memory.
+    void FindAll(std::string_view text, std::vector<Match>& matches);
 
    private:
     struct Impl;
@@ -42,9 +48,5 @@ class Regex {
   struct Impl;
   std::unique_ptr<const Impl> impl_;
 };
-
-// `pattern` in PCRE2's syntax with the meaning that Oniguruma gives it.
-// Throws DataError for constructs that have no safe equivalent.
-std::string TranslatePattern(std::string_view pattern, const std::string& source);
 
 }  // namespace equipoise

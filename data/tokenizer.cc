@@ -3,10 +3,9 @@
 #include <xxhash.h>
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "configs/error.h"
+#include "configs/regular_file.h"
 #include "data/tokenizer_json.h"
 #include "data/utf8.h"
 #include "data/word_cache.h"
@@ -14,19 +13,12 @@
 namespace equipoise {
 namespace {
 
-constexpr uintmax_t kMaxFile = uintmax_t{1} << 30;
+constexpr size_t kMaxFile = size_t{1} << 30;
 
 std::string ReadFile(const std::string& path) {
-  std::error_code error;
-  const uintmax_t size = std::filesystem::file_size(path, error);
-  if (error) throw DataError(path + ": cannot be read: " + error.message());
-  if (size > kMaxFile)
-    throw DataError(path + ": " + std::to_string(size) + " bytes are no tokenizer.json");
-  std::ifstream in(path, std::ios::binary);
-  std::string text(size, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(size));
-  if (!in) throw DataError(path + ": cannot be read");
-  return text;
+  FileText file = ReadRegularFile(path, kMaxFile);
+  if (!file.problem.empty()) throw DataError(path + ": " + file.problem);
+  return std::move(file.text);
 }
 
 std::string FileOf(const std::string& path) {
@@ -46,6 +38,7 @@ struct Tokenizer::Impl {
   Impl(TokenizerSpec read, std::string file, uint64_t hash)
       : spec(std::move(read)),
         source(std::move(file)),
+        normalizer(spec.normal_form, source + ": normalizer"),
         pre_tokenizer(spec.pre_tokenizer, source + ": pre_tokenizer"),
         bpe(&spec.vocabulary, spec.merges, spec.options),
         fingerprint(hash) {
@@ -66,7 +59,7 @@ struct Tokenizer::Impl {
       special[static_cast<size_t>(token.id)] = token.special;
       added_ids.emplace(token.content, token.id);
       if (token.normalized) {
-        in_normalized.Add(token, Normalize(token.content, spec.normal_forms));
+        in_normalized.Add(token, normalizer.Run(token.content));
       } else {
         in_raw.Add(token, token.content);
       }
@@ -87,15 +80,13 @@ struct Tokenizer::Impl {
     const auto add = [&](int32_t id) { ids.push_back(id); };
     const auto plain = [&](std::string_view part) { EncodePlain(part, ids); };
     in_raw.Split(
-        text,
-        [&](std::string_view part) {
-          in_normalized.Split(Normalize(part, spec.normal_forms), plain, add);
-        },
+        text, [&](std::string_view part) { in_normalized.Split(normalizer.Run(part), plain, add); },
         add);
   }
 
   TokenizerSpec spec;
   std::string source;
+  TextNormalizer normalizer;
   PreTokenizer pre_tokenizer;
   BpeModel bpe;
   WordCache cache;
@@ -128,7 +119,7 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view text, bool parse_special
   if (parse_special) {
     impl_->EncodeWithTokens(text, ids);
   } else if (!text.empty()) {
-    impl_->EncodePlain(Normalize(text, impl_->spec.normal_forms), ids);
+    impl_->EncodePlain(impl_->normalizer.Run(text), ids);
   }
   return ids;
 }

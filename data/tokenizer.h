@@ -21,7 +21,7 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
   // Added and special tokens that stand in the text are recognised when `parse_special`; otherwise
-  // they are ordinary text. No BOS or EOS is added.
+  // they are ordinary text. No BOS or EOS is added. Throws TextError for text that costs too much.
   std::vector<int32_t> Encode(std::string_view text, bool parse_special) const;
   // Bytes of the ids, invalid UTF-8 replaced by U+FFFD as Hugging Face does.
   std::string Decode(const std::vector<int32_t>& ids, bool skip_special) const;

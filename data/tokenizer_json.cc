@@ -50,8 +50,7 @@ class Reader {
     ReadVocabulary(Object(model, "vocab", source_ + ": model"));
     ReadMerges(model);
     ReadOptions(model);
-    spec_.normal_forms =
-        ReadNormalizer(root_.value("normalizer", Json()), source_ + ": normalizer");
+    spec_.normal_form = ReadNormalizer(root_.value("normalizer", Json()), source_ + ": normalizer");
     spec_.pre_tokenizer =
         ReadPreTokenizer(root_.value("pre_tokenizer", Json()), source_ + ": pre_tokenizer");
     CheckDecoder(root_.value("decoder", Json()), source_ + ": decoder");

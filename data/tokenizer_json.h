@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,7 @@ struct TokenizerSpec {
   Vocabulary vocabulary;  // in the byte alphabet, added tokens not included
   std::vector<BpeModel::Merge> merges;
   BpeModel::Options options;
-  std::vector<NormalForm> normal_forms;
+  std::optional<NormalForm> normal_form;
   PreTokenizerSpec pre_tokenizer;
   std::vector<AddedToken> added_tokens;
   int32_t largest_id = -1;

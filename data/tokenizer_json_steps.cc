@@ -1,5 +1,7 @@
 #include "data/tokenizer_json_steps.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <utility>
 
@@ -34,6 +36,26 @@ const Json& ListOf(const Json& step, const char* key, const std::string& source)
     throw DataError(source + ": " + key + " is missing or no list");
   }
   return *list;
+}
+
+// Published tokenizers have up to five steps; each costs a walk over the text.
+void CheckSteps(const Json& steps, const std::string& source) {
+  constexpr size_t kMostSteps = 32;
+  if (steps.size() <= kMostSteps) return;
+  throw DataError(fmt::format("{}: a sequence of {} steps; at most {} are read", source,
+                              steps.size(), kMostSteps));
+}
+
+// What two normal forms, one after the other, come to: a form of Unicode does away with the
+// composition before it, and compatible characters, once replaced, stay so.
+std::optional<NormalForm> Combined(std::optional<NormalForm> first,
+                                   std::optional<NormalForm> second) {
+  if (!first || !second) return first ? first : second;
+  const auto compatible = [](NormalForm form) {
+    return form == NormalForm::kNfkc || form == NormalForm::kNfkd;
+  };
+  if (!compatible(*first) || compatible(*second)) return second;
+  return second == NormalForm::kNfc ? NormalForm::kNfkc : NormalForm::kNfkd;
 }
 
 // A text as a pattern that matches it.
@@ -82,7 +104,7 @@ void ReadStep(const Json& step, const std::string& source, bool last, PreTokeniz
   } else if (type == "Digits") {
     const bool single = GetBool(step, "individual_digits", source, false);
     spec.steps.push_back(
-        {"\\p{N}", single ? SplitBehavior::kIsolated : SplitBehavior::kContiguous, false});
+        {"\\p{numeric}", single ? SplitBehavior::kIsolated : SplitBehavior::kContiguous, false});
   } else {
     throw DataError(source + ": pre-tokenizer '" + type +
                     "' is not supported; supported are Split, Digits and ByteLevel");
@@ -91,21 +113,21 @@ void ReadStep(const Json& step, const std::string& source, bool last, PreTokeniz
 
 }  // namespace
 
-std::vector<NormalForm> ReadNormalizer(const Json& normalizer, const std::string& source) {
-  if (normalizer.is_null()) return {};
+std::optional<NormalForm> ReadNormalizer(const Json& normalizer, const std::string& source) {
+  if (normalizer.is_null()) return std::nullopt;
   const std::string type = TypeOf(normalizer, source);
   for (const auto& [name, form] : kForms) {
-    if (type == name) return {form};
+    if (type == name) return form;
   }
   if (type != "Sequence") {
     throw DataError(source + ": '" + type +
                     "' is not supported; supported are NFC, NFD, NFKC, NFKD");
   }
-  std::vector<NormalForm> forms;
-  for (const Json& step : ListOf(normalizer, "normalizers", source)) {
-    for (const NormalForm form : ReadNormalizer(step, source)) forms.push_back(form);
-  }
-  return forms;
+  const Json& steps = ListOf(normalizer, "normalizers", source);
+  CheckSteps(steps, source);
+  std::optional<NormalForm> form;
+  for (const Json& step : steps) form = Combined(form, ReadNormalizer(step, source));
+  return form;
 }
 
 PreTokenizerSpec ReadPreTokenizer(const Json& pre_tokenizer, const std::string& source) {
@@ -120,6 +142,7 @@ PreTokenizerSpec ReadPreTokenizer(const Json& pre_tokenizer, const std::string& 
   }
   const Json& steps = ListOf(pre_tokenizer, "pretokenizers", source);
   if (steps.empty()) throw DataError(source + ": the sequence is empty");
+  CheckSteps(steps, source);
   for (size_t i = 0; i < steps.size(); ++i) {
     ReadStep(steps[i], source + "[" + std::to_string(i) + "]", i + 1 == steps.size(), spec);
   }
@@ -131,7 +154,9 @@ void CheckDecoder(const Json& decoder, const std::string& source) {
   const std::string type = TypeOf(decoder, source);
   if (type == "ByteLevel") return;
   if (type == "Sequence") {
-    for (const Json& step : ListOf(decoder, "decoders", source)) CheckDecoder(step, source);
+    const Json& steps = ListOf(decoder, "decoders", source);
+    CheckSteps(steps, source);
+    for (const Json& step : steps) CheckDecoder(step, source);
     return;
   }
   throw DataError(source + ": '" + type + "' is not supported; only ByteLevel is");

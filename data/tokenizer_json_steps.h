@@ -1,7 +1,7 @@
 #pragma once
 
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "configs/json.h"
 #include "data/pretokenizer.h"
@@ -11,7 +11,8 @@ namespace equipoise {
 
 // The text-cutting parts of a tokenizer.json. `source` begins the DataError thrown for what is
 // damaged or not supported.
-std::vector<NormalForm> ReadNormalizer(const Json& normalizer, const std::string& source);
+// The form that all normalizers of a sequence come to, if any.
+std::optional<NormalForm> ReadNormalizer(const Json& normalizer, const std::string& source);
 PreTokenizerSpec ReadPreTokenizer(const Json& pre_tokenizer, const std::string& source);
 void CheckDecoder(const Json& decoder, const std::string& source);
 

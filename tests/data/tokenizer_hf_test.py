@@ -12,6 +12,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import unicodedata
 
 from tokenizers import (
     AddedToken,
@@ -49,6 +50,8 @@ CORPUS = [
     "😀😃👩‍🚀👨‍👩‍👧‍👦🇩🇪❤️",
     "a  b   c    d\t\te\r\nf\n\n\ng",
 ]
+# All that may stand in a line of text.
+POINTS = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000 and c != 0x0A]
 HARD = [
     "",
     " ",
@@ -325,6 +328,22 @@ def check_variants(program, folder, path, texts, report):
         )
 
 
+def check_all_code_points(program, folder, report):
+    """What a letter, a digit or a mark is, and in which order marks stand."""
+    lines = [POINTS[at : at + 64] for at in range(0, len(POINTS), 64)]
+    texts = ["".join("a{0} {0}1\u0323{0}".format(c) for c in line) for line in lines]
+    for name in ["gpt2", "qwen2", "llama3", "deepseek", "digits", "no-regex"]:
+        path = os.path.join(folder, name + ".json")
+        hf = Tokenizer.from_file(path)
+        report.compare("all/" + name, texts, ours(program, path, texts), encode(hf, texts))
+    # Assigned ones: `single_word` is slow in the other library.
+    words = [c for c in POINTS if unicodedata.category(c) not in ("Cn", "Co")][::3]
+    lone = ["".join("[[lone]]" + c for c in words[at : at + 64]) for at in range(0, len(words), 64)]
+    path = os.path.join(folder, "gpt2.json")
+    expected = encode(Tokenizer.from_file(path), lone)
+    report.compare("all/single-word", lone, ours(program, path, lone), expected)
+
+
 def check_fixtures(program, root, report):
     for name in ["gpt2", "qwen2", "llama3", "deepseek"]:
         folder = os.path.join(root, "tokenizers", name)
@@ -342,9 +361,10 @@ def check_fixtures(program, root, report):
 def main():
     program = sys.argv[1]
     report = Report()
+    fixtures = os.environ.get("EQUIPOISE_FIXTURES")
     with tempfile.TemporaryDirectory() as folder:
         check_trained(program, folder, report)
-    fixtures = os.environ.get("EQUIPOISE_FIXTURES")
+        check_all_code_points(program, folder, report)
     if fixtures:
         check_fixtures(program, fixtures, report)
     else:

@@ -205,7 +205,8 @@ const std::vector<Attack>& Attacks() {
       {"class intersection", "intersection", [](Json& j) { SetFirstStep(j, Split("[a-z&&b]")); }},
       {"anchor", "anchor", [](Json& j) { SetFirstStep(j, Split("^a")); }},
       {"back reference", "\\1", [](Json& j) { SetFirstStep(j, Split("(a)\\1")); }},
-      {"unknown property", "is broken", [](Json& j) { SetFirstStep(j, Split("\\p{Klingon}")); }},
+      {"unknown property", "the property 'Klingon'",
+       [](Json& j) { SetFirstStep(j, Split("\\p{Klingon}")); }},
       {"other behaviour", "behavior 'Whole'",
        [](Json& j) {
          Json step = Split("a");
@@ -235,15 +236,65 @@ TEST_CASE("damaged and unsupported files are refused by name", "[data][cpu]") {
 
 TEST_CASE("a missing file is named, with the way out", "[data][cpu]") {
   CHECK_THROWS_WITH(Tokenizer::Read("/nonexistent/tokenizer.json"),
-                    Catch::Contains("cannot be read"));
+                    Catch::Contains("cannot be opened"));
   CHECK_THROWS_WITH(Tokenizer::Read("."), Catch::Contains("save_pretrained"));
 }
 
 TEST_CASE("a pattern that explodes is stopped", "[data][cpu]") {
+  const auto read = [](const char* pattern) {
+    Json json = TinyTokenizerJson();
+    SetFirstStep(json, Split(pattern));
+    return ReadTokenizerJson(json);
+  };
+  CHECK_THROWS_WITH(read("(?:a|aa)+bc|a").Encode(std::string(80, 'a') + "b", true),
+                    Catch::Contains("gave up on a text of 81 characters"));
+  // Each match is cheap, and all of them are not.
+  const Tokenizer looks_ahead = read("a(?=.*b)|a");
+  CHECK(looks_ahead.Encode(std::string(1000, 'a'), true).size() == 1000);
+  CHECK_THROWS_WITH(looks_ahead.Encode(std::string(1'000'000, 'a'), true),
+                    Catch::Contains("it would take too long"));
+}
+
+TEST_CASE("steps without number and texts that grow are refused", "[data][cpu]") {
   Json json = TinyTokenizerJson();
-  SetFirstStep(json, Split("(?:a+)+\\p{Lu}"));
+  json["pre_tokenizer"]["pretokenizers"] = Json::array();
+  for (int i = 0; i < 50'000; ++i) json["pre_tokenizer"]["pretokenizers"].push_back(Split("x"));
+  CHECK(ErrorOf(json.dump()).find("a sequence of 50000 steps; at most 32 are read") !=
+        std::string::npos);
+  json = TinyTokenizerJson();
+  const Json nfkd = {{"type", "NFKD"}};
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", std::vector<Json>(33, nfkd)}};
+  CHECK(ErrorOf(json.dump()).find("at most 32") != std::string::npos);
+  json["normalizer"]["normalizers"] = std::vector<Json>(32, nfkd);
   const Tokenizer tokenizer = ReadTokenizerJson(json);
-  CHECK_THROWS_WITH(tokenizer.Encode(std::string(60, 'a'), true), Catch::Contains("gave up"));
+  const std::string ligature = "\xEF\xB7\xBA";  // U+FDFA, 18 letters
+  CHECK(tokenizer.Encode(ligature, true).size() == 33);
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) text += ligature;
+  CHECK_THROWS_WITH(tokenizer.Encode(text, true), Catch::Contains("normalizer: makes more than 4"));
+}
+
+TEST_CASE("a sequence of normal forms is one form", "[data][cpu]") {
+  const auto encode = [](std::vector<Json> names, const std::string& text) {
+    Json json = TinyTokenizerJson();
+    Json steps = Json::array();
+    for (const Json& name : names) steps.push_back({{"type", name}});
+    json["normalizer"] = {{"type", "Sequence"}, {"normalizers", steps}};
+    const Tokenizer tokenizer = ReadTokenizerJson(json);
+    return tokenizer.Decode(tokenizer.Encode(text, true), false);
+  };
+  const std::string text = "\xC3\xA9\xEF\xAC\x81";  // e acute, the ligature fi
+  CHECK(encode({}, text) == text);
+  CHECK(encode({"NFD", "NFC"}, text) == text);
+  CHECK(encode({"NFKD", "NFC"}, text) ==
+        "\xC3\xA9"
+        "fi");
+  CHECK(encode({"NFKC", "NFD"}, text) ==
+        "e\xCC\x81"
+        "fi");
+  CHECK(encode({"NFC", "NFKD"}, text) ==
+        "e\xCC\x81"
+        "fi");
 }
 
 }  // namespace
