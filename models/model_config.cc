@@ -1,5 +1,7 @@
 #include "models/model_config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -15,6 +17,8 @@ constexpr int64_t kMaxLayers = 4096;
 constexpr int64_t kMaxVocabulary = int64_t{1} << 26;
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
 constexpr int64_t kMaxPixels = int64_t{1} << 14;
+// Of frequencies, factors and epsilons; the largest theta published is 1e9.
+constexpr double kMaxFactor = 1e15;
 
 // One object of the file. `where` begins every message: the source, and the section if it is not
 // the top level.
@@ -40,7 +44,15 @@ struct Section {
   }
   double Positive(const char* key, double fallback) const {
     const double value = GetNumber(json, key, where, fallback);
-    if (!(value > 0) || !std::isfinite(value)) Refuse(key, "must be above 0");
+    if (!(value > 0) || value > kMaxFactor) {
+      Refuse(key, fmt::format("must be above 0 and at most {}", kMaxFactor));
+    }
+    return value;
+  }
+  // The scale of initial weights: beyond 1 no network of many layers starts to learn.
+  double InitialScale(const char* key, double fallback) const {
+    const double value = GetNumber(json, key, where, fallback);
+    if (!(value >= 0 && value <= 100)) Refuse(key, "must be between 0 and 100");
     return value;
   }
   bool Flag(const char* key, bool fallback) const { return GetBool(json, key, where, fallback); }
@@ -154,7 +166,7 @@ TextConfig ParseText(const Section& section) {
   text.attention_bias = qwen2 || section.Flag("attention_bias", false);
   text.mlp_bias = !qwen2 && section.Flag("mlp_bias", false);
   text.tie_word_embeddings = section.Flag("tie_word_embeddings", false);
-  text.initializer_range = section.Positive("initializer_range", 0.02);
+  text.initializer_range = section.InitialScale("initializer_range", 0.02);
   text.bos_token_id = section.TokenId("bos_token_id");
   text.eos_token_id = section.TokenId("eos_token_id");
   text.pad_token_id = section.TokenId("pad_token_id");
@@ -175,13 +187,13 @@ VisionConfig ParseVision(const Section& section) {
   vision.image_size = section.Square("image_size", kMaxPixels, 448);
   vision.patch_size = section.Square("patch_size", kMaxPixels, 14);
   vision.num_channels = section.Size("num_channels", 1024, 3);
+  if (vision.num_channels != 3) section.Refuse("num_channels", "only 3, RGB, is supported");
   vision.norm_type = GetString(section.json, "norm_type", section.where, "layer_norm");
   vision.attention_bias = section.Flag("attention_bias", false);
   vision.use_qk_norm = section.Flag("use_qk_norm", false);
   vision.layer_norm_eps = section.Positive("layer_norm_eps", 1e-6);
-  vision.layer_scale_init_value =
-      GetNumber(section.json, "layer_scale_init_value", section.where, 0.1);
-  vision.initializer_range = section.Positive("initializer_range", 0.02);
+  vision.layer_scale_init_value = section.InitialScale("layer_scale_init_value", 0.1);
+  vision.initializer_range = section.InitialScale("initializer_range", 0.02);
   vision.drop_path_rate = section.Share("drop_path_rate");
   section.RequireText("hidden_act", "gelu");
   section.RequireNoDropout("attention_dropout");
@@ -226,12 +238,13 @@ VisionConfig ParseOpenGvLabVision(const Section& section) {
   vision.image_size = section.Square("image_size", kMaxPixels, 224);
   vision.patch_size = section.Square("patch_size", kMaxPixels, 14);
   vision.num_channels = section.Size("num_channels", 1024, 3);
+  if (vision.num_channels != 3) section.Refuse("num_channels", "only 3, RGB, is supported");
   vision.norm_type = GetString(section.json, "norm_type", section.where, "rms_norm");
   vision.attention_bias = section.Flag("qkv_bias", false);
   vision.use_qk_norm = section.Flag("qk_normalization", true);
   vision.layer_norm_eps = section.Positive("layer_norm_eps", 1e-6);
-  vision.layer_scale_init_value = GetNumber(section.json, "initializer_factor", section.where, 0.1);
-  vision.initializer_range = section.Positive("initializer_range", 0.02);
+  vision.layer_scale_init_value = section.InitialScale("initializer_factor", 0.1);
+  vision.initializer_range = section.InitialScale("initializer_range", 0.02);
   vision.drop_path_rate = section.Share("drop_path_rate");
   section.RequireText("hidden_act", "gelu");
   section.RequireNoDropout("attention_dropout");
@@ -352,6 +365,11 @@ void ValidateText(const TextConfig& text, const std::string& where) {
            " do not divide num_attention_heads = " + std::to_string(text.num_attention_heads));
   }
   if (text.head_dim % 2 != 0) refuse("head_dim: must be even, for rotary positions");
+  // As Transformers: a row of the embedding is set to zero by it.
+  if (text.pad_token_id < -1 || text.pad_token_id >= text.vocab_size) {
+    refuse(fmt::format("pad_token_id: {} is outside the vocabulary of {}", text.pad_token_id,
+                       text.vocab_size));
+  }
   const int64_t width = text.head_dim * text.num_attention_heads;
   if (width > kMaxWidth) refuse("head_dim: times num_attention_heads is too large");
 }
@@ -427,10 +445,21 @@ ModelConfig ReadModelConfig(const std::string& folder) {
 }
 
 std::vector<std::string> IgnoredSettings(const ModelConfig& config) {
-  if (!config.has_vision || config.vision.drop_path_rate == 0) return {};
-  const std::string rate = Json(config.vision.drop_path_rate).dump();
-  return {"vision_config.drop_path_rate: " + rate +
-          " is not applied, every sample goes through every layer; set it to 0 to silence this"};
+  std::vector<std::string> lines;
+  if (config.has_vision && config.vision.drop_path_rate != 0) {
+    lines.push_back(
+        fmt::format("vision_config.drop_path_rate: {} is not applied, every sample goes through "
+                    "every layer; set it to 0 to silence this",
+                    Json(config.vision.drop_path_rate).dump()));
+  }
+  const TextConfig& text = config.text;
+  for (const auto& [key, id] : {std::pair<const char*, int64_t>{"bos_token_id", text.bos_token_id},
+                                {"eos_token_id", text.eos_token_id}}) {
+    if (id >= -1 && id < text.vocab_size) continue;
+    lines.push_back(fmt::format("{}: {} is outside the vocabulary of {} and stands for no token",
+                                key, id, text.vocab_size));
+  }
+  return lines;
 }
 
 Json ToHuggingFace(const ModelConfig& config) {

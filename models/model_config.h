@@ -93,7 +93,7 @@ ModelConfig ReadModelConfig(const std::string& folder);
 void ValidateModelConfig(const ModelConfig& config, const std::string& source);
 
 // One line for each setting of the configuration that training does not apply, though a user may
-// expect it to.
+// expect it to, or that stands for nothing.
 std::vector<std::string> IgnoredSettings(const ModelConfig& config);
 
 // A config.json that Transformers (4 and 5) reads back as the same model; of OpenGVLab's naming,

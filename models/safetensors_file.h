@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "configs/regular_file.h"
+
 namespace equipoise {
 
 // One tensor in a safetensors file.
@@ -36,9 +38,6 @@ class SafetensorsFile {
  public:
   // Reads and checks the header. Throws DataError that begins with `path:`.
   explicit SafetensorsFile(const std::string& path);
-  ~SafetensorsFile();
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
   const std::string& path() const { return path_; }
   const SafetensorsHeader& header() const { return header_; }
@@ -50,7 +49,7 @@ class SafetensorsFile {
 
  private:
   std::string path_;
-  int fd_ = -1;
+  FileHandle file_;
   int64_t data_begin_ = 0;
   SafetensorsHeader header_;
 };

@@ -26,8 +26,9 @@ std::string Answerer::Answer(std::vector<Turn> turns, const std::vector<at::Tens
       /*with_answer_prompt=*/true);
   Generator generator(model_.stage, model_.config);
   std::vector<int32_t> stop = {template_->end_of_turn()};
-  if (model_.config->text.eos_token_id >= 0) {
-    stop.push_back(static_cast<int32_t>(model_.config->text.eos_token_id));
+  const TextConfig& text = model_.config->text;
+  if (text.eos_token_id >= 0 && text.eos_token_id < text.vocab_size) {
+    stop.push_back(static_cast<int32_t>(text.eos_token_id));
   }
   const std::vector<int32_t> ids = generator.Continue(
       prompt.ids, pixels.empty() ? at::Tensor() : at::cat(pixels), stop, options);

@@ -148,6 +148,13 @@ void TrainerParts::OpenFolder(const MpiEnvironment& mpi) {
 
 void TrainerParts::CheckModel() const {
   for (const std::string& line : IgnoredSettings(data->model_config)) spdlog::warn("{}", line);
+  const int64_t positions = data->model_config.text.max_position_embeddings;
+  if (config.data.max_tokens > positions) {
+    spdlog::warn(
+        "data.max_tokens: {} is beyond the model's max_position_embeddings {}; positions behind "
+        "that are new to a pretrained model",
+        config.data.max_tokens, positions);
+  }
   CheckModules(data->model_config, config.model.freeze, "model.freeze");
   const std::vector<LayerSpec> specs = LayerSpecs(data->model_config);
   if (std::all_of(specs.begin(), specs.end(), [this](const LayerSpec& spec) {

@@ -193,6 +193,13 @@ TEST_CASE("what training does not apply is said", "[models][cpu]") {
   Json json = InternVl();
   json["vision_config"]["drop_path_rate"] = 0.3;
   CHECK_THAT(ignored(json)[0], Contains("0.3"));
+  json = Qwen2();
+  json["eos_token_id"] = int64_t{1} << 40;
+  json["bos_token_id"] = -7;
+  REQUIRE(ignored(json).size() == 2);
+  CHECK(ignored(json)[0] ==
+        "bos_token_id: -7 is outside the vocabulary of 320 and stands for no token");
+  CHECK_THAT(ignored(json)[1], Contains("eos_token_id: 1099511627776 is outside"));
 }
 
 struct BadValue {
@@ -268,6 +275,15 @@ TEST_CASE("impossible and unsupported configurations are refused by key", "[mode
       {"/text_config/use_sliding_window", true, "use_sliding_window"},
       {"/text_config/layer_types", Json({"sliding_attention"}), "layer_types"},
       {"/text_config/tie_word_embeddings", 1, "tie_word_embeddings"},
+      {"/text_config/pad_token_id", 320, "pad_token_id: 320 is outside the vocabulary of 320"},
+      {"/text_config/pad_token_id", -7, "pad_token_id"},
+      {"/text_config/initializer_range", 1e300, "initializer_range: must be between 0 and 100"},
+      {"/text_config/initializer_range", -0.1, "initializer_range"},
+      {"/text_config/rms_norm_eps", 1e300, "rms_norm_eps"},
+      {"/vision_config/num_channels", 1, "num_channels: only 3, RGB, is supported"},
+      {"/vision_config/num_channels", 1024, "num_channels"},
+      {"/vision_config/layer_scale_init_value", 1e308, "layer_scale_init_value"},
+      {"/vision_config/initializer_range", 1e300, "initializer_range"},
       {"/vision_config/model_type", "clip_vision_model", "model_type"},
       {"/vision_config/hidden_size", 50, "hidden_size"},
       {"/vision_config/image_size", Json({56, 28}), "image_size"},

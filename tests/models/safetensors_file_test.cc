@@ -69,7 +69,7 @@ std::vector<Attack> Attacks() {
   return {
       {"empty file", "", "too short"},
       {"seven bytes", "1234567", "too short"},
-      {"header above the limit", Prefix(100'000'001) + "{}", "above the limit"},
+      {"header above the limit", Prefix(10'000'001) + "{}", "above the limit"},
       {"length that overflows with 8", Prefix(~uint64_t{0} - 3) + "{}", "above the limit"},
       {"header longer than the file", Prefix(50) + "{}", "cut off"},
       {"empty header", Prefix(0), "does not begin"},

@@ -124,7 +124,7 @@ TEST_CASE("a folder's shards are found through its index", "[models][cpu]") {
   write_index(R"({"weight_map": {"a": "two"}})");
   CHECK_THROWS_WITH(open(), Contains("does not hold a"));
   write_index(R"({"weight_map": {"a": "three"}})");
-  CHECK_THROWS_WITH(open(), Contains("cannot open"));
+  CHECK_THROWS_WITH(open(), Contains("cannot be opened"));
   for (const char* name :
        {"\"../one\"", "\"/etc/passwd\"", "\"..\"", "\"\"", "5", "\"one\\u0000\""}) {
     INFO(name);
