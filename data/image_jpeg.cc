@@ -4,6 +4,7 @@
 #include <jerror.h>
 // clang-format on
 
+#include <algorithm>
 #include <csetjmp>
 #include <string>
 #include <type_traits>
@@ -28,8 +29,11 @@ struct JpegReader {
 };
 static_assert(std::is_trivially_destructible_v<JpegReader>);
 
-// Scans that a file may have: each makes the decoder walk over the whole picture, for a few bytes.
-constexpr int kMostScans = 500;
+// Each scan makes the decoder walk over the whole picture, for a few bytes of the file. Encoders
+// write 10 to 13 of them; a small picture may have more.
+constexpr int64_t kMostScans = 100, kAlwaysScans = 16, kMostScannedPixels = 2'000'000'000;
+// Coefficients of a progressive picture, which are all kept: 6 bytes a pixel at most.
+constexpr long kMostCoefficientBytes = 640L << 20;
 
 JpegReader* ReaderOf(j_common_ptr library) { return reinterpret_cast<JpegReader*>(library->err); }
 
@@ -52,10 +56,12 @@ void OnMessage(j_common_ptr library, int level) {
 }
 
 void OnProgress(j_common_ptr library) {
-  if (reinterpret_cast<j_decompress_ptr>(library)->input_scan_number <= kMostScans) return;
-  FailWith(ReaderOf(library), "more than 500 scans");
+  JpegReader* reader = ReaderOf(library);
+  const int64_t pixels = reader->size.width * reader->size.height;
+  const int64_t most = std::clamp(kMostScannedPixels / pixels, kAlwaysScans, kMostScans);
+  if (reinterpret_cast<j_decompress_ptr>(library)->input_scan_number <= most) return;
+  FailWith(reader, "it has more scans than a picture of its size needs");
 }
-static_assert(kMostScans == 500, "named in the message");
 
 // a * b / 255, rounded.
 int MultiplyBytes(int a, int b) {
@@ -104,6 +110,7 @@ bool Run(JpegReader* reader, const uint8_t* bytes, size_t count) {
   reader->errors.error_exit = Fail;
   reader->errors.emit_message = OnMessage;
   jpeg_create_decompress(&reader->library);
+  reader->library.mem->max_memory_to_use = kMostCoefficientBytes;
   reader->progress.progress_monitor = OnProgress;
   reader->library.progress = &reader->progress;
   ReadPixels(reader, bytes, count);

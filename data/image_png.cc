@@ -15,6 +15,10 @@ namespace {
 // Ancillary chunks are skipped; these bound what the others may take.
 constexpr uint32_t kMostChunks = 1000;
 constexpr size_t kMostChunkBytes = size_t{8} << 20;
+// Compressed data behind the last pixel: a thousand times as much once it is inflated.
+constexpr size_t kMostDataLeft = 64 << 10;
+// Rows of an interlaced picture, which are all kept.
+constexpr size_t kMostRowBytes = size_t{640} << 20;
 
 // libpng reports failures by a callback that must not return. This one jumps back into Start() or
 // Read(), over frames that hold C data only: nothing with a destructor lives between.
@@ -23,6 +27,7 @@ struct PngReader {
   png_infop info;
   const uint8_t* next;
   size_t left;
+  size_t left_behind_data;  // bytes of the file behind its last IDAT chunk
   ImageSize size;
   int colour_type, depth, passes;
   char message[128];
@@ -44,6 +49,21 @@ void ReadBytes(png_structp library, png_bytep out, size_t count) {
   std::memcpy(out, reader->next, count);
   reader->next += count;
   reader->left -= count;
+}
+
+// Bytes of a file behind its last IDAT chunk.
+size_t LeftBehindData(std::string_view bytes) {
+  size_t left = bytes.size();
+  for (size_t at = 8; at + 12 <= bytes.size();) {
+    const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[at + i]); };
+    const size_t length =
+        size_t{byte(0)} << 24 | size_t{byte(1)} << 16 | size_t{byte(2)} << 8 | size_t{byte(3)};
+    const bool is_data = bytes.substr(at + 4, 4) == "IDAT";
+    if (length > bytes.size() - at - 12) return is_data ? 0 : left;
+    at += 12 + length;
+    if (is_data) left = bytes.size() - at;
+  }
+  return left;
 }
 
 // Reads up to the pixels. False leaves the reason in `message`.
@@ -81,6 +101,9 @@ bool Read(PngReader* reader, uint8_t* rows, size_t stride, const RowDone& row_do
       png_read_row(reader->library, rows + static_cast<size_t>(y) * stride, nullptr);
       if (pass == reader->passes) row_done(y);
     }
+  }
+  if (reader->left > reader->left_behind_data + kMostDataLeft) {
+    png_error(reader->library, "it holds more data than its pixels need");
   }
   png_read_end(reader->library, nullptr);
   return true;
@@ -139,6 +162,9 @@ bool ReadPixels(PngReader* reader, uint8_t* rgb) {
                              has_palette ? ReadPalette(*reader) : GreyPalette(reader->depth)};
   const size_t row_bytes = png_get_rowbytes(reader->library, reader->info);
   const bool interlaced = reader->passes > 1;  // then every pass adds to the rows of the one before
+  if (interlaced && row_bytes > kMostRowBytes / static_cast<size_t>(reader->size.height)) {
+    throw ImageError("PNG cannot be decoded: it is interlaced and too large for that; convert it");
+  }
   std::vector<uint8_t> rows(row_bytes *
                             (interlaced ? static_cast<size_t>(reader->size.height) : 1));
   const size_t stride = interlaced ? row_bytes : 0;
@@ -155,6 +181,7 @@ void DecodePng(std::string_view bytes, ImageSize size, uint8_t* rgb) {
   PngReader reader{};
   reader.next = reinterpret_cast<const uint8_t*>(bytes.data());
   reader.left = bytes.size();
+  reader.left_behind_data = LeftBehindData(bytes);
   reader.size = size;
   reader.library = png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader, Fail, IgnoreWarning);
   if (reader.library == nullptr) throw std::bad_alloc();

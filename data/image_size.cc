@@ -1,7 +1,5 @@
 #include "data/image_size.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +9,8 @@
 #include <optional>
 #include <utility>
 #include <vector>
+
+#include "configs/regular_file.h"
 
 namespace equipoise {
 namespace {
@@ -228,43 +228,21 @@ void CheckBytes(int64_t bytes, const ImageLimits& limits) {
                    std::to_string(limits.bytes) + " (data.limits.image_bytes)");
 }
 
-// An open regular file of a size within the limits.
-class InputFile {
- public:
-  InputFile(const std::string& path, const ImageLimits& limits) : InputFile(path) {
-    struct stat status {};
-    if (fstat(descriptor_, &status) != 0) {
-      throw ImageError(std::string("cannot be read: ") + std::strerror(errno));
-    }
-    if (!S_ISREG(status.st_mode)) throw ImageError("is not a regular file");
-    size_ = status.st_size;
-    CheckBytes(size_, limits);
-  }
-  ~InputFile() { close(descriptor_); }
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
+// An open regular file of a size within the limits. Links are followed: folders of links are a
+// common way to lay out data.
+OpenedFile OpenInput(const std::string& path, const ImageLimits& limits) {
+  if (path.find('\0') != path.npos) throw ImageError("the path holds a zero byte");
+  OpenedFile opened = OpenRegularFile(path);
+  if (!opened.problem.empty()) throw ImageError(opened.problem);
+  CheckBytes(opened.bytes, limits);
+  return opened;
+}
 
-  int descriptor() const { return descriptor_; }
-  int64_t size() const { return size_; }
-
- private:
-  // O_NONBLOCK: opening a pipe without a writer returns at once, and the check above refuses it.
-  // Links are followed (no O_NOFOLLOW): folders of links are a common way to lay out data.
-  explicit InputFile(const std::string& path) {
-    if (path.find('\0') != path.npos) throw ImageError("the path holds a zero byte");
-    descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (descriptor_ < 0) throw ImageError(std::string("cannot be opened: ") + std::strerror(errno));
-  }
-
-  int descriptor_ = -1;
-  int64_t size_ = 0;
-};
-
-std::string ReadWhole(const InputFile& file) {
-  std::string bytes(static_cast<size_t>(file.size()), '\0');
+std::string ReadWhole(const OpenedFile& opened) {
+  std::string bytes(static_cast<size_t>(opened.bytes), '\0');
   size_t done = 0;
   while (done < bytes.size()) {
-    const ssize_t got = read(file.descriptor(), bytes.data() + done, bytes.size() - done);
+    const ssize_t got = read(opened.file.get(), bytes.data() + done, bytes.size() - done);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw ImageError(std::string("cannot be read: ") + std::strerror(errno));
     if (got == 0) throw ImageError("became shorter while it was read");
@@ -303,14 +281,14 @@ ImageSize ImageSizeOf(std::string_view bytes, const ImageLimits& limits) {
 
 ImageSize ReadImageSize(const std::string& path, const ImageLimits& limits) {
   return NamingPath(path, [&] {
-    const InputFile file(path, limits);
-    HeadReader reader(file.descriptor(), file.size());
+    const OpenedFile opened = OpenInput(path, limits);
+    HeadReader reader(opened.file.get(), opened.bytes);
     return Parse(reader, limits).size;
   });
 }
 
 std::string ReadImageFile(const std::string& path, const ImageLimits& limits) {
-  return NamingPath(path, [&] { return ReadWhole(InputFile(path, limits)); });
+  return NamingPath(path, [&] { return ReadWhole(OpenInput(path, limits)); });
 }
 
 }  // namespace equipoise

@@ -77,8 +77,34 @@ TEST_CASE("sizes patched into a header end in an error", "[data][cpu]") {
 
 TEST_CASE("a JPEG of some scans is read, one of too many is refused", "[data][cpu]") {
   const std::string jpeg = MakeJpeg({16, 16}, {1, true, 0});
-  CHECK(Decode(WithRepeatedScan(jpeg, 400)) == Decode(jpeg));
-  CHECK_THAT(Refusal(WithRepeatedScan(jpeg, 600)), Contains("more than 500 scans"));
+  CHECK(Decode(WithRepeatedScan(jpeg, 60)) == Decode(jpeg));
+  CHECK_THAT(Refusal(WithRepeatedScan(jpeg, 110)),
+             Contains("more scans than a picture of its size needs"));
+}
+
+// The same PNG with so many bytes more of compressed data behind those of its pixels.
+std::string WithMoreData(const std::string& png, size_t count) {
+  std::string chunk = "IDAT" + std::string(count, '\0');
+  uint32_t crc = ~uint32_t{0};
+  for (const char byte : chunk) {
+    crc ^= static_cast<uint8_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ ((crc & 1) != 0 ? 0xedb88320 : 0);
+  }
+  const auto big_endian = [](uint32_t value) {
+    std::string bytes;
+    for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift);
+    return bytes;
+  };
+  std::string bytes = png;
+  bytes.insert(png.rfind("IEND") - 4,
+               big_endian(static_cast<uint32_t>(count)) + chunk + big_endian(~crc));
+  return bytes;
+}
+
+TEST_CASE("a PNG with data far beyond its pixels is refused", "[data][cpu]") {
+  const std::string png = MakePng({64, 64});
+  CHECK(Decode(WithMoreData(png, 10)) == Decode(png));
+  CHECK_THAT(Refusal(WithMoreData(png, 1 << 20)), Contains("more data than its pixels need"));
 }
 
 TEST_CASE("flipped bits give a picture or an error, nothing else", "[data][cpu]") {

@@ -154,7 +154,8 @@ TEST_CASE("paths that are no regular file are refused at once", "[data][cpu]") {
   const std::string pipe = folder.path() + "/pipe";
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
   for (const std::string& path : {pipe, folder.path(), std::string("/dev/zero")}) {
-    CHECK_THAT(FileRefusal(path), Contains(path + ": is not a regular file"));
+    CHECK_THAT(FileRefusal(path),
+               Contains(path + ": is not a regular file") || Contains(path + ": is a folder"));
     CHECK_THROWS_AS(ReadImageFile(path, {}), ImageError);
   }
   CHECK_THAT(FileRefusal(folder.path() + "/none"), Contains("No such file"));
