@@ -37,11 +37,18 @@ const Preset& FindPreset(const std::string& name) {
     if (name == preset.name) return preset;
   }
   const std::vector<std::string> names = ClusterPresetNames();
-  const std::string nearest = NearestName(name, names);
+  std::string nearest = NearestName(name, names);
+  // One letter off, b200 is another device than h200 and no slip.
+  const auto device = [](const std::string& text) { return text.substr(0, text.find('-')); };
+  const bool numbered = name.find_first_of("0123456789") != std::string::npos;
+  if (numbered && device(nearest) != device(name)) nearest = "";
   std::string all;
   for (const std::string& known : names) all += (all.empty() ? "" : ", ") + known;
   throw ConfigError("cluster.preset: no preset '" + name + "'; " +
-                    (nearest.empty() ? "use one of " + all : "did you mean '" + nearest + "'?"));
+                    (nearest.empty() ? "use one of " + all +
+                                           ", and numbers of your own such as "
+                                           "cluster.peak_tflops and cluster.memory_gb"
+                                     : "did you mean '" + nearest + "'?"));
 }
 
 LinkModel Link(double latency_us, double gb_s) { return {1e-6 * latency_us, 1e9 * gb_s}; }

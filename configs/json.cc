@@ -1,17 +1,15 @@
 #include "configs/json.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include "configs/error.h"
+#include "configs/regular_file.h"
 
 namespace equipoise {
 namespace {
@@ -207,20 +205,9 @@ Json ParseJson(std::string_view text, const std::string& source, const JsonLimit
 }
 
 Json ReadJsonFile(const std::string& path, const JsonLimits& limits) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) throw DataError(path + ": is a folder");
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw DataError(path + ": cannot be opened: " + std::strerror(errno));
-  // Read in pieces: a size asked beforehand is wrong for pipes and devices.
-  std::string text;
-  std::vector<char> piece(1 << 20);
-  while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())) || file.gcount() > 0) {
-    text.append(piece.data(), static_cast<size_t>(file.gcount()));
-    if (text.size() > limits.bytes) FailSize(path, limits.bytes);
-  }
-  if (file.bad()) throw DataError(path + ": cannot be read: " + std::strerror(errno));
-  return ParseJson(text, path, limits);
+  const FileText file = ReadRegularFile(path, limits.bytes);
+  if (!file.problem.empty()) throw DataError(path + ": " + file.problem);
+  return ParseJson(file.text, path, limits);
 }
 
 int64_t GetInt(const Json& object, const char* key, const std::string& source) {

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <limits>
 
+#include "configs/familiar_names.h"
 #include "configs/nearest.h"
+#include "configs/shown_text.h"
 
 namespace equipoise {
 namespace {
@@ -22,9 +24,7 @@ std::string Shown(const YamlNode& node) {
     case YamlNode::Kind::kScalar:
       break;
   }
-  std::string text;
-  for (const char c : node.text.substr(0, 60)) text += c == '\n' ? ' ' : c;
-  return "'" + text + (node.text.size() > 60 ? "..." : "") + "'";
+  return "'" + ShownText(node.text, 60) + "'";
 }
 
 std::string Joined(const std::vector<std::string>& names) {
@@ -187,6 +187,11 @@ void ReadScalar(const YamlNode& node, const Place& place, std::string& value) {
     FailAt(node, place.key, "no value; write text, or \"\" for none");
   }
   RequireScalar(node, place.key, "text");
+  if (node.text.starts_with("~/") || node.text.starts_with("$HOME") ||
+      node.text.starts_with("${")) {
+    FailAt(node, place.key,
+           Shown(node) + " stands as it is, without the shell; write the path itself");
+  }
   const std::vector<std::string>& choices = place.rule.choices;
   if (!choices.empty() && !IsOneOf(node.text, choices)) {
     const std::string near = NearestName(node.text, choices);
@@ -197,9 +202,11 @@ void ReadScalar(const YamlNode& node, const Place& place, std::string& value) {
   value = node.text;
 }
 
-void RequireList(const YamlNode& node, const Place& place) {
+void RequireList(const YamlNode& node, const Place& place, const std::string& first_key) {
   if (node.kind == YamlNode::Kind::kList) return;
-  const std::string way = node.kind == YamlNode::Kind::kScalar ? "[" + FormatScalar(node) + "]"
+  const std::string item = (first_key.empty() ? "" : "{" + first_key + ": ") + FormatScalar(node) +
+                           (first_key.empty() ? "" : "}");
+  const std::string way = node.kind == YamlNode::Kind::kScalar ? "[" + item + "]"
                           : node.kind == YamlNode::Kind::kNull ? "[]"
                                                                : "a '-' before each item";
   FailAt(node, place.key, Shown(node) + " where a list belongs; write " + way);
@@ -228,6 +235,8 @@ bool RequireMap(const YamlNode& node, const Place& place, const std::vector<std:
 void FailUnknownKey(const YamlNode& node, const std::string& parent, const std::string& name,
                     const std::vector<std::string>& known) {
   const std::string near = NearestName(name, known);
+  const std::string familiar = FamiliarName(name);
+  if (!familiar.empty()) FailAt(node, JoinKey(parent, name), "unknown key; " + familiar);
   FailAt(node, JoinKey(parent, name),
          near.empty() ? "unknown key; known here: " + Joined(known)
                       : "unknown key; did you mean '" + JoinKey(parent, near) + "'?");
@@ -264,9 +273,29 @@ std::vector<std::string> SplitKey(const std::string& key) {
   return parts;
 }
 
-YamlNode ParseOverrideValue(const Override& override) {
-  return ParseYaml(override.value, "--set " + override.key + "=" + override.value,
-                   /*lines=*/false);
+OverrideValue ParseOverrideValue(const Override& override) {
+  const std::string source = "--set " + override.key + "=" + ShownText(override.value);
+  OverrideValue given;
+  try {
+    given.yaml = ParseYaml(override.value, source, /*lines=*/false);
+  } catch (const ConfigError& error) {
+    given.problem = error.what();
+  }
+  const bool as_yaml =
+      given.problem.empty() && (given.yaml.quoted || given.yaml.kind == YamlNode::Kind::kNull);
+  if (as_yaml) {
+    given.text = given.yaml;
+  } else {
+    given.text.kind = YamlNode::Kind::kScalar;
+    given.text.text = override.value;
+    given.text.source = std::make_shared<const std::string>(source);
+  }
+  return given;
+}
+
+const YamlNode& RequireYaml(const OverrideValue& value) {
+  if (!value.problem.empty()) throw ConfigError(value.problem);
+  return value.yaml;
 }
 
 }  // namespace internal

@@ -47,8 +47,8 @@ void ReadScalar(const YamlNode& node, const Place& place, int64_t& value);
 void ReadScalar(const YamlNode& node, const Place& place, double& value);
 void ReadScalar(const YamlNode& node, const Place& place, std::string& value);
 
-// Throws unless the node is a list.
-void RequireList(const YamlNode& node, const Place& place);
+// Throws unless the node is a list. `first_key` is that of its items where they are maps.
+void RequireList(const YamlNode& node, const Place& place, const std::string& first_key);
 // Throws unless the node is a map (or empty: all defaults) of known keys, or a scalar that equals
 // `scalar_form`; returns whether it is the latter.
 bool RequireMap(const YamlNode& node, const Place& place, const std::vector<std::string>& known,
@@ -62,8 +62,16 @@ size_t ListIndex(const YamlNode& node, const std::string& key, const std::string
 
 std::string JoinKey(const std::string& parent, const std::string& name);
 std::vector<std::string> SplitKey(const std::string& key);
-// The value of an override; messages begin with `--set a.b=c`.
-YamlNode ParseOverrideValue(const Override& override);
+// The value of an override: as YAML, and for a field of text as it stands, for a shell argument has
+// no comments and needs no quotes. Messages begin with `--set a.b=c`.
+struct OverrideValue {
+  YamlNode yaml;  // where it is none, `problem` says why
+  std::string problem;
+  YamlNode text;
+};
+OverrideValue ParseOverrideValue(const Override& override);
+// Throws where the value is no YAML.
+const YamlNode& RequireYaml(const OverrideValue& value);
 
 struct NameCollector {
   std::vector<std::string> names;
@@ -84,7 +92,7 @@ std::vector<std::string> FieldNames(Config& config) {
 template <class T>
 void ReadValue(const YamlNode& node, const Place& place, T& value);
 template <class T>
-void SetValue(const std::vector<std::string>& path, const YamlNode& node, const Place& place,
+void SetValue(const std::vector<std::string>& path, const OverrideValue& given, const Place& place,
               T& value);
 
 struct MapReader {
@@ -99,12 +107,12 @@ struct MapReader {
 
 struct FieldSetter {
   const std::vector<std::string>& path;
-  const YamlNode& node;
+  const OverrideValue& given;
   const std::string& parent;
   template <class T>
   void operator()(const char* name, T& value, const char*, const Rule& rule = {}) {
     if (path.front() != name) return;
-    SetValue({path.begin() + 1, path.end()}, node, {JoinKey(parent, name), rule}, value);
+    SetValue({path.begin() + 1, path.end()}, given, {JoinKey(parent, name), rule}, value);
   }
 };
 
@@ -131,7 +139,13 @@ void ReadValue(const YamlNode& node, const Place& place, T& value) {
       ReadValue(node, place, value.emplace());
     }
   } else if constexpr (IsList<T>::value) {
-    RequireList(node, place);
+    std::string first_key;
+    if constexpr (std::is_class_v<typename T::value_type> &&
+                  !std::is_same_v<typename T::value_type, std::string>) {
+      typename T::value_type item{};
+      first_key = FieldNames(item).front();
+    }
+    RequireList(node, place, first_key);
     value.clear();
     for (size_t i = 0; i < node.items.size(); ++i) {
       typename T::value_type item{};
@@ -147,26 +161,28 @@ void ReadValue(const YamlNode& node, const Place& place, T& value) {
 
 // Sets the part of `value` that `path` leads to, all of it when `path` is empty.
 template <class T>
-void SetValue(const std::vector<std::string>& path, const YamlNode& node, const Place& place,
+void SetValue(const std::vector<std::string>& path, const OverrideValue& given, const Place& place,
               T& value) {
   if (path.empty()) {
-    ReadValue(node, place, value);
+    constexpr bool is_text =
+        std::is_same_v<T, std::string> || std::is_same_v<T, std::optional<std::string>>;
+    ReadValue(is_text ? given.text : RequireYaml(given), place, value);
   } else if constexpr (IsOptional<T>::value) {
-    SetValue(path, node, place, value ? *value : value.emplace());
+    SetValue(path, given, place, value ? *value : value.emplace());
   } else if constexpr (IsList<T>::value) {
-    const size_t index = ListIndex(node, place.key, path.front(), value.size());
-    SetValue({path.begin() + 1, path.end()}, node, {JoinKey(place.key, path.front()), place.rule},
+    const size_t index = ListIndex(given.text, place.key, path.front(), value.size());
+    SetValue({path.begin() + 1, path.end()}, given, {JoinKey(place.key, path.front()), place.rule},
              value[index]);
   } else if constexpr (std::is_class_v<T> && !std::is_same_v<T, std::string>) {
     const std::vector<std::string> known = FieldNames(value);
     bool found = false;
     for (const std::string& name : known) found = found || name == path.front();
-    if (!found) FailUnknownKey(node, place.key, path.front(), known);
+    if (!found) FailUnknownKey(given.text, place.key, path.front(), known);
     if constexpr (HasScalarForm<T>) value.automatic = false;
-    FieldSetter setter{path, node, place.key};
+    FieldSetter setter{path, given, place.key};
     value.VisitFields(setter);
   } else {
-    FailNoParts(node, place.key);
+    FailNoParts(given.text, place.key);
   }
 }
 
@@ -177,8 +193,8 @@ void ReadConfigText(const std::string& name, const std::string& text,
                     const std::vector<Override>& overrides, Config& config) {
   internal::ReadStruct(ParseYaml(text, name), {}, config);
   for (const Override& override : overrides) {
-    const YamlNode node = internal::ParseOverrideValue(override);
-    internal::SetValue(internal::SplitKey(override.key), node, {}, config);
+    const internal::OverrideValue given = internal::ParseOverrideValue(override);
+    internal::SetValue(internal::SplitKey(override.key), given, {}, config);
   }
 }
 

@@ -1,17 +1,18 @@
 #include "configs/yaml_tree.h"
 
+#include <fmt/format.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <sstream>
+#include <unordered_map>
+
+#include "configs/regular_file.h"
+#include "configs/shown_text.h"
 
 namespace equipoise {
 namespace {
@@ -88,6 +89,7 @@ class TreeBuilder : public YAML::EventHandler {
   struct OpenNode {
     YamlNode node;
     YAML::anchor_t anchor;
+    std::unordered_map<std::string, int> lines;  // of the keys
   };
 
   YamlNode NodeAt(const YAML::Mark& mark) {
@@ -132,7 +134,7 @@ class TreeBuilder : public YAML::EventHandler {
     if (open_.size() >= kMaxDepth) FailDepth(mark);
     YamlNode node = NodeAt(mark);
     node.kind = kind;
-    open_.push_back({std::move(node), anchor});
+    open_.push_back({std::move(node), anchor, {}});
   }
 
   void Close() {
@@ -161,17 +163,16 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void PutKey(YamlNode key) {
-    const YamlNode& map = open_.back().node;
     if (key.kind != YamlNode::Kind::kScalar) {
       throw ConfigError(key.Where() + ": a key is no plain name; write a name before the ':'");
     }
     if (key.text == "<<" && !key.quoted) {
       throw ConfigError(key.Where() + ": '<<' merges are not supported; write the keys out");
     }
-    for (const YamlNode& other : map.keys) {
-      if (other.text != key.text) continue;
+    const auto [first, added] = open_.back().lines.try_emplace(key.text, key.line);
+    if (!added) {
       throw ConfigError(key.Where() + ": " + Path(key.text) + ": given twice" +
-                        (other.line > 0 ? ", first on line " + std::to_string(other.line) : "") +
+                        (lines_ ? fmt::format(", first on line {}", first->second) : "") +
                         "; remove one");
     }
     open_.back().node.keys.push_back(std::move(key));
@@ -196,26 +197,6 @@ class TreeBuilder : public YAML::EventHandler {
   std::map<YAML::anchor_t, YamlNode> anchors_;  // closed nodes alone: a cycle finds none
   size_t nodes_ = 0;
 };
-
-// Length of the well-formed UTF-8 sequence at the start, or 0. Control characters other than tab
-// and line ends count as ill-formed.
-size_t SequenceLength(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t lead = byte(0);
-  if (lead < 0x80) {
-    const bool control =
-        (lead < 0x20 && lead != '\t' && lead != '\n' && lead != '\r') || lead == 0x7f;
-    return control ? 0 : 1;
-  }
-  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  const bool overlong = (lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xf0 && byte(1) < 0x90);
-  const bool outside = (lead == 0xed && byte(1) > 0x9f) || (lead == 0xf4 && byte(1) > 0x8f);
-  return overlong || outside ? 0 : length;
-}
 
 void CheckText(std::string_view text, const YamlNode& origin, bool lines) {
   if (text.size() > kMaxBytes) {
@@ -274,6 +255,10 @@ bool FindTabIndent(std::string_view text, int last_line, YamlNode& place) {
     place.line = 1 + static_cast<int>(std::count(before.begin(), before.end(), '\n'));
     place.column = static_cast<int>(before.size() - (newline + 1)) + 1;  // npos + 1 = 0
   }
+  if (text.find("${") != std::string_view::npos) {
+    throw ConfigError(place.Where() + ": not YAML (" + error.msg +
+                      "); variables such as ${HOME} are not replaced, write the value itself");
+  }
   const std::string what = error.msg == YAML::ErrorMsg::BAD_FILE ? "nested too deep" : error.msg;
   throw ConfigError(place.Where() + ": not YAML (" + what + "); correct the line");
 }
@@ -315,20 +300,10 @@ YamlNode ParseYaml(std::string_view text, const std::string& source, bool lines)
 }
 
 std::string ReadYamlFile(const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) {
-    throw ConfigError(path + ": is a folder; name the configuration file");
-  }
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    throw ConfigError(path + ": cannot be opened: " + std::strerror(errno) + "; check the path");
-  }
-  std::string text(kMaxBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (file.bad()) throw ConfigError(path + ": cannot be read; check the disk");
-  return text;
+  FileText file = ReadRegularFile(path, kMaxBytes);
+  if (file.problem.empty()) return std::move(file.text);
+  const bool told = file.problem.find(';') != std::string::npos;
+  throw ConfigError(path + ": " + file.problem + (told ? "" : "; check the path"));
 }
 
 void FailAt(const YamlNode& node, const std::string& key, const std::string& what) {

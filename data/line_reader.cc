@@ -1,12 +1,11 @@
 #include "data/line_reader.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "configs/error.h"
 
@@ -31,16 +30,15 @@ size_t ReadInto(const TextFile& file, int64_t offset, char* target, size_t bytes
 
 }  // namespace
 
-TextFile::TextFile(const std::string& name)
-    : path(name), file(open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  if (!file.valid()) throw DataError(path + ": cannot be opened: " + std::strerror(errno));
-  struct stat info {};
-  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
-    throw DataError(path + ": is no regular file; give a JSONL file");
+TextFile::TextFile(const std::string& name) : path(name) {
+  OpenedFile opened = OpenRegularFile(path);
+  if (!opened.problem.empty()) {
+    throw DataError(path + ": " + opened.problem + "; give a JSONL file");
   }
-  bytes = info.st_size;
-  mtime_ns = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
-  inode = info.st_ino;
+  file = std::move(opened.file);
+  bytes = opened.bytes;
+  mtime_ns = opened.mtime_ns;
+  inode = opened.inode;
 }
 
 std::string ReadAt(const TextFile& file, uint64_t offset, uint64_t bytes) {

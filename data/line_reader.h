@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "data/path_guard.h"
+#include "configs/regular_file.h"
 
 namespace equipoise {
 

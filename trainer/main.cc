@@ -3,6 +3,7 @@
 
 #include <c10/util/Exception.h>
 #include <spdlog/spdlog.h>
+#include <torch/headeronly/version.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -16,13 +17,17 @@
 #include <string>
 #include <vector>
 
+#include "configs/config_place.h"
 #include "configs/error.h"
+#include "configs/nearest.h"
+#include "configs/shown_text.h"
 #include "parallel/comm/mpi_environment.h"
 #include "parallel/comm/told_error.h"
 #include "trainer/agreed_error.h"
 #include "trainer/commands.h"
 #include "trainer/logging.h"
 #include "trainer/memory_stats.h"
+#include "trainer/program_hash.h"
 #include "trainer/stop_request.h"
 
 namespace equipoise {
@@ -34,7 +39,8 @@ std::string FirstLine(const std::string& text) { return text.substr(0, text.find
 void PrintError(const MpiEnvironment& mpi, const std::string& message, bool with_rank) {
   const std::string prefix =
       with_rank && mpi.size() > 1 ? "[rank " + std::to_string(mpi.rank()) + "] " : "";
-  std::fprintf(stderr, "%s%sequipoise: %s\n", LineStart().c_str(), prefix.c_str(), message.c_str());
+  std::fprintf(stderr, "%s%sequipoise: %s\n", LineStart().c_str(), prefix.c_str(),
+               TerminalText(message).c_str());
 }
 
 // Ends the process after a failure. One that every rank sees alike is printed by rank 0 alone;
@@ -67,7 +73,25 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> rest = app.remaining(/*recurse=*/true);
   const bool chosen =
       !app.get_subcommands().empty() && !what.starts_with("A subcommand is required");
-  return chosen || rest.empty() ? what : "there is no subcommand " + rest.front();
+  if (chosen || rest.empty()) return what;
+  std::vector<std::string> known;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+    known.push_back(sub->get_name());
+  const std::string near = NearestName(rest.front(), known);
+  return "there is no subcommand '" + ShownText(rest.front(), 60) + "'" +
+         (near.empty() ? "" : "; did you mean '" + near + "'?");
+}
+
+// Says where a value of the configuration stands that a check behind its reading refuses.
+std::string Placed(const CLI::App& app, const UserError& error) {
+  if (error.code() != ExitCode::kBadUsage || app.get_subcommands().empty()) return error.what();
+  const CLI::App* command = app.get_subcommands().front();
+  const auto values = [&](const char* name) {
+    const CLI::Option* option = command->get_option_no_throw(name);
+    return option == nullptr ? std::vector<std::string>() : option->results();
+  };
+  const std::vector<std::string> config = values("CONFIG");
+  return config.empty() ? error.what() : WithPlace(error.what(), config.front(), values("--set"));
 }
 
 int ParseFailed(const CLI::App& app, const CLI::ParseError& error, MpiEnvironment& mpi) {
@@ -120,6 +144,9 @@ int RunProgram(int argc, char** argv) {
   SetUpLogging({mpi.rank(), mpi.size(), "", false});
   CLI::App app("Equipoise trains multimodal large language models.", "equipoise");
   app.require_subcommand(1);
+  app.set_version_flag("--version", [] {
+    return "equipoise, program " + ProgramHash() + ", LibTorch " TORCH_VERSION;
+  });
   std::function<int()> run;
   AddTrainCommand(app, mpi, run);
   AddPlanCommand(app, mpi, run);
@@ -141,7 +168,7 @@ int RunProgram(int argc, char** argv) {
   } catch (const ToldError& error) {
     return FailTold(mpi, error);
   } catch (const UserError& error) {
-    return Fail(mpi, error.code(), error.what(), error.code() == ExitCode::kRunFailed);
+    return Fail(mpi, error.code(), Placed(app, error), error.code() == ExitCode::kRunFailed);
   } catch (const c10::Error& error) {
     return Fail(mpi, ExitCode::kRunFailed, FirstLine(error.what_without_backtrace()), true);
   } catch (const std::exception& error) {

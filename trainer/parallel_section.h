@@ -26,7 +26,7 @@ struct ParallelSection {
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
-    visit("data", data, "data-parallel ranks; absent = planned", AtLeast(1));
+    visit("data", data, "data-parallel ranks; absent = planned", Between(1, 1 << 20));
     visit("pipeline", pipeline, "pipeline ranks, which share out the layers; absent = planned",
           Between(1, 4096));
     visit("tensor", tensor, "ranks that share out each layer; absent = planned", Between(1, 4096));
@@ -46,7 +46,8 @@ struct ParallelSection {
           Between(1, 64));
     visit("stage_layers", stage_layers,
           "layers of each stage, in order (vision, projector, LLM as one list); absent = "
-          "balance.partition");
+          "balance.partition",
+          Between(0, 1e6));
     visit("zero", zero,
           "1: each data rank keeps a share of the optimizer's state, 0: each keeps all of it; the "
           "same numbers either way",
@@ -57,7 +58,7 @@ struct ParallelSection {
     visit("bucket_bytes", bucket_bytes,
           "gradients are reduced in buckets of this size: larger ones use the network better, "
           "smaller ones start earlier",
-          AtLeast(4));
+          Between(4, 1e11));
     visit("timeout_s", timeout_s, "longest wait for another rank", Between(1, 1e7));
     visit(
         "nccl", nccl,

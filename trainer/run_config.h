@@ -75,21 +75,22 @@ struct TrainSection {
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
-    visit("steps", steps, "optimizer steps", AtLeast(1));
+    visit("steps", steps, "optimizer steps", Between(1, 1e12));
     visit("seed", seed, "of weights, order and dropout", Between(0, 4294967295.0));
     visit("device", device, "where ranks compute; auto: on GPUs where there are some",
           OneOf({"auto", "cpu", "cuda"}));
     visit("precision", precision, "auto: bf16 where the device has bf16 matrix units, else fp32",
           OneOf({"auto", "fp32", "bf16"}));
     visit("global_batch", global_batch, "packs per optimizer step, over all data ranks",
-          AtLeast(1));
+          Between(1, 10'000'000));
     visit("micro_batch", micro_batch,
-          "samples per micro-batch where balance.group is random or length_grouped", AtLeast(1));
+          "samples per micro-batch where balance.group is random or length_grouped",
+          Between(1, 1'000'000));
     visit("lr", lr, "highest learning rate", AtLeast(0));
     visit("lr_factor", lr_factor, "learning rate of each module as a factor on lr");
     visit("min_lr", min_lr, "learning rate at the end, as a share of lr", Between(0, 1));
     visit("warmup", warmup, "steps of linear warm-up: a share of all steps below 1, else a number",
-          AtLeast(0));
+          Between(0, 1e12));
     visit("schedule", schedule, "of the learning rate after the warm-up",
           OneOf({"cosine", "linear", "constant"}));
     visit("weight_decay", weight_decay, "AdamW's, on parameters of two or more dimensions",
@@ -136,13 +137,13 @@ struct BalanceSection {
         "search = besides, packs of half, a quarter and twice the size, with train.global_batch "
         "changed so that a step keeps its samples, where that is clearly faster",
         OneOf({"fit", "search"}));
-    visit("min_tiles", min_tiles, "isf accepts a pack from here on; 0 = tiles", AtLeast(0));
+    visit("min_tiles", min_tiles, "isf accepts a pack from here on; 0 = tiles", Between(0, 4095));
     visit("min_tokens", min_tokens, "isf accepts a pack from here on; 0 = 31/32 of tokens",
-          AtLeast(0));
+          Between(0, 16777215));
     visit("rounds", rounds, "of sampling and filtering, isf", Between(1, 10000));
     visit("window", window,
           "samples that are grouped at a time, for data whose sizes do not fit in memory; 0 = all",
-          AtLeast(0));
+          Between(0, 1e12));
     visit("partition", partition,
           "how layers are cut into stages: bmp = by predicted seconds, ranked by the simulator; "
           "flops, parameters = so that the stage with most of these has as few as can be",
@@ -166,8 +167,8 @@ struct CheckpointSection {
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
-    visit("every", every, "steps between checkpoints", AtLeast(1));
-    visit("keep", keep, "checkpoints kept", AtLeast(1));
+    visit("every", every, "steps between checkpoints", Between(1, 1e12));
+    visit("keep", keep, "checkpoints kept", Between(1, 1e6));
   }
 };
 
@@ -180,12 +181,14 @@ struct EvalSection {
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
-    visit("every", every, "steps between losses on data.eval; 0 = at the end alone", AtLeast(0));
-    visit("samples", samples, "held-out samples used for a loss", AtLeast(1));
+    visit("every", every, "steps between losses on data.eval; 0 = at the end alone",
+          Between(0, 1e12));
+    visit("samples", samples, "held-out samples used for a loss", Between(1, 1e9));
     visit("answers", answers,
           "sources whose questions the model answers at the end (a few before the first step too)");
-    visit("answer_samples", answer_samples, "samples answered of each source; 0 = all", AtLeast(0));
-    visit("answer_tokens", answer_tokens, "longest answer", AtLeast(1));
+    visit("answer_samples", answer_samples, "samples answered of each source; 0 = all",
+          Between(0, 1e9));
+    visit("answer_tokens", answer_tokens, "longest answer", Between(1, 1e6));
   }
 };
 

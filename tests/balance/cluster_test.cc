@@ -29,7 +29,9 @@ TEST_CASE("bad clusters are refused in one line", "[balance][cpu]") {
   CHECK_THROWS_WITH(FromYaml("{preset: a100-80}"),
                     "cluster.preset: no preset 'a100-80'; did you mean 'a100-80g'?");
   CHECK_THROWS_WITH(FromYaml("{preset: tpu}"),
-                    "cluster.preset: no preset 'tpu'; use one of local, a100-80g, h100-80g, h200");
+                    "cluster.preset: no preset 'tpu'; use one of local, a100-80g, h100-80g, h200, "
+                    "and numbers of your own such as cluster.peak_tflops and cluster.memory_gb");
+  CHECK_THROWS_WITH(FromYaml("{preset: b200}"), Catch::Contains("use one of local"));
   CHECK_THROWS_AS(FromYaml("{nodes: 0}"), ConfigError);
   CHECK_THROWS_AS(FromYaml("{gemm_efficiency: 1.5}"), ConfigError);
   CHECK_THROWS_AS(FromYaml("{memory: 3}"), ConfigError);

@@ -1,5 +1,7 @@
 #include "configs/json.h"
 
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
@@ -129,6 +131,9 @@ TEST_CASE("JSON files are read, and what cannot be read is named") {
   CHECK(ReadJsonFile(path)["a"] == 1);
   CHECK(Failure([&] { ReadJsonFile(path, {.bytes = 4}); }) ==
         path + ": larger than the limit of 4 bytes; is this the right file?");
+  const std::string pipe = folder + "/pipe.json";
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(Failure([&] { ReadJsonFile(pipe); }) == pipe + ": is not a regular file");
   CHECK(Failure([&] { ReadJsonFile(folder); }) == folder + ": is a folder");
   CHECK(Failure([&] { ReadJsonFile(folder + "/none"); }) ==
         folder + "/none: cannot be opened: No such file or directory");

@@ -1,5 +1,7 @@
 #include "configs/yaml_reader.h"
 
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
@@ -324,6 +326,35 @@ TEST_CASE("settings from the command line come last and reach every key") {
   CHECK(Read("", {"sources=[{path: 'a=b'}]"}).sources.at(0).path == "a=b");
 }
 
+TEST_CASE("a setting of text is taken as the shell gives it") {
+  for (const std::string text : {"runs/#1", "a # b", "a: b", "[a", "*x", "- a", "it's", "@x"}) {
+    INFO(text);
+    CHECK(Read("sources: [{path: a}]", {"sources.0.path=" + text}).sources[0].path == text);
+  }
+  CHECK(Read("sources: [{path: a}]", {"sources.0.path=\"\""}).sources[0].path.empty());
+  CHECK(Failure("", {"train.steps=3 #"}) == "no error");
+  CHECK(Failure("", {"train.steps=[3"}).find("not YAML") != std::string::npos);
+}
+
+TEST_CASE("what other trainers and shells write is told apart") {
+  CHECK(Failure("train: {learning_rate: 1}") ==
+        "f.yaml:1:9: train.learning_rate: unknown key; the key here is train.lr");
+  CHECK(Failure("train: {num_train_epochs: 1}").find("train.steps") != std::string::npos);
+  CHECK(Failure("lora_rank: 8").find("adapters are not supported") != std::string::npos);
+  CHECK(Failure("sources: a.jsonl") ==
+        "f.yaml:1:10: sources: 'a.jsonl' where a list belongs; write [{path: a.jsonl}]");
+  CHECK(Failure("sources: [{path: ~/a.jsonl}]").find("without the shell") != std::string::npos);
+  CHECK(Failure("sources: [{path: ${HOME}/a}]").find("${HOME} are not replaced") !=
+        std::string::npos);
+}
+
+TEST_CASE("a map of very many keys is read in good time") {
+  std::string text;
+  for (int i = 0; i < 49'000; ++i) text += "k" + std::to_string(i) + ": 1\n";
+  CHECK(Failure(text).find("k0: unknown key") != std::string::npos);
+  CHECK(Failure(text + "k7: 1\n").find("k7: given twice, first on line 8") != std::string::npos);
+}
+
 TEST_CASE("settings that cannot be made are refused") {
   struct SettingCase {
     std::string setting;
@@ -398,8 +429,11 @@ TEST_CASE("a file is read, and a file that cannot be read is named") {
   CHECK(config.train.lr == 0.5);
   std::ofstream(path) << "train:\n  step: 6\n";
   CHECK(failure(path) == path + ":2:3: train.step: unknown key; did you mean 'train.steps'?");
-  CHECK(failure(folder) == folder + ": is a folder; name the configuration file");
-  CHECK(failure("/dev/zero") == "/dev/zero: larger than 1 MiB; is this a configuration file?");
+  CHECK(failure(folder) == folder + ": is a folder; check the path");
+  const std::string pipe = folder + "/pipe.yaml";
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(failure(pipe) == pipe + ": is not a regular file; check the path");
+  CHECK(failure("/dev/zero") == "/dev/zero: is not a regular file; check the path");
   CHECK(failure(folder + "/b.yaml") ==
         folder + "/b.yaml: cannot be opened: No such file or directory; check the path");
 }
