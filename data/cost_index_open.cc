@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "configs/error.h"
+#include "data/annotation_file.h"
 #include "data/cost_index_build.h"
 #include "data/cost_index_file.h"
 #include "data/path_guard.h"
@@ -56,22 +57,14 @@ std::vector<TextFile> OpenFiles(const std::vector<SourceConfig>& sources) {
     throw DataError("data: more than 65535 sources");
   std::vector<TextFile> files;
   for (const SourceConfig& source : sources) {
-    TextFile& file = files.emplace_back(source.annotations);
-    LineReader reader(&file, 0, file.bytes, int64_t{1} << 20);
-    Line line;
-    if (!reader.Next(line)) throw DataError(file.path + ": holds no records; give a JSONL file");
-    if (line.text.substr(line.text.find_first_not_of(" \t")).starts_with('[')) {
-      throw DataError(file.path +
-                      ":1: is a JSON array; one JSON object a line is needed "
-                      "(python: for x in json.load(f): print(json.dumps(x)))");
-    }
+    RequireJsonLines(files.emplace_back(source.annotations));
   }
   return files;
 }
 
 SampleOptions SampleOptionsOf(const DataConfig& config, const CostIndexOptions& options) {
-  return {config.max_tokens, config.tiles, config.limits, options.tokens_per_tile,
-          options.tile_size};
+  return {config.max_tokens,       config.tiles,      config.limits,
+          options.tokens_per_tile, options.tile_size, config.follow_links};
 }
 
 // Where a source's pictures lie, seen from its annotations, so that a copied data folder keeps its
@@ -89,7 +82,8 @@ uint64_t KeyOf(const std::vector<SourceConfig>& sources, const std::vector<uint6
   key << CostIndexHeader().version << ' ' << chat_template << ' ' << sample.max_tokens << ' '
       << sample.tiles.min << ' ' << sample.tiles.max << ' ' << sample.tiles.thumbnail << ' '
       << sample.limits.image_pixels << ' ' << sample.limits.image_bytes << ' '
-      << sample.limits.record_bytes << ' ' << sample.tokens_per_tile << ' ' << sample.tile_size;
+      << sample.limits.record_bytes << ' ' << sample.tokens_per_tile << ' ' << sample.tile_size
+      << ' ' << sample.follow_links;
   for (size_t i = 0; i < sources.size(); ++i)
     key << ' ' << contents[i] << ' ' << std::quoted(PicturesFrom(sources[i]));
   const std::string text = key.str();

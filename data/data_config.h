@@ -45,9 +45,9 @@ struct LimitsConfig {
   template <class Visitor>
   void VisitFields(Visitor& visit) {
     visit("image_pixels", image_pixels, "pictures with more pixels are refused before decoding",
-          AtLeast(1));
-    visit("image_bytes", image_bytes, "larger picture files are refused", AtLeast(1));
-    visit("record_bytes", record_bytes, "longer lines are refused", AtLeast(1));
+          Between(1, 1e10));
+    visit("image_bytes", image_bytes, "larger picture files are refused", Between(1, 1e11));
+    visit("record_bytes", record_bytes, "longer lines are refused", Between(1, 1 << 30));
   }
 };
 
@@ -65,6 +65,7 @@ struct DataConfig {
   double max_bad_share = 0.05;
   std::string cache;
   std::string costs;
+  bool follow_links = false;
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
@@ -76,9 +77,12 @@ struct DataConfig {
           OneOf({"chatml", "internvl2_5"}));
     visit("system", system, "system text where a record has none; empty = the template's own");
     visit("max_tokens", max_tokens,
-          "tokens of a packed row; longer samples are cut, never inside a picture", AtLeast(16));
+          "tokens of a packed row; longer samples are cut, never inside a picture",
+          Between(16, 16777215));
     visit("tiles", tiles, "how a picture is cut into tiles");
     visit("limits", limits, "limits on untrusted files");
+    visit("follow_links", follow_links,
+          "pictures may lie outside their source's folder where symbolic links in it lead there");
     visit("threads", threads, "loader threads of a rank", Between(1, 256));
     visit("prefetch", prefetch, "micro-batches that a rank loads ahead", Between(1, 1024));
     visit("max_bad_share", max_bad_share,

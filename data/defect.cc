@@ -32,6 +32,8 @@ std::string_view DefectName(Defect defect) {
       return "no_vision";
     case Defect::kImageDamaged:
       return "image_damaged";
+    case Defect::kTokenizer:
+      return "tokenizer_gave_up";
     case Defect::kEnd:
       break;
   }

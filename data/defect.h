@@ -22,6 +22,7 @@ enum class Defect : uint16_t {
   kLineTooLong,
   kNoVision,      // pictures, and a model without a vision part
   kImageDamaged,  // does not decode; known only once it is loaded, so in no index
+  kTokenizer,     // the tokenizer gave up: too much work, or too long once normalised
   kEnd,           // number of defects, none of them
 };
 

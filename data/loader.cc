@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "configs/error.h"
+#include "configs/shown_text.h"
 #include "data/image.h"
 #include "data/image_tiling.h"
 #include "data/line_reader.h"
@@ -185,7 +186,7 @@ std::string Dataset::Impl::Decode(const ScannedSample& scanned,
       std::memcpy(tiles, made.const_data_ptr<float>(), made.nbytes());
       tiles += made.numel();
     } catch (const ImageError& error) {
-      return scanned.record.images[i] + ": " + error.what();
+      return ShownText(scanned.record.images[i]) + ": " + ShownText(error.what());
     }
   }
   return "";

@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "configs/error.h"
+#include "configs/shown_text.h"
 
 namespace equipoise {
 namespace {
@@ -31,6 +32,13 @@ int OpenBeneathByCheck(const std::string& root, const std::string& relative) {
   return open(file.c_str(), kFlags | O_NOFOLLOW);
 }
 
+// Follows links anywhere; `..` alone must not lead out of the folder.
+int OpenFollowing(int folder, const std::string& relative) {
+  const std::filesystem::path path = std::filesystem::path(relative).lexically_normal();
+  if (path.is_absolute() || *path.begin() == "..") return errno = EXDEV, -1;
+  return openat(folder, path.c_str(), kFlags);
+}
+
 int OpenBeneath(int folder, const std::string& root, const std::string& relative) {
   open_how how{};
   how.flags = static_cast<uint64_t>(kFlags);
@@ -47,7 +55,7 @@ int OpenBeneath(int folder, const std::string& root, const std::string& relative
 OpenedImage Refused(Defect defect, const std::string& path, const std::string& what) {
   OpenedImage opened;
   opened.defect = defect;
-  opened.reason = path.substr(0, 200) + ": " + what;
+  opened.reason = ShownText(path, 120) + ": " + what;
   return opened;
 }
 
@@ -59,7 +67,9 @@ OpenedImage RefusedBy(int error, const std::string& path) {
       return Refused(Defect::kImageMissing, path, "no such file in the image folder");
     case EXDEV:
     case ELOOP:
-      return Refused(Defect::kImageOutside, path, "leaves the image folder");
+      return Refused(Defect::kImageOutside, path,
+                     "leaves the image folder; where a link in it does, data.follow_links: true "
+                     "allows that");
     default:
       return Refused(Defect::kImageUnreadable, path, std::strerror(error));
   }
@@ -78,21 +88,10 @@ bool IsUrl(const std::string& path) {
 
 }  // namespace
 
-FileHandle::~FileHandle() {
-  if (fd_ >= 0) close(fd_);
-}
-
-FileHandle& FileHandle::operator=(FileHandle&& other) noexcept {
-  if (this != &other) {
-    if (fd_ >= 0) close(fd_);
-    fd_ = other.fd_;
-    other.fd_ = -1;
-  }
-  return *this;
-}
-
-ImageFolder::ImageFolder(const std::string& path)
-    : path_(path), folder_(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {
+ImageFolder::ImageFolder(const std::string& path, bool follow_links)
+    : path_(path),
+      follow_links_(follow_links),
+      folder_(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {
   if (!folder_.valid()) {
     throw DataError(
         path + ": cannot open the image folder: " + std::strerror(errno) +
@@ -100,21 +99,41 @@ ImageFolder::ImageFolder(const std::string& path)
   }
 }
 
-OpenedImage ImageFolder::Open(const std::string& relative) const {
-  if (relative.find('\0') != std::string::npos) {
-    return Refused(Defect::kImageOutside, relative.substr(0, relative.find('\0')),
-                   "NUL in the path");
+std::string ImageFolder::Relative(const std::string& path) const {
+  if (!path.starts_with('/')) return path;
+  std::error_code error;
+  for (const auto& root :
+       {std::filesystem::path(path_), std::filesystem::canonical(path_, error)}) {
+    std::string begin = root.string();
+    while (begin.ends_with('/')) begin.pop_back();
+    if (!begin.empty() && path.starts_with(begin + "/")) return path.substr(begin.size() + 1);
   }
-  if (IsUrl(relative)) return Refused(Defect::kImageOutside, relative, "is a URL, no path");
-  if (relative.starts_with('/'))
-    return Refused(Defect::kImageOutside, relative, "is an absolute path");
+  return "";
+}
+
+OpenedImage ImageFolder::Open(const std::string& given) const {
+  if (given.find('\0') != std::string::npos) {
+    return Refused(Defect::kImageOutside, given.substr(0, given.find('\0')), "NUL in the path");
+  }
+  if (given.starts_with("data:")) {
+    return Refused(Defect::kImageOutside, given.substr(0, 40),
+                   "is a picture in the record itself; write it to a file");
+  }
+  if (IsUrl(given)) return Refused(Defect::kImageOutside, given, "is a URL, no path");
+  const std::string relative = Relative(given);
+  if (relative.empty() && !given.empty()) {
+    return Refused(Defect::kImageOutside, given,
+                   "is an absolute path outside the image folder; set `images` of this source to "
+                   "a folder that holds it");
+  }
   OpenedImage opened;
-  opened.file = FileHandle(OpenBeneath(folder_.get(), path_, relative));
+  opened.file = FileHandle(follow_links_ ? OpenFollowing(folder_.get(), relative)
+                                         : OpenBeneath(folder_.get(), path_, relative));
   if (!opened.file.valid()) return RefusedBy(errno, relative);
   struct stat info {};
   if (fstat(opened.file.get(), &info) != 0) return RefusedBy(errno, relative);
   if (!S_ISREG(info.st_mode))
-    return Refused(Defect::kImageUnreadable, relative, "is no regular file");
+    return Refused(Defect::kImageUnreadable, relative, "is not a regular file");
   opened.bytes = info.st_size;
   return opened;
 }

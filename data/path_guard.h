@@ -2,23 +2,10 @@
 
 #include <string>
 
+#include "configs/regular_file.h"
 #include "data/defect.h"
 
 namespace equipoise {
-
-// A file descriptor that closes itself.
-class FileHandle {
- public:
-  explicit FileHandle(int fd = -1) : fd_(fd) {}
-  ~FileHandle();
-  FileHandle(FileHandle&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
-  FileHandle& operator=(FileHandle&& other) noexcept;
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
 
 // A picture's file opened for reading, or why not (kImageMissing, kImageOutside, kImageUnreadable).
 struct OpenedImage {
@@ -30,16 +17,21 @@ struct OpenedImage {
 
 // The folder that a source's image paths are relative to. Paths come from untrusted records:
 // nothing outside the folder is ever opened, be it by `..`, an absolute path, a URL or a symbolic
-// link that leaves it, and only regular files are. Thread-safe.
+// link that leaves it, and only regular files are. With `follow_links`, links may lead out of it.
+// An absolute path is taken where it begins with the folder's. Thread-safe.
 class ImageFolder {
  public:
   // Throws DataError when there is no such folder.
-  explicit ImageFolder(const std::string& path);
-  OpenedImage Open(const std::string& relative) const;
+  explicit ImageFolder(const std::string& path, bool follow_links = false);
+  OpenedImage Open(const std::string& given) const;
   const std::string& path() const { return path_; }
 
  private:
+  // The path seen from the folder; empty where it is absolute and of another one.
+  std::string Relative(const std::string& path) const;
+
   std::string path_;
+  bool follow_links_;
   FileHandle folder_;
 };
 

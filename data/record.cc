@@ -80,24 +80,62 @@ std::optional<Role> RoleOf(const std::string& from) {
   return std::nullopt;
 }
 
+// `weight` (0 or 1) of LLaMA-Factory and OpenAI's form, `loss` of ms-swift.
+bool IsTrained(const Json& turn, const std::string& where) {
+  for (const char* key : {"weight", "loss"}) {
+    const auto found = turn.find(key);
+    if (found == turn.end() || found->is_null()) continue;
+    if (*found == Json(0) || *found == Json(false)) return false;
+    if (*found != Json(1) && *found != Json(true)) {
+      Refuse(Defect::kBadField, where + ": '" + key + "' is neither 0 nor 1");
+    }
+  }
+  return true;
+}
+
+// What a record of another trainer's form needs.
+std::string OtherForm(const Json& object) {
+  const auto has = [&](const char* key) { return object.contains(key); };
+  const std::string turns =
+      "write 'conversations': [{\"from\": \"human\", \"value\": ...}, {\"from\": \"gpt\", "
+      "\"value\": ...}]";
+  if (has("messages")) return "it has OpenAI's 'messages'; " + turns;
+  if (has("instruction") && has("output"))
+    return "it has Alpaca's 'instruction' and 'output'; " + turns;
+  if (has("query") && has("response")) return "it has ms-swift's 'query' and 'response'; " + turns;
+  if (has("question") && has("answer")) return "it has 'question' and 'answer'; " + turns;
+  for (const Json& value : object) {
+    if (value.is_object() && value.contains("annotation"))
+      return "this is a meta file of InternVL; write each of its sources as an item of data.train";
+  }
+  return "it is not in LLaVA's form; " + turns;
+}
+
 Turn ReadTurn(const Json& turn, size_t number) {
   const std::string where = "turn " + std::to_string(number);
   if (!turn.is_object()) Refuse(Defect::kBadField, where + " is no object");
   for (const char* key : {"from", "value"}) {
     const auto found = turn.find(key);
-    if (found == turn.end()) Refuse(Defect::kBadField, where + " has no '" + key + "'");
+    if (found == turn.end()) {
+      const bool other = turn.contains("role") && turn.contains("content");
+      Refuse(Defect::kBadField,
+             where + " has no '" + key + "'" +
+                 (other ? "; write 'from' for 'role', 'value' for 'content'" : ""));
+    }
     if (!found->is_string()) Refuse(Defect::kBadField, where + ": '" + key + "' is no text");
   }
   const auto role = RoleOf(turn["from"].get_ref<const std::string&>());
   if (!role) {
     Refuse(Defect::kBadField, where + ": 'from' is none of human, user, gpt, assistant, system");
   }
-  return {*role, turn["value"].get<std::string>()};
+  return {*role, turn["value"].get<std::string>(), IsTrained(turn, where)};
 }
 
 std::vector<Turn> ReadTurns(const Json& object) {
   const auto found = object.find("conversations");
-  if (found == object.end()) Refuse(Defect::kBadField, "there is no 'conversations'");
+  if (found == object.end()) {
+    Refuse(Defect::kBadField, "there is no 'conversations': " + OtherForm(object));
+  }
   if (!found->is_array()) Refuse(Defect::kBadField, "'conversations' is no list");
   std::vector<Turn> turns;
   for (const Json& item : *found) turns.push_back(ReadTurn(item, turns.size() + 1));
@@ -121,9 +159,10 @@ void CheckOrder(const std::vector<Turn>& turns) {
       Refuse(Defect::kNoConversation, "turn " + std::to_string(i + 1) + " is not the " +
                                           (expected == Role::kUser ? "user's" : "assistant's"));
     }
-    if (expected == Role::kAssistant && !IsBlank(turns[i].text)) blank = false;
+    const bool learnt = expected == Role::kAssistant && turns[i].trained;
+    if (learnt && !IsBlank(turns[i].text)) blank = false;
   }
-  if (blank) Refuse(Defect::kNothingTrained, "all answers are empty");
+  if (blank) Refuse(Defect::kNothingTrained, "all answers are empty, or have weight 0");
 }
 
 void Fill(std::string_view line, Record& record) {

@@ -18,6 +18,7 @@ struct ParsedRecord {
 // Parses one line of a JSONL file in the LLaVA / InternVL form:
 //   {"id": text | number, "image": path | [path…] (or "images"), "width", "height",
 //    "conversations": [{"from": human|user|gpt|assistant|system, "value": text}…]}
+// An assistant's turn with "weight": 0 (or "loss": false) is read and not learnt.
 // An absent, null or empty `image` means text only. Width and height are checked for their type and
 // not used: the picture's own head decides. Other keys are ignored. A record with one picture and
 // no

@@ -9,8 +9,10 @@
 #include <optional>
 
 #include "configs/error.h"
+#include "configs/shown_text.h"
 #include "data/image_grid.h"
 #include "data/image_size.h"
+#include "data/text_error.h"
 
 namespace equipoise {
 namespace {
@@ -18,12 +20,14 @@ namespace {
 // A head is looked for in the first 8 KiB, which hold nearly all, then in more.
 constexpr int64_t kFirstRead = 8 << 10;
 constexpr int64_t kLongestHead = 16 << 20;
+// Bytes of a reason: it may name a path of any length.
+constexpr size_t kMostReason = 400;
 // The cost index counts tiles and pictures in 16 bits.
 constexpr int64_t kMostTiles = std::numeric_limits<uint16_t>::max();
 
-void Refuse(ScannedSample& sample, Defect defect, std::string reason) {
+void Refuse(ScannedSample& sample, Defect defect, const std::string& reason) {
   sample.defect = defect;
-  sample.reason = std::move(reason);
+  sample.reason = ShownText(reason, kMostReason);
 }
 
 // Grows `bytes` to the first `size` bytes of the file; false when the file is shorter or
@@ -72,7 +76,8 @@ int64_t ScannedSample::all_tiles() const {
 SampleScanner::SampleScanner(const std::vector<SourceConfig>& sources, SampleOptions options,
                              const ChatTemplate* chat_template)
     : options_(options), chat_template_(chat_template) {
-  for (const SourceConfig& source : sources) folders_.emplace_back(source.images);
+  for (const SourceConfig& source : sources)
+    folders_.emplace_back(source.images, options.follow_links);
 }
 
 ScannedSample SampleScanner::Scan(size_t source, std::string_view line,
@@ -84,8 +89,7 @@ ScannedSample SampleScanner::Scan(size_t source, std::string_view line,
   }
   ParsedRecord parsed = ParseRecord(line);
   sample.record = std::move(parsed.record);
-  sample.defect = parsed.defect;
-  sample.reason = std::move(parsed.reason);
+  if (parsed.defect != Defect::kNone) Refuse(sample, parsed.defect, parsed.reason);
   if (sample.defect == Defect::kNone) ReadPictures(source, sample, files);
   if (sample.defect == Defect::kNone) Encode(sample);
   return sample;
@@ -107,16 +111,16 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
     OpenedImage opened = folders_[source].Open(path);
     if (opened.defect != Defect::kNone) return Refuse(sample, opened.defect, opened.reason);
     if (opened.bytes > options_.limits.image_bytes) {
-      return Refuse(sample, Defect::kImageTooLarge, path + ": larger than data.limits.image_bytes");
+      return Refuse(sample, Defect::kImageTooLarge,
+                    ShownText(path) + ": larger than data.limits.image_bytes");
     }
     std::string bytes, reason;
     if (files != nullptr) ReadTo(opened.file, opened.bytes, bytes);
     const auto size = SizeByHead(opened, bytes, reason);
-    if (!size)
-      return Refuse(sample, Defect::kImageUnreadable, internal::Join("", path, ": ", reason));
+    if (!size) return Refuse(sample, Defect::kImageUnreadable, ShownText(path) + ": " + reason);
     if (size->height != 0 && size->width > options_.limits.image_pixels / size->height) {
       return Refuse(sample, Defect::kImageTooLarge,
-                    path + ": " + std::to_string(size->width) + " x " +
+                    ShownText(path) + ": " + std::to_string(size->width) + " x " +
                         std::to_string(size->height) + " is more than data.limits.image_pixels");
     }
     sample.tiles.push_back(CountTiles(*size, options_.tiles, pictures, options_.tile_size));
@@ -131,7 +135,11 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
 
 void SampleScanner::Encode(ScannedSample& sample) const {
   EncodedConversation& encoded = sample.encoded;
-  encoded = chat_template_->Encode(sample.record.turns, sample.tiles, options_.tokens_per_tile);
+  try {
+    encoded = chat_template_->Encode(sample.record.turns, sample.tiles, options_.tokens_per_tile);
+  } catch (const TextError& error) {
+    return Refuse(sample, Defect::kTokenizer, error.what());
+  }
   sample.full_tokens = std::ssize(encoded.ids);
   const std::string wrong =
       Truncate(encoded, sample.tiles, options_.tokens_per_tile, options_.max_tokens);

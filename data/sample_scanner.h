@@ -19,6 +19,7 @@ struct SampleOptions {
   LimitsConfig limits;
   int64_t tokens_per_tile = 0;  // 0: the model takes no pictures
   int64_t tile_size = 0;        // pixels
+  bool follow_links = false;    // of pictures, out of their folder
 };
 
 // One record as the model will see it, or why it cannot be used.

@@ -31,7 +31,7 @@ struct Arguments {
   std::vector<std::string> set;
   bool eval = false;
   bool json = false;
-  int64_t sample = 0;
+  std::string sample;
   std::string costs, out;  // of `groups`
 };
 
@@ -72,7 +72,7 @@ int Stats(const Arguments& arguments) {
 
 int Show(const Arguments& arguments) {
   const DataSession session(arguments, /*rebuild=*/false);
-  const Json sample = DescribeSample(session.data, arguments.sample);
+  const Json sample = DescribeSample(session.data, FindSample(session.data, arguments.sample));
   if (arguments.json) {
     std::cout << DumpLine(sample);
   } else {
@@ -206,7 +206,7 @@ void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& ru
   add("stats", "Histograms of tokens and tiles, defects, and how an epoch packs", Stats);
   add("show", "One sample as the model sees it: tokens with their mask, pictures, what is cut",
       Show)
-      ->add_option("N", arguments->sample, "number of the record, from 0")
+      ->add_option("N", arguments->sample, "number of the record, from 0, or its id")
       ->required();
   add("check",
       "Every record's defects, pictures decoded; exit code 4 when more than data.max_bad_share is "

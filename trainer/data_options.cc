@@ -14,7 +14,7 @@ std::string TokenizerPath(const RunConfig& config) {
 }
 
 SampleOptions SampleOptionsOf(const DataConfig& data, const ModelConfig& model) {
-  SampleOptions options{data.max_tokens, data.tiles, data.limits, 0, 0};
+  SampleOptions options{data.max_tokens, data.tiles, data.limits, 0, 0, data.follow_links};
   if (model.has_vision) {
     options.tokens_per_tile = model.tokens_per_tile();
     options.tile_size = model.vision.image_size;

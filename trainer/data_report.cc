@@ -1,11 +1,13 @@
 #include "trainer/data_report.h"
 
 #include <algorithm>
+#include <charconv>
 #include <iomanip>
 #include <ostream>
 #include <sstream>
 
 #include "configs/error.h"
+#include "configs/shown_text.h"
 #include "data/parallel_for.h"
 #include "trainer/group_settings.h"
 
@@ -162,6 +164,18 @@ void PrintStatistics(const Json& statistics, std::ostream& out) {
       << packing["pad_ratio"].get<double>() << "\n";
 }
 
+int64_t FindSample(const OpenedData& data, const std::string& text) {
+  int64_t number = 0;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (end.ec == std::errc() && end.ptr == text.data() + text.size()) return number;
+  for (int64_t i = 0; i < data.index.size(); ++i) {
+    if (data.dataset.Scan(i).record.id == text) return i;
+  }
+  throw ConfigError("show: no record has the id '" + ShownText(text) +
+                    "'; give an id, or a number from 0 to " +
+                    std::to_string(data.index.size() - 1));
+}
+
 Json DescribeSample(const OpenedData& data, int64_t sample) {
   if (sample < 0 || sample >= data.index.size()) {
     throw ConfigError("show: there is no sample " + std::to_string(sample) +
@@ -197,15 +211,15 @@ Json DescribeSample(const OpenedData& data, int64_t sample) {
 void PrintSample(const Json& sample, std::ostream& out) {
   out << "sample " << sample["sample"] << ", " << sample["file"].get<std::string>() << ":"
       << sample["line"] << ", id "
-      << sample["id"].dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+      << ShownText(sample["id"].dump(-1, ' ', false, Json::error_handler_t::replace)) << "\n";
   if (sample.contains("defect")) {
     out << "cannot be used: " << sample["defect"].get<std::string>() << ": "
         << sample["reason"].get<std::string>() << "\n";
     return;
   }
   for (const Json& image : sample["images"]) {
-    out << "picture " << image["path"].get<std::string>() << ": " << image["tiles"] << " tiles, "
-        << image["tokens"] << " tokens\n";
+    out << "picture " << ShownText(image["path"].get<std::string>()) << ": " << image["tiles"]
+        << " tiles, " << image["tokens"] << " tokens\n";
   }
   out << sample["tokens"] << " tokens, " << sample["trained"] << " trained";
   if (sample["truncated"].get<bool>())
@@ -214,9 +228,10 @@ void PrintSample(const Json& sample, std::ostream& out) {
   for (const Json& segment : sample["segments"]) {
     out << "[" << segment["kind"].get<std::string>() << " " << segment["tokens"] << "] ";
     if (segment.contains("image")) {
-      out << segment["image"].get<std::string>() << "\n";
+      out << ShownText(segment["image"].get<std::string>()) << "\n";
     } else {
-      out << segment["text"].dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+      out << TerminalText(segment["text"].dump(-1, ' ', false, Json::error_handler_t::replace))
+          << "\n";
     }
   }
 }

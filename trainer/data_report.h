@@ -19,6 +19,9 @@ Json DataStatistics(const RunConfig& config, const std::vector<SourceConfig>& so
                     const CostIndex& index);
 void PrintStatistics(const Json& statistics, std::ostream& out);
 
+// The number of the record that `text` names: a number, or the id of the first record that has it.
+// Throws ConfigError where none does.
+int64_t FindSample(const OpenedData& data, const std::string& text);
 // One sample as the model sees it: ids, mask, and the runs of context, picture and trained tokens.
 Json DescribeSample(const OpenedData& data, int64_t sample);
 void PrintSample(const Json& sample, std::ostream& out);

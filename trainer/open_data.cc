@@ -13,7 +13,13 @@
 namespace equipoise {
 namespace {
 
-void CheckTiles(const TilesConfig& tiles) {
+void CheckSettings(const RunConfig& config) {
+  if (config.eval.every > 0 && config.data.eval.empty()) {
+    throw ConfigError(
+        "eval.every: data.eval names no held-out data to measure on; give it, or leave eval.every "
+        "out");
+  }
+  const TilesConfig& tiles = config.data.tiles;
   if (tiles.min <= tiles.max) return;
   throw ConfigError("data.tiles.min: " + std::to_string(tiles.min) + " is above data.tiles.max " +
                     std::to_string(tiles.max) + "; lower one or raise the other");
@@ -91,7 +97,7 @@ OpenedData::OpenedData(const RunConfig& config, const std::vector<SourceConfig>&
     : model_config(ModelConfigOf(config.model)),
       tokenizer(Tokenizer::Read(TokenizerPath(config))),
       chat_template(config.data.chat_template, config.data.system, &tokenizer),
-      opened((CheckTiles(config.data.tiles),
+      opened((CheckSettings(config),
               CheckVocabulary(config, model_config, tokenizer, chat_template),
               OpenIndex(config, sources, *this, world, options))),
       index(opened.index),

@@ -233,6 +233,7 @@ TEST_CASE("each defect that record and head show is found while indexing", "[dat
       {with("missing.png"), Defect::kImageMissing},
       {with("../secret.png"), Defect::kImageOutside},
       {with("/etc/passwd"), Defect::kImageOutside},
+      {with("\\u001b[2J\\n.png"), Defect::kImageMissing},
       {with("."), Defect::kImageUnreadable},
       {with("empty.png"), Defect::kImageUnreadable},
       {with("cut.png"), Defect::kImageUnreadable},
@@ -263,7 +264,7 @@ TEST_CASE("each defect that record and head show is found while indexing", "[dat
     CHECK(cost.line == i + 1);
     if (cost.defect != Defect::kNone) CHECK(cost.tokens + cost.tiles + cost.trained == 0);
   }
-  CHECK(index[20].tokens == 128);  // cut
+  CHECK(index[21].tokens == 128);  // cut
   options.tokens_per_tile = 0;
   CHECK(data.Open(options)[0].defect == Defect::kNoVision);
 }
@@ -294,6 +295,18 @@ TEST_CASE("records are looked at again before a cached index refuses them", "[da
   CHECK(data.Open().CountDefects()[0] == 8);
 }
 
+TEST_CASE("a first record of any length is data like any other", "[data][cpu]") {
+  DataFixture data;
+  data.WriteRecords({RecordLine("long", "", std::string((1 << 20) + 100, 'q'), "A"),
+                     RecordLine("good", "", "Q", "A")});
+  auto options = data.options();
+  options.enforce_bad_share = false;
+  const CostIndex index = data.Open(options);
+  REQUIRE(index.size() == 2);
+  CHECK(index[0].defect == Defect::kNothingTrained);  // cut before its answer
+  CHECK(index[1].defect == Defect::kNone);
+}
+
 TEST_CASE("missing, empty and wrong files are the user's errors", "[data][cpu]") {
   DataFixture data;
   const auto open = [&] { data.Open(); };
@@ -302,6 +315,17 @@ TEST_CASE("missing, empty and wrong files are the user's errors", "[data][cpu]")
   CHECK(MessageOf(open).find("holds no records") != std::string::npos);
   data.folder.Write("train.jsonl", " [\n{}\n]\n");
   CHECK(MessageOf(open).find("JSON array") != std::string::npos);
+  const std::vector<std::pair<std::string, std::string>> kinds = {
+      {"\x1f\x8b\x08", "gzip"},
+      {"PAR1\x15", "Parquet"},
+      {"{\n \"coco\": {\"root\": \"coco/\", \"annotation\": \"coco.jsonl\"}\n}\n",
+       "meta file of InternVL"},
+      {"{\n \"id\": 1\n}\n", "one JSON object over several lines"}};
+  for (const auto& [bytes, kind] : kinds) {
+    data.folder.Write("train.jsonl", bytes);
+    INFO(kind);
+    CHECK(MessageOf(open).find(kind) != std::string::npos);
+  }
   data.WriteRecords(DataFixture::MixedLines(4));
   data.config.train[0].images = data.folder / "nowhere";
   CHECK(MessageOf(open).find("nowhere: cannot open the image folder") != std::string::npos);

@@ -45,7 +45,11 @@ TEST_CASE("image paths stay below the image folder", "[data][cpu]") {
       {"etc/passwd", Defect::kImageOutside},
       {"loop", Defect::kImageOutside},
       {"/etc/passwd", Defect::kImageOutside},
-      {folder / "images/a.png", Defect::kImageOutside},
+      {folder / "images/a.png", Defect::kNone},
+      {folder / "images/../secret.png", Defect::kImageOutside},
+      {folder / "secret.png", Defect::kImageOutside},
+      {folder / "imagesx/a.png", Defect::kImageOutside},
+      {"\x1b[2Jx.png", Defect::kImageMissing},
       {std::string("a.png\0.jpg", 10), Defect::kImageOutside},
       {"http://169.254.169.254/x.png", Defect::kImageOutside},
       {"file:///etc/passwd", Defect::kImageOutside},
@@ -61,9 +65,34 @@ TEST_CASE("image paths stay below the image folder", "[data][cpu]") {
     CHECK(DefectName(opened.defect) == DefectName(each.defect));
     CHECK(opened.reason.empty() == (each.defect == Defect::kNone));
     CHECK(opened.reason.size() < 300);
+    CHECK(opened.reason.find('\x1b') == std::string::npos);
     CHECK(opened.file.valid() == (each.defect == Defect::kNone));
   }
   CHECK(images.Open("a.png").bytes == 7);
+  const std::string inline_picture = "data:image/png;base64," + std::string(5000, 'A');
+  CHECK(images.Open(inline_picture).reason.find("write it to a file") != std::string::npos);
+  CHECK(images.Open(inline_picture).reason.size() < 120);
+}
+
+TEST_CASE("links lead out of the image folder where that is asked for", "[data][cpu]") {
+  const TemporaryFolder folder;
+  folder.Write("elsewhere/b.png", "b");
+  folder.Write("images/a.png", "a");
+  std::filesystem::create_symlink(folder / "elsewhere", folder / "images/coco");
+  REQUIRE(mkfifo((folder / "elsewhere/fifo").c_str(), 0600) == 0);
+  const OpenedImage refused = ImageFolder(folder / "images").Open("coco/b.png");
+  CHECK(refused.defect == Defect::kImageOutside);
+  CHECK(refused.reason.find("data.follow_links: true") != std::string::npos);
+  const ImageFolder following(folder / "images", /*follow_links=*/true);
+  CHECK(following.Open("coco/b.png").defect == Defect::kNone);
+  CHECK(following.Open(folder / "images/coco/b.png").defect == Defect::kNone);
+  CHECK(following.Open("coco/fifo").defect == Defect::kImageUnreadable);
+  CHECK(following.Open("none.png").defect == Defect::kImageMissing);
+  for (const std::string outside : {"../elsewhere/b.png", "coco/../../elsewhere/b.png",
+                                    "/etc/passwd", "a/../..", "http://x/y.png"}) {
+    INFO(outside);
+    CHECK(following.Open(outside).defect == Defect::kImageOutside);
+  }
 }
 
 TEST_CASE("a link to the image folder itself is followed", "[data][cpu]") {

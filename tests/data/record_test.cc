@@ -23,6 +23,14 @@ std::vector<Case> BadLines() {
   const std::string deep(100'000, '[');
   return {
       {"empty object", "{}", Defect::kBadField},
+      {"weight 2",
+       R"({"conversations":[{"from":"human","value":"Q"},)"
+       R"({"from":"gpt","value":"A","weight":2}]})",
+       Defect::kBadField},
+      {"weight 0 alone",
+       R"({"conversations":[{"from":"human","value":"Q"},)"
+       R"({"from":"gpt","value":"A","weight":0}]})",
+       Defect::kNothingTrained},
       {"no JSON", "not json", Defect::kBadJson},
       {"cut in the middle", With("\"id\":\"a\"").substr(0, 40), Defect::kBadJson},
       {"trailing text", With("\"id\":\"a\"") + " x", Defect::kBadJson},
@@ -159,6 +167,30 @@ TEST_CASE("every record of the real fixtures is read", "[data][cpu]") {
   }
   CHECK(records == 4927);
   CHECK(pictures == 762);
+}
+
+TEST_CASE("a turn of weight 0 is read and not learnt", "[data][cpu]") {
+  const ParsedRecord parsed = ParseRecord(
+      R"({"conversations":[{"from":"human","value":"Q"},{"from":"gpt","value":"A","weight":0},)"
+      R"({"from":"human","value":"Q"},{"from":"gpt","value":"B","loss":true}]})");
+  REQUIRE(parsed.defect == Defect::kNone);
+  CHECK_FALSE(parsed.record.turns[1].trained);
+  CHECK(parsed.record.turns[3].trained);
+}
+
+TEST_CASE("records of other trainers are named with what to write", "[data][cpu]") {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"({"messages":[{"role":"user","content":"Q"}]})", "OpenAI's 'messages'; write"},
+      {R"({"instruction":"Q","output":"A"})", "Alpaca's"},
+      {R"({"query":"Q","response":"A"})", "ms-swift's"},
+      {R"({"coco":{"root":"a","annotation":"b.jsonl"}})", "meta file of InternVL"},
+      {R"({"conversations":[{"role":"user","content":"Q"}]})", "write 'from' for 'role'"}};
+  for (const auto& [line, words] : cases) {
+    INFO(line);
+    const ParsedRecord parsed = ParseRecord(line);
+    CHECK(parsed.defect == Defect::kBadField);
+    CHECK(parsed.reason.find(words) != std::string::npos);
+  }
 }
 
 }  // namespace
