@@ -38,6 +38,7 @@ bool NonFiniteGuard::MayTry(const Step& step) {
 
 void NonFiniteGuard::Tried(const Step& step, bool taken) {
   warning_.clear();
+  tried_ = !taken;
   if (taken) {
     in_a_row_ = 0;
     return;

@@ -33,6 +33,8 @@ class NonFiniteGuard {
   int64_t in_a_row() const { return in_a_row_; }
   // Too many in a row: the run is to end.
   bool exhausted() const { return in_a_row_ >= kLimit; }
+  // Whether no step in the row had a finite loss and norm, so that the weights may be the cause.
+  bool doubts_weights() const { return in_a_row_ > 0 && !tried_; }
   // Why the last step was skipped; empty when it was not.
   const std::string& warning() const { return warning_; }
 
@@ -40,6 +42,7 @@ class NonFiniteGuard {
   void Skip(const Step& step, const std::string& why);
 
   int64_t in_a_row_;
+  bool tried_ = false;  // a step of the row
   std::string warning_;
 };
 

@@ -222,7 +222,7 @@ void TrainerParts::Save(const TrainState& state) {
 
 void TrainerParts::EndForSkippedSteps(const TrainState& state) const {
   std::string marked;
-  if (world->rank() == 0) {
+  if (world->rank() == 0 && guard.doubts_weights()) {
     const std::string why = fmt::format("steps {} to {} with these weights were not finite",
                                         state.step + 2 - guard.in_a_row(), state.step + 1);
     for (const std::string& name : MarkUnsound(folder->dir(), state.optimizer_step, why))

@@ -93,7 +93,7 @@ struct TrainerParts {
   void RefuseTooManyBad(const TrainState& state) const;
   void Save(const TrainState& state);
   // After too many steps in a row that were skipped: marks the checkpoints that hold these weights
-  // as unsound, and throws AgreedRunError. Collective.
+  // as unsound, if they may be the cause, and throws AgreedRunError. Collective.
   [[noreturn]] void EndForSkippedSteps(const TrainState& state) const;
   void WriteTrace();
   // RUN/answers.jsonl and RUN/report.html, by rank 0. Collective.

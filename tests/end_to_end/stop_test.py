@@ -1,4 +1,5 @@
-"""Every way to stop a run on request saves and exits with 75; the same command resumes there."""
+"""Every way to stop a run on request saves and exits with 75; the same command goes on from there,
+to the weights and moments of a run that was never stopped, bit by bit."""
 import os
 import shutil
 import signal

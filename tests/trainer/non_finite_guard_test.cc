@@ -36,8 +36,24 @@ TEST_CASE("a step that the optimizer refuses is skipped too", "[guard][cpu]") {
   CHECK(guard.warning() ==
         "step 7: loss 2.5, gradient norm 0.1, learning rate 1e+38: weights or moments would be "
         "infinite or no numbers: skipped, 3 in a row");
+  CHECK_FALSE(guard.doubts_weights());  // they gave a finite loss
   CHECK(guard.MayTry(step));
   CHECK(guard.warning().empty());
+}
+
+TEST_CASE("weights are doubted when no step in the row had a finite loss", "[guard][cpu]") {
+  NonFiniteGuard guard;
+  CHECK_FALSE(guard.doubts_weights());
+  const NonFiniteGuard::Step good{1, 2.5, 0.1, 1e38, {}}, bad{2, kNan, 0.1, 1e-3, {}};
+  CHECK_FALSE(guard.MayTry(bad));
+  CHECK(guard.doubts_weights());
+  CHECK(guard.MayTry(good));
+  guard.Tried(good, false);
+  CHECK_FALSE(guard.MayTry(bad));
+  CHECK_FALSE(guard.doubts_weights());
+  CHECK(Took(guard, good));
+  CHECK_FALSE(guard.MayTry(bad));
+  CHECK(guard.doubts_weights());
 }
 
 TEST_CASE("a step that is taken ends the row", "[guard][cpu]") {
