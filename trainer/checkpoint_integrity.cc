@@ -1,13 +1,9 @@
 #include "trainer/checkpoint_integrity.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <utility>
@@ -111,27 +107,6 @@ bool HasChecksum(std::string_view text, const std::string& source) {
   if (end.substr(kBeforeSum.size(), kDigits) == found) return true;
   throw DataError(source + ": checksum " + found + ", and it says " +
                   std::string(end.substr(kBeforeSum.size(), kDigits)) + "; use another checkpoint");
-}
-
-std::string ReadRegularFile(const std::string& path) {
-  const auto fail = [&](const std::string& what) {
-    throw DataError(path + ": " + what + "; use another checkpoint");
-  };
-  // O_NONBLOCK: opening a FIFO must not wait for a writer.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) fail(std::string("cannot open: ") + std::strerror(errno));
-  const std::unique_ptr<const int, void (*)(const int*)> closing(&fd,
-                                                                 [](const int* f) { close(*f); });
-  struct stat info {};
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) fail("is no regular file");
-  std::string text(static_cast<size_t>(info.st_size), '\0');
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t n = pread(fd, text.data() + done, text.size() - done, static_cast<off_t>(done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) fail(n == 0 ? "ends early" : std::string("cannot read: ") + std::strerror(errno));
-    done += static_cast<size_t>(n);
-  }
-  return text;
 }
 
 TensorScan ScanTensors(const std::string& path) {

@@ -17,10 +17,6 @@ std::string WithChecksum(const std::string& object);
 // another checksum than its own.
 bool HasChecksum(std::string_view text, const std::string& source);
 
-// The text of a file of a checkpoint. Throws DataError; also for what is no regular file, such as a
-// FIFO, for which a reader would wait.
-std::string ReadRegularFile(const std::string& path);
-
 struct TensorScan {
   FileSum sum;             // of the file
   std::string not_finite;  // "tensor X: element 3 is nan", the first; empty: there is none

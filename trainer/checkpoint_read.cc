@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "configs/error.h"
+#include "configs/regular_file.h"
 #include "models/safetensors.h"
 #include "trainer/agreement.h"
 #include "trainer/checkpoint.h"
@@ -219,9 +220,10 @@ bool IsStepFolder(const fs::path& path) {
 
 CheckpointIndex ReadCheckpointIndex(const std::string& checkpoint_dir, bool verify) {
   const std::string source = (fs::path(checkpoint_dir) / kIndexName).string();
-  const std::string text = ReadRegularFile(source);
-  const bool has_checksum = HasChecksum(text, source);
-  const Json json = ParseJson(text, source);
+  const FileText file = ReadRegularFile(source, JsonLimits().bytes);
+  if (!file.problem.empty()) throw DataError(source + ": " + file.problem);
+  const bool has_checksum = HasChecksum(file.text, source);
+  const Json json = ParseJson(file.text, source);
   CheckpointIndex index;
   index.version = CheckFormat(json, has_checksum, source);
   index.state = ReadState(Member(json, "state", source), source);
