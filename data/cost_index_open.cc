@@ -115,7 +115,10 @@ class IndexBuilder {
   void ComputeKey();
   // Runs `work`; when it throws on one rank, all ranks throw.
   void OnAllRanks(const std::function<void()>& work) const;
-  void ChooseFolder();
+  // The folder for the index: the first that holds it, else the first that can be written.
+  std::string FolderToUse() const;
+  // Sets the path of the index: slice 0 chooses, as slices may see folders differently.
+  void ChoosePath();
   bool IsThere(const std::string& path) const;
   std::vector<SampleCost> ScanMySlice(const SampleScanner& scanner) const;
   // What all slices have scanned, on slice 0.
@@ -138,23 +141,30 @@ bool IndexBuilder::IsThere(const std::string& path) const {
   return ReadIndexFile(path, key_, samples);
 }
 
-void IndexBuilder::ChooseFolder() {
+std::string IndexBuilder::FolderToUse() const {
   for (const std::string& folder : folders_) {
-    path_ = folder + "/" + IndexName(key_);
-    if (!options_.rebuild && IsThere(path_)) return;
+    if (!options_.rebuild && IsThere(folder + "/" + IndexName(key_))) return folder;
   }
   for (const std::string& folder : folders_) {
-    path_ = folder + "/" + IndexName(key_);
     if (!IsWritable(folder)) continue;
-    if (folder != folders_[0] && first() && options_.notice) {
+    if (folder != folders_[0] && options_.notice) {
       options_.notice(folders_[0] + ": cannot be written; the cost index goes to " + folder +
                       " (data.cache sets another folder)");
     }
-    return;
+    return folder;
   }
   throw DataError(
       folders_[0] +
       ": the cost index cannot be written there; set data.cache to a folder that can be");
+}
+
+void IndexBuilder::ChoosePath() {
+  std::string folder;
+  OnAllRanks([&] {
+    if (first()) folder = FolderToUse();
+  });
+  if (options_.of_first) folder = options_.of_first(folder);
+  path_ = folder + "/" + IndexName(key_);
 }
 
 void IndexBuilder::OnAllRanks(const std::function<void()>& work) const {
@@ -166,7 +176,8 @@ void IndexBuilder::OnAllRanks(const std::function<void()>& work) const {
   }
   if (!AnyRank(failure != nullptr)) return;
   if (failure) std::rethrow_exception(failure);
-  throw DataError(path_ + ": another rank could not build its part of the cost index");
+  throw DataError(sources_[0].annotations +
+                  ": another rank could not build its part of the cost index");
 }
 
 std::vector<SampleCost> IndexBuilder::ScanMySlice(const SampleScanner& scanner) const {
@@ -223,7 +234,7 @@ std::string IndexBuilder::Find() {
 CostIndex IndexBuilder::Run() {
   ComputeKey();
   if (options_.require_same) options_.require_same(key_);
-  ChooseFolder();
+  ChoosePath();
   // Asked once, of all: another job may finish the same index meanwhile.
   if (AnyRank(options_.rebuild || !IsThere(path_))) Build();
   std::optional<CostIndex> index = CostIndex::Map(path_, key_);

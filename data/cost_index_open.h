@@ -24,6 +24,8 @@ struct CostIndexOptions {
   // Throws unless all slices give the same number; absent with one slice. Asked before the build:
   // ranks that see other files would build parts that do not belong together.
   std::function<void(uint64_t mine)> require_same;
+  // Gives every slice the text of slice 0; absent with one slice.
+  std::function<std::string(const std::string& mine)> of_first;
   // Gives slice 0 what each slice has built, in their order, and the others nothing; absent with
   // one slice.
   std::function<std::vector<std::string>(const std::string& mine)> collect;

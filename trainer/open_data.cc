@@ -8,6 +8,7 @@
 
 #include "configs/error.h"
 #include "parallel/comm/gather_text.h"
+#include "trainer/agreement.h"
 #include "trainer/model_section.h"
 
 namespace equipoise {
@@ -81,6 +82,7 @@ OpenedCostIndex OpenIndex(const RunConfig& config, const std::vector<SourceConfi
     return *flag.const_data_ptr<double>() != 0;
   };
   build.require_same = [&](uint64_t mine) { RequireSameData(world, mine, sources[0].annotations); };
+  build.of_first = [&world](const std::string& mine) { return BroadcastText(world, mine, 0); };
   build.collect = [&world](const std::string& mine) { return CollectText(world, mine); };
   build.progress = IndexProgress();
   build.notice = [](const std::string& text) { spdlog::warn("{}", text); };

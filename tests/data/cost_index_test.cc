@@ -23,20 +23,22 @@ std::string MessageOf(const std::function<void()>& work) {
   return "";
 }
 
-// Opens the index in `folder` by `slices` ranks as threads; gives the file's bytes.
-std::string BuiltIn(const std::string& folder, const DataFixture& data, int slices,
-                    int64_t threads) {
-  DataConfig config = data.config;
-  config.cache = folder;
-  config.threads = threads;
+// Opens the index in `folder` by `slices` ranks as threads; gives the file's bytes. `apart`: the
+// slices behind the first would choose a folder of their own.
+std::string BuiltIn(const std::string& folder, const DataFixture& data, int slices, int64_t threads,
+                    bool apart = false) {
   std::barrier barrier(slices);
   std::atomic<bool> any{false};
   std::vector<std::string> parts(static_cast<size_t>(slices));
   std::vector<std::string> paths(static_cast<size_t>(slices));
+  std::string chosen;
   std::vector<std::jthread> ranks;
   ranks.reserve(static_cast<size_t>(slices));
   for (int slice = 0; slice < slices; ++slice) {
     ranks.emplace_back([&, slice] {
+      DataConfig config = data.config;
+      config.cache = apart && slice > 0 ? folder + "-" + std::to_string(slice) : folder;
+      config.threads = threads;
       CostIndexOptions options = data.options();
       options.slice = slice;
       options.slices = slices;
@@ -48,6 +50,11 @@ std::string BuiltIn(const std::string& folder, const DataFixture& data, int slic
         any = false;
         barrier.arrive_and_wait();
         return result;
+      };
+      options.of_first = [&](const std::string& mine) {
+        if (slice == 0) chosen = mine;
+        barrier.arrive_and_wait();
+        return chosen;
       };
       options.collect = [&](const std::string& mine) {
         parts[static_cast<size_t>(slice)] = mine;
@@ -110,6 +117,22 @@ TEST_CASE("the index is bitwise the same for any number of slices and threads", 
   CHECK(BuiltBy(data, 3, 1) == alone);
   CHECK(BuiltBy(data, 7, 2) == alone);
   CHECK(BuiltBy(data, 1, 3) == alone);
+}
+
+TEST_CASE("the first rank chooses the folder of the index for all", "[data][cpu]") {
+  DataFixture data;
+  data.WriteRecords(DataFixture::MixedLines(40));
+  const std::string alone = BuiltBy(data, 1, 1);
+  const std::string folder = data.folder / "first";
+  CHECK(BuiltIn(folder, data, 3, 1, /*apart=*/true) == alone);
+  int indexes = 0;
+  for (const char* name : {"first", "first-1", "first-2"}) {
+    if (!std::filesystem::exists(data.folder / name)) continue;
+    for (const auto& entry : std::filesystem::directory_iterator(data.folder / name))
+      indexes += entry.path().filename().string().starts_with("costs-") ? 1 : 0;
+  }
+  CHECK(indexes == 1);
+  CHECK(BuiltIn(folder, data, 3, 1, /*apart=*/true) == alone);  // and finds it for all
 }
 
 TEST_CASE("jobs that build the same index at once do not disturb each other", "[data][cpu]") {
