@@ -1,5 +1,8 @@
 #include "balance/cluster.h"
 
+#include <sstream>
+#include <type_traits>
+
 #include "configs/error.h"
 #include "configs/nearest.h"
 
@@ -51,6 +54,23 @@ const Preset& FindPreset(const std::string& name) {
                                      : "did you mean '" + nearest + "'?"));
 }
 
+// "a100-80g with peak_tflops 165, memory_gb 24": the preset, and what of the devices the section
+// says differently.
+std::string NameOf(ClusterConfig config) {
+  std::string numbers;
+  const std::string price = "price_per_gpu_hour";
+  auto collect = [&](const char* key, auto& value, const char*, const Rule& = {}) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::optional<double>>) {
+      if (!value || key == price) return;
+      std::ostringstream number;
+      number << *value;
+      numbers += (numbers.empty() ? " with " : ", ") + std::string(key) + " " + number.str();
+    }
+  };
+  config.VisitFields(collect);
+  return config.preset + numbers;
+}
+
 LinkModel Link(double latency_us, double gb_s) { return {1e-6 * latency_us, 1e9 * gb_s}; }
 
 }  // namespace
@@ -64,7 +84,7 @@ std::vector<std::string> ClusterPresetNames() {
 Cluster MakeCluster(const ClusterConfig& config) {
   const Preset& preset = FindPreset(config.preset);
   Cluster cluster;
-  cluster.name = preset.name;
+  cluster.name = NameOf(config);
   cluster.device = preset.device;
   cluster.nodes = static_cast<int>(config.nodes.value_or(1));
   cluster.devices_per_node = static_cast<int>(config.gpus_per_node.value_or(preset.gpus_per_node));

@@ -62,7 +62,7 @@ struct ClusterConfig {
 
 // The machines that a plan is made for.
 struct Cluster {
-  std::string name;
+  std::string name;    // the preset's, and the numbers of the section that differ from it
   std::string device;  // a part of the name that a profile of such a device has; "": any
   int nodes = 1, devices_per_node = 1;
   double peak_flops = 0;          // 1/s, of matrix products in the precision of the computation

@@ -17,12 +17,19 @@ Cluster FromYaml(const std::string& text) {
 
 TEST_CASE("a preset gives what the section leaves out", "[balance][cpu]") {
   const Cluster cluster = FromYaml("{preset: a100-80g, nodes: 8, hbm_gb_s: 1555}");
-  CHECK(cluster.name == "a100-80g");
+  CHECK(cluster.name == "a100-80g with hbm_gb_s 1555");
   CHECK(cluster.num_devices() == 64);
   CHECK(cluster.peak_flops == 312e12);
   CHECK(cluster.memory_bytes_per_s == 1555e9);
   CHECK(cluster.intra.bytes_per_s == 300e9);
   CHECK(cluster.price_per_device_hour == 0);
+}
+
+TEST_CASE("a cluster is named by its preset and what differs from it", "[balance][cpu]") {
+  CHECK(FromYaml("{preset: h200, nodes: 4, gpus_per_node: 4, price_per_gpu_hour: 2}").name ==
+        "h200");
+  CHECK(FromYaml("{preset: a100-80g, peak_tflops: 165, memory_gb: 23.5}").name ==
+        "a100-80g with peak_tflops 165, memory_gb 23.5");
 }
 
 TEST_CASE("bad clusters are refused in one line", "[balance][cpu]") {
