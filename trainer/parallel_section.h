@@ -59,7 +59,7 @@ struct ParallelSection {
           "gradients are reduced in buckets of this size: larger ones use the network better, "
           "smaller ones start earlier",
           Between(4, 1e11));
-    visit("timeout_s", timeout_s, "longest wait for another rank", Between(1, 1e7));
+    visit("timeout_s", timeout_s, "seconds that a rank waits for another at most", Between(1, 1e7));
     visit(
         "nccl", nccl,
         "NCCL's library, such as libnccl.so.2 or a path, for communication between GPUs; absent = "

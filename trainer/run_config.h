@@ -76,7 +76,7 @@ struct TrainSection {
   template <class Visitor>
   void VisitFields(Visitor& visit) {
     visit("steps", steps, "optimizer steps", Between(1, 1e12));
-    visit("seed", seed, "of weights, order and dropout", Between(0, 4294967295.0));
+    visit("seed", seed, "of random weights and of the samples' order", Between(0, 4294967295.0));
     visit("device", device, "where ranks compute; auto: on GPUs where there are some",
           OneOf({"auto", "cpu", "cuda"}));
     visit("precision", precision, "auto: bf16 where the device has bf16 matrix units, else fp32",
@@ -99,7 +99,7 @@ struct TrainSection {
     visit("beta2", beta2, "AdamW's second moment", Between(0, 0.99999));
     visit("eps", eps, "AdamW's", AtLeast(0));
     visit("clip", clip, "largest global gradient norm; 0 = no clipping", AtLeast(0));
-    visit("loss", loss, "weight of a sample's x learnt tokens: 1, 1/x, 1/sqrt(x) each",
+    visit("loss", loss, "weight of a sample's x target tokens: 1, 1/x, 1/sqrt(x) each",
           OneOf({"token", "sample", "square"}));
     visit("threads", threads, "compute threads of a rank; 0 = cores / ranks on this machine",
           Between(0, 1024));
