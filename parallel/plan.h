@@ -27,6 +27,7 @@ struct Plan {
   int chunks = 1;                          // stages of each other pipeline rank
   Placement placement = Placement::kLoop;  // of those stages
   std::string schedule = "1f1b";           // a name of parallel/schedule/builders.h, or a file
+  std::string schedule_text;               // what that file holds; empty for a name
   int zero = 0;                            // 1: optimizer state is sharded over the data ranks
   // Stage s holds the layers stage_begins[s] .. stage_begins[s + 1] - 1 of the model.
   std::vector<int> stage_begins;

@@ -15,22 +15,27 @@
 namespace equipoise {
 namespace {
 
-// Whether it is a file; throws ConfigError where it is no builder's name either.
-bool IsScheduleFile(const std::string& schedule) {
-  if (FindSchedule(schedule) != nullptr) return false;
-  if (std::filesystem::is_regular_file(schedule)) return true;
-  throw ConfigError("parallel.schedule: '" + schedule + "' is neither a schedule nor a file; " +
-                    SuggestSchedule(schedule));
-}
-
-// How a file's schedule deals stages to the ranks of the plan. What else may be wrong with it is
-// said when it is read to be run.
-Placement PlacementInFile(const Plan& plan) {
-  if (plan.chunks == 1) return Placement::kLoop;
-  std::ifstream file(plan.schedule);
+// What the file holds. Throws ConfigError where there is none: it is no schedule's name either.
+std::string ReadScheduleFile(const std::string& schedule) {
+  if (!std::filesystem::is_regular_file(schedule)) {
+    throw ConfigError("parallel.schedule: '" + schedule + "' is neither a schedule nor a file; " +
+                      SuggestSchedule(schedule));
+  }
+  std::ifstream file(schedule);
   std::stringstream text;
   text << file.rdbuf();
-  const StageGraph graph = ParseSchedule(text.str(), plan.schedule).graph;
+  if (!file || text.str().empty()) {
+    throw ConfigError(schedule +
+                      ": cannot be read, or is empty; give another file, or a schedule's name");
+  }
+  return text.str();
+}
+
+// How a file's schedule assigns stages to the ranks of the plan. What else may be wrong with it is
+// said when it is run.
+Placement PlacementInFile(const Plan& plan) {
+  if (plan.chunks == 1) return Placement::kLoop;
+  const StageGraph graph = ParseSchedule(plan.schedule_text, plan.schedule).graph;
   Plan folded = plan;
   folded.placement = Placement::kV;
   if (graph.num_stages() != plan.num_stages()) return Placement::kLoop;
@@ -60,7 +65,8 @@ Plan Degrees(const ParallelSection& parallel, int encoder_ranks, int ranks) {
 
 // How many stages each rank has, and which.
 void DealStages(const ParallelSection& parallel, Plan& plan) {
-  if (IsScheduleFile(plan.schedule)) {
+  if (FindSchedule(plan.schedule) == nullptr) {
+    plan.schedule_text = ReadScheduleFile(plan.schedule);
     plan.chunks = static_cast<int>(parallel.chunks.value_or(1));
     plan.placement = PlacementInFile(plan);
     return;

@@ -1,10 +1,7 @@
 #include "trainer/parallel_model.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "configs/error.h"
@@ -19,10 +16,9 @@ namespace {
 
 const std::vector<std::string> kEverything = {"vision", "projector", "llm"};
 
-// The compute ops of a file's text, for this plan's graph.
-Schedule FileSchedule(const std::string& text, const std::string& path, const StageGraph& graph,
+// The compute ops of a file's schedule, for this plan's graph.
+Schedule FileSchedule(Schedule schedule, const std::string& path, const StageGraph& graph,
                       int micro_batches) {
-  Schedule schedule = ParseSchedule(text, path);
   if (schedule.micro_batches != micro_batches ||
       schedule.graph.num_stages() != graph.num_stages()) {
     throw ConfigError(path + ": " + std::to_string(schedule.graph.num_stages()) + " stages and " +
@@ -43,14 +39,10 @@ Schedule FileSchedule(const std::string& text, const std::string& path, const St
   return schedule;
 }
 
-// The text of the file that a plan's schedule names; nothing where it is the name of a builder.
-std::optional<std::string> ReadFile(const std::string& schedule) {
-  if (FindSchedule(schedule) != nullptr || !std::filesystem::is_regular_file(schedule))
-    return std::nullopt;
-  std::ifstream file(schedule);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
+// The schedule of a plan that has it from a file.
+std::optional<Schedule> GivenSchedule(const Plan& plan) {
+  if (plan.schedule_text.empty()) return std::nullopt;
+  return ParseSchedule(plan.schedule_text, plan.schedule);
 }
 
 // The pipeline ranks that send to each other.
@@ -73,7 +65,7 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
       world_(world),
       groups_(plan.mesh(), world),
       recorder_(recorder),
-      schedule_text_(ReadFile(plan.schedule)),
+      given_schedule_(GivenSchedule(plan)),
       forward_only_(config, plan, kEverything) {
   ModelPart::Options part = options.part;
   part.shards = plan.zero > 0 ? plan.data : 1;
@@ -101,14 +93,14 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
 Schedule ParallelModel::StepSchedule(const std::vector<LayerLoad>& loads) const {
   const StagePlan& stages = part_->plan();
   const auto micro_batches = static_cast<int>(loads.size());
-  Schedule ops = schedule_text_
-                     ? FileSchedule(*schedule_text_, plan_.schedule, stages.graph(), micro_batches)
+  Schedule ops = given_schedule_
+                     ? FileSchedule(*given_schedule_, plan_.schedule, stages.graph(), micro_batches)
                      : BuildSchedule(plan_.schedule, stages.graph(), micro_batches);
   const auto complete = [&] {
     return CompleteSchedule(std::move(ops), stages.Work(loads),
                             stages.Costs(loads, part_->element_bytes()));
   };
-  if (!schedule_text_) return complete();
+  if (!given_schedule_) return complete();
   // Built ones are proved by their tests; a file may hold anything.
   Schedule schedule;
   try {

@@ -75,7 +75,7 @@ class ParallelModel {
   Communicator& world_;
   MeshGroups groups_;
   TimelineRecorder& recorder_;
-  std::optional<std::string> schedule_text_;  // of the plan's schedule where that is a file
+  std::optional<Schedule> given_schedule_;  // the plan's, where that is from a file
   std::unique_ptr<ModelPart> part_;
   StagePlan forward_only_;  // the same stages with everything frozen
   std::unique_ptr<Shards> shards_;

@@ -8,6 +8,7 @@
 #include "configs/error.h"
 #include "models/modules.h"
 #include "models/presets.h"
+#include "tests/trainer/scratch_folder.h"
 #include "trainer/plan_yaml.h"
 
 namespace equipoise {
@@ -85,6 +86,26 @@ TEST_CASE("what is no schedule, or not there yet, is refused") {
   parallel.schedule = "optimus";
   CHECK_THROWS_WITH(PlanOf(parallel, 1),
                     Catch::Matchers::EndsWith("use naive, gpipe, 1f1b, zb_h1, interleaved, zb_v"));
+}
+
+TEST_CASE("a schedule's file is read once: the plan has what it held") {
+  const ScratchFolder scratch;
+  const std::string path = scratch.Path("schedule.txt");
+  const std::string text =
+      "micro_batches 1\nstage 0 rank 0 next 1\nstage 1 rank 1 next 2\nstage 2 rank 1 next 3\n"
+      "stage 3 rank 0\nrank 0: 0F0 3F0 3B0 0B0\nrank 1: 1F0 2F0 2B0 1B0\n";
+  WriteText(path, text);
+  ParallelSection parallel;
+  parallel.pipeline = 2;
+  parallel.chunks = 2;
+  parallel.schedule = path;
+  const Plan plan = PlanOf(parallel, 2);
+  WriteText(path, "micro_batches 2\n");
+  CHECK(plan.schedule == path);
+  CHECK(plan.schedule_text == text);
+  CHECK(plan.placement == Placement::kV);
+  WriteText(path, "");
+  CHECK_THROWS_WITH(PlanOf(parallel, 2), Catch::Matchers::StartsWith(path + ": cannot be read"));
 }
 
 ParallelSection Disaggregated() {
