@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -120,8 +121,10 @@ std::optional<SampleCosts> FromIndex(const RunConfig& config, const Reading& rea
 
 // Records at evenly spread places of a source.
 struct SomeRecords {
-  std::vector<SampleSize> sizes;  // of those that can be used
-  double of = 0;                  // that the source has, by its bytes
+  std::vector<SampleSize> sizes;      // of those that can be used
+  double of = 0;                      // that the source has, by its bytes
+  std::map<Defect, int64_t> defects;  // of the others
+  std::string first_reason;           // of a defect
 };
 
 SomeRecords ReadSome(const SampleScanner& scanner, const DataConfig& data, size_t source,
@@ -140,7 +143,11 @@ SomeRecords ReadSome(const SampleScanner& scanner, const DataConfig& data, size_
     ++records;
     if (line.too_long) continue;
     const ScannedSample sample = scanner.Scan(source, line.text);
-    if (sample.defect != Defect::kNone) continue;
+    if (sample.defect != Defect::kNone) {
+      if (++some.defects[sample.defect] == 1 && some.first_reason.empty())
+        some.first_reason = sample.reason;
+      continue;
+    }
     some.sizes.push_back({static_cast<int32_t>(sample.all_tiles()),
                           static_cast<int32_t>(sample.encoded.ids.size()),
                           static_cast<int32_t>(sample.trained)});
@@ -148,6 +155,26 @@ SomeRecords ReadSome(const SampleScanner& scanner, const DataConfig& data, size_
   if (records == 0) return some;
   some.of = static_cast<double>(some.sizes.size()) / bytes * static_cast<double>(file.bytes);
   return some;
+}
+
+// Throws DataError where none of the records that were read can be used.
+void RequireUsable(const std::vector<SomeRecords>& sources, const std::string& annotations) {
+  std::map<Defect, int64_t> defects;
+  std::string reason;
+  int64_t bad = 0;
+  for (const SomeRecords& some : sources) {
+    if (!some.sizes.empty()) return;
+    if (reason.empty()) reason = some.first_reason;
+    for (const auto& [defect, count] : some.defects) defects[defect] += count, bad += count;
+  }
+  if (bad == 0) return;  // no record at all is told elsewhere
+  std::string kinds;
+  for (const auto& [defect, count] : defects)
+    kinds +=
+        internal::Join(kinds.empty() ? "" : ", ", std::string(DefectName(defect)) + " ", count);
+  throw DataError(internal::Join(
+      "", annotations, ": none of ", bad, " records that were read can be used (", kinds,
+      "), such as: ", reason, "; see all with `equipoise data CONFIG check`"));
 }
 
 // Each source with the share that its records have of an epoch.
@@ -163,6 +190,7 @@ SampleCosts FromSomeRecords(const DataConfig& data, const Reading& reading) {
     epoch += some.of;
     read += some.sizes.size();
   }
+  RequireUsable(sources, data.train.front().annotations);
   std::vector<SampleSize> sizes;
   for (const SomeRecords& some : sources) {
     if (some.sizes.empty()) continue;

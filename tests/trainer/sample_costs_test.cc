@@ -133,6 +133,21 @@ TEST_CASE("some records stand for all, each source with its share", "[sample_cos
   CHECK(static_cast<double>(part.epoch_samples()) == Approx(20'000).epsilon(0.01));
 }
 
+TEST_CASE("records that all have a defect are told with it", "[sample_costs][cpu]") {
+  const ScratchFolder folder;
+  WriteText(folder.Path("tokenizer.json"), TinyTokenizerJson().dump());
+  RunConfig config;
+  config.run.dir = folder.Path("run");
+  config.data.tokenizer = folder.path();
+  config.data.train = {Records(folder, "all.jsonl", 3, 9)};
+  WriteText(config.data.train[0].annotations, "{}\n{}\n[\n");
+  CHECK_THROWS_WITH(GatherSampleCosts(config, PresetConfig("internvl2-26b")),
+                    Catch::Matchers::StartsWith(folder.Path("all.jsonl") +
+                                                ": none of 3 records that were read") &&
+                        Catch::Contains("bad_json 1") && Catch::Contains("bad_field 2") &&
+                        Catch::Contains("such as: ") && Catch::Contains("data CONFIG check"));
+}
+
 TEST_CASE("without any costs the way out is told", "[sample_costs][cpu]") {
   CHECK_THROWS_WITH(Gather(""), Catch::Contains("data.train: is empty"));
   CHECK_THROWS_WITH(Gather("nothing"), Catch::Contains("configs/histograms/nothing.json"));
