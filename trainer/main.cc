@@ -67,13 +67,24 @@ int FailTold(MpiEnvironment& mpi, const ToldError& error) {
   return static_cast<int>(error.code());
 }
 
+std::string JoinWords(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
 // What the user can change about a command line that does not parse.
 std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
   const std::string what = FirstLine(error.what());
   const std::vector<std::string> rest = app.remaining(/*recurse=*/true);
+  if (rest.empty()) return what;
   const bool chosen =
       !app.get_subcommands().empty() && !what.starts_with("A subcommand is required");
-  if (chosen || rest.empty()) return what;
+  if (chosen) {
+    if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return what;
+    return "not expected: " + ShownText(JoinWords(rest), 200) +
+           "; a setting of the configuration is given as --set, such as --set train.steps=3";
+  }
   std::vector<std::string> known;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
     known.push_back(sub->get_name());

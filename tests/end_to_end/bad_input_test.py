@@ -33,6 +33,10 @@ def usage(cases, config):
     cases.refused("no subcommand", [program], 2, "--help")
     cases.refused("unknown subcommand", [program, "fly", config], 2, "--help")
     cases.refused("unknown option", [program, "train", config, "--fast"], 2, "--fast")
+    cases.refused("a setting as an option", [program, "train", config, "--steps", "3"], 2,
+                  "not expected: --steps 3", "--set train.steps=3")
+    cases.refused("a subcommand with a slip", [program, "trian", config], 2, "trian",
+                  "did you mean 'train'?")
     cases.refused("unknown option on 2 ranks",
                   [tiny_case.MPIRUN, "-n", "2", program, "train", config, "--fast"], 2, "--fast")
     cases.refused("train without CONFIG", [program, "train"], 2, "CONFIG")
