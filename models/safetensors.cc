@@ -52,6 +52,12 @@ std::string ShapeText(at::IntArrayRef shape) {
   return out.str();
 }
 
+// Of the tensor that a part of this shape is of.
+std::vector<int64_t> WholeShape(std::vector<int64_t> shape, const TensorPart& part) {
+  if (part.split()) shape[static_cast<size_t>(part.dim)] = part.whole;
+  return shape;
+}
+
 // A file that is being written; closed on every path.
 class OutputFile {
  public:
@@ -119,6 +125,16 @@ at::Tensor SafetensorsReader::Read(const std::string& name) const {
   return tensor;
 }
 
+void SafetensorsReader::CheckShape(const std::string& name, const std::vector<int64_t>& shape,
+                                   const TensorPart& part, const FusedPart& fused) const {
+  std::vector<int64_t> whole = WholeShape(shape, part);
+  if (!whole.empty()) whole[0] *= fused.count;
+  const SafetensorsEntry& entry = file_.Find(name);
+  if (whole == entry.shape) return;
+  throw DataError(path() + ": " + name + " has the shape " + ShapeText(entry.shape) +
+                  ", the model needs " + ShapeText(whole));
+}
+
 void SafetensorsReader::ReadInto(const std::string& name, at::Tensor& target,
                                  const TensorPart& part, const FusedPart& fused) const {
   if (!target.is_cpu()) {
@@ -127,15 +143,10 @@ void SafetensorsReader::ReadInto(const std::string& name, at::Tensor& target,
     target.copy_(host);
     return;
   }
+  CheckShape(name, target.sizes().vec(), part, fused);
   const SafetensorsEntry& entry = file_.Find(name);
-  std::vector<int64_t> whole = target.sizes().vec();
-  if (part.split()) whole[static_cast<size_t>(part.dim)] = part.whole;
+  const std::vector<int64_t> whole = WholeShape(target.sizes().vec(), part);
   const int64_t first = fused.index * c10::multiply_integers(whole);
-  if (!whole.empty()) whole[0] *= fused.count;
-  if (whole != entry.shape) {
-    throw DataError(path() + ": " + name + " has the shape " + ShapeText(entry.shape) +
-                    ", the model needs " + ShapeText(whole));
-  }
   EQUIPOISE_CHECK(target.is_contiguous(), name);
   const at::Tensor flat = target.view({-1});
   if (!part.split() || flat.numel() == 0) {

@@ -35,6 +35,9 @@ class SafetensorsReader {
   // read.
   void ReadInto(const std::string& name, at::Tensor& target, const TensorPart& part = {},
                 const FusedPart& fused = {}) const;
+  // Throws where ReadInto() a target of that shape would, by what the file says of itself alone.
+  void CheckShape(const std::string& name, const std::vector<int64_t>& shape,
+                  const TensorPart& part = {}, const FusedPart& fused = {}) const;
   // Reads elements of the flattened tensor from `first` on, as many as `target` has, which may have
   // any shape. REQUIRES: the tensor has so many.
   void ReadElements(const std::string& name, int64_t first, at::Tensor& target) const;

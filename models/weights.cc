@@ -83,6 +83,26 @@ void InitializeOne(Parameter& parameter, const ModelConfig& config, uint64_t see
   }
 }
 
+// Throws DataError unless the files have all parameters, with their shapes.
+void RequireWeights(const std::vector<Parameter*>& parameters, const SafetensorsFolder& files,
+                    const WeightMap& map) {
+  std::string first_missing;
+  int64_t missing = 0;
+  for (const Parameter* parameter : parameters) {
+    const FileWeight weight = map.Find(parameter->name);
+    if (weight.name.empty()) {
+      if (missing++ == 0) first_missing = parameter->name;
+      continue;
+    }
+    files.FileOf(weight.name)
+        .CheckShape(weight.name, parameter->shape, parameter->part, {weight.part, weight.parts});
+  }
+  if (missing == 0) return;
+  throw DataError(files.path() + ": " + std::to_string(missing) + " of " +
+                  std::to_string(parameters.size()) + " weights are missing, first " +
+                  first_missing + "; do config.json and the weights belong together?");
+}
+
 // A folder whose configuration ties the head may hold the head all the same; then it must say the
 // same, or the folder would be read as another model than the one that was saved.
 // Each rank looks at the rows of the embedding that it holds.
@@ -129,28 +149,24 @@ std::vector<std::string> LoadWeights(const std::vector<Parameter*>& parameters,
                                      const ModelConfig& config, const std::string& folder) {
   const SafetensorsFolder files(folder);
   const WeightMap map(files.names(), config.has_vision, folder);
-  std::string first_missing;
+  RequireWeights(parameters, files, map);
   std::vector<std::string> zeros;
-  int64_t missing = 0;
   for (Parameter* parameter : parameters) {
     const FileWeight weight = map.Find(parameter->name);
-    if (weight.name.empty()) {
-      if (missing++ == 0) first_missing = parameter->name;
-      continue;
-    }
     files.FileOf(weight.name)
         .ReadInto(weight.name, parameter->master, parameter->part, {weight.part, weight.parts});
     const bool none = OnlyZeros(parameter->master, files.FileOf(weight.name).path(), weight.name);
     if (none && parameter->shape.size() == 2 && EndsWith(weight.name, ".weight"))
       zeros.push_back(weight.name);
   }
-  if (missing > 0) {
-    throw DataError(folder + ": " + std::to_string(missing) + " of " +
-                    std::to_string(parameters.size()) + " weights are missing, first " +
-                    first_missing + "; do config.json and the weights belong together?");
-  }
   CheckTiedHead(parameters, files, map, config);
   return zeros;
+}
+
+void CheckWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
+                  const std::string& folder) {
+  const SafetensorsFolder files(folder);
+  RequireWeights(parameters, files, WeightMap(files.names(), config.has_vision, folder));
 }
 
 std::map<std::string, at::Tensor> NamedForFolder(const std::map<std::string, at::Tensor>& tensors,

@@ -25,6 +25,11 @@ void InitializeWeights(const std::vector<Parameter*>& parameters, const ModelCon
 std::vector<std::string> LoadWeights(const std::vector<Parameter*>& parameters,
                                      const ModelConfig& config, const std::string& folder);
 
+// Throws where LoadWeights() would for missing names and other shapes, by the headers of the files
+// alone: no tensor is read, and parameters need no memory.
+void CheckWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
+                  const std::string& folder);
+
 // Whole tensors by our names, as a folder of that naming holds them: renamed, fused ones put
 // together.
 std::map<std::string, at::Tensor> NamedForFolder(const std::map<std::string, at::Tensor>& tensors,
