@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string_view>
 #include <system_error>
@@ -101,7 +102,38 @@ std::string AnyCheckpoint(const std::string& run_dir) {
   return "";
 }
 
+// Removes what has come to a run folder, the deepest first.
+class FolderRestorer {
+ public:
+  explicit FolderRestorer(const fs::path& dir) {
+    std::error_code error;
+    for (const char* name : {"lock", "checkpoints", "log", "tensorboard"}) {
+      if (!fs::exists(dir / name, error)) absent_.push_back(dir / name);
+    }
+    fs::path path = fs::absolute(dir, error);
+    if (!path.has_filename()) path = path.parent_path();  // a/b/ is a/b
+    for (; !fs::exists(path, error) && path.has_filename(); path = path.parent_path()) {
+      absent_.push_back(path);
+    }
+  }
+  ~FolderRestorer() {
+    std::error_code ignored;
+    for (const fs::path& path : absent_) fs::remove(path, ignored);
+  }
+  FolderRestorer(const FolderRestorer&) = delete;
+  FolderRestorer& operator=(const FolderRestorer&) = delete;
+
+ private:
+  std::vector<fs::path> absent_;
+};
+
 }  // namespace
+
+void CheckRunFolder(const std::string& dir, Communicator& world) {
+  std::optional<FolderRestorer> restorer;
+  if (world.rank() == 0) restorer.emplace(dir);
+  const RunFolder folder(dir, world);
+}
 
 RunFolder::RunFolder(const std::string& dir, Communicator& world) : dir_(dir) {
   AgreeOrThrowRunError(world, [&] {

@@ -32,6 +32,9 @@ class RunFolder {
   int lock_ = -1;  // rank 0's
 };
 
+// Throws what making a RunFolder of it would, and leaves everything as it was. Collective.
+void CheckRunFolder(const std::string& dir, Communicator& world);
+
 // For `--resume none`. Throws ConfigError when the run folder holds checkpoints.
 void RefuseCheckpoints(const std::string& run_dir);
 bool HasCheckpoints(const std::string& run_dir);

@@ -56,6 +56,23 @@ TEST_CASE("a run folder that cannot be made is one line", "[run_folder][cpu]") {
                     Catch::Contains("cannot create") && Catch::Contains("another run.dir"));
 }
 
+TEST_CASE("a run folder is checked without a trace", "[run_folder][cpu]") {
+  const ScratchFolder scratch;
+  WriteText(scratch.Path("file"), "");
+  SingleCommunicator world;
+  CHECK_NOTHROW(CheckRunFolder(scratch.Path("runs/a"), world));
+  CHECK_NOTHROW(CheckRunFolder(scratch.Path("runs/b/"), world));
+  CHECK_FALSE(fs::exists(scratch.Path("runs")));
+  CHECK_THROWS_WITH(CheckRunFolder(scratch.Path("file/run"), world),
+                    Catch::Contains("cannot create"));
+  CHECK_THROWS_WITH(CheckRunFolder(scratch.Path("file"), world), Catch::Contains("cannot create"));
+  const RunFolder folder(scratch.Path("run"), world);
+  WriteText(folder.Path("metrics.jsonl"), "{}");
+  CHECK_THROWS_WITH(CheckRunFolder(scratch.Path("run"), world), Catch::Contains("in use by"));
+  for (const char* name : {"lock", "log", "checkpoints", "metrics.jsonl"})
+    CHECK(fs::exists(folder.Path(name)));
+}
+
 TEST_CASE("--resume none refuses checkpoints and nothing else", "[run_folder][cpu]") {
   const ScratchFolder scratch;
   CHECK_NOTHROW(RefuseCheckpoints(scratch.Path("absent")));
