@@ -12,8 +12,7 @@ namespace equipoise {
 namespace {
 
 constexpr double kLeastLimit = 0.05;
-constexpr int64_t kFirstSteps = 5;  // caches, threads and connections are not warm
-constexpr size_t kWindow = 10;
+constexpr int64_t kFirstSteps = 5;   // caches, threads and connections are not warm
 constexpr int64_t kTellAgain = 500;  // steps
 
 template <class... Values>
@@ -153,7 +152,7 @@ std::string Describe(const Drift& d, double error_band) {
 std::optional<RankTimes> DriftMonitor::Add(const RankTimes& step) {
   if (++steps_ <= kFirstSteps) return std::nullopt;
   window_.push_back(step);
-  if (window_.size() < kWindow) return std::nullopt;
+  if (window_.size() < kStepsOfWindow) return std::nullopt;
   const RankTimes medians{Medians(window_, &RankTimes::measured),
                           Medians(window_, &RankTimes::predicted)};
   window_.clear();

@@ -54,6 +54,8 @@ std::optional<Drift> FindDrift(const std::vector<RankTimes>& ranks, double error
 // One line: how much, the likely cause, what to do.
 std::string Describe(const Drift& drift, double error_band);
 
+inline constexpr int kStepsOfWindow = 10;
+
 // Watches the steps of this rank for a drift: medians over windows of steps, after the first ones.
 // Every rank must add the same steps.
 class DriftMonitor {
