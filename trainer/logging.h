@@ -20,6 +20,9 @@ void SetUpLogging(const LogOptions& options);
 // Whether standard error is a terminal.
 bool StderrIsTerminal();
 
+// Its columns; 0 where it is no terminal, or does not say.
+int StderrColumns();
+
 // What a line on standard error begins with: at a terminal it takes the place of the live line.
 std::string LineStart();
 

@@ -11,7 +11,8 @@ namespace equipoise {
 // value that is not finite is written as null. `tokens`, `samples` and `images` are of this step,
 // over all ranks.
 struct StepMetrics {
-  int64_t step = 0;  // 1 = the first
+  int64_t step = 0;             // 1 = the first
+  std::optional<double> epoch;  // samples trained on so far, as a multiple of an epoch's
   std::optional<double> loss, grad_norm, lr;
   std::optional<int64_t> tokens, samples, images;
   std::optional<double> step_s, tokens_per_s, mfu;
@@ -26,6 +27,7 @@ struct StepMetrics {
 
   template <class Self, class Visitor>
   static void VisitFields(Self& self, Visitor&& visit) {
+    visit("epoch", self.epoch);
     visit("loss", self.loss);
     visit("grad_norm", self.grad_norm);
     visit("lr", self.lr);

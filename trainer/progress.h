@@ -12,6 +12,9 @@ struct ProgressOptions {
   int64_t steps = 0;     // of the whole run
   bool live = false;     // standard error is a terminal: one line that is written over
   double every_s = 5.0;  // seconds between plain lines
+  bool balance = false;  // whether there are data ranks to be even: the unevenness is shown
+  // Columns of the terminal, to which the live line is cut: a longer one could not be written over.
+  std::function<int()> columns;
   // Where text goes: `live_out` gets raw text with its control characters, `line_out` whole lines.
   std::function<void(const std::string&)> live_out;
   std::function<void(const std::string&)> line_out;
@@ -36,7 +39,7 @@ class Progress {
   bool first_ = true;
   double shown_s_ = 0;
   // Decayed sums over the last steps.
-  double seconds_ = 0, steps_ = 0, tokens_ = 0, images_ = 0, wait_s_ = 0;
+  double seconds_ = 0, steps_ = 0, tokens_ = 0, samples_ = 0, images_ = 0, wait_s_ = 0;
 };
 
 // "3h05m", "4m09s", "12s"

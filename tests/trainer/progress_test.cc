@@ -26,6 +26,7 @@ StepMetrics Step(int64_t step) {
   metrics.lr = 1e-4;
   metrics.grad_norm = 0.75;
   metrics.tokens = 4000;
+  metrics.samples = 8;
   metrics.images = 10;
   metrics.step_s = 2;
   metrics.data_wait_s = 0.5;
@@ -38,8 +39,36 @@ TEST_CASE("a plain line tells step, loss, rates and the time left", "[progress][
   progress.Report(Step(1), 2.0);
   REQUIRE(shown.lines.size() == 1);
   CHECK(shown.lines[0] ==
-        "step 1/100  loss 2.5000  lr 1.00e-04  norm 0.75  2k tokens/s  5 images/s  wait 25%  "
-        "ETA 3m18s");
+        "step 1/100  loss 2.5000  lr 1.00e-04  norm 0.75  2k tokens/s  4 samples/s  5 images/s  "
+        "wait 25%  ETA 3m18s");
+}
+
+TEST_CASE("a line tells epoch, MFU, memory and balance where they are known", "[progress][cpu]") {
+  StepMetrics metrics = Step(1);
+  metrics.epoch = 0.254;
+  metrics.mfu = 0.4321;
+  metrics.mem_peak_bytes = int64_t{3} << 29;
+  metrics.dist_ratio_vision = 0.004;
+  metrics.dist_ratio_text = 0.0121;
+  for (const bool several : {false, true}) {
+    Shown shown;
+    ProgressOptions options = shown.Options(100, /*live_line=*/false);
+    options.balance = several;
+    Progress(options).Report(metrics, 2.0);
+    REQUIRE(shown.lines.size() == 1);
+    CHECK(shown.lines[0] ==
+          std::string("step 1/100  epoch 0.25  loss 2.5000  lr 1.00e-04  norm 0.75  2k tokens/s  "
+                      "4 samples/s  5 images/s  MFU 43.2%  wait 25%  ETA 3m18s  mem 1.50 GiB") +
+              (several ? "  dist 0.004 vision 0.012 text" : ""));
+  }
+}
+
+TEST_CASE("a live line is no longer than the terminal", "[progress][cpu]") {
+  Shown shown;
+  ProgressOptions options = shown.Options(100, /*live_line=*/true);
+  options.columns = [] { return 21; };
+  Progress(options).Report(Step(1), 1.0);
+  CHECK(shown.live == "\r\033[Kstep 1/100  loss 2.5");
 }
 
 TEST_CASE("plain lines come at the first and last step and every few seconds", "[progress][cpu]") {
