@@ -1,12 +1,9 @@
-#include <ATen/Parallel.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "configs/error.h"
@@ -15,18 +12,16 @@
 #include "models/model_config.h"
 #include "models/safetensors.h"
 #include "models/weights.h"
-#include "parallel/comm/make_communicator.h"
 #include "parallel/comm/mpi_environment.h"
 #include "trainer/agreement.h"
 #include "trainer/check_inputs.h"
 #include "trainer/check_recipe.h"
 #include "trainer/check_run.h"
 #include "trainer/commands.h"
-#include "trainer/compute_device.h"
 #include "trainer/make_plan.h"
 #include "trainer/parallel_model.h"
-#include "trainer/precision.h"
 #include "trainer/run_config.h"
+#include "trainer/set_up_run.h"
 
 namespace equipoise {
 namespace {
@@ -49,23 +44,15 @@ RunConfig ReadSettings(const std::vector<std::string>& set) {
 }
 
 int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
-  const RunConfig config = ReadSettings(arguments.set);
+  RunConfig config = ReadSettings(arguments.set);
   std::optional<CheckRecipe> recipe;
   if (!arguments.steps.empty()) recipe = ReadCheckRecipe(arguments.steps);
-  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
-  const int64_t share = std::max<int64_t>(1, cores / mpi.size());
-  at::set_num_threads(static_cast<int>(config.train.threads > 0 ? config.train.threads : share));
-
-  ParallelModel::Options options;
-  options.part.device = OpenComputeDevice(config.train.device, mpi);
-  options.part.dtype = ComputeDtype(config.train.precision, options.part.device);
-  options.part.freeze = config.model.freeze;
+  const RunSetup setup = SetUpRun(config, mpi);
+  Communicator& world = *setup.world;
   const ModelConfig model_config = ReadModelConfig(arguments.model);
   const Plan plan = MakePlan(config, model_config, mpi.size());
-  const std::unique_ptr<Communicator> world = WorldForDevice(
-      MakeWorldCommunicator(mpi, CommOptions()), mpi, options.part.device, config.parallel.nccl);
   TimelineRecorder recorder(mpi.rank());
-  ParallelModel model(model_config, plan, options, *world, recorder);
+  ParallelModel model(model_config, plan, ModelOptionsOf(config, setup), world, recorder);
   LoadWeights(model.parameters().parameters(), model_config, arguments.model);
   model.parameters().UpdateCompute();
   CheckInputs inputs = ReadCheckInputs(arguments.inputs, model_config, config.train.loss);
@@ -73,7 +60,7 @@ int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
   if (!has_labels && (arguments.gradients || !arguments.steps.empty())) {
     throw DataError(arguments.inputs + ": labels: missing; gradients and steps need them");
   }
-  CheckRun check(arguments.model, std::move(inputs), model, *world, recipe);
+  CheckRun check(arguments.model, std::move(inputs), model, world, recipe);
 
   CheckRun::Tensors out;
   out["logits"] = check.Logits();
@@ -87,7 +74,7 @@ int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
     for (auto& [name, tensor] : out) tensor = tensor.clone();
     check.RunSteps(out);
   }
-  AgreeOrThrowRunError(*world, [&] {
+  AgreeOrThrowRunError(world, [&] {
     if (mpi.rank() == 0) WriteSafetensors(arguments.out, out);
   });
   return static_cast<int>(ExitCode::kDone);

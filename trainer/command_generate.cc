@@ -14,9 +14,9 @@
 #include "trainer/answer.h"
 #include "trainer/commands.h"
 #include "trainer/compute_device.h"
+#include "trainer/compute_dtype.h"
 #include "trainer/loaded_model.h"
 #include "trainer/model_source.h"
-#include "trainer/precision.h"
 #include "trainer/run_config.h"
 
 namespace equipoise {
@@ -113,7 +113,7 @@ int Generate(const Arguments& arguments, const MpiEnvironment& mpi) {
   const ChatTemplate chat_template(config.data.chat_template, config.data.system, &tokenizer);
   LoadOptions load;
   load.device = OpenComputeDevice(config.train.device, mpi);
-  load.dtype = ComputeDtype(config.train.precision, load.device);
+  load.dtype = DtypeOf(PrecisionOn(load.device, config.train.precision));
   load.inference = true;
   if (model_config.image_token_id < 0) model_config.image_token_id = chat_template.image_token();
   LoadedModel model = BuildModel(model_config, load);

@@ -40,7 +40,7 @@ int RunPlan(const Arguments& arguments, MpiEnvironment& mpi) {
   ReadConfig(arguments.config, overrides, config);
   PlanReport report = arguments.trials > 0
                           ? PlanByTrial(config, arguments.ranks, arguments.trials, mpi)
-                          : PlanRun(config, {arguments.ranks, 0});
+                          : PlanRun(config, {arguments.ranks});
   if (mpi.rank() != 0) return static_cast<int>(ExitCode::kDone);
   report.config = arguments.config;
   PrintPlan(report, arguments.explain, std::cout);

@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -7,20 +6,17 @@
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "balance/profile.h"
 #include "configs/error.h"
 #include "configs/overrides.h"
 #include "configs/yaml_reader.h"
-#include "parallel/comm/make_communicator.h"
 #include "parallel/comm/mpi_environment.h"
 #include "trainer/commands.h"
-#include "trainer/compute_device.h"
 #include "trainer/model_section.h"
-#include "trainer/precision.h"
 #include "trainer/profile_run.h"
+#include "trainer/set_up_run.h"
 
 namespace equipoise {
 namespace {
@@ -76,19 +72,15 @@ int RunProfile(const Arguments& arguments, MpiEnvironment& mpi) {
   const std::vector<Override> overrides = ParseOverrides(arguments.set);
   ReadConfig(arguments.config, overrides, config);
   const ModelConfig model = ModelConfigOf(config.model);
-  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
-  const int64_t share = std::max<int64_t>(1, cores / mpi.local_size());
-  at::set_num_threads(static_cast<int>(config.train.threads > 0 ? config.train.threads : share));
-  const at::Device device = OpenComputeDevice(config.train.device, mpi);
-  const std::unique_ptr<Communicator> world =
-      WorldForDevice(MakeWorldCommunicator(mpi, CommOptions()), mpi, device, config.parallel.nccl);
-  const at::ScalarType dtype = ComputeDtype(config.train.precision, device);
-  const MeasureOptions options{ThisDevice(dtype, device), dtype, arguments.sweeps, device};
+  const RunSetup setup = SetUpRun(config, mpi);
+  const MeasureOptions options{ThisDevice(setup.precision, setup.device), setup.precision,
+                               arguments.sweeps, setup.device};
   const bool prints = mpi.rank() == 0;
   const auto progress = [&](int sweep) {
     if (prints) spdlog::info("sweep {} of {}", sweep + 1, options.sweeps);
   };
-  const Profile profile = MeasureProfile(model, GridOf(config, model), options, *world, progress);
+  const Profile profile =
+      MeasureProfile(model, GridOf(config, model), options, *setup.world, progress);
   if (!prints) return static_cast<int>(ExitCode::kDone);
   std::printf("%-16s %6s %5s %7s %11s %7s %10s %11s %8s %10s %9s\n", "layer", "tensor", "tiles",
               "tokens", "pairs", "targets", "forward ms", "backward ms", "input ms", "kept MiB",

@@ -10,8 +10,6 @@
 #include "configs/yaml_writer.h"
 #include "parallel/comm/mpi_environment.h"
 #include "trainer/commands.h"
-#include "trainer/logging.h"
-#include "trainer/plan_run.h"
 #include "trainer/trainer.h"
 
 namespace equipoise {
@@ -24,23 +22,20 @@ struct Arguments {
   bool dry_run = false;
 };
 
-// The plan for as many ranks as were started; rank 0 prints it.
-int DryRun(const RunConfig& config, const MpiEnvironment& mpi) {
-  SetUpLogging({mpi.rank(), mpi.size(), "", false});
-  if (mpi.rank() == 0) PrintPlan(PlanRun(config, {mpi.size(), 0}), /*explain=*/false, std::cout);
-  return static_cast<int>(ExitCode::kDone);
-}
-
 int Train(const Arguments& arguments, MpiEnvironment& mpi) {
   TrainOptions options;
   const std::vector<Override> overrides = ParseOverrides(arguments.set);
   ReadConfig(arguments.config, overrides, options.config);
-  if (arguments.dry_run) return DryRun(options.config, mpi);
   if (arguments.resume == "none") {
     options.resume = Resume::kNone;
   } else if (arguments.resume != "auto") {
     options.resume = Resume::kFrom;
     options.resume_from = arguments.resume;
+  }
+  if (arguments.dry_run) {
+    const PlanReport report = PlanTrainer(options, mpi);
+    if (mpi.rank() == 0) PrintPlan(report, /*explain=*/false, std::cout);
+    return static_cast<int>(ExitCode::kDone);
   }
   Trainer trainer(options, mpi);
   return static_cast<int>(trainer.Run());
@@ -60,8 +55,10 @@ void AddTrainCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& r
       ->capture_default_str();
   command->add_option("--set", arguments->set, "a.b=c: one setting in place of the file's")
       ->allow_extra_args(false);
-  command->add_flag("--dry-run", arguments->dry_run,
-                    "print the plan for as many ranks as were started; train nothing");
+  command->add_flag(
+      "--dry-run", arguments->dry_run,
+      "check all that training would refuse before its first step, and print the plan "
+      "for as many ranks as were started; train nothing");
   command->footer(
       "Example:\n  mpirun -n 2 equipoise train configs/quickstart.yaml --set train.steps=100\n\n" +
       std::string("Settings:\n") + HelpText(RunConfig()));

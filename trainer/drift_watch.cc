@@ -1,4 +1,4 @@
-// Compares measured steps with predicted ones while a run goes on.
+// Compares the ranks' steps with each other, and with predicted ones, while a run goes on.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -39,6 +39,10 @@ void TrainerParts::WatchDrift(const RankTimes& step) {
   for (int rank = 0; rank < world->size(); ++rank) {
     ranks.push_back(FromFigures(all.data_ptr<double>() + kFigures * rank));
   }
+  for (const Straggler& straggler : stragglers.Add(ranks)) {
+    if (world->rank() == 0) spdlog::warn("straggler: {}", Describe(straggler, setup.hosts));
+  }
+  if (!forecast->knows_speed()) return;
   const std::optional<std::string> line = drift.Judge(ranks);
   if (line && world->rank() == 0) spdlog::warn("drift: {}", *line);
 }

@@ -43,6 +43,7 @@ double MiB(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 // Each micro-batch of the step is the worst pack, so that as many are in flight as in any step.
 void TrainerParts::ProbeMemory() {
+  const auto probing = activity.During("probing memory (run.probe: false leaves this out)");
   const auto loads_of = [this](const Pack& pack) {
     return std::vector<LayerLoad>(static_cast<size_t>(accumulation), pack.load());
   };
@@ -63,13 +64,15 @@ void TrainerParts::ProbeMemory() {
     mine = bytes[static_cast<size_t>(model->groups().at.pipeline)];
     worst = &pack;
   }
+  spdlog::info("probe: running a step of the epoch's worst micro-batch, {} tiles and {} tokens",
+               worst->tiles, worst->tokens);
   recorder.Stop();
   MarkMemory(device);
   RunProbe(*worst, loads_of(*worst));
   const int64_t measured = GetMemory(device).marked_peak_bytes;
   if (trace_until > 0) recorder.Start();
   ReturnFreeMemory();
-  LogProbe(*worst, measured, mine);
+  LogProbe(measured, mine);
 }
 
 void TrainerParts::RunProbe(const Pack& pack, const std::vector<LayerLoad>& loads) {
@@ -80,7 +83,7 @@ void TrainerParts::RunProbe(const Pack& pack, const std::vector<LayerLoad>& load
   model->RunStep(std::move(pass));
 }
 
-void TrainerParts::LogProbe(const Pack& pack, int64_t measured, int64_t expected) {
+void TrainerParts::LogProbe(int64_t measured, int64_t expected) {
   at::Tensor mine = at::empty({2}, at::kLong), all = at::empty({2 * world->size()}, at::kLong);
   mine.data_ptr<int64_t>()[0] = measured;
   mine.data_ptr<int64_t>()[1] = expected;
@@ -92,9 +95,8 @@ void TrainerParts::LogProbe(const Pack& pack, int64_t measured, int64_t expected
   }
   const double peak = MiB(bytes[2 * fullest]), forecast_peak = MiB(bytes[2 * fullest + 1]);
   spdlog::info(
-      "probe: a step of the epoch's worst micro-batch ({} tiles, {} tokens) takes {:.1f} MiB on "
-      "rank {}, the most of all; forecast {:.1f} MiB ({:+.1f} %)",
-      pack.tiles, pack.tokens, peak, fullest, forecast_peak, 100 * (forecast_peak / peak - 1));
+      "probe: it takes {:.1f} MiB on rank {}, the most of all; forecast {:.1f} MiB ({:+.1f} %)",
+      peak, fullest, forecast_peak, 100 * (forecast_peak / peak - 1));
 }
 
 }  // namespace equipoise

@@ -41,17 +41,19 @@ RecomputeRule RecomputeRuleOf(const std::string& name) {
   return kRules.at(name);
 }
 
-int64_t ElementBytes(const RunConfig& config, const Cluster& cluster) {
-  const bool automatic = config.train.precision == "auto";
-  const bool bf16 = automatic ? cluster.multiprocessors > 0 : config.train.precision == "bf16";
-  return bf16 ? 2 : 4;
+// The GPUs of all presets have bf16 matrix units; `local` is whatever this machine computes on.
+Precision PrecisionOn(const Cluster& cluster, const TrainSection& train) {
+  if (train.precision != "auto") return ParsePrecision(train.precision);
+  const bool gpus = cluster.multiprocessors > 0;
+  return ChoosePrecision(train.precision, gpus || ThisMachineHasBf16MatrixUnits(train.device));
 }
 
-std::shared_ptr<const Profile> ProfileFor(const RunConfig& config, const PlanRequest& request) {
+std::shared_ptr<const Profile> ProfileFor(const RunConfig& config, const PlanRequest& request,
+                                          Precision precision) {
   const std::string& path = config.cluster.profile;
   if (path.empty()) return nullptr;
   auto profile = std::make_shared<Profile>(ReadProfile(path));
-  const ProfileUse use{request.cluster.device, "", request.element_bytes == 2 ? "bf16" : "fp32", 0};
+  const ProfileUse use{request.cluster.device, "", PrecisionName(precision), 0};
   const std::string warning = RequireProfile(*profile, use, path, config.cluster.force_profile);
   if (!warning.empty()) spdlog::warn("{}", warning);
   return profile;
@@ -86,10 +88,11 @@ PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
   request.cluster = ClusterFor(config.cluster, request.ranks);
   request.model = model;
   request.frozen = config.model.freeze;
-  request.element_bytes =
-      target.element_bytes > 0 ? target.element_bytes : ElementBytes(config, request.cluster);
+  const Precision precision =
+      target.precision ? *target.precision : PrecisionOn(request.cluster, config.train);
+  request.element_bytes = ElementBytes(precision);
   request.workload = workload;
-  request.profile = ProfileFor(config, request);
+  request.profile = ProfileFor(config, request, precision);
   if (request.profile) request.cluster = WithMeasuredLinks(request.cluster, *request.profile);
   request.pins = PlanPinsOf(config, model);
   request.partition = PartitionRuleOf(config.balance.partition);

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "models/model_config.h"
 #include "trainer/plan_report.h"
 #include "trainer/plan_yaml.h"
+#include "trainer/precision.h"
 #include "trainer/run_config.h"
 #include "trainer/sample_costs.h"
 
@@ -13,10 +15,10 @@ namespace equipoise {
 
 // Where a run is to compute.
 struct PlanTarget {
-  int ranks = 0;              // 0: the cluster's devices
-  int64_t element_bytes = 0;  // of weights and activations in the computation; 0: by
-                              // train.precision, where auto is bf16 on GPUs and fp32 on CPUs
-  int trials = 0;             // plans that will be tried: so many are kept, of all meshes
+  int ranks = 0;  // 0: the cluster's devices
+  // Of the ranks; absent: by train.precision, for the cluster.
+  std::optional<Precision> precision = std::nullopt;
+  int trials = 0;  // plans that will be tried: so many are kept, of all meshes
 };
 
 // What the search is asked for a configuration: model, cluster, workload, and what `parallel` and

@@ -4,10 +4,54 @@
 #include <cpuid.h>
 #endif
 
+#include <algorithm>
+#include <array>
+
 #include "configs/error.h"
 #include "trainer/nvidia_driver.h"
 
 namespace equipoise {
+namespace {
+
+struct PrecisionKind {
+  Precision precision;
+  const char* name;
+  int64_t element_bytes;
+};
+
+constexpr std::array kPrecisions = {PrecisionKind{Precision::kFp32, "fp32", 4},
+                                    PrecisionKind{Precision::kBf16, "bf16", 2}};
+
+const PrecisionKind& KindOf(Precision precision) {
+  return *std::find_if(kPrecisions.begin(), kPrecisions.end(),
+                       [&](const PrecisionKind& kind) { return kind.precision == precision; });
+}
+
+bool HasGpu(const NvidiaDriver& driver) {
+  try {
+    return driver.CountGpus() > 0;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+std::string PrecisionName(Precision precision) { return KindOf(precision).name; }
+
+Precision ParsePrecision(const std::string& name) {
+  const auto* kind = std::find_if(kPrecisions.begin(), kPrecisions.end(),
+                                  [&](const PrecisionKind& k) { return name == k.name; });
+  EQUIPOISE_CHECK(kind != kPrecisions.end(), name);
+  return kind->precision;
+}
+
+int64_t ElementBytes(Precision precision) { return KindOf(precision).element_bytes; }
+
+Precision ChoosePrecision(const std::string& setting, bool has_bf16_units) {
+  if (setting != "auto") return ParsePrecision(setting);
+  return has_bf16_units ? Precision::kBf16 : Precision::kFp32;
+}
 
 bool CpuHasBf16MatrixUnits() {
 #if defined(__x86_64__)
@@ -26,16 +70,9 @@ bool GpuHasBf16MatrixUnits(int index) {
   return !driver.found() || driver.MajorCapability(index) >= kAmpere;
 }
 
-at::ScalarType ComputeDtype(const std::string& precision, at::Device device) {
-  if (precision == "auto") {
-    const bool has_units =
-        device.is_cpu() ? CpuHasBf16MatrixUnits() : GpuHasBf16MatrixUnits(device.index());
-    return has_units ? at::kBFloat16 : at::kFloat;
-  }
-  EQUIPOISE_CHECK(precision == "fp32" || precision == "bf16", precision);
-  return precision == "bf16" ? at::kBFloat16 : at::kFloat;
+bool ThisMachineHasBf16MatrixUnits(const std::string& device) {
+  if (device == "cpu" || !HasGpu(NvidiaDriver())) return CpuHasBf16MatrixUnits();
+  return GpuHasBf16MatrixUnits(0);
 }
-
-std::string PrecisionName(at::ScalarType dtype) { return dtype == at::kBFloat16 ? "bf16" : "fp32"; }
 
 }  // namespace equipoise

@@ -10,7 +10,7 @@
 #include "models/tensor_parallel.h"
 #include "parallel/comm/gather_text.h"
 #include "trainer/compute_device.h"
-#include "trainer/precision.h"
+#include "trainer/compute_dtype.h"
 
 namespace equipoise {
 namespace {
@@ -120,7 +120,8 @@ Profile MeasureSweep(const ModelConfig& config, const SweepRows& rows,
     if (!known.insert(specs[i].kind).second) continue;
     for (const TensorParallel& tensor : rows.degrees) {
       if (tensor.size > 1 && specs[i].kind == LayerKind::kPatchEmbedding) continue;  // not split
-      LayerMeter meter(config, static_cast<int>(i), options.dtype, tensor, options.device);
+      LayerMeter meter(config, static_cast<int>(i), DtypeOf(options.precision), tensor,
+                       options.device);
       for (const MeasuredRow& row : RowsFor(specs[i].kind, config, rows.grid)) {
         Barrier(world);
         profile.layers.push_back(meter.Measure(row, rows.memory));
@@ -135,8 +136,8 @@ Profile MeasureSweep(const ModelConfig& config, const SweepRows& rows,
 
 }  // namespace
 
-ProfileUse ThisDevice(at::ScalarType dtype, at::Device device) {
-  return {DeviceName(device), std::string("LibTorch ") + TORCH_VERSION, PrecisionName(dtype),
+ProfileUse ThisDevice(Precision precision, at::Device device) {
+  return {DeviceName(device), std::string("LibTorch ") + TORCH_VERSION, PrecisionName(precision),
           at::get_num_threads()};
 }
 

@@ -10,12 +10,13 @@
 #include "models/model_config.h"
 #include "parallel/comm/communicator.h"
 #include "trainer/measure_layer.h"
+#include "trainer/precision.h"
 
 namespace equipoise {
 
 // What a profile must have been made on to be used by this process, and what one made here says of
 // itself: processor or GPU, LibTorch, precision, compute threads.
-ProfileUse ThisDevice(at::ScalarType dtype, at::Device device = at::kCPU);
+ProfileUse ThisDevice(Precision precision, at::Device device = at::kCPU);
 
 struct ProfileGrid {
   int64_t max_tokens = 4096;  // of a row
@@ -33,10 +34,10 @@ std::vector<MeasuredRow> RowsFor(LayerKind kind, const ModelConfig& config,
 std::vector<int> TensorDegrees(const ModelConfig& config, int ranks);
 
 struct MeasureOptions {
-  ProfileUse here;                    // ThisDevice()
-  at::ScalarType dtype = at::kFloat;  // of the computation
-  int sweeps = 5;                     // over all rows; a time is their mean
-  at::Device device = at::kCPU;       // of this rank
+  ProfileUse here;                         // ThisDevice()
+  Precision precision = Precision::kFp32;  // of the computation
+  int sweeps = 5;                          // over all rows; a time is their mean
+  at::Device device = at::kCPU;            // of this rank
 };
 
 // Measures the layer kinds of the model, whole and as tensor ranks share them (with their sums, and

@@ -4,6 +4,7 @@
 
 #include "balance/plan_forecast.h"
 #include "balance/stage_costs.h"
+#include "trainer/precision.h"
 #include "trainer/run_cluster.h"
 
 namespace equipoise {
@@ -13,7 +14,7 @@ CostModel MakeCosts(const RunConfig& config, const ModelConfig& model, const Pla
                     const ProfileUse& here, std::string& warning) {
   CostModel::Options options;
   options.tensor = plan.tensor;
-  options.element_bytes = here.precision == "bf16" ? 2 : 4;
+  options.element_bytes = ElementBytes(ParsePrecision(here.precision));
   options.frozen = config.model.freeze;
   std::optional<Profile> profile;
   const std::string& path = config.cluster.profile;

@@ -15,6 +15,8 @@
 #include "trainer/agreement.h"
 #include "trainer/lr_schedule.h"
 #include "trainer/memory_stats.h"
+#include "trainer/plan_run.h"
+#include "trainer/progress.h"
 #include "trainer/trainer_parts.h"
 
 namespace equipoise {
@@ -53,6 +55,13 @@ StepIdentity IdentityOf(const StepPlan& plan, int64_t step) {
 
 }  // namespace
 
+PlanReport PlanTrainer(const TrainOptions& options, MpiEnvironment& mpi) {
+  TrainOptions checked = options;
+  checked.dry_run = true;
+  const TrainerParts parts(checked, mpi);
+  return PlanRun(parts.config, {parts.world->size(), parts.setup.precision});
+}
+
 Trainer::Trainer(const TrainOptions& options, MpiEnvironment& mpi)
     : config_(options.config), parts_(std::make_unique<TrainerParts>(options, mpi)) {
   if (options.trial) return;
@@ -65,7 +74,11 @@ Trainer::~Trainer() = default;
 
 ExitCode Trainer::Run() {
   TrainerParts& p = *parts_;
-  if (state_.step == 0) p.AnswerQuestions(/*before_training=*/true);
+  const Clock::time_point start = Clock::now();
+  const int64_t first = state_.step;
+  if (first == 0) p.AnswerQuestions(/*before_training=*/true);
+  if (first < config_.train.steps)
+    spdlog::info("training: steps {} to {}", first + 1, config_.train.steps);
   while (state_.step < config_.train.steps) {
     if (state_.step % kReturnMemoryEvery == 0) ReturnFreeMemory();
     StepResult result = RunStep();
@@ -88,6 +101,7 @@ ExitCode Trainer::Run() {
   const bool answered = p.AnswerQuestions(/*before_training=*/false);
   p.WriteAnswersAndReport(state_);
   p.stop.Honoured();
+  spdlog::info("done: {} steps in {}", state_.step - first, DurationText(SecondsSince(start)));
   if (answered) return ExitCode::kDone;
   spdlog::info("stopped on request after training; the same command answers the questions");
   return ExitCode::kStopped;
@@ -127,7 +141,7 @@ std::vector<double> Trainer::TimeSteps(const ScoredPlan& plan, int warm_up, int 
   return seconds;
 }
 
-int64_t Trainer::element_bytes() const { return parts_->element_bytes(); }
+Precision Trainer::precision() const { return parts_->setup.precision; }
 
 bool Trainer::Due(int64_t every) const { return every > 0 && state_.step % every == 0; }
 
@@ -135,6 +149,7 @@ bool Trainer::Due(int64_t every) const { return every > 0 && state_.step % every
 StepResult Trainer::RunStep() {
   const Clock::time_point start = Clock::now();
   TrainerParts& p = *parts_;
+  const auto activity = p.activity.During(fmt::format("step {}", state_.step + 1));
   const FeedStep work = p.feed->NextStep();
   StepResult result;
   for (const Pack& pack : work.plan.packs) {
@@ -169,10 +184,10 @@ StepResult Trainer::RunStep() {
   state_.skipped_samples += result.bad_samples;
   state_.non_finite_in_a_row = p.guard.in_a_row();
   result.step_s = SecondsSince(start);
+  RankTimes times = sums.times;
+  times.measured.step_s = result.step_s;
+  p.WatchDrift(times);
   if (p.forecast->knows_speed()) {
-    RankTimes times = sums.times;
-    times.measured.step_s = result.step_s;
-    p.WatchDrift(times);
     std::vector<LayerLoad> all;
     all.reserve(work.plan.packs.size());
     for (const Pack& pack : work.plan.packs) all.push_back(pack.useful());
@@ -214,11 +229,9 @@ StepSums Trainer::RunMicroBatches(const StepPlan& plan) {
   sums.times.measured.passes_s = sums.span_s;
   sums.times.measured.compute_s = sums.busy_s - sums.times.measured.data_wait_s;
   p.AddPredicted(loads);
-  if (p.forecast->knows_speed()) {
-    sums.times.predicted =
-        p.forecast->Seconds(p.model->schedule(), loads, p.model->groups().at.pipeline);
-    sums.predicted_s = sums.times.predicted.step_s;
-  }
+  sums.times.predicted =
+      p.forecast->Seconds(p.model->schedule(), loads, p.model->groups().at.pipeline);
+  sums.predicted_s = sums.times.predicted.step_s;
   if (p.model->reports_loss()) sums.loss = p.model->part().loss();
   for (const GradientReducer::Span& span : p.model->reducer().spans()) {
     p.recorder.Add("communication", span.name, span.start, span.end);

@@ -10,6 +10,8 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/timeline.h"
 #include "trainer/checkpoint.h"
+#include "trainer/plan_report.h"
+#include "trainer/precision.h"
 #include "trainer/run_config.h"
 
 namespace equipoise {
@@ -28,6 +30,7 @@ struct TrainOptions {
   Resume resume = Resume::kAuto;
   std::string resume_from;  // with kFrom
   bool trial = false;       // plans are given one after another (TimeSteps); nothing is written
+  bool dry_run = false;     // for PlanTrainer() alone
 };
 
 // What one optimizer step did; the same on every rank.
@@ -51,6 +54,12 @@ struct StepResult {
 struct StepSums;
 struct TrainerParts;
 
+// The plan of the training run that these options ask for, on the ranks that were started, after
+// all that such a run checks before it builds its model: throws what the Trainer would. The cost
+// index is built where it is absent; nothing else is written, and no weights are read. Collective;
+// the same report on every rank.
+PlanReport PlanTrainer(const TrainOptions& options, MpiEnvironment& mpi);
+
 // A training run: builds the parts in order, owns them, and runs the loop.
 class Trainer {
  public:
@@ -69,8 +78,7 @@ class Trainer {
   std::vector<double> TimeSteps(const ScoredPlan& plan, int warm_up, int timed);
   // Of the micro-batches of TimeSteps(), and how many packs a step has.
   void UsePacks(const GroupLimits& limits, int64_t global_batch);
-  // Of weights and activations in the computation.
-  int64_t element_bytes() const;
+  Precision precision() const;  // of the computation
 
  private:
   StepResult RunStep();

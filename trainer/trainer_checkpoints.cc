@@ -17,7 +17,6 @@
 #include "trainer/durable_file.h"
 #include "trainer/lr_schedule.h"
 #include "trainer/model_checkpoint.h"
-#include "trainer/precision.h"
 #include "trainer/trainer_parts.h"
 
 namespace equipoise {
@@ -66,7 +65,7 @@ std::string OtherRate(const Json& settings, const TrainSection& train, int64_t s
 void TrainerParts::FindStart(const TrainOptions& options) {
   resumes_itself = options.resume == Resume::kAuto;
   if (options.resume != Resume::kNone) {
-    const std::string from = resumes_itself ? folder->dir() : options.resume_from;
+    const std::string from = resumes_itself ? config.run.dir : options.resume_from;
     checkpoint = FindCheckpoint(from, *world);
     if (checkpoint.empty() && !resumes_itself)
       throw DataError(from + ": no checkpoint is there; give a step-* folder");
@@ -74,7 +73,7 @@ void TrainerParts::FindStart(const TrainOptions& options) {
   if (!checkpoint.empty()) return KeepPacks();
   if (!resumes_itself) return;
   AgreeOrThrowDataError(*world, [this] {
-    if (world->rank() == 0) RefuseLostCheckpoints(folder->dir(), config.checkpoint.every);
+    if (world->rank() == 0) RefuseLostCheckpoints(config.run.dir, config.checkpoint.every);
   });
 }
 
@@ -115,6 +114,7 @@ TrainState TrainerParts::LoadCheckpoint() {
     std::optional<std::string> fault = AgreeOnError(*world, read);
     if (!fault) {
       CheckSections(checkpoint, index.sections, Sections());
+      const auto reading = activity.During("reading " + checkpoint);
       fault = AgreeOnError(*world,
                            [&] { ReadModel(checkpoint, index, model->parameters(), *optimizer); });
     }
@@ -173,7 +173,7 @@ Json TrainerParts::Environment() const {
           {"pipeline", plan.pipeline},
           {"tensor", plan.tensor},
           {"threads", at::get_num_threads()},
-          {"precision", PrecisionName(ComputeDtype(config.train.precision, device))},
+          {"precision", PrecisionName(setup.precision)},
           {"processor", DeviceName(device)}};
 }
 
@@ -209,6 +209,7 @@ Json TrainerParts::Settings() const {
 }
 
 void TrainerParts::Save(const TrainState& state) {
+  const auto saving = activity.During(fmt::format("saving step {}", state.step));
   const auto start = std::chrono::steady_clock::now();
   const CheckpointContent content{state, Environment(), Sections(), Settings(),
                                   TensorsToSave(*optimizer)};

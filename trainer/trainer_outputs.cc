@@ -4,10 +4,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <ctime>
 #include <filesystem>
@@ -20,9 +18,9 @@
 #include "trainer/answer_files.h"
 #include "trainer/answer_role.h"
 #include "trainer/compute_device.h"
+#include "trainer/compute_dtype.h"
 #include "trainer/durable_file.h"
 #include "trainer/memory_stats.h"
-#include "trainer/precision.h"
 #include "trainer/report_files.h"
 #include "trainer/report_picture.h"
 #include "trainer/trainer_parts.h"
@@ -38,6 +36,8 @@ StepMetrics MetricsOf(const TrainState& state, const StepResult& result,
                       const TrainerParts& parts) {
   StepMetrics m;
   m.step = state.step;
+  if (parts.epoch_samples > 0)
+    m.epoch = static_cast<double>(state.samples) / static_cast<double>(parts.epoch_samples);
   m.loss = result.loss;
   m.grad_norm = result.grad_norm;
   m.lr = result.lr;
@@ -65,11 +65,6 @@ constexpr int64_t kShownAnswers = 8;  // of each source, in the report and befor
 std::string PictureOf(const SourceConfig& source, const SampleAnswer& answer) {
   if (answer.images.empty()) return "";
   return PictureDataUri((std::filesystem::path(source.images) / answer.images.front()).string());
-}
-
-std::string MachineName() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
 }
 
 }  // namespace
@@ -132,6 +127,7 @@ void TrainerParts::NoteBadSamples(const LoadedPack& pack, int64_t step) {
 }
 
 std::optional<double> TrainerParts::HeldOutLoss() {
+  const auto measuring = activity.During("measuring the held-out loss");
   const std::vector<Pack> packs =
       PackInOrder(held_out->index, config.data.max_tokens, config.eval.samples);
   double weight = 0;
@@ -165,7 +161,7 @@ Answerer::Model TrainerParts::WholeModel(std::optional<LoadedModel>& copy) const
   if (plan.pipeline * plan.tensor == 1)
     return {model->part().stages().begin()->second.get(), &data->model_config};
   LoadOptions load;
-  load.dtype = ComputeDtype(config.train.precision, device);
+  load.dtype = DtypeOf(setup.precision);
   load.device = device;
   load.inference = true;
   copy = BuildModel(data->model_config, load);
@@ -179,11 +175,7 @@ bool TrainerParts::AnswerQuestions(bool before_training) {
     spdlog::info("eval.answers: no rank holds the whole model yet; answered after training");
     return true;
   }
-  if (answer_sources.empty()) {
-    for (const SourceConfig& source : config.eval.answers) {
-      answer_sources.push_back(std::make_unique<OpenedData>(config, std::vector{source}, *world));
-    }
-  }
+  const auto answering = activity.During("answering the questions of eval.answers");
   std::optional<LoadedModel> copy;
   const Answerer::Model whole = WholeModel(copy);
   std::vector<AnsweredSource> results;
@@ -246,7 +238,7 @@ void TrainerParts::WriteTrace() {
 RunSummary TrainerParts::Summary(const TrainState& state) {
   const auto pipeline_rank = static_cast<size_t>(model->groups().at.pipeline);
   const bool forecast_known = pipeline_rank < outlook.memory_bytes.size();
-  const Json mine = {{"machine", MachineName()},
+  const Json mine = {{"machine", setup.hosts[static_cast<size_t>(world->rank())]},
                      {"device", DeviceName(device)},
                      {"forecast", forecast_known ? outlook.memory_bytes[pipeline_rank] : 0},
                      {"tensors", GetMemory(device).peak_bytes},
@@ -262,7 +254,7 @@ RunSummary TrainerParts::Summary(const TrainState& state) {
   run.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   run.first_step = first_step;
   run.plan = DescribePlan(plan);
-  run.precision = PrecisionName(ComputeDtype(config.train.precision, device));
+  run.precision = PrecisionName(setup.precision);
   run.micro_batches = accumulation;
   run.threads = at::get_num_threads();
   run.parameters = parameter_count();

@@ -1,6 +1,5 @@
 #include "trainer/trainer_parts.h"
 
-#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -12,7 +11,6 @@
 #include <cstdio>
 #include <map>
 #include <sstream>
-#include <thread>
 #include <utility>
 
 #include "configs/config_json.h"
@@ -22,7 +20,6 @@
 #include "models/modules.h"
 #include "models/weights.h"
 #include "parallel/comm/gather_text.h"
-#include "parallel/comm/make_communicator.h"
 #include "parallel/comm/mpi_environment.h"
 #include "parallel/comm/told_error.h"
 #include "trainer/agreement.h"
@@ -34,45 +31,10 @@
 #include "trainer/memory_stats.h"
 #include "trainer/model_source.h"
 #include "trainer/plan_run.h"
-#include "trainer/precision.h"
 #include "trainer/profile_run.h"
-#include "trainer/program_hash.h"
-#include "trainer/run_cluster.h"
 
 namespace equipoise {
 namespace {
-
-std::chrono::milliseconds Milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
-}
-
-void SetUpCompute(const RunConfig& config, int ranks_on_this_machine) {
-  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
-  const int64_t share = std::max<int64_t>(1, cores / ranks_on_this_machine);
-  at::set_num_threads(static_cast<int>(config.train.threads > 0 ? config.train.threads : share));
-  at::globalContext().setDeterministicAlgorithms(config.train.deterministic, /*warn_only=*/false);
-  at::globalContext().setDeterministicFillUninitializedMemory(false);  // slow, and all is written
-}
-
-// Ranks that were given other configurations would wait for each other for ever.
-void RequireEqual(Communicator& world, const std::string& what, const Json& mine) {
-  const std::vector<std::string> all = GatherText(world, mine.dump());
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] != all[0]) {
-      throw ConfigError(what + " of rank " + std::to_string(rank) +
-                        " differs from that of rank 0 (" +
-                        EnvironmentDifference(Json::parse(all[0]), Json::parse(all[rank])) +
-                        "); give every rank the same configuration, data and program");
-    }
-  }
-}
-
-std::vector<int> GatherMachines(Communicator& world, int mine) {
-  at::Tensor all = at::empty({world.size()}, at::kLong);
-  world.AllGather(all, at::full({1}, mine, at::kLong)).Wait();
-  const auto* machines = all.const_data_ptr<int64_t>();
-  return {machines, machines + world.size()};
-}
 
 void RequireTensorRanksTogether(const Mesh& mesh, const std::vector<int>& machines) {
   const auto apart = TensorRanksApart(mesh, machines);
@@ -109,32 +71,29 @@ Json Lines(const std::string& yaml) {
 
 TrainerParts::TrainerParts(const TrainOptions& options, MpiEnvironment& mpi)
     : config(options.config),
-      device(OpenComputeDevice(config.train.device, mpi)),
+      setup(SetUpRun(config, mpi)),
+      device(setup.device),
+      world(setup.world.get()),
+      activity({.out = [](const std::string& line) { spdlog::info("{}", line); }}),
       recorder(mpi.rank()) {
-  SetUpCompute(config, mpi.local_size());
-  CommOptions comm;
-  comm.timeout = Milliseconds(config.parallel.timeout_s);
-  world = MakeWorldCommunicator(mpi, comm);
-  RequireEqual(*world, "the program", ProgramHash());
-  RequireEqual(*world, "the configuration", ConfigToJson(config));
-  machines = GatherMachines(*world, mpi.machine());
-  UseMachines(machines, config.cluster);
-  world = WorldForDevice(std::move(world), mpi, device, config.parallel.nccl);
-  // `auto` is another precision on another kind of processor.
-  RequireEqual(*world, "train.precision",
-               PrecisionName(ComputeDtype(config.train.precision, device)));
   if (options.resume == Resume::kNone) RefuseCheckpoints(config.run.dir);
-  if (!options.trial) OpenFolder(mpi);
-
-  data = std::make_unique<OpenedData>(config, config.data.train, *world);
-  RequireEqual(*world, "the cost index", data->index.hash());
-  left_out = data->index.size() - data->index.CountDefects()[0];
-  if (!config.data.eval.empty()) {
-    held_out = std::make_unique<OpenedData>(config, config.data.eval, *world);
+  if (options.dry_run) {
+    CheckRunFolder(config.run.dir, *world);
+  } else if (!options.trial) {
+    OpenFolder(mpi);
   }
+  OpenData(/*with_answers=*/!options.trial);
   CheckModel();
+  if (!options.trial) FindStart(options);
+  if (checkpoint.empty()) CheckFirstWeights();
   if (options.trial) return;
-  FindStart(options);
+  if (options.dry_run) {
+    MakePlanner();  // throws where there is too little data
+    if (checkpoint.empty()) return;
+    CheckSections(checkpoint, ReadCheckpointIndex(checkpoint, /*verify=*/false).sections,
+                  Sections());
+    return;
+  }
   ChoosePlan();
 }
 
@@ -144,6 +103,21 @@ void TrainerParts::OpenFolder(const MpiEnvironment& mpi) {
   folder = std::make_unique<RunFolder>(config.run.dir, *world);
   SetUpLogging({mpi.rank(), mpi.size(), folder->LogPath(mpi.rank()), false});
   if (mpi.rank() == 0) stop.WatchFile(folder->dir());
+}
+
+void TrainerParts::OpenData(bool with_answers) {
+  const auto opening = activity.During("opening the data");
+  data = std::make_unique<OpenedData>(config, config.data.train, *world);
+  RequireEqual(*world, "the cost index", data->index.hash());
+  left_out = data->index.size() - data->index.CountDefects()[0];
+  if (!config.data.eval.empty()) {
+    held_out = std::make_unique<OpenedData>(config, config.data.eval, *world);
+  } else if (config.eval.every > 0) {
+    spdlog::warn("eval.every: there is no held-out data to measure; set data.eval");
+  }
+  if (!with_answers) return;
+  for (const SourceConfig& source : config.eval.answers)
+    answer_sources.push_back(std::make_unique<OpenedData>(config, std::vector{source}, *world));
 }
 
 void TrainerParts::CheckModel() const {
@@ -165,14 +139,27 @@ void TrainerParts::CheckModel() const {
   }
 }
 
-int64_t TrainerParts::element_bytes() const {
-  return static_cast<int64_t>(c10::elementSize(ComputeDtype(config.train.precision, device)));
+void TrainerParts::CheckFirstWeights() const {
+  if (config.model.init == "random") return;
+  if (config.model.hf.empty()) {
+    throw ConfigError(
+        "model.init: pretrained weights come from model.hf; name it, or set init: random");
+  }
+  std::vector<Parameter*> parameters;
+  const auto layers = BuildLayers(data->model_config);
+  for (const auto& layer : layers) {
+    for (Parameter* parameter : layer->parameters()) parameters.push_back(parameter);
+  }
+  AgreeOrThrowDataError(*world,
+                        [&] { CheckWeights(parameters, data->model_config, config.model.hf); });
 }
 
 void TrainerParts::ChoosePlan() {
+  const auto searching = activity.During("searching the plan");
+  const SampleCosts costs = CostsOfIndex(data->index, config);
+  epoch_samples = costs.epoch_samples();
   const TrainingPlan planned =
-      PlanTraining(config, data->model_config, CostsOfIndex(data->index, config),
-                   {world->size(), element_bytes()});
+      PlanTraining(config, data->model_config, costs, {world->size(), setup.precision});
   outlook = planned.outlook;
   PinPacks();
   UsePlan(planned.plan);
@@ -209,23 +196,23 @@ void TrainerParts::UsePlan(const Plan& given) {
   // The plan rests on this machine's memory and on the profile as well.
   const PlanOutlook limits{0, 0, 0, outlook.tiles, outlook.tokens, outlook.global_batch};
   RequireEqual(*world, "the plan", Lines(PlanToYaml(given, limits)));
-  RequireTensorRanksTogether(given.mesh(), machines);
+  RequireTensorRanksTogether(given.mesh(), setup.machines);
   plan = given;
   accumulation = Accumulation(config, plan);
   guard = NonFiniteGuard();
-  ParallelModel::Options options;
-  options.part.dtype = ComputeDtype(config.train.precision, device);
-  options.part.device = device;
-  options.part.freeze = config.model.freeze;
-  options.bucket_bytes = config.parallel.bucket_bytes;
-  model = std::make_unique<ParallelModel>(data->model_config, plan, options, *world, recorder);
+  model = std::make_unique<ParallelModel>(data->model_config, plan, ModelOptionsOf(config, setup),
+                                          *world, recorder);
   forecast = std::make_unique<StepForecast>(config, data->model_config, plan,
-                                            ThisDevice(options.part.dtype, device));
+                                            ThisDevice(setup.precision, device));
   if (!forecast->warning().empty()) spdlog::warn("{}", forecast->warning());
   drift = DriftMonitor(forecast->error_band());
+  std::vector<int> layers;
+  for (int rank = 0; rank < world->size(); ++rank)
+    layers.push_back(plan.mesh().Coordinate(rank, Axis::kPipeline));
+  stragglers = StragglerWatch(std::move(layers));
   spdlog::info("{:.2f} M parameters on {} in {} ({}), {}, {} micro-batches, {} threads a rank",
                static_cast<double>(parameter_count()) / 1e6, DeviceKind(device),
-               PrecisionName(options.part.dtype), config.train.precision, DescribePlan(plan),
+               PrecisionName(setup.precision), config.train.precision, DescribePlan(plan),
                accumulation, at::get_num_threads());
   BuildOptimizer();
 }
@@ -261,13 +248,15 @@ void TrainerParts::BuildOptimizer() {
 }
 
 void TrainerParts::TakeFirstWeights() {
-  if (config.model.init == "random") {
+  const bool random = config.model.init == "random";
+  const std::string what = random
+                               ? fmt::format("drawing random weights, seed {}", config.train.seed)
+                               : "reading weights from " + config.model.hf;
+  spdlog::info("{}", what);
+  const auto taking = activity.During(what);
+  if (random) {
     InitializeWeights(model->parameters().parameters(), data->model_config,
                       static_cast<uint64_t>(config.train.seed));
-    model->parameters().UpdateCompute();
-  } else if (config.model.hf.empty()) {
-    throw ConfigError(
-        "model.init: pretrained weights come from model.hf; name it, or set init: random");
   } else {
     std::string zeros;
     AgreeOrThrowDataError(*world, [&] {
@@ -276,9 +265,9 @@ void TrainerParts::TakeFirstWeights() {
         zeros += name + "\n";
       }
     });
-    model->parameters().UpdateCompute();
     WarnOfZeros(*world, zeros, config.model.hf);
   }
+  model->parameters().UpdateCompute();
 }
 
 // Of a run that ended before its first checkpoint, or that is trained anew on request.
@@ -320,6 +309,8 @@ void TrainerParts::OpenOutputs(const TrainState& state) {
   ProgressOptions shown;
   shown.steps = config.train.steps;
   shown.live = StderrIsTerminal();
+  shown.balance = plan.data > 1;
+  shown.columns = StderrColumns;
   shown.live_out = [](const std::string& text) { std::fputs(text.c_str(), stderr); };
   shown.line_out = [](const std::string& text) { spdlog::info("{}", text); };
   progress = std::make_unique<Progress>(shown);
@@ -357,6 +348,7 @@ void TrainerParts::ShowBalance(int64_t epoch) const {
 
 void TrainerParts::StartFeed(const TrainState& state) {
   first_step = state.step;
+  const auto forming = activity.During("forming the micro-batches of the epoch");
   if (folder && world->rank() == 0) ShowBalance(state.position.epoch);
   feed = std::make_unique<StepFeed>(
       &data->dataset, MakePlanner(), state.position,

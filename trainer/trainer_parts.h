@@ -12,6 +12,7 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/timeline.h"
 #include "parallel/zero/zero_optimizer.h"
+#include "trainer/activity.h"
 #include "trainer/answer_eval.h"
 #include "trainer/loaded_model.h"
 #include "trainer/make_plan.h"
@@ -23,10 +24,12 @@
 #include "trainer/progress.h"
 #include "trainer/report_facts.h"
 #include "trainer/run_folder.h"
+#include "trainer/set_up_run.h"
 #include "trainer/step_drift.h"
 #include "trainer/step_feed.h"
 #include "trainer/step_forecast.h"
 #include "trainer/stop_request.h"
+#include "trainer/straggler.h"
 #include "trainer/tensorboard.h"
 #include "trainer/trainer.h"
 
@@ -68,8 +71,8 @@ struct TrainerParts {
   // Runs a step made of the epoch's worst micro-batch, discards its gradients, and logs the peak
   // memory beside the forecast. Changes nothing else. Collective. REQUIRES: weights.
   void ProbeMemory();
-  // Adds a step to those that are compared with the prediction; rank 0 warns of a drift. Collective
-  // every few steps.
+  // Adds a step to those that are compared between ranks, and with the prediction; rank 0 warns of
+  // a slow rank and of a drift. Collective every few steps.
   void WatchDrift(const RankTimes& step);
   // Records the simulated step of these micro-batches below the one that was just measured.
   void AddPredicted(const std::vector<LayerLoad>& loads);
@@ -81,7 +84,6 @@ struct TrainerParts {
   // What this data rank's micro-batches of a step ask of the layers.
   std::vector<LayerLoad> Loads(const std::vector<Pack>& packs) const;
   int64_t parameter_count() const;  // of the whole model
-  int64_t element_bytes() const;    // of weights and activations in the computation
   void NoteBadSamples(const LoadedPack& pack, int64_t step);
   // Mean loss on data.eval; absent when none of its samples can be used. Collective.
   std::optional<double> HeldOutLoss();
@@ -100,12 +102,14 @@ struct TrainerParts {
   void WriteAnswersAndReport(const TrainState& state);
 
   RunConfig config;
-  at::Device device;  // where this rank computes
   StopRequest stop;
-  std::unique_ptr<Communicator> world;
-  std::vector<int> machines;          // of each rank, as MpiEnvironment::machine() counts them
-  std::unique_ptr<RunFolder> folder;  // none in a trial
+  RunSetup setup;
+  at::Device device;    // where this rank computes
+  Communicator* world;  // of all ranks
+  ActivityLog activity;
+  std::unique_ptr<RunFolder> folder;  // none in a trial and in a dry run
   std::unique_ptr<OpenedData> data;
+  int64_t epoch_samples = 0;             // usable records of an epoch
   int64_t left_out = 0;                  // records that the cost index excludes
   std::unique_ptr<OpenedData> held_out;  // data.eval, where there is one
   std::string checkpoint;                // to go on from; empty in a run that begins
@@ -120,12 +124,13 @@ struct TrainerParts {
   int64_t accumulation = 1;  // micro-batches of a data rank in a step
   NonFiniteGuard guard;
   DriftMonitor drift;
+  StragglerWatch stragglers;
   TimelineRecorder recorder;
   Timeline predicted;  // this rank's spans, as the simulator sees them
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
   int64_t first_step = 0;    // steps that were done when this start began
   int64_t trace_until = -1;  // step after which the trace is written; -1 = done
-  std::vector<std::unique_ptr<OpenedData>> answer_sources;  // of eval.answers, opened when used
+  std::vector<std::unique_ptr<OpenedData>> answer_sources;  // of eval.answers
   std::vector<AnsweredSource> answers;                      // after training
   std::unique_ptr<Quarantine> quarantine;                   // none in a trial
   // Rank 0 alone:
@@ -139,7 +144,10 @@ struct TrainerParts {
   // A model that answers questions: this rank's where it is whole, else a copy read from the newest
   // checkpoint into `copy`.
   Answerer::Model WholeModel(std::optional<LoadedModel>& copy) const;
+  void OpenData(bool with_answers);
   void CheckModel() const;
+  // Throws where the weights of a first step are not there.
+  void CheckFirstWeights() const;
   void ChoosePlan();
   PackPlanner MakePlanner() const;
   void ShowBalance(int64_t epoch) const;
@@ -147,7 +155,7 @@ struct TrainerParts {
   RunSummary Summary(const TrainState& state);
   void RunProbe(const Pack& pack, const std::vector<LayerLoad>& loads);
   // Rank 0 logs the fullest rank's bytes. Collective.
-  void LogProbe(const Pack& pack, int64_t measured, int64_t expected);
+  void LogProbe(int64_t measured, int64_t expected);
   void BuildOptimizer();
   void FindStart(const TrainOptions& options);
   // Limits that the configuration leaves open are those of the checkpoint: a run that goes on with

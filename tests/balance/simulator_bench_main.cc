@@ -49,8 +49,8 @@ void Bench(char** argv, int every, Communicator& world) {
   std::vector<BenchRun> runs(cases.size());
   std::vector<Profile> profiles;
   for (int round = 0; round < settings.rounds; ++round) {
-    profiles.push_back(
-        MeasureProfile(settings.model, grid, {ThisDevice(at::kFloat), at::kFloat, 1}, world));
+    profiles.push_back(MeasureProfile(settings.model, grid,
+                                      {ThisDevice(Precision::kFp32), Precision::kFp32, 1}, world));
     for (size_t i = 0; i < cases.size(); ++i) RunBenchCase(settings, cases[i], world, runs[i]);
   }
   const Profile profile = MeanProfile(profiles);

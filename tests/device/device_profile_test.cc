@@ -18,7 +18,7 @@ namespace {
 const ProfileGrid kGrid{32, 2};
 
 // The profile of two ranks, each with a GPU of its own, or on CPUs.
-Profile MeasureOnTwo(bool gpus, at::ScalarType dtype) {
+Profile MeasureOnTwo(bool gpus, Precision precision) {
   const testing::CellDevices devices =
       testing::StagedGpus(testing::kStandInGpus, testing::StagingStandIn);
   const auto same = [](std::unique_ptr<Communicator> world) { return world; };
@@ -28,7 +28,7 @@ Profile MeasureOnTwo(bool gpus, at::ScalarType dtype) {
       [&](Communicator& world) {
         at::set_num_threads(1);
         const at::Device device = gpus ? devices.device(world.rank()) : at::kCPU;
-        const MeasureOptions options{{"a device", "any", "fp32", 1}, dtype, 1, device};
+        const MeasureOptions options{{"a device", "any", "fp32", 1}, precision, 1, device};
         const Profile profile = MeasureProfile(testing::TinyInternVl(false), kGrid, options, world);
         if (world.rank() == 0) measured = profile;
       });
@@ -37,11 +37,11 @@ Profile MeasureOnTwo(bool gpus, at::ScalarType dtype) {
 
 TEST_CASE("a profile of GPUs has what one of CPUs has", "[device]") {
   CountCpuMemory();
-  const at::ScalarType dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const Precision precision = GENERATE(Precision::kFp32, Precision::kBf16);
   const int64_t before = testing::CountsOfStandIn().operations;
-  const Profile gpu = MeasureOnTwo(true, dtype);
+  const Profile gpu = MeasureOnTwo(true, precision);
   CHECK(testing::CountsOfStandIn().operations > before);
-  const Profile cpu = MeasureOnTwo(false, dtype);
+  const Profile cpu = MeasureOnTwo(false, precision);
   REQUIRE(gpu.layers.size() == cpu.layers.size());
   for (size_t i = 0; i < gpu.layers.size(); ++i) {
     const LayerMeasurement &on_gpu = gpu.layers[i], &on_cpu = cpu.layers[i];

@@ -283,10 +283,9 @@ def probe(bench):
     for ranks, settings in ((1, {}), (2, {"parallel__pipeline": 2}), (2, {"parallel__data": 2})):
         with_probe, done = bench.run(f"probe, {ranks} ranks {settings}", ranks, **settings)
         lines = [x for x in done.stderr.splitlines() if "probe: " in x]
-        check(f"{ranks} ranks {settings}: one line with tiles, tokens, measured and forecast",
-              len(lines) == 1 and re.search(
-                  r"\(\d tiles, \d+ tokens\) takes \d+\.\d MiB on rank [01].* forecast \d+\.\d MiB",
-                  lines[0]) is not None, str(lines))
+        check(f"{ranks} ranks {settings}: what is run is told before, measured and forecast after",
+              len(lines) == 2 and re.search(r"micro-batch, \d tiles and \d+ tokens$", lines[0]) and
+              re.search(r"\d+\.\d MiB on rank [01].* forecast \d+\.\d MiB", lines[1]), str(lines))
         without, done = bench.run(f"no probe, {ranks} ranks {settings}", ranks, run__probe="false",
                                   **settings)
         check(f"{ranks} ranks {settings}: run.probe false runs none", "probe: " not in done.stderr)

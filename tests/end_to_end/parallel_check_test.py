@@ -111,6 +111,10 @@ def main():
         shutil.rmtree(f"{folder}/model")
 
     write_model(f"{folder}/model", False)
+    done, _ = check(folder, 2, {"timeout_s": 77, "bucket_bytes": 4096})
+    results.check("set up as --set says", done.returncode == 0 and
+                  "2 ranks on cpu, fp32" in done.stderr and
+                  ", 77 s for a wait at most" in done.stderr, done.stderr[-400:])
     for ranks, settings, said in [
             (2, {"pipeline": 3}, "needs 3 ranks, and 2 were started"),
             (2, {"pipeline": 2, "stage_layers": "[3, 9]"}, "12 layers in all, the model has 8"),

@@ -38,8 +38,12 @@ def main():
     config = tiny_case.write_case(folder)
     for ranks in (1, 2):
         path = f"{folder}/profile{ranks}.json"
-        done = tiny_case.run(config, ranks, "profile", "--out", path, "--sweeps", "1")
+        done = tiny_case.run(config, ranks, "profile", "--out", path, "--sweeps", "1",
+                             parallel__timeout_s=77, train__deterministic="true")
         results.check(f"{ranks} ranks: profile", done.returncode == 0, done.stderr[-400:])
+        results.check(f"{ranks} ranks: set up as --set says",
+                      "1 thread each, 77 s for a wait at most, deterministic" in done.stderr,
+                      done.stderr[-400:])
         check_profile(results, f"{ranks} ranks", path, done.stdout, ranks > 1)
     settings = dict(train__steps=2, cluster__profile=path)
     done = tiny_case.run(config, 2, run__dir=f"{folder}/run", parallel__pipeline=2, **settings)

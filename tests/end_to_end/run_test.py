@@ -1,6 +1,7 @@
 """What a run leaves behind: trace, metrics, held-out loss, quarantine, report."""
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -52,11 +53,16 @@ def check_trace(results, run_dir, ranks):
 
 def check_metrics(results, run_dir, left_out):
     rows = tiny_case.metrics(run_dir)
-    wanted = ["step", "loss", "grad_norm", "lr", "tokens", "samples", "images", "step_s",
+    wanted = ["step", "epoch", "loss", "grad_norm", "lr", "tokens", "samples", "images", "step_s",
               "tokens_per_s", "mem_peak_bytes", "rss_peak_bytes", "data_wait_s", "pad_ratio",
               "dist_ratio_vision", "dist_ratio_text", "skipped_samples"]
     results.check("each step has the keys that are known",
                   all([k for k in row if k != "eval_loss"] == wanted for row in rows), str(rows[0]))
+    trained, of = 0, 60  # usable records
+    for row in rows:
+        trained += row["samples"]
+        results.check(f"step {row['step']}: samples so far as epochs",
+                      abs(row["epoch"] - trained / of) < 1e-6, str(row["epoch"]))
     results.check("held-out loss every 4 steps and at the end",
                   [row["step"] for row in rows if "eval_loss" in row] == [4, 8, 10])
     held_out = [row["eval_loss"] for row in rows if "eval_loss" in row]
@@ -90,6 +96,14 @@ def check_run(results, folder, config):
                          train__deterministic="true")
     results.check("a run with bad records ends well", done.returncode == 0, done.stderr[-500:])
     results.check("and prints nothing on standard output", done.stdout == "", done.stdout)
+    last = -1
+    for line in ("2 ranks on cpu, fp32, 1 thread each", "600 s for a wait at most, deterministic",
+                 "drawing random weights, seed 1", "probe: running",
+                 "training: steps 1 to 10", "step 1/10  epoch ", "step 10/10  epoch ",
+                 "done: 10 steps in "):
+        at = done.stderr.find(line)
+        results.check(f"says so in its turn: {line}", at > last, done.stderr[-900:])
+        last = max(last, at)
     if done.returncode:
         return
     run_dir = f"{folder}/run"
@@ -153,6 +167,13 @@ def check_starts(results, folder):
         results.check(f"starts itself again only where it must: {name}", found == name, found)
 
 
+def check_version(results):
+    done = tiny_case.execute([tiny_case.EQUIPOISE, "--version"])
+    results.check("--version names the build", done.returncode == 0 and
+                  re.fullmatch(r"equipoise [0-9a-f]{16}, LibTorch \d.*\n", done.stdout),
+                  done.stdout + done.stderr)
+
+
 def check_one_process(results, folder):
     for line in (["export", f"{folder}/run", "--out", f"{folder}/exported"],
                  ["generate", f"{folder}/run", "--prompt", "What is 1 plus 1?"]):
@@ -172,6 +193,7 @@ def main():
     check_run(results, folder, config)
     check_settings(results, config)
     check_one_process(results, folder)
+    check_version(results)
     check_waiting_threads(results, folder)
     check_starts(results, folder)
     shutil.rmtree(folder)

@@ -106,7 +106,7 @@ TEST_CASE("the shipped configuration is planned for 64 devices", "[plan_run][cpu
 }
 
 TEST_CASE("ranks and pins change the plan", "[plan_run][cpu]") {
-  CHECK(PlanRun(Config({}), {16, 0}).best().plan.num_ranks() == 16);
+  CHECK(PlanRun(Config({}), {16}).best().plan.num_ranks() == 16);
   const Plan plan = PlanRun(Config({"parallel.pipeline=4", "parallel.schedule=1f1b",
                                     "balance.recompute=full", "balance.group=random"}),
                             {})
@@ -123,7 +123,7 @@ TEST_CASE("a pinned mesh of CPUs leaves the schedule to the search", "[plan_run]
   const auto best = [&](const std::string& schedule) {
     std::vector<std::string> pinned = set;
     if (!schedule.empty()) pinned.push_back("parallel.schedule=" + schedule);
-    return PlanRun(Config(pinned), {4, 0}).best();
+    return PlanRun(Config(pinned), {4}).best();
   };
   const ScoredPlan free = best("");
   CHECK(free.plan.data == 1);
@@ -133,6 +133,23 @@ TEST_CASE("a pinned mesh of CPUs leaves the schedule to the search", "[plan_run]
     CHECK(free.step_s < best(other).step_s);
   }
   CHECK(free.step_s == best("zb_v").step_s);
+}
+
+TEST_CASE("a plan is made in the precision that the run would use", "[plan_run][cpu]") {
+  const auto bytes = [](const std::vector<std::string>& more, const PlanTarget& target) {
+    std::vector<std::string> set = {"cluster.memory_gb=2000", "train.global_batch=8"};
+    set.insert(set.end(), more.begin(), more.end());
+    return PlanRun(Config(set), target).request.element_bytes;
+  };
+  const std::string local = "cluster.preset=local", cpu = "train.device=cpu";
+  const Precision here = ChoosePrecision("auto", ThisMachineHasBf16MatrixUnits("cpu"));
+  CHECK(bytes({local, cpu}, {1}) == ElementBytes(here));
+  CHECK(bytes({local, cpu, "train.precision=bf16"}, {1}) == 2);
+  CHECK(bytes({local, cpu, "train.precision=fp32"}, {1}) == 4);
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16})  // the ranks say so
+    CHECK(bytes({local, cpu}, {1, precision}) == ElementBytes(precision));
+  CHECK(bytes({}, {8}) == 2);
+  CHECK(bytes({"train.precision=fp32"}, {8}) == 4);
 }
 
 TEST_CASE("the plan says where the encoder is", "[plan_run][cpu]") {

@@ -4,6 +4,8 @@
 #include <fstream>
 #include <string>
 
+#include "configs/error.h"
+
 namespace equipoise {
 namespace {
 
@@ -16,16 +18,29 @@ bool HasFlag(const std::string& flag) {
   return false;
 }
 
-TEST_CASE("a precision that is given is taken", "[precision][cpu]") {
-  CHECK(ComputeDtype("fp32", at::kCPU) == at::kFloat);
-  CHECK(ComputeDtype("bf16", at::kCPU) == at::kBFloat16);
-  CHECK(ComputeDtype("fp32", at::Device(at::kCUDA, 0)) == at::kFloat);
+TEST_CASE("each precision has its name and size", "[precision][cpu]") {
+  CHECK(PrecisionName(Precision::kFp32) == "fp32");
+  CHECK(PrecisionName(Precision::kBf16) == "bf16");
+  CHECK(ElementBytes(Precision::kFp32) == 4);
+  CHECK(ElementBytes(Precision::kBf16) == 2);
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16})
+    CHECK(ParsePrecision(PrecisionName(precision)) == precision);
+  CHECK_THROWS_AS(ParsePrecision("fp16"), std::logic_error);
 }
 
-TEST_CASE("auto is bf16 where the CPU has matrix units for it", "[precision][cpu]") {
+TEST_CASE("a precision that is given is taken, auto goes by the matrix units", "[precision][cpu]") {
+  for (const bool has_units : {false, true}) {
+    CHECK(ChoosePrecision("fp32", has_units) == Precision::kFp32);
+    CHECK(ChoosePrecision("bf16", has_units) == Precision::kBf16);
+  }
+  CHECK(ChoosePrecision("auto", false) == Precision::kFp32);
+  CHECK(ChoosePrecision("auto", true) == Precision::kBf16);
+}
+
+TEST_CASE("this machine's CPU is asked for its matrix units", "[precision][cpu]") {
   const bool has_units = HasFlag("amx_bf16") && HasFlag("amx_tile");
   CHECK(CpuHasBf16MatrixUnits() == has_units);
-  CHECK(PrecisionName(ComputeDtype("auto", at::kCPU)) == (has_units ? "bf16" : "fp32"));
+  CHECK(ThisMachineHasBf16MatrixUnits("cpu") == has_units);
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ TEST_CASE("layers are measured for all degrees of tensor ranks that the heads al
   RunRanks(2, [&](Communicator& world) {
     at::set_num_threads(1);
     profiles[static_cast<size_t>(world.rank())] = MeasureProfile(
-        TinyInternVl(false), {32, 2}, {ThisDevice(at::kFloat), at::kFloat, 1}, world);
+        TinyInternVl(false), {32, 2}, {ThisDevice(Precision::kFp32), Precision::kFp32, 1}, world);
   });
   CHECK(ToJson(profiles[0]) == ToJson(profiles[1]));
   std::map<std::string, std::set<int>> degrees;
@@ -140,9 +140,9 @@ TEST_CASE("a profile has every kind of layer, the optimizer, and the link of two
   RunRanks(3, [&](Communicator& world) {
     at::set_num_threads(1);
     const auto count = [&](int) { ++told; };
-    profiles[static_cast<size_t>(world.rank())] =
-        MeasureProfile(TinyInternVl(false), {32, 2}, {ThisDevice(at::kFloat), at::kFloat, 2}, world,
-                       world.rank() == 0 ? count : std::function<void(int)>());
+    profiles[static_cast<size_t>(world.rank())] = MeasureProfile(
+        TinyInternVl(false), {32, 2}, {ThisDevice(Precision::kFp32), Precision::kFp32, 2}, world,
+        world.rank() == 0 ? count : std::function<void(int)>());
   });
   const Profile& profile = profiles[0];
   for (const Profile& other : profiles) CHECK(ToJson(other) == ToJson(profile));
