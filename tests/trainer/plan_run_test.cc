@@ -257,8 +257,8 @@ TEST_CASE("training takes the packs that the plan shows", "[plan_run][cpu]") {
   const RunConfig config = Config(set);
   const ModelConfig model = PresetConfig("internvl2-26b");
   const SampleCosts costs = GatherSampleCosts(config, model);
-  const TrainingPlan training = PlanTraining(config, model, costs, {64, 2});
-  const PlanReport shown = PlanRun(config, {64, 2});
+  const TrainingPlan training = PlanTraining(config, model, costs, {64, Precision::kBf16});
+  const PlanReport shown = PlanRun(config, {64, Precision::kBf16});
   CHECK(training.plan == shown.best().plan);
   CHECK(training.outlook.tokens == shown.tokens);
   CHECK(training.outlook.tiles == shown.tiles);
