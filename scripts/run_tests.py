@@ -6,8 +6,9 @@ FILTER   only targets whose label contains this text, such as models or //tests/
 --asan   run everything under the address and undefined-behaviour sanitizers; without it, tests
          that link no LibTorch run once plain and once under the sanitizers
 
-The last lines are `skipped: NAME: reason` for each test that did not run and `N passed, N failed`,
-counted in test cases. Exits with 1 when a case failed, a target did not build, or nothing ran.
+The last lines tell how many cases there are, then `skipped: NAME: reason` for each that did not
+run, then `N passed, N failed`. A skipped case is neither, and one that runs again under the
+sanitizers is still one case. Exits with 1 when a case failed, a target did not build, or none ran.
 """
 import argparse
 import json
@@ -32,31 +33,38 @@ SKIPPED = re.compile(r"^skipped: .+$", re.MULTILINE)
 SANDBOX_NOISE = re.compile(r"^\d{10}\.\d+: src/main/tools/linux-sandbox.*\n", re.MULTILINE)
 
 
+def skipped_in(log):
+    """The lines of a log that tell what was skipped, each once."""
+    return list(dict.fromkeys(SKIPPED.findall(log)))
+
+
 def count_cases(log, target_passed):
     """(passed, failed) test cases of one target, from its log.
 
     A target that failed has at least one failed case (it may have died before its summary); one
-    that passed without any summary is one case, or none where it says that it was skipped.
+    that passed without any summary is one case, or none where it says that it was skipped. Catch
+    counts a case that says so as passed, summaries of our own do not.
     """
     passed, failed = (1, 0) if target_passed else (0, 0)
     own = OWN_SUMMARY.findall(log)
     catch_failed = CATCH_FAILED.findall(log)
     catch_passed = CATCH_PASSED.findall(log)
+    skipped = len(skipped_in(log))
     if own:
         passed, failed = (int(number) for number in own[-1])
     elif catch_failed:
         counts = {word: int(number) for number, word in
                   re.findall(r"(\d+) (passed|failed)\b(?! as expected)", catch_failed[-1][1])}
-        passed, failed = counts.get("passed", 0), counts.get("failed", 0)
+        passed, failed = counts.get("passed", 0) - skipped, counts.get("failed", 0)
     elif catch_passed:
-        passed = int(catch_passed[-1])
+        passed = int(catch_passed[-1]) - skipped
     elif CATCH_NONE.search(log):
         passed, failed = 0, 1
-    elif SKIPPED.search(log):
+    elif skipped:
         passed = 0
     if not target_passed:
         failed = max(failed, 1)
-    return passed, failed
+    return max(passed, 0), failed
 
 
 def read_events(path):
@@ -101,10 +109,37 @@ def progress_options():
 
 
 class Tally:
+    """What the targets gave, each of their cases once, however often it ran."""
+
     def __init__(self):
-        self.passed = 0
-        self.failed = 0
+        self.targets = {}  # label: [passed, failed] cases
+        self.again = set()  # labels of those that ran a second time, under the sanitizers
         self.skipped = []
+
+    def count(self, target, passed, failed):
+        """A case that passes in one run and fails in another has failed."""
+        if target not in self.targets:
+            self.targets[target] = [passed, failed]
+            return
+        self.again.add(target)
+        before = self.targets[target]
+        now = max(before[1], failed)
+        self.targets[target] = [max(0, max(sum(before), passed + failed) - now), now]
+
+    def passed(self):
+        return sum(passed for passed, _ in self.targets.values())
+
+    def failed(self):
+        return sum(failed for _, failed in self.targets.values())
+
+    def summary(self):
+        cases = self.passed() + self.failed()
+        count = (f"{cases} different cases in {len(self.targets)} targets ran, "
+                 f"{len(self.skipped)} more were skipped")
+        if self.again:
+            again = sum(sum(self.targets[target]) for target in self.again)
+            count += f"; {again} ran a second time, under the sanitizers"
+        return [count, *self.skipped, f"{self.passed()} passed, {self.failed()} failed"]
 
     def run(self, title, targets, options):
         if not targets:
@@ -115,7 +150,6 @@ class Tally:
             pattern_file = os.path.join(folder, "targets")
             with open(pattern_file, "w", encoding="utf-8") as file:
                 file.write("\n".join(targets))
-            # No --local_test_jobs: with a limit given Bazel takes no notice of the tag cpu:2.
             bazel("test", "--keep_going", "--test_output=summary", "--test_summary=none",
                   *progress_options(),
                   f"--jobs={jobs()}",
@@ -138,12 +172,11 @@ class Tally:
                 text += SANDBOX_NOISE.sub("", file.read())
         if not logs:
             print(f"FAILED ({title}) {target}: did not build")
-            self.failed += 1
+            self.count(target, 0, 1)
             return
         passed, failed = count_cases(text, status in ("PASSED", "FLAKY"))
-        self.passed += passed
-        self.failed += failed
-        self.skipped += [line for line in SKIPPED.findall(text) if line not in self.skipped]
+        self.count(target, passed, failed)
+        self.skipped += [line for line in skipped_in(text) if line not in self.skipped]
         if failed:
             lines = text.splitlines()
             print(f"FAILED ({title}) {target}: {status.lower()}")
@@ -156,7 +189,7 @@ def run_all(tally, text, asan):
     targets, complete = query("tests(//...) except attr(tags, manual, //...)")
     if not complete:
         print("FAILED: a BUILD file could not be read")
-        tally.failed += 1
+        tally.count("//...", 0, 1)
     chosen = [target for target in targets if text in target]
     if not chosen:
         print(f"no test target contains '{text}'", file=sys.stderr)
@@ -179,10 +212,8 @@ def main():
     arguments = parser.parse_args()
     tally = Tally()
     run_all(tally, arguments.filter, arguments.asan)
-    for line in tally.skipped:
-        print(line)
-    print(f"{tally.passed} passed, {tally.failed} failed", flush=True)
-    return 1 if tally.failed or not (tally.passed or tally.skipped) else 0
+    print("\n".join(tally.summary()), flush=True)
+    return 1 if tally.failed() or not (tally.passed() or tally.skipped) else 0
 
 
 if __name__ == "__main__":

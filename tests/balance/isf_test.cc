@@ -3,11 +3,11 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "balance/numpy_shuffle.h"
+#include "tests/skip_case.h"
 
 namespace equipoise {
 namespace {
@@ -125,8 +125,7 @@ TEST_CASE("the reference's own vectors", "[balance][cpu]") {
   std::ifstream file(std::string(fixtures == nullptr ? "" : fixtures) +
                      "/../research/omnibal_vectors.json");
   if (!file) {
-    std::cout << "skipped: omnibal vectors: the file is not there\n";
-    return;
+    return testing::SkipCase("the file is not there");
   }
   const auto vectors = nlohmann::json::parse(file);
   int compared = 0;

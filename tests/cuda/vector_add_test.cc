@@ -2,16 +2,16 @@
 
 #include <catch2/catch.hpp>
 #include <cstddef>
-#include <cstdio>
 #include <vector>
+
+#include "tests/skip_case.h"
 
 namespace equipoise {
 namespace {
 
 TEST_CASE("a kernel of our own build adds two vectors", "[cuda][gpu]") {
   if (CudaDevices() == 0) {
-    std::puts("skipped: //tests/cuda:vector_add_test: no GPU");
-    return;
+    return testing::SkipCase("no GPU");
   }
   std::vector<float> left(1000);
   std::vector<float> right(left.size());

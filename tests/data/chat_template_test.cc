@@ -3,11 +3,11 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
-#include <iostream>
 #include <unordered_map>
 
 #include "configs/error.h"
 #include "tests/data/tiny_tokenizer.h"
+#include "tests/skip_case.h"
 
 namespace equipoise {
 namespace {
@@ -198,8 +198,7 @@ std::vector<Turn> TurnsOf(const Json& record) {
 TEST_CASE("InternVL 2.5's own preprocessing of real samples", "[data][cpu][fixtures]") {
   const char* fixtures = std::getenv("EQUIPOISE_FIXTURES");
   if (fixtures == nullptr) {
-    std::cout << "skipped: InternVL 2.5's own preprocessing of real samples: no fixtures\n";
-    return;
+    return testing::SkipCase("no fixtures");
   }
   const std::string root = fixtures;
   Json json = ReadJsonFile(root + "/tokenizers/qwen2/tokenizer.json");

@@ -5,11 +5,11 @@
 #include <barrier>
 #include <catch2/catch.hpp>
 #include <cstdlib>
-#include <iostream>
 #include <thread>
 
 #include "configs/error.h"
 #include "tests/data/data_fixture.h"
+#include "tests/skip_case.h"
 
 namespace equipoise {
 namespace {
@@ -373,8 +373,7 @@ TEST_CASE("a folder that cannot be written sends the cache elsewhere, and says s
 TEST_CASE("the real fixtures are indexed, WebP alone being a defect", "[data][cpu]") {
   const char* fixtures = std::getenv("EQUIPOISE_FIXTURES");
   if (fixtures == nullptr) {
-    std::cout << "skipped: the real fixtures are indexed, WebP alone being a defect: no fixtures\n";
-    return;
+    return testing::SkipCase("no fixtures");
   }
   DataFixture data;
   const std::string real = std::string(fixtures) + "/real";

@@ -4,8 +4,9 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
-#include <iostream>
 #include <nlohmann/json.hpp>
+
+#include "tests/skip_case.h"
 
 namespace equipoise {
 namespace {
@@ -90,8 +91,7 @@ TEST_CASE("the fewest tiles are kept", "[data][cpu]") {
 TEST_CASE("grids equal the reference's on its list of sizes", "[data][cpu]") {
   const char* fixtures = std::getenv("EQUIPOISE_FIXTURES");
   if (fixtures == nullptr) {
-    std::cout << "skipped: TEST grids of the fixtures: no fixtures\n";
-    return;
+    return testing::SkipCase("no fixtures");
   }
   std::ifstream file(std::string(fixtures) + "/preprocess/grids.json");
   const nlohmann::json rows = nlohmann::json::parse(file).at("rows");

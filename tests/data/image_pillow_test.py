@@ -316,11 +316,14 @@ def test_damage_is_refused_wherever_it_is(tool, folder):
             assert answer.startswith("error "), f"{kind} cut at {length} of {len(data)}: {answer}"
 
 
-def need_fixtures(name):
+class Skipped(Exception):
+    """A test that cannot run here; its text is the reason."""
+
+
+def fixtures():
     root = os.environ.get("EQUIPOISE_FIXTURES", "")
     if not os.path.isdir(os.path.join(root, PREPROCESS)):
-        print(f"skipped: {name}: no fixtures")
-        return None
+        raise Skipped("no fixtures")
     return root
 
 
@@ -330,9 +333,7 @@ def is_read(path):
 
 
 def test_fixture_pictures_decode_as_pillow(tool, folder):
-    root = need_fixtures("test_fixture_pictures_decode_as_pillow")
-    if root is None:
-        return
+    root = fixtures()
     images = os.path.join(root, "real", "images")
     names = sorted(os.listdir(images))
     for place, name in enumerate(names):
@@ -356,9 +357,7 @@ def bytes_of(tiles):
 
 
 def test_fixture_tiles(tool, folder):
-    root = need_fixtures("test_fixture_tiles")
-    if root is None:
-        return
+    root = fixtures()
     with open(os.path.join(root, PREPROCESS, "images.json")) as file:
         listing = json.load(file)
     checked = 0
@@ -379,9 +378,7 @@ def test_fixture_tiles(tool, folder):
 
 
 def test_fixture_floats(tool, folder):
-    root = need_fixtures("test_fixture_floats")
-    if root is None:
-        return
+    root = fixtures()
     from safetensors.numpy import load_file
 
     with open(os.path.join(root, PREPROCESS, "images.json")) as file:
@@ -396,9 +393,7 @@ def test_fixture_floats(tool, folder):
 
 
 def test_fixture_hard_files(tool, folder):
-    root = need_fixtures("test_fixture_hard_files")
-    if root is None:
-        return
+    root = fixtures()
     edge = os.path.join(root, "real", "edge")
     for name in sorted(os.listdir(edge)):
         if name.endswith(".jsonl"):
@@ -414,19 +409,22 @@ def main():
     Image.MAX_IMAGE_PIXELS = None
     ImageFile.LOAD_TRUNCATED_IMAGES = False
     tests = {name: test for name, test in globals().items() if name.startswith("test_")}
-    failed = 0
+    failed = skipped = 0
     for name, test in tests.items():
         with tempfile.TemporaryDirectory() as folder:
             tool = Tool(sys.argv[1], folder)
             try:
                 test(tool, folder)
+            except Skipped as reason:
+                skipped += 1
+                print(f"skipped: {name}: {reason}")
             except AssertionError as error:
                 failed += 1
                 print(f"FAILED {name}: {error}")
             finally:
                 tool.process.stdin.close()
                 tool.process.wait()
-    print(f"{len(tests) - failed} passed, {failed} failed")
+    print(f"{len(tests) - failed - skipped} passed, {failed} failed")
     return 1 if failed else 0
 
 

@@ -3,7 +3,8 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
-#include <iostream>
+
+#include "tests/skip_case.h"
 
 namespace equipoise {
 namespace {
@@ -153,8 +154,7 @@ TEST_CASE("a lone picture without a placeholder goes before the first user turn"
 TEST_CASE("every record of the real fixtures is read", "[data][cpu]") {
   const char* fixtures = std::getenv("EQUIPOISE_FIXTURES");
   if (fixtures == nullptr) {
-    std::cout << "skipped: every record of the real fixtures is read: no fixtures\n";
-    return;
+    return testing::SkipCase("no fixtures");
   }
   std::ifstream file(std::string(fixtures) + "/real/train.jsonl");
   REQUIRE(file);

@@ -1,10 +1,10 @@
 // The training of whole models on the GPUs of this machine beside the same on the CPU.
 #include <catch2/catch.hpp>
-#include <cstdio>
 
 #include "configs/error.h"
 #include "parallel/comm/mpi_environment.h"
 #include "tests/device/device_cells.h"
+#include "tests/skip_case.h"
 #include "trainer/compute_device.h"
 
 namespace equipoise {
@@ -15,8 +15,7 @@ TEST_CASE("models train on GPUs as on the CPU", "[device][gpu]") {
   try {
     OpenComputeDevice("cuda", alone);
   } catch (const ConfigError& error) {
-    std::printf("skipped: //tests/device:gpu_parity_test: %s\n", error.what());
-    return;
+    return testing::SkipCase(error.what());
   }
   const CudaApi table = LoadCudaApi();
   const auto cuda = [&](int gpu) {

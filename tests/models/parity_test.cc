@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
-#include <iostream>
 
 #include "models/model.h"
 #include "models/model_config.h"
 #include "models/safetensors.h"
 #include "models/stage.h"
 #include "tests/models/model_support.h"
+#include "tests/skip_case.h"
 
 namespace equipoise {
 namespace {
@@ -116,8 +116,7 @@ Errors Compare(Case& c) {
 TEST_CASE("models equal Transformers on packed rows", "[models][cpu]") {
   const char* fixtures = std::getenv("EQUIPOISE_FIXTURES");
   if (fixtures == nullptr) {
-    std::cout << "skipped: models equal Transformers on packed rows: no fixtures\n";
-    return;
+    return testing::SkipCase("no fixtures");
   }
   for (const Model& model : kModels) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {

@@ -2,13 +2,13 @@
 #include <dlfcn.h>
 
 #include <catch2/catch.hpp>
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <thread>
 
 #include "configs/error.h"
 #include "parallel/comm/nccl_api.h"
+#include "tests/skip_case.h"
 
 namespace equipoise {
 namespace {
@@ -28,10 +28,6 @@ NcclApi LoadFromPackages() {
   return LoadNcclApi(Packages() + "/nvidia/nccl/lib/libnccl.so.2");
 }
 
-void Skip(const char* name, const char* why) {
-  std::printf("skipped: //tests/parallel:nccl_library_test %s: %s\n", name, why);
-}
-
 TEST_CASE("a library that is absent or another is refused by name", "[comm]") {
   CHECK_THROWS_WITH(LoadNcclApi("/no/such/libnccl.so.2"),
                     Catch::Contains("parallel.nccl: /no/such/libnccl.so.2: cannot open"));
@@ -40,7 +36,7 @@ TEST_CASE("a library that is absent or another is refused by name", "[comm]") {
 }
 
 TEST_CASE("NCCL's own library fills the table", "[comm]") {
-  if (Packages().empty()) return Skip("version", "no environment");
+  if (Packages().empty()) return testing::SkipCase("no environment");
   const NcclApi api = LoadFromPackages();
   int version = 0;
   REQUIRE(api.version(&version) == 0);
@@ -50,11 +46,11 @@ TEST_CASE("NCCL's own library fills the table", "[comm]") {
 
 // Pinned memory stands for the GPU's: NCCL and CUDA reach it all the same.
 TEST_CASE("a rank alone on a GPU sums, gathers, sends to itself", "[comm][gpu]") {
-  if (Packages().empty()) return Skip("GPU", "no environment");
+  if (Packages().empty()) return testing::SkipCase("no environment");
   const NcclApi api = LoadFromPackages();
   const CudaApi& cuda = api.cuda;
   int devices = 0;
-  if (cuda.device_count(&devices) != 0 || devices == 0) return Skip("GPU", "no GPU");
+  if (cuda.device_count(&devices) != 0 || devices == 0) return testing::SkipCase("no GPU");
 
   constexpr int kCount = 1000;
   void *in = nullptr, *out = nullptr, *stream = nullptr, *event = nullptr, *comm = nullptr;

@@ -41,12 +41,16 @@ def main():
     if len(blocks) != len(wanted):
         print(f"{len(blocks)} schedules for {len(wanted)} questions")
         return 1
-    failed = 0
+    wrong = {}  # schedule -> sizes of which the order is another; a schedule is a case
     for (case, lists), block in zip(wanted, blocks):
+        faults = wrong.setdefault(case[0], [])
         if [line.strip() for line in block.split("\n")] != text(lists, case[3]):
-            failed += 1
-            print(f"{case}: another order than schedules_gen.py")
-    print(f"{len(wanted) - failed} passed, {failed} failed")
+            faults.append(case[1:])
+    failed = sum(bool(faults) for faults in wrong.values())
+    for name, faults in wrong.items():
+        if faults:
+            print(f"{name}: another order than schedules_gen.py with {faults}")
+    print(f"{len(wrong) - failed} passed, {failed} failed")
     return int(failed > 0)
 
 
