@@ -1,6 +1,14 @@
-"""Tests in C++ with Catch2, and in Python."""
+"""Tests in C++ with Catch2, and in Python.
 
-def equipoise_test(name, deps = [], tags = [], **kwargs):
+`cached`: whether an earlier result may stand while no input has changed. Not where processes, time
+or the memory of the machine decide: those run each time, whatever is in a cache (scripts/test
+refuses tests that lack it).
+"""
+
+def _tags(tags, cached):
+    return tags + ([] if cached else ["external"])  # Bazel's word for a result that is not kept
+
+def equipoise_test(name, deps = [], tags = [], cached = True, **kwargs):
     """cc_test with Catch2's main."""
     native.cc_test(
         name = name,
@@ -10,11 +18,11 @@ def equipoise_test(name, deps = [], tags = [], **kwargs):
             "//third_party:catch2",
             "//third_party:sanitizer_defaults",
         ],
-        tags = tags,
+        tags = _tags(tags, cached),
         **kwargs
     )
 
-def equipoise_python_test(name, args = [], data = [], **kwargs):
+def equipoise_python_test(name, args = [], data = [], tags = [], cached = False, **kwargs):
     """NAME.py, run by the environment's Python; its last line is `N passed, N failed`."""
     test = name + ".py"
     native.sh_test(
@@ -22,5 +30,6 @@ def equipoise_python_test(name, args = [], data = [], **kwargs):
         srcs = ["//tests:run_python.sh"],
         args = ["$(location %s)" % test] + args,
         data = [test] + data,
+        tags = _tags(tags, cached),
         **kwargs
     )
