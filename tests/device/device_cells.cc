@@ -3,9 +3,7 @@
 #include <ATen/Parallel.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <algorithm>
 #include <catch2/catch.hpp>
-#include <cmath>
 #include <cstdio>
 #include <utility>
 
@@ -17,15 +15,6 @@ namespace {
 
 at::Device Gpu(int rank, int gpus) {
   return {at::kCUDA, static_cast<c10::DeviceIndex>(rank % gpus)};
-}
-
-double NormError(const CellResult& a, const CellResult& b) {
-  if (a.norms.size() != b.norms.size()) return 1e30;
-  double worst = 0;
-  for (size_t i = 0; i < b.norms.size(); ++i) {
-    worst = std::max(worst, std::abs(a.norms[i] - b.norms[i]) / b.norms[i]);
-  }
-  return worst;
 }
 
 }  // namespace
@@ -83,22 +72,10 @@ void CheckCell(const Cell& cell, const CellDevices& devices) {
   INFO(ToString(cell));
   at::set_num_threads(1);
   const CellResult cpu = RunCell(cell), gpu = RunCell(cell, devices);
-  const double loss = std::abs(gpu.loss - cpu.loss) / std::abs(cpu.loss);
-  const double gradients = WorstError(gpu.gradients, cpu.gradients);
-  CellResult a = gpu, b = cpu;
-  for (const auto& [name, weight] : cpu.weights) {
-    if (!IsZeroInExactArithmetic(name)) continue;
-    a.weights.erase(name);
-    b.weights.erase(name);
-  }
-  const double weights = WorstError(a.weights, b.weights);
-  std::printf("cell\t%s\t%.1e\t%.1e\t%.1e\t%s\n", ToString(cell).c_str(), loss, gradients, weights,
-              SameBits(gpu, cpu) ? "yes" : "no");
-  const bool fp32 = cell.precision == "fp32";
-  CHECK(loss <= (fp32 ? 1e-6 : 5e-3));
-  CHECK(gradients <= (fp32 ? 2e-5 : 1e-1));
-  CHECK(weights <= (fp32 ? 1e-4 : 1e-2));
-  CHECK(NormError(gpu, cpu) <= (fp32 ? 1e-5 : 5e-2));
+  const CellErrors errors = Compare(gpu, cpu);
+  std::printf("cell\t%s\n", Row(cell, errors, SameBits(gpu, cpu)).c_str());
+  INFO(ToString(errors));
+  CHECK(errors.Within(BoundsOf(cell, /*other_device=*/true)));
 }
 
 }  // namespace equipoise::testing

@@ -1,6 +1,7 @@
 #include "tests/parity/cell.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -26,13 +27,9 @@
 namespace equipoise::testing {
 namespace {
 
-// Every value depends on the tensor's name alone.
 void SetWeights(FlatParameters& parameters) {
   for (Parameter* parameter : parameters.parameters()) {
-    const std::string& name = parameter->name;
-    at::Tensor whole = Normal(parameter->whole_shape(), std::hash<std::string>()(name), 0.2);
-    if (name.find("norm") != std::string::npos && name.find("weight") != std::string::npos)
-      whole.add_(1);
+    const at::Tensor whole = FirstWeight(parameter->name, parameter->whole_shape());
     const TensorPart& part = parameter->part;
     if (!part.split()) {
       parameter->master.copy_(whole);
@@ -118,7 +115,7 @@ Plan CellPlan(const Cell& cell, const ModelConfig& config) {
   plan.tensor = cell.tensor;
   plan.encoder_ranks = cell.encoder_ranks;
   plan.schedule = cell.schedule;
-  plan.chunks = FindSchedule(cell.schedule)->fewest_chunks;
+  plan.chunks = cell.chunks > 0 ? cell.chunks : FindSchedule(cell.schedule)->fewest_chunks;
   plan.placement = FindSchedule(cell.schedule)->placement;
   plan.zero = cell.zero;
   plan.stage_begins = cell.stage_begins;
@@ -263,6 +260,7 @@ std::string ToString(const Cell& cell) {
   std::string text = cell.model + " " + cell.modality + " data " + std::to_string(cell.data) +
                      " pipeline " + std::to_string(cell.pipeline) + " tensor " +
                      std::to_string(cell.tensor) + " " + cell.schedule;
+  if (cell.chunks > 0) text += " x " + std::to_string(cell.chunks);
   if (cell.zero > 0) text += " ZeRO-" + std::to_string(cell.zero);
   if (cell.encoder_ranks > 0) text += " encoder on " + std::to_string(cell.encoder_ranks);
   for (size_t s = 0; s + 1 < cell.stage_begins.size(); ++s) {
@@ -299,6 +297,37 @@ bool IsZeroInExactArithmetic(const std::string& name) {
   return name.find("vision_tower") == 0 && name.find("k_proj.bias") != std::string::npos;
 }
 
+at::Tensor FirstWeight(const std::string& name, const std::vector<int64_t>& shape) {
+  at::Tensor whole = Normal(shape, std::hash<std::string>()(name), 0.2);
+  if (name.find("norm") != std::string::npos && name.find("weight") != std::string::npos)
+    whole.add_(1);
+  return whole;
+}
+
+MoveError CompareMoves(const std::map<std::string, at::Tensor>& a,
+                       const std::map<std::string, at::Tensor>& b) {
+  const auto squares = [](const at::Tensor& x, const at::Tensor& y) {
+    return (x.to(at::kDouble) - y.to(at::kDouble)).square().sum().item<double>();
+  };
+  if (a.size() != b.size()) return {1e30, 1e30};
+  std::vector<std::pair<double, double>> tensors;  // squares of the difference and of the move
+  double apart = 0, moved = 0;
+  for (const auto& [name, tensor] : b) {
+    if (IsZeroInExactArithmetic(name)) continue;
+    tensors.emplace_back(squares(a.at(name), tensor),
+                         squares(tensor, FirstWeight(name, tensor.sizes().vec())));
+    apart += tensors.back().first;
+    moved += tensors.back().second;
+  }
+  MoveError error{0, std::sqrt(apart / (moved + 1e-60))};
+  for (const auto& [difference, move] : tensors) {
+    const double one = std::sqrt(difference / (std::max(move, 1e-12 * moved) + 1e-60));
+    if (!(one <= error.worst)) error.worst = std::isfinite(one) ? one : 1e30;
+  }
+  if (!std::isfinite(error.whole)) error.whole = 1e30;
+  return error;
+}
+
 double WorstError(const std::map<std::string, at::Tensor>& a,
                   const std::map<std::string, at::Tensor>& b) {
   if (a.size() != b.size()) return 1e30;
@@ -314,6 +343,53 @@ double WorstError(const std::map<std::string, at::Tensor>& a,
     if (!(error <= worst)) worst = std::isfinite(error) ? error : 1e30;
   }
   return worst;
+}
+
+bool CellErrors::Within(const CellErrors& bounds) const {
+  return loss <= bounds.loss && losses <= bounds.losses && gradients <= bounds.gradients &&
+         norms <= bounds.norms && moves.worst <= bounds.moves.worst &&
+         moves.whole <= bounds.moves.whole;
+}
+
+CellErrors Compare(const CellResult& result, const CellResult& expected) {
+  const auto worst = [](std::vector<double> a, std::vector<double> b) {
+    double error = a.size() == b.size() ? 0 : 1e30;
+    for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+      const double one = std::abs(a[i] - b[i]) / (std::abs(b[i]) + 1e-6);
+      if (!(one <= error)) error = std::isfinite(one) ? one : 1e30;
+    }
+    return error;
+  };
+  CellErrors errors;
+  errors.loss = worst({result.loss}, {expected.loss});
+  errors.losses = worst(result.losses, expected.losses);
+  errors.gradients = WorstError(result.gradients, expected.gradients);
+  errors.norms = worst(result.norms, expected.norms);
+  errors.moves = CompareMoves(result.weights, expected.weights);
+  return errors;
+}
+
+CellErrors BoundsOf(const Cell& cell, bool other_device) {
+  // Data ranks sum in fp32, and a pipeline moves no sum.
+  if (cell.precision == "fp32" || (cell.tensor == 1 && !other_device))
+    return {1e-6, 2e-5, 2e-5, 1e-4, {2e-2, 5e-3}};
+  // Each tensor rank rounds its partial sums to bf16. Where a gradient is not much more than that,
+  // AdamW makes whole steps of it.
+  const bool random = cell.modality.rfind("random", 0) == 0;
+  return {5e-3, 5e-3, random ? 2e-1 : 1e-1, 5e-2, {0.9, 0.25}};
+}
+
+std::string ToString(const CellErrors& errors) {
+  return fmt::format(
+      "loss {:.1e}, losses {:.1e}, gradients {:.1e}, norms {:.1e}, moves {:.1e}, all {:.1e}",
+      errors.loss, errors.losses, errors.gradients, errors.norms, errors.moves.worst,
+      errors.moves.whole);
+}
+
+std::string Row(const Cell& cell, const CellErrors& errors, bool same_bits) {
+  return fmt::format("{}\t{:.1e}\t{:.1e}\t{:.1e}\t{:.1e}\t{}", ToString(cell), errors.loss,
+                     errors.gradients, errors.moves.worst, errors.moves.whole,
+                     same_bits ? "yes" : "no");
 }
 
 bool SameBits(const CellResult& a, const CellResult& b) {

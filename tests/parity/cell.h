@@ -19,8 +19,9 @@ struct Cell {
   std::string model = "internvl-qwen2";  // see CellModel
   std::string modality = "mixed";        // mixed | balanced | text | pictures | random SEED
   int data = 1, pipeline = 1, tensor = 1;
-  int encoder_ranks = 0;          // as in Plan
-  std::string schedule = "1f1b";  // with the fewest stages a rank that it takes
+  int encoder_ranks = 0;  // as in Plan
+  std::string schedule = "1f1b";
+  int chunks = 0;  // stages a rank; 0: the fewest that the schedule takes
   int zero = 0;
   int micro_batches = 4;          // over all data ranks
   std::vector<int> stage_begins;  // empty: as even as can be
@@ -74,10 +75,43 @@ CellResult RunRank(const Cell& cell, Communicator& world);
 // What is computed is rounding alone, which AdamW blows up to whole steps.
 bool IsZeroInExactArithmetic(const std::string& name);
 
+// What `name` begins with, of this shape.
+at::Tensor FirstWeight(const std::string& name, const std::vector<int64_t>& shape);
+
+// How far the steps of `a` went from those of `b`: |a - b| beside the way of b, |b - FirstWeight|.
+// Weights that have not moved at all are at 1, whatever their size. Without those whose gradient
+// is zero in exact arithmetic. 1e30 for NaN.
+struct MoveError {
+  double worst = 0;  // of all tensors; of those that move next to nothing, beside 1e-6 of all moves
+  double whole = 0;  // over all of them
+};
+MoveError CompareMoves(const std::map<std::string, at::Tensor>& a,
+                       const std::map<std::string, at::Tensor>& b);
+
 // |a - b| / max(|b|, 1e-6 * norm of all of b), the worst of all tensors (docs/design.md, parity);
 // those that are zero in exact arithmetic are held against 0.05 of the norm of all. 1e30 for NaN.
 double WorstError(const std::map<std::string, at::Tensor>& a,
                   const std::map<std::string, at::Tensor>& b);
 bool SameBits(const CellResult& a, const CellResult& b);
+
+// How far two ways to run the same steps are apart, relative to the second, or may be.
+struct CellErrors {
+  double loss = 0;       // of the first step
+  double losses = 0;     // of all of them
+  double gradients = 0;  // WorstError
+  double norms = 0;      // of the gradients, before each step
+  MoveError moves;       // of the weights
+
+  bool Within(const CellErrors& bounds) const;
+};
+CellErrors Compare(const CellResult& result, const CellResult& expected);
+// Measured (docs/parity.md), and rounded up: of a cell beside one process, and beside one on
+// another kind of device. A mesh that trains less fails them: all moves are then 1 from those of
+// one process.
+CellErrors BoundsOf(const Cell& cell, bool other_device = false);
+// "loss 1.0e-07, gradients 2.0e-06, ..."
+std::string ToString(const CellErrors& errors);
+// The same behind the cell, as scripts/parity reads it.
+std::string Row(const Cell& cell, const CellErrors& errors, bool same_bits);
 
 }  // namespace equipoise::testing

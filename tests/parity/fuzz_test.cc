@@ -1,8 +1,10 @@
-// Random modality patterns on random meshes: no step hangs, and every one gives the loss and the
-// gradients of one process, from the first weights and from the checkpoint of another mesh.
+// Random modality patterns on random meshes: no step hangs, and every one gives the losses, the
+// gradients and the weights of one process, from the first weights and from the checkpoint of
+// another mesh.
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "tests/parity/cell.h"
@@ -19,10 +21,9 @@ TEST_CASE("random modalities on random meshes", "[parity][fuzz][cpu]") {
   Dice dice(20260811);
   for (int i = 0; i < kCells; ++i) {
     const Cell cell = RandomCell(dice, kMostRanks);
-    INFO(ToString(cell));
-    const CellResult result = RunCell(cell), expected = RunCell(InOneProcess(cell));
-    CHECK(result.loss == Approx(expected.loss).epsilon(1e-6).margin(1e-12));
-    CHECK(WorstError(result.gradients, expected.gradients) <= 2e-5);
+    const CellErrors errors = Compare(RunCell(cell), RunCell(InOneProcess(cell)));
+    INFO(ToString(cell) << ": " << ToString(errors));
+    CHECK(errors.Within(BoundsOf(cell)));
   }
 }
 
@@ -32,7 +33,6 @@ TEST_CASE("a checkpoint of a random mesh goes on under another", "[parity][fuzz]
   Dice dice(20260812);
   for (int i = 0; i < kPairs; ++i) {
     const Cell before = RandomCell(dice, kMostRanks), after = SpreadAnew(before, dice, kMostRanks);
-    INFO(ToString(before) << ", then " << ToString(after));
     const ScratchFolder folder;
     RunCell(before, {}, {"", folder.path()});
     const CellResult result = RunCell(after, {}, {folder.path(), ""});
@@ -42,11 +42,16 @@ TEST_CASE("a checkpoint of a random mesh goes on under another", "[parity][fuzz]
     const auto done = static_cast<size_t>(before.steps);
     REQUIRE(result.losses.size() + done == expected.losses.size());
     CHECK(result.loss == result.losses[0]);
-    for (size_t step = 0; step < result.losses.size(); ++step) {
-      INFO("step " << done + step);
-      CHECK(result.losses[step] == Approx(expected.losses[done + step]).epsilon(1e-5));
-      CHECK(result.norms[step] == Approx(expected.norms[done + step]).epsilon(1e-3));
-    }
+    CellResult rest = expected;
+    rest.loss = expected.losses[done];
+    rest.losses.erase(rest.losses.begin(), rest.losses.begin() + before.steps);
+    rest.norms.erase(rest.norms.begin(), rest.norms.begin() + before.steps);
+    rest.gradients = result.gradients;  // of the first step, which the other has long taken
+    const CellErrors errors = Compare(result, rest);
+    INFO(ToString(before) << ", then " << ToString(after) << ": " << ToString(errors));
+    Cell rounded = after;  // by the tensor ranks of either
+    rounded.tensor = std::max(before.tensor, after.tensor);
+    CHECK(errors.Within(BoundsOf(rounded)));
   }
 }
 

@@ -1,16 +1,18 @@
 // Random modality patterns on random meshes of the ranks that mpirun has started: every step gives
-// the loss, the gradients and the norms of one process. Rank 0 prints a line a cell.
+// the losses, the gradients, the norms and the weights of one process. Rank 0 prints a line a cell.
 // usage: mpi_fuzz CELLS SEED
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
-#include <cmath>
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "configs/error.h"
 #include "parallel/comm/make_communicator.h"
@@ -44,26 +46,29 @@ Tensors SumOverRanks(Communicator& world, const Tensors& mine, const Tensors& li
   return sums;
 }
 
-bool Near(double a, double b, double bound) { return std::abs(a - b) <= bound * std::abs(b); }
-
 // The first `cell.ranks()` ranks run the cell, rank 0 compares.
 void Check(const Cell& cell, Communicator& world) {
   const bool runs = world.rank() < cell.ranks();
   const auto group = world.Split(runs ? 0 : 1, world.rank(), "cell");
   const CellResult mine = runs ? RunRank(cell, *group) : CellResult();
   const CellResult expected = world.rank() == 0 ? RunCell(InOneProcess(cell)) : CellResult();
-  at::Tensor loss = at::zeros({1}, at::kDouble);
-  loss.data_ptr<double>()[0] = mine.loss;
-  world.AllReduce(loss, ReduceOp::kSum).Wait();
-  const Tensors gradients = SumOverRanks(world, mine.gradients, expected.gradients);
+  std::vector<double> losses(cell.steps + 1, 0.0);
+  losses[0] = mine.loss;
+  std::copy(mine.losses.begin(), mine.losses.end(), losses.begin() + 1);
+  at::Tensor sums = at::from_blob(losses.data(), {cell.steps + 1}, at::kDouble);
+  world.AllReduce(sums, ReduceOp::kSum).Wait();
+  CellResult whole;
+  whole.loss = losses[0];
+  whole.losses.assign(losses.begin() + 1, losses.end());
+  whole.norms = mine.norms;
+  whole.gradients = SumOverRanks(world, mine.gradients, expected.gradients);
+  whole.weights = SumOverRanks(world, mine.weights, expected.weights);
   if (world.rank() != 0) return;
-  bool same = Near(loss.item<double>(), expected.loss, 1e-6) &&
-              testing::WorstError(gradients, expected.gradients) <= 2e-5;
-  for (size_t i = 0; i < expected.norms.size(); ++i) {
-    same = same && Near(mine.norms.at(i), expected.norms[i], 1e-3);
-  }
-  if (!same) throw RunError(ToString(cell) + ": not what one process gives");
-  std::printf("passed: %s\n", ToString(cell).c_str());
+  const testing::CellErrors errors = testing::Compare(whole, expected);
+  const std::string told = ToString(cell) + ": " + ToString(errors);
+  if (!errors.Within(testing::BoundsOf(cell)))
+    throw RunError(told + ": not what one process gives");
+  std::printf("passed: %s\n", told.c_str());
 }
 
 void RunCells(MpiEnvironment& mpi, int cells, unsigned seed) {

@@ -18,14 +18,21 @@ void ThrowMesh(Cell& cell, Dice& dice, int most_ranks) {
   } while (cell.ranks() > most_ranks);
 }
 
+// Layers of the models of CellModel, and of their part behind an encoder.
+constexpr int kLayers = 8, kTextLayers = 4;
+
 // All that a mesh leaves open.
 void ThrowRest(Cell& cell, Dice& dice) {
   cell.schedule =
       dice.Pick<std::string>({"naive", "gpipe", "1f1b", "zb_h1", "interleaved", "zb_v"});
-  if (cell.pipeline > 2 && FindSchedule(cell.schedule)->chunked()) cell.schedule = "1f1b";
   cell.zero = dice.Throw(2);
   const bool apart = !IsText(cell) && cell.pipeline > 1 && dice.Throw(3) == 0;
   cell.encoder_ranks = apart ? 1 + dice.Throw(cell.pipeline - 1) : 0;
+  // As many stages as there are layers to cut into.
+  const int most =
+      (apart || IsText(cell) ? kTextLayers : kLayers) / (cell.pipeline - cell.encoder_ranks);
+  cell.chunks = cell.schedule == "interleaved" ? std::min(most, 2 + dice.Throw(3)) : 0;
+  if (most < 2 && FindSchedule(cell.schedule)->chunked()) cell.schedule = "1f1b", cell.chunks = 0;
   cell.recompute = dice.Throw(2) == 1 ? "random " + std::to_string(dice.Throw(1000)) : "none";
 }
 
@@ -39,6 +46,7 @@ Cell RandomCell(Dice& dice, int most_ranks) {
     cell.freeze = dice.Pick<std::vector<std::string>>(
         {{}, {}, {"vision"}, {"vision", "llm"}, {"llm"}, {"projector"}});
   }
+  cell.precision = dice.Throw(4) == 0 ? "bf16" : "fp32";
   ThrowMesh(cell, dice, most_ranks);
   cell.micro_batches = cell.data * (1 + dice.Throw(6));
   ThrowRest(cell, dice);
@@ -58,6 +66,7 @@ Cell InOneProcess(Cell cell) {
   cell.data = cell.pipeline = cell.tensor = 1;
   cell.encoder_ranks = cell.zero = 0;
   cell.schedule = "gpipe";
+  cell.chunks = 0;
   cell.recompute = "none";
   return cell;
 }
