@@ -14,13 +14,13 @@
 #include "parallel/comm/gather_text.h"
 #include "parallel/timeline.h"
 #include "parallel/zero/zero_optimizer.h"
+#include "trainer/compute_dtype.h"
 #include "trainer/memory_stats.h"
 #include "trainer/parallel_model.h"
 
 namespace equipoise::testing {
 namespace {
 
-constexpr int64_t kElementBytes = 4;  // fp32
 constexpr int kWarmSteps = 1;
 
 double Quantile(std::vector<double> values, double q) {
@@ -40,8 +40,9 @@ class Trainer {
     CpuMemory before = GetCpuMemory();
     base_bytes_ = before.current_bytes;
     MarkCpuMemory();
-    model_ = std::make_unique<ParallelModel>(settings.model, test.plan, ParallelModel::Options(),
-                                             world, recorder_);
+    ParallelModel::Options options;
+    options.part.dtype = DtypeOf(settings.precision);
+    model_ = std::make_unique<ParallelModel>(settings.model, test.plan, options, world, recorder_);
     FlatParameters& parameters = model_->parameters();
     InitializeWeights(parameters.parameters(), settings.model, /*seed=*/1);
     const std::vector<double> factors(parameters.parameters().size(), 1.0);
@@ -102,7 +103,7 @@ Prediction Predict(const BenchSettings& settings, const BenchCase& test, const P
   const Cluster cluster = WithMeasuredLinks(MakeCluster(section), profile);
   CostModel::Options options;
   options.tensor = test.plan.tensor;
-  options.element_bytes = kElementBytes;
+  options.element_bytes = ElementBytes(settings.precision);
   const CostModel costs(settings.model, cluster, options, &profile);
   const MeshCoordinates at = test.plan.mesh().Coordinates(world.rank());
   std::vector<LayerLoad> loads;

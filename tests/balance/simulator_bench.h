@@ -10,6 +10,7 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/plan.h"
 #include "parallel/schedule/schedule.h"
+#include "trainer/precision.h"
 
 namespace equipoise::testing {
 
@@ -23,6 +24,7 @@ struct BenchCase {
 // What every case trains: a small model and the size of its micro-batches.
 struct BenchSettings {
   ModelConfig model;
+  Precision precision = Precision::kFp32;
   int micro_batches = 8;  // of a step, over all data ranks
   int64_t tokens = 256;   // of the longest
   int64_t tiles = 8;      // of the one with most

@@ -3,7 +3,9 @@
 // second. Started by scripts/bench/simulator and simulator_bench_test; rank 0 prints a JSON object
 // a line: the profile's fits, then the cases.
 //
-//   simulator_bench PRESET ROUNDS TOKENS TILES [EVERY]     EVERY: only each so manieth case
+//   simulator_bench PRESET ROUNDS TOKENS TILES [EVERY [PRECISION]]
+//
+// EVERY: only each so manieth case. PRECISION: fp32 or bf16.
 
 #include <ATen/Parallel.h>
 
@@ -19,6 +21,7 @@
 #include "parallel/comm/mpi_environment.h"
 #include "tests/balance/simulator_bench.h"
 #include "trainer/memory_stats.h"
+#include "trainer/precision.h"
 #include "trainer/profile_run.h"
 
 namespace equipoise::testing {
@@ -36,9 +39,10 @@ void PrintFits(const Profile& profile) {
   }
 }
 
-void Bench(char** argv, int every, Communicator& world) {
+void Bench(char** argv, int every, Precision precision, Communicator& world) {
   BenchSettings settings;
   settings.model = PresetConfig(argv[1]);
+  settings.precision = precision;
   settings.rounds = std::stoi(argv[2]);
   settings.tokens = std::stoi(argv[3]);
   settings.tiles = std::stoi(argv[4]);
@@ -49,8 +53,8 @@ void Bench(char** argv, int every, Communicator& world) {
   std::vector<BenchRun> runs(cases.size());
   std::vector<Profile> profiles;
   for (int round = 0; round < settings.rounds; ++round) {
-    profiles.push_back(MeasureProfile(settings.model, grid,
-                                      {ThisDevice(Precision::kFp32), Precision::kFp32, 1}, world));
+    profiles.push_back(
+        MeasureProfile(settings.model, grid, {ThisDevice(precision), precision, 1}, world));
     for (size_t i = 0; i < cases.size(); ++i) RunBenchCase(settings, cases[i], world, runs[i]);
   }
   const Profile profile = MeanProfile(profiles);
@@ -78,7 +82,7 @@ void Bench(char** argv, int every, Communicator& world) {
 // NOLINTNEXTLINE(bugprone-exception-escape): a bench ends with its message
 int main(int argc, char** argv) {
   if (argc < 5) {
-    std::fprintf(stderr, "usage: %s PRESET ROUNDS TOKENS TILES [EVERY]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s PRESET ROUNDS TOKENS TILES [EVERY [PRECISION]]\n", argv[0]);
     return 2;
   }
   equipoise::CountCpuMemory();
@@ -86,7 +90,8 @@ int main(int argc, char** argv) {
   at::set_num_threads(1);
   {
     const auto world = equipoise::MakeWorldCommunicator(mpi, equipoise::CommOptions());
-    equipoise::testing::Bench(argv, argc > 5 ? std::stoi(argv[5]) : 1, *world);
+    const equipoise::Precision precision = equipoise::ParsePrecision(argc > 6 ? argv[6] : "fp32");
+    equipoise::testing::Bench(argv, argc > 5 ? std::stoi(argv[5]) : 1, precision, *world);
     equipoise::Barrier(*world);
   }
   mpi.Close();
