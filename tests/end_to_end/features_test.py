@@ -293,6 +293,33 @@ def probe(bench):
               tiny_case.losses(without) == tiny_case.losses(with_probe))
 
 
+def probe_forecast(bench, folder):
+    """What the probe measures is what the cost model counts; the model is wide enough for tensors
+    to outweigh all else that is kept."""
+    shutil.copytree(f"{folder}/model", f"{folder}/wide")
+    with open(f"{folder}/wide/config.json") as file:
+        model = json.load(file)
+    model["text_config"].update(hidden_size=384, intermediate_size=1024, num_hidden_layers=4,
+                                num_attention_heads=6, vocab_size=2048)
+    model["vision_config"].update(hidden_size=192, intermediate_size=768, num_hidden_layers=4,
+                                  image_size=[112, 112])
+    model["image_seq_length"] = 16
+    with open(f"{folder}/wide/config.json", "w") as out:
+        json.dump(model, out)
+    for precision, ranks, more in (
+            ("fp32", 1, {}), ("fp32", 2, {"parallel__pipeline": 2}),
+            ("fp32", 1, {"balance__recompute": "full"}), ("fp32", 1, {"model__freeze": "[llm]"}),
+            ("bf16", 1, {}), ("bf16", 2, {"parallel__data": 2})):
+        name = f"probe's forecast, {precision}, {ranks} ranks {more}"
+        _, done = bench.run(name, ranks, train__steps=1, train__precision=precision,
+                            model__hf=f"{folder}/wide", data__max_tokens=400,
+                            train__global_batch=2, **more)
+        found = re.search(r"takes ([\d.]+) MiB .* forecast ([\d.]+) MiB", done.stderr)
+        measured, forecast = map(float, found.groups()) if found else (1.0, 0.0)
+        bench.results.check(f"{name}: within 5 %", abs(forecast / measured - 1) <= 0.05,
+                            f"{forecast} MiB, measured {measured}")
+
+
 def traces(bench):
     check = bench.results.check
     run_dir, _ = bench.run("many small buckets", 2, parallel__bucket_bytes=20000,
@@ -338,6 +365,7 @@ def main():
         lambda: loss_weights(bench, base), lambda: models(bench, folder, records),
         lambda: schedules(bench), lambda: held_out(bench, folder),
         lambda: non_finite(bench, folder), lambda: run_files(bench, base), lambda: probe(bench),
+        lambda: probe_forecast(bench, folder),
         lambda: traces(bench))
     shutil.rmtree(folder)
     results.finish()
