@@ -387,7 +387,7 @@ std::string ToString(const CellErrors& errors) {
 }
 
 std::string Row(const Cell& cell, const CellErrors& errors, bool same_bits) {
-  return fmt::format("{}\t{:.1e}\t{:.1e}\t{:.1e}\t{:.1e}\t{}", ToString(cell), errors.loss,
+  return fmt::format("{}\t{:.1e}\t{:.1e}\t{:.1e}\t{:.1e}\t{}", ToString(cell), errors.losses,
                      errors.gradients, errors.moves.worst, errors.moves.whole,
                      same_bits ? "yes" : "no");
 }
