@@ -1,0 +1,23 @@
+// Prints a JSON object a line for every preset: name, config.json, parameters by layer specs.
+
+#include <cstdint>
+#include <cstdio>
+
+#include "models/layer_spec.h"
+#include "models/presets.h"
+
+// NOLINTNEXTLINE(bugprone-exception-escape): a test's program ends with its message
+int main() {
+  for (const std::string& name : equipoise::PresetNames()) {
+    const equipoise::ModelConfig config = equipoise::PresetConfig(name);
+    int64_t parameters = 0;
+    for (const equipoise::LayerSpec& layer : equipoise::LayerSpecs(config)) {
+      parameters += layer.parameters;
+    }
+    const equipoise::Json line = {{"name", name},
+                                  {"config", equipoise::ToHuggingFace(config)},
+                                  {"parameters", parameters}};
+    std::printf("%s\n", line.dump().c_str());
+  }
+  return 0;
+}
