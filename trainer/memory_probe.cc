@@ -43,7 +43,7 @@ double MiB(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 // Each micro-batch of the step is the worst pack, so that as many are in flight as in any step.
 void TrainerParts::ProbeMemory() {
-  const auto probing = activity.During("probing memory (run.probe: false leaves this out)");
+  const auto probing = activity.During("probing memory");
   const auto loads_of = [this](const Pack& pack) {
     return std::vector<LayerLoad>(static_cast<size_t>(accumulation), pack.load());
   };
