@@ -10,7 +10,6 @@
 #include "configs/error.h"
 #include "data/regex_classes.h"
 #include "data/text_error.h"
-#include "data/utf8.h"
 
 namespace equipoise {
 namespace {
@@ -61,26 +60,28 @@ Code Compile(std::string_view pattern, const std::string& bytes, const std::stri
     throw DataError(
         fmt::format("{}: {} matches the empty text, so it cuts nothing", source, quoted));
   }
-  // Where there is no JIT (a hardened kernel), pcre2_match interprets.
-  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
   return code;
 }
 
-// The bytes that stand for the characters of `text`.
+// The bytes that stand for the characters of `text`, which is valid: nothing is checked.
 void MapText(std::string_view text, const CodePointTable& byte_of, std::string& bytes) {
-  bytes.resize(text.size());
-  size_t count = 0;
-  for (size_t i = 0; i < text.size();) {
-    if (const auto first = static_cast<uint8_t>(text[i]); first < 0x80) {
-      bytes[count++] = static_cast<char>(byte_of[first]);
-      ++i;
-      continue;
+  if (bytes.size() < text.size()) bytes.resize(text.size());
+  char* out = bytes.data();
+  const auto* at = reinterpret_cast<const uint8_t*>(text.data());
+  for (const uint8_t* end = at + text.size(); at < end;) {
+    uint32_t point = *at++;
+    if (point >= 0xF0) {
+      point = (point & 0x07) << 18 | (at[0] & 0x3Fu) << 12 | (at[1] & 0x3Fu) << 6 | (at[2] & 0x3Fu);
+      at += 3;
+    } else if (point >= 0xE0) {
+      point = (point & 0x0F) << 12 | (at[0] & 0x3Fu) << 6 | (at[1] & 0x3Fu);
+      at += 2;
+    } else if (point >= 0x80) {
+      point = (point & 0x1F) << 6 | (*at++ & 0x3Fu);
     }
-    const CodePoint point = ReadCodePoint(text, i);
-    bytes[count++] = static_cast<char>(byte_of[point.value]);
-    i += point.bytes;
+    *out++ = static_cast<char>(byte_of[point]);
   }
-  bytes.resize(count);
+  bytes.resize(static_cast<size_t>(out - bytes.data()));
 }
 
 // Turns the number of a character into its offset in the text, for ascending numbers.
@@ -109,6 +110,7 @@ class Cursor {
 struct Regex::Impl {
   BytePattern translated;
   Code code;
+  bool has_jit;
   std::string source;
 };
 
@@ -118,7 +120,11 @@ Regex::Regex(std::string_view pattern, const std::string& source) {
   }
   BytePattern translated = TranslatePattern(pattern, source);
   Code code = Compile(pattern, translated.pattern, source);
-  impl_ = std::make_unique<const Impl>(Impl{std::move(translated), std::move(code), source});
+  // Where there is no JIT (a hardened kernel), pcre2_match interprets.
+  const bool has_jit =
+      pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0;
+  impl_ =
+      std::make_unique<const Impl>(Impl{std::move(translated), std::move(code), has_jit, source});
 }
 Regex::~Regex() = default;
 Regex::Regex(Regex&&) noexcept = default;
@@ -127,6 +133,7 @@ Regex& Regex::operator=(Regex&&) noexcept = default;
 struct Regex::Matcher::Impl {
   const Regex::Impl* regex;
   size_t work_left;
+  uint32_t set_limit = 0;  // of the context
   MatchData data{pcre2_match_data_create(1, nullptr)};
   JitStack stack;  // only for matches that need more than the machine's stack gives
   Context context{pcre2_match_context_create(nullptr)};
@@ -144,11 +151,14 @@ struct Regex::Matcher::Impl {
 };
 
 int Regex::Matcher::Impl::Run(size_t start, size_t end, uint32_t match_limit) {
-  pcre2_set_match_limit(context.get(), match_limit);
+  if (match_limit != set_limit) pcre2_set_match_limit(context.get(), match_limit);
+  set_limit = match_limit;
   const uint32_t options = end < bytes.size() ? PCRE2_PARTIAL_HARD : 0;
   const auto match = [&] {
-    return pcre2_match(regex->code.get(), reinterpret_cast<PCRE2_SPTR>(bytes.data()), end, start,
-                       options, data.get(), context.get());
+    // pcre2_match checks its arguments and calls pcre2_jit_match.
+    return (regex->has_jit ? pcre2_jit_match : pcre2_match)(
+        regex->code.get(), reinterpret_cast<PCRE2_SPTR>(bytes.data()), end, start, options,
+        data.get(), context.get());
   };
   const int result = match();
   if (result != PCRE2_ERROR_JIT_STACKLIMIT || stack) return result;
