@@ -5,8 +5,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <tuple>
 
 #include "balance/numpy_shuffle.h"
+#include "tests/balance/sha256.h"
 #include "tests/skip_case.h"
 
 namespace equipoise {
@@ -19,6 +21,16 @@ Groups ToLists(const SampleGroups& groups) {
   for (int64_t i = 0; i < groups.size(); ++i)
     lists.emplace_back(groups[i].begin(), groups[i].end());
   return lists;
+}
+
+// As the reference's vectors hash a grouping: samples with commas, groups with semicolons between.
+std::string HashOf(const Groups& groups) {
+  std::string text;
+  for (const auto& group : groups) {
+    if (!text.empty()) text += ';';
+    for (size_t i = 0; i < group.size(); ++i) text += (i > 0 ? "," : "") + std::to_string(group[i]);
+  }
+  return Sha256(text);
 }
 
 const std::vector<SampleSize> kTen = {{1, 358}, {1, 307}, {5, 1341}, {3, 811}, {3, 812},
@@ -74,12 +86,18 @@ TEST_CASE("rounds bring the number of groups down as published", "[balance][cpu]
   const std::vector<SampleSize> sizes = ManySamples();
   REQUIRE(sizes[0].tiles == 3);
   REQUIRE(sizes[0].tokens == 1298);
-  for (const auto& [rounds, groups] :
-       {std::pair{1, 516}, {2, 486}, {5, 459}, {10, 456}, {50, 456}}) {
+  const std::tuple<int, int64_t, const char*> published[] = {
+      {1, 516, "a4db37e69fe60043acb59d95583a00c3aad0b42abd78e2dabb1dfe80f06a178e"},
+      {2, 486, "301d946eac603795432de18ca36bf58873f1cced6ce913c30e8a22b86daa3563"},
+      {5, 459, "58a388d3b21322bcca945b00da87f653f8815bc5adbdc061c88c21e94fe69ebc"},
+      {10, 456, "f6e1362267c574f4ca9d97b473b96aa0018e6fe187ece7d25ae0e913bd1c5caa"},
+      {50, 456, "604271b30d8a240d3870e42df170da29f0d64b2dee0ab99be95b1d37b9bcfe9c"}};
+  for (const auto& [rounds, groups, hash] : published) {
     std::vector<IsfRound> report;
     const Grouping result = IsfGroups(sizes, Options(rounds), &report);
     CHECK(result.groups.size() == groups);
     CHECK(result.groups.num_samples() == 2000);
+    CHECK(HashOf(ToLists(result.groups)) == hash);
     if (rounds == 1) continue;
     CHECK(ToLists(result.groups)[0] == std::vector<int64_t>{1653, 985, 1604});
     REQUIRE(std::ssize(report) == rounds - 1);
@@ -142,6 +160,12 @@ TEST_CASE("the reference's own vectors", "[balance][cpu]") {
     const auto expected = one["groups"].get<Groups>();
     REQUIRE(all.size() >= expected.size());
     CHECK(Groups(all.begin(), all.begin() + std::ssize(expected)) == expected);
+    CHECK(HashOf(all) == one["sha256_of_groups"]);
+    for (size_t i = 0; i < one["tiles"].size(); ++i) {
+      const LayerLoad load = GroupLoad(sizes, all.at(i));
+      CHECK(load.tiles == one["tiles"][i]);
+      CHECK(load.tokens == one["tokens"][i]);
+    }
     ++compared;
   }
   CHECK(compared > 10);
