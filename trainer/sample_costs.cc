@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "configs/error.h"
@@ -17,6 +18,7 @@
 #include "data/packing.h"
 #include "data/tokenizer.h"
 #include "trainer/data_options.h"
+#include "trainer/histograms.h"
 
 namespace equipoise {
 namespace {
@@ -24,10 +26,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kSampledRecords = 2000;
-
-std::string HistogramPath(const std::string& name) {
-  return "configs/histograms/" + name + ".json";
-}
 
 SampleCosts CostsOf(SampleList list, std::string source) {
   SampleCosts costs{std::move(list), 0, std::move(source)};
@@ -51,8 +49,7 @@ SampleSize ReadSize(int64_t tiles, int64_t tokens, const std::string& where) {
 }
 
 // Rows of tiles, tokens and how many samples are so; `target_share` of the tokens have a loss.
-std::vector<SampleSize> ReadHistogram(const std::string& path) {
-  const Json json = ReadJsonFile(path);
+std::vector<SampleSize> SizesOfHistogram(const Json& json, const std::string& path) {
   if (!json.is_object() || !json.contains("rows") || !json["rows"].is_array()) {
     throw DataError(path + ": has no list 'rows' of [tiles, tokens, samples]");
   }
@@ -77,13 +74,20 @@ std::vector<SampleSize> ReadHistogram(const std::string& path) {
 }
 
 SampleCosts ReadCosts(const std::string& costs) {
-  const std::string histogram = HistogramPath(costs);
-  if (fs::exists(costs)) return CostsOf(ReadCostLines(costs), costs);
-  if (!fs::exists(histogram)) {
-    throw ConfigError("data.costs: neither a file " + costs + " nor " + histogram +
-                      " is there; give a JSONL file of costs or the name of a histogram");
+  if (fs::exists(costs)) {
+    const bool histogram = fs::path(costs).extension() == ".json";
+    return CostsOf(histogram ? SizesOfHistogram(ReadJsonFile(costs), costs) : ReadCostLines(costs),
+                   histogram ? "histogram " + costs : costs);
   }
-  return CostsOf(ReadHistogram(histogram), "histogram " + costs);
+  const std::string_view text = HistogramText(costs);
+  if (text.empty()) {
+    std::string names;
+    for (const std::string& name : HistogramNames()) names += (names.empty() ? "" : ", ") + name;
+    throw ConfigError("data.costs: there is no file " + costs + "; give a JSONL file of costs, a " +
+                      "histogram in a .json file, or one of the program's histograms (" + names +
+                      ")");
+  }
+  return CostsOf(SizesOfHistogram(ParseJson(text, costs), costs), "histogram " + costs);
 }
 
 bool HasAnnotations(const DataConfig& data) {

@@ -23,10 +23,11 @@ struct SampleCosts {
 };
 
 // From the cost index where it is in the cache; else from data.costs, a JSONL file with
-// {"vit_num": 3, "token_num": 850} a line or the name of a histogram in configs/histograms; else
-// from 2,000 records spread over data.train, tokenized and measured as training would, each source
-// with the share that it has of an epoch. No picture is decoded, nothing is written but the stamp
-// of the annotations' content. Throws ConfigError and DataError.
+// {"vit_num": 3, "token_num": 850} a line, a .json file with a histogram, or the name of one of the
+// program's histograms (configs/histograms); else from 2,000 records spread over data.train,
+// tokenized and measured as training would, each source with the share that it has of an epoch. No
+// picture is decoded, nothing is written but the stamp of the annotations' content. Throws
+// ConfigError and DataError.
 SampleCosts GatherSampleCosts(const RunConfig& config, const ModelConfig& model);
 
 // Those of the first epoch: data.train's `repeat` is applied. `index` must outlive them.

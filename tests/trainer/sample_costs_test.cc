@@ -53,11 +53,9 @@ TEST_CASE("costs come from a histogram by its name", "[sample_costs][cpu]") {
 TEST_CASE("a histogram may tell what share of the tokens has a loss", "[sample_costs][cpu]") {
   const ScratchFolder folder;
   const std::string path = folder.path() + "/few.json";
-  const std::string name =
-      std::filesystem::relative(folder.path() + "/few", "configs/histograms").string();
   const auto written = [&](const std::string& share) {
     std::ofstream(path) << "{" << share << "\"rows\": [[2, 600, 3], [0, 2, 1]]}";
-    return SizesOf(Gather(name));
+    return SizesOf(Gather(path));
   };
   CHECK(written("").front().targets == 600);
   const std::vector<SampleSize> few = written("\"target_share\": 0.2, ");
@@ -66,6 +64,18 @@ TEST_CASE("a histogram may tell what share of the tokens has a loss", "[sample_c
   CHECK(few.back().targets == 1);  // a sample without any would not be trained on
   CHECK_THROWS_WITH(written("\"target_share\": 0, "), Catch::Contains("target_share is 0"));
   CHECK_THROWS_WITH(written("\"target_share\": 1.5, "), Catch::Contains("target_share is 1.5"));
+}
+
+TEST_CASE("a histogram is found from any folder, and an unknown one is refused",
+          "[sample_costs][cpu]") {
+  const ScratchFolder folder;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  const int64_t usable = Gather("internvl12m").usable;
+  std::filesystem::current_path(before);
+  CHECK(usable == 1'267'819);
+  CHECK_THROWS_WITH(Gather("internvl13m"),
+                    Catch::Contains("no file internvl13m") && Catch::Contains("internvl12m"));
 }
 
 TEST_CASE("costs come from lines of JSON", "[sample_costs][cpu]") {
