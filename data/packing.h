@@ -56,10 +56,11 @@ std::vector<double> SourceRepeats(const std::vector<SourceConfig>& sources);
 std::vector<SampleSize> SizesOf(const CostIndex& index, const std::vector<int64_t>& samples);
 
 // Turns the index into an endless sequence of steps: packs by balance/epoch_windows.h, formed anew
-// in each epoch. A pure function of (index, options, position). An epoch that is formed at once is
-// positioned in O(1); of one in windows those before the position are formed again, some half a
-// second a million samples. A step's set of packs depends neither on ranks nor on threads; its
-// order does on data_ranks: pack m * data_ranks + r is micro-batch m of data rank r.
+// in each epoch. A pure function of (index, options, position). A position
+// is two numbers, however far the run is: to go on, the epoch is formed again, some half a second a
+// million samples; of one in windows those before the position. A step's set of packs depends
+// neither on ranks nor on threads; its order does on data_ranks: pack m * data_ranks + r is
+// micro-batch m of data rank r.
 class PackPlanner {
  public:
   struct Options {
