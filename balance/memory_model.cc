@@ -25,7 +25,7 @@ MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_ran
   forecast.parameters = element * (trained + frozen);
   forecast.gradients = kFp32 * trained;
   forecast.optimizer = 2 * kFp32 * trained / shards;
-  if (element != kFp32) forecast.optimizer += kFp32 * (trained + frozen) / shards;
+  if (element != kFp32) forecast.optimizer += kFp32 * trained / shards;
   const Cluster& cluster = costs.cluster();
   forecast.reserve =
       static_cast<int64_t>(cluster.reserve_share * static_cast<double>(cluster.memory_bytes));

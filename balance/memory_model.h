@@ -12,8 +12,9 @@ namespace equipoise {
 // The peak memory of one rank in a step, in bytes, by what it is for.
 struct MemoryForecast {
   int64_t parameters = 0;  // in the precision of the computation, frozen ones too
-  int64_t gradients = 0;   // fp32
-  int64_t optimizer = 0;   // AdamW's moments, and fp32 masters where the computation is not fp32
+  // Of trained parameters alone:
+  int64_t gradients = 0;  // fp32
+  int64_t optimizer = 0;  // AdamW's moments, and fp32 masters where the computation is not fp32
   // At the worst moment of the step:
   int64_t activations = 0;    // kept for backward
   int64_t temporary = 0;      // of the layer that runs: recomputed activations, logits, gradients

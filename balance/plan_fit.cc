@@ -175,8 +175,9 @@ int64_t PlanFitter::StateBytesBound(const Plan& shape) const {
   for (int layer = 0; layer < costs_.num_layers(); ++layer) {
     const auto parameters = static_cast<double>(costs_.Parameters(layer));
     bytes += element * parameters;
+    if (!costs_.Trainable(layer)) continue;
+    bytes += (4 + 8 / shards) * parameters;
     if (request_.element_bytes != 4) bytes += 4 / shards * parameters;  // fp32 masters
-    if (costs_.Trainable(layer)) bytes += (4 + 8 / shards) * parameters;
   }
   return static_cast<int64_t>(bytes / shape.pipeline);
 }

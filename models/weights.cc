@@ -63,23 +63,24 @@ bool EndsWith(const std::string& text, const std::string& suffix) {
 void InitializeOne(Parameter& parameter, const ModelConfig& config, uint64_t seed) {
   const std::string name = CanonicalWeightName(parameter.name, config.has_vision);
   const bool vision = name.compare(0, 13, "vision_tower.") == 0;
-  at::Tensor& master = parameter.master;
+  at::Tensor& weight = parameter.stored();
   if (EndsWith(name, "lambda_1") || EndsWith(name, "lambda_2")) {
-    master.fill_(config.vision.layer_scale_init_value);
+    weight.fill_(config.vision.layer_scale_init_value);
   } else if (EndsWith(name, ".bias") || EndsWith(name, "cls_token") ||
              EndsWith(name, "position_embeddings")) {
-    master.zero_();
+    weight.zero_();
   } else if (parameter.shape.size() == 1) {  // a norm's weight
-    master.fill_(1.0);
+    weight.fill_(1.0);
   } else {
     const uint64_t key = XXH3_64bits_withSeed(name.data(), name.size(), seed);
-    const at::Tensor host = master.is_cpu() ? master : at::empty(master.sizes(), at::kFloat);
+    const bool in_place = weight.is_cpu() && weight.scalar_type() == at::kFloat;
+    const at::Tensor host = in_place ? weight : at::empty(weight.sizes(), at::kFloat);
     FillNormal(key, vision ? config.vision.initializer_range : config.text.initializer_range,
                parameter, host.mutable_data_ptr<float>());
-    if (!master.is_cpu()) master.copy_(host);
+    if (!in_place) weight.copy_(host);
     const bool pads = config.text.pad_token_id >= 0 && EndsWith(name, "embed_tokens.weight");
     const int64_t row = config.text.pad_token_id - parameter.part.begin;
-    if (pads && 0 <= row && row < parameter.shape[0]) master.select(0, row).zero_();
+    if (pads && 0 <= row && row < parameter.shape[0]) weight.select(0, row).zero_();
   }
 }
 
@@ -154,8 +155,8 @@ std::vector<std::string> LoadWeights(const std::vector<Parameter*>& parameters,
   for (Parameter* parameter : parameters) {
     const FileWeight weight = map.Find(parameter->name);
     files.FileOf(weight.name)
-        .ReadInto(weight.name, parameter->master, parameter->part, {weight.part, weight.parts});
-    const bool none = OnlyZeros(parameter->master, files.FileOf(weight.name).path(), weight.name);
+        .ReadInto(weight.name, parameter->stored(), parameter->part, {weight.part, weight.parts});
+    const bool none = OnlyZeros(parameter->stored(), files.FileOf(weight.name).path(), weight.name);
     if (none && parameter->shape.size() == 2 && EndsWith(weight.name, ".weight"))
       zeros.push_back(weight.name);
   }

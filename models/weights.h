@@ -10,18 +10,18 @@
 
 namespace equipoise {
 
-// Draws every master weight as Transformers initialises this architecture: matrices normal with
-// initializer_range, biases, class token and position embeddings 0, norms 1, layer scale its
-// value. Each number is a function of (seed, parameter name, index) alone, so it is the same on
-// every mesh. The caller calls FlatParameters::UpdateCompute() afterwards.
+// Draws every weight (Parameter::stored) as Transformers initialises this architecture: matrices
+// normal with initializer_range, biases, class token and position embeddings 0, norms 1, layer
+// scale its value. Each number is a function of (seed, parameter name, index) alone, so it is the
+// same on every mesh. The caller calls FlatParameters::UpdateCompute() afterwards.
 void InitializeWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
                        uint64_t seed);
 
-// Reads the master weights from a Hugging Face folder, only the byte ranges that `parameters` hold
-// (of fused and of split tensors too), straight into their memory. The caller calls
-// FlatParameters::UpdateCompute() afterwards. Throws DataError for missing names, other shapes and
-// elements that are not finite; tensors that the model does not use are passed over. Returns the
-// names of matrices that hold nothing but zeros, which no trained model has.
+// Reads the weights (Parameter::stored) from a Hugging Face folder, only the byte ranges that
+// `parameters` hold (of fused and of split tensors too), straight into their memory. The caller
+// calls FlatParameters::UpdateCompute() afterwards. Throws DataError for missing names, other
+// shapes and elements that are not finite; tensors that the model does not use are passed over.
+// Returns the names of matrices that hold nothing but zeros, which no trained model has.
 std::vector<std::string> LoadWeights(const std::vector<Parameter*>& parameters,
                                      const ModelConfig& config, const std::string& folder);
 

@@ -41,48 +41,34 @@ FlatParameters::FlatParameters(std::vector<Parameter*> parameters, at::ScalarTyp
     offsets[i] = size;
     size += Aligned(parameters_[i]->numel());
   }
-  const bool lends = shards > 1 && compute_dtype != at::kFloat;
+  const bool in_fp32 = compute_dtype == at::kFloat, lends = shards > 1 && !in_fp32;
   const at::TensorOptions fp32 = at::TensorOptions(device).dtype(at::kFloat);
   gradient_ = at::zeros({trained}, fp32);
-  if (lends) {
-    lent_frozen_ = at::zeros({size - trained}, fp32);
-  } else {
-    master_ = at::zeros({size}, fp32);
-  }
-  compute_ = compute_dtype == at::kFloat ? master_ : at::zeros({size}, fp32.dtype(compute_dtype));
+  compute_ = at::zeros({size}, fp32.dtype(compute_dtype));
+  if (!lends) master_ = in_fp32 ? compute_.narrow(0, 0, trained) : at::zeros({trained}, fp32);
 
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& parameter = *parameters_[i];
     parameter.value = ViewOf(compute_, offsets[i], parameter);
-    parameter.gradient =
-        parameter.trainable ? ViewOf(gradient_, offsets[i], parameter) : at::Tensor();
-    if (!lends) {
-      parameter.master = ViewOf(master_, offsets[i], parameter);
-    } else if (parameter.trainable) {
-      parameter.master = parameter.gradient;
-    } else {
-      parameter.master = ViewOf(lent_frozen_, offsets[i] - trained, parameter);
-    }
+    parameter.master = parameter.gradient = at::Tensor();
+    if (!parameter.trainable) continue;
+    parameter.gradient = ViewOf(gradient_, offsets[i], parameter);
+    parameter.master = lends ? parameter.gradient : ViewOf(master_, offsets[i], parameter);
   }
 }
 
 void FlatParameters::ZeroGradient() { gradient_.zero_(); }
 
 void FlatParameters::UpdateCompute() {
-  if (compute_.is_same(master_)) return;
-  if (master_.defined()) {
-    compute_.copy_(master_);
-    return;
-  }
-  EQUIPOISE_CHECK(lent_frozen_.defined(), "the masters were dropped");
-  compute_.narrow(0, 0, gradient_.numel()).copy_(gradient_);
-  compute_.narrow(0, gradient_.numel(), lent_frozen_.numel()).copy_(lent_frozen_);
+  EQUIPOISE_CHECK(!dropped_, "the masters were dropped");
+  if (compute_.scalar_type() == at::kFloat) return;
+  compute_.narrow(0, 0, gradient_.numel()).copy_(lends_masters() ? gradient_ : master_);
 }
 
 void FlatParameters::DropMasters() {
   EQUIPOISE_CHECK(lends_masters(), "the masters are kept");
   for (Parameter* parameter : parameters_) parameter->master = at::Tensor();
-  lent_frozen_ = at::Tensor();
+  dropped_ = true;
   ZeroGradient();
 }
 

@@ -37,7 +37,8 @@ struct Parameter {
   TensorPart part;
   bool trainable = true;
   at::Tensor value;     // compute dtype, `shape`
-  at::Tensor master;    // fp32, `shape`; the same memory as `value` when computing in fp32
+  at::Tensor master;    // fp32, `shape`; the same memory as `value` when computing in fp32;
+                        // undefined when frozen
   at::Tensor gradient;  // fp32, `shape`; undefined when frozen
   // Of a linear layer's weight: takes what adds to its gradient and its bias', in a backward pass
   // in two halves; null: it is done at once.
@@ -54,12 +55,17 @@ struct Parameter {
     if (part.split()) whole[part.dim] = part.whole;
     return whole;
   }
+  // What weights are set and saved as: the master, or the value of a frozen parameter. Undefined
+  // once masters were dropped (see FlatParameters).
+  at::Tensor& stored() { return trainable ? master : value; }
+  const at::Tensor& stored() const { return trainable ? master : value; }
   // gradient += d, in fp32. `d` has `shape` and any floating dtype. REQUIRES: trainable.
   void AddGradient(const at::Tensor& d);
 };
 
-// Owns the memory of a rank's parameters: one flat fp32 master buffer, one flat fp32 gradient
-// buffer (trainable parameters only), and a flat compute copy where the compute dtype is not fp32.
+// Owns the memory of a rank's parameters: one flat buffer of all values in the compute dtype, and
+// of trainable parameters alone one flat fp32 gradient buffer and, where the compute dtype is not
+// fp32, one flat fp32 master buffer. A frozen parameter is held once, in the compute dtype.
 // Trainable parameters come first, then the frozen ones, both in the order given (the order of the
 // layers): so the gradients of consecutive layers are one contiguous slice, and a place in the
 // gradient is the same place in the other buffers. Each parameter begins at a multiple of
@@ -75,17 +81,18 @@ class FlatParameters {
                  at::Device device = at::kCPU);
 
   const std::vector<Parameter*>& parameters() const { return parameters_; }
-  // REQUIRES: masters are not lent.
+  // Of the trainable parameters. REQUIRES: masters are not lent.
   at::Tensor& master() { return master_; }
   at::Tensor& gradient() { return gradient_; }
   const at::Tensor& gradient() const { return gradient_; }
-  // The memory of all `value`s; the master's own in fp32.
+  // The memory of all `value`s; in fp32 its first part is master().
   at::Tensor& compute() { return compute_; }
-  // Where a parameter's gradient begins in gradient(), and its value in compute(); -1 when it is
-  // frozen.
+  // Where a parameter's gradient begins in gradient(), its master in master() and its value in
+  // compute(); -1 when it is frozen.
   int64_t gradient_offset(size_t index) const { return gradient_offsets_[index]; }
   void ZeroGradient();
-  // Rounds the master weights into the compute copy (nothing to do in fp32). REQUIRES: masters.
+  // Rounds the masters into the values of the trainable parameters (nothing to do in fp32).
+  // REQUIRES: masters.
   void UpdateCompute();
 
   // Whether the masters lie in the gradient's memory, or did until they were dropped.
@@ -98,7 +105,7 @@ class FlatParameters {
   std::vector<Parameter*> parameters_;
   std::vector<int64_t> gradient_offsets_;
   at::Tensor master_, gradient_, compute_;
-  at::Tensor lent_frozen_;  // masters of frozen parameters, while they are lent
+  bool dropped_ = false;  // the lent masters
 };
 
 }  // namespace equipoise

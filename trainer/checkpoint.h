@@ -33,10 +33,10 @@ struct StoredPiece {
   bool whole = false;
 };
 
-// A checkpoint folder as docs/checkpoint_format.md describes it: tensors by name (`NAME` = fp32
-// master under its Hugging Face name, `exp_avg.NAME`, `exp_avg_sq.NAME`), whole or in pieces, in
-// one safetensors file a rank, and index.json with state, environment, and the size and checksum of
-// each file.
+// A checkpoint folder as docs/checkpoint_format.md describes it: tensors by name (`NAME` = the
+// weight under its Hugging Face name: the fp32 master, or a frozen one as it is computed with,
+// `exp_avg.NAME`, `exp_avg_sq.NAME`), whole or in pieces, in one safetensors file a rank, and
+// index.json with state, environment, and the size and checksum of each file.
 struct CheckpointIndex {  // NOLINT(bugprone-exception-escape): Json asserts when it moves
   int64_t version = 0;
   TrainState state;
@@ -46,7 +46,8 @@ struct CheckpointIndex {  // NOLINT(bugprone-exception-escape): Json asserts whe
   std::map<std::string, std::vector<StoredPiece>> tensors;
 };
 
-// A tensor, or the piece of one that a rank has in memory: contiguous, fp32, on any device.
+// A tensor, or the piece of one that a rank has in memory: contiguous, on any device. Its dtype is
+// the one that is saved; what is read is converted to it.
 struct HeldPiece {
   HeldPiece(at::Tensor whole)  // NOLINT(google-explicit-constructor): a tensor is a piece of itself
       : values(std::move(whole)), piece{values.sizes().vec(), -1, {}, {}} {}

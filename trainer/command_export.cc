@@ -74,7 +74,7 @@ int Export(const Arguments& arguments) {
                    "; give another folder");
   std::map<std::string, at::Tensor> tensors;
   for (const Parameter* p : model.parameters->parameters()) {
-    tensors[p->name] = p->master.to(StoredDtype(arguments.dtype)).contiguous();
+    tensors[p->name] = p->stored().to(StoredDtype(arguments.dtype)).contiguous();
     if (p->numel() == 0) continue;
     const auto [least, most] = at::aminmax(tensors[p->name]);
     if (std::isfinite(least.item<double>()) && std::isfinite(most.item<double>())) continue;

@@ -38,7 +38,7 @@ void LoadHuggingFace(LoadedModel& model, const std::string& folder) {
 void LoadCheckpointWeights(LoadedModel& model, const std::string& checkpoint_dir) {
   CheckpointTargets targets;
   for (const Parameter* p : model.parameters->parameters()) {
-    targets.emplace_back(p->name, HeldPiece(p->master, PieceOf(*p)));
+    targets.emplace_back(p->name, HeldPiece(p->stored(), PieceOf(*p)));
   }
   ReadCheckpointTensors(checkpoint_dir, ReadCheckpointIndex(checkpoint_dir, /*verify=*/true),
                         targets);

@@ -20,7 +20,7 @@ void ReadModel(const std::string& checkpoint_dir, const CheckpointIndex& index,
                FlatParameters& parameters, ZeroOptimizer& optimizer) {
   CheckpointTargets weights, moments;  // all weights, and this rank's share of the moments
   for (const Parameter* p : parameters.parameters()) {
-    weights.emplace_back(p->name, HeldPiece(p->master, PieceOf(*p)));
+    weights.emplace_back(p->name, HeldPiece(p->stored(), PieceOf(*p)));
   }
   ReadCheckpointTensors(checkpoint_dir, index, weights);
   parameters.UpdateCompute();

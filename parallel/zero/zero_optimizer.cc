@@ -32,13 +32,6 @@ void ZeroOptimizer::TakeMasters() {
   if (!parameters_.lends_masters()) return;
   EQUIPOISE_CHECK(sharded(), "masters are lent, but not sharded");
   adamw_.TakeMasters();
-  frozen_.resize(parameters_.parameters().size());
-  for (size_t i = 0; i < frozen_.size(); ++i) {
-    const Parameter& parameter = *parameters_.parameters()[i];
-    if (parameter.trainable) continue;
-    const Range range = FrozenRange(parameter);
-    frozen_[i] = parameter.master.view({-1}).narrow(0, range.begin, range.size()).clone();
-  }
   parameters_.DropMasters();
   adamw_.MakeMoments();
 }
@@ -132,10 +125,10 @@ Range ZeroOptimizer::FrozenRange(const Parameter& parameter) const {
 ZeroOptimizer::State ZeroOptimizer::FrozenState(size_t index) const {
   const Parameter* parameter = parameters_.parameters()[index];
   const Range range = FrozenRange(*parameter);
-  const at::Tensor values = parameters_.lends_masters()
-                                ? frozen_[index]
-                                : parameter->master.view({-1}).narrow(0, range.begin, range.size());
-  return {parameter->name, parameter, {range}, values};
+  return {parameter->name,
+          parameter,
+          {range},
+          parameter->value.view({-1}).narrow(0, range.begin, range.size())};
 }
 
 std::vector<ZeroOptimizer::State> ZeroOptimizer::ToSave() const {

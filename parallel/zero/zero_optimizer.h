@@ -45,7 +45,7 @@ class ZeroOptimizer {
   double GradientNorm() { return largest_gradient_ = norm_.Compute(); }
   // Of the gradients that this rank has reduced.
   void ScaleGradients(double factor);
-  // AdamW, and the compute copy of all parameters. False where a weight or a moment of any rank
+  // AdamW, and the values of the trainable parameters. False where a weight or a moment of any rank
   // would not be finite: then nothing has changed on any. Nearly always that follows from bounds;
   // where it does not, each rank tries the step on copies first, and they agree.
   bool Step(double lr);
@@ -55,7 +55,8 @@ class ZeroOptimizer {
   void set_steps(int64_t steps);
 
   // A tensor of a checkpoint, as far as it is on this rank: ranges of the elements of the
-  // parameter, one after the other in `values` (fp32, contiguous).
+  // parameter, one after the other in `values` (contiguous; fp32, a frozen weight as it is computed
+  // with).
   struct State {
     std::string name;  // that of the parameter, or exp_avg.NAME, exp_avg_sq.NAME
     const Parameter* parameter = nullptr;
@@ -64,7 +65,7 @@ class ZeroOptimizer {
   };
   // The moments, to be written and read in place. REQUIRES: TakeMasters() was called.
   std::vector<State> Moments() const;
-  // What of masters and moments is this rank's to save: over all ranks everything once. Data ranks
+  // What of weights and moments is this rank's to save: over all ranks everything once. Data ranks
   // that hold the same share the work by whole parameters. REQUIRES: TakeMasters() was called.
   std::vector<State> ToSave() const;
 
@@ -82,8 +83,6 @@ class ZeroOptimizer {
   Communicator& world_;
   AdamW adamw_;
   DistributedNorm norm_;
-  // This rank's share of the masters of each frozen parameter, where masters are lent.
-  std::vector<at::Tensor> frozen_;
 
   // The same on every rank of `world`.
   std::optional<StepBound> bound_;  // of weights and moments; absent: not measured yet

@@ -35,8 +35,8 @@ LoadedModel RandomModel(at::Device device, at::ScalarType dtype) {
 
 TEST_CASE("a seed draws the same weights on a device", "[device]") {
   const LoadedModel cpu = RandomModel(at::kCPU, at::kFloat), gpu = RandomModel(kGpu, at::kFloat);
-  CHECK(gpu.parameters->master().is_cuda());
-  CHECK(gpu.parameters->master().cpu().equal(cpu.parameters->master()));
+  CHECK(gpu.parameters->compute().is_cuda());
+  CHECK(gpu.parameters->compute().cpu().equal(cpu.parameters->compute()));
 }
 
 TEST_CASE("tensors of a device are written and read", "[device]") {

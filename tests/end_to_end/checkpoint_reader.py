@@ -2,7 +2,12 @@
 import json
 
 import numpy
-from safetensors.numpy import load_file
+import safetensors.torch
+
+
+def load_file(path):
+    """Tensors by name, in fp32: frozen weights may be bf16, which numpy lacks."""
+    return {name: t.float().numpy() for name, t in safetensors.torch.load_file(path).items()}
 
 
 def place(whole, piece, values):

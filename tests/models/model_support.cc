@@ -28,6 +28,7 @@ ModelConfig TinyText(const std::string& family, bool tied) {
   text.num_key_value_heads = family == "qwen2" ? 2 : 4;
   text.head_dim = 8;
   text.vocab_size = 67;
+  text.pad_token_id = 7;
   text.attention_bias = family == "qwen2";
   text.tie_word_embeddings = tied;
   return config;
@@ -77,8 +78,7 @@ TestModel MakeModel(const ModelConfig& config, at::ScalarType dtype,
                          parameter->name.find("weight") != std::string::npos;
     const at::Tensor whole =
         Normal(parameter->whole_shape(), std::hash<std::string>()(parameter->name), 0.2);
-    parameter->master.copy_(PartOf(whole, *parameter));
-    if (is_norm) parameter->master.add_(1);
+    parameter->stored().copy_(PartOf(is_norm ? whole.add(1) : whole, *parameter));
   }
   model.flat->UpdateCompute();
   return model;

@@ -135,21 +135,25 @@ TEST_CASE("flat memory keeps the order of the layers, trained ones first, aligne
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& p = *parameters[i];
     INFO(p.name);
-    CHECK(p.master.storage_offset() % 16 == 0);
+    CHECK(p.value.storage_offset() % 16 == 0);
     int64_t& end = p.trainable ? trained_end : frozen_end;
-    CHECK(p.master.storage_offset() >= end);
+    CHECK(p.value.storage_offset() >= end);
     CHECK(p.value.scalar_type() == dtype);
-    CHECK(p.value.equal(p.master.to(dtype)));
-    CHECK((dtype == at::kFloat) == p.value.is_alias_of(p.master));
     CHECK(p.gradient.defined() == p.trainable);
+    CHECK(p.master.defined() == p.trainable);
+    CHECK(p.stored().is_same(p.trainable ? p.master : p.value));
     CHECK(model.flat->gradient_offset(i) == (p.trainable ? p.gradient.storage_offset() : -1));
     if (p.trainable) {
       CHECK(p.gradient.storage_offset() >= gradient_end);
-      CHECK(p.gradient.storage_offset() == p.master.storage_offset());
+      CHECK(p.gradient.storage_offset() == p.value.storage_offset());
+      CHECK(p.master.storage_offset() == p.value.storage_offset());
+      CHECK(p.value.equal(p.master.to(dtype)));
+      CHECK((dtype == at::kFloat) == p.value.is_alias_of(p.master));
       gradient_end = p.gradient.storage_offset() + p.numel();
     }
-    end = p.master.storage_offset() + p.numel();
+    end = p.value.storage_offset() + p.numel();
   }
+  CHECK(model.flat->master().numel() == model.flat->gradient().numel());
   model.flat->gradient().fill_(1);
   model.flat->ZeroGradient();
   CHECK(model.flat->gradient().count_nonzero().item<int64_t>() == 0);

@@ -38,7 +38,7 @@ Case Load(const std::string& folder, at::ScalarType dtype) {
   result.model = testing::MakeModel(result.config, dtype);
   const SafetensorsReader weights(folder + "/model.safetensors");
   for (Parameter* parameter : result.model.stage->parameters()) {
-    weights.ReadInto(parameter->name, parameter->master);
+    weights.ReadInto(parameter->name, parameter->stored());
   }
   REQUIRE(weights.entries().size() == result.model.stage->parameters().size());
   result.model.flat->UpdateCompute();

@@ -420,17 +420,17 @@ void CheckWeights(const ModelConfig& config, const Fill& fill) {
   Tensors whole;
   TestModel alone = MakeModel(config);
   fill(alone.stage->parameters());
-  for (const Parameter* p : alone.stage->parameters()) whole[p->name] = p->master;
+  for (const Parameter* p : alone.stage->parameters()) whole[p->name] = p->stored();
   for (const int ranks : {2, 3, 4}) {
     for (int rank = 0; rank < ranks; ++rank) {
       INFO("rank " << rank << " of " << ranks);
       TestModel model = MakeModel(config, at::kFloat, {}, {}, {nullptr, rank, ranks});
-      for (const Parameter* p : model.stage->parameters()) p->master.fill_(NAN);
+      for (const Parameter* p : model.stage->parameters()) p->stored().fill_(NAN);
       fill(model.stage->parameters());
       for (const Parameter* p : model.stage->parameters()) {
         INFO(p->name);
         CHECK(p->whole_shape() == whole.at(p->name).sizes().vec());
-        CHECK(p->master.equal(PartOf(whole.at(p->name), *p)));
+        CHECK(p->stored().equal(PartOf(whole.at(p->name), *p)));
       }
     }
   }
@@ -453,7 +453,7 @@ TEST_CASE("a rank reads its part of a folder's weights", "[models][cpu]") {
     for (const ModelConfig& config : {SmallVision(), LargeVision(), TinyText("qwen2", true)}) {
       Tensors file;
       const TestModel source = MakeModel(config);
-      for (const Parameter* p : source.stage->parameters()) file[p->name] = p->master.to(dtype);
+      for (const Parameter* p : source.stage->parameters()) file[p->name] = p->stored().to(dtype);
       WriteSafetensors((folder / "model.safetensors").string(), file);
       CheckWeights(config, [&](const std::vector<Parameter*>& parameters) {
         LoadWeights(parameters, config, folder.string());

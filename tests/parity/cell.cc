@@ -32,13 +32,15 @@ void SetWeights(FlatParameters& parameters) {
     const at::Tensor whole = FirstWeight(parameter->name, parameter->whole_shape());
     const TensorPart& part = parameter->part;
     if (!part.split()) {
-      parameter->master.copy_(whole);
+      parameter->stored().copy_(whole);
       continue;
     }
     const int64_t there = std::min(parameter->shape[part.dim], part.whole - part.begin);
-    parameter->master.zero_();
+    parameter->stored().zero_();
     if (there > 0) {
-      parameter->master.narrow(part.dim, 0, there).copy_(whole.narrow(part.dim, part.begin, there));
+      parameter->stored()
+          .narrow(part.dim, 0, there)
+          .copy_(whole.narrow(part.dim, part.begin, there));
     }
   }
   parameters.UpdateCompute();

@@ -24,7 +24,7 @@ struct Model {
   FlatParameters flat;
 
   Model() : flat(Prepare(), at::kFloat) {
-    for (Parameter* p : flat.parameters()) p->master.copy_(at::randn(p->shape));
+    for (Parameter* p : flat.parameters()) p->stored().copy_(at::randn(p->shape));
   }
   std::vector<Parameter*> Prepare() {
     frozen.trainable = false;
@@ -51,7 +51,7 @@ TEST_CASE("AdamW follows the formula, each group with its own settings", "[paral
   AdamWOptions options;
   options.beta2 = 0.95;
   AdamW adamw(model.flat, {{{0}, 1.0, 0.05}, {{2}, 0.5, 0.0}}, options);
-  const at::Tensor frozen = model.frozen.master.clone();
+  const at::Tensor frozen = model.frozen.value.clone();
   std::vector<Element> weight, bias;
   for (int i = 0; i < 35; ++i) weight.push_back({model.weight.master.const_data_ptr<float>()[i]});
   for (int i = 0; i < 7; ++i) bias.push_back({model.bias.master.const_data_ptr<float>()[i]});
@@ -80,7 +80,7 @@ TEST_CASE("AdamW follows the formula, each group with its own settings", "[paral
     CHECK(model.bias.master.const_data_ptr<float>()[i] ==
           Approx(bias[i].p).epsilon(2e-6).margin(1e-7));
   }
-  CHECK(model.frozen.master.equal(frozen));
+  CHECK(model.frozen.value.equal(frozen));
 }
 
 TEST_CASE("AdamW restored from its moments and steps goes on with the same bits",

@@ -61,7 +61,7 @@ class Model {
         layout, ZeroOptimizer::Groups{group, group});
     reducer = layout.ranks() > 1 ? std::make_unique<GradientReducer>(*flat_, group, layout)
                                  : std::make_unique<GradientReducer>(*flat_, group);
-    for (size_t i = 0; i < list_.size(); ++i) list_[i]->master.copy_(Numbers(shapes[i], i));
+    for (size_t i = 0; i < list_.size(); ++i) list_[i]->stored().copy_(Numbers(shapes[i], i));
     flat_->UpdateCompute();
     optimizer->TakeMasters();
   }
@@ -108,14 +108,15 @@ struct Whole {
       auto& into = values[state.name];
       auto& count = times[state.name];
       into.resize(numel), count.resize(numel);
-      const auto* from = state.values.const_data_ptr<float>();
+      const at::Tensor fp32 = state.values.to(at::kFloat);
+      const auto* from = fp32.const_data_ptr<float>();
       for (const Range& run : state.runs) {
         for (int64_t i = run.begin; i < run.end; ++i) {
           into[static_cast<size_t>(i)] = *from++;
           ++count[static_cast<size_t>(i)];
         }
       }
-      Require(from == state.values.const_data_ptr<float>() + state.values.numel(), "size");
+      Require(from == fp32.const_data_ptr<float>() + fp32.numel(), "size");
     }
   }
 };
