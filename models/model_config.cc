@@ -242,7 +242,7 @@ VisionConfig ParseOpenGvLabVision(const Section& section) {
   vision.norm_type = GetString(section.json, "norm_type", section.where, "rms_norm");
   vision.attention_bias = section.Flag("qkv_bias", false);
   vision.use_qk_norm = section.Flag("qk_normalization", true);
-  vision.layer_norm_eps = section.Positive("layer_norm_eps", 1e-6);
+  vision.layer_norm_eps = vision.qk_norm_eps = section.Positive("layer_norm_eps", 1e-6);
   vision.layer_scale_init_value = section.InitialScale("initializer_factor", 0.1);
   vision.initializer_range = section.InitialScale("initializer_range", 0.02);
   vision.drop_path_rate = section.Share("drop_path_rate");

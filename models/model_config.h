@@ -29,6 +29,9 @@ struct VisionConfig {
   bool attention_bias = false;           // of q, k, v
   bool use_qk_norm = false;              // RMSNorm of q and k over all heads
   double layer_norm_eps = 1e-6;
+  // Of the norms of q and k: Transformers' class keeps 1e-6 whatever layer_norm_eps says,
+  // OpenGVLab's takes layer_norm_eps.
+  double qk_norm_eps = 1e-6;
   double layer_scale_init_value = 0.1;
   double initializer_range = 0.02;
   double drop_path_rate = 0;  // not applied, see IgnoredSettings

@@ -11,12 +11,6 @@
 #include "models/ops/split_norm.h"
 
 namespace equipoise {
-namespace {
-
-// That of the norms of queries and keys, whatever the configuration says of the others.
-constexpr double kQkNormEps = 1e-6;
-
-}  // namespace
 
 PatchEmbeddingLayer::PatchEmbeddingLayer(const std::string& name, const VisionConfig& config,
                                          const TensorParallel& tensor)
@@ -41,7 +35,8 @@ VisionLayer::VisionLayer(const std::string& name, const VisionConfig& config,
                          const TensorParallel& tensor)
     : Layer(name, tensor),
       head_dim_(config.hidden_size / config.num_attention_heads),
-      eps_(config.layer_norm_eps) {
+      eps_(config.layer_norm_eps),
+      qk_norm_eps_(config.qk_norm_eps) {
   const int64_t hidden = config.hidden_size;
   const Share heads = ShareHeads(tensor, config.num_attention_heads, config.num_attention_heads,
                                  head_dim_, "attention heads of the vision model")
@@ -82,11 +77,12 @@ at::Tensor VisionLayer::Attention(const at::Tensor& x) const {
   const std::vector<at::Tensor> qkv = at::split_with_sizes(qkv_(x), qkv_.widths(), -1);
   if (q_norm_ == nullptr) return out_(ops::FullAttention(qkv[0], qkv[1], qkv[2], head_dim_));
   if (tensor().group == nullptr) {
-    return out_(ops::FullAttention(ops::RmsNorm(qkv[0], *q_norm_, kQkNormEps),
-                                   ops::RmsNorm(qkv[1], *k_norm_, kQkNormEps), qkv[2], head_dim_));
+    return out_(ops::FullAttention(ops::RmsNorm(qkv[0], *q_norm_, qk_norm_eps_),
+                                   ops::RmsNorm(qkv[1], *k_norm_, qk_norm_eps_), qkv[2],
+                                   head_dim_));
   }
   const std::vector<at::Tensor> qk =
-      ops::SplitRmsNorms({qkv[0], qkv[1]}, {q_norm_, k_norm_}, kQkNormEps, tensor().group);
+      ops::SplitRmsNorms({qkv[0], qkv[1]}, {q_norm_, k_norm_}, qk_norm_eps_, tensor().group);
   return out_(ops::FullAttention(qk[0], qk[1], qkv[2], head_dim_));
 }
 

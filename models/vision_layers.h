@@ -44,7 +44,7 @@ class VisionLayer : public Layer {
   at::Tensor Attention(const at::Tensor& x) const;
 
   const int64_t head_dim_;
-  const double eps_;
+  const double eps_, qk_norm_eps_;
   Norm attention_norm_;
   ColumnLinears qkv_;
   Parameter* q_norm_ = nullptr;

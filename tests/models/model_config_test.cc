@@ -139,6 +139,7 @@ TEST_CASE("OpenGVLab's own form is read and written back", "[models][cpu]") {
   const ModelConfig config = ParseModelConfig(OpenGvLab(), "config.json");
   CHECK(config.model_type == "internvl");
   CHECK(config.naming == WeightNaming::kOpenGvLab);
+  CHECK(config.vision.qk_norm_eps == config.vision.layer_norm_eps);
   CHECK(config.has_vision);
   CHECK(config.vision.norm_type == "layer_norm");
   CHECK(config.vision.attention_bias);
