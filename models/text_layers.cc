@@ -18,6 +18,7 @@ namespace equipoise {
 EmbeddingLayer::EmbeddingLayer(const std::string& name, const TextConfig& config,
                                const TensorParallel& tensor)
     : Layer(name, tensor),
+      padding_id_(config.pad_token_id),
       weight_(AddPart("weight", {config.vocab_size, config.hidden_size}, 0,
                       ShareUnits(tensor, config.vocab_size, 1, "rows of the vocabulary"))) {}
 
@@ -25,7 +26,7 @@ at::Tensor EmbeddingLayer::Forward(const MicroBatch& batch, const at::Tensor& in
                                    double /*loss_scale*/) {
   if (batch.tokens() == 0) return {};
   return ops::EmbedAndSplice(batch.input_ids, input, batch.image_positions, weight_,
-                             tensor().group);
+                             {tensor().group, padding_id_});
 }
 
 DecoderLayer::DecoderLayer(const std::string& name, size_t index, const TextConfig& config,

@@ -19,6 +19,7 @@ class EmbeddingLayer : public Layer {
   Parameter& weight() { return weight_; }
 
  private:
+  const int64_t padding_id_;
   Parameter& weight_;
 };
 

@@ -25,6 +25,7 @@ at::Tensor Rows(const at::Tensor& ids, const Parameter& weight, Communicator* gr
 
 struct EmbeddingNode : torch::autograd::Node {
   Parameter* weight = nullptr;
+  int64_t padding_id = -1;
   at::Tensor ids, positions;  // positions is undefined where nothing was spliced in
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
@@ -46,6 +47,14 @@ struct EmbeddingNode : torch::autograd::Node {
       if (rows.is_same(g)) rows = g.clone();
       rows.index_fill_(0, positions, 0);
     }
+    const int64_t padding = padding_id < 0 ? -1 : padding_id - weight->part.begin;
+    const bool has_padding = 0 <= padding && padding < weight->shape[0];
+    const at::Tensor before = has_padding ? weight->gradient[padding].clone() : at::Tensor();
+    AddRows(rows);
+    // Of a tied weight, what the head has added stays.
+    if (has_padding) weight->gradient[padding].copy_(before);
+  }
+  void AddRows(const at::Tensor& rows) const {
     if (!weight->part.split()) {
       weight->gradient.index_add_(0, ids, rows);
       return;
@@ -77,10 +86,11 @@ struct ClassAndPositionsNode : torch::autograd::Node {
 }  // namespace
 
 at::Tensor EmbedAndSplice(const at::Tensor& ids, const at::Tensor& features,
-                          const at::Tensor& positions, Parameter& weight, Communicator* group) {
+                          const at::Tensor& positions, Parameter& weight,
+                          const EmbeddingOptions& options) {
   const bool needs_node = NeedsNode({&features}, {&weight});
   const BelowAutograd guard;
-  at::Tensor y = Rows(ids, weight, group);
+  at::Tensor y = Rows(ids, weight, options.group);
   if (features.defined()) {
     EQUIPOISE_CHECK(positions.size(0) == features.size(0), positions.size(0),
                     " placeholder tokens for ", features.size(0), " image features");
@@ -89,6 +99,7 @@ at::Tensor EmbedAndSplice(const at::Tensor& ids, const at::Tensor& features,
   if (!needs_node) return y;
   auto node = std::make_shared<EmbeddingNode>();
   node->weight = &weight;
+  node->padding_id = options.padding_id;
   node->ids = ids;
   if (features.defined()) node->positions = positions;
   Record(y, node, {&features});

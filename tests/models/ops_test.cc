@@ -170,6 +170,15 @@ TEST_CASE("embedding with image features in their places", "[ops][cpu]") {
          [&](const Tensors& x, const Tensors& w) {
            return at::embedding(w[0], ids).index_copy(0, places, x[0]);
          }});
+  // The padding token's row has no gradient.
+  Check({{{2, 8}},
+         {{7, 8}},
+         [&](const Tensors& x, const Weights& w) {
+           return ops::EmbedAndSplice(ids, x[0], places, *w[0], {nullptr, /*padding_id=*/3});
+         },
+         [&](const Tensors& x, const Tensors& w) {
+           return at::embedding(w[0], ids, /*padding_idx=*/3).index_copy(0, places, x[0]);
+         }});
   std::vector<Parameter> weight = MakeParameters({{7, 8}});
   FlatParameters flat(Pointers(weight), at::kFloat);
   CHECK_THROWS_WITH(ops::EmbedAndSplice(ids, at::ones({3, 8}), places, weight[0]),
