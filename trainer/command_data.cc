@@ -31,8 +31,8 @@ struct Arguments {
   std::vector<std::string> set;
   bool eval = false;
   bool json = false;
-  std::string sample;
-  std::string costs, out;  // of `groups`
+  std::string sample, pixels;  // of `show`
+  std::string costs, out;      // of `groups`
 };
 
 std::string DumpLine(const Json& json) {
@@ -72,7 +72,9 @@ int Stats(const Arguments& arguments) {
 
 int Show(const Arguments& arguments) {
   const DataSession session(arguments, /*rebuild=*/false);
-  const Json sample = DescribeSample(session.data, FindSample(session.data, arguments.sample));
+  const int64_t number = FindSample(session.data, arguments.sample);
+  const Json sample = DescribeSample(session.data, number);
+  if (!arguments.pixels.empty()) WriteSample(session.data, number, arguments.pixels);
   if (arguments.json) {
     std::cout << DumpLine(sample);
   } else {
@@ -204,10 +206,14 @@ void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& ru
     return sub;
   };
   add("stats", "Histograms of tokens and tiles, defects, and how an epoch packs", Stats);
-  add("show", "One sample as the model sees it: tokens with their mask, pictures, what is cut",
-      Show)
-      ->add_option("N", arguments->sample, "number of the record, from 0, or its id")
-      ->required();
+  CLI::App* show =
+      add("show", "One sample as the model sees it: tokens with their mask, pictures, what is cut",
+          Show);
+  show->add_option("N", arguments->sample, "number of the record, from 0, or its id")->required();
+  show->add_option(
+      "--pixels", arguments->pixels,
+      "safetensors file to write: pixel_values, input_ids and labels, as `check` reads "
+      "them");
   add("check",
       "Every record's defects, pictures decoded; exit code 4 when more than data.max_bad_share is "
       "bad",

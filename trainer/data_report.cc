@@ -1,14 +1,21 @@
 #include "trainer/data_report.h"
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full_like.h>
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <iomanip>
+#include <map>
 #include <ostream>
 #include <sstream>
 
 #include "configs/error.h"
 #include "configs/shown_text.h"
+#include "data/packing.h"
 #include "data/parallel_for.h"
+#include "models/safetensors.h"
 #include "trainer/group_settings.h"
 
 namespace equipoise {
@@ -111,6 +118,12 @@ Json SegmentsOf(const OpenedData& data, const ScannedSample& sample) {
   return segments;
 }
 
+void RequireSample(const OpenedData& data, int64_t sample) {
+  if (sample >= 0 && sample < data.index.size()) return;
+  throw ConfigError("show: there is no sample " + std::to_string(sample) +
+                    "; the records are numbered 0 to " + std::to_string(data.index.size() - 1));
+}
+
 Json DefectLine(const OpenedData& data, int64_t sample, const ScannedSample& checked) {
   const BadSample bad = data.dataset.Locate(sample, checked.record.id, checked.reason);
   return {{"sample", sample},
@@ -177,10 +190,7 @@ int64_t FindSample(const OpenedData& data, const std::string& text) {
 }
 
 Json DescribeSample(const OpenedData& data, int64_t sample) {
-  if (sample < 0 || sample >= data.index.size()) {
-    throw ConfigError("show: there is no sample " + std::to_string(sample) +
-                      "; the records are numbered 0 to " + std::to_string(data.index.size() - 1));
-  }
+  RequireSample(data, sample);
   const ScannedSample scanned = data.dataset.Scan(sample);
   const BadSample place = data.dataset.Locate(sample, scanned.record.id, "");
   Json description = {
@@ -206,6 +216,29 @@ Json DescribeSample(const OpenedData& data, int64_t sample) {
   description["ids"] = scanned.encoded.ids;
   description["mask"] = scanned.encoded.trained;
   return description;
+}
+
+void WriteSample(const OpenedData& data, int64_t sample, const std::string& path) {
+  RequireSample(data, sample);
+  const SampleCost& cost = data.index[sample];
+  const ScannedSample scanned = data.dataset.Scan(sample);
+  const auto refuse = [&](const std::string& reason) {
+    const BadSample place = data.dataset.Locate(sample, scanned.record.id, reason);
+    throw DataError(fmt::format("{}:{}: {}; show another sample", place.file, place.line, reason));
+  };
+  if (scanned.defect != Defect::kNone) refuse(scanned.reason);
+  if (cost.defect != Defect::kNone) refuse("changed since the cost index was made");
+  const std::vector<int64_t> one = {sample};
+  const LoadedPack loaded = data.dataset.Load(MakePack(data.index, one, LossWeight::kToken));
+  if (!loaded.bad.empty()) refuse(loaded.bad[0].reason);
+  const at::Tensor ids = loaded.batch.input_ids.unsqueeze(0);
+  at::Tensor labels = at::full_like(ids, kNoTarget);
+  // A target belongs to the token before it.
+  const int64_t learnt = ids.size(1) - 1;
+  labels.narrow(1, 1, learnt).copy_(loaded.batch.targets.narrow(0, 0, learnt));
+  std::map<std::string, at::Tensor> tensors = {{"input_ids", ids}, {"labels", labels}};
+  if (loaded.batch.pixel_values.defined()) tensors["pixel_values"] = loaded.batch.pixel_values;
+  WriteSafetensors(path, tensors);
 }
 
 void PrintSample(const Json& sample, std::ostream& out) {

@@ -26,6 +26,11 @@ int64_t FindSample(const OpenedData& data, const std::string& text);
 Json DescribeSample(const OpenedData& data, int64_t sample);
 void PrintSample(const Json& sample, std::ostream& out);
 
+// Writes one sample as `equipoise check` reads it: pixel_values [tiles, 3, size, size] fp32, absent
+// without pictures, input_ids and labels [1, tokens] (unshifted, -100 where nothing is learnt).
+// Throws DataError for a sample that cannot be used, RunError when the file cannot be written.
+void WriteSample(const OpenedData& data, int64_t sample, const std::string& path);
+
 // Every record's defects, pictures decoded, found by `threads` threads and given in order. Returns
 // how many records have each defect.
 std::vector<int64_t> CheckRecords(const OpenedData& data, int64_t threads,

@@ -9,8 +9,11 @@ import subprocess
 import sys
 import tempfile
 
+import torch
 from PIL import Image
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
+from torchvision import transforms
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<img>", "</img>", "<IMG_CONTEXT>"]
 TOKENS_PER_TILE = 4
@@ -218,6 +221,35 @@ def test_show_gives_what_the_model_sees(folder):
     text = folder.run("show", "2").stdout
     assert "two.jpg: 3 tiles, 12 tokens" in text and '[trained 5] "Both<|im_end|>"' in text, text
     assert "numbered 0 to 4" in folder.run("show", "5", code=2).stderr
+
+
+def test_show_writes_what_the_model_sees(folder):
+    path = f"{folder.path}/sample.safetensors"
+    shown = json.loads(folder.run("show", "2", "--json", "--pixels", path).stdout)
+    written = load_file(path)
+    assert set(written) == {"pixel_values", "input_ids", "labels"}, set(written)
+    assert written["input_ids"].tolist() == [shown["ids"]]
+    labels = [i if learnt else -100 for i, learnt in zip(shown["ids"], shown["mask"])]
+    assert written["labels"].tolist() == [labels], written["labels"]
+    one, two = (Image.open(f"{folder.path}/images/{name}") for name in ("one.png", "two.jpg"))
+    # Two tiles beside each other, and the whole.
+    crops = [one, two.crop((0, 0, 56, 56)), two.crop((56, 0, 112, 56)), two.resize((56, 56))]
+    transform = transforms.Compose([
+        transforms.ToTensor(),
+        transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    ])
+    expected = torch.stack([transform(crop) for crop in crops])
+    assert written["pixel_values"].dtype == torch.float32
+    assert written["pixel_values"].equal(expected), (written["pixel_values"] - expected).abs().max()
+    folder.run("show", "0", "--pixels", path)
+    assert set(load_file(path)) == {"input_ids", "labels"}
+    line = folder.run("show", "0", "--pixels", f"{folder.path}/none/x", code=5).stderr
+    assert line.count("\n") == 1 and "none/x: cannot write" in line, line
+    with open(f"{folder.path}/images/one.png", "r+b") as file:
+        file.seek(60)
+        file.write(b"damage")
+    line = folder.run("show", "1", "--pixels", path, code=4).stderr
+    assert line.count("\n") == 1 and "train.jsonl:2: one.png: " in line, line
 
 
 def test_index_is_built_once(folder):
