@@ -33,9 +33,10 @@ std::string Truncate(EncodedConversation& conversation, const std::vector<int64_
 // How conversations become ids and loss mask, as typed code: a template that is rendered as text
 // has no loss mask. "chatml" is Qwen's ChatML without a default system text; "internvl2_5" adds
 // InternVL's own. Both put `<img>` context tokens `</img>` in place of `<image>`, learn the
-// assistant's text and its <|im_end|>, and take special tokens that stand in a text as ordinary
-// text, except InternVL's grounding marks (<ref>, <box>, <quad>), which say nothing about the
-// conversation's form. Thread-safe.
+// assistant's text and its <|im_end|> (not a token that a line break at the answer's beginning
+// forms with the header's: no prompt leaves it to be answered), and take special tokens that stand
+// in a text as ordinary text, except InternVL's grounding marks (<ref>, <box>, <quad>), which say
+// nothing about the conversation's form. Thread-safe.
 class ChatTemplate {
  public:
   // Throws DataError when the tokenizer lacks <|im_start|> or <|im_end|>, ConfigError for an

@@ -18,6 +18,8 @@ BF16 = {"logits": 3e-2, "gradient": 5e-2}
 # How many times Transformers' own error ours may be where that error is near the bound or above it.
 # In bf16 this holds for every tensor; in fp32 for those of ZERO_IN_EXACT_ARITHMETIC alone.
 FP32_NOISE, BF16_NOISE = 3.0, 1.5
+# Gradients that are zero in exact arithmetic, as a share of the norm of all gradients.
+FP32_ZERO = 1e-7
 
 # Tensors whose gradient is rounding noise alone, by what is compared; every other one has the plain
 # bound. A key's bias adds the same number to all scores of a query, which the softmax takes out
@@ -140,6 +142,12 @@ def compare_tensors(report, case, what, tensors, exact, floors, bound):
     if set(tensors) != set(exact):
         return
     errors = gradient_errors(tensors, exact)
+    zeros = [name for name in exact if what == "gradients" and is_noise(what, name)]
+    if zeros and not bf16:
+        norm = sum(g.double().square().sum() for g in exact.values()).sqrt()
+        shares = {name: (tensors[name].double().norm() / norm).item() for name in zeros}
+        worst = max(zeros, key=lambda name: rank(shares[name]))
+        report.add(case, "key biases / all", shares[worst], FP32_ZERO, worst)
     noisy = {}
     for name in exact:
         if factor * floors[kind(name)] > bound and (bf16 or is_noise(what, name)):

@@ -44,8 +44,9 @@ def gradients(model, batches, key_of):
     return loss.item(), logits, grads
 
 
-def adamw_steps(model, batches, recipe, key_of):
-    """Losses, gradient norms before clipping, and the weights after the steps of a recipe."""
+def adamw_steps(model, batches, recipe, key_of, absent_is_zero=False):
+    """Losses, gradient norms before clipping, and the weights after the steps of a recipe.
+    torch's AdamW passes over a weight without a gradient unless `absent_is_zero`."""
     model = copy.deepcopy(model)
     weights = list(model.parameters())
     everything = recipe["weight_decay_on"] == "all"
@@ -65,6 +66,8 @@ def adamw_steps(model, batches, recipe, key_of):
         optimizer.zero_grad(set_to_none=True)
         loss, _ = loss_and_logits(model, batches)
         loss.backward()
+        for weight in weights if absent_is_zero else []:
+            weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
         losses.append(loss.item())
         norms.append(torch.nn.utils.clip_grad_norm_(weights, recipe["clip"] or float("inf")).item())
         optimizer.step()

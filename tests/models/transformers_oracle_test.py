@@ -70,9 +70,14 @@ MODELS = {
 SEVERAL_RANKS = {"qwen2 tied": 2, "internvl 6b llama": 5}
 
 
-def build(name, seed):
-    """The model with every weight random and different from the others, norms and biases too."""
+def build(name, seed, eps=None):
+    """The model with every weight random and different from the others, norms and biases too.
+    `eps`: layer_norm_eps of the encoder."""
     model = MODELS[name]()
+    if eps is not None:
+        config = model.config.to_dict()
+        config["vision_config"]["layer_norm_eps"] = eps
+        model = InternVLForConditionalGeneration(InternVLConfig(**config))
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for key, weight in model.named_parameters():
@@ -94,6 +99,7 @@ def make_samples(has_vision, seed):
     samples = []
     for length, tiles in ((41, 3), (17, 1), (30, 0)):
         ids = torch.randint(3, IMAGE, (1, length), generator=generator)
+        ids[0, -5] = PAD  # as text: its row of the embedding has no gradient in Transformers
         labels = torch.where(torch.rand(1, length, generator=generator) < 0.4, ids, -100)
         sample = {"input_ids": ids, "labels": labels}
         if has_vision and tiles:
@@ -209,16 +215,21 @@ def check_fp32(report, case):
         compare(f"{case.name} {ranks} ranks", several, case.fp32[1])
 
 
+def write_opengvlab(native, folder):
+    """A folder that Transformers saved, in OpenGVLab's form."""
+    with open(os.path.join(native, "config.json"), encoding="utf8") as file:
+        config = opengvlab.config(json.load(file))
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf8") as file:
+        json.dump(config, file)
+    weights = load_file(os.path.join(native, "model.safetensors"))
+    save_file(opengvlab.rename(weights), os.path.join(folder, "model.safetensors"))
+
+
 def check_opengvlab(report, case):
     """The same model in OpenGVLab's form: the same bits under its keys, fused ones too."""
     native = parity.run_check(case.folder, case.batch, gradients=True, recipe=RECIPE)
     with tempfile.TemporaryDirectory() as folder:
-        with open(os.path.join(case.folder, "config.json"), encoding="utf8") as file:
-            config = opengvlab.config(json.load(file))
-        with open(os.path.join(folder, "config.json"), "w", encoding="utf8") as file:
-            json.dump(config, file)
-        weights = load_file(os.path.join(case.folder, "model.safetensors"))
-        save_file(opengvlab.rename(weights), os.path.join(folder, "model.safetensors"))
+        write_opengvlab(case.folder, folder)
         theirs = parity.run_check(folder, case.batch, gradients=True, recipe=RECIPE)
     for prefix in ("grad.", "after."):
         want = opengvlab.rename(parity.strip(native, prefix))
@@ -227,6 +238,52 @@ def check_opengvlab(report, case):
         report.check(case.name + " opengvlab", prefix + " same bits", same)
     report.check(case.name + " opengvlab", "logits same bits",
                  theirs["logits"].equal(native["logits"]))
+
+
+def check_eps(report):
+    """Norms of queries and keys: Transformers keeps 1e-6, OpenGVLab takes layer_norm_eps."""
+    model = build("internvl 6b llama", seed=1, eps=0.01)
+    samples = make_samples(True, seed=1)
+    with tempfile.TemporaryDirectory() as native, tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(native)
+        write_opengvlab(native, folder)
+        for where, what in ((native, "eps 0.01"), (folder, "eps 0.01 opengvlab")):
+            if where == folder:
+                for name, module in model.named_modules():
+                    if name.endswith(("q_norm", "k_norm")):
+                        module.variance_epsilon = 0.01
+            _, logits, grads = reference.gradients(copy.deepcopy(model).double(), samples,
+                                                   reference.key_map(model, native))
+            ours = parity.run_check(where, packed(samples), gradients=True)
+            report.add(what, "logits", parity.logit_error(ours["logits"], torch.cat(logits, 1)),
+                       parity.FP32["logits"])
+            if where == folder:
+                grads = opengvlab.rename(grads)
+            floors = {parity.kind(name): 0.0 for name in grads}
+            parity.compare_tensors(report, what, "gradients", parity.strip(ours, "grad."), grads,
+                                   floors, parity.FP32["gradient"])
+
+
+def check_text_alone(report):
+    """Steps without pictures: what has no gradient takes its step all the same, with zeros."""
+    name = "internvl 300m qwen2"
+    with tempfile.TemporaryDirectory() as folder:
+        model = build(name, seed=2)
+        model.save_pretrained(folder)
+        samples = make_samples(False, seed=2)
+        key_of = reference.key_map(model, folder)
+        ours = parity.run_check(folder, packed(samples), recipe=RECIPE)
+        runs = [reference.adamw_steps(copy.deepcopy(model).to(dtype), samples, RECIPE, key_of,
+                                      absent_is_zero=True)
+                for dtype in (torch.float32, torch.float64)]
+    parity.compare_steps(report, "text alone", ours, *runs[0][:2])
+    exact = runs[1][2]
+    parity.compare_tensors(report, "text alone", "weights after", parity.strip(ours, "after."),
+                           exact, parity.noise_floors(runs[0][2], exact), parity.FP32["after"])
+    decayed = [key for key, weight in exact.items() if "vision_tower" in key and weight.ndim > 1]
+    before = {key_of[key]: weight for key, weight in model.named_parameters()}
+    report.check("text alone", "the encoder decays", decayed and all(
+        ours["after." + key].norm() < before[key].norm() for key in decayed))
 
 
 def check_choice(report, case):
@@ -272,6 +329,8 @@ def main():
                 check_opengvlab(report, case)
             if seed == 0:
                 check_choice(report, case)
+    check_eps(report)
+    check_text_alone(report)
     return report.finish()
 
 

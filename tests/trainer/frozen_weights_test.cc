@@ -250,8 +250,8 @@ TEST_CASE("any mesh and any precision goes on with frozen weights", "[frozen][cp
   Train(from, freeze, "", run.path());
   const std::vector<double> there = Train(from, freeze, run.path(), "");
   CHECK(there.size() == 2);
-  for (const Mesh& to : {Mesh{}, Mesh{1, 2}, Mesh{1, 1, 3}, Mesh{2, 1, 1, 1},
-                         Mesh{2, 2, 1, 1, at::kFloat}}) {
+  for (const Mesh& to :
+       {Mesh{}, Mesh{1, 2}, Mesh{1, 1, 3}, Mesh{2, 1, 1, 1}, Mesh{2, 2, 1, 1, at::kFloat}}) {
     INFO(to.data << " x " << to.pipeline << " x " << to.tensor << " " << to.dtype);
     const std::vector<double> losses = Train(to, freeze, run.path(), "");
     REQUIRE(losses.size() == there.size());
@@ -271,9 +271,8 @@ TEST_CASE("a checkpoint with frozen weights in fp32 gives the same bits", "[froz
   }
   CheckpointContent content = Content(std::move(tensors));
   content.state.optimizer_step = 2;
-  RunRanks(1, [&](Communicator& world) {
-    SaveCheckpoint(before.path(), content, /*keep=*/1, world);
-  });
+  RunRanks(1,
+           [&](Communicator& world) { SaveCheckpoint(before.path(), content, /*keep=*/1, world); });
   CHECK(Train(Mesh{}, freeze, now.path(), "") == Train(Mesh{}, freeze, before.path(), ""));
 }
 
