@@ -180,7 +180,7 @@ TEST_CASE("frozen weights give the bits of masters that never move", "[frozen][c
 using Tensors = std::map<std::string, at::Tensor>;
 
 CheckpointContent Content(Tensors tensors) {
-  CheckpointContent content{{}, Json::object(), Json::object(), {}};
+  CheckpointContent content{{}, Json::object(), Json::object(), Json::object(), {}};
   for (auto& [name, tensor] : tensors) content.tensors.emplace(name, HeldPiece(tensor));
   return content;
 }
@@ -205,7 +205,8 @@ std::vector<double> Train(const Mesh& mesh, const Modules& freeze, const std::st
       if (rank.model->reports_loss() && rank.model->groups().at.data == 0) losses.push_back(loss);
     }
     if (save.empty()) return;
-    CheckpointContent content{{}, Json::object(), Json::object(), TensorsToSave(*rank.optimizer)};
+    CheckpointContent content{{}, Json::object(), Json::object(), Json::object(), {}};
+    content.tensors = TensorsToSave(*rank.optimizer);
     content.state.optimizer_step = rank.optimizer->steps();
     SaveCheckpoint(save, content, /*keep=*/1, world);
   });
