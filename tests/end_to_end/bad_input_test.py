@@ -32,6 +32,7 @@ def usage(cases, config):
     program = tiny_case.EQUIPOISE
     cases.refused("no subcommand", [program], 2, "--help")
     cases.refused("unknown subcommand", [program, "fly", config], 2, "--help")
+    cases.refused("a slip in a subcommand", [program, "tran", config], 2, "did you mean 'train'")
     cases.refused("unknown option", [program, "train", config, "--fast"], 2, "--fast")
     cases.refused("a setting as an option", [program, "train", config, "--steps", "3"], 2,
                   "not expected: --steps 3", "--set train.steps=3")
@@ -69,6 +70,10 @@ def yaml_faults(cases, folder, config):
         assert good.count(old) == 1, old
         bad = write(f"{folder}/bad.yaml", good.replace(old, new))
         cases.refused(f"YAML: {name}", tiny_case.command(bad), 2, f"{bad}:", *words)
+    # Checks behind the reading of the file know its lines too.
+    bad = write(f"{folder}/bad.yaml", good.replace("init: random", "init: random, freeze: [vit]"))
+    cases.refused("YAML: unknown module", tiny_case.command(bad), 2, f"{bad}:2:", "model.freeze",
+                  "vit")
 
 
 def settings(cases, config):
@@ -94,7 +99,15 @@ def settings(cases, config):
                   tiny_case.command(config, 1, model__freeze="[vision, projector, llm]"), 2,
                   "model.freeze")
     cases.refused("tiles.min > tiles.max", tiny_case.command(config, 1, data__tiles__min=3), 2,
-                  "data.tiles")
+                  "--set data.tiles.min=3: data.tiles.min")
+    cases.refused("a global batch beyond all data",
+                  tiny_case.command(config, 1, train__global_batch=10**18), 2,
+                  "train.global_batch", "is too large")
+    cases.refused("more tokens than a pack can count",
+                  tiny_case.command(config, 1, data__max_tokens=1 << 24), 2, "data.max_tokens",
+                  "the most is 16777215")
+    cases.refused("eval.every without data.eval", tiny_case.command(config, 1, eval__every=4), 2,
+                  "eval.every", "data.eval")
     if not os.path.exists("/dev/nvidiactl"):
         for ranks in (1, 2):
             cases.refused(f"GPUs that are not there, {ranks} ranks",

@@ -14,9 +14,8 @@ int main() {
     for (const equipoise::LayerSpec& layer : equipoise::LayerSpecs(config)) {
       parameters += layer.parameters;
     }
-    const equipoise::Json line = {{"name", name},
-                                  {"config", equipoise::ToHuggingFace(config)},
-                                  {"parameters", parameters}};
+    const equipoise::Json line = {
+        {"name", name}, {"config", equipoise::ToHuggingFace(config)}, {"parameters", parameters}};
     std::printf("%s\n", line.dump().c_str());
   }
   return 0;

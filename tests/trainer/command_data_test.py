@@ -221,6 +221,8 @@ def test_show_gives_what_the_model_sees(folder):
     text = folder.run("show", "2").stdout
     assert "two.jpg: 3 tiles, 12 tokens" in text and '[trained 5] "Both<|im_end|>"' in text, text
     assert "numbered 0 to 4" in folder.run("show", "5", code=2).stderr
+    assert json.loads(folder.run("show", "c", "--json").stdout) == shown
+    assert "no record has the id 'zz'" in folder.run("show", "zz", code=2).stderr
 
 
 def test_show_writes_what_the_model_sees(folder):

@@ -61,6 +61,16 @@ TEST_CASE("another rank logs to its file, and errors to standard error", "[log][
   CHECK(ReadText(scratch.Path("rank.log")).find("[rank 3] some news") != std::string::npos);
 }
 
+TEST_CASE("a name with control characters does not steer the terminal", "[log][cpu]") {
+  const ScratchFolder scratch;
+  const std::string err = Captured(STDERR_FILENO, scratch.Path("err"), [&] {
+    SetUpLogging({0, 1, scratch.Path("rank.log"), false});
+    spdlog::warn("{}: no such file", "a\x1b[2Jb.png");
+  });
+  CHECK(err.find("a\\x1b[2Jb.png: no such file\n") != std::string::npos);
+  CHECK(ReadText(scratch.Path("rank.log")).find('\x1b') == std::string::npos);
+}
+
 TEST_CASE("a log file is appended to, and one that cannot be opened is an error", "[log][cpu]") {
   const ScratchFolder scratch;
   for (int i = 0; i < 2; ++i) {
