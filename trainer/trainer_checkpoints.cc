@@ -205,6 +205,8 @@ Json TrainerParts::Sections() const {
 Json TrainerParts::Settings() const {
   Json settings = ConfigToJson(config);
   settings["run"].erase("dir");
+  const Json balance = Sections()["balance"];  // limits as they are used
+  for (const char* key : {"tiles", "tokens"}) settings["balance"][key] = balance[key];
   return settings;
 }
 
