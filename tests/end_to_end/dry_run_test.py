@@ -1,5 +1,6 @@
 """`train --dry-run` refuses what `train` refuses before its first step, in the same words; where it
 prints a plan, it leaves nothing behind, and training takes that plan."""
+import json
 import os
 import shutil
 import subprocess
@@ -20,8 +21,10 @@ def both(results, name, code, *words, config, ranks=1, more=(), **settings):
     """The same command with and without --dry-run: one line each, and the same."""
     lines = []
     for flags in (("--dry-run",), ()):
+        where = {} if flags else {"run__dir": os.path.dirname(config) + "/refused"}
         done = tiny_case.execute(tiny_case.command(config, ranks, "train", *flags, *more,
-                                                   **settings), 300, stdin=subprocess.DEVNULL)
+                                                   **{**where, **settings}), 300,
+                                 stdin=subprocess.DEVNULL)
         ours = our_lines(done.stderr)
         good = done.returncode == code and len(ours) == 1 and all(w in ours[0] for w in words)
         results.check(f"{name}: {' '.join(flags) or 'train'}", good and not done.stdout,
@@ -64,7 +67,6 @@ def weights(results, folder, config):
 
 def preset_tokenizer(folder):
     """The tokenizer, with the picture token where the preset `quickstart` has it."""
-    import json
     with open(f"{folder}/model/tokenizer.json") as file:
         tokenizer = json.load(file)
     for token in tokenizer["added_tokens"]:
@@ -107,7 +109,7 @@ def main():
          parallel__data=3)
     both(results, "2 ranks, no annotations", 4, "/nowhere.jsonl", config=config, ranks=2,
          data__train="[{annotations: /nowhere.jsonl, images: /tmp}]")
-    results.check("nothing is left behind", not os.path.exists(f"{folder}/run"))
+    results.check("dry runs leave nothing behind", not os.path.exists(f"{folder}/run"))
     weights(results, folder, config)
     both(results, "other data than the checkpoint's", 2, "data.max_tokens", config=config,
          run__dir=f"{folder}/first", data__max_tokens=96)

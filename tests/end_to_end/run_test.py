@@ -170,7 +170,7 @@ def check_starts(results, folder):
 def check_version(results):
     done = tiny_case.execute([tiny_case.EQUIPOISE, "--version"])
     results.check("--version names the build", done.returncode == 0 and
-                  re.fullmatch(r"equipoise [0-9a-f]{16}, LibTorch \d.*\n", done.stdout),
+                  re.fullmatch(r"equipoise, program [0-9a-f]{16}, LibTorch \d.*\n", done.stdout),
                   done.stdout + done.stderr)
 
 
