@@ -207,7 +207,7 @@ std::vector<double> Train(const Mesh& mesh, const Modules& freeze, const std::st
     if (save.empty()) return;
     CheckpointContent content{{}, Json::object(), Json::object(), Json::object(), {}};
     content.tensors = TensorsToSave(*rank.optimizer);
-    content.state.optimizer_step = rank.optimizer->steps();
+    content.state.step = content.state.optimizer_step = rank.optimizer->steps();
     SaveCheckpoint(save, content, /*keep=*/1, world);
   });
   return losses;
@@ -271,7 +271,7 @@ TEST_CASE("a checkpoint with frozen weights in fp32 gives the same bits", "[froz
     if (tensors.at(name).scalar_type() == at::kBFloat16) tensors[name] = exact;
   }
   CheckpointContent content = Content(std::move(tensors));
-  content.state.optimizer_step = 2;
+  content.state.step = content.state.optimizer_step = 2;
   RunRanks(1,
            [&](Communicator& world) { SaveCheckpoint(before.path(), content, /*keep=*/1, world); });
   CHECK(Train(Mesh{}, freeze, now.path(), "") == Train(Mesh{}, freeze, before.path(), ""));
