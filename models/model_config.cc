@@ -444,6 +444,24 @@ ModelConfig ReadModelConfig(const std::string& folder) {
   return config;
 }
 
+std::vector<std::string> IgnoredSettings(const ModelConfig& config) {
+  std::vector<std::string> lines;
+  if (config.has_vision && config.vision.drop_path_rate != 0) {
+    lines.push_back(
+        fmt::format("vision_config.drop_path_rate: {} is not applied, every sample goes through "
+                    "every layer; set it to 0 to silence this",
+                    Json(config.vision.drop_path_rate).dump()));
+  }
+  const TextConfig& text = config.text;
+  for (const auto& [key, id] : {std::pair<const char*, int64_t>{"bos_token_id", text.bos_token_id},
+                                {"eos_token_id", text.eos_token_id}}) {
+    if (id >= -1 && id < text.vocab_size) continue;
+    lines.push_back(fmt::format("{}: {} is outside the vocabulary of {} and stands for no token",
+                                key, id, text.vocab_size));
+  }
+  return lines;
+}
+
 Json ToHuggingFace(const ModelConfig& config) {
   if (config.naming == WeightNaming::kOpenGvLab) {
     Json json = config.source;  // training changes none of it

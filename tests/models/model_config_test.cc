@@ -201,19 +201,6 @@ TEST_CASE("what training does not apply is said", "[models][cpu]") {
   CHECK(ignored(json)[0] ==
         "bos_token_id: -7 is outside the vocabulary of 320 and stands for no token");
   CHECK_THAT(ignored(json)[1], Contains("eos_token_id: 1099511627776 is outside"));
-  json = InternVl();
-  json["vision_config"]["drop_path_rate"] = 0;
-  json["vision_config"]["attention_dropout"] = 0.1;
-  json["vision_config"]["projection_dropout"] = 0.0;
-  json["text_config"]["attention_dropout"] = 0.25;
-  const std::vector<std::string> lines = ignored(json);
-  REQUIRE(lines.size() == 2);
-  CHECK_THAT(lines[0], Contains("vision_config.attention_dropout: 0.1 is not applied"));
-  CHECK_THAT(lines[1], Contains("text_config.attention_dropout: 0.25 is not applied"));
-  json = Qwen2();
-  json["attention_dropout"] = 0.5;
-  REQUIRE(ignored(json).size() == 1);
-  CHECK_THAT(ignored(json)[0], Contains("attention_dropout: 0.5"));
 }
 
 struct BadValue {
