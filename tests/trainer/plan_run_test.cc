@@ -137,7 +137,8 @@ TEST_CASE("a pinned mesh of CPUs leaves the schedule to the search", "[plan_run]
 
 TEST_CASE("a plan is made in the precision that the run would use", "[plan_run][cpu]") {
   const auto bytes = [](const std::vector<std::string>& more, const PlanTarget& target) {
-    std::vector<std::string> set = {"cluster.memory_gb=2000", "train.global_batch=8"};
+    std::vector<std::string> set = {"cluster.memory_gb=2000", "train.global_batch=8",
+                                    "train.precision=auto"};
     set.insert(set.end(), more.begin(), more.end());
     return PlanRun(Config(set), target).request.element_bytes;
   };
