@@ -52,10 +52,17 @@ int OpenBeneath(int folder, const std::string& root, const std::string& relative
   return static_cast<int>(fd);
 }
 
+// The end of a long path says most.
+std::string ShownPath(const std::string& path) {
+  constexpr size_t kHead = 40, kTail = 80;
+  if (path.size() <= kHead + kTail) return ShownText(path);
+  return ShownText(path.substr(0, kHead)) + "..." + ShownText(path.substr(path.size() - kTail));
+}
+
 OpenedImage Refused(Defect defect, const std::string& path, const std::string& what) {
   OpenedImage opened;
   opened.defect = defect;
-  opened.reason = ShownText(path, 120) + ": " + what;
+  opened.reason = ShownPath(path) + ": " + what;
   return opened;
 }
 
