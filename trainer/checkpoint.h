@@ -111,7 +111,8 @@ void ReadCheckpointTensors(const std::string& checkpoint_dir, const CheckpointIn
                            const CheckpointTargets& targets);
 
 // Compares the `model` and `data` sections of a checkpoint with those of this run. Throws
-// ConfigError that names the differing keys with both values, and annotation files that changed.
+// ConfigError that names the differing keys with both values, and annotation files that changed. A
+// setting that the checkpoint is too old to have had its default then.
 void CheckSections(const std::string& checkpoint_dir, const Json& saved, const Json& current);
 
 // The keys of `environment` that differ, as "threads 4 -> 2", comma-separated; empty when equal.

@@ -1,9 +1,11 @@
 #include <string>
 #include <vector>
 
+#include "configs/config_json.h"
 #include "configs/error.h"
 #include "trainer/checkpoint.h"
 #include "trainer/json_difference.h"
+#include "trainer/run_config.h"
 
 namespace equipoise {
 namespace {
@@ -30,6 +32,27 @@ std::string ChangedFiles(const Json& saved, const Json& current) {
   return names;
 }
 
+// Gives `saved` the defaults of keys that `current` has and it lacks: of settings younger than the
+// checkpoint.
+void AddDefaults(Json& saved, const Json& current, const Json& defaults) {
+  if (!saved.is_object() || !current.is_object() || !defaults.is_object()) return;
+  for (const auto& [key, value] : current.items()) {
+    if (!defaults.contains(key)) continue;
+    if (!saved.contains(key)) {
+      saved[key] = defaults[key];
+    } else {
+      AddDefaults(saved[key], value, defaults[key]);
+    }
+  }
+}
+
+Json WithDefaults(Json saved, const Json& current) {
+  const RunConfig defaults;
+  AddDefaults(saved, current,
+              {{"model", ConfigToJson(defaults.model)}, {"data", ConfigToJson(defaults.data)}});
+  return saved;
+}
+
 // Without the keys of content, which say nothing to a reader.
 Json WithoutContent(Json sections) {
   if (sections.contains("data") && sections["data"].is_object()) {
@@ -53,7 +76,7 @@ void CheckSections(const std::string& checkpoint_dir, const Json& saved, const J
                       " changed since; put back what it was, or start anew in another run.dir");
   }
   const std::vector<JsonDifference> differences =
-      JsonDifferences(WithoutContent(saved), WithoutContent(current));
+      JsonDifferences(WithoutContent(WithDefaults(saved, current)), WithoutContent(current));
   if (differences.empty() && Content(saved) == Content(current)) return;
   const std::string what =
       differences.empty()

@@ -314,10 +314,21 @@ TEST_CASE("changed sections are refused with the keys that differ", "[checkpoint
   } catch (const ConfigError& error) {
     CHECK(std::string(error.what()) ==
           "runs/a/checkpoints/step-00000010: made with another configuration: data.max_tokens was "
-          "64 and is 128, data.tiles.max was 6 and is 12, data.system was absent and is \"x\", "
+          "64 and is 128, data.system was \"\" and is \"x\", data.tiles.max was 6 and is 12, "
           "model.freeze[0] was \"vision\" and is \"llm\", model.hf was \"a\" and is absent; change "
           "back, or start anew in another run.dir");
   }
+}
+
+TEST_CASE("a setting younger than the checkpoint had its default", "[checkpoint][cpu]") {
+  const Json saved = {{"model", Json::object()}, {"data", {{"tiles", {{"max", 6}}}}}};
+  Json current = saved;
+  current["data"]["follow_links"] = false;
+  current["data"]["tiles"]["min"] = 1;
+  CHECK_NOTHROW(CheckSections("c", saved, current));
+  current["data"]["follow_links"] = true;
+  CHECK_THROWS_WITH(CheckSections("c", saved, current),
+                    Catch::Contains("data.follow_links was false and is true"));
 }
 
 TEST_CASE("annotation files that changed are named", "[checkpoint][cpu]") {
