@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <filesystem>
@@ -9,6 +11,7 @@
 #include "configs/error.h"
 #include "configs/json.h"
 #include "configs/overrides.h"
+#include "configs/shown_text.h"
 #include "configs/yaml_reader.h"
 #include "data/image.h"
 #include "trainer/answer.h"
@@ -131,7 +134,8 @@ int Generate(const Arguments& arguments, const MpiEnvironment& mpi) {
                           &config.data);
   const std::string answer =
       answerer.Answer({{Role::kUser, arguments.prompt}}, pictures, arguments.options);
-  std::cout << answer << std::endl;  // it may hold a zero byte
+  // It may hold any byte: a file or a pipe gets them all, a terminal none that would steer it.
+  std::cout << (isatty(STDOUT_FILENO) == 1 ? TerminalText(answer) : answer) << std::endl;
   return static_cast<int>(ExitCode::kDone);
 }
 

@@ -64,16 +64,39 @@ def hf_generate(model, ids, picture):
     return answer[:answer.index(eos)] if eos in answer else answer
 
 
-def answer_in_letters(model, tokenizer):
-    """Leaves tokens of one ASCII letter alone in the running: the text of an answer tells its ids,
-    and none ends early."""
+def answer_in(model, tokenizer, wanted):
+    """Leaves tokens of one such character alone in the running: none ends an answer early."""
     head = model.get_output_embeddings().weight
     with torch.no_grad():
         for token in range(head.shape[0]):
             text = tokenizer.decode([token], skip_special_tokens=False)
-            if not (len(text) == 1 and text.isascii() and text.isprintable()):
+            if not (len(text) == 1 and wanted(text)):
                 head[token] = 0
     return model.eval()
+
+
+def answer_in_letters(model, tokenizer):
+    """The text of an answer tells its ids."""
+    return answer_in(model, tokenizer, lambda text: text.isascii() and text.isprintable())
+
+
+def check_terminal(results, folder, model, tokenizer):
+    """A model that answers in control characters: a pipe gets them, a terminal gets escapes."""
+    answer_in(model, tokenizer, lambda text: text.isascii() and not text.isprintable()
+              and text not in "\n\t\r").save_pretrained(folder)
+    line = [tiny_case.EQUIPOISE, "generate", folder, "--prompt", "What is 3 plus 2?",
+            "--max-new-tokens", "8", "--set", "train.precision=fp32"]
+    piped = subprocess.run(line, capture_output=True, env=tiny_case.environment()).stdout
+    terminal, stdout = os.openpty()
+    done = subprocess.run(line, stdout=stdout, stderr=subprocess.PIPE, env=tiny_case.environment())
+    os.close(stdout)
+    shown = os.read(terminal, 1 << 16)
+    os.close(terminal)
+    results.check("a pipe gets control characters as they are",
+                  len(piped) == 9 and all(byte < 32 or byte == 127 for byte in piped), repr(piped))
+    results.check("a terminal gets them as escapes", done.returncode == 0 and
+                  shown.decode() == "".join(f"\\x{byte:02x}" for byte in piped[:-1]) + "\r\n",
+                  repr(shown))
 
 
 def compare_answers(results, name, folder, model, tokenizer, picture_path, in_letters=False):
@@ -209,6 +232,10 @@ def main():
     shutil.copy(f"{exported}/tokenizer.json", text_folder)
     compare_answers(results, "text-only model", text_folder, text_model, tokenizer, None,
                     in_letters=True)
+    control_folder = f"{folder}/control"
+    shutil.copytree(text_folder, control_folder)
+    check_terminal(results, control_folder,
+                   AutoModelForCausalLM.from_config(model.config.text_config), tokenizer)
     shutil.rmtree(folder)
     results.finish()
 
