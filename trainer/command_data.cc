@@ -191,7 +191,7 @@ void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& ru
   command->footer(
       "Examples:\n  equipoise data configs/quickstart.yaml stats\n  equipoise data "
       "configs/quickstart.yaml show 3 --json\n"
-      "  equipoise data configs/quickstart.yaml groups --out groups.jsonl\n"
+      "  equipoise data configs/quickstart.yaml groups\n"
       "  equipoise data path/to/model tokenize < text.txt");
   const auto add = [&](const char* name, const char* help, Action action) {
     CLI::App* sub = command->add_subcommand(name, help);
@@ -219,11 +219,12 @@ void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& ru
       "bad",
       Check);
   add("index", "Builds a new cost index, also where there is one", BuildIndex);
-  CLI::App* groups =
-      add("groups", "The micro-batches of the first epoch, one a line, and their balance", Groups);
+  CLI::App* groups = add(
+      "groups", "How even the micro-batches of the first epoch are, and which they are", Groups);
   groups->add_option("--costs", arguments->costs,
                      "JSONL of {\"vit_num\":..,\"token_num\":..} in place of the cost index");
-  groups->add_option("--out", arguments->out, "JSONL file to write")->required();
+  groups->add_option("--out", arguments->out,
+                     "JSONL file to write them to, one a line; absent = the table alone");
   add("tokenize",
       "A JSON list of ids for each line of standard input; CONFIG may be a folder with "
       "tokenizer.json",

@@ -53,7 +53,7 @@ class BlockWriter {
 };
 
 // Writes the groups of an epoch step by step, as windows are formed. A step may end in another
-// window than it began in. The file is opened for the first full step.
+// window than it began in. The file, where one is wanted, is opened for the first full step.
 class GroupWriter {
  public:
   explicit GroupWriter(const DataGroupsOptions& options) : options_(options) {}
@@ -72,9 +72,9 @@ class GroupWriter {
   }
   // After all. False: there was no full step.
   bool Finish() {
-    if (!out_) return false;
+    if (steps_ == 0) return false;
     if (!step_.empty()) WriteStep();
-    out_->Close();
+    if (out_) out_->Close();
     return true;
   }
 
@@ -85,6 +85,12 @@ class GroupWriter {
   };
 
   void WriteStep() {
+    if (!options_.out.empty()) AppendStep();
+    step_.clear();
+    ++steps_;
+  }
+
+  void AppendStep() {
     if (!out_) out_.emplace(options_.out);
     std::vector<LayerLoad> loads;
     loads.reserve(step_.size());
@@ -98,8 +104,6 @@ class GroupWriter {
       AppendEntry(step_[static_cast<size_t>(rows[static_cast<size_t>(i)])], out_->text());
     }
     out_->FlushLarge();
-    step_.clear();
-    ++steps_;
   }
 
   static void AppendEntry(const Entry& entry, std::string& text) {

@@ -14,11 +14,11 @@ struct DataGroupsOptions {
   int64_t window = 0;  // samples that are grouped at a time; 0: all
   int64_t data_ranks = 1;
   std::string source;                               // of the sizes, begins the text of errors
-  std::string out;                                  // JSONL, a micro-batch a line
+  std::string out;                                  // JSONL, a micro-batch a line; empty: none
   std::function<int64_t(int64_t place)> number_of;  // that a sample is written with; empty: place
 };
 
-// What `data groups` does: forms the groups of the first epoch, writes each as
+// What `data groups` does: forms the groups of the first epoch, writes each to `out` as
 // {"step":0,"data_rank":3,"micro_batch":1,"samples":[17,4],"tiles":9,"tokens":3344} in the order of
 // step, micro-batch, data rank, and prints the balance of random micro-batches and of these as a
 // table. Samples beyond the limits are counted in the log. Throws DataError when there are too few

@@ -300,6 +300,9 @@ def test_groups_are_written_and_measured(folder):
             assert group["tokens"] == sum(sizes[s][1] for s in group["samples"])
             assert method in ("random", "length_grouped") or group["tokens"] <= 4096
     assert all(float(ratio) <= 0.02 for ratio in after.split()[3:7]), after
+    files = sorted(os.listdir(folder.path))
+    table = folder.run("groups", "--costs", costs, *settings, "--set", "balance.window=300").stdout
+    assert table == done.stdout and sorted(os.listdir(folder.path)) == files, table
     folder.run("groups", "--out", out, "--set", "data.max_bad_share=1")  # of the records
     with open(out) as file:
         assert sorted(s for line in file for s in json.loads(line)["samples"]) == [0, 1, 2, 3, 4]
@@ -311,6 +314,8 @@ def test_groups_are_written_and_measured(folder):
         extra = [part for setting in change for part in ("--set", setting)]
         done = folder.run("groups", "--costs", costs, "--out", out, *settings, *extra, code=code)
         assert words in done.stderr.splitlines()[-1], done.stderr
+        alone = folder.run("groups", "--costs", costs, *settings, *extra, code=code)
+        assert words in alone.stderr.splitlines()[-1], alone.stderr
 
 
 def test_check_finds_every_defect(folder):
