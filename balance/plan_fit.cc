@@ -9,6 +9,7 @@
 #include "balance/recompute.h"
 #include "balance/stage_costs.h"
 #include "configs/error.h"
+#include "models/plan_schedule.h"
 #include "models/stage_plan.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/passes.h"
@@ -30,7 +31,7 @@ std::vector<LayerLoad> Sampled(const std::vector<LayerLoad>& packs) {
   return sampled;
 }
 
-// A search knows no schedules from files.
+// REQUIRES: the schedule is not from a file; a search knows none of those.
 const ScheduleKind& KindOfSchedule(const Plan& plan) {
   const ScheduleKind* kind = FindSchedule(plan.schedule);
   EQUIPOISE_CHECK(kind != nullptr, plan.schedule);
@@ -92,9 +93,9 @@ std::vector<std::vector<int>> SpanCuts(const CutCosts& costs, int stages, size_t
 Schedule ComputeSchedule(const PlanRequest& request, const Plan& plan,
                          const std::vector<LayerLoad>& micro_batches) {
   const StagePlan stages(request.model, plan, request.frozen);
-  return AddReductions(DropIdleOps(
-      BuildSchedule(plan.schedule, stages.graph(), static_cast<int>(micro_batches.size())),
-      stages.Work(micro_batches)));
+  const auto count = static_cast<int>(micro_batches.size());
+  return AddReductions(DropIdleOps(PlanSchedule(plan).ComputeOps(stages.graph(), count),
+                                   stages.Work(micro_batches)));
 }
 
 PlanFitter::PlanFitter(const PlanRequest& request, int tensor)
@@ -300,10 +301,12 @@ Schedule PlanFitter::WorstSchedule(Plan& plan) const {
   if (plan.recompute.empty()) {
     plan.recompute.assign(static_cast<size_t>(costs_.num_layers()), KindOf(request_.recompute));
   }
-  // Three rounds of the pipeline bring every rank to its peak, all micro-batches being equal.
+  // Three rounds of the pipeline bring every rank to its peak, all micro-batches being equal; a
+  // file's schedule is for all of them.
   const int64_t all = request_.workload.global_batch() / plan.data;
+  const ScheduleKind* kind = FindSchedule(plan.schedule);
   const int64_t rounds =
-      KindOfSchedule(plan).forwards_first ? all : std::min<int64_t>(all, 3 * plan.pipeline);
+      kind == nullptr || kind->forwards_first ? all : std::min<int64_t>(all, 3 * plan.pipeline);
   return ComputeSchedule(
       request_, plan, std::vector<LayerLoad>(static_cast<size_t>(rounds), request_.workload.worst));
 }

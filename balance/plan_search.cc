@@ -283,6 +283,15 @@ int64_t ScoredPlan::peak_bytes() const {
 
 PlanSearchResult SearchPlans(const PlanRequest& request) { return Search(request).Run(); }
 
+ScoredPlan ScorePlan(const PlanRequest& request, Plan plan) {
+  PlanRequest given = request;
+  given.pins.recompute = plan.recompute;
+  const PlanFitter fitter(given, plan.tensor);
+  std::vector<MemoryForecast> memory = fitter.FitMemory(plan).memory;
+  const double step_s = fitter.StepSeconds(plan);
+  return {std::move(plan), step_s, std::move(memory)};
+}
+
 bool SomePlanFits(const PlanRequest& request) { return Search(request).AnyFits(); }
 
 ScoredPlan BestPlan(const PlanRequest& request, const PlanSearchResult& result) {

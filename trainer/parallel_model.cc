@@ -1,49 +1,16 @@
 #include "trainer/parallel_model.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
-#include "configs/error.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/passes.h"
-#include "parallel/schedule/schedule_text.h"
-#include "parallel/schedule/validate.h"
 #include "parallel/zero/zero_optimizer.h"
 
 namespace equipoise {
 namespace {
 
 const std::vector<std::string> kEverything = {"vision", "projector", "llm"};
-
-// The compute ops of a file's schedule, for this plan's graph.
-Schedule FileSchedule(Schedule schedule, const std::string& path, const StageGraph& graph,
-                      int micro_batches) {
-  if (schedule.micro_batches != micro_batches ||
-      schedule.graph.num_stages() != graph.num_stages()) {
-    throw ConfigError(path + ": " + std::to_string(schedule.graph.num_stages()) + " stages and " +
-                      std::to_string(schedule.micro_batches) + " micro-batches; this run has " +
-                      std::to_string(graph.num_stages()) + " and " + std::to_string(micro_batches) +
-                      " a data rank; write the file for those");
-  }
-  for (size_t s = 0; s < graph.stages.size(); ++s) {
-    const int there = schedule.graph.stages[s].rank, here = graph.stages[s].rank;
-    if (there == here) continue;
-    throw ConfigError(path + ": stage " + std::to_string(s) + " on rank " + std::to_string(there) +
-                      "; this plan has it on rank " + std::to_string(here));
-  }
-  schedule.graph = graph;
-  for (std::vector<Op>& ops : schedule.ranks) {
-    std::erase_if(ops, [](const Op& op) { return !IsCompute(op.kind); });
-  }
-  return schedule;
-}
-
-// The schedule of a plan that has it from a file.
-std::optional<Schedule> GivenSchedule(const Plan& plan) {
-  if (plan.schedule_text.empty()) return std::nullopt;
-  return ParseSchedule(plan.schedule_text, plan.schedule);
-}
 
 // The pipeline ranks that send to each other.
 std::vector<std::pair<int, int>> Neighbours(const StageGraph& graph) {
@@ -65,7 +32,7 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
       world_(world),
       groups_(plan.mesh(), world),
       recorder_(recorder),
-      given_schedule_(GivenSchedule(plan)),
+      plan_schedule_(plan),
       forward_only_(config, plan, kEverything) {
   ModelPart::Options part = options.part;
   part.shards = plan.zero > 0 ? plan.data : 1;
@@ -91,25 +58,7 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
 }
 
 Schedule ParallelModel::StepSchedule(const std::vector<LayerLoad>& loads) const {
-  const StagePlan& stages = part_->plan();
-  const auto micro_batches = static_cast<int>(loads.size());
-  Schedule ops = given_schedule_
-                     ? FileSchedule(*given_schedule_, plan_.schedule, stages.graph(), micro_batches)
-                     : BuildSchedule(plan_.schedule, stages.graph(), micro_batches);
-  const auto complete = [&] {
-    return CompleteSchedule(std::move(ops), stages.Work(loads),
-                            stages.Costs(loads, part_->element_bytes()));
-  };
-  if (!given_schedule_) return complete();
-  // Built ones are proved by their tests; a file may hold anything.
-  Schedule schedule;
-  try {
-    schedule = complete();
-  } catch (const ConfigError& deadlock) {
-    throw ConfigError(plan_.schedule + ": " + deadlock.what());
-  }
-  Validate(schedule, plan_.schedule);
-  return schedule;
+  return plan_schedule_.StepOps(part_->plan(), loads, part_->element_bytes());
 }
 
 void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {

@@ -2,12 +2,12 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "models/model_part.h"
+#include "models/plan_schedule.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/data_parallel/gradient_reducer.h"
 #include "parallel/mesh_groups.h"
@@ -75,7 +75,7 @@ class ParallelModel {
   Communicator& world_;
   MeshGroups groups_;
   TimelineRecorder& recorder_;
-  std::optional<Schedule> given_schedule_;  // the plan's, where that is from a file
+  PlanSchedule plan_schedule_;
   std::unique_ptr<ModelPart> part_;
   StagePlan forward_only_;  // the same stages with everything frozen
   std::unique_ptr<Shards> shards_;

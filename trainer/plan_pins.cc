@@ -1,8 +1,5 @@
 #include "trainer/plan_pins.h"
 
-#include <string>
-
-#include "configs/error.h"
 #include "models/layer_spec.h"
 #include "parallel/schedule/builders.h"
 #include "trainer/make_plan.h"
@@ -12,11 +9,6 @@ namespace {
 
 std::optional<int> Pin(const std::optional<int64_t>& value) {
   return value ? std::optional<int>(static_cast<int>(*value)) : std::nullopt;
-}
-
-void CheckSchedule(const std::string& name) {
-  if (FindSchedule(name) != nullptr) return;
-  throw ConfigError("parallel.schedule: cannot plan with '" + name + "'; " + SuggestSchedule(name));
 }
 
 }  // namespace
@@ -30,8 +22,7 @@ PlanPins PlanPinsOf(const RunConfig& config, const ModelConfig& model) {
   pins.chunks = Pin(parallel.chunks);
   pins.zero = Pin(parallel.zero);
   pins.encoder_ranks = EncoderRanks(config, model);
-  pins.schedule = parallel.schedule;
-  if (pins.schedule) CheckSchedule(*pins.schedule);
+  if (parallel.schedule && FindSchedule(*parallel.schedule)) pins.schedule = parallel.schedule;
   if (!parallel.stage_layers.empty()) {
     pins.stage_begins =
         StageBegins(parallel.stage_layers, static_cast<int>(LayerSpecs(model).size()));

@@ -10,6 +10,7 @@
 
 #include "balance/collective_time.h"
 #include "configs/error.h"
+#include "models/plan_schedule.h"
 #include "parallel/schedule/builders.h"
 #include "trainer/html_text.h"
 #include "trainer/limit_search.h"
@@ -57,6 +58,40 @@ std::shared_ptr<const Profile> ProfileFor(const RunConfig& config, const PlanReq
   const std::string warning = RequireProfile(*profile, use, path, config.cluster.force_profile);
   if (!warning.empty()) spdlog::warn("{}", warning);
   return profile;
+}
+
+bool HasScheduleFile(const RunConfig& config) {
+  return config.parallel.schedule && FindSchedule(*config.parallel.schedule) == nullptr;
+}
+
+// Throws ConfigError where the plan's schedule cannot run the first step of training, or the one in
+// front of it that probes the memory.
+void RequireRuns(const RunConfig& config, const PlanRequest& request, const Plan& plan) {
+  const StagePlan stages(request.model, plan, request.frozen);
+  const PlanSchedule schedule(plan);
+  const auto count = static_cast<size_t>(Accumulation(config, plan));
+  const Workload& workload = request.workload;
+  if (config.run.probe) {
+    schedule.StepOps(stages, std::vector<LayerLoad>(count, workload.worst), request.element_bytes);
+  }
+  const std::vector<int> dealt = DealtPacks(workload, 0, plan.data);
+  for (int rank = 0; rank < plan.data; ++rank) {
+    std::vector<LayerLoad> loads;
+    for (const int pack : PacksOfRank(dealt, plan.data, rank)) {
+      loads.push_back(workload.steps.front()[static_cast<size_t>(pack)]);
+    }
+    schedule.StepOps(stages, loads, request.element_bytes);
+  }
+}
+
+// With a schedule from a file, which is not searched: the plan that training takes.
+FittedRun GivenRun(const RunConfig& config, const PlannedRun& planned, PlanRequest request) {
+  const Plan plan = MakePlan(config, request.model, request.ranks);
+  RequireRuns(config, request, plan);
+  PlanSearchResult result;
+  result.plans.push_back(ScorePlan(request, plan));
+  result.considered = result.simulated = 1;
+  return {planned, std::move(request), std::move(result)};
 }
 
 constexpr int64_t kTokenBin = 64;
@@ -113,9 +148,10 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
         " samples are above the limits); lower train.global_batch, or raise balance.tiles and "
         "balance.tokens"));
   }
-  FittedRun fitted =
-      FitRun(costs, config, planned, PlanRequestOf(config, model, planned.workload, target),
-             target.trials > 0 ? MeshChoice::kAll : MeshChoice::kSimpleFirst);
+  const PlanRequest request = PlanRequestOf(config, model, planned.workload, target);
+  const MeshChoice meshes = target.trials > 0 ? MeshChoice::kAll : MeshChoice::kSimpleFirst;
+  FittedRun fitted = HasScheduleFile(config) ? GivenRun(config, planned, request)
+                                             : FitRun(costs, config, planned, request, meshes);
   planned = fitted.planned;
   PlanReport report;
   report.request = std::move(fitted.request);
@@ -143,9 +179,7 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
 
 TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,
                           const SampleCosts& costs, const PlanTarget& target) {
-  if (config.parallel.schedule && FindSchedule(*config.parallel.schedule) == nullptr) {
-    return {MakePlan(config, model, target.ranks), {}};
-  }
+  if (HasScheduleFile(config)) return {MakePlan(config, model, target.ranks), {}};
   const PlannedRun first = PlanWorkload(costs, config, model);
   const FittedRun fitted =
       FitRun(costs, config, first, PlanRequestOf(config, model, first.workload, target),

@@ -30,9 +30,10 @@ PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
 // May put the plans that were found into another order, before the first is told about.
 using OrderPlans = std::function<void(PlanReport&)>;
 
-// The plan of a configuration with all that there is to tell about it. LibTorch-free; no device, no
-// weights. Throws ConfigError, DataError (also where the samples do not fill one step), and
-// UserError with kNoPlan where nothing fits.
+// The plan of a configuration with all that there is to tell about it; with a schedule from a file
+// the one plan that training takes, whether or not it fits. LibTorch-free; no device, no weights.
+// Throws ConfigError, DataError (also where the samples do not fill one step), and UserError with
+// kNoPlan where nothing fits.
 PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const OrderPlans& order = {});
 
 // The plan that a run trains with: PlanRun()'s for samples of these costs. With a schedule from a

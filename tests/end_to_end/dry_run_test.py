@@ -17,8 +17,9 @@ def write(path, text):
     return path
 
 
-def both(results, name, code, *words, config, ranks=1, more=(), **settings):
-    """The same command with and without --dry-run: one line each, and the same."""
+def both(results, name, code, *words, config, ranks=1, more=(), drawn=False, **settings):
+    """The same command with and without --dry-run: one line each, and the same; `drawn`: a part of
+    the schedule is shown below it."""
     lines = []
     for flags in (("--dry-run",), ()):
         where = {} if flags else {"run__dir": os.path.dirname(config) + "/refused"}
@@ -26,7 +27,8 @@ def both(results, name, code, *words, config, ranks=1, more=(), **settings):
                                                    **{**where, **settings}), 300,
                                  stdin=subprocess.DEVNULL)
         ours = our_lines(done.stderr)
-        good = done.returncode == code and len(ours) == 1 and all(w in ours[0] for w in words)
+        good = done.returncode == code and len(ours) >= 1 and (drawn or len(ours) == 1) and all(
+            w in ours[0] for w in words)
         results.check(f"{name}: {' '.join(flags) or 'train'}", good and not done.stdout,
                       f"exit {done.returncode} {ours} {done.stdout[:100]}")
         lines.append(ours)
@@ -76,6 +78,44 @@ def preset_tokenizer(folder):
     write(f"{folder}/preset_tokenizer.json", json.dumps(tokenizer))
 
 
+SCHEDULE = """micro_batches 4
+stage 0 rank 0 next 1
+stage 1 rank 1
+rank 0: 0F0 0F1 0B0 0F2 0B1 0F3 0B2 0B3
+rank 1: 1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3
+"""
+
+
+def schedule_files(results, folder, config):
+    """What training does with a schedule from a file, dry runs do, and so does `plan`."""
+    path = write(f"{folder}/schedule.txt", SCHEDULE)
+    settings = dict(train__global_batch=4, parallel__pipeline=2, parallel__schedule=path)
+    for name, (old, new, said) in {
+            "an op is missing": (" 0B2", "", "0B2 is missing"),
+            "a deadlock": ("1F0 1B0", "1B0 1F0", "deadlocks"),
+            "an unknown op": ("0F2", "0Q2", ":4:21:"),
+            "other micro-batches": ("batches 4", "batches 5", "5 micro-batches")}.items():
+        write(path, SCHEDULE.replace(old, new))
+        both(results, f"a schedule's file: {name}", 2, path, said, config=config, ranks=2,
+             drawn="missing" in name, **settings)
+    both(results, "no schedule's file", 2, "neither a schedule nor a file", config=config, ranks=2,
+         **{**settings, "parallel__schedule": folder})
+    both(results, "too few ranks for the schedule's stages", 2, "parallel.data", config=config,
+         **settings)
+    write(path, SCHEDULE)
+    wanted = f"plan     data 1 x pipeline 2 x tensor 1, {path}"
+    for name, done in (
+            ("dry run", tiny_case.run(config, 2, "train", "--dry-run", **settings)),
+            ("plan", tiny_case.run(config, 1, "plan", "--ranks", "2", **settings)),
+            ("plan that need not fit",
+             tiny_case.run(config, 1, "plan", "--ranks", "2", cluster__memory_gb=0.01,
+                           **settings))):
+        results.check(f"a right schedule's file: {name}", done.returncode == 0 and
+                      wanted in done.stdout, done.stdout[:400] + done.stderr[-300:])
+    done = tiny_case.run(config, 2, run__dir=f"{folder}/scheduled", train__steps=1, **settings)
+    results.check("and it is trained with", done.returncode == 0, done.stderr[-300:])
+
+
 def main():
     results = tiny_case.Results()
     folder = os.path.realpath(tempfile.mkdtemp(prefix="dry_run"))
@@ -111,6 +151,7 @@ def main():
          data__train="[{annotations: /nowhere.jsonl, images: /tmp}]")
     results.check("dry runs leave nothing behind", not os.path.exists(f"{folder}/run"))
     weights(results, folder, config)
+    schedule_files(results, folder, config)
     both(results, "other data than the checkpoint's", 2, "data.max_tokens", config=config,
          run__dir=f"{folder}/first", data__max_tokens=96)
     both(results, "a checkpoint that would be lost", 2, "--resume none", config=config,
