@@ -77,14 +77,19 @@ void CheckSections(const std::string& checkpoint_dir, const Json& saved, const J
   }
   const std::vector<JsonDifference> differences =
       JsonDifferences(WithoutContent(WithDefaults(saved, current)), WithoutContent(current));
-  if (differences.empty() && Content(saved) == Content(current)) return;
-  const std::string what =
-      differences.empty()
-          ? "records of data.train, their pictures' sizes, the tokenizer or the chat template are "
-            "others"
-          : ListDifferences(differences, " was ", " and is ");
-  throw ConfigError(checkpoint_dir + ": made with another configuration: " + what +
-                    "; change back, or start anew in another run.dir");
+  if (!differences.empty()) {
+    throw ConfigError(checkpoint_dir + ": made with another configuration: " +
+                      ListDifferences(differences, " was ", " and is ") +
+                      "; change back, or start anew in another run.dir");
+  }
+  if (Content(saved) == Content(current)) return;
+  throw ConfigError(
+      checkpoint_dir +
+      ": made from other samples: records of data.train, their pictures' sizes or the tokenizer "
+      "changed since, or another version of this program made it, which counts tokens otherwise; "
+      "put back what it was, or start anew in another run.dir, from these weights with "
+      "`equipoise export " +
+      checkpoint_dir + " --out FOLDER` and model.hf");
 }
 
 std::string SettingsDifference(const Json& saved, const Json& current) {

@@ -136,6 +136,28 @@ def of_version_2(path):
     return index
 
 
+def other_program(bench, path, index, settings):
+    """A version of the program that made other tokens of the same records: only the checksum of the
+    index tells. Its weights can be had."""
+    content = index["sections"]["data"]["content"]
+    index["sections"]["data"]["content"] = "1"
+    with open(path, "w") as file:
+        json.dump(index, file)
+    newest = os.path.dirname(path)
+    bench.refused("samples that another version of the program counted", 2,
+                  f"{newest}: made from other samples", "another version of this program",
+                  f"equipoise export {newest} --out", train__steps=8, **settings)
+    exported = f"{bench.folder}/of_another_version"
+    done = tiny_case.execute([tiny_case.EQUIPOISE, "export", newest, "--out", exported])
+    bench.results.check("its weights are exported", done.returncode == 0, done.stderr)
+    bench.run("and trained on", f"reading weights from {exported}", train__steps=1,
+              model__hf=exported, model__init="pretrained",
+              **{**settings, "run__dir": f"{exported}_run"})
+    index["sections"]["data"]["content"] = content
+    with open(path, "w") as file:
+        json.dump(index, file)
+
+
 def damaged(bench):
     """What FindCheckpoint() cannot see: the index says one thing, the model needs another."""
     check, run_dir = bench.results.check, f"{bench.folder}/damaged"
@@ -146,6 +168,7 @@ def damaged(bench):
     index = of_version_2(path)
     with open(path, "w") as file:
         json.dump(index, file)
+    other_program(bench, path, index, settings)
     bench.run("a checkpoint of version 2 is read, and told", [
         "step-00000006: of format version 2", "going on from", "step 6 of 6"], train__steps=6,
         **settings)
