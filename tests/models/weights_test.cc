@@ -5,9 +5,12 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <fstream>
+#include <optional>
 
 #include "configs/error.h"
 #include "models/safetensors.h"
+#include "tests/skip_case.h"
 
 namespace equipoise {
 namespace {
@@ -148,6 +151,47 @@ TEST_CASE("fused and split weights are read as far as they are held", "[models][
   FlatParameters other_flat({&other}, at::kFloat);
   CHECK_THROWS_WITH(LoadWeights({&other}, Config(), folder.string()),
                     Contains("[24, 6]") && Contains("[21, 6]"));
+  std::filesystem::remove_all(folder);
+}
+
+// That this process has read so far, by any system call; nothing where the kernel does not count.
+std::optional<int64_t> BytesRead() {
+  std::ifstream counters("/proc/self/io");
+  std::string key;
+  int64_t value = 0;
+  while (counters >> key >> value) {
+    if (key == "rchar:") return value;
+  }
+  return std::nullopt;
+}
+
+TEST_CASE("a rank reads the bytes of its part alone", "[models][cpu]") {
+  if (!BytesRead()) return testing::SkipCase("the kernel does not count what is read");
+  const auto folder = std::filesystem::temp_directory_path() / ("part_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  const std::string layer = "vision_tower.encoder.layer.0.";
+  const std::string theirs = "vision_model.encoder.layers.0.attn.";
+  const at::Tensor qkv = at::randn({3 * 512, 512}), out = at::randn({512, 512});
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    WriteSafetensors(
+        (folder / "model.safetensors").string(),
+        {{theirs + "qkv.weight", qkv.to(dtype)}, {theirs + "proj.weight", out.to(dtype)}});
+    Parameter rows = Named(layer + "attention.k_proj.weight", {128, 512});
+    rows.part = {.dim = 0, .begin = 256, .whole = 512};
+    Parameter columns = Named(layer + "attention.projection_layer.weight", {512, 128});
+    columns.part = {.dim = 1, .begin = 256, .whole = 512};
+    FlatParameters flat({&rows, &columns}, at::kFloat);
+    const int64_t before = *BytesRead();
+    LoadWeights({&rows, &columns}, Config(), folder.string());
+    const int64_t read = *BytesRead() - before;
+    const int64_t held =
+        (rows.numel() + columns.numel()) * static_cast<int64_t>(at::elementSize(dtype));
+    INFO("read " << read << " bytes for " << held);
+    CHECK(read >= held);
+    CHECK(read < held + 4096);  // the header; all four parts are 8 times as many
+    CHECK(rows.master.equal(qkv.narrow(0, 512 + 256, 128).to(dtype).to(at::kFloat)));
+    CHECK(columns.master.equal(out.narrow(1, 256, 128).to(dtype).to(at::kFloat)));
+  }
   std::filesystem::remove_all(folder);
 }
 
