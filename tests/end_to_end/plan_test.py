@@ -50,6 +50,26 @@ def check_shipped(results, folder):
                   mesh["data"] * mesh["pipeline"] * mesh["tensor"] == 128, mesh)
 
 
+def check_many_ranks(results, folder):
+    """A cluster of 3,072 devices: a plan that fits, in bounded memory."""
+    path = f"{folder}/many.json"
+    command = [tiny_case.EQUIPOISE, "plan", CONFIG, "--ranks", "3072", "--json", path, "--set",
+               "train.global_batch=24576"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    results.check("3,072 ranks", child.returncode == 0, child.returncode)
+    results.check("in less than 1 GiB", usage.ru_maxrss < 1 << 20, f"{usage.ru_maxrss} KiB")
+    with open(path) as file:
+        found = json.load(file)
+    mesh, stages = found["mesh"], found["stages"]
+    results.check("all of them are used",
+                  mesh["data"] * mesh["pipeline"] * mesh["tensor"] == found["ranks"] == 3072, mesh)
+    results.check("each of them fits", {stage["rank"] for stage in stages} ==
+                  set(range(mesh["pipeline"])) and
+                  all(stage["memory_bytes"] <= 79.1 * 2**30 for stage in stages))
+
+
 def check_mistakes(results):
     for name, arguments, code, said in (
             ("no file", ["nowhere.yaml"], 2, "nowhere.yaml"),
@@ -155,6 +175,7 @@ def main():
     results = tiny_case.Results()
     folder = tempfile.mkdtemp(prefix="plan")
     check_shipped(results, folder)
+    check_many_ranks(results, folder)
     check_mistakes(results)
     check_training(results, folder)
     check_limits(results, folder)
