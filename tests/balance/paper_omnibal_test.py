@@ -1,16 +1,27 @@
-"""The rows of OmniBal's tables: fitted ones are met, predictions near, our plan ahead."""
+"""The rows of OmniBal's tables: fitted ones are met, predictions within a tenth or explained, our
+plan ahead; docs/cost_model.md shows these figures."""
 
 import json
 import subprocess
 import sys
 
-BENCH, HISTOGRAM = sys.argv[1:3]
-# docs/cost_model.md explains the rows that are more than a tenth off.
-LARGEST_ERROR = 0.25
+BENCH, HISTOGRAM, PAGE = sys.argv[1:4]
+LARGEST_ERROR = 0.10
+# More than a tenth off, and why is said below the page's table.
+EXPLAINED = {("6+20B", "Megatron, data + model + memory"): 0.17, ("6+34B", "Megatron"): 0.22,
+             ("6+34B", "Megatron, data + model + memory"): 0.22}
+
+
+def rows_of_page():
+    """{(model, row): simulated GPU days} of the page's table."""
+    with open(PAGE) as page:
+        table = page.read().split("| model | row | published |")[1].split("\n\n")[0]
+    cells = [[c.strip() for c in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
+    return {(model, row): float(simulated) for model, row, _, simulated, _ in cells}
 
 
 def main():
-    done = subprocess.run([BENCH, HISTOGRAM, "2"], stdout=subprocess.PIPE, text=True, timeout=800)
+    done = subprocess.run([BENCH, HISTOGRAM, "10"], stdout=subprocess.PIPE, text=True, timeout=800)
     assert done.returncode == 0, done.returncode
     lines = [json.loads(text) for text in done.stdout.splitlines()]
     passed = failed = 0
@@ -28,7 +39,14 @@ def main():
     for row in [("6+20B", "ZeRO-3"), ("6+20B", "Megatron")]:
         check(f"{row} is fitted: {rows[row]:+.1%}", abs(rows[row]) < 0.01)
     for row, error in rows.items():
-        check(f"{row}: {error:+.1%}", abs(error) < LARGEST_ERROR)
+        check(f"{row}: {error:+.1%}", abs(error) < EXPLAINED.get(row, LARGEST_ERROR))
+    shown = rows_of_page()
+    simulated = {(line["model"], line["row"]): line["simulated"] for line in lines
+                 if line.get("paper")}
+    check("the page's rows", set(shown) == set(simulated))
+    for row, days in simulated.items():
+        check(f"the page has {shown.get(row)} for {row}, not {days:.2f}",
+              abs(shown.get(row, 0) - days) < 0.06)
     ours = [line for line in lines if "ours" in line]
     check("three sets of constants and the larger model", len(ours) == 4)
     for line in ours:
