@@ -91,10 +91,33 @@ def a_failure_shows_why():
     assert code == 1 and "E: no such package" in said and "apt-get failed" in said, said
 
 
+def wrong_folders_are_named():
+    """In one line, before anything is installed; right ones are taken without a word."""
+    setup()
+    for variable, paths in (("EQUIPOISE_TORCH", ["include/ATen/core/Tensor.h",
+                                                 "lib/libtorch_cpu.so"]),
+                            ("EQUIPOISE_CUDA", ["bin/nvcc"]),
+                            ("EQUIPOISE_MPI", ["include/mpi.h", "lib/libmpi.so", "bin/mpirun"])):
+        folder = FOLDER / variable.lower()
+        for path in paths:
+            for given in (folder, FOLDER / "nowhere" if path == paths[0] else folder):
+                code, said = setup(MISSING="0", **{variable: str(given)})
+                assert code == 1 and said.count("\n") == 1, said
+                assert f"{variable}={given}: there is no {path} in it; give" in said, said
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).touch()
+        assert setup(**{variable: str(folder)}) == (0, ""), variable
+        assert not NOTE.exists()
+    code, said = setup(EQUIPOISE_CUDA=os.path.relpath(FOLDER / "equipoise_cuda", CLONE))
+    assert code == 1 and said.count("\n") == 1 and "absolute path" in said, said
+    setup()
+
+
 def main():
     prepare()
     return run_cases([nothing_to_do_is_silent, installing_says_so_once_a_minute,
-                      a_terminal_has_one_line_that_changes, a_failure_shows_why])
+                      a_terminal_has_one_line_that_changes, a_failure_shows_why,
+                      wrong_folders_are_named])
 
 
 if __name__ == "__main__":
