@@ -47,13 +47,13 @@ void BalanceMeter::AddRow(std::span<const MicroBatchLoad> row) {
     text.push_back(static_cast<double>(options_.padded ? one.longest : one.load.tokens));
     LayerLoad computed = one.load;
     if (options_.padded) {
-      const int64_t room = one.longest * one.samples;
-      pad_tokens_ += room - one.load.tokens;
-      padded_room_ += room;
-      computed.tokens = room;
+      computed.tokens = one.longest * one.samples;
       computed.token_pairs =
           SingleSegment(0, one.longest).token_pairs * static_cast<double>(one.samples);
     }
+    tokens_ += one.load.tokens;
+    computed_ += computed.tokens;
+    room_ += options_.room > 0 ? options_.room : computed.tokens;
     time.push_back(options_.cost(computed));
   }
   vision_ += DistRatio(vision, options_.data_ranks);
@@ -64,10 +64,10 @@ void BalanceMeter::AddRow(std::span<const MicroBatchLoad> row) {
 
 BalanceMetrics BalanceMeter::metrics() const {
   BalanceMetrics result;
-  if (padded_room_ > 0) {
-    result.pad_ratio = static_cast<double>(pad_tokens_) / static_cast<double>(padded_room_);
-  }
   if (rows_ == 0) return result;
+  const auto tokens = static_cast<double>(tokens_);
+  if (computed_ > 0) result.pad_ratio = 1 - tokens / static_cast<double>(computed_);
+  if (room_ > 0) result.fill_share = tokens / static_cast<double>(room_);
   const auto rows = static_cast<double>(rows_);
   result.dist_ratio_vision = vision_ / rows;
   result.dist_ratio_text = text_ / rows;

@@ -58,20 +58,14 @@ EpochSummary SummarizeEpoch(EpochWindows windows, int64_t data_ranks,
                             const std::function<void(const EpochWindows&)>& each) {
   EpochSummary summary;
   EpochMeter meter(windows.options(), data_ranks);
-  int64_t tokens = 0, room = 0;
   while (windows.Next()) {
     const EpochGroups& part = windows.groups();
     summary.groups += part.size();
     summary.samples += part.groups.num_samples();
     summary.oversize += std::ssize(part.oversize);
-    for (const MicroBatchLoad& one : part.loads) {
-      tokens += one.load.tokens;
-      room += RoomOf(one, windows.options());
-    }
     meter.Add(part);
     if (each) each(windows);
   }
-  if (room > 0) summary.fill_share = static_cast<double>(tokens) / static_cast<double>(room);
   summary.balance = meter.Finish();
   return summary;
 }

@@ -50,8 +50,7 @@ class EpochWindows {
 // What the groups of an epoch come to.
 struct EpochSummary {
   int64_t groups = 0, samples = 0;
-  int64_t oversize = 0;   // samples that exceed the limits and are in no group
-  double fill_share = 0;  // of the groups' room that tokens fill
+  int64_t oversize = 0;  // samples that exceed the limits and are in no group
   BalanceMetrics balance;
 
   double samples_per_group() const {

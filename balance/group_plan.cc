@@ -232,14 +232,13 @@ std::vector<int64_t> RowsOfStep(std::span<const LayerLoad> step, const GroupOpti
   return DealRows(step, data_ranks, options.cost);
 }
 
-int64_t RoomOf(const MicroBatchLoad& one, const GroupOptions& options) {
-  return HasFixedSamples(options.method) ? one.longest * one.samples : options.limits.tokens;
+BalanceMeter::Options MeterOptions(const GroupOptions& options, int64_t data_ranks) {
+  const int64_t room = HasFixedSamples(options.method) ? 0 : options.limits.tokens;
+  return {data_ranks, options.cost, options.pad, room};
 }
 
 EpochMeter::EpochMeter(const GroupOptions& options, int64_t data_ranks)
-    : options_(options),
-      data_ranks_(data_ranks),
-      meter_({data_ranks, options.cost, HasFixedSamples(options.method)}) {}
+    : options_(options), data_ranks_(data_ranks), meter_(MeterOptions(options, data_ranks)) {}
 
 void EpochMeter::Add(const EpochGroups& part) {
   for (const int64_t group : part.order) {

@@ -25,7 +25,7 @@ enum class GroupMethod : uint8_t {
 // Names as in `balance.group`: random, length_grouped, packed, knapsack, isf, isf+.
 GroupMethod ParseGroupMethod(const std::string& name);  // throws ConfigError
 std::string GroupMethodName(GroupMethod method);
-// Whether its micro-batches have a number of samples, which other frameworks pad to the longest.
+// Whether its micro-batches have a number of samples instead of limits.
 bool HasFixedSamples(GroupMethod method);
 
 struct GroupOptions {
@@ -34,6 +34,7 @@ struct GroupOptions {
   int64_t min_tiles = 0, min_tokens = 0;  // isf: a group is accepted from here on
   int64_t rounds = 50;                    // isf
   int64_t micro_batch = 1;                // samples of a group; random, length_grouped
+  bool pad = false;                       // each sample to the longest of its group; likewise
   int64_t global_batch = 1;               // groups of a step
   LoadCost cost;
   uint64_t seed = 0;
@@ -96,9 +97,8 @@ EpochGroups PlanWindow(std::span<const SampleSize> sizes, const GroupOptions& op
 std::vector<int64_t> RowsOfStep(std::span<const LayerLoad> step, const GroupOptions& options,
                                 int64_t data_ranks);
 
-// Tokens that a micro-batch has room for: Q_t, or what its samples take when all are padded to the
-// longest.
-int64_t RoomOf(const MicroBatchLoad& one, const GroupOptions& options);
+// How such groups are measured over that many data ranks.
+BalanceMeter::Options MeterOptions(const GroupOptions& options, int64_t data_ranks);
 
 // Measures an epoch's steps over that many data ranks, from groups that come part by part.
 class EpochMeter {

@@ -115,7 +115,7 @@ Pack PackPlanner::PackAt(int64_t pack) const {
   for (const int64_t i : window.groups().groups[group]) {
     samples.push_back((*forming_.samples)[window.places()[static_cast<size_t>(i)]]);
   }
-  return MakePack(*index_, samples, options_.loss, options_.pad);
+  return MakePack(*index_, samples, options_.loss, options_.groups.pad);
 }
 
 StepPlan PackPlanner::Next(DataPosition& position) {
@@ -150,18 +150,12 @@ EpochSummary PackPlanner::Summarize(int64_t epoch, const GroupOptions& groups) c
 }
 
 BalanceMetrics MeasureStep(const StepPlan& step, const GroupOptions& options, int64_t data_ranks) {
-  BalanceMeter meter({data_ranks, options.cost, HasFixedSamples(options.method)});
+  BalanceMeter meter(MeterOptions(options, data_ranks));
   std::vector<MicroBatchLoad> loads;
-  int64_t tokens = 0, room = 0;
-  for (const Pack& pack : step.packs) {
-    loads.push_back({pack.load(), std::ssize(pack.samples), pack.longest});
-    tokens += pack.tokens;
-    room += RoomOf(loads.back(), options);
-  }
+  for (const Pack& pack : step.packs)
+    loads.push_back({pack.useful(), std::ssize(pack.samples), pack.longest});
   meter.AddStep(loads);
-  BalanceMetrics metrics = meter.metrics();
-  metrics.pad_ratio = 1 - static_cast<double>(tokens) / static_cast<double>(room);
-  return metrics;
+  return meter.metrics();
 }
 
 std::vector<Pack> PackInOrder(const CostIndex& index, int64_t max_tokens, int64_t most,

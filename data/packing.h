@@ -69,7 +69,6 @@ class PackPlanner {
     int64_t data_ranks = 1;
     std::vector<double> repeat;  // of each source
     LossWeight loss = LossWeight::kToken;
-    bool pad = false;  // each sample to the longest of its pack
   };
   // Throws DataError when no sample can be used, or when an epoch has less than one step (what to
   // do).
@@ -103,8 +102,7 @@ class PackPlanner {
   Forming forming_;
 };
 
-// Unevenness of one step over the data ranks (balance/balance_metrics.h); pad_ratio is here the
-// share of the micro-batches' room that no token fills.
+// Unevenness of one step over the data ranks (balance/balance_metrics.h).
 BalanceMetrics MeasureStep(const StepPlan& step, const GroupOptions& options, int64_t data_ranks);
 
 // The first `most` usable samples in the order of the index, packed: held-out data.

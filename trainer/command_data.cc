@@ -225,6 +225,14 @@ void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& ru
                      "JSONL of {\"vit_num\":..,\"token_num\":..} in place of the cost index");
   groups->add_option("--out", arguments->out,
                      "JSONL file to write them to, one a line; absent = the table alone");
+  groups->footer(
+      "Columns of the table (before: random micro-batches of as many samples, padded to the "
+      "longest "
+      "as\nother trainers do; after: those of balance.group):\n"
+      "  pad             share of the computed token positions that are padding; packs have none\n"
+      "  dist            share of tiles, tokens, predicted time that data ranks wait for the one "
+      "with\n                  the most, mean over micro-batches\n"
+      "  step variation  standard deviation of a step's tokens over their mean");
   add("tokenize",
       "A JSON list of ids for each line of standard input; CONFIG may be a folder with "
       "tokenizer.json",

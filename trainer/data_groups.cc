@@ -1,5 +1,6 @@
 #include "trainer/data_groups.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <cerrno>
@@ -148,11 +149,9 @@ void LogRounds(const std::vector<IsfRound>& rounds) {
 
 void PrintRow(const std::string& name, const EpochSummary& epoch, std::ostream& out) {
   const BalanceMetrics& m = epoch.balance;
-  char line[160];
-  snprintf(line, sizeof line, "%-16s %9ld %8.4f %12.4f %10.4f %10.4f %14.4f\n", name.c_str(),
-           static_cast<long>(epoch.groups), m.pad_ratio, m.dist_ratio_vision, m.dist_ratio_text,
-           m.dist_ratio_time, m.step_variation);
-  out << line;
+  out << fmt::format("{:<16} {:>13} {:>7.4f} {:>11.4f} {:>12.4f} {:>10.4f} {:>15.4f}\n", name,
+                     epoch.groups, m.pad_ratio, m.dist_ratio_vision, m.dist_ratio_text,
+                     m.dist_ratio_time, m.step_variation);
 }
 
 }  // namespace
@@ -176,11 +175,15 @@ void WriteDataGroups(const SampleList& samples, DataGroupsOptions options, std::
   }
   if (!writer.Finish()) RefuseTooFew(after, options);
   LogRounds(rounds);
-  table << after.samples << " samples, at most " << groups.limits.tiles << " tiles and "
-        << groups.limits.tokens << " tokens, " << options.data_ranks << " data ranks, "
-        << groups.global_batch << " micro-batches a step\n"
-        << "                    groups PadRatio  Dist vision  Dist text  Dist time  "
-           "step variation\n";
+  table << fmt::format(
+      "{} samples, at most {} tiles and {} tokens, {} data ranks, {} micro-batches "
+      "a step",
+      after.samples, groups.limits.tiles, groups.limits.tokens, options.data_ranks,
+      groups.global_batch);
+  if (!HasFixedSamples(groups.method))
+    table << fmt::format(", packs {:.2f} % full", 100 * after.balance.fill_share);
+  table << fmt::format("\n{:<16} {:>13} {:>7} {:>11} {:>12} {:>10} {:>15}\n", "", "micro-batches",
+                       "pad", "dist tiles", "dist tokens", "dist time", "step variation");
   const GroupOptions random = RandomBaseline(groups, after.samples_per_group());
   PrintRow("before (random)",
            SummarizeEpoch(EpochWindows(samples, random, stream), options.data_ranks), table);

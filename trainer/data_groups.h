@@ -20,9 +20,10 @@ struct DataGroupsOptions {
 
 // What `data groups` does: forms the groups of the first epoch, writes each to `out` as
 // {"step":0,"data_rank":3,"micro_batch":1,"samples":[17,4],"tiles":9,"tokens":3344} in the order of
-// step, micro-batch, data rank, and prints the balance of random micro-batches and of these as a
-// table. Samples beyond the limits are counted in the log. Throws DataError when there are too few
-// groups for a step (nothing is written then), RunError when the file cannot be written.
+// step, micro-batch, data rank, and prints the balance of random micro-batches, padded, and of
+// these as a table. Samples beyond the limits are counted in the log. Throws DataError when there
+// are too few groups for a step (nothing is written then), RunError when the file cannot be
+// written.
 void WriteDataGroups(const SampleList& samples, DataGroupsOptions options, std::ostream& table);
 
 }  // namespace equipoise

@@ -70,8 +70,8 @@ Json PackingOf(const RunConfig& config, const std::vector<SourceConfig>& sources
           {"max_tokens", planner.groups().limits.tokens},
           {"packs", epoch.groups},
           {"steps", epoch.groups / config.train.global_batch},
-          {"fill_share", epoch.fill_share},
-          {"pad_ratio", 1 - epoch.fill_share}};
+          {"fill_share", epoch.balance.fill_share},
+          {"pad_ratio", epoch.balance.pad_ratio}};
 }
 
 void PrintHistogram(const std::string& name, const Json& histogram, std::ostream& out) {
@@ -173,8 +173,8 @@ void PrintStatistics(const Json& statistics, std::ostream& out) {
       << packing["group"].get<std::string>() << ", at most " << packing["max_tiles"]
       << " tiles and " << packing["max_tokens"] << " tokens (" << packing["steps"]
       << " steps), filled to " << std::fixed << std::setprecision(2)
-      << 100 * packing["fill_share"].get<double>() << " %, pad ratio " << std::setprecision(4)
-      << packing["pad_ratio"].get<double>() << "\n";
+      << 100 * packing["fill_share"].get<double>() << " %, "
+      << 100 * packing["pad_ratio"].get<double>() << " % of the computed tokens are padding\n";
 }
 
 int64_t FindSample(const OpenedData& data, const std::string& text) {

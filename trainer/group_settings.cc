@@ -30,6 +30,7 @@ GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost) {
   options.min_tokens = balance.min_tokens;
   options.rounds = balance.rounds;
   options.micro_batch = config.train.micro_batch;
+  options.pad = balance.pad;
   options.global_batch = config.train.global_batch;
   options.cost = cost;
   options.seed = static_cast<uint64_t>(config.train.seed);
@@ -39,6 +40,7 @@ GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost) {
 GroupOptions RandomBaseline(const GroupOptions& options, double samples_per_group) {
   GroupOptions random = options;
   random.method = GroupMethod::kRandom;
+  random.pad = true;
   random.micro_batch = std::max<int64_t>(1, std::llround(samples_per_group));
   return random;
 }

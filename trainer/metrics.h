@@ -18,10 +18,11 @@ struct StepMetrics {
   std::optional<double> step_s, tokens_per_s, mfu;
   std::optional<int64_t> mem_peak_bytes, rss_peak_bytes;
   std::optional<double> data_wait_s, bubble_share, predicted_step_s;
-  // pad_ratio: share of the micro-batches' room that no token fills: of balance.tokens each, or for
-  // random and length_grouped of what padding to the longest sample would take. dist_ratio_*: mean
-  // over the step's rows of the share that data ranks wait for the one with the most tiles, tokens.
-  std::optional<double> pad_ratio, dist_ratio_vision, dist_ratio_text;
+  // pad_ratio: share of the computed token positions that are padding, 0 without balance.pad.
+  // fill_share: share of the packs' room, balance.tokens each, that tokens fill; without packs
+  // 1 - pad_ratio. dist_ratio_*: mean over the step's rows of the share that data ranks wait for
+  // the one with the most tiles, tokens.
+  std::optional<double> pad_ratio, fill_share, dist_ratio_vision, dist_ratio_text;
   std::optional<int64_t> skipped_samples;  // records left out, and met while training
   std::optional<double> eval_loss;         // of the held-out data, where measured after this step
 
@@ -43,6 +44,7 @@ struct StepMetrics {
     visit("bubble_share", self.bubble_share);
     visit("predicted_step_s", self.predicted_step_s);
     visit("pad_ratio", self.pad_ratio);
+    visit("fill_share", self.fill_share);
     visit("dist_ratio_vision", self.dist_ratio_vision);
     visit("dist_ratio_text", self.dist_ratio_text);
     visit("skipped_samples", self.skipped_samples);

@@ -14,8 +14,7 @@
 
 namespace equipoise {
 
-// How even the micro-batches of an epoch are over the data ranks (OmniBal's PadRatio and DistRatio,
-// of tiles, tokens and predicted time).
+// How even the micro-batches of an epoch are over the data ranks: balance/balance_metrics.h.
 struct PlanBalance {
   std::string method;  // of balance.group
   double pad_ratio = 0, dist_ratio_vision = 0, dist_ratio_text = 0, dist_ratio_time = 0;

@@ -33,7 +33,6 @@ struct PlannedEpoch {
   std::vector<MicroBatchLoad> loads;  // of the groups, in the order of steps
   int64_t oversize = 0;               // samples in no group
   double share = 1;                   // of the samples that stand for all
-  bool pad = false;                   // balance.pad
   std::vector<SampleSize> sizes;
 
   EpochWindows Windows(const GroupOptions& formed_by) const {
@@ -66,7 +65,6 @@ PlannedEpoch PlanFirstEpoch(const SampleCosts& costs, const RunConfig& config,
   planned.sizes = Thinned(costs.list, kSteps * batch * 16);
   planned.share =
       static_cast<double>(planned.sizes.size()) / static_cast<double>(costs.epoch_samples());
-  planned.pad = config.balance.pad;
   planned.window = config.balance.window;
   planned.options = GroupOptionsOf(config, FlopsOfLoad(model, config.model.freeze));
   ChooseLimits(costs.list, planned.options);
@@ -97,7 +95,7 @@ LayerLoad WorstLoad(const PlannedEpoch& planned) {
   if (!HasFixedSamples(planned.options.method)) return worst;
   worst = {};
   for (const MicroBatchLoad& each : planned.loads) {
-    const LayerLoad row = RowLoad(each, planned.pad);
+    const LayerLoad row = RowLoad(each, planned.options.pad);
     worst.tiles = std::max(worst.tiles, row.tiles);
     worst.tokens = std::max(worst.tokens, row.tokens);
     worst.token_pairs = std::max(worst.token_pairs, row.token_pairs);
@@ -120,7 +118,7 @@ PlannedRun PlanWorkload(const SampleCosts& costs, const RunConfig& config,
     std::vector<LayerLoad>& packs = run.workload.steps.emplace_back();
     for (int64_t i = step * batch; i < (step + 1) * batch; ++i) {
       const auto place = static_cast<size_t>(i % packs_at_hand);
-      packs.push_back(RowLoad(planned.loads[place], planned.pad));
+      packs.push_back(RowLoad(planned.loads[place], planned.options.pad));
     }
   }
   run.epoch_packs = planned.OfAll(packs_at_hand);

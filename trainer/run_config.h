@@ -125,9 +125,11 @@ struct BalanceSection {
         "packed (filled with tokens), knapsack (even in tokens), random and length_grouped "
         "(train.micro_batch samples)",
         OneOf({"random", "length_grouped", "packed", "knapsack", "isf", "isf+"}));
-    visit("pad", pad,
-          "pad each sample to the longest of its micro-batch, for comparison with trainers that do "
-          "(random and length_grouped alone)");
+    visit(
+        "pad", pad,
+        "pad each sample to the longest of its micro-batch, for comparison with trainers that do "
+        "(random and length_grouped alone); pad_ratio, in metrics and tables, is the share of the "
+        "computed token positions that are padding");
     visit("tiles", tiles, "most tiles of a pack; 0 = what `tokens` bring on average",
           Between(0, 4095));
     visit("tokens", tokens, "most tokens of a pack; 0 = data.max_tokens", Between(0, 16777215));

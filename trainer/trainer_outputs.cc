@@ -50,6 +50,7 @@ StepMetrics MetricsOf(const TrainState& state, const StepResult& result,
   m.rss_peak_bytes = PeakRssBytes();
   m.data_wait_s = result.data_wait_s;
   m.pad_ratio = result.balance.pad_ratio;
+  m.fill_share = result.balance.fill_share;
   m.dist_ratio_vision = result.balance.dist_ratio_vision;
   m.dist_ratio_text = result.balance.dist_ratio_text;
   m.bubble_share = result.bubble_share;

@@ -324,7 +324,6 @@ PackPlanner TrainerParts::MakePlanner() const {
   options.data_ranks = plan.data;
   options.loss = ParseLossWeight(config.train.loss);
   options.repeat = SourceRepeats(config.data.train);
-  options.pad = config.balance.pad;
   return PackPlanner(&data->index, options);
 }
 

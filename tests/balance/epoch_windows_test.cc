@@ -120,7 +120,7 @@ TEST_CASE("groups that are not full wait for the next window", "[balance][cpu]")
   CHECK(windows.samples == 20000);
   // No more groups, though each window ends with some that are not full.
   CHECK(windows.groups <= whole.groups + whole.groups / 100);
-  CHECK(windows.fill_share > 0.99 * whole.fill_share);
+  CHECK(windows.balance.fill_share > 0.99 * whole.balance.fill_share);
   // Even, if less so.
   CHECK(windows.balance.dist_ratio_vision < 0.01);
   CHECK(windows.balance.dist_ratio_text < 0.1);

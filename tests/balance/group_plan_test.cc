@@ -59,6 +59,25 @@ TEST_CASE("PadRatio and DistRatio of small cases", "[balance][cpu]") {
   CHECK(packed.metrics().dist_ratio_vision == 0);
 }
 
+TEST_CASE("padding is what is computed, fill is of the room", "[balance][cpu]") {
+  const std::vector<SampleSize> sizes = OfTokens({100, 200, 300, 400});
+  const auto measure = [&](const GroupOptions& options) {
+    BalanceMeter meter(MeterOptions(options, /*data_ranks=*/1));
+    meter.AddStep(std::vector{LoadOfGroup(sizes, Indices(4))});
+    return meter.metrics();
+  };
+  GroupOptions options;
+  options.limits = {9, 1250};
+  CHECK(measure(options).pad_ratio == 0);
+  CHECK(measure(options).fill_share == Approx(0.8));
+  options.method = GroupMethod::kRandom;
+  CHECK(measure(options).pad_ratio == 0);
+  CHECK(measure(options).fill_share == 1);
+  options.pad = true;
+  CHECK(measure(options).pad_ratio == Approx(0.375));
+  CHECK(measure(options).fill_share == Approx(0.625));
+}
+
 TEST_CASE("length_grouped deals even chunks as LLaVA does", "[balance][cpu]") {
   const std::vector<SampleSize> sizes = OfTokens({100, 90, 80, 70, 60, 50, 40, 30});
   const auto chunks = [&](int64_t count, int64_t samples) {
@@ -105,6 +124,7 @@ TEST_CASE("each method is as even as it claims", "[balance][cpu]") {
     GroupOptions options = OptionsOf(name, 8);
     options.min_tiles = 9;
     options.min_tokens = 3968;
+    options.pad = HasFixedSamples(options.method);
     EpochMeter meter(options, /*data_ranks=*/8);
     meter.Add(PlanEpoch(sizes, options, 0));
     return meter.Finish();

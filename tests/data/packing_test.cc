@@ -89,7 +89,7 @@ TEST_CASE("an epoch uses every usable sample once, within the limit", "[data][cp
     CHECK(trained == pack.trained);
     CHECK(pack.weight == Approx(trained));
   }
-  CHECK(planner.Summarize(0).fill_share > 0.95);
+  CHECK(planner.Summarize(0).balance.fill_share > 0.95);
 }
 
 TEST_CASE("packs ask of the layers what was planned for their samples", "[data][cpu]") {
@@ -222,7 +222,7 @@ TEST_CASE("a step's set of packs is the same for any number of data ranks", "[da
   CHECK(steps(1, 900) == steps(1, 0));
 }
 
-TEST_CASE("a step's balance is measured, and its room by what the method pads", "[data][cpu]") {
+TEST_CASE("a step's balance is measured as it is computed", "[data][cpu]") {
   StepPlan step;
   for (const int64_t tokens : {300, 400}) {
     Pack& pack = step.packs.emplace_back();
@@ -234,10 +234,15 @@ TEST_CASE("a step's balance is measured, and its room by what the method pads", 
   GroupOptions options;
   options.limits = {9, 500};
   const BalanceMetrics packed = MeasureStep(step, options, 2);
-  CHECK(packed.pad_ratio == Approx(0.3));
+  CHECK(packed.pad_ratio == 0);
+  CHECK(packed.fill_share == Approx(0.7));
   CHECK(packed.dist_ratio_text == Approx(0.125));
   CHECK(packed.dist_ratio_vision == Approx(0.125));
   options.method = GroupMethod::kRandom;
+  CHECK(MeasureStep(step, options, 2).pad_ratio == 0);
+  CHECK(MeasureStep(step, options, 2).dist_ratio_text == Approx(0.125));
+  options.pad = true;
+  for (Pack& pack : step.packs) pack.row_tokens = std::ssize(pack.samples) * pack.longest;
   const BalanceMetrics padded = MeasureStep(step, options, 2);
   CHECK(padded.pad_ratio == Approx(0.3));  // 700 of 2 x 200 + 2 x 300
   CHECK(padded.dist_ratio_text == Approx(1.0 / 6));

@@ -55,7 +55,7 @@ def check_metrics(results, run_dir, left_out):
     rows = tiny_case.metrics(run_dir)
     wanted = ["step", "epoch", "loss", "grad_norm", "lr", "tokens", "samples", "images", "step_s",
               "tokens_per_s", "mem_peak_bytes", "rss_peak_bytes", "data_wait_s", "pad_ratio",
-              "dist_ratio_vision", "dist_ratio_text", "skipped_samples"]
+              "fill_share", "dist_ratio_vision", "dist_ratio_text", "skipped_samples"]
     results.check("each step has the keys that are known",
                   all([k for k in row if k != "eval_loss"] == wanted for row in rows), str(rows[0]))
     trained, of = 0, 60  # usable records
@@ -67,9 +67,9 @@ def check_metrics(results, run_dir, left_out):
                   [row["step"] for row in rows if "eval_loss" in row] == [4, 8, 10])
     held_out = [row["eval_loss"] for row in rows if "eval_loss" in row]
     results.check("and it falls", held_out[-1] < held_out[0], str(held_out))
-    results.check("pad_ratio is the room that is left",
-                  all(abs(row["pad_ratio"] - (1 - row["tokens"] / (8 * 128))) < 1e-8
-                      for row in rows))
+    results.check("packs have no padding; fill_share is what tokens fill of them",
+                  all(row["pad_ratio"] == 0 and
+                      abs(row["fill_share"] - row["tokens"] / (8 * 128)) < 1e-8 for row in rows))
     results.check("records left out are counted",
                   all(row["skipped_samples"] == left_out for row in rows))
 

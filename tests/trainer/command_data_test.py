@@ -269,7 +269,15 @@ def test_index_is_built_once(folder):
     packing = statistics["packing"]
     expected = statistics["tokens"]["sum"] / 128 / packing["packs"]
     assert abs(packing["fill_share"] - expected) < 1e-9 and packing["fill_share"] <= 1, packing
-    assert "usable 5" in folder.run("stats").stdout
+    assert packing["pad_ratio"] == 0, packing
+    text = folder.run("stats").stdout
+    assert "usable 5" in text and ", 0.00 % of the computed tokens are padding" in text, text
+    shares = []
+    for pad in ("false", "true"):
+        done = folder.run("stats", "--json", "--set", "balance.group=random", "--set",
+                          f"balance.pad={pad}")
+        shares.append(json.loads(done.stdout)["packing"]["pad_ratio"])
+    assert shares[0] == 0 < shares[1] < 1, shares
 
 
 def test_groups_are_written_and_measured(folder):
@@ -290,6 +298,8 @@ def test_groups_are_written_and_measured(folder):
         with open(out) as file:
             groups = [json.loads(line) for line in file]
         assert sorted(s for g in groups for s in g["samples"]) == list(range(2000))
+        assert (", packs " in done.stdout) == (method not in ("random", "length_grouped"))
+        assert float(before.split()[3]) > 0.1 and float(after.split()[3]) == 0, done.stdout
         each = int(2000 / len(groups) + 0.5)  # random micro-batches of as many samples
         assert int(before.split()[2]) == -(-2000 // each), (before, len(groups))
         for i, group in enumerate(groups):

@@ -61,11 +61,13 @@ TEST_CASE("facts: MFU, prediction and balance are means over the steps that know
   CHECK(Fact(run, steps, "bubble") == "absent");
   steps[0].pad_ratio = 0.25;
   steps[1].pad_ratio = 0.5;
+  steps[2].fill_share = 0.96;
   steps[1].mfu = 0.432;
   steps[2].dist_ratio_vision = 0.004;
   steps[2].dist_ratio_text = 0;
   run.predicted_step_s = 1.25;
   CHECK(Fact(run, steps, "(pad)") == "37.5 %");
+  CHECK(Fact(run, steps, "packs' room") == "96.0 %");
   CHECK(Fact(run, steps, "MFU") == "43.2 %");
   CHECK(Fact(run, steps, "tiles that") == "0.4 %");
   CHECK(Fact(run, steps, "tokens that") == "0.0 %");
