@@ -1,9 +1,9 @@
 #include "trainer/group_settings.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 
 #include "configs/error.h"
 
@@ -45,12 +45,52 @@ GroupOptions RandomBaseline(const GroupOptions& options, double samples_per_grou
   return random;
 }
 
-std::string DescribeBalance(const BalanceMetrics& metrics) {
-  std::array<char, 128> text{};
-  snprintf(text.data(), text.size(), "pad %.3f, dist vision %.3f, text %.3f, time %.3f",
-           metrics.pad_ratio, metrics.dist_ratio_vision, metrics.dist_ratio_text,
-           metrics.dist_ratio_time);
-  return text.data();
+std::string DescribeLimits(const GroupLimits& limits, const GroupLimits& given,
+                           int64_t max_tokens) {
+  const char* tokens = "chosen";
+  if (limits.tokens == max_tokens) tokens = "data.max_tokens";
+  if (given.tokens > 0) tokens = "balance.tokens";
+  return fmt::format("{} tiles ({}) and {} tokens ({})", limits.tiles,
+                     given.tiles > 0 ? "balance.tiles" : "chosen", limits.tokens, tokens);
+}
+
+std::string DescribeMicroBatches(const EpochSummary& epoch, const GroupOptions& options,
+                                 const std::string& limits) {
+  const std::string method = GroupMethodName(options.method);
+  std::string text =
+      fmt::format("{} micro-batches an epoch (what a rank computes at a time): ", epoch.groups);
+  if (!HasFixedSamples(options.method)) {
+    return text + fmt::format(
+                      "packs by {}, at most {}; {:.1f} samples each on average, {:.1f} % full, "
+                      "no padding",
+                      method, limits, epoch.samples_per_group(), 100 * epoch.balance.fill_share);
+  }
+  text += fmt::format("{} samples each (train.micro_batch) by {}, ", options.micro_batch, method);
+  text += options.pad ? fmt::format("padded to the longest: {:.1f} % of the tokens are padding",
+                                    100 * epoch.balance.pad_ratio)
+                      : "not padded";
+  return text + "; a sample has at most " + limits;
+}
+
+std::string DescribeBalance(const EpochSummary& epoch, const EpochSummary& random,
+                            const GroupOptions& options, int64_t data_ranks) {
+  const bool alike = options.method == GroupMethod::kRandom && options.pad;
+  const std::string baseline =
+      fmt::format("random micro-batches of {} samples, padded",
+                  RandomBaseline(options, epoch.samples_per_group()).micro_batch);
+  const double padding = 100 * random.balance.pad_ratio;
+  if (data_ranks == 1) {
+    return alike ? "one data rank, which waits for no other"
+                 : fmt::format("in {}, {:.1f} % of the tokens are padding", baseline, padding);
+  }
+  std::string text = fmt::format(
+      "{} data ranks wait {:.1f} % of the time for the one with the most to do, by FLOPs (of tiles "
+      "{:.1f} %, of tokens {:.1f} %)",
+      data_ranks, 100 * epoch.balance.dist_ratio_time, 100 * epoch.balance.dist_ratio_vision,
+      100 * epoch.balance.dist_ratio_text);
+  if (alike) return text;
+  return text + fmt::format("; with {}, {:.1f} %, and {:.1f} % of the tokens are padding", baseline,
+                            100 * random.balance.dist_ratio_time, padding);
 }
 
 }  // namespace equipoise

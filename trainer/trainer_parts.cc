@@ -71,6 +71,7 @@ Json Lines(const std::string& yaml) {
 
 TrainerParts::TrainerParts(const TrainOptions& options, MpiEnvironment& mpi)
     : config(options.config),
+      given_limits{config.balance.tiles, config.balance.tokens},
       setup(SetUpRun(config, mpi)),
       device(setup.device),
       world(setup.world.get()),
@@ -332,12 +333,11 @@ void TrainerParts::ShowBalance(int64_t epoch) const {
   const PackPlanner planner = MakePlanner();
   const GroupOptions& groups = planner.groups();
   const EpochSummary ours = planner.Summarize(epoch);
-  const GroupOptions random = RandomBaseline(groups, ours.samples_per_group());
-  spdlog::info("random micro-batches of {} samples: {}", random.micro_batch,
-               DescribeBalance(planner.Summarize(epoch, random).balance));
-  spdlog::info("{} packs by {}, at most {} tiles and {} tokens: {}", ours.groups,
-               GroupMethodName(groups.method), groups.limits.tiles, groups.limits.tokens,
-               DescribeBalance(ours.balance));
+  const EpochSummary random =
+      planner.Summarize(epoch, RandomBaseline(groups, ours.samples_per_group()));
+  const std::string limits = DescribeLimits(groups.limits, given_limits, config.data.max_tokens);
+  spdlog::info("{}", DescribeMicroBatches(ours, groups, limits));
+  spdlog::info("{}", DescribeBalance(ours, random, groups, plan.data));
   if (ours.oversize > 0) {
     spdlog::warn(
         "{} samples an epoch are beyond balance.tiles {} or balance.tokens {} and left out",

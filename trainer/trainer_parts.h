@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "balance/sample_groups.h"
 #include "data/quarantine.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/timeline.h"
@@ -102,6 +103,7 @@ struct TrainerParts {
   void WriteAnswersAndReport(const TrainState& state);
 
   RunConfig config;
+  GroupLimits given_limits;  // that the configuration asks for; 0: chosen
   StopRequest stop;
   RunSetup setup;
   at::Device device;    // where this rank computes

@@ -96,6 +96,10 @@ def same_numbers(bench, base):
     padded, padded_run = bench.run("random, padded", balance__pad="true", **random)
     worst = max(abs(a - b) / b for a, b in zip(tiny_case.losses(padded), tiny_case.losses(tight)))
     check("padding changes rounding at most", worst < 1e-5, f"{worst:.1e}")
+    ratios = [[row["pad_ratio"] for row in tiny_case.metrics(run)] for run in (padded, tight)]
+    check("pad_ratio is what is computed for padding", all(0 < ratio < 1 for ratio in ratios[0])
+          and not any(ratios[1]) and "padded to the longest: " in padded_run.stderr
+          and "(train.micro_batch) by random, not padded" in tight_run.stderr, str(ratios))
     # Of the probe: a step's own peak depends on what happens to be loaded ahead.
     bytes_padded, bytes_tight = (float(re.search(r"takes ([\d.]+) MiB", run.stderr)[1])
                                  for run in (padded_run, tight_run))

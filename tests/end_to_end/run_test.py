@@ -99,6 +99,9 @@ def check_run(results, folder, config):
     last = -1
     for line in ("2 ranks on cpu, fp32, 1 thread each", "600 s for a wait at most, deterministic",
                  "drawing random weights, seed 1", "probe: running",
+                 "micro-batches an epoch (what a rank computes",
+                 "packs by isf+, at most ", " tiles (chosen) and 128 tokens (data.max_tokens)",
+                 "2 data ranks wait ", "; with random micro-batches of ",
                  "training: steps 1 to 10", "step 1/10  epoch ", "step 10/10  epoch ",
                  "done: 10 steps in "):
         at = done.stderr.find(line)

@@ -1,0 +1,75 @@
+#include "trainer/group_settings.h"
+
+#include <catch2/catch.hpp>
+
+namespace equipoise {
+namespace {
+
+EpochSummary Packs() {
+  EpochSummary epoch;
+  epoch.groups = 584;
+  epoch.samples = 4964;
+  epoch.balance = {.fill_share = 0.991,
+                   .dist_ratio_vision = 0.018,
+                   .dist_ratio_text = 0.046,
+                   .dist_ratio_time = 0.031};
+  return epoch;
+}
+
+EpochSummary Padded() {
+  EpochSummary epoch = Packs();
+  epoch.balance = {.pad_ratio = 0.58, .fill_share = 0.42, .dist_ratio_time = 0.583};
+  return epoch;
+}
+
+TEST_CASE("limits say where they come from", "[group_settings][cpu]") {
+  CHECK(DescribeLimits({10, 4096}, {0, 0}, 4096) ==
+        "10 tiles (chosen) and 4096 tokens (data.max_tokens)");
+  CHECK(DescribeLimits({9, 4096}, {9, 4096}, 2048) ==
+        "9 tiles (balance.tiles) and 4096 tokens (balance.tokens)");
+  CHECK(DescribeLimits({7, 2048}, {0, 0}, 4096) == "7 tiles (chosen) and 2048 tokens (chosen)");
+}
+
+TEST_CASE("micro-batches are described for who does not know them", "[group_settings][cpu]") {
+  GroupOptions options;
+  CHECK(DescribeMicroBatches(Packs(), options, "LIMITS") ==
+        "584 micro-batches an epoch (what a rank computes at a time): packs by isf+, at most "
+        "LIMITS; 8.5 samples each on average, 99.1 % full, no padding");
+  options.method = GroupMethod::kRandom;
+  options.micro_batch = 8;
+  CHECK(DescribeMicroBatches(Packs(), options, "LIMITS") ==
+        "584 micro-batches an epoch (what a rank computes at a time): 8 samples each "
+        "(train.micro_batch) by random, not padded; a sample has at most LIMITS");
+  options.pad = true;
+  CHECK(DescribeMicroBatches(Padded(), options, "LIMITS") ==
+        "584 micro-batches an epoch (what a rank computes at a time): 8 samples each "
+        "(train.micro_batch) by random, padded to the longest: 58.0 % of the tokens are padding; "
+        "a sample has at most LIMITS");
+}
+
+TEST_CASE("balance is told beside that of random micro-batches", "[group_settings][cpu]") {
+  GroupOptions options;
+  CHECK(DescribeBalance(Packs(), Padded(), options, 8) ==
+        "8 data ranks wait 3.1 % of the time for the one with the most to do, by FLOPs (of tiles "
+        "1.8 %, of tokens 4.6 %); with random micro-batches of 9 samples, padded, 58.3 %, and "
+        "58.0 % of the tokens are padding");
+  CHECK(DescribeBalance(Packs(), Padded(), options, 1) ==
+        "in random micro-batches of 9 samples, padded, 58.0 % of the tokens are padding");
+  options.method = GroupMethod::kRandom;
+  options.pad = true;
+  CHECK(DescribeBalance(Padded(), Padded(), options, 8) ==
+        "8 data ranks wait 58.3 % of the time for the one with the most to do, by FLOPs (of tiles "
+        "0.0 %, of tokens 0.0 %)");
+  CHECK(DescribeBalance(Padded(), Padded(), options, 1) ==
+        "one data rank, which waits for no other");
+}
+
+TEST_CASE("the baseline is padded", "[group_settings][cpu]") {
+  const GroupOptions random = RandomBaseline({}, 8.5);
+  CHECK(random.method == GroupMethod::kRandom);
+  CHECK(random.pad);
+  CHECK(random.micro_batch == 9);
+}
+
+}  // namespace
+}  // namespace equipoise
