@@ -175,8 +175,11 @@ void RequireFinite(const std::map<std::string, HeldPiece>& held) {
 
 void WriteRankFile(const std::string& path, const std::map<std::string, HeldPiece>& held) {
   std::map<std::string, at::Tensor> tensors;
-  for (const auto& [name, piece] : held) tensors.emplace(name, piece.values);
-  const Json pieces = PiecesToJson(held);
+  Json pieces = Json::object();
+  for (const auto& [name, each] : held) {
+    tensors.emplace(name, each.values);
+    if (!each.piece.whole()) pieces[name] = PieceToJson(each.piece);
+  }
   std::map<std::string, std::string> metadata;
   if (!pieces.empty()) metadata[kPiecesKey] = pieces.dump();
   WriteSafetensors(path, tensors, metadata);

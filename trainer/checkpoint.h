@@ -9,42 +9,12 @@
 #include <vector>
 
 #include "configs/json.h"
-#include "data/packing.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/parameter.h"
+#include "trainer/checkpoint_index.h"
 #include "trainer/checkpoint_pieces.h"
 
 namespace equipoise {
-
-// Where a run stands after `step` optimizer steps.
-struct TrainState {
-  int64_t step = 0;
-  DataPosition position;
-  int64_t optimizer_step = 0;                   // steps not skipped, for AdamW's bias correction
-  int64_t tokens = 0, samples = 0, images = 0;  // since the first step
-  int64_t skipped_samples = 0;
-  int64_t non_finite_in_a_row = 0;
-};
-
-// A piece of a tensor, and the file of a checkpoint that holds it.
-struct StoredPiece {
-  std::string file;
-  TensorPiece piece;  // unknown where the file holds the whole tensor
-  bool whole = false;
-};
-
-// A checkpoint folder as docs/checkpoint_format.md describes it: tensors by name (`NAME` = the
-// weight under its Hugging Face name: the fp32 master, or a frozen one as it is computed with,
-// `exp_avg.NAME`, `exp_avg_sq.NAME`), whole or in pieces, in one safetensors file a rank, and
-// index.json with state, environment, and the size and checksum of each file.
-struct CheckpointIndex {  // NOLINT(bugprone-exception-escape): Json asserts when it moves
-  int64_t version = 0;
-  TrainState state;
-  Json environment;  // mesh, threads, CPU type: a difference warns on resume
-  Json sections;     // `model` and `data` of the configuration, see CheckSections
-  Json settings;     // the whole configuration; empty before version 3
-  std::map<std::string, std::vector<StoredPiece>> tensors;
-};
 
 // A tensor, or the piece of one that a rank has in memory: contiguous, on any device. Its dtype is
 // the one that is saved; what is read is converted to it.

@@ -61,13 +61,9 @@ TensorPiece PlaceFromJson(std::vector<int64_t> shape, const Json& json, const st
 
 }  // namespace
 
-Json PiecesToJson(const std::map<std::string, HeldPiece>& tensors) {
-  Json json = Json::object();
-  for (const auto& [name, held] : tensors) {
-    if (held.piece.whole()) continue;
-    json[name] = PlaceToJson(held.piece);
-    json[name]["shape"] = held.piece.shape;
-  }
+Json PieceToJson(const TensorPiece& piece) {
+  Json json = PlaceToJson(piece);
+  json["shape"] = piece.shape;
   return json;
 }
 

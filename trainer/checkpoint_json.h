@@ -5,19 +5,18 @@
 #include <vector>
 
 #include "configs/json.h"
-#include "trainer/checkpoint.h"
+#include "trainer/checkpoint_index.h"
 
 namespace equipoise {
 
 // Pieces of tensors as docs/checkpoint_format.md writes them.
 
-// The key in a file's metadata under which it tells its pieces.
+// The key in a file's metadata under which it tells those of its pieces that are no whole tensors,
+// by name.
 inline constexpr const char* kPiecesKey = "pieces";
 
-// Of each piece that is no whole tensor: {NAME: {shape, dim, begin, end, runs}}.
-Json PiecesToJson(const std::map<std::string, HeldPiece>& tensors);
-
-// One of those objects. Throws DataError that begins with `source:`.
+// {shape, dim, begin, end, runs}, and back. Throws DataError that begins with `source:`.
+Json PieceToJson(const TensorPiece& piece);
 TensorPiece PieceFromJson(const Json& json, const std::string& source);
 
 // `tensors` of index.json, and back. Throws DataError that begins with `source:`.

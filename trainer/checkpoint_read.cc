@@ -15,7 +15,6 @@
 #include "trainer/agreement.h"
 #include "trainer/checkpoint.h"
 #include "trainer/checkpoint_integrity.h"
-#include "trainer/checkpoint_json.h"
 #include "trainer/checkpoint_layout.h"
 #include "trainer/durable_file.h"
 
@@ -24,72 +23,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const Json& Member(const Json& object, const char* key, const std::string& source) {
-  if (!object.is_object() || !object.contains(key) || !object.at(key).is_object()) {
-    throw DataError(source + ": " + key + ": missing, or no object; use another checkpoint");
-  }
-  return object.at(key);
-}
-
-int64_t Count(const Json& object, const char* key, const std::string& source) {
-  const int64_t value = GetInt(object, key, source);
-  if (value < 0) throw DataError(source + ": " + key + ": is negative; use another checkpoint");
-  return value;
-}
-
-TrainState ReadState(const Json& json, const std::string& source) {
-  TrainState state;
-  state.step = Count(json, "step", source);
-  state.position.epoch = Count(json, "epoch", source);
-  state.position.pack = Count(json, "pack", source);
-  state.optimizer_step = Count(json, "optimizer_step", source);
-  state.tokens = Count(json, "tokens", source);
-  state.samples = Count(json, "samples", source);
-  state.images = Count(json, "images", source);
-  state.skipped_samples = Count(json, "skipped_samples", source);
-  state.non_finite_in_a_row = Count(json, "non_finite_in_a_row", source);
-  return state;
-}
-
-// One number against another, and the step against the folder's name.
-void CheckState(const TrainState& state, const fs::path& folder, const std::string& source) {
-  const auto fail = [&](const std::string& what) {
-    throw DataError(source + ": state: " + what + "; use another checkpoint");
-  };
+// The step against the folder's name.
+void CheckFolder(int64_t step, const fs::path& folder, const std::string& source) {
   std::error_code error;
   const int64_t named = StepOfName(fs::weakly_canonical(folder, error).filename().string());
-  if (named >= 0 && named != state.step) {
-    fail("step is " + std::to_string(state.step) + " in the folder of step " +
-         std::to_string(named));
-  }
-  if (state.optimizer_step > state.step)
-    fail("optimizer_step " + std::to_string(state.optimizer_step) + " is beyond the step " +
-         std::to_string(state.step));
-  if (state.non_finite_in_a_row > state.step - state.optimizer_step)
-    fail("non_finite_in_a_row " + std::to_string(state.non_finite_in_a_row) +
-         " is beyond the steps that were skipped");
-  if (state.position.epoch > state.samples)  // each has one at least
-    fail("epoch " + std::to_string(state.position.epoch) + " is beyond the samples used");
+  if (named < 0 || named == step) return;
+  throw DataError(internal::Join("", source, ": state: step is ", step, " in the folder of step ",
+                                 named, "; use another checkpoint"));
 }
 
-// Returns the version.
-int64_t CheckFormat(const Json& json, bool has_checksum, const std::string& source) {
-  const std::string format = GetString(json, "format", source);
-  const int64_t version = GetInt(json, "version", source);
-  if (format != kCheckpointFormat || version < 1 || version > kCheckpointVersion) {
-    throw DataError(source + ": format " + format + " version " + std::to_string(version) +
-                    " is not known to this program; use the one that wrote it");
-  }
-  // The key alone tells that there was one, whatever became of the version.
-  if (!has_checksum && (version >= kFirstWithChecksum || json.contains("xxh3_64"))) {
-    throw DataError(source + ": its checksum is not at its end; use another checkpoint");
-  }
-  return version;
-}
-
-void CheckFile(const fs::path& path, const Json& entry, bool verify, const std::string& source) {
-  const int64_t bytes = Count(entry, "bytes", source);
-  const std::string sum = GetString(entry, "xxh3_64", source);
+void CheckFile(const fs::path& path, const ListedFile& listed, bool verify) {
+  const auto& [bytes, sum] = listed;
   std::error_code error;
   const auto size = fs::file_size(path, error);
   if (error) throw DataError(path.string() + ": " + error.message() + "; use another checkpoint");
@@ -106,13 +50,6 @@ void CheckFile(const fs::path& path, const Json& entry, bool verify, const std::
   }
   if (!scan.not_finite.empty())
     throw DataError(path.string() + ": " + scan.not_finite + "; use another checkpoint");
-}
-
-// Names come from a file: they may not lead out of the folder.
-void CheckName(const std::string& name, const std::string& source) {
-  if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos) {
-    throw DataError(source + ": files: '" + name + "' is no file name; use another checkpoint");
-  }
 }
 
 [[noreturn]] void FailTensor(const std::string& source, const std::string& name,
@@ -222,26 +159,10 @@ CheckpointIndex ReadCheckpointIndex(const std::string& checkpoint_dir, bool veri
   const std::string source = (fs::path(checkpoint_dir) / kIndexName).string();
   const FileText file = ReadRegularFile(source, JsonLimits().bytes);
   if (!file.problem.empty()) throw DataError(source + ": " + file.problem);
-  const bool has_checksum = HasChecksum(file.text, source);
-  const Json json = ParseJson(file.text, source);
-  CheckpointIndex index;
-  index.version = CheckFormat(json, has_checksum, source);
-  index.state = ReadState(Member(json, "state", source), source);
-  CheckState(index.state, checkpoint_dir, source);
-  index.environment = Member(json, "environment", source);
-  index.sections = Member(json, "sections", source);
-  if (json.contains("settings")) index.settings = Member(json, "settings", source);
-  const Json& files = Member(json, "files", source);
-  for (const auto& [name, entry] : files.items()) {
-    CheckName(name, source);
-    CheckFile(fs::path(checkpoint_dir) / name, entry, verify, source);
-  }
-  index.tensors = TensorsFromJson(Member(json, "tensors", source), source);
-  for (const auto& [name, pieces] : index.tensors) {
-    for (const StoredPiece& stored : pieces) {
-      if (files.contains(stored.file)) continue;
-      FailTensor(source, name, "is in no listed file; use another checkpoint");
-    }
+  CheckpointIndex index = ParseCheckpointIndex(file.text, source);
+  CheckFolder(index.state.step, checkpoint_dir, source);
+  for (const auto& [name, listed] : index.files) {
+    CheckFile(fs::path(checkpoint_dir) / name, listed, verify);
   }
   return index;
 }

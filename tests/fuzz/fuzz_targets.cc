@@ -19,6 +19,9 @@
 #include "parallel/schedule/schedule_text.h"
 #include "tests/data/image_samples.h"
 #include "tests/data/tiny_tokenizer.h"
+#include "trainer/checkpoint_index.h"
+#include "trainer/checkpoint_integrity.h"
+#include "trainer/checkpoint_json.h"
 #include "trainer/run_config.h"
 
 namespace equipoise {
@@ -96,6 +99,20 @@ void RunSchedule(std::string_view bytes) {
   }
 }
 
+void RunCheckpointIndex(std::string_view bytes) {
+  try {
+    const CheckpointIndex index = ParseCheckpointIndex(bytes, "fuzz");
+    for (const auto& [name, pieces] : index.tensors) {
+      for (const StoredPiece& stored : pieces) {
+        EQUIPOISE_CHECK(stored.whole || PieceSize(stored.piece) >= 0, name);
+      }
+    }
+    const Json written = TensorsToJson(index.tensors);
+    EQUIPOISE_CHECK(TensorsToJson(TensorsFromJson(written, "written")) == written);
+  } catch (const DataError&) {
+  }
+}
+
 void RunShownText(std::string_view bytes) {
   for (const char c : ShownText(bytes)) {
     EQUIPOISE_CHECK(static_cast<uint8_t>(c) >= 0x20 && c != 0x7f);
@@ -123,6 +140,24 @@ constexpr char kSchedule[] =
 constexpr char kRecord[] =
     R"({"id": "a", "image": ["a.png", "b.png"], "width": 5, "conversations": [{"from": "human",)"
     R"( "value": "<image> and <image>"}, {"from": "gpt", "value": "A", "weight": 1}]})";
+
+// Of version 2, which has no checksum that would refuse whatever is damaged.
+constexpr char kCheckpoint[] = R"({"format": "equipoise-checkpoint", "version": 2,
+  "state": {"step": 9, "epoch": 1, "pack": 3, "optimizer_step": 8, "tokens": 90, "samples": 30,
+    "images": 20, "skipped_samples": 1, "non_finite_in_a_row": 1},
+  "environment": {"threads": 1}, "sections": {"model": {"hf": "a"}, "data": {"max_tokens": 64}},
+  "files": {"rank-00000.safetensors": {"bytes": 640, "xxh3_64": "0123456789abcdef"},
+    "rank-00001.safetensors": {"bytes": 320, "xxh3_64": "fedcba9876543210"}},
+  "tensors": {"a": "rank-00000.safetensors", "b": {"shape": [4, 6], "pieces": [
+    {"file": "rank-00000.safetensors", "dim": 1, "begin": 0, "end": 3},
+    {"file": "rank-00001.safetensors", "dim": 1, "begin": 3, "end": 6, "runs": [[0, 8], [8, 12]]}]}}
+})";
+
+std::vector<std::string> CheckpointIndexes() {
+  std::string with_checksum = kCheckpoint;
+  with_checksum.replace(with_checksum.find("2,"), 1, "3");
+  return {kCheckpoint, WithChecksum(with_checksum)};
+}
 
 const std::vector<std::string>& JsonWords() {
   static const std::vector<std::string> kWords = {"{",        "}",       "[",
@@ -156,7 +191,8 @@ std::vector<FuzzTarget> MakeTargets() {
        RunSchedule,
        {schedule},
        {"(", ")", ">", "<", "rank 4: ", "stage 2147483648 ", "OPT", "-1", "999999999", "next "}},
-      {"shown_text", RunShownText, {"caf\xC3\xA9\x1b[2J\n\xE2\x80\xAE\xff"}, {"\xC2\x9B"}}};
+      {"shown_text", RunShownText, {"caf\xC3\xA9\x1b[2J\n\xE2\x80\xAE\xff"}, {"\xC2\x9B"}},
+      {"checkpoint_index", RunCheckpointIndex, CheckpointIndexes(), JsonWords()}};
   for (const char* pattern :
        {"(?=", "(?<!", "(?i:", "\\\\p{L}", "[^", "{1,3}", "++", "\\\\x{110000}"})
     targets[5].words.push_back(pattern);

@@ -1,5 +1,5 @@
-"""configs/quickstart.yaml on stamps made here: two ranks train the model of prepare-stamps for a few
-steps, go on from a checkpoint, and quickstart-summary reads what they leave."""
+"""configs/quickstart.yaml on stamps made here: two ranks train the model of prepare-stamps for a
+few steps, go on from a checkpoint, and quickstart-summary reads what they leave."""
 
 import json
 import math
