@@ -164,9 +164,9 @@ template <class T>
 void SetValue(const std::vector<std::string>& path, const OverrideValue& given, const Place& place,
               T& value) {
   if (path.empty()) {
-    constexpr bool is_text =
+    constexpr bool kIsText =
         std::is_same_v<T, std::string> || std::is_same_v<T, std::optional<std::string>>;
-    ReadValue(is_text ? given.text : RequireYaml(given), place, value);
+    ReadValue(kIsText ? given.text : RequireYaml(given), place, value);
   } else if constexpr (IsOptional<T>::value) {
     SetValue(path, given, place, value ? *value : value.emplace());
   } else if constexpr (IsList<T>::value) {

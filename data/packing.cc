@@ -152,6 +152,7 @@ EpochSummary PackPlanner::Summarize(int64_t epoch, const GroupOptions& groups) c
 BalanceMetrics MeasureStep(const StepPlan& step, const GroupOptions& options, int64_t data_ranks) {
   BalanceMeter meter(MeterOptions(options, data_ranks));
   std::vector<MicroBatchLoad> loads;
+  loads.reserve(step.packs.size());
   for (const Pack& pack : step.packs)
     loads.push_back({pack.useful(), std::ssize(pack.samples), pack.longest});
   meter.AddStep(loads);

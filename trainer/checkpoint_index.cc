@@ -98,8 +98,8 @@ CheckpointIndex ParseCheckpointIndex(std::string_view text, const std::string& s
   for (const auto& [name, pieces] : index.tensors) {
     for (const StoredPiece& stored : pieces) {
       if (index.files.contains(stored.file)) continue;
-      throw DataError(source + ": tensor " + name +
-                      " is in no listed file; use another checkpoint");
+      throw DataError(internal::Join("", source, ": tensor ", name,
+                                     " is in no listed file; use another checkpoint"));
     }
   }
   return index;

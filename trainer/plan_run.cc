@@ -193,6 +193,7 @@ TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,
                 DescribeChange(planned, fitted.request.cluster.memory_bytes));
   }
   std::vector<int64_t> memory;
+  memory.reserve(best.memory.size());
   for (const MemoryForecast& rank : best.memory) memory.push_back(rank.total());
   return {best.plan,
           {forecast.step_s.p50, forecast.error_band, best.peak_bytes(), planned.limits.tiles,

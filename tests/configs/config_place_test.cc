@@ -10,7 +10,8 @@ namespace {
 TEST_CASE("a message about a value begins with the value's place") {
   const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/place.yaml";
   std::ofstream(path) << "model:\n  freeze: [vit]\ndata: {tiles: {min: 9}}\n";
-  const auto placed = [&](const std::string& message, std::vector<std::string> settings = {}) {
+  const auto placed = [&](const std::string& message,
+                          const std::vector<std::string>& settings = {}) {
     return WithPlace(message, path, settings);
   };
   CHECK(placed("model.freeze: no module 'vit'") == path + ":2:3: model.freeze: no module 'vit'");
