@@ -1,5 +1,5 @@
-"""configs/bench_omnibal.yaml on records made here: prepare-mixed makes its data, and two ranks train
-a step of the baseline and of the balanced system that scripts/bench/omnibal compares."""
+"""configs/bench_omnibal.yaml on records made here: prepare-mixed makes its data, and two ranks
+train a step of the baseline and of the balanced system that scripts/bench/omnibal compares."""
 
 import json
 import math
