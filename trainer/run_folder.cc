@@ -182,11 +182,14 @@ void RefuseLostCheckpoints(const std::string& run_dir, int64_t every) {
 std::string SetMetricsAside(const std::string& path) {
   if (ReadMetrics(path).empty()) return "";
   for (int64_t number = 1;; ++number) {
-    const std::string aside = path + "." + std::to_string(number);
+    std::string aside = path + "." + std::to_string(number);
     if (fs::exists(fs::symlink_status(aside))) continue;
     std::error_code error;
     fs::rename(path, aside, error);
-    if (error) throw RunError(aside + ": cannot rename " + path + " to it: " + error.message());
+    if (error) {
+      throw RunError(
+          internal::Join("", aside, ": cannot rename ", path, " to it: ", error.message()));
+    }
     return aside;
   }
 }

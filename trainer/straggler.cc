@@ -66,6 +66,7 @@ void StragglerWatch::SetBase(const std::vector<double>& pace) {
   if (first_.size() < kWindows) return;
   for (size_t rank = 0; rank < pace.size(); ++rank) {
     std::vector<double> values;
+    values.reserve(first_.size());
     for (const std::vector<double>& window : first_) values.push_back(window[rank]);
     base_.push_back(Median(std::move(values)));
   }
