@@ -2,272 +2,239 @@
 
 #include <algorithm>
 
+#include "balance/group_exchange.h"
 #include "balance/group_queue.h"
+#include "balance/isf.h"
 #include "balance/random.h"
 #include "configs/error.h"
 
 namespace equipoise {
 namespace {
 
-// Samples whose tokens differ by less than this part of Q_t may change places.
-constexpr int64_t kJitterParts = 32;
-constexpr int64_t kSmallParts = 9;  // a sample is small up to this part of a group
-constexpr int64_t kTokenBuckets = 512;
-constexpr int kShareBits = 12, kTokenBits = 25, kSampleBits = 27;  // of a sort key
+// Tokens that groups keep free, of their limit: what exchanges leave uneven.
+constexpr double kSpareTokens = 1.0 / 512;
+constexpr double kJitter = 1.0 / 32;  // samples whose sizes differ by less may change places
+// Passes of exchanges: some of a million samples in a second, more of fewer.
+constexpr int64_t kFewestPasses = 9, kMostPasses = 60, kVisits = int64_t{12} << 20;
+constexpr int64_t kLastParts = 3;       // of the passes, one comes last
+constexpr int64_t kCompared = 1 << 14;  // samples, up to which ISF is tried, too
+constexpr int kIndexBits = 32;          // of a sort key, for a sample
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 class GroupFiller {
  public:
   GroupFiller(std::span<const SampleSize> sizes, const BalancedGroupsOptions& options)
-      : sizes_(sizes), options_(options), limits_(options.limits) {
-    EQUIPOISE_CHECK(limits_.tokens > 0 && limits_.tokens < (1 << (kTokenBits - 1)), limits_.tokens);
-    EQUIPOISE_CHECK(std::ssize(sizes) < (1 << kSampleBits), sizes.size());
+      : sizes_(sizes),
+        limits_(options.limits),
+        random_(KeyedRandom(options.seed, static_cast<uint64_t>(options.epoch), 0)) {
+    EQUIPOISE_CHECK(limits_.tiles > 0 && limits_.tokens > 0, limits_.tokens);
+    EQUIPOISE_CHECK(std::ssize(sizes) < (int64_t{1} << (kIndexBits - 1)), sizes.size());
   }
 
   Grouping Fill();
 
  private:
-  struct OpenGroup {
-    int32_t tiles_left, share_left, tokens;
-  };
-  // A bucket of a queue; -1: no group has room.
-  struct Slot {
-    int64_t level = -1, bucket = -1;
-  };
-
-  int64_t Share(const SampleSize& size) const {
-    return std::max<int64_t>(size.tiles, size.tokens * limits_.tiles / limits_.tokens);
-  }
-  bool IsLarge(const SampleSize& size) const {
-    return Share(size) > std::max<int64_t>(1, limits_.tiles / kSmallParts);
-  }
-  int64_t Bucket(int64_t tokens) const { return tokens / bucket_tokens_; }
-  // The last bucket of tokens all of whose groups have room for the sample's; may be -1.
-  int64_t LastBucketWithRoom(const SampleSize& size) const {
-    return Bucket(limits_.tokens - size.tokens + 1) - 1;
-  }
-  const SampleSize& SizeAt(size_t place) const { return sizes_[SampleAt(place)]; }
-  size_t SampleAt(size_t place) const { return keys_[place] & ((1 << kSampleBits) - 1); }
-
   // Looks at every sample once; false when none is within the limits.
   bool Measure();
-  void SortBySize();
-  // Returns the place of the first sample that is not large.
-  size_t PlaceLarge();
-  void PlaceSmall(size_t first);
-  void OpenWhatSmallSamplesNeed(size_t first);
-  int64_t Open();
-  OpenGroup& Put(size_t place, int64_t group);
-  void ResetQueues();
-  Slot Emptiest(const SampleSize& size, double mean) const;
-  Slot Fullest(const SampleSize& size) const;
-  // Takes the group of a slot out of its queue, or opens one.
-  int64_t Take(const Slot& slot);
+  // A sample's part of a group: of its tiles or of its tokens, what is more.
+  double Share(const SampleSize& size) const {
+    return std::max(size.tiles / static_cast<double>(limits_.tiles),
+                    size.tokens / static_cast<double>(limits_.tokens));
+  }
+  std::vector<int64_t> LargestFirst();
+  void Deal();
+  std::vector<int64_t> TakeExcess(std::vector<GroupLimits>& loads);
+  void PlaceExcess();
+  void TakeIsfGroupsIfFewer();
   SampleGroups Collect() const;
 
   std::span<const SampleSize> sizes_;
-  BalancedGroupsOptions options_;
-  GroupLimits limits_;  // tiles: no more than there are
-  int64_t bucket_tokens_ = 1;
-  bool token_bound_ = false;  // the sum of tokens asks for more groups than that of tiles
+  GroupLimits limits_;
+  SplitMix random_;
+  int64_t samples_ = 0, tiles_ = 0, tokens_ = 0;  // within the limits
   std::vector<int64_t> oversize_;
-  std::vector<uint64_t> keys_;     // share, tokens, sample: sorted
-  std::vector<int32_t> group_of_;  // by sample; -1: oversize
-  std::vector<OpenGroup> groups_;
-  // Large samples: by share left, bucket by tokens. Small ones: by tiles left, bucket by tokens or,
-  // where the emptiest is sought, by the room for tokens.
-  std::vector<GroupQueue> queues_;
-  std::vector<int32_t> next_;  // of the queues
+  GroupOfSample groups_;
 };
 
 Grouping GroupFiller::Fill() {
   if (!Measure()) return {SampleGroups(), std::move(oversize_)};
-  SortBySize();
-  PlaceSmall(PlaceLarge());
+  const int64_t passes = std::clamp(kVisits / samples_, kFewestPasses, kMostPasses);
+  Deal();
+  ExchangeSamples(sizes_, {limits_, passes, /*keep_limits=*/false}, random_, groups_);
+  PlaceExcess();
+  if (samples_ <= kCompared) TakeIsfGroupsIfFewer();
+  ExchangeSamples(sizes_, {limits_, passes / kLastParts, /*keep_limits=*/true}, random_, groups_);
   return {Collect(), std::move(oversize_)};
 }
 
 bool GroupFiller::Measure() {
-  int64_t tiles = 0, tokens = 0, most_tiles = 0;
-  group_of_.assign(sizes_.size(), 0);
+  groups_.group.assign(sizes_.size(), 0);
   for (size_t i = 0; i < sizes_.size(); ++i) {
     if (limits_.Hold(sizes_[i])) {
-      tiles += sizes_[i].tiles;
-      tokens += sizes_[i].tokens;
-      most_tiles = std::max<int64_t>(most_tiles, sizes_[i].tiles);
+      ++samples_;
+      tiles_ += sizes_[i].tiles;
+      tokens_ += sizes_[i].tokens;
     } else {
       oversize_.push_back(static_cast<int64_t>(i));
-      group_of_[i] = -1;
+      groups_.group[i] = -1;
     }
   }
-  if (oversize_.size() == sizes_.size()) return false;
-  // Without pictures there is one tile to a group, which no sample takes.
-  limits_.tiles = std::min(limits_.tiles, std::max<int64_t>(tiles, 1));
-  EQUIPOISE_CHECK(limits_.tiles < (1 << kShareBits), limits_.tiles);
-  bucket_tokens_ = limits_.tokens / kTokenBuckets + 1;
-  const int64_t for_tiles = CeilDiv(tiles, limits_.tiles);
-  const int64_t for_tokens = CeilDiv(tokens, limits_.tokens);
-  const int64_t groups = std::max({for_tiles, for_tokens, int64_t{1}});
-  token_bound_ = for_tokens > for_tiles;
-  const auto all = static_cast<int32_t>(limits_.tiles);
-  groups_.assign(static_cast<size_t>(groups), {all, all, 0});
-  return true;
+  const double room = static_cast<double>(limits_.tokens) * (1 - kSpareTokens);
+  const auto with_spare = static_cast<int64_t>(static_cast<double>(tokens_) / room);
+  groups_.groups = std::max(
+      {CeilDiv(tiles_, limits_.tiles), CeilDiv(tokens_, limits_.tokens), with_spare, int64_t{1}});
+  return samples_ > 0;
 }
 
-void GroupFiller::SortBySize() {
-  SplitMix random = KeyedRandom(options_.seed, static_cast<uint64_t>(options_.epoch), 0);
-  const int64_t scale = (int64_t{1} << (kTokenBits - 1)) / limits_.tokens;
-  const uint64_t jitter =
-      static_cast<uint64_t>(std::max<int64_t>(limits_.tokens * scale / kJitterParts, 1));
-  keys_.reserve(sizes_.size() - oversize_.size());
+std::vector<int64_t> GroupFiller::LargestFirst() {
+  std::vector<uint64_t> keys;
+  keys.reserve(static_cast<size_t>(samples_));
   for (size_t i = 0; i < sizes_.size(); ++i) {
-    if (group_of_[i] < 0) continue;
-    const auto share = static_cast<uint64_t>(Share(sizes_[i]));
-    uint64_t tokens = static_cast<uint64_t>(sizes_[i].tokens * scale);
-    tokens += (random.Next() >> 32) * jitter >> 32;
-    constexpr uint64_t kMostTokens = (1 << kTokenBits) - 1, kMostShare = (1 << kShareBits) - 1;
-    const bool large = IsLarge(sizes_[i]);
-    const uint64_t order = large ? tokens : kMostTokens - tokens;
-    keys_.push_back(((kMostShare - (large ? share : 0)) << kTokenBits | order) << kSampleBits | i);
+    if (groups_.group[i] < 0) continue;
+    const double random = static_cast<double>(random_.Next() >> 32) * 0x1p-32;
+    const auto share = static_cast<uint64_t>(Share(sizes_[i]) * (1 - kJitter * random) * 0x1p30);
+    keys.push_back(((uint64_t{1} << 31) - share) << kIndexBits | i);
   }
-  std::sort(keys_.begin(), keys_.end());
+  std::sort(keys.begin(), keys.end());
+  std::vector<int64_t> samples;
+  samples.reserve(keys.size());
+  for (const uint64_t key : keys) {
+    samples.push_back(static_cast<int64_t>(key & ((uint64_t{1} << kIndexBits) - 1)));
+  }
+  return samples;
 }
 
-int64_t GroupFiller::Open() {
-  const auto all = static_cast<int32_t>(limits_.tiles);
-  groups_.push_back({all, all, 0});
-  next_.push_back(-1);
-  return std::ssize(groups_) - 1;
+// To the group with the smallest sum of tiles and tokens, each in parts of the mean.
+void GroupFiller::Deal() {
+  constexpr int64_t kBuckets = 8192;
+  constexpr double kMostLoad = 3;
+  const auto groups = static_cast<double>(groups_.groups);
+  const double a_tile = tiles_ > 0 ? groups / static_cast<double>(tiles_) : 0;
+  const double a_token = tokens_ > 0 ? groups / static_cast<double>(tokens_) : 0;
+  std::vector<int32_t> next(static_cast<size_t>(groups_.groups), -1);
+  std::vector<double> load(static_cast<size_t>(groups_.groups), 0);
+  GroupQueue queue(kBuckets + 1, &next);  // the emptiest in the last bucket
+  std::vector<int64_t> order = Indices(groups_.groups);
+  Shuffle(std::span(order), random_);
+  for (const int64_t group : order) queue.Push(kBuckets, group);
+  for (const int64_t sample : LargestFirst()) {
+    const SampleSize& size = sizes_[static_cast<size_t>(sample)];
+    const int64_t group = queue.Pop(queue.Highest());
+    groups_.group[static_cast<size_t>(sample)] = static_cast<int32_t>(group);
+    double& its_load = load[static_cast<size_t>(group)];
+    its_load += size.tiles * a_tile + size.tokens * a_token;
+    const double room = 1 - std::min(its_load / kMostLoad, 1.0);
+    queue.Push(static_cast<int64_t>(room * static_cast<double>(kBuckets)), group);
+  }
 }
 
-GroupFiller::OpenGroup& GroupFiller::Put(size_t place, int64_t group) {
-  const SampleSize& size = SizeAt(place);
-  OpenGroup& open = groups_[static_cast<size_t>(group)];
-  open.tiles_left -= size.tiles;
-  open.share_left =
-      std::clamp<int32_t>(open.share_left - static_cast<int32_t>(Share(size)), 0, open.tiles_left);
-  open.tokens += size.tokens;
-  group_of_[SampleAt(place)] = static_cast<int32_t>(group);
-  return open;
-}
-
-void GroupFiller::ResetQueues() {
-  next_.assign(groups_.size(), -1);
-  queues_.assign(static_cast<size_t>(limits_.tiles) + 1,
-                 GroupQueue(Bucket(limits_.tokens) + 1, &next_));
-}
-
-int64_t GroupFiller::Take(const Slot& slot) {
-  return slot.bucket < 0 ? Open() : queues_[static_cast<size_t>(slot.level)].Pop(slot.bucket);
-}
-
-size_t GroupFiller::PlaceLarge() {
-  ResetQueues();
-  for (int64_t i = 0; i < std::ssize(groups_); ++i) queues_.back().Push(0, i);
-  for (size_t place = 0; place < keys_.size(); ++place) {
-    const SampleSize& size = SizeAt(place);
-    if (!IsLarge(size)) return place;
-    const int64_t share = Share(size);
-    Slot slot = {limits_.tiles, -1};
-    for (; slot.level >= share; --slot.level) {
-      slot.bucket =
-          queues_[static_cast<size_t>(slot.level)].HighestAtMost(LastBucketWithRoom(size));
-      if (slot.bucket >= 0) break;
+// Takes samples out of the groups beyond the limits: the smallest that suffices, or else the
+// largest, until the limits hold.
+std::vector<int64_t> GroupFiller::TakeExcess(std::vector<GroupLimits>& loads) {
+  std::vector<int64_t> excess;
+  const SampleGroups groups = Collect();
+  for (int64_t i = 0, group = -1; i < groups.size(); ++i) {
+    std::vector<int64_t> members(groups[i].begin(), groups[i].end());
+    group = groups_.group[static_cast<size_t>(members.front())];
+    GroupLimits& load = loads[static_cast<size_t>(group)];
+    if (limits_.tiles >= load.tiles && limits_.tokens >= load.tokens) continue;
+    std::sort(members.begin(), members.end(), [this](int64_t a, int64_t b) {
+      const double of_a = Share(sizes_[static_cast<size_t>(a)]);
+      const double of_b = Share(sizes_[static_cast<size_t>(b)]);
+      return of_a != of_b ? of_a < of_b : a < b;
+    });
+    while (load.tiles > limits_.tiles || load.tokens > limits_.tokens) {
+      auto out = std::find_if(members.begin(), members.end(), [&](int64_t sample) {
+        const SampleSize& size = sizes_[static_cast<size_t>(sample)];
+        return load.tiles - size.tiles <= limits_.tiles &&
+               load.tokens - size.tokens <= limits_.tokens;
+      });
+      if (out == members.end()) --out;
+      load.tiles -= sizes_[static_cast<size_t>(*out)].tiles;
+      load.tokens -= sizes_[static_cast<size_t>(*out)].tokens;
+      excess.push_back(*out);
+      members.erase(out);
     }
-    const int64_t group = Take(slot);
-    const OpenGroup& open = Put(place, group);
-    queues_[static_cast<size_t>(open.share_left)].Push(Bucket(open.tokens), group);
   }
-  return keys_.size();
+  return excess;
 }
 
-// Long samples leave tiles that even short ones do not fit into. The groups that are missing for
-// these are opened at once: opened at the end, they would hold the shortest samples alone.
-void GroupFiller::OpenWhatSmallSamplesNeed(size_t first) {
-  int64_t tiles = 0;
-  for (size_t place = first; place < keys_.size(); ++place) tiles += SizeAt(place).tiles;
-  if (tiles == 0) return;
-  const size_t lower_quartile = first + (keys_.size() - first) * 3 / 4;
-  const double tokens = std::max(SizeAt(lower_quartile).tokens, 1);
-  double places = 0;
-  for (const OpenGroup& open : groups_) {
-    places += std::min<double>(open.tiles_left,
-                               static_cast<double>(limits_.tokens - open.tokens) / tokens);
+// Best fit decreasing.
+void GroupFiller::PlaceExcess() {
+  constexpr int64_t kTileLevels = 64, kTokenBuckets = 512;
+  std::vector<GroupLimits> loads(static_cast<size_t>(groups_.groups));
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    if (groups_.group[i] < 0) continue;
+    GroupLimits& load = loads[static_cast<size_t>(groups_.group[i])];
+    load.tiles += sizes_[i].tiles;
+    load.tokens += sizes_[i].tokens;
   }
-  const double of_one =
-      std::min(static_cast<double>(limits_.tiles), static_cast<double>(limits_.tokens) / tokens);
-  for (; places < static_cast<double>(tiles); places += of_one) Open();
-}
-
-// The group whose tokens are furthest below those that its tiles left will bring.
-GroupFiller::Slot GroupFiller::Emptiest(const SampleSize& size, double mean) const {
-  Slot slot;
-  double largest_lack = 0;
-  for (int64_t left = size.tiles; left <= limits_.tiles; ++left) {
-    const int64_t bucket = queues_[static_cast<size_t>(left)].Highest();
-    const int64_t room = bucket * bucket_tokens_;  // at least
-    if (bucket < 0 || room < size.tokens) continue;
-    const double lack = static_cast<double>(room) - static_cast<double>(left) * mean;
-    if (slot.bucket >= 0 && lack <= largest_lack) continue;
-    largest_lack = lack;
-    slot = {left, bucket};
-  }
-  return slot;
-}
-
-// The group with the most tokens that has room.
-GroupFiller::Slot GroupFiller::Fullest(const SampleSize& size) const {
-  Slot slot;
-  for (int64_t left = size.tiles; left <= limits_.tiles; ++left) {
-    const int64_t bucket =
-        queues_[static_cast<size_t>(left)].HighestAtMost(LastBucketWithRoom(size));
-    if (bucket > slot.bucket) slot = {left, bucket};
-  }
-  return slot;
-}
-
-void GroupFiller::PlaceSmall(size_t first) {
-  OpenWhatSmallSamplesNeed(first);
-  ResetQueues();
-  const auto bucket_of = [this](const OpenGroup& open) {
-    return Bucket(token_bound_ ? open.tokens : limits_.tokens - open.tokens);
+  std::vector<int64_t> excess = TakeExcess(loads);
+  std::stable_sort(excess.begin(), excess.end(), [this](int64_t a, int64_t b) {
+    return Share(sizes_[static_cast<size_t>(a)]) > Share(sizes_[static_cast<size_t>(b)]);
+  });
+  // By tiles left, rounded down to a level; bucket by tokens, rounded up.
+  const int64_t level_tiles = CeilDiv(limits_.tiles, kTileLevels);
+  const int64_t bucket_tokens = CeilDiv(limits_.tokens, kTokenBuckets);
+  std::vector<int32_t> next(loads.size() + excess.size(), -1);
+  std::vector<GroupQueue> queues(static_cast<size_t>(limits_.tiles / level_tiles) + 1,
+                                 GroupQueue(kTokenBuckets + 1, &next));
+  const auto push = [&](int64_t group) {
+    const GroupLimits& load = loads[static_cast<size_t>(group)];
+    queues[static_cast<size_t>((limits_.tiles - load.tiles) / level_tiles)].Push(
+        CeilDiv(load.tokens, bucket_tokens), group);
   };
-  int64_t tiles_left = 0, tokens = 0;  // of all groups; of the samples to be placed
-  for (int64_t i = 0; i < std::ssize(groups_); ++i) {
-    const OpenGroup& open = groups_[static_cast<size_t>(i)];
-    queues_[static_cast<size_t>(open.tiles_left)].Push(bucket_of(open), i);
-    tiles_left += open.tiles_left;
+  for (int64_t group = 0; group < groups_.groups; ++group) push(group);
+  for (const int64_t sample : excess) {
+    const SampleSize& size = sizes_[static_cast<size_t>(sample)];
+    GroupQueue* fullest = nullptr;
+    int64_t bucket = -1;
+    for (auto level = static_cast<size_t>(CeilDiv(size.tiles, level_tiles)); level < queues.size();
+         ++level) {
+      const int64_t found =
+          queues[level].HighestAtMost((limits_.tokens - size.tokens) / bucket_tokens);
+      if (found <= bucket) continue;
+      fullest = &queues[level];
+      bucket = found;
+    }
+    const int64_t group = fullest != nullptr ? fullest->Pop(bucket) : groups_.groups++;
+    if (fullest == nullptr) loads.push_back({});
+    loads[static_cast<size_t>(group)].tiles += size.tiles;
+    loads[static_cast<size_t>(group)].tokens += size.tokens;
+    groups_.group[static_cast<size_t>(sample)] = static_cast<int32_t>(group);
+    push(group);
   }
-  for (size_t place = first; place < keys_.size(); ++place) tokens += SizeAt(place).tokens;
-  for (size_t place = first; place < keys_.size(); ++place) {
-    const SampleSize& size = SizeAt(place);
-    const double mean =
-        tiles_left <= 0 ? 0 : static_cast<double>(tokens) / static_cast<double>(tiles_left);
-    const Slot slot = token_bound_ ? Fullest(size) : Emptiest(size, mean);
-    const int64_t group = Take(slot);
-    const OpenGroup& open = Put(place, group);
-    queues_[static_cast<size_t>(open.tiles_left)].Push(bucket_of(open), group);
-    tiles_left -= size.tiles;
-    tokens -= size.tokens;
+}
+
+void GroupFiller::TakeIsfGroupsIfFewer() {
+  IsfOptions options{limits_, limits_.tiles, limits_.tokens - limits_.tokens / 32};
+  options.seed = static_cast<uint32_t>(random_.Next());
+  const SampleGroups isf = IsfGroups(sizes_, options).groups;
+  if (isf.size() >= groups_.groups) return;
+  groups_.groups = isf.size();
+  for (int64_t i = 0; i < isf.size(); ++i) {
+    for (const int64_t sample : isf[i]) {
+      groups_.group[static_cast<size_t>(sample)] = static_cast<int32_t>(i);
+    }
   }
 }
 
 SampleGroups GroupFiller::Collect() const {
-  std::vector<int64_t> begins(groups_.size() + 1, 0);
-  for (const int32_t group : group_of_) {
+  std::vector<int64_t> begins(static_cast<size_t>(groups_.groups) + 1, 0);
+  for (const int32_t group : groups_.group) {
     if (group >= 0) ++begins[static_cast<size_t>(group) + 1];
   }
   for (size_t i = 1; i < begins.size(); ++i) begins[i] += begins[i - 1];
-  std::vector<int64_t> members(keys_.size()), at(begins.begin(), begins.end() - 1);
+  std::vector<int64_t> members(static_cast<size_t>(samples_)), at(begins.begin(), begins.end() - 1);
   for (size_t sample = 0; sample < sizes_.size(); ++sample) {
-    if (group_of_[sample] < 0) continue;
-    int64_t& place = at[static_cast<size_t>(group_of_[sample])];
+    if (groups_.group[sample] < 0) continue;
+    int64_t& place = at[static_cast<size_t>(groups_.group[sample])];
     members[static_cast<size_t>(place++)] = static_cast<int64_t>(sample);
   }
   SampleGroups groups;
-  groups.Reserve(std::ssize(groups_), std::ssize(members));
-  for (size_t i = 0; i < groups_.size(); ++i) {
+  groups.Reserve(groups_.groups, std::ssize(members));
+  for (size_t i = 0; i + 1 < begins.size(); ++i) {
     const auto begin = static_cast<size_t>(begins[i]), end = static_cast<size_t>(begins[i + 1]);
     if (begin < end) groups.Add(std::span(members).subspan(begin, end - begin));
   }

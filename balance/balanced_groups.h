@@ -13,18 +13,16 @@ struct BalancedGroupsOptions {
   int64_t epoch = 0;
 };
 
-// Groups that are full and alike: the first half of `isf+` (the second is step_deal.h). There are
-// as few as the sums of tiles and tokens allow, and more only where a sample fits into none of
-// them. A sample's share is its tiles, or those that its tokens would fill if that is more. Samples
-// are placed from the largest share to the smallest:
-// - those above a ninth of a group go to the group with the most share left, among these to the one
-//   with the most tokens: large samples spread out, and long ones meet short ones;
-// - the small ones, longest first, go to the group whose tokens are furthest below those that its
-//   tiles left will bring on average (longest processing time first, Graham 1969, with a number of
-//   places), so that the shortest even out what is left. Where tokens and not tiles fill the
-//   groups, they go to the group with the most tokens that has room (best fit): full groups are
-//   alike.
-// Samples of similar length change places at random, drawn from (seed, epoch). O(n log n).
+// Groups that are full and alike, in tiles and in tokens: the first half of `isf+` (the second is
+// step_deal.h). There are as few as the sums of tiles and tokens allow, and more only where samples
+// do not fit together:
+// 1. Samples go, from the largest to the smallest, to the group that has the least (longest
+//    processing time first, Graham 1969), whether the limits hold or not.
+// 2. Groups exchange samples until they are alike (group_exchange.h), which brings nearly all
+//    within the limits, and these hold little more than the mean.
+// 3. What is beyond the limits goes to the group with the least room that has enough, or to a new
+//    one; then groups exchange samples once more, within the limits.
+// Samples of similar size change places at random, drawn from (seed, epoch). O(n log n).
 Grouping BalancedGroups(std::span<const SampleSize> sizes, const BalancedGroupsOptions& options);
 
 }  // namespace equipoise

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "balance/balanced_groups.h"
 #include "balance/random.h"
@@ -27,6 +28,26 @@ Grouping FormIsfGroups(std::span<const SampleSize> sizes, const GroupOptions& op
   IsfOptions isf{options.limits, options.min_tiles, options.min_tokens, options.rounds, 0};
   isf.seed = static_cast<uint32_t>(random.Next());
   return IsfGroups(sizes, isf, &rounds);
+}
+
+// Standard deviation / mean of the tokens of ISF's groups, from some of the samples.
+double IsfTokenSpread(std::span<const SampleSize> sizes, const GroupOptions& options) {
+  constexpr int64_t kMostSamples = 1 << 14;
+  const int64_t count = std::min(std::ssize(sizes), kMostSamples);
+  std::vector<SampleSize> some;
+  for (int64_t i = 0; i < count; ++i) {
+    some.push_back(sizes[static_cast<size_t>(std::ssize(sizes) * i / count)]);
+  }
+  std::vector<IsfRound> rounds;
+  const SampleGroups groups = FormIsfGroups(some, options, 0, rounds).groups;
+  double sum = 0, squares = 0;
+  for (int64_t i = 0; i < groups.size(); ++i) {
+    const auto tokens = static_cast<double>(GroupLoad(some, groups[i]).tokens);
+    sum += tokens;
+    squares += tokens * tokens;
+  }
+  const auto n = static_cast<double>(groups.size());
+  return sum > 0 ? std::sqrt(std::max(squares * n - sum * sum, 0.0)) / sum : 0;
 }
 
 Grouping FormGroups(std::span<const SampleSize> sizes, const GroupOptions& options, int64_t epoch,
@@ -131,25 +152,77 @@ bool HasFixedSamples(GroupMethod method) {
   return method == GroupMethod::kRandom || method == GroupMethod::kLengthGrouped;
 }
 
+namespace {
+
+// What the samples add up to that a limit on tokens holds.
+struct SampleSums {
+  int64_t samples = 0, tiles = 0, tokens = 0, most_tiles = 1;
+};
+
+// Tokens are rounded up to whole `parts`.
+SampleSums SumOf(const SampleList& samples, int64_t most_tokens, int64_t part) {
+  SampleSums sums;
+  for (int64_t i = 0; i < samples.size; ++i) {
+    const std::optional<SampleSize> size = samples.size_at(i);
+    if (!size || size->tokens > most_tokens) continue;
+    ++sums.samples;
+    sums.tiles += size->tiles;
+    sums.tokens += (size->tokens + part - 1) / part * part;
+    sums.most_tiles = std::max<int64_t>(sums.most_tiles, size->tiles);
+  }
+  return sums;
+}
+
+// As OmniBal's search starts: it rounds lengths to 256, and tokens a tile to 16, at Q_t = 4096.
+int64_t AverageTiles(const SampleList& samples, int64_t tokens, GroupMethod method) {
+  const bool isf = method == GroupMethod::kIsf;
+  const int64_t coarse = isf ? std::max<int64_t>(tokens / 16, 1) : 1;
+  const int64_t fine = isf ? std::max<int64_t>(tokens / 256, 1) : 1;
+  const SampleSums sums = SumOf(samples, tokens, coarse);
+  const int64_t a_tile =
+      sums.tokens / std::max({sums.tiles, sums.samples, int64_t{1}}) + (isf ? 1 : 0);
+  return std::max(tokens / std::max<int64_t>(a_tile / fine * fine, 1), sums.most_tiles);
+}
+
+// The fewest tiles with which isf+ forms hardly more groups than with any number of them.
+int64_t FewestTiles(const SampleList& samples, int64_t tokens) {
+  constexpr int64_t kMostSamples = 1 << 13;
+  constexpr double kMoreGroups = 1.0 / 512;
+  const int64_t count = std::min(samples.size, kMostSamples);
+  std::vector<SampleSize> some;
+  SampleSums sums;
+  for (int64_t i = 0; i < count; ++i) {
+    const std::optional<SampleSize> size = samples.size_at(samples.size * i / count);
+    if (!size || size->tokens > tokens) continue;
+    some.push_back(*size);
+    sums.tiles += size->tiles;
+    sums.tokens += size->tokens;
+  }
+  const auto groups = [&](int64_t tiles) {
+    return static_cast<double>(BalancedGroups(some, {{tiles, tokens}, 0, 0}).groups.size());
+  };
+  const int64_t most_tiles = SumOf(samples, tokens, 1).most_tiles;
+  if (some.empty()) return most_tiles;
+  const double enough = std::floor(groups(sums.tiles + 1) * (1 + kMoreGroups));
+  int64_t low = std::max(sums.tiles * tokens / std::max<int64_t>(sums.tokens, 1), most_tiles);
+  if (groups(low) <= enough) return low;
+  int64_t step = 1;
+  for (; groups(low + step) > enough; step *= 2) low += step;
+  for (; step > 1; step /= 2) {  // low: too few; low + step: enough
+    if (groups(low + step / 2) > enough) low += step / 2;
+  }
+  return low + 1;
+}
+
+}  // namespace
+
 void ChooseLimits(const SampleList& samples, GroupOptions& options) {
   GroupLimits& limits = options.limits;
   EQUIPOISE_CHECK(limits.tokens > 0, "no limit on tokens");
-  // OmniBal rounds lengths to 256, and tokens a tile to 16, at Q_t = 4096.
-  const bool isf = options.method == GroupMethod::kIsf;
-  const int64_t coarse = isf ? std::max<int64_t>(limits.tokens / 16, 1) : 1;
-  const int64_t fine = isf ? std::max<int64_t>(limits.tokens / 256, 1) : 1;
-  int64_t tiles = 0, tokens = 0, most = 1, count = 0;
-  for (int64_t i = 0; limits.tiles == 0 && i < samples.size; ++i) {
-    const std::optional<SampleSize> size = samples.size_at(i);
-    if (!size || size->tokens > limits.tokens) continue;
-    tiles += size->tiles;
-    tokens += (size->tokens + coarse - 1) / coarse * coarse;
-    most = std::max<int64_t>(most, size->tiles);
-    ++count;
-  }
   if (limits.tiles == 0) {
-    const int64_t a_tile = tokens / std::max({tiles, count, int64_t{1}}) + (isf ? 1 : 0);
-    limits.tiles = std::max(limits.tokens / std::max<int64_t>(a_tile / fine * fine, 1), most);
+    limits.tiles = options.method == GroupMethod::kIsfPlus
+                       ? FewestTiles(samples, limits.tokens)
+                       : AverageTiles(samples, limits.tokens, options.method);
   }
   if (options.min_tiles == 0) options.min_tiles = limits.tiles;
   if (options.min_tokens == 0) options.min_tokens = limits.tokens - limits.tokens / 32;
@@ -209,8 +282,8 @@ EpochGroups PlanWindow(std::span<const SampleSize> sizes, const GroupOptions& gi
     loads.push_back(result.loads.back().load);
   }
   if (options.method == GroupMethod::kIsfPlus) {
-    result.order = DealSteps(
-        loads, {options.global_batch, window.head, options.cost, options.seed, window.epoch});
+    result.order = DealSteps(loads, {options.global_batch, window.head, options.cost, options.seed,
+                                     window.epoch, IsfTokenSpread(sizes, options)});
     return result;
   }
   result.order = Indices(result.size());

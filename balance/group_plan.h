@@ -40,11 +40,11 @@ struct GroupOptions {
   uint64_t seed = 0;
 };
 
-// Limits that are 0 are chosen from the samples: Q_v as many tiles as Q_t tokens bring on average,
-// but at least the largest sample's; min_tiles = Q_v, min_tokens = Q_t - Q_t / 32; neither is left
-// above its limit. isf evens out
-// tiles by filling groups with them, so it starts as OmniBal's search does, with fewer: lengths
-// count as rounded up to Q_t / 16. REQUIRES: limits.tokens > 0.
+// Limits that are 0 are chosen from the samples. Q_v of isf+: as few tiles as leave packs as full
+// as any number of them would, found by forming groups of some of the samples. Q_v of the others:
+// as many tiles as Q_t tokens bring on average; isf starts as OmniBal's search does, with fewer:
+// lengths count as rounded up to Q_t / 16. Never below the largest sample's tiles. min_tiles = Q_v,
+// min_tokens = Q_t - Q_t / 32; neither is left above its limit. REQUIRES: limits.tokens > 0.
 void ChooseLimits(const SampleList& samples, GroupOptions& options);
 
 // Limits to fall back on where `options.limits`, as ChooseLimits() left them, need too much memory,

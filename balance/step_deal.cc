@@ -12,6 +12,8 @@ namespace equipoise {
 namespace {
 
 constexpr uint64_t kOrderPurpose = 1;  // of the random stream
+constexpr size_t kRows = 4;            // micro-batches of a data rank in a step, to compare by
+constexpr int64_t kSampledGroups = 1 << 14;
 
 // Numbers of the groups by tiles, then predicted time, both ascending.
 std::vector<int64_t> SortedByLoad(std::span<const LayerLoad> groups, const LoadCost& cost) {
@@ -33,42 +35,73 @@ std::vector<int64_t> SortedByLoad(std::span<const LayerLoad> groups, const LoadC
   return sorted;
 }
 
-// Population standard deviation.
-double Deviation(const std::vector<double>& values) {
-  const auto n = static_cast<double>(values.size());
-  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
-  double squares = 0;
-  for (const double value : values) squares += (value - mean) * (value - mean);
-  return std::sqrt(squares / n);
+// Groups of equal tiles in a random order. `sorted`: by tiles.
+std::vector<int64_t> ShuffledWithinTiles(std::vector<int64_t> sorted,
+                                         std::span<const LayerLoad> groups, SplitMix random) {
+  const auto tiles_at = [&](size_t place) {
+    return groups[static_cast<size_t>(sorted[place])].tiles;
+  };
+  for (size_t begin = 0, end = 0; begin < sorted.size(); begin = end) {
+    while (end < sorted.size() && tiles_at(end) == tiles_at(begin)) ++end;
+    Shuffle(std::span(sorted).subspan(begin, end - begin), random);
+  }
+  return sorted;
+}
+
+// What a run of groups, or a step, adds up to.
+struct Sums {
+  double time = 0, tokens = 0;
+};
+
+// Standard deviation / mean of the steps' tokens.
+double Variation(const std::vector<Sums>& steps) {
+  const auto n = static_cast<double>(steps.size());
+  double mean = 0, squares = 0;
+  for (const Sums& step : steps) mean += step.tokens / n;
+  for (const Sums& step : steps) squares += (step.tokens - mean) * (step.tokens - mean) / n;
+  return mean > 0 ? std::sqrt(squares) / mean : 0;
 }
 
 // Steps made of runs of a sorted list of steps * global_batch groups.
 class Strata {
  public:
-  Strata(std::span<const int64_t> sorted, std::span<const LayerLoad> groups, int64_t steps)
-      : sorted_(sorted), steps_(steps), tokens_before_(sorted.size() + 1, 0) {
-    for (size_t i = 0; i < sorted.size(); ++i) {
-      const LayerLoad& load = groups[static_cast<size_t>(sorted[i])];
-      tokens_before_[i + 1] = tokens_before_[i] + static_cast<double>(load.tokens);
+  Strata(std::vector<int64_t> sorted, std::span<const LayerLoad> groups, const LoadCost& cost,
+         int64_t steps)
+      : sorted_(std::move(sorted)),
+        groups_(groups),
+        cost_(cost),
+        steps_(steps),
+        before_(sorted_.size() + 1) {
+    for (size_t i = 0; i < sorted_.size(); ++i) {
+      const LayerLoad& load = groups[static_cast<size_t>(sorted_[i])];
+      before_[i + 1].time = before_[i].time + cost(load);
+      before_[i + 1].tokens = before_[i].tokens + static_cast<double>(load.tokens);
     }
   }
 
-  // Matches the runs of `strata` strata; the sums of tokens of the steps.
-  std::vector<double> Match(int64_t strata, SplitMix random);
+  // Matches the runs of `strata` strata; the sums of the steps.
+  std::vector<Sums> Match(int64_t strata, SplitMix random);
+  // After Match(): the time that ranks wait for the slowest of their row, in the encoder and in the
+  // language model, summed over some of the steps.
+  double Waiting() const;
   // Appends the groups of each step of the last Match().
   void AppendSteps(std::vector<int64_t>& order) const;
 
  private:
   struct Run {
     int64_t begin, end;
-    double tokens;
+    Sums sums;
   };
 
   std::vector<Run> RunsOf(int64_t stratum, int64_t strata) const;
+  void AppendStep(int64_t step, std::vector<int64_t>& order) const;
+  double WaitingOfStep(int64_t step) const;
 
-  std::span<const int64_t> sorted_;
+  std::vector<int64_t> sorted_;
+  std::span<const LayerLoad> groups_;
+  LoadCost cost_;
   int64_t steps_;
-  std::vector<double> tokens_before_;  // of each place of sorted_
+  std::vector<Sums> before_;  // each place of sorted_
   std::vector<std::vector<Run>> runs_of_step_;
 };
 
@@ -78,76 +111,110 @@ std::vector<Strata::Run> Strata::RunsOf(int64_t stratum, int64_t strata) const {
   std::vector<Run> runs;
   for (int64_t i = 0; i < steps_; ++i) {
     const int64_t begin = first * steps_ + i * size, end = begin + size;
-    runs.push_back(
-        {begin, end,
-         tokens_before_[static_cast<size_t>(end)] - tokens_before_[static_cast<size_t>(begin)]});
+    const Sums &from = before_[static_cast<size_t>(begin)], &to = before_[static_cast<size_t>(end)];
+    runs.push_back({begin, end, {to.time - from.time, to.tokens - from.tokens}});
   }
   return runs;
 }
 
-std::vector<double> Strata::Match(int64_t strata, SplitMix random) {
+std::vector<Sums> Strata::Match(int64_t strata, SplitMix random) {
   std::vector<std::vector<Run>> all;
   for (int64_t i = 0; i < strata; ++i) {
     all.push_back(RunsOf(i, strata));
-    // Runs of equal tokens go to steps at random.
+    // Runs of equal time go to steps at random.
     Shuffle(std::span(all.back()), random);
     std::sort(all.back().begin(), all.back().end(),
-              [](const Run& a, const Run& b) { return a.tokens > b.tokens; });
+              [](const Run& a, const Run& b) { return a.sums.time > b.sums.time; });
   }
   // The strata whose runs differ most come first: later ones make up for them.
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
-    return a.front().tokens - a.back().tokens > b.front().tokens - b.back().tokens;
+    return a.front().sums.time - a.back().sums.time > b.front().sums.time - b.back().sums.time;
   });
-  std::vector<double> sums(static_cast<size_t>(steps_), 0);
-  std::vector<int64_t> by_sum = Indices(steps_);
-  Shuffle(std::span(by_sum), random);
+  std::vector<Sums> sums(static_cast<size_t>(steps_));
+  std::vector<int64_t> by_time = Indices(steps_);
+  Shuffle(std::span(by_time), random);
   runs_of_step_.assign(static_cast<size_t>(steps_), {});
   for (const std::vector<Run>& runs : all) {
-    std::stable_sort(by_sum.begin(), by_sum.end(), [&](int64_t a, int64_t b) {
-      return sums[static_cast<size_t>(a)] < sums[static_cast<size_t>(b)];
+    std::stable_sort(by_time.begin(), by_time.end(), [&](int64_t a, int64_t b) {
+      return sums[static_cast<size_t>(a)].time < sums[static_cast<size_t>(b)].time;
     });
     for (size_t i = 0; i < runs.size(); ++i) {
-      const auto step = static_cast<size_t>(by_sum[i]);
-      sums[step] += runs[i].tokens;
+      const auto step = static_cast<size_t>(by_time[i]);
+      sums[step].time += runs[i].sums.time;
+      sums[step].tokens += runs[i].sums.tokens;
       runs_of_step_[step].push_back(runs[i]);
     }
   }
   return sums;
 }
 
-void Strata::AppendSteps(std::vector<int64_t>& order) const {
-  for (const std::vector<Run>& runs : runs_of_step_) {
-    for (const Run& run : runs) {
-      order.insert(order.end(), sorted_.begin() + run.begin, sorted_.begin() + run.end);
-    }
+void Strata::AppendStep(int64_t step, std::vector<int64_t>& order) const {
+  for (const Run& run : runs_of_step_[static_cast<size_t>(step)]) {
+    order.insert(order.end(), sorted_.begin() + run.begin, sorted_.begin() + run.end);
   }
 }
 
-// Steps may vary as much as randomly ordered groups whose tokens spread by this part of their mean:
-// ISF's do by 12.6 % on the published mixture.
-constexpr double kAllowedSpread = 0.125;
+void Strata::AppendSteps(std::vector<int64_t>& order) const {
+  for (int64_t step = 0; step < steps_; ++step) AppendStep(step, order);
+}
 
-// The fewest strata, from two, whose steps vary no more than randomly ordered groups would, or else
-// those that vary least.
-int64_t ChooseStrata(Strata& strata, std::span<const LayerLoad> groups, int64_t batch,
-                     const SplitMix& random) {
-  std::vector<double> tokens;
-  tokens.reserve(groups.size());
-  for (const LayerLoad& load : groups) tokens.push_back(static_cast<double>(load.tokens));
-  const double mean =
-      std::accumulate(tokens.begin(), tokens.end(), 0.0) / static_cast<double>(tokens.size());
-  const double allowed =
-      std::max(Deviation(tokens), kAllowedSpread * mean) * std::sqrt(static_cast<double>(batch));
-  int64_t best = 1;
-  double least = std::numeric_limits<double>::infinity();
-  for (int64_t count = 2; count <= batch && least > allowed; count *= 2) {
-    const double deviation = Deviation(strata.Match(count, random));
-    if (deviation < least) {
-      least = deviation;
-      best = count;
+double Strata::WaitingOfStep(int64_t step) const {
+  std::vector<int64_t> members;
+  AppendStep(step, members);
+  std::vector<LayerLoad> loads;
+  for (const int64_t group : members) loads.push_back(groups_[static_cast<size_t>(group)]);
+  const std::vector<int64_t> sorted = SortedByLoad(loads, cost_);
+  const size_t ranks = std::max<size_t>(sorted.size() / kRows, 1);
+  double waiting = 0;
+  for (size_t begin = 0; begin + ranks <= sorted.size(); begin += ranks) {
+    double most_vision = 0, most_text = 0, sum = 0;
+    for (size_t i = begin; i < begin + ranks; ++i) {
+      const LayerLoad& load = loads[static_cast<size_t>(sorted[i])];
+      const double time = cost_(load), vision = cost_.tile * static_cast<double>(load.tiles);
+      most_vision = std::max(most_vision, vision);
+      most_text = std::max(most_text, time - vision);
+      sum += time;
+    }
+    waiting += (most_vision + most_text) * static_cast<double>(ranks) - sum;
+  }
+  return waiting;
+}
+
+double Strata::Waiting() const {
+  const int64_t batch = std::ssize(sorted_) / steps_;
+  const int64_t sampled = std::clamp<int64_t>(kSampledGroups / batch, 1, steps_);
+  double waiting = 0;
+  for (int64_t i = 0; i < sampled; ++i) waiting += WaitingOfStep(steps_ * i / sampled);
+  return waiting;
+}
+
+// Appends the steps that wait least of those that vary no more than allowed; where all vary more,
+// those that vary least. `sorted`: by tiles, then time.
+void AppendBestSteps(const std::vector<int64_t>& sorted, std::span<const LayerLoad> groups,
+                     const StepDealOptions& options, SplitMix random, std::vector<int64_t>& order) {
+  const int64_t batch = options.global_batch, steps = std::ssize(sorted) / batch;
+  const double allowed = options.token_spread / std::sqrt(static_cast<double>(batch));
+  Strata by_time(sorted, groups, options.cost, steps);
+  Strata by_tiles(ShuffledWithinTiles(sorted, groups, random), groups, options.cost, steps);
+  struct Choice {
+    Strata* strata = nullptr;
+    int64_t count = 1;
+    double excess = 0, waiting = 0;
+    bool operator<(const Choice& other) const {
+      return excess != other.excess ? excess < other.excess : waiting < other.waiting;
+    }
+  };
+  Choice best = {&by_time, 1, std::numeric_limits<double>::infinity(), 0};
+  // One stratum gives steps of heavy groups alone, and of light ones.
+  for (int64_t count = std::min<int64_t>(2, batch); count <= batch; count *= 2) {
+    for (Strata* strata : {&by_time, &by_tiles}) {
+      const double variation = Variation(strata->Match(count, random));
+      const Choice choice = {strata, count, std::max(variation - allowed, 0.0), strata->Waiting()};
+      if (choice < best) best = choice;
     }
   }
-  return best;
+  best.strata->Match(best.count, random);
+  best.strata->AppendSteps(order);
 }
 
 }  // namespace
@@ -164,11 +231,7 @@ std::vector<int64_t> DealSteps(std::span<const LayerLoad> groups, const StepDeal
   Shuffle(std::span(order), random);
   const std::vector<int64_t> tail(order.begin() + head, order.end());
   order.resize(static_cast<size_t>(head));
-  if (steps > 0) {
-    Strata strata(sorted, groups, steps);
-    strata.Match(ChooseStrata(strata, groups, batch, random), random);
-    strata.AppendSteps(order);
-  }
+  if (steps > 0) AppendBestSteps(sorted, groups, options, random, order);
   order.insert(order.end(), tail.begin(), tail.end());
   return order;
 }

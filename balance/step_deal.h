@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -16,16 +17,20 @@ struct StepDealOptions {
   LoadCost cost;
   uint64_t seed = 0;
   int64_t epoch = 0;
+  // Steps vary in tokens no more than those of randomly ordered groups whose tokens have this
+  // standard deviation / mean, as far as that can be had.
+  double token_spread = std::numeric_limits<double>::infinity();
 };
 
 // Orders the groups of an epoch: `head` of them, then full steps, then what is left (fewer than a
-// step). Groups are sorted by tiles and predicted time and cut into strata of equal size, strata
-// into one run of neighbours for each step. A step takes one run of every stratum, so that it holds
-// sets of nearly equal groups for the rows of DealRows(); runs are matched so that the steps' sums
-// of tokens are as equal as can be. There are as few strata (2, 4, 8, ...) as keep these sums from
-// varying more than those of randomly ordered groups, of ISF's on the published mixture at least.
-// Head and rest come from the middle of the sorted list. Steps come in random order. Does not
-// depend on the mesh. O(n log n).
+// step). Groups are sorted by tiles and, within these, by predicted time or at random; the list is
+// cut into strata of equal size, a stratum into one run of neighbours for each step. A step takes
+// one run of every stratum, so that it holds sets of nearly equal groups for the rows of
+// DealRows(); runs are matched so that the steps' predicted times are as equal as can be. Both
+// orders are tried with 2, 4, 8, ... strata: of those whose steps vary in tokens no more than
+// allowed, the one is taken whose ranks wait least, told from some of the steps in rows of a
+// quarter of a step. Head and rest come from the middle of the sorted list. Steps come in random
+// order. Does not depend on the mesh. O(n log n).
 std::vector<int64_t> DealSteps(std::span<const LayerLoad> groups, const StepDealOptions& options);
 
 // Orders the groups of one step for `data_ranks` ranks: micro-batch m of rank r is group

@@ -147,11 +147,69 @@ TEST_CASE("each method is as even as it claims", "[balance][cpu]") {
   CHECK(measure("knapsack").dist_ratio_vision < measure("packed").dist_ratio_vision);
 }
 
+// Of an epoch over so many data ranks, with four micro-batches a step.
+struct Evenness {
+  int64_t groups = 0;
+  double fill = 0;
+  BalanceMetrics metrics;
+};
+
+Evenness EvennessOf(const std::vector<SampleSize>& sizes, GroupOptions options, int64_t ranks) {
+  options.global_batch = 4 * ranks;
+  EpochMeter meter(options, ranks);
+  const EpochGroups epoch = PlanEpoch(sizes, options, 0);
+  meter.Add(epoch);
+  double tokens = 0;
+  for (const SampleSize& size : sizes) tokens += size.tokens;
+  const auto room = static_cast<double>(epoch.size() * options.limits.tokens);
+  return {epoch.size(), tokens / room, meter.Finish()};
+}
+
+TEST_CASE("isf+ needs no more groups than isf and its steps are as even, at every limit",
+          "[balance][cpu]") {
+  const std::vector<SampleSize> sizes = MixedSamples(160000);
+  for (const int64_t tiles : {9, 12, 15, 20}) {
+    for (const int64_t ranks : {8, 64, 512}) {
+      GroupOptions options;
+      options.cost = {300, 1, 0.0002, 0};
+      options.limits = {tiles, 4096};
+      options.method = GroupMethod::kIsf;
+      ChooseLimits(ListOf(sizes), options);
+      const Evenness isf = EvennessOf(sizes, options, ranks);
+      options.method = GroupMethod::kIsfPlus;
+      const Evenness plus = EvennessOf(sizes, options, ranks);
+      INFO(tiles << " tiles, " << ranks << " ranks");
+      CHECK(plus.groups <= isf.groups);
+      CHECK(plus.metrics.step_variation <= isf.metrics.step_variation);
+      CHECK(plus.metrics.dist_ratio_vision < isf.metrics.dist_ratio_vision);
+      CHECK(plus.metrics.dist_ratio_text < isf.metrics.dist_ratio_text);
+    }
+  }
+}
+
+TEST_CASE("chosen limits leave packs full and rows even", "[balance][cpu]") {
+  const std::vector<SampleSize> sizes = MixedSamples(40000);
+  for (const int64_t tokens : {4096, 8192}) {
+    GroupOptions options;
+    options.cost = {300, 1, 0.0002, 0};
+    options.limits = {0, tokens};
+    ChooseLimits(ListOf(sizes), options);
+    const Evenness chosen = EvennessOf(sizes, options, 8);
+    INFO(tokens << " tokens, " << options.limits.tiles << " tiles");
+    CHECK(chosen.fill >= 0.99);
+    CHECK(chosen.metrics.dist_ratio_vision <= 0.015);
+    CHECK(chosen.metrics.dist_ratio_text <= 0.015);
+    --options.limits.tiles;  // no more than needed
+    CHECK(EvennessOf(sizes, options, 8).groups >= chosen.groups);
+  }
+}
+
 TEST_CASE("limits are chosen from the samples", "[balance][cpu]") {
   GroupOptions options;
   options.limits = {0, 4096};
+  options.method = GroupMethod::kKnapsack;
   ChooseLimits(ListOf(MixedSamples(5000)), options);
-  CHECK(options.limits.tiles == 10);
+  CHECK(options.limits.tiles == 10);  // the average
   options.method = GroupMethod::kIsf;
   options.limits.tiles = options.min_tiles = 0;
   ChooseLimits(ListOf(MixedSamples(5000)), options);
