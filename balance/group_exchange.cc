@@ -10,7 +10,7 @@ namespace equipoise {
 namespace {
 
 constexpr int64_t kMostMembers = 16;  // of a group that are looked at in a pass
-constexpr int64_t kSpare = 2;         // members that a group has room for beyond the mean or its own
+constexpr int64_t kSpare = 2;         // places of a group beyond the mean, or beyond those it has
 // A group whose tiles and tokens are this part of the limits away from the mean is even enough.
 constexpr double kEven = 1.0 / 256;
 constexpr double kLeastGain = 1.0 / 1024;  // of a pair's cost that an exchange must save

@@ -130,8 +130,11 @@ struct BalanceSection {
         "pad each sample to the longest of its micro-batch, for comparison with trainers that do "
         "(random and length_grouped alone); pad_ratio, in metrics and tables, is the share of the "
         "computed token positions that are padding");
-    visit("tiles", tiles, "most tiles of a pack; 0 = what `tokens` bring on average",
-          Between(0, 4095));
+    visit(
+        "tiles", tiles,
+        "most tiles of a pack; 0 = the fewest that leave packs full (isf+), or what `tokens` bring "
+        "on average",
+        Between(0, 4095));
     visit("tokens", tokens, "most tokens of a pack; 0 = data.max_tokens", Between(0, 16777215));
     visit(
         "limits", limits,
