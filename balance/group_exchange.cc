@@ -9,8 +9,9 @@
 namespace equipoise {
 namespace {
 
-constexpr int64_t kMostMembers = 16;  // of a group that are looked at in a pass
-constexpr int64_t kSpare = 2;         // places of a group beyond the mean, or beyond those it has
+constexpr int64_t kMostMembers = 16;   // of a group that are looked at in a pass
+constexpr int64_t kMostExchanges = 3;  // of a pair in a pass
+constexpr int64_t kSpare = 2;          // places of a group beyond the mean, or beyond those it has
 // A group whose tiles and tokens are this part of the limits away from the mean is even enough.
 constexpr double kEven = 1.0 / 256;
 constexpr double kLeastGain = 1.0 / 1024;  // of a pair's cost that an exchange must save
@@ -210,7 +211,9 @@ int64_t Exchanger::Pass(PairBy by, int64_t number, SplitMix& random) {
     }
     Group &few = group_at(i), &many = group_at(keys.size() - 1 - i);
     if (Cost(few) + Cost(many) < 2 * kEven * kEven) continue;
-    if (Exchange(few, many, number)) ++exchanges;
+    int64_t done = 0;
+    while (done < kMostExchanges && Exchange(few, many, number)) ++done;
+    exchanges += done;
   }
   return exchanges;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "balance/random.h"
 #include "balance/sample_groups.h"
@@ -48,17 +49,12 @@ std::vector<int64_t> ShuffledWithinTiles(std::vector<int64_t> sorted,
   return sorted;
 }
 
-// What a run of groups, or a step, adds up to.
-struct Sums {
-  double time = 0, tokens = 0;
-};
-
-// Standard deviation / mean of the steps' tokens.
-double Variation(const std::vector<Sums>& steps) {
-  const auto n = static_cast<double>(steps.size());
+// Standard deviation / mean.
+double Variation(const std::vector<double>& values) {
+  const auto n = static_cast<double>(values.size());
   double mean = 0, squares = 0;
-  for (const Sums& step : steps) mean += step.tokens / n;
-  for (const Sums& step : steps) squares += (step.tokens - mean) * (step.tokens - mean) / n;
+  for (const double value : values) mean += value / n;
+  for (const double value : values) squares += (value - mean) * (value - mean) / n;
   return mean > 0 ? std::sqrt(squares) / mean : 0;
 }
 
@@ -71,16 +67,15 @@ class Strata {
         groups_(groups),
         cost_(cost),
         steps_(steps),
-        before_(sorted_.size() + 1) {
+        tokens_before_(sorted_.size() + 1) {
     for (size_t i = 0; i < sorted_.size(); ++i) {
       const LayerLoad& load = groups[static_cast<size_t>(sorted_[i])];
-      before_[i + 1].time = before_[i].time + cost(load);
-      before_[i + 1].tokens = before_[i].tokens + static_cast<double>(load.tokens);
+      tokens_before_[i + 1] = tokens_before_[i] + static_cast<double>(load.tokens);
     }
   }
 
-  // Matches the runs of `strata` strata; the sums of the steps.
-  std::vector<Sums> Match(int64_t strata, SplitMix random);
+  // Matches the runs of `strata` strata; the sums of tokens of the steps.
+  std::vector<double> Match(int64_t strata, SplitMix random);
   // After Match(): the time that ranks wait for the slowest of their row, in the encoder and in the
   // language model, summed over some of the steps.
   double Waiting() const;
@@ -90,7 +85,7 @@ class Strata {
  private:
   struct Run {
     int64_t begin, end;
-    Sums sums;
+    double tokens;
   };
 
   std::vector<Run> RunsOf(int64_t stratum, int64_t strata) const;
@@ -101,7 +96,7 @@ class Strata {
   std::span<const LayerLoad> groups_;
   LoadCost cost_;
   int64_t steps_;
-  std::vector<Sums> before_;  // each place of sorted_
+  std::vector<double> tokens_before_;  // each place of sorted_
   std::vector<std::vector<Run>> runs_of_step_;
 };
 
@@ -111,37 +106,37 @@ std::vector<Strata::Run> Strata::RunsOf(int64_t stratum, int64_t strata) const {
   std::vector<Run> runs;
   for (int64_t i = 0; i < steps_; ++i) {
     const int64_t begin = first * steps_ + i * size, end = begin + size;
-    const Sums &from = before_[static_cast<size_t>(begin)], &to = before_[static_cast<size_t>(end)];
-    runs.push_back({begin, end, {to.time - from.time, to.tokens - from.tokens}});
+    runs.push_back(
+        {begin, end,
+         tokens_before_[static_cast<size_t>(end)] - tokens_before_[static_cast<size_t>(begin)]});
   }
   return runs;
 }
 
-std::vector<Sums> Strata::Match(int64_t strata, SplitMix random) {
+std::vector<double> Strata::Match(int64_t strata, SplitMix random) {
   std::vector<std::vector<Run>> all;
   for (int64_t i = 0; i < strata; ++i) {
     all.push_back(RunsOf(i, strata));
-    // Runs of equal time go to steps at random.
+    // Runs of equal tokens go to steps at random.
     Shuffle(std::span(all.back()), random);
     std::sort(all.back().begin(), all.back().end(),
-              [](const Run& a, const Run& b) { return a.sums.time > b.sums.time; });
+              [](const Run& a, const Run& b) { return a.tokens > b.tokens; });
   }
   // The strata whose runs differ most come first: later ones make up for them.
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
-    return a.front().sums.time - a.back().sums.time > b.front().sums.time - b.back().sums.time;
+    return a.front().tokens - a.back().tokens > b.front().tokens - b.back().tokens;
   });
-  std::vector<Sums> sums(static_cast<size_t>(steps_));
-  std::vector<int64_t> by_time = Indices(steps_);
-  Shuffle(std::span(by_time), random);
+  std::vector<double> sums(static_cast<size_t>(steps_), 0);
+  std::vector<int64_t> by_sum = Indices(steps_);
+  Shuffle(std::span(by_sum), random);
   runs_of_step_.assign(static_cast<size_t>(steps_), {});
   for (const std::vector<Run>& runs : all) {
-    std::stable_sort(by_time.begin(), by_time.end(), [&](int64_t a, int64_t b) {
-      return sums[static_cast<size_t>(a)].time < sums[static_cast<size_t>(b)].time;
+    std::stable_sort(by_sum.begin(), by_sum.end(), [&](int64_t a, int64_t b) {
+      return sums[static_cast<size_t>(a)] < sums[static_cast<size_t>(b)];
     });
     for (size_t i = 0; i < runs.size(); ++i) {
-      const auto step = static_cast<size_t>(by_time[i]);
-      sums[step].time += runs[i].sums.time;
-      sums[step].tokens += runs[i].sums.tokens;
+      const auto step = static_cast<size_t>(by_sum[i]);
+      sums[step] += runs[i].tokens;
       runs_of_step_[step].push_back(runs[i]);
     }
   }
@@ -196,25 +191,32 @@ void AppendBestSteps(const std::vector<int64_t>& sorted, std::span<const LayerLo
   const double allowed = options.token_spread / std::sqrt(static_cast<double>(batch));
   Strata by_time(sorted, groups, options.cost, steps);
   Strata by_tiles(ShuffledWithinTiles(sorted, groups, random), groups, options.cost, steps);
-  struct Choice {
-    Strata* strata = nullptr;
-    int64_t count = 1;
-    double excess = 0, waiting = 0;
-    bool operator<(const Choice& other) const {
-      return excess != other.excess ? excess < other.excess : waiting < other.waiting;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Strata* best = &by_time;
+  int64_t best_count = 1;
+  double least_variation = kInfinity, least_waiting = kInfinity;
+  const auto consider = [&](Strata& strata, int64_t count) {
+    const double variation = Variation(strata.Match(count, random));
+    const bool even = variation <= allowed;
+    const double waiting = even ? strata.Waiting() : kInfinity;
+    if (even ? waiting < least_waiting
+             : least_waiting == kInfinity && variation < least_variation) {
+      best = &strata;
+      best_count = count;
+      least_variation = variation;
+      least_waiting = waiting;
     }
+    return even;
   };
-  Choice best = {&by_time, 1, std::numeric_limits<double>::infinity(), 0};
-  // One stratum gives steps of heavy groups alone, and of light ones.
-  for (int64_t count = std::min<int64_t>(2, batch); count <= batch; count *= 2) {
-    for (Strata* strata : {&by_time, &by_tiles}) {
-      const double variation = Variation(strata->Match(count, random));
-      const Choice choice = {strata, count, std::max(variation - allowed, 0.0), strata->Waiting()};
-      if (choice < best) best = choice;
-    }
+  // One stratum gives steps of heavy groups alone, and of light ones. More strata than are needed
+  // make rows uneven.
+  int64_t count = std::min<int64_t>(2, batch), next = 3;
+  for (bool even = false; !even && count <= batch; next = 2 * std::exchange(count, next)) {
+    consider(by_tiles, count);
+    even = consider(by_time, count);
   }
-  best.strata->Match(best.count, random);
-  best.strata->AppendSteps(order);
+  best->Match(best_count, random);
+  best->AppendSteps(order);
 }
 
 }  // namespace

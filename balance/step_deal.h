@@ -26,8 +26,8 @@ struct StepDealOptions {
 // step). Groups are sorted by tiles and, within these, by predicted time or at random; the list is
 // cut into strata of equal size, a stratum into one run of neighbours for each step. A step takes
 // one run of every stratum, so that it holds sets of nearly equal groups for the rows of
-// DealRows(); runs are matched so that the steps' predicted times are as equal as can be. Both
-// orders are tried with 2, 4, 8, ... strata: of those whose steps vary in tokens no more than
+// DealRows(); runs are matched so that the steps' sums of tokens are as equal as can be. Both
+// orders are tried with 2, 3, 4, 6, 8, ... strata: of those whose steps vary in tokens no more than
 // allowed, the one is taken whose ranks wait least, told from some of the steps in rows of a
 // quarter of a step. Head and rest come from the middle of the sorted list. Steps come in random
 // order. Does not depend on the mesh. O(n log n).

@@ -165,12 +165,12 @@ def check_share(results, folder, config, index_bad):
                   tiny_case.command(config, 1, run__dir=f"{folder}/low",
                                     data__max_bad_share=low), 4,
                   f"{index_bad} of {records}", "data.max_bad_share")
-    between = (index_bad + 1.5) / records
+    between = (index_bad + 0.5) / records
     for ranks in (1, 2):
         cases.refused(f"too many once pictures fail to decode, {ranks} ranks",
                       tiny_case.command(config, ranks, run__dir=f"{folder}/between{ranks}",
                                         data__max_bad_share=between), 4,
-                      f"{index_bad + 2} of {records}", "data.max_bad_share", "quarantine.jsonl")
+                      f"{index_bad + 1} of {records}", "data.max_bad_share", "quarantine.jsonl")
     text = at_terminal(tiny_case.command(config, 1, run__dir=f"{folder}/terminal",
                                          data__max_bad_share=between))
     results.check("at a terminal the refusal takes the live line's place",

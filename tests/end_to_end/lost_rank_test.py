@@ -70,7 +70,7 @@ def stuck_in_a_pass(results, config, folder):
                        r" \(at \d[FBIW]\d+, [a-z_.]+[\w. ]*\)")
     for _ in range(8):
         status, stderr = hit(results, config, folder, signal.SIGSTOP, 1, parallel__pipeline=4,
-                             train__global_batch=16)
+                             train__global_batch=8)
         if at_op.search(stderr):
             break
     results.check("a pipeline rank hangs: named with op and layers, exit 5",

@@ -287,7 +287,7 @@ TEST_CASE("a part of the samples stands for the packs of an epoch", "[plan_run][
   SampleCosts costs = GatherSampleCosts(config, PresetConfig("internvl2-26b"));
   CHECK(PlanRun(config, {}).after.micro_batches == Approx(1563).epsilon(0.01));
   CHECK_THROWS_WITH(PlanRun(Config({"data.costs=" + name, "train.global_batch=1600"}), {}),
-                    Catch::Contains("400000 samples make 157"));
+                    Catch::Contains("400000 samples make 156"));
   costs.stands_for = 10;
   CHECK(PlanWorkload(costs, config, PresetConfig("internvl2-26b")).epoch_packs ==
         Approx(15625).epsilon(0.01));
