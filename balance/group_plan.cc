@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "balance/balanced_groups.h"
 #include "balance/random.h"
@@ -30,7 +31,8 @@ Grouping FormIsfGroups(std::span<const SampleSize> sizes, const GroupOptions& op
   return IsfGroups(sizes, isf, &rounds);
 }
 
-// Standard deviation / mean of the tokens of ISF's groups, from some of the samples.
+// Standard deviation / mean of the tokens of the groups that ISF accepts, from some of the samples;
+// of the few that its last round leaves there are the fewer, the more samples there are.
 double IsfTokenSpread(std::span<const SampleSize> sizes, const GroupOptions& options) {
   constexpr int64_t kMostSamples = 1 << 14;
   const int64_t count = std::min(std::ssize(sizes), kMostSamples);
@@ -40,14 +42,17 @@ double IsfTokenSpread(std::span<const SampleSize> sizes, const GroupOptions& opt
   }
   std::vector<IsfRound> rounds;
   const SampleGroups groups = FormIsfGroups(some, options, 0, rounds).groups;
-  double sum = 0, squares = 0;
+  double n = 0, sum = 0, squares = 0;
   for (int64_t i = 0; i < groups.size(); ++i) {
-    const auto tokens = static_cast<double>(GroupLoad(some, groups[i]).tokens);
+    const LayerLoad load = GroupLoad(some, groups[i]);
+    if (load.tiles < options.min_tiles && load.tokens < options.min_tokens) continue;
+    const auto tokens = static_cast<double>(load.tokens);
     sum += tokens;
     squares += tokens * tokens;
+    ++n;
   }
-  const auto n = static_cast<double>(groups.size());
-  return sum > 0 ? std::sqrt(std::max(squares * n - sum * sum, 0.0)) / sum : 0;
+  if (sum == 0) return std::numeric_limits<double>::infinity();
+  return std::sqrt(std::max(squares * n - sum * sum, 0.0)) / sum;
 }
 
 Grouping FormGroups(std::span<const SampleSize> sizes, const GroupOptions& options, int64_t epoch,
@@ -187,7 +192,7 @@ int64_t AverageTiles(const SampleList& samples, int64_t tokens, GroupMethod meth
 // The fewest tiles with which isf+ forms hardly more groups than with any number of them.
 int64_t FewestTiles(const SampleList& samples, int64_t tokens) {
   constexpr int64_t kMostSamples = 1 << 13;
-  constexpr double kMoreGroups = 1.0 / 512;
+  constexpr double kMoreGroups = 1.0 / 256;
   const int64_t count = std::min(samples.size, kMostSamples);
   std::vector<SampleSize> some;
   SampleSums sums;

@@ -74,7 +74,7 @@ TEST_CASE("groups beyond the limits come within them where there is room", "[bal
     groups.group.push_back(static_cast<int32_t>(random.Below(100)));
     tokens += sizes.back().tokens;
   }
-  const GroupLimits limits = {20, tokens / 100 + 10};
+  const GroupLimits limits = {20, tokens / 100 * 129 / 128};
   ExchangeSamples(sizes, {limits, 60, false}, random, groups);
   for (const LayerLoad& load : LoadsOf(sizes, groups)) CHECK(load.tokens <= limits.tokens);
 }
