@@ -208,15 +208,24 @@ int64_t FewestTiles(const SampleList& samples, int64_t tokens) {
   };
   const int64_t most_tiles = SumOf(samples, tokens, 1).most_tiles;
   if (some.empty()) return most_tiles;
-  const double enough = std::floor(groups(sums.tiles + 1) * (1 + kMoreGroups));
+  const int64_t unlimited = sums.tiles + 1;
+  const double enough = std::floor(groups(unlimited) * (1 + kMoreGroups));
   int64_t low = std::max(sums.tiles * tokens / std::max<int64_t>(sums.tokens, 1), most_tiles);
-  if (groups(low) <= enough) return low;
-  int64_t step = 1;
-  for (; groups(low + step) > enough; step *= 2) low += step;
-  for (; step > 1; step /= 2) {  // low: too few; low + step: enough
-    if (groups(low + step / 2) > enough) low += step / 2;
+  if (low >= unlimited || groups(low) <= enough) return low;
+  // Always: too few at `low`, enough at `high`.
+  int64_t high = unlimited;
+  for (int64_t step = 1; low + step < high; step *= 2) {
+    if (groups(low + step) <= enough) {
+      high = low + step;
+    } else {
+      low += step;
+    }
   }
-  return low + 1;
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    (groups(middle) <= enough ? high : low) = middle;
+  }
+  return high;
 }
 
 }  // namespace

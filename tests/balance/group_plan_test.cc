@@ -204,6 +204,23 @@ TEST_CASE("chosen limits leave packs full and rows even", "[balance][cpu]") {
   }
 }
 
+// On few samples chance may need a group more with twice the tiles; the search must end.
+TEST_CASE("limits of any small set are chosen, and hold its samples", "[balance][cpu]") {
+  SplitMix random(21);
+  for (int round = 0; round < 300; ++round) {
+    const uint64_t most_tiles = random.Below(8), text = 1 + random.Below(900);
+    std::vector<SampleSize> sizes;
+    for (uint64_t i = 1 + random.Below(60); i > 0; --i) {
+      const auto tiles = static_cast<int32_t>(random.Below(most_tiles + 1));
+      sizes.push_back({tiles, 64 * tiles + 1 + static_cast<int32_t>(random.Below(text))});
+    }
+    GroupOptions options;
+    options.limits = {0, 2048};
+    ChooseLimits(ListOf(sizes), options);
+    for (const SampleSize& size : sizes) CHECK(size.tiles <= options.limits.tiles);
+  }
+}
+
 TEST_CASE("limits are chosen from the samples", "[balance][cpu]") {
   GroupOptions options;
   options.limits = {0, 4096};

@@ -59,9 +59,7 @@ def main():
             table, peak, out = group(folder, costs, ranks)
             check(f"{ranks} ranks: memory", peak < MOST_BYTES, f"{peak / 2**20:.0f} MiB")
             pad, vision, text, time = map(float, table.splitlines()[-1].split(")")[1].split()[1:5])
-            # At 512 ranks steps as even as ISF's leave rows of several strata.
-            check(f"{ranks} ranks: even", pad == 0 and vision <= 0.02 and
-                  text <= (0.03 if ranks == 512 else 0.02) and
+            check(f"{ranks} ranks: even", pad == 0 and vision <= 0.02 and text <= 0.02 and
                   time <= 0.01, f"pad {pad}, dist {vision} {text} {time}")
             seen = bytearray(SAMPLES)
             places, twice, over, wrong = {}, 0, 0, 0
