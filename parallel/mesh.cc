@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 
 namespace equipoise {
 namespace {

@@ -1,6 +1,6 @@
 #include "parallel/mesh_groups.h"
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 
 namespace equipoise {
 namespace {

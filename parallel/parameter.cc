@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/shards.h"
 
 namespace equipoise {

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 
 namespace equipoise {
 namespace {

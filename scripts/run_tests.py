@@ -32,7 +32,7 @@ CATCH_NONE = re.compile(r"^No tests ran|^No test cases matched", re.MULTILINE)
 SKIPPED = re.compile(r"^skipped: .+$", re.MULTILINE)
 # What depends on processes, time or the memory of the machine: mpirun and the program; direct users
 # of deadlines between ranks.
-OF_THE_MACHINE = ("rdeps(//..., @mpi//:mpi + //trainer:memory_stats + @cuda//:runtime + "
+OF_THE_MACHINE = ("rdeps(//..., @mpi//:mpi + //trainer/device:memory_stats + @cuda//:runtime + "
                   "//scripts:launch) + rdeps(//..., //parallel/comm:engine + "
                   "//parallel/comm:rank_status + //parallel/comm:thread_communicator, 1)")
 SANDBOX_NOISE = re.compile(r"^\d{10}\.\d+: src/main/tools/linux-sandbox.*\n", re.MULTILINE)

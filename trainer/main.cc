@@ -17,18 +17,18 @@
 #include <string>
 #include <vector>
 
-#include "configs/config_place.h"
-#include "configs/error.h"
-#include "configs/nearest.h"
-#include "configs/shown_text.h"
+#include "configs/base/error.h"
+#include "configs/base/nearest.h"
+#include "configs/base/shown_text.h"
+#include "configs/yaml/config_place.h"
 #include "parallel/comm/mpi_environment.h"
 #include "parallel/comm/told_error.h"
-#include "trainer/agreed_error.h"
-#include "trainer/commands.h"
-#include "trainer/logging.h"
-#include "trainer/memory_stats.h"
-#include "trainer/program_hash.h"
-#include "trainer/stop_request.h"
+#include "trainer/common/agreed_error.h"
+#include "trainer/common/commands.h"
+#include "trainer/common/logging.h"
+#include "trainer/common/program_hash.h"
+#include "trainer/common/stop_request.h"
+#include "trainer/device/memory_stats.h"
 
 namespace equipoise {
 namespace {

@@ -13,7 +13,7 @@
 #include <cmath>
 #include <tuple>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "models/ops/device_attention.h"
 #include "models/ops/record.h"
 

@@ -6,7 +6,7 @@
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/sum.h>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "models/ops/record.h"
 #include "models/ops/vocabulary.h"
 

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "models/ops/gradient_sums.h"
 #include "models/ops/record.h"
 #include "models/ops/row_padding.h"

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "models/ops/record.h"
 
 namespace equipoise::ops {

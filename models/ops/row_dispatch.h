@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "models/ops/row_kernels.h"
 
 namespace equipoise::ops {

@@ -3,7 +3,7 @@
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "models/ops/record.h"
 
 namespace equipoise::ops {

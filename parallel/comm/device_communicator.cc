@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/comm/reduce.h"
 
 namespace equipoise {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/comm/operation_text.h"
 #include "parallel/comm/reduce.h"
 #include "parallel/comm/single_communicator.h"

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/comm/group_communicator.h"
 #include "parallel/comm/nccl_communicator.h"
 #include "parallel/comm/single_communicator.h"

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/comm/engine.h"
 #include "parallel/comm/group_communicator.h"
 #include "parallel/comm/mpi_transport.h"

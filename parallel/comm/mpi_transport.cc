@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/comm/bell.h"
 
 namespace equipoise {

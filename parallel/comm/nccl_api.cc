@@ -4,7 +4,7 @@
 
 #include <initializer_list>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 
 namespace equipoise {
 namespace {

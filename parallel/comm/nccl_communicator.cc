@@ -10,7 +10,7 @@
 #include <set>
 #include <string>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/comm/operation_text.h"
 
 namespace equipoise {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/comm/told_error.h"
 
 namespace equipoise {

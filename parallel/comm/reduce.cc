@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 
 namespace equipoise {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 
 namespace equipoise {
 namespace {

@@ -10,7 +10,7 @@
 #include <tuple>
 #include <utility>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/comm/bell.h"
 #include "parallel/comm/engine.h"
 #include "parallel/comm/group_communicator.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 
 namespace equipoise {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/comm/told_error.h"
 
 namespace equipoise {

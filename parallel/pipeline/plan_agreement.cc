@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/comm/gather_text.h"
 
 namespace equipoise {

@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include "configs/error.h"
-#include "configs/nearest.h"
+#include "configs/base/error.h"
+#include "configs/base/nearest.h"
 
 namespace equipoise {
 namespace {

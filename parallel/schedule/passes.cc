@@ -4,7 +4,7 @@
 #include <queue>
 #include <utility>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/schedule/dependencies.h"
 
 namespace equipoise {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 
 namespace equipoise {
 namespace {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "configs/error.h"
-#include "configs/nearest.h"
+#include "configs/base/error.h"
+#include "configs/base/nearest.h"
 
 namespace equipoise {
 namespace {

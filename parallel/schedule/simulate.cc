@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/schedule/dependencies.h"
 
 namespace equipoise {

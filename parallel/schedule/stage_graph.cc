@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 
 namespace equipoise {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/schedule/dependencies.h"
 #include "parallel/schedule/fault_grid.h"
 #include "parallel/schedule/simulate.h"

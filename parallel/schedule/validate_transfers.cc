@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/schedule/fault_grid.h"
 
 namespace equipoise {

@@ -12,7 +12,7 @@
 #include <map>
 #include <utility>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 
 namespace equipoise {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/comm/gather_text.h"
 #include "parallel/zero/square_nodes.h"
 #include "parallel/zero/tree_sum.h"

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 
 namespace equipoise {
 namespace {

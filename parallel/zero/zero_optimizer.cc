@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 
 namespace equipoise {
 

@@ -1,10 +1,10 @@
-#include "balance/balanced_groups.h"
+#include "balance/groups/balanced_groups.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <set>
 
-#include "balance/isf.h"
+#include "balance/groups/isf.h"
 #include "tests/balance/group_samples.h"
 
 namespace equipoise {

@@ -1,10 +1,10 @@
-#include "balance/cluster.h"
+#include "balance/costs/cluster.h"
 
 #include <catch2/catch.hpp>
 
-#include "balance/collective_time.h"
-#include "configs/error.h"
-#include "configs/yaml_reader.h"
+#include "balance/costs/collective_time.h"
+#include "configs/base/error.h"
+#include "configs/yaml/yaml_reader.h"
 
 namespace equipoise {
 namespace {

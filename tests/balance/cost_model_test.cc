@@ -1,9 +1,9 @@
-#include "balance/cost_model.h"
+#include "balance/costs/cost_model.h"
 
 #include <catch2/catch.hpp>
 
-#include "balance/gemm_time.h"
-#include "models/presets.h"
+#include "balance/costs/gemm_time.h"
+#include "models/spec/presets.h"
 
 namespace equipoise {
 namespace {

@@ -1,10 +1,10 @@
-#include "balance/epoch_windows.h"
+#include "balance/groups/epoch_windows.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "balance/permutation.h"
+#include "balance/load/permutation.h"
 #include "tests/balance/group_samples.h"
 
 namespace equipoise {

@@ -1,4 +1,4 @@
-#include "balance/group_exchange.h"
+#include "balance/groups/group_exchange.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,10 +1,10 @@
-#include "balance/group_plan.h"
+#include "balance/groups/group_plan.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "balance/simple_groups.h"
-#include "configs/error.h"
+#include "balance/groups/simple_groups.h"
+#include "configs/base/error.h"
 #include "tests/balance/group_samples.h"
 
 namespace equipoise {

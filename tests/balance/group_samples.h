@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "balance/random.h"
-#include "balance/sample_groups.h"
+#include "balance/load/random.h"
+#include "balance/load/sample_groups.h"
 
 namespace equipoise {
 

@@ -1,4 +1,4 @@
-#include "balance/isf.h"
+#include "balance/groups/isf.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -7,7 +7,7 @@
 #include <numeric>
 #include <tuple>
 
-#include "balance/numpy_shuffle.h"
+#include "balance/groups/numpy_shuffle.h"
 #include "tests/balance/sha256.h"
 #include "tests/skip_case.h"
 

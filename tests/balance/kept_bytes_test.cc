@@ -4,10 +4,10 @@
 
 #include <catch2/catch.hpp>
 
-#include "balance/cost_model.h"
-#include "models/presets.h"
-#include "trainer/measure_layer.h"
-#include "trainer/memory_stats.h"
+#include "balance/costs/cost_model.h"
+#include "models/spec/presets.h"
+#include "trainer/device/memory_stats.h"
+#include "trainer/profile/measure_layer.h"
 
 namespace equipoise {
 namespace {

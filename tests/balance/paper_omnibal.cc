@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "balance/collective_time.h"
-#include "balance/cost_model.h"
-#include "balance/plan_search.h"
-#include "balance/stage_costs.h"
-#include "configs/error.h"
-#include "configs/json.h"
-#include "models/stage_plan.h"
+#include "balance/costs/collective_time.h"
+#include "balance/costs/cost_model.h"
+#include "balance/costs/stage_costs.h"
+#include "balance/search/plan_search.h"
+#include "configs/base/error.h"
+#include "configs/base/json.h"
+#include "models/stages/stage_plan.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/passes.h"
 #include "parallel/schedule/simulate.h"

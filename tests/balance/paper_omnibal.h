@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
-#include "balance/cluster.h"
-#include "balance/group_plan.h"
-#include "balance/plan_request.h"
-#include "balance/sample_groups.h"
-#include "models/model_config.h"
+#include "balance/costs/cluster.h"
+#include "balance/groups/group_plan.h"
+#include "balance/load/sample_groups.h"
+#include "balance/search/plan_request.h"
+#include "models/spec/model_config.h"
 #include "parallel/plan.h"
 
 namespace equipoise::testing {

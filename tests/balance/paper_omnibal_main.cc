@@ -7,9 +7,9 @@
 #include <exception>
 #include <functional>
 
-#include "configs/error.h"
-#include "configs/json.h"
-#include "models/presets.h"
+#include "configs/base/error.h"
+#include "configs/base/json.h"
+#include "models/spec/presets.h"
 #include "tests/balance/paper_omnibal.h"
 
 namespace equipoise::testing {

@@ -1,8 +1,8 @@
-#include "balance/plan_forecast.h"
+#include "balance/search/plan_forecast.h"
 
 #include <catch2/catch.hpp>
 
-#include "models/presets.h"
+#include "models/spec/presets.h"
 
 namespace equipoise {
 namespace {

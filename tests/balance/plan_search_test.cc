@@ -1,4 +1,4 @@
-#include "balance/plan_search.h"
+#include "balance/search/plan_search.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -6,12 +6,12 @@
 #include <string>
 #include <utility>
 
-#include "balance/plan_fit.h"
-#include "balance/plan_forecast.h"
-#include "balance/plan_shapes.h"
-#include "configs/error.h"
-#include "models/modules.h"
-#include "models/presets.h"
+#include "balance/search/plan_fit.h"
+#include "balance/search/plan_forecast.h"
+#include "balance/search/plan_shapes.h"
+#include "configs/base/error.h"
+#include "models/spec/modules.h"
+#include "models/spec/presets.h"
 #include "parallel/schedule/builders.h"
 
 namespace equipoise {

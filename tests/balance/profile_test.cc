@@ -1,12 +1,12 @@
-#include "balance/profile.h"
+#include "balance/costs/profile.h"
 
 #include <catch2/catch.hpp>
 
-#include "balance/cost_model.h"
-#include "balance/layer_shape.h"
-#include "balance/profile_fit.h"
-#include "configs/error.h"
-#include "models/presets.h"
+#include "balance/costs/cost_model.h"
+#include "balance/costs/profile_fit.h"
+#include "balance/load/layer_shape.h"
+#include "configs/base/error.h"
+#include "models/spec/presets.h"
 #include "tests/data/temporary_folder.h"
 
 namespace equipoise {

@@ -1,4 +1,4 @@
-#include "balance/recompute.h"
+#include "balance/search/recompute.h"
 
 #include <catch2/catch.hpp>
 #include <limits>

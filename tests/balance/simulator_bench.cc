@@ -5,18 +5,18 @@
 #include <memory>
 #include <numeric>
 
-#include "balance/collective_time.h"
-#include "balance/cost_model.h"
-#include "balance/memory_model.h"
-#include "balance/stage_costs.h"
-#include "configs/json.h"
-#include "models/weights.h"
+#include "balance/costs/collective_time.h"
+#include "balance/costs/cost_model.h"
+#include "balance/costs/memory_model.h"
+#include "balance/costs/stage_costs.h"
+#include "configs/base/json.h"
+#include "models/weights/weights.h"
 #include "parallel/comm/gather_text.h"
 #include "parallel/timeline.h"
 #include "parallel/zero/zero_optimizer.h"
-#include "trainer/compute_dtype.h"
-#include "trainer/memory_stats.h"
-#include "trainer/parallel_model.h"
+#include "trainer/device/compute_dtype.h"
+#include "trainer/device/memory_stats.h"
+#include "trainer/run/parallel_model.h"
 
 namespace equipoise::testing {
 namespace {

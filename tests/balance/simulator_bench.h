@@ -4,13 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "balance/profile.h"
-#include "models/micro_batch.h"
-#include "models/model_config.h"
+#include "balance/costs/profile.h"
+#include "models/layers/micro_batch.h"
+#include "models/spec/model_config.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/plan.h"
 #include "parallel/schedule/schedule.h"
-#include "trainer/precision.h"
+#include "trainer/device/precision.h"
 
 namespace equipoise::testing {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "balance/partition.h"
-#include "models/layer_spec.h"
+#include "balance/load/partition.h"
+#include "models/spec/layer_spec.h"
 #include "parallel/schedule/builders.h"
 #include "tests/balance/simulator_bench.h"
 #include "tests/models/model_support.h"

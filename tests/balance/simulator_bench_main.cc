@@ -13,16 +13,16 @@
 #include <set>
 #include <string>
 
-#include "balance/profile_fit.h"
-#include "configs/json.h"
-#include "models/presets.h"
+#include "balance/costs/profile_fit.h"
+#include "configs/base/json.h"
+#include "models/spec/presets.h"
 #include "parallel/comm/gather_text.h"
 #include "parallel/comm/make_communicator.h"
 #include "parallel/comm/mpi_environment.h"
 #include "tests/balance/simulator_bench.h"
-#include "trainer/memory_stats.h"
-#include "trainer/precision.h"
-#include "trainer/profile_run.h"
+#include "trainer/device/memory_stats.h"
+#include "trainer/device/precision.h"
+#include "trainer/profile/profile_run.h"
 
 namespace equipoise::testing {
 namespace {

@@ -1,11 +1,11 @@
-#include "balance/stage_candidates.h"
+#include "balance/search/stage_candidates.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <random>
 #include <set>
 
-#include "balance/partition.h"
+#include "balance/load/partition.h"
 
 namespace equipoise {
 namespace {

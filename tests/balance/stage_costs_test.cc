@@ -1,10 +1,10 @@
-#include "balance/stage_costs.h"
+#include "balance/costs/stage_costs.h"
 
 #include <catch2/catch.hpp>
 
-#include "balance/memory_model.h"
-#include "models/presets.h"
-#include "models/stage_plan.h"
+#include "balance/costs/memory_model.h"
+#include "models/spec/presets.h"
+#include "models/stages/stage_plan.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/passes.h"
 

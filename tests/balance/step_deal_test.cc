@@ -1,12 +1,12 @@
-#include "balance/step_deal.h"
+#include "balance/groups/step_deal.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <set>
 
-#include "balance/balance_metrics.h"
-#include "balance/balanced_groups.h"
+#include "balance/groups/balanced_groups.h"
+#include "balance/load/balance_metrics.h"
 #include "tests/balance/group_samples.h"
 
 namespace equipoise {

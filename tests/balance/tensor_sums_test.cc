@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "balance/layer_work.h"
-#include "models/layer_spec.h"
+#include "balance/load/layer_work.h"
+#include "models/spec/layer_spec.h"
 #include "parallel/comm/single_communicator.h"
 #include "tests/models/model_support.h"
 

@@ -1,4 +1,4 @@
-#include "configs/config_place.h"
+#include "configs/yaml/config_place.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>

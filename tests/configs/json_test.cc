@@ -1,4 +1,4 @@
-#include "configs/json.h"
+#include "configs/base/json.h"
 
 #include <sys/stat.h>
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 
 namespace equipoise {
 namespace {

@@ -1,4 +1,4 @@
-#include "configs/nearest.h"
+#include "configs/base/nearest.h"
 
 #include <catch2/catch.hpp>
 #include <string>

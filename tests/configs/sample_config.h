@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "configs/fields.h"
+#include "configs/yaml/fields.h"
 
 namespace equipoise {
 

@@ -1,4 +1,4 @@
-#include "configs/shown_text.h"
+#include "configs/base/shown_text.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "configs/yaml_reader.h"
+#include "configs/yaml/yaml_reader.h"
 
 #include <sys/stat.h>
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "tests/configs/sample_config.h"
 
 namespace equipoise {

@@ -1,4 +1,4 @@
-#include "configs/yaml_writer.h"
+#include "configs/yaml/yaml_writer.h"
 
 #include <catch2/catch.hpp>
 #include <limits>

@@ -1,11 +1,11 @@
-#include "data/chat_template.h"
+#include "data/text/chat_template.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
 #include <unordered_map>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "tests/data/tiny_tokenizer.h"
 #include "tests/skip_case.h"
 

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "tests/data/data_fixture.h"
 #include "tests/skip_case.h"
 

@@ -1,9 +1,9 @@
-#include "data/cost_lines.h"
+#include "data/index/cost_lines.h"
 
 #include <catch2/catch.hpp>
 #include <fstream>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "tests/data/temporary_folder.h"
 
 namespace equipoise {

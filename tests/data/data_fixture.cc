@@ -4,7 +4,7 @@
 
 #include <stdexcept>
 
-#include "configs/json.h"
+#include "configs/base/json.h"
 #include "tests/data/tiny_tokenizer.h"
 
 namespace equipoise {

@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
-#include "data/chat_template.h"
-#include "data/cost_index_open.h"
-#include "data/data_config.h"
-#include "data/sample_scanner.h"
-#include "data/tokenizer.h"
+#include "data/index/cost_index_open.h"
+#include "data/records/sample_scanner.h"
+#include "data/settings/data_config.h"
+#include "data/text/chat_template.h"
+#include "data/text/tokenizer.h"
 #include "tests/data/temporary_folder.h"
 
 namespace equipoise {

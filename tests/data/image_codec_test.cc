@@ -1,4 +1,4 @@
-#include "data/image_codec.h"
+#include "data/images/image_codec.h"
 
 #include <catch2/catch.hpp>
 #include <random>

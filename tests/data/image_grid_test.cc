@@ -1,4 +1,4 @@
-#include "data/image_grid.h"
+#include "data/images/image_grid.h"
 
 #include <array>
 #include <catch2/catch.hpp>

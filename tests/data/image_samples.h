@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "data/image_size.h"
+#include "data/images/image_size.h"
 
 namespace equipoise {
 

@@ -1,4 +1,4 @@
-#include "data/image_size.h"
+#include "data/images/image_size.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

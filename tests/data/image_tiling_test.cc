@@ -1,4 +1,4 @@
-#include "data/image_tiling.h"
+#include "data/images/image_tiling.h"
 
 #include <ATen/ops/empty.h>
 

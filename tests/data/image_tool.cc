@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "data/image.h"
-#include "data/image_tiling.h"
+#include "data/images/image.h"
+#include "data/images/image_tiling.h"
 
 namespace equipoise {
 namespace {

@@ -1,9 +1,9 @@
-#include "data/line_reader.h"
+#include "data/records/line_reader.h"
 
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "tests/data/temporary_folder.h"
 
 namespace equipoise {

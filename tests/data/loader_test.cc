@@ -1,4 +1,4 @@
-#include "data/loader.h"
+#include "data/loading/loader.h"
 
 #include <algorithm>
 #include <atomic>
@@ -8,8 +8,8 @@
 #include <iostream>
 #include <stdexcept>
 
-#include "data/image.h"
-#include "data/image_tiling.h"
+#include "data/images/image.h"
+#include "data/images/image_tiling.h"
 #include "tests/data/data_fixture.h"
 
 namespace equipoise {

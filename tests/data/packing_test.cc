@@ -1,13 +1,13 @@
-#include "data/packing.h"
+#include "data/loading/packing.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <map>
 #include <set>
 
-#include "balance/random.h"
-#include "configs/error.h"
-#include "data/cost_index_file.h"
+#include "balance/load/random.h"
+#include "configs/base/error.h"
+#include "data/index/cost_index_file.h"
 #include "tests/data/temporary_folder.h"
 
 namespace equipoise {

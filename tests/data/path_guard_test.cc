@@ -1,11 +1,11 @@
-#include "data/path_guard.h"
+#include "data/records/path_guard.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "tests/data/temporary_folder.h"
 
 namespace equipoise {

@@ -1,12 +1,12 @@
-#include "data/quarantine.h"
+#include "data/records/quarantine.h"
 
 #include <catch2/catch.hpp>
 #include <sstream>
 #include <thread>
 #include <vector>
 
-#include "configs/error.h"
-#include "configs/json.h"
+#include "configs/base/error.h"
+#include "configs/base/json.h"
 #include "tests/data/temporary_folder.h"
 
 namespace equipoise {

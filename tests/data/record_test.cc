@@ -1,4 +1,4 @@
-#include "data/record.h"
+#include "data/records/record.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>

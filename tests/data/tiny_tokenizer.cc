@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "data/byte_alphabet.h"
+#include "data/text/byte_alphabet.h"
 
 namespace equipoise {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "configs/json.h"
-#include "data/tokenizer.h"
+#include "configs/base/json.h"
+#include "data/text/tokenizer.h"
 
 namespace equipoise {
 

@@ -1,8 +1,8 @@
 // Ids of the lines of standard input, for the comparison with Hugging Face's tokenizers.
 #include <iostream>
 
-#include "configs/error.h"
-#include "data/tokenize_lines.h"
+#include "configs/base/error.h"
+#include "data/text/tokenize_lines.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) {

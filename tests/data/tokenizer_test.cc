@@ -1,11 +1,11 @@
-#include "data/tokenizer.h"
+#include "data/text/tokenizer.h"
 
 #include <catch2/catch.hpp>
 #include <sstream>
 #include <thread>
 
-#include "configs/error.h"
-#include "data/tokenize_lines.h"
+#include "configs/base/error.h"
+#include "data/text/tokenize_lines.h"
 #include "tests/data/tiny_tokenizer.h"
 
 namespace equipoise {

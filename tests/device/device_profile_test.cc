@@ -9,8 +9,8 @@
 #include "tests/device/staging_stand_in.h"
 #include "tests/models/model_support.h"
 #include "tests/parallel/run_ranks.h"
-#include "trainer/memory_stats.h"
-#include "trainer/profile_run.h"
+#include "trainer/device/memory_stats.h"
+#include "trainer/profile/profile_run.h"
 
 namespace equipoise {
 namespace {

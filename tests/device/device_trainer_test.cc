@@ -5,14 +5,14 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "models/safetensors.h"
-#include "models/weights.h"
+#include "models/weights/safetensors.h"
+#include "models/weights/weights.h"
 #include "tests/device/gpu_stand_in.h"
 #include "tests/models/model_support.h"
 #include "tests/trainer/scratch_folder.h"
-#include "trainer/generator.h"
-#include "trainer/loaded_model.h"
-#include "trainer/memory_stats.h"
+#include "trainer/answers/generator.h"
+#include "trainer/checkpoint/loaded_model.h"
+#include "trainer/device/memory_stats.h"
 
 namespace equipoise {
 namespace {

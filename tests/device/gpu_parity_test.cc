@@ -1,11 +1,11 @@
 // The training of whole models on the GPUs of this machine beside the same on the CPU.
 #include <catch2/catch.hpp>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/comm/mpi_environment.h"
 #include "tests/device/device_cells.h"
 #include "tests/skip_case.h"
-#include "trainer/compute_device.h"
+#include "trainer/device/compute_device.h"
 
 namespace equipoise {
 namespace {

@@ -15,7 +15,8 @@ check() {
 lacks_external() { ! grep '^@' "$1" | grep -v '^@bazel_tools//'; }
 
 check "not for the pure targets of tests/layering/BUILD.bazel" lacks_external "$1"
-check "the list of pure dependencies is empty" grep -q '^//configs:error$' "$1"
-check "//models:stage should link LibTorch, or this test sees nothing" grep -q '^@torch//:' "$2"
+check "the list of pure dependencies is empty" grep -q '^//configs/base:error$' "$1"
+check "//models/stages:stage should link LibTorch, or this test sees nothing" \
+  grep -q '^@torch//:' "$2"
 echo "$passed passed, $failed failed"
 exit "$((failed > 0))"

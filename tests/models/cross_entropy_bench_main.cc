@@ -17,7 +17,7 @@
 
 #include "models/ops/cross_entropy.h"
 #include "parallel/parameter.h"
-#include "trainer/memory_stats.h"
+#include "trainer/device/memory_stats.h"
 
 namespace equipoise {
 namespace {

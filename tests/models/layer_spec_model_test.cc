@@ -1,8 +1,8 @@
 #include <catch2/catch.hpp>
 
-#include "models/layer_spec.h"
-#include "models/model.h"
-#include "models/presets.h"
+#include "models/spec/layer_spec.h"
+#include "models/spec/presets.h"
+#include "models/stages/model.h"
 
 namespace equipoise {
 namespace {

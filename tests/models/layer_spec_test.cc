@@ -1,9 +1,9 @@
-#include "models/layer_spec.h"
+#include "models/spec/layer_spec.h"
 
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "models/presets.h"
+#include "models/spec/presets.h"
 
 namespace equipoise {
 namespace {

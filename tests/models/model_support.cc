@@ -7,7 +7,7 @@
 #include <functional>
 #include <utility>
 
-#include "models/model.h"
+#include "models/stages/model.h"
 
 namespace equipoise::testing {
 

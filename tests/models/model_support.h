@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "models/micro_batch.h"
-#include "models/model_config.h"
-#include "models/stage.h"
-#include "models/tensor_parallel.h"
+#include "models/layers/micro_batch.h"
+#include "models/layers/tensor_parallel.h"
+#include "models/spec/model_config.h"
+#include "models/stages/stage.h"
 #include "parallel/parameter.h"
 
 namespace equipoise::testing {

@@ -1,12 +1,12 @@
-#include "models/model.h"
+#include "models/stages/model.h"
 
 #include <ATen/ATen.h>
 
 #include <catch2/catch.hpp>
 
-#include "configs/error.h"
-#include "models/kv_cache.h"
-#include "models/modules.h"
+#include "configs/base/error.h"
+#include "models/layers/kv_cache.h"
+#include "models/spec/modules.h"
 #include "tests/models/model_support.h"
 
 namespace equipoise {

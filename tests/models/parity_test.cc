@@ -6,10 +6,10 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
-#include "models/model.h"
-#include "models/model_config.h"
-#include "models/safetensors.h"
-#include "models/stage.h"
+#include "models/spec/model_config.h"
+#include "models/stages/model.h"
+#include "models/stages/stage.h"
+#include "models/weights/safetensors.h"
 #include "tests/models/model_support.h"
 #include "tests/skip_case.h"
 

@@ -1,8 +1,8 @@
-#include "models/presets.h"
+#include "models/spec/presets.h"
 
 #include <catch2/catch.hpp>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 
 namespace equipoise {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <cstdio>
 
-#include "models/layer_spec.h"
-#include "models/presets.h"
+#include "models/spec/layer_spec.h"
+#include "models/spec/presets.h"
 
 // NOLINTNEXTLINE(bugprone-exception-escape): a test's program ends with its message
 int main() {

@@ -1,4 +1,4 @@
-#include "models/stage.h"
+#include "models/stages/stage.h"
 
 #include <ATen/ATen.h>
 

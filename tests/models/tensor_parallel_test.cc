@@ -1,4 +1,4 @@
-#include "models/tensor_parallel.h"
+#include "models/layers/tensor_parallel.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -10,12 +10,12 @@
 #include <filesystem>
 #include <thread>
 
-#include "configs/error.h"
-#include "models/kv_cache.h"
-#include "models/model.h"
+#include "configs/base/error.h"
+#include "models/layers/kv_cache.h"
 #include "models/ops/cross_entropy.h"
-#include "models/safetensors.h"
-#include "models/weights.h"
+#include "models/stages/model.h"
+#include "models/weights/safetensors.h"
+#include "models/weights/weights.h"
 #include "tests/models/model_support.h"
 #include "tests/parallel/run_ranks.h"
 

@@ -1,8 +1,8 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "configs/error.h"
-#include "models/tensor_parallel.h"
+#include "configs/base/error.h"
+#include "models/layers/tensor_parallel.h"
 
 namespace equipoise {
 namespace {

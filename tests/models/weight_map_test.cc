@@ -1,8 +1,8 @@
-#include "models/weight_map.h"
+#include "models/spec/weight_map.h"
 
 #include <catch2/catch.hpp>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 
 namespace equipoise {
 namespace {

@@ -1,4 +1,4 @@
-#include "models/weights.h"
+#include "models/weights/weights.h"
 
 #include <ATen/ops/randn.h>
 #include <unistd.h>
@@ -8,8 +8,8 @@
 #include <fstream>
 #include <optional>
 
-#include "configs/error.h"
-#include "models/safetensors.h"
+#include "configs/base/error.h"
+#include "models/weights/safetensors.h"
 #include "tests/skip_case.h"
 
 namespace equipoise {

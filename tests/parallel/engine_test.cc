@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/comm/told_error.h"
 
 namespace equipoise {

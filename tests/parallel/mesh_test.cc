@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 
 namespace equipoise {
 namespace {

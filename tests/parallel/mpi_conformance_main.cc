@@ -4,7 +4,7 @@
 #include <exception>
 #include <string>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/comm/make_communicator.h"
 #include "tests/parallel/communicator_conformance.h"
 #include "tests/parallel/run_under_mpi.h"

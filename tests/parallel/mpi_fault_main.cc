@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/comm/make_communicator.h"
 
 namespace equipoise {

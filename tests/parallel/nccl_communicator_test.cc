@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/comm/staged_communicator.h"
 #include "tests/parallel/communicator_conformance.h"
 #include "tests/parallel/nccl_stand_in.h"

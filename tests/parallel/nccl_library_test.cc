@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/comm/nccl_api.h"
 #include "tests/skip_case.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "tests/parallel/communicator_conformance.h"
 #include "tests/parallel/run_ranks.h"
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "configs/json.h"
+#include "configs/base/json.h"
 
 namespace equipoise {
 namespace {

@@ -15,7 +15,7 @@
 #include "parallel/comm/mpi_environment.h"
 #include "parallel/data_parallel/gradient_reducer.h"
 #include "parallel/zero/zero_optimizer.h"
-#include "trainer/memory_stats.h"
+#include "trainer/device/memory_stats.h"
 
 namespace equipoise {
 namespace {

@@ -8,10 +8,10 @@
 #include <functional>
 #include <random>
 
-#include "balance/partition.h"
-#include "configs/json.h"
-#include "models/layer_spec.h"
-#include "models/modules.h"
+#include "balance/load/partition.h"
+#include "configs/base/json.h"
+#include "models/spec/layer_spec.h"
+#include "models/spec/modules.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/timeline.h"
 #include "parallel/zero/adamw.h"
@@ -19,10 +19,10 @@
 #include "parallel/zero/zero_optimizer.h"
 #include "tests/models/model_support.h"
 #include "tests/parallel/run_ranks.h"
-#include "trainer/checkpoint.h"
-#include "trainer/model_checkpoint.h"
-#include "trainer/parallel_model.h"
-#include "trainer/whole_tensors.h"
+#include "trainer/check/whole_tensors.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/model_checkpoint.h"
+#include "trainer/run/parallel_model.h"
 
 namespace equipoise::testing {
 namespace {

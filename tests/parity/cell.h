@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "models/model_config.h"
+#include "models/spec/model_config.h"
 #include "parallel/comm/communicator.h"
 
 namespace equipoise::testing {

@@ -14,12 +14,12 @@
 #include <string>
 #include <vector>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/comm/make_communicator.h"
 #include "tests/parallel/run_under_mpi.h"
 #include "tests/parity/cell.h"
 #include "tests/parity/random_cell.h"
-#include "trainer/agreement.h"
+#include "trainer/common/agreement.h"
 
 namespace equipoise {
 namespace {

@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "balance/partition.h"
-#include "configs/json.h"
-#include "models/model_config.h"
-#include "models/weights.h"
+#include "balance/load/partition.h"
+#include "configs/base/json.h"
+#include "models/spec/model_config.h"
+#include "models/weights/weights.h"
 #include "parallel/comm/gather_text.h"
 #include "parallel/comm/make_communicator.h"
 #include "parallel/comm/mpi_environment.h"
@@ -26,7 +26,7 @@
 #include "parallel/schedule/simulate.h"
 #include "parallel/timeline.h"
 #include "tests/models/model_support.h"
-#include "trainer/parallel_model.h"
+#include "trainer/run/parallel_model.h"
 
 namespace equipoise {
 namespace {

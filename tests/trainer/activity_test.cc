@@ -1,4 +1,4 @@
-#include "trainer/activity.h"
+#include "trainer/outputs/activity.h"
 
 #include <catch2/catch.hpp>
 #include <vector>

@@ -1,11 +1,11 @@
-#include "trainer/agreement.h"
+#include "trainer/common/agreement.h"
 
 #include <catch2/catch.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "tests/parallel/run_ranks.h"
 
 namespace equipoise {

@@ -1,17 +1,17 @@
-#include "trainer/answer_eval.h"
+#include "trainer/answers/answer_eval.h"
 
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <sstream>
 
-#include "configs/json.h"
-#include "models/weights.h"
+#include "configs/base/json.h"
+#include "models/weights/weights.h"
 #include "parallel/comm/single_communicator.h"
 #include "tests/data/data_fixture.h"
 #include "tests/data/tiny_tokenizer.h"
-#include "trainer/answer_files.h"
-#include "trainer/loaded_model.h"
-#include "trainer/open_data.h"
+#include "trainer/answers/answer_files.h"
+#include "trainer/checkpoint/loaded_model.h"
+#include "trainer/run/open_data.h"
 
 namespace equipoise {
 namespace {

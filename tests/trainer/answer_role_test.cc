@@ -1,4 +1,4 @@
-#include "trainer/answer_role.h"
+#include "trainer/answers/answer_role.h"
 
 #include <catch2/catch.hpp>
 #include <string>

@@ -1,4 +1,4 @@
-#include "trainer/check_inputs.h"
+#include "trainer/check/check_inputs.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
@@ -12,8 +12,8 @@
 #include <cmath>
 #include <filesystem>
 
-#include "configs/error.h"
-#include "models/safetensors.h"
+#include "configs/base/error.h"
+#include "models/weights/safetensors.h"
 
 namespace equipoise {
 namespace {

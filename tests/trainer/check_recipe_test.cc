@@ -1,4 +1,4 @@
-#include "trainer/check_recipe.h"
+#include "trainer/check/check_recipe.h"
 
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 
 namespace equipoise {
 namespace {

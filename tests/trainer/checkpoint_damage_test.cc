@@ -10,15 +10,15 @@
 #include <map>
 #include <vector>
 
-#include "configs/error.h"
-#include "configs/json.h"
-#include "models/safetensors.h"
+#include "configs/base/error.h"
+#include "configs/base/json.h"
+#include "models/weights/safetensors.h"
 #include "tests/parallel/run_ranks.h"
 #include "tests/trainer/checkpoint_sample.h"
 #include "tests/trainer/scratch_folder.h"
-#include "trainer/checkpoint.h"
-#include "trainer/checkpoint_integrity.h"
-#include "trainer/durable_file.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/checkpoint_integrity.h"
+#include "trainer/common/durable_file.h"
 
 namespace equipoise {
 namespace {

@@ -10,7 +10,7 @@
 #include "tests/parallel/run_ranks.h"
 #include "tests/trainer/checkpoint_sample.h"
 #include "tests/trainer/scratch_folder.h"
-#include "trainer/checkpoint.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 namespace equipoise {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/checkpoint_pieces.h"
+#include "trainer/checkpoint/checkpoint_pieces.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "parallel/comm/single_communicator.h"
-#include "trainer/checkpoint.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 namespace equipoise {
 

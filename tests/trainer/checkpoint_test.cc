@@ -1,4 +1,4 @@
-#include "trainer/checkpoint.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 #include <filesystem>
 #include <limits>
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "tests/parallel/run_ranks.h"
 #include "tests/trainer/checkpoint_sample.h"
 #include "tests/trainer/scratch_folder.h"

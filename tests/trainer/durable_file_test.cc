@@ -1,9 +1,9 @@
-#include "trainer/durable_file.h"
+#include "trainer/common/durable_file.h"
 
 #include <catch2/catch.hpp>
 #include <filesystem>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "tests/trainer/scratch_folder.h"
 
 namespace equipoise {

@@ -11,25 +11,25 @@
 #include <utility>
 #include <vector>
 
-#include "balance/cost_model.h"
-#include "balance/memory_model.h"
-#include "balance/partition.h"
-#include "configs/json.h"
-#include "models/model.h"
-#include "models/presets.h"
-#include "models/safetensors.h"
-#include "models/weights.h"
+#include "balance/costs/cost_model.h"
+#include "balance/costs/memory_model.h"
+#include "balance/load/partition.h"
+#include "configs/base/json.h"
+#include "models/spec/presets.h"
+#include "models/stages/model.h"
+#include "models/weights/safetensors.h"
+#include "models/weights/weights.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/timeline.h"
 #include "parallel/zero/zero_optimizer.h"
 #include "tests/models/model_support.h"
 #include "tests/parallel/run_ranks.h"
 #include "tests/trainer/scratch_folder.h"
-#include "trainer/checkpoint.h"
-#include "trainer/loaded_model.h"
-#include "trainer/memory_stats.h"
-#include "trainer/model_checkpoint.h"
-#include "trainer/parallel_model.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/loaded_model.h"
+#include "trainer/checkpoint/model_checkpoint.h"
+#include "trainer/device/memory_stats.h"
+#include "trainer/run/parallel_model.h"
 
 namespace equipoise {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/group_settings.h"
+#include "trainer/settings/group_settings.h"
 
 #include <catch2/catch.hpp>
 

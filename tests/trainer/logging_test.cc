@@ -1,4 +1,4 @@
-#include "trainer/logging.h"
+#include "trainer/common/logging.h"
 
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 #include <functional>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "tests/trainer/scratch_folder.h"
 
 namespace equipoise {

@@ -1,4 +1,4 @@
-#include "trainer/lr_schedule.h"
+#include "trainer/settings/lr_schedule.h"
 
 #include <catch2/catch.hpp>
 #include <string>

@@ -1,15 +1,15 @@
-#include "trainer/make_plan.h"
+#include "trainer/planner/make_plan.h"
 
 #include <catch2/catch.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "configs/error.h"
-#include "models/modules.h"
-#include "models/presets.h"
+#include "configs/base/error.h"
+#include "models/spec/modules.h"
+#include "models/spec/presets.h"
 #include "tests/trainer/scratch_folder.h"
-#include "trainer/plan_yaml.h"
+#include "trainer/planner/plan_yaml.h"
 
 namespace equipoise {
 namespace {

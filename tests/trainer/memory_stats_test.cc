@@ -1,4 +1,4 @@
-#include "trainer/memory_stats.h"
+#include "trainer/device/memory_stats.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

@@ -1,4 +1,4 @@
-#include "trainer/metrics.h"
+#include "trainer/outputs/metrics.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -6,8 +6,8 @@
 #include <fstream>
 #include <limits>
 
-#include "configs/error.h"
-#include "configs/json.h"
+#include "configs/base/error.h"
+#include "configs/base/json.h"
 #include "tests/trainer/scratch_folder.h"
 
 namespace equipoise {

@@ -1,4 +1,4 @@
-#include "trainer/non_finite_guard.h"
+#include "trainer/loop/non_finite_guard.h"
 
 #include <catch2/catch.hpp>
 #include <limits>

@@ -1,10 +1,10 @@
-#include "trainer/open_data.h"
+#include "trainer/run/open_data.h"
 
 #include <catch2/catch.hpp>
 #include <sstream>
 
-#include "configs/error.h"
-#include "configs/json.h"
+#include "configs/base/error.h"
+#include "configs/base/json.h"
 #include "parallel/comm/single_communicator.h"
 #include "tests/data/data_fixture.h"
 #include "tests/data/tiny_tokenizer.h"

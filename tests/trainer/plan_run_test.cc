@@ -1,19 +1,19 @@
-#include "trainer/plan_run.h"
+#include "trainer/planner/plan_run.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <sstream>
 
-#include "configs/error.h"
-#include "configs/yaml_reader.h"
-#include "models/presets.h"
+#include "configs/base/error.h"
+#include "configs/yaml/yaml_reader.h"
+#include "models/spec/presets.h"
 #include "tests/trainer/scratch_folder.h"
-#include "trainer/plan_html.h"
-#include "trainer/plan_trace.h"
-#include "trainer/plan_workload.h"
-#include "trainer/plan_yaml.h"
-#include "trainer/sample_costs.h"
+#include "trainer/planner/plan_html.h"
+#include "trainer/planner/plan_trace.h"
+#include "trainer/planner/plan_workload.h"
+#include "trainer/planner/plan_yaml.h"
+#include "trainer/planner/sample_costs.h"
 
 namespace equipoise {
 namespace {

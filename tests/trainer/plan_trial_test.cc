@@ -1,9 +1,9 @@
-#include "trainer/plan_trial.h"
+#include "trainer/planner/plan_trial.h"
 
 #include <catch2/catch.hpp>
 
-#include "configs/error.h"
-#include "trainer/agreed_error.h"
+#include "configs/base/error.h"
+#include "trainer/common/agreed_error.h"
 
 namespace equipoise {
 namespace {

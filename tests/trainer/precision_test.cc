@@ -1,10 +1,10 @@
-#include "trainer/precision.h"
+#include "trainer/device/precision.h"
 
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <string>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 
 namespace equipoise {
 namespace {

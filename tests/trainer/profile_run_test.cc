@@ -1,4 +1,4 @@
-#include "trainer/profile_run.h"
+#include "trainer/profile/profile_run.h"
 
 #include <ATen/Parallel.h>
 
@@ -9,7 +9,7 @@
 
 #include "tests/models/model_support.h"
 #include "tests/parallel/run_ranks.h"
-#include "trainer/memory_stats.h"
+#include "trainer/device/memory_stats.h"
 
 namespace equipoise {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/progress.h"
+#include "trainer/outputs/progress.h"
 
 #include <catch2/catch.hpp>
 #include <vector>

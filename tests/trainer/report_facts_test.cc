@@ -1,4 +1,4 @@
-#include "trainer/report_facts.h"
+#include "trainer/outputs/report_facts.h"
 
 #include <catch2/catch.hpp>
 #include <string>

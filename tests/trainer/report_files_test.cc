@@ -1,9 +1,9 @@
-#include "trainer/report_files.h"
+#include "trainer/outputs/report_files.h"
 
 #include <catch2/catch.hpp>
 
-#include "configs/error.h"
-#include "data/quarantine.h"
+#include "configs/base/error.h"
+#include "data/records/quarantine.h"
 #include "tests/trainer/scratch_folder.h"
 
 namespace equipoise {

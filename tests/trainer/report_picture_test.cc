@@ -1,11 +1,11 @@
-#include "trainer/report_picture.h"
+#include "trainer/outputs/report_picture.h"
 
 #include <catch2/catch.hpp>
 #include <string>
 
 #include "tests/trainer/run_python.h"
 #include "tests/trainer/scratch_folder.h"
-#include "trainer/html_text.h"
+#include "trainer/outputs/html_text.h"
 
 namespace equipoise {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/report.h"
+#include "trainer/outputs/report.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -6,8 +6,8 @@
 
 #include "tests/trainer/run_python.h"
 #include "tests/trainer/scratch_folder.h"
-#include "trainer/html_text.h"
-#include "trainer/report_chart.h"
+#include "trainer/outputs/html_text.h"
+#include "trainer/outputs/report_chart.h"
 
 namespace equipoise {
 namespace {

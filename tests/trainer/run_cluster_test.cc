@@ -1,4 +1,4 @@
-#include "trainer/run_cluster.h"
+#include "trainer/settings/run_cluster.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,10 +1,10 @@
-#include "trainer/run_config.h"
+#include "trainer/settings/run_config.h"
 
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "configs/error.h"
-#include "configs/yaml_writer.h"
+#include "configs/base/error.h"
+#include "configs/yaml/yaml_writer.h"
 
 namespace equipoise {
 namespace {

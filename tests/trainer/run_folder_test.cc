@@ -1,4 +1,4 @@
-#include "trainer/run_folder.h"
+#include "trainer/outputs/run_folder.h"
 
 #include <unistd.h>
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/comm/single_communicator.h"
 #include "tests/parallel/run_ranks.h"
 #include "tests/trainer/scratch_folder.h"

@@ -1,4 +1,4 @@
-#include "trainer/sample_costs.h"
+#include "trainer/planner/sample_costs.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -6,8 +6,8 @@
 #include <fstream>
 #include <utility>
 
-#include "configs/error.h"
-#include "models/presets.h"
+#include "configs/base/error.h"
+#include "models/spec/presets.h"
 #include "tests/data/tiny_tokenizer.h"
 #include "tests/trainer/scratch_folder.h"
 

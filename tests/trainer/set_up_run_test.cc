@@ -1,4 +1,4 @@
-#include "trainer/set_up_run.h"
+#include "trainer/run/set_up_run.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>

@@ -1,8 +1,8 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
-#include "configs/yaml_reader.h"
-#include "trainer/run_config.h"
+#include "configs/yaml/yaml_reader.h"
+#include "trainer/settings/run_config.h"
 
 namespace equipoise {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/step_drift.h"
+#include "trainer/loop/step_drift.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,11 +1,11 @@
-#include "trainer/step_forecast.h"
+#include "trainer/loop/step_forecast.h"
 
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "balance/plan_fit.h"
-#include "models/layer_spec.h"
-#include "models/presets.h"
+#include "balance/search/plan_fit.h"
+#include "models/spec/layer_spec.h"
+#include "models/spec/presets.h"
 
 namespace equipoise {
 namespace {

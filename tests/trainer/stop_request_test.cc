@@ -1,4 +1,4 @@
-#include "trainer/stop_request.h"
+#include "trainer/common/stop_request.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/comm/single_communicator.h"
 #include "tests/parallel/run_ranks.h"
 #include "tests/trainer/scratch_folder.h"

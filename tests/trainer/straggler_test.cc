@@ -1,4 +1,4 @@
-#include "trainer/straggler.h"
+#include "trainer/loop/straggler.h"
 
 #include <catch2/catch.hpp>
 

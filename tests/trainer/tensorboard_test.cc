@@ -1,8 +1,8 @@
-#include "trainer/tensorboard.h"
+#include "trainer/outputs/tensorboard.h"
 
 #include <catch2/catch.hpp>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "tests/trainer/run_python.h"
 #include "tests/trainer/scratch_folder.h"
 

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <thread>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/passes.h"
 #include "tests/parallel/run_ranks.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/passes.h"
 #include "tests/parallel/run_ranks.h"

@@ -7,7 +7,7 @@
 #include <random>
 #include <string>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/validate.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "configs/json.h"
+#include "configs/base/json.h"
 #include "parallel/schedule/simulate.h"
 #include "parallel/schedule/validate.h"
 

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 
 namespace equipoise {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "configs/error.h"
+#include "configs/base/error.h"
 
 namespace equipoise {
 namespace {

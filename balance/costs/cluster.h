@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "configs/yaml/fields.h"
+#include "parallel/schedule/simulate.h"
+
+namespace equipoise {
+
+// The preset for this machine's CPUs.
+inline constexpr const char* kLocalPreset = "local";
+
+// The `cluster` section: a preset, and what of it is different here. GB are 10^9 bytes, GiB 2^30.
+struct ClusterConfig {
+  std::string preset = kLocalPreset;
+  std::optional<int64_t> nodes, gpus_per_node;
+  std::optional<double> peak_tflops, hbm_gb_s, memory_gb;
+  std::optional<double> intra_gb_s, intra_latency_us, inter_gb_s, inter_latency_us;
+  std::optional<double> price_per_gpu_hour;
+  std::optional<double> gemm_efficiency, attention_efficiency, memory_efficiency, launch_us;
+  std::string profile;
+  bool force_profile = false;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("preset", preset,
+          "the devices: a100-80g, h100-80g, h200, or local (each rank a core of this machine)");
+    visit("nodes", nodes, "machines; absent = 1", Between(1, 1e6));
+    visit("gpus_per_node", gpus_per_node, "devices of a machine", Between(1, 1024));
+    visit("peak_tflops", peak_tflops, "10^12 FLOP/s of a device in matrix products",
+          Between(1e-3, 1e6));
+    visit("hbm_gb_s", hbm_gb_s, "GB/s between a device and its memory", Between(1e-3, 1e6));
+    visit("memory_gb", memory_gb, "memory of a device that a run may use, GiB", Between(1e-3, 1e6));
+    visit("intra_gb_s", intra_gb_s, "GB/s of a device in one direction, inside a machine",
+          Between(1e-3, 1e6));
+    visit("intra_latency_us", intra_latency_us, "microseconds of a message inside a machine",
+          Between(0, 1e6));
+    visit("inter_gb_s", inter_gb_s, "GB/s of a device in one direction, between machines",
+          Between(1e-3, 1e6));
+    visit("inter_latency_us", inter_latency_us, "microseconds of a message between machines",
+          Between(0, 1e6));
+    visit("price_per_gpu_hour", price_per_gpu_hour, "price of a device and hour, in any currency",
+          AtLeast(0));
+    visit("gemm_efficiency", gemm_efficiency, "share of the peak that large matrix products reach",
+          Between(0.001, 1));
+    visit("attention_efficiency", attention_efficiency,
+          "share of the peak that attention kernels reach", Between(0.001, 1));
+    visit("memory_efficiency", memory_efficiency,
+          "share of hbm_gb_s that element-wise kernels reach", Between(0.001, 1));
+    visit("launch_us", launch_us, "microseconds that each kernel costs beside its work",
+          Between(0, 1e6));
+    visit("profile", profile,
+          "file that equipoise profile has made on such a device; absent = times from the numbers "
+          "above");
+    visit("force_profile", force_profile,
+          "use the profile though it is of another device, version, precision or thread count");
+  }
+};
+
+// The machines that a plan is made for.
+struct Cluster {
+  std::string name;    // the preset's, and the numbers of the section that differ from it
+  std::string device;  // a part of the name that a profile of such a device has; "": any
+  int nodes = 1, devices_per_node = 1;
+  double peak_flops = 0;          // 1/s, of matrix products in the precision of the computation
+  double memory_bytes_per_s = 0;  // of a device's own memory
+  int64_t memory_bytes = 0;       // of a device
+  // One direction of one device.
+  LinkModel intra, inter;
+  // What a step of a ring collective inside a node sees of `intra`.
+  LinkModel intra_ring;
+  double price_per_device_hour = 0;  // 0: not known
+
+  // Shares of the peaks that kernels reach, and what each costs beside its work.
+  double gemm_efficiency = 1, attention_efficiency = 1, memory_efficiency = 1;
+  double launch_s = 0;
+  // Processors that share out the tiles of a matrix product; 0: a CPU, whose products have none.
+  int multiprocessors = 0;
+  // Share of memory_bytes that the allocator's fragmentation and the device's context take.
+  double reserve_share = 0;
+
+  int num_devices() const { return nodes * devices_per_node; }
+};
+
+// Throws ConfigError for an unknown preset, with the nearest name.
+Cluster MakeCluster(const ClusterConfig& config);
+
+std::vector<std::string> ClusterPresetNames();
+
+}  // namespace equipoise

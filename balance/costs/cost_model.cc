@@ -1,0 +1,257 @@
+#include "balance/costs/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "balance/costs/collective_time.h"
+#include "balance/costs/gemm_time.h"
+#include "balance/load/layer_shape.h"
+#include "configs/base/error.h"
+#include "models/stages/stage_plan.h"
+
+namespace equipoise {
+namespace {
+
+// Flash attention's backward makes the scores again: five products for two.
+constexpr double kAttentionBackward = 2.5;
+// Element-wise passes of backward beside those of forward: they read the gradient too.
+constexpr double kPassesBackward = 1.5;
+// What an analytic prediction is off by; docs/cost_model.md.
+constexpr double kAnalyticErrorBand = 0.15;
+// Rows of logits that exist at a time.
+constexpr double kChunkLogits = 1 << 24, kMinChunkRows = 256;
+
+// The kind of recomputation that a layer can do of what is asked for.
+Recompute Possible(const LayerWork& work, Recompute asked) {
+  if (work.gradient_with_loss) return Recompute::kNone;
+  return asked == Recompute::kFull || work.has_halves ? asked : Recompute::kNone;
+}
+
+// The two halves of a layer together.
+LayerTimes Sum(const LayerWork& work, const LayerTimes& attention, const LayerTimes& mlp) {
+  LayerTimes times;
+  times.forward_s = attention.forward_s + mlp.forward_s;
+  if (work.has_input) times.input_gradient_s = attention.input_gradient_s + mlp.input_gradient_s;
+  times.weight_gradient_s = attention.weight_gradient_s + mlp.weight_gradient_s;
+  return times;
+}
+
+// Logits exist in chunks of rows (models/ops/cross_entropy.cc), twice in fp32 while their softmax
+// is made; then as a gradient, which is rounded and multiplied.
+double LogitsBytes(const LayerWork& work, const LayerLoad& load, double element_bytes) {
+  const auto vocabulary = static_cast<double>(work.mlp.products[0].n);
+  const auto hidden = static_cast<double>(work.mlp.products[0].k);
+  const double rows = std::min(static_cast<double>(load.targets),
+                               std::max(kMinChunkRows, kChunkLogits / vocabulary));
+  if (element_bytes == 4) return 8 * rows * vocabulary;
+  if (rows == 0) return 0;
+  return vocabulary * std::max(8 * rows, (4 + element_bytes) * rows + element_bytes * hidden);
+}
+
+}  // namespace
+
+CostModel::CostModel(const ModelConfig& config, const Cluster& cluster, const Options& options,
+                     const Profile* measured)
+    : cluster_(measured == nullptr ? cluster : WithMeasuredLinks(cluster, *measured)),
+      options_(options),
+      specs_(LayerSpecs(config)),
+      error_band_(kAnalyticErrorBand) {
+  Plan tensor;
+  tensor.tensor = options.tensor;
+  tensor_link_ = TensorLink(cluster_, tensor);
+  bool before = false;
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    const std::string module = ModuleOf(specs_[i].kind);
+    Group group;
+    group.trainable =
+        std::find(options.frozen.begin(), options.frozen.end(), module) == options.frozen.end();
+    group.has_backward = before || group.trainable;
+    if (i == 0 || specs_[i].kind != specs_[i - 1].kind) {
+      group.work = WorkOfLayer(config, specs_[i].kind, options.tensor);
+      groups_.push_back(std::move(group));
+    }
+    group_of_.push_back(num_groups() - 1);
+    before = groups_.back().has_backward;
+  }
+  if (config.text.tie_word_embeddings) {
+    const Product& head = groups_.back().work.mlp.products[0];
+    tied_parameters_ = head.n * head.k;
+  }
+  if (measured != nullptr) Fit(config, *measured);
+}
+
+void CostModel::Fit(const ModelConfig& config, const Profile& measured) {
+  double squares = 0;
+  for (int layer = 0; layer < num_layers(); ++layer) {
+    Group& group = groups_[static_cast<size_t>(GroupOf(layer))];
+    if (group.fit.measurements > 0) continue;
+    const LayerKind kind = specs_[static_cast<size_t>(layer)].kind;
+    const std::string name = LayerKindName(kind), shape = LayerShape(config, kind);
+    if (options_.tensor > 1 && FitsNode(cluster_, options_.tensor)) {
+      group.fit = FitLayer(measured, name, shape, options_.tensor);
+    }
+    group.fit_has_sums = group.fit.measurements > 0;
+    if (!group.fit_has_sums) group.fit = FitLayer(measured, name, shape);
+    if (group.fit.measurements == 0) {
+      throw ConfigError(internal::Join("profile: no measurement of ", name, " (", shape,
+                                       "); run equipoise profile with this model"));
+    }
+    group.measured = WorkOfLayer(config, kind, group.fit_has_sums ? options_.tensor : 1);
+    squares += group.fit.residual * group.fit.residual;
+  }
+  error_band_ = std::sqrt(squares / num_groups());
+  optimizer_s_per_parameter_ = measured.optimizer_s_per_parameter;
+}
+
+double CostModel::SumSeconds(const std::vector<TensorSum>& sums, const LayerLoad& load) const {
+  double seconds = 0;
+  for (const TensorSum& sum : sums) {
+    const auto element = static_cast<double>(sum.fp32 ? 4 : options_.element_bytes);
+    const double bytes = element * sum.elements.At(load);
+    if (bytes > 0) seconds += AllReduceSeconds(bytes, options_.tensor, tensor_link_);
+  }
+  return seconds;
+}
+
+LayerTimes CostModel::HalfTimes(const HalfWork& half, const LayerLoad& load) const {
+  const int64_t bytes = options_.element_bytes;
+  LayerTimes times;
+  for (const Product& product : half.products) {
+    const double rows = product.rows.At(load);
+    if (rows <= 0) continue;
+    const auto n = static_cast<double>(product.n), k = static_cast<double>(product.k);
+    times.forward_s += GemmSeconds({rows, n, k}, cluster_, bytes);
+    times.input_gradient_s += GemmSeconds({rows, k, n}, cluster_, bytes);
+    times.weight_gradient_s += GemmSeconds({n, k, rows}, cluster_, bytes);
+  }
+  const double moved = half.passed.At(load) * static_cast<double>(bytes);
+  if (moved <= 0) return times;
+  const double attention = (half.attention_flops_per_tile * static_cast<double>(load.tiles) +
+                            half.attention_flops_per_pair * load.token_pairs) /
+                           (cluster_.peak_flops * cluster_.attention_efficiency);
+  const double passes = moved / (cluster_.memory_bytes_per_s * cluster_.memory_efficiency);
+  const double launches = half.kernels * cluster_.launch_s;
+  times.forward_s += attention + passes + launches;
+  times.input_gradient_s += kAttentionBackward * attention + kPassesBackward * passes + launches;
+  return times;
+}
+
+CostModel::Halves CostModel::HalvesOf(const LayerWork& work, const LayerLoad& load) const {
+  return {HalfTimes(work.attention, load), HalfTimes(work.mlp, load)};
+}
+
+// As if all weights were trained.
+LayerTimes CostModel::TrainedTimes(const Group& group, const Halves& halves,
+                                   const LayerLoad& load) const {
+  LayerTimes times = Sum(group.work, halves.attention, halves.mlp);
+  if (group.fit.measurements > 0) {
+    const double all = times.forward_s + times.backward_s();
+    const Halves measured = HalvesOf(group.measured, load);
+    const LayerTimes then = Sum(group.measured, measured.attention, measured.mlp);
+    const double share = all > 0 ? all / (then.forward_s + then.backward_s()) : 0;
+    times.forward_s = share * group.fit.forward_s.At(load);
+    times.input_gradient_s = share * group.fit.input_gradient_s.At(load);
+    times.weight_gradient_s = share * group.fit.weight_gradient_s.At(load);
+  } else if (group.work.gradient_with_loss) {
+    times = {times.forward_s + times.backward_s(), 0, 0};
+  }
+  if (group.fit_has_sums) return times;
+  for (const HalfWork* half : {&group.work.attention, &group.work.mlp}) {
+    times.forward_s += SumSeconds(half->sums, load);
+    times.input_gradient_s += SumSeconds(half->gradient_sums, load);
+  }
+  return times;
+}
+
+LayerSeconds CostModel::Seconds(int layer, const LayerLoad& load) const {
+  const Group& group = At(layer);
+  const Halves halves = HalvesOf(group.work, load);
+  LayerSeconds seconds;
+  seconds.times = TrainedTimes(group, halves, load);
+  const double forward_s = seconds.times.forward_s;
+  if (!group.has_backward) seconds.times.input_gradient_s = 0;
+  if (!group.trainable) seconds.times.weight_gradient_s = 0;
+  if (!group.has_backward) return seconds;
+  const double attention = halves.attention.forward_s + SumSeconds(group.work.attention.sums, load);
+  const double mlp = halves.mlp.forward_s + SumSeconds(group.work.mlp.sums, load);
+  for (size_t asked = 0; asked < seconds.recompute_s.size(); ++asked) {
+    const Recompute kind = Possible(group.work, static_cast<Recompute>(asked));
+    if (kind == Recompute::kNone) continue;
+    const bool whole = kind == Recompute::kFull || forward_s <= 0;
+    const double half = kind == Recompute::kMlp ? mlp : attention;
+    seconds.recompute_s[asked] = whole ? forward_s : forward_s * half / (attention + mlp);
+  }
+  return seconds;
+}
+
+LayerTimes CostModel::Times(int layer, const LayerLoad& load) const {
+  return Seconds(layer, load).times;
+}
+
+double CostModel::RecomputeSeconds(int layer, const LayerLoad& load, Recompute recompute) const {
+  return Seconds(layer, load).recompute_s[static_cast<size_t>(recompute)];
+}
+
+double CostModel::AnalyticKeptBytes(const LayerWork& work, bool trainable, const LayerLoad& load,
+                                    Recompute recompute) const {
+  const auto element = static_cast<double>(options_.element_bytes);
+  if (recompute == Recompute::kFull) {
+    return element * (work.has_halves ? work.attention : work.mlp).input.At(load);
+  }
+  const auto bytes = [&](const HalfWork& half, bool again) {
+    const double input = element * half.input.At(load);
+    if (again) return input;
+    const double weights = trainable ? half.kept_weights.At(load) : 0;
+    return input + element * (half.kept.At(load) + weights) + 4 * half.kept_fp32.At(load);
+  };
+  return bytes(work.attention, recompute == Recompute::kAttention) +
+         bytes(work.mlp, recompute == Recompute::kMlp);
+}
+
+int64_t CostModel::KeptBytes(int layer, const LayerLoad& load, Recompute recompute) const {
+  const Group& group = At(layer);
+  if (!group.has_backward) return 0;
+  const Recompute kind = Possible(group.work, recompute);
+  double bytes = AnalyticKeptBytes(group.work, group.trainable, load, kind);
+  const LoadFit& fit = group.fit.kept_bytes[static_cast<size_t>(kind)];
+  if (bytes > 0 && fit.At(load) > 0) {
+    bytes *= fit.At(load) / AnalyticKeptBytes(group.measured, /*trainable=*/true, load, kind);
+  }
+  return std::llround(bytes);
+}
+
+double CostModel::AnalyticWorkBytes(const LayerWork& work, bool trainable,
+                                    const LayerLoad& load) const {
+  const auto element = static_cast<double>(options_.element_bytes);
+  if (work.gradient_with_loss) {
+    return std::max(LogitsBytes(work, load, element), element * work.mlp.work.At(load));
+  }
+  double most = 0;
+  for (const HalfWork* half : {&work.attention, &work.mlp}) {
+    const double rows = half->work.At(load) * element + 4 * half->work_fp32.At(load);
+    most = std::max(most, rows);
+    if (rows == 0 || !trainable || options_.element_bytes == 4) continue;
+    // A weight gradient is made in 16 bits before it is added; half of the rest is gone by then.
+    for (const Product& product : half->products) {
+      most = std::max(most, rows / 2 + element * static_cast<double>(product.n * product.k));
+    }
+  }
+  return most;
+}
+
+int64_t CostModel::WorkBytes(int layer, const LayerLoad& load) const {
+  const Group& group = At(layer);
+  double bytes = AnalyticWorkBytes(group.work, group.trainable, load);
+  const double fitted = group.fit.work_bytes.At(load);
+  if (bytes > 0 && fitted > 0)
+    bytes *= fitted / AnalyticWorkBytes(group.measured, /*trainable=*/true, load);
+  return std::llround(bytes);
+}
+
+int64_t CostModel::Parameters(int layer) const { return At(layer).work.parameters; }
+
+bool CostModel::Trainable(int layer) const { return At(layer).trainable; }
+
+bool CostModel::HasBackward(int layer) const { return At(layer).has_backward; }
+
+}  // namespace equipoise

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "balance/costs/cluster.h"
+#include "balance/costs/profile.h"
+#include "balance/costs/profile_fit.h"
+#include "balance/load/layer_work.h"
+#include "models/spec/layer_spec.h"
+#include "models/spec/model_config.h"
+#include "parallel/plan.h"
+
+namespace equipoise {
+
+// Seconds of one layer for one micro-batch.
+struct LayerTimes {
+  double forward_s = 0, input_gradient_s = 0, weight_gradient_s = 0;
+  double backward_s() const { return input_gradient_s + weight_gradient_s; }
+};
+
+struct LayerSeconds {
+  LayerTimes times;
+  std::array<double, 4> recompute_s = {};  // by Recompute
+};
+
+// What the layers of a model cost on a device of a cluster, by arithmetic alone: no device, no
+// LibTorch. From a profile where one is given, else from FLOPs, bytes and the constants of the
+// cluster (docs/cost_model.md). Sizes are those of one tensor-parallel rank. Thread-safe.
+class CostModel {
+ public:
+  struct Options {
+    int tensor = 1;                   // ranks that share each layer
+    int64_t element_bytes = 2;        // of weights and activations in the computation
+    std::vector<std::string> frozen;  // modules, as model.freeze names them
+  };
+  // `measured` may be gone after the construction. Throws ConfigError when it lacks a layer of the
+  // model.
+  CostModel(const ModelConfig& config, const Cluster& cluster, const Options& options,
+            const Profile* measured = nullptr);
+
+  const std::vector<LayerSpec>& specs() const { return specs_; }
+  int num_layers() const { return static_cast<int>(specs_.size()); }
+  // With the profile's links where one is given.
+  const Cluster& cluster() const { return cluster_; }
+  const Options& options() const { return options_; }
+  // Layers of one group cost the same: equal kind, equally trained.
+  int num_groups() const { return static_cast<int>(groups_.size()); }
+  int GroupOf(int layer) const { return group_of_[static_cast<size_t>(layer)]; }
+
+  // Collectives of the tensor ranks are included. A frozen layer has no weight gradient, and no
+  // input gradient either where nothing before it is trained. The head makes its gradients with the
+  // loss: they are in its forward time.
+  LayerTimes Times(int layer, const LayerLoad& load) const;
+  // Of computing again in backward what was not kept; 0 where there is no backward.
+  double RecomputeSeconds(int layer, const LayerLoad& load, Recompute recompute) const;
+  // Times() and RecomputeSeconds() of every kind, in the time of one.
+  LayerSeconds Seconds(int layer, const LayerLoad& load) const;
+  // What stays from forward to backward, the layer's input included, its output not.
+  int64_t KeptBytes(int layer, const LayerLoad& load, Recompute recompute) const;
+  // The most that a pass through the layer needs beyond what was kept before it, while it runs.
+  int64_t WorkBytes(int layer, const LayerLoad& load) const;
+  // Of this rank.
+  int64_t Parameters(int layer) const;
+  // Of the weight that embedding and head share, a copy of which the head's stage has where the
+  // embedding is in another one; 0: not tied. Parameters() counts it in the embedding alone.
+  int64_t tied_parameters() const { return tied_parameters_; }
+  bool Trainable(int layer) const;
+  // Whether a gradient reaches the layer: it is trained, or a layer before it is.
+  bool HasBackward(int layer) const;
+
+  // One standard deviation of predicted times, as a share of them.
+  double error_band() const { return error_band_; }
+  // Of AdamW, as measured; 0: not measured.
+  double optimizer_s_per_parameter() const { return optimizer_s_per_parameter_; }
+
+ private:
+  struct Group {
+    LayerWork work;  // of one tensor rank
+    bool trainable = true, has_backward = true;
+    // Measured: as the tensor ranks run it, sums included, where the profile has that; else of the
+    // whole layer, and the analytic model gives the rank's share and the sums.
+    LayerFit fit;
+    LayerWork measured;  // what was measured
+    bool fit_has_sums = false;
+  };
+  const Group& At(int layer) const { return groups_[static_cast<size_t>(GroupOf(layer))]; }
+  // Of the halves of a layer, without collectives.
+  struct Halves {
+    LayerTimes attention, mlp;
+  };
+  double SumSeconds(const std::vector<TensorSum>& sums, const LayerLoad& load) const;
+  LayerTimes HalfTimes(const HalfWork& half, const LayerLoad& load) const;
+  Halves HalvesOf(const LayerWork& work, const LayerLoad& load) const;
+  LayerTimes TrainedTimes(const Group& group, const Halves& halves, const LayerLoad& load) const;
+  double AnalyticWorkBytes(const LayerWork& work, bool trainable, const LayerLoad& load) const;
+  double AnalyticKeptBytes(const LayerWork& work, bool trainable, const LayerLoad& load,
+                           Recompute recompute) const;
+  void Fit(const ModelConfig& config, const Profile& measured);
+
+  Cluster cluster_;
+  Options options_;
+  LinkModel tensor_link_;
+  std::vector<LayerSpec> specs_;
+  std::vector<int> group_of_;
+  std::vector<Group> groups_;
+  int64_t tied_parameters_ = 0;
+  double error_band_, optimizer_s_per_parameter_ = 0;
+};
+
+}  // namespace equipoise

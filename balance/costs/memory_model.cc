@@ -1,0 +1,171 @@
+#include "balance/costs/memory_model.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+#include "balance/costs/stage_costs.h"
+
+namespace equipoise {
+namespace {
+
+constexpr int64_t kFp32 = 4;
+
+// What stays over the whole step.
+MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_rank) {
+  int64_t trained = 0, frozen = 0;
+  for (const int stage : plan.StagesOf(pipeline_rank)) {
+    const StageParameters parameters = ParametersOfStage(costs, plan, stage);
+    trained += parameters.trained;
+    frozen += parameters.frozen;
+  }
+  const int64_t element = costs.options().element_bytes;
+  const int64_t shards = plan.zero > 0 ? plan.data : 1;
+  MemoryForecast forecast;
+  forecast.parameters = element * (trained + frozen);
+  forecast.gradients = kFp32 * trained;
+  forecast.optimizer = 2 * kFp32 * trained / shards;
+  if (element != kFp32) forecast.optimizer += kFp32 * trained / shards;
+  const Cluster& cluster = costs.cluster();
+  forecast.reserve =
+      static_cast<int64_t>(cluster.reserve_share * static_cast<double>(cluster.memory_bytes));
+  return forecast;
+}
+
+struct Moment {
+  int64_t kept = 0, temporary = 0;
+  int64_t total() const { return kept + temporary; }
+};
+
+// One pass of a stage over a micro-batch.
+struct Pass {
+  int64_t kept = 0;          // all layers'
+  int64_t deferred = 0;      // the same between the two halves of a backward
+  Moment forward, backward;  // the worst moments, with what the stage has kept until then
+};
+
+bool Alike(const LayerLoad& a, const LayerLoad& b) {
+  return std::tie(a.tiles, a.tokens, a.token_pairs, a.targets) ==
+         std::tie(b.tiles, b.tokens, b.token_pairs, b.targets);
+}
+
+class StageMemory {
+ public:
+  StageMemory(const CostModel& costs, const Plan& plan)
+      : costs_(costs), plan_(plan), last_(static_cast<size_t>(plan.num_stages())) {}
+
+  // Planning asks for the same micro-batch again and again.
+  const Pass& Of(int stage, const LayerLoad& load) {
+    std::optional<Known>& last = last_[static_cast<size_t>(stage)];
+    if (!last || !Alike(last->load, load)) last = Known{load, Work(stage, load)};
+    return last->pass;
+  }
+
+ private:
+  struct Known {
+    LayerLoad load;
+    Pass pass;
+  };
+
+  Pass Work(int stage, const LayerLoad& load) const {
+    const auto s = static_cast<size_t>(stage);
+    Pass pass;
+    const int64_t at_end = KeptAtEndBytes(costs_, plan_, stage, load);
+    for (int layer = plan_.stage_begins[s]; layer < plan_.stage_begins[s + 1]; ++layer) {
+      const int64_t kept = costs_.KeptBytes(layer, load, RecomputeOf(plan_, layer));
+      const int64_t again = costs_.KeptBytes(layer, load, Recompute::kNone) - kept;
+      pass.kept += kept;
+      Moment now = {pass.kept, again + costs_.WorkBytes(layer, load)};
+      if (now.total() > pass.forward.total()) pass.forward = now;
+      if (layer + 1 == plan_.stage_begins[s + 1]) now.kept += at_end;
+      if (costs_.HasBackward(layer) && now.total() > pass.backward.total()) pass.backward = now;
+    }
+    pass.kept += at_end;
+    pass.deferred = DeferredBytes(costs_, plan_, stage, load);
+    return pass;
+  }
+
+  const CostModel& costs_;
+  const Plan& plan_;
+  std::vector<std::optional<Known>> last_;  // [stage]
+};
+
+// The place of a (stage, micro-batch) in a list of all.
+size_t Slot(const Schedule& schedule, const Op& op) {
+  return static_cast<size_t>(op.stage) * static_cast<size_t>(schedule.micro_batches) +
+         static_cast<size_t>(op.micro_batch);
+}
+
+// The position at which each (stage, micro-batch) of a rank is freed; -1: never kept.
+std::vector<int> FreedAt(const Schedule& schedule, int rank) {
+  std::vector<int> freed(schedule.graph.stages.size() * static_cast<size_t>(schedule.micro_batches),
+                         -1);
+  const std::vector<Op>& list = schedule.ranks[static_cast<size_t>(rank)];
+  for (size_t p = 0; p < list.size(); ++p) {
+    if (!IsCompute(list[p].kind) || IsForward(list[p].kind)) continue;
+    freed[Slot(schedule, list[p])] = static_cast<int>(p);
+  }
+  return freed;
+}
+
+// What comes and goes at the ends of a rank's stages: one value in flight each way.
+int64_t BoundaryBuffers(const CostModel& costs, const Plan& plan,
+                        const std::vector<LayerLoad>& micro_batches, int pipeline_rank) {
+  if (plan.pipeline == 1) return 0;
+  int64_t bytes = 0;
+  for (const int stage : plan.StagesOf(pipeline_rank)) {
+    for (const int boundary : {stage - 1, stage}) {
+      if (boundary < 0 || boundary + 1 >= plan.num_stages()) continue;
+      const int last = plan.stage_begins[static_cast<size_t>(boundary) + 1] - 1;
+      int64_t largest = 0;
+      for (const LayerLoad& load : micro_batches) {
+        largest = std::max(largest, costs.specs()[static_cast<size_t>(last)].BoundaryBytes(
+                                        load, costs.options().element_bytes));
+      }
+      bytes += 2 * largest;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Schedule& schedule,
+                              const std::vector<LayerLoad>& micro_batches, int pipeline_rank) {
+  MemoryForecast forecast = States(costs, plan, pipeline_rank);
+  forecast.communication = BoundaryBuffers(costs, plan, micro_batches, pipeline_rank);
+  StageMemory stages(costs, plan);
+  const std::vector<int> freed_at = FreedAt(schedule, pipeline_rank);
+  const std::vector<Op>& list = schedule.ranks[static_cast<size_t>(pipeline_rank)];
+  int64_t kept = 0;
+  Moment worst;
+  for (size_t p = 0; p < list.size(); ++p) {
+    const Op& op = list[p];
+    if (!IsCompute(op.kind)) continue;
+    const int freed = freed_at[Slot(schedule, op)];
+    const Pass& pass = stages.Of(op.stage, micro_batches[static_cast<size_t>(op.micro_batch)]);
+    const bool keeps = IsForward(op.kind) && freed >= 0;
+    const bool frees = freed == static_cast<int>(p);
+    if (op.kind == OpKind::kWeightGradient) {
+      kept -= pass.deferred;  // nothing is added: no new peak
+      continue;
+    }
+    const bool defers = !IsForward(op.kind) && freed > static_cast<int>(p);
+    if (frees || defers) kept -= pass.kept;
+    Moment now = IsForward(op.kind) ? pass.forward : pass.backward;
+    if (defers) {
+      if (pass.deferred > now.total()) now = {pass.deferred, 0};
+      now.kept += kept;
+      kept += pass.deferred;
+    } else {
+      now.kept += kept;
+    }
+    if (now.total() > worst.total()) worst = now;
+    if (keeps) kept += pass.kept;
+  }
+  forecast.activations = worst.kept;
+  forecast.temporary = worst.temporary;
+  return forecast;
+}
+
+}  // namespace equipoise

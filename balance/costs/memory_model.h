@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "balance/costs/cost_model.h"
+#include "parallel/plan.h"
+#include "parallel/schedule/schedule.h"
+
+namespace equipoise {
+
+// The peak memory of one rank in a step, in bytes, by what it is for.
+struct MemoryForecast {
+  int64_t parameters = 0;  // in the precision of the computation, frozen ones too
+  // Of trained parameters alone:
+  int64_t gradients = 0;  // fp32
+  int64_t optimizer = 0;  // AdamW's moments, and fp32 masters where the computation is not fp32
+  // At the worst moment of the step:
+  int64_t activations = 0;    // kept for backward
+  int64_t temporary = 0;      // of the layer that runs: recomputed activations, logits, gradients
+  int64_t communication = 0;  // buffers of transfers between stages
+  int64_t reserve = 0;        // devices: fragmentation and context
+
+  int64_t total() const {
+    return parameters + gradients + optimizer + activations + temporary + communication + reserve;
+  }
+};
+
+// Of a pipeline rank (and any of its data and tensor ranks) that runs its list of a completed
+// schedule, with activations as the stages keep and free them (models/stages/stage.h).
+// REQUIRES: schedule is the plan's; micro_batches has its loads.
+MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Schedule& schedule,
+                              const std::vector<LayerLoad>& micro_batches, int pipeline_rank);
+
+}  // namespace equipoise

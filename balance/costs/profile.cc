@@ -1,0 +1,194 @@
+#include "balance/costs/profile.h"
+
+#include <cmath>
+#include <fstream>
+
+#include "configs/base/error.h"
+#include "configs/base/json.h"
+
+namespace equipoise {
+namespace {
+
+constexpr const char* kFormat = "equipoise profile 1";
+
+double Positive(const Json& object, const char* key, const std::string& source) {
+  const double value = GetNumber(object, key, source);
+  if (std::isfinite(value) && value >= 0) return value;
+  throw DataError(source + ": " + key + ": " + std::to_string(value) +
+                  " is no time, size or speed; measure again with equipoise profile");
+}
+
+int64_t PositiveInt(const Json& object, const char* key, const std::string& source) {
+  const int64_t value = GetInt(object, key, source);
+  if (value >= 0) return value;
+  throw DataError(source + ": " + key + ": " + std::to_string(value) +
+                  " is negative; measure again with equipoise profile");
+}
+
+const Json& Part(const Json& object, const char* key, bool list, const std::string& source) {
+  const auto found = object.find(key);
+  if (found != object.end() && (list ? found->is_array() : found->is_object())) return *found;
+  throw DataError(source + ": no " + std::string(list ? "list" : "map") + " '" + key +
+                  "'; measure again with equipoise profile");
+}
+
+Json LinkJson(const LinkModel& link) {
+  return {{"latency_s", link.latency_s}, {"bytes_per_s", link.bytes_per_s}};
+}
+
+LinkModel ReadLink(const Json& object, const char* key, const std::string& source) {
+  const Json& link = Part(object, key, /*list=*/false, source);
+  return {Positive(link, "latency_s", source), Positive(link, "bytes_per_s", source)};
+}
+
+Json LayerJson(const LayerMeasurement& layer) {
+  return {{"layer_kind", layer.layer_kind},
+          {"shape", layer.shape},
+          {"tiles", layer.load.tiles},
+          {"tokens", layer.load.tokens},
+          {"token_pairs", layer.load.token_pairs},
+          {"targets", layer.load.targets},
+          {"tensor", layer.tensor},
+          {"forward_s", layer.forward_s},
+          {"backward_s", layer.backward_s},
+          {"input_gradient_s", layer.input_gradient_s},
+          {"weight_gradient_s", layer.weight_gradient_s},
+          {"kept_bytes", layer.kept_bytes},
+          {"work_bytes", layer.work_bytes}};
+}
+
+LayerMeasurement ReadLayer(const Json& object, const std::string& source) {
+  LayerMeasurement layer;
+  layer.layer_kind = GetString(object, "layer_kind", source);
+  layer.shape = GetString(object, "shape", source);
+  layer.load.tiles = PositiveInt(object, "tiles", source);
+  layer.load.tokens = PositiveInt(object, "tokens", source);
+  layer.load.token_pairs = Positive(object, "token_pairs", source);
+  if (object.contains("targets")) layer.load.targets = PositiveInt(object, "targets", source);
+  if (object.contains("tensor"))
+    layer.tensor = static_cast<int>(PositiveInt(object, "tensor", source));
+  layer.forward_s = Positive(object, "forward_s", source);
+  layer.backward_s = Positive(object, "backward_s", source);
+  layer.input_gradient_s = Positive(object, "input_gradient_s", source);
+  layer.weight_gradient_s = Positive(object, "weight_gradient_s", source);
+  layer.work_bytes = PositiveInt(object, "work_bytes", source);
+  const Json& kept = Part(object, "kept_bytes", /*list=*/true, source);
+  if (kept.size() != layer.kept_bytes.size()) {
+    throw DataError(source + ": kept_bytes: " + std::to_string(kept.size()) +
+                    " numbers, one for each kind of recomputation is needed");
+  }
+  for (size_t i = 0; i < kept.size(); ++i) {
+    layer.kept_bytes[i] = PositiveInt({{"kept_bytes", kept[i]}}, "kept_bytes", source);
+  }
+  return layer;
+}
+
+std::string Differs(const std::string& what, const std::string& there, const std::string& here) {
+  return "measured " + what + " " + there + ", used " + what + " " + here;
+}
+
+LinkModel MeanLink(const std::vector<Profile>& profiles, LinkModel Profile::*link) {
+  double count = 0, latency_s = 0, s_per_byte = 0;
+  for (const Profile& profile : profiles) {
+    const LinkModel& one = profile.*link;
+    if (one.bytes_per_s <= 0) continue;
+    ++count;
+    latency_s += one.latency_s;
+    s_per_byte += 1 / one.bytes_per_s;
+  }
+  return count > 0 ? LinkModel{latency_s / count, count / s_per_byte} : LinkModel();
+}
+
+}  // namespace
+
+Profile MeanProfile(const std::vector<Profile>& profiles) {
+  Profile mean = profiles.at(0);
+  const auto average = [&](auto&& value) {
+    double sum = 0;
+    for (const Profile& profile : profiles) sum += value(profile);
+    return sum / static_cast<double>(profiles.size());
+  };
+  for (size_t i = 0; i < mean.layers.size(); ++i) {
+    for (double LayerMeasurement::*time :
+         {&LayerMeasurement::forward_s, &LayerMeasurement::backward_s,
+          &LayerMeasurement::input_gradient_s, &LayerMeasurement::weight_gradient_s}) {
+      mean.layers[i].*time = average([&](const Profile& p) { return p.layers.at(i).*time; });
+    }
+  }
+  mean.optimizer_s_per_parameter =
+      average([](const Profile& p) { return p.optimizer_s_per_parameter; });
+  mean.point_to_point = MeanLink(profiles, &Profile::point_to_point);
+  mean.all_reduce = MeanLink(profiles, &Profile::all_reduce);
+  return mean;
+}
+
+Profile ParseProfile(const Json& json, const std::string& source) {
+  if (!json.is_object() || GetString(json, "format", source, "") != kFormat) {
+    throw DataError(source + ": not a profile ('format' is not '" + kFormat +
+                    "'); make one with equipoise profile");
+  }
+  Profile profile;
+  profile.device = GetString(json, "device", source);
+  profile.versions = GetString(json, "versions", source);
+  profile.precision = GetString(json, "precision", source);
+  profile.threads = static_cast<int>(PositiveInt(json, "threads", source));
+  profile.optimizer_s_per_parameter = Positive(json, "optimizer_s_per_parameter", source);
+  profile.point_to_point = ReadLink(json, "point_to_point", source);
+  profile.all_reduce = ReadLink(json, "all_reduce", source);
+  const Json& layers = Part(json, "layers", /*list=*/true, source);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    profile.layers.push_back(ReadLayer(layers[i], source + ": layers." + std::to_string(i)));
+  }
+  return profile;
+}
+
+Profile ReadProfile(const std::string& path) { return ParseProfile(ReadJsonFile(path), path); }
+
+Json ToJson(const Profile& profile) {
+  Json json = {{"format", kFormat},
+               {"device", profile.device},
+               {"versions", profile.versions},
+               {"precision", profile.precision},
+               {"threads", profile.threads},
+               {"optimizer_s_per_parameter", profile.optimizer_s_per_parameter},
+               {"point_to_point", LinkJson(profile.point_to_point)},
+               {"all_reduce", LinkJson(profile.all_reduce)},
+               {"layers", Json::array()}};
+  for (const LayerMeasurement& layer : profile.layers) json["layers"].push_back(LayerJson(layer));
+  return json;
+}
+
+void WriteProfile(const std::string& path, const Profile& profile) {
+  std::ofstream file(path);
+  file << ToJson(profile).dump(1) << "\n";
+  file.close();
+  if (!file) throw DataError(path + ": cannot be written; choose another place with --out");
+}
+
+std::string ProfileMismatch(const Profile& profile, const ProfileUse& use) {
+  if (profile.device.find(use.device) == std::string::npos) {
+    return Differs("on", "'" + profile.device + "'", "'" + use.device + "'");
+  }
+  if (!use.versions.empty() && use.versions != profile.versions) {
+    return Differs("with", "'" + profile.versions + "'", "'" + use.versions + "'");
+  }
+  if (!use.precision.empty() && use.precision != profile.precision) {
+    return Differs("in", profile.precision, use.precision);
+  }
+  if (use.threads != 0 && use.threads != profile.threads) {
+    return Differs("with", std::to_string(profile.threads) + " threads",
+                   std::to_string(use.threads));
+  }
+  return "";
+}
+
+std::string RequireProfile(const Profile& profile, const ProfileUse& use, const std::string& path,
+                           bool force) {
+  const std::string mismatch = ProfileMismatch(profile, use);
+  if (mismatch.empty()) return "";
+  if (force) return path + ": " + mismatch + "; times predicted from it may be wrong";
+  throw ConfigError(path + ": " + mismatch +
+                    "; measure here with equipoise profile, or set cluster.force_profile: true");
+}
+
+}  // namespace equipoise

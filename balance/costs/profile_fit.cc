@@ -1,0 +1,149 @@
+#include "balance/costs/profile_fit.h"
+
+#include <cmath>
+#include <limits>
+
+#include "balance/load/layer_shape.h"
+
+namespace equipoise {
+namespace {
+
+constexpr size_t kTerms = 5;
+using Row = std::array<double, kTerms>;
+
+Row Terms(const LayerLoad& load) {
+  return {1, static_cast<double>(load.tiles), static_cast<double>(load.tokens), load.token_pairs,
+          static_cast<double>(load.targets)};
+}
+
+double Dot(const Row& a, const Row& b) {
+  double sum = 0;
+  for (size_t i = 0; i < kTerms; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// Rows scaled by the measured value (so that errors are relative, and every target is 1) and by the
+// terms' largest values (pairs are millions times the constant).
+struct Problem {
+  std::vector<Row> rows;
+  Row scale = {};
+};
+
+Problem Scaled(const std::vector<LayerLoad>& loads, const std::vector<double>& measured) {
+  Problem problem;
+  for (size_t i = 0; i < loads.size(); ++i) {
+    if (measured[i] <= 0) continue;
+    Row row = Terms(loads[i]);
+    for (size_t k = 0; k < kTerms; ++k) {
+      row[k] /= measured[i];
+      problem.scale[k] = std::max(problem.scale[k], row[k]);
+    }
+    problem.rows.push_back(row);
+  }
+  for (Row& row : problem.rows) {
+    for (size_t k = 0; k < kTerms; ++k) {
+      if (problem.scale[k] > 0) row[k] /= problem.scale[k];
+    }
+  }
+  return problem;
+}
+
+// Least squares over the terms of `subset` (a bit each) by the normal equations and Gauss-Jordan
+// elimination. False where they are singular or a coefficient is negative.
+bool Solve(const std::vector<Row>& rows, unsigned subset, Row& solution) {
+  std::vector<size_t> terms;
+  for (size_t k = 0; k < kTerms; ++k) {
+    if ((subset >> k & 1U) != 0) terms.push_back(k);
+  }
+  const size_t n = terms.size();
+  std::array<std::array<double, kTerms + 1>, kTerms> m = {};
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < n; ++i) {
+      for (size_t j = 0; j < n; ++j) m[i][j] += row[terms[i]] * row[terms[j]];
+      m[i][n] += row[terms[i]];
+    }
+  }
+  for (size_t i = 0; i < n; ++i) {
+    if (m[i][i] < 1e-10 * static_cast<double>(rows.size())) return false;
+    for (size_t r = 0; r < n; ++r) {
+      if (r == i) continue;
+      const double factor = m[r][i] / m[i][i];
+      for (size_t c = i; c <= n; ++c) m[r][c] -= factor * m[i][c];
+    }
+  }
+  solution = {};
+  for (size_t i = 0; i < n; ++i) {
+    solution[terms[i]] = m[i][n] / m[i][i];
+    if (solution[terms[i]] < 0) return false;
+  }
+  return true;
+}
+
+double SumOfSquares(const std::vector<Row>& rows, const Row& solution) {
+  double sum = 0;
+  for (const Row& row : rows) sum += std::pow(Dot(row, solution) - 1, 2);
+  return sum;
+}
+
+}  // namespace
+
+double LoadFit::At(const LayerLoad& load) const { return Dot(coefficients, Terms(load)); }
+
+LoadFit FitLoads(const std::vector<LayerLoad>& loads, const std::vector<double>& measured) {
+  const Problem problem = Scaled(loads, measured);
+  LoadFit fit;
+  if (problem.rows.empty()) return fit;
+  double least = std::numeric_limits<double>::infinity();
+  for (unsigned subset = 1; subset < 1U << kTerms; ++subset) {
+    Row solution;
+    if (!Solve(problem.rows, subset, solution)) continue;
+    const double sum = SumOfSquares(problem.rows, solution);
+    if (sum >= least) continue;
+    least = sum;
+    for (size_t k = 0; k < kTerms; ++k) {
+      fit.coefficients[k] = problem.scale[k] > 0 ? solution[k] / problem.scale[k] : 0;
+    }
+  }
+  fit.residual = std::sqrt(least / static_cast<double>(problem.rows.size()));
+  return fit;
+}
+
+LayerFit FitLayer(const Profile& profile, const std::string& layer_kind, const std::string& shape,
+                  int tensor) {
+  const std::string head = LayerKindName(LayerKind::kHead);
+  std::vector<LayerLoad> loads;
+  std::vector<double> forward, input, weight, work;
+  std::array<std::vector<double>, 4> kept;
+  for (const LayerMeasurement& layer : profile.layers) {
+    if (layer.layer_kind != layer_kind || layer.shape != shape || layer.tensor != tensor) continue;
+    loads.push_back(layer.load);
+    if (layer_kind != head) loads.back().targets = 0;
+    forward.push_back(layer.forward_s);
+    input.push_back(layer.input_gradient_s);
+    weight.push_back(layer.weight_gradient_s);
+    work.push_back(static_cast<double>(layer.work_bytes));
+    for (size_t r = 0; r < kept.size(); ++r) {
+      kept[r].push_back(static_cast<double>(layer.kept_bytes[r]));
+    }
+  }
+  LayerFit fit;
+  fit.measurements = static_cast<int>(loads.size());
+  fit.forward_s = FitLoads(loads, forward);
+  fit.input_gradient_s = FitLoads(loads, input);
+  fit.weight_gradient_s = FitLoads(loads, weight);
+  fit.work_bytes = FitLoads(loads, work);
+  for (size_t r = 0; r < kept.size(); ++r) fit.kept_bytes[r] = FitLoads(loads, kept[r]);
+  double squares = 0, count = 0;
+  for (size_t i = 0; i < loads.size(); ++i) {
+    const double measured = forward[i] + input[i] + weight[i];
+    if (measured <= 0) continue;
+    const double fitted = fit.forward_s.At(loads[i]) + fit.input_gradient_s.At(loads[i]) +
+                          fit.weight_gradient_s.At(loads[i]);
+    squares += std::pow(fitted / measured - 1, 2);
+    ++count;
+  }
+  fit.residual = count > 0 ? std::sqrt(squares / count) : 0;
+  return fit;
+}
+
+}  // namespace equipoise

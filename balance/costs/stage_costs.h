@@ -1,0 +1,54 @@
+#pragma once
+
+#include <vector>
+
+#include "balance/costs/cost_model.h"
+#include "balance/costs/layer_cost_table.h"
+#include "parallel/plan.h"
+#include "parallel/schedule/simulate.h"
+
+namespace equipoise {
+
+// What the simulator needs to run one step of a plan: seconds of every op (recomputation, REDUCE
+// and OPT too), bytes and links of transfers, kept bytes under the plan's recomputation. Holds
+// tables of its own; refers to none of the arguments. REQUIRES: plan.stage_begins fits the model,
+// costs.options().tensor == plan.tensor.
+SimulationCosts StageCosts(const CostModel& costs, const Plan& plan, const Cluster& cluster,
+                           const std::vector<LayerLoad>& micro_batches);
+// The same with micro-batch m being load number loads[m] of the table.
+SimulationCosts StageCosts(const LayerCostTable& table, const Plan& plan, const Cluster& cluster,
+                           const std::vector<int>& loads);
+
+// Bytes that a stage keeps of a micro-batch from forward to backward, on one tensor rank: what its
+// layers keep, and KeptAtEndBytes().
+int64_t StageKeptBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load);
+// Beside its layers a stage keeps its output where the last layer is not wholly computed again; the
+// last stage the weight gradient that the loss has made, where its head's weight is tied to an
+// embedding in the same stage.
+int64_t KeptAtEndBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load);
+
+// Bytes that it keeps from the first half of a backward to the second: of each linear layer the
+// input and the gradient of the output, which for a block are about as many as it keeps without
+// recomputation; nothing of embedding and head, whose gradients are complete then.
+int64_t DeferredBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load);
+
+inline Recompute RecomputeOf(const Plan& plan, int layer) {
+  return plan.recompute.empty() ? Recompute::kNone : plan.recompute[static_cast<size_t>(layer)];
+}
+
+// Parameters of a stage on one tensor rank: of trained layers, of frozen ones. The head's copy of a
+// tied weight is counted where the embedding is in another stage.
+struct StageParameters {
+  int64_t trained = 0, frozen = 0;
+};
+StageParameters ParametersOfStage(const CostModel& costs, const Plan& plan, int stage);
+
+// Seconds that a stage's gradients take to be summed over the data ranks (ZeRO 1: to their shards),
+// in fp32.
+double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster, int stage);
+
+// Seconds of AdamW on a pipeline rank, and of gathering what other data ranks have updated.
+double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
+                        int pipeline_rank);
+
+}  // namespace equipoise

@@ -1,0 +1,235 @@
+#include "balance/groups/group_exchange.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "configs/base/error.h"
+
+namespace equipoise {
+namespace {
+
+constexpr int64_t kMostMembers = 16;   // of a group that are looked at in a pass
+constexpr int64_t kMostExchanges = 3;  // of a pair in a pass
+constexpr int64_t kSpare = 2;          // places of a group beyond the mean, or beyond those it has
+// A group whose tiles and tokens are this part of the limits away from the mean is even enough.
+constexpr double kEven = 1.0 / 256;
+constexpr double kLeastGain = 1.0 / 1024;  // of a pair's cost that an exchange must save
+constexpr double kExcessWeight = 100;      // of what is beyond the limits against what is uneven
+
+// Pairs whose groups and members are fetched from memory before it is their turn.
+constexpr size_t kAhead = 8, kLineMembers = 5;
+
+struct Member {
+  int32_t sample = -1, tiles = 0, tokens = 0;
+};
+
+struct Group {
+  int32_t tiles = 0, tokens = 0;
+  int32_t begin = 0, size = 0, room = 0;  // of its members in the list of all
+};
+
+// By what groups are paired.
+enum class PairBy : uint8_t { kTokens, kTiles, kBoth };
+
+class Exchanger {
+ public:
+  Exchanger(std::span<const SampleSize> sizes, const ExchangeOptions& options,
+            const GroupOfSample& groups)
+      : limits_(options.limits),
+        keep_limits_(options.keep_limits),
+        most_tiles_(static_cast<double>(limits_.tiles)),
+        most_tokens_(static_cast<double>(limits_.tokens)),
+        of_tiles_(1 / most_tiles_),
+        of_tokens_(1 / most_tokens_) {
+    AddMembers(sizes, groups);
+    const auto n = static_cast<double>(groups_.size());
+    for (const Group& group : groups_) {
+      mean_tiles_ += group.tiles / n;
+      mean_tokens_ += group.tokens / n;
+    }
+  }
+
+  // Returns the number of exchanges.
+  int64_t Pass(PairBy by, int64_t number, SplitMix& random);
+  void Store(GroupOfSample& groups) const;
+
+ private:
+  void AddMembers(std::span<const SampleSize> sizes, const GroupOfSample& groups);
+  bool Within(int64_t tiles, int64_t tokens) const {
+    return tiles <= limits_.tiles && tokens <= limits_.tokens;
+  }
+  // Squared distance to the mean in parts of the limits, and what is beyond these.
+  double Cost(int32_t tiles, int32_t tokens) const {
+    // Half a tile off is as near to the mean as whole tiles can be.
+    const double v = std::max(std::abs(tiles - mean_tiles_) - 0.5, 0.0) * of_tiles_;
+    const double t = (tokens - mean_tokens_) * of_tokens_;
+    const double over_v = std::max(tiles - most_tiles_, 0.0) * of_tiles_;
+    const double over_t = std::max(tokens - most_tokens_, 0.0) * of_tokens_;
+    return v * v + t * t + kExcessWeight * (over_v * over_v + over_t * over_t);
+  }
+  double Cost(const Group& group) const { return Cost(group.tiles, group.tokens); }
+  // The members that a pass looks at, behind "none".
+  int64_t Look(const Group& group, int64_t number, std::array<Member, kMostMembers + 1>& seen,
+               std::array<int32_t, kMostMembers + 1>& place) const;
+  bool Exchange(Group& a, Group& b, int64_t number);
+  void Replace(Group& group, int32_t place, const Member& by);
+
+  GroupLimits limits_;
+  bool keep_limits_;
+  double most_tiles_, most_tokens_;  // the limits
+  double of_tiles_, of_tokens_;      // and one part of them
+  double mean_tiles_ = 0, mean_tokens_ = 0;
+  std::vector<Group> groups_;
+  std::vector<Member> members_;  // by group, one behind the other: few cache lines a group
+};
+
+void Exchanger::AddMembers(std::span<const SampleSize> sizes, const GroupOfSample& groups) {
+  groups_.resize(static_cast<size_t>(groups.groups));
+  int64_t samples = 0;
+  for (const int32_t group : groups.group) {
+    if (group < 0) continue;
+    ++groups_[static_cast<size_t>(group)].room;
+    ++samples;
+  }
+  const auto mean = static_cast<int32_t>(samples / std::max<int64_t>(groups.groups, 1));
+  int32_t begin = 0;
+  for (Group& group : groups_) {
+    group.begin = begin;
+    group.room = std::max(group.room, mean) + static_cast<int32_t>(kSpare);
+    begin += group.room;
+  }
+  members_.resize(static_cast<size_t>(begin));
+  for (size_t sample = 0; sample < groups.group.size(); ++sample) {
+    if (groups.group[sample] < 0) continue;
+    Group& group = groups_[static_cast<size_t>(groups.group[sample])];
+    const SampleSize& size = sizes[sample];
+    members_[static_cast<size_t>(group.begin + group.size++)] = {static_cast<int32_t>(sample),
+                                                                 size.tiles, size.tokens};
+    group.tiles += size.tiles;
+    group.tokens += size.tokens;
+  }
+}
+
+void Exchanger::Store(GroupOfSample& groups) const {
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const Group& group = groups_[i];
+    for (int32_t place = group.begin; place < group.begin + group.size; ++place) {
+      const Member& member = members_[static_cast<size_t>(place)];
+      groups.group[static_cast<size_t>(member.sample)] = static_cast<int32_t>(i);
+    }
+  }
+}
+
+int64_t Exchanger::Look(const Group& group, int64_t number,
+                        std::array<Member, kMostMembers + 1>& seen,
+                        std::array<int32_t, kMostMembers + 1>& place) const {
+  seen[0] = {};
+  place[0] = group.begin + group.size;
+  const int64_t count = std::min<int64_t>(group.size, kMostMembers);
+  const int64_t first = count == group.size ? 0 : number * kMostMembers % group.size;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto at = static_cast<size_t>(i) + 1;
+    place[at] = group.begin + static_cast<int32_t>((first + i) % group.size);
+    seen[at] = members_[static_cast<size_t>(place[at])];
+  }
+  return count + 1;
+}
+
+void Exchanger::Replace(Group& group, int32_t place, const Member& by) {
+  Member& member = members_[static_cast<size_t>(place)];
+  if (place == group.begin + group.size) {  // none
+    if (by.sample < 0) return;
+    member = by;
+    ++group.size;
+  } else {
+    group.tiles -= member.tiles;
+    group.tokens -= member.tokens;
+    member = by;
+    if (by.sample < 0) member = members_[static_cast<size_t>(group.begin + --group.size)];
+  }
+  group.tiles += by.tiles;
+  group.tokens += by.tokens;
+}
+
+bool Exchanger::Exchange(Group& a, Group& b, int64_t number) {
+  std::array<Member, kMostMembers + 1> of_a, of_b;
+  std::array<int32_t, kMostMembers + 1> place_a, place_b;
+  const auto count_a = static_cast<size_t>(Look(a, number, of_a, place_a));
+  const auto count_b = static_cast<size_t>(Look(b, number, of_b, place_b));
+  const bool keep_a = keep_limits_ && Within(a.tiles, a.tokens);
+  const bool keep_b = keep_limits_ && Within(b.tiles, b.tokens);
+  double least = (Cost(a) + Cost(b)) * (1 - kLeastGain);
+  size_t best_a = 0, best_b = 0;
+  // Nothing from a: a takes a member of b, which keeps another.
+  for (size_t i = b.size < 2 || a.size == a.room ? 1 : 0; i < count_a; ++i) {
+    for (size_t j = a.size < 2 || b.size == b.room ? 1 : 0; j < count_b; ++j) {
+      const int32_t tiles = of_b[j].tiles - of_a[i].tiles;
+      const int32_t tokens = of_b[j].tokens - of_a[i].tokens;
+      const double cost =
+          Cost(a.tiles + tiles, a.tokens + tokens) + Cost(b.tiles - tiles, b.tokens - tokens);
+      if (cost >= least) continue;
+      if (keep_a && !Within(a.tiles + tiles, a.tokens + tokens)) continue;
+      if (keep_b && !Within(b.tiles - tiles, b.tokens - tokens)) continue;
+      least = cost;
+      best_a = i;
+      best_b = j;
+    }
+  }
+  if (best_a == 0 && best_b == 0) return false;
+  Replace(a, place_a[best_a], of_b[best_b]);
+  Replace(b, place_b[best_b], of_a[best_a]);
+  return true;
+}
+
+int64_t Exchanger::Pass(PairBy by, int64_t number, SplitMix& random) {
+  constexpr int kGroupBits = 32, kNoiseBits = 12;
+  std::vector<uint64_t> keys;
+  keys.reserve(groups_.size());
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const Group& group = groups_[i];
+    double load = 0;
+    if (by != PairBy::kTokens) load += group.tiles / static_cast<double>(limits_.tiles);
+    if (by != PairBy::kTiles) load += group.tokens / static_cast<double>(limits_.tokens);
+    const auto coarse = static_cast<uint64_t>(std::min(load, 15.0) * (1 << 15));
+    keys.push_back((coarse << kNoiseBits | random.Next() >> (64 - kNoiseBits)) << kGroupBits | i);
+  }
+  std::sort(keys.begin(), keys.end());
+  const auto group_at = [&](size_t place) -> Group& {
+    return groups_[keys[place] & ((uint64_t{1} << kGroupBits) - 1)];
+  };
+  int64_t exchanges = 0;
+  for (size_t i = 0; i < keys.size() / 2; ++i) {
+    if (i + kAhead < keys.size() / 2) {
+      for (const size_t at : {i + kAhead, keys.size() - 1 - i - kAhead}) {
+        __builtin_prefetch(&group_at(at));
+      }
+      for (const size_t at : {i + kAhead / 2, keys.size() - 1 - i - kAhead / 2}) {
+        __builtin_prefetch(&members_[static_cast<size_t>(group_at(at).begin)]);
+        __builtin_prefetch(&members_[static_cast<size_t>(group_at(at).begin)] + kLineMembers);
+      }
+    }
+    Group &few = group_at(i), &many = group_at(keys.size() - 1 - i);
+    if (Cost(few) + Cost(many) < 2 * kEven * kEven) continue;
+    int64_t done = 0;
+    while (done < kMostExchanges && Exchange(few, many, number)) ++done;
+    exchanges += done;
+  }
+  return exchanges;
+}
+
+}  // namespace
+
+void ExchangeSamples(std::span<const SampleSize> sizes, const ExchangeOptions& options,
+                     SplitMix& random, GroupOfSample& groups) {
+  EQUIPOISE_CHECK(options.limits.tiles > 0 && options.limits.tokens > 0, options.limits.tokens);
+  Exchanger exchanger(sizes, options, groups);
+  int64_t idle = 0;  // passes without an exchange
+  for (int64_t pass = 0; pass < options.passes && idle < 3; ++pass) {
+    const auto by = static_cast<PairBy>(pass % 3);
+    idle = exchanger.Pass(by, pass, random) > 0 ? 0 : idle + 1;
+  }
+  exchanger.Store(groups);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,354 @@
+#include "balance/groups/group_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "balance/groups/balanced_groups.h"
+#include "balance/groups/simple_groups.h"
+#include "balance/groups/step_deal.h"
+#include "balance/load/random.h"
+#include "configs/base/error.h"
+
+namespace equipoise {
+namespace {
+
+// Purposes of random streams; kWindowSeed and above: of the windows after the first.
+constexpr uint64_t kSampleOrder = 2, kGroupOrder = 3, kIsfSeed = 4, kWindowSeed = 1 << 16;
+constexpr int64_t kCarriedParts = 8;  // of a window's samples, one at most is handed on
+
+constexpr int64_t kTokenSteps = 16;  // in which a limit on tokens is lowered
+
+const std::array<const char*, 6> kNames = {"random", "length_grouped", "packed", "knapsack", "isf",
+                                           "isf+"};
+
+Grouping FormIsfGroups(std::span<const SampleSize> sizes, const GroupOptions& options,
+                       int64_t epoch, std::vector<IsfRound>& rounds) {
+  SplitMix random = KeyedRandom(options.seed, static_cast<uint64_t>(epoch), kIsfSeed);
+  IsfOptions isf{options.limits, options.min_tiles, options.min_tokens, options.rounds, 0};
+  isf.seed = static_cast<uint32_t>(random.Next());
+  return IsfGroups(sizes, isf, &rounds);
+}
+
+// Standard deviation / mean of the tokens of the groups that ISF accepts, from some of the samples;
+// of the few that its last round leaves there are the fewer, the more samples there are.
+double IsfTokenSpread(std::span<const SampleSize> sizes, const GroupOptions& options) {
+  constexpr int64_t kMostSamples = 1 << 14;
+  const int64_t count = std::min(std::ssize(sizes), kMostSamples);
+  std::vector<SampleSize> some;
+  for (int64_t i = 0; i < count; ++i) {
+    some.push_back(sizes[static_cast<size_t>(std::ssize(sizes) * i / count)]);
+  }
+  std::vector<IsfRound> rounds;
+  const SampleGroups groups = FormIsfGroups(some, options, 0, rounds).groups;
+  double n = 0, sum = 0, squares = 0;
+  for (int64_t i = 0; i < groups.size(); ++i) {
+    const LayerLoad load = GroupLoad(some, groups[i]);
+    if (load.tiles < options.min_tiles && load.tokens < options.min_tokens) continue;
+    const auto tokens = static_cast<double>(load.tokens);
+    sum += tokens;
+    squares += tokens * tokens;
+    ++n;
+  }
+  if (sum == 0) return std::numeric_limits<double>::infinity();
+  return std::sqrt(std::max(squares * n - sum * sum, 0.0)) / sum;
+}
+
+Grouping FormGroups(std::span<const SampleSize> sizes, const GroupOptions& options, int64_t epoch,
+                    std::vector<IsfRound>& rounds) {
+  if (options.method == GroupMethod::kIsfPlus)
+    return BalancedGroups(sizes, {options.limits, options.seed, epoch});
+  if (options.method == GroupMethod::kIsf) return FormIsfGroups(sizes, options, epoch, rounds);
+  Grouping result;
+  std::vector<int64_t> order =
+      WithinLimits(sizes, Indices(std::ssize(sizes)), options.limits, result.oversize);
+  SplitMix random = KeyedRandom(options.seed, static_cast<uint64_t>(epoch), kSampleOrder);
+  Shuffle(std::span(order), random);
+  switch (options.method) {
+    case GroupMethod::kRandom:
+      result.groups = RandomGroups(order, options.micro_batch);
+      break;
+    case GroupMethod::kLengthGrouped:
+      result.groups =
+          LengthGroupedGroups(sizes, order, {options.micro_batch, options.global_batch});
+      break;
+    case GroupMethod::kPacked:
+      result.groups = PackedGroups(sizes, order, options.limits.tokens);
+      break;
+    default:
+      result.groups = KnapsackGroups(sizes, order, options.limits);
+  }
+  return result;
+}
+
+// How full a group is, and whether that is enough.
+struct Fullness {
+  double share = 0;
+  bool full = false;
+};
+
+Fullness FullnessOf(const LayerLoad& load, int64_t samples, const GroupOptions& options) {
+  const GroupLimits& limits = options.limits;
+  if (HasFixedSamples(options.method)) {
+    return {static_cast<double>(samples), samples >= options.micro_batch};
+  }
+  const double tiles = static_cast<double>(load.tiles) / static_cast<double>(limits.tiles);
+  const double tokens = static_cast<double>(load.tokens) / static_cast<double>(limits.tokens);
+  const bool tile_bound = options.method != GroupMethod::kPacked;
+  return {tile_bound ? std::max(tiles, tokens) : tokens,
+          load.tokens >= options.min_tokens || (tile_bound && load.tiles >= options.min_tiles)};
+}
+
+// Takes groups that are not full out of `groups`; returns their samples.
+std::vector<int64_t> TakeUnfilled(std::span<const SampleSize> sizes, const GroupOptions& options,
+                                  SampleGroups& groups) {
+  std::vector<std::pair<double, int64_t>> unfilled;
+  for (int64_t i = 0; i < groups.size(); ++i) {
+    const Fullness one = FullnessOf(GroupLoad(sizes, groups[i]), std::ssize(groups[i]), options);
+    if (!one.full) unfilled.emplace_back(one.share, i);
+  }
+  std::sort(unfilled.begin(), unfilled.end());
+  std::vector<int64_t> taken;
+  std::vector<bool> stays(static_cast<size_t>(groups.size()), true);
+  for (const auto& [share, group] : unfilled) {
+    if (std::ssize(taken) + std::ssize(groups[group]) > groups.num_samples() / kCarriedParts) break;
+    taken.insert(taken.end(), groups[group].begin(), groups[group].end());
+    stays[static_cast<size_t>(group)] = false;
+  }
+  SampleGroups rest;
+  for (int64_t i = 0; i < groups.size(); ++i) {
+    if (stays[static_cast<size_t>(i)]) rest.Add(groups[i]);
+  }
+  groups = std::move(rest);
+  return taken;
+}
+
+bool KeepsBothLimits(GroupMethod method) {
+  return !HasFixedSamples(method) && method != GroupMethod::kPacked;
+}
+
+// The most tiles and the most tokens of the samples within the limits.
+GroupLimits LargestHeld(const SampleList& samples, const GroupLimits& limits) {
+  GroupLimits largest{1, 1};
+  for (int64_t i = 0; i < samples.size; ++i) {
+    const std::optional<SampleSize> size = samples.size_at(i);
+    if (!size || !limits.Hold(*size)) continue;
+    largest.tiles = std::max<int64_t>(largest.tiles, size->tiles);
+    largest.tokens = std::max<int64_t>(largest.tokens, size->tokens);
+  }
+  return largest;
+}
+
+}  // namespace
+
+GroupMethod ParseGroupMethod(const std::string& name) {
+  const auto found = std::find(kNames.begin(), kNames.end(), name);
+  if (found == kNames.end()) {
+    throw ConfigError("balance.group: '" + name +
+                      "' is none of random, length_grouped, packed, knapsack, isf, isf+");
+  }
+  return static_cast<GroupMethod>(found - kNames.begin());
+}
+
+std::string GroupMethodName(GroupMethod method) { return kNames[static_cast<size_t>(method)]; }
+
+bool HasFixedSamples(GroupMethod method) {
+  return method == GroupMethod::kRandom || method == GroupMethod::kLengthGrouped;
+}
+
+namespace {
+
+// What the samples add up to that a limit on tokens holds.
+struct SampleSums {
+  int64_t samples = 0, tiles = 0, tokens = 0, most_tiles = 1;
+};
+
+// Tokens are rounded up to whole `parts`.
+SampleSums SumOf(const SampleList& samples, int64_t most_tokens, int64_t part) {
+  SampleSums sums;
+  for (int64_t i = 0; i < samples.size; ++i) {
+    const std::optional<SampleSize> size = samples.size_at(i);
+    if (!size || size->tokens > most_tokens) continue;
+    ++sums.samples;
+    sums.tiles += size->tiles;
+    sums.tokens += (size->tokens + part - 1) / part * part;
+    sums.most_tiles = std::max<int64_t>(sums.most_tiles, size->tiles);
+  }
+  return sums;
+}
+
+// As OmniBal's search starts: it rounds lengths to 256, and tokens a tile to 16, at Q_t = 4096.
+int64_t AverageTiles(const SampleList& samples, int64_t tokens, GroupMethod method) {
+  const bool isf = method == GroupMethod::kIsf;
+  const int64_t coarse = isf ? std::max<int64_t>(tokens / 16, 1) : 1;
+  const int64_t fine = isf ? std::max<int64_t>(tokens / 256, 1) : 1;
+  const SampleSums sums = SumOf(samples, tokens, coarse);
+  const int64_t a_tile =
+      sums.tokens / std::max({sums.tiles, sums.samples, int64_t{1}}) + (isf ? 1 : 0);
+  return std::max(tokens / std::max<int64_t>(a_tile / fine * fine, 1), sums.most_tiles);
+}
+
+// The fewest tiles with which isf+ forms hardly more groups than with any number of them.
+int64_t FewestTiles(const SampleList& samples, int64_t tokens) {
+  constexpr int64_t kMostSamples = 1 << 13;
+  constexpr double kMoreGroups = 1.0 / 256;
+  const int64_t count = std::min(samples.size, kMostSamples);
+  std::vector<SampleSize> some;
+  SampleSums sums;
+  for (int64_t i = 0; i < count; ++i) {
+    const std::optional<SampleSize> size = samples.size_at(samples.size * i / count);
+    if (!size || size->tokens > tokens) continue;
+    some.push_back(*size);
+    sums.tiles += size->tiles;
+    sums.tokens += size->tokens;
+  }
+  const auto groups = [&](int64_t tiles) {
+    return static_cast<double>(BalancedGroups(some, {{tiles, tokens}, 0, 0}).groups.size());
+  };
+  const int64_t most_tiles = SumOf(samples, tokens, 1).most_tiles;
+  if (some.empty()) return most_tiles;
+  const int64_t unlimited = sums.tiles + 1;
+  const double enough = std::floor(groups(unlimited) * (1 + kMoreGroups));
+  int64_t low = std::max(sums.tiles * tokens / std::max<int64_t>(sums.tokens, 1), most_tiles);
+  if (low >= unlimited || groups(low) <= enough) return low;
+  // Always: too few at `low`, enough at `high`.
+  int64_t high = unlimited;
+  for (int64_t step = 1; low + step < high; step *= 2) {
+    if (groups(low + step) <= enough) {
+      high = low + step;
+    } else {
+      low += step;
+    }
+  }
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    (groups(middle) <= enough ? high : low) = middle;
+  }
+  return high;
+}
+
+}  // namespace
+
+void ChooseLimits(const SampleList& samples, GroupOptions& options) {
+  GroupLimits& limits = options.limits;
+  EQUIPOISE_CHECK(limits.tokens > 0, "no limit on tokens");
+  if (limits.tiles == 0) {
+    limits.tiles = options.method == GroupMethod::kIsfPlus
+                       ? FewestTiles(samples, limits.tokens)
+                       : AverageTiles(samples, limits.tokens, options.method);
+  }
+  if (options.min_tiles == 0) options.min_tiles = limits.tiles;
+  if (options.min_tokens == 0) options.min_tokens = limits.tokens - limits.tokens / 32;
+  // Of limits that were lowered.
+  options.min_tiles = std::min(options.min_tiles, limits.tiles);
+  options.min_tokens = std::min(options.min_tokens, limits.tokens);
+}
+
+std::vector<GroupLimits> LowerLimits(const SampleList& samples, const GroupOptions& options,
+                                     const GroupLimits& given) {
+  if (!KeepsBothLimits(options.method)) return {};
+  const GroupLimits& first = options.limits;
+  const GroupLimits largest = LargestHeld(samples, first);
+  std::vector<GroupLimits> lower;
+  GroupLimits last = first;
+  for (int64_t part = kTokenSteps - 1; given.tokens == 0 && last.tokens > largest.tokens; --part) {
+    GroupOptions fewer = options;
+    fewer.limits = {given.tiles, std::max(first.tokens * part / kTokenSteps, largest.tokens)};
+    ChooseLimits(samples, fewer);
+    last = {std::min(fewer.limits.tiles, last.tiles), fewer.limits.tokens};
+    lower.push_back(last);
+  }
+  while (given.tiles == 0 && last.tiles > largest.tiles) {
+    --last.tiles;
+    lower.push_back(last);
+  }
+  return lower;
+}
+
+std::optional<GroupLimits> ScaledLimits(const SampleList& samples, const GroupOptions& options,
+                                        int64_t tokens) {
+  if (!KeepsBothLimits(options.method)) return std::nullopt;
+  const GroupLimits largest = LargestHeld(samples, options.limits);
+  GroupOptions scaled = options;
+  scaled.limits = {0, tokens};
+  ChooseLimits(samples, scaled);
+  if (largest.tiles > scaled.limits.tiles || largest.tokens > tokens) return std::nullopt;
+  return scaled.limits;
+}
+
+EpochGroups PlanWindow(std::span<const SampleSize> sizes, const GroupOptions& given,
+                       const EpochWindow& window) {
+  const auto epoch = static_cast<uint64_t>(window.epoch);
+  GroupOptions options = given;
+  if (window.number > 0) {
+    const auto purpose = kWindowSeed + static_cast<uint64_t>(window.number);
+    options.seed = KeyedRandom(given.seed, epoch, purpose).Next();
+  }
+  EpochGroups result;
+  Grouping grouping = FormGroups(sizes, options, window.epoch, result.rounds);
+  if (!window.last) result.carried = TakeUnfilled(sizes, options, grouping.groups);
+  result.groups = std::move(grouping.groups);
+  result.oversize = std::move(grouping.oversize);
+  std::vector<LayerLoad> loads;
+  for (int64_t i = 0; i < result.size(); ++i) {
+    result.loads.push_back(LoadOfGroup(sizes, result.groups[i]));
+    loads.push_back(result.loads.back().load);
+  }
+  if (options.method == GroupMethod::kIsfPlus) {
+    result.order = DealSteps(loads, {options.global_batch, window.head, options.cost, options.seed,
+                                     window.epoch, IsfTokenSpread(sizes, options)});
+    return result;
+  }
+  result.order = Indices(result.size());
+  if (options.method == GroupMethod::kIsf || options.method == GroupMethod::kKnapsack) {
+    SplitMix random = KeyedRandom(options.seed, epoch, kGroupOrder);
+    Shuffle(std::span(result.order), random);
+  }
+  return result;
+}
+
+EpochGroups PlanEpoch(std::span<const SampleSize> sizes, const GroupOptions& options, int64_t epoch,
+                      int64_t head) {
+  return PlanWindow(sizes, options, {epoch, /*number=*/0, head, /*last=*/true});
+}
+
+std::vector<int64_t> RowsOfStep(std::span<const LayerLoad> step, const GroupOptions& options,
+                                int64_t data_ranks) {
+  if (options.method != GroupMethod::kIsfPlus) return Indices(std::ssize(step));
+  return DealRows(step, data_ranks, options.cost);
+}
+
+BalanceMeter::Options MeterOptions(const GroupOptions& options, int64_t data_ranks) {
+  const int64_t room = HasFixedSamples(options.method) ? 0 : options.limits.tokens;
+  return {data_ranks, options.cost, options.pad, room};
+}
+
+EpochMeter::EpochMeter(const GroupOptions& options, int64_t data_ranks)
+    : options_(options), data_ranks_(data_ranks), meter_(MeterOptions(options, data_ranks)) {}
+
+void EpochMeter::Add(const EpochGroups& part) {
+  for (const int64_t group : part.order) {
+    step_.push_back(part.loads[static_cast<size_t>(group)]);
+    if (std::ssize(step_) == options_.global_batch) AddStep();
+  }
+}
+
+void EpochMeter::AddStep() {
+  std::vector<LayerLoad> loads;
+  loads.reserve(step_.size());
+  for (const MicroBatchLoad& one : step_) loads.push_back(one.load);
+  std::vector<MicroBatchLoad> dealt;
+  for (const int64_t place : RowsOfStep(loads, options_, data_ranks_)) {
+    dealt.push_back(step_[static_cast<size_t>(place)]);
+  }
+  meter_.AddStep(dealt);
+  step_.clear();
+}
+
+BalanceMetrics EpochMeter::Finish() {
+  if (!step_.empty()) AddStep();
+  return meter_.metrics();
+}
+
+}  // namespace equipoise

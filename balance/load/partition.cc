@@ -1,0 +1,87 @@
+#include "balance/load/partition.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "configs/base/error.h"
+#include "models/spec/modules.h"
+
+namespace equipoise {
+namespace {
+
+bool Frozen(LayerKind kind, const std::vector<std::string>& frozen) {
+  return std::find(frozen.begin(), frozen.end(), ModuleOf(kind)) != frozen.end();
+}
+
+}  // namespace
+
+std::vector<int> EvenStages(const std::vector<double>& costs, int parts) {
+  const int n = static_cast<int>(costs.size());
+  if (parts > n) {
+    throw ConfigError("parallel.pipeline: " + std::to_string(parts) + " stages for " +
+                      std::to_string(n) + " layers; use fewer pipeline ranks or chunks");
+  }
+  std::vector<double> before(static_cast<size_t>(n) + 1, 0.0);
+  for (int i = 0; i < n; ++i) before[i + 1] = before[i] + costs[i];
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  // worst[p][i]: the cheapest worst stage when layers 0 .. i - 1 form p stages; cut[p][i]: where
+  // the last of them begins.
+  std::vector<std::vector<double>> worst(parts + 1, std::vector<double>(n + 1, kNever));
+  std::vector<std::vector<int>> cut(parts + 1, std::vector<int>(n + 1, 0));
+  worst[0][0] = 0;
+  for (int p = 1; p <= parts; ++p) {
+    for (int i = p; i <= n; ++i) {
+      for (int j = p - 1; j < i; ++j) {
+        const double here = std::max(worst[p - 1][j], before[i] - before[j]);
+        if (here < worst[p][i]) {
+          worst[p][i] = here;
+          cut[p][i] = j;
+        }
+      }
+    }
+  }
+  std::vector<int> begins(static_cast<size_t>(parts) + 1, n);
+  for (int p = parts, i = n; p > 0; --p) begins[p - 1] = i = cut[p][i];
+  return begins;
+}
+
+std::vector<CutSpan> CutSpans(const ModelConfig& config, const Plan& shape) {
+  const auto layers = static_cast<int>(LayerSpecs(config).size());
+  const int encoder = shape.encoder_ranks;
+  if (encoder == 0) return {{0, layers, shape.num_stages()}};
+  const int first = NumEncoderLayers(config);
+  return {{0, first, encoder}, {first, layers, shape.num_stages() - encoder}};
+}
+
+std::vector<double> ValuesOf(const CutSpan& span, const std::vector<double>& values) {
+  return {values.begin() + span.begin, values.begin() + span.end};
+}
+
+std::vector<int> Appended(std::vector<int> begins, const CutSpan& span,
+                          const std::vector<int>& cut) {
+  if (begins.empty()) begins.push_back(span.begin);
+  for (size_t s = 1; s < cut.size(); ++s) begins.push_back(span.begin + cut[s]);
+  return begins;
+}
+
+std::vector<int> EvenStages(const std::vector<double>& costs, const std::vector<CutSpan>& spans) {
+  std::vector<int> begins;
+  for (const CutSpan& span : spans) {
+    begins = Appended(std::move(begins), span, EvenStages(ValuesOf(span, costs), span.stages));
+  }
+  return begins;
+}
+
+std::vector<double> LayerCosts(const ModelConfig& config, const std::vector<std::string>& frozen,
+                               const LayerLoad& load) {
+  std::vector<double> costs;
+  bool trainable = false;
+  for (const LayerSpec& spec : LayerSpecs(config)) {
+    trainable = trainable || !Frozen(spec.kind, frozen);
+    costs.push_back(spec.ForwardFlops(load) + (trainable ? spec.BackwardFlops(load) : 0));
+  }
+  return costs;
+}
+
+}  // namespace equipoise

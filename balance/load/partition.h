@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/spec/layer_spec.h"
+#include "models/spec/model_config.h"
+#include "parallel/plan.h"
+
+namespace equipoise {
+
+// Cuts layers of these costs into `parts` consecutive stages, none empty, so that the most
+// expensive one is as cheap as can be; among equals, so that the earlier ones are. Exact dynamic
+// programme. Returns parts + 1 begins. Throws ConfigError when there are fewer layers than parts.
+std::vector<int> EvenStages(const std::vector<double>& costs, int parts);
+
+// Consecutive layers, begin .. end - 1, that are cut into stages by themselves.
+struct CutSpan {
+  int begin = 0, end = 0, stages = 1;
+};
+// All layers; or first the encoder's, then the language model's, where the encoder has ranks of its
+// own.
+std::vector<CutSpan> CutSpans(const ModelConfig& config, const Plan& shape);
+
+// EvenStages of each span, one after the other.
+std::vector<int> EvenStages(const std::vector<double>& costs, const std::vector<CutSpan>& spans);
+// The values of a span's layers.
+std::vector<double> ValuesOf(const CutSpan& span, const std::vector<double>& values);
+// The stages that `begins` says, and behind them those of the next span, `cut` counted from its
+// first layer. `begins` of no stage yet is empty.
+std::vector<int> Appended(std::vector<int> begins, const CutSpan& span,
+                          const std::vector<int>& cut);
+
+// Forward and backward FLOPs of each layer for a full pack: what EvenStages cuts by default.
+std::vector<double> LayerCosts(const ModelConfig& config, const std::vector<std::string>& frozen,
+                               const LayerLoad& load);
+
+}  // namespace equipoise

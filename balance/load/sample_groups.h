@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "models/spec/layer_spec.h"
+
+namespace equipoise {
+
+// What a sample asks of a micro-batch.
+struct SampleSize {
+  SampleSize() = default;
+  // Every token has a target where their number is not known.
+  SampleSize(int32_t its_tiles, int32_t its_tokens)
+      : SampleSize(its_tiles, its_tokens, its_tokens) {}
+  SampleSize(int32_t its_tiles, int32_t its_tokens, int32_t its_targets)
+      : tiles(its_tiles), tokens(its_tokens), targets(its_targets) {}
+
+  int32_t tiles = 0;
+  int32_t tokens = 0;   // pictures expanded
+  int32_t targets = 0;  // tokens with a loss
+};
+
+// Samples that need not all be in memory; each is known by its place.
+struct SampleList {
+  int64_t size = 0;
+  // Nothing for a place whose sample cannot be used.
+  std::function<std::optional<SampleSize>(int64_t place)> size_at;
+};
+// `sizes` must outlive it.
+SampleList ListOf(std::span<const SampleSize> sizes);
+
+// Most that the samples of a group add up to: the paper's Q_v and Q_t.
+struct GroupLimits {
+  int64_t tiles = 0;
+  int64_t tokens = 0;
+
+  bool Hold(const SampleSize& size) const { return size.tiles <= tiles && size.tokens <= tokens; }
+};
+
+// A list of groups of samples. A sample is known by its place in the list of sizes.
+class SampleGroups {
+ public:
+  void Add(std::span<const int64_t> samples);
+  void Reserve(int64_t groups, int64_t samples);
+  int64_t size() const { return static_cast<int64_t>(begins_.size()) - 1; }
+  int64_t num_samples() const { return static_cast<int64_t>(samples_.size()); }
+  std::span<const int64_t> operator[](int64_t group) const;
+
+ private:
+  std::vector<int64_t> samples_;
+  std::vector<int64_t> begins_ = {0};  // of each group in samples_, and the end
+};
+
+// Groups that hold each sample once, but for those that alone exceed the limits.
+struct Grouping {
+  SampleGroups groups;
+  std::vector<int64_t> oversize;
+};
+
+// Splits `samples` into those that the limits hold (kept in order) and those that exceed them
+// (appended to `oversize`).
+std::vector<int64_t> WithinLimits(std::span<const SampleSize> sizes,
+                                  std::span<const int64_t> samples, const GroupLimits& limits,
+                                  std::vector<int64_t>& oversize);
+// The numbers 0 to size - 1.
+std::vector<int64_t> Indices(int64_t size);
+
+// What a packed group asks of a layer; each sample is a segment of its own.
+LayerLoad GroupLoad(std::span<const SampleSize> sizes, std::span<const int64_t> samples);
+
+}  // namespace equipoise

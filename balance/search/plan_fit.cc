@@ -1,0 +1,376 @@
+#include "balance/search/plan_fit.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "balance/costs/stage_costs.h"
+#include "balance/load/partition.h"
+#include "balance/search/recompute.h"
+#include "configs/base/error.h"
+#include "models/stages/plan_schedule.h"
+#include "models/stages/stage_plan.h"
+#include "parallel/schedule/builders.h"
+#include "parallel/schedule/passes.h"
+#include "parallel/schedule/simulate.h"
+
+namespace equipoise {
+namespace {
+
+constexpr int kTypicalPacks = 64;  // over which layers' costs are averaged
+constexpr int kRadius = 1;         // of the candidates around the anchor, as in the paper
+constexpr int kAttempts = 8;       // to fit a rank's memory
+constexpr std::array<Recompute, 4> kKinds = {Recompute::kNone, Recompute::kAttention,
+                                             Recompute::kMlp, Recompute::kFull};
+
+std::vector<LayerLoad> Sampled(const std::vector<LayerLoad>& packs) {
+  const size_t step = std::max<size_t>(1, packs.size() / kTypicalPacks);
+  std::vector<LayerLoad> sampled;
+  for (size_t pack = 0; pack < packs.size(); pack += step) sampled.push_back(packs[pack]);
+  return sampled;
+}
+
+// REQUIRES: the schedule is not from a file; a search knows none of those.
+const ScheduleKind& KindOfSchedule(const Plan& plan) {
+  const ScheduleKind* kind = FindSchedule(plan.schedule);
+  EQUIPOISE_CHECK(kind != nullptr, plan.schedule);
+  return *kind;
+}
+
+Recompute KindOf(RecomputeRule rule) {
+  switch (rule) {
+    case RecomputeRule::kAttention:
+      return Recompute::kAttention;
+    case RecomputeRule::kMlp:
+      return Recompute::kMlp;
+    case RecomputeRule::kFull:
+      return Recompute::kFull;
+    default:
+      return Recompute::kNone;
+  }
+}
+
+// By stage, the micro-batches that a rank keeps when what it keeps is most; `stage_bytes` of each.
+std::vector<int64_t> KeptAtPeak(const Schedule& schedule, int rank,
+                                const std::vector<double>& stage_bytes) {
+  std::vector<int64_t> kept(stage_bytes.size(), 0), peak = kept;
+  double bytes = 0, most = -1;
+  for (const Op& op : schedule.ranks[static_cast<size_t>(rank)]) {
+    if (!IsCompute(op.kind) || !schedule.graph.HasBackward(op.stage)) continue;
+    const auto stage = static_cast<size_t>(op.stage);
+    // The first half of a backward keeps for the second.
+    if (op.kind == OpKind::kInputGradient && schedule.graph.stages[stage].needs_weight_gradient) {
+      continue;
+    }
+    kept[stage] += IsForward(op.kind) ? 1 : -1;
+    bytes += IsForward(op.kind) ? stage_bytes[stage] : -stage_bytes[stage];
+    if (bytes > most) {
+      most = bytes;
+      peak = kept;
+    }
+  }
+  return peak;
+}
+
+std::vector<std::vector<int>> SpanCuts(const CutCosts& costs, int stages, size_t keep) {
+  std::vector<std::vector<int>> cuts;
+  for (StageCandidate& each : BalancedStages(costs, stages, kRadius, keep)) {
+    cuts.push_back(std::move(each.begins));
+  }
+  // The exact programmes' cuts, whatever rank the two metrics give them.
+  for (const std::vector<int>& begins :
+       {EvenStages(costs.layer_s, stages), LeastVariance(costs, {stages, 0, 1, -1, {}}).front()}) {
+    if (std::find(cuts.begin(), cuts.end(), begins) == cuts.end()) {
+      cuts.push_back(begins);
+    }
+  }
+  return cuts;
+}
+
+}  // namespace
+
+Schedule ComputeSchedule(const PlanRequest& request, const Plan& plan,
+                         const std::vector<LayerLoad>& micro_batches) {
+  const StagePlan stages(request.model, plan, request.frozen);
+  const auto count = static_cast<int>(micro_batches.size());
+  return AddReductions(DropIdleOps(PlanSchedule(plan).ComputeOps(stages.graph(), count),
+                                   stages.Work(micro_batches)));
+}
+
+PlanFitter::PlanFitter(const PlanRequest& request, int tensor)
+    : request_(request),
+      costs_(request.model, request.cluster, {tensor, request.element_bytes, request.frozen},
+             request.profile.get()),
+      typical_(costs_, Sampled(request.workload.steps.front())),
+      worst_(costs_, {request.workload.worst}) {
+  for (const LayerSpec& spec : costs_.specs()) {
+    double bytes = 0;
+    for (int pack = 0; pack < typical_.num_loads(); ++pack) {
+      bytes += static_cast<double>(spec.BoundaryBytes(typical_.load(pack), request.element_bytes));
+    }
+    output_bytes_.push_back(bytes / typical_.num_loads());
+  }
+}
+
+PlanFitter::StepPacks::StepPacks(const CostModel& costs, const std::vector<LayerLoad>& packs)
+    : table(costs, packs) {
+  for (int pack = 0; pack < table.num_loads(); ++pack) {
+    double sum = 0;
+    for (int layer = 0; layer < costs.num_layers(); ++layer) {
+      const LayerTimes& times = table.At(layer, pack).times;
+      sum += times.forward_s + times.backward_s();
+    }
+    seconds.push_back(sum);
+  }
+}
+
+PlanFitter::StepPacks& PlanFitter::Packs() const {
+  if (!packs_) packs_.emplace(costs_, request_.workload.steps.front());
+  return *packs_;
+}
+
+const std::vector<int>& PlanFitter::HeaviestPacks(int data) const {
+  StepPacks& packs = Packs();
+  const auto [entry, is_new] = packs.heaviest.try_emplace(data);
+  if (!is_new) return entry->second;
+  const std::vector<int> dealt = DealtPacks(request_.workload, 0, data);
+  std::vector<double> work(static_cast<size_t>(data), 0.0);
+  for (size_t i = 0; i < dealt.size(); ++i) {
+    work[i % work.size()] += packs.seconds[static_cast<size_t>(dealt[i])];
+  }
+  const auto most = std::max_element(work.begin(), work.end());
+  entry->second = PacksOfRank(dealt, data, static_cast<int>(most - work.begin()));
+  return entry->second;
+}
+
+std::vector<LayerLoad> PlanFitter::HeaviestLoads(int data) const {
+  std::vector<LayerLoad> loads;
+  for (const int pack : HeaviestPacks(data)) loads.push_back(Packs().table.load(pack));
+  return loads;
+}
+
+double PlanFitter::LowerBound(const Plan& shape) const {
+  double work = 0, lightest = std::numeric_limits<double>::infinity();
+  for (const int pack : HeaviestPacks(shape.data)) {
+    const double seconds = Packs().seconds[static_cast<size_t>(pack)];
+    work += seconds;
+    lightest = std::min(lightest, seconds);
+  }
+  const ScheduleKind& kind = KindOfSchedule(shape);
+  if (!kind.overlaps) return work;
+  // Behind an encoder of its own ranks differ whatever the stages: what lies in front is left out.
+  if (shape.encoder_ranks > 0) return work / shape.pipeline;
+  // Weight gradients may fill what a rank would wait.
+  if (kind.splits_backwards) return work / shape.pipeline;
+  // Averaged over the ranks, half of the pipeline lies in front; of chunked ranks, their first
+  // chunks.
+  const double fill = (shape.pipeline - 1) / 2.0 * lightest / shape.num_stages();
+  return work / shape.pipeline + fill;
+}
+
+int64_t PlanFitter::StateBytesBound(const Plan& shape) const {
+  double bytes = 0;
+  const double element = static_cast<double>(request_.element_bytes);
+  const double shards = shape.zero > 0 ? shape.data : 1;
+  for (int layer = 0; layer < costs_.num_layers(); ++layer) {
+    const auto parameters = static_cast<double>(costs_.Parameters(layer));
+    bytes += element * parameters;
+    if (!costs_.Trainable(layer)) continue;
+    bytes += (4 + 8 / shards) * parameters;
+    if (request_.element_bytes != 4) bytes += 4 / shards * parameters;  // fp32 masters
+  }
+  return static_cast<int64_t>(bytes / shape.pipeline);
+}
+
+std::vector<double> PlanFitter::LayerSeconds(const std::vector<Recompute>& recompute) const {
+  std::vector<double> seconds;
+  for (int layer = 0; layer < costs_.num_layers(); ++layer) {
+    const Recompute kind =
+        recompute.empty() ? Recompute::kNone : recompute[static_cast<size_t>(layer)];
+    double sum = 0;
+    for (int pack = 0; pack < typical_.num_loads(); ++pack) {
+      const LayerCostTable::Costs& costs = typical_.At(layer, pack);
+      sum += costs.times.forward_s + costs.times.backward_s() +
+             costs.recompute_s[static_cast<size_t>(kind)];
+    }
+    seconds.push_back(sum / typical_.num_loads());
+  }
+  return seconds;
+}
+
+std::vector<std::vector<int>> PlanFitter::CutBy(const std::vector<double>& layer_s,
+                                                const Plan& shape, size_t keep) const {
+  std::vector<std::vector<int>> cuts = {{}};
+  for (const CutSpan& span : CutSpans(request_.model, shape)) {
+    const CutCosts costs = {ValuesOf(span, layer_s), ValuesOf(span, output_bytes_)};
+    std::vector<std::vector<int>> longer;
+    for (const std::vector<int>& cut : SpanCuts(costs, span.stages, keep)) {
+      for (const std::vector<int>& begins : cuts) longer.push_back(Appended(begins, span, cut));
+    }
+    cuts = std::move(longer);
+  }
+  return cuts;
+}
+
+std::vector<std::vector<int>> PlanFitter::Cuts(const Plan& shape, size_t keep) const {
+  if (!request_.pins.stage_begins.empty()) return {request_.pins.stage_begins};
+  if (request_.partition == PartitionRule::kBalanced) {
+    Plan plan = shape;
+    if (request_.recompute != RecomputeRule::kAdaptive) {
+      plan.recompute.assign(static_cast<size_t>(costs_.num_layers()), KindOf(request_.recompute));
+    }
+    return CutBy(LayerSeconds(plan.recompute), plan, keep);
+  }
+  std::vector<double> weights;
+  const LayerLoad& load = request_.workload.worst;
+  if (request_.partition == PartitionRule::kFlops) {
+    weights = LayerCosts(request_.model, request_.frozen, load);
+  } else {
+    for (const LayerSpec& spec : costs_.specs()) {
+      weights.push_back(static_cast<double>(spec.parameters));
+    }
+  }
+  return {EvenStages(weights, CutSpans(request_.model, shape))};
+}
+
+std::vector<std::vector<int>> PlanFitter::CutsWithRecompute(const Plan& plan, size_t keep) const {
+  return CutBy(LayerSeconds(plan.recompute), plan, keep);
+}
+
+MemoryForecast PlanFitter::Forecast(const Plan& plan, const Schedule& schedule, int rank) const {
+  const std::vector<LayerLoad> loads(static_cast<size_t>(schedule.micro_batches),
+                                     request_.workload.worst);
+  return ForecastMemory(costs_, plan, schedule, loads, rank);
+}
+
+MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int rank) const {
+  MemoryForecast forecast = Forecast(plan, schedule, rank);
+  const bool adaptive =
+      request_.recompute == RecomputeRule::kAdaptive && request_.pins.recompute.empty();
+  if (!adaptive || forecast.total() <= request_.cluster.memory_bytes) return forecast;
+  std::vector<int> layers;
+  std::vector<double> stage_bytes(static_cast<size_t>(plan.num_stages()), 0.0);
+  std::vector<int> stage_of;
+  for (const int stage : plan.StagesOf(rank)) {
+    const auto s = static_cast<size_t>(stage);
+    for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
+      layers.push_back(layer);
+      stage_of.push_back(stage);
+      stage_bytes[s] += worst_.At(layer, 0).kept_bytes[static_cast<size_t>(Recompute::kNone)];
+    }
+  }
+  const std::vector<int64_t> kept = KeptAtPeak(schedule, rank, stage_bytes);
+  std::vector<std::vector<RecomputeOption>> options;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    auto& each = options.emplace_back();
+    const LayerCostTable::Costs& costs = worst_.At(layers[i], 0);
+    const int64_t micro_batches = kept[static_cast<size_t>(stage_of[i])];
+    for (const Recompute kind : kKinds) {
+      const auto k = static_cast<size_t>(kind);
+      each.push_back(
+          {kind, costs.recompute_s[k], micro_batches * static_cast<int64_t>(costs.kept_bytes[k])});
+    }
+  }
+  const auto set = [&](const std::vector<Recompute>& kinds) {
+    for (size_t i = 0; i < layers.size(); ++i) {
+      plan.recompute[static_cast<size_t>(layers[i])] = kinds[i];
+    }
+  };
+  // What a layer needs while it is computed again depends on the choice: so the budget is tightened
+  // by what is missing until the forecast fits.
+  int64_t budget = forecast.activations;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const int64_t over = forecast.total() - request_.cluster.memory_bytes;
+    if (over <= 0) return forecast;
+    budget -= over;
+    const auto kinds = LeastRecompute(options, budget);
+    if (!kinds) break;
+    set(*kinds);
+    forecast = Forecast(plan, schedule, rank);
+  }
+  if (forecast.total() > request_.cluster.memory_bytes) {
+    set(std::vector<Recompute>(layers.size(), Recompute::kFull));
+    forecast = Forecast(plan, schedule, rank);
+  }
+  return forecast;
+}
+
+Schedule PlanFitter::WorstSchedule(Plan& plan) const {
+  plan.recompute = request_.pins.recompute;
+  if (plan.recompute.empty()) {
+    plan.recompute.assign(static_cast<size_t>(costs_.num_layers()), KindOf(request_.recompute));
+  }
+  // Three rounds of the pipeline bring every rank to its peak, all micro-batches being equal; a
+  // file's schedule is for all of them.
+  const int64_t all = request_.workload.global_batch() / plan.data;
+  const ScheduleKind* kind = FindSchedule(plan.schedule);
+  const int64_t rounds =
+      kind == nullptr || kind->forwards_first ? all : std::min<int64_t>(all, 3 * plan.pipeline);
+  return ComputeSchedule(
+      request_, plan, std::vector<LayerLoad>(static_cast<size_t>(rounds), request_.workload.worst));
+}
+
+PlanFitter::Fit PlanFitter::FitMemory(Plan& plan) const {
+  const Schedule schedule = WorstSchedule(plan);
+  Fit fit;
+  int64_t most = request_.cluster.memory_bytes;
+  for (int rank = 0; rank < plan.pipeline; ++rank) {
+    fit.memory.push_back(FitRank(plan, schedule, rank));
+    if (fit.memory.back().total() <= most) continue;
+    most = fit.memory.back().total();
+    fit.misfit = Misfit{rank, fit.memory.back()};
+  }
+  return fit;
+}
+
+bool PlanFitter::FitsMemory(Plan plan) const {
+  const Schedule schedule = WorstSchedule(plan);
+  for (int rank = 0; rank < plan.pipeline; ++rank) {
+    if (FitRank(plan, schedule, rank).total() > request_.cluster.memory_bytes) return false;
+  }
+  return true;
+}
+
+double PlanFitter::StepSecondsBound(const Plan& plan) const {
+  const std::vector<int>& packs = HeaviestPacks(plan.data);
+  const LayerCostTable& table = Packs().table;
+  // Beside the last backwards of the stages in front its own weight gradients may run.
+  const bool zero_bubble = KindOfSchedule(plan).splits_backwards;
+  std::vector<double> work(static_cast<size_t>(plan.pipeline), 0.0);
+  double before = 0, bound = 0;  // of the least seconds that each stage in front takes
+  std::vector<double> in_front(work.size(), 0.0);
+  for (int stage = 0; stage < plan.num_stages(); ++stage) {
+    const auto s = static_cast<size_t>(stage);
+    const auto rank = static_cast<size_t>(plan.RankOfStage(stage));
+    double least = std::numeric_limits<double>::infinity();
+    for (const int pack : packs) {
+      double seconds = 0, fill = 0;
+      for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
+        const LayerCostTable::Costs& costs = table.At(layer, pack);
+        const double forward_s = costs.times.forward_s;
+        seconds += forward_s + costs.times.backward_s() +
+                   costs.recompute_s[static_cast<size_t>(plan.recompute[layer])];
+        if (zero_bubble) fill += forward_s;
+      }
+      work[rank] += seconds;
+      least = std::min(least, zero_bubble ? fill : seconds);
+    }
+    if (stage < plan.pipeline) {
+      in_front[rank] = before;
+      before += least;
+    }
+  }
+  for (size_t rank = 0; rank < work.size(); ++rank) {
+    bound = std::max(bound, in_front[rank] + work[rank]);
+  }
+  return bound;
+}
+
+double PlanFitter::StepSeconds(const Plan& plan) const {
+  return SimulateTimes(ComputeSchedule(request_, plan, HeaviestLoads(plan.data)),
+                       StageCosts(Packs().table, plan, request_.cluster, HeaviestPacks(plan.data)))
+      .step_s;
+}
+
+}  // namespace equipoise

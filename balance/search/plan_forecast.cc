@@ -1,0 +1,223 @@
+#include "balance/search/plan_forecast.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "balance/costs/layer_cost_table.h"
+#include "balance/costs/stage_costs.h"
+#include "balance/search/plan_fit.h"
+#include "parallel/schedule/simulate.h"
+
+namespace equipoise {
+namespace {
+
+// The cluster with links that take no time.
+Cluster WithoutCommunication(Cluster cluster) {
+  cluster.intra = cluster.intra_ring = cluster.inter = {};  // no limit
+  return cluster;
+}
+
+// One step of the workload under the plan.
+class StepForecaster {
+ public:
+  StepForecaster(const PlanRequest& request, const CostModel& costs, const Plan& plan, size_t step)
+      : request_(request), plan_(plan), table_(costs, request.workload.steps[step]) {
+    const std::vector<int> dealt = DealtPacks(request.workload, step, plan.data);
+    std::vector<double> work(static_cast<size_t>(plan.data), 0.0);
+    for (size_t i = 0; i < dealt.size(); ++i) work[i % work.size()] += PackSeconds(dealt[i]);
+    const auto most = std::max_element(work.begin(), work.end());
+    mean_work_s_ = std::accumulate(work.begin(), work.end(), 0.0) / plan.data;
+    slowest_work_s_ = *most;
+    packs_ = PacksOfRank(dealt, plan.data, static_cast<int>(most - work.begin()));
+    for (const int pack : packs_) loads_.push_back(table_.load(pack));
+    costs_ = StageCosts(table_, plan, request.cluster, packs_);
+    schedule_ = ComputeSchedule(request, plan, loads_);
+    step_s_ = SimulateTimes(schedule_, costs_).step_s;
+  }
+
+  double step_s() const { return step_s_; }
+
+  double WithoutLinks(const CostModel& free) const {
+    const Cluster cluster = WithoutCommunication(request_.cluster);
+    return SimulateTimes(schedule_, StageCosts(free, plan_, cluster, loads_)).step_s;
+  }
+
+  BubbleShares Bubbles() const {
+    const double alone_s = Simulated(costs_.seconds);
+    const MeanSeconds means = StageMeans();
+    const double even_loads_s = Simulated([&](const Op& op) { return means.Of(op); });
+    const double even_s = Simulated([&](const Op& op) { return means.OfAnyStage(op); });
+    const double optimizer_s = costs_.seconds({OpKind::kOptimizer});
+    const double ideal_s = slowest_work_s_ / plan_.pipeline + optimizer_s;
+    BubbleShares shares;
+    shares.fill_and_drain = (even_s - ideal_s) / step_s_;
+    shares.uneven_stages = (even_loads_s - even_s) / step_s_;
+    shares.uneven_micro_batches = (alone_s - even_loads_s) / step_s_;
+    shares.communication = (step_s_ - alone_s) / step_s_;
+    shares.uneven_data_ranks = (slowest_work_s_ - mean_work_s_) / plan_.pipeline / step_s_;
+    return shares;
+  }
+
+  std::vector<StageForecast> Stages() const {
+    std::vector<StageForecast> stages;
+    const auto count = static_cast<double>(packs_.size());
+    for (int stage = 0; stage < plan_.num_stages(); ++stage) {
+      StageForecast each;
+      each.pipeline_rank = plan_.RankOfStage(stage);
+      each.first_layer = plan_.stage_begins[static_cast<size_t>(stage)];
+      each.end_layer = plan_.stage_begins[static_cast<size_t>(stage) + 1];
+      for (size_t m = 0; m < packs_.size(); ++m) {
+        const int micro_batch = static_cast<int>(m);
+        each.forward_s += costs_.seconds({OpKind::kForward, stage, micro_batch}) / count;
+        each.backward_s += costs_.seconds({OpKind::kBackward, stage, micro_batch}) / count;
+        for (int layer = each.first_layer; layer < each.end_layer; ++layer) {
+          each.recompute_s += RecomputeSeconds(layer, packs_[m]) / count;
+        }
+      }
+      stages.push_back(each);
+    }
+    return stages;
+  }
+
+ private:
+  // Of a pass over the mean micro-batch.
+  struct PassSeconds {
+    double forward = 0, input_gradient = 0, weight_gradient = 0;
+    double Of(OpKind kind) const {
+      if (IsForward(kind)) return forward;
+      return (MakesInputGradient(kind) ? input_gradient : 0) +
+             (MakesWeightGradient(kind) ? weight_gradient : 0);
+    }
+  };
+  struct MeanSeconds {
+    std::vector<PassSeconds> stages;
+    std::vector<double> share;  // [stage] of all work, were the ranks alike
+    PassSeconds all;            // stages together
+    double optimizer = 0;
+    double Of(const Op& op) const {
+      if (!IsCompute(op.kind)) return op.kind == OpKind::kOptimizer ? optimizer : 0;
+      return stages[static_cast<size_t>(op.stage)].Of(op.kind);
+    }
+    double OfAnyStage(const Op& op) const {
+      if (!IsCompute(op.kind)) return Of(op);
+      return all.Of(op.kind) * share[static_cast<size_t>(op.stage)];
+    }
+  };
+
+  double RecomputeSeconds(int layer, int pack) const {
+    if (plan_.recompute.empty()) return 0;
+    const auto kind = static_cast<size_t>(plan_.recompute[static_cast<size_t>(layer)]);
+    return table_.At(layer, pack).recompute_s[kind];
+  }
+
+  // Of all layers, forward and backward.
+  double PackSeconds(int pack) const {
+    double seconds = 0;
+    for (int layer = 0; layer < table_.model().num_layers(); ++layer) {
+      const LayerTimes& times = table_.At(layer, pack).times;
+      seconds += times.forward_s + times.backward_s() + RecomputeSeconds(layer, pack);
+    }
+    return seconds;
+  }
+
+  MeanSeconds StageMeans() const {
+    MeanSeconds means;
+    means.optimizer = costs_.seconds({OpKind::kOptimizer});
+    for (int stage = 0; stage < plan_.num_stages(); ++stage) {
+      const auto mean = [&](OpKind kind) {
+        double sum = 0;
+        for (int m = 0; m < static_cast<int>(packs_.size()); ++m) {
+          sum += costs_.seconds({kind, stage, m});
+        }
+        return sum / static_cast<double>(packs_.size());
+      };
+      const PassSeconds pass = {mean(OpKind::kForward), mean(OpKind::kInputGradient),
+                                mean(OpKind::kWeightGradient)};
+      means.all.forward += pass.forward;
+      means.all.input_gradient += pass.input_gradient;
+      means.all.weight_gradient += pass.weight_gradient;
+      means.stages.push_back(pass);
+      const auto chunks = plan_.StagesOf(plan_.RankOfStage(stage)).size();
+      means.share.push_back(1.0 / (plan_.pipeline * static_cast<double>(chunks)));
+    }
+    return means;
+  }
+
+  // The step with these seconds, transfers and reductions taking none.
+  double Simulated(const std::function<double(const Op&)>& seconds) const {
+    SimulationCosts costs;
+    costs.seconds = [&seconds](const Op& op) {
+      return op.kind == OpKind::kReduce ? 0 : seconds(op);
+    };
+    return SimulateTimes(schedule_, costs).step_s;
+  }
+
+  const PlanRequest& request_;
+  const Plan& plan_;
+  LayerCostTable table_;
+  std::vector<int> packs_;                       // of the data rank with the most work
+  std::vector<LayerLoad> loads_;                 // theirs
+  double mean_work_s_ = 0, slowest_work_s_ = 0;  // of a data rank
+  SimulationCosts costs_;
+  Schedule schedule_;
+  double step_s_ = 0;
+};
+
+StepPercentiles Percentiles(std::vector<double> steps, double error_band) {
+  std::sort(steps.begin(), steps.end());
+  const auto count = static_cast<double>(steps.size());
+  const double mean = std::accumulate(steps.begin(), steps.end(), 0.0) / count;
+  double variance = 0;
+  for (const double each : steps) variance += (each - mean) * (each - mean) / count;
+  const double median = steps[steps.size() / 2];
+  const double off =
+      kTenthPercentile * std::sqrt(variance + error_band * error_band * median * median);
+  return {median - off, median, median + off};
+}
+
+}  // namespace
+
+double ModelFlops(const CostModel& costs, const LayerLoad& load) {
+  double flops = 0;
+  for (int layer = 0; layer < costs.num_layers(); ++layer) {
+    const int passes = 1 + (costs.HasBackward(layer) ? 1 : 0) + (costs.Trainable(layer) ? 1 : 0);
+    flops += passes * costs.specs()[static_cast<size_t>(layer)].ForwardFlops(load);
+  }
+  return flops;
+}
+
+PlanForecast ForecastPlan(const PlanRequest& request, const Plan& plan) {
+  const CostModel::Options options{plan.tensor, request.element_bytes, request.frozen};
+  const CostModel costs(request.model, request.cluster, options, request.profile.get());
+  PlanForecast forecast;
+  forecast.error_band = costs.error_band();
+  std::vector<double> steps;
+  double tokens = 0, flops = 0;
+  for (size_t step = 0; step < request.workload.steps.size(); ++step) {
+    const StepForecaster forecaster(request, costs, plan, step);
+    steps.push_back(forecaster.step_s());
+    for (const LayerLoad& load : request.workload.steps[step]) {
+      tokens += static_cast<double>(load.tokens);
+      flops += ModelFlops(costs, load);
+    }
+    if (step > 0) continue;
+    forecast.stages = forecaster.Stages();
+    forecast.bubbles = forecaster.Bubbles();
+    const CostModel free(request.model, WithoutCommunication(request.cluster), options,
+                         request.profile.get());
+    forecast.communication_share = 1 - forecaster.WithoutLinks(free) / forecaster.step_s();
+  }
+  forecast.step_s = Percentiles(steps, forecast.error_band);
+  const double seconds = std::accumulate(steps.begin(), steps.end(), 0.0);
+  forecast.tokens_per_s = tokens / seconds;
+  forecast.packs_per_s = static_cast<double>(request.workload.global_batch()) *
+                         static_cast<double>(steps.size()) / seconds;
+  forecast.mfu = flops / seconds / (plan.num_ranks() * request.cluster.peak_flops);
+  return forecast;
+}
+
+}  // namespace equipoise

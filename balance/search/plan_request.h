@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "balance/costs/cluster.h"
+#include "balance/costs/profile.h"
+#include "balance/groups/workload.h"
+#include "models/spec/model_config.h"
+#include "parallel/plan.h"
+
+namespace equipoise {
+
+// `balance.partition`: how layers are cut into stages.
+enum class PartitionRule {
+  kBalanced,    // bmp: predicted seconds, candidates ranked by the simulator
+  kFlops,       // the stage with the most FLOPs has as few as can be
+  kParameters,  // likewise with parameters, as trainers cut that know no costs
+};
+
+// `balance.recompute`: which layers are computed again in backward.
+enum class RecomputeRule {
+  kAdaptive,  // bar: on each rank the least that fits its memory
+  kNone,
+  kAttention,
+  kMlp,
+  kFull,
+};
+
+// What the search may not change; absent: it is searched.
+struct PlanPins {
+  std::optional<int> data, tensor, pipeline, chunks, zero;
+  int encoder_ranks = 0;                // as in Plan; never searched
+  std::optional<std::string> schedule;  // a name of parallel/schedule/builders.h
+  std::vector<int> stage_begins;        // empty: searched
+  std::vector<Recompute> recompute;     // by layer; empty: by the rule
+};
+
+struct PlanRequest {
+  ModelConfig model;
+  std::vector<std::string> frozen;
+  int64_t element_bytes = 2;  // of weights and activations in the computation
+  Cluster cluster;
+  int ranks = 1;
+  Workload workload;
+  std::shared_ptr<const Profile> profile;  // may be null
+  PlanPins pins;
+  PartitionRule partition = PartitionRule::kBalanced;
+  RecomputeRule recompute = RecomputeRule::kAdaptive;
+  int keep = 5;         // plans returned
+  double within_s = 0;  // only those of shorter steps; 0: of any
+};
+
+}  // namespace equipoise

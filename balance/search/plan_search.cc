@@ -1,0 +1,315 @@
+#include "balance/search/plan_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "balance/search/plan_fit.h"
+#include "balance/search/plan_shapes.h"
+#include "configs/base/error.h"
+
+namespace equipoise {
+namespace {
+
+using internal::Join;
+
+constexpr size_t kCuts = 3;  // ways to cut that are simulated of a shape
+constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr int kMostGrowth = 64;  // of the ranks, when looking for what would fit
+
+std::string GiB(int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f GiB", static_cast<double>(bytes) / (int64_t{1} << 30));
+  return text;
+}
+
+std::string Seconds(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g s", seconds);
+  return text;
+}
+
+// A memory in which the rank's bytes fit; the share that is reserved grows with it.
+int64_t MemoryThatHolds(const MemoryForecast& memory, const Cluster& cluster) {
+  const auto needed = static_cast<double>(memory.total() - memory.reserve);
+  return static_cast<int64_t>(std::ceil(needed / (1 - cluster.reserve_share)));
+}
+
+// A plan of which a rank does not fit, whatever is computed again.
+RejectedPlan TooLarge(const PlanRequest& request, Plan plan, const Misfit& misfit) {
+  const int64_t room = request.cluster.memory_bytes;
+  return {std::move(plan),
+          Join("", "pipeline rank ", misfit.pipeline_rank, " needs ", GiB(misfit.memory.total()),
+               " of ", GiB(room)),
+          MemoryThatHolds(misfit.memory, request.cluster) - room};
+}
+
+class Search {
+ public:
+  explicit Search(const PlanRequest& request) : request_(request) {}
+
+  PlanSearchResult Run() {
+    std::vector<Shape> shapes;
+    for (Plan& plan : PlanShapes(request_)) {
+      if (auto shape = Bounded(std::move(plan))) shapes.push_back(std::move(*shape));
+    }
+    // The most promising first; among equals those with the least communication.
+    std::stable_sort(shapes.begin(), shapes.end(), [](const Shape& a, const Shape& b) {
+      return std::tie(a.bound_s, a.plan.tensor, a.plan.pipeline) <
+             std::tie(b.bound_s, b.plan.tensor, b.plan.pipeline);
+    });
+    for (const Shape& shape : shapes) Consider(shape);
+    if (!request_.pins.zero) ConsiderWholeState();
+    RejectBeyondKept();
+    return std::move(result_);
+  }
+
+  // Whether Run() finds a plan.
+  bool AnyFits() {
+    std::vector<Plan> shapes = PlanShapes(request_);
+    std::erase_if(shapes, [this](const Plan& plan) { return StateBytes(plan) > Room(); });
+    // Those of the least state first: they fit most likely.
+    std::stable_sort(shapes.begin(), shapes.end(), [this](const Plan& a, const Plan& b) {
+      return StateBytes(a) < StateBytes(b);
+    });
+    return std::any_of(shapes.begin(), shapes.end(), [this](Plan& shape) {
+      const PlanFitter& fitter = FitterOf(shape);
+      const auto cuts = fitter.Cuts(shape, kCuts);
+      return std::any_of(cuts.begin(), cuts.end(), [&](const std::vector<int>& begins) {
+        shape.stage_begins = begins;
+        return fitter.FitsMemory(shape);
+      });
+    });
+  }
+
+ private:
+  struct Shape {
+    Plan plan;
+    double bound_s = 0;
+  };
+
+  const PlanFitter& FitterOf(const Plan& plan) {
+    std::unique_ptr<PlanFitter>& fitter = fitters_[plan.tensor];
+    if (!fitter) fitter = std::make_unique<PlanFitter>(request_, plan.tensor);
+    return *fitter;
+  }
+
+  int64_t Room() const { return request_.cluster.memory_bytes; }
+  int64_t StateBytes(const Plan& plan) { return FitterOf(plan).StateBytesBound(plan); }
+
+  void Reject(const Plan& plan, std::string reason, int64_t missing_bytes = 0) {
+    result_.rejected.push_back({plan, std::move(reason), missing_bytes});
+  }
+
+  // With its lower bound; nothing where its state alone does not fit, which is known sooner.
+  std::optional<Shape> Bounded(Plan plan) {
+    ++result_.considered;
+    const int64_t states = StateBytes(plan);
+    if (states > Room()) {
+      Reject(plan,
+             Join("", "weights, gradients and optimizer state alone need ", GiB(states), " of ",
+                  GiB(Room())),
+             states - Room());
+      return std::nullopt;
+    }
+    const double bound = FitterOf(plan).LowerBound(plan);
+    return Shape{std::move(plan), bound};
+  }
+
+  void Consider(const Shape& shape) {
+    if (shape.bound_s >= SlowestKept()) {
+      return Reject(shape.plan, Join("", Seconds(shape.bound_s), " a step or more"));
+    }
+    Simulate(shape, FitterOf(shape.plan));
+  }
+
+  // The best plans without ZeRO: it costs little or nothing, and memory it saves.
+  void ConsiderWholeState() {
+    const std::vector<ScoredPlan> best = result_.plans;
+    for (size_t i = 0; i < std::min(best.size(), static_cast<size_t>(request_.keep)); ++i) {
+      Plan shape = best[i].plan;
+      if (shape.data == 1) continue;
+      shape.zero = 0;
+      shape.stage_begins.clear();
+      shape.recompute.clear();
+      if (const auto bounded = Bounded(std::move(shape))) Consider(*bounded);
+    }
+  }
+
+  void Simulate(const Shape& shape, const PlanFitter& fitter) {
+    std::optional<ScoredPlan> best;
+    std::optional<Misfit> misfit;
+    Plan missed, bounded;
+    const auto consider = [&](const std::vector<std::vector<int>>& cuts) {
+      for (const std::vector<int>& begins : cuts) {
+        Plan plan = shape.plan;
+        plan.stage_begins = begins;
+        PlanFitter::Fit fit = fitter.FitMemory(plan);
+        if (fit.misfit) {
+          if (misfit && fit.misfit->memory.total() >= misfit->memory.total()) continue;
+          misfit = fit.misfit;
+          missed = plan;
+          continue;
+        }
+        const double slowest = std::min(best ? best->step_s : kNever, SlowestKept());
+        if (fitter.StepSecondsBound(plan) >= slowest) {
+          bounded = plan;
+          continue;
+        }
+        ++result_.simulated;
+        const double step_s = fitter.StepSeconds(plan);
+        if (!best || step_s < best->step_s) best = {plan, step_s, std::move(fit.memory)};
+      }
+    };
+    consider(fitter.Cuts(shape.plan, kCuts));
+    if (best && Recuts(best->plan)) consider(fitter.CutsWithRecompute(best->plan, 1));
+    if (best) return Keep(std::move(*best));
+    if (!bounded.stage_begins.empty()) {
+      return Reject(bounded, Seconds(fitter.StepSecondsBound(bounded)) + " a step or more");
+    }
+    result_.rejected.push_back(TooLarge(request_, std::move(missed), *misfit));
+  }
+
+  // Whether layers now cost more than when the stages were cut.
+  bool Recuts(const Plan& plan) const {
+    return request_.partition == PartitionRule::kBalanced && request_.pins.stage_begins.empty() &&
+           request_.recompute == RecomputeRule::kAdaptive && plan.num_stages() > 1 &&
+           std::any_of(plan.recompute.begin(), plan.recompute.end(),
+                       [](Recompute kind) { return kind != Recompute::kNone; });
+  }
+
+  // From where on a plan is not kept.
+  double SlowestKept() const {
+    const auto keep = static_cast<size_t>(request_.keep);
+    const double limit = request_.within_s > 0 ? request_.within_s : kNever;
+    return result_.plans.size() < keep ? limit : std::min(limit, result_.plans[keep - 1].step_s);
+  }
+
+  void Keep(ScoredPlan plan) {
+    const auto later = std::upper_bound(
+        result_.plans.begin(), result_.plans.end(), plan,
+        [](const ScoredPlan& a, const ScoredPlan& b) { return a.step_s < b.step_s; });
+    result_.plans.insert(later, std::move(plan));
+  }
+
+  void RejectBeyondKept() {
+    std::vector<ScoredPlan>& plans = result_.plans;
+    const auto too_slow = [this](const ScoredPlan& each) {
+      return request_.within_s > 0 && each.step_s >= request_.within_s;
+    };
+    const auto slow = std::find_if(plans.begin(), plans.end(), too_slow) - plans.begin();
+    const auto keep = std::min(static_cast<size_t>(request_.keep), static_cast<size_t>(slow));
+    for (size_t i = keep; i < plans.size(); ++i) {
+      Reject(plans[i].plan, Seconds(plans[i].step_s) + " a step");
+    }
+    if (plans.size() > keep) plans.resize(keep);
+  }
+
+  const PlanRequest& request_;
+  std::map<int, std::unique_ptr<PlanFitter>> fitters_;  // by tensor degree
+  PlanSearchResult result_;
+};
+
+// The fewest ranks beyond the request's on which a plan fits; 0 where doubling does not help.
+int RanksThatFit(PlanRequest request) {
+  const int nodes = request.cluster.nodes;
+  request.pins.data.reset();
+  for (int growth = 2; growth <= kMostGrowth; growth *= 2) {
+    request.ranks *= 2;
+    request.cluster.nodes = nodes * growth;
+    try {
+      if (SomePlanFits(request)) return request.ranks;
+    } catch (const ConfigError&) {
+      return 0;  // the global batch cannot be dealt any further
+    }
+  }
+  return 0;
+}
+
+// Of a plan that was rejected for its state alone: the least that its stages can be cut to need.
+RejectedPlan WholeMiss(const PlanRequest& request, const Plan& shape) {
+  const PlanFitter fitter(request, shape.tensor);
+  std::optional<RejectedPlan> least;
+  for (const std::vector<int>& begins : fitter.Cuts(shape, kCuts)) {
+    Plan plan = shape;
+    plan.stage_begins = begins;
+    const PlanFitter::Fit fit = fitter.FitMemory(plan);
+    EQUIPOISE_CHECK(fit.misfit, "a plan fits that was refused for its state");
+    RejectedPlan miss = TooLarge(request, std::move(plan), *fit.misfit);
+    if (!least || miss.missing_bytes < least->missing_bytes) least = std::move(miss);
+  }
+  return *least;
+}
+
+// The plan that misses least. Those rejected for their state alone, whose stages were never cut,
+// miss more than was told: of them the whole is worked out while they might be the nearest.
+RejectedPlan NearestMiss(const PlanRequest& request, std::vector<RejectedPlan> rejected) {
+  while (true) {
+    RejectedPlan& nearest = *std::min_element(rejected.begin(), rejected.end(),
+                                              [](const RejectedPlan& a, const RejectedPlan& b) {
+                                                return a.missing_bytes < b.missing_bytes;
+                                              });
+    if (!nearest.plan.stage_begins.empty()) return nearest;
+    nearest = WholeMiss(request, nearest.plan);
+  }
+}
+
+// Whether smaller micro-batches could help.
+bool StateFits(const PlanRequest& request, const Plan& plan) {
+  const Cluster& cluster = request.cluster;
+  const double room = (1 - cluster.reserve_share) * static_cast<double>(cluster.memory_bytes);
+  return static_cast<double>(PlanFitter(request, plan.tensor).StateBytesBound(plan)) < room;
+}
+
+// Rounded up, as advice.
+std::string GiBThatHold(int64_t bytes) {
+  constexpr int64_t kTenth = (int64_t{1} << 30) / 10;
+  return GiB((bytes + kTenth) / kTenth * kTenth);
+}
+
+}  // namespace
+
+int64_t ScoredPlan::peak_bytes() const {
+  int64_t most = 0;
+  for (const MemoryForecast& each : memory) most = std::max(most, each.total());
+  return most;
+}
+
+PlanSearchResult SearchPlans(const PlanRequest& request) { return Search(request).Run(); }
+
+ScoredPlan ScorePlan(const PlanRequest& request, Plan plan) {
+  PlanRequest given = request;
+  given.pins.recompute = plan.recompute;
+  const PlanFitter fitter(given, plan.tensor);
+  std::vector<MemoryForecast> memory = fitter.FitMemory(plan).memory;
+  const double step_s = fitter.StepSeconds(plan);
+  return {std::move(plan), step_s, std::move(memory)};
+}
+
+bool SomePlanFits(const PlanRequest& request) { return Search(request).AnyFits(); }
+
+ScoredPlan BestPlan(const PlanRequest& request, const PlanSearchResult& result) {
+  if (!result.plans.empty()) return result.plans.front();
+  const RejectedPlan nearest = NearestMiss(request, result.rejected);
+  const Plan& plan = nearest.plan;
+  const LayerLoad& worst = request.workload.worst;
+  const int64_t needed = request.cluster.memory_bytes + nearest.missing_bytes;
+  const int ranks = RanksThatFit(request);
+  throw UserError(
+      ExitCode::kNoPlan,
+      Join("cluster: ", "no plan fits ", request.ranks, request.ranks == 1 ? " rank" : " ranks",
+           "; the nearest (data ", plan.data, ", pipeline ", plan.pipeline, ", tensor ",
+           plan.tensor, "): ", nearest.reason, ", with a micro-batch of ", worst.tiles,
+           " tiles and ", worst.tokens, " tokens; what would make it fit: cluster.memory_gb of ",
+           GiBThatHold(needed), ranks > 0 ? Join(", or ", ranks, " ranks") : "",
+           StateFits(request, plan) ? ", smaller balance.tiles and balance.tokens" : "",
+           ", or model.freeze"));
+}
+
+}  // namespace equipoise

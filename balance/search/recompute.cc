@@ -1,0 +1,65 @@
+#include "balance/search/recompute.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <tuple>
+#include <utility>
+
+namespace equipoise {
+namespace {
+
+// A combination of options for the layers so far.
+struct Combination {
+  double seconds = 0;
+  int64_t bytes = 0;
+  int from = 0;    // among the combinations of one layer less
+  int option = 0;  // of the last layer
+};
+
+// Drops what another combination beats or equals in both; the rest by ascending bytes.
+void KeepUnbeaten(std::vector<Combination>& all) {
+  std::sort(all.begin(), all.end(), [](const Combination& a, const Combination& b) {
+    return std::tie(a.bytes, a.seconds, a.from, a.option) <
+           std::tie(b.bytes, b.seconds, b.from, b.option);
+  });
+  size_t kept = 0;
+  for (const Combination& each : all) {
+    if (kept > 0 && each.seconds >= all[kept - 1].seconds) continue;
+    all[kept++] = each;
+  }
+  all.resize(kept);
+}
+
+}  // namespace
+
+std::optional<std::vector<Recompute>> LeastRecompute(
+    const std::vector<std::vector<RecomputeOption>>& layers, int64_t budget_bytes) {
+  if (budget_bytes < 0) return std::nullopt;
+  std::vector<std::vector<Combination>> by_layer = {{{}}};
+  for (const std::vector<RecomputeOption>& options : layers) {
+    const std::vector<Combination>& before = by_layer.back();
+    std::vector<Combination> all;
+    for (size_t from = 0; from < before.size(); ++from) {
+      for (size_t option = 0; option < options.size(); ++option) {
+        const int64_t bytes = before[from].bytes + options[option].bytes;
+        if (bytes > budget_bytes) continue;
+        all.push_back({before[from].seconds + options[option].seconds, bytes,
+                       static_cast<int>(from), static_cast<int>(option)});
+      }
+    }
+    KeepUnbeaten(all);
+    if (all.empty()) return std::nullopt;
+    by_layer.push_back(std::move(all));
+  }
+  // Ascending in bytes is descending in time: the last is the fastest.
+  std::vector<Recompute> kinds(layers.size());
+  size_t at = by_layer.back().size() - 1;
+  for (size_t layer = layers.size(); layer > 0; --layer) {
+    const Combination& taken = by_layer[layer][at];
+    kinds[layer - 1] = layers[layer - 1][static_cast<size_t>(taken.option)].kind;
+    at = static_cast<size_t>(taken.from);
+  }
+  return kinds;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,57 @@
+#include "configs/yaml/config_place.h"
+
+#include <string_view>
+
+#include "configs/base/error.h"
+#include "configs/base/shown_text.h"
+#include "configs/yaml/yaml_reader.h"
+#include "configs/yaml/yaml_tree.h"
+
+namespace equipoise {
+namespace {
+
+// The dotted key at the start of a message; "" where there is none.
+std::string KeyOf(const std::string& message) {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789_.";
+  const size_t end = message.find_first_not_of(kLetters);
+  if (end == std::string::npos || end == 0 || (message[end] != ':' && message[end] != ' '))
+    return "";
+  const std::string key = message.substr(0, end);
+  return key.find('.') == std::string::npos ? "" : key;
+}
+
+// Where the key of a value stands in a document; "" where it is not given.
+std::string PlaceIn(const YamlNode& document, const std::string& key) {
+  const YamlNode* node = &document;
+  const YamlNode* name = nullptr;
+  for (const std::string& part : internal::SplitKey(key)) {
+    size_t at = 0;
+    while (at < node->keys.size() && node->keys[at].text != part) ++at;
+    if (at == node->keys.size()) return "";
+    name = &node->keys[at];
+    node = &node->items[at];
+  }
+  return name == nullptr ? "" : name->Where();
+}
+
+}  // namespace
+
+std::string WithPlace(const std::string& message, const std::string& path,
+                      const std::vector<std::string>& settings) {
+  const std::string key = KeyOf(message);
+  if (key.empty()) return message;
+  for (auto setting = settings.rbegin(); setting != settings.rend(); ++setting) {
+    const std::string name = setting->substr(0, setting->find('='));
+    if (name == key || name.starts_with(key + ".") || key.starts_with(name + ".")) {
+      return "--set " + ShownText(*setting) + ": " + message;
+    }
+  }
+  try {
+    const std::string place = PlaceIn(ParseYaml(ReadYamlFile(path), path), key);
+    return place.empty() ? message : place + ": " + message;
+  } catch (const ConfigError&) {
+    return message;
+  }
+}
+
+}  // namespace equipoise

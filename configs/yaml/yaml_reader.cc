@@ -1,0 +1,302 @@
+#include "configs/yaml/yaml_reader.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "configs/base/nearest.h"
+#include "configs/base/shown_text.h"
+#include "configs/yaml/familiar_names.h"
+
+namespace equipoise {
+namespace {
+
+// A scalar as a message shows it: on one line, and not too long.
+std::string Shown(const YamlNode& node) {
+  switch (node.kind) {
+    case YamlNode::Kind::kNull:
+      return "nothing";
+    case YamlNode::Kind::kList:
+      return "a list";
+    case YamlNode::Kind::kMap:
+      return "a map";
+    case YamlNode::Kind::kScalar:
+      break;
+  }
+  return "'" + ShownText(node.text, 60) + "'";
+}
+
+std::string Joined(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
+bool IsOneOf(const std::string& text, const std::vector<std::string>& choices) {
+  return std::find(choices.begin(), choices.end(), text) != choices.end();
+}
+
+// Shortest text of a rule's bound: 4294967295, 0.5.
+std::string NumberText(double number) {
+  char text[32];
+  const bool whole = number == std::floor(number) && std::abs(number) < 1e15;
+  const auto end = whole ? std::to_chars(text, text + sizeof(text), static_cast<int64_t>(number))
+                         : std::to_chars(text, text + sizeof(text), number);
+  return std::string(text, end.ptr);
+}
+
+void CheckRange(const YamlNode& node, const internal::Place& place, double value) {
+  const Rule& rule = place.rule;
+  if (rule.min && value < *rule.min) {
+    FailAt(node, place.key, node.text + " is too small; the least is " + NumberText(*rule.min));
+  }
+  if (rule.max && value > *rule.max) {
+    FailAt(node, place.key, node.text + " is too large; the most is " + NumberText(*rule.max));
+  }
+}
+
+void RequireScalar(const YamlNode& node, const std::string& key, const std::string& wanted) {
+  if (node.kind == YamlNode::Kind::kScalar) return;
+  FailAt(node, key, Shown(node) + " where " + wanted + " belongs; write one value");
+}
+
+// Numbers and truth values are never quoted.
+void RequirePlain(const YamlNode& node, const std::string& key, const std::string& wanted) {
+  RequireScalar(node, key, wanted);
+  if (!node.quoted) return;
+  FailAt(node, key,
+         Shown(node) + " is quoted, so it is text and not " + wanted + "; remove the quotes");
+}
+
+bool IsDigits(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+std::string_view WithoutSign(std::string_view text) {
+  if (!text.empty() && (text[0] == '-' || text[0] == '+')) text.remove_prefix(1);
+  return text;
+}
+
+// How a whole number in another form is written plainly: 1_000, 0x10, 1e3, 1.0, 010. "" if it is
+// none.
+std::string PlainInteger(const std::string& text) {
+  std::string digits;
+  for (const char c : text) {
+    if (c != '_' && c != ',') digits += c;
+  }
+  const std::string_view body = WithoutSign(digits);
+  int64_t whole = 0;
+  if (body.size() > 2 && body[0] == '0' && (body[1] == 'x' || body[1] == 'X')) {
+    const auto end = std::from_chars(body.data() + 2, body.data() + body.size(), whole, 16);
+    if (end.ec != std::errc() || end.ptr != body.data() + body.size()) return "";
+  } else {
+    double number = 0;
+    const auto end = std::from_chars(body.data(), body.data() + body.size(), number);
+    const bool exact = number == std::floor(number) && std::abs(number) < 9e15;
+    if (end.ec != std::errc() || end.ptr != body.data() + body.size() || !exact) return "";
+    whole = static_cast<int64_t>(number);
+  }
+  return (digits[0] == '-' ? "-" : "") + std::to_string(whole);
+}
+
+[[noreturn]] void FailInteger(const YamlNode& node, const std::string& key) {
+  const std::string plain = PlainInteger(node.text);
+  FailAt(node, key,
+         Shown(node) + " is not a whole number; write " +
+             (plain.empty() ? "digits alone, such as 16" : plain));
+}
+
+// Digits, one point, one exponent; no leading zero, no hexadecimal, no inf or nan.
+bool IsDecimal(std::string_view text) {
+  text = WithoutSign(text);
+  const size_t exponent = text.find_first_of("eE");
+  if (exponent != std::string_view::npos) {
+    if (!IsDigits(WithoutSign(text.substr(exponent + 1)))) return false;
+    text = text.substr(0, exponent);
+  }
+  const size_t point = text.find('.');
+  const std::string_view whole = text.substr(0, point);
+  const std::string_view part =
+      point == std::string_view::npos ? std::string_view() : text.substr(point + 1);
+  if (whole.empty() && part.empty()) return false;
+  if (whole.size() > 1 && whole[0] == '0') return false;
+  return (whole.empty() || IsDigits(whole)) && (part.empty() || IsDigits(part));
+}
+
+}  // namespace
+
+Override ParseOverride(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw ConfigError("--set " + text +
+                      ": no key and value; write --set key=value, such as "
+                      "--set train.steps=100");
+  }
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+namespace internal {
+
+void ReadScalar(const YamlNode& node, const Place& place, bool& value) {
+  RequirePlain(node, place.key, "true or false");
+  if (node.text != "true" && node.text != "false") {
+    const char* way = IsOneOf(node.text, {"True", "TRUE", "yes", "on", "1"})     ? "true"
+                      : IsOneOf(node.text, {"False", "FALSE", "no", "off", "0"}) ? "false"
+                                                                                 : "true or false";
+    FailAt(node, place.key, Shown(node) + " is neither true nor false; write " + way);
+  }
+  value = node.text == "true";
+}
+
+void ReadScalar(const YamlNode& node, const Place& place, int64_t& value) {
+  RequirePlain(node, place.key, "a whole number");
+  const std::string_view digits = WithoutSign(node.text);
+  const bool doubtful = digits.size() > 1 && digits[0] == '0';
+  if (!IsDigits(digits) || doubtful) FailInteger(node, place.key);
+  const char* begin = node.text.data() + (node.text[0] == '+' ? 1 : 0);
+  if (std::from_chars(begin, node.text.data() + node.text.size(), value).ec != std::errc()) {
+    FailAt(node, place.key,
+           Shown(node) + " does not fit 64 bits; write a number between " +
+               std::to_string(std::numeric_limits<int64_t>::min()) + " and " +
+               std::to_string(std::numeric_limits<int64_t>::max()));
+  }
+  CheckRange(node, place, static_cast<double>(value));
+}
+
+void ReadScalar(const YamlNode& node, const Place& place, double& value) {
+  RequirePlain(node, place.key, "a number");
+  if (!IsDecimal(node.text)) {
+    const std::string plain = PlainInteger(node.text);
+    FailAt(node, place.key,
+           Shown(node) + " is not a finite decimal number; write " +
+               (plain.empty() ? "one such as 0.5 or 1e-4" : plain));
+  }
+  const char* begin = node.text.data() + (node.text[0] == '+' ? 1 : 0);
+  if (std::from_chars(begin, node.text.data() + node.text.size(), value).ec != std::errc()) {
+    FailAt(node, place.key,
+           Shown(node) +
+               " does not fit a double; write a number between 1e-307 "
+               "and 1e307 in size");
+  }
+  CheckRange(node, place, value);
+}
+
+void ReadScalar(const YamlNode& node, const Place& place, std::string& value) {
+  if (node.kind == YamlNode::Kind::kNull) {
+    FailAt(node, place.key, "no value; write text, or \"\" for none");
+  }
+  RequireScalar(node, place.key, "text");
+  if (node.text.starts_with("~/") || node.text.starts_with("$HOME") ||
+      node.text.starts_with("${")) {
+    FailAt(node, place.key,
+           Shown(node) + " stands as it is, without the shell; write the path itself");
+  }
+  const std::vector<std::string>& choices = place.rule.choices;
+  if (!choices.empty() && !IsOneOf(node.text, choices)) {
+    const std::string near = NearestName(node.text, choices);
+    FailAt(node, place.key,
+           Shown(node) + " is not one of " + Joined(choices) +
+               (near.empty() ? "; choose one" : "; did you mean '" + near + "'?"));
+  }
+  value = node.text;
+}
+
+void RequireList(const YamlNode& node, const Place& place, const std::string& first_key) {
+  if (node.kind == YamlNode::Kind::kList) return;
+  const std::string item = (first_key.empty() ? "" : "{" + first_key + ": ") + FormatScalar(node) +
+                           (first_key.empty() ? "" : "}");
+  const std::string way = node.kind == YamlNode::Kind::kScalar ? "[" + item + "]"
+                          : node.kind == YamlNode::Kind::kNull ? "[]"
+                                                               : "a '-' before each item";
+  FailAt(node, place.key, Shown(node) + " where a list belongs; write " + way);
+}
+
+bool RequireMap(const YamlNode& node, const Place& place, const std::vector<std::string>& known,
+                const char* scalar_form) {
+  if (node.kind == YamlNode::Kind::kNull) return false;
+  if (scalar_form != nullptr && node.kind == YamlNode::Kind::kScalar && node.text == scalar_form) {
+    return true;
+  }
+  if (node.kind != YamlNode::Kind::kMap) {
+    const std::string way = scalar_form == nullptr
+                                ? std::string("write keys: ")
+                                : "write " + std::string(scalar_form) + " or keys: ";
+    const std::string what = Shown(node) + " where a map belongs; " + way + Joined(known);
+    if (place.key.empty()) throw ConfigError(node.Where() + ": " + what);
+    FailAt(node, place.key, what);
+  }
+  for (const YamlNode& key : node.keys) {
+    if (!IsOneOf(key.text, known)) FailUnknownKey(key, place.key, key.text, known);
+  }
+  return false;
+}
+
+void FailUnknownKey(const YamlNode& node, const std::string& parent, const std::string& name,
+                    const std::vector<std::string>& known) {
+  const std::string near = NearestName(name, known);
+  const std::string familiar = FamiliarName(name);
+  if (!familiar.empty()) FailAt(node, JoinKey(parent, name), "unknown key; " + familiar);
+  FailAt(node, JoinKey(parent, name),
+         near.empty() ? "unknown key; known here: " + Joined(known)
+                      : "unknown key; did you mean '" + JoinKey(parent, near) + "'?");
+}
+
+void FailNoParts(const YamlNode& node, const std::string& key) {
+  FailAt(node, key, "is one value and has no keys; write --set " + key + "=VALUE");
+}
+
+size_t ListIndex(const YamlNode& node, const std::string& key, const std::string& name,
+                 size_t size) {
+  size_t index = 0;
+  const auto end = std::from_chars(name.data(), name.data() + name.size(), index);
+  const bool number = end.ec == std::errc() && end.ptr == name.data() + name.size();
+  if (number && index < size) return index;
+  FailAt(node, JoinKey(key, name),
+         std::string(number ? "no such item" : "not the number of an item") + "; " + key +
+             (size == 0 ? " is empty, write --set " + key + "=[...]"
+                        : " has the items 0 to " + std::to_string(size - 1)));
+}
+
+std::string JoinKey(const std::string& parent, const std::string& name) {
+  return parent.empty() ? name : parent + "." + name;
+}
+
+std::vector<std::string> SplitKey(const std::string& key) {
+  std::vector<std::string> parts;
+  size_t start = 0;
+  for (size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', start)) {
+    parts.push_back(key.substr(start, dot - start));
+    start = dot + 1;
+  }
+  parts.push_back(key.substr(start));
+  return parts;
+}
+
+OverrideValue ParseOverrideValue(const Override& override) {
+  const std::string source = "--set " + override.key + "=" + ShownText(override.value);
+  OverrideValue given;
+  try {
+    given.yaml = ParseYaml(override.value, source, /*lines=*/false);
+  } catch (const ConfigError& error) {
+    given.problem = error.what();
+  }
+  const bool as_yaml =
+      given.problem.empty() && (given.yaml.quoted || given.yaml.kind == YamlNode::Kind::kNull);
+  if (as_yaml) {
+    given.text = given.yaml;
+  } else {
+    given.text.kind = YamlNode::Kind::kScalar;
+    given.text.text = override.value;
+    given.text.source = std::make_shared<const std::string>(source);
+  }
+  return given;
+}
+
+const YamlNode& RequireYaml(const OverrideValue& value) {
+  if (!value.problem.empty()) throw ConfigError(value.problem);
+  return value.yaml;
+}
+
+}  // namespace internal
+}  // namespace equipoise

@@ -1,0 +1,195 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "data/images/image_codec.h"
+
+// The inner loops are integer arithmetic, equal on every instruction set; the widest one is chosen
+// when the program starts.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__)
+#define EQUIPOISE_VECTOR __attribute__((optimize("O3"), target_clones("avx2", "default")))
+#else
+#define EQUIPOISE_VECTOR
+#endif
+
+namespace equipoise {
+namespace {
+
+constexpr int64_t kChannels = 3;
+constexpr int kPrecision =
+    32 - 8 - 2;                   // bits of a weight's fraction: 8 of the value, 2 of headroom
+constexpr double kSupport = 2.0;  // half the width of the bicubic kernel
+
+double Bicubic(double x) {
+  constexpr double kA = -0.5;
+  x = std::abs(x);
+  if (x < 1.0) return ((kA + 2.0) * x - (kA + 3.0)) * x * x + 1.0;
+  if (x < 2.0) return (((x - 5.0) * x + 8.0) * x - 4.0) * kA;
+  return 0.0;
+}
+
+// What one output position along an axis is made of: inputs first .. first + count - 1, whose
+// weights begin at `weight` in Taps::weights.
+struct Tap {
+  int64_t first, count;
+  size_t weight;
+};
+
+struct Taps {
+  std::vector<Tap> taps;
+  std::vector<int32_t> weights;
+};
+
+int32_t FixedPoint(double weight) {
+  return static_cast<int32_t>(std::trunc(weight * (1 << kPrecision) + (weight < 0 ? -0.5 : 0.5)));
+}
+
+// The kernel is widened by the factor of reduction (antialiasing) and its weights sum to one.
+Taps MakeTaps(int64_t from, int64_t to) {
+  const double scale = static_cast<double>(from) / static_cast<double>(to);
+  const double widening = std::max(scale, 1.0);
+  const double support = kSupport * widening;
+  const double narrowing = 1.0 / widening;
+  Taps result;
+  std::vector<double> weights;
+  for (int64_t i = 0; i < to; ++i) {
+    const double centre = (static_cast<double>(i) + 0.5) * scale;
+    // Cut off, not rounded, as Pillow's casts do.
+    const auto begins = static_cast<int64_t>(std::trunc(centre - support + 0.5));
+    const auto ends = static_cast<int64_t>(std::trunc(centre + support + 0.5));
+    const int64_t first = std::max<int64_t>(begins, 0), end = std::min(ends, from);
+    weights.clear();
+    double sum = 0;
+    for (int64_t x = first; x < end; ++x) {
+      weights.push_back(Bicubic((static_cast<double>(x) - centre + 0.5) * narrowing));
+      sum += weights.back();
+    }
+    result.taps.push_back({first, end - first, result.weights.size()});
+    for (const double weight : weights)
+      result.weights.push_back(FixedPoint(sum != 0 ? weight / sum : weight));
+  }
+  return result;
+}
+
+inline uint8_t Clip(int32_t sum) {
+  return static_cast<uint8_t>(std::clamp(sum >> kPrecision, 0, 255));
+}
+
+constexpr int32_t kHalf = 1 << (kPrecision - 1);
+
+// The horizontal pass works on this many rows at once, side by side in memory, so that its loops
+// are as long as a vector register wants them.
+constexpr int64_t kRows = 16;
+constexpr int64_t kLanes = kRows * kChannels;
+
+// `count` (at most kRows) rows to [x][channel][row]; the lanes of missing rows repeat the last one.
+void Interleave(const uint8_t* rows, int64_t count, int64_t width, uint8_t* lanes) {
+  const int64_t row_bytes = width * kChannels;
+  for (int64_t row = 0; row < kRows; ++row) {
+    const uint8_t* from = rows + std::min(row, count - 1) * row_bytes;
+    for (int64_t i = 0; i < row_bytes; ++i) lanes[i * kRows + row] = from[i];
+  }
+}
+
+void Deinterleave(const uint8_t* lanes, int64_t count, int64_t width, uint8_t* rows) {
+  const int64_t row_bytes = width * kChannels;
+  for (int64_t row = 0; row < count; ++row) {
+    uint8_t* to = rows + row * row_bytes;
+    for (int64_t i = 0; i < row_bytes; ++i) to[i] = lanes[i * kRows + row];
+  }
+}
+
+EQUIPOISE_VECTOR
+void ResizeLanes(const uint8_t* from, const Taps& taps, uint8_t* to) {
+  for (const Tap& tap : taps.taps) {
+    int32_t sums[kLanes];
+    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] = kHalf;
+    const uint8_t* pixel = from + tap.first * kLanes;
+    const int32_t* weights = taps.weights.data() + tap.weight;
+    for (int64_t k = 0; k < tap.count; ++k, pixel += kLanes) {
+      const int32_t weight = weights[k];
+      for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += pixel[lane] * weight;
+    }
+    for (int64_t lane = 0; lane < kLanes; ++lane) to[lane] = Clip(sums[lane]);
+    to += kLanes;
+  }
+}
+
+// One row: `tap.count` rows from `from` on, weighted.
+EQUIPOISE_VECTOR
+void MixRows(const uint8_t* from, int64_t row_bytes, const Tap& tap, const int32_t* weights,
+             uint8_t* to) {
+  constexpr int64_t kBlock = 512;
+  int32_t sums[kBlock];
+  for (int64_t start = 0; start < row_bytes; start += kBlock) {
+    const int64_t count = std::min(kBlock, row_bytes - start);
+    for (int64_t i = 0; i < count; ++i) sums[i] = kHalf;
+    for (int64_t k = 0; k < tap.count; ++k) {
+      const uint8_t* row = from + k * row_bytes + start;
+      const int32_t weight = weights[k];
+      for (int64_t i = 0; i < count; ++i) sums[i] += row[i] * weight;
+    }
+    for (int64_t i = 0; i < count; ++i) to[start + i] = Clip(sums[i]);
+  }
+}
+
+// Resamples the width of `height` rows.
+void ResizeWidth(const uint8_t* from, int64_t from_width, int64_t height, uint8_t* to,
+                 int64_t to_width) {
+  const Taps taps = MakeTaps(from_width, to_width);
+  std::vector<uint8_t> lanes(static_cast<size_t>(from_width * kLanes));
+  std::vector<uint8_t> resized(static_cast<size_t>(to_width * kLanes));
+  for (int64_t y = 0; y < height; y += kRows) {
+    const int64_t count = std::min(kRows, height - y);
+    Interleave(from + y * from_width * kChannels, count, from_width, lanes.data());
+    ResizeLanes(lanes.data(), taps, resized.data());
+    Deinterleave(resized.data(), count, to_width, to + y * to_width * kChannels);
+  }
+}
+
+// Resamples the height; `from` begins with row `first_row` of the picture that the taps speak of.
+void ResizeHeight(const uint8_t* from, int64_t first_row, const Taps& taps, uint8_t* to,
+                  int64_t row_bytes) {
+  for (const Tap& tap : taps.taps) {
+    MixRows(from + (tap.first - first_row) * row_bytes, row_bytes, tap,
+            taps.weights.data() + tap.weight, to);
+    to += row_bytes;
+  }
+}
+
+// Rounding between the passes makes their order visible. Pillow 13 began to shrink the height first
+// where that drops more than twice as many rows as columns; older versions always begin with the
+// width.
+bool HeightComesFirst(ImageSize from, ImageSize to) {
+  return from.height > to.height && from.height - to.height > 2 * (from.width - to.width);
+}
+
+}  // namespace
+
+void ResizeBicubicRgb(const uint8_t* from, ImageSize from_size, uint8_t* to, ImageSize to_size) {
+  const int64_t from_bytes = from_size.width * kChannels;
+  const int64_t to_bytes = to_size.width * kChannels;
+  const bool keeps_width = from_size.width == to_size.width;
+  if (from_size.height == to_size.height) {
+    if (!keeps_width)
+      return ResizeWidth(from, from_size.width, from_size.height, to, to_size.width);
+    std::memcpy(to, from, static_cast<size_t>(from_bytes * from_size.height));
+    return;
+  }
+  const Taps taps = MakeTaps(from_size.height, to_size.height);
+  if (keeps_width) return ResizeHeight(from, 0, taps, to, to_bytes);
+  if (HeightComesFirst(from_size, to_size)) {
+    std::vector<uint8_t> middle(static_cast<size_t>(to_size.height * from_bytes));
+    ResizeHeight(from, 0, taps, middle.data(), from_bytes);
+    return ResizeWidth(middle.data(), from_size.width, to_size.height, to, to_size.width);
+  }
+  const int64_t first = taps.taps.front().first;  // rows that no tap needs are left out
+  const int64_t rows = taps.taps.back().first + taps.taps.back().count - first;
+  std::vector<uint8_t> middle(static_cast<size_t>(rows * to_bytes));
+  ResizeWidth(from + first * from_bytes, from_size.width, rows, middle.data(), to_size.width);
+  ResizeHeight(middle.data(), first, taps, to, to_bytes);
+}
+
+}  // namespace equipoise

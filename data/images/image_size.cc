@@ -1,0 +1,294 @@
+#include "data/images/image_size.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "configs/base/regular_file.h"
+
+namespace equipoise {
+namespace {
+
+// Bytes of a file or of memory; a header parser asks for a few of them at any place.
+class HeadReader {
+ public:
+  explicit HeadReader(std::string_view bytes)
+      : file_(-1), size_(static_cast<int64_t>(bytes.size())), window_(bytes) {}
+  HeadReader(int file, int64_t size) : file_(file), size_(size), buffer_(kWindow) {}
+
+  // `count` (at most a window) bytes from `offset`, fewer only at the end.
+  std::string_view Get(int64_t offset, int64_t count) {
+    if (offset >= size_) return {};
+    count = std::min(count, size_ - offset);
+    if (offset < start_ || offset + count > start_ + static_cast<int64_t>(window_.size()))
+      Load(offset);
+    if (offset - start_ >= static_cast<int64_t>(window_.size())) return {};
+    return window_.substr(static_cast<size_t>(offset - start_), static_cast<size_t>(count));
+  }
+  // The byte at `offset`, or -1 behind the end.
+  int Byte(int64_t offset) {
+    const std::string_view byte = Get(offset, 1);
+    return byte.empty() ? -1 : static_cast<unsigned char>(byte[0]);
+  }
+  // Two bytes, most significant first, or -1 behind the end.
+  int Short(int64_t offset) {
+    const std::string_view bytes = Get(offset, 2);
+    if (bytes.size() < 2) return -1;
+    return static_cast<unsigned char>(bytes[0]) << 8 | static_cast<unsigned char>(bytes[1]);
+  }
+
+ private:
+  // Most headers end within one window; a segment of metadata is skipped without being read.
+  static constexpr size_t kWindow = 4096;
+
+  void Load(int64_t offset) {
+    if (file_ < 0) return;
+    ssize_t got;
+    do {
+      got = pread(file_, buffer_.data(), buffer_.size(), offset);
+    } while (got < 0 && errno == EINTR);
+    if (got < 0) throw ImageError(std::string("cannot be read: ") + std::strerror(errno));
+    start_ = offset;
+    window_ = std::string_view(buffer_.data(), static_cast<size_t>(got));
+  }
+
+  int file_;
+  int64_t size_;
+  int64_t start_ = 0;
+  std::vector<char> buffer_;
+  std::string_view window_;
+};
+
+bool StartsWith(std::string_view text, std::string_view start) {
+  return text.substr(0, start.size()) == start;
+}
+
+std::string LowerCase(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return lower;
+}
+
+// Kinds in the ISO base media format tell themselves by the brand in their first box.
+const char* NameOfBrand(std::string_view brand) {
+  for (const char* heic : {"heic", "heix", "hevc", "heim", "heis", "mif1", "msf1"}) {
+    if (brand == heic) return "HEIC";
+  }
+  return brand == "avif" || brand == "avis" ? "AVIF" : "MP4";
+}
+
+const char* NameOfText(std::string_view head) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (StartsWith(head, kByteOrderMark)) head.remove_prefix(kByteOrderMark.size());
+  head.remove_prefix(std::min(head.find_first_not_of(" \t\r\n"), head.size()));
+  const std::string lower = LowerCase(head);
+  if (StartsWith(lower, "<!doctype html") || StartsWith(lower, "<html")) return "HTML";
+  if (StartsWith(lower, "<svg")) return "SVG";
+  if (StartsWith(lower, "<?xml")) return lower.find("<svg") != lower.npos ? "SVG" : "XML";
+  return lower[0] == '{' || lower[0] == '[' ? "JSON" : nullptr;
+}
+
+// Name of a kind of file that is not read here; null when unknown.
+const char* NameOfOtherKind(std::string_view head) {
+  using Magic = std::pair<std::string_view, const char*>;
+  static constexpr std::array<Magic, 12> kMagics = {{
+      {"GIF8", "GIF"},
+      {"BM", "BMP"},
+      {"%PDF", "PDF"},
+      {"8BPS", "Photoshop"},
+      {"PK\x03\x04", "ZIP"},
+      {"\x1f\x8b", "gzip"},
+      {{"II*\0", 4}, "TIFF"},
+      {{"MM\0*", 4}, "TIFF"},
+      {{"\0\0\1\0", 4}, "icon"},
+      {"\xff\x0a", "JPEG XL"},
+      {{"\0\0\0\x0cJXL ", 8}, "JPEG XL"},
+      {{"\0\0\0\x0cjP  ", 8}, "JPEG 2000"},
+  }};
+  for (const auto& [magic, name] : kMagics) {
+    if (StartsWith(head, magic)) return name;
+  }
+  if (StartsWith(head, "RIFF") && head.size() >= 12 && head.substr(8, 4) == "WEBP") return "WebP";
+  if (head.size() >= 12 && head.substr(4, 4) == "ftyp") return NameOfBrand(head.substr(8, 4));
+  return NameOfText(head);
+}
+
+[[noreturn]] void RefuseKind(std::string_view head) {
+  if (head.empty()) throw ImageError("is empty");
+  const char* name = NameOfOtherKind(head);
+  if (name == nullptr)
+    throw ImageError("is not a picture: neither JPEG nor PNG by its first bytes");
+  throw ImageError(std::string("is a ") + name + " file; only JPEG and PNG are read, convert it");
+}
+
+// The frame header at `offset` (its length field). Refuses the forms that libjpeg does not decode.
+ImageSize ParseJpegFrame(HeadReader& reader, int64_t offset, int marker) {
+  const std::string_view frame = reader.Get(offset, 8);
+  if (frame.size() < 8) throw ImageError("JPEG is cut in its header");
+  if (marker == 0xc3) throw ImageError("is a lossless JPEG, which is not read; convert it");
+  if (marker > 0xc2 && marker != 0xc9 && marker != 0xca) {
+    throw ImageError("is a JPEG of a process that is not read (SOF" +
+                     std::to_string(marker - 0xc0) + "); convert it");
+  }
+  const int precision = static_cast<unsigned char>(frame[2]);
+  const int components = static_cast<unsigned char>(frame[7]);
+  if (precision != 8) {
+    throw ImageError("is a JPEG of " + std::to_string(precision) +
+                     " bits, only 8 are read; convert it");
+  }
+  if (components != 1 && components != 3 && components != 4) {
+    throw ImageError("is a JPEG of " + std::to_string(components) +
+                     " components, only 1, 3 and 4 are read; convert it");
+  }
+  return {reader.Short(offset + 5), reader.Short(offset + 3)};
+}
+
+// Walks the segments behind SOI up to the frame header.
+ImageSize ParseJpeg(HeadReader& reader) {
+  constexpr int kMostSteps = 1 << 16;  // segments and fill bytes: no picture's header has as many
+  int64_t offset = 2;
+  for (int step = 0; step < kMostSteps; ++step) {
+    if (reader.Byte(offset) < 0) throw ImageError("JPEG is cut in its header");
+    if (reader.Byte(offset) != 0xff) throw ImageError("JPEG has a damaged header");
+    const int marker = reader.Byte(offset + 1);
+    if (marker == 0xff) {  // a fill byte
+      ++offset;
+      continue;
+    }
+    offset += 2;
+    const bool is_frame =
+        marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
+    if (is_frame) return ParseJpegFrame(reader, offset, marker);
+    if (marker == 0x01 || (marker >= 0xd0 && marker <= 0xd7)) continue;  // no length follows these
+    if (marker == 0xd9 || marker == 0xda) throw ImageError("JPEG has no frame header");
+    const int length = reader.Short(offset);
+    if (marker < 0 || length < 0) throw ImageError("JPEG is cut in its header");
+    if (marker < 0xc0 || length < 2) throw ImageError("JPEG has a damaged header");
+    offset += length;
+  }
+  throw ImageError("JPEG has a damaged header");
+}
+
+uint32_t BigEndian(std::string_view bytes) {
+  uint32_t value = 0;
+  for (const char byte : bytes.substr(0, 4)) value = value << 8 | static_cast<unsigned char>(byte);
+  return value;
+}
+
+// PNG's checksum; a header of 17 bytes needs no table.
+uint32_t Crc32(std::string_view bytes) {
+  uint32_t crc = 0xffffffff;
+  for (const char byte : bytes) {
+    crc ^= static_cast<unsigned char>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ ((crc & 1) != 0 ? 0xedb88320 : 0);
+  }
+  return ~crc;
+}
+
+ImageSize ParsePng(HeadReader& reader) {
+  const std::string_view chunk = reader.Get(8, 25);  // length, "IHDR", 13 bytes, checksum
+  if (chunk.size() < 25) throw ImageError("PNG is cut in its header");
+  const bool sound = BigEndian(chunk) == 13 && chunk.substr(4, 4) == "IHDR" &&
+                     BigEndian(chunk.substr(21)) == Crc32(chunk.substr(4, 17));
+  if (!sound) throw ImageError("PNG has a damaged header");
+  return {BigEndian(chunk.substr(8)), BigEndian(chunk.substr(12))};
+}
+
+ImageHeader Parse(HeadReader& reader, const ImageLimits& limits) {
+  const std::string_view head = reader.Get(0, 1024);
+  ImageHeader header{};
+  if (StartsWith(head, "\xff\xd8")) {
+    header = {ImageKind::kJpeg, ParseJpeg(reader)};
+  } else if (StartsWith(head, "\x89PNG\r\n\x1a\n")) {
+    header = {ImageKind::kPng, ParsePng(reader)};
+  } else {
+    RefuseKind(head);
+  }
+  const auto [width, height] = header.size;
+  const std::string size = std::to_string(width) + " x " + std::to_string(height);
+  if (width <= 0 || height <= 0 || width > INT32_MAX || height > INT32_MAX) {
+    throw ImageError("has an impossible size, " + size);
+  }
+  if (height > limits.pixels / width) {
+    throw ImageError("has " + size + " pixels, more than the limit of " +
+                     std::to_string(limits.pixels) + " (data.limits.image_pixels)");
+  }
+  return header;
+}
+
+void CheckBytes(int64_t bytes, const ImageLimits& limits) {
+  if (bytes <= limits.bytes) return;
+  throw ImageError("has " + std::to_string(bytes) + " bytes, more than the limit of " +
+                   std::to_string(limits.bytes) + " (data.limits.image_bytes)");
+}
+
+// An open regular file of a size within the limits. Links are followed: folders of links are a
+// common way to lay out data.
+OpenedFile OpenInput(const std::string& path, const ImageLimits& limits) {
+  if (path.find('\0') != path.npos) throw ImageError("the path holds a zero byte");
+  OpenedFile opened = OpenRegularFile(path);
+  if (!opened.problem.empty()) throw ImageError(opened.problem);
+  CheckBytes(opened.bytes, limits);
+  return opened;
+}
+
+std::string ReadWhole(const OpenedFile& opened) {
+  std::string bytes(static_cast<size_t>(opened.bytes), '\0');
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t got = read(opened.file.get(), bytes.data() + done, bytes.size() - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw ImageError(std::string("cannot be read: ") + std::strerror(errno));
+    if (got == 0) throw ImageError("became shorter while it was read");
+    done += static_cast<size_t>(got);
+  }
+  return bytes;
+}
+
+// The path as it may stand in a message of one line.
+std::string Printable(std::string path) {
+  for (char& c : path) c = (c >= 0 && c < ' ') || c == '\x7f' ? '?' : c;
+  return path;
+}
+
+// Runs `action`, with the path put in front of what it throws.
+template <class Action>
+auto NamingPath(const std::string& path, Action action) {
+  try {
+    return action();
+  } catch (const ImageError& error) {
+    throw ImageError(Printable(path) + ": " + error.what());
+  }
+}
+
+}  // namespace
+
+ImageHeader ParseImageHeader(std::string_view bytes, const ImageLimits& limits) {
+  CheckBytes(static_cast<int64_t>(bytes.size()), limits);
+  HeadReader reader(bytes);
+  return Parse(reader, limits);
+}
+
+ImageSize ImageSizeOf(std::string_view bytes, const ImageLimits& limits) {
+  return ParseImageHeader(bytes, limits).size;
+}
+
+ImageSize ReadImageSize(const std::string& path, const ImageLimits& limits) {
+  return NamingPath(path, [&] {
+    const OpenedFile opened = OpenInput(path, limits);
+    HeadReader reader(opened.file.get(), opened.bytes);
+    return Parse(reader, limits).size;
+  });
+}
+
+std::string ReadImageFile(const std::string& path, const ImageLimits& limits) {
+  return NamingPath(path, [&] { return ReadWhole(OpenInput(path, limits)); });
+}
+
+}  // namespace equipoise

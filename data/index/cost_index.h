@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/records/defect.h"
+
+namespace equipoise {
+
+// The cost of one sample; 32 bytes in the index file.
+struct SampleCost {
+  uint64_t offset = 0;   // of the line in its file
+  uint32_t bytes = 0;    // of the line
+  uint32_t tokens = 0;   // after image expansion and truncation
+  uint32_t trained = 0;  // tokens that are learnt
+  uint16_t tiles = 0;
+  Defect defect = Defect::kNone;
+  uint16_t source = 0;  // index in the list of sources
+  uint16_t images = 0;
+  uint32_t line = 0;  // 1-based, for messages
+};
+
+// Cost of every record of a list of sources: the base of order, shapes, packs, loss normalisation
+// and resume. Memory-mapped read-only; OpenCostIndex (cost_index_open.h) finds or builds it.
+// docs/cost_index_format.md has the bytes. LibTorch-free.
+class CostIndex {
+ public:
+  // Nothing when the file is absent, damaged, or made from something else than `key` stands for.
+  static std::optional<CostIndex> Map(const std::string& path, uint64_t key);
+  ~CostIndex();
+  CostIndex(CostIndex&&) noexcept;
+  CostIndex& operator=(CostIndex&&) noexcept;
+
+  // Records of all sources one after the other, defective ones too; `repeat` is not applied.
+  int64_t size() const { return size_; }
+  const SampleCost& operator[](int64_t sample) const { return samples_[sample]; }
+  uint64_t hash() const { return hash_; }  // of everything in it
+  const std::string& path() const { return path_; }
+  // Records with each defect; [kNone] those that can be used.
+  std::vector<int64_t> CountDefects() const;
+  // Such as "8 image_missing, 1 bad_json"; empty where all can be used.
+  std::string DescribeDefects() const;
+
+ private:
+  CostIndex() = default;
+  std::string path_;
+  const SampleCost* samples_ = nullptr;
+  int64_t size_ = 0;
+  uint64_t hash_ = 0;
+  void* map_ = nullptr;
+  size_t map_bytes_ = 0;
+};
+
+}  // namespace equipoise

@@ -1,0 +1,308 @@
+#include "data/index/cost_index_open.h"
+
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <iomanip>
+#include <limits>
+#include <sstream>
+#include <utility>
+
+#include "configs/base/error.h"
+#include "data/index/annotation_file.h"
+#include "data/index/cost_index_build.h"
+#include "data/index/cost_index_file.h"
+#include "data/records/path_guard.h"
+
+namespace equipoise {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string IndexName(uint64_t key) {
+  char name[40];
+  std::snprintf(name, sizeof name, "costs-%016" PRIx64 ".idx", key);
+  return name;
+}
+
+// True when files can be made in `folder`, which is created.
+bool IsWritable(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  return !error && access(folder.c_str(), W_OK) == 0;
+}
+
+// Folders in which an index may lie, the preferred one first.
+std::vector<std::string> CacheFolders(const std::vector<SourceConfig>& sources,
+                                      const DataConfig& config, const CostIndexOptions& options) {
+  if (!config.cache.empty()) return {config.cache};
+  std::vector<std::string> folders{
+      (fs::path(sources[0].annotations).parent_path() / ".equipoise").string()};
+  if (!options.fallback_folder.empty()) folders.push_back(options.fallback_folder);
+  return folders;
+}
+
+std::vector<TextFile> OpenFiles(const std::vector<SourceConfig>& sources) {
+  if (sources.empty())
+    throw DataError(
+        "data: no source of records is given; set data.train (data.eval for held-out data)");
+  if (sources.size() > std::numeric_limits<uint16_t>::max())
+    throw DataError("data: more than 65535 sources");
+  std::vector<TextFile> files;
+  for (const SourceConfig& source : sources) {
+    RequireJsonLines(files.emplace_back(source.annotations));
+  }
+  return files;
+}
+
+SampleOptions SampleOptionsOf(const DataConfig& config, const CostIndexOptions& options) {
+  return {config.max_tokens,       config.tiles,      config.limits,
+          options.tokens_per_tile, options.tile_size, config.follow_links};
+}
+
+// Where a source's pictures lie, seen from its annotations, so that a copied data folder keeps its
+// index.
+std::string PicturesFrom(const SourceConfig& source) {
+  std::error_code error;
+  const fs::path annotations = fs::canonical(source.annotations, error);
+  const fs::path images = fs::canonical(source.images, error);
+  return error ? source.images : images.lexically_relative(annotations.parent_path()).string();
+}
+
+uint64_t KeyOf(const std::vector<SourceConfig>& sources, const std::vector<uint64_t>& contents,
+               const SampleOptions& sample, uint64_t chat_template) {
+  std::ostringstream key;
+  key << CostIndexHeader().version << ' ' << chat_template << ' ' << sample.max_tokens << ' '
+      << sample.tiles.min << ' ' << sample.tiles.max << ' ' << sample.tiles.thumbnail << ' '
+      << sample.limits.image_pixels << ' ' << sample.limits.image_bytes << ' '
+      << sample.limits.record_bytes << ' ' << sample.tokens_per_tile << ' ' << sample.tile_size
+      << ' ' << sample.follow_links;
+  for (size_t i = 0; i < sources.size(); ++i)
+    key << ' ' << contents[i] << ' ' << std::quoted(PicturesFrom(sources[i]));
+  const std::string text = key.str();
+  return XXH3_64bits(text.data(), text.size());
+}
+
+// One opening of an index by one rank.
+class IndexBuilder {
+ public:
+  IndexBuilder(const std::vector<SourceConfig>& sources, const DataConfig& config,
+               const ChatTemplate& chat_template, const CostIndexOptions& options)
+      : sources_(sources),
+        config_(config),
+        template_(chat_template),
+        options_(options),
+        files_(OpenFiles(sources)),
+        folders_(CacheFolders(sources, config, options)) {}
+
+  // Finds or builds the index and maps it. Collective over the slices.
+  CostIndex Run();
+  // The path of a cached index; empty where there is none.
+  std::string Find();
+  uint64_t key() const { return key_; }
+  bool built() const { return built_; }
+
+ private:
+  bool first() const { return options_.slice == 0; }
+  bool AnyRank(bool mine) const { return options_.any_rank ? options_.any_rank(mine) : mine; }
+  void ComputeKey();
+  // Runs `work`; when it throws on one rank, all ranks throw.
+  void OnAllRanks(const std::function<void()>& work) const;
+  // The folder for the index: the first that holds it, else the first that can be written.
+  std::string FolderToUse() const;
+  // Sets the path of the index: slice 0 chooses, as slices may see folders differently.
+  void ChoosePath();
+  bool IsThere(const std::string& path) const;
+  std::vector<SampleCost> ScanMySlice(const SampleScanner& scanner) const;
+  // What all slices have scanned, on slice 0.
+  std::vector<std::vector<SampleCost>> Collect(std::vector<SampleCost> mine) const;
+  void Build();
+
+  const std::vector<SourceConfig>& sources_;
+  const DataConfig& config_;
+  const ChatTemplate& template_;
+  const CostIndexOptions& options_;
+  std::vector<TextFile> files_;
+  std::vector<std::string> folders_;
+  std::string path_;
+  uint64_t key_ = 0;
+  bool built_ = false;
+};
+
+bool IndexBuilder::IsThere(const std::string& path) const {
+  std::vector<SampleCost> samples;
+  return ReadIndexFile(path, key_, samples);
+}
+
+std::string IndexBuilder::FolderToUse() const {
+  for (const std::string& folder : folders_) {
+    if (!options_.rebuild && IsThere(folder + "/" + IndexName(key_))) return folder;
+  }
+  for (const std::string& folder : folders_) {
+    if (!IsWritable(folder)) continue;
+    if (folder != folders_[0] && options_.notice) {
+      options_.notice(folders_[0] + ": cannot be written; the cost index goes to " + folder +
+                      " (data.cache sets another folder)");
+    }
+    return folder;
+  }
+  throw DataError(
+      folders_[0] +
+      ": the cost index cannot be written there; set data.cache to a folder that can be");
+}
+
+void IndexBuilder::ChoosePath() {
+  std::string folder;
+  OnAllRanks([&] {
+    if (first()) folder = FolderToUse();
+  });
+  if (options_.of_first) folder = options_.of_first(folder);
+  path_ = folder + "/" + IndexName(key_);
+}
+
+void IndexBuilder::OnAllRanks(const std::function<void()>& work) const {
+  std::exception_ptr failure;
+  try {
+    work();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (!AnyRank(failure != nullptr)) return;
+  if (failure) std::rethrow_exception(failure);
+  throw DataError(sources_[0].annotations +
+                  ": another rank could not build its part of the cost index");
+}
+
+std::vector<SampleCost> IndexBuilder::ScanMySlice(const SampleScanner& scanner) const {
+  SliceScan scan(&files_, &scanner, options_.slice, options_.slices);
+  const std::function<void(double)> silent;
+  const auto& progress = first() ? options_.progress : silent;
+  std::vector<SampleCost> costs;
+  for (int64_t round = 0; round < scan.rounds(); ++round) {
+    OnAllRanks([&] { scan.ScanRound(config_.threads, progress, costs); });
+  }
+  return costs;
+}
+
+std::vector<std::vector<SampleCost>> IndexBuilder::Collect(std::vector<SampleCost> mine) const {
+  if (!options_.collect) return {std::move(mine)};
+  std::string bytes(mine.size() * sizeof(SampleCost), '\0');
+  if (!mine.empty()) std::memcpy(bytes.data(), mine.data(), bytes.size());
+  std::vector<std::vector<SampleCost>> slices;
+  for (const std::string& part : options_.collect(bytes)) {
+    std::vector<SampleCost>& slice = slices.emplace_back(part.size() / sizeof(SampleCost));
+    if (!part.empty()) std::memcpy(slice.data(), part.data(), part.size());
+  }
+  return slices;
+}
+
+void IndexBuilder::Build() {
+  const SampleScanner scanner(sources_, SampleOptionsOf(config_, options_), &template_);
+  // Not by files beside the index: another job may build the same one at the same time.
+  const std::vector<std::vector<SampleCost>> slices = Collect(ScanMySlice(scanner));
+  OnAllRanks([&] {
+    if (first()) WriteIndexFile(path_, key_, MergeSlices(slices));
+  });
+  built_ = true;
+}
+
+void IndexBuilder::ComputeKey() {
+  std::vector<uint64_t> contents;
+  contents.reserve(files_.size());
+  const std::string& stamps = IsWritable(folders_[0]) ? folders_[0] : folders_.back();
+  const bool store = first() && IsWritable(stamps);
+  for (const TextFile& file : files_) contents.push_back(ContentHash(file, stamps, store));
+  key_ = KeyOf(sources_, contents, SampleOptionsOf(config_, options_), template_.fingerprint());
+}
+
+std::string IndexBuilder::Find() {
+  ComputeKey();
+  for (const std::string& folder : folders_) {
+    std::string path = folder + "/" + IndexName(key_);
+    if (IsThere(path)) return path;
+  }
+  return "";
+}
+
+CostIndex IndexBuilder::Run() {
+  ComputeKey();
+  if (options_.require_same) options_.require_same(key_);
+  ChoosePath();
+  // Asked once, of all: another job may finish the same index meanwhile.
+  if (AnyRank(options_.rebuild || !IsThere(path_))) Build();
+  std::optional<CostIndex> index = CostIndex::Map(path_, key_);
+  if (AnyRank(!index)) {
+    throw DataError(path_ +
+                    ": the cost index cannot be read back by every rank; delete it and try again, "
+                    "or set data.cache to a folder that all machines share");
+  }
+  return std::move(*index);
+}
+
+int64_t CountBad(const CostIndex& index) { return index.size() - index.CountDefects()[0]; }
+
+bool TooManyBad(const CostIndex& index, const DataConfig& config) {
+  return static_cast<double>(CountBad(index)) >
+         config.max_bad_share * static_cast<double>(index.size());
+}
+
+[[noreturn]] void FailBad(const CostIndex& index, const std::vector<SourceConfig>& sources,
+                          const DataConfig& config) {
+  std::ostringstream text;
+  text << sources[0].annotations << ": " << CountBad(index) << " of " << index.size()
+       << " records cannot be used, more than data.max_bad_share " << config.max_bad_share << " ("
+       << index.DescribeDefects() << "), such as";
+  int shown = 0;
+  for (int64_t i = 0; i < index.size() && shown < 3; ++i) {
+    const SampleCost& cost = index[i];
+    if (cost.defect == Defect::kNone) continue;
+    text << " " << sources[cost.source].annotations << ":" << cost.line << " ("
+         << DefectName(cost.defect) << ")";
+    ++shown;
+  }
+  text << "; see all with `equipoise data CONFIG check`";
+  throw DataError(text.str());
+}
+
+OpenedCostIndex FindOrBuild(const std::vector<SourceConfig>& sources, const DataConfig& config,
+                            const ChatTemplate& chat_template, const CostIndexOptions& options) {
+  IndexBuilder builder(sources, config, chat_template, options);
+  CostIndex index = builder.Run();
+  return {std::move(index), builder.built(), 0};
+}
+
+}  // namespace
+
+OpenedCostIndex OpenCostIndex(const std::vector<SourceConfig>& sources, const DataConfig& config,
+                              const ChatTemplate& chat_template, const CostIndexOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  OpenedCostIndex opened = FindOrBuild(sources, config, chat_template, options);
+  if (options.enforce_bad_share && !opened.built && TooManyBad(opened.index, config)) {
+    // The pictures are no part of the key, and may have been mended since.
+    CostIndexOptions anew = options;
+    anew.rebuild = true;
+    opened = FindOrBuild(sources, config, chat_template, anew);
+  }
+  if (options.enforce_bad_share && TooManyBad(opened.index, config))
+    FailBad(opened.index, sources, config);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  opened.seconds = took.count();
+  return opened;
+}
+
+std::optional<CostIndex> FindCostIndex(const std::vector<SourceConfig>& sources,
+                                       const DataConfig& config, const ChatTemplate& chat_template,
+                                       const CostIndexOptions& options) {
+  IndexBuilder builder(sources, config, chat_template, options);
+  const std::string path = builder.Find();
+  return path.empty() ? std::nullopt : CostIndex::Map(path, builder.key());
+}
+
+}  // namespace equipoise

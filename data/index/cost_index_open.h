@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/index/cost_index.h"
+#include "data/settings/data_config.h"
+#include "data/text/chat_template.h"
+
+namespace equipoise {
+
+struct CostIndexOptions {
+  int64_t tokens_per_tile = 256;  // 0: the model takes no pictures
+  int64_t tile_size = 448;
+  // This rank builds slice `slice` of `slices`. `any_rank(mine)` waits for the ranks of the other
+  // slices and tells whether any of them gave true; absent with one slice. During a long build it
+  // is called every few seconds, so that no rank waits longer than that.
+  int slice = 0;
+  int slices = 1;
+  std::function<bool(bool mine)> any_rank;
+  // Throws unless all slices give the same number; absent with one slice. Asked before the build:
+  // ranks that see other files would build parts that do not belong together.
+  std::function<void(uint64_t mine)> require_same;
+  // Gives every slice the text of slice 0; absent with one slice.
+  std::function<std::string(const std::string& mine)> of_first;
+  // Gives slice 0 what each slice has built, in their order, and the others nothing; absent with
+  // one slice.
+  std::function<std::vector<std::string>(const std::string& mine)> collect;
+  // Called now and then on slice 0 with the share done, from one thread at a time.
+  std::function<void(double share)> progress;
+  // Called on slice 0 with one line that the user should see.
+  std::function<void(const std::string& text)> notice;
+  // Taken where data.cache is empty and the annotations' folder is read-only; such as RUN/cache.
+  std::string fallback_folder;
+  bool rebuild = false;           // even where a cached index fits
+  bool enforce_bad_share = true;  // throw when more than data.max_bad_share is bad
+};
+
+struct OpenedCostIndex {
+  CostIndex index;
+  bool built = false;  // by this call; else found in the cache
+  double seconds = 0;  // that finding or building it took
+};
+
+// Opens the index of `sources`: cached beside the data under a name that is the hash of content,
+// tokenizer, template and tiling (docs/cost_index_format.md), built first where it is absent,
+// damaged or stale. The file is bitwise the same for every number of slices and threads. Collective
+// over the slices. Throws DataError for missing or empty annotation files, and when too many
+// records are bad: not for those of a cached index, which is built again before.
+OpenedCostIndex OpenCostIndex(const std::vector<SourceConfig>& sources, const DataConfig& config,
+                              const ChatTemplate& chat_template, const CostIndexOptions& options);
+
+// The index that OpenCostIndex() would find in the cache; nothing where it would build one. Not
+// collective; writes nothing but the stamp of the annotations' content.
+std::optional<CostIndex> FindCostIndex(const std::vector<SourceConfig>& sources,
+                                       const DataConfig& config, const ChatTemplate& chat_template,
+                                       const CostIndexOptions& options);
+
+}  // namespace equipoise

@@ -1,0 +1,66 @@
+#include "data/loading/epoch_samples.h"
+
+#include <algorithm>
+
+#include "balance/load/random.h"
+#include "configs/base/error.h"
+
+namespace equipoise {
+namespace {
+
+// The first record of a source or of one after it; records of a source stand together.
+int64_t FirstRecord(const CostIndex& index, size_t source) {
+  int64_t begin = 0, end = index.size();
+  while (begin < end) {
+    const int64_t middle = begin + (end - begin) / 2;
+    if (index[middle].source < source) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
+}
+
+}  // namespace
+
+EpochSamples::EpochSamples(const CostIndex* index, const std::vector<double>& repeat, uint64_t seed,
+                           int64_t epoch)
+    : index_(index) {
+  EQUIPOISE_CHECK(FirstRecord(*index, repeat.size()) == index->size(), "more sources than ",
+                  repeat.size());
+  int64_t places = 0;
+  for (size_t source = 0; source < repeat.size(); ++source) {
+    Block block{places, places, FirstRecord(*index, source), 0, 0, std::nullopt};
+    block.records = FirstRecord(*index, source + 1) - block.first;
+    block.whole = static_cast<int64_t>(repeat[source]);
+    const auto part = static_cast<int64_t>((repeat[source] - static_cast<double>(block.whole)) *
+                                           static_cast<double>(block.records));
+    if (block.whole > 0 && part > 0) {
+      block.part.emplace(block.records,
+                         KeyedRandom(seed, static_cast<uint64_t>(epoch), 1 + source));
+    }
+    block.end += block.whole * block.records + part;
+    places = block.end;
+    blocks_.push_back(block);
+  }
+}
+
+int64_t EpochSamples::operator[](int64_t place) const {
+  const auto block = std::partition_point(blocks_.begin(), blocks_.end(),
+                                          [&](const Block& each) { return each.end <= place; });
+  const int64_t own = place - block->begin, all = block->whole * block->records;
+  if (own < all) return block->first + own % block->records;
+  return block->first + (block->part ? (*block->part)(own - all) : own - all);
+}
+
+SampleList EpochSamples::list() const {
+  return {size(), [samples = *this](int64_t place) -> std::optional<SampleSize> {
+            const SampleCost& cost = (*samples.index_)[samples[place]];
+            if (cost.defect != Defect::kNone) return std::nullopt;
+            return SampleSize(cost.tiles, static_cast<int32_t>(cost.tokens),
+                              static_cast<int32_t>(cost.trained));
+          }};
+}
+
+}  // namespace equipoise

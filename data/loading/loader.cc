@@ -1,0 +1,235 @@
+#include "data/loading/loader.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "configs/base/error.h"
+#include "configs/base/shown_text.h"
+#include "data/images/image.h"
+#include "data/images/image_tiling.h"
+#include "data/records/line_reader.h"
+
+namespace equipoise {
+namespace {
+
+at::Tensor Int64Tensor(int64_t size) { return at::empty({size}, at::kLong); }
+
+}  // namespace
+
+struct Dataset::Impl {
+  std::vector<TextFile> files;
+  SampleScanner scanner;
+  const CostIndex* index;
+  const ChatTemplate* chat_template;
+  LossWeight loss;
+
+  Impl(const std::vector<SourceConfig>& sources, SampleOptions options, const CostIndex* costs,
+       const ChatTemplate* chat, LossWeight weight)
+      : scanner(sources, options, chat), index(costs), chat_template(chat), loss(weight) {
+    for (const SourceConfig& source : sources) files.emplace_back(source.annotations);
+  }
+
+  ScannedSample Scan(int64_t sample, std::vector<std::string>* pictures) const;
+  std::string Decode(const ScannedSample& scanned, const std::vector<std::string>& pictures,
+                     float* tiles) const;
+};
+
+namespace {
+
+// Fills one micro-batch sample by sample.
+class BatchWriter {
+ public:
+  BatchWriter(const Pack& pack, const SampleOptions& options, LossWeight loss, bool pictures);
+
+  // Of the sample to be written next; null without pictures.
+  float* tiles() const { return pixels_ == nullptr ? nullptr : pixels_ + tile_ * tile_floats_; }
+  void Write(const ScannedSample& sample, LoadedPack& loaded);
+  // A sample that cannot be used keeps its shape: blank tiles at its beginning, nothing to learn.
+  void WriteBlank(const SampleCost& cost, int32_t image_token, int32_t text_token);
+  MicroBatch Finish();
+
+ private:
+  // Ends the sample of which `tokens` are written, with padding where the pack has some.
+  void Close(int64_t tokens, int64_t tiles);
+  void PlaceImage(int64_t begin, int64_t tiles);
+
+  const SampleOptions& options_;
+  LossWeight loss_;
+  MicroBatch batch_;
+  int64_t *ids_, *targets_, *positions_, *image_positions_ = nullptr;
+  int64_t padded_to_ = 0;  // tokens of each sample at least
+  float* weights_ = nullptr;
+  float* pixels_ = nullptr;
+  int64_t tile_floats_ = 0, token_ = 0, tile_ = 0, image_token_ = 0;  // written so far
+};
+
+BatchWriter::BatchWriter(const Pack& pack, const SampleOptions& options, LossWeight loss,
+                         bool pictures)
+    : options_(options), loss_(loss), tile_floats_(3 * options.tile_size * options.tile_size) {
+  batch_.input_ids = Int64Tensor(pack.row_tokens);
+  batch_.targets = Int64Tensor(pack.row_tokens);
+  batch_.position_ids = Int64Tensor(pack.row_tokens);
+  if (pack.row_tokens > pack.tokens) padded_to_ = pack.longest;
+  batch_.planned_targets = pack.trained;
+  batch_.samples = pack.samples;
+  batch_.cu_seqlens.push_back(0);
+  ids_ = batch_.input_ids.data_ptr<int64_t>();
+  targets_ = batch_.targets.data_ptr<int64_t>();
+  positions_ = batch_.position_ids.data_ptr<int64_t>();
+  if (loss != LossWeight::kToken) {
+    batch_.target_weights = at::empty({pack.row_tokens}, at::kFloat);
+    weights_ = batch_.target_weights.data_ptr<float>();
+    std::fill_n(weights_, pack.row_tokens, 0.0F);
+  }
+  if (pack.tiles > 0) {
+    batch_.image_positions = Int64Tensor(pack.tiles * options.tokens_per_tile);
+    image_positions_ = batch_.image_positions.data_ptr<int64_t>();
+  }
+  if (pack.tiles > 0 && pictures) {
+    batch_.pixel_values =
+        at::empty({pack.tiles, 3, options.tile_size, options.tile_size}, at::kFloat);
+    pixels_ = batch_.pixel_values.data_ptr<float>();
+  }
+}
+
+void BatchWriter::PlaceImage(int64_t begin, int64_t tiles) {
+  for (int64_t i = 0; i < tiles * options_.tokens_per_tile; ++i) {
+    image_positions_[image_token_++] = token_ + begin + i;
+  }
+}
+
+void BatchWriter::Close(int64_t tokens, int64_t tiles) {
+  const int64_t row = std::max(tokens, padded_to_);
+  for (int64_t i = 0; i < row; ++i) positions_[token_ + i] = i;
+  // Behind the sample, where causal attention shows it to none of its tokens.
+  std::fill_n(ids_ + token_ + tokens, row - tokens, 0);
+  std::fill_n(targets_ + token_ + tokens, row - tokens, kNoTarget);
+  token_ += row;
+  tile_ += tiles;
+  batch_.cu_seqlens.push_back(token_);
+}
+
+void BatchWriter::Write(const ScannedSample& sample, LoadedPack& loaded) {
+  const auto tokens = static_cast<int64_t>(sample.encoded.ids.size());
+  const double weight = TargetWeight(loss_, sample.trained);
+  for (int64_t i = 0; i < tokens; ++i) {
+    const auto at = static_cast<size_t>(i);
+    ids_[token_ + i] = sample.encoded.ids[at];
+    const bool learnt = i + 1 < tokens && sample.encoded.trained[at + 1] != 0;
+    targets_[token_ + i] = learnt ? sample.encoded.ids[at + 1] : kNoTarget;
+    if (weights_ != nullptr && learnt) weights_[token_ + i] = static_cast<float>(weight);
+  }
+  for (size_t i = 0; i < sample.tiles.size(); ++i)
+    PlaceImage(sample.encoded.image_begin[i], sample.tiles[i]);
+  loaded.targets += sample.trained;
+  loaded.weight += weight * static_cast<double>(sample.trained);
+  Close(tokens, sample.all_tiles());
+}
+
+void BatchWriter::WriteBlank(const SampleCost& cost, int32_t image_token, int32_t text_token) {
+  const int64_t image_tokens = cost.tiles * options_.tokens_per_tile;
+  std::fill_n(ids_ + token_, image_tokens, image_token);
+  std::fill_n(ids_ + token_ + image_tokens, cost.tokens - image_tokens, text_token);
+  std::fill_n(targets_ + token_, cost.tokens, kNoTarget);
+  if (cost.tiles > 0) {
+    if (pixels_ != nullptr) std::fill_n(tiles(), cost.tiles * tile_floats_, 0.0F);
+    PlaceImage(0, cost.tiles);
+  }
+  Close(cost.tokens, cost.tiles);
+}
+
+MicroBatch BatchWriter::Finish() {
+  EQUIPOISE_CHECK(token_ == batch_.input_ids.size(0), "tokens ", token_);
+  return std::move(batch_);
+}
+
+std::string ShapeChange(const SampleCost& cost, const ScannedSample& sample) {
+  const auto tokens = static_cast<int64_t>(sample.encoded.ids.size());
+  if (tokens == cost.tokens && sample.all_tiles() == cost.tiles && sample.trained == cost.trained)
+    return "";
+  return "changed since the cost index was made: " + std::to_string(tokens) + " tokens, " +
+         std::to_string(sample.all_tiles()) + " tiles, planned " + std::to_string(cost.tokens) +
+         ", " + std::to_string(cost.tiles);
+}
+
+}  // namespace
+
+Dataset::Dataset(const std::vector<SourceConfig>& sources, SampleOptions options,
+                 const CostIndex* index, const ChatTemplate* chat_template, LossWeight loss)
+    : impl_(std::make_unique<Impl>(sources, options, index, chat_template, loss)) {}
+Dataset::~Dataset() = default;
+Dataset::Dataset(Dataset&&) noexcept = default;
+
+const CostIndex& Dataset::index() const { return *impl_->index; }
+
+ScannedSample Dataset::Impl::Scan(int64_t sample, std::vector<std::string>* pictures) const {
+  const SampleCost& cost = (*index)[sample];
+  return scanner.Scan(cost.source, ReadAt(files[cost.source], cost.offset, cost.bytes), pictures);
+}
+
+// Decodes into `tiles` (room for all tiles of the sample), or nowhere when it is null.
+std::string Dataset::Impl::Decode(const ScannedSample& scanned,
+                                  const std::vector<std::string>& pictures, float* tiles) const {
+  const SampleOptions& options = scanner.options();
+  const ImageLimits limits{options.limits.image_pixels, options.limits.image_bytes};
+  for (size_t i = 0; i < pictures.size(); ++i) {
+    try {
+      const at::Tensor image = DecodeImage(pictures[i], limits);
+      if (tiles == nullptr) continue;
+      const at::Tensor made =
+          MakeTiles(image, options.tiles, static_cast<int64_t>(pictures.size()), options.tile_size);
+      EQUIPOISE_CHECK(made.size(0) == scanned.tiles[i], "tiles of ", scanned.record.images[i]);
+      std::memcpy(tiles, made.const_data_ptr<float>(), made.nbytes());
+      tiles += made.numel();
+    } catch (const ImageError& error) {
+      return ShownText(scanned.record.images[i]) + ": " + ShownText(error.what());
+    }
+  }
+  return "";
+}
+
+ScannedSample Dataset::Scan(int64_t sample, std::vector<std::string>* files) const {
+  return impl_->Scan(sample, files);
+}
+
+ScannedSample Dataset::Check(int64_t sample) const {
+  std::vector<std::string> pictures;
+  ScannedSample scanned = impl_->Scan(sample, &pictures);
+  if (scanned.defect != Defect::kNone) return scanned;
+  scanned.reason = impl_->Decode(scanned, pictures, nullptr);
+  if (!scanned.reason.empty()) scanned.defect = Defect::kImageDamaged;
+  return scanned;
+}
+
+BadSample Dataset::Locate(int64_t sample, const std::string& id, const std::string& reason) const {
+  const SampleCost& cost = (*impl_->index)[sample];
+  return {sample, impl_->files[cost.source].path, cost.line, id, reason};
+}
+
+LoadedPack Dataset::Load(const Pack& pack, bool pictures) const {
+  LoadedPack loaded;
+  BatchWriter writer(pack, impl_->scanner.options(), impl_->loss, pictures);
+  for (const int64_t sample : pack.samples) {
+    const SampleCost& cost = index()[sample];
+    std::vector<std::string> files;
+    const ScannedSample scanned = impl_->Scan(sample, pictures ? &files : nullptr);
+    std::string reason = scanned.reason;
+    if (reason.empty()) reason = ShapeChange(cost, scanned);
+    if (reason.empty() && pictures) reason = impl_->Decode(scanned, files, writer.tiles());
+    if (reason.empty()) {
+      writer.Write(scanned, loaded);
+    } else {
+      writer.WriteBlank(cost, impl_->chat_template->image_token(),
+                        impl_->chat_template->end_of_turn());
+      loaded.bad.push_back(Locate(sample, scanned.record.id, reason));
+    }
+  }
+  loaded.batch = writer.Finish();
+  return loaded;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/loading/packing.h"
+#include "data/records/bad_sample.h"
+#include "data/records/sample_scanner.h"
+#include "models/layers/micro_batch.h"
+
+namespace equipoise {
+
+struct LoadedPack {
+  MicroBatch batch;
+  int64_t targets = 0;  // trained tokens after bad samples; = planned_targets without any
+  double weight = 0;    // sum of their weights; = targets for LossWeight::kToken
+  // Samples that could not be loaded as planned. Their shape is kept: their tiles are zeros and
+  // none of their tokens is learnt, so no other rank needs to know.
+  std::vector<BadSample> bad;
+};
+
+// Reads, decodes and encodes records into micro-batches. Thread-safe.
+class Dataset {
+ public:
+  // The objects pointed to must outlive this one. Throws DataError when a source's files are
+  // missing.
+  Dataset(const std::vector<SourceConfig>& sources, SampleOptions options, const CostIndex* index,
+          const ChatTemplate* chat_template, LossWeight loss = LossWeight::kToken);
+  ~Dataset();
+  Dataset(Dataset&&) noexcept;
+
+  // `pictures` false: for a rank that uses shapes and tokens alone; no picture is decoded, the
+  // micro-batch has no tiles, and pictures that would fail to decode are not noticed.
+  LoadedPack Load(const Pack& pack, bool pictures = true) const;
+  // The record as it is now: parsed, its pictures' heads read, encoded; or its defect. For `data
+  // show`. With `files`, its pictures are read whole.
+  ScannedSample Scan(int64_t sample, std::vector<std::string>* files = nullptr) const;
+  // As Scan, its pictures decoded too (kImageDamaged): every defect that a record can have.
+  ScannedSample Check(int64_t sample) const;
+  // Where the sample stands, for messages and the quarantine.
+  BadSample Locate(int64_t sample, const std::string& id, const std::string& reason) const;
+  const CostIndex& index() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Loads packs ahead in threads; gives them in order. The order of results does not depend on the
+// threads.
+class PrefetchLoader {
+ public:
+  // `next` gives this rank's packs one after the other; it is called from one thread at a time. At
+  // most `prefetch` packs are loaded ahead. `pictures`: as Dataset::Load().
+  PrefetchLoader(const Dataset* dataset, std::function<Pack()> next, int64_t threads,
+                 int64_t prefetch, bool pictures = true);
+  ~PrefetchLoader();
+  // Blocks until the next pack is there. An exception of a loader thread is thrown here.
+  LoadedPack Next();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace equipoise

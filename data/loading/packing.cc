@@ -1,0 +1,179 @@
+#include "data/loading/packing.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "balance/groups/simple_groups.h"
+#include "configs/base/error.h"
+
+namespace equipoise {
+
+LayerLoad Pack::load() const {
+  if (row_tokens == tokens) return useful();
+  return {tiles, row_tokens,
+          static_cast<double>(std::ssize(samples)) * SingleSegment(0, longest).token_pairs,
+          trained};
+}
+
+LossWeight ParseLossWeight(const std::string& name) {
+  if (name == "token") return LossWeight::kToken;
+  if (name == "sample") return LossWeight::kSample;
+  if (name == "square") return LossWeight::kSquare;
+  throw ConfigError("train.loss: '" + name + "' is none of token, sample, square");
+}
+
+double TargetWeight(LossWeight kind, int64_t targets) {
+  if (kind == LossWeight::kToken || targets == 0) return 1;
+  const auto count = static_cast<double>(targets);
+  return kind == LossWeight::kSample ? 1 / count : 1 / std::sqrt(count);
+}
+
+Pack MakePack(const CostIndex& index, std::span<const int64_t> samples, LossWeight loss, bool pad) {
+  Pack pack;
+  for (const int64_t sample : samples) {
+    const SampleCost& cost = index[sample];
+    pack.samples.push_back(sample);
+    pack.tokens += cost.tokens;
+    pack.tiles += cost.tiles;
+    pack.trained += cost.trained;
+    pack.weight += TargetWeight(loss, cost.trained) * cost.trained;
+    pack.token_pairs += SingleSegment(0, cost.tokens).token_pairs;
+    pack.longest = std::max<int64_t>(pack.longest, cost.tokens);
+  }
+  pack.row_tokens = pack.tokens;
+  if (pad) pack.row_tokens = std::ssize(pack.samples) * pack.longest;
+  return pack;
+}
+
+std::vector<double> SourceRepeats(const std::vector<SourceConfig>& sources) {
+  std::vector<double> repeats;
+  repeats.reserve(sources.size());
+  for (const SourceConfig& source : sources) repeats.push_back(source.repeat);
+  return repeats;
+}
+
+std::vector<SampleSize> SizesOf(const CostIndex& index, const std::vector<int64_t>& samples) {
+  std::vector<SampleSize> sizes;
+  sizes.reserve(samples.size());
+  for (const int64_t sample : samples) {
+    const SampleCost& cost = index[sample];
+    sizes.emplace_back(cost.tiles, static_cast<int32_t>(cost.tokens),
+                       static_cast<int32_t>(cost.trained));
+  }
+  return sizes;
+}
+
+PackPlanner::PackPlanner(const CostIndex* index, Options options)
+    : index_(index), options_(std::move(options)) {
+  ChooseLimits(SamplesOf(0).list(), options_.groups);
+  RefuseTooLittleData();
+}
+
+EpochSamples PackPlanner::SamplesOf(int64_t epoch) const {
+  return EpochSamples(index_, options_.repeat, options_.groups.seed, epoch);
+}
+
+EpochWindows PackPlanner::WindowsOf(int64_t epoch, int64_t head, const GroupOptions& groups) const {
+  return EpochWindows(SamplesOf(epoch).list(), groups, {options_.window, epoch, head});
+}
+
+void PackPlanner::RefuseTooLittleData() {
+  const int64_t batch = options_.groups.global_batch;
+  if (Form({0, batch - 1}, /*head=*/0)) return;
+  const EpochSummary first = Summarize(0);
+  const GroupLimits& limits = options_.groups.limits;
+  const std::string limits_text = "balance.tiles " + std::to_string(limits.tiles) +
+                                  " or balance.tokens " + std::to_string(limits.tokens);
+  if (first.groups == 0 && first.oversize > 0) {
+    throw DataError("data.train: each of the " + std::to_string(first.oversize) +
+                    " samples is beyond " + limits_text + "; raise them");
+  }
+  if (first.groups == 0) {
+    throw DataError("data.train: no record can be used; see `equipoise data CONFIG check`");
+  }
+  throw DataError("data.train: an epoch has " + std::to_string(first.groups) + " packs within " +
+                  limits_text + ", a step needs train.global_batch " + std::to_string(batch) +
+                  "; lower one of them, or raise `repeat` of a source");
+}
+
+bool PackPlanner::Form(const DataPosition& position, int64_t head) {
+  const bool other = forming_.epoch != position.epoch || forming_.head != head;
+  if (other || position.pack < forming_.windows->begin()) {
+    forming_ = {position.epoch, head, SamplesOf(position.epoch),
+                WindowsOf(position.epoch, head, options_.groups)};
+  }
+  while (position.pack >= forming_.windows->end()) {
+    if (!forming_.windows->Next()) return false;
+  }
+  return true;
+}
+
+Pack PackPlanner::PackAt(int64_t pack) const {
+  const EpochWindows& window = *forming_.windows;
+  const int64_t group = window.groups().order[static_cast<size_t>(pack - window.begin())];
+  std::vector<int64_t> samples;
+  for (const int64_t i : window.groups().groups[group]) {
+    samples.push_back((*forming_.samples)[window.places()[static_cast<size_t>(i)]]);
+  }
+  return MakePack(*index_, samples, options_.loss, options_.groups.pad);
+}
+
+StepPlan PackPlanner::Next(DataPosition& position) {
+  StepPlan step;
+  const int64_t batch = options_.groups.global_batch;
+  std::vector<Pack> packs;
+  std::vector<LayerLoad> loads;
+  while (std::ssize(packs) < batch) {
+    // Steps follow each other, so the place in the epoch tells where its first full step began; a
+    // step that began in the epoch before takes what it lacks.
+    const int64_t head = (position.pack + batch - std::ssize(packs)) % batch;
+    if (!Form(position, head)) {
+      position = {position.epoch + 1, 0};
+      continue;
+    }
+    if (packs.empty()) step.epoch = position.epoch;
+    while (std::ssize(packs) < batch && position.pack < forming_.windows->end()) {
+      packs.push_back(PackAt(position.pack++));
+      loads.push_back(packs.back().load());
+      step.trained += packs.back().trained;
+      step.weight += packs.back().weight;
+    }
+  }
+  for (const int64_t place : RowsOfStep(loads, options_.groups, options_.data_ranks)) {
+    step.packs.push_back(std::move(packs[static_cast<size_t>(place)]));
+  }
+  return step;
+}
+
+EpochSummary PackPlanner::Summarize(int64_t epoch, const GroupOptions& groups) const {
+  return SummarizeEpoch(WindowsOf(epoch, /*head=*/0, groups), options_.data_ranks);
+}
+
+BalanceMetrics MeasureStep(const StepPlan& step, const GroupOptions& options, int64_t data_ranks) {
+  BalanceMeter meter(MeterOptions(options, data_ranks));
+  std::vector<MicroBatchLoad> loads;
+  loads.reserve(step.packs.size());
+  for (const Pack& pack : step.packs)
+    loads.push_back({pack.useful(), std::ssize(pack.samples), pack.longest});
+  meter.AddStep(loads);
+  return meter.metrics();
+}
+
+std::vector<Pack> PackInOrder(const CostIndex& index, int64_t max_tokens, int64_t most,
+                              LossWeight loss) {
+  std::vector<int64_t> order;
+  for (int64_t i = 0; i < index.size() && std::ssize(order) < most; ++i) {
+    if (index[i].defect == Defect::kNone) order.push_back(i);
+  }
+  const SampleGroups groups =
+      PackedGroups(SizesOf(index, order), Indices(std::ssize(order)), max_tokens);
+  std::vector<Pack> packs;
+  for (int64_t i = 0; i < groups.size(); ++i) {
+    std::vector<int64_t> samples;
+    for (const int64_t place : groups[i]) samples.push_back(order[static_cast<size_t>(place)]);
+    packs.push_back(MakePack(index, samples, loss));
+  }
+  return packs;
+}
+
+}  // namespace equipoise

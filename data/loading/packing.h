@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "balance/groups/epoch_windows.h"
+#include "balance/groups/group_plan.h"
+#include "data/index/cost_index.h"
+#include "data/loading/epoch_samples.h"
+#include "data/settings/data_config.h"
+
+namespace equipoise {
+
+// Weight of each target of a sample with x targets: 1, 1/x, 1/sqrt(x) (InternVL's loss_reduction).
+enum class LossWeight { kToken, kSample, kSquare };
+LossWeight ParseLossWeight(const std::string& name);  // train.loss; throws ConfigError
+double TargetWeight(LossWeight kind, int64_t targets);
+
+// Samples that share one row of tokens: one micro-batch.
+struct Pack {
+  std::vector<int64_t> samples;  // ids in the cost index
+  int64_t tokens = 0, tiles = 0, trained = 0;
+  double weight = 0;       // sum of the target weights; = trained for kToken
+  int64_t longest = 0;     // tokens of the longest sample
+  int64_t row_tokens = 0;  // = tokens, or as many with each sample padded to the longest
+  double token_pairs = 0;  // of the samples' causal attention, see LayerLoad
+
+  // What the row asks of the layers, and what of that is no padding.
+  LayerLoad load() const;
+  LayerLoad useful() const { return {tiles, tokens, token_pairs, trained}; }
+};
+
+// `pad`: each sample takes as many tokens of the row as the longest.
+Pack MakePack(const CostIndex& index, std::span<const int64_t> samples, LossWeight loss,
+              bool pad = false);
+
+// All micro-batches of one optimizer step, over all data ranks; the same on every mesh.
+struct StepPlan {
+  std::vector<Pack> packs;
+  int64_t trained = 0;  // trained tokens of all packs
+  double weight = 0;    // N of the loss: sum of their weights
+  int64_t epoch = 0;
+};
+
+// Where the data stands: everything that resume needs.
+struct DataPosition {
+  int64_t epoch = 0;
+  int64_t pack = 0;  // packs of this epoch already used
+};
+
+std::vector<double> SourceRepeats(const std::vector<SourceConfig>& sources);
+
+std::vector<SampleSize> SizesOf(const CostIndex& index, const std::vector<int64_t>& samples);
+
+// Turns the index into an endless sequence of steps: packs by balance/groups/epoch_windows.h,
+// formed anew in each epoch. A pure function of (index, options, position). A position is two
+// numbers, however far the run is: to go on, the epoch is formed again, some half a second a
+// million samples; of one in windows those before the position. A step's set of packs depends
+// neither on ranks nor on threads; its order does on data_ranks: pack m * data_ranks + r is
+// micro-batch m of data rank r.
+class PackPlanner {
+ public:
+  struct Options {
+    GroupOptions groups;  // limits that are 0 are chosen from the first epoch's samples
+    int64_t window = 0;   // samples that are grouped at a time; 0: all of an epoch
+    int64_t data_ranks = 1;
+    std::vector<double> repeat;  // of each source
+    LossWeight loss = LossWeight::kToken;
+  };
+  // Throws DataError when no sample can be used, or when an epoch has less than one step (what to
+  // do).
+  PackPlanner(const CostIndex* index, Options options);
+
+  // The step at `position`, which is moved behind it. The last packs of an epoch that do not fill a
+  // step are followed by the first packs of the next epoch.
+  StepPlan Next(DataPosition& position);
+  // Of an epoch that begins with a step, over the data ranks, its packs formed by `groups`.
+  EpochSummary Summarize(int64_t epoch, const GroupOptions& groups) const;
+  EpochSummary Summarize(int64_t epoch) const { return Summarize(epoch, options_.groups); }
+  const GroupOptions& groups() const { return options_.groups; }
+
+ private:
+  // An epoch as far as it is formed.
+  struct Forming {
+    int64_t epoch = -1, head = -1;
+    std::optional<EpochSamples> samples;
+    std::optional<EpochWindows> windows;
+  };
+  EpochSamples SamplesOf(int64_t epoch) const;
+  EpochWindows WindowsOf(int64_t epoch, int64_t head, const GroupOptions& groups) const;
+  // Forms the window that has the pack at `position`; false at the end of the epoch. `head`: packs
+  // that complete the step before; only their number decides the order.
+  bool Form(const DataPosition& position, int64_t head);
+  Pack PackAt(int64_t pack) const;
+  void RefuseTooLittleData();
+
+  const CostIndex* index_;
+  Options options_;
+  Forming forming_;
+};
+
+// Unevenness of one step over the data ranks (balance/load/balance_metrics.h).
+BalanceMetrics MeasureStep(const StepPlan& step, const GroupOptions& options, int64_t data_ranks);
+
+// The first `most` usable samples in the order of the index, packed: held-out data.
+std::vector<Pack> PackInOrder(const CostIndex& index, int64_t max_tokens, int64_t most,
+                              LossWeight loss = LossWeight::kToken);
+
+}  // namespace equipoise

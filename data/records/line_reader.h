@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "configs/base/regular_file.h"
+
+namespace equipoise {
+
+// A text file opened for reading with what identifies its content. Throws DataError.
+struct TextFile {
+  explicit TextFile(const std::string& path);
+  std::string path;
+  FileHandle file;
+  int64_t bytes = 0;
+  int64_t mtime_ns = 0;
+  uint64_t inode = 0;
+};
+
+struct Line {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;     // without the line end
+  int64_t number = 0;     // 1-based, counted from where the reader began
+  std::string_view text;  // until the next call; empty when it is longer than the limit
+  bool too_long = false;
+};
+
+// The lines of a file that begin in [begin, end), by pread: a file that is cut while it is read
+// gives short lines, not SIGBUS. Blank lines are counted and passed over; a byte order mark is no
+// part of the first line. Memory is bounded by the longest line allowed.
+class LineReader {
+ public:
+  // `file` must outlive this object.
+  LineReader(const TextFile* file, int64_t begin, int64_t end, int64_t longest_line);
+  // False behind the last line.
+  bool Next(Line& line);
+  int64_t lines() const { return lines_; }  // so far, blank ones too
+
+ private:
+  bool Fill();
+  bool NextRaw(Line& line);
+
+  const TextFile* file_;
+  int64_t end_, longest_;
+  int64_t offset_;  // of buffer_[at_] in the file
+  std::string buffer_;
+  size_t at_ = 0;
+  int64_t lines_ = 0;
+};
+
+// `bytes` bytes at `offset`, fewer at the end of the file. Throws DataError for I/O errors.
+std::string ReadAt(const TextFile& file, uint64_t offset, uint64_t bytes);
+
+}  // namespace equipoise

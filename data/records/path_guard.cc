@@ -1,0 +1,148 @@
+#include "data/records/path_guard.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "configs/base/error.h"
+#include "configs/base/shown_text.h"
+
+namespace equipoise {
+namespace {
+
+// No O_NOFOLLOW: links inside the folder are fine. O_NONBLOCK: opening a FIFO must not hang.
+constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+
+// Kernels before 5.6 and some sandboxes have no openat2. The resolved path is checked instead, and
+// opened without following a link put there meanwhile.
+int OpenBeneathByCheck(const std::string& root, const std::string& relative) {
+  std::error_code error;
+  const auto folder = std::filesystem::canonical(root, error);
+  if (error) return errno = error.value(), -1;
+  const auto file = std::filesystem::canonical(folder / relative, error);
+  if (error) return errno = error.value(), -1;
+  const auto inside = file.lexically_relative(folder);
+  if (inside.empty() || *inside.begin() == "..") return errno = EXDEV, -1;
+  return open(file.c_str(), kFlags | O_NOFOLLOW);
+}
+
+// Follows links anywhere; `..` alone must not lead out of the folder.
+int OpenFollowing(int folder, const std::string& relative) {
+  const std::filesystem::path path = std::filesystem::path(relative).lexically_normal();
+  if (path.is_absolute() || *path.begin() == "..") return errno = EXDEV, -1;
+  return openat(folder, path.c_str(), kFlags);
+}
+
+int OpenBeneath(int folder, const std::string& root, const std::string& relative) {
+  open_how how{};
+  how.flags = static_cast<uint64_t>(kFlags);
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+  long fd = -1;
+  do {
+    fd = syscall(SYS_openat2, folder, relative.c_str(), &how, sizeof how);
+    // EAGAIN: a rename raced with `..` in the path.
+  } while (fd < 0 && (errno == EINTR || errno == EAGAIN));
+  if (fd < 0 && (errno == ENOSYS || errno == EPERM)) return OpenBeneathByCheck(root, relative);
+  return static_cast<int>(fd);
+}
+
+// The end of a long path says most.
+std::string ShownPath(const std::string& path) {
+  constexpr size_t kHead = 40, kTail = 80;
+  if (path.size() <= kHead + kTail) return ShownText(path);
+  return ShownText(path.substr(0, kHead)) + "..." + ShownText(path.substr(path.size() - kTail));
+}
+
+OpenedImage Refused(Defect defect, const std::string& path, const std::string& what) {
+  OpenedImage opened;
+  opened.defect = defect;
+  opened.reason = ShownPath(path) + ": " + what;
+  return opened;
+}
+
+OpenedImage RefusedBy(int error, const std::string& path) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+    case ENAMETOOLONG:
+      return Refused(Defect::kImageMissing, path, "no such file in the image folder");
+    case EXDEV:
+    case ELOOP:
+      return Refused(Defect::kImageOutside, path,
+                     "leaves the image folder; where a link in it does, data.follow_links: true "
+                     "allows that");
+    default:
+      return Refused(Defect::kImageUnreadable, path, std::strerror(error));
+  }
+}
+
+// Schemes such as http:, file:, data:, s3:.
+bool IsUrl(const std::string& path) {
+  const size_t colon = path.find(':');
+  if (colon == std::string::npos || colon < 2) return false;
+  const bool scheme =
+      path.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.") ==
+      colon;
+  return scheme && (path.compare(colon, 3, "://") == 0 || path.compare(0, colon, "data") == 0 ||
+                    path.compare(0, colon, "file") == 0);
+}
+
+}  // namespace
+
+ImageFolder::ImageFolder(const std::string& path, bool follow_links)
+    : path_(path),
+      follow_links_(follow_links),
+      folder_(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {
+  if (!folder_.valid()) {
+    throw DataError(
+        path + ": cannot open the image folder: " + std::strerror(errno) +
+        "; set `images` of this source to the folder that its image paths are relative to");
+  }
+}
+
+std::string ImageFolder::Relative(const std::string& path) const {
+  if (!path.starts_with('/')) return path;
+  std::error_code error;
+  for (const auto& root :
+       {std::filesystem::path(path_), std::filesystem::canonical(path_, error)}) {
+    std::string begin = root.string();
+    while (begin.ends_with('/')) begin.pop_back();
+    if (!begin.empty() && path.starts_with(begin + "/")) return path.substr(begin.size() + 1);
+  }
+  return "";
+}
+
+OpenedImage ImageFolder::Open(const std::string& given) const {
+  if (given.find('\0') != std::string::npos) {
+    return Refused(Defect::kImageOutside, given.substr(0, given.find('\0')), "NUL in the path");
+  }
+  if (given.starts_with("data:")) {
+    return Refused(Defect::kImageOutside, given.substr(0, 40),
+                   "is a picture in the record itself; write it to a file");
+  }
+  if (IsUrl(given)) return Refused(Defect::kImageOutside, given, "is a URL, no path");
+  const std::string relative = Relative(given);
+  if (relative.empty() && !given.empty()) {
+    return Refused(Defect::kImageOutside, given,
+                   "is an absolute path outside the image folder; set `images` of this source to "
+                   "a folder that holds it");
+  }
+  OpenedImage opened;
+  opened.file = FileHandle(follow_links_ ? OpenFollowing(folder_.get(), relative)
+                                         : OpenBeneath(folder_.get(), path_, relative));
+  if (!opened.file.valid()) return RefusedBy(errno, relative);
+  struct stat info {};
+  if (fstat(opened.file.get(), &info) != 0) return RefusedBy(errno, relative);
+  if (!S_ISREG(info.st_mode))
+    return Refused(Defect::kImageUnreadable, relative, "is not a regular file");
+  opened.bytes = info.st_size;
+  return opened;
+}
+
+}  // namespace equipoise

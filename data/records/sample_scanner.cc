@@ -1,0 +1,154 @@
+#include "data/records/sample_scanner.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "configs/base/error.h"
+#include "configs/base/shown_text.h"
+#include "data/images/image_grid.h"
+#include "data/images/image_size.h"
+#include "data/text/text_error.h"
+
+namespace equipoise {
+namespace {
+
+// A head is looked for in the first 8 KiB, which hold nearly all, then in more.
+constexpr int64_t kFirstRead = 8 << 10;
+constexpr int64_t kLongestHead = 16 << 20;
+// Bytes of a reason: it may name a path of any length.
+constexpr size_t kMostReason = 400;
+// The cost index counts tiles and pictures in 16 bits.
+constexpr int64_t kMostTiles = std::numeric_limits<uint16_t>::max();
+
+void Refuse(ScannedSample& sample, Defect defect, const std::string& reason) {
+  sample.defect = defect;
+  sample.reason = ShownText(reason, kMostReason);
+}
+
+// Grows `bytes` to the first `size` bytes of the file; false when the file is shorter or
+// unreadable.
+bool ReadTo(const FileHandle& file, int64_t size, std::string& bytes) {
+  auto have = static_cast<int64_t>(bytes.size());
+  bytes.resize(static_cast<size_t>(size));
+  while (have < size) {
+    const ssize_t got =
+        pread(file.get(), bytes.data() + have, static_cast<size_t>(size - have), have);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    have += got;
+  }
+  bytes.resize(static_cast<size_t>(have));
+  return have == size;
+}
+
+// Size by the picture's head; reads on while the head is not complete.
+std::optional<ImageSize> SizeByHead(const OpenedImage& opened, std::string& bytes,
+                                    std::string& reason) {
+  const ImageLimits no_limits{std::numeric_limits<int64_t>::max(),
+                              std::numeric_limits<int64_t>::max()};
+  const int64_t longest = std::min(opened.bytes, kLongestHead);
+  for (int64_t want = kFirstRead;; want *= 32) {
+    const int64_t size = std::max(std::min(want, longest), static_cast<int64_t>(bytes.size()));
+    if (!ReadTo(opened.file, size, bytes)) {
+      reason = "cannot be read";
+      return std::nullopt;
+    }
+    try {
+      return ImageSizeOf(bytes, no_limits);
+    } catch (const ImageError& error) {
+      reason = error.what();
+    }
+    if (size >= longest) return std::nullopt;
+  }
+}
+
+}  // namespace
+
+int64_t ScannedSample::all_tiles() const {
+  return std::accumulate(tiles.begin(), tiles.end(), int64_t{0});
+}
+
+SampleScanner::SampleScanner(const std::vector<SourceConfig>& sources, SampleOptions options,
+                             const ChatTemplate* chat_template)
+    : options_(options), chat_template_(chat_template) {
+  for (const SourceConfig& source : sources)
+    folders_.emplace_back(source.images, options.follow_links);
+}
+
+ScannedSample SampleScanner::Scan(size_t source, std::string_view line,
+                                  std::vector<std::string>* files) const {
+  ScannedSample sample;
+  if (static_cast<int64_t>(line.size()) > options_.limits.record_bytes) {
+    Refuse(sample, Defect::kLineTooLong, "the line is longer than data.limits.record_bytes");
+    return sample;
+  }
+  ParsedRecord parsed = ParseRecord(line);
+  sample.record = std::move(parsed.record);
+  if (parsed.defect != Defect::kNone) Refuse(sample, parsed.defect, parsed.reason);
+  if (sample.defect == Defect::kNone) ReadPictures(source, sample, files);
+  if (sample.defect == Defect::kNone) Encode(sample);
+  return sample;
+}
+
+void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
+                                 std::vector<std::string>* files) const {
+  const auto& images = sample.record.images;
+  if (!images.empty() && options_.tokens_per_tile == 0) {
+    return Refuse(sample, Defect::kNoVision, "the model takes no pictures");
+  }
+  // Each takes a tile at least: a record that cannot fit is refused before its files are touched.
+  const auto pictures = static_cast<int64_t>(images.size());
+  if (pictures > kMostTiles || pictures * options_.tokens_per_tile > options_.max_tokens) {
+    return Refuse(sample, Defect::kTooManyTokens,
+                  std::to_string(pictures) + " pictures do not fit in data.max_tokens");
+  }
+  for (const std::string& path : images) {
+    OpenedImage opened = folders_[source].Open(path);
+    if (opened.defect != Defect::kNone) return Refuse(sample, opened.defect, opened.reason);
+    if (opened.bytes > options_.limits.image_bytes) {
+      return Refuse(sample, Defect::kImageTooLarge,
+                    ShownText(path) + ": larger than data.limits.image_bytes");
+    }
+    std::string bytes, reason;
+    if (files != nullptr) ReadTo(opened.file, opened.bytes, bytes);
+    const auto size = SizeByHead(opened, bytes, reason);
+    if (!size) return Refuse(sample, Defect::kImageUnreadable, ShownText(path) + ": " + reason);
+    if (size->height != 0 && size->width > options_.limits.image_pixels / size->height) {
+      return Refuse(sample, Defect::kImageTooLarge,
+                    ShownText(path) + ": " + std::to_string(size->width) + " x " +
+                        std::to_string(size->height) + " is more than data.limits.image_pixels");
+    }
+    sample.tiles.push_back(CountTiles(*size, options_.tiles, pictures, options_.tile_size));
+    if (files != nullptr) files->push_back(std::move(bytes));
+  }
+  const int64_t tiles = sample.all_tiles();
+  if (tiles > kMostTiles || tiles * options_.tokens_per_tile > options_.max_tokens) {
+    Refuse(sample, Defect::kTooManyTokens,
+           std::to_string(tiles) + " tiles do not fit in data.max_tokens");
+  }
+}
+
+void SampleScanner::Encode(ScannedSample& sample) const {
+  EncodedConversation& encoded = sample.encoded;
+  try {
+    encoded = chat_template_->Encode(sample.record.turns, sample.tiles, options_.tokens_per_tile);
+  } catch (const TextError& error) {
+    return Refuse(sample, Defect::kTokenizer, error.what());
+  }
+  sample.full_tokens = std::ssize(encoded.ids);
+  const std::string wrong =
+      Truncate(encoded, sample.tiles, options_.tokens_per_tile, options_.max_tokens);
+  if (!wrong.empty()) return Refuse(sample, Defect::kTooManyTokens, wrong);
+  for (size_t i = 1; i < encoded.trained.size(); ++i)
+    sample.trained += encoded.trained[i] != 0 ? 1 : 0;
+  if (sample.trained == 0) {
+    Refuse(sample, Defect::kNothingTrained, "no answer is left within data.max_tokens");
+  }
+}
+
+}  // namespace equipoise

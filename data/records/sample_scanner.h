@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/records/path_guard.h"
+#include "data/records/record.h"
+#include "data/settings/data_config.h"
+#include "data/text/chat_template.h"
+
+namespace equipoise {
+
+// What the model's input depends on besides records and pictures.
+struct SampleOptions {
+  int64_t max_tokens = 4096;
+  TilesConfig tiles;
+  LimitsConfig limits;
+  int64_t tokens_per_tile = 0;  // 0: the model takes no pictures
+  int64_t tile_size = 0;        // pixels
+  bool follow_links = false;    // of pictures, out of their folder
+};
+
+// One record as the model will see it, or why it cannot be used.
+struct ScannedSample {
+  Record record;
+  Defect defect = Defect::kNone;
+  std::string reason;
+  std::vector<int64_t> tiles;   // of each picture
+  EncodedConversation encoded;  // cut to max_tokens
+  int64_t full_tokens = 0;      // before the cut
+  int64_t trained = 0;          // targets: trained tokens, the first token not counted
+
+  int64_t all_tiles() const;
+};
+
+// The one way from a line of JSONL to tokens, used by the cost index (which reads the heads of
+// pictures only) and by the loader. Thread-safe.
+class SampleScanner {
+ public:
+  // `chat_template` must outlive this object. Throws DataError when a source's image folder is
+  // missing.
+  SampleScanner(const std::vector<SourceConfig>& sources, SampleOptions options,
+                const ChatTemplate* chat_template);
+
+  // With `files`, each picture's bytes are read whole and put there. Never throws for bad records.
+  ScannedSample Scan(size_t source, std::string_view line,
+                     std::vector<std::string>* files = nullptr) const;
+  const SampleOptions& options() const { return options_; }
+
+ private:
+  void ReadPictures(size_t source, ScannedSample& sample, std::vector<std::string>* files) const;
+  void Encode(ScannedSample& sample) const;
+
+  std::vector<ImageFolder> folders_;  // of each source
+  SampleOptions options_;
+  const ChatTemplate* chat_template_;
+};
+
+}  // namespace equipoise

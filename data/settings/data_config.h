@@ -1,0 +1,99 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "configs/yaml/fields.h"
+
+namespace equipoise {
+
+// One JSONL file of records and the folder its pictures lie in.
+struct SourceConfig {
+  std::string annotations;
+  std::string images = ".";
+  double repeat = 1.0;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("annotations", annotations, "JSONL file, one record a line");
+    visit("images", images, "folder that the records' image paths are relative to");
+    visit("repeat", repeat,
+          "times that the records are used in an epoch; a fraction below 1 takes the first part",
+          Between(0, 1000));
+  }
+};
+
+struct TilesConfig {
+  int64_t min = 1;
+  int64_t max = 6;
+  bool thumbnail = true;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("min", min, "fewest tiles of a picture", Between(1, 64));
+    visit("max", max, "most tiles of a picture, the thumbnail not counted", Between(1, 64));
+    visit("thumbnail", thumbnail,
+          "add the whole picture as one more tile to a picture of several tiles");
+  }
+};
+
+struct LimitsConfig {
+  int64_t image_pixels = 179'000'000;
+  int64_t image_bytes = 256 << 20;
+  int64_t record_bytes = 64 << 20;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("image_pixels", image_pixels, "pictures with more pixels are refused before decoding",
+          Between(1, 1e10));
+    visit("image_bytes", image_bytes, "larger picture files are refused", Between(1, 1e11));
+    visit("record_bytes", record_bytes, "longer lines are refused", Between(1, 1 << 30));
+  }
+};
+
+struct DataConfig {
+  std::vector<SourceConfig> train;
+  std::vector<SourceConfig> eval;
+  std::string tokenizer;
+  std::string chat_template = "chatml";
+  std::string system;
+  int64_t max_tokens = 4096;
+  TilesConfig tiles;
+  LimitsConfig limits;
+  int64_t threads = 1;
+  int64_t prefetch = 4;
+  double max_bad_share = 0.05;
+  std::string cache;
+  std::string costs;
+  bool follow_links = false;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("train", train, "sources to train on");
+    visit("eval", eval, "held-out sources");
+    visit("tokenizer", tokenizer,
+          "folder or file of tokenizer.json; empty = the model's folder (model.hf)");
+    visit("template", chat_template, "how a conversation becomes tokens",
+          OneOf({"chatml", "internvl2_5"}));
+    visit("system", system, "system text where a record has none; empty = the template's own");
+    visit("max_tokens", max_tokens,
+          "tokens of a packed row; longer samples are cut, never inside a picture",
+          Between(16, 16777215));
+    visit("tiles", tiles, "how a picture is cut into tiles");
+    visit("limits", limits, "limits on untrusted files");
+    visit("follow_links", follow_links,
+          "pictures may lie outside their source's folder where symbolic links in it lead there");
+    visit("threads", threads, "loader threads of a rank", Between(1, 256));
+    visit("prefetch", prefetch, "micro-batches that a rank loads ahead", Between(1, 1024));
+    visit("max_bad_share", max_bad_share,
+          "the run stops with exit 4 when more than this share of the records is bad",
+          Between(0, 1));
+    visit(
+        "costs", costs,
+        "for planning while there is no cost index: a JSONL file of {\"vit_num\", \"token_num\"}, "
+        "or the name of a histogram in configs/histograms");
+    visit("cache", cache, "folder of the cost index; empty = .equipoise beside the annotations");
+  }
+};
+
+}  // namespace equipoise

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/text/added_tokens.h"
+#include "data/text/conversation.h"
+#include "data/text/tokenizer.h"
+
+namespace equipoise {
+
+// A conversation as the model sees it.
+struct EncodedConversation {
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> trained;  // per token: 1 where the token is learnt
+  // Per picture, in order: its first context token. The picture covers tiles * tokens_per_tile
+  // tokens.
+  std::vector<int64_t> image_begin;
+};
+
+// Makes the `<image>` in user turns agree with the number of pictures: a record of one picture that
+// has none gets "<image>\n" before its first user turn, as InternVL does. Returns an empty text, or
+// what is wrong where the numbers cannot agree. `<image>` in other turns is ordinary text.
+std::string PlaceImages(std::vector<Turn>& turns, size_t images);
+
+// Cuts `conversation` to at most `max_tokens` tokens. Returns an empty text, or what is wrong where
+// that would cut into a picture or drop one; the conversation is then left as it is.
+std::string Truncate(EncodedConversation& conversation, const std::vector<int64_t>& tiles,
+                     int64_t tokens_per_tile, int64_t max_tokens);
+
+// How conversations become ids and loss mask, as typed code: a template that is rendered as text
+// has no loss mask. "chatml" is Qwen's ChatML without a default system text; "internvl2_5" adds
+// InternVL's own. Both put `<img>` context tokens `</img>` in place of `<image>`, learn the
+// assistant's text and its <|im_end|> (not a token that a line break at the answer's beginning
+// forms with the header's: no prompt leaves it to be answered), and take special tokens that stand
+// in a text as ordinary text, except InternVL's grounding marks (<ref>, <box>, <quad>), which say
+// nothing about the conversation's form. Thread-safe.
+class ChatTemplate {
+ public:
+  // Throws DataError when the tokenizer lacks <|im_start|> or <|im_end|>, ConfigError for an
+  // unknown name. `system` replaces the template's own system text when not empty. `tokenizer` must
+  // outlive this object.
+  ChatTemplate(const std::string& name, const std::string& system, const Tokenizer* tokenizer);
+
+  // `tiles[i]` tiles for picture i. REQUIRES: as many `<image>` in user turns as tiles (see
+  // PlaceImages). `with_answer_prompt` ends with the start of an assistant turn (generation).
+  // Throws DataError for pictures when the tokenizer lacks the tokens for them.
+  EncodedConversation Encode(const std::vector<Turn>& turns, const std::vector<int64_t>& tiles,
+                             int64_t tokens_per_tile, bool with_answer_prompt = false) const;
+
+  int32_t image_token() const {
+    return image_token_;
+  }  // <IMG_CONTEXT>; -1 = the tokenizer has none
+  int32_t end_of_turn() const { return end_of_turn_; }  // <|im_end|>
+  uint64_t fingerprint() const;  // changes with everything that Encode depends on
+
+ private:
+  class Writer;
+
+  std::string name_, system_;
+  const Tokenizer* tokenizer_;
+  int32_t start_of_turn_ = -1, end_of_turn_ = -1;
+  int32_t image_token_ = -1, image_start_ = -1, image_end_ = -1;
+  AddedTokenFinder marks_;
+  std::vector<int32_t> newline_;
+  size_t answer_header_ = 0;  // tokens of "assistant\n"
+};
+
+}  // namespace equipoise

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "data/text/code_points.h"
+
+namespace equipoise {
+
+// A pattern over bytes in PCRE2's syntax, and the byte that stands for each code point: all code
+// points that no part of the pattern tells apart have the same.
+struct BytePattern {
+  std::string pattern;
+  CodePointTable byte_of;
+};
+
+// Rewrites `pattern`, with the meaning that Oniguruma gives it. Throws DataError that begins with
+// `source:` for constructs that have no safe equivalent.
+BytePattern TranslatePattern(std::string_view pattern, const std::string& source);
+
+}  // namespace equipoise

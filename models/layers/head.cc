@@ -1,0 +1,49 @@
+#include "models/layers/head.h"
+
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/nonzero.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include "models/ops/cross_entropy.h"
+#include "models/ops/norm.h"
+#include "models/ops/vocabulary.h"
+#include "parallel/device.h"
+
+namespace equipoise {
+
+HeadLayer::HeadLayer(const Names& names, const TextConfig& config, Parameter* tied,
+                     const TensorParallel& tensor)
+    : Layer(names.head, tensor), eps_(config.rms_norm_eps), tied_(tied != nullptr) {
+  norm_ = &AddParameter("/" + names.norm, {config.hidden_size});
+  weight_ = tied;
+  if (tied_) {
+    BorrowParameter(*tied);
+  } else {
+    weight_ = &AddPart("/" + names.weight, {config.vocab_size, config.hidden_size}, 0,
+                       ShareUnits(tensor, config.vocab_size, 1, "rows of the vocabulary"));
+  }
+}
+
+at::Tensor HeadLayer::Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) {
+  const bool has_loss = batch.targets.defined();
+  if (!has_loss) {
+    if (!input.defined()) return {};
+    return ops::VocabularyLogits(ops::RmsNorm(input, *norm_, eps_), *weight_, tensor().group);
+  }
+  // Targets are on the CPU: how many there are is known without waiting for a device.
+  const at::Tensor rows = batch.targets.ne(kNoTarget).nonzero().squeeze(1);
+  if (!input.defined() || rows.size(0) == 0) return at::scalar_tensor(0.0, at::kDouble);
+  const auto chosen = [&](const at::Tensor& all) {
+    return ToDevice(all.index_select(0, rows), input.device());
+  };
+  ops::Targets targets;
+  targets.ids = chosen(batch.targets);
+  if (batch.target_weights.defined()) targets.weights = chosen(batch.target_weights);
+  targets.scale = loss_scale;
+  const at::Tensor picked = input.index_select(0, ToDevice(rows, input.device()));
+  const at::Tensor normal = ops::RmsNorm(picked, *norm_, eps_);
+  return ops::LinearCrossEntropy(normal, targets, *weight_, /*in_backward=*/tied_, tensor().group);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "models/layers/layer.h"
+#include "models/layers/rotary_table.h"
+#include "models/spec/model_config.h"
+
+namespace equipoise {
+
+// Token embedding; image features, where there are any, take the places of their placeholders.
+// Input: [image tokens, hidden] or undefined. Output: [tokens, hidden].
+class EmbeddingLayer : public Layer {
+ public:
+  EmbeddingLayer(const std::string& name, const TextConfig& config,
+                 const TensorParallel& tensor = {});
+  at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
+  Parameter& weight() { return weight_; }
+
+ private:
+  const int64_t padding_id_;
+  Parameter& weight_;
+};
+
+// One decoder block of Qwen2 or LLaMA: RMSNorm, causal grouped-query attention with rotary
+// positions, RMSNorm, SwiGLU; residuals around both. [tokens, hidden] -> [tokens, hidden].
+class DecoderLayer : public Layer {
+ public:
+  // `index` is the layer's index in the whole LLM, its slot in a KV cache.
+  DecoderLayer(const std::string& name, size_t index, const TextConfig& config,
+               std::shared_ptr<RotaryTable> rotary, const TensorParallel& tensor = {});
+  at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
+  bool has_halves() const override { return true; }
+  at::Tensor ForwardHalf(Half half, const MicroBatch& batch, const at::Tensor& input) override;
+
+ private:
+  at::Tensor Attention(const MicroBatch& batch, const at::Tensor& x);
+
+  const int64_t head_dim_;
+  const double eps_;
+  const size_t index_;
+  const std::shared_ptr<RotaryTable> rotary_;
+  Parameter* attention_norm_;
+  ColumnLinears qkv_;
+  RowLinear out_;
+  Parameter* mlp_norm_;
+  ColumnLinears gate_up_;
+  RowLinear down_;
+};
+
+}  // namespace equipoise

@@ -1,0 +1,183 @@
+#include "models/stages/model_part.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "configs/base/error.h"
+#include "models/spec/modules.h"
+#include "models/stages/model.h"
+#include "parallel/device.h"
+
+namespace equipoise {
+namespace {
+
+// The tied weight first: it is complete last, and gradients are reduced from the end.
+std::vector<Parameter*> InOrder(const std::map<int, std::unique_ptr<Stage>>& stages,
+                                const std::vector<Parameter*>& first) {
+  std::vector<Parameter*> all = first;
+  for (const auto& [number, stage] : stages) {
+    for (Parameter* parameter : stage->parameters()) {
+      if (std::find(first.begin(), first.end(), parameter) == first.end()) all.push_back(parameter);
+    }
+  }
+  return all;
+}
+
+bool EndsWith(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+}  // namespace
+
+ModelPart::ModelPart(const ModelConfig& config, StagePlan plan, int pipeline_rank,
+                     const Options& options)
+    : config_(config), plan_(std::move(plan)), dtype_(options.dtype), device_(options.device) {
+  CheckModules(config, options.freeze, "model.freeze");
+  const std::vector<int>& begins = plan_.plan().stage_begins;
+  const std::vector<Recompute>& recompute = plan_.plan().recompute;
+  EQUIPOISE_CHECK(recompute.empty() || recompute.size() == plan_.specs().size(), "recompute of ",
+                  recompute.size(), " layers");
+  for (const int number : plan_.graph().StagesOf(pipeline_rank)) {
+    const auto s = static_cast<size_t>(number);
+    auto layers = BuildLayers(config, {begins[s], begins[s + 1]}, options.tensor);
+    Freeze(layers, options.freeze);
+    for (size_t i = 0; i < layers.size(); ++i) {
+      for (Parameter* p : layers[i]->parameters())
+        p->trainable = p->trainable && !options.inference;
+      if (!recompute.empty()) layers[i]->recompute = recompute[static_cast<size_t>(begins[s]) + i];
+    }
+    auto stage = std::make_unique<Stage>(std::move(layers));
+    stage->on_layer_backward = [this, number, made = stage.get()](int, size_t layer) {
+      if (telling_ready_ == number && on_layer_ready)
+        on_layer_ready(made->layers()[layer]->parameters());
+    };
+    stages_[number] = std::move(stage);
+  }
+  parameters_ = std::make_unique<FlatParameters>(InOrder(stages_, tied_copies()), options.dtype,
+                                                 options.shards, options.device);
+}
+
+std::vector<Parameter*> ModelPart::tied_copies() const {
+  if (!config_.text.tie_word_embeddings) return {};
+  std::vector<Parameter*> copies;
+  for (const auto& [number, stage] : stages_) {
+    const bool last = number + 1 == plan_.plan().num_stages();
+    const std::vector<Parameter*> parameters = stage->parameters();
+    for (Parameter* parameter : parameters) {
+      if (!EndsWith(parameter->name, "embed_tokens.weight")) continue;
+      // Both ends in one stage share the weight.
+      if (!last || !parameter->part.owner) copies.push_back(parameter);
+    }
+  }
+  return copies;
+}
+
+int64_t ModelPart::element_bytes() const { return static_cast<int64_t>(c10::elementSize(dtype_)); }
+
+void ModelPart::Begin(Pass pass) {
+  pass_ = std::move(pass);
+  loss_.reset();
+  moved_.clear();
+  last_in_backward_ = false;
+  last_user_ = stages_.rbegin()->first;
+  for (const auto& [number, stage] : stages_) {
+    if (pass_.evaluate || last_in_backward_ || !plan_.graph().HasBackward(number)) continue;
+    last_in_backward_ = true;
+    last_user_ = number;
+  }
+}
+
+const MicroBatch& ModelPart::Batch(int micro_batch) {
+  const MicroBatch& batch = pass_.batch(micro_batch);
+  if (device_.is_cpu()) return batch;
+  const auto found = moved_.find(micro_batch);
+  if (found != moved_.end()) return found->second;
+  MicroBatch moved = OnDevice(batch, device_);
+  if (stages_.count(0) > 0) moved.pixel_values = ToDevice(batch.pixel_values, device_);
+  return moved_[micro_batch] = std::move(moved);
+}
+
+void ModelPart::Release(int micro_batch) {
+  moved_.erase(micro_batch);
+  if (pass_.release) pass_.release(micro_batch);
+}
+
+at::Tensor ModelPart::Forward(int stage, int micro_batch, const std::vector<at::Tensor>& inputs) {
+  EQUIPOISE_CHECK(inputs.size() <= 1, "stage ", stage, " takes one input");
+  const MicroBatch& batch = Batch(micro_batch);
+  Stage& part = *stages_.at(stage);
+  const at::Tensor input = inputs.empty() ? at::Tensor() : inputs.front();
+  at::Tensor result;
+  if (pass_.evaluate) {
+    result = part.Evaluate(batch, input);
+  } else {
+    at::Tensor marked = input.defined() ? input.detach() : input;
+    const auto& node = plan_.graph().stages[static_cast<size_t>(stage)];
+    if (marked.defined() && node.needs_input_gradient) marked.set_requires_grad(true);
+    result = part.Forward(micro_batch, batch, marked, pass_.loss_scale);
+  }
+  const bool has_result = stage + 1 == plan_.plan().num_stages();
+  if (has_result && pass_.on_result) pass_.on_result(micro_batch, result);
+  if (has_result && result.defined() && result.dim() == 0) {
+    const at::Tensor loss = result.detach();
+    loss_ = loss_.defined() ? at::add(loss_, loss) : loss;
+  }
+  if (!last_in_backward_ && stage == last_user_) Release(micro_batch);
+  return has_result ? at::Tensor() : result;
+}
+
+std::vector<at::Tensor> ModelPart::Backward(int stage, int micro_batch, const at::Tensor& gradient,
+                                            bool last) {
+  telling_ready_ = last ? stage : -1;
+  at::Tensor input = stages_.at(stage)->Backward(micro_batch, gradient);
+  telling_ready_ = -1;
+  return InputGradients(stage, micro_batch, std::move(input));
+}
+
+std::vector<at::Tensor> ModelPart::BackwardInput(int stage, int micro_batch,
+                                                 const at::Tensor& gradient) {
+  // No second half follows where every weight is frozen.
+  if (!plan_.graph().stages[static_cast<size_t>(stage)].needs_weight_gradient) {
+    return Backward(stage, micro_batch, gradient, /*last=*/false);
+  }
+  return InputGradients(stage, micro_batch,
+                        stages_.at(stage)->BackwardInput(micro_batch, gradient));
+}
+
+void ModelPart::BackwardWeights(int stage, int micro_batch, bool last) {
+  telling_ready_ = last ? stage : -1;
+  stages_.at(stage)->BackwardWeights(micro_batch);
+  telling_ready_ = -1;
+}
+
+// `input`: the gradient of the stage's input, undefined where nothing has flowed back.
+std::vector<at::Tensor> ModelPart::InputGradients(int stage, int micro_batch, at::Tensor input) {
+  if (last_in_backward_ && stage == last_user_) Release(micro_batch);
+  const LayerLoad& load = pass_.loads[static_cast<size_t>(micro_batch)];
+  if (stage == 0 || !plan_.Sends(stage - 1, load)) return {};
+  // Tokens without a target: nothing flows back, and the stage before waits for it.
+  if (!input.defined())
+    input = at::zeros(plan_.BoundaryShape(stage - 1, load), ActivationOptions());
+  return {std::move(input)};
+}
+
+at::Tensor ModelPart::EmptyBoundary(int from, int micro_batch) {
+  return at::empty(plan_.BoundaryShape(from, pass_.loads[static_cast<size_t>(micro_batch)]),
+                   ActivationOptions());
+}
+
+void ModelPart::Reduce(int stage) {
+  if (on_stage_ready && !pass_.evaluate) on_stage_ready(stages_.at(stage)->parameters());
+}
+
+void ModelPart::FinishReduction() {
+  if (on_all_ready && !pass_.evaluate) on_all_ready();
+}
+
+}  // namespace equipoise

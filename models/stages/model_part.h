@@ -1,0 +1,100 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/layers/tensor_parallel.h"
+#include "models/stages/stage.h"
+#include "models/stages/stage_plan.h"
+#include "parallel/parameter.h"
+#include "parallel/pipeline/executor.h"
+
+namespace equipoise {
+
+// The stages that one rank holds, as the executor runs them.
+class ModelPart : public StageRunner {
+ public:
+  struct Options {
+    at::ScalarType dtype = at::kFloat;  // of the computation
+    at::Device device = at::kCPU;       // where it runs; micro-batches come on the CPU
+    std::vector<std::string> freeze;    // modules without gradients
+    bool inference = false;             // no parameter has a gradient
+    int shards = 1;                     // ranks that share the optimizer's state
+    TensorParallel tensor;              // ranks that share each layer
+  };
+  // Builds the stages of `pipeline_rank` with the plan's recompute; their weights are not set yet.
+  ModelPart(const ModelConfig& config, StagePlan plan, int pipeline_rank, const Options& options);
+
+  // What one pass over a step's micro-batches works on.
+  struct Pass {
+    // Valid until `release` has been called for it, or the pass has ended.
+    std::function<const MicroBatch&(int micro_batch)> batch;
+    std::vector<LayerLoad> loads;  // of each micro-batch, as planned
+    double loss_scale = 1.0;
+    bool evaluate = false;  // forward without gradients
+    // No stage of this rank needs the micro-batch any more; may be empty.
+    std::function<void(int micro_batch)> release;
+    // The last stage's result: the loss, or logits where no targets are given; may be empty.
+    std::function<void(int micro_batch, const at::Tensor& result)> on_result;
+  };
+  void Begin(Pass pass);
+
+  at::Tensor Forward(int stage, int micro_batch, const std::vector<at::Tensor>& inputs) override;
+  std::vector<at::Tensor> Backward(int stage, int micro_batch, const at::Tensor& gradient,
+                                   bool last) override;
+  std::vector<at::Tensor> BackwardInput(int stage, int micro_batch,
+                                        const at::Tensor& gradient) override;
+  void BackwardWeights(int stage, int micro_batch, bool last) override;
+  at::Tensor EmptyBoundary(int from, int micro_batch) override;
+  void Reduce(int stage) override;
+  void FinishReduction() override;
+  std::string DescribeStage(int stage) const override { return plan_.Describe(stage); }
+
+  // The parameters of a layer have their gradients of this step; those of a whole stage, of whose
+  // layers some may have been told before; all: wait for what was started.
+  std::function<void(const std::vector<Parameter*>&)> on_layer_ready, on_stage_ready;
+  std::function<void()> on_all_ready;
+
+  // Sum over this pass's micro-batches, times loss_scale; 0 on ranks without the last stage. Waits
+  // for the device.
+  double loss() const { return loss_.defined() ? loss_.item<double>() : 0; }
+  bool has_loss() const { return stages_.count(plan_.plan().num_stages() - 1) > 0; }
+  // Whether a stage of this rank takes pixels, or must know which pictures cannot be decoded, so as
+  // not to learn their samples: the first and the last.
+  bool needs_pictures() const { return stages_.count(0) > 0 || has_loss(); }
+  // A weight tied between stages of which this rank holds one end (or both, as two copies).
+  std::vector<Parameter*> tied_copies() const;
+  FlatParameters& parameters() { return *parameters_; }
+  const FlatParameters& parameters() const { return *parameters_; }
+  const StagePlan& plan() const { return plan_; }
+  const ModelConfig& config() const { return config_; }
+  at::Device device() const { return device_; }
+  int64_t element_bytes() const;  // of an activation
+  const std::map<int, std::unique_ptr<Stage>>& stages() const { return stages_; }
+
+ private:
+  const MicroBatch& Batch(int micro_batch);
+  void Release(int micro_batch);
+  std::vector<at::Tensor> InputGradients(int stage, int micro_batch, at::Tensor input);
+  at::TensorOptions ActivationOptions() const { return at::TensorOptions(device_).dtype(dtype_); }
+
+  ModelConfig config_;
+  StagePlan plan_;
+  at::ScalarType dtype_;
+  at::Device device_;
+  std::map<int, std::unique_ptr<Stage>> stages_;  // by number
+  std::unique_ptr<FlatParameters> parameters_;
+  Pass pass_;
+  std::map<int, MicroBatch> moved_;  // micro-batches in use, where the device is not the CPU
+  int last_user_ = -1;  // the stage that is the last to use a micro-batch, in forward or backward
+  bool last_in_backward_ = false;
+  at::Tensor loss_;         // fp64 scalar on the device; undefined: no loss yet
+  int telling_ready_ = -1;  // the stage in its last backward
+};
+
+}  // namespace equipoise

@@ -1,0 +1,197 @@
+#include "models/stages/stage.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "configs/base/error.h"
+
+namespace equipoise {
+
+// What a piece, a layer or one half of a block, keeps of one micro-batch. Nothing where it had no
+// rows.
+struct Stage::Kept {
+  size_t layer;
+  std::optional<Layer::Half> half;  // absent: the whole layer
+  bool again;                       // it is run again in backward
+  at::Tensor input = {};            // a leaf of its graph; undefined for the model's first layer
+  at::Tensor output = {};           // the graph's end; undefined until a piece is run again
+  bool ran = false;
+};
+
+struct Stage::InFlight {
+  const MicroBatch* batch;
+  double loss_scale;
+  size_t first;            // layers before this one are frozen and have kept nothing
+  bool input_marked;       // the gradient of the stage's input is wanted
+  std::vector<Kept> kept;  // by piece, from layer `first` on
+};
+
+Stage::Stage(std::vector<std::unique_ptr<Layer>> layers) : layers_(std::move(layers)) {}
+Stage::~Stage() = default;
+
+size_t Stage::FirstRecorded(const at::Tensor& input) const {
+  if (input.defined() && input.requires_grad()) return 0;
+  size_t first = 0;
+  while (first < layers_.size() && !layers_[first]->trainable()) ++first;
+  return first;
+}
+
+void Stage::AddPieces(size_t layer, std::vector<Kept>& kept) const {
+  const Recompute what = layers_[layer]->recompute;
+  if (layers_[layer]->has_halves() && (what == Recompute::kAttention || what == Recompute::kMlp)) {
+    kept.push_back({layer, Layer::Half::kAttention, what == Recompute::kAttention});
+    kept.push_back({layer, Layer::Half::kMlp, what == Recompute::kMlp});
+  } else {
+    kept.push_back(
+        {layer, std::nullopt, what == Recompute::kFull && layers_[layer]->can_recompute()});
+  }
+}
+
+at::Tensor Stage::Run(const InFlight& pass, const Kept& kept) {
+  Layer& layer = *layers_[kept.layer];
+  return kept.half ? layer.ForwardHalf(*kept.half, *pass.batch, kept.input)
+                   : layer.Forward(*pass.batch, kept.input, pass.loss_scale);
+}
+
+at::Tensor Stage::ForwardPiece(const InFlight& pass, const at::Tensor& input, Kept& kept) {
+  if (input.defined()) {
+    kept.input = input.detach();
+    kept.input.set_requires_grad(&kept != &pass.kept.front() || pass.input_marked);
+  }
+  const at::AutoGradMode grad(!kept.again);
+  at::Tensor output = Run(pass, kept);
+  kept.ran = output.defined();
+  if (!kept.ran) {
+    kept.input.reset();
+    return {};
+  }
+  if (!kept.again) kept.output = output;
+  return output.detach();
+}
+
+at::Tensor Stage::Forward(int id, const MicroBatch& batch, const at::Tensor& input,
+                          double loss_scale) {
+  EQUIPOISE_CHECK(in_flight_.count(id) == 0, "micro-batch ", id, " is in flight already");
+  auto pass = std::make_unique<InFlight>();
+  pass->batch = &batch;
+  pass->loss_scale = loss_scale;
+  pass->input_marked = input.defined() && input.requires_grad();
+  pass->first = FirstRecorded(input);
+  for (size_t i = pass->first; i < layers_.size(); ++i) AddPieces(i, pass->kept);
+
+  at::Tensor x = input;
+  {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < pass->first; ++i) x = layers_[i]->Forward(batch, x, loss_scale);
+  }
+  for (Kept& kept : pass->kept) x = ForwardPiece(*pass, x, kept);
+  // What keeps nothing may never come back: schedules leave out such a stage's backward.
+  if (!pass->kept.empty()) in_flight_[id] = std::move(pass);
+  return x;
+}
+
+at::Tensor Stage::BackwardPiece(const InFlight& pass, Kept& kept, const at::Tensor& grad) {
+  if (!kept.ran) return {};
+  // Without a gradient from above only a loss, a scalar, can begin.
+  if (!grad.defined() && kept.layer + 1 < layers_.size()) return {};
+  if (!kept.output.defined()) {
+    const at::AutoGradMode enabled(true);
+    kept.output = Run(pass, kept);
+  }
+  if (!kept.output.requires_grad() || (!grad.defined() && kept.output.dim() != 0)) return {};
+  torch::autograd::backward({kept.output}, {grad});
+  return kept.input.defined() ? kept.input.grad() : at::Tensor();
+}
+
+at::Tensor Stage::WalkBackwards(int id, const at::Tensor& grad_output,
+                                const std::function<void(size_t layer)>& done) {
+  const auto found = in_flight_.find(id);
+  if (found == in_flight_.end() && FirstRecorded({}) == layers_.size()) return {};
+  EQUIPOISE_CHECK(found != in_flight_.end(), "micro-batch ", id, " is not in flight");
+  const std::unique_ptr<InFlight> pass = std::move(found->second);
+  in_flight_.erase(found);
+
+  at::Tensor grad = grad_output;
+  while (!pass->kept.empty()) {
+    const size_t layer = pass->kept.back().layer;
+    grad = BackwardPiece(*pass, pass->kept.back(), grad);
+    pass->kept.pop_back();
+    if (pass->kept.empty() || pass->kept.back().layer != layer) done(layer);
+  }
+  return grad;
+}
+
+at::Tensor Stage::Backward(int id, const at::Tensor& grad_output) {
+  return WalkBackwards(id, grad_output, [this, id](size_t layer) {
+    if (on_layer_backward) on_layer_backward(id, layer);
+  });
+}
+
+void Stage::SetDeferred(DeferredGradients* deferred) const {
+  for (const std::unique_ptr<Layer>& layer : layers_) {
+    for (Parameter* parameter : layer->parameters()) parameter->deferred = deferred;
+  }
+}
+
+at::Tensor Stage::BackwardInput(int id, const at::Tensor& grad_output) {
+  EQUIPOISE_CHECK(deferred_.count(id) == 0, "micro-batch ", id, " has weight gradients left");
+  DeferredGradients& later = deferred_[id];
+  struct AtOnce {
+    const Stage& stage;
+    ~AtOnce() { stage.SetDeferred(nullptr); }
+  } at_once{*this};
+  SetDeferred(&later);
+  return WalkBackwards(id, grad_output, [this, id, &later](size_t layer) {
+    later.push_back([this, id, layer] {
+      if (on_layer_backward) on_layer_backward(id, layer);
+    });
+  });
+}
+
+void Stage::BackwardWeights(int id) {
+  const auto found = deferred_.find(id);
+  EQUIPOISE_CHECK(found != deferred_.end(), "micro-batch ", id, " has no weight gradients left");
+  DeferredGradients products = std::move(found->second);
+  deferred_.erase(found);
+  const at::NoGradGuard no_grad;
+  // Each gives back what it kept as soon as it is done.
+  for (std::function<void()>& product : products) std::exchange(product, nullptr)();
+}
+
+at::Tensor Stage::Evaluate(const MicroBatch& batch, const at::Tensor& input) {
+  const at::NoGradGuard no_grad;
+  at::Tensor x = input;
+  for (const std::unique_ptr<Layer>& layer : layers_) {
+    x = layer->Forward(batch, x, /*loss_scale=*/1.0);
+  }
+  return x;
+}
+
+std::vector<Parameter*> Stage::parameters() const {
+  std::vector<Parameter*> all;
+  for (const std::unique_ptr<Layer>& layer : layers_) {
+    all.insert(all.end(), layer->parameters().begin(), layer->parameters().end());
+  }
+  return all;
+}
+
+size_t Stage::num_deferred() const {
+  size_t count = 0;
+  for (const auto& [id, products] : deferred_) count += products.size();
+  return count;
+}
+
+size_t Stage::num_kept() const {
+  size_t count = 0;
+  for (const auto& [id, pass] : in_flight_) {
+    count += static_cast<size_t>(std::count_if(pass->kept.begin(), pass->kept.end(),
+                                               [](const Kept& kept) { return kept.ran; }));
+  }
+  return count;
+}
+
+}  // namespace equipoise

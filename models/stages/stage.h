@@ -1,0 +1,82 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "models/layers/layer.h"
+
+namespace equipoise {
+
+// Consecutive layers on one rank. Runs them forwards on detached inputs, keeps what backward needs
+// for each micro-batch in flight, and walks them backwards.
+//
+// A layer with a Recompute other than kNone keeps its input, or that of a half, in place of its
+// activations, and runs a second time during backward.
+//
+// Not thread-safe. Gradients have the same bits with and without recompute, and for every
+// interleaving of forward and backward passes in which each of the two kinds comes in ascending
+// order of micro-batches.
+class Stage {
+ public:
+  explicit Stage(std::vector<std::unique_ptr<Layer>> layers);
+  ~Stage();
+
+  // Runs the layers on a micro-batch and keeps the activations under `id` until Backward(id).
+  // The first stage's `input` is undefined; another stage's is marked by the caller with
+  // requires_grad when its gradient is wanted. The last stage returns the loss (see HeadLayer), an
+  // fp64 scalar that already is the sum of its token losses times `loss_scale`.
+  // `batch` must live until Backward(id).
+  at::Tensor Forward(int id, const MicroBatch& batch, const at::Tensor& input, double loss_scale);
+
+  // Adds every trainable parameter's gradient and returns the gradient of the stage's input
+  // (undefined when it was not marked, or has no rows). `grad_output` is undefined on the last
+  // stage, because the head has made its gradient with the loss, and where there are no rows.
+  // Layers before the first trainable one cost nothing here and have kept nothing.
+  at::Tensor Backward(int id, const at::Tensor& grad_output);
+
+  // The same in two halves (zero bubble, arXiv 2401.10241 section 2): the first returns the
+  // gradient of the input as soon as it can, and leaves the gradients of linear layers' weights and
+  // biases, with what they need, to the second. Norms and embeddings, which cost little, have
+  // theirs in the first. REQUIRES: each of the two comes in ascending order of micro-batches.
+  at::Tensor BackwardInput(int id, const at::Tensor& grad_output);
+  void BackwardWeights(int id);
+
+  // Forward without gradients; the last stage gives the loss, or logits when the batch has no
+  // targets.
+  at::Tensor Evaluate(const MicroBatch& batch, const at::Tensor& input);
+
+  // Called during Backward (or BackwardWeights) as soon as a layer's gradients of this micro-batch
+  // are complete (none are missing where it had no rows), from the last layer to the first
+  // trainable one; `index` is the layer's index in layers(). A tied head's weight is complete with
+  // the embedding.
+  std::function<void(int id, size_t index)> on_layer_backward;
+
+  const std::vector<std::unique_ptr<Layer>>& layers() const { return layers_; }
+  // All parameters in the order of the layers; a tied head's weight appears once.
+  std::vector<Parameter*> parameters() const;
+  // Layers (halves, where one is made again) that keep something for a micro-batch in flight, over
+  // all of them.
+  size_t num_kept() const;
+  // Products left by BackwardInput, over all micro-batches.
+  size_t num_deferred() const;
+
+ private:
+  struct InFlight;
+  struct Kept;
+  void AddPieces(size_t layer, std::vector<Kept>& kept) const;
+  at::Tensor Run(const InFlight& pass, const Kept& kept);
+  at::Tensor ForwardPiece(const InFlight& pass, const at::Tensor& input, Kept& kept);
+  at::Tensor BackwardPiece(const InFlight& pass, Kept& kept, const at::Tensor& grad);
+  size_t FirstRecorded(const at::Tensor& input) const;
+  at::Tensor WalkBackwards(int id, const at::Tensor& grad_output,
+                           const std::function<void(size_t layer)>& done);
+  void SetDeferred(DeferredGradients* deferred) const;
+
+  std::vector<std::unique_ptr<Layer>> layers_;
+  std::map<int, std::unique_ptr<InFlight>> in_flight_;
+  std::map<int, DeferredGradients> deferred_;  // by micro-batch
+};
+
+}  // namespace equipoise

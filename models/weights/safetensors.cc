@@ -1,0 +1,294 @@
+#include "models/weights/safetensors.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "configs/base/error.h"
+#include "configs/base/json.h"
+
+namespace equipoise {
+namespace {
+
+// Memory for a dtype conversion while reading.
+constexpr int64_t kConversionBytes = 4 << 20;
+
+const std::map<std::string, at::ScalarType>& DtypeTable() {
+  static const std::map<std::string, at::ScalarType> kTable = {{"BOOL", at::kBool},
+                                                               {"U8", at::kByte},
+                                                               {"I8", at::kChar},
+                                                               {"I16", at::kShort},
+                                                               {"U16", at::kUInt16},
+                                                               {"I32", at::kInt},
+                                                               {"U32", at::kUInt32},
+                                                               {"I64", at::kLong},
+                                                               {"U64", at::kUInt64},
+                                                               {"F16", at::kHalf},
+                                                               {"BF16", at::kBFloat16},
+                                                               {"F32", at::kFloat},
+                                                               {"F64", at::kDouble},
+                                                               {"F8_E4M3", at::kFloat8_e4m3fn},
+                                                               {"F8_E5M2", at::kFloat8_e5m2}};
+  return kTable;
+}
+
+std::string DtypeName(at::ScalarType dtype) {
+  for (const auto& [name, value] : DtypeTable()) {
+    if (value == dtype) return name;
+  }
+  EQUIPOISE_CHECK(false, "dtype ", at::toString(dtype), " has no safetensors name");
+  return "";
+}
+
+std::string ShapeText(at::IntArrayRef shape) {
+  std::ostringstream out;
+  out << shape;
+  return out.str();
+}
+
+// Of the tensor that a part of this shape is of.
+std::vector<int64_t> WholeShape(std::vector<int64_t> shape, const TensorPart& part) {
+  if (part.split()) shape[static_cast<size_t>(part.dim)] = part.whole;
+  return shape;
+}
+
+// A file that is being written; closed on every path.
+class OutputFile {
+ public:
+  explicit OutputFile(const std::string& path)
+      : path_(path), fd_(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+    if (fd_ < 0) Fail("cannot write");
+  }
+  ~OutputFile() {
+    if (fd_ >= 0) close(fd_);
+  }
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  void Write(const void* data, size_t bytes) {
+    const char* from = static_cast<const char*>(data);
+    while (bytes > 0) {
+      const ssize_t n = write(fd_, from, bytes);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) Fail("cannot write");
+      from += n;
+      bytes -= static_cast<size_t>(n);
+    }
+  }
+  void Sync() {
+    if (fsync(fd_) != 0) Fail("cannot sync");
+    const int fd = fd_;
+    fd_ = -1;
+    if (close(fd) != 0) Fail("cannot close");
+  }
+
+ private:
+  [[noreturn]] void Fail(const std::string& what) const {
+    throw RunError(path_ + ": " + what + ": " + std::strerror(errno));
+  }
+  std::string path_;
+  int fd_;
+};
+
+using NamedTensor = std::pair<std::string, at::Tensor>;
+
+std::string HeaderText(const std::vector<NamedTensor>& tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  Json header = Json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  int64_t offset = 0;
+  for (const auto& [name, tensor] : tensors) {
+    EQUIPOISE_CHECK(tensor.is_contiguous(), name);
+    const int64_t end = offset + static_cast<int64_t>(tensor.nbytes());
+    header[name] = {{"dtype", DtypeName(tensor.scalar_type())},
+                    {"shape", tensor.sizes().vec()},
+                    {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  return text;
+}
+
+}  // namespace
+
+at::Tensor SafetensorsReader::Read(const std::string& name) const {
+  const SafetensorsEntry& entry = file_.Find(name);
+  at::Tensor tensor = at::empty(entry.shape, DtypeTable().at(entry.dtype));
+  file_.ReadBytes(entry.begin, entry.end, tensor.data_ptr());
+  return tensor;
+}
+
+void SafetensorsReader::CheckShape(const std::string& name, const std::vector<int64_t>& shape,
+                                   const TensorPart& part, const FusedPart& fused) const {
+  std::vector<int64_t> whole = WholeShape(shape, part);
+  if (!whole.empty()) whole[0] *= fused.count;
+  const SafetensorsEntry& entry = file_.Find(name);
+  if (whole == entry.shape) return;
+  throw DataError(path() + ": " + name + " has the shape " + ShapeText(entry.shape) +
+                  ", the model needs " + ShapeText(whole));
+}
+
+void SafetensorsReader::ReadInto(const std::string& name, at::Tensor& target,
+                                 const TensorPart& part, const FusedPart& fused) const {
+  if (!target.is_cpu()) {
+    at::Tensor host = at::empty(target.sizes(), target.scalar_type());
+    ReadInto(name, host, part, fused);
+    target.copy_(host);
+    return;
+  }
+  CheckShape(name, target.sizes().vec(), part, fused);
+  const SafetensorsEntry& entry = file_.Find(name);
+  const std::vector<int64_t> whole = WholeShape(target.sizes().vec(), part);
+  const int64_t first = fused.index * c10::multiply_integers(whole);
+  EQUIPOISE_CHECK(target.is_contiguous(), name);
+  const at::Tensor flat = target.view({-1});
+  if (!part.split() || flat.numel() == 0) {
+    ReadRun(entry, first, flat);
+    return;
+  }
+  // Each index before `dim` has one run of elements in the file.
+  int64_t inner = 1;
+  for (size_t d = static_cast<size_t>(part.dim) + 1; d < whole.size(); ++d) inner *= whole[d];
+  const int64_t run = target.size(part.dim) * inner;
+  for (int64_t done = 0, from = first + part.begin * inner; done < flat.numel(); done += run) {
+    ReadRun(entry, from, flat.narrow(0, done, run));
+    from += part.whole * inner;
+  }
+}
+
+void SafetensorsReader::ReadElements(const std::string& name, int64_t first,
+                                     at::Tensor& target) const {
+  if (!target.is_cpu()) {
+    at::Tensor host = at::empty(target.sizes(), target.scalar_type());
+    ReadElements(name, first, host);
+    target.copy_(host);
+    return;
+  }
+  const SafetensorsEntry& entry = file_.Find(name);
+  EQUIPOISE_CHECK(target.is_contiguous(), name);
+  const int64_t end = (first + target.numel()) * SafetensorsElementSize(entry.dtype);
+  EQUIPOISE_CHECK(0 <= first && end <= entry.end - entry.begin, name, " from ", first);
+  ReadRun(entry, first, target.view({-1}));
+}
+
+// Elements of the flattened tensor from `first` on, as many as `target` takes.
+void SafetensorsReader::ReadRun(const SafetensorsEntry& entry, int64_t first,
+                                const at::Tensor& target) const {
+  const at::ScalarType dtype = DtypeTable().at(entry.dtype);
+  const int64_t element_size = SafetensorsElementSize(entry.dtype);
+  const int64_t from = entry.begin + first * element_size;
+  if (dtype == target.scalar_type()) {
+    file_.ReadBytes(from, from + target.numel() * element_size, target.data_ptr());
+    return;
+  }
+  const int64_t piece = kConversionBytes / element_size;
+  at::Tensor buffer = at::empty({std::min(piece, target.numel())}, dtype);
+  for (int64_t done = 0; done < target.numel(); done += piece) {
+    const int64_t count = std::min(piece, target.numel() - done);
+    const int64_t begin = from + done * element_size;
+    file_.ReadBytes(begin, begin + count * element_size, buffer.data_ptr());
+    target.narrow(0, done, count).copy_(buffer.narrow(0, 0, count));
+  }
+}
+
+at::Tensor SafetensorsReader::ReadRows(const std::string& name, int64_t first, int64_t last) const {
+  const SafetensorsEntry& entry = file_.Find(name);
+  EQUIPOISE_CHECK(!entry.shape.empty() && 0 <= first && first <= last && last <= entry.shape[0],
+                  name, " rows ", first, " to ", last);
+  std::vector<int64_t> shape = entry.shape;
+  const int64_t row_bytes = shape[0] == 0 ? 0 : (entry.end - entry.begin) / shape[0];
+  shape[0] = last - first;
+  at::Tensor tensor = at::empty(shape, DtypeTable().at(entry.dtype));
+  file_.ReadBytes(entry.begin + first * row_bytes, entry.begin + last * row_bytes,
+                  tensor.data_ptr());
+  return tensor;
+}
+
+void WriteSafetensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors,
+                      const std::map<std::string, std::string>& metadata) {
+  std::vector<NamedTensor> order(tensors.begin(), tensors.end());
+  std::stable_sort(order.begin(), order.end(), [](const NamedTensor& a, const NamedTensor& b) {
+    return a.second.element_size() > b.second.element_size();
+  });
+  const std::string header = HeaderText(order, metadata);
+  unsigned char prefix[8];
+  for (int i = 0; i < 8; ++i) prefix[i] = static_cast<unsigned char>(header.size() >> (8 * i));
+  OutputFile file(path);
+  file.Write(prefix, sizeof(prefix));
+  file.Write(header.data(), header.size());
+  for (const auto& [name, tensor] : order) {
+    const at::Tensor host = tensor.cpu();  // one at a time
+    file.Write(host.const_data_ptr(), host.nbytes());
+  }
+  file.Sync();
+}
+
+SafetensorsFolder::SafetensorsFolder(const std::string& folder) : folder_(folder) {
+  const std::string single = folder + "/model.safetensors";
+  const std::string index = single + ".index.json";
+  if (std::filesystem::exists(single)) {
+    files_.push_back(std::make_unique<SafetensorsReader>(single));
+    for (const auto& [name, entry] : files_[0]->entries()) owner_[name] = 0;
+  } else if (std::filesystem::exists(index)) {
+    OpenShards(index);
+  } else {
+    throw DataError(folder + ": holds neither model.safetensors nor model.safetensors.index.json");
+  }
+}
+
+void SafetensorsFolder::OpenShards(const std::string& index_path) {
+  const Json index = ReadJsonFile(index_path);
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
+    throw DataError(index_path + ": weight_map: missing, or not an object");
+  }
+  std::map<std::string, size_t> opened;
+  for (const auto& [name, file] : index["weight_map"].items()) {
+    const std::string shard = file.is_string() ? file.get<std::string>() : "";
+    // The name of a file in this folder, never a path out of it.
+    if (shard.empty() || shard == ".." ||
+        shard.find_first_of(std::string("/\0", 2)) != shard.npos) {
+      throw DataError(
+          internal::Join("", index_path, ": weight_map: the value of ", name, " is no file name"));
+    }
+    auto found = opened.find(shard);
+    if (found == opened.end()) {
+      files_.push_back(
+          std::make_unique<SafetensorsReader>(internal::Join("", folder_, "/", shard)));
+      found = opened.emplace(shard, files_.size() - 1).first;
+    }
+    if (!files_[found->second]->Has(name)) {
+      throw DataError(
+          internal::Join("", index_path, ": weight_map: ", shard, " does not hold ", name));
+    }
+    owner_[name] = found->second;
+  }
+  for (size_t i = 0; i < files_.size(); ++i) {
+    for (const auto& [name, entry] : files_[i]->entries()) {
+      const auto owner = owner_.find(name);
+      if (owner != owner_.end() && owner->second != i) {
+        throw DataError(internal::Join("", index_path, ": ", name, " is in two shards, ",
+                                       files_[owner->second]->path(), " and ", files_[i]->path()));
+      }
+    }
+  }
+}
+
+std::vector<std::string> SafetensorsFolder::names() const {
+  std::vector<std::string> result;
+  result.reserve(owner_.size());
+  for (const auto& [name, file] : owner_) result.push_back(name);
+  return result;
+}
+
+const SafetensorsReader& SafetensorsFolder::FileOf(const std::string& name) const {
+  return *files_.at(owner_.at(name));
+}
+
+}  // namespace equipoise

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/weights/safetensors_file.h"
+#include "parallel/parameter.h"
+
+namespace equipoise {
+
+// One of `count` equal parts of a fused tensor, which lie behind each other along dimension 0.
+struct FusedPart {
+  int64_t index = 0, count = 1;
+};
+
+// Reads the tensors of one safetensors file. Throws DataError that begins with `path:`.
+class SafetensorsReader {
+ public:
+  explicit SafetensorsReader(const std::string& path) : file_(path) {}
+
+  const std::string& path() const { return file_.path(); }
+  const std::map<std::string, SafetensorsEntry>& entries() const { return file_.header().entries; }
+  const std::map<std::string, std::string>& metadata() const { return file_.header().metadata; }
+  bool Has(const std::string& name) const { return entries().count(name) != 0; }
+  // Reads a tensor in its stored dtype.
+  at::Tensor Read(const std::string& name) const;
+  // Reads straight into the memory of `target` (contiguous), in pieces where the dtype differs and
+  // is converted; by way of a copy on the CPU where `target` is not there. `target` has the shape
+  // of the tensor (of one of its fused parts), or of a part of that: then only the part's bytes are
+  // read.
+  void ReadInto(const std::string& name, at::Tensor& target, const TensorPart& part = {},
+                const FusedPart& fused = {}) const;
+  // Throws where ReadInto() a target of that shape would, by what the file says of itself alone.
+  void CheckShape(const std::string& name, const std::vector<int64_t>& shape,
+                  const TensorPart& part = {}, const FusedPart& fused = {}) const;
+  // Reads elements of the flattened tensor from `first` on, as many as `target` has, which may have
+  // any shape. REQUIRES: the tensor has so many.
+  void ReadElements(const std::string& name, int64_t first, at::Tensor& target) const;
+  // Reads rows [first, last) of dimension 0.
+  at::Tensor ReadRows(const std::string& name, int64_t first, int64_t last) const;
+
+ private:
+  void ReadRun(const SafetensorsEntry& entry, int64_t first, const at::Tensor& target) const;
+
+  SafetensorsFile file_;
+};
+
+// Writes tensors (contiguous) and metadata; on the disk (fsync) before it returns. Not
+// atomic by itself. Tensors with large elements come first, so that all are aligned; equal ones in
+// the order of their names. Throws RunError when the disk is full or not writable.
+void WriteSafetensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors,
+                      const std::map<std::string, std::string>& metadata = {});
+
+// A folder's weights: model.safetensors, or the shards of model.safetensors.index.json. Throws
+// DataError.
+class SafetensorsFolder {
+ public:
+  explicit SafetensorsFolder(const std::string& folder);
+  const std::string& path() const { return folder_; }
+  std::vector<std::string> names() const;  // sorted
+  bool Has(const std::string& name) const { return owner_.count(name) != 0; }
+  // REQUIRES: Has(name).
+  const SafetensorsReader& FileOf(const std::string& name) const;
+
+ private:
+  void OpenShards(const std::string& index_path);
+
+  std::string folder_;
+  std::vector<std::unique_ptr<SafetensorsReader>> files_;
+  std::map<std::string, size_t> owner_;
+};
+
+}  // namespace equipoise

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/images/image_size.h"
+#include "data/settings/data_config.h"
+#include "data/text/chat_template.h"
+#include "data/text/conversation.h"
+#include "data/text/tokenizer.h"
+#include "models/spec/model_config.h"
+#include "models/stages/stage.h"
+#include "trainer/answers/generator.h"
+
+namespace equipoise {
+
+// Answers questions about pictures: conversation and pictures in, text out.
+// The objects pointed to must outlive it. Not thread-safe.
+class Answerer {
+ public:
+  // `stage` is a whole model.
+  struct Model {
+    Stage* stage = nullptr;
+    const ModelConfig* config = nullptr;
+  };
+  Answerer(Model model, const Tokenizer* tokenizer, const ChatTemplate* chat_template,
+           const DataConfig* data)
+      : model_(model), tokenizer_(tokenizer), template_(chat_template), data_(data) {}
+
+  // `turns` end with a user turn; `pictures` are [height, width, 3] uint8, one for each `<image>`
+  // (placeholders that are missing are put first). Throws DataError when they do not match.
+  std::string Answer(std::vector<Turn> turns, const std::vector<at::Tensor>& pictures,
+                     const GenerateOptions& options) const;
+  // data.limits, for the pictures that it is given.
+  ImageLimits image_limits() const {
+    return {data_->limits.image_pixels, data_->limits.image_bytes};
+  }
+
+ private:
+  Model model_;
+  const Tokenizer* tokenizer_;
+  const ChatTemplate* template_;
+  const DataConfig* data_;
+};
+
+}  // namespace equipoise

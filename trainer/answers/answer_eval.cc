@@ -1,0 +1,130 @@
+#include "trainer/answers/answer_eval.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+
+#include "configs/base/json.h"
+#include "data/images/image.h"
+#include "parallel/comm/gather_text.h"
+
+namespace equipoise {
+namespace {
+
+// Ranks wait for each other when they are asked to stop: a rank's long answers should even out.
+constexpr size_t kAnswersBetweenStops = 4;
+
+Json ToJson(const SampleAnswer& a) {
+  return {{"sample", a.sample},       {"id", a.id},
+          {"images", a.images},       {"question", a.question},
+          {"reference", a.reference}, {"answer", a.answer},
+          {"fault", a.fault},         {"exact", a.exact}};
+}
+
+SampleAnswer FromJson(const Json& json) {
+  SampleAnswer a;
+  a.sample = json.at("sample").get<int64_t>();
+  a.id = json.at("id").get<std::string>();
+  a.images = json.at("images").get<std::vector<std::string>>();
+  a.question = json.at("question").get<std::string>();
+  a.reference = json.at("reference").get<std::string>();
+  a.answer = json.at("answer").get<std::string>();
+  a.fault = json.at("fault").get<std::string>();
+  a.exact = json.at("exact").get<bool>();
+  return a;
+}
+
+bool IsOfPictures(Defect defect) {
+  return defect == Defect::kImageMissing || defect == Defect::kImageOutside ||
+         defect == Defect::kImageUnreadable || defect == Defect::kImageTooLarge;
+}
+
+// Nothing for a sample that does not end with question and answer.
+std::optional<SampleAnswer> AnswerOne(const Answerer& answerer, const Dataset& dataset,
+                                      int64_t sample, int64_t max_new_tokens) {
+  std::vector<std::string> files;
+  const ScannedSample scanned = dataset.Scan(sample, &files);
+  std::vector<Turn> turns = scanned.record.turns;
+  if (turns.size() < 2 || turns.back().role != Role::kAssistant) return std::nullopt;
+  SampleAnswer result;
+  result.sample = sample;
+  result.id = scanned.record.id;
+  result.images = scanned.record.images;
+  result.reference = turns.back().text;
+  turns.pop_back();
+  result.question = turns.back().text;
+  result.fault = scanned.reason;
+  if (scanned.defect != Defect::kNone) return result;
+  try {
+    std::vector<at::Tensor> pictures;
+    pictures.reserve(files.size());
+    for (const std::string& bytes : files) {
+      pictures.push_back(DecodeImage(bytes, answerer.image_limits()));
+    }
+    GenerateOptions options;
+    options.max_new_tokens = max_new_tokens;
+    result.answer = answerer.Answer(turns, pictures, options);
+    result.exact = result.answer == result.reference;
+  } catch (const ImageError& error) {
+    result.fault = error.what();
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<int64_t> AnswerableSamples(const CostIndex& index, int64_t most) {
+  std::vector<int64_t> samples;
+  for (int64_t s = 0; s < index.size() && std::ssize(samples) < most; ++s) {
+    const Defect defect = index[s].defect;
+    if (defect == Defect::kNone || IsOfPictures(defect)) samples.push_back(s);
+  }
+  return samples;
+}
+
+std::optional<std::vector<SampleAnswer>> AnswerSamples(const Answerer& answerer,
+                                                       const Questions& questions,
+                                                       Communicator& world,
+                                                       const std::function<bool()>& stop) {
+  const std::vector<int64_t>& samples = questions.samples;
+  Json mine = Json::array();
+  const auto ranks = static_cast<size_t>(world.size());
+  for (size_t dealt = 0, round = 1; dealt < samples.size(); dealt += ranks, ++round) {
+    const size_t i = dealt + static_cast<size_t>(world.rank());
+    const auto answer = i < samples.size() ? AnswerOne(answerer, questions.dataset, samples[i],
+                                                       questions.max_new_tokens)
+                                           : std::nullopt;
+    if (answer) mine.push_back(ToJson(*answer));
+    if (stop && round % kAnswersBetweenStops == 0 && stop()) return std::nullopt;
+  }
+  std::map<int64_t, SampleAnswer> by_sample;
+  const std::string text = mine.dump(-1, ' ', false, Json::error_handler_t::replace);
+  for (const std::string& part : GatherText(world, text)) {
+    for (const Json& json : Json::parse(part)) {
+      SampleAnswer answer = FromJson(json);
+      by_sample[answer.sample] = std::move(answer);
+    }
+  }
+  std::vector<SampleAnswer> answers;
+  for (int64_t sample : samples) {
+    const auto found = by_sample.find(sample);
+    if (found != by_sample.end()) answers.push_back(found->second);
+  }
+  return answers;
+}
+
+int64_t AnsweredSource::exact() const {
+  return std::count_if(answers.begin(), answers.end(), [](const auto& a) { return a.exact; });
+}
+
+int64_t AnsweredSource::faults() const {
+  return std::count_if(answers.begin(), answers.end(),
+                       [](const auto& a) { return !a.fault.empty(); });
+}
+
+double AnsweredSource::exact_share() const {
+  return answers.empty() ? 0 : static_cast<double>(exact()) / static_cast<double>(answers.size());
+}
+
+}  // namespace equipoise

@@ -1,0 +1,292 @@
+#include "trainer/check/check_inputs.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "configs/base/error.h"
+#include "models/weights/safetensors.h"
+
+namespace equipoise {
+namespace {
+
+constexpr int64_t kNoTarget = -100;
+
+std::string ShapeText(const at::Tensor& tensor) {
+  std::ostringstream out;
+  out << tensor.sizes();
+  return out.str();
+}
+
+class InputReader {
+ public:
+  InputReader(const std::string& path, const ModelConfig& config, const std::string& weighting)
+      : file_(path), config_(config), weighting_(weighting), image_token_(config.image_token_id) {}
+
+  CheckInputs Read() {
+    RefuseUnknown();
+    ids_ = Integers("input_ids");
+    if (ids_.dim() != 2) Refuse("input_ids", "has the shape " + ShapeText(ids_) + ", not [B, T]");
+    CheckRange("input_ids", ids_, 0);
+    labels_ = LikeIds("labels");
+    if (labels_.defined()) CheckRange("labels", labels_, kNoTarget);
+    mask_ = LikeIds("attention_mask");
+    positions_ = LikeIds("position_ids");
+    ReadSegments();
+    ReadTiles();
+    if (image_token_ < 0 && tiles() > 0) image_token_ = GuessImageToken();
+
+    CheckInputs inputs;
+    inputs.columns = ids_.size(1);
+    inputs.has_labels = labels_.defined();
+    for (int64_t row = 0; row < ids_.size(0); ++row) {
+      inputs.rows.push_back(MakeRow(row, &inputs.total_weight));
+    }
+    if (next_tile_ != tiles()) {
+      Refuse("pixel_values", "holds " + std::to_string(tiles()) +
+                                 " tiles, input_ids have room for " + std::to_string(next_tile_));
+    }
+    if (inputs.has_labels && inputs.total_weight == 0) Refuse("labels", "no position is trained");
+    return inputs;
+  }
+
+ private:
+  [[noreturn]] void Refuse(const std::string& tensor, const std::string& what) const {
+    throw DataError(file_.path() + ": " + tensor + ": " + what);
+  }
+
+  void RefuseUnknown() const {
+    static const std::set<std::string> kKnown = {"input_ids",        "labels",     "attention_mask",
+                                                 "position_ids",     "cu_seqlens", "pixel_values",
+                                                 "images_per_sample"};
+    for (const auto& [name, entry] : file_.entries()) {
+      if (name == "image_grid_thw" || name == "image_sizes") {
+        Refuse(name, "a model of type " + config_.model_type + " takes no such tensor");
+      }
+      if (kKnown.count(name) == 0) Refuse(name, "unknown tensor; remove it");
+    }
+    if (!file_.Has("input_ids")) Refuse("input_ids", "missing");
+  }
+
+  at::Tensor Integers(const std::string& name) const {
+    const at::Tensor tensor = file_.Read(name);
+    if (!at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true)) {
+      Refuse(name, "must hold whole numbers");
+    }
+    return tensor.to(at::kLong);
+  }
+
+  // An optional tensor in the shape of input_ids.
+  at::Tensor LikeIds(const std::string& name) const {
+    if (!file_.Has(name)) return {};
+    at::Tensor tensor = Integers(name);
+    if (tensor.sizes() != ids_.sizes()) {
+      Refuse(name, "has the shape " + ShapeText(tensor) + ", input_ids " + ShapeText(ids_));
+    }
+    return tensor;
+  }
+
+  void CheckRange(const std::string& name, const at::Tensor& ids, int64_t also) const {
+    const int64_t* values = ids.const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < ids.numel(); ++i) {
+      if (values[i] == also || (values[i] >= 0 && values[i] < config_.text.vocab_size)) continue;
+      Refuse(name, std::to_string(values[i]) + " is outside the vocabulary of " +
+                       std::to_string(config_.text.vocab_size));
+    }
+  }
+
+  void ReadSegments() {
+    if (!file_.Has("cu_seqlens")) return;
+    if (ids_.size(0) != 1) Refuse("cu_seqlens", "needs a single row of input_ids");
+    if (mask_.defined() && !mask_.ne(0).all().item<bool>()) {
+      Refuse("attention_mask", "a packed row has no masked positions");
+    }
+    const at::Tensor ends = Integers("cu_seqlens").reshape({-1});
+    segments_.assign(ends.const_data_ptr<int64_t>(), ends.const_data_ptr<int64_t>() + ends.numel());
+    bool ascending = segments_.size() >= 2 && segments_.front() == 0;
+    for (size_t i = 1; i < segments_.size(); ++i) ascending &= segments_[i - 1] < segments_[i];
+    if (!ascending || segments_.back() != ids_.size(1)) {
+      Refuse("cu_seqlens", "must ascend from 0 to " + std::to_string(ids_.size(1)));
+    }
+  }
+
+  int64_t tiles() const { return pixels_.defined() ? pixels_.size(0) : 0; }
+
+  void ReadTiles() {
+    if (!file_.Has("pixel_values")) return;
+    if (!config_.has_vision) Refuse("pixel_values", "this model takes no pictures");
+    pixels_ = file_.Read("pixel_values").to(at::kFloat);
+    const VisionConfig& vision = config_.vision;
+    const std::vector<int64_t> tile = {vision.num_channels, vision.image_size, vision.image_size};
+    if (pixels_.dim() != 4 || pixels_.sizes().slice(1) != at::IntArrayRef(tile)) {
+      Refuse("pixel_values", "has the shape " + ShapeText(pixels_) + ", not [tiles, " +
+                                 std::to_string(tile[0]) + ", " + std::to_string(tile[1]) + ", " +
+                                 std::to_string(tile[2]) + "]");
+    }
+  }
+
+  // The columns [first, last) of a row that are not masked.
+  std::pair<int64_t, int64_t> Kept(int64_t row) const {
+    int64_t first = 0, last = ids_.size(1);
+    if (!mask_.defined()) return {first, last};
+    const int64_t* mask = mask_.const_data_ptr<int64_t>() + row * ids_.size(1);
+    while (first < last && mask[first] == 0) ++first;
+    while (last > first && mask[last - 1] == 0) --last;
+    for (int64_t i = first; i < last; ++i) {
+      if (mask[i] == 0) {
+        Refuse("attention_mask",
+               "row " + std::to_string(row) + " is masked in its middle; only its ends may be");
+      }
+    }
+    return {first, last};
+  }
+
+  // The folder does not say which token stands for pictures: then it is the one that occurs in runs
+  // of whole tiles, as often as there are tiles.
+  int64_t GuessImageToken() const {
+    const int64_t per_tile = config_.tokens_per_tile();
+    std::map<int64_t, int64_t> found;  // token -> tiles; -1: in other runs too
+    for (int64_t row = 0; row < ids_.size(0); ++row) {
+      const auto [first, last] = Kept(row);
+      const int64_t* ids = ids_.const_data_ptr<int64_t>() + row * ids_.size(1);
+      for (int64_t i = first, next; i < last; i = next) {
+        for (next = i + 1; next < last && ids[next] == ids[i];) ++next;
+        int64_t& count = found[ids[i]];
+        count = count < 0 || (next - i) % per_tile != 0 ? -1 : count + (next - i) / per_tile;
+      }
+    }
+    std::vector<int64_t> fitting;
+    for (const auto& [token, count] : found) {
+      if (count == tiles()) fitting.push_back(token);
+    }
+    if (fitting.size() == 1) return fitting[0];
+    Refuse("pixel_values",
+           "which token stands for pictures is not known; give config.json an "
+           "image_token_id, or put tokenizer.json beside it");
+  }
+
+  // labels[i + 1] at position i; nothing at the end of a segment.
+  at::Tensor Targets(const at::Tensor& labels, const std::vector<int64_t>& segments) const {
+    at::Tensor targets = at::full({labels.size(0)}, kNoTarget, at::kLong);
+    for (size_t s = 0; s + 1 < segments.size(); ++s) {
+      const int64_t begin = segments[s], count = segments[s + 1] - begin - 1;
+      if (count > 0) targets.narrow(0, begin, count).copy_(labels.narrow(0, begin + 1, count));
+    }
+    return targets;
+  }
+
+  // InternVL's weight of each of a sample's x targets: 1, 1/x or 1/sqrt(x).
+  at::Tensor Weights(const at::Tensor& targets, const std::vector<int64_t>& segments) const {
+    at::Tensor weights = at::ones({targets.size(0)}, at::kFloat);
+    for (size_t s = 0; s + 1 < segments.size(); ++s) {
+      const int64_t begin = segments[s], count = segments[s + 1] - begin;
+      const auto x = targets.narrow(0, begin, count).ne(kNoTarget).sum().item<double>();
+      if (x == 0 || weighting_ == "token") continue;
+      weights.narrow(0, begin, count).fill_(weighting_ == "sample" ? 1 / x : 1 / std::sqrt(x));
+    }
+    return weights;
+  }
+
+  void AddLabels(int64_t row, const CheckInputs::Row& place, MicroBatch* batch,
+                 double* total) const {
+    const int64_t first = place.first_column, count = batch->tokens();
+    const at::Tensor labels = labels_.select(0, row);
+    const int64_t kept = labels.narrow(0, first, count).ne(kNoTarget).sum().item<int64_t>();
+    if (kept != labels.ne(kNoTarget).sum().item<int64_t>()) {
+      Refuse("labels", "row " + std::to_string(row) + " trains a masked position; set it to -100");
+    }
+    batch->targets = Targets(labels.narrow(0, first, count), batch->cu_seqlens);
+    const at::Tensor weights = Weights(batch->targets, batch->cu_seqlens);
+    const at::Tensor trained = batch->targets.ne(kNoTarget);
+    batch->planned_targets = trained.sum().item<int64_t>();
+    *total += weights.to(at::kDouble).mul(trained).sum().item<double>();
+    if (weighting_ != "token") batch->target_weights = weights;
+  }
+
+  // Tiles belong to the image tokens in their order.
+  void AddTiles(int64_t row, MicroBatch* batch) {
+    if (!config_.has_vision) return;
+    const at::Tensor at = batch->input_ids.eq(image_token_).nonzero().squeeze(1);
+    const int64_t per_tile = config_.tokens_per_tile(), count = at.size(0) / per_tile;
+    if (at.size(0) % per_tile != 0) {
+      Refuse("input_ids", "row " + std::to_string(row) + " has " + std::to_string(at.size(0)) +
+                              " image tokens, no multiple of the " + std::to_string(per_tile) +
+                              " of a tile");
+    }
+    if (next_tile_ + count > tiles()) {
+      Refuse("pixel_values", "holds " + std::to_string(tiles()) + " tiles, too few for the image " +
+                                 "tokens of row " + std::to_string(row));
+    }
+    CheckTilesOfSamples(at, batch->cu_seqlens);
+    if (count == 0) return;
+    batch->image_positions = at.contiguous();
+    batch->pixel_values = pixels_.narrow(0, next_tile_, count);
+    next_tile_ += count;
+  }
+
+  void CheckTilesOfSamples(const at::Tensor& image_positions,
+                           const std::vector<int64_t>& segments) {
+    if (!file_.Has("images_per_sample")) return;
+    const at::Tensor expected = Integers("images_per_sample").reshape({-1});
+    for (size_t s = 0; s + 1 < segments.size(); ++s, ++next_sample_) {
+      const at::Tensor inside =
+          image_positions.ge(segments[s]).logical_and(image_positions.lt(segments[s + 1]));
+      const int64_t found = inside.sum().item<int64_t>() / config_.tokens_per_tile();
+      if (next_sample_ >= expected.size(0) || expected[next_sample_].item<int64_t>() != found) {
+        Refuse("images_per_sample", "sample " + std::to_string(next_sample_) +
+                                        " has image tokens for " + std::to_string(found) +
+                                        " tiles");
+      }
+    }
+  }
+
+  CheckInputs::Row MakeRow(int64_t row, double* total_weight) {
+    const auto [first, last] = Kept(row);
+    CheckInputs::Row result;
+    result.first_column = first;
+    MicroBatch& batch = result.batch;
+    batch.input_ids = ids_.select(0, row).slice(0, first, last).contiguous();
+    batch.samples = {row};
+    batch.cu_seqlens = segments_;
+    if (segments_.empty()) {
+      batch.cu_seqlens = {0};
+      if (last > first) batch.cu_seqlens.push_back(last - first);
+    }
+    if (positions_.defined()) {
+      batch.position_ids = positions_.select(0, row).slice(0, first, last).contiguous();
+    } else if (segments_.empty()) {
+      batch.position_ids = at::arange(first, last, at::kLong);
+    } else {
+      std::vector<at::Tensor> parts;
+      for (size_t s = 0; s + 1 < segments_.size(); ++s) {
+        parts.push_back(at::arange(segments_[s + 1] - segments_[s], at::kLong));
+      }
+      batch.position_ids = at::cat(parts);
+    }
+    if (labels_.defined()) AddLabels(row, result, &batch, total_weight);
+    AddTiles(row, &batch);
+    return result;
+  }
+
+  const SafetensorsReader file_;
+  const ModelConfig& config_;
+  const std::string weighting_;
+  at::Tensor ids_, labels_, mask_, positions_, pixels_;
+  std::vector<int64_t> segments_;  // of the one packed row; empty when rows are not packed
+  int64_t image_token_;            // -1: not known, and not needed
+  int64_t next_tile_ = 0, next_sample_ = 0;
+};
+
+}  // namespace
+
+CheckInputs ReadCheckInputs(const std::string& path, const ModelConfig& config,
+                            const std::string& weighting) {
+  return InputReader(path, config, weighting).Read();
+}
+
+}  // namespace equipoise

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/layers/micro_batch.h"
+#include "models/spec/model_config.h"
+
+namespace equipoise {
+
+// The tensors that `check` was given, as micro-batches: one for each row of input_ids.
+struct CheckInputs {
+  struct Row {
+    MicroBatch batch;
+    int64_t first_column = 0;  // of its tokens; masked columns have none
+  };
+  std::vector<Row> rows;
+  int64_t columns = 0;
+  bool has_labels = false;
+  double total_weight = 0;  // of all targets: what the sum of token losses is divided by
+};
+
+// Reads a safetensors file with input_ids [B, T] and, where wanted, labels [B, T] (unshifted, -100
+// ignored), attention_mask [B, T] (padding at the ends of rows), position_ids [B, T], cu_seqlens
+// [n + 1] (B = 1), pixel_values [tiles, 3, size, size], images_per_sample [n]. `weighting` is
+// train.loss: token, sample or square. Throws DataError that names file and tensor.
+CheckInputs ReadCheckInputs(const std::string& path, const ModelConfig& config,
+                            const std::string& weighting);
+
+}  // namespace equipoise

@@ -1,0 +1,155 @@
+#include "trainer/check/check_run.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "models/spec/weight_map.h"
+#include "models/weights/safetensors.h"
+#include "parallel/zero/grad_norm.h"
+#include "parallel/zero/zero_optimizer.h"
+#include "trainer/check/whole_tensors.h"
+
+namespace equipoise {
+namespace {
+
+MicroBatch EmptyBatch(bool has_labels) {
+  MicroBatch batch;
+  batch.input_ids = at::zeros({0}, at::kLong);
+  batch.position_ids = at::zeros({0}, at::kLong);
+  if (has_labels) batch.targets = at::zeros({0}, at::kLong);
+  batch.cu_seqlens = {0};
+  return batch;
+}
+
+}  // namespace
+
+CheckRun::CheckRun(const std::string& folder, CheckInputs inputs, ParallelModel& model,
+                   Communicator& world, std::optional<CheckRecipe> recipe)
+    : folder_(folder),
+      inputs_(std::move(inputs)),
+      model_(model),
+      recipe_(std::move(recipe)),
+      world_(world) {
+  if (recipe_) {
+    const std::vector<Parameter*>& parameters = model_.parameters().parameters();
+    optimizer_ = std::make_unique<ZeroOptimizer>(
+        model_.parameters(), RecipeGroups(*recipe_, parameters), recipe_->adamw, model_.shards(),
+        ZeroOptimizer::Groups{*model_.groups().data, world_});
+    optimizer_->TakeMasters();  // before gradients take their memory
+  }
+  const auto ranks = static_cast<size_t>(model.plan().data);
+  const auto rank = static_cast<size_t>(model.groups().at.data);
+  for (size_t first = 0; first < inputs_.rows.size(); first += ranks) {
+    const size_t row = first + rank;
+    const bool there = row < inputs_.rows.size();
+    rows_.push_back(there ? &inputs_.rows[row] : nullptr);
+    mine_.push_back(there ? inputs_.rows[row].batch : EmptyBatch(inputs_.has_labels));
+  }
+}
+
+ModelPart::Pass CheckRun::PassOver(const std::vector<MicroBatch>& batches) const {
+  ModelPart::Pass pass;
+  pass.batch = [&batches](int i) -> const MicroBatch& { return batches[static_cast<size_t>(i)]; };
+  for (const MicroBatch& batch : batches) {
+    pass.loads.push_back(SingleSegment(batch.tiles(), batch.tokens()));
+  }
+  return pass;
+}
+
+at::Tensor CheckRun::Logits() {
+  const auto count = static_cast<int64_t>(inputs_.rows.size());
+  const int64_t vocabulary = model_.part().config().text.vocab_size;
+  at::Tensor logits = at::zeros({count, inputs_.columns, vocabulary}, at::kFloat);
+  std::vector<MicroBatch> batches = mine_;
+  for (MicroBatch& batch : batches) batch.targets = at::Tensor();
+  ModelPart::Pass pass = PassOver(batches);
+  pass.on_result = [&](int i, const at::Tensor& result) {
+    const auto index = static_cast<size_t>(i);
+    if (batches[index].tokens() == 0 || !model_.reports_loss()) return;
+    at::Tensor place = logits.select(0, batches[index].samples[0]);
+    place.narrow(0, rows_[index]->first_column, batches[index].tokens()).copy_(result);
+  };
+  model_.Evaluate(std::move(pass));
+  world_.AllReduce(logits, ReduceOp::kSum).Wait();
+  return logits;
+}
+
+double CheckRun::Loss() {
+  model_.Evaluate(PassOver(mine_));
+  return ReportedLoss() / inputs_.total_weight;
+}
+
+double CheckRun::LossAndGradients() {
+  ModelPart::Pass pass = PassOver(mine_);
+  pass.loss_scale = 1.0 / inputs_.total_weight;
+  model_.RunStep(std::move(pass));
+  return ReportedLoss();
+}
+
+void CheckRun::CollectGradients(Tensors& out) {
+  const std::vector<Parameter*>& parameters = model_.parameters().parameters();
+  std::map<std::string, std::vector<size_t>> by_name;
+  for (size_t i = 0; i < parameters.size(); ++i) by_name[NameOf(*parameters[i])].push_back(i);
+  Collect("grad.", out, [&](const std::string& name, at::Tensor& whole) {
+    for (const size_t i : by_name[name]) AddGradient(model_, i, whole);
+  });
+}
+
+void CheckRun::RunSteps(Tensors& out) {
+  std::vector<double> losses, norms;
+  for (const double lr : recipe_->lrs) {
+    losses.push_back(LossAndGradients());
+    norms.push_back(optimizer_->GradientNorm());
+    const double clip = ClipFactor(norms.back(), recipe_->clip);
+    if (clip != 1.0) optimizer_->ScaleGradients(clip);
+    optimizer_->Step(lr);
+  }
+  out["losses"] = at::tensor(losses, at::kDouble);
+  out["grad_norms"] = at::tensor(norms, at::kDouble);
+  std::map<std::string, ZeroOptimizer::State> states;
+  for (ZeroOptimizer::State& state : optimizer_->ToSave()) {
+    if (state.name == state.parameter->name) states[NameOf(*state.parameter)] = std::move(state);
+  }
+  Collect("after.", out, [&](const std::string& name, at::Tensor& whole) {
+    if (states.count(name) > 0) AddState(states.at(name), whole);
+  });
+}
+
+std::string CheckRun::NameOf(const Parameter& parameter) const {
+  return CanonicalWeightName(parameter.name, model_.part().config().has_vision);
+}
+
+void CheckRun::Collect(const std::string& prefix, Tensors& out, const Contribute& contribute) {
+  const ModelConfig& config = model_.part().config();
+  const SafetensorsFolder files(folder_);
+  const std::string head = config.has_vision ? "language_model.lm_head.weight" : "lm_head.weight";
+  for (const std::string& key : files.names()) {
+    const std::vector<std::string> names = CanonicalWeightNames(key, config.has_vision);
+    std::vector<int64_t> shape = files.FileOf(key).entries().at(key).shape;
+    if (names.size() > 1) shape[0] /= static_cast<int64_t>(names.size());  // of a part
+    std::vector<at::Tensor> parts;
+    for (const std::string& name : names) {
+      if (name == head && config.text.tie_word_embeddings) continue;
+      at::Tensor whole = at::zeros(shape, at::kFloat);
+      contribute(name, whole);
+      world_.AllReduce(whole, ReduceOp::kSum).Wait();
+      parts.push_back(std::move(whole));
+    }
+    if (parts.empty()) continue;
+    out[prefix + key] = parts.size() == 1 ? parts[0] : at::cat(parts);
+  }
+}
+
+double CheckRun::ReportedLoss() {
+  at::Tensor sum =
+      at::scalar_tensor(model_.reports_loss() ? model_.part().loss() : 0.0, at::kDouble);
+  world_.AllReduce(sum, ReduceOp::kSum).Wait();
+  return sum.item<double>();
+}
+
+}  // namespace equipoise

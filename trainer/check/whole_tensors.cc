@@ -1,0 +1,56 @@
+#include "trainer/check/whole_tensors.h"
+
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+namespace equipoise {
+namespace {
+
+// Adds a rank's part, without the rows that pad it.
+void AddPart(const Parameter& parameter, const at::Tensor& flat, at::Tensor& whole) {
+  const at::Tensor part = flat.view(parameter.shape);
+  const TensorPart& place = parameter.part;
+  at::Tensor target = whole.view(parameter.whole_shape());
+  if (!place.split()) {
+    target.add_(part);
+    return;
+  }
+  const int64_t rows = std::min(part.size(place.dim), place.whole - place.begin);
+  if (rows > 0) target.narrow(place.dim, place.begin, rows).add_(part.narrow(place.dim, 0, rows));
+}
+
+}  // namespace
+
+void AddGradient(ParallelModel& model, size_t index, at::Tensor& whole) {
+  const Parameter& parameter = *model.parameters().parameters()[index];
+  if (!parameter.part.owner || !parameter.gradient.defined()) return;
+  const int rank = model.groups().at.data;
+  const Shards& shards = model.shards();
+  const at::Tensor gradient = parameter.gradient.cpu().reshape({-1});
+  if (shards.ranks() == 1) {
+    if (rank == 0) AddPart(parameter, gradient, whole);
+    return;
+  }
+  const int64_t begin = model.parameters().gradient_offset(index);
+  at::Tensor mine = at::zeros({gradient.numel()}, at::kFloat);
+  for (const Shards::Run& run : shards.RunsIn({begin, begin + parameter.numel()}, rank)) {
+    const int64_t from = run.flat.begin - begin;
+    mine.narrow(0, from, run.flat.size()).copy_(gradient.narrow(0, from, run.flat.size()));
+  }
+  AddPart(parameter, mine, whole);
+}
+
+void AddState(const ZeroOptimizer::State& state, at::Tensor& whole) {
+  const Parameter& parameter = *state.parameter;
+  const at::Tensor values = state.values.cpu().reshape({-1});
+  at::Tensor mine = at::zeros({parameter.numel()}, at::kFloat);
+  int64_t done = 0;
+  for (const Range& run : state.runs) {
+    mine.narrow(0, run.begin, run.size()).copy_(values.narrow(0, done, run.size()));
+    done += run.size();
+  }
+  AddPart(parameter, mine, whole);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,104 @@
+#include <string>
+#include <vector>
+
+#include "configs/base/error.h"
+#include "configs/yaml/config_json.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/common/json_difference.h"
+#include "trainer/settings/run_config.h"
+
+namespace equipoise {
+namespace {
+
+// The keys of the sources' records, if both know them for as many sources.
+const Json* FileKeys(const Json& sections) {
+  const auto data = sections.find("data");
+  if (data == sections.end() || !data->is_object()) return nullptr;
+  const auto files = data->find("files");
+  return files == data->end() || !files->is_array() ? nullptr : &*files;
+}
+
+// The annotation files whose content changed, comma-separated.
+std::string ChangedFiles(const Json& saved, const Json& current) {
+  const Json *before = FileKeys(saved), *now = FileKeys(current);
+  if (before == nullptr || now == nullptr || before->size() != now->size()) return "";
+  std::string names;
+  for (size_t i = 0; i < now->size(); ++i) {
+    if ((*before)[i] == (*now)[i]) continue;
+    names +=
+        (names.empty() ? "" : ", ") +
+        current["data"]["train"][i].value("annotations", "data.train[" + std::to_string(i) + "]");
+  }
+  return names;
+}
+
+// Gives `saved` the defaults of keys that `current` has and it lacks: of settings younger than the
+// checkpoint.
+void AddDefaults(Json& saved, const Json& current, const Json& defaults) {
+  if (!saved.is_object() || !current.is_object() || !defaults.is_object()) return;
+  for (const auto& [key, value] : current.items()) {
+    if (!defaults.contains(key)) continue;
+    if (!saved.contains(key)) {
+      saved[key] = defaults[key];
+    } else {
+      AddDefaults(saved[key], value, defaults[key]);
+    }
+  }
+}
+
+Json WithDefaults(Json saved, const Json& current) {
+  const RunConfig defaults;
+  AddDefaults(saved, current,
+              {{"model", ConfigToJson(defaults.model)}, {"data", ConfigToJson(defaults.data)}});
+  return saved;
+}
+
+// Without the keys of content, which say nothing to a reader.
+Json WithoutContent(Json sections) {
+  if (sections.contains("data") && sections["data"].is_object()) {
+    sections["data"].erase("files");
+    sections["data"].erase("content");
+  }
+  return sections;
+}
+
+std::string Content(const Json& sections) {
+  const auto data = sections.find("data");
+  return data == sections.end() || !data->is_object() ? "" : data->value("content", Json()).dump();
+}
+
+}  // namespace
+
+void CheckSections(const std::string& checkpoint_dir, const Json& saved, const Json& current) {
+  const std::string files = ChangedFiles(saved, current);
+  if (!files.empty()) {
+    throw ConfigError(checkpoint_dir + ": made from other records: " + files +
+                      " changed since; put back what it was, or start anew in another run.dir");
+  }
+  const std::vector<JsonDifference> differences =
+      JsonDifferences(WithoutContent(WithDefaults(saved, current)), WithoutContent(current));
+  if (!differences.empty()) {
+    throw ConfigError(checkpoint_dir + ": made with another configuration: " +
+                      ListDifferences(differences, " was ", " and is ") +
+                      "; change back, or start anew in another run.dir");
+  }
+  if (Content(saved) == Content(current)) return;
+  throw ConfigError(
+      checkpoint_dir +
+      ": made from other samples: records of data.train, their pictures' sizes or the tokenizer "
+      "changed since, or another version of this program made it, which counts tokens otherwise; "
+      "put back what it was, or start anew in another run.dir, from these weights with "
+      "`equipoise export " +
+      checkpoint_dir + " --out FOLDER` and model.hf");
+}
+
+std::string SettingsDifference(const Json& saved, const Json& current) {
+  if (saved.empty()) return "";
+  return ListDifferences(JsonDifferences(saved, current), " was ", " and is ");
+}
+
+std::string EnvironmentDifference(const Json& saved, const Json& current) {
+  return ListDifferences(JsonDifferences(saved, current), " ", " -> ");
+}
+
+}  // namespace equipoise

@@ -1,0 +1,108 @@
+#include "trainer/checkpoint/checkpoint_index.h"
+
+#include "configs/base/error.h"
+#include "trainer/checkpoint/checkpoint_integrity.h"
+#include "trainer/checkpoint/checkpoint_json.h"
+#include "trainer/checkpoint/checkpoint_layout.h"
+
+namespace equipoise {
+namespace {
+
+const Json& Member(const Json& object, const char* key, const std::string& source) {
+  if (!object.is_object() || !object.contains(key) || !object.at(key).is_object()) {
+    throw DataError(source + ": " + key + ": missing, or no object; use another checkpoint");
+  }
+  return object.at(key);
+}
+
+int64_t Count(const Json& object, const char* key, const std::string& source) {
+  const int64_t value = GetInt(object, key, source);
+  if (value < 0) throw DataError(source + ": " + key + ": is negative; use another checkpoint");
+  return value;
+}
+
+TrainState ReadState(const Json& json, const std::string& source) {
+  TrainState state;
+  state.step = Count(json, "step", source);
+  state.position.epoch = Count(json, "epoch", source);
+  state.position.pack = Count(json, "pack", source);
+  state.optimizer_step = Count(json, "optimizer_step", source);
+  state.tokens = Count(json, "tokens", source);
+  state.samples = Count(json, "samples", source);
+  state.images = Count(json, "images", source);
+  state.skipped_samples = Count(json, "skipped_samples", source);
+  state.non_finite_in_a_row = Count(json, "non_finite_in_a_row", source);
+  return state;
+}
+
+// One number against another.
+void CheckState(const TrainState& state, const std::string& source) {
+  const auto fail = [&](const std::string& what) {
+    throw DataError(source + ": state: " + what + "; use another checkpoint");
+  };
+  if (state.optimizer_step > state.step)
+    fail("optimizer_step " + std::to_string(state.optimizer_step) + " is beyond the step " +
+         std::to_string(state.step));
+  if (state.non_finite_in_a_row > state.step - state.optimizer_step)
+    fail("non_finite_in_a_row " + std::to_string(state.non_finite_in_a_row) +
+         " is beyond the steps that were skipped");
+  if (state.position.epoch > state.samples)  // each has one at least
+    fail("epoch " + std::to_string(state.position.epoch) + " is beyond the samples used");
+}
+
+// Returns the version.
+int64_t CheckFormat(const Json& json, bool has_checksum, const std::string& source) {
+  const std::string format = GetString(json, "format", source);
+  const int64_t version = GetInt(json, "version", source);
+  if (format != kCheckpointFormat || version < 1 || version > kCheckpointVersion) {
+    throw DataError(source + ": format " + format + " version " + std::to_string(version) +
+                    " is not known to this program; use the one that wrote it");
+  }
+  // The key alone tells that there was one, whatever became of the version.
+  if (!has_checksum && (version >= kFirstWithChecksum || json.contains("xxh3_64"))) {
+    throw DataError(source + ": its checksum is not at its end; use another checkpoint");
+  }
+  return version;
+}
+
+// Names come from a file: they may not lead out of the folder.
+void CheckName(const std::string& name, const std::string& source) {
+  if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos) {
+    throw DataError(source + ": files: '" + name + "' is no file name; use another checkpoint");
+  }
+}
+
+std::map<std::string, ListedFile> ReadFiles(const Json& json, const std::string& source) {
+  std::map<std::string, ListedFile> files;
+  for (const auto& [name, entry] : json.items()) {
+    CheckName(name, source);
+    files[name] = {Count(entry, "bytes", source), GetString(entry, "xxh3_64", source)};
+  }
+  return files;
+}
+
+}  // namespace
+
+CheckpointIndex ParseCheckpointIndex(std::string_view text, const std::string& source) {
+  const bool has_checksum = HasChecksum(text, source);
+  const Json json = ParseJson(text, source);
+  CheckpointIndex index;
+  index.version = CheckFormat(json, has_checksum, source);
+  index.state = ReadState(Member(json, "state", source), source);
+  CheckState(index.state, source);
+  index.environment = Member(json, "environment", source);
+  index.sections = Member(json, "sections", source);
+  if (json.contains("settings")) index.settings = Member(json, "settings", source);
+  index.files = ReadFiles(Member(json, "files", source), source);
+  index.tensors = TensorsFromJson(Member(json, "tensors", source), source);
+  for (const auto& [name, pieces] : index.tensors) {
+    for (const StoredPiece& stored : pieces) {
+      if (index.files.contains(stored.file)) continue;
+      throw DataError(internal::Join("", source, ": tensor ", name,
+                                     " is in no listed file; use another checkpoint"));
+    }
+  }
+  return index;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,54 @@
+#include "trainer/checkpoint/checkpoint_layout.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+namespace equipoise {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string Numbered(const char* format, long long number) {
+  char name[48];
+  snprintf(name, sizeof(name), format, number);
+  return name;
+}
+
+}  // namespace
+
+std::string StepFolderName(int64_t step) { return Numbered("step-%08lld", step); }
+
+std::string RankFileName(int rank) { return Numbered("rank-%05lld.safetensors", rank); }
+
+int64_t StepOfName(const std::string& name) {
+  const std::string prefix = "step-";
+  if (name.rfind(prefix, 0) != 0) return -1;
+  int64_t step = -1;
+  const char* end = name.data() + name.size();
+  const auto result = std::from_chars(name.data() + prefix.size(), end, step);
+  if (result.ec != std::errc() || result.ptr != end || StepFolderName(step) != name) return -1;
+  return step;
+}
+
+std::vector<int64_t> StepsIn(const std::string& checkpoints) {
+  std::vector<int64_t> steps;
+  std::error_code error;
+  for (fs::directory_iterator entry(checkpoints, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const int64_t step = StepOfName(entry->path().filename().string());
+    if (step >= 0 && !entry->is_symlink(error) && entry->is_directory(error)) steps.push_back(step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+std::string LatestName(const std::string& checkpoints) {
+  std::error_code error;
+  const fs::path target = fs::read_symlink(fs::path(checkpoints) / kLatestName, error);
+  return error ? "" : target.string();
+}
+
+}  // namespace equipoise

@@ -1,0 +1,228 @@
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "configs/base/error.h"
+#include "configs/base/regular_file.h"
+#include "models/weights/safetensors.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/checkpoint_integrity.h"
+#include "trainer/checkpoint/checkpoint_layout.h"
+#include "trainer/common/agreement.h"
+#include "trainer/common/durable_file.h"
+
+namespace equipoise {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The step against the folder's name.
+void CheckFolder(int64_t step, const fs::path& folder, const std::string& source) {
+  std::error_code error;
+  const int64_t named = StepOfName(fs::weakly_canonical(folder, error).filename().string());
+  if (named < 0 || named == step) return;
+  throw DataError(internal::Join("", source, ": state: step is ", step, " in the folder of step ",
+                                 named, "; use another checkpoint"));
+}
+
+void CheckFile(const fs::path& path, const ListedFile& listed, bool verify) {
+  const auto& [bytes, sum] = listed;
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  if (error) throw DataError(path.string() + ": " + error.message() + "; use another checkpoint");
+  if (static_cast<int64_t>(size) != bytes) {
+    throw DataError(path.string() + ": has " + std::to_string(size) + " bytes, the index says " +
+                    std::to_string(bytes) + "; use another checkpoint");
+  }
+  if (!verify) return;
+  const TensorScan scan = ScanTensors(path.string());
+  const std::string found = HexDigits(scan.sum.xxh3);
+  if (found != sum) {
+    throw DataError(path.string() + ": checksum " + found + ", the index says " + sum +
+                    "; use another checkpoint");
+  }
+  if (!scan.not_finite.empty())
+    throw DataError(path.string() + ": " + scan.not_finite + "; use another checkpoint");
+}
+
+[[noreturn]] void FailTensor(const std::string& source, const std::string& name,
+                             const std::string& what) {
+  throw DataError(source + ": tensor " + name + " " + what);
+}
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (const int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+
+// What of a file's tensor goes where.
+struct Reading {
+  std::string name;
+  TensorPiece stored;
+  bool whole;  // the file must hold the shape of the tensor, not only as many elements
+  std::vector<CopyRun> runs;
+  at::Tensor target;
+};
+
+void RequireShape(const std::string& source, const std::string& name,
+                  const std::vector<int64_t>& found, const std::vector<int64_t>& wanted) {
+  if (found == wanted) return;
+  FailTensor(source, name,
+             "has the shape " + ShapeText(found) + ", the model needs " + ShapeText(wanted));
+}
+
+// Finds out which bytes of which files are needed, before any is read.
+void PlanReading(const std::string& checkpoint_dir, const std::string& name,
+                 const std::vector<StoredPiece>& pieces, const HeldPiece& target,
+                 std::map<std::string, std::vector<Reading>>& of_file) {
+  EQUIPOISE_CHECK(target.values.numel() == PieceSize(target.piece), name);
+  std::vector<Range> filled;
+  for (const StoredPiece& stored : pieces) {
+    const TensorPiece piece =
+        stored.whole ? TensorPiece{target.piece.shape, -1, {}, {}} : stored.piece;
+    RequireShape(checkpoint_dir, name, piece.shape, target.piece.shape);
+    std::vector<CopyRun> runs = CommonRuns(piece, target.piece);
+    for (const CopyRun& run : runs) filled.push_back({run.to, run.to + run.count});
+    // A whole tensor's file is opened in any case: its shape is to be compared.
+    if (runs.empty() && !stored.whole) continue;
+    of_file[stored.file].push_back({name, piece, stored.whole, std::move(runs), target.values});
+  }
+  const std::string fault = CoverFault(std::move(filled), target.values.numel());
+  if (!fault.empty()) {
+    FailTensor(checkpoint_dir, name, "is not whole: " + fault + "; use another checkpoint");
+  }
+}
+
+void Read(const SafetensorsReader& reader, const Reading& reading) {
+  const auto entry = reader.entries().find(reading.name);
+  if (entry == reader.entries().end()) {
+    FailTensor(reader.path(), reading.name, "is not in the file; use another checkpoint");
+  }
+  const std::vector<int64_t>& shape = entry->second.shape;
+  if (reading.whole) RequireShape(reader.path(), reading.name, shape, reading.stored.shape);
+  const int64_t numel = PieceSize({shape, -1, {}, {}});
+  if (numel != PieceSize(reading.stored)) {
+    FailTensor(reader.path(), reading.name, "has another size than the index says");
+  }
+  const at::Tensor flat = reading.target.view({-1});
+  for (const CopyRun& run : reading.runs) {
+    at::Tensor into = flat.narrow(0, run.to, run.count);
+    reader.ReadElements(reading.name, run.from, into);
+  }
+}
+
+// Empty for one that can be gone on from.
+std::string WhyNot(const fs::path& folder) {
+  try {
+    if (std::ifstream mark(folder / kUnsoundName); mark) {
+      std::string why;
+      std::getline(mark, why);
+      return folder.string() + ": " + why + " (remove " + (folder / kUnsoundName).string() +
+             " to go on from it all the same)";
+    }
+    ReadCheckpointIndex(folder.string(), /*verify=*/true);
+    return "";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+// `checkpoints`' step folders in the order in which they are tried.
+std::vector<std::string> Candidates(const fs::path& checkpoints) {
+  std::vector<int64_t> steps = StepsIn(checkpoints.string());
+  std::sort(steps.rbegin(), steps.rend());
+  const int64_t latest = StepOfName(LatestName(checkpoints.string()));
+  std::stable_partition(steps.begin(), steps.end(), [&](int64_t step) { return step == latest; });
+  std::vector<std::string> folders;
+  folders.reserve(steps.size());
+  for (const int64_t step : steps) folders.push_back((checkpoints / StepFolderName(step)).string());
+  return folders;
+}
+
+bool IsStepFolder(const fs::path& path) {
+  std::error_code error;
+  const fs::path real = fs::canonical(path, error);
+  return fs::exists(path / kIndexName, error) || StepOfName(real.filename().string()) >= 0;
+}
+
+}  // namespace
+
+CheckpointIndex ReadCheckpointIndex(const std::string& checkpoint_dir, bool verify) {
+  const std::string source = (fs::path(checkpoint_dir) / kIndexName).string();
+  const FileText file = ReadRegularFile(source, JsonLimits().bytes);
+  if (!file.problem.empty()) throw DataError(source + ": " + file.problem);
+  CheckpointIndex index = ParseCheckpointIndex(file.text, source);
+  CheckFolder(index.state.step, checkpoint_dir, source);
+  for (const auto& [name, listed] : index.files) {
+    CheckFile(fs::path(checkpoint_dir) / name, listed, verify);
+  }
+  return index;
+}
+
+std::string FindCheckpoint(const std::string& path, const std::vector<std::string>& passed_over) {
+  if (IsStepFolder(path)) {
+    ReadCheckpointIndex(path, /*verify=*/true);
+    return path;
+  }
+  const fs::path checkpoints = fs::path(path) / "checkpoints";
+  const std::vector<std::string> candidates = Candidates(checkpoints);
+  for (const std::string& folder : candidates) {
+    if (std::find(passed_over.begin(), passed_over.end(), folder) != passed_over.end()) continue;
+    const std::string reason = WhyNot(folder);
+    if (reason.empty()) return folder;
+    spdlog::warn("{}; this checkpoint is passed over", reason);
+  }
+  if (candidates.empty()) return "";
+  throw DataError(checkpoints.string() + ": none of the " + std::to_string(candidates.size()) +
+                  " checkpoints can be gone on from; start anew in another run.dir, or choose one "
+                  "with --resume");
+}
+
+std::string FindCheckpoint(const std::string& path, Communicator& world,
+                           const std::vector<std::string>& passed_over) {
+  std::string found;
+  AgreeOrThrowDataError(world, [&] {
+    if (world.rank() == 0) found = FindCheckpoint(path, passed_over);
+  });
+  return BroadcastText(world, found, /*root=*/0);
+}
+
+TensorPiece PieceOf(const Parameter& parameter, const std::vector<Range>& runs) {
+  TensorPiece piece{parameter.whole_shape(), -1, {}, runs};
+  const TensorPart& part = parameter.part;
+  if (part.split()) {
+    piece.dim = part.dim;
+    piece.along = {part.begin, part.begin + parameter.shape[static_cast<size_t>(part.dim)]};
+  }
+  if (runs.size() == 1 && runs[0] == Range{0, parameter.numel()}) piece.runs.clear();
+  const std::string fault = PieceFault(piece);
+  EQUIPOISE_CHECK(fault.empty(), parameter.name, ": ", fault);
+  return piece;
+}
+
+void ReadCheckpointTensors(const std::string& checkpoint_dir, const CheckpointIndex& index,
+                           const CheckpointTargets& targets) {
+  std::map<std::string, std::vector<Reading>> of_file;
+  for (const auto& [name, target] : targets) {
+    const auto found = index.tensors.find(name);
+    if (found == index.tensors.end()) {
+      FailTensor(checkpoint_dir, name,
+                 "is absent; resume with the model that the checkpoint was saved from");
+    }
+    PlanReading(checkpoint_dir, name, found->second, target, of_file);
+  }
+  for (const auto& [file, readings] : of_file) {
+    const SafetensorsReader reader((fs::path(checkpoint_dir) / file).string());
+    for (const Reading& reading : readings) Read(reader, reading);
+  }
+}
+
+}  // namespace equipoise

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/spec/model_config.h"
+#include "models/stages/stage.h"
+#include "parallel/parameter.h"
+
+namespace equipoise {
+
+// A whole model on this rank, with memory behind its parameters.
+struct LoadedModel {
+  ModelConfig config;
+  std::unique_ptr<Stage> stage;
+  std::unique_ptr<FlatParameters> parameters;
+
+  int64_t parameter_count() const;
+};
+
+struct LoadOptions {
+  at::ScalarType dtype = at::kFloat;  // of the computation
+  at::Device device = at::kCPU;       // where it runs
+  std::vector<std::string> freeze;    // modules without gradients
+  bool inference = false;             // no parameter has a gradient
+};
+
+// Builds the model; its weights are not set yet.
+LoadedModel BuildModel(const ModelConfig& config, const LoadOptions& options);
+
+// Sets the weights from a Hugging Face folder.
+void LoadHuggingFace(LoadedModel& model, const std::string& folder);
+// Sets the weights from a checkpoint folder of ours (step-*).
+void LoadCheckpointWeights(LoadedModel& model, const std::string& checkpoint_dir);
+
+}  // namespace equipoise

@@ -1,0 +1,71 @@
+#include "trainer/checkpoint/model_source.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "configs/base/error.h"
+#include "trainer/checkpoint/checkpoint.h"
+
+namespace equipoise {
+namespace fs = std::filesystem;
+
+namespace {
+
+// A checkpoint folder lies at RUN/checkpoints/step-XXXXXXXX.
+ModelSource FromCheckpoint(const fs::path& checkpoint) {
+  const fs::path run = fs::weakly_canonical(checkpoint).parent_path().parent_path();
+  ModelSource source;
+  source.folder = ModelDescriptionFolder(run.string());
+  source.checkpoint = checkpoint.string();
+  source.run_config = (run / "config.yaml").string();
+  if (!fs::exists(fs::path(source.folder) / "config.json")) {
+    throw DataError(checkpoint.string() + ": " + source.folder +
+                    "/config.json is missing; keep checkpoints inside their run folder");
+  }
+  return source;
+}
+
+bool DescribesModel(const fs::path& file) {
+  const std::string name = file.filename().string();
+  const std::string suffix = file.extension().string();
+  if (name.find("safetensors") != std::string::npos || name.rfind("pytorch_model", 0) == 0) {
+    return false;  // weights and their index
+  }
+  // .py: the code that OpenGVLab's folders bring along.
+  return suffix == ".json" || suffix == ".jinja" || suffix == ".txt" || suffix == ".model" ||
+         suffix == ".py";
+}
+
+}  // namespace
+
+std::string ModelDescriptionFolder(const std::string& run_dir) { return run_dir + "/model"; }
+
+ModelSource FindModel(const std::string& path) {
+  const fs::path folder(path);
+  if (!fs::is_directory(folder)) {
+    throw DataError(
+        path + ": no such folder; give a Hugging Face folder, a run folder or a step-* folder");
+  }
+  if (fs::exists(folder / "config.json")) return {path, "", ""};
+  if (fs::exists(folder / "index.json")) return FromCheckpoint(folder);
+  const std::string checkpoint = FindCheckpoint(path);
+  if (!checkpoint.empty()) return FromCheckpoint(checkpoint);
+  throw DataError(path +
+                  ": neither config.json nor a checkpoint is in it; give a Hugging Face folder, " +
+                  "a run folder or a step-* folder");
+}
+
+void CopyModelDescription(const std::string& from, const std::string& to) {
+  std::error_code error;
+  fs::create_directories(to, error);
+  for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
+    if (error) break;
+    if (!entry.is_regular_file() || !DescribesModel(entry.path())) continue;
+    fs::copy_file(entry.path(), fs::path(to) / entry.path().filename(),
+                  fs::copy_options::overwrite_existing, error);
+  }
+  if (error)
+    throw RunError(to + ": cannot write: " + error.message() + "; free or change the folder");
+}
+
+}  // namespace equipoise

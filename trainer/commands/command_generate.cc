@@ -1,0 +1,174 @@
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "configs/base/error.h"
+#include "configs/base/json.h"
+#include "configs/base/shown_text.h"
+#include "configs/yaml/overrides.h"
+#include "configs/yaml/yaml_reader.h"
+#include "data/images/image.h"
+#include "trainer/answers/answer.h"
+#include "trainer/checkpoint/loaded_model.h"
+#include "trainer/checkpoint/model_source.h"
+#include "trainer/common/commands.h"
+#include "trainer/device/compute_device.h"
+#include "trainer/device/compute_dtype.h"
+#include "trainer/settings/run_config.h"
+
+namespace equipoise {
+namespace {
+
+struct Arguments {
+  std::string model;
+  std::string prompt;
+  std::vector<std::string> images;
+  std::vector<std::string> set;
+  GenerateOptions options;
+};
+
+// Its message names the path already.
+std::string ReadPictureFile(const std::string& path, const ImageLimits& limits) {
+  try {
+    return ReadImageFile(path, limits);
+  } catch (const ImageError& error) {
+    throw DataError(error.what());
+  }
+}
+
+at::Tensor ReadPicture(const std::string& path, const DataConfig& data) {
+  const ImageLimits limits{data.limits.image_pixels, data.limits.image_bytes};
+  const std::string file = ReadPictureFile(path, limits);
+  try {
+    return DecodeImage(file, limits);
+  } catch (const ImageError& error) {
+    const std::string what = error.what();
+    throw DataError(what.rfind(path, 0) == 0 ? what : path + ": " + what);
+  }
+}
+
+// OpenGVLab's config.json says how pictures are tiled and which template is used.
+void ReadOpenGvLab(const Json& json, const std::string& path, DataConfig& data) {
+  TilesConfig& tiles = data.tiles;
+  tiles.min = GetInt(json, "min_dynamic_patch", path, tiles.min);
+  tiles.max = GetInt(json, "max_dynamic_patch", path, tiles.max);
+  if (!GetBool(json, "dynamic_image_size", path, false)) tiles.min = tiles.max = 1;
+  tiles.thumbnail = GetBool(json, "use_thumbnail", path, false);
+  if (GetString(json, "template", path, "") == "internvl2_5") data.chat_template = "internvl2_5";
+}
+
+// A Hugging Face folder says in its image processor's file how pictures are tiled.
+void ReadTiles(const std::string& folder, TilesConfig& tiles) {
+  const std::string path = folder + "/preprocessor_config.json";
+  if (!std::filesystem::exists(path)) return;
+  const Json json = ReadJsonFile(path);
+  if (!GetBool(json, "crop_to_patches", path, false)) {
+    tiles.max = 1;
+    return;
+  }
+  tiles.min = GetInt(json, "min_patches", path, tiles.min);
+  tiles.max = GetInt(json, "max_patches", path, tiles.max);
+}
+
+// Settings of the run that the model comes from, or what its folder tells; `--set` last.
+RunConfig ReadSettings(const ModelSource& source, const ModelConfig& model,
+                       const std::vector<std::string>& set) {
+  const std::vector<Override> overrides = ParseOverrides(set);
+  RunConfig config;
+  if (source.run_config.empty()) {
+    if (model.naming == WeightNaming::kOpenGvLab) {
+      ReadOpenGvLab(model.source, source.folder + "/config.json", config.data);
+    } else {
+      ReadTiles(source.folder, config.data.tiles);
+    }
+    ReadConfigText("--set", "{}", overrides, config);
+  } else {
+    ReadConfig(source.run_config, overrides, config);
+  }
+  return config;
+}
+
+void CheckTemperature(double temperature) {
+  if (std::isfinite(temperature) && temperature >= 0) return;
+  throw ConfigError("--temperature: must be 0 or a positive number, such as 0.7");
+}
+
+void CheckPrompt(const Arguments& arguments) {
+  std::vector<Turn> turns = {{Role::kUser, arguments.prompt}};
+  const std::string fault = PlaceImages(turns, arguments.images.size());
+  if (!fault.empty()) throw ConfigError("--prompt: " + fault);
+}
+
+int Generate(const Arguments& arguments, const MpiEnvironment& mpi) {
+  CheckTemperature(arguments.options.temperature);
+  CheckPrompt(arguments);
+  const ModelSource source = FindModel(arguments.model);
+  ModelConfig model_config = ReadModelConfig(source.folder);
+  const RunConfig config = ReadSettings(source, model_config, arguments.set);
+
+  const Tokenizer tokenizer = Tokenizer::Read(source.folder);
+  const ChatTemplate chat_template(config.data.chat_template, config.data.system, &tokenizer);
+  LoadOptions load;
+  load.device = OpenComputeDevice(config.train.device, mpi);
+  load.dtype = DtypeOf(PrecisionOn(load.device, config.train.precision));
+  load.inference = true;
+  if (model_config.image_token_id < 0) model_config.image_token_id = chat_template.image_token();
+  LoadedModel model = BuildModel(model_config, load);
+  if (source.checkpoint.empty()) {
+    LoadHuggingFace(model, source.folder);
+  } else {
+    LoadCheckpointWeights(model, source.checkpoint);
+  }
+
+  std::vector<at::Tensor> pictures;
+  pictures.reserve(arguments.images.size());
+  for (const std::string& path : arguments.images)
+    pictures.push_back(ReadPicture(path, config.data));
+  const Answerer answerer({model.stage.get(), &model.config}, &tokenizer, &chat_template,
+                          &config.data);
+  const std::string answer =
+      answerer.Answer({{Role::kUser, arguments.prompt}}, pictures, arguments.options);
+  // It may hold any byte: a file or a pipe gets them all, a terminal none that would steer it.
+  std::cout << (isatty(STDOUT_FILENO) == 1 ? TerminalText(answer) : answer) << std::endl;
+  return static_cast<int>(ExitCode::kDone);
+}
+
+}  // namespace
+
+void AddGenerateCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run) {
+  CLI::App* command = app.add_subcommand("generate", "Answers a question about pictures");
+  auto arguments = std::make_shared<Arguments>();
+  command->add_option("MODEL", arguments->model, "Hugging Face folder, run folder or step-* folder")
+      ->required();
+  command->add_option("--prompt", arguments->prompt, "the question")->required();
+  command->add_option("--image", arguments->images, "a picture; may be given several times")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--max-new-tokens", arguments->options.max_new_tokens,
+                   "longest answer, in tokens")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  command
+      ->add_option("--temperature", arguments->options.temperature,
+                   "0 = the most likely token each time")
+      ->capture_default_str();
+  command->add_option("--seed", arguments->options.seed, "of the sampling")->capture_default_str();
+  command->add_option("--set", arguments->set, "a setting, such as data.template=internvl2_5")
+      ->allow_extra_args(false);
+  command->footer(
+      "Example:\n  equipoise generate runs/quickstart --prompt 'What is this?' --image cat.png");
+  command->callback([arguments, &mpi, &run] {
+    run = [arguments, &mpi] {
+      RequireOneProcess(mpi, "generate");
+      return Generate(*arguments, mpi);
+    };
+  });
+}
+
+}  // namespace equipoise

@@ -1,0 +1,88 @@
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "configs/base/error.h"
+#include "configs/yaml/overrides.h"
+#include "configs/yaml/yaml_reader.h"
+#include "parallel/comm/mpi_environment.h"
+#include "trainer/common/commands.h"
+#include "trainer/common/logging.h"
+#include "trainer/loop/trial_run.h"
+#include "trainer/planner/plan_html.h"
+#include "trainer/planner/plan_run.h"
+#include "trainer/planner/plan_trace.h"
+
+namespace equipoise {
+namespace {
+
+struct Arguments {
+  std::string config;
+  std::vector<std::string> set;
+  int ranks = 0, trials = 0;
+  std::string json, html, trace;
+  bool explain = false;
+};
+
+void WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) throw RunError(path + ": cannot be written; give a path in a folder that can be");
+}
+
+int RunPlan(const Arguments& arguments, MpiEnvironment& mpi) {
+  const std::vector<Override> overrides = ParseOverrides(arguments.set);
+  RunConfig config;
+  ReadConfig(arguments.config, overrides, config);
+  PlanReport report = arguments.trials > 0
+                          ? PlanByTrial(config, arguments.ranks, arguments.trials, mpi)
+                          : PlanRun(config, {arguments.ranks});
+  if (mpi.rank() != 0) return static_cast<int>(ExitCode::kDone);
+  report.config = arguments.config;
+  PrintPlan(report, arguments.explain, std::cout);
+  if (!arguments.json.empty()) WriteFile(arguments.json, PlanToJson(report).dump(2) + "\n");
+  if (!arguments.html.empty()) WriteFile(arguments.html, RenderPlan(report));
+  if (!arguments.trace.empty()) WriteFile(arguments.trace, PlanTrace(report));
+  return static_cast<int>(ExitCode::kDone);
+}
+
+}  // namespace
+
+void AddPlanCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run) {
+  CLI::App* command =
+      app.add_subcommand("plan", "Searches and prints the balanced plan of a run; starts nothing");
+  auto arguments = std::make_shared<Arguments>();
+  command->add_option("CONFIG", arguments->config, "YAML file")->required();
+  command->add_option("--set", arguments->set, "a.b=c: one setting in place of the file's")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--ranks", arguments->ranks, "ranks to plan for; default: the cluster's devices")
+      ->check(CLI::Range(1, 1 << 20));
+  command
+      ->add_option(
+          "--trial", arguments->trials,
+          "run that many of the best plans for a few real steps each and take the fastest; "
+          "under mpirun with the plan's ranks")
+      ->check(CLI::Range(1, 100));
+  command->add_option("--json", arguments->json, "file for the plan as JSON");
+  command->add_option("--html", arguments->html, "file for the plan as an HTML page");
+  command->add_option("--trace", arguments->trace,
+                      "file for the predicted step, for chrome://tracing and Perfetto");
+  command->add_flag("--explain", arguments->explain, "say why the other plans were not taken");
+  command->footer(
+      "Examples:\n  equipoise plan configs/internvl2_26b_sft.yaml --ranks 64 --explain\n"
+      "  mpirun -n 2 equipoise plan configs/quickstart.yaml --trial 3");
+  command->callback([arguments, &mpi, &run] {
+    run = [arguments, &mpi] {
+      if (arguments->trials == 0) RequireOneProcess(mpi, "plan without --trial");
+      SetUpLogging({mpi.rank(), mpi.size(), "", false});
+      return RunPlan(*arguments, mpi);
+    };
+  });
+}
+
+}  // namespace equipoise

@@ -1,0 +1,295 @@
+#include "trainer/commands/data_report.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full_like.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <iomanip>
+#include <map>
+#include <ostream>
+#include <sstream>
+
+#include "configs/base/error.h"
+#include "configs/base/shown_text.h"
+#include "data/loading/packing.h"
+#include "data/text/parallel_for.h"
+#include "models/weights/safetensors.h"
+#include "trainer/settings/group_settings.h"
+
+namespace equipoise {
+namespace {
+
+// Buckets 0, 1, 2, 4, 8, ...: [from, next from).
+Json Histogram(std::vector<int64_t> values) {
+  if (values.empty()) return nullptr;
+  std::sort(values.begin(), values.end());
+  const auto quantile = [&](double share) {
+    return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
+  };
+  int64_t sum = 0;
+  for (const int64_t value : values) sum += value;
+  Json buckets = Json::array();
+  for (int64_t from = 0; from <= values.back(); from = from == 0 ? 1 : 2 * from) {
+    const auto first = std::lower_bound(values.begin(), values.end(), from);
+    const auto last = std::lower_bound(first, values.end(), from == 0 ? 1 : 2 * from);
+    if (buckets.empty() && first == last) continue;
+    buckets.push_back({{"from", from}, {"samples", last - first}});
+  }
+  return {{"min", values.front()},
+          {"p10", quantile(.1)},
+          {"p50", quantile(.5)},
+          {"p90", quantile(.9)},
+          {"p99", quantile(.99)},
+          {"max", values.back()},
+          {"sum", sum},
+          {"mean", static_cast<double>(sum) / static_cast<double>(values.size())},
+          {"buckets", buckets}};
+}
+
+Json DefectCounts(const std::vector<int64_t>& counts) {
+  Json object = Json::object();
+  for (size_t i = 1; i < counts.size(); ++i) {
+    if (counts[i] > 0) object[std::string(DefectName(static_cast<Defect>(i)))] = counts[i];
+  }
+  return object;
+}
+
+Json PackingOf(const RunConfig& config, const std::vector<SourceConfig>& sources,
+               const CostIndex& index) {
+  PackPlanner::Options options;
+  options.groups = GroupOptionsOf(config, LoadCost());
+  options.groups.global_batch = 1;  // statistics of an epoch do not depend on it
+  options.window = config.balance.window;
+  options.repeat = SourceRepeats(sources);
+  PackPlanner planner(&index, options);
+  const EpochSummary epoch = planner.Summarize(0);
+  return {{"group", config.balance.group},
+          {"max_tiles", planner.groups().limits.tiles},
+          {"max_tokens", planner.groups().limits.tokens},
+          {"packs", epoch.groups},
+          {"steps", epoch.groups / config.train.global_batch},
+          {"fill_share", epoch.balance.fill_share},
+          {"pad_ratio", epoch.balance.pad_ratio}};
+}
+
+void PrintHistogram(const std::string& name, const Json& histogram, std::ostream& out) {
+  if (histogram.is_null()) return;
+  out << name << ": mean " << std::fixed << std::setprecision(1) << histogram["mean"].get<double>();
+  for (const char* key : {"min", "p10", "p50", "p90", "p99", "max", "sum"}) {
+    out << ", " << key << " " << histogram[key].get<int64_t>();
+  }
+  out << "\n";
+  int64_t most = 1;
+  for (const Json& bucket : histogram["buckets"])
+    most = std::max(most, bucket["samples"].get<int64_t>());
+  for (const Json& bucket : histogram["buckets"]) {
+    const auto samples = bucket["samples"].get<int64_t>();
+    out << std::setw(10) << bucket["from"].get<int64_t>() << " " << std::setw(10) << samples << " "
+        << std::string(static_cast<size_t>((samples * 50 + most - 1) / most), '#') << "\n";
+  }
+}
+
+// Runs of tokens of one kind; a run ends where a picture does.
+Json SegmentsOf(const OpenedData& data, const ScannedSample& sample) {
+  const auto& encoded = sample.encoded;
+  const auto kind_at = [&](size_t i) {
+    if (encoded.trained[i] != 0) return "trained";
+    return encoded.ids[i] == data.chat_template.image_token() ? "image" : "context";
+  };
+  Json segments = Json::array();
+  for (size_t begin = 0, image = 0; begin < encoded.ids.size();) {
+    size_t end = begin + 1;
+    const std::string kind = kind_at(begin);
+    while (end < encoded.ids.size() && kind_at(end) == kind) ++end;
+    Json segment = {{"kind", kind}, {"tokens", end - begin}};
+    if (kind == "image" && image < sample.tiles.size()) {
+      segment["image"] = sample.record.images[image];
+      segment["tiles"] = sample.tiles[image++];
+    } else {
+      segment["text"] = data.tokenizer.Decode({encoded.ids.begin() + static_cast<int64_t>(begin),
+                                               encoded.ids.begin() + static_cast<int64_t>(end)},
+                                              /*skip_special=*/false);
+    }
+    segments.push_back(segment);
+    begin = end;
+  }
+  return segments;
+}
+
+void RequireSample(const OpenedData& data, int64_t sample) {
+  if (sample >= 0 && sample < data.index.size()) return;
+  throw ConfigError("show: there is no sample " + std::to_string(sample) +
+                    "; the records are numbered 0 to " + std::to_string(data.index.size() - 1));
+}
+
+Json DefectLine(const OpenedData& data, int64_t sample, const ScannedSample& checked) {
+  const BadSample bad = data.dataset.Locate(sample, checked.record.id, checked.reason);
+  return {{"sample", sample},
+          {"file", bad.file},
+          {"line", bad.line},
+          {"id", bad.id},
+          {"defect", DefectName(checked.defect)},
+          {"reason", bad.reason}};
+}
+
+}  // namespace
+
+Json DataStatistics(const RunConfig& config, const std::vector<SourceConfig>& sources,
+                    const CostIndex& index) {
+  std::vector<int64_t> tokens, trained, tiles, images;
+  for (int64_t i = 0; i < index.size(); ++i) {
+    const SampleCost& cost = index[i];
+    if (cost.defect != Defect::kNone) continue;
+    tokens.push_back(cost.tokens);
+    trained.push_back(cost.trained);
+    tiles.push_back(cost.tiles);
+    images.push_back(cost.images);
+  }
+  Json statistics = {{"records", index.size()},
+                     {"usable", tokens.size()},
+                     {"defects", DefectCounts(index.CountDefects())},
+                     {"index", index.path()}};
+  if (!tokens.empty()) statistics["packing"] = PackingOf(config, sources, index);
+  statistics["tokens"] = Histogram(std::move(tokens));
+  statistics["trained"] = Histogram(std::move(trained));
+  statistics["tiles"] = Histogram(std::move(tiles));
+  statistics["images"] = Histogram(std::move(images));
+  return statistics;
+}
+
+void PrintStatistics(const Json& statistics, std::ostream& out) {
+  out << "records: " << statistics["records"] << ", usable " << statistics["usable"] << "\n";
+  for (const auto& [defect, count] : statistics["defects"].items())
+    out << "defect " << defect << ": " << count << "\n";
+  PrintHistogram("tokens a sample", statistics["tokens"], out);
+  PrintHistogram("trained tokens a sample", statistics["trained"], out);
+  PrintHistogram("tiles a sample", statistics["tiles"], out);
+  PrintHistogram("pictures a sample", statistics["images"], out);
+  if (!statistics.contains("packing")) return;
+  const Json& packing = statistics["packing"];
+  out << "packing: " << packing["packs"] << " packs an epoch by "
+      << packing["group"].get<std::string>() << ", at most " << packing["max_tiles"]
+      << " tiles and " << packing["max_tokens"] << " tokens (" << packing["steps"]
+      << " steps), filled to " << std::fixed << std::setprecision(2)
+      << 100 * packing["fill_share"].get<double>() << " %, "
+      << 100 * packing["pad_ratio"].get<double>() << " % of the computed tokens are padding\n";
+}
+
+int64_t FindSample(const OpenedData& data, const std::string& text) {
+  int64_t number = 0;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (end.ec == std::errc() && end.ptr == text.data() + text.size()) return number;
+  for (int64_t i = 0; i < data.index.size(); ++i) {
+    if (data.dataset.Scan(i).record.id == text) return i;
+  }
+  throw ConfigError("show: no record has the id '" + ShownText(text) +
+                    "'; give an id, or a number from 0 to " +
+                    std::to_string(data.index.size() - 1));
+}
+
+Json DescribeSample(const OpenedData& data, int64_t sample) {
+  RequireSample(data, sample);
+  const ScannedSample scanned = data.dataset.Scan(sample);
+  const BadSample place = data.dataset.Locate(sample, scanned.record.id, "");
+  Json description = {
+      {"sample", sample}, {"file", place.file}, {"line", place.line}, {"id", place.id}};
+  if (scanned.defect != Defect::kNone) {
+    description["defect"] = DefectName(scanned.defect);
+    description["reason"] = scanned.reason;
+    return description;
+  }
+  description["images"] = Json::array();
+  for (size_t i = 0; i < scanned.tiles.size(); ++i) {
+    description["images"].push_back(
+        {{"path", scanned.record.images[i]},
+         {"tiles", scanned.tiles[i]},
+         {"tokens", scanned.tiles[i] * data.model_config.tokens_per_tile()}});
+  }
+  description["tiles"] = scanned.all_tiles();
+  description["tokens"] = scanned.encoded.ids.size();
+  description["trained"] = scanned.trained;
+  description["full_tokens"] = scanned.full_tokens;
+  description["truncated"] = scanned.full_tokens > std::ssize(scanned.encoded.ids);
+  description["segments"] = SegmentsOf(data, scanned);
+  description["ids"] = scanned.encoded.ids;
+  description["mask"] = scanned.encoded.trained;
+  return description;
+}
+
+void WriteSample(const OpenedData& data, int64_t sample, const std::string& path) {
+  RequireSample(data, sample);
+  const SampleCost& cost = data.index[sample];
+  const ScannedSample scanned = data.dataset.Scan(sample);
+  const auto refuse = [&](const std::string& reason) {
+    const BadSample place = data.dataset.Locate(sample, scanned.record.id, reason);
+    throw DataError(fmt::format("{}:{}: {}; show another sample", place.file, place.line, reason));
+  };
+  if (scanned.defect != Defect::kNone) refuse(scanned.reason);
+  if (cost.defect != Defect::kNone) refuse("changed since the cost index was made");
+  const std::vector<int64_t> one = {sample};
+  const LoadedPack loaded = data.dataset.Load(MakePack(data.index, one, LossWeight::kToken));
+  if (!loaded.bad.empty()) refuse(loaded.bad[0].reason);
+  const at::Tensor ids = loaded.batch.input_ids.unsqueeze(0);
+  at::Tensor labels = at::full_like(ids, kNoTarget);
+  // A target belongs to the token before it.
+  const int64_t learnt = ids.size(1) - 1;
+  labels.narrow(1, 1, learnt).copy_(loaded.batch.targets.narrow(0, 0, learnt));
+  std::map<std::string, at::Tensor> tensors = {{"input_ids", ids}, {"labels", labels}};
+  if (loaded.batch.pixel_values.defined()) tensors["pixel_values"] = loaded.batch.pixel_values;
+  WriteSafetensors(path, tensors);
+}
+
+void PrintSample(const Json& sample, std::ostream& out) {
+  out << "sample " << sample["sample"] << ", " << sample["file"].get<std::string>() << ":"
+      << sample["line"] << ", id "
+      << ShownText(sample["id"].dump(-1, ' ', false, Json::error_handler_t::replace)) << "\n";
+  if (sample.contains("defect")) {
+    out << "cannot be used: " << sample["defect"].get<std::string>() << ": "
+        << sample["reason"].get<std::string>() << "\n";
+    return;
+  }
+  for (const Json& image : sample["images"]) {
+    out << "picture " << ShownText(image["path"].get<std::string>()) << ": " << image["tiles"]
+        << " tiles, " << image["tokens"] << " tokens\n";
+  }
+  out << sample["tokens"] << " tokens, " << sample["trained"] << " trained";
+  if (sample["truncated"].get<bool>())
+    out << ", cut from " << sample["full_tokens"] << " to data.max_tokens";
+  out << "\n";
+  for (const Json& segment : sample["segments"]) {
+    out << "[" << segment["kind"].get<std::string>() << " " << segment["tokens"] << "] ";
+    if (segment.contains("image")) {
+      out << ShownText(segment["image"].get<std::string>()) << "\n";
+    } else {
+      out << TerminalText(segment["text"].dump(-1, ' ', false, Json::error_handler_t::replace))
+          << "\n";
+    }
+  }
+}
+
+std::vector<int64_t> CheckRecords(const OpenedData& data, int64_t threads,
+                                  const std::function<void(const Json& defect)>& found) {
+  constexpr int64_t kBlock =
+      256;  // of records whose results are kept until they can be given in order
+  std::vector<int64_t> counts(static_cast<size_t>(Defect::kEnd), 0);
+  for (int64_t begin = 0; begin < data.index.size(); begin += kBlock) {
+    const int64_t size = std::min(kBlock, data.index.size() - begin);
+    std::vector<Json> lines(static_cast<size_t>(size));
+    std::vector<Defect> defects(static_cast<size_t>(size), Defect::kNone);
+    ParallelFor(size, threads, [&](int64_t i) {
+      const ScannedSample checked = data.dataset.Check(begin + i);
+      defects[static_cast<size_t>(i)] = checked.defect;
+      if (checked.defect != Defect::kNone)
+        lines[static_cast<size_t>(i)] = DefectLine(data, begin + i, checked);
+    });
+    for (const Defect defect : defects) ++counts[static_cast<size_t>(defect)];
+    for (const Json& line : lines) {
+      if (!line.is_null()) found(line);
+    }
+  }
+  return counts;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,110 @@
+#include "trainer/common/stop_request.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <utility>
+
+#include "parallel/comm/told_error.h"
+
+namespace equipoise {
+namespace {
+
+constexpr int64_t kEndingWindowMs = 1000;
+constexpr std::array<int, 4> kSignals = {SIGUSR1, SIGTERM, SIGINT, SIGCONT};
+
+// A signal handler can reach nothing else than this.
+struct SignalState {
+  std::atomic<bool> requested{false};
+  std::atomic<bool> ending{false};
+  std::atomic<int64_t> continued_ms{-kEndingWindowMs};
+  std::array<struct sigaction, kSignals.size()> before{};
+};
+static_assert(std::atomic<int64_t>::is_always_lock_free);
+SignalState state;
+
+int64_t NowMs() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+extern "C" void OnSignal(int signal) {
+  if (signal == SIGCONT) {
+    state.continued_ms = NowMs();
+  } else if (signal == SIGTERM && NowMs() - state.continued_ms < kEndingWindowMs) {
+    state.ending = true;
+  } else {
+    state.requested = true;
+  }
+}
+
+// Also a link that leads nowhere.
+bool IsThere(const std::string& path) {
+  struct stat info {};
+  return lstat(path.c_str(), &info) == 0;
+}
+
+// Blocks or unblocks SIGUSR1 in this thread; whether it was blocked.
+bool Hold(bool hold) {
+  sigset_t usr1, before;
+  sigemptyset(&usr1);
+  sigaddset(&usr1, SIGUSR1);
+  pthread_sigmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &usr1, &before);
+  return sigismember(&before, SIGUSR1) == 1;
+}
+
+}  // namespace
+
+void StopRequest::HoldSignals() { Hold(true); }
+
+StopRequest::StopRequest() {
+  state.requested = false;
+  state.ending = false;
+  state.continued_ms = NowMs() - kEndingWindowMs;
+  for (size_t i = 0; i < kSignals.size(); ++i) {
+    struct sigaction action {};
+    action.sa_handler = OnSignal;
+    // SA_RESTART: reads and writes under way go on. The second Ctrl-C ends the process.
+    action.sa_flags = SA_RESTART | (kSignals[i] == SIGINT ? SA_RESETHAND : 0);
+    sigemptyset(&action.sa_mask);
+    sigaction(kSignals[i], &action, &state.before[i]);
+  }
+  was_held_ = Hold(false);
+}
+
+StopRequest::~StopRequest() {
+  if (was_held_) Hold(true);
+  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &state.before[i], nullptr);
+}
+
+void StopRequest::WatchFile(const std::string& run_dir) {
+  file_ = run_dir + "/stop";
+  Honoured();
+}
+
+bool StopRequest::Requested() const {
+  return state.requested || (!file_.empty() && IsThere(file_));
+}
+
+bool StopRequest::Ending() const { return state.ending; }
+
+bool StopRequest::AgreeToStop(Communicator& world) const {
+  if (Ending()) throw ToldError("mpirun is ending the job; see the first rank that failed");
+  at::Tensor flag = at::full({1}, Requested() ? 1 : 0, at::kLong);
+  world.AllReduce(flag, ReduceOp::kMax).Wait();
+  return flag.item<int64_t>() != 0;
+}
+
+void StopRequest::Honoured() const {
+  if (!file_.empty()) std::remove(file_.c_str());  // an empty folder too
+}
+
+}  // namespace equipoise

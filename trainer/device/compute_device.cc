@@ -1,0 +1,83 @@
+#include "trainer/device/compute_device.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <dlfcn.h>
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "configs/base/error.h"
+#include "parallel/comm/make_communicator.h"
+#include "parallel/processor_name.h"
+#include "trainer/device/nvidia_driver.h"
+
+namespace equipoise {
+namespace {
+
+at::Device OpenGpu(const NvidiaDriver& driver, const MpiEnvironment& mpi) {
+  const int gpus = driver.CountGpus();
+  // Global, for what LibTorch's CPU libraries look up in it.
+  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    throw ConfigError(std::string("train.device: this machine has a GPU, but LibTorch's library ") +
+                      "for CUDA cannot be opened (" + dlerror() +
+                      "); install LibTorch with CUDA, or set it to cpu");
+  }
+  const auto index = static_cast<c10::DeviceIndex>(mpi.local_rank() % gpus);
+  const at::Device device(at::kCUDA, index);
+  at::globalContext().lazyInitDevice(at::kCUDA);
+  c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);
+  spdlog::warn(
+      "computing on {} GPUs of this machine ({}): code that was never run on a GPU, see "
+      "docs/gpu.md",
+      gpus, driver.NameOf(index));
+  return device;
+}
+
+}  // namespace
+
+at::Device OpenComputeDevice(const std::string& setting, const MpiEnvironment& mpi) {
+  if (setting == "cpu") return at::kCPU;
+  const NvidiaDriver driver;
+  if (setting == "cuda") return OpenGpu(driver, mpi);
+  try {
+    driver.CountGpus();
+  } catch (const ConfigError&) {
+    return at::kCPU;
+  }
+  return OpenGpu(driver, mpi);
+}
+
+std::unique_ptr<Communicator> WorldForDevice(std::unique_ptr<Communicator> world,
+                                             MpiEnvironment& mpi, at::Device device,
+                                             const std::string& nccl) {
+  at::Tensor gpus = at::scalar_tensor(device.is_cpu() ? 0 : 1, at::kLong);
+  world->AllReduce(gpus, ReduceOp::kSum).Wait();
+  const auto with_gpu = gpus.item<int64_t>();
+  if (with_gpu > 0 && with_gpu < world->size()) {
+    throw ConfigError("train.device: " + std::to_string(with_gpu) + " of " +
+                      std::to_string(world->size()) +
+                      " ranks have a GPU; set it to cpu, or start ranks where there are GPUs");
+  }
+  if (device.is_cpu()) {
+    if (nccl.empty()) return world;
+    throw ConfigError(
+        "parallel.nccl: is for communication between GPUs, and this run computes on CPUs; leave "
+        "the key out");
+  }
+  if (world->size() == 1) return world;
+  DeviceWorld devices = AddDevices(mpi, std::move(world), nccl, device.index());
+  spdlog::warn("tensors on GPUs go over {}: code that was never run on a GPU, see docs/gpu.md",
+               devices.backend);
+  return std::move(devices.world);
+}
+
+std::string DeviceKind(at::Device device) { return device.is_cpu() ? "cpu" : "cuda"; }
+
+std::string DeviceName(at::Device device) {
+  return device.is_cpu() ? ProcessorName() : NvidiaDriver().NameOf(device.index());
+}
+
+}  // namespace equipoise

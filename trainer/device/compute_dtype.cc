@@ -1,0 +1,23 @@
+#include "trainer/device/compute_dtype.h"
+
+#include "configs/base/error.h"
+
+namespace equipoise {
+
+at::ScalarType DtypeOf(Precision precision) {
+  switch (precision) {
+    case Precision::kFp32:
+      return at::kFloat;
+    case Precision::kBf16:
+      return at::kBFloat16;
+  }
+  EQUIPOISE_CHECK(false, "precision ", static_cast<int>(precision));
+}
+
+Precision PrecisionOn(at::Device device, const std::string& setting) {
+  if (setting != "auto") return ParsePrecision(setting);  // asks no device
+  return ChoosePrecision(
+      setting, device.is_cpu() ? CpuHasBf16MatrixUnits() : GpuHasBf16MatrixUnits(device.index()));
+}
+
+}  // namespace equipoise

@@ -1,0 +1,105 @@
+#include "trainer/device/memory_stats.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <string>
+
+namespace equipoise {
+namespace {
+
+// LibTorch keeps a bare pointer to its allocator and frees tensors until the very end, so this one
+// lives for ever. Its counters have no destructor.
+class CountingAllocator final : public at::Allocator {
+ public:
+  constexpr CountingAllocator() = default;
+
+  at::DataPtr allocate(size_t bytes) override {
+    void* data = c10::alloc_cpu(bytes);
+    if (data != nullptr) Add(static_cast<int64_t>(malloc_usable_size(data)));
+    return {data, data, &Free, at::Device(at::DeviceType::CPU)};
+  }
+  at::DeleterFnPtr raw_deleter() const override { return &Free; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+  static CpuMemory Get() { return {current, peak, marked_peak}; }
+  static void Mark() { marked_peak = current.load(); }
+
+ private:
+  static void Add(int64_t bytes) {
+    const int64_t now = current += bytes;
+    Raise(peak, now);
+    Raise(marked_peak, now);
+  }
+  static void Raise(std::atomic<int64_t>& highest, int64_t now) {
+    int64_t before = highest;
+    while (now > before && !highest.compare_exchange_weak(before, now)) {
+    }
+  }
+  static void Free(void* data) {
+    if (data == nullptr) return;
+    current -= static_cast<int64_t>(malloc_usable_size(data));
+    c10::free_cpu(data);
+  }
+
+  static inline std::atomic<int64_t> current{0};
+  static inline std::atomic<int64_t> peak{0};
+  static inline std::atomic<int64_t> marked_peak{0};
+};
+
+// The allocator of GPUs knows one peak, which a mark takes back: the highest of those before.
+class GpuMemory {
+ public:
+  static CpuMemory Get(at::Device device) {
+    const auto bytes = Allocator(device)->getDeviceStats(device.index()).allocated_bytes[0];
+    return {bytes.current, std::max<int64_t>(peak_before_mark, bytes.peak), bytes.peak};
+  }
+  static void Mark(at::Device device) {
+    peak_before_mark = Get(device).peak_bytes;
+    Allocator(device)->resetPeakStats(device.index());
+  }
+
+ private:
+  static c10::DeviceAllocator* Allocator(at::Device device) {
+    return c10::getDeviceAllocator(device.type());
+  }
+  static inline std::atomic<int64_t> peak_before_mark{0};
+};
+
+}  // namespace
+
+void CountCpuMemory() {
+  static CountingAllocator allocator;
+  c10::SetCPUAllocator(&allocator);
+}
+
+CpuMemory GetCpuMemory() { return CountingAllocator::Get(); }
+
+void MarkCpuMemory() { CountingAllocator::Mark(); }
+
+CpuMemory GetMemory(at::Device device) {
+  return device.is_cpu() ? GetCpuMemory() : GpuMemory::Get(device);
+}
+
+void MarkMemory(at::Device device) { device.is_cpu() ? MarkCpuMemory() : GpuMemory::Mark(device); }
+
+void ReturnFreeMemory() { malloc_trim(/*pad=*/0); }
+
+int64_t PeakRssBytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    const std::string key = "VmHWM:";
+    if (line.rfind(key, 0) == 0) return std::stoll(line.substr(key.size())) * 1024;
+  }
+  return 0;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,52 @@
+#include "trainer/device/nvidia_driver.h"
+
+#include <dlfcn.h>
+
+#include <array>
+
+#include "configs/base/error.h"
+
+namespace equipoise {
+namespace {
+
+constexpr int kMajorCapability = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+
+[[noreturn]] void Refuse(const std::string& why) {
+  throw ConfigError("train.device: this machine has no usable GPU (" + why +
+                    "); set it to cpu or auto");
+}
+
+}  // namespace
+
+NvidiaDriver::NvidiaDriver() : handle_(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {}
+
+template <class Signature, class... Arguments>
+int NvidiaDriver::Call(const char* symbol, Arguments... arguments) const {
+  auto* function = reinterpret_cast<Signature*>(dlsym(handle_, symbol));
+  if (function == nullptr) Refuse(std::string("NVIDIA's driver has no ") + symbol);
+  return function(arguments...);
+}
+
+int NvidiaDriver::CountGpus() const {
+  if (!found()) Refuse("NVIDIA's driver, libcuda.so.1, is not there");
+  int count = 0;
+  const int error = Call<int(unsigned)>("cuInit", 0U);
+  if (error != 0) Refuse("NVIDIA's driver does not start, error " + std::to_string(error));
+  if (Call<int(int*)>("cuDeviceGetCount", &count) != 0 || count == 0) Refuse("none found");
+  return count;
+}
+
+std::string NvidiaDriver::NameOf(int index) const {
+  std::array<char, 256> name = {};
+  Call<int(char*, int, int)>("cuDeviceGetName", name.data(), static_cast<int>(name.size() - 1),
+                             index);
+  return name.data();
+}
+
+int NvidiaDriver::MajorCapability(int index) const {
+  int major = 0;
+  Call<int(int*, int, int)>("cuDeviceGetAttribute", &major, kMajorCapability, index);
+  return major;
+}
+
+}  // namespace equipoise

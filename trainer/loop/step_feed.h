@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "data/loading/loader.h"
+#include "data/loading/packing.h"
+
+namespace equipoise {
+
+// One optimizer step as the data sees it.
+struct FeedStep {
+  StepPlan plan;
+  DataPosition after;  // where the data stands once the step is done
+};
+
+// Gives the steps' plans and loads this data rank's packs of them ahead of time.
+// Micro-batch m of data rank r is pack m * data_ranks + r of the step.
+class StepFeed {
+ public:
+  struct Options {
+    int data_rank = 0;
+    int data_ranks = 1;
+    int64_t threads = 1;
+    int64_t prefetch = 4;
+    bool pictures = true;  // false: no picture is decoded
+  };
+  // REQUIRES: the planner's global batch is a multiple of data_ranks. `dataset` must outlive it.
+  StepFeed(const Dataset* dataset, PackPlanner planner, DataPosition start, const Options& options);
+  ~StepFeed();
+
+  // The next step. LoadPack() then gives its micro-batches, in order.
+  FeedStep NextStep();
+  LoadedPack LoadPack();
+  // How steps are formed; does not change.
+  const GroupOptions& groups() const { return planner_.groups(); }
+
+ private:
+  Pack NextPack();     // called by the loader's threads
+  void PlanOneStep();  // REQUIRES: mutex_ is held
+
+  Options options_;
+  std::mutex mutex_;
+  PackPlanner planner_;
+  DataPosition position_;  // behind the last step planned
+  std::deque<FeedStep> steps_;
+  std::deque<Pack> packs_;                  // of this rank, planned and not yet given to the loader
+  std::unique_ptr<PrefetchLoader> loader_;  // last: its threads use the rest
+};
+
+}  // namespace equipoise

@@ -1,0 +1,53 @@
+#include "trainer/loop/trial_run.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "balance/costs/cluster.h"
+#include "configs/base/error.h"
+#include "parallel/comm/mpi_environment.h"
+#include "trainer/loop/trainer.h"
+#include "trainer/planner/plan_run.h"
+#include "trainer/planner/plan_trial.h"
+
+namespace equipoise {
+namespace {
+
+constexpr int kRounds = 3;
+constexpr int kWarmUpSteps = 1, kTimedSteps = 2;  // of each round
+
+int RanksOfTrial(const RunConfig& config, int ranks, const MpiEnvironment& mpi) {
+  const bool local = config.cluster.preset == kLocalPreset && !config.cluster.gpus_per_node;
+  if (ranks == 0) ranks = local ? mpi.size() : MakeCluster(config.cluster).num_devices();
+  if (ranks == mpi.size()) return ranks;
+  throw ConfigError(internal::Join("", "--trial: the plan is for ", ranks, " ranks, and ",
+                                   mpi.size(), " were started; use mpirun -n ", ranks,
+                                   ", or give --ranks ", mpi.size()));
+}
+
+}  // namespace
+
+PlanReport PlanByTrial(const RunConfig& config, int ranks, int trials, MpiEnvironment& mpi) {
+  const int started = RanksOfTrial(config, ranks, mpi);
+  TrainOptions options;
+  options.config = config;
+  options.trial = true;
+  Trainer trainer(options, mpi);
+  const auto run = [&](const ScoredPlan& plan) {
+    std::vector<double> seconds = trainer.TimeSteps(plan, kWarmUpSteps, kTimedSteps);
+    spdlog::info("tried {}: {:.4g} s a step", DescribeMesh(plan.plan),
+                 *std::min_element(seconds.begin(), seconds.end()));
+    return seconds;
+  };
+  return PlanRun(config, {started, trainer.precision(), trials}, [&](PlanReport& report) {
+    trainer.UsePacks({report.tiles, report.tokens}, report.request.workload.global_batch());
+    std::vector<ScoredPlan> best = report.search.plans;
+    best.resize(std::min(best.size(), static_cast<size_t>(trials)));
+    RankByTrials(TryPlans(best, kRounds, run), report);
+  });
+}
+
+}  // namespace equipoise

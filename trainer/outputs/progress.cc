@@ -1,0 +1,90 @@
+#include "trainer/outputs/progress.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+namespace equipoise {
+namespace {
+
+constexpr double kMemoryS = 10.0;  // of the rates
+constexpr double kLiveEveryS = 0.1;
+
+template <class... Values>
+std::string Format(const char* format, Values... values) {
+  std::array<char, 64> text{};
+  snprintf(text.data(), text.size(), format, values...);
+  return text.data();
+}
+
+}  // namespace
+
+std::string DurationText(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "?";
+  const auto whole = static_cast<long long>(std::llround(seconds));
+  const long long hours = whole / 3600, minutes = whole / 60 % 60;
+  if (hours > 0) return Format("%lldh%02lldm", hours, minutes);
+  if (minutes > 0) return Format("%lldm%02llds", minutes, whole % 60);
+  return Format("%llds", whole);
+}
+
+std::string CountText(double count) {
+  if (count < 1000) return Format("%.3g", count);
+  if (count < 1e6) return Format("%.3gk", count / 1e3);
+  return Format("%.3gM", count / 1e6);
+}
+
+void Progress::Smooth(const StepMetrics& metrics) {
+  const double step_s = std::max(metrics.step_s.value_or(0), 1e-9);
+  const double keep = std::exp(-step_s / kMemoryS);
+  const auto add = [keep](double& sum, double value) { sum = sum * keep + value; };
+  add(seconds_, step_s);
+  add(steps_, 1);
+  add(tokens_, static_cast<double>(metrics.tokens.value_or(0)));
+  add(samples_, static_cast<double>(metrics.samples.value_or(0)));
+  add(images_, static_cast<double>(metrics.images.value_or(0)));
+  add(wait_s_, metrics.data_wait_s.value_or(0));
+}
+
+std::string Progress::Text(const StepMetrics& metrics) const {
+  std::string text = "step " + std::to_string(metrics.step) + "/" + std::to_string(options_.steps);
+  if (metrics.epoch) text += Format("  epoch %.2f", *metrics.epoch);
+  if (metrics.loss) text += Format("  loss %.4f", *metrics.loss);
+  if (metrics.eval_loss) text += Format("  eval %.4f", *metrics.eval_loss);
+  if (metrics.lr) text += Format("  lr %.2e", *metrics.lr);
+  if (metrics.grad_norm) text += Format("  norm %.3g", *metrics.grad_norm);
+  text += "  " + CountText(tokens_ / seconds_) + " tokens/s";
+  text += "  " + CountText(samples_ / seconds_) + " samples/s";
+  text += "  " + CountText(images_ / seconds_) + " images/s";
+  if (metrics.mfu) text += Format("  MFU %.1f%%", 100 * *metrics.mfu);
+  text += Format("  wait %.0f%%", 100 * wait_s_ / seconds_);
+  const double left = static_cast<double>(std::max<int64_t>(0, options_.steps - metrics.step));
+  text += "  ETA " + DurationText(left * seconds_ / steps_);
+  if (metrics.mem_peak_bytes)
+    text += Format("  mem %.2f GiB", static_cast<double>(*metrics.mem_peak_bytes) / (1 << 30));
+  if (options_.balance && metrics.dist_ratio_vision && metrics.dist_ratio_text) {
+    text += Format("  dist %.3f vision %.3f text", *metrics.dist_ratio_vision,
+                   *metrics.dist_ratio_text);
+  }
+  return text;
+}
+
+void Progress::Report(const StepMetrics& metrics, double now_s) {
+  Smooth(metrics);
+  const bool ends = first_ || metrics.step >= options_.steps;
+  const double every_s = options_.live ? kLiveEveryS : options_.every_s;
+  if (!ends && now_s - shown_s_ < every_s) return;
+  first_ = false;
+  shown_s_ = now_s;
+  if (options_.live) {
+    const int columns = options_.columns ? options_.columns() : 0;
+    const std::string text = Text(metrics);
+    const size_t most = columns > 1 ? static_cast<size_t>(columns - 1) : text.size();
+    options_.live_out("\r\033[K" + text.substr(0, most));
+  } else {
+    options_.line_out(Text(metrics));
+  }
+}
+
+}  // namespace equipoise

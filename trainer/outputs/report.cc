@@ -1,0 +1,277 @@
+#include "trainer/outputs/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string_view>
+
+#include "trainer/outputs/html_text.h"
+#include "trainer/outputs/progress.h"
+#include "trainer/outputs/report_chart.h"
+#include "trainer/outputs/report_style.h"
+
+namespace equipoise {
+namespace {
+
+constexpr size_t kMostRows = 200;
+constexpr size_t kMostRanks = 64;
+
+std::string Element(std::string_view tag, std::string_view text) {
+  return "<" + std::string(tag) + ">" + EscapeHtml(text) + "</" + std::string(tag) + ">";
+}
+
+// One value of each step that knows it.
+template <class Get>
+Series Curve(const ReportInput& input, const std::string& name, bool smooth, Get&& get) {
+  Series series{name, {}, smooth};
+  for (const StepMetrics& metrics : input.steps) {
+    const std::optional<double> value = get(metrics);
+    if (value) series.points.emplace_back(static_cast<double>(metrics.step), *value);
+  }
+  return series;
+}
+
+std::optional<double> WaitPercent(const StepMetrics& m) {
+  if (!m.data_wait_s || !m.step_s || *m.step_s <= 0) return std::nullopt;
+  return 100.0 * *m.data_wait_s / *m.step_s;
+}
+
+std::string Curves(const ReportInput& input) {
+  const auto curve = [&](const char* name, bool smooth, auto field) {
+    return Curve(input, name, smooth, [field](const StepMetrics& m) { return m.*field; });
+  };
+  const std::vector<Chart> charts = {
+      {"Loss",
+       "",
+       {curve("training", true, &StepMetrics::loss),
+        curve("held-out", false, &StepMetrics::eval_loss)},
+       /*logarithmic=*/true},
+      {"Learning rate", "", {curve("last", false, &StepMetrics::lr)}},
+      {"Gradient norm", "", {curve("last", true, &StepMetrics::grad_norm)}, /*logarithmic=*/true},
+      {"Tokens per second", "", {curve("last", true, &StepMetrics::tokens_per_s)}},
+      {"Waiting for data", " %", {Curve(input, "last", true, WaitPercent)}},
+      {"Step time",
+       " s",
+       {curve("measured", true, &StepMetrics::step_s),
+        curve("predicted", false, &StepMetrics::predicted_step_s)}},
+  };
+  std::string out;
+  for (const Chart& chart : charts) out += RenderChart(chart);
+  if (out.empty()) return "";
+  return "<h2>Curves over steps</h2>\n<div class=\"grid-of\">\n" + out + "</div>\n";
+}
+
+// What a reader has to know of the first figures.
+constexpr std::string_view kLossMeaning =
+    "Loss: how surprised the model is by a trained token, as mean negative log-likelihood in nats; "
+    "near 0 it knows the training data by heart.";
+constexpr std::string_view kHeldOutMeaning =
+    " Held-out loss: the same on data.eval, which is never trained on. It falls for what can be "
+    "concluded from the training data. An answer that occurs nowhere in that data, such as the "
+    "name of a thing that was never shown, cannot be known: there this loss rises as the model "
+    "grows surer of the answers that it has seen.";
+
+std::string_view ShortRole(AnswerRole role) {
+  switch (role) {
+    case AnswerRole::kTrained:
+      return "training data";
+    case AnswerRole::kHeldOut:
+      return "held out";
+    case AnswerRole::kControl:
+      return "control";
+    case AnswerRole::kOther:
+      break;
+  }
+  return "other data";
+}
+
+// What the answers of a source say about the model.
+std::string_view RoleMeaning(AnswerRole role) {
+  switch (role) {
+    case AnswerRole::kTrained:
+      return "Questions of the training data: shows what has been memorized.";
+    case AnswerRole::kHeldOut:
+      return "Held out (data.eval): these records were never trained on.";
+    case AnswerRole::kControl:
+      return "Control: questions of the training data with other answers, which were never "
+             "trained. "
+             "A model that looks at the pictures gives none of these; the fewer exact answers the "
+             "better.";
+    case AnswerRole::kOther:
+      break;
+  }
+  return "Neither in data.train nor in data.eval.";
+}
+
+std::string ExactText(const ReportAnswers& source) {
+  return fmt::format("{} of {}", ReadableNumber(static_cast<double>(source.exact)),
+                     ReadableNumber(static_cast<double>(source.total)));
+}
+
+std::string Tile(const std::string& name, const std::string& value) {
+  return "<div>" + Element("dt", name) + Element("dd", value) + "</div>";
+}
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+std::string Tiles(const ReportInput& input) {
+  if (input.steps.empty()) return "<p class=\"soft\">No step was taken.</p>\n";
+  const StepMetrics& last = input.steps.back();
+  std::string out = Tile("steps", ReadableNumber(static_cast<double>(last.step)));
+  if (last.loss) out += Tile("training loss, last step", ReadableNumber(*last.loss));
+  double seconds = 0, tokens = 0;
+  std::vector<double> rates;
+  std::optional<double> eval_loss;
+  for (const StepMetrics& m : input.steps) {
+    seconds += m.step_s.value_or(0);
+    tokens += static_cast<double>(m.tokens.value_or(0));
+    if (m.tokens_per_s) rates.push_back(*m.tokens_per_s);
+    if (m.eval_loss) eval_loss = m.eval_loss;
+  }
+  if (eval_loss) out += Tile("held-out loss, last", ReadableNumber(*eval_loss));
+  for (const ReportAnswers& source : input.answers) {
+    if (source.total == 0) continue;
+    out += Tile("exact answers, " + std::string(ShortRole(source.role)), ExactText(source));
+  }
+  if (tokens > 0) out += Tile("tokens", ReadableNumber(tokens));
+  if (!rates.empty()) out += Tile("tokens/s (median)", ReadableNumber(Median(rates)));
+  if (seconds > 0) out += Tile("time in steps", DurationText(seconds));
+  if (last.rss_peak_bytes) {
+    const double mib = static_cast<double>(*last.rss_peak_bytes) / (1 << 20);
+    out += Tile("peak memory (RSS)", ReadableNumber(std::round(mib)) + " MiB");
+  }
+  const auto skipped = static_cast<double>(last.skipped_samples.value_or(0));
+  out += Tile("skipped samples", ReadableNumber(skipped));
+  out = "<dl class=\"tiles\">" + out + "</dl>\n<p class=\"soft\">" + std::string(kLossMeaning);
+  if (eval_loss) out += kHeldOutMeaning;
+  return out + "</p>\n";
+}
+
+// `judged`: green where it is the reference, else red.
+std::string Answer(const std::string& name, const std::string& answer, const std::string& reference,
+                   bool judged) {
+  if (answer.empty()) return "";
+  if (!judged) return Element("dt", name) + Element("dd", answer);
+  return Element("dt", name) + "<dd class=\"" + (answer == reference ? "good" : "bad") + "\">" +
+         EscapeHtml(answer) + "</dd>";
+}
+
+// The picture is shown above the question; its placeholder says nothing more.
+std::string WithoutPlaceholders(std::string text) {
+  constexpr std::string_view kPlaceholder = "<image>\n";
+  for (size_t at; (at = text.find(kPlaceholder)) != std::string::npos;) {
+    text.erase(at, kPlaceholder.size());
+  }
+  return text;
+}
+
+std::string Card(const ReportCaption& caption, AnswerRole role) {
+  std::string out = "<div class=\"card\">";
+  if (!caption.picture.empty()) {
+    out += "<img alt=\"" + EscapeHtml(caption.question) + "\" src=\"" +
+           EscapeHtml(caption.picture) + "\">";
+  }
+  out += "<dl>";
+  if (!caption.question.empty()) {
+    out += Element("dt", "question") + Element("dd", WithoutPlaceholders(caption.question));
+  }
+  const bool judged = role != AnswerRole::kControl;
+  out += Element("dt", judged ? "reference" : "the control's answer (never trained)") +
+         Element("dd", caption.reference) +
+         Answer("before training", caption.before, caption.reference, judged) +
+         Answer("after training", caption.after, caption.reference, judged);
+  return out + "</dl></div>\n";
+}
+
+std::string Answers(const ReportInput& input) {
+  if (input.answers.empty()) return "";
+  std::string out = "<h2>Pictures and answers</h2>\n";
+  for (const ReportAnswers& source : input.answers) {
+    out += Element("h3", source.source + ": " + ExactText(source) + " exact") +
+           "\n<p class=\"soft\">" + std::string(RoleMeaning(source.role)) +
+           "</p>\n<div class=\"grid-of pictures\">\n";
+    for (const ReportCaption& caption : source.shown) out += Card(caption, source.role);
+    out += "</div>\n";
+  }
+  return out;
+}
+
+std::string MiBText(int64_t bytes) {
+  return bytes > 0 ? ReadableNumber(std::round(static_cast<double>(bytes) / (1 << 20))) : "-";
+}
+
+std::string Memory(const ReportInput& input) {
+  if (input.ranks.empty()) return "";
+  std::string out =
+      "<h2>Memory by rank, MiB</h2>\n<div class=\"card scroll\"><table class=\"numbers\">\n<tr>"
+      "<th>rank</th><th>tensors, forecast</th><th>tensors, peak</th><th>process, peak</th>"
+      "<th>device</th><th>machine</th></tr>\n";
+  for (size_t i = 0; i < input.ranks.size() && i < kMostRanks; ++i) {
+    const RankMemory& rank = input.ranks[i];
+    out += "<tr>" + Element("td", std::to_string(i)) + Element("td", MiBText(rank.forecast_bytes)) +
+           Element("td", MiBText(rank.tensor_bytes)) + Element("td", MiBText(rank.rss_bytes)) +
+           Element("td", rank.device) + Element("td", rank.machine) + "</tr>\n";
+  }
+  out += "</table></div>\n";
+  if (input.ranks.size() > kMostRanks) {
+    out +=
+        fmt::format("<p class=\"soft\">and {} more ranks</p>\n", input.ranks.size() - kMostRanks);
+  }
+  return out +
+         "<p class=\"soft\">Forecast: of the epoch's worst step, before the first one. Process: "
+         "libraries, loaded data and what the allocator keeps included.</p>\n";
+}
+
+std::string Facts(const ReportInput& input) {
+  if (input.facts.empty()) return "";
+  std::string out = "<h2>The run</h2>\n<div class=\"card scroll\"><table>\n";
+  for (const auto& [name, value] : input.facts) {
+    out += "<tr>" + Element("th", name) + Element("td", value) + "</tr>\n";
+  }
+  return out + "</table></div>\n";
+}
+
+std::string Quarantine(const ReportInput& input) {
+  std::string out = "<h2>Records in quarantine</h2>\n";
+  if (input.quarantine.empty()) return out + "<p class=\"soft\">None.</p>\n";
+  out +=
+      "<div class=\"card scroll\"><table>\n<tr><th>file</th><th>line</th><th>id</th>"
+      "<th>reason</th></tr>\n";
+  for (size_t i = 0; i < input.quarantine.size() && i < kMostRows; ++i) {
+    const QuarantineRow& row = input.quarantine[i];
+    out += "<tr>" + Element("td", row.file) + Element("td", std::to_string(row.line)) +
+           Element("td", row.id) + Element("td", row.reason) + "</tr>\n";
+  }
+  out += "</table></div>\n";
+  if (input.quarantine.size() > kMostRows) {
+    out += "<p class=\"soft\">and " + std::to_string(input.quarantine.size() - kMostRows) +
+           " more in quarantine.jsonl</p>\n";
+  }
+  return out;
+}
+
+std::string Configuration(const ReportInput& input) {
+  if (input.config.empty()) return "";
+  return "<h2>Configuration</h2>\n<div class=\"card\"><details><summary>config.yaml</summary>" +
+         Element("pre", input.config) + "</details></div>\n";
+}
+
+}  // namespace
+
+std::string RenderReport(const ReportInput& input) {
+  return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n" +
+         Element("title", input.title) + "\n<style>" + std::string(ReportStyle()) +
+         "</style>\n</head>\n<body>\n<main>\n" + Element("h1", input.title) +
+         "\n<p class=\"soft\">" + EscapeHtml(input.lead) + "</p>\n" + Tiles(input) + Curves(input) +
+         Answers(input) + Facts(input) + Memory(input) + Quarantine(input) + Configuration(input) +
+         "</main>\n</body>\n</html>\n";
+}
+
+}  // namespace equipoise

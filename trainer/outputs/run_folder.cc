@@ -1,0 +1,218 @@
+#include "trainer/outputs/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "configs/base/error.h"
+#include "configs/base/json.h"
+#include "trainer/common/agreement.h"
+#include "trainer/common/durable_file.h"
+#include "trainer/outputs/metrics.h"
+
+namespace equipoise {
+namespace {
+
+namespace fs = std::filesystem;
+
+void CreateFolders(const std::string& dir) {
+  for (const char* name : {"", "checkpoints", "log", "tensorboard"}) {
+    std::error_code error;
+    const fs::path path = fs::path(dir) / name;
+    fs::create_directories(path, error);
+    if (error) {
+      throw RunError(path.string() + ": cannot create: " + error.message() +
+                     "; choose another run.dir");
+    }
+  }
+}
+
+// "process 4711 on node3", for the next one who wants the folder.
+std::string Myself() {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return "process " + std::to_string(getpid()) + " on " + host.data();
+}
+
+// What would only be found at the first save, or never.
+void CheckPlaces(const std::string& dir) {
+  const fs::path latest = fs::path(dir) / "checkpoints/latest", stop = fs::path(dir) / "stop";
+  std::error_code error;
+  const fs::file_type type = fs::symlink_status(latest, error).type();
+  if (type != fs::file_type::not_found && type != fs::file_type::symlink) {
+    throw RunError(latest.string() +
+                   ": is no link; it is where the newest checkpoint is named: move it away");
+  }
+  if (fs::is_directory(fs::symlink_status(stop, error))) {
+    throw RunError(stop.string() +
+                   ": is a folder; a file of this name asks the run to stop: move it away");
+  }
+}
+
+int Lock(const std::string& dir) {
+  const std::string path = dir + "/lock";
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) throw RunError(path + ": cannot open: " + std::strerror(errno));
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    const int error = errno;
+    std::array<char, 256> owner{};
+    const ssize_t n = read(fd, owner.data(), owner.size() - 1);
+    close(fd);
+    if (error != EWOULDBLOCK) throw RunError(path + ": cannot lock: " + std::strerror(error));
+    throw RunError(dir + ": in use by " + (n > 0 ? owner.data() : "another job") +
+                   "; wait for it, stop it, or choose another run.dir");
+  }
+  const std::string text = Myself();
+  if (ftruncate(fd, 0) != 0 || write(fd, text.data(), text.size()) < 0) {
+    const int error = errno;
+    close(fd);
+    throw RunError(path + ": cannot write: " + std::strerror(error));
+  }
+  return fd;
+}
+
+// The step of a line of metrics.jsonl; -1 for a line that is torn or no such object.
+int64_t StepOfLine(std::string_view line) {
+  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) return -1;
+  return json["step"].get<int64_t>();
+}
+
+// The first checkpoint's folder, whole or damaged; empty when there is none.
+std::string AnyCheckpoint(const std::string& run_dir) {
+  std::error_code error;
+  for (fs::directory_iterator entry(run_dir + "/checkpoints", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.rfind("step-", 0) == 0) return entry->path().string();
+  }
+  return "";
+}
+
+// Removes what has come to a run folder, the deepest first.
+class FolderRestorer {
+ public:
+  explicit FolderRestorer(const fs::path& dir) {
+    std::error_code error;
+    for (const char* name : {"lock", "checkpoints", "log", "tensorboard"}) {
+      if (!fs::exists(dir / name, error)) absent_.push_back(dir / name);
+    }
+    fs::path path = fs::absolute(dir, error);
+    if (!path.has_filename()) path = path.parent_path();  // a/b/ is a/b
+    for (; !fs::exists(path, error) && path.has_filename(); path = path.parent_path()) {
+      absent_.push_back(path);
+    }
+  }
+  ~FolderRestorer() {
+    std::error_code ignored;
+    for (const fs::path& path : absent_) fs::remove(path, ignored);
+  }
+  FolderRestorer(const FolderRestorer&) = delete;
+  FolderRestorer& operator=(const FolderRestorer&) = delete;
+
+ private:
+  std::vector<fs::path> absent_;
+};
+
+}  // namespace
+
+void CheckRunFolder(const std::string& dir, Communicator& world) {
+  std::optional<FolderRestorer> restorer;
+  if (world.rank() == 0) restorer.emplace(dir);
+  const RunFolder folder(dir, world);
+}
+
+RunFolder::RunFolder(const std::string& dir, Communicator& world) : dir_(dir) {
+  AgreeOrThrowRunError(world, [&] {
+    if (world.rank() != 0) return;
+    CreateFolders(dir_);
+    CheckPlaces(dir_);
+    lock_ = Lock(dir_);
+  });
+}
+
+RunFolder::~RunFolder() {
+  if (lock_ >= 0) close(lock_);
+}
+
+std::string RunFolder::LogPath(int rank) const {
+  std::array<char, 32> name{};
+  snprintf(name.data(), name.size(), "log/rank-%05d.log", rank);
+  return Path(name.data());
+}
+
+bool HasCheckpoints(const std::string& run_dir) { return !AnyCheckpoint(run_dir).empty(); }
+
+void RefuseCheckpoints(const std::string& run_dir) {
+  const std::string found = AnyCheckpoint(run_dir);
+  if (found.empty()) return;
+  throw ConfigError(found +
+                    ": --resume none would lose this checkpoint; use --resume auto, choose "
+                    "another run.dir, or delete it");
+}
+
+void RefuseLostCheckpoints(const std::string& run_dir, int64_t every) {
+  const std::string path = run_dir + "/metrics.jsonl";
+  const std::vector<StepMetrics> steps = ReadMetrics(path);
+  bool saved = !steps.empty() && fs::exists(run_dir + "/report.html");  // written after a save
+  for (size_t i = 0; i + 1 < steps.size(); ++i) {
+    // Steps that are skipped are not saved.
+    saved |= steps[i].step % every == 0 && steps[i].loss && std::isfinite(*steps[i].loss);
+  }
+  if (!saved) return;
+  throw DataError(
+      path + ": has " + std::to_string(steps.back().step) + " steps, but " + run_dir +
+      "/checkpoints holds no checkpoint to go on from; bring them back (is a disk not mounted?), "
+      "choose another run.dir, or train anew with --resume none");
+}
+
+std::string SetMetricsAside(const std::string& path) {
+  if (ReadMetrics(path).empty()) return "";
+  for (int64_t number = 1;; ++number) {
+    std::string aside = path + "." + std::to_string(number);
+    if (fs::exists(fs::symlink_status(aside))) continue;
+    std::error_code error;
+    fs::rename(path, aside, error);
+    if (error) {
+      throw RunError(
+          internal::Join("", aside, ": cannot rename ", path, " to it: ", error.message()));
+    }
+    return aside;
+  }
+}
+
+void CutMetrics(const std::string& path, int64_t step) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return;
+  std::ostringstream content;
+  content << file.rdbuf();
+  if (file.bad() || fs::is_directory(path)) {
+    throw RunError(path + ": cannot be read; move it away, or choose another run.dir");
+  }
+  const std::string text = content.str();
+  std::string kept;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    if (end == std::string::npos) break;  // torn
+    const std::string_view line(text.data() + begin, end + 1 - begin);
+    const int64_t found = StepOfLine(line);
+    if (found >= 0 && found <= step) kept += line;
+    begin = end + 1;
+  }
+  if (kept != text) WriteFileDurably(path, kept);
+}
+
+}  // namespace equipoise

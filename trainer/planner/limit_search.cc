@@ -1,0 +1,169 @@
+#include "trainer/planner/limit_search.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "configs/base/error.h"
+#include "trainer/planner/make_plan.h"
+
+namespace equipoise {
+namespace {
+
+constexpr std::array<double, 3> kSizes = {0.5, 0.25, 2};  // of packs, tried in turn
+constexpr double kClearGain = 0.03;                       // tokens/s that another size must gain
+constexpr double kSameSamples = 0.05;  // by which the samples of a step may differ
+
+class LimitSearch {
+ public:
+  LimitSearch(const SampleCosts& costs, const RunConfig& config, PlanRequest request,
+              MeshChoice meshes)
+      : costs_(costs), config_(config), request_(std::move(request)), meshes_(meshes) {}
+
+  FittedRun Fastest(const PlannedRun& first) const {
+    FittedRun best = Lowered(first);
+    if (!best.fits() || !MaySearch()) return best;
+    const double own_rate = TokensPerSecond(best);
+    bool changed = false;
+    for (const double size : kSizes) {
+      const std::optional<PlannedRun> scaled = Scaled(first, size);
+      if (!scaled) continue;
+      FittedRun run = SearchFaster(*scaled, (1 + kClearGain) * TokensPerSecond(best));
+      if (!run.fits()) continue;
+      best = std::move(run);
+      changed = true;
+    }
+    if (!changed) return best;
+    best.planned.in_place_of->gain = TokensPerSecond(best) / own_rate - 1;
+    return Search(best.planned);  // with all that is told of the best plans
+  }
+
+ private:
+  FittedRun Lowered(const PlannedRun& first) const {
+    FittedRun run = Search(first);
+    const std::vector<GroupLimits> lower = LowerLimits(costs_, config_, first);
+    if (run.fits() || lower.empty()) return run;
+    const auto with = [&](const GroupLimits& limits) {
+      return Changed(first, limits, config_.train.global_batch);
+    };
+    FittedRun least = Search(with(lower.back()));
+    if (!least.fits()) return least;
+    const auto fitting =
+        std::partition_point(lower.begin(), lower.end() - 1,
+                             [&](const GroupLimits& limits) { return !Fits(with(limits)); });
+    return fitting == lower.end() - 1 ? least : Search(with(*fitting));
+  }
+
+  bool MaySearch() const {
+    const BalanceSection& balance = config_.balance;
+    return balance.limits == "search" && balance.tiles == 0 && balance.tokens == 0 &&
+           balance.min_tiles == 0 && balance.min_tokens == 0;
+  }
+
+  PlannedRun Changed(const PlannedRun& first, const GroupLimits& limits, int64_t batch) const {
+    RunConfig config = config_;
+    config.balance.tiles = limits.tiles;
+    config.balance.tokens = limits.tokens;
+    config.train.global_batch = batch;
+    PlannedRun changed = PlanWorkload(costs_, config, request_.model);
+    changed.in_place_of =
+        OwnPacks{first.limits, config_.train.global_batch, first.samples_per_pack, 0};
+    return changed;
+  }
+
+  // Packs of another size, so many of them that a step keeps its samples; nothing where it cannot.
+  std::optional<PlannedRun> Scaled(const PlannedRun& first, double size) const {
+    const auto own_batch = static_cast<double>(config_.train.global_batch);
+    const double batch = own_batch / size;
+    const std::optional<GroupLimits> limits = ScaledLimits(costs_, config_, first, size);
+    if (!limits || batch != std::floor(batch)) return std::nullopt;
+    PlannedRun scaled = Changed(first, *limits, std::llround(batch));
+    const double share = scaled.samples_per_pack * batch / (first.samples_per_pack * own_batch);
+    if (std::abs(share - 1) > kSameSamples || scaled.epoch_packs < std::llround(batch)) {
+      return std::nullopt;
+    }
+    return scaled;
+  }
+
+  // Of the best plan, on the first step.
+  static double TokensPerSecond(const FittedRun& run) {
+    return Tokens(run.planned) / run.search.plans.front().step_s;
+  }
+
+  static double Tokens(const PlannedRun& planned) {
+    double tokens = 0;
+    for (const LayerLoad& pack : planned.workload.steps.front()) {
+      tokens += static_cast<double>(pack.tokens);
+    }
+    return tokens;
+  }
+
+  // Only plans that compute more tokens a second.
+  FittedRun SearchFaster(const PlannedRun& planned, double tokens_per_second) const {
+    PlanRequest request = RequestFor(planned);
+    request.keep = 1;
+    request.within_s = Tokens(planned) / tokens_per_second;
+    try {
+      return Search(planned, request);
+    } catch (const ConfigError&) {
+      return {planned, request, {}};  // so many packs cannot be dealt to the pinned ranks
+    }
+  }
+
+  PlanRequest RequestFor(const PlannedRun& planned) const {
+    PlanRequest request = request_;
+    request.workload = planned.workload;
+    return request;
+  }
+
+  // To be searched one after another until a plan fits.
+  std::vector<PlanRequest> Searches(const PlanRequest& request) const {
+    if (meshes_ == MeshChoice::kAll || config_.cluster.preset != kLocalPreset) return {request};
+    RunConfig config = config_;
+    config.train.global_batch = request.workload.global_batch();
+    const Plan simple = MakePlan(config, request.model, request.ranks);
+    Accumulation(config, simple);
+    PlanRequest pinned = request;
+    pinned.pins.data = simple.data;
+    pinned.pins.pipeline = simple.pipeline;
+    pinned.pins.tensor = simple.tensor;
+    pinned.pins.zero = simple.zero;
+    const PlanPins& pins = request.pins;
+    const bool free = !pins.data && !pins.pipeline && !pins.tensor;
+    return free ? std::vector{pinned, request} : std::vector{pinned};
+  }
+
+  FittedRun Search(const PlannedRun& planned) const { return Search(planned, RequestFor(planned)); }
+
+  FittedRun Search(const PlannedRun& planned, const PlanRequest& request) const {
+    FittedRun run{planned, request, {}};
+    for (const PlanRequest& each : Searches(run.request)) {
+      run.search = SearchPlans(each);
+      if (run.fits()) break;
+    }
+    return run;
+  }
+
+  // Whether Search() finds a plan.
+  bool Fits(const PlannedRun& planned) const {
+    const std::vector<PlanRequest> searches = Searches(RequestFor(planned));
+    return std::any_of(searches.begin(), searches.end(), SomePlanFits);
+  }
+
+  const SampleCosts& costs_;
+  const RunConfig& config_;
+  const PlanRequest request_;
+  const MeshChoice meshes_;
+};
+
+}  // namespace
+
+FittedRun FitRun(const SampleCosts& costs, const RunConfig& config, const PlannedRun& first,
+                 const PlanRequest& request, MeshChoice meshes) {
+  return LimitSearch(costs, config, request, meshes).Fastest(first);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,149 @@
+#include "trainer/planner/plan_report.h"
+
+namespace equipoise {
+namespace {
+
+Json MeshJson(const Plan& plan) {
+  return {{"data", plan.data}, {"pipeline", plan.pipeline}, {"tensor", plan.tensor}};
+}
+
+Json MemoryJson(const MemoryForecast& memory) {
+  return {{"parameters", memory.parameters}, {"gradients", memory.gradients},
+          {"optimizer", memory.optimizer},   {"activations", memory.activations},
+          {"temporary", memory.temporary},   {"communication", memory.communication},
+          {"reserve", memory.reserve},       {"total", memory.total()}};
+}
+
+Json BalanceJson(const PlanBalance& balance) {
+  return {{"group", balance.method},
+          {"pad_ratio", balance.pad_ratio},
+          {"dist_ratio_vision", balance.dist_ratio_vision},
+          {"dist_ratio_text", balance.dist_ratio_text},
+          {"dist_ratio_time", balance.dist_ratio_time},
+          {"micro_batches", balance.micro_batches}};
+}
+
+Json StagesJson(const PlanReport& report) {
+  const ScoredPlan& best = report.best();
+  Json stages = Json::array();
+  for (const StageForecast& stage : report.forecast.stages) {
+    Json recompute = Json::array();
+    for (int layer = stage.first_layer; layer < stage.end_layer; ++layer) {
+      recompute.push_back(ToString(best.plan.recompute[static_cast<size_t>(layer)]));
+    }
+    const MemoryForecast& memory = best.memory[static_cast<size_t>(stage.pipeline_rank)];
+    stages.push_back({{"rank", stage.pipeline_rank},
+                      {"layers", {stage.first_layer, stage.end_layer - 1}},
+                      {"forward_ms", 1e3 * stage.forward_s},
+                      {"backward_ms", 1e3 * stage.backward_s},
+                      {"recompute_ms", 1e3 * stage.recompute_s},
+                      {"memory_bytes", memory.total()},
+                      {"memory", MemoryJson(memory)},
+                      {"recompute", recompute}});
+  }
+  return stages;
+}
+
+Json PlanSummary(const Plan& plan) {
+  return {{"mesh", MeshJson(plan)},
+          {"schedule", plan.schedule},
+          {"chunks", plan.chunks},
+          {"zero", plan.zero}};
+}
+
+Json EncoderJson(const Plan& plan) {
+  if (plan.encoder_ranks == 0) return {{"placement", "inline"}};
+  return {{"placement", "disaggregated"}, {"ranks", plan.encoder_ranks}};
+}
+
+Json BestPlans(const PlanReport& report) {
+  Json plans = Json::array();
+  for (const ScoredPlan& each : report.search.plans) {
+    Json plan = PlanSummary(each.plan);
+    plan["step_s"] = each.step_s;
+    plan["peak_bytes"] = each.peak_bytes();
+    plans.push_back(plan);
+  }
+  return plans;
+}
+
+Json Trials(const PlanReport& report) {
+  Json trials = Json::array();
+  for (const PlanTrial& each : report.trials) {
+    Json trial = PlanSummary(each.plan.plan);
+    trial["predicted_step_s"] = each.plan.step_s;
+    if (each.failure.empty()) {
+      trial["step_s"] = {{"p10", each.Percentile(0.1)},
+                         {"p50", each.Percentile(0.5)},
+                         {"p90", each.Percentile(0.9)}};
+      trial["difference"] = each.Percentile(0.5) / each.plan.step_s - 1;
+    } else {
+      trial["failure"] = each.failure;
+    }
+    trials.push_back(trial);
+  }
+  return trials;
+}
+
+Json Rejected(const PlanReport& report) {
+  Json rejected = Json::array();
+  for (const RejectedPlan& each : report.search.rejected) {
+    Json plan = PlanSummary(each.plan);
+    plan["reason"] = each.reason;
+    rejected.push_back(plan);
+  }
+  return rejected;
+}
+
+Json LimitsJson(const PlanReport& report) {
+  Json limits = {{"tiles", report.tiles}, {"tokens", report.tokens}};
+  if (!report.in_place_of) return limits;
+  const OwnPacks& own = *report.in_place_of;
+  const Json from = {{"tiles", own.limits.tiles}, {"tokens", own.limits.tokens}};
+  if (own.gain == 0) {
+    limits["lowered_from"] = from;
+  } else {
+    limits["searched_from"] = from;
+    limits["searched_from"]["global_batch"] = own.global_batch;
+    limits["gain"] = own.gain;
+  }
+  return limits;
+}
+
+}  // namespace
+
+Json PlanToJson(const PlanReport& report) {
+  const PlanForecast& forecast = report.forecast;
+  const BubbleShares& bubbles = forecast.bubbles;
+  Json json = PlanSummary(report.best().plan);
+  json["config"] = report.config;
+  json["ranks"] = report.best().plan.num_ranks();
+  json["encoder"] = EncoderJson(report.best().plan);
+  json["limits"] = LimitsJson(report);
+  json["global_batch"] = report.request.workload.global_batch();
+  json["samples"] = report.sample_source;
+  json["oversize"] = report.oversize;
+  json["stages"] = StagesJson(report);
+  json["step_s"] = {
+      {"p10", forecast.step_s.p10}, {"p50", forecast.step_s.p50}, {"p90", forecast.step_s.p90}};
+  json["bubble_share"] = bubbles.total();
+  json["bubbles"] = {{"fill_and_drain", bubbles.fill_and_drain},
+                     {"uneven_stages", bubbles.uneven_stages},
+                     {"uneven_micro_batches", bubbles.uneven_micro_batches},
+                     {"communication", bubbles.communication},
+                     {"uneven_data_ranks", bubbles.uneven_data_ranks}};
+  json["communication_share"] = forecast.communication_share;
+  json["tokens_per_s"] = forecast.tokens_per_s;
+  json["samples_per_s"] = forecast.packs_per_s * report.samples_per_pack;
+  json["mfu"] = forecast.mfu;
+  json["steps"] = report.steps;
+  json["gpu_days"] = report.gpu_days();
+  json["cost"] = report.cost();
+  json["balance"] = {{"before", BalanceJson(report.before)}, {"after", BalanceJson(report.after)}};
+  json["plans"] = BestPlans(report);
+  json["rejected"] = Rejected(report);
+  if (!report.trials.empty()) json["trials"] = Trials(report);
+  return json;
+}
+
+}  // namespace equipoise

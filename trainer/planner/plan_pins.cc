@@ -1,0 +1,34 @@
+#include "trainer/planner/plan_pins.h"
+
+#include "models/spec/layer_spec.h"
+#include "parallel/schedule/builders.h"
+#include "trainer/planner/make_plan.h"
+
+namespace equipoise {
+namespace {
+
+std::optional<int> Pin(const std::optional<int64_t>& value) {
+  return value ? std::optional<int>(static_cast<int>(*value)) : std::nullopt;
+}
+
+}  // namespace
+
+PlanPins PlanPinsOf(const RunConfig& config, const ModelConfig& model) {
+  const ParallelSection& parallel = config.parallel;
+  PlanPins pins;
+  pins.data = Pin(parallel.data);
+  pins.tensor = Pin(parallel.tensor);
+  pins.pipeline = Pin(parallel.pipeline);
+  pins.chunks = Pin(parallel.chunks);
+  pins.zero = Pin(parallel.zero);
+  pins.encoder_ranks = EncoderRanks(config, model);
+  if (parallel.schedule && FindSchedule(*parallel.schedule)) pins.schedule = parallel.schedule;
+  if (!parallel.stage_layers.empty()) {
+    pins.stage_begins =
+        StageBegins(parallel.stage_layers, static_cast<int>(LayerSpecs(model).size()));
+  }
+  pins.recompute = GivenRecompute(config, model);
+  return pins;
+}
+
+}  // namespace equipoise

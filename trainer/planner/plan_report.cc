@@ -1,0 +1,25 @@
+#include "trainer/planner/plan_report.h"
+
+#include <cmath>
+
+namespace equipoise {
+
+double PlanReport::gpu_days() const {
+  return static_cast<double>(steps) * forecast.step_s.p50 * best().plan.num_ranks() / 86400;
+}
+
+double PlanReport::cost() const { return gpu_days() * 24 * request.cluster.price_per_device_hour; }
+
+double PlanTrial::Percentile(double share) const {
+  const auto last = static_cast<double>(step_s.size() - 1);
+  return step_s[static_cast<size_t>(std::lround(share * last))];
+}
+
+std::string DescribeMesh(const Plan& plan) {
+  std::string text = DescribeAxes(plan);
+  if (plan.pipeline > 1) text += ", " + plan.schedule;
+  if (plan.chunks > 1) text += " x " + std::to_string(plan.chunks);
+  return text + ", ZeRO " + std::to_string(plan.zero);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,204 @@
+#include "trainer/planner/plan_run.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "balance/costs/collective_time.h"
+#include "configs/base/error.h"
+#include "models/stages/plan_schedule.h"
+#include "parallel/schedule/builders.h"
+#include "trainer/outputs/html_text.h"
+#include "trainer/planner/limit_search.h"
+#include "trainer/planner/make_plan.h"
+#include "trainer/planner/plan_pins.h"
+#include "trainer/planner/plan_workload.h"
+#include "trainer/planner/sample_costs.h"
+#include "trainer/settings/model_section.h"
+#include "trainer/settings/run_cluster.h"
+
+namespace equipoise {
+namespace {
+
+PartitionRule PartitionRuleOf(const std::string& name) {
+  static const std::map<std::string, PartitionRule> kRules = {
+      {"bmp", PartitionRule::kBalanced},
+      {"flops", PartitionRule::kFlops},
+      {"parameters", PartitionRule::kParameters}};
+  return kRules.at(name);
+}
+
+RecomputeRule RecomputeRuleOf(const std::string& name) {
+  static const std::map<std::string, RecomputeRule> kRules = {
+      {"bar", RecomputeRule::kAdaptive},
+      {"none", RecomputeRule::kNone},
+      {"attention", RecomputeRule::kAttention},
+      {"mlp", RecomputeRule::kMlp},
+      {"full", RecomputeRule::kFull}};
+  return kRules.at(name);
+}
+
+// The GPUs of all presets have bf16 matrix units; `local` is whatever this machine computes on.
+Precision PrecisionOn(const Cluster& cluster, const TrainSection& train) {
+  if (train.precision != "auto") return ParsePrecision(train.precision);
+  const bool gpus = cluster.multiprocessors > 0;
+  return ChoosePrecision(train.precision, gpus || ThisMachineHasBf16MatrixUnits(train.device));
+}
+
+std::shared_ptr<const Profile> ProfileFor(const RunConfig& config, const PlanRequest& request,
+                                          Precision precision) {
+  const std::string& path = config.cluster.profile;
+  if (path.empty()) return nullptr;
+  auto profile = std::make_shared<Profile>(ReadProfile(path));
+  const ProfileUse use{request.cluster.device, "", PrecisionName(precision), 0};
+  const std::string warning = RequireProfile(*profile, use, path, config.cluster.force_profile);
+  if (!warning.empty()) spdlog::warn("{}", warning);
+  return profile;
+}
+
+bool HasScheduleFile(const RunConfig& config) {
+  return config.parallel.schedule && FindSchedule(*config.parallel.schedule) == nullptr;
+}
+
+// Throws ConfigError where the plan's schedule cannot run the first step of training, or the one in
+// front of it that probes the memory.
+void RequireRuns(const RunConfig& config, const PlanRequest& request, const Plan& plan) {
+  const StagePlan stages(request.model, plan, request.frozen);
+  const PlanSchedule schedule(plan);
+  const auto count = static_cast<size_t>(Accumulation(config, plan));
+  const Workload& workload = request.workload;
+  if (config.run.probe) {
+    schedule.StepOps(stages, std::vector<LayerLoad>(count, workload.worst), request.element_bytes);
+  }
+  const std::vector<int> dealt = DealtPacks(workload, 0, plan.data);
+  for (int rank = 0; rank < plan.data; ++rank) {
+    std::vector<LayerLoad> loads;
+    for (const int pack : PacksOfRank(dealt, plan.data, rank)) {
+      loads.push_back(workload.steps.front()[static_cast<size_t>(pack)]);
+    }
+    schedule.StepOps(stages, loads, request.element_bytes);
+  }
+}
+
+// With a schedule from a file, which is not searched: the plan that training takes.
+FittedRun GivenRun(const RunConfig& config, const PlannedRun& planned, PlanRequest request) {
+  const Plan plan = MakePlan(config, request.model, request.ranks);
+  RequireRuns(config, request, plan);
+  PlanSearchResult result;
+  result.plans.push_back(ScorePlan(request, plan));
+  result.considered = result.simulated = 1;
+  return {planned, std::move(request), std::move(result)};
+}
+
+constexpr int64_t kTokenBin = 64;
+
+std::vector<SampleHistogram> Histograms(const SampleList& samples) {
+  SampleHistogram tiles{"Samples by tiles", 1, {}};
+  SampleHistogram tokens{"Samples by tokens", kTokenBin, {}};
+  const auto add = [](SampleHistogram& histogram, int64_t value) {
+    const auto bin = static_cast<size_t>(value / histogram.bin_width);
+    if (bin >= histogram.counts.size()) histogram.counts.resize(bin + 1, 0);
+    ++histogram.counts[bin];
+  };
+  for (int64_t i = 0; i < samples.size; ++i) {
+    const std::optional<SampleSize> size = samples.size_at(i);
+    if (!size) continue;
+    add(tiles, size->tiles);
+    add(tokens, size->tokens);
+  }
+  return {tiles, tokens};
+}
+
+}  // namespace
+
+PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
+                          const Workload& workload, const PlanTarget& target) {
+  const int devices = MakeCluster(config.cluster).num_devices();
+  PlanRequest request;
+  request.ranks = target.ranks > 0 ? target.ranks : devices;
+  request.cluster = ClusterFor(config.cluster, request.ranks);
+  request.model = model;
+  request.frozen = config.model.freeze;
+  const Precision precision =
+      target.precision ? *target.precision : PrecisionOn(request.cluster, config.train);
+  request.element_bytes = ElementBytes(precision);
+  request.workload = workload;
+  request.profile = ProfileFor(config, request, precision);
+  if (request.profile) request.cluster = WithMeasuredLinks(request.cluster, *request.profile);
+  request.pins = PlanPinsOf(config, model);
+  request.partition = PartitionRuleOf(config.balance.partition);
+  request.recompute = RecomputeRuleOf(config.balance.recompute);
+  request.keep = std::max(request.keep, target.trials);
+  return request;
+}
+
+PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const OrderPlans& order) {
+  const ModelConfig model = ModelConfigOf(config.model);
+  const SampleCosts costs = GatherSampleCosts(config, model);
+  PlannedRun planned = PlanWorkload(costs, config, model);
+  if (planned.epoch_packs < config.train.global_batch) {
+    throw DataError(internal::Join(
+        "", costs.source, ": ", costs.epoch_samples(), " samples make ", planned.epoch_packs,
+        " micro-batches, fewer than the ", config.train.global_batch, " of a step (",
+        planned.oversize,
+        " samples are above the limits); lower train.global_batch, or raise balance.tiles and "
+        "balance.tokens"));
+  }
+  const PlanRequest request = PlanRequestOf(config, model, planned.workload, target);
+  const MeshChoice meshes = target.trials > 0 ? MeshChoice::kAll : MeshChoice::kSimpleFirst;
+  FittedRun fitted = HasScheduleFile(config) ? GivenRun(config, planned, request)
+                                             : FitRun(costs, config, planned, request, meshes);
+  planned = fitted.planned;
+  PlanReport report;
+  report.request = std::move(fitted.request);
+  report.search = std::move(fitted.search);
+  report.tiles = planned.limits.tiles;
+  report.tokens = planned.limits.tokens;
+  report.in_place_of = planned.in_place_of;
+  report.why = DescribeChange(planned, report.request.cluster.memory_bytes);
+  BestPlan(report.request, report.search);  // throws where none fits
+  if (order) order(report);
+  const Plan plan = report.best().plan;
+  report.forecast = ForecastPlan(report.request, plan);
+  report.sample_source = costs.source +
+                         (costs.stands_for == 1 ? ", " : ", which stand for about ") +
+                         ReadableNumber(static_cast<double>(costs.epoch_samples())) + " samples";
+  report.oversize = planned.oversize;
+  report.histograms = Histograms(costs.list);
+  report.samples_per_pack = planned.samples_per_pack;
+  report.steps = config.train.steps;
+  const BalanceBeforeAfter balance = planned.balance(plan.data);
+  report.before = balance.before;
+  report.after = balance.after;
+  return report;
+}
+
+TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,
+                          const SampleCosts& costs, const PlanTarget& target) {
+  if (HasScheduleFile(config)) return {MakePlan(config, model, target.ranks), {}};
+  const PlannedRun first = PlanWorkload(costs, config, model);
+  const FittedRun fitted =
+      FitRun(costs, config, first, PlanRequestOf(config, model, first.workload, target),
+             MeshChoice::kSimpleFirst);
+  const ScoredPlan best = BestPlan(fitted.request, fitted.search);
+  const PlanForecast forecast = ForecastPlan(fitted.request, best.plan);
+  const PlannedRun& planned = fitted.planned;
+  if (planned.in_place_of) {
+    const bool faster = planned.in_place_of->gain > 0;
+    spdlog::log(faster ? spdlog::level::info : spdlog::level::warn, "{}",
+                DescribeChange(planned, fitted.request.cluster.memory_bytes));
+  }
+  std::vector<int64_t> memory;
+  memory.reserve(best.memory.size());
+  for (const MemoryForecast& rank : best.memory) memory.push_back(rank.total());
+  return {best.plan,
+          {forecast.step_s.p50, forecast.error_band, best.peak_bytes(), planned.limits.tiles,
+           planned.limits.tokens, planned.in_place_of ? planned.workload.global_batch() : 0,
+           std::move(memory)}};
+}
+
+}  // namespace equipoise

@@ -1,0 +1,227 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <ostream>
+#include <vector>
+
+#include "models/spec/layer_spec.h"
+#include "trainer/outputs/html_text.h"
+#include "trainer/planner/plan_report.h"
+#include "trainer/planner/plan_yaml.h"
+
+namespace equipoise {
+namespace {
+
+constexpr int kBarWidth = 20;
+
+template <class... Values>
+std::string Format(const char* format, Values... values) {
+  std::array<char, 256> text;
+  std::snprintf(text.data(), text.size(), format, values...);
+  return text.data();
+}
+
+double GiB(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
+
+// Thousands as "1,267,819", with a few digits behind small numbers.
+std::string Number(double value) { return ReadableNumber(value); }
+
+// For one digit behind the point: no "-0.0".
+double Percent(double share) { return std::abs(share) < 0.0005 ? 0 : 100 * share; }
+
+std::string Bar(double share) {
+  const int filled = std::clamp(static_cast<int>(std::lround(share * kBarWidth)), 0, kBarWidth);
+  return "[" + std::string(filled, '#') + std::string(kBarWidth - filled, '.') + "]";
+}
+
+// Layers of a rank by what is computed again of them: "3 attention, 2 full".
+std::string DescribeRecompute(const std::vector<Recompute>& kinds) {
+  std::string text;
+  for (const Recompute kind : {Recompute::kAttention, Recompute::kMlp, Recompute::kFull}) {
+    const auto count = std::count(kinds.begin(), kinds.end(), kind);
+    if (count == 0) continue;
+    text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + ToString(kind);
+  }
+  return text.empty() ? "-" : text;
+}
+
+// One row of the table of ranks: all of a rank's stages together.
+struct RankRow {
+  std::string layers;  // "0-3 28-30"
+  double forward_s = 0, backward_s = 0;
+  std::vector<Recompute> recompute;
+};
+
+std::vector<RankRow> RankRows(const PlanReport& report) {
+  const Plan& plan = report.best().plan;
+  std::vector<RankRow> rows(static_cast<size_t>(plan.pipeline));
+  for (const StageForecast& stage : report.forecast.stages) {
+    RankRow& row = rows[static_cast<size_t>(stage.pipeline_rank)];
+    const int last = stage.end_layer - 1;
+    row.layers += (row.layers.empty() ? "" : " ") + std::to_string(stage.first_layer);
+    if (last > stage.first_layer) row.layers += "-" + std::to_string(last);
+    row.forward_s += stage.forward_s;
+    row.backward_s += stage.backward_s;
+    for (int layer = stage.first_layer; layer < stage.end_layer; ++layer) {
+      row.recompute.push_back(plan.recompute[static_cast<size_t>(layer)]);
+    }
+  }
+  return rows;
+}
+
+void PrintHead(const PlanReport& report, std::ostream& out) {
+  const PlanForecast& f = report.forecast;
+  const Cluster& cluster = report.request.cluster;
+  out << "samples  " << report.sample_source << "\n";
+  if (report.oversize > 0) {
+    out << "         " << Number(static_cast<double>(report.oversize))
+        << " of them are above the limits and left out\n";
+  }
+  out << Format("packs    %s tokens and %s tiles at most, %.1f samples each; %s a step\n",
+                Number(static_cast<double>(report.tokens)).c_str(),
+                Number(static_cast<double>(report.tiles)).c_str(), report.samples_per_pack,
+                Number(static_cast<double>(report.request.workload.global_batch())).c_str())
+      << (report.why.empty() ? "" : "         " + report.why + "\n")
+      << Format("cluster  %s, %d node%s of %d; the plan uses %d ranks\n", cluster.name.c_str(),
+                cluster.nodes, cluster.nodes == 1 ? "" : "s", cluster.devices_per_node,
+                report.best().plan.num_ranks())
+      << "plan     " << DescribeMesh(report.best().plan) << "\n"
+      << Format("step     %.4g s (p10 %.4g, p90 %.4g); MFU %.1f %%, communication %.1f %%\n",
+                f.step_s.p50, f.step_s.p10, f.step_s.p90, 100 * f.mfu, 100 * f.communication_share)
+      << Format("rates    %s tokens/s, %s samples/s\n", Number(f.tokens_per_s).c_str(),
+                Number(f.packs_per_s * report.samples_per_pack).c_str())
+      << Format("run      %s steps: %.4g hours, %.4g GPU-days",
+                Number(static_cast<double>(report.steps)).c_str(),
+                static_cast<double>(report.steps) * f.step_s.p50 / 3600, report.gpu_days());
+  if (report.cost() > 0) out << ", cost " << Number(report.cost());
+  out << "\n";
+}
+
+void PrintRanks(const PlanReport& report, std::ostream& out) {
+  const std::vector<RankRow> rows = RankRows(report);
+  size_t width = 6;
+  for (const RankRow& row : rows) width = std::max(width, row.layers.size());
+  const int columns = static_cast<int>(width);
+  const double memory = static_cast<double>(report.request.cluster.memory_bytes);
+  out << Format("\nrank  %-*s  forward  backward  memory of %.1f GiB%*s recomputed layers\n",
+                columns, "layers", GiB(report.request.cluster.memory_bytes), kBarWidth - 8, "");
+  for (size_t rank = 0; rank < rows.size(); ++rank) {
+    const RankRow& row = rows[rank];
+    const int64_t bytes = report.best().memory[rank].total();
+    out << Format("%4zu  %-*s %5.1f ms %6.1f ms  ", rank, columns, row.layers.c_str(),
+                  1e3 * row.forward_s, 1e3 * row.backward_s)
+        << Bar(static_cast<double>(bytes) / memory) << Format(" %5.1f GiB  ", GiB(bytes))
+        << DescribeRecompute(row.recompute) << "\n";
+  }
+  const auto fullest = std::max_element(
+      report.best().memory.begin(), report.best().memory.end(),
+      [](const MemoryForecast& a, const MemoryForecast& b) { return a.total() < b.total(); });
+  out << Format(
+      "fullest: weights %.1f, gradients %.1f, optimizer %.1f, activations %.1f, "
+      "temporary %.1f, communication %.1f, reserve %.1f GiB\n",
+      GiB(fullest->parameters), GiB(fullest->gradients), GiB(fullest->optimizer),
+      GiB(fullest->activations), GiB(fullest->temporary), GiB(fullest->communication),
+      GiB(fullest->reserve));
+}
+
+// Runs of equal kinds: "0 patch embedding, 1-45 vision block, ...".
+void PrintLayers(const PlanReport& report, std::ostream& out) {
+  static const std::map<LayerKind, const char*> kNames = {
+      {LayerKind::kPatchEmbedding, "patch embedding"},
+      {LayerKind::kVisionBlock, "vision blocks"},
+      {LayerKind::kProjector, "projector"},
+      {LayerKind::kTokenEmbedding, "embedding"},
+      {LayerKind::kDecoderBlock, "decoder blocks"},
+      {LayerKind::kHead, "head"}};
+  const std::vector<LayerSpec> specs = LayerSpecs(report.request.model);
+  out << "layers:";
+  for (size_t begin = 0, end = 0; begin < specs.size(); begin = end) {
+    while (end < specs.size() && specs[end].kind == specs[begin].kind) ++end;
+    out << (begin > 0 ? ", " : " ") << begin;
+    if (end - begin > 1) out << "-" << end - 1;
+    out << " " << kNames.at(specs[begin].kind);
+  }
+  out << "\n";
+}
+
+void PrintBubbles(const BubbleShares& bubbles, std::ostream& out) {
+  out << Format(
+      "\nwaiting %.1f %% of the step: fill and drain %.1f, uneven stages %.1f, uneven "
+      "micro-batches %.1f, communication %.1f, uneven data ranks %.1f\n",
+      Percent(bubbles.total()), Percent(bubbles.fill_and_drain), Percent(bubbles.uneven_stages),
+      Percent(bubbles.uneven_micro_batches), Percent(bubbles.communication),
+      Percent(bubbles.uneven_data_ranks));
+}
+
+void PrintBalance(const PlanReport& report, std::ostream& out) {
+  out << "\nbalance  micro-batches     pad  dist tiles  dist tokens  dist time\n";
+  for (const PlanBalance* each : {&report.before, &report.after}) {
+    out << Format("%-14s %8s   %5.3f  %10.3f  %11.3f  %9.3f\n", each->method.c_str(),
+                  Number(static_cast<double>(each->micro_batches)).c_str(), each->pad_ratio,
+                  each->dist_ratio_vision, each->dist_ratio_text, each->dist_ratio_time);
+  }
+}
+
+// Plans that no other beats in both time and memory are marked.
+void PrintBest(const PlanReport& report, std::ostream& out) {
+  const std::vector<ScoredPlan>& plans = report.search.plans;
+  out << Format("\nbest of %d plans (* = none is both faster and smaller)\n",
+                report.search.considered);
+  for (const ScoredPlan& each : plans) {
+    const bool beaten = std::any_of(plans.begin(), plans.end(), [&](const ScoredPlan& other) {
+      return other.step_s < each.step_s && other.peak_bytes() < each.peak_bytes();
+    });
+    out << Format("%c %8.4g s  %5.1f GiB  ", beaten ? ' ' : '*', each.step_s,
+                  GiB(each.peak_bytes()))
+        << DescribeMesh(each.plan) << "\n";
+  }
+}
+
+// Limits that the planner has changed, to be pinned with a plan.
+PlanOutlook Packs(const PlanReport& report) {
+  if (!report.in_place_of) return {};
+  return {0, 0, 0, report.tiles, report.tokens, report.request.workload.global_batch()};
+}
+
+// By what was measured; the first one is the plan that all else is about.
+void PrintTrials(const PlanReport& report, std::ostream& out) {
+  if (report.trials.empty()) return;
+  out << "\ntried    predicted   measured (p10 to p90)       difference\n";
+  for (const PlanTrial& each : report.trials) {
+    const std::string predicted = Format("%8.4g s  ", each.plan.step_s);
+    if (!each.failure.empty()) {
+      out << "      " << predicted << DescribeMesh(each.plan.plan) << ": " << each.failure << "\n";
+      continue;
+    }
+    const double median = each.Percentile(0.5);
+    out << "      " << predicted
+        << Format(" %8.4g s (%.4g to %.4g)  %+6.0f %%  ", median, each.Percentile(0.1),
+                  each.Percentile(0.9), 100 * (median / each.plan.step_s - 1))
+        << DescribeMesh(each.plan.plan) << "\n";
+  }
+  out << "\nthe fastest, to train with it:\n" << PlanToYaml(report.best().plan, Packs(report));
+}
+
+void PrintRejected(const PlanReport& report, std::ostream& out) {
+  out << "\nnot taken\n";
+  for (const RejectedPlan& each : report.search.rejected) {
+    out << "  " << DescribeMesh(each.plan) << ": " << each.reason << "\n";
+  }
+}
+
+}  // namespace
+
+void PrintPlan(const PlanReport& report, bool explain, std::ostream& out) {
+  PrintHead(report, out);
+  PrintRanks(report, out);
+  PrintLayers(report, out);
+  PrintBubbles(report.forecast.bubbles, out);
+  PrintBalance(report, out);
+  PrintBest(report, out);
+  PrintTrials(report, out);
+  if (explain) PrintRejected(report, out);
+}
+
+}  // namespace equipoise

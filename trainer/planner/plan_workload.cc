@@ -1,0 +1,176 @@
+#include "trainer/planner/plan_workload.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+#include "balance/groups/epoch_windows.h"
+#include "configs/base/error.h"
+#include "trainer/outputs/html_text.h"
+#include "trainer/settings/group_settings.h"
+
+namespace equipoise {
+namespace {
+
+// Of more samples, evenly spread ones stand for all: planning time does not grow with the data.
+constexpr int64_t kMostSamples = 200'000;
+constexpr int64_t kSteps = 4;  // simulated
+
+std::vector<SampleSize> Thinned(const SampleList& samples, int64_t at_least) {
+  const int64_t most = std::min(samples.size, std::max(kMostSamples, at_least));
+  std::vector<SampleSize> thinned;
+  for (int64_t i = 0; i < most; ++i) {
+    const std::optional<SampleSize> size = samples.size_at(i * samples.size / most);
+    if (size) thinned.push_back(*size);
+  }
+  return thinned;
+}
+
+struct PlannedEpoch {
+  GroupOptions options;
+  int64_t window = 0;                 // balance.window
+  std::vector<MicroBatchLoad> loads;  // of the groups, in the order of steps
+  int64_t oversize = 0;               // samples in no group
+  double share = 1;                   // of the samples that stand for all
+  std::vector<SampleSize> sizes;
+
+  EpochWindows Windows(const GroupOptions& formed_by) const {
+    return EpochWindows(ListOf(sizes), formed_by, {window, /*epoch=*/0, /*head=*/0});
+  }
+  // Of as many groups or samples at hand.
+  int64_t OfAll(int64_t count) const { return std::llround(static_cast<double>(count) / share); }
+  double samples_per_group() const {
+    return static_cast<double>(std::ssize(sizes) - oversize) / static_cast<double>(loads.size());
+  }
+};
+
+// What a micro-batch asks of the layers.
+LayerLoad RowLoad(const MicroBatchLoad& one, bool pad) {
+  if (!pad) return one.load;
+  LayerLoad row = SingleSegment(one.load.tiles, one.longest);
+  row.tokens *= one.samples;
+  row.token_pairs *= static_cast<double>(one.samples);
+  row.targets = one.load.targets;
+  return row;
+}
+
+PlannedEpoch PlanFirstEpoch(const SampleCosts& costs, const RunConfig& config,
+                            const ModelConfig& model) {
+  PlannedEpoch planned;
+  if (costs.usable == 0) {
+    throw DataError(costs.source + ": no record can be used; see `equipoise data CONFIG check`");
+  }
+  const int64_t batch = config.train.global_batch;
+  planned.sizes = Thinned(costs.list, kSteps * batch * 16);
+  planned.share =
+      static_cast<double>(planned.sizes.size()) / static_cast<double>(costs.epoch_samples());
+  planned.window = config.balance.window;
+  planned.options = GroupOptionsOf(config, FlopsOfLoad(model, config.model.freeze));
+  ChooseLimits(costs.list, planned.options);
+  EpochWindows windows = planned.Windows(planned.options);
+  while (windows.Next()) {
+    const EpochGroups& part = windows.groups();
+    for (const int64_t i : part.order) planned.loads.push_back(part.loads[static_cast<size_t>(i)]);
+    planned.oversize += std::ssize(part.oversize);
+  }
+  if (planned.loads.empty()) {
+    throw DataError(costs.source + ": all samples are above the limits; raise balance.tiles and " +
+                    "balance.tokens");
+  }
+  return planned;
+}
+
+PlanBalance Measure(const PlannedEpoch& planned, const GroupOptions& options, int data_ranks) {
+  const EpochSummary epoch = SummarizeEpoch(planned.Windows(options), data_ranks);
+  const BalanceMetrics& metrics = epoch.balance;
+  return {GroupMethodName(options.method), metrics.pad_ratio,       metrics.dist_ratio_vision,
+          metrics.dist_ratio_text,         metrics.dist_ratio_time, planned.OfAll(epoch.groups)};
+}
+
+// The largest micro-batch that the limits allow; of a given number of samples, the largest there
+// is.
+LayerLoad WorstLoad(const PlannedEpoch& planned) {
+  LayerLoad worst = SingleSegment(planned.options.limits.tiles, planned.options.limits.tokens);
+  if (!HasFixedSamples(planned.options.method)) return worst;
+  worst = {};
+  for (const MicroBatchLoad& each : planned.loads) {
+    const LayerLoad row = RowLoad(each, planned.options.pad);
+    worst.tiles = std::max(worst.tiles, row.tiles);
+    worst.tokens = std::max(worst.tokens, row.tokens);
+    worst.token_pairs = std::max(worst.token_pairs, row.token_pairs);
+    worst.targets = std::max(worst.targets, row.targets);
+  }
+  return worst;
+}
+
+}  // namespace
+
+PlannedRun PlanWorkload(const SampleCosts& costs, const RunConfig& config,
+                        const ModelConfig& model) {
+  const PlannedEpoch planned = PlanFirstEpoch(costs, config, model);
+  PlannedRun run;
+  run.limits = planned.options.limits;
+  run.samples_per_pack = planned.samples_per_group();
+  const int64_t batch = config.train.global_batch, packs_at_hand = std::ssize(planned.loads);
+  const int64_t steps = std::clamp<int64_t>(packs_at_hand / batch, 1, kSteps);
+  for (int64_t step = 0; step < steps; ++step) {
+    std::vector<LayerLoad>& packs = run.workload.steps.emplace_back();
+    for (int64_t i = step * batch; i < (step + 1) * batch; ++i) {
+      const auto place = static_cast<size_t>(i % packs_at_hand);
+      packs.push_back(RowLoad(planned.loads[place], planned.options.pad));
+    }
+  }
+  run.epoch_packs = planned.OfAll(packs_at_hand);
+  run.oversize = planned.OfAll(planned.oversize);
+  run.workload.worst = WorstLoad(planned);
+  if (planned.options.method == GroupMethod::kIsfPlus) run.workload.dealt_by = planned.options.cost;
+  const GroupOptions random = RandomBaseline(planned.options, run.samples_per_pack);
+  run.balance = [planned, random](int data_ranks) {
+    return BalanceBeforeAfter{Measure(planned, random, data_ranks),
+                              Measure(planned, planned.options, data_ranks)};
+  };
+  return run;
+}
+
+std::vector<GroupLimits> LowerLimits(const SampleCosts& costs, const RunConfig& config,
+                                     const PlannedRun& planned) {
+  GroupOptions options = GroupOptionsOf(config, LoadCost());
+  options.limits = planned.limits;
+  return LowerLimits(costs.list, options, {config.balance.tiles, config.balance.tokens});
+}
+
+std::optional<GroupLimits> ScaledLimits(const SampleCosts& costs, const RunConfig& config,
+                                        const PlannedRun& planned, double size) {
+  GroupOptions options = GroupOptionsOf(config, LoadCost());
+  options.limits = planned.limits;
+  return ScaledLimits(costs.list, options,
+                      std::llround(size * static_cast<double>(planned.limits.tokens)));
+}
+
+std::string DescribeChange(const PlannedRun& planned, int64_t memory_bytes) {
+  if (!planned.in_place_of) return "";
+  const OwnPacks& own = *planned.in_place_of;
+  const auto text = [](const GroupLimits& limits) {
+    return ReadableNumber(static_cast<double>(limits.tiles)) + " tiles and " +
+           ReadableNumber(static_cast<double>(limits.tokens)) + " tokens";
+  };
+  const std::string limits = "limits " + text(planned.limits);
+  std::array<char, 200> rest{};
+  if (own.gain > 0) {
+    snprintf(
+        rest.data(), rest.size(),
+        ": %.1f %% more tokens/s; %ld packs a step in place of %ld, which hold as many samples",
+        100 * own.gain, static_cast<long>(planned.workload.global_batch()),
+        static_cast<long>(own.global_batch));
+    return limits + ", in place of " + text(own.limits) + rest.data();
+  }
+  snprintf(rest.data(), rest.size(),
+           " to fit %.1f GiB: %.1f samples a pack instead of %.1f, so a step of train.global_batch "
+           "packs has fewer",
+           static_cast<double>(memory_bytes) / (int64_t{1} << 30), planned.samples_per_pack,
+           own.samples_per_pack);
+  return limits + ", lowered from " + text(own.limits) + rest.data();
+}
+
+}  // namespace equipoise

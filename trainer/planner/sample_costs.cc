@@ -1,0 +1,247 @@
+#include "trainer/planner/sample_costs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "configs/base/error.h"
+#include "configs/base/json.h"
+#include "data/index/cost_index_open.h"
+#include "data/index/cost_lines.h"
+#include "data/loading/epoch_samples.h"
+#include "data/loading/packing.h"
+#include "data/records/line_reader.h"
+#include "data/text/tokenizer.h"
+#include "trainer/settings/data_options.h"
+#include "trainer/settings/histograms.h"
+
+namespace equipoise {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kSampledRecords = 2000;
+
+SampleCosts CostsOf(SampleList list, std::string source) {
+  SampleCosts costs{std::move(list), 0, std::move(source)};
+  for (int64_t i = 0; i < costs.list.size; ++i) costs.usable += costs.list.size_at(i) ? 1 : 0;
+  return costs;
+}
+
+SampleCosts CostsOf(std::vector<SampleSize> sizes, std::string source) {
+  const auto held = std::make_shared<const std::vector<SampleSize>>(std::move(sizes));
+  return CostsOf(SampleList{std::ssize(*held),
+                            [held](int64_t place) { return (*held)[static_cast<size_t>(place)]; }},
+                 std::move(source));
+}
+
+SampleSize ReadSize(int64_t tiles, int64_t tokens, const std::string& where) {
+  if (tiles < 0 || tokens < 1 || tiles > INT32_MAX || tokens > INT32_MAX) {
+    throw DataError(internal::Join("", where, ": ", tiles, " tiles and ", tokens,
+                                   " tokens; give a sample one token at least"));
+  }
+  return {static_cast<int32_t>(tiles), static_cast<int32_t>(tokens)};
+}
+
+// Rows of tiles, tokens and how many samples are so; `target_share` of the tokens have a loss.
+std::vector<SampleSize> SizesOfHistogram(const Json& json, const std::string& path) {
+  if (!json.is_object() || !json.contains("rows") || !json["rows"].is_array()) {
+    throw DataError(path + ": has no list 'rows' of [tiles, tokens, samples]");
+  }
+  const double share = GetNumber(json, "target_share", path, /*fallback=*/1);
+  if (!(share > 0 && share <= 1)) {
+    throw DataError(internal::Join("", path, ": target_share is ", share,
+                                   "; it is the share of tokens with a loss, above 0 and up to 1"));
+  }
+  std::vector<SampleSize> sizes;
+  for (const Json& row : json["rows"]) {
+    const bool fits = row.is_array() && row.size() == 3 &&
+                      std::all_of(row.begin(), row.end(),
+                                  [](const Json& number) { return number.is_number_integer(); });
+    if (!fits || row[2] < 0) {
+      throw DataError(path + ": a row is not [tiles, tokens, samples]: " + row.dump());
+    }
+    SampleSize size = ReadSize(row[0], row[1], path);
+    size.targets = std::max(1, static_cast<int32_t>(std::lround(share * size.tokens)));
+    sizes.insert(sizes.end(), row[2].get<size_t>(), size);
+  }
+  return sizes;
+}
+
+SampleCosts ReadCosts(const std::string& costs) {
+  if (fs::exists(costs)) {
+    const bool histogram = fs::path(costs).extension() == ".json";
+    return CostsOf(histogram ? SizesOfHistogram(ReadJsonFile(costs), costs) : ReadCostLines(costs),
+                   histogram ? "histogram " + costs : costs);
+  }
+  const std::string_view text = HistogramText(costs);
+  if (text.empty()) {
+    std::string names;
+    for (const std::string& name : HistogramNames()) names += (names.empty() ? "" : ", ") + name;
+    throw ConfigError("data.costs: there is no file " + costs + "; give a JSONL file of costs, a " +
+                      "histogram in a .json file, or one of the program's histograms (" + names +
+                      ")");
+  }
+  return CostsOf(SizesOfHistogram(ParseJson(text, costs), costs), "histogram " + costs);
+}
+
+bool HasAnnotations(const DataConfig& data) {
+  return !data.train.empty() &&
+         std::all_of(data.train.begin(), data.train.end(),
+                     [](const SourceConfig& source) { return fs::exists(source.annotations); });
+}
+
+// What turns records into costs, as training does.
+struct Reading {
+  Reading(const RunConfig& config, const ModelConfig& model)
+      : tokenizer(Tokenizer::Read(TokenizerPath(config))),
+        chat_template(config.data.chat_template, config.data.system, &tokenizer),
+        options(SampleOptionsOf(config.data, model)) {}
+
+  Tokenizer tokenizer;
+  ChatTemplate chat_template;
+  SampleOptions options;
+};
+
+std::optional<SampleCosts> FromIndex(const RunConfig& config, const Reading& reading) {
+  CostIndexOptions find;
+  find.tokens_per_tile = reading.options.tokens_per_tile;
+  find.tile_size = reading.options.tile_size;
+  find.fallback_folder = config.run.dir + "/cache";
+  auto found = FindCostIndex(config.data.train, config.data, reading.chat_template, find);
+  if (!found) return std::nullopt;
+  const auto index = std::make_shared<const CostIndex>(std::move(*found));
+  SampleCosts costs = CostsOfIndex(*index, config);
+  costs.list.size_at = [index, size_at = costs.list.size_at](int64_t place) {
+    return size_at(place);
+  };
+  return costs;
+}
+
+// Records at evenly spread places of a source.
+struct SomeRecords {
+  std::vector<SampleSize> sizes;      // of those that can be used
+  double of = 0;                      // that the source has, by its bytes
+  std::map<Defect, int64_t> defects;  // of the others
+  std::string first_reason;           // of a defect
+};
+
+SomeRecords ReadSome(const SampleScanner& scanner, const DataConfig& data, size_t source,
+                     int64_t most) {
+  SomeRecords some;
+  const TextFile file(data.train[source].annotations);
+  const int64_t stride = std::max<int64_t>(1, file.bytes / most);
+  int64_t behind = -1;  // the last record taken begins here
+  double bytes = 0, records = 0;
+  for (int64_t at = 0; at < file.bytes; at += stride) {
+    LineReader reader(&file, at, file.bytes, data.limits.record_bytes);
+    Line line;
+    if (!reader.Next(line) || static_cast<int64_t>(line.offset) <= behind) continue;
+    behind = static_cast<int64_t>(line.offset);
+    bytes += static_cast<double>(line.bytes + 1);
+    ++records;
+    if (line.too_long) continue;
+    const ScannedSample sample = scanner.Scan(source, line.text);
+    if (sample.defect != Defect::kNone) {
+      if (++some.defects[sample.defect] == 1 && some.first_reason.empty())
+        some.first_reason = sample.reason;
+      continue;
+    }
+    some.sizes.push_back({static_cast<int32_t>(sample.all_tiles()),
+                          static_cast<int32_t>(sample.encoded.ids.size()),
+                          static_cast<int32_t>(sample.trained)});
+  }
+  if (records == 0) return some;
+  some.of = static_cast<double>(some.sizes.size()) / bytes * static_cast<double>(file.bytes);
+  return some;
+}
+
+// Throws DataError where none of the records that were read can be used.
+void RequireUsable(const std::vector<SomeRecords>& sources, const std::string& annotations) {
+  std::map<Defect, int64_t> defects;
+  std::string reason;
+  int64_t bad = 0;
+  for (const SomeRecords& some : sources) {
+    if (!some.sizes.empty()) return;
+    if (reason.empty()) reason = some.first_reason;
+    for (const auto& [defect, count] : some.defects) defects[defect] += count, bad += count;
+  }
+  if (bad == 0) return;  // no record at all is told elsewhere
+  std::string kinds;
+  for (const auto& [defect, count] : defects)
+    kinds +=
+        internal::Join(kinds.empty() ? "" : ", ", std::string(DefectName(defect)) + " ", count);
+  throw DataError(internal::Join(
+      "", annotations, ": none of ", bad, " records that were read can be used (", kinds,
+      "), such as: ", reason, "; see all with `equipoise data CONFIG check`"));
+}
+
+// Each source with the share that its records have of an epoch.
+SampleCosts FromSomeRecords(const DataConfig& data, const Reading& reading) {
+  const SampleScanner scanner(data.train, reading.options, &reading.chat_template);
+  const auto most = kSampledRecords / static_cast<int64_t>(data.train.size()) + 1;
+  std::vector<SomeRecords> sources;
+  double epoch = 0;
+  size_t read = 0;
+  for (size_t source = 0; source < data.train.size(); ++source) {
+    SomeRecords& some = sources.emplace_back(ReadSome(scanner, data, source, most));
+    some.of *= data.train[source].repeat;
+    epoch += some.of;
+    read += some.sizes.size();
+  }
+  RequireUsable(sources, data.train.front().annotations);
+  std::vector<SampleSize> sizes;
+  for (const SomeRecords& some : sources) {
+    if (some.sizes.empty()) continue;
+    const auto count =
+        static_cast<size_t>(std::llround(static_cast<double>(read) * some.of / epoch));
+    for (size_t i = 0; i < count; ++i) sizes.push_back(some.sizes[i * some.sizes.size() / count]);
+  }
+  SampleCosts costs = CostsOf(std::move(sizes), std::to_string(read) + " records of data.train");
+  costs.stands_for = epoch / static_cast<double>(std::max<int64_t>(costs.usable, 1));
+  return costs;
+}
+
+SampleCosts Gather(const RunConfig& config, const ModelConfig& model) {
+  const DataConfig& data = config.data;
+  const bool has_tokenizer = !data.tokenizer.empty() || !config.model.hf.empty();
+  std::optional<Reading> reading;
+  if (HasAnnotations(data) && (has_tokenizer || data.costs.empty())) reading.emplace(config, model);
+  if (reading) {
+    if (auto costs = FromIndex(config, *reading)) return *costs;
+  }
+  if (!data.costs.empty()) return ReadCosts(data.costs);
+  if (reading) return FromSomeRecords(data, *reading);
+  throw ConfigError(
+      data.train.empty()
+          ? "data.train: is empty; name the records to train on, or costs of samples in data.costs"
+          : data.train[0].annotations +
+                ": no such file; mend data.train, or give costs of samples in data.costs");
+}
+
+}  // namespace
+
+int64_t SampleCosts::epoch_samples() const {
+  return std::llround(stands_for * static_cast<double>(usable));
+}
+
+SampleCosts CostsOfIndex(const CostIndex& index, const RunConfig& config) {
+  const auto seed = static_cast<uint64_t>(config.train.seed);
+  const EpochSamples samples(&index, SourceRepeats(config.data.train), seed, /*epoch=*/0);
+  return CostsOf(samples.list(), "cost index " + index.path());
+}
+
+SampleCosts GatherSampleCosts(const RunConfig& config, const ModelConfig& model) {
+  SampleCosts costs = Gather(config, model);
+  if (costs.usable == 0) {
+    throw DataError(costs.source + ": holds no sample that can be used; give samples");
+  }
+  return costs;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,235 @@
+#include "trainer/profile/measure_layer.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <tuple>
+#include <utility>
+
+#include "balance/load/layer_shape.h"
+#include "configs/base/error.h"
+#include "models/layers/micro_batch.h"
+#include "models/stages/model.h"
+#include "models/stages/stage.h"
+#include "models/weights/weights.h"
+#include "parallel/device.h"
+#include "parallel/zero/adamw.h"
+#include "trainer/device/memory_stats.h"
+
+namespace equipoise {
+namespace {
+
+constexpr int kMicroBatch = 0;
+// Layers measured as a chain, where the model has so many of the kind: a layer that is run again
+// and again alone finds its weights and activations in the caches, which training does not.
+constexpr int kChain = 4;
+constexpr int64_t kChainParameters = int64_t{1} << 28;  // of all its layers
+
+double SecondsOf(at::Device device, const std::function<void()>& work) {
+  DeviceClock clock(device);
+  clock.Start();
+  const DeviceClock::Mark begin = clock.Now();
+  work();
+  const DeviceClock::Mark end = clock.Now();
+  clock.Finish();
+  return std::chrono::duration<double>(clock.TimeOf(end) - clock.TimeOf(begin)).count();
+}
+
+MicroBatch BatchOf(const ModelConfig& config, const MeasuredRow& row) {
+  MicroBatch batch;
+  batch.cu_seqlens = {0};
+  std::vector<at::Tensor> positions;
+  for (const int64_t length : row.segments) {
+    batch.cu_seqlens.push_back(batch.cu_seqlens.back() + length);
+    positions.push_back(at::arange(length, at::kLong));
+  }
+  const int64_t tokens = batch.cu_seqlens.back();
+  if (tokens > 0) {
+    batch.input_ids = at::randint(config.text.vocab_size, {tokens}, at::kLong);
+    batch.targets = at::randint(config.text.vocab_size, {tokens}, at::kLong);
+    batch.targets.narrow(0, 0, row.masked).fill_(kNoTarget);
+    batch.position_ids = at::cat(positions);
+  }
+  if (row.tiles > 0) {
+    const int64_t size = config.vision.image_size;
+    batch.pixel_values = at::randn({row.tiles, config.vision.num_channels, size, size});
+    const int64_t image_tokens = std::min(tokens, row.tiles * config.tokens_per_tile());
+    batch.image_positions = at::arange(image_tokens, at::kLong);
+  }
+  return batch;
+}
+
+// Shape of a layer's input; empty where it has none.
+std::vector<int64_t> InputShape(const ModelConfig& config, LayerKind kind, const MeasuredRow& row) {
+  const LayerLoad load = row.load();
+  switch (kind) {
+    case LayerKind::kPatchEmbedding:
+      return {};
+    case LayerKind::kVisionBlock:
+    case LayerKind::kProjector:
+      return {load.tiles, config.vision.patches() + 1, config.vision.hidden_size};
+    case LayerKind::kTokenEmbedding:
+      if (load.tiles == 0) return {};
+      return {load.tiles * config.tokens_per_tile(), config.text.hidden_size};
+    default:
+      return {load.tokens, config.text.hidden_size};
+  }
+}
+
+// What a layer is run on.
+struct Tensors {
+  MicroBatch batch;
+  at::Tensor input, gradient;  // of the output; undefined where the layer has none
+};
+
+int64_t Bytes(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
+}
+
+struct Memory {
+  int64_t kept = 0;  // from forward to backward: the input, but not the output, the next layer's
+  int64_t work = 0;  // the most beyond it while a pass runs: output, gradients, temporaries
+};
+
+// How many layers from `first` on, all of its kind, are measured as one chain.
+int ChainLength(const std::vector<LayerSpec>& specs, int first) {
+  const LayerSpec& layer = specs[static_cast<size_t>(first)];
+  const int most = static_cast<int>(kChainParameters / std::max<int64_t>(1, layer.parameters));
+  const int limit = std::min(static_cast<int>(specs.size()), first + std::clamp(most, 1, kChain));
+  int end = first + 1;
+  while (end < limit && specs[static_cast<size_t>(end)].kind == layer.kind) ++end;
+  return end - first;
+}
+
+}  // namespace
+
+LayerLoad MeasuredRow::load() const {
+  LayerLoad load;
+  load.tiles = tiles;
+  for (const int64_t length : segments) {
+    load.tokens += length;
+    load.token_pairs += SingleSegment(0, length).token_pairs;
+  }
+  load.targets = load.tokens - masked;
+  return load;
+}
+
+struct LayerMeter::Impl {
+  Impl(const ModelConfig& model, int layer, at::ScalarType compute, const TensorParallel& ranks,
+       at::Device on_device)
+      : config(model),
+        tensor(ranks.size),
+        kind(LayerSpecs(model)[static_cast<size_t>(layer)].kind),
+        dtype(compute),
+        device(on_device),
+        length(ChainLength(LayerSpecs(model), layer)),
+        stage(BuildLayers(model, {layer, layer + length}, ranks)),
+        parameters(stage.parameters(), compute, /*shards=*/1, device) {
+    InitializeWeights(parameters.parameters(), config, /*seed=*/0);
+    parameters.UpdateCompute();
+  }
+
+  at::Tensor Forward(const Tensors& on) {
+    return stage.Forward(kMicroBatch, on.batch, on.input, /*loss_scale=*/1.0);
+  }
+  Tensors MakeTensors(const MeasuredRow& row);
+  // Seconds of one layer's forward and backward.
+  std::pair<double, double> Times(const Tensors& on);
+  Memory MeasureMemory(const Tensors& on, Recompute recompute);
+  void SetTrainable(bool trainable) {
+    for (Parameter* p : parameters.parameters()) p->trainable = trainable;
+  }
+
+  ModelConfig config;
+  int tensor;  // ranks that share the layer
+  LayerKind kind;
+  at::ScalarType dtype;  // of the computation
+  at::Device device;
+  int length;   // layers of the chain
+  Stage stage;  // the chain
+  FlatParameters parameters;
+};
+
+// Runs both passes once: what is measured then is warm.
+Tensors LayerMeter::Impl::MakeTensors(const MeasuredRow& row) {
+  Tensors on{OnDevice(BatchOf(config, row), device), {}, {}};
+  on.batch.pixel_values = ToDevice(on.batch.pixel_values, device);
+  const std::vector<int64_t> shape = InputShape(config, kind, row);
+  const auto random = [&](at::IntArrayRef sizes) { return at::randn(sizes).to(device, dtype); };
+  if (!shape.empty()) on.input = random(shape).set_requires_grad(true);
+  const at::Tensor output = Forward(on);
+  EQUIPOISE_CHECK(output.defined(), "nothing to do for a ", LayerKindName(kind));
+  if (output.dim() > 0) on.gradient = random(output.sizes());
+  stage.Backward(kMicroBatch, on.gradient);
+  return on;
+}
+
+std::pair<double, double> LayerMeter::Impl::Times(const Tensors& on) {
+  const double forward = SecondsOf(device, [&] { Forward(on); });
+  const double backward = SecondsOf(device, [&] { stage.Backward(kMicroBatch, on.gradient); });
+  return {forward / length, backward / length};
+}
+
+Memory LayerMeter::Impl::MeasureMemory(const Tensors& on, Recompute recompute) {
+  for (const auto& layer : stage.layers()) layer->recompute = recompute;
+  const int64_t before = GetMemory(device).current_bytes - Bytes(on.input);
+  MarkMemory(device);
+  const at::Tensor output = Forward(on);
+  const CpuMemory after = GetMemory(device);
+  const int64_t kept_until = after.current_bytes - Bytes(output);
+  MarkMemory(device);
+  stage.Backward(kMicroBatch, on.gradient);
+  const int64_t backward_peak = GetMemory(device).marked_peak_bytes + Bytes(on.gradient);
+  for (const auto& layer : stage.layers()) layer->recompute = Recompute::kNone;
+  return {std::max<int64_t>(0, kept_until - before) / length,
+          std::max(after.marked_peak_bytes, backward_peak) - kept_until};
+}
+
+LayerMeter::LayerMeter(const ModelConfig& config, int layer, at::ScalarType dtype,
+                       const TensorParallel& tensor, at::Device device)
+    : impl_(std::make_unique<Impl>(config, layer, dtype, tensor, device)) {}
+LayerMeter::~LayerMeter() = default;
+
+LayerMeasurement LayerMeter::Measure(const MeasuredRow& row, bool memory) {
+  const Tensors on = impl_->MakeTensors(row);
+  LayerMeasurement measured;
+  measured.layer_kind = LayerKindName(impl_->kind);
+  measured.shape = LayerShape(impl_->config, impl_->kind);
+  measured.load = row.load();
+  measured.tensor = impl_->tensor;
+  std::tie(measured.forward_s, measured.backward_s) = impl_->Times(on);
+  for (size_t i = 0; memory && i < measured.kept_bytes.size(); ++i) {
+    const Memory bytes = impl_->MeasureMemory(on, static_cast<Recompute>(i));
+    measured.kept_bytes[i] = bytes.kept;
+    if (static_cast<Recompute>(i) == Recompute::kNone) measured.work_bytes = bytes.work;
+  }
+  if (on.input.defined()) {
+    impl_->SetTrainable(false);
+    measured.input_gradient_s = impl_->Times(on).second;
+    impl_->SetTrainable(true);
+  }
+  measured.weight_gradient_s = std::max(0.0, measured.backward_s - measured.input_gradient_s);
+  return measured;
+}
+
+double LayerMeter::OptimizerSecondsPerParameter() {
+  FlatParameters& parameters = impl_->parameters;
+  const std::vector<double> factors(parameters.parameters().size(), 1.0);
+  AdamW optimizer(parameters, DecayGroups(parameters.parameters(), factors, /*weight_decay=*/0.05),
+                  AdamWOptions());
+  const auto step = [&] {
+    optimizer.Step(/*lr=*/1e-4);
+    parameters.UpdateCompute();
+  };
+  step();  // what is measured is warm
+  return SecondsOf(impl_->device, step) / static_cast<double>(parameters.gradient().numel());
+}
+
+}  // namespace equipoise

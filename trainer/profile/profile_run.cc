@@ -1,0 +1,191 @@
+#include "trainer/profile/profile_run.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <set>
+
+#include "models/layers/tensor_parallel.h"
+#include "parallel/comm/gather_text.h"
+#include "trainer/device/compute_device.h"
+#include "trainer/device/compute_dtype.h"
+
+namespace equipoise {
+namespace {
+
+constexpr int kGridPoints = 4;          // sizes of each kind
+constexpr int64_t kPackedSegments = 4;  // of a row that is packed
+constexpr int64_t kSmallBytes = 64, kLargeBytes = 8 << 20;
+constexpr int kTransfers = 20;
+
+bool IsVision(LayerKind kind) {
+  return kind == LayerKind::kPatchEmbedding || kind == LayerKind::kVisionBlock ||
+         kind == LayerKind::kProjector;
+}
+
+// The largest, its half, a quarter, ... down to 1.
+std::vector<int64_t> Halves(int64_t largest) {
+  std::vector<int64_t> sizes;
+  for (int i = 0; i < kGridPoints && largest > 0; ++i, largest /= 2) sizes.push_back(largest);
+  return sizes;
+}
+
+// Median seconds of a collective operation, after one that does not count.
+double MedianSeconds(Communicator& group, const std::function<void()>& operation) {
+  std::vector<double> seconds;
+  for (int i = -1; i < kTransfers; ++i) {
+    Barrier(group);
+    const auto start = Work::Clock::now();
+    operation();
+    if (i >= 0)
+      seconds.push_back(std::chrono::duration<double>(Work::Clock::now() - start).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + kTransfers / 2, seconds.end());
+  return seconds[kTransfers / 2];
+}
+
+LinkModel LinkThrough(double small_s, double large_s) {
+  const double bytes = static_cast<double>(kLargeBytes - kSmallBytes);
+  return {small_s, bytes / std::max(1e-9, large_s - small_s)};
+}
+
+// One way between the two ranks of a group: half of there and back.
+double OneWaySeconds(Communicator& pair, at::Tensor buffer) {
+  const int peer = 1 - pair.rank();
+  return MedianSeconds(pair,
+                       [&] {
+                         if (pair.rank() == 0) pair.Send(buffer, peer).Wait();
+                         pair.Recv(buffer, peer).Wait();
+                         if (pair.rank() == 1) pair.Send(buffer, peer).Wait();
+                       }) /
+         2;
+}
+
+double AllReduceSeconds(Communicator& pair, at::Tensor buffer) {
+  return MedianSeconds(pair, [&] { pair.AllReduce(buffer, ReduceOp::kSum).Wait(); });
+}
+
+void MeasureLinks(Communicator& world, at::Device device, Profile& profile) {
+  if (world.size() < 2) return;
+  const auto buffer = [&](int64_t bytes) {
+    return at::zeros({bytes / 4}, at::TensorOptions(device).dtype(at::kFloat));
+  };
+  const bool measures = world.rank() < 2;
+  const auto pair = world.Split(measures ? 0 : 1, world.rank(), "profile");
+  if (measures) {
+    const at::Tensor small = buffer(kSmallBytes), large = buffer(kLargeBytes);
+    pair->Connect({{0, 1}});
+    profile.point_to_point = LinkThrough(OneWaySeconds(*pair, small), OneWaySeconds(*pair, large));
+    profile.all_reduce =
+        LinkThrough(AllReduceSeconds(*pair, small), AllReduceSeconds(*pair, large));
+  }
+  Barrier(world);
+}
+
+// This rank in a group of each degree of tensor parallelism, whole layers first.
+struct TensorGroups {
+  std::vector<std::unique_ptr<Communicator>> groups;
+  std::vector<TensorParallel> ranks;
+};
+
+TensorGroups MakeTensorGroups(const ModelConfig& config, Communicator& world) {
+  TensorGroups all;
+  for (const int size : TensorDegrees(config, world.size())) {
+    const int rank = world.rank() % size;
+    all.groups.push_back(size == 1 ? nullptr : world.Split(world.rank() / size, rank, "tensor"));
+    all.ranks.push_back({all.groups.back().get(), rank, size});
+  }
+  return all;
+}
+
+struct SweepRows {
+  const ProfileGrid& grid;
+  const std::vector<TensorParallel>& degrees;
+  bool memory;  // bytes too
+};
+
+// Every row once.
+Profile MeasureSweep(const ModelConfig& config, const SweepRows& rows,
+                     const MeasureOptions& options, Communicator& world) {
+  Profile profile;
+  profile.device = options.here.device;
+  profile.versions = options.here.versions;
+  profile.precision = options.here.precision;
+  profile.threads = options.here.threads;
+  const std::vector<LayerSpec> specs = LayerSpecs(config);
+  std::set<LayerKind> known;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (!known.insert(specs[i].kind).second) continue;
+    for (const TensorParallel& tensor : rows.degrees) {
+      if (tensor.size > 1 && specs[i].kind == LayerKind::kPatchEmbedding) continue;  // not split
+      LayerMeter meter(config, static_cast<int>(i), DtypeOf(options.precision), tensor,
+                       options.device);
+      for (const MeasuredRow& row : RowsFor(specs[i].kind, config, rows.grid)) {
+        Barrier(world);
+        profile.layers.push_back(meter.Measure(row, rows.memory));
+      }
+      if (tensor.size == 1 && specs[i].kind == LayerKind::kDecoderBlock)
+        profile.optimizer_s_per_parameter = meter.OptimizerSecondsPerParameter();
+    }
+  }
+  MeasureLinks(world, options.device, profile);
+  return profile;
+}
+
+}  // namespace
+
+ProfileUse ThisDevice(Precision precision, at::Device device) {
+  return {DeviceName(device), std::string("LibTorch ") + TORCH_VERSION, PrecisionName(precision),
+          at::get_num_threads()};
+}
+
+std::vector<int> TensorDegrees(const ModelConfig& config, int ranks) {
+  int64_t most = std::min<int64_t>(config.text.num_attention_heads, ranks);
+  if (config.has_vision) most = std::min(most, config.vision.num_attention_heads);
+  std::vector<int> degrees;
+  for (int degree = 1; degree <= most; ++degree) {
+    if (ranks % degree == 0) degrees.push_back(degree);
+  }
+  return degrees;
+}
+
+std::vector<MeasuredRow> RowsFor(LayerKind kind, const ModelConfig& config,
+                                 const ProfileGrid& grid) {
+  std::vector<MeasuredRow> rows;
+  if (IsVision(kind)) {
+    for (const int64_t tiles : Halves(grid.max_tiles)) rows.push_back({tiles, {}});
+    return rows;
+  }
+  for (const int64_t tokens : Halves(grid.max_tokens)) {
+    rows.push_back({0, {tokens}});
+    if (kind == LayerKind::kHead && tokens > 1) rows.push_back({0, {tokens}, tokens - tokens / 4});
+    if (kind == LayerKind::kDecoderBlock && tokens >= kPackedSegments) {
+      rows.push_back({0, std::vector<int64_t>(kPackedSegments, tokens / kPackedSegments)});
+    }
+    if (kind == LayerKind::kTokenEmbedding && config.has_vision) {
+      const int64_t tiles = std::min(grid.max_tiles, tokens / config.tokens_per_tile());
+      if (tiles > 0) rows.push_back({tiles, {tokens}});
+    }
+  }
+  return rows;
+}
+
+Profile MeasureProfile(const ModelConfig& config, const ProfileGrid& grid,
+                       const MeasureOptions& options, Communicator& world,
+                       const std::function<void(int sweep)>& progress) {
+  const TensorGroups tensor = MakeTensorGroups(config, world);
+  std::vector<Profile> sweeps;
+  for (int i = 0; i < options.sweeps; ++i) {
+    if (progress) progress(i);
+    const SweepRows rows = {grid, tensor.ranks, /*memory=*/i == 0};
+    sweeps.push_back(MeasureSweep(config, rows, options, world));
+  }
+  std::vector<Profile> ranks;
+  for (const std::string& text : GatherText(world, ToJson(MeanProfile(sweeps)).dump()))
+    ranks.push_back(ParseProfile(Json::parse(text), "a rank's profile"));
+  return MeanProfile(ranks);
+}
+
+}  // namespace equipoise

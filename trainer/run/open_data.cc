@@ -1,0 +1,124 @@
+#include "trainer/run/open_data.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+
+#include "configs/base/error.h"
+#include "parallel/comm/gather_text.h"
+#include "trainer/common/agreement.h"
+#include "trainer/settings/model_section.h"
+
+namespace equipoise {
+namespace {
+
+void CheckSettings(const RunConfig& config) {
+  if (config.eval.every > 0 && config.data.eval.empty()) {
+    throw ConfigError(
+        "eval.every: data.eval names no held-out data to measure on; give it, or leave eval.every "
+        "out");
+  }
+  const TilesConfig& tiles = config.data.tiles;
+  if (tiles.min <= tiles.max) return;
+  throw ConfigError("data.tiles.min: " + std::to_string(tiles.min) + " is above data.tiles.max " +
+                    std::to_string(tiles.max) + "; lower one or raise the other");
+}
+
+// A token id that the embedding has no row for would end the run at the first step that meets it.
+void CheckVocabulary(const RunConfig& config, const ModelConfig& model, const Tokenizer& tokenizer,
+                     const ChatTemplate& chat_template) {
+  const std::string path = TokenizerPath(config);
+  if (tokenizer.vocab_size() > model.text.vocab_size) {
+    throw ConfigError(path + ": has ids up to " + std::to_string(tokenizer.vocab_size() - 1) +
+                      ", the model's vocab_size is " + std::to_string(model.text.vocab_size) +
+                      "; use the model's own tokenizer");
+  }
+  if (model.has_vision && model.image_token_id >= 0 &&
+      model.image_token_id != chat_template.image_token()) {
+    throw ConfigError(path + ": <IMG_CONTEXT> is " + std::to_string(chat_template.image_token()) +
+                      ", the model's image_token_id " + std::to_string(model.image_token_id) +
+                      "; use the model's own tokenizer");
+  }
+}
+
+// Log lines at most every few seconds.
+class IndexProgress {
+ public:
+  void operator()(double share) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < std::chrono::seconds(5)) return;
+    last_ = now;
+    spdlog::info("cost index: {:.0f} %", 100 * share);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+void RequireSameData(Communicator& world, uint64_t mine, const std::string& annotations) {
+  const std::vector<std::string> all = GatherText(world, std::to_string(mine));
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw ConfigError(annotations + ": rank " + std::to_string(rank) +
+                      " sees other records, tokenizer or program than rank 0; give all ranks the "
+                      "same files and the same program");
+  }
+}
+
+OpenedCostIndex OpenIndex(const RunConfig& config, const std::vector<SourceConfig>& sources,
+                          const OpenedData& data, Communicator& world,
+                          const OpenDataOptions& options) {
+  const SampleOptions sample = SampleOptionsOf(config.data, data.model_config);
+  CostIndexOptions build;
+  build.tokens_per_tile = sample.tokens_per_tile;
+  build.tile_size = sample.tile_size;
+  build.slice = world.rank();
+  build.slices = world.size();
+  build.any_rank = [&world](bool mine) {
+    at::Tensor flag = at::full({1}, mine ? 1.0 : 0.0, at::kDouble);
+    world.AllReduce(flag, ReduceOp::kMax).Wait();
+    return *flag.const_data_ptr<double>() != 0;
+  };
+  build.require_same = [&](uint64_t mine) { RequireSameData(world, mine, sources[0].annotations); };
+  build.of_first = [&world](const std::string& mine) { return BroadcastText(world, mine, 0); };
+  build.collect = [&world](const std::string& mine) { return CollectText(world, mine); };
+  build.progress = IndexProgress();
+  build.notice = [](const std::string& text) { spdlog::warn("{}", text); };
+  build.fallback_folder = config.run.dir + "/cache";
+  build.rebuild = options.rebuild;
+  build.enforce_bad_share = options.enforce_bad_share;
+  return OpenCostIndex(sources, config.data, data.chat_template, build);
+}
+
+}  // namespace
+
+OpenedData::OpenedData(const RunConfig& config, const std::vector<SourceConfig>& sources,
+                       Communicator& world, const OpenDataOptions& options)
+    : model_config(ModelConfigOf(config.model)),
+      tokenizer(Tokenizer::Read(TokenizerPath(config))),
+      chat_template(config.data.chat_template, config.data.system, &tokenizer),
+      opened((CheckSettings(config),
+              CheckVocabulary(config, model_config, tokenizer, chat_template),
+              OpenIndex(config, sources, *this, world, options))),
+      index(opened.index),
+      dataset(sources, SampleOptionsOf(config.data, model_config), &index, &chat_template,
+              ParseLossWeight(config.train.loss)) {
+  if (model_config.image_token_id < 0) model_config.image_token_id = chat_template.image_token();
+}
+
+void QuarantineDefects(const OpenedData& data, Quarantine& quarantine) {
+  for (int64_t sample = 0; sample < data.index.size(); ++sample) {
+    const Defect defect = data.index[sample].defect;
+    if (defect == Defect::kNone) continue;
+    const ScannedSample scanned = data.dataset.Scan(sample);
+    // A picture may have come back since; the index leaves the record out all the same.
+    const std::string reason = scanned.defect == Defect::kNone
+                                   ? std::string(DefectName(defect)) + " while indexing"
+                                   : scanned.reason;
+    quarantine.Add(data.dataset.Locate(sample, scanned.record.id, reason), std::nullopt, 0);
+  }
+}
+
+}  // namespace equipoise

@@ -1,0 +1,108 @@
+#include "trainer/run/parallel_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "parallel/schedule/builders.h"
+#include "parallel/schedule/passes.h"
+#include "parallel/zero/zero_optimizer.h"
+
+namespace equipoise {
+namespace {
+
+const std::vector<std::string> kEverything = {"vision", "projector", "llm"};
+
+// The pipeline ranks that send to each other.
+std::vector<std::pair<int, int>> Neighbours(const StageGraph& graph) {
+  std::vector<std::pair<int, int>> pairs;
+  for (const StageNode& stage : graph.stages) {
+    for (const int next : stage.next) {
+      const int there = graph.stages[static_cast<size_t>(next)].rank;
+      if (there != stage.rank) pairs.emplace_back(stage.rank, there);
+    }
+  }
+  return pairs;
+}
+
+}  // namespace
+
+ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const Options& options,
+                             Communicator& world, TimelineRecorder& recorder)
+    : plan_(plan),
+      world_(world),
+      groups_(plan.mesh(), world),
+      recorder_(recorder),
+      plan_schedule_(plan),
+      forward_only_(config, plan, kEverything) {
+  ModelPart::Options part = options.part;
+  part.shards = plan.zero > 0 ? plan.data : 1;
+  if (plan.tensor > 1) part.tensor = {groups_.tensor.get(), groups_.at.tensor, plan.tensor};
+  part_ = std::make_unique<ModelPart>(config, StagePlan(config, plan, part.freeze),
+                                      groups_.at.pipeline, part);
+  shards_ = std::make_unique<Shards>(
+      ZeroShards(plan.zero, part_->parameters(), *groups_.data, options.bucket_bytes));
+  if (shards_->ranks() > 1) {
+    reducer_ = std::make_unique<GradientReducer>(part_->parameters(), *groups_.data, *shards_);
+  } else {
+    GradientReducer::Options reduce;
+    reduce.bucket_bytes = options.bucket_bytes;
+    reducer_ = std::make_unique<GradientReducer>(part_->parameters(), *groups_.data, reduce);
+  }
+  executor_ = std::make_unique<Executor>(*part_, *groups_.pipeline, recorder_, part.device);
+  groups_.pipeline->Connect(Neighbours(part_->plan().graph()));
+  tied_ = part_->tied_copies();
+  tied_group_ = groups_.pipeline->Split(tied_.empty() ? 1 : 0, groups_.at.pipeline, "tied");
+  part_->on_layer_ready = [this](const std::vector<Parameter*>& parameters) { Ready(parameters); };
+  part_->on_stage_ready = part_->on_layer_ready;
+  part_->on_all_ready = [this] { FinishReduction(); };
+}
+
+Schedule ParallelModel::StepSchedule(const std::vector<LayerLoad>& loads) const {
+  return plan_schedule_.StepOps(part_->plan(), loads, part_->element_bytes());
+}
+
+void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {
+  pass.evaluate = false;
+  parameters().ZeroGradient();
+  ready_.clear();
+  schedule_ = StepSchedule(pass.loads);
+  RequireSamePlan({step.hash, step.items, &schedule_, groups_.at.data}, world_);
+  part_->Begin(std::move(pass));
+  started_s_ = recorder_.NowSeconds();
+  executor_->Run(schedule_);
+}
+
+void ParallelModel::Evaluate(ModelPart::Pass pass) {
+  if (pass.loads.empty()) return;  // fewer packs than data ranks
+  pass.evaluate = true;
+  const StagePlan& stages = forward_only_;
+  schedule_ =
+      CompleteSchedule(BuildForwards(stages.graph(), static_cast<int>(pass.loads.size())),
+                       stages.Work(pass.loads), stages.Costs(pass.loads, part_->element_bytes()));
+  part_->Begin(std::move(pass));
+  executor_->Run(schedule_);
+}
+
+// A tied weight waits for its other copy.
+void ParallelModel::Ready(const std::vector<Parameter*>& parameters) {
+  for (const Parameter* parameter : parameters) {
+    if (std::find(tied_.begin(), tied_.end(), parameter) != tied_.end()) continue;
+    if (ready_.insert(parameter).second) reducer_->Ready(*parameter);
+  }
+}
+
+// Each copy gets the sum of all: embedding first, then head, as they come in the model.
+void ParallelModel::SumTied() {
+  if (tied_.empty() || !tied_[0]->trainable) return;
+  at::Tensor sum = tied_[0]->gradient;
+  for (size_t i = 1; i < tied_.size(); ++i) sum.add_(tied_[i]->gradient);
+  tied_group_->AllReduce(sum, ReduceOp::kSum).Wait();
+  for (size_t i = 1; i < tied_.size(); ++i) tied_[i]->gradient.copy_(sum);
+}
+
+void ParallelModel::FinishReduction() {
+  SumTied();
+  reducer_->Finish();
+}
+
+}  // namespace equipoise

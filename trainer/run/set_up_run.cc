@@ -1,0 +1,101 @@
+#include "trainer/run/set_up_run.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "configs/base/error.h"
+#include "configs/yaml/config_json.h"
+#include "parallel/comm/gather_text.h"
+#include "parallel/comm/make_communicator.h"
+#include "parallel/comm/mpi_environment.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/common/program_hash.h"
+#include "trainer/device/compute_device.h"
+#include "trainer/device/compute_dtype.h"
+#include "trainer/settings/run_cluster.h"
+
+namespace equipoise {
+namespace {
+
+std::vector<int> GatherMachines(Communicator& world, int mine) {
+  at::Tensor all = at::empty({world.size()}, at::kLong);
+  world.AllGather(all, at::full({1}, mine, at::kLong)).Wait();
+  const auto* machines = all.const_data_ptr<int64_t>();
+  return {machines, machines + world.size()};
+}
+
+std::string HostName() {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return host.data();
+}
+
+}  // namespace
+
+RunSetup SetUpRun(RunConfig& config, MpiEnvironment& mpi) {
+  const at::Device device = OpenComputeDevice(config.train.device, mpi);
+  SetUpCompute(config.train, mpi.local_size());
+  std::unique_ptr<Communicator> world = MakeWorldCommunicator(mpi, CommOptionsOf(config.parallel));
+  RequireEqual(*world, "the program", ProgramHash());
+  RequireEqual(*world, "the configuration", ConfigToJson(config));
+  std::vector<int> machines = GatherMachines(*world, mpi.machine());
+  UseMachines(machines, config.cluster);
+  world = WorldForDevice(std::move(world), mpi, device, config.parallel.nccl);
+  // `auto` is another precision on another kind of processor.
+  const Precision precision = PrecisionOn(device, config.train.precision);
+  RequireEqual(*world, "train.precision", PrecisionName(precision));
+  std::vector<std::string> hosts = GatherText(*world, HostName());
+  spdlog::info("{} rank{} on {}, {}, {} thread{} each, {:g} s for a wait at most{}", world->size(),
+               world->size() == 1 ? "" : "s", DeviceKind(device), PrecisionName(precision),
+               at::get_num_threads(), at::get_num_threads() == 1 ? "" : "s",
+               config.parallel.timeout_s, config.train.deterministic ? ", deterministic" : "");
+  return {device, precision, std::move(world), std::move(machines), std::move(hosts)};
+}
+
+void SetUpCompute(const TrainSection& train, int ranks_on_this_machine) {
+  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  const int64_t share = std::max<int64_t>(1, cores / ranks_on_this_machine);
+  at::set_num_threads(static_cast<int>(train.threads > 0 ? train.threads : share));
+  at::globalContext().setDeterministicAlgorithms(train.deterministic, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);  // slow, and all is written
+}
+
+CommOptions CommOptionsOf(const ParallelSection& parallel) {
+  CommOptions options;
+  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(parallel.timeout_s * 1000));
+  return options;
+}
+
+ParallelModel::Options ModelOptionsOf(const RunConfig& config, const RunSetup& setup) {
+  ParallelModel::Options options;
+  options.part.dtype = DtypeOf(setup.precision);
+  options.part.device = setup.device;
+  options.part.freeze = config.model.freeze;
+  options.bucket_bytes = config.parallel.bucket_bytes;
+  return options;
+}
+
+void RequireEqual(Communicator& world, const std::string& what, const Json& mine) {
+  const std::vector<std::string> all = GatherText(world, mine.dump());
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw ConfigError(fmt::format(
+        "{} of rank {} differs from that of rank 0 ({}); give every rank the same "
+        "configuration, data and program",
+        what, rank, EnvironmentDifference(Json::parse(all[0]), Json::parse(all[rank]))));
+  }
+}
+
+}  // namespace equipoise

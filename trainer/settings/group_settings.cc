@@ -1,0 +1,96 @@
+#include "trainer/settings/group_settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "configs/base/error.h"
+
+namespace equipoise {
+
+GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost) {
+  const BalanceSection& balance = config.balance;
+  GroupOptions options;
+  options.method = ParseGroupMethod(balance.group);
+  if (balance.pad && !HasFixedSamples(options.method)) {
+    throw ConfigError("balance.pad: " + balance.group +
+                      " fills micro-batches without padding; use group: random or length_grouped");
+  }
+  options.limits.tiles = balance.tiles;
+  options.limits.tokens = balance.tokens > 0 ? balance.tokens : config.data.max_tokens;
+  // Limits that a run was planned with may be lower than those of its configuration.
+  const int64_t most = std::max(balance.tokens, config.data.max_tokens);
+  if (balance.min_tokens > most) {
+    throw ConfigError(internal::Join("balance.min_tokens: ", balance.min_tokens,
+                                     " is more than the ", most,
+                                     " tokens that a pack may have; lower it"));
+  }
+  options.min_tiles = balance.min_tiles;
+  options.min_tokens = balance.min_tokens;
+  options.rounds = balance.rounds;
+  options.micro_batch = config.train.micro_batch;
+  options.pad = balance.pad;
+  options.global_batch = config.train.global_batch;
+  options.cost = cost;
+  options.seed = static_cast<uint64_t>(config.train.seed);
+  return options;
+}
+
+GroupOptions RandomBaseline(const GroupOptions& options, double samples_per_group) {
+  GroupOptions random = options;
+  random.method = GroupMethod::kRandom;
+  random.pad = true;
+  random.micro_batch = std::max<int64_t>(1, std::llround(samples_per_group));
+  return random;
+}
+
+std::string DescribeLimits(const GroupLimits& limits, const GroupLimits& given,
+                           int64_t max_tokens) {
+  const char* tokens = "chosen";
+  if (limits.tokens == max_tokens) tokens = "data.max_tokens";
+  if (given.tokens > 0) tokens = "balance.tokens";
+  return fmt::format("{} tiles ({}) and {} tokens ({})", limits.tiles,
+                     given.tiles > 0 ? "balance.tiles" : "chosen", limits.tokens, tokens);
+}
+
+std::string DescribeMicroBatches(const EpochSummary& epoch, const GroupOptions& options,
+                                 const std::string& limits) {
+  const std::string method = GroupMethodName(options.method);
+  std::string text =
+      fmt::format("{} micro-batches an epoch (what a rank computes at a time): ", epoch.groups);
+  if (!HasFixedSamples(options.method)) {
+    return text + fmt::format(
+                      "packs by {}, at most {}; {:.1f} samples each on average, {:.1f} % full, "
+                      "no padding",
+                      method, limits, epoch.samples_per_group(), 100 * epoch.balance.fill_share);
+  }
+  text += fmt::format("{} samples each (train.micro_batch) by {}, ", options.micro_batch, method);
+  text += options.pad ? fmt::format("padded to the longest: {:.1f} % of the tokens are padding",
+                                    100 * epoch.balance.pad_ratio)
+                      : "not padded";
+  return text + "; a sample has at most " + limits;
+}
+
+std::string DescribeBalance(const EpochSummary& epoch, const EpochSummary& random,
+                            const GroupOptions& options, int64_t data_ranks) {
+  const bool alike = options.method == GroupMethod::kRandom && options.pad;
+  const std::string baseline =
+      fmt::format("random micro-batches of {} samples, padded",
+                  RandomBaseline(options, epoch.samples_per_group()).micro_batch);
+  const double padding = 100 * random.balance.pad_ratio;
+  if (data_ranks == 1) {
+    return alike ? "one data rank, which waits for no other"
+                 : fmt::format("in {}, {:.1f} % of the tokens are padding", baseline, padding);
+  }
+  std::string text = fmt::format(
+      "{} data ranks wait {:.1f} % of the time for the one with the most to do, by FLOPs (of tiles "
+      "{:.1f} %, of tokens {:.1f} %)",
+      data_ranks, 100 * epoch.balance.dist_ratio_time, 100 * epoch.balance.dist_ratio_vision,
+      100 * epoch.balance.dist_ratio_text);
+  if (alike) return text;
+  return text + fmt::format("; with {}, {:.1f} %, and {:.1f} % of the tokens are padding", baseline,
+                            100 * random.balance.dist_ratio_time, padding);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,26 @@
+#include "trainer/settings/lr_schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace equipoise {
+
+int64_t WarmupSteps(const TrainSection& train) {
+  const double steps = train.warmup < 1 ? std::ceil(static_cast<double>(train.steps) * train.warmup)
+                                        : std::floor(train.warmup);
+  return static_cast<int64_t>(steps);
+}
+
+double LearningRate(const TrainSection& train, int64_t step) {
+  const int64_t warmup = WarmupSteps(train);
+  if (step < warmup) return train.lr * static_cast<double>(step) / static_cast<double>(warmup);
+  const double length = static_cast<double>(std::max<int64_t>(1, train.steps - warmup));
+  const double done = std::min(1.0, static_cast<double>(step - warmup) / length);
+  double share = 1.0;
+  if (train.schedule == "cosine") share = 0.5 * (1.0 + std::cos(std::numbers::pi * done));
+  if (train.schedule == "linear") share = 1.0 - done;
+  return train.lr * (share * (1.0 - train.min_lr) + train.min_lr);
+}
+
+}  // namespace equipoise

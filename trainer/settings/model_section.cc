@@ -1,0 +1,30 @@
+#include "trainer/settings/model_section.h"
+
+#include <filesystem>
+
+#include "configs/base/error.h"
+#include "models/spec/presets.h"
+
+namespace equipoise {
+
+ModelConfig ModelConfigOf(const ModelSection& model) {
+  if (!model.hf.empty() && !model.preset.empty()) {
+    throw ConfigError("model.preset: " + model.preset + " beside model.hf " + model.hf +
+                      "; give one of them");
+  }
+  if (!model.hf.empty() && !std::filesystem::is_directory(model.hf)) {
+    throw DataError("model.hf: " + model.hf +
+                    ": no such folder; download or prepare the model first, or correct the path");
+  }
+  if (!model.hf.empty() && !std::filesystem::exists(model.hf + "/config.json") &&
+      std::filesystem::is_directory(model.hf + "/checkpoints")) {
+    throw DataError("model.hf: " + model.hf + ": is a run folder; `equipoise export " + model.hf +
+                    " --out FOLDER` makes a model's folder of it");
+  }
+  if (!model.hf.empty()) return ReadModelConfig(model.hf);
+  if (!model.preset.empty()) return PresetConfig(model.preset);
+  throw ConfigError(
+      "model.hf: is empty; give the folder that holds the model's config.json, or model.preset");
+}
+
+}  // namespace equipoise

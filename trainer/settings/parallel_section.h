@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "configs/yaml/fields.h"
+
+namespace equipoise {
+
+// `parallel` of a configuration file.
+struct ParallelSection {
+  static constexpr const char* kScalarForm = "auto";
+  bool automatic = true;  // `parallel: auto`: nothing below is pinned
+  std::optional<int64_t> data, pipeline, tensor, chunks;
+  std::string encoder = "inline";
+  std::optional<int64_t> encoder_ranks;
+  std::optional<std::string> schedule;
+  std::vector<int64_t> stage_layers;
+  std::optional<int64_t> zero;
+  bool sequence = false;
+  int64_t bucket_bytes = 4 << 20;
+  double timeout_s = 600;
+  std::string nccl;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("data", data, "data-parallel ranks; absent = planned", Between(1, 1 << 20));
+    visit("pipeline", pipeline, "pipeline ranks, which share out the layers; absent = planned",
+          Between(1, 4096));
+    visit("tensor", tensor, "ranks that share out each layer; absent = planned", Between(1, 4096));
+    visit("encoder", encoder,
+          "inline: vision and projector are the first of the layers that the pipeline ranks share; "
+          "disaggregated: they have the first pipeline ranks to themselves",
+          OneOf({"inline", "disaggregated"}));
+    visit("encoder_ranks", encoder_ranks,
+          "pipeline ranks of a disaggregated encoder, of those in `pipeline`; absent = 1",
+          Between(1, 4095));
+    visit("schedule", schedule,
+          "order of the pipeline's passes: naive, gpipe, 1f1b, zb_h1, interleaved, zb_v, or a file "
+          "that "
+          "holds a schedule; absent = planned");
+    visit("chunks", chunks,
+          "stages of each pipeline rank that is not the encoder's; absent = planned",
+          Between(1, 64));
+    visit("stage_layers", stage_layers,
+          "layers of each stage, in order (vision, projector, LLM as one list); absent = "
+          "balance.partition",
+          Between(0, 1e6));
+    visit("zero", zero,
+          "1: each data rank keeps a share of the optimizer's state, 0: each keeps all of it; the "
+          "same numbers either way",
+          Between(0, 1));
+    visit(
+        "sequence", sequence,
+        "tensor ranks share out the tokens between their linears too: not there yet, false alone");
+    visit("bucket_bytes", bucket_bytes,
+          "gradients are reduced in buckets of this size: larger ones use the network better, "
+          "smaller ones start earlier",
+          Between(4, 1e11));
+    visit("timeout_s", timeout_s, "seconds that a rank waits for another at most", Between(1, 1e7));
+    visit(
+        "nccl", nccl,
+        "NCCL's library, such as libnccl.so.2 or a path, for communication between GPUs; absent = "
+        "LibTorch's own");
+  }
+};
+
+}  // namespace equipoise

@@ -1,0 +1,226 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "balance/costs/cluster.h"
+#include "configs/yaml/fields.h"
+#include "data/settings/data_config.h"
+#include "trainer/settings/parallel_section.h"
+
+namespace equipoise {
+
+struct RunSection {
+  std::string dir = "runs/default";
+  int64_t trace_steps = 3;
+  bool probe = true;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("dir", dir, "run folder: configuration, metrics, checkpoints, report");
+    visit("trace_steps", trace_steps,
+          "steps recorded in trace.json after a start, measured above predicted; 0 = none",
+          Between(0, 1000));
+    visit("probe", probe,
+          "before the first step, run one of the epoch's worst micro-batch and show its peak "
+          "memory beside the forecast");
+  }
+};
+
+struct ModelSection {
+  std::string hf;
+  std::string preset;
+  std::string init = "pretrained";
+  std::vector<std::string> freeze;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("hf", hf, "Hugging Face folder: config.json, tokenizer.json, weights");
+    visit("preset", preset, "a model known by name, in place of hf");
+    visit("init", init, "weights of the first step", OneOf({"random", "pretrained"}));
+    visit("freeze", freeze, "modules that are not trained: vision, projector, llm");
+  }
+};
+
+struct LearningRateSection {
+  double vision = 1.0, projector = 1.0, llm = 1.0;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("vision", vision, "factor on lr for the image encoder", AtLeast(0));
+    visit("projector", projector, "factor on lr for the projector", AtLeast(0));
+    visit("llm", llm, "factor on lr for the language model", AtLeast(0));
+  }
+};
+
+struct TrainSection {
+  int64_t steps = 200;
+  int64_t seed = 0;
+  std::string device = "auto";
+  std::string precision = "auto";
+  int64_t global_batch = 16;
+  int64_t micro_batch = 4;
+  double lr = 1e-4;
+  LearningRateSection lr_factor;
+  double min_lr = 0.0;
+  double warmup = 0.03;
+  std::string schedule = "cosine";
+  double weight_decay = 0.05;
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  double clip = 1.0;
+  std::string loss = "token";
+  int64_t threads = 0;
+  bool deterministic = false;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("steps", steps, "optimizer steps", Between(1, 1e12));
+    visit("seed", seed, "of random weights and of the samples' order", Between(0, 4294967295.0));
+    visit("device", device, "where ranks compute; auto: on GPUs where there are some",
+          OneOf({"auto", "cpu", "cuda"}));
+    visit("precision", precision, "auto: bf16 where the device has bf16 matrix units, else fp32",
+          OneOf({"auto", "fp32", "bf16"}));
+    visit("global_batch", global_batch, "packs per optimizer step, over all data ranks",
+          Between(1, 10'000'000));
+    visit("micro_batch", micro_batch,
+          "samples per micro-batch where balance.group is random or length_grouped",
+          Between(1, 1'000'000));
+    visit("lr", lr, "highest learning rate", AtLeast(0));
+    visit("lr_factor", lr_factor, "learning rate of each module as a factor on lr");
+    visit("min_lr", min_lr, "learning rate at the end, as a share of lr", Between(0, 1));
+    visit("warmup", warmup, "steps of linear warm-up: a share of all steps below 1, else a number",
+          Between(0, 1e12));
+    visit("schedule", schedule, "of the learning rate after the warm-up",
+          OneOf({"cosine", "linear", "constant"}));
+    visit("weight_decay", weight_decay, "AdamW's, on parameters of two or more dimensions",
+          AtLeast(0));
+    visit("beta1", beta1, "AdamW's first moment", Between(0, 0.99999));
+    visit("beta2", beta2, "AdamW's second moment", Between(0, 0.99999));
+    visit("eps", eps, "AdamW's", AtLeast(0));
+    visit("clip", clip, "largest global gradient norm; 0 = no clipping", AtLeast(0));
+    visit("loss", loss, "weight of a sample's x target tokens: 1, 1/x, 1/sqrt(x) each",
+          OneOf({"token", "sample", "square"}));
+    visit("threads", threads, "compute threads of a rank; 0 = cores / ranks on this machine",
+          Between(0, 1024));
+    visit("deterministic", deterministic,
+          "refuse operations whose result depends on the order of threads");
+  }
+};
+
+struct BalanceSection {
+  std::string group = "isf+";
+  bool pad = false;
+  int64_t tiles = 0, tokens = 0, min_tiles = 0, min_tokens = 0, rounds = 50, window = 0;
+  std::string limits = "fit";
+  std::string partition = "bmp";
+  std::string recompute = "bar";
+  std::vector<std::string> recompute_modules, recompute_layers;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit(
+        "group", group,
+        "how samples form micro-batches: isf+ (full and alike in tiles and tokens), isf (OmniBal), "
+        "packed (filled with tokens), knapsack (even in tokens), random and length_grouped "
+        "(train.micro_batch samples)",
+        OneOf({"random", "length_grouped", "packed", "knapsack", "isf", "isf+"}));
+    visit(
+        "pad", pad,
+        "pad each sample to the longest of its micro-batch, for comparison with trainers that do "
+        "(random and length_grouped alone); pad_ratio, in metrics and tables, is the share of the "
+        "computed token positions that are padding");
+    visit(
+        "tiles", tiles,
+        "most tiles of a pack; 0 = the fewest that leave packs full (isf+), or what `tokens` bring "
+        "on average",
+        Between(0, 4095));
+    visit("tokens", tokens, "most tokens of a pack; 0 = data.max_tokens", Between(0, 16777215));
+    visit(
+        "limits", limits,
+        "where neither tiles nor tokens are given: fit = lower ones where nothing fits the memory; "
+        "search = besides, packs of half, a quarter and twice the size, with train.global_batch "
+        "changed so that a step keeps its samples, where that is clearly faster",
+        OneOf({"fit", "search"}));
+    visit("min_tiles", min_tiles, "isf accepts a pack from here on; 0 = tiles", Between(0, 4095));
+    visit("min_tokens", min_tokens, "isf accepts a pack from here on; 0 = 31/32 of tokens",
+          Between(0, 16777215));
+    visit("rounds", rounds, "of sampling and filtering, isf", Between(1, 10000));
+    visit("window", window,
+          "samples that are grouped at a time, for data whose sizes do not fit in memory; 0 = all",
+          Between(0, 1e12));
+    visit("partition", partition,
+          "how layers are cut into stages: bmp = by predicted seconds, ranked by the simulator; "
+          "flops, parameters = so that the stage with most of these has as few as can be",
+          OneOf({"bmp", "flops", "parameters"}));
+    visit(
+        "recompute", recompute,
+        "what of each layer is computed again in backward instead of kept, to save memory: bar = "
+        "the least that fits, for each rank; or nothing, all, or a half of each transformer block",
+        OneOf({"bar", "none", "full", "attention", "mlp"}));
+    visit("recompute_modules", recompute_modules,
+          "modules whose layers `recompute` is for: vision, projector, llm; absent = all");
+    visit("recompute_layers", recompute_layers,
+          "one word a layer (vision, projector, LLM as one list), in place of the two above",
+          OneOf({"none", "full", "attention", "mlp"}));
+  }
+};
+
+struct CheckpointSection {
+  int64_t every = 50;
+  int64_t keep = 3;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("every", every, "steps between checkpoints", Between(1, 1e12));
+    visit("keep", keep, "checkpoints kept", Between(1, 1e6));
+  }
+};
+
+struct EvalSection {
+  int64_t every = 0;
+  int64_t samples = 256;
+  std::vector<SourceConfig> answers;
+  int64_t answer_samples = 0;
+  int64_t answer_tokens = 64;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("every", every, "steps between losses on data.eval; 0 = at the end alone",
+          Between(0, 1e12));
+    visit("samples", samples, "held-out samples used for a loss", Between(1, 1e9));
+    visit("answers", answers,
+          "sources whose questions the model answers at the end (a few before the first step too)");
+    visit("answer_samples", answer_samples, "samples answered of each source; 0 = all",
+          Between(0, 1e9));
+    visit("answer_tokens", answer_tokens, "longest answer", Between(1, 1e6));
+  }
+};
+
+// The whole configuration file.
+struct RunConfig {
+  RunSection run;
+  ModelSection model;
+  DataConfig data;
+  TrainSection train;
+  ParallelSection parallel;
+  BalanceSection balance;
+  ClusterConfig cluster;
+  CheckpointSection checkpoint;
+  EvalSection eval;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("run", run, "where the run lives");
+    visit("model", model, "what is trained");
+    visit("data", data, "what it is trained on");
+    visit("train", train, "how it is trained");
+    visit("parallel", parallel, "how ranks share the work; `auto` = all defaults");
+    visit("balance", balance, "how work and memory are evened out");
+    visit("cluster", cluster, "the machines that plans and forecasts are made for");
+    visit("checkpoint", checkpoint, "how often the run is saved");
+    visit("eval", eval, "how often it is measured on held-out data");
+  }
+};
+
+}  // namespace equipoise
