@@ -4,7 +4,7 @@
 
 #include "balance/costs/memory_model.h"
 #include "models/spec/presets.h"
-#include "models/stages/stage_plan.h"
+#include "models/stages/stage_layout.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/passes.h"
 
@@ -35,7 +35,7 @@ struct Case {
     return CostModel(model, cluster, options);
   }
   Schedule schedule(const SimulationCosts& simulation) const {
-    const StagePlan stages(model, plan, {});
+    const StageLayout stages(model, plan, {});
     return CompleteSchedule(
         BuildSchedule(plan.schedule, stages.graph(), static_cast<int>(loads.size())),
         stages.Work(loads), simulation);

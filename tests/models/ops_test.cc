@@ -107,7 +107,7 @@ TEST_CASE("linear layers, alone and joined", "[ops][cpu]") {
     Check({{{9, 16}},
            {{16, 16}, {8, 16}, {4, 16}, {16}, {8}, {4}},
            [](const Tensors& x, const Weights& w) {
-             return ops::JoinedLinear(x[0], {{w[0], w[3]}, {w[1], w[4]}, {w[2], w[5]}});
+             return ops::FusedLinear(x[0], {{w[0], w[3]}, {w[1], w[4]}, {w[2], w[5]}});
            },
            [](const Tensors& x, const Tensors& w) {
              return at::linear(x[0], at::cat({w[0], w[1], w[2]}), at::cat({w[3], w[4], w[5]}));

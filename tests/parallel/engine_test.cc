@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "configs/base/error.h"
-#include "parallel/comm/told_error.h"
+#include "parallel/comm/already_reported_error.h"
 
 namespace equipoise {
 namespace {
@@ -22,7 +22,7 @@ struct DoneAtOnce : TransportRequest {
 class CutTransport : public Transport {
  public:
   explicit CutTransport(const std::atomic<bool>& open, bool rings = false)
-      : open_(open), rings_(rings) {}
+      : open_(open), notifies_(rings) {}
   int rank() const override { return 0; }
   int size() const override { return 2; }
   std::unique_ptr<TransportRequest> Send(int, const Tag&, const void*, size_t) override {
@@ -35,7 +35,7 @@ class CutTransport : public Transport {
   void Collect(RankViews& views) override {
     for (RankView& view : views) view.heard = std::chrono::steady_clock::now();
   }
-  bool Rings() const override { return rings_; }
+  bool Notifies() const override { return notifies_; }
   void Sleep(std::chrono::microseconds) override {
     do std::this_thread::sleep_for(100us);
     while (!open_);
@@ -44,18 +44,18 @@ class CutTransport : public Transport {
 
  private:
   const std::atomic<bool>& open_;
-  const bool rings_;
+  const bool notifies_;
 };
 
 struct NeverDone : TransportRequest {
   bool Done() override { return false; }
 };
 
-// Nothing ever arrives but rank 1's word that it has given up on `culprit`.
+// Nothing ever arrives but rank 1's word that it has given up on rank `faulty_rank`.
 class SilentTransport : public CutTransport {
  public:
-  SilentTransport(const std::atomic<bool>& open, int culprit, bool for_all = false)
-      : CutTransport(open), culprit_(culprit), for_all_(for_all) {}
+  SilentTransport(const std::atomic<bool>& open, int faulty_rank, bool for_all = false)
+      : CutTransport(open), culprit_(faulty_rank), for_all_(for_all) {}
   int size() const override { return 3; }
   std::unique_ptr<TransportRequest> Recv(int, const Tag&, void*, size_t) override {
     return std::make_unique<NeverDone>();
@@ -65,7 +65,7 @@ class SilentTransport : public CutTransport {
     views[1].status.phase =
         culprit_ == 1 ? RankStatus::Phase::kLeaving : RankStatus::Phase::kFailed;
     views[1].status.for_all = for_all_;
-    views[1].status.culprit = culprit_;
+    views[1].status.faulty_rank = culprit_;
     SetText(views[1].status.verdict, "rank " + std::to_string(culprit_) + " has stopped");
   }
 
@@ -74,8 +74,8 @@ class SilentTransport : public CutTransport {
   const bool for_all_;
 };
 
-OperationPlan OneTransfer(Transfer::Direction direction, bool point_to_point) {
-  OperationPlan plan;
+CollectiveSteps OneTransfer(Transfer::Direction direction, bool point_to_point) {
+  CollectiveSteps plan;
   plan.text = direction == Transfer::Direction::kSend ? "send #1" : "recv #1";
   plan.tag = {1, point_to_point, 1};
   plan.next = [direction](int64_t phase, std::byte*, std::vector<Transfer>& transfers) {
@@ -100,7 +100,7 @@ std::string Outcome(Operation& operation) {
 bool Told(Operation& operation) {
   try {
     operation.Wait();
-  } catch (const ToldError&) {
+  } catch (const AlreadyReportedError&) {
     return true;
   } catch (const RunError&) {
   }
@@ -108,7 +108,7 @@ bool Told(Operation& operation) {
 }
 
 // Operations that the engine finds all at once.
-std::vector<std::string> Outcomes(std::vector<OperationPlan> plans) {
+std::vector<std::string> Outcomes(std::vector<CollectiveSteps> plans) {
   std::atomic<bool> open{false};
   std::vector<std::shared_ptr<Operation>> operations;
   std::vector<std::string> outcomes;
@@ -116,7 +116,7 @@ std::vector<std::string> Outcomes(std::vector<OperationPlan> plans) {
   options.timeout = 60s;
   Engine engine(std::make_unique<CutTransport>(open, /*rings=*/true), options);
   std::this_thread::sleep_for(5ms);  // the thread sleeps
-  for (OperationPlan& plan : plans) operations.push_back(engine.Submit(std::move(plan)));
+  for (CollectiveSteps& plan : plans) operations.push_back(engine.Submit(std::move(plan)));
   open = true;
   for (const auto& operation : operations) outcomes.push_back(Outcome(*operation));
   return outcomes;
@@ -165,8 +165,8 @@ class CountingTransport : public CutTransport {
   Counts& counts_;
 };
 
-OperationPlan WatchedTransfer() {
-  OperationPlan plan = OneTransfer(kReceive, true);
+CollectiveSteps WatchedTransfer() {
+  CollectiveSteps plan = OneTransfer(kReceive, true);
   plan.next = nullptr;
   plan.watch = [] { return std::make_unique<NeverDone>(); };
   plan.awaited = {1};
@@ -211,13 +211,13 @@ TEST_CASE("the rank that the others name has nothing to add", "[comm]") {
   const std::atomic<bool> open{true};
   CommOptions options;
   options.timeout = 60s;
-  for (const int culprit : {0, 2}) {
-    Engine engine(std::make_unique<SilentTransport>(open, culprit), options);
+  for (const int faulty_rank : {0, 2}) {
+    Engine engine(std::make_unique<SilentTransport>(open, faulty_rank), options);
     for (int i = 0; i < 2; ++i) {  // also when it begins after the others' word has come
       const auto operation = engine.Submit(OneTransfer(kReceive, true));
-      CHECK_THAT(Outcome(*operation), Catch::EndsWith("rank " + std::to_string(culprit) +
+      CHECK_THAT(Outcome(*operation), Catch::EndsWith("rank " + std::to_string(faulty_rank) +
                                                       " has stopped (rank 1 gave up first)"));
-      CHECK(Told(*operation) == (culprit == 0));
+      CHECK(Told(*operation) == (faulty_rank == 0));
     }
   }
 }
@@ -227,7 +227,7 @@ TEST_CASE("nor has a rank to add anything where one speaks for all", "[comm]") {
   CommOptions options;
   options.timeout = 60s;
   for (const bool for_all : {false, true}) {
-    Engine engine(std::make_unique<SilentTransport>(open, /*culprit=*/1, for_all), options);
+    Engine engine(std::make_unique<SilentTransport>(open, /*faulty_rank=*/1, for_all), options);
     const auto operation = engine.Submit(OneTransfer(kReceive, true));
     CHECK_THAT(Outcome(*operation), Catch::EndsWith("rank 1 has stopped"));
     CHECK(Told(*operation) == for_all);

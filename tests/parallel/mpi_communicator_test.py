@@ -46,7 +46,7 @@ def names_culprit(how, verdict):
     code, output = mpirun(4, FAULT, "3", how, TIMEOUT)
     errors = errors_by_rank(output)
     assert code == 5, (code, output)
-    # Every other rank: its own operation, group, number and peer, and the culprit.
+    # Every other rank: its own operation, group, number and peer, and the faulty_rank.
     for rank, operation in [
             (0, "all_reduce #2 in group data (1.0 MiB)"),
             (1, "recv from rank 3 #1 in group world (1.0 MiB): no answer from rank 3 for "),

@@ -9,7 +9,7 @@ using namespace std::chrono_literals;
 using Phase = RankStatus::Phase;
 
 const auto kNow = std::chrono::steady_clock::time_point(1000s);
-const Silence kSilence{kNow, 1000ms};
+const Liveness kLiveness{kNow, 1000ms};
 
 RankViews Healthy(int ranks) { return RankViews(ranks, {RankStatus{}, kNow}); }
 
@@ -23,15 +23,15 @@ TEST_CASE("the way of waits leads to the rank that computes", "[comm]") {
   Waits(views, 1, 3);
   Waits(views, 3, 2);
   SetText(views[2].status.doing, "all_reduce #7 in group data");
-  const Verdict verdict = ExplainWait(0, 1, views, kSilence);
-  CHECK(verdict.culprit == 2);
+  const FailureReport verdict = ExplainWait(0, 1, views, kLiveness);
+  CHECK(verdict.faulty_rank == 2);
   CHECK(verdict.text ==
         "rank 2 is running and has not entered it; the last it entered was all_reduce #7 in group "
         "data");
 }
 
 TEST_CASE("a rank that has entered nothing yet is named as such", "[comm]") {
-  const Verdict verdict = ExplainWait(0, 1, Healthy(2), kSilence);
+  const FailureReport verdict = ExplainWait(0, 1, Healthy(2), kLiveness);
   CHECK(verdict.text ==
         "rank 1 is running and has not entered it; it has entered no operation yet");
 }
@@ -39,38 +39,38 @@ TEST_CASE("a rank that has entered nothing yet is named as such", "[comm]") {
 TEST_CASE("a silent rank is blamed, also where the way to it is unknown", "[comm]") {
   RankViews views = Healthy(4);
   views[3].heard = kNow - 2300ms;
-  const Verdict verdict = ExplainWait(0, 1, views, kSilence);
-  CHECK(verdict.culprit == 3);
+  const FailureReport verdict = ExplainWait(0, 1, views, kLiveness);
+  CHECK(verdict.faulty_rank == 3);
   CHECK(verdict.text == "rank 3 has stopped: no sign of life for 2.3 s");
   SetText(views[3].status.computes, "3B5, model.layers.0 to .3");
-  CHECK(ExplainWait(0, 1, views, kSilence).text ==
+  CHECK(ExplainWait(0, 1, views, kLiveness).text ==
         "rank 3 has stopped: no sign of life for 2.3 s; it was at 3B5, model.layers.0 to .3");
 }
 
 TEST_CASE("a rank does not blame itself for silence", "[comm]") {
   RankViews views = Healthy(2);
   views[0].heard = kNow - 60s;
-  CHECK(ExplainWait(0, 1, views, kSilence).culprit == 1);
+  CHECK(ExplainWait(0, 1, views, kLiveness).faulty_rank == 1);
 }
 
 TEST_CASE("ranks that wait for each other are a wrong order of operations", "[comm]") {
   RankViews views = Healthy(3);
   Waits(views, 1, 2);
   Waits(views, 2, 0);
-  const Verdict verdict = ExplainWait(0, 1, views, kSilence);
-  CHECK(verdict.culprit == 2);
+  const FailureReport verdict = ExplainWait(0, 1, views, kLiveness);
+  CHECK(verdict.faulty_rank == 2);
   CHECK(verdict.text == "rank 2 waits for rank 0 in recv #1: their orders of operations differ");
 }
 
 TEST_CASE("a rank that has left, or has failed, says so", "[comm]") {
   RankViews views = Healthy(3);
   views[1].status.phase = Phase::kLeft;
-  CHECK(ExplainWait(0, 1, views, kSilence).text == "rank 1 has left");
+  CHECK(ExplainWait(0, 1, views, kLiveness).text == "rank 1 has left");
   // The failure of any rank explains more.
   views[2].status.phase = Phase::kFailed;
-  views[2].status.culprit = 2;
+  views[2].status.faulty_rank = 2;
   SetText(views[2].status.verdict, "rank 2 failed: disk full");
-  CHECK(ExplainWait(0, 1, views, kSilence).text == "rank 2 failed: disk full");
+  CHECK(ExplainWait(0, 1, views, kLiveness).text == "rank 2 failed: disk full");
 }
 
 TEST_CASE("collectives are counted by group, as far as there is room", "[comm]") {

@@ -29,7 +29,7 @@ using testing::CellResult;
 using Tensors = std::map<std::string, at::Tensor>;
 
 // `mine` summed over the ranks, on every rank. `like`: names and shapes of the sums; of rank 0.
-Tensors SumOverRanks(Communicator& world, const Tensors& mine, const Tensors& like) {
+Tensors AllReduceForward(Communicator& world, const Tensors& mine, const Tensors& like) {
   std::ostringstream names;
   for (const auto& [name, tensor] : like) names << name << " " << tensor.numel() << "\n";
   std::istringstream lines(BroadcastText(world, names.str(), /*root=*/0));
@@ -61,8 +61,8 @@ void Check(const Cell& cell, Communicator& world) {
   whole.loss = losses[0];
   whole.losses.assign(losses.begin() + 1, losses.end());
   whole.norms = mine.norms;
-  whole.gradients = SumOverRanks(world, mine.gradients, expected.gradients);
-  whole.weights = SumOverRanks(world, mine.weights, expected.weights);
+  whole.gradients = AllReduceForward(world, mine.gradients, expected.gradients);
+  whole.weights = AllReduceForward(world, mine.weights, expected.weights);
   if (world.rank() != 0) return;
   const testing::CellErrors errors = testing::Compare(whole, expected);
   const std::string told = ToString(cell) + ": " + ToString(errors);

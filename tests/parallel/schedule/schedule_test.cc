@@ -27,8 +27,8 @@ std::map<std::string, std::set<std::string>> DependenciesByText(const Schedule& 
       auto& makers = all[text];
       const OpPlace taker{static_cast<int>(rank), static_cast<int>(i)};
       REQUIRE(dependencies.PlaceOf(dependencies.Number(taker)) == taker);
-      for (const int maker : dependencies.MakersOf(dependencies.Number(taker))) {
-        const auto takers = dependencies.TakersOf(maker);
+      for (const int maker : dependencies.ProducersOf(dependencies.Number(taker))) {
+        const auto takers = dependencies.ConsumersOf(maker);
         CHECK(std::count(takers.begin(), takers.end(), dependencies.Number(taker)) == 1);
         const OpPlace place = dependencies.PlaceOf(maker);
         makers.insert(ToString(schedule.ranks[place.rank][place.position]));
@@ -100,11 +100,11 @@ TEST_CASE("rows go where there are some, gradients where one is wanted", "[sched
   CHECK(SendsGradient(schedule, 2, 0, 0));
   CHECK_FALSE(SendsGradient(schedule, 2, 1, 0));  // frozen
   const auto previous = schedule.graph.PreviousStages();
-  CHECK(TakersOf(schedule, previous, {kV, 0, 0}) == std::vector<int>{2});
-  CHECK(TakersOf(schedule, previous, {kV, 0, 1}).empty());
-  CHECK(TakersOf(schedule, previous, {kB, 2, 0}) == std::vector<int>{0});
-  CHECK(TakersOf(schedule, previous, {kB, 2, 1}).empty());
-  CHECK(TakersOf(schedule, previous, {kW, 2, 0}).empty());
+  CHECK(ConsumersOf(schedule, previous, {kV, 0, 0}) == std::vector<int>{2});
+  CHECK(ConsumersOf(schedule, previous, {kV, 0, 1}).empty());
+  CHECK(ConsumersOf(schedule, previous, {kB, 2, 0}) == std::vector<int>{0});
+  CHECK(ConsumersOf(schedule, previous, {kB, 2, 1}).empty());
+  CHECK(ConsumersOf(schedule, previous, {kW, 2, 0}).empty());
 
   const auto all = DependenciesByText(schedule);
   CHECK(all.at("2F0") == Texts{"0V0", "1V0"});

@@ -119,7 +119,7 @@ Json Report(Runner& runner, const Settings& settings, const SimulationCosts& lin
     }
     ops.merge(other["ops"].get<Samples>());
   }
-  const StagePlan stages(runner.model->part().config(), runner.plan, {});
+  const StageLayout stages(runner.model->part().config(), runner.plan, {});
   SimulationCosts costs = link;
   costs.bytes = stages.Costs(settings.loads, /*element_bytes=*/4).bytes;
   std::vector<double> same_step;  // errors where each step is predicted from its own ops' times

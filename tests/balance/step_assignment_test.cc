@@ -1,4 +1,4 @@
-#include "balance/groups/step_deal.h"
+#include "balance/groups/step_assignment.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -67,7 +67,7 @@ TEST_CASE("steps use each group once, whatever the sizes", "[balance][cpu]") {
     for (const int64_t batch : {1, 2, 7, 32, 300}) {
       for (const int64_t head : {0, 1, 6}) {
         INFO(count << " groups, " << batch << " a step, head " << head);
-        CHECK(IsPermutation(DealSteps(loads, {batch, head, kCost, 1, 0}), count));
+        CHECK(IsPermutation(AssignSteps(loads, {batch, head, kCost, 1, 0}), count));
       }
     }
   }
@@ -79,12 +79,12 @@ TEST_CASE("a step's rows are even over any number of data ranks, its tokens stea
   for (const int64_t ranks : {8, 16, 32}) {
     const auto batch = static_cast<size_t>(4 * ranks);
     const std::vector<int64_t> order =
-        DealSteps(loads, {static_cast<int64_t>(batch), 0, kCost, 1, 0});
+        AssignSteps(loads, {static_cast<int64_t>(batch), 0, kCost, 1, 0});
     BalanceMeter meter({ranks, kCost, false});
     for (size_t begin = 0; begin + batch <= order.size(); begin += batch) {
       const auto step = Pick(loads, std::span(order).subspan(begin, batch));
       std::vector<MicroBatchLoad> rows;
-      for (const int64_t i : DealRows(step, ranks, kCost))
+      for (const int64_t i : AssignRows(step, ranks, kCost))
         rows.push_back({step[static_cast<size_t>(i)], 1, 0});
       meter.AddStep(rows);
     }
@@ -99,7 +99,7 @@ TEST_CASE("a step's rows are even over any number of data ranks, its tokens stea
 TEST_CASE("steps vary no more than is allowed", "[balance][cpu]") {
   const std::vector<LayerLoad> loads = EvenLoads(60000);
   for (const double spread : {0.1, 0.03, 0.01}) {
-    const auto order = DealSteps(loads, {64, 0, kCost, 1, 0, spread});
+    const auto order = AssignSteps(loads, {64, 0, kCost, 1, 0, spread});
     INFO(spread);
     CHECK(IsPermutation(order, std::ssize(loads)));
     CHECK(StepVariation(loads, order, 64) <= spread / 8);
@@ -109,13 +109,13 @@ TEST_CASE("steps vary no more than is allowed", "[balance][cpu]") {
 TEST_CASE("groups that differ much still make steps of like sums", "[balance][cpu]") {
   const std::vector<LayerLoad> loads = RandomLoads(4000);
   const double random = StepVariation(loads, Indices(4000), 16);
-  CHECK(StepVariation(loads, DealSteps(loads, {16, 0, kCost, 1, 0}), 16) < random);
+  CHECK(StepVariation(loads, AssignSteps(loads, {16, 0, kCost, 1, 0}), 16) < random);
 }
 
 TEST_CASE("steps depend on seed and epoch; a head is completed in the middle", "[balance][cpu]") {
   const std::vector<LayerLoad> loads = EvenLoads(3000);
   const auto steps = [&](uint64_t seed, int64_t epoch) {
-    return DealSteps(loads, {16, 0, kCost, seed, epoch});
+    return AssignSteps(loads, {16, 0, kCost, seed, epoch});
   };
   CHECK(steps(1, 0) == steps(1, 0));
   CHECK(steps(1, 0) != steps(2, 0));
@@ -124,7 +124,7 @@ TEST_CASE("steps depend on seed and epoch; a head is completed in the middle", "
   std::vector<double> times;
   for (int64_t i = 0; i < std::ssize(loads); ++i) times.push_back(time_of(i));
   std::sort(times.begin(), times.end());
-  const std::vector<int64_t> order = DealSteps(loads, {16, 5, kCost, 1, 0});
+  const std::vector<int64_t> order = AssignSteps(loads, {16, 5, kCost, 1, 0});
   for (size_t i = 0; i < 5; ++i) {
     CHECK(time_of(order[i]) > times[times.size() / 4]);
     CHECK(time_of(order[i]) < times[times.size() * 3 / 4]);
@@ -136,7 +136,7 @@ TEST_CASE("rows begin and end light, and no two heavy ones meet", "[balance][cpu
   for (const int64_t tokens : {80, 10, 70, 20, 60, 30, 50, 40})
     loads.push_back(SingleSegment(1, tokens));
   std::vector<int64_t> tokens;
-  for (const int64_t i : DealRows(loads, 1, kCost))
+  for (const int64_t i : AssignRows(loads, 1, kCost))
     tokens.push_back(loads[static_cast<size_t>(i)].tokens);
   CHECK(tokens == std::vector<int64_t>{10, 80, 30, 70, 40, 60, 50, 20});
 }
@@ -144,10 +144,10 @@ TEST_CASE("rows begin and end light, and no two heavy ones meet", "[balance][cpu
 TEST_CASE("a rank that had less so far gets more, and a short row comes last", "[balance][cpu]") {
   std::vector<LayerLoad> loads;
   for (const int64_t tokens : {1, 2, 11, 12, 21}) loads.push_back(SingleSegment(1, tokens));
-  const std::vector<int64_t> order = DealRows(loads, 2, kCost);
+  const std::vector<int64_t> order = AssignRows(loads, 2, kCost);
   CHECK(order == std::vector<int64_t>{0, 1, 3, 2, 4});
-  CHECK(IsPermutation(DealRows(RandomLoads(37), 8, kCost), 37));
-  CHECK(DealRows({}, 3, kCost).empty());
+  CHECK(IsPermutation(AssignRows(RandomLoads(37), 8, kCost), 37));
+  CHECK(AssignRows({}, 3, kCost).empty());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "tests/balance/simulator_bench.h"
+#include "tests/bench/simulator_bench.h"
 
 #include <algorithm>
 #include <cmath>

@@ -19,7 +19,7 @@
 #include "parallel/comm/gather_text.h"
 #include "parallel/comm/make_communicator.h"
 #include "parallel/comm/mpi_environment.h"
-#include "tests/balance/simulator_bench.h"
+#include "tests/bench/simulator_bench.h"
 #include "trainer/device/memory_stats.h"
 #include "trainer/device/precision.h"
 #include "trainer/profile/profile_run.h"

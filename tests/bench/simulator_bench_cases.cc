@@ -3,7 +3,7 @@
 #include "balance/load/partition.h"
 #include "models/spec/layer_spec.h"
 #include "parallel/schedule/builders.h"
-#include "tests/balance/simulator_bench.h"
+#include "tests/bench/simulator_bench.h"
 #include "tests/models/model_support.h"
 
 namespace equipoise::testing {

@@ -10,7 +10,7 @@
 #include "configs/base/error.h"
 #include "configs/base/json.h"
 #include "models/spec/presets.h"
-#include "tests/balance/paper_omnibal.h"
+#include "tests/bench/paper_omnibal.h"
 
 namespace equipoise::testing {
 namespace {

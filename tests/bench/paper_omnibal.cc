@@ -1,4 +1,4 @@
-#include "tests/balance/paper_omnibal.h"
+#include "tests/bench/paper_omnibal.h"
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 #include "balance/search/plan_search.h"
 #include "configs/base/error.h"
 #include "configs/base/json.h"
-#include "models/stages/stage_plan.h"
+#include "models/stages/stage_layout.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/passes.h"
 #include "parallel/schedule/simulate.h"
@@ -113,7 +113,7 @@ double PipelineStepSeconds(const ModelConfig& model, const Cluster& cluster, con
   CostModel::Options options;
   options.tensor = plan.tensor;
   const CostModel costs(model, cluster, options);
-  const StagePlan stages(model, plan, {});
+  const StageLayout stages(model, plan, {});
   double total = 0;
   for (const std::vector<LayerLoad>& step : batches.steps) {
     double slowest = 0;
