@@ -62,11 +62,11 @@ void FlatParameters::ZeroGradient() { gradient_.zero_(); }
 void FlatParameters::UpdateCompute() {
   EQUIPOISE_CHECK(!dropped_, "the masters were dropped");
   if (compute_.scalar_type() == at::kFloat) return;
-  compute_.narrow(0, 0, gradient_.numel()).copy_(lends_masters() ? gradient_ : master_);
+  compute_.narrow(0, 0, gradient_.numel()).copy_(master_aliases_gradient() ? gradient_ : master_);
 }
 
 void FlatParameters::DropMasters() {
-  EQUIPOISE_CHECK(lends_masters(), "the masters are kept");
+  EQUIPOISE_CHECK(master_aliases_gradient(), "the masters are kept");
   for (Parameter* parameter : parameters_) parameter->master = at::Tensor();
   dropped_ = true;
   ZeroGradient();

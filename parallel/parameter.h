@@ -96,7 +96,7 @@ class FlatParameters {
   void UpdateCompute();
 
   // Whether the masters lie in the gradient's memory, or did until they were dropped.
-  bool lends_masters() const { return !master_.defined(); }
+  bool master_aliases_gradient() const { return !master_.defined(); }
   // The optimizer has taken its share of the lent masters: the parameters have none from now on,
   // and zero gradients.
   void DropMasters();

@@ -21,9 +21,9 @@
 #include "configs/base/nearest.h"
 #include "configs/base/shown_text.h"
 #include "configs/yaml/config_place.h"
+#include "parallel/comm/already_reported_error.h"
 #include "parallel/comm/mpi_environment.h"
-#include "parallel/comm/told_error.h"
-#include "trainer/common/agreed_error.h"
+#include "trainer/common/collective_error.h"
 #include "trainer/common/commands.h"
 #include "trainer/common/logging.h"
 #include "trainer/common/program_hash.h"
@@ -58,7 +58,7 @@ int Fail(MpiEnvironment& mpi, ExitCode code, const std::string& message, bool ev
 }
 
 // Leaves a line in the log alone, unless the ranks that know more do not come to tell it.
-int FailTold(MpiEnvironment& mpi, const ToldError& error) {
+int FailTold(MpiEnvironment& mpi, const AlreadyReportedError& error) {
   spdlog::warn("{}", error.what());
   if (mpi.size() > 1) {
     mpi.Abandon({static_cast<int>(error.code()), error.what()},
@@ -174,9 +174,9 @@ int RunProgram(int argc, char** argv) {
     return status;
   } catch (const CLI::ParseError& error) {
     return ParseFailed(app, error, mpi);
-  } catch (const AgreedRunError& error) {
+  } catch (const CollectiveRunError& error) {
     return Fail(mpi, error.code(), error.what(), /*every_rank=*/false);
-  } catch (const ToldError& error) {
+  } catch (const AlreadyReportedError& error) {
     return FailTold(mpi, error);
   } catch (const UserError& error) {
     return Fail(mpi, error.code(), Placed(app, error), error.code() == ExitCode::kRunFailed);

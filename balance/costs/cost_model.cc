@@ -7,7 +7,7 @@
 #include "balance/costs/gemm_time.h"
 #include "balance/load/layer_shape.h"
 #include "configs/base/error.h"
-#include "models/stages/stage_plan.h"
+#include "models/stages/stage_layout.h"
 
 namespace equipoise {
 namespace {

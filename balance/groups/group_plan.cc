@@ -7,7 +7,7 @@
 
 #include "balance/groups/balanced_groups.h"
 #include "balance/groups/simple_groups.h"
-#include "balance/groups/step_deal.h"
+#include "balance/groups/step_assignment.h"
 #include "balance/load/random.h"
 #include "configs/base/error.h"
 
@@ -296,8 +296,8 @@ EpochGroups PlanWindow(std::span<const SampleSize> sizes, const GroupOptions& gi
     loads.push_back(result.loads.back().load);
   }
   if (options.method == GroupMethod::kIsfPlus) {
-    result.order = DealSteps(loads, {options.global_batch, window.head, options.cost, options.seed,
-                                     window.epoch, IsfTokenSpread(sizes, options)});
+    result.order = AssignSteps(loads, {options.global_batch, window.head, options.cost,
+                                       options.seed, window.epoch, IsfTokenSpread(sizes, options)});
     return result;
   }
   result.order = Indices(result.size());
@@ -316,7 +316,7 @@ EpochGroups PlanEpoch(std::span<const SampleSize> sizes, const GroupOptions& opt
 std::vector<int64_t> RowsOfStep(std::span<const LayerLoad> step, const GroupOptions& options,
                                 int64_t data_ranks) {
   if (options.method != GroupMethod::kIsfPlus) return Indices(std::ssize(step));
-  return DealRows(step, data_ranks, options.cost);
+  return AssignRows(step, data_ranks, options.cost);
 }
 
 BalanceMeter::Options MeterOptions(const GroupOptions& options, int64_t data_ranks) {

@@ -93,7 +93,7 @@ EpochGroups PlanWindow(std::span<const SampleSize> sizes, const GroupOptions& op
                        const EpochWindow& window);
 
 // The groups of one step in the order of micro-batch and data rank, as indices into `step`: m of
-// rank r is at m * data_ranks + r. isf+ deals them as DealRows() does, the others in turn.
+// rank r is at m * data_ranks + r. isf+ deals them as AssignRows() does, the others in turn.
 std::vector<int64_t> RowsOfStep(std::span<const LayerLoad> step, const GroupOptions& options,
                                 int64_t data_ranks);
 

@@ -2,14 +2,14 @@
 
 #include <numeric>
 
-#include "balance/groups/step_deal.h"
+#include "balance/groups/step_assignment.h"
 
 namespace equipoise {
 
 std::vector<int> DealtPacks(const Workload& workload, size_t step, int data) {
   const std::vector<LayerLoad>& packs = workload.steps[step];
   if (workload.dealt_by) {
-    const std::vector<int64_t> dealt = DealRows(packs, data, *workload.dealt_by);
+    const std::vector<int64_t> dealt = AssignRows(packs, data, *workload.dealt_by);
     return {dealt.begin(), dealt.end()};
   }
   std::vector<int> in_turn(packs.size());

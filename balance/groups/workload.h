@@ -14,8 +14,8 @@ namespace equipoise {
 struct Workload {
   // The packs of typical optimizer steps. The mesh does not change a step's packs.
   std::vector<std::vector<LayerLoad>> steps;
-  // How a step's packs are dealt to micro-batches and data ranks: by DealRows() with these weights;
-  // absent: in turn.
+  // How a step's packs are dealt to micro-batches and data ranks: by AssignRows() with these
+  // weights; absent: in turn.
   std::optional<LoadCost> dealt_by;
   LayerLoad worst;  // the micro-batch that needs the most memory of all that can come
 

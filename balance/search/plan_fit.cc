@@ -10,7 +10,7 @@
 #include "balance/search/recompute.h"
 #include "configs/base/error.h"
 #include "models/stages/plan_schedule.h"
-#include "models/stages/stage_plan.h"
+#include "models/stages/stage_layout.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/passes.h"
 #include "parallel/schedule/simulate.h"
@@ -92,7 +92,7 @@ std::vector<std::vector<int>> SpanCuts(const CutCosts& costs, int stages, size_t
 
 Schedule ComputeSchedule(const PlanRequest& request, const Plan& plan,
                          const std::vector<LayerLoad>& micro_batches) {
-  const StagePlan stages(request.model, plan, request.frozen);
+  const StageLayout stages(request.model, plan, request.frozen);
   const auto count = static_cast<int>(micro_batches.size());
   return AddReductions(DropIdleOps(PlanSchedule(plan).ComputeOps(stages.graph(), count),
                                    stages.Work(micro_batches)));
@@ -319,7 +319,7 @@ PlanFitter::Fit PlanFitter::FitMemory(Plan& plan) const {
     fit.memory.push_back(FitRank(plan, schedule, rank));
     if (fit.memory.back().total() <= most) continue;
     most = fit.memory.back().total();
-    fit.misfit = Misfit{rank, fit.memory.back()};
+    fit.misfit = OutOfMemoryRank{rank, fit.memory.back()};
   }
   return fit;
 }

@@ -14,7 +14,7 @@
 namespace equipoise {
 
 // A pipeline rank that needs more memory than a device has, whatever is computed again.
-struct Misfit {
+struct OutOfMemoryRank {
   int pipeline_rank = 0;
   MemoryForecast memory;
 };
@@ -46,7 +46,7 @@ class PlanFitter {
   // does not fit. REQUIRES: stage_begins is set.
   struct Fit {
     std::vector<MemoryForecast> memory;
-    std::optional<Misfit> misfit;  // of the rank that misses most
+    std::optional<OutOfMemoryRank> misfit;  // of the rank that misses most
   };
   Fit FitMemory(Plan& plan) const;
   // Whether FitMemory() finds no misfit, in less time.

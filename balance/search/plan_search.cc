@@ -42,7 +42,7 @@ int64_t MemoryThatHolds(const MemoryForecast& memory, const Cluster& cluster) {
 }
 
 // A plan of which a rank does not fit, whatever is computed again.
-RejectedPlan TooLarge(const PlanRequest& request, Plan plan, const Misfit& misfit) {
+RejectedPlan TooLarge(const PlanRequest& request, Plan plan, const OutOfMemoryRank& misfit) {
   const int64_t room = request.cluster.memory_bytes;
   return {std::move(plan),
           Join("", "pipeline rank ", misfit.pipeline_rank, " needs ", GiB(misfit.memory.total()),
@@ -144,7 +144,7 @@ class Search {
 
   void Simulate(const Shape& shape, const PlanFitter& fitter) {
     std::optional<ScoredPlan> best;
-    std::optional<Misfit> misfit;
+    std::optional<OutOfMemoryRank> misfit;
     Plan missed, bounded;
     const auto consider = [&](const std::vector<std::vector<int>>& cuts) {
       for (const std::vector<int>& begins : cuts) {

@@ -63,21 +63,21 @@ std::vector<SampleSize> SizesOf(const CostIndex& index, const std::vector<int64_
   return sizes;
 }
 
-PackPlanner::PackPlanner(const CostIndex* index, Options options)
+EpochPacker::EpochPacker(const CostIndex* index, Options options)
     : index_(index), options_(std::move(options)) {
   ChooseLimits(SamplesOf(0).list(), options_.groups);
   RefuseTooLittleData();
 }
 
-EpochSamples PackPlanner::SamplesOf(int64_t epoch) const {
+EpochSamples EpochPacker::SamplesOf(int64_t epoch) const {
   return EpochSamples(index_, options_.repeat, options_.groups.seed, epoch);
 }
 
-EpochWindows PackPlanner::WindowsOf(int64_t epoch, int64_t head, const GroupOptions& groups) const {
+EpochWindows EpochPacker::WindowsOf(int64_t epoch, int64_t head, const GroupOptions& groups) const {
   return EpochWindows(SamplesOf(epoch).list(), groups, {options_.window, epoch, head});
 }
 
-void PackPlanner::RefuseTooLittleData() {
+void EpochPacker::RefuseTooLittleData() {
   const int64_t batch = options_.groups.global_batch;
   if (Form({0, batch - 1}, /*head=*/0)) return;
   const EpochSummary first = Summarize(0);
@@ -96,7 +96,7 @@ void PackPlanner::RefuseTooLittleData() {
                   "; lower one of them, or raise `repeat` of a source");
 }
 
-bool PackPlanner::Form(const DataPosition& position, int64_t head) {
+bool EpochPacker::Form(const DataPosition& position, int64_t head) {
   const bool other = forming_.epoch != position.epoch || forming_.head != head;
   if (other || position.pack < forming_.windows->begin()) {
     forming_ = {position.epoch, head, SamplesOf(position.epoch),
@@ -108,7 +108,7 @@ bool PackPlanner::Form(const DataPosition& position, int64_t head) {
   return true;
 }
 
-Pack PackPlanner::PackAt(int64_t pack) const {
+Pack EpochPacker::PackAt(int64_t pack) const {
   const EpochWindows& window = *forming_.windows;
   const int64_t group = window.groups().order[static_cast<size_t>(pack - window.begin())];
   std::vector<int64_t> samples;
@@ -118,8 +118,8 @@ Pack PackPlanner::PackAt(int64_t pack) const {
   return MakePack(*index_, samples, options_.loss, options_.groups.pad);
 }
 
-StepPlan PackPlanner::Next(DataPosition& position) {
-  StepPlan step;
+StepBatches EpochPacker::Next(DataPosition& position) {
+  StepBatches step;
   const int64_t batch = options_.groups.global_batch;
   std::vector<Pack> packs;
   std::vector<LayerLoad> loads;
@@ -145,11 +145,12 @@ StepPlan PackPlanner::Next(DataPosition& position) {
   return step;
 }
 
-EpochSummary PackPlanner::Summarize(int64_t epoch, const GroupOptions& groups) const {
+EpochSummary EpochPacker::Summarize(int64_t epoch, const GroupOptions& groups) const {
   return SummarizeEpoch(WindowsOf(epoch, /*head=*/0, groups), options_.data_ranks);
 }
 
-BalanceMetrics MeasureStep(const StepPlan& step, const GroupOptions& options, int64_t data_ranks) {
+BalanceMetrics MeasureStep(const StepBatches& step, const GroupOptions& options,
+                           int64_t data_ranks) {
   BalanceMeter meter(MeterOptions(options, data_ranks));
   std::vector<MicroBatchLoad> loads;
   loads.reserve(step.packs.size());

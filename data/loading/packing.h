@@ -38,7 +38,7 @@ Pack MakePack(const CostIndex& index, std::span<const int64_t> samples, LossWeig
               bool pad = false);
 
 // All micro-batches of one optimizer step, over all data ranks; the same on every mesh.
-struct StepPlan {
+struct StepBatches {
   std::vector<Pack> packs;
   int64_t trained = 0;  // trained tokens of all packs
   double weight = 0;    // N of the loss: sum of their weights
@@ -61,7 +61,7 @@ std::vector<SampleSize> SizesOf(const CostIndex& index, const std::vector<int64_
 // million samples; of one in windows those before the position. A step's set of packs depends
 // neither on ranks nor on threads; its order does on data_ranks: pack m * data_ranks + r is
 // micro-batch m of data rank r.
-class PackPlanner {
+class EpochPacker {
  public:
   struct Options {
     GroupOptions groups;  // limits that are 0 are chosen from the first epoch's samples
@@ -72,11 +72,11 @@ class PackPlanner {
   };
   // Throws DataError when no sample can be used, or when an epoch has less than one step (what to
   // do).
-  PackPlanner(const CostIndex* index, Options options);
+  EpochPacker(const CostIndex* index, Options options);
 
   // The step at `position`, which is moved behind it. The last packs of an epoch that do not fill a
   // step are followed by the first packs of the next epoch.
-  StepPlan Next(DataPosition& position);
+  StepBatches Next(DataPosition& position);
   // Of an epoch that begins with a step, over the data ranks, its packs formed by `groups`.
   EpochSummary Summarize(int64_t epoch, const GroupOptions& groups) const;
   EpochSummary Summarize(int64_t epoch) const { return Summarize(epoch, options_.groups); }
@@ -103,7 +103,8 @@ class PackPlanner {
 };
 
 // Unevenness of one step over the data ranks (balance/load/balance_metrics.h).
-BalanceMetrics MeasureStep(const StepPlan& step, const GroupOptions& options, int64_t data_ranks);
+BalanceMetrics MeasureStep(const StepBatches& step, const GroupOptions& options,
+                           int64_t data_ranks);
 
 // The first `most` usable samples in the order of the index, packed: held-out data.
 std::vector<Pack> PackInOrder(const CostIndex& index, int64_t max_tokens, int64_t most,

@@ -71,7 +71,7 @@ class Layer {
     Share out;
   };
   // Declares NAME.weight [out, in] and, with `bias`, NAME.bias [out] of linears that share their
-  // input: weights first, then biases, so that ops::JoinedLinear finds each kind in one piece.
+  // input: weights first, then biases, so that ops::FusedLinear finds each kind in one piece.
   // Those whose share several ranks hold come last.
   ColumnLinears AddColumnLinears(const std::vector<LinearShape>& linears, int64_t in, bool bias);
   // Declares NAME.weight [out, in] and, with `bias`, NAME.bias [out].

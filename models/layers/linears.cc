@@ -7,9 +7,9 @@
 namespace equipoise {
 
 at::Tensor ColumnLinears::operator()(const at::Tensor& x) const {
-  if (group_ == nullptr) return ops::JoinedLinear(x, own_);
-  const at::Tensor copy = ops::CopyToRanks(x, *group_);
-  const at::Tensor y = ops::JoinedLinear(copy, own_);
+  if (group_ == nullptr) return ops::FusedLinear(x, own_);
+  const at::Tensor copy = ops::AllReduceBackward(x, *group_);
+  const at::Tensor y = ops::FusedLinear(copy, own_);
   return shared_.empty() ? y : at::cat({y, Shared(copy)}, -1);
 }
 
@@ -18,14 +18,14 @@ at::Tensor ColumnLinears::operator()(const at::Tensor& x) const {
 // pieces are summed here, so that every holder has the whole gradient of the weight; then the input
 // may get it from one of them only.
 at::Tensor ColumnLinears::Shared(const at::Tensor& x) const {
-  if (!shared_[0].weight->trainable) return ops::JoinedLinear(x, shared_);
-  const at::Tensor y = ops::JoinedLinear(share_.owner ? x : x.detach(), shared_);
+  if (!shared_[0].weight->trainable) return ops::FusedLinear(x, shared_);
+  const at::Tensor y = ops::FusedLinear(share_.owner ? x : x.detach(), shared_);
   return ops::SumGradientOfPart(y, share_.part, share_.parts, *group_);
 }
 
 at::Tensor RowLinear::operator()(const at::Tensor& x) const {
   if (group_ == nullptr) return ops::Linear(x, *weights_.weight, weights_.bias);
-  return ops::SumOverRanks(ops::Linear(x, *weights_.weight), weights_.bias, *group_);
+  return ops::AllReduceForward(ops::Linear(x, *weights_.weight), weights_.bias, *group_);
 }
 
 }  // namespace equipoise

@@ -28,7 +28,7 @@ at::Tensor PatchEmbeddingLayer::Forward(const MicroBatch& batch, const at::Tenso
   if (batch.tiles() == 0) return {};
   const at::Tensor patches =
       ops::CutIntoPatches(batch.pixel_values, patch_size_, projection_.weight->value.scalar_type());
-  return ops::AddClassAndPositions(ops::JoinedLinear(patches, {projection_}), *token_, *positions_);
+  return ops::AddClassAndPositions(ops::FusedLinear(patches, {projection_}), *token_, *positions_);
 }
 
 VisionLayer::VisionLayer(const std::string& name, const VisionConfig& config,
@@ -81,8 +81,8 @@ at::Tensor VisionLayer::Attention(const at::Tensor& x) const {
                                    ops::RmsNorm(qkv[1], *k_norm_, qk_norm_eps_), qkv[2],
                                    head_dim_));
   }
-  const std::vector<at::Tensor> qk =
-      ops::SplitRmsNorms({qkv[0], qkv[1]}, {q_norm_, k_norm_}, qk_norm_eps_, tensor().group);
+  const std::vector<at::Tensor> qk = ops::TensorParallelRmsNorm(
+      {qkv[0], qkv[1]}, {q_norm_, k_norm_}, qk_norm_eps_, tensor().group);
   return out_(ops::FullAttention(qk[0], qk[1], qkv[2], head_dim_));
 }
 

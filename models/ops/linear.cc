@@ -146,7 +146,7 @@ struct LinearNode : torch::autograd::Node {
 
 }  // namespace
 
-at::Tensor JoinedLinear(const at::Tensor& x, const Parts& parts) {
+at::Tensor FusedLinear(const at::Tensor& x, const Parts& parts) {
   for (const LinearWeights& part : parts) {
     EQUIPOISE_CHECK(part.weight->trainable == parts[0].weight->trainable, part.weight->name);
     EQUIPOISE_CHECK((part.bias == nullptr) == (parts[0].bias == nullptr), part.weight->name);
@@ -170,7 +170,7 @@ at::Tensor JoinedLinear(const at::Tensor& x, const Parts& parts) {
 }
 
 at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias) {
-  return JoinedLinear(x, {{&weight, bias}});
+  return FusedLinear(x, {{&weight, bias}});
 }
 
 }  // namespace equipoise::ops

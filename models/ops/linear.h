@@ -18,7 +18,7 @@ struct LinearWeights {
 // x [..., in] -> [..., sum of out]: x times each weight, transposed, plus its bias, the results
 // side by side (query, key and value; gate and up). Weights that lie behind each other in memory
 // are one matrix product. All must be trainable alike.
-at::Tensor JoinedLinear(const at::Tensor& x, const std::vector<LinearWeights>& parts);
+at::Tensor FusedLinear(const at::Tensor& x, const std::vector<LinearWeights>& parts);
 
 // x [..., in] -> [..., out].
 at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias = nullptr);

@@ -98,7 +98,7 @@ at::Tensor LayerNorm(const at::Tensor& x, Parameter& weight, Parameter& bias, do
 }
 
 at::Tensor RmsNorm(const at::Tensor& x, Parameter& weight, double eps) {
-  if (!x.is_cpu()) return SplitRmsNorms({x}, {&weight}, eps, /*group=*/nullptr)[0];
+  if (!x.is_cpu()) return TensorParallelRmsNorm({x}, {&weight}, eps, /*group=*/nullptr)[0];
   const bool needs_node = NeedsNode({&x}, {&weight});
   const BelowAutograd guard;
   at::Tensor input = x.reshape({-1, x.size(-1)});

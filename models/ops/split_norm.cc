@@ -55,7 +55,7 @@ struct SplitRmsNormsNode : torch::autograd::Node {
     xs.clear();
     rstd.reset();
   }
-  std::string name() const override { return "SplitRmsNorms(" + weights[0]->name + ")"; }
+  std::string name() const override { return "TensorParallelRmsNorm(" + weights[0]->name + ")"; }
 
  private:
   at::Tensor Scale(size_t i) const { return rstd.select(0, static_cast<int64_t>(i)).unsqueeze(1); }
@@ -63,9 +63,9 @@ struct SplitRmsNormsNode : torch::autograd::Node {
 
 }  // namespace
 
-std::vector<at::Tensor> SplitRmsNorms(const std::vector<at::Tensor>& xs,
-                                      const std::vector<Parameter*>& weights, double eps,
-                                      Communicator* group) {
+std::vector<at::Tensor> TensorParallelRmsNorm(const std::vector<at::Tensor>& xs,
+                                              const std::vector<Parameter*>& weights, double eps,
+                                              Communicator* group) {
   std::vector<at::Tensor> ys;
   bool needs_node = false;
   for (size_t i = 0; i < xs.size(); ++i) {

@@ -12,8 +12,8 @@ namespace equipoise::ops {
 // RmsNorm() of each x [..., size] with its weight [size], out of LibTorch's operations and so on
 // any device. With a group, x and weight are this rank's columns, and the mean is over those of all
 // its ranks: forward and backward exchange one number for each row of each x, all at once.
-std::vector<at::Tensor> SplitRmsNorms(const std::vector<at::Tensor>& xs,
-                                      const std::vector<Parameter*>& weights, double eps,
-                                      Communicator* group);
+std::vector<at::Tensor> TensorParallelRmsNorm(const std::vector<at::Tensor>& xs,
+                                              const std::vector<Parameter*>& weights, double eps,
+                                              Communicator* group);
 
 }  // namespace equipoise::ops

@@ -17,7 +17,7 @@ struct CopyToRanksNode : torch::autograd::Node {
     group->AllReduce(g, ReduceOp::kSum).Wait();
     return {g};
   }
-  std::string name() const override { return "CopyToRanks"; }
+  std::string name() const override { return "AllReduceBackward"; }
 };
 
 struct SumOverRanksNode : torch::autograd::Node {
@@ -30,7 +30,7 @@ struct SumOverRanksNode : torch::autograd::Node {
     }
     return {g};
   }
-  std::string name() const override { return "SumOverRanks"; }
+  std::string name() const override { return "AllReduceForward"; }
 };
 
 struct SumGradientOfPartNode : torch::autograd::Node {
@@ -52,7 +52,7 @@ struct SumGradientOfPartNode : torch::autograd::Node {
 
 }  // namespace
 
-at::Tensor CopyToRanks(const at::Tensor& x, Communicator& group) {
+at::Tensor AllReduceBackward(const at::Tensor& x, Communicator& group) {
   if (!NeedsGradient(x)) return x;
   const BelowAutograd guard;
   at::Tensor y = x.detach();
@@ -62,7 +62,7 @@ at::Tensor CopyToRanks(const at::Tensor& x, Communicator& group) {
   return y;
 }
 
-at::Tensor SumOverRanks(const at::Tensor& x, Parameter* bias, Communicator& group) {
+at::Tensor AllReduceForward(const at::Tensor& x, Parameter* bias, Communicator& group) {
   EQUIPOISE_CHECK(x.is_contiguous(), "sizes ", x.sizes(), ", strides ", x.strides());
   const bool needs_node = NeedsNode({&x}, {bias});
   const BelowAutograd guard;

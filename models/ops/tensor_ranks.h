@@ -14,11 +14,11 @@ namespace equipoise::ops {
 
 // x is whole on every rank; each goes on with its own share of the weights. Backward sums the
 // gradient over the ranks. REQUIRES: the gradient belongs to x alone, as that of a linear layer.
-at::Tensor CopyToRanks(const at::Tensor& x, Communicator& group);
+at::Tensor AllReduceBackward(const at::Tensor& x, Communicator& group);
 
 // The sum of x [..., n] over the ranks, plus `bias` [n] unless it is null. Takes the memory of x,
 // which nothing else may use. Every rank's gradient is that of the result.
-at::Tensor SumOverRanks(const at::Tensor& x, Parameter* bias, Communicator& group);
+at::Tensor AllReduceForward(const at::Tensor& x, Parameter* bias, Communicator& group);
 
 // x; backward sums the gradient over the ranks that have the same `part` of `parts`.
 at::Tensor SumGradientOfPart(const at::Tensor& x, int part, int parts, Communicator& group);

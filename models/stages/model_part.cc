@@ -35,7 +35,7 @@ bool EndsWith(const std::string& text, const std::string& end) {
 
 }  // namespace
 
-ModelPart::ModelPart(const ModelConfig& config, StagePlan plan, int pipeline_rank,
+ModelPart::ModelPart(const ModelConfig& config, StageLayout plan, int pipeline_rank,
                      const Options& options)
     : config_(config), plan_(std::move(plan)), dtype_(options.dtype), device_(options.device) {
   CheckModules(config, options.freeze, "model.freeze");

@@ -10,7 +10,7 @@
 
 #include "models/layers/tensor_parallel.h"
 #include "models/stages/stage.h"
-#include "models/stages/stage_plan.h"
+#include "models/stages/stage_layout.h"
 #include "parallel/parameter.h"
 #include "parallel/pipeline/executor.h"
 
@@ -28,7 +28,7 @@ class ModelPart : public StageRunner {
     TensorParallel tensor;              // ranks that share each layer
   };
   // Builds the stages of `pipeline_rank` with the plan's recompute; their weights are not set yet.
-  ModelPart(const ModelConfig& config, StagePlan plan, int pipeline_rank, const Options& options);
+  ModelPart(const ModelConfig& config, StageLayout plan, int pipeline_rank, const Options& options);
 
   // What one pass over a step's micro-batches works on.
   struct Pass {
@@ -71,7 +71,7 @@ class ModelPart : public StageRunner {
   std::vector<Parameter*> tied_copies() const;
   FlatParameters& parameters() { return *parameters_; }
   const FlatParameters& parameters() const { return *parameters_; }
-  const StagePlan& plan() const { return plan_; }
+  const StageLayout& plan() const { return plan_; }
   const ModelConfig& config() const { return config_; }
   at::Device device() const { return device_; }
   int64_t element_bytes() const;  // of an activation
@@ -84,7 +84,7 @@ class ModelPart : public StageRunner {
   at::TensorOptions ActivationOptions() const { return at::TensorOptions(device_).dtype(dtype_); }
 
   ModelConfig config_;
-  StagePlan plan_;
+  StageLayout plan_;
   at::ScalarType dtype_;
   at::Device device_;
   std::map<int, std::unique_ptr<Stage>> stages_;  // by number

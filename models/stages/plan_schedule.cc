@@ -37,7 +37,7 @@ Schedule PlanSchedule::ComputeOps(const StageGraph& graph, int micro_batches) co
   return schedule;
 }
 
-Schedule PlanSchedule::StepOps(const StagePlan& stages, const std::vector<LayerLoad>& loads,
+Schedule PlanSchedule::StepOps(const StageLayout& stages, const std::vector<LayerLoad>& loads,
                                int64_t element_bytes) const {
   Schedule ops = ComputeOps(stages.graph(), static_cast<int>(loads.size()));
   const auto complete = [&] {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "models/stages/stage_plan.h"
+#include "models/stages/stage_layout.h"
 #include "parallel/plan.h"
 #include "parallel/schedule/schedule.h"
 
@@ -24,7 +24,7 @@ class PlanSchedule {
   // All ops of a step on these micro-batches of a data rank, with transfers and reductions.
   // `element_bytes`: of what stages send. Throws ConfigError, with the file's name, where its
   // schedule is incomplete, out of order or deadlocks.
-  Schedule StepOps(const StagePlan& stages, const std::vector<LayerLoad>& loads,
+  Schedule StepOps(const StageLayout& stages, const std::vector<LayerLoad>& loads,
                    int64_t element_bytes) const;
 
  private:

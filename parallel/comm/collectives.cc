@@ -93,12 +93,12 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-OperationPlan PlanAllReduce(const GroupRanks& group, const at::Tensor& tensor, ReduceOp op) {
+CollectiveSteps AllReduceSteps(const GroupRanks& group, const at::Tensor& tensor, ReduceOp op) {
   const Elements elements(tensor);
   const int n = group.size();
   const int64_t count = tensor.numel();
   const at::ScalarType dtype = tensor.scalar_type();
-  OperationPlan plan;
+  CollectiveSteps plan;
   plan.tensors = {tensor};
   if (count * elements.item <= kSmallBytes) {
     plan.staging_bytes = static_cast<size_t>((n - 1) * count * elements.item);
@@ -139,11 +139,11 @@ OperationPlan PlanAllReduce(const GroupRanks& group, const at::Tensor& tensor, R
   return plan;
 }
 
-OperationPlan PlanAllGather(const GroupRanks& group, const at::Tensor& output,
-                            const at::Tensor& input) {
+CollectiveSteps AllGatherSteps(const GroupRanks& group, const at::Tensor& output,
+                               const at::Tensor& input) {
   const Elements to(output), from(input);
   const Range whole{0, output.numel()};
-  OperationPlan plan;
+  CollectiveSteps plan;
   plan.tensors = {output, input};
   plan.next = [=](int64_t phase, std::byte*, std::vector<Transfer>& transfers) {
     if (phase > 0) return false;
@@ -157,14 +157,14 @@ OperationPlan PlanAllGather(const GroupRanks& group, const at::Tensor& output,
   return plan;
 }
 
-OperationPlan PlanReduceScatter(const GroupRanks& group, const at::Tensor& output,
-                                const at::Tensor& input, ReduceOp op) {
+CollectiveSteps ReduceScatterSteps(const GroupRanks& group, const at::Tensor& output,
+                                   const at::Tensor& input, ReduceOp op) {
   const Elements from(input), to(output);
   const int n = group.size();
   const int64_t count = output.numel();
   const at::ScalarType dtype = input.scalar_type();
   const int64_t block = std::max<int64_t>(1, kBlockBytes / from.item / n);
-  OperationPlan plan;
+  CollectiveSteps plan;
   plan.tensors = {output, input};
   plan.staging_bytes = static_cast<size_t>((n - 1) * std::min(block, count) * from.item);
   plan.next = [=](int64_t phase, std::byte* staging, std::vector<Transfer>& transfers) {
@@ -182,12 +182,12 @@ OperationPlan PlanReduceScatter(const GroupRanks& group, const at::Tensor& outpu
   return plan;
 }
 
-OperationPlan PlanBroadcast(const GroupRanks& group, const at::Tensor& tensor, int root) {
+CollectiveSteps BroadcastSteps(const GroupRanks& group, const at::Tensor& tensor, int root) {
   const Elements elements(tensor);
   const int n = group.size();
   const Range whole{0, tensor.numel()};
   const bool whole_to_all = n == 2 || whole.size() * elements.item <= kSmallBytes;
-  OperationPlan plan;
+  CollectiveSteps plan;
   plan.tensors = {tensor};
   plan.next = [=](int64_t phase, std::byte*, std::vector<Transfer>& transfers) {
     const auto range = [&](int rank) { return whole_to_all ? whole : Shard(whole, rank, n); };
@@ -217,10 +217,10 @@ OperationPlan PlanBroadcast(const GroupRanks& group, const at::Tensor& tensor, i
 
 namespace {
 
-OperationPlan PlanMessage(Direction direction, int peer, const at::Tensor& tensor) {
+CollectiveSteps MessageSteps(Direction direction, int peer, const at::Tensor& tensor) {
   const Transfer transfer{direction, peer, tensor.numel() > 0 ? Bytes(tensor) : nullptr,
                           tensor.nbytes()};
-  OperationPlan plan;
+  CollectiveSteps plan;
   plan.tensors = {tensor};
   plan.next = [transfer](int64_t phase, std::byte*, std::vector<Transfer>& transfers) {
     if (phase == 0) transfers.push_back(transfer);
@@ -231,12 +231,12 @@ OperationPlan PlanMessage(Direction direction, int peer, const at::Tensor& tenso
 
 }  // namespace
 
-OperationPlan PlanSend(const GroupRanks& group, const at::Tensor& tensor, int peer) {
-  return PlanMessage(Direction::kSend, group.world[peer], tensor);
+CollectiveSteps SendSteps(const GroupRanks& group, const at::Tensor& tensor, int peer) {
+  return MessageSteps(Direction::kSend, group.world[peer], tensor);
 }
 
-OperationPlan PlanRecv(const GroupRanks& group, const at::Tensor& tensor, int peer) {
-  return PlanMessage(Direction::kReceive, group.world[peer], tensor);
+CollectiveSteps RecvSteps(const GroupRanks& group, const at::Tensor& tensor, int peer) {
+  return MessageSteps(Direction::kReceive, group.world[peer], tensor);
 }
 
 }  // namespace equipoise

@@ -20,15 +20,15 @@ struct GroupRanks {
 // and not empty.
 // Every rank sends rank i its i-th shard, adds what it gets in rank order, and sends the sum to
 // all; small tensors are sent whole to all.
-OperationPlan PlanAllReduce(const GroupRanks& group, const at::Tensor& tensor, ReduceOp op);
-OperationPlan PlanAllGather(const GroupRanks& group, const at::Tensor& output,
-                            const at::Tensor& input);
-OperationPlan PlanReduceScatter(const GroupRanks& group, const at::Tensor& output,
-                                const at::Tensor& input, ReduceOp op);
+CollectiveSteps AllReduceSteps(const GroupRanks& group, const at::Tensor& tensor, ReduceOp op);
+CollectiveSteps AllGatherSteps(const GroupRanks& group, const at::Tensor& output,
+                               const at::Tensor& input);
+CollectiveSteps ReduceScatterSteps(const GroupRanks& group, const at::Tensor& output,
+                                   const at::Tensor& input, ReduceOp op);
 // The root sends every rank a shard and the ranks send these to each other; small tensors are sent
 // whole to all.
-OperationPlan PlanBroadcast(const GroupRanks& group, const at::Tensor& tensor, int root);
-OperationPlan PlanSend(const GroupRanks& group, const at::Tensor& tensor, int peer);
-OperationPlan PlanRecv(const GroupRanks& group, const at::Tensor& tensor, int peer);
+CollectiveSteps BroadcastSteps(const GroupRanks& group, const at::Tensor& tensor, int root);
+CollectiveSteps SendSteps(const GroupRanks& group, const at::Tensor& tensor, int peer);
+CollectiveSteps RecvSteps(const GroupRanks& group, const at::Tensor& tensor, int peer);
 
 }  // namespace equipoise

@@ -17,7 +17,7 @@ using Phase = RankStatus::Phase;
 
 // How long an idle thread sleeps at most: the time in which a failure elsewhere is noticed.
 constexpr milliseconds kIdle{20};
-// The same while a GPU works, which rings no bell.
+// The same while a GPU works, which wakes nobody.
 constexpr microseconds kWatch{200};
 // Between two looks at transfers of a transport that rings none: at first, then as long as nothing
 // has come for. A look takes the core from the compute thread for some 20 microseconds, so that 200
@@ -39,7 +39,7 @@ Engine::Engine(std::unique_ptr<Transport> transport, CommOptions options)
       rank_(transport_->rank()),
       size_(transport_->size()),
       beat_(std::clamp(options.timeout / 20, milliseconds(50), milliseconds(1000))),
-      silence_(std::clamp(options.timeout / 2, milliseconds(500), milliseconds(10000))),
+      liveness_limit_(std::clamp(options.timeout / 2, milliseconds(500), milliseconds(10000))),
       views_(size_, RankView{RankStatus{}, Clock::now()}),
       next_beat_(Clock::now()),
       last_step_(Clock::now()),
@@ -56,7 +56,7 @@ void Engine::Stop() {
   thread_.join();
 }
 
-std::shared_ptr<Operation> Engine::Submit(OperationPlan plan) {
+std::shared_ptr<Operation> Engine::Submit(CollectiveSteps plan) {
   auto operation = std::make_shared<Operation>(std::move(plan),
                                                [this](const Operation& waited) { Drive(waited); });
   {
@@ -74,11 +74,11 @@ std::shared_ptr<Operation> Engine::Submit(OperationPlan plan) {
 
 // Whether it needs nobody to move its bytes: a GPU does it, or a transport that rings.
 bool Engine::MovesAlone(const Operation& operation) const {
-  return transport_->Rings() || !operation.awaited().empty();
+  return transport_->Notifies() || !operation.awaited().empty();
 }
 
 void Engine::ProgressInBackground() {
-  if (transport_->Rings()) return;
+  if (transport_->Notifies()) return;
   std::unique_lock lock(driving_, std::try_to_lock);
   // Not to be had: the thread is awake and may be about to sleep for long.
   if (!lock.owns_lock() || !active_.empty()) transport_->Wake();
@@ -89,7 +89,7 @@ void Engine::Announce(const std::string& compute) {
   computes_ = compute;
 }
 
-Engine::Farewell Engine::Leave(const LastWord& word, milliseconds grace) {
+Engine::ExitStatus Engine::Leave(const ExitReport& word, milliseconds grace) {
   std::unique_lock lock(mutex_);
   leaving_ = true;
   word_ = word;
@@ -171,13 +171,13 @@ bool Engine::Step() {
   CheckOthers(now);
   CheckDeadlines(now);
   UpdateLeaving(now);
-  Beat(now);
+  SendHeartbeat(now);
   return progressed;
 }
 
 microseconds Engine::Pause(Clock::time_point now) const {
   const microseconds longest = AnyWatched() ? kWatch : kIdle;
-  if (active_.empty() || transport_->Rings()) return longest;
+  if (active_.empty() || transport_->Notifies()) return longest;
   const bool early = std::all_of(active_.begin(), active_.end(), [](const auto& operation) {
     return operation->only_receives() && !operation->waited_for();
   });
@@ -188,7 +188,7 @@ microseconds Engine::Pause(Clock::time_point now) const {
 // A process that was itself stopped must not blame the others for the time it slept.
 void Engine::ForgiveLostTime(Clock::time_point now) {
   const auto lost = now - std::exchange(last_step_, now);
-  if (lost < silence_ / 2) return;
+  if (lost < liveness_limit_ / 2) return;
   for (RankView& view : views_) view.heard += lost;
   for (const auto& operation : active_) operation->Forgive(lost);
 }
@@ -301,9 +301,9 @@ int Engine::WaitingFor(const Operation& operation) const {
   return watched_collective ? Behind(operation) : operation.waiting_for();
 }
 
-Verdict Engine::Explain(const Operation& operation, Clock::time_point now) const {
+FailureReport Engine::Explain(const Operation& operation, Clock::time_point now) const {
   const int peer = WaitingFor(operation);
-  if (peer >= 0) return ExplainWait(rank_, peer, views_, SilenceAt(now));
+  if (peer >= 0) return ExplainWait(rank_, peer, views_, LivenessAt(now));
   return {-1, "every rank has entered it, and no progress for " +
                   Seconds(now - operation.progressed()) +
                   ": sizes differ between ranks, or a GPU or the network hangs"};
@@ -316,23 +316,23 @@ void Engine::CheckOthers(Clock::time_point now) {
     if (rank == rank_ || (status.phase != Phase::kFailed && status.phase != Phase::kLeaving))
       continue;
     told_for_all_ = status.for_all;
-    Fail({status.culprit, status.verdict}, status.culprit == rank ? "" : Name(rank));
+    Fail({status.faulty_rank, status.verdict}, status.faulty_rank == rank ? "" : Name(rank));
     return;
   }
   for (const auto& operation : active_) {
     const int peer = WaitingFor(*operation);
     if (peer < 0 || views_[peer].status.phase != Phase::kLeft) continue;
-    Fail(ExplainWait(rank_, peer, views_, SilenceAt(now)), "");
+    Fail(ExplainWait(rank_, peer, views_, LivenessAt(now)), "");
     return;
   }
 }
 
-Silence Engine::SilenceAt(Clock::time_point now) const { return {now, silence_}; }
+Liveness Engine::LivenessAt(Clock::time_point now) const { return {now, liveness_limit_}; }
 
-void Engine::Fail(const Verdict& verdict, const std::string& by) {
+void Engine::Fail(const FailureReport& verdict, const std::string& by) {
   RefreshStatus();
   status_.phase = Phase::kFailed;
-  status_.culprit = verdict.culprit;
+  status_.faulty_rank = verdict.faulty_rank;
   SetText(status_.verdict, verdict.text);
   by_ = by;
   publish_now_ = true;
@@ -354,7 +354,7 @@ void Engine::Fail(const Verdict& verdict, const std::string& by) {
 // ..."
 void Engine::FailOne(Operation& operation) {
   std::string text = Name(rank_) + ": " + operation.text() + ": ";
-  if (const int peer = WaitingFor(operation); peer >= 0 && status_.culprit != rank_) {
+  if (const int peer = WaitingFor(operation); peer >= 0 && status_.faulty_rank != rank_) {
     text += "no answer from " + Name(peer) + " for " +
             Seconds(Clock::now() - operation.progressed()) + ": ";
   }
@@ -365,7 +365,9 @@ void Engine::FailOne(Operation& operation) {
 
 // Whether this rank has nothing to add: the others have named it, and told what they saw of it, or
 // one has spoken for all.
-bool Engine::Told() const { return told_for_all_ || (status_.culprit == rank_ && !by_.empty()); }
+bool Engine::Told() const {
+  return told_for_all_ || (status_.faulty_rank == rank_ && !by_.empty());
+}
 
 void Engine::RefreshStatus() {
   if (status_.phase != Phase::kRunning) return;
@@ -388,7 +390,7 @@ void Engine::RefreshStatus() {
   SetText(status_.computes, computes_);
 }
 
-void Engine::Beat(Clock::time_point now) {
+void Engine::SendHeartbeat(Clock::time_point now) {
   if (!publish_now_ && now < next_beat_) return;
   publish_now_ = false;
   next_beat_ = now + beat_;
@@ -413,10 +415,10 @@ void Engine::UpdateLeaving(Clock::time_point now) {
   }
   heard_ = rank_ == 0 || views_[0].status.phase == Phase::kLeaving;
   for (int rank = 0; rank < size_; ++rank) {
-    if (rank == rank_ || rank == status_.culprit) continue;
+    if (rank == rank_ || rank == status_.faulty_rank) continue;
     const RankView& view = views_[rank];
     const bool ready = view.status.phase == Phase::kLeaving || view.status.phase == Phase::kLeft;
-    if (!ready && now - view.heard < silence_) return;
+    if (!ready && now - view.heard < liveness_limit_) return;
   }
   others_ready_ = true;
   left_.notify_all();

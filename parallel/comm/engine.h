@@ -25,7 +25,7 @@ namespace equipoise {
 //
 // Transfers between two ranks run at once; collectives of one group one after another, in the order
 // given. When an operation passes its deadline or another rank reports a failure, every operation
-// of this rank, present and future, fails with a text of its own that names the culprit.
+// of this rank, present and future, fails with a text of its own that names the faulty rank.
 class Engine {
  public:
   Engine(std::unique_ptr<Transport> transport, CommOptions options);
@@ -38,7 +38,7 @@ class Engine {
   int size() const { return size_; }
   const CommOptions& options() const { return options_; }
 
-  std::shared_ptr<Operation> Submit(OperationPlan plan);
+  std::shared_ptr<Operation> Submit(CollectiveSteps plan);
   // What the rank computes from now on, told to the others with its next sign of life.
   void Announce(const std::string& compute);
   void ProgressInBackground();
@@ -47,13 +47,13 @@ class Engine {
   // members.
   int next_group = 2;
 
-  struct Farewell {
+  struct ExitStatus {
     int exit_code;  // of the first rank that left
     bool heard;     // rank 0 has reported its side too
   };
   // Reports `word` to all other ranks and returns when each of them is about to end too, cannot
   // (it has stopped), or `grace` is over.
-  Farewell Leave(const LastWord& word, std::chrono::milliseconds grace);
+  ExitStatus Leave(const ExitReport& word, std::chrono::milliseconds grace);
 
  private:
   using Clock = Work::Clock;
@@ -70,31 +70,31 @@ class Engine {
   void Complete(const std::shared_ptr<Operation>& operation);
   void CheckDeadlines(Clock::time_point now);
   void CheckOthers(Clock::time_point now);
-  void Fail(const Verdict& verdict, const std::string& by);
+  void Fail(const FailureReport& verdict, const std::string& by);
   void FailOne(Operation& operation);
   bool Told() const;
   bool AnyWatched() const;
   int Behind(const Operation& operation) const;
   int WaitingFor(const Operation& operation) const;
-  Verdict Explain(const Operation& operation, Clock::time_point now) const;
-  void Beat(Clock::time_point now);
+  FailureReport Explain(const Operation& operation, Clock::time_point now) const;
+  void SendHeartbeat(Clock::time_point now);
   void ForgiveLostTime(Clock::time_point now);
   void UpdateLeaving(Clock::time_point now);
   void RefreshStatus();
-  Silence SilenceAt(Clock::time_point now) const;
+  Liveness LivenessAt(Clock::time_point now) const;
   at::Tensor Staging(size_t bytes);
 
   const std::unique_ptr<Transport> transport_;
   const CommOptions options_;
   const int rank_, size_;
   const std::chrono::milliseconds beat_;
-  const std::chrono::milliseconds silence_;
+  const std::chrono::milliseconds liveness_limit_;
 
   std::mutex mutex_;  // guards what the two threads share
   std::deque<std::shared_ptr<Operation>> submitted_;
   bool stopping_ = false;
   bool leaving_ = false;
-  LastWord word_;
+  ExitReport word_;
   bool others_ready_ = false;
   bool heard_ = false;
   std::condition_variable left_;

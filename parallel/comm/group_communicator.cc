@@ -47,14 +47,14 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Engine> engine, GroupRanks 
     : engine_(std::move(engine)), ranks_(std::move(ranks)), id_(id), name_(std::move(name)) {}
 
 Work GroupCommunicator::SubmitCollective(const char* kind, const at::Tensor& tensor,
-                                         OperationPlan plan) {
+                                         CollectiveSteps plan) {
   plan.tag = {id_, /*point_to_point=*/false, ++collectives_};
   plan.text = CollectiveText(kind, collectives_, name_, tensor.nbytes());
   return Work(engine_->Submit(std::move(plan)));
 }
 
 Work GroupCommunicator::SubmitMessage(const char* kind, int peer, int64_t sequence,
-                                      const at::Tensor& tensor, OperationPlan plan) {
+                                      const at::Tensor& tensor, CollectiveSteps plan) {
   plan.tag = {id_, /*point_to_point=*/true, sequence};
   plan.text = MessageText({kind, ranks_.world[peer], sequence}, name_, tensor.nbytes());
   return Work(engine_->Submit(std::move(plan)));
@@ -63,7 +63,7 @@ Work GroupCommunicator::SubmitMessage(const char* kind, int peer, int64_t sequen
 Work GroupCommunicator::AllReduce(at::Tensor& tensor, ReduceOp op) {
   CheckReducible(tensor);
   if (tensor.numel() == 0) return {};
-  return SubmitCollective("all_reduce", tensor, PlanAllReduce(ranks_, tensor, op));
+  return SubmitCollective("all_reduce", tensor, AllReduceSteps(ranks_, tensor, op));
 }
 
 Work GroupCommunicator::AllGather(at::Tensor& output, const at::Tensor& input) {
@@ -73,7 +73,7 @@ Work GroupCommunicator::AllGather(at::Tensor& output, const at::Tensor& input) {
       output.scalar_type() == input.scalar_type() && output.numel() == size() * input.numel(),
       "all_gather of ", input.numel(), " elements into ", output.numel());
   if (input.numel() == 0) return {};
-  return SubmitCollective("all_gather", output, PlanAllGather(ranks_, output, input));
+  return SubmitCollective("all_gather", output, AllGatherSteps(ranks_, output, input));
 }
 
 Work GroupCommunicator::ReduceScatter(at::Tensor& output, const at::Tensor& input, ReduceOp op) {
@@ -83,27 +83,27 @@ Work GroupCommunicator::ReduceScatter(at::Tensor& output, const at::Tensor& inpu
       output.scalar_type() == input.scalar_type() && input.numel() == size() * output.numel(),
       "reduce_scatter of ", input.numel(), " elements into ", output.numel());
   if (output.numel() == 0) return {};
-  return SubmitCollective("reduce_scatter", input, PlanReduceScatter(ranks_, output, input, op));
+  return SubmitCollective("reduce_scatter", input, ReduceScatterSteps(ranks_, output, input, op));
 }
 
 Work GroupCommunicator::Broadcast(at::Tensor& tensor, int root) {
   CheckTensor(tensor);
   EQUIPOISE_CHECK(root >= 0 && root < size(), "root ", root, " of ", size(), " ranks");
   if (tensor.numel() == 0) return {};
-  return SubmitCollective("broadcast", tensor, PlanBroadcast(ranks_, tensor, root));
+  return SubmitCollective("broadcast", tensor, BroadcastSteps(ranks_, tensor, root));
 }
 
 Work GroupCommunicator::Send(const at::Tensor& tensor, int peer) {
   CheckTensor(tensor);
   EQUIPOISE_CHECK(peer >= 0 && peer < size() && peer != rank(), "peer ", peer, " of rank ", rank());
-  return SubmitMessage("send to", peer, ++sent_[peer], tensor, PlanSend(ranks_, tensor, peer));
+  return SubmitMessage("send to", peer, ++sent_[peer], tensor, SendSteps(ranks_, tensor, peer));
 }
 
 Work GroupCommunicator::Recv(at::Tensor& tensor, int peer) {
   CheckTensor(tensor);
   EQUIPOISE_CHECK(peer >= 0 && peer < size() && peer != rank(), "peer ", peer, " of rank ", rank());
   return SubmitMessage("recv from", peer, ++received_[peer], tensor,
-                       PlanRecv(ranks_, tensor, peer));
+                       RecvSteps(ranks_, tensor, peer));
 }
 
 std::unique_ptr<Communicator> GroupCommunicator::Split(int color, int key,

@@ -38,9 +38,9 @@ class GroupCommunicator : public Communicator {
 
  private:
   GroupCommunicator(std::shared_ptr<Engine> engine, GroupRanks ranks, int id, std::string name);
-  Work SubmitCollective(const char* kind, const at::Tensor& tensor, OperationPlan plan);
+  Work SubmitCollective(const char* kind, const at::Tensor& tensor, CollectiveSteps plan);
   Work SubmitMessage(const char* kind, int peer, int64_t sequence, const at::Tensor& tensor,
-                     OperationPlan plan);
+                     CollectiveSteps plan);
 
   std::shared_ptr<Engine> engine_;
   GroupRanks ranks_;

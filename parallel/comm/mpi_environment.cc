@@ -83,14 +83,14 @@ void MpiEnvironment::Close() {
   CheckMpi(MPI_Finalize(), "MPI_Finalize");
 }
 
-void MpiEnvironment::Abandon(const LastWord& word, const std::function<void()>& unheard) {
+void MpiEnvironment::Abandon(const ExitReport& word, const std::function<void()>& unheard) {
   int exit_code = word.exit_code;
   std::fflush(nullptr);
   if (channels_ && size_ > 1) {
     if (!engine_) Connect({});
-    const Engine::Farewell farewell = engine_->Leave(word, kGrace);
-    exit_code = farewell.exit_code;
-    if (!farewell.heard && unheard) unheard();
+    const Engine::ExitStatus exit_status = engine_->Leave(word, kGrace);
+    exit_code = exit_status.exit_code;
+    if (!exit_status.heard && unheard) unheard();
     std::fflush(nullptr);
     std::this_thread::sleep_for(kFarewell);
   }

@@ -58,7 +58,7 @@ class MpiEnvironment {
   // waits until each has told its own side too (or is unable to), for 10 s at most, and leaves with
   // its exit code, or that of the rank that failed first. mpirun ends with it as well. `unheard` is
   // called where rank 0 has not come to report it.
-  [[noreturn]] void Abandon(const LastWord& word, const std::function<void()>& unheard = {});
+  [[noreturn]] void Abandon(const ExitReport& word, const std::function<void()>& unheard = {});
 
  private:
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, machine_ = 0;

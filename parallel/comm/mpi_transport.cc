@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "configs/base/error.h"
-#include "parallel/comm/bell.h"
+#include "parallel/comm/wake_event.h"
 
 namespace equipoise {
 
@@ -176,9 +176,9 @@ class MpiTransport : public Transport {
     }
   }
 
-  bool Rings() const override { return false; }
-  void Sleep(microseconds limit) override { bell_.Sleep(limit); }
-  void Wake() override { bell_.Ring(); }
+  bool Notifies() const override { return false; }
+  void Sleep(microseconds limit) override { wake_event_.Sleep(limit); }
+  void Wake() override { wake_event_.Notify(); }
 
  private:
   void Listen() {
@@ -207,7 +207,7 @@ class MpiTransport : public Transport {
   std::vector<RankStatus> outbox_;    // by peer
   std::vector<MPI_Request> sending_;  // by peer
 
-  Bell bell_;
+  WakeEvent wake_event_;
 };
 
 }  // namespace

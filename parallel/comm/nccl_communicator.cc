@@ -128,7 +128,7 @@ void NcclCommunicator::WarmUp(const std::vector<int>& peers) {
   const auto count = static_cast<int64_t>(peers.size());
   const at::Tensor bytes = at::zeros({2, count}, at::TensorOptions(device()).dtype(at::kByte));
   std::vector<NcclCall> calls;
-  OperationPlan plan = Plan({bytes}, {});
+  CollectiveSteps plan = Plan({bytes}, {});
   plan.tag.point_to_point = true;
   plan.text = "connecting in group " + name();
   for (int64_t i = 0; i < count; ++i) {
@@ -147,9 +147,9 @@ void NcclCommunicator::WarmUp(const std::vector<int>& peers) {
   SubmitNccl(*cpu().engine(), std::move(plan), std::move(calls)).Wait();
 }
 
-OperationPlan NcclCommunicator::Plan(std::vector<at::Tensor> tensors,
-                                     std::vector<int> awaited) const {
-  OperationPlan plan;
+CollectiveSteps NcclCommunicator::Plan(std::vector<at::Tensor> tensors,
+                                       std::vector<int> awaited) const {
+  CollectiveSteps plan;
   // Not the CPU backend's number: the two need not wait for each other.
   plan.tag.group = -1 - cpu().id();
   plan.tensors = std::move(tensors);
@@ -160,7 +160,7 @@ OperationPlan NcclCommunicator::Plan(std::vector<at::Tensor> tensors,
 Work NcclCommunicator::Collective(const char* kind, std::vector<at::Tensor> tensors, Run run,
                                   std::function<void()> finish) {
   const size_t bytes = tensors.front().nbytes();
-  OperationPlan plan = Plan(std::move(tensors), OtherRanks(cpu().ranks()));
+  CollectiveSteps plan = Plan(std::move(tensors), OtherRanks(cpu().ranks()));
   plan.tag.sequence = ++sequence_;
   plan.text = CollectiveText(kind, sequence_, name(), bytes);
   return SubmitNccl(*cpu().engine(), std::move(plan), {{collectives_, kind, std::move(run)}},
@@ -172,7 +172,7 @@ Work NcclCommunicator::Message(const char* kind, int peer, Direction& direction,
   EQUIPOISE_CHECK(direction.link, "rank ", rank(), " and rank ", peer, " of group ", name(),
                   " are not connected: call Connect() first");
   const int other = cpu().ranks().world[peer];
-  OperationPlan plan = Plan({tensor}, {other});
+  CollectiveSteps plan = Plan({tensor}, {other});
   plan.tag.point_to_point = true;
   plan.tag.sequence = ++direction.messages;
   plan.text = MessageText({kind, other, direction.messages}, name(), tensor.nbytes());

@@ -46,7 +46,7 @@ class NcclCommunicator : public DeviceCommunicator {
                   std::function<void()> finish = {});
   Work Message(const char* kind, int peer, Direction& direction, const at::Tensor& tensor, Run run);
   Work Extreme(at::Tensor& output, const at::Tensor& input, ReduceOp op);
-  OperationPlan Plan(std::vector<at::Tensor> tensors, std::vector<int> awaited) const;
+  CollectiveSteps Plan(std::vector<at::Tensor> tensors, std::vector<int> awaited) const;
   void ConnectPair(int peer);
   void WarmUp(const std::vector<int>& peers);
 

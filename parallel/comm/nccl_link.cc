@@ -16,10 +16,10 @@ constexpr std::chrono::microseconds kSpin{2000};
 
 // Calls on their way through the GPU. The compute thread issues them, the communication thread
 // watches their events.
-class Flight {
+class NcclInFlight {
  public:
-  explicit Flight(std::vector<NcclCall> calls) : calls_(std::move(calls)) {}
-  ~Flight() {
+  explicit NcclInFlight(std::vector<NcclCall> calls) : calls_(std::move(calls)) {}
+  ~NcclInFlight() {
     for (const CudaApi::Event event : events_) cuda().event_destroy(event);
   }
 
@@ -118,25 +118,28 @@ class Flight {
   std::string error_;
 };
 
-// Given up before its end, the flight is aborted: nothing may write into its tensors later.
-class FlightRequest : public TransportRequest {
+// Given up before its end, the operation is aborted: nothing may write into its tensors later.
+class InFlightRequest : public TransportRequest {
  public:
-  explicit FlightRequest(std::shared_ptr<Flight> flight) : flight_(std::move(flight)) {}
-  ~FlightRequest() override {
-    if (!done_) flight_->Abort();
+  explicit InFlightRequest(std::shared_ptr<NcclInFlight> in_flight)
+      : in_flight_(std::move(in_flight)) {}
+  ~InFlightRequest() override {
+    if (!done_) in_flight_->Abort();
   }
-  bool Done() override { return done_ = flight_->Ended(); }
+  bool Done() override { return done_ = in_flight_->Ended(); }
 
  private:
-  std::shared_ptr<Flight> flight_;
+  std::shared_ptr<NcclInFlight> in_flight_;
   bool done_ = false;
 };
 
-class FlightWork : public Work::State {
+class InFlightWork : public Work::State {
  public:
-  FlightWork(std::shared_ptr<Flight> flight, std::shared_ptr<Operation> operation,
-             std::function<void()> finish)
-      : flight_(std::move(flight)), operation_(std::move(operation)), finish_(std::move(finish)) {}
+  InFlightWork(std::shared_ptr<NcclInFlight> in_flight, std::shared_ptr<Operation> operation,
+               std::function<void()> finish)
+      : in_flight_(std::move(in_flight)),
+        operation_(std::move(operation)),
+        finish_(std::move(finish)) {}
 
   void Wait() override {
     if (ended_) return;
@@ -157,7 +160,7 @@ class FlightWork : public Work::State {
       do {
         if (operation_->Done()) return false;  // it knows how it ended
         // An aborted operation ends on the GPU as one that is done.
-        if (flight_->Ended()) return !flight_->aborted();
+        if (in_flight_->Ended()) return !in_flight_->aborted();
         std::this_thread::yield();
       } while (Work::Clock::now() < limit);
     } catch (const RunError&) {
@@ -166,7 +169,7 @@ class FlightWork : public Work::State {
     return false;
   }
 
-  std::shared_ptr<Flight> flight_;
+  std::shared_ptr<NcclInFlight> in_flight_;
   std::shared_ptr<Operation> operation_;
   std::function<void()> finish_;
   std::atomic<bool> ended_{false};
@@ -200,14 +203,14 @@ void NcclLink::Abort() {
   api_->abort(comm_);
 }
 
-Work SubmitNccl(Engine& engine, OperationPlan plan, std::vector<NcclCall> calls,
+Work SubmitNccl(Engine& engine, CollectiveSteps plan, std::vector<NcclCall> calls,
                 std::function<void()> finish) {
   EQUIPOISE_CHECK(!calls.empty() && !plan.awaited.empty(), plan.text);
-  const auto flight = std::make_shared<Flight>(std::move(calls));
-  plan.watch = [flight] { return std::make_unique<FlightRequest>(flight); };
+  const auto in_flight = std::make_shared<NcclInFlight>(std::move(calls));
+  plan.watch = [in_flight] { return std::make_unique<InFlightRequest>(in_flight); };
   auto operation = engine.Submit(std::move(plan));
-  flight->Issue();
-  return Work(std::make_shared<FlightWork>(flight, std::move(operation), std::move(finish)));
+  in_flight->Issue();
+  return Work(std::make_shared<InFlightWork>(in_flight, std::move(operation), std::move(finish)));
 }
 
 }  // namespace equipoise

@@ -47,7 +47,7 @@ struct NcclCall {
 // an operation that watches them: `plan` has text, tag, tensors, awaited. A call that blocks (NCCL
 // connects at first use) fails by the deadline too. Wait() returns when the GPU is done and
 // `finish` has run.
-Work SubmitNccl(Engine& engine, OperationPlan plan, std::vector<NcclCall> calls,
+Work SubmitNccl(Engine& engine, CollectiveSteps plan, std::vector<NcclCall> calls,
                 std::function<void()> finish = {});
 
 }  // namespace equipoise

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "configs/base/error.h"
-#include "parallel/comm/told_error.h"
+#include "parallel/comm/already_reported_error.h"
 
 namespace equipoise {
 
@@ -18,7 +18,7 @@ void Operation::Wait() {
   ended_.wait(lock, [this] { return done_; });
   waited_for_ = false;
   if (error_.empty()) return;
-  if (told_) throw ToldError(error_);
+  if (told_) throw AlreadyReportedError(error_);
   throw RunError(error_);
 }
 

@@ -27,7 +27,7 @@ struct Transfer {
 
 // An operation as a list of phases. All transfers of a phase run at once; the next phase begins
 // when they are done.
-struct OperationPlan {
+struct CollectiveSteps {
   std::string text;  // "all_reduce #17 in group data (4.0 MiB)"
   Tag tag;
   size_t staging_bytes = 0;
@@ -50,7 +50,7 @@ class Operation : public Work::State {
   // `drive` is called when a thread begins to wait for this operation: it hastens it, and may
   // return before its end.
   using Drive = std::function<void(const Operation&)>;
-  Operation(OperationPlan plan, Drive drive) : plan_(std::move(plan)), drive_(std::move(drive)) {}
+  Operation(CollectiveSteps plan, Drive drive) : plan_(std::move(plan)), drive_(std::move(drive)) {}
 
   void Wait() override;
   bool Done() const override;
@@ -79,7 +79,8 @@ class Operation : public Work::State {
   // Moves the clock on by time in which this process did not run.
   void Forgive(Clock::duration lost) { progressed_ += lost; }
 
-  // Ends Wait(): normally (empty), or with a RunError of this text; a ToldError where `told`.
+  // Ends Wait(): normally (empty), or with a RunError of this text; a AlreadyReportedError where
+  // `told`.
   void Finish(const std::string& error, bool told = false);
   // Gives up all transfers under way.
   void Cancel() { requests_.clear(); }
@@ -92,7 +93,7 @@ class Operation : public Work::State {
   };
   void BeginPhase(Transport& transport);
 
-  OperationPlan plan_;
+  CollectiveSteps plan_;
   Drive drive_;
   at::Tensor staging_;
   std::vector<Transfer> transfers_;

@@ -17,18 +17,18 @@ std::string At(const char* was, const RankStatus& status) {
   return std::string("; it ") + was + " at " + status.computes;
 }
 
-std::optional<Verdict> IfLost(int rank, const RankViews& views, const Silence& silence) {
+std::optional<FailureReport> IfLost(int rank, const RankViews& views, const Liveness& liveness) {
   const RankView& view = views[rank];
-  if (view.status.phase == Phase::kLeft) return Verdict{rank, Name(rank) + " has left"};
+  if (view.status.phase == Phase::kLeft) return FailureReport{rank, Name(rank) + " has left"};
   if (view.status.phase != Phase::kRunning)
-    return Verdict{view.status.culprit, view.status.verdict};
-  const auto unheard = silence.now - view.heard;
-  if (unheard < silence.limit) return std::nullopt;
-  return Verdict{rank, Name(rank) + " has stopped: no sign of life for " + Seconds(unheard) +
-                           At("was", view.status)};
+    return FailureReport{view.status.faulty_rank, view.status.verdict};
+  const auto unheard = liveness.now - view.heard;
+  if (unheard < liveness.limit) return std::nullopt;
+  return FailureReport{rank, Name(rank) + " has stopped: no sign of life for " + Seconds(unheard) +
+                                 At("was", view.status)};
 }
 
-Verdict NotEntered(int rank, const RankStatus& status) {
+FailureReport NotEntered(int rank, const RankStatus& status) {
   std::string text = Name(rank) + " is running and has not entered it; ";
   text += status.doing[0] ? std::string("the last it entered was ") + status.doing
                           : "it has entered no operation yet";
@@ -53,18 +53,18 @@ int64_t RankStatus::CollectivesOf(int group) const {
   return 0;
 }
 
-Verdict ExplainWait(int me, int peer, const RankViews& views, const Silence& silence) {
+FailureReport ExplainWait(int me, int peer, const RankViews& views, const Liveness& liveness) {
   // A stopped process explains every wait, also where the way to it is not known yet.
   for (int rank = 0; rank < static_cast<int>(views.size()); ++rank) {
     if (rank == me) continue;
-    if (auto lost = IfLost(rank, views, silence);
+    if (auto lost = IfLost(rank, views, liveness);
         lost && views[rank].status.phase != Phase::kLeft) {
       return *lost;
     }
   }
   std::vector<int> path = {me};
   for (int rank = peer;;) {
-    if (auto lost = IfLost(rank, views, silence)) return *lost;
+    if (auto lost = IfLost(rank, views, liveness)) return *lost;
     const RankStatus& status = views[rank].status;
     if (status.waiting_for < 0) return NotEntered(rank, status);
     path.push_back(rank);

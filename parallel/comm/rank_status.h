@@ -13,13 +13,13 @@ namespace equipoise {
 struct RankStatus {
   enum class Phase : int32_t {
     kRunning,
-    kFailed,   // an operation has failed; `culprit` and `verdict` say why
+    kFailed,   // an operation has failed; `faulty_rank` and `verdict` say why
     kLeaving,  // has reported its failure and is about to end with `exit_code`
     kLeft,     // will take part in nothing any more
   };
   Phase phase = Phase::kRunning;
   int32_t waiting_for = -1;  // the rank whose answer its compute thread waits for; -1: computing
-  int32_t culprit = -1;      // of a failure; -1: none known
+  int32_t faulty_rank = -1;  // of a failure; -1: none known
   int32_t exit_code = 0;
   bool for_all = false;     // of kLeaving: what it has told need not be told by the others
   char doing[120] = "";     // the operation its compute thread waits in, or the last one it entered
@@ -36,7 +36,7 @@ struct RankStatus {
 };
 
 // How a rank ends after a failure.
-struct LastWord {
+struct ExitReport {
   int exit_code;
   std::string message;
   bool for_all = false;  // it has been told, and says all that the other ranks could
@@ -49,8 +49,8 @@ struct RankView {
 using RankViews = std::vector<RankView>;  // by rank
 
 // Who is to blame, and a text for people.
-struct Verdict {
-  int culprit = -1;
+struct FailureReport {
+  int faulty_rank = -1;
   std::string text;
 };
 
@@ -62,11 +62,11 @@ void SetText(char (&field)[kSize], const std::string& text) {
 
 // Explains why rank `me` gets no answer from `peer`: follows who waits for whom to a rank that has
 // fallen silent (its process is stopped), has left, or computes and has not entered the operation.
-struct Silence {
+struct Liveness {
   std::chrono::steady_clock::time_point now;
   std::chrono::milliseconds limit;  // a rank unheard for so long is stopped
 };
-Verdict ExplainWait(int me, int peer, const RankViews& views, const Silence& silence);
+FailureReport ExplainWait(int me, int peer, const RankViews& views, const Liveness& liveness);
 
 // "2.3 s"
 std::string Seconds(std::chrono::steady_clock::duration d);

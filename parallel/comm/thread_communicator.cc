@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "configs/base/error.h"
-#include "parallel/comm/bell.h"
 #include "parallel/comm/engine.h"
 #include "parallel/comm/group_communicator.h"
 #include "parallel/comm/single_communicator.h"
 #include "parallel/comm/transport.h"
+#include "parallel/comm/wake_event.h"
 
 namespace equipoise {
 namespace {
@@ -39,10 +39,11 @@ struct Mailbox {
 };
 
 struct Hub {
-  explicit Hub(int ranks) : mailboxes(ranks), bells(ranks), views(ranks, {{}, Clock::now()}) {}
-  std::vector<Mailbox> mailboxes;  // by receiver
-  std::vector<Bell> bells;         // by rank
-  std::mutex mutex;                // guards views
+  explicit Hub(int ranks)
+      : mailboxes(ranks), wake_events(ranks), views(ranks, {{}, Clock::now()}) {}
+  std::vector<Mailbox> mailboxes;      // by receiver
+  std::vector<WakeEvent> wake_events;  // by rank
+  std::mutex mutex;                    // guards views
   RankViews views;
 };
 
@@ -83,7 +84,7 @@ class ThreadTransport : public Transport {
   ThreadTransport(std::shared_ptr<Hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
 
   int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(hub_->bells.size()); }
+  int size() const override { return static_cast<int>(hub_->wake_events.size()); }
 
   std::unique_ptr<TransportRequest> Send(int peer, const Tag& tag, const void* data,
                                          size_t bytes) override {
@@ -102,7 +103,7 @@ class ThreadTransport : public Transport {
       hub_->views[rank_] = {status, Clock::now()};
     }
     if (status.phase == RankStatus::Phase::kRunning) return;
-    for (Bell& bell : hub_->bells) bell.Ring();
+    for (WakeEvent& wake_event : hub_->wake_events) wake_event.Notify();
   }
 
   void Collect(RankViews& views) override {
@@ -114,9 +115,9 @@ class ThreadTransport : public Transport {
     }
   }
 
-  bool Rings() const override { return true; }
-  void Sleep(std::chrono::microseconds limit) override { hub_->bells[rank_].Sleep(limit); }
-  void Wake() override { hub_->bells[rank_].Ring(); }
+  bool Notifies() const override { return true; }
+  void Sleep(std::chrono::microseconds limit) override { hub_->wake_events[rank_].Sleep(limit); }
+  void Wake() override { hub_->wake_events[rank_].Notify(); }
 
  private:
   std::shared_ptr<End> NewEnd(void* data, size_t bytes) const {
@@ -139,7 +140,7 @@ class ThreadTransport : public Transport {
       const std::shared_ptr<End> other = others.front();
       others.pop_front();
       Exchange(sending ? *mine : *other, sending ? *other : *mine);
-      hub_->bells[other->rank].Ring();
+      hub_->wake_events[other->rank].Notify();
     }
     if (others.empty()) (sending ? box.receives : box.sends).erase(key);
     return std::make_unique<ThreadRequest>(hub_, receiver, key, std::move(mine));

@@ -42,7 +42,7 @@ class Transport {
   virtual void Collect(RankViews& views) = 0;
   // Whether a transfer under way moves on by itself and its end ends a Sleep(). False: only while
   // it is asked whether it is done.
-  virtual bool Rings() const = 0;
+  virtual bool Notifies() const = 0;
   // Sleeps until something may have happened or `limit` has passed. Of the communication thread.
   virtual void Sleep(std::chrono::microseconds limit) = 0;
   // Ends the Sleep() under way, or else the next one. Any thread may call it.

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "configs/base/error.h"
-#include "parallel/comm/told_error.h"
+#include "parallel/comm/already_reported_error.h"
 
 namespace equipoise {
 namespace {
@@ -69,7 +69,7 @@ void Executor::RunOne(const Op& op) {
       default:
         return Compute(op);
     }
-  } catch (const ToldError&) {
+  } catch (const AlreadyReportedError&) {
     throw;  // others have told it already
   } catch (const RunError& error) {
     const std::string at = op.kind == OpKind::kOptimizer ? ToString(op) : Describe(op);

@@ -162,7 +162,7 @@ void Dependencies::LinkTakers() {
   takers_.resize(makers_.size());
   std::vector<int> fill(taker_first_.begin(), taker_first_.end() - 1);
   for (int taker = 0; taker < num_ops(); ++taker) {
-    for (const int made : MakersOf(taker)) takers_[fill[made]++] = taker;
+    for (const int made : ProducersOf(taker)) takers_[fill[made]++] = taker;
   }
 }
 

@@ -33,8 +33,12 @@ class Dependencies {
   OpPlace PlaceOf(int number) const { return places_[number]; }
 
   // Numbers of the ops whose results an op takes, and of those that take its result.
-  std::span<const int> MakersOf(int number) const { return Slice(maker_first_, makers_, number); }
-  std::span<const int> TakersOf(int number) const { return Slice(taker_first_, takers_, number); }
+  std::span<const int> ProducersOf(int number) const {
+    return Slice(maker_first_, makers_, number);
+  }
+  std::span<const int> ConsumersOf(int number) const {
+    return Slice(taker_first_, takers_, number);
+  }
 
  private:
   static std::span<const int> Slice(const std::vector<int>& first, const std::vector<int>& all,

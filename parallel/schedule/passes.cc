@@ -33,7 +33,7 @@ class TransferLister {
         listed_(schedule.ranks.size()),
         last_(schedule.ranks.size()) {
     for (int op = 0; op < dependencies_.num_ops(); ++op) {
-      missing_.push_back(static_cast<int>(dependencies_.MakersOf(op).size()));
+      missing_.push_back(static_cast<int>(dependencies_.ProducersOf(op).size()));
     }
     for (int rank = 0; rank < static_cast<int>(next_.size()); ++rank) PushIfReady(rank);
   }
@@ -41,7 +41,7 @@ class TransferLister {
   std::vector<std::vector<Op>> List() {
     for (std::vector<Op> made = ListSlot(); !made.empty(); made = ListSlot()) {
       for (const Op& op : made) {
-        for (const int taker : TakersOf(schedule_, previous_, op)) ListTransfer(op, taker);
+        for (const int taker : ConsumersOf(schedule_, previous_, op)) ListTransfer(op, taker);
       }
     }
     return std::move(listed_);
@@ -86,7 +86,7 @@ class TransferLister {
       listed_[rank].push_back(made.back());
       last_[rank] = {};
       PushIfReady(rank);
-      for (const int taker : dependencies_.TakersOf(number)) {
+      for (const int taker : dependencies_.ConsumersOf(number)) {
         if (--missing_[taker] > 0) continue;
         const int taker_rank = dependencies_.PlaceOf(taker).rank;
         if (taker == NumberOfNext(taker_rank)) PushIfReady(taker_rank);

@@ -11,8 +11,8 @@ bool SendsGradient(const Schedule& schedule, int from, int to, int micro_batch) 
          schedule.graph.stages[from].needs_input_gradient && schedule.graph.HasBackward(to);
 }
 
-std::vector<int> TakersOf(const Schedule& schedule, const std::vector<std::vector<int>>& previous,
-                          const Op& op) {
+std::vector<int> ConsumersOf(const Schedule& schedule,
+                             const std::vector<std::vector<int>>& previous, const Op& op) {
   std::vector<int> takers;
   if (IsForward(op.kind)) {
     for (const int next : schedule.graph.stages[op.stage].next) {

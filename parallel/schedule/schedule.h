@@ -38,8 +38,8 @@ bool SendsRows(const Schedule& schedule, int from, int to, int micro_batch);
 bool SendsGradient(const Schedule& schedule, int from, int to, int micro_batch);
 // The stages that take what a compute op makes, ascending: stages after it for F and V, stages
 // before it for B, I and U, none for W. `previous` is the graph's PreviousStages().
-std::vector<int> TakersOf(const Schedule& schedule, const std::vector<std::vector<int>>& previous,
-                          const Op& op);
+std::vector<int> ConsumersOf(const Schedule& schedule,
+                             const std::vector<std::vector<int>>& previous, const Op& op);
 
 struct OpPlace {
   int rank = 0;

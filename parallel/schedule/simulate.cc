@@ -27,7 +27,7 @@ class Simulator {
     const size_t ranks = schedule.ranks.size(), ops = dependencies_.num_ops();
     missing_.resize(ops);
     for (size_t op = 0; op < ops; ++op) {
-      missing_[op] = static_cast<int>(dependencies_.MakersOf(static_cast<int>(op)).size());
+      missing_[op] = static_cast<int>(dependencies_.ProducersOf(static_cast<int>(op)).size());
     }
     ready_s_.assign(ops, 0);
     start_s_.assign(ops, 0);
@@ -97,7 +97,7 @@ class Simulator {
   void Finish(int rank, int number) {
     done_[number] = true;
     const Op& op = OpAt(rank, number);
-    for (const int taker : dependencies_.TakersOf(number)) {
+    for (const int taker : dependencies_.ConsumersOf(number)) {
       const int taker_rank = dependencies_.PlaceOf(taker).rank;
       double arrival = end_s_[number];
       if (op.kind == OpKind::kSend) {
@@ -143,7 +143,7 @@ class Simulator {
       const int op = next_[rank];
       if (op == First(rank + 1)) continue;
       std::string waits;
-      for (const int made : dependencies_.MakersOf(op)) {
+      for (const int made : dependencies_.ProducersOf(op)) {
         if (done_[made]) continue;
         const OpPlace place = dependencies_.PlaceOf(made);
         waits = internal::Join(" waits for ", ToString(OpAt(made)), " (rank ", place.rank, ", op ",

@@ -21,7 +21,7 @@ class Rendezvous {
       for (size_t p = 0; p < schedule.ranks[r].size(); ++p) {
         if (schedule.ranks[r][p].kind != OpKind::kRecv) continue;
         const OpPlace receive{static_cast<int>(r), static_cast<int>(p)};
-        const auto makers = dependencies_.MakersOf(dependencies_.Number(receive));
+        const auto makers = dependencies_.ProducersOf(dependencies_.Number(receive));
         if (makers.empty()) continue;
         const OpPlace send = dependencies_.PlaceOf(makers.front());
         other_end_[r][p] = send;
@@ -69,7 +69,7 @@ class Rendezvous {
   }
 
   bool HasInputs(const OpPlace& place) {
-    for (const int number : dependencies_.MakersOf(dependencies_.Number(place))) {
+    for (const int number : dependencies_.ProducersOf(dependencies_.Number(place))) {
       const OpPlace made = dependencies_.PlaceOf(number);
       if (done_[made.rank][made.position]) continue;
       waiters_[made.rank][made.position].push_back(place.rank);

@@ -216,7 +216,7 @@ class FaultFinder {
   // Of a rank's ops none stands before one that it takes a result from.
   Problem OrderProblem(const OpPlace& place) const {
     const Op& op = OpAt(place);
-    for (const int number : dependencies_->MakersOf(dependencies_->Number(place))) {
+    for (const int number : dependencies_->ProducersOf(dependencies_->Number(place))) {
       const OpPlace made = dependencies_->PlaceOf(number);
       if (made.rank != place.rank || made.position < place.position) continue;
       const std::string first = ToString(OpAt(made));

@@ -42,7 +42,7 @@ AdamW::AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
       shards_(shards),
       rank_(rank) {
   EQUIPOISE_CHECK(shards.numel() == parameters.gradient().numel(), shards.numel(), " elements");
-  if (!parameters.lends_masters()) MakeMoments();
+  if (!parameters.master_aliases_gradient()) MakeMoments();
   std::vector<int> seen(parameters.parameters().size());
   for (const ParameterGroup& group : groups_) {
     for (const size_t index : group.indices) ++seen.at(index);
@@ -105,7 +105,7 @@ void AdamW::MakeMoments() {
 }
 
 void AdamW::TakeMasters() {
-  if (!parameters_.lends_masters()) return;
+  if (!parameters_.master_aliases_gradient()) return;
   masters_ = ShardOfZeros();
   for (size_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
     const Range slice = shards_.Slice(bucket, rank_);
@@ -114,7 +114,8 @@ void AdamW::TakeMasters() {
 }
 
 AdamW::GroupRuns AdamW::RunsOf(const ParameterGroup& group) const {
-  const at::Tensor& all_masters = parameters_.lends_masters() ? masters_ : parameters_.master();
+  const at::Tensor& all_masters =
+      parameters_.master_aliases_gradient() ? masters_ : parameters_.master();
   GroupRuns runs;
   for (const size_t index : group.indices) {
     for (const Shards::Run& run : shards_.RunsIn(Whole(index), rank_)) {

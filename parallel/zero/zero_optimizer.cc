@@ -29,7 +29,7 @@ ZeroOptimizer::ZeroOptimizer(FlatParameters& parameters, std::vector<ParameterGr
 
 void ZeroOptimizer::TakeMasters() {
   bound_.reset();
-  if (!parameters_.lends_masters()) return;
+  if (!parameters_.master_aliases_gradient()) return;
   EQUIPOISE_CHECK(sharded(), "masters are lent, but not sharded");
   adamw_.TakeMasters();
   parameters_.DropMasters();
@@ -91,7 +91,7 @@ bool ZeroOptimizer::Step(double lr) {
     const Range all = shards_.Bucket(bucket), mine = shards_.Slice(bucket, data_.rank());
     at::Tensor output = compute.narrow(0, all.begin, all.size());
     const at::Tensor input = compute.narrow(0, mine.begin, mine.size());
-    if (parameters_.lends_masters()) input.copy_(adamw_.MasterSlice(bucket));
+    if (parameters_.master_aliases_gradient()) input.copy_(adamw_.MasterSlice(bucket));
     gathers.push_back(data_.AllGather(output, input));
   }
   for (Work& gather : gathers) gather.Wait();

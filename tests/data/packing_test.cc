@@ -35,9 +35,9 @@ CostIndex RandomIndex(const TemporaryFolder& folder, const std::vector<int64_t>&
   return std::move(*CostIndex::Map(folder / "index", 1));
 }
 
-PackPlanner::Options Options(int64_t max_tokens, int64_t global_batch, uint64_t seed,
+EpochPacker::Options Options(int64_t max_tokens, int64_t global_batch, uint64_t seed,
                              std::vector<double> repeat) {
-  PackPlanner::Options options;
+  EpochPacker::Options options;
   options.groups.limits = {20, max_tokens};
   options.groups.global_batch = global_batch;
   options.groups.seed = seed;
@@ -46,18 +46,18 @@ PackPlanner::Options Options(int64_t max_tokens, int64_t global_batch, uint64_t 
   return options;
 }
 
-std::vector<std::vector<int64_t>> Samples(const StepPlan& step) {
+std::vector<std::vector<int64_t>> Samples(const StepBatches& step) {
   std::vector<std::vector<int64_t>> samples;
   for (const Pack& pack : step.packs) samples.push_back(pack.samples);
   return samples;
 }
 
-std::map<int64_t, int64_t> UsesInEpoch(PackPlanner& planner, int64_t epoch) {
+std::map<int64_t, int64_t> UsesInEpoch(EpochPacker& planner, int64_t epoch) {
   std::map<int64_t, int64_t> uses;
   DataPosition position{epoch, 0};
   const int64_t packs = planner.Summarize(epoch).groups;
   while (position.epoch == epoch && position.pack < packs) {
-    const StepPlan step = planner.Next(position);
+    const StepBatches step = planner.Next(position);
     for (const int64_t sample : step.packs[0].samples) ++uses[sample];
   }
   return uses;
@@ -66,7 +66,7 @@ std::map<int64_t, int64_t> UsesInEpoch(PackPlanner& planner, int64_t epoch) {
 TEST_CASE("an epoch uses every usable sample once, within the limit", "[data][cpu]") {
   const TemporaryFolder folder;
   const CostIndex index = RandomIndex(folder, {700, 300}, 200);
-  PackPlanner planner(&index, Options(256, 1, 3, {1.0, 1.0}));
+  EpochPacker planner(&index, Options(256, 1, 3, {1.0, 1.0}));
   const auto uses = UsesInEpoch(planner, 4);
   CHECK(uses.size() == 900);
   for (const auto& [sample, count] : uses) {
@@ -109,7 +109,7 @@ TEST_CASE("packs ask of the layers what was planned for their samples", "[data][
 TEST_CASE("repeat takes the first part, or repeats with another part each epoch", "[data][cpu]") {
   const TemporaryFolder folder;
   const CostIndex index = RandomIndex(folder, {100, 100, 100}, 50);
-  PackPlanner planner(&index, Options(256, 1, 3, {0.25, 2.5, 0.0}));
+  EpochPacker planner(&index, Options(256, 1, 3, {0.25, 2.5, 0.0}));
   std::set<std::set<int64_t>> parts;
   for (const int64_t epoch : {0, 1}) {
     const auto uses = UsesInEpoch(planner, epoch);
@@ -137,7 +137,7 @@ TEST_CASE("the order depends on seed and epoch alone", "[data][cpu]") {
   const TemporaryFolder folder;
   const CostIndex index = RandomIndex(folder, {500}, 100);
   const auto first_step = [&](uint64_t seed, int64_t epoch) {
-    PackPlanner planner(&index, Options(256, 4, seed, {1.0}));
+    EpochPacker planner(&index, Options(256, 4, seed, {1.0}));
     DataPosition position{epoch, 0};
     return Samples(planner.Next(position));
   };
@@ -158,13 +158,13 @@ TEST_CASE("steps cross the end of an epoch and go on from any position", "[data]
       {"packed", 0}, {"isf+", 0}, {"packed", 40}, {"isf+", 40}, {"isf", 33}};
   for (const auto& [method, window] : cases) {
     INFO(method << ", window " << window);
-    PackPlanner::Options options = Options(256, 7, 5, {1.0});
+    EpochPacker::Options options = Options(256, 7, 5, {1.0});
     options.groups.method = ParseGroupMethod(method);
     options.window = window;
-    PackPlanner planner(&index, options);
+    EpochPacker planner(&index, options);
     DataPosition position;
     std::vector<DataPosition> before;
-    std::vector<StepPlan> steps;
+    std::vector<StepBatches> steps;
     bool crossed = false;
     for (int i = 0; i < 24; ++i) {
       before.push_back(position);
@@ -179,7 +179,7 @@ TEST_CASE("steps cross the end of an epoch and go on from any position", "[data]
     }
     CHECK(crossed);
     for (size_t i = 0; i < steps.size(); ++i) {
-      PackPlanner resumed(&index, options);
+      EpochPacker resumed(&index, options);
       DataPosition start = before[i];
       CHECK(Samples(resumed.Next(start)) == Samples(steps[i]));
     }
@@ -202,10 +202,10 @@ TEST_CASE("a step's set of packs is the same for any number of data ranks", "[da
   const TemporaryFolder folder;
   const CostIndex index = RandomIndex(folder, {900}, 100);
   const auto steps = [&](int64_t data_ranks, int64_t window) {
-    PackPlanner::Options options = Options(256, 8, 5, {1.0});
+    EpochPacker::Options options = Options(256, 8, 5, {1.0});
     options.data_ranks = data_ranks;
     options.window = window;
-    PackPlanner planner(&index, options);
+    EpochPacker planner(&index, options);
     std::vector<std::set<std::vector<int64_t>>> sets;
     DataPosition position;
     for (int i = 0; i < 20; ++i) {
@@ -223,7 +223,7 @@ TEST_CASE("a step's set of packs is the same for any number of data ranks", "[da
 }
 
 TEST_CASE("a step's balance is measured as it is computed", "[data][cpu]") {
-  StepPlan step;
+  StepBatches step;
   for (const int64_t tokens : {300, 400}) {
     Pack& pack = step.packs.emplace_back();
     pack.samples = {0, 1};
@@ -251,10 +251,10 @@ TEST_CASE("a step's balance is measured as it is computed", "[data][cpu]") {
 TEST_CASE("too little data for a step is refused", "[data][cpu]") {
   const TemporaryFolder folder;
   const CostIndex index = RandomIndex(folder, {9}, 10);
-  CHECK_THROWS_AS(PackPlanner(&index, Options(256, 2, 0, {1.0})), DataError);
-  CHECK_THROWS_AS(PackPlanner(&index, Options(256, 1, 0, {0.0})), DataError);
-  PackPlanner::Options options = Options(1, 1, 0, {1.0});  // each sample has two tokens or more
-  CHECK_THROWS_WITH(PackPlanner(&index, options), Contains("beyond balance.tiles"));
+  CHECK_THROWS_AS(EpochPacker(&index, Options(256, 2, 0, {1.0})), DataError);
+  CHECK_THROWS_AS(EpochPacker(&index, Options(256, 1, 0, {0.0})), DataError);
+  EpochPacker::Options options = Options(1, 1, 0, {1.0});  // each sample has two tokens or more
+  CHECK_THROWS_WITH(EpochPacker(&index, options), Contains("beyond balance.tiles"));
 }
 
 TEST_CASE("loss weights add up to tokens, samples, or roots", "[data][cpu]") {

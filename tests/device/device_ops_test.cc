@@ -91,7 +91,7 @@ TEST_CASE("norms, activations and linear layers on a device", "[device]") {
   Check({{{9, 16}},
          {{16, 16}, {8, 16}, {16}, {8}},
          [](const Tensors& x, const Weights& w, at::Device) {
-           return ops::JoinedLinear(x[0], {{w[0], w[2]}, {w[1], w[3]}});
+           return ops::FusedLinear(x[0], {{w[0], w[2]}, {w[1], w[3]}});
          }});
   Check({{{7, 24}}, {}, [](const Tensors& x, const Weights&, at::Device) {
            return ops::SwiGlu(x[0]);

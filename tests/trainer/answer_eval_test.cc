@@ -56,8 +56,8 @@ TEST_CASE("a picture that cannot be used counts as a wrong answer", "[trainer][c
   inference.inference = true;
   LoadedModel model = BuildModel(opened.model_config, inference);
   InitializeWeights(model.parameters->parameters(), model.config, 1);
-  const Answerer answerer({model.stage.get(), &model.config}, &opened.tokenizer,
-                          &opened.chat_template, &config.data);
+  const Responder answerer({model.stage.get(), &model.config}, &opened.tokenizer,
+                           &opened.chat_template, &config.data);
   AnsweredSource source;
   source.source = config.data.train[0];
   source.answers = AnswerSamples(answerer, {opened.dataset, samples, 2}, world).value();
@@ -84,8 +84,8 @@ TEST_CASE("a picture that cannot be used counts as a wrong answer", "[trainer][c
   // Also where a picture passes the index and is too large for the limits when it is decoded.
   DataConfig strict = config.data;
   strict.limits.image_pixels = 10;
-  const Answerer careful({model.stage.get(), &model.config}, &opened.tokenizer,
-                         &opened.chat_template, &strict);
+  const Responder careful({model.stage.get(), &model.config}, &opened.tokenizer,
+                          &opened.chat_template, &strict);
   const auto again = AnswerSamples(careful, {opened.dataset, {2}, 2}, world).value();
   REQUIRE(again.size() == 1);
   CHECK_FALSE(again[0].fault.empty());

@@ -261,10 +261,11 @@ TEST_CASE("training takes the packs that the plan shows", "[plan_run][cpu]") {
   const TrainingPlan training = PlanTraining(config, model, costs, {64, Precision::kBf16});
   const PlanReport shown = PlanRun(config, {64, Precision::kBf16});
   CHECK(training.plan == shown.best().plan);
-  CHECK(training.outlook.tokens == shown.tokens);
-  CHECK(training.outlook.tiles == shown.tiles);
-  CHECK(training.outlook.global_batch == 64);
-  CHECK(PlanToYaml(training.plan, training.outlook).find("global_batch: 64") != std::string::npos);
+  CHECK(training.prediction.tokens == shown.tokens);
+  CHECK(training.prediction.tiles == shown.tiles);
+  CHECK(training.prediction.global_batch == 64);
+  CHECK(PlanToYaml(training.plan, training.prediction).find("global_batch: 64") !=
+        std::string::npos);
 }
 
 TEST_CASE("samples above the limits are told", "[plan_run][cpu]") {

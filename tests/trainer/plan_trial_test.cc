@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "configs/base/error.h"
-#include "trainer/common/agreed_error.h"
+#include "trainer/common/collective_error.h"
 
 namespace equipoise {
 namespace {
@@ -41,7 +41,7 @@ TEST_CASE("a plan that fails keeps its reason and is not run again", "[plan_tria
   const auto trials = TryPlans(Plans({8, 4}), /*rounds=*/3, [&](const ScoredPlan& plan) {
     if (plan.plan.data == 4) return std::vector<double>{1};
     ++runs;
-    throw AgreedRunError("out of memory");
+    throw CollectiveRunError("out of memory");
     return std::vector<double>();
   });
   CHECK(runs == 1);
@@ -74,7 +74,7 @@ TEST_CASE("if all plans fail the best one's reason is told", "[plan_trial][cpu]"
   report.search.plans = Plans({8, 4});
   std::vector<PlanTrial> trials = {{Plans({8})[0], {}, "too large"}, {Plans({4})[0], {}, "x"}};
   CHECK_THROWS_WITH(RankByTrials(trials, report), Catch::Contains("too large"));
-  CHECK_THROWS_AS(RankByTrials({}, report), AgreedRunError);
+  CHECK_THROWS_AS(RankByTrials({}, report), CollectiveRunError);
 }
 
 }  // namespace

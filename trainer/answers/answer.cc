@@ -7,8 +7,8 @@
 
 namespace equipoise {
 
-std::string Answerer::Answer(std::vector<Turn> turns, const std::vector<at::Tensor>& pictures,
-                             const GenerateOptions& options) const {
+std::string Responder::Answer(std::vector<Turn> turns, const std::vector<at::Tensor>& pictures,
+                              const GenerateOptions& options) const {
   const std::string fault = PlaceImages(turns, pictures.size());
   if (!fault.empty()) throw DataError("prompt: " + fault);
   if (!pictures.empty() && !model_.config->has_vision) {

@@ -19,15 +19,15 @@ namespace equipoise {
 
 // Answers questions about pictures: conversation and pictures in, text out.
 // The objects pointed to must outlive it. Not thread-safe.
-class Answerer {
+class Responder {
  public:
   // `stage` is a whole model.
   struct Model {
     Stage* stage = nullptr;
     const ModelConfig* config = nullptr;
   };
-  Answerer(Model model, const Tokenizer* tokenizer, const ChatTemplate* chat_template,
-           const DataConfig* data)
+  Responder(Model model, const Tokenizer* tokenizer, const ChatTemplate* chat_template,
+            const DataConfig* data)
       : model_(model), tokenizer_(tokenizer), template_(chat_template), data_(data) {}
 
   // `turns` end with a user turn; `pictures` are [height, width, 3] uint8, one for each `<image>`

@@ -41,7 +41,7 @@ bool IsOfPictures(Defect defect) {
 }
 
 // Nothing for a sample that does not end with question and answer.
-std::optional<SampleAnswer> AnswerOne(const Answerer& answerer, const Dataset& dataset,
+std::optional<SampleAnswer> AnswerOne(const Responder& answerer, const Dataset& dataset,
                                       int64_t sample, int64_t max_new_tokens) {
   std::vector<std::string> files;
   const ScannedSample scanned = dataset.Scan(sample, &files);
@@ -83,7 +83,7 @@ std::vector<int64_t> AnswerableSamples(const CostIndex& index, int64_t most) {
   return samples;
 }
 
-std::optional<std::vector<SampleAnswer>> AnswerSamples(const Answerer& answerer,
+std::optional<std::vector<SampleAnswer>> AnswerSamples(const Responder& answerer,
                                                        const Questions& questions,
                                                        Communicator& world,
                                                        const std::function<bool()>& stop) {

@@ -37,7 +37,7 @@ struct Questions {
 // gets all answers, in the order of the samples. Collective. `stop`, where given, is asked after
 // every few answers, on all ranks at once, and says the same on each: nothing is returned when it
 // says yes.
-std::optional<std::vector<SampleAnswer>> AnswerSamples(const Answerer& answerer,
+std::optional<std::vector<SampleAnswer>> AnswerSamples(const Responder& answerer,
                                                        const Questions& questions,
                                                        Communicator& world,
                                                        const std::function<bool()>& stop = nullptr);

@@ -130,8 +130,8 @@ int Generate(const Arguments& arguments, const MpiEnvironment& mpi) {
   pictures.reserve(arguments.images.size());
   for (const std::string& path : arguments.images)
     pictures.push_back(ReadPicture(path, config.data));
-  const Answerer answerer({model.stage.get(), &model.config}, &tokenizer, &chat_template,
-                          &config.data);
+  const Responder answerer({model.stage.get(), &model.config}, &tokenizer, &chat_template,
+                           &config.data);
   const std::string answer =
       answerer.Answer({{Role::kUser, arguments.prompt}}, pictures, arguments.options);
   // It may hold any byte: a file or a pipe gets them all, a terminal none that would steer it.

@@ -58,12 +58,12 @@ Json DefectCounts(const std::vector<int64_t>& counts) {
 
 Json PackingOf(const RunConfig& config, const std::vector<SourceConfig>& sources,
                const CostIndex& index) {
-  PackPlanner::Options options;
+  EpochPacker::Options options;
   options.groups = GroupOptionsOf(config, LoadCost());
   options.groups.global_batch = 1;  // statistics of an epoch do not depend on it
   options.window = config.balance.window;
   options.repeat = SourceRepeats(sources);
-  PackPlanner planner(&index, options);
+  EpochPacker planner(&index, options);
   const EpochSummary epoch = planner.Summarize(0);
   return {{"group", config.balance.group},
           {"max_tiles", planner.groups().limits.tiles},

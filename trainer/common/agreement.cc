@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "configs/base/error.h"
-#include "trainer/common/agreed_error.h"
+#include "trainer/common/collective_error.h"
 
 namespace equipoise {
 namespace {
@@ -37,7 +37,7 @@ std::optional<std::string> AgreeOnError(Communicator& world, const std::function
 }
 
 void AgreeOrThrowRunError(Communicator& world, const std::function<void()>& work) {
-  if (const auto error = AgreeOnError(world, work)) throw AgreedRunError(*error);
+  if (const auto error = AgreeOnError(world, work)) throw CollectiveRunError(*error);
 }
 
 void AgreeOrThrowDataError(Communicator& world, const std::function<void()>& work) {

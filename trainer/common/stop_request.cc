@@ -12,7 +12,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "parallel/comm/told_error.h"
+#include "parallel/comm/already_reported_error.h"
 
 namespace equipoise {
 namespace {
@@ -97,7 +97,8 @@ bool StopRequest::Requested() const {
 bool StopRequest::Ending() const { return state.ending; }
 
 bool StopRequest::AgreeToStop(Communicator& world) const {
-  if (Ending()) throw ToldError("mpirun is ending the job; see the first rank that failed");
+  if (Ending())
+    throw AlreadyReportedError("mpirun is ending the job; see the first rank that failed");
   at::Tensor flag = at::full({1}, Requested() ? 1 : 0, at::kLong);
   world.AllReduce(flag, ReduceOp::kMax).Wait();
   return flag.item<int64_t>() != 0;

@@ -34,7 +34,7 @@ class StopRequest {
   // Whether mpirun is ending the job.
   bool Ending() const;
   // Whether any rank was asked to stop; the same answer on every rank. Collective (one int64
-  // all-reduce). Throws ToldError, without a collective, when Ending().
+  // all-reduce). Throws AlreadyReportedError, without a collective, when Ending().
   bool AgreeToStop(Communicator& world) const;
   // Removes the stop file, so that the next run does not stop at once. After the checkpoint is
   // saved.

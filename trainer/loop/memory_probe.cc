@@ -19,11 +19,11 @@ bool AsLarge(const Pack& a, const Pack& b) {
 
 // The packs of the first epoch that no other one has as many tiles, tokens and targets as, most
 // tiles first: memory grows with all three, so the worst is among them. No other pack is held.
-std::vector<Pack> LargestPacks(PackPlanner planner) {
+std::vector<Pack> LargestPacks(EpochPacker planner) {
   std::vector<Pack> largest;
   DataPosition position;
   while (position.epoch == 0) {
-    StepPlan step = planner.Next(position);
+    StepBatches step = planner.Next(position);
     for (Pack& pack : step.packs) {
       const auto as_large = [&](const Pack& other) { return AsLarge(other, pack); };
       if (std::any_of(largest.begin(), largest.end(), as_large)) continue;

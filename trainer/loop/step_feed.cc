@@ -4,7 +4,7 @@
 
 namespace equipoise {
 
-StepFeed::StepFeed(const Dataset* dataset, PackPlanner planner, DataPosition start,
+StepFeed::StepFeed(const Dataset* dataset, EpochPacker planner, DataPosition start,
                    const Options& options)
     : options_(options), planner_(std::move(planner)), position_(start) {
   loader_ = std::make_unique<PrefetchLoader>(

@@ -12,7 +12,7 @@ namespace equipoise {
 
 // One optimizer step as the data sees it.
 struct FeedStep {
-  StepPlan plan;
+  StepBatches plan;
   DataPosition after;  // where the data stands once the step is done
 };
 
@@ -28,7 +28,7 @@ class StepFeed {
     bool pictures = true;  // false: no picture is decoded
   };
   // REQUIRES: the planner's global batch is a multiple of data_ranks. `dataset` must outlive it.
-  StepFeed(const Dataset* dataset, PackPlanner planner, DataPosition start, const Options& options);
+  StepFeed(const Dataset* dataset, EpochPacker planner, DataPosition start, const Options& options);
   ~StepFeed();
 
   // The next step. LoadPack() then gives its micro-batches, in order.
@@ -43,7 +43,7 @@ class StepFeed {
 
   Options options_;
   std::mutex mutex_;
-  PackPlanner planner_;
+  EpochPacker planner_;
   DataPosition position_;  // behind the last step planned
   std::deque<FeedStep> steps_;
   std::deque<Pack> packs_;                  // of this rank, planned and not yet given to the loader

@@ -31,7 +31,7 @@ double SecondsSince(Clock::time_point start) {
 }
 
 // What every rank must have planned alike before the step begins.
-StepIdentity IdentityOf(const StepPlan& plan, int64_t step) {
+StepIdentity IdentityOf(const StepBatches& plan, int64_t step) {
   StableHash hash;
   hash.Add(static_cast<uint64_t>(step));
   for (const Pack& pack : plan.packs) {
@@ -108,10 +108,10 @@ ExitCode Trainer::Run() {
 }
 
 void Trainer::UsePacks(const GroupLimits& limits, int64_t global_batch) {
-  parts_->outlook.tiles = limits.tiles;
-  parts_->outlook.tokens = limits.tokens;
-  parts_->outlook.global_batch = global_batch;
-  parts_->PinPacks();
+  parts_->prediction.tiles = limits.tiles;
+  parts_->prediction.tokens = limits.tokens;
+  parts_->prediction.global_batch = global_batch;
+  parts_->FixPackLimits();
 }
 
 std::vector<double> Trainer::TimeSteps(const ScoredPlan& plan, int warm_up, int timed) {
@@ -159,7 +159,7 @@ StepResult Trainer::RunStep() {
   }
   result.balance = MeasureStep(work.plan, p.feed->groups(), p.plan.data);
   const double planned = work.plan.weight;
-  const StepSums sums = p.SumOverRanks(RunMicroBatches(work.plan));
+  const StepSums sums = p.AllReduceForward(RunMicroBatches(work.plan));
 
   result.lr = LearningRate(config_.train, state_.step);
   result.bad_samples = static_cast<int64_t>(sums.bad_samples);
@@ -198,7 +198,7 @@ StepResult Trainer::RunStep() {
 
 // Forward and backward of this rank's stages on the packs of its data rank, in the order of the
 // plan's schedule.
-StepSums Trainer::RunMicroBatches(const StepPlan& plan) {
+StepSums Trainer::RunMicroBatches(const StepBatches& plan) {
   TrainerParts& p = *parts_;
   StepSums sums;
   std::deque<LoadedPack> packs;
@@ -239,7 +239,7 @@ StepSums Trainer::RunMicroBatches(const StepPlan& plan) {
   return sums;
 }
 
-void Trainer::UpdateWeights(const StepPlan& plan, StepResult& result) {
+void Trainer::UpdateWeights(const StepBatches& plan, StepResult& result) {
   TrainerParts& p = *parts_;
   const TimelineRecorder::Scope scope(p.recorder, "compute", "OPT");
   const double norm = p.optimizer->GradientNorm();

@@ -72,9 +72,9 @@ class Trainer {
 
   // Of a trial, in place of Run(): the first steps of a run under this plan, from first weights.
   // Seconds of those after the warm-up, of the slowest rank each. What the plan before held is
-  // released. Throws AgreedRunError where a rank cannot get the memory that its plan is foreseen to
-  // need; in a world of one for every failure. (A rank that fails amid a step of several ranks ends
-  // the job, as in training.)
+  // released. Throws CollectiveRunError where a rank cannot get the memory that its plan is
+  // foreseen to need; in a world of one for every failure. (A rank that fails amid a step of
+  // several ranks ends the job, as in training.)
   std::vector<double> TimeSteps(const ScoredPlan& plan, int warm_up, int timed);
   // Of the micro-batches of TimeSteps(), and how many packs a step has.
   void UsePacks(const GroupLimits& limits, int64_t global_batch);
@@ -82,8 +82,8 @@ class Trainer {
 
  private:
   StepResult RunStep();
-  StepSums RunMicroBatches(const StepPlan& plan);
-  void UpdateWeights(const StepPlan& plan, StepResult& result);
+  StepSums RunMicroBatches(const StepBatches& plan);
+  void UpdateWeights(const StepBatches& plan, StepResult& result);
   bool Due(int64_t every) const;
 
   RunConfig config_;

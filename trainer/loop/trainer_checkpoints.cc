@@ -12,8 +12,8 @@
 #include "configs/yaml/config_json.h"
 #include "parallel/schedule/plan_hash.h"
 #include "trainer/checkpoint/model_checkpoint.h"
-#include "trainer/common/agreed_error.h"
 #include "trainer/common/agreement.h"
+#include "trainer/common/collective_error.h"
 #include "trainer/common/durable_file.h"
 #include "trainer/device/compute_device.h"
 #include "trainer/loop/trainer_parts.h"
@@ -70,14 +70,14 @@ void TrainerParts::FindStart(const TrainOptions& options) {
     if (checkpoint.empty() && !resumes_itself)
       throw DataError(from + ": no checkpoint is there; give a step-* folder");
   }
-  if (!checkpoint.empty()) return KeepPacks();
+  if (!checkpoint.empty()) return RestorePackLimits();
   if (!resumes_itself) return;
   AgreeOrThrowDataError(*world, [this] {
     if (world->rank() == 0) RefuseLostCheckpoints(config.run.dir, config.checkpoint.every);
   });
 }
 
-void TrainerParts::KeepPacks() {
+void TrainerParts::RestorePackLimits() {
   Json sections;
   AgreeOrThrowDataError(
       *world, [&] { sections = ReadCheckpointIndex(checkpoint, /*verify=*/false).sections; });
@@ -191,9 +191,9 @@ Json TrainerParts::Sections() const {
   for (const char* key : {"group", "tiles", "tokens", "min_tiles", "min_tokens", "rounds"}) {
     sections["balance"][key] = balance[key];
   }
-  if (outlook.tokens > 0) {  // what was chosen for this machine's memory or speed stays
-    sections["balance"]["tiles"] = outlook.tiles;
-    sections["balance"]["tokens"] = outlook.tokens;
+  if (prediction.tokens > 0) {  // what was chosen for this machine's memory or speed stays
+    sections["balance"]["tiles"] = prediction.tiles;
+    sections["balance"]["tokens"] = prediction.tokens;
   }
   if (config.balance.limits == "search")
     sections["balance"]["global_batch"] = config.train.global_batch;
@@ -232,12 +232,12 @@ void TrainerParts::EndForSkippedSteps(const TrainState& state) const {
       marked += (marked.empty() ? "" : ", ") + name;
   }
   marked = BroadcastText(*world, marked, 0);
-  throw AgreedRunError(guard.warning() +
-                       "; lower train.lr or look at these samples with `data show`" +
-                       (marked.empty() ? ""
-                                       : "; " + marked +
-                                             " holds these weights: the same command goes on from "
-                                             "the checkpoint before"));
+  throw CollectiveRunError(
+      guard.warning() + "; lower train.lr or look at these samples with `data show`" +
+      (marked.empty() ? ""
+                      : "; " + marked +
+                            " holds these weights: the same command goes on from "
+                            "the checkpoint before"));
 }
 
 }  // namespace equipoise

@@ -108,7 +108,7 @@ void TrainerParts::RefuseTooManyBad(const TrainState& state) const {
       bad, of, share, folder->Path("quarantine.jsonl")));
 }
 
-std::vector<std::string> TrainerParts::SampleNames(const StepPlan& plan) const {
+std::vector<std::string> TrainerParts::SampleNames(const StepBatches& plan) const {
   std::vector<std::string> names;
   for (const Pack& pack : plan.packs) {
     for (int64_t sample : pack.samples) {
@@ -158,7 +158,7 @@ std::optional<double> TrainerParts::HeldOutLoss() {
   return sums.data_ptr<double>()[0] / sums.data_ptr<double>()[1];
 }
 
-Answerer::Model TrainerParts::WholeModel(std::optional<LoadedModel>& copy) const {
+Responder::Model TrainerParts::WholeModel(std::optional<LoadedModel>& copy) const {
   if (plan.pipeline * plan.tensor == 1)
     return {model->part().stages().begin()->second.get(), &data->model_config};
   LoadOptions load;
@@ -178,7 +178,7 @@ bool TrainerParts::AnswerQuestions(bool before_training) {
   }
   const auto answering = activity.During("answering the questions of eval.answers");
   std::optional<LoadedModel> copy;
-  const Answerer::Model whole = WholeModel(copy);
+  const Responder::Model whole = WholeModel(copy);
   std::vector<AnsweredSource> results;
   for (size_t i = 0; i < answer_sources.size(); ++i) {
     const OpenedData& source = *answer_sources[i];
@@ -186,7 +186,7 @@ bool TrainerParts::AnswerQuestions(bool before_training) {
         config.eval.answer_samples > 0 ? config.eval.answer_samples : source.index.size();
     if (before_training) most = std::min(most, kShownAnswers);
     const std::vector<int64_t> samples = AnswerableSamples(source.index, most);
-    const Answerer answerer(whole, &source.tokenizer, &source.chat_template, &config.data);
+    const Responder answerer(whole, &source.tokenizer, &source.chat_template, &config.data);
     AnsweredSource result;
     result.source = config.eval.answers[i];
     // Before training they are few, and the first step looks for a stop.
@@ -238,10 +238,10 @@ void TrainerParts::WriteTrace() {
 
 RunSummary TrainerParts::Summary(const TrainState& state) {
   const auto pipeline_rank = static_cast<size_t>(model->groups().at.pipeline);
-  const bool forecast_known = pipeline_rank < outlook.memory_bytes.size();
+  const bool forecast_known = pipeline_rank < prediction.memory_bytes.size();
   const Json mine = {{"machine", setup.hosts[static_cast<size_t>(world->rank())]},
                      {"device", DeviceName(device)},
-                     {"forecast", forecast_known ? outlook.memory_bytes[pipeline_rank] : 0},
+                     {"forecast", forecast_known ? prediction.memory_bytes[pipeline_rank] : 0},
                      {"tensors", GetMemory(device).peak_bytes},
                      {"rss", PeakRssBytes()}};
   RunSummary run;
@@ -264,7 +264,7 @@ RunSummary TrainerParts::Summary(const TrainState& state) {
   run.images = state.images;
   run.left_out = left_out;
   run.skipped = state.skipped_samples;
-  if (forecast->knows_speed()) run.predicted_step_s = outlook.step_s;
+  if (forecast->knows_speed()) run.predicted_step_s = prediction.step_s;
   return run;
 }
 

@@ -19,9 +19,9 @@
 #include "models/spec/modules.h"
 #include "models/stages/model.h"
 #include "models/weights/weights.h"
+#include "parallel/comm/already_reported_error.h"
 #include "parallel/comm/gather_text.h"
 #include "parallel/comm/mpi_environment.h"
-#include "parallel/comm/told_error.h"
 #include "trainer/checkpoint/model_source.h"
 #include "trainer/common/agreement.h"
 #include "trainer/common/durable_file.h"
@@ -161,16 +161,16 @@ void TrainerParts::ChoosePlan() {
   epoch_samples = costs.epoch_samples();
   const TrainingPlan planned =
       PlanTraining(config, data->model_config, costs, {world->size(), setup.precision});
-  outlook = planned.outlook;
-  PinPacks();
+  prediction = planned.prediction;
+  FixPackLimits();
   UsePlan(planned.plan);
 }
 
-void TrainerParts::PinPacks() {
-  if (outlook.global_batch == 0) return;
-  config.balance.tiles = outlook.tiles;
-  config.balance.tokens = outlook.tokens;
-  config.train.global_batch = outlook.global_batch;
+void TrainerParts::FixPackLimits() {
+  if (prediction.global_batch == 0) return;
+  config.balance.tiles = prediction.tiles;
+  config.balance.tokens = prediction.tokens;
+  config.train.global_batch = prediction.global_batch;
 }
 
 void TrainerParts::Release() {
@@ -195,7 +195,8 @@ void TrainerParts::RequireMemory(const ScoredPlan& scored) {
 
 void TrainerParts::UsePlan(const Plan& given) {
   // The plan rests on this machine's memory and on the profile as well.
-  const PlanOutlook limits{0, 0, 0, outlook.tiles, outlook.tokens, outlook.global_batch};
+  const PlanPrediction limits{
+      0, 0, 0, prediction.tiles, prediction.tokens, prediction.global_batch};
   RequireEqual(*world, "the plan", Lines(PlanToYaml(given, limits)));
   RequireTensorRanksTogether(given.mesh(), setup.machines);
   plan = given;
@@ -295,7 +296,7 @@ void TrainerParts::OpenOutputs(const TrainState& state) {
         folder->Path("quarantine.jsonl"));
   }
   WriteFileDurably(folder->Path("config.yaml"), WriteConfig(config));
-  WriteFileDurably(folder->Path("plan.yaml"), PlanToYaml(plan, outlook));
+  WriteFileDurably(folder->Path("plan.yaml"), PlanToYaml(plan, prediction));
   const std::string description = ModelDescriptionFolder(folder->dir());
   if (!config.model.hf.empty()) CopyModelDescription(config.model.hf, description);
   if (!config.data.tokenizer.empty()) CopyModelDescription(config.data.tokenizer, description);
@@ -317,20 +318,20 @@ void TrainerParts::OpenOutputs(const TrainState& state) {
   progress = std::make_unique<Progress>(shown);
 }
 
-PackPlanner TrainerParts::MakePlanner() const {
-  PackPlanner::Options options;
+EpochPacker TrainerParts::MakePlanner() const {
+  EpochPacker::Options options;
   options.groups = GroupOptionsOf(config, FlopsOfLoad(data->model_config, config.model.freeze));
-  if (outlook.tokens > 0) options.groups.limits = {outlook.tiles, outlook.tokens};
+  if (prediction.tokens > 0) options.groups.limits = {prediction.tiles, prediction.tokens};
   options.window = config.balance.window;
   options.data_ranks = plan.data;
   options.loss = ParseLossWeight(config.train.loss);
   options.repeat = SourceRepeats(config.data.train);
-  return PackPlanner(&data->index, options);
+  return EpochPacker(&data->index, options);
 }
 
 // Of the epoch that begins or goes on, for the log.
 void TrainerParts::ShowBalance(int64_t epoch) const {
-  const PackPlanner planner = MakePlanner();
+  const EpochPacker planner = MakePlanner();
   const GroupOptions& groups = planner.groups();
   const EpochSummary ours = planner.Summarize(epoch);
   const EpochSummary random =
@@ -355,8 +356,8 @@ void TrainerParts::StartFeed(const TrainState& state) {
                         config.data.prefetch, model->part().needs_pictures()});
 }
 
-StepSums TrainerParts::SumOverRanks(const StepSums& sums) {
-  if (stop.Ending()) throw ToldError("mpirun is ending the job");
+StepSums TrainerParts::AllReduceForward(const StepSums& sums) {
+  if (stop.Ending()) throw AlreadyReportedError("mpirun is ending the job");
   at::Tensor added = at::empty({5}, at::kDouble), longest = at::empty({3}, at::kDouble);
   auto* v = added.data_ptr<double>();
   v[0] = sums.loss, v[1] = sums.weight, v[2] = sums.bad_samples, v[3] = stop.Requested() ? 1 : 0;

@@ -57,11 +57,11 @@ struct TrainerParts {
   // Frees model, optimizer and loaded packs.
   void Release();
   // Takes the bytes that this rank is foreseen to need, and frees them. Collective. Throws
-  // AgreedRunError on every rank where one cannot have them.
+  // CollectiveRunError on every rank where one cannot have them.
   void RequireMemory(const ScoredPlan& scored);
-  // Lets the configuration ask for the packs of the outlook, where it leaves them open. So
+  // Lets the configuration ask for the packs of the prediction, where it leaves them open. So
   // config.yaml and checkpoints hold what the run does.
-  void PinPacks();
+  void FixPackLimits();
   // Builds model, optimizer and forecast for a plan. REQUIRES: none are there. Collective.
   void UsePlan(const Plan& given);
   // Weights of a first step.
@@ -78,10 +78,10 @@ struct TrainerParts {
   // Records the simulated step of these micro-batches below the one that was just measured.
   void AddPredicted(const std::vector<LayerLoad>& loads);
 
-  // Sums over ranks; collective. Throws ToldError when mpirun is ending the job.
-  StepSums SumOverRanks(const StepSums& sums);
+  // Sums over ranks; collective. Throws AlreadyReportedError when mpirun is ending the job.
+  StepSums AllReduceForward(const StepSums& sums);
   // "train.jsonl:17" for each sample of a step.
-  std::vector<std::string> SampleNames(const StepPlan& plan) const;
+  std::vector<std::string> SampleNames(const StepBatches& plan) const;
   // What this data rank's micro-batches of a step ask of the layers.
   std::vector<LayerLoad> Loads(const std::vector<Pack>& packs) const;
   int64_t parameter_count() const;  // of the whole model
@@ -96,7 +96,7 @@ struct TrainerParts {
   void RefuseTooManyBad(const TrainState& state) const;
   void Save(const TrainState& state);
   // After too many steps in a row that were skipped: marks the checkpoints that hold these weights
-  // as unsound, if they may be the cause, and throws AgreedRunError. Collective.
+  // as unsound, if they may be the cause, and throws CollectiveRunError. Collective.
   [[noreturn]] void EndForSkippedSteps(const TrainState& state) const;
   void WriteTrace();
   // RUN/answers.jsonl and RUN/report.html, by rank 0. Collective.
@@ -118,7 +118,7 @@ struct TrainerParts {
   bool resumes_itself = true;            // not from one that was asked for by name
   std::string newest_saved;              // by this run; empty: none yet
   Plan plan;
-  PlanOutlook outlook;
+  PlanPrediction prediction;
   std::unique_ptr<ParallelModel> model;
   std::unique_ptr<StepForecast> forecast;
   std::unique_ptr<ZeroOptimizer> optimizer;
@@ -145,13 +145,13 @@ struct TrainerParts {
   void OpenFolder(const MpiEnvironment& mpi);
   // A model that answers questions: this rank's where it is whole, else a copy read from the newest
   // checkpoint into `copy`.
-  Answerer::Model WholeModel(std::optional<LoadedModel>& copy) const;
+  Responder::Model WholeModel(std::optional<LoadedModel>& copy) const;
   void OpenData(bool with_answers);
   void CheckModel() const;
   // Throws where the weights of a first step are not there.
   void CheckFirstWeights() const;
   void ChoosePlan();
-  PackPlanner MakePlanner() const;
+  EpochPacker MakePlanner() const;
   void ShowBalance(int64_t epoch) const;
   // For the report. Collective.
   RunSummary Summary(const TrainState& state);
@@ -162,7 +162,7 @@ struct TrainerParts {
   void FindStart(const TrainOptions& options);
   // Limits that the configuration leaves open are those of the checkpoint: a run that goes on with
   // another mesh or memory has the same packs.
-  void KeepPacks();
+  void RestorePackLimits();
   // Where the newest cannot be read, and none was asked for by name: the one before.
   TrainState LoadCheckpoint();
   void RequirePosition(const TrainState& state) const;

@@ -70,7 +70,7 @@ class LimitSearch {
     config.train.global_batch = batch;
     PlannedRun changed = PlanWorkload(costs_, config, request_.model);
     changed.in_place_of =
-        OwnPacks{first.limits, config_.train.global_batch, first.samples_per_pack, 0};
+        RequestedPacking{first.limits, config_.train.global_batch, first.samples_per_pack, 0};
     return changed;
   }
 

@@ -13,7 +13,7 @@ enum class MeshChoice {
   // On this machine's CPUs (cluster.preset: local), where the mesh is free, all ranks are data
   // ranks if a replica fits. They share one memory, so that splitting a model saves little there,
   // and tensor ranks exchange at every layer.
-  kSimpleFirst,
+  kFewestAxesFirst,
 };
 
 // A workload, and what the search finds for it.

@@ -98,7 +98,7 @@ Json Rejected(const PlanReport& report) {
 Json LimitsJson(const PlanReport& report) {
   Json limits = {{"tiles", report.tiles}, {"tokens", report.tokens}};
   if (!report.in_place_of) return limits;
-  const OwnPacks& own = *report.in_place_of;
+  const RequestedPacking& own = *report.in_place_of;
   const Json from = {{"tiles", own.limits.tiles}, {"tokens", own.limits.tokens}};
   if (own.gain == 0) {
     limits["lowered_from"] = from;

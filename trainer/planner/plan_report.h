@@ -38,7 +38,7 @@ struct PlanTrial {
 };
 
 // Packs that the configuration asks for, where others were chosen.
-struct OwnPacks {
+struct RequestedPacking {
   GroupLimits limits;
   int64_t global_batch = 0;  // a step
   double samples_per_pack = 0;
@@ -47,12 +47,12 @@ struct OwnPacks {
 
 // All that `equipoise plan` shows of a search that found a plan.
 struct PlanReport {
-  std::string config;                   // the file
-  std::string sample_source;            // "histogram internvl12m, 1267819 samples"
-  int64_t oversize = 0;                 // samples above the limits, which are left out
-  int64_t tiles = 0, tokens = 0;        // limits of a micro-batch
-  std::optional<OwnPacks> in_place_of;  // absent: they are the configuration's
-  std::string why;                      // in words; empty likewise
+  std::string config;                           // the file
+  std::string sample_source;                    // "histogram internvl12m, 1267819 samples"
+  int64_t oversize = 0;                         // samples above the limits, which are left out
+  int64_t tiles = 0, tokens = 0;                // limits of a micro-batch
+  std::optional<RequestedPacking> in_place_of;  // absent: they are the configuration's
+  std::string why;                              // in words; empty likewise
   double samples_per_pack = 0;
   int64_t steps = 0;                        // of the run
   PlanBalance before, after;                // random micro-batches, and those of the configuration

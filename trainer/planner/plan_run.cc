@@ -67,7 +67,7 @@ bool HasScheduleFile(const RunConfig& config) {
 // Throws ConfigError where the plan's schedule cannot run the first step of training, or the one in
 // front of it that probes the memory.
 void RequireRuns(const RunConfig& config, const PlanRequest& request, const Plan& plan) {
-  const StagePlan stages(request.model, plan, request.frozen);
+  const StageLayout stages(request.model, plan, request.frozen);
   const PlanSchedule schedule(plan);
   const auto count = static_cast<size_t>(Accumulation(config, plan));
   const Workload& workload = request.workload;
@@ -149,7 +149,7 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
         "balance.tokens"));
   }
   const PlanRequest request = PlanRequestOf(config, model, planned.workload, target);
-  const MeshChoice meshes = target.trials > 0 ? MeshChoice::kAll : MeshChoice::kSimpleFirst;
+  const MeshChoice meshes = target.trials > 0 ? MeshChoice::kAll : MeshChoice::kFewestAxesFirst;
   FittedRun fitted = HasScheduleFile(config) ? GivenRun(config, planned, request)
                                              : FitRun(costs, config, planned, request, meshes);
   planned = fitted.planned;
@@ -183,7 +183,7 @@ TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,
   const PlannedRun first = PlanWorkload(costs, config, model);
   const FittedRun fitted =
       FitRun(costs, config, first, PlanRequestOf(config, model, first.workload, target),
-             MeshChoice::kSimpleFirst);
+             MeshChoice::kFewestAxesFirst);
   const ScoredPlan best = BestPlan(fitted.request, fitted.search);
   const PlanForecast forecast = ForecastPlan(fitted.request, best.plan);
   const PlannedRun& planned = fitted.planned;

@@ -40,7 +40,7 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
 // file, which is not searched, MakePlan()'s. Throws as PlanRun() does.
 struct TrainingPlan {
   Plan plan;
-  PlanOutlook outlook;
+  PlanPrediction prediction;
 };
 TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,
                           const SampleCosts& costs, const PlanTarget& target);

@@ -180,7 +180,7 @@ void PrintBest(const PlanReport& report, std::ostream& out) {
 }
 
 // Limits that the planner has changed, to be pinned with a plan.
-PlanOutlook Packs(const PlanReport& report) {
+PlanPrediction Packs(const PlanReport& report) {
   if (!report.in_place_of) return {};
   return {0, 0, 0, report.tiles, report.tokens, report.request.workload.global_batch()};
 }

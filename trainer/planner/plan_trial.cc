@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "trainer/common/agreed_error.h"
+#include "trainer/common/collective_error.h"
 
 namespace equipoise {
 
@@ -19,7 +19,7 @@ std::vector<PlanTrial> TryPlans(const std::vector<ScoredPlan>& plans, int rounds
       try {
         const std::vector<double> seconds = run(trial.plan);
         trial.step_s.insert(trial.step_s.end(), seconds.begin(), seconds.end());
-      } catch (const AgreedRunError& error) {
+      } catch (const CollectiveRunError& error) {
         trial.failure = error.what();
       }
     }
@@ -34,8 +34,8 @@ void RankByTrials(std::vector<PlanTrial> trials, PlanReport& report) {
     return a.failure.empty() && a.Percentile(0.5) < b.Percentile(0.5);
   });
   if (trials.empty() || !trials.front().failure.empty()) {
-    throw AgreedRunError("--trial: none of the plans could be run; the best of them: " +
-                         (trials.empty() ? "there is none" : trials.front().failure));
+    throw CollectiveRunError("--trial: none of the plans could be run; the best of them: " +
+                             (trials.empty() ? "there is none" : trials.front().failure));
   }
   std::vector<ScoredPlan>& plans = report.search.plans;
   plans.erase(plans.begin(), plans.begin() + static_cast<std::ptrdiff_t>(trials.size()));

@@ -7,7 +7,7 @@
 
 namespace equipoise {
 
-// Seconds of the timed steps of a plan; the same on every rank. Throws AgreedRunError, on every
+// Seconds of the timed steps of a plan; the same on every rank. Throws CollectiveRunError, on every
 // rank too, where the plan fails.
 using TimeSteps = std::function<std::vector<double>(const ScoredPlan&)>;
 
@@ -18,7 +18,8 @@ std::vector<PlanTrial> TryPlans(const std::vector<ScoredPlan>& plans, int rounds
                                 const TimeSteps& run);
 
 // Sorts trials by their measured median, failed ones last, and puts the report's plans into the
-// same order, plans that were not tried behind them. Throws AgreedRunError when all have failed.
+// same order, plans that were not tried behind them. Throws CollectiveRunError when all have
+// failed.
 void RankByTrials(std::vector<PlanTrial> trials, PlanReport& report);
 
 }  // namespace equipoise

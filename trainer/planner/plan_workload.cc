@@ -150,7 +150,7 @@ std::optional<GroupLimits> ScaledLimits(const SampleCosts& costs, const RunConfi
 
 std::string DescribeChange(const PlannedRun& planned, int64_t memory_bytes) {
   if (!planned.in_place_of) return "";
-  const OwnPacks& own = *planned.in_place_of;
+  const RequestedPacking& own = *planned.in_place_of;
   const auto text = [](const GroupLimits& limits) {
     return ReadableNumber(static_cast<double>(limits.tiles)) + " tiles and " +
            ReadableNumber(static_cast<double>(limits.tokens)) + " tokens";

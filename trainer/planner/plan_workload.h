@@ -24,7 +24,7 @@ struct BalanceBeforeAfter {
 struct PlannedRun {
   Workload workload;
   GroupLimits limits;  // of a micro-batch
-  std::optional<OwnPacks> in_place_of;
+  std::optional<RequestedPacking> in_place_of;
   double samples_per_pack = 0;
   // Of an epoch; estimates where a part of the samples stands for all.
   int64_t epoch_packs = 0;

@@ -4,7 +4,7 @@
 
 namespace equipoise {
 
-std::string PlanToYaml(const Plan& plan, const PlanOutlook& outlook) {
+std::string PlanToYaml(const Plan& plan, const PlanPrediction& prediction) {
   std::ostringstream out;
   out << "parallel:\n  data: " << plan.data << "\n  pipeline: " << plan.pipeline
       << "\n  tensor: " << plan.tensor;
@@ -17,18 +17,20 @@ std::string PlanToYaml(const Plan& plan, const PlanOutlook& outlook) {
     out << (s > 0 ? ", " : "") << plan.stage_begins[s + 1] - plan.stage_begins[s];
   }
   out << "]\nbalance:\n";
-  if (outlook.tokens > 0) {
-    out << "  tiles: " << outlook.tiles << "\n  tokens: " << outlook.tokens << "\n";
+  if (prediction.tokens > 0) {
+    out << "  tiles: " << prediction.tiles << "\n  tokens: " << prediction.tokens << "\n";
   }
   out << "  recompute_layers: [";
   for (size_t layer = 0; layer < plan.recompute.size(); ++layer) {
     out << (layer > 0 ? ", " : "") << ToString(plan.recompute[layer]);
   }
   out << "]\n";
-  if (outlook.global_batch > 0) out << "train:\n  global_batch: " << outlook.global_batch << "\n";
-  if (outlook.step_s > 0) {
-    out << "predicted:\n  step_s: " << outlook.step_s << "\n  error_band: " << outlook.error_band
-        << "\n  peak_bytes: " << outlook.peak_bytes << "\n";
+  if (prediction.global_batch > 0)
+    out << "train:\n  global_batch: " << prediction.global_batch << "\n";
+  if (prediction.step_s > 0) {
+    out << "predicted:\n  step_s: " << prediction.step_s
+        << "\n  error_band: " << prediction.error_band
+        << "\n  peak_bytes: " << prediction.peak_bytes << "\n";
   }
   return out.str();
 }

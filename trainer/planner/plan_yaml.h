@@ -8,7 +8,7 @@
 namespace equipoise {
 
 // What the planner foresees of a plan; zeros where it was not asked.
-struct PlanOutlook {
+struct PlanPrediction {
   double step_s = 0;              // median
   double error_band = 0;          // one standard deviation, as a share
   int64_t peak_bytes = 0;         // of the fullest rank
@@ -19,6 +19,6 @@ struct PlanOutlook {
 };
 
 // RUN/plan.yaml: the whole plan in the words of `parallel` and `balance`, so that it can be pinned.
-std::string PlanToYaml(const Plan& plan, const PlanOutlook& outlook);
+std::string PlanToYaml(const Plan& plan, const PlanPrediction& prediction);
 
 }  // namespace equipoise

@@ -37,7 +37,7 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
   ModelPart::Options part = options.part;
   part.shards = plan.zero > 0 ? plan.data : 1;
   if (plan.tensor > 1) part.tensor = {groups_.tensor.get(), groups_.at.tensor, plan.tensor};
-  part_ = std::make_unique<ModelPart>(config, StagePlan(config, plan, part.freeze),
+  part_ = std::make_unique<ModelPart>(config, StageLayout(config, plan, part.freeze),
                                       groups_.at.pipeline, part);
   shards_ = std::make_unique<Shards>(
       ZeroShards(plan.zero, part_->parameters(), *groups_.data, options.bucket_bytes));
@@ -75,7 +75,7 @@ void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {
 void ParallelModel::Evaluate(ModelPart::Pass pass) {
   if (pass.loads.empty()) return;  // fewer packs than data ranks
   pass.evaluate = true;
-  const StagePlan& stages = forward_only_;
+  const StageLayout& stages = forward_only_;
   schedule_ =
       CompleteSchedule(BuildForwards(stages.graph(), static_cast<int>(pass.loads.size())),
                        stages.Work(pass.loads), stages.Costs(pass.loads, part_->element_bytes()));

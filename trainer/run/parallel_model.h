@@ -77,7 +77,7 @@ class ParallelModel {
   TimelineRecorder& recorder_;
   PlanSchedule plan_schedule_;
   std::unique_ptr<ModelPart> part_;
-  StagePlan forward_only_;  // the same stages with everything frozen
+  StageLayout forward_only_;  // the same stages with everything frozen
   std::unique_ptr<Shards> shards_;
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<Executor> executor_;

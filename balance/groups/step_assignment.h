@@ -10,7 +10,7 @@
 namespace equipoise {
 
 // Which groups make which optimizer step: the second half of `isf+`.
-struct StepDealOptions {
+struct StepAssignmentOptions {
   int64_t global_batch = 1;  // groups a step
   // The first `head` groups complete a step that the epoch before began.
   int64_t head = 0;
@@ -26,12 +26,13 @@ struct StepDealOptions {
 // step). Groups are sorted by tiles and, within these, by predicted time or at random; the list is
 // cut into strata of equal size, a stratum into one run of neighbours for each step. A step takes
 // one run of every stratum, so that it holds sets of nearly equal groups for the rows of
-// DealRows(); runs are matched so that the steps' sums of tokens are as equal as can be. Both
+// AssignRows(); runs are matched so that the steps' sums of tokens are as equal as can be. Both
 // orders are tried with 2, 3, 4, 6, 8, ... strata: of those whose steps vary in tokens no more than
 // allowed, the one is taken whose ranks wait least, told from some of the steps in rows of a
 // quarter of a step. Head and rest come from the middle of the sorted list. Steps come in random
 // order. Does not depend on the mesh. O(n log n).
-std::vector<int64_t> DealSteps(std::span<const LayerLoad> groups, const StepDealOptions& options);
+std::vector<int64_t> AssignSteps(std::span<const LayerLoad> groups,
+                                 const StepAssignmentOptions& options);
 
 // Orders the groups of one step for `data_ranks` ranks: micro-batch m of rank r is group
 // m * data_ranks + r of the result. Neighbours in (tiles, predicted time) share a row, that is a
@@ -40,7 +41,7 @@ std::vector<int64_t> DealSteps(std::span<const LayerLoad> groups, const StepDeal
 // pipeline; between them heavy and light ones alternate, so that two heavy ones do not meet in
 // neighbouring stages, and what a stage keeps for backward stays even. A row that lacks ranks comes
 // last. Returns indices into `groups`.
-std::vector<int64_t> DealRows(std::span<const LayerLoad> groups, int64_t data_ranks,
-                              const LoadCost& cost);
+std::vector<int64_t> AssignRows(std::span<const LayerLoad> groups, int64_t data_ranks,
+                                const LoadCost& cost);
 
 }  // namespace equipoise

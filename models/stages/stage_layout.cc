@@ -1,4 +1,4 @@
-#include "models/stages/stage_plan.h"
+#include "models/stages/stage_layout.h"
 
 #include <algorithm>
 #include <memory>
@@ -26,8 +26,8 @@ bool Frozen(LayerKind kind, const std::vector<std::string>& frozen) {
 
 }  // namespace
 
-StagePlan::StagePlan(const ModelConfig& config, const Plan& plan,
-                     const std::vector<std::string>& frozen)
+StageLayout::StageLayout(const ModelConfig& config, const Plan& plan,
+                         const std::vector<std::string>& frozen)
     : config_(config), plan_(plan), specs_(LayerSpecs(config)) {
   const std::vector<int>& begins = plan.stage_begins;
   EQUIPOISE_CHECK(static_cast<int>(begins.size()) == plan.num_stages() + 1 && begins.front() == 0 &&
@@ -53,21 +53,21 @@ StagePlan::StagePlan(const ModelConfig& config, const Plan& plan,
   }
 }
 
-const LayerSpec& StagePlan::LastLayer(int stage) const {
+const LayerSpec& StageLayout::LastLayer(int stage) const {
   return specs_[static_cast<size_t>(plan_.stage_begins[static_cast<size_t>(stage) + 1] - 1)];
 }
 
-bool StagePlan::Runs(int stage, const LayerLoad& load) const {
+bool StageLayout::Runs(int stage, const LayerLoad& load) const {
   const auto first = static_cast<size_t>(plan_.stage_begins[static_cast<size_t>(stage)]);
   // Vision comes before text: the stage's first and last layer tell.
   return HasRows(specs_[first].kind, load) || HasRows(LastLayer(stage).kind, load);
 }
 
-bool StagePlan::Sends(int stage, const LayerLoad& load) const {
+bool StageLayout::Sends(int stage, const LayerLoad& load) const {
   return stage + 1 < plan_.num_stages() && HasRows(LastLayer(stage).kind, load);
 }
 
-StepWork StagePlan::Work(const std::vector<LayerLoad>& micro_batches) const {
+StepWork StageLayout::Work(const std::vector<LayerLoad>& micro_batches) const {
   StepWork work;
   for (int s = 0; s < plan_.num_stages(); ++s) {
     std::vector<bool> runs, sends;
@@ -81,8 +81,8 @@ StepWork StagePlan::Work(const std::vector<LayerLoad>& micro_batches) const {
   return work;
 }
 
-SimulationCosts StagePlan::Costs(const std::vector<LayerLoad>& micro_batches,
-                                 int64_t element_bytes) const {
+SimulationCosts StageLayout::Costs(const std::vector<LayerLoad>& micro_batches,
+                                   int64_t element_bytes) const {
   // [stage][micro-batch], summed over layers once: a step asks for each of them several times.
   struct Cost {
     double forward_s = 0, backward_s = 0, boundary_bytes = 0, kept_bytes = 0;
@@ -120,7 +120,7 @@ SimulationCosts StagePlan::Costs(const std::vector<LayerLoad>& micro_batches,
   return costs;
 }
 
-std::vector<int64_t> StagePlan::BoundaryShape(int stage, const LayerLoad& load) const {
+std::vector<int64_t> StageLayout::BoundaryShape(int stage, const LayerLoad& load) const {
   switch (LastLayer(stage).kind) {
     case LayerKind::kPatchEmbedding:
     case LayerKind::kVisionBlock:
@@ -132,7 +132,7 @@ std::vector<int64_t> StagePlan::BoundaryShape(int stage, const LayerLoad& load) 
   }
 }
 
-std::string StagePlan::Describe(int stage) const {
+std::string StageLayout::Describe(int stage) const {
   const auto first = static_cast<size_t>(plan_.stage_begins[static_cast<size_t>(stage)]);
   const LayerSpec& last = LastLayer(stage);
   const std::string& name = specs_[first].name;

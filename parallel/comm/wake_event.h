@@ -7,27 +7,27 @@
 namespace equipoise {
 
 // A thread's sleep that others may end.
-class Bell {
+class WakeEvent {
  public:
   // Ends the sleep under way, or else the next one. For any thread.
-  void Ring() {
+  void Notify() {
     {
       std::lock_guard lock(mutex_);
-      rung_ = true;
+      notified_ = true;
     }
-    bell_.notify_one();
+    condition_.notify_one();
   }
-  // Sleeps until it rings, but `limit` at most. For one thread.
+  // Sleeps until notified, but `limit` at most. For one thread.
   void Sleep(std::chrono::microseconds limit) {
     std::unique_lock lock(mutex_);
-    bell_.wait_for(lock, limit, [this] { return rung_; });
-    rung_ = false;
+    condition_.wait_for(lock, limit, [this] { return notified_; });
+    notified_ = false;
   }
 
  private:
   std::mutex mutex_;
-  std::condition_variable bell_;
-  bool rung_ = false;
+  std::condition_variable condition_;
+  bool notified_ = false;
 };
 
 }  // namespace equipoise

@@ -15,12 +15,12 @@ namespace equipoise {
 
 // What a plan makes of a model: its stages as schedules see them. LibTorch-free; every rank derives
 // the same from the same plan.
-class StagePlan {
+class StageLayout {
  public:
   // `frozen`: modules without gradients, as model.freeze names them.
   // REQUIRES: plan.stage_begins has num_stages() + 1 ascending entries from 0 to the layers'
   // number; where the encoder has ranks of its own, their stages end with its last layer.
-  StagePlan(const ModelConfig& config, const Plan& plan, const std::vector<std::string>& frozen);
+  StageLayout(const ModelConfig& config, const Plan& plan, const std::vector<std::string>& frozen);
 
   // The chain of stages, with what each needs a gradient for.
   const StageGraph& graph() const { return graph_; }

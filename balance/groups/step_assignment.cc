@@ -1,4 +1,4 @@
-#include "balance/groups/step_deal.h"
+#include "balance/groups/step_assignment.h"
 
 #include <algorithm>
 #include <cmath>
@@ -186,7 +186,8 @@ double Strata::Waiting() const {
 // Appends the steps that wait least of those that vary no more than allowed; where all vary more,
 // those that vary least. `sorted`: by tiles, then time.
 void AppendBestSteps(const std::vector<int64_t>& sorted, std::span<const LayerLoad> groups,
-                     const StepDealOptions& options, SplitMix random, std::vector<int64_t>& order) {
+                     const StepAssignmentOptions& options, SplitMix random,
+                     std::vector<int64_t>& order) {
   const int64_t batch = options.global_batch, steps = std::ssize(sorted) / batch;
   const double allowed = options.token_spread / std::sqrt(static_cast<double>(batch));
   Strata by_time(sorted, groups, options.cost, steps);
@@ -221,7 +222,8 @@ void AppendBestSteps(const std::vector<int64_t>& sorted, std::span<const LayerLo
 
 }  // namespace
 
-std::vector<int64_t> DealSteps(std::span<const LayerLoad> groups, const StepDealOptions& options) {
+std::vector<int64_t> AssignSteps(std::span<const LayerLoad> groups,
+                                 const StepAssignmentOptions& options) {
   const int64_t count = std::ssize(groups), batch = options.global_batch;
   const int64_t head = std::min(options.head, count), steps = (count - head) / batch;
   const int64_t rest = count - head - steps * batch;
@@ -240,7 +242,7 @@ std::vector<int64_t> DealSteps(std::span<const LayerLoad> groups, const StepDeal
 
 namespace {
 
-// The order of rows 0 .. count - 1, ascending in time, that DealRows() describes.
+// The order of rows 0 .. count - 1, ascending in time, that AssignRows() describes.
 std::vector<int64_t> RowOrder(int64_t count) {
   std::vector<int64_t> order;
   if (count > 0) order.push_back(0);
@@ -254,8 +256,8 @@ std::vector<int64_t> RowOrder(int64_t count) {
 
 }  // namespace
 
-std::vector<int64_t> DealRows(std::span<const LayerLoad> groups, int64_t data_ranks,
-                              const LoadCost& cost) {
+std::vector<int64_t> AssignRows(std::span<const LayerLoad> groups, int64_t data_ranks,
+                                const LoadCost& cost) {
   const std::vector<int64_t> sorted = SortedByLoad(groups, cost);
   const int64_t full_rows = std::ssize(groups) / data_ranks;
   std::vector<int64_t> rows = RowOrder(full_rows);
