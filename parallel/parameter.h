@@ -33,6 +33,7 @@ using DeferredGradients = std::vector<std::function<void()>>;
 // `value` and `gradient` are views into the buffers of FlatParameters.
 struct Parameter {
   std::string name;            // its Hugging Face name
+  std::string component;       // as settings name the part of the model that it belongs to: "llm"
   std::vector<int64_t> shape;  // of this rank's part
   TensorPart part;
   bool trainable = true;

@@ -1,8 +1,11 @@
 """Builds and runs the tests; `scripts/test` starts it.
 
 usage: scripts/test [FILTER] [--asan]
+       scripts/test fast [FILES]
 
 FILTER   only targets whose label contains this text, such as models or //tests/data:image_test
+fast     a dozen tests at most, none of them large, that are nearest to what has changed: FILES, or
+         what differs from the last commit, or else what it changed. An answer within a minute.
 --asan   run everything under the address and undefined-behaviour sanitizers; without it, tests
          that link no LibTorch run once plain and once under the sanitizers
 
@@ -14,6 +17,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -23,6 +27,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 GIB_PER_JOB = 1.5  # a file that includes LibTorch, with the sanitizers
 LOG_LINES = 300  # shown of a failing target's log
 SLOWEST = 5  # targets named with their times
+NEAREST = 12  # tests of `fast`
 
 OWN_SUMMARY = re.compile(r"^(\d+) passed, (\d+) failed\s*$", re.MULTILINE)
 CATCH_PASSED = re.compile(r"^All tests passed \(\d+ assertions? in (\d+) test cases?\)",
@@ -213,15 +218,52 @@ def run_all(tally, text, asan):
     tally.run("asan", [target for target in pure if target in chosen], ["--config=asan"])
 
 
+def changed_files():
+    """What differs from the last commit, new files too, or what that has changed."""
+    def git(*arguments):
+        done = subprocess.run(["git", *arguments], cwd=ROOT, check=False, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        return done.stdout.split("\n")[:-1]
+    return (git("diff", "--name-only", "HEAD") + git("ls-files", "-o", "--exclude-standard")
+            or git("diff", "--name-only", "HEAD~1", "HEAD"))
+
+
+def nearest_tests(files, ask=query):
+    """Tests that depend on the files, over the fewest steps first; the small ones of equal ones."""
+    chosen = []
+    for depth in range(1, 5 if files else 1):
+        near = f"tests(rdeps(//tests/..., set({' '.join(files)}), {depth}))"
+        for size in ("small", "medium"):
+            found, _ = ask(f"attr(size, {size}, {near}) except attr(tags, manual, //...)")
+            chosen += [target for target in found if target not in chosen]
+        if len(chosen) >= NEAREST:
+            break
+    return chosen[:NEAREST]
+
+
+def run_fast(tally, files):
+    targets = nearest_tests([shlex.quote(file) for file in files or changed_files()])
+    if targets:
+        tally.run("plain", targets, [])
+    else:
+        print("no test that is not large depends on what has changed", file=sys.stderr)
+
+
 def main():
     parser = argparse.ArgumentParser(prog="scripts/test", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter,
                                      usage=argparse.SUPPRESS)
     parser.add_argument("filter", nargs="?", default="", help=argparse.SUPPRESS)
+    parser.add_argument("files", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--asan", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     tally = Tally()
-    run_all(tally, arguments.filter, arguments.asan)
+    if arguments.files and arguments.filter != "fast":
+        parser.error("one FILTER is enough; FILES follow `fast`")
+    if arguments.filter == "fast":
+        run_fast(tally, arguments.files)
+    else:
+        run_all(tally, arguments.filter, arguments.asan)
     print("\n".join(tally.summary()), flush=True)
     return 1 if tally.failed() or not (tally.passed() or tally.skipped) else 0
 

@@ -8,7 +8,7 @@ ORDER = ["configs", "parallel", "models", "balance", "data", "trainer"]
 # What each room is for stands in docs/design.md.
 ROOMS = {
     "configs": ["base", "yaml"],
-    "models": ["spec", "ops", "layers", "weights", "stages"],
+    "models": ["spec", "ops", "layers", "families", "weights", "stages"],
     "balance": ["load", "groups", "costs", "search"],
     "data": ["settings", "text", "images", "records", "index", "loading"],
     "trainer": [

@@ -5,9 +5,8 @@
 
 #include "balance/costs/collective_time.h"
 #include "balance/costs/gemm_time.h"
-#include "balance/load/layer_shape.h"
 #include "configs/base/error.h"
-#include "models/stages/stage_layout.h"
+#include "models/families/families.h"
 
 namespace equipoise {
 namespace {
@@ -22,23 +21,24 @@ constexpr double kAnalyticErrorBand = 0.15;
 constexpr double kChunkLogits = 1 << 24, kMinChunkRows = 256;
 
 // The kind of recomputation that a layer can do of what is asked for.
-Recompute Possible(const LayerWork& work, Recompute asked) {
+Recompute Possible(const LayerSpec& work, Recompute asked) {
   if (work.gradient_with_loss) return Recompute::kNone;
   return asked == Recompute::kFull || work.has_halves ? asked : Recompute::kNone;
 }
 
 // The two halves of a layer together.
-LayerTimes Sum(const LayerWork& work, const LayerTimes& attention, const LayerTimes& mlp) {
+LayerTimes Sum(const LayerSpec& work, const LayerTimes& attention, const LayerTimes& mlp) {
   LayerTimes times;
   times.forward_s = attention.forward_s + mlp.forward_s;
-  if (work.has_input) times.input_gradient_s = attention.input_gradient_s + mlp.input_gradient_s;
+  if (work.needs_input_gradient)
+    times.input_gradient_s = attention.input_gradient_s + mlp.input_gradient_s;
   times.weight_gradient_s = attention.weight_gradient_s + mlp.weight_gradient_s;
   return times;
 }
 
 // Logits exist in chunks of rows (models/ops/cross_entropy.cc), twice in fp32 while their softmax
 // is made; then as a gradient, which is rounded and multiplied.
-double LogitsBytes(const LayerWork& work, const LayerLoad& load, double element_bytes) {
+double LogitsBytes(const LayerSpec& work, const LayerLoad& load, double element_bytes) {
   const auto vocabulary = static_cast<double>(work.mlp.products[0].n);
   const auto hidden = static_cast<double>(work.mlp.products[0].k);
   const double rows = std::min(static_cast<double>(load.targets),
@@ -59,34 +59,32 @@ CostModel::CostModel(const ModelConfig& config, const Cluster& cluster, const Op
   Plan tensor;
   tensor.tensor = options.tensor;
   tensor_link_ = TensorLink(cluster_, tensor);
+  const std::vector<LayerSpec> shared = LayerSpecs(config, options.tensor);
   bool before = false;
   for (size_t i = 0; i < specs_.size(); ++i) {
-    const std::string module = ModuleOf(specs_[i].kind);
-    Group group;
-    group.trainable =
-        std::find(options.frozen.begin(), options.frozen.end(), module) == options.frozen.end();
-    group.has_backward = before || group.trainable;
     if (i == 0 || specs_[i].kind != specs_[i - 1].kind) {
-      group.work = WorkOfLayer(config, specs_[i].kind, options.tensor);
+      Group group;
+      group.work = shared[i];
+      group.trainable = !IsAmong(specs_[i], options.frozen);
+      group.has_backward = before || group.trainable;
       groups_.push_back(std::move(group));
     }
     group_of_.push_back(num_groups() - 1);
     before = groups_.back().has_backward;
   }
-  if (config.text.tie_word_embeddings) {
-    const Product& head = groups_.back().work.mlp.products[0];
-    tied_parameters_ = head.n * head.k;
+  if (!specs_.back().tied.name.empty()) {
+    tied_parameters_ = specs_.back().tied.LargestPart(options.tensor);
   }
-  if (measured != nullptr) Fit(config, *measured);
+  if (measured != nullptr) Fit(*measured);
 }
 
-void CostModel::Fit(const ModelConfig& config, const Profile& measured) {
+void CostModel::Fit(const Profile& measured) {
   double squares = 0;
   for (int layer = 0; layer < num_layers(); ++layer) {
     Group& group = groups_[static_cast<size_t>(GroupOf(layer))];
     if (group.fit.measurements > 0) continue;
-    const LayerKind kind = specs_[static_cast<size_t>(layer)].kind;
-    const std::string name = LayerKindName(kind), shape = LayerShape(config, kind);
+    const LayerSpec& whole = specs_[static_cast<size_t>(layer)];
+    const std::string &name = whole.kind, &shape = whole.shape;
     if (options_.tensor > 1 && FitsNode(cluster_, options_.tensor)) {
       group.fit = FitLayer(measured, name, shape, options_.tensor);
     }
@@ -96,24 +94,25 @@ void CostModel::Fit(const ModelConfig& config, const Profile& measured) {
       throw ConfigError(internal::Join("profile: no measurement of ", name, " (", shape,
                                        "); run equipoise profile with this model"));
     }
-    group.measured = WorkOfLayer(config, kind, group.fit_has_sums ? options_.tensor : 1);
+    group.measured = group.fit_has_sums ? group.work : whole;
     squares += group.fit.residual * group.fit.residual;
   }
   error_band_ = std::sqrt(squares / num_groups());
   optimizer_s_per_parameter_ = measured.optimizer_s_per_parameter;
 }
 
-double CostModel::SumSeconds(const std::vector<TensorSum>& sums, const LayerLoad& load) const {
+double CostModel::SumSeconds(const std::vector<TensorAllReduce>& sums,
+                             const LayerLoad& load) const {
   double seconds = 0;
-  for (const TensorSum& sum : sums) {
+  for (const TensorAllReduce& sum : sums) {
     const auto element = static_cast<double>(sum.fp32 ? 4 : options_.element_bytes);
-    const double bytes = element * sum.elements.At(load);
+    const double bytes = element * (sum.elements.At(load) + sum.fixed);
     if (bytes > 0) seconds += AllReduceSeconds(bytes, options_.tensor, tensor_link_);
   }
   return seconds;
 }
 
-LayerTimes CostModel::HalfTimes(const HalfWork& half, const LayerLoad& load) const {
+LayerTimes CostModel::HalfTimes(const HalfCost& half, const LayerLoad& load) const {
   const int64_t bytes = options_.element_bytes;
   LayerTimes times;
   for (const Product& product : half.products) {
@@ -124,7 +123,7 @@ LayerTimes CostModel::HalfTimes(const HalfWork& half, const LayerLoad& load) con
     times.input_gradient_s += GemmSeconds({rows, k, n}, cluster_, bytes);
     times.weight_gradient_s += GemmSeconds({n, k, rows}, cluster_, bytes);
   }
-  const double moved = half.passed.At(load) * static_cast<double>(bytes);
+  const double moved = half.elementwise.At(load) * static_cast<double>(bytes);
   if (moved <= 0) return times;
   const double attention = (half.attention_flops_per_tile * static_cast<double>(load.tiles) +
                             half.attention_flops_per_pair * load.token_pairs) /
@@ -136,7 +135,7 @@ LayerTimes CostModel::HalfTimes(const HalfWork& half, const LayerLoad& load) con
   return times;
 }
 
-CostModel::Halves CostModel::HalvesOf(const LayerWork& work, const LayerLoad& load) const {
+CostModel::Halves CostModel::HalvesOf(const LayerSpec& work, const LayerLoad& load) const {
   return {HalfTimes(work.attention, load), HalfTimes(work.mlp, load)};
 }
 
@@ -156,9 +155,9 @@ LayerTimes CostModel::TrainedTimes(const Group& group, const Halves& halves,
     times = {times.forward_s + times.backward_s(), 0, 0};
   }
   if (group.fit_has_sums) return times;
-  for (const HalfWork* half : {&group.work.attention, &group.work.mlp}) {
-    times.forward_s += SumSeconds(half->sums, load);
-    times.input_gradient_s += SumSeconds(half->gradient_sums, load);
+  for (const HalfCost* half : {&group.work.attention, &group.work.mlp}) {
+    times.forward_s += SumSeconds(half->all_reduces, load);
+    times.input_gradient_s += SumSeconds(half->gradient_all_reduces, load);
   }
   return times;
 }
@@ -172,8 +171,9 @@ LayerSeconds CostModel::Seconds(int layer, const LayerLoad& load) const {
   if (!group.has_backward) seconds.times.input_gradient_s = 0;
   if (!group.trainable) seconds.times.weight_gradient_s = 0;
   if (!group.has_backward) return seconds;
-  const double attention = halves.attention.forward_s + SumSeconds(group.work.attention.sums, load);
-  const double mlp = halves.mlp.forward_s + SumSeconds(group.work.mlp.sums, load);
+  const double attention =
+      halves.attention.forward_s + SumSeconds(group.work.attention.all_reduces, load);
+  const double mlp = halves.mlp.forward_s + SumSeconds(group.work.mlp.all_reduces, load);
   for (size_t asked = 0; asked < seconds.recompute_s.size(); ++asked) {
     const Recompute kind = Possible(group.work, static_cast<Recompute>(asked));
     if (kind == Recompute::kNone) continue;
@@ -192,17 +192,17 @@ double CostModel::RecomputeSeconds(int layer, const LayerLoad& load, Recompute r
   return Seconds(layer, load).recompute_s[static_cast<size_t>(recompute)];
 }
 
-double CostModel::AnalyticKeptBytes(const LayerWork& work, bool trainable, const LayerLoad& load,
+double CostModel::AnalyticKeptBytes(const LayerSpec& work, bool trainable, const LayerLoad& load,
                                     Recompute recompute) const {
   const auto element = static_cast<double>(options_.element_bytes);
   if (recompute == Recompute::kFull) {
     return element * (work.has_halves ? work.attention : work.mlp).input.At(load);
   }
-  const auto bytes = [&](const HalfWork& half, bool again) {
+  const auto bytes = [&](const HalfCost& half, bool again) {
     const double input = element * half.input.At(load);
     if (again) return input;
-    const double weights = trainable ? half.kept_weights.At(load) : 0;
-    return input + element * (half.kept.At(load) + weights) + 4 * half.kept_fp32.At(load);
+    const double weights = trainable ? half.saved_weights.At(load) : 0;
+    return input + element * (half.saved.At(load) + weights) + 4 * half.saved_fp32.At(load);
   };
   return bytes(work.attention, recompute == Recompute::kAttention) +
          bytes(work.mlp, recompute == Recompute::kMlp);
@@ -220,15 +220,15 @@ int64_t CostModel::KeptBytes(int layer, const LayerLoad& load, Recompute recompu
   return std::llround(bytes);
 }
 
-double CostModel::AnalyticWorkBytes(const LayerWork& work, bool trainable,
+double CostModel::AnalyticWorkBytes(const LayerSpec& work, bool trainable,
                                     const LayerLoad& load) const {
   const auto element = static_cast<double>(options_.element_bytes);
   if (work.gradient_with_loss) {
-    return std::max(LogitsBytes(work, load, element), element * work.mlp.work.At(load));
+    return std::max(LogitsBytes(work, load, element), element * work.mlp.workspace.At(load));
   }
   double most = 0;
-  for (const HalfWork* half : {&work.attention, &work.mlp}) {
-    const double rows = half->work.At(load) * element + 4 * half->work_fp32.At(load);
+  for (const HalfCost* half : {&work.attention, &work.mlp}) {
+    const double rows = half->workspace.At(load) * element + 4 * half->workspace_fp32.At(load);
     most = std::max(most, rows);
     if (rows == 0 || !trainable || options_.element_bytes == 4) continue;
     // A weight gradient is made in 16 bits before it is added; half of the rest is gone by then.
@@ -248,7 +248,9 @@ int64_t CostModel::WorkBytes(int layer, const LayerLoad& load) const {
   return std::llround(bytes);
 }
 
-int64_t CostModel::Parameters(int layer) const { return At(layer).work.parameters; }
+int64_t CostModel::Parameters(int layer) const {
+  return At(layer).work.LargestPart(options_.tensor);
+}
 
 bool CostModel::Trainable(int layer) const { return At(layer).trainable; }
 

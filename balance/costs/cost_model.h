@@ -8,7 +8,6 @@
 #include "balance/costs/cluster.h"
 #include "balance/costs/profile.h"
 #include "balance/costs/profile_fit.h"
-#include "balance/load/layer_work.h"
 #include "models/spec/layer_spec.h"
 #include "models/spec/model_config.h"
 #include "parallel/plan.h"
@@ -78,12 +77,12 @@ class CostModel {
 
  private:
   struct Group {
-    LayerWork work;  // of one tensor rank
+    LayerSpec work;  // of one tensor rank
     bool trainable = true, has_backward = true;
     // Measured: as the tensor ranks run it, sums included, where the profile has that; else of the
     // whole layer, and the analytic model gives the rank's share and the sums.
     LayerFit fit;
-    LayerWork measured;  // what was measured
+    LayerSpec measured;  // what was measured
     bool fit_has_sums = false;
   };
   const Group& At(int layer) const { return groups_[static_cast<size_t>(GroupOf(layer))]; }
@@ -91,14 +90,14 @@ class CostModel {
   struct Halves {
     LayerTimes attention, mlp;
   };
-  double SumSeconds(const std::vector<TensorSum>& sums, const LayerLoad& load) const;
-  LayerTimes HalfTimes(const HalfWork& half, const LayerLoad& load) const;
-  Halves HalvesOf(const LayerWork& work, const LayerLoad& load) const;
+  double SumSeconds(const std::vector<TensorAllReduce>& sums, const LayerLoad& load) const;
+  LayerTimes HalfTimes(const HalfCost& half, const LayerLoad& load) const;
+  Halves HalvesOf(const LayerSpec& work, const LayerLoad& load) const;
   LayerTimes TrainedTimes(const Group& group, const Halves& halves, const LayerLoad& load) const;
-  double AnalyticWorkBytes(const LayerWork& work, bool trainable, const LayerLoad& load) const;
-  double AnalyticKeptBytes(const LayerWork& work, bool trainable, const LayerLoad& load,
+  double AnalyticWorkBytes(const LayerSpec& work, bool trainable, const LayerLoad& load) const;
+  double AnalyticKeptBytes(const LayerSpec& work, bool trainable, const LayerLoad& load,
                            Recompute recompute) const;
-  void Fit(const ModelConfig& config, const Profile& measured);
+  void Fit(const Profile& measured);
 
   Cluster cluster_;
   Options options_;

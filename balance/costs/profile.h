@@ -13,8 +13,8 @@ namespace equipoise {
 
 // One layer at one load, run for itself on a device, all trained.
 struct LayerMeasurement {
-  std::string layer_kind;  // LayerKindName()
-  std::string shape;       // LayerShape(): layers of equal kind and shape cost the same
+  std::string layer_kind;  // LayerSpec::kind
+  std::string shape;       // LayerSpec::shape: layers of equal kind and shape cost the same
   LayerLoad load;
   int tensor = 1;  // ranks that shared it: times are then of this rank's part and of their sums
   double forward_s = 0, backward_s = 0;                // means; backward makes both gradients

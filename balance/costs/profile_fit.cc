@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "balance/load/layer_shape.h"
+#include "models/spec/layer_spec.h"
 
 namespace equipoise {
 namespace {
@@ -110,14 +110,13 @@ LoadFit FitLoads(const std::vector<LayerLoad>& loads, const std::vector<double>&
 
 LayerFit FitLayer(const Profile& profile, const std::string& layer_kind, const std::string& shape,
                   int tensor) {
-  const std::string head = LayerKindName(LayerKind::kHead);
   std::vector<LayerLoad> loads;
   std::vector<double> forward, input, weight, work;
   std::array<std::vector<double>, 4> kept;
   for (const LayerMeasurement& layer : profile.layers) {
     if (layer.layer_kind != layer_kind || layer.shape != shape || layer.tensor != tensor) continue;
     loads.push_back(layer.load);
-    if (layer_kind != head) loads.back().targets = 0;
+    if (layer_kind != kHead) loads.back().targets = 0;
     forward.push_back(layer.forward_s);
     input.push_back(layer.input_gradient_s);
     weight.push_back(layer.weight_gradient_s);

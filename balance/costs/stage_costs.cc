@@ -55,8 +55,7 @@ double Tables::Seconds(const Op& op) const {
 
 // Whether a layer leaves products to the second half of a backward.
 bool Defers(const CostModel& costs, int layer) {
-  const LayerKind kind = costs.specs()[static_cast<size_t>(layer)].kind;
-  return kind != LayerKind::kTokenEmbedding && kind != LayerKind::kHead && costs.Trainable(layer);
+  return costs.specs()[static_cast<size_t>(layer)].defers_weights && costs.Trainable(layer);
 }
 
 OpCosts CostsOf(const LayerCostTable& table, const Plan& plan, int stage, int load) {
@@ -84,7 +83,7 @@ OpCosts CostsOf(const LayerCostTable& table, const Plan& plan, int stage, int lo
 bool HoldsEmbedding(const CostModel& costs, const Plan& plan, int stage) {
   const auto s = static_cast<size_t>(stage);
   for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
-    if (costs.specs()[static_cast<size_t>(layer)].kind == LayerKind::kTokenEmbedding) return true;
+    if (costs.specs()[static_cast<size_t>(layer)].kind == kTokenEmbedding) return true;
   }
   return false;
 }

@@ -5,17 +5,10 @@
 #include <utility>
 
 #include "configs/base/error.h"
-#include "models/spec/modules.h"
+#include "models/families/families.h"
+#include "models/families/modules.h"
 
 namespace equipoise {
-namespace {
-
-bool Frozen(LayerKind kind, const std::vector<std::string>& frozen) {
-  return std::find(frozen.begin(), frozen.end(), ModuleOf(kind)) != frozen.end();
-}
-
-}  // namespace
-
 std::vector<int> EvenStages(const std::vector<double>& costs, int parts) {
   const int n = static_cast<int>(costs.size());
   if (parts > n) {
@@ -78,7 +71,7 @@ std::vector<double> LayerCosts(const ModelConfig& config, const std::vector<std:
   std::vector<double> costs;
   bool trainable = false;
   for (const LayerSpec& spec : LayerSpecs(config)) {
-    trainable = trainable || !Frozen(spec.kind, frozen);
+    trainable = trainable || !IsAmong(spec, frozen);
     costs.push_back(spec.ForwardFlops(load) + (trainable ? spec.BackwardFlops(load) : 0));
   }
   return costs;

@@ -228,7 +228,7 @@ std::vector<std::vector<int>> PlanFitter::Cuts(const Plan& shape, size_t keep) c
     weights = LayerCosts(request_.model, request_.frozen, load);
   } else {
     for (const LayerSpec& spec : costs_.specs()) {
-      weights.push_back(static_cast<double>(spec.parameters));
+      weights.push_back(static_cast<double>(spec.parameter_count()));
     }
   }
   return {EvenStages(weights, CutSpans(request_.model, shape))};

@@ -5,8 +5,8 @@
 
 #include "balance/costs/collective_time.h"
 #include "configs/base/error.h"
-#include "models/spec/layer_spec.h"
-#include "models/spec/modules.h"
+#include "models/families/families.h"
+#include "models/families/modules.h"
 #include "parallel/schedule/builders.h"
 
 namespace equipoise {

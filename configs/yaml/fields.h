@@ -2,11 +2,11 @@
 
 #include <concepts>
 #include <cstdint>
-#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace equipoise {
@@ -20,8 +20,8 @@ struct Rule {
 
 inline Rule AtLeast(double min) { return {min, std::nullopt, {}}; }
 inline Rule Between(double min, double max) { return {min, max, {}}; }
-inline Rule OneOf(std::initializer_list<std::string> choices) {
-  return {std::nullopt, std::nullopt, choices};
+inline Rule OneOf(std::vector<std::string> choices) {
+  return {std::nullopt, std::nullopt, std::move(choices)};
 }
 
 // Every configuration struct lists each of its fields once:

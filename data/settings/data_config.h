@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "configs/yaml/fields.h"
+#include "data/settings/chat_templates.h"
 
 namespace equipoise {
 
@@ -74,7 +75,7 @@ struct DataConfig {
     visit("tokenizer", tokenizer,
           "folder or file of tokenizer.json; empty = the model's folder (model.hf)");
     visit("template", chat_template, "how a conversation becomes tokens",
-          OneOf({"chatml", "internvl2_5"}));
+          OneOf(ChatTemplateNames()));
     visit("system", system, "system text where a record has none; empty = the template's own");
     visit("max_tokens", max_tokens,
           "tokens of a packed row; longer samples are cut, never inside a picture",

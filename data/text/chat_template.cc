@@ -5,15 +5,12 @@
 #include <algorithm>
 
 #include "configs/base/error.h"
+#include "data/settings/chat_templates.h"
 
 namespace equipoise {
 namespace {
 
 constexpr std::string_view kPlaceholder = "<image>";
-constexpr std::string_view kInternVlSystem =
-    "你是书生·万象，英文名是InternVL，是由上海人工智能实验室、清华大学及多家合作单位联合开发的多模"
-    "态大语言模型"
-    "。";
 // Part of the fingerprint: to be raised when Encode gives other ids for the same input.
 constexpr uint64_t kVersion = 2;
 
@@ -86,6 +83,10 @@ class ChatTemplate::Writer {
  public:
   Writer(const ChatTemplate& owner, const std::vector<int64_t>& tiles, int64_t tokens_per_tile)
       : owner_(owner), tiles_(tiles), tokens_per_tile_(tokens_per_tile) {}
+
+  void Begin() {
+    for (const int32_t id : owner_.begin_) Add(id);
+  }
 
   void AddTurn(Role role, std::string_view text, bool trained) {
     Add(owner_.start_of_turn_);
@@ -160,10 +161,17 @@ class ChatTemplate::Writer {
 ChatTemplate::ChatTemplate(const std::string& name, const std::string& system,
                            const Tokenizer* tokenizer)
     : name_(name), system_(system), tokenizer_(tokenizer) {
-  if (name != "chatml" && name != "internvl2_5") {
-    throw ConfigError("data.template: '" + name + "' is unknown; use chatml or internvl2_5");
+  const ChatTemplateForm* form = FindChatTemplate(name);
+  if (form == nullptr) {
+    std::string known;
+    for (const std::string& each : ChatTemplateNames()) known += (known.empty() ? "" : ", ") + each;
+    throw ConfigError("data.template: '" + name + "' is unknown; use one of " + known);
   }
-  if (system_.empty() && name == "internvl2_5") system_ = kInternVlSystem;
+  if (system_.empty()) system_ = form->system;
+  if (form->begin != nullptr) begin_.push_back(RequiredToken(*tokenizer, form->begin, name));
+  if (form->tokenizer_begin && tokenizer->begin_token()) {
+    begin_.push_back(*tokenizer->begin_token());
+  }
   start_of_turn_ = RequiredToken(*tokenizer, "<|im_start|>", name);
   end_of_turn_ = RequiredToken(*tokenizer, "<|im_end|>", name);
   image_token_ = tokenizer->TokenId("<IMG_CONTEXT>").value_or(-1);
@@ -172,7 +180,7 @@ ChatTemplate::ChatTemplate(const std::string& name, const std::string& system,
   for (const char* mark : {"<ref>", "</ref>", "<box>", "</box>", "<quad>", "</quad>"}) {
     if (const auto id = tokenizer->TokenId(mark)) marks_.Add({.content = mark, .id = *id}, mark);
   }
-  newline_ = tokenizer->Encode("\n", /*parse_special=*/false);
+  if (form->newline) newline_ = tokenizer->Encode("\n", /*parse_special=*/false);
   answer_header_ = tokenizer->Encode("assistant\n", /*parse_special=*/false).size();
 }
 
@@ -185,6 +193,7 @@ EncodedConversation ChatTemplate::Encode(const std::vector<Turn>& turns,
     }
   }
   Writer writer(*this, tiles, tokens_per_tile);
+  writer.Begin();
   const bool own_system = !turns.empty() && turns.front().role == Role::kSystem;
   if (!own_system && !system_.empty()) writer.AddTurn(Role::kSystem, system_, false);
   for (const Turn& turn : turns) writer.AddTurn(turn.role, turn.text, turn.trained);
@@ -193,8 +202,9 @@ EncodedConversation ChatTemplate::Encode(const std::vector<Turn>& turns,
 }
 
 uint64_t ChatTemplate::fingerprint() const {
-  const std::string key = name_ + '\0' + system_ + '\0' + std::to_string(kVersion) + '\0' +
-                          std::to_string(tokenizer_->fingerprint());
+  std::string key = name_ + '\0' + system_ + '\0' + std::to_string(kVersion) + '\0' +
+                    std::to_string(tokenizer_->fingerprint());
+  for (const int32_t id : begin_) key += '\0' + std::to_string(id);
   return XXH3_64bits(key.data(), key.size());
 }
 

@@ -31,12 +31,11 @@ std::string Truncate(EncodedConversation& conversation, const std::vector<int64_
                      int64_t tokens_per_tile, int64_t max_tokens);
 
 // How conversations become ids and loss mask, as typed code: a template that is rendered as text
-// has no loss mask. "chatml" is Qwen's ChatML without a default system text; "internvl2_5" adds
-// InternVL's own. Both put `<img>` context tokens `</img>` in place of `<image>`, learn the
-// assistant's text and its <|im_end|> (not a token that a line break at the answer's beginning
-// forms with the header's: no prompt leaves it to be answered), and take special tokens that stand
-// in a text as ordinary text, except InternVL's grounding marks (<ref>, <box>, <quad>), which say
-// nothing about the conversation's form. Thread-safe.
+// has no loss mask. data/settings/chat_templates.h lists the templates. All put `<img>` context
+// tokens `</img>` in place of `<image>`, learn the assistant's text and its <|im_end|> (not a token
+// that a line break at the answer's beginning forms with the header's: no prompt leaves it to be
+// answered), and take special tokens that stand in a text as ordinary text, except grounding marks
+// (<ref>, <box>, <quad>), which say nothing about the conversation's form. Thread-safe.
 class ChatTemplate {
  public:
   // Throws DataError when the tokenizer lacks <|im_start|> or <|im_end|>, ConfigError for an
@@ -64,8 +63,8 @@ class ChatTemplate {
   int32_t start_of_turn_ = -1, end_of_turn_ = -1;
   int32_t image_token_ = -1, image_start_ = -1, image_end_ = -1;
   AddedTokenFinder marks_;
-  std::vector<int32_t> newline_;
-  size_t answer_header_ = 0;  // tokens of "assistant\n"
+  std::vector<int32_t> begin_, newline_;  // before the first turn, behind each
+  size_t answer_header_ = 0;              // tokens of "assistant\n"
 };
 
 }  // namespace equipoise

@@ -9,12 +9,14 @@
 
 namespace equipoise {
 
-// A byte-level BPE tokenizer read from a Hugging Face tokenizer.json. Thread-safe once built.
-// Ids equal those of the `tokenizers` library.
+// A byte-level BPE tokenizer of a Hugging Face tokenizer.json, or a SentencePiece model with the
+// added tokens of the files beside it. Thread-safe once built. Ids equal those of the `tokenizers`
+// and `sentencepiece` libraries.
 class Tokenizer {
  public:
-  // `path` is a tokenizer.json or a folder that holds one. Throws DataError (`path: what; what to
-  // do`) for files that are damaged, inconsistent, or of a kind that is not supported.
+  // `path` is a tokenizer.json, a tokenizer.model, or a folder that holds one; of both, the first
+  // is read. Throws DataError (`path: what; what to do`) for files that are damaged, inconsistent,
+  // or of a kind that is not supported.
   static Tokenizer Read(const std::string& path);
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
@@ -26,6 +28,8 @@ class Tokenizer {
   // Bytes of the ids, invalid UTF-8 replaced by U+FFFD as Hugging Face does.
   std::string Decode(const std::vector<int32_t>& ids, bool skip_special) const;
   std::optional<int32_t> TokenId(std::string_view token) const;
+  // What the tokenizer's own code puts before a text, by add_bos_token of tokenizer_config.json.
+  std::optional<int32_t> begin_token() const;
   int64_t vocab_size() const;         // largest id + 1
   const std::string& source() const;  // its file, for messages
   // Changes whenever the file does; part of the cost index's key.

@@ -12,16 +12,20 @@
 
 namespace equipoise {
 
-HeadLayer::HeadLayer(const Names& names, const TextConfig& config, Parameter* tied,
+HeadLayer::HeadLayer(const LayerSpec& spec, const TextConfig& config, Parameter* tied,
                      const TensorParallel& tensor)
-    : Layer(names.head, tensor), eps_(config.rms_norm_eps), tied_(tied != nullptr) {
-  norm_ = &AddParameter("/" + names.norm, {config.hidden_size});
-  weight_ = tied;
+    : Layer(spec, tensor),
+      eps_(config.rms_norm_eps),
+      tied_(tied != nullptr),
+      norm_(Get("norm.weight")),
+      weight_(tied) {
   if (tied_) {
     BorrowParameter(*tied);
+  } else if (spec.tied.name.empty()) {
+    weight_ = &Get("lm_head.weight");
   } else {
-    weight_ = &AddPart("/" + names.weight, {config.vocab_size, config.hidden_size}, 0,
-                       ShareUnits(tensor, config.vocab_size, 1, "rows of the vocabulary"));
+    weight_ = &Add(spec.tied);
+    weight_->part.owner = false;
   }
 }
 
@@ -29,7 +33,7 @@ at::Tensor HeadLayer::Forward(const MicroBatch& batch, const at::Tensor& input, 
   const bool has_loss = batch.targets.defined();
   if (!has_loss) {
     if (!input.defined()) return {};
-    return ops::VocabularyLogits(ops::RmsNorm(input, *norm_, eps_), *weight_, tensor().group);
+    return ops::VocabularyLogits(ops::RmsNorm(input, norm_, eps_), *weight_, tensor().group);
   }
   // Targets are on the CPU: how many there are is known without waiting for a device.
   const at::Tensor rows = batch.targets.ne(kNoTarget).nonzero().squeeze(1);
@@ -42,7 +46,7 @@ at::Tensor HeadLayer::Forward(const MicroBatch& batch, const at::Tensor& input, 
   if (batch.target_weights.defined()) targets.weights = chosen(batch.target_weights);
   targets.scale = loss_scale;
   const at::Tensor picked = input.index_select(0, ToDevice(rows, input.device()));
-  const at::Tensor normal = ops::RmsNorm(picked, *norm_, eps_);
+  const at::Tensor normal = ops::RmsNorm(picked, norm_, eps_);
   return ops::LinearCrossEntropy(normal, targets, *weight_, /*in_backward=*/tied_, tensor().group);
 }
 

@@ -15,24 +15,17 @@ namespace equipoise {
 // Without targets: logits [tokens, vocabulary] in fp32.
 class HeadLayer : public Layer {
  public:
-  struct Names {
-    std::string norm;    // the norm's weight
-    std::string head;    // the layer
-    std::string weight;  // the projection: the layer's own, or the embedding's when they are tied
-  };
   // `tied` is the embedding's weight when the projection shares it and both are on this stage, else
-  // null.
-  HeadLayer(const Names& names, const TextConfig& config, Parameter* tied,
+  // null: a spec with a tied weight then makes a copy, which the embedding's stage owns.
+  HeadLayer(const LayerSpec& spec, const TextConfig& config, Parameter* tied,
             const TensorParallel& tensor = {});
   at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
   bool can_recompute() const override { return false; }
-  // The projection is a copy: the embedding's stage owns the weight.
-  void HoldCopy() { weight_->part.owner = false; }
 
  private:
   const double eps_;
   const bool tied_;
-  Parameter* norm_;
+  Parameter& norm_;
   Parameter* weight_;
 };
 

@@ -15,62 +15,78 @@ bool Layer::trainable() const {
 
 at::Tensor Layer::ForwardHalf(Half /*half*/, const MicroBatch& /*batch*/,
                               const at::Tensor& /*input*/) {
-  EQUIPOISE_CHECK(false, name_, " has no halves");
+  EQUIPOISE_CHECK(false, name(), " has no halves");
   return {};
 }
 
-Parameter& Layer::AddParameter(const std::string& name, std::vector<int64_t> shape) {
+Layer::Layer(LayerSpec spec, const TensorParallel& tensor)
+    : spec_(std::move(spec)), tensor_(tensor) {
+  for (const TensorSpec& each : spec_.parameters) Add(each);
+}
+
+Parameter& Layer::Add(const TensorSpec& spec) {
   auto parameter = std::make_unique<Parameter>();
-  parameter->name = name[0] == '/' ? name.substr(1) : name_ + "." + name;
-  parameter->shape = std::move(shape);
+  parameter->name = spec.name;
+  parameter->component = ComponentName(spec_.component);
+  parameter->shape = spec.shape;
   parameter->part.owner = tensor_.rank == 0;
+  if (spec.split.by != Split::By::kNothing) {
+    const Share share = spec.split.On(tensor_);
+    int64_t& size = parameter->shape[static_cast<size_t>(spec.dim)];
+    EQUIPOISE_CHECK(size == share.whole, spec.name, ": ", share.whole);
+    if (share.split()) {
+      size = share.size;
+      parameter->part = {spec.dim, share.begin, share.whole, share.owner};
+    }
+  }
   parameters_.push_back(std::move(parameter));
   parameter_list_.push_back(parameters_.back().get());
   return *parameters_.back();
 }
 
-Parameter& Layer::AddPart(const std::string& name, std::vector<int64_t> shape, int dim,
-                          const Share& share) {
-  EQUIPOISE_CHECK(shape[static_cast<size_t>(dim)] == share.whole, name, ": ", share.whole);
-  Parameter& parameter = AddParameter(name, std::move(shape));
-  if (!share.split()) return parameter;
-  parameter.shape[static_cast<size_t>(dim)] = share.size;
-  parameter.part.dim = dim;
-  parameter.part.begin = share.begin;
-  parameter.part.whole = share.whole;
-  parameter.part.owner = share.owner;
-  return parameter;
+Parameter* Layer::Find(const std::string& suffix) const {
+  Parameter* found = nullptr;
+  for (Parameter* parameter : parameter_list_) {
+    if (parameter->name != suffix && !parameter->name.ends_with("." + suffix)) continue;
+    EQUIPOISE_CHECK(found == nullptr, name(), " has several ", suffix);
+    found = parameter;
+  }
+  return found;
 }
 
-ColumnLinears Layer::AddColumnLinears(const std::vector<LinearShape>& linears, int64_t in,
-                                      bool bias) {
-  std::vector<ops::LinearWeights> weights;
-  weights.reserve(linears.size());
-  for (const auto& [name, out] : linears) {
-    weights.push_back({&AddPart(name + ".weight", {out.whole, in}, 0, out), nullptr});
+Parameter& Layer::Get(const std::string& suffix) const {
+  Parameter* found = Find(suffix);
+  EQUIPOISE_CHECK(found != nullptr, name(), " has no ", suffix);
+  return *found;
+}
+
+Share Layer::ShareOf(const std::string& suffix) const {
+  for (const TensorSpec& each : spec_.parameters) {
+    if (each.name == spec_.name + "." + suffix) return each.split.On(tensor_);
   }
-  for (size_t i = 0; bias && i < linears.size(); ++i) {
-    const Share& out = linears[i].out;
-    weights[i].bias = &AddPart(linears[i].name + ".bias", {out.whole}, 0, out);
-  }
+  EQUIPOISE_CHECK(false, name(), " has no ", suffix);
+  return {};
+}
+
+ColumnLinears Layer::GetColumnLinears(const std::vector<std::string>& names) const {
   ColumnLinears result;
   result.group_ = tensor_.group;
-  for (size_t i = 0; i < linears.size(); ++i) {
-    const Share& out = linears[i].out;
+  for (const std::string& each : names) {
+    const Share out = ShareOf(each + ".weight");
     const bool shared = out.parts < tensor_.size;
-    EQUIPOISE_CHECK(shared || result.shared_.empty(), linears[i].name);
-    (shared ? result.shared_ : result.own_).push_back(weights[i]);
+    EQUIPOISE_CHECK(shared || result.shared_.empty(), each);
+    (shared ? result.shared_ : result.own_)
+        .push_back({&Get(each + ".weight"), Find(each + ".bias")});
     if (shared) result.share_ = out;
     result.widths_.push_back(out.size);
   }
   return result;
 }
 
-RowLinear Layer::AddRowLinear(const std::string& name, const Share& in, int64_t out, bool bias) {
+RowLinear Layer::GetRowLinear(const std::string& name) const {
   RowLinear result;
   result.group_ = tensor_.group;
-  result.weights_.weight = &AddPart(name + ".weight", {out, in.whole}, 1, in);
-  if (bias) result.weights_.bias = &AddParameter(name + ".bias", {out});
+  result.weights_ = {&Get(name + ".weight"), Find(name + ".bias")};
   return result;
 }
 

@@ -9,7 +9,8 @@
 
 #include "models/layers/linears.h"
 #include "models/layers/micro_batch.h"
-#include "models/layers/tensor_parallel.h"
+#include "models/spec/layer_spec.h"
+#include "models/spec/tensor_parallel.h"
 #include "parallel/parameter.h"
 #include "parallel/plan.h"
 
@@ -28,8 +29,9 @@ namespace equipoise {
 // graph: our functions fetch them from their handles and add to the handles' gradients.
 class Layer {
  public:
-  explicit Layer(std::string name, const TensorParallel& tensor = {})
-      : name_(std::move(name)), tensor_(tensor) {}
+  // Declares the parameters of `spec`: of each, this rank's part. Throws ConfigError for more ranks
+  // than can share them.
+  explicit Layer(LayerSpec spec, const TensorParallel& tensor = {});
   virtual ~Layer() = default;
   Layer(const Layer&) = delete;
   Layer& operator=(const Layer&) = delete;
@@ -44,13 +46,14 @@ class Layer {
   // A transformer block is two halves with a residual around each, and Forward is one after the
   // other, so that each may keep its activations or have them made again.
   enum class Half { kAttention, kMlp };
-  virtual bool has_halves() const { return false; }
+  bool has_halves() const { return spec_.has_halves; }
   // REQUIRES: has_halves(). Shapes as Forward's.
   virtual at::Tensor ForwardHalf(Half half, const MicroBatch& batch, const at::Tensor& input);
 
+  const LayerSpec& spec() const { return spec_; }
   // Such as "language_model.model.layers.3": the prefix of its parameters' Hugging Face names, with
   // its index in the whole model, on every stage.
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return spec_.name; }
   // In the order of use. Every parameter belongs to one layer; a tied head borrows the embedding's,
   // which is not listed here a second time.
   const std::vector<Parameter*>& parameters() const { return parameter_list_; }
@@ -60,28 +63,27 @@ class Layer {
   Recompute recompute = Recompute::kNone;  // forward again during backward, keeping inputs alone
 
  protected:
-  // Declares a parameter that every tensor-parallel rank holds; `name` is appended to the layer's
-  // own name (with a dot) unless it begins with '/': then the rest is the whole name.
-  Parameter& AddParameter(const std::string& name, std::vector<int64_t> shape);
-  // Declares one of which this rank holds `share` of dimension `dim`; `shape` is the whole one.
-  Parameter& AddPart(const std::string& name, std::vector<int64_t> shape, int dim,
-                     const Share& share);
-  struct LinearShape {
-    std::string name;
-    Share out;
-  };
-  // Declares NAME.weight [out, in] and, with `bias`, NAME.bias [out] of linears that share their
-  // input: weights first, then biases, so that ops::FusedLinear finds each kind in one piece.
-  // Those whose share several ranks hold come last.
-  ColumnLinears AddColumnLinears(const std::vector<LinearShape>& linears, int64_t in, bool bias);
-  // Declares NAME.weight [out, in] and, with `bias`, NAME.bias [out].
-  RowLinear AddRowLinear(const std::string& name, const Share& in, int64_t out, bool bias);
+  // The parameter of the spec whose name is this, or ends so after a dot. REQUIRES: there is one,
+  // and one only.
+  Parameter& Get(const std::string& suffix) const;
+  // Null where there is none.
+  Parameter* Find(const std::string& suffix) const;
+  // NAME.weight and NAME.bias, where there is one, of linears that share their input. In the spec
+  // weights stand before biases, so that ops::FusedLinear finds each kind in one piece. Those whose
+  // share several ranks hold come last.
+  ColumnLinears GetColumnLinears(const std::vector<std::string>& names) const;
+  RowLinear GetRowLinear(const std::string& name) const;
+  // Adds a parameter that the spec lists elsewhere.
+  Parameter& Add(const TensorSpec& spec);
   // Uses a parameter of another layer, which must outlive this one.
   void BorrowParameter(Parameter& parameter) { borrowed_.push_back(&parameter); }
   const TensorParallel& tensor() const { return tensor_; }
 
  private:
-  std::string name_;
+  // Of what a parameter's dimension is split by; the whole where it is not.
+  Share ShareOf(const std::string& suffix) const;
+
+  LayerSpec spec_;
   TensorParallel tensor_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<Parameter*> parameter_list_, borrowed_;

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/layers/tensor_parallel.h"
 #include "models/ops/linear.h"
+#include "models/spec/tensor_parallel.h"
 
 namespace equipoise {
 

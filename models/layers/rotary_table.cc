@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/cos.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/mul.h>
@@ -11,6 +12,9 @@
 #include <ATen/ops/where.h>
 
 #include <cmath>
+#include <vector>
+
+#include "models/layers/kv_cache.h"
 
 namespace equipoise {
 namespace {
@@ -30,23 +34,52 @@ at::Tensor StretchLlama3(const at::Tensor& frequencies, const TextConfig& config
   return at::where(between, blended, outer);
 }
 
+// theta^(-2i / head_dim), i = 0 .. head_dim / 2 - 1.
+at::Tensor Frequencies(int64_t head_dim, double theta) {
+  const at::Tensor exponents =
+      at::arange(0, head_dim, 2, at::kFloat).div(static_cast<double>(head_dim));
+  return at::pow(theta, exponents).reciprocal();
+}
+
+// "dynamic", as Transformers computes it: theta grows with a sequence beyond the model's positions.
+double StretchedTheta(const TextConfig& config, int64_t length) {
+  const auto dim = static_cast<double>(config.head_dim);
+  const double beyond =
+      static_cast<double>(length) / static_cast<double>(config.max_position_embeddings);
+  const double stretch = config.rope_factor * beyond - (config.rope_factor - 1);
+  return config.rope_theta * std::pow(stretch, dim / (dim - 2));
+}
+
 }  // namespace
 
-RotaryTable::RotaryTable(const TextConfig& config) {
-  const at::Tensor exponents =
-      at::arange(0, config.head_dim, 2, at::kFloat).div(static_cast<double>(config.head_dim));
-  frequencies_ = at::pow(config.rope_theta, exponents).reciprocal();
+RotaryTable::RotaryTable(const TextConfig& config)
+    : config_(config), frequencies_(Frequencies(config.head_dim, config.rope_theta)) {
   if (config.rope_type == "llama3") frequencies_ = StretchLlama3(frequencies_, config);
 }
 
-const RotaryTable::Angles& RotaryTable::At(const at::Tensor& position_ids) {
-  if (!position_ids_.is_same(position_ids)) {
-    const at::NoGradGuard no_grad;
+at::Tensor RotaryTable::AnglesOf(const at::Tensor& position_ids, int64_t length) {
+  const at::Tensor positions = position_ids.to(at::kFloat).unsqueeze(1);
+  if (config_.rope_type != "dynamic" || length <= config_.max_position_embeddings) {
     frequencies_ = frequencies_.to(position_ids.device());  // once: they stay there
-    const at::Tensor angles = position_ids.to(at::kFloat).unsqueeze(1).mul(frequencies_);
-    angles_ = {angles.cos(), angles.sin()};
-    position_ids_ = position_ids;
+    return positions.mul(frequencies_);
   }
+  const at::Tensor stretched = Frequencies(config_.head_dim, StretchedTheta(config_, length));
+  return positions.mul(stretched.to(position_ids.device()));
+}
+
+const RotaryTable::Angles& RotaryTable::At(const MicroBatch& batch) {
+  if (position_ids_.is_same(batch.position_ids)) return angles_;
+  const at::NoGradGuard no_grad;
+  const std::vector<int64_t>& ends = batch.cu_seqlens;
+  const int64_t cached = batch.cache == nullptr ? 0 : batch.cache->length();
+  std::vector<at::Tensor> parts;
+  for (size_t s = 0; config_.rope_type == "dynamic" && s + 1 < ends.size(); ++s) {
+    const int64_t length = ends[s + 1] - ends[s];
+    parts.push_back(AnglesOf(batch.position_ids.narrow(0, ends[s], length), cached + length));
+  }
+  const at::Tensor angles = parts.empty() ? AnglesOf(batch.position_ids, 0) : at::cat(parts);
+  angles_ = {angles.cos(), angles.sin()};
+  position_ids_ = batch.position_ids;
   return angles_;
 }
 

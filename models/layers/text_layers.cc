@@ -15,12 +15,9 @@
 
 namespace equipoise {
 
-EmbeddingLayer::EmbeddingLayer(const std::string& name, const TextConfig& config,
+EmbeddingLayer::EmbeddingLayer(const LayerSpec& spec, const TextConfig& config,
                                const TensorParallel& tensor)
-    : Layer(name, tensor),
-      padding_id_(config.pad_token_id),
-      weight_(AddPart("weight", {config.vocab_size, config.hidden_size}, 0,
-                      ShareUnits(tensor, config.vocab_size, 1, "rows of the vocabulary"))) {}
+    : Layer(spec, tensor), padding_id_(config.pad_token_id), weight_(Get("weight")) {}
 
 at::Tensor EmbeddingLayer::Forward(const MicroBatch& batch, const at::Tensor& input,
                                    double /*loss_scale*/) {
@@ -29,38 +26,33 @@ at::Tensor EmbeddingLayer::Forward(const MicroBatch& batch, const at::Tensor& in
                              {tensor().group, padding_id_});
 }
 
-DecoderLayer::DecoderLayer(const std::string& name, size_t index, const TextConfig& config,
+DecoderLayer::DecoderLayer(const LayerSpec& spec, const TextConfig& config,
                            std::shared_ptr<RotaryTable> rotary, const TensorParallel& tensor)
-    : Layer(name, tensor),
+    : Layer(spec, tensor),
       head_dim_(config.head_dim),
       eps_(config.rms_norm_eps),
-      index_(index),
-      rotary_(std::move(rotary)) {
-  const int64_t hidden = config.hidden_size;
-  const auto [q, kv] = ShareHeads(tensor, config.num_attention_heads, config.num_key_value_heads,
-                                  head_dim_, "attention heads of the language model");
-  const Share inner =
-      ShareWidth(tensor, config.intermediate_size, "columns of the language model's MLP");
-  // Qwen2 has biases on q, k and v alone, LLaMA's flag speaks of all four.
-  const bool out_bias = config.attention_bias && config.model_type != "qwen2";
-  attention_norm_ = &AddParameter("input_layernorm.weight", {hidden});
-  qkv_ = AddColumnLinears(
-      {{"self_attn.q_proj", q}, {"self_attn.k_proj", kv}, {"self_attn.v_proj", kv}}, hidden,
-      config.attention_bias);
-  out_ = AddRowLinear("self_attn.o_proj", q, hidden, out_bias);
-  mlp_norm_ = &AddParameter("post_attention_layernorm.weight", {hidden});
-  gate_up_ =
-      AddColumnLinears({{"mlp.gate_proj", inner}, {"mlp.up_proj", inner}}, hidden, config.mlp_bias);
-  down_ = AddRowLinear("mlp.down_proj", inner, hidden, config.mlp_bias);
+      rotary_(std::move(rotary)),
+      attention_norm_(&Get("input_layernorm.weight")),
+      qkv_(GetColumnLinears({"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"})),
+      q_norm_(Find("self_attn.q_norm.weight")),
+      k_norm_(Find("self_attn.k_norm.weight")),
+      out_(GetRowLinear("self_attn.o_proj")),
+      mlp_norm_(&Get("post_attention_layernorm.weight")),
+      gate_up_(GetColumnLinears({"mlp.gate_proj", "mlp.up_proj"})),
+      down_(GetRowLinear("mlp.down_proj")) {}
+
+at::Tensor DecoderLayer::NormalizeHeads(const at::Tensor& x, Parameter* weight) const {
+  if (weight == nullptr) return x;
+  return ops::RmsNorm(x, *weight, eps_, tensor().group);
 }
 
 at::Tensor DecoderLayer::Attention(const MicroBatch& batch, const at::Tensor& x) {
   const std::vector<at::Tensor> qkv = at::split_with_sizes(qkv_(x), qkv_.widths(), 1);
-  const RotaryTable::Angles& angles = rotary_->At(batch.position_ids);
-  const at::Tensor q = ops::Rotate(qkv[0], angles.cos, angles.sin);
-  const at::Tensor k = ops::Rotate(qkv[1], angles.cos, angles.sin);
+  const RotaryTable::Angles& angles = rotary_->At(batch);
+  const at::Tensor q = ops::Rotate(NormalizeHeads(qkv[0], q_norm_), angles.cos, angles.sin);
+  const at::Tensor k = ops::Rotate(NormalizeHeads(qkv[1], k_norm_), angles.cos, angles.sin);
   if (batch.cache != nullptr) {
-    const auto [keys, values] = batch.cache->Append(index_, k, qkv[2]);
+    const auto [keys, values] = batch.cache->Append(static_cast<size_t>(spec().index), k, qkv[2]);
     return ops::CachedAttention(q, keys, values, head_dim_);
   }
   return ops::PackedAttention(q, k, qkv[2], batch.cu_seqlens, head_dim_);

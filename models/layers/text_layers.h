@@ -13,7 +13,7 @@ namespace equipoise {
 // Input: [image tokens, hidden] or undefined. Output: [tokens, hidden].
 class EmbeddingLayer : public Layer {
  public:
-  EmbeddingLayer(const std::string& name, const TextConfig& config,
+  EmbeddingLayer(const LayerSpec& spec, const TextConfig& config,
                  const TensorParallel& tensor = {});
   at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
   Parameter& weight() { return weight_; }
@@ -23,26 +23,28 @@ class EmbeddingLayer : public Layer {
   Parameter& weight_;
 };
 
-// One decoder block of Qwen2 or LLaMA: RMSNorm, causal grouped-query attention with rotary
-// positions, RMSNorm, SwiGLU; residuals around both. [tokens, hidden] -> [tokens, hidden].
+// One decoder block of LLaMA's form: RMSNorm, causal grouped-query attention with rotary positions
+// (its queries and keys may be normalised within each head), RMSNorm, SwiGLU; residuals around
+// both. [tokens, hidden] -> [tokens, hidden].
 class DecoderLayer : public Layer {
  public:
-  // `index` is the layer's index in the whole LLM, its slot in a KV cache.
-  DecoderLayer(const std::string& name, size_t index, const TextConfig& config,
-               std::shared_ptr<RotaryTable> rotary, const TensorParallel& tensor = {});
+  DecoderLayer(const LayerSpec& spec, const TextConfig& config, std::shared_ptr<RotaryTable> rotary,
+               const TensorParallel& tensor = {});
   at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
-  bool has_halves() const override { return true; }
   at::Tensor ForwardHalf(Half half, const MicroBatch& batch, const at::Tensor& input) override;
 
  private:
   at::Tensor Attention(const MicroBatch& batch, const at::Tensor& x);
+  // RMSNorm within each head of x [tokens, heads * head_dim]; x where there is no weight.
+  at::Tensor NormalizeHeads(const at::Tensor& x, Parameter* weight) const;
 
   const int64_t head_dim_;
   const double eps_;
-  const size_t index_;
   const std::shared_ptr<RotaryTable> rotary_;
   Parameter* attention_norm_;
   ColumnLinears qkv_;
+  Parameter* q_norm_;
+  Parameter* k_norm_;
   RowLinear out_;
   Parameter* mlp_norm_;
   ColumnLinears gate_up_;

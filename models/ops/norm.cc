@@ -43,6 +43,7 @@ struct RmsNormNode : torch::autograd::Node {
   Parameter* weight = nullptr;
   at::Tensor x, rstd;  // [rows, size]; rstd [rows] fp32
   std::vector<int64_t> input_shape;
+  Communicator* group = nullptr;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     const at::Tensor g = gradients[0].reshape(x.sizes()).contiguous();
@@ -75,6 +76,7 @@ struct RmsNormNode : torch::autograd::Node {
                               sum.mutable_data_ptr<float>());
       });
     });
+    if (group != nullptr) group->AllReduce(sum, ReduceOp::kSum).Wait();
     weight->AddGradient(sum);
   }
 };
@@ -97,11 +99,16 @@ at::Tensor LayerNorm(const at::Tensor& x, Parameter& weight, Parameter& bias, do
   return y;
 }
 
-at::Tensor RmsNorm(const at::Tensor& x, Parameter& weight, double eps) {
-  if (!x.is_cpu()) return TensorParallelRmsNorm({x}, {&weight}, eps, /*group=*/nullptr)[0];
+at::Tensor RmsNorm(const at::Tensor& x, Parameter& weight, double eps, Communicator* group) {
+  const int64_t size = weight.numel();
+  if (!x.is_cpu()) {
+    const at::Tensor rows = x.reshape({-1, size});
+    return TensorParallelRmsNorm({rows}, {&weight}, eps, /*group=*/nullptr, group)[0].view(
+        x.sizes());
+  }
   const bool needs_node = NeedsNode({&x}, {&weight});
   const BelowAutograd guard;
-  at::Tensor input = x.reshape({-1, x.size(-1)});
+  at::Tensor input = x.reshape({-1, size});
   if (input.stride(1) != 1) input = input.contiguous();
   at::Tensor y = at::empty(input.sizes(), x.options());
   const at::Tensor rstd = at::empty({input.size(0)}, at::kFloat);
@@ -117,6 +124,7 @@ at::Tensor RmsNorm(const at::Tensor& x, Parameter& weight, double eps) {
   node->x = input;
   node->rstd = rstd;
   node->input_shape = x.sizes().vec();
+  node->group = group;
   Record(y, node, {&x});
   return y;
 }

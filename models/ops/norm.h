@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "parallel/comm/communicator.h"
 #include "parallel/parameter.h"
 
 namespace equipoise::ops {
@@ -9,6 +10,11 @@ namespace equipoise::ops {
 // Over the last dimension. Statistics are fp32 for every dtype of x; the result has x's dtype.
 at::Tensor LayerNorm(const at::Tensor& x, Parameter& weight, Parameter& bias, double eps);
 // x / sqrt(mean(x^2) + eps), rounded to x's dtype, times the weight: T5's and LLaMA's order.
-at::Tensor RmsNorm(const at::Tensor& x, Parameter& weight, double eps);
+//
+// Over runs of as many elements as the weight has: the last dimension of x, or each head in it.
+// Where the heads are shared by tensor-parallel ranks and the weight is not, `group` sums the
+// weight's gradient over them.
+at::Tensor RmsNorm(const at::Tensor& x, Parameter& weight, double eps,
+                   Communicator* group = nullptr);
 
 }  // namespace equipoise::ops

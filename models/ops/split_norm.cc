@@ -22,12 +22,13 @@ at::Tensor RowSums(const std::vector<at::Tensor>& xs, Communicator* group) {
 // Of the vectors that are normalised, over all ranks.
 double WholeSize(const Parameter& weight) { return static_cast<double>(weight.whole_shape()[0]); }
 
-struct SplitRmsNormsNode : torch::autograd::Node {
+struct TensorParallelRmsNormNode : torch::autograd::Node {
   std::vector<Parameter*> weights;
   std::vector<at::Tensor> xs;  // [rows, size]
   at::Tensor rstd;             // [xs, rows] fp32
   std::vector<int64_t> input_shape;
   Communicator* group = nullptr;
+  Communicator* weight_group = nullptr;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     std::vector<at::Tensor> scaled, along;  // g * weight; that times x
@@ -35,7 +36,9 @@ struct SplitRmsNormsNode : torch::autograd::Node {
       const at::Tensor g = gradients[i].reshape(xs[i].sizes()).to(at::kFloat);
       const at::Tensor x = xs[i].to(at::kFloat);
       if (weights[i]->trainable) {
-        weights[i]->AddGradient(g.mul(x).mul_(Scale(i)).sum(0));
+        at::Tensor sum = g.mul(x).mul_(Scale(i)).sum(0);
+        if (weight_group != nullptr) weight_group->AllReduce(sum, ReduceOp::kSum).Wait();
+        weights[i]->AddGradient(sum);
       }
       scaled.push_back(g.mul(weights[i]->value));
       along.push_back(scaled[i].mul(x));
@@ -65,7 +68,7 @@ struct SplitRmsNormsNode : torch::autograd::Node {
 
 std::vector<at::Tensor> TensorParallelRmsNorm(const std::vector<at::Tensor>& xs,
                                               const std::vector<Parameter*>& weights, double eps,
-                                              Communicator* group) {
+                                              Communicator* group, Communicator* weight_group) {
   std::vector<at::Tensor> ys;
   bool needs_node = false;
   for (size_t i = 0; i < xs.size(); ++i) {
@@ -88,12 +91,13 @@ std::vector<at::Tensor> TensorParallelRmsNorm(const std::vector<at::Tensor>& xs,
     ys.push_back(normal.mul_(weights[i]->value).view(xs[i].sizes()));
   }
   if (!needs_node) return ys;
-  auto node = std::make_shared<SplitRmsNormsNode>();
+  auto node = std::make_shared<TensorParallelRmsNormNode>();
   node->weights = weights;
   node->xs = inputs;
   node->rstd = rstd;
   node->input_shape = xs[0].sizes().vec();
   node->group = group;
+  node->weight_group = weight_group;
   Record(ys, node, xs);
   return ys;
 }

@@ -2,54 +2,98 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "models/spec/model_config.h"
+#include "models/spec/layer_cost.h"
+#include "models/spec/layer_load.h"
+#include "models/spec/tensor_spec.h"
 
 namespace equipoise {
 
-enum class LayerKind {
-  kPatchEmbedding,
-  kVisionBlock,
-  kProjector,
-  kTokenEmbedding,
-  kDecoderBlock,
-  kHead,
+// The parts of a model that are frozen, placed and given a learning rate each as one.
+enum class Component { kEncoder, kConnector, kLanguageModel };
+
+// Kinds of a language model's layers (LayerSpec::kind).
+inline constexpr char kTokenEmbedding[] = "token_embedding";
+inline constexpr char kDecoderBlock[] = "decoder_block";
+inline constexpr char kHead[] = "head";
+
+// "vision", "projector" or "llm", as model.freeze and other settings name them.
+const char* ComponentName(Component component);
+
+// What a layer reads or hands on: [tiles, rows_per_tile, width] of whole tiles, else [rows, width].
+struct ActivationSpec {
+  int64_t rows_per_tile = 0, rows_per_token = 0, width = 0;
+  bool by_tile = false;
+
+  int64_t Elements(const LayerLoad& load) const {
+    return (rows_per_tile * load.tiles + rows_per_token * load.tokens) * width;
+  }
+  // Empty where there are no elements.
+  std::vector<int64_t> Shape(const LayerLoad& load) const;
 };
 
-// What a micro-batch asks of a layer.
-struct LayerLoad {
-  int64_t tiles = 0;
-  int64_t tokens = 0;
-  // (query, key) pairs of causal attention: the sum of n (n + 1) / 2 over segments of n tokens.
-  double token_pairs = 0;
-  int64_t targets = 0;  // tokens with a loss: the head works on them alone
-};
-
-// v tiles and t tokens in one segment, each with a target: the most that t tokens can cost.
-LayerLoad SingleSegment(int64_t tiles, int64_t tokens);
-
-// A layer of BuildLayers() without LibTorch: what it costs, for planning. FLOPs count matrix
-// products (a multiplication and an addition are two); norms and activations are left out.
+// The one description of a layer: whatever plans, partitions, measures, initialises, loads, saves
+// or freezes it reads this. LibTorch-free. A model family lists those of a model
+// (models/families), and models/layers and the family run them.
 struct LayerSpec {
-  LayerKind kind = LayerKind::kDecoderBlock;
-  std::string name;        // as Layer::name()
-  int64_t parameters = 0;  // a tied head's weight counts in the embedding alone
+  std::string kind;   // such as "decoder_block": with `shape`, what a profile calls the layer
+  std::string title;  // such as "decoder blocks", for plans
+  // The dimensions that its cost depends on, such as "hidden 3200, inner 12800, heads 25": equal
+  // for layers of a kind that cost the same, of whatever model.
+  std::string shape;
+  std::string name;   // prefix of its parameters' names
+  int64_t index = 0;  // among the layers of its kind
+  Component component = Component::kLanguageModel;
 
-  double flops_per_tile = 0, flops_per_token = 0, flops_per_token_pair = 0, flops_per_target = 0;
-  // Elements kept from forward to backward (a recomputed layer keeps its input alone).
-  int64_t kept_per_tile = 0, kept_per_token = 0, kept_per_target = 0;
-  // Elements of the output, which travel when the next layer is on another rank.
-  int64_t output_per_tile = 0, output_per_token = 0;
+  // In the order of use. Every parameter belongs to one layer.
+  std::vector<TensorSpec> parameters;
+  // A weight of another layer that this one uses too (a tied head: the embedding's). Empty name:
+  // none.
+  TensorSpec tied;
 
+  ActivationSpec input, output;  // width 0: none (an encoder reads pictures, the head gives a loss)
+  HalfCost attention, mlp;       // on one of the tensor-parallel ranks; whole on one rank
+  bool has_halves = false;       // whether one half alone can be computed again
+  bool needs_input_gradient = true;  // false: what comes in is data
+  bool gradient_with_loss = false;   // the head: forward makes the gradients too
+  bool defers_weights = true;  // whether weight gradients can wait for the backward's second half
+
+  int64_t parameter_count() const;  // of the whole layer
+  int64_t LargestPart(int tensor_ranks) const;
+  bool split() const;  // whether tensor-parallel ranks share any parameter
+  // Whether the layer has anything to do for a micro-batch.
+  bool Runs(const LayerLoad& load) const {
+    return component == Component::kLanguageModel ? load.tokens > 0 : load.tiles > 0;
+  }
+
+  // FLOPs count matrix products (a multiplication and an addition are two); norms and activations
+  // are left out.
   double ForwardFlops(const LayerLoad& load) const;
   // Input and weight gradients: twice forward. Causal attention makes its scores again: 2.5 times.
   double BackwardFlops(const LayerLoad& load) const;
-  int64_t ActivationBytes(const LayerLoad& load, int64_t element_bytes) const;
-  int64_t BoundaryBytes(const LayerLoad& load, int64_t element_bytes) const;
+  // Of what stays from forward to backward of a layer that is trained and saves everything.
+  int64_t SavedBytes(const LayerLoad& load, int64_t element_bytes) const;
+  // Of the output, which travels when the next layer is on another rank.
+  int64_t BoundaryBytes(const LayerLoad& load, int64_t element_bytes) const {
+    return output.Elements(load) * element_bytes;
+  }
+
+  // Each appends to `parameters`; names are completed with the layer's.
+  void AddTensor(const std::string& suffix, std::vector<int64_t> shape, const Init& init);
+  // NAME.weight of ones and, with `bias`, NAME.bias of zeros. `split` as AddLinear's `out`.
+  void AddNorm(const std::string& suffix, int64_t size, bool bias, const Split& split = {});
+  // Linears that share their input: NAME.weight [out, in] of each, then, with `bias`, NAME.bias
+  // [out] of each.
+  void AddColumnLinears(const std::vector<std::pair<std::string, Split>>& linears, int64_t in,
+                        bool bias, double deviation);
+  // NAME.weight [out, in], split by its inputs, and, with `bias`, NAME.bias [out].
+  void AddRowLinear(const std::string& suffix, const Split& in, int64_t out, bool bias,
+                    double deviation);
 };
 
-// The layers of a model, in order.
-std::vector<LayerSpec> LayerSpecs(const ModelConfig& config);
+// Whether a list of component names, such as model.freeze, holds the layer's.
+bool IsAmong(const LayerSpec& spec, const std::vector<std::string>& components);
 
 }  // namespace equipoise

@@ -26,10 +26,7 @@ struct LayerRange {
 std::vector<std::unique_ptr<Layer>> BuildLayers(const ModelConfig& config, LayerRange range = {},
                                                 const TensorParallel& tensor = {});
 
-// Freezes the parameters of the named modules. A tied head's weight is the LLM's.
+// Freezes the parameters of the named components (ComponentName()).
 void Freeze(std::vector<std::unique_ptr<Layer>>& layers, const std::vector<std::string>& modules);
-
-// The module a parameter belongs to: "vision", "projector" or "llm".
-std::string ModuleOf(const Parameter& parameter);
 
 }  // namespace equipoise

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "configs/base/error.h"
-#include "models/spec/modules.h"
+#include "models/families/modules.h"
 #include "models/stages/model.h"
 #include "parallel/device.h"
 
@@ -27,10 +27,6 @@ std::vector<Parameter*> InOrder(const std::map<int, std::unique_ptr<Stage>>& sta
     }
   }
   return all;
-}
-
-bool EndsWith(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
 }  // namespace
@@ -64,13 +60,14 @@ ModelPart::ModelPart(const ModelConfig& config, StageLayout plan, int pipeline_r
 }
 
 std::vector<Parameter*> ModelPart::tied_copies() const {
-  if (!config_.text.tie_word_embeddings) return {};
+  const std::string& tied = plan_.specs().back().tied.name;
+  if (tied.empty()) return {};
   std::vector<Parameter*> copies;
   for (const auto& [number, stage] : stages_) {
     const bool last = number + 1 == plan_.plan().num_stages();
     const std::vector<Parameter*> parameters = stage->parameters();
     for (Parameter* parameter : parameters) {
-      if (!EndsWith(parameter->name, "embed_tokens.weight")) continue;
+      if (parameter->name != tied) continue;
       // Both ends in one stage share the weight.
       if (!last || !parameter->part.owner) copies.push_back(parameter);
     }

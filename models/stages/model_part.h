@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "models/layers/tensor_parallel.h"
+#include "models/spec/tensor_parallel.h"
 #include "models/stages/stage.h"
 #include "models/stages/stage_layout.h"
 #include "parallel/parameter.h"

@@ -5,30 +5,19 @@
 #include <utility>
 
 #include "configs/base/error.h"
+#include "models/families/families.h"
+#include "models/families/modules.h"
 
 namespace equipoise {
 namespace {
 
 constexpr double kFlopsPerSecond = 1e12;
 
-bool IsText(LayerKind kind) {
-  return kind == LayerKind::kTokenEmbedding || kind == LayerKind::kDecoderBlock ||
-         kind == LayerKind::kHead;
-}
-
-bool HasRows(LayerKind kind, const LayerLoad& load) {
-  return IsText(kind) ? load.tokens > 0 : load.tiles > 0;
-}
-
-bool Frozen(LayerKind kind, const std::vector<std::string>& frozen) {
-  return std::find(frozen.begin(), frozen.end(), ModuleOf(kind)) != frozen.end();
-}
-
 }  // namespace
 
 StageLayout::StageLayout(const ModelConfig& config, const Plan& plan,
                          const std::vector<std::string>& frozen)
-    : config_(config), plan_(plan), specs_(LayerSpecs(config)) {
+    : plan_(plan), specs_(LayerSpecs(config)) {
   const std::vector<int>& begins = plan.stage_begins;
   EQUIPOISE_CHECK(static_cast<int>(begins.size()) == plan.num_stages() + 1 && begins.front() == 0 &&
                       begins.back() == static_cast<int>(specs_.size()),
@@ -47,7 +36,7 @@ StageLayout::StageLayout(const ModelConfig& config, const Plan& plan,
     node.needs_input_gradient = trainable_before;
     node.needs_weight_gradient = false;
     for (int i = begins[static_cast<size_t>(s)]; i < begins[static_cast<size_t>(s) + 1]; ++i) {
-      if (!Frozen(specs_[static_cast<size_t>(i)].kind, frozen)) node.needs_weight_gradient = true;
+      if (!IsAmong(specs_[static_cast<size_t>(i)], frozen)) node.needs_weight_gradient = true;
     }
     trainable_before = trainable_before || node.needs_weight_gradient;
   }
@@ -60,11 +49,11 @@ const LayerSpec& StageLayout::LastLayer(int stage) const {
 bool StageLayout::Runs(int stage, const LayerLoad& load) const {
   const auto first = static_cast<size_t>(plan_.stage_begins[static_cast<size_t>(stage)]);
   // Vision comes before text: the stage's first and last layer tell.
-  return HasRows(specs_[first].kind, load) || HasRows(LastLayer(stage).kind, load);
+  return specs_[first].Runs(load) || LastLayer(stage).Runs(load);
 }
 
 bool StageLayout::Sends(int stage, const LayerLoad& load) const {
-  return stage + 1 < plan_.num_stages() && HasRows(LastLayer(stage).kind, load);
+  return stage + 1 < plan_.num_stages() && LastLayer(stage).Runs(load);
 }
 
 StepWork StageLayout::Work(const std::vector<LayerLoad>& micro_batches) const {
@@ -96,7 +85,7 @@ SimulationCosts StageLayout::Costs(const std::vector<LayerLoad>& micro_batches,
         const LayerSpec& spec = specs_[static_cast<size_t>(i)];
         cost.forward_s += spec.ForwardFlops(load) / kFlopsPerSecond;
         cost.backward_s += spec.BackwardFlops(load) / kFlopsPerSecond;
-        cost.kept_bytes += static_cast<double>(spec.ActivationBytes(load, element_bytes));
+        cost.kept_bytes += static_cast<double>(spec.SavedBytes(load, element_bytes));
       }
       cost.boundary_bytes = static_cast<double>(LastLayer(s).BoundaryBytes(load, element_bytes));
     }
@@ -121,15 +110,7 @@ SimulationCosts StageLayout::Costs(const std::vector<LayerLoad>& micro_batches,
 }
 
 std::vector<int64_t> StageLayout::BoundaryShape(int stage, const LayerLoad& load) const {
-  switch (LastLayer(stage).kind) {
-    case LayerKind::kPatchEmbedding:
-    case LayerKind::kVisionBlock:
-      return {load.tiles, config_.vision.patches() + 1, config_.vision.hidden_size};
-    case LayerKind::kProjector:
-      return {load.tiles * config_.tokens_per_tile(), config_.text.hidden_size};
-    default:
-      return {load.tokens, config_.text.hidden_size};
-  }
+  return LastLayer(stage).output.Shape(load);
 }
 
 std::string StageLayout::Describe(int stage) const {

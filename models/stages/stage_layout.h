@@ -6,7 +6,6 @@
 
 #include "models/spec/layer_spec.h"
 #include "models/spec/model_config.h"
-#include "models/spec/modules.h"
 #include "parallel/plan.h"
 #include "parallel/schedule/schedule.h"
 #include "parallel/schedule/simulate.h"
@@ -43,7 +42,6 @@ class StageLayout {
  private:
   const LayerSpec& LastLayer(int stage) const;
 
-  ModelConfig config_;
   Plan plan_;
   std::vector<LayerSpec> specs_;
   StageGraph graph_;

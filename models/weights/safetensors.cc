@@ -1,7 +1,6 @@
 #include "models/weights/safetensors.h"
 
 #include <ATen/ops/empty.h>
-#include <c10/util/accumulate.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -126,9 +125,9 @@ at::Tensor SafetensorsReader::Read(const std::string& name) const {
 }
 
 void SafetensorsReader::CheckShape(const std::string& name, const std::vector<int64_t>& shape,
-                                   const TensorPart& part, const FusedPart& fused) const {
+                                   const TensorPart& part, const FusedRows& fused) const {
   std::vector<int64_t> whole = WholeShape(shape, part);
-  if (!whole.empty()) whole[0] *= fused.count;
+  if (!whole.empty()) whole[0] = whole[0] / fused.count * fused.period;
   const SafetensorsEntry& entry = file_.Find(name);
   if (whole == entry.shape) return;
   throw DataError(path() + ": " + name + " has the shape " + ShapeText(entry.shape) +
@@ -136,7 +135,7 @@ void SafetensorsReader::CheckShape(const std::string& name, const std::vector<in
 }
 
 void SafetensorsReader::ReadInto(const std::string& name, at::Tensor& target,
-                                 const TensorPart& part, const FusedPart& fused) const {
+                                 const TensorPart& part, const FusedRows& fused) const {
   if (!target.is_cpu()) {
     at::Tensor host = at::empty(target.sizes(), target.scalar_type());
     ReadInto(name, host, part, fused);
@@ -144,22 +143,37 @@ void SafetensorsReader::ReadInto(const std::string& name, at::Tensor& target,
     return;
   }
   CheckShape(name, target.sizes().vec(), part, fused);
-  const SafetensorsEntry& entry = file_.Find(name);
-  const std::vector<int64_t> whole = WholeShape(target.sizes().vec(), part);
-  const int64_t first = fused.index * c10::multiply_integers(whole);
   EQUIPOISE_CHECK(target.is_contiguous(), name);
-  const at::Tensor flat = target.view({-1});
-  if (!part.split() || flat.numel() == 0) {
-    ReadRun(entry, first, flat);
-    return;
+  const SafetensorsEntry& entry = file_.Find(name);
+  if (target.dim() == 0 || target.numel() == 0) return ReadRun(entry, 0, target.view({-1}));
+  const bool by_rows = part.split() && part.dim == 0;
+  const int64_t rows = by_rows ? part.whole : target.size(0);
+  const int64_t group = rows / fused.repeats, block = group / fused.count;
+  const int64_t begin = by_rows ? part.begin : 0, end = begin + target.size(0);
+  for (int64_t row = begin; row < end;) {  // up to the end of each group they lie in one piece
+    const int64_t last = std::min(end, (row / group + 1) * group);
+    const int64_t in_file = row / group * fused.period * block + fused.first * block + row % group;
+    ReadRowRange(entry, in_file, target.narrow(0, row - begin, last - row), part);
+    row = last;
   }
+}
+
+void SafetensorsReader::ReadRowRange(const SafetensorsEntry& entry, int64_t first,
+                                     const at::Tensor& target, const TensorPart& part) const {
+  const std::vector<int64_t> whole = WholeShape(target.sizes().vec(), part);
+  const bool by_columns = part.split() && part.dim > 0;
+  const auto dim = static_cast<size_t>(by_columns ? part.dim : 0);
+  int64_t inner = 1;  // elements of an index along `dim`
+  for (size_t d = dim + 1; d < whole.size(); ++d) inner *= whole[d];
+  const at::Tensor flat = target.view({-1});
+  if (!by_columns) return ReadRun(entry, first * inner, flat);
   // Each index before `dim` has one run of elements in the file.
-  int64_t inner = 1;
-  for (size_t d = static_cast<size_t>(part.dim) + 1; d < whole.size(); ++d) inner *= whole[d];
+  int64_t row = inner;
+  for (size_t d = 1; d <= dim; ++d) row *= whole[d];
   const int64_t run = target.size(part.dim) * inner;
-  for (int64_t done = 0, from = first + part.begin * inner; done < flat.numel(); done += run) {
+  int64_t from = first * row + part.begin * inner;
+  for (int64_t done = 0; done < flat.numel(); done += run, from += part.whole * inner) {
     ReadRun(entry, from, flat.narrow(0, done, run));
-    from += part.whole * inner;
   }
 }
 

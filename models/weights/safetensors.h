@@ -8,15 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "models/spec/weight_names.h"
 #include "models/weights/safetensors_file.h"
 #include "parallel/parameter.h"
 
 namespace equipoise {
-
-// One of `count` equal parts of a fused tensor, which lie behind each other along dimension 0.
-struct FusedPart {
-  int64_t index = 0, count = 1;
-};
 
 // Reads the tensors of one safetensors file. Throws DataError that begins with `path:`.
 class SafetensorsReader {
@@ -31,13 +27,12 @@ class SafetensorsReader {
   at::Tensor Read(const std::string& name) const;
   // Reads straight into the memory of `target` (contiguous), in pieces where the dtype differs and
   // is converted; by way of a copy on the CPU where `target` is not there. `target` has the shape
-  // of the tensor (of one of its fused parts), or of a part of that: then only the part's bytes are
-  // read.
+  // of the tensor (of its `fused` rows), or of a part of that: then only the part's bytes are read.
   void ReadInto(const std::string& name, at::Tensor& target, const TensorPart& part = {},
-                const FusedPart& fused = {}) const;
+                const FusedRows& fused = {}) const;
   // Throws where ReadInto() a target of that shape would, by what the file says of itself alone.
   void CheckShape(const std::string& name, const std::vector<int64_t>& shape,
-                  const TensorPart& part = {}, const FusedPart& fused = {}) const;
+                  const TensorPart& part = {}, const FusedRows& fused = {}) const;
   // Reads elements of the flattened tensor from `first` on, as many as `target` has, which may have
   // any shape. REQUIRES: the tensor has so many.
   void ReadElements(const std::string& name, int64_t first, at::Tensor& target) const;
@@ -45,6 +40,9 @@ class SafetensorsReader {
   at::Tensor ReadRows(const std::string& name, int64_t first, int64_t last) const;
 
  private:
+  // Rows of the file from `first` on, or the part of them that `target` takes.
+  void ReadRowRange(const SafetensorsEntry& entry, int64_t first, const at::Tensor& target,
+                    const TensorPart& part) const;
   void ReadRun(const SafetensorsEntry& entry, int64_t first, const at::Tensor& target) const;
 
   SafetensorsFile file_;

@@ -3,12 +3,16 @@
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
 #include <xxhash.h>
 
 #include <cmath>
+#include <map>
+#include <utility>
 
 #include "configs/base/error.h"
-#include "models/spec/weight_map.h"
+#include "models/families/families.h"
+#include "models/spec/weight_names.h"
 #include "models/weights/safetensors.h"
 
 namespace equipoise {
@@ -55,33 +59,29 @@ void FillNormal(uint64_t key, double deviation, const Parameter& parameter, floa
   }
 }
 
-bool EndsWith(const std::string& text, const std::string& suffix) {
-  return text.size() >= suffix.size() &&
-         text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0;
+// A model's parameters by name.
+std::map<std::string, TensorSpec> TensorSpecs(const ModelConfig& config) {
+  std::map<std::string, TensorSpec> tensors;
+  for (LayerSpec& layer : LayerSpecs(config)) {
+    for (TensorSpec& tensor : layer.parameters) tensors[tensor.name] = std::move(tensor);
+  }
+  return tensors;
 }
 
-void InitializeOne(Parameter& parameter, const ModelConfig& config, uint64_t seed) {
-  const std::string name = CanonicalWeightName(parameter.name, config.has_vision);
-  const bool vision = name.compare(0, 13, "vision_tower.") == 0;
+void InitializeOne(Parameter& parameter, const Init& init, uint64_t seed) {
   at::Tensor& weight = parameter.stored();
-  if (EndsWith(name, "lambda_1") || EndsWith(name, "lambda_2")) {
-    weight.fill_(config.vision.layer_scale_init_value);
-  } else if (EndsWith(name, ".bias") || EndsWith(name, "cls_token") ||
-             EndsWith(name, "position_embeddings")) {
-    weight.zero_();
-  } else if (parameter.shape.size() == 1) {  // a norm's weight
-    weight.fill_(1.0);
-  } else {
-    const uint64_t key = XXH3_64bits_withSeed(name.data(), name.size(), seed);
-    const bool in_place = weight.is_cpu() && weight.scalar_type() == at::kFloat;
-    const at::Tensor host = in_place ? weight : at::empty(weight.sizes(), at::kFloat);
-    FillNormal(key, vision ? config.vision.initializer_range : config.text.initializer_range,
-               parameter, host.mutable_data_ptr<float>());
-    if (!in_place) weight.copy_(host);
-    const bool pads = config.text.pad_token_id >= 0 && EndsWith(name, "embed_tokens.weight");
-    const int64_t row = config.text.pad_token_id - parameter.part.begin;
-    if (pads && 0 <= row && row < parameter.shape[0]) weight.select(0, row).zero_();
+  if (init.deviation == 0) {
+    weight.fill_(init.mean);
+    return;
   }
+  const std::string& name = parameter.name;
+  const uint64_t key = XXH3_64bits_withSeed(name.data(), name.size(), seed);
+  const bool in_place = weight.is_cpu() && weight.scalar_type() == at::kFloat;
+  const at::Tensor host = in_place ? weight : at::empty(weight.sizes(), at::kFloat);
+  FillNormal(key, init.deviation, parameter, host.mutable_data_ptr<float>());
+  if (!in_place) weight.copy_(host);
+  const int64_t row = init.zero_row - parameter.part.begin;
+  if (init.zero_row >= 0 && 0 <= row && row < parameter.shape[0]) weight.select(0, row).zero_();
 }
 
 // Throws DataError unless the files have all parameters, with their shapes.
@@ -96,7 +96,7 @@ void RequireWeights(const std::vector<Parameter*>& parameters, const Safetensors
       continue;
     }
     files.FileOf(weight.name)
-        .CheckShape(weight.name, parameter->shape, parameter->part, {weight.part, weight.parts});
+        .CheckShape(weight.name, parameter->shape, parameter->part, weight.rows);
   }
   if (missing == 0) return;
   throw DataError(files.path() + ": " + std::to_string(missing) + " of " +
@@ -108,24 +108,23 @@ void RequireWeights(const std::vector<Parameter*>& parameters, const Safetensors
 // same, or the folder would be read as another model than the one that was saved.
 // Each rank looks at the rows of the embedding that it holds.
 void CheckTiedHead(const std::vector<Parameter*>& parameters, const SafetensorsFolder& folder,
-                   const WeightMap& map, const ModelConfig& config) {
-  if (!config.text.tie_word_embeddings) return;
-  const std::string head =
-      map.Find(std::string(config.has_vision ? "language_model." : "") + "lm_head.weight").name;
+                   const WeightMap& map, const LayerSpec& last) {
+  if (last.tied.name.empty()) return;
+  const std::string head = map.Find(last.name + ".weight").name;
   if (head.empty()) return;
   for (const Parameter* parameter : parameters) {
-    if (!EndsWith(parameter->name, "embed_tokens.weight")) continue;
+    if (parameter->name != last.tied.name) continue;
     const std::string embedding = map.Find(parameter->name).name;
     const SafetensorsReader &of_head = folder.FileOf(head),
                             &of_embedding = folder.FileOf(embedding);
-    const int64_t first = parameter->part.begin, last = first + parameter->shape[0];
+    const int64_t first = parameter->part.begin, end = first + parameter->shape[0];
     if (of_head.entries().at(head).shape == of_embedding.entries().at(embedding).shape &&
-        of_head.ReadRows(head, first, last).equal(of_embedding.ReadRows(embedding, first, last))) {
+        of_head.ReadRows(head, first, end).equal(of_embedding.ReadRows(embedding, first, end))) {
       continue;
     }
-    throw DataError(internal::Join("", folder.path(), ": tie_word_embeddings is true, but ", head,
-                                   " differs from ", embedding,
-                                   "; set it to false in config.json"));
+    throw DataError(fmt::format(
+        "{}: tie_word_embeddings is true, but {} differs from {}; set it to false in config.json",
+        folder.path(), head, embedding));
   }
 }
 
@@ -143,48 +142,60 @@ bool OnlyZeros(const at::Tensor& values, const std::string& file, const std::str
 
 void InitializeWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
                        uint64_t seed) {
-  for (Parameter* parameter : parameters) InitializeOne(*parameter, config, seed);
+  const std::map<std::string, TensorSpec> tensors = TensorSpecs(config);
+  for (Parameter* parameter : parameters) {
+    InitializeOne(*parameter, tensors.at(parameter->name).init, seed);
+  }
 }
 
 std::vector<std::string> LoadWeights(const std::vector<Parameter*>& parameters,
                                      const ModelConfig& config, const std::string& folder) {
   const SafetensorsFolder files(folder);
-  const WeightMap map(files.names(), config.has_vision, folder);
+  const WeightMap map(files.names(), WeightNamesOf(config), folder);
   RequireWeights(parameters, files, map);
   std::vector<std::string> zeros;
   for (Parameter* parameter : parameters) {
     const FileWeight weight = map.Find(parameter->name);
     files.FileOf(weight.name)
-        .ReadInto(weight.name, parameter->stored(), parameter->part, {weight.part, weight.parts});
+        .ReadInto(weight.name, parameter->stored(), parameter->part, weight.rows);
     const bool none = OnlyZeros(parameter->stored(), files.FileOf(weight.name).path(), weight.name);
-    if (none && parameter->shape.size() == 2 && EndsWith(weight.name, ".weight"))
+    if (none && parameter->shape.size() == 2 && weight.name.ends_with(".weight"))
       zeros.push_back(weight.name);
   }
-  CheckTiedHead(parameters, files, map, config);
+  CheckTiedHead(parameters, files, map, LayerSpecs(config).back());
   return zeros;
 }
 
 void CheckWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
                   const std::string& folder) {
   const SafetensorsFolder files(folder);
-  RequireWeights(parameters, files, WeightMap(files.names(), config.has_vision, folder));
+  RequireWeights(parameters, files, WeightMap(files.names(), WeightNamesOf(config), folder));
+}
+
+at::Tensor FuseRows(const std::vector<std::pair<FusedRows, at::Tensor>>& parts) {
+  std::map<int64_t, at::Tensor> groups;  // by the place of their blocks: [repeats, rows, ...]
+  for (const auto& [rows, tensor] : parts) {
+    groups[rows.first] = tensor.unflatten(0, {rows.repeats, -1});
+  }
+  std::vector<at::Tensor> ordered;
+  for (const auto& [first, tensor] : groups) ordered.push_back(tensor);
+  return at::cat(ordered, 1).flatten(0, 1);
 }
 
 std::map<std::string, at::Tensor> NamedForFolder(const std::map<std::string, at::Tensor>& tensors,
-                                                 WeightNaming naming) {
+                                                 const ModelConfig& config) {
+  const WeightNames names = WeightNamesOf(config);
   std::map<std::string, at::Tensor> named;
-  std::map<std::string, std::vector<at::Tensor>> fused;
+  std::map<std::string, std::vector<std::pair<FusedRows, at::Tensor>>> fused;
   for (const auto& [name, tensor] : tensors) {
-    const FileWeight weight = NameInFolder(name, naming);
-    if (weight.parts == 1) {
+    const FileWeight weight = names.InFolder(name);
+    if (weight.rows.whole()) {
       named[weight.name] = tensor;
-      continue;
+    } else {
+      fused[weight.name].emplace_back(weight.rows, tensor);
     }
-    std::vector<at::Tensor>& parts = fused[weight.name];
-    parts.resize(static_cast<size_t>(weight.parts));
-    parts[static_cast<size_t>(weight.part)] = tensor;
   }
-  for (const auto& [name, parts] : fused) named[name] = at::cat(parts);
+  for (const auto& [name, parts] : fused) named[name] = FuseRows(parts);
   return named;
 }
 

@@ -3,17 +3,18 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/spec/model_config.h"
+#include "models/spec/weight_names.h"
 #include "parallel/parameter.h"
 
 namespace equipoise {
 
-// Draws every weight (Parameter::stored) as Transformers initialises this architecture: matrices
-// normal with initializer_range, biases, class token and position embeddings 0, norms 1, layer
-// scale its value. Each number is a function of (seed, parameter name, index) alone, so it is the
-// same on every mesh. The caller calls FlatParameters::UpdateCompute() afterwards.
+// Draws every weight (Parameter::stored) as its TensorSpec::init says. Each number is a function of
+// (seed, parameter name, index) alone, so it is the same on every mesh. The caller calls
+// FlatParameters::UpdateCompute() afterwards.
 void InitializeWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
                        uint64_t seed);
 
@@ -30,9 +31,12 @@ std::vector<std::string> LoadWeights(const std::vector<Parameter*>& parameters,
 void CheckWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
                   const std::string& folder);
 
-// Whole tensors by our names, as a folder of that naming holds them: renamed, fused ones put
+// Whole parts of a fused tensor, put together.
+at::Tensor FuseRows(const std::vector<std::pair<FusedRows, at::Tensor>>& parts);
+
+// Whole tensors by our names, as a folder of the model's naming holds them: renamed, fused ones put
 // together.
 std::map<std::string, at::Tensor> NamedForFolder(const std::map<std::string, at::Tensor>& tensors,
-                                                 WeightNaming naming);
+                                                 const ModelConfig& config);
 
 }  // namespace equipoise

@@ -5,17 +5,19 @@
 #include <catch2/catch.hpp>
 
 #include "balance/costs/cost_model.h"
-#include "models/spec/presets.h"
+#include "models/families/presets.h"
 #include "trainer/device/memory_stats.h"
 #include "trainer/profile/measure_layer.h"
 
 namespace equipoise {
 namespace {
 
-// One layer of each kind, narrow enough to be quick; `large`: InternViT-6B's form over LLaMA.
-ModelConfig Model(bool large) {
+// One layer of each kind, narrow enough to be quick; `large`: InternViT-6B's form over LLaMA, with
+// norms of q and k over Qwen3.
+ModelConfig Model(bool large, bool text_norms) {
   ModelConfig config = PresetConfig(large ? "internvl2-26b" : "quickstart");
   config.vision.num_hidden_layers = config.text.num_hidden_layers = 1;
+  config.text.use_qk_norm = text_norms;
   if (!large) return config;
   config.vision.hidden_size = 320;
   config.vision.intermediate_size = 1280;
@@ -30,24 +32,16 @@ ModelConfig Model(bool large) {
   return config;
 }
 
-std::vector<MeasuredRow> RowsFor(LayerKind kind) {
-  switch (kind) {
-    case LayerKind::kPatchEmbedding:
-    case LayerKind::kVisionBlock:
-    case LayerKind::kProjector:
-      return {{6, {}}};
-    case LayerKind::kTokenEmbedding:
-      return {{3, {384, 128}}};
-    case LayerKind::kDecoderBlock:
-      return {{0, {384, 128}}};
-    default:
-      return {{0, {384, 128}}, {0, {384, 128}, /*masked=*/480}};
-  }
+std::vector<MeasuredRow> RowsFor(const LayerSpec& spec) {
+  if (spec.component != Component::kLanguageModel) return {{6, {}}};
+  if (spec.kind == kTokenEmbedding) return {{3, {384, 128}}};
+  if (spec.kind == kDecoderBlock) return {{0, {384, 128}}};
+  return {{0, {384, 128}}, {0, {384, 128}, /*masked=*/480}};
 }
 
 // 16-bit products pad their rows (models/ops/row_padding.h), which is not counted.
 struct Case {
-  bool large;
+  bool large, text_norms;
   at::ScalarType dtype;
   double tolerance;  // of kept bytes
 };
@@ -55,8 +49,8 @@ struct Case {
 void CheckBytes(const CostModel& costs, int layer, const LayerMeasurement& measured,
                 const Case& with) {
   const LayerSpec& spec = costs.specs()[static_cast<size_t>(layer)];
-  INFO(spec.name << (with.large ? " large " : " ") << with.dtype << ", " << measured.load.targets
-                 << " targets");
+  INFO(spec.name << (with.large ? " large " : " ") << (with.text_norms ? "norms " : "")
+                 << with.dtype << ", " << measured.load.targets << " targets");
   for (size_t kind = 0; kind < measured.kept_bytes.size(); ++kind) {
     const auto counted =
         static_cast<double>(costs.KeptBytes(layer, measured.load, static_cast<Recompute>(kind)));
@@ -68,7 +62,7 @@ void CheckBytes(const CostModel& costs, int layer, const LayerMeasurement& measu
   const auto work = static_cast<double>(measured.work_bytes);
   INFO("work counted " << counted << ", measured " << work);
   // The 16-bit weight gradient of patches needs more than is counted.
-  const bool patches = spec.kind == LayerKind::kPatchEmbedding && with.dtype != at::kFloat;
+  const bool patches = spec.kind == "patch_embedding" && with.dtype != at::kFloat;
   CHECK(counted > (patches ? 0.4 : 0.75) * work);
   CHECK(counted < 1.25 * work + 8192);
 }
@@ -76,15 +70,17 @@ void CheckBytes(const CostModel& costs, int layer, const LayerMeasurement& measu
 TEST_CASE("layers keep the bytes that the cost model counts", "[balance][cpu]") {
   CountCpuMemory();
   at::set_num_threads(1);
-  for (const Case& with : {Case{false, at::kFloat, 0.02}, Case{true, at::kFloat, 0.02},
-                           Case{false, at::kBFloat16, 0.08}, Case{true, at::kBFloat16, 0.08}}) {
-    const ModelConfig model = Model(with.large);
+  for (const Case& with :
+       {Case{false, false, at::kFloat, 0.02}, Case{true, false, at::kFloat, 0.02},
+        Case{true, true, at::kFloat, 0.02}, Case{false, false, at::kBFloat16, 0.08},
+        Case{true, false, at::kBFloat16, 0.08}, Case{true, true, at::kBFloat16, 0.08}}) {
+    const ModelConfig model = Model(with.large, with.text_norms);
     CostModel::Options options;
     options.element_bytes = static_cast<int64_t>(c10::elementSize(with.dtype));
     const CostModel costs(model, MakeCluster({}), options);
     for (int layer = 0; layer < costs.num_layers(); ++layer) {
       LayerMeter meter(model, layer, with.dtype);
-      for (const MeasuredRow& row : RowsFor(costs.specs()[static_cast<size_t>(layer)].kind)) {
+      for (const MeasuredRow& row : RowsFor(costs.specs()[static_cast<size_t>(layer)])) {
         CheckBytes(costs, layer, meter.Measure(row), with);
       }
     }

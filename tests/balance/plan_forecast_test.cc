@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "models/spec/presets.h"
+#include "models/families/presets.h"
 
 namespace equipoise {
 namespace {

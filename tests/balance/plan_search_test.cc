@@ -10,8 +10,8 @@
 #include "balance/search/plan_forecast.h"
 #include "balance/search/plan_shapes.h"
 #include "configs/base/error.h"
-#include "models/spec/modules.h"
-#include "models/spec/presets.h"
+#include "models/families/modules.h"
+#include "models/families/presets.h"
 #include "parallel/schedule/builders.h"
 
 namespace equipoise {

@@ -4,9 +4,9 @@
 
 #include "balance/costs/cost_model.h"
 #include "balance/costs/profile_fit.h"
-#include "balance/load/layer_shape.h"
 #include "configs/base/error.h"
-#include "models/spec/presets.h"
+#include "models/families/families.h"
+#include "models/families/presets.h"
 #include "tests/data/temporary_folder.h"
 
 namespace equipoise {
@@ -30,8 +30,8 @@ Profile QuickstartProfile() {
          {SingleSegment(1, 64), SingleSegment(4, 256), SingleSegment(8, 512), SingleSegment(0, 512),
           SingleSegment(16, 300), LayerLoad{2, 512, 4 * 128 * 129 / 2.0}}) {
       LayerMeasurement m;
-      m.layer_kind = LayerKindName(specs[i].kind);
-      m.shape = LayerShape(model, specs[i].kind);
+      m.layer_kind = specs[i].kind;
+      m.shape = specs[i].shape;
       m.load = load;
       m.forward_s = 1e-5 + 1e-4 * static_cast<double>(load.tiles) +
                     2e-6 * static_cast<double>(load.tokens) + 3e-9 * load.token_pairs;
@@ -168,8 +168,7 @@ TEST_CASE("a fit finds the coefficients, and none below zero", "[balance][cpu]")
 
 TEST_CASE("a head is fitted to its targets, older profiles to tokens", "[balance][cpu]") {
   const ModelConfig model = PresetConfig("quickstart");
-  const std::string kind = LayerKindName(LayerKind::kHead);
-  const std::string shape = LayerShape(model, LayerKind::kHead);
+  const std::string kind = kHead, shape = LayerSpecs(model).back().shape;
   Profile profile;
   for (const int64_t tokens : {64, 256, 512}) {
     for (const int64_t targets : {tokens / 4, tokens}) {

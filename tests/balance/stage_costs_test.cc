@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "balance/costs/memory_model.h"
-#include "models/spec/presets.h"
+#include "models/families/presets.h"
 #include "models/stages/stage_layout.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/passes.h"

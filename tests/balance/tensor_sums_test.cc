@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "balance/load/layer_work.h"
+#include "models/families/families.h"
 #include "models/spec/layer_spec.h"
 #include "parallel/comm/single_communicator.h"
 #include "tests/models/model_support.h"
@@ -43,17 +43,16 @@ struct Pass {
 
 Pass Charged(const ModelConfig& config, const LayerLoad& load, double element_bytes, int tensor) {
   Pass pass;
-  const auto add = [&](const std::vector<TensorSum>& sums, Bytes& bytes) {
-    for (const TensorSum& sum : sums) {
-      const double elements = sum.elements.At(load);
+  const auto add = [&](const std::vector<TensorAllReduce>& sums, Bytes& bytes) {
+    for (const TensorAllReduce& sum : sums) {
+      const double elements = sum.elements.At(load) + sum.fixed;
       if (elements > 0) bytes.push_back((sum.fp32 ? 4 : element_bytes) * elements);
     }
   };
-  for (const LayerSpec& spec : LayerSpecs(config)) {
-    const LayerWork work = WorkOfLayer(config, spec.kind, tensor);
-    for (const HalfWork* half : {&work.attention, &work.mlp}) {
-      add(half->sums, pass.forward);
-      add(half->gradient_sums, pass.backward);
+  for (const LayerSpec& spec : LayerSpecs(config, tensor)) {
+    for (const HalfCost* half : {&spec.attention, &spec.mlp}) {
+      add(half->all_reduces, pass.forward);
+      add(half->gradient_all_reduces, pass.backward);
     }
   }
   std::sort(pass.forward.begin(), pass.forward.end());
@@ -88,6 +87,7 @@ TEST_CASE("the sums of a step are those that the cost model charges", "[balance]
       {"text alone in a micro-batch", TinyInternVl(/*large_form=*/false), 0, 2},
       {"llama", TinyText("llama", /*tied=*/true), 0, 2},
       {"one key head for all ranks", one_key, 0, 2},
+      {"norms of q and k", TinyText("qwen3", /*tied=*/false), 0, 2},
       {"no tensor ranks", TinyInternVl(/*large_form=*/true), 2, 1},
   };
   for (const Case& test : cases) {

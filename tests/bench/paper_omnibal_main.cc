@@ -9,7 +9,7 @@
 
 #include "configs/base/error.h"
 #include "configs/base/json.h"
-#include "models/spec/presets.h"
+#include "models/families/presets.h"
 #include "tests/bench/paper_omnibal.h"
 
 namespace equipoise::testing {

@@ -17,6 +17,7 @@
 
 #include "balance/load/partition.h"
 #include "configs/base/json.h"
+#include "models/families/families.h"
 #include "models/spec/model_config.h"
 #include "models/weights/weights.h"
 #include "parallel/comm/gather_text.h"

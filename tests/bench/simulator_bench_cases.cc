@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "balance/load/partition.h"
+#include "models/families/families.h"
 #include "models/spec/layer_spec.h"
 #include "parallel/schedule/builders.h"
 #include "tests/bench/simulator_bench.h"
@@ -40,11 +41,11 @@ constexpr DataVariant kData[] = {{0, "none", "even"},  {0, "none", "mixed"}, {1,
 
 constexpr const char* kTensorMixes[] = {"even", "mixed"};
 
-Recompute KindOf(const std::string& word, LayerKind layer) {
+Recompute KindOf(const std::string& word, const LayerSpec& layer) {
   if (word == "full") return Recompute::kFull;
   if (word == "attention") return Recompute::kAttention;
   if (word == "mlp") return Recompute::kMlp;
-  const bool vision = layer == LayerKind::kPatchEmbedding || layer == LayerKind::kVisionBlock;
+  const bool vision = layer.component == Component::kEncoder;
   return word == "vision" && vision ? Recompute::kFull : Recompute::kNone;
 }
 
@@ -57,7 +58,8 @@ std::vector<int> Stages(const BenchSettings& settings, const std::string& partit
         LayerCosts(settings.model, {}, SingleSegment(settings.tiles, settings.tokens)), stages);
   }
   std::vector<double> parameters;
-  for (const LayerSpec& spec : specs) parameters.push_back(static_cast<double>(spec.parameters));
+  for (const LayerSpec& spec : specs)
+    parameters.push_back(static_cast<double>(spec.parameter_count()));
   return EvenStages(parameters, stages);
 }
 
@@ -65,7 +67,7 @@ BenchCase MakeCase(const BenchSettings& settings, Plan plan, const std::string& 
                    const std::string& recompute, const std::string& mix) {
   plan.stage_begins = Stages(settings, partition, plan.num_stages());
   for (const LayerSpec& spec : LayerSpecs(settings.model)) {
-    plan.recompute.push_back(KindOf(recompute, spec.kind));
+    plan.recompute.push_back(KindOf(recompute, spec));
   }
   std::string name;
   if (plan.pipeline > 1) name = "pipeline " + plan.schedule + ", " + partition;

@@ -15,7 +15,7 @@
 
 #include "balance/costs/profile_fit.h"
 #include "configs/base/json.h"
-#include "models/spec/presets.h"
+#include "models/families/presets.h"
 #include "parallel/comm/gather_text.h"
 #include "parallel/comm/make_communicator.h"
 #include "parallel/comm/mpi_environment.h"

@@ -25,11 +25,11 @@ std::vector<std::pair<size_t, size_t>> Spans(const EncodedConversation& conversa
   return spans;
 }
 
-// The tokenizer of one test, with InternVL's grounding marks.
+// The tokenizer of one test, with InternVL's grounding marks and InternLM2's first token.
 Tokenizer MarkedTokenizer() {
   Json json = TinyTokenizerJson();
   int id = 310;
-  for (const char* mark : {"<ref>", "</ref>", "<box>", "</box>", "<quad>", "</quad>"}) {
+  for (const char* mark : {"<ref>", "</ref>", "<box>", "</box>", "<quad>", "</quad>", "<s>"}) {
     json["added_tokens"].push_back({{"id", id++}, {"content", mark}, {"special", true}});
   }
   return ReadTokenizerJson(json);
@@ -80,6 +80,29 @@ TEST_CASE("system texts: the record's, the configuration's, the template's", "[d
   CHECK(text("internvl2_5", "", {}).find("InternVL") != std::string::npos);
   CHECK(text("internvl2_5", "x", {{Role::kSystem, "y"}}) ==
         "<|im_start|>system\ny<|im_end|>\n" + user);
+}
+
+TEST_CASE("InternVL2's templates: no line break behind a turn, and InternLM2's first token",
+          "[data][cpu]") {
+  const Tokenizer tokenizer = MarkedTokenizer();
+  const std::vector<Turn> turns = {{Role::kUser, "hello"}, {Role::kAssistant, "us"}};
+  const std::string user_and_answer =
+      "<|im_start|>user\nhello<|im_end|><|im_start|>assistant\nus<|im_end|>";
+  for (const auto& [name, begin] : {std::pair("internlm2-chat", "<s>"), {"Hermes-2", ""}}) {
+    const ChatTemplate chat(name, "x", &tokenizer);
+    const EncodedConversation encoded = chat.Encode(turns, {}, 1);
+    CHECK(encoded.ids ==
+          Rendered(tokenizer,
+                   std::string(begin) + "<|im_start|>system\nx<|im_end|>" + user_and_answer));
+    REQUIRE(Spans(encoded).size() == 1);
+    CHECK(Spans(encoded)[0] == std::pair(encoded.ids.size() - 2, encoded.ids.size()));
+    const auto own = ChatTemplate(name, "", &tokenizer).Encode(turns, {}, 1).ids;
+    CHECK(tokenizer.Decode(own, false).find("InternVL") != std::string::npos);
+  }
+  const Tokenizer lacking = ReadTokenizerJson(TinyTokenizerJson());
+  CHECK_THROWS_WITH(ChatTemplate("internlm2-chat", "", &lacking), Catch::Matchers::Contains("<s>"));
+  CHECK_THROWS_WITH(ChatTemplate("llama", "", &tokenizer),
+                    Catch::Matchers::Contains("chatml, internvl2_5, internlm2-chat, Hermes-2"));
 }
 
 TEST_CASE("special tokens in any text are ordinary text, grounding marks are not", "[data][cpu]") {

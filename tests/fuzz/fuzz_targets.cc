@@ -14,6 +14,7 @@
 #include "data/text/text_error.h"
 #include "data/text/text_normalizer.h"
 #include "data/text/tokenizer_json.h"
+#include "models/families/families.h"
 #include "models/spec/model_config.h"
 #include "models/weights/safetensors_file.h"
 #include "parallel/schedule/schedule_text.h"

@@ -1,7 +1,8 @@
 #include <catch2/catch.hpp>
 
+#include "models/families/families.h"
+#include "models/families/presets.h"
 #include "models/spec/layer_spec.h"
-#include "models/spec/presets.h"
 #include "models/stages/model.h"
 
 namespace equipoise {
@@ -14,11 +15,12 @@ std::vector<ModelConfig> Configs() {
   ModelConfig llama = PresetConfig("internvl2-8b");
   llama.has_vision = false;
   llama.model_type = "llama";
-  llama.text.attention_bias = llama.text.mlp_bias = true;
+  llama.text.attention_bias = llama.text.attention_output_bias = llama.text.mlp_bias = true;
   ModelConfig qwen = PresetConfig("internvl3-1b");
   qwen.has_vision = false;
   qwen.model_type = "qwen2";
-  return {small, large, llama, qwen};
+  ModelConfig qwen3 = PresetConfig("internvl3_5-1b");
+  return {small, large, llama, qwen, qwen3};
 }
 
 TEST_CASE("layer specs have the names and parameters of the layers", "[models][cpu]") {
@@ -31,7 +33,7 @@ TEST_CASE("layer specs have the names and parameters of the layers", "[models][c
       CHECK(specs[i].name == layers[i]->name());
       int64_t parameters = 0;
       for (const Parameter* parameter : layers[i]->parameters()) parameters += parameter->numel();
-      CHECK(specs[i].parameters == parameters);
+      CHECK(specs[i].parameter_count() == parameters);
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "configs/base/error.h"
+#include "models/families/families.h"
 
 namespace equipoise {
 namespace {
@@ -90,6 +91,51 @@ TEST_CASE("a configuration of Transformers 4 is read", "[models][cpu]") {
   CHECK_FALSE(config.text.tie_word_embeddings);
 }
 
+TEST_CASE("Qwen3 has norms of q and k, a head_dim of its own and no biases", "[models][cpu]") {
+  Json json = Qwen2();
+  json["model_type"] = "qwen3";
+  const ModelConfig config = ParseModelConfig(json, "config.json");
+  CHECK(config.text.use_qk_norm);
+  CHECK(config.text.head_dim == 128);
+  CHECK_FALSE(config.text.attention_bias);
+  CHECK_FALSE(config.text.attention_output_bias);
+  json["head_dim"] = 32;
+  json["attention_bias"] = true;
+  const Json written = ToHuggingFace(ParseModelConfig(json, "config.json"));
+  CHECK(written["architectures"] == Json({"Qwen3ForCausalLM"}));
+  CHECK(written["head_dim"] == 32);
+  CHECK(ParseModelConfig(written, "c").text.attention_output_bias);
+}
+
+TEST_CASE("InternLM2's own form is read and written back", "[models][cpu]") {
+  Json json = Llama();
+  for (const char* key : {"mlp_bias", "attention_bias", "rope_parameters"}) json.erase(key);
+  json["model_type"] = "internlm2";
+  json["bias"] = false;
+  json["rope_scaling"] = {{"type", "dynamic"}, {"factor", 3.0}};
+  const ModelConfig config = ParseModelConfig(json, "config.json");
+  CHECK(config.naming == WeightNaming::kOriginal);
+  CHECK_FALSE(config.text.attention_bias);
+  CHECK_FALSE(config.text.mlp_bias);
+  CHECK(config.text.rope_type == "dynamic");
+  CHECK(config.text.rope_factor == 3);
+  const Json once = ToHuggingFace(config);
+  CHECK(once["architectures"] == Json({"InternLM2ForCausalLM"}));
+  CHECK(once["rope_scaling"] == Json({{"type", "dynamic"}, {"factor", 3.0}}));
+  CHECK_FALSE(once.contains("rope_parameters"));
+  CHECK(ToHuggingFace(ParseModelConfig(once, "c")) == once);
+  json.erase("bias");  // as its code takes it then
+  CHECK(ParseModelConfig(json, "c").text.attention_output_bias);
+  json["rope_scaling"].erase("factor");
+  CHECK_THAT(Refusal(json), Contains("factor: missing"));
+  json["rope_scaling"]["factor"] = 0.5;
+  CHECK_THAT(Refusal(json), Contains("factor: must be at least 1"));
+
+  Json whole = OpenGvLab();
+  whole["llm_config"]["model_type"] = "internlm2";
+  CHECK(ParseModelConfig(whole, "c").text.model_type == "internlm2");
+}
+
 TEST_CASE("InternVL's three parts are read", "[models][cpu]") {
   Json json = InternVl();
   const ModelConfig config = ParseModelConfig(json, "config.json");
@@ -138,7 +184,7 @@ TEST_CASE("what is written is read back as the same model", "[models][cpu]") {
 TEST_CASE("OpenGVLab's own form is read and written back", "[models][cpu]") {
   const ModelConfig config = ParseModelConfig(OpenGvLab(), "config.json");
   CHECK(config.model_type == "internvl");
-  CHECK(config.naming == WeightNaming::kOpenGvLab);
+  CHECK(config.naming == WeightNaming::kOriginal);
   CHECK(config.vision.qk_norm_eps == config.vision.layer_norm_eps);
   CHECK(config.has_vision);
   CHECK(config.vision.norm_type == "layer_norm");
@@ -173,7 +219,13 @@ TEST_CASE("OpenGVLab's picture token comes from the tokenizer's files", "[models
                               {"id": 7, "content": "<IMG_CONTEXT>"}]})";
   CHECK(token() == 7);
   std::ofstream(folder / "added_tokens.json") << R"({"<img>": 2, "<IMG_CONTEXT>": 8})";
+  CHECK(token() == 7);  // where both are there, the tokenizer is read from the first
+  std::filesystem::remove(folder / "tokenizer.json");
   CHECK(token() == 8);
+  std::ofstream(folder / "tokenizer_config.json")
+      << R"({"added_tokens_decoder": {"6": {"content": "<IMG_CONTEXT>"}}})";
+  CHECK(token() == 6);
+  std::filesystem::remove(folder / "tokenizer_config.json");
   std::ofstream(folder / "added_tokens.json") << R"({"<IMG_CONTEXT>": 320})";
   CHECK_THROWS_AS(token(), DataError);
   Json json = OpenGvLab();
@@ -221,7 +273,7 @@ void CheckRefusals(const Json& good, const std::vector<BadValue>& table) {
 
 TEST_CASE("what OpenGVLab's form asks for and is not supported is refused", "[models][cpu]") {
   CheckRefusals(OpenGvLab(),
-                {{"/llm_config/model_type", "internlm2", "llm_config: model_type: 'internlm2'"},
+                {{"/llm_config/model_type", "mixtral", "llm_config: model_type: 'mixtral'"},
                  {"/llm_config/num_key_value_heads", 3, "llm_config: num_key_value_heads"},
                  {"/llm_config", nullptr, "llm_config"},
                  {"/vision_config/model_type", "clip_vision_model", "model_type"},

@@ -25,11 +25,12 @@ ModelConfig TinyText(const std::string& family, bool tied) {
   text.intermediate_size = 48;
   text.num_hidden_layers = 2;
   text.num_attention_heads = 4;
-  text.num_key_value_heads = family == "qwen2" ? 2 : 4;
+  text.num_key_value_heads = family == "llama" ? 4 : 2;
   text.head_dim = 8;
   text.vocab_size = 67;
   text.pad_token_id = 7;
   text.attention_bias = family == "qwen2";
+  text.use_qk_norm = family == "qwen3";
   text.tie_word_embeddings = tied;
   return config;
 }

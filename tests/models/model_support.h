@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "models/layers/micro_batch.h"
-#include "models/layers/tensor_parallel.h"
 #include "models/spec/model_config.h"
+#include "models/spec/tensor_parallel.h"
 #include "models/stages/stage.h"
 #include "parallel/parameter.h"
 
@@ -18,7 +18,7 @@ namespace equipoise::testing {
 // Normal numbers that depend on the seed alone.
 at::Tensor Normal(const std::vector<int64_t>& shape, uint64_t seed, double scale = 1.0);
 
-// Tiny architectures: `family` is qwen2 or llama.
+// Tiny architectures: `family` is qwen2, qwen3, llama or internlm2.
 ModelConfig TinyText(const std::string& family, bool tied);
 // InternViT (300M form, or 6B with RMSNorm and QK normalisation) in front of Qwen2 or LLaMA.
 ModelConfig TinyInternVl(bool large_form);

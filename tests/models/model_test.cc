@@ -5,8 +5,8 @@
 #include <catch2/catch.hpp>
 
 #include "configs/base/error.h"
+#include "models/families/modules.h"
 #include "models/layers/kv_cache.h"
-#include "models/spec/modules.h"
 #include "tests/models/model_support.h"
 
 namespace equipoise {
@@ -118,7 +118,7 @@ TEST_CASE("freezing takes modules by name", "[models][cpu]") {
   for (const auto& layer : layers) {
     for (const Parameter* p : layer->parameters()) {
       INFO(p->name);
-      CHECK(p->trainable == (ModuleOf(*p) == "projector"));
+      CHECK(p->trainable == (p->component == "projector"));
     }
   }
   CHECK_THROWS_WITH(CheckModules(TinyInternVl(false), {"llm", "vison"}, "model.freeze"),

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
+#include "models/families/families.h"
 #include "models/spec/model_config.h"
 #include "models/stages/model.h"
 #include "models/stages/stage.h"

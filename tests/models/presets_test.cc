@@ -1,8 +1,9 @@
-#include "models/spec/presets.h"
+#include "models/families/presets.h"
 
 #include <catch2/catch.hpp>
 
 #include "configs/base/error.h"
+#include "models/families/families.h"
 
 namespace equipoise {
 namespace {

@@ -3,8 +3,9 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "models/families/families.h"
+#include "models/families/presets.h"
 #include "models/spec/layer_spec.h"
-#include "models/spec/presets.h"
 
 // NOLINTNEXTLINE(bugprone-exception-escape): a test's program ends with its message
 int main() {
@@ -12,7 +13,7 @@ int main() {
     const equipoise::ModelConfig config = equipoise::PresetConfig(name);
     int64_t parameters = 0;
     for (const equipoise::LayerSpec& layer : equipoise::LayerSpecs(config)) {
-      parameters += layer.parameters;
+      parameters += layer.parameter_count();
     }
     const equipoise::Json line = {
         {"name", name}, {"config", equipoise::ToHuggingFace(config)}, {"parameters", parameters}};

@@ -1,4 +1,4 @@
-#include "models/layers/tensor_parallel.h"
+#include "models/spec/tensor_parallel.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -243,7 +243,7 @@ ModelConfig SmallVision() {
 ModelConfig GroupedLlama(int64_t key_heads) {
   ModelConfig config = TinyText("llama", /*tied=*/false);
   config.text.num_key_value_heads = key_heads;
-  config.text.attention_bias = config.text.mlp_bias = true;
+  config.text.attention_bias = config.text.attention_output_bias = config.text.mlp_bias = true;
   return config;
 }
 

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "configs/base/error.h"
-#include "models/layers/tensor_parallel.h"
+#include "models/spec/tensor_parallel.h"
 
 namespace equipoise {
 namespace {

@@ -14,8 +14,10 @@ import torch.nn.functional as F
 import transformers
 from safetensors.torch import load_file, save_file
 from transformers import (InternVLConfig, InternVLForConditionalGeneration, LlamaConfig,
-                          LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM)
+                          LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM)
 
+import internlm2
 import opengvlab
 import parity
 import reference
@@ -51,6 +53,8 @@ def internvl(vision, text, tied=False):
 
 LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0,
                "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+# The first sample is longer than max_position_embeddings.
+DYNAMIC_ROPE = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
 SMALL_VIT = vision_sizes(norm_type="layer_norm", attention_bias=True)
 LARGE_VIT = vision_sizes(norm_type="rms_norm", use_qk_norm=True, attention_bias=False)
 
@@ -63,11 +67,19 @@ MODELS = {
         rope_parameters=LLAMA3_ROPE, tie_word_embeddings=True))),
     "llama biases": lambda: LlamaForCausalLM(LlamaConfig(**text_sizes(
         attention_bias=True, mlp_bias=True, head_dim=16))),
+    "llama dynamic-rope": lambda: LlamaForCausalLM(LlamaConfig(**text_sizes(
+        max_position_embeddings=32, rope_parameters=DYNAMIC_ROPE))),
+    "qwen3 tied": lambda: Qwen3ForCausalLM(Qwen3Config(**text_sizes(
+        head_dim=16, tie_word_embeddings=True))),
+    "qwen3 biases": lambda: Qwen3ForCausalLM(Qwen3Config(**text_sizes(
+        head_dim=8, attention_bias=True))),
+    "internvl 300m qwen3": lambda: internvl(SMALL_VIT, Qwen3Config(**text_sizes(head_dim=16))),
     "internvl 300m qwen2": lambda: internvl(SMALL_VIT, Qwen2Config(**text_sizes())),
     "internvl 6b llama": lambda: internvl(LARGE_VIT, LlamaConfig(**text_sizes())),
     "internvl tied": lambda: internvl(SMALL_VIT, Qwen2Config(**text_sizes()), tied=True),
 }
-SEVERAL_RANKS = {"qwen2 tied": 2, "internvl 6b llama": 5}
+SEVERAL_RANKS = {"qwen2 tied": 2, "internvl 6b llama": 5, "qwen3 tied": 2}
+INTERNLM2 = ("llama dynamic-rope", "internvl 6b llama")
 
 
 def build(name, seed, eps=None):
@@ -240,6 +252,42 @@ def check_opengvlab(report, case):
                  theirs["logits"].equal(native["logits"]))
 
 
+def check_internlm2(report, case):
+    """LLaMA in InternLM2's form, alone or behind an encoder: the same bits under its keys."""
+    text = getattr(case.model.config, "text_config", case.model.config)
+    with tempfile.TemporaryDirectory() as folder:
+        write_internlm2(case.folder, folder, text.num_key_value_heads)
+        theirs = parity.run_check(folder, case.batch, gradients=True, recipe=RECIPE)
+    native = parity.run_check(case.folder, case.batch, gradients=True, recipe=RECIPE)
+    for prefix in ("grad.", "after."):
+        want = in_internlm2(parity.strip(native, prefix), text.num_key_value_heads)
+        got = parity.strip(theirs, prefix)
+        same = set(got) == set(want) and all(got[key].equal(want[key]) for key in want)
+        report.check(case.name + " internlm2", prefix + " same bits", same)
+    report.check(case.name + " internlm2", "logits same bits",
+                 theirs["logits"].equal(native["logits"]))
+
+
+def in_internlm2(weights, kv_heads):
+    return internlm2.rename(opengvlab.rename(weights), kv_heads)
+
+
+def write_internlm2(native, folder, kv_heads):
+    """A folder that Transformers saved, in the form of InternLM2's or OpenGVLab's code."""
+    with open(os.path.join(native, "config.json"), encoding="utf8") as file:
+        config = json.load(file)
+    if "vision_config" in config:
+        llama = config["text_config"]
+        config = opengvlab.config(config)
+        config["llm_config"] = internlm2.config(llama)
+    else:
+        config = internlm2.config(config)
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf8") as file:
+        json.dump(config, file)
+    weights = load_file(os.path.join(native, "model.safetensors"))
+    save_file(in_internlm2(weights, kv_heads), os.path.join(folder, "model.safetensors"))
+
+
 def check_eps(report):
     """Norms of queries and keys: Transformers keeps 1e-6, OpenGVLab takes layer_norm_eps."""
     model = build("internvl 6b llama", seed=1, eps=0.01)
@@ -327,6 +375,8 @@ def main():
             check_bf16(report, case)
             if name.startswith("internvl") and "tied" not in name:
                 check_opengvlab(report, case)
+            if name in INTERNLM2:
+                check_internlm2(report, case)
             if seed == 0:
                 check_choice(report, case)
     check_eps(report)

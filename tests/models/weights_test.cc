@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "configs/base/error.h"
+#include "models/families/presets.h"
 #include "models/weights/safetensors.h"
 #include "tests/skip_case.h"
 
@@ -25,8 +26,9 @@ Parameter Named(const std::string& name, const std::vector<int64_t>& shape) {
 }
 
 ModelConfig Config() {
-  ModelConfig config;
-  config.has_vision = true;
+  ModelConfig config = PresetConfig("internvl3-1b");
+  config.vision.num_hidden_layers = 1;
+  config.text.num_hidden_layers = 10;
   config.vision.initializer_range = 0.01;
   config.text.initializer_range = 0.03;
   config.text.vocab_size = 100;
@@ -78,7 +80,6 @@ TEST_CASE("random weights depend on seed and name alone", "[models][cpu]") {
   };
   const std::string name = "language_model.model.layers.0.mlp.up_proj.weight";
   const at::Tensor one = draw(name, 5, {8, 9});
-  CHECK(one.equal(draw("model.language_model.layers.0.mlp.up_proj.weight", 5, {8, 9})));
   CHECK(one.view({9, 8}).equal(draw(name, 5, {9, 8})));
   CHECK_FALSE(one.equal(draw(name, 6, {8, 9})));
   CHECK_FALSE(one.equal(draw("language_model.model.layers.1.mlp.up_proj.weight", 5, {8, 9})));
@@ -154,6 +155,49 @@ TEST_CASE("fused and split weights are read as far as they are held", "[models][
   std::filesystem::remove_all(folder);
 }
 
+// InternLM2's wqkv: of each of two key/value heads two query heads, the key, the value.
+TEST_CASE("weights interleaved by key/value head are read and written", "[models][cpu]") {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("interleaved_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  ModelConfig config = Config();
+  config.naming = WeightNaming::kOriginal;
+  config.text.model_type = "internlm2";
+  config.text.num_attention_heads = 4;
+  config.text.num_key_value_heads = 2;
+  const std::string layer = "language_model.model.layers.0.self_attn.";
+  const std::string theirs = "language_model.model.layers.0.attention.wqkv.weight";
+  const at::Tensor wqkv = at::randn({2 * 4 * 3, 5});  // heads of 3 rows
+  WriteSafetensors((folder / "model.safetensors").string(), {{theirs, wqkv}});
+  const at::Tensor heads = wqkv.view({2, 4, 3, 5});
+  const at::Tensor q = heads.narrow(1, 0, 2).reshape({12, 5});
+  const at::Tensor k = heads.narrow(1, 2, 1).reshape({6, 5});
+  const at::Tensor v = heads.narrow(1, 3, 1).reshape({6, 5});
+
+  // A rank's heads, part of a head, columns, and all.
+  std::vector<Parameter> parameters = {
+      Named(layer + "q_proj.weight", {6, 5}), Named(layer + "q_proj.weight", {5, 5}),
+      Named(layer + "k_proj.weight", {6, 2}), Named(layer + "v_proj.weight", {6, 5})};
+  parameters[0].part = {.dim = 0, .begin = 6, .whole = 12};
+  parameters[1].part = {.dim = 0, .begin = 4, .whole = 12};
+  parameters[2].part = {.dim = 1, .begin = 3, .whole = 5};
+  std::vector<Parameter*> list;
+  for (Parameter& parameter : parameters) list.push_back(&parameter);
+  FlatParameters flat(list, at::kFloat);
+  LoadWeights(list, config, folder.string());
+  CHECK(parameters[0].master.equal(q.narrow(0, 6, 6)));
+  CHECK(parameters[1].master.equal(q.narrow(0, 4, 5)));
+  CHECK(parameters[2].master.equal(k.narrow(1, 3, 2)));
+  CHECK(parameters[3].master.equal(v));
+
+  const auto written = NamedForFolder(
+      {{layer + "q_proj.weight", q}, {layer + "k_proj.weight", k}, {layer + "v_proj.weight", v}},
+      config);
+  REQUIRE(written.size() == 1);
+  CHECK(written.at(theirs).equal(wqkv));
+  std::filesystem::remove_all(folder);
+}
+
 // That this process has read so far, by any system call; nothing where the kernel does not count.
 std::optional<int64_t> BytesRead() {
   std::ifstream counters("/proc/self/io");
@@ -203,7 +247,9 @@ TEST_CASE("weights are named as the folder that they came from", "[models][cpu]"
                                                   {layer + "v_proj.weight", v},
                                                   {"multi_modal_projector.linear_2.weight", q},
                                                   {"language_model.model.norm.weight", k}};
-  const auto theirs = NamedForFolder(ours, WeightNaming::kOpenGvLab);
+  ModelConfig original = Config();
+  original.naming = WeightNaming::kOriginal;
+  const auto theirs = NamedForFolder(ours, original);
   REQUIRE(theirs.size() == 3);
   const at::Tensor& fused = theirs.at("vision_model.encoder.layers.0.attn.qkv.weight");
   REQUIRE(fused.size(0) == 12);
@@ -212,7 +258,7 @@ TEST_CASE("weights are named as the folder that they came from", "[models][cpu]"
   CHECK(fused.narrow(0, 8, 4).equal(v));
   CHECK(theirs.at("mlp1.3.weight").equal(q));
   CHECK(theirs.at("language_model.model.norm.weight").equal(k));
-  CHECK(NamedForFolder(ours, WeightNaming::kTransformers).size() == 5);
+  CHECK(NamedForFolder(ours, Config()).size() == 5);
 }
 
 }  // namespace

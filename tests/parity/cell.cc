@@ -10,8 +10,9 @@
 
 #include "balance/load/partition.h"
 #include "configs/base/json.h"
+#include "models/families/families.h"
+#include "models/families/modules.h"
 #include "models/spec/layer_spec.h"
-#include "models/spec/modules.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/timeline.h"
 #include "parallel/zero/adamw.h"
@@ -98,7 +99,7 @@ std::vector<Recompute> CellRecompute(const Cell& cell, const ModelConfig& config
   const bool random = cell.recompute.rfind("random", 0) == 0;
   std::mt19937 dice(random ? static_cast<unsigned>(std::stoul(cell.recompute.substr(6))) : 0);
   for (const LayerSpec& layer : LayerSpecs(config)) {
-    const bool named = cell.recompute.find(ModuleOf(layer.kind)) != std::string::npos;
+    const bool named = cell.recompute.find(ComponentName(layer.component)) != std::string::npos;
     if (random) {
       recompute.push_back(static_cast<Recompute>(dice() % 4));
     } else if (cell.recompute == "attention" || cell.recompute == "mlp") {
@@ -278,6 +279,11 @@ std::string ToString(const Cell& cell) {
 ModelConfig CellModel(const std::string& name) {
   if (name == "internvl-qwen2") return TinyInternVl(/*large_form=*/false);
   if (name == "internvl-llama") return TinyInternVl(/*large_form=*/true);
+  if (name.starts_with("internvl-")) {  // another decoder behind InternViT-300M's form
+    ModelConfig config = TinyInternVl(/*large_form=*/false);
+    config.text = TinyText(name.substr(name.find('-') + 1), /*tied=*/false).text;
+    return config;
+  }
   return TinyText(name.substr(0, name.find('-')), name == "qwen2-tied");
 }
 

@@ -37,8 +37,8 @@ struct Cell {
 // "internvl-qwen2 mixed data 2 pipeline 2 tensor 1 1f1b M 4 fp32"
 std::string ToString(const Cell& cell);
 
-// internvl-qwen2 (InternViT-300M form), internvl-llama (6B form: RMSNorm, QK norm), qwen2, llama,
-// qwen2-tied.
+// internvl-qwen2 (InternViT-300M form), internvl-llama (6B form: RMSNorm, QK norm), internvl-qwen3,
+// internvl-internlm2, qwen2, llama, qwen2-tied.
 ModelConfig CellModel(const std::string& name);
 
 struct CellResult {

@@ -189,6 +189,18 @@ TEST_CASE("parity: data x pipeline x tensor", "[parity][cpu]") {
   Check(cell);
 }
 
+TEST_CASE("parity: other decoders", "[parity][cpu]") {
+  Cell cell;
+  cell.model = GENERATE("internvl-qwen3", "internvl-internlm2");
+  cell.schedule = GENERATE("1f1b", "zb_h1", "interleaved", "zb_v");
+  cell.pipeline = 2;
+  std::tie(cell.data, cell.tensor) = GENERATE(table<int, int>({{1, 1}, {2, 1}, {1, 2}, {1, 3}}));
+  cell.zero = cell.data - 1;
+  cell.precision = GENERATE("fp32", "bf16");
+  cell.recompute = GENERATE("none", "attention");
+  Check(cell);
+}
+
 TEST_CASE("parity: bf16", "[parity][cpu]") {
   Cell cell = Base();
   cell.precision = "bf16";

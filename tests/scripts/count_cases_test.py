@@ -97,11 +97,25 @@ def check_tally(script):
     yield "" if tally.summary() == wanted else f"summary: {tally.summary()}"
 
 
+def check_nearest(script):
+    """`fast` takes the tests over the fewest steps, small ones before others, a dozen at most."""
+    def ask(expression):
+        depth = int(expression.split("), ")[-1].split(")")[0]) if "rdeps" in expression else 0
+        size = "small" if "small" in expression else "medium"
+        return [f"//tests:{size}{i}" for i in range(3 * (depth - 1))], True
+    found = script.nearest_tests(["a.cc"], ask)
+    wanted = [*(f"//tests:small{i}" for i in range(3)), *(f"//tests:medium{i}" for i in range(3)),
+              *(f"//tests:small{i}" for i in range(3, 6)),
+              *(f"//tests:medium{i}" for i in range(3, 6))]
+    yield "" if found == wanted else f"nearest: {found}"
+    yield "" if script.nearest_tests([], ask) == [] else "nearest: of nothing"
+
+
 def main():
     sys.dont_write_bytecode = True
     script = load("scripts/run_tests.py")
     faults = [*check_catch(script, sys.argv[1]), *check_logs(script), *check_events(script),
-              *check_tally(script)]
+              *check_tally(script), *check_nearest(script)]
     failed = [fault for fault in faults if fault]
     print("".join(f"FAILED {fault}\n" for fault in failed), end="")
     print(f"{len(faults) - len(failed)} passed, {len(failed)} failed")

@@ -15,7 +15,7 @@
 #include "balance/costs/memory_model.h"
 #include "balance/load/partition.h"
 #include "configs/base/json.h"
-#include "models/spec/presets.h"
+#include "models/families/presets.h"
 #include "models/stages/model.h"
 #include "models/weights/safetensors.h"
 #include "models/weights/weights.h"
@@ -148,7 +148,7 @@ TEST_CASE("frozen weights give the bits of masters that never move", "[frozen][c
   const ModelConfig config = TinyInternVl(GENERATE(false, true));
   const MicroBatch batch = RandomBatch(config, {16, 8}, /*tiles=*/2, /*seed=*/1);
   const auto is_frozen = [&](const Parameter& p) {
-    return std::find(freeze.begin(), freeze.end(), ModuleOf(p)) != freeze.end();
+    return std::find(freeze.begin(), freeze.end(), p.component) != freeze.end();
   };
   RunRanks(1, [&](Communicator& world) {
     Rank frozen(config, mesh, freeze, world), masters(config, mesh, {}, world);

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "configs/base/error.h"
-#include "models/spec/modules.h"
-#include "models/spec/presets.h"
+#include "models/families/modules.h"
+#include "models/families/presets.h"
 #include "tests/trainer/scratch_folder.h"
 #include "trainer/planner/plan_yaml.h"
 

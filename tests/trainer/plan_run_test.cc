@@ -7,7 +7,7 @@
 
 #include "configs/base/error.h"
 #include "configs/yaml/yaml_reader.h"
-#include "models/spec/presets.h"
+#include "models/families/presets.h"
 #include "tests/trainer/scratch_folder.h"
 #include "trainer/planner/plan_html.h"
 #include "trainer/planner/plan_trace.h"

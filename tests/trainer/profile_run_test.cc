@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "models/families/families.h"
 #include "tests/models/model_support.h"
 #include "tests/parallel/run_ranks.h"
 #include "trainer/device/memory_stats.h"
@@ -17,7 +18,8 @@ namespace {
 using testing::TinyInternVl;
 using testing::TinyText;
 
-constexpr int kVisionBlock = 1, kProjector = 3, kEmbedding = 4, kDecoderBlock = 5, kHead = 7;
+constexpr int kVisionLayer = 1, kProjectorLayer = 3, kEmbeddingLayer = 4, kDecoderLayer = 5,
+              kHeadLayer = 7;
 
 LayerMeasurement Measure(int layer, const MeasuredRow& row) {
   CountCpuMemory();
@@ -39,23 +41,25 @@ TEST_CASE("a measured row counts tokens and pairs of its segments", "[profile][c
 
 TEST_CASE("a head is measured with targets on a part of the row", "[profile][cpu]") {
   std::map<int64_t, std::set<int64_t>> targets;  // by tokens
-  for (const MeasuredRow& row : RowsFor(LayerKind::kHead, TinyInternVl(false), {256, 6})) {
+  for (const MeasuredRow& row :
+       RowsFor(LayerSpecs(TinyInternVl(false))[kHeadLayer], TinyInternVl(false), {256, 6})) {
     targets[row.load().tokens].insert(row.load().targets);
   }
   CHECK(targets.at(256) == std::set<int64_t>{64, 256});
   CHECK(targets.at(32) == std::set<int64_t>{8, 32});
-  const LayerMeasurement all = Measure(kHead, {0, {256}}), few = Measure(kHead, {0, {256}, 192});
+  const LayerMeasurement all = Measure(kHeadLayer, {0, {256}}),
+                         few = Measure(kHeadLayer, {0, {256}, 192});
   // Rows with a target and their gradient are kept for a quarter of the tokens.
   const int64_t rows = 2 * 256 * TinyInternVl(false).text.hidden_size * 4;
   CHECK(std::abs(Kept(all, Recompute::kNone) - Kept(few, Recompute::kNone) - rows * 3 / 4) < 8192);
 }
 
 TEST_CASE("a block keeps its input, a half's share, or all", "[profile][cpu]") {
-  const int layer = GENERATE(kVisionBlock, kDecoderBlock);
-  const MeasuredRow row = layer == kVisionBlock ? MeasuredRow{16, {}} : MeasuredRow{0, {128, 128}};
+  const int layer = GENERATE(kVisionLayer, kDecoderLayer);
+  const MeasuredRow row = layer == kVisionLayer ? MeasuredRow{16, {}} : MeasuredRow{0, {128, 128}};
   const LayerMeasurement m = Measure(layer, row);
   const ModelConfig config = TinyInternVl(false);
-  const int64_t input = layer == kVisionBlock
+  const int64_t input = layer == kVisionLayer
                             ? 16 * (config.vision.patches() + 1) * config.vision.hidden_size * 4
                             : 256 * config.text.hidden_size * 4;
   CHECK(Kept(m, Recompute::kFull) >= input);
@@ -72,15 +76,15 @@ TEST_CASE("a block keeps its input, a half's share, or all", "[profile][cpu]") {
 
 TEST_CASE("layers without halves, or without an input, are measured too", "[profile][cpu]") {
   for (const auto& [layer, row] : {std::pair(0, MeasuredRow{4, {}}),
-                                   {kProjector, {4, {}}},
-                                   {kEmbedding, {1, {32}}},
-                                   {kEmbedding, {0, {32}}},
-                                   {kHead, {0, {32}}}}) {
+                                   {kProjectorLayer, {4, {}}},
+                                   {kEmbeddingLayer, {1, {32}}},
+                                   {kEmbeddingLayer, {0, {32}}},
+                                   {kHeadLayer, {0, {32}}}}) {
     const LayerMeasurement m = Measure(layer, row);
     INFO(m.layer_kind);
     CHECK(m.forward_s > 0);
     CHECK(std::abs(Kept(m, Recompute::kAttention) - Kept(m, Recompute::kNone)) < 1024);
-    const bool has_input = layer != 0 && !(layer == kEmbedding && row.tiles == 0);
+    const bool has_input = layer != 0 && !(layer == kEmbeddingLayer && row.tiles == 0);
     CHECK((m.input_gradient_s > 0) == has_input);
   }
 }
@@ -88,20 +92,20 @@ TEST_CASE("layers without halves, or without an input, are measured too", "[prof
 TEST_CASE("the grid has what concerns a kind", "[profile][cpu]") {
   const ModelConfig config = TinyInternVl(false), text = TinyText("llama", false);
   const ProfileGrid grid{256, 6};
-  for (const MeasuredRow& row : RowsFor(LayerKind::kVisionBlock, config, grid)) {
+  for (const MeasuredRow& row : RowsFor(LayerSpecs(config)[kVisionLayer], config, grid)) {
     CHECK(row.segments.empty());
     CHECK(row.tiles <= 6);
   }
-  CHECK(RowsFor(LayerKind::kVisionBlock, config, grid).size() == 3);  // 6, 3, 1
-  CHECK(RowsFor(LayerKind::kVisionBlock, text, {256, 0}).empty());
+  CHECK(RowsFor(LayerSpecs(config)[kVisionLayer], config, grid).size() == 3);  // 6, 3, 1
+  CHECK(RowsFor(LayerSpecs(config)[kVisionLayer], text, {256, 0}).empty());
   std::set<std::pair<int64_t, size_t>> rows;
-  for (const MeasuredRow& row : RowsFor(LayerKind::kDecoderBlock, config, grid)) {
+  for (const MeasuredRow& row : RowsFor(LayerSpecs(config)[kDecoderLayer], config, grid)) {
     CHECK(row.tiles == 0);
     rows.insert({row.load().tokens, row.segments.size()});
   }
   CHECK(rows.count({256, 1}) + rows.count({256, 4}) + rows.count({32, 1}) == 3);
   bool spliced = false;
-  for (const MeasuredRow& row : RowsFor(LayerKind::kTokenEmbedding, config, grid)) {
+  for (const MeasuredRow& row : RowsFor(LayerSpecs(config)[kEmbeddingLayer], config, grid)) {
     CHECK(row.tiles * config.tokens_per_tile() <= row.load().tokens);
     spliced = spliced || row.tiles > 0;
   }

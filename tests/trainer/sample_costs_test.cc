@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "configs/base/error.h"
-#include "models/spec/presets.h"
+#include "models/families/presets.h"
 #include "tests/data/tiny_tokenizer.h"
 #include "tests/trainer/scratch_folder.h"
 

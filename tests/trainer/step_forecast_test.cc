@@ -4,8 +4,9 @@
 #include <vector>
 
 #include "balance/search/plan_fit.h"
+#include "models/families/families.h"
+#include "models/families/presets.h"
 #include "models/spec/layer_spec.h"
-#include "models/spec/presets.h"
 
 namespace equipoise {
 namespace {

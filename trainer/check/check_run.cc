@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/spec/weight_map.h"
+#include "models/families/families.h"
+#include "models/spec/weight_names.h"
 #include "models/weights/safetensors.h"
+#include "models/weights/weights.h"
 #include "parallel/zero/grad_norm.h"
 #include "parallel/zero/zero_optimizer.h"
 #include "trainer/check/whole_tensors.h"
@@ -121,27 +123,27 @@ void CheckRun::RunSteps(Tensors& out) {
 }
 
 std::string CheckRun::NameOf(const Parameter& parameter) const {
-  return CanonicalWeightName(parameter.name, model_.part().config().has_vision);
+  return WeightNamesOf(model_.part().config()).Canonical(parameter.name);
 }
 
 void CheckRun::Collect(const std::string& prefix, Tensors& out, const Contribute& contribute) {
   const ModelConfig& config = model_.part().config();
   const SafetensorsFolder files(folder_);
-  const std::string head = config.has_vision ? "language_model.lm_head.weight" : "lm_head.weight";
+  const WeightNames weight_names = WeightNamesOf(config);
+  const LayerSpec& last = model_.part().plan().specs().back();
   for (const std::string& key : files.names()) {
-    const std::vector<std::string> names = CanonicalWeightNames(key, config.has_vision);
-    std::vector<int64_t> shape = files.FileOf(key).entries().at(key).shape;
-    if (names.size() > 1) shape[0] /= static_cast<int64_t>(names.size());  // of a part
-    std::vector<at::Tensor> parts;
-    for (const std::string& name : names) {
-      if (name == head && config.text.tie_word_embeddings) continue;
+    std::vector<std::pair<FusedRows, at::Tensor>> parts;
+    for (const WeightNames::Held& held : weight_names.Ours(key)) {
+      if (held.name == last.name + ".weight" && !last.tied.name.empty()) continue;
+      std::vector<int64_t> shape = files.FileOf(key).entries().at(key).shape;
+      if (!held.rows.whole()) shape[0] = shape[0] / held.rows.period * held.rows.count;
       at::Tensor whole = at::zeros(shape, at::kFloat);
-      contribute(name, whole);
+      contribute(held.name, whole);
       world_.AllReduce(whole, ReduceOp::kSum).Wait();
-      parts.push_back(std::move(whole));
+      parts.emplace_back(held.rows, std::move(whole));
     }
     if (parts.empty()) continue;
-    out[prefix + key] = parts.size() == 1 ? parts[0] : at::cat(parts);
+    out[prefix + key] = parts[0].first.whole() ? parts[0].second : FuseRows(parts);
   }
 }
 

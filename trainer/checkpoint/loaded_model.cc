@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "models/spec/modules.h"
+#include "models/families/modules.h"
 #include "models/stages/model.h"
 #include "models/weights/weights.h"
 #include "trainer/checkpoint/checkpoint.h"

@@ -9,6 +9,7 @@
 #include "configs/base/error.h"
 #include "configs/yaml/overrides.h"
 #include "configs/yaml/yaml_reader.h"
+#include "models/families/families.h"
 #include "models/spec/model_config.h"
 #include "models/weights/safetensors.h"
 #include "models/weights/weights.h"

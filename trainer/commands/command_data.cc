@@ -13,7 +13,7 @@
 #include "configs/yaml/yaml_reader.h"
 #include "data/index/cost_lines.h"
 #include "data/text/tokenize_lines.h"
-#include "models/spec/presets.h"
+#include "models/families/presets.h"
 #include "parallel/comm/mpi_environment.h"
 #include "parallel/comm/single_communicator.h"
 #include "trainer/commands/data_groups.h"

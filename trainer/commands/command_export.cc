@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "configs/base/error.h"
+#include "models/families/families.h"
 #include "models/weights/safetensors.h"
 #include "models/weights/weights.h"
 #include "trainer/checkpoint/loaded_model.h"
@@ -81,8 +82,8 @@ int Export(const Arguments& arguments) {
     throw ConfigError("--dtype " + arguments.dtype + ": tensor " + p->name +
                       " has values beyond its range; give fp32 or bf16");
   }
-  WriteSafetensors(arguments.out + "/model.safetensors",
-                   NamedForFolder(tensors, model.config.naming), {{"format", "pt"}});
+  WriteSafetensors(arguments.out + "/model.safetensors", NamedForFolder(tensors, model.config),
+                   {{"format", "pt"}});
   CopyModelDescription(source.folder, arguments.out);
   WriteConfigJson(arguments.out, arguments.dtype);
   std::printf("%s\n", arguments.out.c_str());

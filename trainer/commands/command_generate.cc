@@ -1,3 +1,4 @@
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -14,6 +15,8 @@
 #include "configs/yaml/overrides.h"
 #include "configs/yaml/yaml_reader.h"
 #include "data/images/image.h"
+#include "data/settings/chat_templates.h"
+#include "models/families/families.h"
 #include "trainer/answers/answer.h"
 #include "trainer/checkpoint/loaded_model.h"
 #include "trainer/checkpoint/model_source.h"
@@ -21,6 +24,7 @@
 #include "trainer/device/compute_device.h"
 #include "trainer/device/compute_dtype.h"
 #include "trainer/settings/run_config.h"
+#include "trainer/settings/vocabulary.h"
 
 namespace equipoise {
 namespace {
@@ -53,27 +57,19 @@ at::Tensor ReadPicture(const std::string& path, const DataConfig& data) {
   }
 }
 
-// OpenGVLab's config.json says how pictures are tiled and which template is used.
-void ReadOpenGvLab(const Json& json, const std::string& path, DataConfig& data) {
-  TilesConfig& tiles = data.tiles;
-  tiles.min = GetInt(json, "min_dynamic_patch", path, tiles.min);
-  tiles.max = GetInt(json, "max_dynamic_patch", path, tiles.max);
-  if (!GetBool(json, "dynamic_image_size", path, false)) tiles.min = tiles.max = 1;
-  tiles.thumbnail = GetBool(json, "use_thumbnail", path, false);
-  if (GetString(json, "template", path, "") == "internvl2_5") data.chat_template = "internvl2_5";
-}
-
-// A Hugging Face folder says in its image processor's file how pictures are tiled.
-void ReadTiles(const std::string& folder, TilesConfig& tiles) {
-  const std::string path = folder + "/preprocessor_config.json";
-  if (!std::filesystem::exists(path)) return;
-  const Json json = ReadJsonFile(path);
-  if (!GetBool(json, "crop_to_patches", path, false)) {
-    tiles.max = 1;
-    return;
+// What the folder tells.
+void ApplySettings(const FolderSettings& settings, DataConfig& data) {
+  data.tiles.min = settings.min_tiles.value_or(data.tiles.min);
+  data.tiles.max = settings.max_tiles.value_or(data.tiles.max);
+  data.tiles.thumbnail = settings.thumbnail.value_or(data.tiles.thumbnail);
+  data.system = settings.system.value_or(data.system);
+  const std::string chat_template = settings.chat_template.value_or(data.chat_template);
+  if (FindChatTemplate(chat_template) != nullptr) {
+    data.chat_template = chat_template;
+  } else {
+    spdlog::warn("the template '{}' of config.json is unknown, {} is used; --set data.template=...",
+                 chat_template, data.chat_template);
   }
-  tiles.min = GetInt(json, "min_patches", path, tiles.min);
-  tiles.max = GetInt(json, "max_patches", path, tiles.max);
 }
 
 // Settings of the run that the model comes from, or what its folder tells; `--set` last.
@@ -82,11 +78,7 @@ RunConfig ReadSettings(const ModelSource& source, const ModelConfig& model,
   const std::vector<Override> overrides = ParseOverrides(set);
   RunConfig config;
   if (source.run_config.empty()) {
-    if (model.naming == WeightNaming::kOpenGvLab) {
-      ReadOpenGvLab(model.source, source.folder + "/config.json", config.data);
-    } else {
-      ReadTiles(source.folder, config.data.tiles);
-    }
+    ApplySettings(FolderSettingsOf(model, source.folder), config.data);
     ReadConfigText("--set", "{}", overrides, config);
   } else {
     ReadConfig(source.run_config, overrides, config);
@@ -114,11 +106,12 @@ int Generate(const Arguments& arguments, const MpiEnvironment& mpi) {
 
   const Tokenizer tokenizer = Tokenizer::Read(source.folder);
   const ChatTemplate chat_template(config.data.chat_template, config.data.system, &tokenizer);
+  if (model_config.image_token_id < 0) model_config.image_token_id = chat_template.image_token();
+  CheckVocabulary(source.folder, model_config, tokenizer, chat_template);
   LoadOptions load;
   load.device = OpenComputeDevice(config.train.device, mpi);
   load.dtype = DtypeOf(PrecisionOn(load.device, config.train.precision));
   load.inference = true;
-  if (model_config.image_token_id < 0) model_config.image_token_id = chat_template.image_token();
   LoadedModel model = BuildModel(model_config, load);
   if (source.checkpoint.empty()) {
     LoadHuggingFace(model, source.folder);

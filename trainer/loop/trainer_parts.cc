@@ -16,7 +16,8 @@
 #include "configs/yaml/config_json.h"
 #include "configs/yaml/yaml_writer.h"
 #include "data/index/cost_index.h"
-#include "models/spec/modules.h"
+#include "models/families/families.h"
+#include "models/families/modules.h"
 #include "models/stages/model.h"
 #include "models/weights/weights.h"
 #include "parallel/comm/already_reported_error.h"
@@ -132,10 +133,8 @@ void TrainerParts::CheckModel() const {
   }
   CheckModules(data->model_config, config.model.freeze, "model.freeze");
   const std::vector<LayerSpec> specs = LayerSpecs(data->model_config);
-  if (std::all_of(specs.begin(), specs.end(), [this](const LayerSpec& spec) {
-        const auto& frozen = config.model.freeze;
-        return std::find(frozen.begin(), frozen.end(), ModuleOf(spec.kind)) != frozen.end();
-      })) {
+  if (std::all_of(specs.begin(), specs.end(),
+                  [this](const LayerSpec& spec) { return IsAmong(spec, config.model.freeze); })) {
     throw ConfigError("model.freeze: nothing is left to train; take a module out of the list");
   }
 }
@@ -221,7 +220,7 @@ void TrainerParts::UsePlan(const Plan& given) {
 
 int64_t TrainerParts::parameter_count() const {
   int64_t count = 0;
-  for (const LayerSpec& spec : LayerSpecs(data->model_config)) count += spec.parameters;
+  for (const LayerSpec& spec : LayerSpecs(data->model_config)) count += spec.parameter_count();
   return count;
 }
 
@@ -242,7 +241,7 @@ void TrainerParts::BuildOptimizer() {
   const std::vector<Parameter*>& parameters = model->parameters().parameters();
   std::vector<double> factor;
   factor.reserve(parameters.size());
-  for (const Parameter* p : parameters) factor.push_back(factors.at(ModuleOf(*p)));
+  for (const Parameter* p : parameters) factor.push_back(factors.at(p->component));
   optimizer = std::make_unique<ZeroOptimizer>(
       model->parameters(), DecayGroups(parameters, factor, train.weight_decay),
       AdamWOptions{train.beta1, train.beta2, train.eps}, model->shards(),

@@ -7,8 +7,8 @@
 
 #include "balance/load/partition.h"
 #include "configs/base/error.h"
-#include "models/spec/layer_spec.h"
-#include "models/spec/modules.h"
+#include "models/families/families.h"
+#include "models/families/modules.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/schedule_text.h"
 
@@ -188,8 +188,7 @@ std::vector<Recompute> GivenRecompute(const RunConfig& config, const ModelConfig
   if (words.empty() && adaptive) return {};
   std::vector<Recompute> recompute;
   for (size_t i = 0; i < specs.size(); ++i) {
-    const bool named = modules.empty() || std::find(modules.begin(), modules.end(),
-                                                    ModuleOf(specs[i].kind)) != modules.end();
+    const bool named = modules.empty() || IsAmong(specs[i], modules);
     const std::string& word = words.empty() ? balance.recompute : words[i];
     recompute.push_back(!words.empty() || named ? ParseRecompute(word) : Recompute::kNone);
   }

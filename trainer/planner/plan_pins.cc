@@ -1,6 +1,6 @@
 #include "trainer/planner/plan_pins.h"
 
-#include "models/spec/layer_spec.h"
+#include "models/families/families.h"
 #include "parallel/schedule/builders.h"
 #include "trainer/planner/make_plan.h"
 

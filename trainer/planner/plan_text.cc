@@ -6,7 +6,7 @@
 #include <ostream>
 #include <vector>
 
-#include "models/spec/layer_spec.h"
+#include "models/families/families.h"
 #include "trainer/outputs/html_text.h"
 #include "trainer/planner/plan_report.h"
 #include "trainer/planner/plan_yaml.h"
@@ -128,20 +128,13 @@ void PrintRanks(const PlanReport& report, std::ostream& out) {
 
 // Runs of equal kinds: "0 patch embedding, 1-45 vision block, ...".
 void PrintLayers(const PlanReport& report, std::ostream& out) {
-  static const std::map<LayerKind, const char*> kNames = {
-      {LayerKind::kPatchEmbedding, "patch embedding"},
-      {LayerKind::kVisionBlock, "vision blocks"},
-      {LayerKind::kProjector, "projector"},
-      {LayerKind::kTokenEmbedding, "embedding"},
-      {LayerKind::kDecoderBlock, "decoder blocks"},
-      {LayerKind::kHead, "head"}};
   const std::vector<LayerSpec> specs = LayerSpecs(report.request.model);
   out << "layers:";
   for (size_t begin = 0, end = 0; begin < specs.size(); begin = end) {
     while (end < specs.size() && specs[end].kind == specs[begin].kind) ++end;
     out << (begin > 0 ? ", " : " ") << begin;
     if (end - begin > 1) out << "-" << end - 1;
-    out << " " << kNames.at(specs[begin].kind);
+    out << " " << specs[begin].title;
   }
   out << "\n";
 }

@@ -13,8 +13,8 @@
 #include <tuple>
 #include <utility>
 
-#include "balance/load/layer_shape.h"
 #include "configs/base/error.h"
+#include "models/families/families.h"
 #include "models/layers/micro_batch.h"
 #include "models/stages/model.h"
 #include "models/stages/stage.h"
@@ -66,23 +66,6 @@ MicroBatch BatchOf(const ModelConfig& config, const MeasuredRow& row) {
   return batch;
 }
 
-// Shape of a layer's input; empty where it has none.
-std::vector<int64_t> InputShape(const ModelConfig& config, LayerKind kind, const MeasuredRow& row) {
-  const LayerLoad load = row.load();
-  switch (kind) {
-    case LayerKind::kPatchEmbedding:
-      return {};
-    case LayerKind::kVisionBlock:
-    case LayerKind::kProjector:
-      return {load.tiles, config.vision.patches() + 1, config.vision.hidden_size};
-    case LayerKind::kTokenEmbedding:
-      if (load.tiles == 0) return {};
-      return {load.tiles * config.tokens_per_tile(), config.text.hidden_size};
-    default:
-      return {load.tokens, config.text.hidden_size};
-  }
-}
-
 // What a layer is run on.
 struct Tensors {
   MicroBatch batch;
@@ -101,7 +84,8 @@ struct Memory {
 // How many layers from `first` on, all of its kind, are measured as one chain.
 int ChainLength(const std::vector<LayerSpec>& specs, int first) {
   const LayerSpec& layer = specs[static_cast<size_t>(first)];
-  const int most = static_cast<int>(kChainParameters / std::max<int64_t>(1, layer.parameters));
+  const int most =
+      static_cast<int>(kChainParameters / std::max<int64_t>(1, layer.parameter_count()));
   const int limit = std::min(static_cast<int>(specs.size()), first + std::clamp(most, 1, kChain));
   int end = first + 1;
   while (end < limit && specs[static_cast<size_t>(end)].kind == layer.kind) ++end;
@@ -126,7 +110,7 @@ struct LayerMeter::Impl {
        at::Device on_device)
       : config(model),
         tensor(ranks.size),
-        kind(LayerSpecs(model)[static_cast<size_t>(layer)].kind),
+        spec(LayerSpecs(model)[static_cast<size_t>(layer)]),
         dtype(compute),
         device(on_device),
         length(ChainLength(LayerSpecs(model), layer)),
@@ -149,7 +133,7 @@ struct LayerMeter::Impl {
 
   ModelConfig config;
   int tensor;  // ranks that share the layer
-  LayerKind kind;
+  LayerSpec spec;
   at::ScalarType dtype;  // of the computation
   at::Device device;
   int length;   // layers of the chain
@@ -161,11 +145,11 @@ struct LayerMeter::Impl {
 Tensors LayerMeter::Impl::MakeTensors(const MeasuredRow& row) {
   Tensors on{OnDevice(BatchOf(config, row), device), {}, {}};
   on.batch.pixel_values = ToDevice(on.batch.pixel_values, device);
-  const std::vector<int64_t> shape = InputShape(config, kind, row);
+  const std::vector<int64_t> shape = spec.input.Shape(row.load());
   const auto random = [&](at::IntArrayRef sizes) { return at::randn(sizes).to(device, dtype); };
   if (!shape.empty()) on.input = random(shape).set_requires_grad(true);
   const at::Tensor output = Forward(on);
-  EQUIPOISE_CHECK(output.defined(), "nothing to do for a ", LayerKindName(kind));
+  EQUIPOISE_CHECK(output.defined(), "nothing to do for a ", spec.kind);
   if (output.dim() > 0) on.gradient = random(output.sizes());
   stage.Backward(kMicroBatch, on.gradient);
   return on;
@@ -200,8 +184,8 @@ LayerMeter::~LayerMeter() = default;
 LayerMeasurement LayerMeter::Measure(const MeasuredRow& row, bool memory) {
   const Tensors on = impl_->MakeTensors(row);
   LayerMeasurement measured;
-  measured.layer_kind = LayerKindName(impl_->kind);
-  measured.shape = LayerShape(impl_->config, impl_->kind);
+  measured.layer_kind = impl_->spec.kind;
+  measured.shape = impl_->spec.shape;
   measured.load = row.load();
   measured.tensor = impl_->tensor;
   std::tie(measured.forward_s, measured.backward_s) = impl_->Times(on);

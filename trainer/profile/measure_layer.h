@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "balance/costs/profile.h"
-#include "models/layers/tensor_parallel.h"
 #include "models/spec/model_config.h"
+#include "models/spec/tensor_parallel.h"
 
 namespace equipoise {
 

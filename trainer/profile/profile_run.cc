@@ -7,7 +7,8 @@
 #include <algorithm>
 #include <set>
 
-#include "models/layers/tensor_parallel.h"
+#include "models/families/families.h"
+#include "models/spec/tensor_parallel.h"
 #include "parallel/comm/gather_text.h"
 #include "trainer/device/compute_device.h"
 #include "trainer/device/compute_dtype.h"
@@ -19,11 +20,6 @@ constexpr int kGridPoints = 4;          // sizes of each kind
 constexpr int64_t kPackedSegments = 4;  // of a row that is packed
 constexpr int64_t kSmallBytes = 64, kLargeBytes = 8 << 20;
 constexpr int kTransfers = 20;
-
-bool IsVision(LayerKind kind) {
-  return kind == LayerKind::kPatchEmbedding || kind == LayerKind::kVisionBlock ||
-         kind == LayerKind::kProjector;
-}
 
 // The largest, its half, a quarter, ... down to 1.
 std::vector<int64_t> Halves(int64_t largest) {
@@ -115,18 +111,18 @@ Profile MeasureSweep(const ModelConfig& config, const SweepRows& rows,
   profile.precision = options.here.precision;
   profile.threads = options.here.threads;
   const std::vector<LayerSpec> specs = LayerSpecs(config);
-  std::set<LayerKind> known;
+  std::set<std::string> known;
   for (size_t i = 0; i < specs.size(); ++i) {
     if (!known.insert(specs[i].kind).second) continue;
     for (const TensorParallel& tensor : rows.degrees) {
-      if (tensor.size > 1 && specs[i].kind == LayerKind::kPatchEmbedding) continue;  // not split
+      if (tensor.size > 1 && !specs[i].split()) continue;
       LayerMeter meter(config, static_cast<int>(i), DtypeOf(options.precision), tensor,
                        options.device);
-      for (const MeasuredRow& row : RowsFor(specs[i].kind, config, rows.grid)) {
+      for (const MeasuredRow& row : RowsFor(specs[i], config, rows.grid)) {
         Barrier(world);
         profile.layers.push_back(meter.Measure(row, rows.memory));
       }
-      if (tensor.size == 1 && specs[i].kind == LayerKind::kDecoderBlock)
+      if (tensor.size == 1 && specs[i].kind == kDecoderBlock)
         profile.optimizer_s_per_parameter = meter.OptimizerSecondsPerParameter();
     }
   }
@@ -151,20 +147,20 @@ std::vector<int> TensorDegrees(const ModelConfig& config, int ranks) {
   return degrees;
 }
 
-std::vector<MeasuredRow> RowsFor(LayerKind kind, const ModelConfig& config,
+std::vector<MeasuredRow> RowsFor(const LayerSpec& spec, const ModelConfig& config,
                                  const ProfileGrid& grid) {
   std::vector<MeasuredRow> rows;
-  if (IsVision(kind)) {
+  if (spec.component != Component::kLanguageModel) {
     for (const int64_t tiles : Halves(grid.max_tiles)) rows.push_back({tiles, {}});
     return rows;
   }
   for (const int64_t tokens : Halves(grid.max_tokens)) {
     rows.push_back({0, {tokens}});
-    if (kind == LayerKind::kHead && tokens > 1) rows.push_back({0, {tokens}, tokens - tokens / 4});
-    if (kind == LayerKind::kDecoderBlock && tokens >= kPackedSegments) {
+    if (spec.kind == kHead && tokens > 1) rows.push_back({0, {tokens}, tokens - tokens / 4});
+    if (spec.kind == kDecoderBlock && tokens >= kPackedSegments) {
       rows.push_back({0, std::vector<int64_t>(kPackedSegments, tokens / kPackedSegments)});
     }
-    if (kind == LayerKind::kTokenEmbedding && config.has_vision) {
+    if (spec.kind == kTokenEmbedding && config.has_vision) {
       const int64_t tiles = std::min(grid.max_tiles, tokens / config.tokens_per_tile());
       if (tiles > 0) rows.push_back({tiles, {tokens}});
     }

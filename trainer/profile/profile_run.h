@@ -26,7 +26,7 @@ struct ProfileGrid {
 // The rows that a layer kind is measured on: powers of two of tiles or tokens up to the largest, a
 // row of tokens as one segment and as several, for the head with targets on all tokens and on a
 // quarter. Empty where the grid gives the kind nothing to do.
-std::vector<MeasuredRow> RowsFor(LayerKind kind, const ModelConfig& config,
+std::vector<MeasuredRow> RowsFor(const LayerSpec& spec, const ModelConfig& config,
                                  const ProfileGrid& grid);
 
 // The numbers of tensor ranks that a profile made on `ranks` ranks tells about: their divisors, up

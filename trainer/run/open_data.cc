@@ -10,6 +10,7 @@
 #include "parallel/comm/gather_text.h"
 #include "trainer/common/agreement.h"
 #include "trainer/settings/model_section.h"
+#include "trainer/settings/vocabulary.h"
 
 namespace equipoise {
 namespace {
@@ -24,23 +25,6 @@ void CheckSettings(const RunConfig& config) {
   if (tiles.min <= tiles.max) return;
   throw ConfigError("data.tiles.min: " + std::to_string(tiles.min) + " is above data.tiles.max " +
                     std::to_string(tiles.max) + "; lower one or raise the other");
-}
-
-// A token id that the embedding has no row for would end the run at the first step that meets it.
-void CheckVocabulary(const RunConfig& config, const ModelConfig& model, const Tokenizer& tokenizer,
-                     const ChatTemplate& chat_template) {
-  const std::string path = TokenizerPath(config);
-  if (tokenizer.vocab_size() > model.text.vocab_size) {
-    throw ConfigError(path + ": has ids up to " + std::to_string(tokenizer.vocab_size() - 1) +
-                      ", the model's vocab_size is " + std::to_string(model.text.vocab_size) +
-                      "; use the model's own tokenizer");
-  }
-  if (model.has_vision && model.image_token_id >= 0 &&
-      model.image_token_id != chat_template.image_token()) {
-    throw ConfigError(path + ": <IMG_CONTEXT> is " + std::to_string(chat_template.image_token()) +
-                      ", the model's image_token_id " + std::to_string(model.image_token_id) +
-                      "; use the model's own tokenizer");
-  }
 }
 
 // Log lines at most every few seconds.
@@ -100,7 +84,7 @@ OpenedData::OpenedData(const RunConfig& config, const std::vector<SourceConfig>&
       tokenizer(Tokenizer::Read(TokenizerPath(config))),
       chat_template(config.data.chat_template, config.data.system, &tokenizer),
       opened((CheckSettings(config),
-              CheckVocabulary(config, model_config, tokenizer, chat_template),
+              CheckVocabulary(TokenizerPath(config), model_config, tokenizer, chat_template),
               OpenIndex(config, sources, *this, world, options))),
       index(opened.index),
       dataset(sources, SampleOptionsOf(config.data, model_config), &index, &chat_template,

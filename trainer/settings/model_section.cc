@@ -3,7 +3,8 @@
 #include <filesystem>
 
 #include "configs/base/error.h"
-#include "models/spec/presets.h"
+#include "models/families/families.h"
+#include "models/families/presets.h"
 
 namespace equipoise {
 

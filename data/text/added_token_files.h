@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "data/text/added_tokens.h"
+
+namespace equipoise {
+
+// Added tokens that a folder lists beside its tokenizer.model.
+struct AddedTokenFiles {
+  std::vector<AddedToken> tokens;  // in the order of their ids
+  std::string text;                // of the files read
+};
+
+// The token that a folder's tokenizer puts before a text: bos_token of tokenizer_config.json where
+// add_bos_token says so, or is absent and the class is InternLM2Tokenizer; empty: none.
+std::string ReadBeginToken(const std::string& folder);
+
+// Reads added_tokens_decoder of FOLDER/tokenizer_config.json or, where there is none, as
+// Transformers does, FOLDER/added_tokens.json, all of them special. Both may be absent. Throws
+// DataError
+// (`file: key: what`).
+AddedTokenFiles ReadAddedTokens(const std::string& folder);
+
+}  // namespace equipoise

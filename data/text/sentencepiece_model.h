@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace equipoise {
+
+// A SentencePiece model (tokenizer.model), run by the library. Thread-safe once built. Ids and
+// texts equal those of the library, but for the character NUL, which the library's own model of
+// some tokenizers cannot look up: it is encoded as its byte where the model has that byte.
+class SentencePieceModel {
+ public:
+  // `file`: the bytes of a tokenizer.model. Throws DataError that begins with `source:`.
+  SentencePieceModel(const std::string& file, const std::string& source);
+  ~SentencePieceModel();
+  SentencePieceModel(const SentencePieceModel&) = delete;
+  SentencePieceModel& operator=(const SentencePieceModel&) = delete;
+
+  // Appends the ids of text, which is valid UTF-8; no control token is looked for in it.
+  void Encode(std::string_view text, std::vector<int32_t>& ids) const;
+  // The text of ids; control tokens, and ids that the model does not have, have none.
+  std::string Decode(const std::vector<int32_t>& ids) const;
+  int32_t size() const;
+  std::optional<int32_t> Find(std::string_view piece) const;
+  const std::string& Piece(int32_t id) const;
+  bool IsControl(int32_t id) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<const Impl> impl_;
+};
+
+}  // namespace equipoise

@@ -1,0 +1,150 @@
+#include "models/families/decoder_config.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "configs/base/error.h"
+#include "models/families/decoder_families.h"
+
+namespace equipoise {
+namespace {
+
+// Transformers 5 writes one `rope_parameters`; 4 writes `rope_theta` and `rope_scaling`.
+void ParseRope(const ConfigSection& section, TextConfig* text) {
+  const char* key = section.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  const Json none = Json::object();
+  const ConfigSection rope =
+      section.Has(key) ? Subsection(section, key) : ConfigSection{none, section.where + ": " + key};
+  const double theta = section.Positive("rope_theta", 10000.0);
+  text->rope_theta = rope.Positive("rope_theta", theta);
+  const std::string older = GetString(rope.json, "type", rope.where, "default");
+  text->rope_type = GetString(rope.json, "rope_type", rope.where, older);
+  if (text->rope_type == "default") return;
+  if (text->rope_type == "dynamic") {
+    if (!rope.Has("factor")) rope.Refuse("factor", "missing");
+    text->rope_factor = rope.Positive("factor", 1);
+    if (text->rope_factor < 1) rope.Refuse("factor", "must be at least 1");
+    return;
+  }
+  if (text->rope_type != "llama3") {
+    rope.Refuse("rope_type", "'" + text->rope_type +
+                                 "' is not supported, only 'default', 'llama3' and 'dynamic' are");
+  }
+  for (const char* needed : {"factor", "low_freq_factor", "high_freq_factor"}) {
+    if (!rope.Has(needed)) rope.Refuse(needed, "missing");
+  }
+  text->rope_factor = rope.Positive("factor", 1);
+  text->rope_low_freq_factor = rope.Positive("low_freq_factor", 1);
+  text->rope_high_freq_factor = rope.Positive("high_freq_factor", 1);
+  text->rope_original_max_position_embeddings =
+      rope.Size("original_max_position_embeddings", kMaxPositions);
+  if (text->rope_low_freq_factor >= text->rope_high_freq_factor) {
+    rope.Refuse("low_freq_factor", "must be below high_freq_factor");
+  }
+}
+
+void RequireFullAttention(const ConfigSection& section) {
+  if (!section.Has("layer_types")) return;
+  for (const Json& type : section.json["layer_types"]) {
+    if (type != Json("full_attention")) {
+      section.Refuse("layer_types", "only 'full_attention' is supported");
+    }
+  }
+}
+
+Json RopeParameters(const TextConfig& text) {
+  Json rope = {{"rope_type", text.rope_type}, {"rope_theta", text.rope_theta}};
+  if (text.rope_type == "llama3") {
+    rope["factor"] = text.rope_factor;
+    rope["low_freq_factor"] = text.rope_low_freq_factor;
+    rope["high_freq_factor"] = text.rope_high_freq_factor;
+    rope["original_max_position_embeddings"] = text.rope_original_max_position_embeddings;
+  }
+  if (text.rope_type == "dynamic") rope["factor"] = text.rope_factor;
+  return rope;
+}
+
+void SetTokenId(Json* json, const char* key, int64_t id) {
+  // A list in the source (several end tokens) says more than its first element does.
+  const bool same = json->contains(key) && (*json)[key].is_array() && !(*json)[key].empty() &&
+                    (*json)[key][0] == Json(id);
+  if (!same) (*json)[key] = id < 0 ? Json(nullptr) : Json(id);
+}
+
+}  // namespace
+
+TextConfig ParseDecoder(const ConfigSection& section) {
+  TextConfig text;
+  text.model_type = GetString(section.json, "model_type", section.where);
+  const DecoderFamily* family = FindDecoderFamily(text.model_type);
+  if (family == nullptr) {
+    section.Refuse("model_type",
+                   "'" + text.model_type + "' is not supported; use " + DecoderModelTypes());
+  }
+  text.hidden_size = section.Size("hidden_size", kMaxWidth);
+  text.intermediate_size = section.Size("intermediate_size", kMaxWidth);
+  text.num_hidden_layers = section.Size("num_hidden_layers", kMaxLayers);
+  text.num_attention_heads = section.Size("num_attention_heads", kMaxWidth);
+  text.num_key_value_heads =
+      section.Size("num_key_value_heads", kMaxWidth, text.num_attention_heads);
+  text.vocab_size = section.Size("vocab_size", kMaxVocabulary);
+  text.rms_norm_eps = section.Positive("rms_norm_eps", 1e-6);
+  ParseRope(section, &text);
+  text.tie_word_embeddings = section.Flag("tie_word_embeddings", false);
+  text.initializer_range = section.InitialScale("initializer_range", 0.02);
+  text.bos_token_id = section.TokenId("bos_token_id");
+  text.eos_token_id = section.TokenId("eos_token_id");
+  text.pad_token_id = section.TokenId("pad_token_id");
+  section.RequireText("hidden_act", "silu");
+  section.RequireNoDropout("attention_dropout");
+  section.RequireFlag("use_sliding_window", false);
+  RequireFullAttention(section);
+  family->parse(section, &text);
+  return text;
+}
+
+void WriteDecoder(const TextConfig& text, Json* json) {
+  json->update({{"model_type", text.model_type},
+                {"hidden_size", text.hidden_size},
+                {"intermediate_size", text.intermediate_size},
+                {"num_hidden_layers", text.num_hidden_layers},
+                {"num_attention_heads", text.num_attention_heads},
+                {"num_key_value_heads", text.num_key_value_heads},
+                {"vocab_size", text.vocab_size},
+                {"max_position_embeddings", text.max_position_embeddings},
+                {"rms_norm_eps", text.rms_norm_eps},
+                {"tie_word_embeddings", text.tie_word_embeddings},
+                {"initializer_range", text.initializer_range},
+                {"hidden_act", "silu"},
+                {"rope_theta", text.rope_theta},
+                {"rope_parameters", RopeParameters(text)}});
+  // Transformers 4 reads these; 5 prefers rope_scaling where both are there, so they must agree.
+  (*json)["rope_scaling"] = text.rope_type == "default" ? Json(nullptr) : RopeParameters(text);
+  FindDecoderFamily(text.model_type)->write(text, json);
+  SetTokenId(json, "bos_token_id", text.bos_token_id);
+  SetTokenId(json, "eos_token_id", text.eos_token_id);
+  SetTokenId(json, "pad_token_id", text.pad_token_id);
+}
+
+void ValidateDecoder(const TextConfig& text, const std::string& where) {
+  const auto refuse = [&](const std::string& what) { throw DataError(where + ": " + what); };
+  if (text.num_attention_heads % text.num_key_value_heads != 0) {
+    refuse("num_key_value_heads: " + std::to_string(text.num_key_value_heads) +
+           " do not divide num_attention_heads = " + std::to_string(text.num_attention_heads));
+  }
+  if (text.head_dim % 2 != 0) refuse("head_dim: must be even, for rotary positions");
+  if (text.rope_type == "dynamic" && text.head_dim <= 2) {
+    refuse("head_dim: must be above 2 for rope_type 'dynamic'");
+  }
+  // As Transformers: a row of the embedding is set to zero by it.
+  if (text.pad_token_id < -1 || text.pad_token_id >= text.vocab_size) {
+    refuse(fmt::format("pad_token_id: {} is outside the vocabulary of {}", text.pad_token_id,
+                       text.vocab_size));
+  }
+  const int64_t width = text.head_dim * text.num_attention_heads;
+  if (width > kMaxWidth) refuse("head_dim: times num_attention_heads is too large");
+}
+
+}  // namespace equipoise

@@ -1,0 +1,32 @@
+#include "models/families/decoder_families.h"
+
+#include "models/families/internlm2/internlm2.h"
+#include "models/families/llama/llama.h"
+#include "models/families/qwen2/qwen2.h"
+#include "models/families/qwen3/qwen3.h"
+
+namespace equipoise {
+
+const std::vector<const DecoderFamily*>& DecoderFamilies() {
+  static const std::vector<const DecoderFamily*> kAll = {&Qwen2(), &Qwen3(), &Llama(),
+                                                         &InternLm2()};
+  return kAll;
+}
+
+const DecoderFamily* FindDecoderFamily(const std::string& model_type) {
+  for (const DecoderFamily* family : DecoderFamilies()) {
+    if (family->model_type == model_type) return family;
+  }
+  return nullptr;
+}
+
+std::string DecoderModelTypes() {
+  const std::vector<const DecoderFamily*>& all = DecoderFamilies();
+  std::string text;
+  for (size_t i = 0; i < all.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 < all.size() ? ", " : " or ") + all[i]->model_type;
+  }
+  return text;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+
+#include "models/spec/config_section.h"
+#include "models/spec/model_config.h"
+
+namespace equipoise {
+
+// Keys that families default in different ways. Each throws DataError that names the key.
+
+// `head_dim`; where it is absent `fallback`, or with a fallback of 0 hidden_size over the number of
+// heads, which must divide it. REQUIRES: both are read.
+void ParseHeadDim(const ConfigSection& section, int64_t fallback, TextConfig* text);
+void ParsePositions(const ConfigSection& section, int64_t fallback, TextConfig* text);
+// One flag for the biases of q, k, v and o.
+void ParseAttentionBias(const ConfigSection& section, const char* key, bool fallback,
+                        TextConfig* text);
+
+}  // namespace equipoise

@@ -1,0 +1,22 @@
+#include "models/families/encoder_families.h"
+
+#include <algorithm>
+
+#include "models/families/internvl/internvl.h"
+
+namespace equipoise {
+
+const std::vector<const EncoderFamily*>& EncoderFamilies() {
+  static const std::vector<const EncoderFamily*> kAll = {&InternVl()};
+  return kAll;
+}
+
+const EncoderFamily* FindEncoderFamily(const std::string& model_type) {
+  for (const EncoderFamily* family : EncoderFamilies()) {
+    const std::vector<std::string>& types = family->model_types;
+    if (std::find(types.begin(), types.end(), model_type) != types.end()) return family;
+  }
+  return nullptr;
+}
+
+}  // namespace equipoise

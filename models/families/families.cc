@@ -1,0 +1,134 @@
+#include "models/families/families.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "configs/base/error.h"
+#include "models/families/decoder_config.h"
+#include "models/families/decoder_families.h"
+#include "models/families/encoder_families.h"
+#include "models/families/text_specs.h"
+
+namespace equipoise {
+namespace {
+
+// Begins the names of a language model behind an encoder.
+constexpr char kLanguageModel[] = "language_model.";
+
+const EncoderFamily& EncoderOf(const ModelConfig& config) {
+  const EncoderFamily* family = FindEncoderFamily(config.model_type);
+  EQUIPOISE_CHECK(family != nullptr, config.model_type);
+  return *family;
+}
+
+std::string KnownModelTypes() {
+  std::string text;
+  for (const EncoderFamily* family : EncoderFamilies()) {
+    for (const std::string& type : family->model_types) text += type + ", ";
+  }
+  return text + DecoderModelTypes();
+}
+
+}  // namespace
+
+void ValidateModelConfig(const ModelConfig& config, const std::string& source) {
+  if (config.has_vision) return EncoderOf(config).validate(config, source);
+  ValidateDecoder(config.text, source);
+}
+
+ModelConfig ParseModelConfig(const Json& json, const std::string& source) {
+  if (!json.is_object()) throw DataError(source + ": not a JSON object");
+  const ConfigSection top{json, source};
+  ModelConfig config;
+  config.model_type = GetString(json, "model_type", source);
+  if (top.Has("quantization_config")) {
+    top.Refuse("quantization_config", "quantised weights are not supported; use the original ones");
+  }
+  if (const EncoderFamily* encoder = FindEncoderFamily(config.model_type)) {
+    encoder->parse(top, &config);
+  } else if (const DecoderFamily* decoder = FindDecoderFamily(config.model_type)) {
+    config.text = ParseDecoder(top);
+    config.naming = decoder->naming;
+  } else {
+    top.Refuse("model_type",
+               "'" + config.model_type + "' is not supported; use " + KnownModelTypes());
+  }
+  config.source = json;
+  ValidateModelConfig(config, source);
+  return config;
+}
+
+ModelConfig ReadModelConfig(const std::string& folder) {
+  const std::string path = folder + "/config.json";
+  ModelConfig config = ParseModelConfig(ReadJsonFile(path), path);
+  if (config.has_vision && config.image_token_id < 0) {
+    config.image_token_id = EncoderOf(config).find_image_token(folder);
+    ValidateModelConfig(config, path);
+  }
+  return config;
+}
+
+std::vector<std::string> IgnoredSettings(const ModelConfig& config) {
+  std::vector<std::string> lines;
+  if (config.has_vision && config.vision.drop_path_rate != 0) {
+    lines.push_back(
+        fmt::format("vision_config.drop_path_rate: {} is not applied, every sample goes through "
+                    "every layer; set it to 0 to silence this",
+                    Json(config.vision.drop_path_rate).dump()));
+  }
+  const TextConfig& text = config.text;
+  for (const auto& [key, id] : {std::pair<const char*, int64_t>{"bos_token_id", text.bos_token_id},
+                                {"eos_token_id", text.eos_token_id}}) {
+    if (id >= -1 && id < text.vocab_size) continue;
+    lines.push_back(fmt::format("{}: {} is outside the vocabulary of {} and stands for no token",
+                                key, id, text.vocab_size));
+  }
+  return lines;
+}
+
+Json ToHuggingFace(const ModelConfig& config) {
+  Json json = config.source.is_object() ? config.source : Json::object();
+  if (config.naming == WeightNaming::kTransformers || !config.has_vision) {
+    // The version that wrote the source decides nothing here: every key it would default is
+    // written.
+    json.erase("transformers_version");
+    json["model_type"] = config.model_type;
+    json["dtype"] = json["torch_dtype"] = "float32";
+  }
+  if (config.has_vision) {
+    EncoderOf(config).write(config, &json);
+    return json;
+  }
+  json["architectures"] = {FindDecoderFamily(config.model_type)->architecture};
+  WriteDecoder(config.text, &json);
+  return json;
+}
+
+std::vector<LayerSpec> LayerSpecs(const ModelConfig& config, int tensor_ranks) {
+  if (!config.has_vision) return TextSpecs(config.text, "", 0, tensor_ranks);
+  std::vector<LayerSpec> specs = EncoderOf(config).layers(config, tensor_ranks);
+  std::vector<LayerSpec> text =
+      TextSpecs(config.text, kLanguageModel, config.tokens_per_tile(), tensor_ranks);
+  specs.insert(specs.end(), text.begin(), text.end());
+  return specs;
+}
+
+FolderSettings FolderSettingsOf(const ModelConfig& config, const std::string& folder) {
+  return config.has_vision ? EncoderOf(config).folder_settings(config, folder) : FolderSettings{};
+}
+
+WeightNames WeightNamesOf(const ModelConfig& config) {
+  std::vector<Renaming> renamings;
+  if (config.has_vision) renamings = EncoderOf(config).renamings(config);
+  const DecoderFamily* decoder = FindDecoderFamily(config.text.model_type);
+  if (decoder != nullptr && decoder->renamings != nullptr) {
+    const std::string prefix = config.has_vision ? kLanguageModel : "";
+    for (Renaming& row : decoder->renamings(config.text)) {
+      renamings.push_back({prefix + row.ours, prefix + row.theirs, row.rows});
+    }
+  }
+  return {std::move(renamings), config};
+}
+
+}  // namespace equipoise

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <memory>
+
+#include "models/layers/layer.h"
+#include "models/spec/model_config.h"
+
+namespace equipoise {
+
+// The layer of one of InternVlEncoderSpecs().
+std::unique_ptr<Layer> MakeInternVlEncoderLayer(const LayerSpec& spec, const ModelConfig& config,
+                                                const TensorParallel& tensor);
+
+}  // namespace equipoise

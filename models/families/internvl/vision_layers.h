@@ -1,0 +1,58 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/layers/layer.h"
+#include "models/spec/model_config.h"
+
+namespace equipoise {
+
+// Patches of the micro-batch's tiles through a linear layer (the weight keeps the shape of the
+// convolution it is), class token, positions. No input; output [tiles, patches + 1, hidden].
+class PatchEmbeddingLayer : public Layer {
+ public:
+  PatchEmbeddingLayer(const LayerSpec& spec, const VisionConfig& config,
+                      const TensorParallel& tensor = {});
+  at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
+
+ private:
+  const int64_t patch_size_;
+  Parameter& token_;
+  ops::LinearWeights projection_;
+  Parameter& positions_;
+};
+
+// One block of InternViT: norm, attention over the tile, layer scale; norm, MLP with exact GELU,
+// layer scale; residuals around both. [tiles, patches + 1, hidden] to the same.
+class VisionLayer : public Layer {
+ public:
+  VisionLayer(const LayerSpec& spec, const VisionConfig& config, const TensorParallel& tensor = {});
+  at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
+  at::Tensor ForwardHalf(Half half, const MicroBatch& batch, const at::Tensor& input) override;
+
+ private:
+  // LayerNorm, or RMSNorm where there is no bias.
+  struct Norm {
+    Parameter* weight = nullptr;
+    Parameter* bias = nullptr;
+  };
+  Norm GetNorm(const std::string& name) const;
+  at::Tensor Apply(const Norm& norm, const at::Tensor& x) const;
+  at::Tensor Attention(const at::Tensor& x) const;
+
+  const int64_t head_dim_;
+  const double eps_, qk_norm_eps_;
+  Norm attention_norm_;
+  ColumnLinears qkv_;
+  Parameter* q_norm_;
+  Parameter* k_norm_;
+  RowLinear out_;
+  Parameter& attention_scale_;
+  Norm mlp_norm_;
+  ColumnLinears fc1_;
+  RowLinear fc2_;
+  Parameter& mlp_scale_;
+};
+
+}  // namespace equipoise

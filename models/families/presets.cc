@@ -1,0 +1,133 @@
+#include "models/families/presets.h"
+
+#include "configs/base/error.h"
+
+namespace equipoise {
+namespace {
+
+struct TextShape {
+  const char* model_type;
+  int64_t hidden, intermediate, layers, heads, kv_heads, vocabulary;
+  double rope_theta;
+  int64_t image_token_id;
+  bool tied = false;
+  int64_t head_dim = 0;  // 0: hidden / heads
+};
+
+enum class Encoder { kSmall, k300M, k6B };
+
+struct Preset {
+  const char* name;
+  Encoder encoder;
+  TextShape text;
+};
+
+// Of InternVL3.5's language models: 8 key/value heads of 128, heads not tied.
+TextShape Qwen3(int64_t hidden, int64_t intermediate, int64_t layers, int64_t heads) {
+  return {"qwen3", hidden, intermediate, layers, heads, 8, 151936, 1e6, 151671, false, 128};
+}
+
+// InternLM2 is LLaMA by another name (its query, key and value are stored as one tensor); Qwen2.5
+// has the shape of Qwen2. Vocabularies are those of the published InternVL checkpoints; that of
+// internvl2-40b is counted: Yi-34B's 64,000 and the nine tokens that the others have added too.
+const std::vector<Preset>& Presets() {
+  static const std::vector<Preset> kPresets = {
+      {"quickstart", Encoder::kSmall, {"qwen2", 256, 768, 6, 4, 2, 2048, 1e4, 2047, true}},
+      {"internvl2-1b", Encoder::k300M, {"qwen2", 896, 4864, 24, 14, 2, 151655, 1e6, 151648}},
+      {"internvl3-1b", Encoder::k300M, {"qwen2", 896, 4864, 24, 14, 2, 151674, 1e6, 151667}},
+      {"internvl3_5-1b", Encoder::k300M, Qwen3(1024, 3072, 28, 16)},
+      {"internvl3-2b", Encoder::k300M, {"qwen2", 1536, 8960, 28, 12, 2, 151674, 1e6, 151667}},
+      {"internvl2-2b", Encoder::k300M, {"llama", 2048, 8192, 24, 16, 8, 92553, 1e6, 92546}},
+      {"internvl3_5-2b", Encoder::k300M, Qwen3(2048, 6144, 28, 16)},
+      {"internvl2_5-4b", Encoder::k300M, {"qwen2", 2048, 11008, 36, 16, 2, 151674, 1e6, 151667}},
+      {"internvl3_5-4b", Encoder::k300M, Qwen3(2560, 9728, 36, 32)},
+      {"internvl3-8b", Encoder::k300M, {"qwen2", 3584, 18944, 28, 28, 4, 151674, 1e6, 151667}},
+      {"internvl2-8b", Encoder::k300M, {"llama", 4096, 14336, 32, 32, 8, 92553, 1e6, 92546}},
+      {"internvl3_5-8b", Encoder::k300M, Qwen3(4096, 12288, 36, 32)},
+      {"internvl3-14b", Encoder::k300M, {"qwen2", 5120, 13824, 48, 40, 8, 151674, 1e6, 151667}},
+      {"internvl3_5-14b", Encoder::k300M, Qwen3(5120, 17408, 40, 40)},
+      {"internvl2-26b", Encoder::k6B, {"llama", 6144, 16384, 48, 48, 8, 92553, 1e6, 92546}},
+      {"internvl3-38b", Encoder::k6B, {"qwen2", 5120, 27648, 64, 40, 8, 151674, 1e6, 151667}},
+      {"internvl3_5-38b", Encoder::k6B, Qwen3(5120, 25600, 64, 64)},
+      {"internvl2-40b", Encoder::k6B, {"llama", 7168, 20480, 60, 56, 8, 64009, 5e6, 64002}},
+      {"internvl3-78b", Encoder::k6B, {"qwen2", 8192, 29568, 80, 64, 8, 151674, 1e6, 151667}},
+  };
+  return kPresets;
+}
+
+VisionConfig EncoderConfig(Encoder encoder) {
+  VisionConfig vision;
+  switch (encoder) {
+    case Encoder::kSmall:
+      vision.hidden_size = 256;
+      vision.intermediate_size = 1024;
+      vision.num_hidden_layers = 6;
+      vision.num_attention_heads = 4;
+      vision.image_size = 112;
+      vision.attention_bias = true;
+      break;
+    case Encoder::k300M:
+      vision.hidden_size = 1024;
+      vision.intermediate_size = 4096;
+      vision.num_hidden_layers = 24;
+      vision.num_attention_heads = 16;
+      vision.attention_bias = true;
+      break;
+    case Encoder::k6B:
+      vision.hidden_size = 3200;
+      vision.intermediate_size = 12800;
+      vision.num_hidden_layers = 45;
+      vision.num_attention_heads = 25;
+      vision.norm_type = "rms_norm";
+      vision.use_qk_norm = true;
+      break;
+  }
+  return vision;
+}
+
+TextConfig LanguageModelConfig(const TextShape& shape) {
+  TextConfig text;
+  text.model_type = shape.model_type;
+  text.hidden_size = shape.hidden;
+  text.intermediate_size = shape.intermediate;
+  text.num_hidden_layers = shape.layers;
+  text.num_attention_heads = shape.heads;
+  text.num_key_value_heads = shape.kv_heads;
+  text.head_dim = shape.head_dim > 0 ? shape.head_dim : shape.hidden / shape.heads;
+  text.vocab_size = shape.vocabulary;
+  const std::string type = shape.model_type;
+  text.max_position_embeddings = type == "qwen3" ? 40960 : 32768;
+  text.rms_norm_eps = type == "llama" ? 1e-5 : 1e-6;
+  text.rope_theta = shape.rope_theta;
+  text.attention_bias = type == "qwen2";
+  text.use_qk_norm = type == "qwen3";
+  text.tie_word_embeddings = shape.tied;
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> PresetNames() {
+  std::vector<std::string> names;
+  for (const Preset& preset : Presets()) names.emplace_back(preset.name);
+  return names;
+}
+
+ModelConfig PresetConfig(const std::string& name) {
+  std::string known;
+  for (const Preset& preset : Presets()) {
+    if (name == preset.name) {
+      ModelConfig config;
+      config.model_type = "internvl";
+      config.has_vision = true;
+      config.vision = EncoderConfig(preset.encoder);
+      config.text = LanguageModelConfig(preset.text);
+      config.image_token_id = preset.text.image_token_id;
+      return config;
+    }
+    known += known.empty() ? preset.name : std::string(", ") + preset.name;
+  }
+  throw ConfigError("model.preset: no preset '" + name + "'; use one of " + known);
+}
+
+}  // namespace equipoise

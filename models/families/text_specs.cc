@@ -1,0 +1,183 @@
+#include "models/families/text_specs.h"
+
+#include <fmt/format.h>
+
+namespace equipoise {
+namespace {
+
+std::string VocabularyShape(const TextConfig& text) {
+  return fmt::format("hidden {}, vocabulary {}{}", text.hidden_size, text.vocab_size,
+                     text.tie_word_embeddings ? ", tied" : "");
+}
+
+// [vocabulary, hidden]: of the embedding and of the head.
+TensorSpec VocabularyTensor(const TextConfig& text, const std::string& name) {
+  return {name,
+          {text.vocab_size, text.hidden_size},
+          Init::Normal(text.initializer_range),
+          0,
+          Split::Units(text.vocab_size, "rows of the vocabulary")};
+}
+
+TensorSpec EmbeddingTensor(const TextConfig& text, const std::string& model) {
+  TensorSpec tensor = VocabularyTensor(text, model + "embed_tokens.weight");
+  tensor.init.zero_row = text.pad_token_id;
+  return tensor;
+}
+
+LayerSpec TokenEmbeddingSpec(const TextConfig& text, const std::string& model, int64_t image_rows,
+                             int ranks) {
+  const double h = static_cast<double>(text.hidden_size);
+  LayerSpec spec;
+  spec.kind = kTokenEmbedding;
+  spec.title = "embedding";
+  spec.shape = VocabularyShape(text);
+  spec.name = model + "embed_tokens";
+  spec.parameters = {EmbeddingTensor(text, model)};
+  spec.input = {image_rows, 0, text.hidden_size, /*by_tile=*/false};
+  spec.output = {0, 1, text.hidden_size, /*by_tile=*/false};
+  spec.defers_weights = false;
+  spec.mlp.elementwise = PerRow::Tokens(2 * h);
+  spec.mlp.kernels = 3;
+  if (ranks > 1) spec.mlp.all_reduces = {{PerRow::Tokens(h)}};
+  // The projector's output, which is spliced in.
+  spec.mlp.input = PerRow::Tiles(static_cast<double>(image_rows) * h);
+  spec.mlp.workspace = PerRow::Tokens(2 * h);
+  spec.mlp.workspace_fp32 = PerRow::Tokens(h);
+  return spec;
+}
+
+void AddBlockParameters(const TextConfig& text, const Split& heads, const Split& inner,
+                        LayerSpec& spec) {
+  const int64_t hidden = text.hidden_size;
+  const double deviation = text.initializer_range;
+  spec.AddNorm("input_layernorm", hidden, /*bias=*/false);
+  spec.AddColumnLinears({{"self_attn.q_proj", heads},
+                         {"self_attn.k_proj", heads.Keys()},
+                         {"self_attn.v_proj", heads.Keys()}},
+                        hidden, text.attention_bias, deviation);
+  if (text.use_qk_norm) {
+    spec.AddNorm("self_attn.q_norm", text.head_dim, /*bias=*/false);
+    spec.AddNorm("self_attn.k_norm", text.head_dim, /*bias=*/false);
+  }
+  spec.AddRowLinear("self_attn.o_proj", heads, hidden, text.attention_output_bias, deviation);
+  spec.AddNorm("post_attention_layernorm", hidden, /*bias=*/false);
+  spec.AddColumnLinears({{"mlp.gate_proj", inner}, {"mlp.up_proj", inner}}, hidden, text.mlp_bias,
+                        deviation);
+  spec.AddRowLinear("mlp.down_proj", inner, hidden, text.mlp_bias, deviation);
+}
+
+LayerSpec DecoderBlockSpec(const TextConfig& text, const std::string& model, int64_t index,
+                           int ranks) {
+  const int64_t hidden = text.hidden_size, head_dim = text.head_dim;
+  LayerSpec spec;
+  spec.kind = kDecoderBlock;
+  spec.title = "decoder blocks";
+  spec.shape = fmt::format("hidden {}, inner {}, heads {}, kv heads {}, head_dim {}{}{}{}", hidden,
+                           text.intermediate_size, text.num_attention_heads,
+                           text.num_key_value_heads, head_dim, text.attention_bias ? ", bias" : "",
+                           text.use_qk_norm ? ", qk_norm" : "", text.mlp_bias ? ", mlp bias" : "");
+  spec.name = fmt::format("{}layers.{}", model, index);
+  spec.index = index;
+  const Split by_head = Split::Heads(text.num_attention_heads, text.num_key_value_heads, head_dim,
+                                     "attention heads of the language model");
+  const Split by_width =
+      Split::Width(text.intermediate_size, "columns of the language model's MLP");
+  AddBlockParameters(text, by_head, by_width, spec);
+  spec.input = spec.output = {0, 1, hidden, /*by_tile=*/false};
+  spec.has_halves = true;
+
+  const int64_t query = by_head.Largest(ranks), key = by_head.Keys().Largest(ranks);
+  const int64_t inner = by_width.Largest(ranks);
+  const double h = static_cast<double>(hidden), q = static_cast<double>(query);
+  const double k = static_cast<double>(key), i = static_cast<double>(inner);
+  HalfCost &attention = spec.attention, &mlp = spec.mlp;
+  attention.products = {{PerRow::Tokens(1), query + 2 * key, hidden},
+                        {PerRow::Tokens(1), hidden, query}};
+  attention.attention_flops_per_pair = 4 * q;
+  attention.elementwise = PerRow::Tokens(5 * h + (text.use_qk_norm ? 4 : 2) * (q + k));
+  attention.kernels = text.use_qk_norm ? 7 : 5;
+  if (ranks > 1) {
+    attention.all_reduces = attention.gradient_all_reduces = {{PerRow::Tokens(h)}};
+    mlp.all_reduces = mlp.gradient_all_reduces = attention.all_reduces;
+    if (text.num_key_value_heads < ranks) {  // each key head's gradients come from several ranks
+      const auto all_keys = static_cast<double>(text.num_key_value_heads * head_dim);
+      attention.gradient_all_reduces.push_back({PerRow::Tokens(2 * all_keys)});
+    }
+  }
+  if (ranks > 1 && text.use_qk_norm) {  // gradients of the weights that the heads share
+    const TensorAllReduce weight = {{}, /*fp32=*/true, static_cast<double>(head_dim)};
+    attention.gradient_all_reduces.insert(attention.gradient_all_reduces.end(), 2, weight);
+  }
+  attention.input = PerRow::Tokens(h);
+  // q, k, v as they come from one product, q and k rotated, result; q and k copied to be
+  // normalised.
+  attention.saved = PerRow::Tokens((text.use_qk_norm ? 4 : 3) * (q + k));
+  attention.saved_weights = PerRow::Tokens(h);
+  const double head_rows = static_cast<double>(query / head_dim);
+  const double norm_rows = text.use_qk_norm ? static_cast<double>((query + key) / head_dim) : 0;
+  attention.saved_fp32 = PerRow::Tokens(1 + head_rows + norm_rows);
+  attention.workspace = PerRow::Tokens(h + 2 * q + 4 * k);
+
+  mlp.products = {{PerRow::Tokens(1), 2 * inner, hidden}, {PerRow::Tokens(1), hidden, inner}};
+  mlp.elementwise = PerRow::Tokens(5 * h + 3 * i);
+  mlp.kernels = 3;
+  mlp.input = PerRow::Tokens(h);
+  mlp.saved = PerRow::Tokens(2 * i);
+  mlp.saved_weights = PerRow::Tokens(h + i);
+  mlp.saved_fp32 = PerRow::Tokens(1);
+  mlp.workspace = PerRow::Tokens(2 * h + 3 * i);
+  return spec;
+}
+
+LayerSpec HeadSpec(const TextConfig& text, const std::string& prefix, int ranks) {
+  const int64_t hidden = text.hidden_size;
+  LayerSpec spec;
+  spec.kind = kHead;
+  spec.title = "head";
+  spec.shape = VocabularyShape(text);
+  spec.name = prefix + "lm_head";
+  spec.parameters = {{prefix + "model.norm.weight", {hidden}, Init::Ones(), 0, {}}};
+  const TensorSpec weight = VocabularyTensor(text, spec.name + ".weight");
+  if (text.tie_word_embeddings) {
+    spec.tied = EmbeddingTensor(text, prefix + "model.");
+  } else {
+    spec.parameters.push_back(weight);
+  }
+  spec.input = {0, 1, hidden, /*by_tile=*/false};
+  spec.gradient_with_loss = true;
+  spec.defers_weights = false;
+
+  const int64_t vocabulary = weight.split.Largest(ranks);
+  const double h = static_cast<double>(hidden), v = static_cast<double>(vocabulary);
+  HalfCost& mlp = spec.mlp;
+  // All but the rows without a target, which get a gradient of zeros.
+  mlp.products = {{PerRow::Targets(1), vocabulary, hidden}};
+  mlp.elementwise = {0, h, 2 * h + 8 * v};
+  mlp.kernels = 10;
+  if (ranks > 1) {  // largest logits, exponentials and the targets' logits, the input's gradient
+    mlp.all_reduces = {{PerRow::Targets(1), /*fp32=*/true},
+                       {PerRow::Targets(2), /*fp32=*/true},
+                       {PerRow::Targets(h)}};
+  }
+  mlp.input = PerRow::Tokens(h);
+  mlp.saved = PerRow::Targets(2 * h);  // the rows, their gradient
+  mlp.saved_fp32 = PerRow::Targets(1);
+  mlp.workspace = {0, h, h};  // the gradient of the rows, then of the input; logits count beside it
+  return spec;
+}
+
+}  // namespace
+
+std::vector<LayerSpec> TextSpecs(const TextConfig& text, const std::string& prefix,
+                                 int64_t image_rows, int tensor_ranks) {
+  const std::string model = prefix + "model.";
+  std::vector<LayerSpec> specs = {TokenEmbeddingSpec(text, model, image_rows, tensor_ranks)};
+  for (int64_t i = 0; i < text.num_hidden_layers; ++i) {
+    specs.push_back(DecoderBlockSpec(text, model, i, tensor_ranks));
+  }
+  specs.push_back(HeadSpec(text, prefix, tensor_ranks));
+  return specs;
+}
+
+}  // namespace equipoise

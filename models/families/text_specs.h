@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/spec/layer_spec.h"
+#include "models/spec/model_config.h"
+
+namespace equipoise {
+
+// A language model's layers: token embedding, decoder blocks, and the head with the final norm and
+// the loss; models/layers runs them. `prefix` begins their names ("" for a language model alone).
+// `image_rows`: rows that the embedding takes in place of tokens, for each tile. Costs are those on
+// one of `tensor_ranks`. Throws ConfigError for more ranks than can share the layers.
+std::vector<LayerSpec> TextSpecs(const TextConfig& text, const std::string& prefix,
+                                 int64_t image_rows, int tensor_ranks);
+
+}  // namespace equipoise

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/spec/layer_load.h"
+
+namespace equipoise {
+
+// A number for a micro-batch: linear in its tiles, tokens, and tokens with a target.
+struct PerRow {
+  double per_tile = 0, per_token = 0, per_target = 0;
+
+  static PerRow Tiles(double number) { return {number, 0, 0}; }
+  static PerRow Tokens(double number) { return {0, number, 0}; }
+  static PerRow Targets(double number) { return {0, 0, number}; }
+
+  double At(const LayerLoad& load) const {
+    return per_tile * static_cast<double>(load.tiles) +
+           per_token * static_cast<double>(load.tokens) +
+           per_target * static_cast<double>(load.targets);
+  }
+};
+
+// A matrix product (GEMM) of the forward pass: [rows, k] by [k, n].
+struct Product {
+  PerRow rows;
+  int64_t n = 0, k = 0;
+};
+
+// An all-reduce over the tensor-parallel ranks.
+struct TensorAllReduce {
+  PerRow elements;
+  bool fp32 = false;  // whatever the precision of the computation
+  double fixed = 0;   // elements whatever the micro-batch
+};
+
+// What half a layer (attention or MLP; layers of one piece are all MLP) computes and saves on one
+// of the tensor-parallel ranks, the one with the largest part. Numbers are elements of activations
+// unless said otherwise.
+struct HalfCost {
+  std::vector<Product> products;
+  // Attention: FLOPs of the forward pass, by tile (every row of it sees every other) and by causal
+  // pair.
+  double attention_flops_per_tile = 0, attention_flops_per_pair = 0;
+  PerRow elementwise;  // read and written by kernels that are no products
+  int kernels = 0;     // launches beside those of products
+  // Of forward and of backward; none on one rank.
+  std::vector<TensorAllReduce> all_reduces, gradient_all_reduces;
+  PerRow input;          // what recomputation saves: the half's input
+  PerRow saved;          // beside it, for any gradient
+  PerRow saved_weights;  // beside both, where its weights are trained
+  PerRow saved_fp32;     // of 4 bytes whatever the precision: statistics of norms and softmax
+  PerRow workspace, workspace_fp32;  // beyond what is saved, at the worst moment of backward
+};
+
+}  // namespace equipoise

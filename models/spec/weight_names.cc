@@ -1,0 +1,107 @@
+#include "models/spec/weight_names.h"
+
+#include <optional>
+#include <utility>
+
+#include "configs/base/error.h"
+
+namespace equipoise {
+namespace {
+
+// Our name of a tensor in a file of some version of Transformers, for a model with an encoder.
+std::string Canonicalized(std::string name) {
+  const std::string model = "model.", language = "language_model.";
+  for (const char* part :
+       {"model.language_model.", "model.vision_tower.", "model.multi_modal_projector."}) {
+    if (name.starts_with(part)) name = name.substr(model.size());
+  }
+  if (name.starts_with("lm_head.")) return language + name;
+  if (!name.starts_with(language)) return name;
+  const std::string rest = name.substr(language.size());
+  if (rest.starts_with(model) || rest.starts_with("lm_head.")) return name;
+  return language + model + rest;
+}
+
+// What a pattern leaves of a name, and the number at its '#'.
+struct Match {
+  std::string number, rest;
+};
+
+std::optional<Match> MatchPattern(const std::string& name, const std::string& pattern) {
+  Match match;
+  size_t at = 0;
+  for (const char c : pattern) {
+    if (c == '#') {
+      const size_t end = name.find_first_not_of("0123456789", at);
+      match.number = name.substr(at, end == name.npos ? name.npos : end - at);
+      if (match.number.empty()) return std::nullopt;
+      at += match.number.size();
+    } else if (at >= name.size() || name[at++] != c) {
+      return std::nullopt;
+    }
+  }
+  if (at < name.size() && name[at] != '.') return std::nullopt;
+  match.rest = name.substr(at);
+  return match;
+}
+
+std::string Completed(const std::string& pattern, const Match& match) {
+  std::string name = pattern;
+  const size_t hash = name.find('#');
+  if (hash != name.npos) name.replace(hash, 1, match.number);
+  return name + match.rest;
+}
+
+}  // namespace
+
+WeightNames::WeightNames(std::vector<Renaming> renamings, const ModelConfig& config)
+    : renamings_(std::move(renamings)), has_vision_(config.has_vision), naming_(config.naming) {}
+
+std::vector<WeightNames::Held> WeightNames::Ours(const std::string& name) const {
+  std::vector<Held> held;
+  for (const Renaming& row : renamings_) {
+    if (const auto match = MatchPattern(name, row.theirs)) {
+      held.push_back({Completed(row.ours, *match), row.rows});
+    }
+  }
+  if (!held.empty()) return held;
+  if (has_vision_) return {{Canonicalized(name), {}}};
+  for (const char* part : {"layers.", "embed_tokens.", "norm."}) {
+    if (name.starts_with(part)) return {{"model." + name, {}}};
+  }
+  return {{name, {}}};
+}
+
+std::string WeightNames::Canonical(const std::string& name) const {
+  const std::vector<Held> held = Ours(name);
+  return held.size() == 1 ? held[0].name : name;
+}
+
+FileWeight WeightNames::InFolder(const std::string& parameter) const {
+  if (naming_ == WeightNaming::kTransformers) return {parameter, {}};
+  for (const Renaming& row : renamings_) {
+    if (const auto match = MatchPattern(parameter, row.ours)) {
+      return {Completed(row.theirs, *match), row.rows};
+    }
+  }
+  return {parameter, {}};
+}
+
+WeightMap::WeightMap(const std::vector<std::string>& file_names, const WeightNames& names,
+                     const std::string& source)
+    : names_(names) {
+  for (const std::string& name : file_names) {
+    for (const WeightNames::Held& held : names_.Ours(name)) {
+      const auto [found, added] = in_file_.emplace(held.name, FileWeight{name, held.rows});
+      if (added) continue;
+      throw DataError(source + ": " + found->second.name + " and " + name + " are the same weight");
+    }
+  }
+}
+
+FileWeight WeightMap::Find(const std::string& parameter) const {
+  const auto found = in_file_.find(names_.Canonical(parameter));
+  return found == in_file_.end() ? FileWeight{} : found->second;
+}
+
+}  // namespace equipoise

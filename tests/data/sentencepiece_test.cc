@@ -1,0 +1,149 @@
+// Tokenizers of folders that have a tokenizer.model alone.
+#include <sentencepiece_trainer.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+
+#include "configs/base/error.h"
+#include "configs/base/json.h"
+#include "data/text/tokenizer.h"
+#include "tests/data/temporary_folder.h"
+#include "tests/skip_case.h"
+
+namespace equipoise {
+namespace {
+
+using Catch::Matchers::Contains;
+using Ids = std::vector<int32_t>;
+
+void Write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+
+// A model of 300 pieces with all bytes, trained here; no space is put before the text.
+void TrainModel(const std::string& folder) {
+  std::string lines;
+  for (int i = 0; i < 50; ++i)
+    lines += "the quick brown fox jumps over the lazy dog\nhello world\n";
+  Write(folder + "/text", lines);
+  const auto status = sentencepiece::SentencePieceTrainer::Train(
+      "--input=" + folder + "/text --model_prefix=" + folder +
+      "/tokenizer --vocab_size=300 --model_type=bpe --byte_fallback=true "
+      "--add_dummy_prefix=false --remove_extra_whitespaces=false "
+      "--normalization_rule_name=identity --minloglevel=2");
+  REQUIRE(status.ok());
+}
+
+TEST_CASE("a folder's tokenizer.model is read where there is no tokenizer.json", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const std::string where = folder.path();
+  TrainModel(where);
+  Write(where + "/tokenizer_config.json",
+        R"({"added_tokens_decoder": {"300": {"content": "<|im_end|>", "special": true},
+                                     "301": {"content": "<IMG_CONTEXT>", "special": true}}})");
+  Write(where + "/added_tokens.json", R"({"<|im_end|>": 7})");  // the older list
+  const Tokenizer tokenizer = Tokenizer::Read(where);
+  CHECK(tokenizer.vocab_size() == 302);
+  CHECK(tokenizer.TokenId("<|im_end|>") == 300);
+  CHECK(tokenizer.TokenId("<IMG_CONTEXT>") == 301);
+  CHECK(tokenizer.TokenId("</s>") == 2);
+  CHECK(tokenizer.TokenId("nothing like it") == std::nullopt);
+
+  const std::string text = "hello world<|im_end|>\nthe fox \xc3\xa9 <IMG_CONTEXT><IMG_CONTEXT>";
+  const Ids ids = tokenizer.Encode(text, /*parse_special=*/true);
+  CHECK(std::count(ids.begin(), ids.end(), 300) == 1);
+  CHECK(std::count(ids.begin(), ids.end(), 301) == 2);
+  CHECK(tokenizer.Decode(ids, /*skip_special=*/false) == text);
+  CHECK(tokenizer.Decode(ids, /*skip_special=*/true) == "hello world\nthe fox \xc3\xa9 ");
+  const Ids plain = tokenizer.Encode(text, /*parse_special=*/false);
+  CHECK(std::count(plain.begin(), plain.end(), 300) == 0);
+  CHECK(tokenizer.Decode(plain, false) == text);
+  CHECK(tokenizer.Encode("", true).empty());
+
+  const uint64_t before = tokenizer.fingerprint();
+  Write(where + "/tokenizer_config.json", "{}");
+  const Tokenizer older = Tokenizer::Read(where);
+  CHECK(older.fingerprint() != before);
+  CHECK(older.TokenId("<|im_end|>") == 7);
+  CHECK(older.TokenId("<IMG_CONTEXT>") == std::nullopt);
+}
+
+TEST_CASE("no text makes the id of a piece that an added token has taken", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const std::string where = folder.path();
+  TrainModel(where);
+  const Ids ids = Tokenizer::Read(where).Encode("the fox", /*parse_special=*/false);
+  const auto longest = std::max_element(ids.begin(), ids.end(), [&](int32_t a, int32_t b) {
+    const Tokenizer tokenizer = Tokenizer::Read(where);
+    return tokenizer.Decode({a}, false).size() < tokenizer.Decode({b}, false).size();
+  });
+  Write(where + "/tokenizer_config.json", R"({"added_tokens_decoder": {")" +
+                                              std::to_string(*longest) +
+                                              R"(": {"content": "<|im_end|>"}}})");
+  const Tokenizer tokenizer = Tokenizer::Read(where);
+  const Ids now = tokenizer.Encode("the fox", false);
+  CHECK(std::count(now.begin(), now.end(), *longest) == 0);
+  CHECK(tokenizer.Decode(now, false) == "the fox");
+  CHECK(tokenizer.Encode("<|im_end|>", true) == Ids{*longest});
+  CHECK(tokenizer.Decode({*longest, tokenizer.TokenId("</s>").value(), 1 << 20}, true) ==
+        "<|im_end|>");
+}
+
+TEST_CASE("what is put before a text is told by tokenizer_config.json", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const std::string where = folder.path();
+  TrainModel(where);
+  struct Row {
+    const char* config;
+    std::optional<int32_t> begin;
+  };
+  for (const Row& row :
+       {Row{R"({})", std::nullopt},
+        {R"({"tokenizer_class": "InternLM2Tokenizer"})", 1},
+        {R"({"tokenizer_class": "InternLM2Tokenizer", "add_bos_token": false})", std::nullopt},
+        {R"({"add_bos_token": true, "bos_token": {"content": "<s>"}})", 1},
+        {R"({"add_bos_token": true, "bos_token": null})", std::nullopt}}) {
+    INFO(row.config);
+    Write(where + "/tokenizer_config.json", row.config);
+    CHECK(Tokenizer::Read(where).begin_token() == row.begin);
+  }
+}
+
+TEST_CASE("a damaged tokenizer.model, or list of tokens, is refused with its name", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const std::string where = folder.path();
+  Write(where + "/tokenizer.model", "no model");
+  CHECK_THROWS_WITH(Tokenizer::Read(where), Contains("tokenizer.model: is no SentencePiece model"));
+  Write(where + "/tokenizer.model", "");
+  CHECK_THROWS_AS(Tokenizer::Read(where), DataError);
+  TrainModel(where);
+  for (const char* list : {"[]", R"({"a": -1})", R"({"a": "b"})", R"({"a": 99999999})"}) {
+    INFO(list);
+    Write(where + "/added_tokens.json", list);
+    CHECK_THROWS_WITH(Tokenizer::Read(where), Contains("added_tokens.json"));
+  }
+}
+
+TEST_CASE("ids are those of the sentencepiece library", "[data][cpu][fixtures]") {
+  const char* fixtures = std::getenv("EQUIPOISE_FIXTURES");
+  if (fixtures == nullptr) return testing::SkipCase("no fixtures");
+  for (const char* name : {"internlm2", "llama2", "mistral-v3", "chinese-llama"}) {
+    const std::string folder = std::string(fixtures) + "/tokenizers/" + name;
+    const Tokenizer tokenizer = Tokenizer::Read(folder + "/tokenizer.model");
+    int wrong = 0, undone = 0;
+    for (const Json& each : ReadJsonFile(folder + "/cases.json")["cases"]) {
+      const std::string text = each["text"].get<std::string>();
+      const Ids ids = each["ids"].get<Ids>();
+      wrong += tokenizer.Encode(text, /*parse_special=*/false) != ids ? 1 : 0;
+      const std::string decoded =
+          each.contains("decoded") ? each["decoded"].get<std::string>() : text;
+      undone += tokenizer.Decode(ids, /*skip_special=*/false) != decoded ? 1 : 0;
+    }
+    INFO(name);
+    CHECK(wrong == 0);
+    CHECK(undone == 0);
+  }
+}
+
+}  // namespace
+}  // namespace equipoise
