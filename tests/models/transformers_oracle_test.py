@@ -67,6 +67,9 @@ MODELS = {
         rope_parameters=LLAMA3_ROPE, tie_word_embeddings=True))),
     "llama biases": lambda: LlamaForCausalLM(LlamaConfig(**text_sizes(
         attention_bias=True, mlp_bias=True, head_dim=16))),
+    "internvl 300m qwen2": lambda: internvl(SMALL_VIT, Qwen2Config(**text_sizes())),
+    "internvl 6b llama": lambda: internvl(LARGE_VIT, LlamaConfig(**text_sizes())),
+    "internvl tied": lambda: internvl(SMALL_VIT, Qwen2Config(**text_sizes()), tied=True),
     "llama dynamic-rope": lambda: LlamaForCausalLM(LlamaConfig(**text_sizes(
         max_position_embeddings=32, rope_parameters=DYNAMIC_ROPE))),
     "qwen3 tied": lambda: Qwen3ForCausalLM(Qwen3Config(**text_sizes(
@@ -74,9 +77,6 @@ MODELS = {
     "qwen3 biases": lambda: Qwen3ForCausalLM(Qwen3Config(**text_sizes(
         head_dim=8, attention_bias=True))),
     "internvl 300m qwen3": lambda: internvl(SMALL_VIT, Qwen3Config(**text_sizes(head_dim=16))),
-    "internvl 300m qwen2": lambda: internvl(SMALL_VIT, Qwen2Config(**text_sizes())),
-    "internvl 6b llama": lambda: internvl(LARGE_VIT, LlamaConfig(**text_sizes())),
-    "internvl tied": lambda: internvl(SMALL_VIT, Qwen2Config(**text_sizes()), tied=True),
 }
 SEVERAL_RANKS = {"qwen2 tied": 2, "internvl 6b llama": 5, "qwen3 tied": 2}
 INTERNLM2 = ("llama dynamic-rope", "internvl 6b llama")
@@ -353,8 +353,10 @@ def check_bf16(report, case):
     ours = parity.run_check(case.folder, case.batch, gradients=True,
                             settings=["train.precision=bf16"])
     error = parity.logit_error(ours["logits"], logits)
-    report.add(what, "logits", error, parity.BF16["logits"])
-    report.add(what, "logits / own", error / parity.logit_error(case.bf16[1], logits), 1.5)
+    own = parity.logit_error(case.bf16[1], logits)
+    # The noise of a draw of weights: some take Transformers' own run beyond the bound.
+    report.add(what, "logits", error, max(parity.BF16["logits"], 1.5 * own))
+    report.add(what, "logits / own", error / own, 1.5)
     mine = parity.strip(ours, "grad.")
     error = overall_error(mine, grads)
     report.add(what, "all gradients", error, parity.BF16["gradient"])
