@@ -19,7 +19,8 @@ def main():
     for precision, every in EVERY.items():
         line = [os.environ["EQUIPOISE_MPIRUN"], "-n", "2", BENCH, "quickstart", "1", "128", "4",
                 str(every), precision]
-        done = subprocess.run(line, env=environment, stdout=subprocess.PIPE, text=True, timeout=1700)
+        done = subprocess.run(line, env=environment, stdout=subprocess.PIPE, text=True,
+                              timeout=1700)
         assert done.returncode == 0, done.returncode
         cases = [row for row in map(json.loads, done.stdout.splitlines()) if "case" in row]
         assert len(cases) == -(-30 // every), len(cases)
