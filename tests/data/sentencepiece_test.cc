@@ -131,7 +131,8 @@ TEST_CASE("ids are those of the sentencepiece library", "[data][cpu][fixtures]")
     const std::string folder = std::string(fixtures) + "/tokenizers/" + name;
     const Tokenizer tokenizer = Tokenizer::Read(folder + "/tokenizer.model");
     int wrong = 0, undone = 0;
-    for (const Json& each : ReadJsonFile(folder + "/cases.json")["cases"]) {
+    const Json cases = ReadJsonFile(folder + "/cases.json");
+    for (const Json& each : cases["cases"]) {
       const std::string text = each["text"].get<std::string>();
       const Ids ids = each["ids"].get<Ids>();
       wrong += tokenizer.Encode(text, /*parse_special=*/false) != ids ? 1 : 0;
