@@ -40,10 +40,11 @@ std::vector<int> EvenStages(const std::vector<double>& costs, int parts) {
 }
 
 std::vector<CutSpan> CutSpans(const ModelConfig& config, const Plan& shape) {
-  const auto layers = static_cast<int>(LayerSpecs(config).size());
+  const std::vector<LayerSpec> specs = LayerSpecs(config);
+  const auto layers = static_cast<int>(specs.size());
   const int encoder = shape.encoder_ranks;
   if (encoder == 0) return {{0, layers, shape.num_stages()}};
-  const int first = NumEncoderLayers(config);
+  const int first = NumEncoderLayers(specs);
   return {{0, first, encoder}, {first, layers, shape.num_stages() - encoder}};
 }
 

@@ -73,7 +73,7 @@ struct DataConfig {
     visit("train", train, "sources to train on");
     visit("eval", eval, "held-out sources");
     visit("tokenizer", tokenizer,
-          "folder or file of tokenizer.json; empty = the model's folder (model.hf)");
+          "tokenizer.json or tokenizer.model, or its folder; empty = the model's (model.hf)");
     visit("template", chat_template, "how a conversation becomes tokens",
           OneOf(ChatTemplateNames()));
     visit("system", system, "system text where a record has none; empty = the template's own");

@@ -80,8 +80,8 @@ TextConfig ParseDecoder(const ConfigSection& section) {
   text.model_type = GetString(section.json, "model_type", section.where);
   const DecoderFamily* family = FindDecoderFamily(text.model_type);
   if (family == nullptr) {
-    section.Refuse("model_type",
-                   "'" + text.model_type + "' is not supported; use " + DecoderModelTypes());
+    section.Refuse("model_type", "'" + text.model_type + "' is not supported; use " +
+                                     ChoicesText(DecoderModelTypes()));
   }
   text.hidden_size = section.Size("hidden_size", kMaxWidth);
   text.intermediate_size = section.Size("intermediate_size", kMaxWidth);

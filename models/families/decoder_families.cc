@@ -20,13 +20,10 @@ const DecoderFamily* FindDecoderFamily(const std::string& model_type) {
   return nullptr;
 }
 
-std::string DecoderModelTypes() {
-  const std::vector<const DecoderFamily*>& all = DecoderFamilies();
-  std::string text;
-  for (size_t i = 0; i < all.size(); ++i) {
-    text += (i == 0 ? "" : i + 1 < all.size() ? ", " : " or ") + all[i]->model_type;
-  }
-  return text;
+std::vector<std::string> DecoderModelTypes() {
+  std::vector<std::string> types;
+  for (const DecoderFamily* family : DecoderFamilies()) types.push_back(family->model_type);
+  return types;
 }
 
 }  // namespace equipoise

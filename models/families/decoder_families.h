@@ -13,7 +13,7 @@ const std::vector<const DecoderFamily*>& DecoderFamilies();
 // By the model_type of config.json; null: none.
 const DecoderFamily* FindDecoderFamily(const std::string& model_type);
 
-// "qwen2, llama or ..."
-std::string DecoderModelTypes();
+// The model_types of all.
+std::vector<std::string> DecoderModelTypes();
 
 }  // namespace equipoise

@@ -22,12 +22,12 @@ const EncoderFamily& EncoderOf(const ModelConfig& config) {
   return *family;
 }
 
-std::string KnownModelTypes() {
-  std::string text;
+std::vector<std::string> ModelTypes() {
+  std::vector<std::string> types = DecoderModelTypes();
   for (const EncoderFamily* family : EncoderFamilies()) {
-    for (const std::string& type : family->model_types) text += type + ", ";
+    types.insert(types.begin(), family->model_types.begin(), family->model_types.end());
   }
-  return text + DecoderModelTypes();
+  return types;
 }
 
 }  // namespace
@@ -52,7 +52,7 @@ ModelConfig ParseModelConfig(const Json& json, const std::string& source) {
     config.naming = decoder->naming;
   } else {
     top.Refuse("model_type",
-               "'" + config.model_type + "' is not supported; use " + KnownModelTypes());
+               "'" + config.model_type + "' is not supported; use " + ChoicesText(ModelTypes()));
   }
   config.source = json;
   ValidateModelConfig(config, source);

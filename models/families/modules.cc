@@ -4,18 +4,21 @@
 
 #include "configs/base/error.h"
 #include "models/families/families.h"
+#include "models/spec/config_section.h"
 
 namespace equipoise {
 
-int NumEncoderLayers(const ModelConfig& config) {
-  const std::vector<LayerSpec> specs = LayerSpecs(config);
+int NumEncoderLayers(const std::vector<LayerSpec>& specs) {
   return static_cast<int>(std::count_if(specs.begin(), specs.end(), [](const LayerSpec& spec) {
     return spec.component != Component::kLanguageModel;
   }));
 }
 
+int NumEncoderLayers(const ModelConfig& config) { return NumEncoderLayers(LayerSpecs(config)); }
+
 void CheckModules(const ModelConfig& config, const std::vector<std::string>& modules,
                   const std::string& key) {
+  if (modules.empty()) return;
   std::vector<std::string> known;  // in the order of the layers
   for (const LayerSpec& spec : LayerSpecs(config)) {
     const std::string name = ComponentName(spec.component);
@@ -23,11 +26,7 @@ void CheckModules(const ModelConfig& config, const std::vector<std::string>& mod
   }
   for (const std::string& module : modules) {
     if (std::find(known.begin(), known.end(), module) != known.end()) continue;
-    std::string listed;
-    for (size_t i = 0; i < known.size(); ++i) {
-      listed += (i == 0 ? "" : i + 1 < known.size() ? ", " : " or ") + known[i];
-    }
-    throw ConfigError(key + ": this model has no '" + module + "'; use " + listed);
+    throw ConfigError(key + ": this model has no '" + module + "'; use " + ChoicesText(known));
   }
 }
 

@@ -80,7 +80,7 @@ class Layer {
   const TensorParallel& tensor() const { return tensor_; }
 
  private:
-  // Of what a parameter's dimension is split by; the whole where it is not.
+  // This rank's range of the dimension that a parameter is split by. REQUIRES: it is split.
   Share ShareOf(const std::string& suffix) const;
 
   LayerSpec spec_;

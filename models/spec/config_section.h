@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "configs/base/error.h"
 #include "configs/base/json.h"
@@ -18,6 +19,15 @@ constexpr int64_t kMaxPositions = int64_t{1} << 31;
 constexpr int64_t kMaxPixels = int64_t{1} << 14;
 // Of frequencies, factors and epsilons; the largest theta published is 1e9.
 constexpr double kMaxFactor = 1e15;
+
+// "a, b or c".
+inline std::string ChoicesText(const std::vector<std::string>& words) {
+  std::string text;
+  for (size_t i = 0; i < words.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 < words.size() ? ", " : " or ") + words[i];
+  }
+  return text;
+}
 
 // One object of a config.json. `where` begins every message: the source, and the section if it is
 // not the top level. Everything throws DataError that names the key.

@@ -12,9 +12,9 @@ namespace equipoise {
 // Which rows (dimension 0) of a tensor in a file are a weight of ours: the file's rows are
 // `repeats` equal groups of `period` equal blocks, and blocks [first, first + count) of each group
 // are ours, in this order. The default is the whole tensor.
-//   three equal parts, of which this is the second:            first 1, count 1, period 3, repeats
-//   1 keys among groups of g query heads, a key and a value:     first g, count 1, period g + 2,
-//   interleaved by key/value head                              repeats = key/value heads
+// - The second of three equal parts: first 1, count 1, period 3, repeats 1.
+// - The keys among groups of g query heads, a key and a value, a group for each key/value head:
+//   first g, count 1, period g + 2, repeats as many as there are key/value heads.
 struct FusedRows {
   int64_t first = 0, count = 1, period = 1, repeats = 1;
 

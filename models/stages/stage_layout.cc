@@ -23,7 +23,7 @@ StageLayout::StageLayout(const ModelConfig& config, const Plan& plan,
                       begins.back() == static_cast<int>(specs_.size()),
                   "stages that do not cover the layers");
   EQUIPOISE_CHECK(plan.encoder_ranks == 0 ||
-                      begins[static_cast<size_t>(plan.encoder_ranks)] == NumEncoderLayers(config),
+                      begins[static_cast<size_t>(plan.encoder_ranks)] == NumEncoderLayers(specs_),
                   "the encoder's stages do not end with it");
   std::vector<int> ranks;
   ranks.reserve(static_cast<size_t>(plan.num_stages()));

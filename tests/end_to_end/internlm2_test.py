@@ -5,7 +5,6 @@ writes it back in the form that it came in; both answer alike."""
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 
@@ -66,17 +65,12 @@ def rename(weights):
     return internlm2.rename(opengvlab.rename(weights), KV_HEADS)
 
 
-def program(*arguments):
-    return subprocess.run([tiny_case.EQUIPOISE, *arguments], capture_output=True, text=True,
-                          env=tiny_case.environment())
-
-
 def train_and_export(results, folder, config, name, ranks=1, **settings):
     run = f"{folder}/run_{name}_{ranks}"
     done = tiny_case.run(config, ranks, model__hf=f"{folder}/{name}", run__dir=run,
                          **SETTINGS, **settings)
     results.check(f"{name} on {ranks}: trains", done.returncode == 0, done.stderr[-400:])
-    done = program("export", run, "--out", f"{folder}/exported_{name}_{ranks}")
+    done = tiny_case.program("export", run, "--out", f"{folder}/exported_{name}_{ranks}")
     results.check(f"{name} on {ranks}: is exported", done.returncode == 0, done.stderr[-400:])
     return load_file(f"{folder}/exported_{name}_{ranks}/model.safetensors")
 
@@ -106,7 +100,7 @@ def main():
 
     picture = f"{folder}/plain.png"
     tiny_case.draw(picture, "red", "disc", (56, 56), 3)
-    answers = [program("generate", f"{folder}/{name}", "--prompt", "<image>\nWhat is it?",
+    answers = [tiny_case.program("generate", f"{folder}/{name}", "--prompt", "<image>\nWhat is it?",
                        "--image", picture, "--max-new-tokens", "12", "--temperature", "2",
                        "--set", "train.precision=fp32", "--set", "data.tiles.max=2",
                        "--set", "data.system=a", *more)

@@ -3,7 +3,6 @@ Transformers' form gives, and export writes the form back that it came in."""
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 
@@ -41,11 +40,6 @@ def write_folders(folder):
     return config
 
 
-def program(*arguments):
-    return subprocess.run([tiny_case.EQUIPOISE, *arguments], capture_output=True, text=True,
-                          env=tiny_case.environment())
-
-
 def train_and_export(results, folder, config, name):
     run = f"{folder}/run_{name}"
     done = tiny_case.run(config, 1, model__hf=f"{folder}/{name}", model__init="pretrained",
@@ -54,7 +48,7 @@ def train_and_export(results, folder, config, name):
     said = "drop_path_rate: 0.1 is not applied" in done.stderr
     results.check(f"{name}: says what is not applied", said == (name == "opengvlab"),
                   done.stderr[-400:])
-    done = program("export", run, "--out", f"{folder}/exported_{name}")
+    done = tiny_case.program("export", run, "--out", f"{folder}/exported_{name}")
     results.check(f"{name}: is exported", done.returncode == 0, done.stderr[-400:])
     return load_file(f"{folder}/exported_{name}/model.safetensors")
 
@@ -80,7 +74,7 @@ def main():
 
     picture = f"{folder}/plain.png"
     tiny_case.draw(picture, "red", "disc", (56, 56), 3)
-    answers = [program("generate", f"{folder}/{name}", "--prompt", "<image>\nWhat is it?",
+    answers = [tiny_case.program("generate", f"{folder}/{name}", "--prompt", "<image>\nWhat is it?",
                        "--image", picture, "--max-new-tokens", "12", "--temperature", "2",
                        "--set", "train.precision=fp32",
                        "--set", "data.template=chatml", "--set", "data.tiles.max=2")

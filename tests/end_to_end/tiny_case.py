@@ -185,6 +185,11 @@ def execute(line, timeout=300, **options):
     return done
 
 
+def program(*arguments):
+    """A subcommand of the program, without mpirun."""
+    return execute([EQUIPOISE, *arguments])
+
+
 def side_by_side(*calls):
     """Runs functions, two at a time in this order; raises what the first of them raises."""
     with futures.ThreadPoolExecutor(max_workers=2) as pool:

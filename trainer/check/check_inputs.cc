@@ -167,7 +167,7 @@ class InputReader {
     if (fitting.size() == 1) return fitting[0];
     Refuse("pixel_values",
            "which token stands for pictures is not known; give config.json an "
-           "image_token_id, or put tokenizer.json beside it");
+           "image_token_id, or put the tokenizer beside it");
   }
 
   // labels[i + 1] at position i; nothing at the end of a segment.

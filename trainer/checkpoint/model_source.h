@@ -6,7 +6,7 @@ namespace equipoise {
 
 // Where a trained model lies: a Hugging Face folder, a run folder, or one of its step-* folders.
 struct ModelSource {
-  std::string folder;      // holds config.json and tokenizer.json
+  std::string folder;      // holds config.json and the tokenizer
   std::string checkpoint;  // step-* folder with the weights; empty = the weights lie in `folder`
   std::string run_config;  // config.yaml of the run; empty for a Hugging Face folder
 };

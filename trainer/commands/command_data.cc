@@ -129,7 +129,8 @@ int BuildIndex(const Arguments& arguments) {
 
 int Tokenize(const Arguments& arguments) {
   const std::filesystem::path path(arguments.config);
-  const bool is_tokenizer = std::filesystem::is_directory(path) || path.extension() == ".json";
+  const bool is_tokenizer = std::filesystem::is_directory(path) || path.extension() == ".json" ||
+                            path.extension() == ".model";
   const Tokenizer tokenizer =
       Tokenizer::Read(is_tokenizer ? arguments.config : TokenizerPath(ReadRunConfig(arguments)));
   std::ios::sync_with_stdio(false);
@@ -234,8 +235,8 @@ void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& ru
       "with\n                  the most, mean over micro-batches\n"
       "  step variation  standard deviation of a step's tokens over their mean");
   add("tokenize",
-      "A JSON list of ids for each line of standard input; CONFIG may be a folder with "
-      "tokenizer.json",
+      "A JSON list of ids for each line of standard input; CONFIG may be a tokenizer's file or "
+      "folder",
       Tokenize);
 }
 

@@ -8,7 +8,8 @@ std::string TokenizerPath(const RunConfig& config) {
   const std::string& path = config.data.tokenizer.empty() ? config.model.hf : config.data.tokenizer;
   if (path.empty()) {
     throw ConfigError(
-        "data.tokenizer: is empty, and so is model.hf; give a folder that holds tokenizer.json");
+        "data.tokenizer: is empty, and so is model.hf; give a tokenizer.json, a tokenizer.model, "
+        "or its folder");
   }
   return path;
 }

@@ -8,7 +8,7 @@
 
 namespace equipoise {
 
-// The tokenizer.json that the configuration names: data.tokenizer, or the model's folder. Throws
+// The tokenizer that the configuration names: data.tokenizer, or the model's folder. Throws
 // ConfigError when there is neither.
 std::string TokenizerPath(const RunConfig& config);
 

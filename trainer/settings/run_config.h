@@ -36,7 +36,7 @@ struct ModelSection {
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
-    visit("hf", hf, "Hugging Face folder: config.json, tokenizer.json, weights");
+    visit("hf", hf, "Hugging Face folder: config.json, tokenizer, weights");
     visit("preset", preset, "a model known by name, in place of hf");
     visit("init", init, "weights of the first step", OneOf({"random", "pretrained"}));
     visit("freeze", freeze, "modules that are not trained: vision, projector, llm");

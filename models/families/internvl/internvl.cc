@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -15,26 +14,41 @@
 namespace equipoise {
 namespace {
 
-VisionConfig ParseVision(const ConfigSection& section) {
-  VisionConfig vision;
-  section.RequireText("model_type", "internvl_vision");
-  vision.hidden_size = section.Size("hidden_size", kMaxWidth, 1024);
-  vision.intermediate_size = section.Size("intermediate_size", kMaxWidth, 4096);
-  vision.num_hidden_layers = section.Size("num_hidden_layers", kMaxLayers, 24);
-  vision.num_attention_heads = section.Size("num_attention_heads", kMaxWidth, 16);
-  vision.image_size = section.Square("image_size", kMaxPixels, 448);
-  vision.patch_size = section.Square("patch_size", kMaxPixels, 14);
+// What both namings call alike; `defaults` has the values of keys that are absent.
+VisionConfig ParseVision(const ConfigSection& section, const VisionConfig& defaults) {
+  VisionConfig vision = defaults;
+  vision.hidden_size = section.Size("hidden_size", kMaxWidth, defaults.hidden_size);
+  vision.intermediate_size =
+      section.Size("intermediate_size", kMaxWidth, defaults.intermediate_size);
+  vision.num_hidden_layers =
+      section.Size("num_hidden_layers", kMaxLayers, defaults.num_hidden_layers);
+  vision.num_attention_heads =
+      section.Size("num_attention_heads", kMaxWidth, defaults.num_attention_heads);
+  vision.image_size = section.Square("image_size", kMaxPixels, defaults.image_size);
+  vision.patch_size = section.Square("patch_size", kMaxPixels, defaults.patch_size);
   vision.num_channels = section.Size("num_channels", 1024, 3);
   if (vision.num_channels != 3) section.Refuse("num_channels", "only 3, RGB, is supported");
-  vision.norm_type = GetString(section.json, "norm_type", section.where, "layer_norm");
-  vision.attention_bias = section.Flag("attention_bias", false);
-  vision.use_qk_norm = section.Flag("use_qk_norm", false);
+  vision.norm_type = GetString(section.json, "norm_type", section.where, defaults.norm_type);
   vision.layer_norm_eps = section.Positive("layer_norm_eps", 1e-6);
-  vision.layer_scale_init_value = section.InitialScale("layer_scale_init_value", 0.1);
   vision.initializer_range = section.InitialScale("initializer_range", 0.02);
   vision.drop_path_rate = section.Share("drop_path_rate");
   section.RequireText("hidden_act", "gelu");
   section.RequireNoDropout("attention_dropout");
+  return vision;
+}
+
+// Defaults are those of Transformers: the 300M form.
+VisionConfig ParseTransformersVision(const ConfigSection& section) {
+  section.RequireText("model_type", "internvl_vision");
+  VisionConfig defaults;
+  defaults.hidden_size = 1024;
+  defaults.intermediate_size = 4096;
+  defaults.num_hidden_layers = 24;
+  defaults.num_attention_heads = 16;
+  VisionConfig vision = ParseVision(section, defaults);
+  vision.attention_bias = section.Flag("attention_bias", false);
+  vision.use_qk_norm = section.Flag("use_qk_norm", false);
+  vision.layer_scale_init_value = section.InitialScale("layer_scale_init_value", 0.1);
   section.RequireNoDropout("hidden_dropout_prob");
   section.RequireNoDropout("projection_dropout");
   section.RequireFlag("use_absolute_position_embeddings", true);
@@ -53,7 +67,7 @@ bool TiedHead(const ConfigSection& top, const TextConfig& text) {
 
 void ParseInternVl(const ConfigSection& top, ModelConfig* config) {
   config->has_vision = true;
-  config->vision = ParseVision(Subsection(top, "vision_config"));
+  config->vision = ParseTransformersVision(Subsection(top, "vision_config"));
   config->text = ParseDecoder(Subsection(top, "text_config"));
   config->text.tie_word_embeddings = TiedHead(top, config->text);
   config->downsample_ratio = top.Positive("downsample_ratio", 0.5);
@@ -67,25 +81,19 @@ void ParseInternVl(const ConfigSection& top, ModelConfig* config) {
 
 // Defaults are those of OpenGVLab's code: the 6B form.
 VisionConfig ParseOpenGvLabVision(const ConfigSection& section) {
-  VisionConfig vision;
   section.RequireText("model_type", "intern_vit_6b");
-  vision.hidden_size = section.Size("hidden_size", kMaxWidth, 3200);
-  vision.intermediate_size = section.Size("intermediate_size", kMaxWidth, 12800);
-  vision.num_hidden_layers = section.Size("num_hidden_layers", kMaxLayers, 48);
-  vision.num_attention_heads = section.Size("num_attention_heads", kMaxWidth, 25);
-  vision.image_size = section.Square("image_size", kMaxPixels, 224);
-  vision.patch_size = section.Square("patch_size", kMaxPixels, 14);
-  vision.num_channels = section.Size("num_channels", 1024, 3);
-  if (vision.num_channels != 3) section.Refuse("num_channels", "only 3, RGB, is supported");
-  vision.norm_type = GetString(section.json, "norm_type", section.where, "rms_norm");
+  VisionConfig defaults;
+  defaults.hidden_size = 3200;
+  defaults.intermediate_size = 12800;
+  defaults.num_hidden_layers = 48;
+  defaults.num_attention_heads = 25;
+  defaults.image_size = 224;
+  defaults.norm_type = "rms_norm";
+  VisionConfig vision = ParseVision(section, defaults);
   vision.attention_bias = section.Flag("qkv_bias", false);
   vision.use_qk_norm = section.Flag("qk_normalization", true);
-  vision.layer_norm_eps = vision.qk_norm_eps = section.Positive("layer_norm_eps", 1e-6);
+  vision.qk_norm_eps = vision.layer_norm_eps;
   vision.layer_scale_init_value = section.InitialScale("initializer_factor", 0.1);
-  vision.initializer_range = section.InitialScale("initializer_range", 0.02);
-  vision.drop_path_rate = section.Share("drop_path_rate");
-  section.RequireText("hidden_act", "gelu");
-  section.RequireNoDropout("attention_dropout");
   section.RequireNoDropout("dropout");
   return vision;
 }
@@ -138,7 +146,12 @@ int64_t FindImageToken(const std::string& folder) {
   if (settings.is_object() && settings.contains("added_tokens_decoder")) {
     for (const auto& [id, entry] : settings["added_tokens_decoder"].items()) {
       if (!entry.is_object() || !entry.contains("content")) continue;
-      if (entry["content"] == Json(token)) return std::strtoll(id.c_str(), nullptr, 10);
+      if (entry["content"] != Json(token)) continue;
+      const std::string where = folder + "/tokenizer_config.json: added_tokens_decoder";
+      if (id.empty() || id.size() > 9 || id.find_first_not_of("0123456789") != id.npos) {
+        throw DataError(where + ": '" + id + "' is no id");
+      }
+      return std::stoll(id);
     }
   }
   const Json added = read("added_tokens.json");  // {"<IMG_CONTEXT>": 151667}
