@@ -10,6 +10,7 @@
 #include "configs/yaml/yaml_writer.h"
 #include "parallel/comm/mpi_environment.h"
 #include "trainer/common/commands.h"
+#include "trainer/loop/run_inputs.h"
 #include "trainer/loop/trainer.h"
 
 namespace equipoise {
@@ -33,7 +34,7 @@ int Train(const Arguments& arguments, MpiEnvironment& mpi) {
     options.resume_from = arguments.resume;
   }
   if (arguments.dry_run) {
-    const PlanReport report = PlanTrainer(options, mpi);
+    const PlanReport report = PlanWithoutTraining(options, mpi);
     if (mpi.rank() == 0) PrintPlan(report, /*explain=*/false, std::cout);
     return static_cast<int>(ExitCode::kDone);
   }

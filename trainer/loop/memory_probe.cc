@@ -1,4 +1,4 @@
-// The pass before the first step that shows whether the worst step of the epoch fits.
+#include "trainer/loop/memory_probe.h"
 
 #include <ATen/ops/empty.h>
 #include <spdlog/spdlog.h>
@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "trainer/device/memory_stats.h"
-#include "trainer/loop/trainer_parts.h"
 
 namespace equipoise {
 namespace {
@@ -19,11 +19,11 @@ bool AsLarge(const Pack& a, const Pack& b) {
 
 // The packs of the first epoch that no other one has as many tiles, tokens and targets as, most
 // tiles first: memory grows with all three, so the worst is among them. No other pack is held.
-std::vector<Pack> LargestPacks(EpochPacker planner) {
+std::vector<Pack> LargestPacks(EpochPacker packer) {
   std::vector<Pack> largest;
   DataPosition position;
   while (position.epoch == 0) {
-    StepBatches step = planner.Next(position);
+    StepBatches step = packer.Next(position);
     for (Pack& pack : step.packs) {
       const auto as_large = [&](const Pack& other) { return AsLarge(other, pack); };
       if (std::any_of(largest.begin(), largest.end(), as_large)) continue;
@@ -39,64 +39,75 @@ std::vector<Pack> LargestPacks(EpochPacker planner) {
 
 double MiB(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
-}  // namespace
+// The pack whose step takes the most on some rank, that step's loads, and what it is forecast to
+// take on this rank.
+struct WorstPack {
+  Pack pack;
+  std::vector<LayerLoad> loads;
+  int64_t expected = 0;
+};
 
-// Each micro-batch of the step is the worst pack, so that as many are in flight as in any step.
-void TrainerParts::ProbeMemory() {
-  const auto probing = activity.During("probing memory");
-  const auto loads_of = [this](const Pack& pack) {
-    return std::vector<LayerLoad>(static_cast<size_t>(accumulation), pack.load());
+WorstPack FindWorst(std::vector<Pack> packs, const Replica& replica, const StepForecast& forecast) {
+  const auto loads_of = [&replica](const Pack& pack) {
+    return std::vector<LayerLoad>(static_cast<size_t>(replica.accumulation()), pack.load());
   };
-  const std::vector<Pack> packs = LargestPacks(MakePlanner());
   // With tiles where any pack has some: no stage is left out.
-  const Schedule schedule = model->StepSchedule(loads_of(packs.front()));
-  const Pack* worst = nullptr;
-  int64_t most = -1, mine = 0;
-  for (const Pack& pack : packs) {
+  const Schedule schedule = replica.model().StepSchedule(loads_of(packs.front()));
+  WorstPack worst;
+  int64_t most = -1;
+  for (Pack& pack : packs) {
+    const std::vector<LayerLoad> loads = loads_of(pack);
     std::vector<int64_t> bytes;
-    bytes.reserve(static_cast<size_t>(plan.pipeline));
-    for (int rank = 0; rank < plan.pipeline; ++rank) {
-      bytes.push_back(forecast->Memory(schedule, loads_of(pack), rank).total());
-    }
+    for (int rank = 0; rank < replica.plan().pipeline; ++rank)
+      bytes.push_back(forecast.Memory(schedule, loads, rank).total());
     const int64_t highest = *std::max_element(bytes.begin(), bytes.end());
     if (highest <= most) continue;
     most = highest;
-    mine = bytes[static_cast<size_t>(model->groups().at.pipeline)];
-    worst = &pack;
+    worst = {std::move(pack), loads, bytes[static_cast<size_t>(replica.pipeline_rank())]};
   }
-  spdlog::info("probe: running a step of the epoch's worst micro-batch, {} tiles and {} tokens",
-               worst->tiles, worst->tokens);
-  recorder.Stop();
-  MarkMemory(device);
-  RunProbe(*worst, loads_of(*worst));
-  const int64_t measured = GetMemory(device).marked_peak_bytes;
-  if (trace_until > 0) recorder.Start();
-  ReturnFreeMemory();
-  LogProbe(measured, mine);
+  return worst;
 }
 
-void TrainerParts::RunProbe(const Pack& pack, const std::vector<LayerLoad>& loads) {
-  const LoadedPack loaded = data->dataset.Load(pack, model->part().needs_pictures());
+void RunProbe(const RunData& data, Replica& replica, const WorstPack& worst) {
+  ParallelModel& model = replica.model();
+  const LoadedPack loaded = data.dataset().Load(worst.pack, model.part().needs_pictures());
   ModelPart::Pass pass;
-  pass.loads = loads;
+  pass.loads = worst.loads;
   pass.batch = [&](int) -> const MicroBatch& { return loaded.batch; };
-  model->RunStep(std::move(pass));
+  model.RunStep(std::move(pass));
 }
 
-void TrainerParts::LogProbe(int64_t measured, int64_t expected) {
-  at::Tensor mine = at::empty({2}, at::kLong), all = at::empty({2 * world->size()}, at::kLong);
+// Rank 0 logs the fullest rank's bytes. Collective.
+void LogProbe(Communicator& world, int64_t measured, int64_t expected) {
+  at::Tensor mine = at::empty({2}, at::kLong), all = at::empty({2 * world.size()}, at::kLong);
   mine.data_ptr<int64_t>()[0] = measured;
   mine.data_ptr<int64_t>()[1] = expected;
-  world->AllGather(all, mine).Wait();
+  world.AllGather(all, mine).Wait();
   const int64_t* bytes = all.data_ptr<int64_t>();
   int fullest = 0;
-  for (int rank = 1; rank < world->size(); ++rank) {
+  for (int rank = 1; rank < world.size(); ++rank) {
     if (bytes[2 * rank] > bytes[2 * fullest]) fullest = rank;
   }
-  const double peak = MiB(bytes[2 * fullest]), forecast_peak = MiB(bytes[2 * fullest + 1]);
+  const double peak = MiB(bytes[2 * fullest]), forecast = MiB(bytes[2 * fullest + 1]);
   spdlog::info(
       "probe: it takes {:.1f} MiB on rank {}, the most of all; forecast {:.1f} MiB ({:+.1f} %)",
-      peak, fullest, forecast_peak, 100 * (forecast_peak / peak - 1));
+      peak, fullest, forecast, 100 * (forecast / peak - 1));
+}
+
+}  // namespace
+
+void ProbeMemory(RunContext& context, const RunData& data, Replica& replica,
+                 const StepForecast& forecast) {
+  const auto probing = context.activity.During("probing memory");
+  const WorstPack worst =
+      FindWorst(LargestPacks(data.MakePacker(replica.plan().data)), replica, forecast);
+  spdlog::info("probe: running a step of the epoch's worst micro-batch, {} tiles and {} tokens",
+               worst.pack.tiles, worst.pack.tokens);
+  MarkMemory(context.device());
+  RunProbe(data, replica, worst);
+  const int64_t measured = GetMemory(context.device()).marked_peak_bytes;
+  ReturnFreeMemory();
+  LogProbe(context.world(), measured, worst.expected);
 }
 
 }  // namespace equipoise

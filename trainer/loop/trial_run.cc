@@ -9,7 +9,7 @@
 #include "balance/costs/cluster.h"
 #include "configs/base/error.h"
 #include "parallel/comm/mpi_environment.h"
-#include "trainer/loop/trainer.h"
+#include "trainer/loop/step_timer.h"
 #include "trainer/planner/plan_run.h"
 #include "trainer/planner/plan_trial.h"
 
@@ -32,18 +32,15 @@ int RanksOfTrial(const RunConfig& config, int ranks, const MpiEnvironment& mpi) 
 
 PlanReport PlanByTrial(const RunConfig& config, int ranks, int trials, MpiEnvironment& mpi) {
   const int started = RanksOfTrial(config, ranks, mpi);
-  TrainOptions options;
-  options.config = config;
-  options.trial = true;
-  Trainer trainer(options, mpi);
+  StepTimer timer(config, mpi);
   const auto run = [&](const ScoredPlan& plan) {
-    std::vector<double> seconds = trainer.TimeSteps(plan, kWarmUpSteps, kTimedSteps);
+    std::vector<double> seconds = timer.Time(plan, kWarmUpSteps, kTimedSteps);
     spdlog::info("tried {}: {:.4g} s a step", DescribeMesh(plan.plan),
                  *std::min_element(seconds.begin(), seconds.end()));
     return seconds;
   };
-  return PlanRun(config, {started, trainer.precision(), trials}, [&](PlanReport& report) {
-    trainer.UsePacks({report.tiles, report.tokens}, report.request.workload.global_batch());
+  return PlanRun(config, {started, timer.precision(), trials}, [&](PlanReport& report) {
+    timer.UsePacks({report.tiles, report.tokens}, report.request.workload.global_batch());
     std::vector<ScoredPlan> best = report.search.plans;
     best.resize(std::min(best.size(), static_cast<size_t>(trials)));
     RankByTrials(TryPlans(best, kRounds, run), report);

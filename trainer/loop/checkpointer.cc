@@ -1,12 +1,14 @@
-// What a run keeps in checkpoints, and how it goes on from them.
+#include "trainer/loop/checkpointer.h"
 
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <chrono>
 #include <cmath>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "configs/base/error.h"
 #include "configs/yaml/config_json.h"
@@ -16,7 +18,8 @@
 #include "trainer/common/collective_error.h"
 #include "trainer/common/durable_file.h"
 #include "trainer/device/compute_device.h"
-#include "trainer/loop/trainer_parts.h"
+#include "trainer/loop/first_weights.h"
+#include "trainer/outputs/run_folder.h"
 #include "trainer/settings/lr_schedule.h"
 
 namespace equipoise {
@@ -62,25 +65,30 @@ std::string OtherRate(const Json& settings, const TrainSection& train, int64_t s
 
 }  // namespace
 
-void TrainerParts::FindStart(const TrainOptions& options) {
-  resumes_itself = options.resume == Resume::kAuto;
+Checkpointer::Checkpointer(RunContext& context, const RunData& data, const TrainOptions& options)
+    : context_(context), data_(data), chooses_(options.resume == Resume::kAuto) {
+  const RunConfig& config = context.config;
   if (options.resume != Resume::kNone) {
-    const std::string from = resumes_itself ? config.run.dir : options.resume_from;
-    checkpoint = FindCheckpoint(from, *world);
-    if (checkpoint.empty() && !resumes_itself)
+    const std::string from = chooses_ ? config.run.dir : options.resume_from;
+    start_ = FindCheckpoint(from, context.world());
+    if (start_.empty() && !chooses_)
       throw DataError(from + ": no checkpoint is there; give a step-* folder");
   }
-  if (!checkpoint.empty()) return RestorePackLimits();
-  if (!resumes_itself) return;
-  AgreeOrThrowDataError(*world, [this] {
-    if (world->rank() == 0) RefuseLostCheckpoints(config.run.dir, config.checkpoint.every);
-  });
+  if (!start_.empty()) {
+    RestoreLimits();
+  } else if (chooses_) {
+    AgreeOrThrowDataError(context.world(), [&] {
+      if (context.rank() == 0) RefuseLostCheckpoints(config.run.dir, config.checkpoint.every);
+    });
+  }
 }
 
-void TrainerParts::RestorePackLimits() {
+void Checkpointer::RestoreLimits() {
   Json sections;
-  AgreeOrThrowDataError(
-      *world, [&] { sections = ReadCheckpointIndex(checkpoint, /*verify=*/false).sections; });
+  AgreeOrThrowDataError(context_.world(), [&] {
+    sections = ReadCheckpointIndex(start_, /*verify=*/false).sections;
+  });
+  RunConfig& config = context_.config;
   const Json saved = sections.value("balance", Json::object());
   const auto keep = [&](int64_t& setting, const char* key) {
     if (saved.contains(key) && saved[key].is_number_unsigned()) setting = saved[key];
@@ -90,110 +98,115 @@ void TrainerParts::RestorePackLimits() {
   if (config.balance.limits == "search") keep(config.train.global_batch, "global_batch");
 }
 
-TrainState TrainerParts::Restore() {
+void Checkpointer::CheckStart() const {
+  CheckSections(start_, ReadCheckpointIndex(start_, /*verify=*/false).sections, Sections());
+}
+
+TrainState Checkpointer::Restore(Replica& replica) {
   TrainState state;
-  if (checkpoint.empty()) {
-    TakeFirstWeights();
-    optimizer->TakeMasters();
+  if (start_.empty()) {
+    TakeFirstWeights(context_, data_.model_config(), replica.model().parameters());
+    replica.optimizer().TakeMasters();
   } else {
-    state = LoadCheckpoint();
+    state = Load(replica);
   }
-  guard = NonFiniteGuard(state.non_finite_in_a_row);
-  OpenOutputs(state);
+  replica.guard = NonFiniteGuard(state.non_finite_in_a_row);
   return state;
 }
 
-TrainState TrainerParts::LoadCheckpoint() {
+TrainState Checkpointer::Load(Replica& replica) {
   std::vector<std::string> passed_over;
   for (;;) {
     CheckpointIndex index;
     const auto read = [&] {
-      index = ReadCheckpointIndex(checkpoint, /*verify=*/false);
-      if (world->rank() == 0) RequirePosition(index.state);
+      index = ReadCheckpointIndex(start_, /*verify=*/false);
+      if (context_.rank() == 0) RequirePosition(index.state, replica.plan());
     };
-    std::optional<std::string> fault = AgreeOnError(*world, read);
+    std::optional<std::string> fault = AgreeOnError(context_.world(), read);
     if (!fault) {
-      CheckSections(checkpoint, index.sections, Sections());
-      const auto reading = activity.During("reading " + checkpoint);
-      fault = AgreeOnError(*world,
-                           [&] { ReadModel(checkpoint, index, model->parameters(), *optimizer); });
+      CheckSections(start_, index.sections, Sections());
+      const auto reading = context_.activity.During("reading " + start_);
+      fault = AgreeOnError(context_.world(), [&] {
+        ReadModel(start_, index, replica.model().parameters(), replica.optimizer());
+      });
     }
     if (!fault) {
-      TellStart(index);
+      LogStart(index, replica.plan());
       return index.state;
     }
-    if (!resumes_itself) throw DataError(*fault);
+    if (!chooses_) throw DataError(*fault);
     spdlog::warn("{}; this checkpoint is passed over", *fault);
-    passed_over.push_back(checkpoint);
-    checkpoint = FindCheckpoint(folder->dir(), *world, passed_over);
-    Release();  // masters may have been dropped already
-    UsePlan(plan);
+    passed_over.push_back(start_);
+    start_ = FindCheckpoint(context_.config.run.dir, context_.world(), passed_over);
+    replica.Rebuild();  // masters may have been dropped already
   }
 }
 
 // A place that the epoch has.
-void TrainerParts::RequirePosition(const TrainState& state) const {
-  const int64_t packs = MakePlanner().Summarize(state.position.epoch).groups;
+void Checkpointer::RequirePosition(const TrainState& state, const Plan& plan) const {
+  const EpochPacker packer = data_.MakePacker(plan.data);
+  const int64_t packs = packer.Summarize(state.position.epoch).groups;
   if (state.position.pack <= packs) return;
   throw DataError(
-      fmt::format("{}: state: pack {} of epoch {}, which has {}; use another checkpoint",
-                  checkpoint, state.position.pack, state.position.epoch, packs));
+      fmt::format("{}: state: pack {} of epoch {}, which has {}; use another checkpoint", start_,
+                  state.position.pack, state.position.epoch, packs));
 }
 
 // What differs from the run that wrote the checkpoint, and where this one begins.
-void TrainerParts::TellStart(const CheckpointIndex& index) const {
+void Checkpointer::LogStart(const CheckpointIndex& index, const Plan& plan) const {
+  const TrainSection& train = context_.config.train;
   if (index.settings.empty()) {
     spdlog::info(
         "{}: of format version {}, without a checksum of its index and without settings; read as "
         "it is",
-        checkpoint, index.version);
+        start_, index.version);
   } else {
     const std::string changed = SettingsDifference(index.settings, Settings());
     if (!changed.empty()) {
-      spdlog::warn("settings changed since {}: {}{}", checkpoint, changed,
-                   OtherRate(index.settings, config.train, index.state.step));
+      spdlog::warn("settings changed since {}: {}{}", start_, changed,
+                   OtherRate(index.settings, train, index.state.step));
     }
   }
-  const std::string difference = EnvironmentDifference(index.environment, Environment());
+  const std::string difference = EnvironmentDifference(index.environment, Environment(plan));
   if (!difference.empty()) {
     spdlog::warn(
         "{}: written in another environment ({}); losses will be equal within rounding only",
-        checkpoint, difference);
+        start_, difference);
   }
-  spdlog::info("going on from {} (step {} of {})", checkpoint, index.state.step,
-               config.train.steps);
-  if (index.state.step >= config.train.steps) {
+  spdlog::info("going on from {} (step {} of {})", start_, index.state.step, train.steps);
+  if (index.state.step >= train.steps) {
     spdlog::warn("nothing left to do: step {} of {}; raise train.steps to train on",
-                 index.state.step, config.train.steps);
+                 index.state.step, train.steps);
   }
 }
 
-Json TrainerParts::Environment() const {
+Json Checkpointer::Environment(const Plan& plan) const {
   return {{"data", plan.data},
           {"pipeline", plan.pipeline},
           {"tensor", plan.tensor},
           {"threads", at::get_num_threads()},
-          {"precision", PrecisionName(setup.precision)},
-          {"processor", DeviceName(device)}};
+          {"precision", PrecisionName(context_.setup.precision)},
+          {"processor", DeviceName(context_.device())}};
 }
 
 // What a run must keep in order to go on with the same samples and the same model. Settings that do
 // not change either are left out.
-Json TrainerParts::Sections() const {
+Json Checkpointer::Sections() const {
+  const RunConfig& config = context_.config;
   Json sections = {{"model", ConfigToJson(config.model)}, {"data", ConfigToJson(config.data)}};
   const Json balance = ConfigToJson(config.balance);
   for (const char* key : {"threads", "prefetch", "cache", "costs", "max_bad_share", "eval"}) {
     sections["data"].erase(key);
   }
-  sections["data"]["content"] = std::to_string(data->index.hash());
-  sections["data"]["files"] = FileKeys(data->index, config.data.train.size());
+  sections["data"]["content"] = std::to_string(data_.index().hash());
+  sections["data"]["files"] = FileKeys(data_.index(), config.data.train.size());
   sections["train"]["seed"] = config.train.seed;  // of the samples' order
   for (const char* key : {"group", "tiles", "tokens", "min_tiles", "min_tokens", "rounds"}) {
     sections["balance"][key] = balance[key];
   }
-  if (prediction.tokens > 0) {  // what was chosen for this machine's memory or speed stays
-    sections["balance"]["tiles"] = prediction.tiles;
-    sections["balance"]["tokens"] = prediction.tokens;
+  if (data_.limits().tokens > 0) {  // what was chosen for this machine's memory or speed stays
+    sections["balance"]["tiles"] = data_.limits().tiles;
+    sections["balance"]["tokens"] = data_.limits().tokens;
   }
   if (config.balance.limits == "search")
     sections["balance"]["global_batch"] = config.train.global_batch;
@@ -202,36 +215,38 @@ Json TrainerParts::Sections() const {
 }
 
 // All of the configuration but the name of the folder, which may be moved.
-Json TrainerParts::Settings() const {
-  Json settings = ConfigToJson(config);
+Json Checkpointer::Settings() const {
+  Json settings = ConfigToJson(context_.config);
   settings["run"].erase("dir");
   const Json balance = Sections()["balance"];  // limits as they are used
   for (const char* key : {"tiles", "tokens"}) settings["balance"][key] = balance[key];
   return settings;
 }
 
-void TrainerParts::Save(const TrainState& state) {
-  const auto saving = activity.During(fmt::format("saving step {}", state.step));
-  const auto start = std::chrono::steady_clock::now();
-  const CheckpointContent content{state, Environment(), Sections(), Settings(),
-                                  TensorsToSave(*optimizer)};
+void Checkpointer::Save(const TrainState& state, const Replica& replica) {
+  const auto saving = context_.activity.During(fmt::format("saving step {}", state.step));
+  const auto begun = std::chrono::steady_clock::now();
+  const RunConfig& config = context_.config;
+  const CheckpointContent content{state, Environment(replica.plan()), Sections(), Settings(),
+                                  TensorsToSave(replica.optimizer())};
   // While steps are skipped the older ones stay: they may be what the run has to go back to.
   const int64_t keep = state.non_finite_in_a_row > 0 ? 0 : config.checkpoint.keep;
-  const SavedCheckpoint saved = SaveCheckpoint(folder->dir(), content, keep, *world);
-  newest_saved = saved.folder;
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  const SavedCheckpoint saved = SaveCheckpoint(config.run.dir, content, keep, context_.world());
+  newest_ = saved.folder;
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
   spdlog::info("saved {} ({:.1f} MiB in {:.1f} s)", saved.folder, MiB(saved.bytes), took.count());
 }
 
-void TrainerParts::EndForSkippedSteps(const TrainState& state) const {
+void Checkpointer::EndForSkippedSteps(const TrainState& state, const NonFiniteGuard& guard) const {
   std::string marked;
-  if (world->rank() == 0 && guard.doubts_weights()) {
+  if (context_.rank() == 0 && guard.doubts_weights()) {
     const std::string why = fmt::format("steps {} to {} with these weights were not finite",
                                         state.step + 2 - guard.in_a_row(), state.step + 1);
-    for (const std::string& name : MarkUnsound(folder->dir(), state.optimizer_step, why))
-      marked += (marked.empty() ? "" : ", ") + name;
+    const std::vector<std::string> names =
+        MarkUnsound(context_.config.run.dir, state.optimizer_step, why);
+    marked = fmt::format("{}", fmt::join(names, ", "));
   }
-  marked = BroadcastText(*world, marked, 0);
+  marked = BroadcastText(context_.world(), marked, 0);
   throw CollectiveRunError(
       guard.warning() + "; lower train.lr or look at these samples with `data show`" +
       (marked.empty() ? ""

@@ -1,0 +1,139 @@
+#include "trainer/loop/evaluator.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/device/compute_dtype.h"
+
+namespace equipoise {
+namespace {
+
+bool HoldsWholeModel(const Plan& plan) { return plan.pipeline * plan.tensor == 1; }
+
+// Weighted loss and weight, added over ranks.
+std::optional<double> MeanLoss(Communicator& world, double loss, double weight) {
+  at::Tensor sums = at::empty({2}, at::kDouble);
+  auto* values = sums.data_ptr<double>();
+  values[0] = loss, values[1] = weight;
+  world.AllReduce(sums, ReduceOp::kSum).Wait();
+  if (values[1] == 0) return std::nullopt;
+  return values[0] / values[1];
+}
+
+Responder::Model Whole(const Replica& replica) {
+  return {replica.model().part().stages().begin()->second.get(), &replica.config()};
+}
+
+LoadedModel ReadWholeModel(const RunContext& context, const ModelConfig& config,
+                           const std::string& run_dir) {
+  LoadOptions load;
+  load.dtype = DtypeOf(context.setup.precision);
+  load.device = context.device();
+  load.inference = true;
+  LoadedModel model = BuildModel(config, load);
+  LoadCheckpointWeights(model, FindCheckpoint(run_dir, context.world()));
+  return model;
+}
+
+}  // namespace
+
+Evaluator::Evaluator(RunContext& context) : context_(context) {
+  const auto opening = context.activity.During("opening the data of eval");
+  const RunConfig& config = context.config;
+  if (!config.data.eval.empty()) {
+    held_out_.emplace(config, config.data.eval, context.world());
+  } else if (config.eval.every > 0) {
+    spdlog::warn("eval.every: there is no held-out data to measure; set data.eval");
+  }
+  for (const SourceConfig& source : config.eval.answers)
+    sources_.push_back(
+        std::make_unique<OpenedData>(config, std::vector{source}, context.world()));
+}
+
+std::optional<double> Evaluator::HeldOutLoss(Replica& replica) {
+  const auto measuring = context_.activity.During("measuring the held-out loss");
+  const RunConfig& config = context_.config;
+  ParallelModel& model = replica.model();
+  const std::vector<Pack> packs =
+      PackInOrder(held_out_->index, config.data.max_tokens, config.eval.samples);
+  double weight = 0;
+  std::map<int, LoadedPack> loaded;
+  ModelPart::Pass pass;
+  pass.loads = replica.LoadsOf(packs);
+  pass.batch = [&](int i) -> const MicroBatch& {
+    if (const auto found = loaded.find(i); found != loaded.end()) return found->second.batch;
+    const int pack = replica.data_rank() + i * replica.plan().data;
+    LoadedPack& here = loaded[i] = held_out_->dataset.Load(packs[static_cast<size_t>(pack)],
+                                                           model.part().needs_pictures());
+    weight += here.weight;
+    return here.batch;
+  };
+  pass.release = [&](int i) { loaded.erase(i); };
+  model.Evaluate(std::move(pass));
+  // A data rank beyond the packs has run none; its last loss is that of a training step.
+  const bool reports = model.reports_loss() && weight > 0;
+  const std::optional<double> mean = MeanLoss(
+      context_.world(), reports ? model.part().loss() : 0, reports ? weight : 0);
+  if (!mean) spdlog::warn("data.eval: none of its samples can be used; no held-out loss");
+  return mean;
+}
+
+std::optional<std::vector<AnsweredSource>> Evaluator::Answer(const Replica& replica,
+                                                             const std::string& run_dir) const {
+  if (sources_.empty()) return std::vector<AnsweredSource>();
+  const auto answering = context_.activity.During("answering the questions of eval.answers");
+  std::optional<LoadedModel> copy;
+  if (!HoldsWholeModel(replica.plan()))
+    copy = ReadWholeModel(context_, replica.config(), run_dir);
+  const int64_t asked = context_.config.eval.answer_samples;
+  return AnswerSources(copy ? Responder::Model{copy->stage.get(), &copy->config} : Whole(replica),
+                       asked > 0 ? asked : std::numeric_limits<int64_t>::max(),
+                       [this] { return context_.stop.AgreeToStop(context_.world()); });
+}
+
+std::vector<AnsweredSource> Evaluator::AnswerFirst(const Replica& replica) const {
+  if (sources_.empty()) return {};
+  if (!HoldsWholeModel(replica.plan())) {
+    spdlog::info("eval.answers: no rank holds the whole model yet; answered after training");
+    return {};
+  }
+  const auto answering = context_.activity.During("answering the questions of eval.answers");
+  const int64_t asked = context_.config.eval.answer_samples;
+  // They are few, and the first step looks for a stop.
+  const int64_t most = asked > 0 ? std::min(asked, kShownAnswers) : kShownAnswers;
+  return *AnswerSources(Whole(replica), most, nullptr);
+}
+
+std::optional<std::vector<AnsweredSource>> Evaluator::AnswerSources(
+    const Responder::Model& model, int64_t most, const std::function<bool()>& stop) const {
+  std::vector<AnsweredSource> results;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const OpenedData& data = *sources_[i];
+    const RunConfig& config = context_.config;
+    const Responder responder(model, &data.tokenizer, &data.chat_template, &config.data);
+    const Questions questions = {data.dataset, AnswerableSamples(data.index, most),
+                                 config.eval.answer_tokens};
+    auto answers = AnswerSamples(responder, questions, context_.world(), stop);
+    if (!answers) return std::nullopt;
+    AnsweredSource& result = results.emplace_back();
+    result.source = config.eval.answers[i];
+    result.answers = std::move(*answers);
+    spdlog::info("{}: {} of {} answers exact ({:.1f} %){}", result.source.annotations,
+                 result.exact(), result.answers.size(), 100 * result.exact_share(),
+                 stop ? "" : " before training");
+    if (result.faults() > 0) {
+      spdlog::warn("{}: {} questions count as wrong, because their pictures cannot be used",
+                   result.source.annotations, result.faults());
+    }
+  }
+  return results;
+}
+
+}  // namespace equipoise

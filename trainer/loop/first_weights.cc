@@ -1,0 +1,66 @@
+#include "trainer/loop/first_weights.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "configs/base/error.h"
+#include "models/stages/model.h"
+#include "models/weights/weights.h"
+#include "parallel/comm/gather_text.h"
+#include "trainer/common/agreement.h"
+
+namespace equipoise {
+namespace {
+
+// `mine`: a line for each matrix of this rank that has no other element than 0.
+void WarnOfZeros(Communicator& world, const std::string& mine, const std::string& folder) {
+  std::string all;
+  for (const std::string& text : GatherText(world, mine)) all += text;
+  if (all.empty()) return;
+  spdlog::warn("{}: {} weight matrices hold nothing but zeros, such as {}; is the file whole?",
+               folder, std::count(all.begin(), all.end(), '\n'), all.substr(0, all.find('\n')));
+}
+
+}  // namespace
+
+void CheckFirstWeights(const RunContext& context, const ModelConfig& model) {
+  const ModelSection& section = context.config.model;
+  if (section.init == "random") return;
+  if (section.hf.empty()) {
+    throw ConfigError(
+        "model.init: pretrained weights come from model.hf; name it, or set init: random");
+  }
+  std::vector<Parameter*> parameters;
+  const auto layers = BuildLayers(model);
+  for (const auto& layer : layers) {
+    for (Parameter* parameter : layer->parameters()) parameters.push_back(parameter);
+  }
+  AgreeOrThrowDataError(context.world(), [&] { CheckWeights(parameters, model, section.hf); });
+}
+
+void TakeFirstWeights(RunContext& context, const ModelConfig& model, FlatParameters& parameters) {
+  const RunConfig& config = context.config;
+  const bool random = config.model.init == "random";
+  const std::string what = random
+                               ? fmt::format("drawing random weights, seed {}", config.train.seed)
+                               : "reading weights from " + config.model.hf;
+  spdlog::info("{}", what);
+  const auto taking = context.activity.During(what);
+  if (random) {
+    InitializeWeights(parameters.parameters(), model, static_cast<uint64_t>(config.train.seed));
+  } else {
+    std::string zeros;
+    AgreeOrThrowDataError(context.world(), [&] {
+      for (const std::string& name : LoadWeights(parameters.parameters(), model, config.model.hf))
+        zeros += name + "\n";
+    });
+    WarnOfZeros(context.world(), zeros, config.model.hf);
+  }
+  parameters.UpdateCompute();
+}
+
+}  // namespace equipoise

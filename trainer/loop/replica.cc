@@ -1,0 +1,114 @@
+#include "trainer/loop/replica.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <map>
+#include <sstream>
+#include <string>
+
+#include "configs/base/error.h"
+#include "configs/base/json.h"
+#include "models/families/families.h"
+#include "parallel/mesh.h"
+#include "trainer/device/compute_device.h"
+#include "trainer/device/memory_stats.h"
+#include "trainer/planner/make_plan.h"
+#include "trainer/planner/plan_yaml.h"
+#include "trainer/profile/profile_run.h"
+
+namespace equipoise {
+namespace {
+
+void RequireTensorRanksTogether(const Mesh& mesh, const std::vector<int>& machines) {
+  const auto apart = TensorRanksApart(mesh, machines);
+  if (!apart) return;
+  throw ConfigError(fmt::format(
+      "parallel.tensor: ranks {} and {} share each layer, and they are on two machines; start a "
+      "multiple of {} ranks on each machine, one machine after the other, or set it lower",
+      apart->first, apart->second, mesh.size(Axis::kTensor)));
+}
+
+// "key: value" lines, so that a difference names its key.
+Json Lines(const std::string& yaml) {
+  Json lines = Json::object();
+  std::istringstream text(yaml);
+  for (std::string line; std::getline(text, line);) {
+    const size_t colon = line.find(": ");
+    const size_t key = line.find_first_not_of(' ');
+    if (colon != std::string::npos) lines[line.substr(key, colon - key)] = line.substr(colon + 2);
+  }
+  return lines;
+}
+
+}  // namespace
+
+Replica::Replica(RunContext& context, const ModelConfig& config, const Plan& plan,
+                 const GroupLimits& limits)
+    : context_(context),
+      config_(config),
+      plan_(plan),
+      accumulation_(Accumulation(context.config, plan)) {
+  // The plan rests on this machine's memory and on the profile as well.
+  PlanPrediction used;
+  used.tiles = limits.tiles;
+  used.tokens = limits.tokens;
+  used.global_batch = context.config.train.global_batch;
+  RequireEqual(context.world(), "the plan", Lines(PlanToYaml(plan, used)));
+  RequireTensorRanksTogether(plan.mesh(), context.setup.machines);
+  Build();
+  spdlog::info("{:.2f} M parameters on {} in {} ({}), {}, {} micro-batches, {} threads a rank",
+               static_cast<double>(parameter_count()) / 1e6, DeviceKind(context.device()),
+               PrecisionName(context.setup.precision), context.config.train.precision,
+               DescribePlan(plan), accumulation_, at::get_num_threads());
+}
+
+void Replica::Build() {
+  model_ = std::make_unique<ParallelModel>(config_, plan_,
+                                           ModelOptionsOf(context_.config, context_.setup),
+                                           context_.world(), context_.recorder);
+  const TrainSection& train = context_.config.train;
+  const std::map<std::string, double> factors = {{"vision", train.lr_factor.vision},
+                                                 {"projector", train.lr_factor.projector},
+                                                 {"llm", train.lr_factor.llm}};
+  const std::vector<Parameter*>& parameters = model_->parameters().parameters();
+  std::vector<double> factor;
+  factor.reserve(parameters.size());
+  for (const Parameter* p : parameters) factor.push_back(factors.at(p->component));
+  optimizer_ = std::make_unique<ZeroOptimizer>(
+      model_->parameters(), DecayGroups(parameters, factor, train.weight_decay),
+      AdamWOptions{train.beta1, train.beta2, train.eps}, model_->shards(),
+      ZeroOptimizer::Groups{*model_->groups().data, context_.world()});
+}
+
+void Replica::Rebuild() {
+  optimizer_.reset();
+  model_.reset();
+  ReturnFreeMemory();
+  Build();
+}
+
+StepForecast Replica::Forecast() const {
+  StepForecast forecast(context_.config, config_, plan_,
+                        ThisDevice(context_.setup.precision, context_.device()));
+  if (!forecast.warning().empty()) spdlog::warn("{}", forecast.warning());
+  return forecast;
+}
+
+int64_t Replica::parameter_count() const {
+  int64_t count = 0;
+  for (const LayerSpec& spec : LayerSpecs(config_)) count += spec.parameter_count();
+  return count;
+}
+
+std::vector<LayerLoad> Replica::LoadsOf(const std::vector<Pack>& packs) const {
+  std::vector<LayerLoad> loads;
+  for (size_t i = static_cast<size_t>(data_rank()); i < packs.size();
+       i += static_cast<size_t>(plan_.data)) {
+    loads.push_back(packs[i].load());
+  }
+  return loads;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "balance/load/sample_groups.h"
+#include "data/loading/packing.h"
+#include "models/spec/model_config.h"
+#include "parallel/plan.h"
+#include "parallel/zero/zero_optimizer.h"
+#include "trainer/loop/non_finite_guard.h"
+#include "trainer/loop/run_context.h"
+#include "trainer/loop/step_forecast.h"
+#include "trainer/run/parallel_model.h"
+
+namespace equipoise {
+
+// The model in training, spread over the ranks as a plan says: this rank's part of it, its
+// optimizer, and the count of steps that were skipped.
+class Replica {
+ public:
+  // Weights are not set yet. Collective. Throws ConfigError on every rank where ranks were given
+  // different plans or limits, or where tensor-parallel ranks are on two machines. `context` must
+  // outlive it.
+  Replica(RunContext& context, const ModelConfig& config, const Plan& plan,
+          const GroupLimits& limits);
+
+  const Plan& plan() const { return plan_; }
+  const ModelConfig& config() const { return config_; }
+  ParallelModel& model() { return *model_; }
+  const ParallelModel& model() const { return *model_; }
+  ZeroOptimizer& optimizer() { return *optimizer_; }
+  const ZeroOptimizer& optimizer() const { return *optimizer_; }
+  int data_rank() const { return model_->groups().at.data; }
+  int pipeline_rank() const { return model_->groups().at.pipeline; }
+  int64_t accumulation() const { return accumulation_; }  // micro-batches of a data rank in a step
+  int64_t parameter_count() const;                        // of the whole model
+
+  // What this data rank's micro-batches of a step ask of the layers.
+  std::vector<LayerLoad> LoadsOf(const std::vector<Pack>& packs) const;
+  // Frees model and optimizer and builds them again, as a checkpoint that turned out to be damaged
+  // may have overwritten some weights. Collective.
+  void Rebuild();
+
+  // What the cost model says of its steps. Warns where cluster.profile does not fit this device and
+  // is used all the same.
+  StepForecast Forecast() const;
+
+  NonFiniteGuard guard;
+
+ private:
+  void Build();
+
+  RunContext& context_;
+  ModelConfig config_;
+  Plan plan_;
+  int64_t accumulation_;
+  std::unique_ptr<ParallelModel> model_;
+  std::unique_ptr<ZeroOptimizer> optimizer_;
+};
+
+}  // namespace equipoise

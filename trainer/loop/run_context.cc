@@ -1,0 +1,17 @@
+#include "trainer/loop/run_context.h"
+
+#include <spdlog/spdlog.h>
+
+#include <string>
+
+#include "parallel/comm/mpi_environment.h"
+
+namespace equipoise {
+
+RunContext::RunContext(const RunConfig& given, MpiEnvironment& mpi)
+    : config(given),
+      setup(SetUpRun(config, mpi)),
+      activity({.out = [](const std::string& line) { spdlog::info("{}", line); }}),
+      recorder(mpi.rank()) {}
+
+}  // namespace equipoise

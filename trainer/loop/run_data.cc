@@ -1,0 +1,90 @@
+#include "trainer/loop/run_data.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "configs/base/error.h"
+#include "models/families/families.h"
+#include "models/families/modules.h"
+#include "models/spec/layer_spec.h"
+#include "trainer/settings/group_settings.h"
+
+namespace equipoise {
+namespace {
+
+void CheckModel(const RunConfig& config, const ModelConfig& model) {
+  for (const std::string& line : IgnoredSettings(model)) spdlog::warn("{}", line);
+  if (config.data.max_tokens > model.text.max_position_embeddings) {
+    spdlog::warn(
+        "data.max_tokens: {} is beyond the model's max_position_embeddings {}; positions behind "
+        "that are new to a pretrained model",
+        config.data.max_tokens, model.text.max_position_embeddings);
+  }
+  CheckModules(model, config.model.freeze, "model.freeze");
+  const std::vector<LayerSpec> specs = LayerSpecs(model);
+  if (std::all_of(specs.begin(), specs.end(),
+                  [&](const LayerSpec& spec) { return IsAmong(spec, config.model.freeze); })) {
+    throw ConfigError("model.freeze: nothing is left to train; take a module out of the list");
+  }
+}
+
+OpenedData OpenTraining(RunContext& context) {
+  const auto opening = context.activity.During("opening the data");
+  return {context.config, context.config.data.train, context.world()};
+}
+
+}  // namespace
+
+RunData::RunData(RunContext& context)
+    : context_(context),
+      asked_{context.config.balance.tiles, context.config.balance.tokens},
+      opened_(OpenTraining(context)),
+      costs_(CostsOfIndex(opened_.index, context.config)),
+      left_out_(index().size() - index().CountDefects()[0]) {
+  RequireEqual(context.world(), "the cost index", index().hash());
+  CheckModel(context.config, model_config());
+}
+
+void RunData::FixLimits(const PlanPrediction& prediction) {
+  if (prediction.tokens > 0) limits_ = {prediction.tiles, prediction.tokens};
+  if (prediction.global_batch == 0) return;
+  context_.config.balance.tiles = prediction.tiles;
+  context_.config.balance.tokens = prediction.tokens;
+  context_.config.train.global_batch = prediction.global_batch;
+}
+
+EpochPacker RunData::MakePacker(int data_ranks) const {
+  const RunConfig& config = context_.config;
+  EpochPacker::Options options;
+  options.groups = GroupOptionsOf(config, FlopsOfLoad(model_config(), config.model.freeze));
+  if (limits_.tokens > 0) options.groups.limits = limits_;
+  options.window = config.balance.window;
+  options.data_ranks = data_ranks;
+  options.loss = ParseLossWeight(config.train.loss);
+  options.repeat = SourceRepeats(config.data.train);
+  return EpochPacker(&index(), std::move(options));
+}
+
+void RunData::LogBalance(int data_ranks, int64_t epoch) const {
+  const auto forming = context_.activity.During("forming the micro-batches of the epoch");
+  const EpochPacker packer = MakePacker(data_ranks);
+  const GroupOptions& groups = packer.groups();
+  const EpochSummary ours = packer.Summarize(epoch);
+  const EpochSummary random =
+      packer.Summarize(epoch, RandomBaseline(groups, ours.samples_per_group()));
+  const std::string limits =
+      DescribeLimits(groups.limits, asked_, context_.config.data.max_tokens);
+  spdlog::info("{}", DescribeMicroBatches(ours, groups, limits));
+  spdlog::info("{}", DescribeBalance(ours, random, groups, data_ranks));
+  if (ours.oversize > 0) {
+    spdlog::warn(
+        "{} samples an epoch are beyond balance.tiles {} or balance.tokens {} and left out",
+        ours.oversize, groups.limits.tiles, groups.limits.tokens);
+  }
+}
+
+}  // namespace equipoise

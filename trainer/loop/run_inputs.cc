@@ -1,0 +1,24 @@
+#include "trainer/loop/run_inputs.h"
+
+#include "trainer/loop/first_weights.h"
+#include "trainer/outputs/run_folder.h"
+#include "trainer/planner/plan_run.h"
+
+namespace equipoise {
+
+RunInputs::RunInputs(RunContext& context, const TrainOptions& options)
+    : data(context), evaluator(context), checkpoints(context, data, options) {
+  if (checkpoints.start().empty()) CheckFirstWeights(context, data.model_config());
+}
+
+PlanReport PlanWithoutTraining(const TrainOptions& options, MpiEnvironment& mpi) {
+  RunContext context(options.config, mpi);
+  if (options.resume == Resume::kNone) RefuseCheckpoints(context.config.run.dir);
+  CheckRunFolder(context.config.run.dir, context.world());
+  const RunInputs inputs(context, options);
+  inputs.data.MakePacker(/*data_ranks=*/1);  // throws where there is too little
+  if (!inputs.checkpoints.start().empty()) inputs.checkpoints.CheckStart();
+  return PlanRun(context.config, {context.world().size(), context.setup.precision});
+}
+
+}  // namespace equipoise

@@ -1,0 +1,222 @@
+#include "trainer/loop/run_outputs.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+
+#include "configs/base/error.h"
+#include "configs/yaml/yaml_writer.h"
+#include "models/families/families.h"
+#include "trainer/answers/answer_files.h"
+#include "trainer/answers/answer_role.h"
+#include "trainer/checkpoint/model_source.h"
+#include "trainer/common/durable_file.h"
+#include "trainer/common/logging.h"
+#include "trainer/device/memory_stats.h"
+#include "trainer/loop/evaluator.h"
+#include "trainer/outputs/report_files.h"
+#include "trainer/outputs/report_picture.h"
+#include "trainer/planner/plan_yaml.h"
+
+namespace equipoise {
+namespace {
+
+double NowSeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Of a run that ended before its first checkpoint, or that is trained anew on request.
+void KeepOldMetrics(const std::string& path) {
+  const std::string aside = SetMetricsAside(path);
+  if (!aside.empty())
+    spdlog::warn("{}: is of a run that has no checkpoint here; kept as {}", path, aside);
+}
+
+ProgressOptions ProgressOf(const RunConfig& config, const Plan& plan) {
+  ProgressOptions shown;
+  shown.steps = config.train.steps;
+  shown.live = StderrIsTerminal();
+  shown.balance = plan.data > 1;
+  shown.columns = StderrColumns;
+  shown.live_out = [](const std::string& text) { std::fputs(text.c_str(), stderr); };
+  shown.line_out = [](const std::string& text) { spdlog::info("{}", text); };
+  return shown;
+}
+
+std::string PictureOf(const SourceConfig& source, const SampleAnswer& answer) {
+  if (answer.images.empty()) return "";
+  return PictureDataUri((std::filesystem::path(source.images) / answer.images.front()).string());
+}
+
+ReportAnswers ShownAnswers(const AnsweredSource& source, AnswerRole role,
+                           const AnswersBefore& before) {
+  ReportAnswers shown;
+  shown.source = source.source.annotations;
+  shown.role = role;
+  shown.exact = source.exact();
+  shown.total = std::ssize(source.answers);
+  for (const SampleAnswer& a : source.answers) {
+    if (std::ssize(shown.shown) == kShownAnswers) break;
+    const auto first = before.find({shown.source, a.sample});
+    shown.shown.push_back({PictureOf(source.source, a), a.question, a.reference,
+                           first == before.end() ? "" : first->second,
+                           a.fault.empty() ? a.answer : "(no answer: " + a.fault + ")"});
+  }
+  return shown;
+}
+
+}  // namespace
+
+RunOutputs::Shown::Shown(const RunFolder& folder, const ProgressOptions& options)
+    : metrics(folder.Path("metrics.jsonl")), progress(options) {}
+
+RunOutputs::RunOutputs(RunContext& context, const RunFolder& folder, const RunData& data,
+                       const TrainingPlan& planned, const TrainState& state)
+    : context_(context),
+      folder_(folder),
+      data_(data),
+      quarantine_(folder.Path("quarantine.jsonl")) {
+  if (context.rank() != 0) return;
+  QuarantineDefects(data.opened(), quarantine_);
+  if (data.left_out() > 0) {
+    spdlog::warn(
+        "{} of {} records cannot be used and are left out ({}), see {}; once they are mended, "
+        "`equipoise data CONFIG index` takes them into a new run",
+        data.left_out(), data.index().size(), data.index().DescribeDefects(),
+        folder.Path("quarantine.jsonl"));
+  }
+  WriteDescription(planned);
+  OpenShown(planned.plan, state);
+}
+
+void RunOutputs::WriteDescription(const TrainingPlan& planned) const {
+  const RunConfig& config = context_.config;
+  WriteFileDurably(folder_.Path("config.yaml"), WriteConfig(config));
+  WriteFileDurably(folder_.Path("plan.yaml"), PlanToYaml(planned.plan, planned.prediction));
+  const std::string description = ModelDescriptionFolder(folder_.dir());
+  if (!config.model.hf.empty()) CopyModelDescription(config.model.hf, description);
+  if (!config.data.tokenizer.empty()) CopyModelDescription(config.data.tokenizer, description);
+  WriteFileDurably(description + "/config.json",
+                   ToHuggingFace(data_.model_config()).dump(2) + "\n");
+}
+
+void RunOutputs::OpenShown(const Plan& plan, const TrainState& state) {
+  const std::string metrics = folder_.Path("metrics.jsonl");
+  if (!HasCheckpoints(folder_.dir())) KeepOldMetrics(metrics);
+  CutMetrics(metrics, state.step);
+  shown_ = std::make_unique<Shown>(folder_, ProgressOf(context_.config, plan));
+  WriteShown("tensorboard", [&] {
+    shown_->tensorboard =
+        std::make_unique<TensorBoardWriter>(folder_.Path("tensorboard"), state.step + 1);
+  });
+}
+
+void RunOutputs::Report(const TrainState& state, const StepResult& result, RunTrace& trace) {
+  NoteBadSamples(result.bad, state.step);
+  const bool last = result.stop || state.step == context_.config.train.steps;
+  const std::string traced = trace.TakeIfDue(state.step, last);
+  if (context_.rank() != 0) return;
+  if (!traced.empty())
+    WriteShown("trace", [&] { WriteFileDurably(folder_.Path("trace.json"), traced); });
+  const StepMetrics metrics = MetricsOf(state, result);
+  shown_->metrics.Write(metrics);
+  shown_->progress.Report(metrics, NowSeconds());
+  AddScalars(metrics);
+  if (result.eval_loss)
+    spdlog::info("step {}: held-out loss {:.4f}", state.step, *result.eval_loss);
+}
+
+void RunOutputs::AddScalars(const StepMetrics& metrics) {
+  std::unique_ptr<TensorBoardWriter>& tensorboard = shown_->tensorboard;
+  if (!tensorboard) return;
+  StepMetrics::VisitFields(metrics, [&](const char* name, const auto& value) {
+    if (value) tensorboard->AddScalar(name, metrics.step, static_cast<double>(*value));
+  });
+  WriteShown("tensorboard", [&] { tensorboard->Flush(); });
+  if (not_written_.count("tensorboard") > 0) tensorboard.reset();  // it ends in the middle
+}
+
+void RunOutputs::NoteBadSamples(const std::vector<BadSample>& samples, int64_t step) {
+  for (const BadSample& bad : samples) {
+    if (!quarantine_.Add(bad, step, context_.rank())) continue;
+    spdlog::warn("{}:{}: {}: {}; its labels are ignored, see quarantine.jsonl", bad.file, bad.line,
+                 bad.id, bad.reason);
+  }
+}
+
+StepMetrics RunOutputs::MetricsOf(const TrainState& state, const StepResult& result) const {
+  StepMetrics m;
+  m.step = state.step;
+  if (const int64_t samples = data_.costs().epoch_samples(); samples > 0)
+    m.epoch = static_cast<double>(state.samples) / static_cast<double>(samples);
+  m.loss = result.loss;
+  m.grad_norm = result.grad_norm;
+  m.lr = result.lr;
+  m.tokens = result.tokens;
+  m.samples = result.samples;
+  m.images = result.images;
+  m.step_s = result.step_s;
+  m.tokens_per_s = static_cast<double>(result.tokens) / result.step_s;
+  m.mem_peak_bytes = GetMemory(context_.device()).peak_bytes;
+  m.rss_peak_bytes = PeakRssBytes();
+  m.data_wait_s = result.data_wait_s;
+  m.pad_ratio = result.balance.pad_ratio;
+  m.fill_share = result.balance.fill_share;
+  m.dist_ratio_vision = result.balance.dist_ratio_vision;
+  m.dist_ratio_text = result.balance.dist_ratio_text;
+  m.bubble_share = result.bubble_share;
+  m.predicted_step_s = result.predicted_step_s;
+  m.mfu = result.mfu;
+  m.skipped_samples = data_.left_out() + state.skipped_samples;
+  m.eval_loss = result.eval_loss;
+  return m;
+}
+
+void RunOutputs::WriteShown(const std::string& what, const std::function<void()>& write) {
+  try {
+    write();
+  } catch (const RunError& error) {
+    if (not_written_.insert(what).second)
+      spdlog::warn("{}; the run goes on without it", error.what());
+  }
+}
+
+void RunOutputs::RefuseTooManyBad(const TrainState& state) const {
+  const int64_t bad = data_.left_out() + state.skipped_samples;
+  const int64_t of = std::max(data_.index().size(), data_.left_out() + state.samples);
+  const double share = context_.config.data.max_bad_share;
+  if (static_cast<double>(bad) <= share * static_cast<double>(of)) return;
+  throw DataError(fmt::format(
+      "{} of {} records cannot be used, more than data.max_bad_share {}; mend those that {} names, "
+      "or raise the share",
+      bad, of, share, folder_.Path("quarantine.jsonl")));
+}
+
+void RunOutputs::WriteAnswersBefore(const std::vector<AnsweredSource>& answers) const {
+  if (context_.rank() == 0 && !answers.empty())
+    WriteAnswers(folder_.Path("answers_before.jsonl"), answers);
+}
+
+void RunOutputs::WriteReport(const RunSummary& run, const std::vector<AnsweredSource>& answers) {
+  if (context_.rank() != 0) return;
+  ReportInput input = ReadReportInput(folder_.dir());
+  input.title = std::filesystem::path(folder_.dir()).filename().string();
+  input.lead = RunLead(run);
+  input.facts = RunFacts(run, input.steps);
+  input.ranks = run.ranks;
+  const AnswersBefore before = ReadAnswers(folder_.Path("answers_before.jsonl"));
+  if (!answers.empty()) WriteAnswers(folder_.Path("answers.jsonl"), answers, before);
+  const DataConfig& data = context_.config.data;
+  const std::vector<AnswerRole> roles = AnswerRoles(answers, data.train, data.eval);
+  for (size_t i = 0; i < answers.size(); ++i)
+    input.answers.push_back(ShownAnswers(answers[i], roles[i], before));
+  WriteShown("report", [&] {
+    equipoise::WriteReport(folder_.dir(), input);
+    spdlog::info("report: {}", folder_.Path("report.html"));
+  });
+}
+
+}  // namespace equipoise

@@ -1,0 +1,195 @@
+#include "trainer/loop/step_runner.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <cmath>
+#include <deque>
+#include <utility>
+
+#include "parallel/comm/already_reported_error.h"
+#include "parallel/device.h"
+#include "parallel/zero/grad_norm.h"
+#include "trainer/settings/lr_schedule.h"
+
+namespace equipoise {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// What every rank must have planned alike before the step begins.
+StepIdentity IdentityOf(const StepBatches& batches, int64_t number) {
+  StableHash hash;
+  hash.Add(static_cast<uint64_t>(number));
+  for (const Pack& pack : batches.packs) {
+    for (const int64_t sample : pack.samples) hash.Add(static_cast<uint64_t>(sample));
+    hash.Add(static_cast<uint64_t>(pack.row_tokens));
+    hash.Add(static_cast<uint64_t>(pack.tiles));
+  }
+  const auto items = [&batches, number] {
+    std::vector<PlanItem> all = {{"step", fmt::format("{}", number)}};
+    for (size_t i = 0; i < batches.packs.size(); ++i) {
+      const Pack& pack = batches.packs[i];
+      all.push_back({fmt::format("pack {}", i),
+                     fmt::format("{} tokens, {} tiles, samples {}", pack.row_tokens, pack.tiles,
+                                 fmt::join(pack.samples, " "))});
+    }
+    return all;
+  };
+  return {hash.value(), items};
+}
+
+}  // namespace
+
+StepRunner::StepRunner(RunContext& context, const RunData& data, Replica& replica,
+                       const StepForecast& forecast)
+    : context_(context), data_(data), replica_(replica), forecast_(forecast) {}
+
+void StepRunner::Start(const DataPosition& position) {
+  const auto forming = context_.activity.During("forming the micro-batches of the epoch");
+  const RunConfig& config = context_.config;
+  const int data_ranks = replica_.plan().data;
+  feed_ = std::make_unique<StepFeed>(
+      &data_.dataset(), data_.MakePacker(data_ranks), position,
+      StepFeed::Options{replica_.data_rank(), data_ranks, config.data.threads,
+                        config.data.prefetch, replica_.model().part().needs_pictures()});
+}
+
+StepResult StepRunner::Run(int64_t number) {
+  const Clock::time_point start = Clock::now();
+  const auto running = context_.activity.During(fmt::format("step {}", number));
+  const FeedStep step = feed_->NextStep();
+  const StepBatches& batches = step.plan;
+  StepResult result;
+  result.after = step.after;
+  std::vector<LayerLoad> useful;  // of all data ranks' micro-batches
+  for (const Pack& pack : batches.packs) {
+    result.tokens += pack.tokens;
+    result.samples += static_cast<int64_t>(pack.samples.size());
+    for (const int64_t sample : pack.samples) result.images += data_.index()[sample].images;
+    useful.push_back(pack.useful());
+  }
+  result.balance = MeasureStep(batches, feed_->groups(), replica_.plan().data);
+  const Sums sums = AllReduce(RunMicroBatches(batches, number, result));
+
+  result.lr = LearningRate(context_.config.train, number - 1);
+  result.bad_samples = static_cast<int64_t>(sums.bad_samples);
+  result.data_wait_s = sums.data_wait_s;
+  result.stop = sums.stop_requests > 0;
+  if (replica_.plan().pipeline > 1) result.bubble_share = 1 - sums.busy_s / sums.span_s;
+  if (forecast_.knows_speed()) result.predicted_step_s = sums.predicted_s;
+  if (sums.weight > 0) {
+    // Pictures that did not decode: the loss has fewer targets than planned.
+    const double planned_share = sums.bad_samples > 0 ? batches.weight / sums.weight : 1.0;
+    if (planned_share != 1.0) replica_.optimizer().ScaleGradients(planned_share);
+    result.loss = sums.loss * planned_share;
+    UpdateWeights(batches, number, result);
+  } else {
+    spdlog::warn("step {}: none of its samples can be used; skipped", number);
+  }
+  result.step_s = result.times.measured.step_s = SecondsSince(start);
+  if (forecast_.knows_speed()) result.mfu = forecast_.Mfu(useful, result.step_s);
+  return result;
+}
+
+// Forward and backward of this rank's stages on the packs of its data rank.
+StepRunner::Sums StepRunner::RunMicroBatches(const StepBatches& batches, int64_t number,
+                                             StepResult& result) {
+  ParallelModel& model = replica_.model();
+  Sums sums;
+  std::deque<LoadedPack> packs;
+  const auto load = [&] {
+    const Clock::time_point wait = Clock::now();
+    packs.push_back(feed_->LoadPack());
+    sums.data_wait_s += SecondsSince(wait);
+    context_.recorder.Add("data", fmt::format("wait {}", packs.size() - 1), wait, Clock::now());
+    if (!model.reports_loss()) return;
+    const std::vector<BadSample>& bad = packs.back().bad;
+    sums.bad_samples += static_cast<double>(bad.size());
+    sums.weight += packs.back().weight;
+    result.bad.insert(result.bad.end(), bad.begin(), bad.end());
+  };
+  ModelPart::Pass pass;
+  result.loads = pass.loads = replica_.LoadsOf(batches.packs);
+  pass.loss_scale = 1.0 / batches.weight;
+  pass.batch = [&](int i) -> const MicroBatch& {
+    while (packs.size() <= static_cast<size_t>(i)) load();
+    return packs[static_cast<size_t>(i)].batch;
+  };
+  pass.release = [&](int i) { packs[static_cast<size_t>(i)].batch = MicroBatch(); };
+  model.RunStep(std::move(pass), IdentityOf(batches, number));
+  result.times.measured.data_wait_s = sums.data_wait_s;                       // within the passes
+  while (static_cast<int64_t>(packs.size()) < replica_.accumulation()) load();  // unasked for
+  if (model.reports_loss()) sums.loss = model.part().loss();
+  MeasurePasses(sums, result);
+  return sums;
+}
+
+void StepRunner::MeasurePasses(Sums& sums, StepResult& result) const {
+  ParallelModel& model = replica_.model();
+  sums.busy_s = model.busy_s() / context_.world().size();
+  sums.span_s = model.step_s();
+  RankSeconds& measured = result.times.measured;
+  measured.passes_s = model.step_s();
+  measured.compute_s = model.busy_s() - measured.data_wait_s;
+  result.times.predicted =
+      forecast_.Seconds(model.schedule(), result.loads, replica_.pipeline_rank());
+  sums.predicted_s = result.times.predicted.step_s;
+  for (const GradientReducer::Span& span : model.reducer().spans())
+    context_.recorder.Add("communication", span.name, span.start, span.end);
+}
+
+StepRunner::Sums StepRunner::AllReduce(const Sums& sums) const {
+  if (context_.stop.Ending()) throw AlreadyReportedError("mpirun is ending the job");
+  at::Tensor added = at::empty({5}, at::kDouble), longest = at::empty({3}, at::kDouble);
+  auto* v = added.data_ptr<double>();
+  v[0] = sums.loss, v[1] = sums.weight, v[2] = sums.bad_samples, v[4] = sums.busy_s;
+  v[3] = context_.stop.Requested() ? 1 : 0;
+  auto* most = longest.data_ptr<double>();
+  most[0] = sums.data_wait_s, most[1] = sums.span_s, most[2] = sums.predicted_s;
+  Work first = context_.world().AllReduce(added, ReduceOp::kSum);
+  Work second = context_.world().AllReduce(longest, ReduceOp::kMax);
+  first.Wait();
+  second.Wait();
+  return {v[0], v[1], v[2], v[3], v[4], most[0], most[1], most[2]};
+}
+
+void StepRunner::UpdateWeights(const StepBatches& batches, int64_t number, StepResult& result) {
+  const TimelineRecorder::Scope scope(context_.recorder, "compute", "OPT");
+  ZeroOptimizer& optimizer = replica_.optimizer();
+  NonFiniteGuard& guard = replica_.guard;
+  const double norm = optimizer.GradientNorm();
+  result.grad_norm = norm;
+  NonFiniteGuard::Step step{number, *result.loss, norm, result.lr, {}};
+  if (!std::isfinite(step.loss) || !std::isfinite(norm)) step.samples = SampleNames(batches);
+  if (guard.MayTry(step)) {
+    const double factor = ClipFactor(norm, context_.config.train.clip);
+    if (factor != 1.0) optimizer.ScaleGradients(factor);
+    const bool taken = optimizer.Step(result.lr);
+    if (!taken) step.samples = SampleNames(batches);
+    guard.Tried(step, taken);
+    Synchronize(context_.device());  // the step's time is that of its work
+  }
+  result.updated = guard.warning().empty();
+  if (!result.updated && !guard.exhausted()) spdlog::warn("{}", guard.warning());
+}
+
+std::vector<std::string> StepRunner::SampleNames(const StepBatches& batches) const {
+  std::vector<std::string> names;
+  for (const Pack& pack : batches.packs) {
+    for (const int64_t sample : pack.samples) {
+      const BadSample at = data_.dataset().Locate(sample, "", "");
+      names.push_back(fmt::format("{}:{}", at.file, at.line));
+    }
+  }
+  return names;
+}
+
+}  // namespace equipoise

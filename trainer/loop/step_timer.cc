@@ -1,0 +1,78 @@
+#include "trainer/loop/step_timer.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "configs/base/error.h"
+#include "trainer/common/agreement.h"
+#include "trainer/device/memory_stats.h"
+#include "trainer/loop/first_weights.h"
+#include "trainer/loop/replica.h"
+#include "trainer/loop/step_runner.h"
+
+namespace equipoise {
+
+StepTimer::StepTimer(const RunConfig& config, MpiEnvironment& mpi)
+    : context_(config, mpi), data_(context_) {
+  CheckFirstWeights(context_, data_.model_config());
+}
+
+void StepTimer::UsePacks(const GroupLimits& limits, int64_t global_batch) {
+  PlanPrediction prediction;
+  prediction.tiles = limits.tiles;
+  prediction.tokens = limits.tokens;
+  prediction.global_batch = global_batch;
+  data_.FixLimits(prediction);
+}
+
+std::vector<double> StepTimer::Time(const ScoredPlan& plan, int warm_up, int timed) {
+  ReturnFreeMemory();  // of the plan before
+  RequireMemory(plan);
+  std::vector<double> seconds;
+  const auto run = [&] { seconds = RunSteps(plan.plan, warm_up, timed); };
+  if (context_.world().size() == 1) {
+    AgreeOrThrowRunError(context_.world(), run);
+  } else {
+    run();
+  }
+  at::Tensor slowest = at::tensor(seconds, at::kDouble);
+  context_.world().AllReduce(slowest, ReduceOp::kMax).Wait();
+  std::copy_n(slowest.data_ptr<double>(), seconds.size(), seconds.begin());
+  return seconds;
+}
+
+// Takes the bytes that this rank is foreseen to need, and frees them.
+void StepTimer::RequireMemory(const ScoredPlan& plan) const {
+  const int rank = plan.plan.mesh().Coordinate(context_.rank(), Axis::kPipeline);
+  const int64_t bytes = plan.memory[static_cast<size_t>(rank)].total();
+  AgreeOrThrowRunError(context_.world(), [&] {
+    try {
+      at::empty({bytes}, at::TensorOptions(context_.device()).dtype(at::kByte));
+    } catch (const c10::Error&) {
+      throw RunError(fmt::format("out of memory: rank {} cannot get the {:.1f} MiB that it needs",
+                                 context_.rank(), static_cast<double>(bytes) / (1 << 20)));
+    }
+  });
+}
+
+std::vector<double> StepTimer::RunSteps(const Plan& plan, int warm_up, int timed) {
+  Replica replica(context_, data_.model_config(), plan, data_.limits());
+  const StepForecast forecast = replica.Forecast();
+  TakeFirstWeights(context_, data_.model_config(), replica.model().parameters());
+  replica.optimizer().TakeMasters();
+  StepRunner steps(context_, data_, replica, forecast);
+  steps.Start({});
+  std::vector<double> seconds;
+  for (int step = 1; step <= warm_up + timed; ++step) {
+    const double step_s = steps.Run(step).step_s;
+    if (step > warm_up) seconds.push_back(step_s);
+  }
+  return seconds;
+}
+
+}  // namespace equipoise
