@@ -40,6 +40,7 @@ std::vector<RankTimes> GatherTimes(Communicator& world, const RankTimes& mine) {
 
 std::vector<int> PipelineRanks(const Plan& plan) {
   std::vector<int> layers;
+  layers.reserve(static_cast<size_t>(plan.num_ranks()));
   for (int rank = 0; rank < plan.num_ranks(); ++rank)
     layers.push_back(plan.mesh().Coordinate(rank, Axis::kPipeline));
   return layers;
