@@ -58,6 +58,7 @@ WorstPack FindWorst(std::vector<Pack> packs, const Replica& replica, const StepF
   for (Pack& pack : packs) {
     const std::vector<LayerLoad> loads = loads_of(pack);
     std::vector<int64_t> bytes;
+    bytes.reserve(static_cast<size_t>(replica.plan().pipeline));
     for (int rank = 0; rank < replica.plan().pipeline; ++rank)
       bytes.push_back(forecast.Memory(schedule, loads, rank).total());
     const int64_t highest = *std::max_element(bytes.begin(), bytes.end());
