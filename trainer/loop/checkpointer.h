@@ -33,8 +33,8 @@ class Checkpointer {
   // Collective. Throws RunError.
   void Save(const TrainState& state, const Replica& replica);
   // After too many steps in a row that were skipped: marks the checkpoints that hold these weights
-  // as unsound, if they may be the cause, and throws CollectiveRunError. `state`: before the last of
-  // these steps. Collective.
+  // as unsound, if they may be the cause, and throws CollectiveRunError. `state` is that before the
+  // last of these steps. Collective.
   [[noreturn]] void EndForSkippedSteps(const TrainState& state, const NonFiniteGuard& guard) const;
 
  private:
