@@ -85,9 +85,8 @@ Checkpointer::Checkpointer(RunContext& context, const RunData& data, const Train
 
 void Checkpointer::RestoreLimits() {
   Json sections;
-  AgreeOrThrowDataError(context_.world(), [&] {
-    sections = ReadCheckpointIndex(start_, /*verify=*/false).sections;
-  });
+  AgreeOrThrowDataError(context_.world(),
+                        [&] { sections = ReadCheckpointIndex(start_, /*verify=*/false).sections; });
   RunConfig& config = context_.config;
   const Json saved = sections.value("balance", Json::object());
   const auto keep = [&](int64_t& setting, const char* key) {

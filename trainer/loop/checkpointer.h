@@ -48,9 +48,9 @@ class Checkpointer {
 
   RunContext& context_;
   const RunData& data_;
-  bool chooses_;         // the start by itself: it was not asked for by name
+  bool chooses_;  // the start by itself: it was not asked for by name
   std::string start_;
-  std::string newest_;   // saved by this run; empty: none yet
+  std::string newest_;  // saved by this run; empty: none yet
 };
 
 }  // namespace equipoise

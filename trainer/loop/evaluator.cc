@@ -53,8 +53,7 @@ Evaluator::Evaluator(RunContext& context) : context_(context) {
     spdlog::warn("eval.every: there is no held-out data to measure; set data.eval");
   }
   for (const SourceConfig& source : config.eval.answers)
-    sources_.push_back(
-        std::make_unique<OpenedData>(config, std::vector{source}, context.world()));
+    sources_.push_back(std::make_unique<OpenedData>(config, std::vector{source}, context.world()));
 }
 
 std::optional<double> Evaluator::HeldOutLoss(Replica& replica) {
@@ -70,8 +69,8 @@ std::optional<double> Evaluator::HeldOutLoss(Replica& replica) {
   pass.batch = [&](int i) -> const MicroBatch& {
     if (const auto found = loaded.find(i); found != loaded.end()) return found->second.batch;
     const int pack = replica.data_rank() + i * replica.plan().data;
-    LoadedPack& here = loaded[i] = held_out_->dataset.Load(packs[static_cast<size_t>(pack)],
-                                                           model.part().needs_pictures());
+    LoadedPack& here = loaded[i] =
+        held_out_->dataset.Load(packs[static_cast<size_t>(pack)], model.part().needs_pictures());
     weight += here.weight;
     return here.batch;
   };
@@ -79,8 +78,8 @@ std::optional<double> Evaluator::HeldOutLoss(Replica& replica) {
   model.Evaluate(std::move(pass));
   // A data rank beyond the packs has run none; its last loss is that of a training step.
   const bool reports = model.reports_loss() && weight > 0;
-  const std::optional<double> mean = MeanLoss(
-      context_.world(), reports ? model.part().loss() : 0, reports ? weight : 0);
+  const std::optional<double> mean =
+      MeanLoss(context_.world(), reports ? model.part().loss() : 0, reports ? weight : 0);
   if (!mean) spdlog::warn("data.eval: none of its samples can be used; no held-out loss");
   return mean;
 }
@@ -90,8 +89,7 @@ std::optional<std::vector<AnsweredSource>> Evaluator::Answer(const Replica& repl
   if (sources_.empty()) return std::vector<AnsweredSource>();
   const auto answering = context_.activity.During("answering the questions of eval.answers");
   std::optional<LoadedModel> copy;
-  if (!HoldsWholeModel(replica.plan()))
-    copy = ReadWholeModel(context_, replica.config(), run_dir);
+  if (!HoldsWholeModel(replica.plan())) copy = ReadWholeModel(context_, replica.config(), run_dir);
   const int64_t asked = context_.config.eval.answer_samples;
   return AnswerSources(copy ? Responder::Model{copy->stage.get(), &copy->config} : Whole(replica),
                        asked > 0 ? asked : std::numeric_limits<int64_t>::max(),

@@ -76,8 +76,7 @@ void RunData::LogBalance(int data_ranks, int64_t epoch) const {
   const EpochSummary ours = packer.Summarize(epoch);
   const EpochSummary random =
       packer.Summarize(epoch, RandomBaseline(groups, ours.samples_per_group()));
-  const std::string limits =
-      DescribeLimits(groups.limits, asked_, context_.config.data.max_tokens);
+  const std::string limits = DescribeLimits(groups.limits, asked_, context_.config.data.max_tokens);
   spdlog::info("{}", DescribeMicroBatches(ours, groups, limits));
   spdlog::info("{}", DescribeBalance(ours, random, groups, data_ranks));
   if (ours.oversize > 0) {

@@ -58,8 +58,8 @@ void StepRunner::Start(const DataPosition& position) {
   const int data_ranks = replica_.plan().data;
   feed_ = std::make_unique<StepFeed>(
       &data_.dataset(), data_.MakePacker(data_ranks), position,
-      StepFeed::Options{replica_.data_rank(), data_ranks, config.data.threads,
-                        config.data.prefetch, replica_.model().part().needs_pictures()});
+      StepFeed::Options{replica_.data_rank(), data_ranks, config.data.threads, config.data.prefetch,
+                        replica_.model().part().needs_pictures()});
 }
 
 StepResult StepRunner::Run(int64_t number) {
@@ -125,7 +125,7 @@ StepRunner::Sums StepRunner::RunMicroBatches(const StepBatches& batches, int64_t
   };
   pass.release = [&](int i) { packs[static_cast<size_t>(i)].batch = MicroBatch(); };
   model.RunStep(std::move(pass), IdentityOf(batches, number));
-  result.times.measured.data_wait_s = sums.data_wait_s;                       // within the passes
+  result.times.measured.data_wait_s = sums.data_wait_s;                         // within the passes
   while (static_cast<int64_t>(packs.size()) < replica_.accumulation()) load();  // unasked for
   if (model.reports_loss()) sums.loss = model.part().loss();
   MeasurePasses(sums, result);
