@@ -15,7 +15,7 @@ c10::impl::VirtualGuardImpl Backend(at::Device device) {
 at::Tensor ToDevice(const at::Tensor& tensor, at::Device device) {
   if (!tensor.defined() || tensor.device() == device) return tensor;
   if (!tensor.is_cpu() || tensor.numel() == 0) return tensor.to(device);
-  // Pinned memory is kept until the copy has been made, by the allocator.
+  // The allocator keeps the pinned memory until the copy is done.
   return tensor.pin_memory().to(device, tensor.scalar_type(), /*non_blocking=*/true);
 }
 

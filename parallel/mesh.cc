@@ -1,27 +1,15 @@
 #include "parallel/mesh.h"
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "configs/base/error.h"
 
 namespace equipoise {
-namespace {
-
-int& At(MeshCoordinates& coordinates, Axis axis) {
-  switch (axis) {
-    case Axis::kData:
-      return coordinates.data;
-    case Axis::kPipeline:
-      return coordinates.pipeline;
-    case Axis::kTensor:
-      break;
-  }
-  return coordinates.tensor;
-}
-
-}  // namespace
 
 std::string AxisName(Axis axis) {
   switch (axis) {
@@ -35,63 +23,83 @@ std::string AxisName(Axis axis) {
   return "tensor";
 }
 
-Mesh::Mesh(int data, int pipeline, int tensor) : data_(data), pipeline_(pipeline), tensor_(tensor) {
-  int64_t ranks = 1;
-  for (const Axis axis : kAxes) {
-    if (size(axis) < 1) {
-      throw ConfigError("parallel." + AxisName(axis) + ": " + std::to_string(size(axis)) +
-                        " ranks; give 1 or more");
-    }
-    ranks *= size(axis);
-    if (ranks > std::numeric_limits<int>::max()) {
-      throw ConfigError("parallel." + AxisName(axis) + ": the mesh has too many ranks; give less");
-    }
+int& MeshCoordinates::operator[](Axis axis) {
+  switch (axis) {
+    case Axis::kData:
+      return data;
+    case Axis::kPipeline:
+      return pipeline;
+    case Axis::kTensor:
+      break;
   }
+  return tensor;
 }
 
-int Mesh::size(Axis axis) const {
-  MeshCoordinates sizes{data_, pipeline_, tensor_};
-  return At(sizes, axis);
+int MeshCoordinates::operator[](Axis axis) const {
+  MeshCoordinates copy = *this;
+  return copy[axis];
+}
+
+Mesh::Mesh(std::vector<AxisSize> axes) : axes_(std::move(axes)) {
+  int64_t ranks = 1;
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    const auto [axis, size] = axes_[i];
+    for (size_t before = 0; before < i; ++before) {
+      EQUIPOISE_CHECK(axes_[before].axis != axis, "axis ", AxisName(axis), " twice");
+    }
+    if (size < 1) {
+      throw ConfigError(fmt::format("parallel.{}: {} ranks; give 1 or more", AxisName(axis), size));
+    }
+    ranks *= size;
+    if (ranks > std::numeric_limits<int>::max()) {
+      throw ConfigError(
+          fmt::format("parallel.{}: the mesh has too many ranks; give less", AxisName(axis)));
+    }
+  }
+  size_ = static_cast<int>(ranks);
+}
+
+Mesh::Extent Mesh::Find(Axis axis) const {
+  int stride = size_;
+  for (const AxisSize& each : axes_) {
+    stride /= each.size;
+    if (each.axis == axis) return {each.size, stride};
+  }
+  return {};
 }
 
 int Mesh::Rank(const MeshCoordinates& at) const {
-  EQUIPOISE_CHECK(at.data >= 0 && at.data < data_ && at.pipeline >= 0 && at.pipeline < pipeline_ &&
-                      at.tensor >= 0 && at.tensor < tensor_,
-                  "no rank at data ", at.data, ", pipeline ", at.pipeline, ", tensor ", at.tensor);
-  return (at.data * pipeline_ + at.pipeline) * tensor_ + at.tensor;
+  int rank = 0;
+  for (const auto& [axis, size] : axes_) {
+    EQUIPOISE_CHECK(at[axis] >= 0 && at[axis] < size, "no rank at ", AxisName(axis), " ", at[axis],
+                    " of ", size);
+    rank = rank * size + at[axis];
+  }
+  return rank;
 }
 
 MeshCoordinates Mesh::Coordinates(int rank) const {
   EQUIPOISE_CHECK(rank >= 0 && rank < size(), "rank ", rank, " of ", size());
-  return {rank / tensor_ / pipeline_, rank / tensor_ % pipeline_, rank % tensor_};
-}
-
-int Mesh::Coordinate(int rank, Axis axis) const {
-  MeshCoordinates at = Coordinates(rank);
-  return At(at, axis);
+  MeshCoordinates at;
+  for (auto each = axes_.rbegin(); each != axes_.rend(); ++each) {
+    at[each->axis] = rank % each->size;
+    rank /= each->size;
+  }
+  return at;
 }
 
 std::vector<int> Mesh::Group(int rank, Axis axis) const {
-  MeshCoordinates at = Coordinates(rank);
+  const auto [size, stride] = Find(axis);
+  const int first = rank - Coordinate(rank, axis) * stride;
   std::vector<int> ranks;
-  for (int i = 0; i < size(axis); ++i) {
-    At(at, axis) = i;
-    ranks.push_back(Rank(at));
-  }
+  for (int i = 0; i < size; ++i) ranks.push_back(first + i * stride);
   return ranks;
 }
 
 int Mesh::GroupIndex(int rank, Axis axis) const {
-  const MeshCoordinates at = Coordinates(rank);
-  switch (axis) {
-    case Axis::kData:
-      return at.pipeline * tensor_ + at.tensor;
-    case Axis::kPipeline:
-      return at.data * tensor_ + at.tensor;
-    case Axis::kTensor:
-      break;
-  }
-  return at.data * pipeline_ + at.pipeline;
+  EQUIPOISE_CHECK(rank >= 0 && rank < size_, "rank ", rank, " of ", size_);
+  const auto [size, stride] = Find(axis);
+  return rank / (stride * size) * stride + rank % stride;
 }
 
 std::optional<std::pair<int, int>> TensorRanksApart(const Mesh& mesh,

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <array>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -8,33 +8,45 @@
 
 namespace equipoise {
 
-enum class Axis { kData, kPipeline, kTensor };
-inline constexpr std::array<Axis, 3> kAxes = {Axis::kData, Axis::kPipeline, Axis::kTensor};
+// A dimension along which ranks share out training.
+enum class Axis : uint8_t { kData, kPipeline, kTensor };
 
 // "data", "pipeline", "tensor"
 std::string AxisName(Axis axis);
 
-// Where a rank stands on each axis.
+// Coordinates of a rank in a mesh; 0 on axes that the mesh does not have.
 struct MeshCoordinates {
   int data = 0, pipeline = 0, tensor = 0;
+  int operator[](Axis axis) const;
+  int& operator[](Axis axis);
   bool operator==(const MeshCoordinates&) const = default;
 };
 
-// The ranks on named axes. Ranks of a tensor group are neighbours, since they talk most and
-// mpirun places neighbours on one machine; then come pipeline and data:
+// One axis of a mesh, and how many ranks there are along it.
+struct AxisSize {
+  Axis axis;
+  int size = 1;
+};
+
+// A grid of ranks with named axes, numbered in row-major order: ranks along the innermost axis are
+// neighbours. For axes data, pipeline, tensor that is
 //   rank = (data * pipeline size + pipeline) * tensor size + tensor
+// A part of the model that is distributed in another way has a mesh of its own over the same ranks.
 class Mesh {
  public:
-  // Throws ConfigError when a size is below 1 or there are more ranks than an int counts.
-  Mesh(int data, int pipeline, int tensor);
+  // Axes from the outermost to the innermost. Throws ConfigError `parallel.AXIS: ...` when a size
+  // is below 1 or there are more ranks than an int counts. REQUIRES: no axis twice.
+  explicit Mesh(std::vector<AxisSize> axes);
 
-  int size() const { return data_ * pipeline_ * tensor_; }
-  int size(Axis axis) const;
+  int size() const { return size_; }
+  // Ranks along an axis; 1 for one that the mesh does not have.
+  int size(Axis axis) const { return Find(axis).size; }
+  const std::vector<AxisSize>& axes() const { return axes_; }
 
   // REQUIRES: coordinates within the sizes; 0 <= rank < size().
   int Rank(const MeshCoordinates& at) const;
   MeshCoordinates Coordinates(int rank) const;
-  int Coordinate(int rank, Axis axis) const;
+  int Coordinate(int rank, Axis axis) const { return Coordinates(rank)[axis]; }
 
   // The ranks that differ from `rank` along `axis` alone, itself among them, in order of their
   // coordinate there.
@@ -44,16 +56,23 @@ class Mesh {
   int GroupIndex(int rank, Axis axis) const;
 
  private:
-  int data_, pipeline_, tensor_;
+  // `stride`: how far apart neighbours along the axis are.
+  struct Extent {
+    int size = 1, stride = 1;
+  };
+  Extent Find(Axis axis) const;
+
+  std::vector<AxisSize> axes_;
+  int size_ = 1;
 };
 
-// Two ranks of one tensor group that are on different machines, the first such pair of neighbours;
-// nothing where every tensor group is on one machine. `machines`: of each rank, by any number.
-// REQUIRES: one for each rank of the mesh.
+// The first pair of neighbouring ranks of one tensor group that are on different machines; nullopt
+// where every tensor group is on one machine. `machines` [rank]: any number that tells machines
+// apart. REQUIRES: one for each rank of the mesh.
 std::optional<std::pair<int, int>> TensorRanksApart(const Mesh& mesh,
                                                     const std::vector<int>& machines);
 
-// The most ranks n such that ranks 0 to n - 1 are on one machine, n to 2n - 1 on one, and so on.
+// The largest n such that ranks 0 to n - 1 are on one machine, n to 2n - 1 on one, and so on.
 int RanksPerMachine(const std::vector<int>& machines);
 
 }  // namespace equipoise

@@ -1,21 +1,27 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "parallel/comm/communicator.h"
 #include "parallel/mesh.h"
 
 namespace equipoise {
 
-// This rank's groups: the ranks that differ from it along one axis alone, in order of their
-// coordinate there.
+// The groups of a rank of a mesh, one for each axis: the ranks that differ from it along that axis
+// alone, in order of their coordinate there.
 struct MeshGroups {
   // Collective over `world`, whose size must be the mesh's. Groups of one communicate nothing.
   MeshGroups(const Mesh& mesh, Communicator& world);
 
+  // REQUIRES: an axis of the mesh.
+  Communicator& along(Axis axis) const;
+
   Mesh mesh;
   MeshCoordinates at;
-  std::unique_ptr<Communicator> data, pipeline, tensor;
+
+ private:
+  std::vector<std::unique_ptr<Communicator>> groups_;  // in the order of mesh.axes()
 };
 
 }  // namespace equipoise

@@ -41,11 +41,11 @@ FlatParameters::FlatParameters(std::vector<Parameter*> parameters, at::ScalarTyp
     offsets[i] = size;
     size += Aligned(parameters_[i]->numel());
   }
-  const bool in_fp32 = compute_dtype == at::kFloat, lends = shards > 1 && !in_fp32;
+  const bool in_fp32 = compute_dtype == at::kFloat, aliases = shards > 1 && !in_fp32;
   const at::TensorOptions fp32 = at::TensorOptions(device).dtype(at::kFloat);
   gradient_ = at::zeros({trained}, fp32);
   compute_ = at::zeros({size}, fp32.dtype(compute_dtype));
-  if (!lends) master_ = in_fp32 ? compute_.narrow(0, 0, trained) : at::zeros({trained}, fp32);
+  if (!aliases) master_ = in_fp32 ? compute_.narrow(0, 0, trained) : at::zeros({trained}, fp32);
 
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& parameter = *parameters_[i];
@@ -53,7 +53,7 @@ FlatParameters::FlatParameters(std::vector<Parameter*> parameters, at::ScalarTyp
     parameter.master = parameter.gradient = at::Tensor();
     if (!parameter.trainable) continue;
     parameter.gradient = ViewOf(gradient_, offsets[i], parameter);
-    parameter.master = lends ? parameter.gradient : ViewOf(master_, offsets[i], parameter);
+    parameter.master = aliases ? parameter.gradient : ViewOf(master_, offsets[i], parameter);
   }
 }
 

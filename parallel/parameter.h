@@ -9,31 +9,32 @@
 
 namespace equipoise {
 
-// Which part of a whole tensor a rank holds: all of it, or a range along one dimension when the
+// The part of a whole tensor that a rank holds: all of it, or a range along one dimension where the
 // tensor is split over the tensor-parallel ranks.
 struct TensorPart {
   int dim = 0;
   int64_t begin = 0;   // first index along `dim`
   int64_t whole = -1;  // size of the whole tensor along `dim`; -1: not split
-  // One rank of those that hold the same part: it counts the part in the gradient norm and saves
-  // it.
+  // Set on one of the ranks that hold the same part: the one that counts it in the gradient norm
+  // and saves it.
   bool owner = true;
 
   bool split() const { return whole >= 0; }
   bool operator==(const TensorPart&) const = default;
 };
 
-// What adds to gradients of linear layers and is left for later, in its order.
+// Weight-gradient computations that a split backward has put off (zero bubble), in the order in
+// which they are to run.
 using DeferredGradients = std::vector<std::function<void()>>;
 
 // A weight as layers see it: a handle, looked up when an operation runs and never captured by the
-// autograd graph. So the tensor behind it may be gathered, freed, moved or replaced between two
-// uses, and its gradient goes straight into a flat fp32 buffer.
+// autograd graph. The tensor behind it may therefore be gathered, freed, moved or replaced between
+// two uses, and its gradient is added straight into a flat fp32 buffer.
 //
 // `value` and `gradient` are views into the buffers of FlatParameters.
 struct Parameter {
   std::string name;            // its Hugging Face name
-  std::string component;       // as settings name the part of the model that it belongs to: "llm"
+  std::string component;       // part of the model, as settings name it: "vision", "llm", ...
   std::vector<int64_t> shape;  // of this rank's part
   TensorPart part;
   bool trainable = true;
@@ -41,8 +42,8 @@ struct Parameter {
   at::Tensor master;    // fp32, `shape`; the same memory as `value` when computing in fp32;
                         // undefined when frozen
   at::Tensor gradient;  // fp32, `shape`; undefined when frozen
-  // Of a linear layer's weight: takes what adds to its gradient and its bias', in a backward pass
-  // in two halves; null: it is done at once.
+  // For the weight of a linear layer during a split backward: takes the computations that add to
+  // its gradient and its bias's. Null: they run at once.
   DeferredGradients* deferred = nullptr;
 
   int64_t numel() const {
@@ -50,46 +51,46 @@ struct Parameter {
     for (int64_t d : shape) n *= d;
     return n;
   }
-  // Of the whole tensor.
+  // Shape of the whole tensor.
   std::vector<int64_t> whole_shape() const {
     std::vector<int64_t> whole = shape;
     if (part.split()) whole[part.dim] = part.whole;
     return whole;
   }
-  // What weights are set and saved as: the master, or the value of a frozen parameter. Undefined
-  // once masters were dropped (see FlatParameters).
+  // The tensor to load into and to save: the master, or the value of a frozen parameter. Undefined
+  // once the masters were dropped (see FlatParameters).
   at::Tensor& stored() { return trainable ? master : value; }
   const at::Tensor& stored() const { return trainable ? master : value; }
-  // gradient += d, in fp32. `d` has `shape` and any floating dtype. REQUIRES: trainable.
+  // gradient += d, in fp32. `d`: `shape`, any floating dtype. REQUIRES: trainable.
   void AddGradient(const at::Tensor& d);
 };
 
-// Owns the memory of a rank's parameters: one flat buffer of all values in the compute dtype, and
-// of trainable parameters alone one flat fp32 gradient buffer and, where the compute dtype is not
-// fp32, one flat fp32 master buffer. A frozen parameter is held once, in the compute dtype.
+// The memory of a rank's parameters: one flat buffer of all values in the compute dtype and, for
+// trainable parameters only, one flat fp32 gradient buffer and (unless the compute dtype is fp32)
+// one flat fp32 master buffer. A frozen parameter is held once, in the compute dtype.
+//
 // Trainable parameters come first, then the frozen ones, both in the order given (the order of the
-// layers): so the gradients of consecutive layers are one contiguous slice, and a place in the
-// gradient is the same place in the other buffers. Each parameter begins at a multiple of
+// layers): the gradients of consecutive layers are one contiguous slice, and an offset in the
+// gradient is the same offset in the other buffers. Each parameter begins at a multiple of
 // Shards::kBlock elements. The list must outlive this object.
 //
 // `shards` is the number of ranks that share the optimizer's state: the trainable part of the
-// buffers is padded to a multiple of it. With more than one, and another compute dtype than fp32,
-// no rank keeps all masters: they are lent the gradient's memory until weights have been set and
-// DropMasters() is called. All of it is on `device`.
+// buffers is padded to a multiple of it. With more than one, and a compute dtype other than fp32,
+// no rank keeps all masters: they alias the gradient's memory until weights have been set and
+// DropMasters() is called. All buffers are on `device`.
 class FlatParameters {
  public:
   FlatParameters(std::vector<Parameter*> parameters, at::ScalarType compute_dtype, int shards = 1,
                  at::Device device = at::kCPU);
 
   const std::vector<Parameter*>& parameters() const { return parameters_; }
-  // Of the trainable parameters. REQUIRES: masters are not lent.
+  // Masters of the trainable parameters. REQUIRES: !master_aliases_gradient().
   at::Tensor& master() { return master_; }
   at::Tensor& gradient() { return gradient_; }
   const at::Tensor& gradient() const { return gradient_; }
-  // The memory of all `value`s; in fp32 its first part is master().
+  // Values of all parameters; in fp32 its first part is master().
   at::Tensor& compute() { return compute_; }
-  // Where a parameter's gradient begins in gradient(), its master in master() and its value in
-  // compute(); -1 when it is frozen.
+  // Offset of a parameter in gradient(), master() and compute(); -1 when it is frozen.
   int64_t gradient_offset(size_t index) const { return gradient_offsets_[index]; }
   void ZeroGradient();
   // Rounds the masters into the values of the trainable parameters (nothing to do in fp32).
@@ -98,15 +99,15 @@ class FlatParameters {
 
   // Whether the masters lie in the gradient's memory, or did until they were dropped.
   bool master_aliases_gradient() const { return !master_.defined(); }
-  // The optimizer has taken its share of the lent masters: the parameters have none from now on,
-  // and zero gradients.
+  // Ends the aliasing, once the optimizer has copied its shard of the masters: the parameters have
+  // no master from now on, and zero gradients. REQUIRES: master_aliases_gradient().
   void DropMasters();
 
  private:
   std::vector<Parameter*> parameters_;
   std::vector<int64_t> gradient_offsets_;
   at::Tensor master_, gradient_, compute_;
-  bool dropped_ = false;  // the lent masters
+  bool dropped_ = false;  // DropMasters() was called
 };
 
 }  // namespace equipoise

@@ -4,11 +4,12 @@
 
 namespace equipoise {
 
-// How a chain of stages is dealt to ranks that hold several each: begins again at the first rank
-// after the last one, or turns back there, so that the first rank holds both ends.
+// Assignment of a chain of stages to ranks that hold several stages each. After the last rank a
+// loop begins again at the first (interleaved 1F1B, arXiv 2104.04473); a V turns back, so that the
+// first rank holds both ends of the chain (ZB-V, arXiv 2401.10241).
 enum class Placement : uint8_t { kLoop, kV };
 
-// Which of `ranks` ranks holds the stage at `place` of such a chain.
+// The rank, of `ranks`, that holds the stage at `place` of the chain.
 constexpr int RankOfPlace(Placement placement, int place, int ranks) {
   const int round = place / ranks, at = place % ranks;
   return placement == Placement::kV && round % 2 == 1 ? ranks - 1 - at : at;

@@ -1,5 +1,7 @@
 #include "parallel/plan.h"
 
+#include <fmt/format.h>
+
 #include <array>
 
 #include "configs/base/error.h"
@@ -19,6 +21,18 @@ std::vector<int> Plan::StagesOf(int pipeline_rank) const {
   return stages;
 }
 
+std::vector<int> Plan::stage_layers() const {
+  std::vector<int> layers;
+  for (size_t s = 0; s + 1 < stage_begins.size(); ++s) {
+    layers.push_back(stage_begins[s + 1] - stage_begins[s]);
+  }
+  return layers;
+}
+
+Mesh Plan::mesh() const {
+  return Mesh({{Axis::kData, data}, {Axis::kPipeline, pipeline}, {Axis::kTensor, tensor}});
+}
+
 std::string ToString(Recompute recompute) {
   return kRecomputeNames[static_cast<size_t>(recompute)];
 }
@@ -32,11 +46,10 @@ Recompute ParseRecompute(const std::string& word) {
 }
 
 std::string DescribeAxes(const Plan& plan) {
-  const std::string encoder = plan.encoder_ranks == 0
-                                  ? ""
-                                  : " (" + std::to_string(plan.encoder_ranks) + " for the encoder)";
-  return "data " + std::to_string(plan.data) + " x pipeline " + std::to_string(plan.pipeline) +
-         encoder + " x tensor " + std::to_string(plan.tensor);
+  const std::string encoder =
+      plan.encoder_ranks == 0 ? "" : fmt::format(" ({} for the encoder)", plan.encoder_ranks);
+  return fmt::format("data {} x pipeline {}{} x tensor {}", plan.data, plan.pipeline, encoder,
+                     plan.tensor);
 }
 
 }  // namespace equipoise

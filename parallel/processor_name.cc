@@ -8,7 +8,7 @@ namespace equipoise {
 std::string ProcessorName() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
-    if (line.rfind("model name", 0) == 0)
+    if (line.starts_with("model name"))
       return line.substr(std::min(line.size(), line.find(':') + 2));
   }
   return "unknown";

@@ -1,3 +1,9 @@
+// Everything follows from one rule: buckets are counted from the end of the buffer and have one
+// size but for the first, and slice r of a bucket belongs to rank r. Every bucket is a multiple of
+// kBlock * ranks elements, so slices are of equal size and begin at blocks. A shard is the
+// concatenation of its slices; the offset of bucket b in it is b.begin / ranks. Look-ups are a
+// binary search over at most kMaxBuckets buckets.
+
 #include "parallel/shards.h"
 
 #include <algorithm>

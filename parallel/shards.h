@@ -6,26 +6,25 @@
 
 namespace equipoise {
 
-// Elements [begin, end).
+// A range of elements, [begin, end).
 struct Range {
   int64_t begin = 0, end = 0;
   int64_t size() const { return end - begin; }
   bool operator==(const Range&) const = default;
 };
 
-// How ranks share a flat buffer: it is cut into buckets of equal size, counted from its end (the
-// first is what remains), and each bucket into as many slices as there are ranks. A rank's slices,
-// one after the other in the order of the buckets, are its shard. LibTorch-free; every rank derives
-// the same.
+// The split of a flat buffer over ranks (ZeRO): the buffer is cut into buckets of equal size,
+// counted from its end (the first bucket is what remains), and each bucket into one slice a rank. A
+// rank's slices, concatenated in the order of the buckets, are its shard. Pure arithmetic, free of
+// LibTorch; every rank derives the same.
 class Shards {
  public:
-  // Slices begin and end at multiples of so many elements. Parameters begin there too, so vector
-  // units see an element in the same place whatever the number of ranks, and squares are summed in
-  // the same blocks.
+  // Alignment of slices and of parameters, in elements. An element thus has the same place in a
+  // vector register whatever the number of ranks, and squares are summed in the same blocks.
   static constexpr int64_t kBlock = 64;
-  // Buckets grow rather than become more, so that lists of slices stay short.
+  // Limit on the number of buckets; larger buffers have larger buckets.
   static constexpr int64_t kMaxBuckets = 128;
-  // The next size that `ranks` can share.
+  // `numel` rounded up to a size that `ranks` ranks can share evenly.
   static int64_t Padded(int64_t numel, int ranks);
 
   // One rank that holds everything, in one bucket.
@@ -42,19 +41,19 @@ class Shards {
   size_t BucketOf(int64_t element) const;
   // Elements of a shard, the same for all ranks.
   int64_t shard_numel() const { return numel_ / ranks_; }
-  // Where a bucket's slice begins in the shard.
+  // Offset of a bucket's slice in the shard.
   int64_t ShardOffset(size_t bucket) const { return buckets_[bucket].begin / ranks_; }
 
-  // A piece of a shard.
+  // A contiguous piece of one rank's shard.
   struct Run {
     int rank;
     Range flat;     // in the buffer
-    int64_t local;  // where it begins in the shard
+    int64_t local;  // offset in the shard
     bool operator==(const Run&) const = default;
   };
   // The pieces that make up a range of the buffer, ascending.
   std::vector<Run> RunsIn(Range range) const;
-  // Those of one rank; they follow each other in its shard.
+  // The pieces of one rank; they are contiguous in its shard.
   std::vector<Run> RunsIn(Range range, int rank) const;
 
  private:

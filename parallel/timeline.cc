@@ -1,7 +1,8 @@
 #include "parallel/timeline.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cstdio>
 #include <set>
 #include <utility>
 
@@ -12,7 +13,8 @@ double Seconds(TimelineRecorder::Clock::duration d) {
   return std::chrono::duration<double>(d).count();
 }
 
-// Names are our own and hold no characters that JSON escapes, except by mistake.
+// A JSON string. Names are our own and need no escapes; the few that would break the file are made
+// harmless.
 std::string Quoted(const std::string& text) {
   std::string out = "\"";
   for (char c : text) {
@@ -22,7 +24,7 @@ std::string Quoted(const std::string& text) {
   return out + '"';
 }
 
-// One process of the trace: what one of the timelines says about a rank.
+// One process of the trace: the spans of one rank in one timeline.
 struct Process {
   int pid = 0;
   std::string name;
@@ -39,28 +41,28 @@ class TraceWriter {
       if (span.rank == process.rank) names.insert(span.lane);
     }
     const std::vector<std::string> lanes(names.begin(), names.end());
-    const std::string pid = R"(,"pid":)" + std::to_string(process.pid);
-    Event(R"({"ph":"M","name":"process_name")" + pid + R"(,"tid":0,"args":{"name":)" +
-          Quoted(process.name) + "}}");
-    Event(R"({"ph":"M","name":"process_sort_index")" + pid + R"(,"tid":0,"args":{"sort_index":)" +
-          std::to_string(process.pid) + "}}");
+    const int pid = process.pid;
+    Metadata("process_name", pid, 0, "name", Quoted(process.name));
+    Metadata("process_sort_index", pid, 0, "sort_index", std::to_string(pid));
     for (size_t lane = 0; lane < lanes.size(); ++lane) {
-      Event(R"({"ph":"M","name":"thread_name")" + pid + R"(,"tid":)" + std::to_string(lane) +
-            R"(,"args":{"name":)" + Quoted(lanes[lane]) + "}}");
+      Metadata("thread_name", pid, lane, "name", Quoted(lanes[lane]));
     }
     for (const Span& span : *process.timeline) {
       if (span.rank != process.rank) continue;
       const auto lane = std::lower_bound(lanes.begin(), lanes.end(), span.lane) - lanes.begin();
-      char numbers[128];
-      std::snprintf(numbers, sizeof numbers, R"(,"tid":%d,"ts":%.3f,"dur":%.3f})",
-                    static_cast<int>(lane), span.start_s * 1e6, (span.end_s - span.start_s) * 1e6);
-      Event(R"({"ph":"X","name":)" + Quoted(span.name) + pid + numbers);
+      Event(fmt::format(R"({{"ph":"X","name":{},"pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f}}})",
+                        Quoted(span.name), pid, lane, span.start_s * 1e6,
+                        (span.end_s - span.start_s) * 1e6));
     }
   }
 
   std::string Text() const { return "{\"traceEvents\":[" + events_ + "\n]}\n"; }
 
  private:
+  void Metadata(const char* name, int pid, size_t tid, const char* key, const std::string& value) {
+    Event(fmt::format(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"{}":{}}}}})", name, pid,
+                      tid, key, value));
+  }
   void Event(const std::string& event) { events_ += (events_.empty() ? "\n" : ",\n") + event; }
 
   std::string events_;
@@ -85,7 +87,7 @@ double TimelineRecorder::NowSeconds() const { return Seconds(Clock::now() - orig
 std::string ToChromeTrace(const Timeline& timeline) {
   TraceWriter writer;
   for (int rank : RanksOf(timeline)) {
-    writer.Write({rank, "rank " + std::to_string(rank), &timeline, rank});
+    writer.Write({rank, fmt::format("rank {}", rank), &timeline, rank});
   }
   return writer.Text();
 }
@@ -95,9 +97,8 @@ std::string ToChromeTrace(const Timeline& measured, const Timeline& predicted) {
   ranks.merge(RanksOf(predicted));
   TraceWriter writer;
   for (int rank : ranks) {
-    const std::string name = "rank " + std::to_string(rank);
-    writer.Write({2 * rank, name + " measured", &measured, rank});
-    writer.Write({2 * rank + 1, name + " predicted", &predicted, rank});
+    writer.Write({2 * rank, fmt::format("rank {} measured", rank), &measured, rank});
+    writer.Write({2 * rank + 1, fmt::format("rank {} predicted", rank), &predicted, rank});
   }
   return writer.Text();
 }

@@ -6,7 +6,8 @@
 
 namespace equipoise {
 
-// What a rank did and when. Measured runs and simulated ones produce the same type.
+// One activity of a rank, with its start and end. Measured and simulated runs produce the same
+// type.
 struct Span {
   int rank = 0;
   std::string lane;    // "compute", "communication", "data"
@@ -18,14 +19,15 @@ using Timeline = std::vector<Span>;
 
 // A trace for chrome://tracing and Perfetto: one process a rank, one thread a lane.
 std::string ToChromeTrace(const Timeline& timeline);
-// Both in one trace: for each rank, a process "rank R measured" and below it "rank R predicted".
+// A trace of two timelines: for each rank a process "rank R measured" and below it "rank R
+// predicted".
 // Traces of different ranks can be merged by joining their events.
 std::string ToChromeTrace(const Timeline& measured, const Timeline& predicted);
 
-// The timeline with its first span's start moved to `start_s`.
+// The timeline shifted so that its first span starts at `start_s`.
 Timeline StartingAt(Timeline timeline, double start_s);
 
-// Records spans of one rank. Not thread-safe.
+// A recorder of one rank's spans; records between Start() and Stop() only. Not thread-safe.
 class TimelineRecorder {
  public:
   using Clock = std::chrono::steady_clock;
@@ -37,10 +39,10 @@ class TimelineRecorder {
   void Add(const std::string& lane, const std::string& name, Clock::time_point start,
            Clock::time_point end);
   const Timeline& timeline() const { return timeline_; }
-  // Since the timeline's origin.
+  // Seconds since the timeline's origin.
   double NowSeconds() const;
 
-  // Records its own lifetime.
+  // Records its own lifetime as a span.
   class Scope {
    public:
     Scope(TimelineRecorder& recorder, const char* lane, std::string name)

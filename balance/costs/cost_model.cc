@@ -125,9 +125,8 @@ LayerTimes CostModel::HalfTimes(const HalfCost& half, const LayerLoad& load) con
   }
   const double moved = half.elementwise.At(load) * static_cast<double>(bytes);
   if (moved <= 0) return times;
-  const double attention = (half.attention_flops_per_tile * static_cast<double>(load.tiles) +
-                            half.attention_flops_per_pair * load.token_pairs) /
-                           (cluster_.peak_flops * cluster_.attention_efficiency);
+  const double attention =
+      half.AttentionFlops(load) / (cluster_.peak_flops * cluster_.attention_efficiency);
   const double passes = moved / (cluster_.memory_bytes_per_s * cluster_.memory_efficiency);
   const double launches = half.kernels * cluster_.launch_s;
   times.forward_s += attention + passes + launches;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <tuple>
 
 #include "balance/costs/stage_costs.h"
 
@@ -20,7 +19,7 @@ MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_ran
     frozen += parameters.frozen;
   }
   const int64_t element = costs.options().element_bytes;
-  const int64_t shards = plan.zero > 0 ? plan.data : 1;
+  const int64_t shards = plan.optimizer_shards();
   MemoryForecast forecast;
   forecast.parameters = element * (trained + frozen);
   forecast.gradients = kFp32 * trained;
@@ -44,11 +43,6 @@ struct Pass {
   Moment forward, backward;  // the worst moments, with what the stage has kept until then
 };
 
-bool Alike(const LayerLoad& a, const LayerLoad& b) {
-  return std::tie(a.tiles, a.tokens, a.token_pairs, a.targets) ==
-         std::tie(b.tiles, b.tokens, b.token_pairs, b.targets);
-}
-
 class StageMemory {
  public:
   StageMemory(const CostModel& costs, const Plan& plan)
@@ -57,7 +51,7 @@ class StageMemory {
   // Planning asks for the same micro-batch again and again.
   const Pass& Of(int stage, const LayerLoad& load) {
     std::optional<Known>& last = last_[static_cast<size_t>(stage)];
-    if (!last || !Alike(last->load, load)) last = Known{load, Work(stage, load)};
+    if (!last || last->load != load) last = Known{load, Work(stage, load)};
     return last->pass;
   }
 

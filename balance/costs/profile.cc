@@ -9,7 +9,8 @@
 namespace equipoise {
 namespace {
 
-constexpr const char* kFormat = "equipoise profile 1";
+constexpr const char* kAnyFormat = "equipoise profile ";
+constexpr const char* kFormat = "equipoise profile 2";  // 1 counted tiles
 
 double Positive(const Json& object, const char* key, const std::string& source) {
   const double value = GetNumber(object, key, source);
@@ -44,7 +45,9 @@ LinkModel ReadLink(const Json& object, const char* key, const std::string& sourc
 Json LayerJson(const LayerMeasurement& layer) {
   return {{"layer_kind", layer.layer_kind},
           {"shape", layer.shape},
-          {"tiles", layer.load.tiles},
+          {"patches", layer.load.patches},
+          {"patch_pairs", layer.load.patch_pairs},
+          {"image_tokens", layer.load.image_tokens},
           {"tokens", layer.load.tokens},
           {"token_pairs", layer.load.token_pairs},
           {"targets", layer.load.targets},
@@ -61,7 +64,9 @@ LayerMeasurement ReadLayer(const Json& object, const std::string& source) {
   LayerMeasurement layer;
   layer.layer_kind = GetString(object, "layer_kind", source);
   layer.shape = GetString(object, "shape", source);
-  layer.load.tiles = PositiveInt(object, "tiles", source);
+  layer.load.patches = PositiveInt(object, "patches", source);
+  layer.load.patch_pairs = Positive(object, "patch_pairs", source);
+  layer.load.image_tokens = PositiveInt(object, "image_tokens", source);
   layer.load.tokens = PositiveInt(object, "tokens", source);
   layer.load.token_pairs = Positive(object, "token_pairs", source);
   if (object.contains("targets")) layer.load.targets = PositiveInt(object, "targets", source);
@@ -123,9 +128,14 @@ Profile MeanProfile(const std::vector<Profile>& profiles) {
 }
 
 Profile ParseProfile(const Json& json, const std::string& source) {
-  if (!json.is_object() || GetString(json, "format", source, "") != kFormat) {
+  const std::string format = json.is_object() ? GetString(json, "format", source, "") : "";
+  if (!format.starts_with(kAnyFormat)) {
     throw DataError(source + ": not a profile ('format' is not '" + kFormat +
                     "'); make one with equipoise profile");
+  }
+  if (format != kFormat) {
+    throw DataError(source + ": is of another version of this program ('" + format + "', not '" +
+                    kFormat + "'); measure again with equipoise profile");
   }
   Profile profile;
   profile.device = GetString(json, "device", source);

@@ -1,5 +1,6 @@
 #include "balance/costs/profile_fit.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -8,12 +9,17 @@
 namespace equipoise {
 namespace {
 
-constexpr size_t kTerms = 5;
+constexpr size_t kTerms = 7, kPatches = 1, kPatchPairs = 5, kImageTokens = 6;
 using Row = std::array<double, kTerms>;
 
 Row Terms(const LayerLoad& load) {
-  return {1, static_cast<double>(load.tiles), static_cast<double>(load.tokens), load.token_pairs,
-          static_cast<double>(load.targets)};
+  return {1,
+          static_cast<double>(load.patches),
+          static_cast<double>(load.tokens),
+          load.token_pairs,
+          static_cast<double>(load.targets),
+          load.patch_pairs,
+          static_cast<double>(load.image_tokens)};
 }
 
 double Dot(const Row& a, const Row& b) {
@@ -46,6 +52,18 @@ Problem Scaled(const std::vector<LayerLoad>& loads, const std::vector<double>& m
     }
   }
   return problem;
+}
+
+// A bit for each term of pictures that grows as patches do, and tells nothing beside them.
+unsigned LikePatches(const std::vector<Row>& scaled) {
+  unsigned terms = 0;
+  for (const size_t k : {kPatchPairs, kImageTokens}) {
+    const bool alike = std::all_of(scaled.begin(), scaled.end(), [k](const Row& row) {
+      return std::abs(row[k] - row[kPatches]) < 1e-9;
+    });
+    if (alike) terms |= 1U << k;
+  }
+  return terms;
 }
 
 // Least squares over the terms of `subset` (a bit each) by the normal equations and Gauss-Jordan
@@ -94,8 +112,10 @@ LoadFit FitLoads(const std::vector<LayerLoad>& loads, const std::vector<double>&
   LoadFit fit;
   if (problem.rows.empty()) return fit;
   double least = std::numeric_limits<double>::infinity();
+  const unsigned idle = LikePatches(problem.rows);
   for (unsigned subset = 1; subset < 1U << kTerms; ++subset) {
     Row solution;
+    if ((subset & idle) != 0) continue;
     if (!Solve(problem.rows, subset, solution)) continue;
     const double sum = SumOfSquares(problem.rows, solution);
     if (sum >= least) continue;

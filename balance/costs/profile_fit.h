@@ -8,10 +8,10 @@
 
 namespace equipoise {
 
-// constant + per_tile * tiles + per_token * tokens + per_pair * token_pairs + per_target * targets,
-// none of them negative.
+// A constant, and a number for each of patches, tokens, token pairs, targets, patch pairs and image
+// tokens, in this order; none is negative.
 struct LoadFit {
-  std::array<double, 5> coefficients = {};
+  std::array<double, 7> coefficients = {};
   // Root mean square of (fitted - measured) / measured.
   double residual = 0;
 
@@ -19,7 +19,9 @@ struct LoadFit {
 };
 
 // The fit whose relative errors have the least sum of squares; exact: every subset of coefficients
-// is solved for. Measurements of 0 are left out; all zeros where none remains.
+// is solved for. Where tiles of one size were measured, patch pairs and image tokens grow as
+// patches do, which stand for all three. Measurements of 0 are left out; all zeros where none
+// remains.
 LoadFit FitLoads(const std::vector<LayerLoad>& loads, const std::vector<double>& measured);
 
 // What is fitted of the measurements of one layer kind and shape.

@@ -142,8 +142,8 @@ int64_t KeptAtEndBytes(const CostModel& costs, const Plan& plan, int stage, cons
 double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster, int stage) {
   const double bytes = 4.0 * static_cast<double>(ParametersOfStage(costs, plan, stage).trained);
   const LinkModel link = DataLink(cluster, plan);
-  return plan.zero > 0 ? ReduceScatterSeconds(bytes, plan.data, link)
-                       : AllReduceSeconds(bytes, plan.data, link);
+  return plan.IsSharded(ShardedState::kOptimizer) ? ReduceScatterSeconds(bytes, plan.data, link)
+                                                  : AllReduceSeconds(bytes, plan.data, link);
 }
 
 double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
@@ -153,7 +153,7 @@ double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster&
     parameters += static_cast<double>(ParametersOfStage(costs, plan, stage).trained);
   }
   const double compute_bytes = static_cast<double>(costs.options().element_bytes) * parameters;
-  const int shards = plan.zero > 0 ? plan.data : 1;
+  const int shards = plan.optimizer_shards();
   const double update = costs.optimizer_s_per_parameter() > 0
                             ? costs.optimizer_s_per_parameter() * parameters / shards
                             : (kOptimizerBytes * parameters + compute_bytes) / shards /

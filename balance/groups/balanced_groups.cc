@@ -28,7 +28,7 @@ class GroupFiller {
       : sizes_(sizes),
         limits_(options.limits),
         random_(KeyedRandom(options.seed, static_cast<uint64_t>(options.epoch), 0)) {
-    EQUIPOISE_CHECK(limits_.tiles > 0 && limits_.tokens > 0, limits_.tokens);
+    EQUIPOISE_CHECK(limits_.patches > 0 && limits_.tokens > 0, limits_.tokens);
     EQUIPOISE_CHECK(std::ssize(sizes) < (int64_t{1} << (kIndexBits - 1)), sizes.size());
   }
 
@@ -37,9 +37,9 @@ class GroupFiller {
  private:
   // Looks at every sample once; false when none is within the limits.
   bool Measure();
-  // A sample's part of a group: of its tiles or of its tokens, what is more.
+  // A sample's part of a group: of its patches or of its tokens, what is more.
   double Share(const SampleSize& size) const {
-    return std::max(size.tiles / static_cast<double>(limits_.tiles),
+    return std::max(size.patches / static_cast<double>(limits_.patches),
                     size.tokens / static_cast<double>(limits_.tokens));
   }
   std::vector<int64_t> LargestFirst();
@@ -52,7 +52,7 @@ class GroupFiller {
   std::span<const SampleSize> sizes_;
   GroupLimits limits_;
   SplitMix random_;
-  int64_t samples_ = 0, tiles_ = 0, tokens_ = 0;  // within the limits
+  int64_t samples_ = 0, patches_ = 0, tokens_ = 0;  // within the limits
   std::vector<int64_t> oversize_;
   GroupOfSample groups_;
 };
@@ -73,7 +73,7 @@ bool GroupFiller::Measure() {
   for (size_t i = 0; i < sizes_.size(); ++i) {
     if (limits_.Hold(sizes_[i])) {
       ++samples_;
-      tiles_ += sizes_[i].tiles;
+      patches_ += sizes_[i].patches;
       tokens_ += sizes_[i].tokens;
     } else {
       oversize_.push_back(static_cast<int64_t>(i));
@@ -82,8 +82,8 @@ bool GroupFiller::Measure() {
   }
   const double room = static_cast<double>(limits_.tokens) * (1 - kSpareTokens);
   const auto with_spare = static_cast<int64_t>(static_cast<double>(tokens_) / room);
-  groups_.groups = std::max(
-      {CeilDiv(tiles_, limits_.tiles), CeilDiv(tokens_, limits_.tokens), with_spare, int64_t{1}});
+  groups_.groups = std::max({CeilDiv(patches_, limits_.patches), CeilDiv(tokens_, limits_.tokens),
+                             with_spare, int64_t{1}});
   return samples_ > 0;
 }
 
@@ -105,12 +105,12 @@ std::vector<int64_t> GroupFiller::LargestFirst() {
   return samples;
 }
 
-// To the group with the smallest sum of tiles and tokens, each in parts of the mean.
+// To the group with the smallest sum of patches and tokens, each in parts of the mean.
 void GroupFiller::Deal() {
   constexpr int64_t kBuckets = 8192;
   constexpr double kMostLoad = 3;
   const auto groups = static_cast<double>(groups_.groups);
-  const double a_tile = tiles_ > 0 ? groups / static_cast<double>(tiles_) : 0;
+  const double a_patch = patches_ > 0 ? groups / static_cast<double>(patches_) : 0;
   const double a_token = tokens_ > 0 ? groups / static_cast<double>(tokens_) : 0;
   std::vector<int32_t> next(static_cast<size_t>(groups_.groups), -1);
   std::vector<double> load(static_cast<size_t>(groups_.groups), 0);
@@ -123,7 +123,7 @@ void GroupFiller::Deal() {
     const int64_t group = queue.Pop(queue.Highest());
     groups_.group[static_cast<size_t>(sample)] = static_cast<int32_t>(group);
     double& its_load = load[static_cast<size_t>(group)];
-    its_load += size.tiles * a_tile + size.tokens * a_token;
+    its_load += size.patches * a_patch + size.tokens * a_token;
     const double room = 1 - std::min(its_load / kMostLoad, 1.0);
     queue.Push(static_cast<int64_t>(room * static_cast<double>(kBuckets)), group);
   }
@@ -138,20 +138,20 @@ std::vector<int64_t> GroupFiller::TakeExcess(std::vector<GroupLimits>& loads) {
     std::vector<int64_t> members(groups[i].begin(), groups[i].end());
     group = groups_.group[static_cast<size_t>(members.front())];
     GroupLimits& load = loads[static_cast<size_t>(group)];
-    if (limits_.tiles >= load.tiles && limits_.tokens >= load.tokens) continue;
+    if (limits_.patches >= load.patches && limits_.tokens >= load.tokens) continue;
     std::sort(members.begin(), members.end(), [this](int64_t a, int64_t b) {
       const double of_a = Share(sizes_[static_cast<size_t>(a)]);
       const double of_b = Share(sizes_[static_cast<size_t>(b)]);
       return of_a != of_b ? of_a < of_b : a < b;
     });
-    while (load.tiles > limits_.tiles || load.tokens > limits_.tokens) {
+    while (load.patches > limits_.patches || load.tokens > limits_.tokens) {
       auto out = std::find_if(members.begin(), members.end(), [&](int64_t sample) {
         const SampleSize& size = sizes_[static_cast<size_t>(sample)];
-        return load.tiles - size.tiles <= limits_.tiles &&
+        return load.patches - size.patches <= limits_.patches &&
                load.tokens - size.tokens <= limits_.tokens;
       });
       if (out == members.end()) --out;
-      load.tiles -= sizes_[static_cast<size_t>(*out)].tiles;
+      load.patches -= sizes_[static_cast<size_t>(*out)].patches;
       load.tokens -= sizes_[static_cast<size_t>(*out)].tokens;
       excess.push_back(*out);
       members.erase(out);
@@ -162,27 +162,27 @@ std::vector<int64_t> GroupFiller::TakeExcess(std::vector<GroupLimits>& loads) {
 
 // Best fit decreasing.
 void GroupFiller::PlaceExcess() {
-  constexpr int64_t kTileLevels = 64, kTokenBuckets = 512;
+  constexpr int64_t kPatchLevels = 64, kTokenBuckets = 512;
   std::vector<GroupLimits> loads(static_cast<size_t>(groups_.groups));
   for (size_t i = 0; i < sizes_.size(); ++i) {
     if (groups_.group[i] < 0) continue;
     GroupLimits& load = loads[static_cast<size_t>(groups_.group[i])];
-    load.tiles += sizes_[i].tiles;
+    load.patches += sizes_[i].patches;
     load.tokens += sizes_[i].tokens;
   }
   std::vector<int64_t> excess = TakeExcess(loads);
   std::stable_sort(excess.begin(), excess.end(), [this](int64_t a, int64_t b) {
     return Share(sizes_[static_cast<size_t>(a)]) > Share(sizes_[static_cast<size_t>(b)]);
   });
-  // By tiles left, rounded down to a level; bucket by tokens, rounded up.
-  const int64_t level_tiles = CeilDiv(limits_.tiles, kTileLevels);
+  // By patches left, rounded down to a level; bucket by tokens, rounded up.
+  const int64_t level_patches = CeilDiv(limits_.patches, kPatchLevels);
   const int64_t bucket_tokens = CeilDiv(limits_.tokens, kTokenBuckets);
   std::vector<int32_t> next(loads.size() + excess.size(), -1);
-  std::vector<GroupQueue> queues(static_cast<size_t>(limits_.tiles / level_tiles) + 1,
+  std::vector<GroupQueue> queues(static_cast<size_t>(limits_.patches / level_patches) + 1,
                                  GroupQueue(kTokenBuckets + 1, &next));
   const auto push = [&](int64_t group) {
     const GroupLimits& load = loads[static_cast<size_t>(group)];
-    queues[static_cast<size_t>((limits_.tiles - load.tiles) / level_tiles)].Push(
+    queues[static_cast<size_t>((limits_.patches - load.patches) / level_patches)].Push(
         CeilDiv(load.tokens, bucket_tokens), group);
   };
   for (int64_t group = 0; group < groups_.groups; ++group) push(group);
@@ -190,8 +190,8 @@ void GroupFiller::PlaceExcess() {
     const SampleSize& size = sizes_[static_cast<size_t>(sample)];
     GroupQueue* fullest = nullptr;
     int64_t bucket = -1;
-    for (auto level = static_cast<size_t>(CeilDiv(size.tiles, level_tiles)); level < queues.size();
-         ++level) {
+    for (auto level = static_cast<size_t>(CeilDiv(size.patches, level_patches));
+         level < queues.size(); ++level) {
       const int64_t found =
           queues[level].HighestAtMost((limits_.tokens - size.tokens) / bucket_tokens);
       if (found <= bucket) continue;
@@ -200,7 +200,7 @@ void GroupFiller::PlaceExcess() {
     }
     const int64_t group = fullest != nullptr ? fullest->Pop(bucket) : groups_.groups++;
     if (fullest == nullptr) loads.push_back({});
-    loads[static_cast<size_t>(group)].tiles += size.tiles;
+    loads[static_cast<size_t>(group)].patches += size.patches;
     loads[static_cast<size_t>(group)].tokens += size.tokens;
     groups_.group[static_cast<size_t>(sample)] = static_cast<int32_t>(group);
     push(group);
@@ -208,7 +208,7 @@ void GroupFiller::PlaceExcess() {
 }
 
 void GroupFiller::TakeIsfGroupsIfFewer() {
-  IsfOptions options{limits_, limits_.tiles, limits_.tokens - limits_.tokens / 32};
+  IsfOptions options{limits_, limits_.patches, limits_.tokens - limits_.tokens / 32};
   options.seed = static_cast<uint32_t>(random_.Next());
   const SampleGroups isf = IsfGroups(sizes_, options).groups;
   if (isf.size() >= groups_.groups) return;

@@ -13,8 +13,8 @@ struct BalancedGroupsOptions {
   int64_t epoch = 0;
 };
 
-// Groups that are full and alike, in tiles and in tokens: the first half of `isf+` (the second is
-// step_assignment.h). There are as few as the sums of tiles and tokens allow, and more only where
+// Groups that are full and alike, in patches and in tokens: the first half of `isf+` (the second is
+// step_assignment.h). There are as few as the sums of patches and tokens allow, and more only where
 // samples do not fit together:
 // 1. Samples go, from the largest to the smallest, to the group that has the least (longest
 //    processing time first, Graham 1969), whether the limits hold or not.

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kMostMembers = 16;   // of a group that are looked at in a pass
 constexpr int64_t kMostExchanges = 3;  // of a pair in a pass
 constexpr int64_t kSpare = 2;          // places of a group beyond the mean, or beyond those it has
-// A group whose tiles and tokens are this part of the limits away from the mean is even enough.
+// A group whose patches and tokens are this part of the limits away from the mean is even enough.
 constexpr double kEven = 1.0 / 256;
 constexpr double kLeastGain = 1.0 / 1024;  // of a pair's cost that an exchange must save
 constexpr double kExcessWeight = 100;      // of what is beyond the limits against what is uneven
@@ -21,16 +21,16 @@ constexpr double kExcessWeight = 100;      // of what is beyond the limits again
 constexpr size_t kAhead = 8, kLineMembers = 5;
 
 struct Member {
-  int32_t sample = -1, tiles = 0, tokens = 0;
+  int32_t sample = -1, patches = 0, tokens = 0;
 };
 
 struct Group {
-  int32_t tiles = 0, tokens = 0;
+  int32_t patches = 0, tokens = 0;
   int32_t begin = 0, size = 0, room = 0;  // of its members in the list of all
 };
 
 // By what groups are paired.
-enum class PairBy : uint8_t { kTokens, kTiles, kBoth };
+enum class PairBy : uint8_t { kTokens, kPatches, kBoth };
 
 class Exchanger {
  public:
@@ -38,14 +38,14 @@ class Exchanger {
             const GroupOfSample& groups)
       : limits_(options.limits),
         keep_limits_(options.keep_limits),
-        most_tiles_(static_cast<double>(limits_.tiles)),
+        most_patches_(static_cast<double>(limits_.patches)),
         most_tokens_(static_cast<double>(limits_.tokens)),
-        of_tiles_(1 / most_tiles_),
+        of_patches_(1 / most_patches_),
         of_tokens_(1 / most_tokens_) {
     AddMembers(sizes, groups);
     const auto n = static_cast<double>(groups_.size());
     for (const Group& group : groups_) {
-      mean_tiles_ += group.tiles / n;
+      mean_patches_ += group.patches / n;
       mean_tokens_ += group.tokens / n;
     }
   }
@@ -56,19 +56,19 @@ class Exchanger {
 
  private:
   void AddMembers(std::span<const SampleSize> sizes, const GroupOfSample& groups);
-  bool Within(int64_t tiles, int64_t tokens) const {
-    return tiles <= limits_.tiles && tokens <= limits_.tokens;
+  bool Within(int64_t patches, int64_t tokens) const {
+    return patches <= limits_.patches && tokens <= limits_.tokens;
   }
   // Squared distance to the mean in parts of the limits, and what is beyond these.
-  double Cost(int32_t tiles, int32_t tokens) const {
-    // Half a tile off is as near to the mean as whole tiles can be.
-    const double v = std::max(std::abs(tiles - mean_tiles_) - 0.5, 0.0) * of_tiles_;
+  double Cost(int32_t patches, int32_t tokens) const {
+    // Half a patch off is as near to the mean as whole patches can be.
+    const double v = std::max(std::abs(patches - mean_patches_) - 0.5, 0.0) * of_patches_;
     const double t = (tokens - mean_tokens_) * of_tokens_;
-    const double over_v = std::max(tiles - most_tiles_, 0.0) * of_tiles_;
+    const double over_v = std::max(patches - most_patches_, 0.0) * of_patches_;
     const double over_t = std::max(tokens - most_tokens_, 0.0) * of_tokens_;
     return v * v + t * t + kExcessWeight * (over_v * over_v + over_t * over_t);
   }
-  double Cost(const Group& group) const { return Cost(group.tiles, group.tokens); }
+  double Cost(const Group& group) const { return Cost(group.patches, group.tokens); }
   // The members that a pass looks at, behind "none".
   int64_t Look(const Group& group, int64_t number, std::array<Member, kMostMembers + 1>& seen,
                std::array<int32_t, kMostMembers + 1>& place) const;
@@ -77,9 +77,9 @@ class Exchanger {
 
   GroupLimits limits_;
   bool keep_limits_;
-  double most_tiles_, most_tokens_;  // the limits
-  double of_tiles_, of_tokens_;      // and one part of them
-  double mean_tiles_ = 0, mean_tokens_ = 0;
+  double most_patches_, most_tokens_;  // the limits
+  double of_patches_, of_tokens_;      // and one part of them
+  double mean_patches_ = 0, mean_tokens_ = 0;
   std::vector<Group> groups_;
   std::vector<Member> members_;  // by group, one behind the other: few cache lines a group
 };
@@ -105,8 +105,8 @@ void Exchanger::AddMembers(std::span<const SampleSize> sizes, const GroupOfSampl
     Group& group = groups_[static_cast<size_t>(groups.group[sample])];
     const SampleSize& size = sizes[sample];
     members_[static_cast<size_t>(group.begin + group.size++)] = {static_cast<int32_t>(sample),
-                                                                 size.tiles, size.tokens};
-    group.tiles += size.tiles;
+                                                                 size.patches, size.tokens};
+    group.patches += size.patches;
     group.tokens += size.tokens;
   }
 }
@@ -143,12 +143,12 @@ void Exchanger::Replace(Group& group, int32_t place, const Member& by) {
     member = by;
     ++group.size;
   } else {
-    group.tiles -= member.tiles;
+    group.patches -= member.patches;
     group.tokens -= member.tokens;
     member = by;
     if (by.sample < 0) member = members_[static_cast<size_t>(group.begin + --group.size)];
   }
-  group.tiles += by.tiles;
+  group.patches += by.patches;
   group.tokens += by.tokens;
 }
 
@@ -157,20 +157,20 @@ bool Exchanger::Exchange(Group& a, Group& b, int64_t number) {
   std::array<int32_t, kMostMembers + 1> place_a, place_b;
   const auto count_a = static_cast<size_t>(Look(a, number, of_a, place_a));
   const auto count_b = static_cast<size_t>(Look(b, number, of_b, place_b));
-  const bool keep_a = keep_limits_ && Within(a.tiles, a.tokens);
-  const bool keep_b = keep_limits_ && Within(b.tiles, b.tokens);
+  const bool keep_a = keep_limits_ && Within(a.patches, a.tokens);
+  const bool keep_b = keep_limits_ && Within(b.patches, b.tokens);
   double least = (Cost(a) + Cost(b)) * (1 - kLeastGain);
   size_t best_a = 0, best_b = 0;
   // Nothing from a: a takes a member of b, which keeps another.
   for (size_t i = b.size < 2 || a.size == a.room ? 1 : 0; i < count_a; ++i) {
     for (size_t j = a.size < 2 || b.size == b.room ? 1 : 0; j < count_b; ++j) {
-      const int32_t tiles = of_b[j].tiles - of_a[i].tiles;
+      const int32_t patches = of_b[j].patches - of_a[i].patches;
       const int32_t tokens = of_b[j].tokens - of_a[i].tokens;
-      const double cost =
-          Cost(a.tiles + tiles, a.tokens + tokens) + Cost(b.tiles - tiles, b.tokens - tokens);
+      const double cost = Cost(a.patches + patches, a.tokens + tokens) +
+                          Cost(b.patches - patches, b.tokens - tokens);
       if (cost >= least) continue;
-      if (keep_a && !Within(a.tiles + tiles, a.tokens + tokens)) continue;
-      if (keep_b && !Within(b.tiles - tiles, b.tokens - tokens)) continue;
+      if (keep_a && !Within(a.patches + patches, a.tokens + tokens)) continue;
+      if (keep_b && !Within(b.patches - patches, b.tokens - tokens)) continue;
       least = cost;
       best_a = i;
       best_b = j;
@@ -189,8 +189,8 @@ int64_t Exchanger::Pass(PairBy by, int64_t number, SplitMix& random) {
   for (size_t i = 0; i < groups_.size(); ++i) {
     const Group& group = groups_[i];
     double load = 0;
-    if (by != PairBy::kTokens) load += group.tiles / static_cast<double>(limits_.tiles);
-    if (by != PairBy::kTiles) load += group.tokens / static_cast<double>(limits_.tokens);
+    if (by != PairBy::kTokens) load += group.patches / static_cast<double>(limits_.patches);
+    if (by != PairBy::kPatches) load += group.tokens / static_cast<double>(limits_.tokens);
     const auto coarse = static_cast<uint64_t>(std::min(load, 15.0) * (1 << 15));
     keys.push_back((coarse << kNoiseBits | random.Next() >> (64 - kNoiseBits)) << kGroupBits | i);
   }
@@ -222,7 +222,7 @@ int64_t Exchanger::Pass(PairBy by, int64_t number, SplitMix& random) {
 
 void ExchangeSamples(std::span<const SampleSize> sizes, const ExchangeOptions& options,
                      SplitMix& random, GroupOfSample& groups) {
-  EQUIPOISE_CHECK(options.limits.tiles > 0 && options.limits.tokens > 0, options.limits.tokens);
+  EQUIPOISE_CHECK(options.limits.patches > 0 && options.limits.tokens > 0, options.limits.tokens);
   Exchanger exchanger(sizes, options, groups);
   int64_t idle = 0;  // passes without an exchange
   for (int64_t pass = 0; pass < options.passes && idle < 3; ++pass) {

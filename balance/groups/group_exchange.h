@@ -23,11 +23,11 @@ struct ExchangeOptions {
   bool keep_limits = true;
 };
 
-// Makes groups alike, in tiles and in tokens: the group with the most and the one with the fewest,
-// the second most and the second fewest, and so on, exchange the two samples, or hand over the one,
-// that bring both nearest to the mean (pairwise interchange: Finn and Horowitz 1979, "A linear time
-// approximation algorithm for multiprocessor scheduling"); then groups are paired anew. Ends before
-// options.passes where no pair gains. O(samples) a pass. REQUIRES: limits > 0.
+// Makes groups alike, in patches and in tokens: the group with the most and the one with the
+// fewest, the second most and the second fewest, and so on, exchange the two samples, or hand over
+// the one, that bring both nearest to the mean (pairwise interchange: Finn and Horowitz 1979, "A
+// linear time approximation algorithm for multiprocessor scheduling"); then groups are paired anew.
+// Ends before options.passes where no pair gains. O(samples) a pass. REQUIRES: limits > 0.
 void ExchangeSamples(std::span<const SampleSize> sizes, const ExchangeOptions& options,
                      SplitMix& random, GroupOfSample& groups);
 

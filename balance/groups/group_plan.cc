@@ -26,9 +26,40 @@ const std::array<const char*, 6> kNames = {"random", "length_grouped", "packed",
 Grouping FormIsfGroups(std::span<const SampleSize> sizes, const GroupOptions& options,
                        int64_t epoch, std::vector<IsfRound>& rounds) {
   SplitMix random = KeyedRandom(options.seed, static_cast<uint64_t>(epoch), kIsfSeed);
-  IsfOptions isf{options.limits, options.min_tiles, options.min_tokens, options.rounds, 0};
+  IsfOptions isf{options.limits, options.min_patches, options.min_tokens, options.rounds, 0};
   isf.seed = static_cast<uint32_t>(random.Next());
   return IsfGroups(sizes, isf, &rounds);
+}
+
+// What follows counts patches in units. Of tiles these are whole numbers whose sums, means and
+// shares do not depend on the rows of a tile, not even in rounding.
+SampleSize InUnits(SampleSize size, int64_t unit) {
+  EQUIPOISE_CHECK(size.patches % unit == 0, size.patches, " patches in units of ", unit);
+  size.patches = static_cast<int32_t>(size.patches / unit);
+  return size;
+}
+
+std::vector<SampleSize> InUnits(std::span<const SampleSize> sizes, int64_t unit) {
+  std::vector<SampleSize> counted;
+  counted.reserve(sizes.size());
+  for (const SampleSize& size : sizes) counted.push_back(InUnits(size, unit));
+  return counted;
+}
+
+SampleList InUnits(const SampleList& samples, int64_t unit) {
+  return {samples.size, [&samples, unit](int64_t place) {
+            std::optional<SampleSize> size = samples.size_at(place);
+            if (size) size = InUnits(*size, unit);
+            return size;
+          }};
+}
+
+GroupOptions InUnits(GroupOptions options) {
+  EQUIPOISE_CHECK(options.limits.patches % options.patch_unit == 0, options.limits.patches);
+  options.limits.patches /= options.patch_unit;
+  options.min_patches /= options.patch_unit;
+  options.patch_unit = 1;
+  return options;
 }
 
 // Standard deviation / mean of the tokens of the groups that ISF accepts, from some of the samples;
@@ -45,7 +76,7 @@ double IsfTokenSpread(std::span<const SampleSize> sizes, const GroupOptions& opt
   double n = 0, sum = 0, squares = 0;
   for (int64_t i = 0; i < groups.size(); ++i) {
     const LayerLoad load = GroupLoad(some, groups[i]);
-    if (load.tiles < options.min_tiles && load.tokens < options.min_tokens) continue;
+    if (load.patches < options.min_patches && load.tokens < options.min_tokens) continue;
     const auto tokens = static_cast<double>(load.tokens);
     sum += tokens;
     squares += tokens * tokens;
@@ -93,11 +124,12 @@ Fullness FullnessOf(const LayerLoad& load, int64_t samples, const GroupOptions& 
   if (HasFixedSamples(options.method)) {
     return {static_cast<double>(samples), samples >= options.micro_batch};
   }
-  const double tiles = static_cast<double>(load.tiles) / static_cast<double>(limits.tiles);
+  const double patches = static_cast<double>(load.patches) / static_cast<double>(limits.patches);
   const double tokens = static_cast<double>(load.tokens) / static_cast<double>(limits.tokens);
-  const bool tile_bound = options.method != GroupMethod::kPacked;
-  return {tile_bound ? std::max(tiles, tokens) : tokens,
-          load.tokens >= options.min_tokens || (tile_bound && load.tiles >= options.min_tiles)};
+  const bool patch_bound = options.method != GroupMethod::kPacked;
+  return {
+      patch_bound ? std::max(patches, tokens) : tokens,
+      load.tokens >= options.min_tokens || (patch_bound && load.patches >= options.min_patches)};
 }
 
 // Takes groups that are not full out of `groups`; returns their samples.
@@ -128,13 +160,13 @@ bool KeepsBothLimits(GroupMethod method) {
   return !HasFixedSamples(method) && method != GroupMethod::kPacked;
 }
 
-// The most tiles and the most tokens of the samples within the limits.
-GroupLimits LargestHeld(const SampleList& samples, const GroupLimits& limits) {
-  GroupLimits largest{1, 1};
+// The most patches and the most tokens of the samples within the limits, a unit and one at least.
+GroupLimits LargestHeld(const SampleList& samples, const GroupOptions& options) {
+  GroupLimits largest{options.patch_unit, 1};
   for (int64_t i = 0; i < samples.size; ++i) {
     const std::optional<SampleSize> size = samples.size_at(i);
-    if (!size || !limits.Hold(*size)) continue;
-    largest.tiles = std::max<int64_t>(largest.tiles, size->tiles);
+    if (!size || !options.limits.Hold(*size)) continue;
+    largest.patches = std::max<int64_t>(largest.patches, size->patches);
     largest.tokens = std::max<int64_t>(largest.tokens, size->tokens);
   }
   return largest;
@@ -161,7 +193,7 @@ namespace {
 
 // What the samples add up to that a limit on tokens holds.
 struct SampleSums {
-  int64_t samples = 0, tiles = 0, tokens = 0, most_tiles = 1;
+  int64_t samples = 0, patches = 0, tokens = 0, most_patches = 1;
 };
 
 // Tokens are rounded up to whole `parts`.
@@ -171,26 +203,26 @@ SampleSums SumOf(const SampleList& samples, int64_t most_tokens, int64_t part) {
     const std::optional<SampleSize> size = samples.size_at(i);
     if (!size || size->tokens > most_tokens) continue;
     ++sums.samples;
-    sums.tiles += size->tiles;
+    sums.patches += size->patches;
     sums.tokens += (size->tokens + part - 1) / part * part;
-    sums.most_tiles = std::max<int64_t>(sums.most_tiles, size->tiles);
+    sums.most_patches = std::max<int64_t>(sums.most_patches, size->patches);
   }
   return sums;
 }
 
 // As OmniBal's search starts: it rounds lengths to 256, and tokens a tile to 16, at Q_t = 4096.
-int64_t AverageTiles(const SampleList& samples, int64_t tokens, GroupMethod method) {
+int64_t AverageUnits(const SampleList& samples, int64_t tokens, GroupMethod method) {
   const bool isf = method == GroupMethod::kIsf;
   const int64_t coarse = isf ? std::max<int64_t>(tokens / 16, 1) : 1;
   const int64_t fine = isf ? std::max<int64_t>(tokens / 256, 1) : 1;
   const SampleSums sums = SumOf(samples, tokens, coarse);
-  const int64_t a_tile =
-      sums.tokens / std::max({sums.tiles, sums.samples, int64_t{1}}) + (isf ? 1 : 0);
-  return std::max(tokens / std::max<int64_t>(a_tile / fine * fine, 1), sums.most_tiles);
+  const int64_t a_patch =
+      sums.tokens / std::max({sums.patches, sums.samples, int64_t{1}}) + (isf ? 1 : 0);
+  return std::max(tokens / std::max<int64_t>(a_patch / fine * fine, 1), sums.most_patches);
 }
 
-// The fewest tiles with which isf+ forms hardly more groups than with any number of them.
-int64_t FewestTiles(const SampleList& samples, int64_t tokens) {
+// The fewest units with which isf+ forms hardly more groups than with any number of them.
+int64_t FewestUnits(const SampleList& samples, int64_t tokens) {
   constexpr int64_t kMostSamples = 1 << 13;
   constexpr double kMoreGroups = 1.0 / 256;
   const int64_t count = std::min(samples.size, kMostSamples);
@@ -200,17 +232,17 @@ int64_t FewestTiles(const SampleList& samples, int64_t tokens) {
     const std::optional<SampleSize> size = samples.size_at(samples.size * i / count);
     if (!size || size->tokens > tokens) continue;
     some.push_back(*size);
-    sums.tiles += size->tiles;
+    sums.patches += size->patches;
     sums.tokens += size->tokens;
   }
-  const auto groups = [&](int64_t tiles) {
-    return static_cast<double>(BalancedGroups(some, {{tiles, tokens}, 0, 0}).groups.size());
+  const auto groups = [&](int64_t patches) {
+    return static_cast<double>(BalancedGroups(some, {{patches, tokens}, 0, 0}).groups.size());
   };
-  const int64_t most_tiles = SumOf(samples, tokens, 1).most_tiles;
-  if (some.empty()) return most_tiles;
-  const int64_t unlimited = sums.tiles + 1;
+  const int64_t most_patches = SumOf(samples, tokens, 1).most_patches;
+  if (some.empty()) return most_patches;
+  const int64_t unlimited = sums.patches + 1;
   const double enough = std::floor(groups(unlimited) * (1 + kMoreGroups));
-  int64_t low = std::max(sums.tiles * tokens / std::max<int64_t>(sums.tokens, 1), most_tiles);
+  int64_t low = std::max(sums.patches * tokens / std::max<int64_t>(sums.tokens, 1), most_patches);
   if (low >= unlimited || groups(low) <= enough) return low;
   // Always: too few at `low`, enough at `high`.
   int64_t high = unlimited;
@@ -233,15 +265,17 @@ int64_t FewestTiles(const SampleList& samples, int64_t tokens) {
 void ChooseLimits(const SampleList& samples, GroupOptions& options) {
   GroupLimits& limits = options.limits;
   EQUIPOISE_CHECK(limits.tokens > 0, "no limit on tokens");
-  if (limits.tiles == 0) {
-    limits.tiles = options.method == GroupMethod::kIsfPlus
-                       ? FewestTiles(samples, limits.tokens)
-                       : AverageTiles(samples, limits.tokens, options.method);
+  if (limits.patches == 0) {
+    const SampleList counted = InUnits(samples, options.patch_unit);
+    limits.patches =
+        options.patch_unit * (options.method == GroupMethod::kIsfPlus
+                                  ? FewestUnits(counted, limits.tokens)
+                                  : AverageUnits(counted, limits.tokens, options.method));
   }
-  if (options.min_tiles == 0) options.min_tiles = limits.tiles;
+  if (options.min_patches == 0) options.min_patches = limits.patches;
   if (options.min_tokens == 0) options.min_tokens = limits.tokens - limits.tokens / 32;
   // Of limits that were lowered.
-  options.min_tiles = std::min(options.min_tiles, limits.tiles);
+  options.min_patches = std::min(options.min_patches, limits.patches);
   options.min_tokens = std::min(options.min_tokens, limits.tokens);
 }
 
@@ -249,18 +283,18 @@ std::vector<GroupLimits> LowerLimits(const SampleList& samples, const GroupOptio
                                      const GroupLimits& given) {
   if (!KeepsBothLimits(options.method)) return {};
   const GroupLimits& first = options.limits;
-  const GroupLimits largest = LargestHeld(samples, first);
+  const GroupLimits largest = LargestHeld(samples, options);
   std::vector<GroupLimits> lower;
   GroupLimits last = first;
   for (int64_t part = kTokenSteps - 1; given.tokens == 0 && last.tokens > largest.tokens; --part) {
     GroupOptions fewer = options;
-    fewer.limits = {given.tiles, std::max(first.tokens * part / kTokenSteps, largest.tokens)};
+    fewer.limits = {given.patches, std::max(first.tokens * part / kTokenSteps, largest.tokens)};
     ChooseLimits(samples, fewer);
-    last = {std::min(fewer.limits.tiles, last.tiles), fewer.limits.tokens};
+    last = {std::min(fewer.limits.patches, last.patches), fewer.limits.tokens};
     lower.push_back(last);
   }
-  while (given.tiles == 0 && last.tiles > largest.tiles) {
-    --last.tiles;
+  while (given.patches == 0 && last.patches > largest.patches) {
+    last.patches = std::max(last.patches - options.patch_unit, largest.patches);
     lower.push_back(last);
   }
   return lower;
@@ -269,11 +303,11 @@ std::vector<GroupLimits> LowerLimits(const SampleList& samples, const GroupOptio
 std::optional<GroupLimits> ScaledLimits(const SampleList& samples, const GroupOptions& options,
                                         int64_t tokens) {
   if (!KeepsBothLimits(options.method)) return std::nullopt;
-  const GroupLimits largest = LargestHeld(samples, options.limits);
+  const GroupLimits largest = LargestHeld(samples, options);
   GroupOptions scaled = options;
   scaled.limits = {0, tokens};
   ChooseLimits(samples, scaled);
-  if (largest.tiles > scaled.limits.tiles || largest.tokens > tokens) return std::nullopt;
+  if (largest.patches > scaled.limits.patches || largest.tokens > tokens) return std::nullopt;
   return scaled.limits;
 }
 
@@ -286,8 +320,10 @@ EpochGroups PlanWindow(std::span<const SampleSize> sizes, const GroupOptions& gi
     options.seed = KeyedRandom(given.seed, epoch, purpose).Next();
   }
   EpochGroups result;
-  Grouping grouping = FormGroups(sizes, options, window.epoch, result.rounds);
-  if (!window.last) result.carried = TakeUnfilled(sizes, options, grouping.groups);
+  const std::vector<SampleSize> counted = InUnits(sizes, options.patch_unit);
+  const GroupOptions in_units = InUnits(options);
+  Grouping grouping = FormGroups(counted, in_units, window.epoch, result.rounds);
+  if (!window.last) result.carried = TakeUnfilled(counted, in_units, grouping.groups);
   result.groups = std::move(grouping.groups);
   result.oversize = std::move(grouping.oversize);
   std::vector<LayerLoad> loads;
@@ -296,8 +332,9 @@ EpochGroups PlanWindow(std::span<const SampleSize> sizes, const GroupOptions& gi
     loads.push_back(result.loads.back().load);
   }
   if (options.method == GroupMethod::kIsfPlus) {
-    result.order = AssignSteps(loads, {options.global_batch, window.head, options.cost,
-                                       options.seed, window.epoch, IsfTokenSpread(sizes, options)});
+    result.order =
+        AssignSteps(loads, {options.global_batch, window.head, options.cost, options.seed,
+                            window.epoch, IsfTokenSpread(counted, in_units)});
     return result;
   }
   result.order = Indices(result.size());

@@ -19,7 +19,7 @@ enum class GroupMethod : uint8_t {
   kPacked,         // filled to Q_t
   kKnapsack,       // filled to Q_t and Q_v, even in tokens
   kIsf,            // OmniBal's iterative sampling and filtering
-  kIsfPlus,        // full of tiles, even in tokens, neighbours in one row
+  kIsfPlus,        // full of patches, even in tokens, neighbours in one row
 };
 
 // Names as in `balance.group`: random, length_grouped, packed, knapsack, isf, isf+.
@@ -31,31 +31,37 @@ bool HasFixedSamples(GroupMethod method);
 struct GroupOptions {
   GroupMethod method = GroupMethod::kIsfPlus;
   GroupLimits limits;
-  int64_t min_tiles = 0, min_tokens = 0;  // isf: a group is accepted from here on
-  int64_t rounds = 50;                    // isf
-  int64_t micro_batch = 1;                // samples of a group; random, length_grouped
-  bool pad = false;                       // each sample to the longest of its group; likewise
-  int64_t global_batch = 1;               // groups of a step
+  int64_t min_patches = 0, min_tokens = 0;  // isf: a group is accepted from here on
+  // Samples' patches and all limits are multiples of it: the rows of a tile, or 1. Limits are
+  // chosen in such units, and groups are those of samples that count them.
+  int64_t patch_unit = 1;
+  int64_t rounds = 50;       // isf
+  int64_t micro_batch = 1;   // samples of a group; random, length_grouped
+  bool pad = false;          // each sample to the longest of its group; likewise
+  int64_t global_batch = 1;  // groups of a step
   LoadCost cost;
   uint64_t seed = 0;
+
+  // The limit on patches, counted in units: tiles, where these are cut.
+  int64_t limit_units() const { return limits.patches / patch_unit; }
 };
 
-// Limits that are 0 are chosen from the samples. Q_v of isf+: as few tiles as leave packs as full
+// Limits that are 0 are chosen from the samples. Q_v of isf+: as few patches as leave packs as full
 // as any number of them would, found by forming groups of some of the samples. Q_v of the others:
-// as many tiles as Q_t tokens bring on average; isf starts as OmniBal's search does, with fewer:
-// lengths count as rounded up to Q_t / 16. Never below the largest sample's tiles. min_tiles = Q_v,
+// as many as Q_t tokens bring on average; isf starts as OmniBal's search does, with fewer: lengths
+// count as rounded up to Q_t / 16. Never below the largest sample's patches. min_patches = Q_v,
 // min_tokens = Q_t - Q_t / 32; neither is left above its limit. REQUIRES: limits.tokens > 0.
 void ChooseLimits(const SampleList& samples, GroupOptions& options);
 
 // Limits to fall back on where `options.limits`, as ChooseLimits() left them, need too much memory,
-// larger ones first: fewer tokens, down to the longest sample's, with the tiles that these bring;
-// then fewer tiles alone, down to the largest sample's. Each pair holds all samples that
+// larger ones first: fewer tokens, down to the longest sample's, with the patches that these bring;
+// then fewer patches alone, down to the largest sample's. Each pair holds all samples that
 // `options.limits` hold. What is `given` (not 0) stays. Empty where nothing can be lowered, or
 // where the method does not keep to both limits.
 std::vector<GroupLimits> LowerLimits(const SampleList& samples, const GroupOptions& options,
                                      const GroupLimits& given);
 
-// Limits of groups of so many tokens, with the tiles that these bring, in place of
+// Limits of groups of so many tokens, with the patches that these bring, in place of
 // `options.limits`, as ChooseLimits() left them. Absent where they do not hold all samples that
 // `options.limits` hold, or where the method does not keep to both limits. REQUIRES: tokens > 0.
 std::optional<GroupLimits> ScaledLimits(const SampleList& samples, const GroupOptions& options,

@@ -11,16 +11,16 @@ SampleGroups SampleRound(std::span<const SampleSize> sizes, const GroupLimits& l
   NumpyShuffle(seed, pool);
   SampleGroups groups;
   const auto all = std::span<const int64_t>(pool);
-  int64_t tiles = 0, tokens = 0;
+  int64_t patches = 0, tokens = 0;
   size_t begin = 0;
   for (size_t i = 0; i < pool.size(); ++i) {
     const SampleSize& size = sizes[static_cast<size_t>(pool[i])];
-    tiles += size.tiles;
+    patches += size.patches;
     tokens += size.tokens;
-    if (tiles <= limits.tiles && tokens <= limits.tokens) continue;
+    if (patches <= limits.patches && tokens <= limits.tokens) continue;
     groups.Add(all.subspan(begin, i - begin));
     begin = i;
-    tiles = size.tiles;
+    patches = size.patches;
     tokens = size.tokens;
   }
   if (begin < pool.size()) groups.Add(all.subspan(begin));
@@ -40,7 +40,7 @@ Grouping IsfGroups(std::span<const SampleSize> sizes, const IsfOptions& options,
     const int64_t accepted_before = result.groups.size();
     for (int64_t i = 0; i < groups.size(); ++i) {
       const LayerLoad load = GroupLoad(sizes, groups[i]);
-      if (load.tiles >= options.min_tiles || load.tokens >= options.min_tokens) {
+      if (load.patches >= options.min_patches || load.tokens >= options.min_tokens) {
         result.groups.Add(groups[i]);
       } else {
         pool.insert(pool.end(), groups[i].begin(), groups[i].end());

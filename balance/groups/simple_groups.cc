@@ -50,12 +50,12 @@ void AddKnapsacks(std::span<const SampleSize> sizes, std::span<const int64_t> sa
   int64_t tokens = 0;
   for (const int64_t sample : samples) tokens += sizes[static_cast<size_t>(sample)].tokens;
   std::vector<std::vector<int64_t>> members;
-  std::vector<int64_t> tiles;
+  std::vector<int64_t> patches;
   std::set<std::pair<int64_t, size_t>> lightest;  // tokens, knapsack
   const auto open = [&] {
     lightest.emplace(0, members.size());
     members.emplace_back();
-    tiles.push_back(0);
+    patches.push_back(0);
     return std::prev(lightest.end());
   };
   for (int64_t i = 0; i * limits.tokens < tokens; ++i) open();
@@ -63,7 +63,7 @@ void AddKnapsacks(std::span<const SampleSize> sizes, std::span<const int64_t> sa
     const SampleSize& size = sizes[static_cast<size_t>(sample)];
     auto found = std::find_if(lightest.begin(), lightest.end(), [&](const auto& entry) {
       return entry.first + size.tokens <= limits.tokens &&
-             tiles[entry.second] + size.tiles <= limits.tiles;
+             patches[entry.second] + size.patches <= limits.patches;
     });
     if (found == lightest.end()) {
       open();
@@ -72,7 +72,7 @@ void AddKnapsacks(std::span<const SampleSize> sizes, std::span<const int64_t> sa
     const auto [load, knapsack] = *found;
     lightest.erase(found);
     members[knapsack].push_back(sample);
-    tiles[knapsack] += size.tiles;
+    patches[knapsack] += size.patches;
     lightest.emplace(load + size.tokens, knapsack);
   }
   for (const auto& knapsack : members) {

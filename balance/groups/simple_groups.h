@@ -25,14 +25,14 @@ struct LengthGroupedOptions {
 SampleGroups LengthGroupedGroups(std::span<const SampleSize> sizes, std::span<const int64_t> order,
                                  const LengthGroupedOptions& options);
 
-// Each sample goes to the fullest of a few open groups that has room for its tokens; tiles are not
-// looked at.
+// Each sample goes to the fullest of a few open groups that has room for its tokens; patches are
+// not looked at.
 SampleGroups PackedGroups(std::span<const SampleSize> sizes, std::span<const int64_t> order,
                           int64_t tokens);
 
 // In runs of samples that fill a few hundred groups: the longest first, each to the group with the
 // fewest tokens that it fits into (nanoVLM's greedy knapsack, whose limit on pictures is one on
-// tiles here).
+// patches here).
 SampleGroups KnapsackGroups(std::span<const SampleSize> sizes, std::span<const int64_t> order,
                             const GroupLimits& limits);
 

@@ -16,10 +16,10 @@ constexpr uint64_t kOrderPurpose = 1;  // of the random stream
 constexpr size_t kRows = 4;            // micro-batches of a data rank in a step, to compare by
 constexpr int64_t kSampledGroups = 1 << 14;
 
-// Numbers of the groups by tiles, then predicted time, both ascending.
+// Numbers of the groups by patches, then predicted time, both ascending.
 std::vector<int64_t> SortedByLoad(std::span<const LayerLoad> groups, const LoadCost& cost) {
   struct Key {
-    int64_t tiles;
+    int64_t patches;
     double time;
     int64_t group;
     auto operator<=>(const Key&) const = default;
@@ -27,7 +27,7 @@ std::vector<int64_t> SortedByLoad(std::span<const LayerLoad> groups, const LoadC
   std::vector<Key> keys;
   keys.reserve(groups.size());
   for (size_t i = 0; i < groups.size(); ++i) {
-    keys.push_back({groups[i].tiles, cost(groups[i]), static_cast<int64_t>(i)});
+    keys.push_back({groups[i].patches, cost(groups[i]), static_cast<int64_t>(i)});
   }
   std::sort(keys.begin(), keys.end());
   std::vector<int64_t> sorted;
@@ -36,14 +36,14 @@ std::vector<int64_t> SortedByLoad(std::span<const LayerLoad> groups, const LoadC
   return sorted;
 }
 
-// Groups of equal tiles in a random order. `sorted`: by tiles.
-std::vector<int64_t> ShuffledWithinTiles(std::vector<int64_t> sorted,
-                                         std::span<const LayerLoad> groups, SplitMix random) {
-  const auto tiles_at = [&](size_t place) {
-    return groups[static_cast<size_t>(sorted[place])].tiles;
+// Groups of equal patches in a random order. `sorted`: by patches.
+std::vector<int64_t> ShuffledWithinPatches(std::vector<int64_t> sorted,
+                                           std::span<const LayerLoad> groups, SplitMix random) {
+  const auto patches_at = [&](size_t place) {
+    return groups[static_cast<size_t>(sorted[place])].patches;
   };
   for (size_t begin = 0, end = 0; begin < sorted.size(); begin = end) {
-    while (end < sorted.size() && tiles_at(end) == tiles_at(begin)) ++end;
+    while (end < sorted.size() && patches_at(end) == patches_at(begin)) ++end;
     Shuffle(std::span(sorted).subspan(begin, end - begin), random);
   }
   return sorted;
@@ -165,7 +165,7 @@ double Strata::WaitingOfStep(int64_t step) const {
     double most_vision = 0, most_text = 0, sum = 0;
     for (size_t i = begin; i < begin + ranks; ++i) {
       const LayerLoad& load = loads[static_cast<size_t>(sorted[i])];
-      const double time = cost_(load), vision = cost_.tile * static_cast<double>(load.tiles);
+      const double time = cost_(load), vision = cost_.OfPictures(load);
       most_vision = std::max(most_vision, vision);
       most_text = std::max(most_text, time - vision);
       sum += time;
@@ -184,14 +184,14 @@ double Strata::Waiting() const {
 }
 
 // Appends the steps that wait least of those that vary no more than allowed; where all vary more,
-// those that vary least. `sorted`: by tiles, then time.
+// those that vary least. `sorted`: by patches, then time.
 void AppendBestSteps(const std::vector<int64_t>& sorted, std::span<const LayerLoad> groups,
                      const StepAssignmentOptions& options, SplitMix random,
                      std::vector<int64_t>& order) {
   const int64_t batch = options.global_batch, steps = std::ssize(sorted) / batch;
   const double allowed = options.token_spread / std::sqrt(static_cast<double>(batch));
   Strata by_time(sorted, groups, options.cost, steps);
-  Strata by_tiles(ShuffledWithinTiles(sorted, groups, random), groups, options.cost, steps);
+  Strata by_patches(ShuffledWithinPatches(sorted, groups, random), groups, options.cost, steps);
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   Strata* best = &by_time;
   int64_t best_count = 1;
@@ -213,7 +213,7 @@ void AppendBestSteps(const std::vector<int64_t>& sorted, std::span<const LayerLo
   // make rows uneven.
   int64_t count = std::min<int64_t>(2, batch), next = 3;
   for (bool even = false; !even && count <= batch; next = 2 * std::exchange(count, next)) {
-    consider(by_tiles, count);
+    consider(by_patches, count);
     even = consider(by_time, count);
   }
   best->Match(best_count, random);

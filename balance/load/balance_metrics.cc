@@ -43,13 +43,12 @@ void BalanceMeter::AddStep(std::span<const MicroBatchLoad> step) {
 void BalanceMeter::AddRow(std::span<const MicroBatchLoad> row) {
   std::vector<double> vision, text, time;
   for (const MicroBatchLoad& one : row) {
-    vision.push_back(static_cast<double>(one.load.tiles));
+    vision.push_back(static_cast<double>(one.load.patches));
     text.push_back(static_cast<double>(options_.padded ? one.longest : one.load.tokens));
     LayerLoad computed = one.load;
     if (options_.padded) {
       computed.tokens = one.longest * one.samples;
-      computed.token_pairs =
-          SingleSegment(0, one.longest).token_pairs * static_cast<double>(one.samples);
+      computed.token_pairs = CausalPairs(one.longest) * static_cast<double>(one.samples);
     }
     tokens_ += one.load.tokens;
     computed_ += computed.tokens;

@@ -26,7 +26,7 @@ MicroBatchLoad LoadOfGroup(std::span<const SampleSize> sizes, std::span<const in
 struct BalanceMetrics {
   double pad_ratio = 0;
   double fill_share = 0;  // of the micro-batches' room for tokens, what tokens fill
-  double dist_ratio_vision = 0, dist_ratio_text = 0;  // of tiles, and of tokens
+  double dist_ratio_vision = 0, dist_ratio_text = 0;  // of patches, and of tokens
   double dist_ratio_time = 0;                         // of predicted time
   double step_variation = 0;  // standard deviation / mean of the full steps' tokens
 };

@@ -10,7 +10,14 @@ LoadCost FlopsOfLoad(const ModelConfig& config, const std::vector<std::string>& 
     for (const double layer : LayerCosts(config, frozen, load)) flops += layer;
     return flops;
   };
-  return {sum({1, 0, 0, 0}), sum({0, 1, 0, 0}), sum({0, 0, 1, 0}), sum({0, 0, 0, 1})};
+  LoadCost cost;
+  cost.patch = sum({.patches = 1});
+  cost.patch_pair = sum({.patch_pairs = 1});
+  cost.image_token = sum({.image_tokens = 1});
+  cost.token = sum({.tokens = 1});
+  cost.token_pair = sum({.token_pairs = 1});
+  cost.target = sum({.targets = 1});
+  return cost;
 }
 
 }  // namespace equipoise

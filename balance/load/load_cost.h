@@ -11,10 +11,15 @@ namespace equipoise {
 // Predicted time of a micro-batch as a sum over what it holds. The unit is the caller's (seconds of
 // a profile, FLOPs); only ratios matter here.
 struct LoadCost {
-  double tile = 0, token = 0, token_pair = 0, target = 0;
+  double patch = 0, patch_pair = 0, image_token = 0, token = 0, token_pair = 0, target = 0;
 
+  // The pictures' part: encoder and connector.
+  double OfPictures(const LayerLoad& load) const {
+    return patch * static_cast<double>(load.patches) + patch_pair * load.patch_pairs +
+           image_token * static_cast<double>(load.image_tokens);
+  }
   double operator()(const LayerLoad& load) const {
-    return tile * static_cast<double>(load.tiles) + token * static_cast<double>(load.tokens) +
+    return OfPictures(load) + token * static_cast<double>(load.tokens) +
            token_pair * load.token_pairs + target * static_cast<double>(load.targets);
   }
 };

@@ -45,10 +45,11 @@ LayerLoad GroupLoad(std::span<const SampleSize> sizes, std::span<const int64_t> 
   LayerLoad load;
   for (const int64_t sample : samples) {
     const SampleSize& size = sizes[static_cast<size_t>(sample)];
-    const LayerLoad one = SingleSegment(size.tiles, size.tokens);
-    load.tiles += one.tiles;
-    load.tokens += one.tokens;
-    load.token_pairs += one.token_pairs;
+    load.patches += size.patches;
+    load.patch_pairs += size.patch_pairs;
+    load.image_tokens += size.image_tokens;
+    load.tokens += size.tokens;
+    load.token_pairs += CausalPairs(size.tokens);
     load.targets += size.targets;
   }
   return load;

@@ -13,13 +13,22 @@ namespace equipoise {
 // What a sample asks of a micro-batch.
 struct SampleSize {
   SampleSize() = default;
-  // Every token has a target where their number is not known.
-  SampleSize(int32_t its_tiles, int32_t its_tokens)
-      : SampleSize(its_tiles, its_tokens, its_tokens) {}
-  SampleSize(int32_t its_tiles, int32_t its_tokens, int32_t its_targets)
-      : tiles(its_tiles), tokens(its_tokens), targets(its_targets) {}
+  SampleSize(const PictureLoad& pictures, int64_t its_tokens, int64_t its_targets)
+      : patch_pairs(pictures.patch_pairs),
+        patches(static_cast<int32_t>(pictures.patches)),
+        image_tokens(static_cast<int32_t>(pictures.image_tokens)),
+        tokens(static_cast<int32_t>(its_tokens)),
+        targets(static_cast<int32_t>(its_targets)) {}
+  // Of patches that cost by their number alone. Every token has a target where their number is not
+  // known.
+  SampleSize(int32_t its_patches, int32_t its_tokens)
+      : SampleSize(its_patches, its_tokens, its_tokens) {}
+  SampleSize(int32_t its_patches, int32_t its_tokens, int32_t its_targets)
+      : SampleSize(PictureLoad{its_patches, 0, 0}, its_tokens, its_targets) {}
 
-  int32_t tiles = 0;
+  double patch_pairs = 0;  // these three as in PictureLoad
+  int32_t patches = 0;
+  int32_t image_tokens = 0;
   int32_t tokens = 0;   // pictures expanded
   int32_t targets = 0;  // tokens with a loss
 };
@@ -33,12 +42,15 @@ struct SampleList {
 // `sizes` must outlive it.
 SampleList ListOf(std::span<const SampleSize> sizes);
 
-// Most that the samples of a group add up to: the paper's Q_v and Q_t.
+// Most that the samples of a group add up to: the paper's Q_v, what the encoder computes on, and
+// Q_t.
 struct GroupLimits {
-  int64_t tiles = 0;
+  int64_t patches = 0;
   int64_t tokens = 0;
 
-  bool Hold(const SampleSize& size) const { return size.tiles <= tiles && size.tokens <= tokens; }
+  bool Hold(const SampleSize& size) const {
+    return size.patches <= patches && size.tokens <= tokens;
+  }
 };
 
 // A list of groups of samples. A sample is known by its place in the list of sizes.

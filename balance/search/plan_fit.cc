@@ -172,7 +172,7 @@ double PlanFitter::LowerBound(const Plan& shape) const {
 int64_t PlanFitter::StateBytesBound(const Plan& shape) const {
   double bytes = 0;
   const double element = static_cast<double>(request_.element_bytes);
-  const double shards = shape.zero > 0 ? shape.data : 1;
+  const double shards = shape.optimizer_shards();
   for (int layer = 0; layer < costs_.num_layers(); ++layer) {
     const auto parameters = static_cast<double>(costs_.Parameters(layer));
     bytes += element * parameters;

@@ -32,7 +32,8 @@ enum class RecomputeRule {
 
 // What the search may not change; absent: it is searched.
 struct PlanPins {
-  std::optional<int> data, tensor, pipeline, chunks, zero;
+  std::optional<int> data, tensor, pipeline, chunks;
+  std::optional<ShardedState> sharded;
   int encoder_ranks = 0;                // as in Plan; never searched
   std::optional<std::string> schedule;  // a name of parallel/schedule/builders.h
   std::vector<int> stage_begins;        // empty: searched

@@ -13,6 +13,7 @@
 #include "balance/search/plan_fit.h"
 #include "balance/search/plan_shapes.h"
 #include "configs/base/error.h"
+#include "models/families/families.h"
 
 namespace equipoise {
 namespace {
@@ -65,7 +66,7 @@ class Search {
              std::tie(b.bound_s, b.plan.tensor, b.plan.pipeline);
     });
     for (const Shape& shape : shapes) Consider(shape);
-    if (!request_.pins.zero) ConsiderWholeState();
+    if (!request_.pins.sharded) ConsiderWholeState();
     RejectBeyondKept();
     return std::move(result_);
   }
@@ -135,7 +136,7 @@ class Search {
     for (size_t i = 0; i < std::min(best.size(), static_cast<size_t>(request_.keep)); ++i) {
       Plan shape = best[i].plan;
       if (shape.data == 1) continue;
-      shape.zero = 0;
+      shape.sharded = ShardedState::kNone;
       shape.stage_begins.clear();
       shape.recompute.clear();
       if (const auto bounded = Bounded(std::move(shape))) Consider(*bounded);
@@ -299,14 +300,15 @@ ScoredPlan BestPlan(const PlanRequest& request, const PlanSearchResult& result) 
   const RejectedPlan nearest = NearestMiss(request, result.rejected);
   const Plan& plan = nearest.plan;
   const LayerLoad& worst = request.workload.worst;
+  const int64_t tiles = ImageSpecOf(request.model).TilesOf(worst.patches);
   const int64_t needed = request.cluster.memory_bytes + nearest.missing_bytes;
   const int ranks = RanksThatFit(request);
   throw UserError(
       ExitCode::kNoPlan,
       Join("cluster: ", "no plan fits ", request.ranks, request.ranks == 1 ? " rank" : " ranks",
            "; the nearest (data ", plan.data, ", pipeline ", plan.pipeline, ", tensor ",
-           plan.tensor, "): ", nearest.reason, ", with a micro-batch of ", worst.tiles,
-           " tiles and ", worst.tokens, " tokens; what would make it fit: cluster.memory_gb of ",
+           plan.tensor, "): ", nearest.reason, ", with a micro-batch of ", tiles, " tiles and ",
+           worst.tokens, " tokens; what would make it fit: cluster.memory_gb of ",
            GiBThatHold(needed), ranks > 0 ? Join(", or ", ranks, " ranks") : "",
            StateFits(request, plan) ? ", smaller balance.tiles and balance.tokens" : "",
            ", or model.freeze"));

@@ -91,7 +91,7 @@ std::vector<Plan> PlanShapes(const PlanRequest& request) {
         plan.encoder_ranks = own_ranks;
         plan.schedule = order.schedule->name, plan.chunks = order.chunks;
         plan.placement = order.schedule->placement;
-        plan.zero = pins.zero.value_or(1);
+        plan.sharded = pins.sharded.value_or(ShardedState::kOptimizer);
         shapes.push_back(plan);
       }
     }

@@ -16,8 +16,8 @@ enum class ExitCode : int {
   kStopped = 75,   // stopped on request, after saving
 };
 
-// A failure that the user can mend. The text is one line: where, what is wrong, what to do.
-// Only main() catches it: rank 0 prints the line and every rank exits with `code`.
+// A failure that the user can correct. Its text is one line: where, what is wrong, what to do. Only
+// main() catches it: rank 0 prints the line and every rank exits with `code`.
 class UserError : public std::runtime_error {
  public:
   UserError(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -39,8 +39,7 @@ class DataError : public UserError {
   explicit DataError(const std::string& message) : UserError(ExitCode::kBadData, message) {}
 };
 
-// Failure while running that concerns this rank alone (a peer that hangs, a full disk): every rank
-// prints its own line.
+// A failure of a run on this rank (a peer that hangs, a full disk): every rank prints its own line.
 class RunError : public UserError {
  public:
   explicit RunError(const std::string& message) : UserError(ExitCode::kRunFailed, message) {}
@@ -57,8 +56,9 @@ namespace internal {
 
 }  // namespace equipoise
 
-// A contract between parts of the program; its failure is a bug, never the user's fault.
-// EQUIPOISE_CHECK(a == b, "a ", a, " b ", b)
+// Checks a contract between parts of the program; a failure is a bug, never the user's fault.
+// Throws std::logic_error with the place, the condition and the values that follow it:
+//   EQUIPOISE_CHECK(a == b, "a ", a, " b ", b);
 #define EQUIPOISE_CHECK(condition, ...)                                                   \
   do {                                                                                    \
     if (!(condition)) [[unlikely]] {                                                      \

@@ -1,5 +1,7 @@
 #include "configs/base/json.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,8 +16,7 @@
 namespace equipoise {
 namespace {
 
-// Input iterator that tells the handler how far the lexer has read: the parser's own events carry
-// no position.
+// An input iterator that records how far the lexer has read: the parser's events have no position.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -44,11 +45,11 @@ std::string LineColumn(std::string_view text, size_t offset) {
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   const size_t newline = before.rfind('\n');
   const size_t column = before.size() - (newline == std::string_view::npos ? 0 : newline + 1) + 1;
-  return std::to_string(line) + ":" + std::to_string(column);
+  return fmt::format("{}:{}", line, column);
 }
 
 // nlohmann's text without "[json.exception.parse_error.101] parse error at line 1, column 2: " and
-// without "; last read: ", which repeats a whole string, bytes that are no text included.
+// without "; last read: ", which repeats a whole string, also one that is not text.
 std::string Reason(const std::exception& error) {
   std::string text = error.what();
   for (const char* lead : {"] ", "column "}) {
@@ -60,7 +61,7 @@ std::string Reason(const std::exception& error) {
   return text.substr(0, text.find("; last read: "));
 }
 
-// The value as text for a message, cut so that one line stays one line.
+// A value as text for a message, truncated to a part of a line.
 std::string Shown(const Json& value) {
   if (value.is_structured()) return value.is_array() ? "an array" : "an object";
   std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
@@ -68,7 +69,7 @@ std::string Shown(const Json& value) {
   return text;
 }
 
-// Builds the value; refuses what nlohmann's own builder lets pass.
+// Builds the value; refuses duplicate keys and deep nesting, which nlohmann's own builder accepts.
 class StrictBuilder : public nlohmann::json_sax<Json> {
  public:
   StrictBuilder(std::string_view text, const std::string& source, int depth)
@@ -91,24 +92,25 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
 
   bool key(string_t& name) override {
     auto [place, added] = open_.back()->get_ref<Json::object_t&>().try_emplace(name);
-    if (!added) Fail("the key " + Shown(name) + " is given twice; remove one");
+    if (!added) Fail(fmt::format("the key {} is given twice; remove one", Shown(name)));
     place_ = &place->second;
     return true;
   }
 
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    throw DataError(source_ + ":" + LineColumn(text_, position == 0 ? 0 : position - 1) + ": " +
-                    Reason(error));
+    throw DataError(fmt::format(
+        "{}:{}: {}", source_, LineColumn(text_, position == 0 ? 0 : position - 1), Reason(error)));
   }
 
  private:
   [[noreturn]] void Fail(const std::string& what) const {
     const size_t read = static_cast<size_t>(reached_ - text_.data());
-    throw DataError(source_ + ":" + LineColumn(text_, read == 0 ? 0 : read - 1) + ": " + what);
+    throw DataError(
+        fmt::format("{}:{}: {}", source_, LineColumn(text_, read == 0 ? 0 : read - 1), what));
   }
 
-  // Where the next value goes: the root, the last key's place, or a new end of the open array.
+  // The destination of the next value: the root, the last key's value, or a new array element.
   Json& Place() {
     if (open_.empty()) return root_;
     if (open_.back()->is_object()) return *place_;
@@ -123,7 +125,7 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
 
   bool Open(Json container) {
     if (static_cast<int>(open_.size()) >= depth_) {
-      Fail("nested deeper than " + std::to_string(depth_) + " levels");
+      Fail(fmt::format("nested deeper than {} levels", depth_));
     }
     Json& place = Place();
     place = std::move(container);
@@ -147,13 +149,13 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
 };
 
 [[noreturn]] void FailSize(const std::string& source, size_t limit) {
-  throw DataError(source + ": larger than the limit of " + std::to_string(limit) +
-                  " bytes; is this the right file?");
+  throw DataError(
+      fmt::format("{}: larger than the limit of {} bytes; is this the right file?", source, limit));
 }
 
 const Json* Find(const Json& object, const char* key, const std::string& source) {
   if (!object.is_object()) {
-    throw DataError(source + ": must be an object, not " + std::string(object.type_name()));
+    throw DataError(fmt::format("{}: must be an object, not {}", source, object.type_name()));
   }
   const auto found = object.find(key);
   return found == object.end() || found->is_null() ? nullptr : &*found;
@@ -161,13 +163,13 @@ const Json* Find(const Json& object, const char* key, const std::string& source)
 
 const Json& Require(const Json& object, const char* key, const std::string& source) {
   const Json* value = Find(object, key, source);
-  if (value == nullptr) throw DataError(source + ": " + key + ": missing");
+  if (value == nullptr) throw DataError(fmt::format("{}: {}: missing", source, key));
   return *value;
 }
 
 [[noreturn]] void FailType(const Json& value, const char* key, const std::string& source,
                            const char* wanted) {
-  throw DataError(source + ": " + key + ": must be " + wanted + ", not " + Shown(value));
+  throw DataError(fmt::format("{}: {}: must be {}, not {}", source, key, wanted, Shown(value)));
 }
 
 int64_t AsInt(const Json& value, const char* key, const std::string& source) {
@@ -197,7 +199,7 @@ std::string AsString(const Json& value, const char* key, const std::string& sour
 
 Json ParseJson(std::string_view text, const std::string& source, const JsonLimits& limits) {
   if (text.size() > limits.bytes) FailSize(source, limits.bytes);
-  if (text.empty()) throw DataError(source + ": empty; JSON text is expected");
+  if (text.empty()) throw DataError(fmt::format("{}: empty; JSON text is expected", source));
   StrictBuilder builder(text, source, limits.depth);
   Json::sax_parse(CountingIterator(text.data(), builder.reached()),
                   CountingIterator(text.data() + text.size(), builder.reached()), &builder);
@@ -206,7 +208,7 @@ Json ParseJson(std::string_view text, const std::string& source, const JsonLimit
 
 Json ReadJsonFile(const std::string& path, const JsonLimits& limits) {
   const FileText file = ReadRegularFile(path, limits.bytes);
-  if (!file.problem.empty()) throw DataError(path + ": " + file.problem);
+  if (!file.problem.empty()) throw DataError(fmt::format("{}: {}", path, file.problem));
   return ParseJson(file.text, path, limits);
 }
 

@@ -5,7 +5,8 @@
 namespace equipoise {
 namespace {
 
-// Damerau-Levenshtein distance, neighbours swapped at most once.
+// The optimal string alignment distance: Levenshtein's with swaps of neighbours, each substring
+// edited once. O(|a| |b|).
 size_t EditDistance(const std::string& a, const std::string& b) {
   std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) cost[i][0] = i;
@@ -26,7 +27,7 @@ size_t EditDistance(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::string NearestName(const std::string& name, const std::vector<std::string>& candidates) {
-  constexpr size_t kLongest = 64;  // longer names are no slips of the finger
+  constexpr size_t kLongest = 64;  // longer names are not misspelt keys
   if (name.size() > kLongest) return "";
   std::string best;
   size_t least = std::string::npos;

@@ -5,9 +5,8 @@
 
 namespace equipoise {
 
-// The candidate that `name` was most likely meant to be, or "" where none is near: at most one edit
-// (insertion, deletion, substitution, swap of neighbours) per three characters. The first of
-// equals.
+// The candidate nearest to a misspelt name, the first of equals; "" where none is near. Near means
+// at most one edit (insertion, deletion, substitution, swap of neighbours) per three characters.
 std::string NearestName(const std::string& name, const std::vector<std::string>& candidates);
 
 }  // namespace equipoise

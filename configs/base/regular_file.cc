@@ -56,7 +56,7 @@ FileText ReadRegularFile(const std::string& path, size_t most_bytes) {
   };
   const auto size = static_cast<size_t>(opened.bytes);
   if (size > most_bytes) return refuse_size();
-  // To its end: files of /proc have no size, and others grow.
+  // Reads to the end: files of /proc have size 0, and others grow.
   std::string text(size + 4096, '\0');
   for (size_t have = 0; have <= most_bytes;) {
     if (have == text.size()) text.resize(have * 2);

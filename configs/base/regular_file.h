@@ -6,7 +6,7 @@
 
 namespace equipoise {
 
-// A file descriptor that closes itself.
+// The owner of a file descriptor, which it closes. Moves only.
 class FileHandle {
  public:
   explicit FileHandle(int fd = -1) : fd_(fd) {}
@@ -20,7 +20,7 @@ class FileHandle {
   int fd_;
 };
 
-// A regular file opened for reading, or why it is not.
+// A regular file opened for reading, or the reason why it cannot be.
 struct OpenedFile {
   FileHandle file;
   int64_t bytes = 0;
@@ -29,15 +29,16 @@ struct OpenedFile {
   std::string problem;  // such as "cannot be opened: No such file or directory"; empty when open
 };
 
-// Opens what a user or a data set names. Folders, pipes and devices are refused and never waited
-// for. Symbolic links are followed.
+// Opens a file that a user or a data set names. Folders, pipes and devices are refused, and never
+// blocked on. Follows symbolic links.
 OpenedFile OpenRegularFile(const std::string& path);
 
-// The text of a regular file of at most `most_bytes`; `problem` as above.
+// The text of a file, or the reason why it cannot be read.
 struct FileText {
   std::string text;
-  std::string problem;
+  std::string problem;  // as in OpenedFile
 };
+// Reads a regular file of at most `most_bytes` bytes.
 FileText ReadRegularFile(const std::string& path, size_t most_bytes);
 
 }  // namespace equipoise

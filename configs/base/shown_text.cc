@@ -15,7 +15,7 @@ uint32_t CodePointOf(std::string_view sequence) {
   return value;
 }
 
-// C1 controls, line separators, and what turns or hides the text behind it.
+// C1 controls, line separators, and marks that hide text or change its direction.
 bool IsInvisible(uint32_t c) {
   return (c >= 0x80 && c <= 0x9F) || (c >= 0x200E && c <= 0x200F) || (c >= 0x2028 && c <= 0x202E) ||
          (c >= 0x2066 && c <= 0x2069) || c == 0xFEFF;

@@ -9,7 +9,8 @@
 
 namespace equipoise {
 
-// A configuration struct as JSON, by its VisitFields.
+// A struct with VisitFields (fields.h) as a JSON object, one key a field; absent optionals are
+// null.
 template <class Value>
 Json ConfigToJson(const Value& value);
 
@@ -27,7 +28,9 @@ struct JsonVisitor {
 
 template <class Value>
 Json ConfigToJson(const Value& value) {
-  if constexpr (std::is_arithmetic_v<Value> || std::is_same_v<Value, std::string>) {
+  if constexpr (std::is_enum_v<Value>) {
+    return FieldValue(value);
+  } else if constexpr (std::is_arithmetic_v<Value> || std::is_same_v<Value, std::string>) {
     return value;
   } else if constexpr (IsOptional<Value>::value) {
     return value ? ConfigToJson(*value) : Json();
@@ -37,7 +40,7 @@ Json ConfigToJson(const Value& value) {
     return list;
   } else {
     internal::JsonVisitor visitor;
-    const_cast<Value&>(value).VisitFields(visitor);  // a visitor sees fields as they are
+    const_cast<Value&>(value).VisitFields(visitor);  // a visitor changes nothing
     return visitor.object;
   }
 }

@@ -1,5 +1,7 @@
 #include "configs/yaml/config_place.h"
 
+#include <fmt/format.h>
+
 #include <string_view>
 
 #include "configs/base/error.h"
@@ -20,7 +22,7 @@ std::string KeyOf(const std::string& message) {
   return key.find('.') == std::string::npos ? "" : key;
 }
 
-// Where the key of a value stands in a document; "" where it is not given.
+// The place of a key in a document; "" where the document does not give it.
 std::string PlaceIn(const YamlNode& document, const std::string& key) {
   const YamlNode* node = &document;
   const YamlNode* name = nullptr;
@@ -43,12 +45,12 @@ std::string WithPlace(const std::string& message, const std::string& path,
   for (auto setting = settings.rbegin(); setting != settings.rend(); ++setting) {
     const std::string name = setting->substr(0, setting->find('='));
     if (name == key || name.starts_with(key + ".") || key.starts_with(name + ".")) {
-      return "--set " + ShownText(*setting) + ": " + message;
+      return fmt::format("--set {}: {}", ShownText(*setting), message);
     }
   }
   try {
     const std::string place = PlaceIn(ParseYaml(ReadYamlFile(path), path), key);
-    return place.empty() ? message : place + ": " + message;
+    return place.empty() ? message : fmt::format("{}: {}", place, message);
   } catch (const ConfigError&) {
     return message;
   }

@@ -5,9 +5,9 @@
 
 namespace equipoise {
 
-// A message about a value, which begins with its dotted key (`model.freeze: ...`), with the value's
-// place before it: `file:line:col: `, or `--set a.b=c: ` where one of `settings` has given it. Any
-// other message, and one about a value that is given nowhere, as it is. Reads the file again.
+// Adds a value's place to a message that begins with its dotted key (`model.freeze: ...`):
+// `file:line:col: `, or `--set a.b=c: ` where one of `settings` sets it. Returns any other message,
+// and one about a value that is given nowhere, unchanged. Reads the file at `path` again.
 std::string WithPlace(const std::string& message, const std::string& path,
                       const std::vector<std::string>& settings);
 

@@ -1,5 +1,7 @@
 #include "configs/yaml/familiar_names.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <string_view>
 
@@ -59,7 +61,8 @@ constexpr std::array<Familiar, 22> kFamiliar = {{
 
 std::string FamiliarName(const std::string& name) {
   for (const Familiar& familiar : kFamiliar) {
-    if (familiar.names.find(" " + name + " ") != std::string_view::npos) return familiar.way;
+    if (familiar.names.find(fmt::format(" {} ", name)) != std::string_view::npos)
+      return familiar.way;
   }
   return "";
 }

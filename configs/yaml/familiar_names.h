@@ -4,8 +4,8 @@
 
 namespace equipoise {
 
-// What to write in place of a key of another trainer (Transformers, LLaMA-Factory, ms-swift,
-// InternVL), such as "the key here is train.lr". "" for any other name.
+// Advice for a key of another trainer (Transformers, LLaMA-Factory, ms-swift, InternVL), such as
+// "the key here is train.lr". "" for any other name.
 std::string FamiliarName(const std::string& name);
 
 }  // namespace equipoise

@@ -11,7 +11,7 @@
 
 namespace equipoise {
 
-// What a value must satisfy, checked when a configuration is read.
+// A constraint on a value, checked when a configuration is read.
 struct Rule {
   std::optional<double> min;
   std::optional<double> max;
@@ -44,6 +44,9 @@ inline Rule OneOf(std::vector<std::string> choices) {
 // A visitor is a callable `visit(name, value, help, rule = {})`. Values are bool, int64_t, double,
 // std::string, nested structs, std::optional<T> and std::vector<T> of these. Reading, writing,
 // `--set`, `--help` and equality are visitors over this one list (yaml_reader.h, yaml_writer.h).
+//
+// A struct that is only reported (parallel/plan.h) may visit other numbers and enums too; of an
+// enum is written what `FieldValue(value)`, declared next to it, returns: a word or a number.
 //
 // A struct may also be written as one word that stands for "all defaults, chosen for you":
 //

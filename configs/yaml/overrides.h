@@ -7,7 +7,7 @@
 
 namespace equipoise {
 
-// The settings of a command line, `--set a.b=c` each, in their order. Throws ConfigError.
+// Parses the `--set a.b=c` of a command line, in their order. Throws ConfigError.
 std::vector<Override> ParseOverrides(const std::vector<std::string>& settings);
 
 }  // namespace equipoise

@@ -1,14 +1,15 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdio>
 
 #include "configs/yaml/yaml_tree.h"
 
 namespace equipoise {
 namespace {
 
-// Words that some YAML reader takes for something other than text.
+// Words that some YAML reader does not read as text.
 constexpr std::array<const char*, 10> kReserved = {"null", "true", "false", "yes", "no",
                                                    "on",   "off",  "y",     "n",   "~"};
 
@@ -19,7 +20,7 @@ bool NeedsQuotes(const std::string& text) {
            c == '+';
   };
   if (text.empty() || !std::all_of(text.begin(), text.end(), is_plain)) return true;
-  const bool path = text[0] == '/' || text.rfind("./", 0) == 0 || text.rfind("../", 0) == 0;
+  const bool path = text[0] == '/' || text.starts_with("./") || text.starts_with("../");
   if (!is_letter(text[0]) && text[0] != '_' && !path) return true;
   std::string lower = text;
   for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -47,9 +48,7 @@ std::string Quote(const std::string& text) {
         break;
       default:
         if (static_cast<uint8_t>(c) < 0x20 || c == 0x7f) {
-          char code[5];
-          std::snprintf(code, sizeof(code), "\\x%02x", static_cast<unsigned>(c));
-          out += code;
+          out += fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
         } else {
           out += c;
         }

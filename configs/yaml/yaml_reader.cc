@@ -1,5 +1,7 @@
 #include "configs/yaml/yaml_reader.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -12,7 +14,7 @@
 namespace equipoise {
 namespace {
 
-// A scalar as a message shows it: on one line, and not too long.
+// A node in a message: on one line, and truncated.
 std::string Shown(const YamlNode& node) {
   switch (node.kind) {
     case YamlNode::Kind::kNull:
@@ -24,20 +26,14 @@ std::string Shown(const YamlNode& node) {
     case YamlNode::Kind::kScalar:
       break;
   }
-  return "'" + ShownText(node.text, 60) + "'";
-}
-
-std::string Joined(const std::vector<std::string>& names) {
-  std::string out;
-  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
-  return out;
+  return fmt::format("'{}'", ShownText(node.text, 60));
 }
 
 bool IsOneOf(const std::string& text, const std::vector<std::string>& choices) {
   return std::find(choices.begin(), choices.end(), text) != choices.end();
 }
 
-// Shortest text of a rule's bound: 4294967295, 0.5.
+// The shortest text of a rule's bound: 4294967295, 0.5.
 std::string NumberText(double number) {
   char text[32];
   const bool whole = number == std::floor(number) && std::abs(number) < 1e15;
@@ -49,24 +45,27 @@ std::string NumberText(double number) {
 void CheckRange(const YamlNode& node, const internal::Place& place, double value) {
   const Rule& rule = place.rule;
   if (rule.min && value < *rule.min) {
-    FailAt(node, place.key, node.text + " is too small; the least is " + NumberText(*rule.min));
+    FailAt(node, place.key,
+           fmt::format("{} is too small; the least is {}", node.text, NumberText(*rule.min)));
   }
   if (rule.max && value > *rule.max) {
-    FailAt(node, place.key, node.text + " is too large; the most is " + NumberText(*rule.max));
+    FailAt(node, place.key,
+           fmt::format("{} is too large; the most is {}", node.text, NumberText(*rule.max)));
   }
 }
 
 void RequireScalar(const YamlNode& node, const std::string& key, const std::string& wanted) {
   if (node.kind == YamlNode::Kind::kScalar) return;
-  FailAt(node, key, Shown(node) + " where " + wanted + " belongs; write one value");
+  FailAt(node, key, fmt::format("{} where {} belongs; write one value", Shown(node), wanted));
 }
 
-// Numbers and truth values are never quoted.
+// Throws unless the node is an unquoted scalar, as numbers and booleans are.
 void RequirePlain(const YamlNode& node, const std::string& key, const std::string& wanted) {
   RequireScalar(node, key, wanted);
   if (!node.quoted) return;
   FailAt(node, key,
-         Shown(node) + " is quoted, so it is text and not " + wanted + "; remove the quotes");
+         fmt::format("{} is quoted, so it is text and not {}; remove the quotes", Shown(node),
+                     wanted));
 }
 
 bool IsDigits(std::string_view text) {
@@ -78,8 +77,8 @@ std::string_view WithoutSign(std::string_view text) {
   return text;
 }
 
-// How a whole number in another form is written plainly: 1_000, 0x10, 1e3, 1.0, 010. "" if it is
-// none.
+// The plain digits of a whole number in another form (1_000, 0x10, 1e3, 1.0, 010); "" for any other
+// text.
 std::string PlainInteger(const std::string& text) {
   std::string digits;
   for (const char c : text) {
@@ -97,17 +96,18 @@ std::string PlainInteger(const std::string& text) {
     if (end.ec != std::errc() || end.ptr != body.data() + body.size() || !exact) return "";
     whole = static_cast<int64_t>(number);
   }
-  return (digits[0] == '-' ? "-" : "") + std::to_string(whole);
+  return fmt::format("{}{}", digits[0] == '-' ? "-" : "", whole);
 }
 
 [[noreturn]] void FailInteger(const YamlNode& node, const std::string& key) {
   const std::string plain = PlainInteger(node.text);
   FailAt(node, key,
-         Shown(node) + " is not a whole number; write " +
-             (plain.empty() ? "digits alone, such as 16" : plain));
+         fmt::format("{} is not a whole number; write {}", Shown(node),
+                     plain.empty() ? "digits alone, such as 16" : plain));
 }
 
-// Digits, one point, one exponent; no leading zero, no hexadecimal, no inf or nan.
+// Whether a text is a decimal number: digits, at most one point and one exponent; no leading zero,
+// hexadecimal, inf or nan.
 bool IsDecimal(std::string_view text) {
   text = WithoutSign(text);
   const size_t exponent = text.find_first_of("eE");
@@ -129,9 +129,8 @@ bool IsDecimal(std::string_view text) {
 Override ParseOverride(const std::string& text) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
-    throw ConfigError("--set " + text +
-                      ": no key and value; write --set key=value, such as "
-                      "--set train.steps=100");
+    throw ConfigError(fmt::format(
+        "--set {}: no key and value; write --set key=value, such as --set train.steps=100", text));
   }
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
@@ -144,7 +143,8 @@ void ReadScalar(const YamlNode& node, const Place& place, bool& value) {
     const char* way = IsOneOf(node.text, {"True", "TRUE", "yes", "on", "1"})     ? "true"
                       : IsOneOf(node.text, {"False", "FALSE", "no", "off", "0"}) ? "false"
                                                                                  : "true or false";
-    FailAt(node, place.key, Shown(node) + " is neither true nor false; write " + way);
+    FailAt(node, place.key,
+           fmt::format("{} is neither true nor false; write {}", Shown(node), way));
   }
   value = node.text == "true";
 }
@@ -157,9 +157,8 @@ void ReadScalar(const YamlNode& node, const Place& place, int64_t& value) {
   const char* begin = node.text.data() + (node.text[0] == '+' ? 1 : 0);
   if (std::from_chars(begin, node.text.data() + node.text.size(), value).ec != std::errc()) {
     FailAt(node, place.key,
-           Shown(node) + " does not fit 64 bits; write a number between " +
-               std::to_string(std::numeric_limits<int64_t>::min()) + " and " +
-               std::to_string(std::numeric_limits<int64_t>::max()));
+           fmt::format("{} does not fit 64 bits; write a number between {} and {}", Shown(node),
+                       std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()));
   }
   CheckRange(node, place, static_cast<double>(value));
 }
@@ -169,15 +168,14 @@ void ReadScalar(const YamlNode& node, const Place& place, double& value) {
   if (!IsDecimal(node.text)) {
     const std::string plain = PlainInteger(node.text);
     FailAt(node, place.key,
-           Shown(node) + " is not a finite decimal number; write " +
-               (plain.empty() ? "one such as 0.5 or 1e-4" : plain));
+           fmt::format("{} is not a finite decimal number; write {}", Shown(node),
+                       plain.empty() ? "one such as 0.5 or 1e-4" : plain));
   }
   const char* begin = node.text.data() + (node.text[0] == '+' ? 1 : 0);
   if (std::from_chars(begin, node.text.data() + node.text.size(), value).ec != std::errc()) {
     FailAt(node, place.key,
-           Shown(node) +
-               " does not fit a double; write a number between 1e-307 "
-               "and 1e307 in size");
+           fmt::format("{} does not fit a double; write a number between 1e-307 and 1e307 in size",
+                       Shown(node)));
   }
   CheckRange(node, place, value);
 }
@@ -189,27 +187,29 @@ void ReadScalar(const YamlNode& node, const Place& place, std::string& value) {
   RequireScalar(node, place.key, "text");
   if (node.text.starts_with("~/") || node.text.starts_with("$HOME") ||
       node.text.starts_with("${")) {
-    FailAt(node, place.key,
-           Shown(node) + " stands as it is, without the shell; write the path itself");
+    FailAt(
+        node, place.key,
+        fmt::format("{} stands as it is, without the shell; write the path itself", Shown(node)));
   }
   const std::vector<std::string>& choices = place.rule.choices;
   if (!choices.empty() && !IsOneOf(node.text, choices)) {
     const std::string near = NearestName(node.text, choices);
     FailAt(node, place.key,
-           Shown(node) + " is not one of " + Joined(choices) +
-               (near.empty() ? "; choose one" : "; did you mean '" + near + "'?"));
+           fmt::format("{} is not one of {}; {}", Shown(node), fmt::join(choices, ", "),
+                       near.empty() ? "choose one" : fmt::format("did you mean '{}'?", near)));
   }
   value = node.text;
 }
 
 void RequireList(const YamlNode& node, const Place& place, const std::string& first_key) {
   if (node.kind == YamlNode::Kind::kList) return;
-  const std::string item = (first_key.empty() ? "" : "{" + first_key + ": ") + FormatScalar(node) +
-                           (first_key.empty() ? "" : "}");
-  const std::string way = node.kind == YamlNode::Kind::kScalar ? "[" + item + "]"
+  const std::string scalar = FormatScalar(node);
+  const std::string item =
+      first_key.empty() ? scalar : fmt::format("{{{}: {}}}", first_key, scalar);
+  const std::string way = node.kind == YamlNode::Kind::kScalar ? fmt::format("[{}]", item)
                           : node.kind == YamlNode::Kind::kNull ? "[]"
                                                                : "a '-' before each item";
-  FailAt(node, place.key, Shown(node) + " where a list belongs; write " + way);
+  FailAt(node, place.key, fmt::format("{} where a list belongs; write {}", Shown(node), way));
 }
 
 bool RequireMap(const YamlNode& node, const Place& place, const std::vector<std::string>& known,
@@ -219,11 +219,10 @@ bool RequireMap(const YamlNode& node, const Place& place, const std::vector<std:
     return true;
   }
   if (node.kind != YamlNode::Kind::kMap) {
-    const std::string way = scalar_form == nullptr
-                                ? std::string("write keys: ")
-                                : "write " + std::string(scalar_form) + " or keys: ";
-    const std::string what = Shown(node) + " where a map belongs; " + way + Joined(known);
-    if (place.key.empty()) throw ConfigError(node.Where() + ": " + what);
+    const std::string form = scalar_form == nullptr ? "" : fmt::format("{} or ", scalar_form);
+    const std::string what = fmt::format("{} where a map belongs; write {}keys: {}", Shown(node),
+                                         form, fmt::join(known, ", "));
+    if (place.key.empty()) throw ConfigError(fmt::format("{}: {}", node.Where(), what));
     FailAt(node, place.key, what);
   }
   for (const YamlNode& key : node.keys) {
@@ -238,12 +237,12 @@ void FailUnknownKey(const YamlNode& node, const std::string& parent, const std::
   const std::string familiar = FamiliarName(name);
   if (!familiar.empty()) FailAt(node, JoinKey(parent, name), "unknown key; " + familiar);
   FailAt(node, JoinKey(parent, name),
-         near.empty() ? "unknown key; known here: " + Joined(known)
-                      : "unknown key; did you mean '" + JoinKey(parent, near) + "'?");
+         near.empty() ? fmt::format("unknown key; known here: {}", fmt::join(known, ", "))
+                      : fmt::format("unknown key; did you mean '{}'?", JoinKey(parent, near)));
 }
 
 void FailNoParts(const YamlNode& node, const std::string& key) {
-  FailAt(node, key, "is one value and has no keys; write --set " + key + "=VALUE");
+  FailAt(node, key, fmt::format("is one value and has no keys; write --set {}=VALUE", key));
 }
 
 size_t ListIndex(const YamlNode& node, const std::string& key, const std::string& name,
@@ -253,9 +252,9 @@ size_t ListIndex(const YamlNode& node, const std::string& key, const std::string
   const bool number = end.ec == std::errc() && end.ptr == name.data() + name.size();
   if (number && index < size) return index;
   FailAt(node, JoinKey(key, name),
-         std::string(number ? "no such item" : "not the number of an item") + "; " + key +
-             (size == 0 ? " is empty, write --set " + key + "=[...]"
-                        : " has the items 0 to " + std::to_string(size - 1)));
+         fmt::format("{}; {} {}", number ? "no such item" : "not the number of an item", key,
+                     size == 0 ? fmt::format("is empty, write --set {}=[...]", key)
+                               : fmt::format("has the items 0 to {}", size - 1)));
 }
 
 std::string JoinKey(const std::string& parent, const std::string& name) {
@@ -274,7 +273,7 @@ std::vector<std::string> SplitKey(const std::string& key) {
 }
 
 OverrideValue ParseOverrideValue(const Override& override) {
-  const std::string source = "--set " + override.key + "=" + ShownText(override.value);
+  const std::string source = fmt::format("--set {}={}", override.key, ShownText(override.value));
   OverrideValue given;
   try {
     given.yaml = ParseYaml(override.value, source, /*lines=*/false);

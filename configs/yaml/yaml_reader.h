@@ -29,14 +29,14 @@ Override ParseOverride(const std::string& text);
 template <class Config>
 void ReadConfig(const std::string& path, const std::vector<Override>& overrides, Config& config);
 
-// The same for text; `name` stands for the file in messages.
+// ReadConfig() from text; messages have `name` in place of the file.
 template <class Config>
 void ReadConfigText(const std::string& name, const std::string& text,
                     const std::vector<Override>& overrides, Config& config);
 
 namespace internal {
 
-// A value's place in the configuration.
+// The place of a value in the configuration.
 struct Place {
   std::string key;  // dotted path, "" for the whole
   Rule rule;
@@ -47,7 +47,7 @@ void ReadScalar(const YamlNode& node, const Place& place, int64_t& value);
 void ReadScalar(const YamlNode& node, const Place& place, double& value);
 void ReadScalar(const YamlNode& node, const Place& place, std::string& value);
 
-// Throws unless the node is a list. `first_key` is that of its items where they are maps.
+// Throws unless the node is a list. `first_key`: the first key of its items where they are maps.
 void RequireList(const YamlNode& node, const Place& place, const std::string& first_key);
 // Throws unless the node is a map (or empty: all defaults) of known keys, or a scalar that equals
 // `scalar_form`; returns whether it is the latter.
@@ -56,21 +56,21 @@ bool RequireMap(const YamlNode& node, const Place& place, const std::vector<std:
 [[noreturn]] void FailUnknownKey(const YamlNode& node, const std::string& parent,
                                  const std::string& name, const std::vector<std::string>& known);
 [[noreturn]] void FailNoParts(const YamlNode& node, const std::string& key);
-// The item of a list of `size` that `name`, a part of an override's key, stands for. Throws.
+// The index that `name`, a part of an override's key, gives in a list of `size` items. Throws.
 size_t ListIndex(const YamlNode& node, const std::string& key, const std::string& name,
                  size_t size);
 
 std::string JoinKey(const std::string& parent, const std::string& name);
 std::vector<std::string> SplitKey(const std::string& key);
-// The value of an override: as YAML, and for a field of text as it stands, for a shell argument has
-// no comments and needs no quotes. Messages begin with `--set a.b=c`.
+// The value of an override: parsed as YAML, and for a field of text verbatim, as a shell argument
+// has no comments and needs no quotes. Messages begin with `--set a.b=c`.
 struct OverrideValue {
-  YamlNode yaml;  // where it is none, `problem` says why
+  YamlNode yaml;  // valid where `problem` is empty
   std::string problem;
   YamlNode text;
 };
 OverrideValue ParseOverrideValue(const Override& override);
-// Throws where the value is no YAML.
+// The value as YAML. Throws where it is not YAML.
 const YamlNode& RequireYaml(const OverrideValue& value);
 
 struct NameCollector {
@@ -159,7 +159,7 @@ void ReadValue(const YamlNode& node, const Place& place, T& value) {
   }
 }
 
-// Sets the part of `value` that `path` leads to, all of it when `path` is empty.
+// Sets the part of `value` at `path`, all of it where `path` is empty.
 template <class T>
 void SetValue(const std::vector<std::string>& path, const OverrideValue& given, const Place& place,
               T& value) {

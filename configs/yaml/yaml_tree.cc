@@ -1,3 +1,9 @@
+// yaml-cpp parses into events, and this file builds its own tree of them, because yaml-cpp's keeps
+// the first of two equal keys, follows aliases in cycles and has no limits. Every node knows its
+// place. The bounds hold for hostile text: at most 1 MiB, kMaxDepth levels and kMaxNodes nodes,
+// where an alias counts as all nodes that it expands to; an alias can refer to a closed node only,
+// so there are no cycles.
+
 #include "configs/yaml/yaml_tree.h"
 
 #include <fmt/format.h>
@@ -33,8 +39,7 @@ size_t DepthOf(const YamlNode& node) {
   return node.items.empty() && node.kind != YamlNode::Kind::kList ? 0 : deepest + 1;
 }
 
-// Builds the tree from yaml-cpp's events. Its own tree is not used: it keeps the first of two equal
-// keys, follows aliases in circles, and knows no limits.
+// Builds the tree from yaml-cpp's events.
 class TreeBuilder : public YAML::EventHandler {
  public:
   TreeBuilder(std::shared_ptr<const std::string> source, bool lines)
@@ -111,21 +116,21 @@ class TreeBuilder : public YAML::EventHandler {
       node.line = mark.line + 1;
       node.column = mark.column + 1;
     }
-    throw ConfigError(node.Where() + ": " + what);
+    throw ConfigError(fmt::format("{}: {}", node.Where(), what));
   }
 
   [[noreturn]] void FailDepth(const YAML::Mark& mark) const {
-    Fail(mark, "nested deeper than " + std::to_string(kMaxDepth) + " levels; no key lies so deep");
+    Fail(mark, fmt::format("nested deeper than {} levels; no key lies so deep", kMaxDepth));
   }
 
   [[noreturn]] void FailTag(const YAML::Mark& mark, const std::string& tag) const {
-    Fail(mark, "the tag '" + tag + "' is not supported; remove it");
+    Fail(mark, fmt::format("the tag '{}' is not supported; remove it", tag));
   }
 
   void CheckNodes(const YAML::Mark& mark) const {
     if (nodes_ <= kMaxNodes) return;
-    Fail(mark, "more than " + std::to_string(kMaxNodes) +
-                   " values, aliases counted each time; write a smaller file");
+    Fail(mark, fmt::format("more than {} values, aliases counted each time; write a smaller file",
+                           kMaxNodes));
   }
 
   void Open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -164,16 +169,18 @@ class TreeBuilder : public YAML::EventHandler {
 
   void PutKey(YamlNode key) {
     if (key.kind != YamlNode::Kind::kScalar) {
-      throw ConfigError(key.Where() + ": a key is no plain name; write a name before the ':'");
+      throw ConfigError(
+          fmt::format("{}: a key is no plain name; write a name before the ':'", key.Where()));
     }
     if (key.text == "<<" && !key.quoted) {
-      throw ConfigError(key.Where() + ": '<<' merges are not supported; write the keys out");
+      throw ConfigError(
+          fmt::format("{}: '<<' merges are not supported; write the keys out", key.Where()));
     }
     const auto [first, added] = open_.back().lines.try_emplace(key.text, key.line);
     if (!added) {
-      throw ConfigError(key.Where() + ": " + Path(key.text) + ": given twice" +
-                        (lines_ ? fmt::format(", first on line {}", first->second) : "") +
-                        "; remove one");
+      throw ConfigError(
+          fmt::format("{}: {}: given twice{}; remove one", key.Where(), Path(key.text),
+                      lines_ ? fmt::format(", first on line {}", first->second) : ""));
     }
     open_.back().node.keys.push_back(std::move(key));
   }
@@ -185,7 +192,8 @@ class TreeBuilder : public YAML::EventHandler {
       const YamlNode& node = open_[i].node;
       if (ExpectsKey(node)) return key;  // inside a list or map that stands as a key
       const bool map = node.kind == YamlNode::Kind::kMap;
-      path += (map ? node.keys.back().text : std::to_string(node.items.size())) + ".";
+      path += map ? node.keys.back().text : fmt::to_string(node.items.size());
+      path += '.';
     }
     return path + key;
   }
@@ -200,7 +208,8 @@ class TreeBuilder : public YAML::EventHandler {
 
 void CheckText(std::string_view text, const YamlNode& origin, bool lines) {
   if (text.size() > kMaxBytes) {
-    throw ConfigError(*origin.source + ": larger than 1 MiB; is this a configuration file?");
+    throw ConfigError(
+        fmt::format("{}: larger than 1 MiB; is this a configuration file?", *origin.source));
   }
   YamlNode place = origin;
   place.line = lines ? 1 : 0;
@@ -208,7 +217,8 @@ void CheckText(std::string_view text, const YamlNode& origin, bool lines) {
   for (size_t at = 0; at < text.size();) {
     const size_t length = SequenceLength(text.substr(at));
     if (length == 0) {
-      throw ConfigError(place.Where() + ": not text in UTF-8; save the file as UTF-8");
+      throw ConfigError(
+          fmt::format("{}: not text in UTF-8; save the file as UTF-8", place.Where()));
     }
     if (text[at] == '\n' && lines) {
       ++place.line;
@@ -219,7 +229,7 @@ void CheckText(std::string_view text, const YamlNode& origin, bool lines) {
   }
 }
 
-// yaml-cpp says "illegal map value" and the like where a tab stands in the indentation: name it.
+// Finds a tab in the indentation, of which yaml-cpp says "illegal map value" and the like.
 bool FindTabIndent(std::string_view text, int last_line, YamlNode& place) {
   size_t start = 0;
   for (int line = 0; line <= last_line && start <= text.size(); ++line) {
@@ -240,14 +250,14 @@ bool FindTabIndent(std::string_view text, int last_line, YamlNode& place) {
 [[noreturn]] void FailSyntax(std::string_view text, const YAML::Exception& error, YamlNode place,
                              bool lines) {
   if (lines && FindTabIndent(text, error.mark.line, place)) {
-    throw ConfigError(place.Where() + ": a tab in the indentation; indent with spaces");
+    throw ConfigError(
+        fmt::format("{}: a tab in the indentation; indent with spaces", place.Where()));
   }
   if (lines && !error.mark.is_null()) {
     place.line = error.mark.line + 1;
     place.column = error.mark.column + 1;
   }
-  if (lines && error.mark.line <= 0 && error.mark.column <= 0 &&
-      error.msg.rfind("end of", 0) == 0) {
+  if (lines && error.mark.line <= 0 && error.mark.column <= 0 && error.msg.starts_with("end of")) {
     // yaml-cpp gives no mark where the text ends too early: show its last line.
     const size_t last = text.find_last_not_of(" \t\r\n");
     const std::string_view before = text.substr(0, last == std::string_view::npos ? 0 : last + 1);
@@ -256,18 +266,19 @@ bool FindTabIndent(std::string_view text, int last_line, YamlNode& place) {
     place.column = static_cast<int>(before.size() - (newline + 1)) + 1;  // npos + 1 = 0
   }
   if (text.find("${") != std::string_view::npos) {
-    throw ConfigError(place.Where() + ": not YAML (" + error.msg +
-                      "); variables such as ${HOME} are not replaced, write the value itself");
+    throw ConfigError(fmt::format(
+        "{}: not YAML ({}); variables such as ${{HOME}} are not replaced, write the value itself",
+        place.Where(), error.msg));
   }
   const std::string what = error.msg == YAML::ErrorMsg::BAD_FILE ? "nested too deep" : error.msg;
-  throw ConfigError(place.Where() + ": not YAML (" + what + "); correct the line");
+  throw ConfigError(fmt::format("{}: not YAML ({}); correct the line", place.Where(), what));
 }
 
 }  // namespace
 
 std::string YamlNode::Where() const {
   if (line == 0) return *source;
-  return *source + ":" + std::to_string(line) + ":" + std::to_string(column);
+  return fmt::format("{}:{}:{}", *source, line, column);
 }
 
 const YamlNode* YamlNode::Find(std::string_view key) const {
@@ -291,7 +302,8 @@ YamlNode ParseYaml(std::string_view text, const std::string& source, bool lines)
     TreeBuilder second(origin.source, lines);
     if (parser.HandleNextDocument(second)) {
       const YamlNode other = second.Take();
-      throw ConfigError(other.Where() + ": a second document; a configuration is one document");
+      throw ConfigError(
+          fmt::format("{}: a second document; a configuration is one document", other.Where()));
     }
     return first.Take();
   } catch (const YAML::Exception& error) {
@@ -302,12 +314,13 @@ YamlNode ParseYaml(std::string_view text, const std::string& source, bool lines)
 std::string ReadYamlFile(const std::string& path) {
   FileText file = ReadRegularFile(path, kMaxBytes);
   if (file.problem.empty()) return std::move(file.text);
-  const bool told = file.problem.find(';') != std::string::npos;
-  throw ConfigError(path + ": " + file.problem + (told ? "" : "; check the path"));
+  const bool has_advice = file.problem.find(';') != std::string::npos;
+  throw ConfigError(
+      fmt::format("{}: {}{}", path, file.problem, has_advice ? "" : "; check the path"));
 }
 
 void FailAt(const YamlNode& node, const std::string& key, const std::string& what) {
-  throw ConfigError(node.Where() + ": " + key + ": " + what);
+  throw ConfigError(fmt::format("{}: {}: {}", node.Where(), key, what));
 }
 
 }  // namespace equipoise

@@ -10,7 +10,8 @@
 
 namespace equipoise {
 
-// A YAML document as plain data: what stands between yaml-cpp and the configuration structs.
+// A YAML document, or a part of it, as plain data: the form between yaml-cpp and configuration
+// structs.
 struct YamlNode {
   enum class Kind { kNull, kScalar, kList, kMap };
 
@@ -21,32 +22,33 @@ struct YamlNode {
   // key is a scalar node, so that it knows its place.
   std::vector<YamlNode> items;
   std::vector<YamlNode> keys;
-  // Where the node stands: `file:line:column`, or `--set a.b=c` as it stands when line is 0.
+  // The place of the node: `source:line:column`, or `source` alone (`--set a.b=c`) where line is 0.
   std::shared_ptr<const std::string> source;
   int line = 0;
   int column = 0;
 
+  // That place, as text.
   std::string Where() const;
-  // The value of a key, or null.
+  // The value of a map's key; null where there is none.
   const YamlNode* Find(std::string_view key) const;
 };
 
-// Parses one YAML document; `source` begins its messages. Without `lines`, messages name no line
-// (text from the command line). Anchors are expanded, so the tree has no cycles and a bounded size.
-// Throws ConfigError: `source:line:col: what; what to do`.
+// Parses one YAML document; `source` begins its messages, which name no line without `lines` (text
+// from the command line). Anchors are expanded, so the tree has no cycles, and its size is bounded.
+// Throws ConfigError `source:line:col: what; what to do`.
 YamlNode ParseYaml(std::string_view text, const std::string& source, bool lines = true);
 
-// The text of a file. Throws ConfigError when it cannot be read or is larger than a configuration
-// may be (1 MiB).
+// Reads a configuration file. Throws ConfigError when it cannot be read or is larger than 1 MiB.
 std::string ReadYamlFile(const std::string& path);
 
-// Block-style YAML text that ParseYaml() reads back as the same tree.
+// Writes a tree as YAML, maps in block style and lists of scalars in flow style; ParseYaml() reads
+// it back as the same tree.
 std::string FormatYaml(const YamlNode& root);
 
-// A scalar as FormatYaml() writes it: quoted where it must be.
+// Writes a scalar as FormatYaml() does: quoted where it must be.
 std::string FormatScalar(const YamlNode& scalar);
 
-// Throws ConfigError `where: key: what`.
+// Throws ConfigError `WHERE: key: what`, with the place of the node.
 [[noreturn]] void FailAt(const YamlNode& node, const std::string& key, const std::string& what);
 
 }  // namespace equipoise

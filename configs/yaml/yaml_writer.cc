@@ -1,5 +1,7 @@
 #include "configs/yaml/yaml_writer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -14,7 +16,7 @@ YamlNode PlainNode(std::string text) {
   return node;
 }
 
-// Shortest text that reads back as the same number.
+// The shortest text that reads back as the same number.
 std::string DoubleText(double value) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof(text), value).ptr};
@@ -22,21 +24,19 @@ std::string DoubleText(double value) {
 
 std::string RuleText(const Rule& rule) {
   if (!rule.choices.empty()) {
-    std::string text;
-    for (const std::string& choice : rule.choices) text += (text.empty() ? "" : " | ") + choice;
-    return text;
+    return fmt::format("{}", fmt::join(rule.choices, " | "));
   }
   const auto number = [](double value) {
     const bool whole = value == std::floor(value) && std::abs(value) < 1e15;
-    return whole ? std::to_string(static_cast<int64_t>(value)) : DoubleText(value);
+    return whole ? fmt::to_string(static_cast<int64_t>(value)) : DoubleText(value);
   };
-  if (rule.min && rule.max) return number(*rule.min) + " to " + number(*rule.max);
-  if (rule.min) return "at least " + number(*rule.min);
-  if (rule.max) return "at most " + number(*rule.max);
+  if (rule.min && rule.max) return fmt::format("{} to {}", number(*rule.min), number(*rule.max));
+  if (rule.min) return fmt::format("at least {}", number(*rule.min));
+  if (rule.max) return fmt::format("at most {}", number(*rule.max));
   return "";
 }
 
-// Appends words, broken before column 100, later lines indented.
+// Appends words, wrapped before column 100, later lines indented.
 void AppendWrapped(const std::string& text, size_t column, std::string& out) {
   constexpr size_t kColumns = 100, kIndent = 6;
   for (size_t start = 0; start < text.size();) {
@@ -98,7 +98,8 @@ std::string FormatHelp(const std::vector<HelpEntry>& entries) {
     std::string line = entry.key + (entry.value.empty() ? ":" : ": " + entry.value);
     line.resize(std::max<size_t>(line.size(), 34), ' ');
     const size_t column = line.size();
-    AppendWrapped(entry.help + (rule.empty() ? "" : " (" + rule + ")"), column, line);
+    AppendWrapped(rule.empty() ? entry.help : fmt::format("{} ({})", entry.help, rule), column,
+                  line);
     out += line + "\n";
   }
   return out;

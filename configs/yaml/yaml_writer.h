@@ -9,11 +9,11 @@
 
 namespace equipoise {
 
-// The resolved configuration as YAML text, every key of it; reading it gives an equal
-// configuration.
+// Writes a configuration as YAML, all of its keys; reading it back gives an equal configuration.
 template <class Config>
 std::string WriteConfig(const Config& config);
 
+// Whether all keys of two configurations are equal.
 template <class Config>
 bool EqualConfig(const Config& a, const Config& b);
 
@@ -22,8 +22,8 @@ bool EqualConfig(const Config& a, const Config& b);
 template <class Config>
 std::vector<std::string> DifferingKeys(const Config& a, const Config& b);
 
-// Every key with its default, rule and help, one key a line or two: for --help. Lists of structs
-// are shown as `data.train.0.repeat`.
+// The text of --help: every key with its default, rule and help. Fields of a list's structs are
+// shown as `data.train.0.repeat`.
 template <class Config>
 std::string HelpText(const Config& defaults);
 

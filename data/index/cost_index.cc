@@ -28,7 +28,7 @@ std::optional<CostIndex> CostIndex::Map(const std::string& path, uint64_t key) {
   index.path_ = path;
   index.samples_ = reinterpret_cast<const SampleCost*>(data + sizeof header);
   index.size_ = static_cast<int64_t>(header.samples);
-  index.hash_ = header.header_checksum;
+  index.hash_ = header.content;
   return index;
 }
 

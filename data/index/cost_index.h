@@ -6,20 +6,25 @@
 #include <vector>
 
 #include "data/records/defect.h"
+#include "models/spec/layer_load.h"
 
 namespace equipoise {
 
-// The cost of one sample; 32 bytes in the index file.
+// The cost of one sample; 48 bytes in the index file.
 struct SampleCost {
-  uint64_t offset = 0;   // of the line in its file
+  uint64_t offset = 0;       // of the line in its file
+  uint64_t patch_pairs = 0;  // these three as in PictureLoad
+  uint32_t patches = 0;
+  uint32_t image_tokens = 0;
   uint32_t bytes = 0;    // of the line
   uint32_t tokens = 0;   // after image expansion and truncation
   uint32_t trained = 0;  // tokens that are learnt
-  uint16_t tiles = 0;
+  uint32_t line = 0;     // 1-based, for messages
+  uint32_t images = 0;
   Defect defect = Defect::kNone;
   uint16_t source = 0;  // index in the list of sources
-  uint16_t images = 0;
-  uint32_t line = 0;  // 1-based, for messages
+
+  PictureLoad pictures() const { return {patches, static_cast<double>(patch_pairs), image_tokens}; }
 };
 
 // Cost of every record of a list of sources: the base of order, shapes, packs, loss normalisation
@@ -36,7 +41,9 @@ class CostIndex {
   // Records of all sources one after the other, defective ones too; `repeat` is not applied.
   int64_t size() const { return size_; }
   const SampleCost& operator[](int64_t sample) const { return samples_[sample]; }
-  uint64_t hash() const { return hash_; }  // of everything in it
+  // Of everything in it. Of tiles the same as in version 1 of the format: checkpoints know their
+  // samples by it.
+  uint64_t hash() const { return hash_; }
   const std::string& path() const { return path_; }
   // Records with each defect; [kNone] those that can be used.
   std::vector<int64_t> CountDefects() const;

@@ -47,8 +47,11 @@ SampleCost CostOf(const ScannedSample& sample) {
   if (sample.defect != Defect::kNone) return cost;
   cost.tokens = static_cast<uint32_t>(sample.encoded.ids.size());
   cost.trained = static_cast<uint32_t>(sample.trained);
-  cost.tiles = static_cast<uint16_t>(sample.all_tiles());
-  cost.images = static_cast<uint16_t>(sample.tiles.size());
+  const PictureLoad pictures = sample.all_pictures();
+  cost.patches = static_cast<uint32_t>(pictures.patches);
+  cost.patch_pairs = static_cast<uint64_t>(pictures.patch_pairs);
+  cost.image_tokens = static_cast<uint32_t>(pictures.image_tokens);
+  cost.images = static_cast<uint32_t>(sample.pictures.size());
   return cost;
 }
 

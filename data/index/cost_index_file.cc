@@ -22,6 +22,25 @@ uint64_t HeaderChecksum(const CostIndexHeader& header) {
   return XXH3_64bits(&header, offsetof(CostIndexHeader, header_checksum));
 }
 
+// Bytes 0 to 39 of the header of version 1, and a sample.
+struct HeaderOfVersion1 {
+  char magic[8] = {};
+  uint32_t version = 1;
+  uint32_t sample_bytes = 32;
+  uint64_t key = 0;
+  uint64_t samples = 0;
+  uint64_t checksum = 0;
+};
+struct SampleOfVersion1 {
+  uint64_t offset;
+  uint32_t bytes, tokens, trained;
+  uint16_t tiles;
+  Defect defect;
+  uint16_t source, images;
+  uint32_t line;
+};
+static_assert(sizeof(HeaderOfVersion1) == 40 && sizeof(SampleOfVersion1) == 32);
+
 [[noreturn]] void FailWrite(const std::string& path) {
   throw DataError(path + ": cannot be written: " + std::strerror(errno) +
                   "; set data.cache to a folder with room");
@@ -66,16 +85,45 @@ void WriteFileWhole(const std::string& path, const std::string& bytes) {
   if (rename(temporary.c_str(), path.c_str()) != 0) FailWrite(path);
 }
 
-void WriteIndexFile(const std::string& path, uint64_t key, const std::vector<SampleCost>& samples) {
-  const size_t content = samples.size() * sizeof(SampleCost);
+uint32_t IndexVersion(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  CostIndexHeader header;
+  std::string bytes(offsetof(CostIndexHeader, sample_bytes), '\0');
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (!file || std::memcmp(bytes.data(), header.magic, sizeof header.magic) != 0) return 0;
+  std::memcpy(&header, bytes.data(), bytes.size());
+  return header.version;
+}
+
+uint64_t HashOfVersion1(uint64_t key, const std::vector<SampleCost>& samples,
+                        const ImageSpec& images) {
+  std::vector<SampleOfVersion1> then;
+  then.reserve(samples.size());
+  for (const SampleCost& cost : samples) {
+    then.push_back({cost.offset, cost.bytes, cost.tokens, cost.trained,
+                    static_cast<uint16_t>(images.TilesOf(cost.patches)), cost.defect, cost.source,
+                    static_cast<uint16_t>(cost.images), cost.line});
+  }
+  HeaderOfVersion1 header;
+  std::memcpy(header.magic, CostIndexHeader().magic, sizeof header.magic);
+  header.key = key;
+  header.samples = samples.size();
+  header.checksum = XXH3_64bits(then.data(), then.size() * sizeof then[0]);
+  return XXH3_64bits(&header, sizeof header);
+}
+
+void WriteIndexFile(const std::string& path, uint64_t key, uint64_t content,
+                    const std::vector<SampleCost>& samples) {
+  const size_t sample_bytes = samples.size() * sizeof(SampleCost);
   CostIndexHeader header;
   header.key = key;
   header.samples = samples.size();
-  header.checksum = XXH3_64bits(samples.data(), content);
+  header.content = content;
+  header.checksum = XXH3_64bits(samples.data(), sample_bytes);
   header.header_checksum = HeaderChecksum(header);
-  std::string bytes(sizeof header + content, '\0');
+  std::string bytes(sizeof header + sample_bytes, '\0');
   std::memcpy(bytes.data(), &header, sizeof header);
-  std::memcpy(bytes.data() + sizeof header, samples.data(), content);
+  std::memcpy(bytes.data() + sizeof header, samples.data(), sample_bytes);
   WriteFileWhole(path, bytes);
 }
 

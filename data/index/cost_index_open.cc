@@ -1,5 +1,6 @@
 #include "data/index/cost_index_open.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -63,8 +64,7 @@ std::vector<TextFile> OpenFiles(const std::vector<SourceConfig>& sources) {
 }
 
 SampleOptions SampleOptionsOf(const DataConfig& config, const CostIndexOptions& options) {
-  return {config.max_tokens,       config.tiles,      config.limits,
-          options.tokens_per_tile, options.tile_size, config.follow_links};
+  return {config.max_tokens, config.tiles, config.limits, options.images, config.follow_links};
 }
 
 // Where a source's pictures lie, seen from its annotations, so that a copied data folder keeps its
@@ -76,14 +76,19 @@ std::string PicturesFrom(const SourceConfig& source) {
   return error ? source.images : images.lexically_relative(annotations.parent_path()).string();
 }
 
+constexpr uint32_t kOldest = 1, kNewest = CostIndexHeader().version;  // versions of the format
+
+// In a version of the format.
 uint64_t KeyOf(const std::vector<SourceConfig>& sources, const std::vector<uint64_t>& contents,
-               const SampleOptions& sample, uint64_t chat_template) {
+               const SampleOptions& sample, uint64_t chat_template, uint32_t version) {
+  const ImageSpec& images = sample.images;
   std::ostringstream key;
-  key << CostIndexHeader().version << ' ' << chat_template << ' ' << sample.max_tokens << ' '
-      << sample.tiles.min << ' ' << sample.tiles.max << ' ' << sample.tiles.thumbnail << ' '
+  key << version << ' ' << chat_template << ' ' << sample.max_tokens << ' ' << sample.tiles.min
+      << ' ' << sample.tiles.max << ' ' << sample.tiles.thumbnail << ' '
       << sample.limits.image_pixels << ' ' << sample.limits.image_bytes << ' '
-      << sample.limits.record_bytes << ' ' << sample.tokens_per_tile << ' ' << sample.tile_size
+      << sample.limits.record_bytes << ' ' << images.tokens_per_tile << ' ' << images.tile_size
       << ' ' << sample.follow_links;
+  if (version > kOldest) key << ' ' << images.rows_per_tile;
   for (size_t i = 0; i < sources.size(); ++i)
     key << ' ' << contents[i] << ' ' << std::quoted(PicturesFrom(sources[i]));
   const std::string text = key.str();
@@ -113,6 +118,9 @@ class IndexBuilder {
   bool first() const { return options_.slice == 0; }
   bool AnyRank(bool mine) const { return options_.any_rank ? options_.any_rank(mine) : mine; }
   void ComputeKey();
+  uint64_t KeyIn(uint32_t version) const;
+  // Says where an index of an older version lies, which is of no use any more.
+  void TellOlder() const;
   // Runs `work`; when it throws on one rank, all ranks throw.
   void OnAllRanks(const std::function<void()>& work) const;
   // The folder for the index: the first that holds it, else the first that can be written.
@@ -131,6 +139,7 @@ class IndexBuilder {
   const CostIndexOptions& options_;
   std::vector<TextFile> files_;
   std::vector<std::string> folders_;
+  std::vector<uint64_t> contents_;  // of the files
   std::string path_;
   uint64_t key_ = 0;
   bool built_ = false;
@@ -208,18 +217,41 @@ void IndexBuilder::Build() {
   // Not by files beside the index: another job may build the same one at the same time.
   const std::vector<std::vector<SampleCost>> slices = Collect(ScanMySlice(scanner));
   OnAllRanks([&] {
-    if (first()) WriteIndexFile(path_, key_, MergeSlices(slices));
+    if (!first()) return;
+    const std::vector<SampleCost> samples = MergeSlices(slices);
+    const uint64_t content = HashOfVersion1(KeyIn(kOldest), samples, options_.images);
+    WriteIndexFile(path_, key_, content, samples);
   });
   built_ = true;
 }
 
+uint64_t IndexBuilder::KeyIn(uint32_t version) const {
+  return KeyOf(sources_, contents_, SampleOptionsOf(config_, options_), template_.fingerprint(),
+               version);
+}
+
+void IndexBuilder::TellOlder() const {
+  if (!first() || !options_.notice) return;
+  for (const std::string& folder : folders_) {
+    for (uint32_t version = kOldest; version < kNewest; ++version) {
+      const std::string path = folder + "/" + IndexName(KeyIn(version));
+      if (IndexVersion(path) != version) continue;
+      options_.notice(
+          fmt::format("{}: a cost index in version {} of its format, which is of no use any more; "
+                      "training builds "
+                      "one in version {}, and the old file may be deleted",
+                      path, version, kNewest));
+    }
+  }
+}
+
 void IndexBuilder::ComputeKey() {
-  std::vector<uint64_t> contents;
-  contents.reserve(files_.size());
+  contents_.clear();
+  contents_.reserve(files_.size());
   const std::string& stamps = IsWritable(folders_[0]) ? folders_[0] : folders_.back();
   const bool store = first() && IsWritable(stamps);
-  for (const TextFile& file : files_) contents.push_back(ContentHash(file, stamps, store));
-  key_ = KeyOf(sources_, contents, SampleOptionsOf(config_, options_), template_.fingerprint());
+  for (const TextFile& file : files_) contents_.push_back(ContentHash(file, stamps, store));
+  key_ = KeyIn(kNewest);
 }
 
 std::string IndexBuilder::Find() {
@@ -228,6 +260,7 @@ std::string IndexBuilder::Find() {
     std::string path = folder + "/" + IndexName(key_);
     if (IsThere(path)) return path;
   }
+  TellOlder();
   return "";
 }
 
@@ -236,7 +269,10 @@ CostIndex IndexBuilder::Run() {
   if (options_.require_same) options_.require_same(key_);
   ChoosePath();
   // Asked once, of all: another job may finish the same index meanwhile.
-  if (AnyRank(options_.rebuild || !IsThere(path_))) Build();
+  if (AnyRank(options_.rebuild || !IsThere(path_))) {
+    if (!IsThere(path_)) TellOlder();
+    Build();
+  }
   std::optional<CostIndex> index = CostIndex::Map(path_, key_);
   if (AnyRank(!index)) {
     throw DataError(path_ +

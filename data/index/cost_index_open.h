@@ -9,12 +9,12 @@
 #include "data/index/cost_index.h"
 #include "data/settings/data_config.h"
 #include "data/text/chat_template.h"
+#include "models/spec/image_spec.h"
 
 namespace equipoise {
 
 struct CostIndexOptions {
-  int64_t tokens_per_tile = 256;  // 0: the model takes no pictures
-  int64_t tile_size = 448;
+  ImageSpec images;  // as the model takes them
   // This rank builds slice `slice` of `slices`. `any_rank(mine)` waits for the ranks of the other
   // slices and tells whether any of them gave true; absent with one slice. During a long build it
   // is called every few seconds, so that no rank waits longer than that.
@@ -46,15 +46,17 @@ struct OpenedCostIndex {
 };
 
 // Opens the index of `sources`: cached beside the data under a name that is the hash of content,
-// tokenizer, template and tiling (docs/cost_index_format.md), built first where it is absent,
-// damaged or stale. The file is bitwise the same for every number of slices and threads. Collective
-// over the slices. Throws DataError for missing or empty annotation files, and when too many
-// records are bad: not for those of a cached index, which is built again before.
+// tokenizer, template and pictures' shape (docs/cost_index_format.md), built first where it is
+// absent, damaged or stale; a notice tells of one in an older version of the format. The file is
+// bitwise the same for every number of slices and threads. Collective over the slices. Throws
+// DataError for missing or empty annotation files, and when too many records are bad: not for those
+// of a cached index, which is built again before.
 OpenedCostIndex OpenCostIndex(const std::vector<SourceConfig>& sources, const DataConfig& config,
                               const ChatTemplate& chat_template, const CostIndexOptions& options);
 
-// The index that OpenCostIndex() would find in the cache; nothing where it would build one. Not
-// collective; writes nothing but the stamp of the annotations' content.
+// The index that OpenCostIndex() would find in the cache; nothing where it would build one, with a
+// notice of one in an older version. Not collective; writes nothing but the stamp of the
+// annotations' content.
 std::optional<CostIndex> FindCostIndex(const std::vector<SourceConfig>& sources,
                                        const DataConfig& config, const ChatTemplate& chat_template,
                                        const CostIndexOptions& options);

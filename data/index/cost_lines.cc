@@ -88,7 +88,7 @@ void CheckCounts(const Counts& counts, const std::string& place) {
 
 }  // namespace
 
-std::vector<SampleSize> ReadCostLines(const std::string& path) {
+std::vector<SampleSize> ReadCostLines(const std::string& path, const ImageSpec& images) {
   const TextFile file(path);
   LineReader reader(&file, 0, file.bytes, kLongestLine);
   std::vector<SampleSize> sizes;
@@ -102,8 +102,7 @@ std::vector<SampleSize> ReadCostLines(const std::string& path) {
     Counts counts;
     if (!ReadPlainLine(line.text, counts)) counts = ReadAnyLine(line.text, place(line.number));
     CheckCounts(counts, place(line.number));
-    sizes.emplace_back(static_cast<int32_t>(counts.tiles), static_cast<int32_t>(counts.tokens),
-                       static_cast<int32_t>(counts.targets));
+    sizes.emplace_back(images.LoadOfTiles(counts.tiles), counts.tokens, counts.targets);
   }
   if (sizes.empty()) throw DataError(path + ": has no lines; give one sample a line");
   return sizes;

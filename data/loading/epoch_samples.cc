@@ -58,8 +58,7 @@ SampleList EpochSamples::list() const {
   return {size(), [samples = *this](int64_t place) -> std::optional<SampleSize> {
             const SampleCost& cost = (*samples.index_)[samples[place]];
             if (cost.defect != Defect::kNone) return std::nullopt;
-            return SampleSize(cost.tiles, static_cast<int32_t>(cost.tokens),
-                              static_cast<int32_t>(cost.trained));
+            return SampleSize(cost.pictures(), cost.tokens, cost.trained);
           }};
 }
 

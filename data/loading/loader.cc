@@ -10,7 +10,7 @@
 #include "configs/base/error.h"
 #include "configs/base/shown_text.h"
 #include "data/images/image.h"
-#include "data/images/image_tiling.h"
+#include "data/images/image_processor.h"
 #include "data/records/line_reader.h"
 
 namespace equipoise {
@@ -35,7 +35,7 @@ struct Dataset::Impl {
 
   ScannedSample Scan(int64_t sample, std::vector<std::string>* pictures) const;
   std::string Decode(const ScannedSample& scanned, const std::vector<std::string>& pictures,
-                     float* tiles) const;
+                     float* pixels) const;
 };
 
 namespace {
@@ -43,33 +43,37 @@ namespace {
 // Fills one micro-batch sample by sample.
 class BatchWriter {
  public:
-  BatchWriter(const Pack& pack, const SampleOptions& options, LossWeight loss, bool pictures);
+  BatchWriter(const Pack& pack, const ImageSpec& images, LossWeight loss, bool pictures);
 
   // Of the sample to be written next; null without pictures.
-  float* tiles() const { return pixels_ == nullptr ? nullptr : pixels_ + tile_ * tile_floats_; }
+  float* pixels() const { return pixels_ == nullptr ? nullptr : pixels_ + pixel_; }
   void Write(const ScannedSample& sample, LoadedPack& loaded);
-  // A sample that cannot be used keeps its shape: blank tiles at its beginning, nothing to learn.
+  // A sample that cannot be used keeps its shape: blank pictures at its beginning, nothing to
+  // learn.
   void WriteBlank(const SampleCost& cost, int32_t image_token, int32_t text_token);
   MicroBatch Finish();
 
  private:
   // Ends the sample of which `tokens` are written, with padding where the pack has some.
-  void Close(int64_t tokens, int64_t tiles);
-  void PlaceImage(int64_t begin, int64_t tiles);
+  void Close(int64_t tokens, const PictureLoad& pictures);
+  void PlaceImage(int64_t begin, int64_t image_tokens);
+  int64_t PixelsOf(const PictureLoad& pictures) const {
+    return images_.TilesOf(pictures.patches) * tile_pixels_;
+  }
 
-  const SampleOptions& options_;
+  const ImageSpec& images_;
   LossWeight loss_;
   MicroBatch batch_;
   int64_t *ids_, *targets_, *positions_, *image_positions_ = nullptr;
   int64_t padded_to_ = 0;  // tokens of each sample at least
   float* weights_ = nullptr;
   float* pixels_ = nullptr;
-  int64_t tile_floats_ = 0, token_ = 0, tile_ = 0, image_token_ = 0;  // written so far
+  int64_t tile_pixels_ = 0;                          // of three colours
+  int64_t token_ = 0, pixel_ = 0, image_token_ = 0;  // written so far
 };
 
-BatchWriter::BatchWriter(const Pack& pack, const SampleOptions& options, LossWeight loss,
-                         bool pictures)
-    : options_(options), loss_(loss), tile_floats_(3 * options.tile_size * options.tile_size) {
+BatchWriter::BatchWriter(const Pack& pack, const ImageSpec& images, LossWeight loss, bool pictures)
+    : images_(images), loss_(loss), tile_pixels_(3 * images.tile_size * images.tile_size) {
   batch_.input_ids = Int64Tensor(pack.row_tokens);
   batch_.targets = Int64Tensor(pack.row_tokens);
   batch_.position_ids = Int64Tensor(pack.row_tokens);
@@ -85,31 +89,31 @@ BatchWriter::BatchWriter(const Pack& pack, const SampleOptions& options, LossWei
     weights_ = batch_.target_weights.data_ptr<float>();
     std::fill_n(weights_, pack.row_tokens, 0.0F);
   }
-  if (pack.tiles > 0) {
-    batch_.image_positions = Int64Tensor(pack.tiles * options.tokens_per_tile);
+  if (pack.pictures.image_tokens > 0) {
+    batch_.image_positions = Int64Tensor(pack.pictures.image_tokens);
     image_positions_ = batch_.image_positions.data_ptr<int64_t>();
   }
-  if (pack.tiles > 0 && pictures) {
-    batch_.pixel_values =
-        at::empty({pack.tiles, 3, options.tile_size, options.tile_size}, at::kFloat);
+  if (pack.pictures.patches > 0 && pictures) {
+    const int64_t tiles = images.TilesOf(pack.pictures.patches), side = images.tile_size;
+    batch_.pixel_values = at::empty({tiles, 3, side, side}, at::kFloat);
     pixels_ = batch_.pixel_values.data_ptr<float>();
   }
 }
 
-void BatchWriter::PlaceImage(int64_t begin, int64_t tiles) {
-  for (int64_t i = 0; i < tiles * options_.tokens_per_tile; ++i) {
+void BatchWriter::PlaceImage(int64_t begin, int64_t image_tokens) {
+  for (int64_t i = 0; i < image_tokens; ++i) {
     image_positions_[image_token_++] = token_ + begin + i;
   }
 }
 
-void BatchWriter::Close(int64_t tokens, int64_t tiles) {
+void BatchWriter::Close(int64_t tokens, const PictureLoad& pictures) {
   const int64_t row = std::max(tokens, padded_to_);
   for (int64_t i = 0; i < row; ++i) positions_[token_ + i] = i;
   // Behind the sample, where causal attention shows it to none of its tokens.
   std::fill_n(ids_ + token_ + tokens, row - tokens, 0);
   std::fill_n(targets_ + token_ + tokens, row - tokens, kNoTarget);
   token_ += row;
-  tile_ += tiles;
+  pixel_ += PixelsOf(pictures);
   batch_.cu_seqlens.push_back(token_);
 }
 
@@ -123,23 +127,21 @@ void BatchWriter::Write(const ScannedSample& sample, LoadedPack& loaded) {
     targets_[token_ + i] = learnt ? sample.encoded.ids[at + 1] : kNoTarget;
     if (weights_ != nullptr && learnt) weights_[token_ + i] = static_cast<float>(weight);
   }
-  for (size_t i = 0; i < sample.tiles.size(); ++i)
-    PlaceImage(sample.encoded.image_begin[i], sample.tiles[i]);
+  for (size_t i = 0; i < sample.pictures.size(); ++i)
+    PlaceImage(sample.encoded.image_begin[i], sample.pictures[i].image_tokens);
   loaded.targets += sample.trained;
   loaded.weight += weight * static_cast<double>(sample.trained);
-  Close(tokens, sample.all_tiles());
+  Close(tokens, sample.all_pictures());
 }
 
 void BatchWriter::WriteBlank(const SampleCost& cost, int32_t image_token, int32_t text_token) {
-  const int64_t image_tokens = cost.tiles * options_.tokens_per_tile;
+  const int64_t image_tokens = cost.image_tokens;
   std::fill_n(ids_ + token_, image_tokens, image_token);
   std::fill_n(ids_ + token_ + image_tokens, cost.tokens - image_tokens, text_token);
   std::fill_n(targets_ + token_, cost.tokens, kNoTarget);
-  if (cost.tiles > 0) {
-    if (pixels_ != nullptr) std::fill_n(tiles(), cost.tiles * tile_floats_, 0.0F);
-    PlaceImage(0, cost.tiles);
-  }
-  Close(cost.tokens, cost.tiles);
+  if (pixels_ != nullptr) std::fill_n(pixels(), PixelsOf(cost.pictures()), 0.0F);
+  PlaceImage(0, image_tokens);
+  Close(cost.tokens, cost.pictures());
 }
 
 MicroBatch BatchWriter::Finish() {
@@ -147,13 +149,15 @@ MicroBatch BatchWriter::Finish() {
   return std::move(batch_);
 }
 
-std::string ShapeChange(const SampleCost& cost, const ScannedSample& sample) {
+std::string ShapeChange(const SampleCost& cost, const ScannedSample& sample,
+                        const ImageSpec& images) {
   const auto tokens = static_cast<int64_t>(sample.encoded.ids.size());
-  if (tokens == cost.tokens && sample.all_tiles() == cost.tiles && sample.trained == cost.trained)
+  const PictureLoad pictures = sample.all_pictures();
+  if (tokens == cost.tokens && pictures == cost.pictures() && sample.trained == cost.trained)
     return "";
   return "changed since the cost index was made: " + std::to_string(tokens) + " tokens, " +
-         std::to_string(sample.all_tiles()) + " tiles, planned " + std::to_string(cost.tokens) +
-         ", " + std::to_string(cost.tiles);
+         std::to_string(images.TilesOf(pictures.patches)) + " tiles, planned " +
+         std::to_string(cost.tokens) + ", " + std::to_string(images.TilesOf(cost.patches));
 }
 
 }  // namespace
@@ -171,20 +175,20 @@ ScannedSample Dataset::Impl::Scan(int64_t sample, std::vector<std::string>* pict
   return scanner.Scan(cost.source, ReadAt(files[cost.source], cost.offset, cost.bytes), pictures);
 }
 
-// Decodes into `tiles` (room for all tiles of the sample), or nowhere when it is null.
+// Decodes into `pixels` (room for all pictures of the sample), or nowhere when it is null.
 std::string Dataset::Impl::Decode(const ScannedSample& scanned,
-                                  const std::vector<std::string>& pictures, float* tiles) const {
+                                  const std::vector<std::string>& pictures, float* pixels) const {
   const SampleOptions& options = scanner.options();
   const ImageLimits limits{options.limits.image_pixels, options.limits.image_bytes};
   for (size_t i = 0; i < pictures.size(); ++i) {
     try {
       const at::Tensor image = DecodeImage(pictures[i], limits);
-      if (tiles == nullptr) continue;
-      const at::Tensor made =
-          MakeTiles(image, options.tiles, static_cast<int64_t>(pictures.size()), options.tile_size);
-      EQUIPOISE_CHECK(made.size(0) == scanned.tiles[i], "tiles of ", scanned.record.images[i]);
-      std::memcpy(tiles, made.const_data_ptr<float>(), made.nbytes());
-      tiles += made.numel();
+      if (pixels == nullptr) continue;
+      const at::Tensor made = scanner.processor().Make(image, std::ssize(pictures));
+      EQUIPOISE_CHECK(made.size(0) == options.images.TilesOf(scanned.pictures[i].patches),
+                      "tiles of ", scanned.record.images[i]);
+      std::memcpy(pixels, made.const_data_ptr<float>(), made.nbytes());
+      pixels += made.numel();
     } catch (const ImageError& error) {
       return ShownText(scanned.record.images[i]) + ": " + ShownText(error.what());
     }
@@ -212,14 +216,15 @@ BadSample Dataset::Locate(int64_t sample, const std::string& id, const std::stri
 
 LoadedPack Dataset::Load(const Pack& pack, bool pictures) const {
   LoadedPack loaded;
-  BatchWriter writer(pack, impl_->scanner.options(), impl_->loss, pictures);
+  const ImageSpec& images = impl_->scanner.options().images;
+  BatchWriter writer(pack, images, impl_->loss, pictures);
   for (const int64_t sample : pack.samples) {
     const SampleCost& cost = index()[sample];
     std::vector<std::string> files;
     const ScannedSample scanned = impl_->Scan(sample, pictures ? &files : nullptr);
     std::string reason = scanned.reason;
-    if (reason.empty()) reason = ShapeChange(cost, scanned);
-    if (reason.empty() && pictures) reason = impl_->Decode(scanned, files, writer.tiles());
+    if (reason.empty()) reason = ShapeChange(cost, scanned, images);
+    if (reason.empty() && pictures) reason = impl_->Decode(scanned, files, writer.pixels());
     if (reason.empty()) {
       writer.Write(scanned, loaded);
     } else {

@@ -17,7 +17,7 @@ struct LoadedPack {
   MicroBatch batch;
   int64_t targets = 0;  // trained tokens after bad samples; = planned_targets without any
   double weight = 0;    // sum of their weights; = targets for LossWeight::kToken
-  // Samples that could not be loaded as planned. Their shape is kept: their tiles are zeros and
+  // Samples that could not be loaded as planned. Their shape is kept: their pictures are zeros and
   // none of their tokens is learnt, so no other rank needs to know.
   std::vector<BadSample> bad;
 };
@@ -33,7 +33,7 @@ class Dataset {
   Dataset(Dataset&&) noexcept;
 
   // `pictures` false: for a rank that uses shapes and tokens alone; no picture is decoded, the
-  // micro-batch has no tiles, and pictures that would fail to decode are not noticed.
+  // micro-batch has no pixels, and pictures that would fail to decode are not noticed.
   LoadedPack Load(const Pack& pack, bool pictures = true) const;
   // The record as it is now: parsed, its pictures' heads read, encoded; or its defect. For `data
   // show`. With `files`, its pictures are read whole.

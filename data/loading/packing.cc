@@ -8,11 +8,17 @@
 
 namespace equipoise {
 
+LayerLoad Pack::useful() const {
+  return {pictures.patches, pictures.patch_pairs, pictures.image_tokens,
+          tokens,           token_pairs,          trained};
+}
+
 LayerLoad Pack::load() const {
-  if (row_tokens == tokens) return useful();
-  return {tiles, row_tokens,
-          static_cast<double>(std::ssize(samples)) * SingleSegment(0, longest).token_pairs,
-          trained};
+  LayerLoad load = useful();
+  if (row_tokens == tokens) return load;
+  load.tokens = row_tokens;
+  load.token_pairs = static_cast<double>(std::ssize(samples)) * CausalPairs(longest);
+  return load;
 }
 
 LossWeight ParseLossWeight(const std::string& name) {
@@ -34,10 +40,10 @@ Pack MakePack(const CostIndex& index, std::span<const int64_t> samples, LossWeig
     const SampleCost& cost = index[sample];
     pack.samples.push_back(sample);
     pack.tokens += cost.tokens;
-    pack.tiles += cost.tiles;
+    pack.pictures += cost.pictures();
     pack.trained += cost.trained;
     pack.weight += TargetWeight(loss, cost.trained) * cost.trained;
-    pack.token_pairs += SingleSegment(0, cost.tokens).token_pairs;
+    pack.token_pairs += CausalPairs(cost.tokens);
     pack.longest = std::max<int64_t>(pack.longest, cost.tokens);
   }
   pack.row_tokens = pack.tokens;
@@ -57,8 +63,7 @@ std::vector<SampleSize> SizesOf(const CostIndex& index, const std::vector<int64_
   sizes.reserve(samples.size());
   for (const int64_t sample : samples) {
     const SampleCost& cost = index[sample];
-    sizes.emplace_back(cost.tiles, static_cast<int32_t>(cost.tokens),
-                       static_cast<int32_t>(cost.trained));
+    sizes.emplace_back(cost.pictures(), cost.tokens, cost.trained);
   }
   return sizes;
 }
@@ -81,9 +86,9 @@ void EpochPacker::RefuseTooLittleData() {
   const int64_t batch = options_.groups.global_batch;
   if (Form({0, batch - 1}, /*head=*/0)) return;
   const EpochSummary first = Summarize(0);
-  const GroupLimits& limits = options_.groups.limits;
-  const std::string limits_text = "balance.tiles " + std::to_string(limits.tiles) +
-                                  " or balance.tokens " + std::to_string(limits.tokens);
+  const GroupOptions& groups = options_.groups;
+  const std::string limits_text = "balance.tiles " + std::to_string(groups.limit_units()) +
+                                  " or balance.tokens " + std::to_string(groups.limits.tokens);
   if (first.groups == 0 && first.oversize > 0) {
     throw DataError("data.train: each of the " + std::to_string(first.oversize) +
                     " samples is beyond " + limits_text + "; raise them");

@@ -22,7 +22,8 @@ double TargetWeight(LossWeight kind, int64_t targets);
 // Samples that share one row of tokens: one micro-batch.
 struct Pack {
   std::vector<int64_t> samples;  // ids in the cost index
-  int64_t tokens = 0, tiles = 0, trained = 0;
+  int64_t tokens = 0, trained = 0;
+  PictureLoad pictures;
   double weight = 0;       // sum of the target weights; = trained for kToken
   int64_t longest = 0;     // tokens of the longest sample
   int64_t row_tokens = 0;  // = tokens, or as many with each sample padded to the longest
@@ -30,7 +31,7 @@ struct Pack {
 
   // What the row asks of the layers, and what of that is no padding.
   LayerLoad load() const;
-  LayerLoad useful() const { return {tiles, tokens, token_pairs, trained}; }
+  LayerLoad useful() const;
 };
 
 // `pad`: each sample takes as many tokens of the row as the longest.

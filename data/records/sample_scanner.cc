@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
-#include <numeric>
 #include <optional>
 
 #include "configs/base/error.h"
 #include "configs/base/shown_text.h"
-#include "data/images/image_grid.h"
 #include "data/images/image_size.h"
 #include "data/text/text_error.h"
 
@@ -22,8 +20,8 @@ constexpr int64_t kFirstRead = 8 << 10;
 constexpr int64_t kLongestHead = 16 << 20;
 // Bytes of a reason: it may name a path of any length.
 constexpr size_t kMostReason = 400;
-// The cost index counts tiles and pictures in 16 bits.
-constexpr int64_t kMostTiles = std::numeric_limits<uint16_t>::max();
+// As SampleSize counts them.
+constexpr int64_t kMostPatches = std::numeric_limits<int32_t>::max();
 
 void Refuse(ScannedSample& sample, Defect defect, const std::string& reason) {
   sample.defect = defect;
@@ -69,13 +67,15 @@ std::optional<ImageSize> SizeByHead(const OpenedImage& opened, std::string& byte
 
 }  // namespace
 
-int64_t ScannedSample::all_tiles() const {
-  return std::accumulate(tiles.begin(), tiles.end(), int64_t{0});
+PictureLoad ScannedSample::all_pictures() const {
+  PictureLoad all;
+  for (const PictureLoad& picture : pictures) all += picture;
+  return all;
 }
 
 SampleScanner::SampleScanner(const std::vector<SourceConfig>& sources, SampleOptions options,
                              const ChatTemplate* chat_template)
-    : options_(options), chat_template_(chat_template) {
+    : options_(options), processor_(options.images, options.tiles), chat_template_(chat_template) {
   for (const SourceConfig& source : sources)
     folders_.emplace_back(source.images, options.follow_links);
 }
@@ -98,12 +98,12 @@ ScannedSample SampleScanner::Scan(size_t source, std::string_view line,
 void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
                                  std::vector<std::string>* files) const {
   const auto& images = sample.record.images;
-  if (!images.empty() && options_.tokens_per_tile == 0) {
+  if (!images.empty() && !options_.images.takes_pictures()) {
     return Refuse(sample, Defect::kNoVision, "the model takes no pictures");
   }
-  // Each takes a tile at least: a record that cannot fit is refused before its files are touched.
+  // A record that cannot fit is refused before its files are touched.
   const auto pictures = static_cast<int64_t>(images.size());
-  if (pictures > kMostTiles || pictures * options_.tokens_per_tile > options_.max_tokens) {
+  if (pictures * processor_.least_tokens() > options_.max_tokens) {
     return Refuse(sample, Defect::kTooManyTokens,
                   std::to_string(pictures) + " pictures do not fit in data.max_tokens");
   }
@@ -123,26 +123,27 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
                     ShownText(path) + ": " + std::to_string(size->width) + " x " +
                         std::to_string(size->height) + " is more than data.limits.image_pixels");
     }
-    sample.tiles.push_back(CountTiles(*size, options_.tiles, pictures, options_.tile_size));
+    sample.pictures.push_back(processor_.Measure(*size, pictures));
     if (files != nullptr) files->push_back(std::move(bytes));
   }
-  const int64_t tiles = sample.all_tiles();
-  if (tiles > kMostTiles || tiles * options_.tokens_per_tile > options_.max_tokens) {
+  const PictureLoad all = sample.all_pictures();
+  if (all.patches > kMostPatches || all.image_tokens > options_.max_tokens) {
     Refuse(sample, Defect::kTooManyTokens,
-           std::to_string(tiles) + " tiles do not fit in data.max_tokens");
+           std::to_string(all.image_tokens) + " tokens of pictures do not fit in data.max_tokens");
   }
 }
 
 void SampleScanner::Encode(ScannedSample& sample) const {
   EncodedConversation& encoded = sample.encoded;
+  std::vector<int64_t> image_tokens;
+  for (const PictureLoad& picture : sample.pictures) image_tokens.push_back(picture.image_tokens);
   try {
-    encoded = chat_template_->Encode(sample.record.turns, sample.tiles, options_.tokens_per_tile);
+    encoded = chat_template_->Encode(sample.record.turns, image_tokens);
   } catch (const TextError& error) {
     return Refuse(sample, Defect::kTokenizer, error.what());
   }
   sample.full_tokens = std::ssize(encoded.ids);
-  const std::string wrong =
-      Truncate(encoded, sample.tiles, options_.tokens_per_tile, options_.max_tokens);
+  const std::string wrong = Truncate(encoded, image_tokens, options_.max_tokens);
   if (!wrong.empty()) return Refuse(sample, Defect::kTooManyTokens, wrong);
   for (size_t i = 1; i < encoded.trained.size(); ++i)
     sample.trained += encoded.trained[i] != 0 ? 1 : 0;

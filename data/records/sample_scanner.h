@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/images/image_processor.h"
 #include "data/records/path_guard.h"
 #include "data/records/record.h"
 #include "data/settings/data_config.h"
@@ -17,9 +18,8 @@ struct SampleOptions {
   int64_t max_tokens = 4096;
   TilesConfig tiles;
   LimitsConfig limits;
-  int64_t tokens_per_tile = 0;  // 0: the model takes no pictures
-  int64_t tile_size = 0;        // pixels
-  bool follow_links = false;    // of pictures, out of their folder
+  ImageSpec images;           // as the model takes them
+  bool follow_links = false;  // of pictures, out of their folder
 };
 
 // One record as the model will see it, or why it cannot be used.
@@ -27,12 +27,12 @@ struct ScannedSample {
   Record record;
   Defect defect = Defect::kNone;
   std::string reason;
-  std::vector<int64_t> tiles;   // of each picture
-  EncodedConversation encoded;  // cut to max_tokens
-  int64_t full_tokens = 0;      // before the cut
-  int64_t trained = 0;          // targets: trained tokens, the first token not counted
+  std::vector<PictureLoad> pictures;  // of each
+  EncodedConversation encoded;        // cut to max_tokens
+  int64_t full_tokens = 0;            // before the cut
+  int64_t trained = 0;                // targets: trained tokens, the first token not counted
 
-  int64_t all_tiles() const;
+  PictureLoad all_pictures() const;
 };
 
 // The one way from a line of JSONL to tokens, used by the cost index (which reads the heads of
@@ -48,6 +48,7 @@ class SampleScanner {
   ScannedSample Scan(size_t source, std::string_view line,
                      std::vector<std::string>* files = nullptr) const;
   const SampleOptions& options() const { return options_; }
+  const ImageProcessor& processor() const { return processor_; }
 
  private:
   void ReadPictures(size_t source, ScannedSample& sample, std::vector<std::string>* files) const;
@@ -55,6 +56,7 @@ class SampleScanner {
 
   std::vector<ImageFolder> folders_;  // of each source
   SampleOptions options_;
+  ImageProcessor processor_;
   const ChatTemplate* chat_template_;
 };
 

@@ -42,6 +42,7 @@ inline const ChatTemplateForm* FindChatTemplate(std::string_view name) {
 
 inline std::vector<std::string> ChatTemplateNames() {
   std::vector<std::string> names;
+  names.reserve(kChatTemplates.size());
   for (const ChatTemplateForm& form : kChatTemplates) names.emplace_back(form.name);
   return names;
 }

@@ -62,12 +62,12 @@ std::string PlaceImages(std::vector<Turn>& turns, size_t images) {
          " pictures; write one <image> for each";
 }
 
-std::string Truncate(EncodedConversation& conversation, const std::vector<int64_t>& tiles,
-                     int64_t tokens_per_tile, int64_t max_tokens) {
+std::string Truncate(EncodedConversation& conversation, const std::vector<int64_t>& image_tokens,
+                     int64_t max_tokens) {
   if (std::ssize(conversation.ids) <= max_tokens) return "";
-  if (!tiles.empty()) {
+  if (!image_tokens.empty()) {
     // The closing </img> belongs to the picture.
-    const int64_t end = conversation.image_begin.back() + tiles.back() * tokens_per_tile + 1;
+    const int64_t end = conversation.image_begin.back() + image_tokens.back() + 1;
     if (end > max_tokens) {
       return "the pictures end at token " + std::to_string(end) +
              ", behind max_tokens = " + std::to_string(max_tokens);
@@ -81,8 +81,8 @@ std::string Truncate(EncodedConversation& conversation, const std::vector<int64_
 // Builds one conversation token by token.
 class ChatTemplate::Writer {
  public:
-  Writer(const ChatTemplate& owner, const std::vector<int64_t>& tiles, int64_t tokens_per_tile)
-      : owner_(owner), tiles_(tiles), tokens_per_tile_(tokens_per_tile) {}
+  Writer(const ChatTemplate& owner, const std::vector<int64_t>& image_tokens)
+      : owner_(owner), image_tokens_(image_tokens) {}
 
   void Begin() {
     for (const int32_t id : owner_.begin_) Add(id);
@@ -112,8 +112,8 @@ class ChatTemplate::Writer {
   }
 
   EncodedConversation Finish() {
-    EQUIPOISE_CHECK(out_.image_begin.size() == tiles_.size(), out_.image_begin.size(),
-                    " placeholders for ", tiles_.size(), " pictures");
+    EQUIPOISE_CHECK(out_.image_begin.size() == image_tokens_.size(), out_.image_begin.size(),
+                    " placeholders for ", image_tokens_.size(), " pictures");
     return std::move(out_);
   }
 
@@ -144,17 +144,16 @@ class ChatTemplate::Writer {
 
   void AddImage() {
     const size_t image = out_.image_begin.size();
-    EQUIPOISE_CHECK(image < tiles_.size(), "more placeholders than the ", tiles_.size(),
-                    " pictures");
+    EQUIPOISE_CHECK(image < image_tokens_.size(), "more placeholders than the ",
+                    image_tokens_.size(), " pictures");
     Add(owner_.image_start_);
     out_.image_begin.push_back(std::ssize(out_.ids));
-    for (int64_t i = 0; i < tiles_[image] * tokens_per_tile_; ++i) Add(owner_.image_token_);
+    for (int64_t i = 0; i < image_tokens_[image]; ++i) Add(owner_.image_token_);
     Add(owner_.image_end_);
   }
 
   const ChatTemplate& owner_;
-  const std::vector<int64_t>& tiles_;
-  const int64_t tokens_per_tile_;
+  const std::vector<int64_t>& image_tokens_;
   EncodedConversation out_;
 };
 
@@ -185,14 +184,14 @@ ChatTemplate::ChatTemplate(const std::string& name, const std::string& system,
 }
 
 EncodedConversation ChatTemplate::Encode(const std::vector<Turn>& turns,
-                                         const std::vector<int64_t>& tiles, int64_t tokens_per_tile,
+                                         const std::vector<int64_t>& image_tokens,
                                          bool with_answer_prompt) const {
-  if (!tiles.empty()) {
+  if (!image_tokens.empty()) {
     for (const char* token : {"<IMG_CONTEXT>", "<img>", "</img>"}) {
       RequiredToken(*tokenizer_, token, name_);
     }
   }
-  Writer writer(*this, tiles, tokens_per_tile);
+  Writer writer(*this, image_tokens);
   writer.Begin();
   const bool own_system = !turns.empty() && turns.front().role == Role::kSystem;
   if (!own_system && !system_.empty()) writer.AddTurn(Role::kSystem, system_, false);

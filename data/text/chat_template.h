@@ -14,10 +14,8 @@ namespace equipoise {
 // A conversation as the model sees it.
 struct EncodedConversation {
   std::vector<int32_t> ids;
-  std::vector<uint8_t> trained;  // per token: 1 where the token is learnt
-  // Per picture, in order: its first context token. The picture covers tiles * tokens_per_tile
-  // tokens.
-  std::vector<int64_t> image_begin;
+  std::vector<uint8_t> trained;      // per token: 1 where the token is learnt
+  std::vector<int64_t> image_begin;  // per picture, in order: its first context token
 };
 
 // Makes the `<image>` in user turns agree with the number of pictures: a record of one picture that
@@ -25,10 +23,11 @@ struct EncodedConversation {
 // what is wrong where the numbers cannot agree. `<image>` in other turns is ordinary text.
 std::string PlaceImages(std::vector<Turn>& turns, size_t images);
 
-// Cuts `conversation` to at most `max_tokens` tokens. Returns an empty text, or what is wrong where
-// that would cut into a picture or drop one; the conversation is then left as it is.
-std::string Truncate(EncodedConversation& conversation, const std::vector<int64_t>& tiles,
-                     int64_t tokens_per_tile, int64_t max_tokens);
+// Cuts `conversation` to at most `max_tokens` tokens; `image_tokens`: of each picture. Returns an
+// empty text, or what is wrong where that would cut into a picture or drop one; the conversation is
+// then left as it is.
+std::string Truncate(EncodedConversation& conversation, const std::vector<int64_t>& image_tokens,
+                     int64_t max_tokens);
 
 // How conversations become ids and loss mask, as typed code: a template that is rendered as text
 // has no loss mask. data/settings/chat_templates.h lists the templates. All put `<img>` context
@@ -43,11 +42,12 @@ class ChatTemplate {
   // outlive this object.
   ChatTemplate(const std::string& name, const std::string& system, const Tokenizer* tokenizer);
 
-  // `tiles[i]` tiles for picture i. REQUIRES: as many `<image>` in user turns as tiles (see
+  // `image_tokens[i]` context tokens for picture i. REQUIRES: as many `<image>` in user turns (see
   // PlaceImages). `with_answer_prompt` ends with the start of an assistant turn (generation).
   // Throws DataError for pictures when the tokenizer lacks the tokens for them.
-  EncodedConversation Encode(const std::vector<Turn>& turns, const std::vector<int64_t>& tiles,
-                             int64_t tokens_per_tile, bool with_answer_prompt = false) const;
+  EncodedConversation Encode(const std::vector<Turn>& turns,
+                             const std::vector<int64_t>& image_tokens,
+                             bool with_answer_prompt = false) const;
 
   int32_t image_token() const {
     return image_token_;

@@ -106,12 +106,15 @@ Json ToHuggingFace(const ModelConfig& config) {
 }
 
 std::vector<LayerSpec> LayerSpecs(const ModelConfig& config, int tensor_ranks) {
-  if (!config.has_vision) return TextSpecs(config.text, "", 0, tensor_ranks);
+  if (!config.has_vision) return TextSpecs(config.text, "", tensor_ranks);
   std::vector<LayerSpec> specs = EncoderOf(config).layers(config, tensor_ranks);
-  std::vector<LayerSpec> text =
-      TextSpecs(config.text, kLanguageModel, config.tokens_per_tile(), tensor_ranks);
+  std::vector<LayerSpec> text = TextSpecs(config.text, kLanguageModel, tensor_ranks);
   specs.insert(specs.end(), text.begin(), text.end());
   return specs;
+}
+
+ImageSpec ImageSpecOf(const ModelConfig& config) {
+  return config.has_vision ? EncoderOf(config).images(config) : ImageSpec{};
 }
 
 FolderSettings FolderSettingsOf(const ModelConfig& config, const std::string& folder) {

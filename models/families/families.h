@@ -5,6 +5,7 @@
 
 #include "configs/base/json.h"
 #include "models/families/family.h"
+#include "models/spec/image_spec.h"
 #include "models/spec/layer_spec.h"
 #include "models/spec/model_config.h"
 #include "models/spec/weight_names.h"
@@ -37,6 +38,9 @@ Json ToHuggingFace(const ModelConfig& config);
 // The layers of a model, in order, with costs on one of `tensor_ranks`. Throws ConfigError for more
 // ranks than can share them.
 std::vector<LayerSpec> LayerSpecs(const ModelConfig& config, int tensor_ranks = 1);
+
+// How it takes pictures.
+ImageSpec ImageSpecOf(const ModelConfig& config);
 
 // How FOLDER, which `config` was read from, says that data is prepared. Throws DataError.
 FolderSettings FolderSettingsOf(const ModelConfig& config, const std::string& folder);

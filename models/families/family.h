@@ -6,6 +6,7 @@
 
 #include "configs/base/json.h"
 #include "models/spec/config_section.h"
+#include "models/spec/image_spec.h"
 #include "models/spec/layer_spec.h"
 #include "models/spec/model_config.h"
 #include "models/spec/weight_names.h"
@@ -53,6 +54,7 @@ struct EncoderFamily {
   std::vector<Renaming> (*renamings)(const ModelConfig& config);
   // The encoder's and the connector's layers.
   std::vector<LayerSpec> (*layers)(const ModelConfig& config, int tensor_ranks);
+  ImageSpec (*images)(const ModelConfig& config);
   // The id of the token whose places pictures take, in a folder with a tokenizer whose config.json
   // does not tell; -1: not found.
   int64_t (*find_image_token)(const std::string& folder);

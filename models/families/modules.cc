@@ -1,5 +1,7 @@
 #include "models/families/modules.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "configs/base/error.h"
@@ -26,7 +28,8 @@ void CheckModules(const ModelConfig& config, const std::vector<std::string>& mod
   }
   for (const std::string& module : modules) {
     if (std::find(known.begin(), known.end(), module) != known.end()) continue;
-    throw ConfigError(key + ": this model has no '" + module + "'; use " + ChoicesText(known));
+    throw ConfigError(
+        fmt::format("{}: this model has no '{}'; use {}", key, module, ChoicesText(known)));
   }
 }
 

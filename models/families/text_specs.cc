@@ -25,8 +25,7 @@ TensorSpec EmbeddingTensor(const TextConfig& text, const std::string& model) {
   return tensor;
 }
 
-LayerSpec TokenEmbeddingSpec(const TextConfig& text, const std::string& model, int64_t image_rows,
-                             int ranks) {
+LayerSpec TokenEmbeddingSpec(const TextConfig& text, const std::string& model, int ranks) {
   const double h = static_cast<double>(text.hidden_size);
   LayerSpec spec;
   spec.kind = kTokenEmbedding;
@@ -34,14 +33,14 @@ LayerSpec TokenEmbeddingSpec(const TextConfig& text, const std::string& model, i
   spec.shape = VocabularyShape(text);
   spec.name = model + "embed_tokens";
   spec.parameters = {EmbeddingTensor(text, model)};
-  spec.input = {image_rows, 0, text.hidden_size, /*by_tile=*/false};
-  spec.output = {0, 1, text.hidden_size, /*by_tile=*/false};
+  spec.input = {RowKind::kImageTokens, text.hidden_size};
+  spec.output = {RowKind::kTokens, text.hidden_size};
   spec.defers_weights = false;
   spec.mlp.elementwise = PerRow::Tokens(2 * h);
   spec.mlp.kernels = 3;
   if (ranks > 1) spec.mlp.all_reduces = {{PerRow::Tokens(h)}};
   // The projector's output, which is spliced in.
-  spec.mlp.input = PerRow::Tiles(static_cast<double>(image_rows) * h);
+  spec.mlp.input = PerRow::ImageTokens(h);
   spec.mlp.workspace = PerRow::Tokens(2 * h);
   spec.mlp.workspace_fp32 = PerRow::Tokens(h);
   return spec;
@@ -84,7 +83,7 @@ LayerSpec DecoderBlockSpec(const TextConfig& text, const std::string& model, int
   const Split by_width =
       Split::Width(text.intermediate_size, "columns of the language model's MLP");
   AddBlockParameters(text, by_head, by_width, spec);
-  spec.input = spec.output = {0, 1, hidden, /*by_tile=*/false};
+  spec.input = spec.output = {RowKind::kTokens, hidden};
   spec.has_halves = true;
 
   const int64_t query = by_head.Largest(ranks), key = by_head.Keys().Largest(ranks);
@@ -114,8 +113,9 @@ LayerSpec DecoderBlockSpec(const TextConfig& text, const std::string& model, int
   // normalised.
   attention.saved = PerRow::Tokens((text.use_qk_norm ? 4 : 3) * (q + k));
   attention.saved_weights = PerRow::Tokens(h);
-  const double head_rows = static_cast<double>(query / head_dim);
-  const double norm_rows = text.use_qk_norm ? static_cast<double>((query + key) / head_dim) : 0;
+  const int64_t query_heads = query / head_dim, key_heads = key / head_dim;
+  const auto head_rows = static_cast<double>(query_heads);
+  const double norm_rows = text.use_qk_norm ? static_cast<double>(query_heads + key_heads) : 0;
   attention.saved_fp32 = PerRow::Tokens(1 + head_rows + norm_rows);
   attention.workspace = PerRow::Tokens(h + 2 * q + 4 * k);
 
@@ -144,7 +144,7 @@ LayerSpec HeadSpec(const TextConfig& text, const std::string& prefix, int ranks)
   } else {
     spec.parameters.push_back(weight);
   }
-  spec.input = {0, 1, hidden, /*by_tile=*/false};
+  spec.input = {RowKind::kTokens, hidden};
   spec.gradient_with_loss = true;
   spec.defers_weights = false;
 
@@ -153,7 +153,7 @@ LayerSpec HeadSpec(const TextConfig& text, const std::string& prefix, int ranks)
   HalfCost& mlp = spec.mlp;
   // All but the rows without a target, which get a gradient of zeros.
   mlp.products = {{PerRow::Targets(1), vocabulary, hidden}};
-  mlp.elementwise = {0, h, 2 * h + 8 * v};
+  mlp.elementwise = {0, 0, h, 2 * h + 8 * v};
   mlp.kernels = 10;
   if (ranks > 1) {  // largest logits, exponentials and the targets' logits, the input's gradient
     mlp.all_reduces = {{PerRow::Targets(1), /*fp32=*/true},
@@ -163,16 +163,17 @@ LayerSpec HeadSpec(const TextConfig& text, const std::string& prefix, int ranks)
   mlp.input = PerRow::Tokens(h);
   mlp.saved = PerRow::Targets(2 * h);  // the rows, their gradient
   mlp.saved_fp32 = PerRow::Targets(1);
-  mlp.workspace = {0, h, h};  // the gradient of the rows, then of the input; logits count beside it
+  mlp.workspace = {0, 0, h,
+                   h};  // the gradient of the rows, then of the input; logits count beside it
   return spec;
 }
 
 }  // namespace
 
 std::vector<LayerSpec> TextSpecs(const TextConfig& text, const std::string& prefix,
-                                 int64_t image_rows, int tensor_ranks) {
+                                 int tensor_ranks) {
   const std::string model = prefix + "model.";
-  std::vector<LayerSpec> specs = {TokenEmbeddingSpec(text, model, image_rows, tensor_ranks)};
+  std::vector<LayerSpec> specs = {TokenEmbeddingSpec(text, model, tensor_ranks)};
   for (int64_t i = 0; i < text.num_hidden_layers; ++i) {
     specs.push_back(DecoderBlockSpec(text, model, i, tensor_ranks));
   }

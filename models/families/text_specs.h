@@ -10,9 +10,9 @@ namespace equipoise {
 
 // A language model's layers: token embedding, decoder blocks, and the head with the final norm and
 // the loss; models/layers runs them. `prefix` begins their names ("" for a language model alone).
-// `image_rows`: rows that the embedding takes in place of tokens, for each tile. Costs are those on
-// one of `tensor_ranks`. Throws ConfigError for more ranks than can share the layers.
+// Costs are those on one of `tensor_ranks`. Throws ConfigError for more ranks than can share the
+// layers.
 std::vector<LayerSpec> TextSpecs(const TextConfig& text, const std::string& prefix,
-                                 int64_t image_rows, int tensor_ranks);
+                                 int tensor_ranks);
 
 }  // namespace equipoise

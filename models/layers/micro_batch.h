@@ -23,7 +23,7 @@ struct MicroBatch {
   // Segment s covers tokens cu_seqlens[s] .. cu_seqlens[s + 1]; attention never leaves a segment.
   std::vector<int64_t> cu_seqlens;
   at::Tensor pixel_values;  // [tiles, 3, size, size] fp32, normalised; undefined or 0 tiles = none
-  // [tiles * tokens_per_tile] int64: positions in the row that take the image features, in order.
+  // [image tokens] int64: positions in the row that take the image features, in order.
   at::Tensor image_positions;
 
   int64_t planned_targets = 0;   // targets according to the cost index

@@ -7,16 +7,18 @@
 
 namespace equipoise {
 
-// A number for a micro-batch: linear in its tiles, tokens, and tokens with a target.
+// A number for a micro-batch: linear in its rows of each kind.
 struct PerRow {
-  double per_tile = 0, per_token = 0, per_target = 0;
+  double per_patch = 0, per_image_token = 0, per_token = 0, per_target = 0;
 
-  static PerRow Tiles(double number) { return {number, 0, 0}; }
-  static PerRow Tokens(double number) { return {0, number, 0}; }
-  static PerRow Targets(double number) { return {0, 0, number}; }
+  static PerRow Patches(double number) { return {number, 0, 0, 0}; }
+  static PerRow ImageTokens(double number) { return {0, number, 0, 0}; }
+  static PerRow Tokens(double number) { return {0, 0, number, 0}; }
+  static PerRow Targets(double number) { return {0, 0, 0, number}; }
 
   double At(const LayerLoad& load) const {
-    return per_tile * static_cast<double>(load.tiles) +
+    return per_patch * static_cast<double>(load.patches) +
+           per_image_token * static_cast<double>(load.image_tokens) +
            per_token * static_cast<double>(load.tokens) +
            per_target * static_cast<double>(load.targets);
   }
@@ -40,9 +42,8 @@ struct TensorAllReduce {
 // unless said otherwise.
 struct HalfCost {
   std::vector<Product> products;
-  // Attention: FLOPs of the forward pass, by tile (every row of it sees every other) and by causal
-  // pair.
-  double attention_flops_per_tile = 0, attention_flops_per_pair = 0;
+  // Attention: FLOPs of the forward pass, by pair of the encoder's rows and by causal pair.
+  double attention_flops_per_patch_pair = 0, attention_flops_per_pair = 0;
   PerRow elementwise;  // read and written by kernels that are no products
   int kernels = 0;     // launches beside those of products
   // Of forward and of backward; none on one rank.
@@ -52,6 +53,11 @@ struct HalfCost {
   PerRow saved_weights;  // beside both, where its weights are trained
   PerRow saved_fp32;     // of 4 bytes whatever the precision: statistics of norms and softmax
   PerRow workspace, workspace_fp32;  // beyond what is saved, at the worst moment of backward
+
+  double AttentionFlops(const LayerLoad& load) const {
+    return attention_flops_per_patch_pair * load.patch_pairs +
+           attention_flops_per_pair * load.token_pairs;
+  }
 };
 
 }  // namespace equipoise

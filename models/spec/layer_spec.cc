@@ -16,10 +16,23 @@ const char* ComponentName(Component component) {
   return "";
 }
 
+int64_t ActivationSpec::Elements(const LayerLoad& load) const {
+  switch (rows) {
+    case RowKind::kPatches:
+      return load.patches * width;
+    case RowKind::kImageTokens:
+      return load.image_tokens * width;
+    case RowKind::kTokens:
+      return load.tokens * width;
+  }
+  return 0;
+}
+
 std::vector<int64_t> ActivationSpec::Shape(const LayerLoad& load) const {
-  if (Elements(load) == 0) return {};
-  if (by_tile) return {load.tiles, rows_per_tile, width};
-  return {rows_per_tile * load.tiles + rows_per_token * load.tokens, width};
+  const int64_t elements = Elements(load);
+  if (elements == 0) return {};
+  if (rows_per_tile > 0) return {load.patches / rows_per_tile, rows_per_tile, width};
+  return {elements / width, width};
 }
 
 int64_t LayerSpec::parameter_count() const {
@@ -46,8 +59,7 @@ double LayerSpec::ForwardFlops(const LayerLoad& load) const {
     for (const Product& product : half->products) {
       flops += 2.0 * product.rows.At(load) * static_cast<double>(product.n * product.k);
     }
-    flops += half->attention_flops_per_tile * static_cast<double>(load.tiles) +
-             half->attention_flops_per_pair * load.token_pairs;
+    flops += half->AttentionFlops(load);
   }
   return flops;
 }

@@ -22,14 +22,17 @@ inline constexpr char kHead[] = "head";
 // "vision", "projector" or "llm", as model.freeze and other settings name them.
 const char* ComponentName(Component component);
 
-// What a layer reads or hands on: [tiles, rows_per_tile, width] of whole tiles, else [rows, width].
-struct ActivationSpec {
-  int64_t rows_per_tile = 0, rows_per_token = 0, width = 0;
-  bool by_tile = false;
+// The rows of an activation.
+enum class RowKind { kPatches, kImageTokens, kTokens };
 
-  int64_t Elements(const LayerLoad& load) const {
-    return (rows_per_tile * load.tiles + rows_per_token * load.tokens) * width;
-  }
+// What a layer reads or hands on: [rows, width], or [tiles, rows_per_tile, width] of an encoder of
+// whole tiles.
+struct ActivationSpec {
+  RowKind rows = RowKind::kTokens;
+  int64_t width = 0;
+  int64_t rows_per_tile = 0;  // of patches; 0: not of tiles
+
+  int64_t Elements(const LayerLoad& load) const;
   // Empty where there are no elements.
   std::vector<int64_t> Shape(const LayerLoad& load) const;
 };
@@ -65,7 +68,7 @@ struct LayerSpec {
   bool split() const;  // whether tensor-parallel ranks share any parameter
   // Whether the layer has anything to do for a micro-batch.
   bool Runs(const LayerLoad& load) const {
-    return component == Component::kLanguageModel ? load.tokens > 0 : load.tiles > 0;
+    return component == Component::kLanguageModel ? load.tokens > 0 : load.patches > 0;
   }
 
   // FLOPs count matrix products (a multiplication and an addition are two); norms and activations

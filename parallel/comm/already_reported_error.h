@@ -4,8 +4,8 @@
 
 namespace equipoise {
 
-// A failure about which this rank has nothing to add: the others have given it up and named it, or
-// mpirun is ending the job. It goes to the log; the exit code is that of any RunError.
+// A failure that this rank need not report: the other ranks have named it as the faulty one, or
+// mpirun is ending the job. It goes to the log only; the exit code is that of any RunError.
 class AlreadyReportedError : public RunError {
  public:
   using RunError::RunError;

@@ -1,3 +1,12 @@
+// Direct exchanges in place of rings and trees. A ring adds in a different order on every shard,
+// and its bits depend on where it begins; here each rank receives a shard from all others and adds
+// them in rank order in fp32 (reduce.h), so that the result has the same bits on every rank and in
+// every backend. The volume is that of a ring, 2 (n - 1) / n of the tensor a rank, in one round of
+// messages a phase and with n - 1 messages open.
+//
+// Large reductions go in blocks of 2 MiB, which bounds the staging memory at (n - 1) / n of a
+// block: phase k reduces block k - 1, gathers its shards and exchanges those of block k.
+
 #include "parallel/comm/collectives.h"
 
 #include <algorithm>
@@ -8,9 +17,9 @@
 namespace equipoise {
 namespace {
 
-// Up to this size one round of messages is faster than two.
+// Up to this size one phase of whole tensors is faster than two of shards.
 constexpr int64_t kSmallBytes = 16 << 10;
-// A reduction works on so many bytes at a time, which bounds its staging memory.
+// Block of a reduction; bounds its staging memory.
 constexpr int64_t kBlockBytes = 2 << 20;
 
 using Direction = Transfer::Direction;
@@ -27,7 +36,7 @@ Range Shard(Range whole, int index, int count) {
 
 std::byte* Bytes(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
 
-// A tensor's memory by element ranges.
+// The memory of a tensor, addressed by ranges of elements.
 struct Elements {
   std::byte* data;
   int64_t item;  // bytes of an element
@@ -43,7 +52,8 @@ void AddIfAny(std::vector<Transfer>& transfers, const Transfer& transfer) {
   if (transfer.bytes > 0) transfers.push_back(transfer);
 }
 
-// What one rank receives to reduce: the same range from every rank, its own in place.
+// An exchange whose result is reduced: a rank receives the same range from every other into
+// staging; its own stays in place.
 struct Exchange {
   const GroupRanks& group;
   Elements elements;
@@ -54,7 +64,7 @@ struct Exchange {
   std::byte* Slot(int rank, int64_t count) const {
     return staging + (rank < group.self ? rank : rank - 1) * count * elements.item;
   }
-  // Sends `to(peer)` to each peer and receives as much as `mine` from it.
+  // Lists a send of the range `to(rank)` to each rank and a receive of the size of `mine` from it.
   template <class RangeOf>
   void List(RangeOf to, Range mine, std::vector<Transfer>& transfers) const {
     for (int rank = 0; rank < group.size(); ++rank) {
@@ -74,8 +84,8 @@ struct Exchange {
   }
 };
 
-// Lists the exchange of shards after which every rank but `skip` has all of `whole`; shard i lies
-// ready on rank i.
+// Lists the exchange of shards after which every rank but `skip` has all of `whole`. Rank i has
+// shard i.
 void ListGather(const GroupRanks& group, const Elements& elements, Range whole, int skip,
                 std::vector<Transfer>& transfers) {
   const Range mine = Shard(whole, group.self, group.size());
@@ -120,7 +130,7 @@ CollectiveSteps AllReduceSteps(const GroupRanks& group, const at::Tensor& tensor
   const auto block_at = [=](int64_t index) {
     return Range{std::min(index * block, count), std::min((index + 1) * block, count)};
   };
-  // A block's reduced shards are gathered beside the exchange of the next one.
+  // One phase gathers the reduced shards of a block and exchanges those of the next.
   plan.next = [=](int64_t phase, std::byte* staging, std::vector<Transfer>& transfers) {
     const Exchange exchange{group, elements, staging, dtype, op};
     const Range last = block_at(phase - 1), next = block_at(phase);

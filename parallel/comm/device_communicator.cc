@@ -4,6 +4,7 @@
 
 #include "configs/base/error.h"
 #include "parallel/comm/reduce.h"
+#include "parallel/comm/single_communicator.h"
 
 namespace equipoise {
 namespace {
@@ -67,12 +68,9 @@ Work DeviceCommunicator::Recv(at::Tensor& tensor, int peer) {
 
 std::unique_ptr<Communicator> DeviceCommunicator::Split(int color, int key,
                                                         const std::string& name) {
-  std::unique_ptr<Communicator> part = cpu_->Split(color, key, name);
-  auto* group = dynamic_cast<GroupCommunicator*>(part.get());
-  if (group == nullptr) return part;  // one rank: nothing leaves the GPU
-  std::unique_ptr<GroupCommunicator> cpu(group);
-  (void)part.release();  // `cpu` owns it
-  return Wrap(std::move(cpu));
+  std::unique_ptr<GroupCommunicator> part = cpu_->SplitGroup(color, key, name);
+  if (part == nullptr) return std::make_unique<SingleCommunicator>(name);  // nothing leaves the GPU
+  return Wrap(std::move(part));
 }
 
 }  // namespace equipoise

@@ -9,8 +9,8 @@
 
 namespace equipoise {
 
-// A group whose tensors on GPUs have a backend of their own; those on the CPU keep the one they
-// had. Checks what it is given, so that a backend sees right tensors that are not empty alone.
+// The base of backends for GPU tensors; tensors on the CPU go to the group's CPU backend. Checks
+// its arguments, so that a backend sees only valid tensors that are not empty.
 class DeviceCommunicator : public Communicator {
  public:
   int rank() const override { return cpu_->rank(); }
@@ -28,7 +28,8 @@ class DeviceCommunicator : public Communicator {
   std::unique_ptr<Communicator> Split(int color, int key, const std::string& name) final;
 
  protected:
-  // `device`: whose tensors are the backend's; a test's stand-in takes those of the CPU.
+  // `device`: the type of device whose tensors the backend takes; a test's stand-in takes the
+  // CPU's.
   DeviceCommunicator(std::unique_ptr<GroupCommunicator> cpu, at::DeviceType device)
       : cpu_(std::move(cpu)), device_(device) {}
 
@@ -42,7 +43,7 @@ class DeviceCommunicator : public Communicator {
   virtual Work DoBroadcast(at::Tensor& tensor, int root) = 0;
   virtual Work DoSend(const at::Tensor& tensor, int peer) = 0;
   virtual Work DoRecv(at::Tensor& tensor, int peer) = 0;
-  // The same backend for a part of this group of more than one rank.
+  // This backend for a sub-group of more than one rank.
   virtual std::unique_ptr<Communicator> Wrap(std::unique_ptr<GroupCommunicator> part) = 0;
 
   bool Mine(const at::Tensor& tensor) const;

@@ -1,7 +1,20 @@
+// One loop, Step(), progresses all operations and detects failures; driving_ makes it exclusive,
+// whichever thread runs it: the compute thread while it waits (Drive()), else the communication
+// thread (Run()). A step starts submitted operations, polls the active ones, receives statuses, and
+// only then judges deadlines and lost ranks, so that data which has arrived is never taken for
+// missing.
+//
+// Invariants. An operation is in taken_, active_, a queue of collectives_ or done. The front of
+// each queue of collectives_ is the only active collective of its group. The phase of status_ only
+// ascends (running, failed, leaving or left); the first failure is kept, is published at once, and
+// fails every operation of this rank, so that all ranks end with the same faulty rank. A step costs
+// O(active operations + ranks).
+
 #include "parallel/comm/engine.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
@@ -15,21 +28,21 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using Phase = RankStatus::Phase;
 
-// How long an idle thread sleeps at most: the time in which a failure elsewhere is noticed.
+// Longest sleep of an idle thread: the time in which a failure elsewhere is noticed.
 constexpr milliseconds kIdle{20};
-// The same while a GPU works, which wakes nobody.
+// Longest sleep while a GPU works, whose end wakes nobody.
 constexpr microseconds kWatch{200};
-// Between two looks at transfers of a transport that rings none: at first, then as long as nothing
-// has come for. A look takes the core from the compute thread for some 20 microseconds, so that 200
-// between them cost 9 % of a core.
+// Pauses between two polls of a transport that does not notify: the first, and the longest; in
+// between as long as nothing has arrived for. A poll takes the core from the compute thread for
+// some 20 us, so that pauses of 200 us cost 9 % of a core.
 constexpr microseconds kShortest{50}, kLongest{200};
-// The same while only receives wait that were posted early: the rank computes meanwhile.
+// Longest pause while only receives that were posted early are outstanding: the rank computes.
 constexpr microseconds kLongestEarly{2000};
-// How long a thread that waits looks without a pause: longer than waking it would take, too short
-// for ranks that share its core to suffer.
+// How long a waiting thread polls without a pause: longer than waking it would take, too short for
+// ranks that share its core to suffer.
 constexpr microseconds kSpin{500};
 
-std::string Name(int rank) { return "rank " + std::to_string(rank); }
+std::string Name(int rank) { return fmt::format("rank {}", rank); }
 
 }  // namespace
 
@@ -38,10 +51,10 @@ Engine::Engine(std::unique_ptr<Transport> transport, CommOptions options)
       options_(options),
       rank_(transport_->rank()),
       size_(transport_->size()),
-      beat_(std::clamp(options.timeout / 20, milliseconds(50), milliseconds(1000))),
+      heartbeat_interval_(std::clamp(options.timeout / 20, milliseconds(50), milliseconds(1000))),
       liveness_limit_(std::clamp(options.timeout / 2, milliseconds(500), milliseconds(10000))),
       views_(size_, RankView{RankStatus{}, Clock::now()}),
-      next_beat_(Clock::now()),
+      next_heartbeat_(Clock::now()),
       last_step_(Clock::now()),
       last_progress_(Clock::now()),
       thread_([this] { Run(); }) {}
@@ -72,7 +85,7 @@ std::shared_ptr<Operation> Engine::Submit(CollectiveSteps plan) {
   return operation;
 }
 
-// Whether it needs nobody to move its bytes: a GPU does it, or a transport that rings.
+// Whether an operation progresses by itself: on a GPU, or over a transport that notifies.
 bool Engine::MovesAlone(const Operation& operation) const {
   return transport_->Notifies() || !operation.awaited().empty();
 }
@@ -80,7 +93,7 @@ bool Engine::MovesAlone(const Operation& operation) const {
 void Engine::ProgressInBackground() {
   if (transport_->Notifies()) return;
   std::unique_lock lock(driving_, std::try_to_lock);
-  // Not to be had: the thread is awake and may be about to sleep for long.
+  // Locked: the communication thread is awake and may be about to sleep for long.
   if (!lock.owns_lock() || !active_.empty()) transport_->Wake();
 }
 
@@ -89,13 +102,13 @@ void Engine::Announce(const std::string& compute) {
   computes_ = compute;
 }
 
-Engine::ExitStatus Engine::Leave(const ExitReport& word, milliseconds grace) {
+Engine::ExitStatus Engine::Leave(const ExitReport& report, milliseconds grace) {
   std::unique_lock lock(mutex_);
   leaving_ = true;
-  word_ = word;
+  exit_report_ = report;
   transport_->Wake();
   left_.wait_for(lock, grace, [this] { return others_ready_; });
-  return {word_.exit_code, heard_};
+  return {exit_report_.exit_code, root_reported_};
 }
 
 void Engine::Run() {
@@ -118,7 +131,7 @@ void Engine::Run() {
   });
 }
 
-// On the thread that waits.
+// Progresses operations on the waiting thread.
 void Engine::Drive(const Operation& operation) {
   if (MovesAlone(operation)) return;
   ++drivers_;
@@ -137,7 +150,8 @@ void Engine::Drive(const Operation& operation) {
   --drivers_;
 }
 
-// Does what can be done now. How long to sleep before the next look; 0 when anything has happened.
+// Does what can be done now. Returns how long to sleep before the next round; 0 when anything
+// happened.
 microseconds Engine::Round() {
   std::lock_guard lock(driving_);
   const auto now = Clock::now();
@@ -146,8 +160,8 @@ microseconds Engine::Round() {
   return microseconds(0);
 }
 
-// The transport's own errors (a lost connection) are this rank's failure, and may come again and
-// again while it reports them.
+// Runs a step; an error of the transport (a lost connection) is this rank's failure, and may recur
+// while the rank reports it.
 bool Engine::Guard(const std::function<bool()>& step) {
   try {
     return step();
@@ -159,14 +173,14 @@ bool Engine::Guard(const std::function<bool()>& step) {
   return false;
 }
 
-// Whether anything has happened.
+// Returns whether anything happened.
 bool Engine::Step() {
   const auto now = Clock::now();
   ForgiveLostTime(now);
   bool progressed = TakeSubmitted();
   progressed |= AdvanceAll();
   transport_->Collect(views_);
-  // A rank that has left sent its last data before: take that in before it is missed.
+  // A rank that has left sent its last data before its last status: receive that before blaming it.
   progressed |= AdvanceAll();
   CheckOthers(now);
   CheckDeadlines(now);
@@ -185,7 +199,7 @@ microseconds Engine::Pause(Clock::time_point now) const {
   return std::min(longest, std::clamp(since, kShortest, early ? kLongestEarly : kLongest));
 }
 
-// A process that was itself stopped must not blame the others for the time it slept.
+// A process that was itself stopped must not blame other ranks for that time.
 void Engine::ForgiveLostTime(Clock::time_point now) {
   const auto lost = now - std::exchange(last_step_, now);
   if (lost < liveness_limit_ / 2) return;
@@ -201,7 +215,7 @@ bool Engine::TakeSubmitted() {
   }
   const bool any = !taken_.empty();
   while (!taken_.empty()) {
-    // Out of the list first: where it cannot start, the others are told in the next round.
+    // Out of the list first: if it cannot start, other ranks learn of it in the next round.
     const std::shared_ptr<Operation> operation = std::move(taken_.front());
     taken_.pop_front();
     entered_ = operation->text();
@@ -282,8 +296,8 @@ bool Engine::AnyWatched() const {
                      [](const auto& operation) { return !operation->awaited().empty(); });
 }
 
-// The member that has not handed this collective to its GPU, one that has ended before others; -1
-// when all have. No message of a watched collective tells who is missing: the ranks' status does.
+// A member that has not given this collective to its GPU, preferably one that has failed or left;
+// -1 when all have. A collective on GPUs has no messages that show who is missing; the statuses do.
 int Engine::Behind(const Operation& operation) const {
   const Tag& tag = operation.tag();
   int found = -1;
@@ -304,9 +318,9 @@ int Engine::WaitingFor(const Operation& operation) const {
 FailureReport Engine::Explain(const Operation& operation, Clock::time_point now) const {
   const int peer = WaitingFor(operation);
   if (peer >= 0) return ExplainWait(rank_, peer, views_, LivenessAt(now));
-  return {-1, "every rank has entered it, and no progress for " +
-                  Seconds(now - operation.progressed()) +
-                  ": sizes differ between ranks, or a GPU or the network hangs"};
+  return {-1, fmt::format("every rank has entered it, and no progress for {}: sizes differ between "
+                          "ranks, or a GPU or the network hangs",
+                          Seconds(now - operation.progressed()))};
 }
 
 void Engine::CheckOthers(Clock::time_point now) {
@@ -315,8 +329,8 @@ void Engine::CheckOthers(Clock::time_point now) {
     const RankStatus& status = views_[rank].status;
     if (rank == rank_ || (status.phase != Phase::kFailed && status.phase != Phase::kLeaving))
       continue;
-    told_for_all_ = status.for_all;
-    Fail({status.faulty_rank, status.verdict}, status.faulty_rank == rank ? "" : Name(rank));
+    reported_for_all_ = status.for_all;
+    Fail({status.faulty_rank, status.failure}, status.faulty_rank == rank ? "" : Name(rank));
     return;
   }
   for (const auto& operation : active_) {
@@ -329,12 +343,12 @@ void Engine::CheckOthers(Clock::time_point now) {
 
 Liveness Engine::LivenessAt(Clock::time_point now) const { return {now, liveness_limit_}; }
 
-void Engine::Fail(const FailureReport& verdict, const std::string& by) {
+void Engine::Fail(const FailureReport& failure, const std::string& noticed_by) {
   RefreshStatus();
   status_.phase = Phase::kFailed;
-  status_.faulty_rank = verdict.faulty_rank;
-  SetText(status_.verdict, verdict.text);
-  by_ = by;
+  status_.faulty_rank = failure.faulty_rank;
+  SetText(status_.failure, failure.text);
+  noticed_by_ = noticed_by;
   publish_now_ = true;
   for (const auto& operation : active_) {
     FailOne(*operation);
@@ -353,20 +367,20 @@ void Engine::Fail(const FailureReport& verdict, const std::string& by) {
 // "rank 0: all_reduce #17 in group data (4.0 MiB): no answer from rank 3 for 600.0 s: rank 3 has
 // ..."
 void Engine::FailOne(Operation& operation) {
-  std::string text = Name(rank_) + ": " + operation.text() + ": ";
+  std::string text = fmt::format("{}: {}: ", Name(rank_), operation.text());
   if (const int peer = WaitingFor(operation); peer >= 0 && status_.faulty_rank != rank_) {
-    text += "no answer from " + Name(peer) + " for " +
-            Seconds(Clock::now() - operation.progressed()) + ": ";
+    text += fmt::format("no answer from {} for {}: ", Name(peer),
+                        Seconds(Clock::now() - operation.progressed()));
   }
-  text += status_.verdict;
-  if (!by_.empty()) text += " (" + by_ + " gave up first)";
-  operation.Finish(text, Told());
+  text += status_.failure;
+  if (!noticed_by_.empty()) text += fmt::format(" ({} gave up first)", noticed_by_);
+  operation.Finish(text, IsReported());
 }
 
-// Whether this rank has nothing to add: the others have named it, and told what they saw of it, or
-// one has spoken for all.
-bool Engine::Told() const {
-  return told_for_all_ || (status_.faulty_rank == rank_ && !by_.empty());
+// Whether this rank need not report the failure: the other ranks have named it as the faulty one,
+// or one rank's report covers all.
+bool Engine::IsReported() const {
+  return reported_for_all_ || (status_.faulty_rank == rank_ && !noticed_by_.empty());
 }
 
 void Engine::RefreshStatus() {
@@ -381,7 +395,7 @@ void Engine::RefreshStatus() {
     }
   }
   status_.waiting_for = waited ? WaitingFor(*waited) : -1;
-  // All have entered: still not computing.
+  // All members have entered it: still waiting, not computing.
   if (waited && status_.waiting_for < 0 && !waited->awaited().empty()) {
     status_.waiting_for = waited->awaited().front();
   }
@@ -391,9 +405,9 @@ void Engine::RefreshStatus() {
 }
 
 void Engine::SendHeartbeat(Clock::time_point now) {
-  if (!publish_now_ && now < next_beat_) return;
+  if (!publish_now_ && now < next_heartbeat_) return;
   publish_now_ = false;
-  next_beat_ = now + beat_;
+  next_heartbeat_ = now + heartbeat_interval_;
   RefreshStatus();
   transport_->Publish(status_);
 }
@@ -403,17 +417,17 @@ void Engine::UpdateLeaving(Clock::time_point now) {
   if (!leaving_ || others_ready_) return;
   if (status_.phase != Phase::kLeaving) {
     for (const RankView& view : views_) {
-      if (view.status.phase == Phase::kLeaving) word_.exit_code = view.status.exit_code;
+      if (view.status.phase == Phase::kLeaving) exit_report_.exit_code = view.status.exit_code;
     }
     if (status_.phase == Phase::kRunning)
-      Fail({rank_, Name(rank_) + " failed: " + word_.message}, "");
+      Fail({rank_, fmt::format("{} failed: {}", Name(rank_), exit_report_.message)}, "");
     status_.phase = Phase::kLeaving;
-    status_.exit_code = word_.exit_code;
-    status_.for_all = word_.for_all;
+    status_.exit_code = exit_report_.exit_code;
+    status_.for_all = exit_report_.for_all;
     publish_now_ = true;
     return;
   }
-  heard_ = rank_ == 0 || views_[0].status.phase == Phase::kLeaving;
+  root_reported_ = rank_ == 0 || views_[0].status.phase == Phase::kLeaving;
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_ || rank == status_.faulty_rank) continue;
     const RankView& view = views_[rank];

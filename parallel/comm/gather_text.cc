@@ -10,7 +10,7 @@
 namespace equipoise {
 namespace {
 
-// The text and, to `size` bytes, zeros.
+// The text as a tensor [size] of bytes, padded with zeros.
 at::Tensor BytesOf(const std::string& text, int64_t size) {
   at::Tensor bytes = at::zeros({size}, at::kByte);
   if (!text.empty()) std::memcpy(bytes.data_ptr(), text.data(), text.size());  // else no memory

@@ -7,11 +7,11 @@
 
 namespace equipoise {
 
-// The texts of all ranks of the group, in rank order, on every rank. Collective.
+// All-gathers a text: those of all ranks of the group, in rank order, on every rank. Collective.
 std::vector<std::string> GatherText(Communicator& group, const std::string& text);
 
-// The texts of all ranks, in rank order, on rank 0; none elsewhere. For what is too long to be held
-// by every rank. Collective.
+// Gathers a text on rank 0: those of all ranks, in rank order; none elsewhere. For texts too long
+// to be held by every rank. Collective.
 std::vector<std::string> CollectText(Communicator& group, const std::string& text);
 
 }  // namespace equipoise

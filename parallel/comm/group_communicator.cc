@@ -108,12 +108,18 @@ Work GroupCommunicator::Recv(at::Tensor& tensor, int peer) {
 
 std::unique_ptr<Communicator> GroupCommunicator::Split(int color, int key,
                                                        const std::string& name) {
+  if (auto group = SplitGroup(color, key, name)) return group;
+  return std::make_unique<SingleCommunicator>(name);
+}
+
+std::unique_ptr<GroupCommunicator> GroupCommunicator::SplitGroup(int color, int key,
+                                                                 const std::string& name) {
   const at::Tensor mine = at::empty({3}, at::kLong);
   at::Tensor all = at::empty({size(), 3}, at::kLong);
   int64_t* values = mine.data_ptr<int64_t>();
   values[0] = color;
   values[1] = key;
-  values[2] = engine_->next_group;
+  values[2] = engine_->next_group();
   AllGather(all, mine).Wait();
 
   std::set<int64_t> colors;
@@ -125,9 +131,9 @@ std::unique_ptr<Communicator> GroupCommunicator::Split(int color, int key,
     if (row[0] == color) members.emplace_back(row[1], rank);
     first_id = std::max(first_id, row[2]);
   }
-  // Above the number of every group that a member is in: two groups with a common rank differ.
-  engine_->next_group = static_cast<int>(first_id + static_cast<int64_t>(colors.size()));
-  if (members.size() == 1) return std::make_unique<SingleCommunicator>(name);
+  // Above the number of every group of any member: two groups with a common rank differ.
+  engine_->ReserveGroups(static_cast<int>(first_id), static_cast<int>(colors.size()));
+  if (members.size() == 1) return nullptr;
 
   std::sort(members.begin(), members.end());
   GroupRanks ranks;
@@ -136,7 +142,7 @@ std::unique_ptr<Communicator> GroupCommunicator::Split(int color, int key,
     ranks.world.push_back(ranks_.world[rank]);
   }
   const auto index = std::distance(colors.begin(), colors.find(color));
-  return std::unique_ptr<Communicator>(
+  return std::unique_ptr<GroupCommunicator>(
       new GroupCommunicator(engine_, std::move(ranks), static_cast<int>(first_id + index), name));
 }
 

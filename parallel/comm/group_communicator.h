@@ -10,18 +10,18 @@
 
 namespace equipoise {
 
-// A group of ranks that share an Engine's world: the communicator of every CPU backend.
+// The communicator of every CPU backend: a group of ranks that share an Engine's world.
 class GroupCommunicator : public Communicator {
  public:
-  // Groups of all ranks that need no agreement on a number: they have one of their own.
+  // Groups of all ranks, with fixed numbers on which no agreement is needed.
   enum class Everyone { kWorld, kClosing };
   GroupCommunicator(const std::shared_ptr<Engine>& engine, Everyone which);
 
   int rank() const override { return ranks_.self; }
   int size() const override { return ranks_.size(); }
   const std::string& name() const override { return name_; }
-  // For backends of GPU tensors, which bring their operations to the same engine. `id` is the same
-  // on all members, and differs between groups that have a member in common.
+  // For backends of GPU tensors, which submit their operations to the same engine. `id` is equal on
+  // all members, and differs between groups that have a member in common.
   const std::shared_ptr<Engine>& engine() const { return engine_; }
   const GroupRanks& ranks() const { return ranks_; }
   int id() const { return id_; }
@@ -35,6 +35,8 @@ class GroupCommunicator : public Communicator {
   void Announce(const std::string& compute) override { engine_->Announce(compute); }
   void ProgressInBackground() override { engine_->ProgressInBackground(); }
   std::unique_ptr<Communicator> Split(int color, int key, const std::string& name) override;
+  // Split() for backends of GPU tensors; null where this rank is the only member.
+  std::unique_ptr<GroupCommunicator> SplitGroup(int color, int key, const std::string& name);
 
  private:
   GroupCommunicator(std::shared_ptr<Engine> engine, GroupRanks ranks, int id, std::string name);
@@ -47,7 +49,7 @@ class GroupCommunicator : public Communicator {
   int id_;
   std::string name_;
   int64_t collectives_ = 0;
-  std::map<int, int64_t> sent_, received_;  // messages so far, by peer
+  std::map<int, int64_t> sent_, received_;  // number of messages so far, by peer
 };
 
 }  // namespace equipoise

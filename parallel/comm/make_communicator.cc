@@ -1,6 +1,7 @@
 #include "parallel/comm/make_communicator.h"
 
 #include <ATen/ops/scalar_tensor.h>
+#include <fmt/format.h>
 
 #include <utility>
 
@@ -13,20 +14,20 @@
 namespace equipoise {
 namespace {
 
-constexpr int kSharedGpuVersion = 23000;  // from 2.30 on NCCL lets ranks share a GPU, when told to
+constexpr int kSharedGpuVersion = 23000;  // from 2.30 on NCCL can let ranks share a GPU
 
 std::string VersionName(int version) {
-  return "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) +
-         "." + std::to_string(version % 100);
+  return fmt::format("NCCL {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
 int CountDevices(const CudaApi& cuda) {
   int count = 0;
   const int error = cuda.device_count(&count);
   if (error != 0 || count == 0) {
-    throw ConfigError(std::string("parallel.nccl: this machine has no usable GPU (") +
-                      (error != 0 ? cuda.error_text(error) : "none found") +
-                      "); leave the key out to train on CPUs");
+    throw ConfigError(fmt::format(
+        "parallel.nccl: this machine has no usable GPU ({}); leave the key out to train "
+        "on CPUs",
+        error != 0 ? cuda.error_text(error) : "none found"));
   }
   return count;
 }
@@ -49,18 +50,17 @@ DeviceWorld AddDevices(MpiEnvironment& environment, std::unique_ptr<Communicator
   DeviceWorld result;
   api->cuda.device = gpu;
   result.backend = VersionName(version);
-  auto* group = dynamic_cast<GroupCommunicator*>(world.get());
-  if (group == nullptr) {  // one rank: nothing leaves its GPU
+  if (environment.size() == 1) {  // nothing leaves the GPU
     result.world = std::move(world);
     return result;
   }
-  // One machine whose ranks share a GPU makes all of them stage.
+  // Where the ranks of one machine share a GPU, all ranks stage.
   const bool nccl_shares = version >= kSharedGpuVersion && MpiEnvironment::NcclSharesGpus();
   const bool shares = environment.local_size() > devices && !nccl_shares;
   at::Tensor any = at::scalar_tensor(shares ? 1 : 0, at::kLong);
   world->AllReduce(any, ReduceOp::kMax).Wait();
-  std::unique_ptr<GroupCommunicator> cpu(group);
-  (void)world.release();  // `cpu` owns it
+  auto cpu = std::make_unique<GroupCommunicator>(environment.engine(),
+                                                 GroupCommunicator::Everyone::kWorld);
   if (any.item<int64_t>() == 0) {
     result.world = std::make_unique<NcclCommunicator>(std::move(cpu), std::move(api), at::kCUDA);
   } else {

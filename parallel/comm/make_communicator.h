@@ -8,19 +8,20 @@
 
 namespace equipoise {
 
-// The group of all ranks, for CPU tensors: over MPI under mpirun, else a world of one. Called
-// once; end it before MpiEnvironment::Close().
+// Makes the group of all ranks, for CPU tensors: over MPI under mpirun, else a world of one. Called
+// once; destroy it before MpiEnvironment::Close().
 std::unique_ptr<Communicator> MakeWorldCommunicator(MpiEnvironment& environment,
                                                     const CommOptions& options);
 
-// The same group for tensors on GPUs too: over NCCL where each rank of a machine has a GPU of its
-// own, else staged through pinned memory. Collective. Tensors on the CPU keep their backend.
+// The group of all ranks, for CPU and GPU tensors, and the name of the backend of the latter.
 struct DeviceWorld {
   std::unique_ptr<Communicator> world;
   std::string backend;  // "NCCL 2.28.9" or "pinned staging"
 };
-// `gpu`: this rank's. `nccl_library`: see LoadNcclApi(). Throws ConfigError when there is no GPU or
-// no library.
+// Replaces the world that MakeWorldCommunicator() has made by one that takes GPU tensors too, over
+// NCCL where each rank of a machine has a GPU of its own, else staging through pinned memory.
+// Tensors on the CPU keep their backend. `gpu`: this rank's device index. `nccl_library`: see
+// LoadNcclApi(). Collective. Throws ConfigError when there is no GPU or no library.
 DeviceWorld AddDevices(MpiEnvironment& environment, std::unique_ptr<Communicator> world,
                        const std::string& nccl_library, int gpu);
 

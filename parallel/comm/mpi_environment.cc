@@ -17,10 +17,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long a rank that computes may take to notice a failure and report its side of it.
+// Time for a rank that computes to notice a failure and report its side of it.
 constexpr milliseconds kGrace{10000};
-// After the last word to the others, so that it is on its way.
-constexpr milliseconds kFarewell{50};
+// Time for the last status to reach the other ranks.
+constexpr milliseconds kLastStatus{50};
 
 }  // namespace
 
@@ -83,18 +83,18 @@ void MpiEnvironment::Close() {
   CheckMpi(MPI_Finalize(), "MPI_Finalize");
 }
 
-void MpiEnvironment::Abandon(const ExitReport& word, const std::function<void()>& unheard) {
-  int exit_code = word.exit_code;
+void MpiEnvironment::Abandon(const ExitReport& report, const std::function<void()>& unheard) {
+  int exit_code = report.exit_code;
   std::fflush(nullptr);
   if (channels_ && size_ > 1) {
     if (!engine_) Connect({});
-    const Engine::ExitStatus exit_status = engine_->Leave(word, kGrace);
+    const Engine::ExitStatus exit_status = engine_->Leave(report, kGrace);
     exit_code = exit_status.exit_code;
-    if (!exit_status.heard && unheard) unheard();
+    if (!exit_status.root_reported && unheard) unheard();
     std::fflush(nullptr);
-    std::this_thread::sleep_for(kFarewell);
+    std::this_thread::sleep_for(kLastStatus);
   }
-  // No destructors: another thread may be anywhere, and MPI cannot be finalised any more.
+  // No destructors: other threads may be anywhere, and MPI can no longer be finalized.
   std::_Exit(exit_code);
 }
 

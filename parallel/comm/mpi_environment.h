@@ -12,8 +12,8 @@ namespace equipoise {
 class Engine;
 struct MpiChannels;
 
-// MPI for the life of the program, and its two ways to end. Started by hand, without mpirun, it
-// is a world of one and never touches MPI.
+// The life of MPI in a program, with its two ways to end. Without mpirun it is a world of one and
+// never calls MPI.
 //
 //   MpiEnvironment mpi;
 //   try {
@@ -25,10 +25,10 @@ struct MpiChannels;
 //     mpi.Abandon({code, error.what()});
 //   }
 //
-// Destroyed without either, MPI is not finalised, and so mpirun ends the other ranks.
+// Destroyed without either, it does not finalize MPI, and mpirun ends the other ranks.
 class MpiEnvironment {
  public:
-  // Collective. Throws RunError.
+  // Initializes MPI under mpirun. Collective. Throws RunError.
   MpiEnvironment();
   ~MpiEnvironment();
   MpiEnvironment(const MpiEnvironment&) = delete;
@@ -36,12 +36,12 @@ class MpiEnvironment {
 
   // Whether mpirun, or Slurm with PMIx, has started this process.
   static bool UnderMpirun();
-  // Whether NCCL was told to let ranks share a GPU: NCCL_MULTI_RANK_GPU_ENABLE=1.
+  // Whether NCCL is allowed to let ranks share a GPU: NCCL_MULTI_RANK_GPU_ENABLE=1.
   static bool NcclSharesGpus();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // Among the ranks of this machine.
+  // Rank and number of ranks on this machine.
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
   // The first rank of this machine: the same number on all of its ranks, and on no others.
@@ -49,16 +49,18 @@ class MpiEnvironment {
 
   // Starts the communication thread. Called once; REQUIRES: size() > 1.
   std::shared_ptr<Engine> Connect(const CommOptions& options);
+  // The engine that Connect() has made; null before.
+  const std::shared_ptr<Engine>& engine() const { return engine_; }
 
-  // Waits for all ranks and finalises MPI. REQUIRES: no communicator is left. Throws RunError that
-  // names a rank which does not come.
+  // Waits for all ranks and finalizes MPI. REQUIRES: no communicator is left. Throws RunError that
+  // names a rank that does not arrive.
   void Close();
 
-  // Ends this process after a failure that it has already reported. Tells the other ranks `word`,
-  // waits until each has told its own side too (or is unable to), for 10 s at most, and leaves with
-  // its exit code, or that of the rank that failed first. mpirun ends with it as well. `unheard` is
-  // called where rank 0 has not come to report it.
-  [[noreturn]] void Abandon(const ExitReport& word, const std::function<void()>& unheard = {});
+  // Ends this process after a failure that it has already reported. Sends `report` to the other
+  // ranks, waits until each has reported its own side too (or is unable to), for 10 s at most, and
+  // exits with its exit code, or that of the rank that failed first, as mpirun then does. Calls
+  // `unheard` where rank 0 has not reported the failure.
+  [[noreturn]] void Abandon(const ExitReport& report, const std::function<void()>& unheard = {});
 
  private:
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, machine_ = 0;

@@ -1,5 +1,13 @@
+// Bytes over MPI's nonblocking point-to-point calls, data on one communicator and heartbeats on
+// another. Open MPI progresses only inside its calls, hence Notifies() is false and the engine
+// polls. A transfer is found by (peer, tag), the tag packing point-to-point or not, group and
+// sequence number into 23 bits, the fewest that Open MPI's transports guarantee; numbers that wrap
+// around still match, as MPI orders messages of equal tag. Errors are returned, not fatal, so that
+// the engine can name the failed rank.
+
 #include "parallel/comm/mpi_transport.h"
 
+#include <fmt/format.h>
 #include <mpi.h>
 
 #include <algorithm>
@@ -17,15 +25,14 @@ void CheckMpi(int code, const char* call) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   MPI_Error_string(code, text, &length);
-  throw RunError(std::string(call) + ": " + text);
+  throw RunError(fmt::format("{}: {}", call, text));
 }
 
 namespace {
 
 using std::chrono::microseconds;
 
-// A tag in 23 bits, the fewest that Open MPI's transports have. Numbers wrap around: messages of
-// equal tag still match in the order in which both ends list them.
+// Bits of a tag, 23 in all.
 constexpr int kSequenceBits = 14, kGroupBits = 8;
 constexpr int kLargestTag = (1 << (kSequenceBits + kGroupBits + 1)) - 1;
 
@@ -82,14 +89,14 @@ class MpiRequest : public TransportRequest {
     int error_class = MPI_SUCCESS, received = 0;
     if (code != MPI_SUCCESS) MPI_Error_class(code, &error_class);
     if (error_class == MPI_ERR_TRUNCATE) {
-      throw RunError("rank " + std::to_string(sender_) + " sends more than the " +
-                     std::to_string(expected) + " bytes that this rank expects");
+      throw RunError(fmt::format("rank {} sends more than the {} bytes that this rank expects",
+                                 sender_, expected));
     }
     if (code != MPI_SUCCESS) return;
     CheckMpi(MPI_Get_count(&status, MPI_BYTE, &received), "MPI_Get_count");
     if (received == expected) return;
-    throw RunError("rank " + std::to_string(sender_) + " sends " + std::to_string(received) +
-                   " bytes where this rank expects " + std::to_string(expected));
+    throw RunError(fmt::format("rank {} sends {} bytes where this rank expects {}", sender_,
+                               received, expected));
   }
 
   int sender_;
@@ -152,7 +159,7 @@ class MpiTransport : public Transport {
   void Publish(const RankStatus& status) override {
     for (int peer = 0; peer < size_; ++peer) {
       if (peer == rank_) continue;
-      // A rank that has stopped takes nothing: do not pile up messages for it.
+      // A rank that has stopped receives nothing: do not pile up messages for it.
       int done = 1;
       if (sending_[peer] != MPI_REQUEST_NULL) {
         CheckMpi(MPI_Test(&sending_[peer], &done, MPI_STATUS_IGNORE), "MPI_Test");

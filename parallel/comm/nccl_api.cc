@@ -1,6 +1,7 @@
 #include "parallel/comm/nccl_api.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 
 #include <initializer_list>
 
@@ -20,15 +21,16 @@ class Library {
       if (handle_ != nullptr) return;
       reason = dlerror();
     }
-    throw ConfigError("parallel.nccl: " + reason +
-                      "; give the path of NCCL's library, on a machine with CUDA");
+    throw ConfigError(fmt::format(
+        "parallel.nccl: {}; give the path of NCCL's library, on a machine with CUDA", reason));
   }
 
   template <class Signature>
   void Find(const char* symbol, std::function<Signature>& function) const {
     void* found = dlsym(handle_, symbol);
     if (found == nullptr) {
-      throw ConfigError("parallel.nccl: " + name_ + " has no " + symbol + "; use another version");
+      throw ConfigError(
+          fmt::format("parallel.nccl: {} has no {}; use another version", name_, symbol));
     }
     function = reinterpret_cast<Signature*>(found);
   }
@@ -42,16 +44,15 @@ class Library {
 
 void CudaApi::Check(int error, const char* call) const {
   if (error == 0) return;
-  throw RunError(std::string(call) + ": " + error_text(error) + " (CUDA error " +
-                 std::to_string(error) + ", device " + std::to_string(device) + ")");
+  throw RunError(
+      fmt::format("{}: {} (CUDA error {}, device {})", call, error_text(error), error, device));
 }
 
 void NcclApi::Check(int error, const char* call, Comm comm) const {
   if (error == 0) return;
   const char* detail = last_error(comm);
-  std::string text =
-      std::string(call) + ": " + error_text(error) + " (NCCL error " + std::to_string(error) + ")";
-  if (detail != nullptr && detail[0] != '\0') text += std::string(": ") + detail;
+  std::string text = fmt::format("{}: {} (NCCL error {})", call, error_text(error), error);
+  if (detail != nullptr && detail[0] != '\0') text += fmt::format(": {}", detail);
   throw RunError(text);
 }
 

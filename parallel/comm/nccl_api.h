@@ -6,8 +6,9 @@
 
 namespace equipoise {
 
-// The functions of CUDA's runtime that the backends call, in C's types: 0 is success, handles are
-// opaque. Nothing links CUDA: the table is filled when a GPU is used, or by a test's stand-in.
+// The functions of the CUDA runtime that the backends call, with C types: 0 is success, handles are
+// opaque. Nothing links CUDA: the table is filled by dlopen when a GPU is used, or by a test's
+// stand-in.
 struct CudaApi {
   using Stream = void*;
   using Event = void*;
@@ -34,7 +35,7 @@ struct CudaApi {
   std::function<int(void* to, const void* from, size_t bytes, int kind, Stream)> copy;
   std::function<const char*(int error)> error_text;
 
-  // Throws RunError with CUDA's text when `error` is one; `call` names what was tried.
+  // Throws RunError with CUDA's text when `error` is not 0; `call` names the CUDA function.
   void Check(int error, const char* call) const;
 };
 
@@ -42,7 +43,7 @@ struct NcclUniqueId {
   char bytes[128];
 };
 
-// The same for NCCL.
+// The functions of NCCL, likewise.
 struct NcclApi {
   using Comm = void*;
   using Stream = CudaApi::Stream;
@@ -72,8 +73,8 @@ struct NcclApi {
   void Check(int error, const char* call, Comm comm) const;
 };
 
-// Opens the libraries. Throws ConfigError that names what is absent. `library` of NCCL: a path, or
-// empty for libnccl.so.2 where the system finds it. They stay open for the life of the program.
+// Opens the libraries, which stay open for the life of the program. `library` of NCCL: a path, or
+// empty for the system's libnccl.so.2. Throws ConfigError that names what is missing.
 CudaApi LoadCudaApi();
 NcclApi LoadNcclApi(const std::string& library);
 

@@ -36,7 +36,7 @@ int NcclType(at::ScalarType dtype) {
   return 0;
 }
 
-// What NCCL is told of a tensor.
+// A tensor as NCCL's arguments.
 struct Data {
   void* data;
   size_t count;
@@ -77,7 +77,7 @@ NcclCommunicator::NcclCommunicator(std::unique_ptr<GroupCommunicator> group,
   at::Tensor id = IdTensor(1);
   if (rank() == 0) PutId(*api_, id[0]);
   cpu().Broadcast(id, 0).Wait();
-  Barrier(cpu());  // from here on all come, or the engine has named who does not
+  Barrier(cpu());  // all ranks go on from here, or the engine has named the one that does not
   collectives_ = std::make_shared<NcclLink>(api_, GetId(id[0]), size(), rank());
 }
 
@@ -93,7 +93,7 @@ void NcclCommunicator::Connect(const std::vector<std::pair<int, int>>& pairs) {
     ordered.emplace(std::min(a, b), std::max(a, b));
   }
   std::vector<int> peers;
-  // One after another in one order on all ranks: none waits in a circle.
+  // In one order on all ranks, so that no cycle of ranks waits.
   for (const auto& [low, high] : ordered) {
     if (low != rank() && high != rank()) continue;
     const int peer = low == rank() ? high : low;
@@ -121,8 +121,8 @@ void NcclCommunicator::ConnectPair(int peer) {
   }
 }
 
-// NCCL connects two ranks at their first transfer, where both have to wait for each other: here
-// that does no harm, between the operations of a step it would.
+// NCCL connects two ranks at their first transfer, in which both wait for each other. Doing that
+// here keeps it out of a step, where it could deadlock.
 void NcclCommunicator::WarmUp(const std::vector<int>& peers) {
   if (peers.empty()) return;
   const auto count = static_cast<int64_t>(peers.size());
@@ -150,7 +150,7 @@ void NcclCommunicator::WarmUp(const std::vector<int>& peers) {
 CollectiveSteps NcclCommunicator::Plan(std::vector<at::Tensor> tensors,
                                        std::vector<int> awaited) const {
   CollectiveSteps plan;
-  // Not the CPU backend's number: the two need not wait for each other.
+  // A number other than the CPU backend's, whose operations these need not wait for.
   plan.tag.group = -1 - cpu().id();
   plan.tensors = std::move(tensors);
   plan.awaited = std::move(awaited);
@@ -189,7 +189,7 @@ Work NcclCommunicator::DoAllReduce(at::Tensor& tensor, ReduceOp op) {
   });
 }
 
-// The ranks' inputs side by side, then their maximum or minimum, where a NaN wins.
+// All-gathers the inputs and takes their maximum or minimum, which is NaN where any is.
 Work NcclCommunicator::Extreme(at::Tensor& output, const at::Tensor& input, ReduceOp op) {
   const at::Tensor all = at::empty({size(), input.numel()}, input.options());
   const int64_t begin = output.numel() == input.numel() ? 0 : rank() * output.numel();

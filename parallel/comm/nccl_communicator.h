@@ -10,14 +10,15 @@
 
 namespace equipoise {
 
-// NCCL for the tensors of a GPU. Set up over the group's CPU backend; its engine watches what the
-// GPU does, so deadlines, verdicts and messages are those of every backend.
+// The NCCL backend, for tensors on GPUs. It is set up over the group's CPU backend, whose engine
+// watches the GPU's operations, so that deadlines, failure reports and messages are those of every
+// backend.
 //
-// Collectives of a group have one communicator and stream; transfers have one for each direction
-// of each pair named to Connect(), so that a receive posted early never stands before a send.
+// Collectives of a group have one communicator and stream; transfers have one for each direction of
+// each pair given to Connect(), so that a receive posted early never blocks a send.
 //
-// Sums are rounded at every hop of NCCL's ring: in bf16 within 4 ulp on 8 ranks. NCCL may lose a
-// NaN in a maximum or minimum, so these gather and reduce on the spot.
+// Sums are rounded at every hop of NCCL's ring: in bf16 within 4 ulp on 8 ranks. NCCL may drop a
+// NaN in a maximum or minimum, so these all-gather and reduce locally.
 class NcclCommunicator : public DeviceCommunicator {
  public:
   // Collective. Throws RunError.
@@ -27,7 +28,7 @@ class NcclCommunicator : public DeviceCommunicator {
   void Connect(const std::vector<std::pair<int, int>>& pairs) override;
 
  private:
-  // The way to a peer, or from it.
+  // A connection to a peer, or from it.
   struct Direction {
     std::shared_ptr<NcclLink> link;
     int64_t messages = 0;

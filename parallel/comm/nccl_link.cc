@@ -1,3 +1,11 @@
+// NCCL under the engine's deadlines. The compute thread issues the calls of an operation as one
+// group on the links' own streams, behind an event that marks what the compute stream holds, and
+// records an event after each; the communication thread queries these events and NCCL's
+// asynchronous errors. Invariant: an operation is done when all its events are; one that is
+// abandoned aborts its links, after which they refuse every call, so that no kernel writes into
+// freed tensors. The compute stream never waits on the GPU for a transfer: Wait() does, on the
+// host.
+
 #include "parallel/comm/nccl_link.h"
 
 #include <c10/util/Exception.h>
@@ -11,11 +19,11 @@
 namespace equipoise {
 namespace {
 
-// A wait shorter than this is spun through, as the engine looks every 200 us only.
+// A waiting thread spins this long before it sleeps, as the engine polls only every 200 us.
 constexpr std::chrono::microseconds kSpin{2000};
 
-// Calls on their way through the GPU. The compute thread issues them, the communication thread
-// watches their events.
+// NCCL calls in flight on the GPU. The compute thread issues them, the communication thread watches
+// their events.
 class NcclInFlight {
  public:
   explicit NcclInFlight(std::vector<NcclCall> calls) : calls_(std::move(calls)) {}
@@ -38,7 +46,7 @@ class NcclInFlight {
     const State state = state_;
     if (state == kFailed) throw RunError(error_);
     if (state == kIssuing) return false;
-    // Else a thread that only asks would open the first GPU for itself.
+    // Otherwise a thread that only queries would create a context on GPU 0.
     cuda().Check(cuda().set_device(cuda().device), "cudaSetDevice");
     for (size_t i = 0; i < events_.size(); ++i) {
       const int error = cuda().event_query(events_[i]);
@@ -92,7 +100,7 @@ class NcclInFlight {
     for (const NcclCall& call : calls_) {
       cuda().Check(cuda().event_record(NewEvent(), call.link->stream()), "cudaEventRecord");
     }
-    // The streams have it by now.
+    // The streams already wait for it.
     cuda().event_destroy(events_.front());
     events_.erase(events_.begin());
   }
@@ -118,7 +126,8 @@ class NcclInFlight {
   std::string error_;
 };
 
-// Given up before its end, the operation is aborted: nothing may write into its tensors later.
+// A request that aborts the operation when destroyed before its end, so that nothing writes into
+// its tensors later.
 class InFlightRequest : public TransportRequest {
  public:
   explicit InFlightRequest(std::shared_ptr<NcclInFlight> in_flight)
@@ -158,13 +167,13 @@ class InFlightWork : public Work::State {
     const auto limit = Work::Clock::now() + kSpin;
     try {
       do {
-        if (operation_->Done()) return false;  // it knows how it ended
-        // An aborted operation ends on the GPU as one that is done.
+        if (operation_->Done()) return false;  // Wait() knows how it ended
+        // An aborted operation ends on the GPU like one that is done.
         if (in_flight_->Ended()) return !in_flight_->aborted();
         std::this_thread::yield();
       } while (Work::Clock::now() < limit);
     } catch (const RunError&) {
-      // The operation tells it, with rank and group.
+      // The operation reports it, with rank and group.
     }
     return false;
   }

@@ -11,10 +11,10 @@
 
 namespace equipoise {
 
-// One communicator of NCCL with a stream of its own.
+// An NCCL communicator with a stream of its own.
 class NcclLink {
  public:
-  // Blocks until all `ranks` have come. Throws RunError.
+  // Blocks until all `ranks` ranks have called it (ncclCommInitRank). Throws RunError.
   NcclLink(std::shared_ptr<const NcclApi> api, const NcclUniqueId& id, int ranks, int rank);
   ~NcclLink();
   NcclLink(const NcclLink&) = delete;
@@ -24,7 +24,7 @@ class NcclLink {
   NcclApi::Comm comm() const { return comm_; }
   NcclApi::Stream stream() const { return stream_; }
 
-  // Ends what is under way, on the host and on the GPU, and refuses what comes. Any thread.
+  // Aborts operations under way, on the host and on the GPU, and refuses later ones. Any thread.
   void Abort();
   bool aborted() const { return aborted_; }
 
@@ -36,17 +36,17 @@ class NcclLink {
   std::atomic<bool> aborted_{false};
 };
 
-// A call of NCCL on a link, and what it is called in messages: "ncclSend".
+// A call of NCCL on a link, with its name for messages: "ncclSend".
 struct NcclCall {
   std::shared_ptr<NcclLink> link;
   const char* name;
   std::function<int(const NcclApi&, NcclApi::Comm, NcclApi::Stream)> run;
 };
 
-// Gives the GPU these calls, as one group, behind what its compute stream holds now, and the engine
-// an operation that watches them: `plan` has text, tag, tensors, awaited. A call that blocks (NCCL
-// connects at first use) fails by the deadline too. Wait() returns when the GPU is done and
-// `finish` has run.
+// Issues calls to the GPU as one NCCL group, ordered after the work that its compute stream holds
+// now, and submits to the engine an operation that watches them. `plan` has text, tag, tensors and
+// awaited. A call that blocks (NCCL connects at first use) fails by the deadline too. Wait()
+// returns when the GPU is done and `finish` has run.
 Work SubmitNccl(Engine& engine, CollectiveSteps plan, std::vector<NcclCall> calls,
                 std::function<void()> finish = {});
 

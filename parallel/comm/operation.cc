@@ -18,7 +18,7 @@ void Operation::Wait() {
   ended_.wait(lock, [this] { return done_; });
   waited_for_ = false;
   if (error_.empty()) return;
-  if (told_) throw AlreadyReportedError(error_);
+  if (reported_) throw AlreadyReportedError(error_);
   throw RunError(error_);
 }
 
@@ -61,8 +61,8 @@ void Operation::BeginPhase(Transport& transport) {
     complete_ = true;
     return;
   }
-  // Sends first: a receive whose message has been announced may copy all of it on the spot, and the
-  // peer would wait for ours meanwhile. Receives lie first in the list.
+  // Sends start first: a receive whose message is already there may copy all of it at once, while
+  // the peer waits for ours. In the list of requests receives come first.
   for (const auto direction : {Transfer::Direction::kSend, Transfer::Direction::kReceive}) {
     const auto begin = requests_.size();
     for (const Transfer& t : transfers_) {
@@ -91,22 +91,22 @@ bool Operation::Advance(Transport& transport) {
 }
 
 int Operation::waiting_for() const {
-  // Receives lie first: whose data is missing tells more than who has not fetched ours.
+  // Receives come first: a peer that has not sent says more than one that has not received.
   return requests_.empty() ? -1 : requests_.front().peer;
 }
 
-void Operation::Finish(const std::string& error, bool told) {
+void Operation::Finish(const std::string& error, bool reported) {
   // The tensors of a failed operation stay: a transfer may still reach into them.
   if (error.empty()) {
     plan_.tensors.clear();
     plan_.watch = nullptr;
   }
-  if (plan_.watch) plan_.watch();  // given up, also where it was never started
+  if (plan_.watch) plan_.watch();  // aborts it, also where it was never started
   {
     std::lock_guard lock(mutex_);
     done_ = true;
     error_ = error;
-    told_ = told;
+    reported_ = reported;
     finished_ = Clock::now();
   }
   ended_.notify_all();

@@ -16,7 +16,7 @@
 
 namespace equipoise {
 
-// One message of an operation.
+// One message of an operation, to or from one peer.
 struct Transfer {
   enum class Direction { kSend, kReceive };
   Direction direction;
@@ -25,30 +25,30 @@ struct Transfer {
   size_t bytes;
 };
 
-// An operation as a list of phases. All transfers of a phase run at once; the next phase begins
-// when they are done.
+// An operation as a sequence of phases. All transfers of a phase run concurrently; the next phase
+// begins when they are done.
 struct CollectiveSteps {
   std::string text;  // "all_reduce #17 in group data (4.0 MiB)"
   Tag tag;
   size_t staging_bytes = 0;
   std::vector<at::Tensor> tensors;  // kept alive while the operation runs
-  // Does the local work that follows phase `phase - 1` and lists the transfers of phase `phase`;
-  // false when there is none left. Called by whichever thread drives the engine, phase = 0, 1, ...
+  // Does the local work after phase `phase - 1` and lists the transfers of phase `phase`; false
+  // when none are left. Called by the thread that drives the engine, with phase = 0, 1, ...
   std::function<bool(int64_t phase, std::byte* staging, std::vector<Transfer>& transfers)> next;
-  // In place of `next`: work that a GPU does and that is only watched here, and the ranks of the
-  // world that it needs: one peer, or all other members of the group. Each call gives another hold
-  // on the work; one that is destroyed before it was done gives the work up.
+  // For an operation that a GPU runs, in place of `next`: makes a request that watches it;
+  // destroying a request that is not done aborts the operation. `awaited`: the ranks of the world
+  // that it needs, one peer or all other members of the group.
   std::function<std::unique_ptr<TransportRequest>()> watch;
   std::vector<int> awaited;
 };
 
-// An operation on its way through an Engine. The compute thread sees Wait() and Done(); all else
-// belongs to whichever thread drives the engine.
+// An operation in an Engine. Wait() and Done() are for the compute thread; all else is for the
+// thread that drives the engine.
 class Operation : public Work::State {
  public:
   using Clock = Work::Clock;
-  // `drive` is called when a thread begins to wait for this operation: it hastens it, and may
-  // return before its end.
+  // Called when a thread begins to wait for this operation; progresses it, and may return before
+  // its end.
   using Drive = std::function<void(const Operation&)>;
   Operation(CollectiveSteps plan, Drive drive) : plan_(std::move(plan)), drive_(std::move(drive)) {}
 
@@ -61,28 +61,28 @@ class Operation : public Work::State {
   const std::string& text() const { return plan_.text; }
   const Tag& tag() const { return plan_.tag; }
   size_t staging_bytes() const { return plan_.staging_bytes; }
-  // Empty when the engine moves the bytes itself.
+  // The ranks that a GPU's operation needs; empty where the engine moves the bytes itself.
   const std::vector<int>& awaited() const { return plan_.awaited; }
 
-  // Begins the first phase. `staging` has staging_bytes() and is given back by TakeStaging().
+  // Begins the first phase. `staging` [staging_bytes()] of bytes is returned by TakeStaging().
   void Start(Transport& transport, at::Tensor staging);
-  // Goes on as far as it can. Whether anything happened; throws RunError.
+  // Progresses as far as possible; returns whether anything happened. Throws RunError.
   bool Advance(Transport& transport);
   bool complete() const { return complete_; }
   at::Tensor TakeStaging() { return std::move(staging_); }
   // The rank that the current phase waits for; -1 when there is none.
   int waiting_for() const;
-  // Whether this rank has nothing to give for it, and only takes what another one sends.
+  // Whether only receives of a point-to-point operation are outstanding.
   bool only_receives() const;
-  // The start of the current phase.
+  // When the current phase started; the deadline counts from here.
   Clock::time_point progressed() const { return progressed_; }
-  // Moves the clock on by time in which this process did not run.
+  // Extends the deadline by time in which this process did not run.
   void Forgive(Clock::duration lost) { progressed_ += lost; }
 
-  // Ends Wait(): normally (empty), or with a RunError of this text; a AlreadyReportedError where
-  // `told`.
-  void Finish(const std::string& error, bool told = false);
-  // Gives up all transfers under way.
+  // Ends Wait(): normally where `error` is empty, else with a RunError of that text, or with an
+  // AlreadyReportedError where `reported`.
+  void Finish(const std::string& error, bool reported = false);
+  // Abandons all transfers under way.
   void Cancel() { requests_.clear(); }
 
  private:
@@ -107,7 +107,7 @@ class Operation : public Work::State {
   bool done_ = false;
   bool waited_for_ = false;
   std::string error_;
-  bool told_ = false;
+  bool reported_ = false;
   Clock::time_point finished_;
 };
 

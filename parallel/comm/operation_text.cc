@@ -1,12 +1,12 @@
 #include "parallel/comm/operation_text.h"
 
-#include <cstdio>
+#include <fmt/format.h>
 
 namespace equipoise {
 namespace {
 
 std::string Size(size_t bytes) {
-  if (bytes < 1024) return std::to_string(bytes) + " B";
+  if (bytes < 1024) return fmt::format("{} B", bytes);
   double amount = static_cast<double>(bytes);
   const char* unit = "";
   for (const char* next : {"KiB", "MiB", "GiB"}) {
@@ -14,21 +14,19 @@ std::string Size(size_t bytes) {
     amount /= 1024;
     unit = next;
   }
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f %s", amount, unit);
-  return text;
+  return fmt::format("{:.1f} {}", amount, unit);
 }
 
 }  // namespace
 
 std::string CollectiveText(const std::string& kind, int64_t sequence, const std::string& group,
                            size_t bytes) {
-  return kind + " #" + std::to_string(sequence) + " in group " + group + " (" + Size(bytes) + ")";
+  return fmt::format("{} #{} in group {} ({})", kind, sequence, group, Size(bytes));
 }
 
 std::string MessageText(const MessageName& message, const std::string& group, size_t bytes) {
-  return CollectiveText(std::string(message.kind) + " rank " + std::to_string(message.peer),
-                        message.sequence, group, bytes);
+  return CollectiveText(fmt::format("{} rank {}", message.kind, message.peer), message.sequence,
+                        group, bytes);
 }
 
 }  // namespace equipoise

@@ -8,7 +8,7 @@
 
 namespace equipoise {
 
-// A group of one: copies where there is something to copy; every operation is done at once.
+// A group of one rank. Operations copy input to output, if these differ, and are done at once.
 class SingleCommunicator : public Communicator {
  public:
   explicit SingleCommunicator(std::string name = "world") : name_(std::move(name)) {}
@@ -21,7 +21,7 @@ class SingleCommunicator : public Communicator {
   Work AllGather(at::Tensor& output, const at::Tensor& input) override;
   Work ReduceScatter(at::Tensor& output, const at::Tensor& input, ReduceOp op) override;
   Work Broadcast(at::Tensor& tensor, int root) override;
-  // There is no other rank: calling these is a bug.
+  // Calling these is a bug: there is no other rank.
   Work Send(const at::Tensor& tensor, int peer) override;
   Work Recv(at::Tensor& tensor, int peer) override;
   std::unique_ptr<Communicator> Split(int color, int key, const std::string& name) override;

@@ -16,7 +16,7 @@ class StagedCommunicator::Pool : public std::enable_shared_from_this<Pool> {
     for (const auto& [bytes, data] : free_) api_->host_free(data);
   }
 
-  // Pinned memory in the tensor's shape; comes back here at its end.
+  // A tensor of the same shape in pinned memory, which returns to the pool when it is freed.
   at::Tensor Like(const at::Tensor& tensor) {
     const size_t bytes = tensor.nbytes();
     void* data = Take(bytes);
@@ -52,13 +52,13 @@ class StagedCommunicator::Pool : public std::enable_shared_from_this<Pool> {
   }
 
   std::shared_ptr<const CudaApi> api_;
-  std::mutex mutex_;  // the communication thread gives buffers back
+  std::mutex mutex_;  // the communication thread returns buffers
   std::multimap<size_t, void*> free_;
 };
 
 namespace {
 
-// Ends with a copy on the thread that waits.
+// Work that ends with a copy, on the thread that waits.
 class StagedWork : public Work::State {
  public:
   StagedWork(Work work, std::function<void()> copy)

@@ -7,16 +7,16 @@
 
 namespace equipoise {
 
-// Ranks that share a GPU, which NCCL refuses: their tensors travel through pinned memory and the
-// group's CPU backend, with its sums. An operation waits on the host for the compute stream to have
-// made its input; the result is copied back in Wait().
+// The backend of ranks that share a GPU, which NCCL refuses: tensors are staged through pinned
+// memory and the group's CPU backend, with the bits of its sums. An operation waits on the host
+// until the compute stream has produced its input; the result is copied back in Wait().
 class StagedCommunicator : public DeviceCommunicator {
  public:
   StagedCommunicator(std::unique_ptr<GroupCommunicator> cpu, std::shared_ptr<const CudaApi> api,
                      at::DeviceType device);
 
  private:
-  class Pool;  // pinned buffers, by size: making one takes longer than a copy
+  class Pool;  // pinned buffers, by size: allocating one takes longer than a copy
   StagedCommunicator(std::unique_ptr<GroupCommunicator> cpu, std::shared_ptr<Pool> pool,
                      at::DeviceType device);
 
@@ -29,7 +29,7 @@ class StagedCommunicator : public DeviceCommunicator {
   std::unique_ptr<Communicator> Wrap(std::unique_ptr<GroupCommunicator> part) override;
 
   at::Tensor ToHost(const at::Tensor& tensor) const;
-  // The operation on `host`, whose result goes to `tensor`.
+  // An operation on `host`, followed by a copy of its result to `tensor`.
   Work Back(Work work, at::Tensor tensor, at::Tensor host) const;
 
   std::shared_ptr<Pool> pool_;

@@ -1,5 +1,7 @@
 #include "parallel/comm/thread_communicator.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -23,7 +25,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Key = std::tuple<int, int, bool, int64_t>;  // source, group, point to point, sequence
 
-// One end of a message that waits for the other.
+// One end of a message: a send or a receive, which waits for the other.
 struct End {
   int rank;
   void* data;
@@ -32,7 +34,7 @@ struct End {
   size_t other_bytes = 0;  // set before done
 };
 
-// What waits for one receiver.
+// The sends and receives that wait at one receiver.
 struct Mailbox {
   std::mutex mutex;
   std::map<Key, std::list<std::shared_ptr<End>>> sends, receives;
@@ -66,10 +68,9 @@ class ThreadRequest : public TransportRequest {
     if (!end_->done) return false;
     if (end_->bytes == end_->other_bytes) return true;
     const bool sender = end_->rank != receiver_;
-    throw RunError("rank " + std::to_string(std::get<0>(key_)) + " sends " +
-                   std::to_string(sender ? end_->bytes : end_->other_bytes) + " bytes where rank " +
-                   std::to_string(receiver_) + " expects " +
-                   std::to_string(sender ? end_->other_bytes : end_->bytes));
+    throw RunError(fmt::format("rank {} sends {} bytes where rank {} expects {}", std::get<0>(key_),
+                               sender ? end_->bytes : end_->other_bytes, receiver_,
+                               sender ? end_->other_bytes : end_->bytes));
   }
 
  private:
@@ -109,7 +110,7 @@ class ThreadTransport : public Transport {
   void Collect(RankViews& views) override {
     std::lock_guard lock(hub_->mutex);
     for (size_t rank = 0; rank < views.size(); ++rank) {
-      // Not backwards: the engine moves the time on after a pause of its own.
+      // Never backwards: the engine forwards the time after a pause of its own.
       views[rank].status = hub_->views[rank].status;
       views[rank].heard = std::max(views[rank].heard, hub_->views[rank].heard);
     }
@@ -128,7 +129,7 @@ class ThreadTransport : public Transport {
     return end;
   }
 
-  // Whoever comes second copies, straight from the sender's tensor into the receiver's.
+  // The end that arrives second copies, from the sender's tensor straight into the receiver's.
   std::unique_ptr<TransportRequest> Meet(int receiver, const Key& key, std::shared_ptr<End> mine) {
     Mailbox& box = hub_->mailboxes[receiver];
     const bool sending = receiver != rank_;

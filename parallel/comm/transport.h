@@ -9,14 +9,14 @@
 
 namespace equipoise {
 
-// Which transfers belong together: those of equal tag between two ranks match in order.
+// The label of transfers that match: those of equal tag between two ranks match in order.
 struct Tag {
   int group = 0;
   bool point_to_point = false;
   int64_t sequence = 0;
 };
 
-// A transfer under way. Destroying it gives it up.
+// A transfer under way. Destroying it abandons the transfer.
 class TransportRequest {
  public:
   virtual ~TransportRequest() = default;
@@ -24,8 +24,8 @@ class TransportRequest {
   virtual bool Done() = 0;
 };
 
-// Moves bytes between the ranks of the world, and tells each rank how the others are. No two calls
-// but of Sleep() and Wake() overlap.
+// Moves bytes and statuses between the ranks of the world. Calls never overlap, except Sleep() and
+// Wake().
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -38,12 +38,12 @@ class Transport {
                                                  size_t bytes) = 0;
   // Sends this rank's status to all others; never blocks.
   virtual void Publish(const RankStatus& status) = 0;
-  // Takes in what others have published. `views` has one entry a rank.
+  // Receives the statuses that others have published. `views` [rank].
   virtual void Collect(RankViews& views) = 0;
-  // Whether a transfer under way moves on by itself and its end ends a Sleep(). False: only while
-  // it is asked whether it is done.
+  // Whether transfers progress by themselves and their end wakes a Sleep(). False: they progress
+  // only while they are polled (TransportRequest::Done()).
   virtual bool Notifies() const = 0;
-  // Sleeps until something may have happened or `limit` has passed. Of the communication thread.
+  // Sleeps until something may have happened or `limit` has passed. For the communication thread.
   virtual void Sleep(std::chrono::microseconds limit) = 0;
   // Ends the Sleep() under way, or else the next one. Any thread may call it.
   virtual void Wake() = 0;

@@ -6,10 +6,10 @@
 
 namespace equipoise {
 
-// A thread's sleep that others may end.
+// A sleep of one thread that other threads may end.
 class WakeEvent {
  public:
-  // Ends the sleep under way, or else the next one. For any thread.
+  // Ends the sleep under way, or else the next one. Any thread.
   void Notify() {
     {
       std::lock_guard lock(mutex_);
@@ -17,7 +17,7 @@ class WakeEvent {
     }
     condition_.notify_one();
   }
-  // Sleeps until notified, but `limit` at most. For one thread.
+  // Sleeps until notified, for `limit` at most. One thread.
   void Sleep(std::chrono::microseconds limit) {
     std::unique_lock lock(mutex_);
     condition_.wait_for(lock, limit, [this] { return notified_; });

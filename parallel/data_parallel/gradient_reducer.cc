@@ -1,4 +1,13 @@
+// Bucketed reduction that overlaps with backward, as in PyTorch's DistributedDataParallel (Li et
+// al., arXiv 2006.15704). Collectives of a group match by the order of their calls, and backward
+// may finish buckets in different orders on different ranks (a micro-batch without pictures never
+// reaches the encoder). The invariant is therefore that bucket k starts only after bucket k - 1: a
+// counter of missing parameters a bucket, and one index of the next bucket to start. Ready() costs
+// O(buckets that hold a part of the parameter).
+
 #include "parallel/data_parallel/gradient_reducer.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -88,7 +97,7 @@ void GradientReducer::Finish() {
   for (size_t i = 0; i < buckets_.size(); ++i) {
     Bucket& bucket = buckets_[i];
     bucket.work.Wait();
-    spans_.push_back({"reduce bucket " + std::to_string(i),
+    spans_.push_back({fmt::format("reduce bucket {}", i),
                       static_cast<int64_t>(bucket.gradient.nbytes()), bucket.start,
                       bucket.work.FinishedAt()});
     bucket.work = Work();

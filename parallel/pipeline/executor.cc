@@ -1,6 +1,16 @@
+// Runs a rank's ops strictly in the order of its list; nothing is decided here. Values between
+// stages lie in a map (from stage, to stage, micro-batch): an op puts in what it makes, a transfer
+// moves it, its consumer takes it out, so that the map is empty at the end of a step.
+//
+// A receive is posted where the list has it, ahead of the op that needs it, and only that op waits:
+// the validator (schedule/validate.h) has proved that this order ends even if every transfer
+// blocks. Of joined transfers the receives are posted first, so that two ranks that exchange values
+// both have a buffer before either sends.
+
 #include "parallel/pipeline/executor.h"
 
 #include <ATen/ops/add.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
@@ -34,7 +44,7 @@ void Executor::Run(const Schedule& schedule) {
   for (size_t i = 0; i < ops.size();) {
     size_t end = i + 1;
     while (end < ops.size() && ops[end].joined) ++end;
-    // Of a group the receives are posted first: whatever the other end does, there is a buffer.
+    // Receives of a group first: whatever the peer does, there is a buffer.
     for (const bool receives : {true, false}) {
       for (size_t k = i; k < end; ++k) {
         if ((ops[k].kind == OpKind::kRecv) == receives) RunOne(ops[k]);
@@ -45,13 +55,13 @@ void Executor::Run(const Schedule& schedule) {
   }
   group_.Announce("");
   DropSent(/*wait=*/true);
-  EQUIPOISE_CHECK(values_.empty(), "a value that no op has taken");
+  EQUIPOISE_CHECK(values_.empty(), "a value that no op has consumed");
   if (clock_.runs_behind()) AddComputed();
   span_s_ = Seconds(Clock::now() - start);
 }
 
 std::string Executor::Describe(const Op& op) const {
-  return ToString(op) + ", " + runner_.DescribeStage(op.stage);
+  return fmt::format("{}, {}", ToString(op), runner_.DescribeStage(op.stage));
 }
 
 void Executor::RunOne(const Op& op) {
@@ -70,10 +80,10 @@ void Executor::RunOne(const Op& op) {
         return Compute(op);
     }
   } catch (const AlreadyReportedError&) {
-    throw;  // others have told it already
+    throw;  // other ranks have reported it
   } catch (const RunError& error) {
     const std::string at = op.kind == OpKind::kOptimizer ? ToString(op) : Describe(op);
-    throw RunError(std::string(error.what()) + " (at " + at + ")");
+    throw RunError(fmt::format("{} (at {})", error.what(), at));
   }
 }
 
@@ -99,7 +109,7 @@ void Executor::Compute(const Op& op) {
   recorder_.Add("compute", ToString(op), began, Clock::now());
 }
 
-// What an op waited for on the device, a transfer before it, is part of its span there.
+// Spans of a GPU include what an op waited for on the device: a transfer before it.
 void Executor::AddComputed() {
   clock_.Finish();
   for (const Computed& op : computed_) {

@@ -14,7 +14,8 @@
 
 namespace equipoise {
 
-// This rank's part of the model, as the executor sees it.
+// The stages of this rank, as the executor runs them. Activations and gradients are [rows, width]
+// in the compute dtype.
 class StageRunner {
  public:
   virtual ~StageRunner() = default;
@@ -28,38 +29,39 @@ class StageRunner {
   // after it in this step.
   virtual std::vector<at::Tensor> Backward(int stage, int micro_batch, const at::Tensor& gradient,
                                            bool last) = 0;
-  // The same in two halves: the input gradients, and all that the second half does not do; then the
-  // weight gradients of linear layers. The first half of a stage without weight gradients is
-  // the whole backward.
+  // Backward() in two halves (zero bubble, arXiv 2401.10241): first the input gradients and
+  // everything that the second half does not do, then the weight gradients of linear layers.
+  // Without trainable weights the first half is the whole backward.
   virtual std::vector<at::Tensor> BackwardInput(int stage, int micro_batch,
                                                 const at::Tensor& gradient) = 0;
   virtual void BackwardWeights(int stage, int micro_batch, bool last) = 0;
-  // An empty tensor for the rows (or their gradient) that stage `from` hands to the stage after it.
+  // An uninitialized tensor for the rows (or their gradient) that stage `from` sends to the next
+  // one.
   virtual at::Tensor EmptyBoundary(int from, int micro_batch) = 0;
-  // All weight gradients of the stage are complete: starts their sum over the data ranks.
+  // Starts the reduction of the stage's weight gradients over the data ranks; they are complete.
   virtual void Reduce(int stage) = 0;
-  // Waits for all sums.
+  // Waits for all reductions.
   virtual void FinishReduction() = 0;
   // The stage's layers, for messages: "language_model.model.layers.3 to .5".
   virtual std::string DescribeStage(int stage) const = 0;
 };
 
-// Runs one rank's list of a schedule, whatever schedule it is.
+// An interpreter of one rank's list of a schedule, whatever builder made it.
 //
-// Transfers are asynchronous: S starts one and goes on, R posts a buffer, and the op that takes the
-// value waits for it. A value is dropped when the op that takes it has run, or its send has ended.
-// Not thread-safe. `runner`, `group` and `recorder` must outlive it.
+// Transfers are asynchronous: S starts one and goes on, R posts a buffer, and the op that consumes
+// the value waits for it. A value is freed when its consumer has run or its send has ended. Not
+// thread-safe. `runner`, `group` and `recorder` must outlive it.
 class Executor {
  public:
   // `group`: the pipeline ranks, in order. Spans are recorded as ToString(Op): "2F0" in lane
   // "compute", "3R0<2" in lane "communication" from its posting to its arrival, and "wait 3R0<2" in
-  // lane "wait" while compute stands still for it. `device`: where the stages compute, whose time
-  // is what counts.
+  // lane "wait" while compute is blocked on it. `device`: where the stages compute; spans of
+  // compute are in its time.
   Executor(StageRunner& runner, Communicator& group, TimelineRecorder& recorder,
            at::Device device = at::kCPU);
 
-  // Throws RunError that names rank, operation, peer, the op of the schedule and its layers, when
-  // another rank is lost or does not come before the deadline.
+  // Runs one step. Throws RunError that names rank, operation, peer, the op of the schedule and its
+  // layers, when another rank is lost or misses the deadline.
   // REQUIRES: a valid schedule (validate.h) with transfers.
   void Run(const Schedule& schedule);
 
@@ -70,7 +72,7 @@ class Executor {
  private:
   struct Value {
     at::Tensor tensor;
-    Op recv;  // kRecv when it comes from another rank
+    Op recv;  // its kRecv where it comes from another rank; else the op that made it
     Work arrival;
     Work::Clock::time_point posted;
   };
@@ -84,7 +86,7 @@ class Executor {
   // "3B5, language_model.model.layers.3 to .5"
   std::string Describe(const Op& op) const;
   void RunOne(const Op& op);
-  bool IsLast(const Op& op) const;  // that adds to its stage's weight gradients
+  bool IsLast(const Op& op) const;  // of those that add to its stage's weight gradients
   void Forward(const Op& op);
   void Backward(const Op& op);
   void Send(const Op& op);
@@ -102,7 +104,7 @@ class Executor {
     std::string op;
     DeviceClock::Mark start, end;
   };
-  std::vector<Computed> computed_;  // whose times are not known yet
+  std::vector<Computed> computed_;  // ops of a GPU, whose times are not known yet
   const Schedule* schedule_ = nullptr;
   std::map<int, Op> last_backward_;  // by stage: its last op that makes weight gradients
   std::map<Key, Value> values_;

@@ -1,6 +1,7 @@
 #include "parallel/pipeline/plan_agreement.h"
 
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
 
 #include <map>
 #include <optional>
@@ -33,8 +34,9 @@ bool Differ(const std::vector<uint64_t>& hashes, const std::vector<int>& groups)
     std::vector<std::vector<PlanItem>> items;
     for (const int rank : ranks) items.push_back(ParsePlanItems(texts[static_cast<size_t>(rank)]));
     if (const auto difference = DescribeDifference(items, ranks)) {
-      throw ConfigError("the plan of this step: " + *difference +
-                        "; give every rank the same configuration, data and program");
+      throw ConfigError(fmt::format(
+          "the plan of this step: {}; give every rank the same configuration, data and program",
+          *difference));
     }
   }
   throw ConfigError(
@@ -67,7 +69,7 @@ void RequireSamePlan(const PlannedStep& mine, Communicator& world) {
   if (Differ(shared, everyone))
     Explain(mine.items ? mine.items() : std::vector<PlanItem>(), everyone, world);
   if (Differ(schedules, data_ranks)) {
-    Explain(PlanItems(*mine.schedule, "schedule of data rank " + std::to_string(mine.data_rank)),
+    Explain(PlanItems(*mine.schedule, fmt::format("schedule of data rank {}", mine.data_rank)),
             data_ranks, world);
   }
 }

@@ -9,16 +9,17 @@
 
 namespace equipoise {
 
-// What a rank has worked out for a step.
+// A rank's own derivation of a step, to be compared with the other ranks'.
 struct PlannedStep {
-  uint64_t hash = 0;  // of what all ranks share: the packs of every data rank
-  std::function<std::vector<PlanItem>()> items;  // behind that hash; asked for where hashes differ
-  const Schedule* schedule = nullptr;            // shared by the ranks of one data rank
+  uint64_t hash = 0;  // of what all ranks have in common: the packs of every data rank
+  std::function<std::vector<PlanItem>()> items;  // behind that hash; called where hashes differ
+  const Schedule* schedule = nullptr;            // common to the pipeline ranks of one data rank
   int data_rank = 0;
 };
 
-// Compares the plans of all ranks before a step, 16 bytes each. Collective. Throws ConfigError, the
-// same on every rank, that names two ranks and the first item in which they differ.
+// Compares the plans of all ranks before a step; each sends two hashes and its data rank, 24 bytes.
+// Collective. Throws ConfigError, the same on every rank, that names two ranks and the first item
+// in which they differ.
 void RequireSamePlan(const PlannedStep& mine, Communicator& world);
 
 }  // namespace equipoise

@@ -1,4 +1,16 @@
+// Each builder writes the lists rank by rank from closed forms of the papers: how many warm-up
+// forwards a rank runs, then which forward and backward alternate. Only the order matters, no
+// times: the lists are right for any durations, and optimal where the paper assumes F, I and W
+// equal. A list holds each stage's micro-batches in ascending order in each kind of pass, so that
+// losses and gradients add up in the same order in every schedule; passes.h and validate.h rely on
+// it.
+//
+// Schedules that need M to be a multiple or a minimum are built for a padded M; Lists::Add() drops
+// ops of padding. Cost: O(stages x M) ops, each written once.
+
 #include "parallel/schedule/builders.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -12,9 +24,7 @@
 namespace equipoise {
 namespace {
 
-using internal::Join;
-
-// Appends passes to the lists of the ranks that hold their stages.
+// The lists being built: appends a pass to the list of the rank that holds its stage.
 class Lists {
  public:
   Lists(const StageGraph& graph, int micro_batches) {
@@ -32,7 +42,7 @@ class Lists {
   void Backward(int stage, int micro_batch) {
     Add(IsEncoder(stage) ? OpKind::kEncoderBackward : OpKind::kBackward, stage, micro_batch);
   }
-  // All stages of a rank.
+  // All stages (chunks) of a rank.
   void ForwardRank(int rank, int micro_batch) {
     for (const int stage : chunks_[rank]) Forward(stage, micro_batch);
   }
@@ -40,7 +50,7 @@ class Lists {
     const std::vector<int>& stages = chunks_[rank];
     for (size_t i = stages.size(); i-- > 0;) Backward(stages[i], micro_batch);
   }
-  // An encoder's backward stays whole: it is in the first of the two halves.
+  // An encoder's backward is not split: it takes the place of I, and its W is nothing.
   void InputGradient(int stage, int micro_batch) {
     if (IsEncoder(stage)) return Backward(stage, micro_batch);
     Add(OpKind::kInputGradient, stage, micro_batch);
@@ -66,8 +76,8 @@ class Lists {
     }
   }
 
-  // How many forwards of a stage at most are listed before a backward of it that needs one less:
-  // in 1F1B the ranks after it.
+  // The largest number of forwards by which a stage runs ahead of its backwards: in 1F1B the number
+  // of ranks after it.
   int MostAhead(int stage) const {
     int most = 0, forwards = 0, backwards = 0;
     for (const Op& op : schedule_.ranks[schedule_.graph.stages[stage].rank]) {
@@ -78,8 +88,8 @@ class Lists {
     return most;
   }
 
-  // Encoders with a rank each in front of a chain, whose lists are there: they are one micro-batch
-  // further ahead than the stages that they feed ever are, as in 1F1B.
+  // Lists encoders with one rank each in front of a chain that is already listed: they run one
+  // micro-batch further ahead than the stages that they feed, as in 1F1B.
   void EncodersAhead(int encoders) {
     for (int encoder = encoders; encoder-- > 0;) {
       int ahead = 0;
@@ -97,7 +107,7 @@ class Lists {
  private:
   bool IsEncoder(int stage) const { return schedule_.graph.stages[stage].encoder; }
 
-  // Micro-batches from micro_batches on are padding.
+  // Micro-batches >= schedule_.micro_batches are padding.
   void Add(OpKind kind, int stage, int micro_batch) {
     if (micro_batch >= schedule_.micro_batches) return;
     schedule_.ranks[schedule_.graph.stages[stage].rank].push_back({kind, stage, micro_batch});
@@ -107,8 +117,8 @@ class Lists {
   std::vector<std::vector<int>> chunks_;  // by rank
 };
 
-// By rank, the ranks after it on the longest way to the loss; nothing where a way comes back to a
-// rank that it has left.
+// By rank, the number of ranks after it on the longest path to the loss; nullopt where a path
+// returns to a rank that it has left. Relaxes edges until nothing changes, O(ranks x edges).
 std::optional<std::vector<int>> Depths(const StageGraph& graph) {
   const int ranks = graph.num_ranks();
   std::vector<int> depths(ranks, 0);
@@ -127,30 +137,30 @@ std::optional<std::vector<int>> Depths(const StageGraph& graph) {
   return depths;
 }
 
-// Encoders in front of the other stages.
+// Number of encoder stages in front of the others.
 int NumEncoders(const StageGraph& graph) {
   const auto first = std::find_if(graph.stages.begin(), graph.stages.end(),
                                   [](const StageNode& stage) { return !stage.encoder; });
   return static_cast<int>(first - graph.stages.begin());
 }
 
-// Why the stages behind the encoders are no chain that is dealt so to the other ranks, "" if they
-// are.
+// Why the stages after the encoders are not a chain with this placement on the other ranks; "" if
+// they are.
 std::string ChainProblem(const StageGraph& graph, Placement placement) {
   const int encoders = NumEncoders(graph), ranks = graph.num_ranks() - encoders;
   const int stages = graph.num_stages() - encoders;
   if (ranks < 1 || stages % ranks != 0) {
-    return Join("", stages, " stages on ", ranks, " ranks");
+    return fmt::format("{} stages on {} ranks", stages, ranks);
   }
   for (int stage = 0; stage < graph.num_stages(); ++stage) {
     const StageNode& node = graph.stages[stage];
     const int rank =
         stage < encoders ? stage : encoders + RankOfPlace(placement, stage - encoders, ranks);
-    if (node.rank != rank) return Join("stage ", stage, " is on rank ", node.rank);
+    if (node.rank != rank) return fmt::format("stage {} is on rank {}", stage, node.rank);
     if (stage < encoders) continue;
     std::vector<int> next;
     if (stage + 1 < graph.num_stages()) next.push_back(stage + 1);
-    if (node.next != next) return Join("stage ", stage, " is not followed by the next alone");
+    if (node.next != next) return fmt::format("stage {} is not followed by the next alone", stage);
   }
   return "";
 }
@@ -175,7 +185,7 @@ std::string ProblemOfV(const StageGraph& graph) {
   std::string problem = ChainProblem(graph, Placement::kV);
   const int encoders = NumEncoders(graph), ranks = graph.num_ranks() - encoders;
   if (problem.empty() && graph.num_stages() - encoders != 2 * ranks) {
-    problem = Join("", graph.num_stages() - encoders, " stages on ", ranks, " ranks");
+    problem = fmt::format("{} stages on {} ranks", graph.num_stages() - encoders, ranks);
   }
   if (problem.empty()) return "";
   return problem +
@@ -183,11 +193,11 @@ std::string ProblemOfV(const StageGraph& graph) {
          "encoders with a rank each; take another schedule for other graphs";
 }
 
-// The list of one rank of BuildZbV(): which of its two stages comes next; each takes the
+// The list of one rank of BuildZbV(), by which of its two stages comes next; each stage takes the
 // micro-batches in order.
 class TwoStages {
  public:
-  // `down`: the stage on the way to the last rank; `up`: that on the way back.
+  // `down`: the stage on the arm of the V towards the last rank; `up`: on the arm back.
   TwoStages(Lists& lists, int down, int up) : lists_(lists), sides_{Counted{down}, Counted{up}} {}
 
   enum Side : uint8_t { kDown, kUp };
@@ -201,7 +211,7 @@ class TwoStages {
     WeightGradient(side);
   }
   int forwards(Side side) const { return sides_[side].forwards; }
-  // Those whose other half is done.
+  // The weight gradients whose input gradients are done.
   void RestOfWeightGradients(Side side) {
     while (sides_[side].weights < sides_[side].inputs) WeightGradient(side);
   }
@@ -252,7 +262,7 @@ Schedule BuildZbH1(const StageGraph& graph, int micro_batches) {
   const int deepest = *std::max_element(depths->begin(), depths->end());
   for (int rank = 0; rank < lists.num_ranks(); ++rank) {
     const int ahead = std::min((*depths)[rank], micro_batches);
-    const int later = deepest - (*depths)[rank];  // ranks in front, whose forwards come first
+    const int later = deepest - (*depths)[rank];  // micro-batches by which W lags I
     for (int m = 0; m < ahead; ++m) lists.ForwardRank(rank, m);
     for (int m = 0; m < micro_batches; ++m) {
       if (m + ahead < micro_batches) lists.ForwardRank(rank, m + ahead);
@@ -266,9 +276,11 @@ Schedule BuildZbH1(const StageGraph& graph, int micro_batches) {
   return lists.Take();
 }
 
-// As in Megatron-LM: micro-batches go in groups of as many as there are ranks, a group through the
-// rank's chunks one after the other. The k-th forward of a rank (over all its chunks) follows from
-// that, the k-th backward goes through the chunks the other way.
+// As in Megatron-LM: micro-batches go in groups of P, each group through the rank's chunks one
+// after the other. With v chunks, the k-th forward of a rank is of
+//   chunk (k mod P v) / P, micro-batch k / (P v) * P + k mod P
+// and the k-th backward takes the chunks in reverse. Rank r runs 2 (P - r - 1) + (v - 1) P warm-up
+// forwards.
 Schedule BuildInterleaved(const StageGraph& graph, int micro_batches) {
   Lists lists(graph, micro_batches);
   const std::string problem = ChainProblem(graph, Placement::kLoop);
@@ -305,7 +317,7 @@ Schedule BuildZbV(const StageGraph& graph, int micro_batches) {
     constexpr auto kDown = TwoStages::kDown, kUp = TwoStages::kUp;
     TwoStages list(lists, encoders + rank, graph.num_stages() - 1 - rank);
     const int behind = ranks - rank;  // itself and the ranks after it
-    // Until the first micro-batch comes back, and until its gradient does.
+    // Warm-up: until the first micro-batch returns on the up arm, then until its gradient does.
     for (int i = 0; i < 2 * behind - 1; ++i) list.Forward(kDown);
     for (int i = 0; i < rank; ++i) {
       list.Forward(kUp);
@@ -321,7 +333,7 @@ Schedule BuildZbV(const StageGraph& graph, int micro_batches) {
       list.Forward(kUp);
       list.Backward(kUp);
     }
-    // Others wait for input gradients alone; weight gradients fill what this rank waits.
+    // Cool-down: other ranks wait for I only, so W fills the bubbles.
     for (int i = 0; i < rank; ++i) {
       list.InputGradient(kDown);
       list.InputGradient(kUp);
@@ -341,7 +353,7 @@ Schedule BuildForwards(const StageGraph& graph, int micro_batches) {
   Lists lists(graph, micro_batches);
   const std::vector<std::vector<int>> previous = graph.PreviousStages();
   std::vector<int> done(graph.stages.size(), 0);
-  // One forward a rank and round, all of them as long as each other.
+  // Rounds of one forward a rank; all forwards count as equally long.
   for (bool moved = true; moved;) {
     moved = false;
     const std::vector<int> come = done;
@@ -411,13 +423,13 @@ std::string SuggestSchedule(const std::string& name) {
 Schedule BuildSchedule(const std::string& name, const StageGraph& graph, int micro_batches) {
   CheckGraph(graph);
   if (micro_batches < 1) {
-    throw ConfigError(Join("a step of ", micro_batches, " micro-batches; give 1 or more"));
+    throw ConfigError(fmt::format("a step of {} micro-batches; give 1 or more", micro_batches));
   }
   const ScheduleKind* kind = FindSchedule(name);
   if (kind == nullptr)
-    throw ConfigError(Join("unknown schedule '", name, "'; ", SuggestSchedule(name)));
+    throw ConfigError(fmt::format("unknown schedule '{}'; {}", name, SuggestSchedule(name)));
   const std::string problem = kind->problem(graph);
-  if (!problem.empty()) throw ConfigError(Join("schedule ", name, ": ", problem));
+  if (!problem.empty()) throw ConfigError(fmt::format("schedule {}: {}", name, problem));
   return kind->build(graph, micro_batches);
 }
 

@@ -1,3 +1,9 @@
+// Two passes over the ops. The first fills a table from what an op produces, (stage, micro-batch)
+// or (edge, micro-batch), to its number; the second looks up the inputs of every op there. So
+// producers may be listed after their consumers, or not at all, as in a schedule that is still to
+// be validated. The edges are stored as two compressed sparse rows, producers by op and consumers
+// by op, the second being the transpose of the first. O(ops + edges) time and memory.
+
 #include "parallel/schedule/dependencies.h"
 
 #include <algorithm>
@@ -7,11 +13,11 @@ namespace {
 
 constexpr int kNone = -1;
 
-// Which op makes what, in tables over (stage or edge, micro-batch). The first op of those that make
-// the same counts.
-class MakerTable {
+// The op that produces each value, in tables over (stage or edge, micro-batch). Of several that
+// produce the same value the first counts.
+class ProducerTable {
  public:
-  explicit MakerTable(const Schedule& schedule)
+  explicit ProducerTable(const Schedule& schedule)
       : schedule_(schedule),
         previous_(schedule.graph.PreviousStages()),
         micro_batches_(std::max(schedule.micro_batches, 0)) {
@@ -41,30 +47,30 @@ class MakerTable {
   }
 
   // Appends the numbers of the ops whose results `op` takes.
-  void AppendMakers(const Op& op, int rank, std::vector<int>& makers) const {
+  void AppendProducers(const Op& op, int rank, std::vector<int>& producers) const {
     if (!IsKnown(op)) return;
     const int stage = op.stage, m = op.micro_batch;
     if (IsForward(op.kind)) {
       for (const int before : previous_[stage]) {
-        if (SendsRows(schedule_, before, stage, m)) AppendArrival(forward_, before, op, makers);
+        if (SendsRows(schedule_, before, stage, m)) AppendArrival(forward_, before, op, producers);
       }
     } else if (MakesInputGradient(op.kind)) {
-      Append(forward_[Slot(stage, m)], makers);
+      Append(forward_[Slot(stage, m)], producers);
       for (const int after : schedule_.graph.stages[stage].next) {
         if (SendsGradient(schedule_, after, stage, m)) {
-          AppendArrival(backward_, after, op, makers);
+          AppendArrival(backward_, after, op, producers);
         }
       }
     } else if (op.kind == OpKind::kWeightGradient) {
-      Append(backward_[Slot(stage, m)], makers);
+      Append(backward_[Slot(stage, m)], producers);
     } else if (op.kind == OpKind::kSend) {
-      Append((op.peer > stage ? forward_ : backward_)[Slot(stage, m)], makers);
+      Append((op.peer > stage ? forward_ : backward_)[Slot(stage, m)], producers);
     } else if (op.kind == OpKind::kRecv) {
       const int edge = Edge(op.peer, stage);
-      if (edge != kNone) Append(send_[Slot(edge, m)], makers);
+      if (edge != kNone) Append(send_[Slot(edge, m)], producers);
     } else {
       const auto& all = op.kind == OpKind::kReduce ? weight_gradients_[stage] : reductions_[rank];
-      makers.insert(makers.end(), all.begin(), all.end());
+      producers.insert(producers.end(), all.begin(), all.end());
     }
   }
 
@@ -92,7 +98,7 @@ class MakerTable {
     return kNone;
   }
 
-  // Where the table holds who makes the same as `op`; null for what nothing looks up there.
+  // The table's slot for what `op` produces; null for ops that nothing looks up by it.
   int* SlotOf(const Op& op) {
     const int m = op.micro_batch;
     if (IsForward(op.kind)) return &forward_[Slot(op.stage, m)];
@@ -103,27 +109,28 @@ class MakerTable {
     return op.kind == OpKind::kSend ? &send_[Slot(edge, m)] : &receive_[Slot(edge, m)];
   }
 
-  static void Append(int number, std::vector<int>& makers) {
-    if (number != kNone) makers.push_back(number);
+  static void Append(int number, std::vector<int>& producers) {
+    if (number != kNone) producers.push_back(number);
   }
 
-  // What stage `from` made for `taker`: its R where that is listed, else the op that made it.
-  void AppendArrival(const std::vector<int>& made, int from, const Op& taker,
-                     std::vector<int>& makers) const {
+  // Where `consumer` gets the output of stage `from`: its R where that is listed, else the
+  // producer.
+  void AppendArrival(const std::vector<int>& made, int from, const Op& consumer,
+                     std::vector<int>& producers) const {
     const auto& stages = schedule_.graph.stages;
-    const int m = taker.micro_batch;
-    if (stages[from].rank != stages[taker.stage].rank) {
-      const int receive = receive_[Slot(Edge(taker.stage, from), m)];
-      if (receive != kNone) return makers.push_back(receive);
+    const int m = consumer.micro_batch;
+    if (stages[from].rank != stages[consumer.stage].rank) {
+      const int receive = receive_[Slot(Edge(consumer.stage, from), m)];
+      if (receive != kNone) return producers.push_back(receive);
     }
-    Append(made[Slot(from, m)], makers);
+    Append(made[Slot(from, m)], producers);
   }
 
   const Schedule& schedule_;
   const std::vector<std::vector<int>> previous_;  // [stage]
   int micro_batches_;
   int edges_ = 0;
-  std::vector<int> first_edge_;                     // [stage]: to `next`, then to those before it
+  std::vector<int> first_edge_;                     // [stage]: edges to `next`, then to previous
   std::vector<int> forward_, backward_;             // [stage][micro-batch] F or V; B, I or U
   std::vector<int> send_, receive_;                 // [edge from its own stage][micro-batch]
   std::vector<std::vector<int>> weight_gradients_;  // [stage]
@@ -139,30 +146,30 @@ Dependencies::Dependencies(const Schedule& schedule) : rank_first_(schedule.rank
     rank_first_[rank + 1] = rank_first_[rank] + ops;
     for (int position = 0; position < ops; ++position) places_.push_back({rank, position});
   }
-  MakerTable table(schedule);
+  ProducerTable table(schedule);
   for (int op = 0; op < num_ops(); ++op) {
     const OpPlace& place = places_[op];
     table.Add(schedule.ranks[place.rank][place.position], place.rank, op);
   }
-  maker_first_.reserve(places_.size() + 1);
-  makers_.reserve(2 * places_.size());
+  producer_first_.reserve(places_.size() + 1);
+  producers_.reserve(2 * places_.size());
   for (const OpPlace& place : places_) {
-    maker_first_.push_back(static_cast<int>(makers_.size()));
-    table.AppendMakers(schedule.ranks[place.rank][place.position], place.rank, makers_);
+    producer_first_.push_back(static_cast<int>(producers_.size()));
+    table.AppendProducers(schedule.ranks[place.rank][place.position], place.rank, producers_);
   }
-  maker_first_.push_back(static_cast<int>(makers_.size()));
-  LinkTakers();
+  producer_first_.push_back(static_cast<int>(producers_.size()));
+  LinkConsumers();
 }
 
-// Turns "what an op takes" into "who takes an op's result".
-void Dependencies::LinkTakers() {
-  taker_first_.assign(places_.size() + 1, 0);
-  for (const int made : makers_) ++taker_first_[made + 1];
-  for (size_t i = 1; i < taker_first_.size(); ++i) taker_first_[i] += taker_first_[i - 1];
-  takers_.resize(makers_.size());
-  std::vector<int> fill(taker_first_.begin(), taker_first_.end() - 1);
-  for (int taker = 0; taker < num_ops(); ++taker) {
-    for (const int made : ProducersOf(taker)) takers_[fill[made]++] = taker;
+// Transposes the producers of each op into the consumers of each op (counting sort).
+void Dependencies::LinkConsumers() {
+  consumer_first_.assign(places_.size() + 1, 0);
+  for (const int made : producers_) ++consumer_first_[made + 1];
+  for (size_t i = 1; i < consumer_first_.size(); ++i) consumer_first_[i] += consumer_first_[i - 1];
+  consumers_.resize(producers_.size());
+  std::vector<int> fill(consumer_first_.begin(), consumer_first_.end() - 1);
+  for (int consumer = 0; consumer < num_ops(); ++consumer) {
+    for (const int made : ProducersOf(consumer)) consumers_[fill[made]++] = consumer;
   }
 }
 

@@ -1,27 +1,21 @@
 #include "parallel/schedule/fault_grid.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <vector>
 
 #include "configs/base/error.h"
 
 namespace equipoise {
-namespace {
-
-std::string Padded(const std::string& text, size_t width, bool left) {
-  const std::string blanks(width - std::min(width, text.size()), ' ');
-  return left ? text + blanks : blanks + text;
-}
-
-}  // namespace
 
 ScheduleFault FaultAt(const Schedule& schedule, const OpPlace& place, const std::string& message) {
   const std::vector<Op>& list = schedule.ranks[place.rank];
   const bool inside = place.position < static_cast<int>(list.size());
   const std::string what =
-      inside ? internal::Join("op ", place.position, " (", ToString(list[place.position]), ")")
+      inside ? fmt::format("op {} ({})", place.position, ToString(list[place.position]))
              : std::string("end");
-  return {place, internal::Join("rank ", place.rank, ", ", what, ": ", message)};
+  return {place, fmt::format("rank {}, {}: {}", place.rank, what, message)};
 }
 
 std::string GridAround(const Schedule& schedule, const OpPlace& place) {
@@ -33,21 +27,21 @@ std::string GridAround(const Schedule& schedule, const OpPlace& place) {
 
   std::vector<std::string> lines = {"  op "};
   for (int p = first; p <= place.position + kAround; ++p) {
-    lines.push_back(Padded(std::to_string(p), 4, /*left=*/false) + " ");
+    lines.push_back(fmt::format("{:>4} ", p));
   }
   for (int r = first_rank; r <= last_rank; ++r) {
     const std::vector<Op>& list = schedule.ranks[r];
-    std::vector<std::string> cells = {" rank " + std::to_string(r)};
+    std::vector<std::string> cells = {fmt::format(" rank {}", r)};
     for (int p = first; p <= place.position + kAround; ++p) {
       const bool inside = p < static_cast<int>(list.size());
       const std::string text = inside ? ToString(list[p]) : "";
       const bool marked = place == OpPlace{r, p};
-      cells.push_back(marked ? ">" + text + "<" : " " + text);
+      cells.push_back(marked ? fmt::format(">{}<", text) : " " + text);
     }
     size_t width = 0;
     for (const std::string& cell : cells) width = std::max(width, cell.size());
     for (size_t i = 0; i < cells.size(); ++i) {
-      lines[i] += "  " + Padded(cells[i], width, /*left=*/true);
+      lines[i] += fmt::format("  {:<{}}", cells[i], width);
     }
   }
   std::string out;

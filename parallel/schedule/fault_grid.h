@@ -7,11 +7,12 @@
 
 namespace equipoise {
 
-// "rank 1, op 7 (1B0): MESSAGE"; "rank 1, end: MESSAGE" for the place after the last op.
+// A fault at a place, with the message "rank 1, op 7 (1B0): MESSAGE", or "rank 1, end: MESSAGE" for
+// the place after the last op.
 ScheduleFault FaultAt(const Schedule& schedule, const OpPlace& place, const std::string& message);
 
-// A few ops of a few ranks around a place, which is marked; for lists that may be wrong, so that
-// there is no time in it:
+// An excerpt of the lists around a place, which is marked: 3 ops and 3 ranks on each side. Shows
+// positions, not times, as the lists may be invalid:
 //     op   rank 0   rank 1
 //      2    0F2      1B3
 //      3    0F3     >1B2<

@@ -1,5 +1,7 @@
 #include "parallel/schedule/op.h"
 
+#include <fmt/format.h>
+
 namespace equipoise {
 namespace {
 
@@ -32,14 +34,19 @@ const char* Letter(OpKind kind) {
 }  // namespace
 
 std::string ToString(const Op& op) {
-  std::string text = Letter(op.kind);
-  if (op.kind == OpKind::kOptimizer) return text;
-  text.insert(0, std::to_string(op.stage));
-  if (op.kind == OpKind::kReduce) return text;
-  text += std::to_string(op.micro_batch);
-  if (op.kind == OpKind::kSend) text += ">" + std::to_string(op.peer);
-  if (op.kind == OpKind::kRecv) text += "<" + std::to_string(op.peer);
-  return text;
+  const char* letter = Letter(op.kind);
+  switch (op.kind) {
+    case OpKind::kOptimizer:
+      return letter;
+    case OpKind::kReduce:
+      return fmt::format("{}{}", op.stage, letter);
+    case OpKind::kSend:
+      return fmt::format("{}{}{}>{}", op.stage, letter, op.micro_batch, op.peer);
+    case OpKind::kRecv:
+      return fmt::format("{}{}{}<{}", op.stage, letter, op.micro_batch, op.peer);
+    default:
+      return fmt::format("{}{}{}", op.stage, letter, op.micro_batch);
+  }
 }
 
 }  // namespace equipoise

@@ -6,6 +6,7 @@
 
 namespace equipoise {
 
+// The kinds of op. B = I + W: zero-bubble schedules split the backward (arXiv 2401.10241).
 enum class OpKind : uint8_t {
   kForward,          // F
   kBackward,         // B: input gradient and weight gradient
@@ -19,17 +20,17 @@ enum class OpKind : uint8_t {
   kOptimizer,        // OPT: waits for all reductions, then updates the rank's weights
 };
 
-// One entry of a rank's list. Its text is that of the literature:
+// One entry of a rank's list. Its text, as in the literature:
 //   2F0       forward of micro-batch 0 on stage 2; B, I, W, V and U likewise
-//   2S0>3     stage 2 sends what it made of micro-batch 0 to stage 3: its output when 3 comes after
-//             2, the gradient of its input when 3 comes before 2
+//   2S0>3     stage 2 sends to stage 3, for micro-batch 0: its output where 3 comes after 2, the
+//             gradient of its input where 3 comes before 2
 //   3R0<2     stage 3 receives it
 //   2REDUCE, OPT
 struct Op {
   OpKind kind = OpKind::kForward;
-  int stage = 0;        // whose op it is; 0 for OPT
+  int stage = 0;        // that runs it; 0 for OPT
   int micro_batch = 0;  // 0 for REDUCE and OPT
-  int peer = -1;        // S and R: the stage at the other end; -1 for all others
+  int peer = -1;        // of S and R: the stage at the other end; else -1
   // S and R: starts together with the entry before it (one group call in NCCL; in MPI the receives
   // are posted first). Written as a pair of parentheses around the group.
   bool joined = false;
@@ -54,7 +55,7 @@ constexpr bool MakesWeightGradient(OpKind kind) {
          kind == OpKind::kEncoderBackward;
 }
 
-// "2F0"; `joined` does not show.
+// The op's text, such as "2F0"; `joined` is not shown.
 std::string ToString(const Op& op);
 
 }  // namespace equipoise

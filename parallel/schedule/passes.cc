@@ -1,3 +1,11 @@
+// AddTransfers() is where deadlock is excluded. It runs the compute ops in simulated time and
+// rewrites the lists in one global order in which no op comes before what it waits for; S and R
+// of a value are listed at the same point of that order, right after its producer. Invariant: of
+// all entries that are not done, the first in the global order can always run, since everything
+// before it, on every rank, is done. So the lists end even if each transfer blocks until its other
+// end arrives, whatever the real times are; the proof does not use them. O((ops + transfers) log
+// ranks), with a heap of the ranks whose next op is ready.
+
 #include "parallel/schedule/passes.h"
 
 #include <algorithm>
@@ -18,10 +26,7 @@ bool IsIdle(const Schedule& schedule, const Op& op) {
                                             : !schedule.graph.HasBackward(op.stage);
 }
 
-// Lists the ops of a schedule anew, in an order of all ranks together in which nothing waits for
-// what comes later. An S and its R are listed at one point of that order, right after the op whose
-// result they move. So whichever ranks have got however far, the earliest entry of the order that
-// is not done can run: nothing deadlocks, however many transfers block.
+// Writes the lists of a schedule with its transfers, in the global order described above.
 class TransferLister {
  public:
   TransferLister(const Schedule& schedule, const SimulationCosts& costs)
@@ -41,14 +46,14 @@ class TransferLister {
   std::vector<std::vector<Op>> List() {
     for (std::vector<Op> made = ListSlot(); !made.empty(); made = ListSlot()) {
       for (const Op& op : made) {
-        for (const int taker : ConsumersOf(schedule_, previous_, op)) ListTransfer(op, taker);
+        for (const int consumer : ConsumersOf(schedule_, previous_, op)) ListTransfer(op, consumer);
       }
     }
     return std::move(listed_);
   }
 
  private:
-  // The other end of the last transfer that a rank lists, until a compute op follows.
+  // The ends of the last transfer that a rank lists; reset by a compute op.
   struct Last {
     int from = -1, to = -1;  // ranks
     bool operator==(const Last&) const = default;
@@ -56,7 +61,7 @@ class TransferLister {
 
   int RankOf(int stage) const { return schedule_.graph.stages[stage].rank; }
 
-  // A rank whose next op has its inputs listed, by the time at which that op ends.
+  // A rank whose next op has its inputs listed, ordered by the time at which that op ends.
   struct Ready {
     double end_s = 0;
     int rank = 0;
@@ -72,7 +77,7 @@ class TransferLister {
     if (missing_[NumberOfNext(rank)] == 0) ready_.push({end_s_[rank][next_[rank]], rank});
   }
 
-  // Of the ops whose inputs are listed, lists those that end first, one a rank at most.
+  // Lists, of the ops whose inputs are listed, those that end first; at most one a rank.
   std::vector<Op> ListSlot() {
     std::vector<int> slot;
     const double end = ready_.empty() ? 0 : ready_.top().end_s;
@@ -86,22 +91,22 @@ class TransferLister {
       listed_[rank].push_back(made.back());
       last_[rank] = {};
       PushIfReady(rank);
-      for (const int taker : dependencies_.ConsumersOf(number)) {
-        if (--missing_[taker] > 0) continue;
-        const int taker_rank = dependencies_.PlaceOf(taker).rank;
-        if (taker == NumberOfNext(taker_rank)) PushIfReady(taker_rank);
+      for (const int consumer : dependencies_.ConsumersOf(number)) {
+        if (--missing_[consumer] > 0) continue;
+        const int consumer_rank = dependencies_.PlaceOf(consumer).rank;
+        if (consumer == NumberOfNext(consumer_rank)) PushIfReady(consumer_rank);
       }
     }
     return made;
   }
 
-  void ListTransfer(const Op& op, int taker) {
-    const int from = RankOf(op.stage), to = RankOf(taker);
+  void ListTransfer(const Op& op, int consumer) {
+    const int from = RankOf(op.stage), to = RankOf(consumer);
     if (from == to) return;
     const Last opposite{to, from};
     const bool joined = last_[from] == opposite && last_[to] == opposite;
-    listed_[from].push_back({OpKind::kSend, op.stage, op.micro_batch, taker, joined});
-    listed_[to].push_back({OpKind::kRecv, taker, op.micro_batch, op.stage, joined});
+    listed_[from].push_back({OpKind::kSend, op.stage, op.micro_batch, consumer, joined});
+    listed_[to].push_back({OpKind::kRecv, consumer, op.micro_batch, op.stage, joined});
     last_[from] = last_[to] = {from, to};
   }
 
@@ -116,9 +121,9 @@ class TransferLister {
   std::vector<Last> last_;               // [rank]
 };
 
-// Where the rank's list may hold a stage's reduction: behind its last weight gradient and the
-// transfers right after that, so that what others wait for leaves first; for a stage that had no
-// work, behind the rank's last forward.
+// The earliest position of a stage's REDUCE in a list: after its last weight gradient and the
+// transfers right after that, so that what other ranks wait for is sent first; for a stage without
+// work, after the rank's last forward.
 size_t ReductionPlace(const std::vector<Op>& list, int stage) {
   size_t place = 0;
   for (size_t i = 0; i < list.size(); ++i) {

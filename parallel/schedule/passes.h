@@ -5,31 +5,32 @@
 
 namespace equipoise {
 
-// Each pass takes a schedule and returns the completed one. CompleteSchedule() runs them all.
+// Passes over schedules. Each takes a schedule and returns the transformed one; CompleteSchedule()
+// runs them all.
 
-// Sets `work` and leaves out the compute ops of stages that have nothing to do for a micro-batch,
-// the backward ops of stages where nothing wants a gradient (frozen, with frozen stages before),
-// and the W of frozen stages.
+// Sets `work` and removes the compute ops of stages that have nothing to do for a micro-batch, the
+// backward ops of stages that no gradient is needed from (frozen, with frozen stages before), and
+// the W of frozen stages.
 Schedule DropIdleOps(Schedule schedule, const StepWork& work);
 
-// Adds S and R for every value that crosses ranks and has rows. All transfers have one place in a
-// global order of all ranks' ops (the simulated time at which the value is made, then rank), and
-// each rank lists its own in that order: S right after the op whose result it sends, R in front of
-// the first op that ends later than that. So no order deadlocks even when every transfer blocks
-// until its other end has come, and receives are posted ahead of the ops that run meanwhile.
-// Transfers that cross between two ranks in one slot are joined. `costs` gives the simulated times;
-// any times make a right order, true ones a good one. REQUIRES: compute ops alone.
-// Throws ConfigError when the schedule deadlocks.
+// Adds S and R for every value that crosses ranks and has rows. Transfers have one global order
+// (the simulated time at which the value is produced, then rank), and each rank lists its own in
+// that order: S right after the op whose result it sends, R before the first op that ends later
+// than that. So no order deadlocks, even when every transfer blocks until its other end arrives,
+// and receives are posted ahead of the ops that run meanwhile. Two transfers in opposite directions
+// between two ranks in one slot are joined. `costs` gives the simulated times: any times give a
+// valid order, true times a good one. REQUIRES: compute ops only. Throws ConfigError when the
+// schedule deadlocks.
 Schedule AddTransfers(Schedule schedule, const SimulationCosts& costs);
 
 // Adds REDUCE for each stage with trainable weights after its last weight gradient (and what is
-// sent right after that), also where no micro-batch brought it work; OPT last on every rank. A rank
-// lists its stages' reductions in descending order, whatever the micro-batches were, so that the
-// data ranks that share a stage agree on the order. Reductions have to start without waiting for
-// the other data ranks, as OPT does that: with work of their own these come to them at other
-// places.
+// sent right after that), also where no micro-batch gave it work, and OPT last on every rank. A
+// rank lists its stages' reductions in descending order, whatever the micro-batches, so that the
+// data ranks that share a stage agree on the order. A REDUCE must start without waiting for the
+// other data ranks (OPT waits): having other work, they reach it at other places of their lists.
 Schedule AddReductions(Schedule schedule);
 
+// DropIdleOps(), AddTransfers(), AddReductions().
 Schedule CompleteSchedule(Schedule schedule, const StepWork& work, const SimulationCosts& costs);
 
 }  // namespace equipoise

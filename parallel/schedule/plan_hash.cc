@@ -1,4 +1,12 @@
+// A step's plan is derived by every rank and never sent, so ranks must prove that they agree.
+// AddTo() and PlanItems() walk a schedule in the same order and cover the same values: equal hashes
+// mean equal items up to a collision of 64 bits, and where hashes differ the items name the first
+// difference. The hash is a chain of splitmix64 finalizers over 64-bit words, independent of
+// machine, build and std::hash. O(ops).
+
 #include "parallel/schedule/plan_hash.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
@@ -8,9 +16,7 @@
 namespace equipoise {
 namespace {
 
-using internal::Join;
-
-// splitmix64's finaliser: a bijection in which every bit reaches every other.
+// The finalizer of splitmix64: a bijection in which every bit affects every other.
 uint64_t Mixed(uint64_t x) {
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -19,8 +25,8 @@ uint64_t Mixed(uint64_t x) {
 }
 
 std::string StageText(const StageNode& stage) {
-  std::string text = Join("on rank ", stage.rank);
-  for (int next : stage.next) text += Join(", then ", next);
+  std::string text = fmt::format("on rank {}", stage.rank);
+  for (int next : stage.next) text += fmt::format(", then {}", next);
   if (stage.encoder) text += ", encoder";
   if (!stage.needs_input_gradient) text += ", no input gradient";
   if (!stage.needs_weight_gradient) text += ", no weight gradient";
@@ -52,7 +58,7 @@ std::string ValueOf(const std::vector<PlanItem>& items, const std::string& name)
   return item ? item->value : "nothing";
 }
 
-// The item that differs first. Where the lists differ in their names, one that only one of them
+// The name of the first item that differs; where the names differ, of an item that only one list
 // has.
 std::string FirstName(const std::vector<PlanItem>& a, const std::vector<PlanItem>& b) {
   size_t i = 0;
@@ -79,22 +85,22 @@ void StableHash::Add(std::string_view text) {
 
 std::vector<PlanItem> PlanItems(const Schedule& schedule, const std::string& whose) {
   std::vector<PlanItem> items = {
-      {whose + ", micro-batches", std::to_string(schedule.micro_batches)},
-      {whose + ", stages", std::to_string(schedule.graph.num_stages())}};
+      {fmt::format("{}, micro-batches", whose), std::to_string(schedule.micro_batches)},
+      {fmt::format("{}, stages", whose), std::to_string(schedule.graph.num_stages())}};
   for (int s = 0; s < schedule.graph.num_stages(); ++s) {
-    items.push_back({Join("", whose, ", stage ", s), StageText(schedule.graph.stages[s])});
+    items.push_back({fmt::format("{}, stage {}", whose, s), StageText(schedule.graph.stages[s])});
     for (int m = 0; m < schedule.micro_batches; ++m) {
-      items.push_back(
-          {Join("", whose, ", stage ", s, ", micro-batch ", m), WorkText(schedule.work, s, m)});
+      items.push_back({fmt::format("{}, stage {}, micro-batch {}", whose, s, m),
+                       WorkText(schedule.work, s, m)});
     }
   }
   for (size_t r = 0; r < schedule.ranks.size(); ++r) {
     for (size_t p = 0; p < schedule.ranks[r].size(); ++p) {
       const Op& op = schedule.ranks[r][p];
-      items.push_back({Join("", whose, ", pipeline rank ", r, ", op ", p),
+      items.push_back({fmt::format("{}, pipeline rank {}, op {}", whose, r, p),
                        ToString(op) + (op.joined ? " joined to the one before" : "")});
     }
-    items.push_back({Join("", whose, ", pipeline rank ", r, ", ops"),
+    items.push_back({fmt::format("{}, pipeline rank {}, ops", whose, r),
                      std::to_string(schedule.ranks[r].size())});
   }
   return items;
@@ -163,8 +169,8 @@ std::optional<std::string> DescribeDifference(const std::vector<std::vector<Plan
   if (!pair) return std::nullopt;
   const auto [a, b] = *pair;
   const std::string name = FirstName(items[a], items[b]);
-  return Join("rank ", ranks[a], " and rank ", ranks[b], " differ first in '", name,
-              "': ", ValueOf(items[a], name), " / ", ValueOf(items[b], name));
+  return fmt::format("rank {} and rank {} differ first in '{}': {} / {}", ranks[a], ranks[b], name,
+                     ValueOf(items[a], name), ValueOf(items[b], name));
 }
 
 }  // namespace equipoise

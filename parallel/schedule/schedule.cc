@@ -13,17 +13,17 @@ bool SendsGradient(const Schedule& schedule, int from, int to, int micro_batch) 
 
 std::vector<int> ConsumersOf(const Schedule& schedule,
                              const std::vector<std::vector<int>>& previous, const Op& op) {
-  std::vector<int> takers;
+  std::vector<int> consumers;
   if (IsForward(op.kind)) {
     for (const int next : schedule.graph.stages[op.stage].next) {
-      if (SendsRows(schedule, op.stage, next, op.micro_batch)) takers.push_back(next);
+      if (SendsRows(schedule, op.stage, next, op.micro_batch)) consumers.push_back(next);
     }
   } else if (MakesInputGradient(op.kind)) {
     for (const int before : previous[op.stage]) {
-      if (SendsGradient(schedule, op.stage, before, op.micro_batch)) takers.push_back(before);
+      if (SendsGradient(schedule, op.stage, before, op.micro_batch)) consumers.push_back(before);
     }
   }
-  return takers;
+  return consumers;
 }
 
 }  // namespace equipoise

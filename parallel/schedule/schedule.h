@@ -8,11 +8,11 @@
 
 namespace equipoise {
 
-// What a step's micro-batches bring to the stages: a stage made of vision layers has nothing to do
-// for a micro-batch without pictures. Empty tables: everything runs, everything sends.
+// The stages that have work for each micro-batch of a step: a stage of vision layers has none for a
+// micro-batch without pictures. Empty tables: everything runs, everything sends.
 struct StepWork {
-  std::vector<std::vector<bool>> runs;   // [stage][micro-batch] its forward computes something
-  std::vector<std::vector<bool>> sends;  // [stage][micro-batch] and its output has rows
+  std::vector<std::vector<bool>> runs;   // [stage][micro-batch]: its forward computes something
+  std::vector<std::vector<bool>> sends;  // [stage][micro-batch]: and its output has rows
 
   bool Runs(int stage, int micro_batch) const { return runs.empty() || runs[stage][micro_batch]; }
   bool Sends(int stage, int micro_batch) const {
@@ -21,8 +21,9 @@ struct StepWork {
   bool operator==(const StepWork&) const = default;
 };
 
-// What each rank of one pipeline does in one optimizer step, in order. A plain value: builders make
-// it of compute ops, passes complete it, the validator proves it, simulator and executor run it.
+// A pipeline schedule: for each rank of one pipeline the ops of one optimizer step, in order. A
+// plain value: builders make it of compute ops, passes complete it, the validator proves it,
+// simulator and executor run it.
 struct Schedule {
   StageGraph graph;
   int micro_batches = 0;
@@ -32,15 +33,16 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-// Whether rows go from a stage to one after it in a micro-batch: `from` makes some and `to` runs.
+// Whether rows go from stage `from` to stage `to` after it: `from` produces some and `to` runs.
 bool SendsRows(const Schedule& schedule, int from, int to, int micro_batch);
-// Whether their gradient comes back from stage `from` to stage `to` before it.
+// Whether the gradient of those rows goes back from stage `from` to stage `to` before it.
 bool SendsGradient(const Schedule& schedule, int from, int to, int micro_batch);
-// The stages that take what a compute op makes, ascending: stages after it for F and V, stages
-// before it for B, I and U, none for W. `previous` is the graph's PreviousStages().
+// The stages that consume the result of a compute op, ascending: stages after it for F and V,
+// stages before it for B, I and U, none for W. `previous` is the graph's PreviousStages().
 std::vector<int> ConsumersOf(const Schedule& schedule,
                              const std::vector<std::vector<int>>& previous, const Op& op);
 
+// The position of an op: schedule.ranks[rank][position].
 struct OpPlace {
   int rank = 0;
   int position = 0;

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -9,14 +11,14 @@
 namespace equipoise {
 namespace {
 
-constexpr int kColumnsAround = 8;  // that are shown on each side of the marked op
+constexpr int kColumnsAround = 8;  // shown on each side of the marked op
 
 struct Cell {
   std::string label;
   int start = 0, end = 0;  // columns
 };
 
-// The op that is marked in the picture, which has compute ops alone.
+// The op to mark in the picture, which shows compute ops only.
 OpPlace Drawn(const Schedule& schedule, const OpPlace& marked) {
   OpPlace drawn{marked.rank, -1};
   const std::vector<Op>& list = schedule.ranks[marked.rank];
@@ -73,11 +75,10 @@ std::string Grid(const Schedule& schedule, const OpPlace& marked) {
   if (last == 0) last = columns;
   first = std::max(first, 0);
   last = std::min(last, columns);
-  const size_t digits = std::to_string(cells.size() - 1).size();
+  const size_t digits = fmt::formatted_size("{}", cells.size() - 1);
   std::string grid;
   for (size_t rank = 0; rank < cells.size(); ++rank) {
-    const std::string number = std::to_string(rank);
-    std::string line = "rank " + std::string(digits - number.size(), ' ') + number + " | ";
+    std::string line = fmt::format("rank {:>{}} | ", rank, digits);
     if (first > 0) line += "... ";
     line += Draw(cells[rank], columns, width).substr(first * width, (last - first) * width);
     if (last < columns) line += "...";

@@ -1,5 +1,7 @@
 #include "parallel/schedule/schedule_text.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -13,11 +15,9 @@
 namespace equipoise {
 namespace {
 
-using internal::Join;
-
 constexpr int kMaxMicroBatches = 1000000;
 
-// Takes a number off the front of `text`.
+// Removes a number from the front of `text` and returns it.
 std::optional<int> TakeNumber(std::string_view& text) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -69,7 +69,7 @@ struct Token {
   int line = 0, column = 0;  // from 1
 };
 
-// Words and the marks ( ) : of one line, up to a comment.
+// The words and the marks ( ) : of one line, up to a comment.
 std::vector<Token> Split(std::string_view line, int number) {
   constexpr std::string_view kSpaces = " \t\r", kMarks = "():";
   std::vector<Token> tokens;
@@ -110,9 +110,8 @@ class Parser {
   }
 
  private:
-  template <class... Parts>
-  [[noreturn]] void Fail(const Token& at, const Parts&... what) const {
-    throw ConfigError(Join("", file_, ":", at.line, ":", at.column, ": ", what...));
+  [[noreturn]] void Fail(const Token& at, const std::string& what) const {
+    throw ConfigError(fmt::format("{}:{}:{}: {}", file_, at.line, at.column, what));
   }
 
   bool AtEnd() const { return next_ == tokens_.size(); }
@@ -126,25 +125,25 @@ class Parser {
   int NextNumber(const std::string& what) {
     const Token token = Next();
     const std::optional<int> number = WholeNumber(token.text);
-    if (!number) Fail(token, Found(token), "; give ", what);
+    if (!number) Fail(token, fmt::format("{}; give {}", Found(token), what));
     return *number;
   }
 
   static std::string Found(const Token& token) {
-    return token.text.empty() ? "the line ends" : Join("found \"", token.text, "\"");
+    return token.text.empty() ? "the line ends" : fmt::format("found \"{}\"", token.text);
   }
 
   void ExpectEnd() {
-    if (!AtEnd()) Fail(Peek(), Found(Peek()), "; end the line before it");
+    if (!AtEnd()) Fail(Peek(), fmt::format("{}; end the line before it", Found(Peek())));
   }
 
   [[noreturn]] void Unknown(const Token& word, const std::vector<std::string>& known) const {
     const std::string near = NearestName(std::string(word.text), known);
     std::string all;
     for (const std::string& each : known) all += (all.empty() ? "" : ", ") + each;
-    Fail(word,
-         Join("unknown word \"", word.text, "\"; ",
-              near.empty() ? Join("known here are ", all) : Join("did you mean \"", near, "\"?")));
+    Fail(word, fmt::format("unknown word \"{}\"; {}", word.text,
+                           near.empty() ? fmt::format("known here are {}", all)
+                                        : fmt::format("did you mean \"{}\"?", near)));
   }
 
   void ParseLine() {
@@ -171,7 +170,7 @@ class Parser {
     const Token number = Peek();
     schedule_.micro_batches = NextNumber("the number of micro-batches");
     if (schedule_.micro_batches < 1 || schedule_.micro_batches > kMaxMicroBatches) {
-      Fail(number, number.text, " micro-batches; give 1 to ", kMaxMicroBatches);
+      Fail(number, fmt::format("{} micro-batches; give 1 to {}", number.text, kMaxMicroBatches));
     }
     ExpectEnd();
   }
@@ -180,11 +179,12 @@ class Parser {
     StageNode node;
     const Token number = Peek();
     if (NextNumber("the stage's number") != schedule_.graph.num_stages()) {
-      Fail(number, "found stage ", number.text, "; list the stages in order, here comes ",
-           schedule_.graph.num_stages());
+      Fail(number, fmt::format("found stage {}; list the stages in order, here comes {}",
+                               number.text, schedule_.graph.num_stages()));
     }
     stage_tokens_.push_back(number);
-    if (Peek().text != "rank") Fail(Peek(), Found(Peek()), "; give rank and its number");
+    if (Peek().text != "rank")
+      Fail(Peek(), fmt::format("{}; give rank and its number", Found(Peek())));
     Next();
     node.rank = NextNumber("the rank's number");
     while (!AtEnd()) ParseStageWord(node);
@@ -218,10 +218,11 @@ class Parser {
 
   void ParseRank(const Token& word) {
     const int rank = NextNumber("the rank's number");
-    if (Peek().text != ":") Fail(Peek(), Found(Peek()), "; give : and the rank's ops");
+    if (Peek().text != ":")
+      Fail(Peek(), fmt::format("{}; give : and the rank's ops", Found(Peek())));
     Next();
     const auto [entry, first] = ranks_.try_emplace(rank, word, std::vector<Op>());
-    if (!first) Fail(word, "rank ", rank, " has two lines; join them");
+    if (!first) Fail(word, fmt::format("rank {} has two lines; join them", rank));
     std::vector<Op>& list = entry->second.second;
     std::optional<Token> open;  // the ( of the group that is being read
     size_t group = 0;           // where it begins
@@ -238,7 +239,7 @@ class Parser {
       } else {
         Op op = ToOp(token);
         if (open && !IsTransfer(op.kind)) {
-          Fail(token, token.text, " in a group; only transfers start together");
+          Fail(token, fmt::format("{} in a group; only transfers start together", token.text));
         }
         op.joined = open && list.size() > group;
         list.push_back(op);
@@ -251,7 +252,7 @@ class Parser {
     if (schedule_.micro_batches == 0) Fail(end_, "no micro-batches; add a line micro_batches 4");
     if (stage_tokens_.empty()) Fail(end_, "no stages; add a line stage 0 rank 0");
     if (const auto fault = FindGraphFault(schedule_.graph)) {
-      Fail(stage_tokens_[fault->stage], "stage ", fault->stage, ": ", fault->message);
+      Fail(stage_tokens_[fault->stage], fmt::format("stage {}: {}", fault->stage, fault->message));
     }
   }
 
@@ -261,16 +262,17 @@ class Parser {
     const StageGraph& graph = schedule_.graph;
     table.assign(graph.num_stages(), std::vector<bool>(schedule_.micro_batches, true));
     for (const auto& [op, token] : ops) {
-      if (op.stage >= graph.num_stages()) Fail(token, "there is no stage ", op.stage);
+      if (op.stage >= graph.num_stages())
+        Fail(token, fmt::format("there is no stage {}", op.stage));
       const OpKind kind =
           graph.stages[op.stage].encoder ? OpKind::kEncoderForward : OpKind::kForward;
       if (op.kind != kind) {
-        Fail(token, token.text, " after ", word, "; give the forward of a stage, here ",
-             ToString({kind, op.stage, op.micro_batch}));
+        Fail(token, fmt::format("{} after {}; give the forward of a stage, here {}", token.text,
+                                word, ToString({kind, op.stage, op.micro_batch})));
       }
       if (op.micro_batch >= schedule_.micro_batches) {
-        Fail(token, "there is no micro-batch ", op.micro_batch, "; the last is ",
-             schedule_.micro_batches - 1);
+        Fail(token, fmt::format("there is no micro-batch {}; the last is {}", op.micro_batch,
+                                schedule_.micro_batches - 1));
       }
       table[op.stage][op.micro_batch] = false;
     }
@@ -279,12 +281,12 @@ class Parser {
   void ResolveRanks() {
     const int ranks = schedule_.graph.num_ranks();
     for (const auto& [rank, entry] : ranks_) {
-      if (rank >= ranks) Fail(entry.first, "no stage lies on rank ", rank);
+      if (rank >= ranks) Fail(entry.first, fmt::format("no stage lies on rank {}", rank));
     }
     for (int rank = 0; rank < ranks; ++rank) {
       const auto entry = ranks_.find(rank);
       if (entry == ranks_.end()) {
-        Fail(end_, "rank ", rank, " has no list; add a line \"rank ", rank, ":\"");
+        Fail(end_, fmt::format("rank {} has no list; add a line \"rank {}:\"", rank, rank));
       }
       schedule_.ranks.push_back(entry->second.second);
     }
@@ -294,23 +296,23 @@ class Parser {
   Schedule schedule_;
   std::vector<Token> tokens_;  // of the line that is being read
   size_t next_ = 0;
-  Token end_{"", 1, 1};  // behind it
+  Token end_{"", 1, 1};  // the end of that line
   std::vector<Token> stage_tokens_;
   std::vector<std::pair<Op, Token>> idle_, silent_;
   std::map<int, std::pair<Token, std::vector<Op>>> ranks_;
 };
 
 std::string StageLine(const StageNode& node, int stage) {
-  std::string line = Join("stage ", stage, " rank ", node.rank);
+  std::string line = fmt::format("stage {} rank {}", stage, node.rank);
   if (!node.next.empty()) line += " next";
-  for (const int next : node.next) line += Join(" ", next);
+  for (const int next : node.next) line += fmt::format(" {}", next);
   if (node.encoder) line += " encoder";
   if (!node.needs_input_gradient) line += " no_input_gradient";
   if (!node.needs_weight_gradient) line += " no_weight_gradient";
   return line + "\n";
 }
 
-// One line a stage.
+// The `idle` or `silent` lines, one a stage.
 std::string WorkLines(const Schedule& schedule, const std::string& word, bool idle) {
   std::string lines;
   for (int stage = 0; stage < schedule.graph.num_stages(); ++stage) {
@@ -328,7 +330,7 @@ std::string WorkLines(const Schedule& schedule, const std::string& word, bool id
 }
 
 std::string RankLine(const std::vector<Op>& list, size_t rank) {
-  std::string line = Join("rank ", rank, ":");
+  std::string line = fmt::format("rank {}:", rank);
   for (size_t i = 0; i < list.size(); ++i) {
     const bool joins = i > 0 && list[i].joined;
     const bool joined_by_next = i + 1 < list.size() && list[i + 1].joined;
@@ -342,7 +344,7 @@ std::string RankLine(const std::vector<Op>& list, size_t rank) {
 }  // namespace
 
 std::string ToText(const Schedule& schedule) {
-  std::string text = Join("micro_batches ", schedule.micro_batches, "\n");
+  std::string text = fmt::format("micro_batches {}\n", schedule.micro_batches);
   for (int stage = 0; stage < schedule.graph.num_stages(); ++stage) {
     text += StageLine(schedule.graph.stages[stage], stage);
   }
@@ -360,8 +362,8 @@ Schedule ParseSchedule(const std::string& text, const std::string& file) {
 Op ParseOp(const std::string& text) {
   const std::optional<Op> op = FindOp(text);
   if (!op) {
-    throw ConfigError(Join("\"", text, "\" is no op; give one such as 2F0, 2B0, 2S0>3, 3R0<2, ",
-                           "2REDUCE or OPT"));
+    throw ConfigError(fmt::format(
+        "\"{}\" is no op; give one such as 2F0, 2B0, 2S0>3, 3R0<2, 2REDUCE or OPT", text));
   }
   return *op;
 }

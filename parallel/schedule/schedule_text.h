@@ -6,14 +6,14 @@
 
 namespace equipoise {
 
-// A schedule as a file:
+// The text of a schedule file:
 //
 //   # comment
 //   micro_batches 4
 //   stage 0 rank 0 next 1 encoder
 //   stage 1 rank 1
 //   idle 0V2    # stage 0 has nothing to do for micro-batch 2
-//   silent 0V3  # it runs, and its output has no rows
+//   silent 0V3  # stage 0 runs, but its output has no rows
 //   rank 0: 0V0 0S0>1 0V1 (0S1>1 0R0<1) 0U0 ... 0REDUCE OPT
 //   rank 1: ...
 //
@@ -22,11 +22,11 @@ namespace equipoise {
 // come in any order, stages ascending among themselves. Transfers in parentheses start together.
 std::string ToText(const Schedule& schedule);
 
-// Reads it back; ToText(ParseSchedule(t)) is t in its normal form. Throws ConfigError
-// "FILE:LINE:COLUMN: what; what to do". Only the form and the graph are checked here, see
-// validate.h.
+// Parses that text; ToText(ParseSchedule(t)) is the normal form of t. Throws ConfigError
+// "FILE:LINE:COLUMN: what; what to do". Checks syntax and graph only; validate.h checks the
+// schedule.
 Schedule ParseSchedule(const std::string& text, const std::string& file);
-// "2F0"; throws ConfigError for other text.
+// Parses an op's text, such as "2F0". Throws ConfigError for any other.
 Op ParseOp(const std::string& text);
 
 // A picture of the schedule's compute ops in Simulate()'s default times, one row a rank, one column
@@ -37,8 +37,9 @@ Op ParseOp(const std::string& text);
 //
 // Throws ConfigError for a schedule that deadlocks.
 std::string ToGrid(const Schedule& schedule);
-// The part around one op (8 columns on each side), which is shown as >2B0<: the compute op at
-// `marked`, or for any other op the next compute op of its rank (the last where none follows).
+// An excerpt of that picture, 8 columns on each side of one op, which is shown as >2B0<: the
+// compute op at `marked`, or for any other op the next compute op of its rank (the last where none
+// follows).
 std::string ToGrid(const Schedule& schedule, const OpPlace& marked);
 
 }  // namespace equipoise

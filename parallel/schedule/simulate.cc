@@ -1,4 +1,15 @@
+// A discrete simulation without an event queue. Every op's start depends only on its producers, on
+// the op before it on its rank and on the transfer before it on its link, and S are issued in the
+// order of a rank's list; so the times do not depend on the order in which ranks are advanced, and
+// each rank simply runs as far as its inputs allow. An op that ends decrements the count of missing
+// inputs of its consumers and wakes the ranks that wait for it. O(ops + edges).
+//
+// If a rank cannot reach the end of its list, the schedule deadlocks: no order of events could
+// help.
+
 #include "parallel/schedule/simulate.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
@@ -16,7 +27,7 @@ double DefaultSeconds(const Op& op) {
   return op.kind == OpKind::kBackward || op.kind == OpKind::kEncoderBackward ? 2 : 1;
 }
 
-// A schedule that is being run. Ops are numbered through, rank by rank.
+// A schedule being run. Ops are numbered as in Dependencies.
 class Simulator {
  public:
   Simulator(const Schedule& schedule, const SimulationCosts& costs, bool wants_timeline)
@@ -58,7 +69,7 @@ class Simulator {
     return schedule_.ranks[place.rank][place.position];
   }
 
-  // Runs the rank's ops up to the first that has to wait.
+  // Runs the rank's ops up to the first whose inputs are missing; receives are posted and passed.
   void Advance(int rank) {
     running_ = rank;
     for (int& op = next_[rank]; op < First(rank + 1);) {
@@ -93,24 +104,24 @@ class Simulator {
     Finish(rank, number);
   }
 
-  // Hands an op's result to the ops that take it.
+  // Delivers an op's result to its consumers.
   void Finish(int rank, int number) {
     done_[number] = true;
     const Op& op = OpAt(rank, number);
-    for (const int taker : dependencies_.ConsumersOf(number)) {
-      const int taker_rank = dependencies_.PlaceOf(taker).rank;
+    for (const int consumer : dependencies_.ConsumersOf(number)) {
+      const int consumer_rank = dependencies_.PlaceOf(consumer).rank;
       double arrival = end_s_[number];
       if (op.kind == OpKind::kSend) {
-        start_s_[taker] = start_s_[number];
-      } else if (taker_rank != rank) {
-        arrival = SendUnlisted(op, rank, OpAt(taker), arrival);
+        start_s_[consumer] = start_s_[number];
+      } else if (consumer_rank != rank) {
+        arrival = SendUnlisted(op, rank, OpAt(consumer), arrival);
       }
-      ready_s_[taker] = std::max(ready_s_[taker], arrival);
-      if (--missing_[taker] > 0) continue;
-      if (taker < next_[taker_rank]) {
-        Arrive(taker_rank, taker);  // a receive that was posted before
-      } else if (taker == next_[taker_rank] && taker_rank != running_) {
-        ready_.push_back(taker_rank);
+      ready_s_[consumer] = std::max(ready_s_[consumer], arrival);
+      if (--missing_[consumer] > 0) continue;
+      if (consumer < next_[consumer_rank]) {
+        Arrive(consumer_rank, consumer);  // a receive that was posted before
+      } else if (consumer == next_[consumer_rank] && consumer_rank != running_) {
+        ready_.push_back(consumer_rank);
       }
     }
   }
@@ -127,13 +138,13 @@ class Simulator {
     return {start, link_free};
   }
 
-  double SendUnlisted(const Op& made, int rank, const Op& taker, double ready) {
-    const Op send{OpKind::kSend, made.stage, made.micro_batch, taker.stage};
-    const Op receive{OpKind::kRecv, taker.stage, made.micro_batch, made.stage};
+  double SendUnlisted(const Op& made, int rank, const Op& consumer, double ready) {
+    const Op send{OpKind::kSend, made.stage, made.micro_batch, consumer.stage};
+    const Op receive{OpKind::kRecv, consumer.stage, made.micro_batch, made.stage};
     const auto [start, end] = Transfer(send, rank, ready);
     if (!wants_timeline_) return end;
     unlisted_.push_back({rank, "communication", ToString(send), start, end});
-    const int to = schedule_.graph.stages[taker.stage].rank;
+    const int to = schedule_.graph.stages[consumer.stage].rank;
     unlisted_.push_back({to, "communication", ToString(receive), start, end});
     return end;
   }
@@ -146,13 +157,14 @@ class Simulator {
       for (const int made : dependencies_.ProducersOf(op)) {
         if (done_[made]) continue;
         const OpPlace place = dependencies_.PlaceOf(made);
-        waits = internal::Join(" waits for ", ToString(OpAt(made)), " (rank ", place.rank, ", op ",
-                               place.position, ")");
+        waits = fmt::format(" waits for {} (rank {}, op {})", ToString(OpAt(made)), place.rank,
+                            place.position);
         break;
       }
-      throw ConfigError(internal::Join("schedule deadlocks: rank ", rank, ", op ", op - First(rank),
-                                       " (", ToString(OpAt(op)), ")", waits,
-                                       "; give each rank an order in which results come first"));
+      throw ConfigError(
+          fmt::format("schedule deadlocks: rank {}, op {} ({}){}; give each rank an order in which "
+                      "results come first",
+                      rank, op - First(rank), ToString(OpAt(op)), waits));
     }
   }
 
@@ -183,8 +195,8 @@ class Simulator {
     return result;
   }
 
-  // A rank's ops run in order, so its peak does not depend on time. What no backward takes is never
-  // kept.
+  // Peak by rank. A rank's ops run in order, so its peak does not depend on time. Nothing is kept
+  // of a forward that no backward follows.
   std::vector<double> PeakKeptBytes() const {
     const int micro_batches = schedule_.micro_batches;
     std::vector<double> peaks;
@@ -223,16 +235,16 @@ class Simulator {
   const SimulationCosts& costs_;
   const Dependencies dependencies_;
   const bool wants_timeline_;
-  std::vector<int> missing_;     // [op] results that it still waits for
-  std::vector<double> ready_s_;  // [op] when the last of those that came was there
+  std::vector<int> missing_;     // [op] inputs that have not arrived
+  std::vector<double> ready_s_;  // [op] when the last of its inputs so far arrived
   std::vector<double> start_s_, end_s_;
   std::vector<bool> done_;
-  std::vector<int> next_;          // [rank] op that it has come to
+  std::vector<int> next_;          // [rank] op that it has reached
   std::vector<double> free_s_;     // [rank] when its compute is free
-  std::vector<double> reduced_s_;  // [rank] when its reductions so far are over
+  std::vector<double> reduced_s_;  // [rank] when its reductions so far have ended
   std::vector<double> link_free_s_;
   std::vector<int> ready_;  // ranks that may go on
-  int running_ = -1;        // the one that does
+  int running_ = -1;        // the rank in Advance()
   Timeline unlisted_;
 };
 

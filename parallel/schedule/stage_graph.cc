@@ -1,5 +1,7 @@
 #include "parallel/schedule/stage_graph.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -8,28 +10,29 @@
 namespace equipoise {
 namespace {
 
-using internal::Join;
-
 std::optional<std::string> EdgeProblem(const StageGraph& graph, int stage) {
   const std::vector<int>& next = graph.stages[stage].next;
   for (size_t i = 0; i < next.size(); ++i) {
     if (next[i] < 0 || next[i] >= graph.num_stages()) {
-      return Join("it is followed by stage ", next[i], ", which does not exist; the last is ",
-                  graph.num_stages() - 1);
+      return fmt::format("it is followed by stage {}, which does not exist; the last is {}",
+                         next[i], graph.num_stages() - 1);
     }
     if (next[i] <= stage) {
-      return Join("it is followed by stage ", next[i],
-                  "; number the stages so that those after a stage have higher numbers");
+      return fmt::format(
+          "it is followed by stage {}; number the stages so that those after a stage have higher "
+          "numbers",
+          next[i]);
     }
     if (i > 0 && next[i] == next[i - 1]) {
-      return Join("stage ", next[i], " follows it twice; list it once");
+      return fmt::format("stage {} follows it twice; list it once", next[i]);
     }
     if (i > 0 && next[i] < next[i - 1]) {
       return "the stages after it are not in order; list them ascending";
     }
     if (graph.HasBackward(stage) && !graph.stages[next[i]].needs_input_gradient) {
-      return Join("it wants a gradient that stage ", next[i],
-                  " does not make; let that one need its input gradient");
+      return fmt::format(
+          "it wants a gradient that stage {} does not make; let that one need its input gradient",
+          next[i]);
     }
   }
   return std::nullopt;
@@ -45,7 +48,7 @@ int StageGraph::num_ranks() const {
 
 std::vector<int> StageGraph::Previous(int stage) const { return PreviousStages()[stage]; }
 
-// Edges that lead nowhere are left to FindGraphFault().
+// Ignores invalid edges, which FindGraphFault() reports.
 std::vector<std::vector<int>> StageGraph::PreviousStages() const {
   std::vector<std::vector<int>> previous(stages.size());
   for (int stage = 0; stage < num_stages(); ++stage) {
@@ -59,7 +62,7 @@ std::vector<std::vector<int>> StageGraph::PreviousStages() const {
 bool StageGraph::HasBackward(int stage) const {
   const StageNode& node = stages[stage];
   if (node.needs_weight_gradient || !node.needs_input_gradient) return node.needs_weight_gradient;
-  // The stage before it is the nearest one as a rule.
+  // Nearest first: as a rule it is the stage right before.
   for (int before = stage; before-- > 0;) {
     const std::vector<int>& next = stages[before].next;
     if (std::find(next.begin(), next.end(), stage) != next.end()) return true;
@@ -90,8 +93,8 @@ std::optional<GraphFault> FindGraphFault(const StageGraph& graph) {
   for (int stage = 0; stage < stages; ++stage) {
     const int rank = graph.stages[stage].rank;
     if (rank < 0 || rank >= stages) {
-      return GraphFault{stage, Join("it is on rank ", rank, "; ", stages,
-                                    " stages lie on ranks 0 to ", stages - 1)};
+      return GraphFault{stage, fmt::format("it is on rank {}; {} stages lie on ranks 0 to {}", rank,
+                                           stages, stages - 1)};
     }
     if (const auto problem = EdgeProblem(graph, stage)) return GraphFault{stage, *problem};
   }
@@ -99,14 +102,13 @@ std::optional<GraphFault> FindGraphFault(const StageGraph& graph) {
   for (const StageNode& node : graph.stages) holds[node.rank] = true;
   const auto empty = std::find(holds.begin(), holds.end(), false);
   if (empty == holds.end()) return std::nullopt;
-  return GraphFault{stages - 1,
-                    Join("rank ", empty - holds.begin(), " holds no stage; give every rank below ",
-                         graph.num_ranks(), " one")};
+  return GraphFault{stages - 1, fmt::format("rank {} holds no stage; give every rank below {} one",
+                                            empty - holds.begin(), graph.num_ranks())};
 }
 
 void CheckGraph(const StageGraph& graph) {
   if (const auto fault = FindGraphFault(graph)) {
-    throw ConfigError(Join("stage ", fault->stage, ": ", fault->message));
+    throw ConfigError(fmt::format("stage {}: {}", fault->stage, fault->message));
   }
 }
 

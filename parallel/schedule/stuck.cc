@@ -1,3 +1,10 @@
+// Deadlock freedom with blocking transfers. Every rank runs its list; a transfer, or a group of
+// joined transfers, completes when all its other ends have been reached too. Completion is
+// monotone: a step that can be done stays possible whatever other ranks do, so any order of
+// simulation reaches the same set of done ops, and one run decides. Small messages hide a wrong
+// order in practice, because they are buffered; this does not. O(ops + edges): a rank is looked at
+// again only when an op that it waits for is done.
+
 #include <algorithm>
 
 #include "parallel/schedule/dependencies.h"
@@ -6,7 +13,7 @@
 namespace equipoise {
 namespace {
 
-// Runs a schedule without time: every transfer is a rendezvous.
+// A schedule run without times, every transfer a rendezvous.
 class Rendezvous {
  public:
   explicit Rendezvous(const Schedule& schedule) : schedule_(schedule), dependencies_(schedule) {
@@ -21,9 +28,9 @@ class Rendezvous {
       for (size_t p = 0; p < schedule.ranks[r].size(); ++p) {
         if (schedule.ranks[r][p].kind != OpKind::kRecv) continue;
         const OpPlace receive{static_cast<int>(r), static_cast<int>(p)};
-        const auto makers = dependencies_.ProducersOf(dependencies_.Number(receive));
-        if (makers.empty()) continue;
-        const OpPlace send = dependencies_.PlaceOf(makers.front());
+        const auto producers = dependencies_.ProducersOf(dependencies_.Number(receive));
+        if (producers.empty()) continue;
+        const OpPlace send = dependencies_.PlaceOf(producers.front());
         other_end_[r][p] = send;
         other_end_[send.rank][send.position] = receive;
       }
@@ -42,14 +49,14 @@ class Rendezvous {
     for (int r = 0; r < ranks; ++r) {
       int position = next_[r];
       const int end = static_cast<int>(schedule_.ranks[r].size());
-      while (position < end && done_[r][position]) ++position;  // of a group: what did not come
+      while (position < end && done_[r][position]) ++position;  // of a group: the first not done
       if (next_[r] < end) stuck.push_back({r, position});
     }
     return stuck;
   }
 
  private:
-  // Runs the op, or the group of transfers, that the rank has come to; false if it has to wait.
+  // Runs the op, or the group of transfers, that the rank has reached; false if it has to wait.
   bool RunSlot(int rank) {
     const std::vector<Op>& list = schedule_.ranks[rank];
     const int begin = next_[rank];

@@ -1,4 +1,13 @@
+// The checks run from local to global, so that the first fault found is the simplest to explain:
+// shape, membership of each op, doubles, missing compute ops, missing or superfluous transfers,
+// order of each op after its producers on its own rank, ascending micro-batches, common order of
+// transfers between two ranks, reductions, and last the proof that the lists run to their end
+// (StuckWithBlockingTransfers()). Each check may rely on those before it. With an index of sorted
+// ops all are O(ops log ops).
+
 #include "parallel/schedule/validate.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -13,7 +22,6 @@
 namespace equipoise {
 namespace {
 
-using internal::Join;
 using Problem = std::optional<std::string>;
 
 bool Is(const Op& op, std::initializer_list<OpKind> kinds) {
@@ -25,7 +33,7 @@ Op WithKind(Op op, OpKind kind) {
   return op;
 }
 
-// Looks for one kind of fault after the other, in each from the first rank's first op on.
+// Searches for one kind of fault after the other; each search begins at the first op of rank 0.
 class FaultFinder {
  public:
   explicit FaultFinder(const Schedule& schedule) : schedule_(schedule) {}
@@ -67,8 +75,8 @@ class FaultFinder {
     }
     const size_t ranks = schedule_.graph.num_ranks();
     if (schedule_.ranks.size() != ranks) {
-      return Join("the stages lie on ", ranks, " ranks, ops are listed for ",
-                  schedule_.ranks.size());
+      return fmt::format("the stages lie on {} ranks, ops are listed for {}", ranks,
+                         schedule_.ranks.size());
     }
     const size_t micro_batches = std::max(schedule_.micro_batches, 0);
     if (micro_batches == 0) return "the step has no micro-batches; give one at least";
@@ -77,8 +85,8 @@ class FaultFinder {
       if (table->empty()) continue;
       if (table->size() != schedule_.graph.stages.size() ||
           !std::all_of(table->begin(), table->end(), fits)) {
-        return Join("the step's work is not given for ", schedule_.graph.num_stages(),
-                    " stages of ", micro_batches, " micro-batches each");
+        return fmt::format("the step's work is not given for {} stages of {} micro-batches each",
+                           schedule_.graph.num_stages(), micro_batches);
       }
     }
     return std::nullopt;
@@ -88,11 +96,11 @@ class FaultFinder {
     const Op& op = OpAt(place);
     const int stages = schedule_.graph.num_stages();
     if (op.stage < 0 || op.stage >= stages) {
-      return Join("there is no stage ", op.stage, "; the last is ", stages - 1);
+      return fmt::format("there is no stage {}; the last is {}", op.stage, stages - 1);
     }
     if (op.micro_batch < 0 || op.micro_batch >= schedule_.micro_batches) {
-      return Join("there is no micro-batch ", op.micro_batch, "; the last is ",
-                  schedule_.micro_batches - 1);
+      return fmt::format("there is no micro-batch {}; the last is {}", op.micro_batch,
+                         schedule_.micro_batches - 1);
     }
     const bool after_transfer =
         place.position > 0 && IsTransfer(OpAt({place.rank, place.position - 1}).kind);
@@ -102,38 +110,39 @@ class FaultFinder {
     if (IsTransfer(op.kind) ? op.peer < 0 : op.peer != -1) {
       return "send and receive, and no other, have a peer";
     }
-    if (op.peer >= stages) return Join("there is no stage ", op.peer, "; the last is ", stages - 1);
+    if (op.peer >= stages)
+      return fmt::format("there is no stage {}; the last is {}", op.peer, stages - 1);
     const bool whole_step = Is(op, {OpKind::kReduce, OpKind::kOptimizer});
     if (whole_step && op.micro_batch != 0) return "it belongs to no micro-batch; give it 0";
     if (op.kind == OpKind::kOptimizer) {
       return op.stage == 0 ? Problem() : "it belongs to no stage; give it 0";
     }
     if (StageOf(op).rank != place.rank) {
-      return Join("stage ", op.stage, " is on rank ", StageOf(op).rank);
+      return fmt::format("stage {} is on rank {}", op.stage, StageOf(op).rank);
     }
     return IsCompute(op.kind) ? ComputeProblem(op) : ReduceProblem(op);
   }
 
   Problem ReduceProblem(const Op& op) const {
     if (op.kind != OpKind::kReduce || StageOf(op).needs_weight_gradient) return std::nullopt;
-    return Join("stage ", op.stage, " has no trainable weights to reduce");
+    return fmt::format("stage {} has no trainable weights to reduce", op.stage);
   }
 
   Problem ComputeProblem(const Op& op) const {
     const bool encoder = Is(op, {OpKind::kEncoderForward, OpKind::kEncoderBackward});
     if (encoder != StageOf(op).encoder) {
-      return Join(
-          "stage ", op.stage,
+      return fmt::format(
+          "stage {}{}", op.stage,
           encoder ? " is no encoder, it has no V and U" : " is an encoder, its passes are V and U");
     }
     if (!schedule_.work.Runs(op.stage, op.micro_batch)) {
-      return Join("stage ", op.stage, " has nothing to do for micro-batch ", op.micro_batch);
+      return fmt::format("stage {} has nothing to do for micro-batch {}", op.stage, op.micro_batch);
     }
     if (!IsForward(op.kind) && !schedule_.graph.HasBackward(op.stage)) {
-      return Join("stage ", op.stage, " is frozen, with all before it: it has no backward");
+      return fmt::format("stage {} is frozen, with all before it: it has no backward", op.stage);
     }
     if (op.kind == OpKind::kWeightGradient && !StageOf(op).needs_weight_gradient) {
-      return Join("stage ", op.stage, " is frozen and has no weight gradient");
+      return fmt::format("stage {} is frozen and has no weight gradient", op.stage);
     }
     return std::nullopt;
   }
@@ -149,9 +158,10 @@ class FaultFinder {
       for (const Op& other : same) {
         for (const OpPlace& listed : index_->Places(place.rank, other)) {
           if (listed == place || (other.kind == op.kind && listed > place)) continue;
-          return other.kind == op.kind ? Join("listed twice, at op ", listed.position, " already")
-                                       : Join("", ToString(other), " at op ", listed.position,
-                                              " does part of it already");
+          return other.kind == op.kind
+                     ? fmt::format("listed twice, at op {} already", listed.position)
+                     : fmt::format("{} at op {} does part of it already", ToString(other),
+                                   listed.position);
         }
       }
       return std::nullopt;
@@ -165,7 +175,8 @@ class FaultFinder {
     return std::nullopt;
   }
 
-  // The ops of a stage that nothing else stands for, in the order in which one needs the other.
+  // The compute ops that a stage must list for a micro-batch, producers first: I and W in place of
+  // B where the list has either.
   std::vector<Op> WantedOps(int rank, int stage, int micro_batch) const {
     const StageNode& node = schedule_.graph.stages[stage];
     const Op op{OpKind::kForward, stage, micro_batch};
@@ -210,10 +221,10 @@ class FaultFinder {
     };
     const auto place = std::find_if(list.begin(), list.end(), follows) - list.begin();
     return FaultAt(schedule_, {rank, static_cast<int>(place)},
-                   Join("", ToString(op), " is missing before this"));
+                   fmt::format("{} is missing before this", ToString(op)));
   }
 
-  // Of a rank's ops none stands before one that it takes a result from.
+  // An op that is listed before one of its producers on the same rank.
   Problem OrderProblem(const OpPlace& place) const {
     const Op& op = OpAt(place);
     for (const int number : dependencies_->ProducersOf(dependencies_->Number(place))) {
@@ -221,20 +232,22 @@ class FaultFinder {
       if (made.rank != place.rank || made.position < place.position) continue;
       const std::string first = ToString(OpAt(made));
       if (op.kind == OpKind::kWeightGradient) {
-        return Join("weight gradient before its input gradient ", first);
+        return fmt::format("weight gradient before its input gradient {}", first);
       }
-      if (op.kind == OpKind::kReduce) return Join("reduces before ", first, " adds its gradient");
-      if (op.kind == OpKind::kOptimizer) return Join("before ", first, "; the optimizer is last");
+      if (op.kind == OpKind::kReduce)
+        return fmt::format("reduces before {} adds its gradient", first);
+      if (op.kind == OpKind::kOptimizer)
+        return fmt::format("before {}; the optimizer is last", first);
       if (IsCompute(op.kind) && !IsForward(op.kind) && IsForward(OpAt(made).kind)) {
-        return Join("backward before its forward ", first);
+        return fmt::format("backward before its forward {}", first);
       }
-      return Join("before ", first, ", whose result it takes");
+      return fmt::format("before {}, whose result it takes", first);
     }
     return std::nullopt;
   }
 
-  // Losses and gradients add up in one order: forwards, input gradients and weight gradients of a
-  // stage ascend.
+  // A forward, input gradient or weight gradient of a stage that is listed after one of a later
+  // micro-batch: losses and gradients have to add up in one order.
   std::optional<ScheduleFault> FindDescent() const {
     using Pass = std::pair<bool (*)(OpKind), const char*>;
     const std::array<Pass, 3> passes = {{{IsForward, "forwards"},
@@ -249,8 +262,8 @@ class FaultFinder {
           if (!belongs(op.kind)) continue;
           if (op.micro_batch < last[op.stage]) {
             return FaultAt(schedule_, {static_cast<int>(r), static_cast<int>(p)},
-                           Join("comes after ", ToString(before[op.stage]), "; the ", name,
-                                " of a stage ascend"));
+                           fmt::format("comes after {}; the {} of a stage ascend",
+                                       ToString(before[op.stage]), name));
           }
           last[op.stage] = op.micro_batch;
           before[op.stage] = op;
@@ -294,15 +307,17 @@ class FaultFinder {
       const int end = static_cast<int>(list.size());
       const bool steps = end > 0 && list.back().kind == OpKind::kOptimizer;
       return FaultAt(schedule_, {rank, steps ? end - 1 : end},
-                     Join("", ToString(reduce), " is missing"));
+                     fmt::format("{} is missing", ToString(reduce)));
     }
     int last = schedule_.graph.num_stages();
     for (size_t p = 0; p < list.size(); ++p) {
       if (list[p].kind != OpKind::kReduce) continue;
       if (list[p].stage > last) {
-        return FaultAt(schedule_, {rank, static_cast<int>(p)},
-                       Join("comes after ", ToString({OpKind::kReduce, last}),
-                            "; reductions of a rank descend, so that all data ranks agree"));
+        return FaultAt(
+            schedule_, {rank, static_cast<int>(p)},
+            fmt::format(
+                "comes after {}; reductions of a rank descend, so that all data ranks agree",
+                ToString({OpKind::kReduce, last})));
       }
       last = list[p].stage;
     }
@@ -321,11 +336,13 @@ class FaultFinder {
     std::string others;
     constexpr size_t kNamed = 4;
     for (size_t i = 1; i < std::min(stuck.size(), kNamed); ++i) {
-      others += Join(i > 1 ? ", rank " : "; rank ", stuck[i].rank, " stands at op ",
-                     stuck[i].position, " (", ToString(OpAt(stuck[i])), ")");
+      others += fmt::format("{}{} stands at op {} ({})", i > 1 ? ", rank " : "; rank ",
+                            stuck[i].rank, stuck[i].position, ToString(OpAt(stuck[i])));
     }
-    return FaultAt(schedule_, stuck.front(),
-                   Join(always ? "can never run" : "can never run where transfers block", others));
+    return FaultAt(
+        schedule_, stuck.front(),
+        fmt::format("{}{}", always ? "can never run" : "can never run where transfers block",
+                    others));
   }
 
   const Schedule& schedule_;
@@ -341,7 +358,8 @@ std::optional<ScheduleFault> FindFault(const Schedule& schedule) {
 
 void Validate(const Schedule& schedule, const std::string& where) {
   if (const auto fault = FindFault(schedule)) {
-    throw ConfigError(where + ": " + fault->message + "\n" + GridAround(schedule, fault->place));
+    throw ConfigError(
+        fmt::format("{}: {}\n{}", where, fault->message, GridAround(schedule, fault->place)));
   }
 }
 

@@ -1,5 +1,7 @@
 #include "parallel/schedule/validate_transfers.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <string>
@@ -10,14 +12,12 @@
 namespace equipoise {
 namespace {
 
-using internal::Join;
-
 Op Unjoined(Op op) {
   op.joined = false;
   return op;
 }
 
-// The same transfer as the rank at its other end lists it.
+// The transfer as the rank at its other end lists it.
 Op OtherEnd(const Op& op) {
   return {op.kind == OpKind::kSend ? OpKind::kRecv : OpKind::kSend, op.peer, op.micro_batch,
           op.stage};
@@ -65,21 +65,22 @@ class TransferChecker {
     const int from = sends ? op.stage : op.peer, to = sends ? op.peer : op.stage;
     if (Crosses(from, to, op.micro_batch)) return std::nullopt;
     return FaultAt(schedule_, place,
-                   Join("nothing of micro-batch ", op.micro_batch, " travels from stage ", from,
-                        " to stage ", to));
+                   fmt::format("nothing of micro-batch {} travels from stage {} to stage {}",
+                               op.micro_batch, from, to));
   }
 
-  // `place` is of the compute op that makes or takes what the transfer moves.
+  // `place`: the compute op that produces or consumes the transferred value.
   std::optional<ScheduleFault> Require(const Op& transfer, const OpPlace& place) const {
     if (index_.Has(place.rank, transfer)) return std::nullopt;
     const bool sends = transfer.kind == OpKind::kSend;
     const Op other = OtherEnd(transfer);
     const bool paired = index_.Has(RankOf(transfer.peer), other);
     return FaultAt(schedule_, {place.rank, place.position + (sends ? 1 : 0)},
-                   Join("", ToString(transfer), " is missing, ",
-                        paired ? Join("the other end of ", ToString(other)) : "as is its other end",
-                        sends ? "; it has to stand after " : "; it has to stand before ",
-                        ToString(OpAt(place))));
+                   fmt::format("{} is missing, {}{}{}", ToString(transfer),
+                               paired ? fmt::format("the other end of {}", ToString(other))
+                                      : "as is its other end",
+                               sends ? "; it has to stand after " : "; it has to stand before ",
+                               ToString(OpAt(place))));
   }
 
   std::optional<ScheduleFault> MissingFault(const OpPlace& place) const {
@@ -105,8 +106,8 @@ class TransferChecker {
   const OpIndex& index_;
 };
 
-// What a rank shares with another, in its order. Transfers of one group start together: those of
-// the lower rank come first, and each direction keeps its order.
+// The transfers of a rank with another, in its order. Transfers of one group start together: here
+// those that the lower rank sends come first, and each direction keeps its order.
 using Shared = std::map<std::pair<int, int>, std::vector<OpPlace>>;  // {rank, other}
 
 Shared ListShared(const Schedule& schedule) {
@@ -172,9 +173,9 @@ std::optional<ScheduleFault> FindTransferOrderFault(const Schedule& schedule) {
       const Op there = op_at(theirs[i]);
       if (Unjoined(op_at(mine[i])) == OtherEnd(there)) continue;
       return FaultAt(schedule, mine[i],
-                     Join("rank ", other, " lists ", ToString(there), " (op ", theirs[i].position,
-                          ") in its place; two ranks that list what they share in"
-                          " different orders wait for each other"));
+                     fmt::format("rank {} lists {} (op {}) in its place; two ranks that list what "
+                                 "they share in different orders wait for each other",
+                                 other, ToString(there), theirs[i].position));
     }
   }
   return std::nullopt;

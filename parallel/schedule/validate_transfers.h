@@ -8,12 +8,12 @@
 
 namespace equipoise {
 
-// Where the ops of a schedule are listed, for look-ups.
+// An index from ops to the places where a schedule lists them.
 class OpIndex {
  public:
   explicit OpIndex(const Schedule& schedule);
 
-  // Ascending positions on the rank; `joined` makes no difference.
+  // Positions of an op on a rank, ascending; `joined` is ignored.
   std::vector<OpPlace> Places(int rank, const Op& op) const;
   bool Has(int rank, const Op& op) const { return !Places(rank, op).empty(); }
 
@@ -21,13 +21,13 @@ class OpIndex {
   std::vector<std::vector<std::pair<Op, int>>> ops_;  // [rank] sorted
 };
 
-// The parts of FindFault() that are about S and R. REQUIRES: the ops belong to the schedule.
+// The parts of FindFault() that concern S and R. REQUIRES: the ops belong to the schedule.
 
-// Each value that crosses ranks has a pair, none is superfluous. A schedule without transfers has
-// no fault.
+// Checks that each value that crosses ranks has one S and one R, and that none is superfluous. A
+// schedule without transfers has no fault.
 std::optional<ScheduleFault> FindTransferFault(const Schedule& schedule, const OpIndex& index);
-// Any two ranks list what they share in the same order. REQUIRES: no FindTransferFault(), no
-// doubles.
+// Checks that any two ranks list their common transfers in the same order. REQUIRES: no
+// FindTransferFault(), no doubles.
 std::optional<ScheduleFault> FindTransferOrderFault(const Schedule& schedule);
 
 }  // namespace equipoise

@@ -1,3 +1,11 @@
+// The shard of the flat buffers is a list of runs; each group's runs go to ATen's fused AdamW in
+// one call. Every element is updated by the same operations whichever rank holds it and however the
+// buffer is cut, because slices begin at multiples of Shards::kBlock: sharding changes no bit.
+//
+// Masters are in one of three places: in fp32 they are the compute copy; with one shard, a buffer
+// of their own; with several shards, the gradient's memory until TakeMasters() copies this rank's
+// shard into `masters_`.
+
 #include "parallel/zero/adamw.h"
 
 #include <ATen/ops/_fused_adamw.h>
@@ -20,7 +28,7 @@ namespace {
 constexpr int64_t kTriedAtOnce = 1 << 18;  // elements
 constexpr double kLargest = 3.3e38;        // finite in bf16 too
 
-// Of the largest element; infinite where one is no number.
+// Magnitude of the largest element; infinite where one is NaN.
 double Magnitude(const at::Tensor& values) {
   if (values.numel() == 0) return 0;
   const auto [least, most] = at::aminmax(values);

@@ -1,3 +1,13 @@
+// One norm for all meshes, bit by bit. Floating-point sums depend on their order, so the order is
+// fixed once: blocks of Shards::kBlock elements of a tensor, pairs of blocks, pairs of pairs
+// (tree_sum.h), then parts of a tensor by place, then tensors by name.
+//
+// Under ZeRO a slice may begin anywhere in a tensor: a rank reduces its runs to the fewest tree
+// nodes that cover them (at most two a level, O(log n) a run), the data ranks gather all nodes, and
+// each completes every tree for itself. Which nodes come from where follows from the shards and is
+// never sent. One all-reduce over the world then fills the table of parts; each part has one owner,
+// so it adds zeros to one number and is exact.
+
 #include "parallel/zero/grad_norm.h"
 
 #include <ATen/ops/empty.h>
@@ -24,7 +34,8 @@ double SquareSum(const Parameter& parameter) {
   return sum.Total();
 }
 
-// The blocks of a parameter that begins at `offset` which a range of the flat gradient covers.
+// The blocks that a range of the flat gradient covers, counted from `offset`, where the parameter
+// begins.
 Range Blocks(Range flat, int64_t offset) {
   return {(flat.begin - offset) / Shards::kBlock,
           (flat.end - offset + Shards::kBlock - 1) / Shards::kBlock};
@@ -51,7 +62,7 @@ DistributedNorm::DistributedNorm(FlatParameters& parameters, const Shards& shard
   NameParts();
 }
 
-// Every rank knows which nodes the others have, and in which order they send them.
+// Lists the nodes of all data ranks, in the order in which each sends its own.
 void DistributedNorm::ListNodes(const Shards& shards) {
   std::vector<int64_t> sent(static_cast<size_t>(shards.ranks()));
   for (size_t i = 0; i < parameters_.parameters().size(); ++i) {
@@ -68,7 +79,7 @@ void DistributedNorm::ListNodes(const Shards& shards) {
   most_nodes_ = *std::max_element(sent.begin(), sent.end());
 }
 
-// Makes one table of all parts of all tensors. Data ranks hold the same parts: the first tells.
+// Numbers all parts of all tensors. Data ranks hold the same parts: the first one lists them.
 void DistributedNorm::NameParts() {
   const std::vector<Parameter*>& parameters = parameters_.parameters();
   std::ostringstream mine;
@@ -140,7 +151,7 @@ double DistributedNorm::Compute() {
   for (size_t i = 0; i < squares.size(); ++i) {
     if (part_of_[i] >= 0) parts[part_of_[i]] = squares[i];
   }
-  // Each has one owner: to its number zeros are added.
+  // Each part has one owner: only zeros are added to its number.
   world_.AllReduce(table, ReduceOp::kSum).Wait();
   double sum = 0;
   int64_t part = 0;

@@ -10,7 +10,7 @@
 namespace equipoise {
 namespace {
 
-constexpr int kLevel = 6;  // of the nodes that the host gets
+constexpr int kLevel = 6;  // tree level of the nodes that the host gets
 constexpr int64_t kNodeBlocks = int64_t{1} << kLevel;
 constexpr int64_t kPieceBlocks = int64_t{1} << 18;  // squared at a time: 128 MiB of fp64
 
@@ -24,14 +24,15 @@ at::Tensor PairSums(at::Tensor x, int times) {
   return x;
 }
 
-// Adds nodes of a level, the first of which has this index.
+// Adds nodes of one level; the first has this index.
 void AddNodes(const at::Tensor& values, int level, int64_t index, TreeSum& sum) {
   const at::Tensor host = values.cpu();
   const auto* value = host.const_data_ptr<double>();
   for (int64_t i = 0; i < host.numel(); ++i) sum.Add({level, index + i, value[i]});
 }
 
-// The sums of blocks, the first of which has the index `first`.
+// Adds the sums of blocks; the first block has the index `first`. Whole groups of kNodeBlocks are
+// summed on the device, the blocks before and after them on the host.
 void AddBlocks(const at::Tensor& blocks, int64_t first, TreeSum& sum) {
   const int64_t end = first + blocks.numel();
   const int64_t begin = std::min(end, (first + kNodeBlocks - 1) / kNodeBlocks * kNodeBlocks);

@@ -8,9 +8,9 @@
 
 namespace equipoise {
 
-// AddSquares() of the elements of `values` (contiguous, fp32, on any device), of which the first
-// begins block `first` of its tensor. Not on the CPU, the sums within blocks are trees too, and the
-// tree is made there up to nodes of 64 blocks: the host gets one number for every 4096 elements,
+// AddSquares() of tree_sum.h for a tensor: `values` is contiguous, fp32, on any device, and its
+// first element begins block `first` of its tensor. On a GPU the sum within a block is a tree too,
+// and the device sums up to nodes of 64 blocks: the host gets one number for every 4096 elements,
 // and waits for it.
 void AddSquares(const at::Tensor& values, int64_t first, TreeSum& sum);
 

@@ -1,3 +1,10 @@
+// Interval arithmetic on one step of AdamW, with g the bound on a gradient element:
+//   average' <= beta1 * average + (1 - beta1) * g
+//   square'  <= beta2 * square + (1 - beta2) * g^2
+//   weight'  <= weight * |1 - lr * decay| + lr / (1 - beta1^t) * average' / eps
+// The last one takes the smallest denominator, eps, as the second moment may be 0. The bound is
+// loose and grows from step to step; ZeroOptimizer measures it again when it is no longer safe.
+
 #include "parallel/zero/step_bound.h"
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 
 namespace equipoise {
 
-// In lanes, for vector units of every width. The square of a float is exact in fp64, so that a
-// fused multiplication and addition gives the same bits as the two.
+// Sums in 16 lanes, whatever the width of the vector unit. The square of a float is exact in fp64,
+// so that a fused multiply-add gives the same bits as a multiplication and an addition.
 __attribute__((target_clones("default", "avx2", "arch=skylake-avx512"))) double SumOfSquares(
     const float* values, int64_t count) {
   constexpr int64_t kLanes = 16;

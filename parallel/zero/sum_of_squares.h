@@ -4,8 +4,8 @@
 
 namespace equipoise {
 
-// Of `count` values, in fp64. The order of the additions, and so every bit, is the same on all
-// processors. LibTorch-free.
+// Sum of the squares of `count` values, in fp64. The order of the additions, and so every bit, is
+// the same on all processors. Free of LibTorch.
 double SumOfSquares(const float* values, int64_t count);
 
 }  // namespace equipoise

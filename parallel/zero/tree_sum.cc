@@ -1,3 +1,8 @@
+// Like a binary counter: a node whose index is odd completes a pair with the node before it, and
+// the pair is carried to the next level. So blocks that are added one by one, or as nodes that
+// other ranks have summed, meet in the same pairs in the same order, and the sum has the same bits.
+// At most two nodes a level are held; adding n blocks costs O(n).
+
 #include "parallel/zero/tree_sum.h"
 
 #include <algorithm>
@@ -5,6 +10,7 @@
 #include "parallel/zero/sum_of_squares.h"
 
 namespace equipoise {
+
 void TreeSum::Add(TreeNode node) {
   while (!nodes_.empty() && node.index % 2 == 1 && nodes_.back().level == node.level &&
          nodes_.back().index == node.index - 1) {

@@ -7,33 +7,35 @@
 
 namespace equipoise {
 
-// A sum whose bits do not depend on who adds which part of it: pairs of neighbouring blocks are
-// added, then pairs of pairs, and so on. A node is such a partial sum: of the 2^level blocks that
-// begin at block index * 2^level.
+// A node of a TreeSum: the sum of the 2^level blocks from block index * 2^level on.
 struct TreeNode {
   int level = 0;
   int64_t index = 0;
   double value = 0;
 };
 
+// A pairwise sum of blocks whose bits do not depend on which rank adds which part: neighbouring
+// blocks are added in pairs, then pairs of pairs, and so on, in a binary tree that the blocks'
+// indices fix.
 class TreeSum {
  public:
-  // Adds the node that follows the last one; the first may be any.
+  // Adds a node. REQUIRES: it begins where the one before it ended; the first may be any.
   void Add(TreeNode node);
-  // What has been added, as few nodes as can be, ascending.
+  // The fewest nodes that cover what has been added, ascending.
   const std::vector<TreeNode>& nodes() const { return nodes_; }
-  // REQUIRES: the first node began at block 0. Blocks beyond the last are nothing.
+  // The sum of all blocks; those after the last count as 0. REQUIRES: the first node began at
+  // block 0.
   double Total() const;
 
  private:
   std::vector<TreeNode> nodes_;
 };
 
-// The nodes() of a TreeSum that was given the blocks [begin, end), with values 0.
+// The nodes() of a TreeSum that was given the blocks [begin, end), all of value 0.
 std::vector<TreeNode> NodesOf(Range blocks);
 
-// Adds the squares, in fp64, of `count` numbers in blocks of Shards::kBlock, of which the first is
-// block `first` of its tensor.
+// Adds the squares of `count` numbers, in fp64, in blocks of Shards::kBlock numbers; the first
+// block is block `first` of its tensor.
 void AddSquares(const float* values, int64_t count, int64_t first, TreeSum& sum);
 
 }  // namespace equipoise

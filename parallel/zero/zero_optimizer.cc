@@ -1,3 +1,12 @@
+// ZeRO stage 1 (Rajbhandari et al. 2020): AdamW's 12 bytes a parameter (fp32 master and two
+// moments) are spread over the data ranks, gradients and weights are not. The invariant is that
+// rank r owns slice r of every bucket: the gradient reducer leaves the sum there, AdamW updates it,
+// and the all-gather of Step() sends it to the others.
+//
+// A step that would leave a number that is not finite has to be refused by all ranks before any has
+// changed a weight. Bounds from step to step (step_bound.h) settle that without communication; only
+// where they fail is the step tried on copies and the outcome reduced over the world.
+
 #include "parallel/zero/zero_optimizer.h"
 
 #include <ATen/ops/empty.h>
@@ -11,10 +20,11 @@
 
 namespace equipoise {
 
-Shards ZeroShards(int zero, const FlatParameters& parameters, const Communicator& data,
+Shards ZeroShards(ShardedState sharded, const FlatParameters& parameters, const Communicator& data,
                   int64_t bucket_bytes) {
+  EQUIPOISE_CHECK(sharded <= ShardedState::kOptimizer, "ZeRO ", ZeroStage(sharded));
   const int64_t numel = parameters.gradient().numel();
-  if (zero == 0 || data.size() == 1) return Shards(numel);
+  if (sharded == ShardedState::kNone || data.size() == 1) return Shards(numel);
   return Shards(numel, data.size(), bucket_bytes / static_cast<int64_t>(sizeof(float)));
 }
 
@@ -30,7 +40,7 @@ ZeroOptimizer::ZeroOptimizer(FlatParameters& parameters, std::vector<ParameterGr
 void ZeroOptimizer::TakeMasters() {
   bound_.reset();
   if (!parameters_.master_aliases_gradient()) return;
-  EQUIPOISE_CHECK(sharded(), "masters are lent, but not sharded");
+  EQUIPOISE_CHECK(sharded(), "masters alias the gradient, but are not sharded");
   adamw_.TakeMasters();
   parameters_.DropMasters();
   adamw_.MakeMoments();

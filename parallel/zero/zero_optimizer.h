@@ -8,26 +8,28 @@
 
 #include "parallel/comm/communicator.h"
 #include "parallel/parameter.h"
+#include "parallel/sharded_state.h"
 #include "parallel/shards.h"
 #include "parallel/zero/adamw.h"
 #include "parallel/zero/grad_norm.h"
 
 namespace equipoise {
 
-// How the data ranks of a group share a flat gradient: not at all (ZeRO 0), or by slices (ZeRO 1).
-Shards ZeroShards(int zero, const FlatParameters& parameters, const Communicator& data,
+// How the data ranks of a group share a flat gradient: not at all (kNone), or by slices of buckets
+// of `bucket_bytes` (kOptimizer). REQUIRES: one of the two.
+Shards ZeroShards(ShardedState sharded, const FlatParameters& parameters, const Communicator& data,
                   int64_t bucket_bytes);
 
-// The optimizer of one rank of a mesh. With shards of several ranks (ZeRO 1), each data rank keeps
-// and updates its shard of masters and moments, and the updated weights are gathered in the compute
-// dtype, bucket by bucket. All ranks have the same bits as without sharding. Per step, after
-// GradientReducer::Finish():
+// The optimizer of one rank of a mesh: AdamW, with its state sharded over the data ranks (ZeRO
+// stage 1, Rajbhandari et al. 2020, section 5.1) where `shards` has several ranks. Each data rank
+// then keeps and updates its shard of masters and moments, and the updated weights are gathered in
+// the compute dtype, bucket by bucket. The weights have the same bits as without sharding. Per
+// step, after GradientReducer::Finish():
 //
 //   norm = optimizer.GradientNorm();   optimizer.ScaleGradients(factor);   optimizer.Step(lr);
 //
-// No step leaves a weight or moment that is not finite.
-//
-// All collective over their group. Not thread-safe.
+// No step leaves a weight or moment that is not finite. All of these are collective. Not
+// thread-safe.
 class ZeroOptimizer {
  public:
   struct Groups {
@@ -38,35 +40,36 @@ class ZeroOptimizer {
   ZeroOptimizer(FlatParameters& parameters, std::vector<ParameterGroup> groups,
                 const AdamWOptions& options, const Shards& shards, Groups ranks);
 
-  // The weights have been set, and the compute copy updated: to be called once before the first
-  // step. A rank that shards keeps what it needs of the masters and drops those that were lent.
+  // To be called once before the first step, when the weights have been set and the compute copy
+  // updated: a rank that shards copies its shard of the masters and drops the rest.
   void TakeMasters();
 
+  // The 2-norm of all gradients of the model. Collective over `world`.
   double GradientNorm() { return largest_gradient_ = norm_.Compute(); }
-  // Of the gradients that this rank has reduced.
+  // Multiplies the gradients that this rank has reduced.
   void ScaleGradients(double factor);
-  // AdamW, and the values of the trainable parameters. False where a weight or a moment of any rank
-  // would not be finite: then nothing has changed on any. Nearly always that follows from bounds;
-  // where it does not, each rank tries the step on copies first, and they agree.
+  // One step of AdamW; updates the values of the trainable parameters. False where a weight or a
+  // moment of any rank would not be finite: then no rank has changed anything. Nearly always bounds
+  // prove a step finite (step_bound.h); where they do not, each rank tries it on copies, and the
+  // ranks agree.
   bool Step(double lr);
 
   int64_t steps() const { return adamw_.steps(); }
-  // To be called after moments were read.
+  // Sets the number of steps done. To be called after moments were read from a checkpoint.
   void set_steps(int64_t steps);
 
-  // A tensor of a checkpoint, as far as it is on this rank: ranges of the elements of the
-  // parameter, one after the other in `values` (contiguous; fp32, a frozen weight as it is computed
-  // with).
+  // The part of a checkpoint's tensor that is on this rank: ranges of a parameter's elements,
+  // concatenated in `values` (contiguous; fp32, a frozen weight in the compute dtype).
   struct State {
-    std::string name;  // that of the parameter, or exp_avg.NAME, exp_avg_sq.NAME
+    std::string name;  // NAME of the parameter, or exp_avg.NAME, exp_avg_sq.NAME
     const Parameter* parameter = nullptr;
     std::vector<Range> runs;
     at::Tensor values;
   };
-  // The moments, to be written and read in place. REQUIRES: TakeMasters() was called.
+  // The moments, as views to be written and read in place. REQUIRES: TakeMasters() was called.
   std::vector<State> Moments() const;
-  // What of weights and moments is this rank's to save: over all ranks everything once. Data ranks
-  // that hold the same share the work by whole parameters. REQUIRES: TakeMasters() was called.
+  // The weights and moments that this rank saves; over all ranks, everything once. Data ranks that
+  // hold the same tensors take turns by whole parameters. REQUIRES: TakeMasters() was called.
   std::vector<State> ToSave() const;
 
  private:
@@ -84,8 +87,8 @@ class ZeroOptimizer {
   AdamW adamw_;
   DistributedNorm norm_;
 
-  // The same on every rank of `world`.
-  std::optional<StepBound> bound_;  // of weights and moments; absent: not measured yet
+  // Equal on every rank of `world`.
+  std::optional<StepBound> bound_;  // of weights and moments; absent: to be measured
   double largest_lr_factor_ = 0, largest_decay_ = 0;
   double largest_gradient_ = std::numeric_limits<double>::infinity();  // of the next step
 };

@@ -22,7 +22,7 @@ void CheckPartition(const std::vector<SampleSize>& sizes, const GroupLimits& lim
   for (int64_t i = 0; i < grouping.groups.size(); ++i) {
     CHECK_FALSE(grouping.groups[i].empty());
     const LayerLoad load = GroupLoad(sizes, grouping.groups[i]);
-    CHECK(load.tiles <= limits.tiles);
+    CHECK(load.patches <= limits.patches);
     CHECK(load.tokens <= limits.tokens);
     for (const int64_t sample : grouping.groups[i]) ++uses[static_cast<size_t>(sample)];
   }
@@ -105,7 +105,7 @@ TEST_CASE("random sets need no more groups than ISF forms", "[balance][cpu]") {
     }
     const Grouping even = BalancedGroups(sizes, {limits, 3, round});
     CheckPartition(sizes, limits, even);
-    const IsfOptions isf{limits, limits.tiles, limits.tokens - limits.tokens / 32};
+    const IsfOptions isf{limits, limits.patches, limits.tokens - limits.tokens / 32};
     const int64_t by_isf = IsfGroups(sizes, isf).groups.size();
     groups += even.groups.size();
     isf_groups += by_isf;

@@ -8,7 +8,8 @@
 namespace equipoise {
 namespace {
 
-const LayerLoad kLoad = SingleSegment(9, 4096);
+// 9 tiles of 448 pixels.
+const LayerLoad kLoad = SingleSegment({9 * 1025, 9.0 * 1025 * 1025, 9 * 256}, 4096);
 
 Cluster A100() {
   ClusterConfig config;

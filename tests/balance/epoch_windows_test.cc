@@ -18,7 +18,7 @@ GroupOptions OptionsOf(const std::string& name) {
   options.limits = {9, 4096};
   options.micro_batch = 4;
   options.global_batch = 32;
-  options.cost = {300, 1, 0.0002};
+  options.cost = {.patch = 300, .token = 1, .token_pair = 0.0002};
   options.seed = 5;
   ChooseLimits(ListOf({}), options);
   return options;

@@ -12,7 +12,7 @@ std::vector<LayerLoad> LoadsOf(const std::vector<SampleSize>& sizes, const Group
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (groups.group[i] < 0) continue;
     LayerLoad& load = loads[static_cast<size_t>(groups.group[i])];
-    load.tiles += sizes[i].tiles;
+    load.patches += sizes[i].patches;
     load.tokens += sizes[i].tokens;
   }
   return loads;
@@ -26,7 +26,7 @@ TEST_CASE("two groups exchange the samples that make them equal", "[balance][cpu
   const std::vector<LayerLoad> loads = LoadsOf(sizes, groups);
   CHECK(loads[0].tokens == 110);
   CHECK(loads[1].tokens == 110);
-  CHECK(loads[0].tiles == 2);
+  CHECK(loads[0].patches == 2);
 }
 
 TEST_CASE("a group hands a sample over where that is better", "[balance][cpu]") {
@@ -44,12 +44,12 @@ TEST_CASE("limits are kept, and no group is emptied", "[balance][cpu]") {
   // Next fit.
   LayerLoad open;
   for (const SampleSize& size : sizes) {
-    if (groups.groups == 0 || open.tiles + size.tiles > limits.tiles ||
+    if (groups.groups == 0 || open.patches + size.patches > limits.patches ||
         open.tokens + size.tokens > limits.tokens) {
       ++groups.groups;
       open = {};
     }
-    open.tiles += size.tiles;
+    open.patches += size.patches;
     open.tokens += size.tokens;
     groups.group.push_back(static_cast<int32_t>(groups.groups - 1));
   }
@@ -58,7 +58,7 @@ TEST_CASE("limits are kept, and no group is emptied", "[balance][cpu]") {
   ExchangeSamples(sizes, {limits, 12, true}, random, groups);
   CHECK(groups.group[5] == -1);
   for (const LayerLoad& load : LoadsOf(sizes, groups)) {
-    CHECK(load.tiles <= limits.tiles);
+    CHECK(load.patches <= limits.patches);
     CHECK(load.tokens <= limits.tokens);
     CHECK(load.tokens > 0);
   }

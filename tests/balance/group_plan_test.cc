@@ -31,7 +31,7 @@ GroupOptions OptionsOf(const std::string& name, int64_t ranks) {
   options.limits = {9, 4096};
   options.micro_batch = 4;
   options.global_batch = 4 * ranks;
-  options.cost = {300, 1, 0.0002};
+  options.cost = {.patch = 300, .token = 1, .token_pair = 0.0002};
   options.seed = 5;
   return options;
 }
@@ -48,7 +48,7 @@ TEST_CASE("PadRatio and DistRatio of small cases", "[balance][cpu]") {
   // Padded: text counts as long as the longest sample. Packed: the sum.
   BalanceMeter packed({2, {}, false});
   for (BalanceMeter* meter : {&padded, &packed}) {
-    *meter = BalanceMeter({2, {0, 1, 0}, meter == &padded});
+    *meter = BalanceMeter({2, {.token = 1}, meter == &padded});
     meter->AddStep(std::vector{LoadOfGroup(sizes, std::vector<int64_t>{0, 3}),
                                LoadOfGroup(sizes, std::vector<int64_t>{1, 2})});
   }
@@ -122,7 +122,7 @@ TEST_CASE("each method is as even as it claims", "[balance][cpu]") {
   const std::vector<SampleSize> sizes = MixedSamples(20000);
   const auto measure = [&](const std::string& name) {
     GroupOptions options = OptionsOf(name, 8);
-    options.min_tiles = 9;
+    options.min_patches = 9;
     options.min_tokens = 3968;
     options.pad = HasFixedSamples(options.method);
     EpochMeter meter(options, /*data_ranks=*/8);
@@ -171,7 +171,7 @@ TEST_CASE("isf+ needs no more groups than isf and its steps are as even, at ever
   for (const int64_t tiles : {9, 12, 15, 20}) {
     for (const int64_t ranks : {8, 64, 512}) {
       GroupOptions options;
-      options.cost = {300, 1, 0.0002, 0};
+      options.cost = {.patch = 300, .token = 1, .token_pair = 0.0002};
       options.limits = {tiles, 4096};
       options.method = GroupMethod::kIsf;
       ChooseLimits(ListOf(sizes), options);
@@ -191,15 +191,15 @@ TEST_CASE("chosen limits leave packs full and rows even", "[balance][cpu]") {
   const std::vector<SampleSize> sizes = MixedSamples(40000);
   for (const int64_t tokens : {4096, 8192}) {
     GroupOptions options;
-    options.cost = {300, 1, 0.0002, 0};
+    options.cost = {.patch = 300, .token = 1, .token_pair = 0.0002};
     options.limits = {0, tokens};
     ChooseLimits(ListOf(sizes), options);
     const Evenness chosen = EvennessOf(sizes, options, 8);
-    INFO(tokens << " tokens, " << options.limits.tiles << " tiles");
+    INFO(tokens << " tokens, " << options.limits.patches << " tiles");
     CHECK(chosen.fill >= 0.99);
     CHECK(chosen.metrics.dist_ratio_vision <= 0.015);
     CHECK(chosen.metrics.dist_ratio_text <= 0.015);
-    --options.limits.tiles;  // no more than needed
+    --options.limits.patches;  // no more than needed
     CHECK(EvennessOf(sizes, options, 8).groups >= chosen.groups);
   }
 }
@@ -217,7 +217,7 @@ TEST_CASE("limits of any small set are chosen, and hold its samples", "[balance]
     GroupOptions options;
     options.limits = {0, 2048};
     ChooseLimits(ListOf(sizes), options);
-    for (const SampleSize& size : sizes) CHECK(size.tiles <= options.limits.tiles);
+    for (const SampleSize& size : sizes) CHECK(size.patches <= options.limits.patches);
   }
 }
 
@@ -226,22 +226,22 @@ TEST_CASE("limits are chosen from the samples", "[balance][cpu]") {
   options.limits = {0, 4096};
   options.method = GroupMethod::kKnapsack;
   ChooseLimits(ListOf(MixedSamples(5000)), options);
-  CHECK(options.limits.tiles == 10);  // the average
+  CHECK(options.limits.patches == 10);  // the average
   options.method = GroupMethod::kIsf;
-  options.limits.tiles = options.min_tiles = 0;
+  options.limits.patches = options.min_patches = 0;
   ChooseLimits(ListOf(MixedSamples(5000)), options);
-  CHECK(options.limits.tiles == 9);  // as the reference's search begins
-  CHECK(options.min_tiles == 9);
+  CHECK(options.limits.patches == 9);  // as the reference's search begins
+  CHECK(options.min_patches == 9);
   CHECK(options.min_tokens == 3968);
   options = {};
   options.limits = {0, 4096};
   ChooseLimits(ListOf(std::vector<SampleSize>{{13, 3400}, {1, 4000}}), options);
-  CHECK(options.limits.tiles == 13);  // not below the largest sample
+  CHECK(options.limits.patches == 13);  // not below the largest sample
   options = {};
   options.limits = {5, 100};
   options.min_tokens = 7;
   ChooseLimits(ListOf({}), options);
-  CHECK(options.limits.tiles == 5);
+  CHECK(options.limits.patches == 5);
   CHECK(options.min_tokens == 7);
 }
 
@@ -263,22 +263,22 @@ TEST_CASE("limits are lowered down to the largest sample", "[balance][cpu]") {
     REQUIRE(lower.size() > 8);
     GroupLimits last = options.limits;
     for (const GroupLimits& each : lower) {
-      CHECK(each.tiles <= last.tiles);
+      CHECK(each.patches <= last.patches);
       CHECK(each.tokens <= last.tokens);
-      CHECK(each.tiles + each.tokens < last.tiles + last.tokens);
+      CHECK(each.patches + each.tokens < last.patches + last.tokens);
       last = each;
     }
-    CHECK(last.tiles == 6);
+    CHECK(last.patches == 6);
     CHECK(last.tokens == longest);
     options.limits = last;
     CHECK(PlanEpoch(sizes, options, 0).oversize.empty());
   }
   GroupOptions options = OptionsOf("isf+", 2);
   for (const GroupLimits& each : LowerLimits(ListOf(sizes), options, {9, 0}))
-    CHECK(each.tiles == 9);
+    CHECK(each.patches == 9);
   for (const GroupLimits& each : LowerLimits(ListOf(sizes), options, {0, 4096}))
     CHECK(each.tokens == 4096);
-  CHECK(LowerLimits(ListOf(sizes), options, {0, 4096}).back().tiles == 6);
+  CHECK(LowerLimits(ListOf(sizes), options, {0, 4096}).back().patches == 6);
   CHECK(LowerLimits(ListOf(sizes), options, {9, 4096}).empty());
   // Samples beyond the limits are left out already: they hold nothing up.
   sizes.push_back({1, 4000});
@@ -286,6 +286,47 @@ TEST_CASE("limits are lowered down to the largest sample", "[balance][cpu]") {
   CHECK(LowerLimits(ListOf(sizes), options, {}).back().tokens == longest);
   for (const char* name : {"random", "length_grouped", "packed"}) {
     CHECK(LowerLimits(ListOf(sizes), OptionsOf(name, 2), {}).empty());
+  }
+}
+
+TEST_CASE("groups and limits do not depend on the rows of a tile", "[balance][cpu]") {
+  constexpr int32_t kRows = 1025;
+  const std::vector<SampleSize> ones = MixedSamples(700);
+  std::vector<SampleSize> tiles = ones;
+  for (SampleSize& size : tiles) size.patches *= kRows;
+  for (const char* name : kNames) {
+    for (const int64_t limit : {0, 7}) {
+      INFO(name << " " << limit);
+      GroupOptions one = OptionsOf(name, 2), tile = one;
+      one.cost.patch = kRows * 300;
+      tile.patch_unit = kRows;
+      one.limits.patches = limit;
+      tile.limits.patches = limit * kRows;
+      const auto equal = [](const GroupLimits& a, const GroupLimits& b) {
+        return a.patches * kRows == b.patches && a.tokens == b.tokens;
+      };
+      ChooseLimits(ListOf(ones), one);
+      ChooseLimits(ListOf(tiles), tile);
+      CHECK(equal(one.limits, tile.limits));
+      CHECK(tile.limit_units() == one.limits.patches);
+      CHECK(one.min_patches * kRows == tile.min_patches);
+      const auto lower = LowerLimits(ListOf(ones), one, {});
+      const auto of_tiles = LowerLimits(ListOf(tiles), tile, {});
+      CHECK(std::equal(lower.begin(), lower.end(), of_tiles.begin(), of_tiles.end(), equal));
+      const auto scaled = ScaledLimits(ListOf(ones), one, 3500);
+      const auto scaled_tiles = ScaledLimits(ListOf(tiles), tile, 3500);
+      REQUIRE(scaled.has_value() == scaled_tiles.has_value());
+      if (scaled) CHECK(equal(*scaled, *scaled_tiles));
+      for (const bool last : {true, false}) {
+        const EpochWindow window{1, 0, 3, last};
+        const EpochGroups a = PlanWindow(ones, one, window), b = PlanWindow(tiles, tile, window);
+        CHECK(Lists(a.groups) == Lists(b.groups));
+        CHECK(a.order == b.order);
+        CHECK(a.oversize == b.oversize);
+        CHECK(a.carried == b.carried);
+        CHECK(a.loads[0].load.patches * kRows == b.loads[0].load.patches);
+      }
+    }
   }
 }
 
@@ -297,7 +338,7 @@ TEST_CASE("scaled limits hold every sample", "[balance][cpu]") {
   const std::optional<GroupLimits> half = ScaledLimits(ListOf(sizes), options, 2048);
   REQUIRE(half);
   CHECK(half->tokens == 2048);
-  CHECK(half->tiles < options.limits.tiles);
+  CHECK(half->patches < options.limits.patches);
   options.limits = *half;
   CHECK(PlanEpoch(sizes, options, 0).oversize.empty());
   CHECK_FALSE(ScaledLimits(ListOf(sizes), options, 64));  // samples are longer

@@ -84,7 +84,7 @@ TEST_CASE("groups equal those of the published code", "[balance][cpu]") {
 
 TEST_CASE("rounds bring the number of groups down as published", "[balance][cpu]") {
   const std::vector<SampleSize> sizes = ManySamples();
-  REQUIRE(sizes[0].tiles == 3);
+  REQUIRE(sizes[0].patches == 3);
   REQUIRE(sizes[0].tokens == 1298);
   const std::tuple<int, int64_t, const char*> published[] = {
       {1, 516, "a4db37e69fe60043acb59d95583a00c3aad0b42abd78e2dabb1dfe80f06a178e"},
@@ -130,7 +130,7 @@ TEST_CASE("groups at the limits hold, and the lower bounds accept what is above 
   const std::vector<SampleSize> sizes = {{9, 100}, {2, 4096}, {8, 100}, {8, 200}};
   std::vector<IsfRound> report;
   IsfOptions options = Options(3);
-  options.min_tiles = 8;  // 9 is above it: the published code's == would not accept it
+  options.min_patches = 8;  // 9 is above it: the published code's == would not accept it
   const Grouping result = IsfGroups(sizes, options, &report);
   CHECK(result.oversize.empty());
   CHECK(result.groups.size() == 4);
@@ -163,7 +163,7 @@ TEST_CASE("the reference's own vectors", "[balance][cpu]") {
     CHECK(HashOf(all) == one["sha256_of_groups"]);
     for (size_t i = 0; i < one["tiles"].size(); ++i) {
       const LayerLoad load = GroupLoad(sizes, all.at(i));
-      CHECK(load.tiles == one["tiles"][i]);
+      CHECK(load.patches == one["tiles"][i]);
       CHECK(load.tokens == one["tokens"][i]);
     }
     ++compared;

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "models/families/presets.h"
+#include "tests/models/load_of.h"
 
 namespace equipoise {
 namespace {
@@ -14,8 +15,8 @@ PlanRequest Request(int packs) {
   cluster.preset = "a100-80g";
   request.cluster = MakeCluster(cluster);
   request.ranks = 8;
-  request.workload.steps = {std::vector<LayerLoad>(packs, SingleSegment(8, 4000))};
-  request.workload.worst = SingleSegment(9, 4096);
+  request.workload.steps = {std::vector<LayerLoad>(packs, LoadOf(request.model, 8, 4000))};
+  request.workload.worst = LoadOf(request.model, 9, 4096);
   return request;
 }
 
@@ -46,13 +47,14 @@ TEST_CASE("bubbles have their causes", "[plan_forecast][cpu]") {
   CHECK(filled.fill_and_drain > 0);
   CHECK(filled.fill_and_drain < 0.6 * even.fill_and_drain);
   // Rank 1 gets half the work.
-  for (size_t i = 1; i < 16; i += 2) request.workload.steps[0][i] = SingleSegment(4, 2000);
+  const LayerLoad heavy = LoadOf(request.model, 8, 4000), light = LoadOf(request.model, 4, 2000);
+  for (size_t i = 1; i < 16; i += 2) request.workload.steps[0][i] = light;
   const BubbleShares dealt = ForecastPlan(request, plan).bubbles;
   CHECK(dealt.uneven_data_ranks > 0.1);
   CHECK(dealt.uneven_micro_batches == Approx(0).margin(1e-9));
   // Both ranks get heavy and light ones.
   for (size_t i = 0; i < 16; ++i) {
-    request.workload.steps[0][i] = i % 4 < 2 ? SingleSegment(8, 4000) : SingleSegment(4, 2000);
+    request.workload.steps[0][i] = i % 4 < 2 ? heavy : light;
   }
   const BubbleShares varied = ForecastPlan(request, plan).bubbles;
   CHECK(varied.uneven_micro_batches > 0);
@@ -79,7 +81,7 @@ TEST_CASE("percentiles widen with the error band and the steps", "[plan_forecast
   const PlanForecast one = ForecastPlan(request, plan);
   CHECK(one.step_s.p90 - one.step_s.p50 == Approx(1.2816 * one.error_band * one.step_s.p50));
   CHECK(one.step_s.p50 - one.step_s.p10 == Approx(one.step_s.p90 - one.step_s.p50));
-  request.workload.steps.push_back(std::vector<LayerLoad>(16, SingleSegment(2, 1000)));
+  request.workload.steps.push_back(std::vector<LayerLoad>(16, LoadOf(request.model, 2, 1000)));
   const PlanForecast two = ForecastPlan(request, plan);
   CHECK(two.step_s.p90 - two.step_s.p50 > one.step_s.p90 - one.step_s.p50);
 }

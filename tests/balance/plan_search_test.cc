@@ -13,6 +13,7 @@
 #include "models/families/modules.h"
 #include "models/families/presets.h"
 #include "parallel/schedule/builders.h"
+#include "tests/models/load_of.h"
 
 namespace equipoise {
 namespace {
@@ -28,10 +29,10 @@ PlanRequest Request(const std::string& model, int nodes, int global_batch) {
   request.ranks = request.cluster.num_devices();
   std::vector<LayerLoad> packs;
   for (int i = 0; i < global_batch; ++i) {
-    packs.push_back(SingleSegment(9 - i % 3 / 2, 2600 + i * 397 % 1497));
+    packs.push_back(LoadOf(request.model, 9 - i % 3 / 2, 2600 + i * 397 % 1497));
   }
   request.workload.steps = {packs};
-  request.workload.worst = SingleSegment(9, 4096);
+  request.workload.worst = LoadOf(request.model, 9, 4096);
   return request;
 }
 
@@ -118,14 +119,14 @@ TEST_CASE("what is pinned stays", "[plan_search][cpu]") {
   request.pins.pipeline = 4;
   request.pins.tensor = 4;
   request.pins.schedule = "1f1b";
-  request.pins.zero = 0;
+  request.pins.sharded = ShardedState::kNone;
   const Plan plan = SearchPlans(request).plans.front().plan;
   CHECK(plan.pipeline == 4);
   CHECK(plan.tensor == 4);
   CHECK(plan.data == 4);
   CHECK(plan.schedule == "1f1b");
   CHECK(plan.chunks == 1);
-  CHECK(plan.zero == 0);
+  CHECK(plan.sharded == ShardedState::kNone);
   request.pins.stage_begins = {0, 20, 40, 60, 97};
   CHECK(SearchPlans(request).plans.front().plan.stage_begins == request.pins.stage_begins);
 }
@@ -200,8 +201,8 @@ TEST_CASE("small models keep all ranks on data", "[plan_search][cpu]") {
   request.cluster.devices_per_node = 2;
   request.ranks = 2;
   request.element_bytes = 4;
-  request.workload.steps = {std::vector<LayerLoad>(16, SingleSegment(4, 256))};
-  request.workload.worst = SingleSegment(4, 256);
+  request.workload.steps = {std::vector<LayerLoad>(16, LoadOf(request.model, 4, 256))};
+  request.workload.worst = LoadOf(request.model, 4, 256);
   const Plan plan = SearchPlans(request).plans.front().plan;
   CHECK(plan.data == 2);
 }

@@ -8,9 +8,25 @@
 #include "models/families/families.h"
 #include "models/families/presets.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/models/load_of.h"
 
 namespace equipoise {
 namespace {
+
+constexpr int64_t kRows = 65;  // of a tile of the quickstart
+
+LayerLoad Load(int64_t tiles, int64_t tokens) {
+  return LoadOf(PresetConfig("quickstart"), tiles, tokens);
+}
+
+int64_t TilesOf(const LayerLoad& load) { return load.patches / kRows; }
+
+LayerLoad Packed() {
+  LayerLoad load = Load(2, 512);
+  load.token_pairs = 4 * 128 * 129 / 2.0;
+  load.targets = 0;
+  return load;
+}
 
 // Layers of the quickstart whose times follow a rule; kept and work bytes are not measured.
 Profile QuickstartProfile() {
@@ -27,13 +43,12 @@ Profile QuickstartProfile() {
   for (size_t i = 0; i < specs.size(); ++i) {
     if (i > 0 && specs[i].kind == specs[i - 1].kind) continue;
     for (const LayerLoad& load :
-         {SingleSegment(1, 64), SingleSegment(4, 256), SingleSegment(8, 512), SingleSegment(0, 512),
-          SingleSegment(16, 300), LayerLoad{2, 512, 4 * 128 * 129 / 2.0}}) {
+         {Load(1, 64), Load(4, 256), Load(8, 512), Load(0, 512), Load(16, 300), Packed()}) {
       LayerMeasurement m;
       m.layer_kind = specs[i].kind;
       m.shape = specs[i].shape;
       m.load = load;
-      m.forward_s = 1e-5 + 1e-4 * static_cast<double>(load.tiles) +
+      m.forward_s = 1e-5 + 1e-4 * static_cast<double>(TilesOf(load)) +
                     2e-6 * static_cast<double>(load.tokens) + 3e-9 * load.token_pairs;
       m.input_gradient_s = 1.5 * m.forward_s;
       m.weight_gradient_s = 0.5 * m.forward_s;
@@ -62,9 +77,7 @@ TEST_CASE("a profile is read as it was written", "[balance][cpu]") {
   const LayerMeasurement &a = read.layers[1], &b = profile.layers[1];
   CHECK(a.layer_kind == b.layer_kind);
   CHECK(a.shape == b.shape);
-  CHECK(a.load.tiles == b.load.tiles);
-  CHECK(a.load.token_pairs == b.load.token_pairs);
-  CHECK(a.load.targets == b.load.targets);
+  CHECK(a.load == b.load);
   CHECK(a.forward_s == b.forward_s);
   CHECK(a.kept_bytes == b.kept_bytes);
   CHECK(a.work_bytes == b.work_bytes);
@@ -102,11 +115,12 @@ TEST_CASE("a file that is no profile is refused with its path", "[balance][cpu]"
       {"", ""},
       {"[1, 2]", "not a profile"},
       {"{}", "not a profile"},
-      {changed("equipoise profile 1", "equipoise profile 9"), "not a profile"},
+      {changed("equipoise profile 2", "equipoise trace 2"), "not a profile"},
+      {changed("equipoise profile 2", "equipoise profile 1"), "another version of this program"},
       {changed("\"threads\": 1", "\"threads\": -1"), "threads"},
       {changed("\"layers\"", "\"layer\""), "no list 'layers'"},
       {changed("\"forward_s\": ", "\"forward_s\": -"), "layers.0: forward_s"},
-      {changed("\"tiles\"", "\"files\""), "tiles"},
+      {changed("\"patches\"", "\"patch\""), "patches"},
       {changed("\"bytes_per_s\"", "\"speed\""), "bytes_per_s"},
   };
   for (const auto& [text, what] : cases) {
@@ -144,19 +158,20 @@ TEST_CASE("a profile of another device, version, precision or thread count needs
 }
 
 TEST_CASE("a fit finds the coefficients, and none below zero", "[balance][cpu]") {
-  const std::vector<LayerLoad> loads = {SingleSegment(1, 64),   SingleSegment(4, 256),
-                                        SingleSegment(8, 512),  SingleSegment(0, 512),
-                                        SingleSegment(16, 300), SingleSegment(2, 0)};
+  const std::vector<LayerLoad> loads = {Load(1, 64),  Load(4, 256),  Load(8, 512),
+                                        Load(0, 512), Load(16, 300), Load(2, 0)};
   std::vector<double> measured, falling;
   for (const LayerLoad& load : loads) {
-    measured.push_back(2 + 3.0 * static_cast<double>(load.tiles) + 1e-3 * load.token_pairs);
-    falling.push_back(100 - static_cast<double>(load.tiles));
+    measured.push_back(2 + 3.0 * static_cast<double>(TilesOf(load)) + 1e-3 * load.token_pairs);
+    falling.push_back(100 - static_cast<double>(TilesOf(load)));
   }
   const LoadFit fit = FitLoads(loads, measured);
   CHECK(fit.coefficients[0] == Approx(2));
-  CHECK(fit.coefficients[1] == Approx(3));
+  CHECK(fit.coefficients[1] * kRows == Approx(3));
   CHECK(fit.coefficients[2] == Approx(0).margin(1e-9));
   CHECK(fit.coefficients[3] == Approx(1e-3));
+  CHECK(fit.coefficients[5] == 0);  // as patches, which stand for them
+  CHECK(fit.coefficients[6] == 0);
   CHECK(fit.residual < 1e-9);
   const LoadFit flat = FitLoads(loads, falling);
   for (const double coefficient : flat.coefficients) CHECK(coefficient >= 0);
@@ -166,19 +181,34 @@ TEST_CASE("a fit finds the coefficients, and none below zero", "[balance][cpu]")
   CHECK(FitLoads(loads, std::vector<double>(loads.size(), 0.0)).At(loads[0]) == 0);
 }
 
+TEST_CASE("pictures of any size are fitted by patches and their pairs", "[balance][cpu]") {
+  std::vector<LayerLoad> loads;
+  std::vector<double> measured;
+  for (const int64_t rows : {256, 1024, 4096, 16384}) {
+    const auto n = static_cast<double>(rows);
+    loads.push_back(SingleSegment({rows, n * n, rows / 4}, /*tokens=*/0));
+    measured.push_back(1e-4 + 2e-6 * n + 3e-9 * n * n);
+  }
+  const LoadFit fit = FitLoads(loads, measured);
+  CHECK(fit.residual < 1e-6);
+  CHECK(fit.coefficients[1] == Approx(2e-6));
+  CHECK(fit.coefficients[5] == Approx(3e-9));
+  CHECK(fit.coefficients[6] == 0);  // as many as patches
+}
+
 TEST_CASE("a head is fitted to its targets, older profiles to tokens", "[balance][cpu]") {
   const ModelConfig model = PresetConfig("quickstart");
   const std::string kind = kHead, shape = LayerSpecs(model).back().shape;
   Profile profile;
   for (const int64_t tokens : {64, 256, 512}) {
     for (const int64_t targets : {tokens / 4, tokens}) {
-      LayerMeasurement m{kind, shape, SingleSegment(0, tokens)};
+      LayerMeasurement m{kind, shape, Load(0, tokens)};
       m.load.targets = targets;
       m.forward_s = 1e-5 + 1e-8 * static_cast<double>(tokens) + 3e-6 * static_cast<double>(targets);
       profile.layers.push_back(m);
     }
   }
-  LayerLoad load = SingleSegment(2, 400);
+  LayerLoad load = Load(2, 400);
   load.targets = 50;
   CHECK(FitLayer(profile, kind, shape).forward_s.At(load) == Approx(1e-5 + 4e-6 + 150e-6));
   // As read from a file that lacks them: times of a token are those of one with a target.
@@ -201,7 +231,7 @@ TEST_CASE("with a profile, times are the measured ones", "[balance][cpu]") {
   CostModel::Options options;
   options.element_bytes = 4;
   const CostModel costs(model, MakeCluster({}), options, &profile);
-  const LayerLoad load = SingleSegment(6, 384);
+  const LayerLoad load = Load(6, 384);
   const double forward_s = 1e-5 + 6e-4 + 2e-6 * 384 + 3e-9 * load.token_pairs;
   for (int layer = 0; layer < costs.num_layers(); ++layer) {
     INFO(costs.specs()[static_cast<size_t>(layer)].name);
@@ -217,7 +247,7 @@ TEST_CASE("with a profile, times are the measured ones", "[balance][cpu]") {
   const int block = 1;
   const int64_t before = counted.KeptBytes(block, load, Recompute::kNone);
   for (LayerMeasurement& m : profile.layers) {
-    if (m.layer_kind == "vision_block") m.kept_bytes[0] = 1000 * m.load.tiles;
+    if (m.layer_kind == "vision_block") m.kept_bytes[0] = 1000 * TilesOf(m.load);
   }
   const CostModel kept(model, MakeCluster({}), options, &profile);
   CHECK(kept.KeptBytes(block, load, Recompute::kNone) == 6000);
@@ -247,7 +277,7 @@ TEST_CASE("layers measured as tensor ranks share them need no analytic share", "
   section.gpus_per_node = 2;
   CostModel::Options options;
   options.element_bytes = 4;
-  const LayerLoad load = SingleSegment(6, 384);
+  const LayerLoad load = Load(6, 384);
   const int block = 1;
   const double forward_s = 1e-5 + 6e-4 + 2e-6 * 384 + 3e-9 * load.token_pairs;
   for (const Profile& used : {profile, ParseProfile(ToJson(profile), "profile")}) {

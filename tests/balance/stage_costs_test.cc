@@ -7,6 +7,7 @@
 #include "models/stages/stage_layout.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/passes.h"
+#include "tests/models/load_of.h"
 
 namespace equipoise {
 namespace {
@@ -26,8 +27,8 @@ struct Case {
     plan.pipeline = 4;
     plan.tensor = 2;
     plan.stage_begins = {0, 29, 54, 74, 97};
-    loads = {SingleSegment(9, 4096), SingleSegment(4, 3000), SingleSegment(0, 1000),
-             SingleSegment(9, 3500)};
+    loads = {LoadOf(model, 9, 4096), LoadOf(model, 4, 3000), LoadOf(model, 0, 1000),
+             LoadOf(model, 9, 3500)};
   }
   CostModel costs() const {
     CostModel::Options options;
@@ -76,7 +77,7 @@ TEST_CASE("gradients are reduced in fp32, to shards under ZeRO 1", "[balance][cp
   }
   const double whole = ReduceSeconds(costs, c.plan, c.cluster, 0);
   CHECK(whole == Approx(2 * 7 * (4 * parameters / 8 / 25e9 + 20e-6)));
-  c.plan.zero = 1;
+  c.plan.sharded = ShardedState::kOptimizer;
   CHECK(ReduceSeconds(costs, c.plan, c.cluster, 0) == Approx(whole / 2));
   CHECK(OptimizerSeconds(costs, c.plan, c.cluster, 0) > 0);
 }
@@ -92,7 +93,7 @@ TEST_CASE("the forecast counts states once and activations in flight", "[balance
   CHECK(first.parameters == 2 * parameters);
   CHECK(first.gradients == 4 * parameters);
   CHECK(first.optimizer == 12 * parameters);
-  c.plan.zero = 1;
+  c.plan.sharded = ShardedState::kOptimizer;
   CHECK(ForecastMemory(costs, c.plan, schedule, c.loads, 0).optimizer == 12 * parameters / 8);
   // The first stage has all three micro-batches with tiles in flight, the last one at a time.
   const auto kept = [&](int begin, int end, int load) {

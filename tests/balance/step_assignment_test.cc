@@ -12,13 +12,13 @@
 namespace equipoise {
 namespace {
 
-const LoadCost kCost = {300, 1, 0.0002};
+const LoadCost kCost = {.patch = 300, .token = 1, .token_pair = 0.0002};
 
 std::vector<LayerLoad> RandomLoads(int64_t count) {
   SplitMix random(3);
   std::vector<LayerLoad> loads;
   for (int64_t i = 0; i < count; ++i) {
-    loads.push_back(SingleSegment(static_cast<int64_t>(random.Below(10)),
+    loads.push_back(SingleSegment({static_cast<int64_t>(random.Below(10)), 0, 0},
                                   static_cast<int64_t>(100 + random.Below(4000))));
   }
   return loads;
@@ -134,7 +134,7 @@ TEST_CASE("steps depend on seed and epoch; a head is completed in the middle", "
 TEST_CASE("rows begin and end light, and no two heavy ones meet", "[balance][cpu]") {
   std::vector<LayerLoad> loads;
   for (const int64_t tokens : {80, 10, 70, 20, 60, 30, 50, 40})
-    loads.push_back(SingleSegment(1, tokens));
+    loads.push_back(SingleSegment({1, 0, 0}, tokens));
   std::vector<int64_t> tokens;
   for (const int64_t i : AssignRows(loads, 1, kCost))
     tokens.push_back(loads[static_cast<size_t>(i)].tokens);
@@ -143,7 +143,7 @@ TEST_CASE("rows begin and end light, and no two heavy ones meet", "[balance][cpu
 
 TEST_CASE("a rank that had less so far gets more, and a short row comes last", "[balance][cpu]") {
   std::vector<LayerLoad> loads;
-  for (const int64_t tokens : {1, 2, 11, 12, 21}) loads.push_back(SingleSegment(1, tokens));
+  for (const int64_t tokens : {1, 2, 11, 12, 21}) loads.push_back(SingleSegment({1, 0, 0}, tokens));
   const std::vector<int64_t> order = AssignRows(loads, 2, kCost);
   CHECK(order == std::vector<int64_t>{0, 1, 3, 2, 4});
   CHECK(IsPermutation(AssignRows(RandomLoads(37), 8, kCost), 37));

@@ -10,6 +10,7 @@
 #include "models/families/families.h"
 #include "models/spec/layer_spec.h"
 #include "parallel/comm/single_communicator.h"
+#include "tests/models/load_of.h"
 #include "tests/models/model_support.h"
 
 namespace equipoise::testing {
@@ -97,7 +98,7 @@ TEST_CASE("the sums of a step are those that the cost model charges", "[balance]
       MicroBatch batch = RandomBatch(test.config, {tokens}, test.tiles, /*seed=*/1);
       batch.targets = batch.input_ids;
       batch.target_weights.reset();
-      LayerLoad load = SingleSegment(test.tiles, tokens);
+      LayerLoad load = LoadOf(test.config, test.tiles, tokens);
       load.targets = tokens;
       const Pass charged = Charged(test.config, load, dtype == at::kFloat ? 4.0 : 2.0, test.tensor);
       const Pass done = Done(test.config, batch, dtype, test.tensor);

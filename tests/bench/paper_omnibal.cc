@@ -8,6 +8,7 @@
 #include "balance/search/plan_search.h"
 #include "configs/base/error.h"
 #include "configs/base/json.h"
+#include "models/families/families.h"
 #include "models/stages/stage_layout.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/passes.h"
@@ -24,12 +25,15 @@ LayerLoad PaddedLoad(const std::vector<SampleSize>& sizes, std::span<const int64
   LayerLoad load;
   int64_t longest = 0;
   for (const int64_t sample : samples) {
-    load.tiles += sizes[static_cast<size_t>(sample)].tiles;
-    longest = std::max<int64_t>(longest, sizes[static_cast<size_t>(sample)].tokens);
+    const SampleSize& size = sizes[static_cast<size_t>(sample)];
+    load.patches += size.patches;
+    load.patch_pairs += size.patch_pairs;
+    load.image_tokens += size.image_tokens;
+    longest = std::max<int64_t>(longest, size.tokens);
   }
   const auto rows = static_cast<int64_t>(samples.size());
   load.tokens = load.targets = rows * longest;
-  load.token_pairs = static_cast<double>(rows) * SingleSegment(0, longest).token_pairs;
+  load.token_pairs = static_cast<double>(rows) * CausalPairs(longest);
   return load;
 }
 
@@ -62,11 +66,13 @@ Cluster PaperCluster(const PaperConstants& constants) {
   return cluster;
 }
 
-std::vector<SampleSize> ReadHistogram(const std::string& path) {
+std::vector<SampleSize> ReadHistogram(const std::string& path, const ModelConfig& model) {
+  const ImageSpec images = ImageSpecOf(model);
   const Json histogram = ReadJsonFile(path);
   std::vector<SampleSize> sizes;
   for (const Json& row : histogram.at("rows")) {
-    const SampleSize size = {row[0].get<int32_t>(), row[1].get<int32_t>()};
+    const int64_t tokens = row[1];
+    const SampleSize size(images.LoadOfTiles(row[0]), tokens, tokens);
     sizes.insert(sizes.end(), row[2].get<size_t>(), size);
   }
   return sizes;
@@ -76,8 +82,9 @@ PaperBatches MakeBatches(const std::vector<SampleSize>& sizes, GroupMethod metho
                          const ModelConfig& model, int steps) {
   GroupOptions options;
   options.method = method;
-  options.limits = {9, 4096};
-  options.min_tiles = 9;
+  options.patch_unit = ImageSpecOf(model).rows_per_tile;
+  options.limits = {9 * options.patch_unit, 4096};
+  options.min_patches = options.limits.patches;
   options.min_tokens = 3968;
   options.micro_batch = kSamples;
   options.global_batch = kPacks;
@@ -171,18 +178,22 @@ Plan PaperPlan(const ModelConfig& model, const Cluster& cluster, const PaperRow&
   request.cluster = cluster;
   request.ranks = kPaperDevices;
   request.workload.steps = batches.steps;
-  request.workload.worst = SingleSegment(9, 4096);
+  request.workload.worst = SingleSegment(ImageSpecOf(model).LoadOfTiles(9), 4096);
   for (const std::vector<LayerLoad>& step : batches.steps) {
     for (const LayerLoad& load : step) {
-      request.workload.worst.tiles = std::max(request.workload.worst.tiles, load.tiles);
-      request.workload.worst.tokens = std::max(request.workload.worst.tokens, load.tokens);
+      LayerLoad& worst = request.workload.worst;
+      worst.patches = std::max(worst.patches, load.patches);
+      worst.patch_pairs = std::max(worst.patch_pairs, load.patch_pairs);
+      worst.image_tokens = std::max(worst.image_tokens, load.image_tokens);
+      worst.tokens = std::max(worst.tokens, load.tokens);
     }
   }
   request.partition = row.partition;
   request.recompute = row.recompute;
   if (!row.free) {
     request.pins.data = request.pins.pipeline = 8;
-    request.pins.tensor = request.pins.chunks = request.pins.zero = 1;
+    request.pins.tensor = request.pins.chunks = 1;
+    request.pins.sharded = ShardedState::kOptimizer;
     request.pins.schedule = "1f1b";
   }
   return BestPlan(request, SearchPlans(request)).plan;

@@ -37,8 +37,8 @@ struct PaperBatches {
   double samples_a_step = 0;  // mean over the epoch
 };
 
-// (tiles, tokens) of every sample of a histogram file (configs/histograms).
-std::vector<SampleSize> ReadHistogram(const std::string& path);
+// Every sample of a histogram file (configs/histograms), its tiles as the model takes them.
+std::vector<SampleSize> ReadHistogram(const std::string& path, const ModelConfig& model);
 
 // `random`: 4 samples, padded to the longest. isf, isf+: packs.
 PaperBatches MakeBatches(const std::vector<SampleSize>& sizes, GroupMethod method,

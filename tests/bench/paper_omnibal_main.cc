@@ -29,12 +29,14 @@ struct Setting {
   double samples = 0;
   PaperBatches random, isf, isf_plus;
 
-  Setting(const std::string& preset, const std::vector<SampleSize>& sizes, int steps)
-      : model(PresetConfig(preset)),
-        samples(static_cast<double>(sizes.size())),
-        random(MakeBatches(sizes, GroupMethod::kRandom, model, steps)),
-        isf(MakeBatches(sizes, GroupMethod::kIsf, model, steps)),
-        isf_plus(MakeBatches(sizes, GroupMethod::kIsfPlus, model, steps)) {}
+  Setting(const std::string& preset, const std::string& histogram, int steps)
+      : model(PresetConfig(preset)) {
+    const std::vector<SampleSize> sizes = ReadHistogram(histogram, model);
+    samples = static_cast<double>(sizes.size());
+    random = MakeBatches(sizes, GroupMethod::kRandom, model, steps);
+    isf = MakeBatches(sizes, GroupMethod::kIsf, model, steps);
+    isf_plus = MakeBatches(sizes, GroupMethod::kIsfPlus, model, steps);
+  }
 
   double Zero3(const PaperConstants& constants, const PaperBatches& batches) const {
     return GpuDays(Zero3StepSeconds(model, constants, batches), samples, batches);
@@ -84,7 +86,7 @@ std::string Describe(const Plan& plan) {
   std::string text = "data " + std::to_string(plan.data) + ", tensor " +
                      std::to_string(plan.tensor) + ", pipeline " + std::to_string(plan.pipeline) +
                      ", " + plan.schedule + ", chunks " + std::to_string(plan.chunks) + ", ZeRO " +
-                     std::to_string(plan.zero) + ", stages";
+                     std::to_string(ZeroStage(plan.sharded)) + ", stages";
   for (const int begin : plan.stage_begins) text += " " + std::to_string(begin);
   int again = 0;
   for (const Recompute kind : plan.recompute) again += kind != Recompute::kNone ? 1 : 0;
@@ -117,8 +119,7 @@ void PrintOurs(const char* name, const Setting& setting, PaperConstants constant
 }
 
 void Run(const std::string& histogram, int steps) {
-  const std::vector<SampleSize> sizes = ReadHistogram(histogram);
-  const Setting small("internvl2-26b", sizes, steps), large("internvl2-40b", sizes, steps);
+  const Setting small("internvl2-26b", histogram, steps), large("internvl2-40b", histogram, steps);
   const PaperConstants fitted = Fit(small);
   const Json line = {{"kernels", fitted.kernels}, {"waiting", fitted.waiting}};
   std::printf("%s\n", line.dump().c_str());

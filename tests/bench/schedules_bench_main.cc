@@ -26,6 +26,7 @@
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/simulate.h"
 #include "parallel/timeline.h"
+#include "tests/models/load_of.h"
 #include "tests/models/model_support.h"
 #include "trainer/run/parallel_model.h"
 
@@ -161,7 +162,7 @@ void Bench(int argc, char** argv, Communicator& world) {
     const int64_t length = tokens - i % 4 * tokens / 8, with = std::max(0, tiles - i % 3);
     settings.batches.push_back(
         testing::RandomBatch(settings.config, {length}, with, static_cast<uint64_t>(i)));
-    settings.loads.push_back(SingleSegment(with, length));
+    settings.loads.push_back(LoadOf(settings.config, with, length));
   }
   std::map<std::string, std::unique_ptr<Runner>> runners;
   for (const ScheduleKind& kind : ScheduleKinds())

@@ -48,7 +48,8 @@ class Trainer {
     const std::vector<double> factors(parameters.parameters().size(), 1.0);
     optimizer_ = std::make_unique<ZeroOptimizer>(
         parameters, DecayGroups(parameters.parameters(), factors, /*weight_decay=*/0.05),
-        AdamWOptions(), model_->shards(), ZeroOptimizer::Groups{*model_->groups().data, world});
+        AdamWOptions(), model_->shards(),
+        ZeroOptimizer::Groups{model_->groups().along(Axis::kData), world});
     parameters.UpdateCompute();
     optimizer_->TakeMasters();
     const int data = test.plan.data, mine = model_->groups().at.data;

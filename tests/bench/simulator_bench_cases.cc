@@ -5,6 +5,7 @@
 #include "models/spec/layer_spec.h"
 #include "parallel/schedule/builders.h"
 #include "tests/bench/simulator_bench.h"
+#include "tests/models/load_of.h"
 #include "tests/models/model_support.h"
 
 namespace equipoise::testing {
@@ -55,7 +56,8 @@ std::vector<int> Stages(const BenchSettings& settings, const std::string& partit
   if (partition == "early") return {0, layers - layers / 4, layers};
   if (partition == "even") {
     return EvenStages(
-        LayerCosts(settings.model, {}, SingleSegment(settings.tiles, settings.tokens)), stages);
+        LayerCosts(settings.model, {}, LoadOf(settings.model, settings.tiles, settings.tokens)),
+        stages);
   }
   std::vector<double> parameters;
   for (const LayerSpec& spec : specs)
@@ -71,7 +73,7 @@ BenchCase MakeCase(const BenchSettings& settings, Plan plan, const std::string& 
   }
   std::string name;
   if (plan.pipeline > 1) name = "pipeline " + plan.schedule + ", " + partition;
-  if (plan.data > 1) name = "data, ZeRO " + std::to_string(plan.zero);
+  if (plan.data > 1) name = "data, ZeRO " + std::to_string(ZeroStage(plan.sharded));
   if (plan.tensor > 1) name = "tensor";
   return {name + ", recompute " + recompute + ", " + mix, plan, mix};
 }
@@ -91,7 +93,7 @@ std::vector<BenchCase> BenchCases(const BenchSettings& settings) {
   for (const DataVariant& variant : kData) {
     Plan plan;
     plan.data = 2;
-    plan.zero = variant.zero;
+    plan.sharded = ShardedStateOf(variant.zero);
     cases.push_back(MakeCase(settings, plan, "even", variant.recompute, variant.mix));
   }
   for (const char* mix : kTensorMixes) {
@@ -122,10 +124,10 @@ std::vector<BenchBatch> BenchBatches(const BenchSettings& settings, const std::s
     made.batch = RandomBatch(settings.model, segments, tiles, static_cast<uint64_t>(i));
     made.batch.targets = made.batch.input_ids;
     made.batch.target_weights.reset();
-    made.load.tiles = tiles;
+    made.load = LoadOf(settings.model, tiles, /*tokens=*/0);
     for (const int64_t length : segments) {
       made.load.tokens += length;
-      made.load.token_pairs += SingleSegment(0, length).token_pairs;
+      made.load.token_pairs += CausalPairs(length);
     }
     made.load.targets = made.load.tokens;
     batches.push_back(std::move(made));

@@ -62,7 +62,7 @@ double Train(const Settings& settings, Communicator& world) {
     (parameter->trainable ? trained : frozen) += static_cast<double>(parameter->numel());
   }
   FlatParameters flat(list, settings.dtype, settings.zero == 0 ? 1 : world.size());
-  const Shards shards = ZeroShards(settings.zero, flat, world, 4 << 20);
+  const Shards shards = ZeroShards(ShardedStateOf(settings.zero), flat, world, 4 << 20);
   ZeroOptimizer optimizer(flat, DecayGroups(list, std::vector<double>(list.size(), 1.0), 0.1), {},
                           shards, {world, world});
   std::unique_ptr<GradientReducer> reducer =

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "configs/base/error.h"
+#include "data/index/cost_index_file.h"
 #include "tests/data/data_fixture.h"
 #include "tests/skip_case.h"
 
@@ -92,10 +93,10 @@ TEST_CASE("costs are those of the encoded records", "[data][cpu]") {
     REQUIRE(sample.reason.empty());
     CHECK(index[i].tokens == sample.encoded.ids.size());
     CHECK(index[i].trained == sample.trained);
-    CHECK(index[i].tiles == sample.all_tiles());
-    CHECK(index[i].images == sample.tiles.size());
+    CHECK(index[i].pictures() == sample.all_pictures());
+    CHECK(index[i].images == sample.pictures.size());
     CHECK(index[i].line == i + 1);
-    CHECK(index[i].tiles == tiles[i % 4]);
+    CHECK(index[i].pictures() == DataFixture::images().LoadOfTiles(tiles[i % 4]));
   }
 }
 
@@ -112,7 +113,7 @@ TEST_CASE("the index is bitwise the same for any number of slices and threads", 
   data.config.train.push_back({data.folder / "second.jsonl", data.folder / "images", 1.0});
   data.config.max_bad_share = 1;
   const std::string alone = BuiltBy(data, 1, 1);
-  REQUIRE(alone.size() == 48 + 32 * 451);
+  REQUIRE(alone.size() == 56 + 48 * 451);
   CHECK(BuiltBy(data, 2, 1) == alone);
   CHECK(BuiltBy(data, 3, 1) == alone);
   CHECK(BuiltBy(data, 7, 2) == alone);
@@ -192,6 +193,58 @@ TEST_CASE("an index is built once and again when what it was made from changes",
   CHECK(OpenCostIndex(data.config.train, data.config, other, data.options()).built);
 }
 
+// Name and hash are those that the last program with version 1 gave the same records.
+TEST_CASE("an index of an older version is built anew, and a line says so", "[data][cpu]") {
+  DataFixture data;
+  data.WriteRecords(DataFixture::MixedLines(8));
+  const std::string older = "costs-606ea6568b944efa.idx";
+  const std::string header = std::string("EQCOST\r\n\1\0\0\0", 12) + std::string(36, 'x');
+  data.folder.Write(".equipoise/" + older, header);
+  auto options = data.options();
+  std::vector<std::string> notices;
+  options.notice = [&](const std::string& text) { notices.push_back(text); };
+  const auto open = [&] {
+    return OpenCostIndex(data.config.train, data.config, data.chat_template, options);
+  };
+  // A search says so too, and builds nothing.
+  CHECK_FALSE(FindCostIndex(data.config.train, data.config, data.chat_template, options));
+  REQUIRE(notices.size() == 1);
+  CHECK(notices[0].find(older + ": a cost index in version 1 of its format") != std::string::npos);
+  const OpenedCostIndex opened = open();
+  CHECK(opened.built);
+  CHECK(opened.index.size() == 8);
+  REQUIRE(notices.size() == 2);
+  CHECK(notices[1] == notices[0]);
+  CHECK(notices[0].find("training builds one in version 2") != std::string::npos);
+  // With one in the newest version nothing is said any more.
+  CHECK_FALSE(open().built);
+  options.rebuild = true;
+  CHECK(open().built);
+  CHECK(FindCostIndex(data.config.train, data.config, data.chat_template, options));
+  CHECK(notices.size() == 2);
+  CHECK(ReadWholeFile(data.folder / (".equipoise/" + older)) == header);  // not touched
+  // Checkpoints of that program are gone on with.
+  CHECK(opened.index.hash() == 0xb265333499bc2f92);
+}
+
+TEST_CASE("a sample of any resolution fits in the index", "[data][cpu]") {
+  const TemporaryFolder folder;
+  SampleCost large;
+  large.image_tokens = 16384;
+  large.patches = 4 * large.image_tokens;
+  large.patch_pairs = uint64_t{large.patches} * large.patches;
+  large.images = 100'000;
+  WriteIndexFile(folder / "index", /*key=*/1, /*content=*/2, {large});
+  const auto index = CostIndex::Map(folder / "index", 1);
+  REQUIRE(index);
+  CHECK(index->hash() == 2);
+  const PictureLoad pictures = (*index)[0].pictures();
+  CHECK(pictures.patches == 65536);
+  CHECK(pictures.patch_pairs == 65536.0 * 65536);
+  CHECK(pictures.image_tokens == 16384);
+  CHECK((*index)[0].images == 100'000);
+}
+
 TEST_CASE("same size and other content is noticed", "[data][cpu]") {
   DataFixture data;
   data.WriteRecords({RecordLine("a", "", "Q", "yes"), RecordLine("b", "", "Q", "no")});
@@ -211,9 +264,9 @@ TEST_CASE("a damaged index is built again", "[data][cpu]") {
     return bytes;
   };
   for (const std::string& bad :
-       {std::string(), good.substr(0, 20), good.substr(0, good.size() - 32),
+       {std::string(), good.substr(0, 20), good.substr(0, good.size() - 48),
         good.substr(0, good.size() - 1), good + "x", flipped(0), flipped(8), flipped(24),
-        flipped(40), flipped(60), flipped(good.size() - 1)}) {
+        flipped(40), flipped(48), flipped(60), flipped(good.size() - 1)}) {
     std::ofstream(path, std::ios::binary) << bad;
     const auto opened =
         OpenCostIndex(data.config.train, data.config, data.chat_template, data.options());
@@ -285,10 +338,10 @@ TEST_CASE("each defect that record and head show is found while indexing", "[dat
     INFO(cases[i].line.substr(0, 200));
     CHECK(DefectName(cost.defect) == DefectName(cases[i].defect));
     CHECK(cost.line == i + 1);
-    if (cost.defect != Defect::kNone) CHECK(cost.tokens + cost.tiles + cost.trained == 0);
+    if (cost.defect != Defect::kNone) CHECK(cost.tokens + cost.patches + cost.trained == 0);
   }
   CHECK(index[21].tokens == 128);  // cut
-  options.tokens_per_tile = 0;
+  options.images = {};
   CHECK(data.Open(options)[0].defect == Defect::kNoVision);
 }
 

@@ -28,12 +28,12 @@ TEST_CASE("sizes are read from plain lines and from any JSON that says the same"
       "{\"vit_num\":2,\"token_num\":600,\"target_num\":30}\n"
       "{ \"target_num\": 0, \"vit_num\":2,\"token_num\":600}\n"
       "{\"token_num\":7,\"vit_num\":0,\"id\":12}");
-  const auto sizes = ReadCostLines(file.path);
+  const auto sizes = ReadCostLines(file.path, {});
   const std::vector<SampleSize> expected = {{3, 811},     {1, 40},     {5, 1500, 1500},
                                             {2, 600, 30}, {2, 600, 0}, {0, 7, 7}};
   REQUIRE(sizes.size() == expected.size());
   for (size_t i = 0; i < expected.size(); ++i) {
-    CHECK(sizes[i].tiles == expected[i].tiles);
+    CHECK(sizes[i].patches == expected[i].patches);
     CHECK(sizes[i].tokens == expected[i].tokens);
     CHECK(sizes[i].targets == expected[i].targets);
   }
@@ -63,11 +63,12 @@ TEST_CASE("a bad line is named with file and number", "[data][cpu]") {
   for (const auto& [line, message] : cases) {
     INFO(line);
     const File file(good + line + "\n");
-    CHECK_THROWS_AS(ReadCostLines(file.path), DataError);
-    CHECK_THROWS_WITH(ReadCostLines(file.path), StartsWith(file.path + ":2") && Contains(message));
+    CHECK_THROWS_AS(ReadCostLines(file.path, {}), DataError);
+    CHECK_THROWS_WITH(ReadCostLines(file.path, {}),
+                      StartsWith(file.path + ":2") && Contains(message));
   }
-  CHECK_THROWS_WITH(ReadCostLines(File("\n").path), Contains("costs.jsonl"));
-  CHECK_THROWS_AS(ReadCostLines("/nowhere/costs.jsonl"), DataError);
+  CHECK_THROWS_WITH(ReadCostLines(File("\n").path, {}), Contains("costs.jsonl"));
+  CHECK_THROWS_AS(ReadCostLines("/nowhere/costs.jsonl", {}), DataError);
 }
 
 }  // namespace

@@ -72,15 +72,25 @@ std::vector<std::string> DataFixture::MixedLines(int count) {
   return lines;
 }
 
+ImageSpec DataFixture::images() {
+  ImageSpec images;
+  images.kind = ImageSpec::Kind::kTiles;
+  images.tile_size = kTileSize;
+  images.rows_per_tile = kRowsPerTile;
+  images.tokens_per_tile = kTokensPerTile;
+  images.mean = {0.485F, 0.456F, 0.406F};
+  images.deviation = {0.229F, 0.224F, 0.225F};
+  return images;
+}
+
 CostIndexOptions DataFixture::options() const {
   CostIndexOptions options;
-  options.tokens_per_tile = kTokensPerTile;
-  options.tile_size = kTileSize;
+  options.images = images();
   return options;
 }
 
 SampleOptions DataFixture::sample_options() const {
-  return {config.max_tokens, config.tiles, config.limits, kTokensPerTile, kTileSize};
+  return {config.max_tokens, config.tiles, config.limits, images()};
 }
 
 CostIndex DataFixture::Open(const CostIndexOptions& with) const {

@@ -26,12 +26,14 @@ class DataFixture {
 
   static constexpr int64_t kTokensPerTile = 4;
   static constexpr int64_t kTileSize = 14;
+  static constexpr int64_t kRowsPerTile = 5;
 
   // Writes `lines` as the records of the only source.
   void WriteRecords(const std::vector<std::string>& lines);
   // Records with no, one and two pictures, good ones all.
   static std::vector<std::string> MixedLines(int count);
 
+  static ImageSpec images();
   CostIndexOptions options() const;
   SampleOptions sample_options() const;
   CostIndex Open() const { return Open(options()); }

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "data/images/image.h"
-#include "data/images/image_tiling.h"
+#include "data/images/image_processor.h"
 
 namespace equipoise {
 namespace {
@@ -38,7 +38,12 @@ ImageSize Run(const std::vector<std::string>& words) {
     image = ResizeBicubic(image, std::stol(words.at(2)), std::stol(words.at(3)));
   if (command == "tiles") {
     const TilesConfig config{std::stol(words.at(2)), std::stol(words.at(3)), words.at(4) == "1"};
-    image = MakeTiles(image, config, 1, std::stol(words.at(5)));
+    ImageSpec spec;  // of InternVL
+    spec.kind = ImageSpec::Kind::kTiles;
+    spec.tile_size = std::stol(words.at(5));
+    spec.mean = {0.485F, 0.456F, 0.406F};
+    spec.deviation = {0.229F, 0.224F, 0.225F};
+    image = ImageProcessor(spec, config).Make(image, 1);
   }
   Write(words.back(), image);
   return size;

@@ -9,7 +9,7 @@
 #include <stdexcept>
 
 #include "data/images/image.h"
-#include "data/images/image_tiling.h"
+#include "data/images/image_processor.h"
 #include "tests/data/data_fixture.h"
 
 namespace equipoise {
@@ -62,7 +62,9 @@ TEST_CASE("a pack holds its samples' ids, shifted targets, positions and borders
   for (size_t segment = 0; segment < 4; ++segment) {
     // The record encoded again by hand.
     const ScannedSample sample = fixture.dataset->Scan(pack.samples[segment]);
-    const auto encoded = fixture.data.chat_template.Encode(sample.record.turns, sample.tiles, 4);
+    std::vector<int64_t> image_tokens;
+    for (const PictureLoad& picture : sample.pictures) image_tokens.push_back(picture.image_tokens);
+    const auto encoded = fixture.data.chat_template.Encode(sample.record.turns, image_tokens);
     const int64_t begin = batch.cu_seqlens[segment], tokens = batch.cu_seqlens[segment + 1] - begin;
     REQUIRE(tokens == std::ssize(encoded.ids));
     for (int64_t i = 0; i < tokens; ++i) {
@@ -77,7 +79,7 @@ TEST_CASE("a pack holds its samples' ids, shifted targets, positions and borders
   }
   CHECK(batch.cu_seqlens.back() == pack.tokens);
   CHECK(Ints(batch.image_positions) == image_positions);
-  CHECK(std::ssize(image_positions) == pack.tiles * 4);
+  CHECK(std::ssize(image_positions) == pack.pictures.image_tokens);
 }
 
 TEST_CASE("a padded pack gives each sample the tokens of the longest", "[data][cpu]") {
@@ -88,7 +90,7 @@ TEST_CASE("a padded pack gives each sample the tokens of the longest", "[data][c
   CHECK(padded.tokens == tight.tokens);
   REQUIRE(padded.row_tokens == 3 * padded.longest);
   REQUIRE(padded.row_tokens > padded.tokens);
-  CHECK(padded.load().token_pairs == 3 * SingleSegment(0, padded.longest).token_pairs);
+  CHECK(padded.load().token_pairs == 3 * CausalPairs(padded.longest));
   CHECK(padded.useful().token_pairs == tight.load().token_pairs);
   CHECK(tight.load().tokens == tight.tokens);
   const LoadedPack expected = fixture.dataset->Load(tight), found = fixture.dataset->Load(padded);
@@ -124,11 +126,12 @@ TEST_CASE("tiles of all pictures stand in the order of their placeholders", "[da
   const Pack pack = fixture.PackOf({1, 2});  // wide; then one, tall
   const MicroBatch batch = fixture.dataset->Load(pack).batch;
   REQUIRE(batch.tiles() == 7);
+  const ImageProcessor processor(DataFixture::images(), fixture.data.config.tiles);
   const auto tiles_of = [&](const std::string& name, int64_t pictures) {
     const ImageLimits limits;
     const auto image =
         DecodeImage(ReadImageFile(fixture.data.folder / ("images/" + name), limits), limits);
-    return Floats(MakeTiles(image, fixture.data.config.tiles, pictures, 14));
+    return Floats(processor.Make(image, pictures));
   };
   std::vector<float> expected;
   for (const auto& part :
@@ -240,7 +243,7 @@ TEST_CASE("a sample that fails when it is loaded keeps its shape and teaches not
 TEST_CASE("a pack without its pictures has the same row and no tiles", "[data][cpu]") {
   LoaderFixture fixture(DataFixture::MixedLines(4));
   const Pack pack = fixture.PackOf({0, 1, 2, 3});
-  REQUIRE(pack.tiles > 0);
+  REQUIRE(pack.pictures.patches > 0);
   const MicroBatch whole = fixture.dataset->Load(pack).batch;
   const std::string png = TinyPng(56, 28);  // its second half is never read
   fixture.data.folder.Write("images/wide.png", png.substr(0, png.size() / 2));

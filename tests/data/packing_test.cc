@@ -26,12 +26,14 @@ CostIndex RandomIndex(const TemporaryFolder& folder, const std::vector<int64_t>&
       cost.source = static_cast<uint16_t>(source);
       cost.tokens = static_cast<uint32_t>(2 + random.Below(most_tokens - 1));
       cost.trained = cost.tokens / 2;
-      cost.tiles = static_cast<uint16_t>(random.Below(3));
+      cost.patches = static_cast<uint32_t>(random.Below(3));
+      cost.patch_pairs = 3 * cost.patches;
+      cost.image_tokens = 2 * cost.patches;
       if (i % 10 == 9) cost.defect = Defect::kImageMissing;
       costs.push_back(cost);
     }
   }
-  WriteIndexFile(folder / "index", 1, costs);
+  WriteIndexFile(folder / "index", /*key=*/1, /*content=*/1, costs);
   return std::move(*CostIndex::Map(folder / "index", 1));
 }
 
@@ -41,7 +43,7 @@ EpochPacker::Options Options(int64_t max_tokens, int64_t global_batch, uint64_t 
   options.groups.limits = {20, max_tokens};
   options.groups.global_batch = global_batch;
   options.groups.seed = seed;
-  options.groups.cost = {300, 1, 0};
+  options.groups.cost = {.patch = 300, .token = 1};
   options.repeat = std::move(repeat);
   return options;
 }
@@ -77,15 +79,16 @@ TEST_CASE("an epoch uses every usable sample once, within the limit", "[data][cp
   const int64_t packs = planner.Summarize(0).groups;
   while (position.epoch == 0 && position.pack < packs) {
     const Pack pack = planner.Next(position).packs[0];
-    int64_t tokens = 0, tiles = 0, trained = 0;
+    int64_t tokens = 0, trained = 0;
+    PictureLoad pictures;
     for (const int64_t sample : pack.samples) {
       tokens += index[sample].tokens;
-      tiles += index[sample].tiles;
+      pictures += index[sample].pictures();
       trained += index[sample].trained;
     }
     CHECK(tokens <= 256);
     CHECK(tokens == pack.tokens);
-    CHECK(tiles == pack.tiles);
+    CHECK(pictures == pack.pictures);
     CHECK(trained == pack.trained);
     CHECK(pack.weight == Approx(trained));
   }
@@ -98,7 +101,9 @@ TEST_CASE("packs ask of the layers what was planned for their samples", "[data][
   const std::vector<int64_t> samples = {0, 3, 4, 38};
   const LayerLoad planned = GroupLoad(SizesOf(index, samples), Indices(std::ssize(samples)));
   const Pack pack = MakePack(index, samples, LossWeight::kToken);
-  CHECK(pack.load().tiles == planned.tiles);
+  CHECK(pack.load().patches == planned.patches);
+  CHECK(pack.load().patch_pairs == planned.patch_pairs);
+  CHECK(pack.load().image_tokens == planned.image_tokens);
   CHECK(pack.load().tokens == planned.tokens);
   CHECK(pack.load().token_pairs == planned.token_pairs);
   CHECK(pack.load().targets == planned.targets);
@@ -229,7 +234,7 @@ TEST_CASE("a step's balance is measured as it is computed", "[data][cpu]") {
     pack.samples = {0, 1};
     pack.tokens = pack.row_tokens = tokens;
     pack.longest = tokens - 100;
-    pack.tiles = tokens / 100;
+    pack.pictures.patches = tokens / 100;
   }
   GroupOptions options;
   options.limits = {9, 500};

@@ -45,7 +45,7 @@ TEST_CASE("a profile of GPUs has what one of CPUs has", "[device]") {
   REQUIRE(gpu.layers.size() == cpu.layers.size());
   for (size_t i = 0; i < gpu.layers.size(); ++i) {
     const LayerMeasurement &on_gpu = gpu.layers[i], &on_cpu = cpu.layers[i];
-    INFO(on_gpu.layer_kind << " tensor " << on_gpu.tensor << " tiles " << on_gpu.load.tiles
+    INFO(on_gpu.layer_kind << " tensor " << on_gpu.tensor << " patches " << on_gpu.load.patches
                            << " tokens " << on_gpu.load.tokens);
     CHECK(on_gpu.layer_kind == on_cpu.layer_kind);
     CHECK(on_gpu.tensor == on_cpu.tensor);

@@ -63,7 +63,9 @@ def write_profile(measured, path, factor=1.0):
         content = json.load(file)
     for row in content["layers"]:
         kind = row["layer_kind"]
-        seconds = (PER_TILE[kind] * row["tiles"] if kind in PER_TILE else
+        # Pairs are patches squared for each tile.
+        tiles = row["patches"] ** 2 / row["patch_pairs"] if row["patches"] else 0
+        seconds = (PER_TILE[kind] * tiles if kind in PER_TILE else
                    PER_TOKEN[kind] * row["tokens"]) / factor
         row.update(forward_s=seconds, backward_s=2 * seconds, input_gradient_s=seconds,
                    weight_gradient_s=seconds)

@@ -81,7 +81,7 @@ def write_profile(measured, path, dear):
     with open(measured) as file:
         profile = json.load(file)
     for row in profile["layers"]:
-        size = (100 if row["layer_kind"] == dear else 1) * (1 + row["tokens"] + 16 * row["tiles"])
+        size = (100 if row["layer_kind"] == dear else 1) * (1 + row["tokens"] + row["image_tokens"])
         row.update({key: 1e-6 * size for key in row if key.endswith("_s")})
     with open(path, "w") as out:
         json.dump(profile, out)

@@ -5,6 +5,7 @@
 
 #include "models/families/families.h"
 #include "models/families/presets.h"
+#include "tests/models/load_of.h"
 
 namespace equipoise {
 namespace {
@@ -32,7 +33,7 @@ TEST_CASE("presets have the published numbers of parameters", "[models][cpu]") {
 TEST_CASE("a layer's costs are those counted by hand", "[models][cpu]") {
   ModelConfig config = PresetConfig("quickstart");
   const std::vector<LayerSpec> specs = LayerSpecs(config);
-  const LayerLoad load = SingleSegment(/*tiles=*/3, /*tokens=*/10);
+  const LayerLoad load = LoadOf(config, /*tiles=*/3, /*tokens=*/10);
   CHECK(load.token_pairs == 55);
   CHECK(specs.size() == 1 + 6 + 1 + 1 + 6 + 1);
 
@@ -43,7 +44,21 @@ TEST_CASE("a layer's costs are those counted by hand", "[models][cpu]") {
   CHECK(vision.ForwardFlops(load) ==
         3 * (2.0 * 65 * (4 * 256 * 256 + 2 * 256 * 1024) + 2 * 2.0 * 65 * 65 * 256));
   CHECK(vision.SavedBytes(load, 4) == 4 * 3 * 65 * (10 * 256 + 2 * 1024 + 8));
+  // Of a tile, as they were counted before patches were the unit.
+  CHECK(patches.mlp.elementwise.At(load) == 3 * 64.0 * (2 * 588 + 3 * 256));
+  CHECK(patches.mlp.saved_weights.At(load) == 3 * 64.0 * 588);
+  CHECK(patches.mlp.workspace.At(load) == 3 * (3 * 64.0 + 2) * 256);
+  CHECK(vision.attention.AttentionFlops(load) == 3 * 4.0 * 65 * 65 * 256);
+  CHECK(vision.mlp.workspace.At(load) == 3 * 65.0 * (2 * 256 + 1024));
+  CHECK(vision.input.Shape(load) == std::vector<int64_t>{3, 65, 256});
   const LayerSpec& projector = specs[7];
+  CHECK(projector.ForwardFlops(load) == 2.0 * 3 * 16 * (1024 * 256 + 256 * 256));
+  CHECK(projector.mlp.input.At(load) == 3 * 65.0 * 256);
+  CHECK(projector.mlp.workspace.At(load) == 3 * 16.0 * (1024 + 256));
+  CHECK(projector.input.Shape(load) == std::vector<int64_t>{3, 65, 256});
+  CHECK(projector.output.Shape(load) == std::vector<int64_t>{3 * 16, 256});
+  CHECK(specs[8].mlp.input.At(load) == 3 * 16.0 * 256);
+  CHECK(specs[8].input.Shape(load) == projector.output.Shape(load));
   CHECK(projector.kind == "projector");
   CHECK(projector.BoundaryBytes(load, 4) == 4 * 3 * 16 * 256);
   const LayerSpec& decoder = specs[9];
@@ -63,8 +78,8 @@ TEST_CASE("a layer's costs are those counted by hand", "[models][cpu]") {
   CHECK(head.BoundaryBytes(half, 4) == head.BoundaryBytes(load, 4));
   CHECK(decoder.ForwardFlops(half) == decoder.ForwardFlops(load));
   // Without tiles the vision layers cost nothing, without tokens the others.
-  CHECK(vision.ForwardFlops(SingleSegment(0, 10)) == 0);
-  CHECK(decoder.ForwardFlops(SingleSegment(3, 0)) == 0);
+  CHECK(vision.ForwardFlops(LoadOf(config, 0, 10)) == 0);
+  CHECK(decoder.ForwardFlops(LoadOf(config, 3, 0)) == 0);
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ class SilentTransport : public CutTransport {
         culprit_ == 1 ? RankStatus::Phase::kLeaving : RankStatus::Phase::kFailed;
     views[1].status.for_all = for_all_;
     views[1].status.faulty_rank = culprit_;
-    SetText(views[1].status.verdict, "rank " + std::to_string(culprit_) + " has stopped");
+    SetText(views[1].status.failure, "rank " + std::to_string(culprit_) + " has stopped");
   }
 
  private:

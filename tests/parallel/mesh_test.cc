@@ -10,11 +10,15 @@
 namespace equipoise {
 namespace {
 
+Mesh MeshOf(int data, int pipeline, int tensor) {
+  return Mesh({{Axis::kData, data}, {Axis::kPipeline, pipeline}, {Axis::kTensor, tensor}});
+}
+
 TEST_CASE("a rank's coordinates lead back to it", "[mesh]") {
   for (const int data : {1, 2, 3, 5}) {
     for (const int pipeline : {1, 2, 7}) {
       for (const int tensor : {1, 4, 6}) {
-        const Mesh mesh(data, pipeline, tensor);
+        const Mesh mesh = MeshOf(data, pipeline, tensor);
         REQUIRE(mesh.size() == data * pipeline * tensor);
         for (int rank = 0; rank < mesh.size(); ++rank) {
           REQUIRE(mesh.Rank(mesh.Coordinates(rank)) == rank);
@@ -25,12 +29,12 @@ TEST_CASE("a rank's coordinates lead back to it", "[mesh]") {
 }
 
 TEST_CASE("the groups of every axis split the ranks, in order of the coordinate", "[mesh]") {
-  const Mesh mesh(3, 2, 4);
-  for (const Axis axis : kAxes) {
+  const Mesh mesh = MeshOf(3, 2, 4);
+  for (const auto& [axis, along] : mesh.axes()) {
     std::map<int, std::vector<int>> groups;
     for (int rank = 0; rank < mesh.size(); ++rank) {
       const std::vector<int> group = mesh.Group(rank, axis);
-      REQUIRE(static_cast<int>(group.size()) == mesh.size(axis));
+      REQUIRE(static_cast<int>(group.size()) == along);
       REQUIRE(group[mesh.Coordinate(rank, axis)] == rank);
       const auto [entry, first] = groups.emplace(mesh.GroupIndex(rank, axis), group);
       REQUIRE(entry->second == group);
@@ -43,21 +47,35 @@ TEST_CASE("the groups of every axis split the ranks, in order of the coordinate"
 }
 
 TEST_CASE("ranks of a tensor group are neighbours", "[mesh]") {
-  const Mesh mesh(2, 2, 2);
+  const Mesh mesh = MeshOf(2, 2, 2);
   CHECK(mesh.Group(5, Axis::kTensor) == std::vector<int>{4, 5});
   CHECK(mesh.Group(5, Axis::kPipeline) == std::vector<int>{5, 7});
   CHECK(mesh.Group(5, Axis::kData) == std::vector<int>{1, 5});
   CHECK(mesh.Coordinates(5) == MeshCoordinates{.data = 1, .pipeline = 0, .tensor = 1});
 }
 
+TEST_CASE("axes lie in the order that a mesh gives them, and others have one rank", "[mesh]") {
+  const Mesh mesh({{Axis::kPipeline, 2}, {Axis::kData, 3}});
+  CHECK(mesh.size() == 6);
+  CHECK(mesh.size(Axis::kTensor) == 1);
+  CHECK(mesh.Rank({.data = 1, .pipeline = 1}) == 4);
+  CHECK(mesh.Coordinates(4) == MeshCoordinates{.data = 1, .pipeline = 1, .tensor = 0});
+  CHECK(mesh.Group(4, Axis::kData) == std::vector<int>{3, 4, 5});
+  CHECK(mesh.Group(4, Axis::kPipeline) == std::vector<int>{1, 4});
+  CHECK(mesh.Group(4, Axis::kTensor) == std::vector<int>{4});
+  CHECK(mesh.GroupIndex(4, Axis::kTensor) == 4);
+  CHECK_THROWS_WITH(Mesh({{Axis::kData, 2}, {Axis::kData, 2}}),
+                    Catch::Matchers::Contains("axis data twice"));
+}
+
 TEST_CASE("a tensor group on two machines is found", "[mesh]") {
   using Pair = std::pair<int, int>;
-  const Mesh mesh(1, 3, 2);
+  const Mesh mesh = MeshOf(1, 3, 2);
   CHECK(TensorRanksApart(mesh, {0, 0, 0, 0, 0, 0}) == std::nullopt);
   CHECK(TensorRanksApart(mesh, {0, 0, 2, 2, 2, 2}) == std::nullopt);
   CHECK(TensorRanksApart(mesh, {0, 0, 0, 3, 3, 3}) == Pair(2, 3));
   CHECK(TensorRanksApart(mesh, {0, 1, 0, 1, 0, 1}) == Pair(0, 1));  // dealt out by turns
-  CHECK(TensorRanksApart(Mesh(3, 2, 1), {0, 1, 0, 1, 0, 1}) == std::nullopt);
+  CHECK(TensorRanksApart(MeshOf(3, 2, 1), {0, 1, 0, 1, 0, 1}) == std::nullopt);
 }
 
 TEST_CASE("the ranks that a machine holds together", "[mesh]") {
@@ -70,10 +88,10 @@ TEST_CASE("the ranks that a machine holds together", "[mesh]") {
 }
 
 TEST_CASE("a mesh without ranks, or with too many, is refused by the axis's name", "[mesh]") {
-  CHECK_THROWS_WITH(Mesh(0, 1, 1), "parallel.data: 0 ranks; give 1 or more");
-  CHECK_THROWS_WITH(Mesh(1, 1, -2), "parallel.tensor: -2 ranks; give 1 or more");
+  CHECK_THROWS_WITH(MeshOf(0, 1, 1), "parallel.data: 0 ranks; give 1 or more");
+  CHECK_THROWS_WITH(MeshOf(1, 1, -2), "parallel.tensor: -2 ranks; give 1 or more");
   const int many = std::numeric_limits<int>::max();
-  CHECK_THROWS_AS(Mesh(many, many, many), ConfigError);
+  CHECK_THROWS_AS(MeshOf(many, many, many), ConfigError);
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ TEST_CASE("a rank that has left, or has failed, says so", "[comm]") {
   // The failure of any rank explains more.
   views[2].status.phase = Phase::kFailed;
   views[2].status.faulty_rank = 2;
-  SetText(views[2].status.verdict, "rank 2 failed: disk full");
+  SetText(views[2].status.failure, "rank 2 failed: disk full");
   CHECK(ExplainWait(0, 1, views, kLiveness).text == "rank 2 failed: disk full");
 }
 

@@ -18,6 +18,7 @@
 #include "parallel/zero/adamw.h"
 #include "parallel/zero/grad_norm.h"
 #include "parallel/zero/zero_optimizer.h"
+#include "tests/models/load_of.h"
 #include "tests/models/model_support.h"
 #include "tests/parallel/run_ranks.h"
 #include "trainer/check/whole_tensors.h"
@@ -120,12 +121,12 @@ Plan CellPlan(const Cell& cell, const ModelConfig& config) {
   plan.schedule = cell.schedule;
   plan.chunks = cell.chunks > 0 ? cell.chunks : FindSchedule(cell.schedule)->fewest_chunks;
   plan.placement = FindSchedule(cell.schedule)->placement;
-  plan.zero = cell.zero;
+  plan.sharded = ShardedStateOf(cell.zero);
   plan.stage_begins = cell.stage_begins;
   plan.recompute = CellRecompute(cell, config);
   if (plan.stage_begins.empty()) {
     plan.stage_begins =
-        EvenStages(LayerCosts(config, cell.freeze, SingleSegment(2, 24)), CutSpans(config, plan));
+        EvenStages(LayerCosts(config, cell.freeze, LoadOf(config, 2, 24)), CutSpans(config, plan));
   }
   return plan;
 }
@@ -140,7 +141,7 @@ ZeroOptimizer MakeOptimizer(ParallelModel& model, Communicator& world) {
   const std::vector<Parameter*>& parameters = model.parameters().parameters();
   const std::vector<double> factors(parameters.size(), 1.0);
   return ZeroOptimizer(model.parameters(), DecayGroups(parameters, factors, 0.1), AdamWOptions(),
-                       model.shards(), {*model.groups().data, world});
+                       model.shards(), {model.groups().along(Axis::kData), world});
 }
 
 // What all ranks of a cell have in common.
@@ -164,7 +165,7 @@ ModelPart::Pass PassOf(const Shared& shared, int data) {
   for (size_t i = static_cast<size_t>(data); i < shared.batches.size();
        i += static_cast<size_t>(stride)) {
     const MicroBatch& batch = shared.batches[i];
-    pass.loads.push_back(SingleSegment(batch.tiles(), batch.tokens()));
+    pass.loads.push_back(LoadOf(shared.config, batch.tiles(), batch.tokens()));
   }
   pass.batch = [&shared, data, stride](int i) -> const MicroBatch& {
     return shared.batches[data + i * stride];

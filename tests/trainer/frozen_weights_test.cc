@@ -22,6 +22,7 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/timeline.h"
 #include "parallel/zero/zero_optimizer.h"
+#include "tests/models/load_of.h"
 #include "tests/models/model_support.h"
 #include "tests/parallel/run_ranks.h"
 #include "tests/trainer/scratch_folder.h"
@@ -49,9 +50,9 @@ Plan PlanOf(const ModelConfig& config, const Mesh& mesh) {
   plan.data = mesh.data;
   plan.pipeline = mesh.pipeline;
   plan.tensor = mesh.tensor;
-  plan.zero = mesh.zero;
+  plan.sharded = ShardedStateOf(mesh.zero);
   plan.stage_begins =
-      EvenStages(LayerCosts(config, {}, SingleSegment(2, 24)), CutSpans(config, plan));
+      EvenStages(LayerCosts(config, {}, LoadOf(config, 2, 24)), CutSpans(config, plan));
   return plan;
 }
 
@@ -69,7 +70,7 @@ struct Rank {
   void AddOptimizer(const std::vector<double>& factors, double decay, Communicator& world) {
     optimizer = std::make_unique<ZeroOptimizer>(
         model->parameters(), DecayGroups(list(), factors, decay), AdamWOptions(), model->shards(),
-        ZeroOptimizer::Groups{*model->groups().data, world});
+        ZeroOptimizer::Groups{model->groups().along(Axis::kData), world});
   }
   void Draw(const ModelConfig& config) {
     InitializeWeights(list(), config, /*seed=*/3);
@@ -79,7 +80,7 @@ struct Rank {
   // The loss before the step.
   double Step(const MicroBatch& batch) {
     ModelPart::Pass pass;
-    pass.loads = {SingleSegment(batch.tiles(), batch.tokens())};
+    pass.loads = {LoadOf(model->part().config(), batch.tiles(), batch.tokens())};
     pass.batch = [&](int) -> const MicroBatch& { return batch; };
     pass.loss_scale = 0.05;
     model->RunStep(std::move(pass));

@@ -23,11 +23,37 @@ EpochSummary Padded() {
 }
 
 TEST_CASE("limits say where they come from", "[group_settings][cpu]") {
-  CHECK(DescribeLimits({10, 4096}, {0, 0}, 4096) ==
-        "10 tiles (chosen) and 4096 tokens (data.max_tokens)");
-  CHECK(DescribeLimits({9, 4096}, {9, 4096}, 2048) ==
+  GroupOptions options;
+  options.patch_unit = 1025;
+  const auto text = [&options](GroupLimits limits, GroupLimits given, int64_t max_tokens) {
+    options.limits = limits;
+    BalanceSection balance;
+    balance.tiles = given.patches;
+    balance.tokens = given.tokens;
+    return DescribeLimits(options, balance, max_tokens);
+  };
+  CHECK(text({10250, 4096}, {0, 0}, 4096) == "10 tiles (chosen) and 4096 tokens (data.max_tokens)");
+  CHECK(text({9225, 4096}, {9, 4096}, 2048) ==
         "9 tiles (balance.tiles) and 4096 tokens (balance.tokens)");
-  CHECK(DescribeLimits({7, 2048}, {0, 0}, 4096) == "7 tiles (chosen) and 2048 tokens (chosen)");
+  CHECK(text({7175, 2048}, {0, 0}, 4096) == "7 tiles (chosen) and 2048 tokens (chosen)");
+}
+
+TEST_CASE("limits in tiles become the encoder's patches", "[group_settings][cpu]") {
+  ImageSpec images;
+  images.rows_per_tile = 1025;
+  RunConfig config;
+  config.balance.tiles = 9;
+  config.balance.min_tiles = 7;
+  config.balance.tokens = 4096;
+  GroupOptions options = GroupOptionsOf(config, LoadCost(), images);
+  CHECK(options.limits.patches == 9225);
+  CHECK(options.limits.tokens == 4096);
+  CHECK(options.min_patches == 7175);
+  CHECK(options.patch_unit == 1025);
+  CHECK(options.limit_units() == 9);
+  config.balance.tiles = 0;  // to be chosen
+  CHECK(GroupOptionsOf(config, LoadCost(), images).limits.patches == 0);
+  CHECK(GroupOptionsOf(config, LoadCost(), {}).patch_unit == 1);  // a language model alone
 }
 
 TEST_CASE("micro-batches are described for who does not know them", "[group_settings][cpu]") {

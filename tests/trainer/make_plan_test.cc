@@ -166,6 +166,27 @@ TEST_CASE("a disaggregated encoder has the first pipeline ranks to itself") {
   CHECK(yaml.find("encoder: disaggregated\n  encoder_ranks: 2\n") != std::string::npos);
 }
 
+TEST_CASE("plan.yaml has a plan in the sections of a configuration") {
+  Plan plan;
+  plan.data = 2, plan.pipeline = 2;
+  plan.sharded = ShardedState::kOptimizer;
+  plan.stage_begins = {0, 2, 5};
+  plan.recompute = {Recompute::kNone, Recompute::kFull};
+  CHECK(PlanToYaml(plan, {}) ==
+        "parallel:\n  data: 2\n  pipeline: 2\n  tensor: 1\n  schedule: 1f1b\n  chunks: 1\n"
+        "  zero: 1\n  stage_layers: [2, 3]\nbalance:\n  recompute_layers: [none, full]\n");
+  PlanPrediction prediction;
+  prediction.tiles = 9, prediction.tokens = 4096, prediction.global_batch = 16;
+  prediction.step_s = 1.0 / 3, prediction.error_band = 0.05, prediction.peak_bytes = 1234567890;
+  plan.encoder_ranks = 1;
+  CHECK(PlanToYaml(plan, prediction) ==
+        "parallel:\n  data: 2\n  pipeline: 2\n  tensor: 1\n  encoder: disaggregated\n"
+        "  encoder_ranks: 1\n  schedule: 1f1b\n  chunks: 1\n  zero: 1\n  stage_layers: [2, 3]\n"
+        "balance:\n  tiles: 9\n  tokens: 4096\n  recompute_layers: [none, full]\n"
+        "train:\n  global_batch: 16\n"
+        "predicted:\n  step_s: 0.333333\n  error_band: 0.05\n  peak_bytes: 1234567890\n");
+}
+
 TEST_CASE("an encoder that cannot have ranks of its own is refused") {
   ParallelSection parallel = Disaggregated();
   parallel.pipeline = 1;

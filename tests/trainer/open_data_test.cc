@@ -5,6 +5,7 @@
 
 #include "configs/base/error.h"
 #include "configs/base/json.h"
+#include "models/families/families.h"
 #include "parallel/comm/single_communicator.h"
 #include "tests/data/data_fixture.h"
 #include "tests/data/tiny_tokenizer.h"
@@ -43,7 +44,7 @@ TEST_CASE("data opens with the model's tile size and joins index and records", "
   CHECK(loaded.bad.empty());
   CHECK(loaded.batch.pixel_values.size(3) == opened.model_config.vision.image_size);
   CHECK(loaded.batch.image_positions.size(0) ==
-        loaded.batch.tiles() * opened.model_config.tokens_per_tile());
+        loaded.batch.tiles() * ImageSpecOf(opened.model_config).tokens_per_tile);
   CHECK_FALSE(OpenedData(config, config.data.train, world).opened.built);
 }
 

@@ -31,19 +31,24 @@ int64_t Kept(const LayerMeasurement& m, Recompute recompute) {
 }
 
 TEST_CASE("a measured row counts tokens and pairs of its segments", "[profile][cpu]") {
-  const LayerLoad load = MeasuredRow{3, {4, 2}}.load();
-  CHECK(load.tiles == 3);
+  ImageSpec images;
+  images.rows_per_tile = 5;
+  images.tokens_per_tile = 2;
+  const LayerLoad load = MeasuredRow{3, {4, 2}}.load(images);
+  CHECK(load.patches == 15);
+  CHECK(load.patch_pairs == 75);
+  CHECK(load.image_tokens == 6);
   CHECK(load.tokens == 6);
   CHECK(load.token_pairs == 10 + 3);
   CHECK(load.targets == 6);
-  CHECK(MeasuredRow{0, {4, 2}, 5}.load().targets == 1);
+  CHECK(MeasuredRow{0, {4, 2}, 5}.load(images).targets == 1);
 }
 
 TEST_CASE("a head is measured with targets on a part of the row", "[profile][cpu]") {
   std::map<int64_t, std::set<int64_t>> targets;  // by tokens
   for (const MeasuredRow& row :
        RowsFor(LayerSpecs(TinyInternVl(false))[kHeadLayer], TinyInternVl(false), {256, 6})) {
-    targets[row.load().tokens].insert(row.load().targets);
+    targets[row.load({}).tokens].insert(row.load({}).targets);
   }
   CHECK(targets.at(256) == std::set<int64_t>{64, 256});
   CHECK(targets.at(32) == std::set<int64_t>{8, 32});
@@ -101,12 +106,12 @@ TEST_CASE("the grid has what concerns a kind", "[profile][cpu]") {
   std::set<std::pair<int64_t, size_t>> rows;
   for (const MeasuredRow& row : RowsFor(LayerSpecs(config)[kDecoderLayer], config, grid)) {
     CHECK(row.tiles == 0);
-    rows.insert({row.load().tokens, row.segments.size()});
+    rows.insert({row.load({}).tokens, row.segments.size()});
   }
   CHECK(rows.count({256, 1}) + rows.count({256, 4}) + rows.count({32, 1}) == 3);
   bool spliced = false;
   for (const MeasuredRow& row : RowsFor(LayerSpecs(config)[kEmbeddingLayer], config, grid)) {
-    CHECK(row.tiles * config.tokens_per_tile() <= row.load().tokens);
+    CHECK(row.tiles * config.tokens_per_tile() <= row.load({}).tokens);
     spliced = spliced || row.tiles > 0;
   }
   CHECK(spliced);

@@ -43,7 +43,7 @@ TEST_CASE("costs come from a histogram by its name", "[sample_costs][cpu]") {
   REQUIRE(costs.usable == 1'267'819);
   double tiles = 0, tokens = 0;
   for (const SampleSize& size : SizesOf(costs)) {
-    tiles += size.tiles;
+    tiles += size.patches / 1025.0;
     tokens += size.tokens;
   }
   CHECK(tiles / 1'267'819 == Approx(2.006).margin(0.001));
@@ -87,9 +87,9 @@ TEST_CASE("costs come from lines of JSON", "[sample_costs][cpu]") {
   CHECK(costs.source == path);
   const std::vector<SampleSize> sizes = SizesOf(costs);
   REQUIRE(sizes.size() == 2);
-  CHECK(sizes[0].tiles == 3);
+  CHECK(sizes[0].patches == 3 * 1025);
   CHECK(sizes[0].tokens == 850);
-  CHECK(sizes[1].tiles == 0);
+  CHECK(sizes[1].patches == 0);
 }
 
 TEST_CASE("costs that are none are refused with their line", "[sample_costs][cpu]") {

@@ -7,6 +7,7 @@
 #include "models/families/families.h"
 #include "models/families/presets.h"
 #include "models/spec/layer_spec.h"
+#include "tests/models/load_of.h"
 
 namespace equipoise {
 namespace {
@@ -17,7 +18,7 @@ double StepSeconds(const Plan& plan, const ClusterConfig& cluster) {
   config.cluster = cluster;
   PlanRequest request;
   request.model = PresetConfig("quickstart");
-  const std::vector<LayerLoad> loads(4, SingleSegment(8, 256));
+  const std::vector<LayerLoad> loads(4, LoadOf(request.model, 8, 256));
   const Schedule schedule = ComputeSchedule(request, plan, loads);
   const StepForecast forecast(config, request.model, plan, {"", "", "fp32", 1});
   return forecast.Seconds(schedule, loads, 0).step_s;

@@ -3,7 +3,8 @@
 #include <ATen/ops/cat.h>
 
 #include "configs/base/error.h"
-#include "data/images/image_tiling.h"
+#include "data/images/image_processor.h"
+#include "models/families/families.h"
 
 namespace equipoise {
 
@@ -14,16 +15,17 @@ std::string Responder::Answer(std::vector<Turn> turns, const std::vector<at::Ten
   if (!pictures.empty() && !model_.config->has_vision) {
     throw DataError("prompt: this model has no image encoder; leave the pictures out");
   }
-  const auto count = static_cast<int64_t>(pictures.size());
-  std::vector<int64_t> tiles;
+  const ImageProcessor processor(ImageSpecOf(*model_.config), data_->tiles);
+  const int64_t count = std::ssize(pictures);
+  std::vector<int64_t> image_tokens;
   std::vector<at::Tensor> pixels;
   for (const at::Tensor& picture : pictures) {
-    pixels.push_back(MakeTiles(picture, data_->tiles, count, model_.config->vision.image_size));
-    tiles.push_back(pixels.back().size(0));
+    const ImageSize size{picture.size(1), picture.size(0)};
+    image_tokens.push_back(processor.Measure(size, count).image_tokens);
+    pixels.push_back(processor.Make(picture, count));
   }
-  const EncodedConversation prompt = template_->Encode(
-      turns, tiles, model_.config->has_vision ? model_.config->tokens_per_tile() : 0,
-      /*with_answer_prompt=*/true);
+  const EncodedConversation prompt =
+      template_->Encode(turns, image_tokens, /*with_answer_prompt=*/true);
   Generator generator(model_.stage, model_.config);
   std::vector<int32_t> stop = {template_->end_of_turn()};
   const TextConfig& text = model_.config->text;

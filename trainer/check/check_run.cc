@@ -41,7 +41,7 @@ CheckRun::CheckRun(const std::string& folder, CheckInputs inputs, ParallelModel&
     const std::vector<Parameter*>& parameters = model_.parameters().parameters();
     optimizer_ = std::make_unique<ZeroOptimizer>(
         model_.parameters(), RecipeGroups(*recipe_, parameters), recipe_->adamw, model_.shards(),
-        ZeroOptimizer::Groups{*model_.groups().data, world_});
+        ZeroOptimizer::Groups{model_.groups().along(Axis::kData), world_});
     optimizer_->TakeMasters();  // before gradients take their memory
   }
   const auto ranks = static_cast<size_t>(model.plan().data);
@@ -57,8 +57,9 @@ CheckRun::CheckRun(const std::string& folder, CheckInputs inputs, ParallelModel&
 ModelPart::Pass CheckRun::PassOver(const std::vector<MicroBatch>& batches) const {
   ModelPart::Pass pass;
   pass.batch = [&batches](int i) -> const MicroBatch& { return batches[static_cast<size_t>(i)]; };
+  const ImageSpec images = ImageSpecOf(model_.part().config());
   for (const MicroBatch& batch : batches) {
-    pass.loads.push_back(SingleSegment(batch.tiles(), batch.tokens()));
+    pass.loads.push_back(SingleSegment(images.LoadOfTiles(batch.tiles()), batch.tokens()));
   }
   return pass;
 }

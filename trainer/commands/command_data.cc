@@ -13,6 +13,7 @@
 #include "configs/yaml/yaml_reader.h"
 #include "data/index/cost_lines.h"
 #include "data/text/tokenize_lines.h"
+#include "models/families/families.h"
 #include "models/families/presets.h"
 #include "parallel/comm/mpi_environment.h"
 #include "parallel/comm/single_communicator.h"
@@ -61,7 +62,7 @@ struct DataSession {
 
 int Stats(const Arguments& arguments) {
   const DataSession session(arguments, /*rebuild=*/false);
-  const Json statistics = DataStatistics(session.config, session.sources, session.data.index);
+  const Json statistics = DataStatistics(session.config, session.sources, session.data);
   if (arguments.json) {
     std::cout << DumpLine(statistics);
   } else {
@@ -139,19 +140,30 @@ int Tokenize(const Arguments& arguments) {
   return 0;
 }
 
-// Predicted time is that of the configuration's model, or of a common one where it names none.
-LoadCost CostOf(const ModelSection& model) {
-  if (!model.hf.empty() || !model.preset.empty())
-    return FlopsOfLoad(ModelConfigOf(model), model.freeze);
-  const char* preset = "internvl2-26b";
-  spdlog::info("the configuration names no model: time is predicted for {}", preset);
-  return FlopsOfLoad(PresetConfig(preset), {});
-}
+// What micro-batches are formed for: the configuration's model, or a common one where it names
+// none.
+struct PredictedModel {
+  explicit PredictedModel(const ModelSection& section) {
+    if (!section.hf.empty() || !section.preset.empty()) {
+      config = ModelConfigOf(section);
+      frozen = section.freeze;
+      return;
+    }
+    const char* preset = "internvl2-26b";
+    spdlog::info("the configuration names no model: time is predicted for {}", preset);
+    config = PresetConfig(preset);
+  }
+
+  ModelConfig config;
+  std::vector<std::string> frozen;
+};
 
 int Groups(const Arguments& arguments) {
   const RunConfig config = ReadRunConfig(arguments);
   DataGroupsOptions options;
-  options.groups = GroupOptionsOf(config, CostOf(config.model));
+  const PredictedModel model(config.model);
+  const ImageSpec images = ImageSpecOf(model.config);
+  options.groups = GroupOptionsOf(config, FlopsOfLoad(model.config, model.frozen), images);
   options.window = config.balance.window;
   options.data_ranks = config.parallel.data.value_or(1);
   options.out = arguments.out;
@@ -162,7 +174,7 @@ int Groups(const Arguments& arguments) {
   }
   if (!arguments.costs.empty()) {
     options.source = arguments.costs;
-    const std::vector<SampleSize> sizes = ReadCostLines(arguments.costs);
+    const std::vector<SampleSize> sizes = ReadCostLines(arguments.costs, images);
     WriteDataGroups(ListOf(sizes), options, std::cout);
     return 0;
   }

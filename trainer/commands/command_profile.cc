@@ -12,6 +12,7 @@
 #include "configs/base/error.h"
 #include "configs/yaml/overrides.h"
 #include "configs/yaml/yaml_reader.h"
+#include "models/families/families.h"
 #include "parallel/comm/mpi_environment.h"
 #include "trainer/common/commands.h"
 #include "trainer/profile/profile_run.h"
@@ -31,15 +32,16 @@ struct Arguments {
 ProfileGrid GridOf(const RunConfig& config, const ModelConfig& model) {
   ProfileGrid grid;
   grid.max_tokens = config.data.max_tokens;
-  const int64_t tokens = model.has_vision ? std::max<int64_t>(1, model.tokens_per_tile()) : 1;
-  grid.max_tiles = model.has_vision ? std::max<int64_t>(1, grid.max_tokens / tokens) : 0;
+  const ImageSpec images = ImageSpecOf(model);
+  grid.max_tiles =
+      images.takes_pictures() ? std::max<int64_t>(1, grid.max_tokens / images.tokens_per_tile) : 0;
   return grid;
 }
 
 void PrintRow(const LayerMeasurement& m) {
   constexpr double kMiB = 1 << 20;
-  std::printf("%-16s %6d %5lld %7lld %11.0f %7lld %10.2f %11.2f %8.2f %10.2f %9.2f\n",
-              m.layer_kind.c_str(), m.tensor, static_cast<long long>(m.load.tiles),
+  std::printf("%-16s %6d %7lld %7lld %11.0f %7lld %10.2f %11.2f %8.2f %10.2f %9.2f\n",
+              m.layer_kind.c_str(), m.tensor, static_cast<long long>(m.load.patches),
               static_cast<long long>(m.load.tokens), m.load.token_pairs,
               static_cast<long long>(m.load.targets), 1e3 * m.forward_s, 1e3 * m.backward_s,
               1e3 * m.input_gradient_s, static_cast<double>(m.kept_bytes[0]) / kMiB,
@@ -82,7 +84,7 @@ int RunProfile(const Arguments& arguments, MpiEnvironment& mpi) {
   const Profile profile =
       MeasureProfile(model, GridOf(config, model), options, *setup.world, progress);
   if (!prints) return static_cast<int>(ExitCode::kDone);
-  std::printf("%-16s %6s %5s %7s %11s %7s %10s %11s %8s %10s %9s\n", "layer", "tensor", "tiles",
+  std::printf("%-16s %6s %7s %7s %11s %7s %10s %11s %8s %10s %9s\n", "layer", "tensor", "patches",
               "tokens", "pairs", "targets", "forward ms", "backward ms", "input ms", "kept MiB",
               "work MiB");
   for (const LayerMeasurement& row : profile.layers) PrintRow(row);

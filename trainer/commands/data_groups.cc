@@ -107,14 +107,14 @@ class GroupWriter {
     out_->FlushLarge();
   }
 
-  static void AppendEntry(const Entry& entry, std::string& text) {
+  void AppendEntry(const Entry& entry, std::string& text) const {
     text += ",\"samples\":[";
     for (const int64_t sample : entry.samples) {
       text += std::to_string(sample);
       text += ',';
     }
     text.back() = ']';
-    text += ",\"tiles\":" + std::to_string(entry.load.tiles);
+    text += ",\"tiles\":" + std::to_string(entry.load.patches / options_.groups.patch_unit);
     text += ",\"tokens\":" + std::to_string(entry.load.tokens) + "}\n";
   }
 
@@ -128,9 +128,9 @@ class GroupWriter {
   if (epoch.groups + epoch.oversize == 0) {
     throw DataError(options.source + ": no record can be used; see `equipoise data CONFIG check`");
   }
-  const GroupLimits& limits = options.groups.limits;
-  const std::string text = "balance.tiles " + std::to_string(limits.tiles) + " or balance.tokens " +
-                           std::to_string(limits.tokens);
+  const GroupOptions& groups = options.groups;
+  const std::string text = "balance.tiles " + std::to_string(groups.limit_units()) +
+                           " or balance.tokens " + std::to_string(groups.limits.tokens);
   if (epoch.groups == 0) {
     throw DataError(options.source + ": each of the " + std::to_string(epoch.oversize) +
                     " samples is beyond " + text + "; raise them");
@@ -170,7 +170,7 @@ void WriteDataGroups(const SampleList& samples, DataGroupsOptions options, std::
                                             });
   if (after.oversize > 0) {
     spdlog::warn("{} of {} samples are beyond balance.tiles {} or balance.tokens {} and left out",
-                 after.oversize, after.oversize + after.samples, groups.limits.tiles,
+                 after.oversize, after.oversize + after.samples, groups.limit_units(),
                  groups.limits.tokens);
   }
   if (!writer.Finish()) RefuseTooFew(after, options);
@@ -178,7 +178,7 @@ void WriteDataGroups(const SampleList& samples, DataGroupsOptions options, std::
   table << fmt::format(
       "{} samples, at most {} tiles and {} tokens, {} data ranks, {} micro-batches "
       "a step",
-      after.samples, groups.limits.tiles, groups.limits.tokens, options.data_ranks,
+      after.samples, groups.limit_units(), groups.limits.tokens, options.data_ranks,
       groups.global_batch);
   if (!HasFixedSamples(groups.method))
     table << fmt::format(", packs {:.2f} % full", 100 * after.balance.fill_share);

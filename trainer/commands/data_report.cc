@@ -15,6 +15,7 @@
 #include "configs/base/shown_text.h"
 #include "data/loading/packing.h"
 #include "data/text/parallel_for.h"
+#include "models/families/families.h"
 #include "models/weights/safetensors.h"
 #include "trainer/settings/group_settings.h"
 
@@ -57,16 +58,16 @@ Json DefectCounts(const std::vector<int64_t>& counts) {
 }
 
 Json PackingOf(const RunConfig& config, const std::vector<SourceConfig>& sources,
-               const CostIndex& index) {
+               const CostIndex& index, const ImageSpec& images) {
   EpochPacker::Options options;
-  options.groups = GroupOptionsOf(config, LoadCost());
+  options.groups = GroupOptionsOf(config, LoadCost(), images);
   options.groups.global_batch = 1;  // statistics of an epoch do not depend on it
   options.window = config.balance.window;
   options.repeat = SourceRepeats(sources);
   EpochPacker planner(&index, options);
   const EpochSummary epoch = planner.Summarize(0);
   return {{"group", config.balance.group},
-          {"max_tiles", planner.groups().limits.tiles},
+          {"max_tiles", planner.groups().limit_units()},
           {"max_tokens", planner.groups().limits.tokens},
           {"packs", epoch.groups},
           {"steps", epoch.groups / config.train.global_batch},
@@ -94,6 +95,7 @@ void PrintHistogram(const std::string& name, const Json& histogram, std::ostream
 // Runs of tokens of one kind; a run ends where a picture does.
 Json SegmentsOf(const OpenedData& data, const ScannedSample& sample) {
   const auto& encoded = sample.encoded;
+  const ImageSpec images = ImageSpecOf(data.model_config);
   const auto kind_at = [&](size_t i) {
     if (encoded.trained[i] != 0) return "trained";
     return encoded.ids[i] == data.chat_template.image_token() ? "image" : "context";
@@ -104,9 +106,9 @@ Json SegmentsOf(const OpenedData& data, const ScannedSample& sample) {
     const std::string kind = kind_at(begin);
     while (end < encoded.ids.size() && kind_at(end) == kind) ++end;
     Json segment = {{"kind", kind}, {"tokens", end - begin}};
-    if (kind == "image" && image < sample.tiles.size()) {
+    if (kind == "image" && image < sample.pictures.size()) {
       segment["image"] = sample.record.images[image];
-      segment["tiles"] = sample.tiles[image++];
+      segment["tiles"] = images.TilesOf(sample.pictures[image++].patches);
     } else {
       segment["text"] = data.tokenizer.Decode({encoded.ids.begin() + static_cast<int64_t>(begin),
                                                encoded.ids.begin() + static_cast<int64_t>(end)},
@@ -137,21 +139,23 @@ Json DefectLine(const OpenedData& data, int64_t sample, const ScannedSample& che
 }  // namespace
 
 Json DataStatistics(const RunConfig& config, const std::vector<SourceConfig>& sources,
-                    const CostIndex& index) {
+                    const OpenedData& data) {
+  const CostIndex& index = data.index;
+  const ImageSpec spec = ImageSpecOf(data.model_config);
   std::vector<int64_t> tokens, trained, tiles, images;
   for (int64_t i = 0; i < index.size(); ++i) {
     const SampleCost& cost = index[i];
     if (cost.defect != Defect::kNone) continue;
     tokens.push_back(cost.tokens);
     trained.push_back(cost.trained);
-    tiles.push_back(cost.tiles);
+    tiles.push_back(spec.TilesOf(cost.patches));
     images.push_back(cost.images);
   }
   Json statistics = {{"records", index.size()},
                      {"usable", tokens.size()},
                      {"defects", DefectCounts(index.CountDefects())},
                      {"index", index.path()}};
-  if (!tokens.empty()) statistics["packing"] = PackingOf(config, sources, index);
+  if (!tokens.empty()) statistics["packing"] = PackingOf(config, sources, index, spec);
   statistics["tokens"] = Histogram(std::move(tokens));
   statistics["trained"] = Histogram(std::move(trained));
   statistics["tiles"] = Histogram(std::move(tiles));
@@ -201,13 +205,14 @@ Json DescribeSample(const OpenedData& data, int64_t sample) {
     return description;
   }
   description["images"] = Json::array();
-  for (size_t i = 0; i < scanned.tiles.size(); ++i) {
-    description["images"].push_back(
-        {{"path", scanned.record.images[i]},
-         {"tiles", scanned.tiles[i]},
-         {"tokens", scanned.tiles[i] * data.model_config.tokens_per_tile()}});
+  const ImageSpec images = ImageSpecOf(data.model_config);
+  for (size_t i = 0; i < scanned.pictures.size(); ++i) {
+    const PictureLoad& picture = scanned.pictures[i];
+    description["images"].push_back({{"path", scanned.record.images[i]},
+                                     {"tiles", images.TilesOf(picture.patches)},
+                                     {"tokens", picture.image_tokens}});
   }
-  description["tiles"] = scanned.all_tiles();
+  description["tiles"] = images.TilesOf(scanned.all_pictures().patches);
   description["tokens"] = scanned.encoded.ids.size();
   description["trained"] = scanned.trained;
   description["full_tokens"] = scanned.full_tokens;

@@ -16,7 +16,7 @@ namespace equipoise {
 // Histograms of tokens, tiles and trained tokens of the usable records; defects; how an epoch
 // packs.
 Json DataStatistics(const RunConfig& config, const std::vector<SourceConfig>& sources,
-                    const CostIndex& index);
+                    const OpenedData& data);
 void PrintStatistics(const Json& statistics, std::ostream& out);
 
 // The number of the record that `text` names: a number, or the id of the first record that has it.

@@ -8,17 +8,18 @@
 #include <utility>
 #include <vector>
 
+#include "models/families/families.h"
 #include "trainer/device/memory_stats.h"
 
 namespace equipoise {
 namespace {
 
 bool AsLarge(const Pack& a, const Pack& b) {
-  return a.tiles >= b.tiles && a.tokens >= b.tokens && a.trained >= b.trained;
+  return a.pictures.patches >= b.pictures.patches && a.tokens >= b.tokens && a.trained >= b.trained;
 }
 
-// The packs of the first epoch that no other one has as many tiles, tokens and targets as, most
-// tiles first: memory grows with all three, so the worst is among them. No other pack is held.
+// The packs of the first epoch that no other one has as many patches, tokens and targets as, most
+// patches first: memory grows with all three, so the worst is among them. No other pack is held.
 std::vector<Pack> LargestPacks(EpochPacker packer) {
   std::vector<Pack> largest;
   DataPosition position;
@@ -32,7 +33,8 @@ std::vector<Pack> LargestPacks(EpochPacker packer) {
     }
   }
   std::sort(largest.begin(), largest.end(), [](const Pack& a, const Pack& b) {
-    return std::tie(a.tiles, a.tokens, a.trained) > std::tie(b.tiles, b.tokens, b.trained);
+    return std::tie(a.pictures.patches, a.tokens, a.trained) >
+           std::tie(b.pictures.patches, b.tokens, b.trained);
   });
   return largest;
 }
@@ -51,7 +53,7 @@ WorstPack FindWorst(std::vector<Pack> packs, const Replica& replica, const StepF
   const auto loads_of = [&replica](const Pack& pack) {
     return std::vector<LayerLoad>(static_cast<size_t>(replica.accumulation()), pack.load());
   };
-  // With tiles where any pack has some: no stage is left out.
+  // With pictures where any pack has some: no stage is left out.
   const Schedule schedule = replica.model().StepSchedule(loads_of(packs.front()));
   WorstPack worst;
   int64_t most = -1;
@@ -103,7 +105,8 @@ void ProbeMemory(RunContext& context, const RunData& data, Replica& replica,
   const WorstPack worst =
       FindWorst(LargestPacks(data.MakePacker(replica.plan().data)), replica, forecast);
   spdlog::info("probe: running a step of the epoch's worst micro-batch, {} tiles and {} tokens",
-               worst.pack.tiles, worst.pack.tokens);
+               ImageSpecOf(data.model_config()).TilesOf(worst.pack.pictures.patches),
+               worst.pack.tokens);
   MarkMemory(context.device());
   RunProbe(data, replica, worst);
   const int64_t measured = GetMemory(context.device()).marked_peak_bytes;

@@ -5,17 +5,16 @@
 #include <spdlog/spdlog.h>
 
 #include <map>
-#include <sstream>
 #include <string>
 
 #include "configs/base/error.h"
 #include "configs/base/json.h"
+#include "configs/yaml/config_json.h"
 #include "models/families/families.h"
 #include "parallel/mesh.h"
 #include "trainer/device/compute_device.h"
 #include "trainer/device/memory_stats.h"
 #include "trainer/planner/make_plan.h"
-#include "trainer/planner/plan_yaml.h"
 #include "trainer/profile/profile_run.h"
 
 namespace equipoise {
@@ -30,32 +29,20 @@ void RequireTensorRanksTogether(const Mesh& mesh, const std::vector<int>& machin
       apart->first, apart->second, mesh.size(Axis::kTensor)));
 }
 
-// "key: value" lines, so that a difference names its key.
-Json Lines(const std::string& yaml) {
-  Json lines = Json::object();
-  std::istringstream text(yaml);
-  for (std::string line; std::getline(text, line);) {
-    const size_t colon = line.find(": ");
-    const size_t key = line.find_first_not_of(' ');
-    if (colon != std::string::npos) lines[line.substr(key, colon - key)] = line.substr(colon + 2);
-  }
-  return lines;
-}
-
 }  // namespace
 
 Replica::Replica(RunContext& context, const ModelConfig& config, const Plan& plan,
-                 const GroupLimits& limits)
+                 const PackLimits& limits)
     : context_(context),
       config_(config),
       plan_(plan),
       accumulation_(Accumulation(context.config, plan)) {
   // The plan rests on this machine's memory and on the profile as well.
-  PlanPrediction used;
-  used.tiles = limits.tiles;
-  used.tokens = limits.tokens;
-  used.global_batch = context.config.train.global_batch;
-  RequireEqual(context.world(), "the plan", Lines(PlanToYaml(plan, used)));
+  Json items = ConfigToJson(plan);
+  items["tiles"] = limits.tiles;
+  items["tokens"] = limits.tokens;
+  items["global_batch"] = context.config.train.global_batch;
+  RequireEqual(context.world(), "the plan", items);
   RequireTensorRanksTogether(plan.mesh(), context.setup.machines);
   Build();
   spdlog::info("{:.2f} M parameters on {} in {} ({}), {}, {} micro-batches, {} threads a rank",
@@ -79,7 +66,7 @@ void Replica::Build() {
   optimizer_ = std::make_unique<ZeroOptimizer>(
       model_->parameters(), DecayGroups(parameters, factor, train.weight_decay),
       AdamWOptions{train.beta1, train.beta2, train.eps}, model_->shards(),
-      ZeroOptimizer::Groups{*model_->groups().data, context_.world()});
+      ZeroOptimizer::Groups{model_->groups().along(Axis::kData), context_.world()});
 }
 
 void Replica::Rebuild() {

@@ -4,13 +4,13 @@
 #include <memory>
 #include <vector>
 
-#include "balance/load/sample_groups.h"
 #include "data/loading/packing.h"
 #include "models/spec/model_config.h"
 #include "parallel/plan.h"
 #include "parallel/zero/zero_optimizer.h"
 #include "trainer/loop/non_finite_guard.h"
 #include "trainer/loop/run_context.h"
+#include "trainer/loop/run_data.h"
 #include "trainer/loop/step_forecast.h"
 #include "trainer/run/parallel_model.h"
 
@@ -24,7 +24,7 @@ class Replica {
   // different plans or limits, or where tensor-parallel ranks are on two machines. `context` must
   // outlive it.
   Replica(RunContext& context, const ModelConfig& config, const Plan& plan,
-          const GroupLimits& limits);
+          const PackLimits& limits);
 
   const Plan& plan() const { return plan_; }
   const ModelConfig& config() const { return config_; }

@@ -41,7 +41,7 @@ OpenedData OpenTraining(RunContext& context) {
 
 RunData::RunData(RunContext& context)
     : context_(context),
-      asked_{context.config.balance.tiles, context.config.balance.tokens},
+      asked_(context.config.balance),
       opened_(OpenTraining(context)),
       costs_(CostsOfIndex(opened_.index, context.config)),
       left_out_(index().size() - index().CountDefects()[0]) {
@@ -60,8 +60,9 @@ void RunData::FixLimits(const PlanPrediction& prediction) {
 EpochPacker RunData::MakePacker(int data_ranks) const {
   const RunConfig& config = context_.config;
   EpochPacker::Options options;
-  options.groups = GroupOptionsOf(config, FlopsOfLoad(model_config(), config.model.freeze));
-  if (limits_.tokens > 0) options.groups.limits = limits_;
+  const ImageSpec images = ImageSpecOf(model_config());
+  options.groups = GroupOptionsOf(config, FlopsOfLoad(model_config(), config.model.freeze), images);
+  if (limits_.tokens > 0) options.groups.limits = LimitsOf(limits_.tiles, limits_.tokens, images);
   options.window = config.balance.window;
   options.data_ranks = data_ranks;
   options.loss = ParseLossWeight(config.train.loss);
@@ -76,13 +77,13 @@ void RunData::LogBalance(int data_ranks, int64_t epoch) const {
   const EpochSummary ours = packer.Summarize(epoch);
   const EpochSummary random =
       packer.Summarize(epoch, RandomBaseline(groups, ours.samples_per_group()));
-  const std::string limits = DescribeLimits(groups.limits, asked_, context_.config.data.max_tokens);
+  const std::string limits = DescribeLimits(groups, asked_, context_.config.data.max_tokens);
   spdlog::info("{}", DescribeMicroBatches(ours, groups, limits));
   spdlog::info("{}", DescribeBalance(ours, random, groups, data_ranks));
   if (ours.oversize > 0) {
     spdlog::warn(
         "{} samples an epoch are beyond balance.tiles {} or balance.tokens {} and left out",
-        ours.oversize, groups.limits.tiles, groups.limits.tokens);
+        ours.oversize, groups.limit_units(), groups.limits.tokens);
   }
 }
 

@@ -2,15 +2,21 @@
 
 #include <cstdint>
 
-#include "balance/load/sample_groups.h"
 #include "data/loading/packing.h"
 #include "models/spec/model_config.h"
 #include "trainer/loop/run_context.h"
 #include "trainer/planner/plan_yaml.h"
 #include "trainer/planner/sample_costs.h"
 #include "trainer/run/open_data.h"
+#include "trainer/settings/run_config.h"
 
 namespace equipoise {
+
+// Most that a micro-batch may hold, as `balance` counts it; 0: as the configuration says, or chosen
+// by the packer.
+struct PackLimits {
+  int64_t tiles = 0, tokens = 0;
+};
 
 // The records that a run trains on, and how they are packed into micro-batches.
 class RunData {
@@ -31,8 +37,7 @@ class RunData {
   // Enters the limits that a plan was made for; where the planner chose them in place of the
   // configuration's, into that as well.
   void FixLimits(const PlanPrediction& prediction);
-  // 0: as the configuration says, or chosen by the packer.
-  const GroupLimits& limits() const { return limits_; }
+  const PackLimits& limits() const { return limits_; }  // that the plan was made for
 
   // Throws DataError where there is too little data for a step.
   EpochPacker MakePacker(int data_ranks) const;
@@ -41,8 +46,8 @@ class RunData {
 
  private:
   RunContext& context_;
-  GroupLimits asked_;   // by the configuration as it was given
-  GroupLimits limits_;  // that the plan was made for
+  BalanceSection asked_;  // as it was given
+  PackLimits limits_;
   OpenedData opened_;
   SampleCosts costs_;
   int64_t left_out_;

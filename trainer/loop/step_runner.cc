@@ -31,15 +31,15 @@ StepIdentity IdentityOf(const StepBatches& batches, int64_t number) {
   for (const Pack& pack : batches.packs) {
     for (const int64_t sample : pack.samples) hash.Add(static_cast<uint64_t>(sample));
     hash.Add(static_cast<uint64_t>(pack.row_tokens));
-    hash.Add(static_cast<uint64_t>(pack.tiles));
+    hash.Add(static_cast<uint64_t>(pack.pictures.patches));
   }
   const auto items = [&batches, number] {
     std::vector<PlanItem> all = {{"step", fmt::format("{}", number)}};
     for (size_t i = 0; i < batches.packs.size(); ++i) {
       const Pack& pack = batches.packs[i];
       all.push_back({fmt::format("pack {}", i),
-                     fmt::format("{} tokens, {} tiles, samples {}", pack.row_tokens, pack.tiles,
-                                 fmt::join(pack.samples, " "))});
+                     fmt::format("{} tokens, {} patches, samples {}", pack.row_tokens,
+                                 pack.pictures.patches, fmt::join(pack.samples, " "))});
     }
     return all;
   };

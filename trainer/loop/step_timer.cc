@@ -22,7 +22,7 @@ StepTimer::StepTimer(const RunConfig& config, MpiEnvironment& mpi)
   CheckFirstWeights(context_, data_.model_config());
 }
 
-void StepTimer::UsePacks(const GroupLimits& limits, int64_t global_batch) {
+void StepTimer::UsePacks(const PackLimits& limits, int64_t global_batch) {
   PlanPrediction prediction;
   prediction.tiles = limits.tiles;
   prediction.tokens = limits.tokens;

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "balance/load/sample_groups.h"
 #include "balance/search/plan_search.h"
 #include "trainer/device/precision.h"
 #include "trainer/loop/run_context.h"
@@ -22,7 +21,7 @@ class StepTimer {
   StepTimer(const RunConfig& config, MpiEnvironment& mpi);
 
   // Of the micro-batches of Time(), and how many packs a step has.
-  void UsePacks(const GroupLimits& limits, int64_t global_batch);
+  void UsePacks(const PackLimits& limits, int64_t global_batch);
   // Seconds of the steps after the warm-up, of the slowest rank each. Collective. Throws
   // CollectiveRunError where a rank cannot get the memory that its plan is foreseen to need; in a
   // world of one for every failure. (A rank that fails amid a step of several ranks ends the job,

@@ -65,7 +65,7 @@ class LimitSearch {
 
   PlannedRun Changed(const PlannedRun& first, const GroupLimits& limits, int64_t batch) const {
     RunConfig config = config_;
-    config.balance.tiles = limits.tiles;
+    config.balance.tiles = first.images.TilesOf(limits.patches);
     config.balance.tokens = limits.tokens;
     config.train.global_batch = batch;
     PlannedRun changed = PlanWorkload(costs_, config, request_.model);
@@ -130,7 +130,7 @@ class LimitSearch {
     pinned.pins.data = simple.data;
     pinned.pins.pipeline = simple.pipeline;
     pinned.pins.tensor = simple.tensor;
-    pinned.pins.zero = simple.zero;
+    pinned.pins.sharded = simple.sharded;
     const PlanPins& pins = request.pins;
     const bool free = !pins.data && !pins.pipeline && !pins.tensor;
     return free ? std::vector{pinned, request} : std::vector{pinned};

@@ -141,7 +141,7 @@ Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
   const ParallelSection& parallel = config.parallel;
   Plan plan = Degrees(parallel, EncoderRanks(config, model), ranks);
   plan.schedule = parallel.schedule.value_or("1f1b");
-  plan.zero = static_cast<int>(parallel.zero.value_or(1));
+  plan.sharded = ShardedStateOf(static_cast<int>(parallel.zero.value_or(1)));
   DealStages(parallel, plan);
   const std::vector<LayerSpec> specs = LayerSpecs(model);
   const int num_layers = static_cast<int>(specs.size());
@@ -155,9 +155,9 @@ Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
     plan.stage_begins = StageBegins(parallel.stage_layers, num_layers);
   } else {
     const int64_t tokens = config.data.max_tokens;
-    const int64_t tiles =
-        model.has_vision ? tokens / std::max<int64_t>(1, model.tokens_per_tile()) : 0;
-    const LayerLoad full = SingleSegment(tiles, tokens);
+    const ImageSpec images = ImageSpecOf(model);
+    const int64_t tiles = images.takes_pictures() ? tokens / images.tokens_per_tile : 0;
+    const LayerLoad full = SingleSegment(images.LoadOfTiles(tiles), tokens);
     plan.stage_begins =
         EvenStages(LayerCosts(model, config.model.freeze, full), CutSpans(model, plan));
   }
@@ -208,12 +208,12 @@ std::string DescribePlan(const Plan& plan) {
   std::string text = DescribeAxes(plan);
   if (plan.pipeline > 1) {
     text += ", " + plan.schedule + ", layers";
-    for (size_t s = 0; s + 1 < plan.stage_begins.size(); ++s) {
-      text +=
-          (s == 0 ? " " : " + ") + std::to_string(plan.stage_begins[s + 1] - plan.stage_begins[s]);
+    const std::vector<int> layers = plan.stage_layers();
+    for (size_t s = 0; s < layers.size(); ++s) {
+      text += (s == 0 ? " " : " + ") + std::to_string(layers[s]);
     }
   }
-  if (plan.zero > 0 && plan.data > 1) text += ", ZeRO-" + std::to_string(plan.zero);
+  if (plan.optimizer_shards() > 1) text += ", ZeRO-" + std::to_string(ZeroStage(plan.sharded));
   for (const Recompute kind : {Recompute::kFull, Recompute::kAttention, Recompute::kMlp}) {
     const auto count = std::count(plan.recompute.begin(), plan.recompute.end(), kind);
     if (count > 0)

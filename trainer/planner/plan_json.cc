@@ -1,11 +1,9 @@
+#include "configs/yaml/config_json.h"
+#include "models/families/families.h"
 #include "trainer/planner/plan_report.h"
 
 namespace equipoise {
 namespace {
-
-Json MeshJson(const Plan& plan) {
-  return {{"data", plan.data}, {"pipeline", plan.pipeline}, {"tensor", plan.tensor}};
-}
 
 Json MemoryJson(const MemoryForecast& memory) {
   return {{"parameters", memory.parameters}, {"gradients", memory.gradients},
@@ -44,11 +42,18 @@ Json StagesJson(const PlanReport& report) {
   return stages;
 }
 
+// The fields of a plan, those of its mesh as one, without what only the best plan's `encoder` and
+// `stages` show.
 Json PlanSummary(const Plan& plan) {
-  return {{"mesh", MeshJson(plan)},
-          {"schedule", plan.schedule},
-          {"chunks", plan.chunks},
-          {"zero", plan.zero}};
+  Json summary = ConfigToJson(plan);
+  for (const char* key : {"encoder_ranks", "stage_layers", "recompute_layers"}) summary.erase(key);
+  const Mesh mesh = plan.mesh();
+  for (const AxisSize& each : mesh.axes()) {
+    const std::string axis = AxisName(each.axis);
+    summary["mesh"][axis] = summary[axis];
+    summary.erase(axis);
+  }
+  return summary;
 }
 
 Json EncoderJson(const Plan& plan) {
@@ -99,7 +104,8 @@ Json LimitsJson(const PlanReport& report) {
   Json limits = {{"tiles", report.tiles}, {"tokens", report.tokens}};
   if (!report.in_place_of) return limits;
   const RequestedPacking& own = *report.in_place_of;
-  const Json from = {{"tiles", own.limits.tiles}, {"tokens", own.limits.tokens}};
+  const int64_t tiles = ImageSpecOf(report.request.model).TilesOf(own.limits.patches);
+  const Json from = {{"tiles", tiles}, {"tokens", own.limits.tokens}};
   if (own.gain == 0) {
     limits["lowered_from"] = from;
   } else {

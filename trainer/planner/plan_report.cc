@@ -19,7 +19,7 @@ std::string DescribeMesh(const Plan& plan) {
   std::string text = DescribeAxes(plan);
   if (plan.pipeline > 1) text += ", " + plan.schedule;
   if (plan.chunks > 1) text += " x " + std::to_string(plan.chunks);
-  return text + ", ZeRO " + std::to_string(plan.zero);
+  return text + ", ZeRO " + std::to_string(ZeroStage(plan.sharded));
 }
 
 }  // namespace equipoise

@@ -50,7 +50,7 @@ struct PlanReport {
   std::string config;                           // the file
   std::string sample_source;                    // "histogram internvl12m, 1267819 samples"
   int64_t oversize = 0;                         // samples above the limits, which are left out
-  int64_t tiles = 0, tokens = 0;                // limits of a micro-batch
+  int64_t tiles = 0, tokens = 0;                // limits of a micro-batch, as in `balance`
   std::optional<RequestedPacking> in_place_of;  // absent: they are the configuration's
   std::string why;                              // in words; empty likewise
   double samples_per_pack = 0;

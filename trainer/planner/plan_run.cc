@@ -96,7 +96,7 @@ FittedRun GivenRun(const RunConfig& config, const PlannedRun& planned, PlanReque
 
 constexpr int64_t kTokenBin = 64;
 
-std::vector<SampleHistogram> Histograms(const SampleList& samples) {
+std::vector<SampleHistogram> Histograms(const SampleList& samples, const ImageSpec& images) {
   SampleHistogram tiles{"Samples by tiles", 1, {}};
   SampleHistogram tokens{"Samples by tokens", kTokenBin, {}};
   const auto add = [](SampleHistogram& histogram, int64_t value) {
@@ -107,7 +107,7 @@ std::vector<SampleHistogram> Histograms(const SampleList& samples) {
   for (int64_t i = 0; i < samples.size; ++i) {
     const std::optional<SampleSize> size = samples.size_at(i);
     if (!size) continue;
-    add(tiles, size->tiles);
+    add(tiles, images.TilesOf(size->patches));
     add(tokens, size->tokens);
   }
   return {tiles, tokens};
@@ -156,7 +156,7 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
   PlanReport report;
   report.request = std::move(fitted.request);
   report.search = std::move(fitted.search);
-  report.tiles = planned.limits.tiles;
+  report.tiles = planned.images.TilesOf(planned.limits.patches);
   report.tokens = planned.limits.tokens;
   report.in_place_of = planned.in_place_of;
   report.why = DescribeChange(planned, report.request.cluster.memory_bytes);
@@ -168,7 +168,7 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
                          (costs.stands_for == 1 ? ", " : ", which stand for about ") +
                          ReadableNumber(static_cast<double>(costs.epoch_samples())) + " samples";
   report.oversize = planned.oversize;
-  report.histograms = Histograms(costs.list);
+  report.histograms = Histograms(costs.list, planned.images);
   report.samples_per_pack = planned.samples_per_pack;
   report.steps = config.train.steps;
   const BalanceBeforeAfter balance = planned.balance(plan.data);
@@ -196,9 +196,9 @@ TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,
   memory.reserve(best.memory.size());
   for (const MemoryForecast& rank : best.memory) memory.push_back(rank.total());
   return {best.plan,
-          {forecast.step_s.p50, forecast.error_band, best.peak_bytes(), planned.limits.tiles,
-           planned.limits.tokens, planned.in_place_of ? planned.workload.global_batch() : 0,
-           std::move(memory)}};
+          {forecast.step_s.p50, forecast.error_band, best.peak_bytes(),
+           planned.images.TilesOf(planned.limits.patches), planned.limits.tokens,
+           planned.in_place_of ? planned.workload.global_batch() : 0, std::move(memory)}};
 }
 
 }  // namespace equipoise

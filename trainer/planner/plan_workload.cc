@@ -7,6 +7,7 @@
 
 #include "balance/groups/epoch_windows.h"
 #include "configs/base/error.h"
+#include "models/families/families.h"
 #include "trainer/outputs/html_text.h"
 #include "trainer/settings/group_settings.h"
 
@@ -29,6 +30,7 @@ std::vector<SampleSize> Thinned(const SampleList& samples, int64_t at_least) {
 
 struct PlannedEpoch {
   GroupOptions options;
+  ImageSpec images;
   int64_t window = 0;                 // balance.window
   std::vector<MicroBatchLoad> loads;  // of the groups, in the order of steps
   int64_t oversize = 0;               // samples in no group
@@ -48,10 +50,9 @@ struct PlannedEpoch {
 // What a micro-batch asks of the layers.
 LayerLoad RowLoad(const MicroBatchLoad& one, bool pad) {
   if (!pad) return one.load;
-  LayerLoad row = SingleSegment(one.load.tiles, one.longest);
-  row.tokens *= one.samples;
-  row.token_pairs *= static_cast<double>(one.samples);
-  row.targets = one.load.targets;
+  LayerLoad row = one.load;
+  row.tokens = one.longest * one.samples;
+  row.token_pairs = CausalPairs(one.longest) * static_cast<double>(one.samples);
   return row;
 }
 
@@ -66,7 +67,8 @@ PlannedEpoch PlanFirstEpoch(const SampleCosts& costs, const RunConfig& config,
   planned.share =
       static_cast<double>(planned.sizes.size()) / static_cast<double>(costs.epoch_samples());
   planned.window = config.balance.window;
-  planned.options = GroupOptionsOf(config, FlopsOfLoad(model, config.model.freeze));
+  planned.images = ImageSpecOf(model);
+  planned.options = GroupOptionsOf(config, FlopsOfLoad(model, config.model.freeze), planned.images);
   ChooseLimits(costs.list, planned.options);
   EpochWindows windows = planned.Windows(planned.options);
   while (windows.Next()) {
@@ -91,12 +93,15 @@ PlanBalance Measure(const PlannedEpoch& planned, const GroupOptions& options, in
 // The largest micro-batch that the limits allow; of a given number of samples, the largest there
 // is.
 LayerLoad WorstLoad(const PlannedEpoch& planned) {
-  LayerLoad worst = SingleSegment(planned.options.limits.tiles, planned.options.limits.tokens);
+  const PictureLoad most = planned.images.LoadOfTiles(planned.options.limit_units());
+  LayerLoad worst = SingleSegment(most, planned.options.limits.tokens);
   if (!HasFixedSamples(planned.options.method)) return worst;
   worst = {};
   for (const MicroBatchLoad& each : planned.loads) {
     const LayerLoad row = RowLoad(each, planned.options.pad);
-    worst.tiles = std::max(worst.tiles, row.tiles);
+    worst.patches = std::max(worst.patches, row.patches);
+    worst.patch_pairs = std::max(worst.patch_pairs, row.patch_pairs);
+    worst.image_tokens = std::max(worst.image_tokens, row.image_tokens);
     worst.tokens = std::max(worst.tokens, row.tokens);
     worst.token_pairs = std::max(worst.token_pairs, row.token_pairs);
     worst.targets = std::max(worst.targets, row.targets);
@@ -111,6 +116,7 @@ PlannedRun PlanWorkload(const SampleCosts& costs, const RunConfig& config,
   const PlannedEpoch planned = PlanFirstEpoch(costs, config, model);
   PlannedRun run;
   run.limits = planned.options.limits;
+  run.images = planned.images;
   run.samples_per_pack = planned.samples_per_group();
   const int64_t batch = config.train.global_batch, packs_at_hand = std::ssize(planned.loads);
   const int64_t steps = std::clamp<int64_t>(packs_at_hand / batch, 1, kSteps);
@@ -135,14 +141,15 @@ PlannedRun PlanWorkload(const SampleCosts& costs, const RunConfig& config,
 
 std::vector<GroupLimits> LowerLimits(const SampleCosts& costs, const RunConfig& config,
                                      const PlannedRun& planned) {
-  GroupOptions options = GroupOptionsOf(config, LoadCost());
+  GroupOptions options = GroupOptionsOf(config, LoadCost(), planned.images);
   options.limits = planned.limits;
-  return LowerLimits(costs.list, options, {config.balance.tiles, config.balance.tokens});
+  const BalanceSection& given = config.balance;
+  return LowerLimits(costs.list, options, LimitsOf(given.tiles, given.tokens, planned.images));
 }
 
 std::optional<GroupLimits> ScaledLimits(const SampleCosts& costs, const RunConfig& config,
                                         const PlannedRun& planned, double size) {
-  GroupOptions options = GroupOptionsOf(config, LoadCost());
+  GroupOptions options = GroupOptionsOf(config, LoadCost(), planned.images);
   options.limits = planned.limits;
   return ScaledLimits(costs.list, options,
                       std::llround(size * static_cast<double>(planned.limits.tokens)));
@@ -151,8 +158,9 @@ std::optional<GroupLimits> ScaledLimits(const SampleCosts& costs, const RunConfi
 std::string DescribeChange(const PlannedRun& planned, int64_t memory_bytes) {
   if (!planned.in_place_of) return "";
   const RequestedPacking& own = *planned.in_place_of;
-  const auto text = [](const GroupLimits& limits) {
-    return ReadableNumber(static_cast<double>(limits.tiles)) + " tiles and " +
+  const auto text = [&planned](const GroupLimits& limits) {
+    const auto tiles = static_cast<double>(planned.images.TilesOf(limits.patches));
+    return ReadableNumber(tiles) + " tiles and " +
            ReadableNumber(static_cast<double>(limits.tokens)) + " tokens";
   };
   const std::string limits = "limits " + text(planned.limits);

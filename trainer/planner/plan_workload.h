@@ -7,6 +7,7 @@
 
 #include "balance/groups/group_plan.h"
 #include "balance/groups/workload.h"
+#include "models/spec/image_spec.h"
 #include "models/spec/model_config.h"
 #include "trainer/planner/plan_report.h"
 #include "trainer/planner/sample_costs.h"
@@ -24,6 +25,7 @@ struct BalanceBeforeAfter {
 struct PlannedRun {
   Workload workload;
   GroupLimits limits;  // of a micro-batch
+  ImageSpec images;    // of the model
   std::optional<RequestedPacking> in_place_of;
   double samples_per_pack = 0;
   // Of an epoch; estimates where a part of the samples stands for all.

@@ -1,38 +1,61 @@
 #include "trainer/planner/plan_yaml.h"
 
-#include <sstream>
+#include <fmt/format.h>
+
+#include <string_view>
+#include <type_traits>
 
 namespace equipoise {
+namespace {
+
+template <class T>
+std::string Written(const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    return fmt::to_string(FieldValue(value));
+  } else {
+    return fmt::to_string(value);
+  }
+}
+template <class T>
+std::string Written(const std::vector<T>& list) {
+  std::string items;
+  for (const T& item : list) items += (items.empty() ? "" : ", ") + Written(item);
+  return "[" + items + "]";
+}
+
+// Writes the fields of a plan as lines of the configuration's sections that take them.
+struct SectionLines {
+  std::string parallel, balance;
+  template <class T>
+  void operator()(std::string_view name, const T& value, const char* /*help*/) {
+    std::string& section = name == "recompute_layers" ? balance : parallel;
+    const std::string text = Written(value);
+    if (name == "encoder_ranks") {
+      if (text == "0") return;
+      section += "  encoder: disaggregated\n";
+    }
+    section += fmt::format("  {}: {}\n", name, text);
+  }
+};
+
+}  // namespace
 
 std::string PlanToYaml(const Plan& plan, const PlanPrediction& prediction) {
-  std::ostringstream out;
-  out << "parallel:\n  data: " << plan.data << "\n  pipeline: " << plan.pipeline
-      << "\n  tensor: " << plan.tensor;
-  if (plan.encoder_ranks > 0) {
-    out << "\n  encoder: disaggregated\n  encoder_ranks: " << plan.encoder_ranks;
-  }
-  out << "\n  schedule: " << plan.schedule << "\n  chunks: " << plan.chunks
-      << "\n  zero: " << plan.zero << "\n  stage_layers: [";
-  for (size_t s = 0; s + 1 < plan.stage_begins.size(); ++s) {
-    out << (s > 0 ? ", " : "") << plan.stage_begins[s + 1] - plan.stage_begins[s];
-  }
-  out << "]\nbalance:\n";
+  SectionLines lines;
+  plan.VisitFields(lines);
+  std::string text = fmt::format("parallel:\n{}balance:\n", lines.parallel);
   if (prediction.tokens > 0) {
-    out << "  tiles: " << prediction.tiles << "\n  tokens: " << prediction.tokens << "\n";
+    text += fmt::format("  tiles: {}\n  tokens: {}\n", prediction.tiles, prediction.tokens);
   }
-  out << "  recompute_layers: [";
-  for (size_t layer = 0; layer < plan.recompute.size(); ++layer) {
-    out << (layer > 0 ? ", " : "") << ToString(plan.recompute[layer]);
+  text += lines.balance;
+  if (prediction.global_batch > 0) {
+    text += fmt::format("train:\n  global_batch: {}\n", prediction.global_batch);
   }
-  out << "]\n";
-  if (prediction.global_batch > 0)
-    out << "train:\n  global_batch: " << prediction.global_batch << "\n";
   if (prediction.step_s > 0) {
-    out << "predicted:\n  step_s: " << prediction.step_s
-        << "\n  error_band: " << prediction.error_band
-        << "\n  peak_bytes: " << prediction.peak_bytes << "\n";
+    text += fmt::format("predicted:\n  step_s: {:g}\n  error_band: {:g}\n  peak_bytes: {}\n",
+                        prediction.step_s, prediction.error_band, prediction.peak_bytes);
   }
-  return out.str();
+  return text;
 }
 
 }  // namespace equipoise

@@ -1,5 +1,7 @@
 #include "trainer/planner/sample_costs.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -17,6 +19,7 @@
 #include "data/loading/packing.h"
 #include "data/records/line_reader.h"
 #include "data/text/tokenizer.h"
+#include "models/families/families.h"
 #include "trainer/settings/data_options.h"
 #include "trainer/settings/histograms.h"
 
@@ -40,16 +43,19 @@ SampleCosts CostsOf(std::vector<SampleSize> sizes, std::string source) {
                  std::move(source));
 }
 
-SampleSize ReadSize(int64_t tiles, int64_t tokens, const std::string& where) {
-  if (tiles < 0 || tokens < 1 || tiles > INT32_MAX || tokens > INT32_MAX) {
+SampleSize ReadSize(int64_t tiles, int64_t tokens, const ImageSpec& images,
+                    const std::string& where) {
+  const int64_t most_tiles = INT32_MAX / images.rows_per_tile;
+  if (tiles < 0 || tokens < 1 || tiles > most_tiles || tokens > INT32_MAX) {
     throw DataError(internal::Join("", where, ": ", tiles, " tiles and ", tokens,
                                    " tokens; give a sample one token at least"));
   }
-  return {static_cast<int32_t>(tiles), static_cast<int32_t>(tokens)};
+  return {images.LoadOfTiles(tiles), tokens, tokens};
 }
 
 // Rows of tiles, tokens and how many samples are so; `target_share` of the tokens have a loss.
-std::vector<SampleSize> SizesOfHistogram(const Json& json, const std::string& path) {
+std::vector<SampleSize> SizesOfHistogram(const Json& json, const ImageSpec& images,
+                                         const std::string& path) {
   if (!json.is_object() || !json.contains("rows") || !json["rows"].is_array()) {
     throw DataError(path + ": has no list 'rows' of [tiles, tokens, samples]");
   }
@@ -66,17 +72,18 @@ std::vector<SampleSize> SizesOfHistogram(const Json& json, const std::string& pa
     if (!fits || row[2] < 0) {
       throw DataError(path + ": a row is not [tiles, tokens, samples]: " + row.dump());
     }
-    SampleSize size = ReadSize(row[0], row[1], path);
+    SampleSize size = ReadSize(row[0], row[1], images, path);
     size.targets = std::max(1, static_cast<int32_t>(std::lround(share * size.tokens)));
     sizes.insert(sizes.end(), row[2].get<size_t>(), size);
   }
   return sizes;
 }
 
-SampleCosts ReadCosts(const std::string& costs) {
+SampleCosts ReadCosts(const std::string& costs, const ImageSpec& images) {
   if (fs::exists(costs)) {
     const bool histogram = fs::path(costs).extension() == ".json";
-    return CostsOf(histogram ? SizesOfHistogram(ReadJsonFile(costs), costs) : ReadCostLines(costs),
+    return CostsOf(histogram ? SizesOfHistogram(ReadJsonFile(costs), images, costs)
+                             : ReadCostLines(costs, images),
                    histogram ? "histogram " + costs : costs);
   }
   const std::string_view text = HistogramText(costs);
@@ -87,7 +94,7 @@ SampleCosts ReadCosts(const std::string& costs) {
                       "histogram in a .json file, or one of the program's histograms (" + names +
                       ")");
   }
-  return CostsOf(SizesOfHistogram(ParseJson(text, costs), costs), "histogram " + costs);
+  return CostsOf(SizesOfHistogram(ParseJson(text, costs), images, costs), "histogram " + costs);
 }
 
 bool HasAnnotations(const DataConfig& data) {
@@ -110,9 +117,9 @@ struct Reading {
 
 std::optional<SampleCosts> FromIndex(const RunConfig& config, const Reading& reading) {
   CostIndexOptions find;
-  find.tokens_per_tile = reading.options.tokens_per_tile;
-  find.tile_size = reading.options.tile_size;
+  find.images = reading.options.images;
   find.fallback_folder = config.run.dir + "/cache";
+  find.notice = [](const std::string& text) { spdlog::warn("{}", text); };
   auto found = FindCostIndex(config.data.train, config.data, reading.chat_template, find);
   if (!found) return std::nullopt;
   const auto index = std::make_shared<const CostIndex>(std::move(*found));
@@ -152,9 +159,7 @@ SomeRecords ReadSome(const SampleScanner& scanner, const DataConfig& data, size_
         some.first_reason = sample.reason;
       continue;
     }
-    some.sizes.push_back({static_cast<int32_t>(sample.all_tiles()),
-                          static_cast<int32_t>(sample.encoded.ids.size()),
-                          static_cast<int32_t>(sample.trained)});
+    some.sizes.push_back({sample.all_pictures(), std::ssize(sample.encoded.ids), sample.trained});
   }
   if (records == 0) return some;
   some.of = static_cast<double>(some.sizes.size()) / bytes * static_cast<double>(file.bytes);
@@ -215,7 +220,7 @@ SampleCosts Gather(const RunConfig& config, const ModelConfig& model) {
   if (reading) {
     if (auto costs = FromIndex(config, *reading)) return *costs;
   }
-  if (!data.costs.empty()) return ReadCosts(data.costs);
+  if (!data.costs.empty()) return ReadCosts(data.costs, ImageSpecOf(model));
   if (reading) return FromSomeRecords(data, *reading);
   throw ConfigError(
       data.train.empty()

@@ -10,7 +10,7 @@
 
 namespace equipoise {
 
-// Tiles and tokens of the samples to be trained on, as far as they are known without reading all
+// Patches and tokens of the samples to be trained on, as far as they are known without reading all
 // records. Those of a cost index stay in its file.
 struct SampleCosts {
   SampleList list;

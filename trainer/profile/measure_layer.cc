@@ -58,10 +58,11 @@ MicroBatch BatchOf(const ModelConfig& config, const MeasuredRow& row) {
     batch.position_ids = at::cat(positions);
   }
   if (row.tiles > 0) {
-    const int64_t size = config.vision.image_size;
+    const ImageSpec images = ImageSpecOf(config);
+    const int64_t size = images.tile_size;
     batch.pixel_values = at::randn({row.tiles, config.vision.num_channels, size, size});
-    const int64_t image_tokens = std::min(tokens, row.tiles * config.tokens_per_tile());
-    batch.image_positions = at::arange(image_tokens, at::kLong);
+    const int64_t image_tokens = images.LoadOfTiles(row.tiles).image_tokens;
+    batch.image_positions = at::arange(std::min(tokens, image_tokens), at::kLong);
   }
   return batch;
 }
@@ -94,12 +95,11 @@ int ChainLength(const std::vector<LayerSpec>& specs, int first) {
 
 }  // namespace
 
-LayerLoad MeasuredRow::load() const {
-  LayerLoad load;
-  load.tiles = tiles;
+LayerLoad MeasuredRow::load(const ImageSpec& images) const {
+  LayerLoad load = SingleSegment(images.LoadOfTiles(tiles), /*tokens=*/0);
   for (const int64_t length : segments) {
     load.tokens += length;
-    load.token_pairs += SingleSegment(0, length).token_pairs;
+    load.token_pairs += CausalPairs(length);
   }
   load.targets = load.tokens - masked;
   return load;
@@ -110,6 +110,7 @@ struct LayerMeter::Impl {
        at::Device on_device)
       : config(model),
         tensor(ranks.size),
+        images(ImageSpecOf(model)),
         spec(LayerSpecs(model)[static_cast<size_t>(layer)]),
         dtype(compute),
         device(on_device),
@@ -133,6 +134,7 @@ struct LayerMeter::Impl {
 
   ModelConfig config;
   int tensor;  // ranks that share the layer
+  ImageSpec images;
   LayerSpec spec;
   at::ScalarType dtype;  // of the computation
   at::Device device;
@@ -145,7 +147,7 @@ struct LayerMeter::Impl {
 Tensors LayerMeter::Impl::MakeTensors(const MeasuredRow& row) {
   Tensors on{OnDevice(BatchOf(config, row), device), {}, {}};
   on.batch.pixel_values = ToDevice(on.batch.pixel_values, device);
-  const std::vector<int64_t> shape = spec.input.Shape(row.load());
+  const std::vector<int64_t> shape = spec.input.Shape(row.load(images));
   const auto random = [&](at::IntArrayRef sizes) { return at::randn(sizes).to(device, dtype); };
   if (!shape.empty()) on.input = random(shape).set_requires_grad(true);
   const at::Tensor output = Forward(on);
@@ -186,7 +188,7 @@ LayerMeasurement LayerMeter::Measure(const MeasuredRow& row, bool memory) {
   LayerMeasurement measured;
   measured.layer_kind = impl_->spec.kind;
   measured.shape = impl_->spec.shape;
-  measured.load = row.load();
+  measured.load = row.load(impl_->images);
   measured.tensor = impl_->tensor;
   std::tie(measured.forward_s, measured.backward_s) = impl_->Times(on);
   for (size_t i = 0; memory && i < measured.kept_bytes.size(); ++i) {

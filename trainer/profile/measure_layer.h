@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "balance/costs/profile.h"
+#include "models/spec/image_spec.h"
 #include "models/spec/model_config.h"
 #include "models/spec/tensor_parallel.h"
 
@@ -18,7 +19,7 @@ struct MeasuredRow {
   int64_t tiles = 0;
   std::vector<int64_t> segments;  // tokens of each
   int64_t masked = 0;             // tokens at the row's beginning that have no target
-  LayerLoad load() const;
+  LayerLoad load(const ImageSpec& images) const;
 };
 
 // A layer of a model, or a tensor-parallel rank's part of it, run with random weights and inputs:

@@ -161,7 +161,7 @@ std::vector<MeasuredRow> RowsFor(const LayerSpec& spec, const ModelConfig& confi
       rows.push_back({0, std::vector<int64_t>(kPackedSegments, tokens / kPackedSegments)});
     }
     if (spec.kind == kTokenEmbedding && config.has_vision) {
-      const int64_t tiles = std::min(grid.max_tiles, tokens / config.tokens_per_tile());
+      const int64_t tiles = std::min(grid.max_tiles, tokens / ImageSpecOf(config).tokens_per_tile);
       if (tiles > 0) rows.push_back({tiles, {tokens}});
     }
   }

@@ -54,10 +54,8 @@ void RequireSameData(Communicator& world, uint64_t mine, const std::string& anno
 OpenedCostIndex OpenIndex(const RunConfig& config, const std::vector<SourceConfig>& sources,
                           const OpenedData& data, Communicator& world,
                           const OpenDataOptions& options) {
-  const SampleOptions sample = SampleOptionsOf(config.data, data.model_config);
   CostIndexOptions build;
-  build.tokens_per_tile = sample.tokens_per_tile;
-  build.tile_size = sample.tile_size;
+  build.images = SampleOptionsOf(config.data, data.model_config).images;
   build.slice = world.rank();
   build.slices = world.size();
   build.any_rank = [&world](bool mine) {

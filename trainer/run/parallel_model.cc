@@ -34,24 +34,27 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
       recorder_(recorder),
       plan_schedule_(plan),
       forward_only_(config, plan, kEverything) {
+  Communicator& data = groups_.along(Axis::kData);
+  Communicator& pipeline = groups_.along(Axis::kPipeline);
   ModelPart::Options part = options.part;
-  part.shards = plan.zero > 0 ? plan.data : 1;
-  if (plan.tensor > 1) part.tensor = {groups_.tensor.get(), groups_.at.tensor, plan.tensor};
+  part.shards = plan.optimizer_shards();
+  if (plan.tensor > 1)
+    part.tensor = {&groups_.along(Axis::kTensor), groups_.at.tensor, plan.tensor};
   part_ = std::make_unique<ModelPart>(config, StageLayout(config, plan, part.freeze),
                                       groups_.at.pipeline, part);
   shards_ = std::make_unique<Shards>(
-      ZeroShards(plan.zero, part_->parameters(), *groups_.data, options.bucket_bytes));
+      ZeroShards(plan.sharded, part_->parameters(), data, options.bucket_bytes));
   if (shards_->ranks() > 1) {
-    reducer_ = std::make_unique<GradientReducer>(part_->parameters(), *groups_.data, *shards_);
+    reducer_ = std::make_unique<GradientReducer>(part_->parameters(), data, *shards_);
   } else {
     GradientReducer::Options reduce;
     reduce.bucket_bytes = options.bucket_bytes;
-    reducer_ = std::make_unique<GradientReducer>(part_->parameters(), *groups_.data, reduce);
+    reducer_ = std::make_unique<GradientReducer>(part_->parameters(), data, reduce);
   }
-  executor_ = std::make_unique<Executor>(*part_, *groups_.pipeline, recorder_, part.device);
-  groups_.pipeline->Connect(Neighbours(part_->plan().graph()));
+  executor_ = std::make_unique<Executor>(*part_, pipeline, recorder_, part.device);
+  pipeline.Connect(Neighbours(part_->plan().graph()));
   tied_ = part_->tied_copies();
-  tied_group_ = groups_.pipeline->Split(tied_.empty() ? 1 : 0, groups_.at.pipeline, "tied");
+  tied_group_ = pipeline.Split(tied_.empty() ? 1 : 0, groups_.at.pipeline, "tied");
   part_->on_layer_ready = [this](const std::vector<Parameter*>& parameters) { Ready(parameters); };
   part_->on_stage_ready = part_->on_layer_ready;
   part_->on_all_ready = [this] { FinishReduction(); };

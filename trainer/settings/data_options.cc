@@ -1,6 +1,7 @@
 #include "trainer/settings/data_options.h"
 
 #include "configs/base/error.h"
+#include "models/families/families.h"
 
 namespace equipoise {
 
@@ -15,12 +16,7 @@ std::string TokenizerPath(const RunConfig& config) {
 }
 
 SampleOptions SampleOptionsOf(const DataConfig& data, const ModelConfig& model) {
-  SampleOptions options{data.max_tokens, data.tiles, data.limits, 0, 0, data.follow_links};
-  if (model.has_vision) {
-    options.tokens_per_tile = model.tokens_per_tile();
-    options.tile_size = model.vision.image_size;
-  }
-  return options;
+  return {data.max_tokens, data.tiles, data.limits, ImageSpecOf(model), data.follow_links};
 }
 
 }  // namespace equipoise

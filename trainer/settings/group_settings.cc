@@ -9,7 +9,12 @@
 
 namespace equipoise {
 
-GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost) {
+GroupLimits LimitsOf(int64_t tiles, int64_t tokens, const ImageSpec& images) {
+  return {images.LoadOfTiles(tiles).patches, tokens};
+}
+
+GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost,
+                            const ImageSpec& images) {
   const BalanceSection& balance = config.balance;
   GroupOptions options;
   options.method = ParseGroupMethod(balance.group);
@@ -17,8 +22,8 @@ GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost) {
     throw ConfigError("balance.pad: " + balance.group +
                       " fills micro-batches without padding; use group: random or length_grouped");
   }
-  options.limits.tiles = balance.tiles;
-  options.limits.tokens = balance.tokens > 0 ? balance.tokens : config.data.max_tokens;
+  options.limits =
+      LimitsOf(balance.tiles, balance.tokens > 0 ? balance.tokens : config.data.max_tokens, images);
   // Limits that a run was planned with may be lower than those of its configuration.
   const int64_t most = std::max(balance.tokens, config.data.max_tokens);
   if (balance.min_tokens > most) {
@@ -26,8 +31,9 @@ GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost) {
                                      " is more than the ", most,
                                      " tokens that a pack may have; lower it"));
   }
-  options.min_tiles = balance.min_tiles;
+  options.min_patches = LimitsOf(balance.min_tiles, 0, images).patches;
   options.min_tokens = balance.min_tokens;
+  options.patch_unit = images.rows_per_tile;
   options.rounds = balance.rounds;
   options.micro_batch = config.train.micro_batch;
   options.pad = balance.pad;
@@ -45,13 +51,13 @@ GroupOptions RandomBaseline(const GroupOptions& options, double samples_per_grou
   return random;
 }
 
-std::string DescribeLimits(const GroupLimits& limits, const GroupLimits& given,
+std::string DescribeLimits(const GroupOptions& options, const BalanceSection& given,
                            int64_t max_tokens) {
   const char* tokens = "chosen";
-  if (limits.tokens == max_tokens) tokens = "data.max_tokens";
+  if (options.limits.tokens == max_tokens) tokens = "data.max_tokens";
   if (given.tokens > 0) tokens = "balance.tokens";
-  return fmt::format("{} tiles ({}) and {} tokens ({})", limits.tiles,
-                     given.tiles > 0 ? "balance.tiles" : "chosen", limits.tokens, tokens);
+  return fmt::format("{} tiles ({}) and {} tokens ({})", options.limit_units(),
+                     given.tiles > 0 ? "balance.tiles" : "chosen", options.limits.tokens, tokens);
 }
 
 std::string DescribeMicroBatches(const EpochSummary& epoch, const GroupOptions& options,

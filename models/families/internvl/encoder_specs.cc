@@ -6,10 +6,16 @@ namespace equipoise {
 namespace {
 
 ActivationSpec EncoderRows(const VisionConfig& vision) {
-  return {vision.patches() + 1, 0, vision.hidden_size, /*by_tile=*/true};
+  return {RowKind::kPatches, vision.hidden_size, vision.patches() + 1};
 }
 
-LayerSpec PatchEmbeddingSpec(const VisionConfig& vision) {
+// Patches that become one of the language model's tokens; the class token is none of them.
+double MergedPatches(const ModelConfig& config) {
+  return static_cast<double>(config.shuffle() * config.shuffle());
+}
+
+LayerSpec PatchEmbeddingSpec(const ModelConfig& config) {
+  const VisionConfig& vision = config.vision;
   const int64_t hidden = vision.hidden_size, patches = vision.patches(), side = vision.patch_size;
   const int64_t patch = vision.num_channels * side * side;
   LayerSpec spec;
@@ -26,13 +32,14 @@ LayerSpec PatchEmbeddingSpec(const VisionConfig& vision) {
   spec.AddTensor("position_embeddings", {1, patches + 1, hidden}, Init::Zeros());
   spec.output = EncoderRows(vision);
   spec.needs_input_gradient = false;
-  const double rows = static_cast<double>(patches), h = static_cast<double>(hidden);
+  const double merged = MergedPatches(config), h = static_cast<double>(hidden);
   const double p = static_cast<double>(patch);
-  spec.mlp.products = {{PerRow::Tiles(rows), hidden, patch}};
-  spec.mlp.elementwise = PerRow::Tiles(rows * (2 * p + 3 * h));
+  spec.mlp.products = {{PerRow::ImageTokens(merged), hidden, patch}};
+  spec.mlp.elementwise = PerRow::ImageTokens(merged * (2 * p + 3 * h));
   spec.mlp.kernels = 4;
-  spec.mlp.saved_weights = PerRow::Tiles(rows * p);
-  spec.mlp.workspace = PerRow::Tiles((3 * rows + 2) * h);
+  spec.mlp.saved_weights = PerRow::ImageTokens(merged * p);
+  spec.mlp.workspace.per_patch = 2 * h;  // with the class token, and as they come
+  spec.mlp.workspace.per_image_token = merged * h;
   return spec;
 }
 
@@ -79,41 +86,41 @@ LayerSpec VisionBlockSpec(const VisionConfig& vision, int64_t index, int ranks) 
   spec.has_halves = true;
 
   const int64_t query = by_head.Largest(ranks), inner = by_width.Largest(ranks);
-  const double rows = static_cast<double>(vision.patches() + 1);
   const double h = static_cast<double>(hidden), q = static_cast<double>(query);
   const double i = static_cast<double>(inner);
   const double statistics = vision.norm_type == "rms_norm" ? 1 : 2;  // of a row, by a norm
-  const double part_heads = static_cast<double>(query / (hidden / heads));
+  const int64_t head_dim = hidden / heads, heads_here = query / head_dim;
+  const auto part_heads = static_cast<double>(heads_here);
   HalfCost &attention = spec.attention, &mlp = spec.mlp;
-  attention.products = {{PerRow::Tiles(rows), 3 * query, hidden},
-                        {PerRow::Tiles(rows), hidden, query}};
+  attention.products = {{PerRow::Patches(1), 3 * query, hidden},
+                        {PerRow::Patches(1), hidden, query}};
   // Scores and weighted values: two products of rows x rows x query.
-  attention.attention_flops_per_tile = 4 * rows * rows * q;
-  attention.elementwise = PerRow::Tiles(rows * (5 * h + (vision.use_qk_norm ? 4 * q : 0)));
+  attention.attention_flops_per_patch_pair = 4 * q;
+  attention.elementwise = PerRow::Patches(5 * h + (vision.use_qk_norm ? 4 * q : 0));
   attention.kernels = vision.use_qk_norm ? 5 : 3;
   if (ranks > 1) {
-    attention.all_reduces = attention.gradient_all_reduces = {{PerRow::Tiles(rows * h)}};
+    attention.all_reduces = attention.gradient_all_reduces = {{PerRow::Patches(h)}};
     mlp.all_reduces = mlp.gradient_all_reduces = attention.all_reduces;
     if (vision.use_qk_norm) {  // squares of q and k by row
-      attention.all_reduces.push_back({PerRow::Tiles(2 * rows), /*fp32=*/true});
+      attention.all_reduces.push_back({PerRow::Patches(2), /*fp32=*/true});
       attention.gradient_all_reduces.push_back(attention.all_reduces.back());
     }
   }
-  attention.input = PerRow::Tiles(rows * h);
+  attention.input = PerRow::Patches(h);
   // q, k, v, result; normalised q and k. Norm and output are kept for weights alone.
-  attention.saved = PerRow::Tiles(rows * (4 * q + (vision.use_qk_norm ? 2 * q : 0)));
-  attention.saved_weights = PerRow::Tiles(rows * 2 * h);
-  attention.saved_fp32 = PerRow::Tiles(rows * (statistics + part_heads));
-  attention.workspace = PerRow::Tiles(rows * (h + 4 * q));
+  attention.saved = PerRow::Patches(4 * q + (vision.use_qk_norm ? 2 * q : 0));
+  attention.saved_weights = PerRow::Patches(2 * h);
+  attention.saved_fp32 = PerRow::Patches(statistics + part_heads);
+  attention.workspace = PerRow::Patches(h + 4 * q);
 
-  mlp.products = {{PerRow::Tiles(rows), inner, hidden}, {PerRow::Tiles(rows), hidden, inner}};
-  mlp.elementwise = PerRow::Tiles(rows * (5 * h + 2 * i));
+  mlp.products = {{PerRow::Patches(1), inner, hidden}, {PerRow::Patches(1), hidden, inner}};
+  mlp.elementwise = PerRow::Patches(5 * h + 2 * i);
   mlp.kernels = 3;
-  mlp.input = PerRow::Tiles(rows * h);
-  mlp.saved = PerRow::Tiles(rows * i);
-  mlp.saved_weights = PerRow::Tiles(rows * (2 * h + i));
-  mlp.saved_fp32 = PerRow::Tiles(rows * statistics);
-  mlp.workspace = PerRow::Tiles(rows * (2 * h + i));
+  mlp.input = PerRow::Patches(h);
+  mlp.saved = PerRow::Patches(i);
+  mlp.saved_weights = PerRow::Patches(2 * h + i);
+  mlp.saved_fp32 = PerRow::Patches(statistics);
+  mlp.workspace = PerRow::Patches(2 * h + i);
   return spec;
 }
 
@@ -132,32 +139,31 @@ LayerSpec ProjectorSpec(const ModelConfig& config, int ranks) {
   spec.AddColumnLinears({{"linear_1", by_width}}, in, /*bias=*/true, deviation);
   spec.AddRowLinear("linear_2", by_width, out, /*bias=*/true, deviation);
   spec.input = EncoderRows(config.vision);
-  spec.output = {tokens, 0, out, /*by_tile=*/false};
+  spec.output = {RowKind::kImageTokens, out};
 
   const int64_t part = by_width.Largest(ranks);
-  const double rows = static_cast<double>(tokens);
   const double i = static_cast<double>(in), o = static_cast<double>(out);
   const double p = static_cast<double>(part);
   HalfCost& mlp = spec.mlp;
-  mlp.products = {{PerRow::Tiles(rows), part, in}, {PerRow::Tiles(rows), out, part}};
-  mlp.elementwise = PerRow::Tiles(rows * (4 * i + 2 * p));
+  mlp.products = {{PerRow::ImageTokens(1), part, in}, {PerRow::ImageTokens(1), out, part}};
+  mlp.elementwise = PerRow::ImageTokens(4 * i + 2 * p);
   mlp.kernels = 3;
   if (ranks > 1) {
-    mlp.all_reduces = {{PerRow::Tiles(rows * o)}};
-    mlp.gradient_all_reduces = {{PerRow::Tiles(rows * i)}};
+    mlp.all_reduces = {{PerRow::ImageTokens(o)}};
+    mlp.gradient_all_reduces = {{PerRow::ImageTokens(i)}};
   }
-  mlp.input = PerRow::Tiles(static_cast<double>(spec.input.rows_per_tile * spec.input.width));
-  mlp.saved = PerRow::Tiles(rows * (i + p));  // merged squares, before GELU
-  mlp.saved_weights = PerRow::Tiles(rows * (i + p));
-  mlp.saved_fp32 = PerRow::Tiles(rows * 2);
-  mlp.workspace = PerRow::Tiles(rows * (i + o));
+  mlp.input = PerRow::Patches(static_cast<double>(spec.input.width));
+  mlp.saved = PerRow::ImageTokens(i + p);  // merged squares, before GELU
+  mlp.saved_weights = PerRow::ImageTokens(i + p);
+  mlp.saved_fp32 = PerRow::ImageTokens(2);
+  mlp.workspace = PerRow::ImageTokens(i + o);
   return spec;
 }
 
 }  // namespace
 
 std::vector<LayerSpec> InternVlEncoderSpecs(const ModelConfig& config, int tensor_ranks) {
-  std::vector<LayerSpec> specs = {PatchEmbeddingSpec(config.vision)};
+  std::vector<LayerSpec> specs = {PatchEmbeddingSpec(config)};
   for (int64_t i = 0; i < config.vision.num_hidden_layers; ++i) {
     specs.push_back(VisionBlockSpec(config.vision, i, tensor_ranks));
   }

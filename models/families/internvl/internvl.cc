@@ -128,6 +128,18 @@ void Parse(const ConfigSection& top, ModelConfig* config) {
   }
 }
 
+// Tiles of one size, each of them with a class token, normalised as for ImageNet.
+ImageSpec Images(const ModelConfig& config) {
+  ImageSpec images;
+  images.kind = ImageSpec::Kind::kTiles;
+  images.tile_size = config.vision.image_size;
+  images.rows_per_tile = config.vision.patches() + 1;
+  images.tokens_per_tile = config.tokens_per_tile();
+  images.mean = {0.485F, 0.456F, 0.406F};
+  images.deviation = {0.229F, 0.224F, 0.225F};
+  return images;
+}
+
 // The id of <IMG_CONTEXT> in a tokenizer's files.
 int64_t FindImageToken(const std::string& folder) {
   const std::string token = "<IMG_CONTEXT>";
@@ -147,9 +159,9 @@ int64_t FindImageToken(const std::string& folder) {
     for (const auto& [id, entry] : settings["added_tokens_decoder"].items()) {
       if (!entry.is_object() || !entry.contains("content")) continue;
       if (entry["content"] != Json(token)) continue;
-      const std::string where = folder + "/tokenizer_config.json: added_tokens_decoder";
       if (id.empty() || id.size() > 9 || id.find_first_not_of("0123456789") != id.npos) {
-        throw DataError(where + ": '" + id + "' is no id");
+        throw DataError(fmt::format("{}/tokenizer_config.json: added_tokens_decoder: '{}' is no id",
+                                    folder, id));
       }
       return std::stoll(id);
     }
@@ -309,8 +321,8 @@ FolderSettings Settings(const ModelConfig& config, const std::string& folder) {
 
 const EncoderFamily& InternVl() {
   static const EncoderFamily kFamily = {
-      {"internvl", "internvl_chat"}, Parse,          Validate, Write, Renamings,
-      InternVlEncoderSpecs,          FindImageToken, Settings};
+      {"internvl", "internvl_chat"}, Parse,  Validate,       Write,   Renamings,
+      InternVlEncoderSpecs,          Images, FindImageToken, Settings};
   return kFamily;
 }
 

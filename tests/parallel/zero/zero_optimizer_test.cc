@@ -55,7 +55,8 @@ class Model {
     }
     const int shards = setting.zero == 0 ? 1 : group.size();
     flat_ = std::make_unique<FlatParameters>(list_, setting.dtype, shards);
-    const Shards layout = ZeroShards(setting.zero, *flat_, group, setting.bucket_bytes);
+    const Shards layout =
+        ZeroShards(ShardedStateOf(setting.zero), *flat_, group, setting.bucket_bytes);
     optimizer = std::make_unique<ZeroOptimizer>(
         *flat_, DecayGroups(list_, std::vector<double>(list_.size(), 1.0), 0.05), AdamWOptions{},
         layout, ZeroOptimizer::Groups{group, group});
@@ -315,7 +316,7 @@ TEST_CASE("the norm of a model spread over ranks counts each part once", "[zero]
     copy.shape = {77};
     copy.part.owner = stage == 1;
     FlatParameters flat({&own, &part, &copy}, at::kFloat, zero == 0 ? 1 : 2);
-    const Shards shards = ZeroShards(zero, flat, *data, 4);
+    const Shards shards = ZeroShards(ShardedStateOf(zero), flat, *data, 4);
     DistributedNorm norm(flat, shards, *data, world);
     own.gradient.copy_(first);
     part.gradient.copy_(split.narrow(0, 5 * stage, 5));

@@ -1,5 +1,4 @@
-#include "data/images/image_tiling.h"
-
+#include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
 #include <array>
@@ -7,35 +6,35 @@
 
 #include "configs/base/error.h"
 #include "data/images/image_codec.h"
+#include "data/images/image_grid.h"
+#include "data/images/image_processor.h"
 
 namespace equipoise {
 namespace {
 
 constexpr int64_t kChannels = 3;
-constexpr std::array<float, kChannels> kMean = {0.485F, 0.456F, 0.406F};
-constexpr std::array<float, kChannels> kDeviation = {0.229F, 0.224F, 0.225F};
 
-// What a byte of each channel becomes: 768 divisions a process instead of two a pixel.
+// What a byte of each channel becomes: 768 divisions a picture instead of two a pixel.
 using Normalisation = std::array<std::array<float, 256>, kChannels>;
 
-Normalisation MakeNormalisation() {
+Normalisation MakeNormalisation(const ImageSpec& spec) {
   Normalisation table;
   for (size_t channel = 0; channel < kChannels; ++channel) {
     for (size_t byte = 0; byte < 256; ++byte) {
       const float scaled = static_cast<float>(byte) / 255.0F;
-      table[channel][byte] = (scaled - kMean[channel]) / kDeviation[channel];
+      table[channel][byte] = (scaled - spec.mean[channel]) / spec.deviation[channel];
     }
   }
   return table;
 }
 
 // One tile of `side` x `side` pixels, the first of which is `rgb`, as three planes at `out`.
-void WriteTile(const uint8_t* rgb, int64_t row_bytes, int64_t side, float* out) {
-  static const Normalisation kTable = MakeNormalisation();
+void WriteTile(const uint8_t* rgb, int64_t row_bytes, int64_t side, const Normalisation& table,
+               float* out) {
   for (int64_t y = 0; y < side; ++y) {
     const uint8_t* row = rgb + y * row_bytes;
     for (size_t channel = 0; channel < kChannels; ++channel) {
-      const std::array<float, 256>& values = kTable[channel];
+      const std::array<float, 256>& values = table[channel];
       float* to = out + (static_cast<int64_t>(channel) * side + y) * side;
       for (int64_t x = 0; x < side; ++x)
         to[x] = values[row[x * kChannels + static_cast<int64_t>(channel)]];
@@ -45,13 +44,14 @@ void WriteTile(const uint8_t* rgb, int64_t row_bytes, int64_t side, float* out) 
 
 }  // namespace
 
-at::Tensor MakeTiles(const at::Tensor& image, const TilesConfig& config, int64_t pictures,
-                     int64_t tile_size) {
+at::Tensor ImageProcessor::Make(const at::Tensor& image, int64_t pictures) const {
   EQUIPOISE_CHECK(image.dim() == 3 && image.size(2) == kChannels &&
                   image.scalar_type() == at::kByte && image.is_contiguous());
   const ImageSize size{image.size(1), image.size(0)};
-  const TileGrid grid = ChooseGrid(size, config, pictures, tile_size);
-  const int64_t count = CountTiles(size, config, pictures, tile_size);
+  const int64_t tile_size = spec_.tile_size;
+  const TileGrid grid = ChooseGrid(size, tiles_, pictures, tile_size);
+  const int64_t count = spec_.TilesOf(Measure(size, pictures).patches);
+  const Normalisation table = MakeNormalisation(spec_);
   const int64_t tile_floats = kChannels * tile_size * tile_size;
   at::Tensor tiles = at::empty({count, kChannels, tile_size, tile_size}, at::kFloat);
   float* out = tiles.mutable_data_ptr<float>();
@@ -63,12 +63,12 @@ at::Tensor MakeTiles(const at::Tensor& image, const TilesConfig& config, int64_t
   for (int64_t row = 0; row < grid.rows; ++row) {
     for (int64_t column = 0; column < grid.columns; ++column, out += tile_floats) {
       const int64_t first = row * tile_size * row_bytes + column * tile_size * kChannels;
-      WriteTile(pixels.data() + first, row_bytes, tile_size, out);
+      WriteTile(pixels.data() + first, row_bytes, tile_size, table, out);
     }
   }
   if (count > grid.columns * grid.rows) {
     ResizeBicubicRgb(image.const_data_ptr<uint8_t>(), size, pixels.data(), {tile_size, tile_size});
-    WriteTile(pixels.data(), kChannels * tile_size, tile_size, out);
+    WriteTile(pixels.data(), kChannels * tile_size, tile_size, table, out);
   }
   return tiles;
 }

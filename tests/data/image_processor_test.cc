@@ -1,15 +1,28 @@
-#include "data/images/image_tiling.h"
+#include "data/images/image_processor.h"
 
+#include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
 #include <catch2/catch.hpp>
 
+#include "data/images/image.h"
 #include "tests/data/image_samples.h"
 
 namespace equipoise {
 namespace {
 
 constexpr int64_t kSide = 4;
+
+ImageProcessor Tiles(const TilesConfig& config) {
+  ImageSpec spec;
+  spec.kind = ImageSpec::Kind::kTiles;
+  spec.tile_size = kSide;
+  spec.rows_per_tile = 5;
+  spec.tokens_per_tile = 2;
+  spec.mean = {0.485F, 0.456F, 0.406F};
+  spec.deviation = {0.229F, 0.224F, 0.225F};
+  return {spec, config};
+}
 
 // A picture whose red byte numbers its pixels.
 at::Tensor NumberedImage(int64_t width, int64_t height) {
@@ -29,7 +42,7 @@ float Value(const at::Tensor& tiles, int64_t tile, int64_t channel, int64_t y, i
 
 TEST_CASE("tiles are cut row by row and normalised by channel", "[data][cpu]") {
   const at::Tensor image = NumberedImage(3 * kSide, 2 * kSide);  // the grid's own size: no resize
-  const at::Tensor tiles = MakeTiles(image, {1, 6, false}, 1, kSide);
+  const at::Tensor tiles = Tiles({1, 6, false}).Make(image, 1);
   REQUIRE(tiles.sizes() == at::IntArrayRef({6, 3, kSide, kSide}));
   for (int64_t tile = 0; tile < 6; ++tile) {
     for (int64_t y = 0; y < kSide; ++y) {
@@ -47,22 +60,30 @@ TEST_CASE("tiles are cut row by row and normalised by channel", "[data][cpu]") {
 TEST_CASE("the thumbnail is the whole picture, last, and only beside several tiles",
           "[data][cpu]") {
   const at::Tensor image = NumberedImage(3 * kSide, 2 * kSide);
-  const at::Tensor tiles = MakeTiles(image, {1, 6, true}, 1, kSide);
+  const at::Tensor tiles = Tiles({1, 6, true}).Make(image, 1);
   REQUIRE(tiles.size(0) == 7);
-  const at::Tensor alone = MakeTiles(image, {1, 1, true}, 1, kSide);
+  const at::Tensor alone = Tiles({1, 1, true}).Make(image, 1);
   REQUIRE(alone.size(0) == 1);
   CHECK(tiles[6].equal(alone[0]));
-  CHECK(MakeTiles(image, {1, 6, true}, 6, kSide).equal(alone));
+  CHECK(Tiles({1, 6, true}).Make(image, 6).equal(alone));
 }
 
-TEST_CASE("the tiles made are those counted", "[data][cpu]") {
+TEST_CASE("what is made of a picture is what its size told", "[data][cpu]") {
   for (int64_t width = 1; width < 20; width += 3) {
     for (int64_t height = 1; height < 20; height += 2) {
-      const TilesConfig config{1, 5, height % 3 != 0};
-      const at::Tensor tiles = MakeTiles(NumberedImage(width, height), config, 1, kSide);
-      CHECK(tiles.size(0) == CountTiles({width, height}, config, 1, kSide));
+      const ImageProcessor processor = Tiles({1, 5, height % 3 != 0});
+      for (const int64_t pictures : {1, 2, 9}) {
+        const at::Tensor made = processor.Make(NumberedImage(width, height), pictures);
+        const PictureLoad load = processor.Measure({width, height}, pictures);
+        CHECK(made.sizes() == at::IntArrayRef({load.patches / 5, 3, kSide, kSide}));
+        CHECK(load == processor.spec().LoadOfTiles(made.size(0)));
+        CHECK(load.patch_pairs == 5.0 * static_cast<double>(load.patches));
+        CHECK(load.image_tokens == 2 * made.size(0));
+        CHECK(load.image_tokens >= processor.least_tokens());
+      }
     }
   }
+  CHECK_THROWS_AS(ImageProcessor({}, {}).Measure({1, 1}, 1), std::logic_error);  // no encoder
 }
 
 TEST_CASE("a file becomes a tensor of its pixels", "[data][cpu]") {

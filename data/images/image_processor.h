@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+
+#include "data/images/image_size.h"
+#include "data/settings/data_config.h"
+#include "models/spec/image_spec.h"
+
+namespace at {
+class Tensor;
+}
+
+namespace equipoise {
+
+// Pictures as a model's encoder takes them: what they will cost, from their size alone, and the
+// encoder's input. A record's pictures share its tiles: each may have max(1, max / pictures).
+// Thread-safe.
+class ImageProcessor {
+ public:
+  ImageProcessor(const ImageSpec& spec, const TilesConfig& tiles) : spec_(spec), tiles_(tiles) {}
+
+  const ImageSpec& spec() const { return spec_; }
+  // Fewest tokens that any picture becomes.
+  int64_t least_tokens() const { return spec_.tokens_per_tile; }
+  // Of one of a record's `pictures`. REQUIRES: spec().takes_pictures().
+  PictureLoad Measure(ImageSize size, int64_t pictures) const;
+  // The same picture's pixels, [tiles, 3, tile_size, tile_size] fp32, of `image`, [height, width,
+  // 3] uint8: resized to the grid, cut row by row, the thumbnail (a second resize of the original)
+  // last, then (x / 255 - mean) / deviation, in fp32 and in this order, as torchvision's ToTensor
+  // and Normalize do. In a target of its own, image_pixels, as it needs LibTorch.
+  at::Tensor Make(const at::Tensor& image, int64_t pictures) const;
+
+ private:
+  ImageSpec spec_;
+  TilesConfig tiles_;
+};
+
+}  // namespace equipoise
