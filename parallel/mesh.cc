@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <numeric>
-#include <utility>
 
 #include "configs/base/error.h"
 
@@ -40,13 +40,10 @@ int MeshCoordinates::operator[](Axis axis) const {
   return copy[axis];
 }
 
-Mesh::Mesh(std::vector<AxisSize> axes) : axes_(std::move(axes)) {
+Mesh::Mesh(const std::vector<AxisSize>& axes) {
   int64_t ranks = 1;
-  for (size_t i = 0; i < axes_.size(); ++i) {
-    const auto [axis, size] = axes_[i];
-    for (size_t before = 0; before < i; ++before) {
-      EQUIPOISE_CHECK(axes_[before].axis != axis, "axis ", AxisName(axis), " twice");
-    }
+  for (const auto& [axis, size] : axes) {
+    EQUIPOISE_CHECK(!Has(axis), "axis ", AxisName(axis), " twice");
     if (size < 1) {
       throw ConfigError(fmt::format("parallel.{}: {} ranks; give 1 or more", AxisName(axis), size));
     }
@@ -55,51 +52,95 @@ Mesh::Mesh(std::vector<AxisSize> axes) : axes_(std::move(axes)) {
       throw ConfigError(
           fmt::format("parallel.{}: the mesh has too many ranks; give less", AxisName(axis)));
     }
+    extents_.push_back({axis, size});
   }
-  size_ = static_cast<int>(ranks);
+  for (auto each = extents_.rbegin(); each != extents_.rend(); ++each) {
+    each->stride = size_;
+    size_ *= each->size;
+  }
+}
+
+std::vector<AxisSize> Mesh::axes() const {
+  std::vector<AxisSize> axes;
+  axes.reserve(extents_.size());
+  for (const Extent& each : extents_) axes.push_back({each.axis, each.size});
+  return axes;
 }
 
 Mesh::Extent Mesh::Find(Axis axis) const {
-  int stride = size_;
-  for (const AxisSize& each : axes_) {
-    stride /= each.size;
-    if (each.axis == axis) return {each.size, stride};
+  for (const Extent& each : extents_) {
+    if (each.axis == axis) return each;
   }
-  return {};
+  return {axis, 1, 1};
+}
+
+bool Mesh::Has(Axis axis) const {
+  return std::any_of(extents_.begin(), extents_.end(),
+                     [axis](const Extent& each) { return each.axis == axis; });
+}
+
+Mesh Mesh::Slice(Axis axis, int begin, int count) const {
+  Mesh slice = *this;
+  for (Extent& each : slice.extents_) {
+    if (each.axis != axis) continue;
+    EQUIPOISE_CHECK(begin >= 0 && count >= 1 && begin + count <= each.size, "a slice of ", count,
+                    " from ", begin, " along ", AxisName(axis), ", which has ", each.size);
+    slice.first_ += begin * each.stride;
+    slice.size_ = size_ / each.size * count;
+    each.size = count;
+    return slice;
+  }
+  EQUIPOISE_CHECK(false, "a mesh without an axis ", AxisName(axis));
+  return slice;
 }
 
 int Mesh::Rank(const MeshCoordinates& at) const {
-  int rank = 0;
-  for (const auto& [axis, size] : axes_) {
+  int rank = first_;
+  for (const auto& [axis, size, stride] : extents_) {
     EQUIPOISE_CHECK(at[axis] >= 0 && at[axis] < size, "no rank at ", AxisName(axis), " ", at[axis],
                     " of ", size);
-    rank = rank * size + at[axis];
+    rank += at[axis] * stride;
   }
   return rank;
 }
 
+bool Mesh::Holds(int rank) const {
+  int rest = rank - first_;
+  if (rest < 0) return false;
+  for (const Extent& each : extents_) {
+    if (rest / each.stride >= each.size) return false;
+    rest %= each.stride;
+  }
+  return rest == 0;
+}
+
 MeshCoordinates Mesh::Coordinates(int rank) const {
-  EQUIPOISE_CHECK(rank >= 0 && rank < size(), "rank ", rank, " of ", size());
+  EQUIPOISE_CHECK(Holds(rank), "rank ", rank, " is not of this mesh of ", size());
   MeshCoordinates at;
-  for (auto each = axes_.rbegin(); each != axes_.rend(); ++each) {
-    at[each->axis] = rank % each->size;
-    rank /= each->size;
+  int rest = rank - first_;
+  for (const auto& [axis, size, stride] : extents_) {
+    at[axis] = rest / stride;
+    rest %= stride;
   }
   return at;
 }
 
 std::vector<int> Mesh::Group(int rank, Axis axis) const {
-  const auto [size, stride] = Find(axis);
-  const int first = rank - Coordinate(rank, axis) * stride;
+  const Extent along = Find(axis);
+  const int first = rank - Coordinate(rank, axis) * along.stride;
   std::vector<int> ranks;
-  for (int i = 0; i < size; ++i) ranks.push_back(first + i * stride);
+  for (int i = 0; i < along.size; ++i) ranks.push_back(first + i * along.stride);
   return ranks;
 }
 
+// In row-major order of the coordinates along the other axes.
 int Mesh::GroupIndex(int rank, Axis axis) const {
-  EQUIPOISE_CHECK(rank >= 0 && rank < size_, "rank ", rank, " of ", size_);
-  const auto [size, stride] = Find(axis);
-  return rank / (stride * size) * stride + rank % stride;
+  const MeshCoordinates at = Coordinates(rank);
+  int index = 0;
+  for (const Extent& each : extents_) {
+    if (each.axis != axis) index = index * each.size + at[each.axis];
+  }
+  return index;
 }
 
 std::optional<std::pair<int, int>> TensorRanksApart(const Mesh& mesh,

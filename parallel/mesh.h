@@ -26,25 +26,35 @@ struct MeshCoordinates {
 struct AxisSize {
   Axis axis;
   int size = 1;
+  bool operator==(const AxisSize&) const = default;
 };
 
-// A grid of ranks with named axes, numbered in row-major order: ranks along the innermost axis are
-// neighbours. For axes data, pipeline, tensor that is
+// A grid of ranks with named axes. A whole mesh numbers them in row-major order: ranks along the
+// innermost axis are neighbours. For axes data, pipeline, tensor that is
 //   rank = (data * pipeline size + pipeline) * tensor size + tensor
-// A part of the model that is distributed in another way has a mesh of its own over the same ranks.
+// A slice of a mesh is a mesh of some of its ranks, which keep their numbers. A part of the model
+// that is distributed in another way has a mesh of its own over the same ranks.
 class Mesh {
  public:
-  // Axes from the outermost to the innermost. Throws ConfigError `parallel.AXIS: ...` when a size
-  // is below 1 or there are more ranks than an int counts. REQUIRES: no axis twice.
-  explicit Mesh(std::vector<AxisSize> axes);
+  // Axes from the outermost to the innermost; none: rank 0 alone. Throws ConfigError
+  // `parallel.AXIS: ...` when a size is below 1 or there are more ranks than an int counts.
+  // REQUIRES: no axis twice.
+  explicit Mesh(const std::vector<AxisSize>& axes = {});
 
   int size() const { return size_; }
   // Ranks along an axis; 1 for one that the mesh does not have.
   int size(Axis axis) const { return Find(axis).size; }
-  const std::vector<AxisSize>& axes() const { return axes_; }
+  std::vector<AxisSize> axes() const;
+  bool Has(Axis axis) const;
 
-  // REQUIRES: coordinates within the sizes; 0 <= rank < size().
+  // The ranks with `begin` <= coordinate < `begin` + `count` along an axis.
+  // REQUIRES: the mesh has the axis; 0 <= begin, 1 <= count, begin + count <= size(axis).
+  Mesh Slice(Axis axis, int begin, int count) const;
+
+  // REQUIRES: coordinates within the sizes.
   int Rank(const MeshCoordinates& at) const;
+  bool Holds(int rank) const;
+  // REQUIRES, like all below: Holds(rank).
   MeshCoordinates Coordinates(int rank) const;
   int Coordinate(int rank, Axis axis) const { return Coordinates(rank)[axis]; }
 
@@ -55,14 +65,19 @@ class Mesh {
   // as key, the arguments of Communicator::Split.
   int GroupIndex(int rank, Axis axis) const;
 
+  bool operator==(const Mesh&) const = default;
+
  private:
   // `stride`: how far apart neighbours along the axis are.
   struct Extent {
+    Axis axis = Axis::kData;
     int size = 1, stride = 1;
+    bool operator==(const Extent&) const = default;
   };
   Extent Find(Axis axis) const;
 
-  std::vector<AxisSize> axes_;
+  std::vector<Extent> extents_;  // from the outermost to the innermost: strides never grow
+  int first_ = 0;                // the rank whose coordinates are all 0
   int size_ = 1;
 };
 

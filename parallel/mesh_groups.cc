@@ -9,15 +9,14 @@ MeshGroups::MeshGroups(const Mesh& the_mesh, Communicator& world) : mesh(the_mes
   const int rank = world.rank();
   at = mesh.Coordinates(rank);
   for (const auto& [axis, size] : mesh.axes()) {
-    groups_.push_back(world.Split(mesh.GroupIndex(rank, axis), at[axis], AxisName(axis)));
+    groups_[axis] = world.Split(mesh.GroupIndex(rank, axis), at[axis], AxisName(axis));
   }
 }
 
 Communicator& MeshGroups::along(Axis axis) const {
-  size_t i = 0;
-  while (i < groups_.size() && mesh.axes()[i].axis != axis) ++i;
-  EQUIPOISE_CHECK(i < groups_.size(), "a mesh without an axis ", AxisName(axis));
-  return *groups_[i];
+  const auto found = groups_.find(axis);
+  EQUIPOISE_CHECK(found != groups_.end(), "a mesh without an axis ", AxisName(axis));
+  return *found->second;
 }
 
 }  // namespace equipoise

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <map>
 #include <memory>
-#include <vector>
 
 #include "parallel/comm/communicator.h"
 #include "parallel/mesh.h"
@@ -21,7 +21,7 @@ struct MeshGroups {
   MeshCoordinates at;
 
  private:
-  std::vector<std::unique_ptr<Communicator>> groups_;  // in the order of mesh.axes()
+  std::map<Axis, std::unique_ptr<Communicator>> groups_;
 };
 
 }  // namespace equipoise

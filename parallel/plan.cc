@@ -2,16 +2,65 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <utility>
 
 #include "configs/base/error.h"
 
 namespace equipoise {
-namespace {
 
-constexpr std::array<const char*, 4> kRecomputeNames = {"none", "attention", "mlp", "full"};
+Mesh MeshOf(const Degrees& degrees) {
+  return Mesh({{Axis::kData, degrees.data},
+               {Axis::kPipeline, degrees.pipeline},
+               {Axis::kTensor, degrees.tensor}});
+}
 
-}  // namespace
+Plan InlinePlan(const Degrees& degrees, int chunks, Placement placement) {
+  Plan plan;
+  plan.mesh = MeshOf(degrees);
+  plan.components = {{.mesh = plan.mesh, .chunks = chunks, .placement = placement}};
+  return plan;
+}
+
+Plan DisaggregatedPlan(const Degrees& degrees, int encoder_ranks, int encoder_layers, int chunks,
+                       Placement placement) {
+  Plan plan = InlinePlan(degrees, chunks, placement);
+  PlanComponent encoder{.encoder = true,
+                        .mesh = plan.mesh.Slice(Axis::kPipeline, 0, encoder_ranks)};
+  PlanComponent& text = plan.components.back();
+  text.first_layer = encoder_layers;
+  text.mesh = plan.mesh.Slice(Axis::kPipeline, encoder_ranks, degrees.pipeline - encoder_ranks);
+  plan.components.insert(plan.components.begin(), std::move(encoder));
+  return plan;
+}
+
+int Plan::encoder_ranks() const {
+  const PlanComponent& first = components.front();
+  return first.encoder ? first.mesh.size(Axis::kPipeline) : 0;
+}
+
+int Plan::num_stages() const {
+  int stages = 0;
+  for (const PlanComponent& component : components) stages += component.num_stages();
+  return stages;
+}
+
+Plan::StagePlace Plan::Find(int stage) const {
+  for (const PlanComponent& component : components) {
+    if (stage < component.num_stages()) return {&component, stage};
+    stage -= component.num_stages();
+  }
+  EQUIPOISE_CHECK(false, "no stage ", stage, " behind the last");
+  return {};
+}
+
+const PlanComponent& Plan::ComponentOfStage(int stage) const { return *Find(stage).component; }
+
+int Plan::RankOfStage(int stage) const {
+  const auto [component, place] = Find(stage);
+  const Mesh& own = component->mesh;
+  const int at = RankOfPlace(component->placement, place, own.size(Axis::kPipeline));
+  return mesh.Coordinate(own.Rank({.pipeline = at}), Axis::kPipeline);
+}
 
 std::vector<int> Plan::StagesOf(int pipeline_rank) const {
   std::vector<int> stages;
@@ -29,27 +78,11 @@ std::vector<int> Plan::stage_layers() const {
   return layers;
 }
 
-Mesh Plan::mesh() const {
-  return Mesh({{Axis::kData, data}, {Axis::kPipeline, pipeline}, {Axis::kTensor, tensor}});
-}
-
-std::string ToString(Recompute recompute) {
-  return kRecomputeNames[static_cast<size_t>(recompute)];
-}
-
-Recompute ParseRecompute(const std::string& word) {
-  for (size_t i = 0; i < kRecomputeNames.size(); ++i) {
-    if (word == kRecomputeNames[i]) return static_cast<Recompute>(i);
-  }
-  EQUIPOISE_CHECK(false, "no recompute '", word, "'");
-  return Recompute::kNone;
-}
-
 std::string DescribeAxes(const Plan& plan) {
   const std::string encoder =
-      plan.encoder_ranks == 0 ? "" : fmt::format(" ({} for the encoder)", plan.encoder_ranks);
-  return fmt::format("data {} x pipeline {}{} x tensor {}", plan.data, plan.pipeline, encoder,
-                     plan.tensor);
+      plan.encoder_ranks() == 0 ? "" : fmt::format(" ({} for the encoder)", plan.encoder_ranks());
+  return fmt::format("data {} x pipeline {}{} x tensor {}", plan.data(), plan.pipeline(), encoder,
+                     plan.tensor());
 }
 
 }  // namespace equipoise

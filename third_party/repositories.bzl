@@ -93,6 +93,7 @@ def _cuda_impl(ctx):
         ctx.file("BUILD", """
 exports_files(["nvcc"])
 filegroup(name = "toolkit", visibility = ["//visibility:public"])
+cc_library(name = "headers", visibility = ["//visibility:public"])
 cc_library(name = "runtime", visibility = ["//visibility:public"])
 """)
         return
@@ -116,9 +117,15 @@ filegroup(
 )
 
 cc_library(
-    name = "runtime",
+    name = "headers",
     hdrs = glob(["include/**"]),
     includes = ["include"],
+    visibility = ["//visibility:public"],
+)
+
+cc_library(
+    name = "runtime",
+    deps = [":headers"],
     linkopts = [
         "-L{lib}",
         "-l:{runtime}",
@@ -132,5 +139,27 @@ cc_library(
 cuda_repository = repository_rule(
     implementation = _cuda_impl,
     environ = ["EQUIPOISE_CUDA"],
+    local = True,
+)
+
+# NCCL's header alone, by which a test checks parallel/comm/nccl_api.h: the library is opened at run
+# time.
+def _nccl_impl(ctx):
+    root = str(_environment(ctx)) + "/lib/python3.11/site-packages/nvidia/nccl"
+    found = ctx.path(root + "/include/nccl.h").exists
+    ctx.file("found.bzl", "FOUND = %s\n" % found)
+    if found:
+        ctx.symlink(root + "/include/nccl.h", "include/nccl.h")
+    ctx.file("BUILD", """
+cc_library(
+    name = "headers",
+    hdrs = glob(["include/*.h"], allow_empty = True),
+    includes = ["include"],
+    visibility = ["//visibility:public"],
+)
+""")
+
+nccl_repository = repository_rule(
+    implementation = _nccl_impl,
     local = True,
 )

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 // The program: picks the subcommand, runs it, and is the only place that catches and that looks at
 // the environment.
 
@@ -38,7 +40,7 @@ std::string FirstLine(const std::string& text) { return text.substr(0, text.find
 
 void PrintError(const MpiEnvironment& mpi, const std::string& message, bool with_rank) {
   const std::string prefix =
-      with_rank && mpi.size() > 1 ? "[rank " + std::to_string(mpi.rank()) + "] " : "";
+      with_rank && mpi.size() > 1 ? fmt::format("[rank {}] ", mpi.rank()) : "";
   std::fprintf(stderr, "%s%sequipoise: %s\n", LineStart().c_str(), prefix.c_str(),
                TerminalText(message).c_str());
 }

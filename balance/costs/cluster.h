@@ -70,7 +70,7 @@ struct Cluster {
   int64_t memory_bytes = 0;       // of a device
   // One direction of one device.
   LinkModel intra, inter;
-  // What a step of a ring collective inside a node sees of `intra`.
+  // The part of `intra` that a step of a ring collective inside a node gets.
   LinkModel intra_ring;
   double price_per_device_hour = 0;  // 0: not known
 

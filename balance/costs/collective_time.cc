@@ -37,18 +37,18 @@ bool FitsNode(const Cluster& cluster, int tensor) {
 }
 
 LinkModel TensorLink(const Cluster& cluster, const Plan& plan) {
-  return GroupLink(cluster, plan.tensor, 1);
+  return GroupLink(cluster, plan.tensor(), 1);
 }
 
 LinkModel DataLink(const Cluster& cluster, const Plan& plan) {
-  return GroupLink(cluster, plan.data, plan.pipeline * plan.tensor);
+  return GroupLink(cluster, plan.data(), plan.pipeline() * plan.tensor());
 }
 
 LinkModel PipelineLink(const Cluster& cluster, const Plan& plan, int from, int to) {
-  for (int data = 0; data < plan.data; ++data) {
-    const int first = data * plan.pipeline;
-    const int a = (first + from) * plan.tensor / cluster.devices_per_node;
-    const int b = (first + to) * plan.tensor / cluster.devices_per_node;
+  for (int data = 0; data < plan.data(); ++data) {
+    const int first = data * plan.pipeline();
+    const int a = (first + from) * plan.tensor() / cluster.devices_per_node;
+    const int b = (first + to) * plan.tensor() / cluster.devices_per_node;
     if (a != b) return cluster.inter;
   }
   return cluster.intra;

@@ -1,5 +1,7 @@
 #include "balance/costs/cost_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -7,6 +9,12 @@
 #include "balance/costs/gemm_time.h"
 #include "configs/base/error.h"
 #include "models/families/families.h"
+
+// A layer's time is a sum over its halves: each GEMM by its shape (GemmSeconds()), attention by its
+// FLOPs, element-wise work by its bytes, kernels by a launch each, all-reduces of tensor ranks by
+// the link (docs/cost_model.md). With a profile the fitted seconds take their place; for another
+// number of tensor ranks than was measured they are scaled by the ratio of the arithmetic. Nothing
+// is learned from a run.
 
 namespace equipoise {
 namespace {
@@ -56,9 +64,7 @@ CostModel::CostModel(const ModelConfig& config, const Cluster& cluster, const Op
       options_(options),
       specs_(LayerSpecs(config)),
       error_band_(kAnalyticErrorBand) {
-  Plan tensor;
-  tensor.tensor = options.tensor;
-  tensor_link_ = TensorLink(cluster_, tensor);
+  tensor_link_ = TensorLink(cluster_, InlinePlan({.tensor = options.tensor}));
   const std::vector<LayerSpec> shared = LayerSpecs(config, options.tensor);
   bool before = false;
   for (size_t i = 0; i < specs_.size(); ++i) {
@@ -91,8 +97,9 @@ void CostModel::Fit(const Profile& measured) {
     group.fit_has_sums = group.fit.measurements > 0;
     if (!group.fit_has_sums) group.fit = FitLayer(measured, name, shape);
     if (group.fit.measurements == 0) {
-      throw ConfigError(internal::Join("profile: no measurement of ", name, " (", shape,
-                                       "); run equipoise profile with this model"));
+      throw ConfigError(
+          fmt::format("profile: no measurement of {} ({}); run equipoise profile with this model",
+                      name, shape));
     }
     group.measured = group.fit_has_sums ? group.work : whole;
     squares += group.fit.residual * group.fit.residual;

@@ -25,9 +25,9 @@ struct LayerSeconds {
   std::array<double, 4> recompute_s = {};  // by Recompute
 };
 
-// What the layers of a model cost on a device of a cluster, by arithmetic alone: no device, no
-// LibTorch. From a profile where one is given, else from FLOPs, bytes and the constants of the
-// cluster (docs/cost_model.md). Sizes are those of one tensor-parallel rank. Thread-safe.
+// Times, memory and FLOPs of a model's layers on a device of a cluster, by arithmetic alone: no
+// device, no LibTorch. From a profile where one is given, else from FLOPs, bytes and the constants
+// of the cluster (docs/cost_model.md). Sizes are those of one tensor-parallel rank. Thread-safe.
 class CostModel {
  public:
   struct Options {
@@ -53,18 +53,19 @@ class CostModel {
   // input gradient either where nothing before it is trained. The head makes its gradients with the
   // loss: they are in its forward time.
   LayerTimes Times(int layer, const LayerLoad& load) const;
-  // Of computing again in backward what was not kept; 0 where there is no backward.
+  // Seconds of computing again in backward what was not kept; 0 where there is no backward.
   double RecomputeSeconds(int layer, const LayerLoad& load, Recompute recompute) const;
   // Times() and RecomputeSeconds() of every kind, in the time of one.
   LayerSeconds Seconds(int layer, const LayerLoad& load) const;
-  // What stays from forward to backward, the layer's input included, its output not.
+  // Bytes kept from forward to backward, the layer's input included, its output not.
   int64_t KeptBytes(int layer, const LayerLoad& load, Recompute recompute) const;
   // The most that a pass through the layer needs beyond what was kept before it, while it runs.
   int64_t WorkBytes(int layer, const LayerLoad& load) const;
-  // Of this rank.
+  // Parameters of a layer on this rank.
   int64_t Parameters(int layer) const;
-  // Of the weight that embedding and head share, a copy of which the head's stage has where the
-  // embedding is in another one; 0: not tied. Parameters() counts it in the embedding alone.
+  // Parameters of the weight that embedding and head share, a copy of which the head's stage has
+  // where the embedding is in another one; 0: not tied. Parameters() counts it in the embedding
+  // alone.
   int64_t tied_parameters() const { return tied_parameters_; }
   bool Trainable(int layer) const;
   // Whether a gradient reaches the layer: it is trained, or a layer before it is.
@@ -72,7 +73,7 @@ class CostModel {
 
   // One standard deviation of predicted times, as a share of them.
   double error_band() const { return error_band_; }
-  // Of AdamW, as measured; 0: not measured.
+  // Measured seconds of AdamW; 0: not measured.
   double optimizer_s_per_parameter() const { return optimizer_s_per_parameter_; }
 
  private:
@@ -86,7 +87,7 @@ class CostModel {
     bool fit_has_sums = false;
   };
   const Group& At(int layer) const { return groups_[static_cast<size_t>(GroupOf(layer))]; }
-  // Of the halves of a layer, without collectives.
+  // Times of the halves of a layer, without collectives.
   struct Halves {
     LayerTimes attention, mlp;
   };

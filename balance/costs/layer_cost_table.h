@@ -7,7 +7,7 @@
 
 namespace equipoise {
 
-// What each layer costs for each of a list of micro-batches, worked out once for many plans: equal
+// Costs of each layer for each of a list of micro-batches, worked out once for many plans: equal
 // layers share their costs, so a model of a hundred layers has some six rows.
 class LayerCostTable {
  public:

@@ -5,12 +5,18 @@
 
 #include "balance/costs/stage_costs.h"
 
+// The peak of a rank is found by walking its list of ops as the executor runs it: a forward adds
+// what the stage keeps, the op that frees it (B, W or U) takes it away, and at each op the layer
+// that runs needs its workspace and what it computes again on top. The worst moment counts; what
+// stays over the whole step (weights, gradients, moments) is added. O(ops x layers of a stage), and
+// equal micro-batches are looked at once.
+
 namespace equipoise {
 namespace {
 
 constexpr int64_t kFp32 = 4;
 
-// What stays over the whole step.
+// Bytes that stay over the whole step.
 MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_rank) {
   int64_t trained = 0, frozen = 0;
   for (const int stage : plan.StagesOf(pipeline_rank)) {
@@ -102,10 +108,10 @@ std::vector<int> FreedAt(const Schedule& schedule, int rank) {
   return freed;
 }
 
-// What comes and goes at the ends of a rank's stages: one value in flight each way.
+// Buffers of the transfers at the ends of a rank's stages: one value in flight each way.
 int64_t BoundaryBuffers(const CostModel& costs, const Plan& plan,
                         const std::vector<LayerLoad>& micro_batches, int pipeline_rank) {
-  if (plan.pipeline == 1) return 0;
+  if (plan.pipeline() == 1) return 0;
   int64_t bytes = 0;
   for (const int stage : plan.StagesOf(pipeline_rank)) {
     for (const int boundary : {stage - 1, stage}) {

@@ -26,8 +26,8 @@ struct MemoryForecast {
   }
 };
 
-// Of a pipeline rank (and any of its data and tensor ranks) that runs its list of a completed
-// schedule, with activations as the stages keep and free them (models/stages/stage.h).
+// The memory of a pipeline rank (and of each of its data and tensor ranks) that runs its list of a
+// completed schedule, with activations as the stages keep and free them (models/stages/stage.h).
 // REQUIRES: schedule is the plan's; micro_batches has its loads.
 MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Schedule& schedule,
                               const std::vector<LayerLoad>& micro_batches, int pipeline_rank);

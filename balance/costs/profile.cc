@@ -1,5 +1,7 @@
 #include "balance/costs/profile.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <fstream>
 
@@ -15,15 +17,16 @@ constexpr const char* kFormat = "equipoise profile 2";  // 1 counted tiles
 double Positive(const Json& object, const char* key, const std::string& source) {
   const double value = GetNumber(object, key, source);
   if (std::isfinite(value) && value >= 0) return value;
-  throw DataError(source + ": " + key + ": " + std::to_string(value) +
-                  " is no time, size or speed; measure again with equipoise profile");
+  throw DataError(
+      fmt::format("{}: {}: {} is no time, size or speed; measure again with equipoise profile",
+                  source, key, value));
 }
 
 int64_t PositiveInt(const Json& object, const char* key, const std::string& source) {
   const int64_t value = GetInt(object, key, source);
   if (value >= 0) return value;
-  throw DataError(source + ": " + key + ": " + std::to_string(value) +
-                  " is negative; measure again with equipoise profile");
+  throw DataError(fmt::format("{}: {}: {} is negative; measure again with equipoise profile",
+                              source, key, value));
 }
 
 const Json& Part(const Json& object, const char* key, bool list, const std::string& source) {
@@ -79,8 +82,9 @@ LayerMeasurement ReadLayer(const Json& object, const std::string& source) {
   layer.work_bytes = PositiveInt(object, "work_bytes", source);
   const Json& kept = Part(object, "kept_bytes", /*list=*/true, source);
   if (kept.size() != layer.kept_bytes.size()) {
-    throw DataError(source + ": kept_bytes: " + std::to_string(kept.size()) +
-                    " numbers, one for each kind of recomputation is needed");
+    throw DataError(
+        fmt::format("{}: kept_bytes: {} numbers, one for each kind of recomputation is needed",
+                    source, kept.size()));
   }
   for (size_t i = 0; i < kept.size(); ++i) {
     layer.kept_bytes[i] = PositiveInt({{"kept_bytes", kept[i]}}, "kept_bytes", source);
@@ -147,7 +151,7 @@ Profile ParseProfile(const Json& json, const std::string& source) {
   profile.all_reduce = ReadLink(json, "all_reduce", source);
   const Json& layers = Part(json, "layers", /*list=*/true, source);
   for (size_t i = 0; i < layers.size(); ++i) {
-    profile.layers.push_back(ReadLayer(layers[i], source + ": layers." + std::to_string(i)));
+    profile.layers.push_back(ReadLayer(layers[i], fmt::format("{}: layers.{}", source, i)));
   }
   return profile;
 }
@@ -186,8 +190,7 @@ std::string ProfileMismatch(const Profile& profile, const ProfileUse& use) {
     return Differs("in", profile.precision, use.precision);
   }
   if (use.threads != 0 && use.threads != profile.threads) {
-    return Differs("with", std::to_string(profile.threads) + " threads",
-                   std::to_string(use.threads));
+    return Differs("with", fmt::format("{} threads", profile.threads), std::to_string(use.threads));
   }
   return "";
 }

@@ -23,7 +23,7 @@ struct LayerMeasurement {
   int64_t work_bytes = 0;  // peak of both passes beyond what was kept before; 0: not known
 };
 
-// What `equipoise profile` has measured on one device.
+// Measurements of `equipoise profile` on one device.
 struct Profile {
   std::string device;     // "NVIDIA A100-SXM4-80GB", or the processor's name
   std::string versions;   // of this program and LibTorch
@@ -31,7 +31,7 @@ struct Profile {
   int threads = 0;        // of the computation
   std::vector<LayerMeasurement> layers;
   double optimizer_s_per_parameter = 0;  // 0: not measured
-  // Of n bytes between two ranks, one way and summed on both. Zeros: not measured.
+  // Links for n bytes between two ranks: one way, and summed on both. Zeros: not measured.
   LinkModel point_to_point, all_reduce;
 };
 

@@ -24,19 +24,19 @@ struct LoadFit {
 // remains.
 LoadFit FitLoads(const std::vector<LayerLoad>& loads, const std::vector<double>& measured);
 
-// What is fitted of the measurements of one layer kind and shape.
+// A fit to the measurements of one layer kind and shape.
 struct LayerFit {
   LoadFit forward_s, input_gradient_s, weight_gradient_s;
   LoadFit work_bytes;
   std::array<LoadFit, 4> kept_bytes;  // by Recompute
-  // Of the whole: root mean square of the relative errors of forward + backward.
+  // Residual of the fit: root mean square of the relative errors of forward + backward.
   double residual = 0;
   int measurements = 0;  // 0: the profile has none of the layer
 };
 
-// Of the layer as `tensor` ranks share it. Of targets the head's cost alone depends; where all its
-// rows have one on every token, or the profile is of a version that did not count them, it is
-// fitted to tokens.
+// The fit of a layer as `tensor` ranks share it. Of targets the head's cost alone depends; where
+// all its rows have one on every token, or the profile is of a version that did not count them, it
+// is fitted to tokens.
 LayerFit FitLayer(const Profile& profile, const std::string& layer_kind, const std::string& shape,
                   int tensor = 1);
 

@@ -142,8 +142,8 @@ int64_t KeptAtEndBytes(const CostModel& costs, const Plan& plan, int stage, cons
 double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster, int stage) {
   const double bytes = 4.0 * static_cast<double>(ParametersOfStage(costs, plan, stage).trained);
   const LinkModel link = DataLink(cluster, plan);
-  return plan.IsSharded(ShardedState::kOptimizer) ? ReduceScatterSeconds(bytes, plan.data, link)
-                                                  : AllReduceSeconds(bytes, plan.data, link);
+  return plan.IsSharded(ShardedState::kOptimizer) ? ReduceScatterSeconds(bytes, plan.data(), link)
+                                                  : AllReduceSeconds(bytes, plan.data(), link);
 }
 
 double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
@@ -159,7 +159,7 @@ double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster&
                             : (kOptimizerBytes * parameters + compute_bytes) / shards /
                                   (cluster.memory_bytes_per_s * cluster.memory_efficiency);
   if (shards == 1) return update;
-  return update + AllGatherSeconds(compute_bytes, plan.data, DataLink(cluster, plan));
+  return update + AllGatherSeconds(compute_bytes, plan.data(), DataLink(cluster, plan));
 }
 
 SimulationCosts StageCosts(const CostModel& costs, const Plan& plan, const Cluster& cluster,
@@ -172,7 +172,7 @@ SimulationCosts StageCosts(const CostModel& costs, const Plan& plan, const Clust
 SimulationCosts StageCosts(const LayerCostTable& table, const Plan& plan, const Cluster& cluster,
                            const std::vector<int>& loads) {
   const CostModel& costs = table.model();
-  EQUIPOISE_CHECK(costs.options().tensor == plan.tensor, costs.options().tensor);
+  EQUIPOISE_CHECK(costs.options().tensor == plan.tensor(), costs.options().tensor);
   auto tables = std::make_shared<Tables>();
   for (int stage = 0; stage < plan.num_stages(); ++stage) {
     std::vector<OpCosts> row;
@@ -181,12 +181,12 @@ SimulationCosts StageCosts(const LayerCostTable& table, const Plan& plan, const 
     tables->ops.push_back(std::move(row));
     tables->reduce_s.push_back(ReduceSeconds(costs, plan, cluster, stage));
   }
-  for (int from = 0; from < plan.pipeline; ++from) {
+  for (int from = 0; from < plan.pipeline(); ++from) {
     const double optimizer_s = OptimizerSeconds(costs, plan, cluster, from);
     tables->optimizer_s = std::max(tables->optimizer_s, optimizer_s);
     std::vector<LinkModel> row;
-    row.reserve(static_cast<size_t>(plan.pipeline));
-    for (int to = 0; to < plan.pipeline; ++to) {
+    row.reserve(static_cast<size_t>(plan.pipeline()));
+    for (int to = 0; to < plan.pipeline(); ++to) {
       row.push_back(PipelineLink(cluster, plan, from, to));
     }
     tables->links.push_back(std::move(row));

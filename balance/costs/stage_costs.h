@@ -9,26 +9,26 @@
 
 namespace equipoise {
 
-// What the simulator needs to run one step of a plan: seconds of every op (recomputation, REDUCE
+// Costs by which the simulator runs one step of a plan: seconds of every op (recomputation, REDUCE
 // and OPT too), bytes and links of transfers, kept bytes under the plan's recomputation. Holds
 // tables of its own; refers to none of the arguments. REQUIRES: plan.stage_begins fits the model,
-// costs.options().tensor == plan.tensor.
+// costs.options().tensor == plan.tensor().
 SimulationCosts StageCosts(const CostModel& costs, const Plan& plan, const Cluster& cluster,
                            const std::vector<LayerLoad>& micro_batches);
-// The same with micro-batch m being load number loads[m] of the table.
+// StageCosts() with micro-batch m being load number loads[m] of the table.
 SimulationCosts StageCosts(const LayerCostTable& table, const Plan& plan, const Cluster& cluster,
                            const std::vector<int>& loads);
 
 // Bytes that a stage keeps of a micro-batch from forward to backward, on one tensor rank: what its
 // layers keep, and KeptAtEndBytes().
 int64_t StageKeptBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load);
-// Beside its layers a stage keeps its output where the last layer is not wholly computed again; the
-// last stage the weight gradient that the loss has made, where its head's weight is tied to an
-// embedding in the same stage.
+// Bytes that a stage keeps beside its layers: its output, where the last layer is not wholly
+// computed again; in the last stage the weight gradient that the loss has made, where its head's
+// weight is tied to an embedding in the same stage.
 int64_t KeptAtEndBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load);
 
-// Bytes that it keeps from the first half of a backward to the second: of each linear layer the
-// input and the gradient of the output, which for a block are about as many as it keeps without
+// Bytes that a stage keeps from the first half of a backward to the second: of each linear layer
+// the input and the gradient of the output, which for a block are about as many as it keeps without
 // recomputation; nothing of embedding and head, whose gradients are complete then.
 int64_t DeferredBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load);
 

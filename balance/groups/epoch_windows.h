@@ -25,7 +25,7 @@ class EpochWindows {
 
   // Forms the next window's groups; false at the end of the epoch.
   bool Next();
-  // Of the window: its groups in places() of the window.
+  // Groups of the window, in places() of the window.
   const EpochGroups& groups() const { return groups_; }
   // Places in the epoch's list of samples.
   const std::vector<int64_t>& places() const { return places_; }
@@ -47,7 +47,7 @@ class EpochWindows {
   EpochGroups groups_;
 };
 
-// What the groups of an epoch come to.
+// Counts and balance of the groups of an epoch.
 struct EpochSummary {
   int64_t groups = 0, samples = 0;
   int64_t oversize = 0;  // samples that exceed the limits and are in no group

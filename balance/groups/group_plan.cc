@@ -1,7 +1,6 @@
 #include "balance/groups/group_plan.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
@@ -19,9 +18,6 @@ constexpr uint64_t kSampleOrder = 2, kGroupOrder = 3, kIsfSeed = 4, kWindowSeed 
 constexpr int64_t kCarriedParts = 8;  // of a window's samples, one at most is handed on
 
 constexpr int64_t kTokenSteps = 16;  // in which a limit on tokens is lowered
-
-const std::array<const char*, 6> kNames = {"random", "length_grouped", "packed", "knapsack", "isf",
-                                           "isf+"};
 
 Grouping FormIsfGroups(std::span<const SampleSize> sizes, const GroupOptions& options,
                        int64_t epoch, std::vector<IsfRound>& rounds) {
@@ -171,25 +167,6 @@ GroupLimits LargestHeld(const SampleList& samples, const GroupOptions& options) 
   }
   return largest;
 }
-
-}  // namespace
-
-GroupMethod ParseGroupMethod(const std::string& name) {
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  if (found == kNames.end()) {
-    throw ConfigError("balance.group: '" + name +
-                      "' is none of random, length_grouped, packed, knapsack, isf, isf+");
-  }
-  return static_cast<GroupMethod>(found - kNames.begin());
-}
-
-std::string GroupMethodName(GroupMethod method) { return kNames[static_cast<size_t>(method)]; }
-
-bool HasFixedSamples(GroupMethod method) {
-  return method == GroupMethod::kRandom || method == GroupMethod::kLengthGrouped;
-}
-
-namespace {
 
 // What the samples add up to that a limit on tokens holds.
 struct SampleSums {

@@ -6,27 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "balance/groups/group_method.h"
 #include "balance/groups/isf.h"
 #include "balance/load/balance_metrics.h"
 #include "balance/load/load_cost.h"
 #include "balance/load/sample_groups.h"
 
 namespace equipoise {
-
-enum class GroupMethod : uint8_t {
-  kRandom,         // micro_batch samples, drawn at random
-  kLengthGrouped,  // micro_batch samples of similar length
-  kPacked,         // filled to Q_t
-  kKnapsack,       // filled to Q_t and Q_v, even in tokens
-  kIsf,            // OmniBal's iterative sampling and filtering
-  kIsfPlus,        // full of patches, even in tokens, neighbours in one row
-};
-
-// Names as in `balance.group`: random, length_grouped, packed, knapsack, isf, isf+.
-GroupMethod ParseGroupMethod(const std::string& name);  // throws ConfigError
-std::string GroupMethodName(GroupMethod method);
-// Whether its micro-batches have a number of samples instead of limits.
-bool HasFixedSamples(GroupMethod method);
 
 struct GroupOptions {
   GroupMethod method = GroupMethod::kIsfPlus;

@@ -18,7 +18,7 @@ struct IsfOptions {
   uint32_t seed = 1024;
 };
 
-// What a round of sampling left to do.
+// Result of a round of sampling and filtering.
 struct IsfRound {
   int64_t accepted = 0;         // groups, of this round
   int64_t samples_in_pool = 0;  // that go into the next round

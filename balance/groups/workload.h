@@ -10,7 +10,7 @@
 
 namespace equipoise {
 
-// What a run computes, for planning.
+// The load of a run, for planning.
 struct Workload {
   // The packs of typical optimizer steps. The mesh does not change a step's packs.
   std::vector<std::vector<LayerLoad>> steps;

@@ -54,7 +54,8 @@ class BalanceMeter {
   int64_t rows_ = 0, largest_step_ = 0;
   int64_t tokens_ = 0, computed_ = 0, room_ = 0;
   double vision_ = 0, text_ = 0, time_ = 0;
-  // Of the steps with as many micro-batches as the largest: number, sums of tokens and of squares.
+  // Sums over the steps with as many micro-batches as the largest: number, sums of tokens and of
+  // squares.
   struct {
     double steps = 0, sum = 0, squares = 0;
   } full_;

@@ -1,5 +1,7 @@
 #include "balance/load/partition.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -12,8 +14,9 @@ namespace equipoise {
 std::vector<int> EvenStages(const std::vector<double>& costs, int parts) {
   const int n = static_cast<int>(costs.size());
   if (parts > n) {
-    throw ConfigError("parallel.pipeline: " + std::to_string(parts) + " stages for " +
-                      std::to_string(n) + " layers; use fewer pipeline ranks or chunks");
+    throw ConfigError(fmt::format(
+        "parallel.pipeline: {} stages for {} layers; use fewer pipeline ranks or chunks", parts,
+        n));
   }
   std::vector<double> before(static_cast<size_t>(n) + 1, 0.0);
   for (int i = 0; i < n; ++i) before[i + 1] = before[i] + costs[i];
@@ -39,13 +42,13 @@ std::vector<int> EvenStages(const std::vector<double>& costs, int parts) {
   return begins;
 }
 
-std::vector<CutSpan> CutSpans(const ModelConfig& config, const Plan& shape) {
-  const std::vector<LayerSpec> specs = LayerSpecs(config);
-  const auto layers = static_cast<int>(specs.size());
-  const int encoder = shape.encoder_ranks;
-  if (encoder == 0) return {{0, layers, shape.num_stages()}};
-  const int first = NumEncoderLayers(specs);
-  return {{0, first, encoder}, {first, layers, shape.num_stages() - encoder}};
+std::vector<CutSpan> CutSpans(const Plan& shape, int num_layers) {
+  std::vector<CutSpan> spans;
+  for (const PlanComponent& component : shape.components) {
+    if (!spans.empty()) spans.back().end = component.first_layer;
+    spans.push_back({component.first_layer, num_layers, component.num_stages()});
+  }
+  return spans;
 }
 
 std::vector<double> ValuesOf(const CutSpan& span, const std::vector<double>& values) {

@@ -11,16 +11,15 @@ namespace equipoise {
 
 // Cuts layers of these costs into `parts` consecutive stages, none empty, so that the most
 // expensive one is as cheap as can be; among equals, so that the earlier ones are. Exact dynamic
-// programme. Returns parts + 1 begins. Throws ConfigError when there are fewer layers than parts.
+// program. Returns parts + 1 begins. Throws ConfigError when there are fewer layers than parts.
 std::vector<int> EvenStages(const std::vector<double>& costs, int parts);
 
 // Consecutive layers, begin .. end - 1, that are cut into stages by themselves.
 struct CutSpan {
   int begin = 0, end = 0, stages = 1;
 };
-// All layers; or first the encoder's, then the language model's, where the encoder has ranks of its
-// own.
-std::vector<CutSpan> CutSpans(const ModelConfig& config, const Plan& shape);
+// The layers and stages of each component of a plan, for a model of `num_layers`.
+std::vector<CutSpan> CutSpans(const Plan& shape, int num_layers);
 
 // EvenStages of each span, one after the other.
 std::vector<int> EvenStages(const std::vector<double>& costs, const std::vector<CutSpan>& spans);

@@ -10,7 +10,7 @@
 
 namespace equipoise {
 
-// What a sample asks of a micro-batch.
+// The load of a sample: patches of its pictures and tokens.
 struct SampleSize {
   SampleSize() = default;
   SampleSize(const PictureLoad& pictures, int64_t its_tokens, int64_t its_targets)
@@ -19,8 +19,8 @@ struct SampleSize {
         image_tokens(static_cast<int32_t>(pictures.image_tokens)),
         tokens(static_cast<int32_t>(its_tokens)),
         targets(static_cast<int32_t>(its_targets)) {}
-  // Of patches that cost by their number alone. Every token has a target where their number is not
-  // known.
+  // A sample whose patches cost by their number alone. Every token has a target where their number
+  // is not known.
   SampleSize(int32_t its_patches, int32_t its_tokens)
       : SampleSize(its_patches, its_tokens, its_tokens) {}
   SampleSize(int32_t its_patches, int32_t its_tokens, int32_t its_targets)
@@ -81,7 +81,7 @@ std::vector<int64_t> WithinLimits(std::span<const SampleSize> sizes,
 // The numbers 0 to size - 1.
 std::vector<int64_t> Indices(int64_t size);
 
-// What a packed group asks of a layer; each sample is a segment of its own.
+// The load of a packed group on a layer; each sample is a segment of its own.
 LayerLoad GroupLoad(std::span<const SampleSize> sizes, std::span<const int64_t> samples);
 
 }  // namespace equipoise

@@ -15,6 +15,14 @@
 #include "parallel/schedule/passes.h"
 #include "parallel/schedule/simulate.h"
 
+// Fits a plan's shape (mesh, schedule, chunks) to model and data, OmniBal's BMP and BAR (arXiv
+// 2407.20761). Stages: each component's layers are cut so that the predicted seconds of the stages
+// are even, averaged over packs of the first step; the candidates around that cut are ranked by the
+// simulator. Recomputation: rank by rank, since each has a budget of its own, the cheapest seconds
+// of recomputation that bring the forecast for the worst pack under the device's memory
+// (LeastRecompute()). Bounds (LowerBound(), StepSecondsBound()) never exceed what the simulator
+// gives, so that a search may skip a plan by them without missing the best.
+
 namespace equipoise {
 namespace {
 
@@ -36,19 +44,6 @@ const ScheduleKind& KindOfSchedule(const Plan& plan) {
   const ScheduleKind* kind = FindSchedule(plan.schedule);
   EQUIPOISE_CHECK(kind != nullptr, plan.schedule);
   return *kind;
-}
-
-Recompute KindOf(RecomputeRule rule) {
-  switch (rule) {
-    case RecomputeRule::kAttention:
-      return Recompute::kAttention;
-    case RecomputeRule::kMlp:
-      return Recompute::kMlp;
-    case RecomputeRule::kFull:
-      return Recompute::kFull;
-    default:
-      return Recompute::kNone;
-  }
 }
 
 // By stage, the micro-batches that a rank keeps when what it keeps is most; `stage_bytes` of each.
@@ -152,21 +147,21 @@ std::vector<LayerLoad> PlanFitter::HeaviestLoads(int data) const {
 
 double PlanFitter::LowerBound(const Plan& shape) const {
   double work = 0, lightest = std::numeric_limits<double>::infinity();
-  for (const int pack : HeaviestPacks(shape.data)) {
+  for (const int pack : HeaviestPacks(shape.data())) {
     const double seconds = Packs().seconds[static_cast<size_t>(pack)];
     work += seconds;
     lightest = std::min(lightest, seconds);
   }
   const ScheduleKind& kind = KindOfSchedule(shape);
   if (!kind.overlaps) return work;
-  // Behind an encoder of its own ranks differ whatever the stages: what lies in front is left out.
-  if (shape.encoder_ranks > 0) return work / shape.pipeline;
+  // The ranks of several components differ whatever the stages: what lies in front is left out.
+  if (shape.components.size() > 1) return work / shape.pipeline();
   // Weight gradients may fill what a rank would wait.
-  if (kind.splits_backwards) return work / shape.pipeline;
+  if (kind.splits_backwards) return work / shape.pipeline();
   // Averaged over the ranks, half of the pipeline lies in front; of chunked ranks, their first
   // chunks.
-  const double fill = (shape.pipeline - 1) / 2.0 * lightest / shape.num_stages();
-  return work / shape.pipeline + fill;
+  const double fill = (shape.pipeline() - 1) / 2.0 * lightest / shape.num_stages();
+  return work / shape.pipeline() + fill;
 }
 
 int64_t PlanFitter::StateBytesBound(const Plan& shape) const {
@@ -180,7 +175,7 @@ int64_t PlanFitter::StateBytesBound(const Plan& shape) const {
     bytes += (4 + 8 / shards) * parameters;
     if (request_.element_bytes != 4) bytes += 4 / shards * parameters;  // fp32 masters
   }
-  return static_cast<int64_t>(bytes / shape.pipeline);
+  return static_cast<int64_t>(bytes / shape.pipeline());
 }
 
 std::vector<double> PlanFitter::LayerSeconds(const std::vector<Recompute>& recompute) const {
@@ -202,7 +197,7 @@ std::vector<double> PlanFitter::LayerSeconds(const std::vector<Recompute>& recom
 std::vector<std::vector<int>> PlanFitter::CutBy(const std::vector<double>& layer_s,
                                                 const Plan& shape, size_t keep) const {
   std::vector<std::vector<int>> cuts = {{}};
-  for (const CutSpan& span : CutSpans(request_.model, shape)) {
+  for (const CutSpan& span : CutSpans(shape, costs_.num_layers())) {
     const CutCosts costs = {ValuesOf(span, layer_s), ValuesOf(span, output_bytes_)};
     std::vector<std::vector<int>> longer;
     for (const std::vector<int>& cut : SpanCuts(costs, span.stages, keep)) {
@@ -218,7 +213,8 @@ std::vector<std::vector<int>> PlanFitter::Cuts(const Plan& shape, size_t keep) c
   if (request_.partition == PartitionRule::kBalanced) {
     Plan plan = shape;
     if (request_.recompute != RecomputeRule::kAdaptive) {
-      plan.recompute.assign(static_cast<size_t>(costs_.num_layers()), KindOf(request_.recompute));
+      plan.recompute.assign(static_cast<size_t>(costs_.num_layers()),
+                            UniformRecompute(request_.recompute));
     }
     return CutBy(LayerSeconds(plan.recompute), plan, keep);
   }
@@ -231,7 +227,7 @@ std::vector<std::vector<int>> PlanFitter::Cuts(const Plan& shape, size_t keep) c
       weights.push_back(static_cast<double>(spec.parameter_count()));
     }
   }
-  return {EvenStages(weights, CutSpans(request_.model, shape))};
+  return {EvenStages(weights, CutSpans(shape, costs_.num_layers()))};
 }
 
 std::vector<std::vector<int>> PlanFitter::CutsWithRecompute(const Plan& plan, size_t keep) const {
@@ -299,14 +295,15 @@ MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int ran
 Schedule PlanFitter::WorstSchedule(Plan& plan) const {
   plan.recompute = request_.pins.recompute;
   if (plan.recompute.empty()) {
-    plan.recompute.assign(static_cast<size_t>(costs_.num_layers()), KindOf(request_.recompute));
+    plan.recompute.assign(static_cast<size_t>(costs_.num_layers()),
+                          UniformRecompute(request_.recompute));
   }
   // Three rounds of the pipeline bring every rank to its peak, all micro-batches being equal; a
   // file's schedule is for all of them.
-  const int64_t all = request_.workload.global_batch() / plan.data;
+  const int64_t all = request_.workload.global_batch() / plan.data();
   const ScheduleKind* kind = FindSchedule(plan.schedule);
   const int64_t rounds =
-      kind == nullptr || kind->forwards_first ? all : std::min<int64_t>(all, 3 * plan.pipeline);
+      kind == nullptr || kind->forwards_first ? all : std::min<int64_t>(all, 3 * plan.pipeline());
   return ComputeSchedule(
       request_, plan, std::vector<LayerLoad>(static_cast<size_t>(rounds), request_.workload.worst));
 }
@@ -315,7 +312,7 @@ PlanFitter::Fit PlanFitter::FitMemory(Plan& plan) const {
   const Schedule schedule = WorstSchedule(plan);
   Fit fit;
   int64_t most = request_.cluster.memory_bytes;
-  for (int rank = 0; rank < plan.pipeline; ++rank) {
+  for (int rank = 0; rank < plan.pipeline(); ++rank) {
     fit.memory.push_back(FitRank(plan, schedule, rank));
     if (fit.memory.back().total() <= most) continue;
     most = fit.memory.back().total();
@@ -326,18 +323,18 @@ PlanFitter::Fit PlanFitter::FitMemory(Plan& plan) const {
 
 bool PlanFitter::FitsMemory(Plan plan) const {
   const Schedule schedule = WorstSchedule(plan);
-  for (int rank = 0; rank < plan.pipeline; ++rank) {
+  for (int rank = 0; rank < plan.pipeline(); ++rank) {
     if (FitRank(plan, schedule, rank).total() > request_.cluster.memory_bytes) return false;
   }
   return true;
 }
 
 double PlanFitter::StepSecondsBound(const Plan& plan) const {
-  const std::vector<int>& packs = HeaviestPacks(plan.data);
+  const std::vector<int>& packs = HeaviestPacks(plan.data());
   const LayerCostTable& table = Packs().table;
   // Beside the last backwards of the stages in front its own weight gradients may run.
   const bool zero_bubble = KindOfSchedule(plan).splits_backwards;
-  std::vector<double> work(static_cast<size_t>(plan.pipeline), 0.0);
+  std::vector<double> work(static_cast<size_t>(plan.pipeline()), 0.0);
   double before = 0, bound = 0;  // of the least seconds that each stage in front takes
   std::vector<double> in_front(work.size(), 0.0);
   for (int stage = 0; stage < plan.num_stages(); ++stage) {
@@ -356,7 +353,7 @@ double PlanFitter::StepSecondsBound(const Plan& plan) const {
       work[rank] += seconds;
       least = std::min(least, zero_bubble ? fill : seconds);
     }
-    if (stage < plan.pipeline) {
+    if (stage < plan.pipeline()) {
       in_front[rank] = before;
       before += least;
     }
@@ -368,8 +365,9 @@ double PlanFitter::StepSecondsBound(const Plan& plan) const {
 }
 
 double PlanFitter::StepSeconds(const Plan& plan) const {
-  return SimulateTimes(ComputeSchedule(request_, plan, HeaviestLoads(plan.data)),
-                       StageCosts(Packs().table, plan, request_.cluster, HeaviestPacks(plan.data)))
+  return SimulateTimes(
+             ComputeSchedule(request_, plan, HeaviestLoads(plan.data())),
+             StageCosts(Packs().table, plan, request_.cluster, HeaviestPacks(plan.data())))
       .step_s;
 }
 

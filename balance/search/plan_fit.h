@@ -39,7 +39,7 @@ class PlanFitter {
 
   // Ways to cut the plan's stages by the request's rule, best first.
   std::vector<std::vector<int>> Cuts(const Plan& shape, size_t keep) const;
-  // The same with each layer's time under `plan.recompute`.
+  // Cuts() with each layer's time under `plan.recompute`.
   std::vector<std::vector<int>> CutsWithRecompute(const Plan& plan, size_t keep) const;
 
   // Sets plan.recompute by the request's rule and returns the forecasts by pipeline rank; or what
@@ -59,8 +59,8 @@ class PlanFitter {
   double StepSecondsBound(const Plan& plan) const;
 
  private:
-  // Of the first step's packs. Made when a time is first asked for: to fit the memory, it is not
-  // needed.
+  // Costs of the first step's packs. Made when a time is first asked for: to fit the memory, it is
+  // not needed.
   struct StepPacks {
     StepPacks(const CostModel& costs, const std::vector<LayerLoad>& packs);
     LayerCostTable table;
@@ -75,7 +75,7 @@ class PlanFitter {
   // Sets plan.recompute to the pinned, or to the rule's where that is one kind. A schedule of
   // micro-batches of the worst load that brings every rank to its peak.
   Schedule WorstSchedule(Plan& plan) const;
-  // Of one rank of it; by the adaptive rule, sets its layers' recomputation.
+  // Forecasts one rank; under the adaptive rule, sets its layers' recomputation.
   MemoryForecast FitRank(Plan& plan, const Schedule& schedule, int rank) const;
   MemoryForecast Forecast(const Plan& plan, const Schedule& schedule, int rank) const;
 

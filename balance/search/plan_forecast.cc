@@ -12,6 +12,11 @@
 #include "balance/search/plan_fit.h"
 #include "parallel/schedule/simulate.h"
 
+// The step is simulated several times, and what the times differ by is told apart: as it is, with
+// the compute alone, with each stage's mean over the micro-batches, and with the mean over the
+// stages too; the shares of the bubble are the differences. Without communication it is simulated
+// with links that take no time.
+
 namespace equipoise {
 namespace {
 
@@ -26,13 +31,13 @@ class StepForecaster {
  public:
   StepForecaster(const PlanRequest& request, const CostModel& costs, const Plan& plan, size_t step)
       : request_(request), plan_(plan), table_(costs, request.workload.steps[step]) {
-    const std::vector<int> dealt = DealtPacks(request.workload, step, plan.data);
-    std::vector<double> work(static_cast<size_t>(plan.data), 0.0);
+    const std::vector<int> dealt = DealtPacks(request.workload, step, plan.data());
+    std::vector<double> work(static_cast<size_t>(plan.data()), 0.0);
     for (size_t i = 0; i < dealt.size(); ++i) work[i % work.size()] += PackSeconds(dealt[i]);
     const auto most = std::max_element(work.begin(), work.end());
-    mean_work_s_ = std::accumulate(work.begin(), work.end(), 0.0) / plan.data;
+    mean_work_s_ = std::accumulate(work.begin(), work.end(), 0.0) / plan.data();
     slowest_work_s_ = *most;
-    packs_ = PacksOfRank(dealt, plan.data, static_cast<int>(most - work.begin()));
+    packs_ = PacksOfRank(dealt, plan.data(), static_cast<int>(most - work.begin()));
     for (const int pack : packs_) loads_.push_back(table_.load(pack));
     costs_ = StageCosts(table_, plan, request.cluster, packs_);
     schedule_ = ComputeSchedule(request, plan, loads_);
@@ -52,13 +57,13 @@ class StepForecaster {
     const double even_loads_s = Simulated([&](const Op& op) { return means.Of(op); });
     const double even_s = Simulated([&](const Op& op) { return means.OfAnyStage(op); });
     const double optimizer_s = costs_.seconds({OpKind::kOptimizer});
-    const double ideal_s = slowest_work_s_ / plan_.pipeline + optimizer_s;
+    const double ideal_s = slowest_work_s_ / plan_.pipeline() + optimizer_s;
     BubbleShares shares;
     shares.fill_and_drain = (even_s - ideal_s) / step_s_;
     shares.uneven_stages = (even_loads_s - even_s) / step_s_;
     shares.uneven_micro_batches = (alone_s - even_loads_s) / step_s_;
     shares.communication = (step_s_ - alone_s) / step_s_;
-    shares.uneven_data_ranks = (slowest_work_s_ - mean_work_s_) / plan_.pipeline / step_s_;
+    shares.uneven_data_ranks = (slowest_work_s_ - mean_work_s_) / plan_.pipeline() / step_s_;
     return shares;
   }
 
@@ -142,7 +147,7 @@ class StepForecaster {
       means.all.weight_gradient += pass.weight_gradient;
       means.stages.push_back(pass);
       const auto chunks = plan_.StagesOf(plan_.RankOfStage(stage)).size();
-      means.share.push_back(1.0 / (plan_.pipeline * static_cast<double>(chunks)));
+      means.share.push_back(1.0 / (plan_.pipeline() * static_cast<double>(chunks)));
     }
     return means;
   }
@@ -191,7 +196,7 @@ double ModelFlops(const CostModel& costs, const LayerLoad& load) {
 }
 
 PlanForecast ForecastPlan(const PlanRequest& request, const Plan& plan) {
-  const CostModel::Options options{plan.tensor, request.element_bytes, request.frozen};
+  const CostModel::Options options{plan.tensor(), request.element_bytes, request.frozen};
   const CostModel costs(request.model, request.cluster, options, request.profile.get());
   PlanForecast forecast;
   forecast.error_band = costs.error_band();

@@ -8,7 +8,7 @@
 
 namespace equipoise {
 
-// What a stage does for one micro-batch, averaged over a step's.
+// Times and bytes of a stage for one micro-batch, averaged over those of a step.
 struct StageForecast {
   int pipeline_rank = 0;
   int first_layer = 0, end_layer = 0;
@@ -44,7 +44,7 @@ struct PlanForecast {
   double error_band = 0;   // one standard deviation of a predicted time, as a share of it
   std::vector<StageForecast> stages;
   BubbleShares bubbles;
-  // What the step would be shorter by without any communication: between tensor ranks, between
+  // Share of the step that would be saved without any communication: between tensor ranks, between
   // stages, of gradients and updated weights.
   double communication_share = 0;
   double tokens_per_s = 0, packs_per_s = 0;
@@ -56,7 +56,7 @@ struct PlanForecast {
 // again does not count.
 double ModelFlops(const CostModel& costs, const LayerLoad& load);
 
-// Of a plan that SearchPlans() has found. LibTorch-free, deterministic.
+// The forecast of a plan that SearchPlans() has found. LibTorch-free, deterministic.
 PlanForecast ForecastPlan(const PlanRequest& request, const Plan& plan);
 
 }  // namespace equipoise

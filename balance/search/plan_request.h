@@ -9,28 +9,13 @@
 #include "balance/costs/cluster.h"
 #include "balance/costs/profile.h"
 #include "balance/groups/workload.h"
+#include "balance/search/plan_rules.h"
 #include "models/spec/model_config.h"
 #include "parallel/plan.h"
 
 namespace equipoise {
 
-// `balance.partition`: how layers are cut into stages.
-enum class PartitionRule {
-  kBalanced,    // bmp: predicted seconds, candidates ranked by the simulator
-  kFlops,       // the stage with the most FLOPs has as few as can be
-  kParameters,  // likewise with parameters, as trainers cut that know no costs
-};
-
-// `balance.recompute`: which layers are computed again in backward.
-enum class RecomputeRule {
-  kAdaptive,  // bar: on each rank the least that fits its memory
-  kNone,
-  kAttention,
-  kMlp,
-  kFull,
-};
-
-// What the search may not change; absent: it is searched.
+// Choices that the search may not change; absent: searched.
 struct PlanPins {
   std::optional<int> data, tensor, pipeline, chunks;
   std::optional<ShardedState> sharded;

@@ -1,8 +1,9 @@
 #include "balance/search/plan_search.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <map>
 #include <memory>
@@ -18,23 +19,15 @@
 namespace equipoise {
 namespace {
 
-using internal::Join;
-
 constexpr size_t kCuts = 3;  // ways to cut that are simulated of a shape
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr int kMostGrowth = 64;  // of the ranks, when looking for what would fit
 
 std::string GiB(int64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f GiB", static_cast<double>(bytes) / (int64_t{1} << 30));
-  return text;
+  return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (int64_t{1} << 30));
 }
 
-std::string Seconds(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4g s", seconds);
-  return text;
-}
+std::string Seconds(double seconds) { return fmt::format("{:.4g} s", seconds); }
 
 // A memory in which the rank's bytes fit; the share that is reserved grows with it.
 int64_t MemoryThatHolds(const MemoryForecast& memory, const Cluster& cluster) {
@@ -46,8 +39,8 @@ int64_t MemoryThatHolds(const MemoryForecast& memory, const Cluster& cluster) {
 RejectedPlan TooLarge(const PlanRequest& request, Plan plan, const OutOfMemoryRank& misfit) {
   const int64_t room = request.cluster.memory_bytes;
   return {std::move(plan),
-          Join("", "pipeline rank ", misfit.pipeline_rank, " needs ", GiB(misfit.memory.total()),
-               " of ", GiB(room)),
+          fmt::format("pipeline rank {} needs {} of {}", misfit.pipeline_rank,
+                      GiB(misfit.memory.total()), GiB(room)),
           MemoryThatHolds(misfit.memory, request.cluster) - room};
 }
 
@@ -62,8 +55,8 @@ class Search {
     }
     // The most promising first; among equals those with the least communication.
     std::stable_sort(shapes.begin(), shapes.end(), [](const Shape& a, const Shape& b) {
-      return std::tie(a.bound_s, a.plan.tensor, a.plan.pipeline) <
-             std::tie(b.bound_s, b.plan.tensor, b.plan.pipeline);
+      return std::tuple(a.bound_s, a.plan.tensor(), a.plan.pipeline()) <
+             std::tuple(b.bound_s, b.plan.tensor(), b.plan.pipeline());
     });
     for (const Shape& shape : shapes) Consider(shape);
     if (!request_.pins.sharded) ConsiderWholeState();
@@ -96,8 +89,8 @@ class Search {
   };
 
   const PlanFitter& FitterOf(const Plan& plan) {
-    std::unique_ptr<PlanFitter>& fitter = fitters_[plan.tensor];
-    if (!fitter) fitter = std::make_unique<PlanFitter>(request_, plan.tensor);
+    std::unique_ptr<PlanFitter>& fitter = fitters_[plan.tensor()];
+    if (!fitter) fitter = std::make_unique<PlanFitter>(request_, plan.tensor());
     return *fitter;
   }
 
@@ -114,8 +107,8 @@ class Search {
     const int64_t states = StateBytes(plan);
     if (states > Room()) {
       Reject(plan,
-             Join("", "weights, gradients and optimizer state alone need ", GiB(states), " of ",
-                  GiB(Room())),
+             fmt::format("weights, gradients and optimizer state alone need {} of {}", GiB(states),
+                         GiB(Room())),
              states - Room());
       return std::nullopt;
     }
@@ -125,7 +118,7 @@ class Search {
 
   void Consider(const Shape& shape) {
     if (shape.bound_s >= SlowestKept()) {
-      return Reject(shape.plan, Join("", Seconds(shape.bound_s), " a step or more"));
+      return Reject(shape.plan, fmt::format("{} a step or more", Seconds(shape.bound_s)));
     }
     Simulate(shape, FitterOf(shape.plan));
   }
@@ -135,7 +128,7 @@ class Search {
     const std::vector<ScoredPlan> best = result_.plans;
     for (size_t i = 0; i < std::min(best.size(), static_cast<size_t>(request_.keep)); ++i) {
       Plan shape = best[i].plan;
-      if (shape.data == 1) continue;
+      if (shape.data() == 1) continue;
       shape.sharded = ShardedState::kNone;
       shape.stage_begins.clear();
       shape.recompute.clear();
@@ -235,7 +228,7 @@ int RanksThatFit(PlanRequest request) {
 
 // Of a plan that was rejected for its state alone: the least that its stages can be cut to need.
 RejectedPlan WholeMiss(const PlanRequest& request, const Plan& shape) {
-  const PlanFitter fitter(request, shape.tensor);
+  const PlanFitter fitter(request, shape.tensor());
   std::optional<RejectedPlan> least;
   for (const std::vector<int>& begins : fitter.Cuts(shape, kCuts)) {
     Plan plan = shape;
@@ -265,7 +258,7 @@ RejectedPlan NearestMiss(const PlanRequest& request, std::vector<RejectedPlan> r
 bool StateFits(const PlanRequest& request, const Plan& plan) {
   const Cluster& cluster = request.cluster;
   const double room = (1 - cluster.reserve_share) * static_cast<double>(cluster.memory_bytes);
-  return static_cast<double>(PlanFitter(request, plan.tensor).StateBytesBound(plan)) < room;
+  return static_cast<double>(PlanFitter(request, plan.tensor()).StateBytesBound(plan)) < room;
 }
 
 // Rounded up, as advice.
@@ -287,7 +280,7 @@ PlanSearchResult SearchPlans(const PlanRequest& request) { return Search(request
 ScoredPlan ScorePlan(const PlanRequest& request, Plan plan) {
   PlanRequest given = request;
   given.pins.recompute = plan.recompute;
-  const PlanFitter fitter(given, plan.tensor);
+  const PlanFitter fitter(given, plan.tensor());
   std::vector<MemoryForecast> memory = fitter.FitMemory(plan).memory;
   const double step_s = fitter.StepSeconds(plan);
   return {std::move(plan), step_s, std::move(memory)};
@@ -305,13 +298,13 @@ ScoredPlan BestPlan(const PlanRequest& request, const PlanSearchResult& result) 
   const int ranks = RanksThatFit(request);
   throw UserError(
       ExitCode::kNoPlan,
-      Join("cluster: ", "no plan fits ", request.ranks, request.ranks == 1 ? " rank" : " ranks",
-           "; the nearest (data ", plan.data, ", pipeline ", plan.pipeline, ", tensor ",
-           plan.tensor, "): ", nearest.reason, ", with a micro-batch of ", tiles, " tiles and ",
-           worst.tokens, " tokens; what would make it fit: cluster.memory_gb of ",
-           GiBThatHold(needed), ranks > 0 ? Join(", or ", ranks, " ranks") : "",
-           StateFits(request, plan) ? ", smaller balance.tiles and balance.tokens" : "",
-           ", or model.freeze"));
+      fmt::format("cluster: no plan fits {}{}; the nearest (data {}, pipeline {}, tensor {}): {}, "
+                  "with a micro-batch of {} tiles and {} tokens; what would make it fit: "
+                  "cluster.memory_gb of {}{}{}, or model.freeze",
+                  request.ranks, request.ranks == 1 ? " rank" : " ranks", plan.data(),
+                  plan.pipeline(), plan.tensor(), nearest.reason, tiles, worst.tokens,
+                  GiBThatHold(needed), ranks > 0 ? fmt::format(", or {} ranks", ranks) : "",
+                  StateFits(request, plan) ? ", smaller balance.tiles and balance.tokens" : ""));
 }
 
 }  // namespace equipoise

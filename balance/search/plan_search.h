@@ -37,7 +37,7 @@ PlanSearchResult SearchPlans(const PlanRequest& request);
 
 // A given plan as it is, whether or not it fits the memory; its recomputation is not chosen anew.
 // REQUIRES: plan.stage_begins and plan.recompute are set, the micro-batches can be divided by
-// plan.data.
+// plan.data().
 ScoredPlan ScorePlan(const PlanRequest& request, Plan plan);
 
 // Whether SearchPlans() finds a plan: asks for the memory alone, so takes a part of the time.

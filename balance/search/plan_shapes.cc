@@ -1,5 +1,7 @@
 #include "balance/search/plan_shapes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 
@@ -57,7 +59,7 @@ std::string Pinned(const PlanPins& pins) {
   std::string text;
   const auto add = [&text](const char* name, const auto& pin) {
     if (!pin) return;
-    text += internal::Join(text.empty() ? "" : ", ", name, " ", *pin);
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, *pin);
   };
   add("data", pins.data);
   add("pipeline", pins.pipeline);
@@ -86,11 +88,12 @@ std::vector<Plan> PlanShapes(const PlanRequest& request) {
       const int shared_ranks = pipeline - own_ranks, shared_layers = layers - own_layers;
       if (batch % data != 0 || shared_ranks < 1 || shared_ranks > shared_layers) continue;
       for (const Order& order : Orders(request, shared_ranks, shared_layers)) {
-        Plan plan;
-        plan.data = data, plan.pipeline = pipeline, plan.tensor = tensor;
-        plan.encoder_ranks = own_ranks;
-        plan.schedule = order.schedule->name, plan.chunks = order.chunks;
-        plan.placement = order.schedule->placement;
+        const Degrees degrees{data, pipeline, tensor};
+        const Placement placement = order.schedule->placement;
+        Plan plan = own_ranks == 0 ? InlinePlan(degrees, order.chunks, placement)
+                                   : DisaggregatedPlan(degrees, own_ranks, own_layers, order.chunks,
+                                                       placement);
+        plan.schedule = order.schedule->name;
         plan.sharded = pins.sharded.value_or(ShardedState::kOptimizer);
         shapes.push_back(plan);
       }
@@ -102,10 +105,10 @@ std::vector<Plan> PlanShapes(const PlanRequest& request) {
     });
   }
   if (shapes.empty()) {
-    throw ConfigError(
-        internal::Join("parallel: no mesh of ", request.ranks, " ranks deals train.global_batch ",
-                       batch, " to whole micro-batches and ", layers, " layers to stages (",
-                       Pinned(pins), "); pin less, or change the ranks or train.global_batch"));
+    throw ConfigError(fmt::format(
+        "parallel: no mesh of {} ranks deals train.global_batch {} to whole micro-batches and {} "
+        "layers to stages ({}); pin less, or change the ranks or train.global_batch",
+        request.ranks, batch, layers, Pinned(pins)));
   }
   return shapes;
 }

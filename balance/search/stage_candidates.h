@@ -5,7 +5,7 @@
 
 namespace equipoise {
 
-// What the cutting of a model into stages is judged by, for one typical micro-batch.
+// Costs by which a cut of a model into stages is judged, for one typical micro-batch.
 struct CutCosts {
   std::vector<double> layer_s;       // [layer] seconds that it adds to its stage
   std::vector<double> output_bytes;  // [layer] sent when the next layer is in another stage
@@ -30,7 +30,7 @@ std::vector<int> AnchorStages(const CutCosts& costs, int stages);
 
 // The `keep` best ways to cut by the sum over stages of (seconds - mean)^2 plus bytes_weight times
 // the bytes sent, best first, cuts at most `radius` layers from those of `around` (-1: anywhere).
-// Exact dynamic programme over the `keep` best ways to each cut: O(stages * layers^2 * keep).
+// Exact dynamic program over the `keep` best ways to each cut: O(stages * layers^2 * keep).
 struct CutSearch {
   int stages = 1;
   double bytes_weight = 0;  // seconds^2 a byte
@@ -42,8 +42,8 @@ std::vector<std::vector<int>> LeastVariance(const CutCosts& costs, const CutSear
 
 // Balanced model partition (OmniBal, arXiv 2407.20761, section "balanced model partition"): all
 // ways to cut within `radius` layers of the anchor's cuts, ranked by the sum of their ranks in
-// variance and in bytes sent, ties by variance. Beyond the paper the exact programmes' results are
-// among the candidates (least variance; cheapest dearest stage), so a poor anchor does no harm.
+// variance and in bytes sent, ties by variance. Beyond the paper the exact programs' results are
+// among the candidates (least variance; cheapest slowest stage), so a poor anchor does no harm.
 // Where there are too many ways to list, the best by variance and by bytes stand for them.
 // Returns at most `keep`, best first.
 std::vector<StageCandidate> BalancedStages(const CutCosts& costs, int stages, int radius,

@@ -3,26 +3,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 namespace equipoise {
-
-FileHandle::~FileHandle() {
-  if (fd_ >= 0) close(fd_);
-}
-
-FileHandle& FileHandle::operator=(FileHandle&& other) noexcept {
-  if (this != &other) {
-    if (fd_ >= 0) close(fd_);
-    fd_ = other.fd_;
-    other.fd_ = -1;
-  }
-  return *this;
-}
 
 OpenedFile OpenRegularFile(const std::string& path) {
   OpenedFile opened;
@@ -58,17 +44,17 @@ FileText ReadRegularFile(const std::string& path, size_t most_bytes) {
   if (size > most_bytes) return refuse_size();
   // Reads to the end: files of /proc have size 0, and others grow.
   std::string text(size + 4096, '\0');
-  for (size_t have = 0; have <= most_bytes;) {
-    if (have == text.size()) text.resize(have * 2);
-    const ssize_t got = read(opened.file.get(), text.data() + have, text.size() - have);
-    if (got < 0 && errno == EINTR) continue;
+  for (size_t have = 0;;) {
+    const ssize_t got = ReadFully(opened.file, text.data() + have, text.size() - have);
     if (got < 0) return {"", fmt::format("cannot be read: {}", std::strerror(errno))};
     have += static_cast<size_t>(got);
-    if (got > 0) continue;
-    text.resize(have);
-    return {std::move(text), ""};
+    if (have > most_bytes) return refuse_size();
+    if (have < text.size()) {
+      text.resize(have);
+      return {std::move(text), ""};
+    }
+    text.resize(have * 2);
   }
-  return refuse_size();
 }
 
 }  // namespace equipoise

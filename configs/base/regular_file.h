@@ -4,21 +4,9 @@
 #include <cstdint>
 #include <string>
 
+#include "configs/base/file_handle.h"
+
 namespace equipoise {
-
-// The owner of a file descriptor, which it closes. Moves only.
-class FileHandle {
- public:
-  explicit FileHandle(int fd = -1) : fd_(fd) {}
-  ~FileHandle();
-  FileHandle(FileHandle&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
-  FileHandle& operator=(FileHandle&& other) noexcept;
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
 
 // A regular file opened for reading, or the reason why it cannot be.
 struct OpenedFile {

@@ -28,7 +28,9 @@ struct JsonVisitor {
 
 template <class Value>
 Json ConfigToJson(const Value& value) {
-  if constexpr (std::is_enum_v<Value>) {
+  if constexpr (NamedEnum<Value>) {
+    return ToString(value);
+  } else if constexpr (std::is_enum_v<Value>) {
     return FieldValue(value);
   } else if constexpr (std::is_arithmetic_v<Value> || std::is_same_v<Value, std::string>) {
     return value;

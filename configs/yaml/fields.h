@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "configs/base/enum_names.h"
+
 namespace equipoise {
 
 // A constraint on a value, checked when a configuration is read.
@@ -42,11 +44,12 @@ inline Rule OneOf(std::vector<std::string> choices) {
 //   };
 //
 // A visitor is a callable `visit(name, value, help, rule = {})`. Values are bool, int64_t, double,
-// std::string, nested structs, std::optional<T> and std::vector<T> of these. Reading, writing,
-// `--set`, `--help` and equality are visitors over this one list (yaml_reader.h, yaml_writer.h).
+// std::string, enums with a table of names (configs/base/enum_names.h), which is their rule, nested
+// structs, std::optional<T> and std::vector<T> of these. Reading, writing, `--set`, `--help` and
+// equality are visitors over this one list (yaml_reader.h, yaml_writer.h).
 //
-// A struct that is only reported (parallel/plan.h) may visit other numbers and enums too; of an
-// enum is written what `FieldValue(value)`, declared next to it, returns: a word or a number.
+// A struct that is only reported (parallel/plan.h) may visit other numbers too, and enums with a
+// function `FieldValue(value)` beside them, which gives the number that is written.
 //
 // A struct may also be written as one word that stands for "all defaults, chosen for you":
 //
@@ -71,5 +74,17 @@ template <class T>
 struct IsList : std::false_type {};
 template <class T>
 struct IsList<std::vector<T>> : std::true_type {};
+
+// The rule of a field: the given one, or the names of its enum.
+template <class T>
+Rule RuleOf(const Rule& given) {
+  if constexpr (NamedEnum<T>) {
+    return OneOf(EnumNames<T>());
+  } else if constexpr (IsOptional<T>::value || IsList<T>::value) {
+    return RuleOf<typename T::value_type>(given);
+  } else {
+    return given;
+  }
+}
 
 }  // namespace equipoise

@@ -154,6 +154,10 @@ void ReadValue(const YamlNode& node, const Place& place, T& value) {
     }
   } else if constexpr (std::is_class_v<T> && !std::is_same_v<T, std::string>) {
     ReadStruct(node, place, value);
+  } else if constexpr (NamedEnum<T>) {
+    std::string name;
+    ReadScalar(node, {place.key, RuleOf<T>({})}, name);
+    value = *ParseEnum<T>(name);
   } else {
     ReadScalar(node, place, value);
   }
@@ -164,8 +168,8 @@ template <class T>
 void SetValue(const std::vector<std::string>& path, const OverrideValue& given, const Place& place,
               T& value) {
   if (path.empty()) {
-    constexpr bool kIsText =
-        std::is_same_v<T, std::string> || std::is_same_v<T, std::optional<std::string>>;
+    constexpr bool kIsText = std::is_same_v<T, std::string> ||
+                             std::is_same_v<T, std::optional<std::string>> || NamedEnum<T>;
     ReadValue(kIsText ? given.text : RequireYaml(given), place, value);
   } else if constexpr (IsOptional<T>::value) {
     SetValue(path, given, place, value ? *value : value.emplace());

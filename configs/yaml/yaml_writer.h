@@ -78,6 +78,8 @@ YamlNode ToTree(T& value) {
     MapBuilder builder{ContainerNode(YamlNode::Kind::kMap)};
     value.VisitFields(builder);
     return builder.map;
+  } else if constexpr (NamedEnum<T>) {
+    return ScalarNode(ToString(value));
   } else {
     return ScalarNode(value);
   }
@@ -88,7 +90,8 @@ struct HelpCollector {
   std::vector<HelpEntry>& entries;
 
   template <class T>
-  void operator()(const char* name, T& value, const char* help, const Rule& rule = {}) {
+  void operator()(const char* name, T& value, const char* help, const Rule& given = {}) {
+    const Rule rule = RuleOf<T>(given);
     const std::string key = JoinKey(parent, name);
     if constexpr (kIsStruct<T>) {
       entries.push_back({key, HasScalarForm<T> ? Value(value) : "", help, rule});

@@ -17,7 +17,7 @@ namespace equipoise {
 at::Tensor DecodeImage(std::string_view bytes, const ImageLimits& limits);
 
 // `image` ([height, width, 3] uint8) scaled to width x height as Image.resize(BICUBIC) of Pillow 13
-// does, bit for bit: fixed-point, antialiased, with that version's order of passes.
+// does, bit for bit: fixed-point, antialiased, with that version's order of passes. Returns
 // [height, width, 3] uint8.
 at::Tensor ResizeBicubic(const at::Tensor& image, int64_t width, int64_t height);
 

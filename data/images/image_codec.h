@@ -7,16 +7,16 @@
 
 namespace equipoise {
 
-// The picture code beneath image.h, free of LibTorch: pixels are plain memory of the caller,
-// rows of 3 * width bytes from top to bottom without gaps.
+// The codecs and the resize of image.h, LibTorch-free: pixels are plain memory of the caller, rows
+// of 3 * width bytes from top to bottom without gaps.
 
 // Decode into `rgb`, which holds 3 * width * height bytes of the size that ParseImageHeader found.
-// Everything that would leave pixels unset or guessed is an ImageError: a cut or damaged file is
-// never a picture that is half grey. On failure `rgb` holds anything.
+// Everything that would leave pixels unset or guessed is an ImageError: a truncated or damaged file
+// never gives a picture that is half grey. On failure the content of `rgb` is unspecified.
 void DecodeJpeg(std::string_view bytes, ImageSize size, uint8_t* rgb);
 void DecodePng(std::string_view bytes, ImageSize size, uint8_t* rgb);
 
-// `from` resampled into `to`; see ResizeBicubic in image.h. Both sizes are at least 1 x 1.
+// Resamples `from` into `to`; see ResizeBicubic in image.h. Both sizes are at least 1 x 1.
 void ResizeBicubicRgb(const uint8_t* from, ImageSize from_size, uint8_t* to, ImageSize to_size);
 
 }  // namespace equipoise

@@ -8,7 +8,7 @@
 
 namespace equipoise {
 
-// Grids come by number of tiles, then by columns. Which of two grids with as many tiles comes first
+// Grids are tried by number of tiles, then by columns. The order of two grids with as many tiles
 // cannot matter while min_tiles is 1: a smaller grid lies strictly between their ratios.
 TileGrid ChooseGrid(ImageSize size, int64_t min_tiles, int64_t max_tiles, int64_t tile_size) {
   EQUIPOISE_CHECK(size.width > 0 && size.height > 0 && tile_size > 0);

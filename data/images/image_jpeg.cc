@@ -18,7 +18,7 @@ namespace {
 // libjpeg reports failures by a callback that must not return. This one jumps back into Run(), over
 // frames that hold C data only: nothing with a destructor lives between setjmp and longjmp.
 struct JpegReader {
-  jpeg_error_mgr errors;  // first: libjpeg hands its address to the callbacks
+  jpeg_error_mgr errors;  // first: libjpeg passes its address to the callbacks
   jpeg_decompress_struct library;
   jpeg_progress_mgr progress;
   std::jmp_buf failed;
@@ -48,8 +48,8 @@ void Fail(j_common_ptr library) {
   std::longjmp(reader->failed, 1);
 }
 
-// libjpeg goes on after a warning and fills in grey or noise; here a damaged picture is none. Two
-// warnings are about header fields that do not touch the pixels.
+// libjpeg continues after a warning and fills in grey or noise; here a damaged picture is refused.
+// Two warnings are about header fields that do not touch the pixels.
 void OnMessage(j_common_ptr library, int level) {
   const int code = library->err->msg_code;
   if (level < 0 && code != JWRN_ADOBE_XFORM && code != JWRN_JFIF_MAJOR) Fail(library);
@@ -69,7 +69,7 @@ int MultiplyBytes(int a, int b) {
   return ((product >> 8) + product) >> 8;
 }
 
-// Four-colour JPEGs hold complements (Adobe's convention, which Pillow takes for granted).
+// CMYK JPEGs hold complements (Adobe's convention, which Pillow takes for granted).
 void ConvertCmyk(const uint8_t* cmyk, int64_t width, uint8_t* rgb) {
   for (int64_t x = 0; x < width; ++x, cmyk += 4, rgb += 3) {
     const int light = cmyk[3];

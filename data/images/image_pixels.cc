@@ -14,11 +14,11 @@ namespace {
 
 constexpr int64_t kChannels = 3;
 
-// What a byte of each channel becomes: 768 divisions a picture instead of two a pixel.
-using Normalisation = std::array<std::array<float, 256>, kChannels>;
+// Normalized value of each byte of each channel: 768 divisions a picture instead of two a pixel.
+using NormalizationTable = std::array<std::array<float, 256>, kChannels>;
 
-Normalisation MakeNormalisation(const ImageSpec& spec) {
-  Normalisation table;
+NormalizationTable MakeNormalization(const ImageSpec& spec) {
+  NormalizationTable table;
   for (size_t channel = 0; channel < kChannels; ++channel) {
     for (size_t byte = 0; byte < 256; ++byte) {
       const float scaled = static_cast<float>(byte) / 255.0F;
@@ -28,8 +28,9 @@ Normalisation MakeNormalisation(const ImageSpec& spec) {
   return table;
 }
 
-// One tile of `side` x `side` pixels, the first of which is `rgb`, as three planes at `out`.
-void WriteTile(const uint8_t* rgb, int64_t row_bytes, int64_t side, const Normalisation& table,
+// Writes a tile of `side` x `side` pixels, the first of which is at `rgb`, as three planes to
+// `out`.
+void WriteTile(const uint8_t* rgb, int64_t row_bytes, int64_t side, const NormalizationTable& table,
                float* out) {
   for (int64_t y = 0; y < side; ++y) {
     const uint8_t* row = rgb + y * row_bytes;
@@ -51,7 +52,7 @@ at::Tensor ImageProcessor::Make(const at::Tensor& image, int64_t pictures) const
   const int64_t tile_size = spec_.tile_size;
   const TileGrid grid = ChooseGrid(size, tiles_, pictures, tile_size);
   const int64_t count = spec_.TilesOf(Measure(size, pictures).patches);
-  const Normalisation table = MakeNormalisation(spec_);
+  const NormalizationTable table = MakeNormalization(spec_);
   const int64_t tile_floats = kChannels * tile_size * tile_size;
   at::Tensor tiles = at::empty({count, kChannels, tile_size, tile_size}, at::kFloat);
   float* out = tiles.mutable_data_ptr<float>();

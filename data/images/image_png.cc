@@ -12,12 +12,12 @@
 namespace equipoise {
 namespace {
 
-// Ancillary chunks are skipped; these bound what the others may take.
+// Limits on chunks that are kept; ancillary ones are skipped.
 constexpr uint32_t kMostChunks = 1000;
 constexpr size_t kMostChunkBytes = size_t{8} << 20;
-// Compressed data behind the last pixel: a thousand times as much once it is inflated.
+// Compressed data after the last pixel: a thousand times as much once it is inflated.
 constexpr size_t kMostDataLeft = 64 << 10;
-// Rows of an interlaced picture, which are all kept.
+// Bytes of the rows of an interlaced picture, which are all kept.
 constexpr size_t kMostRowBytes = size_t{640} << 20;
 
 // libpng reports failures by a callback that must not return. This one jumps back into Start() or
@@ -27,7 +27,7 @@ struct PngReader {
   png_infop info;
   const uint8_t* next;
   size_t left;
-  size_t left_behind_data;  // bytes of the file behind its last IDAT chunk
+  size_t left_after_data;  // bytes of the file after its last IDAT chunk
   ImageSize size;
   int colour_type, depth, passes;
   char message[128];
@@ -51,8 +51,8 @@ void ReadBytes(png_structp library, png_bytep out, size_t count) {
   reader->left -= count;
 }
 
-// Bytes of a file behind its last IDAT chunk.
-size_t LeftBehindData(std::string_view bytes) {
+// Bytes of a file after its last IDAT chunk.
+size_t LeftAfterData(std::string_view bytes) {
   size_t left = bytes.size();
   for (size_t at = 8; at + 12 <= bytes.size();) {
     const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[at + i]); };
@@ -91,7 +91,7 @@ bool Start(PngReader* reader) {
 }
 
 // Reads every pass into the rows that begin at `rows`, `stride` bytes apart; calls `row_done(y)`
-// behind each row of the last pass. A stride of zero reads all rows into one.
+// after each row of the last pass. A stride of zero reads all rows into one.
 template <class RowDone>
 bool Read(PngReader* reader, uint8_t* rows, size_t stride, const RowDone& row_done) {
   static_assert(std::is_trivially_destructible_v<RowDone>);
@@ -102,7 +102,7 @@ bool Read(PngReader* reader, uint8_t* rows, size_t stride, const RowDone& row_do
       if (pass == reader->passes) row_done(y);
     }
   }
-  if (reader->left > reader->left_behind_data + kMostDataLeft) {
+  if (reader->left > reader->left_after_data + kMostDataLeft) {
     png_error(reader->library, "it holds more data than its pixels need");
   }
   png_read_end(reader->library, nullptr);
@@ -132,7 +132,7 @@ Palette GreyPalette(int depth) {
   return palette;
 }
 
-// How one row of samples becomes RGB.
+// Conversion of one row of samples to RGB.
 struct RowConverter {
   int colour_type, depth;
   int64_t width;
@@ -161,7 +161,7 @@ bool ReadPixels(PngReader* reader, uint8_t* rgb) {
   const RowConverter convert{reader->colour_type, reader->depth, reader->size.width,
                              has_palette ? ReadPalette(*reader) : GreyPalette(reader->depth)};
   const size_t row_bytes = png_get_rowbytes(reader->library, reader->info);
-  const bool interlaced = reader->passes > 1;  // then every pass adds to the rows of the one before
+  const bool interlaced = reader->passes > 1;  // every pass then adds to the rows of those before
   if (interlaced && row_bytes > kMostRowBytes / static_cast<size_t>(reader->size.height)) {
     throw ImageError("PNG cannot be decoded: it is interlaced and too large for that; convert it");
   }
@@ -181,7 +181,7 @@ void DecodePng(std::string_view bytes, ImageSize size, uint8_t* rgb) {
   PngReader reader{};
   reader.next = reinterpret_cast<const uint8_t*>(bytes.data());
   reader.left = bytes.size();
-  reader.left_behind_data = LeftBehindData(bytes);
+  reader.left_after_data = LeftAfterData(bytes);
   reader.size = size;
   reader.library = png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader, Fail, IgnoreWarning);
   if (reader.library == nullptr) throw std::bad_alloc();

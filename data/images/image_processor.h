@@ -12,19 +12,19 @@ class Tensor;
 
 namespace equipoise {
 
-// Pictures as a model's encoder takes them: what they will cost, from their size alone, and the
-// encoder's input. A record's pictures share its tiles: each may have max(1, max / pictures).
+// Processor of pictures for a model's encoder: their load, from their size alone, and the encoder's
+// input. The pictures of a record share its tiles: each may have max(1, max / pictures).
 // Thread-safe.
 class ImageProcessor {
  public:
   ImageProcessor(const ImageSpec& spec, const TilesConfig& tiles) : spec_(spec), tiles_(tiles) {}
 
   const ImageSpec& spec() const { return spec_; }
-  // Fewest tokens that any picture becomes.
+  // The fewest tokens that a picture can have.
   int64_t least_tokens() const { return spec_.tokens_per_tile; }
-  // Of one of a record's `pictures`. REQUIRES: spec().takes_pictures().
+  // The load of one of a record's `pictures`. REQUIRES: spec().takes_pictures().
   PictureLoad Measure(ImageSize size, int64_t pictures) const;
-  // The same picture's pixels, [tiles, 3, tile_size, tile_size] fp32, of `image`, [height, width,
+  // Pixels of such a picture, [tiles, 3, tile_size, tile_size] fp32, of `image`, [height, width,
   // 3] uint8: resized to the grid, cut row by row, the thumbnail (a second resize of the original)
   // last, then (x / 255 - mean) / deviation, in fp32 and in this order, as torchvision's ToTensor
   // and Normalize do. In a target of its own, image_pixels, as it needs LibTorch.

@@ -14,6 +14,11 @@
 #define EQUIPOISE_VECTOR
 #endif
 
+// Separable bicubic resampling as Pillow's: each output position along an axis is a weighted sum of
+// inputs around its centre (a tap). Weights are computed in double precision, rounded to fixed
+// point, and summed in 32-bit integers; the result of the first pass is rounded to bytes. Results
+// are thus bit-equal to Pillow's on every machine. O(pixels x support) for each pass.
+
 namespace equipoise {
 namespace {
 
@@ -30,8 +35,8 @@ double Bicubic(double x) {
   return 0.0;
 }
 
-// What one output position along an axis is made of: inputs first .. first + count - 1, whose
-// weights begin at `weight` in Taps::weights.
+// The inputs of one output position along an axis: first .. first + count - 1, whose weights begin
+// at `weight` in Taps::weights.
 struct Tap {
   int64_t first, count;
   size_t weight;
@@ -46,7 +51,8 @@ int32_t FixedPoint(double weight) {
   return static_cast<int32_t>(std::trunc(weight * (1 << kPrecision) + (weight < 0 ? -0.5 : 0.5)));
 }
 
-// The kernel is widened by the factor of reduction (antialiasing) and its weights sum to one.
+// The taps of an axis. The kernel is widened by the factor of reduction (antialiasing), and its
+// weights sum to one.
 Taps MakeTaps(int64_t from, int64_t to) {
   const double scale = static_cast<double>(from) / static_cast<double>(to);
   const double widening = std::max(scale, 1.0);
@@ -84,7 +90,8 @@ constexpr int32_t kHalf = 1 << (kPrecision - 1);
 constexpr int64_t kRows = 16;
 constexpr int64_t kLanes = kRows * kChannels;
 
-// `count` (at most kRows) rows to [x][channel][row]; the lanes of missing rows repeat the last one.
+// Rearranges `count` (at most kRows) rows as [x][channel][row]; the lanes of missing rows repeat
+// the last one.
 void Interleave(const uint8_t* rows, int64_t count, int64_t width, uint8_t* lanes) {
   const int64_t row_bytes = width * kChannels;
   for (int64_t row = 0; row < kRows; ++row) {
@@ -117,7 +124,7 @@ void ResizeLanes(const uint8_t* from, const Taps& taps, uint8_t* to) {
   }
 }
 
-// One row: `tap.count` rows from `from` on, weighted.
+// Computes one output row, the weighted sum of `tap.count` rows from `from` on.
 EQUIPOISE_VECTOR
 void MixRows(const uint8_t* from, int64_t row_bytes, const Tap& tap, const int32_t* weights,
              uint8_t* to) {
@@ -149,7 +156,7 @@ void ResizeWidth(const uint8_t* from, int64_t from_width, int64_t height, uint8_
   }
 }
 
-// Resamples the height; `from` begins with row `first_row` of the picture that the taps speak of.
+// Resamples the height; `from` begins with row `first_row` of the picture of the taps.
 void ResizeHeight(const uint8_t* from, int64_t first_row, const Taps& taps, uint8_t* to,
                   int64_t row_bytes) {
   for (const Tap& tap : taps.taps) {

@@ -1,6 +1,6 @@
 #include "data/images/image_size.h"
 
-#include <unistd.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -10,17 +10,18 @@
 #include <utility>
 #include <vector>
 
+#include "configs/base/file_handle.h"
 #include "configs/base/regular_file.h"
 
 namespace equipoise {
 namespace {
 
-// Bytes of a file or of memory; a header parser asks for a few of them at any place.
+// Reader of a file or of memory for header parsers, which need a few bytes at any offset.
 class HeadReader {
  public:
   explicit HeadReader(std::string_view bytes)
-      : file_(-1), size_(static_cast<int64_t>(bytes.size())), window_(bytes) {}
-  HeadReader(int file, int64_t size) : file_(file), size_(size), buffer_(kWindow) {}
+      : size_(static_cast<int64_t>(bytes.size())), window_(bytes) {}
+  HeadReader(const FileHandle& file, int64_t size) : file_(&file), size_(size), buffer_(kWindow) {}
 
   // `count` (at most a window) bytes from `offset`, fewer only at the end.
   std::string_view Get(int64_t offset, int64_t count) {
@@ -31,12 +32,12 @@ class HeadReader {
     if (offset - start_ >= static_cast<int64_t>(window_.size())) return {};
     return window_.substr(static_cast<size_t>(offset - start_), static_cast<size_t>(count));
   }
-  // The byte at `offset`, or -1 behind the end.
+  // The byte at `offset`, or -1 beyond the end.
   int Byte(int64_t offset) {
     const std::string_view byte = Get(offset, 1);
     return byte.empty() ? -1 : static_cast<unsigned char>(byte[0]);
   }
-  // Two bytes, most significant first, or -1 behind the end.
+  // Two bytes, most significant first, or -1 beyond the end.
   int Short(int64_t offset) {
     const std::string_view bytes = Get(offset, 2);
     if (bytes.size() < 2) return -1;
@@ -48,26 +49,19 @@ class HeadReader {
   static constexpr size_t kWindow = 4096;
 
   void Load(int64_t offset) {
-    if (file_ < 0) return;
-    ssize_t got;
-    do {
-      got = pread(file_, buffer_.data(), buffer_.size(), offset);
-    } while (got < 0 && errno == EINTR);
+    if (file_ == nullptr) return;
+    const ssize_t got = ReadFullyAt(*file_, buffer_.data(), buffer_.size(), offset);
     if (got < 0) throw ImageError(std::string("cannot be read: ") + std::strerror(errno));
     start_ = offset;
     window_ = std::string_view(buffer_.data(), static_cast<size_t>(got));
   }
 
-  int file_;
+  const FileHandle* file_ = nullptr;
   int64_t size_;
   int64_t start_ = 0;
   std::vector<char> buffer_;
   std::string_view window_;
 };
-
-bool StartsWith(std::string_view text, std::string_view start) {
-  return text.substr(0, start.size()) == start;
-}
 
 std::string LowerCase(std::string_view text) {
   std::string lower(text);
@@ -75,7 +69,7 @@ std::string LowerCase(std::string_view text) {
   return lower;
 }
 
-// Kinds in the ISO base media format tell themselves by the brand in their first box.
+// The kind of a file in the ISO base media format, by the brand in its first box.
 const char* NameOfBrand(std::string_view brand) {
   for (const char* heic : {"heic", "heix", "hevc", "heim", "heis", "mif1", "msf1"}) {
     if (brand == heic) return "HEIC";
@@ -85,12 +79,12 @@ const char* NameOfBrand(std::string_view brand) {
 
 const char* NameOfText(std::string_view head) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  if (StartsWith(head, kByteOrderMark)) head.remove_prefix(kByteOrderMark.size());
+  if (head.starts_with(kByteOrderMark)) head.remove_prefix(kByteOrderMark.size());
   head.remove_prefix(std::min(head.find_first_not_of(" \t\r\n"), head.size()));
   const std::string lower = LowerCase(head);
-  if (StartsWith(lower, "<!doctype html") || StartsWith(lower, "<html")) return "HTML";
-  if (StartsWith(lower, "<svg")) return "SVG";
-  if (StartsWith(lower, "<?xml")) return lower.find("<svg") != lower.npos ? "SVG" : "XML";
+  if (lower.starts_with("<!doctype html") || lower.starts_with("<html")) return "HTML";
+  if (lower.starts_with("<svg")) return "SVG";
+  if (lower.starts_with("<?xml")) return lower.find("<svg") != lower.npos ? "SVG" : "XML";
   return lower[0] == '{' || lower[0] == '[' ? "JSON" : nullptr;
 }
 
@@ -112,9 +106,9 @@ const char* NameOfOtherKind(std::string_view head) {
       {{"\0\0\0\x0cjP  ", 8}, "JPEG 2000"},
   }};
   for (const auto& [magic, name] : kMagics) {
-    if (StartsWith(head, magic)) return name;
+    if (head.starts_with(magic)) return name;
   }
-  if (StartsWith(head, "RIFF") && head.size() >= 12 && head.substr(8, 4) == "WEBP") return "WebP";
+  if (head.starts_with("RIFF") && head.size() >= 12 && head.substr(8, 4) == "WEBP") return "WebP";
   if (head.size() >= 12 && head.substr(4, 4) == "ftyp") return NameOfBrand(head.substr(8, 4));
   return NameOfText(head);
 }
@@ -124,32 +118,32 @@ const char* NameOfOtherKind(std::string_view head) {
   const char* name = NameOfOtherKind(head);
   if (name == nullptr)
     throw ImageError("is not a picture: neither JPEG nor PNG by its first bytes");
-  throw ImageError(std::string("is a ") + name + " file; only JPEG and PNG are read, convert it");
+  throw ImageError(fmt::format("is a {} file; only JPEG and PNG are read, convert it", name));
 }
 
-// The frame header at `offset` (its length field). Refuses the forms that libjpeg does not decode.
+// Parses the frame header at `offset` (its length field). Refuses forms that libjpeg does not
+// decode.
 ImageSize ParseJpegFrame(HeadReader& reader, int64_t offset, int marker) {
   const std::string_view frame = reader.Get(offset, 8);
   if (frame.size() < 8) throw ImageError("JPEG is cut in its header");
   if (marker == 0xc3) throw ImageError("is a lossless JPEG, which is not read; convert it");
   if (marker > 0xc2 && marker != 0xc9 && marker != 0xca) {
-    throw ImageError("is a JPEG of a process that is not read (SOF" +
-                     std::to_string(marker - 0xc0) + "); convert it");
+    throw ImageError(
+        fmt::format("is a JPEG of a process that is not read (SOF{}); convert it", marker - 0xc0));
   }
   const int precision = static_cast<unsigned char>(frame[2]);
   const int components = static_cast<unsigned char>(frame[7]);
   if (precision != 8) {
-    throw ImageError("is a JPEG of " + std::to_string(precision) +
-                     " bits, only 8 are read; convert it");
+    throw ImageError(fmt::format("is a JPEG of {} bits, only 8 are read; convert it", precision));
   }
   if (components != 1 && components != 3 && components != 4) {
-    throw ImageError("is a JPEG of " + std::to_string(components) +
-                     " components, only 1, 3 and 4 are read; convert it");
+    throw ImageError(fmt::format("is a JPEG of {} components, only 1, 3 and 4 are read; convert it",
+                                 components));
   }
   return {reader.Short(offset + 5), reader.Short(offset + 3)};
 }
 
-// Walks the segments behind SOI up to the frame header.
+// Walks the segments after SOI up to the frame header.
 ImageSize ParseJpeg(HeadReader& reader) {
   constexpr int kMostSteps = 1 << 16;  // segments and fill bytes: no picture's header has as many
   int64_t offset = 2;
@@ -203,29 +197,30 @@ ImageSize ParsePng(HeadReader& reader) {
 ImageHeader Parse(HeadReader& reader, const ImageLimits& limits) {
   const std::string_view head = reader.Get(0, 1024);
   ImageHeader header{};
-  if (StartsWith(head, "\xff\xd8")) {
+  if (head.starts_with("\xff\xd8")) {
     header = {ImageKind::kJpeg, ParseJpeg(reader)};
-  } else if (StartsWith(head, "\x89PNG\r\n\x1a\n")) {
+  } else if (head.starts_with("\x89PNG\r\n\x1a\n")) {
     header = {ImageKind::kPng, ParsePng(reader)};
   } else {
     RefuseKind(head);
   }
   const auto [width, height] = header.size;
-  const std::string size = std::to_string(width) + " x " + std::to_string(height);
+  const std::string size = fmt::format("{} x {}", width, height);
   if (width <= 0 || height <= 0 || width > INT32_MAX || height > INT32_MAX) {
     throw ImageError("has an impossible size, " + size);
   }
   if (height > limits.pixels / width) {
-    throw ImageError("has " + size + " pixels, more than the limit of " +
-                     std::to_string(limits.pixels) + " (data.limits.image_pixels)");
+    throw ImageError(
+        fmt::format("has {} pixels, more than the limit of {} (data.limits.image_pixels)", size,
+                    limits.pixels));
   }
   return header;
 }
 
 void CheckBytes(int64_t bytes, const ImageLimits& limits) {
   if (bytes <= limits.bytes) return;
-  throw ImageError("has " + std::to_string(bytes) + " bytes, more than the limit of " +
-                   std::to_string(limits.bytes) + " (data.limits.image_bytes)");
+  throw ImageError(fmt::format("has {} bytes, more than the limit of {} (data.limits.image_bytes)",
+                               bytes, limits.bytes));
 }
 
 // An open regular file of a size within the limits. Links are followed: folders of links are a
@@ -240,18 +235,13 @@ OpenedFile OpenInput(const std::string& path, const ImageLimits& limits) {
 
 std::string ReadWhole(const OpenedFile& opened) {
   std::string bytes(static_cast<size_t>(opened.bytes), '\0');
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t got = read(opened.file.get(), bytes.data() + done, bytes.size() - done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw ImageError(std::string("cannot be read: ") + std::strerror(errno));
-    if (got == 0) throw ImageError("became shorter while it was read");
-    done += static_cast<size_t>(got);
-  }
+  const ssize_t got = ReadFully(opened.file, bytes.data(), bytes.size());
+  if (got < 0) throw ImageError(std::string("cannot be read: ") + std::strerror(errno));
+  if (got < std::ssize(bytes)) throw ImageError("became shorter while it was read");
   return bytes;
 }
 
-// The path as it may stand in a message of one line.
+// The path with its control characters replaced, for a message of one line.
 std::string Printable(std::string path) {
   for (char& c : path) c = (c >= 0 && c < ' ') || c == '\x7f' ? '?' : c;
   return path;
@@ -282,7 +272,7 @@ ImageSize ImageSizeOf(std::string_view bytes, const ImageLimits& limits) {
 ImageSize ReadImageSize(const std::string& path, const ImageLimits& limits) {
   return NamingPath(path, [&] {
     const OpenedFile opened = OpenInput(path, limits);
-    HeadReader reader(opened.file.get(), opened.bytes);
+    HeadReader reader(opened.file, opened.bytes);
     return Parse(reader, limits).size;
   });
 }

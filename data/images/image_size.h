@@ -13,12 +13,13 @@ class ImageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What a file from the outside may cost, checked before anything is allocated.
+// Limits on a file from the outside, checked before anything is allocated.
 struct ImageLimits {
   int64_t pixels = 179'000'000;
   int64_t bytes = int64_t{256} << 20;
 };
 
+// Width and height in pixels.
 struct ImageSize {
   int64_t width = 0, height = 0;
   bool operator==(const ImageSize&) const = default;
@@ -37,13 +38,15 @@ struct ImageHeader {
 // Throws ImageError.
 ImageHeader ParseImageHeader(std::string_view bytes, const ImageLimits& limits);
 
-// The same from a file, of which only the blocks that hold the headers are read. `path` may be
-// anything: folders, devices and pipes are refused and never waited for. Symbolic links are
+// The size of a picture in a file, of which only the blocks that hold the headers are read. `path`
+// may be anything: folders, devices and pipes are refused and never waited for. Symbolic links are
 // followed; a caller that must stay below a root resolves the path first. Messages begin with it.
 ImageSize ReadImageSize(const std::string& path, const ImageLimits& limits);
+// The size of a picture by its first bytes; see ParseImageHeader().
 ImageSize ImageSizeOf(std::string_view bytes, const ImageLimits& limits);
 
-// A file's bytes; ImageError when it is missing, not a regular file, or too large. As above.
+// The bytes of a file; `path` and messages as in ReadImageSize(). Throws ImageError when it is
+// missing, not a regular file, or too large.
 std::string ReadImageFile(const std::string& path, const ImageLimits& limits);
 
 }  // namespace equipoise

@@ -47,7 +47,7 @@ void RefuseOneObject(const TextFile& file) {
   try {
     object = ParseJson(ReadAt(file, 0, static_cast<uint64_t>(file.bytes)), file.path);
   } catch (const DataError&) {
-    return;  // its lines are told one by one
+    return;  // its lines are judged one by one
   }
   if (!object.is_object()) return;
   for (const auto& [name, source] : object.items()) {
@@ -63,7 +63,7 @@ void RefuseOneObject(const TextFile& file) {
 
 void RequireJsonLines(const TextFile& file) {
   RefuseOtherKinds(file);
-  // A first line beyond this is a record all the same, judged when it is read.
+  // A longer first line is a record as well, judged when it is read.
   LineReader reader(&file, 0, file.bytes, /*longest_line=*/1 << 20);
   Line line;
   if (!reader.Next(line)) Refuse(file, "holds no records; give a JSONL file");

@@ -1,14 +1,15 @@
 #include "data/index/cost_index.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <cstring>
 #include <utility>
 
+#include "configs/base/file_handle.h"
 #include "data/index/cost_index_file.h"
-#include "data/records/path_guard.h"
 
 namespace equipoise {
 
@@ -46,8 +47,8 @@ std::string CostIndex::DescribeDefects() const {
   std::string text;
   for (size_t i = 1; i < counts.size(); ++i) {
     if (counts[i] == 0) continue;
-    text += (text.empty() ? "" : ", ") + std::to_string(counts[i]) + " ";
-    text += DefectName(static_cast<Defect>(i));
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", counts[i],
+                        DefectName(static_cast<Defect>(i)));
   }
   return text;
 }

@@ -10,15 +10,15 @@
 
 namespace equipoise {
 
-// The cost of one sample; 48 bytes in the index file.
+// Cost of one sample; 48 bytes in the index file.
 struct SampleCost {
   uint64_t offset = 0;       // of the line in its file
-  uint64_t patch_pairs = 0;  // these three as in PictureLoad
+  uint64_t patch_pairs = 0;  // patch_pairs, patches and image_tokens as in PictureLoad
   uint32_t patches = 0;
   uint32_t image_tokens = 0;
   uint32_t bytes = 0;    // of the line
   uint32_t tokens = 0;   // after image expansion and truncation
-  uint32_t trained = 0;  // tokens that are learnt
+  uint32_t trained = 0;  // tokens that are targets
   uint32_t line = 0;     // 1-based, for messages
   uint32_t images = 0;
   Defect defect = Defect::kNone;
@@ -27,12 +27,12 @@ struct SampleCost {
   PictureLoad pictures() const { return {patches, static_cast<double>(patch_pairs), image_tokens}; }
 };
 
-// Cost of every record of a list of sources: the base of order, shapes, packs, loss normalisation
+// Costs of all records of a list of sources: the base of order, shapes, packs, loss normalization
 // and resume. Memory-mapped read-only; OpenCostIndex (cost_index_open.h) finds or builds it.
-// docs/cost_index_format.md has the bytes. LibTorch-free.
+// docs/cost_index_format.md specifies the bytes. LibTorch-free.
 class CostIndex {
  public:
-  // Nothing when the file is absent, damaged, or made from something else than `key` stands for.
+  // Maps the index at `path`; nullopt when the file is absent, damaged, or of another key.
   static std::optional<CostIndex> Map(const std::string& path, uint64_t key);
   ~CostIndex();
   CostIndex(CostIndex&&) noexcept;
@@ -41,13 +41,13 @@ class CostIndex {
   // Records of all sources one after the other, defective ones too; `repeat` is not applied.
   int64_t size() const { return size_; }
   const SampleCost& operator[](int64_t sample) const { return samples_[sample]; }
-  // Of everything in it. Of tiles the same as in version 1 of the format: checkpoints know their
-  // samples by it.
+  // Hash of the content, by which checkpoints know their samples; for tiles the same as in version
+  // 1 of the format.
   uint64_t hash() const { return hash_; }
   const std::string& path() const { return path_; }
-  // Records with each defect; [kNone] those that can be used.
+  // Number of records with each defect; [kNone] those that can be used.
   std::vector<int64_t> CountDefects() const;
-  // Such as "8 image_missing, 1 bad_json"; empty where all can be used.
+  // Counts of defects, such as "8 image_missing, 1 bad_json"; empty where all can be used.
   std::string DescribeDefects() const;
 
  private:

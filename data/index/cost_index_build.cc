@@ -1,20 +1,24 @@
 #include "data/index/cost_index_build.h"
 
+#include <fmt/format.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <cstdio>
 #include <fstream>
 #include <limits>
 #include <map>
 #include <mutex>
-#include <sstream>
 
 #include "configs/base/error.h"
 #include "data/index/cost_index_file.h"
 #include "data/text/parallel_for.h"
+
+// The bytes of all files are divided evenly among the slices, and each slice's part into chunks,
+// which its threads scan in rounds of equal number; a record belongs to the chunk in which its line
+// begins. What the slices found is merged in the order of the bytes, so the index is bitwise the
+// same for any number of ranks and threads.
 
 namespace equipoise {
 namespace {
@@ -24,12 +28,6 @@ constexpr int64_t kRoundBytes = 16 << 20;
 constexpr uint64_t kHashBlock = 4 << 20;
 // A file changed this recently may change again without a new time stamp.
 constexpr int64_t kUnsettledNs = 2'000'000'000;
-
-std::string Hex(uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-  return text;
-}
 
 uint64_t HashContent(const TextFile& file) {
   XXH3_state_t state;
@@ -58,14 +56,13 @@ SampleCost CostOf(const ScannedSample& sample) {
 }  // namespace
 
 uint64_t ContentHash(const TextFile& file, const std::string& cache_folder, bool store) {
-  const std::string stamp_path =
-      cache_folder + "/content-" + Hex(XXH3_64bits(file.path.data(), file.path.size()));
-  std::ostringstream stamp;
-  stamp << file.bytes << ' ' << file.mtime_ns << ' ' << file.inode;
+  const std::string stamp_path = fmt::format("{}/content-{:016x}", cache_folder,
+                                             XXH3_64bits(file.path.data(), file.path.size()));
+  const std::string stamp = fmt::format("{} {} {}", file.bytes, file.mtime_ns, file.inode);
   std::ifstream stored(stamp_path);
   std::string known_stamp, known_hash;
   if (std::getline(stored, known_stamp) && std::getline(stored, known_hash) &&
-      known_stamp == stamp.str()) {
+      known_stamp == stamp) {
     uint64_t hash = 0;
     const auto [end, error] =
         std::from_chars(known_hash.data(), known_hash.data() + known_hash.size(), hash, 16);
@@ -75,7 +72,7 @@ uint64_t ContentHash(const TextFile& file, const std::string& cache_folder, bool
       std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
   const uint64_t hash = HashContent(file);
   if (store && now - file.mtime_ns > kUnsettledNs) {
-    WriteFileWhole(stamp_path, stamp.str() + "\n" + Hex(hash) + "\n");
+    WriteFileWhole(stamp_path, fmt::format("{}\n{:016x}\n", stamp, hash));
   }
   return hash;
 }

@@ -10,21 +10,22 @@
 
 namespace equipoise {
 
-// Hash of an annotation file's content. Kept in `cache_folder` together with size, time and inode,
-// so that an unchanged file of many gigabytes is hashed once; `store` allows writing there.
+// Hash of an annotation file's content. Stored in `cache_folder` together with size, time and
+// inode, so that an unchanged file of many gigabytes is hashed once; `store` allows writing there.
 uint64_t ContentHash(const TextFile& file, const std::string& cache_folder, bool store);
 
-// The records that begin in a slice of the sources' bytes, scanned chunk by chunk in some rounds.
+// Scan of the records that begin in a slice of the sources' bytes, chunk by chunk in several
+// rounds.
 class SliceScan {
  public:
-  // All must outlive this object; `files` are the sources'.
+  // `files`, those of the sources, and `scanner` must outlive this object.
   SliceScan(const std::vector<TextFile>* files, const SampleScanner* scanner, int slice,
             int slices);
 
-  // The same number for every slice; a round takes seconds.
+  // Rounds of the scan, as many for every slice; a round takes seconds.
   int64_t rounds() const { return rounds_; }
-  // Appends the costs of the next round to `costs`. Behind each chunk stands a marker with defect
-  // kEnd whose `line` is the number of lines read; line numbers count from the chunk's first line.
+  // Appends the costs of the next round to `costs`. Each chunk ends with a marker of defect kEnd
+  // whose `line` is the number of lines read; line numbers count from the chunk's first line.
   void ScanRound(int64_t threads, const std::function<void(double share)>& progress,
                  std::vector<SampleCost>& costs);
 
@@ -41,7 +42,7 @@ class SliceScan {
   int64_t rounds_ = 1, round_ = 0;
 };
 
-// The slices' costs one after the other, without markers and with line numbers in the whole file.
+// Concatenates the slices' costs, without markers and with line numbers in the whole file.
 std::vector<SampleCost> MergeSlices(const std::vector<std::vector<SampleCost>>& slices);
 
 }  // namespace equipoise

@@ -1,6 +1,7 @@
 #include "data/index/cost_index_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -10,10 +11,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <random>
 
 #include "configs/base/error.h"
-#include "data/records/path_guard.h"
+#include "configs/base/file_handle.h"
+#include "configs/base/regular_file.h"
 
 namespace equipoise {
 namespace {
@@ -22,7 +25,7 @@ uint64_t HeaderChecksum(const CostIndexHeader& header) {
   return XXH3_64bits(&header, offsetof(CostIndexHeader, header_checksum));
 }
 
-// Bytes 0 to 39 of the header of version 1, and a sample.
+// Version 1 of the format: bytes 0 to 39 of its header, and its sample.
 struct HeaderOfVersion1 {
   char magic[8] = {};
   uint32_t version = 1;
@@ -42,8 +45,8 @@ struct SampleOfVersion1 {
 static_assert(sizeof(HeaderOfVersion1) == 40 && sizeof(SampleOfVersion1) == 32);
 
 [[noreturn]] void FailWrite(const std::string& path) {
-  throw DataError(path + ": cannot be written: " + std::strerror(errno) +
-                  "; set data.cache to a folder with room");
+  throw DataError(fmt::format("{}: cannot be written: {}; set data.cache to a folder with room",
+                              path, std::strerror(errno)));
 }
 
 }  // namespace
@@ -65,20 +68,15 @@ bool IsWholeIndex(const char* data, size_t bytes, uint64_t key) {
 
 void WriteFileWhole(const std::string& path, const std::string& bytes) {
   // Not named by the process: jobs on two machines may have the same number.
-  const std::string temporary = path + ".tmp-" + std::to_string(std::random_device{}());
+  const std::string temporary = fmt::format("{}.tmp-{}", path, std::random_device{}());
   {
     const FileHandle file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
     if (!file.valid()) FailWrite(temporary);
-    for (size_t done = 0; done < bytes.size();) {
-      const ssize_t put = write(file.get(), bytes.data() + done, bytes.size() - done);
-      if (put < 0 && errno == EINTR) continue;
-      if (put <= 0) {
-        const int error = errno;
-        unlink(temporary.c_str());
-        errno = error;
-        FailWrite(temporary);
-      }
-      done += static_cast<size_t>(put);
+    if (!WriteFully(file, bytes)) {
+      const int error = errno;
+      unlink(temporary.c_str());
+      errno = error;
+      FailWrite(temporary);
     }
     if (fsync(file.get()) != 0) FailWrite(temporary);
   }
@@ -97,18 +95,18 @@ uint32_t IndexVersion(const std::string& path) {
 
 uint64_t HashOfVersion1(uint64_t key, const std::vector<SampleCost>& samples,
                         const ImageSpec& images) {
-  std::vector<SampleOfVersion1> then;
-  then.reserve(samples.size());
+  std::vector<SampleOfVersion1> old;
+  old.reserve(samples.size());
   for (const SampleCost& cost : samples) {
-    then.push_back({cost.offset, cost.bytes, cost.tokens, cost.trained,
-                    static_cast<uint16_t>(images.TilesOf(cost.patches)), cost.defect, cost.source,
-                    static_cast<uint16_t>(cost.images), cost.line});
+    old.push_back({cost.offset, cost.bytes, cost.tokens, cost.trained,
+                   static_cast<uint16_t>(images.TilesOf(cost.patches)), cost.defect, cost.source,
+                   static_cast<uint16_t>(cost.images), cost.line});
   }
   HeaderOfVersion1 header;
   std::memcpy(header.magic, CostIndexHeader().magic, sizeof header.magic);
   header.key = key;
   header.samples = samples.size();
-  header.checksum = XXH3_64bits(then.data(), then.size() * sizeof then[0]);
+  header.checksum = XXH3_64bits(old.data(), old.size() * sizeof old[0]);
   return XXH3_64bits(&header, sizeof header);
 }
 
@@ -128,10 +126,8 @@ void WriteIndexFile(const std::string& path, uint64_t key, uint64_t content,
 }
 
 bool ReadIndexFile(const std::string& path, uint64_t key, std::vector<SampleCost>& samples) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return false;
-  const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!IsWholeIndex(bytes.data(), bytes.size(), key)) return false;
+  const auto [bytes, problem] = ReadRegularFile(path, std::numeric_limits<size_t>::max());
+  if (!problem.empty() || !IsWholeIndex(bytes.data(), bytes.size(), key)) return false;
   samples.resize((bytes.size() - sizeof(CostIndexHeader)) / sizeof(SampleCost));
   std::memcpy(samples.data(), bytes.data() + sizeof(CostIndexHeader),
               samples.size() * sizeof(SampleCost));

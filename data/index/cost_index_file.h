@@ -9,12 +9,12 @@
 
 namespace equipoise {
 
-// The bytes before the samples (docs/cost_index_format.md); little endian.
+// Header of an index file, before the samples (docs/cost_index_format.md); little endian.
 struct CostIndexHeader {
   char magic[8] = {'E', 'Q', 'C', 'O', 'S', 'T', '\r', '\n'};
   uint32_t version = 2;
   uint32_t sample_bytes = sizeof(SampleCost);
-  uint64_t key = 0;  // what the index was made from
+  uint64_t key = 0;  // hash of all that the index was made from
   uint64_t samples = 0;
   uint64_t content = 0;          // CostIndex::hash()
   uint64_t checksum = 0;         // XXH3 of the samples
@@ -29,12 +29,12 @@ bool IsWholeIndex(const char* data, size_t bytes, uint64_t key);
 // The version of the index at `path`; 0 where there is none.
 uint32_t IndexVersion(const std::string& path);
 
-// The hash that an index of version 1 had: of its header with `key`, the key in that version, and
-// of its samples, which counted the tiles of `images`.
+// The hash that an index of version 1 would have: of its header, with `key`, the key in that
+// version, and of its samples, which counted the tiles of `images`.
 uint64_t HashOfVersion1(uint64_t key, const std::vector<SampleCost>& samples,
                         const ImageSpec& images);
 
-// Writes under a temporary name, syncs, renames. Throws DataError with what to do.
+// Replaces a file: writes under a temporary name, syncs, renames. Throws DataError with advice.
 void WriteFileWhole(const std::string& path, const std::string& bytes);
 void WriteIndexFile(const std::string& path, uint64_t key, uint64_t content,
                     const std::vector<SampleCost>& samples);

@@ -6,8 +6,6 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cinttypes>
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -20,18 +18,13 @@
 #include "data/index/annotation_file.h"
 #include "data/index/cost_index_build.h"
 #include "data/index/cost_index_file.h"
-#include "data/records/path_guard.h"
 
 namespace equipoise {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string IndexName(uint64_t key) {
-  char name[40];
-  std::snprintf(name, sizeof name, "costs-%016" PRIx64 ".idx", key);
-  return name;
-}
+std::string IndexName(uint64_t key) { return fmt::format("costs-{:016x}.idx", key); }
 
 // True when files can be made in `folder`, which is created.
 bool IsWritable(const std::string& folder) {
@@ -67,8 +60,8 @@ SampleOptions SampleOptionsOf(const DataConfig& config, const CostIndexOptions& 
   return {config.max_tokens, config.tiles, config.limits, options.images, config.follow_links};
 }
 
-// Where a source's pictures lie, seen from its annotations, so that a copied data folder keeps its
-// index.
+// The folder of a source's pictures, relative to its annotations, so that a copied data folder
+// keeps its index.
 std::string PicturesFrom(const SourceConfig& source) {
   std::error_code error;
   const fs::path annotations = fs::canonical(source.annotations, error);
@@ -78,7 +71,7 @@ std::string PicturesFrom(const SourceConfig& source) {
 
 constexpr uint32_t kOldest = 1, kNewest = CostIndexHeader().version;  // versions of the format
 
-// In a version of the format.
+// The key of an index in a version of the format.
 uint64_t KeyOf(const std::vector<SourceConfig>& sources, const std::vector<uint64_t>& contents,
                const SampleOptions& sample, uint64_t chat_template, uint32_t version) {
   const ImageSpec& images = sample.images;
@@ -119,8 +112,8 @@ class IndexBuilder {
   bool AnyRank(bool mine) const { return options_.any_rank ? options_.any_rank(mine) : mine; }
   void ComputeKey();
   uint64_t KeyIn(uint32_t version) const;
-  // Says where an index of an older version lies, which is of no use any more.
-  void TellOlder() const;
+  // Names, in a notice, indices of older versions, which are of no use any more.
+  void NoticeOlder() const;
   // Runs `work`; when it throws on one rank, all ranks throw.
   void OnAllRanks(const std::function<void()>& work) const;
   // The folder for the index: the first that holds it, else the first that can be written.
@@ -129,7 +122,7 @@ class IndexBuilder {
   void ChoosePath();
   bool IsThere(const std::string& path) const;
   std::vector<SampleCost> ScanMySlice(const SampleScanner& scanner) const;
-  // What all slices have scanned, on slice 0.
+  // The costs of all slices, on slice 0.
   std::vector<std::vector<SampleCost>> Collect(std::vector<SampleCost> mine) const;
   void Build();
 
@@ -157,8 +150,10 @@ std::string IndexBuilder::FolderToUse() const {
   for (const std::string& folder : folders_) {
     if (!IsWritable(folder)) continue;
     if (folder != folders_[0] && options_.notice) {
-      options_.notice(folders_[0] + ": cannot be written; the cost index goes to " + folder +
-                      " (data.cache sets another folder)");
+      options_.notice(
+          fmt::format("{}: cannot be written; the cost index goes to {} (data.cache sets "
+                      "another folder)",
+                      folders_[0], folder));
     }
     return folder;
   }
@@ -214,7 +209,7 @@ std::vector<std::vector<SampleCost>> IndexBuilder::Collect(std::vector<SampleCos
 
 void IndexBuilder::Build() {
   const SampleScanner scanner(sources_, SampleOptionsOf(config_, options_), &template_);
-  // Not by files beside the index: another job may build the same one at the same time.
+  // Collected by messages, not by files: another job may build the same index at the same time.
   const std::vector<std::vector<SampleCost>> slices = Collect(ScanMySlice(scanner));
   OnAllRanks([&] {
     if (!first()) return;
@@ -230,7 +225,7 @@ uint64_t IndexBuilder::KeyIn(uint32_t version) const {
                version);
 }
 
-void IndexBuilder::TellOlder() const {
+void IndexBuilder::NoticeOlder() const {
   if (!first() || !options_.notice) return;
   for (const std::string& folder : folders_) {
     for (uint32_t version = kOldest; version < kNewest; ++version) {
@@ -238,8 +233,7 @@ void IndexBuilder::TellOlder() const {
       if (IndexVersion(path) != version) continue;
       options_.notice(
           fmt::format("{}: a cost index in version {} of its format, which is of no use any more; "
-                      "training builds "
-                      "one in version {}, and the old file may be deleted",
+                      "training builds one in version {}, and the old file may be deleted",
                       path, version, kNewest));
     }
   }
@@ -260,7 +254,7 @@ std::string IndexBuilder::Find() {
     std::string path = folder + "/" + IndexName(key_);
     if (IsThere(path)) return path;
   }
-  TellOlder();
+  NoticeOlder();
   return "";
 }
 
@@ -270,7 +264,7 @@ CostIndex IndexBuilder::Run() {
   ChoosePath();
   // Asked once, of all: another job may finish the same index meanwhile.
   if (AnyRank(options_.rebuild || !IsThere(path_))) {
-    if (!IsThere(path_)) TellOlder();
+    if (!IsThere(path_)) NoticeOlder();
     Build();
   }
   std::optional<CostIndex> index = CostIndex::Map(path_, key_);
@@ -291,20 +285,19 @@ bool TooManyBad(const CostIndex& index, const DataConfig& config) {
 
 [[noreturn]] void FailBad(const CostIndex& index, const std::vector<SourceConfig>& sources,
                           const DataConfig& config) {
-  std::ostringstream text;
-  text << sources[0].annotations << ": " << CountBad(index) << " of " << index.size()
-       << " records cannot be used, more than data.max_bad_share " << config.max_bad_share << " ("
-       << index.DescribeDefects() << "), such as";
+  std::string text = fmt::format(
+      "{}: {} of {} records cannot be used, more than data.max_bad_share {:g} ({}), such as",
+      sources[0].annotations, CountBad(index), index.size(), config.max_bad_share,
+      index.DescribeDefects());
   int shown = 0;
   for (int64_t i = 0; i < index.size() && shown < 3; ++i) {
     const SampleCost& cost = index[i];
     if (cost.defect == Defect::kNone) continue;
-    text << " " << sources[cost.source].annotations << ":" << cost.line << " ("
-         << DefectName(cost.defect) << ")";
+    text += fmt::format(" {}:{} ({})", sources[cost.source].annotations, cost.line,
+                        DefectName(cost.defect));
     ++shown;
   }
-  text << "; see all with `equipoise data CONFIG check`";
-  throw DataError(text.str());
+  throw DataError(text + "; see all with `equipoise data CONFIG check`");
 }
 
 OpenedCostIndex FindOrBuild(const std::vector<SourceConfig>& sources, const DataConfig& config,
@@ -321,10 +314,10 @@ OpenedCostIndex OpenCostIndex(const std::vector<SourceConfig>& sources, const Da
   const auto start = std::chrono::steady_clock::now();
   OpenedCostIndex opened = FindOrBuild(sources, config, chat_template, options);
   if (options.enforce_bad_share && !opened.built && TooManyBad(opened.index, config)) {
-    // The pictures are no part of the key, and may have been mended since.
-    CostIndexOptions anew = options;
-    anew.rebuild = true;
-    opened = FindOrBuild(sources, config, chat_template, anew);
+    // The pictures are no part of the key, and may have been repaired since.
+    CostIndexOptions rebuilding = options;
+    rebuilding.rebuild = true;
+    opened = FindOrBuild(sources, config, chat_template, rebuilding);
   }
   if (options.enforce_bad_share && TooManyBad(opened.index, config))
     FailBad(opened.index, sources, config);

@@ -1,5 +1,7 @@
 #include "data/index/cost_lines.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <string_view>
@@ -22,8 +24,8 @@ struct Counts {
   int64_t tiles = -1, tokens = -1, targets = -1;
 };
 
-// Reads a line of whole numbers alone, without blanks, as programs write it. False for any other
-// line, which is then read with care.
+// Reads a line of whole numbers alone, without blanks, as programs write it: the fast path. False
+// for any other line, which ReadAnyLine() then parses and checks.
 bool ReadPlainLine(std::string_view text, Counts& counts) {
   const char *at = text.data(), *end = at + text.size();
   if (at == end || *at != '{') return false;
@@ -51,9 +53,9 @@ bool ReadPlainLine(std::string_view text, Counts& counts) {
 
 [[noreturn]] void RefuseKey(const std::string& key, const std::string& place) {
   const std::string nearest = NearestName(key, kKnown);
-  throw DataError(place + ": '" + key + "' is no known key" +
-                  (nearest.empty() ? "; a line has vit_num and token_num"
-                                   : "; did you mean '" + nearest + "'?"));
+  const std::string advice = nearest.empty() ? "a line has vit_num and token_num"
+                                             : fmt::format("did you mean '{}'?", nearest);
+  throw DataError(fmt::format("{}: '{}' is no known key; {}", place, key, advice));
 }
 
 Counts ReadAnyLine(std::string_view text, const std::string& place) {
@@ -69,20 +71,21 @@ Counts ReadAnyLine(std::string_view text, const std::string& place) {
 
 void CheckCounts(const Counts& counts, const std::string& place) {
   if (counts.tokens < 1) {
-    throw DataError(place + ": token_num is " + std::to_string(counts.tokens) +
-                    "; a sample has 1 token or more, take the line out");
+    throw DataError(
+        fmt::format("{}: token_num is {}; a sample has 1 token or more, take the line out", place,
+                    counts.tokens));
   }
   if (counts.tokens > kMostTokens) {
-    throw DataError(place + ": token_num is " + std::to_string(counts.tokens) + "; the most is " +
-                    std::to_string(kMostTokens));
+    throw DataError(
+        fmt::format("{}: token_num is {}; the most is {}", place, counts.tokens, kMostTokens));
   }
   if (counts.targets < 0 || counts.targets > counts.tokens) {
-    throw DataError(place + ": target_num is " + std::to_string(counts.targets) +
-                    "; it is from 0 to token_num");
+    throw DataError(
+        fmt::format("{}: target_num is {}; it is from 0 to token_num", place, counts.targets));
   }
   if (counts.tiles < 0 || counts.tiles > kMostTiles) {
-    throw DataError(place + ": vit_num is " + std::to_string(counts.tiles) + "; it is from 0 to " +
-                    std::to_string(kMostTiles));
+    throw DataError(
+        fmt::format("{}: vit_num is {}; it is from 0 to {}", place, counts.tiles, kMostTiles));
   }
 }
 
@@ -92,7 +95,7 @@ std::vector<SampleSize> ReadCostLines(const std::string& path, const ImageSpec& 
   const TextFile file(path);
   LineReader reader(&file, 0, file.bytes, kLongestLine);
   std::vector<SampleSize> sizes;
-  const auto place = [&path](int64_t line) { return path + ":" + std::to_string(line); };
+  const auto place = [&path](int64_t line) { return fmt::format("{}:{}", path, line); };
   for (Line line; reader.Next(line);) {
     if (line.too_long) throw DataError(place(line.number) + ": is too long for a sample's costs");
     if (line.number != std::ssize(sizes) + 1) {

@@ -8,7 +8,7 @@
 namespace equipoise {
 namespace {
 
-// The first record of a source or of one after it; records of a source stand together.
+// The first record whose source is not below `source`: records are in the order of their sources.
 int64_t FirstRecord(const CostIndex& index, size_t source) {
   int64_t begin = 0, end = index.size();
   while (begin < end) {

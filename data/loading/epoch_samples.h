@@ -10,26 +10,28 @@
 
 namespace equipoise {
 
-// The samples of an epoch by place, in the order of the index, without a list of them: those of a
-// source once, with `repeat` below 1 the first part of its records, above 1 all of them repeatedly,
-// the fraction being another part in each epoch.
+// Samples of an epoch by place, in the order of the index, computed instead of listed. A source
+// contributes its records `repeat` times: below 1 the first part of them; above 1 all of them
+// repeatedly, and for the fraction a part that is drawn for each epoch.
 class EpochSamples {
  public:
-  // `index` must outlive it. `repeat`: of each source.
+  // `index` must outlive this object; `repeat` has a value for each source.
   EpochSamples(const CostIndex* index, const std::vector<double>& repeat, uint64_t seed,
                int64_t epoch);
 
   int64_t size() const { return blocks_.empty() ? 0 : blocks_.back().end; }
-  // The number of a sample in the index; of a defective one too.
+  // The sample at `place`, by its number in the index; it may be defective.
   int64_t operator[](int64_t place) const;
   // Sizes by place; defective samples have none. Valid as long as the index.
   SampleList list() const;
 
  private:
-  struct Block {                    // of one source
-    int64_t begin, end;             // places
-    int64_t first, records, whole;  // records in the index, and how often all of them come
-    std::optional<Permutation> part;
+  // The places of one source.
+  struct Block {
+    int64_t begin, end;               // places
+    int64_t first, records;           // its records in the index
+    int64_t whole;                    // repetitions of all records
+    std::optional<Permutation> part;  // order of the records of the fraction
   };
   const CostIndex* index_;
   std::vector<Block> blocks_;

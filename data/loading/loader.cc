@@ -1,6 +1,7 @@
 #include "data/loading/loader.h"
 
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
@@ -45,16 +46,16 @@ class BatchWriter {
  public:
   BatchWriter(const Pack& pack, const ImageSpec& images, LossWeight loss, bool pictures);
 
-  // Of the sample to be written next; null without pictures.
+  // Pixels of the sample to be written next; null without pictures.
   float* pixels() const { return pixels_ == nullptr ? nullptr : pixels_ + pixel_; }
   void Write(const ScannedSample& sample, LoadedPack& loaded);
-  // A sample that cannot be used keeps its shape: blank pictures at its beginning, nothing to
-  // learn.
+  // Writes a sample that cannot be used in its planned shape: blank pictures at its beginning, no
+  // targets.
   void WriteBlank(const SampleCost& cost, int32_t image_token, int32_t text_token);
   MicroBatch Finish();
 
  private:
-  // Ends the sample of which `tokens` are written, with padding where the pack has some.
+  // Ends a sample of `tokens` written tokens, with padding where the pack is padded.
   void Close(int64_t tokens, const PictureLoad& pictures);
   void PlaceImage(int64_t begin, int64_t image_tokens);
   int64_t PixelsOf(const PictureLoad& pictures) const {
@@ -68,7 +69,7 @@ class BatchWriter {
   int64_t padded_to_ = 0;  // tokens of each sample at least
   float* weights_ = nullptr;
   float* pixels_ = nullptr;
-  int64_t tile_pixels_ = 0;                          // of three colours
+  int64_t tile_pixels_ = 0;                          // of three channels
   int64_t token_ = 0, pixel_ = 0, image_token_ = 0;  // written so far
 };
 
@@ -109,7 +110,7 @@ void BatchWriter::PlaceImage(int64_t begin, int64_t image_tokens) {
 void BatchWriter::Close(int64_t tokens, const PictureLoad& pictures) {
   const int64_t row = std::max(tokens, padded_to_);
   for (int64_t i = 0; i < row; ++i) positions_[token_ + i] = i;
-  // Behind the sample, where causal attention shows it to none of its tokens.
+  // Padding follows the sample: causal attention hides it from the sample's tokens.
   std::fill_n(ids_ + token_ + tokens, row - tokens, 0);
   std::fill_n(targets_ + token_ + tokens, row - tokens, kNoTarget);
   token_ += row;
@@ -123,9 +124,9 @@ void BatchWriter::Write(const ScannedSample& sample, LoadedPack& loaded) {
   for (int64_t i = 0; i < tokens; ++i) {
     const auto at = static_cast<size_t>(i);
     ids_[token_ + i] = sample.encoded.ids[at];
-    const bool learnt = i + 1 < tokens && sample.encoded.trained[at + 1] != 0;
-    targets_[token_ + i] = learnt ? sample.encoded.ids[at + 1] : kNoTarget;
-    if (weights_ != nullptr && learnt) weights_[token_ + i] = static_cast<float>(weight);
+    const bool has_target = i + 1 < tokens && sample.encoded.trained[at + 1] != 0;
+    targets_[token_ + i] = has_target ? sample.encoded.ids[at + 1] : kNoTarget;
+    if (weights_ != nullptr && has_target) weights_[token_ + i] = static_cast<float>(weight);
   }
   for (size_t i = 0; i < sample.pictures.size(); ++i)
     PlaceImage(sample.encoded.image_begin[i], sample.pictures[i].image_tokens);
@@ -149,15 +150,16 @@ MicroBatch BatchWriter::Finish() {
   return std::move(batch_);
 }
 
+// The difference between a sample and its entry in the cost index; empty where there is none.
 std::string ShapeChange(const SampleCost& cost, const ScannedSample& sample,
                         const ImageSpec& images) {
   const auto tokens = static_cast<int64_t>(sample.encoded.ids.size());
   const PictureLoad pictures = sample.all_pictures();
   if (tokens == cost.tokens && pictures == cost.pictures() && sample.trained == cost.trained)
     return "";
-  return "changed since the cost index was made: " + std::to_string(tokens) + " tokens, " +
-         std::to_string(images.TilesOf(pictures.patches)) + " tiles, planned " +
-         std::to_string(cost.tokens) + ", " + std::to_string(images.TilesOf(cost.patches));
+  return fmt::format("changed since the cost index was made: {} tokens, {} tiles, planned {}, {}",
+                     tokens, images.TilesOf(pictures.patches), cost.tokens,
+                     images.TilesOf(cost.patches));
 }
 
 }  // namespace
@@ -175,7 +177,8 @@ ScannedSample Dataset::Impl::Scan(int64_t sample, std::vector<std::string>* pict
   return scanner.Scan(cost.source, ReadAt(files[cost.source], cost.offset, cost.bytes), pictures);
 }
 
-// Decodes into `pixels` (room for all pictures of the sample), or nowhere when it is null.
+// Decodes into `pixels` (room for all pictures of the sample), or nowhere when it is null. Returns
+// the fault of the first picture that cannot be decoded; empty where there is none.
 std::string Dataset::Impl::Decode(const ScannedSample& scanned,
                                   const std::vector<std::string>& pictures, float* pixels) const {
   const SampleOptions& options = scanner.options();

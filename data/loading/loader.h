@@ -13,12 +13,13 @@
 
 namespace equipoise {
 
+// A pack read from its files as a micro-batch.
 struct LoadedPack {
   MicroBatch batch;
   int64_t targets = 0;  // trained tokens after bad samples; = planned_targets without any
   double weight = 0;    // sum of their weights; = targets for LossWeight::kToken
   // Samples that could not be loaded as planned. Their shape is kept: their pictures are zeros and
-  // none of their tokens is learnt, so no other rank needs to know.
+  // none of their tokens is a target, so no other rank needs to know.
   std::vector<BadSample> bad;
 };
 
@@ -38,9 +39,10 @@ class Dataset {
   // The record as it is now: parsed, its pictures' heads read, encoded; or its defect. For `data
   // show`. With `files`, its pictures are read whole.
   ScannedSample Scan(int64_t sample, std::vector<std::string>* files = nullptr) const;
-  // As Scan, its pictures decoded too (kImageDamaged): every defect that a record can have.
+  // Scan() with the pictures decoded too (kImageDamaged): finds every defect that a record can
+  // have.
   ScannedSample Check(int64_t sample) const;
-  // Where the sample stands, for messages and the quarantine.
+  // File and line of the sample, for messages and the quarantine.
   BadSample Locate(int64_t sample, const std::string& id, const std::string& reason) const;
   const CostIndex& index() const;
 
@@ -49,8 +51,7 @@ class Dataset {
   std::unique_ptr<Impl> impl_;
 };
 
-// Loads packs ahead in threads; gives them in order. The order of results does not depend on the
-// threads.
+// Loads packs ahead in threads, and returns them in the order of `next` for any number of threads.
 class PrefetchLoader {
  public:
   // `next` gives this rank's packs one after the other; it is called from one thread at a time. At
@@ -58,7 +59,7 @@ class PrefetchLoader {
   PrefetchLoader(const Dataset* dataset, std::function<Pack()> next, int64_t threads,
                  int64_t prefetch, bool pictures = true);
   ~PrefetchLoader();
-  // Blocks until the next pack is there. An exception of a loader thread is thrown here.
+  // The next pack; blocks until it is loaded. Throws the exception of a loader thread.
   LoadedPack Next();
 
  private:

@@ -1,7 +1,8 @@
 #include "data/loading/packing.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cmath>
 
 #include "balance/groups/simple_groups.h"
 #include "configs/base/error.h"
@@ -19,19 +20,6 @@ LayerLoad Pack::load() const {
   load.tokens = row_tokens;
   load.token_pairs = static_cast<double>(std::ssize(samples)) * CausalPairs(longest);
   return load;
-}
-
-LossWeight ParseLossWeight(const std::string& name) {
-  if (name == "token") return LossWeight::kToken;
-  if (name == "sample") return LossWeight::kSample;
-  if (name == "square") return LossWeight::kSquare;
-  throw ConfigError("train.loss: '" + name + "' is none of token, sample, square");
-}
-
-double TargetWeight(LossWeight kind, int64_t targets) {
-  if (kind == LossWeight::kToken || targets == 0) return 1;
-  const auto count = static_cast<double>(targets);
-  return kind == LossWeight::kSample ? 1 / count : 1 / std::sqrt(count);
 }
 
 Pack MakePack(const CostIndex& index, std::span<const int64_t> samples, LossWeight loss, bool pad) {
@@ -87,18 +75,19 @@ void EpochPacker::RefuseTooLittleData() {
   if (Form({0, batch - 1}, /*head=*/0)) return;
   const EpochSummary first = Summarize(0);
   const GroupOptions& groups = options_.groups;
-  const std::string limits_text = "balance.tiles " + std::to_string(groups.limit_units()) +
-                                  " or balance.tokens " + std::to_string(groups.limits.tokens);
+  const std::string limits_text = fmt::format("balance.tiles {} or balance.tokens {}",
+                                              groups.limit_units(), groups.limits.tokens);
   if (first.groups == 0 && first.oversize > 0) {
-    throw DataError("data.train: each of the " + std::to_string(first.oversize) +
-                    " samples is beyond " + limits_text + "; raise them");
+    throw DataError(fmt::format("data.train: each of the {} samples is beyond {}; raise them",
+                                first.oversize, limits_text));
   }
   if (first.groups == 0) {
     throw DataError("data.train: no record can be used; see `equipoise data CONFIG check`");
   }
-  throw DataError("data.train: an epoch has " + std::to_string(first.groups) + " packs within " +
-                  limits_text + ", a step needs train.global_batch " + std::to_string(batch) +
-                  "; lower one of them, or raise `repeat` of a source");
+  throw DataError(
+      fmt::format("data.train: an epoch has {} packs within {}, a step needs train.global_batch "
+                  "{}; lower one of them, or raise `repeat` of a source",
+                  first.groups, limits_text, batch));
 }
 
 bool EpochPacker::Form(const DataPosition& position, int64_t head) {
@@ -129,8 +118,8 @@ StepBatches EpochPacker::Next(DataPosition& position) {
   std::vector<Pack> packs;
   std::vector<LayerLoad> loads;
   while (std::ssize(packs) < batch) {
-    // Steps follow each other, so the place in the epoch tells where its first full step began; a
-    // step that began in the epoch before takes what it lacks.
+    // Steps follow one another, so the position gives the place of the epoch's first full step: the
+    // packs before it (`head`) complete a step of the epoch before.
     const int64_t head = (position.pack + batch - std::ssize(packs)) % batch;
     if (!Form(position, head)) {
       position = {position.epoch + 1, 0};

@@ -11,13 +11,9 @@
 #include "data/index/cost_index.h"
 #include "data/loading/epoch_samples.h"
 #include "data/settings/data_config.h"
+#include "data/settings/loss_weight.h"
 
 namespace equipoise {
-
-// Weight of each target of a sample with x targets: 1, 1/x, 1/sqrt(x) (InternVL's loss_reduction).
-enum class LossWeight { kToken, kSample, kSquare };
-LossWeight ParseLossWeight(const std::string& name);  // train.loss; throws ConfigError
-double TargetWeight(LossWeight kind, int64_t targets);
 
 // Samples that share one row of tokens: one micro-batch.
 struct Pack {
@@ -29,12 +25,12 @@ struct Pack {
   int64_t row_tokens = 0;  // = tokens, or as many with each sample padded to the longest
   double token_pairs = 0;  // of the samples' causal attention, see LayerLoad
 
-  // What the row asks of the layers, and what of that is no padding.
+  // The load of the row on the layers, and the part of it that is no padding.
   LayerLoad load() const;
   LayerLoad useful() const;
 };
 
-// `pad`: each sample takes as many tokens of the row as the longest.
+// The pack of `samples`. `pad`: each sample takes as many tokens of the row as the longest.
 Pack MakePack(const CostIndex& index, std::span<const int64_t> samples, LossWeight loss,
               bool pad = false);
 
@@ -46,22 +42,23 @@ struct StepBatches {
   int64_t epoch = 0;
 };
 
-// Where the data stands: everything that resume needs.
+// Position in the data: everything that resume needs.
 struct DataPosition {
   int64_t epoch = 0;
   int64_t pack = 0;  // packs of this epoch already used
 };
 
+// `repeat` of each source.
 std::vector<double> SourceRepeats(const std::vector<SourceConfig>& sources);
 
 std::vector<SampleSize> SizesOf(const CostIndex& index, const std::vector<int64_t>& samples);
 
-// Turns the index into an endless sequence of steps: packs by balance/groups/epoch_windows.h,
-// formed anew in each epoch. A pure function of (index, options, position). A position is two
-// numbers, however far the run is: to go on, the epoch is formed again, some half a second a
-// million samples; of one in windows those before the position. A step's set of packs depends
-// neither on ranks nor on threads; its order does on data_ranks: pack m * data_ranks + r is
-// micro-batch m of data rank r.
+// Endless sequence of steps from the index: packs by balance/groups/epoch_windows.h, formed for
+// each epoch. A pure function of (index, options, position). A position is two numbers, however
+// long the run: resuming forms the epoch again, at half a second per million samples; of an epoch
+// in windows those up to the position. The set of packs of a step depends neither on ranks nor on
+// threads; its order depends on data_ranks: pack m * data_ranks + r is micro-batch m of data rank
+// r.
 class EpochPacker {
  public:
   struct Options {
@@ -75,16 +72,16 @@ class EpochPacker {
   // do).
   EpochPacker(const CostIndex* index, Options options);
 
-  // The step at `position`, which is moved behind it. The last packs of an epoch that do not fill a
-  // step are followed by the first packs of the next epoch.
+  // Returns the step at `position`, and advances `position` past it. The last packs of an epoch
+  // that do not fill a step are followed by the first packs of the next epoch.
   StepBatches Next(DataPosition& position);
-  // Of an epoch that begins with a step, over the data ranks, its packs formed by `groups`.
+  // Balance of an epoch that begins with a step, over the data ranks, its packs formed by `groups`.
   EpochSummary Summarize(int64_t epoch, const GroupOptions& groups) const;
   EpochSummary Summarize(int64_t epoch) const { return Summarize(epoch, options_.groups); }
   const GroupOptions& groups() const { return options_.groups; }
 
  private:
-  // An epoch as far as it is formed.
+  // The epoch at the position, formed up to there.
   struct Forming {
     int64_t epoch = -1, head = -1;
     std::optional<EpochSamples> samples;

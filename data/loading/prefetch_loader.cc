@@ -10,7 +10,8 @@
 
 namespace equipoise {
 
-// Threads draw numbered packs from `next` and put what they loaded under that number.
+// Threads draw numbered packs from `next` and store each loaded pack under its number; Next() takes
+// them in the order of the numbers.
 struct PrefetchLoader::Impl {
   struct Result {
     LoadedPack pack;
@@ -27,8 +28,8 @@ struct PrefetchLoader::Impl {
   std::condition_variable changed;
   std::map<int64_t, Result> results;
   int64_t drawn = 0, taken = 0;
-  bool ended = false;                 // `next` threw, or the loader goes away
-  std::vector<std::jthread> threads;  // last: joined before anything above goes away
+  bool ended = false;                 // `next` threw, or the loader is being destroyed
+  std::vector<std::jthread> threads;  // last: joined before the members above are destroyed
 
   bool WaitForRoom() {
     std::unique_lock lock(mutex);
@@ -92,7 +93,7 @@ LoadedPack PrefetchLoader::Next() {
   std::unique_lock lock(impl_->mutex);
   impl_->changed.wait(lock, [&] { return impl_->results.contains(impl_->taken); });
   auto found = impl_->results.find(impl_->taken);
-  // A failure stays: whoever asks again gets it again.
+  // A failure is kept: every further call throws it again.
   if (found->second.failure) std::rethrow_exception(found->second.failure);
   LoadedPack pack = std::move(found->second.pack);
   impl_->results.erase(found);

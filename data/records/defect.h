@@ -22,11 +22,11 @@ enum class Defect : uint16_t {
   kLineTooLong,
   kNoVision,      // pictures, and a model without a vision part
   kImageDamaged,  // does not decode; known only once it is loaded, so in no index
-  kTokenizer,     // the tokenizer gave up: too much work, or too long once normalised
+  kTokenizer,     // the tokenizer gave up: too much work, or too long once normalized
   kEnd,           // number of defects, none of them
 };
 
-// Such as "image_missing".
+// The name of a defect, such as "image_missing".
 std::string_view DefectName(Defect defect);
 
 }  // namespace equipoise

@@ -1,13 +1,12 @@
 #include "data/records/line_reader.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "configs/base/error.h"
+#include "configs/base/regular_file.h"
 
 namespace equipoise {
 namespace {
@@ -16,16 +15,9 @@ constexpr size_t kReadBytes = 256 << 10;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 size_t ReadInto(const TextFile& file, int64_t offset, char* target, size_t bytes) {
-  size_t have = 0;
-  while (have < bytes) {
-    const ssize_t got =
-        pread(file.file.get(), target + have, bytes - have, offset + static_cast<int64_t>(have));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw DataError(file.path + ": cannot be read: " + std::strerror(errno));
-    if (got == 0) break;
-    have += static_cast<size_t>(got);
-  }
-  return have;
+  const ssize_t got = ReadFullyAt(file.file, target, bytes, offset);
+  if (got < 0) throw DataError(file.path + ": cannot be read: " + std::strerror(errno));
+  return static_cast<size_t>(got);
 }
 
 }  // namespace
@@ -98,7 +90,7 @@ bool LineReader::NextRaw(Line& line) {
       return true;
     }
     searched += length;
-    // A line that is too long anyway is passed over without keeping it.
+    // A line that is too long already is skipped without keeping it.
     if (line.too_long) {
       offset_ += static_cast<int64_t>(searched);
       at_ += searched;

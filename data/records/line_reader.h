@@ -4,12 +4,13 @@
 #include <string>
 #include <string_view>
 
-#include "configs/base/regular_file.h"
+#include "configs/base/file_handle.h"
 
 namespace equipoise {
 
-// A text file opened for reading with what identifies its content. Throws DataError.
+// A text file opened for reading, with the facts that identify its content.
 struct TextFile {
+  // Throws DataError.
   explicit TextFile(const std::string& path);
   std::string path;
   FileHandle file;
@@ -26,16 +27,16 @@ struct Line {
   bool too_long = false;
 };
 
-// The lines of a file that begin in [begin, end), by pread: a file that is cut while it is read
-// gives short lines, not SIGBUS. Blank lines are counted and passed over; a byte order mark is no
-// part of the first line. Memory is bounded by the longest line allowed.
+// Reader of the lines of a file that begin in [begin, end), by pread: a file that is truncated
+// while it is read gives short lines, not SIGBUS. Blank lines are counted and skipped; a byte order
+// mark is no part of the first line. Memory is bounded by the longest line allowed.
 class LineReader {
  public:
   // `file` must outlive this object.
   LineReader(const TextFile* file, int64_t begin, int64_t end, int64_t longest_line);
-  // False behind the last line.
+  // Reads the next line; false after the last.
   bool Next(Line& line);
-  int64_t lines() const { return lines_; }  // so far, blank ones too
+  int64_t lines() const { return lines_; }  // read so far, blank ones too
 
  private:
   bool Fill();
@@ -49,7 +50,7 @@ class LineReader {
   int64_t lines_ = 0;
 };
 
-// `bytes` bytes at `offset`, fewer at the end of the file. Throws DataError for I/O errors.
+// Reads `bytes` bytes at `offset`, fewer at the end of the file. Throws DataError for I/O errors.
 std::string ReadAt(const TextFile& file, uint64_t offset, uint64_t bytes);
 
 }  // namespace equipoise

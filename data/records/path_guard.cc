@@ -1,6 +1,7 @@
 #include "data/records/path_guard.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <linux/openat2.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -19,8 +20,8 @@ namespace {
 // No O_NOFOLLOW: links inside the folder are fine. O_NONBLOCK: opening a FIFO must not hang.
 constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 
-// Kernels before 5.6 and some sandboxes have no openat2. The resolved path is checked instead, and
-// opened without following a link put there meanwhile.
+// The fallback for kernels before 5.6 and some sandboxes, which have no openat2. Checks the
+// resolved path, and opens it without following a link that has replaced it since.
 int OpenBeneathByCheck(const std::string& root, const std::string& relative) {
   std::error_code error;
   const auto folder = std::filesystem::canonical(root, error);
@@ -32,7 +33,7 @@ int OpenBeneathByCheck(const std::string& root, const std::string& relative) {
   return open(file.c_str(), kFlags | O_NOFOLLOW);
 }
 
-// Follows links anywhere; `..` alone must not lead out of the folder.
+// Opens a path whose links may lead anywhere; only `..` must not lead out of the folder.
 int OpenFollowing(int folder, const std::string& relative) {
   const std::filesystem::path path = std::filesystem::path(relative).lexically_normal();
   if (path.is_absolute() || *path.begin() == "..") return errno = EXDEV, -1;
@@ -52,7 +53,7 @@ int OpenBeneath(int folder, const std::string& root, const std::string& relative
   return static_cast<int>(fd);
 }
 
-// The end of a long path says most.
+// The path shortened in the middle: its end says most.
 std::string ShownPath(const std::string& path) {
   constexpr size_t kHead = 40, kTail = 80;
   if (path.size() <= kHead + kTail) return ShownText(path);
@@ -82,7 +83,7 @@ OpenedImage RefusedBy(int error, const std::string& path) {
   }
 }
 
-// Schemes such as http:, file:, data:, s3:.
+// True for schemes such as http:, file:, data:, s3:.
 bool IsUrl(const std::string& path) {
   const size_t colon = path.find(':');
   if (colon == std::string::npos || colon < 2) return false;
@@ -100,9 +101,10 @@ ImageFolder::ImageFolder(const std::string& path, bool follow_links)
       follow_links_(follow_links),
       folder_(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {
   if (!folder_.valid()) {
-    throw DataError(
-        path + ": cannot open the image folder: " + std::strerror(errno) +
-        "; set `images` of this source to the folder that its image paths are relative to");
+    throw DataError(fmt::format(
+        "{}: cannot open the image folder: {}; set `images` of this source to the folder "
+        "that its image paths are relative to",
+        path, std::strerror(errno)));
   }
 }
 

@@ -1,13 +1,15 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
-#include "configs/base/regular_file.h"
+#include "configs/base/file_handle.h"
 #include "data/records/defect.h"
 
 namespace equipoise {
 
-// A picture's file opened for reading, or why not (kImageMissing, kImageOutside, kImageUnreadable).
+// A picture's file opened for reading, or the defect that prevents it (kImageMissing,
+// kImageOutside, kImageUnreadable).
 struct OpenedImage {
   FileHandle file;
   int64_t bytes = 0;
@@ -18,16 +20,17 @@ struct OpenedImage {
 // The folder that a source's image paths are relative to. Paths come from untrusted records:
 // nothing outside the folder is ever opened, be it by `..`, an absolute path, a URL or a symbolic
 // link that leaves it, and only regular files are. With `follow_links`, links may lead out of it.
-// An absolute path is taken where it begins with the folder's. Thread-safe.
+// An absolute path is accepted where it begins with the folder's. Thread-safe.
 class ImageFolder {
  public:
   // Throws DataError when there is no such folder.
   explicit ImageFolder(const std::string& path, bool follow_links = false);
+  // Opens the picture of a record's path.
   OpenedImage Open(const std::string& given) const;
   const std::string& path() const { return path_; }
 
  private:
-  // The path seen from the folder; empty where it is absolute and of another one.
+  // The path relative to the folder; empty where it is absolute and leads elsewhere.
   std::string Relative(const std::string& path) const;
 
   std::string path_;

@@ -2,8 +2,8 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -13,7 +13,7 @@
 namespace equipoise {
 namespace {
 
-// Held while the file is read and appended to.
+// Lock of the file, held while it is read and appended to.
 class FileLock {
  public:
   explicit FileLock(int fd) : fd_(fd) {
@@ -48,10 +48,10 @@ Quarantine::Quarantine(const std::string& path)
 
 void Quarantine::ReadNew() {
   std::string text;
-  char block[1 << 16];
+  std::array<char, 1 << 16> block{};
   for (ssize_t got = 1; got > 0;) {
-    got = pread(file_.get(), block, sizeof block, read_ + static_cast<int64_t>(text.size()));
-    if (got > 0) text.append(block, static_cast<size_t>(got));
+    got = ReadFullyAt(file_, block.data(), block.size(), read_ + std::ssize(text));
+    if (got > 0) text.append(block.data(), static_cast<size_t>(got));
   }
   size_t begin = 0;
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
@@ -59,12 +59,12 @@ void Quarantine::ReadNew() {
       const Json object = ParseJson(std::string_view(text).substr(begin, end - begin), path_);
       known_.emplace(GetString(object, "file", path_), GetInt(object, "line", path_));
     } catch (const DataError&) {
-      // A line that a killed run left torn says nothing.
+      // A line that a killed run left torn is ignored.
     }
     begin = end + 1;
   }
   // A torn last line is ended, so that the next one begins on its own.
-  if (begin < text.size() && write(file_.get(), "\n", 1) == 1) begin = text.size() + 1;
+  if (begin < text.size() && WriteFully(file_, "\n")) begin = text.size() + 1;
   read_ += static_cast<int64_t>(begin);
 }
 
@@ -74,7 +74,7 @@ bool Quarantine::Add(const BadSample& bad, std::optional<int64_t> step, int rank
   ReadNew();
   if (!known_.emplace(bad.file, bad.line).second) return false;
   const std::string line = LineOf(bad, step, rank);
-  if (write(file_.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+  if (!WriteFully(file_, line)) {
     throw RunError(path_ + ": cannot be written: " + std::strerror(errno));
   }
   read_ += static_cast<int64_t>(line.size());

@@ -1,5 +1,7 @@
 #include "data/records/record.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -10,7 +12,7 @@
 namespace equipoise {
 namespace {
 
-// Thrown and caught in this file only: the way out of a nested check.
+// Thrown by nested checks, and caught in this file.
 struct Refusal {
   Defect defect;
   std::string reason;
@@ -45,7 +47,7 @@ std::vector<std::string> ReadImages(const Json& object) {
   }
   if (value == nullptr) return {};
   if (value->is_string()) return {value->get<std::string>()};
-  const std::string bad = std::string("'") + name + "' is neither a path nor a list of paths";
+  const std::string bad = fmt::format("'{}' is neither a path nor a list of paths", name);
   if (!value->is_array()) Refuse(Defect::kBadField, bad);
   std::vector<std::string> images;
   for (const Json& item : *value) {
@@ -63,8 +65,7 @@ void CheckSizes(const Json& object) {
         found->is_array() && std::all_of(found->begin(), found->end(),
                                          [](const Json& item) { return item.is_number(); });
     if (!numbers) {
-      Refuse(Defect::kBadField,
-             std::string("'") + key + "' is neither a number nor a list of numbers");
+      Refuse(Defect::kBadField, fmt::format("'{}' is neither a number nor a list of numbers", key));
     }
   }
   const auto video = object.find("video");
@@ -87,13 +88,13 @@ bool IsTrained(const Json& turn, const std::string& where) {
     if (found == turn.end() || found->is_null()) continue;
     if (*found == Json(0) || *found == Json(false)) return false;
     if (*found != Json(1) && *found != Json(true)) {
-      Refuse(Defect::kBadField, where + ": '" + key + "' is neither 0 nor 1");
+      Refuse(Defect::kBadField, fmt::format("{}: '{}' is neither 0 nor 1", where, key));
     }
   }
   return true;
 }
 
-// What a record of another trainer's form needs.
+// The reason to refuse a record without 'conversations', by the trainer whose form it has.
 std::string OtherForm(const Json& object) {
   const auto has = [&](const char* key) { return object.contains(key); };
   const std::string turns =
@@ -112,17 +113,18 @@ std::string OtherForm(const Json& object) {
 }
 
 Turn ReadTurn(const Json& turn, size_t number) {
-  const std::string where = "turn " + std::to_string(number);
+  const std::string where = fmt::format("turn {}", number);
   if (!turn.is_object()) Refuse(Defect::kBadField, where + " is no object");
   for (const char* key : {"from", "value"}) {
     const auto found = turn.find(key);
     if (found == turn.end()) {
       const bool other = turn.contains("role") && turn.contains("content");
       Refuse(Defect::kBadField,
-             where + " has no '" + key + "'" +
-                 (other ? "; write 'from' for 'role', 'value' for 'content'" : ""));
+             fmt::format("{} has no '{}'{}", where, key,
+                         other ? "; write 'from' for 'role', 'value' for 'content'" : ""));
     }
-    if (!found->is_string()) Refuse(Defect::kBadField, where + ": '" + key + "' is no text");
+    if (!found->is_string())
+      Refuse(Defect::kBadField, fmt::format("{}: '{}' is no text", where, key));
   }
   const auto role = RoleOf(turn["from"].get_ref<const std::string&>());
   if (!role) {
@@ -146,7 +148,7 @@ bool IsBlank(const std::string& text) {
   return text.find_first_not_of(" \t\r\n\f\v") == std::string::npos;
 }
 
-// An optional system turn, then user and assistant in turn, at least one of each.
+// Requires an optional system turn, then user and assistant alternately, at least one of each.
 void CheckOrder(const std::vector<Turn>& turns) {
   const size_t first = !turns.empty() && turns[0].role == Role::kSystem ? 1 : 0;
   if (turns.size() < first + 2) {
@@ -156,11 +158,12 @@ void CheckOrder(const std::vector<Turn>& turns) {
   for (size_t i = first; i < turns.size(); ++i) {
     const Role expected = (i - first) % 2 == 0 ? Role::kUser : Role::kAssistant;
     if (turns[i].role != expected) {
-      Refuse(Defect::kNoConversation, "turn " + std::to_string(i + 1) + " is not the " +
-                                          (expected == Role::kUser ? "user's" : "assistant's"));
+      Refuse(Defect::kNoConversation,
+             fmt::format("turn {} is not the {}", i + 1,
+                         expected == Role::kUser ? "user's" : "assistant's"));
     }
-    const bool learnt = expected == Role::kAssistant && turns[i].trained;
-    if (learnt && !IsBlank(turns[i].text)) blank = false;
+    const bool trained = expected == Role::kAssistant && turns[i].trained;
+    if (trained && !IsBlank(turns[i].text)) blank = false;
   }
   if (blank) Refuse(Defect::kNothingTrained, "all answers are empty, or have weight 0");
 }

@@ -1,13 +1,13 @@
 #include "data/records/sample_scanner.h"
 
-#include <unistd.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <limits>
 #include <optional>
 
 #include "configs/base/error.h"
+#include "configs/base/file_handle.h"
 #include "configs/base/shown_text.h"
 #include "data/images/image_size.h"
 #include "data/text/text_error.h"
@@ -18,9 +18,9 @@ namespace {
 // A head is looked for in the first 8 KiB, which hold nearly all, then in more.
 constexpr int64_t kFirstRead = 8 << 10;
 constexpr int64_t kLongestHead = 16 << 20;
-// Bytes of a reason: it may name a path of any length.
+// Most bytes of a reason: it may name a path of any length.
 constexpr size_t kMostReason = 400;
-// As SampleSize counts them.
+// Patches of a sample, as many as SampleSize can count.
 constexpr int64_t kMostPatches = std::numeric_limits<int32_t>::max();
 
 void Refuse(ScannedSample& sample, Defect defect, const std::string& reason) {
@@ -31,20 +31,15 @@ void Refuse(ScannedSample& sample, Defect defect, const std::string& reason) {
 // Grows `bytes` to the first `size` bytes of the file; false when the file is shorter or
 // unreadable.
 bool ReadTo(const FileHandle& file, int64_t size, std::string& bytes) {
-  auto have = static_cast<int64_t>(bytes.size());
+  const size_t had = bytes.size();
   bytes.resize(static_cast<size_t>(size));
-  while (have < size) {
-    const ssize_t got =
-        pread(file.get(), bytes.data() + have, static_cast<size_t>(size - have), have);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    have += got;
-  }
-  bytes.resize(static_cast<size_t>(have));
-  return have == size;
+  const ssize_t got =
+      ReadFullyAt(file, bytes.data() + had, bytes.size() - had, static_cast<int64_t>(had));
+  bytes.resize(had + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  return std::ssize(bytes) == size;
 }
 
-// Size by the picture's head; reads on while the head is not complete.
+// The size of a picture by its head; reads on while the head is not complete.
 std::optional<ImageSize> SizeByHead(const OpenedImage& opened, std::string& bytes,
                                     std::string& reason) {
   const ImageLimits no_limits{std::numeric_limits<int64_t>::max(),
@@ -105,7 +100,7 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
   const auto pictures = static_cast<int64_t>(images.size());
   if (pictures * processor_.least_tokens() > options_.max_tokens) {
     return Refuse(sample, Defect::kTooManyTokens,
-                  std::to_string(pictures) + " pictures do not fit in data.max_tokens");
+                  fmt::format("{} pictures do not fit in data.max_tokens", pictures));
   }
   for (const std::string& path : images) {
     OpenedImage opened = folders_[source].Open(path);
@@ -120,8 +115,8 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
     if (!size) return Refuse(sample, Defect::kImageUnreadable, ShownText(path) + ": " + reason);
     if (size->height != 0 && size->width > options_.limits.image_pixels / size->height) {
       return Refuse(sample, Defect::kImageTooLarge,
-                    ShownText(path) + ": " + std::to_string(size->width) + " x " +
-                        std::to_string(size->height) + " is more than data.limits.image_pixels");
+                    fmt::format("{}: {} x {} is more than data.limits.image_pixels",
+                                ShownText(path), size->width, size->height));
     }
     sample.pictures.push_back(processor_.Measure(*size, pictures));
     if (files != nullptr) files->push_back(std::move(bytes));
@@ -129,7 +124,7 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
   const PictureLoad all = sample.all_pictures();
   if (all.patches > kMostPatches || all.image_tokens > options_.max_tokens) {
     Refuse(sample, Defect::kTooManyTokens,
-           std::to_string(all.image_tokens) + " tokens of pictures do not fit in data.max_tokens");
+           fmt::format("{} tokens of pictures do not fit in data.max_tokens", all.image_tokens));
   }
 }
 

@@ -13,7 +13,7 @@
 
 namespace equipoise {
 
-// What the model's input depends on besides records and pictures.
+// Settings on which the model's input depends besides records and pictures.
 struct SampleOptions {
   int64_t max_tokens = 4096;
   TilesConfig tiles;
@@ -22,12 +22,12 @@ struct SampleOptions {
   bool follow_links = false;  // of pictures, out of their folder
 };
 
-// One record as the model will see it, or why it cannot be used.
+// One record as the model will see it, or the defect that makes it unusable.
 struct ScannedSample {
   Record record;
   Defect defect = Defect::kNone;
   std::string reason;
-  std::vector<PictureLoad> pictures;  // of each
+  std::vector<PictureLoad> pictures;  // load of each
   EncodedConversation encoded;        // cut to max_tokens
   int64_t full_tokens = 0;            // before the cut
   int64_t trained = 0;                // targets: trained tokens, the first token not counted
@@ -35,8 +35,8 @@ struct ScannedSample {
   PictureLoad all_pictures() const;
 };
 
-// The one way from a line of JSONL to tokens, used by the cost index (which reads the heads of
-// pictures only) and by the loader. Thread-safe.
+// Scanner of lines of JSONL into tokens, shared by the cost index (which reads the heads of
+// pictures only) and the loader, so that both agree. Thread-safe.
 class SampleScanner {
  public:
   // `chat_template` must outlive this object. Throws DataError when a source's image folder is
@@ -44,7 +44,8 @@ class SampleScanner {
   SampleScanner(const std::vector<SourceConfig>& sources, SampleOptions options,
                 const ChatTemplate* chat_template);
 
-  // With `files`, each picture's bytes are read whole and put there. Never throws for bad records.
+  // Scans a line of source `source`. With `files`, appends each picture's bytes, read whole. Never
+  // throws for bad records.
   ScannedSample Scan(size_t source, std::string_view line,
                      std::vector<std::string>* files = nullptr) const;
   const SampleOptions& options() const { return options_; }
@@ -54,7 +55,7 @@ class SampleScanner {
   void ReadPictures(size_t source, ScannedSample& sample, std::vector<std::string>* files) const;
   void Encode(ScannedSample& sample) const;
 
-  std::vector<ImageFolder> folders_;  // of each source
+  std::vector<ImageFolder> folders_;  // one for each source
   SampleOptions options_;
   ImageProcessor processor_;
   const ChatTemplate* chat_template_;

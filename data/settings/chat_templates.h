@@ -13,11 +13,11 @@ struct ChatTemplateForm {
   std::string_view name;         // of data.template
   std::string_view system;       // where a record has none; empty: no system turn then
   const char* begin = nullptr;   // a token before the first turn
-  bool newline = true;           // a line break behind each turn
-  bool tokenizer_begin = false;  // before the first turn what the tokenizer's own code puts there
+  bool newline = true;           // a line break after each turn
+  bool tokenizer_begin = false;  // Tokenizer::begin_token() before the first turn
 };
 
-// System texts and forms of InternVL: conversation.py of OpenGVLab's code, and what its
+// System texts and forms of InternVL: conversation.py of OpenGVLab's code, and the tokens that its
 // preprocess_* functions put before a conversation.
 inline constexpr std::string_view kInternVl2System =
     "你是由上海人工智能实验室联合商汤科技开发的书生多模态大模型，英文名叫InternVL, "
@@ -32,7 +32,7 @@ inline constexpr std::array<ChatTemplateForm, 4> kChatTemplates = {{
     {"Hermes-2", kInternVl2System, nullptr, /*newline=*/false},
 }};
 
-// Null where there is none of the name.
+// The template of that name; null where there is none.
 inline const ChatTemplateForm* FindChatTemplate(std::string_view name) {
   for (const ChatTemplateForm& form : kChatTemplates) {
     if (form.name == name) return &form;

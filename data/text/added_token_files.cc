@@ -1,5 +1,7 @@
 #include "data/text/added_token_files.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <filesystem>
 #include <map>
@@ -15,7 +17,7 @@ namespace {
 
 int32_t CheckedId(int64_t id, const std::string& where) {
   if (0 <= id && id < kMaxTokenId) return static_cast<int32_t>(id);
-  throw DataError(where + ": the id " + std::to_string(id) + " is out of range");
+  throw DataError(fmt::format("{}: the id {} is out of range", where, id));
 }
 
 // {"92542": {"content": "<|im_end|>", "special": true, ...}, ...}
@@ -25,7 +27,7 @@ void ReadDecoder(const Json& json, const std::string& where, std::map<int32_t, A
     int64_t id = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (error != std::errc() || end != key.data() + key.size()) {
-      throw DataError(where + ": '" + key + "' is no id");
+      throw DataError(fmt::format("{}: '{}' is no id", where, key));
     }
     const std::string here = where + ": " + key;
     if (!entry.is_object()) throw DataError(here + ": not an object");

@@ -7,10 +7,10 @@
 
 namespace equipoise {
 
-// Added tokens that a folder lists beside its tokenizer.model.
+// Added tokens that a folder lists in files of their own, next to its tokenizer.model.
 struct AddedTokenFiles {
   std::vector<AddedToken> tokens;  // in the order of their ids
-  std::string text;                // of the files read
+  std::string text;                // content of the files read
 };
 
 // The token that a folder's tokenizer puts before a text: bos_token of tokenizer_config.json where
@@ -19,8 +19,7 @@ std::string ReadBeginToken(const std::string& folder);
 
 // Reads added_tokens_decoder of FOLDER/tokenizer_config.json or, where there is none, as
 // Transformers does, FOLDER/added_tokens.json, all of them special. Both may be absent. Throws
-// DataError
-// (`file: key: what`).
+// DataError (`file: key: what`).
 AddedTokenFiles ReadAddedTokens(const std::string& folder);
 
 }  // namespace equipoise

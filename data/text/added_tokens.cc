@@ -85,7 +85,7 @@ AddedTokenFinder::Found AddedTokenFinder::FindNext(std::string_view text, size_t
 void AddedTokenFinder::Split(std::string_view text,
                              const std::function<void(std::string_view)>& plain,
                              const std::function<void(int32_t)>& token) const {
-  size_t done = 0;  // handed out
+  size_t done = 0;  // end of the text passed on
   size_t search = 0;
   while (search < text.size() && !tokens_.empty()) {
     Found found = FindNext(text, search);

@@ -17,21 +17,21 @@ struct AddedToken {
   int32_t id = 0;
   bool special = false;
   bool single_word = false;  // only where no word character touches it
-  bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // takes the white space behind it
-  bool normalized = false;   // sought in the normalised text
+  bool lstrip = false;       // includes the white space before it
+  bool rstrip = false;       // includes the white space after it
+  bool normalized = false;   // matched in the normalized text
 };
 
-// Finds tokens in text: leftmost first, of those that begin at one place the longest. O(text *
-// longest token) in the worst case. Immutable once built.
+// Finder of added tokens in text, by a trie: leftmost first, of those that begin at one place the
+// longest. O(text * longest token) in the worst case. Immutable once built.
 class AddedTokenFinder {
  public:
   AddedTokenFinder();
-  // Adds a token that is sought as `pattern`.
+  // Adds a token, to be found where the text has `pattern`.
   void Add(const AddedToken& token, std::string_view pattern);
   bool empty() const { return tokens_.empty(); }
 
-  // Calls `text` for what lies between tokens and `token` for each token, in order.
+  // Calls `plain` for the text between tokens and `token` for the id of each token, in order.
   void Split(std::string_view text, const std::function<void(std::string_view)>& plain,
              const std::function<void(int32_t)>& token) const;
 

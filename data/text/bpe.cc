@@ -30,7 +30,7 @@ struct Candidate {
 
 }  // namespace
 
-// One word being merged.
+// A word while it is merged.
 class BpeModel::Word {
  public:
   Word(const BpeModel& model, const std::vector<int32_t>& symbols) : model_(model) {

@@ -24,7 +24,7 @@ class BpeModel {
   struct Options {
     // A word that is a token as a whole is not merged up from its bytes.
     bool ignore_merges = false;
-    // Stands for a byte that the vocabulary lacks; -1 = such a byte is dropped.
+    // Id of a byte that the vocabulary lacks; -1 = such a byte is dropped.
     int32_t unknown = -1;
     bool fuse_unknown = false;
   };

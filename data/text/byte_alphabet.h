@@ -9,7 +9,7 @@
 namespace equipoise {
 
 // GPT-2's alphabet: every byte has a printable character, so that a vocabulary of byte strings can
-// be written as JSON text. The 188 printable bytes of Latin-1 stand for themselves, the others for
+// be written as JSON text. The 188 printable bytes of Latin-1 map to themselves, the others to
 // U+0100, U+0101, ... in ascending order.
 class ByteAlphabet {
  public:
@@ -22,7 +22,7 @@ class ByteAlphabet {
   std::optional<std::string> ToBytes(std::string_view text) const;
 
  private:
-  static constexpr uint32_t kEnd = 0x144;  // behind the last character used
+  static constexpr uint32_t kEnd = 0x144;  // after the last character used
   std::array<std::string, 256> characters_;
   std::array<int16_t, kEnd> bytes_;  // of a character; -1 = none
 };

@@ -1,5 +1,6 @@
 #include "data/text/chat_template.h"
 
+#include <fmt/format.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace equipoise {
 namespace {
 
 constexpr std::string_view kPlaceholder = "<image>";
-// Part of the fingerprint: to be raised when Encode gives other ids for the same input.
+// Part of the fingerprint: raise it when Encode gives other ids for the same input.
 constexpr uint64_t kVersion = 2;
 
 std::string_view RoleName(Role role) {
@@ -38,8 +39,10 @@ size_t CountPlaceholders(std::string_view text) {
 int32_t RequiredToken(const Tokenizer& tokenizer, const char* token, const std::string& name) {
   const auto id = tokenizer.TokenId(token);
   if (!id) {
-    throw DataError(tokenizer.source() + ": the template '" + name + "' needs the token " + token +
-                    ", which the vocabulary lacks; use another data.template or tokenizer");
+    throw DataError(fmt::format(
+        "{}: the template '{}' needs the token {}, which the vocabulary lacks; use another "
+        "data.template or tokenizer",
+        tokenizer.source(), name, token));
   }
   return *id;
 }
@@ -58,8 +61,8 @@ std::string PlaceImages(std::vector<Turn>& turns, size_t images) {
     user->text.insert(0, std::string(kPlaceholder) + "\n");
     return "";
   }
-  return std::to_string(placeholders) + " <image> in user turns for " + std::to_string(images) +
-         " pictures; write one <image> for each";
+  return fmt::format("{} <image> in user turns for {} pictures; write one <image> for each",
+                     placeholders, images);
 }
 
 std::string Truncate(EncodedConversation& conversation, const std::vector<int64_t>& image_tokens,
@@ -69,8 +72,7 @@ std::string Truncate(EncodedConversation& conversation, const std::vector<int64_
     // The closing </img> belongs to the picture.
     const int64_t end = conversation.image_begin.back() + image_tokens.back() + 1;
     if (end > max_tokens) {
-      return "the pictures end at token " + std::to_string(end) +
-             ", behind max_tokens = " + std::to_string(max_tokens);
+      return fmt::format("the pictures end at token {}, behind max_tokens = {}", end, max_tokens);
     }
   }
   conversation.ids.resize(static_cast<size_t>(max_tokens));
@@ -100,8 +102,8 @@ class ChatTemplate::Writer {
     }
     Add(owner_.end_of_turn_);
     if (role == Role::kAssistant && trained) {
-      const size_t learnt = std::min(begin + owner_.answer_header_, out_.ids.size());
-      std::fill(out_.trained.begin() + static_cast<std::ptrdiff_t>(learnt), out_.trained.end(), 1);
+      const size_t first = std::min(begin + owner_.answer_header_, out_.ids.size());
+      std::fill(out_.trained.begin() + static_cast<std::ptrdiff_t>(first), out_.trained.end(), 1);
     }
     for (const int32_t id : owner_.newline_) Add(id);
   }

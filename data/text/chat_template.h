@@ -14,27 +14,27 @@ namespace equipoise {
 // A conversation as the model sees it.
 struct EncodedConversation {
   std::vector<int32_t> ids;
-  std::vector<uint8_t> trained;      // per token: 1 where the token is learnt
+  std::vector<uint8_t> trained;      // per token: 1 where the token is a target
   std::vector<int64_t> image_begin;  // per picture, in order: its first context token
 };
 
 // Makes the `<image>` in user turns agree with the number of pictures: a record of one picture that
-// has none gets "<image>\n" before its first user turn, as InternVL does. Returns an empty text, or
-// what is wrong where the numbers cannot agree. `<image>` in other turns is ordinary text.
+// has none gets "<image>\n" before its first user turn, as InternVL does. Returns the fault where
+// the numbers cannot agree, else an empty text. `<image>` in other turns is ordinary text.
 std::string PlaceImages(std::vector<Turn>& turns, size_t images);
 
-// Cuts `conversation` to at most `max_tokens` tokens; `image_tokens`: of each picture. Returns an
-// empty text, or what is wrong where that would cut into a picture or drop one; the conversation is
-// then left as it is.
+// Truncates `conversation` to `max_tokens` tokens; `image_tokens` has those of each picture.
+// Returns the fault where that would cut into a picture or drop one, and leaves the conversation as
+// it is; else an empty text.
 std::string Truncate(EncodedConversation& conversation, const std::vector<int64_t>& image_tokens,
                      int64_t max_tokens);
 
-// How conversations become ids and loss mask, as typed code: a template that is rendered as text
-// has no loss mask. data/settings/chat_templates.h lists the templates. All put `<img>` context
-// tokens `</img>` in place of `<image>`, learn the assistant's text and its <|im_end|> (not a token
-// that a line break at the answer's beginning forms with the header's: no prompt leaves it to be
-// answered), and take special tokens that stand in a text as ordinary text, except grounding marks
-// (<ref>, <box>, <quad>), which say nothing about the conversation's form. Thread-safe.
+// Encoder of conversations into ids and loss mask, as typed code: a template that is rendered as
+// text has no loss mask. data/settings/chat_templates.h lists the templates. All put `<img>`
+// context tokens `</img>` in place of `<image>`; train on the assistant's text and its <|im_end|>
+// (not on a token that a line break at the start of the answer forms with the header's: it is part
+// of every prompt); and treat special tokens in a text as ordinary text, except grounding marks
+// (<ref>, <box>, <quad>), which do not affect the conversation's form. Thread-safe.
 class ChatTemplate {
  public:
   // Throws DataError when the tokenizer lacks <|im_start|> or <|im_end|>, ConfigError for an
@@ -42,18 +42,19 @@ class ChatTemplate {
   // outlive this object.
   ChatTemplate(const std::string& name, const std::string& system, const Tokenizer* tokenizer);
 
-  // `image_tokens[i]` context tokens for picture i. REQUIRES: as many `<image>` in user turns (see
-  // PlaceImages). `with_answer_prompt` ends with the start of an assistant turn (generation).
-  // Throws DataError for pictures when the tokenizer lacks the tokens for them.
+  // Encodes `turns`, with `image_tokens[i]` context tokens for picture i. REQUIRES: as many
+  // `<image>` in user turns (see PlaceImages). `with_answer_prompt` ends with the start of an
+  // assistant turn (generation). Throws DataError for pictures when the tokenizer lacks the tokens
+  // for them.
   EncodedConversation Encode(const std::vector<Turn>& turns,
                              const std::vector<int64_t>& image_tokens,
                              bool with_answer_prompt = false) const;
 
-  int32_t image_token() const {
-    return image_token_;
-  }  // <IMG_CONTEXT>; -1 = the tokenizer has none
-  int32_t end_of_turn() const { return end_of_turn_; }  // <|im_end|>
-  uint64_t fingerprint() const;  // changes with everything that Encode depends on
+  // Ids of <IMG_CONTEXT>, -1 where the tokenizer has none, and of <|im_end|>.
+  int32_t image_token() const { return image_token_; }
+  int32_t end_of_turn() const { return end_of_turn_; }
+  // Changes with everything that Encode depends on.
+  uint64_t fingerprint() const;
 
  private:
   class Writer;
@@ -63,7 +64,7 @@ class ChatTemplate {
   int32_t start_of_turn_ = -1, end_of_turn_ = -1;
   int32_t image_token_ = -1, image_start_ = -1, image_end_ = -1;
   AddedTokenFinder marks_;
-  std::vector<int32_t> begin_, newline_;  // before the first turn, behind each
+  std::vector<int32_t> begin_, newline_;  // before the first turn, after each
   size_t answer_header_ = 0;              // tokens of "assistant\n"
 };
 

@@ -11,7 +11,7 @@ namespace equipoise {
 constexpr uint32_t kCodePoints = 0x110000;
 
 struct CodePointRange {
-  uint32_t begin = 0, end = 0;  // end is not in it
+  uint32_t begin = 0, end = 0;  // end excluded
 };
 
 // A set of code points.
@@ -20,19 +20,19 @@ class CodePointSet {
   void Add(uint32_t begin, uint32_t end) { ranges_.push_back({begin, end}); }
   void Add(const CodePointSet& other);
   CodePointSet Complement() const;
-  // Ascending, apart from each other.
+  // The set as ascending ranges that do not touch.
   std::vector<CodePointRange> Ranges() const;
 
  private:
   std::vector<CodePointRange> ranges_;  // in any order
 };
 
-// A byte for each code point, in two stages. 9 KiB and 256 bytes for each block of code points that
-// differ.
+// A table of one byte for each code point, in two stages: 9 KiB, and 256 bytes for each block of
+// code points that differ.
 class CodePointTable {
  public:
   CodePointTable();  // all 0
-  // From runs of unicode_tables.h.
+  // The table of runs of unicode_tables.h.
   explicit CodePointTable(std::string_view runs);
   void Set(uint32_t begin, uint32_t end, uint8_t value);
   uint8_t operator[](uint32_t code_point) const {
@@ -41,19 +41,19 @@ class CodePointTable {
 
  private:
   uint16_t UniformBlock(uint8_t value);
-  // The block of its own that stands for 256 code points, made where they share one.
+  // The block of 256 code points for writing, made where they share one with others.
   uint8_t* OwnBlock(size_t index);
 
   std::vector<uint8_t> blocks_;
   std::array<uint16_t, kCodePoints / 256> block_of_{};
-  std::array<uint16_t, 256> uniform_{};  // of each value: its block + 1, or 0
-  std::vector<bool> shared_;             // of each block
+  std::array<uint16_t, 256> uniform_{};  // for each value: its block + 1, or 0
+  std::vector<bool> shared_;             // for each block
 };
 
 // Code points of a general category (L, Lu ...) or a script (Han ...) by its name, or of `numeric`,
-// which the Digits pre-tokenizer cuts out. Nothing for a name that is not in the tables.
+// which the Digits pre-tokenizer cuts out. nullopt for a name that is not in the tables.
 std::optional<CodePointSet> PropertySet(std::string_view name);
-// Unicode's White_Space.
+// Code points of Unicode's White_Space property.
 CodePointSet WhiteSpaceSet();
 // Code points whose number in runs of unicode_tables.h is not 0.
 CodePointSet NonZeroSet(std::string_view runs);

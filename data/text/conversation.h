@@ -8,10 +8,11 @@ namespace equipoise {
 
 enum class Role { kSystem, kUser, kAssistant };
 
+// One message of a conversation.
 struct Turn {
   Role role;
-  std::string text;     // `<image>` stands for a picture in user turns
-  bool trained = true;  // of the assistant's: false where the record says not to learn it
+  std::string text;     // in user turns `<image>` marks the place of a picture
+  bool trained = true;  // an assistant's turn: false where the record excludes it from training
 };
 
 // One line of a JSONL file in the LLaVA / InternVL form.

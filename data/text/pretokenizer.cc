@@ -13,14 +13,14 @@ struct Span {
   bool match;
 };
 
-// The text as matches and the gaps between them, in order.
+// Cuts the text into matches and the gaps between them, in order.
 void FindSpans(std::string_view text, const std::vector<Regex::Match>& matches, bool invert,
                std::vector<Span>& spans) {
   spans.clear();
   size_t done = 0;
   for (const Regex::Match& match : matches) {
     if (match.begin > done) spans.push_back({done, match.begin, invert});
-    // An empty match cuts and takes nothing.
+    // An empty match cuts, but is no span.
     if (match.end > match.begin) spans.push_back({match.begin, match.end, !invert});
     done = match.end;
   }
@@ -75,7 +75,7 @@ void Apply(SplitBehavior behavior, std::vector<Span>& spans) {
 
 }  // namespace
 
-// One call: the pieces of a text, cut by one step after the other.
+// The state of one call of Split(): the pieces of a text, cut by one step after the other.
 class PreTokenizer::Run {
  public:
   explicit Run(std::string_view text) : text_(text), pieces_{{0, text.size()}} {}

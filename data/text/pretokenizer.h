@@ -9,20 +9,21 @@
 
 namespace equipoise {
 
-// What happens to the matches of a pattern, as in the `tokenizers` library.
+// Treatment of the matches of a pattern, as in the `tokenizers` library.
 enum class SplitBehavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 // One step that cuts text into pieces.
 struct SplitStep {
   std::string pattern;  // as tokenizer.json has it
   SplitBehavior behavior = SplitBehavior::kIsolated;
-  bool invert = false;  // the pattern describes what is no match
+  bool invert = false;  // the pattern describes the gaps between matches
 };
 
+// The pre-tokenizer of a tokenizer.json.
 struct PreTokenizerSpec {
   std::vector<SplitStep> steps;
-  // What the final ByteLevel step does: give each piece a leading space where it has none, then cut
-  // by GPT-2's pattern.
+  // The final ByteLevel step: give each piece a leading space where it has none, then cut by
+  // GPT-2's pattern.
   bool add_prefix_space = false;
   bool gpt2_split = false;
 };

@@ -11,6 +11,11 @@
 #include "data/text/regex_classes.h"
 #include "data/text/text_error.h"
 
+// A search sees only a window of the text (PCRE2's partial matching), which grows by factors of
+// four where a match reaches its end; each growth is charged to a budget proportional to the text.
+// So the usual pattern costs O(n), and one that backtracks without bound is refused instead of
+// taking O(n^2) or worse.
+
 namespace equipoise {
 namespace {
 
@@ -19,8 +24,7 @@ constexpr uint32_t kHeapLimitKib = 256 << 10;
 constexpr size_t kJitStackBytes = 32 << 10;
 constexpr size_t kJitStackLimit = 64 << 20;
 
-// A search sees this many characters at first, and more only where it reaches their end: what a
-// search costs shows in how far it must see.
+// Characters of the first window: the cost of a search shows in how far it must see.
 constexpr size_t kFirstWindow = 256;
 // PCRE2's own count of steps in a window of the first size; it grows with the window.
 constexpr uint32_t kFirstMatchLimit = 4096;
@@ -63,7 +67,7 @@ Code Compile(std::string_view pattern, const std::string& bytes, const std::stri
   return code;
 }
 
-// The bytes that stand for the characters of `text`, which is valid: nothing is checked.
+// Maps the characters of `text` to their bytes. REQUIRES: valid UTF-8, which is not checked.
 void MapText(std::string_view text, const CodePointTable& byte_of, std::string& bytes) {
   if (bytes.size() < text.size()) bytes.resize(text.size());
   char* out = bytes.data();
@@ -84,7 +88,7 @@ void MapText(std::string_view text, const CodePointTable& byte_of, std::string& 
   bytes.resize(static_cast<size_t>(out - bytes.data()));
 }
 
-// Turns the number of a character into its offset in the text, for ascending numbers.
+// Converter of the number of a character into its offset in the text, for ascending numbers.
 class Cursor {
  public:
   Cursor(std::string_view text, size_t characters)
@@ -139,13 +143,13 @@ struct Regex::Matcher::Impl {
   Context context{pcre2_match_context_create(nullptr)};
   std::string bytes;  // of the text
 
-  // The first match at or behind `start`, in characters.
+  // The first match at or after `start`, in characters.
   std::optional<Match> Find(size_t start);
 
  private:
-  // PCRE2's result on the characters up to `end`.
+  // Runs PCRE2 on the characters from `start` up to `end`, and returns its result.
   int Run(size_t start, size_t end, uint32_t match_limit);
-  // Throws once the matcher has done too much.
+  // Charges work to the budget. Throws TextError where it is spent.
   void Spend(size_t characters);
   [[noreturn]] void GiveUp(const std::string& why) const;
 };

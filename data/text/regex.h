@@ -18,7 +18,7 @@ class Regex {
     size_t begin = 0, end = 0;
   };
 
-  // Scratch space of one thread, and what it may still spend. The regex must outlive it.
+  // Scratch space of one thread, and the work that it may still do. The regex must outlive it.
   class Matcher {
    public:
     // `text_bytes`: length of all texts that will be searched. Work that exceeds a multiple of it
@@ -27,7 +27,7 @@ class Regex {
     ~Matcher();
     Matcher(Matcher&&) noexcept;
 
-    // Replaces `matches` by all matches in `text`, from left to right. A lookahead can yield empty
+    // Replaces `matches` by all matches in `text`, from left to right. A lookahead can give empty
     // ones. REQUIRES: `text` is valid UTF-8. Throws TextError when the search exceeds the limits on
     // work and memory.
     void FindAll(std::string_view text, std::vector<Match>& matches);

@@ -9,6 +9,11 @@
 #include "configs/base/error.h"
 #include "data/text/utf8.h"
 
+// The sets of code points in a pattern (literals, classes, properties) partition all code points:
+// two are in one class when every set has both or neither. Partition refinement, set by set over
+// sorted intervals, finds the classes; each becomes a byte, and each set a bracket expression of
+// bytes. A pattern of more than 256 classes is refused; published ones have a few dozen.
+
 namespace equipoise {
 namespace {
 
@@ -16,7 +21,7 @@ constexpr size_t kMostClasses = 256;  // bytes
 
 bool IsAsciiLetter(uint32_t c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// A single code point, in a group that ignores case with its other forms.
+// Adds a single code point, with its other forms in a group that ignores case.
 void AddLiteral(uint32_t c, bool ignore_case, CodePointSet& set) {
   set.Add(c, c + 1);
   if (!ignore_case || !IsAsciiLetter(c)) return;
@@ -25,10 +30,11 @@ void AddLiteral(uint32_t c, bool ignore_case, CodePointSet& set) {
   if ((c | 0x20) == 'k') set.Add(0x212A, 0x212B);  // Kelvin sign
 }
 
-// Reads a pattern from left to right into what is copied and the sets of code points in between.
+// Parser of a pattern, from left to right, into text that is copied and the sets of code points in
+// between.
 class Parser {
  public:
-  // `text` as it stands, then one code point of `sets[set]` unless that is negative.
+  // `text`, copied unchanged, then one code point of `sets[set]` unless `set` is negative.
   struct Part {
     std::string text;
     int set = -1;
@@ -150,9 +156,9 @@ class Parser {
     };
     if (!digits(low) || !digits(high) || (low.empty() && high.empty())) return false;
     const size_t length = end + 1 - at_;
-    const char behind = Peek(length);
-    if (behind == '+') Refuse("a possessive {n,m}+");
-    if (behind == '?' && comma == std::string_view::npos) Refuse("a lazy {n}?");
+    const char suffix = Peek(length);
+    if (suffix == '+') Refuse("a possessive {n,m}+");
+    if (suffix == '?' && comma == std::string_view::npos) Refuse("a lazy {n}?");
     if (low.empty()) {
       CopyAs("{0,", 0);
       CopyAs(high, length);
@@ -163,7 +169,7 @@ class Parser {
     return true;
   }
 
-  // Reads an escape: a code point, or `set` filled.
+  // Reads an escape: returns its code point, or fills `set`.
   std::optional<uint32_t> Escape(CodePointSet& set) {
     const char c = Peek(1);
     switch (c) {
@@ -250,7 +256,7 @@ class Parser {
     PutSet(negated ? set.Complement() : set);
   }
 
-  // A code point of a class; nothing where a whole set was added instead.
+  // Reads a code point of a class; nullopt where a whole set was added instead.
   std::optional<uint32_t> ClassPoint(CodePointSet& set) {
     if (Peek() == '[') Refuse("a character class inside another");
     if (Follows("&&")) Refuse("an intersection of character classes");
@@ -283,11 +289,12 @@ class Parser {
   std::vector<Part> parts_;
   std::vector<CodePointSet> sets_;
   std::map<std::vector<std::pair<uint32_t, uint32_t>>, int> known_;  // ranges -> set
-  std::vector<bool> groups_;  // of each open group: ignores case
+  std::vector<bool> groups_;  // for each open group: ignores case
   uint32_t last_literal_ = 0;
 };
 
-// Code points cut into intervals that each set takes whole or not at all, and these into classes.
+// Partition of the code points into intervals that each set takes whole or not at all, and of the
+// intervals into classes.
 class Partition {
  public:
   explicit Partition(const std::vector<CodePointSet>& sets) {
@@ -334,7 +341,7 @@ class Partition {
     }
   }
 
-  // Gives what lies in `ranges` classes apart from what does not.
+  // Splits classes so that each is inside `ranges` or outside.
   void Refine(const std::vector<CodePointRange>& ranges) {
     std::vector<size_t> all(classes_), inside(classes_);
     for (const size_t number : class_of_) ++all[number];

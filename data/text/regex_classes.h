@@ -7,8 +7,8 @@
 
 namespace equipoise {
 
-// A pattern over bytes in PCRE2's syntax, and the byte that stands for each code point: all code
-// points that no part of the pattern tells apart have the same.
+// A pattern over bytes in PCRE2's syntax, and the byte of each code point: code points that no part
+// of the pattern distinguishes share one.
 struct BytePattern {
   std::string pattern;
   CodePointTable byte_of;

@@ -16,8 +16,8 @@ struct SentencePieceModel::Impl {
 
 namespace {
 
-// A piece of the character NUL alone looks like the empty text to the library's tables, which then
-// find it everywhere. Such models have a byte for it too.
+// The id of NUL's byte, where the model has a piece of the character NUL alone: the library's
+// tables take that for the empty text, and find it everywhere. Such models have a byte for it too.
 int32_t ByteOfNul(const sentencepiece::SentencePieceProcessor& processor) {
   const std::string nul(1, '\0');
   if (processor.IdToPiece(processor.PieceToId(nul)) != nul) return -1;

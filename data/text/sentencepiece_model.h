@@ -10,8 +10,8 @@
 namespace equipoise {
 
 // A SentencePiece model (tokenizer.model), run by the library. Thread-safe once built. Ids and
-// texts equal those of the library, but for the character NUL, which the library's own model of
-// some tokenizers cannot look up: it is encoded as its byte where the model has that byte.
+// texts equal those of the library, except for the character NUL, which the library cannot look up
+// in some models: it is encoded as its byte where the model has that byte.
 class SentencePieceModel {
  public:
   // `file`: the bytes of a tokenizer.model. Throws DataError that begins with `source:`.
@@ -20,9 +20,9 @@ class SentencePieceModel {
   SentencePieceModel(const SentencePieceModel&) = delete;
   SentencePieceModel& operator=(const SentencePieceModel&) = delete;
 
-  // Appends the ids of text, which is valid UTF-8; no control token is looked for in it.
+  // Appends the ids of text. Control tokens are not parsed. REQUIRES: valid UTF-8.
   void Encode(std::string_view text, std::vector<int32_t>& ids) const;
-  // The text of ids; control tokens, and ids that the model does not have, have none.
+  // The text of ids; that of control tokens, and of ids outside the model, is empty.
   std::string Decode(const std::vector<int32_t>& ids) const;
   int32_t size() const;
   std::optional<int32_t> Find(std::string_view piece) const;

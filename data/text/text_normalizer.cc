@@ -9,6 +9,10 @@
 #include "data/text/unicode_tables.h"
 #include "data/text/utf8.h"
 
+// Unicode's normalization (Standard Annex 15). Text that the form cannot change is copied; each
+// stretch around code points that it may change is decomposed, the combining marks of every run are
+// sorted stably by class, and starters are composed with their marks again where the form composes.
+
 namespace equipoise {
 namespace {
 
@@ -17,14 +21,14 @@ constexpr uint32_t kSyllables = 0xAC00, kLeads = 0x1100, kVowels = 0x1161, kTail
 constexpr uint32_t kLeadCount = 19, kVowelCount = 21, kTailCount = 28;
 constexpr uint32_t kSyllableCount = kLeadCount * kVowelCount * kTailCount;
 
-// Of U+FDFA NFKD makes 11 times its bytes: no text of any size is made of such letters alone.
+// NFKD makes 11 times its bytes of U+FDFA, but no long text consists of such letters alone.
 constexpr size_t kMostGrowth = 4, kFreeGrowth = 64 << 10;
 
 bool IsCompatible(NormalForm form) {
   return form == NormalForm::kNfkc || form == NormalForm::kNfkd;
 }
 
-// Reads the numbers of unicode_tables.h.
+// Reader of the numbers of unicode_tables.h.
 class NumberReader {
  public:
   explicit NumberReader(std::string_view text) : text_(text) {}
@@ -119,7 +123,7 @@ std::string TextNormalizer::Run(std::string_view text) const {
   out.reserve(text.size());
   size_t done = 0;
   while (at < text.size()) {
-    // The one before takes part: a mark may join it.
+    // The stretch begins with the code point before: a mark may join it.
     size_t begin = at;
     while (begin > done && (static_cast<uint8_t>(text[--begin]) & 0xC0) == 0x80) {
     }
@@ -169,7 +173,7 @@ void TextNormalizer::Decompose(uint32_t point, std::vector<uint32_t>& out) const
   out.insert(out.end(), begin, begin + found->second.count);
 }
 
-// Sorts every run of combining marks by class, in n log n.
+// Sorts every run of combining marks by class, in O(n log n).
 void TextNormalizer::OrderMarks(std::vector<uint32_t>& points) const {
   for (auto begin = points.begin(); begin != points.end();) {
     if (combining_[*begin] == 0) {

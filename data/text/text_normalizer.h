@@ -13,15 +13,15 @@ namespace equipoise {
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// Brings text into a normal form of Unicode, by tables of our own (unicode_tables.h). Immutable, so
-// threads share it.
+// Normalizer of text to a normal form of Unicode, by tables of our own (unicode_tables.h).
+// Immutable, so threads share it.
 class TextNormalizer {
  public:
-  // Without a form, text stays as it is. `source` begins messages.
+  // Without a form, text is left unchanged. `source` begins messages.
   TextNormalizer(std::optional<NormalForm> form, std::string source);
 
-  // `text` (valid UTF-8) in the form. O(n log n), also for hostile runs of combining marks. Throws
-  // TextError where the result is beyond four times the text and 64 KiB.
+  // Returns `text` (valid UTF-8) in the form. O(n log n), also for hostile runs of combining marks.
+  // Throws TextError where the result is beyond four times the text and 64 KiB.
   std::string Run(std::string_view text) const;
 
  private:
@@ -29,7 +29,7 @@ class TextNormalizer {
   void ReadParts(std::string_view table);
   void MarkChanging();
   size_t FindChanging(std::string_view text, size_t at) const;
-  // The form of one stretch, which nothing before or behind it changes.
+  // Appends the form of one stretch, which does not depend on the text around it.
   void AppendStretch(std::string_view stretch, std::string& out) const;
   void Decompose(uint32_t point, std::vector<uint32_t>& out) const;
   void OrderMarks(std::vector<uint32_t>& points) const;
@@ -42,8 +42,8 @@ class TextNormalizer {
   std::optional<NormalForm> form_;
   std::string source_;
   CodePointTable combining_;
-  // 1: the form changes this one, or may change it because of those before it. Any other ends what
-  // stands before it.
+  // 1: the form changes this code point, or may change it because of those before it. Any other one
+  // ends the stretch before it.
   CodePointTable changing_;
   std::vector<uint32_t> parts_;
   std::unordered_map<uint32_t, Parts> parts_of_;

@@ -36,12 +36,12 @@ std::string FileOf(const std::string& path) {
                   "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)");
 }
 
-// Turns text between added tokens into ids, and back.
+// Interface of the two models that turn text between added tokens into ids, and back.
 class TextModel {
  public:
   virtual ~TextModel() = default;
   virtual std::string Normalized(std::string_view text) const = 0;
-  // Appends the ids of normalised text.
+  // Appends the ids of normalized text.
   virtual void Encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
   // Bytes of ids of the vocabulary.
   virtual std::string Decode(const std::vector<int32_t>& ids) const = 0;
@@ -95,7 +95,7 @@ class BytePairText : public TextModel {
   std::vector<std::string> bytes_;  // of each id; empty = no such token
 };
 
-// SentencePiece of a tokenizer.model; it normalises by itself. A piece whose id an added token has
+// SentencePiece of a tokenizer.model; it normalizes by itself. A piece whose id an added token has
 // taken ("[UNUSED_TOKEN_145]" of InternLM2, now <|im_end|>) is cut in two: no text makes that id.
 class SentencePieceText : public TextModel {
  public:

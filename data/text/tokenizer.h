@@ -10,8 +10,8 @@
 namespace equipoise {
 
 // A byte-level BPE tokenizer of a Hugging Face tokenizer.json, or a SentencePiece model with the
-// added tokens of the files beside it. Thread-safe once built. Ids equal those of the `tokenizers`
-// and `sentencepiece` libraries.
+// added tokens of the files in its folder. Thread-safe once built. Ids equal those of the
+// `tokenizers` and `sentencepiece` libraries.
 class Tokenizer {
  public:
   // `path` is a tokenizer.json, a tokenizer.model, or a folder that holds one; of both, the first
@@ -22,13 +22,14 @@ class Tokenizer {
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
-  // Added and special tokens that stand in the text are recognised when `parse_special`; otherwise
-  // they are ordinary text. No BOS or EOS is added. Throws TextError for text that costs too much.
+  // Added and special tokens in the text are recognized when `parse_special`; otherwise they are
+  // ordinary text. No BOS or EOS is added. Throws TextError for text that costs too much.
   std::vector<int32_t> Encode(std::string_view text, bool parse_special) const;
   // Bytes of the ids, invalid UTF-8 replaced by U+FFFD as Hugging Face does.
   std::string Decode(const std::vector<int32_t>& ids, bool skip_special) const;
   std::optional<int32_t> TokenId(std::string_view token) const;
-  // What the tokenizer's own code puts before a text, by add_bos_token of tokenizer_config.json.
+  // The token that the tokenizer's own code puts before a text, by add_bos_token of
+  // tokenizer_config.json.
   std::optional<int32_t> begin_token() const;
   int64_t vocab_size() const;         // largest id + 1
   const std::string& source() const;  // its file, for messages

@@ -1,5 +1,7 @@
 #include "data/text/tokenizer_json.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <unordered_set>
 
@@ -18,7 +20,7 @@ const Json& Object(const Json& parent, const char* key, const std::string& sourc
   const auto found = parent.find(key);
   if (found == parent.end() || !found->is_object()) {
     Fail(source,
-         std::string(key) + " is missing or no object; is this a tokenizer.json of Hugging Face?");
+         fmt::format("{} is missing or no object; is this a tokenizer.json of Hugging Face?", key));
   }
   return *found;
 }
@@ -33,8 +35,8 @@ int32_t CheckedId(const Json& value, const std::string& token, const std::string
   if (!value.is_number_integer()) Fail(source, Quote(token) + ": the id is no whole number");
   const bool fits = value.is_number_unsigned() && value.get<uint64_t>() < uint64_t{kMaxTokenId};
   if (!fits) {
-    Fail(source, Quote(token) + ": the id " + value.dump() + " is outside 0.." +
-                     std::to_string(kMaxTokenId - 1));
+    Fail(source, fmt::format("{}: the id {} is outside 0..{}", Quote(token), value.dump(),
+                             kMaxTokenId - 1));
   }
   return value.get<int32_t>();
 }
@@ -82,7 +84,7 @@ class Reader {
     for (const auto& [token, value] : vocab.items()) {
       const int32_t id = CheckedId(value, token, at);
       if (!ids_.insert(id).second) {
-        Fail(at, Quote(token) + ": the id " + std::to_string(id) + " belongs to another token too");
+        Fail(at, fmt::format("{}: the id {} belongs to another token too", Quote(token), id));
       }
       spec_.vocabulary.emplace(token, id);
       spec_.largest_id = std::max(spec_.largest_id, id);
@@ -130,7 +132,7 @@ class Reader {
   }
 
   [[noreturn]] void FailMerge(size_t index, const std::string& message) const {
-    Fail(source_ + ": model.merges[" + std::to_string(index) + "]", message);
+    Fail(fmt::format("{}: model.merges[{}]", source_, index), message);
   }
 
   void ReadOptions(const Json& model) {
@@ -151,19 +153,19 @@ class Reader {
     if (!list->is_array()) Fail(source_, "added_tokens is no list");
     std::unordered_set<std::string> contents;
     for (size_t i = 0; i < list->size(); ++i) {
-      const std::string at = source_ + ": added_tokens[" + std::to_string(i) + "]";
+      const std::string at = fmt::format("{}: added_tokens[{}]", source_, i);
       AddedToken token = ReadAddedToken((*list)[i], at);
       if (!contents.insert(token.content).second)
         Fail(at, Quote(token.content) + " is listed twice");
       const auto known = spec_.vocabulary.find(token.content);
       const bool same = known != spec_.vocabulary.end() && known->second == token.id;
       if (known != spec_.vocabulary.end() && !same) {
-        Fail(at, Quote(token.content) + " has id " + std::to_string(token.id) + " here and id " +
-                     std::to_string(known->second) + " in model.vocab");
+        Fail(at, fmt::format("{} has id {} here and id {} in model.vocab", Quote(token.content),
+                             token.id, known->second));
       }
       if (!same && !ids_.insert(token.id).second) {
-        Fail(at, Quote(token.content) + ": the id " + std::to_string(token.id) +
-                     " belongs to another token too");
+        Fail(at, fmt::format("{}: the id {} belongs to another token too", Quote(token.content),
+                             token.id));
       }
       spec_.largest_id = std::max(spec_.largest_id, token.id);
       spec_.added_tokens.push_back(std::move(token));

@@ -12,8 +12,8 @@
 
 namespace equipoise {
 
-// What a tokenizer.json says, checked: every id is known, unique and below kMaxTokenId, every merge
-// joins tokens of the vocabulary.
+// The content of a tokenizer.json, checked: every id is known, unique and below kMaxTokenId, every
+// merge joins tokens of the vocabulary.
 struct TokenizerSpec {
   Vocabulary vocabulary;  // in the byte alphabet, added tokens not included
   std::vector<BpeModel::Merge> merges;

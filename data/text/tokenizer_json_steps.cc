@@ -33,7 +33,7 @@ std::string TypeOf(const Json& step, const std::string& source) {
 const Json& ListOf(const Json& step, const char* key, const std::string& source) {
   const auto list = step.find(key);
   if (list == step.end() || !list->is_array()) {
-    throw DataError(source + ": " + key + " is missing or no list");
+    throw DataError(fmt::format("{}: {} is missing or no list", source, key));
   }
   return *list;
 }
@@ -46,8 +46,8 @@ void CheckSteps(const Json& steps, const std::string& source) {
                               steps.size(), kMostSteps));
 }
 
-// What two normal forms, one after the other, come to: a form of Unicode does away with the
-// composition before it, and compatible characters, once replaced, stay so.
+// The normal form that two forms, one after the other, amount to: a form undoes the composition of
+// the one before, and compatible characters, once replaced, stay replaced.
 std::optional<NormalForm> Combined(std::optional<NormalForm> first,
                                    std::optional<NormalForm> second) {
   if (!first || !second) return first ? first : second;
@@ -58,7 +58,7 @@ std::optional<NormalForm> Combined(std::optional<NormalForm> first,
   return second == NormalForm::kNfc ? NormalForm::kNfkc : NormalForm::kNfkd;
 }
 
-// A text as a pattern that matches it.
+// The pattern that matches a text literally.
 std::string Escape(const std::string& text) {
   std::string pattern;
   for (const char c : text) {
@@ -87,7 +87,7 @@ SplitStep ReadSplit(const Json& step, const std::string& source) {
     split.invert = GetBool(step, "invert", source, false);
     return split;
   }
-  throw DataError(source + ": behavior '" + behavior + "' is not known");
+  throw DataError(fmt::format("{}: behavior '{}' is not known", source, behavior));
 }
 
 void ReadStep(const Json& step, const std::string& source, bool last, PreTokenizerSpec& spec) {
@@ -97,8 +97,10 @@ void ReadStep(const Json& step, const std::string& source, bool last, PreTokeniz
     spec.add_prefix_space = GetBool(step, "add_prefix_space", source, true);
     spec.gpt2_split = GetBool(step, "use_regex", source, true);
   } else if (last) {
-    throw DataError(source + ": the last step is '" + type +
-                    "'; only byte-level BPE is supported, which ends with ByteLevel");
+    throw DataError(
+        fmt::format("{}: the last step is '{}'; only byte-level BPE is supported, which ends "
+                    "with ByteLevel",
+                    source, type));
   } else if (type == "Split") {
     spec.steps.push_back(ReadSplit(step, source));
   } else if (type == "Digits") {
@@ -106,8 +108,9 @@ void ReadStep(const Json& step, const std::string& source, bool last, PreTokeniz
     spec.steps.push_back(
         {"\\p{numeric}", single ? SplitBehavior::kIsolated : SplitBehavior::kContiguous, false});
   } else {
-    throw DataError(source + ": pre-tokenizer '" + type +
-                    "' is not supported; supported are Split, Digits and ByteLevel");
+    throw DataError(fmt::format(
+        "{}: pre-tokenizer '{}' is not supported; supported are Split, Digits and ByteLevel",
+        source, type));
   }
 }
 
@@ -120,8 +123,8 @@ std::optional<NormalForm> ReadNormalizer(const Json& normalizer, const std::stri
     if (type == name) return form;
   }
   if (type != "Sequence") {
-    throw DataError(source + ": '" + type +
-                    "' is not supported; supported are NFC, NFD, NFKC, NFKD");
+    throw DataError(
+        fmt::format("{}: '{}' is not supported; supported are NFC, NFD, NFKC, NFKD", source, type));
   }
   const Json& steps = ListOf(normalizer, "normalizers", source);
   CheckSteps(steps, source);
@@ -144,7 +147,7 @@ PreTokenizerSpec ReadPreTokenizer(const Json& pre_tokenizer, const std::string& 
   if (steps.empty()) throw DataError(source + ": the sequence is empty");
   CheckSteps(steps, source);
   for (size_t i = 0; i < steps.size(); ++i) {
-    ReadStep(steps[i], source + "[" + std::to_string(i) + "]", i + 1 == steps.size(), spec);
+    ReadStep(steps[i], fmt::format("{}[{}]", source, i), i + 1 == steps.size(), spec);
   }
   return spec;
 }
@@ -159,7 +162,7 @@ void CheckDecoder(const Json& decoder, const std::string& source) {
     for (const Json& step : steps) CheckDecoder(step, source);
     return;
   }
-  throw DataError(source + ": '" + type + "' is not supported; only ByteLevel is");
+  throw DataError(fmt::format("{}: '{}' is not supported; only ByteLevel is", source, type));
 }
 
 }  // namespace equipoise

@@ -9,9 +9,10 @@
 
 namespace equipoise {
 
-// The text-cutting parts of a tokenizer.json. `source` begins the DataError thrown for what is
-// damaged or not supported.
-// The form that all normalizers of a sequence come to, if any.
+// Readers of the text-cutting parts of a tokenizer.json. All throw a DataError that begins with
+// `source:` for parts that are damaged or not supported.
+
+// The normal form that all normalizers of a sequence amount to, if any.
 std::optional<NormalForm> ReadNormalizer(const Json& normalizer, const std::string& source);
 PreTokenizerSpec ReadPreTokenizer(const Json& pre_tokenizer, const std::string& source);
 void CheckDecoder(const Json& decoder, const std::string& source);

@@ -3,8 +3,8 @@
 namespace equipoise {
 namespace {
 
-// What may follow a leading byte: how many bytes, and the range of the first of them (which keeps
-// out overlong forms, surrogates and values above U+10FFFF).
+// The bytes that may follow a leading byte: their number, and the range of the first (which
+// excludes overlong forms, surrogates and values above U+10FFFF).
 struct Lead {
   uint32_t following;
   uint8_t low, high;

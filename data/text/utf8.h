@@ -6,10 +6,10 @@
 
 namespace equipoise {
 
-// One code point read from the front of a text.
+// One code point read from a text.
 struct CodePoint {
   uint32_t value = 0;
-  uint32_t bytes = 0;  // its length; of an invalid sequence: the length of its maximal valid prefix
+  uint32_t bytes = 0;  // its length; for an invalid sequence that of its maximal valid prefix
   bool valid = false;
 };
 
@@ -21,7 +21,7 @@ bool IsValidUtf8(std::string_view text);
 // Each maximal part of an invalid sequence becomes one U+FFFD, as in Python's and Rust's decoders.
 std::string ReplaceInvalidUtf8(std::string_view text);
 
-// Unicode's White_Space property.
+// True for code points of Unicode's White_Space property.
 bool IsWhiteSpace(uint32_t code_point);
 
 }  // namespace equipoise

@@ -8,16 +8,15 @@
 
 namespace equipoise {
 
-// Remembers the ids of short words. A table of fixed size in which a word has one place and the
-// latest word wins; a thread that finds a place busy does without it, so nothing ever waits.
-// Thread-safe.
+// Cache of the ids of short words: a direct-mapped table of fixed size. The latest word of a slot
+// wins; a thread that finds a slot busy skips the cache, so nothing ever waits. Thread-safe.
 class WordCache {
  public:
   WordCache() : slots_(kSlots) {}
 
-  // Appends the ids of `word` when they are known.
+  // Appends the ids of `word` and returns true when they are known.
   bool Find(std::string_view word, uint64_t hash, std::vector<int32_t>& ids) const;
-  // Remembers ids[from..] as those of `word`, when both are short enough.
+  // Stores ids[from..] as those of `word`, when both are short enough.
   void Store(std::string_view word, uint64_t hash, const std::vector<int32_t>& ids,
              size_t from) const;
 

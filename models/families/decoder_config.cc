@@ -131,8 +131,8 @@ void WriteDecoder(const TextConfig& text, Json* json) {
 void ValidateDecoder(const TextConfig& text, const std::string& where) {
   const auto refuse = [&](const std::string& what) { throw DataError(where + ": " + what); };
   if (text.num_attention_heads % text.num_key_value_heads != 0) {
-    refuse("num_key_value_heads: " + std::to_string(text.num_key_value_heads) +
-           " do not divide num_attention_heads = " + std::to_string(text.num_attention_heads));
+    refuse(fmt::format("num_key_value_heads: {} do not divide num_attention_heads = {}",
+                       text.num_key_value_heads, text.num_attention_heads));
   }
   if (text.head_dim % 2 != 0) refuse("head_dim: must be even, for rotary positions");
   if (text.rope_type == "dynamic" && text.head_dim <= 2) {

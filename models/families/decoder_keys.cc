@@ -1,5 +1,7 @@
 #include "models/families/decoder_keys.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 
@@ -8,8 +10,8 @@ namespace equipoise {
 void ParseHeadDim(const ConfigSection& section, int64_t fallback, TextConfig* text) {
   const int64_t heads = text->num_attention_heads;
   if (fallback == 0 && !section.Has("head_dim") && text->hidden_size % heads != 0) {
-    section.Refuse("hidden_size", std::to_string(text->hidden_size) + " is no multiple of " +
-                                      std::to_string(heads) + " heads");
+    section.Refuse("hidden_size",
+                   fmt::format("{} is no multiple of {} heads", text->hidden_size, heads));
   }
   if (fallback == 0) fallback = std::max<int64_t>(1, text->hidden_size / heads);
   text->head_dim = section.Size("head_dim", kMaxWidth, fallback);

@@ -12,7 +12,7 @@
 
 namespace equipoise {
 
-// What a model's family says of it. LibTorch-free.
+// Configuration, layers and weight names of a model, by its family. LibTorch-free.
 
 // Reads a Hugging Face config.json, as Transformers 4 and 5 write it (rope_theta or
 // rope_parameters, torch_dtype or dtype, image_size as a number or a list), or as the code that the

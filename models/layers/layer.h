@@ -51,8 +51,8 @@ class Layer {
   virtual at::Tensor ForwardHalf(Half half, const MicroBatch& batch, const at::Tensor& input);
 
   const LayerSpec& spec() const { return spec_; }
-  // Such as "language_model.model.layers.3": the prefix of its parameters' Hugging Face names, with
-  // its index in the whole model, on every stage.
+  // Name, such as "language_model.model.layers.3": the prefix of its parameters' Hugging Face
+  // names, with its index in the whole model, on every stage.
   const std::string& name() const { return spec_.name; }
   // In the order of use. Every parameter belongs to one layer; a tied head borrows the embedding's,
   // which is not listed here a second time.

@@ -16,9 +16,9 @@ class RotaryTable {
   struct Angles {
     at::Tensor cos, sin;  // [tokens, head_dim / 2] fp32
   };
-  // Of the micro-batch's positions. With "dynamic" scaling (NTK-aware) the frequencies of a segment
-  // that is longer than the model's positions are lower; of a row with a KV cache, the tokens in it
-  // count.
+  // Cosines and sines for the micro-batch's positions. With "dynamic" scaling (NTK-aware) the
+  // frequencies of a segment that is longer than the model's positions are lower; of a row with a
+  // KV cache, the tokens in it count.
   const Angles& At(const MicroBatch& batch);
 
   // One frequency for each pair of a head's elements, [head_dim / 2] fp32, of sequences within the

@@ -17,6 +17,11 @@
 #include "models/ops/device_attention.h"
 #include "models/ops/record.h"
 
+// Packed segments are attended one by one with LibTorch's flash kernel on the CPU, so that no N x N
+// mask or score matrix of a row exists; grouped queries are views with stride 0 over the group.
+// Backward runs the kernel's own from the saved log-sum-exp; attention of short rows of equal
+// length by products makes its probabilities again in backward, in chunks.
+
 namespace equipoise::ops {
 namespace {
 

@@ -32,7 +32,7 @@ bool NeedsGradient(const at::Tensor& input);
 // undefined inputs are allowed, and get none.
 void Record(const at::Tensor& output, const std::shared_ptr<torch::autograd::Node>& node,
             std::initializer_list<const at::Tensor*> inputs);
-// The same with several outputs, whose gradients apply() gets in their order.
+// Record() with several outputs, whose gradients apply() gets in their order.
 void Record(const std::vector<at::Tensor>& outputs,
             const std::shared_ptr<torch::autograd::Node>& node,
             const std::vector<at::Tensor>& inputs);

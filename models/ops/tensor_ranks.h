@@ -7,7 +7,7 @@
 
 namespace equipoise::ops {
 
-// What tensor-parallel ranks exchange. Every rank calls the same functions in the same order on
+// Exchanges between tensor-parallel ranks. Every rank calls the same functions in the same order on
 // tensors of the same shape; backward then exchanges in the same order too, because the autograd
 // engine runs the nodes of equal graphs by their age, on the calling thread. All sums are in fp32
 // in rank order: the same bits on every rank.

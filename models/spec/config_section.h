@@ -17,7 +17,7 @@ constexpr int64_t kMaxLayers = 4096;
 constexpr int64_t kMaxVocabulary = int64_t{1} << 26;
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
 constexpr int64_t kMaxPixels = int64_t{1} << 14;
-// Of frequencies, factors and epsilons; the largest theta published is 1e9.
+// Limit on frequencies, factors and epsilons; the largest theta published is 1e9.
 constexpr double kMaxFactor = 1e15;
 
 // "a, b or c".

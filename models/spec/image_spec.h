@@ -15,10 +15,10 @@ struct ImageSpec {
   };
   Kind kind = Kind::kNone;
   int64_t tile_size = 0;  // pixels of a side
-  // Of a tile: rows that the encoder computes on, a segment of its attention, and what the language
-  // model gets of them. Without an encoder a tile counts as one row that leads nowhere.
+  // A tile's rows: rows that the encoder computes on, a segment of its attention, and what the
+  // language model gets of them. Without an encoder a tile counts as one row that leads nowhere.
   int64_t rows_per_tile = 1, tokens_per_tile = 0;
-  // Of red, green and blue: x of 0 to 1 becomes (x - mean) / deviation.
+  // Normalization of red, green and blue: x of 0 to 1 becomes (x - mean) / deviation.
   std::array<float, 3> mean = {0, 0, 0}, deviation = {1, 1, 1};
 
   bool takes_pictures() const { return kind != Kind::kNone; }

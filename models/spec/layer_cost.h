@@ -37,16 +37,16 @@ struct TensorAllReduce {
   double fixed = 0;   // elements whatever the micro-batch
 };
 
-// What half a layer (attention or MLP; layers of one piece are all MLP) computes and saves on one
-// of the tensor-parallel ranks, the one with the largest part. Numbers are elements of activations
-// unless said otherwise.
+// Work and saved activations of half a layer (attention or MLP; layers of one piece are all MLP) on
+// one of the tensor-parallel ranks, the one with the largest part. Numbers are elements of
+// activations unless said otherwise.
 struct HalfCost {
   std::vector<Product> products;
   // Attention: FLOPs of the forward pass, by pair of the encoder's rows and by causal pair.
   double attention_flops_per_patch_pair = 0, attention_flops_per_pair = 0;
   PerRow elementwise;  // read and written by kernels that are no products
   int kernels = 0;     // launches beside those of products
-  // Of forward and of backward; none on one rank.
+  // All-reduces of forward and of backward; none on one rank.
   std::vector<TensorAllReduce> all_reduces, gradient_all_reduces;
   PerRow input;          // what recomputation saves: the half's input
   PerRow saved;          // beside it, for any gradient

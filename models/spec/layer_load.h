@@ -4,7 +4,7 @@
 
 namespace equipoise {
 
-// What pictures ask of a model, whatever its encoder makes of them.
+// The work that pictures bring to a model, whatever its encoder makes of them.
 struct PictureLoad {
   int64_t patches = 0;  // rows that the encoder computes on; a class token is one, too
   // (query, key) pairs of its attention: the sum of n * n over segments of n rows.
@@ -20,7 +20,7 @@ struct PictureLoad {
   bool operator==(const PictureLoad&) const = default;
 };
 
-// What a micro-batch asks of a layer.
+// The work that a micro-batch brings to a layer.
 struct LayerLoad {
   int64_t patches = 0;  // these three as in PictureLoad
   double patch_pairs = 0;

@@ -25,7 +25,7 @@ const char* ComponentName(Component component);
 // The rows of an activation.
 enum class RowKind { kPatches, kImageTokens, kTokens };
 
-// What a layer reads or hands on: [rows, width], or [tiles, rows_per_tile, width] of an encoder of
+// The input or output of a layer: [rows, width], or [tiles, rows_per_tile, width] of an encoder of
 // whole tiles.
 struct ActivationSpec {
   RowKind rows = RowKind::kTokens;
@@ -76,9 +76,9 @@ struct LayerSpec {
   double ForwardFlops(const LayerLoad& load) const;
   // Input and weight gradients: twice forward. Causal attention makes its scores again: 2.5 times.
   double BackwardFlops(const LayerLoad& load) const;
-  // Of what stays from forward to backward of a layer that is trained and saves everything.
+  // Bytes kept from forward to backward by a layer that is trained and saves everything.
   int64_t SavedBytes(const LayerLoad& load, int64_t element_bytes) const;
-  // Of the output, which travels when the next layer is on another rank.
+  // Bytes of the output, which is sent when the next layer is on another rank.
   int64_t BoundaryBytes(const LayerLoad& load, int64_t element_bytes) const {
     return output.Elements(load) * element_bytes;
   }

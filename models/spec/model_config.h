@@ -29,7 +29,7 @@ struct VisionConfig {
   bool attention_bias = false;           // of q, k, v
   bool use_qk_norm = false;              // RMSNorm of q and k over all heads
   double layer_norm_eps = 1e-6;
-  // Of the norms of q and k, where it is not layer_norm_eps.
+  // Epsilon of the norms of q and k, where it is not layer_norm_eps.
   double qk_norm_eps = 1e-6;
   double layer_scale_init_value = 0.1;
   double initializer_range = 0.02;

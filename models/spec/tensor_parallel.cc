@@ -1,5 +1,7 @@
 #include "models/spec/tensor_parallel.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "configs/base/error.h"
@@ -21,8 +23,8 @@ Range Even(int64_t count, int64_t parts, int64_t index) {
 
 void RequireUnits(const TensorParallel& tensor, int64_t units, const std::string& what) {
   if (units >= tensor.size) return;
-  throw ConfigError("parallel.tensor: " + std::to_string(tensor.size) + " ranks cannot share " +
-                    std::to_string(units) + " " + what + "; use at most " + std::to_string(units));
+  throw ConfigError(fmt::format("parallel.tensor: {} ranks cannot share {} {}; use at most {}",
+                                tensor.size, units, what, units));
 }
 
 }  // namespace

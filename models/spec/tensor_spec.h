@@ -23,7 +23,7 @@ struct Split {
 
   static Split Units(int64_t count, const char* what) { return {By::kUnits, count, 1, 0, what}; }
   static Split Width(int64_t width, const char* what) { return {By::kWidth, width, 1, 0, what}; }
-  // Of queries; Keys() of that: of keys and values.
+  // Split of queries by head; Keys() of it is that of keys and values.
   static Split Heads(int64_t heads, int64_t key_heads, int64_t head_dim, const char* what) {
     return {By::kQueryHeads, heads, head_dim, key_heads, what};
   }

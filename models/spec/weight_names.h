@@ -45,12 +45,12 @@ class WeightNames {
     std::string name;  // ours
     FusedRows rows;    // of the file's tensor
   };
-  // What a file's tensor of any naming holds: one weight, or several of a fused tensor. A name that
-  // has no other form comes back unchanged.
+  // The weights that a file's tensor of any naming holds: one weight, or several of a fused tensor.
+  // A name that has no other form comes back unchanged.
   //   model.language_model.layers.0.X   language_model.model.layers.0.X    (in memory / in files)
   //   lm_head.weight beside an encoder  language_model.lm_head.weight
   //   layers.0.X of a bare text model   model.layers.0.X
-  // Of models with renamings also their right sides.
+  // Ours() takes the right sides of a model's renamings too.
   std::vector<Held> Ours(const std::string& name) const;
   // Our name of a tensor that is not fused; of a fused one the name itself.
   std::string Canonical(const std::string& name) const;

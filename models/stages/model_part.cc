@@ -4,13 +4,13 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/ScalarType.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "configs/base/error.h"
 #include "models/families/modules.h"
+#include "models/stages/boundary_rows.h"
 #include "models/stages/model.h"
 #include "parallel/device.h"
 
@@ -75,8 +75,6 @@ std::vector<Parameter*> ModelPart::tied_copies() const {
   return copies;
 }
 
-int64_t ModelPart::element_bytes() const { return static_cast<int64_t>(c10::elementSize(dtype_)); }
-
 void ModelPart::Begin(Pass pass) {
   pass_ = std::move(pass);
   loss_.reset();
@@ -106,10 +104,9 @@ void ModelPart::Release(int micro_batch) {
 }
 
 at::Tensor ModelPart::Forward(int stage, int micro_batch, const std::vector<at::Tensor>& inputs) {
-  EQUIPOISE_CHECK(inputs.size() <= 1, "stage ", stage, " takes one input");
   const MicroBatch& batch = Batch(micro_batch);
   Stage& part = *stages_.at(stage);
-  const at::Tensor input = inputs.empty() ? at::Tensor() : inputs.front();
+  const at::Tensor input = JoinRows(inputs);
   at::Tensor result;
   if (pass_.evaluate) {
     result = part.Evaluate(batch, input);
@@ -157,11 +154,18 @@ void ModelPart::BackwardWeights(int stage, int micro_batch, bool last) {
 std::vector<at::Tensor> ModelPart::InputGradients(int stage, int micro_batch, at::Tensor input) {
   if (last_in_backward_ && stage == last_user_) Release(micro_batch);
   const LayerLoad& load = pass_.loads[static_cast<size_t>(micro_batch)];
-  if (stage == 0 || !plan_.Sends(stage - 1, load)) return {};
-  // Tokens without a target: nothing flows back, and the stage before waits for it.
-  if (!input.defined())
-    input = at::zeros(plan_.BoundaryShape(stage - 1, load), ActivationOptions());
-  return {std::move(input)};
+  std::vector<std::vector<int64_t>> shapes;
+  for (const int from : plan_.graph().Previous(stage)) {
+    if (plan_.Sends(from, load)) shapes.push_back(plan_.BoundaryShape(from, load));
+  }
+  // Tokens without a target: nothing flows back, and the stages before wait for it.
+  if (!input.defined()) {
+    std::vector<at::Tensor> zeros;
+    zeros.reserve(shapes.size());
+    for (const auto& shape : shapes) zeros.push_back(at::zeros(shape, ActivationOptions()));
+    return zeros;
+  }
+  return SplitRows(input, shapes);
 }
 
 at::Tensor ModelPart::EmptyBoundary(int from, int micro_batch) {

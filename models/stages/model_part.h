@@ -30,7 +30,7 @@ class ModelPart : public StageRunner {
   // Builds the stages of `pipeline_rank` with the plan's recompute; their weights are not set yet.
   ModelPart(const ModelConfig& config, StageLayout plan, int pipeline_rank, const Options& options);
 
-  // What one pass over a step's micro-batches works on.
+  // The micro-batches of one pass, and what becomes of its results.
   struct Pass {
     // Valid until `release` has been called for it, or the pass has ended.
     std::function<const MicroBatch&(int micro_batch)> batch;
@@ -55,8 +55,9 @@ class ModelPart : public StageRunner {
   void FinishReduction() override;
   std::string DescribeStage(int stage) const override { return plan_.Describe(stage); }
 
-  // The parameters of a layer have their gradients of this step; those of a whole stage, of whose
-  // layers some may have been told before; all: wait for what was started.
+  // Called when the parameters of a layer have their gradients of this step; when those of a whole
+  // stage have (some of its layers may have been announced before); when all have, to wait for the
+  // reductions that were started.
   std::function<void(const std::vector<Parameter*>&)> on_layer_ready, on_stage_ready;
   std::function<void()> on_all_ready;
 
@@ -64,17 +65,16 @@ class ModelPart : public StageRunner {
   // for the device.
   double loss() const { return loss_.defined() ? loss_.item<double>() : 0; }
   bool has_loss() const { return stages_.count(plan_.plan().num_stages() - 1) > 0; }
-  // Whether a stage of this rank takes pixels, or must know which pictures cannot be decoded, so as
-  // not to learn their samples: the first and the last.
+  // Whether a stage of this rank takes pixels, or must know which pictures cannot be decoded, to
+  // leave their samples out of the loss: the first and the last.
   bool needs_pictures() const { return stages_.count(0) > 0 || has_loss(); }
-  // A weight tied between stages of which this rank holds one end (or both, as two copies).
+  // This rank's copies of a weight that is tied between stages: one end of the model, or both.
   std::vector<Parameter*> tied_copies() const;
   FlatParameters& parameters() { return *parameters_; }
   const FlatParameters& parameters() const { return *parameters_; }
   const StageLayout& plan() const { return plan_; }
   const ModelConfig& config() const { return config_; }
   at::Device device() const { return device_; }
-  int64_t element_bytes() const;  // of an activation
   const std::map<int, std::unique_ptr<Stage>>& stages() const { return stages_; }
 
  private:

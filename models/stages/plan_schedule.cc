@@ -1,5 +1,7 @@
 #include "models/stages/plan_schedule.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "configs/base/error.h"
@@ -19,16 +21,18 @@ Schedule PlanSchedule::ComputeOps(const StageGraph& graph, int micro_batches) co
   Schedule schedule = *in_file_;
   if (schedule.micro_batches != micro_batches ||
       schedule.graph.num_stages() != graph.num_stages()) {
-    throw ConfigError(name_ + ": " + std::to_string(schedule.graph.num_stages()) + " stages and " +
-                      std::to_string(schedule.micro_batches) + " micro-batches; this run has " +
-                      std::to_string(graph.num_stages()) + " and " + std::to_string(micro_batches) +
-                      " a data rank; write the file for those");
+    throw ConfigError(
+        fmt::format("{}: {} stages and {} micro-batches; this run has {} and {} a data rank; write "
+                    "the file for "
+                    "those",
+                    name_, schedule.graph.num_stages(), schedule.micro_batches, graph.num_stages(),
+                    micro_batches));
   }
   for (size_t s = 0; s < graph.stages.size(); ++s) {
     const int there = schedule.graph.stages[s].rank, here = graph.stages[s].rank;
     if (there == here) continue;
-    throw ConfigError(name_ + ": stage " + std::to_string(s) + " on rank " + std::to_string(there) +
-                      "; this plan has it on rank " + std::to_string(here));
+    throw ConfigError(
+        fmt::format("{}: stage {} on rank {}; this plan has it on rank {}", name_, s, there, here));
   }
   schedule.graph = graph;
   for (std::vector<Op>& ops : schedule.ranks) {
@@ -38,11 +42,9 @@ Schedule PlanSchedule::ComputeOps(const StageGraph& graph, int micro_batches) co
 }
 
 Schedule PlanSchedule::StepOps(const StageLayout& stages, const std::vector<LayerLoad>& loads,
-                               int64_t element_bytes) const {
+                               const SimulationCosts& costs) const {
   Schedule ops = ComputeOps(stages.graph(), static_cast<int>(loads.size()));
-  const auto complete = [&] {
-    return CompleteSchedule(std::move(ops), stages.Work(loads), stages.Costs(loads, element_bytes));
-  };
+  const auto complete = [&] { return CompleteSchedule(std::move(ops), stages.Work(loads), costs); };
   if (!in_file_) return complete();
   // Built ones are proved by their tests; a file may hold anything.
   Schedule schedule;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,6 +7,7 @@
 #include "models/stages/stage_layout.h"
 #include "parallel/plan.h"
 #include "parallel/schedule/schedule.h"
+#include "parallel/schedule/simulate.h"
 
 namespace equipoise {
 
@@ -22,10 +22,10 @@ class PlanSchedule {
   Schedule ComputeOps(const StageGraph& graph, int micro_batches) const;
 
   // All ops of a step on these micro-batches of a data rank, with transfers and reductions.
-  // `element_bytes`: of what stages send. Throws ConfigError, with the file's name, where its
-  // schedule is incomplete, out of order or deadlocks.
+  // `costs`: of the ops on them, by which transfers are ordered (AddTransfers()). Throws
+  // ConfigError, with the file's name, where its schedule is incomplete, out of order or deadlocks.
   Schedule StepOps(const StageLayout& stages, const std::vector<LayerLoad>& loads,
-                   int64_t element_bytes) const;
+                   const SimulationCosts& costs) const;
 
  private:
   std::string name_;  // of a schedule or a file

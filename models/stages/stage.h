@@ -12,8 +12,8 @@ namespace equipoise {
 // Consecutive layers on one rank. Runs them forwards on detached inputs, keeps what backward needs
 // for each micro-batch in flight, and walks them backwards.
 //
-// A layer with a Recompute other than kNone keeps its input, or that of a half, in place of its
-// activations, and runs a second time during backward.
+// A layer with a Recompute other than kNone keeps its input, or the input of one of its halves, in
+// place of its activations, and runs a second time during backward.
 //
 // Not thread-safe. Gradients have the same bits with and without recompute, and for every
 // interleaving of forward and backward passes in which each of the two kinds comes in ascending
@@ -36,7 +36,7 @@ class Stage {
   // Layers before the first trainable one cost nothing here and have kept nothing.
   at::Tensor Backward(int id, const at::Tensor& grad_output);
 
-  // The same in two halves (zero bubble, arXiv 2401.10241 section 2): the first returns the
+  // Backward() in two halves (zero bubble, arXiv 2401.10241 section 2): the first returns the
   // gradient of the input as soon as it can, and leaves the gradients of linear layers' weights and
   // biases, with what they need, to the second. Norms and embeddings, which cost little, have
   // theirs in the first. REQUIRES: each of the two comes in ascending order of micro-batches.

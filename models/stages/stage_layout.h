@@ -8,17 +8,16 @@
 #include "models/spec/model_config.h"
 #include "parallel/plan.h"
 #include "parallel/schedule/schedule.h"
-#include "parallel/schedule/simulate.h"
 
 namespace equipoise {
 
-// What a plan makes of a model: its stages as schedules see them. LibTorch-free; every rank derives
-// the same from the same plan.
+// The stages of a model under a plan, as schedules see them. LibTorch-free; every rank derives the
+// same from the same plan.
 class StageLayout {
  public:
   // `frozen`: modules without gradients, as model.freeze names them.
-  // REQUIRES: plan.stage_begins has num_stages() + 1 ascending entries from 0 to the layers'
-  // number; where the encoder has ranks of its own, their stages end with its last layer.
+  // REQUIRES: plan.stage_begins has num_stages() + 1 ascending entries from 0 to the number of
+  // layers, and each component's stages begin with its first layer.
   StageLayout(const ModelConfig& config, const Plan& plan, const std::vector<std::string>& frozen);
 
   // The chain of stages, with what each needs a gradient for.
@@ -26,11 +25,9 @@ class StageLayout {
   const Plan& plan() const { return plan_; }
   const std::vector<LayerSpec>& specs() const { return specs_; }
 
-  // Which stages have something to do for each micro-batch, and rows to hand on.
+  // The stages that have work for each micro-batch, and rows to send on.
   StepWork Work(const std::vector<LayerLoad>& micro_batches) const;
-  // Analytic costs: a second is 10^12 FLOPs; boundaries and kept activations in bytes.
-  SimulationCosts Costs(const std::vector<LayerLoad>& micro_batches, int64_t element_bytes) const;
-  // The tensor that `stage` hands to the next one; REQUIRES: not the last stage.
+  // Shape [rows, width] of what `stage` sends to the next one; REQUIRES: not the last stage.
   std::vector<int64_t> BoundaryShape(int stage, const LayerLoad& load) const;
   // "language_model.model.layers.3 to language_model.model.layers.5"
   std::string Describe(int stage) const;

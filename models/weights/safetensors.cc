@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <filesystem>
 
 #include "configs/base/error.h"
+#include "configs/base/file_handle.h"
 #include "configs/base/json.h"
 
 namespace equipoise {
@@ -57,34 +59,20 @@ std::vector<int64_t> WholeShape(std::vector<int64_t> shape, const TensorPart& pa
   return shape;
 }
 
-// A file that is being written; closed on every path.
+// A file that is being written.
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path)
-      : path_(path), fd_(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
-    if (fd_ < 0) Fail("cannot write");
+      : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+    if (!file_.valid()) Fail("cannot write");
   }
-  ~OutputFile() {
-    if (fd_ >= 0) close(fd_);
-  }
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
 
   void Write(const void* data, size_t bytes) {
-    const char* from = static_cast<const char*>(data);
-    while (bytes > 0) {
-      const ssize_t n = write(fd_, from, bytes);
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) Fail("cannot write");
-      from += n;
-      bytes -= static_cast<size_t>(n);
-    }
+    if (!WriteFully(file_, {static_cast<const char*>(data), bytes})) Fail("cannot write");
   }
   void Sync() {
-    if (fsync(fd_) != 0) Fail("cannot sync");
-    const int fd = fd_;
-    fd_ = -1;
-    if (close(fd) != 0) Fail("cannot close");
+    if (fsync(file_.get()) != 0) Fail("cannot sync");
+    if (!file_.Close()) Fail("cannot close");
   }
 
  private:
@@ -92,7 +80,7 @@ class OutputFile {
     throw RunError(path_ + ": " + what + ": " + std::strerror(errno));
   }
   std::string path_;
-  int fd_;
+  FileHandle file_;
 };
 
 using NamedTensor = std::pair<std::string, at::Tensor>;
@@ -269,17 +257,15 @@ void SafetensorsFolder::OpenShards(const std::string& index_path) {
     if (shard.empty() || shard == ".." ||
         shard.find_first_of(std::string("/\0", 2)) != shard.npos) {
       throw DataError(
-          internal::Join("", index_path, ": weight_map: the value of ", name, " is no file name"));
+          fmt::format("{}: weight_map: the value of {} is no file name", index_path, name));
     }
     auto found = opened.find(shard);
     if (found == opened.end()) {
-      files_.push_back(
-          std::make_unique<SafetensorsReader>(internal::Join("", folder_, "/", shard)));
+      files_.push_back(std::make_unique<SafetensorsReader>(fmt::format("{}/{}", folder_, shard)));
       found = opened.emplace(shard, files_.size() - 1).first;
     }
     if (!files_[found->second]->Has(name)) {
-      throw DataError(
-          internal::Join("", index_path, ": weight_map: ", shard, " does not hold ", name));
+      throw DataError(fmt::format("{}: weight_map: {} does not hold {}", index_path, shard, name));
     }
     owner_[name] = found->second;
   }
@@ -287,8 +273,8 @@ void SafetensorsFolder::OpenShards(const std::string& index_path) {
     for (const auto& [name, entry] : files_[i]->entries()) {
       const auto owner = owner_.find(name);
       if (owner != owner_.end() && owner->second != i) {
-        throw DataError(internal::Join("", index_path, ": ", name, " is in two shards, ",
-                                       files_[owner->second]->path(), " and ", files_[i]->path()));
+        throw DataError(fmt::format("{}: {} is in two shards, {} and {}", index_path, name,
+                                    files_[owner->second]->path(), files_[i]->path()));
       }
     }
   }

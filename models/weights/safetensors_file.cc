@@ -1,7 +1,6 @@
 #include "models/weights/safetensors_file.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -70,8 +69,8 @@ SafetensorsEntry ParseEntry(const Json& json, const std::string& where) {
     throw DataError(where + ": data_offsets is no pair [begin, end]");
   }
   if (entry.end - entry.begin != bytes) {
-    throw DataError(where + ": " + std::to_string(entry.end - entry.begin) +
-                    " bytes of data where shape and dtype need " + std::to_string(bytes));
+    throw DataError(fmt::format("{}: {} bytes of data where shape and dtype need {}", where,
+                                entry.end - entry.begin, bytes));
   }
   return entry;
 }
@@ -99,28 +98,24 @@ void CheckLayout(const SafetensorsHeader& header, int64_t data_bytes, const std:
   int64_t end = 0;
   for (const auto& [name, entry] : order) {
     if (entry->begin != end) {
-      Refuse(path, "the data of " + Quoted(*name) + " begins at " + std::to_string(entry->begin) +
-                       " where " + std::to_string(end) + " is expected (gap or overlap)");
+      Refuse(path, fmt::format("the data of {} begins at {} where {} is expected (gap or overlap)",
+                               Quoted(*name), entry->begin, end));
     }
     end = entry->end;
   }
   if (end != data_bytes) {
-    Refuse(path, "the header describes " + std::to_string(end) + " bytes of data, the file has " +
-                     std::to_string(data_bytes) + "; download or write it again");
+    Refuse(path,
+           fmt::format(
+               "the header describes {} bytes of data, the file has {}; download or write it again",
+               end, data_bytes));
   }
 }
 
-void ReadAt(int fd, const std::string& path, int64_t offset, int64_t bytes, void* target) {
-  char* out = static_cast<char*>(target);
-  while (bytes > 0) {
-    const ssize_t n = pread(fd, out, static_cast<size_t>(bytes), offset);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) Refuse(path, std::string("cannot read: ") + std::strerror(errno));
-    if (n == 0) Refuse(path, "ends early; was it changed while it was read?");
-    out += n;
-    offset += n;
-    bytes -= n;
-  }
+void ReadAt(const FileHandle& file, const std::string& path, int64_t offset, int64_t bytes,
+            void* target) {
+  const ssize_t got = ReadFullyAt(file, target, static_cast<size_t>(bytes), offset);
+  if (got < 0) Refuse(path, std::string("cannot read: ") + std::strerror(errno));
+  if (got < bytes) Refuse(path, "ends early; was it changed while it was read?");
 }
 
 }  // namespace
@@ -159,7 +154,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   file_ = std::move(opened.file);
   if (opened.bytes < 8) Refuse(path, "too short for a safetensors file");
   unsigned char prefix[8];
-  ReadAt(file_.get(), path, 0, 8, prefix);
+  ReadAt(file_, path, 0, 8, prefix);
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | prefix[i];
   if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {
@@ -168,10 +163,10 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
                              length, kMaxHeaderBytes));
   }
   if (length > static_cast<uint64_t>(opened.bytes - 8)) {
-    Refuse(path, "the header of " + std::to_string(length) + " bytes is cut off");
+    Refuse(path, fmt::format("the header of {} bytes is cut off", length));
   }
   std::string text(length, '\0');
-  ReadAt(file_.get(), path, 8, static_cast<int64_t>(length), text.data());
+  ReadAt(file_, path, 8, static_cast<int64_t>(length), text.data());
   data_begin_ = 8 + static_cast<int64_t>(length);
   header_ = ParseSafetensorsHeader(text, opened.bytes - data_begin_, path);
 }
@@ -183,7 +178,7 @@ const SafetensorsEntry& SafetensorsFile::Find(const std::string& name) const {
 }
 
 void SafetensorsFile::ReadBytes(int64_t begin, int64_t end, void* target) const {
-  ReadAt(file_.get(), path_, data_begin_ + begin, end - begin, target);
+  ReadAt(file_, path_, data_begin_ + begin, end - begin, target);
 }
 
 }  // namespace equipoise

@@ -99,9 +99,9 @@ void RequireWeights(const std::vector<Parameter*>& parameters, const Safetensors
         .CheckShape(weight.name, parameter->shape, parameter->part, weight.rows);
   }
   if (missing == 0) return;
-  throw DataError(files.path() + ": " + std::to_string(missing) + " of " +
-                  std::to_string(parameters.size()) + " weights are missing, first " +
-                  first_missing + "; do config.json and the weights belong together?");
+  throw DataError(fmt::format(
+      "{}: {} of {} weights are missing, first {}; do config.json and the weights belong together?",
+      files.path(), missing, parameters.size(), first_missing));
 }
 
 // A folder whose configuration ties the head may hold the head all the same; then it must say the

@@ -1,6 +1,5 @@
 #include "parallel/comm/make_communicator.h"
 
-#include <ATen/ops/scalar_tensor.h>
 #include <fmt/format.h>
 
 #include <utility>
@@ -10,6 +9,7 @@
 #include "parallel/comm/nccl_communicator.h"
 #include "parallel/comm/single_communicator.h"
 #include "parallel/comm/staged_communicator.h"
+#include "parallel/comm/values.h"
 
 namespace equipoise {
 namespace {
@@ -57,11 +57,10 @@ DeviceWorld AddDevices(MpiEnvironment& environment, std::unique_ptr<Communicator
   // Where the ranks of one machine share a GPU, all ranks stage.
   const bool nccl_shares = version >= kSharedGpuVersion && MpiEnvironment::NcclSharesGpus();
   const bool shares = environment.local_size() > devices && !nccl_shares;
-  at::Tensor any = at::scalar_tensor(shares ? 1 : 0, at::kLong);
-  world->AllReduce(any, ReduceOp::kMax).Wait();
+  const bool any_shares = AnyRank(*world, shares);
   auto cpu = std::make_unique<GroupCommunicator>(environment.engine(),
                                                  GroupCommunicator::Everyone::kWorld);
-  if (any.item<int64_t>() == 0) {
+  if (!any_shares) {
     result.world = std::make_unique<NcclCommunicator>(std::move(cpu), std::move(api), at::kCUDA);
   } else {
     result.backend = "pinned staging";

@@ -7,8 +7,9 @@
 namespace equipoise {
 
 // The functions of the CUDA runtime that the backends call, with C types: 0 is success, handles are
-// opaque. Nothing links CUDA: the table is filled by dlopen when a GPU is used, or by a test's
-// stand-in.
+// opaque. Nothing links CUDA or needs its headers: the table is filled by dlopen when a GPU is
+// used, or by a test's stand-in. `nccl_headers_test` checks it, and that of NCCL, against the
+// headers.
 struct CudaApi {
   using Stream = void*;
   using Event = void*;
@@ -43,7 +44,7 @@ struct NcclUniqueId {
   char bytes[128];
 };
 
-// The functions of NCCL, likewise.
+// The functions of NCCL that the backend calls, with C types too.
 struct NcclApi {
   using Comm = void*;
   using Stream = CudaApi::Stream;

@@ -1,6 +1,5 @@
 #include "parallel/pipeline/plan_agreement.h"
 
-#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include <map>
@@ -9,11 +8,10 @@
 
 #include "configs/base/error.h"
 #include "parallel/comm/gather_text.h"
+#include "parallel/comm/values.h"
 
 namespace equipoise {
 namespace {
-
-constexpr int64_t kWords = 3;  // shared hash, schedule hash, data rank
 
 // Whether ranks of `groups` (rank -> group) differ within a group.
 bool Differ(const std::vector<uint64_t>& hashes, const std::vector<int>& groups) {
@@ -50,20 +48,14 @@ void RequireSamePlan(const PlannedStep& mine, Communicator& world) {
   if (world.size() == 1) return;
   StableHash schedule;
   AddTo(schedule, *mine.schedule);
-  at::Tensor words = at::empty({kWords}, at::kLong),
-             all = at::empty({world.size() * kWords}, at::kLong);
-  auto* word = words.data_ptr<int64_t>();
-  word[0] = static_cast<int64_t>(mine.hash);
-  word[1] = static_cast<int64_t>(schedule.value());
-  word[2] = mine.data_rank;
-  world.AllGather(all, words).Wait();
+  const std::vector<int64_t> words = {static_cast<int64_t>(mine.hash),
+                                      static_cast<int64_t>(schedule.value()), mine.data_rank};
   std::vector<uint64_t> shared, schedules;
   std::vector<int> everyone, data_ranks;
-  for (int rank = 0; rank < world.size(); ++rank) {
-    const int64_t* at = all.data_ptr<int64_t>() + rank * kWords;
-    shared.push_back(static_cast<uint64_t>(at[0]));
-    schedules.push_back(static_cast<uint64_t>(at[1]));
-    data_ranks.push_back(static_cast<int>(at[2]));
+  for (const std::vector<int64_t>& rank : GatherValues(world, words)) {
+    shared.push_back(static_cast<uint64_t>(rank[0]));
+    schedules.push_back(static_cast<uint64_t>(rank[1]));
+    data_ranks.push_back(static_cast<int>(rank[2]));
     everyone.push_back(0);
   }
   if (Differ(shared, everyone))

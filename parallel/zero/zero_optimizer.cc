@@ -9,14 +9,12 @@
 
 #include "parallel/zero/zero_optimizer.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "configs/base/error.h"
+#include "parallel/comm/values.h"
 
 namespace equipoise {
 
@@ -57,18 +55,18 @@ void ZeroOptimizer::set_steps(int64_t steps) {
 }
 
 void ZeroOptimizer::MeasureBound() {
-  StepBound mine = adamw_.Largest();
-  at::Tensor most = at::empty({5}, at::kDouble);
-  auto* v = most.mutable_data_ptr<double>();
-  v[0] = mine.weight, v[1] = mine.average, v[2] = mine.square, v[3] = v[4] = 0;
+  const StepBound mine = adamw_.Largest();
+  double lr_factor = 0, decay = 0;
   for (const ParameterGroup& group : adamw_.groups()) {
-    v[3] = std::max(v[3], group.lr_factor);
-    v[4] = std::max(v[4], group.weight_decay);
+    lr_factor = std::max(lr_factor, group.lr_factor);
+    decay = std::max(decay, group.weight_decay);
   }
-  world_.AllReduce(most, ReduceOp::kMax).Wait();
-  bound_ = StepBound{v[0], v[1], v[2]};
-  largest_lr_factor_ = v[3];
-  largest_decay_ = v[4];
+  const std::vector<double> most = AllReduceValues(
+      world_, std::vector<double>{mine.weight, mine.average, mine.square, lr_factor, decay},
+      ReduceOp::kMax);
+  bound_ = StepBound{most[0], most[1], most[2]};
+  largest_lr_factor_ = most[3];
+  largest_decay_ = most[4];
 }
 
 bool ZeroOptimizer::StepIsFinite(double lr) {
@@ -83,9 +81,7 @@ bool ZeroOptimizer::StepIsFinite(double lr) {
     return true;
   }
   bound_.reset();
-  at::Tensor faults = at::full({1}, adamw_.StepIsFinite(lr) ? 0.0 : 1.0, at::kDouble);
-  world_.AllReduce(faults, ReduceOp::kMax).Wait();
-  return *faults.const_data_ptr<double>() == 0;
+  return !AnyRank(world_, !adamw_.StepIsFinite(lr));
 }
 
 bool ZeroOptimizer::Step(double lr) {

@@ -53,20 +53,15 @@ TEST_CASE("ring collectives take the times of their steps", "[balance][cpu]") {
 
 TEST_CASE("groups inside a node use its links, others the adapters", "[balance][cpu]") {
   const Cluster cluster = FromYaml("{preset: a100-80g, nodes: 8}");
-  Plan plan;
-  plan.data = 8;
-  plan.pipeline = 4;
-  plan.tensor = 2;
+  Plan plan = InlinePlan({.data = 8, .pipeline = 4, .tensor = 2});
   CHECK(TensorLink(cluster, plan).bytes_per_s == 300e9);
   CHECK(PipelineLink(cluster, plan, 0, 3).bytes_per_s == 300e9);
   // One data rank a node: its one adapter.
   CHECK(DataLink(cluster, plan).bytes_per_s == 25e9);
-  plan.pipeline = 1;
-  plan.data = 32;
+  plan = InlinePlan({.data = 32, .pipeline = 1, .tensor = 2});
   // Four of each group in a node.
   CHECK(DataLink(cluster, plan).bytes_per_s == 100e9);
-  plan.pipeline = 8;
-  plan.data = 4;
+  plan = InlinePlan({.data = 4, .pipeline = 8, .tensor = 2});
   CHECK(PipelineLink(cluster, plan, 0, 3).bytes_per_s == 300e9);
   CHECK(PipelineLink(cluster, plan, 3, 4).bytes_per_s == 25e9);
 }
@@ -84,8 +79,7 @@ TEST_CASE("a profile's links take the place of the preset's inside a node", "[ba
   free.intra = free.intra_ring = {};
   CHECK(WithMeasuredLinks(free, profile).intra.bytes_per_s == 0);
   CHECK(WithMeasuredLinks(free, profile).intra_ring.bytes_per_s == 0);
-  Plan plan;
-  plan.tensor = 2;
+  const Plan plan = InlinePlan({.tensor = 2});
   Cluster two = measured;
   two.devices_per_node = 2;
   // Two ranks take what was measured.

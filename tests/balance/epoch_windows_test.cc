@@ -14,7 +14,7 @@ const char* const kNames[] = {"random", "length_grouped", "packed", "knapsack", 
 
 GroupOptions OptionsOf(const std::string& name) {
   GroupOptions options;
-  options.method = ParseGroupMethod(name);
+  options.method = ParseEnum<GroupMethod>(name).value();
   options.limits = {9, 4096};
   options.micro_batch = 4;
   options.global_batch = 32;

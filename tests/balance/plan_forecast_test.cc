@@ -31,7 +31,7 @@ Plan FourStages(const PlanRequest& request) {
 TEST_CASE("bubbles have their causes", "[plan_forecast][cpu]") {
   PlanRequest request = Request(16);
   const Plan plan = FourStages(request);
-  REQUIRE(plan.data == 2);
+  REQUIRE(plan.data() == 2);
   // Equal micro-batches on 4 ranks, 8 each: 3 of 11 slots wait.
   const BubbleShares even = ForecastPlan(request, plan).bubbles;
   CHECK(even.uneven_micro_batches == Approx(0).margin(1e-9));

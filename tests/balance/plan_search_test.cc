@@ -62,23 +62,23 @@ TEST_CASE("shapes use all ranks and whole micro-batches", "[plan_search][cpu]") 
   CHECK(shapes.size() > 40);
   for (const Plan& plan : shapes) {
     CHECK(plan.num_ranks() == 64);
-    CHECK(512 % plan.data == 0);
-    CHECK(plan.tensor <= 8);
-    CHECK(FindSchedule(plan.schedule)->chunked() == (plan.chunks > 1));
+    CHECK(512 % plan.data() == 0);
+    CHECK(plan.tensor() <= 8);
+    CHECK(FindSchedule(plan.schedule)->chunked() == (plan.chunks() > 1));
   }
 }
 
 TEST_CASE("ranks that share layers are never planned over two nodes", "[plan_search][cpu]") {
   PlanRequest request = Request("internvl2-26b", 3, 48);  // 24 ranks, 8 in a node
   std::set<int> tensor;
-  for (const Plan& plan : PlanShapes(request)) tensor.insert(plan.tensor);
+  for (const Plan& plan : PlanShapes(request)) tensor.insert(plan.tensor());
   CHECK(tensor == std::set<int>{1, 2, 4, 8});
   request.pins.tensor = 3;  // as it is told
-  CHECK(PlanShapes(request).front().tensor == 3);
+  CHECK(PlanShapes(request).front().tensor() == 3);
   request = Request("internvl2-26b", 1, 48);
   request.ranks = 6;  // a part of one node
   tensor.clear();
-  for (const Plan& plan : PlanShapes(request)) tensor.insert(plan.tensor);
+  for (const Plan& plan : PlanShapes(request)) tensor.insert(plan.tensor());
   CHECK(tensor == std::set<int>{1, 2, 3, 6});
 }
 
@@ -108,7 +108,7 @@ TEST_CASE("a lower bound leaves out no better plan", "[plan_search][cpu]") {
   const PlanSearchResult all = SearchPlans(request);
   CHECK(all.plans.front().step_s == best);
   for (const ScoredPlan& each : all.plans) {
-    const PlanFitter fitter(request, each.plan.tensor);
+    const PlanFitter fitter(request, each.plan.tensor());
     CHECK(fitter.LowerBound(each.plan) <= each.step_s);
     CHECK(fitter.StepSecondsBound(each.plan) <= each.step_s * (1 + 1e-12));
   }
@@ -121,11 +121,11 @@ TEST_CASE("what is pinned stays", "[plan_search][cpu]") {
   request.pins.schedule = "1f1b";
   request.pins.sharded = ShardedState::kNone;
   const Plan plan = SearchPlans(request).plans.front().plan;
-  CHECK(plan.pipeline == 4);
-  CHECK(plan.tensor == 4);
-  CHECK(plan.data == 4);
+  CHECK(plan.pipeline() == 4);
+  CHECK(plan.tensor() == 4);
+  CHECK(plan.data() == 4);
   CHECK(plan.schedule == "1f1b");
-  CHECK(plan.chunks == 1);
+  CHECK(plan.chunks() == 1);
   CHECK(plan.sharded == ShardedState::kNone);
   request.pins.stage_begins = {0, 20, 40, 60, 97};
   CHECK(SearchPlans(request).plans.front().plan.stage_begins == request.pins.stage_begins);
@@ -142,10 +142,10 @@ TEST_CASE("an encoder with ranks of its own stays apart", "[plan_search][cpu]") 
   std::set<int> chunks;
   for (const ScoredPlan& each : result.plans) {
     CheckStages(each.plan, 97);
-    CHECK(each.plan.encoder_ranks == 2);
+    CHECK(each.plan.encoder_ranks() == 2);
     CHECK(each.plan.stage_begins[2] == encoder);
     CHECK(each.memory.size() == 8);
-    chunks.insert(each.plan.chunks);
+    chunks.insert(each.plan.chunks());
     const PlanFitter fitter(request, 1);
     CHECK(fitter.LowerBound(each.plan) <= each.step_s);
     CHECK(fitter.StepSecondsBound(each.plan) <= each.step_s * (1 + 1e-12));
@@ -204,7 +204,7 @@ TEST_CASE("small models keep all ranks on data", "[plan_search][cpu]") {
   request.workload.steps = {std::vector<LayerLoad>(16, LoadOf(request.model, 4, 256))};
   request.workload.worst = LoadOf(request.model, 4, 256);
   const Plan plan = SearchPlans(request).plans.front().plan;
-  CHECK(plan.data == 2);
+  CHECK(plan.data() == 2);
 }
 
 TEST_CASE("what does not fit is refused with what would", "[plan_search][cpu]") {

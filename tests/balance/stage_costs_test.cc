@@ -4,6 +4,7 @@
 
 #include "balance/costs/memory_model.h"
 #include "models/families/presets.h"
+#include "models/stages/plan_schedule.h"
 #include "models/stages/stage_layout.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/passes.h"
@@ -23,16 +24,14 @@ struct Case {
     config.preset = "a100-80g";
     config.nodes = 8;
     cluster = MakeCluster(config);
-    plan.data = 8;
-    plan.pipeline = 4;
-    plan.tensor = 2;
+    plan = InlinePlan({.data = 8, .pipeline = 4, .tensor = 2});
     plan.stage_begins = {0, 29, 54, 74, 97};
     loads = {LoadOf(model, 9, 4096), LoadOf(model, 4, 3000), LoadOf(model, 0, 1000),
              LoadOf(model, 9, 3500)};
   }
   CostModel costs() const {
     CostModel::Options options;
-    options.tensor = plan.tensor;
+    options.tensor = plan.tensor();
     return CostModel(model, cluster, options);
   }
   Schedule schedule(const SimulationCosts& simulation) const {
@@ -42,6 +41,20 @@ struct Case {
         stages.Work(loads), simulation);
   }
 };
+
+TEST_CASE("transfers of a step are in the order of the costs that are given", "[balance][cpu]") {
+  Case c;
+  const StageLayout stages(c.model, c.plan, {});
+  const SimulationCosts simulation = StageCosts(c.costs(), c.plan, c.cluster, c.loads);
+  const Schedule ops = PlanSchedule(c.plan).StepOps(stages, c.loads, simulation);
+  CHECK(ops == c.schedule(simulation));
+  // A last stage that takes most of the step is behind with every gradient that it sends.
+  SimulationCosts slow_end = simulation;
+  slow_end.seconds = [&](const Op& op) {
+    return (op.stage + 1 == c.plan.num_stages() ? 100 : 1) * simulation.seconds(op);
+  };
+  CHECK(PlanSchedule(c.plan).StepOps(stages, c.loads, slow_end) != ops);
+}
 
 TEST_CASE("a stage's ops cost what its layers cost", "[balance][cpu]") {
   Case c;

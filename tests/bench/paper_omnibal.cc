@@ -118,16 +118,16 @@ double GpuDays(double step_s, double samples, const PaperBatches& batches) {
 double PipelineStepSeconds(const ModelConfig& model, const Cluster& cluster, const Plan& plan,
                            const PaperBatches& batches) {
   CostModel::Options options;
-  options.tensor = plan.tensor;
+  options.tensor = plan.tensor();
   const CostModel costs(model, cluster, options);
   const StageLayout stages(model, plan, {});
   double total = 0;
   for (const std::vector<LayerLoad>& step : batches.steps) {
     double slowest = 0;
-    for (int rank = 0; rank < plan.data; ++rank) {
+    for (int rank = 0; rank < plan.data(); ++rank) {
       std::vector<LayerLoad> loads;
       for (size_t i = static_cast<size_t>(rank); i < step.size();
-           i += static_cast<size_t>(plan.data)) {
+           i += static_cast<size_t>(plan.data())) {
         loads.push_back(step[i]);
       }
       const SimulationCosts seconds = StageCosts(costs, plan, cluster, loads);
@@ -145,9 +145,7 @@ double Zero3StepSeconds(const ModelConfig& model, const PaperConstants& constant
                         const PaperBatches& batches) {
   const Cluster cluster = PaperCluster(constants);
   const CostModel costs(model, cluster, {});
-  Plan plan;
-  plan.data = kPaperDevices;
-  const LinkModel link = DataLink(cluster, plan);
+  const LinkModel link = DataLink(cluster, InlinePlan({.data = kPaperDevices}));
   double total = 0;
   for (const std::vector<LayerLoad>& step : batches.steps) {
     for (size_t first = 0; first < step.size(); first += kPaperDevices) {
@@ -160,8 +158,8 @@ double Zero3StepSeconds(const ModelConfig& model, const PaperConstants& constant
               times.backward_s() + costs.RecomputeSeconds(layer, step[i], Recompute::kFull),
               kPaperDevices);
         }
-        const double gather_s =
-            AllGatherSeconds(2.0 * static_cast<double>(costs.Parameters(layer)), plan.data, link);
+        const double gather_s = AllGatherSeconds(2.0 * static_cast<double>(costs.Parameters(layer)),
+                                                 kPaperDevices, link);
         // Backward gathers the weights again and scatters their gradients.
         total += forward.With(gather_s, constants.waiting) +
                  backward.With(2 * gather_s, constants.waiting);

@@ -83,9 +83,10 @@ void Print(const char* model, const char* row, double paper, double days) {
 }
 
 std::string Describe(const Plan& plan) {
-  std::string text = "data " + std::to_string(plan.data) + ", tensor " +
-                     std::to_string(plan.tensor) + ", pipeline " + std::to_string(plan.pipeline) +
-                     ", " + plan.schedule + ", chunks " + std::to_string(plan.chunks) + ", ZeRO " +
+  std::string text = "data " + std::to_string(plan.data()) + ", tensor " +
+                     std::to_string(plan.tensor()) + ", pipeline " +
+                     std::to_string(plan.pipeline()) + ", " + plan.schedule + ", chunks " +
+                     std::to_string(plan.chunks()) + ", ZeRO " +
                      std::to_string(ZeroStage(plan.sharded)) + ", stages";
   for (const int begin : plan.stage_begins) text += " " + std::to_string(begin);
   int again = 0;

@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "balance/costs/cost_model.h"
+#include "balance/costs/stage_costs.h"
 #include "balance/load/partition.h"
 #include "configs/base/json.h"
 #include "models/families/families.h"
@@ -74,18 +76,27 @@ struct Settings {
   std::vector<LayerLoad> loads;
 };
 
+// Of a machine that no profile describes, computing in fp32.
+SimulationCosts CostsOf(const ModelConfig& config, const Plan& plan,
+                        const std::vector<LayerLoad>& loads) {
+  const Cluster cluster = MakeCluster({});
+  return StageCosts(CostModel(config, cluster, {.element_bytes = 4, .frozen = {}}), plan, cluster,
+                    loads);
+}
+
 std::unique_ptr<Runner> MakeRunner(const Settings& settings, const ScheduleKind& schedule,
                                    Communicator& world) {
   auto runner =
       std::make_unique<Runner>(Runner{{}, TimelineRecorder(world.rank()), {}, {}, {}, {}});
-  runner->plan.pipeline = world.size();
+  runner->plan = InlinePlan({.pipeline = world.size()}, schedule.fewest_chunks, schedule.placement);
   runner->plan.schedule = schedule.name;
-  runner->plan.chunks = schedule.fewest_chunks;
-  runner->plan.placement = schedule.placement;
   runner->plan.stage_begins =
       EvenStages(LayerCosts(settings.config, {}, settings.loads[0]), runner->plan.num_stages());
-  runner->model = std::make_unique<ParallelModel>(
-      settings.config, runner->plan, ParallelModel::Options(), world, runner->recorder);
+  ParallelModel::Options options;
+  options.costs = [&config = settings.config, &plan = runner->plan](
+                      const std::vector<LayerLoad>& loads) { return CostsOf(config, plan, loads); };
+  runner->model = std::make_unique<ParallelModel>(settings.config, runner->plan, options, world,
+                                                  runner->recorder);
   InitializeWeights(runner->model->parameters().parameters(), settings.config, 1);
   runner->model->parameters().UpdateCompute();
   return runner;
@@ -121,9 +132,8 @@ Json Report(Runner& runner, const Settings& settings, const SimulationCosts& lin
     }
     ops.merge(other["ops"].get<Samples>());
   }
-  const StageLayout stages(runner.model->part().config(), runner.plan, {});
   SimulationCosts costs = link;
-  costs.bytes = stages.Costs(settings.loads, /*element_bytes=*/4).bytes;
+  costs.bytes = CostsOf(settings.config, runner.plan, settings.loads).bytes;
   std::vector<double> same_step;  // errors where each step is predicted from its own ops' times
   for (size_t i = 0; i < steps.size(); ++i) {
     costs.seconds = [&](const Op& op) {

@@ -42,6 +42,14 @@ class Trainer {
     MarkCpuMemory();
     ParallelModel::Options options;
     options.part.dtype = DtypeOf(settings.precision);
+    options.costs = [&settings, &plan = test.plan](const std::vector<LayerLoad>& loads) {
+      const Cluster cluster = MakeCluster({});
+      const CostModel costs(settings.model, cluster,
+                            {.tensor = plan.tensor(),
+                             .element_bytes = ElementBytes(settings.precision),
+                             .frozen = {}});
+      return StageCosts(costs, plan, cluster, loads);
+    };
     model_ = std::make_unique<ParallelModel>(settings.model, test.plan, options, world, recorder_);
     FlatParameters& parameters = model_->parameters();
     InitializeWeights(parameters.parameters(), settings.model, /*seed=*/1);
@@ -52,7 +60,7 @@ class Trainer {
         ZeroOptimizer::Groups{model_->groups().along(Axis::kData), world});
     parameters.UpdateCompute();
     optimizer_->TakeMasters();
-    const int data = test.plan.data, mine = model_->groups().at.data;
+    const int data = test.plan.data(), mine = model_->groups().at.data;
     for (size_t i = static_cast<size_t>(mine); i < batches_.size();
          i += static_cast<size_t>(data)) {
       own_.push_back(&batches_[i]);
@@ -103,14 +111,14 @@ Prediction Predict(const BenchSettings& settings, const BenchCase& test, const P
   section.gpus_per_node = world.size();
   const Cluster cluster = WithMeasuredLinks(MakeCluster(section), profile);
   CostModel::Options options;
-  options.tensor = test.plan.tensor;
+  options.tensor = test.plan.tensor();
   options.element_bytes = ElementBytes(settings.precision);
   const CostModel costs(settings.model, cluster, options, &profile);
-  const MeshCoordinates at = test.plan.mesh().Coordinates(world.rank());
+  const MeshCoordinates at = test.plan.mesh.Coordinates(world.rank());
   std::vector<LayerLoad> loads;
   const std::vector<BenchBatch> batches = BenchBatches(settings, test.mix);
   for (size_t i = static_cast<size_t>(at.data); i < batches.size();
-       i += static_cast<size_t>(test.plan.data)) {
+       i += static_cast<size_t>(test.plan.data())) {
     loads.push_back(batches[i].load);
   }
   const SimulationCosts simulation = StageCosts(costs, test.plan, cluster, loads);

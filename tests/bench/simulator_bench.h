@@ -10,7 +10,7 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/plan.h"
 #include "parallel/schedule/schedule.h"
-#include "trainer/device/precision.h"
+#include "trainer/settings/precision.h"
 
 namespace equipoise::testing {
 

@@ -72,9 +72,9 @@ BenchCase MakeCase(const BenchSettings& settings, Plan plan, const std::string& 
     plan.recompute.push_back(KindOf(recompute, spec));
   }
   std::string name;
-  if (plan.pipeline > 1) name = "pipeline " + plan.schedule + ", " + partition;
-  if (plan.data > 1) name = "data, ZeRO " + std::to_string(ZeroStage(plan.sharded));
-  if (plan.tensor > 1) name = "tensor";
+  if (plan.pipeline() > 1) name = "pipeline " + plan.schedule + ", " + partition;
+  if (plan.data() > 1) name = "data, ZeRO " + std::to_string(ZeroStage(plan.sharded));
+  if (plan.tensor() > 1) name = "tensor";
   return {name + ", recompute " + recompute + ", " + mix, plan, mix};
 }
 
@@ -83,23 +83,18 @@ BenchCase MakeCase(const BenchSettings& settings, Plan plan, const std::string& 
 std::vector<BenchCase> BenchCases(const BenchSettings& settings) {
   std::vector<BenchCase> cases;
   for (const Variant& variant : kPipelines) {
-    Plan plan;
-    plan.pipeline = 2;
-    plan.schedule = variant.schedule;
-    plan.chunks = FindSchedule(plan.schedule)->fewest_chunks;
-    plan.placement = FindSchedule(plan.schedule)->placement;
+    const ScheduleKind& kind = *FindSchedule(variant.schedule);
+    Plan plan = InlinePlan({.pipeline = 2}, kind.fewest_chunks, kind.placement);
+    plan.schedule = kind.name;
     cases.push_back(MakeCase(settings, plan, variant.partition, variant.recompute, variant.mix));
   }
   for (const DataVariant& variant : kData) {
-    Plan plan;
-    plan.data = 2;
+    Plan plan = InlinePlan({.data = 2});
     plan.sharded = ShardedStateOf(variant.zero);
     cases.push_back(MakeCase(settings, plan, "even", variant.recompute, variant.mix));
   }
   for (const char* mix : kTensorMixes) {
-    Plan plan;
-    plan.tensor = 2;
-    cases.push_back(MakeCase(settings, plan, "even", "none", mix));
+    cases.push_back(MakeCase(settings, InlinePlan({.tensor = 2}), "even", "none", mix));
   }
   return cases;
 }

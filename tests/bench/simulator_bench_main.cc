@@ -21,8 +21,8 @@
 #include "parallel/comm/mpi_environment.h"
 #include "tests/bench/simulator_bench.h"
 #include "trainer/device/memory_stats.h"
-#include "trainer/device/precision.h"
 #include "trainer/profile/profile_run.h"
+#include "trainer/settings/precision.h"
 
 namespace equipoise::testing {
 namespace {

@@ -68,6 +68,39 @@ TEST_CASE("axes lie in the order that a mesh gives them, and others have one ran
                     Catch::Matchers::Contains("axis data twice"));
 }
 
+TEST_CASE("a slice is a mesh of some of the ranks, which keep their numbers", "[mesh]") {
+  const Mesh mesh = MeshOf(2, 5, 3);
+  const Mesh slice = mesh.Slice(Axis::kPipeline, 1, 3);
+  CHECK(slice.size() == 2 * 3 * 3);
+  CHECK(slice.size(Axis::kPipeline) == 3);
+  int held = 0;
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    const MeshCoordinates at = mesh.Coordinates(rank);
+    const bool inside = at.pipeline >= 1 && at.pipeline < 4;
+    REQUIRE(slice.Holds(rank) == inside);
+    if (!inside) continue;
+    ++held;
+    MeshCoordinates there = at;
+    --there.pipeline;
+    CHECK(slice.Coordinates(rank) == there);
+    CHECK(slice.Rank(there) == rank);
+    CHECK(slice.Group(rank, Axis::kData) == mesh.Group(rank, Axis::kData));
+    CHECK(slice.Group(rank, Axis::kTensor) == mesh.Group(rank, Axis::kTensor));
+    CHECK(slice.Group(rank, Axis::kPipeline).size() == 3);
+  }
+  CHECK(held == slice.size());
+  CHECK_FALSE(slice.Holds(-1));
+  CHECK_FALSE(slice.Holds(mesh.size()));
+  CHECK_THROWS_WITH(slice.Coordinates(0), Catch::Matchers::Contains("rank 0 is not of this mesh"));
+  // A slice of a slice, and along the axes at both ends.
+  CHECK(slice.Slice(Axis::kPipeline, 1, 1) == mesh.Slice(Axis::kPipeline, 2, 1));
+  CHECK(mesh.Slice(Axis::kData, 1, 1).Rank({}) == 15);
+  CHECK(mesh.Slice(Axis::kTensor, 2, 1).Group(5, Axis::kPipeline) ==
+        std::vector<int>{2, 5, 8, 11, 14});
+  CHECK_THROWS_WITH(mesh.Slice(Axis::kPipeline, 3, 3),
+                    Catch::Matchers::Contains("a slice of 3 from 3 along pipeline, which has 5"));
+}
+
 TEST_CASE("a tensor group on two machines is found", "[mesh]") {
   using Pair = std::pair<int, int>;
   const Mesh mesh = MeshOf(1, 3, 2);

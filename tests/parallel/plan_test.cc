@@ -10,9 +10,8 @@ namespace equipoise {
 namespace {
 
 Plan SomePlan() {
-  Plan plan;
-  plan.data = 4, plan.pipeline = 3, plan.tensor = 2;
-  plan.encoder_ranks = 1;
+  Plan plan = DisaggregatedPlan({.data = 4, .pipeline = 3, .tensor = 2}, /*encoder_ranks=*/1,
+                                /*encoder_layers=*/2);
   plan.sharded = ShardedState::kOptimizer;
   plan.stage_begins = {0, 2, 5, 6};
   plan.recompute = {Recompute::kNone, Recompute::kFull, Recompute::kMlp};
@@ -40,11 +39,44 @@ TEST_CASE("a stage of ZeRO shards what the stages before it shard", "[plan]") {
 }
 
 TEST_CASE("a plan's mesh has tensor ranks as neighbours", "[plan]") {
-  const Mesh mesh = SomePlan().mesh();
+  const Mesh mesh = SomePlan().mesh;
   CHECK(mesh.size() == SomePlan().num_ranks());
   CHECK(mesh.Group(0, Axis::kTensor) == std::vector<int>{0, 1});
   CHECK(mesh.Group(0, Axis::kPipeline) == std::vector<int>{0, 2, 4});
   CHECK(mesh.Group(0, Axis::kData) == std::vector<int>{0, 6, 12, 18});
+}
+
+TEST_CASE("a disaggregated encoder is a component with a mesh of its own", "[plan]") {
+  const Plan plan = DisaggregatedPlan({.data = 2, .pipeline = 5, .tensor = 2}, /*encoder_ranks=*/2,
+                                      /*encoder_layers=*/7, /*chunks=*/2, Placement::kV);
+  REQUIRE(plan.components.size() == 2);
+  const PlanComponent &encoder = plan.components[0], &text = plan.components[1];
+  CHECK(encoder.encoder);
+  CHECK(encoder.mesh == plan.mesh.Slice(Axis::kPipeline, 0, 2));
+  CHECK(text.first_layer == 7);
+  CHECK(text.mesh.size() == 2 * 3 * 2);
+  // Together they hold each rank of the plan once.
+  for (int rank = 0; rank < plan.num_ranks(); ++rank)
+    CHECK(encoder.mesh.Holds(rank) != text.mesh.Holds(rank));
+  CHECK(plan.encoder_ranks() == 2);
+  CHECK(plan.num_stages() == 2 + 3 * 2);
+  std::vector<int> ranks;
+  for (int stage = 0; stage < plan.num_stages(); ++stage) {
+    ranks.push_back(plan.RankOfStage(stage));
+    CHECK(plan.ComponentOfStage(stage).encoder == (stage < 2));
+  }
+  CHECK(ranks == std::vector<int>{0, 1, 2, 3, 4, 4, 3, 2});
+  CHECK(plan.StagesOf(1) == std::vector<int>{1});
+  CHECK(plan.StagesOf(2) == std::vector<int>{2, 7});
+}
+
+TEST_CASE("an inline plan is one component on all ranks", "[plan]") {
+  const Plan plan = InlinePlan({.data = 2, .pipeline = 3}, /*chunks=*/2);
+  REQUIRE(plan.components.size() == 1);
+  CHECK(plan.components[0].mesh == plan.mesh);
+  CHECK(plan.encoder_ranks() == 0);
+  CHECK(plan.StagesOf(1) == std::vector<int>{1, 4});
+  CHECK(Plan() == InlinePlan({}));
 }
 
 }  // namespace

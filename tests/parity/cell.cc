@@ -8,6 +8,8 @@
 #include <functional>
 #include <random>
 
+#include "balance/costs/cost_model.h"
+#include "balance/costs/stage_costs.h"
 #include "balance/load/partition.h"
 #include "configs/base/json.h"
 #include "models/families/families.h"
@@ -104,7 +106,7 @@ std::vector<Recompute> CellRecompute(const Cell& cell, const ModelConfig& config
     if (random) {
       recompute.push_back(static_cast<Recompute>(dice() % 4));
     } else if (cell.recompute == "attention" || cell.recompute == "mlp") {
-      recompute.push_back(ParseRecompute(cell.recompute));
+      recompute.push_back(ParseEnum<Recompute>(cell.recompute).value());
     } else {
       recompute.push_back(named ? Recompute::kFull : Recompute::kNone);
     }
@@ -113,20 +115,21 @@ std::vector<Recompute> CellRecompute(const Cell& cell, const ModelConfig& config
 }
 
 Plan CellPlan(const Cell& cell, const ModelConfig& config) {
-  Plan plan;
-  plan.data = cell.data;
-  plan.pipeline = cell.pipeline;
-  plan.tensor = cell.tensor;
-  plan.encoder_ranks = cell.encoder_ranks;
+  const ScheduleKind& kind = *FindSchedule(cell.schedule);
+  const Degrees degrees{cell.data, cell.pipeline, cell.tensor};
+  const int chunks = cell.chunks > 0 ? cell.chunks : kind.fewest_chunks;
+  const std::vector<LayerSpec> specs = LayerSpecs(config);
+  Plan plan = cell.encoder_ranks == 0
+                  ? InlinePlan(degrees, chunks, kind.placement)
+                  : DisaggregatedPlan(degrees, cell.encoder_ranks, NumEncoderLayers(specs), chunks,
+                                      kind.placement);
   plan.schedule = cell.schedule;
-  plan.chunks = cell.chunks > 0 ? cell.chunks : FindSchedule(cell.schedule)->fewest_chunks;
-  plan.placement = FindSchedule(cell.schedule)->placement;
   plan.sharded = ShardedStateOf(cell.zero);
   plan.stage_begins = cell.stage_begins;
   plan.recompute = CellRecompute(cell, config);
   if (plan.stage_begins.empty()) {
-    plan.stage_begins =
-        EvenStages(LayerCosts(config, cell.freeze, LoadOf(config, 2, 24)), CutSpans(config, plan));
+    plan.stage_begins = EvenStages(LayerCosts(config, cell.freeze, LoadOf(config, 2, 24)),
+                                   CutSpans(plan, static_cast<int>(specs.size())));
   }
   return plan;
 }
@@ -161,7 +164,7 @@ struct Shared {
 // The micro-batches of a data rank.
 ModelPart::Pass PassOf(const Shared& shared, int data) {
   ModelPart::Pass pass;
-  const int stride = shared.plan.data;
+  const int stride = shared.plan.data();
   for (size_t i = static_cast<size_t>(data); i < shared.batches.size();
        i += static_cast<size_t>(stride)) {
     const MicroBatch& batch = shared.batches[i];
@@ -215,6 +218,11 @@ CellResult RunRankOf(const Cell& cell, const Shared& shared, const CellFolders& 
   options.part.device = device;
   options.part.freeze = cell.freeze;
   options.bucket_bytes = 4096;
+  options.costs = [&shared](const std::vector<LayerLoad>& loads) {
+    const Cluster cluster = MakeCluster({});
+    const CostModel costs(shared.config, cluster, {.tensor = shared.plan.tensor(), .frozen = {}});
+    return StageCosts(costs, shared.plan, cluster, loads);
+  };
   ParallelModel model(shared.config, shared.plan, options, world, recorder);
   ZeroOptimizer optimizer = MakeOptimizer(model, world);
   LoadOrSet(folders.load, model, optimizer, world);

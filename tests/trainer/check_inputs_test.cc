@@ -39,7 +39,7 @@ CheckInputs ReadFor(const ModelConfig& config, const Tensors& tensors, const std
   const auto path = std::filesystem::temp_directory_path() /
                     ("check_inputs_" + std::to_string(getpid()) + ".safetensors");
   WriteSafetensors(path.string(), tensors);
-  CheckInputs inputs = ReadCheckInputs(path.string(), config, loss);
+  CheckInputs inputs = ReadCheckInputs(path.string(), config, ParseEnum<LossWeight>(loss).value());
   std::filesystem::remove(path);
   return inputs;
 }

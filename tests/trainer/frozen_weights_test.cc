@@ -46,13 +46,9 @@ struct Mesh {
 };
 
 Plan PlanOf(const ModelConfig& config, const Mesh& mesh) {
-  Plan plan;
-  plan.data = mesh.data;
-  plan.pipeline = mesh.pipeline;
-  plan.tensor = mesh.tensor;
+  Plan plan = InlinePlan({mesh.data, mesh.pipeline, mesh.tensor});
   plan.sharded = ShardedStateOf(mesh.zero);
-  plan.stage_begins =
-      EvenStages(LayerCosts(config, {}, LoadOf(config, 2, 24)), CutSpans(config, plan));
+  plan.stage_begins = EvenStages(LayerCosts(config, {}, LoadOf(config, 2, 24)), plan.num_stages());
   return plan;
 }
 

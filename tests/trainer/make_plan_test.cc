@@ -18,9 +18,9 @@ using Words = std::vector<std::string>;
 
 // The recompute of each layer, one letter a layer: n, a, m, f.
 std::string RecomputeOf(const std::string& word, const Words& modules = {},
-                        const Words& layers = {}) {
+                        const std::vector<Recompute>& layers = {}) {
   RunConfig config;
-  config.balance.recompute = word;
+  config.balance.recompute = ParseEnum<RecomputeRule>(word).value();
   config.balance.recompute_modules = modules;
   config.balance.recompute_layers = layers;
   std::string letters;
@@ -41,13 +41,13 @@ TEST_CASE("recompute is for all layers, for modules, or layer by layer") {
   const size_t end = vision.find('n');
   CHECK(end > 1);
   CHECK(vision == std::string(end, 'a') + std::string(none.size() - end, 'n'));
-  Words words(none.size(), "none");
-  words[1] = "mlp";
-  words.back() = "full";
+  std::vector<Recompute> layers(none.size(), Recompute::kNone);
+  layers[1] = Recompute::kMlp;
+  layers.back() = Recompute::kFull;
   std::string expected = none;
   expected[1] = 'm';
   expected.back() = 'f';
-  CHECK(RecomputeOf("attention", {}, words) == expected);
+  CHECK(RecomputeOf("attention", {}, layers) == expected);
 }
 
 TEST_CASE("a recompute that does not fit the model is refused") {
@@ -59,10 +59,10 @@ TEST_CASE("a recompute that does not fit the model is refused") {
                     "none; set it to full, attention or mlp");
   CHECK_THROWS_WITH(RecomputeOf("bar", {"llm"}),
                     Catch::Matchers::Contains("chosen for each layer (bar)"));
-  const Words words(RecomputeOf("none").size(), "full");
-  CHECK_THROWS_WITH(RecomputeOf("full", {"llm"}, words),
+  const std::vector<Recompute> all(RecomputeOf("none").size(), Recompute::kFull);
+  CHECK_THROWS_WITH(RecomputeOf("full", {"llm"}, all),
                     Catch::Matchers::EndsWith("given layer by layer; take one of the two out"));
-  CHECK_THROWS_WITH(RecomputeOf("none", {}, {"none", "full"}),
+  CHECK_THROWS_WITH(RecomputeOf("none", {}, {Recompute::kNone, Recompute::kFull}),
                     Catch::Matchers::StartsWith("balance.recompute_layers: 2 words given, the "
                                                 "model has "));
 }
@@ -103,7 +103,7 @@ TEST_CASE("a schedule's file is read once: the plan has what it held") {
   WriteText(path, "micro_batches 2\n");
   CHECK(plan.schedule == path);
   CHECK(plan.schedule_text == text);
-  CHECK(plan.placement == Placement::kV);
+  CHECK(plan.components.back().placement == Placement::kV);
   WriteText(path, "");
   CHECK_THROWS_WITH(PlanOf(parallel, 2), Catch::Matchers::StartsWith(path + ": cannot be read"));
 }
@@ -148,13 +148,13 @@ TEST_CASE("a disaggregated encoder has the first pipeline ranks to itself") {
   const int encoder = NumEncoderLayers(PresetConfig("quickstart"));
   ParallelSection parallel = Disaggregated();
   Plan plan = PlanOf(parallel, 2);  // the fewest that there can be
-  CHECK(plan.pipeline == 2);
+  CHECK(plan.pipeline() == 2);
   CHECK(plan.stage_begins[1] == encoder);
   parallel.pipeline = 4;
   parallel.encoder_ranks = 2;
   parallel.schedule = "interleaved";
   plan = PlanOf(parallel, 8);
-  CHECK(plan.data == 2);
+  CHECK(plan.data() == 2);
   CHECK(plan.num_stages() == 2 + 2 * 2);
   CHECK(plan.stage_begins[2] == encoder);
   std::vector<int> ranks;
@@ -167,8 +167,7 @@ TEST_CASE("a disaggregated encoder has the first pipeline ranks to itself") {
 }
 
 TEST_CASE("plan.yaml has a plan in the sections of a configuration") {
-  Plan plan;
-  plan.data = 2, plan.pipeline = 2;
+  Plan plan = InlinePlan({.data = 2, .pipeline = 2});
   plan.sharded = ShardedState::kOptimizer;
   plan.stage_begins = {0, 2, 5};
   plan.recompute = {Recompute::kNone, Recompute::kFull};
@@ -178,7 +177,8 @@ TEST_CASE("plan.yaml has a plan in the sections of a configuration") {
   PlanPrediction prediction;
   prediction.tiles = 9, prediction.tokens = 4096, prediction.global_batch = 16;
   prediction.step_s = 1.0 / 3, prediction.error_band = 0.05, prediction.peak_bytes = 1234567890;
-  plan.encoder_ranks = 1;
+  plan.components =
+      DisaggregatedPlan({.data = 2, .pipeline = 2}, 1, /*encoder_layers=*/2).components;
   CHECK(PlanToYaml(plan, prediction) ==
         "parallel:\n  data: 2\n  pipeline: 2\n  tensor: 1\n  encoder: disaggregated\n"
         "  encoder_ranks: 1\n  schedule: 1f1b\n  chunks: 1\n  zero: 1\n  stage_layers: [2, 3]\n"

@@ -9,6 +9,7 @@
 #include "configs/yaml/yaml_reader.h"
 #include "models/families/presets.h"
 #include "tests/trainer/scratch_folder.h"
+#include "trainer/device/bf16_units.h"
 #include "trainer/planner/plan_html.h"
 #include "trainer/planner/plan_trace.h"
 #include "trainer/planner/plan_workload.h"
@@ -112,7 +113,7 @@ TEST_CASE("ranks and pins change the plan", "[plan_run][cpu]") {
                             {})
                         .best()
                         .plan;
-  CHECK(plan.pipeline == 4);
+  CHECK(plan.pipeline() == 4);
   CHECK(plan.schedule == "1f1b");
   CHECK(std::count(plan.recompute.begin(), plan.recompute.end(), Recompute::kFull) == 97);
 }
@@ -126,7 +127,7 @@ TEST_CASE("a pinned mesh of CPUs leaves the schedule to the search", "[plan_run]
     return PlanRun(Config(pinned), {4}).best();
   };
   const ScoredPlan free = best("");
-  CHECK(free.plan.data == 1);
+  CHECK(free.plan.data() == 1);
   CHECK(free.plan.schedule == "zb_v");  // few micro-batches: the fill counts
   for (const char* other : {"1f1b", "zb_h1", "interleaved"}) {
     INFO(other);

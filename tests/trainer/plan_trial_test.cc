@@ -13,7 +13,7 @@ std::vector<ScoredPlan> Plans(const std::vector<int>& data) {
   std::vector<ScoredPlan> plans;
   for (const int ranks : data) {
     ScoredPlan& each = plans.emplace_back();
-    each.plan.data = ranks;
+    each.plan = InlinePlan({.data = ranks});
     each.step_s = 1.0 / ranks;
   }
   return plans;
@@ -21,14 +21,14 @@ std::vector<ScoredPlan> Plans(const std::vector<int>& data) {
 
 std::vector<int> Order(const PlanReport& report) {
   std::vector<int> order;
-  for (const ScoredPlan& each : report.search.plans) order.push_back(each.plan.data);
+  for (const ScoredPlan& each : report.search.plans) order.push_back(each.plan.data());
   return order;
 }
 
 TEST_CASE("rounds take all plans in turn, every second one backwards", "[plan_trial][cpu]") {
   std::vector<int> order;
   const auto trials = TryPlans(Plans({8, 4, 2}), /*rounds=*/3, [&](const ScoredPlan& plan) {
-    order.push_back(plan.plan.data);
+    order.push_back(plan.plan.data());
     return std::vector<double>{10.0 - static_cast<double>(order.size()), 5};
   });
   CHECK(order == std::vector<int>{8, 4, 2, 2, 4, 8, 8, 4, 2});
@@ -39,7 +39,7 @@ TEST_CASE("rounds take all plans in turn, every second one backwards", "[plan_tr
 TEST_CASE("a plan that fails keeps its reason and is not run again", "[plan_trial][cpu]") {
   int runs = 0;
   const auto trials = TryPlans(Plans({8, 4}), /*rounds=*/3, [&](const ScoredPlan& plan) {
-    if (plan.plan.data == 4) return std::vector<double>{1};
+    if (plan.plan.data() == 4) return std::vector<double>{1};
     ++runs;
     throw CollectiveRunError("out of memory");
     return std::vector<double>();

@@ -1,10 +1,12 @@
-#include "trainer/device/precision.h"
+#include "trainer/settings/precision.h"
 
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "configs/base/error.h"
+#include "trainer/device/bf16_units.h"
 
 namespace equipoise {
 namespace {
@@ -19,13 +21,14 @@ bool HasFlag(const std::string& flag) {
 }
 
 TEST_CASE("each precision has its name and size", "[precision][cpu]") {
-  CHECK(PrecisionName(Precision::kFp32) == "fp32");
-  CHECK(PrecisionName(Precision::kBf16) == "bf16");
+  CHECK(ToString(Precision::kFp32) == "fp32");
+  CHECK(ToString(Precision::kBf16) == "bf16");
   CHECK(ElementBytes(Precision::kFp32) == 4);
   CHECK(ElementBytes(Precision::kBf16) == 2);
   for (const Precision precision : {Precision::kFp32, Precision::kBf16})
-    CHECK(ParsePrecision(PrecisionName(precision)) == precision);
+    CHECK(ParsePrecision(ToString(precision)) == precision);
   CHECK_THROWS_AS(ParsePrecision("fp16"), std::logic_error);
+  CHECK(PrecisionSettings() == std::vector<std::string>{"auto", "fp32", "bf16"});
 }
 
 TEST_CASE("a precision that is given is taken, auto goes by the matrix units", "[precision][cpu]") {

@@ -25,8 +25,7 @@ double StepSeconds(const Plan& plan, const ClusterConfig& cluster) {
 }
 
 Plan TwoRanks(int data, int pipeline, int tensor) {
-  Plan plan;
-  plan.data = data, plan.pipeline = pipeline, plan.tensor = tensor;
+  Plan plan = InlinePlan({data, pipeline, tensor});
   plan.schedule = "1f1b";
   const int layers = static_cast<int>(LayerSpecs(PresetConfig("quickstart")).size());
   plan.stage_begins = {0, layers};
@@ -37,7 +36,8 @@ Plan TwoRanks(int data, int pipeline, int tensor) {
 TEST_CASE("ranks of one machine are not told apart by links between machines",
           "[step_forecast][cpu]") {
   for (const Plan& plan : {TwoRanks(2, 1, 1), TwoRanks(1, 2, 1), TwoRanks(1, 1, 2)}) {
-    INFO("data " << plan.data << ", pipeline " << plan.pipeline << ", tensor " << plan.tensor);
+    INFO("data " << plan.data() << ", pipeline " << plan.pipeline() << ", tensor "
+                 << plan.tensor());
     ClusterConfig fast, slow_between, slow_within;
     slow_between.inter_gb_s = 1e-3;
     slow_within.intra_gb_s = 1e-3;

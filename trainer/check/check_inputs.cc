@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <map>
@@ -15,8 +16,6 @@
 namespace equipoise {
 namespace {
 
-constexpr int64_t kNoTarget = -100;
-
 std::string ShapeText(const at::Tensor& tensor) {
   std::ostringstream out;
   out << tensor.sizes();
@@ -25,7 +24,7 @@ std::string ShapeText(const at::Tensor& tensor) {
 
 class InputReader {
  public:
-  InputReader(const std::string& path, const ModelConfig& config, const std::string& weighting)
+  InputReader(const std::string& path, const ModelConfig& config, LossWeight weighting)
       : file_(path), config_(config), weighting_(weighting), image_token_(config.image_token_id) {}
 
   CheckInputs Read() {
@@ -48,8 +47,8 @@ class InputReader {
       inputs.rows.push_back(MakeRow(row, &inputs.total_weight));
     }
     if (next_tile_ != tiles()) {
-      Refuse("pixel_values", "holds " + std::to_string(tiles()) +
-                                 " tiles, input_ids have room for " + std::to_string(next_tile_));
+      Refuse("pixel_values",
+             fmt::format("holds {} tiles, input_ids have room for {}", tiles(), next_tile_));
     }
     if (inputs.has_labels && inputs.total_weight == 0) Refuse("labels", "no position is trained");
     return inputs;
@@ -95,8 +94,8 @@ class InputReader {
     const int64_t* values = ids.const_data_ptr<int64_t>();
     for (int64_t i = 0; i < ids.numel(); ++i) {
       if (values[i] == also || (values[i] >= 0 && values[i] < config_.text.vocab_size)) continue;
-      Refuse(name, std::to_string(values[i]) + " is outside the vocabulary of " +
-                       std::to_string(config_.text.vocab_size));
+      Refuse(name,
+             fmt::format("{} is outside the vocabulary of {}", values[i], config_.text.vocab_size));
     }
   }
 
@@ -111,7 +110,7 @@ class InputReader {
     bool ascending = segments_.size() >= 2 && segments_.front() == 0;
     for (size_t i = 1; i < segments_.size(); ++i) ascending &= segments_[i - 1] < segments_[i];
     if (!ascending || segments_.back() != ids_.size(1)) {
-      Refuse("cu_seqlens", "must ascend from 0 to " + std::to_string(ids_.size(1)));
+      Refuse("cu_seqlens", fmt::format("must ascend from 0 to {}", ids_.size(1)));
     }
   }
 
@@ -124,9 +123,8 @@ class InputReader {
     const VisionConfig& vision = config_.vision;
     const std::vector<int64_t> tile = {vision.num_channels, vision.image_size, vision.image_size};
     if (pixels_.dim() != 4 || pixels_.sizes().slice(1) != at::IntArrayRef(tile)) {
-      Refuse("pixel_values", "has the shape " + ShapeText(pixels_) + ", not [tiles, " +
-                                 std::to_string(tile[0]) + ", " + std::to_string(tile[1]) + ", " +
-                                 std::to_string(tile[2]) + "]");
+      Refuse("pixel_values", fmt::format("has the shape {}, not [tiles, {}, {}, {}]",
+                                         ShapeText(pixels_), tile[0], tile[1], tile[2]));
     }
   }
 
@@ -140,7 +138,7 @@ class InputReader {
     for (int64_t i = first; i < last; ++i) {
       if (mask[i] == 0) {
         Refuse("attention_mask",
-               "row " + std::to_string(row) + " is masked in its middle; only its ends may be");
+               fmt::format("row {} is masked in its middle; only its ends may be", row));
       }
     }
     return {first, last};
@@ -180,14 +178,12 @@ class InputReader {
     return targets;
   }
 
-  // InternVL's weight of each of a sample's x targets: 1, 1/x or 1/sqrt(x).
   at::Tensor Weights(const at::Tensor& targets, const std::vector<int64_t>& segments) const {
     at::Tensor weights = at::ones({targets.size(0)}, at::kFloat);
     for (size_t s = 0; s + 1 < segments.size(); ++s) {
       const int64_t begin = segments[s], count = segments[s + 1] - begin;
-      const auto x = targets.narrow(0, begin, count).ne(kNoTarget).sum().item<double>();
-      if (x == 0 || weighting_ == "token") continue;
-      weights.narrow(0, begin, count).fill_(weighting_ == "sample" ? 1 / x : 1 / std::sqrt(x));
+      const auto x = targets.narrow(0, begin, count).ne(kNoTarget).sum().item<int64_t>();
+      weights.narrow(0, begin, count).fill_(TargetWeight(weighting_, x));
     }
     return weights;
   }
@@ -198,14 +194,14 @@ class InputReader {
     const at::Tensor labels = labels_.select(0, row);
     const int64_t kept = labels.narrow(0, first, count).ne(kNoTarget).sum().item<int64_t>();
     if (kept != labels.ne(kNoTarget).sum().item<int64_t>()) {
-      Refuse("labels", "row " + std::to_string(row) + " trains a masked position; set it to -100");
+      Refuse("labels", fmt::format("row {} trains a masked position; set it to -100", row));
     }
     batch->targets = Targets(labels.narrow(0, first, count), batch->cu_seqlens);
     const at::Tensor weights = Weights(batch->targets, batch->cu_seqlens);
     const at::Tensor trained = batch->targets.ne(kNoTarget);
     batch->planned_targets = trained.sum().item<int64_t>();
     *total += weights.to(at::kDouble).mul(trained).sum().item<double>();
-    if (weighting_ != "token") batch->target_weights = weights;
+    if (weighting_ != LossWeight::kToken) batch->target_weights = weights;
   }
 
   // Tiles belong to the image tokens in their order.
@@ -214,13 +210,12 @@ class InputReader {
     const at::Tensor at = batch->input_ids.eq(image_token_).nonzero().squeeze(1);
     const int64_t per_tile = config_.tokens_per_tile(), count = at.size(0) / per_tile;
     if (at.size(0) % per_tile != 0) {
-      Refuse("input_ids", "row " + std::to_string(row) + " has " + std::to_string(at.size(0)) +
-                              " image tokens, no multiple of the " + std::to_string(per_tile) +
-                              " of a tile");
+      Refuse("input_ids", fmt::format("row {} has {} image tokens, no multiple of the {} of a tile",
+                                      row, at.size(0), per_tile));
     }
     if (next_tile_ + count > tiles()) {
-      Refuse("pixel_values", "holds " + std::to_string(tiles()) + " tiles, too few for the image " +
-                                 "tokens of row " + std::to_string(row));
+      Refuse("pixel_values",
+             fmt::format("holds {} tiles, too few for the image tokens of row {}", tiles(), row));
     }
     CheckTilesOfSamples(at, batch->cu_seqlens);
     if (count == 0) return;
@@ -238,9 +233,8 @@ class InputReader {
           image_positions.ge(segments[s]).logical_and(image_positions.lt(segments[s + 1]));
       const int64_t found = inside.sum().item<int64_t>() / config_.tokens_per_tile();
       if (next_sample_ >= expected.size(0) || expected[next_sample_].item<int64_t>() != found) {
-        Refuse("images_per_sample", "sample " + std::to_string(next_sample_) +
-                                        " has image tokens for " + std::to_string(found) +
-                                        " tiles");
+        Refuse("images_per_sample",
+               fmt::format("sample {} has image tokens for {} tiles", next_sample_, found));
       }
     }
   }
@@ -275,7 +269,7 @@ class InputReader {
 
   const SafetensorsReader file_;
   const ModelConfig& config_;
-  const std::string weighting_;
+  const LossWeight weighting_;
   at::Tensor ids_, labels_, mask_, positions_, pixels_;
   std::vector<int64_t> segments_;  // of the one packed row; empty when rows are not packed
   int64_t image_token_;            // -1: not known, and not needed
@@ -285,7 +279,7 @@ class InputReader {
 }  // namespace
 
 CheckInputs ReadCheckInputs(const std::string& path, const ModelConfig& config,
-                            const std::string& weighting) {
+                            LossWeight weighting) {
   return InputReader(path, config, weighting).Read();
 }
 

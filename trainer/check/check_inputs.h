@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "data/settings/loss_weight.h"
 #include "models/layers/micro_batch.h"
 #include "models/spec/model_config.h"
 
@@ -23,9 +24,9 @@ struct CheckInputs {
 
 // Reads a safetensors file with input_ids [B, T] and, where wanted, labels [B, T] (unshifted, -100
 // ignored), attention_mask [B, T] (padding at the ends of rows), position_ids [B, T], cu_seqlens
-// [n + 1] (B = 1), pixel_values [tiles, 3, size, size], images_per_sample [n]. `weighting` is
-// train.loss: token, sample or square. Throws DataError that names file and tensor.
+// [n + 1] (B = 1), pixel_values [tiles, 3, size, size], images_per_sample [n]. `weighting`:
+// train.loss. Throws DataError that names file and tensor.
 CheckInputs ReadCheckInputs(const std::string& path, const ModelConfig& config,
-                            const std::string& weighting);
+                            LossWeight weighting);
 
 }  // namespace equipoise

@@ -1,7 +1,6 @@
 #include "trainer/check/check_run.h"
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
@@ -12,6 +11,7 @@
 #include "models/spec/weight_names.h"
 #include "models/weights/safetensors.h"
 #include "models/weights/weights.h"
+#include "parallel/comm/values.h"
 #include "parallel/zero/grad_norm.h"
 #include "parallel/zero/zero_optimizer.h"
 #include "trainer/check/whole_tensors.h"
@@ -44,7 +44,7 @@ CheckRun::CheckRun(const std::string& folder, CheckInputs inputs, ParallelModel&
         ZeroOptimizer::Groups{model_.groups().along(Axis::kData), world_});
     optimizer_->TakeMasters();  // before gradients take their memory
   }
-  const auto ranks = static_cast<size_t>(model.plan().data);
+  const auto ranks = static_cast<size_t>(model.plan().data());
   const auto rank = static_cast<size_t>(model.groups().at.data);
   for (size_t first = 0; first < inputs_.rows.size(); first += ranks) {
     const size_t row = first + rank;
@@ -149,10 +149,8 @@ void CheckRun::Collect(const std::string& prefix, Tensors& out, const Contribute
 }
 
 double CheckRun::ReportedLoss() {
-  at::Tensor sum =
-      at::scalar_tensor(model_.reports_loss() ? model_.part().loss() : 0.0, at::kDouble);
-  world_.AllReduce(sum, ReduceOp::kSum).Wait();
-  return sum.item<double>();
+  const double mine = model_.reports_loss() ? model_.part().loss() : 0;
+  return AllReduceValue(world_, mine, ReduceOp::kSum);
 }
 
 }  // namespace equipoise

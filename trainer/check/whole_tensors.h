@@ -9,7 +9,7 @@
 
 namespace equipoise {
 
-// What this rank contributes to a whole tensor that is spread over the ranks of a mesh: `whole` has
+// This rank's contribution to a whole tensor that is spread over the ranks of a mesh: `whole` has
 // the whole shape, and is zero where another rank contributes. Over all ranks everything comes
 // once.
 

@@ -1,7 +1,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 
 #include <ATen/ops/aminmax.h>
-#include <ATen/ops/empty.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
@@ -16,6 +16,7 @@
 
 #include "configs/base/error.h"
 #include "models/weights/safetensors.h"
+#include "parallel/comm/values.h"
 #include "trainer/checkpoint/checkpoint_integrity.h"
 #include "trainer/checkpoint/checkpoint_json.h"
 #include "trainer/checkpoint/checkpoint_layout.h"
@@ -53,16 +54,11 @@ void PrepareTemporary(const fs::path& checkpoints, const fs::path& temporary) {
 
 // The size and checksum of every rank's file; bytes 0 where a rank has none.
 std::vector<FileSum> GatherSums(const FileSum& mine, Communicator& world) {
-  at::Tensor input = at::empty({2}, at::kLong);
-  input.data_ptr<int64_t>()[0] = mine.bytes;
-  input.data_ptr<int64_t>()[1] = std::bit_cast<int64_t>(mine.xxh3);
-  at::Tensor all = at::empty({2 * world.size()}, at::kLong);
-  world.AllGather(all, input).Wait();
+  const std::vector<int64_t> words = {mine.bytes, std::bit_cast<int64_t>(mine.xxh3)};
   std::vector<FileSum> sums;
   sums.reserve(static_cast<size_t>(world.size()));
-  const int64_t* data = all.data_ptr<int64_t>();
-  for (int rank = 0; rank < world.size(); ++rank) {
-    sums.push_back({data[2 * rank], std::bit_cast<uint64_t>(data[2 * rank + 1])});
+  for (const std::vector<int64_t>& rank : GatherValues(world, words)) {
+    sums.push_back({rank[0], std::bit_cast<uint64_t>(rank[1])});
   }
   return sums;
 }
@@ -102,8 +98,7 @@ void RequireWhole(const std::map<std::string, std::vector<StoredPiece>>& tensors
     for (const StoredPiece& stored : pieces) {
       files.append(files.empty() ? "" : ", ").append(stored.file);
       if (stored.piece.shape != pieces[0].piece.shape) {
-        throw RunError(
-            internal::Join("tensor ", name, " has two shapes; its pieces are in ", files));
+        throw RunError(fmt::format("tensor {} has two shapes; its pieces are in {}", name, files));
       }
       for (const Segment& s : Segments(stored.piece))
         ranges.push_back({s.whole, s.whole + s.count});
@@ -111,8 +106,8 @@ void RequireWhole(const std::map<std::string, std::vector<StoredPiece>>& tensors
     const std::string fault =
         CoverFault(std::move(ranges), PieceSize({pieces[0].piece.shape, -1, {}, {}}));
     if (!fault.empty()) {
-      throw RunError(internal::Join("tensor ", name, ": ", fault,
-                                    ", where one rank alone must save each; in ", files));
+      throw RunError(fmt::format("tensor {}: {}, where one rank alone must save each; in {}", name,
+                                 fault, files));
     }
   }
 }
@@ -167,9 +162,10 @@ void RequireFinite(const std::map<std::string, HeldPiece>& held) {
     if (piece.values.numel() == 0) continue;
     const auto [least, most] = at::aminmax(piece.values);
     if (std::isfinite(least.item<double>()) && std::isfinite(most.item<double>())) continue;
-    throw RunError(internal::Join("tensor ", name, " holds values that are infinite or no numbers",
-                                  ": not saved; the checkpoints before stay, and the same command "
-                                  "goes on from the newest"));
+    throw RunError(
+        fmt::format("tensor {} holds values that are infinite or no numbers: not saved; the "
+                    "checkpoints before stay, and the same command goes on from the newest",
+                    name));
   }
 }
 

@@ -31,7 +31,7 @@ struct HeldPiece {
 // Where a parameter of this rank lies in the whole tensor; of its elements the `runs`, or all.
 TensorPiece PieceOf(const Parameter& parameter, const std::vector<Range>& runs = {});
 
-// What a checkpoint is made of. `state`, `environment` and `sections` of rank 0 are written.
+// Content of a checkpoint. `state`, `environment` and `sections` of rank 0 are written.
 struct CheckpointContent {  // NOLINT(bugprone-exception-escape)
   TrainState state;
   Json environment;

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <string>
 #include <vector>
 
@@ -25,9 +27,8 @@ std::string ChangedFiles(const Json& saved, const Json& current) {
   std::string names;
   for (size_t i = 0; i < now->size(); ++i) {
     if ((*before)[i] == (*now)[i]) continue;
-    names +=
-        (names.empty() ? "" : ", ") +
-        current["data"]["train"][i].value("annotations", "data.train[" + std::to_string(i) + "]");
+    names += (names.empty() ? "" : ", ") +
+             current["data"]["train"][i].value("annotations", fmt::format("data.train[{}]", i));
   }
   return names;
 }

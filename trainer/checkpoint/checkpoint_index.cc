@@ -1,5 +1,7 @@
 #include "trainer/checkpoint/checkpoint_index.h"
 
+#include <fmt/format.h>
+
 #include "configs/base/error.h"
 #include "trainer/checkpoint/checkpoint_integrity.h"
 #include "trainer/checkpoint/checkpoint_json.h"
@@ -41,13 +43,12 @@ void CheckState(const TrainState& state, const std::string& source) {
     throw DataError(source + ": state: " + what + "; use another checkpoint");
   };
   if (state.optimizer_step > state.step)
-    fail("optimizer_step " + std::to_string(state.optimizer_step) + " is beyond the step " +
-         std::to_string(state.step));
+    fail(fmt::format("optimizer_step {} is beyond the step {}", state.optimizer_step, state.step));
   if (state.non_finite_in_a_row > state.step - state.optimizer_step)
-    fail("non_finite_in_a_row " + std::to_string(state.non_finite_in_a_row) +
-         " is beyond the steps that were skipped");
+    fail(fmt::format("non_finite_in_a_row {} is beyond the steps that were skipped",
+                     state.non_finite_in_a_row));
   if (state.position.epoch > state.samples)  // each has one at least
-    fail("epoch " + std::to_string(state.position.epoch) + " is beyond the samples used");
+    fail(fmt::format("epoch {} is beyond the samples used", state.position.epoch));
 }
 
 // Returns the version.
@@ -55,8 +56,9 @@ int64_t CheckFormat(const Json& json, bool has_checksum, const std::string& sour
   const std::string format = GetString(json, "format", source);
   const int64_t version = GetInt(json, "version", source);
   if (format != kCheckpointFormat || version < 1 || version > kCheckpointVersion) {
-    throw DataError(source + ": format " + format + " version " + std::to_string(version) +
-                    " is not known to this program; use the one that wrote it");
+    throw DataError(fmt::format(
+        "{}: format {} version {} is not known to this program; use the one that wrote it", source,
+        format, version));
   }
   // The key alone tells that there was one, whatever became of the version.
   if (!has_checksum && (version >= kFirstWithChecksum || json.contains("xxh3_64"))) {
@@ -98,8 +100,8 @@ CheckpointIndex ParseCheckpointIndex(std::string_view text, const std::string& s
   for (const auto& [name, pieces] : index.tensors) {
     for (const StoredPiece& stored : pieces) {
       if (index.files.contains(stored.file)) continue;
-      throw DataError(internal::Join("", source, ": tensor ", name,
-                                     " is in no listed file; use another checkpoint"));
+      throw DataError(
+          fmt::format("{}: tensor {} is in no listed file; use another checkpoint", source, name));
     }
   }
   return index;

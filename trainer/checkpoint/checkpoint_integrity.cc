@@ -1,5 +1,6 @@
 #include "trainer/checkpoint/checkpoint_integrity.h"
 
+#include <fmt/format.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -128,8 +129,8 @@ TensorScan ScanTensors(const std::string& path) {
       if (!scan.not_finite.empty()) return;
       const int64_t found = FirstNotFinite(entry.dtype, summing.bytes(), bytes);
       if (found < 0) return;
-      scan.not_finite = internal::Join("tensor ", name, ": element ",
-                                       (at - begin) / element + found, " is infinite or no number");
+      scan.not_finite = fmt::format("tensor {}: element {} is infinite or no number", name,
+                                    (at - begin) / element + found);
     });
   }
   scan.sum = summing.Finish();

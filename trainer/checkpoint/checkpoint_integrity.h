@@ -7,7 +7,7 @@
 
 namespace equipoise {
 
-// What shows that a checkpoint is as it was written, and that it can be trained on. LibTorch-free.
+// Checks that a checkpoint is as it was written, and that it can be trained on. LibTorch-free.
 
 // The text of a JSON object of several lines, with the XXH3-64 of all of that but its end as the
 // last key: `,\n "xxh3_64": "..."\n}\n`. So every byte is covered, and it is JSON still.

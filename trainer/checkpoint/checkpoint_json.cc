@@ -1,5 +1,7 @@
 #include "trainer/checkpoint/checkpoint_json.h"
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <utility>
 
@@ -93,7 +95,7 @@ std::map<std::string, std::vector<StoredPiece>> TensorsFromJson(const Json& json
                                                                 const std::string& source) {
   std::map<std::string, std::vector<StoredPiece>> tensors;
   for (const auto& [name, value] : json.items()) {
-    const std::string where = internal::Join("", source, ": tensor ", name);
+    const std::string where = fmt::format("{}: tensor {}", source, name);
     if (value.is_string()) {
       tensors[name].push_back({value.get<std::string>(), {}, true});
       continue;

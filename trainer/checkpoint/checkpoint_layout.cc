@@ -1,8 +1,9 @@
 #include "trainer/checkpoint/checkpoint_layout.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <filesystem>
 #include <system_error>
 
@@ -11,17 +12,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string Numbered(const char* format, long long number) {
-  char name[48];
-  snprintf(name, sizeof(name), format, number);
-  return name;
-}
-
 }  // namespace
 
-std::string StepFolderName(int64_t step) { return Numbered("step-%08lld", step); }
+std::string StepFolderName(int64_t step) { return fmt::format("step-{:08}", step); }
 
-std::string RankFileName(int rank) { return Numbered("rank-%05lld.safetensors", rank); }
+std::string RankFileName(int rank) { return fmt::format("rank-{:05}.safetensors", rank); }
 
 int64_t StepOfName(const std::string& name) {
   const std::string prefix = "step-";

@@ -24,7 +24,7 @@ int64_t StepOfName(const std::string& name);
 std::string RankFileName(int rank);
 // The steps saved in `checkpoints`, ascending; empty when the folder is absent.
 std::vector<int64_t> StepsIn(const std::string& checkpoints);
-// What the link `latest` says, empty when there is none.
+// Target of the link `latest`, empty when there is none.
 std::string LatestName(const std::string& checkpoints);
 
 }  // namespace equipoise

@@ -1,5 +1,7 @@
 #include "trainer/checkpoint/checkpoint_pieces.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -43,7 +45,7 @@ void Append(std::vector<Segment>& segments, const Segment& next) {
 }
 
 std::string Elements(int64_t begin, int64_t end) {
-  return "elements " + std::to_string(begin) + " to " + std::to_string(end - 1);
+  return fmt::format("elements {} to {}", begin, end - 1);
 }
 
 }  // namespace

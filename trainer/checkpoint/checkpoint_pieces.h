@@ -22,7 +22,7 @@ struct TensorPiece {
   bool operator==(const TensorPiece&) const = default;
 };
 
-// What is wrong with numbers that may come from anywhere; empty when they describe a piece. All
+// The fault of a piece whose numbers may come from anywhere; empty when they describe one. All
 // other functions require that.
 std::string PieceFault(const TensorPiece& piece);
 
@@ -44,7 +44,7 @@ struct CopyRun {
   int64_t from = 0, to = 0, count = 0;
   bool operator==(const CopyRun&) const = default;
 };
-// What two pieces of one tensor have in common, ascending. REQUIRES: equal shapes.
+// Elements that two pieces of one tensor have in common, ascending. REQUIRES: equal shapes.
 std::vector<CopyRun> CommonRuns(const TensorPiece& from, const TensorPiece& to);
 
 // Checks that ranges, in any order, cover [0, size) once: "elements 3 to 7 are missing" or "...

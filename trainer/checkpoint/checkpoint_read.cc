@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -28,8 +29,9 @@ void CheckFolder(int64_t step, const fs::path& folder, const std::string& source
   std::error_code error;
   const int64_t named = StepOfName(fs::weakly_canonical(folder, error).filename().string());
   if (named < 0 || named == step) return;
-  throw DataError(internal::Join("", source, ": state: step is ", step, " in the folder of step ",
-                                 named, "; use another checkpoint"));
+  throw DataError(
+      fmt::format("{}: state: step is {} in the folder of step {}; use another checkpoint", source,
+                  step, named));
 }
 
 void CheckFile(const fs::path& path, const ListedFile& listed, bool verify) {
@@ -38,8 +40,8 @@ void CheckFile(const fs::path& path, const ListedFile& listed, bool verify) {
   const auto size = fs::file_size(path, error);
   if (error) throw DataError(path.string() + ": " + error.message() + "; use another checkpoint");
   if (static_cast<int64_t>(size) != bytes) {
-    throw DataError(path.string() + ": has " + std::to_string(size) + " bytes, the index says " +
-                    std::to_string(bytes) + "; use another checkpoint");
+    throw DataError(fmt::format("{}: has {} bytes, the index says {}; use another checkpoint",
+                                path.string(), size, bytes));
   }
   if (!verify) return;
   const TensorScan scan = ScanTensors(path.string());
@@ -181,9 +183,10 @@ std::string FindCheckpoint(const std::string& path, const std::vector<std::strin
     spdlog::warn("{}; this checkpoint is passed over", reason);
   }
   if (candidates.empty()) return "";
-  throw DataError(checkpoints.string() + ": none of the " + std::to_string(candidates.size()) +
-                  " checkpoints can be gone on from; start anew in another run.dir, or choose one "
-                  "with --resume");
+  throw DataError(
+      fmt::format("{}: none of the {} checkpoints can be gone on from; start anew in another "
+                  "run.dir, or choose one with --resume",
+                  checkpoints.string(), candidates.size()));
 }
 
 std::string FindCheckpoint(const std::string& path, Communicator& world,

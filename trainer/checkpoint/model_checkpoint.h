@@ -9,7 +9,7 @@
 
 namespace equipoise {
 
-// What of weights and moments this rank of a mesh saves: over all ranks everything once.
+// Pieces of weights and moments that this rank of a mesh saves: over all ranks everything once.
 std::map<std::string, HeldPiece> TensorsToSave(const ZeroOptimizer& optimizer);
 
 // Reads this rank's weights, whatever mesh wrote them, takes the masters, and reads its share of

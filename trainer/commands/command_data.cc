@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -168,9 +169,10 @@ int Groups(const Arguments& arguments) {
   options.data_ranks = config.parallel.data.value_or(1);
   options.out = arguments.out;
   if (config.train.global_batch % options.data_ranks != 0) {
-    throw ConfigError("train.global_batch: " + std::to_string(config.train.global_batch) +
-                      " packs cannot be divided among " + std::to_string(options.data_ranks) +
-                      " data ranks; use a multiple of that");
+    throw ConfigError(
+        fmt::format("train.global_batch: {} packs cannot be divided among {} data ranks; use a "
+                    "multiple of that",
+                    config.train.global_batch, options.data_ranks));
   }
   if (!arguments.costs.empty()) {
     options.source = arguments.costs;

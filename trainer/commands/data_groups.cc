@@ -99,9 +99,9 @@ class GroupWriter {
     const int64_t ranks = options_.data_ranks;
     const std::vector<int64_t> rows = RowsOfStep(loads, options_.groups, ranks);
     for (int64_t i = 0; i < std::ssize(rows); ++i) {
-      out_->text() += "{\"step\":" + std::to_string(steps_);
-      out_->text() += ",\"data_rank\":" + std::to_string(i % ranks);
-      out_->text() += ",\"micro_batch\":" + std::to_string(i / ranks);
+      out_->text() += fmt::format("{{\"step\":{}", steps_);
+      out_->text() += fmt::format(",\"data_rank\":{}", i % ranks);
+      out_->text() += fmt::format(",\"micro_batch\":{}", i / ranks);
       AppendEntry(step_[static_cast<size_t>(rows[static_cast<size_t>(i)])], out_->text());
     }
     out_->FlushLarge();
@@ -114,8 +114,8 @@ class GroupWriter {
       text += ',';
     }
     text.back() = ']';
-    text += ",\"tiles\":" + std::to_string(entry.load.patches / options_.groups.patch_unit);
-    text += ",\"tokens\":" + std::to_string(entry.load.tokens) + "}\n";
+    text += fmt::format(",\"tiles\":{}", entry.load.patches / options_.groups.patch_unit);
+    text += fmt::format(",\"tokens\":{}}}\n", entry.load.tokens);
   }
 
   const DataGroupsOptions& options_;
@@ -129,15 +129,15 @@ class GroupWriter {
     throw DataError(options.source + ": no record can be used; see `equipoise data CONFIG check`");
   }
   const GroupOptions& groups = options.groups;
-  const std::string text = "balance.tiles " + std::to_string(groups.limit_units()) +
-                           " or balance.tokens " + std::to_string(groups.limits.tokens);
+  const std::string text = fmt::format("balance.tiles {} or balance.tokens {}",
+                                       groups.limit_units(), groups.limits.tokens);
   if (epoch.groups == 0) {
-    throw DataError(options.source + ": each of the " + std::to_string(epoch.oversize) +
-                    " samples is beyond " + text + "; raise them");
+    throw DataError(fmt::format("{}: each of the {} samples is beyond {}; raise them",
+                                options.source, epoch.oversize, text));
   }
-  throw DataError(options.source + ": gives " + std::to_string(epoch.groups) + " packs within " +
-                  text + ", a step needs train.global_batch " +
-                  std::to_string(options.groups.global_batch) + "; lower it or add data");
+  throw DataError(fmt::format(
+      "{}: gives {} packs within {}, a step needs train.global_batch {}; lower it or add data",
+      options.source, epoch.groups, text, options.groups.global_batch));
 }
 
 void LogRounds(const std::vector<IsfRound>& rounds) {
@@ -187,7 +187,7 @@ void WriteDataGroups(const SampleList& samples, DataGroupsOptions options, std::
   const GroupOptions random = RandomBaseline(groups, after.samples_per_group());
   PrintRow("before (random)",
            SummarizeEpoch(EpochWindows(samples, random, stream), options.data_ranks), table);
-  PrintRow("after (" + GroupMethodName(groups.method) + ")", after, table);
+  PrintRow("after (" + ToString(groups.method) + ")", after, table);
 }
 
 }  // namespace equipoise

@@ -18,7 +18,7 @@ struct DataGroupsOptions {
   std::function<int64_t(int64_t place)> number_of;  // that a sample is written with; empty: place
 };
 
-// What `data groups` does: forms the groups of the first epoch, writes each to `out` as
+// The command `data groups`: forms the groups of the first epoch, writes each to `out` as
 // {"step":0,"data_rank":3,"micro_batch":1,"samples":[17,4],"tiles":9,"tokens":3344} in the order of
 // step, micro-batch, data rank, and prints the balance of random micro-batches, padded, and of
 // these as a table. Samples beyond the limits are counted in the log. Throws DataError when there

@@ -66,7 +66,7 @@ Json PackingOf(const RunConfig& config, const std::vector<SourceConfig>& sources
   options.repeat = SourceRepeats(sources);
   EpochPacker planner(&index, options);
   const EpochSummary epoch = planner.Summarize(0);
-  return {{"group", config.balance.group},
+  return {{"group", ToString(config.balance.group)},
           {"max_tiles", planner.groups().limit_units()},
           {"max_tokens", planner.groups().limits.tokens},
           {"packs", epoch.groups},
@@ -122,8 +122,8 @@ Json SegmentsOf(const OpenedData& data, const ScannedSample& sample) {
 
 void RequireSample(const OpenedData& data, int64_t sample) {
   if (sample >= 0 && sample < data.index.size()) return;
-  throw ConfigError("show: there is no sample " + std::to_string(sample) +
-                    "; the records are numbered 0 to " + std::to_string(data.index.size() - 1));
+  throw ConfigError(fmt::format("show: there is no sample {}; the records are numbered 0 to {}",
+                                sample, data.index.size() - 1));
 }
 
 Json DefectLine(const OpenedData& data, int64_t sample, const ScannedSample& checked) {
@@ -188,9 +188,9 @@ int64_t FindSample(const OpenedData& data, const std::string& text) {
   for (int64_t i = 0; i < data.index.size(); ++i) {
     if (data.dataset.Scan(i).record.id == text) return i;
   }
-  throw ConfigError("show: no record has the id '" + ShownText(text) +
-                    "'; give an id, or a number from 0 to " +
-                    std::to_string(data.index.size() - 1));
+  throw ConfigError(
+      fmt::format("show: no record has the id '{}'; give an id, or a number from 0 to {}",
+                  ShownText(text), data.index.size() - 1));
 }
 
 Json DescribeSample(const OpenedData& data, int64_t sample) {

@@ -11,7 +11,7 @@
 
 namespace equipoise {
 
-// What `equipoise data` prints. Each report is a JSON value; PrintText makes it readable.
+// Reports of `equipoise data`. Each report is a JSON value; PrintText makes it readable.
 
 // Histograms of tokens, tiles and trained tokens of the usable records; defects; how an epoch
 // packs.
@@ -27,7 +27,7 @@ Json DescribeSample(const OpenedData& data, int64_t sample);
 void PrintSample(const Json& sample, std::ostream& out);
 
 // Writes one sample as `equipoise check` reads it: pixel_values [tiles, 3, size, size] fp32, absent
-// without pictures, input_ids and labels [1, tokens] (unshifted, -100 where nothing is learnt).
+// without pictures, input_ids and labels [1, tokens] (unshifted, -100 where there is no target).
 // Throws DataError for a sample that cannot be used, RunError when the file cannot be written.
 void WriteSample(const OpenedData& data, int64_t sample, const std::string& path);
 

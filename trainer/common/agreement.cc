@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "configs/base/error.h"
+#include "parallel/comm/values.h"
 #include "trainer/common/collective_error.h"
 
 namespace equipoise {
@@ -29,9 +30,8 @@ std::optional<std::string> ErrorOf(const std::function<void()>& work) {
 
 std::optional<std::string> AgreeOnError(Communicator& world, const std::function<void()>& work) {
   const std::optional<std::string> error = ErrorOf(work);
-  at::Tensor failed = at::full({1}, error ? world.rank() : world.size(), at::kLong);
-  world.AllReduce(failed, ReduceOp::kMin).Wait();
-  const int rank = static_cast<int>(failed.item<int64_t>());
+  const int64_t mine = error ? world.rank() : world.size();
+  const auto rank = static_cast<int>(AllReduceValue(world, mine, ReduceOp::kMin));
   if (rank == world.size()) return std::nullopt;
   return BroadcastText(world, error.value_or(""), rank);
 }

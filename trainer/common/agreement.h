@@ -12,7 +12,7 @@ namespace equipoise {
 // of the lowest rank that failed. Collective: one all-reduce, and a broadcast on failure. `work`
 // must not use `world`.
 std::optional<std::string> AgreeOnError(Communicator& world, const std::function<void()>& work);
-// Likewise, and every rank throws the text as an CollectiveRunError or a DataError.
+// AgreeOnError(), and every rank throws the text as a CollectiveRunError or a DataError.
 void AgreeOrThrowRunError(Communicator& world, const std::function<void()>& work);
 void AgreeOrThrowDataError(Communicator& world, const std::function<void()>& work);
 

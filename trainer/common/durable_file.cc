@@ -1,11 +1,11 @@
 #include "trainer/common/durable_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <stdio.h>
 #include <unistd.h>
 #include <xxhash.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "configs/base/error.h"
+#include "configs/base/file_handle.h"
 
 namespace equipoise {
 namespace {
@@ -27,51 +28,15 @@ namespace fs = std::filesystem;
   throw RunError(path + ": cannot " + action + ": " + std::strerror(error) + advice);
 }
 
-class Descriptor {
- public:
-  Descriptor(const std::string& path, int flags)
-      : path_(path), fd_(open(path.c_str(), flags, 0644)) {
-    if (fd_ < 0) Fail(path, "open", errno);
-  }
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+FileHandle Open(const std::string& path, int flags) {
+  FileHandle file(open(path.c_str(), flags, 0644));
+  if (!file.valid()) Fail(path, "open", errno);
+  return file;
+}
 
-  void WriteAll(std::string_view text) {
-    while (!text.empty()) {
-      const ssize_t n = write(fd_, text.data(), text.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) Fail(path_, "write", errno);
-      text.remove_prefix(static_cast<size_t>(n));
-    }
-  }
-
-  // Bytes read; 0 at the end of the file.
-  size_t Read(char* buffer, size_t bytes) {
-    for (;;) {
-      const ssize_t n = read(fd_, buffer, bytes);
-      if (n >= 0) return static_cast<size_t>(n);
-      if (errno != EINTR) Fail(path_, "read", errno);
-    }
-  }
-
-  void Sync() {
-    if (fsync(fd_) != 0) Fail(path_, "sync", errno);
-  }
-
-  // Closes with its own check: some file systems report a full disk only here.
-  void Close() {
-    const int fd = fd_;
-    fd_ = -1;
-    if (close(fd) != 0) Fail(path_, "close", errno);
-  }
-
- private:
-  std::string path_;
-  int fd_;
-};
+void Sync(const FileHandle& file, const std::string& path) {
+  if (fsync(file.get()) != 0) Fail(path, "sync", errno);
+}
 
 std::string ParentOf(const std::string& path) {
   const fs::path parent = fs::path(path).parent_path();
@@ -91,10 +56,10 @@ void RemoveTree(const std::string& path) {
 }  // namespace
 
 void WriteAndSync(const std::string& path, std::string_view text) {
-  Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
-  file.WriteAll(text);
-  file.Sync();
-  file.Close();
+  FileHandle file = Open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
+  if (!WriteFully(file, text)) Fail(path, "write", errno);
+  Sync(file, path);
+  if (!file.Close()) Fail(path, "close", errno);
 }
 
 void WriteFileDurably(const std::string& path, std::string_view text) {
@@ -105,8 +70,7 @@ void WriteFileDurably(const std::string& path, std::string_view text) {
 }
 
 void SyncFolder(const std::string& folder) {
-  Descriptor entry(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  entry.Sync();
+  Sync(Open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), folder);
 }
 
 void ReplaceLink(const std::string& path, const std::string& target) {
@@ -140,21 +104,18 @@ FileSum SumFile(const std::string& path) {
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
                                                                        &XXH3_freeState);
   XXH3_64bits_reset(state.get());
-  Descriptor file(path, O_RDONLY | O_CLOEXEC);
+  const FileHandle file = Open(path, O_RDONLY | O_CLOEXEC);
   std::vector<char> buffer(size_t{1} << 20);
   FileSum sum;
-  while (const size_t n = file.Read(buffer.data(), buffer.size())) {
-    XXH3_64bits_update(state.get(), buffer.data(), n);
-    sum.bytes += static_cast<int64_t>(n);
+  while (const ssize_t n = ReadFully(file, buffer.data(), buffer.size())) {
+    if (n < 0) Fail(path, "read", errno);
+    XXH3_64bits_update(state.get(), buffer.data(), static_cast<size_t>(n));
+    sum.bytes += n;
   }
   sum.xxh3 = XXH3_64bits_digest(state.get());
   return sum;
 }
 
-std::string HexDigits(uint64_t value) {
-  std::array<char, 17> digits{};
-  snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(value));
-  return digits.data();
-}
+std::string HexDigits(uint64_t value) { return fmt::format("{:016x}", value); }
 
 }  // namespace equipoise

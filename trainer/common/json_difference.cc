@@ -1,5 +1,7 @@
 #include "trainer/common/json_difference.h"
 
+#include <fmt/format.h>
+
 namespace equipoise {
 namespace {
 
@@ -26,7 +28,7 @@ void Compare(const std::string& key, const Json* first, const Json* second,
     }
     if (first->is_array() && second->is_array() && first->size() == second->size()) {
       for (size_t i = 0; i < first->size(); ++i) {
-        Compare(key + "[" + std::to_string(i) + "]", &(*first)[i], &(*second)[i], out);
+        Compare(fmt::format("{}[{}]", key, i), &(*first)[i], &(*second)[i], out);
       }
       return;
     }
@@ -51,7 +53,7 @@ std::string ListDifferences(const std::vector<JsonDifference>& differences, cons
     text.append(d.key).append(verb).append(d.first).append(join).append(d.second);
   }
   if (differences.size() > kMostNamed) {
-    text += " and " + std::to_string(differences.size() - kMostNamed) + " more";
+    text += fmt::format(" and {} more", differences.size() - kMostNamed);
   }
   return text;
 }

@@ -1,5 +1,6 @@
 #include "trainer/common/logging.h"
 
+#include <fmt/format.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
@@ -49,7 +50,7 @@ int StderrColumns() {
 std::string LineStart() { return StderrIsTerminal() ? "\r\033[K" : ""; }
 
 void SetUpLogging(const LogOptions& options) {
-  const std::string who = options.size > 1 ? "[rank " + std::to_string(options.rank) + "] " : "";
+  const std::string who = options.size > 1 ? fmt::format("[rank {}] ", options.rank) : "";
   auto terminal = std::make_shared<spdlog::sinks::stderr_sink_mt>();
   terminal->set_formatter(FormatterOf(LineStart() + "%H:%M:%S %L " + who + "%*"));
   if (options.rank != 0) terminal->set_level(spdlog::level::err);

@@ -23,7 +23,7 @@ bool StderrIsTerminal();
 // Its columns; 0 where it is no terminal, or does not say.
 int StderrColumns();
 
-// What a line on standard error begins with: at a terminal it takes the place of the live line.
+// Start of a line on standard error: at a terminal it takes the place of the live line.
 std::string LineStart();
 
 }  // namespace equipoise

@@ -1,8 +1,8 @@
 #include "trainer/common/program_hash.h"
 
+#include <fmt/format.h>
 #include <xxhash.h>
 
-#include <cstdio>
 #include <fstream>
 #include <vector>
 
@@ -20,10 +20,7 @@ std::string ProgramHash() {
     XXH3_64bits_update(&state, block.data(), static_cast<size_t>(file.gcount()));
   }
   if (!file.eof()) throw RunError(std::string(kProgram) + ": cannot be read; mount /proc");
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx",
-                static_cast<unsigned long long>(XXH3_64bits_digest(&state)));
-  return text;
+  return fmt::format("{:016x}", XXH3_64bits_digest(&state));
 }
 
 }  // namespace equipoise

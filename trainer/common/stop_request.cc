@@ -1,7 +1,5 @@
 #include "trainer/common/stop_request.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/full.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -13,6 +11,7 @@
 #include <utility>
 
 #include "parallel/comm/already_reported_error.h"
+#include "parallel/comm/values.h"
 
 namespace equipoise {
 namespace {
@@ -99,9 +98,7 @@ bool StopRequest::Ending() const { return state.ending; }
 bool StopRequest::AgreeToStop(Communicator& world) const {
   if (Ending())
     throw AlreadyReportedError("mpirun is ending the job; see the first rank that failed");
-  at::Tensor flag = at::full({1}, Requested() ? 1 : 0, at::kLong);
-  world.AllReduce(flag, ReduceOp::kMax).Wait();
-  return flag.item<int64_t>() != 0;
+  return AnyRank(world, Requested());
 }
 
 void StopRequest::Honoured() const {

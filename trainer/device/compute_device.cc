@@ -2,15 +2,16 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <utility>
 
 #include "configs/base/error.h"
 #include "parallel/comm/make_communicator.h"
+#include "parallel/comm/values.h"
 #include "parallel/processor_name.h"
 #include "trainer/device/nvidia_driver.h"
 
@@ -53,13 +54,12 @@ at::Device OpenComputeDevice(const std::string& setting, const MpiEnvironment& m
 std::unique_ptr<Communicator> WorldForDevice(std::unique_ptr<Communicator> world,
                                              MpiEnvironment& mpi, at::Device device,
                                              const std::string& nccl) {
-  at::Tensor gpus = at::scalar_tensor(device.is_cpu() ? 0 : 1, at::kLong);
-  world->AllReduce(gpus, ReduceOp::kSum).Wait();
-  const auto with_gpu = gpus.item<int64_t>();
+  const auto with_gpu = AllReduceValue<int64_t>(*world, device.is_cpu() ? 0 : 1, ReduceOp::kSum);
   if (with_gpu > 0 && with_gpu < world->size()) {
-    throw ConfigError("train.device: " + std::to_string(with_gpu) + " of " +
-                      std::to_string(world->size()) +
-                      " ranks have a GPU; set it to cpu, or start ranks where there are GPUs");
+    throw ConfigError(
+        fmt::format("train.device: {} of {} ranks have a GPU; set it to cpu, or start ranks where "
+                    "there are GPUs",
+                    with_gpu, world->size()));
   }
   if (device.is_cpu()) {
     if (nccl.empty()) return world;

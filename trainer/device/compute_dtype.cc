@@ -1,6 +1,7 @@
 #include "trainer/device/compute_dtype.h"
 
 #include "configs/base/error.h"
+#include "trainer/device/bf16_units.h"
 
 namespace equipoise {
 

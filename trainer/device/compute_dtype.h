@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "trainer/device/precision.h"
+#include "trainer/settings/precision.h"
 
 namespace equipoise {
 

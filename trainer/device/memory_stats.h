@@ -20,7 +20,7 @@ CpuMemory GetCpuMemory();
 // marked_peak_bytes begins anew. REQUIRES: no other thread allocates meanwhile.
 void MarkCpuMemory();
 
-// The same for the tensors of a device; a GPU's are counted by LibTorch's caching allocator.
+// Bytes of the tensors of a device; a GPU's are counted by LibTorch's caching allocator.
 CpuMemory GetMemory(at::Device device);
 void MarkMemory(at::Device device);
 

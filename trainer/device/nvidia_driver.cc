@@ -1,6 +1,7 @@
 #include "trainer/device/nvidia_driver.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 
 #include <array>
 
@@ -8,8 +9,6 @@
 
 namespace equipoise {
 namespace {
-
-constexpr int kMajorCapability = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
 
 [[noreturn]] void Refuse(const std::string& why) {
   throw ConfigError("train.device: this machine has no usable GPU (" + why +
@@ -31,7 +30,7 @@ int NvidiaDriver::CountGpus() const {
   if (!found()) Refuse("NVIDIA's driver, libcuda.so.1, is not there");
   int count = 0;
   const int error = Call<int(unsigned)>("cuInit", 0U);
-  if (error != 0) Refuse("NVIDIA's driver does not start, error " + std::to_string(error));
+  if (error != 0) Refuse(fmt::format("NVIDIA's driver does not start, error {}", error));
   if (Call<int(int*)>("cuDeviceGetCount", &count) != 0 || count == 0) Refuse("none found");
   return count;
 }

@@ -8,6 +8,9 @@ namespace equipoise {
 // libraries are opened that compute on them.
 class NvidiaDriver {
  public:
+  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR of cuda.h.
+  static constexpr int kMajorCapability = 75;
+
   NvidiaDriver();
 
   bool found() const { return handle_ != nullptr; }

@@ -143,7 +143,7 @@ TrainState Checkpointer::Load(Replica& replica) {
 
 // A place that the epoch has.
 void Checkpointer::RequirePosition(const TrainState& state, const Plan& plan) const {
-  const EpochPacker packer = data_.MakePacker(plan.data);
+  const EpochPacker packer = data_.MakePacker(plan.data());
   const int64_t packs = packer.Summarize(state.position.epoch).groups;
   if (state.position.pack <= packs) return;
   throw DataError(
@@ -180,11 +180,11 @@ void Checkpointer::LogStart(const CheckpointIndex& index, const Plan& plan) cons
 }
 
 Json Checkpointer::Environment(const Plan& plan) const {
-  return {{"data", plan.data},
-          {"pipeline", plan.pipeline},
-          {"tensor", plan.tensor},
+  return {{"data", plan.data()},
+          {"pipeline", plan.pipeline()},
+          {"tensor", plan.tensor()},
           {"threads", at::get_num_threads()},
-          {"precision", PrecisionName(context_.setup.precision)},
+          {"precision", ToString(context_.setup.precision)},
           {"processor", DeviceName(context_.device())}};
 }
 

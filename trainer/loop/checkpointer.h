@@ -11,7 +11,7 @@
 
 namespace equipoise {
 
-// What a run keeps in checkpoints, and how it goes on from them.
+// Checkpoints of a run: writes them, and resumes from them.
 class Checkpointer {
  public:
   // Looks for the checkpoint to go on from, and enters its limits of micro-batches where the

@@ -1,7 +1,5 @@
 #include "trainer/loop/evaluator.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -9,22 +7,21 @@
 #include <map>
 #include <utility>
 
+#include "parallel/comm/values.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/device/compute_dtype.h"
 
 namespace equipoise {
 namespace {
 
-bool HoldsWholeModel(const Plan& plan) { return plan.pipeline * plan.tensor == 1; }
+bool HoldsWholeModel(const Plan& plan) { return plan.pipeline() * plan.tensor() == 1; }
 
 // Weighted loss and weight, added over ranks.
 std::optional<double> MeanLoss(Communicator& world, double loss, double weight) {
-  at::Tensor sums = at::empty({2}, at::kDouble);
-  auto* values = sums.data_ptr<double>();
-  values[0] = loss, values[1] = weight;
-  world.AllReduce(sums, ReduceOp::kSum).Wait();
-  if (values[1] == 0) return std::nullopt;
-  return values[0] / values[1];
+  const std::vector<double> sums =
+      AllReduceValues(world, std::vector<double>{loss, weight}, ReduceOp::kSum);
+  if (sums[1] == 0) return std::nullopt;
+  return sums[0] / sums[1];
 }
 
 Responder::Model Whole(const Replica& replica) {
@@ -68,7 +65,7 @@ std::optional<double> Evaluator::HeldOutLoss(Replica& replica) {
   pass.loads = replica.LoadsOf(packs);
   pass.batch = [&](int i) -> const MicroBatch& {
     if (const auto found = loaded.find(i); found != loaded.end()) return found->second.batch;
-    const int pack = replica.data_rank() + i * replica.plan().data;
+    const int pack = replica.data_rank() + i * replica.plan().data();
     LoadedPack& here = loaded[i] =
         held_out_->dataset.Load(packs[static_cast<size_t>(pack)], model.part().needs_pictures());
     weight += here.weight;

@@ -1,6 +1,5 @@
 #include "trainer/loop/memory_probe.h"
 
-#include <ATen/ops/empty.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "models/families/families.h"
+#include "parallel/comm/values.h"
 #include "trainer/device/memory_stats.h"
 
 namespace equipoise {
@@ -49,7 +49,7 @@ struct WorstPack {
   int64_t expected = 0;
 };
 
-WorstPack FindWorst(std::vector<Pack> packs, const Replica& replica, const StepForecast& forecast) {
+WorstPack FindWorst(std::vector<Pack> packs, const Replica& replica) {
   const auto loads_of = [&replica](const Pack& pack) {
     return std::vector<LayerLoad>(static_cast<size_t>(replica.accumulation()), pack.load());
   };
@@ -60,9 +60,9 @@ WorstPack FindWorst(std::vector<Pack> packs, const Replica& replica, const StepF
   for (Pack& pack : packs) {
     const std::vector<LayerLoad> loads = loads_of(pack);
     std::vector<int64_t> bytes;
-    bytes.reserve(static_cast<size_t>(replica.plan().pipeline));
-    for (int rank = 0; rank < replica.plan().pipeline; ++rank)
-      bytes.push_back(forecast.Memory(schedule, loads, rank).total());
+    bytes.reserve(static_cast<size_t>(replica.plan().pipeline()));
+    for (int rank = 0; rank < replica.plan().pipeline(); ++rank)
+      bytes.push_back(replica.forecast().Memory(schedule, loads, rank).total());
     const int64_t highest = *std::max_element(bytes.begin(), bytes.end());
     if (highest <= most) continue;
     most = highest;
@@ -82,16 +82,11 @@ void RunProbe(const RunData& data, Replica& replica, const WorstPack& worst) {
 
 // Rank 0 logs the fullest rank's bytes. Collective.
 void LogProbe(Communicator& world, int64_t measured, int64_t expected) {
-  at::Tensor mine = at::empty({2}, at::kLong), all = at::empty({2 * world.size()}, at::kLong);
-  mine.data_ptr<int64_t>()[0] = measured;
-  mine.data_ptr<int64_t>()[1] = expected;
-  world.AllGather(all, mine).Wait();
-  const int64_t* bytes = all.data_ptr<int64_t>();
-  int fullest = 0;
-  for (int rank = 1; rank < world.size(); ++rank) {
-    if (bytes[2 * rank] > bytes[2 * fullest]) fullest = rank;
-  }
-  const double peak = MiB(bytes[2 * fullest]), forecast = MiB(bytes[2 * fullest + 1]);
+  const auto ranks = GatherValues(world, std::vector<int64_t>{measured, expected});
+  const auto most = std::max_element(ranks.begin(), ranks.end(),
+                                     [](const auto& a, const auto& b) { return a[0] < b[0]; });
+  const auto fullest = most - ranks.begin();
+  const double peak = MiB((*most)[0]), forecast = MiB((*most)[1]);
   spdlog::info(
       "probe: it takes {:.1f} MiB on rank {}, the most of all; forecast {:.1f} MiB ({:+.1f} %)",
       peak, fullest, forecast, 100 * (forecast / peak - 1));
@@ -99,11 +94,9 @@ void LogProbe(Communicator& world, int64_t measured, int64_t expected) {
 
 }  // namespace
 
-void ProbeMemory(RunContext& context, const RunData& data, Replica& replica,
-                 const StepForecast& forecast) {
+void ProbeMemory(RunContext& context, const RunData& data, Replica& replica) {
   const auto probing = context.activity.During("probing memory");
-  const WorstPack worst =
-      FindWorst(LargestPacks(data.MakePacker(replica.plan().data)), replica, forecast);
+  const WorstPack worst = FindWorst(LargestPacks(data.MakePacker(replica.plan().data())), replica);
   spdlog::info("probe: running a step of the epoch's worst micro-batch, {} tiles and {} tokens",
                ImageSpecOf(data.model_config()).TilesOf(worst.pack.pictures.patches),
                worst.pack.tokens);

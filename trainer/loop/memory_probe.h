@@ -3,7 +3,6 @@
 #include "trainer/loop/replica.h"
 #include "trainer/loop/run_context.h"
 #include "trainer/loop/run_data.h"
-#include "trainer/loop/step_forecast.h"
 
 namespace equipoise {
 
@@ -11,7 +10,6 @@ namespace equipoise {
 // many are in flight as in any step; discards its gradients, and logs the peak memory beside the
 // forecast. Changes nothing else: a run that does not fit ends at once. Collective. REQUIRES:
 // weights.
-void ProbeMemory(RunContext& context, const RunData& data, Replica& replica,
-                 const StepForecast& forecast);
+void ProbeMemory(RunContext& context, const RunData& data, Replica& replica);
 
 }  // namespace equipoise

@@ -1,5 +1,7 @@
 #include "trainer/loop/non_finite_guard.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <sstream>
 namespace equipoise {
@@ -13,7 +15,7 @@ std::string Named(const std::vector<std::string>& samples) {
     text += (i == 0 ? "" : ", ") + samples[i];
   }
   if (samples.size() > kMostNamed) {
-    text += " and " + std::to_string(samples.size() - kMostNamed) + " more";
+    text += fmt::format(" and {} more", samples.size() - kMostNamed);
   }
   return text;
 }

@@ -36,6 +36,8 @@ Replica::Replica(RunContext& context, const ModelConfig& config, const Plan& pla
     : context_(context),
       config_(config),
       plan_(plan),
+      forecast_(context.config, config, plan,
+                ThisDevice(context.setup.precision, context.device())),
       accumulation_(Accumulation(context.config, plan)) {
   // The plan rests on this machine's memory and on the profile as well.
   Json items = ConfigToJson(plan);
@@ -43,18 +45,20 @@ Replica::Replica(RunContext& context, const ModelConfig& config, const Plan& pla
   items["tokens"] = limits.tokens;
   items["global_batch"] = context.config.train.global_batch;
   RequireEqual(context.world(), "the plan", items);
-  RequireTensorRanksTogether(plan.mesh(), context.setup.machines);
+  RequireTensorRanksTogether(plan.mesh, context.setup.machines);
+  if (!forecast_.warning().empty()) spdlog::warn("{}", forecast_.warning());
   Build();
   spdlog::info("{:.2f} M parameters on {} in {} ({}), {}, {} micro-batches, {} threads a rank",
                static_cast<double>(parameter_count()) / 1e6, DeviceKind(context.device()),
-               PrecisionName(context.setup.precision), context.config.train.precision,
+               ToString(context.setup.precision), context.config.train.precision,
                DescribePlan(plan), accumulation_, at::get_num_threads());
 }
 
 void Replica::Build() {
-  model_ = std::make_unique<ParallelModel>(config_, plan_,
-                                           ModelOptionsOf(context_.config, context_.setup),
-                                           context_.world(), context_.recorder);
+  ParallelModel::Options options = ModelOptionsOf(context_.config, context_.setup);
+  options.costs = [this](const std::vector<LayerLoad>& loads) { return forecast_.Costs(loads); };
+  model_ =
+      std::make_unique<ParallelModel>(config_, plan_, options, context_.world(), context_.recorder);
   const TrainSection& train = context_.config.train;
   const std::map<std::string, double> factors = {{"vision", train.lr_factor.vision},
                                                  {"projector", train.lr_factor.projector},
@@ -76,13 +80,6 @@ void Replica::Rebuild() {
   Build();
 }
 
-StepForecast Replica::Forecast() const {
-  StepForecast forecast(context_.config, config_, plan_,
-                        ThisDevice(context_.setup.precision, context_.device()));
-  if (!forecast.warning().empty()) spdlog::warn("{}", forecast.warning());
-  return forecast;
-}
-
 int64_t Replica::parameter_count() const {
   int64_t count = 0;
   for (const LayerSpec& spec : LayerSpecs(config_)) count += spec.parameter_count();
@@ -92,7 +89,7 @@ int64_t Replica::parameter_count() const {
 std::vector<LayerLoad> Replica::LoadsOf(const std::vector<Pack>& packs) const {
   std::vector<LayerLoad> loads;
   for (size_t i = static_cast<size_t>(data_rank()); i < packs.size();
-       i += static_cast<size_t>(plan_.data)) {
+       i += static_cast<size_t>(plan_.data())) {
     loads.push_back(packs[i].load());
   }
   return loads;

@@ -21,8 +21,9 @@ namespace equipoise {
 class Replica {
  public:
   // Weights are not set yet. Collective. Throws ConfigError on every rank where ranks were given
-  // different plans or limits, or where tensor-parallel ranks are on two machines. `context` must
-  // outlive it.
+  // different plans or limits, tensor-parallel ranks are on two machines, or cluster.profile does
+  // not fit this device; warns where it is used all the same (cluster.force_profile). `context`
+  // must outlive it.
   Replica(RunContext& context, const ModelConfig& config, const Plan& plan,
           const PackLimits& limits);
 
@@ -37,15 +38,14 @@ class Replica {
   int64_t accumulation() const { return accumulation_; }  // micro-batches of a data rank in a step
   int64_t parameter_count() const;                        // of the whole model
 
-  // What this data rank's micro-batches of a step ask of the layers.
+  // Loads of this data rank's micro-batches of a step on the layers.
   std::vector<LayerLoad> LoadsOf(const std::vector<Pack>& packs) const;
   // Frees model and optimizer and builds them again, as a checkpoint that turned out to be damaged
   // may have overwritten some weights. Collective.
   void Rebuild();
 
-  // What the cost model says of its steps. Warns where cluster.profile does not fit this device and
-  // is used all the same.
-  StepForecast Forecast() const;
+  // Predictions of the cost model for its steps.
+  const StepForecast& forecast() const { return forecast_; }
 
   NonFiniteGuard guard;
 
@@ -55,6 +55,7 @@ class Replica {
   RunContext& context_;
   ModelConfig config_;
   Plan plan_;
+  StepForecast forecast_;
   int64_t accumulation_;
   std::unique_ptr<ParallelModel> model_;
   std::unique_ptr<ZeroOptimizer> optimizer_;

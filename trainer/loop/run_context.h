@@ -15,8 +15,8 @@ namespace equipoise {
 
 class MpiEnvironment;
 
-// What all parts of a training run share: its configuration, the ranks and the device that it
-// computes on, and what is recorded of it. One a process; it outlives the parts.
+// State that all parts of a training run share: its configuration, the ranks and the device that it
+// computes on, and its records. One a process; it outlives the parts.
 struct RunContext {
   // Collective; throws what SetUpRun() throws.
   RunContext(const RunConfig& given, MpiEnvironment& mpi);

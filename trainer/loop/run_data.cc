@@ -65,7 +65,7 @@ EpochPacker RunData::MakePacker(int data_ranks) const {
   if (limits_.tokens > 0) options.groups.limits = LimitsOf(limits_.tiles, limits_.tokens, images);
   options.window = config.balance.window;
   options.data_ranks = data_ranks;
-  options.loss = ParseLossWeight(config.train.loss);
+  options.loss = config.train.loss;
   options.repeat = SourceRepeats(config.data.train);
   return EpochPacker(&index(), std::move(options));
 }

@@ -39,7 +39,7 @@ ProgressOptions ProgressOf(const RunConfig& config, const Plan& plan) {
   ProgressOptions shown;
   shown.steps = config.train.steps;
   shown.live = StderrIsTerminal();
-  shown.balance = plan.data > 1;
+  shown.balance = plan.data() > 1;
   shown.columns = StderrColumns;
   shown.live_out = [](const std::string& text) { std::fputs(text.c_str(), stderr); };
   shown.line_out = [](const std::string& text) { spdlog::info("{}", text); };

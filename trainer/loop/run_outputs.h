@@ -24,7 +24,7 @@
 
 namespace equipoise {
 
-// What a run writes into its folder beside checkpoints, and shows on the terminal.
+// Outputs of a run: files of its folder besides checkpoints, and lines on the terminal.
 class RunOutputs {
  public:
   // Writes the run's configuration, plan and model description, and cuts the files that steps are

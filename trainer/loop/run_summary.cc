@@ -45,7 +45,7 @@ RunSummary SummarizeRun(const RunContext& context, const RunData& data, const Re
   run.wall_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - context.started).count();
   run.plan = DescribePlan(replica.plan());
-  run.precision = PrecisionName(context.setup.precision);
+  run.precision = ToString(context.setup.precision);
   run.micro_batches = replica.accumulation();
   run.threads = at::get_num_threads();
   run.parameters = replica.parameter_count();

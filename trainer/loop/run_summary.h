@@ -9,7 +9,7 @@
 
 namespace equipoise {
 
-// What the report says of a run that stands at `state`; the caller adds `first_step`, and
+// Facts for the report of a run that stands at `state`; the caller adds `first_step`, and
 // `predicted_step_s` where it means something. Collective; ranks are listed on rank 0 alone.
 RunSummary SummarizeRun(const RunContext& context, const RunData& data, const Replica& replica,
                         const PlanPrediction& prediction, const TrainState& state);

@@ -17,11 +17,10 @@ void RunTrace::Start(int64_t step) {
   context_.recorder.Start();
 }
 
-void RunTrace::AddPredicted(const StepForecast& forecast, const Replica& replica,
-                            const StepResult& step) {
+void RunTrace::AddPredicted(const Replica& replica, const StepResult& step) {
   if (!context_.recorder.enabled()) return;
   const ParallelModel& model = replica.model();
-  const Timeline simulated = forecast.Simulated(model.schedule(), step.loads).timeline;
+  const Timeline simulated = replica.forecast().Simulated(model.schedule(), step.loads).timeline;
   for (Span span : StartingAt(simulated, model.started_s())) {
     if (span.rank != replica.pipeline_rank()) continue;
     span.rank = context_.rank();

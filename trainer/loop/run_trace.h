@@ -6,7 +6,6 @@
 #include "parallel/timeline.h"
 #include "trainer/loop/replica.h"
 #include "trainer/loop/run_context.h"
-#include "trainer/loop/step_forecast.h"
 #include "trainer/loop/step_result.h"
 #include "trainer/outputs/run_folder.h"
 
@@ -22,7 +21,7 @@ class RunTrace {
   void Start(int64_t step);
 
   // Adds the simulated step beside the one that has just been run.
-  void AddPredicted(const StepForecast& forecast, const Replica& replica, const StepResult& step);
+  void AddPredicted(const Replica& replica, const StepResult& step);
   // After a step, the last one of this start or not: ends the recording where it is due; the trace
   // of all ranks, as the text of a JSON file, on rank 0, else empty. Collective.
   std::string TakeIfDue(int64_t step, bool last);

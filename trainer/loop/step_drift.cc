@@ -1,9 +1,9 @@
 #include "trainer/loop/step_drift.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 
 #include "balance/search/plan_forecast.h"
@@ -14,13 +14,6 @@ namespace {
 constexpr double kLeastLimit = 0.05;
 constexpr int64_t kFirstSteps = 5;   // caches, threads and connections are not warm
 constexpr int64_t kTellAgain = 500;  // steps
-
-template <class... Values>
-std::string Format(const char* format, Values... values) {
-  std::array<char, 320> text{};
-  std::snprintf(text.data(), text.size(), format, values...);
-  return text.data();
-}
 
 // The lower one of two.
 double Median(std::vector<double> values) {
@@ -92,30 +85,30 @@ std::vector<Drift> Causes(const std::vector<RankTimes>& ranks, const Drift& whol
 std::string CauseText(const Drift& d) {
   switch (d.cause) {
     case DriftCause::kData:
-      return Format(
-          "rank %d waits %.3g s of each step for data; raise data.threads or "
-          "data.prefetch, or look at its disk",
+      return fmt::format(
+          "rank {} waits {:.3g} s of each step for data; raise data.threads or data.prefetch, or "
+          "look at its disk",
           d.rank, d.cause_s);
     case DriftCause::kSlowRank:
-      return Format(
-          "rank %d computes %.2f times as long as predicted, the others %.2f times; look "
-          "for other work on its machine, or a slower device",
+      return fmt::format(
+          "rank {} computes {:.2f} times as long as predicted, the others {:.2f} times; look for "
+          "other work on its machine, or a slower device",
           d.rank, d.slowdown, d.others);
     case DriftCause::kCompute:
-      return Format(
-          "ranks compute %.2f times as long as predicted; %s measure a profile with "
-          "`equipoise profile` and name it in cluster.profile",
+      return fmt::format(
+          "ranks compute {:.2f} times as long as predicted; {} measure a profile with `equipoise "
+          "profile` and name it in cluster.profile",
           d.slowdown, d.slower() ? "look for other work on the machines, or" : "to plan with it,");
     case DriftCause::kWaiting:
-      return Format(
-          "waiting for transfers and sums between ranks takes %.3g s %s than predicted; "
-          "%s the links of `cluster`",
+      return fmt::format(
+          "waiting for transfers and sums between ranks takes {:.3g} s {} than predicted; {} the "
+          "links of `cluster`",
           std::fabs(d.cause_s), d.cause_s > 0 ? "more" : "less",
           d.slower() ? "look at the network, or correct" : "correct");
     case DriftCause::kUpdate:
-      return Format(
-          "the optimizer and what the ranks agree on take %.3g s %s than predicted; a "
-          "profile measures the optimizer",
+      return fmt::format(
+          "the optimizer and what the ranks agree on take {:.3g} s {} than predicted; a profile "
+          "measures the optimizer",
           std::fabs(d.cause_s), d.cause_s > 0 ? "more" : "less");
   }
   return "";
@@ -143,9 +136,10 @@ std::optional<Drift> FindDrift(const std::vector<RankTimes>& ranks, double error
 }
 
 std::string Describe(const Drift& d, double error_band) {
-  return Format("steps take %.4g s, %.0f %% %s than the predicted %.4g s (error band %.0f %%): ",
-                d.measured_s, 100 * std::fabs(d.measured_s / d.predicted_s - 1),
-                d.slower() ? "more" : "less", d.predicted_s, 100 * DriftLimit(error_band)) +
+  return fmt::format(
+             "steps take {:.4g} s, {:.0f} % {} than the predicted {:.4g} s (error band {:.0f} %): ",
+             d.measured_s, 100 * std::fabs(d.measured_s / d.predicted_s - 1),
+             d.slower() ? "more" : "less", d.predicted_s, 100 * DriftLimit(error_band)) +
          CauseText(d);
 }
 
@@ -162,8 +156,8 @@ std::optional<RankTimes> DriftMonitor::Add(const RankTimes& step) {
 std::optional<std::string> DriftMonitor::Judge(const std::vector<RankTimes>& ranks) {
   const std::optional<Drift> drift = FindDrift(ranks, error_band_);
   if (!drift) return std::nullopt;
-  const std::string kind = Format("%d %d %d", static_cast<int>(drift->cause), drift->rank,
-                                  static_cast<int>(drift->slower()));
+  const std::string kind = fmt::format("{} {} {}", static_cast<int>(drift->cause), drift->rank,
+                                       static_cast<int>(drift->slower()));
   const auto told = told_.find(kind);
   if (told != told_.end() && steps_ - told->second < kTellAgain) return std::nullopt;
   told_[kind] = steps_;

@@ -1,49 +1,52 @@
 #include "trainer/loop/step_forecast.h"
 
-#include <optional>
+#include <utility>
 
 #include "balance/costs/stage_costs.h"
 #include "balance/search/plan_forecast.h"
-#include "trainer/device/precision.h"
+#include "trainer/settings/precision.h"
 #include "trainer/settings/run_cluster.h"
 
 namespace equipoise {
-namespace {
 
-CostModel MakeCosts(const RunConfig& config, const ModelConfig& model, const Plan& plan,
-                    const ProfileUse& here, std::string& warning) {
-  CostModel::Options options;
-  options.tensor = plan.tensor;
-  options.element_bytes = ElementBytes(ParsePrecision(here.precision));
-  options.frozen = config.model.freeze;
-  std::optional<Profile> profile;
+StepForecast::GivenProfile StepForecast::ProfileOf(const RunConfig& config,
+                                                   const ProfileUse& here) {
   const std::string& path = config.cluster.profile;
-  if (!path.empty()) {
-    profile = ReadProfile(path);
-    warning = RequireProfile(*profile, here, path, config.cluster.force_profile);
-  }
-  return CostModel(model, ClusterFor(config.cluster, plan.num_ranks()), options,
-                   profile ? &*profile : nullptr);
+  if (path.empty()) return {};
+  GivenProfile given;
+  given.profile = ReadProfile(path);
+  given.warning = RequireProfile(*given.profile, here, path, config.cluster.force_profile);
+  return given;
 }
-
-}  // namespace
 
 StepForecast::StepForecast(const RunConfig& config, const ModelConfig& model, const Plan& plan,
                            const ProfileUse& here)
+    : StepForecast(config, model, plan, here, ProfileOf(config, here)) {}
+
+StepForecast::StepForecast(const RunConfig& config, const ModelConfig& model, const Plan& plan,
+                           const ProfileUse& here, GivenProfile given)
     : plan_(plan),
-      costs_(MakeCosts(config, model, plan, here, warning_)),
+      warning_(std::move(given.warning)),
+      costs_(model, ClusterFor(config.cluster, plan.num_ranks()),
+             {.tensor = plan.tensor(),
+              .element_bytes = ElementBytes(ParsePrecision(here.precision)),
+              .frozen = config.model.freeze},
+             given.profile ? &*given.profile : nullptr),
       knows_peak_(costs_.cluster().multiprocessors > 0 || config.cluster.peak_tflops.has_value()),
       knows_speed_(knows_peak_ || !config.cluster.profile.empty()) {}
 
+SimulationCosts StepForecast::Costs(const std::vector<LayerLoad>& loads) const {
+  return StageCosts(costs_, plan_, costs_.cluster(), loads);
+}
+
 Simulation StepForecast::Simulated(const Schedule& schedule,
                                    const std::vector<LayerLoad>& loads) const {
-  return Simulate(schedule, StageCosts(costs_, plan_, costs_.cluster(), loads));
+  return Simulate(schedule, Costs(loads));
 }
 
 RankSeconds StepForecast::Seconds(const Schedule& schedule, const std::vector<LayerLoad>& loads,
                                   int pipeline_rank) const {
-  const SimulationCosts costs = StageCosts(costs_, plan_, costs_.cluster(), loads);
-  const Simulation simulation = SimulateTimes(schedule, costs);
+  const Simulation simulation = SimulateTimes(schedule, Costs(loads));
   const auto rank = static_cast<size_t>(pipeline_rank);
   RankSeconds seconds;
   seconds.step_s = seconds.passes_s = simulation.step_s;

@@ -17,7 +17,7 @@
 
 namespace equipoise {
 
-// What the cost model says of a run's steps: `cluster` is the machine, the plan is given.
+// Predictions of the cost model for a run's steps: `cluster` is the machine, the plan is given.
 // LibTorch-free; the same on every rank.
 class StepForecast {
  public:
@@ -29,6 +29,8 @@ class StepForecast {
   // A profile that is used though it does not fit: the line to warn with; else empty.
   const std::string& warning() const { return warning_; }
 
+  // Costs of the ops of one step on a data rank's micro-batches.
+  SimulationCosts Costs(const std::vector<LayerLoad>& loads) const;
   // One step of a pipeline in simulated time. `schedule` is the plan's, completed; `loads` are its
   // micro-batches'.
   Simulation Simulated(const Schedule& schedule, const std::vector<LayerLoad>& loads) const;
@@ -48,6 +50,15 @@ class StepForecast {
                         int pipeline_rank) const;
 
  private:
+  // cluster.profile, where one is given, and the warning that goes with it.
+  struct GivenProfile {
+    std::optional<Profile> profile;
+    std::string warning;
+  };
+  static GivenProfile ProfileOf(const RunConfig& config, const ProfileUse& here);
+  StepForecast(const RunConfig& config, const ModelConfig& model, const Plan& plan,
+               const ProfileUse& here, GivenProfile given);
+
   Plan plan_;
   std::string warning_;
   CostModel costs_;

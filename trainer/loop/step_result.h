@@ -12,7 +12,7 @@
 
 namespace equipoise {
 
-// What one optimizer step did; the same on every rank where nothing else is said.
+// Result of one optimizer step; the same on every rank where nothing else is said.
 struct StepResult {
   // Weighted mean over the targets of the step, and gradient norm before clipping; absent when no
   // target was there (no picture of the step could be decoded): the step is skipped.
@@ -31,7 +31,7 @@ struct StepResult {
   bool stop = false;                // some rank was asked to stop
   DataPosition after;               // where the data stands now
 
-  // Of this rank alone:
+  // This rank alone:
   RankTimes times;
   std::vector<LayerLoad> loads;  // of its data rank's micro-batches
   std::vector<BadSample> bad;    // where it reports the loss

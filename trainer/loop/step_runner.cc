@@ -48,14 +48,13 @@ StepIdentity IdentityOf(const StepBatches& batches, int64_t number) {
 
 }  // namespace
 
-StepRunner::StepRunner(RunContext& context, const RunData& data, Replica& replica,
-                       const StepForecast& forecast)
-    : context_(context), data_(data), replica_(replica), forecast_(forecast) {}
+StepRunner::StepRunner(RunContext& context, const RunData& data, Replica& replica)
+    : context_(context), data_(data), replica_(replica) {}
 
 void StepRunner::Start(const DataPosition& position) {
   const auto forming = context_.activity.During("forming the micro-batches of the epoch");
   const RunConfig& config = context_.config;
-  const int data_ranks = replica_.plan().data;
+  const int data_ranks = replica_.plan().data();
   feed_ = std::make_unique<StepFeed>(
       &data_.dataset(), data_.MakePacker(data_ranks), position,
       StepFeed::Options{replica_.data_rank(), data_ranks, config.data.threads, config.data.prefetch,
@@ -76,15 +75,16 @@ StepResult StepRunner::Run(int64_t number) {
     for (const int64_t sample : pack.samples) result.images += data_.index()[sample].images;
     useful.push_back(pack.useful());
   }
-  result.balance = MeasureStep(batches, feed_->groups(), replica_.plan().data);
+  result.balance = MeasureStep(batches, feed_->groups(), replica_.plan().data());
   const Sums sums = AllReduce(RunMicroBatches(batches, number, result));
 
   result.lr = LearningRate(context_.config.train, number - 1);
   result.bad_samples = static_cast<int64_t>(sums.bad_samples);
   result.data_wait_s = sums.data_wait_s;
   result.stop = sums.stop_requests > 0;
-  if (replica_.plan().pipeline > 1) result.bubble_share = 1 - sums.busy_s / sums.span_s;
-  if (forecast_.knows_speed()) result.predicted_step_s = sums.predicted_s;
+  if (replica_.plan().pipeline() > 1) result.bubble_share = 1 - sums.busy_s / sums.span_s;
+  const StepForecast& forecast = replica_.forecast();
+  if (forecast.knows_speed()) result.predicted_step_s = sums.predicted_s;
   if (sums.weight > 0) {
     // Pictures that did not decode: the loss has fewer targets than planned.
     const double planned_share = sums.bad_samples > 0 ? batches.weight / sums.weight : 1.0;
@@ -95,7 +95,7 @@ StepResult StepRunner::Run(int64_t number) {
     spdlog::warn("step {}: none of its samples can be used; skipped", number);
   }
   result.step_s = result.times.measured.step_s = SecondsSince(start);
-  if (forecast_.knows_speed()) result.mfu = forecast_.Mfu(useful, result.step_s);
+  if (forecast.knows_speed()) result.mfu = forecast.Mfu(useful, result.step_s);
   return result;
 }
 
@@ -140,7 +140,7 @@ void StepRunner::MeasurePasses(Sums& sums, StepResult& result) const {
   measured.passes_s = model.step_s();
   measured.compute_s = model.busy_s() - measured.data_wait_s;
   result.times.predicted =
-      forecast_.Seconds(model.schedule(), result.loads, replica_.pipeline_rank());
+      replica_.forecast().Seconds(model.schedule(), result.loads, replica_.pipeline_rank());
   sums.predicted_s = result.times.predicted.step_s;
   for (const GradientReducer::Span& span : model.reducer().spans())
     context_.recorder.Add("communication", span.name, span.start, span.end);

@@ -10,7 +10,6 @@
 #include "trainer/loop/run_context.h"
 #include "trainer/loop/run_data.h"
 #include "trainer/loop/step_feed.h"
-#include "trainer/loop/step_forecast.h"
 #include "trainer/loop/step_result.h"
 
 namespace equipoise {
@@ -19,8 +18,7 @@ namespace equipoise {
 // reduction, one update. What it is given must outlive it.
 class StepRunner {
  public:
-  StepRunner(RunContext& context, const RunData& data, Replica& replica,
-             const StepForecast& forecast);
+  StepRunner(RunContext& context, const RunData& data, Replica& replica);
 
   // Begins to load micro-batches from there on, in threads.
   void Start(const DataPosition& position);
@@ -30,7 +28,7 @@ class StepRunner {
   StepResult Run(int64_t number);
 
  private:
-  // What a step adds up over micro-batches, and then over ranks.
+  // Sums of a step over micro-batches, and then over ranks.
   struct Sums {
     double loss = 0;    // already divided by the planned weight of the step's targets
     double weight = 0;  // of the targets that were there
@@ -51,7 +49,6 @@ class StepRunner {
   RunContext& context_;
   const RunData& data_;
   Replica& replica_;
-  const StepForecast& forecast_;
   std::unique_ptr<StepFeed> feed_;
 };
 

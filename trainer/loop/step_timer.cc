@@ -2,13 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/tensor.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "configs/base/error.h"
+#include "parallel/comm/values.h"
 #include "trainer/common/agreement.h"
 #include "trainer/device/memory_stats.h"
 #include "trainer/loop/first_weights.h"
@@ -40,15 +40,12 @@ std::vector<double> StepTimer::Time(const ScoredPlan& plan, int warm_up, int tim
   } else {
     run();
   }
-  at::Tensor slowest = at::tensor(seconds, at::kDouble);
-  context_.world().AllReduce(slowest, ReduceOp::kMax).Wait();
-  std::copy_n(slowest.data_ptr<double>(), seconds.size(), seconds.begin());
-  return seconds;
+  return AllReduceValues(context_.world(), seconds, ReduceOp::kMax);
 }
 
 // Takes the bytes that this rank is foreseen to need, and frees them.
 void StepTimer::RequireMemory(const ScoredPlan& plan) const {
-  const int rank = plan.plan.mesh().Coordinate(context_.rank(), Axis::kPipeline);
+  const int rank = plan.plan.mesh.Coordinate(context_.rank(), Axis::kPipeline);
   const int64_t bytes = plan.memory[static_cast<size_t>(rank)].total();
   AgreeOrThrowRunError(context_.world(), [&] {
     try {
@@ -62,10 +59,9 @@ void StepTimer::RequireMemory(const ScoredPlan& plan) const {
 
 std::vector<double> StepTimer::RunSteps(const Plan& plan, int warm_up, int timed) {
   Replica replica(context_, data_.model_config(), plan, data_.limits());
-  const StepForecast forecast = replica.Forecast();
   TakeFirstWeights(context_, data_.model_config(), replica.model().parameters());
   replica.optimizer().TakeMasters();
-  StepRunner steps(context_, data_, replica, forecast);
+  StepRunner steps(context_, data_, replica);
   steps.Start({});
   std::vector<double> seconds;
   for (int step = 1; step <= warm_up + timed; ++step) {

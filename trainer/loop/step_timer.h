@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "balance/search/plan_search.h"
-#include "trainer/device/precision.h"
 #include "trainer/loop/run_context.h"
 #include "trainer/loop/run_data.h"
+#include "trainer/settings/precision.h"
 #include "trainer/settings/run_config.h"
 
 namespace equipoise {
@@ -20,10 +20,10 @@ class StepTimer {
   // Collective. Throws UserError as the run would.
   StepTimer(const RunConfig& config, MpiEnvironment& mpi);
 
-  // Of the micro-batches of Time(), and how many packs a step has.
+  // Sets limits of the micro-batches of Time(), and the number of packs of a step.
   void UsePacks(const PackLimits& limits, int64_t global_batch);
   // Seconds of the steps after the warm-up, of the slowest rank each. Collective. Throws
-  // CollectiveRunError where a rank cannot get the memory that its plan is foreseen to need; in a
+  // CollectiveRunError where a rank cannot get the memory that its plan is predicted to need; in a
   // world of one for every failure. (A rank that fails amid a step of several ranks ends the job,
   // as in training.)
   std::vector<double> Time(const ScoredPlan& plan, int warm_up, int timed);

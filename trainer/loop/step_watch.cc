@@ -1,40 +1,33 @@
 #include "trainer/loop/step_watch.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "parallel/comm/values.h"
 
 namespace equipoise {
 namespace {
 
-constexpr int kFigures = 8;
-
-std::array<double, kFigures> Figures(const RankTimes& times) {
+std::vector<double> Figures(const RankTimes& times) {
   const auto& [m, p] = times;
   return {m.step_s, m.passes_s, m.compute_s, m.data_wait_s,
           p.step_s, p.passes_s, p.compute_s, p.data_wait_s};
 }
 
-RankTimes FromFigures(const double* f) {
+RankTimes FromFigures(const std::vector<double>& f) {
   return {{f[0], f[1], f[2], f[3]}, {f[4], f[5], f[6], f[7]}};
 }
 
 // Of all ranks; collective.
 std::vector<RankTimes> GatherTimes(Communicator& world, const RankTimes& mine) {
-  at::Tensor here = at::empty({kFigures}, at::kDouble);
-  at::Tensor all = at::empty({kFigures * world.size()}, at::kDouble);
-  const std::array<double, kFigures> figures = Figures(mine);
-  std::copy(figures.begin(), figures.end(), here.data_ptr<double>());
-  world.AllGather(all, here).Wait();
   std::vector<RankTimes> ranks;
   ranks.reserve(static_cast<size_t>(world.size()));
-  for (int rank = 0; rank < world.size(); ++rank)
-    ranks.push_back(FromFigures(all.data_ptr<double>() + kFigures * rank));
+  for (const std::vector<double>& figures : GatherValues(world, Figures(mine)))
+    ranks.push_back(FromFigures(figures));
   return ranks;
 }
 
@@ -42,7 +35,7 @@ std::vector<int> PipelineRanks(const Plan& plan) {
   std::vector<int> layers;
   layers.reserve(static_cast<size_t>(plan.num_ranks()));
   for (int rank = 0; rank < plan.num_ranks(); ++rank)
-    layers.push_back(plan.mesh().Coordinate(rank, Axis::kPipeline));
+    layers.push_back(plan.mesh.Coordinate(rank, Axis::kPipeline));
   return layers;
 }
 

@@ -47,16 +47,14 @@ Trainer::Trainer(const TrainOptions& options, MpiEnvironment& mpi)
       inputs_(context_, options),
       planned_(ChoosePlan(context_, inputs_.data)),
       replica_(context_, inputs_.data.model_config(), planned_.plan, inputs_.data.limits()),
-      forecast_(replica_.Forecast()),
       state_(inputs_.checkpoints.Restore(replica_)),
       first_step_(state_.step),
       outputs_(context_, *folder_, inputs_.data, planned_, state_),
       trace_(context_),
-      steps_(context_, inputs_.data, replica_, forecast_),
-      watch_(context_, planned_.plan, forecast_) {
-  if (context_.config.run.probe && first_step_ == 0)
-    ProbeMemory(context_, inputs_.data, replica_, forecast_);
-  if (context_.rank() == 0) inputs_.data.LogBalance(planned_.plan.data, state_.position.epoch);
+      steps_(context_, inputs_.data, replica_),
+      watch_(context_, planned_.plan, replica_.forecast()) {
+  if (context_.config.run.probe && first_step_ == 0) ProbeMemory(context_, inputs_.data, replica_);
+  if (context_.rank() == 0) inputs_.data.LogBalance(planned_.plan.data(), state_.position.epoch);
   trace_.Start(first_step_);
   steps_.Start(state_.position);
 }
@@ -73,7 +71,7 @@ ExitCode Trainer::Run() {
     StepResult step = steps_.Run(state_.step + 1);
     if (replica_.guard.exhausted()) inputs_.checkpoints.EndForSkippedSteps(state_, replica_.guard);
     Advance(step);
-    trace_.AddPredicted(forecast_, replica_, step);
+    trace_.AddPredicted(replica_, step);
     watch_.Add(step.times);
     const bool last = state_.step == config.train.steps;
     if (evaluator.has_held_out() && (last || Due(config.eval.every)))
@@ -113,7 +111,7 @@ void Trainer::Advance(const StepResult& step) {
 void Trainer::Finish(const std::vector<AnsweredSource>& answers) {
   RunSummary run = SummarizeRun(context_, inputs_.data, replica_, planned_.prediction, state_);
   run.first_step = first_step_;
-  if (forecast_.knows_speed()) run.predicted_step_s = planned_.prediction.step_s;
+  if (replica_.forecast().knows_speed()) run.predicted_step_s = planned_.prediction.step_s;
   outputs_.WriteReport(run, answers);
   if (context_.rank() == 0) {
     spdlog::info(

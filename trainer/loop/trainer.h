@@ -12,7 +12,6 @@
 #include "trainer/loop/run_inputs.h"
 #include "trainer/loop/run_outputs.h"
 #include "trainer/loop/run_trace.h"
-#include "trainer/loop/step_forecast.h"
 #include "trainer/loop/step_runner.h"
 #include "trainer/loop/step_watch.h"
 #include "trainer/loop/train_options.h"
@@ -42,7 +41,6 @@ class Trainer {
   RunInputs inputs_;
   TrainingPlan planned_;
   Replica replica_;
-  StepForecast forecast_;
   TrainState state_;
   int64_t first_step_;  // steps that were done when this start began
   RunOutputs outputs_;

@@ -1,5 +1,6 @@
 #include "trainer/loop/trial_run.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -23,9 +24,10 @@ int RanksOfTrial(const RunConfig& config, int ranks, const MpiEnvironment& mpi) 
   const bool local = config.cluster.preset == kLocalPreset && !config.cluster.gpus_per_node;
   if (ranks == 0) ranks = local ? mpi.size() : MakeCluster(config.cluster).num_devices();
   if (ranks == mpi.size()) return ranks;
-  throw ConfigError(internal::Join("", "--trial: the plan is for ", ranks, " ranks, and ",
-                                   mpi.size(), " were started; use mpirun -n ", ranks,
-                                   ", or give --ranks ", mpi.size()));
+  throw ConfigError(
+      fmt::format("--trial: the plan is for {} ranks, and {} were started; use mpirun -n {}, or "
+                  "give --ranks {}",
+                  ranks, mpi.size(), ranks, mpi.size()));
 }
 
 }  // namespace

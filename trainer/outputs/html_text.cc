@@ -1,9 +1,9 @@
 #include "trainer/outputs/html_text.h"
 
-#include <array>
+#include <fmt/format.h>
+
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 
 namespace equipoise {
 namespace {
@@ -88,14 +88,9 @@ std::string Base64(std::string_view bytes) {
 }
 
 std::string ReadableNumber(double value) {
-  std::array<char, 32> text{};
   if (!std::isfinite(value)) return "not finite";
-  if (std::fabs(value) < 1e4 || std::fabs(value) >= 1e15) {
-    snprintf(text.data(), text.size(), "%.4g", value);
-    return text.data();
-  }
-  snprintf(text.data(), text.size(), "%.0f", value);
-  std::string digits = text.data();
+  if (std::fabs(value) < 1e4 || std::fabs(value) >= 1e15) return fmt::format("{:.4g}", value);
+  std::string digits = fmt::format("{:.0f}", value);
   const int first = digits[0] == '-' ? 1 : 0;
   for (int at = static_cast<int>(digits.size()) - 3; at > first; at -= 3) {
     digits.insert(static_cast<size_t>(at), 1, ',');

@@ -1,12 +1,10 @@
 #include "trainer/outputs/metrics.h"
 
 #include <fcntl.h>
-#include <unistd.h>
+#include <fmt/format.h>
 
-#include <array>
 #include <cerrno>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -22,9 +20,7 @@ std::string NumberText(int64_t value) { return std::to_string(value); }
 
 std::string NumberText(double value) {
   if (!std::isfinite(value)) return "null";
-  std::array<char, 32> text{};
-  snprintf(text.data(), text.size(), "%.9g", value);
-  return text.data();
+  return fmt::format("{:.9g}", value);
 }
 
 void ReadField(const Json& json, std::optional<double>& field) {
@@ -39,7 +35,7 @@ void ReadField(const Json& json, std::optional<int64_t>& field) {
 }  // namespace
 
 std::string MetricsLine(const StepMetrics& metrics) {
-  std::string line = "{\"step\":" + std::to_string(metrics.step);
+  std::string line = fmt::format("{{\"step\":{}", metrics.step);
   StepMetrics::VisitFields(metrics, [&](const char* name, const auto& value) {
     if (value) line += std::string(",\"") + name + "\":" + NumberText(*value);
   });
@@ -47,21 +43,13 @@ std::string MetricsLine(const StepMetrics& metrics) {
 }
 
 MetricsWriter::MetricsWriter(const std::string& path)
-    : path_(path), fd_(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
-  if (fd_ < 0) throw RunError(path + ": cannot open: " + std::strerror(errno));
+    : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
+  if (!file_.valid()) throw RunError(path + ": cannot open: " + std::strerror(errno));
 }
 
-MetricsWriter::~MetricsWriter() { close(fd_); }
-
 void MetricsWriter::Write(const StepMetrics& metrics) {
-  const std::string line = MetricsLine(metrics) + "\n";
-  ssize_t written = 0;
-  do {
-    written = write(fd_, line.data(), line.size());
-  } while (written < 0 && errno == EINTR);
-  if (written != static_cast<ssize_t>(line.size())) {
-    const int error = written < 0 ? errno : ENOSPC;
-    throw RunError(path_ + ": cannot write: " + std::strerror(error) +
+  if (!WriteFully(file_, MetricsLine(metrics) + "\n")) {
+    throw RunError(path_ + ": cannot write: " + std::strerror(errno) +
                    "; free some space and resume");
   }
 }

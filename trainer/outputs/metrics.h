@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "configs/base/file_handle.h"
+
 namespace equipoise {
 
 // One optimizer step in metrics.jsonl. An absent value is not known and its key is not written; a
@@ -60,16 +62,13 @@ class MetricsWriter {
  public:
   // Throws RunError.
   explicit MetricsWriter(const std::string& path);
-  ~MetricsWriter();
-  MetricsWriter(const MetricsWriter&) = delete;
-  MetricsWriter& operator=(const MetricsWriter&) = delete;
 
   // Throws RunError when the disk is full.
   void Write(const StepMetrics& metrics);
 
  private:
   std::string path_;
-  int fd_ = -1;
+  FileHandle file_;
 };
 
 // The steps of a metrics file; null becomes a NaN. Unknown keys, and lines that are torn, are

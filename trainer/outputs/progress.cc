@@ -1,9 +1,9 @@
 #include "trainer/outputs/progress.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 
 namespace equipoise {
 namespace {
@@ -11,28 +11,21 @@ namespace {
 constexpr double kMemoryS = 10.0;  // of the rates
 constexpr double kLiveEveryS = 0.1;
 
-template <class... Values>
-std::string Format(const char* format, Values... values) {
-  std::array<char, 64> text{};
-  snprintf(text.data(), text.size(), format, values...);
-  return text.data();
-}
-
 }  // namespace
 
 std::string DurationText(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "?";
   const auto whole = static_cast<long long>(std::llround(seconds));
   const long long hours = whole / 3600, minutes = whole / 60 % 60;
-  if (hours > 0) return Format("%lldh%02lldm", hours, minutes);
-  if (minutes > 0) return Format("%lldm%02llds", minutes, whole % 60);
-  return Format("%llds", whole);
+  if (hours > 0) return fmt::format("{}h{:02}m", hours, minutes);
+  if (minutes > 0) return fmt::format("{}m{:02}s", minutes, whole % 60);
+  return fmt::format("{}s", whole);
 }
 
 std::string CountText(double count) {
-  if (count < 1000) return Format("%.3g", count);
-  if (count < 1e6) return Format("%.3gk", count / 1e3);
-  return Format("%.3gM", count / 1e6);
+  if (count < 1000) return fmt::format("{:.3g}", count);
+  if (count < 1e6) return fmt::format("{:.3g}k", count / 1e3);
+  return fmt::format("{:.3g}M", count / 1e6);
 }
 
 void Progress::Smooth(const StepMetrics& metrics) {
@@ -48,24 +41,25 @@ void Progress::Smooth(const StepMetrics& metrics) {
 }
 
 std::string Progress::Text(const StepMetrics& metrics) const {
-  std::string text = "step " + std::to_string(metrics.step) + "/" + std::to_string(options_.steps);
-  if (metrics.epoch) text += Format("  epoch %.2f", *metrics.epoch);
-  if (metrics.loss) text += Format("  loss %.4f", *metrics.loss);
-  if (metrics.eval_loss) text += Format("  eval %.4f", *metrics.eval_loss);
-  if (metrics.lr) text += Format("  lr %.2e", *metrics.lr);
-  if (metrics.grad_norm) text += Format("  norm %.3g", *metrics.grad_norm);
+  std::string text = fmt::format("step {}/{}", metrics.step, options_.steps);
+  if (metrics.epoch) text += fmt::format("  epoch {:.2f}", *metrics.epoch);
+  if (metrics.loss) text += fmt::format("  loss {:.4f}", *metrics.loss);
+  if (metrics.eval_loss) text += fmt::format("  eval {:.4f}", *metrics.eval_loss);
+  if (metrics.lr) text += fmt::format("  lr {:.2e}", *metrics.lr);
+  if (metrics.grad_norm) text += fmt::format("  norm {:.3g}", *metrics.grad_norm);
   text += "  " + CountText(tokens_ / seconds_) + " tokens/s";
   text += "  " + CountText(samples_ / seconds_) + " samples/s";
   text += "  " + CountText(images_ / seconds_) + " images/s";
-  if (metrics.mfu) text += Format("  MFU %.1f%%", 100 * *metrics.mfu);
-  text += Format("  wait %.0f%%", 100 * wait_s_ / seconds_);
+  if (metrics.mfu) text += fmt::format("  MFU {:.1f}%", 100 * *metrics.mfu);
+  text += fmt::format("  wait {:.0f}%", 100 * wait_s_ / seconds_);
   const double left = static_cast<double>(std::max<int64_t>(0, options_.steps - metrics.step));
   text += "  ETA " + DurationText(left * seconds_ / steps_);
   if (metrics.mem_peak_bytes)
-    text += Format("  mem %.2f GiB", static_cast<double>(*metrics.mem_peak_bytes) / (1 << 30));
+    text +=
+        fmt::format("  mem {:.2f} GiB", static_cast<double>(*metrics.mem_peak_bytes) / (1 << 30));
   if (options_.balance && metrics.dist_ratio_vision && metrics.dist_ratio_text) {
-    text += Format("  dist %.3f vision %.3f text", *metrics.dist_ratio_vision,
-                   *metrics.dist_ratio_text);
+    text += fmt::format("  dist {:.3f} vision {:.3f} text", *metrics.dist_ratio_vision,
+                        *metrics.dist_ratio_text);
   }
   return text;
 }

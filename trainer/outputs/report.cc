@@ -250,8 +250,8 @@ std::string Quarantine(const ReportInput& input) {
   }
   out += "</table></div>\n";
   if (input.quarantine.size() > kMostRows) {
-    out += "<p class=\"soft\">and " + std::to_string(input.quarantine.size() - kMostRows) +
-           " more in quarantine.jsonl</p>\n";
+    out += fmt::format("<p class=\"soft\">and {} more in quarantine.jsonl</p>\n",
+                       input.quarantine.size() - kMostRows);
   }
   return out;
 }

@@ -18,7 +18,7 @@ struct ReportCaption {
   std::string before, after;  // generated before the first and after the last step; may be empty
 };
 
-// What a source of answered questions is to the training data.
+// Relation of a source of answered questions to the training data.
 enum class AnswerRole {
   kTrained,  // one of data.train
   kHeldOut,  // one of data.eval

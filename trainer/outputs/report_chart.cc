@@ -1,9 +1,9 @@
 #include "trainer/outputs/report_chart.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <optional>
 
@@ -28,11 +28,7 @@ struct Range {
   bool empty() const { return low > high; }
 };
 
-std::string Decimal(double value) {
-  std::array<char, 32> text{};
-  snprintf(text.data(), text.size(), "%.1f", value);
-  return text.data();
-}
+std::string Decimal(double value) { return fmt::format("{:.1f}", value); }
 
 // Means of equal intervals; an interval without a finite value stays a gap.
 Points Thin(const Points& points) {
@@ -169,8 +165,9 @@ std::string Caption(const Chart& chart) {
   for (size_t i = 0; i < chart.series.size(); ++i) {
     const std::optional<double> last = LastFinite(chart.series[i].points);
     if (!last) continue;
-    out += "<span class=\"key k" + std::to_string(i) + "\">" + EscapeHtml(chart.series[i].name) +
-           " " + ReadableNumber(*last) + EscapeHtml(chart.unit) + "</span>";
+    out +=
+        fmt::format("<span class=\"key k{}\">{} {}{}</span>", i, EscapeHtml(chart.series[i].name),
+                    ReadableNumber(*last), EscapeHtml(chart.unit));
   }
   return out + "</figcaption>";
 }
@@ -208,7 +205,7 @@ std::string RenderChart(const Chart& chart) {
   const Axes axes(x, y, chart.logarithmic && wide);
   std::string lines;
   for (size_t i = 0; i < curves.size(); ++i) {
-    const std::string colour = "s" + std::to_string(i);
+    const std::string colour = fmt::format("s{}", i);
     const bool smooth = chart.series[i].smooth && curves[i].size() > 30;
     lines += Path(curves[i], axes, "line " + colour + (smooth ? " raw" : ""));
     if (smooth) lines += Path(Average(curves[i]), axes, "line " + colour);

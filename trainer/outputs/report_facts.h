@@ -18,7 +18,7 @@ struct RankMemory {
   int64_t rss_bytes = 0;       // peak of the process, libraries included
 };
 
-// What a run's report says of it besides its steps. Counts are of all starts together.
+// Facts of a run in its report, besides its steps. Counts are of all starts together.
 struct RunSummary {
   std::string command;     // that started it, without mpirun
   std::string finished;    // UtcText()

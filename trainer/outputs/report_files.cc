@@ -1,9 +1,10 @@
 #include "trainer/outputs/report_files.h"
 
 #include <fstream>
-#include <iterator>
+#include <limits>
 
 #include "configs/base/json.h"
+#include "configs/base/regular_file.h"
 #include "trainer/common/durable_file.h"
 
 namespace equipoise {
@@ -35,8 +36,7 @@ std::vector<QuarantineRow> ReadQuarantine(const std::string& path) {
 ReportInput ReadReportInput(const std::string& run_dir) {
   ReportInput input;
   input.title = run_dir;
-  std::ifstream config(run_dir + "/config.yaml", std::ios::binary);
-  input.config.assign(std::istreambuf_iterator<char>(config), {});
+  input.config = ReadRegularFile(run_dir + "/config.yaml", std::numeric_limits<size_t>::max()).text;
   input.steps = ReadMetrics(run_dir + "/metrics.jsonl");
   input.quarantine = ReadQuarantine(run_dir + "/quarantine.jsonl");
   return input;

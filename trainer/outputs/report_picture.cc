@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <exception>
-#include <fstream>
-#include <iterator>
+#include <limits>
 #include <string_view>
 
+#include "configs/base/regular_file.h"
 #include "data/images/image.h"
 #include "trainer/outputs/html_text.h"
 
@@ -59,8 +59,7 @@ std::string DataUri(std::string_view bytes) {
 }  // namespace
 
 std::string PictureDataUri(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  const std::string bytes = ReadRegularFile(path, std::numeric_limits<size_t>::max()).text;
   if (bytes.size() <= kFewBytes) return DataUri(bytes);
   try {
     return DataUri(Smaller(bytes));

@@ -1,6 +1,7 @@
 #include "trainer/outputs/run_folder.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "configs/base/error.h"
+#include "configs/base/file_handle.h"
 #include "configs/base/json.h"
 #include "trainer/common/agreement.h"
 #include "trainer/common/durable_file.h"
@@ -44,7 +46,7 @@ void CreateFolders(const std::string& dir) {
 std::string Myself() {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
-  return "process " + std::to_string(getpid()) + " on " + host.data();
+  return fmt::format("process {} on {}", getpid(), host.data());
 }
 
 // What would only be found at the first save, or never.
@@ -62,26 +64,21 @@ void CheckPlaces(const std::string& dir) {
   }
 }
 
-int Lock(const std::string& dir) {
+FileHandle Lock(const std::string& dir) {
   const std::string path = dir + "/lock";
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) throw RunError(path + ": cannot open: " + std::strerror(errno));
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+  FileHandle file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!file.valid()) throw RunError(path + ": cannot open: " + std::strerror(errno));
+  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     const int error = errno;
     std::array<char, 256> owner{};
-    const ssize_t n = read(fd, owner.data(), owner.size() - 1);
-    close(fd);
+    const ssize_t n = ReadFully(file, owner.data(), owner.size() - 1);
     if (error != EWOULDBLOCK) throw RunError(path + ": cannot lock: " + std::strerror(error));
     throw RunError(dir + ": in use by " + (n > 0 ? owner.data() : "another job") +
                    "; wait for it, stop it, or choose another run.dir");
   }
-  const std::string text = Myself();
-  if (ftruncate(fd, 0) != 0 || write(fd, text.data(), text.size()) < 0) {
-    const int error = errno;
-    close(fd);
-    throw RunError(path + ": cannot write: " + std::strerror(error));
-  }
-  return fd;
+  if (ftruncate(file.get(), 0) != 0 || !WriteFully(file, Myself()))
+    throw RunError(path + ": cannot write: " + std::strerror(errno));
+  return file;
 }
 
 // The step of a line of metrics.jsonl; -1 for a line that is torn or no such object.
@@ -144,14 +141,8 @@ RunFolder::RunFolder(const std::string& dir, Communicator& world) : dir_(dir) {
   });
 }
 
-RunFolder::~RunFolder() {
-  if (lock_ >= 0) close(lock_);
-}
-
 std::string RunFolder::LogPath(int rank) const {
-  std::array<char, 32> name{};
-  snprintf(name.data(), name.size(), "log/rank-%05d.log", rank);
-  return Path(name.data());
+  return Path(fmt::format("log/rank-{:05}.log", rank));
 }
 
 bool HasCheckpoints(const std::string& run_dir) { return !AnyCheckpoint(run_dir).empty(); }
@@ -173,22 +164,21 @@ void RefuseLostCheckpoints(const std::string& run_dir, int64_t every) {
     saved |= steps[i].step % every == 0 && steps[i].loss && std::isfinite(*steps[i].loss);
   }
   if (!saved) return;
-  throw DataError(
-      path + ": has " + std::to_string(steps.back().step) + " steps, but " + run_dir +
-      "/checkpoints holds no checkpoint to go on from; bring them back (is a disk not mounted?), "
-      "choose another run.dir, or train anew with --resume none");
+  throw DataError(fmt::format(
+      "{}: has {} steps, but {}/checkpoints holds no checkpoint to go on from; bring them back (is "
+      "a disk not mounted?), choose another run.dir, or train anew with --resume none",
+      path, steps.back().step, run_dir));
 }
 
 std::string SetMetricsAside(const std::string& path) {
   if (ReadMetrics(path).empty()) return "";
   for (int64_t number = 1;; ++number) {
-    std::string aside = path + "." + std::to_string(number);
+    std::string aside = fmt::format("{}.{}", path, number);
     if (fs::exists(fs::symlink_status(aside))) continue;
     std::error_code error;
     fs::rename(path, aside, error);
     if (error) {
-      throw RunError(
-          internal::Join("", aside, ": cannot rename ", path, " to it: ", error.message()));
+      throw RunError(fmt::format("{}: cannot rename {} to it: {}", aside, path, error.message()));
     }
     return aside;
   }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "configs/base/file_handle.h"
 #include "parallel/comm/communicator.h"
 
 namespace equipoise {
@@ -18,9 +19,6 @@ class RunFolder {
   // named), or when something else is where the link to the newest checkpoint or the file that asks
   // for a stop belongs.
   RunFolder(const std::string& dir, Communicator& world);
-  ~RunFolder();
-  RunFolder(const RunFolder&) = delete;
-  RunFolder& operator=(const RunFolder&) = delete;
 
   const std::string& dir() const { return dir_; }
   std::string Path(const std::string& name) const { return dir_ + "/" + name; }
@@ -29,7 +27,7 @@ class RunFolder {
 
  private:
   std::string dir_;
-  int lock_ = -1;  // rank 0's
+  FileHandle lock_;  // rank 0's
 };
 
 // Throws what making a RunFolder of it would, and leaves everything as it was. Collective.

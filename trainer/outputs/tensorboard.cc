@@ -1,6 +1,7 @@
 #include "trainer/outputs/tensorboard.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <array>
@@ -84,8 +85,7 @@ std::string NewPath(const std::string& folder) {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
   // TensorBoard reads the files of a folder in the order of their names.
-  return folder + "/events.out.tfevents." + std::to_string(us / 1'000'000) + "." +
-         std::to_string(us) + "." + host.data();
+  return fmt::format("{}/events.out.tfevents.{}.{}.{}", folder, us / 1'000'000, us, host.data());
 }
 
 }  // namespace
@@ -99,16 +99,14 @@ uint32_t Crc32c(std::string_view bytes) {
 
 TensorBoardWriter::TensorBoardWriter(const std::string& folder, int64_t first_step)
     : path_(NewPath(folder)),
-      fd_(open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644)) {
-  if (fd_ < 0) throw RunError(path_ + ": cannot create: " + std::strerror(errno));
+      file_(open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644)) {
+  if (!file_.valid()) throw RunError(path_ + ": cannot create: " + std::strerror(errno));
   AppendRecord(pending_, Event(0, 3, "brain.Event:2"));
   std::string session_log;  // status = START: drops older events from this step on
   AppendKey(session_log, 1, kVarint);
   AppendVarint(session_log, 1);
   AppendRecord(pending_, Event(first_step, 7, session_log));
 }
-
-TensorBoardWriter::~TensorBoardWriter() { close(fd_); }
 
 void TensorBoardWriter::AddScalar(std::string_view tag, int64_t step, double value) {
   std::string item;  // Summary.Value: tag = 1, simple_value = 2
@@ -121,13 +119,8 @@ void TensorBoardWriter::AddScalar(std::string_view tag, int64_t step, double val
 }
 
 void TensorBoardWriter::Flush() {
-  std::string_view left = pending_;
-  while (!left.empty()) {
-    const ssize_t n = write(fd_, left.data(), left.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw RunError(path_ + ": cannot write: " + std::strerror(errno));
-    left.remove_prefix(static_cast<size_t>(n));
-  }
+  if (!WriteFully(file_, pending_))
+    throw RunError(path_ + ": cannot write: " + std::strerror(errno));
   pending_.clear();
 }
 

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "configs/base/file_handle.h"
+
 namespace equipoise {
 
 // Writes scalars as a TensorBoard event file (TFRecords of Event messages), without any library.
@@ -13,9 +15,6 @@ class TensorBoardWriter {
   // Opens a new file in `folder`, which exists. `first_step` is the first that will be written:
   // what earlier files of the folder hold from there on is no longer shown. Throws RunError.
   TensorBoardWriter(const std::string& folder, int64_t first_step);
-  ~TensorBoardWriter();
-  TensorBoardWriter(const TensorBoardWriter&) = delete;
-  TensorBoardWriter& operator=(const TensorBoardWriter&) = delete;
 
   void AddScalar(std::string_view tag, int64_t step, double value);
   // Hands what was added to the system. Throws RunError when the disk is full.
@@ -26,7 +25,7 @@ class TensorBoardWriter {
  private:
   std::string path_;
   std::string pending_;
-  int fd_ = -1;
+  FileHandle file_;
 };
 
 // CRC-32C (Castagnoli).

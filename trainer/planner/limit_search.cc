@@ -127,9 +127,9 @@ class LimitSearch {
     const Plan simple = MakePlan(config, request.model, request.ranks);
     Accumulation(config, simple);
     PlanRequest pinned = request;
-    pinned.pins.data = simple.data;
-    pinned.pins.pipeline = simple.pipeline;
-    pinned.pins.tensor = simple.tensor;
+    pinned.pins.data = simple.data();
+    pinned.pins.pipeline = simple.pipeline();
+    pinned.pins.tensor = simple.tensor();
     pinned.pins.sharded = simple.sharded;
     const PlanPins& pins = request.pins;
     const bool free = !pins.data && !pins.pipeline && !pins.tensor;

@@ -1,5 +1,7 @@
 #include "trainer/planner/make_plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -18,8 +20,8 @@ namespace {
 // What the file holds. Throws ConfigError where there is none: it is no schedule's name either.
 std::string ReadScheduleFile(const std::string& schedule) {
   if (!std::filesystem::is_regular_file(schedule)) {
-    throw ConfigError("parallel.schedule: '" + schedule + "' is neither a schedule nor a file; " +
-                      SuggestSchedule(schedule));
+    throw ConfigError(fmt::format("parallel.schedule: '{}' is neither a schedule nor a file; {}",
+                                  schedule, SuggestSchedule(schedule)));
   }
   std::ifstream file(schedule);
   std::stringstream text;
@@ -31,13 +33,13 @@ std::string ReadScheduleFile(const std::string& schedule) {
   return text.str();
 }
 
-// How a file's schedule assigns stages to the ranks of the plan. What else may be wrong with it is
-// said when it is run.
+// How a file's schedule assigns stages to the ranks of the plan. Other faults of the file are
+// reported when the schedule is built.
 Placement PlacementInFile(const Plan& plan) {
-  if (plan.chunks == 1) return Placement::kLoop;
+  if (plan.chunks() == 1) return Placement::kLoop;
   const StageGraph graph = ParseSchedule(plan.schedule_text, plan.schedule).graph;
   Plan folded = plan;
-  folded.placement = Placement::kV;
+  folded.components.back().placement = Placement::kV;
   if (graph.num_stages() != plan.num_stages()) return Placement::kLoop;
   for (int stage = 0; stage < plan.num_stages(); ++stage) {
     if (graph.stages[static_cast<size_t>(stage)].rank != folded.RankOfStage(stage))
@@ -46,35 +48,38 @@ Placement PlacementInFile(const Plan& plan) {
   return Placement::kV;
 }
 
-Plan Degrees(const ParallelSection& parallel, int encoder_ranks, int ranks) {
-  Plan plan;
-  plan.encoder_ranks = encoder_ranks;
-  plan.pipeline = static_cast<int>(parallel.pipeline.value_or(1 + encoder_ranks));
-  plan.tensor = static_cast<int>(parallel.tensor.value_or(1));
-  const int model_ranks = plan.pipeline * plan.tensor;
-  plan.data = static_cast<int>(parallel.data.value_or(std::max(1, ranks / model_ranks)));
-  if (plan.num_ranks() != ranks) {
-    throw ConfigError("parallel.data x parallel.pipeline x parallel.tensor: " +
-                      std::to_string(plan.data) + " x " + std::to_string(plan.pipeline) + " x " +
-                      std::to_string(plan.tensor) + " needs " + std::to_string(plan.num_ranks()) +
-                      " ranks, and " + std::to_string(ranks) + " were started; use mpirun -n " +
-                      std::to_string(plan.num_ranks()) + " or change the degrees");
+Plan PlanOnMesh(const RunConfig& config, const ModelConfig& model, int ranks) {
+  const ParallelSection& parallel = config.parallel;
+  const int encoder_ranks = EncoderRanks(config, model);
+  Degrees degrees;
+  degrees.pipeline = static_cast<int>(parallel.pipeline.value_or(1 + encoder_ranks));
+  degrees.tensor = static_cast<int>(parallel.tensor.value_or(1));
+  const int model_ranks = degrees.pipeline * degrees.tensor;
+  degrees.data = static_cast<int>(parallel.data.value_or(std::max(1, ranks / model_ranks)));
+  const Mesh mesh = MeshOf(degrees);
+  if (mesh.size() != ranks) {
+    throw ConfigError(fmt::format(
+        "parallel.data x parallel.pipeline x parallel.tensor: {} x {} x {} needs {} ranks, and {} "
+        "were started; use mpirun -n {} or change the degrees",
+        degrees.data, degrees.pipeline, degrees.tensor, mesh.size(), ranks, mesh.size()));
   }
-  return plan;
+  return encoder_ranks == 0 ? InlinePlan(degrees)
+                            : DisaggregatedPlan(degrees, encoder_ranks, NumEncoderLayers(model));
 }
 
-// How many stages each rank has, and which.
-void DealStages(const ParallelSection& parallel, Plan& plan) {
+// Sets chunks and placement of the language model's stages to what the schedule needs.
+void AssignStages(const ParallelSection& parallel, Plan& plan) {
+  PlanComponent& text = plan.components.back();
   if (FindSchedule(plan.schedule) == nullptr) {
     plan.schedule_text = ReadScheduleFile(plan.schedule);
-    plan.chunks = static_cast<int>(parallel.chunks.value_or(1));
-    plan.placement = PlacementInFile(plan);
+    text.chunks = static_cast<int>(parallel.chunks.value_or(1));
+    text.placement = PlacementInFile(plan);
     return;
   }
   const ScheduleKind& kind = *FindSchedule(plan.schedule);
-  plan.chunks = static_cast<int>(parallel.chunks.value_or(kind.fewest_chunks));
-  plan.placement = kind.placement;
-  if (plan.chunks >= kind.fewest_chunks && plan.chunks <= kind.most_chunks) return;
+  text.chunks = static_cast<int>(parallel.chunks.value_or(kind.fewest_chunks));
+  text.placement = kind.placement;
+  if (text.chunks >= kind.fewest_chunks && text.chunks <= kind.most_chunks) return;
   const std::string has = "parallel.chunks: " + plan.schedule;
   if (!kind.chunked()) {
     throw ConfigError(has + " has one stage a rank; use parallel.schedule: interleaved");
@@ -102,23 +107,24 @@ int EncoderRanks(const RunConfig& config, const ModelConfig& model) {
   const auto ranks = static_cast<int>(parallel.encoder_ranks.value_or(1));
   const int layers = NumEncoderLayers(model);
   if (ranks > layers) {
-    throw ConfigError("parallel.encoder_ranks: " + std::to_string(ranks) + " ranks for the " +
-                      std::to_string(layers) + " layers of vision and projector; use fewer");
+    throw ConfigError(fmt::format(
+        "parallel.encoder_ranks: {} ranks for the {} layers of vision and projector; use fewer",
+        ranks, layers));
   }
   if (parallel.pipeline && *parallel.pipeline <= ranks) {
-    throw ConfigError(key +
-                      "leaves the language model no pipeline rank; set parallel.pipeline to " +
-                      std::to_string(ranks + 1) + " or more");
+    throw ConfigError(fmt::format(
+        "{}leaves the language model no pipeline rank; set parallel.pipeline to {} or more", key,
+        ranks + 1));
   }
   int64_t given = 0;
   for (size_t s = 0; s < parallel.stage_layers.size() && s < static_cast<size_t>(ranks); ++s) {
     given += parallel.stage_layers[s];
   }
   if (!parallel.stage_layers.empty() && given != layers) {
-    throw ConfigError(
-        "parallel.stage_layers: " + std::to_string(given) +
-        " layers on the ranks of the disaggregated encoder, vision and projector have " +
-        std::to_string(layers) + "; make the first " + std::to_string(ranks) + " add up to that");
+    throw ConfigError(fmt::format(
+        "parallel.stage_layers: {} layers on the ranks of the disaggregated encoder, vision and "
+        "projector have {}; make the first {} add up to that",
+        given, layers, ranks));
   }
   return ranks;
 }
@@ -131,26 +137,26 @@ std::vector<int> StageBegins(const std::vector<int64_t>& stage_layers, int num_l
     begins.push_back(begins.back() + static_cast<int>(count));
   }
   if (begins.back() != num_layers) {
-    throw ConfigError(key + std::to_string(begins.back()) + " layers in all, the model has " +
-                      std::to_string(num_layers) + "; make them add up");
+    throw ConfigError(fmt::format("{}{} layers in all, the model has {}; make them add up", key,
+                                  begins.back(), num_layers));
   }
   return begins;
 }
 
 Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
   const ParallelSection& parallel = config.parallel;
-  Plan plan = Degrees(parallel, EncoderRanks(config, model), ranks);
+  Plan plan = PlanOnMesh(config, model, ranks);
   plan.schedule = parallel.schedule.value_or("1f1b");
   plan.sharded = ShardedStateOf(static_cast<int>(parallel.zero.value_or(1)));
-  DealStages(parallel, plan);
+  AssignStages(parallel, plan);
   const std::vector<LayerSpec> specs = LayerSpecs(model);
   const int num_layers = static_cast<int>(specs.size());
   if (!parallel.stage_layers.empty()) {
     const auto given = static_cast<int>(parallel.stage_layers.size());
     if (given != plan.num_stages()) {
-      throw ConfigError("parallel.stage_layers: " + std::to_string(given) +
-                        " stages given, the plan has " + std::to_string(plan.num_stages()) +
-                        "; give one number a stage");
+      throw ConfigError(fmt::format(
+          "parallel.stage_layers: {} stages given, the plan has {}; give one number a stage", given,
+          plan.num_stages()));
     }
     plan.stage_begins = StageBegins(parallel.stage_layers, num_layers);
   } else {
@@ -159,7 +165,7 @@ Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
     const int64_t tiles = images.takes_pictures() ? tokens / images.tokens_per_tile : 0;
     const LayerLoad full = SingleSegment(images.LoadOfTiles(tiles), tokens);
     plan.stage_begins =
-        EvenStages(LayerCosts(model, config.model.freeze, full), CutSpans(model, plan));
+        EvenStages(LayerCosts(model, config.model.freeze, full), CutSpans(plan, num_layers));
   }
   plan.recompute = GivenRecompute(config, model);
   if (plan.recompute.empty()) plan.recompute.assign(specs.size(), Recompute::kNone);
@@ -169,55 +175,51 @@ Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
 std::vector<Recompute> GivenRecompute(const RunConfig& config, const ModelConfig& model) {
   const BalanceSection& balance = config.balance;
   const std::vector<LayerSpec> specs = LayerSpecs(model);
-  const std::vector<std::string>& words = balance.recompute_layers;
-  if (!words.empty() && words.size() != specs.size()) {
-    throw ConfigError("balance.recompute_layers: " + std::to_string(words.size()) +
-                      " words given, the model has " + std::to_string(specs.size()) +
-                      " layers; give one word a layer");
+  const std::vector<Recompute>& by_layer = balance.recompute_layers;
+  if (!by_layer.empty() && by_layer.size() != specs.size()) {
+    throw ConfigError(fmt::format(
+        "balance.recompute_layers: {} words given, the model has {} layers; give one word a layer",
+        by_layer.size(), specs.size()));
   }
   const std::vector<std::string>& modules = balance.recompute_modules;
   CheckModules(model, modules, "balance.recompute_modules");
-  const bool adaptive = balance.recompute == "bar";
-  if (!modules.empty() && (adaptive || balance.recompute == "none" || !words.empty())) {
+  const bool adaptive = balance.recompute == RecomputeRule::kAdaptive;
+  const bool none = balance.recompute == RecomputeRule::kNone;
+  if (!modules.empty() && (adaptive || none || !by_layer.empty())) {
     throw ConfigError(
-        "balance.recompute_modules: says where balance.recompute is done, which is " +
-        std::string(!words.empty() ? "given layer by layer; take one of the two out"
-                    : adaptive     ? "chosen for each layer (bar); set it to full, attention or mlp"
-                                   : "none; set it to full, attention or mlp"));
+        fmt::format("balance.recompute_modules: says where balance.recompute is done, which is {}",
+                    !by_layer.empty() ? "given layer by layer; take one of the two out"
+                    : adaptive ? "chosen for each layer (bar); set it to full, attention or mlp"
+                               : "none; set it to full, attention or mlp"));
   }
-  if (words.empty() && adaptive) return {};
+  if (!by_layer.empty()) return by_layer;
+  if (adaptive) return {};
   std::vector<Recompute> recompute;
-  for (size_t i = 0; i < specs.size(); ++i) {
-    const bool named = modules.empty() || IsAmong(specs[i], modules);
-    const std::string& word = words.empty() ? balance.recompute : words[i];
-    recompute.push_back(!words.empty() || named ? ParseRecompute(word) : Recompute::kNone);
+  for (const LayerSpec& spec : specs) {
+    const bool named = modules.empty() || IsAmong(spec, modules);
+    recompute.push_back(named ? UniformRecompute(balance.recompute) : Recompute::kNone);
   }
   return recompute;
 }
 
 int64_t Accumulation(const RunConfig& config, const Plan& plan) {
-  if (config.train.global_batch % plan.data != 0) {
-    throw ConfigError("train.global_batch: " + std::to_string(config.train.global_batch) +
-                      " packs cannot be dealt to " + std::to_string(plan.data) +
-                      " data ranks; use a multiple of " + std::to_string(plan.data));
+  if (config.train.global_batch % plan.data() != 0) {
+    throw ConfigError(fmt::format(
+        "train.global_batch: {} packs cannot be dealt to {} data ranks; use a multiple of {}",
+        config.train.global_batch, plan.data(), plan.data()));
   }
-  return config.train.global_batch / plan.data;
+  return config.train.global_batch / plan.data();
 }
 
 std::string DescribePlan(const Plan& plan) {
   std::string text = DescribeAxes(plan);
-  if (plan.pipeline > 1) {
-    text += ", " + plan.schedule + ", layers";
-    const std::vector<int> layers = plan.stage_layers();
-    for (size_t s = 0; s < layers.size(); ++s) {
-      text += (s == 0 ? " " : " + ") + std::to_string(layers[s]);
-    }
+  if (plan.pipeline() > 1) {
+    text += fmt::format(", {}, layers {}", plan.schedule, fmt::join(plan.stage_layers(), " + "));
   }
-  if (plan.optimizer_shards() > 1) text += ", ZeRO-" + std::to_string(ZeroStage(plan.sharded));
+  if (plan.optimizer_shards() > 1) text += fmt::format(", ZeRO-{}", ZeroStage(plan.sharded));
   for (const Recompute kind : {Recompute::kFull, Recompute::kAttention, Recompute::kMlp}) {
     const auto count = std::count(plan.recompute.begin(), plan.recompute.end(), kind);
-    if (count > 0)
-      text += ", recompute " + ToString(kind) + " of " + std::to_string(count) + " layers";
+    if (count > 0) text += fmt::format(", recompute {} of {} layers", ToString(kind), count);
   }
   return text;
 }

@@ -25,8 +25,8 @@ int EncoderRanks(const RunConfig& config, const ModelConfig& model);
 // they are not `num_layers` in all.
 std::vector<int> StageBegins(const std::vector<int64_t>& stage_layers, int num_layers);
 
-// What of each layer `balance` says to compute again; empty where that is left to the planner
-// (`bar`). Throws ConfigError for words that do not fit the model.
+// Recomputation of each layer as `balance` gives it; empty where the planner chooses (`bar`).
+// Throws ConfigError for words that do not fit the model.
 std::vector<Recompute> GivenRecompute(const RunConfig& config, const ModelConfig& model);
 
 // Micro-batches of a data rank in one optimizer step. Throws ConfigError when train.global_batch

@@ -1,8 +1,9 @@
 #include "trainer/planner/plan_charts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <utility>
 #include <vector>
 
@@ -32,11 +33,7 @@ constexpr std::array<Part, 7> kMemory = {{{"m0", "weights"},
                                           {"m5", "communication"},
                                           {"m6", "reserve"}}};
 
-std::string Number(double value, const char* format = "%.2f") {
-  std::array<char, 48> text;
-  std::snprintf(text.data(), text.size(), format, value);
-  return text.data();
-}
+std::string Number(double value) { return fmt::format("{:.2f}", value); }
 
 struct Box {
   double x = 0, y = 0, width = 0, height = 0;
@@ -118,8 +115,7 @@ std::string Spans(const Timeline& timeline, const Scale& scale) {
     shapes += Rect(
         RowBox(scale, span.rank, KindOf(span), {span.start_s, std::min(span.end_s, scale.high)}),
         kOps[KindOf(span)].style,
-        span.name + " " + Number(1e3 * span.start_s, "%.1f") + " to " +
-            Number(1e3 * span.end_s, "%.1f") + " ms");
+        fmt::format("{} {:.1f} to {:.1f} ms", span.name, 1e3 * span.start_s, 1e3 * span.end_s));
   }
   return shapes;
 }
@@ -171,22 +167,22 @@ std::string GanttCharts(const PlanReport& report) {
   const Timeline timeline = PlanTimeline(report);
   double end_s = 0;
   for (const Span& span : timeline) end_s = std::max(end_s, span.end_s);
-  const int ranks = report.best().plan.pipeline;
+  const int ranks = report.best().plan.pipeline();
   const size_t of_rank = timeline.size() / static_cast<size_t>(ranks);
   std::string labels;
-  for (int rank = 0; rank < ranks; ++rank) labels += RowLabel(rank, "rank " + std::to_string(rank));
+  for (int rank = 0; rank < ranks; ++rank) labels += RowLabel(rank, fmt::format("rank {}", rank));
   const double height = ranks * kRow;
   const std::string legend = Legend(kOps.data(), kOps.size());
   const bool fine = of_rank > kFineSpans;
   const Scale step{0, end_s};
-  const std::string title = "One step: " + Number(end_s, "%.4g") + " s";
+  const std::string title = fmt::format("One step: {:.4g} s", end_s);
   std::string out = Figure(title, height + kAxis,
                            step.Axis(height, "s") + labels +
                                (fine ? Columns(timeline, ranks, step) : Spans(timeline, step)),
                            legend);
   if (!fine) return out;
   const Scale begin{0, end_s * static_cast<double>(kShownSpans) / static_cast<double>(of_rank)};
-  return out + Figure("Its first " + Number(begin.high, "%.2g") + " s", height + kAxis,
+  return out + Figure(fmt::format("Its first {:.2g} s", begin.high), height + kAxis,
                       begin.Axis(height, "s") + labels + Spans(timeline, begin), legend);
 }
 
@@ -202,14 +198,13 @@ std::string StageChart(const PlanReport& report) {
     const double forward = 1e3 * stages[s].forward_s, backward = 1e3 * stages[s].backward_s;
     const double y = static_cast<double>(s) * kRow, middle = scale.X(forward);
     const double end = scale.X(forward + backward);
-    shapes += RowLabel(static_cast<double>(s), "stage " + std::to_string(s));
+    shapes += RowLabel(static_cast<double>(s), fmt::format("stage {}", s));
     shapes += Rect({kLabel, y, middle - kLabel, kRow - 4}, "f",
-                   "forward " + Number(forward, "%.1f") + " ms");
+                   fmt::format("forward {:.1f} ms", forward));
     shapes += Rect({middle, y, end - middle, kRow - 4}, "b",
-                   "backward " + Number(backward, "%.1f") + " ms, of it " +
-                       Number(1e3 * stages[s].recompute_s, "%.1f") + " ms computed again");
-    shapes += Text(end + 6, y + 0.7 * kRow,
-                   Number(forward, "%.1f") + " + " + Number(backward, "%.1f") + " ms");
+                   fmt::format("backward {:.1f} ms, of it {:.1f} ms computed again", backward,
+                               1e3 * stages[s].recompute_s));
+    shapes += Text(end + 6, y + 0.7 * kRow, fmt::format("{:.1f} + {:.1f} ms", forward, backward));
   }
   return Figure("A micro-batch's time on each stage", height + kAxis, shapes,
                 Legend(kOps.data(), 2));
@@ -228,7 +223,7 @@ std::string MemoryChart(const PlanReport& report) {
                                                        m.activations, m.temporary, m.communication,
                                                        m.reserve};
     const double y = static_cast<double>(rank) * kRow;
-    shapes += RowLabel(static_cast<double>(rank), "rank " + std::to_string(rank));
+    shapes += RowLabel(static_cast<double>(rank), fmt::format("rank {}", rank));
     double from = 0;
     for (size_t part = 0; part < bytes.size(); ++part) {
       const double size = static_cast<double>(bytes[part]) / kGiB;
@@ -237,10 +232,10 @@ std::string MemoryChart(const PlanReport& report) {
                kMemory[part].style, std::string(kMemory[part].name) + " " + Number(size) + " GiB");
       from += size;
     }
-    shapes += Text(scale.X(from) + 6, y + 0.7 * kRow, Number(from, "%.4g") + " GiB");
+    shapes += Text(scale.X(from) + 6, y + 0.7 * kRow, fmt::format("{:.4g} GiB", from));
   }
-  return Figure("Memory of each rank, of " + Number(memory, "%.4g") + " GiB", height + kAxis,
-                shapes, Legend(kMemory.data(), kMemory.size()));
+  return Figure(fmt::format("Memory of each rank, of {:.4g} GiB", memory), height + kAxis, shapes,
+                Legend(kMemory.data(), kMemory.size()));
 }
 
 std::string HistogramChart(const SampleHistogram& histogram) {
@@ -262,8 +257,8 @@ std::string HistogramChart(const SampleHistogram& histogram) {
     const double width = scale.X(static_cast<double>(from) - shift + wide) - x;
     shapes +=
         Rect({x, kTop + kHeight - height, std::max(1.0, width - 1), height}, "f",
-             ReadableNumber(static_cast<double>(count)) + " samples of " + std::to_string(from) +
-                 (shift > 0 ? "" : " to " + std::to_string(from + histogram.bin_width - 1)));
+             fmt::format("{} samples of {}{}", ReadableNumber(static_cast<double>(count)), from,
+                         shift > 0 ? "" : fmt::format(" to {}", from + histogram.bin_width - 1)));
     if (count == most) {
       shapes += Text(x + width / 2, kTop - 4, ReadableNumber(static_cast<double>(count)), "middle");
     }

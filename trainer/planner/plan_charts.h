@@ -15,9 +15,9 @@ namespace equipoise {
 std::string GanttCharts(const PlanReport& report);
 // Forward and backward of a micro-batch on each stage, milliseconds.
 std::string StageChart(const PlanReport& report);
-// What each pipeline rank keeps, by kind, of its device's memory.
+// Memory of each pipeline rank, by kind, in its device's.
 std::string MemoryChart(const PlanReport& report);
-// How many samples have so many tiles or tokens.
+// Histograms of the samples' tiles and tokens.
 std::string HistogramChart(const SampleHistogram& histogram);
 
 // CSS of the charts, for light and dark.

@@ -47,8 +47,7 @@ Json StagesJson(const PlanReport& report) {
 Json PlanSummary(const Plan& plan) {
   Json summary = ConfigToJson(plan);
   for (const char* key : {"encoder_ranks", "stage_layers", "recompute_layers"}) summary.erase(key);
-  const Mesh mesh = plan.mesh();
-  for (const AxisSize& each : mesh.axes()) {
+  for (const AxisSize& each : plan.mesh.axes()) {
     const std::string axis = AxisName(each.axis);
     summary["mesh"][axis] = summary[axis];
     summary.erase(axis);
@@ -57,8 +56,8 @@ Json PlanSummary(const Plan& plan) {
 }
 
 Json EncoderJson(const Plan& plan) {
-  if (plan.encoder_ranks == 0) return {{"placement", "inline"}};
-  return {{"placement", "disaggregated"}, {"ranks", plan.encoder_ranks}};
+  if (plan.encoder_ranks() == 0) return {{"placement", "inline"}};
+  return {{"placement", "disaggregated"}, {"ranks", plan.encoder_ranks()}};
 }
 
 Json BestPlans(const PlanReport& report) {

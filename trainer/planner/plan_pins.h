@@ -6,7 +6,7 @@
 
 namespace equipoise {
 
-// What `parallel` and `balance` leave no choice about. Throws ConfigError for stages or
+// Choices that `parallel` and `balance` have made already. Throws ConfigError for stages or
 // recomputation that do not fit the model's layers, and for a schedule that is none of the built
 // ones.
 PlanPins PlanPinsOf(const RunConfig& config, const ModelConfig& model);

@@ -1,5 +1,7 @@
 #include "trainer/planner/plan_report.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 namespace equipoise {
@@ -17,9 +19,9 @@ double PlanTrial::Percentile(double share) const {
 
 std::string DescribeMesh(const Plan& plan) {
   std::string text = DescribeAxes(plan);
-  if (plan.pipeline > 1) text += ", " + plan.schedule;
-  if (plan.chunks > 1) text += " x " + std::to_string(plan.chunks);
-  return text + ", ZeRO " + std::to_string(ZeroStage(plan.sharded));
+  if (plan.pipeline() > 1) text += ", " + plan.schedule;
+  if (plan.chunks() > 1) text += fmt::format(" x {}", plan.chunks());
+  return fmt::format("{}, ZeRO {}", text, ZeroStage(plan.sharded));
 }
 
 }  // namespace equipoise

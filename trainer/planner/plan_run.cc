@@ -1,17 +1,20 @@
 #include "trainer/planner/plan_run.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "balance/costs/collective_time.h"
+#include "balance/costs/cost_model.h"
+#include "balance/costs/stage_costs.h"
 #include "configs/base/error.h"
 #include "models/stages/plan_schedule.h"
 #include "parallel/schedule/builders.h"
+#include "trainer/device/bf16_units.h"
 #include "trainer/outputs/html_text.h"
 #include "trainer/planner/limit_search.h"
 #include "trainer/planner/make_plan.h"
@@ -23,24 +26,6 @@
 
 namespace equipoise {
 namespace {
-
-PartitionRule PartitionRuleOf(const std::string& name) {
-  static const std::map<std::string, PartitionRule> kRules = {
-      {"bmp", PartitionRule::kBalanced},
-      {"flops", PartitionRule::kFlops},
-      {"parameters", PartitionRule::kParameters}};
-  return kRules.at(name);
-}
-
-RecomputeRule RecomputeRuleOf(const std::string& name) {
-  static const std::map<std::string, RecomputeRule> kRules = {
-      {"bar", RecomputeRule::kAdaptive},
-      {"none", RecomputeRule::kNone},
-      {"attention", RecomputeRule::kAttention},
-      {"mlp", RecomputeRule::kMlp},
-      {"full", RecomputeRule::kFull}};
-  return kRules.at(name);
-}
 
 // The GPUs of all presets have bf16 matrix units; `local` is whatever this machine computes on.
 Precision PrecisionOn(const Cluster& cluster, const TrainSection& train) {
@@ -54,7 +39,7 @@ std::shared_ptr<const Profile> ProfileFor(const RunConfig& config, const PlanReq
   const std::string& path = config.cluster.profile;
   if (path.empty()) return nullptr;
   auto profile = std::make_shared<Profile>(ReadProfile(path));
-  const ProfileUse use{request.cluster.device, "", PrecisionName(precision), 0};
+  const ProfileUse use{request.cluster.device, "", ToString(precision), 0};
   const std::string warning = RequireProfile(*profile, use, path, config.cluster.force_profile);
   if (!warning.empty()) spdlog::warn("{}", warning);
   return profile;
@@ -69,18 +54,22 @@ bool HasScheduleFile(const RunConfig& config) {
 void RequireRuns(const RunConfig& config, const PlanRequest& request, const Plan& plan) {
   const StageLayout stages(request.model, plan, request.frozen);
   const PlanSchedule schedule(plan);
+  const CostModel costs(request.model, request.cluster,
+                        {plan.tensor(), request.element_bytes, request.frozen},
+                        request.profile.get());
+  const auto require = [&](const std::vector<LayerLoad>& loads) {
+    schedule.StepOps(stages, loads, StageCosts(costs, plan, request.cluster, loads));
+  };
   const auto count = static_cast<size_t>(Accumulation(config, plan));
   const Workload& workload = request.workload;
-  if (config.run.probe) {
-    schedule.StepOps(stages, std::vector<LayerLoad>(count, workload.worst), request.element_bytes);
-  }
-  const std::vector<int> dealt = DealtPacks(workload, 0, plan.data);
-  for (int rank = 0; rank < plan.data; ++rank) {
+  if (config.run.probe) require(std::vector<LayerLoad>(count, workload.worst));
+  const std::vector<int> dealt = DealtPacks(workload, 0, plan.data());
+  for (int rank = 0; rank < plan.data(); ++rank) {
     std::vector<LayerLoad> loads;
-    for (const int pack : PacksOfRank(dealt, plan.data, rank)) {
+    for (const int pack : PacksOfRank(dealt, plan.data(), rank)) {
       loads.push_back(workload.steps.front()[static_cast<size_t>(pack)]);
     }
-    schedule.StepOps(stages, loads, request.element_bytes);
+    require(loads);
   }
 }
 
@@ -130,8 +119,8 @@ PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
   request.profile = ProfileFor(config, request, precision);
   if (request.profile) request.cluster = WithMeasuredLinks(request.cluster, *request.profile);
   request.pins = PlanPinsOf(config, model);
-  request.partition = PartitionRuleOf(config.balance.partition);
-  request.recompute = RecomputeRuleOf(config.balance.recompute);
+  request.partition = config.balance.partition;
+  request.recompute = config.balance.recompute;
   request.keep = std::max(request.keep, target.trials);
   return request;
 }
@@ -141,12 +130,11 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
   const SampleCosts costs = GatherSampleCosts(config, model);
   PlannedRun planned = PlanWorkload(costs, config, model);
   if (planned.epoch_packs < config.train.global_batch) {
-    throw DataError(internal::Join(
-        "", costs.source, ": ", costs.epoch_samples(), " samples make ", planned.epoch_packs,
-        " micro-batches, fewer than the ", config.train.global_batch, " of a step (",
-        planned.oversize,
-        " samples are above the limits); lower train.global_batch, or raise balance.tiles and "
-        "balance.tokens"));
+    throw DataError(fmt::format(
+        "{}: {} samples make {} micro-batches, fewer than the {} of a step ({} samples are above "
+        "the limits); lower train.global_batch, or raise balance.tiles and balance.tokens",
+        costs.source, costs.epoch_samples(), planned.epoch_packs, config.train.global_batch,
+        planned.oversize));
   }
   const PlanRequest request = PlanRequestOf(config, model, planned.workload, target);
   const MeshChoice meshes = target.trials > 0 ? MeshChoice::kAll : MeshChoice::kFewestAxesFirst;
@@ -171,7 +159,7 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
   report.histograms = Histograms(costs.list, planned.images);
   report.samples_per_pack = planned.samples_per_pack;
   report.steps = config.train.steps;
-  const BalanceBeforeAfter balance = planned.balance(plan.data);
+  const BalanceBeforeAfter balance = planned.balance(plan.data());
   report.before = balance.before;
   report.after = balance.after;
   return report;

@@ -5,10 +5,10 @@
 #include <optional>
 
 #include "models/spec/model_config.h"
-#include "trainer/device/precision.h"
 #include "trainer/planner/plan_report.h"
 #include "trainer/planner/plan_yaml.h"
 #include "trainer/planner/sample_costs.h"
+#include "trainer/settings/precision.h"
 #include "trainer/settings/run_config.h"
 
 namespace equipoise {
@@ -16,12 +16,12 @@ namespace equipoise {
 // Where a run is to compute.
 struct PlanTarget {
   int ranks = 0;  // 0: the cluster's devices
-  // Of the ranks; absent: by train.precision, for the cluster.
+  // Precision of the ranks; absent: by train.precision, for the cluster.
   std::optional<Precision> precision = std::nullopt;
   int trials = 0;  // plans that will be tried: so many are kept, of all meshes
 };
 
-// What the search is asked for a configuration: model, cluster, workload, and what `parallel` and
+// The request to the search for a configuration: model, cluster, workload, and what `parallel` and
 // `balance` pin. Warns where cluster.profile is used though it does not fit. Throws ConfigError for
 // pins that are wrong by themselves, DataError for a profile that cannot be read.
 PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,

@@ -1,7 +1,7 @@
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <ostream>
 #include <vector>
@@ -15,13 +15,6 @@ namespace equipoise {
 namespace {
 
 constexpr int kBarWidth = 20;
-
-template <class... Values>
-std::string Format(const char* format, Values... values) {
-  std::array<char, 256> text;
-  std::snprintf(text.data(), text.size(), format, values...);
-  return text.data();
-}
 
 double GiB(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
 
@@ -42,7 +35,7 @@ std::string DescribeRecompute(const std::vector<Recompute>& kinds) {
   for (const Recompute kind : {Recompute::kAttention, Recompute::kMlp, Recompute::kFull}) {
     const auto count = std::count(kinds.begin(), kinds.end(), kind);
     if (count == 0) continue;
-    text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + ToString(kind);
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, ToString(kind));
   }
   return text.empty() ? "-" : text;
 }
@@ -56,12 +49,12 @@ struct RankRow {
 
 std::vector<RankRow> RankRows(const PlanReport& report) {
   const Plan& plan = report.best().plan;
-  std::vector<RankRow> rows(static_cast<size_t>(plan.pipeline));
+  std::vector<RankRow> rows(static_cast<size_t>(plan.pipeline()));
   for (const StageForecast& stage : report.forecast.stages) {
     RankRow& row = rows[static_cast<size_t>(stage.pipeline_rank)];
     const int last = stage.end_layer - 1;
     row.layers += (row.layers.empty() ? "" : " ") + std::to_string(stage.first_layer);
-    if (last > stage.first_layer) row.layers += "-" + std::to_string(last);
+    if (last > stage.first_layer) row.layers += fmt::format("-{}", last);
     row.forward_s += stage.forward_s;
     row.backward_s += stage.backward_s;
     for (int layer = stage.first_layer; layer < stage.end_layer; ++layer) {
@@ -79,22 +72,23 @@ void PrintHead(const PlanReport& report, std::ostream& out) {
     out << "         " << Number(static_cast<double>(report.oversize))
         << " of them are above the limits and left out\n";
   }
-  out << Format("packs    %s tokens and %s tiles at most, %.1f samples each; %s a step\n",
-                Number(static_cast<double>(report.tokens)).c_str(),
-                Number(static_cast<double>(report.tiles)).c_str(), report.samples_per_pack,
-                Number(static_cast<double>(report.request.workload.global_batch())).c_str())
+  out << fmt::format("packs    {} tokens and {} tiles at most, {:.1f} samples each; {} a step\n",
+                     Number(static_cast<double>(report.tokens)),
+                     Number(static_cast<double>(report.tiles)), report.samples_per_pack,
+                     Number(static_cast<double>(report.request.workload.global_batch())))
       << (report.why.empty() ? "" : "         " + report.why + "\n")
-      << Format("cluster  %s, %d node%s of %d; the plan uses %d ranks\n", cluster.name.c_str(),
-                cluster.nodes, cluster.nodes == 1 ? "" : "s", cluster.devices_per_node,
-                report.best().plan.num_ranks())
+      << fmt::format("cluster  {}, {} node{} of {}; the plan uses {} ranks\n", cluster.name,
+                     cluster.nodes, cluster.nodes == 1 ? "" : "s", cluster.devices_per_node,
+                     report.best().plan.num_ranks())
       << "plan     " << DescribeMesh(report.best().plan) << "\n"
-      << Format("step     %.4g s (p10 %.4g, p90 %.4g); MFU %.1f %%, communication %.1f %%\n",
-                f.step_s.p50, f.step_s.p10, f.step_s.p90, 100 * f.mfu, 100 * f.communication_share)
-      << Format("rates    %s tokens/s, %s samples/s\n", Number(f.tokens_per_s).c_str(),
-                Number(f.packs_per_s * report.samples_per_pack).c_str())
-      << Format("run      %s steps: %.4g hours, %.4g GPU-days",
-                Number(static_cast<double>(report.steps)).c_str(),
-                static_cast<double>(report.steps) * f.step_s.p50 / 3600, report.gpu_days());
+      << fmt::format(
+             "step     {:.4g} s (p10 {:.4g}, p90 {:.4g}); MFU {:.1f} %, communication {:.1f} %\n",
+             f.step_s.p50, f.step_s.p10, f.step_s.p90, 100 * f.mfu, 100 * f.communication_share)
+      << fmt::format("rates    {} tokens/s, {} samples/s\n", Number(f.tokens_per_s),
+                     Number(f.packs_per_s * report.samples_per_pack))
+      << fmt::format("run      {} steps: {:.4g} hours, {:.4g} GPU-days",
+                     Number(static_cast<double>(report.steps)),
+                     static_cast<double>(report.steps) * f.step_s.p50 / 3600, report.gpu_days());
   if (report.cost() > 0) out << ", cost " << Number(report.cost());
   out << "\n";
 }
@@ -105,22 +99,23 @@ void PrintRanks(const PlanReport& report, std::ostream& out) {
   for (const RankRow& row : rows) width = std::max(width, row.layers.size());
   const int columns = static_cast<int>(width);
   const double memory = static_cast<double>(report.request.cluster.memory_bytes);
-  out << Format("\nrank  %-*s  forward  backward  memory of %.1f GiB%*s recomputed layers\n",
-                columns, "layers", GiB(report.request.cluster.memory_bytes), kBarWidth - 8, "");
+  out << fmt::format(
+      "\nrank  {:<{}}  forward  backward  memory of {:.1f} GiB{:>{}} recomputed layers\n", "layers",
+      columns, GiB(report.request.cluster.memory_bytes), "", kBarWidth - 8);
   for (size_t rank = 0; rank < rows.size(); ++rank) {
     const RankRow& row = rows[rank];
     const int64_t bytes = report.best().memory[rank].total();
-    out << Format("%4zu  %-*s %5.1f ms %6.1f ms  ", rank, columns, row.layers.c_str(),
-                  1e3 * row.forward_s, 1e3 * row.backward_s)
-        << Bar(static_cast<double>(bytes) / memory) << Format(" %5.1f GiB  ", GiB(bytes))
+    out << fmt::format("{:4}  {:<{}} {:5.1f} ms {:6.1f} ms  ", rank, row.layers, columns,
+                       1e3 * row.forward_s, 1e3 * row.backward_s)
+        << Bar(static_cast<double>(bytes) / memory) << fmt::format(" {:5.1f} GiB  ", GiB(bytes))
         << DescribeRecompute(row.recompute) << "\n";
   }
   const auto fullest = std::max_element(
       report.best().memory.begin(), report.best().memory.end(),
       [](const MemoryForecast& a, const MemoryForecast& b) { return a.total() < b.total(); });
-  out << Format(
-      "fullest: weights %.1f, gradients %.1f, optimizer %.1f, activations %.1f, "
-      "temporary %.1f, communication %.1f, reserve %.1f GiB\n",
+  out << fmt::format(
+      "fullest: weights {:.1f}, gradients {:.1f}, optimizer {:.1f}, activations {:.1f}, temporary "
+      "{:.1f}, communication {:.1f}, reserve {:.1f} GiB\n",
       GiB(fullest->parameters), GiB(fullest->gradients), GiB(fullest->optimizer),
       GiB(fullest->activations), GiB(fullest->temporary), GiB(fullest->communication),
       GiB(fullest->reserve));
@@ -140,9 +135,9 @@ void PrintLayers(const PlanReport& report, std::ostream& out) {
 }
 
 void PrintBubbles(const BubbleShares& bubbles, std::ostream& out) {
-  out << Format(
-      "\nwaiting %.1f %% of the step: fill and drain %.1f, uneven stages %.1f, uneven "
-      "micro-batches %.1f, communication %.1f, uneven data ranks %.1f\n",
+  out << fmt::format(
+      "\nwaiting {:.1f} % of the step: fill and drain {:.1f}, uneven stages {:.1f}, uneven "
+      "micro-batches {:.1f}, communication {:.1f}, uneven data ranks {:.1f}\n",
       Percent(bubbles.total()), Percent(bubbles.fill_and_drain), Percent(bubbles.uneven_stages),
       Percent(bubbles.uneven_micro_batches), Percent(bubbles.communication),
       Percent(bubbles.uneven_data_ranks));
@@ -151,23 +146,23 @@ void PrintBubbles(const BubbleShares& bubbles, std::ostream& out) {
 void PrintBalance(const PlanReport& report, std::ostream& out) {
   out << "\nbalance  micro-batches     pad  dist tiles  dist tokens  dist time\n";
   for (const PlanBalance* each : {&report.before, &report.after}) {
-    out << Format("%-14s %8s   %5.3f  %10.3f  %11.3f  %9.3f\n", each->method.c_str(),
-                  Number(static_cast<double>(each->micro_batches)).c_str(), each->pad_ratio,
-                  each->dist_ratio_vision, each->dist_ratio_text, each->dist_ratio_time);
+    out << fmt::format("{:<14} {:>8}   {:5.3f}  {:10.3f}  {:11.3f}  {:9.3f}\n", each->method,
+                       Number(static_cast<double>(each->micro_batches)), each->pad_ratio,
+                       each->dist_ratio_vision, each->dist_ratio_text, each->dist_ratio_time);
   }
 }
 
 // Plans that no other beats in both time and memory are marked.
 void PrintBest(const PlanReport& report, std::ostream& out) {
   const std::vector<ScoredPlan>& plans = report.search.plans;
-  out << Format("\nbest of %d plans (* = none is both faster and smaller)\n",
-                report.search.considered);
+  out << fmt::format("\nbest of {} plans (* = none is both faster and smaller)\n",
+                     report.search.considered);
   for (const ScoredPlan& each : plans) {
     const bool beaten = std::any_of(plans.begin(), plans.end(), [&](const ScoredPlan& other) {
       return other.step_s < each.step_s && other.peak_bytes() < each.peak_bytes();
     });
-    out << Format("%c %8.4g s  %5.1f GiB  ", beaten ? ' ' : '*', each.step_s,
-                  GiB(each.peak_bytes()))
+    out << fmt::format("{} {:8.4g} s  {:5.1f} GiB  ", beaten ? ' ' : '*', each.step_s,
+                       GiB(each.peak_bytes()))
         << DescribeMesh(each.plan) << "\n";
   }
 }
@@ -183,15 +178,15 @@ void PrintTrials(const PlanReport& report, std::ostream& out) {
   if (report.trials.empty()) return;
   out << "\ntried    predicted   measured (p10 to p90)       difference\n";
   for (const PlanTrial& each : report.trials) {
-    const std::string predicted = Format("%8.4g s  ", each.plan.step_s);
+    const std::string predicted = fmt::format("{:8.4g} s  ", each.plan.step_s);
     if (!each.failure.empty()) {
       out << "      " << predicted << DescribeMesh(each.plan.plan) << ": " << each.failure << "\n";
       continue;
     }
     const double median = each.Percentile(0.5);
     out << "      " << predicted
-        << Format(" %8.4g s (%.4g to %.4g)  %+6.0f %%  ", median, each.Percentile(0.1),
-                  each.Percentile(0.9), 100 * (median / each.plan.step_s - 1))
+        << fmt::format(" {:8.4g} s ({:.4g} to {:.4g})  {:+6.0f} %  ", median, each.Percentile(0.1),
+                       each.Percentile(0.9), 100 * (median / each.plan.step_s - 1))
         << DescribeMesh(each.plan.plan) << "\n";
   }
   out << "\nthe fastest, to train with it:\n" << PlanToYaml(report.best().plan, Packs(report));

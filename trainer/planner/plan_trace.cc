@@ -9,8 +9,8 @@ namespace equipoise {
 Timeline PlanTimeline(const PlanReport& report) {
   const PlanRequest& request = report.request;
   const Plan& plan = report.best().plan;
-  const PlanFitter fitter(request, plan.tensor);
-  const std::vector<LayerLoad> loads = fitter.HeaviestLoads(plan.data);
+  const PlanFitter fitter(request, plan.tensor());
+  const std::vector<LayerLoad> loads = fitter.HeaviestLoads(plan.data());
   return Simulate(ComputeSchedule(request, plan, loads),
                   StageCosts(fitter.costs(), plan, request.cluster, loads))
       .timeline;

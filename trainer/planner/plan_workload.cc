@@ -1,9 +1,9 @@
 #include "trainer/planner/plan_workload.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 
 #include "balance/groups/epoch_windows.h"
 #include "configs/base/error.h"
@@ -86,8 +86,8 @@ PlannedEpoch PlanFirstEpoch(const SampleCosts& costs, const RunConfig& config,
 PlanBalance Measure(const PlannedEpoch& planned, const GroupOptions& options, int data_ranks) {
   const EpochSummary epoch = SummarizeEpoch(planned.Windows(options), data_ranks);
   const BalanceMetrics& metrics = epoch.balance;
-  return {GroupMethodName(options.method), metrics.pad_ratio,       metrics.dist_ratio_vision,
-          metrics.dist_ratio_text,         metrics.dist_ratio_time, planned.OfAll(epoch.groups)};
+  return {ToString(options.method), metrics.pad_ratio,       metrics.dist_ratio_vision,
+          metrics.dist_ratio_text,  metrics.dist_ratio_time, planned.OfAll(epoch.groups)};
 }
 
 // The largest micro-batch that the limits allow; of a given number of samples, the largest there
@@ -164,21 +164,19 @@ std::string DescribeChange(const PlannedRun& planned, int64_t memory_bytes) {
            ReadableNumber(static_cast<double>(limits.tokens)) + " tokens";
   };
   const std::string limits = "limits " + text(planned.limits);
-  std::array<char, 200> rest{};
   if (own.gain > 0) {
-    snprintf(
-        rest.data(), rest.size(),
-        ": %.1f %% more tokens/s; %ld packs a step in place of %ld, which hold as many samples",
-        100 * own.gain, static_cast<long>(planned.workload.global_batch()),
-        static_cast<long>(own.global_batch));
-    return limits + ", in place of " + text(own.limits) + rest.data();
+    return fmt::format(
+        "{}, in place of {}: {:.1f} % more tokens/s; {} packs a step in place of {}, which hold as "
+        "many samples",
+        limits, text(own.limits), 100 * own.gain, planned.workload.global_batch(),
+        own.global_batch);
   }
-  snprintf(rest.data(), rest.size(),
-           " to fit %.1f GiB: %.1f samples a pack instead of %.1f, so a step of train.global_batch "
-           "packs has fewer",
-           static_cast<double>(memory_bytes) / (int64_t{1} << 30), planned.samples_per_pack,
-           own.samples_per_pack);
-  return limits + ", lowered from " + text(own.limits) + rest.data();
+  return fmt::format(
+      "{}, lowered from {} to fit {:.1f} GiB: {:.1f} samples a pack instead of {:.1f}, so a step "
+      "of "
+      "train.global_batch packs has fewer",
+      limits, text(own.limits), static_cast<double>(memory_bytes) / (int64_t{1} << 30),
+      planned.samples_per_pack, own.samples_per_pack);
 }
 
 }  // namespace equipoise

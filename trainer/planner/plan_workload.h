@@ -21,14 +21,14 @@ struct BalanceBeforeAfter {
   PlanBalance before, after;
 };
 
-// What a run computes, worked out from the sizes of its samples.
+// The load of a run, worked out from the sizes of its samples.
 struct PlannedRun {
   Workload workload;
   GroupLimits limits;  // of a micro-batch
   ImageSpec images;    // of the model
   std::optional<RequestedPacking> in_place_of;
   double samples_per_pack = 0;
-  // Of an epoch; estimates where a part of the samples stands for all.
+  // Counts of an epoch; estimates where a part of the samples stands for all.
   int64_t epoch_packs = 0;
   int64_t oversize = 0;                                       // samples above the limits
   std::function<BalanceBeforeAfter(int data_ranks)> balance;  // of an epoch
@@ -45,7 +45,7 @@ PlannedRun PlanWorkload(const SampleCosts& costs, const RunConfig& config,
 std::vector<GroupLimits> LowerLimits(const SampleCosts& costs, const RunConfig& config,
                                      const PlannedRun& planned);
 
-// The same for ScaledLimits(), of packs `size` times as large as those planned.
+// ScaledLimits() for packs `size` times as large as those planned.
 std::optional<GroupLimits> ScaledLimits(const SampleCosts& costs, const RunConfig& config,
                                         const PlannedRun& planned, double size);
 

@@ -10,7 +10,9 @@ namespace {
 
 template <class T>
 std::string Written(const T& value) {
-  if constexpr (std::is_enum_v<T>) {
+  if constexpr (NamedEnum<T>) {
+    return ToString(value);
+  } else if constexpr (std::is_enum_v<T>) {
     return fmt::to_string(FieldValue(value));
   } else {
     return fmt::to_string(value);

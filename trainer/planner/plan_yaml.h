@@ -7,7 +7,7 @@
 
 namespace equipoise {
 
-// What the planner foresees of a plan; zeros where it was not asked.
+// Predictions of the planner for a plan; zeros where it was not asked.
 struct PlanPrediction {
   double step_s = 0;              // median
   double error_band = 0;          // one standard deviation, as a share

@@ -1,5 +1,6 @@
 #include "trainer/planner/sample_costs.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -47,8 +48,8 @@ SampleSize ReadSize(int64_t tiles, int64_t tokens, const ImageSpec& images,
                     const std::string& where) {
   const int64_t most_tiles = INT32_MAX / images.rows_per_tile;
   if (tiles < 0 || tokens < 1 || tiles > most_tiles || tokens > INT32_MAX) {
-    throw DataError(internal::Join("", where, ": ", tiles, " tiles and ", tokens,
-                                   " tokens; give a sample one token at least"));
+    throw DataError(fmt::format("{}: {} tiles and {} tokens; give a sample one token at least",
+                                where, tiles, tokens));
   }
   return {images.LoadOfTiles(tiles), tokens, tokens};
 }
@@ -61,8 +62,9 @@ std::vector<SampleSize> SizesOfHistogram(const Json& json, const ImageSpec& imag
   }
   const double share = GetNumber(json, "target_share", path, /*fallback=*/1);
   if (!(share > 0 && share <= 1)) {
-    throw DataError(internal::Join("", path, ": target_share is ", share,
-                                   "; it is the share of tokens with a loss, above 0 and up to 1"));
+    throw DataError(fmt::format(
+        "{}: target_share is {:g}; it is the share of tokens with a loss, above 0 and up to 1",
+        path, share));
   }
   std::vector<SampleSize> sizes;
   for (const Json& row : json["rows"]) {
@@ -179,11 +181,12 @@ void RequireUsable(const std::vector<SomeRecords>& sources, const std::string& a
   if (bad == 0) return;  // no record at all is told elsewhere
   std::string kinds;
   for (const auto& [defect, count] : defects)
-    kinds +=
-        internal::Join(kinds.empty() ? "" : ", ", std::string(DefectName(defect)) + " ", count);
-  throw DataError(internal::Join(
-      "", annotations, ": none of ", bad, " records that were read can be used (", kinds,
-      "), such as: ", reason, "; see all with `equipoise data CONFIG check`"));
+    kinds += fmt::format("{}{}{}", kinds.empty() ? "" : ", ", std::string(DefectName(defect)) + " ",
+                         count);
+  throw DataError(
+      fmt::format("{}: none of {} records that were read can be used ({}), such as: {}; see all "
+                  "with `equipoise data CONFIG check`",
+                  annotations, bad, kinds, reason));
 }
 
 // Each source with the share that its records have of an epoch.
@@ -207,7 +210,7 @@ SampleCosts FromSomeRecords(const DataConfig& data, const Reading& reading) {
         static_cast<size_t>(std::llround(static_cast<double>(read) * some.of / epoch));
     for (size_t i = 0; i < count; ++i) sizes.push_back(some.sizes[i * some.sizes.size() / count]);
   }
-  SampleCosts costs = CostsOf(std::move(sizes), std::to_string(read) + " records of data.train");
+  SampleCosts costs = CostsOf(std::move(sizes), fmt::format("{} records of data.train", read));
   costs.stands_for = epoch / static_cast<double>(std::max<int64_t>(costs.usable, 1));
   return costs;
 }

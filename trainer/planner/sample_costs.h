@@ -30,7 +30,7 @@ struct SampleCosts {
 // ConfigError and DataError.
 SampleCosts GatherSampleCosts(const RunConfig& config, const ModelConfig& model);
 
-// Those of the first epoch: data.train's `repeat` is applied. `index` must outlive them.
+// Costs of the first epoch's samples: data.train's `repeat` is applied. `index` must outlive them.
 SampleCosts CostsOfIndex(const CostIndex& index, const RunConfig& config);
 
 }  // namespace equipoise

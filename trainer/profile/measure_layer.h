@@ -14,7 +14,7 @@
 
 namespace equipoise {
 
-// What a layer is measured on: tiles, and a row of tokens packed from segments.
+// A micro-batch that a layer is measured on: tiles, and a row of tokens packed from segments.
 struct MeasuredRow {
   int64_t tiles = 0;
   std::vector<int64_t> segments;  // tokens of each

@@ -133,7 +133,7 @@ Profile MeasureSweep(const ModelConfig& config, const SweepRows& rows,
 }  // namespace
 
 ProfileUse ThisDevice(Precision precision, at::Device device) {
-  return {DeviceName(device), std::string("LibTorch ") + TORCH_VERSION, PrecisionName(precision),
+  return {DeviceName(device), std::string("LibTorch ") + TORCH_VERSION, ToString(precision),
           at::get_num_threads()};
 }
 

@@ -9,13 +9,13 @@
 #include "balance/costs/profile.h"
 #include "models/spec/model_config.h"
 #include "parallel/comm/communicator.h"
-#include "trainer/device/precision.h"
 #include "trainer/profile/measure_layer.h"
+#include "trainer/settings/precision.h"
 
 namespace equipoise {
 
-// What a profile must have been made on to be used by this process, and what one made here says of
-// itself: processor or GPU, LibTorch, precision, compute threads.
+// The device that a profile must have been made on to be used by this process, and by which one
+// made here is known: processor or GPU, LibTorch, precision, compute threads.
 ProfileUse ThisDevice(Precision precision, at::Device device = at::kCPU);
 
 struct ProfileGrid {

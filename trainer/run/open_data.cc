@@ -1,13 +1,13 @@
 #include "trainer/run/open_data.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/full.h>
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <chrono>
 
 #include "configs/base/error.h"
 #include "parallel/comm/gather_text.h"
+#include "parallel/comm/values.h"
 #include "trainer/common/agreement.h"
 #include "trainer/settings/model_section.h"
 #include "trainer/settings/vocabulary.h"
@@ -23,8 +23,9 @@ void CheckSettings(const RunConfig& config) {
   }
   const TilesConfig& tiles = config.data.tiles;
   if (tiles.min <= tiles.max) return;
-  throw ConfigError("data.tiles.min: " + std::to_string(tiles.min) + " is above data.tiles.max " +
-                    std::to_string(tiles.max) + "; lower one or raise the other");
+  throw ConfigError(
+      fmt::format("data.tiles.min: {} is above data.tiles.max {}; lower one or raise the other",
+                  tiles.min, tiles.max));
 }
 
 // Log lines at most every few seconds.
@@ -45,9 +46,10 @@ void RequireSameData(Communicator& world, uint64_t mine, const std::string& anno
   const std::vector<std::string> all = GatherText(world, std::to_string(mine));
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
-    throw ConfigError(annotations + ": rank " + std::to_string(rank) +
-                      " sees other records, tokenizer or program than rank 0; give all ranks the "
-                      "same files and the same program");
+    throw ConfigError(
+        fmt::format("{}: rank {} sees other records, tokenizer or program than rank 0; give all "
+                    "ranks the same files and the same program",
+                    annotations, rank));
   }
 }
 
@@ -58,11 +60,7 @@ OpenedCostIndex OpenIndex(const RunConfig& config, const std::vector<SourceConfi
   build.images = SampleOptionsOf(config.data, data.model_config).images;
   build.slice = world.rank();
   build.slices = world.size();
-  build.any_rank = [&world](bool mine) {
-    at::Tensor flag = at::full({1}, mine ? 1.0 : 0.0, at::kDouble);
-    world.AllReduce(flag, ReduceOp::kMax).Wait();
-    return *flag.const_data_ptr<double>() != 0;
-  };
+  build.any_rank = [&world](bool mine) { return AnyRank(world, mine); };
   build.require_same = [&](uint64_t mine) { RequireSameData(world, mine, sources[0].annotations); };
   build.of_first = [&world](const std::string& mine) { return BroadcastText(world, mine, 0); };
   build.collect = [&world](const std::string& mine) { return CollectText(world, mine); };
@@ -86,7 +84,7 @@ OpenedData::OpenedData(const RunConfig& config, const std::vector<SourceConfig>&
               OpenIndex(config, sources, *this, world, options))),
       index(opened.index),
       dataset(sources, SampleOptionsOf(config.data, model_config), &index, &chat_template,
-              ParseLossWeight(config.train.loss)) {
+              config.train.loss) {
   if (model_config.image_token_id < 0) model_config.image_token_id = chat_template.image_token();
 }
 

@@ -30,16 +30,17 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
                              Communicator& world, TimelineRecorder& recorder)
     : plan_(plan),
       world_(world),
-      groups_(plan.mesh(), world),
+      groups_(plan.mesh, world),
       recorder_(recorder),
       plan_schedule_(plan),
+      costs_(options.costs),
       forward_only_(config, plan, kEverything) {
   Communicator& data = groups_.along(Axis::kData);
   Communicator& pipeline = groups_.along(Axis::kPipeline);
   ModelPart::Options part = options.part;
   part.shards = plan.optimizer_shards();
-  if (plan.tensor > 1)
-    part.tensor = {&groups_.along(Axis::kTensor), groups_.at.tensor, plan.tensor};
+  if (plan.tensor() > 1)
+    part.tensor = {&groups_.along(Axis::kTensor), groups_.at.tensor, plan.tensor()};
   part_ = std::make_unique<ModelPart>(config, StageLayout(config, plan, part.freeze),
                                       groups_.at.pipeline, part);
   shards_ = std::make_unique<Shards>(
@@ -61,7 +62,7 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
 }
 
 Schedule ParallelModel::StepSchedule(const std::vector<LayerLoad>& loads) const {
-  return plan_schedule_.StepOps(part_->plan(), loads, part_->element_bytes());
+  return plan_schedule_.StepOps(part_->plan(), loads, CostsOf(loads));
 }
 
 void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {
@@ -79,9 +80,8 @@ void ParallelModel::Evaluate(ModelPart::Pass pass) {
   if (pass.loads.empty()) return;  // fewer packs than data ranks
   pass.evaluate = true;
   const StageLayout& stages = forward_only_;
-  schedule_ =
-      CompleteSchedule(BuildForwards(stages.graph(), static_cast<int>(pass.loads.size())),
-                       stages.Work(pass.loads), stages.Costs(pass.loads, part_->element_bytes()));
+  schedule_ = CompleteSchedule(BuildForwards(stages.graph(), static_cast<int>(pass.loads.size())),
+                               stages.Work(pass.loads), CostsOf(pass.loads));
   part_->Begin(std::move(pass));
   executor_->Run(schedule_);
 }

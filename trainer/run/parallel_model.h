@@ -15,12 +15,13 @@
 #include "parallel/pipeline/plan_agreement.h"
 #include "parallel/plan.h"
 #include "parallel/schedule/schedule.h"
+#include "parallel/schedule/simulate.h"
 #include "parallel/shards.h"
 #include "parallel/timeline.h"
 
 namespace equipoise {
 
-// What a step works on, as all ranks know it: a hash, and the items behind it.
+// Identity of the work of a step, which all ranks must agree on: a hash, and the items behind it.
 struct StepIdentity {
   uint64_t hash = 0;
   std::function<std::vector<PlanItem>()> items;
@@ -32,18 +33,21 @@ class ParallelModel {
  public:
   struct Options {
     ModelPart::Options part;
+    // Costs of the ops of a step on a data rank's micro-batches, by which their transfers are
+    // ordered; empty: SimulationCosts' defaults. The same on every rank.
+    std::function<SimulationCosts(const std::vector<LayerLoad>& loads)> costs;
     int64_t bucket_bytes = GradientReducer::Options().bucket_bytes;
   };
   // REQUIRES: a world of plan.num_ranks() ranks. `world` and `recorder` must outlive it.
   ParallelModel(const ModelConfig& config, const Plan& plan, const Options& options,
                 Communicator& world, TimelineRecorder& recorder);
 
-  // Forward and backward of this pipeline's micro-batches; the gradients of this rank's parameters
-  // are then sums over the data ranks. `pass.loads` are those of this data rank. Throws ConfigError
-  // on every rank when ranks have worked out different plans, or where the
-  // schedule cannot run on this one.
+  // Runs forward and backward of this pipeline's micro-batches; the gradients of this rank's
+  // parameters are then sums over the data ranks. `pass.loads`: of this data rank. Throws
+  // ConfigError on every rank when ranks have made different schedules, or where the schedule
+  // cannot run.
   void RunStep(ModelPart::Pass pass, const StepIdentity& step = {});
-  // Forward alone.
+  // Runs forwards alone.
   void Evaluate(ModelPart::Pass pass);
 
   ModelPart& part() { return *part_; }
@@ -56,10 +60,10 @@ class ParallelModel {
   const Shards& shards() const { return *shards_; }
   // Whether this rank is the one of its data rank that reports the loss.
   bool reports_loss() const { return part_->has_loss() && groups_.at.tensor == 0; }
-  // What a step on these micro-batches runs.
+  // The schedule of a step on these micro-batches.
   Schedule StepSchedule(const std::vector<LayerLoad>& loads) const;
-  // Of the last pass: what was run, when it began by the recorder, this rank's seconds from begin
-  // to end, and those of them in which it computed. Ranks end at different times: what a rank waits
+  // The last pass: its schedule, its start by the recorder, this rank's seconds from start to end,
+  // and the seconds of them in which it computed. Ranks end at different times: what a rank waits
   // for the slowest is idle too.
   const Schedule& schedule() const { return schedule_; }
   double started_s() const { return started_s_; }
@@ -67,6 +71,9 @@ class ParallelModel {
   double busy_s() const { return executor_->busy_s(); }
 
  private:
+  SimulationCosts CostsOf(const std::vector<LayerLoad>& loads) const {
+    return costs_ ? costs_(loads) : SimulationCosts();
+  }
   void Ready(const std::vector<Parameter*>& parameters);
   void SumTied();
   void FinishReduction();
@@ -76,6 +83,7 @@ class ParallelModel {
   MeshGroups groups_;
   TimelineRecorder& recorder_;
   PlanSchedule plan_schedule_;
+  std::function<SimulationCosts(const std::vector<LayerLoad>& loads)> costs_;
   std::unique_ptr<ModelPart> part_;
   StageLayout forward_only_;  // the same stages with everything frozen
   std::unique_ptr<Shards> shards_;

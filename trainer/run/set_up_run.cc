@@ -3,8 +3,6 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -20,6 +18,7 @@
 #include "parallel/comm/gather_text.h"
 #include "parallel/comm/make_communicator.h"
 #include "parallel/comm/mpi_environment.h"
+#include "parallel/comm/values.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/common/program_hash.h"
 #include "trainer/device/compute_device.h"
@@ -30,10 +29,12 @@ namespace equipoise {
 namespace {
 
 std::vector<int> GatherMachines(Communicator& world, int mine) {
-  at::Tensor all = at::empty({world.size()}, at::kLong);
-  world.AllGather(all, at::full({1}, mine, at::kLong)).Wait();
-  const auto* machines = all.const_data_ptr<int64_t>();
-  return {machines, machines + world.size()};
+  std::vector<int> machines;
+  machines.reserve(static_cast<size_t>(world.size()));
+  for (const std::vector<int64_t>& rank : GatherValues(world, std::vector<int64_t>{mine})) {
+    machines.push_back(static_cast<int>(rank.front()));
+  }
+  return machines;
 }
 
 std::string HostName() {
@@ -55,10 +56,10 @@ RunSetup SetUpRun(RunConfig& config, MpiEnvironment& mpi) {
   world = WorldForDevice(std::move(world), mpi, device, config.parallel.nccl);
   // `auto` is another precision on another kind of processor.
   const Precision precision = PrecisionOn(device, config.train.precision);
-  RequireEqual(*world, "train.precision", PrecisionName(precision));
+  RequireEqual(*world, "train.precision", ToString(precision));
   std::vector<std::string> hosts = GatherText(*world, HostName());
   spdlog::info("{} rank{} on {}, {}, {} thread{} each, {:g} s for a wait at most{}", world->size(),
-               world->size() == 1 ? "" : "s", DeviceKind(device), PrecisionName(precision),
+               world->size() == 1 ? "" : "s", DeviceKind(device), ToString(precision),
                at::get_num_threads(), at::get_num_threads() == 1 ? "" : "s",
                config.parallel.timeout_s, config.train.deterministic ? ", deterministic" : "");
   return {device, precision, std::move(world), std::move(machines), std::move(hosts)};

@@ -8,15 +8,16 @@
 
 #include "configs/base/json.h"
 #include "parallel/comm/communicator.h"
-#include "trainer/device/precision.h"
 #include "trainer/run/parallel_model.h"
+#include "trainer/settings/precision.h"
 #include "trainer/settings/run_config.h"
 
 namespace equipoise {
 
 class MpiEnvironment;
 
-// What a run computes on, as `train`, `check`, `profile` and trials of plans set it up.
+// Ranks, device and precision of a run, as `train`, `check`, `profile` and trials of plans set it
+// up.
 struct RunSetup {
   at::Device device;                    // of this rank
   Precision precision;                  // of the computation, the same on every rank

@@ -12,7 +12,7 @@ namespace equipoise {
 // ConfigError when there is neither.
 std::string TokenizerPath(const RunConfig& config);
 
-// What the model's input depends on besides records and pictures.
+// Settings on which the model's input depends besides records and pictures.
 SampleOptions SampleOptionsOf(const DataConfig& data, const ModelConfig& model);
 
 }  // namespace equipoise

@@ -17,19 +17,20 @@ GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost,
                             const ImageSpec& images) {
   const BalanceSection& balance = config.balance;
   GroupOptions options;
-  options.method = ParseGroupMethod(balance.group);
+  options.method = balance.group;
   if (balance.pad && !HasFixedSamples(options.method)) {
-    throw ConfigError("balance.pad: " + balance.group +
-                      " fills micro-batches without padding; use group: random or length_grouped");
+    throw ConfigError(fmt::format(
+        "balance.pad: {} fills micro-batches without padding; use group: random or length_grouped",
+        ToString(balance.group)));
   }
   options.limits =
       LimitsOf(balance.tiles, balance.tokens > 0 ? balance.tokens : config.data.max_tokens, images);
   // Limits that a run was planned with may be lower than those of its configuration.
   const int64_t most = std::max(balance.tokens, config.data.max_tokens);
   if (balance.min_tokens > most) {
-    throw ConfigError(internal::Join("balance.min_tokens: ", balance.min_tokens,
-                                     " is more than the ", most,
-                                     " tokens that a pack may have; lower it"));
+    throw ConfigError(fmt::format(
+        "balance.min_tokens: {} is more than the {} tokens that a pack may have; lower it",
+        balance.min_tokens, most));
   }
   options.min_patches = LimitsOf(balance.min_tiles, 0, images).patches;
   options.min_tokens = balance.min_tokens;
@@ -62,7 +63,7 @@ std::string DescribeLimits(const GroupOptions& options, const BalanceSection& gi
 
 std::string DescribeMicroBatches(const EpochSummary& epoch, const GroupOptions& options,
                                  const std::string& limits) {
-  const std::string method = GroupMethodName(options.method);
+  const std::string method = ToString(options.method);
   std::string text =
       fmt::format("{} micro-batches an epoch (what a rank computes at a time): ", epoch.groups);
   if (!HasFixedSamples(options.method)) {

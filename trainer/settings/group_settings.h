@@ -17,7 +17,7 @@ GroupLimits LimitsOf(int64_t tiles, int64_t tokens, const ImageSpec& images);
 // ChooseLimits() chooses them from the samples.
 GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost, const ImageSpec& images);
 
-// What balance is measured against: the same samples in random groups, padded, as other frameworks
+// The baseline of balance: the same samples in random groups, padded, as other frameworks
 // form them, of as many samples each as ours hold on average.
 GroupOptions RandomBaseline(const GroupOptions& options, double samples_per_group);
 

@@ -5,9 +5,14 @@
 #include <vector>
 
 #include "balance/costs/cluster.h"
+#include "balance/groups/group_method.h"
+#include "balance/search/plan_rules.h"
 #include "configs/yaml/fields.h"
 #include "data/settings/data_config.h"
+#include "data/settings/loss_weight.h"
+#include "parallel/recompute.h"
 #include "trainer/settings/parallel_section.h"
+#include "trainer/settings/precision.h"
 
 namespace equipoise {
 
@@ -69,7 +74,7 @@ struct TrainSection {
   double weight_decay = 0.05;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double clip = 1.0;
-  std::string loss = "token";
+  LossWeight loss = LossWeight::kToken;
   int64_t threads = 0;
   bool deterministic = false;
 
@@ -80,7 +85,7 @@ struct TrainSection {
     visit("device", device, "where ranks compute; auto: on GPUs where there are some",
           OneOf({"auto", "cpu", "cuda"}));
     visit("precision", precision, "auto: bf16 where the device has bf16 matrix units, else fp32",
-          OneOf({"auto", "fp32", "bf16"}));
+          OneOf(PrecisionSettings()));
     visit("global_batch", global_batch, "packs per optimizer step, over all data ranks",
           Between(1, 10'000'000));
     visit("micro_batch", micro_batch,
@@ -99,8 +104,7 @@ struct TrainSection {
     visit("beta2", beta2, "AdamW's second moment", Between(0, 0.99999));
     visit("eps", eps, "AdamW's", AtLeast(0));
     visit("clip", clip, "largest global gradient norm; 0 = no clipping", AtLeast(0));
-    visit("loss", loss, "weight of a sample's x target tokens: 1, 1/x, 1/sqrt(x) each",
-          OneOf({"token", "sample", "square"}));
+    visit("loss", loss, "weight of a sample's x target tokens: 1, 1/x, 1/sqrt(x) each");
     visit("threads", threads, "compute threads of a rank; 0 = cores / ranks on this machine",
           Between(0, 1024));
     visit("deterministic", deterministic,
@@ -109,13 +113,14 @@ struct TrainSection {
 };
 
 struct BalanceSection {
-  std::string group = "isf+";
+  GroupMethod group = GroupMethod::kIsfPlus;
   bool pad = false;
   int64_t tiles = 0, tokens = 0, min_tiles = 0, min_tokens = 0, rounds = 50, window = 0;
   std::string limits = "fit";
-  std::string partition = "bmp";
-  std::string recompute = "bar";
-  std::vector<std::string> recompute_modules, recompute_layers;
+  PartitionRule partition = PartitionRule::kBalanced;
+  RecomputeRule recompute = RecomputeRule::kAdaptive;
+  std::vector<std::string> recompute_modules;
+  std::vector<Recompute> recompute_layers;
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
@@ -123,8 +128,7 @@ struct BalanceSection {
         "group", group,
         "how samples form micro-batches: isf+ (full and alike in tiles and tokens), isf (OmniBal), "
         "packed (filled with tokens), knapsack (even in tokens), random and length_grouped "
-        "(train.micro_batch samples)",
-        OneOf({"random", "length_grouped", "packed", "knapsack", "isf", "isf+"}));
+        "(train.micro_batch samples)");
     visit(
         "pad", pad,
         "pad each sample to the longest of its micro-batch, for comparison with trainers that do "
@@ -151,18 +155,15 @@ struct BalanceSection {
           Between(0, 1e12));
     visit("partition", partition,
           "how layers are cut into stages: bmp = by predicted seconds, ranked by the simulator; "
-          "flops, parameters = so that the stage with most of these has as few as can be",
-          OneOf({"bmp", "flops", "parameters"}));
+          "flops, parameters = so that the stage with most of these has as few as can be");
     visit(
         "recompute", recompute,
         "what of each layer is computed again in backward instead of kept, to save memory: bar = "
-        "the least that fits, for each rank; or nothing, all, or a half of each transformer block",
-        OneOf({"bar", "none", "full", "attention", "mlp"}));
+        "the least that fits, for each rank; or nothing, all, or a half of each transformer block");
     visit("recompute_modules", recompute_modules,
           "modules whose layers `recompute` is for: vision, projector, llm; absent = all");
     visit("recompute_layers", recompute_layers,
-          "one word a layer (vision, projector, LLM as one list), in place of the two above",
-          OneOf({"none", "full", "attention", "mlp"}));
+          "one word a layer (vision, projector, LLM as one list), in place of the two above");
   }
 };
 

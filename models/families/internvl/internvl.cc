@@ -219,24 +219,25 @@ void Validate(const ModelConfig& config, const std::string& where) {
            "' is neither layer_norm nor rms_norm");
   }
   if (vision.hidden_size % vision.num_attention_heads != 0) {
-    refuse("vision_config: hidden_size: " + std::to_string(vision.hidden_size) +
-           " is no multiple of " + std::to_string(vision.num_attention_heads) + " heads");
+    refuse(fmt::format("vision_config: hidden_size: {} is no multiple of {} heads",
+                       vision.hidden_size, vision.num_attention_heads));
   }
   if (vision.image_size % vision.patch_size != 0) {
-    refuse("vision_config: image_size: " + std::to_string(vision.image_size) +
-           " is no multiple of patch_size = " + std::to_string(vision.patch_size));
+    refuse(fmt::format("vision_config: image_size: {} is no multiple of patch_size = {}",
+                       vision.image_size, vision.patch_size));
   }
   const int64_t side = vision.image_size / vision.patch_size;
   if (config.downsample_ratio > 1 || config.downsample_ratio * static_cast<double>(side) < 1 ||
       std::abs(1.0 / config.downsample_ratio - static_cast<double>(config.shuffle())) > 1e-9 ||
       side % config.shuffle() != 0) {
-    refuse("downsample_ratio: must be 1/n with an n that divides the " + std::to_string(side) +
-           " patches of a tile's side");
+    refuse(fmt::format(
+        "downsample_ratio: must be 1/n with an n that divides the {} patches of a tile's side",
+        side));
   }
   const bool unknown = original && config.image_token_id == -1;
   if (!unknown && (config.image_token_id < 0 || config.image_token_id >= config.text.vocab_size)) {
-    refuse("image_token_id: " + std::to_string(config.image_token_id) +
-           " is outside the vocabulary of " + std::to_string(config.text.vocab_size));
+    refuse(fmt::format("image_token_id: {} is outside the vocabulary of {}", config.image_token_id,
+                       config.text.vocab_size));
   }
 }
 

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "configs/base/enum_names.h"
+
+namespace equipoise {
+
+// `balance.group`: how samples form the micro-batches of a step.
+enum class GroupMethod : uint8_t {
+  kRandom,         // micro_batch samples, drawn at random
+  kLengthGrouped,  // micro_batch samples of similar length
+  kPacked,         // filled to Q_t
+  kKnapsack,       // filled to Q_t and Q_v, even in tokens
+  kIsf,            // OmniBal's iterative sampling and filtering
+  kIsfPlus,        // full of patches, even in tokens, neighbours in one row
+};
+
+constexpr auto NamesOf(GroupMethod) {
+  return std::to_array<EnumName<GroupMethod>>({{GroupMethod::kRandom, "random"},
+                                               {GroupMethod::kLengthGrouped, "length_grouped"},
+                                               {GroupMethod::kPacked, "packed"},
+                                               {GroupMethod::kKnapsack, "knapsack"},
+                                               {GroupMethod::kIsf, "isf"},
+                                               {GroupMethod::kIsfPlus, "isf+"}});
+}
+
+// Whether its micro-batches have a number of samples instead of limits.
+constexpr bool HasFixedSamples(GroupMethod method) {
+  return method == GroupMethod::kRandom || method == GroupMethod::kLengthGrouped;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "configs/base/enum_names.h"
+#include "parallel/recompute.h"
+
+namespace equipoise {
+
+// `balance.partition`: how layers are cut into stages.
+enum class PartitionRule : uint8_t {
+  kBalanced,    // bmp: predicted seconds, candidates ranked by the simulator
+  kFlops,       // the stage with the most FLOPs has as few as can be
+  kParameters,  // likewise with parameters, as trainers cut that know no costs
+};
+
+constexpr auto NamesOf(PartitionRule) {
+  return std::to_array<EnumName<PartitionRule>>({{PartitionRule::kBalanced, "bmp"},
+                                                 {PartitionRule::kFlops, "flops"},
+                                                 {PartitionRule::kParameters, "parameters"}});
+}
+
+// `balance.recompute`: which layers are computed again in backward.
+enum class RecomputeRule : uint8_t {
+  kAdaptive,  // bar: on each rank the least that fits its memory
+  kNone,
+  kFull,
+  kAttention,
+  kMlp,
+};
+
+constexpr auto NamesOf(RecomputeRule) {
+  return std::to_array<EnumName<RecomputeRule>>({{RecomputeRule::kAdaptive, "bar"},
+                                                 {RecomputeRule::kNone, "none"},
+                                                 {RecomputeRule::kFull, "full"},
+                                                 {RecomputeRule::kAttention, "attention"},
+                                                 {RecomputeRule::kMlp, "mlp"}});
+}
+
+// The recomputation of every layer under a rule; kNone under kAdaptive, which chooses by layer.
+constexpr Recompute UniformRecompute(RecomputeRule rule) {
+  switch (rule) {
+    case RecomputeRule::kFull:
+      return Recompute::kFull;
+    case RecomputeRule::kAttention:
+      return Recompute::kAttention;
+    case RecomputeRule::kMlp:
+      return Recompute::kMlp;
+    case RecomputeRule::kAdaptive:
+    case RecomputeRule::kNone:
+      break;
+  }
+  return Recompute::kNone;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,95 @@
+// What parallel/comm/nccl_api.h and trainer/device/nvidia_driver.h say of NCCL and CUDA, which are
+// opened at run time, beside the libraries' own headers.
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <catch2/catch.hpp>
+#include <functional>
+#include <type_traits>
+
+#include "parallel/comm/nccl_api.h"
+#include "trainer/device/nvidia_driver.h"
+
+namespace equipoise {
+namespace {
+
+static_assert(sizeof(NcclUniqueId) == sizeof(ncclUniqueId) && NCCL_UNIQUE_ID_BYTES == 128);
+static_assert(NcclApi::kInProgress == ncclInProgress);
+static_assert(NcclApi::kSum == ncclSum && NcclApi::kMax == ncclMax && NcclApi::kMin == ncclMin);
+static_assert(NcclApi::kUint8 == ncclUint8 && NcclApi::kInt64 == ncclInt64);
+static_assert(NcclApi::kFloat16 == ncclFloat16 && NcclApi::kFloat32 == ncclFloat32);
+static_assert(NcclApi::kFloat64 == ncclFloat64 && NcclApi::kBfloat16 == ncclBfloat16);
+static_assert(CudaApi::kNotReady == cudaErrorNotReady);
+static_assert(CudaApi::kNonBlockingStream == cudaStreamNonBlocking);
+static_assert(CudaApi::kEventWithoutTiming == cudaEventDisableTiming);
+static_assert(CudaApi::kHostToDevice == cudaMemcpyHostToDevice);
+static_assert(CudaApi::kDeviceToHost == cudaMemcpyDeviceToHost);
+static_assert(NvidiaDriver::kMajorCapability == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+static_assert(ncclSuccess == 0 && cudaSuccess == 0 && CUDA_SUCCESS == 0);
+
+// Whether two types are passed alike: pointers as pointers, numbers and enums as numbers of the
+// same size, structs by their size.
+template <class A, class B>
+constexpr bool kPassedAlike =
+    sizeof(A) == sizeof(B) && std::is_pointer_v<A> == std::is_pointer_v<B>&& std::is_class_v<A> ==
+                                  std::is_class_v<B>&& std::is_floating_point_v<A> ==
+                                  std::is_floating_point_v<B>;
+
+// Whether a function of the library can be called through one of our signature.
+template <class Result, class... Arguments, class Mine, class... MyArguments>
+constexpr bool Matches(Result (*)(Arguments...), std::function<Mine(MyArguments...)>) {
+  if constexpr (sizeof...(Arguments) != sizeof...(MyArguments)) {
+    return false;
+  } else {
+    return kPassedAlike<Result, Mine> && (kPassedAlike<Arguments, MyArguments> && ...);
+  }
+}
+
+TEST_CASE("functions of CUDA have the signatures by which they are called", "[nccl][cpu]") {
+  const CudaApi api;
+  CHECK(Matches(&cudaGetDeviceCount, api.device_count));
+  CHECK(Matches(&cudaSetDevice, api.set_device));
+  CHECK(Matches(&cudaStreamCreateWithFlags, api.stream_create));
+  CHECK(Matches(&cudaStreamDestroy, api.stream_destroy));
+  CHECK(Matches(&cudaStreamSynchronize, api.stream_synchronize));
+  using WaitEvent = cudaError_t (*)(cudaStream_t, cudaEvent_t, unsigned);
+  CHECK(Matches(WaitEvent(&cudaStreamWaitEvent), api.stream_wait_event));
+  using CreateEvent = cudaError_t (*)(cudaEvent_t*, unsigned);
+  CHECK(Matches(CreateEvent(&cudaEventCreateWithFlags), api.event_create));
+  CHECK(Matches(&cudaEventDestroy, api.event_destroy));
+  using Record = cudaError_t (*)(cudaEvent_t, cudaStream_t);
+  CHECK(Matches(Record(&cudaEventRecord), api.event_record));
+  CHECK(Matches(&cudaEventQuery, api.event_query));
+  using HostAlloc = cudaError_t (*)(void**, size_t, unsigned);
+  CHECK(Matches(HostAlloc(&cudaHostAlloc), api.host_alloc));
+  CHECK(Matches(&cudaFreeHost, api.host_free));
+  using Copy = cudaError_t (*)(void*, const void*, size_t, cudaMemcpyKind, cudaStream_t);
+  CHECK(Matches(Copy(&cudaMemcpyAsync), api.copy));
+  CHECK(Matches(&cudaGetErrorString, api.error_text));
+}
+
+TEST_CASE("functions of NCCL have the signatures by which they are called", "[nccl][cpu]") {
+  const NcclApi api;
+  CHECK(Matches(&ncclGetVersion, api.version));
+  CHECK(Matches(&ncclGetUniqueId, api.new_id));
+  CHECK(Matches(&ncclCommInitRank, api.init));
+  CHECK(Matches(&ncclCommAbort, api.abort));
+  CHECK(Matches(&ncclCommDestroy, api.destroy));
+  CHECK(Matches(&ncclCommGetAsyncError, api.async_error));
+  CHECK(Matches(&ncclGetLastError, api.last_error));
+  CHECK(Matches(&ncclGetErrorString, api.error_text));
+  CHECK(Matches(&ncclGroupStart, api.group_start));
+  CHECK(Matches(&ncclGroupEnd, api.group_end));
+  CHECK(Matches(&ncclAllReduce, api.all_reduce));
+  CHECK(Matches(&ncclReduceScatter, api.reduce_scatter));
+  CHECK(Matches(&ncclAllGather, api.all_gather));
+  CHECK(Matches(&ncclBroadcast, api.broadcast));
+  CHECK(Matches(&ncclSend, api.send));
+  CHECK(Matches(&ncclRecv, api.receive));
+  CHECK_FALSE(Matches(&ncclRecv, api.broadcast));
+}
+
+}  // namespace
+}  // namespace equipoise
