@@ -1,11 +1,13 @@
 #include "models/weights/weights.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -17,6 +19,8 @@
 
 namespace equipoise {
 namespace {
+
+constexpr int64_t kTaskElements = 1 << 14;  // that a thread draws at a time, at least
 
 // SplitMix64's finalizer: turns a counter into independent looking bits.
 uint64_t Mixed(uint64_t x) {
@@ -35,16 +39,20 @@ double Uniform(uint64_t key, uint64_t counter) {
 // uniform numbers 2k and 2k + 1.
 void FillRun(uint64_t key, double deviation, int64_t first, int64_t last, float* out) {
   constexpr double kTwoPi = 6.283185307179586;
-  for (int64_t i = first / 2 * 2; i < last; i += 2) {
-    const auto counter = static_cast<uint64_t>(i);
-    const double radius = deviation * std::sqrt(-2.0 * std::log(Uniform(key, counter)));
-    const double angle = kTwoPi * Uniform(key, counter + 1);
-    if (i >= first) *out++ = static_cast<float>(radius * std::cos(angle));
-    if (i + 1 < last) *out++ = static_cast<float>(radius * std::sin(angle));
-  }
+  at::parallel_for(first / 2, (last + 1) / 2, kTaskElements / 2, [&](int64_t from, int64_t to) {
+    for (int64_t pair = from; pair < to; ++pair) {
+      const int64_t i = 2 * pair;
+      const auto counter = static_cast<uint64_t>(i);
+      const double radius = deviation * std::sqrt(-2.0 * std::log(Uniform(key, counter)));
+      const double angle = kTwoPi * Uniform(key, counter + 1);
+      if (i >= first) out[i - first] = static_cast<float>(radius * std::cos(angle));
+      if (i + 1 < last) out[i + 1 - first] = static_cast<float>(radius * std::sin(angle));
+    }
+  });
 }
 
-// An element's number depends on its index in the whole tensor.
+// An element's number depends on its index in the whole tensor alone, so any number of threads may
+// draw.
 void FillNormal(uint64_t key, double deviation, const Parameter& parameter, float* out) {
   const TensorPart& part = parameter.part;
   const int64_t count = parameter.numel();
@@ -53,10 +61,14 @@ void FillNormal(uint64_t key, double deviation, const Parameter& parameter, floa
   int64_t inner = 1;
   for (size_t d = dim + 1; d < parameter.shape.size(); ++d) inner *= parameter.shape[d];
   const int64_t run = parameter.shape[dim] * inner;
-  int64_t from = part.begin * inner;
-  for (int64_t done = 0; done < count; done += run, from += part.whole * inner) {
-    FillRun(key, deviation, from, from + run, out + done);
-  }
+  const int64_t runs = run == 0 ? 0 : count / run,
+                grain = kTaskElements / std::max(run, int64_t{1});
+  at::parallel_for(0, runs, std::max(grain, int64_t{1}), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t from = (part.begin + i * part.whole) * inner;
+      FillRun(key, deviation, from, from + run, out + i * run);
+    }
+  });
 }
 
 // A model's parameters by name.

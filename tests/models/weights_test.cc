@@ -1,5 +1,6 @@
 #include "models/weights/weights.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/randn.h>
 #include <unistd.h>
 
@@ -87,6 +88,25 @@ TEST_CASE("random weights depend on seed and name alone", "[models][cpu]") {
   const at::Tensor embedding = draw("language_model.model.embed_tokens.weight", 5, {100, 4});
   CHECK(embedding.select(0, 7).abs().sum().item<double>() == 0);
   CHECK(embedding.select(0, 6).abs().sum().item<double>() > 0);
+}
+
+TEST_CASE("random weights do not depend on the number of threads", "[models][cpu]") {
+  const std::string name = "language_model.model.layers.0.mlp.up_proj.weight";
+  const int threads = at::get_num_threads();
+  const auto draw = [&](int number, const std::vector<int64_t>& shape, const TensorPart& part) {
+    at::set_num_threads(number);
+    Parameter parameter = Named(name, shape);
+    parameter.part = part;
+    FlatParameters flat({&parameter}, at::kFloat);
+    InitializeWeights({&parameter}, Config(), 1);
+    return parameter.master.clone();
+  };
+  const at::Tensor whole = draw(1, {301, 257}, {});  // more than a thread draws at a time
+  CHECK(whole.equal(draw(3, {301, 257}, {})));
+  // Rows and columns of a part, which begin at odd elements.
+  CHECK(whole.narrow(0, 33, 201).equal(draw(3, {201, 257}, {.dim = 0, .begin = 33, .whole = 301})));
+  CHECK(whole.narrow(1, 33, 71).equal(draw(3, {301, 71}, {.dim = 1, .begin = 33, .whole = 257})));
+  at::set_num_threads(threads);
 }
 
 TEST_CASE("weights are loaded by any name, and refused when they do not fit", "[models][cpu]") {
