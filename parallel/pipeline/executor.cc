@@ -89,7 +89,7 @@ void Executor::RunOne(const Op& op) {
 
 void Executor::Compute(const Op& op) {
   const Clock::time_point start = Clock::now();
-  const DeviceClock::Mark on_device = clock_.Now();
+  began_ = clock_.Now();
   const double waited = waited_s_;
   if (IsForward(op.kind)) {
     Forward(op);
@@ -100,7 +100,7 @@ void Executor::Compute(const Op& op) {
     Backward(op);
   }
   if (clock_.runs_behind()) {
-    computed_.push_back({ToString(op), on_device, clock_.Now()});
+    computed_.push_back({ToString(op), began_, clock_.Now()});
     return;
   }
   const auto wait = std::chrono::duration<double>(waited_s_ - waited);
@@ -109,7 +109,7 @@ void Executor::Compute(const Op& op) {
   recorder_.Add("compute", ToString(op), began, Clock::now());
 }
 
-// Spans of a GPU include what an op waited for on the device: a transfer before it.
+// Spans of a GPU include what an op waited for on the device itself.
 void Executor::AddComputed() {
   clock_.Finish();
   for (const Computed& op : computed_) {
@@ -193,8 +193,10 @@ at::Tensor Executor::Take(int from, int to, int micro_batch) {
   if (value.recv.kind != OpKind::kRecv) return value.tensor;
   const Clock::time_point start = Clock::now();
   value.arrival.Wait();
-  waited_s_ += Seconds(Clock::now() - start);
-  recorder_.Add("wait", "wait " + ToString(value.recv), start, Clock::now());
+  const Clock::time_point arrived = Clock::now();
+  if (clock_.runs_behind()) began_ = clock_.Now();  // the device has waited too
+  waited_s_ += Seconds(arrived - start);
+  recorder_.Add("wait", "wait " + ToString(value.recv), start, arrived);
   recorder_.Add("communication", ToString(value.recv), value.posted, value.arrival.FinishedAt());
   return value.tensor;
 }

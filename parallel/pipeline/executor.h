@@ -104,6 +104,7 @@ class Executor {
     std::string op;
     DeviceClock::Mark start, end;
   };
+  DeviceClock::Mark began_;         // of the op that runs: behind what it waits for
   std::vector<Computed> computed_;  // ops of a GPU, whose times are not known yet
   const Schedule* schedule_ = nullptr;
   std::map<int, Op> last_backward_;  // by stage: its last op that makes weight gradients
