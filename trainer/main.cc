@@ -132,9 +132,19 @@ void SetUpLibraries(char** argv) {
   // Compiled matrix products that are kept, most of a megabyte each. A step has about 50, in a few
   // numbers of rows; by default a thousand are kept.
   set("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128");
-  // Without it train.deterministic is refused by matrix products on GPUs. Read at the first of
-  // them: no reason to start again.
-  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  // Read when a GPU is first used: no reason to start again.
+  const auto for_gpus = [](const char* name, const char* value) {
+    setenv(name, value, /*overwrite=*/0);
+  };
+  // Without it train.deterministic is refused by matrix products.
+  for_gpus("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
+  // Each direction of each pair of ranks has a stream. On the 8 hardware queues that CUDA has by
+  // default two of them may share one, where a receive that waits for its peer holds up the send
+  // that the peer waits for.
+  for_gpus("CUDA_DEVICE_MAX_CONNECTIONS", "32");
+  // A rank launches the operations of several communicators, in the same order on all ranks of
+  // each; NCCL from 2.26 on keeps that order on the GPU too.
+  for_gpus("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
   if (changed) execv("/proc/self/exe", argv);
 }
 

@@ -2,9 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "configs/base/error.h"
+#include "parallel/comm/gather_text.h"
 #include "parallel/comm/group_communicator.h"
 #include "parallel/comm/nccl_communicator.h"
 #include "parallel/comm/single_communicator.h"
@@ -20,7 +25,7 @@ std::string VersionName(int version) {
   return fmt::format("NCCL {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-int CountDevices(const CudaApi& cuda) {
+void RequireDevices(const CudaApi& cuda) {
   int count = 0;
   const int error = cuda.device_count(&count);
   if (error != 0 || count == 0) {
@@ -29,7 +34,6 @@ int CountDevices(const CudaApi& cuda) {
         "on CPUs",
         error != 0 ? cuda.error_text(error) : "none found"));
   }
-  return count;
 }
 
 }  // namespace
@@ -41,12 +45,21 @@ std::unique_ptr<Communicator> MakeWorldCommunicator(MpiEnvironment& environment,
                                              GroupCommunicator::Everyone::kWorld);
 }
 
+bool SomeShareGpu(Communicator& world, const CudaApi& cuda, int machine) {
+  std::array<char, 32> id{};
+  cuda.Check(cuda.device_id(id.data(), static_cast<int>(id.size()), cuda.device),
+             "cudaDeviceGetPCIBusId");
+  std::vector<std::string> gpus = GatherText(world, fmt::format("{} {}", machine, id.data()));
+  std::sort(gpus.begin(), gpus.end());
+  return std::adjacent_find(gpus.begin(), gpus.end()) != gpus.end();
+}
+
 DeviceWorld AddDevices(MpiEnvironment& environment, std::unique_ptr<Communicator> world,
                        const std::string& nccl_library, int gpu) {
   auto api = std::make_shared<NcclApi>(LoadNcclApi(nccl_library));
   int version = 0;
   api->Check(api->version(&version), "ncclGetVersion", nullptr);
-  const int devices = CountDevices(api->cuda);
+  RequireDevices(api->cuda);
   DeviceWorld result;
   api->cuda.device = gpu;
   result.backend = VersionName(version);
@@ -54,13 +67,13 @@ DeviceWorld AddDevices(MpiEnvironment& environment, std::unique_ptr<Communicator
     result.world = std::move(world);
     return result;
   }
-  // Where the ranks of one machine share a GPU, all ranks stage.
+  // Where ranks share a GPU, all ranks stage.
   const bool nccl_shares = version >= kSharedGpuVersion && MpiEnvironment::NcclSharesGpus();
-  const bool shares = environment.local_size() > devices && !nccl_shares;
-  const bool any_shares = AnyRank(*world, shares);
+  const bool shares = SomeShareGpu(*world, api->cuda, environment.machine());
+  const bool stages = AnyRank(*world, shares && !nccl_shares);
   auto cpu = std::make_unique<GroupCommunicator>(environment.engine(),
                                                  GroupCommunicator::Everyone::kWorld);
-  if (!any_shares) {
+  if (!stages) {
     result.world = std::make_unique<NcclCommunicator>(std::move(cpu), std::move(api), at::kCUDA);
   } else {
     result.backend = "pinned staging";

@@ -5,6 +5,7 @@
 
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/mpi_environment.h"
+#include "parallel/comm/nccl_api.h"
 
 namespace equipoise {
 
@@ -12,6 +13,12 @@ namespace equipoise {
 // once; destroy it before MpiEnvironment::Close().
 std::unique_ptr<Communicator> MakeWorldCommunicator(MpiEnvironment& environment,
                                                     const CommOptions& options);
+
+// Whether two ranks compute on one GPU. Each rank may see its own GPU alone, under a number that
+// others have for theirs (Slurm's --gpus-per-task), so they are told apart by their place on the
+// PCI bus. `machine`: MpiEnvironment::machine(). Collective; the same on every rank. Throws
+// RunError.
+bool SomeShareGpu(Communicator& world, const CudaApi& cuda, int machine);
 
 // The group of all ranks, for CPU and GPU tensors, and the name of the backend of the latter.
 struct DeviceWorld {

@@ -60,6 +60,7 @@ CudaApi LoadCudaApi() {
   const Library library({"libcudart.so.13", "libcudart.so.12", "libcudart.so"});
   CudaApi api;
   library.Find("cudaGetDeviceCount", api.device_count);
+  library.Find("cudaDeviceGetPCIBusId", api.device_id);
   library.Find("cudaSetDevice", api.set_device);
   library.Find("cudaStreamCreateWithFlags", api.stream_create);
   library.Find("cudaStreamDestroy", api.stream_destroy);

@@ -22,6 +22,7 @@ struct CudaApi {
 
   int device = 0;  // this rank's
   std::function<int(int* count)> device_count;
+  std::function<int(char* id, int length, int device)> device_id;  // "0000:4e:00.0"
   std::function<int(int device)> set_device;
   std::function<int(Stream*, unsigned flags)> stream_create;
   std::function<int(Stream)> stream_destroy;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "configs/base/error.h"
+#include "parallel/comm/make_communicator.h"
 #include "parallel/comm/staged_communicator.h"
 #include "tests/parallel/communicator_conformance.h"
 #include "tests/parallel/nccl_stand_in.h"
@@ -77,6 +78,26 @@ std::vector<std::string> Errors(int ranks, NcclStandIn& stand_in, Body body, Arr
   };
   RunNccl(ranks, stand_in, run, kSoon, change);
   return errors;
+}
+
+TEST_CASE("ranks share a GPU where its place on a machine's bus is the same", "[nccl][cpu]") {
+  // By rank: the machine, and the GPU there; each rank sees one device alone.
+  struct Case {
+    std::vector<int> machine, gpu;
+    bool shares;
+  };
+  const Case each =
+      GENERATE(Case{{0, 0}, {0, 1}, false}, Case{{0, 0}, {3, 3}, true}, Case{{0, 1}, {3, 3}, false},
+               Case{{0, 0, 2, 2}, {0, 1, 0, 1}, false}, Case{{0, 0, 2, 2}, {0, 1, 1, 1}, true});
+  const auto ranks = static_cast<int>(each.machine.size());
+  NcclStandIn stand_in(ranks);
+  std::vector<int> shares(each.machine.size(), -1);
+  RunRanks(ranks, [&](Communicator& world) {
+    const auto rank = static_cast<size_t>(world.rank());
+    const CudaApi cuda = stand_in.Api(each.gpu[rank]).cuda;
+    shares[rank] = SomeShareGpu(world, cuda, each.machine[rank]);
+  });
+  CHECK(shares == std::vector<int>(each.machine.size(), each.shares));
 }
 
 TEST_CASE("NCCL over the stand-in passes every conformance check", "[comm]") {

@@ -50,6 +50,7 @@ constexpr bool Matches(Result (*)(Arguments...), std::function<Mine(MyArguments.
 TEST_CASE("functions of CUDA have the signatures by which they are called", "[nccl][cpu]") {
   const CudaApi api;
   CHECK(Matches(&cudaGetDeviceCount, api.device_count));
+  CHECK(Matches(&cudaDeviceGetPCIBusId, api.device_id));
   CHECK(Matches(&cudaSetDevice, api.set_device));
   CHECK(Matches(&cudaStreamCreateWithFlags, api.stream_create));
   CHECK(Matches(&cudaStreamDestroy, api.stream_destroy));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -455,7 +456,11 @@ NcclApi NcclStandIn::Api(int rank) {
   };
   CudaApi& cuda = api.cuda;
   cuda.device = rank;
-  cuda.device_count = [](int* count) { return *count = 1, 0; };
+  cuda.device_count = [](int* count) { return *count = 1, 0; };  // each rank sees its own alone
+  cuda.device_id = [rank](char* id, int length, int) {
+    std::snprintf(id, static_cast<size_t>(length), "0000:%02x:00.0", rank);
+    return 0;
+  };
   cuda.set_device = [rank](int device) { return device == rank ? 0 : 1; };
   cuda.stream_create = [c, rank](void** stream, unsigned) { return c->NewStream(rank, stream); };
   cuda.stream_destroy = [](void*) { return 0; };
