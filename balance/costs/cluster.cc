@@ -1,6 +1,8 @@
 #include "balance/costs/cluster.h"
 
+#include <cctype>
 #include <sstream>
+#include <string_view>
 #include <type_traits>
 
 #include "configs/base/error.h"
@@ -79,6 +81,18 @@ std::vector<std::string> ClusterPresetNames() {
   std::vector<std::string> names;
   for (const Preset& preset : Presets()) names.emplace_back(preset.name);
   return names;
+}
+
+std::string ClusterPresetFor(const std::string& device) {
+  for (const Preset& preset : Presets()) {
+    const std::string_view word = preset.device;
+    const size_t at = word.empty() ? std::string::npos : device.find(word);
+    if (at == std::string::npos) continue;
+    // A GH200 is no H200.
+    if (at == 0 || std::isalnum(static_cast<unsigned char>(device[at - 1])) == 0)
+      return preset.name;
+  }
+  return "";
 }
 
 Cluster MakeCluster(const ClusterConfig& config) {

@@ -27,7 +27,8 @@ struct ClusterConfig {
   template <class Visitor>
   void VisitFields(Visitor& visit) {
     visit("preset", preset,
-          "the devices: a100-80g, h100-80g, h200, or local (each rank a core of this machine)");
+          "the devices: a100-80g, h100-80g, h200, or local (this machine: its GPUs, or each rank a "
+          "core)");
     visit("nodes", nodes, "machines; absent = 1", Between(1, 1e6));
     visit("gpus_per_node", gpus_per_node, "devices of a machine", Between(1, 1024));
     visit("peak_tflops", peak_tflops, "10^12 FLOP/s of a device in matrix products",
@@ -89,5 +90,8 @@ struct Cluster {
 Cluster MakeCluster(const ClusterConfig& config);
 
 std::vector<std::string> ClusterPresetNames();
+
+// The preset for a device of that name, such as "NVIDIA H200"; empty where there is none.
+std::string ClusterPresetFor(const std::string& device);
 
 }  // namespace equipoise

@@ -37,5 +37,51 @@ TEST_CASE("nodes of several machines share the memory of each") {
   CHECK(two.memory_bytes / 2 == one.memory_bytes);
 }
 
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+TEST_CASE("a GPU takes the place of the local CPUs") {
+  struct Case {
+    const char* name;
+    int64_t gib;
+    const char* preset;
+    bool usual_memory;
+  };
+  const Case each = GENERATE(Case{"NVIDIA H200", 140, "h200", true},
+                             Case{"NVIDIA A100-SXM4-80GB", 79, "a100-80g", true},
+                             Case{"NVIDIA A100-PCIE-40GB", 39, "a100-80g", false},
+                             Case{"NVIDIA H100 NVL", 94, "h100-80g", false},
+                             Case{"NVIDIA GH200 480GB", 95, "local", false},
+                             Case{"NVIDIA GeForce RTX 4090", 24, "local", false});
+  INFO(each.name);
+  ClusterConfig config;
+  const std::string line = UseGpu({each.name, each.gib * kGiB, 4}, config);
+  CHECK(config.preset == each.preset);
+  CHECK(config.gpus_per_node == 4);
+  CHECK(config.memory_gb.has_value() == !each.usual_memory);
+  CHECK(line.find(each.name) != std::string::npos);
+  const bool known = config.preset != kLocalPreset;
+  CHECK((line.find("there is no preset") == std::string::npos) == known);
+  // A run on one of them is a node with that memory.
+  const Cluster cluster = ClusterFor(config, 1);
+  CHECK(cluster.nodes == 1);
+  CHECK(static_cast<double>(cluster.memory_bytes) ==
+        Approx(static_cast<double>(each.gib * kGiB) * (known ? 1 : 0.94)).epsilon(0.02));
+  CHECK((cluster.multiprocessors > 0) == known);
+}
+
+TEST_CASE("what the configuration says of the devices stands beside a GPU") {
+  ClusterConfig named;
+  named.preset = "a100-80g";
+  CHECK(UseGpu({"NVIDIA H200", 140 * kGiB, 8}, named).empty());
+  CHECK(named.preset == "a100-80g");
+  CHECK_FALSE(named.gpus_per_node);
+  ClusterConfig given;
+  given.memory_gb = 20, given.gpus_per_node = 2;
+  CHECK_FALSE(UseGpu({"NVIDIA H200", 140 * kGiB, 8}, given).empty());
+  CHECK(given.preset == "h200");
+  CHECK(given.memory_gb == 20);
+  CHECK(given.gpus_per_node == 2);
+}
+
 }  // namespace
 }  // namespace equipoise

@@ -1,3 +1,5 @@
+#include <spdlog/spdlog.h>
+
 #include <CLI/CLI.hpp>
 #include <fstream>
 #include <iostream>
@@ -11,6 +13,7 @@
 #include "parallel/comm/mpi_environment.h"
 #include "trainer/common/commands.h"
 #include "trainer/common/logging.h"
+#include "trainer/device/this_gpu.h"
 #include "trainer/loop/trial_run.h"
 #include "trainer/planner/plan_html.h"
 #include "trainer/planner/plan_run.h"
@@ -38,6 +41,10 @@ int RunPlan(const Arguments& arguments, MpiEnvironment& mpi) {
   const std::vector<Override> overrides = ParseOverrides(arguments.set);
   RunConfig config;
   ReadConfig(arguments.config, overrides, config);
+  if (const auto gpu = ThisGpu(config.train.device)) {
+    const std::string line = UseGpu(*gpu, config.cluster);
+    if (!line.empty() && mpi.rank() == 0) spdlog::info("{}", line);
+  }
   PlanReport report = arguments.trials > 0
                           ? PlanByTrial(config, arguments.ranks, arguments.trials, mpi)
                           : PlanRun(config, {arguments.ranks});

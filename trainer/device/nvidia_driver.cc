@@ -42,6 +42,12 @@ std::string NvidiaDriver::NameOf(int index) const {
   return name.data();
 }
 
+int64_t NvidiaDriver::MemoryOf(int index) const {
+  size_t bytes = 0;
+  Call<int(size_t*, int)>("cuDeviceTotalMem_v2", &bytes, index);
+  return static_cast<int64_t>(bytes);
+}
+
 int NvidiaDriver::MajorCapability(int index) const {
   int major = 0;
   Call<int(int*, int, int)>("cuDeviceGetAttribute", &major, kMajorCapability, index);

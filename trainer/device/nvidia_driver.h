@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace equipoise {
@@ -18,6 +19,7 @@ class NvidiaDriver {
   int CountGpus() const;
   // REQUIRES, here and below: CountGpus() > index.
   std::string NameOf(int index) const;
+  int64_t MemoryOf(int index) const;  // bytes, in all
   // 8 of compute capability 8.6.
   int MajorCapability(int index) const;
 

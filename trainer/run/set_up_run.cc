@@ -23,6 +23,7 @@
 #include "trainer/common/program_hash.h"
 #include "trainer/device/compute_device.h"
 #include "trainer/device/compute_dtype.h"
+#include "trainer/device/this_gpu.h"
 #include "trainer/settings/run_cluster.h"
 
 namespace equipoise {
@@ -35,6 +36,18 @@ std::vector<int> GatherMachines(Communicator& world, int mine) {
     machines.push_back(static_cast<int>(rank.front()));
   }
   return machines;
+}
+
+// Ranks with different GPUs would make different plans.
+void UseGpuOf(at::Device device, const MpiEnvironment& mpi, Communicator& world,
+              RunConfig& config) {
+  std::string line;
+  if (auto gpu = ThisGpu(config.train.device, device.index())) {
+    gpu->on_machine = std::max(gpu->on_machine, mpi.local_size());  // a rank may see its own alone
+    line = UseGpu(*gpu, config.cluster);
+  }
+  RequireEqual(world, "the GPU", line);
+  if (!line.empty()) spdlog::info("{}", line);
 }
 
 std::string HostName() {
@@ -52,8 +65,9 @@ RunSetup SetUpRun(RunConfig& config, MpiEnvironment& mpi) {
   RequireEqual(*world, "the program", ProgramHash());
   RequireEqual(*world, "the configuration", ConfigToJson(config));
   std::vector<int> machines = GatherMachines(*world, mpi.machine());
-  UseMachines(machines, config.cluster);
   world = WorldForDevice(std::move(world), mpi, device, config.parallel.nccl);
+  if (device.is_cuda()) UseGpuOf(device, mpi, *world, config);  // all ranks, or none
+  UseMachines(machines, config.cluster);
   // `auto` is another precision on another kind of processor.
   const Precision precision = PrecisionOn(device, config.train.precision);
   RequireEqual(*world, "train.precision", ToString(precision));

@@ -27,7 +27,8 @@ struct RunSetup {
 };
 
 // Opens this rank's device and connects the ranks: threads and determinism as SetUpCompute() says,
-// waits that end after parallel.timeout_s. `config.cluster` learns how many ranks a machine has.
+// waits that end after parallel.timeout_s. `config.cluster` becomes that of this
+// machine, where it is `local` (UseGpu(), UseMachines()).
 // Collective, once a process. Throws ConfigError where ranks run other programs, have other
 // configurations or other kinds of devices, and what OpenComputeDevice() throws.
 RunSetup SetUpRun(RunConfig& config, MpiEnvironment& mpi);

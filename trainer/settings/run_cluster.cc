@@ -1,7 +1,9 @@
 #include "trainer/settings/run_cluster.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdint>
 
 #include "parallel/mesh.h"
@@ -9,6 +11,9 @@
 namespace equipoise {
 namespace {
 
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr double kReserveShare = 0.06;   // of a GPU's memory: context and fragmentation
+constexpr double kSameMemory = 0.02;     // by which GPUs of a name may differ
 constexpr double kShareOfMachine = 0.9;  // of its memory that local ranks may use together
 
 int64_t MachineMemoryBytes() {
@@ -27,6 +32,26 @@ Cluster ClusterFor(const ClusterConfig& config, int ranks) {
         cluster.devices_per_node;
   }
   return cluster;
+}
+
+std::string UseGpu(const GpuFacts& gpu, ClusterConfig& config) {
+  if (config.preset != kLocalPreset) return "";
+  const double gib = static_cast<double>(gpu.memory_bytes) / kGiB;
+  if (!config.gpus_per_node) config.gpus_per_node = gpu.on_machine;
+  const std::string preset = ClusterPresetFor(gpu.name);
+  if (preset.empty()) {
+    if (!config.memory_gb) config.memory_gb = (1 - kReserveShare) * gib;
+    return fmt::format(
+        "cluster: there is no preset for {}: its memory is known, {:.1f} GiB, its speed is not; "
+        "give cluster.peak_tflops and cluster.hbm_gb_s, or a profile",
+        gpu.name, gib);
+  }
+  config.preset = preset;
+  const double usual = static_cast<double>(MakeCluster(config).memory_bytes) / kGiB;
+  if (!config.memory_gb && std::abs(gib / usual - 1) > kSameMemory) config.memory_gb = gib;
+  return fmt::format(
+      "cluster: {}, as this machine has {} ({:.1f} GiB); cluster.preset names another", preset,
+      gpu.name, gib);
 }
 
 void UseMachines(const std::vector<int>& machines, ClusterConfig& config) {
