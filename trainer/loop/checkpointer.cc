@@ -27,7 +27,7 @@ namespace {
 
 double MiB(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
-// The settings of a schedule as a checkpoint has them; those of this run where it has none.
+// Settings of the learning rate's schedule in a checkpoint; this run's where it has none.
 TrainSection SavedSchedule(const Json& settings, TrainSection train) {
   const Json saved = settings.value("train", Json::object());
   const auto take = [&saved](const char* key, auto& field) {
@@ -41,8 +41,8 @@ TrainSection SavedSchedule(const Json& settings, TrainSection train) {
   return train;
 }
 
-// Of each source's annotation file, by where its records are: names the file that changed. Whether
-// one did at all, `content` tells.
+// A hash of each source's annotation file, of the places of its records. These name the file that
+// has changed; `content` decides whether any has.
 Json FileKeys(const CostIndex& index, size_t sources) {
   std::vector<StableHash> hashes(sources);
   for (int64_t i = 0; i < index.size(); ++i) {
@@ -54,7 +54,7 @@ Json FileKeys(const CostIndex& index, size_t sources) {
   return keys;
 }
 
-// What becomes of the learning rate where its curve is another; empty where the next step's stays.
+// Describes the change of the next step's learning rate; empty where there is none.
 std::string OtherRate(const Json& settings, const TrainSection& train, int64_t step) {
   const double was = LearningRate(SavedSchedule(settings, train), step);
   const double now = LearningRate(train, step);
@@ -141,7 +141,7 @@ TrainState Checkpointer::Load(Replica& replica) {
   }
 }
 
-// A place that the epoch has.
+// Throws DataError where the state's position is not in its epoch.
 void Checkpointer::RequirePosition(const TrainState& state, const Plan& plan) const {
   const EpochPacker packer = data_.MakePacker(plan.data());
   const int64_t packs = packer.Summarize(state.position.epoch).groups;
@@ -151,7 +151,7 @@ void Checkpointer::RequirePosition(const TrainState& state, const Plan& plan) co
                   state.position.pack, state.position.epoch, packs));
 }
 
-// What differs from the run that wrote the checkpoint, and where this one begins.
+// Logs the differences to the run that wrote the checkpoint, and the step from which this one starts.
 void Checkpointer::LogStart(const CheckpointIndex& index, const Plan& plan) const {
   const TrainSection& train = context_.config.train;
   if (index.settings.empty()) {
@@ -188,8 +188,8 @@ Json Checkpointer::Environment(const Plan& plan) const {
           {"processor", DeviceName(context_.device())}};
 }
 
-// What a run must keep in order to go on with the same samples and the same model. Settings that do
-// not change either are left out.
+// The settings that a resumed run must share, to continue with the same samples and the same model.
+// Settings that change neither are left out.
 Json Checkpointer::Sections() const {
   const RunConfig& config = context_.config;
   Json sections = {{"model", ConfigToJson(config.model)}, {"data", ConfigToJson(config.data)}};
@@ -203,7 +203,7 @@ Json Checkpointer::Sections() const {
   for (const char* key : {"group", "tiles", "tokens", "min_tiles", "min_tokens", "rounds"}) {
     sections["balance"][key] = balance[key];
   }
-  if (data_.limits().tokens > 0) {  // what was chosen for this machine's memory or speed stays
+  if (data_.limits().tokens > 0) {  // limits chosen for this machine's memory or speed are kept
     sections["balance"]["tiles"] = data_.limits().tiles;
     sections["balance"]["tokens"] = data_.limits().tokens;
   }
@@ -213,7 +213,7 @@ Json Checkpointer::Sections() const {
   return sections;
 }
 
-// All of the configuration but the name of the folder, which may be moved.
+// The whole configuration except the run folder's name, as the folder may be moved.
 Json Checkpointer::Settings() const {
   Json settings = ConfigToJson(context_.config);
   settings["run"].erase("dir");
@@ -228,7 +228,7 @@ void Checkpointer::Save(const TrainState& state, const Replica& replica) {
   const RunConfig& config = context_.config;
   const CheckpointContent content{state, Environment(replica.plan()), Sections(), Settings(),
                                   TensorsToSave(replica.optimizer())};
-  // While steps are skipped the older ones stay: they may be what the run has to go back to.
+  // While steps are skipped no older checkpoint is deleted: the run may have to go back to one.
   const int64_t keep = state.non_finite_in_a_row > 0 ? 0 : config.checkpoint.keep;
   const SavedCheckpoint saved = SaveCheckpoint(config.run.dir, content, keep, context_.world());
   newest_ = saved.folder;

@@ -11,30 +11,30 @@
 
 namespace equipoise {
 
-// Checkpoints of a run: writes them, and resumes from them.
+// Writes the checkpoints of a run, and resumes from them.
 class Checkpointer {
  public:
-  // Looks for the checkpoint to go on from, and enters its limits of micro-batches where the
-  // configuration leaves them open: a run that goes on with another mesh or memory has the same
-  // packs. Collective. Throws ConfigError and DataError. Both must outlive it.
+  // Finds the checkpoint to resume from, and takes its limits of micro-batches where the
+  // configuration gives none: a run that resumes with another mesh or memory has the same packs.
+  // Collective. Throws ConfigError and DataError. `context` and `data` must outlive the object.
   Checkpointer(RunContext& context, const RunData& data, const TrainOptions& options);
 
-  // To go on from; empty in a run that begins.
+  // The checkpoint to resume from; empty in a new run.
   const std::string& start() const { return start_; }
-  // By this run, or the one it began from.
+  // The newest checkpoint of this run, else start().
   const std::string& newest() const { return newest_.empty() ? start_ : newest_; }
-  // Throws ConfigError where the checkpoint is of another model or other data. REQUIRES: a start.
+  // Throws ConfigError where start() is of another model or other data. REQUIRES: start().
   void CheckStart() const;
 
-  // Weights, moments and state of the checkpoint to go on from, or those of a first step. Where it
-  // turns out to be damaged, and was not asked for by name, the one before is taken. Collective.
+  // Loads weights, moments and state of start(), or sets those of a first step. Where start() turns
+  // out to be damaged, and was not given by name, the checkpoint before it is taken. Collective.
   // Throws ConfigError and DataError.
   TrainState Restore(Replica& replica);
-  // Collective. Throws RunError.
+  // Writes a checkpoint. Collective. Throws RunError.
   void Save(const TrainState& state, const Replica& replica);
-  // After too many steps in a row that were skipped: marks the checkpoints that hold these weights
-  // as unsound, if they may be the cause, and throws CollectiveRunError. `state` is that before the
-  // last of these steps. Collective.
+  // Ends a run in which too many steps in a row were skipped: marks the checkpoints that hold these
+  // weights as unsound, if they may be the cause, and throws CollectiveRunError. `state` is that
+  // before the last of these steps. Collective.
   [[noreturn]] void EndForSkippedSteps(const TrainState& state, const NonFiniteGuard& guard) const;
 
  private:
@@ -48,9 +48,9 @@ class Checkpointer {
 
   RunContext& context_;
   const RunData& data_;
-  bool chooses_;  // the start by itself: it was not asked for by name
+  bool chooses_;  // whether the start is chosen here, not given by name
   std::string start_;
-  std::string newest_;  // saved by this run; empty: none yet
+  std::string newest_;  // saved by this run; empty: none
 };
 
 }  // namespace equipoise

@@ -16,7 +16,7 @@ namespace {
 
 bool HoldsWholeModel(const Plan& plan) { return plan.pipeline() * plan.tensor() == 1; }
 
-// Weighted loss and weight, added over ranks.
+// Weighted loss and weight, summed over ranks.
 std::optional<double> MeanLoss(Communicator& world, double loss, double weight) {
   const std::vector<double> sums =
       AllReduceValues(world, std::vector<double>{loss, weight}, ReduceOp::kSum);
@@ -101,7 +101,7 @@ std::vector<AnsweredSource> Evaluator::AnswerFirst(const Replica& replica) const
   }
   const auto answering = context_.activity.During("answering the questions of eval.answers");
   const int64_t asked = context_.config.eval.answer_samples;
-  // They are few, and the first step looks for a stop.
+  // These answers are few, and the first step checks for a request to stop.
   const int64_t most = asked > 0 ? std::min(asked, kShownAnswers) : kShownAnswers;
   return *AnswerSources(Whole(replica), most, nullptr);
 }

@@ -15,38 +15,37 @@
 
 namespace equipoise {
 
-// Answers of each source that are shown in the report, and given before training.
+// Number of answers of each source in the report, and of those generated before training.
 inline constexpr int64_t kShownAnswers = 8;
 
-// Measures a model on data that it is not trained on: the loss on data.eval, and answers to the
-// questions of eval.answers.
+// Evaluates a model: its loss on data.eval, and its answers to the questions of eval.answers.
 class Evaluator {
  public:
   // Opens the data. Collective. Throws ConfigError and DataError.
   explicit Evaluator(RunContext& context);
 
   bool has_held_out() const { return held_out_.has_value(); }
-  // Mean loss on data.eval; absent when none of its samples can be used. Collective. REQUIRES:
+  // Mean loss on data.eval; nothing when none of its samples can be used. Collective. REQUIRES:
   // has_held_out().
   std::optional<double> HeldOutLoss(Replica& replica);
 
   // Answers the questions of eval.answers with a whole model: this rank's where it is whole, else a
-  // copy read from the newest checkpoint of `run_dir`. Nothing when a stop was asked for meanwhile.
-  // Collective.
+  // copy read from the newest checkpoint of `run_dir`. Returns nothing when a stop is requested
+  // meanwhile. Collective.
   std::optional<std::vector<AnsweredSource>> Answer(const Replica& replica,
                                                     const std::string& run_dir) const;
-  // The first few of each source (kShownAnswers), before training. None where no rank has the whole
-  // model. Collective.
+  // Answers the first kShownAnswers questions of each source, before training. Empty where no rank
+  // has the whole model. Collective.
   std::vector<AnsweredSource> AnswerFirst(const Replica& replica) const;
 
  private:
-  // All sources, `most` questions of each at most; `stop` as AnswerSamples() has it.
+  // Answers at most `most` questions of each source; `stop` is that of AnswerSamples().
   std::optional<std::vector<AnsweredSource>> AnswerSources(const Responder::Model& model,
                                                            int64_t most,
                                                            const std::function<bool()>& stop) const;
 
   RunContext& context_;
-  std::optional<OpenedData> held_out_;                // none where data.eval is empty
+  std::optional<OpenedData> held_out_;                // absent where data.eval is empty
   std::vector<std::unique_ptr<OpenedData>> sources_;  // of eval.answers
 };
 

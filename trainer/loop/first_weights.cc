@@ -16,7 +16,7 @@
 namespace equipoise {
 namespace {
 
-// `mine`: a line for each matrix of this rank that has no other element than 0.
+// `mine`: a line for each matrix of this rank whose elements are all 0.
 void WarnOfZeros(Communicator& world, const std::string& mine, const std::string& folder) {
   std::string all;
   for (const std::string& text : GatherText(world, mine)) all += text;

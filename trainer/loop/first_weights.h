@@ -8,11 +8,12 @@ namespace equipoise {
 
 // Weights of a run's first step: random, or those of model.hf (model.init).
 
-// Throws ConfigError where model.hf is not given, DataError where its files do not hold every
-// weight in its shape; reads no values. Collective.
+// Checks that the weights are there, without reading values. Throws ConfigError where model.hf is
+// needed and not given, DataError where its files do not hold every weight with its shape.
+// Collective.
 void CheckFirstWeights(const RunContext& context, const ModelConfig& model);
 
-// Sets this rank's weights, and the compute copies. Warns of matrices of nothing but zeros.
+// Sets this rank's weights and their compute copies. Warns about matrices that are all zeros.
 // Collective. Throws DataError.
 void TakeFirstWeights(RunContext& context, const ModelConfig& model, FlatParameters& parameters);
 

@@ -18,8 +18,8 @@ bool AsLarge(const Pack& a, const Pack& b) {
   return a.pictures.patches >= b.pictures.patches && a.tokens >= b.tokens && a.trained >= b.trained;
 }
 
-// The packs of the first epoch that no other one has as many patches, tokens and targets as, most
-// patches first: memory grows with all three, so the worst is among them. No other pack is held.
+// The Pareto front of the first epoch's packs in patches, tokens and targets, most patches first:
+// memory grows with all three, so the worst pack is among them. Only the front is kept in memory.
 std::vector<Pack> LargestPacks(EpochPacker packer) {
   std::vector<Pack> largest;
   DataPosition position;
@@ -41,19 +41,18 @@ std::vector<Pack> LargestPacks(EpochPacker packer) {
 
 double MiB(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
-// The pack whose step takes the most on some rank, that step's loads, and what it is forecast to
-// take on this rank.
+// The pack whose step has the highest forecast on some pipeline rank.
 struct WorstPack {
   Pack pack;
-  std::vector<LayerLoad> loads;
-  int64_t expected = 0;
+  std::vector<LayerLoad> loads;  // of that step
+  int64_t expected = 0;          // forecast bytes of this rank
 };
 
 WorstPack FindWorst(std::vector<Pack> packs, const Replica& replica) {
   const auto loads_of = [&replica](const Pack& pack) {
     return std::vector<LayerLoad>(static_cast<size_t>(replica.accumulation()), pack.load());
   };
-  // With pictures where any pack has some: no stage is left out.
+  // The first pack has pictures if any has, so the schedule leaves out no stage.
   const Schedule schedule = replica.model().StepSchedule(loads_of(packs.front()));
   WorstPack worst;
   int64_t most = -1;
@@ -80,7 +79,7 @@ void RunProbe(const RunData& data, Replica& replica, const WorstPack& worst) {
   model.RunStep(std::move(pass));
 }
 
-// Rank 0 logs the fullest rank's bytes. Collective.
+// Logs the fullest rank's bytes, on rank 0. Collective.
 void LogProbe(Communicator& world, int64_t measured, int64_t expected) {
   const auto ranks = GatherValues(world, std::vector<int64_t>{measured, expected});
   const auto most = std::max_element(ranks.begin(), ranks.end(),

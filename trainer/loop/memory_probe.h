@@ -6,10 +6,9 @@
 
 namespace equipoise {
 
-// Runs a step before the first one, each of its micro-batches the worst of the epoch, so that as
-// many are in flight as in any step; discards its gradients, and logs the peak memory beside the
-// forecast. Changes nothing else: a run that does not fit ends at once. Collective. REQUIRES:
-// weights.
+// Runs a step before the first one in which every micro-batch is the epoch's worst, so that as many
+// are in flight as in any step, and logs its peak memory and the forecast: a run that does not fit
+// ends at once. Its gradients are discarded; nothing else changes. Collective. REQUIRES: weights.
 void ProbeMemory(RunContext& context, const RunData& data, Replica& replica);
 
 }  // namespace equipoise

@@ -6,9 +6,9 @@
 
 namespace equipoise {
 
-// Counts the steps that are skipped because their loss, their gradient norm, or the weights and
-// moments after them would not be finite. A pure state: every rank holds one, sees the same numbers
-// and so decides alike.
+// Counter of the steps that are skipped because their loss, their gradient norm, or the weights and
+// moments after them would not be finite. Every rank has one, which sees the same numbers, so all
+// ranks decide alike without communication.
 class NonFiniteGuard {
  public:
   static constexpr int64_t kLimit = 5;
@@ -24,25 +24,26 @@ class NonFiniteGuard {
   // `in_a_row` comes from TrainState after a resume.
   explicit NonFiniteGuard(int64_t in_a_row = 0) : in_a_row_(in_a_row) {}
 
-  // Whether the optimizer may try the step: its loss and norm are finite. When not, it is skipped,
-  // and warning() says why.
+  // Whether the optimizer may run: loss and norm are finite. Otherwise the step is skipped, and
+  // warning() says why.
   bool MayTry(const Step& step);
-  // The optimizer has tried it: it took it, or skipped it, for then weights would not be finite.
+  // Records that the optimizer has run: it changed the weights (`taken`), or left them because they
+  // would not be finite.
   void Tried(const Step& step, bool taken);
 
   int64_t in_a_row() const { return in_a_row_; }
-  // Too many in a row: the run is to end.
+  // Whether so many steps in a row were skipped that the run must end.
   bool exhausted() const { return in_a_row_ >= kLimit; }
-  // Whether no step in the row had a finite loss and norm, so that the weights may be the cause.
+  // Whether no skipped step of the row had a finite loss and norm: the weights may be the cause.
   bool doubts_weights() const { return in_a_row_ > 0 && !tried_; }
-  // Why the last step was skipped; empty when it was not.
+  // The reason why the last step was skipped; empty when it was not.
   const std::string& warning() const { return warning_; }
 
  private:
   void Skip(const Step& step, const std::string& why);
 
   int64_t in_a_row_;
-  bool tried_ = false;  // a step of the row
+  bool tried_ = false;  // whether the optimizer has run in a step of the row
   std::string warning_;
 };
 

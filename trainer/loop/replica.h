@@ -16,14 +16,14 @@
 
 namespace equipoise {
 
-// The model in training, spread over the ranks as a plan says: this rank's part of it, its
-// optimizer, and the count of steps that were skipped.
+// This rank's part of the model in training under a plan, its optimizer, and the count of skipped
+// steps.
 class Replica {
  public:
-  // Weights are not set yet. Collective. Throws ConfigError on every rank where ranks were given
-  // different plans or limits, tensor-parallel ranks are on two machines, or cluster.profile does
-  // not fit this device; warns where it is used all the same (cluster.force_profile). `context`
-  // must outlive it.
+  // Builds the model; its weights are not set. Collective. Throws ConfigError on every rank where
+  // ranks were given different plans or limits, tensor-parallel ranks are on two machines, or
+  // cluster.profile does not fit this device; warns where it is used nevertheless
+  // (cluster.force_profile). `context` must outlive the replica.
   Replica(RunContext& context, const ModelConfig& config, const Plan& plan,
           const PackLimits& limits);
 
@@ -38,13 +38,13 @@ class Replica {
   int64_t accumulation() const { return accumulation_; }  // micro-batches of a data rank in a step
   int64_t parameter_count() const;                        // of the whole model
 
-  // Loads of this data rank's micro-batches of a step on the layers.
+  // Loads on the layers of this data rank's micro-batches in a step.
   std::vector<LayerLoad> LoadsOf(const std::vector<Pack>& packs) const;
-  // Frees model and optimizer and builds them again, as a checkpoint that turned out to be damaged
-  // may have overwritten some weights. Collective.
+  // Frees model and optimizer and builds them again, after reading a damaged checkpoint that may
+  // have overwritten some weights. Collective.
   void Rebuild();
 
-  // Predictions of the cost model for its steps.
+  // Predictions of the cost model for this replica's steps.
   const StepForecast& forecast() const { return forecast_; }
 
   NonFiniteGuard guard;

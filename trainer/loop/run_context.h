@@ -15,8 +15,8 @@ namespace equipoise {
 
 class MpiEnvironment;
 
-// State that all parts of a training run share: its configuration, the ranks and the device that it
-// computes on, and its records. One a process; it outlives the parts.
+// State shared by all parts of a training run: configuration, ranks, device, and recorders of what
+// it does. One per process, which outlives the parts.
 struct RunContext {
   // Collective; throws what SetUpRun() throws.
   RunContext(const RunConfig& given, MpiEnvironment& mpi);
@@ -25,8 +25,8 @@ struct RunContext {
   int rank() const { return world().rank(); }
   at::Device device() const { return setup.device; }
 
-  // Limits of micro-batches that a checkpoint or the plan has decided are entered while the run
-  // starts: config.yaml and checkpoints hold what the run does.
+  // The configuration, in which limits of micro-batches from a checkpoint or the plan are set while
+  // the run starts, so that config.yaml and checkpoints hold those in use.
   RunConfig config;
   StopRequest stop;
   RunSetup setup;

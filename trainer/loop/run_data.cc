@@ -41,7 +41,7 @@ OpenedData OpenTraining(RunContext& context) {
 
 RunData::RunData(RunContext& context)
     : context_(context),
-      asked_(context.config.balance),
+      requested_(context.config.balance),
       opened_(OpenTraining(context)),
       costs_(CostsOfIndex(opened_.index, context.config)),
       left_out_(index().size() - index().CountDefects()[0]) {
@@ -77,7 +77,7 @@ void RunData::LogBalance(int data_ranks, int64_t epoch) const {
   const EpochSummary ours = packer.Summarize(epoch);
   const EpochSummary random =
       packer.Summarize(epoch, RandomBaseline(groups, ours.samples_per_group()));
-  const std::string limits = DescribeLimits(groups, asked_, context_.config.data.max_tokens);
+  const std::string limits = DescribeLimits(groups, requested_, context_.config.data.max_tokens);
   spdlog::info("{}", DescribeMicroBatches(ours, groups, limits));
   spdlog::info("{}", DescribeBalance(ours, random, groups, data_ranks));
   if (ours.oversize > 0) {

@@ -12,8 +12,8 @@
 
 namespace equipoise {
 
-// Most that a micro-batch may hold, as `balance` counts it; 0: as the configuration says, or chosen
-// by the packer.
+// Upper limits on a micro-batch, in the units of `balance`; 0: those of the configuration, else
+// chosen by the packer.
 struct PackLimits {
   int64_t tiles = 0, tokens = 0;
 };
@@ -22,8 +22,7 @@ struct PackLimits {
 class RunData {
  public:
   // Opens data.train and checks that the model fits the settings. Collective. Throws ConfigError
-  // (also where ranks see other records) and DataError.
-  // `context` must outlive it.
+  // (also where ranks see different records) and DataError. `context` must outlive the object.
   explicit RunData(RunContext& context);
 
   const OpenedData& opened() const { return opened_; }
@@ -34,19 +33,19 @@ class RunData {
 
   const SampleCosts& costs() const { return costs_; }  // of an epoch
 
-  // Enters the limits that a plan was made for; where the planner chose them in place of the
-  // configuration's, into that as well.
+  // Fixes the limits for which a plan was made; they replace the configuration's where the planner
+  // has chosen others.
   void FixLimits(const PlanPrediction& prediction);
-  const PackLimits& limits() const { return limits_; }  // that the plan was made for
+  const PackLimits& limits() const { return limits_; }  // of the plan
 
-  // Throws DataError where there is too little data for a step.
+  // The packer of training's samples. Throws DataError where they do not fill one step.
   EpochPacker MakePacker(int data_ranks) const;
-  // Logs how full and how even an epoch's micro-batches are, beside random ones. For rank 0.
+  // Logs how full and how even an epoch's micro-batches are, compared with random ones. For rank 0.
   void LogBalance(int data_ranks, int64_t epoch) const;
 
  private:
   RunContext& context_;
-  BalanceSection asked_;  // as it was given
+  BalanceSection requested_;  // `balance` as given, before FixLimits()
   PackLimits limits_;
   OpenedData opened_;
   SampleCosts costs_;

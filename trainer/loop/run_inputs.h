@@ -9,9 +9,9 @@
 
 namespace equipoise {
 
-// All that a run reads and checks before it is planned, in the order in which it is read.
+// Inputs that a run reads and checks before it is planned, in the order in which they are read.
 struct RunInputs {
-  // Collective. Throws UserError for whatever the run would end with before its first step.
+  // Collective. Throws UserError for every fault of the inputs.
   RunInputs(RunContext& context, const TrainOptions& options);
 
   RunData data;
@@ -19,10 +19,9 @@ struct RunInputs {
   Checkpointer checkpoints;
 };
 
-// The plan of the training run that these options ask for, on the ranks that were started, after
-// all that such a run checks before it builds its model: throws what the Trainer would. The cost
-// index is built where it is absent; nothing else is written, and no weights are read. Collective;
-// the same report on every rank.
+// The plan of the training run with these options on the started ranks, after all checks that such a
+// run makes before it builds its model; throws what Trainer throws. Builds the cost index where it
+// is absent, writes nothing else, and reads no weights. Collective; the same report on every rank.
 PlanReport PlanWithoutTraining(const TrainOptions& options, MpiEnvironment& mpi);
 
 }  // namespace equipoise

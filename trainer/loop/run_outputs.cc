@@ -28,7 +28,8 @@ double NowSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Of a run that ended before its first checkpoint, or that is trained anew on request.
+// Moves away the metrics of a run that ended before its first checkpoint, or that is restarted on
+// request.
 void KeepOldMetrics(const std::string& path) {
   const std::string aside = SetMetricsAside(path);
   if (!aside.empty())

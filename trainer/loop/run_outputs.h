@@ -24,27 +24,27 @@
 
 namespace equipoise {
 
-// Outputs of a run: files of its folder besides checkpoints, and lines on the terminal.
+// Outputs of a run: the files of its folder except checkpoints, and lines on the terminal.
 class RunOutputs {
  public:
-  // Writes the run's configuration, plan and model description, and cuts the files that steps are
-  // added to back to `state`. Every rank makes one, once weights are there. Throws RunError.
-  // `context`, `folder` and `data` must outlive it.
+  // Writes the run's configuration, plan and model description, and truncates the files to which
+  // steps are appended to `state`. Every rank makes one, after its weights are set. Throws RunError.
+  // `context`, `folder` and `data` must outlive the object.
   RunOutputs(RunContext& context, const RunFolder& folder, const RunData& data,
              const TrainingPlan& planned, const TrainState& state);
 
-  // A step after which the run stands at `state`: quarantine.jsonl by each rank, metrics,
-  // TensorBoard and progress by rank 0, the trace where it is due. Collective where there is one.
+  // Reports a step, after which the run is at `state`: quarantine.jsonl on each rank; metrics,
+  // TensorBoard and progress on rank 0; the trace where it is due. Collective where one is due.
   void Report(const TrainState& state, const StepResult& result, RunTrace& trace);
-  // Throws DataError when more than data.max_bad_share of the records met, or of all, is bad.
+  // Throws DataError when more than data.max_bad_share of the records read, or of all, is bad.
   void RefuseTooManyBad(const TrainState& state) const;
-  // RUN/answers_before.jsonl, which a resumed run reports too. By rank 0.
+  // Writes RUN/answers_before.jsonl, which a resumed run reports too. For rank 0.
   void WriteAnswersBefore(const std::vector<AnsweredSource>& answers) const;
-  // RUN/answers.jsonl and RUN/report.html. By rank 0.
+  // Writes RUN/answers.jsonl and RUN/report.html. For rank 0.
   void WriteReport(const RunSummary& run, const std::vector<AnsweredSource>& answers);
 
  private:
-  // Rank 0's alone.
+  // Writers of the outputs that only rank 0 has.
   struct Shown {
     Shown(const RunFolder& folder, const ProgressOptions& progress);
     MetricsWriter metrics;
@@ -57,8 +57,8 @@ class RunOutputs {
   void NoteBadSamples(const std::vector<BadSample>& samples, int64_t step);
   StepMetrics MetricsOf(const TrainState& state, const StepResult& result) const;
   void AddScalars(const StepMetrics& metrics);
-  // Writes a file that only shows the run: where it cannot be written, that is logged once for each
-  // `what`, and the run goes on.
+  // Runs `write`, of an output without which the run can continue: a failure is logged, once for
+  // each `what`.
   void WriteShown(const std::string& what, const std::function<void()>& write);
 
   RunContext& context_;

@@ -16,7 +16,7 @@
 namespace equipoise {
 namespace {
 
-// Of every rank. Collective.
+// Memory and device of every rank. Collective.
 std::vector<RankMemory> GatherMemory(const RunContext& context, int64_t forecast_bytes) {
   const Json mine = {{"machine", context.setup.hosts[static_cast<size_t>(context.rank())]},
                      {"device", DeviceName(context.device())},

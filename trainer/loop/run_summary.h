@@ -9,8 +9,8 @@
 
 namespace equipoise {
 
-// Facts for the report of a run that stands at `state`; the caller adds `first_step`, and
-// `predicted_step_s` where it means something. Collective; ranks are listed on rank 0 alone.
+// Facts for the report of a run at `state`; the caller adds `first_step`, and `predicted_step_s`
+// where the speed of the devices is known. Collective; ranks are listed on rank 0 alone.
 RunSummary SummarizeRun(const RunContext& context, const RunData& data, const Replica& replica,
                         const PlanPrediction& prediction, const TrainState& state);
 

@@ -11,19 +11,20 @@
 
 namespace equipoise {
 
-// RUN/trace.json: what every rank did in the first steps of a start (run.trace_steps), and below it
-// what the simulator says of the same micro-batches.
+// RUN/trace.json: the timeline of every rank in the first steps of a start (run.trace_steps), and
+// below it the simulated one for the same micro-batches.
 class RunTrace {
  public:
   explicit RunTrace(RunContext& context) : context_(context) {}
 
-  // Starts the recorder, all ranks' clocks at one moment; `step` steps are done. Collective.
+  // Starts the recorder, with all ranks' clocks aligned, after `step` steps. Collective.
   void Start(int64_t step);
 
-  // Adds the simulated step beside the one that has just been run.
+  // Adds the simulation of the step that has just been run.
   void AddPredicted(const Replica& replica, const StepResult& step);
-  // After a step, the last one of this start or not: ends the recording where it is due; the trace
-  // of all ranks, as the text of a JSON file, on rank 0, else empty. Collective.
+  // Ends the recording where it is due after `step`, the last one of this start or not. Returns the
+  // trace of all ranks as the text of a JSON file on rank 0; empty elsewhere, and where it is not
+  // due. Collective.
   std::string TakeIfDue(int64_t step, bool last);
 
  private:

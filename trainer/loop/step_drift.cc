@@ -11,18 +11,24 @@
 namespace equipoise {
 namespace {
 
-constexpr double kLeastLimit = 0.05;
-constexpr int64_t kFirstSteps = 5;   // caches, threads and connections are not warm
-constexpr int64_t kTellAgain = 500;  // steps
+// The difference between a step and its prediction is attributed to five causes, in seconds each:
+// the longest wait for data; the longest computing beyond the median slowdown (one slow rank); the
+// median slowdown itself over the longest passes; the waiting between ranks and the update, each of
+// the rank that has least of it, as on the others waiting for that rank is included. The cause with
+// the most seconds is reported, or with the fewest where the step was faster. O(ranks).
 
-// The lower one of two.
+constexpr double kLeastLimit = 0.05;
+constexpr int64_t kFirstSteps = 5;     // caches, threads and connections are not warm
+constexpr int64_t kReportAgain = 500;  // steps
+
+// The lower one of the two middle values. REQUIRES: a value.
 double Median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
 
-// How many times as long as predicted a rank computes.
+// Measured by predicted seconds of computing.
 double Slowdown(const RankTimes& rank) {
   return rank.predicted.compute_s > 0 ? rank.measured.compute_s / rank.predicted.compute_s : 1;
 }
@@ -44,7 +50,7 @@ RankSeconds Medians(const std::vector<RankTimes>& steps, RankSeconds RankTimes::
           of(&RankSeconds::data_wait_s)};
 }
 
-// Each cause's part in the difference between the step and its prediction.
+// Each cause's share of the difference between the step and its prediction.
 std::vector<Drift> Causes(const std::vector<RankTimes>& ranks, const Drift& whole) {
   std::vector<double> slowdowns;
   slowdowns.reserve(ranks.size());
@@ -72,7 +78,7 @@ std::vector<Drift> Causes(const std::vector<RankTimes>& ranks, const Drift& whol
       slow.rank = static_cast<int>(i);
       slow.slowdown = slowdowns[i];
     }
-    // Bubbles grow with what the ranks compute.
+    // Bubbles grow with the seconds of computing.
     waiting.cause_s =
         std::min(waiting.cause_s, Waiting(measured) - std::max(1.0, typical) * Waiting(predicted));
     update.cause_s = std::min(update.cause_s, Update(measured) - Update(predicted));
@@ -158,9 +164,9 @@ std::optional<std::string> DriftMonitor::Judge(const std::vector<RankTimes>& ran
   if (!drift) return std::nullopt;
   const std::string kind = fmt::format("{} {} {}", static_cast<int>(drift->cause), drift->rank,
                                        static_cast<int>(drift->slower()));
-  const auto told = told_.find(kind);
-  if (told != told_.end() && steps_ - told->second < kTellAgain) return std::nullopt;
-  told_[kind] = steps_;
+  const auto reported = reported_.find(kind);
+  if (reported != reported_.end() && steps_ - reported->second < kReportAgain) return std::nullopt;
+  reported_[kind] = steps_;
   return Describe(*drift, error_band_);
 }
 

@@ -10,14 +10,14 @@
 
 namespace equipoise {
 
-// One optimizer step as the data sees it.
+// The data of one optimizer step.
 struct FeedStep {
   StepBatches plan;
-  DataPosition after;  // where the data stands once the step is done
+  DataPosition after;  // in the data, once the step is done
 };
 
-// Gives the steps' plans and loads this data rank's packs of them ahead of time.
-// Micro-batch m of data rank r is pack m * data_ranks + r of the step.
+// Source of the steps' batches, which loads this data rank's packs ahead of time. Micro-batch m of
+// data rank r is pack m * data_ranks + r of the step.
 class StepFeed {
  public:
   struct Options {
@@ -31,10 +31,10 @@ class StepFeed {
   StepFeed(const Dataset* dataset, EpochPacker planner, DataPosition start, const Options& options);
   ~StepFeed();
 
-  // The next step. LoadPack() then gives its micro-batches, in order.
+  // The next step. LoadPack() then returns its micro-batches, in order.
   FeedStep NextStep();
   LoadedPack LoadPack();
-  // How steps are formed; does not change.
+  // The options by which steps are formed; constant.
   const GroupOptions& groups() const { return planner_.groups(); }
 
  private:
@@ -44,9 +44,9 @@ class StepFeed {
   Options options_;
   std::mutex mutex_;
   EpochPacker planner_;
-  DataPosition position_;  // behind the last step planned
+  DataPosition position_;  // after the last step planned
   std::deque<FeedStep> steps_;
-  std::deque<Pack> packs_;                  // of this rank, planned and not yet given to the loader
+  std::deque<Pack> packs_;                  // of this data rank, planned and not yet loading
   std::unique_ptr<PrefetchLoader> loader_;  // last: its threads use the rest
 };
 

@@ -12,29 +12,29 @@
 
 namespace equipoise {
 
-// Result of one optimizer step; the same on every rank where nothing else is said.
+// Result of one optimizer step; the same on every rank except for the last fields.
 struct StepResult {
-  // Weighted mean over the targets of the step, and gradient norm before clipping; absent when no
-  // target was there (no picture of the step could be decoded): the step is skipped.
+  // Weighted mean loss over the step's targets, and gradient norm before clipping; absent when
+  // there was no target (no picture of the step could be decoded): the step is skipped.
   std::optional<double> loss, grad_norm;
-  bool updated = false;  // whether weights have changed: not in a step that is skipped
+  bool updated = false;  // whether weights have changed: false in a skipped step
   double lr = 0;
   int64_t tokens = 0, samples = 0, images = 0;
   BalanceMetrics balance;  // as MeasureStep() gives it
   int64_t bad_samples = 0;
   double step_s = 0;
-  double data_wait_s = 0;  // longest of the ranks
-  // With a pipeline: the ranks' mean idle share of the passes, until the slowest rank ends.
+  double data_wait_s = 0;  // maximum over the ranks
+  // With a pipeline: mean over the ranks of the idle share of the passes, until the slowest ends.
   std::optional<double> bubble_share;
   std::optional<double> predicted_step_s, mfu;  // where the devices' speed is known
   std::optional<double> eval_loss;  // on data.eval, where it was measured after this step
-  bool stop = false;                // some rank was asked to stop
-  DataPosition after;               // where the data stands now
+  bool stop = false;                // whether some rank received a request to stop
+  DataPosition after;               // in the data, after the step
 
   // This rank alone:
   RankTimes times;
   std::vector<LayerLoad> loads;  // of its data rank's micro-batches
-  std::vector<BadSample> bad;    // where it reports the loss
+  std::vector<BadSample> bad;    // where this rank reports the loss
 };
 
 }  // namespace equipoise

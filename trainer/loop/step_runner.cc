@@ -24,7 +24,7 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// What every rank must have planned alike before the step begins.
+// Identity of a step's batches, which must be the same on every rank before the step begins.
 StepIdentity IdentityOf(const StepBatches& batches, int64_t number) {
   StableHash hash;
   hash.Add(static_cast<uint64_t>(number));
@@ -86,7 +86,7 @@ StepResult StepRunner::Run(int64_t number) {
   const StepForecast& forecast = replica_.forecast();
   if (forecast.knows_speed()) result.predicted_step_s = sums.predicted_s;
   if (sums.weight > 0) {
-    // Pictures that did not decode: the loss has fewer targets than planned.
+    // Where pictures did not decode, the loss has fewer targets than planned.
     const double planned_share = sums.bad_samples > 0 ? batches.weight / sums.weight : 1.0;
     if (planned_share != 1.0) replica_.optimizer().ScaleGradients(planned_share);
     result.loss = sums.loss * planned_share;

@@ -15,35 +15,35 @@
 namespace equipoise {
 
 // Runs optimizer steps: this rank's micro-batches in the order of the plan's schedule, one
-// reduction, one update. What it is given must outlive it.
+// reduction, one update. `context`, `data` and `replica` must outlive the runner.
 class StepRunner {
  public:
   StepRunner(RunContext& context, const RunData& data, Replica& replica);
 
-  // Begins to load micro-batches from there on, in threads.
+  // Begins to load the micro-batches after `position`, in threads.
   void Start(const DataPosition& position);
-  // Step `number` (1-based) of the run. A step whose loss, gradients or weights would not be finite
-  // is skipped, as Replica::guard tells. Collective. Throws AlreadyReportedError when mpirun is
-  // ending the job. REQUIRES: Start().
+  // Runs step `number` (1-based). A step whose loss, gradients or weights would not be finite is
+  // skipped, see Replica::guard. Collective. Throws AlreadyReportedError when mpirun is ending the
+  // job. REQUIRES: Start().
   StepResult Run(int64_t number);
 
  private:
-  // Sums of a step over micro-batches, and then over ranks.
+  // Sums of a step over micro-batches, then over ranks.
   struct Sums {
     double loss = 0;    // already divided by the planned weight of the step's targets
-    double weight = 0;  // of the targets that were there
+    double weight = 0;  // of the targets present
     double bad_samples = 0;
     double stop_requests = 0;
     double busy_s = 0;       // seconds of compute in the passes; over ranks: the mean
-    double data_wait_s = 0;  // over ranks: the longest; so are the others
-    double span_s = 0;       // of the passes from begin to end
+    double data_wait_s = 0;  // over ranks: the maximum; likewise of the fields below
+    double span_s = 0;       // of the passes from start to end
     double predicted_s = 0;
   };
   Sums RunMicroBatches(const StepBatches& batches, int64_t number, StepResult& result);
   void MeasurePasses(Sums& sums, StepResult& result) const;
   Sums AllReduce(const Sums& sums) const;
   void UpdateWeights(const StepBatches& batches, int64_t number, StepResult& result);
-  // "train.jsonl:17" for each sample of a step.
+  // "FILE:LINE" of each sample of a step, such as "train.jsonl:17".
   std::vector<std::string> SampleNames(const StepBatches& batches) const;
 
   RunContext& context_;

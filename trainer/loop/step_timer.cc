@@ -31,7 +31,7 @@ void StepTimer::UsePacks(const PackLimits& limits, int64_t global_batch) {
 }
 
 std::vector<double> StepTimer::Time(const ScoredPlan& plan, int warm_up, int timed) {
-  ReturnFreeMemory();  // of the plan before
+  ReturnFreeMemory();  // of the previous plan
   RequireMemory(plan);
   std::vector<double> seconds;
   const auto run = [&] { seconds = RunSteps(plan.plan, warm_up, timed); };
@@ -43,7 +43,7 @@ std::vector<double> StepTimer::Time(const ScoredPlan& plan, int warm_up, int tim
   return AllReduceValues(context_.world(), seconds, ReduceOp::kMax);
 }
 
-// Takes the bytes that this rank is foreseen to need, and frees them.
+// Allocates the bytes that this rank is predicted to need, and frees them.
 void StepTimer::RequireMemory(const ScoredPlan& plan) const {
   const int rank = plan.plan.mesh.Coordinate(context_.rank(), Axis::kPipeline);
   const int64_t bytes = plan.memory[static_cast<size_t>(rank)].total();

@@ -13,19 +13,19 @@ namespace equipoise {
 
 class MpiEnvironment;
 
-// Times the first steps of a run under one plan after another, on the run's data and from first
-// weights. Writes nothing.
+// Times the first steps of a run under one plan after another, with the run's data and first
+// weights. Writes no file.
 class StepTimer {
  public:
-  // Collective. Throws UserError as the run would.
+  // Reads the data. Collective. Throws UserError as the run would.
   StepTimer(const RunConfig& config, MpiEnvironment& mpi);
 
-  // Sets limits of the micro-batches of Time(), and the number of packs of a step.
+  // Sets the limits of micro-batches and the number of packs in a step, for Time().
   void UsePacks(const PackLimits& limits, int64_t global_batch);
-  // Seconds of the steps after the warm-up, of the slowest rank each. Collective. Throws
+  // Seconds of the `timed` steps after `warm_up` ones, each of the slowest rank. Collective. Throws
   // CollectiveRunError where a rank cannot get the memory that its plan is predicted to need; in a
-  // world of one for every failure. (A rank that fails amid a step of several ranks ends the job,
-  // as in training.)
+  // world of one rank, for every failure. (With several ranks, a rank that fails during a step ends
+  // the job, as in training.)
   std::vector<double> Time(const ScoredPlan& plan, int warm_up, int timed);
   Precision precision() const { return context_.setup.precision; }  // of the computation
 

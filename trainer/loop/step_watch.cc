@@ -22,7 +22,7 @@ RankTimes FromFigures(const std::vector<double>& f) {
   return {{f[0], f[1], f[2], f[3]}, {f[4], f[5], f[6], f[7]}};
 }
 
-// Of all ranks; collective.
+// Times of all ranks. Collective.
 std::vector<RankTimes> GatherTimes(Communicator& world, const RankTimes& mine) {
   std::vector<RankTimes> ranks;
   ranks.reserve(static_cast<size_t>(world.size()));

@@ -10,13 +10,12 @@
 
 namespace equipoise {
 
-// Compares the ranks' steps with each other, and with predicted ones, while a run goes on; rank 0
-// warns of a slow rank and of a drift.
+// Watches a run's steps for slow ranks and for drifts from the prediction; rank 0 warns about them.
 class StepWatch {
  public:
   StepWatch(const RunContext& context, const Plan& plan, const StepForecast& forecast);
 
-  // Adds this rank's times of a step. Collective every few steps.
+  // Adds this rank's times of a step. Collective every kStepsOfWindow steps.
   void Add(const RankTimes& step);
 
  private:

@@ -8,11 +8,18 @@
 namespace equipoise {
 namespace {
 
-constexpr double kSlow = 1.25;  // times as long as the others: more than predictions err by
-constexpr size_t kWindows = 3;  // in a row, before a rank is named; and of its first pace
-constexpr int kTellAgain = 50;  // windows
+// A rank's pace is measured seconds of computing by predicted ones, so the unit of the prediction
+// cancels when paces are compared. A rank is slow in a window when its pace is kSlow times the
+// median pace of the other ranks with the same layers. Where no other rank has them, its change of
+// pace since the first kWindows windows takes the place of the pace, compared with the change of
+// all others. A rank becomes a straggler after kWindows slow windows in a row, so that a short
+// disturbance is not reported. O(ranks^2) a window.
 
-// The lower one of two; 0 of none.
+constexpr double kSlow = 1.25;     // larger than the error of predictions
+constexpr size_t kWindows = 3;     // slow ones in a row of a straggler; also of the first pace
+constexpr int kReportAgain = 50;   // windows
+
+// The lower one of the two middle values; 0 of an empty list.
 double Median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
@@ -20,13 +27,13 @@ double Median(std::vector<double> values) {
   return *middle;
 }
 
-// Seconds for a unit of work; 0 where there was none.
+// Measured by predicted seconds of computing; 0 where either is unknown.
 double Pace(const RankTimes& rank) {
   const bool known = rank.predicted.compute_s > 0 && rank.measured.compute_s > 0;
   return known ? rank.measured.compute_s / rank.predicted.compute_s : 0;
 }
 
-// The median of the values of other ranks, of those that `counts` and that are known.
+// Median over the other ranks for which `counts` is true and the value is known.
 template <class Counts>
 double MedianOfOthers(const std::vector<double>& values, size_t rank, const Counts& counts) {
   std::vector<double> others;
@@ -52,7 +59,7 @@ std::vector<Straggler> StragglerWatch::SlowRanks(const std::vector<double>& pace
     const double equals =
         MedianOfOthers(pace, i, [&](size_t other) { return layers_[other] == layers_[i]; });
     const double others = MedianOfOthers(change, i, [](size_t) { return true; });
-    // Where the others have become faster, this one has not become slow.
+    // Others that have become faster do not make this rank slow.
     const double by_change = others > 0 ? change[i] / std::max(1.0, others) : 0;
     const double slowdown = equals > 0 ? pace[i] / equals : by_change;
     if (slowdown >= kSlow) slow.push_back({static_cast<int>(i), slowdown, equals > 0});
@@ -77,7 +84,7 @@ std::vector<Straggler> StragglerWatch::Add(const std::vector<RankTimes>& ranks) 
   pace.reserve(ranks.size());
   for (const RankTimes& rank : ranks) pace.push_back(Pace(rank));
   ++windows_;
-  told_.resize(ranks.size(), 0);
+  reported_.resize(ranks.size(), 0);
   last_.push_back(SlowRanks(pace));
   if (last_.size() > kWindows) last_.erase(last_.begin());
   SetBase(pace);
@@ -90,9 +97,9 @@ std::vector<Straggler> StragglerWatch::Add(const std::vector<RankTimes>& ranks) 
       always = always && there != nullptr;
       if (there != nullptr) named.slowdown = std::min(named.slowdown, there->slowdown);
     }
-    int& told = told_[static_cast<size_t>(named.rank)];
-    if (!always || (told > 0 && windows_ - told < kTellAgain)) continue;
-    told = windows_;
+    int& reported = reported_[static_cast<size_t>(named.rank)];
+    if (!always || (reported > 0 && windows_ - reported < kReportAgain)) continue;
+    reported = windows_;
     stragglers.push_back(named);
   }
   return stragglers;

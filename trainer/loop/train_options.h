@@ -6,11 +6,11 @@
 
 namespace equipoise {
 
-// How `train` treats checkpoints that lie in the run folder.
+// `train --resume`: the use of checkpoints in the run folder.
 enum class Resume {
-  kAuto,  // go on from the newest good one, if there is one
+  kAuto,  // resume from the newest good one, if there is one
   kNone,  // refuse a run folder that holds checkpoints
-  kFrom,  // go on from a given one
+  kFrom,  // resume from a given one
 };
 
 struct TrainOptions {

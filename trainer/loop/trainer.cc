@@ -30,7 +30,7 @@ std::unique_ptr<RunFolder> OpenFolder(RunContext& context, Resume resume, MpiEnv
   return folder;
 }
 
-// The plan to train with; its limits of micro-batches become those of the run.
+// The plan to train with; the limits of its micro-batches become those of the run.
 TrainingPlan ChoosePlan(RunContext& context, RunData& data) {
   const auto searching = context.activity.During("searching the plan");
   TrainingPlan planned = PlanTraining(context.config, data.model_config(), data.costs(),
@@ -78,7 +78,7 @@ ExitCode Trainer::Run() {
       step.eval_loss = evaluator.HeldOutLoss(replica_);
     outputs_.Report(state_, step, trace_);
     outputs_.RefuseTooManyBad(state_);
-    // Weights that steps are being skipped with are those of the step before, or no good.
+    // While steps are skipped, weights are those already saved, or unsound.
     const bool due = Due(config.checkpoint.every) && state_.non_finite_in_a_row == 0;
     if (last || step.stop || due) inputs_.checkpoints.Save(state_, replica_);
     if (step.stop && !last) {

@@ -22,13 +22,13 @@ namespace equipoise {
 
 class MpiEnvironment;
 
-// A training run: its parts, in the order in which they are made, and the loop over steps.
+// A training run: its parts, in the order of their construction, and the loop over steps.
 class Trainer {
  public:
-  // Reads data, model and checkpoint. Collective. Throws UserError before any step is done.
+  // Reads data, model and checkpoint. Collective. Throws UserError.
   Trainer(const TrainOptions& options, MpiEnvironment& mpi);
 
-  // Trains to the last step, or until a stop is asked for (then saves and returns kStopped).
+  // Trains to the last step, or until a stop is requested (then saves and returns kStopped).
   ExitCode Run();
 
  private:
@@ -42,7 +42,7 @@ class Trainer {
   TrainingPlan planned_;
   Replica replica_;
   TrainState state_;
-  int64_t first_step_;  // steps that were done when this start began
+  int64_t first_step_;  // number of steps done before this start
   RunOutputs outputs_;
   RunTrace trace_;
   StepRunner steps_;
