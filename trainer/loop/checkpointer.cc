@@ -151,7 +151,7 @@ void Checkpointer::RequirePosition(const TrainState& state, const Plan& plan) co
                   state.position.pack, state.position.epoch, packs));
 }
 
-// Logs the differences to the run that wrote the checkpoint, and the step from which this one starts.
+// Logs the differences to the run that wrote the checkpoint, and the step to resume from.
 void Checkpointer::LogStart(const CheckpointIndex& index, const Plan& plan) const {
   const TrainSection& train = context_.config.train;
   if (index.settings.empty()) {

@@ -19,9 +19,10 @@ struct RunInputs {
   Checkpointer checkpoints;
 };
 
-// The plan of the training run with these options on the started ranks, after all checks that such a
-// run makes before it builds its model; throws what Trainer throws. Builds the cost index where it
-// is absent, writes nothing else, and reads no weights. Collective; the same report on every rank.
+// The plan of the training run with these options on the started ranks, after all checks that such
+// a run makes before it builds its model; throws what Trainer throws. Builds the cost index where
+// it is absent, writes nothing else, and reads no weights. Collective; the same report on every
+// rank.
 PlanReport PlanWithoutTraining(const TrainOptions& options, MpiEnvironment& mpi);
 
 }  // namespace equipoise

@@ -28,7 +28,7 @@ namespace equipoise {
 class RunOutputs {
  public:
   // Writes the run's configuration, plan and model description, and truncates the files to which
-  // steps are appended to `state`. Every rank makes one, after its weights are set. Throws RunError.
+  // steps are appended to `state`. Every rank makes one, after weights are set. Throws RunError.
   // `context`, `folder` and `data` must outlive the object.
   RunOutputs(RunContext& context, const RunFolder& folder, const RunData& data,
              const TrainingPlan& planned, const TrainState& state);

@@ -15,9 +15,9 @@ namespace {
 // all others. A rank becomes a straggler after kWindows slow windows in a row, so that a short
 // disturbance is not reported. O(ranks^2) a window.
 
-constexpr double kSlow = 1.25;     // larger than the error of predictions
-constexpr size_t kWindows = 3;     // slow ones in a row of a straggler; also of the first pace
-constexpr int kReportAgain = 50;   // windows
+constexpr double kSlow = 1.25;    // larger than the error of predictions
+constexpr size_t kWindows = 3;    // slow ones in a row of a straggler; also of the first pace
+constexpr int kReportAgain = 50;  // windows
 
 // The lower one of the two middle values; 0 of an empty list.
 double Median(std::vector<double> values) {
