@@ -1,7 +1,8 @@
 #include "balance/costs/cluster.h"
 
+#include <fmt/format.h>
+
 #include <cctype>
-#include <sstream>
 #include <string_view>
 #include <type_traits>
 
@@ -43,30 +44,29 @@ const Preset& FindPreset(const std::string& name) {
   }
   const std::vector<std::string> names = ClusterPresetNames();
   std::string nearest = NearestName(name, names);
-  // One letter off, b200 is another device than h200 and no slip.
+  // With one letter changed, b200 is another device than h200 and no typing error.
   const auto device = [](const std::string& text) { return text.substr(0, text.find('-')); };
   const bool numbered = name.find_first_of("0123456789") != std::string::npos;
   if (numbered && device(nearest) != device(name)) nearest = "";
   std::string all;
   for (const std::string& known : names) all += (all.empty() ? "" : ", ") + known;
-  throw ConfigError("cluster.preset: no preset '" + name + "'; " +
-                    (nearest.empty() ? "use one of " + all +
-                                           ", and numbers of your own such as "
-                                           "cluster.peak_tflops and cluster.memory_gb"
-                                     : "did you mean '" + nearest + "'?"));
+  const std::string advice = nearest.empty() ? fmt::format(
+                                                   "use one of {}, and numbers of your own such as "
+                                                   "cluster.peak_tflops and cluster.memory_gb",
+                                                   all)
+                                             : fmt::format("did you mean '{}'?", nearest);
+  throw ConfigError(fmt::format("cluster.preset: no preset '{}'; {}", name, advice));
 }
 
-// "a100-80g with peak_tflops 165, memory_gb 24": the preset, and what of the devices the section
-// says differently.
+// Name of the preset and the section's values for devices, such as "a100-80g with peak_tflops 165,
+// memory_gb 24".
 std::string NameOf(ClusterConfig config) {
   std::string numbers;
   const std::string price = "price_per_gpu_hour";
   auto collect = [&](const char* key, auto& value, const char*, const Rule& = {}) {
     if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::optional<double>>) {
       if (!value || key == price) return;
-      std::ostringstream number;
-      number << *value;
-      numbers += (numbers.empty() ? " with " : ", ") + std::string(key) + " " + number.str();
+      numbers += fmt::format("{}{} {:g}", numbers.empty() ? " with " : ", ", key, *value);
     }
   };
   config.VisitFields(collect);
@@ -88,7 +88,7 @@ std::string ClusterPresetFor(const std::string& device) {
     const std::string_view word = preset.device;
     const size_t at = word.empty() ? std::string::npos : device.find(word);
     if (at == std::string::npos) continue;
-    // A GH200 is no H200.
+    // GH200 is another device than H200.
     if (at == 0 || std::isalnum(static_cast<unsigned char>(device[at - 1])) == 0)
       return preset.name;
   }

@@ -10,10 +10,11 @@
 
 namespace equipoise {
 
-// The preset for this machine's CPUs.
+// The preset for this machine.
 inline constexpr const char* kLocalPreset = "local";
 
-// The `cluster` section: a preset, and what of it is different here. GB are 10^9 bytes, GiB 2^30.
+// The `cluster` section: a preset, and values that replace those of the preset. GB are 10^9 bytes,
+// GiB 2^30.
 struct ClusterConfig {
   std::string preset = kLocalPreset;
   std::optional<int64_t> nodes, gpus_per_node;
@@ -63,35 +64,35 @@ struct ClusterConfig {
 
 // The machines that a plan is made for.
 struct Cluster {
-  std::string name;    // the preset's, and the numbers of the section that differ from it
-  std::string device;  // a part of the name that a profile of such a device has; "": any
+  std::string name;    // the preset's, with the values that replace some of it
+  std::string device;  // contained in the device's name in a matching profile; "": any
   int nodes = 1, devices_per_node = 1;
-  double peak_flops = 0;          // 1/s, of matrix products in the precision of the computation
-  double memory_bytes_per_s = 0;  // of a device's own memory
+  double peak_flops = 0;          // FLOP/s of a device in matrix products
+  double memory_bytes_per_s = 0;  // bandwidth of a device's memory
   int64_t memory_bytes = 0;       // of a device
-  // One direction of one device.
+  // Links of one device, in one direction, inside a node and between nodes.
   LinkModel intra, inter;
-  // The part of `intra` that a step of a ring collective inside a node gets.
+  // The link of a step of a ring collective inside a node.
   LinkModel intra_ring;
-  double price_per_device_hour = 0;  // 0: not known
+  double price_per_device_hour = 0;  // 0: unknown
 
-  // Shares of the peaks that kernels reach, and what each costs beside its work.
+  // Shares of the peaks that kernels reach, and seconds to launch each.
   double gemm_efficiency = 1, attention_efficiency = 1, memory_efficiency = 1;
   double launch_s = 0;
-  // Processors that share out the tiles of a matrix product; 0: a CPU, whose products have none.
+  // Processors among which the tiles of a matrix product are divided; 0: a CPU, without tiles.
   int multiprocessors = 0;
-  // Share of memory_bytes that the allocator's fragmentation and the device's context take.
+  // Share of memory_bytes for the allocator's fragmentation and the device's context.
   double reserve_share = 0;
 
   int num_devices() const { return nodes * devices_per_node; }
 };
 
-// Throws ConfigError for an unknown preset, with the nearest name.
+// The cluster of a section. Throws ConfigError for an unknown preset, with the nearest name.
 Cluster MakeCluster(const ClusterConfig& config);
 
 std::vector<std::string> ClusterPresetNames();
 
-// The preset for a device of that name, such as "NVIDIA H200"; empty where there is none.
+// Name of the preset for a device such as "NVIDIA H200"; empty where there is none.
 std::string ClusterPresetFor(const std::string& device);
 
 }  // namespace equipoise

@@ -9,7 +9,7 @@ double TransferSeconds(double bytes, const LinkModel& link) {
   return link.bytes_per_s > 0 ? bytes / link.bytes_per_s : 0;
 }
 
-// A group of `ranks` ranks at a distance of `stride`, of which the first is at the start of a node.
+// The link of a group of `ranks` ranks at a distance of `stride`, the first at the start of a node.
 LinkModel GroupLink(const Cluster& cluster, int ranks, int stride) {
   const int per_node = cluster.devices_per_node;
   if (FitsNode(cluster, ranks * stride)) return cluster.intra_ring;

@@ -6,28 +6,28 @@
 
 namespace equipoise {
 
-// Seconds of ring collectives over `ranks` ranks, each with `bytes` bytes (of the whole tensor), as
-// in Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms", 2009. No time for one rank.
+// Seconds of ring collectives over `ranks` ranks, as in Patarasuk and Yuan, "Bandwidth optimal
+// all-reduce algorithms", 2009. `bytes` are those of the whole tensor. 0 for one rank.
 double AllReduceSeconds(double bytes, int ranks, const LinkModel& link);
-// The whole tensor is made of, or cut into, one part a rank.
+// All-gather and reduce-scatter, in which each rank has one part of the tensor.
 double AllGatherSeconds(double bytes, int ranks, const LinkModel& link);
 inline double ReduceScatterSeconds(double bytes, int ranks, const LinkModel& link) {
   return AllGatherSeconds(bytes, ranks, link);
 }
 
-// Whether the links between `tensor` consecutive ranks never leave a node.
+// Whether every group of `tensor` consecutive ranks lies in one node.
 bool FitsNode(const Cluster& cluster, int tensor);
 
-// The links of a plan's groups, with its ranks placed on the nodes in order (parallel/mesh.h).
-// Inside a node where the whole group is in one; otherwise between nodes: with several of a group's
-// ranks in each node, rings pass through the adapters of all of them.
+// The links of a plan's groups, with its ranks placed on the nodes in order (parallel/mesh.h). The
+// link inside a node where the whole group is in one, else that between nodes; rings use the
+// adapters of all of a group's ranks in a node.
 LinkModel TensorLink(const Cluster& cluster, const Plan& plan);
 LinkModel DataLink(const Cluster& cluster, const Plan& plan);
-// Between two ranks of a pipeline; the slowest of all data ranks' pipelines.
+// The link between two ranks of a pipeline, the slowest over all data ranks' pipelines.
 LinkModel PipelineLink(const Cluster& cluster, const Plan& plan, int from, int to);
 
-// The cluster with the links inside a node as the profile has measured them between two ranks; a
-// link without limit (bytes_per_s 0) stays so.
+// The cluster with the links inside a node that the profile measured between two ranks. A link
+// without a limit (bytes_per_s 0) is kept.
 Cluster WithMeasuredLinks(Cluster cluster, const Profile& profile);
 
 }  // namespace equipoise

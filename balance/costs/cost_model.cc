@@ -19,22 +19,22 @@
 namespace equipoise {
 namespace {
 
-// Flash attention's backward makes the scores again: five products for two.
+// Flash attention's backward recomputes the scores: five products instead of two.
 constexpr double kAttentionBackward = 2.5;
-// Element-wise passes of backward beside those of forward: they read the gradient too.
+// Element-wise work of backward relative to forward: it reads the gradient as well.
 constexpr double kPassesBackward = 1.5;
-// What an analytic prediction is off by; docs/cost_model.md.
+// Error band of analytic predictions; docs/cost_model.md.
 constexpr double kAnalyticErrorBand = 0.15;
-// Rows of logits that exist at a time.
+// Size of a chunk of logits, as in models/ops/cross_entropy.cc.
 constexpr double kChunkLogits = 1 << 24, kMinChunkRows = 256;
 
-// The kind of recomputation that a layer can do of what is asked for.
+// The recomputation that a layer does when `asked` is set for it.
 Recompute Possible(const LayerSpec& work, Recompute asked) {
   if (work.gradient_with_loss) return Recompute::kNone;
   return asked == Recompute::kFull || work.has_halves ? asked : Recompute::kNone;
 }
 
-// The two halves of a layer together.
+// Times of a layer from those of its halves.
 LayerTimes Sum(const LayerSpec& work, const LayerTimes& attention, const LayerTimes& mlp) {
   LayerTimes times;
   times.forward_s = attention.forward_s + mlp.forward_s;
@@ -44,8 +44,8 @@ LayerTimes Sum(const LayerSpec& work, const LayerTimes& attention, const LayerTi
   return times;
 }
 
-// Logits exist in chunks of rows (models/ops/cross_entropy.cc), twice in fp32 while their softmax
-// is made; then as a gradient, which is rounded and multiplied.
+// Peak bytes of a chunk of logits (models/ops/cross_entropy.cc): two fp32 copies during the
+// softmax; then the fp32 gradient, its rounded copy and the weight's gradient.
 double LogitsBytes(const LayerSpec& work, const LayerLoad& load, double element_bytes) {
   const auto vocabulary = static_cast<double>(work.mlp.products[0].n);
   const auto hidden = static_cast<double>(work.mlp.products[0].k);
@@ -145,7 +145,7 @@ CostModel::Halves CostModel::HalvesOf(const LayerSpec& work, const LayerLoad& lo
   return {HalfTimes(work.attention, load), HalfTimes(work.mlp, load)};
 }
 
-// As if all weights were trained.
+// Times of a layer whose weights are all trained.
 LayerTimes CostModel::TrainedTimes(const Group& group, const Halves& halves,
                                    const LayerLoad& load) const {
   LayerTimes times = Sum(group.work, halves.attention, halves.mlp);
@@ -237,7 +237,7 @@ double CostModel::AnalyticWorkBytes(const LayerSpec& work, bool trainable,
     const double rows = half->workspace.At(load) * element + 4 * half->workspace_fp32.At(load);
     most = std::max(most, rows);
     if (rows == 0 || !trainable || options_.element_bytes == 4) continue;
-    // A weight gradient is made in 16 bits before it is added; half of the rest is gone by then.
+    // A weight gradient is computed in 16 bits before it is added; half of `rows` is freed by then.
     for (const Product& product : half->products) {
       most = std::max(most, rows / 2 + element * static_cast<double>(product.n * product.k));
     }

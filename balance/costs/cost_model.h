@@ -20,6 +20,7 @@ struct LayerTimes {
   double backward_s() const { return input_gradient_s + weight_gradient_s; }
 };
 
+// LayerTimes with the seconds of recomputation.
 struct LayerSeconds {
   LayerTimes times;
   std::array<double, 4> recompute_s = {};  // by Recompute
@@ -31,44 +32,42 @@ struct LayerSeconds {
 class CostModel {
  public:
   struct Options {
-    int tensor = 1;                   // ranks that share each layer
+    int tensor = 1;                   // tensor-parallel ranks
     int64_t element_bytes = 2;        // of weights and activations in the computation
-    std::vector<std::string> frozen;  // modules, as model.freeze names them
+    std::vector<std::string> frozen;  // components, as in model.freeze
   };
-  // `measured` may be gone after the construction. Throws ConfigError when it lacks a layer of the
-  // model.
+  // `measured` is not kept. Throws ConfigError when it lacks a layer of the model.
   CostModel(const ModelConfig& config, const Cluster& cluster, const Options& options,
             const Profile* measured = nullptr);
 
   const std::vector<LayerSpec>& specs() const { return specs_; }
   int num_layers() const { return static_cast<int>(specs_.size()); }
-  // With the profile's links where one is given.
+  // The cluster, with the profile's links where one is given.
   const Cluster& cluster() const { return cluster_; }
   const Options& options() const { return options_; }
-  // Layers of one group cost the same: equal kind, equally trained.
+  // Groups of layers that cost the same: of equal kind, and all trained or none.
   int num_groups() const { return static_cast<int>(groups_.size()); }
   int GroupOf(int layer) const { return group_of_[static_cast<size_t>(layer)]; }
 
-  // Collectives of the tensor ranks are included. A frozen layer has no weight gradient, and no
-  // input gradient either where nothing before it is trained. The head makes its gradients with the
-  // loss: they are in its forward time.
+  // Seconds of a layer, with the collectives of tensor-parallel ranks. A frozen layer has no weight
+  // gradient, and no input gradient either where no layer before it is trained. The head computes
+  // its gradients with the loss: they are in its forward time.
   LayerTimes Times(int layer, const LayerLoad& load) const;
-  // Seconds of computing again in backward what was not kept; 0 where there is no backward.
+  // Seconds of recomputation in backward; 0 where there is no backward.
   double RecomputeSeconds(int layer, const LayerLoad& load, Recompute recompute) const;
-  // Times() and RecomputeSeconds() of every kind, in the time of one.
+  // Times() and RecomputeSeconds() of every kind, in the time of one call.
   LayerSeconds Seconds(int layer, const LayerLoad& load) const;
-  // Bytes kept from forward to backward, the layer's input included, its output not.
+  // Bytes saved from forward to backward, including the layer's input but not its output.
   int64_t KeptBytes(int layer, const LayerLoad& load, Recompute recompute) const;
-  // The most that a pass through the layer needs beyond what was kept before it, while it runs.
+  // Peak bytes of temporaries while a pass through the layer runs.
   int64_t WorkBytes(int layer, const LayerLoad& load) const;
   // Parameters of a layer on this rank.
   int64_t Parameters(int layer) const;
-  // Parameters of the weight that embedding and head share, a copy of which the head's stage has
-  // where the embedding is in another one; 0: not tied. Parameters() counts it in the embedding
-  // alone.
+  // Parameters of the weight that embedding and head share; 0: not tied. The head's stage has a
+  // copy where the embedding is in another stage. Parameters() counts it in the embedding only.
   int64_t tied_parameters() const { return tied_parameters_; }
   bool Trainable(int layer) const;
-  // Whether a gradient reaches the layer: it is trained, or a layer before it is.
+  // Whether the layer has a backward pass: it is trained, or a layer before it is.
   bool HasBackward(int layer) const;
 
   // One standard deviation of predicted times, as a share of them.
@@ -78,12 +77,13 @@ class CostModel {
 
  private:
   struct Group {
-    LayerSpec work;  // of one tensor rank
+    LayerSpec work;  // on one tensor-parallel rank
     bool trainable = true, has_backward = true;
-    // Measured: as the tensor ranks run it, sums included, where the profile has that; else of the
-    // whole layer, and the analytic model gives the rank's share and the sums.
+    // Fit to the profile: to the layer on tensor-parallel ranks with their all-reduces, where it
+    // was measured so; else to the whole layer, from which the analytic model gives the rank's
+    // share and the all-reduces.
     LayerFit fit;
-    LayerSpec measured;  // what was measured
+    LayerSpec measured;  // the layer that `fit` is of
     bool fit_has_sums = false;
   };
   const Group& At(int layer) const { return groups_[static_cast<size_t>(GroupOf(layer))]; }

@@ -8,7 +8,7 @@ namespace {
 
 struct Tile {
   double rows, columns;
-  double efficiency;  // beside that of the largest
+  double efficiency;  // relative to the largest
 };
 
 constexpr Tile kTiles[] = {{256, 128, 1.0}, {128, 256, 1.0}, {128, 128, 0.95}, {256, 64, 0.85},

@@ -6,20 +6,20 @@
 
 namespace equipoise {
 
-// C [m, n] = A [m, k] B [k, n].
+// A matrix product C [m, n] = A [m, k] B [k, n].
 struct GemmShape {
   double m = 0, n = 0, k = 0;
 };
 
-// Share of the multiprocessors' work that lands in C. The library covers C with tiles, which the
-// multiprocessors take in waves: what sticks out of C, and the places that the last wave leaves
-// empty, are lost. It chooses the best of several tiles; small ones are slower in themselves
-// (NVIDIA, "Matrix Multiplication Background User's Guide", tile and wave quantization). 1 for a
-// CPU.
+// Share of the multiprocessors' work that is useful. The library covers C with tiles, which the
+// multiprocessors compute in waves; parts of tiles outside C, and idle multiprocessors in the last
+// wave, are lost. The best of several tile sizes is used; small tiles are less efficient by
+// themselves (NVIDIA, "Matrix Multiplication Background User's Guide", tile and wave quantization).
+// 1 for a CPU.
 double TileEfficiency(const GemmShape& shape, int multiprocessors);
 
-// The slower of arithmetic (at the tiles' efficiency) and of reading A and B and writing C once,
-// and one launch. 0 where there is nothing to do.
+// Seconds of a product: the larger of arithmetic (at the tiles' efficiency) and memory traffic (A
+// and B read, C written once), plus one launch. 0 for an empty product.
 double GemmSeconds(const GemmShape& shape, const Cluster& cluster, int64_t element_bytes);
 
 }  // namespace equipoise

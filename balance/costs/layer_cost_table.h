@@ -7,14 +7,14 @@
 
 namespace equipoise {
 
-// Costs of each layer for each of a list of micro-batches, worked out once for many plans: equal
+// Costs of each layer for each of a list of micro-batches, computed once for many plans. Equal
 // layers share their costs, so a model of a hundred layers has some six rows.
 class LayerCostTable {
  public:
   struct Costs : LayerSeconds {
     std::array<double, 4> kept_bytes = {};  // by Recompute
   };
-  // `costs` must outlive it.
+  // `costs` must outlive the table.
   LayerCostTable(const CostModel& costs, const std::vector<LayerLoad>& loads);
 
   const CostModel& model() const { return costs_; }

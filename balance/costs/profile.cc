@@ -32,8 +32,8 @@ int64_t PositiveInt(const Json& object, const char* key, const std::string& sour
 const Json& Part(const Json& object, const char* key, bool list, const std::string& source) {
   const auto found = object.find(key);
   if (found != object.end() && (list ? found->is_array() : found->is_object())) return *found;
-  throw DataError(source + ": no " + std::string(list ? "list" : "map") + " '" + key +
-                  "'; measure again with equipoise profile");
+  throw DataError(fmt::format("{}: no {} '{}'; measure again with equipoise profile", source,
+                              list ? "list" : "map", key));
 }
 
 Json LinkJson(const LinkModel& link) {
@@ -93,7 +93,7 @@ LayerMeasurement ReadLayer(const Json& object, const std::string& source) {
 }
 
 std::string Differs(const std::string& what, const std::string& there, const std::string& here) {
-  return "measured " + what + " " + there + ", used " + what + " " + here;
+  return fmt::format("measured {0} {1}, used {0} {2}", what, there, here);
 }
 
 LinkModel MeanLink(const std::vector<Profile>& profiles, LinkModel Profile::*link) {
@@ -134,12 +134,15 @@ Profile MeanProfile(const std::vector<Profile>& profiles) {
 Profile ParseProfile(const Json& json, const std::string& source) {
   const std::string format = json.is_object() ? GetString(json, "format", source, "") : "";
   if (!format.starts_with(kAnyFormat)) {
-    throw DataError(source + ": not a profile ('format' is not '" + kFormat +
-                    "'); make one with equipoise profile");
+    throw DataError(
+        fmt::format("{}: not a profile ('format' is not '{}'); make one with equipoise profile",
+                    source, kFormat));
   }
   if (format != kFormat) {
-    throw DataError(source + ": is of another version of this program ('" + format + "', not '" +
-                    kFormat + "'); measure again with equipoise profile");
+    throw DataError(
+        fmt::format("{}: is of another version of this program ('{}', not '{}'); measure again "
+                    "with equipoise profile",
+                    source, format, kFormat));
   }
   Profile profile;
   profile.device = GetString(json, "device", source);
@@ -199,9 +202,10 @@ std::string RequireProfile(const Profile& profile, const ProfileUse& use, const 
                            bool force) {
   const std::string mismatch = ProfileMismatch(profile, use);
   if (mismatch.empty()) return "";
-  if (force) return path + ": " + mismatch + "; times predicted from it may be wrong";
-  throw ConfigError(path + ": " + mismatch +
-                    "; measure here with equipoise profile, or set cluster.force_profile: true");
+  if (force) return fmt::format("{}: {}; times predicted from it may be wrong", path, mismatch);
+  throw ConfigError(
+      fmt::format("{}: {}; measure here with equipoise profile, or set cluster.force_profile: true",
+                  path, mismatch));
 }
 
 }  // namespace equipoise

@@ -11,16 +11,16 @@
 
 namespace equipoise {
 
-// One layer at one load, run for itself on a device, all trained.
+// A measurement of one layer at one load, alone on a device, with all weights trained.
 struct LayerMeasurement {
   std::string layer_kind;  // LayerSpec::kind
   std::string shape;       // LayerSpec::shape: layers of equal kind and shape cost the same
   LayerLoad load;
-  int tensor = 1;  // ranks that shared it: times are then of this rank's part and of their sums
-  double forward_s = 0, backward_s = 0;                // means; backward makes both gradients
-  double input_gradient_s = 0, weight_gradient_s = 0;  // with weights frozen; the rest of backward
-  std::array<int64_t, 4> kept_bytes = {};  // from forward to backward, by Recompute; 0: not known
-  int64_t work_bytes = 0;  // peak of both passes beyond what was kept before; 0: not known
+  int tensor = 1;  // tensor-parallel ranks: times are of a rank's part and of the all-reduces
+  double forward_s = 0, backward_s = 0;                // means; backward has both gradients
+  double input_gradient_s = 0, weight_gradient_s = 0;  // with frozen weights; rest of backward
+  std::array<int64_t, 4> kept_bytes = {};  // saved for backward, by Recompute; 0: unknown
+  int64_t work_bytes = 0;                  // peak of temporaries of both passes; 0: unknown
 };
 
 // Measurements of `equipoise profile` on one device.
@@ -35,30 +35,30 @@ struct Profile {
   LinkModel point_to_point, all_reduce;
 };
 
-// Mean times of profiles that were measured alike; all else is the first one's. Rates of links are
-// means of the times that a byte takes, over the profiles that have them.
-// REQUIRES: at least one; the same rows in each.
+// The profile with the mean times of several that were measured in the same way; all else is from
+// the first. Rates of links are means of seconds per byte, over the profiles that have them.
+// REQUIRES: at least one profile; the same rows in each.
 Profile MeanProfile(const std::vector<Profile>& profiles);
 
 Json ToJson(const Profile& profile);
-// Throws DataError that begins with `source` for what is no profile, lacks a field, or holds a
-// number that is negative or not finite.
+// Throws DataError that begins with `source` for JSON that is not a profile, lacks a field, or has
+// a number that is negative or not finite.
 Profile ParseProfile(const Json& json, const std::string& source);
-// Files of that JSON. Throw DataError that begins with the path, also where it cannot be read or
-// written.
+// Files of that JSON. Both throw DataError that begins with the path, also where the file cannot be
+// read or written.
 Profile ReadProfile(const std::string& path);
 void WriteProfile(const std::string& path, const Profile& profile);
 
-// Where a profile is to be used. "" and 0 stand for any.
+// The conditions in which a profile is used. "" and 0 stand for any.
 struct ProfileUse {
-  std::string device;  // a part of the device's name will do
+  std::string device;  // a part of the device's name suffices
   std::string versions, precision;
   int threads = 0;
 };
-// "measured in bf16, used in fp32" and so on; "" where the profile fits.
+// The first difference, such as "measured in bf16, used in fp32"; "" where the profile matches.
 std::string ProfileMismatch(const Profile& profile, const ProfileUse& use);
-// Throws ConfigError that begins with the path where the profile does not fit, unless it is forced:
-// then returns the line to warn with ("" where it fits).
+// Throws ConfigError that begins with the path where the profile does not match. With `force`
+// returns a warning instead ("" where it matches).
 std::string RequireProfile(const Profile& profile, const ProfileUse& use, const std::string& path,
                            bool force);
 

@@ -6,6 +6,11 @@
 
 #include "models/spec/layer_spec.h"
 
+// Non-negative least squares with relative errors. There are only seven terms, so every subset is
+// solved by the normal equations, and the best solution without a negative coefficient is the
+// optimum: O(2^7 x 7^2 x measurements). Terms of pictures that are proportional to patches in all
+// measurements are left out.
+
 namespace equipoise {
 namespace {
 
@@ -28,8 +33,8 @@ double Dot(const Row& a, const Row& b) {
   return sum;
 }
 
-// Rows scaled by the measured value (so that errors are relative, and every target is 1) and by the
-// terms' largest values (pairs are millions times the constant).
+// Rows of terms, divided by the measured value (so that errors are relative, and every target is 1)
+// and by each term's largest value (pairs are millions of times the constant).
 struct Problem {
   std::vector<Row> rows;
   Row scale = {};
@@ -54,7 +59,7 @@ Problem Scaled(const std::vector<LayerLoad>& loads, const std::vector<double>& m
   return problem;
 }
 
-// A bit for each term of pictures that grows as patches do, and tells nothing beside them.
+// The terms, a bit each, that are proportional to patches in all rows.
 unsigned LikePatches(const std::vector<Row>& scaled) {
   unsigned terms = 0;
   for (const size_t k : {kPatchPairs, kImageTokens}) {

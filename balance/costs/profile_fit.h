@@ -8,20 +8,19 @@
 
 namespace equipoise {
 
-// A constant, and a number for each of patches, tokens, token pairs, targets, patch pairs and image
-// tokens, in this order; none is negative.
+// A linear function of a load: coefficients of a constant, patches, tokens, token pairs, targets,
+// patch pairs and image tokens, in this order; none is negative.
 struct LoadFit {
   std::array<double, 7> coefficients = {};
-  // Root mean square of (fitted - measured) / measured.
+  // Root mean square of the relative errors, (fitted - measured) / measured.
   double residual = 0;
 
   double At(const LayerLoad& load) const;
 };
 
-// The fit whose relative errors have the least sum of squares; exact: every subset of coefficients
-// is solved for. Where tiles of one size were measured, patch pairs and image tokens grow as
-// patches do, which stand for all three. Measurements of 0 are left out; all zeros where none
-// remains.
+// The fit with the least sum of squared relative errors; exact. Where tiles of one size were
+// measured, patch pairs and image tokens are proportional to patches, whose coefficient then covers
+// all three. Measurements of 0 are left out; all coefficients are 0 where none remains.
 LoadFit FitLoads(const std::vector<LayerLoad>& loads, const std::vector<double>& measured);
 
 // A fit to the measurements of one layer kind and shape.
@@ -34,9 +33,9 @@ struct LayerFit {
   int measurements = 0;  // 0: the profile has none of the layer
 };
 
-// The fit of a layer as `tensor` ranks share it. Of targets the head's cost alone depends; where
-// all its rows have one on every token, or the profile is of a version that did not count them, it
-// is fitted to tokens.
+// The fit of a layer on one of `tensor` tensor-parallel ranks. Only the head's cost depends on
+// targets; where its measurements have a target at every token, or do not count targets, it is
+// fitted to tokens.
 LayerFit FitLayer(const Profile& profile, const std::string& layer_kind, const std::string& shape,
                   int tensor = 1);
 

@@ -8,17 +8,24 @@
 #include "balance/load/random.h"
 #include "configs/base/error.h"
 
+// The number of groups follows from the sums alone; longest processing time first fills that many
+// groups by a bucket queue, regardless of the limits; pairwise exchanges make them equal, and only
+// what is still beyond a limit is placed again, by best fit. For few samples, where rounding up the
+// number of groups costs most, ISF (OmniBal, arXiv 2407.20761) is tried as well and taken if it
+// needs fewer. O(n log n) for the sort; all other steps are linear in samples or in passes x
+// samples.
+
 namespace equipoise {
 namespace {
 
-// Tokens that groups keep free, of their limit: what exchanges leave uneven.
+// Share of the limit on tokens that is left free for the unevenness after exchanges.
 constexpr double kSpareTokens = 1.0 / 512;
-constexpr double kJitter = 1.0 / 32;  // samples whose sizes differ by less may change places
-// Passes of exchanges: some of a million samples in a second, more of fewer.
+constexpr double kJitter = 1.0 / 32;  // samples whose sizes differ by less may be reordered
+// Passes of exchanges: few for a million samples, which then take a second, and more for fewer.
 constexpr int64_t kFewestPasses = 9, kMostPasses = 60, kVisits = int64_t{12} << 20;
-constexpr int64_t kLastParts = 3;       // of the passes, one comes last
-constexpr int64_t kCompared = 1 << 14;  // samples, up to which ISF is tried, too
-constexpr int kIndexBits = 32;          // of a sort key, for a sample
+constexpr int64_t kLastParts = 3;       // the last exchanges have 1 / kLastParts of the passes
+constexpr int64_t kCompared = 1 << 14;  // most samples for which ISF is tried as well
+constexpr int kIndexBits = 32;          // bits of a sort key that hold the sample's index
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -35,15 +42,15 @@ class GroupFiller {
   Grouping Fill();
 
  private:
-  // Looks at every sample once; false when none is within the limits.
+  // Sums up the samples and sets the number of groups; false when no sample is within the limits.
   bool Measure();
-  // A sample's part of a group: of its patches or of its tokens, what is more.
+  // A sample's share of the limits: of patches or of tokens, whichever is larger.
   double Share(const SampleSize& size) const {
     return std::max(size.patches / static_cast<double>(limits_.patches),
                     size.tokens / static_cast<double>(limits_.tokens));
   }
   std::vector<int64_t> LargestFirst();
-  void Deal();
+  void AssignToLeastLoaded();
   std::vector<int64_t> TakeExcess(std::vector<GroupLimits>& loads);
   void PlaceExcess();
   void TakeIsfGroupsIfFewer();
@@ -52,7 +59,7 @@ class GroupFiller {
   std::span<const SampleSize> sizes_;
   GroupLimits limits_;
   SplitMix random_;
-  int64_t samples_ = 0, patches_ = 0, tokens_ = 0;  // within the limits
+  int64_t samples_ = 0, patches_ = 0, tokens_ = 0;  // sums over samples within the limits
   std::vector<int64_t> oversize_;
   GroupOfSample groups_;
 };
@@ -60,7 +67,7 @@ class GroupFiller {
 Grouping GroupFiller::Fill() {
   if (!Measure()) return {SampleGroups(), std::move(oversize_)};
   const int64_t passes = std::clamp(kVisits / samples_, kFewestPasses, kMostPasses);
-  Deal();
+  AssignToLeastLoaded();
   ExchangeSamples(sizes_, {limits_, passes, /*keep_limits=*/false}, random_, groups_);
   PlaceExcess();
   if (samples_ <= kCompared) TakeIsfGroupsIfFewer();
@@ -87,6 +94,8 @@ bool GroupFiller::Measure() {
   return samples_ > 0;
 }
 
+// Samples by descending share with jitter: a sort of integers, an inverted share of 31 bits above
+// the index, which needs no comparison function and no stable sort.
 std::vector<int64_t> GroupFiller::LargestFirst() {
   std::vector<uint64_t> keys;
   keys.reserve(static_cast<size_t>(samples_));
@@ -105,8 +114,9 @@ std::vector<int64_t> GroupFiller::LargestFirst() {
   return samples;
 }
 
-// To the group with the smallest sum of patches and tokens, each in parts of the mean.
-void GroupFiller::Deal() {
+// Adds each sample to the group with the least load: patches and tokens, each relative to the mean.
+// A bucket queue finds that group, up to the width of a bucket, in constant time.
+void GroupFiller::AssignToLeastLoaded() {
   constexpr int64_t kBuckets = 8192;
   constexpr double kMostLoad = 3;
   const auto groups = static_cast<double>(groups_.groups);
@@ -129,8 +139,8 @@ void GroupFiller::Deal() {
   }
 }
 
-// Takes samples out of the groups beyond the limits: the smallest that suffices, or else the
-// largest, until the limits hold.
+// Removes samples from groups beyond the limits until these hold: the smallest sample that
+// suffices, or else the largest.
 std::vector<int64_t> GroupFiller::TakeExcess(std::vector<GroupLimits>& loads) {
   std::vector<int64_t> excess;
   const SampleGroups groups = Collect();
@@ -160,7 +170,7 @@ std::vector<int64_t> GroupFiller::TakeExcess(std::vector<GroupLimits>& loads) {
   return excess;
 }
 
-// Best fit decreasing.
+// Best fit decreasing: each removed sample goes to the group with the most tokens that has room.
 void GroupFiller::PlaceExcess() {
   constexpr int64_t kPatchLevels = 64, kTokenBuckets = 512;
   std::vector<GroupLimits> loads(static_cast<size_t>(groups_.groups));
@@ -174,7 +184,7 @@ void GroupFiller::PlaceExcess() {
   std::stable_sort(excess.begin(), excess.end(), [this](int64_t a, int64_t b) {
     return Share(sizes_[static_cast<size_t>(a)]) > Share(sizes_[static_cast<size_t>(b)]);
   });
-  // By patches left, rounded down to a level; bucket by tokens, rounded up.
+  // A queue for each level of free patches (rounded down), with buckets of tokens (rounded up).
   const int64_t level_patches = CeilDiv(limits_.patches, kPatchLevels);
   const int64_t bucket_tokens = CeilDiv(limits_.tokens, kTokenBuckets);
   std::vector<int32_t> next(loads.size() + excess.size(), -1);

@@ -13,16 +13,17 @@ struct BalancedGroupsOptions {
   int64_t epoch = 0;
 };
 
-// Groups that are full and alike, in patches and in tokens: the first half of `isf+` (the second is
-// step_assignment.h). There are as few as the sums of patches and tokens allow, and more only where
-// samples do not fit together:
-// 1. Samples go, from the largest to the smallest, to the group that has the least (longest
-//    processing time first, Graham 1969), whether the limits hold or not.
-// 2. Groups exchange samples until they are alike (group_exchange.h), which brings nearly all
-//    within the limits, and these hold little more than the mean.
-// 3. What is beyond the limits goes to the group with the least room that has enough, or to a new
-//    one; then groups exchange samples once more, within the limits.
-// Samples of similar size change places at random, drawn from (seed, epoch). O(n log n).
+// Forms groups that are full and nearly equal, in patches and in tokens: the first half of `isf+`
+// (the second is step_assignment.h). Their number is the least that the sums of patches and tokens
+// allow, and larger only where samples do not fit together:
+// 1. Each sample, from the largest to the smallest, is added to the group with the least load
+//    (longest processing time first, Graham 1969), regardless of the limits.
+// 2. Groups exchange samples until they are nearly equal (group_exchange.h). Nearly all are then
+//    within the limits, which are little above the mean.
+// 3. Samples of groups beyond the limits are moved to the fullest group with enough room (best
+// fit),
+//    or to a new one; then groups exchange samples once more, within the limits.
+// Samples of similar size are ordered at random, by (seed, epoch). O(n log n).
 Grouping BalancedGroups(std::span<const SampleSize> sizes, const BalancedGroupsOptions& options);
 
 }  // namespace equipoise

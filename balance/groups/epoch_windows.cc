@@ -16,8 +16,8 @@ constexpr uint64_t kSampleOrder = 5;  // purpose of the random stream
 EpochWindows::EpochWindows(SampleList samples, const GroupOptions& groups, const Options& options)
     : samples_(std::move(samples)), options_(groups), stream_(options) {}
 
-// The samples that were carried, and the next of the epoch's order until the window is full. They
-// are read once, in the order of the list: of an index on disk that is the quickest.
+// Collects the samples that were carried over, and the next in the epoch's order until the window
+// is full. Sizes are read in the order of the list, which is fastest for an index on disk.
 std::vector<SampleSize> EpochWindows::Gather() {
   std::vector<int64_t> carried;
   carried.reserve(groups_.carried.size());
@@ -48,7 +48,7 @@ bool EpochWindows::Next() {
   begin_ = end();
   const std::vector<SampleSize> sizes = Gather();
   const int64_t batch = options_.global_batch;
-  // What the step that is open lacks.
+  // Groups that the open step lacks.
   const int64_t head = ((stream_.head - begin_) % batch + batch) % batch;
   groups_ = PlanWindow(sizes, options_, {stream_.epoch, number_++, head, last_});
   return true;

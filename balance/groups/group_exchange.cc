@@ -6,18 +6,25 @@
 
 #include "configs/base/error.h"
 
+// A pass sorts the groups by load, with noise in the low bits, and pairs the ends of the list. In a
+// pair the exchange is made that lowers the pair's cost most: squared distances to the mean patches
+// and tokens, relative to the limits, plus the weighted squared excess over the limits. The sum of
+// costs never grows, so that passes may end at any time. Passes pair by tokens, by patches and by
+// both in turn. At most 16 members of a group are compared, so a pass is O(groups x 16^2); a
+// group's members are contiguous, and those of later pairs are prefetched.
+
 namespace equipoise {
 namespace {
 
-constexpr int64_t kMostMembers = 16;   // of a group that are looked at in a pass
-constexpr int64_t kMostExchanges = 3;  // of a pair in a pass
-constexpr int64_t kSpare = 2;          // places of a group beyond the mean, or beyond those it has
-// A group whose patches and tokens are this part of the limits away from the mean is even enough.
+constexpr int64_t kMostMembers = 16;   // members of a group that are compared in a pass
+constexpr int64_t kMostExchanges = 3;  // exchanges of a pair in a pass
+constexpr int64_t kSpare = 2;          // free places of a group, beyond its size and the mean
+// A group is even enough at this distance to the mean, relative to the limits.
 constexpr double kEven = 1.0 / 256;
-constexpr double kLeastGain = 1.0 / 1024;  // of a pair's cost that an exchange must save
-constexpr double kExcessWeight = 100;      // of what is beyond the limits against what is uneven
+constexpr double kLeastGain = 1.0 / 1024;  // share of a pair's cost that an exchange must save
+constexpr double kExcessWeight = 100;      // weight of excess over the limits against unevenness
 
-// Pairs whose groups and members are fetched from memory before it is their turn.
+// Prefetching: pairs ahead, and members to the next cache line.
 constexpr size_t kAhead = 8, kLineMembers = 5;
 
 struct Member {
@@ -26,10 +33,10 @@ struct Member {
 
 struct Group {
   int32_t patches = 0, tokens = 0;
-  int32_t begin = 0, size = 0, room = 0;  // of its members in the list of all
+  int32_t begin = 0, size = 0, room = 0;  // range of its members in the list of all
 };
 
-// By what groups are paired.
+// The load by which groups are paired.
 enum class PairBy : uint8_t { kTokens, kPatches, kBoth };
 
 class Exchanger {
@@ -59,9 +66,9 @@ class Exchanger {
   bool Within(int64_t patches, int64_t tokens) const {
     return patches <= limits_.patches && tokens <= limits_.tokens;
   }
-  // Squared distance to the mean in parts of the limits, and what is beyond these.
+  // Squared distance to the mean relative to the limits, and weighted squared excess over these.
   double Cost(int32_t patches, int32_t tokens) const {
-    // Half a patch off is as near to the mean as whole patches can be.
+    // Half a patch is as near to the mean as a whole number can be.
     const double v = std::max(std::abs(patches - mean_patches_) - 0.5, 0.0) * of_patches_;
     const double t = (tokens - mean_tokens_) * of_tokens_;
     const double over_v = std::max(patches - most_patches_, 0.0) * of_patches_;
@@ -69,19 +76,19 @@ class Exchanger {
     return v * v + t * t + kExcessWeight * (over_v * over_v + over_t * over_t);
   }
   double Cost(const Group& group) const { return Cost(group.patches, group.tokens); }
-  // The members that a pass looks at, behind "none".
-  int64_t Look(const Group& group, int64_t number, std::array<Member, kMostMembers + 1>& seen,
-               std::array<int32_t, kMostMembers + 1>& place) const;
+  // Lists the members that pass `number` compares, after an entry for none. Returns their number.
+  int64_t Candidates(const Group& group, int64_t number, std::array<Member, kMostMembers + 1>& seen,
+                     std::array<int32_t, kMostMembers + 1>& place) const;
   bool Exchange(Group& a, Group& b, int64_t number);
   void Replace(Group& group, int32_t place, const Member& by);
 
   GroupLimits limits_;
   bool keep_limits_;
   double most_patches_, most_tokens_;  // the limits
-  double of_patches_, of_tokens_;      // and one part of them
+  double of_patches_, of_tokens_;      // their inverses
   double mean_patches_ = 0, mean_tokens_ = 0;
   std::vector<Group> groups_;
-  std::vector<Member> members_;  // by group, one behind the other: few cache lines a group
+  std::vector<Member> members_;  // by group, contiguous: few cache lines a group
 };
 
 void Exchanger::AddMembers(std::span<const SampleSize> sizes, const GroupOfSample& groups) {
@@ -121,9 +128,9 @@ void Exchanger::Store(GroupOfSample& groups) const {
   }
 }
 
-int64_t Exchanger::Look(const Group& group, int64_t number,
-                        std::array<Member, kMostMembers + 1>& seen,
-                        std::array<int32_t, kMostMembers + 1>& place) const {
+int64_t Exchanger::Candidates(const Group& group, int64_t number,
+                              std::array<Member, kMostMembers + 1>& seen,
+                              std::array<int32_t, kMostMembers + 1>& place) const {
   seen[0] = {};
   place[0] = group.begin + group.size;
   const int64_t count = std::min<int64_t>(group.size, kMostMembers);
@@ -155,13 +162,13 @@ void Exchanger::Replace(Group& group, int32_t place, const Member& by) {
 bool Exchanger::Exchange(Group& a, Group& b, int64_t number) {
   std::array<Member, kMostMembers + 1> of_a, of_b;
   std::array<int32_t, kMostMembers + 1> place_a, place_b;
-  const auto count_a = static_cast<size_t>(Look(a, number, of_a, place_a));
-  const auto count_b = static_cast<size_t>(Look(b, number, of_b, place_b));
+  const auto count_a = static_cast<size_t>(Candidates(a, number, of_a, place_a));
+  const auto count_b = static_cast<size_t>(Candidates(b, number, of_b, place_b));
   const bool keep_a = keep_limits_ && Within(a.patches, a.tokens);
   const bool keep_b = keep_limits_ && Within(b.patches, b.tokens);
   double least = (Cost(a) + Cost(b)) * (1 - kLeastGain);
   size_t best_a = 0, best_b = 0;
-  // Nothing from a: a takes a member of b, which keeps another.
+  // Index 0 stands for no member: the sample is moved, where its group keeps another.
   for (size_t i = b.size < 2 || a.size == a.room ? 1 : 0; i < count_a; ++i) {
     for (size_t j = a.size < 2 || b.size == b.room ? 1 : 0; j < count_b; ++j) {
       const int32_t patches = of_b[j].patches - of_a[i].patches;

@@ -7,9 +7,9 @@
 
 namespace equipoise {
 
-// `balance.group`: how samples form the micro-batches of a step.
+// Values of `balance.group`: how samples form the micro-batches of a step.
 enum class GroupMethod : uint8_t {
-  kRandom,         // micro_batch samples, drawn at random
+  kRandom,         // micro_batch samples at random
   kLengthGrouped,  // micro_batch samples of similar length
   kPacked,         // filled to Q_t
   kKnapsack,       // filled to Q_t and Q_v, even in tokens
@@ -26,7 +26,7 @@ constexpr auto NamesOf(GroupMethod) {
                                                {GroupMethod::kIsfPlus, "isf+"}});
 }
 
-// Whether its micro-batches have a number of samples instead of limits.
+// Whether micro-batches have a fixed number of samples instead of limits.
 constexpr bool HasFixedSamples(GroupMethod method) {
   return method == GroupMethod::kRandom || method == GroupMethod::kLengthGrouped;
 }

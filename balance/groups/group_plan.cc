@@ -15,9 +15,9 @@ namespace {
 
 // Purposes of random streams; kWindowSeed and above: of the windows after the first.
 constexpr uint64_t kSampleOrder = 2, kGroupOrder = 3, kIsfSeed = 4, kWindowSeed = 1 << 16;
-constexpr int64_t kCarriedParts = 8;  // of a window's samples, one at most is handed on
+constexpr int64_t kCarriedParts = 8;  // at most 1 / kCarriedParts of a window's samples is carried
 
-constexpr int64_t kTokenSteps = 16;  // in which a limit on tokens is lowered
+constexpr int64_t kTokenSteps = 16;  // steps in which a limit on tokens is lowered
 
 Grouping FormIsfGroups(std::span<const SampleSize> sizes, const GroupOptions& options,
                        int64_t epoch, std::vector<IsfRound>& rounds) {
@@ -27,8 +27,8 @@ Grouping FormIsfGroups(std::span<const SampleSize> sizes, const GroupOptions& op
   return IsfGroups(sizes, isf, &rounds);
 }
 
-// What follows counts patches in units. Of tiles these are whole numbers whose sums, means and
-// shares do not depend on the rows of a tile, not even in rounding.
+// Patches are counted in units from here on. In tiles, sums, means and shares do not depend on the
+// rows of a tile, not even in rounding.
 SampleSize InUnits(SampleSize size, int64_t unit) {
   EQUIPOISE_CHECK(size.patches % unit == 0, size.patches, " patches in units of ", unit);
   size.patches = static_cast<int32_t>(size.patches / unit);
@@ -58,8 +58,9 @@ GroupOptions InUnits(GroupOptions options) {
   return options;
 }
 
-// Standard deviation / mean of the tokens of the groups that ISF accepts, from some of the samples;
-// of the few that its last round leaves there are the fewer, the more samples there are.
+// Standard deviation / mean of the tokens of the groups that ISF accepts, for some of the samples.
+// Groups that remain after its last round are left out: their share falls with the number of
+// samples.
 double IsfTokenSpread(std::span<const SampleSize> sizes, const GroupOptions& options) {
   constexpr int64_t kMostSamples = 1 << 14;
   const int64_t count = std::min(std::ssize(sizes), kMostSamples);
@@ -109,7 +110,7 @@ Grouping FormGroups(std::span<const SampleSize> sizes, const GroupOptions& optio
   return result;
 }
 
-// How full a group is, and whether that is enough.
+// Fullness of a group, and whether it suffices.
 struct Fullness {
   double share = 0;
   bool full = false;
@@ -128,7 +129,7 @@ Fullness FullnessOf(const LayerLoad& load, int64_t samples, const GroupOptions& 
       load.tokens >= options.min_tokens || (patch_bound && load.patches >= options.min_patches)};
 }
 
-// Takes groups that are not full out of `groups`; returns their samples.
+// Removes groups that are not full from `groups`; returns their samples.
 std::vector<int64_t> TakeUnfilled(std::span<const SampleSize> sizes, const GroupOptions& options,
                                   SampleGroups& groups) {
   std::vector<std::pair<double, int64_t>> unfilled;
@@ -156,7 +157,7 @@ bool KeepsBothLimits(GroupMethod method) {
   return !HasFixedSamples(method) && method != GroupMethod::kPacked;
 }
 
-// The most patches and the most tokens of the samples within the limits, a unit and one at least.
+// The most patches and the most tokens of a sample within the limits, at least a unit and 1.
 GroupLimits LargestHeld(const SampleList& samples, const GroupOptions& options) {
   GroupLimits largest{options.patch_unit, 1};
   for (int64_t i = 0; i < samples.size; ++i) {
@@ -168,12 +169,12 @@ GroupLimits LargestHeld(const SampleList& samples, const GroupOptions& options) 
   return largest;
 }
 
-// What the samples add up to that a limit on tokens holds.
+// Sums over the samples within a limit on tokens.
 struct SampleSums {
   int64_t samples = 0, patches = 0, tokens = 0, most_patches = 1;
 };
 
-// Tokens are rounded up to whole `parts`.
+// Sums over the samples of at most `most_tokens`; tokens are rounded up to multiples of `part`.
 SampleSums SumOf(const SampleList& samples, int64_t most_tokens, int64_t part) {
   SampleSums sums;
   for (int64_t i = 0; i < samples.size; ++i) {
@@ -187,7 +188,8 @@ SampleSums SumOf(const SampleList& samples, int64_t most_tokens, int64_t part) {
   return sums;
 }
 
-// As OmniBal's search starts: it rounds lengths to 256, and tokens a tile to 16, at Q_t = 4096.
+// Units that `tokens` tokens come with on average. For isf as OmniBal's search begins: it rounds
+// lengths to 256, and tokens per tile to 16, at Q_t = 4096.
 int64_t AverageUnits(const SampleList& samples, int64_t tokens, GroupMethod method) {
   const bool isf = method == GroupMethod::kIsf;
   const int64_t coarse = isf ? std::max<int64_t>(tokens / 16, 1) : 1;
@@ -198,7 +200,8 @@ int64_t AverageUnits(const SampleList& samples, int64_t tokens, GroupMethod meth
   return std::max(tokens / std::max<int64_t>(a_patch / fine * fine, 1), sums.most_patches);
 }
 
-// The fewest units with which isf+ forms hardly more groups than with any number of them.
+// The fewest units with which isf+ forms at most 1/256 more groups than without a limit. Found by
+// doubling steps, then bisection.
 int64_t FewestUnits(const SampleList& samples, int64_t tokens) {
   constexpr int64_t kMostSamples = 1 << 13;
   constexpr double kMoreGroups = 1.0 / 256;
@@ -221,7 +224,7 @@ int64_t FewestUnits(const SampleList& samples, int64_t tokens) {
   const double enough = std::floor(groups(unlimited) * (1 + kMoreGroups));
   int64_t low = std::max(sums.patches * tokens / std::max<int64_t>(sums.tokens, 1), most_patches);
   if (low >= unlimited || groups(low) <= enough) return low;
-  // Always: too few at `low`, enough at `high`.
+  // Invariant: `low` is too few, `high` is enough.
   int64_t high = unlimited;
   for (int64_t step = 1; low + step < high; step *= 2) {
     if (groups(low + step) <= enough) {
@@ -251,7 +254,7 @@ void ChooseLimits(const SampleList& samples, GroupOptions& options) {
   }
   if (options.min_patches == 0) options.min_patches = limits.patches;
   if (options.min_tokens == 0) options.min_tokens = limits.tokens - limits.tokens / 32;
-  // Of limits that were lowered.
+  // A limit may have been lowered since they were set.
   options.min_patches = std::min(options.min_patches, limits.patches);
   options.min_tokens = std::min(options.min_tokens, limits.tokens);
 }
@@ -352,11 +355,11 @@ void EpochMeter::AddStep() {
   std::vector<LayerLoad> loads;
   loads.reserve(step_.size());
   for (const MicroBatchLoad& one : step_) loads.push_back(one.load);
-  std::vector<MicroBatchLoad> dealt;
-  for (const int64_t place : RowsOfStep(loads, options_, data_ranks_)) {
-    dealt.push_back(step_[static_cast<size_t>(place)]);
+  std::vector<MicroBatchLoad> rows;
+  for (const int64_t index : RowsOfStep(loads, options_, data_ranks_)) {
+    rows.push_back(step_[static_cast<size_t>(index)]);
   }
-  meter_.AddStep(dealt);
+  meter_.AddStep(rows);
   step_.clear();
 }
 

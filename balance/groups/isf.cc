@@ -48,7 +48,7 @@ Grouping IsfGroups(std::span<const SampleSize> sizes, const IsfOptions& options,
     }
     if (report != nullptr)
       report->push_back({result.groups.size() - accepted_before, std::ssize(pool)});
-    // The published code draws the second round with the first one's seed, too.
+    // As in the published code, the second round has the seed of the first.
     groups = SampleRound(sizes, options.limits, pool, options.seed + static_cast<uint32_t>(round));
   }
   for (int64_t i = 0; i < groups.size(); ++i) result.groups.Add(groups[i]);

@@ -5,8 +5,8 @@
 
 namespace equipoise {
 
-// The order that numpy.random.RandomState(seed).shuffle() gives: Mersenne Twister, Fisher-Yates
-// from the end, places drawn by masked rejection. So groups equal those of programs in Python.
+// Shuffles as numpy.random.RandomState(seed).shuffle(): Mersenne Twister, Fisher-Yates from the
+// end, indices by masked rejection. Groups then equal those of the published Python code.
 void NumpyShuffle(uint32_t seed, std::span<int64_t> values);
 
 }  // namespace equipoise

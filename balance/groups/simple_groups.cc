@@ -7,9 +7,9 @@
 namespace equipoise {
 namespace {
 
-// Packs that are open at a time: more fill better and move samples further from their drawn place.
+// Packs that are open at a time: more are filled better, but move samples further in the order.
 constexpr size_t kOpenGroups = 64;
-constexpr int64_t kKnapsacks = 256;  // filled at a time
+constexpr int64_t kKnapsacks = 256;  // groups filled at a time
 
 std::vector<int64_t> LongestFirst(std::span<const SampleSize> sizes,
                                   std::span<const int64_t> samples) {
@@ -20,7 +20,7 @@ std::vector<int64_t> LongestFirst(std::span<const SampleSize> sizes,
   return sorted;
 }
 
-// Groups of equal size out of sorted samples; see LengthGroupedGroups().
+// Adds groups of equal size from sorted samples; see LengthGroupedGroups().
 void AddEvenChunks(std::span<const SampleSize> sizes, const std::vector<int64_t>& sorted,
                    const LengthGroupedOptions& options, SampleGroups& groups) {
   const auto chunks = static_cast<size_t>(options.groups_a_step);

@@ -7,17 +7,16 @@
 
 namespace equipoise {
 
-// Ways to form micro-batches that balance nothing, or one thing: what the balanced ones are
-// measured against. `order`: the samples in the order in which they are taken, all within the
-// limits.
+// The baselines that other trainers use, which balance nothing or one quantity. `order` is the
+// order in which samples are taken; all are within the limits.
 
-// Consecutive samples; the last group may be smaller.
+// Groups of consecutive samples; the last group may be smaller.
 SampleGroups RandomGroups(std::span<const int64_t> order, int64_t samples_a_group);
 
-// Samples of similar length share a group (`group_by_length` of Transformers and LLaVA): in each
-// run of groups_a_step * samples_a_group samples, the longest first, each goes to the group with
-// the fewest tokens that is not full. A run makes one step. The last one's samples are dealt in
-// turn.
+// Groups of samples of similar length (`group_by_length` of Transformers and LLaVA). Each run of
+// groups_a_step * samples_a_group samples makes the groups of one step: each sample, longest first,
+// is added to the group with the fewest tokens that is not full. An incomplete last run is
+// distributed round-robin.
 struct LengthGroupedOptions {
   int64_t samples_a_group = 1;
   int64_t groups_a_step = 1;
@@ -25,14 +24,14 @@ struct LengthGroupedOptions {
 SampleGroups LengthGroupedGroups(std::span<const SampleSize> sizes, std::span<const int64_t> order,
                                  const LengthGroupedOptions& options);
 
-// Each sample goes to the fullest of a few open groups that has room for its tokens; patches are
-// not looked at.
+// Groups by best fit: each sample is added to the fullest of a few open groups that has room for
+// its tokens. Patches are ignored.
 SampleGroups PackedGroups(std::span<const SampleSize> sizes, std::span<const int64_t> order,
                           int64_t tokens);
 
-// In runs of samples that fill a few hundred groups: the longest first, each to the group with the
-// fewest tokens that it fits into (nanoVLM's greedy knapsack, whose limit on pictures is one on
-// patches here).
+// Groups by nanoVLM's greedy knapsack, with its limit on pictures as one on patches: in runs of
+// samples that fill a few hundred groups, each sample, longest first, is added to the group with
+// the fewest tokens in which it fits.
 SampleGroups KnapsackGroups(std::span<const SampleSize> sizes, std::span<const int64_t> order,
                             const GroupLimits& limits);
 

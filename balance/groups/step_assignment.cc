@@ -9,14 +9,21 @@
 #include "balance/load/random.h"
 #include "balance/load/sample_groups.h"
 
+// Steps from strata: every step takes one run of neighbours from each stratum of the sorted groups.
+// Groups of a run are nearly equal, so that ranks do not wait for each other within a row; runs are
+// matched so that steps are nearly equal, too: stratum by stratum, the step with the smallest sum
+// of tokens takes the run with the most. More strata make steps more equal, but runs shorter; each
+// number is tried, and that one is taken whose ranks wait least among those whose steps are equal
+// enough.
+
 namespace equipoise {
 namespace {
 
-constexpr uint64_t kOrderPurpose = 1;  // of the random stream
-constexpr size_t kRows = 4;            // micro-batches of a data rank in a step, to compare by
+constexpr uint64_t kOrderPurpose = 1;  // purpose of the random stream
+constexpr size_t kRows = 4;            // rows of a step, for estimates of waiting
 constexpr int64_t kSampledGroups = 1 << 14;
 
-// Numbers of the groups by patches, then predicted time, both ascending.
+// Indices of the groups by patches, then predicted time, both ascending.
 std::vector<int64_t> SortedByLoad(std::span<const LayerLoad> groups, const LoadCost& cost) {
   struct Key {
     int64_t patches;
@@ -36,7 +43,7 @@ std::vector<int64_t> SortedByLoad(std::span<const LayerLoad> groups, const LoadC
   return sorted;
 }
 
-// Groups of equal patches in a random order. `sorted`: by patches.
+// `sorted` (by patches) with groups of equal patches in a random order.
 std::vector<int64_t> ShuffledWithinPatches(std::vector<int64_t> sorted,
                                            std::span<const LayerLoad> groups, SplitMix random) {
   const auto patches_at = [&](size_t place) {
@@ -74,10 +81,10 @@ class Strata {
     }
   }
 
-  // Matches the runs of `strata` strata; the sums of tokens of the steps.
+  // Matches the runs of `strata` strata. Returns the sum of tokens of each step.
   std::vector<double> Match(int64_t strata, SplitMix random);
-  // After Match(): the time that ranks wait for the slowest of their row, in the encoder and in the
-  // language model, summed over some of the steps.
+  // Time that ranks wait for the slowest of their row, in the encoder and in the language model,
+  // summed over some of the steps. REQUIRES: Match() was called.
   double Waiting() const;
   // Appends the groups of each step of the last Match().
   void AppendSteps(std::vector<int64_t>& order) const;
@@ -96,7 +103,7 @@ class Strata {
   std::span<const LayerLoad> groups_;
   LoadCost cost_;
   int64_t steps_;
-  std::vector<double> tokens_before_;  // each place of sorted_
+  std::vector<double> tokens_before_;  // prefix sums over sorted_
   std::vector<std::vector<Run>> runs_of_step_;
 };
 
@@ -122,7 +129,7 @@ std::vector<double> Strata::Match(int64_t strata, SplitMix random) {
     std::sort(all.back().begin(), all.back().end(),
               [](const Run& a, const Run& b) { return a.tokens > b.tokens; });
   }
-  // The strata whose runs differ most come first: later ones make up for them.
+  // The strata whose runs differ most are first; later ones compensate.
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
     return a.front().tokens - a.back().tokens > b.front().tokens - b.back().tokens;
   });
@@ -183,8 +190,8 @@ double Strata::Waiting() const {
   return waiting;
 }
 
-// Appends the steps that wait least of those that vary no more than allowed; where all vary more,
-// those that vary least. `sorted`: by patches, then time.
+// Appends the steps whose ranks wait least among those that vary no more than allowed; where all
+// vary more, those that vary least. `sorted`: by patches, then time.
 void AppendBestSteps(const std::vector<int64_t>& sorted, std::span<const LayerLoad> groups,
                      const StepAssignmentOptions& options, SplitMix random,
                      std::vector<int64_t>& order) {
@@ -209,7 +216,7 @@ void AppendBestSteps(const std::vector<int64_t>& sorted, std::span<const LayerLo
     }
     return even;
   };
-  // One stratum gives steps of heavy groups alone, and of light ones. More strata than are needed
+  // One stratum would give steps of heavy groups only, and of light ones. More strata than needed
   // make rows uneven.
   int64_t count = std::min<int64_t>(2, batch), next = 3;
   for (bool even = false; !even && count <= batch; next = 2 * std::exchange(count, next)) {

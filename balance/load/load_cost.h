@@ -8,12 +8,12 @@
 
 namespace equipoise {
 
-// Predicted time of a micro-batch as a sum over what it holds. The unit is the caller's (seconds of
-// a profile, FLOPs); only ratios matter here.
+// Predicted time of a micro-batch, linear in its load. The unit is the caller's (seconds of a
+// profile, FLOPs); only ratios matter.
 struct LoadCost {
   double patch = 0, patch_pair = 0, image_token = 0, token = 0, token_pair = 0, target = 0;
 
-  // The pictures' part: encoder and connector.
+  // Time of the pictures: encoder and connector.
   double OfPictures(const LayerLoad& load) const {
     return patch * static_cast<double>(load.patches) + patch_pair * load.patch_pairs +
            image_token * static_cast<double>(load.image_tokens);
@@ -24,8 +24,8 @@ struct LoadCost {
   }
 };
 
-// Forward and backward FLOPs of all layers. `frozen`: modules without gradients (model.freeze);
-// layers before the first trainable one run no backward.
+// Forward and backward FLOPs of all layers. `frozen` lists components without gradients
+// (model.freeze); layers before the first trainable one have no backward.
 LoadCost FlopsOfLoad(const ModelConfig& config, const std::vector<std::string>& frozen);
 
 }  // namespace equipoise

@@ -11,6 +11,9 @@
 #include "models/families/modules.h"
 
 namespace equipoise {
+
+// Linear partition by dynamic programming over (number of stages, number of layers):
+// O(parts x layers^2).
 std::vector<int> EvenStages(const std::vector<double>& costs, int parts) {
   const int n = static_cast<int>(costs.size());
   if (parts > n) {
@@ -21,8 +24,8 @@ std::vector<int> EvenStages(const std::vector<double>& costs, int parts) {
   std::vector<double> before(static_cast<size_t>(n) + 1, 0.0);
   for (int i = 0; i < n; ++i) before[i + 1] = before[i] + costs[i];
   constexpr double kNever = std::numeric_limits<double>::infinity();
-  // worst[p][i]: the cheapest worst stage when layers 0 .. i - 1 form p stages; cut[p][i]: where
-  // the last of them begins.
+  // worst[p][i]: the least maximum of the stages' costs when layers 0 .. i - 1 form p stages;
+  // cut[p][i]: the layer at which the last of these stages begins.
   std::vector<std::vector<double>> worst(parts + 1, std::vector<double>(n + 1, kNever));
   std::vector<std::vector<int>> cut(parts + 1, std::vector<int>(n + 1, 0));
   worst[0][0] = 0;

@@ -8,9 +8,9 @@
 
 namespace equipoise {
 
-// A random order of the numbers 0 to size - 1 that is worked out place by place and never held: a
-// Feistel network over the next power of four, walked until it is back in the range (Black and
-// Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002). For spreading data, not secrets.
+// A random permutation of the numbers 0 to size - 1 that is computed entry by entry and needs no
+// memory: a Feistel network over the next power of four, with cycle walking back into the range
+// (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002). Not cryptographic.
 class Permutation {
  public:
   Permutation(int64_t size, SplitMix random) : size_(static_cast<uint64_t>(size)) {

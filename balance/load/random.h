@@ -6,8 +6,8 @@
 
 namespace equipoise {
 
-// SplitMix64. The standard's distributions and std::shuffle may differ between implementations; the
-// order of training data must not.
+// The SplitMix64 generator. The standard's distributions and std::shuffle may differ between
+// implementations; the order of training data must not.
 class SplitMix {
  public:
   explicit SplitMix(uint64_t seed) : state_(seed) {}
@@ -32,13 +32,14 @@ class SplitMix {
   uint64_t state_;
 };
 
-// A generator for one purpose: streams of different keys have nothing in common.
+// A generator for one purpose; streams of different (seed, epoch, purpose) are independent.
 inline SplitMix KeyedRandom(uint64_t seed, uint64_t epoch, uint64_t purpose) {
   uint64_t key = SplitMix(seed).Next();
   key = SplitMix(key ^ epoch).Next();
   return SplitMix(SplitMix(key ^ purpose).Next());
 }
 
+// Fisher-Yates shuffle.
 template <class Value>
 void Shuffle(std::span<Value> values, SplitMix& random) {
   for (size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random.Below(i)]);

@@ -19,8 +19,7 @@ struct SampleSize {
         image_tokens(static_cast<int32_t>(pictures.image_tokens)),
         tokens(static_cast<int32_t>(its_tokens)),
         targets(static_cast<int32_t>(its_targets)) {}
-  // A sample whose patches cost by their number alone. Every token has a target where their number
-  // is not known.
+  // A sample without patch pairs and image tokens. Without `its_targets` every token is a target.
   SampleSize(int32_t its_patches, int32_t its_tokens)
       : SampleSize(its_patches, its_tokens, its_tokens) {}
   SampleSize(int32_t its_patches, int32_t its_tokens, int32_t its_targets)
@@ -29,21 +28,20 @@ struct SampleSize {
   double patch_pairs = 0;  // these three as in PictureLoad
   int32_t patches = 0;
   int32_t image_tokens = 0;
-  int32_t tokens = 0;   // pictures expanded
+  int32_t tokens = 0;   // image tokens included
   int32_t targets = 0;  // tokens with a loss
 };
 
-// Samples that need not all be in memory; each is known by its place.
+// A list of samples that need not all be in memory.
 struct SampleList {
   int64_t size = 0;
-  // Nothing for a place whose sample cannot be used.
+  // The load of the sample at an index; empty where that sample cannot be used.
   std::function<std::optional<SampleSize>(int64_t place)> size_at;
 };
-// `sizes` must outlive it.
+// A list over `sizes`, which must outlive it.
 SampleList ListOf(std::span<const SampleSize> sizes);
 
-// Most that the samples of a group add up to: the paper's Q_v, what the encoder computes on, and
-// Q_t.
+// Limits on the sums over the samples of a group: OmniBal's Q_v, in patches, and Q_t.
 struct GroupLimits {
   int64_t patches = 0;
   int64_t tokens = 0;
@@ -53,7 +51,7 @@ struct GroupLimits {
   }
 };
 
-// A list of groups of samples. A sample is known by its place in the list of sizes.
+// A list of groups of samples. A sample is an index into the list of sizes.
 class SampleGroups {
  public:
   void Add(std::span<const int64_t> samples);
@@ -64,17 +62,17 @@ class SampleGroups {
 
  private:
   std::vector<int64_t> samples_;
-  std::vector<int64_t> begins_ = {0};  // of each group in samples_, and the end
+  std::vector<int64_t> begins_ = {0};  // begin of each group in samples_, and the end
 };
 
-// Groups that hold each sample once, but for those that alone exceed the limits.
+// Groups that hold each sample once, except for those that exceed the limits on their own.
 struct Grouping {
   SampleGroups groups;
   std::vector<int64_t> oversize;
 };
 
-// Splits `samples` into those that the limits hold (kept in order) and those that exceed them
-// (appended to `oversize`).
+// Splits `samples` into those within the limits (returned in order) and those beyond them (appended
+// to `oversize`).
 std::vector<int64_t> WithinLimits(std::span<const SampleSize> sizes,
                                   std::span<const int64_t> samples, const GroupLimits& limits,
                                   std::vector<int64_t>& oversize);

@@ -12,10 +12,9 @@
 #include "balance/search/plan_fit.h"
 #include "parallel/schedule/simulate.h"
 
-// The step is simulated several times, and what the times differ by is told apart: as it is, with
-// the compute alone, with each stage's mean over the micro-batches, and with the mean over the
-// stages too; the shares of the bubble are the differences. Without communication it is simulated
-// with links that take no time.
+// The step is simulated several times: as it is, with compute only, with each stage's mean over the
+// micro-batches, and with the mean over stages as well; the shares of the bubble are the
+// differences. For the share of communication it is simulated with links that take no time.
 
 namespace equipoise {
 namespace {
@@ -89,7 +88,7 @@ class StepForecaster {
   }
 
  private:
-  // Of a pass over the mean micro-batch.
+  // Seconds of the passes over the mean micro-batch.
   struct PassSeconds {
     double forward = 0, input_gradient = 0, weight_gradient = 0;
     double Of(OpKind kind) const {
@@ -100,8 +99,8 @@ class StepForecaster {
   };
   struct MeanSeconds {
     std::vector<PassSeconds> stages;
-    std::vector<double> share;  // [stage] of all work, were the ranks alike
-    PassSeconds all;            // stages together
+    std::vector<double> share;  // [stage] of all work, if ranks were equal
+    PassSeconds all;            // sum over stages
     double optimizer = 0;
     double Of(const Op& op) const {
       if (!IsCompute(op.kind)) return op.kind == OpKind::kOptimizer ? optimizer : 0;
@@ -119,7 +118,7 @@ class StepForecaster {
     return table_.At(layer, pack).recompute_s[kind];
   }
 
-  // Of all layers, forward and backward.
+  // Seconds of a pack in all layers, forward and backward.
   double PackSeconds(int pack) const {
     double seconds = 0;
     for (int layer = 0; layer < table_.model().num_layers(); ++layer) {
@@ -152,7 +151,7 @@ class StepForecaster {
     return means;
   }
 
-  // The step with these seconds, transfers and reductions taking none.
+  // The step with these seconds; transfers and reductions take no time.
   double Simulated(const std::function<double(const Op&)>& seconds) const {
     SimulationCosts costs;
     costs.seconds = [&seconds](const Op& op) {
@@ -165,7 +164,7 @@ class StepForecaster {
   const Plan& plan_;
   LayerCostTable table_;
   std::vector<int> packs_;                       // of the data rank with the most work
-  std::vector<LayerLoad> loads_;                 // theirs
+  std::vector<LayerLoad> loads_;                 // of packs_
   double mean_work_s_ = 0, slowest_work_s_ = 0;  // of a data rank
   SimulationCosts costs_;
   Schedule schedule_;

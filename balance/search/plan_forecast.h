@@ -13,15 +13,15 @@ struct StageForecast {
   int pipeline_rank = 0;
   int first_layer = 0, end_layer = 0;
   double forward_s = 0;
-  double backward_s = 0;   // what is computed again included
-  double recompute_s = 0;  // of it
+  double backward_s = 0;   // with recomputation
+  double recompute_s = 0;  // part of backward_s
 };
 
-// Where the ranks wait, as shares of the step; together the bubble share. Each is what the step
-// loses when one more thing is as it is: first all ranks alike and no communication, then stages,
-// micro-batches, communication, data ranks as they are. So a part can be slightly negative.
+// The bubble, as shares of the step by cause. The step is idealized (equal stages, micro-batches
+// and data ranks, no communication), and made real in turn: stages, micro-batches, communication,
+// data ranks. A share is the time that one of these adds, so it can be slightly negative.
 struct BubbleShares {
-  double fill_and_drain = 0;  // of even stages and even micro-batches
+  double fill_and_drain = 0;  // with equal stages and micro-batches
   double uneven_stages = 0;
   double uneven_micro_batches = 0;
   double communication = 0;  // transfers and reductions that no computation hides
@@ -32,28 +32,29 @@ struct BubbleShares {
   }
 };
 
-// From the median of a normal distribution to its p10 and p90, in standard deviations.
+// Distance of p10 and p90 of a normal distribution from its median, in standard deviations.
 constexpr double kTenthPercentile = 1.2816;
 
 struct StepPercentiles {
   double p10 = 0, p50 = 0, p90 = 0;  // seconds
 };
 
+// The predictions of a plan.
 struct PlanForecast {
-  StepPercentiles step_s;  // over the workload's steps and the cost model's error
-  double error_band = 0;   // one standard deviation of a predicted time, as a share of it
+  StepPercentiles step_s;  // over the workload's steps, with the cost model's error
+  double error_band = 0;   // standard deviation of a predicted time, as a share of it
   std::vector<StageForecast> stages;
   BubbleShares bubbles;
-  // Share of the step that would be saved without any communication: between tensor ranks, between
-  // stages, of gradients and updated weights.
+  // Share of the step that would be saved if communication took no time: between tensor ranks,
+  // between stages, of gradients and updated weights.
   double communication_share = 0;
   double tokens_per_s = 0, packs_per_s = 0;
   // FLOPs of forward and backward without recomputation, over the peak of all ranks.
   double mfu = 0;
 };
 
-// FLOPs of a micro-batch's forward and of its two gradients where they are wanted; what is computed
-// again does not count.
+// FLOPs of a micro-batch: forward, and the gradients that training needs; recomputation does not
+// count.
 double ModelFlops(const CostModel& costs, const LayerLoad& load);
 
 // The forecast of a plan that SearchPlans() has found. LibTorch-free, deterministic.

@@ -15,7 +15,7 @@
 
 namespace equipoise {
 
-// Choices that the search may not change; absent: searched.
+// Choices that the search must keep; those that are absent are searched.
 struct PlanPins {
   std::optional<int> data, tensor, pipeline, chunks;
   std::optional<ShardedState> sharded;
@@ -25,6 +25,7 @@ struct PlanPins {
   std::vector<Recompute> recompute;     // by layer; empty: by the rule
 };
 
+// Input of the search for a plan.
 struct PlanRequest {
   ModelConfig model;
   std::vector<std::string> frozen;
@@ -36,8 +37,8 @@ struct PlanRequest {
   PlanPins pins;
   PartitionRule partition = PartitionRule::kBalanced;
   RecomputeRule recompute = RecomputeRule::kAdaptive;
-  int keep = 5;         // plans returned
-  double within_s = 0;  // only those of shorter steps; 0: of any
+  int keep = 5;         // most plans returned
+  double within_s = 0;  // only plans with shorter steps are returned; 0: no limit
 };
 
 }  // namespace equipoise

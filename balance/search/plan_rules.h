@@ -8,11 +8,11 @@
 
 namespace equipoise {
 
-// `balance.partition`: how layers are cut into stages.
+// Values of `balance.partition`: how layers are cut into stages.
 enum class PartitionRule : uint8_t {
-  kBalanced,    // bmp: predicted seconds, candidates ranked by the simulator
-  kFlops,       // the stage with the most FLOPs has as few as can be
-  kParameters,  // likewise with parameters, as trainers cut that know no costs
+  kBalanced,    // bmp: by predicted seconds, with candidates ranked by the simulator
+  kFlops,       // least maximum of FLOPs over stages
+  kParameters,  // least maximum of parameters, as in trainers without a cost model
 };
 
 constexpr auto NamesOf(PartitionRule) {
@@ -21,9 +21,9 @@ constexpr auto NamesOf(PartitionRule) {
                                                  {PartitionRule::kParameters, "parameters"}});
 }
 
-// `balance.recompute`: which layers are computed again in backward.
+// Values of `balance.recompute`: which layers are recomputed in backward.
 enum class RecomputeRule : uint8_t {
-  kAdaptive,  // bar: on each rank the least that fits its memory
+  kAdaptive,  // bar: on each rank as little as fits its memory
   kNone,
   kFull,
   kAttention,

@@ -16,12 +16,18 @@
 #include "configs/base/error.h"
 #include "models/families/families.h"
 
+// Branch and bound over the shapes of a plan: mesh, chunks, schedule and ZeRO (PlanShapes()).
+// Shapes are taken in the order of a lower bound of their step, the least communication first among
+// equals. Each is cut into stages and fitted to the memory (PlanFitter); only plans whose bound is
+// below the slowest plan kept so far are simulated. The bound never exceeds the simulated step, so
+// no better plan of these shapes and cuts is missed.
+
 namespace equipoise {
 namespace {
 
-constexpr size_t kCuts = 3;  // ways to cut that are simulated of a shape
+constexpr size_t kCuts = 3;  // cuts of a shape that are simulated
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr int kMostGrowth = 64;  // of the ranks, when looking for what would fit
+constexpr int kMostGrowth = 64;  // largest factor on the ranks in the search for a fit
 
 std::string GiB(int64_t bytes) {
   return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (int64_t{1} << 30));
@@ -29,13 +35,13 @@ std::string GiB(int64_t bytes) {
 
 std::string Seconds(double seconds) { return fmt::format("{:.4g} s", seconds); }
 
-// A memory in which the rank's bytes fit; the share that is reserved grows with it.
+// The memory of a device in which the rank's bytes fit; the reserve grows with it.
 int64_t MemoryThatHolds(const MemoryForecast& memory, const Cluster& cluster) {
   const auto needed = static_cast<double>(memory.total() - memory.reserve);
   return static_cast<int64_t>(std::ceil(needed / (1 - cluster.reserve_share)));
 }
 
-// A plan of which a rank does not fit, whatever is computed again.
+// The rejection of a plan of which a rank does not fit, with any recomputation.
 RejectedPlan TooLarge(const PlanRequest& request, Plan plan, const OutOfMemoryRank& misfit) {
   const int64_t room = request.cluster.memory_bytes;
   return {std::move(plan),
@@ -68,7 +74,7 @@ class Search {
   bool AnyFits() {
     std::vector<Plan> shapes = PlanShapes(request_);
     std::erase_if(shapes, [this](const Plan& plan) { return StateBytes(plan) > Room(); });
-    // Those of the least state first: they fit most likely.
+    // The least state first: it is the most likely to fit.
     std::stable_sort(shapes.begin(), shapes.end(), [this](const Plan& a, const Plan& b) {
       return StateBytes(a) < StateBytes(b);
     });
@@ -101,7 +107,8 @@ class Search {
     result_.rejected.push_back({plan, std::move(reason), missing_bytes});
   }
 
-  // With its lower bound; nothing where its state alone does not fit, which is known sooner.
+  // The plan's shape with its lower bound. Rejects it, and returns nothing, where its state alone
+  // does not fit.
   std::optional<Shape> Bounded(Plan plan) {
     ++result_.considered;
     const int64_t states = StateBytes(plan);
@@ -123,7 +130,8 @@ class Search {
     Simulate(shape, FitterOf(shape.plan));
   }
 
-  // The best plans without ZeRO: it costs little or nothing, and memory it saves.
+  // Considers the best plans without ZeRO as well: ZeRO costs little or no time and saves memory,
+  // so it is searched first.
   void ConsiderWholeState() {
     const std::vector<ScoredPlan> best = result_.plans;
     for (size_t i = 0; i < std::min(best.size(), static_cast<size_t>(request_.keep)); ++i) {
@@ -170,7 +178,7 @@ class Search {
     result_.rejected.push_back(TooLarge(request_, std::move(missed), *misfit));
   }
 
-  // Whether layers now cost more than when the stages were cut.
+  // Whether stages should be cut again, since recomputation makes layers cost more than in the cut.
   bool Recuts(const Plan& plan) const {
     return request_.partition == PartitionRule::kBalanced && request_.pins.stage_begins.empty() &&
            request_.recompute == RecomputeRule::kAdaptive && plan.num_stages() > 1 &&
@@ -178,7 +186,7 @@ class Search {
                        [](Recompute kind) { return kind != Recompute::kNone; });
   }
 
-  // From where on a plan is not kept.
+  // Seconds of a step from which on a plan is not kept.
   double SlowestKept() const {
     const auto keep = static_cast<size_t>(request_.keep);
     const double limit = request_.within_s > 0 ? request_.within_s : kNever;
@@ -210,7 +218,7 @@ class Search {
   PlanSearchResult result_;
 };
 
-// The fewest ranks beyond the request's on which a plan fits; 0 where doubling does not help.
+// The fewest ranks, by doubling those of the request, on which a plan fits; 0 where there are none.
 int RanksThatFit(PlanRequest request) {
   const int nodes = request.cluster.nodes;
   request.pins.data.reset();
@@ -220,13 +228,14 @@ int RanksThatFit(PlanRequest request) {
     try {
       if (SomePlanFits(request)) return request.ranks;
     } catch (const ConfigError&) {
-      return 0;  // the global batch cannot be dealt any further
+      return 0;  // the global batch cannot be divided any further
     }
   }
   return 0;
 }
 
-// Of a plan that was rejected for its state alone: the least that its stages can be cut to need.
+// The rejection of a plan that was rejected for its state alone, with all the memory that the best
+// of its cuts needs.
 RejectedPlan WholeMiss(const PlanRequest& request, const Plan& shape) {
   const PlanFitter fitter(request, shape.tensor());
   std::optional<RejectedPlan> least;
@@ -241,8 +250,8 @@ RejectedPlan WholeMiss(const PlanRequest& request, const Plan& shape) {
   return *least;
 }
 
-// The plan that misses least. Those rejected for their state alone, whose stages were never cut,
-// miss more than was told: of them the whole is worked out while they might be the nearest.
+// The plan that misses least. Plans that were rejected for their state alone, before the cut, miss
+// more than their rejection says; all of it is computed for those that might be the nearest.
 RejectedPlan NearestMiss(const PlanRequest& request, std::vector<RejectedPlan> rejected) {
   while (true) {
     RejectedPlan& nearest = *std::min_element(rejected.begin(), rejected.end(),
@@ -261,7 +270,7 @@ bool StateFits(const PlanRequest& request, const Plan& plan) {
   return static_cast<double>(PlanFitter(request, plan.tensor()).StateBytesBound(plan)) < room;
 }
 
-// Rounded up, as advice.
+// Bytes for advice, rounded up to a tenth of a GiB.
 std::string GiBThatHold(int64_t bytes) {
   constexpr int64_t kTenth = (int64_t{1} << 30) / 10;
   return GiB((bytes + kTenth) / kTenth * kTenth);

@@ -9,42 +9,42 @@
 
 namespace equipoise {
 
+// A plan with its predicted time and memory.
 struct ScoredPlan {
   Plan plan;
   double step_s = 0;                   // of the data rank with the most work, on the first step
-  std::vector<MemoryForecast> memory;  // by pipeline rank, every micro-batch being the worst one
+  std::vector<MemoryForecast> memory;  // by pipeline rank, if every micro-batch is the worst
   int64_t peak_bytes() const;          // the largest total
 };
 
-// A plan that was not taken, and why. Its stages are empty where none were made.
+// A plan that was not chosen, and why. Its stages are empty where it was rejected before the cut.
 struct RejectedPlan {
   Plan plan;
-  std::string reason;  // "needs 93.1 GiB of 79.1 GiB on pipeline rank 0", "4.1 s a step or more"
-  int64_t missing_bytes = 0;  // beyond a device's memory; 0: memory was not the reason
+  std::string reason;  // "pipeline rank 0 needs 93.1 GiB of 79.1 GiB", "4.1 s a step or more"
+  int64_t missing_bytes = 0;  // beyond a device's memory; 0: rejected for another reason
 };
 
 struct PlanSearchResult {
-  std::vector<ScoredPlan> plans;  // different meshes or schedules, fastest first; may be empty
+  std::vector<ScoredPlan> plans;  // of different meshes or schedules, fastest first; may be empty
   std::vector<RejectedPlan> rejected;
   int considered = 0, simulated = 0;
 };
 
 // Searches mesh, chunks, schedule, ZeRO, stages and recomputation for the shortest step that fits
-// the memory; the same result for the same request, on any machine. What by a lower bound takes
-// longer than the best plans is not simulated. Throws ConfigError where the pins leave nothing to
-// choose from, with what to change.
+// the memory. Deterministic: equal requests have equal results on any machine. Plans whose lower
+// bound is longer than the best plans are not simulated. Throws ConfigError, with what to change,
+// where the pins leave no plan.
 PlanSearchResult SearchPlans(const PlanRequest& request);
 
-// A given plan as it is, whether or not it fits the memory; its recomputation is not chosen anew.
-// REQUIRES: plan.stage_begins and plan.recompute are set, the micro-batches can be divided by
-// plan.data().
+// Time and memory of a given plan, whether or not it fits the memory; its recomputation is kept.
+// REQUIRES: plan.stage_begins and plan.recompute are set; plan.data() divides the number of packs.
 ScoredPlan ScorePlan(const PlanRequest& request, Plan plan);
 
-// Whether SearchPlans() finds a plan: asks for the memory alone, so takes a part of the time.
+// Whether SearchPlans() finds a plan. Checks only memory, so takes less time.
 bool SomePlanFits(const PlanRequest& request);
 
-// The plan to train with: the best one. Throws UserError with kNoPlan where none fits: the nearest
-// miss, its worst micro-batch, and what would make it fit.
+// The best plan, to train with. Throws UserError with kNoPlan where none fits: the nearest miss,
+// its worst micro-batch, and what would make it fit.
 ScoredPlan BestPlan(const PlanRequest& request, const PlanSearchResult& result);
 
 }  // namespace equipoise

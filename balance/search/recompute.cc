@@ -5,6 +5,11 @@
 #include <tuple>
 #include <utility>
 
+// A multiple-choice knapsack, solved by dynamic programming over Pareto fronts: after each layer
+// only combinations are kept that no other dominates in both bytes and seconds. Most layers of a
+// rank have equal options, so that many combinations coincide and fronts stay small. O(layers x
+// front x options).
+
 namespace equipoise {
 namespace {
 
@@ -12,12 +17,13 @@ namespace {
 struct Combination {
   double seconds = 0;
   int64_t bytes = 0;
-  int from = 0;    // among the combinations of one layer less
+  int from = 0;    // index of the combination of the layers before
   int option = 0;  // of the last layer
 };
 
-// Drops what another combination beats or equals in both; the rest by ascending bytes.
-void KeepUnbeaten(std::vector<Combination>& all) {
+// Keeps the Pareto front: removes combinations that another equals or beats in both; sorts the rest
+// by ascending bytes.
+void KeepParetoFront(std::vector<Combination>& all) {
   std::sort(all.begin(), all.end(), [](const Combination& a, const Combination& b) {
     return std::tie(a.bytes, a.seconds, a.from, a.option) <
            std::tie(b.bytes, b.seconds, b.from, b.option);
@@ -47,7 +53,7 @@ std::optional<std::vector<Recompute>> LeastRecompute(
                        static_cast<int>(from), static_cast<int>(option)});
       }
     }
-    KeepUnbeaten(all);
+    KeepParetoFront(all);
     if (all.empty()) return std::nullopt;
     by_layer.push_back(std::move(all));
   }

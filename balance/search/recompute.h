@@ -8,19 +8,17 @@
 
 namespace equipoise {
 
-// One way to treat a layer of a rank.
+// An option of recomputation for a layer of a rank.
 struct RecomputeOption {
   Recompute kind = Recompute::kNone;
   double seconds = 0;  // added to the rank's step
-  int64_t bytes = 0;   // kept at the rank's peak, over all micro-batches in flight then
+  int64_t bytes = 0;   // saved at the rank's peak, over all micro-batches in flight then
 };
 
-// Balanced adaptive re-computation (OmniBal, arXiv 2407.20761): for each layer of a rank the option
-// to take so that all kept bytes together are at most `budget_bytes` and the added time is least;
-// among equals, fewest bytes. Vision and language layers are told apart by their options alone.
-// Exact: the combinations that no other beats in both time and bytes are carried from layer to
-// layer; layers of equal options keep these few. Nothing when not even the least bytes fit.
-// REQUIRES: every layer has an option.
+// Balanced adaptive re-computation (OmniBal, arXiv 2407.20761): an option for each layer of a rank,
+// so that saved bytes are at most `budget_bytes` in all and the added time is least; among equals,
+// with the fewest bytes. Vision and language layers differ only in their options. Exact. Empty when
+// even the fewest bytes do not fit. REQUIRES: every layer has an option.
 std::optional<std::vector<Recompute>> LeastRecompute(
     const std::vector<std::vector<RecomputeOption>>& layers, int64_t budget_bytes);
 

@@ -9,11 +9,17 @@
 #include "balance/load/partition.h"
 #include "configs/base/error.h"
 
+// The anchor is the cut at even sums of seconds. Candidates move each of its boundaries by up to a
+// radius; they are listed, or where (2 radius + 1)^(stages - 1) are too many, a dynamic program
+// over (stages, layers) finds the best by variance and the best by bytes. The program keeps the k
+// best partial cuts for each state, which is exact, since the cost of a cut is a sum over its
+// stages.
+
 namespace equipoise {
 namespace {
 
-constexpr double kMostListed = 4096;  // candidates around the anchor; beyond, the best are searched
-constexpr int kSearched = 64;         // of each search that stands for them
+constexpr double kMostListed = 4096;  // most candidates around the anchor that are listed
+constexpr int kSearched = 64;         // candidates from each search otherwise
 
 std::vector<double> PrefixSums(const std::vector<double>& values) {
   std::vector<double> sums(values.size() + 1, 0.0);
@@ -21,16 +27,16 @@ std::vector<double> PrefixSums(const std::vector<double>& values) {
   return sums;
 }
 
-// One of the best ways to form the first stages: its cost and the way that it goes on from.
+// One of the best partial cuts: its cost, and the partial cut that it extends.
 struct Way {
   double cost = 0;
   int begin = 0;  // of its last stage
-  int rank = 0;   // among the ways to `begin`
+  int rank = 0;   // of the extended one, among those that end at `begin`
 };
 
-class CutProgramme {
+class CutProgram {
  public:
-  CutProgramme(const CutCosts& costs, const CutSearch& search)
+  CutProgram(const CutCosts& costs, const CutSearch& search)
       : costs_(costs),
         search_(search),
         layers_(static_cast<int>(costs.layer_s.size())),
@@ -56,7 +62,7 @@ class CutProgramme {
     return search_.radius < 0 || std::abs(at - search_.around[stage]) <= search_.radius;
   }
 
-  // The best ways to end stage number `stage` (from 1) before layer `end`.
+  // Finds the best partial cuts into `stage` stages of the layers before `end`.
   void Extend(int stage, int end) {
     std::vector<Way>& best = ways_[stage][end];
     for (int begin = stage - 1; begin < end; ++begin) {
@@ -94,7 +100,7 @@ class CutProgramme {
   std::vector<std::vector<std::vector<Way>>> ways_;  // [stages][end]
 };
 
-// All ways within `radius` of `around`, in lexicographic order.
+// Lists all cuts within `radius` of `around`, in lexicographic order.
 void ListNear(const std::vector<int>& around, int radius, std::vector<int>& begins,
               std::vector<std::vector<int>>& all) {
   const size_t cut = begins.size();
@@ -121,7 +127,7 @@ std::vector<std::vector<int>> CandidatesNear(const CutCosts& costs, int stages, 
     ListNear(anchor, radius, begins, all);
     return all;
   }
-  // So heavy a weight that bytes alone count.
+  // A weight so large that only bytes count.
   const double total = std::accumulate(costs.layer_s.begin(), costs.layer_s.end(), 0.0);
   for (const double weight : {0.0, total * total}) {
     const auto found = LeastVariance(costs, {stages, weight, kSearched, radius, anchor});
@@ -130,7 +136,7 @@ std::vector<std::vector<int>> CandidatesNear(const CutCosts& costs, int stages, 
   return all;
 }
 
-// By candidate, how many have a lower value; equal ones share their rank.
+// Rank of each candidate: the number of candidates with a lower value.
 std::vector<size_t> RanksBy(const std::vector<StageCandidate>& all, double StageCandidate::*value) {
   std::vector<double> sorted;
   sorted.reserve(all.size());
@@ -179,7 +185,7 @@ std::vector<int> AnchorStages(const CutCosts& costs, int stages) {
 }
 
 std::vector<std::vector<int>> LeastVariance(const CutCosts& costs, const CutSearch& search) {
-  return CutProgramme(costs, search).Run();
+  return CutProgram(costs, search).Run();
 }
 
 std::vector<StageCandidate> BalancedStages(const CutCosts& costs, int stages, int radius,
