@@ -29,8 +29,9 @@ void ParseRope(const ConfigSection& section, TextConfig* text) {
     return;
   }
   if (text->rope_type != "llama3") {
-    rope.Refuse("rope_type", "'" + text->rope_type +
-                                 "' is not supported, only 'default', 'llama3' and 'dynamic' are");
+    rope.Refuse("rope_type",
+                fmt::format("'{}' is not supported, only 'default', 'llama3' and 'dynamic' are",
+                            text->rope_type));
   }
   for (const char* needed : {"factor", "low_freq_factor", "high_freq_factor"}) {
     if (!rope.Has(needed)) rope.Refuse(needed, "missing");
@@ -67,7 +68,7 @@ Json RopeParameters(const TextConfig& text) {
 }
 
 void SetTokenId(Json* json, const char* key, int64_t id) {
-  // A list in the source (several end tokens) says more than its first element does.
+  // A list of the source (several end tokens) that begins with `id` is kept.
   const bool same = json->contains(key) && (*json)[key].is_array() && !(*json)[key].empty() &&
                     (*json)[key][0] == Json(id);
   if (!same) (*json)[key] = id < 0 ? Json(nullptr) : Json(id);
@@ -80,8 +81,8 @@ TextConfig ParseDecoder(const ConfigSection& section) {
   text.model_type = GetString(section.json, "model_type", section.where);
   const DecoderFamily* family = FindDecoderFamily(text.model_type);
   if (family == nullptr) {
-    section.Refuse("model_type", "'" + text.model_type + "' is not supported; use " +
-                                     ChoicesText(DecoderModelTypes()));
+    section.Refuse("model_type", fmt::format("'{}' is not supported; use {}", text.model_type,
+                                             ChoicesText(DecoderModelTypes())));
   }
   text.hidden_size = section.Size("hidden_size", kMaxWidth);
   text.intermediate_size = section.Size("intermediate_size", kMaxWidth);
@@ -120,7 +121,7 @@ void WriteDecoder(const TextConfig& text, Json* json) {
                 {"hidden_act", "silu"},
                 {"rope_theta", text.rope_theta},
                 {"rope_parameters", RopeParameters(text)}});
-  // Transformers 4 reads these; 5 prefers rope_scaling where both are there, so they must agree.
+  // Transformers 4 reads these; 5 prefers rope_scaling where both are present, so they must agree.
   (*json)["rope_scaling"] = text.rope_type == "default" ? Json(nullptr) : RopeParameters(text);
   FindDecoderFamily(text.model_type)->write(text, json);
   SetTokenId(json, "bos_token_id", text.bos_token_id);
@@ -138,7 +139,7 @@ void ValidateDecoder(const TextConfig& text, const std::string& where) {
   if (text.rope_type == "dynamic" && text.head_dim <= 2) {
     refuse("head_dim: must be above 2 for rope_type 'dynamic'");
   }
-  // As Transformers: a row of the embedding is set to zero by it.
+  // As in Transformers: the embedding's row of this token is set to zero.
   if (text.pad_token_id < -1 || text.pad_token_id >= text.vocab_size) {
     refuse(fmt::format("pad_token_id: {} is outside the vocabulary of {}", text.pad_token_id,
                        text.vocab_size));

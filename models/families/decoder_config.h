@@ -8,11 +8,11 @@
 
 namespace equipoise {
 
-// A language model's section of config.json, or the whole of it, by its model_type. Throws
-// DataError that names the key.
+// Reads a language model's section of config.json, or the whole of it, as its model_type says.
+// Throws DataError that names the key.
 TextConfig ParseDecoder(const ConfigSection& section);
 
-// The keys that Transformers (4 and 5) reads; others stay as they are.
+// Sets the keys that Transformers (4 and 5) reads; others stay as they are.
 void WriteDecoder(const TextConfig& text, Json* json);
 
 // Refuses sizes that do not go together. `where` begins the message.

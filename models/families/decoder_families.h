@@ -7,13 +7,13 @@
 
 namespace equipoise {
 
-// All language models' families; a new one is listed here.
+// All families of language models. A new family is added to this list.
 const std::vector<const DecoderFamily*>& DecoderFamilies();
 
-// By the model_type of config.json; null: none.
+// The family of a model_type of config.json; null for an unknown one.
 const DecoderFamily* FindDecoderFamily(const std::string& model_type);
 
-// The model_types of all.
+// The model_type of each family, in the order of DecoderFamilies().
 std::vector<std::string> DecoderModelTypes();
 
 }  // namespace equipoise

@@ -7,13 +7,13 @@
 
 namespace equipoise {
 
-// Keys that families default in different ways. Each throws DataError that names the key.
+// Readers of keys whose defaults differ between families. Each throws DataError that names the key.
 
-// `head_dim`; where it is absent `fallback`, or with a fallback of 0 hidden_size over the number of
-// heads, which must divide it. REQUIRES: both are read.
+// Reads `head_dim`; where it is absent, `fallback`, or with a fallback of 0 hidden_size over the
+// number of heads, which must divide it. REQUIRES: those two are already in `text`.
 void ParseHeadDim(const ConfigSection& section, int64_t fallback, TextConfig* text);
 void ParsePositions(const ConfigSection& section, int64_t fallback, TextConfig* text);
-// One flag for the biases of q, k, v and o.
+// Reads one flag for the biases of q, k, v and o.
 void ParseAttentionBias(const ConfigSection& section, const char* key, bool fallback,
                         TextConfig* text);
 

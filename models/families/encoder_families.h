@@ -7,11 +7,11 @@
 
 namespace equipoise {
 
-// All families of models with an image encoder; a new one is listed here, and its layers in
-// make_layer.cc.
+// All families of models with an image encoder. A new family is added to this list, and its layers
+// to make_layer.cc.
 const std::vector<const EncoderFamily*>& EncoderFamilies();
 
-// By the model_type of config.json; null: none.
+// The family of a model_type of config.json; null for an unknown one.
 const EncoderFamily* FindEncoderFamily(const std::string& model_type);
 
 }  // namespace equipoise

@@ -13,7 +13,7 @@
 namespace equipoise {
 namespace {
 
-// Begins the names of a language model behind an encoder.
+// Prefix of a language model's names where there is an encoder.
 constexpr char kLanguageModel[] = "language_model.";
 
 const EncoderFamily& EncoderOf(const ModelConfig& config) {
@@ -51,8 +51,8 @@ ModelConfig ParseModelConfig(const Json& json, const std::string& source) {
     config.text = ParseDecoder(top);
     config.naming = decoder->naming;
   } else {
-    top.Refuse("model_type",
-               "'" + config.model_type + "' is not supported; use " + ChoicesText(ModelTypes()));
+    top.Refuse("model_type", fmt::format("'{}' is not supported; use {}", config.model_type,
+                                         ChoicesText(ModelTypes())));
   }
   config.source = json;
   ValidateModelConfig(config, source);
@@ -90,8 +90,7 @@ std::vector<std::string> IgnoredSettings(const ModelConfig& config) {
 Json ToHuggingFace(const ModelConfig& config) {
   Json json = config.source.is_object() ? config.source : Json::object();
   if (config.naming == WeightNaming::kTransformers || !config.has_vision) {
-    // The version that wrote the source decides nothing here: every key it would default is
-    // written.
+    // Every key whose default depends on the version is written; the source's version is dropped.
     json.erase("transformers_version");
     json["model_type"] = config.model_type;
     json["dtype"] = json["torch_dtype"] = "float32";

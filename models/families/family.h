@@ -13,50 +13,50 @@
 
 namespace equipoise {
 
-// A model family is a folder beside this file. It says in a value of one of these types what its
-// config.json and its weights mean; families.cc lists them all, and make_layer.cc the functions
-// that make its layers. LibTorch-free.
+// A model family is a folder next to this file that defines one DecoderFamily or EncoderFamily: the
+// meaning of its config.json and weights. decoder_families.cc and encoder_families.cc list them
+// all, and make_layer.cc the functions that make an encoder's layers. LibTorch-free.
 
-// How a model's folder says that pictures are prepared and conversations written; what it does not
-// say has no value.
+// Settings of a model's folder for the preparation of pictures and conversations; those that it
+// does not have are empty.
 struct FolderSettings {
   std::optional<int64_t> min_tiles, max_tiles;
   std::optional<bool> thumbnail;
-  std::optional<std::string> chat_template;  // which may be none of ours
+  std::optional<std::string> chat_template;  // may be one that data/ does not know
   std::optional<std::string> system;
 };
 
-// A language model. What sets one apart from another are settings of TextConfig; their layers are
-// the same (models/layers).
+// A family of language models. Families differ in settings of TextConfig; their layers are the same
+// (models/layers).
 struct DecoderFamily {
   std::string model_type;    // of config.json
   std::string architecture;  // the class that config.json names
-  // Reads what is this family's own, after ParseDecoder() has read what all have in common.
+  // Reads the keys of this family, after ParseDecoder() has read those that all have in common.
   void (*parse)(const ConfigSection& section, TextConfig* text);
-  // Writes the same, for Transformers.
+  // Writes those keys, for Transformers.
   void (*write)(const TextConfig& text, Json* json);
-  // How weights are called where that is not as here. Null: they are called the same.
+  // Weights whose names in files differ from ours. Null: none do.
   std::vector<Renaming> (*renamings)(const TextConfig& text) = nullptr;
-  // Models of this family alone are in this naming.
+  // Naming of the folders of models without an encoder.
   WeightNaming naming = WeightNaming::kTransformers;
 };
 
-// An image encoder and a connector in front of a language model.
+// A family of models with an image encoder and a connector in front of a language model.
 struct EncoderFamily {
   std::vector<std::string> model_types;  // of config.json, one for each naming
-  // Reads all of config.json, the language model by ParseDecoder().
+  // Reads all of config.json; calls ParseDecoder() for the language model.
   void (*parse)(const ConfigSection& top, ModelConfig* config);
   // Throws DataError for sizes that do not go together.
   void (*validate)(const ModelConfig& config, const std::string& source);
-  // Writes config.json in the naming of the model; `json` holds what it was read from.
+  // Writes config.json in the naming of the model; on entry `json` is the source of `config`.
   void (*write)(const ModelConfig& config, Json* json);
-  // How the encoder's and the connector's weights are called in the original naming.
+  // Names of the encoder's and the connector's weights in the original naming.
   std::vector<Renaming> (*renamings)(const ModelConfig& config);
   // The encoder's and the connector's layers.
   std::vector<LayerSpec> (*layers)(const ModelConfig& config, int tensor_ranks);
   ImageSpec (*images)(const ModelConfig& config);
-  // The id of the token whose places pictures take, in a folder with a tokenizer whose config.json
-  // does not tell; -1: not found.
+  // Finds the id of the placeholder token of pictures in a tokenizer's files, for a config.json
+  // that does not name it; -1: not found.
   int64_t (*find_image_token)(const std::string& folder);
   FolderSettings (*folder_settings)(const ModelConfig& config, const std::string& folder);
 };

@@ -13,7 +13,7 @@ namespace {
 using MakeEncoderLayer = std::unique_ptr<Layer> (*)(const LayerSpec&, const ModelConfig&,
                                                     const TensorParallel&);
 
-// By ModelConfig::model_type.
+// Makers of an encoder's layers, by ModelConfig::model_type.
 const std::map<std::string, MakeEncoderLayer>& Encoders() {
   static const std::map<std::string, MakeEncoderLayer> kEncoders = {
       {"internvl", MakeInternVlEncoderLayer},

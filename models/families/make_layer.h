@@ -9,7 +9,7 @@
 
 namespace equipoise {
 
-// Makes the layers of one model, in their order, out of LayerSpecs(). What layers share is made
+// Makes the layers of one model from LayerSpecs(), in their order. Parts that layers share are made
 // once: the rotary table, and the embedding's weight where the head is tied to it.
 class LayerMaker {
  public:
@@ -23,7 +23,7 @@ class LayerMaker {
   const ModelConfig config_;
   const TensorParallel tensor_;
   const std::shared_ptr<RotaryTable> rotary_;
-  Parameter* embedding_ = nullptr;  // where it was made
+  Parameter* embedding_ = nullptr;  // weight of the embedding, once that has been made
 };
 
 }  // namespace equipoise

@@ -8,12 +8,12 @@
 
 namespace equipoise {
 
-// Layers in front of the language model's: those of encoder and connector.
+// Number of layers of encoder and connector, which come before those of the language model.
 int NumEncoderLayers(const std::vector<LayerSpec>& specs);
 int NumEncoderLayers(const ModelConfig& config);
 
-// Throws ConfigError that begins with `key` for a name that is not one of this model's components
-// (ComponentName()).
+// Checks that each name is that of a component of this model (ComponentName()). Throws ConfigError
+// that begins with `key`.
 void CheckModules(const ModelConfig& config, const std::vector<std::string>& modules,
                   const std::string& key);
 

@@ -22,14 +22,14 @@ struct Preset {
   TextShape text;
 };
 
-// Of InternVL3.5's language models: 8 key/value heads of 128, heads not tied.
+// A language model of InternVL3.5: 8 key/value heads of 128, heads not tied.
 TextShape Qwen3(int64_t hidden, int64_t intermediate, int64_t layers, int64_t heads) {
   return {"qwen3", hidden, intermediate, layers, heads, 8, 151936, 1e6, 151671, false, 128};
 }
 
-// InternLM2 is LLaMA by another name (its query, key and value are stored as one tensor); Qwen2.5
-// has the shape of Qwen2. Vocabularies are those of the published InternVL checkpoints; that of
-// internvl2-40b is counted: Yi-34B's 64,000 and the nine tokens that the others have added too.
+// InternLM2 has the layers of LLaMA (with query, key and value stored as one tensor), Qwen2.5 those
+// of Qwen2. Vocabularies are those of the published InternVL checkpoints, except for internvl2-40b:
+// Yi-34B's 64,000 plus the nine tokens that the others add as well.
 const std::vector<Preset>& Presets() {
   static const std::vector<Preset> kPresets = {
       {"quickstart", Encoder::kSmall, {"qwen2", 256, 768, 6, 4, 2, 2048, 1e4, 2047, true}},

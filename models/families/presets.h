@@ -7,12 +7,12 @@
 
 namespace equipoise {
 
-// Models known by name: the published InternVL sizes whose language model has the shape of Qwen2,
-// LLaMA or Qwen3, and `quickstart`, about 10 million parameters, made for tiles of 112 pixels.
-// Throws ConfigError, with all the names, for another one.
+// Configuration of a model known by name: the published InternVL sizes whose language model has the
+// shape of Qwen2, LLaMA or Qwen3, and `quickstart`, of about 10 million parameters, for tiles of
+// 112 pixels. Throws ConfigError that lists all names for another one.
 ModelConfig PresetConfig(const std::string& name);
 
-// In ascending size.
+// Names of all presets, in ascending size.
 std::vector<std::string> PresetNames();
 
 }  // namespace equipoise

@@ -10,7 +10,7 @@ std::string VocabularyShape(const TextConfig& text) {
                      text.tie_word_embeddings ? ", tied" : "");
 }
 
-// [vocabulary, hidden]: of the embedding and of the head.
+// The weight of the embedding or of the head, [vocabulary, hidden].
 TensorSpec VocabularyTensor(const TextConfig& text, const std::string& name) {
   return {name,
           {text.vocab_size, text.hidden_size},
@@ -109,8 +109,7 @@ LayerSpec DecoderBlockSpec(const TextConfig& text, const std::string& model, int
     attention.gradient_all_reduces.insert(attention.gradient_all_reduces.end(), 2, weight);
   }
   attention.input = PerRow::Tokens(h);
-  // q, k, v as they come from one product, q and k rotated, result; q and k copied to be
-  // normalised.
+  // q, k and v (one product), q and k rotated, the result; with norms, copies of q and k.
   attention.saved = PerRow::Tokens((text.use_qk_norm ? 4 : 3) * (q + k));
   attention.saved_weights = PerRow::Tokens(h);
   const int64_t query_heads = query / head_dim, key_heads = key / head_dim;
@@ -151,7 +150,7 @@ LayerSpec HeadSpec(const TextConfig& text, const std::string& prefix, int ranks)
   const int64_t vocabulary = weight.split.Largest(ranks);
   const double h = static_cast<double>(hidden), v = static_cast<double>(vocabulary);
   HalfCost& mlp = spec.mlp;
-  // All but the rows without a target, which get a gradient of zeros.
+  // Rows with a target only; the gradient of the others is zero.
   mlp.products = {{PerRow::Targets(1), vocabulary, hidden}};
   mlp.elementwise = {0, 0, h, 2 * h + 8 * v};
   mlp.kernels = 10;
@@ -163,8 +162,8 @@ LayerSpec HeadSpec(const TextConfig& text, const std::string& prefix, int ranks)
   mlp.input = PerRow::Tokens(h);
   mlp.saved = PerRow::Targets(2 * h);  // the rows, their gradient
   mlp.saved_fp32 = PerRow::Targets(1);
-  mlp.workspace = {0, 0, h,
-                   h};  // the gradient of the rows, then of the input; logits count beside it
+  // The gradient of the rows, then of the input; logits are counted separately.
+  mlp.workspace = {0, 0, h, h};
   return spec;
 }
 

@@ -8,8 +8,8 @@
 
 namespace equipoise {
 
-// A language model's layers: token embedding, decoder blocks, and the head with the final norm and
-// the loss; models/layers runs them. `prefix` begins their names ("" for a language model alone).
+// The layers of a language model: token embedding, decoder blocks, and the head with the final norm
+// and the loss; models/layers computes them. `prefix` begins their names ("" without an encoder).
 // Costs are those on one of `tensor_ranks`. Throws ConfigError for more ranks than can share the
 // layers.
 std::vector<LayerSpec> TextSpecs(const TextConfig& text, const std::string& prefix,

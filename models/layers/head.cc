@@ -35,7 +35,7 @@ at::Tensor HeadLayer::Forward(const MicroBatch& batch, const at::Tensor& input, 
     if (!input.defined()) return {};
     return ops::VocabularyLogits(ops::RmsNorm(input, norm_, eps_), *weight_, tensor().group);
   }
-  // Targets are on the CPU: how many there are is known without waiting for a device.
+  // Targets are on the CPU, so that their number is known without waiting for a device.
   const at::Tensor rows = batch.targets.ne(kNoTarget).nonzero().squeeze(1);
   if (!input.defined() || rows.size(0) == 0) return at::scalar_tensor(0.0, at::kDouble);
   const auto chosen = [&](const at::Tensor& all) {

@@ -7,16 +7,18 @@
 
 namespace equipoise {
 
-// Final norm, vocabulary projection, loss. Input: [tokens, hidden].
+// The head: final norm, vocabulary projection, loss. Input [tokens, hidden].
 //
-// With targets: the fp64 scalar sum over targets of weight * cross entropy, times the loss scale.
-// Rows without a target cost nothing. Under gradients the same pass makes the gradient of its input
-// and, scaled already, the projection's (ops::LinearCrossEntropy).
-// Without targets: logits [tokens, vocabulary] in fp32.
+// Output with targets: the fp64 scalar sum over targets of weight * cross entropy, times the loss
+// scale. Rows without a target are not computed. Where gradients are enabled, the same pass
+// computes the gradients, with the scale, of its input and of the projection
+// (ops::LinearCrossEntropy).
+// Output without targets: logits [tokens, vocabulary] in fp32.
 class HeadLayer : public Layer {
  public:
-  // `tied` is the embedding's weight when the projection shares it and both are on this stage, else
-  // null: a spec with a tied weight then makes a copy, which the embedding's stage owns.
+  // `tied` is the embedding's weight where the projection shares it and both are on this stage,
+  // else null. With null and a tied weight in `spec` the head holds a copy; its owner is the
+  // embedding's stage.
   HeadLayer(const LayerSpec& spec, const TextConfig& config, Parameter* tied,
             const TensorParallel& tensor = {});
   at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;

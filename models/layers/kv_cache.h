@@ -8,9 +8,9 @@
 
 namespace equipoise {
 
-// Keys and values of one sequence's tokens so far, by LLM layer. A forward pass with
+// Keys and values of the tokens of one sequence, by decoder block. A forward pass with
 // MicroBatch::cache set appends its tokens and attends to all. The first pass may have any number
-// of tokens, in one segment; later ones have one.
+// of tokens, in one segment; later passes have one.
 class KvCache {
  public:
   struct Entry {
@@ -18,10 +18,10 @@ class KvCache {
     int64_t length = 0;       // rows in use
   };
 
-  // Appends rows to layer `layer` and returns all its keys and values [length, ...].
+  // Appends rows to the entry of block `layer` and returns all its keys and values [length, ...].
   std::pair<at::Tensor, at::Tensor> Append(size_t layer, const at::Tensor& keys,
                                            const at::Tensor& values);
-  // Tokens held, which is the position of the next one.
+  // Number of tokens held, which is the position of the next token.
   int64_t length() const { return entries_.empty() ? 0 : entries_[0].length; }
 
  private:

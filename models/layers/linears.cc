@@ -13,10 +13,10 @@ at::Tensor ColumnLinears::operator()(const at::Tensor& x) const {
   return shared_.empty() ? y : at::cat({y, Shared(copy)}, -1);
 }
 
-// Each rank of a key head has the gradient from its own query heads. Frozen, that is all there is
-// to it: the sum over all ranks of the input's gradient puts the pieces together. Trained, the
-// pieces are summed here, so that every holder has the whole gradient of the weight; then the input
-// may get it from one of them only.
+// Each rank of a key head has the gradient from its own query heads. With frozen weights that is
+// enough: the input's gradient is summed over all ranks. With trained weights the parts are summed
+// here, so that every rank of the key head has the whole gradient of the weight; then only one of
+// them may pass it on to the input.
 at::Tensor ColumnLinears::Shared(const at::Tensor& x) const {
   if (!shared_[0].weight->trainable) return ops::FusedLinear(x, shared_);
   const at::Tensor y = ops::FusedLinear(share_.owner ? x : x.detach(), shared_);

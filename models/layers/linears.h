@@ -10,18 +10,17 @@
 
 namespace equipoise {
 
-// Linear layers as a layer calls them; Layer makes them. How they are split over the
-// tensor-parallel ranks is known here and not to the layers: a column-parallel one, elementwise
-// work or attention over whole heads, and a row-parallel one follow each other, and what goes in
-// and comes out is whole and the same on every rank.
+// Column- and row-parallel linear layers (Megatron-LM), which Layer makes. A layer need not know of
+// tensor parallelism: ColumnLinears, elementwise work or attention over whole heads, and RowLinear
+// follow each other; the input of the first and the output of the last are whole and equal on every
+// rank.
 //
-// Why replicated parameters have whole gradients, equal on all ranks, without any reduction:
-// ColumnLinears sum the gradient of their input over the ranks, so everything before them sees a
-// whole one; RowLinear adds its bias after the sum over the ranks, so that the bias and everything
-// behind it see a whole one too.
+// Replicated parameters need no reduction of gradients: ColumnLinears sum the gradient of their
+// input over the ranks, so everything before them gets whole gradients; RowLinear adds its bias
+// after the sum over the ranks, so the bias and everything after it do, too.
 
-// Linear layers that share their input [..., in]; results side by side [..., sum of out]. A rank
-// has a share of each one's outputs.
+// Linear layers that share their input [..., in]; outputs are concatenated [..., sum of out]. A
+// rank has a share of each one's outputs.
 class ColumnLinears {
  public:
   at::Tensor operator()(const at::Tensor& x) const;
@@ -32,14 +31,14 @@ class ColumnLinears {
   friend class Layer;
   at::Tensor Shared(const at::Tensor& x) const;
 
-  std::vector<ops::LinearWeights> own_;     // held by this rank alone
-  std::vector<ops::LinearWeights> shared_;  // the last ones: key and value heads of several ranks
+  std::vector<ops::LinearWeights> own_;     // shares that only this rank holds
+  std::vector<ops::LinearWeights> shared_;  // the last ones: key and value heads on several ranks
   Share share_;                             // of shared_
   std::vector<int64_t> widths_;
   Communicator* group_ = nullptr;
 };
 
-// [..., in] -> [..., out]. A rank has a share of the inputs.
+// A linear layer [..., in] -> [..., out]. A rank has a share of the inputs.
 class RowLinear {
  public:
   at::Tensor operator()(const at::Tensor& x) const;

@@ -19,8 +19,8 @@
 namespace equipoise {
 namespace {
 
-// LLaMA 3.1: wavelengths beyond the original context are stretched by `factor`, those well within
-// it stay, and those between are blended.
+// LLaMA 3.1's scaling: wavelengths beyond the original context are stretched by `factor`, those
+// well within it are kept, and those in between are interpolated.
 at::Tensor StretchLlama3(const at::Tensor& frequencies, const TextConfig& config) {
   const auto context = static_cast<double>(config.rope_original_max_position_embeddings);
   const double low = config.rope_low_freq_factor, high = config.rope_high_freq_factor;
@@ -34,14 +34,15 @@ at::Tensor StretchLlama3(const at::Tensor& frequencies, const TextConfig& config
   return at::where(between, blended, outer);
 }
 
-// theta^(-2i / head_dim), i = 0 .. head_dim / 2 - 1.
+// Frequencies theta^(-2i / head_dim), i = 0 .. head_dim / 2 - 1.
 at::Tensor Frequencies(int64_t head_dim, double theta) {
   const at::Tensor exponents =
       at::arange(0, head_dim, 2, at::kFloat).div(static_cast<double>(head_dim));
   return at::pow(theta, exponents).reciprocal();
 }
 
-// "dynamic", as Transformers computes it: theta grows with a sequence beyond the model's positions.
+// Theta of "dynamic" scaling, as in Transformers: it grows with a sequence beyond the model's
+// positions.
 double StretchedTheta(const TextConfig& config, int64_t length) {
   const auto dim = static_cast<double>(config.head_dim);
   const double beyond =
@@ -60,7 +61,7 @@ RotaryTable::RotaryTable(const TextConfig& config)
 at::Tensor RotaryTable::AnglesOf(const at::Tensor& position_ids, int64_t length) {
   const at::Tensor positions = position_ids.to(at::kFloat).unsqueeze(1);
   if (config_.rope_type != "dynamic" || length <= config_.max_position_embeddings) {
-    frequencies_ = frequencies_.to(position_ids.device());  // once: they stay there
+    frequencies_ = frequencies_.to(position_ids.device());  // copies the first time only
     return positions.mul(frequencies_);
   }
   const at::Tensor stretched = Frequencies(config_.head_dim, StretchedTheta(config_, length));

@@ -7,8 +7,8 @@
 
 namespace equipoise {
 
-// Cosines and sines of a model's rotary embedding, shared by its layers: they are computed once for
-// each micro-batch. Not thread-safe.
+// Cosines and sines of a model's rotary position embedding (RoPE), computed once for each
+// micro-batch and shared by the layers. Not thread-safe.
 class RotaryTable {
  public:
   explicit RotaryTable(const TextConfig& config);
@@ -16,13 +16,13 @@ class RotaryTable {
   struct Angles {
     at::Tensor cos, sin;  // [tokens, head_dim / 2] fp32
   };
-  // Cosines and sines for the micro-batch's positions. With "dynamic" scaling (NTK-aware) the
-  // frequencies of a segment that is longer than the model's positions are lower; of a row with a
-  // KV cache, the tokens in it count.
+  // Cosines and sines for the micro-batch's positions. "dynamic" scaling (NTK-aware) lowers the
+  // frequencies of a segment that is longer than the model's positions; the tokens of a KV cache
+  // count as part of the segment.
   const Angles& At(const MicroBatch& batch);
 
-  // One frequency for each pair of a head's elements, [head_dim / 2] fp32, of sequences within the
-  // model's positions.
+  // Frequencies [head_dim / 2] fp32, one for each pair of a head's elements, for sequences within
+  // the model's positions.
   const at::Tensor& frequencies() const { return frequencies_; }
 
  private:
@@ -31,7 +31,7 @@ class RotaryTable {
 
   const TextConfig config_;
   at::Tensor frequencies_;
-  at::Tensor position_ids_;  // those of angles_: kept, so that no other tensor can take their place
+  at::Tensor position_ids_;  // of angles_; held, so that no other tensor can have its identity
   Angles angles_;
 };
 

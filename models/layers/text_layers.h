@@ -9,8 +9,8 @@
 
 namespace equipoise {
 
-// Token embedding; image features, where there are any, take the places of their placeholders.
-// Input: [image tokens, hidden] or undefined. Output: [tokens, hidden].
+// The token embedding; image features replace the placeholder tokens. Input [image tokens, hidden],
+// or undefined without pictures; output [tokens, hidden].
 class EmbeddingLayer : public Layer {
  public:
   EmbeddingLayer(const LayerSpec& spec, const TextConfig& config,
@@ -23,9 +23,9 @@ class EmbeddingLayer : public Layer {
   Parameter& weight_;
 };
 
-// One decoder block of LLaMA's form: RMSNorm, causal grouped-query attention with rotary positions
-// (its queries and keys may be normalised within each head), RMSNorm, SwiGLU; residuals around
-// both. [tokens, hidden] -> [tokens, hidden].
+// A decoder block of LLaMA's form: RMSNorm, causal grouped-query attention with rotary positions
+// (and, in some families, RMSNorm of q and k within each head), RMSNorm, SwiGLU; residuals around
+// both. Input and output [tokens, hidden].
 class DecoderLayer : public Layer {
  public:
   DecoderLayer(const LayerSpec& spec, const TextConfig& config, std::shared_ptr<RotaryTable> rotary,

@@ -6,10 +6,11 @@
 
 namespace equipoise::ops {
 
-// gate_up [..., 2n], gate in the first half -> silu(gate) * up [..., n]. Keeps its input alone.
+// SwiGLU: gate_up [..., 2n], gate in the first half -> silu(gate) * up [..., n]. Saves its input
+// only.
 at::Tensor SwiGlu(const at::Tensor& gate_up);
 
-// residual + x * scale, with `scale` [hidden] along the last dimension (InternViT's layer scale).
+// Layer scale of InternViT: residual + x * scale, with `scale` [hidden] along the last dimension.
 at::Tensor ScaledResidual(const at::Tensor& residual, const at::Tensor& x, Parameter& scale);
 
 }  // namespace equipoise::ops

@@ -17,20 +17,20 @@
 #include "models/ops/device_attention.h"
 #include "models/ops/record.h"
 
-// Packed segments are attended one by one with LibTorch's flash kernel on the CPU, so that no N x N
+// Packed segments are computed one by one with LibTorch's flash kernel on the CPU, so that no N x N
 // mask or score matrix of a row exists; grouped queries are views with stride 0 over the group.
-// Backward runs the kernel's own from the saved log-sum-exp; attention of short rows of equal
-// length by products makes its probabilities again in backward, in chunks.
+// Backward is the kernel's, from the saved log-sum-exp. For short rows of equal length, backward by
+// matrix products recomputes the probabilities instead, in chunks.
 
 namespace equipoise::ops {
 namespace {
 
-// Attention probabilities that exist at a time in a backward pass by products.
+// Attention probabilities that are in memory at a time in a backward pass by products.
 constexpr int64_t kChunkProbabilities = int64_t{1} << 23;
 
-// The kernel takes [batch, heads, rows, head_dim] of any strides. A packed segment goes in as
-// [kv_heads, heads of the group, rows, head_dim], whose keys have stride 0 over the group: grouped
-// queries without a copy of the keys.
+// Sizes of heads. The kernel takes [batch, heads, rows, head_dim] with any strides; a packed
+// segment is passed as [kv_heads, heads of the group, rows, head_dim], with keys of stride 0 over
+// the group: grouped queries without a copy of the keys.
 struct Heads {
   int64_t groups, per_group, head_dim;
 };
@@ -58,8 +58,8 @@ struct PackedAttentionNode : torch::autograd::Node {
   at::Tensor q, k, v, y;
   std::vector<at::Tensor> lse;  // of each segment
 
-  // The kernel's backward takes five times as long in bf16 as in fp32 where segments are short, and
-  // as long where they are not (one core with AMX): it runs in fp32.
+  // In fp32: in bf16 the kernel's backward takes five times as long for short segments, and equally
+  // long for others (one core with AMX).
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     const auto wide = [](const at::Tensor& t) { return t.to(at::kFloat); };
     const at::Tensor g = wide(gradients[0]).contiguous();
@@ -109,7 +109,7 @@ at::Tensor Merge(const at::Tensor& x) {
 }
 
 struct FullAttentionNode : torch::autograd::Node {
-  at::Tensor q, k, v, y, lse;  // split in heads; y and lse for the flash kernel alone
+  at::Tensor q, k, v, y, lse;  // split in heads; y and lse only for the flash kernel
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     const at::Tensor g = Split(gradients[0].contiguous(), q.size(3));

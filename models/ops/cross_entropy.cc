@@ -15,19 +15,26 @@
 #include "models/ops/row_padding.h"
 #include "models/ops/vocabulary.h"
 
+// The rows are computed in chunks, and the logits, softmax and gradients of a chunk are freed
+// before the next, so that memory does not grow with rows x vocabulary (as in Liger Kernel, arXiv
+// 2410.10989). The gradient of x is saved; that of the weight is added to the parameter's at once,
+// or saved as one tensor where backward adds it. With the vocabulary split over tensor-parallel
+// ranks, maxima, sums of exponentials and the targets' logits are all-reduced (Megatron-LM, arXiv
+// 1909.08053, section 3).
+
 namespace equipoise::ops {
 namespace {
 
-// Logits that exist at a time: 64 MiB of fp32, but never so few rows that the products get slow.
+// Logits in memory at a time: 64 MiB of fp32, but at least as many rows as products need for speed.
 constexpr int64_t kChunkLogits = int64_t{1} << 24;
 constexpr int64_t kMinChunkRows = 256;
 
-// What one pass over the rows makes beside the loss.
+// The gradients that a pass over the rows computes with the loss.
 struct Gradients {
   bool of_x = false, of_weight = false, in_backward = false;
   Communicator* group = nullptr;  // of the ranks that split the vocabulary
   at::Tensor x;                   // [rows, hidden]
-  at::Tensor weight;              // kept for backward; undefined where it was added at once
+  at::Tensor weight;              // saved for backward; undefined where it is added at once
 };
 
 struct CrossEntropyNode : torch::autograd::Node {
@@ -49,7 +56,7 @@ void AddWeightGradient(const at::Tensor& g, const at::Tensor& x, Parameter& weig
                        Gradients& gradients) {
   if (gradients.in_backward) {
     const at::Tensor product = at::mm(g.t(), x);
-    // Several chunks are summed in fp32, a single one stays as it is.
+    // Several chunks are summed in fp32; a single one keeps its dtype.
     gradients.weight =
         gradients.weight.defined() ? gradients.weight.to(at::kFloat).add_(product) : product;
   } else if (g.scalar_type() == at::kFloat) {
@@ -62,7 +69,7 @@ void AddWeightGradient(const at::Tensor& g, const at::Tensor& x, Parameter& weig
 // The softmax of one chunk's rows.
 struct Softmax {
   at::Tensor losses;         // [rows] fp64
-  at::Tensor probabilities;  // [rows, this rank's vocabulary] fp32, once asked for
+  at::Tensor probabilities;  // [rows, this rank's vocabulary] fp32; undefined without gradients
   at::Tensor ids;            // [rows, 1], within this rank's vocabulary
   at::Tensor ones;           // [rows, 1]: 0 where another rank holds the target
 
@@ -73,7 +80,7 @@ struct Softmax {
   }
 };
 
-// Lets go of the logits.
+// The softmax over a vocabulary that is not split. Frees the logits early.
 Softmax WholeSoftmax(at::Tensor logits, const at::Tensor& ids, bool wants_gradient) {
   Softmax result;
   result.ids = ids.unsqueeze(1);
@@ -99,7 +106,7 @@ struct Rows {
   int64_t begin, count;
 };
 
-// Returns the weighted loss of some rows, fp64, without the scale.
+// Returns the weighted loss of the rows of `chunk`, fp64, without the scale.
 at::Tensor Chunk(const at::Tensor& x, const Targets& targets, Parameter& weight,
                  Gradients& gradients, const Rows& chunk) {
   const int64_t begin = chunk.begin, rows = chunk.count;
@@ -147,7 +154,7 @@ at::Tensor LinearCrossEntropy(const at::Tensor& x, const Targets& targets, Param
   if (gradients.of_x) gradients.x = at::empty_like(x);
 
   const int64_t rows = x.size(0);
-  // The same on all ranks, though their shares of the vocabulary differ.
+  // Equal on all ranks, though their shares of the vocabulary differ.
   const int64_t columns = weight.whole_shape()[0] / (group == nullptr ? 1 : group->size());
   const int64_t step = std::max(kMinChunkRows, kChunkLogits / columns);
   at::Tensor loss = at::scalar_tensor(0.0, x.options().dtype(at::kDouble));

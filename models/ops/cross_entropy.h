@@ -9,21 +9,22 @@ namespace equipoise::ops {
 
 struct Targets {
   at::Tensor ids;      // [rows] int64, each within the vocabulary
-  at::Tensor weights;  // [rows] fp32; undefined = all 1
-  double scale = 1;    // of the whole sum
+  at::Tensor weights;  // [rows] fp32; undefined: all 1
+  double scale = 1;    // factor of the loss
 };
 
-// logits = x weight' with x [rows, hidden] and weight [vocabulary, hidden]; returns the fp64 scalar
-// scale * sum of weight * cross entropy, the softmax in fp32. Goes through the rows in chunks, so
-// that the logits never exist at once. Where gradients are enabled the same pass makes the gradient
-// of x (kept for backward, which therefore costs nothing) and adds the weight's own.
+// Cross entropy of logits = x weight', with x [rows, hidden] and weight [vocabulary, hidden].
+// Returns the fp64 scalar scale * sum of weight * cross entropy; the softmax is in fp32. Rows are
+// computed in chunks, so that never all logits are in memory. Where gradients are enabled, the same
+// pass computes the gradient of x, which is saved (backward then costs nothing), and adds that of
+// the weight.
 //
-// `in_backward` puts off adding the weight's gradient, kept until then at the weight's size, for a
-// weight that other operations add to: then the order of the sums, and so its bits, depends on the
-// order of backward passes alone.
+// `in_backward` saves the weight's gradient, at the weight's size, and adds it in backward. For a
+// weight that other operations add to as well: the order of the sums, and so their bits, then
+// depends on the order of backward passes only.
 //
-// With a group, the weight's rows are split over its ranks, all of which have x and the targets;
-// loss and gradient of x are whole on each.
+// With `group`, the weight's rows are split over its ranks, which all have x and the targets; loss
+// and gradient of x are whole on each rank.
 at::Tensor LinearCrossEntropy(const at::Tensor& x, const Targets& targets, Parameter& weight,
                               bool in_backward, Communicator* group = nullptr);
 

@@ -21,10 +21,10 @@
 namespace equipoise::ops {
 namespace {
 
-// Probabilities that exist at a time.
+// Probabilities in memory at a time.
 constexpr int64_t kChunkProbabilities = int64_t{1} << 26;
 
-// What the flash kernel takes: its limits are those of LibTorch 2.11.
+// Whether the flash kernel supports q, by the limits of LibTorch 2.11.
 bool HasFlashKernel(const at::Tensor& q, int64_t head_dim) {
   return q.is_cuda() && c10::elementSize(q.scalar_type()) == 2 && head_dim % 8 == 0 &&
          head_dim <= 256;
@@ -47,10 +47,11 @@ at::Tensor EndsOnDevice(const std::vector<int64_t>& ends, const at::Tensor& like
 }
 
 // Some key heads of one segment: [key heads, rows, head_dim] fp32. The query heads of a key head
-// lie behind each other in its rows, so that no key is copied and backward sums over them itself.
+// are concatenated along the rows, so that keys are not copied and the products of backward sum
+// over them.
 struct Piece {
   at::Tensor q, k, v;
-  at::Tensor mask;  // [queries, keys], true where a query does not see a key; undefined = all seen
+  at::Tensor mask;  // [queries, keys], true where a query does not see a key; undefined: all seen
   double scale = 1;
 
   at::Tensor Probabilities() const {
@@ -63,8 +64,8 @@ struct Piece {
   }
 };
 
-// A tensor of a pass cut to a piece: [rows, heads * head_dim] as [key heads, rows, head_dim], the
-// rows of several heads behind each other.
+// The range of a tensor [rows, heads * head_dim] that belongs to a piece, as [key heads, rows,
+// head_dim] with the rows of several heads concatenated.
 struct Cut {
   int64_t row, rows;           // of the segment
   int64_t head, heads;         // key heads
@@ -120,7 +121,7 @@ struct Inputs {
   }
 };
 
-// What the flash kernel wants back; undefined where products are used.
+// State that the flash kernel's backward needs; undefined where products are used.
 struct FlashState {
   at::Tensor queries, keys;  // ends of segments, int32
   at::Tensor y, lse, seed, unused;

@@ -13,7 +13,7 @@
 namespace equipoise::ops {
 namespace {
 
-// The rows of the whole weight; those that other ranks hold come from them.
+// Rows of the whole weight; an all-reduce brings those that other ranks hold.
 at::Tensor Rows(const at::Tensor& ids, const Parameter& weight, Communicator* group) {
   if (group == nullptr) return weight.value.index_select(0, ids);
   const LocalIds local = IdsOfPart(ids, weight);
@@ -51,7 +51,7 @@ struct EmbeddingNode : torch::autograd::Node {
     const bool has_padding = 0 <= padding && padding < weight->shape[0];
     const at::Tensor before = has_padding ? weight->gradient[padding].clone() : at::Tensor();
     AddRows(rows);
-    // Of a tied weight, what the head has added stays.
+    // The head's part of a tied weight's gradient is kept.
     if (has_padding) weight->gradient[padding].copy_(before);
   }
   void AddRows(const at::Tensor& rows) const {

@@ -9,7 +9,7 @@
 namespace equipoise::ops {
 namespace {
 
-constexpr int64_t kElementGrain = 1 << 15;  // worth a thread
+constexpr int64_t kElementGrain = 1 << 15;  // fewest elements for a thread
 constexpr int64_t kColumnGrain = 256;
 
 bool HasKernel(const at::Tensor& t) { return t.is_cpu() && t.scalar_type() == at::kBFloat16; }

@@ -7,10 +7,11 @@ namespace equipoise::ops {
 // Sums that backward passes add to fp32 gradients. For bfloat16 on the CPU each is one pass, where
 // ATen makes an fp32 copy first.
 
-// gradient += d; of one shape, `gradient` fp32.
+// gradient += d. REQUIRES: equal shapes, `gradient` in fp32.
 void AddTo(const at::Tensor& gradient, const at::Tensor& d);
 
-// The sum of the rows of g [rows, n]: fp32 [n]. It does not depend on the number of threads.
+// The sum of the rows of g [rows, n]: fp32 [n], with bits that do not depend on the number of
+// threads.
 at::Tensor SumOfRows(const at::Tensor& g);
 
 }  // namespace equipoise::ops

@@ -11,16 +11,20 @@
 #include "models/ops/record.h"
 #include "models/ops/row_padding.h"
 
+// y = x W' + b. The backward has two independent halves: the input's gradient is computed at once,
+// the weights' at once too or, while Parameter::deferred is set, by a closure that runs later (B
+// and W of zero bubble, arXiv 2401.10241). Weights are read when backward runs; only x is saved.
+
 namespace equipoise::ops {
 namespace {
 
-// [out, in]
+// A weight as [out, in].
 at::Tensor Matrix(const at::Tensor& weight) {
   return weight.dim() == 2 ? weight : weight.view({weight.size(0), -1});
 }
 
-// The tensors as one, stacked along their first dimension, when they lie behind each other in
-// memory; undefined otherwise.
+// A view of the tensors concatenated along dimension 0 where they are adjacent in memory; else
+// undefined.
 at::Tensor Adjacent(const std::vector<at::Tensor>& tensors) {
   if (tensors.size() == 1) return tensors[0];
   int64_t rows = 0;

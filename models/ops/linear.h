@@ -8,19 +8,19 @@
 
 namespace equipoise::ops {
 
-// A weight and its bias (null where there is none). More than two dimensions of the weight count as
-// [out, everything else], as a convolution over patches needs it.
+// A weight and its bias (null where there is none). A weight of more than two dimensions, such as
+// that of a convolution over patches, is taken as [out, all others].
 struct LinearWeights {
   Parameter* weight = nullptr;
   Parameter* bias = nullptr;
 };
 
-// x [..., in] -> [..., sum of out]: x times each weight, transposed, plus its bias, the results
-// side by side (query, key and value; gate and up). Weights that lie behind each other in memory
-// are one matrix product. All must be trainable alike.
+// Linear layers that share their input: x [..., in] -> [..., sum of out], the concatenation of x
+// times each weight, transposed, plus its bias (query, key and value; gate and up). Weights that
+// are adjacent in memory are one matrix product. REQUIRES: all weights are trained, or none.
 at::Tensor FusedLinear(const at::Tensor& x, const std::vector<LinearWeights>& parts);
 
-// x [..., in] -> [..., out].
+// A linear layer: x [..., in] -> [..., out].
 at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias = nullptr);
 
 }  // namespace equipoise::ops

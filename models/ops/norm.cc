@@ -15,7 +15,7 @@
 namespace equipoise::ops {
 namespace {
 
-constexpr int64_t kColumnGrain = 256;  // columns worth a thread
+constexpr int64_t kColumnGrain = 256;  // fewest columns for a thread
 
 struct LayerNormNode : torch::autograd::Node {
   Parameter* weight = nullptr;

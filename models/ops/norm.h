@@ -7,13 +7,15 @@
 
 namespace equipoise::ops {
 
-// Over the last dimension. Statistics are fp32 for every dtype of x; the result has x's dtype.
+// LayerNorm over the last dimension. Statistics are fp32 for every dtype of x; the result has x's
+// dtype.
 at::Tensor LayerNorm(const at::Tensor& x, Parameter& weight, Parameter& bias, double eps);
-// x / sqrt(mean(x^2) + eps), rounded to x's dtype, times the weight: T5's and LLaMA's order.
+// RMSNorm: x / sqrt(mean(x^2) + eps), rounded to x's dtype, times the weight: T5's and LLaMA's
+// order.
 //
-// Over runs of as many elements as the weight has: the last dimension of x, or each head in it.
-// Where the heads are shared by tensor-parallel ranks and the weight is not, `group` sums the
-// weight's gradient over them.
+// The mean is over runs of as many elements as the weight has: the last dimension of x, or each
+// head in it. Where tensor-parallel ranks have different heads but the same weight, `group` sums
+// the weight's gradient over them.
 at::Tensor RmsNorm(const at::Tensor& x, Parameter& weight, double eps,
                    Communicator* group = nullptr);
 

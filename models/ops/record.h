@@ -12,24 +12,24 @@
 
 namespace equipoise::ops {
 
-// How our operations enter the autograd graph: each computes its result without recording, then
-// puts one node of its own behind the result. A node keeps activations as plain members, frees them
-// in release_variables(), looks weights up through their handles when it runs, and adds their
-// gradients to the handles. So the graph never holds a weight, an operation whose input needs no
+// Recording of our operations in the autograd graph: an operation computes its result without
+// recording, then makes one node of its own the result's grad_fn. A node saves activations as plain
+// members, frees them in release_variables(), reads weights from their Parameters when it runs, and
+// adds their gradients there. So the graph never holds a weight, an operation whose input needs no
 // gradient still trains its weights, and one with neither records nothing.
 
-// While one lives, ATen computes without looking at gradients: results know nothing of autograd.
+// Guard under which ATen computes without recording.
 using BelowAutograd = at::AutoDispatchBelowADInplaceOrView;
 
-// True when the result of an operation on these needs a node.
+// True when the result of an operation on `inputs` and `weights` needs a node.
 bool NeedsNode(std::initializer_list<const at::Tensor*> inputs,
                std::initializer_list<const Parameter*> weights);
 
 // True when gradients are enabled and `input` needs one.
 bool NeedsGradient(const at::Tensor& input);
 
-// Makes `node` the source of `output`. Result i of the node's apply() is the gradient of inputs[i];
-// undefined inputs are allowed, and get none.
+// Makes `node` the grad_fn of `output`. Result i of the node's apply() is the gradient of
+// inputs[i]; undefined inputs are allowed, and get none.
 void Record(const at::Tensor& output, const std::shared_ptr<torch::autograd::Node>& node,
             std::initializer_list<const at::Tensor*> inputs);
 // Record() with several outputs, whose gradients apply() gets in their order.

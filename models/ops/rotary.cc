@@ -8,7 +8,7 @@
 namespace equipoise::ops {
 namespace {
 
-// The same out of LibTorch's operations.
+// Rotated() by LibTorch's operations, for tensors that are not on the CPU.
 at::Tensor RotatedOnDevice(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                            float direction) {
   at::Tensor y = at::empty(x.sizes(), x.options());

@@ -21,7 +21,7 @@ T* MutableData(at::Tensor& t) {
   return static_cast<T*>(t.mutable_data_ptr());
 }
 
-// run(T(), rows) with T = float or Bf16, as x's dtype says.
+// Calls run(T(), rows) with T = float or Bf16, by x's dtype.
 template <class Run>
 void OnType(const at::Tensor& x, const Rows& rows, const Run& run) {
   EQUIPOISE_CHECK(x.is_cpu(), "row kernels run on the CPU");
@@ -33,7 +33,8 @@ void OnType(const at::Tensor& x, const Rows& rows, const Run& run) {
   }
 }
 
-// x [rows, size] with a last stride of 1: run() for ranges of rows, one for each thread.
+// Calls run() for ranges of the rows of x [rows, size], one for each thread. REQUIRES: a last
+// stride of 1.
 template <class Run>
 void OnRows(const at::Tensor& x, const Run& run) {
   constexpr int64_t kElementsPerThread = 1 << 15;

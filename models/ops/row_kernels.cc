@@ -16,7 +16,7 @@ EQUIPOISE_INLINE float Load(Bf16 x) {
 }
 
 EQUIPOISE_INLINE void Store(float x, float& y) { y = x; }
-// To the nearest, ties to even; NaN stays NaN.
+// Rounds to nearest, ties to even; NaN stays NaN.
 EQUIPOISE_INLINE void Store(float x, Bf16& y) {
   const auto bits = std::bit_cast<uint32_t>(x);
   const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;

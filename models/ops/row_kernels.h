@@ -4,35 +4,36 @@
 
 namespace equipoise::ops {
 
-// Fused passes over rows for the CPU, where a chain of small ATen kernels costs more than the
-// matrix products beside it. Compiled for several instruction sets, chosen when the program starts.
-// LibTorch-free. `Bf16` is the bit pattern of a bfloat16.
+// Fused passes over rows for the CPU, where a chain of small ATen kernels would cost more than the
+// matrix products. Compiled for several instruction sets, one of which is chosen when the program
+// starts. LibTorch-free.
 
+// The bit pattern of a bfloat16.
 struct Bf16 {
   uint16_t bits;
 };
 
-// Rows `begin` to `end`; row i of x begins at x + i * stride, those of other arrays lie behind each
-// other.
+// Rows `begin` to `end` - 1. Row i of x begins at x + i * stride; rows of other arrays are
+// contiguous.
 struct Rows {
   int64_t begin, end;
   int64_t size;    // elements of a row
   int64_t stride;  // of x
 };
 
-// y = round(x * rstd) * weight with rstd = 1 / sqrt(mean(x^2) + eps), which is kept in rstd[row].
+// RMSNorm: y = round(x * rstd) * weight with rstd = 1 / sqrt(mean(x^2) + eps), stored in rstd[row].
 void RmsNormRows(const Rows& rows, const float* x, const float* weight, float eps, float* y,
                  float* rstd);
 void RmsNormRows(const Rows& rows, const Bf16* x, const Bf16* weight, float eps, Bf16* y,
                  float* rstd);
 
-// gx for the gradient g of y.
+// The gradient gx of x for the gradient g of y.
 void RmsNormInputGradient(const Rows& rows, const float* g, const float* x, const float* weight,
                           const float* rstd, float* gx);
 void RmsNormInputGradient(const Rows& rows, const Bf16* g, const Bf16* x, const Bf16* weight,
                           const float* rstd, Bf16* gx);
 
-// gw[j] += sum over rows of g * x * rstd, for the columns [first, last).
+// The gradient of the weight: gw[j] += sum over rows of g * x * rstd, for columns [first, last).
 void RmsNormWeightGradient(const Rows& rows, const float* g, const float* x, const float* rstd,
                            int64_t first, int64_t last, float* gw);
 void RmsNormWeightGradient(const Rows& rows, const Bf16* g, const Bf16* x, const float* rstd,
@@ -44,8 +45,8 @@ void AddRows(const Rows& rows, const Bf16* x, float* sums);
 // sums[i] += x[i]
 void AddElements(int64_t count, const Bf16* x, float* sums);
 
-// Turns every head's pairs (x[i], x[i + half]) of a row by the row's angles: cos and sin are
-// [rows, half]; `direction` -1 turns back. `size` of the rows is heads * 2 * half.
+// Rotation of every head's pairs (x[i], x[i + half]) of a row by the row's angles: cos and sin are
+// [rows, half]; `direction` -1 is the inverse. `size` of the rows is heads * 2 * half.
 struct Rotation {
   const float* cos;
   const float* sin;

@@ -8,7 +8,7 @@
 namespace equipoise::ops {
 namespace {
 
-// Sums over the last dimension, here and on the other ranks: [xs, rows] fp32.
+// Sums over the last dimension, on this rank and all others of the group: [xs, rows] fp32.
 at::Tensor RowSums(const std::vector<at::Tensor>& xs, Communicator* group) {
   at::Tensor sums =
       at::empty({static_cast<int64_t>(xs.size()), xs[0].numel() / xs[0].size(-1)}, xs[0].options());
@@ -19,7 +19,7 @@ at::Tensor RowSums(const std::vector<at::Tensor>& xs, Communicator* group) {
   return sums;
 }
 
-// Of the vectors that are normalised, over all ranks.
+// Size of the vectors that are normalized, over all ranks.
 double WholeSize(const Parameter& weight) { return static_cast<double>(weight.whole_shape()[0]); }
 
 struct TensorParallelRmsNormNode : torch::autograd::Node {

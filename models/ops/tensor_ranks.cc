@@ -9,7 +9,7 @@
 namespace equipoise::ops {
 namespace {
 
-struct CopyToRanksNode : torch::autograd::Node {
+struct AllReduceBackwardNode : torch::autograd::Node {
   Communicator* group = nullptr;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
@@ -20,7 +20,7 @@ struct CopyToRanksNode : torch::autograd::Node {
   std::string name() const override { return "AllReduceBackward"; }
 };
 
-struct SumOverRanksNode : torch::autograd::Node {
+struct AllReduceForwardNode : torch::autograd::Node {
   Parameter* bias = nullptr;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
@@ -56,7 +56,7 @@ at::Tensor AllReduceBackward(const at::Tensor& x, Communicator& group) {
   if (!NeedsGradient(x)) return x;
   const BelowAutograd guard;
   at::Tensor y = x.detach();
-  auto node = std::make_shared<CopyToRanksNode>();
+  auto node = std::make_shared<AllReduceBackwardNode>();
   node->group = &group;
   Record(y, node, {&x});
   return y;
@@ -70,7 +70,7 @@ at::Tensor AllReduceForward(const at::Tensor& x, Parameter* bias, Communicator& 
   group.AllReduce(y, ReduceOp::kSum).Wait();
   if (bias != nullptr) y.add_(bias->value);
   if (!needs_node) return y;
-  auto node = std::make_shared<SumOverRanksNode>();
+  auto node = std::make_shared<AllReduceForwardNode>();
   node->bias = bias;
   Record(y, node, {&x});
   return y;

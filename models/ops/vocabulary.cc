@@ -23,7 +23,7 @@ at::Tensor VocabularyLogits(const at::Tensor& x, const Parameter& weight, Commun
   const BelowAutograd guard;
   const at::Tensor local = at::mm(x, weight.value.t());
   if (group == nullptr) return local.to(at::kFloat);
-  // The first ranks may have one row more than the others, whose last column is then no logit.
+  // The first ranks may have one row more than the others, whose last column is then padding.
   const int64_t ranks = group->size(), whole = weight.part.whole;
   const int64_t rows = x.size(0), columns = (whole + ranks - 1) / ranks;
   const at::Tensor padded = at::constant_pad_nd(local, {0, columns - local.size(1)}).contiguous();

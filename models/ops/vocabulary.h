@@ -7,20 +7,22 @@
 
 namespace equipoise::ops {
 
-// A vocabulary whose rows are split over tensor-parallel ranks, as Parameter::part says.
+// Operations on a vocabulary whose rows are split over tensor-parallel ranks (Parameter::part).
 
+// Token ids as rows of this rank's part.
 struct LocalIds {
-  at::Tensor ids;        // within this rank's rows; 0 for those of other ranks
+  at::Tensor ids;        // index within this rank's rows; 0 for rows of other ranks
   at::Tensor elsewhere;  // bool: another rank holds the row
 };
 LocalIds IdsOfPart(const at::Tensor& ids, const Parameter& weight);
 
-// x [rows, hidden] times `weight` [vocabulary, hidden], transposed: [rows, vocabulary] fp32, whole
-// on every rank of `group` (null: the weight is whole). Has no gradient.
+// Logits [rows, vocabulary] fp32: x [rows, hidden] times `weight` [vocabulary, hidden], transposed.
+// Whole on every rank of `group` (null: the weight is whole). Has no gradient.
 at::Tensor VocabularyLogits(const at::Tensor& x, const Parameter& weight, Communicator* group);
 
-// `logits` [rows, this rank's vocabulary] fp32 become the probabilities over the whole one; returns
-// the cross entropy [rows] fp64 of `ids` [rows]. Exchanges three numbers a row.
+// Softmax over the whole vocabulary, in place: `logits` [rows, this rank's vocabulary] fp32 become
+// probabilities. Returns the cross entropy [rows] fp64 of `ids` [rows]. All-reduces three numbers a
+// row.
 at::Tensor SoftmaxOverRanks(at::Tensor& logits, const LocalIds& ids, Communicator& group);
 
 }  // namespace equipoise::ops

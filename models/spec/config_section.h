@@ -11,7 +11,8 @@
 
 namespace equipoise {
 
-// Far above every published model, and small enough that no product of two overflows int64_t.
+// Limits on sizes: far above every published model, and small enough that no product of two
+// overflows int64_t.
 constexpr int64_t kMaxWidth = int64_t{1} << 20;
 constexpr int64_t kMaxLayers = 4096;
 constexpr int64_t kMaxVocabulary = int64_t{1} << 26;
@@ -20,7 +21,7 @@ constexpr int64_t kMaxPixels = int64_t{1} << 14;
 // Limit on frequencies, factors and epsilons; the largest theta published is 1e9.
 constexpr double kMaxFactor = 1e15;
 
-// "a, b or c".
+// Joins words for a message: "a, b or c".
 inline std::string ChoicesText(const std::vector<std::string>& words) {
   std::string text;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -46,6 +47,7 @@ struct ConfigSection {
   int64_t Size(const char* key, int64_t max, int64_t fallback) const {
     return Checked(key, GetInt(json, key, where, fallback), max);
   }
+  // A number of at least 0 and below 1; 0 when absent.
   double Share(const char* key) const {
     const double value = GetNumber(json, key, where, 0.0);
     if (!(value >= 0 && value < 1)) Refuse(key, "must be at least 0 and below 1");
@@ -58,7 +60,7 @@ struct ConfigSection {
     }
     return value;
   }
-  // The scale of initial weights: beyond 1 no network of many layers starts to learn.
+  // Scale of initial weights, 0 to 100; beyond 1 a network of many layers does not start to train.
   double InitialScale(const char* key, double fallback) const {
     const double value = GetNumber(json, key, where, fallback);
     if (!(value >= 0 && value <= 100)) Refuse(key, "must be between 0 and 100");
@@ -66,10 +68,12 @@ struct ConfigSection {
   }
   bool Flag(const char* key, bool fallback) const { return GetBool(json, key, where, fallback); }
 
-  // A feature of the format that this program computes in one way only.
+  // RequireX() refuse every value but `only`: one choice of the format is supported.
   void RequireText(const char* key, const std::string& only) const {
     const std::string value = GetString(json, key, where, only);
-    if (value != only) Refuse(key, "'" + value + "' is not supported, only '" + only + "' is");
+    if (value != only) {
+      Refuse(key, fmt::format("'{}' is not supported, only '{}' is", value, only));
+    }
   }
   void RequireFlag(const char* key, bool only) const {
     if (Flag(key, only) != only) {
@@ -81,7 +85,7 @@ struct ConfigSection {
       Refuse(key, "dropout is not supported; set it to 0 to go on without");
     }
   }
-  // A number, or a list of two equal ones.
+  // A size given as a number or as a list of two equal ones.
   int64_t Square(const char* key, int64_t max, int64_t fallback) const {
     if (!Has(key) || !json[key].is_array()) return Size(key, max, fallback);
     const Json& list = json[key];
@@ -99,13 +103,13 @@ struct ConfigSection {
  private:
   int64_t Checked(const char* key, int64_t value, int64_t max) const {
     if (value < 1 || value > max) {
-      Refuse(key, std::to_string(value) + " is not between 1 and " + std::to_string(max));
+      Refuse(key, fmt::format("{} is not between 1 and {}", value, max));
     }
     return value;
   }
 };
 
-// The object under `key`, which must be there.
+// The object under `key`. Throws DataError where there is none.
 inline ConfigSection Subsection(const ConfigSection& parent, const char* key) {
   if (!parent.Has(key)) parent.Refuse(key, "missing");
   if (!parent.json[key].is_object()) parent.Refuse(key, "not an object");

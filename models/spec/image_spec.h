@@ -7,16 +7,16 @@
 
 namespace equipoise {
 
-// How a model takes pictures: a value, from which data/images makes what prepares them.
+// The image input of a model. data/images makes an image processor from it.
 struct ImageSpec {
   enum class Kind : uint8_t {
-    kNone,   // not at all
+    kNone,   // no pictures
     kTiles,  // squares of one size, cut from the resized picture, and a thumbnail
   };
   Kind kind = Kind::kNone;
   int64_t tile_size = 0;  // pixels of a side
-  // A tile's rows: rows that the encoder computes on, a segment of its attention, and what the
-  // language model gets of them. Without an encoder a tile counts as one row that leads nowhere.
+  // Rows of a tile in the encoder, where they are one segment of attention, and in the language
+  // model. Without an encoder a tile counts as one row and no tokens.
   int64_t rows_per_tile = 1, tokens_per_tile = 0;
   // Normalization of red, green and blue: x of 0 to 1 becomes (x - mean) / deviation.
   std::array<float, 3> mean = {0, 0, 0}, deviation = {1, 1, 1};
@@ -27,7 +27,7 @@ struct ImageSpec {
     return {tiles * rows_per_tile, static_cast<double>(tiles) * rows * rows,
             tiles * tokens_per_tile};
   }
-  // The tiles that have so many rows.
+  // Number of tiles that have `patches` rows in the encoder.
   int64_t TilesOf(int64_t patches) const { return patches / rows_per_tile; }
 };
 

@@ -7,7 +7,7 @@
 
 namespace equipoise {
 
-// A number for a micro-batch: linear in its rows of each kind.
+// A quantity that is linear in the rows of a micro-batch, with a coefficient for each kind of row.
 struct PerRow {
   double per_patch = 0, per_image_token = 0, per_token = 0, per_target = 0;
 
@@ -33,8 +33,8 @@ struct Product {
 // An all-reduce over the tensor-parallel ranks.
 struct TensorAllReduce {
   PerRow elements;
-  bool fp32 = false;  // whatever the precision of the computation
-  double fixed = 0;   // elements whatever the micro-batch
+  bool fp32 = false;  // in fp32, whatever the precision of the computation
+  double fixed = 0;   // elements that do not depend on the micro-batch
 };
 
 // Work and saved activations of half a layer (attention or MLP; layers of one piece are all MLP) on
@@ -42,17 +42,17 @@ struct TensorAllReduce {
 // activations unless said otherwise.
 struct HalfCost {
   std::vector<Product> products;
-  // Attention: FLOPs of the forward pass, by pair of the encoder's rows and by causal pair.
+  // FLOPs of attention's forward pass, by pair of the encoder's rows and by causal pair.
   double attention_flops_per_patch_pair = 0, attention_flops_per_pair = 0;
-  PerRow elementwise;  // read and written by kernels that are no products
-  int kernels = 0;     // launches beside those of products
+  PerRow elementwise;  // read and written by kernels other than matrix products
+  int kernels = 0;     // launches of those kernels
   // All-reduces of forward and of backward; none on one rank.
   std::vector<TensorAllReduce> all_reduces, gradient_all_reduces;
-  PerRow input;          // what recomputation saves: the half's input
-  PerRow saved;          // beside it, for any gradient
-  PerRow saved_weights;  // beside both, where its weights are trained
-  PerRow saved_fp32;     // of 4 bytes whatever the precision: statistics of norms and softmax
-  PerRow workspace, workspace_fp32;  // beyond what is saved, at the worst moment of backward
+  PerRow input;          // the half's input: all that is saved where the half is recomputed
+  PerRow saved;          // saved in addition, for any gradient
+  PerRow saved_weights;  // saved in addition where the half's weights are trained
+  PerRow saved_fp32;     // saved in fp32 whatever the precision: statistics of norms and softmax
+  PerRow workspace, workspace_fp32;  // peak of temporaries in backward, without what is saved
 
   double AttentionFlops(const LayerLoad& load) const {
     return attention_flops_per_patch_pair * load.patch_pairs +

@@ -4,12 +4,12 @@
 
 namespace equipoise {
 
-// The work that pictures bring to a model, whatever its encoder makes of them.
+// The load of pictures on a model, in units that any kind of encoder has.
 struct PictureLoad {
-  int64_t patches = 0;  // rows that the encoder computes on; a class token is one, too
-  // (query, key) pairs of its attention: the sum of n * n over segments of n rows.
+  int64_t patches = 0;  // rows of the encoder, class tokens included
+  // (query, key) pairs of the encoder's attention: the sum of n * n over segments of n rows.
   double patch_pairs = 0;
-  int64_t image_tokens = 0;  // rows that the language model gets
+  int64_t image_tokens = 0;  // rows of the language model
 
   PictureLoad& operator+=(const PictureLoad& other) {
     patches += other.patches;
@@ -20,7 +20,7 @@ struct PictureLoad {
   bool operator==(const PictureLoad&) const = default;
 };
 
-// The work that a micro-batch brings to a layer.
+// The load of a micro-batch on a layer.
 struct LayerLoad {
   int64_t patches = 0;  // these three as in PictureLoad
   double patch_pairs = 0;
@@ -28,16 +28,17 @@ struct LayerLoad {
   int64_t tokens = 0;
   // (query, key) pairs of causal attention: the sum of CausalPairs() over segments.
   double token_pairs = 0;
-  int64_t targets = 0;  // tokens with a loss: the head works on them alone
+  int64_t targets = 0;  // tokens with a loss: the only ones that the head computes
 
   bool operator==(const LayerLoad&) const = default;
 };
 
+// (query, key) pairs of causal attention over one segment.
 inline double CausalPairs(int64_t tokens) {
   return 0.5 * static_cast<double>(tokens) * static_cast<double>(tokens + 1);
 }
 
-// Tokens in one segment, each with a target: the most that so many tokens can cost.
+// Load of one segment with a target at every token: the largest that so many tokens can have.
 inline LayerLoad SingleSegment(const PictureLoad& pictures, int64_t tokens) {
   return {pictures.patches, pictures.patch_pairs, pictures.image_tokens,
           tokens,           CausalPairs(tokens),  tokens};

@@ -11,7 +11,7 @@
 
 namespace equipoise {
 
-// The parts of a model that are frozen, placed and given a learning rate each as one.
+// The parts of a model, each of which is frozen, placed and given a learning rate as a whole.
 enum class Component { kEncoder, kConnector, kLanguageModel };
 
 // Kinds of a language model's layers (LayerSpec::kind).
@@ -19,27 +19,27 @@ inline constexpr char kTokenEmbedding[] = "token_embedding";
 inline constexpr char kDecoderBlock[] = "decoder_block";
 inline constexpr char kHead[] = "head";
 
-// "vision", "projector" or "llm", as model.freeze and other settings name them.
+// Name of a component in model.freeze and other settings: "vision", "projector" or "llm".
 const char* ComponentName(Component component);
 
-// The rows of an activation.
+// Kinds of rows of an activation.
 enum class RowKind { kPatches, kImageTokens, kTokens };
 
-// The input or output of a layer: [rows, width], or [tiles, rows_per_tile, width] of an encoder of
-// whole tiles.
+// The input or output of a layer: [rows, width], or [tiles, rows_per_tile, width] in an encoder
+// that computes on whole tiles.
 struct ActivationSpec {
   RowKind rows = RowKind::kTokens;
   int64_t width = 0;
-  int64_t rows_per_tile = 0;  // of patches; 0: not of tiles
+  int64_t rows_per_tile = 0;  // 0: rows are not grouped by tile
 
   int64_t Elements(const LayerLoad& load) const;
-  // Empty where there are no elements.
+  // The shape for a micro-batch; empty where there are no elements.
   std::vector<int64_t> Shape(const LayerLoad& load) const;
 };
 
-// The one description of a layer: whatever plans, partitions, measures, initialises, loads, saves
-// or freezes it reads this. LibTorch-free. A model family lists those of a model
-// (models/families), and models/layers and the family run them.
+// The one description of a layer, which everything reads that plans, partitions, measures,
+// initializes, loads, saves or freezes it. LibTorch-free. A model family lists the layers of its
+// models (models/families); models/layers and the family compute them.
 struct LayerSpec {
   std::string kind;   // such as "decoder_block": with `shape`, what a profile calls the layer
   std::string title;  // such as "decoder blocks", for plans
@@ -47,10 +47,10 @@ struct LayerSpec {
   // for layers of a kind that cost the same, of whatever model.
   std::string shape;
   std::string name;   // prefix of its parameters' names
-  int64_t index = 0;  // among the layers of its kind
+  int64_t index = 0;  // among the model's layers of this kind
   Component component = Component::kLanguageModel;
 
-  // In the order of use. Every parameter belongs to one layer.
+  // Parameters in the order of use. Every parameter belongs to one layer.
   std::vector<TensorSpec> parameters;
   // A weight of another layer that this one uses too (a tied head: the embedding's). Empty name:
   // none.
@@ -58,10 +58,10 @@ struct LayerSpec {
 
   ActivationSpec input, output;  // width 0: none (an encoder reads pictures, the head gives a loss)
   HalfCost attention, mlp;       // on one of the tensor-parallel ranks; whole on one rank
-  bool has_halves = false;       // whether one half alone can be computed again
-  bool needs_input_gradient = true;  // false: what comes in is data
-  bool gradient_with_loss = false;   // the head: forward makes the gradients too
-  bool defers_weights = true;  // whether weight gradients can wait for the backward's second half
+  bool has_halves = false;       // whether one half alone can be recomputed
+  bool needs_input_gradient = true;  // false: the input is data
+  bool gradient_with_loss = false;   // the head: forward computes the gradients too
+  bool defers_weights = true;        // whether W, the weight gradients, can run later than B
 
   int64_t parameter_count() const;  // of the whole layer
   int64_t LargestPart(int tensor_ranks) const;
@@ -71,10 +71,9 @@ struct LayerSpec {
     return component == Component::kLanguageModel ? load.tokens > 0 : load.patches > 0;
   }
 
-  // FLOPs count matrix products (a multiplication and an addition are two); norms and activations
-  // are left out.
+  // FLOPs of matrix products, two for a multiply-add; norms and activations are left out.
   double ForwardFlops(const LayerLoad& load) const;
-  // Input and weight gradients: twice forward. Causal attention makes its scores again: 2.5 times.
+  // Input and weight gradients: twice forward. Causal attention recomputes its scores: 2.5 times.
   double BackwardFlops(const LayerLoad& load) const;
   // Bytes kept from forward to backward by a layer that is trained and saves everything.
   int64_t SavedBytes(const LayerLoad& load, int64_t element_bytes) const;
@@ -83,7 +82,7 @@ struct LayerSpec {
     return output.Elements(load) * element_bytes;
   }
 
-  // Each appends to `parameters`; names are completed with the layer's.
+  // AddX() append to `parameters`; a parameter's name is the layer's, a dot and `suffix`.
   void AddTensor(const std::string& suffix, std::vector<int64_t> shape, const Init& init);
   // NAME.weight of ones and, with `bias`, NAME.bias of zeros. `split` as AddLinear's `out`.
   void AddNorm(const std::string& suffix, int64_t size, bool bias, const Split& split = {});
@@ -96,7 +95,7 @@ struct LayerSpec {
                     double deviation);
 };
 
-// Whether a list of component names, such as model.freeze, holds the layer's.
+// Whether `components`, such as model.freeze, names the layer's component.
 bool IsAmong(const LayerSpec& spec, const std::vector<std::string>& components);
 
 }  // namespace equipoise

@@ -9,10 +9,10 @@
 
 namespace equipoise {
 
-// How a folder names its weights, and the keys of its config.json.
+// The naming of the weights and of the keys of config.json in a model's folder.
 enum class WeightNaming {
   kTransformers,
-  kOriginal,  // as the code that the model was published with does
+  kOriginal,  // that of the code which the model was published with
 };
 
 // Field names are those of the Hugging Face configuration where it has one. LibTorch-free.
@@ -71,10 +71,10 @@ struct ModelConfig {
   VisionConfig vision;
   TextConfig text;
   double downsample_ratio = 0.5;
-  // The token whose places pictures take. -1: not known, in a folder without a tokenizer whose
-  // config.json does not tell.
+  // Placeholder token of pictures. -1: unknown, since config.json does not name it and the folder
+  // has no tokenizer.
   int64_t image_token_id = -1;
-  Json source;  // the config.json it was read from, for export
+  Json source;  // the config.json that this was read from, for export
 
   // Neighbouring patches, in each direction, that become one LLM token.
   int64_t shuffle() const { return std::llround(1.0 / downsample_ratio); }

@@ -58,7 +58,7 @@ HeadShares ShareHeads(const TensorParallel& tensor, int64_t heads, int64_t key_h
     shares.query = ShareUnits(tensor, key_heads, group * head_dim, what);
     return shares;
   }
-  // Ranks are shared out to the key heads, then each key head's query heads to its ranks.
+  // Ranks are divided among the key heads, then each key head's query heads among its ranks.
   int64_t key = 0;
   Range ranks = Even(tensor.size, key_heads, key);
   while (tensor.rank >= ranks.begin + ranks.size) ranks = Even(tensor.size, key_heads, ++key);

@@ -8,14 +8,14 @@
 
 namespace equipoise {
 
-// How one dimension of a tensor is split over the tensor-parallel ranks.
+// The split of one dimension of a tensor over the tensor-parallel ranks.
 struct Split {
   enum class By {
     kNothing,     // every rank holds the whole tensor
     kUnits,       // `count` units of `unit` elements: ShareUnits()
     kWidth,       // `count` elements: ShareWidth()
     kQueryHeads,  // `count` heads of `unit` elements, which use `key_heads`: ShareHeads()
-    kKeyHeads,    // the `key_heads` of the same
+    kKeyHeads,    // `key_heads` heads of `unit` elements, as kQueryHeads splits them
   };
   By by = By::kNothing;
   int64_t count = 0, unit = 1, key_heads = 0;
@@ -23,7 +23,7 @@ struct Split {
 
   static Split Units(int64_t count, const char* what) { return {By::kUnits, count, 1, 0, what}; }
   static Split Width(int64_t width, const char* what) { return {By::kWidth, width, 1, 0, what}; }
-  // Split of queries by head; Keys() of it is that of keys and values.
+  // The split of queries by head; Keys() gives that of keys and values.
   static Split Heads(int64_t heads, int64_t key_heads, int64_t head_dim, const char* what) {
     return {By::kQueryHeads, heads, head_dim, key_heads, what};
   }
@@ -37,22 +37,22 @@ struct Split {
   int64_t Largest(int ranks) const { return On({nullptr, 0, ranks}).size; }
 };
 
-// Initial values: normal numbers around `mean`; `mean` itself where the deviation is 0.
+// Initial values of a parameter: a normal distribution; with a deviation of 0 all are `mean`.
 struct Init {
   double deviation = 0, mean = 0;
-  int64_t zero_row = -1;  // of dimension 0: zeros all the same; -1: none
+  int64_t zero_row = -1;  // row (dimension 0) set to zeros; -1: none
 
   static Init Normal(double deviation) { return {deviation, 0, -1}; }
   static Init Zeros() { return {0, 0, -1}; }
   static Init Ones() { return {0, 1, -1}; }
 };
 
-// A parameter as a layer's description lists it. LibTorch-free.
+// A parameter in the description of a layer. LibTorch-free.
 struct TensorSpec {
-  std::string name;            // whole, as in files of Transformers and in checkpoints
+  std::string name;            // full name, as in files of Transformers and in checkpoints
   std::vector<int64_t> shape;  // of the whole tensor
   Init init;
-  int dim = 0;  // that `split` is about
+  int dim = 0;  // the dimension that `split` refers to
   Split split;
 
   int64_t numel() const;

@@ -22,7 +22,7 @@ std::string Canonicalized(std::string name) {
   return language + model + rest;
 }
 
-// What a pattern leaves of a name, and the number at its '#'.
+// A name that fits a pattern: the number at its '#', and the rest of the name after the pattern.
 struct Match {
   std::string number, rest;
 };

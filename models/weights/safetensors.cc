@@ -53,7 +53,7 @@ std::string ShapeText(at::IntArrayRef shape) {
   return out.str();
 }
 
-// Of the tensor that a part of this shape is of.
+// Shape of the whole tensor, of which `part` has the shape `shape`.
 std::vector<int64_t> WholeShape(std::vector<int64_t> shape, const TensorPart& part) {
   if (part.split()) shape[static_cast<size_t>(part.dim)] = part.whole;
   return shape;
@@ -118,8 +118,8 @@ void SafetensorsReader::CheckShape(const std::string& name, const std::vector<in
   if (!whole.empty()) whole[0] = whole[0] / fused.count * fused.period;
   const SafetensorsEntry& entry = file_.Find(name);
   if (whole == entry.shape) return;
-  throw DataError(path() + ": " + name + " has the shape " + ShapeText(entry.shape) +
-                  ", the model needs " + ShapeText(whole));
+  throw DataError(fmt::format("{}: {} has the shape {}, the model needs {}", path(), name,
+                              ShapeText(entry.shape), ShapeText(whole)));
 }
 
 void SafetensorsReader::ReadInto(const std::string& name, at::Tensor& target,
@@ -138,7 +138,7 @@ void SafetensorsReader::ReadInto(const std::string& name, at::Tensor& target,
   const int64_t rows = by_rows ? part.whole : target.size(0);
   const int64_t group = rows / fused.repeats, block = group / fused.count;
   const int64_t begin = by_rows ? part.begin : 0, end = begin + target.size(0);
-  for (int64_t row = begin; row < end;) {  // up to the end of each group they lie in one piece
+  for (int64_t row = begin; row < end;) {  // the rows of a group are contiguous in the file
     const int64_t last = std::min(end, (row / group + 1) * group);
     const int64_t in_file = row / group * fused.period * block + fused.first * block + row % group;
     ReadRowRange(entry, in_file, target.narrow(0, row - begin, last - row), part);
@@ -180,7 +180,7 @@ void SafetensorsReader::ReadElements(const std::string& name, int64_t first,
   ReadRun(entry, first, target.view({-1}));
 }
 
-// Elements of the flattened tensor from `first` on, as many as `target` takes.
+// Reads target.numel() elements of the flattened tensor, from `first` on.
 void SafetensorsReader::ReadRun(const SafetensorsEntry& entry, int64_t first,
                                 const at::Tensor& target) const {
   const at::ScalarType dtype = DtypeTable().at(entry.dtype);
@@ -253,7 +253,7 @@ void SafetensorsFolder::OpenShards(const std::string& index_path) {
   std::map<std::string, size_t> opened;
   for (const auto& [name, file] : index["weight_map"].items()) {
     const std::string shard = file.is_string() ? file.get<std::string>() : "";
-    // The name of a file in this folder, never a path out of it.
+    // A file in this folder, never a path out of it.
     if (shard.empty() || shard == ".." ||
         shard.find_first_of(std::string("/\0", 2)) != shard.npos) {
       throw DataError(

@@ -25,22 +25,23 @@ class SafetensorsReader {
   bool Has(const std::string& name) const { return entries().count(name) != 0; }
   // Reads a tensor in its stored dtype.
   at::Tensor Read(const std::string& name) const;
-  // Reads straight into the memory of `target` (contiguous), in pieces where the dtype differs and
-  // is converted; by way of a copy on the CPU where `target` is not there. `target` has the shape
-  // of the tensor (of its `fused` rows), or of a part of that: then only the part's bytes are read.
+  // Reads into the memory of `target` (contiguous): directly where the dtype is the same, in blocks
+  // where it is converted, and through a copy on the CPU where `target` is on another device.
+  // `target` has the shape of the tensor (of its `fused` rows), or of a `part` of that: then only
+  // the part's bytes are read.
   void ReadInto(const std::string& name, at::Tensor& target, const TensorPart& part = {},
                 const FusedRows& fused = {}) const;
-  // Throws where ReadInto() a target of that shape would, by what the file says of itself alone.
+  // Throws where ReadInto() a target of `shape` would. Reads only the header.
   void CheckShape(const std::string& name, const std::vector<int64_t>& shape,
                   const TensorPart& part = {}, const FusedRows& fused = {}) const;
-  // Reads elements of the flattened tensor from `first` on, as many as `target` has, which may have
-  // any shape. REQUIRES: the tensor has so many.
+  // Reads target.numel() elements of the flattened tensor, from `first` on. `target` may have any
+  // shape. REQUIRES: the tensor has as many elements from `first` on.
   void ReadElements(const std::string& name, int64_t first, at::Tensor& target) const;
   // Reads rows [first, last) of dimension 0.
   at::Tensor ReadRows(const std::string& name, int64_t first, int64_t last) const;
 
  private:
-  // Rows of the file from `first` on, or the part of them that `target` takes.
+  // Reads rows of the file's tensor from `first` on, or the part of them that `target` has.
   void ReadRowRange(const SafetensorsEntry& entry, int64_t first, const at::Tensor& target,
                     const TensorPart& part) const;
   void ReadRun(const SafetensorsEntry& entry, int64_t first, const at::Tensor& target) const;
@@ -48,13 +49,13 @@ class SafetensorsReader {
   SafetensorsFile file_;
 };
 
-// Writes tensors (contiguous) and metadata; on the disk (fsync) before it returns. Not
-// atomic by itself. Tensors with large elements come first, so that all are aligned; equal ones in
-// the order of their names. Throws RunError when the disk is full or not writable.
+// Writes tensors (contiguous) and metadata, and syncs the file (fsync). Not atomic by itself.
+// Tensors are ordered by descending element size, so that all are aligned, then by name. Throws
+// RunError when the disk is full or not writable.
 void WriteSafetensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors,
                       const std::map<std::string, std::string>& metadata = {});
 
-// A folder's weights: model.safetensors, or the shards of model.safetensors.index.json. Throws
+// The weights of a folder: model.safetensors, or the shards of model.safetensors.index.json. Throws
 // DataError.
 class SafetensorsFolder {
  public:
@@ -62,7 +63,7 @@ class SafetensorsFolder {
   const std::string& path() const { return folder_; }
   std::vector<std::string> names() const;  // sorted
   bool Has(const std::string& name) const { return owner_.count(name) != 0; }
-  // REQUIRES: Has(name).
+  // The file that holds a tensor. REQUIRES: Has(name).
   const SafetensorsReader& FileOf(const std::string& name) const;
 
  private:

@@ -14,8 +14,8 @@
 namespace equipoise {
 namespace {
 
-// A file of 40,000 tensors has a header of 5 MB. The reference implementation takes ten times as
-// much, which costs gigabytes once it is parsed.
+// A file of 40,000 tensors has a header of 5 MB. The reference implementation allows ten times this
+// limit, which is gigabytes of memory once parsed.
 constexpr int64_t kMaxHeaderBytes = 10'000'000;
 constexpr size_t kMaxDimensions = 64;
 
@@ -23,12 +23,12 @@ constexpr size_t kMaxDimensions = 64;
   throw DataError(path + ": " + what);
 }
 
-// A name from the file as it may stand in a message: one line, of bounded length.
+// A name from the file for a message: one line, of bounded length.
 std::string Quoted(const std::string& name) {
   return Json(name.substr(0, 200)).dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-// A whole number that fits int64_t and is not negative.
+// Reads an integer from 0 to the largest int64_t.
 bool ReadSize(const Json& value, int64_t* size) {
   if (!value.is_number_unsigned() && !value.is_number_integer()) return false;
   if (value.is_number_unsigned() &&
@@ -85,8 +85,8 @@ void ParseMetadata(const Json& json, const std::string& path, SafetensorsHeader*
   }
 }
 
-// Tensors must follow one another without gaps or overlaps and fill the data section: nothing can
-// hide in the file, and a small header cannot name the same bytes a million times.
+// Checks that tensors follow one another without gaps or overlaps and fill the data section: no
+// bytes are hidden in the file, and a small header cannot name the same bytes a million times.
 void CheckLayout(const SafetensorsHeader& header, int64_t data_bytes, const std::string& path) {
   std::vector<std::pair<const std::string*, const SafetensorsEntry*>> order;
   order.reserve(header.entries.size());

@@ -22,7 +22,7 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// Bytes of one element; 0 for a dtype that is not known.
+// Bytes of one element; 0 for an unknown dtype.
 int64_t SafetensorsElementSize(const std::string& dtype);
 
 // Parses the JSON header of a file whose data section has `data_bytes` bytes. The text is
@@ -32,8 +32,8 @@ int64_t SafetensorsElementSize(const std::string& dtype);
 SafetensorsHeader ParseSafetensorsHeader(std::string_view text, int64_t data_bytes,
                                          const std::string& path);
 
-// An open safetensors file, read by pread: a mapped file that is cut short underneath would kill
-// the process. LibTorch-free.
+// An open safetensors file, read with pread: were it mapped, truncation by another process would
+// end this one (SIGBUS). LibTorch-free.
 class SafetensorsFile {
  public:
   // Reads and checks the header. Throws DataError that begins with `path:`.
@@ -41,7 +41,7 @@ class SafetensorsFile {
 
   const std::string& path() const { return path_; }
   const SafetensorsHeader& header() const { return header_; }
-  // The entry of that name. Throws DataError when there is none.
+  // The entry of a tensor. Throws DataError when there is none.
   const SafetensorsEntry& Find(const std::string& name) const;
   // Reads the bytes [begin, end) of the data section. Throws DataError when the file has become
   // shorter or cannot be read.

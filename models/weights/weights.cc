@@ -20,22 +20,22 @@
 namespace equipoise {
 namespace {
 
-constexpr int64_t kTaskElements = 1 << 14;  // that a thread draws at a time, at least
+constexpr int64_t kTaskElements = 1 << 14;  // fewest elements that a thread draws at a time
 
-// SplitMix64's finalizer: turns a counter into independent looking bits.
+// SplitMix64's finalizer: pseudo-random bits from a counter.
 uint64_t Mixed(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
   return x ^ (x >> 31);
 }
 
-// In (0, 1].
+// A uniform number in (0, 1].
 double Uniform(uint64_t key, uint64_t counter) {
   const uint64_t bits = Mixed(key + (counter + 1) * 0x9e3779b97f4a7c15ULL) >> 11;
   return (static_cast<double>(bits) + 1.0) * 0x1p-53;
 }
 
-// Elements [first, last) of a tensor, to `out`. Box-Muller: elements 2k and 2k + 1 come from
+// Writes elements [first, last) of a tensor to `out`. Box-Muller: elements 2k and 2k + 1 come from
 // uniform numbers 2k and 2k + 1.
 void FillRun(uint64_t key, double deviation, int64_t first, int64_t last, float* out) {
   constexpr double kTwoPi = 6.283185307179586;
@@ -51,8 +51,8 @@ void FillRun(uint64_t key, double deviation, int64_t first, int64_t last, float*
   });
 }
 
-// An element's number depends on its index in the whole tensor alone, so any number of threads may
-// draw.
+// Draws the elements of a rank's part. A number depends only on its index in the whole tensor, so
+// any number of threads gives the same.
 void FillNormal(uint64_t key, double deviation, const Parameter& parameter, float* out) {
   const TensorPart& part = parameter.part;
   const int64_t count = parameter.numel();
@@ -116,9 +116,9 @@ void RequireWeights(const std::vector<Parameter*>& parameters, const Safetensors
       files.path(), missing, parameters.size(), first_missing));
 }
 
-// A folder whose configuration ties the head may hold the head all the same; then it must say the
-// same, or the folder would be read as another model than the one that was saved.
-// Each rank looks at the rows of the embedding that it holds.
+// Checks a folder that ties the head by its configuration and holds the head nevertheless: the head
+// must equal the embedding, or the folder would be read as another model than the one that was
+// saved. Each rank compares the rows of the embedding that it holds.
 void CheckTiedHead(const std::vector<Parameter*>& parameters, const SafetensorsFolder& folder,
                    const WeightMap& map, const LayerSpec& last) {
   if (last.tied.name.empty()) return;
@@ -140,14 +140,15 @@ void CheckTiedHead(const std::vector<Parameter*>& parameters, const SafetensorsF
   }
 }
 
-// Throws DataError where an element is not finite.
+// Whether all values are zero. Throws DataError where one is not finite.
 bool OnlyZeros(const at::Tensor& values, const std::string& file, const std::string& name) {
   if (values.numel() == 0) return false;
   const auto [least, most] = at::aminmax(values);
   const double low = least.item<double>(), high = most.item<double>();
   if (std::isfinite(low) && std::isfinite(high)) return low == 0 && high == 0;
-  throw DataError(file + ": tensor " + name +
-                  ": holds values that are infinite or no numbers; download or write it again");
+  throw DataError(fmt::format(
+      "{}: tensor {}: holds values that are infinite or no numbers; download or write it again",
+      file, name));
 }
 
 }  // namespace
@@ -185,7 +186,7 @@ void CheckWeights(const std::vector<Parameter*>& parameters, const ModelConfig& 
 }
 
 at::Tensor FuseRows(const std::vector<std::pair<FusedRows, at::Tensor>>& parts) {
-  std::map<int64_t, at::Tensor> groups;  // by the place of their blocks: [repeats, rows, ...]
+  std::map<int64_t, at::Tensor> groups;  // by FusedRows::first: [repeats, rows, ...]
   for (const auto& [rows, tensor] : parts) {
     groups[rows.first] = tensor.unflatten(0, {rows.repeats, -1});
   }

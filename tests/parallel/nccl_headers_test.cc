@@ -28,6 +28,15 @@ static_assert(CudaApi::kHostToDevice == cudaMemcpyHostToDevice);
 static_assert(CudaApi::kDeviceToHost == cudaMemcpyDeviceToHost);
 static_assert(NvidiaDriver::kMajorCapability == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
 static_assert(ncclSuccess == 0 && cudaSuccess == 0 && CUDA_SUCCESS == 0);
+// The driver's functions as trainer/device/nvidia_driver.cc calls them: device numbers and results
+// are ints.
+static_assert(std::is_same_v<CUdevice, int> && sizeof(CUresult) == sizeof(int));
+static_assert(std::is_same_v<decltype(&cuInit), CUresult (*)(unsigned)>);
+static_assert(std::is_same_v<decltype(&cuDeviceGetCount), CUresult (*)(int*)>);
+static_assert(std::is_same_v<decltype(&cuDeviceGetName), CUresult (*)(char*, int, CUdevice)>);
+static_assert(std::is_same_v<decltype(&cuDeviceTotalMem_v2), CUresult (*)(size_t*, CUdevice)>);
+static_assert(std::is_same_v<decltype(&cuDeviceGetAttribute),
+                             CUresult (*)(int*, CUdevice_attribute, CUdevice)>);
 
 // Whether two types are passed alike: pointers as pointers, numbers and enums as numbers of the
 // same size, structs by their size.

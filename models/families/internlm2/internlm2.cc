@@ -12,7 +12,7 @@ void Parse(const ConfigSection& section, TextConfig* text) {
   section.RequireText("rope_pos_id_version", "default");
 }
 
-// Its own code takes "rope_scaling" with these two keys alone.
+// InternLM2's code accepts "rope_scaling" with these two keys only.
 void Write(const TextConfig& text, Json* json) {
   (*json)["bias"] = text.attention_bias;
   json->erase("rope_parameters");
@@ -20,7 +20,7 @@ void Write(const TextConfig& text, Json* json) {
   (*json)["rope_scaling"] = {{"type", text.rope_type}, {"factor", text.rope_factor}};
 }
 
-// wqkv: for each key/value head its query heads, then the key, then the value.
+// The rows of wqkv are, for each key/value head, its query heads, then the key, then the value.
 std::vector<Renaming> Renamings(const TextConfig& text) {
   const int64_t kv_heads = text.num_key_value_heads;
   const int64_t queries = text.num_attention_heads / kv_heads, group = queries + 2;

@@ -7,7 +7,7 @@
 
 namespace equipoise {
 
-// The layer of one of InternVlEncoderSpecs().
+// Makes the layer of one of InternVlEncoderSpecs().
 std::unique_ptr<Layer> MakeInternVlEncoderLayer(const LayerSpec& spec, const ModelConfig& config,
                                                 const TensorParallel& tensor);
 

@@ -9,7 +9,7 @@ ActivationSpec EncoderRows(const VisionConfig& vision) {
   return {RowKind::kPatches, vision.hidden_size, vision.patches() + 1};
 }
 
-// Patches that become one of the language model's tokens; the class token is none of them.
+// Patches that become one token of the language model; the class token is not among them.
 double MergedPatches(const ModelConfig& config) {
   return static_cast<double>(config.shuffle() * config.shuffle());
 }
@@ -107,7 +107,8 @@ LayerSpec VisionBlockSpec(const VisionConfig& vision, int64_t index, int ranks) 
     }
   }
   attention.input = PerRow::Patches(h);
-  // q, k, v, result; normalised q and k. Norm and output are kept for weights alone.
+  // q, k, v and the result; with norms, normalized q and k. The outputs of norm and projection are
+  // saved for weight gradients only.
   attention.saved = PerRow::Patches(4 * q + (vision.use_qk_norm ? 2 * q : 0));
   attention.saved_weights = PerRow::Patches(2 * h);
   attention.saved_fp32 = PerRow::Patches(statistics + part_heads);

@@ -14,7 +14,7 @@
 namespace equipoise {
 namespace {
 
-// What both namings call alike; `defaults` has the values of keys that are absent.
+// Reads the keys that both namings share; `defaults` has the values of those that are absent.
 VisionConfig ParseVision(const ConfigSection& section, const VisionConfig& defaults) {
   VisionConfig vision = defaults;
   vision.hidden_size = section.Size("hidden_size", kMaxWidth, defaults.hidden_size);
@@ -37,7 +37,7 @@ VisionConfig ParseVision(const ConfigSection& section, const VisionConfig& defau
   return vision;
 }
 
-// Defaults are those of Transformers: the 300M form.
+// Absent keys have the defaults of Transformers: the 300M form.
 VisionConfig ParseTransformersVision(const ConfigSection& section) {
   section.RequireText("model_type", "internvl_vision");
   VisionConfig defaults;
@@ -57,12 +57,12 @@ VisionConfig ParseTransformersVision(const ConfigSection& section) {
   return vision;
 }
 
-// InternVL's head is tied by the top-level key, which Transformers 5 leaves out when it is true;
-// Transformers 4 goes by the key in text_config.
+// Whether the head is tied. The top-level key decides, which Transformers 5 omits when it is true;
+// Transformers 4 uses the key in text_config.
 bool TiedHead(const ConfigSection& top, const TextConfig& text) {
   if (top.Has("tie_word_embeddings")) return top.Flag("tie_word_embeddings", false);
   const std::string version = GetString(top.json, "transformers_version", top.where, "4");
-  return version.substr(0, 2) == "5." || text.tie_word_embeddings;
+  return version.starts_with("5.") || text.tie_word_embeddings;
 }
 
 void ParseInternVl(const ConfigSection& top, ModelConfig* config) {
@@ -79,7 +79,7 @@ void ParseInternVl(const ConfigSection& top, ModelConfig* config) {
   }
 }
 
-// Defaults are those of OpenGVLab's code: the 6B form.
+// Absent keys have the defaults of OpenGVLab's code: the 6B form.
 VisionConfig ParseOpenGvLabVision(const ConfigSection& section) {
   section.RequireText("model_type", "intern_vit_6b");
   VisionConfig defaults;
@@ -128,7 +128,7 @@ void Parse(const ConfigSection& top, ModelConfig* config) {
   }
 }
 
-// Tiles of one size, each of them with a class token, normalised as for ImageNet.
+// Tiles of one size, each with a class token, normalized as for ImageNet.
 ImageSpec Images(const ModelConfig& config) {
   ImageSpec images;
   images.kind = ImageSpec::Kind::kTiles;
@@ -193,7 +193,7 @@ void WriteVision(const VisionConfig& vision, Json* json) {
 }
 
 void Write(const ModelConfig& config, Json* json) {
-  if (config.naming == WeightNaming::kOriginal) {  // training changes none of it
+  if (config.naming == WeightNaming::kOriginal) {  // training changes no other key
     (*json)["torch_dtype"] = "float32";
     return;
   }
@@ -215,8 +215,8 @@ void Validate(const ModelConfig& config, const std::string& where) {
   const VisionConfig& vision = config.vision;
   const auto refuse = [&](const std::string& what) { throw DataError(where + ": " + what); };
   if (vision.norm_type != "layer_norm" && vision.norm_type != "rms_norm") {
-    refuse("vision_config: norm_type: '" + vision.norm_type +
-           "' is neither layer_norm nor rms_norm");
+    refuse(fmt::format("vision_config: norm_type: '{}' is neither layer_norm nor rms_norm",
+                       vision.norm_type));
   }
   if (vision.hidden_size % vision.num_attention_heads != 0) {
     refuse(fmt::format("vision_config: hidden_size: {} is no multiple of {} heads",
@@ -277,7 +277,7 @@ std::optional<int64_t> Tiles(const Json& json, const char* key, const std::strin
   throw DataError(fmt::format("{}: {}: {} is not between 1 and {}", where, key, tiles, kMaxTiles));
 }
 
-// Of the image processor that Transformers reads, in the file of version 4 or of version 5. Its
+// Settings of Transformers' image processor, in the file of version 4 or of version 5. The
 // processor cuts pictures into tiles whatever `crop_to_patches` says there.
 FolderSettings ProcessorSettings(const std::string& folder) {
   FolderSettings settings;
@@ -299,7 +299,7 @@ FolderSettings ProcessorSettings(const std::string& folder) {
   return settings;
 }
 
-// OpenGVLab's config.json says how pictures are tiled and which template is used.
+// Settings of a folder; in OpenGVLab's naming, config.json has those of tiles and of the template.
 FolderSettings Settings(const ModelConfig& config, const std::string& folder) {
   if (config.naming == WeightNaming::kTransformers) return ProcessorSettings(folder);
   const std::string path = folder + "/config.json";

@@ -8,8 +8,8 @@
 
 namespace equipoise {
 
-// Pixel shuffle, LayerNorm and two linear layers with GELU between: the encoder's
-// [tiles, patches + 1, vision hidden] -> [image tokens, hidden].
+// The projector: pixel shuffle, LayerNorm and two linear layers with GELU in between. Input
+// [tiles, patches + 1, vision hidden] of the encoder, output [image tokens, hidden].
 class ProjectorLayer : public Layer {
  public:
   ProjectorLayer(const LayerSpec& spec, const ModelConfig& config,

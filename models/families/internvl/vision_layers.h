@@ -8,8 +8,9 @@
 
 namespace equipoise {
 
-// Patches of the micro-batch's tiles through a linear layer (the weight keeps the shape of the
-// convolution it is), class token, positions. No input; output [tiles, patches + 1, hidden].
+// The patch embedding: a linear layer over the patches of the micro-batch's tiles (its weight has
+// the shape of the equivalent convolution), class token, positions. No input; output
+// [tiles, patches + 1, hidden].
 class PatchEmbeddingLayer : public Layer {
  public:
   PatchEmbeddingLayer(const LayerSpec& spec, const VisionConfig& config,
@@ -23,8 +24,8 @@ class PatchEmbeddingLayer : public Layer {
   Parameter& positions_;
 };
 
-// One block of InternViT: norm, attention over the tile, layer scale; norm, MLP with exact GELU,
-// layer scale; residuals around both. [tiles, patches + 1, hidden] to the same.
+// A block of InternViT: norm, attention within a tile, layer scale; norm, MLP with exact GELU,
+// layer scale; residuals around both. Input and output [tiles, patches + 1, hidden].
 class VisionLayer : public Layer {
  public:
   VisionLayer(const LayerSpec& spec, const VisionConfig& config, const TensorParallel& tensor = {});

@@ -4,8 +4,8 @@
 
 namespace equipoise {
 
-// Qwen3: q and k are normalised within each head (RMSNorm), no biases; head_dim is a size of its
-// own.
+// Qwen3: RMSNorm of q and k within each head; biases of attention by a flag, off by default;
+// head_dim is a key of its own.
 const DecoderFamily& Qwen3();
 
 }  // namespace equipoise
