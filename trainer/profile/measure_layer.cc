@@ -42,31 +42,6 @@ double SecondsOf(at::Device device, const std::function<void()>& work) {
   return std::chrono::duration<double>(clock.TimeOf(end) - clock.TimeOf(begin)).count();
 }
 
-MicroBatch BatchOf(const ModelConfig& config, const MeasuredRow& row) {
-  MicroBatch batch;
-  batch.cu_seqlens = {0};
-  std::vector<at::Tensor> positions;
-  for (const int64_t length : row.segments) {
-    batch.cu_seqlens.push_back(batch.cu_seqlens.back() + length);
-    positions.push_back(at::arange(length, at::kLong));
-  }
-  const int64_t tokens = batch.cu_seqlens.back();
-  if (tokens > 0) {
-    batch.input_ids = at::randint(config.text.vocab_size, {tokens}, at::kLong);
-    batch.targets = at::randint(config.text.vocab_size, {tokens}, at::kLong);
-    batch.targets.narrow(0, 0, row.masked).fill_(kNoTarget);
-    batch.position_ids = at::cat(positions);
-  }
-  if (row.tiles > 0) {
-    const ImageSpec images = ImageSpecOf(config);
-    const int64_t size = images.tile_size;
-    batch.pixel_values = at::randn({row.tiles, config.vision.num_channels, size, size});
-    const int64_t image_tokens = images.LoadOfTiles(row.tiles).image_tokens;
-    batch.image_positions = at::arange(std::min(tokens, image_tokens), at::kLong);
-  }
-  return batch;
-}
-
 // What a layer is run on.
 struct Tensors {
   MicroBatch batch;
@@ -94,6 +69,31 @@ int ChainLength(const std::vector<LayerSpec>& specs, int first) {
 }
 
 }  // namespace
+
+MicroBatch RandomMicroBatch(const ModelConfig& config, const MeasuredRow& row) {
+  MicroBatch batch;
+  batch.cu_seqlens = {0};
+  std::vector<at::Tensor> positions;
+  for (const int64_t length : row.segments) {
+    batch.cu_seqlens.push_back(batch.cu_seqlens.back() + length);
+    positions.push_back(at::arange(length, at::kLong));
+  }
+  const int64_t tokens = batch.cu_seqlens.back();
+  if (tokens > 0) {
+    batch.input_ids = at::randint(config.text.vocab_size, {tokens}, at::kLong);
+    batch.targets = at::randint(config.text.vocab_size, {tokens}, at::kLong);
+    batch.targets.narrow(0, 0, row.masked).fill_(kNoTarget);
+    batch.position_ids = at::cat(positions);
+  }
+  if (row.tiles > 0) {
+    const ImageSpec images = ImageSpecOf(config);
+    const int64_t size = images.tile_size;
+    batch.pixel_values = at::randn({row.tiles, config.vision.num_channels, size, size});
+    const int64_t image_tokens = images.LoadOfTiles(row.tiles).image_tokens;
+    batch.image_positions = at::arange(std::min(tokens, image_tokens), at::kLong);
+  }
+  return batch;
+}
 
 LayerLoad MeasuredRow::load(const ImageSpec& images) const {
   LayerLoad load = SingleSegment(images.LoadOfTiles(tiles), /*tokens=*/0);
@@ -145,7 +145,7 @@ struct LayerMeter::Impl {
 
 // Runs both passes once: what is measured then is warm.
 Tensors LayerMeter::Impl::MakeTensors(const MeasuredRow& row) {
-  Tensors on{OnDevice(BatchOf(config, row), device), {}, {}};
+  Tensors on{OnDevice(RandomMicroBatch(config, row), device), {}, {}};
   on.batch.pixel_values = ToDevice(on.batch.pixel_values, device);
   const std::vector<int64_t> shape = spec.input.Shape(row.load(images));
   const auto random = [&](at::IntArrayRef sizes) { return at::randn(sizes).to(device, dtype); };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "balance/costs/profile.h"
+#include "models/layers/micro_batch.h"
 #include "models/spec/image_spec.h"
 #include "models/spec/model_config.h"
 #include "models/spec/tensor_parallel.h"
@@ -21,6 +22,9 @@ struct MeasuredRow {
   int64_t masked = 0;             // tokens at the row's beginning that have no target
   LayerLoad load(const ImageSpec& images) const;
 };
+
+// A micro-batch of that size on the CPU, with random tokens, targets and pixels.
+MicroBatch RandomMicroBatch(const ModelConfig& config, const MeasuredRow& row);
 
 // A layer of a model, or a tensor-parallel rank's part of it, run with random weights and inputs:
 // as one of a few of its kind, where the model has them, each on the output of the one before.
