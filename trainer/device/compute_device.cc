@@ -20,11 +20,12 @@ namespace {
 
 at::Device OpenGpu(const NvidiaDriver& driver, const MpiEnvironment& mpi) {
   const int gpus = driver.CountGpus();
-  // Global, for what LibTorch's CPU libraries look up in it.
+  // RTLD_GLOBAL, because LibTorch's CPU libraries look up symbols of it.
   if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
-    throw ConfigError(std::string("train.device: this machine has a GPU, but LibTorch's library ") +
-                      "for CUDA cannot be opened (" + dlerror() +
-                      "); install LibTorch with CUDA, or set it to cpu");
+    throw ConfigError(
+        fmt::format("train.device: this machine has a GPU, but LibTorch's library for CUDA cannot "
+                    "be opened ({}); install LibTorch with CUDA, or set it to cpu",
+                    dlerror()));
   }
   const auto index = static_cast<c10::DeviceIndex>(mpi.local_rank() % gpus);
   const at::Device device(at::kCUDA, index);

@@ -14,8 +14,8 @@
 namespace equipoise {
 namespace {
 
-// LibTorch keeps a bare pointer to its allocator and frees tensors until the very end, so this one
-// lives for ever. Its counters have no destructor.
+// Allocator of LibTorch that counts bytes. LibTorch has a raw pointer to it and frees tensors until
+// the process ends, so that the object and its counters must have trivial destructors.
 class CountingAllocator final : public at::Allocator {
  public:
   constexpr CountingAllocator() = default;
@@ -55,7 +55,8 @@ class CountingAllocator final : public at::Allocator {
   static inline std::atomic<int64_t> marked_peak{0};
 };
 
-// The allocator of GPUs knows one peak, which a mark takes back: the highest of those before.
+// Memory of a GPU. LibTorch's allocator has a single peak, which a mark resets; the highest peak
+// before is kept here.
 class GpuMemory {
  public:
   static CpuMemory Get(at::Device device) {
@@ -97,7 +98,7 @@ int64_t PeakRssBytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
     const std::string key = "VmHWM:";
-    if (line.rfind(key, 0) == 0) return std::stoll(line.substr(key.size())) * 1024;
+    if (line.starts_with(key)) return std::stoll(line.substr(key.size())) * 1024;
   }
   return 0;
 }
