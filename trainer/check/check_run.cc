@@ -16,6 +16,9 @@
 #include "parallel/zero/zero_optimizer.h"
 #include "trainer/check/whole_tensors.h"
 
+// Results are collected one weight at a time: every rank adds its part to a tensor of zeros, and an
+// all-reduce yields the whole, so that memory is bounded by the largest weight besides the results.
+
 namespace equipoise {
 namespace {
 
@@ -48,9 +51,9 @@ CheckRun::CheckRun(const std::string& folder, CheckInputs inputs, ParallelModel&
   const auto rank = static_cast<size_t>(model.groups().at.data);
   for (size_t first = 0; first < inputs_.rows.size(); first += ranks) {
     const size_t row = first + rank;
-    const bool there = row < inputs_.rows.size();
-    rows_.push_back(there ? &inputs_.rows[row] : nullptr);
-    batches_.push_back(there ? inputs_.rows[row].batch : EmptyBatch(inputs_.has_labels));
+    const bool has_row = row < inputs_.rows.size();
+    rows_.push_back(has_row ? &inputs_.rows[row] : nullptr);
+    batches_.push_back(has_row ? inputs_.rows[row].batch : EmptyBatch(inputs_.has_labels));
   }
 }
 

@@ -13,6 +13,9 @@
 #include "configs/base/error.h"
 #include "models/weights/safetensors_file.h"
 
+// The tensors of a file are scanned in the order of their bytes, so that a single pass both
+// computes the checksum and finds elements that are not finite.
+
 namespace equipoise {
 namespace {
 

@@ -19,6 +19,10 @@
 #include "trainer/common/agreement.h"
 #include "trainer/common/durable_file.h"
 
+// A checkpoint is read by a mesh that may differ from the one that wrote it. For each target, the
+// elements that it has in common with every stored piece are listed first (CommonRuns()), and must
+// cover it exactly once; then each file is opened once, and only these elements are read.
+
 namespace equipoise {
 namespace {
 

@@ -46,16 +46,17 @@ std::string ModelDescriptionFolder(const std::string& run_dir) { return run_dir 
 ModelSource FindModel(const std::string& path) {
   const fs::path folder(path);
   if (!fs::is_directory(folder)) {
-    throw DataError(
-        path + ": no such folder; give a Hugging Face folder, a run folder or a step-* folder");
+    throw DataError(fmt::format(
+        "{}: no such folder; give a Hugging Face folder, a run folder or a step-* folder", path));
   }
   if (fs::exists(folder / "config.json")) return {path, "", ""};
   if (fs::exists(folder / "index.json")) return FromCheckpoint(folder);
   const std::string checkpoint = FindCheckpoint(path);
   if (!checkpoint.empty()) return FromCheckpoint(checkpoint);
-  throw DataError(path +
-                  ": neither config.json nor a checkpoint is in it; give a Hugging Face folder, " +
-                  "a run folder or a step-* folder");
+  throw DataError(fmt::format(
+      "{}: neither config.json nor a checkpoint is in it; give a Hugging Face folder, a "
+      "run folder or a step-* folder",
+      path));
 }
 
 void CopyModelDescription(const std::string& from, const std::string& to) {

@@ -174,21 +174,21 @@ void RefuseLostCheckpoints(const std::string& run_dir, int64_t every) {
       path, steps.back().step, run_dir));
 }
 
-std::string SetMetricsAside(const std::string& path) {
+std::string RotateMetrics(const std::string& path) {
   if (ReadMetrics(path).empty()) return "";
   for (int64_t number = 1;; ++number) {
-    std::string aside = fmt::format("{}.{}", path, number);
-    if (fs::exists(fs::symlink_status(aside))) continue;
+    std::string rotated = fmt::format("{}.{}", path, number);
+    if (fs::exists(fs::symlink_status(rotated))) continue;
     std::error_code error;
-    fs::rename(path, aside, error);
+    fs::rename(path, rotated, error);
     if (error) {
-      throw RunError(fmt::format("{}: cannot rename {} to it: {}", aside, path, error.message()));
+      throw RunError(fmt::format("{}: cannot rename {} to it: {}", rotated, path, error.message()));
     }
-    return aside;
+    return rotated;
   }
 }
 
-void CutMetrics(const std::string& path, int64_t step) {
+void TruncateMetrics(const std::string& path, int64_t step) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return;
   std::ostringstream content;

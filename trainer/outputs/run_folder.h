@@ -44,10 +44,10 @@ void RefuseLostCheckpoints(const std::string& run_dir, int64_t every);
 
 // Renames a metrics file that has steps to the first unused of `path`.1, `path`.2, ...; returns the
 // new name, or "" when there are no steps. Throws RunError.
-std::string SetMetricsAside(const std::string& path);
+std::string RotateMetrics(const std::string& path);
 
 // Removes from a metrics file the steps after `step` and lines that are incomplete or malformed;
 // other lines keep their bytes. Does nothing when there is no file. Throws RunError.
-void CutMetrics(const std::string& path, int64_t step);
+void TruncateMetrics(const std::string& path, int64_t step);
 
 }  // namespace equipoise

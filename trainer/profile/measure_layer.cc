@@ -23,14 +23,19 @@
 #include "parallel/zero/adamw.h"
 #include "trainer/device/memory_stats.h"
 
+// Time and bytes of a layer are those of a chain of layers over its length. Bytes saved for
+// backward are the difference of allocated memory before and after forward. A second backward with
+// frozen weights separates the two gradients: backward_s - input_gradient_s is the time of the
+// weight gradient.
+
 namespace equipoise {
 namespace {
 
 constexpr int kMicroBatch = 0;
-// Layers measured as a chain, where the model has so many of the kind: a layer that is run again
-// and again alone finds its weights and activations in the caches, which training does not.
+// Most layers of a chain. A single layer that is run repeatedly would find its weights and
+// activations in the caches, unlike in training.
 constexpr int kChain = 4;
-constexpr int64_t kChainParameters = int64_t{1} << 28;  // of all its layers
+constexpr int64_t kChainParameters = int64_t{1} << 28;  // most parameters of a chain
 
 double SecondsOf(at::Device device, const std::function<void()>& work) {
   DeviceClock clock(device);
@@ -42,10 +47,11 @@ double SecondsOf(at::Device device, const std::function<void()>& work) {
   return std::chrono::duration<double>(clock.TimeOf(end) - clock.TimeOf(begin)).count();
 }
 
-// What a layer is run on.
+// The inputs of forward and backward.
 struct Tensors {
   MicroBatch batch;
-  at::Tensor input, gradient;  // of the output; undefined where the layer has none
+  at::Tensor input;     // undefined if the layer has none
+  at::Tensor gradient;  // gradient of the output; undefined for the head
 };
 
 int64_t Bytes(const at::Tensor& tensor) {
@@ -53,11 +59,11 @@ int64_t Bytes(const at::Tensor& tensor) {
 }
 
 struct Memory {
-  int64_t kept = 0;  // from forward to backward: the input, but not the output, the next layer's
-  int64_t work = 0;  // the most beyond it while a pass runs: output, gradients, temporaries
+  int64_t kept = 0;  // bytes saved for backward: the input too, but not the output (the next input)
+  int64_t work = 0;  // peak beyond `kept` during a pass: output, gradients, temporaries
 };
 
-// How many layers from `first` on, all of its kind, are measured as one chain.
+// The number of layers from `first` on that are measured as a chain, all of one kind.
 int ChainLength(const std::vector<LayerSpec>& specs, int first) {
   const LayerSpec& layer = specs[static_cast<size_t>(first)];
   const int most =
@@ -125,7 +131,7 @@ struct LayerMeter::Impl {
     return stage.Forward(kMicroBatch, on.batch, on.input, /*loss_scale=*/1.0);
   }
   Tensors MakeTensors(const MeasuredRow& row);
-  // Seconds of one layer's forward and backward.
+  // Seconds of forward and backward per layer.
   std::pair<double, double> Times(const Tensors& on);
   Memory MeasureMemory(const Tensors& on, Recompute recompute);
   void SetTrainable(bool trainable) {
@@ -133,17 +139,17 @@ struct LayerMeter::Impl {
   }
 
   ModelConfig config;
-  int tensor;  // ranks that share the layer
+  int tensor;  // tensor-parallel ranks
   ImageSpec images;
   LayerSpec spec;
-  at::ScalarType dtype;  // of the computation
+  at::ScalarType dtype;
   at::Device device;
-  int length;   // layers of the chain
+  int length;   // number of layers of the chain
   Stage stage;  // the chain
   FlatParameters parameters;
 };
 
-// Runs both passes once: what is measured then is warm.
+// Makes the inputs, and runs both passes once as a warm-up.
 Tensors LayerMeter::Impl::MakeTensors(const MeasuredRow& row) {
   Tensors on{OnDevice(RandomMicroBatch(config, row), device), {}, {}};
   on.batch.pixel_values = ToDevice(on.batch.pixel_values, device);
@@ -214,7 +220,7 @@ double LayerMeter::OptimizerSecondsPerParameter() {
     optimizer.Step(/*lr=*/1e-4);
     parameters.UpdateCompute();
   };
-  step();  // what is measured is warm
+  step();  // warm-up
   return SecondsOf(impl_->device, step) / static_cast<double>(parameters.gradient().numel());
 }
 
