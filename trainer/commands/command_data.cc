@@ -88,7 +88,7 @@ int Show(const Arguments& arguments) {
 int Check(const Arguments& arguments) {
   const DataSession session(arguments, /*rebuild=*/false);
   const auto counts =
-      CheckRecords(session.data, session.config.data.threads, [&](const Json& defect) {
+      CheckRecords(session.data, session.config.data.LoaderThreads(1), [&](const Json& defect) {
         if (arguments.json) {
           std::cout << DumpLine(defect);
           return;
@@ -125,7 +125,7 @@ int BuildIndex(const Arguments& arguments) {
             << result["usable"] << " usable\n";
   std::printf("%.2f s, %.0f samples/s with data.threads %ld\n", seconds,
               result["samples_per_s"].get<double>(),
-              static_cast<long>(session.config.data.threads));
+              static_cast<long>(session.config.data.LoaderThreads(1)));
   return 0;
 }
 
