@@ -30,7 +30,7 @@ class CountingAllocator final : public at::Allocator {
     default_copy_data(to, from, bytes);
   }
 
-  static CpuMemory Get() { return {current, peak, marked_peak}; }
+  static CpuMemory Get() { return {current, peak, marked_peak, 0}; }
   static void Mark() { marked_peak = current.load(); }
 
  private:
@@ -60,13 +60,16 @@ class CountingAllocator final : public at::Allocator {
 class GpuMemory {
  public:
   static CpuMemory Get(at::Device device) {
-    const auto bytes = Allocator(device)->getDeviceStats(device.index()).allocated_bytes[0];
-    return {bytes.current, std::max<int64_t>(peak_before_mark, bytes.peak), bytes.peak};
+    const auto stats = Allocator(device)->getDeviceStats(device.index());
+    const auto& bytes = stats.allocated_bytes[0];
+    return {bytes.current, std::max<int64_t>(peak_before_mark, bytes.peak), bytes.peak,
+            stats.reserved_bytes[0].peak};
   }
   static void Mark(at::Device device) {
     peak_before_mark = Get(device).peak_bytes;
     Allocator(device)->resetPeakStats(device.index());
   }
+  static void ReturnFree(at::Device device) { Allocator(device)->emptyCache(); }
 
  private:
   static c10::DeviceAllocator* Allocator(at::Device device) {
@@ -93,6 +96,10 @@ CpuMemory GetMemory(at::Device device) {
 void MarkMemory(at::Device device) { device.is_cpu() ? MarkCpuMemory() : GpuMemory::Mark(device); }
 
 void ReturnFreeMemory() { malloc_trim(/*pad=*/0); }
+
+void ReturnFreeMemory(at::Device device) {
+  if (!device.is_cpu()) GpuMemory::ReturnFree(device);
+}
 
 int64_t PeakRssBytes() {
   std::ifstream status("/proc/self/status");

@@ -14,6 +14,9 @@ struct CpuMemory {
   int64_t current_bytes = 0;
   int64_t peak_bytes = 0;         // since the start of the process
   int64_t marked_peak_bytes = 0;  // since MarkCpuMemory(), else since the start
+  // GPUs: the peak that the caching allocator held of the device, tensors and what it keeps free
+  // for the next ones, since MarkMemory(), else since the start.
+  int64_t reserved_peak_bytes = 0;
 };
 // Bytes of LibTorch's CPU tensors; zeros without CountCpuMemory(). Thread-safe.
 CpuMemory GetCpuMemory();
@@ -28,6 +31,10 @@ void MarkMemory(at::Device device);
 // it: long-lived allocations, such as compiled matrix products, lie between freed tensors. Takes 10
 // to 20 ms, and the pages are zeroed again when they are next used.
 void ReturnFreeMemory();
+
+// Returns what the caching allocator of a GPU keeps free to the device, which waits for it; nothing
+// on a CPU. For when other sizes are needed from then on.
+void ReturnFreeMemory(at::Device device);
 
 // The peak resident set size of this process in bytes (VmHWM), libraries included; 0 if unknown.
 int64_t PeakRssBytes();

@@ -161,7 +161,9 @@ StepMetrics RunOutputs::MetricsOf(const TrainState& state, const StepResult& res
   m.images = result.images;
   m.step_s = result.step_s;
   m.tokens_per_s = static_cast<double>(result.tokens) / result.step_s;
-  m.mem_peak_bytes = GetMemory(context_.device()).peak_bytes;
+  const CpuMemory memory = GetMemory(context_.device());
+  m.mem_peak_bytes = memory.peak_bytes;
+  if (!context_.device().is_cpu()) m.mem_reserved_bytes = memory.reserved_peak_bytes;
   m.rss_peak_bytes = PeakRssBytes();
   m.data_wait_s = result.data_wait_s;
   m.pad_ratio = result.balance.pad_ratio;

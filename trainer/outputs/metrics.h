@@ -18,7 +18,8 @@ struct StepMetrics {
   std::optional<double> loss, grad_norm, lr;
   std::optional<int64_t> tokens, samples, images;
   std::optional<double> step_s, tokens_per_s, mfu;
-  std::optional<int64_t> mem_peak_bytes, rss_peak_bytes;
+  // mem_reserved_bytes: on a GPU, with what the caching allocator keeps free.
+  std::optional<int64_t> mem_peak_bytes, mem_reserved_bytes, rss_peak_bytes;
   std::optional<double> data_wait_s, bubble_share, predicted_step_s;
   // pad_ratio: share of the computed token positions that are padding, 0 without balance.pad.
   // fill_share: tokens over the packs' room (balance.tokens each); without packs 1 - pad_ratio.
@@ -40,6 +41,7 @@ struct StepMetrics {
     visit("tokens_per_s", self.tokens_per_s);
     visit("mfu", self.mfu);
     visit("mem_peak_bytes", self.mem_peak_bytes);
+    visit("mem_reserved_bytes", self.mem_reserved_bytes);
     visit("rss_peak_bytes", self.rss_peak_bytes);
     visit("data_wait_s", self.data_wait_s);
     visit("bubble_share", self.bubble_share);
