@@ -61,6 +61,16 @@ def check_memory(results, config, folder):
                             r"GiB; lower balance.tokens", last) is not None, last)
 
 
+def check_unknown(results, config, folder):
+    os.environ["RECORDING_CUDA_DEVICE"] = "other"
+    done = tiny_case.run(config, 2, run__dir=f"{folder}/other", train__steps=1, **GPU)
+    del os.environ["RECORDING_CUDA_DEVICE"]
+    results.check("a GPU that no preset knows is probed",
+                  done.returncode == 0 and "no preset for NVIDIA Prototype" in done.stderr and
+                  re.search(r"short probe of the GPU reached \S+ TFLOP/s and \d+ GB/s",
+                            done.stderr) is not None, done.stderr[-600:])
+
+
 def check_faults(results, config, folder):
     for fault, words in (("driver", "driver"), ("kernel", "no kernel image")):
         os.environ["RECORDING_CUDA_FAULT"] = fault
@@ -88,6 +98,7 @@ def main():
         check_profile(results, config, folder)
         check_training(results, config, folder)
         check_memory(results, config, folder)
+        check_unknown(results, config, folder)
         check_faults(results, config, folder)
     finally:
         shutil.rmtree(folder)

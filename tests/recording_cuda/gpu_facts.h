@@ -17,10 +17,14 @@ inline const GpuClaim& ClaimedGpu() {
   static constexpr GpuClaim kH200 = {"NVIDIA H200", 150754820096, 9, 0, 132, 232448};
   static constexpr GpuClaim kH100 = {"NVIDIA H100 80GB HBM3", 85045018624, 9, 0, 132, 232448};
   static constexpr GpuClaim kA100 = {"NVIDIA A100-SXM4-80GB", 85051572224, 8, 0, 108, 166912};
+  static constexpr GpuClaim kOther = {"NVIDIA Prototype", 25769803776, 9, 0, 100, 232448};
   static const GpuClaim claimed = [] {
     const char* asked = std::getenv("RECORDING_CUDA_DEVICE");
     const std::string_view device = asked == nullptr ? "h200" : asked;
-    GpuClaim claim = device == "a100" ? kA100 : device == "h100" ? kH100 : kH200;
+    GpuClaim claim = device == "a100"    ? kA100
+                     : device == "h100"  ? kH100
+                     : device == "other" ? kOther
+                                         : kH200;
     if (const char* mib = std::getenv("RECORDING_CUDA_MEMORY_MIB"))
       claim.memory_bytes = std::atoll(mib) << 20;
     return claim;

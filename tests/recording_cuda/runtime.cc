@@ -6,7 +6,8 @@
 // Preloaded, its soname stands before the search path of LibTorch's own libraries. Structures and
 // signatures come from the headers of the CUDA version that LibTorch was built for.
 //
-//   RECORDING_CUDA_DEVICE=h100|h200|a100   the GPU it claims to be (default h200)
+//   RECORDING_CUDA_DEVICE=h100|h200|a100|other   the GPU it claims to be (default h200);
+//                                                other: one that nobody knows
 //   RECORDING_CUDA_MEMORY_MIB=N            with so much memory (default: what such a GPU has)
 //   RECORDING_CUDA_GPUS=N                  how many of them (default 1)
 //   RECORDING_CUDA_FAULT=driver|kernel     a driver that is too old; a GPU without kernels

@@ -8,7 +8,6 @@
 #include <ATen/ops/randn.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <tuple>
 #include <utility>
@@ -36,16 +35,6 @@ constexpr int kMicroBatch = 0;
 // activations in the caches, unlike in training.
 constexpr int kChain = 4;
 constexpr int64_t kChainParameters = int64_t{1} << 28;  // most parameters of a chain
-
-double SecondsOf(at::Device device, const std::function<void()>& work) {
-  DeviceClock clock(device);
-  clock.Start();
-  const DeviceClock::Mark begin = clock.Now();
-  work();
-  const DeviceClock::Mark end = clock.Now();
-  clock.Finish();
-  return std::chrono::duration<double>(clock.TimeOf(end) - clock.TimeOf(begin)).count();
-}
 
 // The inputs of forward and backward.
 struct Tensors {
@@ -164,8 +153,8 @@ Tensors LayerMeter::Impl::MakeTensors(const MeasuredRow& row) {
 }
 
 std::pair<double, double> LayerMeter::Impl::Times(const Tensors& on) {
-  const double forward = SecondsOf(device, [&] { Forward(on); });
-  const double backward = SecondsOf(device, [&] { stage.Backward(kMicroBatch, on.gradient); });
+  const double forward = DeviceSeconds(device, [&] { Forward(on); });
+  const double backward = DeviceSeconds(device, [&] { stage.Backward(kMicroBatch, on.gradient); });
   return {forward / length, backward / length};
 }
 
@@ -221,7 +210,7 @@ double LayerMeter::OptimizerSecondsPerParameter() {
     parameters.UpdateCompute();
   };
   step();  // warm-up
-  return SecondsOf(impl_->device, step) / static_cast<double>(parameters.gradient().numel());
+  return DeviceSeconds(impl_->device, step) / static_cast<double>(parameters.gradient().numel());
 }
 
 }  // namespace equipoise

@@ -23,6 +23,7 @@
 #include "trainer/common/program_hash.h"
 #include "trainer/device/compute_device.h"
 #include "trainer/device/compute_dtype.h"
+#include "trainer/device/gpu_probe.h"
 #include "trainer/device/this_gpu.h"
 #include "trainer/settings/run_cluster.h"
 
@@ -51,6 +52,19 @@ void UseGpuOf(at::Device device, const MpiEnvironment& mpi, Communicator& world,
   if (!line.empty()) spdlog::info("{}", line);
 }
 
+// Measures the speed of a GPU that no preset knows: the slowest rank's, the same on every rank.
+void ProbeUnknownGpu(at::Device device, Communicator& world, ClusterConfig& cluster) {
+  if (cluster.preset != kLocalPreset || cluster.peak_tflops || !cluster.profile.empty()) return;
+  const GpuSpeed mine = ProbeGpu(device);
+  const std::vector<double> least = AllReduceValues(
+      world, std::vector<double>{mine.product_flops, mine.memory_bytes_per_s}, ReduceOp::kMin);
+  cluster.peak_tflops = least[0] / 1e12;
+  cluster.hbm_gb_s = least[1] / 1e9;
+  cluster.gemm_efficiency = cluster.memory_efficiency = 1;
+  spdlog::info("cluster: a short probe of the GPU reached {:.1f} TFLOP/s and {:.0f} GB/s",
+               *cluster.peak_tflops, *cluster.hbm_gb_s);
+}
+
 std::string HostName() {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
@@ -67,7 +81,10 @@ RunSetup SetUpRun(RunConfig& config, MpiEnvironment& mpi) {
   RequireEqual(*world, "the configuration", ConfigToJson(config));
   std::vector<int> machines = GatherMachines(*world, mpi.machine());
   world = WorldForDevice(std::move(world), mpi, device, config.parallel.nccl);
-  if (device.is_cuda()) UseGpuOf(device, mpi, *world, config);  // all ranks, or none
+  if (device.is_cuda()) {  // all ranks, or none
+    UseGpuOf(device, mpi, *world, config);
+    ProbeUnknownGpu(device, *world, config.cluster);
+  }
   UseMachines(machines, config.cluster);
   // `auto` depends on the kind of processor.
   const Precision precision = PrecisionOn(device, config.train.precision);
