@@ -1,6 +1,6 @@
-"""The program itself on a GPU that records and computes nothing (tests/recording_cuda): it opens the
-device, LibTorch's own checks and allocator are passed, and it says what a run out of memory lacks.
-Losses mean nothing there. Usage: recorded_gpu_test.py LIBRARY..."""
+"""The program itself on a GPU that records and computes nothing (tests/recording_cuda): it opens
+the device, LibTorch's own checks and allocator are passed, and it says what a run out of memory
+lacks. Losses mean nothing there. Usage: recorded_gpu_test.py LIBRARY..."""
 
 import json
 import os
