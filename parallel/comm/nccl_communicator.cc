@@ -150,6 +150,19 @@ void NcclCommunicator::WarmUp(const std::vector<int>& peers) {
   connected.Wait();
 }
 
+// ncclCommDestroy may wait for the other ranks of a communicator. The order of pairs is that of
+// Connect(), so no circle of ranks waits.
+NcclCommunicator::~NcclCommunicator() {
+  for (auto& [peer, to] : to_) {
+    const auto& from = from_[peer].link;
+    const bool low = rank() < peer;
+    for (const auto& link : {low ? to.link : from, low ? from : to.link}) {
+      if (link) link->Close();
+    }
+  }
+  if (collectives_) collectives_->Close();
+}
+
 CollectiveSteps NcclCommunicator::Plan(std::vector<at::Tensor> tensors,
                                        std::vector<int> awaited) const {
   CollectiveSteps plan;

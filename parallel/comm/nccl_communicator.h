@@ -26,6 +26,9 @@ class NcclCommunicator : public DeviceCommunicator, public JoinsTransfers {
   NcclCommunicator(std::unique_ptr<GroupCommunicator> cpu, std::shared_ptr<const NcclApi> api,
                    at::DeviceType device);
 
+  // Closes its links in one order on all ranks.
+  ~NcclCommunicator() override;
+
   void Connect(const std::vector<std::pair<int, int>>& pairs) override;
   void BeginTransfers() override { joining_ = true; }
   void EndTransfers() noexcept override;

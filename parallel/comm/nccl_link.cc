@@ -48,10 +48,11 @@ class NcclInFlight {
   }
 
   // Throws RunError when a call or the GPU has failed.
-  bool Ended() const {
+  bool Ended() {
     const State state = state_;
     if (state == kFailed) throw RunError(error_);
     if (state == kIssuing) return false;
+    if (state == kEnded) return true;
     // Otherwise a thread that only queries would create a context on GPU 0.
     cuda().Check(cuda().set_device(cuda().device), "cudaSetDevice");
     for (size_t i = 0; i < events_.size(); ++i) {
@@ -61,6 +62,9 @@ class NcclInFlight {
         return false;
       }
       cuda().Check(error, "cudaEventQuery");
+    }
+    if (state_.exchange(kEnded) == kIssued) {
+      for (const NcclCall& call : calls_) call.link->Ended();
     }
     return true;
   }
@@ -76,7 +80,7 @@ class NcclInFlight {
   }
 
  private:
-  enum State { kIssuing, kIssued, kFailed };
+  enum State { kIssuing, kIssued, kEnded, kFailed };
 
   const NcclApi& api() const { return calls_.front().link->api(); }
   const CudaApi& cuda() const { return api().cuda; }
@@ -109,6 +113,7 @@ class NcclInFlight {
   void Mark() {
     for (const NcclCall& call : calls_) {
       cuda().Check(cuda().event_record(NewEvent(), call.link->stream()), "cudaEventRecord");
+      call.link->Began();
     }
     // The streams already wait for it.
     cuda().event_destroy(events_.front());
@@ -221,6 +226,13 @@ NcclLink::NcclLink(std::shared_ptr<const NcclApi> api, const NcclUniqueId& id, i
 NcclLink::~NcclLink() {
   if (!aborted_) api_->destroy(comm_);
   api_->cuda.stream_destroy(stream_);
+}
+
+void NcclLink::Close() {
+  std::lock_guard lock(mutex_);
+  if (aborted_ || under_way_ > 0) return;
+  aborted_ = true;
+  api_->destroy(comm_);
 }
 
 void NcclLink::Abort() {

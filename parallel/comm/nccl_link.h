@@ -27,13 +27,21 @@ class NcclLink {
   // Aborts operations under way, on the host and on the GPU, and refuses later ones. Any thread.
   void Abort();
   bool aborted() const { return aborted_; }
+  // Destroys the communicator now (ncclCommDestroy) where none of its operations is under way, else
+  // with the last of them. Later calls are refused. All ranks close their links in one order.
+  void Close();
+
+  // Operations that the GPU has not ended.
+  void Began() { ++under_way_; }
+  void Ended() { --under_way_; }
 
  private:
   std::shared_ptr<const NcclApi> api_;
   NcclApi::Comm comm_ = nullptr;
   NcclApi::Stream stream_ = nullptr;
   std::mutex mutex_;
-  std::atomic<bool> aborted_{false};
+  std::atomic<bool> aborted_{false};  // or destroyed
+  std::atomic<int> under_way_{0};
 };
 
 // A call of NCCL on a link, with its name for messages: "ncclSend".

@@ -109,6 +109,7 @@ TEST_CASE("NCCL over the stand-in passes every conformance check", "[comm]") {
       CHECK_NOTHROW(RunNccl(ranks, stand_in, check.run));
       CHECK(stand_in.OpenCommunicators() == 0);
       CHECK(stand_in.Aborted() == 0);
+      CHECK(stand_in.Refused().empty());
     }
   }
 }

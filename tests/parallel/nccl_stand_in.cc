@@ -80,9 +80,13 @@ class NcclStandIn::Cluster {
     std::lock_guard lock(mutex_);
     auto& comm = *static_cast<Comm*>(handle);
     comm.open = false;
-    if (!abort) return 0;
-    ++aborted_;
     Group& group = *comm.group;
+    if (!abort) {
+      const int rank = group.ranks[comm.member];
+      const std::string wrong = destroyed_.Add(rank, group);
+      return wrong.empty() ? 0 : Fault(rank, wrong);
+    }
+    ++aborted_;
     group.aborted[comm.member] = true;
     for (const auto& op : group.collectives[comm.member]) op->finished = true;
     for (auto& [ends, lane] : group.lanes) {
@@ -190,6 +194,10 @@ class NcclStandIn::Cluster {
     std::lock_guard lock(mutex_);
     return aborted_;
   }
+  std::string refused() {
+    std::lock_guard lock(mutex_);
+    return refused_;
+  }
   int pinned() {
     std::lock_guard lock(mutex_);
     return static_cast<int>(pinned_.size());
@@ -198,6 +206,7 @@ class NcclStandIn::Cluster {
  private:
   int Fault(int rank, const std::string& text) {
     errors_[rank] = text;
+    refused_ += text + "\n";
     return kFault;
   }
 
@@ -401,6 +410,8 @@ class NcclStandIn::Cluster {
   int ids_ = 0;
   int64_t units_ = 0;
   int aborted_ = 0;
+  std::string refused_;
+  stand_in::DestroyOrder destroyed_;
   std::map<int, std::unique_ptr<Group>> groups_;
   std::vector<std::unique_ptr<Comm>> comms_;
   std::vector<std::unique_ptr<Stream>> streams_;
@@ -419,6 +430,7 @@ NcclStandIn::~NcclStandIn() = default;
 
 int NcclStandIn::OpenCommunicators() const { return cluster_->open_communicators(); }
 int NcclStandIn::Aborted() const { return cluster_->aborted(); }
+std::string NcclStandIn::Refused() const { return cluster_->refused(); }
 int NcclStandIn::PinnedBuffers() const { return cluster_->pinned(); }
 
 NcclApi NcclStandIn::Api(int rank) {

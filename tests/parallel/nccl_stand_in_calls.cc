@@ -50,6 +50,20 @@ std::string Describe(const Op& op) {
          std::to_string(op.group->number);
 }
 
+std::string DestroyOrder::Add(int rank, const Group& group) {
+  for (const int other : group.ranks) {
+    if (other == rank) continue;
+    auto& mine = common_[{rank, other}];
+    const auto& theirs = common_[{other, rank}];
+    mine.push_back(&group);
+    if (theirs.size() < mine.size() || theirs[mine.size() - 1] == &group) continue;
+    return "rank " + std::to_string(rank) + " destroys communicator " +
+           std::to_string(group.number) + " where rank " + std::to_string(other) + " destroyed " +
+           std::to_string(theirs[mine.size() - 1]->number) + ": that needs one order";
+  }
+  return "";
+}
+
 size_t Bytes(const Op& op) { return View(op.in, op.count, op.type).nbytes(); }
 
 void Execute(const std::vector<std::shared_ptr<Op>>& ops) {

@@ -68,6 +68,16 @@ struct Comm {
   bool open = true;
 };
 
+// The order in which ranks destroy communicators; NCCL's destruction may wait for the other ranks.
+class DestroyOrder {
+ public:
+  // What is wrong with that; empty: nothing.
+  std::string Add(int rank, const Group& group);
+
+ private:
+  std::map<std::pair<int, int>, std::vector<const Group*>> common_;  // by rank and another one
+};
+
 // "rank 1: send to rank 0 #1 (4 elements of type 7) on communicator 2"
 std::string Describe(const Op& op);
 size_t Bytes(const Op& op);

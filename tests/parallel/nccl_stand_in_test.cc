@@ -99,6 +99,26 @@ TEST_CASE("transfers in matching order need no group", "[comm]") {
         }).empty());
 }
 
+TEST_CASE("communicators that two ranks destroy in different orders are told", "[comm]") {
+  const bool same = GENERATE(true, false);
+  NcclStandIn stand_in(2);
+  std::vector<NcclUniqueId> ids(2);
+  for (NcclUniqueId& id : ids) stand_in.Api(0).new_id(&id);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      const NcclApi api = stand_in.Api(rank);
+      std::vector<void*> comms(2);
+      for (size_t i = 0; i < 2; ++i) api.init(&comms[i], 2, ids[i], rank);
+      if (rank == 1 && !same) std::swap(comms[0], comms[1]);
+      for (void* comm : comms) api.destroy(comm);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(stand_in.Refused().empty() == same);
+  if (!same) CHECK_THAT(stand_in.Refused(), Catch::Contains("needs one order"));
+}
+
 TEST_CASE("a copy into memory that is not pinned is refused", "[comm]") {
   Run([](Rank& rank) {
     const CudaApi& cuda = rank.api.cuda;
