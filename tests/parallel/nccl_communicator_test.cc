@@ -229,8 +229,11 @@ TEST_CASE("a rank that fails is named by those who wait on a GPU", "[comm]") {
 std::vector<std::string> BrokenGpus(int ranks, const std::function<int(int rank)>& state) {
   NcclStandIn stand_in(ranks);
   std::atomic<bool> broken{false};
+  Arrivals ready;
   const auto body = [&](Communicator& world) {
     Barrier(world);
+    ready.Arrive();
+    ready.WaitFor(ranks);  // the barrier of the other rank is not to break
     broken = true;
     at::Tensor tensor = at::zeros({1000});
     world.AllReduce(tensor, ReduceOp::kSum).Wait();
