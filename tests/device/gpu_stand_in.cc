@@ -196,8 +196,9 @@ class Uses {
     const auto begin = reinterpret_cast<uintptr_t>(tensor.data_ptr());
     uses_.push_back({begin, begin + static_cast<size_t>(last + 1) * tensor.itemsize(), write});
   }
-  void Report(bool host_waits = false) const {
+  void Report(bool read = false, bool host_waits = false) const {
     if (uses_.empty()) return;
+    if (read) ++reads;
     if (Observer() != nullptr) Observer()->Used(gpu_, operation_, uses_);
     if (host_waits) WaitOnHost(gpu_, operation_);
   }
@@ -290,9 +291,8 @@ class HostCall {
   }
 
   void Report() const {
-    const bool host_waits = HostWaitsFor(Name());
-    if (host_waits) ++reads;
-    uses_.Report(host_waits);
+    const bool read = HostWaitsFor(Name());
+    uses_.Report(read, /*host_waits=*/read);
   }
 
  private:
@@ -370,8 +370,7 @@ at::Tensor& Copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   at::Tensor target = to.is_cuda() ? OnHost(to) : to;
   const at::AutoDispatchBelowADInplaceOrView guard;
   target.copy_(from.is_cuda() ? OnHost(from) : from);
-  if (to.is_cpu()) ++reads;
-  uses.Report(/*host_waits=*/!non_blocking && (to.is_cpu() || from.is_cpu()));
+  uses.Report(to.is_cpu(), /*host_waits=*/!non_blocking && (to.is_cpu() || from.is_cpu()));
   return to;
 }
 

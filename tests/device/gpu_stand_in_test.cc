@@ -110,8 +110,8 @@ TEST_CASE("who observes the stand-in hears which memory is used", "[device]") {
   x.select(1, 0).mul_(2);
   x.sum().item<float>();
   testing::Observe(nullptr);
-  CHECK(hears.heard == std::vector<std::string>{"aten::mul_.Tensor on 1: w20",
-                                                "aten::sum on 1: r24 w4",
+  CHECK(hears.heard == std::vector<std::string>{"aten::mul.out on 1: r20 w20",
+                                                "aten::sum.IntList_out on 1: r24 w4",
                                                 "aten::_local_scalar_dense on 1: r4",
                                                 "wait for aten::_local_scalar_dense", "free 4"});
 }
