@@ -23,11 +23,11 @@ struct TraceStep {
   };
   What what;
   int stream = 0;  // 0: the compute stream
-  std::vector<int64_t> events;
-  std::vector<MemoryUse> uses;
-  std::string name;      // "aten::add_", "send to 1 in group pipeline"
-  std::string doing;     // what the rank computes meanwhile; may be empty
-  bool computes = true;  // by the thread that computes, or that of communication
+  std::vector<int64_t> events = {};
+  std::vector<MemoryUse> uses = {};
+  std::string name = {};   // "aten::add_", "send to 1 in group pipeline"
+  std::string doing = {};  // what the rank computes meanwhile; may be empty
+  bool computes = true;    // by the thread that computes, or that of communication
 };
 using Trace = std::vector<TraceStep>;
 
