@@ -41,7 +41,8 @@ NcclApi ForGpuMemory(NcclApi api) {
   return api;
 }
 
-NcclGpus::NcclGpus(int ranks, OrderChecker* checker) : stand_in_(ranks), checker_(checker) {
+NcclGpus::NcclGpus(int ranks, OrderChecker* checker, NcclStandIn::Queues queues)
+    : stand_in_(ranks, queues), checker_(checker) {
   EQUIPOISE_CHECK(ranks <= kStandInGpus, ranks, " ranks");
 }
 

@@ -11,7 +11,8 @@ namespace equipoise::testing {
 class NcclGpus {
  public:
   // At most kStandInGpus ranks. `checker`, which may be null, hears of every use of memory.
-  explicit NcclGpus(int ranks, OrderChecker* checker = nullptr);
+  explicit NcclGpus(int ranks, OrderChecker* checker = nullptr,
+                    NcclStandIn::Queues queues = NcclStandIn::Queues::kEach);
 
   // For one cell of as many ranks; must outlive its run.
   CellDevices devices();

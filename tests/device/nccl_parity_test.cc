@@ -13,10 +13,12 @@
 namespace equipoise::testing {
 namespace {
 
-void Check(const Cell& cell) {
+using Queues = NcclStandIn::Queues;
+
+void Check(const Cell& cell, Queues queues = Queues::kEach) {
   INFO(ToString(cell));
   OrderChecker checker(cell.ranks());
-  NcclGpus gpus(cell.ranks(), &checker);
+  NcclGpus gpus(cell.ranks(), &checker, queues);
   CheckCell(cell, gpus.devices());
   CHECK(gpus.stand_in().OpenCommunicators() == 0);
   CHECK(gpus.stand_in().Aborted() == 0);
@@ -45,6 +47,17 @@ TEST_CASE("over NCCL: more pipeline ranks", "[device]") {
   cell.pipeline = GENERATE(3, 4);
   cell.steps = 2;
   Check(cell);
+}
+
+// Every receive then blocks what comes after it, which each schedule is proved for, and joined
+// transfers have to start as one.
+TEST_CASE("over NCCL: streams that share one queue of the hardware", "[device]") {
+  Cell cell;
+  cell.schedule = GENERATE("naive", "gpipe", "1f1b", "zb_h1", "interleaved", "zb_v");
+  cell.pipeline = GENERATE(2, 3);
+  cell.data = cell.pipeline == 2 ? 2 : 1;
+  cell.steps = 1;
+  Check(cell, Queues::kOne);
 }
 
 TEST_CASE("over NCCL: tied weights on other ranks", "[device]") {

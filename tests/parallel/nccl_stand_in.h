@@ -16,10 +16,14 @@ namespace equipoise {
 //   - two ranks that call their common collectives in different orders, over all communicators;
 //   - transfers that wait for each other in a circle, for want of a group or by their order;
 //   - two ranks that destroy their common communicators in different orders;
+//   - a wait while no rank has asked for anything for a minute;
 //   - a copy to the host into memory that is not pinned, a call for another rank's device.
 class NcclStandIn {
  public:
-  explicit NcclStandIn(int ranks);
+  // How many streams of a rank share a queue of the hardware (CUDA_DEVICE_MAX_CONNECTIONS): none,
+  // or all. In one queue a record behind a call holds up all streams until the call has ended.
+  enum class Queues { kEach, kOne };
+  explicit NcclStandIn(int ranks, Queues queues = Queues::kEach);
   ~NcclStandIn();
 
   // What rank `rank` calls.
