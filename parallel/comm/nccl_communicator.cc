@@ -144,7 +144,23 @@ void NcclCommunicator::WarmUp(const std::vector<int>& peers) {
                        return api.receive(in, 1, NcclApi::kUint8, other, comm, stream);
                      }});
   }
-  SubmitNccl(*cpu().engine(), std::move(plan), std::move(calls)).Wait();
+  NcclBatch batch;
+  Work connected = batch.Add(*cpu().engine(), std::move(plan), std::move(calls));
+  batch.Issue();
+  connected.Wait();
+}
+
+// ncclCommDestroy may wait for the other ranks of a communicator. The order of pairs is that of
+// Connect(), so no circle of ranks waits.
+NcclCommunicator::~NcclCommunicator() {
+  for (auto& [peer, to] : to_) {
+    const auto& from = from_[peer].link;
+    const bool low = rank() < peer;
+    for (const auto& link : {low ? to.link : from, low ? from : to.link}) {
+      if (link) link->Close();
+    }
+  }
+  if (collectives_) collectives_->Close();
 }
 
 CollectiveSteps NcclCommunicator::Plan(std::vector<at::Tensor> tensors,
@@ -163,8 +179,11 @@ Work NcclCommunicator::Collective(const char* kind, std::vector<at::Tensor> tens
   CollectiveSteps plan = Plan(std::move(tensors), OtherRanks(cpu().ranks()));
   plan.tag.sequence = ++sequence_;
   plan.text = CollectiveText(kind, sequence_, name(), bytes);
-  return SubmitNccl(*cpu().engine(), std::move(plan), {{collectives_, kind, std::move(run)}},
-                    std::move(finish));
+  NcclBatch batch;
+  Work work = batch.Add(*cpu().engine(), std::move(plan), {{collectives_, kind, std::move(run)}},
+                        std::move(finish));
+  batch.Issue();
+  return work;
 }
 
 Work NcclCommunicator::Message(const char* kind, int peer, Direction& direction,
@@ -176,7 +195,15 @@ Work NcclCommunicator::Message(const char* kind, int peer, Direction& direction,
   plan.tag.point_to_point = true;
   plan.tag.sequence = ++direction.messages;
   plan.text = MessageText({kind, other, direction.messages}, name(), tensor.nbytes());
-  return SubmitNccl(*cpu().engine(), std::move(plan), {{direction.link, kind, std::move(run)}});
+  Work work =
+      joined_.Add(*cpu().engine(), std::move(plan), {{direction.link, kind, std::move(run)}});
+  if (!joining_) joined_.Issue();
+  return work;
+}
+
+void NcclCommunicator::EndTransfers() noexcept {
+  joining_ = false;
+  joined_.Issue();
 }
 
 Work NcclCommunicator::DoAllReduce(at::Tensor& tensor, ReduceOp op) {

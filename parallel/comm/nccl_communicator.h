@@ -7,6 +7,7 @@
 
 #include "parallel/comm/device_communicator.h"
 #include "parallel/comm/nccl_link.h"
+#include "parallel/comm/transfer_group.h"
 
 namespace equipoise {
 
@@ -19,13 +20,18 @@ namespace equipoise {
 //
 // Sums are rounded at every hop of NCCL's ring: in bf16 within 4 ulp on 8 ranks. NCCL may drop a
 // NaN in a maximum or minimum, so these all-gather and reduce locally.
-class NcclCommunicator : public DeviceCommunicator {
+class NcclCommunicator : public DeviceCommunicator, public JoinsTransfers {
  public:
   // Collective. Throws RunError.
   NcclCommunicator(std::unique_ptr<GroupCommunicator> cpu, std::shared_ptr<const NcclApi> api,
                    at::DeviceType device);
 
+  // Closes its links in one order on all ranks.
+  ~NcclCommunicator() override;
+
   void Connect(const std::vector<std::pair<int, int>>& pairs) override;
+  void BeginTransfers() override { joining_ = true; }
+  void EndTransfers() noexcept override;
 
  private:
   // A connection to a peer, or from it.
@@ -55,6 +61,8 @@ class NcclCommunicator : public DeviceCommunicator {
   std::shared_ptr<NcclLink> collectives_;
   int64_t sequence_ = 0;
   std::map<int, Direction> to_, from_;  // by rank of the peer in this group
+  bool joining_ = false;
+  NcclBatch joined_;
 };
 
 }  // namespace equipoise

@@ -22,6 +22,8 @@ namespace {
 // A waiting thread spins this long before it sleeps, as the engine polls only every 200 us.
 constexpr std::chrono::microseconds kSpin{2000};
 
+}  // namespace
+
 // NCCL calls in flight on the GPU. The compute thread issues them, the communication thread watches
 // their events.
 class NcclInFlight {
@@ -31,21 +33,26 @@ class NcclInFlight {
     for (const CudaApi::Event event : events_) cuda().event_destroy(event);
   }
 
-  void Issue() {
+  // Issues the calls of several operations as one group.
+  static void Issue(const std::vector<std::shared_ptr<NcclInFlight>>& all) {
     try {
-      Start();
-      state_ = kIssued;
+      for (const auto& one : all) one->Order();
+      Run(all);
+      for (const auto& one : all) one->Mark();
     } catch (const RunError& error) {
-      error_ = error.what();
-      state_ = kFailed;
+      for (const auto& one : all) {
+        one->error_ = error.what();
+        one->state_ = kFailed;
+      }
     }
   }
 
   // Throws RunError when a call or the GPU has failed.
-  bool Ended() const {
+  bool Ended() {
     const State state = state_;
     if (state == kFailed) throw RunError(error_);
     if (state == kIssuing) return false;
+    if (state == kEnded) return true;
     // Otherwise a thread that only queries would create a context on GPU 0.
     cuda().Check(cuda().set_device(cuda().device), "cudaSetDevice");
     for (size_t i = 0; i < events_.size(); ++i) {
@@ -55,6 +62,9 @@ class NcclInFlight {
         return false;
       }
       cuda().Check(error, "cudaEventQuery");
+    }
+    if (state_.exchange(kEnded) == kIssued) {
+      for (const NcclCall& call : calls_) call.link->Ended();
     }
     return true;
   }
@@ -70,7 +80,7 @@ class NcclInFlight {
   }
 
  private:
-  enum State { kIssuing, kIssued, kFailed };
+  enum State { kIssuing, kIssued, kEnded, kFailed };
 
   const NcclApi& api() const { return calls_.front().link->api(); }
   const CudaApi& cuda() const { return api().cuda; }
@@ -89,35 +99,46 @@ class NcclInFlight {
     return event;
   }
 
-  void Start() {
+  // Puts the calls behind the work that the compute stream holds now.
+  void Order() {
     if (aborted()) throw RunError("the connection was given up");
     const CudaApi::Event ready = NewEvent();
     cuda().Check(cuda().event_record(ready, CudaApi::kComputeStream), "cudaEventRecord");
     for (const NcclCall& call : calls_) {
       cuda().Check(cuda().stream_wait_event(call.link->stream(), ready, 0), "cudaStreamWaitEvent");
     }
-    Run();
+  }
+
+  // An event behind each call.
+  void Mark() {
     for (const NcclCall& call : calls_) {
       cuda().Check(cuda().event_record(NewEvent(), call.link->stream()), "cudaEventRecord");
+      call.link->Began();
     }
     // The streams already wait for it.
     cuda().event_destroy(events_.front());
     events_.erase(events_.begin());
+    state_ = kIssued;
   }
 
-  void Run() {
-    api().Check(api().group_start(), "ncclGroupStart", nullptr);
+  static void Run(const std::vector<std::shared_ptr<NcclInFlight>>& all) {
+    const NcclApi& api = all.front()->api();
+    api.Check(api.group_start(), "ncclGroupStart", nullptr);
     int error = 0;
     const NcclCall* last = nullptr;
-    for (const NcclCall& call : calls_) {
-      last = &call;
-      error = call.run(api(), call.link->comm(), call.link->stream());
-      if (error != 0) break;
+    for (const auto& one : all) {
+      for (const NcclCall& call : one->calls_) {
+        if (error != 0) break;
+        last = &call;
+        error = call.run(api, call.link->comm(), call.link->stream());
+      }
     }
-    const int end = api().group_end();
-    if (aborted()) throw RunError("the connection was given up");
-    api().Check(error, last->name, last->link->comm());
-    api().Check(end, last->name, last->link->comm());
+    const int end = api.group_end();
+    for (const auto& one : all) {
+      if (one->aborted()) throw RunError("the connection was given up");
+    }
+    api.Check(error, last->name, last->link->comm());
+    api.Check(end, last->name, last->link->comm());
   }
 
   const std::vector<NcclCall> calls_;
@@ -125,6 +146,8 @@ class NcclInFlight {
   std::atomic<State> state_{kIssuing};
   std::string error_;
 };
+
+namespace {
 
 // A request that aborts the operation when destroyed before its end, so that nothing writes into
 // its tensors later.
@@ -205,6 +228,13 @@ NcclLink::~NcclLink() {
   api_->cuda.stream_destroy(stream_);
 }
 
+void NcclLink::Close() {
+  std::lock_guard lock(mutex_);
+  if (aborted_ || under_way_ > 0) return;
+  aborted_ = true;
+  api_->destroy(comm_);
+}
+
 void NcclLink::Abort() {
   std::lock_guard lock(mutex_);
   if (aborted_) return;
@@ -212,14 +242,19 @@ void NcclLink::Abort() {
   api_->abort(comm_);
 }
 
-Work SubmitNccl(Engine& engine, CollectiveSteps plan, std::vector<NcclCall> calls,
-                std::function<void()> finish) {
+Work NcclBatch::Add(Engine& engine, CollectiveSteps plan, std::vector<NcclCall> calls,
+                    std::function<void()> finish) {
   EQUIPOISE_CHECK(!calls.empty() && !plan.awaited.empty(), plan.text);
   const auto in_flight = std::make_shared<NcclInFlight>(std::move(calls));
   plan.watch = [in_flight] { return std::make_unique<InFlightRequest>(in_flight); };
   auto operation = engine.Submit(std::move(plan));
-  in_flight->Issue();
+  operations_.push_back(in_flight);
   return Work(std::make_shared<InFlightWork>(in_flight, std::move(operation), std::move(finish)));
+}
+
+void NcclBatch::Issue() {
+  const auto operations = std::exchange(operations_, {});
+  if (!operations.empty()) NcclInFlight::Issue(operations);
 }
 
 }  // namespace equipoise

@@ -27,13 +27,21 @@ class NcclLink {
   // Aborts operations under way, on the host and on the GPU, and refuses later ones. Any thread.
   void Abort();
   bool aborted() const { return aborted_; }
+  // Destroys the communicator now (ncclCommDestroy) where none of its operations is under way, else
+  // with the last of them. Later calls are refused. All ranks close their links in one order.
+  void Close();
+
+  // Operations that the GPU has not ended.
+  void Began() { ++under_way_; }
+  void Ended() { --under_way_; }
 
  private:
   std::shared_ptr<const NcclApi> api_;
   NcclApi::Comm comm_ = nullptr;
   NcclApi::Stream stream_ = nullptr;
   std::mutex mutex_;
-  std::atomic<bool> aborted_{false};
+  std::atomic<bool> aborted_{false};  // or destroyed
+  std::atomic<int> under_way_{0};
 };
 
 // A call of NCCL on a link, with its name for messages: "ncclSend".
@@ -43,11 +51,22 @@ struct NcclCall {
   std::function<int(const NcclApi&, NcclApi::Comm, NcclApi::Stream)> run;
 };
 
-// Issues calls to the GPU as one NCCL group, ordered after the work that its compute stream holds
-// now, and submits to the engine an operation that watches them. `plan` has text, tag, tensors and
-// awaited. A call that blocks (NCCL connects at first use) fails by the deadline too. Wait()
-// returns when the GPU is done and `finish` has run.
-Work SubmitNccl(Engine& engine, CollectiveSteps plan, std::vector<NcclCall> calls,
-                std::function<void()> finish = {});
+class NcclInFlight;
+
+// Operations whose calls go to the GPU as one NCCL group.
+class NcclBatch {
+ public:
+  // Submits to the engine an operation that watches the calls, which Issue() makes. `plan` has
+  // text, tag, tensors and awaited. Wait() returns when the GPU is done and `finish` has run.
+  Work Add(Engine& engine, CollectiveSteps plan, std::vector<NcclCall> calls,
+           std::function<void()> finish = {});
+  // Issues the calls, ordered after the work that the compute stream of the GPU holds now. A call
+  // that blocks (NCCL connects at first use) fails by the deadline too. What fails is told by the
+  // works.
+  void Issue();
+
+ private:
+  std::vector<std::shared_ptr<NcclInFlight>> operations_;
+};
 
 }  // namespace equipoise

@@ -4,8 +4,8 @@
 //
 // A receive is posted where the list has it, ahead of the op that needs it, and only that op waits:
 // the validator (schedule/validate.h) has proved that this order ends even if every transfer
-// blocks. Of joined transfers the receives are posted first, so that two ranks that exchange values
-// both have a buffer before either sends.
+// blocks. Joined transfers start as one (TransferGroup), receives first, so that two ranks that
+// exchange values both have a buffer before either sends.
 
 #include "parallel/pipeline/executor.h"
 
@@ -17,6 +17,7 @@
 
 #include "configs/base/error.h"
 #include "parallel/comm/already_reported_error.h"
+#include "parallel/comm/transfer_group.h"
 
 namespace equipoise {
 namespace {
@@ -44,10 +45,13 @@ void Executor::Run(const Schedule& schedule) {
   for (size_t i = 0; i < ops.size();) {
     size_t end = i + 1;
     while (end < ops.size() && ops[end].joined) ++end;
-    // Receives of a group first: whatever the peer does, there is a buffer.
-    for (const bool receives : {true, false}) {
-      for (size_t k = i; k < end; ++k) {
-        if ((ops[k].kind == OpKind::kRecv) == receives) RunOne(ops[k]);
+    {
+      const TransferGroup together(group_);
+      // Receives first: whatever the peer does, there is a buffer.
+      for (const bool receives : {true, false}) {
+        for (size_t k = i; k < end; ++k) {
+          if ((ops[k].kind == OpKind::kRecv) == receives) RunOne(ops[k]);
+        }
       }
     }
     i = end;

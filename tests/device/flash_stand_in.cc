@@ -21,7 +21,7 @@ struct Problem {
 std::vector<int64_t> EndsOf(const at::Tensor& ends, int64_t rows, int64_t longest) {
   TORCH_CHECK(ends.is_cuda() && ends.scalar_type() == at::kInt && ends.is_contiguous(),
               "ends of segments are int32 on the GPU");
-  const at::Tensor host = ends.cpu().to(at::kLong);
+  const at::Tensor host = StandInOnHost(ends).to(at::kLong);
   const auto* first = host.const_data_ptr<int64_t>();
   std::vector<int64_t> values(first, first + host.numel());
   TORCH_CHECK(values.front() == 0 && values.back() == rows, "ends of ", values.back(), " rows");
@@ -39,19 +39,20 @@ void CheckInput(const at::Tensor& x, const at::Tensor& q) {
   TORCH_CHECK(q.size(1) % x.size(1) == 0, "heads");
 }
 
+at::Tensor Wide(const at::Tensor& x) { return StandInOnHost(x).to(at::kDouble); }
+
 Problem MakeProblem(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
   ++calls;
   CheckInput(q, q);
   CheckInput(k, q);
   CheckInput(v, q);
   TORCH_CHECK(k.sizes() == v.sizes(), "keys and values");
-  const auto wide = [](const at::Tensor& x) { return x.cpu().to(at::kDouble); };
-  return {wide(q), wide(k), wide(v), {}, {}, causal};
+  return {Wide(q), Wide(k), Wide(v), {}, {}, causal};
 }
 
 // One segment: [heads, rows, ...]; keys once for each query head.
 struct Segment {
-  at::Tensor q, k, v, p;
+  at::Tensor q, k, v, scores;
   double scale;
 };
 
@@ -76,18 +77,19 @@ void ForEachSegment(const Problem& in, const Run& run) {
                     repeated(in.v),
                     {},
                     1 / std::sqrt(static_cast<double>(in.q.size(2)))};
-    at::Tensor scores = at::bmm(segment.q, segment.k.transpose(1, 2)) * segment.scale;
+    segment.scores = at::bmm(segment.q, segment.k.transpose(1, 2)) * segment.scale;
     if (in.causal) {
       const at::Tensor hidden = at::ones({rows, keys}, at::kBool).triu(1 + keys - rows);
-      scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
+      segment.scores.masked_fill_(hidden, -std::numeric_limits<double>::infinity());
     }
-    segment.p = scores.softmax(-1);
     run(segment, of_queries, of_keys);
   }
 }
 
-at::Tensor Back(const at::Tensor& host, const at::Tensor& like) {
-  return host.to(like.scalar_type()).contiguous().to(like.device());
+at::Tensor Back(const at::Tensor& host, const at::TensorOptions& options) {
+  at::Tensor result = at::empty(host.sizes(), options);
+  StandInOnHost(result).copy_(host);
+  return result;
 }
 
 }  // namespace
@@ -104,14 +106,18 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> FlashForw
   Problem in = MakeProblem(q, k, v, causal);
   in.q_ends = EndsOf(*q_ends, q.size(0), max_q);
   in.k_ends = EndsOf(*k_ends, k.size(0), max_k);
-  const at::Tensor lse =
-      at::zeros({q.size(1), q.size(0)}, at::TensorOptions(q.device()).dtype(at::kFloat));
-  const at::Tensor seed = at::zeros({2}, at::TensorOptions(q.device()).dtype(at::kLong));
-  at::Tensor result = at::zeros_like(in.q);
+  at::Tensor y = at::zeros_like(in.q), lse = at::zeros({q.size(1), q.size(0), 1}, at::kDouble);
   ForEachSegment(in, [&](const Segment& s, const auto& of_queries, const auto&) {
-    of_queries(result).copy_(at::bmm(s.p, s.v));
+    of_queries(y).copy_(at::bmm(s.scores.softmax(-1), s.v));
+    of_queries(lse.transpose(0, 1)).copy_(s.scores.logsumexp(-1, /*keepdim=*/true));
   });
-  return {Back(result, q), lse, seed, at::empty({0}, seed.options()), at::empty({0}, q.options())};
+  const at::TensorOptions options = q.options();
+  const at::Tensor result = Back(y, options),
+                   sums = Back(lse.squeeze(-1), options.dtype(at::kFloat)),
+                   seed = at::empty({2}, options.dtype(at::kUInt64)),
+                   unused = at::empty({}, options.dtype(at::kUInt64));
+  ReportUses("aten::_flash_attention_forward", {q, k, v, *q_ends, *k_ends}, {result, sums, seed});
+  return {result, sums, seed, unused, at::empty({0}, options)};
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> FlashBackward(
@@ -120,26 +126,37 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> FlashBackward(
     int64_t max_q, int64_t max_k, double dropout, bool causal, const at::Tensor& seed,
     const at::Tensor& unused, std::optional<double> scale, std::optional<int64_t> left,
     std::optional<int64_t> right) {
-  TORCH_CHECK(dropout == 0 && !scale && !left && !right && seed.defined() && unused.defined(),
+  TORCH_CHECK(dropout == 0 && !scale && !left && !right,
               "an option that the stand-in does not know");
-  TORCH_CHECK(y.sizes() == q.sizes() && lse.size(0) == q.size(1), "state of the forward pass");
+  TORCH_CHECK(y.sizes() == q.sizes() && lse.scalar_type() == at::kFloat && lse.dim() == 2 &&
+                  lse.size(0) == q.size(1) && lse.size(1) == q.size(0),
+              "state of the forward pass");
+  TORCH_CHECK(seed.is_cuda() && seed.scalar_type() == at::kUInt64 && seed.numel() == 2 &&
+                  unused.scalar_type() == at::kUInt64,
+              "random state of the forward pass");
   CheckInput(g, q);
   Problem in = MakeProblem(q, k, v, causal);
   in.q_ends = EndsOf(q_ends, q.size(0), max_q);
   in.k_ends = EndsOf(k_ends, k.size(0), max_k);
-  const at::Tensor up = g.cpu().to(at::kDouble);
+  const at::Tensor up = Wide(g), sums = Wide(lse).unsqueeze(-1).transpose(0, 1),
+                   along = (up * Wide(y)).sum(-1, /*keepdim=*/true);
   at::Tensor gq = at::zeros_like(in.q), gk = at::zeros_like(in.k), gv = at::zeros_like(in.v);
   ForEachSegment(in, [&](const Segment& s, const auto& of_queries, const auto& of_keys) {
     const auto summed = [&](const at::Tensor& d) {  // over the query heads of a key head
       return d.view({in.k.size(1), -1, d.size(1), d.size(2)}).sum(1);
     };
+    const at::Tensor p = (s.scores - of_queries(sums)).exp();
     const at::Tensor gs = of_queries(up), gp = at::bmm(gs, s.v.transpose(1, 2));
-    const at::Tensor d = s.p * (gp - (gp * s.p).sum(-1, /*keepdim=*/true)) * s.scale;
+    const at::Tensor d = p * (gp - of_queries(along)) * s.scale;
     of_queries(gq).copy_(at::bmm(d, s.k));
     of_keys(gk).copy_(summed(at::bmm(d.transpose(1, 2), s.q)));
-    of_keys(gv).copy_(summed(at::bmm(s.p.transpose(1, 2), gs)));
+    of_keys(gv).copy_(summed(at::bmm(p.transpose(1, 2), gs)));
   });
-  return {Back(gq, q), Back(gk, k), Back(gv, v)};
+  const at::Tensor dq = Back(gq, q.options()), dk = Back(gk, k.options()),
+                   dv = Back(gv, v.options());
+  ReportUses("aten::_flash_attention_backward", {g, q, k, v, y, lse, q_ends, k_ends, seed},
+             {dq, dk, dv});
+  return {dq, dk, dv};
 }
 
 int64_t FlashCalls() { return calls; }

@@ -3,12 +3,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <string>
 #include <tuple>
 
 namespace equipoise::testing {
 
 // LibTorch's flash attention over segments, for the stand-in: its signature, the checks of its
-// inputs that the kernel of CUDA makes, and the same result by matrix products in fp64.
+// inputs that the kernel of CUDA makes, and the same results by matrix products in fp64. Backward
+// makes the probabilities again from `lse`, and needs `y`, as the kernel does.
 // q [queries, heads, head_dim], k and v [keys, key heads, head_dim], bf16 or fp16; ends int32.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> FlashForward(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -23,6 +25,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> FlashBackward(
     int64_t max_q, int64_t max_k, double dropout, bool causal, const at::Tensor& seed,
     const at::Tensor& unused, std::optional<double> scale, std::optional<int64_t> left,
     std::optional<int64_t> right);
+
+// A tensor of the stand-in as one of the host, over the same memory, and what an operation of its
+// own uses (gpu_stand_in.cc).
+at::Tensor StandInOnHost(const at::Tensor& tensor);
+void ReportUses(const std::string& operation, at::TensorList reads, at::TensorList writes);
 
 // Calls of either so far.
 int64_t FlashCalls();

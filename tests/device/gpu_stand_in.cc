@@ -28,8 +28,14 @@ namespace {
 // Added to every address: no process may touch memory there.
 constexpr uintptr_t kShift = uintptr_t{1} << 62;
 
-std::atomic<int64_t> operations{0}, reads{0};
+std::atomic<int64_t> operations{0}, reads{0}, waits{0};
+std::atomic<MemoryObserver*> observer{nullptr};
 thread_local c10::DeviceIndex current_gpu = 0;
+
+void WaitOnHost(int gpu, const std::string& operation) {
+  ++waits;
+  if (Observer() != nullptr) Observer()->HostWaited(gpu, operation);
+}
 
 void* Shifted(void* p) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address that is none is what this is for
@@ -85,7 +91,10 @@ class GpuAllocator final : public c10::DeviceAllocator {
   }
   static void Free(void* context) {
     const std::unique_ptr<Block> block(static_cast<Block*>(context));
-    if (block != nullptr) Add(block->gpu, -static_cast<int64_t>(block->bytes));
+    if (block == nullptr) return;
+    const auto begin = reinterpret_cast<uintptr_t>(Shifted(block->host.get()));
+    if (Observer() != nullptr) Observer()->Freed(block->gpu, {begin, begin + block->bytes, true});
+    Add(block->gpu, -static_cast<int64_t>(block->bytes));
   }
 
   static inline std::mutex mutex;
@@ -126,9 +135,13 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     std::unique_ptr<Clock::time_point>(static_cast<Clock::time_point*>(event)).reset();
   }
   bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeStream(const c10::Stream&) const override {}
+  void synchronizeStream(const c10::Stream& stream) const override {
+    synchronizeDevice(stream.device_index());
+  }
   void synchronizeEvent(void*) const override {}
-  void synchronizeDevice(c10::DeviceIndex) const override {}
+  void synchronizeDevice(c10::DeviceIndex gpu) const override {
+    WaitOnHost(gpu, "a synchronisation");
+  }
   double elapsedTime(void* from, void* to, c10::DeviceIndex) const override {
     return std::chrono::duration<double, std::milli>(*static_cast<Clock::time_point*>(to) -
                                                      *static_cast<Clock::time_point*>(from))
@@ -167,6 +180,55 @@ class PinnedAllocator final : public at::Allocator {
   static inline std::set<const void*> pinned;
 };
 
+// What ran, by name, and for the observer: with which memory.
+class Uses {
+ public:
+  explicit Uses(std::string operation) : operation_(std::move(operation)) {
+    ++operations;
+    const std::lock_guard lock(mutex);
+    names.insert(operation_);
+  }
+
+  void Add(const at::Tensor& tensor, bool write) {
+    if (!tensor.defined() || !tensor.is_cuda() || tensor.numel() == 0) return;
+    gpu_ = tensor.device().index();
+    int64_t last = 0;
+    for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
+    const auto begin = reinterpret_cast<uintptr_t>(tensor.data_ptr());
+    uses_.push_back({begin, begin + static_cast<size_t>(last + 1) * tensor.itemsize(), write});
+  }
+  void Report(bool read = false, bool host_waits = false) const {
+    if (uses_.empty()) return;
+    if (read) ++reads;
+    if (Observer() != nullptr) Observer()->Used(gpu_, operation_, uses_);
+    if (host_waits) WaitOnHost(gpu_, operation_);
+  }
+
+  static std::vector<std::string> Names() {
+    const std::lock_guard lock(mutex);
+    return {names.begin(), names.end()};
+  }
+
+ private:
+  std::string operation_;
+  int gpu_ = 0;
+  std::vector<MemoryUse> uses_;
+
+  static inline std::mutex mutex;
+  static inline std::set<std::string> names;
+};
+
+// Whether CUDA's kernel makes the host wait: for a number, or for the size of its result.
+bool HostWaitsFor(const std::string& name) {
+  static const std::set<std::string> kNames = {"aten::_local_scalar_dense",
+                                               "aten::nonzero",
+                                               "aten::masked_select",
+                                               "aten::equal",
+                                               "aten::_unique2",
+                                               "aten::bincount"};
+  return kNames.count(name) > 0;
+}
+
 // A tensor of the host over the same memory.
 at::Tensor OnHost(const at::Tensor& tensor) {
   const auto options = at::TensorOptions(at::kCPU).dtype(tensor.scalar_type());
@@ -183,19 +245,24 @@ at::Tensor EmptyOnGpu(c10::IntArrayRef sizes, c10::IntArrayRef strides, at::Scal
 // One call of an operation: its tensors on the host, and which they were.
 class HostCall {
  public:
-  explicit HostCall(const c10::OperatorHandle& op) : op_(op) {}
+  explicit HostCall(const c10::OperatorHandle& op)
+      : op_(op), uses_(c10::toString(op.operator_name())) {}
 
-  c10::IValue Argument(const c10::IValue& value) {
-    if (value.isTensor()) return TensorArgument(value.toTensor());
+  c10::IValue Argument(size_t i, const c10::IValue& value) {
+    const c10::AliasInfo* alias = op_.schema().arguments()[i].alias_info();
+    const bool write = alias != nullptr && alias->isWrite();
+    if (value.isTensor()) return TensorArgument(value.toTensor(), write);
     if (value.isTensorList()) {
       std::vector<at::Tensor> tensors;
-      for (const at::Tensor& t : value.toTensorVector()) tensors.push_back(TensorArgument(t));
+      for (const at::Tensor& t : value.toTensorVector()) {
+        tensors.push_back(TensorArgument(t, write));
+      }
       return tensors;
     }
     if (value.isOptionalTensorList()) {
       c10::List<std::optional<at::Tensor>> tensors;
       for (const std::optional<at::Tensor>& t : value.toOptionalTensorVector()) {
-        tensors.push_back(t ? std::optional(TensorArgument(*t)) : std::nullopt);
+        tensors.push_back(t ? std::optional(TensorArgument(*t, write)) : std::nullopt);
       }
       return tensors;
     }
@@ -211,7 +278,7 @@ class HostCall {
   }
 
   // `out` tensors that came empty and were given their size.
-  void TakeResized() const {
+  void TakeResized() {
     for (const auto& [impl, pair] : tensors_) {
       const auto& [host, gpu] = pair;
       if (host.sizes() == gpu.sizes()) continue;
@@ -220,18 +287,26 @@ class HostCall {
       OnHost(larger).copy_(host);
       gpu.unsafeGetTensorImpl()->set_storage_keep_dtype(larger.storage());
       gpu.unsafeGetTensorImpl()->set_sizes_and_strides(host.sizes(), host.strides());
+      uses_.Add(gpu, /*write=*/true);
     }
   }
 
- private:
-  std::string Name() const { return op_.schema().name(); }
+  void Report() const {
+    const bool read = HostWaitsFor(Name());
+    uses_.Report(read, /*host_waits=*/read);
+  }
 
-  at::Tensor TensorArgument(const at::Tensor& tensor) {
+ private:
+  const std::string& Name() const { return op_.schema().name(); }
+
+  at::Tensor TensorArgument(const at::Tensor& tensor, bool write) {
     if (!tensor.defined()) return tensor;
     if (!tensor.is_cuda()) {
-      TORCH_CHECK(tensor.dim() == 0, Name(), ": expected all tensors on one device, found cpu");
+      TORCH_CHECK(tensor.dim() == 0 && !write && op_.hasTag(at::Tag::pointwise), Name(),
+                  ": expected all tensors on one device, found cpu");
       return tensor;
     }
+    uses_.Add(tensor, write);
     TORCH_CHECK(!gpu_ || *gpu_ == tensor.device().index(), Name(), ": tensors of two GPUs");
     gpu_ = tensor.device().index();
     at::Tensor host = OnHost(tensor);
@@ -250,24 +325,25 @@ class HostCall {
     current_gpu = gpu_.value_or(current_gpu);
     at::Tensor result = EmptyOnGpu(host.sizes(), host.strides(), host.scalar_type());
     OnHost(result).copy_(host);
+    uses_.Add(result, /*write=*/true);
     return result;
   }
 
   const c10::OperatorHandle& op_;
+  Uses uses_;
   std::optional<c10::DeviceIndex> gpu_;
   std::map<at::TensorImpl*, std::pair<at::Tensor, at::Tensor>> tensors_;  // host's, GPU's
 };
 
 void RunOnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  ++operations;
-  if (op.schema().name() == "aten::_local_scalar_dense") ++reads;
   const at::AutoDispatchBelowADInplaceOrView guard;
   HostCall call(op);
   const size_t count = op.schema().arguments().size(), first = stack->size() - count;
-  for (size_t i = first; i < stack->size(); ++i) (*stack)[i] = call.Argument((*stack)[i]);
+  for (size_t i = 0; i < count; ++i) (*stack)[first + i] = call.Argument(i, (*stack)[first + i]);
   op.callBoxed(stack);
   call.TakeResized();
-  for (c10::IValue& value : *stack) value = call.Result(value);
+  for (size_t i = first; i < stack->size(); ++i) (*stack)[i] = call.Result((*stack)[i]);
+  call.Report();
 }
 
 at::Tensor Empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype,
@@ -286,13 +362,16 @@ at::Tensor EmptyStrided(c10::IntArrayRef size, c10::IntArrayRef stride,
 }
 
 at::Tensor& Copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
-  ++operations;
-  if (to.is_cpu()) ++reads;
   TORCH_CHECK(!(from.is_cpu() && non_blocking) || from.numel() == 0 || from.is_pinned(),
               "a copy beside the host from memory that is not pinned");
+  TORCH_CHECK(!(to.is_cpu() && non_blocking), "a copy to the host that nobody waits for");
+  Uses uses("aten::copy_");
+  uses.Add(from, /*write=*/false);
+  uses.Add(to, /*write=*/true);
   at::Tensor target = to.is_cuda() ? OnHost(to) : to;
   const at::AutoDispatchBelowADInplaceOrView guard;
   target.copy_(from.is_cuda() ? OnHost(from) : from);
+  uses.Report(to.is_cpu(), /*host_waits=*/!non_blocking && (to.is_cpu() || from.is_cpu()));
   return to;
 }
 
@@ -339,7 +418,19 @@ void* HostAddress(const void* data) {
   return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(data) - kShift);
 }
 
-GpuCounts CountsOfStandIn() { return {operations, reads, FlashCalls()}; }
+void Observe(MemoryObserver* other) { observer = other; }
+MemoryObserver* Observer() { return observer; }
+std::vector<std::string> OperationsOfStandIn() { return Uses::Names(); }
+
+at::Tensor StandInOnHost(const at::Tensor& tensor) { return OnHost(tensor); }
+void ReportUses(const std::string& operation, at::TensorList reads, at::TensorList writes) {
+  Uses uses(operation);
+  for (const at::Tensor& tensor : reads) uses.Add(tensor, /*write=*/false);
+  for (const at::Tensor& tensor : writes) uses.Add(tensor, /*write=*/true);
+  uses.Report();
+}
+
+GpuCounts CountsOfStandIn() { return {operations, reads, FlashCalls(), waits}; }
 
 }  // namespace equipoise::testing
 

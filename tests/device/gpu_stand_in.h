@@ -1,6 +1,10 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace equipoise::testing {
 
@@ -8,18 +12,43 @@ namespace equipoise::testing {
 // on them is run by LibTorch's CPU kernel on the same numbers, so that results can be compared. It
 // is as strict as a GPU where that finds faults:
 //   - their memory cannot be read by the host: data_ptr() is an address that faults;
-//   - an operation on tensors of several devices throws, save for scalars;
+//   - an operation on tensors of several devices throws, save for element-wise ones that take a
+//     scalar of the CPU;
+//   - a copy to the host that the host does not wait for throws;
 //   - what LibTorch has for CUDA alone (flash attention) takes what it takes there, and throws
 //     otherwise.
 // It says nothing about the kernels of CUDA, about streams, nor about speed. A program linked to it
 // must not load CUDA. `kStandInGpus` of them; backward runs on a thread of each, as on GPUs.
-constexpr int kStandInGpus = 2;
+constexpr int kStandInGpus = 16;
 
-// Operations run on the stand-in so far by all threads, and copies from it to the host.
+// So far, by all threads: operations, those that give numbers to the host, and how often the host
+// had to wait for a GPU (for these, for copies from memory that is not pinned, to synchronise).
 struct GpuCounts {
-  int64_t operations = 0, reads = 0, flash_attentions = 0;
+  int64_t operations = 0, reads = 0, flash_attentions = 0, waits = 0;
 };
 GpuCounts CountsOfStandIn();
+
+// Some bytes of the stand-in's memory, by data_ptr(), that an operation uses.
+struct MemoryUse {
+  uintptr_t begin, end;
+  bool write;
+};
+
+// Hears what the compute streams do. Called by the thread that asks for it, of any rank.
+class MemoryObserver {
+ public:
+  virtual ~MemoryObserver() = default;
+  virtual void Used(int gpu, const std::string& operation, const std::vector<MemoryUse>& uses) = 0;
+  virtual void Freed(int gpu, const MemoryUse& block) = 0;
+  // The host has waited for all that the compute stream held.
+  virtual void HostWaited(int gpu, const std::string& operation) = 0;
+};
+// Of all GPUs from now on; null: none.
+void Observe(MemoryObserver* observer);
+MemoryObserver* Observer();
+
+// The operations that the stand-in has run, such as "aten::add.Tensor".
+std::vector<std::string> OperationsOfStandIn();
 
 // The address behind data_ptr() of a tensor of the stand-in, for tests that play CUDA's copies.
 void* HostAddress(const void* data);

@@ -7,6 +7,10 @@
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "parallel/device.h"
 
@@ -33,7 +37,83 @@ TEST_CASE("tensors of two devices do not meet", "[device]") {
   CHECK_THROWS(a.add(b));
   CHECK_THROWS(at::mm(a.view({1, 3}), x.view({3, 1})));
   CHECK_THROWS(a.view({3, 1}).index_select(0, at::zeros({1}, at::kLong)));
-  CHECK(a.add(at::scalar_tensor(1.0)).cpu().equal(x.add(1)));  // as on a GPU
+}
+
+TEST_CASE("scalars of the CPU are for element-wise operations alone", "[device]") {
+  const at::Tensor x = at::arange(3, at::kFloat), there = x.to(kGpu);
+  CHECK(there.add(at::scalar_tensor(1.0)).cpu().equal(x.add(1)));  // as on a GPU
+  CHECK(there.mul(at::scalar_tensor(2.0)).cpu().equal(x.mul(2)));
+  CHECK_THROWS(at::index_select(there, 0, at::zeros({}, at::kLong)));
+  CHECK_THROWS(there.gather(0, at::zeros({}, at::kLong)));
+}
+
+TEST_CASE("a copy to the host that nobody waits for is refused", "[device]") {
+  const at::Tensor there = at::ones({3}, at::TensorOptions(kGpu));
+  CHECK_THROWS(there.to(at::kCPU, at::kFloat, /*non_blocking=*/true));
+  CHECK_NOTHROW(there.to(at::kCPU));
+}
+
+// Attention of one head over segments of 3 and 2 rows.
+struct FlashCase {
+  at::Tensor q, k, v, ends, y, lse, seed, unused;
+
+  FlashCase() {
+    const auto draw = [] { return at::randn({5, 1, 8}).to(at::kBFloat16).to(kGpu); };
+    q = draw(), k = draw(), v = draw();
+    ends = at::tensor({0, 3, 5}, at::kInt).to(kGpu);
+    at::Tensor debug;
+    std::tie(y, lse, seed, unused, debug) =
+        at::_flash_attention_forward(q, k, v, ends, ends, 3, 3, 0.0, /*is_causal=*/true, false);
+  }
+  at::Tensor GradientOfQ(const at::Tensor& used_lse, const at::Tensor& used_y) const {
+    return std::get<0>(at::_flash_attention_backward(at::ones_like(y), q, k, v, used_y, used_lse,
+                                                     ends, ends, 3, 3, 0.0, true, seed, unused))
+        .cpu();
+  }
+};
+
+TEST_CASE("flash attention gives the state that its backward needs", "[device]") {
+  const FlashCase flash;
+  const at::Tensor q = flash.q.cpu().to(at::kFloat), k = flash.k.cpu().to(at::kFloat);
+  // The second row of the second segment sees both of its keys.
+  const at::Tensor scores = at::mm(q.select(1, 0).narrow(0, 4, 1), k.select(1, 0).slice(0, 3).t());
+  CHECK(flash.lse.sizes() == at::IntArrayRef({1, 5}));
+  CHECK(flash.lse.cpu()[0][4].item<float>() ==
+        Approx((scores / std::sqrt(8.0)).logsumexp(-1).item<float>()).epsilon(1e-5));
+  CHECK(flash.seed.scalar_type() == at::kUInt64);
+  const at::Tensor right = flash.GradientOfQ(flash.lse, flash.y);
+  CHECK_FALSE(flash.GradientOfQ(flash.lse + 1, flash.y).equal(right));
+  CHECK_FALSE(flash.GradientOfQ(flash.lse, flash.y + 1).equal(right));
+}
+
+TEST_CASE("who observes the stand-in hears which memory is used", "[device]") {
+  struct Hears : testing::MemoryObserver {
+    std::vector<std::string> heard;
+    void Used(int gpu, const std::string& operation,
+              const std::vector<testing::MemoryUse>& uses) override {
+      std::string text = operation + " on " + std::to_string(gpu) + ":";
+      for (const auto& [begin, end, write] : uses) {
+        text += (write ? " w" : " r") + std::to_string(end - begin);
+      }
+      heard.push_back(text);
+    }
+    void Freed(int, const testing::MemoryUse& block) override {
+      heard.push_back("free " + std::to_string(block.end - block.begin));
+    }
+    void HostWaited(int, const std::string& operation) override {
+      heard.push_back("wait for " + operation);
+    }
+  };
+  const at::Tensor x = at::ones({3, 2}, at::TensorOptions(kOther));
+  Hears hears;
+  testing::Observe(&hears);
+  x.select(1, 0).mul_(2);
+  x.sum().item<float>();
+  testing::Observe(nullptr);
+  CHECK(hears.heard == std::vector<std::string>{"aten::mul.out on 1: r20 w20",
+                                                "aten::sum.IntList_out on 1: r24 w4",
+                                                "aten::_local_scalar_dense on 1: r4",
+                                                "wait for aten::_local_scalar_dense", "free 4"});
 }
 
 TEST_CASE("the host cannot read memory of the stand-in", "[device]") {
@@ -82,6 +162,11 @@ TEST_CASE("reads of the host are counted", "[device]") {
   x.sum().item<float>();
   x.cpu();
   CHECK(CountsOfStandIn().reads == before.reads + 2);
+  CHECK(CountsOfStandIn().waits == before.waits + 2);
+  ToDevice(at::ones({3}), kGpu);  // pinned
+  CHECK(CountsOfStandIn().waits == before.waits + 2);
+  at::ones({3}).to(kGpu);
+  CHECK(CountsOfStandIn().waits == before.waits + 3);
 }
 
 }  // namespace

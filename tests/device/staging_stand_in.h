@@ -4,7 +4,8 @@
 
 namespace equipoise::testing {
 
-// CUDA's functions that staging calls, for memory of the stand-in of GPUs.
+// CUDA's functions that staging calls, for memory of the stand-in of GPUs. What is copied to the
+// host is there once the host has waited for the stream.
 CudaApi StagingStandIn(int gpu);
 
 }  // namespace equipoise::testing

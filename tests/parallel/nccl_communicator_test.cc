@@ -16,6 +16,7 @@
 #include "configs/base/error.h"
 #include "parallel/comm/make_communicator.h"
 #include "parallel/comm/staged_communicator.h"
+#include "parallel/comm/transfer_group.h"
 #include "tests/parallel/communicator_conformance.h"
 #include "tests/parallel/nccl_stand_in.h"
 #include "tests/parallel/run_ranks.h"
@@ -108,6 +109,7 @@ TEST_CASE("NCCL over the stand-in passes every conformance check", "[comm]") {
       CHECK_NOTHROW(RunNccl(ranks, stand_in, check.run));
       CHECK(stand_in.OpenCommunicators() == 0);
       CHECK(stand_in.Aborted() == 0);
+      CHECK(stand_in.Refused().empty());
     }
   }
 }
@@ -141,6 +143,39 @@ TEST_CASE("tensors of the CPU keep their backend beside NCCL", "[comm]") {
     if (world.rank() == 0) return world.Send(tensor, 1).Wait();
     world.Recv(tensor, 0).Wait();
   });
+}
+
+TEST_CASE("transfers that cross are one group of NCCL", "[comm]") {
+  NcclStandIn stand_in(2);
+  std::vector<std::string> calls(2);
+  const auto change = [&](NcclApi& api, int rank) {
+    const auto note = [&calls, rank](const char* what, auto call) {
+      return [&calls, rank, what, call](auto... arguments) {
+        calls[rank] += what;
+        return call(arguments...);
+      };
+    };
+    api.group_start = note("(", api.group_start);
+    api.group_end = note(")", api.group_end);
+    api.send = note("s", api.send);
+    api.receive = note("r", api.receive);
+  };
+  std::vector<float> got(2);
+  const auto body = [&](Communicator& world) {
+    calls[world.rank()].clear();
+    at::Tensor mine = at::full({3}, world.rank() + 1.0), theirs = at::zeros({3});
+    const int other = 1 - world.rank();
+    std::vector<Work> works;
+    {
+      const TransferGroup together(world);
+      works = {world.Send(mine, other), world.Recv(theirs, other)};
+    }
+    for (Work& work : works) work.Wait();
+    got[world.rank()] = theirs[2].item<float>();
+  };
+  RunNccl(2, stand_in, body, {}, change);
+  CHECK(got == std::vector<float>{2, 1});
+  CHECK(calls == std::vector<std::string>{"(sr)", "(sr)"});
 }
 
 TEST_CASE("a transfer between ranks that are not connected is refused", "[comm]") {
@@ -194,8 +229,11 @@ TEST_CASE("a rank that fails is named by those who wait on a GPU", "[comm]") {
 std::vector<std::string> BrokenGpus(int ranks, const std::function<int(int rank)>& state) {
   NcclStandIn stand_in(ranks);
   std::atomic<bool> broken{false};
+  Arrivals ready;
   const auto body = [&](Communicator& world) {
     Barrier(world);
+    ready.Arrive();
+    ready.WaitFor(ranks);  // the barrier of the other rank is not to break
     broken = true;
     at::Tensor tensor = at::zeros({1000});
     world.AllReduce(tensor, ReduceOp::kSum).Wait();

@@ -26,7 +26,9 @@ using stand_in::Execute;
 using stand_in::Group;
 using stand_in::Item;
 using stand_in::Kind;
+using stand_in::Live;
 using stand_in::Op;
+using stand_in::Partners;
 using stand_in::Stream;
 
 constexpr int kFault = 5;   // ncclInvalidUsage
@@ -38,7 +40,9 @@ constexpr std::chrono::seconds kNeverCame{60};
 // All of it under one lock; whoever calls moves the streams on.
 class NcclStandIn::Cluster {
  public:
-  explicit Cluster(int ranks) : errors_(ranks), open_units_(ranks), depth_(ranks), meeting_(ranks) {
+  Cluster(int ranks, bool one_queue)
+      : errors_(ranks), open_units_(ranks), depth_(ranks), meeting_(ranks) {
+    if (one_queue) queues_.resize(ranks);
     shared_.resize(ranks, std::vector<std::vector<const Op*>>(ranks));
   }
 
@@ -80,9 +84,13 @@ class NcclStandIn::Cluster {
     std::lock_guard lock(mutex_);
     auto& comm = *static_cast<Comm*>(handle);
     comm.open = false;
-    if (!abort) return 0;
-    ++aborted_;
     Group& group = *comm.group;
+    if (!abort) {
+      const int rank = group.ranks[comm.member];
+      const std::string wrong = destroyed_.Add(rank, group);
+      return wrong.empty() ? 0 : Fault(rank, wrong);
+    }
+    ++aborted_;
     group.aborted[comm.member] = true;
     for (const auto& op : group.collectives[comm.member]) op->finished = true;
     for (auto& [ends, lane] : group.lanes) {
@@ -134,10 +142,13 @@ class NcclStandIn::Cluster {
     Push(stream, {Item::What::kWait, 0, {}, events_.at(event)});
     return 0;
   }
-  int Query(void* event) {
+  int Query(int rank, void* event) {
     std::lock_guard lock(mutex_);
     Progress();
-    return events_.at(event)->done ? 0 : CudaApi::kNotReady;
+    if (events_.at(event)->done) return 0;
+    const bool hangs = std::chrono::steady_clock::now() - asked_ > kNeverCame;
+    return hangs ? Fault(rank, "hangs: no rank has asked for anything for a minute")
+                 : CudaApi::kNotReady;
   }
   int NewEvent(void** handle) {
     std::lock_guard lock(mutex_);
@@ -181,23 +192,21 @@ class NcclStandIn::Cluster {
     std::lock_guard lock(mutex_);
     return errors_[rank].c_str();
   }
-  int open_communicators() {
+  struct State {
+    int64_t open, aborted, pinned;
+    std::string refused;
+  };
+  State state() {
     std::lock_guard lock(mutex_);
-    return static_cast<int>(
-        std::count_if(comms_.begin(), comms_.end(), [](const auto& comm) { return comm->open; }));
-  }
-  int aborted() {
-    std::lock_guard lock(mutex_);
-    return aborted_;
-  }
-  int pinned() {
-    std::lock_guard lock(mutex_);
-    return static_cast<int>(pinned_.size());
+    return {
+        std::count_if(comms_.begin(), comms_.end(), [](const auto& comm) { return comm->open; }),
+        aborted_, static_cast<int64_t>(pinned_.size()), refused_};
   }
 
  private:
   int Fault(int rank, const std::string& text) {
     errors_[rank] = text;
+    refused_ += text + "\n";
     return kFault;
   }
 
@@ -246,33 +255,6 @@ class NcclStandIn::Cluster {
     return 0;
   }
 
-  // The calls that `op` needs beside itself, as far as they were made; `missing`: ranks that have
-  // not made theirs.
-  std::vector<std::shared_ptr<Op>> Partners(const Op& op, std::set<int>* missing = nullptr) const {
-    std::vector<std::shared_ptr<Op>> found;
-    const auto take = [&](const std::vector<std::shared_ptr<Op>>& ops, int member) {
-      if (ops.size() > op.index) {
-        found.push_back(ops[op.index]);
-      } else if (missing) {
-        missing->insert(op.group->ranks[member]);
-      }
-    };
-    if (op.collective()) {
-      for (size_t m = 0; m < op.group->ranks.size(); ++m) {
-        take(op.group->collectives[m], static_cast<int>(m));
-      }
-    } else if (op.kind == Kind::kSend) {
-      take(op.group->lanes[{op.member, op.argument}].receives, op.argument);
-    } else {
-      take(op.group->lanes[{op.argument, op.member}].sends, op.argument);
-    }
-    return found;
-  }
-
-  static bool Live(const Op& op) {
-    return op.unit > 0 && !op.stream->items.empty() && op.stream->items.front().unit == op.unit;
-  }
-
   bool TryRun(const std::shared_ptr<Op>& op) {
     std::set<int> missing;
     const auto partners = Partners(*op, &missing);
@@ -292,6 +274,7 @@ class NcclStandIn::Cluster {
   bool Advance(Stream& stream) {
     if (stream.items.empty()) return false;
     const Item& item = stream.items.front();
+    if (!item.given) return false;
     bool moved = false;
     bool over = item.what != Item::What::kWait || item.event->done;
     if (item.what == Item::What::kRecord) item.event->done = true;
@@ -306,14 +289,21 @@ class NcclStandIn::Cluster {
   void Progress() {
     for (bool moved = true; moved;) {
       moved = false;
+      for (stand_in::Queue& queue : queues_) moved |= queue.Give();
       for (const auto& stream : streams_) moved |= Advance(*stream);
     }
     changed_.notify_all();
   }
 
   void Push(void* stream, Item item) {
-    static_cast<Stream*>(stream)->items.push_back(std::move(item));
+    Append(static_cast<Stream*>(stream), std::move(item));
     Progress();
+  }
+  void Append(Stream* stream, Item item) {
+    item.given = queues_.empty();
+    stream->items.push_back(std::move(item));
+    if (!queues_.empty()) queues_[stream->rank].Push(stream);
+    asked_ = std::chrono::steady_clock::now();
   }
 
   // Puts the calls of a group onto their streams, then blocks where ranks meet for the first time.
@@ -328,7 +318,7 @@ class NcclStandIn::Cluster {
       item.unit = units_;
       item.calls.push_back(op);
     }
-    for (auto& [stream, item] : items) stream->items.push_back(std::move(item));
+    for (auto& [stream, item] : items) Append(stream, std::move(item));
     Progress();
     for (const auto& [stream, item] : items) {
       std::vector<const Stream*> path;
@@ -401,9 +391,13 @@ class NcclStandIn::Cluster {
   int ids_ = 0;
   int64_t units_ = 0;
   int aborted_ = 0;
+  std::string refused_;
+  stand_in::DestroyOrder destroyed_;
   std::map<int, std::unique_ptr<Group>> groups_;
   std::vector<std::unique_ptr<Comm>> comms_;
   std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<stand_in::Queue> queues_;          // by rank; none: each stream has its own
+  std::chrono::steady_clock::time_point asked_;  // for something
   std::map<void*, std::shared_ptr<Event>> events_;
   std::set<void*> pinned_;
   // By rank:
@@ -414,12 +408,14 @@ class NcclStandIn::Cluster {
   std::vector<std::vector<std::vector<const Op*>>> shared_;  // and by other rank: collectives
 };
 
-NcclStandIn::NcclStandIn(int ranks) : cluster_(std::make_shared<Cluster>(ranks)) {}
+NcclStandIn::NcclStandIn(int ranks, Queues queues)
+    : cluster_(std::make_shared<Cluster>(ranks, queues == Queues::kOne)) {}
 NcclStandIn::~NcclStandIn() = default;
 
-int NcclStandIn::OpenCommunicators() const { return cluster_->open_communicators(); }
-int NcclStandIn::Aborted() const { return cluster_->aborted(); }
-int NcclStandIn::PinnedBuffers() const { return cluster_->pinned(); }
+int NcclStandIn::OpenCommunicators() const { return static_cast<int>(cluster_->state().open); }
+int NcclStandIn::Aborted() const { return static_cast<int>(cluster_->state().aborted); }
+std::string NcclStandIn::Refused() const { return cluster_->state().refused; }
+int NcclStandIn::PinnedBuffers() const { return static_cast<int>(cluster_->state().pinned); }
 
 NcclApi NcclStandIn::Api(int rank) {
   const auto c = cluster_;
@@ -469,7 +465,7 @@ NcclApi NcclStandIn::Api(int rank) {
   cuda.event_create = [c](void** event, unsigned) { return c->NewEvent(event); };
   cuda.event_destroy = [c](void* event) { return c->DropEvent(event); };
   cuda.event_record = [c](void* event, void* stream) { return c->Record(event, stream); };
-  cuda.event_query = [c](void* event) { return c->Query(event); };
+  cuda.event_query = [c, rank](void* event) { return c->Query(rank, event); };
   cuda.host_alloc = [c](void** data, size_t bytes, unsigned) { return c->Pin(data, bytes); };
   cuda.host_free = [c](void* data) { return c->Unpin(data); };
   cuda.copy = [c](void* to, const void* from, size_t bytes, int kind, void* stream) {

@@ -50,6 +50,59 @@ std::string Describe(const Op& op) {
          std::to_string(op.group->number);
 }
 
+bool Queue::Give() {
+  bool any = false;
+  while (!streams_.empty()) {
+    Item& item = streams_.front()->items.front();
+    // The stream is busy with an earlier item, or waits.
+    if (item.given || (item.what == Item::What::kWait && !item.event->done)) break;
+    item.given = any = true;
+    streams_.pop_front();
+  }
+  return any;
+}
+
+std::string DestroyOrder::Add(int rank, const Group& group) {
+  for (const int other : group.ranks) {
+    if (other == rank) continue;
+    auto& mine = common_[{rank, other}];
+    const auto& theirs = common_[{other, rank}];
+    mine.push_back(&group);
+    if (theirs.size() < mine.size() || theirs[mine.size() - 1] == &group) continue;
+    return "rank " + std::to_string(rank) + " destroys communicator " +
+           std::to_string(group.number) + " where rank " + std::to_string(other) + " destroyed " +
+           std::to_string(theirs[mine.size() - 1]->number) + ": that needs one order";
+  }
+  return "";
+}
+
+std::vector<std::shared_ptr<Op>> Partners(const Op& op, std::set<int>* missing) {
+  std::vector<std::shared_ptr<Op>> found;
+  const auto take = [&](const std::vector<std::shared_ptr<Op>>& ops, int member) {
+    if (ops.size() > op.index) {
+      found.push_back(ops[op.index]);
+    } else if (missing) {
+      missing->insert(op.group->ranks[member]);
+    }
+  };
+  if (op.collective()) {
+    for (size_t m = 0; m < op.group->ranks.size(); ++m) {
+      take(op.group->collectives[m], static_cast<int>(m));
+    }
+  } else if (op.kind == Kind::kSend) {
+    take(op.group->lanes[{op.member, op.argument}].receives, op.argument);
+  } else {
+    take(op.group->lanes[{op.argument, op.member}].sends, op.argument);
+  }
+  return found;
+}
+
+bool Live(const Op& op) {
+  if (op.unit == 0 || op.stream->items.empty()) return false;
+  const Item& item = op.stream->items.front();
+  return item.given && item.unit == op.unit;
+}
+
 size_t Bytes(const Op& op) { return View(op.in, op.count, op.type).nbytes(); }
 
 void Execute(const std::vector<std::shared_ptr<Op>>& ops) {

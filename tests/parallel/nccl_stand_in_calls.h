@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,11 +44,24 @@ struct Item {
   int64_t unit = 0;
   std::vector<std::shared_ptr<Op>> calls;
   std::shared_ptr<Event> event;
+  bool given = false;  // to the GPU, by the hardware's queue
 };
 
 struct Stream {
   int rank;
   std::deque<Item> items;
+};
+
+// A queue of the hardware, by which streams give their work to the GPU in the order of the host. A
+// record or a wait stays at its head until its stream has come so far.
+class Queue {
+ public:
+  void Push(Stream* stream) { streams_.push_back(stream); }
+  // Gives on what it can; whether that was anything.
+  bool Give();
+
+ private:
+  std::deque<Stream*> streams_;  // of items that were not given
 };
 
 struct Group {
@@ -68,9 +82,24 @@ struct Comm {
   bool open = true;
 };
 
+// The order in which ranks destroy communicators; NCCL's destruction may wait for the other ranks.
+class DestroyOrder {
+ public:
+  // What is wrong with that; empty: nothing.
+  std::string Add(int rank, const Group& group);
+
+ private:
+  std::map<std::pair<int, int>, std::vector<const Group*>> common_;  // by rank and another one
+};
+
 // "rank 1: send to rank 0 #1 (4 elements of type 7) on communicator 2"
 std::string Describe(const Op& op);
 size_t Bytes(const Op& op);
+// The calls that `op` needs beside itself, as far as they were made; `missing`: ranks that have not
+// made theirs.
+std::vector<std::shared_ptr<Op>> Partners(const Op& op, std::set<int>* missing = nullptr);
+// Whether its stream has come to it.
+bool Live(const Op& op);
 // Does what the members' calls of one collective ask for. Sums go round the ring.
 void Execute(const std::vector<std::shared_ptr<Op>>& ops);
 

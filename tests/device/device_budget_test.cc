@@ -1,0 +1,59 @@
+// What a step asks of a GPU: how often the host waits for it, and how many operations it starts.
+#include <ATen/Parallel.h>
+
+#include <catch2/catch.hpp>
+
+#include "tests/device/gpu_stand_in.h"
+#include "tests/device/nccl_gpus.h"
+
+namespace equipoise::testing {
+namespace {
+
+GpuCounts CountsOf(const Cell& cell) {
+  at::set_num_threads(1);
+  const GpuCounts before = CountsOfStandIn();
+  NcclGpus gpus(cell.ranks());
+  RunCell(cell, gpus.devices());
+  const GpuCounts after = CountsOfStandIn();
+  return {after.operations - before.operations, after.reads - before.reads, 0,
+          after.waits - before.waits};
+}
+
+// Of a step with clipping and AdamW: two steps less one.
+GpuCounts StepCounts(Cell cell) {
+  cell.steps = 1;
+  const GpuCounts one = CountsOf(cell);
+  cell.steps = 2;
+  const GpuCounts two = CountsOf(cell);
+  return {two.operations - one.operations, two.reads - one.reads, 0, two.waits - one.waits};
+}
+
+// What may be started, and how often the host may wait. Whoever needs less lowers them.
+struct Budget {
+  const char* precision;
+  int64_t of_micro_batch;  // operations: two blocks of the encoder, two of the decoder, both ends
+  int64_t of_step;         // operations beside those: norm, clipping, AdamW
+  int64_t waits;           // of a step: for the loss, and the norm's part of each parameter
+};
+
+TEST_CASE("a step starts no more operations, and waits no more often, than it did", "[device]") {
+  const Budget budget = GENERATE(Budget{"fp32", 594, 1320, 76}, Budget{"bf16", 490, 1321, 76});
+  Cell few, many;
+  few.precision = many.precision = budget.precision;
+  few.modality = many.modality = "balanced";
+  few.micro_batches = 2;
+  many.micro_batches = 6;
+  const GpuCounts small = StepCounts(few), large = StepCounts(many);
+  const int64_t of_micro_batch = (large.operations - small.operations) / 4;
+  INFO(budget.precision << ": " << of_micro_batch << " operations a micro-batch, "
+                        << small.operations - 2 * of_micro_batch << " beside, " << small.waits
+                        << " waits");
+  CHECK(of_micro_batch <= budget.of_micro_batch);
+  CHECK(small.operations - 2 * of_micro_batch <= budget.of_step);
+  CHECK(small.waits <= budget.waits);
+  CHECK(large.waits == small.waits);  // a micro-batch is given to the GPU without waiting for it
+  CHECK(large.reads == small.reads);
+}
+
+}  // namespace
+}  // namespace equipoise::testing

@@ -1,0 +1,85 @@
+// Every wait of the program, left out once: the checker objects. What is left out orders nothing in
+// the trace of a run; the run itself has waited.
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <map>
+#include <set>
+
+#include "tests/device/nccl_gpus.h"
+#include "tests/device/order_checker.h"
+
+namespace equipoise::testing {
+namespace {
+
+// The executor waits for a send so that it fails where the send does. Nothing in memory asks for
+// that: an operation holds its tensor until its end has been seen.
+constexpr char kSend[] = "host waits for send in group pipeline";
+
+struct Site {
+  int waits = 0, needed = 0;  // those without which alone the checker objects
+  bool needed_at_all = false;
+};
+
+// What cells have to say about the waits at each place of the program.
+class Mutations {
+ public:
+  void Add(const Cell& cell) {
+    OrderChecker checker(cell.ranks());
+    NcclGpus gpus(cell.ranks(), &checker);
+    RunCell(cell, gpus.devices());
+    for (int rank = 0; rank < cell.ranks(); ++rank) AddRank(checker.trace(rank));
+  }
+  const std::map<std::string, Site>& sites() const { return sites_; }
+  bool held() const { return held_; }
+
+ private:
+  void AddRank(const Trace& trace) {
+    CHECK(Conflicts(trace) == std::vector<std::string>());
+    std::set<std::string> here;
+    for (size_t i = 0; i < trace.size(); ++i) {
+      const std::string site = SiteOf(trace[i]);
+      if (site.empty()) continue;
+      here.insert(site);
+      ++sites_[site].waits;
+      sites_[site].needed += !Conflicts(trace, [&](size_t step) { return step == i; }).empty();
+    }
+    for (const std::string& site : here) {
+      const auto at_site = [&](size_t step) { return SiteOf(trace[step]) == site; };
+      sites_[site].needed_at_all |= !Conflicts(trace, at_site).empty();
+    }
+    held_ |= !Conflicts(trace, [&](size_t step) {
+                return SiteOf(trace[step]) == kSend || trace[step].what == TraceStep::What::kSeen;
+              }).empty();
+  }
+
+  std::map<std::string, Site> sites_;
+  bool held_ = false;  // whether something objects where operations do not hold what they send
+};
+
+TEST_CASE("without any one wait the checker objects", "[device]") {
+  Mutations mutations;
+  const auto add = [&](const std::function<void(Cell&)>& change) {
+    Cell cell;
+    cell.steps = 1;
+    cell.micro_batches = 2;
+    change(cell);
+    mutations.Add(cell);
+  };
+  for (const int zero : {0, 1}) {
+    add([=](Cell& cell) { cell.data = 2, cell.zero = zero; });
+  }
+  add([](Cell& cell) { cell.pipeline = 2; });
+  add([](Cell& cell) { cell.pipeline = 2, cell.schedule = "zb_v"; });
+  add([](Cell& cell) { cell.pipeline = 2, cell.model = "qwen2-tied"; });
+  add([](Cell& cell) { cell.tensor = 2; });
+  for (const auto& [site, count] : mutations.sites()) {
+    std::printf("wait\t%s\t%d of %d\n", site.c_str(), count.needed, count.waits);
+    INFO(site);
+    CHECK(count.needed_at_all == (site != kSend));
+  }
+  CHECK(mutations.sites().count(kSend) == 1);
+  CHECK(mutations.held());
+}
+
+}  // namespace
+}  // namespace equipoise::testing
