@@ -1,0 +1,147 @@
+#include "tests/bench/published_runs.h"
+
+#include <algorithm>
+
+#include "balance/costs/cost_model.h"
+#include "balance/costs/layer_cost_table.h"
+#include "balance/costs/memory_model.h"
+#include "balance/costs/stage_costs.h"
+#include "balance/search/plan_fit.h"
+#include "balance/search/plan_forecast.h"
+#include "configs/base/error.h"
+#include "parallel/schedule/builders.h"
+
+namespace equipoise::testing {
+namespace {
+
+// A language model alone. GPT's MLP of width 4 h stands as gate, up and down of 8 h / 3: the same
+// FLOPs, bytes and parameters.
+ModelConfig ModelOf(const Json& shape, const std::string& source) {
+  ModelConfig model;
+  TextConfig& text = model.text;
+  model.model_type = text.model_type = "llama";
+  text.hidden_size = GetInt(shape, "hidden", source);
+  text.intermediate_size = GetInt(shape, "intermediate", source);
+  text.num_hidden_layers = GetInt(shape, "layers", source);
+  text.num_attention_heads = GetInt(shape, "heads", source);
+  text.num_key_value_heads = GetInt(shape, "kv_heads", source);
+  text.head_dim = text.hidden_size / text.num_attention_heads;
+  text.vocab_size = GetInt(shape, "vocab", source);
+  text.tie_word_embeddings = GetBool(shape, "tied", source);
+  return model;
+}
+
+// Layers by stage: as published, or blocks in equal parts with the embedding before the first and
+// the head after the last, as Megatron has them.
+std::vector<int> StageBegins(const Json& row, int stages, int blocks) {
+  std::vector<int> layers;
+  if (row.contains("stage_layers")) {
+    layers = row.at("stage_layers").get<std::vector<int>>();
+  } else {
+    for (int s = 0; s < stages; ++s) {
+      layers.push_back((s + 1) * blocks / stages - s * blocks / stages);
+    }
+    ++layers.front();
+    ++layers.back();
+  }
+  std::vector<int> begins = {0};
+  for (const int each : layers) begins.push_back(begins.back() + each);
+  return begins;
+}
+
+// Published as a stage of ZeRO or by the name of FSDP, which shards parameters.
+ShardedState ShardedOf(const Json& row, const std::string& source) {
+  if (row.contains("zero_stage")) {
+    return ShardedStateOf(static_cast<int>(GetInt(row, "zero_stage", source)));
+  }
+  const Json& zero = row.at("zero");
+  return zero.is_number() ? ShardedStateOf(zero.get<int>()) : ShardedState::kParameters;
+}
+
+Plan PlanOf(const Json& row, const ModelConfig& model, const std::string& source) {
+  const auto number = [&](const char* key) { return static_cast<int>(GetInt(row, key, source)); };
+  const Degrees degrees = {number("n") / number("tp") / number("pp"), number("pp"), number("tp")};
+  const std::string schedule = GetString(row, "schedule", source, "1f1b");
+  const ScheduleKind* kind = FindSchedule(schedule);
+  if (kind == nullptr) throw DataError(source + ": no schedule '" + schedule + "'");
+  const int chunks = std::max(number("vpp"), kind->fewest_chunks);
+  Plan plan = InlinePlan(degrees, chunks, kind->placement);
+  plan.schedule = schedule;
+  plan.sharded = ShardedOf(row, source);
+  const auto blocks = static_cast<int>(model.text.num_hidden_layers);
+  plan.stage_begins = StageBegins(row, plan.num_stages(), blocks);
+  const std::string recompute = GetString(row, "planned_recompute", source);
+  Recompute kind_of_all = Recompute::kNone;
+  for (const auto& [value, name] : NamesOf(Recompute())) {
+    if (name == recompute) kind_of_all = value;
+  }
+  plan.recompute.assign(static_cast<size_t>(blocks) + 2, kind_of_all);
+  return plan;
+}
+
+Cluster ClusterOf(const PublishedRun& run) {
+  ClusterConfig section;
+  section.preset = run.preset;
+  Cluster cluster = MakeCluster(section);
+  cluster.nodes =
+      (run.plan.num_ranks() + cluster.devices_per_node - 1) / cluster.devices_per_node;
+  return cluster;
+}
+
+}  // namespace
+
+int PublishedRun::micro_batches() const {
+  return static_cast<int>(global_batch / micro_batch) / plan.data();
+}
+
+LayerLoad PublishedRun::Load() const {
+  LayerLoad load;
+  load.tokens = load.targets = micro_batch * tokens;
+  load.token_pairs = static_cast<double>(micro_batch) * CausalPairs(tokens);
+  return load;
+}
+
+PublishedRun ReadPublishedRun(const Json& row, const std::string& source) {
+  PublishedRun run;
+  run.id = GetString(row, "id", source);
+  const std::string where = source + ": " + run.id;
+  run.table = GetString(row, "table", where);
+  run.preset = GetString(row, "preset", where);
+  run.model = ModelOf(row.at("planned_shape"), where);
+  run.plan = PlanOf(row, run.model, where);
+  run.micro_batch = GetInt(row, "mbs", where);
+  run.global_batch = GetInt(row, "gbs", where);
+  run.tokens = GetInt(row, "seq", where);
+  run.attention = GetString(row, "attention", where, "flash");
+  run.measured_s = GetNumber(row, "measured_step_s", where);
+  return run;
+}
+
+RunForecast ForecastRun(const PublishedRun& run) {
+  const Cluster cluster = ClusterOf(run);
+  CostModel::Options options;
+  options.tensor = run.plan.tensor();
+  const CostModel costs(run.model, cluster, options);
+  const std::vector<LayerLoad> loads(static_cast<size_t>(run.micro_batches()), run.Load());
+  PlanRequest request;
+  request.model = run.model;
+  const Schedule schedule = ComputeSchedule(request, run.plan, loads);
+  const LayerCostTable table(costs, {run.Load()});
+  const SimulationCosts seconds =
+      StageCosts(table, run.plan, cluster, std::vector<int>(loads.size(), 0));
+  RunForecast forecast;
+  forecast.step_s = SimulateTimes(schedule, seconds).step_s;
+  forecast.error_band = costs.error_band();
+  const double flops = ModelFlops(costs, run.Load()) * run.micro_batches();
+  const double peak = cluster.peak_flops * run.plan.pipeline() * run.plan.tensor();
+  forecast.mfu = flops / forecast.step_s / peak;
+  forecast.measured_mfu = flops / run.measured_s / peak;
+  forecast.memory_bytes = cluster.memory_bytes;
+  for (int rank = 0; rank < run.plan.pipeline(); ++rank) {
+    const int64_t bytes = ForecastMemory(costs, run.plan, schedule, loads, rank).total();
+    forecast.peak_bytes = std::max(forecast.peak_bytes, bytes);
+  }
+  return forecast;
+}
+
+}  // namespace equipoise::testing

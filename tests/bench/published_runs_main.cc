@@ -1,0 +1,52 @@
+// Published, measured steps through the model of costs and the simulator. Started by
+// scripts/bench/published, which prints the tables; here a JSON object a line.
+//
+//   published_runs ROWS.json...
+
+#include <cstdio>
+#include <exception>
+
+#include "balance/search/plan_forecast.h"
+#include "configs/base/error.h"
+#include "tests/bench/published_runs.h"
+
+namespace equipoise::testing {
+namespace {
+
+void Print(const PublishedRun& run) {
+  const RunForecast forecast = ForecastRun(run);
+  const double off = kTenthPercentile * forecast.error_band;
+  const Json line = {{"id", run.id},
+                     {"table", run.table},
+                     {"attention", run.attention},
+                     {"schedule", run.plan.schedule},
+                     {"measured_s", run.measured_s},
+                     {"predicted_s", forecast.step_s},
+                     {"p10_s", forecast.step_s * (1 - off)},
+                     {"p90_s", forecast.step_s * (1 + off)},
+                     {"mfu", forecast.mfu},
+                     {"measured_mfu", forecast.measured_mfu},
+                     {"peak_gib", static_cast<double>(forecast.peak_bytes) / (1 << 30)},
+                     {"memory_gib", static_cast<double>(forecast.memory_bytes) / (1 << 30)}};
+  std::printf("%s\n", line.dump().c_str());
+}
+
+int Main(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const Json file = ReadJsonFile(argv[i]);
+    for (const Json& row : file.at("rows")) Print(ReadPublishedRun(row, argv[i]));
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace equipoise::testing
+
+int main(int argc, char** argv) {
+  try {
+    return equipoise::testing::Main(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "published_runs: %s\n", error.what());
+    return 2;
+  }
+}
