@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "balance/costs/collective_time.h"
 #include "balance/costs/layer_cost_table.h"
 #include "balance/costs/stage_costs.h"
 #include "balance/search/plan_fit.h"
@@ -56,7 +57,8 @@ class StepForecaster {
     const double even_loads_s = Simulated([&](const Op& op) { return means.Of(op); });
     const double even_s = Simulated([&](const Op& op) { return means.OfAnyStage(op); });
     const double optimizer_s = costs_.seconds({OpKind::kOptimizer});
-    const double ideal_s = slowest_work_s_ / plan_.pipeline() + optimizer_s;
+    const double work_s = StragglerFactor(request_.cluster, plan_.num_ranks()) * slowest_work_s_;
+    const double ideal_s = work_s / plan_.pipeline() + optimizer_s;
     BubbleShares shares;
     shares.fill_and_drain = (even_s - ideal_s) / step_s_;
     shares.uneven_stages = (even_loads_s - even_s) / step_s_;

@@ -79,19 +79,43 @@ Plan PlanOf(const Json& row, const ModelConfig& model, const std::string& source
   return plan;
 }
 
+// What of the run the plan does not say. Fields that a row lacks have the defaults of the trainers
+// of 2023 and later: sums of gradients run beside backward, updated weights are gathered beside the
+// next forward, transfers of interleaved stages beside other passes.
+RunStyle StyleOf(const Json& row, const std::string& source) {
+  RunStyle style;
+  style.program = &PublishedSystems();
+  const std::string attention = GetString(row, "attention", source, "flash");
+  const std::string selective = GetString(row, "selective", source, "none");
+  if (attention == "none") style.attention = AttentionKernel::kScores;
+  if (attention == "flash3") style.attention = AttentionKernel::kFlash3;
+  if (attention == "flash1") style.attention = AttentionKernel::kFlash1;
+  if (selective == "core") style.selective = Selective::kCore;
+  if (selective == "operators") style.selective = Selective::kOperators;
+  style.sequence_parallel = GetBool(row, "sp", source, false);
+  style.context = static_cast<int>(GetInt(row, "cp", source, 1));
+  style.shard_ranks = static_cast<int>(GetInt(row, "shard_ranks", source, 0));
+  style.overlaps_sums = GetBool(row, "tensor_overlap", source, false);
+  style.overlaps_reduction = GetBool(row, "reduce_overlap", source, true);
+  style.overlaps_gather = style.overlaps_reduction;
+  style.overlaps_transfers = GetBool(row, "transfer_overlap", source, style.overlaps_reduction);
+  return style;
+}
+
 Cluster ClusterOf(const PublishedRun& run) {
   ClusterConfig section;
   section.preset = run.preset;
+  if (run.inter_gb_s > 0) section.inter_gb_s = run.inter_gb_s;
   Cluster cluster = MakeCluster(section);
-  cluster.nodes =
-      (run.plan.num_ranks() + cluster.devices_per_node - 1) / cluster.devices_per_node;
+  cluster.reserve_share = 0.02;  // of a run that fitted: CUDA's and NCCL's contexts alone
+  cluster.nodes = (run.plan.num_ranks() + cluster.devices_per_node - 1) / cluster.devices_per_node;
   return cluster;
 }
 
 }  // namespace
 
 int PublishedRun::micro_batches() const {
-  return static_cast<int>(global_batch / micro_batch) / plan.data();
+  return static_cast<int>(global_batch / micro_batch) * style.context / plan.data();
 }
 
 LayerLoad PublishedRun::Load() const {
@@ -113,6 +137,8 @@ PublishedRun ReadPublishedRun(const Json& row, const std::string& source) {
   run.global_batch = GetInt(row, "gbs", where);
   run.tokens = GetInt(row, "seq", where);
   run.attention = GetString(row, "attention", where, "flash");
+  run.style = StyleOf(row, where);
+  run.inter_gb_s = GetNumber(row, "inter_gb_s", where, 0);
   run.measured_s = GetNumber(row, "measured_step_s", where);
   return run;
 }
@@ -121,6 +147,7 @@ RunForecast ForecastRun(const PublishedRun& run) {
   const Cluster cluster = ClusterOf(run);
   CostModel::Options options;
   options.tensor = run.plan.tensor();
+  options.style = run.style;
   const CostModel costs(run.model, cluster, options);
   const std::vector<LayerLoad> loads(static_cast<size_t>(run.micro_batches()), run.Load());
   PlanRequest request;
@@ -133,7 +160,8 @@ RunForecast ForecastRun(const PublishedRun& run) {
   forecast.step_s = SimulateTimes(schedule, seconds).step_s;
   forecast.error_band = costs.error_band();
   const double flops = ModelFlops(costs, run.Load()) * run.micro_batches();
-  const double peak = cluster.peak_flops * run.plan.pipeline() * run.plan.tensor();
+  const double peak =
+      cluster.peak_flops * run.plan.pipeline() * run.plan.tensor() * run.style.context;
   forecast.mfu = flops / forecast.step_s / peak;
   forecast.measured_mfu = flops / run.measured_s / peak;
   forecast.memory_bytes = cluster.memory_bytes;

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "balance/costs/cluster.h"
+#include "balance/costs/program.h"
 #include "configs/base/json.h"
 #include "models/spec/layer_load.h"
 #include "models/spec/model_config.h"
@@ -17,7 +17,9 @@ struct PublishedRun {
   ModelConfig model;
   Plan plan;
   int64_t micro_batch = 1, global_batch = 1, tokens = 1;  // tokens of a sequence
-  std::string attention;  // "flash", "flash1" (the first FlashAttention) or "none"
+  std::string attention;  // "flash", "flash1", "flash3" (cuDNN's too) or "none"
+  RunStyle style;
+  double inter_gb_s = 0;  // of a device between nodes; 0: the preset's
   double measured_s = 0;
 
   int micro_batches() const;  // of a data rank in a step
