@@ -55,6 +55,7 @@ struct PlanReport {
   std::string why;                              // in words; empty likewise
   double samples_per_pack = 0;
   int64_t steps = 0;                        // of the run
+  double epoch_steps = 0;                   // of all samples once
   PlanBalance before, after;                // random micro-batches, and those of the configuration
   std::vector<SampleHistogram> histograms;  // of the samples' tiles and tokens
   PlanRequest request;
@@ -63,9 +64,16 @@ struct PlanReport {
   PlanForecast forecast;          // of the best plan
 
   const ScoredPlan& best() const { return search.plans.front(); }
-  double gpu_days() const;
-  // In the currency of cluster.price_per_gpu_hour; 0 where that is not given.
-  double cost() const;
+  double gpu_days() const { return GpuDays(static_cast<double>(steps)); }
+  double epoch_gpu_days() const { return GpuDays(epoch_steps); }
+  // In the currency of cluster.price_per_gpu_hour, or in USD at the preset's list price; 0 without
+  // either.
+  double cost() const { return CostOf(gpu_days()); }
+  double epoch_cost() const { return CostOf(epoch_gpu_days()); }
+
+ private:
+  double GpuDays(double of_steps) const;
+  double CostOf(double days) const;
 };
 
 // One line for a mesh with its schedule: "data 4 x pipeline 8 x tensor 2, interleaved x 4, ZeRO 1".
