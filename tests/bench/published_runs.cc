@@ -49,13 +49,32 @@ std::vector<int> StageBegins(const Json& row, int stages, int blocks) {
   return begins;
 }
 
+bool Contains(const std::string& text, const char* word) {
+  return text.find(word) != std::string::npos;
+}
+
+// By the published name of the device, where the row has no preset.
+std::string PresetOf(const Json& row, const std::string& source) {
+  if (row.contains("preset")) return GetString(row, "preset", source);
+  const std::string gpu = GetString(row, "gpu", source);
+  if (Contains(gpu, "H200")) return "h200";
+  if (Contains(gpu, "H100") || Contains(gpu, "h100")) return "h100-80g";
+  return Contains(gpu, "40") ? "a100-40g" : "a100-80g";
+}
+
+// What the text of a row says, "" where it has none.
+std::string TextOf(const Json& row, const char* key) {
+  return row.contains(key) && row.at(key).is_string() ? row.at(key).get<std::string>() : "";
+}
+
 // Published as a stage of ZeRO or by the name of FSDP, which shards parameters.
 ShardedState ShardedOf(const Json& row, const std::string& source) {
   if (row.contains("zero_stage")) {
     return ShardedStateOf(static_cast<int>(GetInt(row, "zero_stage", source)));
   }
   const Json& zero = row.at("zero");
-  return zero.is_number() ? ShardedStateOf(zero.get<int>()) : ShardedState::kParameters;
+  if (zero.is_number()) return ShardedStateOf(zero.get<int>());
+  return zero.is_null() ? ShardedState::kNone : ShardedState::kParameters;
 }
 
 Plan PlanOf(const Json& row, const ModelConfig& model, const std::string& source) {
@@ -70,7 +89,8 @@ Plan PlanOf(const Json& row, const ModelConfig& model, const std::string& source
   plan.sharded = ShardedOf(row, source);
   const auto blocks = static_cast<int>(model.text.num_hidden_layers);
   plan.stage_begins = StageBegins(row, plan.num_stages(), blocks);
-  const std::string recompute = GetString(row, "planned_recompute", source);
+  std::string recompute = GetString(row, "planned_recompute", source);
+  if (Contains(TextOf(row, "recompute"), "selective op")) recompute = "none";  // RunStyle has it
   Recompute kind_of_all = Recompute::kNone;
   for (const auto& [value, name] : NamesOf(Recompute())) {
     if (name == recompute) kind_of_all = value;
@@ -81,12 +101,17 @@ Plan PlanOf(const Json& row, const ModelConfig& model, const std::string& source
 
 // What of the run the plan does not say. Fields that a row lacks have the defaults of the trainers
 // of 2023 and later: sums of gradients run beside backward, updated weights are gathered beside the
-// next forward, transfers of interleaved stages beside other passes.
+// next forward, transfers beside passes, as in all implementations of zero-bubble schedules.
 RunStyle StyleOf(const Json& row, const std::string& source) {
   RunStyle style;
   style.program = &PublishedSystems();
   const std::string attention = GetString(row, "attention", source, "flash");
-  const std::string selective = GetString(row, "selective", source, "none");
+  const std::string recompute = TextOf(row, "recompute");
+  const bool core = Contains(recompute, "core"), operators = Contains(recompute, "selective op");
+  const std::string selective = GetString(row, "selective", source,
+                                          core        ? "core"
+                                          : operators ? "operators"
+                                                      : "none");
   if (attention == "none") style.attention = AttentionKernel::kScores;
   if (attention == "flash3") style.attention = AttentionKernel::kFlash3;
   if (attention == "flash1") style.attention = AttentionKernel::kFlash1;
@@ -94,11 +119,15 @@ RunStyle StyleOf(const Json& row, const std::string& source) {
   if (selective == "operators") style.selective = Selective::kOperators;
   style.sequence_parallel = GetBool(row, "sp", source, false);
   style.context = static_cast<int>(GetInt(row, "cp", source, 1));
-  style.shard_ranks = static_cast<int>(GetInt(row, "shard_ranks", source, 0));
-  style.overlaps_sums = GetBool(row, "tensor_overlap", source, false);
+  style.shard_ranks =
+      static_cast<int>(GetInt(row, "shard_ranks", source, TextOf(row, "zero") == "HSDP" ? 8 : 0));
+  style.overlaps_sums =
+      GetBool(row, "tensor_overlap", source, Contains(TextOf(row, "note"), "TP overlap"));
   style.overlaps_reduction = GetBool(row, "reduce_overlap", source, true);
   style.overlaps_gather = style.overlaps_reduction;
-  style.overlaps_transfers = GetBool(row, "transfer_overlap", source, style.overlaps_reduction);
+  const ScheduleKind* kind = FindSchedule(GetString(row, "schedule", source, "1f1b"));
+  const bool newer = style.overlaps_reduction || (kind != nullptr && kind->splits_backwards);
+  style.overlaps_transfers = GetBool(row, "transfer_overlap", source, newer);
   return style;
 }
 
@@ -114,15 +143,17 @@ Cluster ClusterOf(const PublishedRun& run) {
 
 }  // namespace
 
-int PublishedRun::micro_batches() const {
-  return static_cast<int>(global_batch / micro_batch) * style.context / plan.data();
-}
-
-LayerLoad PublishedRun::Load() const {
-  LayerLoad load;
-  load.tokens = load.targets = micro_batch * tokens;
-  load.token_pairs = static_cast<double>(micro_batch) * CausalPairs(tokens);
-  return load;
+std::vector<LayerLoad> PublishedRun::Loads() const {
+  std::vector<LayerLoad> loads;
+  int64_t left = global_batch * style.context / plan.data();
+  for (; left > 0; left -= micro_batch) {
+    const int64_t sequences = std::min(left, micro_batch);
+    LayerLoad load;
+    load.tokens = load.targets = sequences * tokens;
+    load.token_pairs = static_cast<double>(sequences) * CausalPairs(tokens);
+    loads.push_back(load);
+  }
+  return loads;
 }
 
 PublishedRun ReadPublishedRun(const Json& row, const std::string& source) {
@@ -130,7 +161,7 @@ PublishedRun ReadPublishedRun(const Json& row, const std::string& source) {
   run.id = GetString(row, "id", source);
   const std::string where = source + ": " + run.id;
   run.table = GetString(row, "table", where);
-  run.preset = GetString(row, "preset", where);
+  run.preset = PresetOf(row, where);
   run.model = ModelOf(row.at("planned_shape"), where);
   run.plan = PlanOf(row, run.model, where);
   run.micro_batch = GetInt(row, "mbs", where);
@@ -149,17 +180,21 @@ RunForecast ForecastRun(const PublishedRun& run) {
   options.tensor = run.plan.tensor();
   options.style = run.style;
   const CostModel costs(run.model, cluster, options);
-  const std::vector<LayerLoad> loads(static_cast<size_t>(run.micro_batches()), run.Load());
+  const std::vector<LayerLoad> loads = run.Loads();
   PlanRequest request;
   request.model = run.model;
   const Schedule schedule = ComputeSchedule(request, run.plan, loads);
-  const LayerCostTable table(costs, {run.Load()});
-  const SimulationCosts seconds =
-      StageCosts(table, run.plan, cluster, std::vector<int>(loads.size(), 0));
+  // All are alike but the last.
+  const LayerCostTable table(costs, {loads.front(), loads.back()});
+  std::vector<int> places(loads.size(), 0);
+  places.back() = 1;
+  const SimulationCosts seconds = StageCosts(table, run.plan, cluster, places);
   RunForecast forecast;
   forecast.step_s = SimulateTimes(schedule, seconds).step_s;
   forecast.error_band = costs.error_band();
-  const double flops = ModelFlops(costs, run.Load()) * run.micro_batches();
+  const auto count = static_cast<double>(loads.size());
+  const double flops =
+      ModelFlops(costs, loads.front()) * (count - 1) + ModelFlops(costs, loads.back());
   const double peak =
       cluster.peak_flops * run.plan.pipeline() * run.plan.tensor() * run.style.context;
   forecast.mfu = flops / forecast.step_s / peak;

@@ -22,8 +22,8 @@ struct PublishedRun {
   double inter_gb_s = 0;  // of a device between nodes; 0: the preset's
   double measured_s = 0;
 
-  int micro_batches() const;  // of a data rank in a step
-  LayerLoad Load() const;     // of one micro-batch
+  // The micro-batches of a data rank in a step; the last has what the others leave.
+  std::vector<LayerLoad> Loads() const;
 };
 
 // Throws DataError that names the row.

@@ -5,6 +5,8 @@
 
 #include <cstdio>
 #include <exception>
+#include <map>
+#include <string>
 
 #include "balance/search/plan_forecast.h"
 #include "configs/base/error.h"
@@ -31,10 +33,23 @@ void Print(const PublishedRun& run) {
   std::printf("%s\n", line.dump().c_str());
 }
 
+// What a row does not say of its program is as in the first row of its table.
+void CompleteRow(std::map<std::string, Json>& tables, Json& row) {
+  const auto [first, is_first] = tables.try_emplace(row.at("table").get<std::string>(), row);
+  if (is_first) return;
+  for (const char* key : {"attention", "reduce_overlap", "inter_gb_s"}) {
+    if (!row.contains(key) && first->second.contains(key)) row[key] = first->second[key];
+  }
+}
+
 int Main(int argc, char** argv) {
+  std::map<std::string, Json> tables;
   for (int i = 1; i < argc; ++i) {
-    const Json file = ReadJsonFile(argv[i]);
-    for (const Json& row : file.at("rows")) Print(ReadPublishedRun(row, argv[i]));
+    Json file = ReadJsonFile(argv[i]);
+    for (Json& row : file.at("rows")) {
+      CompleteRow(tables, row);
+      Print(ReadPublishedRun(row, argv[i]));
+    }
   }
   return 0;
 }
