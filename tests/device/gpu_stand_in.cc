@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "tests/device/flash_stand_in.h"
+#include "tests/device/fused_stand_in.h"
 
 namespace equipoise::testing {
 namespace {
@@ -398,6 +399,9 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("_reshape_alias", &ReshapeAlias);
   library.impl("_flash_attention_forward", &FlashForward);
   library.impl("_flash_attention_backward", &FlashBackward);
+  library.impl("_fused_rms_norm", &FusedRmsNorm);
+  library.impl("_fused_rms_norm_backward", &FusedRmsNormBackward);
+  library.impl("addmm.dtype_out", &AddProductOut);
 }
 
 C10_REGISTER_GUARD_IMPL(CUDA, Guard);
