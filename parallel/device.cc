@@ -45,4 +45,14 @@ DeviceClock::Clock::time_point DeviceClock::TimeOf(const Mark& mark) const {
   return origin_.host + std::chrono::duration_cast<Clock::duration>(since);
 }
 
+double DeviceSeconds(at::Device device, const std::function<void()>& give) {
+  DeviceClock clock(device);
+  clock.Start();
+  const DeviceClock::Mark begin = clock.Now();
+  give();
+  const DeviceClock::Mark end = clock.Now();
+  clock.Finish();
+  return std::chrono::duration<double>(clock.TimeOf(end) - clock.TimeOf(begin)).count();
+}
+
 }  // namespace equipoise

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 
 namespace equipoise {
@@ -41,5 +42,8 @@ class DeviceClock {
   at::Device device_;
   Mark origin_;
 };
+
+// Seconds that a device takes for the work that `give` gives it.
+double DeviceSeconds(at::Device device, const std::function<void()>& give);
 
 }  // namespace equipoise

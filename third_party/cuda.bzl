@@ -3,15 +3,16 @@
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 load("@cuda//:found.bzl", "FOUND")
 
-_ARCHITECTURE = "90"  # Hopper; its PTX is kept as well, for what comes later
+_ARCHITECTURES = ["80", "90", "100"]  # Ampere, Hopper, Blackwell
+_PTX = "100"  # kept as well, for what comes later
 
 _FLAGS = [
     "-std=c++20",
     "-O3",
-    "--generate-code=arch=compute_{0},code=[sm_{0},compute_{0}]".format(_ARCHITECTURE),
     "--Werror=all-warnings",
     "-Xcompiler=-fPIC,-Wall,-Wextra,-Werror",
-]
+    "--generate-code=arch=compute_{0},code=compute_{0}".format(_PTX),
+] + ["--generate-code=arch=compute_{0},code=sm_{0}".format(a) for a in _ARCHITECTURES]
 
 def _include_flags(context):
     flags = ["-D" + define for define in context.defines.to_list()]

@@ -1,9 +1,8 @@
-#include <fmt/format.h>
-
-// The program: picks the subcommand, runs it, and is the only place that catches and that looks at
-// the environment.
+// The program: selects the subcommand and runs it. Only here are errors turned into messages and
+// exit codes, and environment variables of libraries read and set.
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <torch/headeronly/version.h>
 #include <unistd.h>
@@ -35,7 +34,7 @@
 namespace equipoise {
 namespace {
 
-// CLI11 explains a parse error in several lines; the contract is one.
+// CLI11 explains a parse error in several lines; an error of this program is one line.
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 void PrintError(const MpiEnvironment& mpi, const std::string& message, bool with_rank) {
@@ -45,8 +44,8 @@ void PrintError(const MpiEnvironment& mpi, const std::string& message, bool with
                TerminalText(message).c_str());
 }
 
-// Ends the process after a failure. One that every rank sees alike is printed by rank 0 alone;
-// where another rank met it and rank 0 does not come to tell, that rank prints it after all.
+// Ends the job after a failure. Without `every_rank` all ranks have the same failure, and only rank
+// 0 prints it; another rank prints it only if rank 0 does not report in time.
 int Fail(MpiEnvironment& mpi, ExitCode code, const std::string& message, bool every_rank) {
   const bool prints = every_rank || mpi.rank() == 0;
   if (prints) PrintError(mpi, message, every_rank);
@@ -59,8 +58,9 @@ int Fail(MpiEnvironment& mpi, ExitCode code, const std::string& message, bool ev
   return static_cast<int>(code);
 }
 
-// Leaves a line in the log alone, unless the ranks that know more do not come to tell it.
-int FailTold(MpiEnvironment& mpi, const AlreadyReportedError& error) {
+// Ends the job after a failure that other ranks report: it is logged, and printed only if they do
+// not report in time.
+int FailReported(MpiEnvironment& mpi, const AlreadyReportedError& error) {
   spdlog::warn("{}", error.what());
   if (mpi.size() > 1) {
     mpi.Abandon({static_cast<int>(error.code()), error.what()},
@@ -75,7 +75,7 @@ std::string JoinWords(const std::vector<std::string>& words) {
   return text;
 }
 
-// What the user can change about a command line that does not parse.
+// What the user can change about a command line that cannot be parsed.
 std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
   const std::string what = FirstLine(error.what());
   const std::vector<std::string> rest = app.remaining(/*recurse=*/true);
@@ -84,19 +84,22 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
       !app.get_subcommands().empty() && !what.starts_with("A subcommand is required");
   if (chosen) {
     if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return what;
-    return "not expected: " + ShownText(JoinWords(rest), 200) +
-           "; a setting of the configuration is given as --set, such as --set train.steps=3";
+    return fmt::format(
+        "not expected: {}; a setting of the configuration is given as --set, such as --set "
+        "train.steps=3",
+        ShownText(JoinWords(rest), 200));
   }
   std::vector<std::string> known;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
     known.push_back(sub->get_name());
   const std::string near = NearestName(rest.front(), known);
-  return "there is no subcommand '" + ShownText(rest.front(), 60) + "'" +
-         (near.empty() ? "" : "; did you mean '" + near + "'?");
+  const std::string advice = near.empty() ? "" : fmt::format("; did you mean '{}'?", near);
+  return fmt::format("there is no subcommand '{}'{}", ShownText(rest.front(), 60), advice);
 }
 
-// Says where a value of the configuration stands that a check behind its reading refuses.
-std::string Placed(const CLI::App& app, const UserError& error) {
+// The message of an error, with the file and line of the setting that it is about, also when the
+// setting was refused after the configuration had been read.
+std::string LocatedMessage(const CLI::App& app, const UserError& error) {
   if (error.code() != ExitCode::kBadUsage || app.get_subcommands().empty()) return error.what();
   const CLI::App* command = app.get_subcommands().front();
   const auto values = [&](const char* name) {
@@ -117,8 +120,8 @@ int ParseFailed(const CLI::App& app, const CLI::ParseError& error, MpiEnvironmen
   return static_cast<int>(ExitCode::kDone);
 }
 
-// Settings that libraries read once, when they are loaded: the program sets those that the user has
-// not set and starts itself again, which takes 0.2 s.
+// Sets environment variables that libraries read once, when they are loaded, unless the user has
+// set them, and executes the program again, which takes 0.2 s.
 void SetUpLibraries(char** argv) {
   bool changed = false;
   const auto set = [&](const char* name, const char* value) {
@@ -126,29 +129,29 @@ void SetUpLibraries(char** argv) {
     setenv(name, value, /*overwrite=*/1);
     changed = true;
   };
-  // A compute thread that waits for work by spinning takes the core from whoever has work: beside
-  // one busy process a step becomes up to 100 times slower.
+  // Idle OpenMP threads must not spin: with one other busy process on the machine, that makes a
+  // step up to 100 times slower.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) set("GOMP_SPINCOUNT", "0");
-  // Compiled matrix products that are kept, most of a megabyte each. A step has about 50, in a few
-  // numbers of rows; by default a thousand are kept.
+  // Capacity of oneDNN's cache of compiled matrix products, most of which take a megabyte. A step
+  // has about 50, each for a few numbers of rows; the default capacity is 1024.
   set("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128");
-  // Read when a GPU is first used: no reason to start again.
+  // Read when a GPU is first used, so that the program need not be executed again.
   const auto for_gpus = [](const char* name, const char* value) {
     setenv(name, value, /*overwrite=*/0);
   };
-  // Without it train.deterministic is refused by matrix products.
+  // Required for deterministic cuBLAS (train.deterministic).
   for_gpus("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
-  // Each direction of each pair of ranks has a stream. On the 8 hardware queues that CUDA has by
-  // default two of them may share one, where a receive that waits for its peer holds up the send
-  // that the peer waits for.
+  // Each direction of each pair of ranks has a stream. With CUDA's default of 8 hardware queues,
+  // two streams may share one, in which a receive that waits for its peer blocks the send for which
+  // that peer waits.
   for_gpus("CUDA_DEVICE_MAX_CONNECTIONS", "32");
-  // A rank launches the operations of several communicators, in the same order on all ranks of
-  // each; NCCL from 2.26 on keeps that order on the GPU too.
+  // A rank uses several communicators, and launches their operations in the same order on all ranks
+  // of each; NCCL 2.26 and later then keep that order on the GPU.
   for_gpus("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
   if (changed) execv("/proc/self/exe", argv);
 }
 
-// Null, and told, where MPI does not start.
+// Starts MPI. Returns null, after printing the error, when it cannot be started.
 std::unique_ptr<MpiEnvironment> Connect() {
   try {
     return std::make_unique<MpiEnvironment>();
@@ -160,7 +163,7 @@ std::unique_ptr<MpiEnvironment> Connect() {
 
 int RunProgram(int argc, char** argv) {
   CountCpuMemory();
-  std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is an error to report, as a full disk
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond its size limit is reported like a full disk
   const std::unique_ptr<MpiEnvironment> connected = Connect();
   if (!connected) return static_cast<int>(ExitCode::kRunFailed);
   MpiEnvironment& mpi = *connected;
@@ -168,7 +171,7 @@ int RunProgram(int argc, char** argv) {
   CLI::App app("Equipoise trains multimodal large language models.", "equipoise");
   app.require_subcommand(1);
   app.set_version_flag("--version", [] {
-    return "equipoise, program " + ProgramHash() + ", LibTorch " TORCH_VERSION;
+    return fmt::format("equipoise, program {}, LibTorch {}", ProgramHash(), TORCH_VERSION);
   });
   std::function<int()> run;
   AddTrainCommand(app, mpi, run);
@@ -189,9 +192,10 @@ int RunProgram(int argc, char** argv) {
   } catch (const CollectiveRunError& error) {
     return Fail(mpi, error.code(), error.what(), /*every_rank=*/false);
   } catch (const AlreadyReportedError& error) {
-    return FailTold(mpi, error);
+    return FailReported(mpi, error);
   } catch (const UserError& error) {
-    return Fail(mpi, error.code(), Placed(app, error), error.code() == ExitCode::kRunFailed);
+    return Fail(mpi, error.code(), LocatedMessage(app, error),
+                error.code() == ExitCode::kRunFailed);
   } catch (const c10::Error& error) {
     return Fail(mpi, ExitCode::kRunFailed, FirstLine(error.what_without_backtrace()), true);
   } catch (const std::exception& error) {
@@ -199,7 +203,7 @@ int RunProgram(int argc, char** argv) {
   }
 }
 
-// Whether all results have reached standard output, such as a file on a disk that may be full.
+// Flushes standard output; false if something could not be written, such as on a full disk.
 bool FlushResults() {
   std::cout.flush();
   return std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
@@ -208,10 +212,10 @@ bool FlushResults() {
 }  // namespace
 }  // namespace equipoise
 
-// What escapes is beyond telling, such as no memory for the list of options.
+// Only errors that cannot be reported escape, such as no memory for the options.
 // NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char** argv) {
-  equipoise::StopRequest::HoldSignals();
+  equipoise::StopRequest::BlockSignals();
   equipoise::SetUpLibraries(argv);
   int status = equipoise::RunProgram(argc, argv);
   if (!equipoise::FlushResults() && status == 0) {
@@ -219,7 +223,7 @@ int main(int argc, char** argv) {
                stderr);
     status = static_cast<int>(equipoise::ExitCode::kRunFailed);
   }
-  // Without LibTorch's destructors: they take half as long as loading it.
+  // Skips LibTorch's static destructors, which take half as long as loading the library.
   std::fflush(nullptr);
   std::_Exit(status);
 }

@@ -9,6 +9,7 @@
 #include "balance/costs/gemm_time.h"
 #include "configs/base/error.h"
 #include "models/families/families.h"
+#include "models/spec/logits_chunk.h"
 
 // A layer's time is a sum over its halves: each GEMM by its shape (GemmSeconds()), attention by its
 // FLOPs, element-wise work by its bytes, kernels by a launch each, all-reduces of tensor ranks by
@@ -25,8 +26,6 @@ constexpr double kAttentionBackward = 2.5;
 constexpr double kPassesBackward = 1.5;
 // Error band of analytic predictions; docs/cost_model.md.
 constexpr double kAnalyticErrorBand = 0.15;
-// Size of a chunk of logits, as in models/ops/cross_entropy.cc.
-constexpr double kChunkLogits = 1 << 24, kMinChunkRows = 256;
 
 // The recomputation that a layer does when `asked` is set for it.
 Recompute Possible(const LayerSpec& work, Recompute asked) {
@@ -45,13 +44,13 @@ LayerTimes Sum(const LayerSpec& work, const LayerTimes& attention, const LayerTi
 }
 
 // Peak bytes of a chunk of logits (models/ops/cross_entropy.cc): two fp32 copies during the
-// softmax; then the fp32 gradient, its rounded copy and the weight's gradient.
-double LogitsBytes(const LayerSpec& work, const LayerLoad& load, double element_bytes) {
-  const auto vocabulary = static_cast<double>(work.mlp.products[0].n);
+// softmax; then the fp32 gradient, its rounded copy and, on a CPU, the weight's gradient.
+double LogitsBytes(const LayerSpec& work, const LayerLoad& load, double element_bytes, bool gpu) {
+  const int64_t columns = work.mlp.products[0].n;
+  const auto vocabulary = static_cast<double>(columns);
   const auto hidden = static_cast<double>(work.mlp.products[0].k);
-  const double rows = std::min(static_cast<double>(load.targets),
-                               std::max(kMinChunkRows, kChunkLogits / vocabulary));
-  if (element_bytes == 4) return 8 * rows * vocabulary;
+  const auto rows = static_cast<double>(std::min(load.targets, LogitsChunkRows(columns, gpu)));
+  if (element_bytes == 4 || gpu) return 8 * rows * vocabulary;
   if (rows == 0) return 0;
   return vocabulary * std::max(8 * rows, (4 + element_bytes) * rows + element_bytes * hidden);
 }
@@ -229,15 +228,17 @@ int64_t CostModel::KeptBytes(int layer, const LayerLoad& load, Recompute recompu
 double CostModel::AnalyticWorkBytes(const LayerSpec& work, bool trainable,
                                     const LayerLoad& load) const {
   const auto element = static_cast<double>(options_.element_bytes);
+  const bool gpu = cluster_.multiprocessors > 0;
   if (work.gradient_with_loss) {
-    return std::max(LogitsBytes(work, load, element), element * work.mlp.workspace.At(load));
+    return std::max(LogitsBytes(work, load, element, gpu), element * work.mlp.workspace.At(load));
   }
   double most = 0;
   for (const HalfCost* half : {&work.attention, &work.mlp}) {
     const double rows = half->workspace.At(load) * element + 4 * half->workspace_fp32.At(load);
     most = std::max(most, rows);
-    if (rows == 0 || !trainable || options_.element_bytes == 4) continue;
-    // A weight gradient is computed in 16 bits before it is added; half of `rows` is freed by then.
+    if (rows == 0 || !trainable || gpu || options_.element_bytes == 4) continue;
+    // A CPU computes a weight gradient in 16 bits before it is added; half of `rows` is freed by
+    // then.
     for (const Product& product : half->products) {
       most = std::max(most, rows / 2 + element * static_cast<double>(product.n * product.k));
     }

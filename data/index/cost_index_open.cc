@@ -190,7 +190,7 @@ std::vector<SampleCost> IndexBuilder::ScanMySlice(const SampleScanner& scanner) 
   const auto& progress = first() ? options_.progress : silent;
   std::vector<SampleCost> costs;
   for (int64_t round = 0; round < scan.rounds(); ++round) {
-    OnAllRanks([&] { scan.ScanRound(config_.threads, progress, costs); });
+    OnAllRanks([&] { scan.ScanRound(config_.LoaderThreads(1), progress, costs); });
   }
   return costs;
 }

@@ -61,12 +61,15 @@ struct DataConfig {
   int64_t max_tokens = 4096;
   TilesConfig tiles;
   LimitsConfig limits;
-  int64_t threads = 1;
+  int64_t threads = 0;
   int64_t prefetch = 4;
   double max_bad_share = 0.05;
   std::string cache;
   std::string costs;
   bool follow_links = false;
+
+  // `threads`, where it leaves the number open: `automatic`.
+  int64_t LoaderThreads(int64_t automatic) const { return threads > 0 ? threads : automatic; }
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
@@ -84,7 +87,10 @@ struct DataConfig {
     visit("limits", limits, "limits on untrusted files");
     visit("follow_links", follow_links,
           "pictures may lie outside their source's folder where symbolic links in it lead there");
-    visit("threads", threads, "loader threads of a rank", Between(1, 256));
+    visit(
+        "threads", threads,
+        "loader threads of a rank; 0 = 1, and where ranks compute on GPUs their share of the cores",
+        Between(0, 256));
     visit("prefetch", prefetch, "micro-batches that a rank loads ahead", Between(1, 1024));
     visit("max_bad_share", max_bad_share,
           "the run stops with exit 4 when more than this share of the records is bad",

@@ -41,21 +41,32 @@ DecoderLayer::DecoderLayer(const LayerSpec& spec, const TextConfig& config,
       gate_up_(GetColumnLinears({"mlp.gate_proj", "mlp.up_proj"})),
       down_(GetRowLinear("mlp.down_proj")) {}
 
-at::Tensor DecoderLayer::NormalizeHeads(const at::Tensor& x, Parameter* weight) const {
-  if (weight == nullptr) return x;
-  return ops::RmsNorm(x, *weight, eps_, tensor().group);
+DecoderLayer::Heads DecoderLayer::RotatedHeads(const MicroBatch& batch, const at::Tensor& x) {
+  const std::vector<int64_t> widths = qkv_.widths();
+  const at::Tensor qkv = qkv_(x);
+  const auto& [cos, sin] = rotary_->At(batch);
+  if (q_norm_ == nullptr) {  // q and k are adjacent: one rotation
+    const std::vector<at::Tensor> parts =
+        at::split_with_sizes(qkv, {widths[0] + widths[1], widths[2]}, 1);
+    const std::vector<at::Tensor> rotated =
+        at::split_with_sizes(ops::Rotate(parts[0], cos, sin), {widths[0], widths[1]}, 1);
+    return {rotated[0], rotated[1], parts[1]};
+  }
+  const std::vector<at::Tensor> parts = at::split_with_sizes(qkv, widths, 1);
+  const auto normal = [&](const at::Tensor& heads, Parameter& weight) {
+    return ops::RmsNorm(heads, weight, eps_, tensor().group);
+  };
+  return {ops::Rotate(normal(parts[0], *q_norm_), cos, sin),
+          ops::Rotate(normal(parts[1], *k_norm_), cos, sin), parts[2]};
 }
 
 at::Tensor DecoderLayer::Attention(const MicroBatch& batch, const at::Tensor& x) {
-  const std::vector<at::Tensor> qkv = at::split_with_sizes(qkv_(x), qkv_.widths(), 1);
-  const RotaryTable::Angles& angles = rotary_->At(batch);
-  const at::Tensor q = ops::Rotate(NormalizeHeads(qkv[0], q_norm_), angles.cos, angles.sin);
-  const at::Tensor k = ops::Rotate(NormalizeHeads(qkv[1], k_norm_), angles.cos, angles.sin);
+  const auto [q, k, v] = RotatedHeads(batch, x);
   if (batch.cache != nullptr) {
-    const auto [keys, values] = batch.cache->Append(static_cast<size_t>(spec().index), k, qkv[2]);
+    const auto [keys, values] = batch.cache->Append(static_cast<size_t>(spec().index), k, v);
     return ops::CachedAttention(q, keys, values, head_dim_);
   }
-  return ops::PackedAttention(q, k, qkv[2], batch.cu_seqlens, head_dim_);
+  return ops::PackedAttention(q, k, v, batch.cu_seqlens, head_dim_);
 }
 
 at::Tensor DecoderLayer::Forward(const MicroBatch& batch, const at::Tensor& input,

@@ -35,8 +35,12 @@ class DecoderLayer : public Layer {
 
  private:
   at::Tensor Attention(const MicroBatch& batch, const at::Tensor& x);
-  // RMSNorm within each head of x [tokens, heads * head_dim]; x where there is no weight.
-  at::Tensor NormalizeHeads(const at::Tensor& x, Parameter* weight) const;
+  // Of x [tokens, hidden], each [tokens, heads * head_dim]; q and k with rotary embedding, and
+  // before it normalized within each head where the model has weights for that.
+  struct Heads {
+    at::Tensor q, k, v;
+  };
+  Heads RotatedHeads(const MicroBatch& batch, const at::Tensor& x);
 
   const int64_t head_dim_;
   const double eps_;

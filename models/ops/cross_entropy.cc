@@ -14,6 +14,7 @@
 #include "models/ops/record.h"
 #include "models/ops/row_padding.h"
 #include "models/ops/vocabulary.h"
+#include "models/spec/logits_chunk.h"
 
 // The rows are computed in chunks, and the logits, softmax and gradients of a chunk are freed
 // before the next, so that memory does not grow with rows x vocabulary (as in Liger Kernel, arXiv
@@ -24,10 +25,6 @@
 
 namespace equipoise::ops {
 namespace {
-
-// Logits in memory at a time: 64 MiB of fp32, but at least as many rows as products need for speed.
-constexpr int64_t kChunkLogits = int64_t{1} << 24;
-constexpr int64_t kMinChunkRows = 256;
 
 // The gradients that a pass over the rows computes with the loss.
 struct Gradients {
@@ -59,10 +56,8 @@ void AddWeightGradient(const at::Tensor& g, const at::Tensor& x, Parameter& weig
     // Several chunks are summed in fp32; a single one keeps its dtype.
     gradients.weight =
         gradients.weight.defined() ? gradients.weight.to(at::kFloat).add_(product) : product;
-  } else if (g.scalar_type() == at::kFloat) {
-    weight.gradient.addmm_(g.t(), x);
   } else {
-    AddTo(weight.gradient, at::mm(g.t(), x));
+    AddProduct(weight.gradient, g, x);
   }
 }
 
@@ -156,7 +151,7 @@ at::Tensor LinearCrossEntropy(const at::Tensor& x, const Targets& targets, Param
   const int64_t rows = x.size(0);
   // Equal on all ranks, though their shares of the vocabulary differ.
   const int64_t columns = weight.whole_shape()[0] / (group == nullptr ? 1 : group->size());
-  const int64_t step = std::max(kMinChunkRows, kChunkLogits / columns);
+  const int64_t step = LogitsChunkRows(columns, /*gpu=*/!x.is_cpu());
   at::Tensor loss = at::scalar_tensor(0.0, x.options().dtype(at::kDouble));
   for (int64_t begin = 0; begin < rows; begin += step) {
     loss.add_(Chunk(x, targets, weight, gradients, {begin, std::min(step, rows - begin)}));

@@ -11,8 +11,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <functional>
 #include <limits>
+#include <mutex>
 #include <utility>
 
 #include "models/ops/record.h"
@@ -40,10 +42,36 @@ int64_t Longest(const std::vector<int64_t>& ends) {
   return longest;
 }
 
+// The ends of segments on a device. All layers of a micro-batch have the same ones: the last few
+// are kept, for one copy from the host rather than one a layer.
+class DeviceEnds {
+ public:
+  at::Tensor Of(const std::vector<int64_t>& ends, at::Device device) {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) {
+      return kept.ends == ends && kept.on_device.device() == device;
+    });
+    if (found != kept_.end()) return found->on_device;
+    at::Tensor host = at::empty({static_cast<int64_t>(ends.size())}, at::kInt);
+    std::copy(ends.begin(), ends.end(), host.mutable_data_ptr<int32_t>());
+    if (kept_.size() == kMost) kept_.pop_front();
+    kept_.push_back({ends, ToDevice(host, device)});
+    return kept_.back().on_device;
+  }
+
+ private:
+  static constexpr size_t kMost = 8;
+  struct Kept {
+    std::vector<int64_t> ends;
+    at::Tensor on_device;  // int32
+  };
+  std::mutex mutex_;
+  std::deque<Kept> kept_;
+};
+
 at::Tensor EndsOnDevice(const std::vector<int64_t>& ends, const at::Tensor& like) {
-  at::Tensor host = at::empty({static_cast<int64_t>(ends.size())}, at::kInt);
-  std::copy(ends.begin(), ends.end(), host.mutable_data_ptr<int32_t>());
-  return ToDevice(host, like.device());
+  static auto* const kept = new DeviceEnds;  // outlives LibTorch's allocators
+  return kept->Of(ends, like.device());
 }
 
 // Some key heads of one segment: [key heads, rows, head_dim] fp32. The query heads of a key head

@@ -1,6 +1,8 @@
 #include "models/ops/gradient_sums.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 
@@ -26,6 +28,17 @@ void AddTo(const at::Tensor& gradient, const at::Tensor& d) {
   at::parallel_for(0, d.numel(), kElementGrain, [&](int64_t begin, int64_t end) {
     AddElements(end - begin, Data<Bf16>(d) + begin, sums + begin);
   });
+}
+
+void AddProduct(const at::Tensor& gradient, const at::Tensor& g, const at::Tensor& x) {
+  at::Tensor sum = gradient;
+  if (g.scalar_type() == gradient.scalar_type()) {
+    sum.addmm_(g.t(), x);
+  } else if (g.is_cpu()) {
+    AddTo(gradient, at::mm(g.t(), x));
+  } else {
+    at::addmm_out(sum, gradient, g.t(), x, at::kFloat);
+  }
 }
 
 at::Tensor SumOfRows(const at::Tensor& g) {

@@ -90,15 +90,6 @@ at::Tensor InputGradient(const at::Tensor& g, const Parts& parts) {
   return sum;
 }
 
-// gradient += g' x, without a temporary where the dtypes agree.
-void AddProduct(const at::Tensor& gradient, const at::Tensor& g, const at::Tensor& x) {
-  if (g.scalar_type() == gradient.scalar_type()) {
-    gradient.addmm_(g.t(), x);
-  } else {
-    AddTo(gradient, at::mm(g.t(), x));
-  }
-}
-
 void AddWeightGradients(const at::Tensor& g, const at::Tensor& x, const Parts& parts) {
   std::vector<at::Tensor> gradients;
   for (const LinearWeights& part : parts) gradients.push_back(Matrix(part.weight->gradient));

@@ -1,5 +1,7 @@
 #include "models/ops/norm.h"
 
+#include <ATen/ops/_fused_rms_norm.h>
+#include <ATen/ops/_fused_rms_norm_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
@@ -10,7 +12,6 @@
 
 #include "models/ops/record.h"
 #include "models/ops/row_dispatch.h"
-#include "models/ops/split_norm.h"
 
 namespace equipoise::ops {
 namespace {
@@ -81,6 +82,49 @@ struct RmsNormNode : torch::autograd::Node {
   }
 };
 
+// RmsNormNode by LibTorch's fused kernels, for tensors that are not on the CPU.
+struct DeviceRmsNormNode : torch::autograd::Node {
+  Parameter* weight = nullptr;
+  at::Tensor x, rstd;  // [rows, size]; rstd [rows, 1] fp32
+  std::vector<int64_t> input_shape;
+  Communicator* group = nullptr;
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    const std::array<bool, 2> wanted = {task_should_compute_output(0), weight->trainable};
+    const auto [gx, gw] = at::_fused_rms_norm_backward(gradients[0].reshape(x.sizes()), x,
+                                                       {x.size(1)}, rstd, weight->value, wanted);
+    if (weight->trainable) {
+      at::Tensor sum = group == nullptr ? gw : gw.to(at::kFloat);
+      if (group != nullptr) group->AllReduce(sum, ReduceOp::kSum).Wait();
+      weight->AddGradient(sum);
+    }
+    return {wanted[0] ? gx.view(input_shape) : at::Tensor()};
+  }
+  void release_variables() override {
+    x.reset();
+    rstd.reset();
+  }
+  std::string name() const override { return "RmsNorm(" + weight->name + ")"; }
+};
+
+at::Tensor RmsNormOnDevice(const at::Tensor& x, Parameter& weight, double eps,
+                           Communicator* group) {
+  const bool needs_node = NeedsNode({&x}, {&weight});
+  const BelowAutograd guard;
+  const at::Tensor input = x.reshape({-1, weight.numel()});
+  const auto [normal, rstd] = at::_fused_rms_norm(input, {weight.numel()}, weight.value, eps);
+  at::Tensor y = normal.view(x.sizes());
+  if (!needs_node) return y;
+  auto node = std::make_shared<DeviceRmsNormNode>();
+  node->weight = &weight;
+  node->x = input;
+  node->rstd = rstd;
+  node->input_shape = x.sizes().vec();
+  node->group = group;
+  Record(y, node, {&x});
+  return y;
+}
+
 }  // namespace
 
 at::Tensor LayerNorm(const at::Tensor& x, Parameter& weight, Parameter& bias, double eps) {
@@ -101,11 +145,7 @@ at::Tensor LayerNorm(const at::Tensor& x, Parameter& weight, Parameter& bias, do
 
 at::Tensor RmsNorm(const at::Tensor& x, Parameter& weight, double eps, Communicator* group) {
   const int64_t size = weight.numel();
-  if (!x.is_cpu()) {
-    const at::Tensor rows = x.reshape({-1, size});
-    return TensorParallelRmsNorm({rows}, {&weight}, eps, /*group=*/nullptr, group)[0].view(
-        x.sizes());
-  }
+  if (!x.is_cpu()) return RmsNormOnDevice(x, weight, eps, group);
   const bool needs_node = NeedsNode({&x}, {&weight});
   const BelowAutograd guard;
   at::Tensor input = x.reshape({-1, size});

@@ -11,7 +11,7 @@ namespace equipoise::ops {
 // dtype.
 at::Tensor LayerNorm(const at::Tensor& x, Parameter& weight, Parameter& bias, double eps);
 // RMSNorm: x / sqrt(mean(x^2) + eps), rounded to x's dtype, times the weight: T5's and LLaMA's
-// order.
+// order. On a GPU, LibTorch's fused kernel rounds once, after the weight.
 //
 // The mean is over runs of as many elements as the weight has: the last dimension of x, or each
 // head in it. Where tensor-parallel ranks have different heads but the same weight, `group` sums

@@ -1,6 +1,8 @@
 #include "models/ops/rotary.h"
 
+#include <ATen/ops/addcmul.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
 
 #include "models/ops/record.h"
 #include "models/ops/row_dispatch.h"
@@ -8,17 +10,19 @@
 namespace equipoise::ops {
 namespace {
 
-// Rotated() by LibTorch's operations, for tensors that are not on the CPU.
+// Rotated() by LibTorch's operations, for tensors that are not on the CPU: three kernels, which
+// compute in fp32 and round once.
 at::Tensor RotatedOnDevice(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                            float direction) {
   at::Tensor y = at::empty(x.sizes(), x.options());
-  const auto half = [&](const at::Tensor& t, int64_t i) {  // [tokens, heads, n]
-    return t.view({t.size(0), -1, 2, cos.size(1)}).select(2, i);
+  const auto halves = [&](const at::Tensor& t) {  // [tokens, heads, 2, n]
+    return t.view({t.size(0), -1, 2, cos.size(1)});
   };
-  const at::Tensor a = half(x, 0).to(at::kFloat), b = half(x, 1).to(at::kFloat);
-  const at::Tensor c = cos.unsqueeze(1), s = sin.mul(direction).unsqueeze(1);
-  half(y, 0).copy_(a.mul(c).sub_(b.mul(s)));
-  half(y, 1).copy_(b.mul(c).add_(a.mul(s)));
+  const at::Tensor c = cos.unsqueeze(1).unsqueeze(1), s = sin.unsqueeze(1);
+  const at::Tensor from = halves(x), product = at::mul(from, c), to = halves(y);
+  at::Tensor first = to.select(2, 0), second = to.select(2, 1);
+  at::addcmul_out(first, product.select(2, 0), from.select(2, 1), s, -direction);
+  at::addcmul_out(second, product.select(2, 1), from.select(2, 0), s, direction);
   return y;
 }
 

@@ -28,6 +28,12 @@
 namespace equipoise {
 namespace {
 
+// AddSquares() of tree_sum.h for a contiguous fp32 tensor on the CPU.
+void AddSquares(const at::Tensor& values, int64_t first, TreeSum& sum) {
+  EQUIPOISE_CHECK(values.is_cpu() && values.is_contiguous() && values.scalar_type() == at::kFloat);
+  AddSquares(values.const_data_ptr<float>(), values.numel(), first, sum);
+}
+
 double SquareSum(const Parameter& parameter) {
   TreeSum sum;
   AddSquares(parameter.gradient, 0, sum);
@@ -60,6 +66,23 @@ DistributedNorm::DistributedNorm(FlatParameters& parameters, const Shards& shard
   EQUIPOISE_CHECK(!sharded_ || shards.ranks() == data.size(), shards.ranks(), " shards");
   if (sharded_) ListNodes(shards);
   NameParts();
+  if (!parameters.gradient().is_cpu()) gpu_squares_.emplace(RunsOnGpu());
+}
+
+// Of a GPU: the runs whose squares this rank sums.
+std::vector<SquaredRun> DistributedNorm::RunsOnGpu() const {
+  std::vector<SquaredRun> runs;
+  for (const OwnRun& run : mine_) runs.push_back({run.flat, FirstBlock(run)});
+  for (size_t i = 0; i < part_of_.size() && !sharded_; ++i) {
+    if (part_of_[i] < 0) continue;
+    const int64_t begin = parameters_.gradient_offset(i);
+    runs.push_back({{begin, begin + parameters_.parameters()[i]->numel()}, 0});
+  }
+  return runs;
+}
+
+int64_t DistributedNorm::FirstBlock(const OwnRun& run) const {
+  return (run.flat.begin - parameters_.gradient_offset(run.parameter)) / Shards::kBlock;
 }
 
 // Lists the nodes of all data ranks, in the order in which each sends its own.
@@ -110,23 +133,35 @@ void DistributedNorm::NameParts() {
   }
 }
 
-std::vector<double> DistributedNorm::SquaresOfWhole() const {
+std::vector<double> DistributedNorm::SquaresOfWhole() {
   const std::vector<Parameter*>& parameters = parameters_.parameters();
   std::vector<double> squares(parameters.size());
+  std::vector<TreeSum> on_gpu;
+  if (gpu_squares_) on_gpu = gpu_squares_->Sums(parameters_.gradient());
+  size_t run = 0;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    if (part_of_[i] >= 0) squares[i] = SquareSum(*parameters[i]);
+    if (part_of_[i] < 0) continue;
+    squares[i] = gpu_squares_ ? on_gpu[run++].Total() : SquareSum(*parameters[i]);
   }
   return squares;
+}
+
+// The sum of each of `mine_`.
+std::vector<TreeSum> DistributedNorm::SumsOfRuns() {
+  if (gpu_squares_) return gpu_squares_->Sums(parameters_.gradient());
+  std::vector<TreeSum> sums(mine_.size());
+  for (size_t i = 0; i < mine_.size(); ++i) {
+    const Range& flat = mine_[i].flat;
+    AddSquares(parameters_.gradient().narrow(0, flat.begin, flat.size()), FirstBlock(mine_[i]),
+               sums[i]);
+  }
+  return sums;
 }
 
 std::vector<double> DistributedNorm::SquaresOfShards() {
   at::Tensor values = at::zeros({most_nodes_}, at::kDouble);
   double* next = values.mutable_data_ptr<double>();
-  for (const OwnRun& run : mine_) {
-    const int64_t begin = run.flat.begin - parameters_.gradient_offset(run.parameter);
-    TreeSum sum;
-    AddSquares(parameters_.gradient().narrow(0, run.flat.begin, run.flat.size()),
-               begin / Shards::kBlock, sum);
+  for (const TreeSum& sum : SumsOfRuns()) {
     for (const TreeNode& node : sum.nodes()) *next++ = node.value;
   }
   at::Tensor all = at::empty({most_nodes_ * data_.size()}, at::kDouble);

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "parallel/comm/communicator.h"
 #include "parallel/parameter.h"
 #include "parallel/shards.h"
+#include "parallel/zero/square_nodes.h"
 #include "parallel/zero/tree_sum.h"
 
 namespace equipoise {
@@ -44,7 +46,10 @@ class DistributedNorm {
   };
   void ListNodes(const Shards& shards);
   void NameParts();
-  std::vector<double> SquaresOfWhole() const;
+  int64_t FirstBlock(const OwnRun& run) const;
+  std::vector<SquaredRun> RunsOnGpu() const;
+  std::vector<TreeSum> SumsOfRuns();
+  std::vector<double> SquaresOfWhole();
   std::vector<double> SquaresOfShards();
 
   FlatParameters& parameters_;
@@ -59,6 +64,7 @@ class DistributedNorm {
   // the end of its parts.
   std::vector<int64_t> part_of_;
   std::vector<int64_t> part_ends_;
+  std::optional<GpuSquares> gpu_squares_;  // where the gradient is on a GPU
 };
 
 // The factor that brings gradients of this norm to a norm of at most `max_norm`, as in

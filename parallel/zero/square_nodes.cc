@@ -1,7 +1,17 @@
+// Each run's blocks begin anywhere in the flat gradient, but the nodes of its tree at multiples of
+// 64 blocks of its tensor. So the sum of 64 blocks is made for every first block at once, by
+// doubling: W0[i] is block i, W(k+1)[i] = Wk[i] + Wk[i + 2^k]. Six additions of whole arrays give
+// in W6[i] the tree over blocks i to i + 63 with the additions in TreeSum's order, and an index
+// picks the nodes. For n elements that is one pass over n fp32 numbers, and 7 over n / 64 fp64
+// ones; the number of kernels does not depend on the number of tensors.
+
 #include "parallel/zero/square_nodes.h"
 
 #include <ATen/ops/add.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 
@@ -10,57 +20,112 @@
 namespace equipoise {
 namespace {
 
-constexpr int kLevel = 6;  // tree level of the nodes that the host gets
+constexpr int kLevel = 6;  // of the nodes that the host reads
 constexpr int64_t kNodeBlocks = int64_t{1} << kLevel;
-constexpr int64_t kPieceBlocks = int64_t{1} << 18;  // squared at a time: 128 MiB of fp64
+constexpr int64_t kPieceBlocks = int64_t{1} << 24;  // at a time: 128 MiB of fp64
 
-// Sums of neighbouring pairs, `times` over. Element by element, so that the order of the additions
-// does not depend on the size.
-at::Tensor PairSums(at::Tensor x, int times) {
-  for (int i = 0; i < times; ++i) {
-    const at::Tensor pairs = x.view({-1, 2});
-    x = at::add(pairs.select(1, 0), pairs.select(1, 1));
-  }
-  return x;
-}
-
-// Adds nodes of one level; the first has this index.
-void AddNodes(const at::Tensor& values, int level, int64_t index, TreeSum& sum) {
-  const at::Tensor host = values.cpu();
-  const auto* value = host.const_data_ptr<double>();
-  for (int64_t i = 0; i < host.numel(); ++i) sum.Add({level, index + i, value[i]});
-}
-
-// Adds the sums of blocks; the first block has the index `first`. Whole groups of kNodeBlocks are
-// summed on the device, the blocks before and after them on the host.
-void AddBlocks(const at::Tensor& blocks, int64_t first, TreeSum& sum) {
-  const int64_t end = first + blocks.numel();
-  const int64_t begin = std::min(end, (first + kNodeBlocks - 1) / kNodeBlocks * kNodeBlocks);
-  const int64_t last = std::max(begin, end / kNodeBlocks * kNodeBlocks);
-  AddNodes(blocks.narrow(0, 0, begin - first), 0, first, sum);
-  AddNodes(PairSums(blocks.narrow(0, begin - first, last - begin), kLevel), kLevel,
-           begin / kNodeBlocks, sum);
-  AddNodes(blocks.narrow(0, last - first, end - last), 0, last, sum);
-}
+int64_t BlocksOf(Range flat) { return (flat.size() + Shards::kBlock - 1) / Shards::kBlock; }
 
 }  // namespace
 
-void AddSquares(const at::Tensor& values, int64_t first, TreeSum& sum) {
-  EQUIPOISE_CHECK(values.is_contiguous() && values.scalar_type() == at::kFloat);
-  if (values.is_cpu()) {
-    AddSquares(values.const_data_ptr<float>(), values.numel(), first, sum);
-    return;
+GpuSquares::GpuSquares(std::vector<SquaredRun> runs) : runs_(std::move(runs)) {
+  for (const SquaredRun& run : runs_) AddSpan(run.flat);
+  AddPieces();
+  int64_t first = 0;  // block of the span that holds the run
+  size_t span = 0;
+  for (const SquaredRun& run : runs_) {
+    while (run.flat.begin >= spans_[span].end) first += BlocksOf(spans_[span++]);
+    PlaceRun(run, first + (run.flat.begin - spans_[span].begin) / Shards::kBlock);
   }
-  const at::Tensor flat = values.view({-1});
-  constexpr int64_t kPiece = kPieceBlocks * Shards::kBlock;
-  for (int64_t begin = 0; begin < flat.numel(); begin += kPiece) {
-    const at::Tensor piece = flat.narrow(0, begin, std::min(kPiece, flat.numel() - begin));
-    const int64_t blocks = (piece.numel() + Shards::kBlock - 1) / Shards::kBlock;
-    at::Tensor squares = at::zeros({blocks * Shards::kBlock}, piece.options().dtype(at::kDouble));
-    squares.narrow(0, 0, piece.numel()).copy_(piece);
-    static_assert(Shards::kBlock == 1 << 6);
-    AddBlocks(PairSums(squares.mul_(squares), 6), first + begin / Shards::kBlock, sum);
+}
+
+// Joins it to the span before where no other block is between them.
+void GpuSquares::AddSpan(Range flat) {
+  EQUIPOISE_CHECK(flat.begin % Shards::kBlock == 0 && flat.size() > 0);
+  flat.end = flat.begin + BlocksOf(flat) * Shards::kBlock;
+  if (!spans_.empty() && spans_.back().end == flat.begin) {
+    spans_.back().end = flat.end;
+  } else {
+    EQUIPOISE_CHECK(spans_.empty() || spans_.back().end < flat.begin);
+    spans_.push_back(flat);
   }
+  num_blocks_ += BlocksOf(flat);
+}
+
+void GpuSquares::AddPieces() {
+  for (int64_t begin = 0; begin < num_blocks_; begin += kPieceBlocks)
+    pieces_.push_back({{begin, std::min(begin + kPieceBlocks, num_blocks_)}, {}, {}, {}, {}});
+}
+
+// `first`: the run's first block among all.
+void GpuSquares::PlaceRun(const SquaredRun& run, int64_t first) {
+  std::vector<Place>& places = places_.emplace_back();
+  const int64_t end = run.first_block + BlocksOf(run.flat);
+  for (int64_t block = run.first_block; block < end;) {
+    const bool node = block % kNodeBlocks == 0 && block + kNodeBlocks <= end;
+    const int64_t at = first + block - run.first_block;
+    const auto number = static_cast<size_t>(at / kPieceBlocks);
+    Piece& piece = pieces_[number];
+    std::vector<int64_t>& list = node ? piece.nodes : piece.single;
+    places.push_back({number, static_cast<int64_t>(list.size()), node ? kLevel : 0});
+    list.push_back(at - piece.blocks.begin);
+    block += node ? kNodeBlocks : 1;
+  }
+}
+
+// The single blocks of a piece, then its nodes.
+at::Tensor GpuSquares::Values(const at::Tensor& blocks, Piece& piece) const {
+  if (!piece.nodes_on_device.defined()) {
+    piece.single_on_device = at::tensor(piece.single, at::kLong).to(blocks.device());
+    piece.nodes_on_device = at::tensor(piece.nodes, at::kLong).to(blocks.device());
+  }
+  // A node that begins in the piece may end behind it.
+  const int64_t size =
+      std::min(piece.blocks.size() + kNodeBlocks - 1, num_blocks_ - piece.blocks.begin);
+  at::Tensor sums = blocks.narrow(0, piece.blocks.begin, size).to(at::kDouble);
+  sums.mul_(sums);
+  const at::Tensor single = sums.index_select(0, piece.single_on_device);
+  if (piece.nodes.empty()) return single;
+  for (int k = 0; k < kLevel; ++k) {
+    const int64_t step = int64_t{1} << k, rest = sums.size(0) - step;
+    sums = at::add(sums.narrow(0, 0, rest), sums.narrow(0, step, rest));
+  }
+  return at::cat({single, sums.index_select(0, piece.nodes_on_device)});
+}
+
+std::vector<TreeSum> GpuSquares::Sums(const at::Tensor& flat) {
+  std::vector<TreeSum> sums(runs_.size());
+  if (runs_.empty()) return sums;
+  EQUIPOISE_CHECK(flat.is_contiguous() && flat.scalar_type() == at::kFloat);
+  const at::Tensor blocks = at::empty({num_blocks_}, flat.options());
+  int64_t first = 0;
+  for (const Range& span : spans_) {
+    at::Tensor norms = blocks.narrow(0, first, BlocksOf(span));
+    const at::Tensor rows = flat.narrow(0, span.begin, span.size()).view({-1, Shards::kBlock});
+    at::linalg_vector_norm_out(norms, rows, /*ord=*/2, at::IntArrayRef{1});
+    first += BlocksOf(span);
+  }
+  std::vector<at::Tensor> values;
+  values.reserve(pieces_.size());
+  for (Piece& piece : pieces_) values.push_back(Values(blocks, piece));
+  const at::Tensor host = (values.size() == 1 ? values[0] : at::cat(values)).cpu();
+  std::vector<const double*> of_piece;
+  const auto* next = host.const_data_ptr<double>();
+  for (const Piece& piece : pieces_) {
+    of_piece.push_back(next);
+    next += piece.single.size() + piece.nodes.size();
+  }
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    int64_t block = runs_[i].first_block;
+    for (const Place& place : places_[i]) {
+      const int64_t skipped =
+          place.level == 0 ? 0 : static_cast<int64_t>(pieces_[place.piece].single.size());
+      sums[i].Add(
+          {place.level, block >> place.level, of_piece[place.piece][skipped + place.index]});
+      block += int64_t{1} << place.level;
+    }
+  }
+  return sums;
 }
 
 }  // namespace equipoise

@@ -171,21 +171,59 @@ TEST_CASE("loss on a device", "[device]") {
          }});
 }
 
-// A tree of blocks: the parts of a tensor that ranks hold give the bits of the whole one.
+// Tensors of these sizes, each from a multiple of a block on, in a flat buffer of 4 blocks more.
+struct FlatTensors {
+  std::vector<int64_t> sizes, offsets;
+  at::Tensor flat;
+};
+
+FlatTensors MakeFlat(std::vector<int64_t> sizes) {
+  FlatTensors tensors{std::move(sizes), {}, {}};
+  int64_t end = 2 * Shards::kBlock;
+  for (const int64_t size : tensors.sizes) {
+    tensors.offsets.push_back(end);
+    end += (size + Shards::kBlock - 1) / Shards::kBlock * Shards::kBlock;
+  }
+  tensors.flat = at::zeros({end + 2 * Shards::kBlock}, at::kFloat);
+  for (size_t i = 0; i < tensors.sizes.size(); ++i) {
+    tensors.flat.narrow(0, tensors.offsets[i], tensors.sizes[i])
+        .copy_(Normal({tensors.sizes[i]}, static_cast<int>(i)));
+  }
+  return tensors;
+}
+
+// A tree of blocks: the runs of a tensor that ranks hold give the bits of the whole one.
 TEST_CASE("squares on a device are summed as on the CPU, however they are cut", "[device]") {
-  const int64_t count = GENERATE(1, 64, 100, 64 * 64, 64 * 64 * 3 + 17);
-  const at::Tensor values = Normal({count}, 5), there = values.to(kGpu);
-  TreeSum host, whole;
-  AddSquares(values, 0, host);
-  AddSquares(there, 0, whole);
-  CHECK(whole.Total() == Approx(host.Total()).epsilon(1e-13));
-  const int64_t blocks = (count + 63) / 64;
-  for (const int64_t cut : {blocks / 3, blocks / 2, blocks - 1}) {
-    TreeSum parts;
-    const int64_t elements = std::min(count, cut * 64);
-    AddSquares(there.narrow(0, 0, elements), 0, parts);
-    AddSquares(there.narrow(0, elements, count - elements), cut, parts);
-    CHECK(parts.Total() == whole.Total());
+  const FlatTensors tensors = MakeFlat({1, 64, 100, 64 * 64, 64 * 64 * 3 + 17, 7, 64 * 300});
+  const at::Tensor there = tensors.flat.to(kGpu);
+  std::vector<SquaredRun> whole, cut;
+  std::vector<size_t> of_tensor;  // of each run in `cut`
+  for (size_t i = 0; i < tensors.sizes.size(); ++i) {
+    const int64_t begin = tensors.offsets[i], end = begin + tensors.sizes[i];
+    const int64_t blocks = (tensors.sizes[i] + 63) / 64;
+    whole.push_back({{begin, end}, 0});
+    for (const Range part :
+         {Range{0, blocks / 3}, {blocks / 3, blocks - 1}, {blocks - 1, blocks}}) {
+      if (part.size() <= 0) continue;
+      cut.push_back({{begin + part.begin * 64, std::min(end, begin + part.end * 64)}, part.begin});
+      of_tensor.push_back(i);
+    }
+  }
+  const int64_t reads = CountsOfStandIn().reads;
+  const std::vector<TreeSum> sums = GpuSquares(whole).Sums(there);
+  CHECK(CountsOfStandIn().reads == reads + 1);
+  const std::vector<TreeSum> parts = GpuSquares(cut).Sums(there);
+  std::vector<TreeSum> joined(tensors.sizes.size());
+  for (size_t i = 0; i < cut.size(); ++i) {
+    for (const TreeNode& node : parts[i].nodes()) joined[of_tensor[i]].Add(node);
+  }
+  for (size_t i = 0; i < tensors.sizes.size(); ++i) {
+    INFO("tensor of " << tensors.sizes[i]);
+    TreeSum host;
+    AddSquares(tensors.flat.const_data_ptr<float>() + tensors.offsets[i], tensors.sizes[i], 0,
+               host);
+    CHECK(sums[i].Total() == Approx(host.Total()).epsilon(1e-6));
+    CHECK(joined[i].Total() == sums[i].Total());
   }
 }
 

@@ -2,6 +2,7 @@
 #include <ATen/Parallel.h>
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstdlib>
 
 #include "tests/device/device_cells.h"
@@ -9,6 +10,7 @@
 #include "tests/device/staging_stand_in.h"
 #include "tests/models/model_support.h"
 #include "tests/parallel/run_ranks.h"
+#include "trainer/device/gpu_probe.h"
 #include "trainer/device/memory_stats.h"
 #include "trainer/profile/profile_run.h"
 
@@ -74,6 +76,12 @@ TEST_CASE("memory of a layer on a GPU is its tensors' there", "[device]") {
     CHECK(kept(half) < kept(Recompute::kNone));
   }
   CHECK(m.work_bytes > input);
+}
+
+TEST_CASE("a GPU is probed within a second or so", "[device]") {
+  const GpuSpeed speed = ProbeGpu({at::kCUDA, 0});
+  CHECK((std::isfinite(speed.product_flops) && speed.product_flops > 0));
+  CHECK((std::isfinite(speed.memory_bytes_per_s) && speed.memory_bytes_per_s > 0));
 }
 
 }  // namespace

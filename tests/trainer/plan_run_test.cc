@@ -194,10 +194,10 @@ TEST_CASE("limits that do not fit are lowered to the largest that do", "[plan_ru
   const std::vector<std::string> free = {"balance.tiles=0", "balance.tokens=0"};
   const PlanReport report = PlanRun(Config(with(free)), {});
   const int64_t most =
-      report.in_place_of->limits.patches / 1025;  // what 4096 tokens bring on average
+      report.requested->limits.patches / 1025;  // what 4096 tokens bring on average
   CHECK(most > 5);
   CHECK(report.best().peak_bytes() <= report.request.cluster.memory_bytes);
-  CHECK(report.in_place_of->limits.tokens == 4096);
+  CHECK(report.requested->limits.tokens == 4096);
   CHECK(report.tiles < most);
   CHECK(report.tiles >= 5);  // the largest sample
   CHECK(PlanToJson(report)["limits"]["lowered_from"]["tiles"] == most);
@@ -213,7 +213,7 @@ TEST_CASE("limits that do not fit are lowered to the largest that do", "[plan_ru
   CHECK(ErrorOf(tiles_given(report.tiles + 1), ExitCode::kNoPlan).find("no plan fits") !=
         std::string::npos);
   const PlanReport given = PlanRun(Config(tiles_given(report.tiles)), {});
-  CHECK(given.why.empty());
+  CHECK(given.packing_change.empty());
   CHECK_FALSE(PlanToJson(given)["limits"].contains("lowered_from"));
   CHECK(given.best().peak_bytes() == report.best().peak_bytes());
 }
@@ -231,13 +231,13 @@ TEST_CASE("smaller packs are taken where they are faster", "[plan_run][cpu]") {
   };
   const PlanReport own = with({});  // balance.limits: fit
   CHECK(own.tokens == 4096);
-  CHECK_FALSE(own.in_place_of);
+  CHECK_FALSE(own.requested);
   const PlanReport found = with({"balance.limits=search"});
   CHECK(found.tokens == 2048);
   CHECK(found.request.workload.global_batch() == 64);
-  REQUIRE(found.in_place_of);
-  CHECK(found.in_place_of->global_batch == 32);
-  CHECK(found.in_place_of->gain > 0.03);
+  REQUIRE(found.requested);
+  CHECK(found.requested->global_batch == 32);
+  CHECK(found.requested->gain > 0.03);
   CHECK(found.forecast.tokens_per_s > 1.03 * own.forecast.tokens_per_s);
   CHECK(64 * found.samples_per_pack == Approx(32 * own.samples_per_pack).epsilon(0.05));
   const Json limits = PlanToJson(found)["limits"];
@@ -247,7 +247,7 @@ TEST_CASE("smaller packs are taken where they are faster", "[plan_run][cpu]") {
   const PlanReport given =
       with({"balance.limits=search", "balance.tokens=2048",
             "balance.tiles=" + std::to_string(found.tiles), "train.global_batch=64"});
-  CHECK_FALSE(given.in_place_of);
+  CHECK_FALSE(given.requested);
   CHECK(given.best().plan == found.best().plan);
   CHECK(given.best().step_s == found.best().step_s);
   // One given limit is enough to leave both alone.
@@ -291,7 +291,7 @@ TEST_CASE("a part of the samples stands for the packs of an epoch", "[plan_run][
   CHECK(PlanRun(config, {}).after.micro_batches == Approx(1563).epsilon(0.01));
   CHECK_THROWS_WITH(PlanRun(Config({"data.costs=" + name, "train.global_batch=1600"}), {}),
                     Catch::Contains("400000 samples make 156"));
-  costs.stands_for = 10;
+  costs.weight = 10;
   CHECK(PlanWorkload(costs, config, PresetConfig("internvl2-26b")).epoch_packs ==
         Approx(15625).epsilon(0.01));
 }

@@ -130,13 +130,13 @@ TEST_CASE("metrics that show that a checkpoint was saved do not start anew", "[r
 TEST_CASE("metrics are set aside under the first free name", "[run_folder][cpu]") {
   const ScratchFolder scratch;
   const std::string path = scratch.Path("metrics.jsonl");
-  CHECK(SetMetricsAside(path).empty());
+  CHECK(RotateMetrics(path).empty());
   WriteText(path, "");
-  CHECK(SetMetricsAside(path).empty());
+  CHECK(RotateMetrics(path).empty());
   for (const char* number : {"1", "2", "3"}) {
     const std::string text = std::string("{\"step\":") + number + "}\n";
     WriteText(path, text);
-    const std::string aside = SetMetricsAside(path);
+    const std::string aside = RotateMetrics(path);
     CHECK(aside == path + "." + number);
     CHECK(ReadText(aside) == text);
     CHECK_FALSE(fs::exists(path));
@@ -163,13 +163,13 @@ TEST_CASE("metrics are cut back to the resumed step", "[run_folder][cpu]") {
   const ScratchFolder scratch;
   const std::string path = scratch.Path("metrics.jsonl");
   WriteText(path, c.before);
-  CutMetrics(path, c.step);
+  TruncateMetrics(path, c.step);
   CHECK(ReadText(path) == c.after);
 }
 
 TEST_CASE("no metrics file is no error", "[run_folder][cpu]") {
   const ScratchFolder scratch;
-  CutMetrics(scratch.Path("metrics.jsonl"), 3);
+  TruncateMetrics(scratch.Path("metrics.jsonl"), 3);
   CHECK_FALSE(fs::exists(scratch.Path("metrics.jsonl")));
 }
 

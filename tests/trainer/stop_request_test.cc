@@ -70,7 +70,7 @@ TEST_CASE("a request does not outlive its object, and handlers are given back", 
 TEST_CASE("a SIGUSR1 that comes before its object is kept for it", "[stop][cpu]") {
   const pid_t child = fork();
   if (child == 0) {
-    StopRequest::HoldSignals();
+    StopRequest::BlockSignals();
     raise(SIGUSR1);
     bool kept = false;
     {
@@ -118,7 +118,7 @@ TEST_CASE("the stop file asks rank 0, and all ranks agree", "[stop][cpu]") {
   WriteText(scratch.Path("stop"), "");
   CHECK_FALSE(other.Requested());
   CHECK(agree() == std::vector<int>{1, 1, 1, 1});
-  leader.Honoured();
+  leader.RemoveFile();
   CHECK_FALSE(leader.Requested());
   CHECK_FALSE(std::filesystem::exists(scratch.Path("stop")));
 }

@@ -1,6 +1,7 @@
 #include "trainer/answers/answer.h"
 
 #include <ATen/ops/cat.h>
+#include <fmt/format.h>
 
 #include "configs/base/error.h"
 #include "data/images/image_processor.h"
@@ -11,7 +12,7 @@ namespace equipoise {
 std::string Responder::Answer(std::vector<Turn> turns, const std::vector<at::Tensor>& pictures,
                               const GenerateOptions& options) const {
   const std::string fault = PlaceImages(turns, pictures.size());
-  if (!fault.empty()) throw DataError("prompt: " + fault);
+  if (!fault.empty()) throw DataError(fmt::format("prompt: {}", fault));
   if (!pictures.empty() && !model_.config->has_vision) {
     throw DataError("prompt: this model has no image encoder; leave the pictures out");
   }

@@ -17,11 +17,11 @@
 
 namespace equipoise {
 
-// Answers questions about pictures: conversation and pictures in, text out.
-// The objects pointed to must outlive it. Not thread-safe.
+// Generates the answer to a conversation with pictures. The objects pointed to must outlive it. Not
+// thread-safe.
 class Responder {
  public:
-  // `stage` is a whole model.
+  // `stage` holds all layers of the model.
   struct Model {
     Stage* stage = nullptr;
     const ModelConfig* config = nullptr;
@@ -30,11 +30,12 @@ class Responder {
             const DataConfig* data)
       : model_(model), tokenizer_(tokenizer), template_(chat_template), data_(data) {}
 
-  // `turns` end with a user turn; `pictures` are [height, width, 3] uint8, one for each `<image>`
-  // (placeholders that are missing are put first). Throws DataError when they do not match.
+  // Returns the answer to `turns`, which end with a user turn. `pictures` are [height, width, 3]
+  // uint8, one for each `<image>` (missing placeholders are added before the text). Throws
+  // DataError when their numbers do not match.
   std::string Answer(std::vector<Turn> turns, const std::vector<at::Tensor>& pictures,
                      const GenerateOptions& options) const;
-  // data.limits, for the pictures that it is given.
+  // Limits on the pictures, from data.limits.
   ImageLimits image_limits() const {
     return {data_->limits.image_pixels, data_->limits.image_bytes};
   }

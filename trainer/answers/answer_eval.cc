@@ -12,7 +12,7 @@
 namespace equipoise {
 namespace {
 
-// Ranks wait for each other when they are asked to stop: a rank's long answers should even out.
+// Checking for a stop synchronizes the ranks; over several answers their lengths even out.
 constexpr size_t kAnswersBetweenStops = 4;
 
 Json ToJson(const SampleAnswer& a) {
@@ -35,13 +35,13 @@ SampleAnswer FromJson(const Json& json) {
   return a;
 }
 
-bool IsOfPictures(Defect defect) {
+bool IsImageDefect(Defect defect) {
   return defect == Defect::kImageMissing || defect == Defect::kImageOutside ||
          defect == Defect::kImageUnreadable || defect == Defect::kImageTooLarge;
 }
 
-// Nothing for a sample that does not end with question and answer.
-std::optional<SampleAnswer> AnswerOne(const Responder& answerer, const Dataset& dataset,
+// Empty for a sample that does not end with a question and its answer.
+std::optional<SampleAnswer> AnswerOne(const Responder& responder, const Dataset& dataset,
                                       int64_t sample, int64_t max_new_tokens) {
   std::vector<std::string> files;
   const ScannedSample scanned = dataset.Scan(sample, &files);
@@ -60,11 +60,11 @@ std::optional<SampleAnswer> AnswerOne(const Responder& answerer, const Dataset& 
     std::vector<at::Tensor> pictures;
     pictures.reserve(files.size());
     for (const std::string& bytes : files) {
-      pictures.push_back(DecodeImage(bytes, answerer.image_limits()));
+      pictures.push_back(DecodeImage(bytes, responder.image_limits()));
     }
     GenerateOptions options;
     options.max_new_tokens = max_new_tokens;
-    result.answer = answerer.Answer(turns, pictures, options);
+    result.answer = responder.Answer(turns, pictures, options);
     result.exact = result.answer == result.reference;
   } catch (const ImageError& error) {
     result.fault = error.what();
@@ -78,28 +78,30 @@ std::vector<int64_t> AnswerableSamples(const CostIndex& index, int64_t most) {
   std::vector<int64_t> samples;
   for (int64_t s = 0; s < index.size() && std::ssize(samples) < most; ++s) {
     const Defect defect = index[s].defect;
-    if (defect == Defect::kNone || IsOfPictures(defect)) samples.push_back(s);
+    if (defect == Defect::kNone || IsImageDefect(defect)) samples.push_back(s);
   }
   return samples;
 }
 
-std::optional<std::vector<SampleAnswer>> AnswerSamples(const Responder& answerer,
+std::optional<std::vector<SampleAnswer>> AnswerSamples(const Responder& responder,
                                                        const Questions& questions,
                                                        Communicator& world,
                                                        const std::function<bool()>& stop) {
   const std::vector<int64_t>& samples = questions.samples;
-  Json mine = Json::array();
+  Json local = Json::array();
   const auto ranks = static_cast<size_t>(world.size());
-  for (size_t dealt = 0, round = 1; dealt < samples.size(); dealt += ranks, ++round) {
-    const size_t i = dealt + static_cast<size_t>(world.rank());
-    const auto answer = i < samples.size() ? AnswerOne(answerer, questions.dataset, samples[i],
+  // Every rank takes part in every round, without a sample in the last one perhaps: `stop` is
+  // collective.
+  for (size_t first = 0, round = 1; first < samples.size(); first += ranks, ++round) {
+    const size_t i = first + static_cast<size_t>(world.rank());
+    const auto answer = i < samples.size() ? AnswerOne(responder, questions.dataset, samples[i],
                                                        questions.max_new_tokens)
                                            : std::nullopt;
-    if (answer) mine.push_back(ToJson(*answer));
+    if (answer) local.push_back(ToJson(*answer));
     if (stop && round % kAnswersBetweenStops == 0 && stop()) return std::nullopt;
   }
   std::map<int64_t, SampleAnswer> by_sample;
-  const std::string text = mine.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = local.dump(-1, ' ', false, Json::error_handler_t::replace);
   for (const std::string& part : GatherText(world, text)) {
     for (const Json& json : Json::parse(part)) {
       SampleAnswer answer = FromJson(json);

@@ -10,17 +10,17 @@
 
 namespace equipoise {
 
-// (source's annotations, sample) -> answer
+// Answers before training: (source's annotations, sample) -> answer.
 using AnswersBefore = std::map<std::pair<std::string, int64_t>, std::string>;
 
 // Writes answers as JSON lines: source, sample, id, images, question, reference, answer, exact,
-// `fault` where there is no answer (see SampleAnswer), and `before` where the sample was answered
-// before training too. Throws RunError.
+// `fault` where there is no answer (see SampleAnswer), and `before` where the sample was also
+// answered before training. Throws RunError.
 void WriteAnswers(const std::string& path, const std::vector<AnsweredSource>& sources,
                   const AnswersBefore& before = {});
 
-// The answers of such a file; none where it is absent. Lines that are no such objects are passed
-// over.
+// Reads the answers of a file by WriteAnswers(); empty when it does not exist. Lines that are not
+// such objects are ignored.
 AnswersBefore ReadAnswers(const std::string& path);
 
 }  // namespace equipoise

@@ -1,5 +1,7 @@
 #include "trainer/answers/answer_role.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -11,25 +13,26 @@
 namespace equipoise {
 namespace {
 
-constexpr int64_t kMostRecords = 300'000;  // read in a few seconds
+constexpr int64_t kMostRecords = 300'000;  // takes a few seconds to read
 
-bool Holds(const std::vector<SourceConfig>& sources, const std::string& annotations) {
+bool Contains(const std::vector<SourceConfig>& sources, const std::string& annotations) {
   return std::any_of(sources.begin(), sources.end(),
                      [&](const SourceConfig& source) { return source.annotations == annotations; });
 }
 
-// Pictures, by folder and name, and the question about them.
-using Asked = std::pair<std::vector<std::string>, std::string>;
+// Paths of the pictures, and the question about them.
+using QuestionKey = std::pair<std::vector<std::string>, std::string>;
 
-Asked AskedOf(const std::string& folder, const std::vector<std::string>& images,
-              const std::string& question) {
-  Asked asked{{}, question};
-  for (const std::string& image : images) asked.first.push_back(folder + "/" + image);
-  return asked;
+QuestionKey KeyOf(const std::string& folder, const std::vector<std::string>& images,
+                  const std::string& question) {
+  QuestionKey key{{}, question};
+  for (const std::string& image : images) key.first.push_back(fmt::format("{}/{}", folder, image));
+  return key;
 }
 
-// The training data's answers to the questions that are the keys; others stay empty.
-void FindTrained(const std::vector<SourceConfig>& train, std::map<Asked, std::string>& answers) {
+// Sets the training data's answers to the questions that are the keys; others stay empty.
+void FindTrained(const std::vector<SourceConfig>& train,
+                 std::map<QuestionKey, std::string>& answers) {
   int64_t records = 0;
   for (const SourceConfig& source : train) {
     std::ifstream file(source.annotations);
@@ -38,7 +41,7 @@ void FindTrained(const std::vector<SourceConfig>& train, std::map<Asked, std::st
       const std::vector<Turn>& turns = parsed.record.turns;
       if (parsed.defect != Defect::kNone || turns.size() < 2) continue;
       const auto found =
-          answers.find(AskedOf(source.images, parsed.record.images, turns[turns.size() - 2].text));
+          answers.find(KeyOf(source.images, parsed.record.images, turns[turns.size() - 2].text));
       if (found != answers.end()) found->second = turns.back().text;
     }
   }
@@ -49,18 +52,19 @@ void FindTrained(const std::vector<SourceConfig>& train, std::map<Asked, std::st
 std::vector<AnswerRole> AnswerRoles(const std::vector<AnsweredSource>& sources,
                                     const std::vector<SourceConfig>& train,
                                     const std::vector<SourceConfig>& eval) {
-  std::map<Asked, std::string> trained;
+  std::map<QuestionKey, std::string> trained;
   for (const AnsweredSource& source : sources) {
-    if (Holds(train, source.source.annotations) || Holds(eval, source.source.annotations)) continue;
+    if (Contains(train, source.source.annotations) || Contains(eval, source.source.annotations))
+      continue;
     for (const SampleAnswer& a : source.answers) {
-      trained[AskedOf(source.source.images, a.images, a.question)];
+      trained[KeyOf(source.source.images, a.images, a.question)];
     }
   }
   if (!trained.empty()) FindTrained(train, trained);
   const auto is_control = [&](const AnsweredSource& source) {
     const auto others =
         std::count_if(source.answers.begin(), source.answers.end(), [&](const SampleAnswer& a) {
-          const std::string& answer = trained[AskedOf(source.source.images, a.images, a.question)];
+          const std::string& answer = trained[KeyOf(source.source.images, a.images, a.question)];
           return !answer.empty() && answer != a.reference;
         });
     return 2 * static_cast<size_t>(others) > source.answers.size();
@@ -68,10 +72,10 @@ std::vector<AnswerRole> AnswerRoles(const std::vector<AnsweredSource>& sources,
   std::vector<AnswerRole> roles;
   for (const AnsweredSource& source : sources) {
     const std::string& name = source.source.annotations;
-    roles.push_back(Holds(train, name)   ? AnswerRole::kTrained
-                    : Holds(eval, name)  ? AnswerRole::kHeldOut
-                    : is_control(source) ? AnswerRole::kControl
-                                         : AnswerRole::kOther);
+    roles.push_back(Contains(train, name)  ? AnswerRole::kTrained
+                    : Contains(eval, name) ? AnswerRole::kHeldOut
+                    : is_control(source)   ? AnswerRole::kControl
+                                           : AnswerRole::kOther);
   }
   return roles;
 }

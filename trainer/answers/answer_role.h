@@ -7,9 +7,10 @@
 
 namespace equipoise {
 
-// The role of each source. `train`, `eval`: data.train and data.eval; for a source that is neither,
-// the training records are read, a few hundred thousand at most. A file that cannot be read or a
-// line that is no record is passed over.
+// The role of each source in the report. `train`, `eval`: data.train and data.eval. A source that
+// is in neither is a control when most of its questions have another answer in the training data,
+// of which at most the first few hundred thousand records are read. Unreadable files and malformed
+// lines are ignored.
 std::vector<AnswerRole> AnswerRoles(const std::vector<AnsweredSource>& sources,
                                     const std::vector<SourceConfig>& train,
                                     const std::vector<SourceConfig>& eval);

@@ -14,7 +14,7 @@
 namespace equipoise {
 namespace {
 
-// One row of tokens that starts at position `first`.
+// A micro-batch of one row of tokens, the first of which has position `first`.
 MicroBatch Row(const std::vector<int32_t>& ids, int64_t first, KvCache* cache) {
   const auto n = static_cast<int64_t>(ids.size());
   MicroBatch batch;
@@ -30,13 +30,15 @@ at::Tensor PositionsOf(const at::Tensor& ids, int64_t token) {
   return ids.eq(token).nonzero().reshape({-1});
 }
 
-int32_t Pick(const at::Tensor& logits, double temperature, std::mt19937_64& random) {
+// The next token: argmax at temperature 0, else a sample of softmax(logits / temperature) by
+// inverse transform sampling.
+int32_t SampleToken(const at::Tensor& logits, double temperature, std::mt19937_64& random) {
   if (temperature <= 0) return static_cast<int32_t>(logits.argmax().item<int64_t>());
   const at::Tensor p = at::softmax(logits.to(at::kDouble).div(temperature), 0).contiguous();
-  const double* share = p.data_ptr<double>();
+  const double* probability = p.data_ptr<double>();
   double rest = std::uniform_real_distribution<double>(0, 1)(random);
   int64_t token = 0;
-  while (token + 1 < p.size(0) && (rest -= share[token]) >= 0) ++token;
+  while (token + 1 < p.size(0) && (rest -= probability[token]) >= 0) ++token;
   return static_cast<int32_t>(token);
 }
 
@@ -58,7 +60,8 @@ std::vector<int32_t> Generator::Continue(const std::vector<int32_t>& prompt,
   auto length = static_cast<int64_t>(prompt.size());
   while (static_cast<int64_t>(answer.size()) < options.max_new_tokens) {
     const at::Tensor logits = stage_->Evaluate(OnDevice(batch, device), at::Tensor());
-    const int32_t token = Pick(logits[logits.size(0) - 1].cpu(), options.temperature, random);
+    const int32_t token =
+        SampleToken(logits[logits.size(0) - 1].cpu(), options.temperature, random);
     if (std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end()) break;
     answer.push_back(token);
     batch = Row({token}, length++, &cache);

@@ -17,9 +17,7 @@ namespace equipoise {
 namespace {
 
 std::string ShapeText(const at::Tensor& tensor) {
-  std::ostringstream out;
-  out << tensor.sizes();
-  return out.str();
+  return fmt::format("[{}]", fmt::join(tensor.sizes(), ", "));
 }
 
 class InputReader {
@@ -30,7 +28,8 @@ class InputReader {
   CheckInputs Read() {
     RefuseUnknown();
     ids_ = Integers("input_ids");
-    if (ids_.dim() != 2) Refuse("input_ids", "has the shape " + ShapeText(ids_) + ", not [B, T]");
+    if (ids_.dim() != 2)
+      Refuse("input_ids", fmt::format("has the shape {}, not [B, T]", ShapeText(ids_)));
     CheckRange("input_ids", ids_, 0);
     labels_ = LikeIds("labels");
     if (labels_.defined()) CheckRange("labels", labels_, kNoTarget);
@@ -56,7 +55,7 @@ class InputReader {
 
  private:
   [[noreturn]] void Refuse(const std::string& tensor, const std::string& what) const {
-    throw DataError(file_.path() + ": " + tensor + ": " + what);
+    throw DataError(fmt::format("{}: {}: {}", file_.path(), tensor, what));
   }
 
   void RefuseUnknown() const {
@@ -65,7 +64,7 @@ class InputReader {
                                                  "images_per_sample"};
     for (const auto& [name, entry] : file_.entries()) {
       if (name == "image_grid_thw" || name == "image_sizes") {
-        Refuse(name, "a model of type " + config_.model_type + " takes no such tensor");
+        Refuse(name, fmt::format("a model of type {} takes no such tensor", config_.model_type));
       }
       if (kKnown.count(name) == 0) Refuse(name, "unknown tensor; remove it");
     }
@@ -80,12 +79,13 @@ class InputReader {
     return tensor.to(at::kLong);
   }
 
-  // An optional tensor in the shape of input_ids.
+  // An optional tensor of the same shape as input_ids.
   at::Tensor LikeIds(const std::string& name) const {
     if (!file_.Has(name)) return {};
     at::Tensor tensor = Integers(name);
     if (tensor.sizes() != ids_.sizes()) {
-      Refuse(name, "has the shape " + ShapeText(tensor) + ", input_ids " + ShapeText(ids_));
+      Refuse(name,
+             fmt::format("has the shape {}, input_ids {}", ShapeText(tensor), ShapeText(ids_)));
     }
     return tensor;
   }
@@ -129,7 +129,7 @@ class InputReader {
   }
 
   // The columns [first, last) of a row that are not masked.
-  std::pair<int64_t, int64_t> Kept(int64_t row) const {
+  std::pair<int64_t, int64_t> UnmaskedColumns(int64_t row) const {
     int64_t first = 0, last = ids_.size(1);
     if (!mask_.defined()) return {first, last};
     const int64_t* mask = mask_.const_data_ptr<int64_t>() + row * ids_.size(1);
@@ -144,13 +144,13 @@ class InputReader {
     return {first, last};
   }
 
-  // The folder does not say which token stands for pictures: then it is the one that occurs in runs
-  // of whole tiles, as often as there are tiles.
+  // The image token, where the model's folder does not specify it: the one token whose runs all
+  // have the length of whole tiles, with as many tiles as pixel_values.
   int64_t GuessImageToken() const {
     const int64_t per_tile = config_.tokens_per_tile();
-    std::map<int64_t, int64_t> found;  // token -> tiles; -1: in other runs too
+    std::map<int64_t, int64_t> found;  // token -> tiles; -1: has runs of other lengths
     for (int64_t row = 0; row < ids_.size(0); ++row) {
-      const auto [first, last] = Kept(row);
+      const auto [first, last] = UnmaskedColumns(row);
       const int64_t* ids = ids_.const_data_ptr<int64_t>() + row * ids_.size(1);
       for (int64_t i = first, next; i < last; i = next) {
         for (next = i + 1; next < last && ids[next] == ids[i];) ++next;
@@ -158,17 +158,17 @@ class InputReader {
         count = count < 0 || (next - i) % per_tile != 0 ? -1 : count + (next - i) / per_tile;
       }
     }
-    std::vector<int64_t> fitting;
+    std::vector<int64_t> candidates;
     for (const auto& [token, count] : found) {
-      if (count == tiles()) fitting.push_back(token);
+      if (count == tiles()) candidates.push_back(token);
     }
-    if (fitting.size() == 1) return fitting[0];
+    if (candidates.size() == 1) return candidates[0];
     Refuse("pixel_values",
            "which token stands for pictures is not known; give config.json an "
            "image_token_id, or put the tokenizer beside it");
   }
 
-  // labels[i + 1] at position i; nothing at the end of a segment.
+  // Labels shifted by one: labels[i + 1] at position i; kNoTarget at the end of a segment.
   at::Tensor Targets(const at::Tensor& labels, const std::vector<int64_t>& segments) const {
     at::Tensor targets = at::full({labels.size(0)}, kNoTarget, at::kLong);
     for (size_t s = 0; s + 1 < segments.size(); ++s) {
@@ -178,6 +178,7 @@ class InputReader {
     return targets;
   }
 
+  // The weight of each target, which depends on the number of targets in its segment.
   at::Tensor Weights(const at::Tensor& targets, const std::vector<int64_t>& segments) const {
     at::Tensor weights = at::ones({targets.size(0)}, at::kFloat);
     for (size_t s = 0; s + 1 < segments.size(); ++s) {
@@ -204,7 +205,7 @@ class InputReader {
     if (weighting_ != LossWeight::kToken) batch->target_weights = weights;
   }
 
-  // Tiles belong to the image tokens in their order.
+  // Assigns the next tiles to the row's image tokens, in order.
   void AddTiles(int64_t row, MicroBatch* batch) {
     if (!config_.has_vision) return;
     const at::Tensor at = batch->input_ids.eq(image_token_).nonzero().squeeze(1);
@@ -240,7 +241,7 @@ class InputReader {
   }
 
   CheckInputs::Row MakeRow(int64_t row, double* total_weight) {
-    const auto [first, last] = Kept(row);
+    const auto [first, last] = UnmaskedColumns(row);
     CheckInputs::Row result;
     result.first_column = first;
     MicroBatch& batch = result.batch;
@@ -271,8 +272,8 @@ class InputReader {
   const ModelConfig& config_;
   const LossWeight weighting_;
   at::Tensor ids_, labels_, mask_, positions_, pixels_;
-  std::vector<int64_t> segments_;  // of the one packed row; empty when rows are not packed
-  int64_t image_token_;            // -1: not known, and not needed
+  std::vector<int64_t> segments_;  // cu_seqlens of the packed row; empty when rows are not packed
+  int64_t image_token_;            // -1: unknown, and not needed
   int64_t next_tile_ = 0, next_sample_ = 0;
 };
 

@@ -10,22 +10,22 @@
 
 namespace equipoise {
 
-// The tensors that `check` was given, as micro-batches: one for each row of input_ids.
+// The input tensors of `check`, as micro-batches: one for each row of input_ids.
 struct CheckInputs {
   struct Row {
     MicroBatch batch;
-    int64_t first_column = 0;  // of its tokens; masked columns have none
+    int64_t first_column = 0;  // column of its first token; columns before it are masked
   };
   std::vector<Row> rows;
   int64_t columns = 0;
   bool has_labels = false;
-  double total_weight = 0;  // of all targets: what the sum of token losses is divided by
+  double total_weight = 0;  // weight of all targets, by which the sum of token losses is divided
 };
 
-// Reads a safetensors file with input_ids [B, T] and, where wanted, labels [B, T] (unshifted, -100
-// ignored), attention_mask [B, T] (padding at the ends of rows), position_ids [B, T], cu_seqlens
-// [n + 1] (B = 1), pixel_values [tiles, 3, size, size], images_per_sample [n]. `weighting`:
-// train.loss. Throws DataError that names file and tensor.
+// Reads a safetensors file with input_ids [B, T] and, optionally, labels [B, T] (not shifted, -100
+// is ignored), attention_mask [B, T] (padding at the ends of rows only), position_ids [B, T],
+// cu_seqlens [n + 1] (B = 1), pixel_values [tiles, 3, size, size], images_per_sample [n].
+// `weighting`: train.loss. Throws DataError that names the file and the tensor.
 CheckInputs ReadCheckInputs(const std::string& path, const ModelConfig& config,
                             LossWeight weighting);
 

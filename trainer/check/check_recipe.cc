@@ -1,5 +1,7 @@
 #include "trainer/check/check_recipe.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -12,10 +14,10 @@ namespace {
 
 std::vector<double> Numbers(const Json& json, const char* key, const std::string& path) {
   std::vector<double> numbers;
-  if (!json[key].is_array()) throw DataError(path + ": " + key + ": not a list");
+  if (!json[key].is_array()) throw DataError(fmt::format("{}: {}: not a list", path, key));
   for (const Json& value : json[key]) {
     if (!value.is_number())
-      throw DataError(path + ": " + key + ": holds something that is no number");
+      throw DataError(fmt::format("{}: {}: holds something that is no number", path, key));
     numbers.push_back(value.get<double>());
   }
   return numbers;
@@ -33,8 +35,8 @@ std::vector<double> LearningRates(const Json& json, const std::string& path) {
   return std::vector<double>(static_cast<size_t>(steps), GetNumber(json, "lr", path));
 }
 
-// What --steps names: a file, and the recipe in it where one was chosen. The file's own name may
-// hold a colon.
+// Value of --steps: a file, and the name of a recipe in it if given. The file's own name may
+// contain a colon.
 struct Choice {
   std::string path, name;
 };
@@ -45,38 +47,38 @@ Choice ParseChoice(const std::string& text) {
   return {text.substr(0, colon), text.substr(colon + 1)};
 }
 
-struct Named {  // NOLINT(bugprone-exception-escape): Json asserts when it moves
-  std::string where;
+struct LocatedRecipe {  // NOLINT(bugprone-exception-escape): Json asserts when it moves
+  std::string where;    // prefix of error messages
   Json recipe;
 };
 
-Named ChooseRecipe(const Choice& choice, Json file) {
+LocatedRecipe ChooseRecipe(const Choice& choice, Json file) {
   const std::string& path = choice.path;
   if (!file.is_object()) throw DataError(path + ": not a JSON object");
   if (file.contains("optimizer")) {
     if (choice.name.empty()) return {path, std::move(file)};
-    throw ConfigError("--steps " + path + ":" + choice.name +
-                      ": the file holds one recipe without a name; leave ':" + choice.name +
-                      "' out");
+    throw ConfigError(
+        fmt::format("--steps {}:{}: the file holds one recipe without a name; leave ':{}' out",
+                    path, choice.name, choice.name));
   }
   std::vector<std::string> names;
   for (const auto& [name, value] : file.items()) {
     if (value.is_object()) names.push_back(name);
   }
   if (names.empty()) throw DataError(path + ": optimizer: missing; this is no recipe of steps");
-  std::string list = names[0];
-  for (size_t i = 1; i < names.size(); ++i) list += ", " + names[i];
+  const std::string list = fmt::format("{}", fmt::join(names, ", "));
   std::string chosen = choice.name;
   if (chosen.empty() && names.size() == 1) chosen = names[0];
   if (chosen.empty()) {
-    throw ConfigError("--steps " + path + ": holds the recipes " + list +
-                      "; choose one, such as --steps " + path + ":" + names[0]);
+    throw ConfigError(
+        fmt::format("--steps {}: holds the recipes {}; choose one, such as --steps {}:{}", path,
+                    list, path, names[0]));
   }
   if (std::find(names.begin(), names.end(), chosen) == names.end()) {
-    throw ConfigError("--steps " + path + ":" + chosen + ": no such recipe; the file holds " +
-                      list);
+    throw ConfigError(
+        fmt::format("--steps {}:{}: no such recipe; the file holds {}", path, chosen, list));
   }
-  return {path + ": " + chosen, file[chosen]};
+  return {fmt::format("{}: {}", path, chosen), file[chosen]};
 }
 
 }  // namespace
@@ -101,8 +103,10 @@ CheckRecipe ReadCheckRecipe(const std::string& text) {
   const std::string decayed = GetString(json, "weight_decay_on", path, "all");
   recipe.decay_all = decayed == "all";
   if (!recipe.decay_all && decayed != "parameters with two or more dimensions") {
-    throw DataError(path + ": weight_decay_on: '" + decayed +
-                    "' is neither 'all' nor 'parameters with two or more dimensions'");
+    throw DataError(
+        fmt::format("{}: weight_decay_on: '{}' is neither 'all' nor 'parameters with two or more "
+                    "dimensions'",
+                    path, decayed));
   }
   return recipe;
 }

@@ -16,6 +16,9 @@
 #include "parallel/zero/zero_optimizer.h"
 #include "trainer/check/whole_tensors.h"
 
+// Results are collected one weight at a time: every rank adds its part to a tensor of zeros, and an
+// all-reduce yields the whole, so that memory is bounded by the largest weight besides the results.
+
 namespace equipoise {
 namespace {
 
@@ -42,15 +45,15 @@ CheckRun::CheckRun(const std::string& folder, CheckInputs inputs, ParallelModel&
     optimizer_ = std::make_unique<ZeroOptimizer>(
         model_.parameters(), RecipeGroups(*recipe_, parameters), recipe_->adamw, model_.shards(),
         ZeroOptimizer::Groups{model_.groups().along(Axis::kData), world_});
-    optimizer_->TakeMasters();  // before gradients take their memory
+    optimizer_->TakeMasters();  // before the gradients overwrite that memory
   }
   const auto ranks = static_cast<size_t>(model.plan().data());
   const auto rank = static_cast<size_t>(model.groups().at.data);
   for (size_t first = 0; first < inputs_.rows.size(); first += ranks) {
     const size_t row = first + rank;
-    const bool there = row < inputs_.rows.size();
-    rows_.push_back(there ? &inputs_.rows[row] : nullptr);
-    mine_.push_back(there ? inputs_.rows[row].batch : EmptyBatch(inputs_.has_labels));
+    const bool has_row = row < inputs_.rows.size();
+    rows_.push_back(has_row ? &inputs_.rows[row] : nullptr);
+    batches_.push_back(has_row ? inputs_.rows[row].batch : EmptyBatch(inputs_.has_labels));
   }
 }
 
@@ -68,7 +71,7 @@ at::Tensor CheckRun::Logits() {
   const auto count = static_cast<int64_t>(inputs_.rows.size());
   const int64_t vocabulary = model_.part().config().text.vocab_size;
   at::Tensor logits = at::zeros({count, inputs_.columns, vocabulary}, at::kFloat);
-  std::vector<MicroBatch> batches = mine_;
+  std::vector<MicroBatch> batches = batches_;
   for (MicroBatch& batch : batches) batch.targets = at::Tensor();
   ModelPart::Pass pass = PassOver(batches);
   pass.on_result = [&](int i, const at::Tensor& result) {
@@ -83,12 +86,12 @@ at::Tensor CheckRun::Logits() {
 }
 
 double CheckRun::Loss() {
-  model_.Evaluate(PassOver(mine_));
+  model_.Evaluate(PassOver(batches_));
   return ReportedLoss() / inputs_.total_weight;
 }
 
 double CheckRun::LossAndGradients() {
-  ModelPart::Pass pass = PassOver(mine_);
+  ModelPart::Pass pass = PassOver(batches_);
   pass.loss_scale = 1.0 / inputs_.total_weight;
   model_.RunStep(std::move(pass));
   return ReportedLoss();
@@ -149,8 +152,8 @@ void CheckRun::Collect(const std::string& prefix, Tensors& out, const Contribute
 }
 
 double CheckRun::ReportedLoss() {
-  const double mine = model_.reports_loss() ? model_.part().loss() : 0;
-  return AllReduceValue(world_, mine, ReduceOp::kSum);
+  const double local = model_.reports_loss() ? model_.part().loss() : 0;
+  return AllReduceValue(world_, local, ReduceOp::kSum);
 }
 
 }  // namespace equipoise

@@ -18,35 +18,34 @@
 
 namespace equipoise {
 
-// A model on given tensors, under any plan. Rows are dealt to the data ranks in turn; every data
-// rank runs the same number of micro-batches, empty ones where the rows have run out. All functions
-// are collective; tensors and numbers that they give are those of the whole batch, on every rank.
+// Runs a model on given tensors, under any plan. Rows are distributed round-robin over the
+// data-parallel ranks, all of which run the same number of micro-batches; the last may be empty.
+// All functions are collective and return the results of the whole batch on every rank.
 class CheckRun {
  public:
   using Tensors = std::map<std::string, at::Tensor>;
 
-  // `folder` is where the weights came from: results go by the keys of its files. `model` and
-  // `world` must outlive it.
-  // `recipe`: of the steps that RunSteps() will do, if any.
+  // `folder` is the Hugging Face folder of the weights, whose keys name the results. `recipe` is
+  // needed for RunSteps() only. `model` and `world` must outlive this object.
   CheckRun(const std::string& folder, CheckInputs inputs, ParallelModel& model, Communicator& world,
            std::optional<CheckRecipe> recipe);
   CheckRun(const CheckRun&) = delete;
   CheckRun& operator=(const CheckRun&) = delete;
 
-  // [B, T, vocabulary] fp32; zeros where a position is masked.
+  // Logits [B, T, vocabulary] fp32; zeros at masked positions.
   at::Tensor Logits();
   double Loss();
-  // Leaves the gradients of the whole batch in the parameters.
+  // The loss; the gradients of the whole batch are left in the parameters.
   double LossAndGradients();
-  // After LossAndGradients(): `grad.KEY` for each key of the folder's weights, zeros where the
-  // model has no gradient. A tied head is the embedding and left out.
+  // Adds, after LossAndGradients(), `grad.KEY` for each key of the folder's weights; zeros where
+  // the model has no gradient. A tied output head is left out, as it is the embedding.
   void CollectGradients(Tensors& out);
-  // Runs the optimizer: `losses` and `grad_norms` (before clipping) of each step [n] fp64, and the
-  // weights afterwards, `after.KEY`.
+  // Runs the optimizer steps and adds `losses` and `grad_norms` (before clipping), [steps] fp64,
+  // and the updated weights `after.KEY`.
   void RunSteps(Tensors& out);  // REQUIRES: a recipe
 
  private:
-  // Adds this rank's share of the tensor of that name to `whole`.
+  // Adds this rank's part of the tensor of that name to `whole`.
   using Contribute = std::function<void(const std::string& name, at::Tensor& whole)>;
   ModelPart::Pass PassOver(const std::vector<MicroBatch>& batches) const;
   void Collect(const std::string& prefix, Tensors& out, const Contribute& contribute);
@@ -55,8 +54,8 @@ class CheckRun {
 
   std::string folder_;
   CheckInputs inputs_;
-  std::vector<MicroBatch> mine_;               // this data rank's
-  std::vector<const CheckInputs::Row*> rows_;  // where they come from; null for an empty one
+  std::vector<MicroBatch> batches_;            // micro-batches of this data-parallel rank
+  std::vector<const CheckInputs::Row*> rows_;  // row of each; null for an empty micro-batch
   ParallelModel& model_;
   std::optional<CheckRecipe> recipe_;
   std::unique_ptr<ZeroOptimizer> optimizer_;

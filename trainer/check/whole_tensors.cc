@@ -7,7 +7,7 @@
 namespace equipoise {
 namespace {
 
-// Adds a rank's part, without the rows that pad it.
+// Adds a tensor-parallel rank's slice, without its padding rows.
 void AddPart(const Parameter& parameter, const at::Tensor& flat, at::Tensor& whole) {
   const at::Tensor part = flat.view(parameter.shape);
   const TensorPart& place = parameter.part;
@@ -33,24 +33,24 @@ void AddGradient(ParallelModel& model, size_t index, at::Tensor& whole) {
     return;
   }
   const int64_t begin = model.parameters().gradient_offset(index);
-  at::Tensor mine = at::zeros({gradient.numel()}, at::kFloat);
+  at::Tensor local = at::zeros({gradient.numel()}, at::kFloat);
   for (const Shards::Run& run : shards.RunsIn({begin, begin + parameter.numel()}, rank)) {
     const int64_t from = run.flat.begin - begin;
-    mine.narrow(0, from, run.flat.size()).copy_(gradient.narrow(0, from, run.flat.size()));
+    local.narrow(0, from, run.flat.size()).copy_(gradient.narrow(0, from, run.flat.size()));
   }
-  AddPart(parameter, mine, whole);
+  AddPart(parameter, local, whole);
 }
 
 void AddState(const ZeroOptimizer::State& state, at::Tensor& whole) {
   const Parameter& parameter = *state.parameter;
   const at::Tensor values = state.values.cpu().reshape({-1});
-  at::Tensor mine = at::zeros({parameter.numel()}, at::kFloat);
+  at::Tensor local = at::zeros({parameter.numel()}, at::kFloat);
   int64_t done = 0;
   for (const Range& run : state.runs) {
-    mine.narrow(0, run.begin, run.size()).copy_(values.narrow(0, done, run.size()));
+    local.narrow(0, run.begin, run.size()).copy_(values.narrow(0, done, run.size()));
     done += run.size();
   }
-  AddPart(parameter, mine, whole);
+  AddPart(parameter, local, whole);
 }
 
 }  // namespace equipoise

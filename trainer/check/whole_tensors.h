@@ -9,13 +9,13 @@
 
 namespace equipoise {
 
-// This rank's contribution to a whole tensor that is spread over the ranks of a mesh: `whole` has
-// the whole shape, and is zero where another rank contributes. Over all ranks everything comes
-// once.
+// These functions add this rank's part of a tensor that is distributed over a mesh to `whole`, fp32
+// in the shape of the whole tensor. Each element is added by exactly one rank, so that an
+// all-reduce (sum) of tensors that were zero yields the whole tensor.
 
-// The gradient that RunStep() has left for parameter `index`.
+// Adds the gradient of parameter `index` after RunStep().
 void AddGradient(ParallelModel& model, size_t index, at::Tensor& whole);
-// A tensor of ZeroOptimizer::ToSave().
+// Adds a tensor of ZeroOptimizer::ToSave().
 void AddState(const ZeroOptimizer::State& state, at::Tensor& whole);
 
 }  // namespace equipoise

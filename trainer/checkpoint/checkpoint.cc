@@ -23,6 +23,12 @@
 #include "trainer/common/agreement.h"
 #include "trainer/common/durable_file.h"
 
+// A checkpoint appears by one rename of a folder whose files are complete and on disk, and is
+// deleted by a rename before its files go; `latest` is replaced in the same way. So a folder under
+// a checkpoint's name is always complete. Ranks write their files in parallel; each step is one
+// that all ranks complete or all abandon. Every element of a tensor is written by one rank, which
+// rank 0 checks in the headers of the files.
+
 namespace equipoise {
 namespace {
 
@@ -31,30 +37,32 @@ namespace fs = std::filesystem;
 void Remove(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
-  if (error) throw RunError(path.string() + ": cannot remove: " + error.message());
+  if (error) throw RunError(fmt::format("{}: cannot remove: {}", path.string(), error.message()));
 }
 
-// Left by a run that was killed while it saved or deleted.
+// Removes the temporary folders of a run that was killed while it saved or deleted a checkpoint.
 void RemoveTemporaries(const fs::path& checkpoints) {
-  std::vector<fs::path> left;
+  std::vector<fs::path> stale;
   for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints)) {
-    if (entry.path().filename().string().rfind(kTemporaryPrefix, 0) == 0) left.push_back(entry);
+    if (entry.path().filename().string().starts_with(kTemporaryPrefix)) stale.push_back(entry);
   }
-  for (const fs::path& path : left) Remove(path);
+  for (const fs::path& path : stale) Remove(path);
 }
 
 void PrepareTemporary(const fs::path& checkpoints, const fs::path& temporary) {
   std::error_code error;
   fs::create_directories(checkpoints, error);
-  if (error) throw RunError(checkpoints.string() + ": cannot create: " + error.message());
+  if (error)
+    throw RunError(fmt::format("{}: cannot create: {}", checkpoints.string(), error.message()));
   RemoveTemporaries(checkpoints);
   fs::create_directory(temporary, error);
-  if (error) throw RunError(temporary.string() + ": cannot create: " + error.message());
+  if (error)
+    throw RunError(fmt::format("{}: cannot create: {}", temporary.string(), error.message()));
 }
 
-// The size and checksum of every rank's file; bytes 0 where a rank has none.
-std::vector<FileSum> GatherSums(const FileSum& mine, Communicator& world) {
-  const std::vector<int64_t> words = {mine.bytes, std::bit_cast<int64_t>(mine.xxh3)};
+// The size and checksum of every rank's file; a rank without a file has 0 bytes.
+std::vector<FileSum> GatherSums(const FileSum& local, Communicator& world) {
+  const std::vector<int64_t> words = {local.bytes, std::bit_cast<int64_t>(local.xxh3)};
   std::vector<FileSum> sums;
   sums.reserve(static_cast<size_t>(world.size()));
   for (const std::vector<int64_t>& rank : GatherValues(world, words)) {
@@ -75,12 +83,12 @@ Json StateJson(const TrainState& state) {
           {"non_finite_in_a_row", state.non_finite_in_a_row}};
 }
 
-// Adds what a rank's file holds. It tells itself which pieces are no whole tensors.
+// Adds the tensors of a rank's file. Its metadata lists those that are pieces of a larger tensor.
 void ListPieces(const SafetensorsReader& reader, const std::string& file,
                 std::map<std::string, std::vector<StoredPiece>>& tensors) {
-  const auto told = reader.metadata().find(kPiecesKey);
+  const auto listed = reader.metadata().find(kPiecesKey);
   const Json pieces =
-      told == reader.metadata().end() ? Json::object() : ParseJson(told->second, reader.path());
+      listed == reader.metadata().end() ? Json::object() : ParseJson(listed->second, reader.path());
   for (const auto& [name, entry] : reader.entries()) {
     const bool whole = !pieces.contains(name);
     tensors[name].push_back({file,
@@ -90,7 +98,7 @@ void ListPieces(const SafetensorsReader& reader, const std::string& file,
   }
 }
 
-// Each element of a tensor is saved by one rank.
+// Throws RunError unless each element of every tensor is saved by exactly one rank.
 void RequireWhole(const std::map<std::string, std::vector<StoredPiece>>& tensors) {
   for (const auto& [name, pieces] : tensors) {
     std::vector<Range> ranges;
@@ -112,7 +120,7 @@ void RequireWhole(const std::map<std::string, std::vector<StoredPiece>>& tensors
   }
 }
 
-// index.json of the files in `folder`, whose headers say what they hold.
+// The content of index.json, from the headers of the files in `folder`.
 Json IndexJson(const CheckpointContent& content, const std::vector<FileSum>& sums,
                const fs::path& folder) {
   Json files = Json::object();
@@ -134,31 +142,31 @@ Json IndexJson(const CheckpointContent& content, const std::vector<FileSum>& sum
           {"tensors", TensorsToJson(tensors)}};
 }
 
-// Deletes all but the newest `keep`. Those marked as unsound go first, then steps beyond `step`: of
-// a course that the run has left, by resuming from an older checkpoint.
+// Deletes all but the newest `keep`. Checkpoints marked as unsound are deleted first, then those of
+// steps beyond `step`, which remain when the run was resumed from an older checkpoint.
 void DeleteOld(const fs::path& checkpoints, int64_t step, int64_t keep) {
   if (keep == 0) return;
   std::vector<int64_t> steps = StepsIn(checkpoints.string());
-  std::map<int64_t, int> left;  // 2: unsound
+  std::map<int64_t, int> priority;  // of deletion; 2: unsound, 1: beyond `step`
   for (const int64_t s : steps) {
-    left[s] = fs::exists(checkpoints / StepFolderName(s) / kUnsoundName) ? 2 : s > step ? 1 : 0;
+    priority[s] = fs::exists(checkpoints / StepFolderName(s) / kUnsoundName) ? 2 : s > step ? 1 : 0;
   }
-  std::sort(steps.begin(), steps.end(), [&left](int64_t a, int64_t b) {
-    return left[a] != left[b] ? left[a] < left[b] : a > b;
+  std::sort(steps.begin(), steps.end(), [&priority](int64_t a, int64_t b) {
+    return priority[a] != priority[b] ? priority[a] < priority[b] : a > b;
   });
   const std::string latest = LatestName(checkpoints.string());
   for (auto i = static_cast<size_t>(keep); i < steps.size(); ++i) {
     const std::string name = StepFolderName(steps[i]);
     if (name == latest) continue;
-    // Under another name first: a half-deleted folder must not look like a checkpoint.
-    const fs::path doomed = checkpoints / (kTemporaryPrefix + ("delete-" + name));
-    fs::rename(checkpoints / name, doomed);
-    Remove(doomed);
+    // Renamed first: a half-deleted folder must not look like a checkpoint.
+    const fs::path renamed = checkpoints / fmt::format("{}delete-{}", kTemporaryPrefix, name);
+    fs::rename(checkpoints / name, renamed);
+    Remove(renamed);
   }
 }
 
-void RequireFinite(const std::map<std::string, HeldPiece>& held) {
-  for (const auto& [name, piece] : held) {
+void RequireFinite(const std::map<std::string, HeldPiece>& tensors) {
+  for (const auto& [name, piece] : tensors) {
     if (piece.values.numel() == 0) continue;
     const auto [least, most] = at::aminmax(piece.values);
     if (std::isfinite(least.item<double>()) && std::isfinite(most.item<double>())) continue;
@@ -181,6 +189,7 @@ void WriteRankFile(const std::string& path, const std::map<std::string, HeldPiec
   WriteSafetensors(path, tensors, metadata);
 }
 
+// Makes the checkpoint visible; rank 0 only.
 void Publish(const CheckpointContent& content, const std::vector<FileSum>& sums,
              const fs::path& temporary) {
   const fs::path checkpoints = temporary.parent_path();
@@ -198,32 +207,32 @@ SavedCheckpoint SaveCheckpoint(const std::string& run_dir, const CheckpointConte
                                int64_t keep, Communicator& world) {
   const fs::path checkpoints = fs::path(run_dir) / "checkpoints";
   const fs::path temporary = checkpoints / (kTemporaryPrefix + StepFolderName(content.state.step));
-  const bool leads = world.rank() == 0;
+  const bool is_root = world.rank() == 0;
   SavedCheckpoint saved{(checkpoints / StepFolderName(content.state.step)).string(), 0};
   AgreeOrThrowRunError(world, [&] { RequireFinite(content.tensors); });
   try {
     AgreeOrThrowRunError(world, [&] {
-      if (leads) PrepareTemporary(checkpoints, temporary);
+      if (is_root) PrepareTemporary(checkpoints, temporary);
     });
-    FileSum mine;
+    FileSum local;
     AgreeOrThrowRunError(world, [&] {
       if (content.tensors.empty()) return;
       const std::string file = (temporary / RankFileName(world.rank())).string();
       WriteRankFile(file, content.tensors);
-      mine = SumFile(file);
+      local = SumFile(file);
     });
-    const std::vector<FileSum> sums = GatherSums(mine, world);
+    const std::vector<FileSum> sums = GatherSums(local, world);
     for (const FileSum& sum : sums) saved.bytes += sum.bytes;
     AgreeOrThrowRunError(world, [&] {
-      if (leads) Publish(content, sums, temporary);
+      if (is_root) Publish(content, sums, temporary);
     });
   } catch (const RunError&) {
     std::error_code ignored;
-    if (leads) fs::remove_all(temporary, ignored);
+    if (is_root) fs::remove_all(temporary, ignored);
     throw;
   }
   AgreeOrThrowRunError(world, [&] {
-    if (leads) DeleteOld(checkpoints, content.state.step, keep);
+    if (is_root) DeleteOld(checkpoints, content.state.step, keep);
   });
   return saved;
 }

@@ -16,8 +16,8 @@
 
 namespace equipoise {
 
-// A tensor, or the piece of one that a rank has in memory: contiguous, on any device. Its dtype is
-// the one that is saved; what is read is converted to it.
+// A tensor in memory, or this rank's piece of one: contiguous, on any device. It is saved in its
+// own dtype; elements that are read are converted to it.
 struct HeldPiece {
   HeldPiece(at::Tensor whole)  // NOLINT(google-explicit-constructor): a tensor is a piece of itself
       : values(std::move(whole)), piece{values.sizes().vec(), -1, {}, {}} {}
@@ -28,69 +28,71 @@ struct HeldPiece {
   TensorPiece piece;
 };
 
-// Where a parameter of this rank lies in the whole tensor; of its elements the `runs`, or all.
+// The piece of the whole tensor that this rank's parameter is; only the ranges `runs` of its
+// elements, if given.
 TensorPiece PieceOf(const Parameter& parameter, const std::vector<Range>& runs = {});
 
-// Content of a checkpoint. `state`, `environment` and `sections` of rank 0 are written.
+// The content of a checkpoint. Everything but `tensors` is taken from rank 0.
 struct CheckpointContent {  // NOLINT(bugprone-exception-escape)
   TrainState state;
   Json environment;
   Json sections;                             // {"model": {...}, "data": {...}}
   Json settings;                             // the whole configuration
-  std::map<std::string, HeldPiece> tensors;  // this rank's; may be none
+  std::map<std::string, HeldPiece> tensors;  // tensors of this rank; may be empty
 };
 
 struct SavedCheckpoint {
   std::string folder;
-  int64_t bytes = 0;  // of all ranks' files
+  int64_t bytes = 0;  // sum over all ranks' files
 };
 
-// Writes RUN/checkpoints/step-XXXXXXXX: every rank its file under a temporary folder, sync, rank 0
-// the index, rename, `latest`, deletes all but the newest `keep` (0: deletes none). Collective. A
-// run killed at any point leaves either the old or the new checkpoint whole. Throws RunError (disk
-// full, not writable, elements of a tensor given by two ranks or by none, an element that is not
-// finite) with the same text on every rank; the older checkpoints then stay as they were.
+// Writes RUN/checkpoints/step-XXXXXXXX: every rank writes its file to a temporary folder and syncs
+// it; rank 0 writes the index, renames the folder, updates `latest`, and deletes all but the newest
+// `keep` checkpoints (0: deletes none). Collective. A run killed at any point leaves either the old
+// or the new checkpoint complete. Throws RunError with the same text on every rank when the disk is
+// full or not writable, when an element of a tensor is given by two ranks or by none, or when an
+// element is not finite; older checkpoints then remain unchanged.
 SavedCheckpoint SaveCheckpoint(const std::string& run_dir, const CheckpointContent& content,
                                int64_t keep, Communicator& world);
 
-// Marks the checkpoints of a run that hold the weights after `optimizer_step` as unsound: `why` is
-// told when they are passed over. Their names. What cannot be marked is left out.
+// Marks the checkpoints of a run that hold the weights after `optimizer_step` as unsound, so that
+// FindCheckpoint() skips them and logs `why`. Returns the names of those that could be marked.
 std::vector<std::string> MarkUnsound(const std::string& run_dir, int64_t optimizer_step,
                                      const std::string& why);
 
-// The folder that `latest` names, or the newest good one where the link is absent or broken; empty
-// when the run has none. `path` may be a run folder or a step folder. All checksums are verified,
-// and that all elements are finite. Others, those marked as unsound and those of `passed_over` are
-// passed over when `path` is a run folder, and named in the log. Throws DataError when `path` is a
-// damaged step folder, or a run folder in which no checkpoint is good.
-std::string FindCheckpoint(const std::string& path,
-                           const std::vector<std::string>& passed_over = {});
+// The checkpoint to resume from. `path` is a step folder, which is returned, or a run folder, of
+// which the checkpoint that `latest` links to is returned, else the newest; empty when the run has
+// none. Verifies all checksums, and that all elements are finite. In a run folder, checkpoints that
+// fail this or are marked as unsound are skipped with a warning, those in `skipped` without one.
+// Throws DataError when `path` is a damaged step folder, or a run folder without a valid
+// checkpoint.
+std::string FindCheckpoint(const std::string& path, const std::vector<std::string>& skipped = {});
 
-// FindCheckpoint on rank 0, its answer (or DataError) on every rank. Collective.
+// FindCheckpoint() on rank 0; its result (or DataError) on every rank. Collective.
 std::string FindCheckpoint(const std::string& path, Communicator& world,
-                           const std::vector<std::string>& passed_over = {});
+                           const std::vector<std::string>& skipped = {});
 
-// Reads and verifies index.json (its checksum and the files' sizes always; when `verify` the files'
-// checksums and that all elements are finite). Throws DataError.
+// Reads and verifies index.json: its checksum and the sizes of the files, and with `verify` also
+// the files' checksums and that all elements are finite. Throws DataError.
 CheckpointIndex ReadCheckpointIndex(const std::string& checkpoint_dir, bool verify);
 
-// Reads pieces into the memory of the targets, from whatever pieces the checkpoint has, only the
-// bytes that are needed. Throws DataError. A name may come several times.
+// Reads tensors by name into the memory of the targets, from whatever pieces the checkpoint has;
+// only the bytes needed are read. A name may occur several times. Throws DataError.
 using CheckpointTargets = std::vector<std::pair<std::string, HeldPiece>>;
 void ReadCheckpointTensors(const std::string& checkpoint_dir, const CheckpointIndex& index,
                            const CheckpointTargets& targets);
 
 // Compares the `model` and `data` sections of a checkpoint with those of this run. Throws
-// ConfigError that names the differing keys with both values, and annotation files that changed. A
-// setting that the checkpoint is too old to have had its default then.
+// ConfigError that names the differing keys with both values, and annotation files that changed.
+// Settings newer than the checkpoint are compared with their defaults.
 void CheckSections(const std::string& checkpoint_dir, const Json& saved, const Json& current);
 
-// The keys of `environment` that differ, as "threads 4 -> 2", comma-separated; empty when equal.
-// Resuming then gives another run, equal within rounding only.
+// The keys of `environment` that differ, as "threads 4 -> 2", comma-separated; empty when equal. If
+// any differ, the resumed run reproduces the original within rounding only.
 std::string EnvironmentDifference(const Json& saved, const Json& current);
 
-// The settings that differ, as "train.lr was 1 and is 2", comma-separated; empty when equal, and
-// for a checkpoint that has none.
+// The settings that differ, as "train.lr was 1 and is 2", comma-separated; empty when equal, or
+// when the checkpoint has no settings.
 std::string SettingsDifference(const Json& saved, const Json& current);
 
 }  // namespace equipoise

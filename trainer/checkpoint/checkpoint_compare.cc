@@ -12,7 +12,7 @@
 namespace equipoise {
 namespace {
 
-// The keys of the sources' records, if both know them for as many sources.
+// The content keys of the sources' annotation files; null when the sections have none.
 const Json* FileKeys(const Json& sections) {
   const auto data = sections.find("data");
   if (data == sections.end() || !data->is_object()) return nullptr;
@@ -33,8 +33,7 @@ std::string ChangedFiles(const Json& saved, const Json& current) {
   return names;
 }
 
-// Gives `saved` the defaults of keys that `current` has and it lacks: of settings younger than the
-// checkpoint.
+// Adds to `saved` the defaults of keys that only `current` has: settings newer than the checkpoint.
 void AddDefaults(Json& saved, const Json& current, const Json& defaults) {
   if (!saved.is_object() || !current.is_object() || !defaults.is_object()) return;
   for (const auto& [key, value] : current.items()) {
@@ -54,7 +53,7 @@ Json WithDefaults(Json saved, const Json& current) {
   return saved;
 }
 
-// Without the keys of content, which say nothing to a reader.
+// The sections without content hashes, which mean nothing to a user.
 Json WithoutContent(Json sections) {
   if (sections.contains("data") && sections["data"].is_object()) {
     sections["data"].erase("files");
@@ -73,24 +72,25 @@ std::string Content(const Json& sections) {
 void CheckSections(const std::string& checkpoint_dir, const Json& saved, const Json& current) {
   const std::string files = ChangedFiles(saved, current);
   if (!files.empty()) {
-    throw ConfigError(checkpoint_dir + ": made from other records: " + files +
-                      " changed since; put back what it was, or start anew in another run.dir");
+    throw ConfigError(
+        fmt::format("{}: made from other records: {} changed since; put back what it was, or start "
+                    "anew in another run.dir",
+                    checkpoint_dir, files));
   }
   const std::vector<JsonDifference> differences =
       JsonDifferences(WithoutContent(WithDefaults(saved, current)), WithoutContent(current));
   if (!differences.empty()) {
-    throw ConfigError(checkpoint_dir + ": made with another configuration: " +
-                      ListDifferences(differences, " was ", " and is ") +
-                      "; change back, or start anew in another run.dir");
+    throw ConfigError(fmt::format(
+        "{}: made with another configuration: {}; change back, or start anew in another run.dir",
+        checkpoint_dir, ListDifferences(differences, " was ", " and is ")));
   }
   if (Content(saved) == Content(current)) return;
-  throw ConfigError(
-      checkpoint_dir +
-      ": made from other samples: records of data.train, their pictures' sizes or the tokenizer "
+  throw ConfigError(fmt::format(
+      "{0}: made from other samples: records of data.train, their pictures' sizes or the tokenizer "
       "changed since, or another version of this program made it, which counts tokens otherwise; "
       "put back what it was, or start anew in another run.dir, from these weights with "
-      "`equipoise export " +
-      checkpoint_dir + " --out FOLDER` and model.hf");
+      "`equipoise export {0} --out FOLDER` and model.hf",
+      checkpoint_dir));
 }
 
 std::string SettingsDifference(const Json& saved, const Json& current) {

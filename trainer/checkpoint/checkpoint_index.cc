@@ -12,14 +12,16 @@ namespace {
 
 const Json& Member(const Json& object, const char* key, const std::string& source) {
   if (!object.is_object() || !object.contains(key) || !object.at(key).is_object()) {
-    throw DataError(source + ": " + key + ": missing, or no object; use another checkpoint");
+    throw DataError(
+        fmt::format("{}: {}: missing, or no object; use another checkpoint", source, key));
   }
   return object.at(key);
 }
 
 int64_t Count(const Json& object, const char* key, const std::string& source) {
   const int64_t value = GetInt(object, key, source);
-  if (value < 0) throw DataError(source + ": " + key + ": is negative; use another checkpoint");
+  if (value < 0)
+    throw DataError(fmt::format("{}: {}: is negative; use another checkpoint", source, key));
   return value;
 }
 
@@ -37,17 +39,17 @@ TrainState ReadState(const Json& json, const std::string& source) {
   return state;
 }
 
-// One number against another.
+// Checks the consistency of the numbers.
 void CheckState(const TrainState& state, const std::string& source) {
   const auto fail = [&](const std::string& what) {
-    throw DataError(source + ": state: " + what + "; use another checkpoint");
+    throw DataError(fmt::format("{}: state: {}; use another checkpoint", source, what));
   };
   if (state.optimizer_step > state.step)
     fail(fmt::format("optimizer_step {} is beyond the step {}", state.optimizer_step, state.step));
   if (state.non_finite_in_a_row > state.step - state.optimizer_step)
     fail(fmt::format("non_finite_in_a_row {} is beyond the steps that were skipped",
                      state.non_finite_in_a_row));
-  if (state.position.epoch > state.samples)  // each has one at least
+  if (state.position.epoch > state.samples)  // an epoch has at least one sample
     fail(fmt::format("epoch {} is beyond the samples used", state.position.epoch));
 }
 
@@ -60,17 +62,18 @@ int64_t CheckFormat(const Json& json, bool has_checksum, const std::string& sour
         "{}: format {} version {} is not known to this program; use the one that wrote it", source,
         format, version));
   }
-  // The key alone tells that there was one, whatever became of the version.
+  // The key shows that there was a checksum, even if the version has been altered.
   if (!has_checksum && (version >= kFirstWithChecksum || json.contains("xxh3_64"))) {
     throw DataError(source + ": its checksum is not at its end; use another checkpoint");
   }
   return version;
 }
 
-// Names come from a file: they may not lead out of the folder.
+// Names come from a file and must not lead out of the folder.
 void CheckName(const std::string& name, const std::string& source) {
   if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos) {
-    throw DataError(source + ": files: '" + name + "' is no file name; use another checkpoint");
+    throw DataError(
+        fmt::format("{}: files: '{}' is no file name; use another checkpoint", source, name));
   }
 }
 

@@ -13,6 +13,9 @@
 #include "configs/base/error.h"
 #include "models/weights/safetensors_file.h"
 
+// The tensors of a file are scanned in the order of their bytes, so that a single pass both
+// computes the checksum and finds elements that are not finite.
+
 namespace equipoise {
 namespace {
 
@@ -24,12 +27,13 @@ std::string SumOf(std::string_view text) {
   return HexDigits(XXH3_64bits(text.data(), text.size()));
 }
 
-// The place of the first element whose exponent says that it is infinite or no number; -1: none.
+// The index of the first element whose exponent bits are all 1 (infinity or NaN); -1: none.
 template <class Bits>
 int64_t FirstNotFinite(const std::vector<char>& bytes, int64_t size, Bits exponent) {
   constexpr int64_t kBlock = 1024;
-  const auto* values = reinterpret_cast<const Bits*>(bytes.data());  // of the vector: aligned
+  const auto* values = reinterpret_cast<const Bits*>(bytes.data());  // allocated, thus aligned
   const int64_t count = size / static_cast<int64_t>(sizeof(Bits));
+  // Whole blocks are tested without a branch, so that the loop is vectorized.
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t end = std::min(begin + kBlock, count);
     bool found = false;
@@ -50,18 +54,18 @@ int64_t FirstNotFinite(const std::string& dtype, const std::vector<char>& bytes,
   return -1;
 }
 
-// Adds the bytes of a file one after the other to its checksum.
-class Summing {
+// Checksum of a file that is read sequentially in parts.
+class StreamingSum {
  public:
-  explicit Summing(const SafetensorsFile& file)
+  explicit StreamingSum(const SafetensorsFile& file)
       : file_(file),
         bytes_(static_cast<size_t>(kReadAtOnce)),
         state_(XXH3_createState(), &XXH3_freeState) {
     XXH3_64bits_reset(state_.get());
   }
 
-  // Bytes [begin, end) of the data section; negative ones are of the header before it. `each` is
-  // given the place where a part begins, and its size.
+  // Adds bytes [begin, end), counted from the data section; negative offsets are in the header.
+  // Calls `each(offset, size)` for every part, whose bytes are then in bytes().
   template <class Each>
   void Add(int64_t begin, int64_t end, const Each& each) {
     for (int64_t at = begin; at < end; at += kReadAtOnce) {
@@ -93,7 +97,7 @@ std::string WithChecksum(const std::string& object) {
   EQUIPOISE_CHECK(object.size() > 2 && std::string_view(object).substr(object.size() - 2) == end,
                   "an object of several lines is needed");
   const std::string rest = object.substr(0, object.size() - 2);
-  return rest + std::string(kBeforeSum) + SumOf(rest) + std::string(kAfterSum);
+  return fmt::format("{}{}{}{}", rest, kBeforeSum, SumOf(rest), kAfterSum);
 }
 
 bool HasChecksum(std::string_view text, const std::string& source) {
@@ -106,8 +110,8 @@ bool HasChecksum(std::string_view text, const std::string& source) {
   }
   const std::string found = SumOf(rest);
   if (end.substr(kBeforeSum.size(), kDigits) == found) return true;
-  throw DataError(source + ": checksum " + found + ", and it says " +
-                  std::string(end.substr(kBeforeSum.size(), kDigits)) + "; use another checkpoint");
+  throw DataError(fmt::format("{}: checksum {}, and it says {}; use another checkpoint", source,
+                              found, end.substr(kBeforeSum.size(), kDigits)));
 }
 
 TensorScan ScanTensors(const std::string& path) {
@@ -118,8 +122,8 @@ TensorScan ScanTensors(const std::string& path) {
     return std::pair(a.first->begin, a.first->end) < std::pair(b.first->begin, b.first->end);
   });
   TensorScan scan;
-  Summing summing(file);
-  // The tensors are one gapless run to the end of the file; what is before them is the header.
+  StreamingSum summing(file);
+  // The tensors fill the file without gaps up to its end; the header precedes them.
   const int64_t data = order.empty() ? 0 : order.back().first->end;
   const auto size = static_cast<int64_t>(std::filesystem::file_size(path));
   summing.Add(data - size, 0, [](int64_t, int64_t) {});

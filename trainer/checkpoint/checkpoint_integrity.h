@@ -7,21 +7,22 @@
 
 namespace equipoise {
 
-// Checks that a checkpoint is as it was written, and that it can be trained on. LibTorch-free.
+// Integrity checks of a checkpoint: checksums, and finite elements. LibTorch-free.
 
-// The text of a JSON object of several lines, with the XXH3-64 of all of that but its end as the
-// last key: `,\n "xxh3_64": "..."\n}\n`. So every byte is covered, and it is JSON still.
+// A multi-line JSON object with the XXH3-64 of its text added as the last key: the closing brace is
+// replaced by `,\n "xxh3_64": "..."\n}\n`. The result is JSON, and every byte of it is covered.
 std::string WithChecksum(const std::string& object);
 
-// Whether a text ends that way. Throws DataError that begins with `source:` where it does with
-// another checksum than its own.
+// Whether a text ends with a checksum as WithChecksum() adds it. Throws DataError that begins with
+// `source:` when that is not the checksum of the text before it.
 bool HasChecksum(std::string_view text, const std::string& source);
 
 struct TensorScan {
-  FileSum sum;             // of the file
-  std::string not_finite;  // "tensor X: element 3 is nan", the first; empty: there is none
+  FileSum sum;             // size and checksum of the file
+  std::string not_finite;  // the first infinite element or NaN, as part of a message; empty: none
 };
-// Reads a safetensors file once. Throws DataError where it is none, or cannot be read.
+// Reads a safetensors file once and checks its elements. Throws DataError when the file is not a
+// safetensors file or cannot be read.
 TensorScan ScanTensors(const std::string& path);
 
 }  // namespace equipoise

@@ -10,7 +10,7 @@
 namespace equipoise {
 namespace {
 
-// All but the shape, which the pieces of a tensor have in common.
+// Everything but the shape, which all pieces of a tensor share.
 Json PlaceToJson(const TensorPiece& piece) {
   Json json = Json::object();
   if (piece.dim >= 0) {
@@ -23,13 +23,15 @@ Json PlaceToJson(const TensorPiece& piece) {
 }
 
 int64_t Integer(const Json& json, const std::string& source) {
-  if (!json.is_number_integer()) throw DataError(source + ": " + json.dump() + " is no integer");
+  if (!json.is_number_integer())
+    throw DataError(fmt::format("{}: {} is no integer", source, json.dump()));
   return json.get<int64_t>();
 }
 
 const Json& List(const Json& object, const char* key, const std::string& source) {
   if (!object.is_object() || !object.contains(key) || !object.at(key).is_array()) {
-    throw DataError(source + ": " + key + ": missing, or no list; use another checkpoint");
+    throw DataError(
+        fmt::format("{}: {}: missing, or no list; use another checkpoint", source, key));
   }
   return object.at(key);
 }
@@ -51,13 +53,14 @@ TensorPiece PlaceFromJson(std::vector<int64_t> shape, const Json& json, const st
   if (json.contains("runs")) {
     for (const Json& run : List(json, "runs", source)) {
       if (!run.is_array() || run.size() != 2) {
-        throw DataError(source + ": runs: " + run.dump() + " is no pair; use another checkpoint");
+        throw DataError(
+            fmt::format("{}: runs: {} is no pair; use another checkpoint", source, run.dump()));
       }
       piece.runs.push_back({Integer(run[0], source), Integer(run[1], source)});
     }
   }
   const std::string fault = PieceFault(piece);
-  if (!fault.empty()) throw DataError(source + ": " + fault + "; use another checkpoint");
+  if (!fault.empty()) throw DataError(fmt::format("{}: {}; use another checkpoint", source, fault));
   return piece;
 }
 

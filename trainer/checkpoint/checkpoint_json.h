@@ -9,17 +9,17 @@
 
 namespace equipoise {
 
-// Pieces of tensors as docs/checkpoint_format.md writes them.
+// JSON of the pieces of tensors, as specified in docs/checkpoint_format.md.
 
-// The key in a file's metadata under which it tells those of its pieces that are no whole tensors,
-// by name.
+// The key of a file's metadata that lists, by name, tensors that are pieces of a larger tensor.
 inline constexpr const char* kPiecesKey = "pieces";
 
-// {shape, dim, begin, end, runs}, and back. Throws DataError that begins with `source:`.
+// Conversion to {shape, dim, begin, end, runs} and back. Throws DataError that begins with
+// `source:`.
 Json PieceToJson(const TensorPiece& piece);
 TensorPiece PieceFromJson(const Json& json, const std::string& source);
 
-// `tensors` of index.json, and back. Throws DataError that begins with `source:`.
+// Conversion to `tensors` of index.json and back. Throws DataError that begins with `source:`.
 Json TensorsToJson(const std::map<std::string, std::vector<StoredPiece>>& tensors);
 std::map<std::string, std::vector<StoredPiece>> TensorsFromJson(const Json& json,
                                                                 const std::string& source);

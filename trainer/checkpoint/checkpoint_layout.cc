@@ -20,7 +20,7 @@ std::string RankFileName(int rank) { return fmt::format("rank-{:05}.safetensors"
 
 int64_t StepOfName(const std::string& name) {
   const std::string prefix = "step-";
-  if (name.rfind(prefix, 0) != 0) return -1;
+  if (!name.starts_with(prefix)) return -1;
   int64_t step = -1;
   const char* end = name.data() + name.size();
   const auto result = std::from_chars(name.data() + prefix.size(), end, step);

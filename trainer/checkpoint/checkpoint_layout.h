@@ -6,25 +6,25 @@
 
 namespace equipoise {
 
-// Names inside a run folder's `checkpoints/` (docs/checkpoint_format.md).
+// Names of files in a run folder's `checkpoints/` (docs/checkpoint_format.md).
 
 inline constexpr const char* kCheckpointFormat = "equipoise-checkpoint";
 inline constexpr int64_t kCheckpointVersion = 3;
-inline constexpr int64_t kFirstWithChecksum = 3;  // version
+inline constexpr int64_t kFirstWithChecksum = 3;  // first version whose index has a checksum
 inline constexpr const char* kIndexName = "index.json";
 inline constexpr const char* kLatestName = "latest";
 inline constexpr const char* kUnsoundName = "unsound";
 inline constexpr const char* kTemporaryPrefix = ".tmp-";
 
-// "step-00000100"
+// The name of a step's folder, such as "step-00000100".
 std::string StepFolderName(int64_t step);
 // The step of such a name; -1 for any other name.
 int64_t StepOfName(const std::string& name);
-// "rank-00003.safetensors"
+// The name of a rank's file, such as "rank-00003.safetensors".
 std::string RankFileName(int rank);
 // The steps saved in `checkpoints`, ascending; empty when the folder is absent.
 std::vector<int64_t> StepsIn(const std::string& checkpoints);
-// Target of the link `latest`, empty when there is none.
+// The target of the link `latest`; empty when there is none.
 std::string LatestName(const std::string& checkpoints);
 
 }  // namespace equipoise

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <limits>
 
+// A piece is reduced to segments, in linear indices of the whole tensor, so that pieces of
+// different meshes are compared by merging two sorted lists: O(segments of both).
+
 namespace equipoise {
 namespace {
 
@@ -14,11 +17,11 @@ int64_t Product(const std::vector<int64_t>& shape, size_t begin, size_t end) {
   return product;
 }
 
-// The rectangle of a piece as rows that are together in the whole tensor.
+// A slice as equally spaced rows, each contiguous in the whole tensor; in elements.
 struct Rows {
-  int64_t length;  // of a row
-  int64_t stride;  // from row to row in the whole tensor
-  int64_t first;   // where the first begins there
+  int64_t length;  // elements of a row
+  int64_t stride;  // between the begins of successive rows in the whole tensor
+  int64_t first;   // begin of the first row in the whole tensor
   int64_t count;
 };
 
@@ -51,7 +54,7 @@ std::string Elements(int64_t begin, int64_t end) {
 }  // namespace
 
 std::string PieceFault(const TensorPiece& piece) {
-  // Counted with 8 bytes an element, so that sizes in bytes fit as well.
+  // Sizes in bytes, at 8 bytes per element, must not overflow either.
   int64_t bytes = 8;
   for (const int64_t size : piece.shape) {
     if (size < 0 || __builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes)) {

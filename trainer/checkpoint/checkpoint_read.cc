@@ -19,12 +19,16 @@
 #include "trainer/common/agreement.h"
 #include "trainer/common/durable_file.h"
 
+// A checkpoint is read by a mesh that may differ from the one that wrote it. For each target, the
+// elements that it has in common with every stored piece are listed first (CommonRuns()), and must
+// cover it exactly once; then each file is opened once, and only these elements are read.
+
 namespace equipoise {
 namespace {
 
 namespace fs = std::filesystem;
 
-// The step against the folder's name.
+// Compares the step with the folder's name.
 void CheckFolder(int64_t step, const fs::path& folder, const std::string& source) {
   std::error_code error;
   const int64_t named = StepOfName(fs::weakly_canonical(folder, error).filename().string());
@@ -38,7 +42,9 @@ void CheckFile(const fs::path& path, const ListedFile& listed, bool verify) {
   const auto& [bytes, sum] = listed;
   std::error_code error;
   const auto size = fs::file_size(path, error);
-  if (error) throw DataError(path.string() + ": " + error.message() + "; use another checkpoint");
+  if (error) {
+    throw DataError(fmt::format("{}: {}; use another checkpoint", path.string(), error.message()));
+  }
   if (static_cast<int64_t>(size) != bytes) {
     throw DataError(fmt::format("{}: has {} bytes, the index says {}; use another checkpoint",
                                 path.string(), size, bytes));
@@ -47,29 +53,28 @@ void CheckFile(const fs::path& path, const ListedFile& listed, bool verify) {
   const TensorScan scan = ScanTensors(path.string());
   const std::string found = HexDigits(scan.sum.xxh3);
   if (found != sum) {
-    throw DataError(path.string() + ": checksum " + found + ", the index says " + sum +
-                    "; use another checkpoint");
+    throw DataError(fmt::format("{}: checksum {}, the index says {}; use another checkpoint",
+                                path.string(), found, sum));
   }
-  if (!scan.not_finite.empty())
-    throw DataError(path.string() + ": " + scan.not_finite + "; use another checkpoint");
+  if (!scan.not_finite.empty()) {
+    throw DataError(fmt::format("{}: {}; use another checkpoint", path.string(), scan.not_finite));
+  }
 }
 
 [[noreturn]] void FailTensor(const std::string& source, const std::string& name,
                              const std::string& what) {
-  throw DataError(source + ": tensor " + name + " " + what);
+  throw DataError(fmt::format("{}: tensor {} {}", source, name, what));
 }
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (const int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
-  return text + "]";
+  return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-// What of a file's tensor goes where.
+// Elements of a stored tensor that are copied to a target.
 struct Reading {
   std::string name;
   TensorPiece stored;
-  bool whole;  // the file must hold the shape of the tensor, not only as many elements
+  bool whole;  // the file's tensor must have the same shape, not only the same size
   std::vector<CopyRun> runs;
   at::Tensor target;
 };
@@ -77,11 +82,12 @@ struct Reading {
 void RequireShape(const std::string& source, const std::string& name,
                   const std::vector<int64_t>& found, const std::vector<int64_t>& wanted) {
   if (found == wanted) return;
-  FailTensor(source, name,
-             "has the shape " + ShapeText(found) + ", the model needs " + ShapeText(wanted));
+  FailTensor(
+      source, name,
+      fmt::format("has the shape {}, the model needs {}", ShapeText(found), ShapeText(wanted)));
 }
 
-// Finds out which bytes of which files are needed, before any is read.
+// Adds the elements of each file that `target` needs; nothing is read yet.
 void PlanReading(const std::string& checkpoint_dir, const std::string& name,
                  const std::vector<StoredPiece>& pieces, const HeldPiece& target,
                  std::map<std::string, std::vector<Reading>>& of_file) {
@@ -93,13 +99,14 @@ void PlanReading(const std::string& checkpoint_dir, const std::string& name,
     RequireShape(checkpoint_dir, name, piece.shape, target.piece.shape);
     std::vector<CopyRun> runs = CommonRuns(piece, target.piece);
     for (const CopyRun& run : runs) filled.push_back({run.to, run.to + run.count});
-    // A whole tensor's file is opened in any case: its shape is to be compared.
+    // The file of a whole tensor is opened in any case, to compare the shape.
     if (runs.empty() && !stored.whole) continue;
     of_file[stored.file].push_back({name, piece, stored.whole, std::move(runs), target.values});
   }
   const std::string fault = CoverFault(std::move(filled), target.values.numel());
   if (!fault.empty()) {
-    FailTensor(checkpoint_dir, name, "is not whole: " + fault + "; use another checkpoint");
+    FailTensor(checkpoint_dir, name,
+               fmt::format("is not whole: {}; use another checkpoint", fault));
   }
 }
 
@@ -121,14 +128,14 @@ void Read(const SafetensorsReader& reader, const Reading& reading) {
   }
 }
 
-// Empty for one that can be gone on from.
+// Why a run cannot resume from a checkpoint; empty when it can.
 std::string WhyNot(const fs::path& folder) {
   try {
     if (std::ifstream mark(folder / kUnsoundName); mark) {
       std::string why;
       std::getline(mark, why);
-      return folder.string() + ": " + why + " (remove " + (folder / kUnsoundName).string() +
-             " to go on from it all the same)";
+      return fmt::format("{}: {} (remove {} to go on from it all the same)", folder.string(), why,
+                         (folder / kUnsoundName).string());
     }
     ReadCheckpointIndex(folder.string(), /*verify=*/true);
     return "";
@@ -137,7 +144,7 @@ std::string WhyNot(const fs::path& folder) {
   }
 }
 
-// `checkpoints`' step folders in the order in which they are tried.
+// The step folders in the order in which they are tried: that of `latest`, then the newest first.
 std::vector<std::string> Candidates(const fs::path& checkpoints) {
   std::vector<int64_t> steps = StepsIn(checkpoints.string());
   std::sort(steps.rbegin(), steps.rend());
@@ -160,7 +167,7 @@ bool IsStepFolder(const fs::path& path) {
 CheckpointIndex ReadCheckpointIndex(const std::string& checkpoint_dir, bool verify) {
   const std::string source = (fs::path(checkpoint_dir) / kIndexName).string();
   const FileText file = ReadRegularFile(source, JsonLimits().bytes);
-  if (!file.problem.empty()) throw DataError(source + ": " + file.problem);
+  if (!file.problem.empty()) throw DataError(fmt::format("{}: {}", source, file.problem));
   CheckpointIndex index = ParseCheckpointIndex(file.text, source);
   CheckFolder(index.state.step, checkpoint_dir, source);
   for (const auto& [name, listed] : index.files) {
@@ -169,7 +176,7 @@ CheckpointIndex ReadCheckpointIndex(const std::string& checkpoint_dir, bool veri
   return index;
 }
 
-std::string FindCheckpoint(const std::string& path, const std::vector<std::string>& passed_over) {
+std::string FindCheckpoint(const std::string& path, const std::vector<std::string>& skipped) {
   if (IsStepFolder(path)) {
     ReadCheckpointIndex(path, /*verify=*/true);
     return path;
@@ -177,7 +184,7 @@ std::string FindCheckpoint(const std::string& path, const std::vector<std::strin
   const fs::path checkpoints = fs::path(path) / "checkpoints";
   const std::vector<std::string> candidates = Candidates(checkpoints);
   for (const std::string& folder : candidates) {
-    if (std::find(passed_over.begin(), passed_over.end(), folder) != passed_over.end()) continue;
+    if (std::find(skipped.begin(), skipped.end(), folder) != skipped.end()) continue;
     const std::string reason = WhyNot(folder);
     if (reason.empty()) return folder;
     spdlog::warn("{}; this checkpoint is passed over", reason);
@@ -190,10 +197,10 @@ std::string FindCheckpoint(const std::string& path, const std::vector<std::strin
 }
 
 std::string FindCheckpoint(const std::string& path, Communicator& world,
-                           const std::vector<std::string>& passed_over) {
+                           const std::vector<std::string>& skipped) {
   std::string found;
   AgreeOrThrowDataError(world, [&] {
-    if (world.rank() == 0) found = FindCheckpoint(path, passed_over);
+    if (world.rank() == 0) found = FindCheckpoint(path, skipped);
   });
   return BroadcastText(world, found, /*root=*/0);
 }

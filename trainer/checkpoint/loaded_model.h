@@ -13,7 +13,7 @@
 
 namespace equipoise {
 
-// A whole model on this rank, with memory behind its parameters.
+// A whole model on this rank, with allocated parameters.
 struct LoadedModel {
   ModelConfig config;
   std::unique_ptr<Stage> stage;
@@ -23,18 +23,18 @@ struct LoadedModel {
 };
 
 struct LoadOptions {
-  at::ScalarType dtype = at::kFloat;  // of the computation
-  at::Device device = at::kCPU;       // where it runs
-  std::vector<std::string> freeze;    // modules without gradients
-  bool inference = false;             // no parameter has a gradient
+  at::ScalarType dtype = at::kFloat;  // dtype of the computation
+  at::Device device = at::kCPU;
+  std::vector<std::string> freeze;  // components without gradients
+  bool inference = false;           // no parameter has a gradient
 };
 
-// Builds the model; its weights are not set yet.
+// Builds a model whose weights are not set yet.
 LoadedModel BuildModel(const ModelConfig& config, const LoadOptions& options);
 
 // Sets the weights from a Hugging Face folder.
 void LoadHuggingFace(LoadedModel& model, const std::string& folder);
-// Sets the weights from a checkpoint folder of ours (step-*).
+// Sets the weights from a checkpoint folder (step-*). Throws DataError.
 void LoadCheckpointWeights(LoadedModel& model, const std::string& checkpoint_dir);
 
 }  // namespace equipoise

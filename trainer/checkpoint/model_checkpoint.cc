@@ -6,27 +6,28 @@ namespace equipoise {
 
 std::map<std::string, HeldPiece> TensorsToSave(const ZeroOptimizer& optimizer) {
   std::map<std::string, HeldPiece> tensors;
-  for (const ZeroOptimizer::State& mine : optimizer.ToSave()) {
-    const TensorPiece piece = PieceOf(*mine.parameter, mine.runs);
-    // A whole part keeps its shape, so that other programs read it too.
+  for (const ZeroOptimizer::State& state : optimizer.ToSave()) {
+    const TensorPiece piece = PieceOf(*state.parameter, state.runs);
+    // Tensors that are not sharded keep their shape, so that other programs can read them.
     const at::Tensor values =
-        piece.runs.empty() ? mine.values.view(mine.parameter->shape) : mine.values;
-    tensors.emplace(mine.name, HeldPiece(values.contiguous(), piece));
+        piece.runs.empty() ? state.values.view(state.parameter->shape) : state.values;
+    tensors.emplace(state.name, HeldPiece(values.contiguous(), piece));
   }
   return tensors;
 }
 
 void ReadModel(const std::string& checkpoint_dir, const CheckpointIndex& index,
                FlatParameters& parameters, ZeroOptimizer& optimizer) {
-  CheckpointTargets weights, moments;  // all weights, and this rank's share of the moments
+  CheckpointTargets weights, moments;
   for (const Parameter* p : parameters.parameters()) {
     weights.emplace_back(p->name, HeldPiece(p->stored(), PieceOf(*p)));
   }
   ReadCheckpointTensors(checkpoint_dir, index, weights);
   parameters.UpdateCompute();
   optimizer.TakeMasters();
-  for (const ZeroOptimizer::State& held : optimizer.Moments()) {
-    moments.emplace_back(held.name, HeldPiece(held.values, PieceOf(*held.parameter, held.runs)));
+  for (const ZeroOptimizer::State& state : optimizer.Moments()) {
+    moments.emplace_back(state.name,
+                         HeldPiece(state.values, PieceOf(*state.parameter, state.runs)));
   }
   ReadCheckpointTensors(checkpoint_dir, index, moments);
   optimizer.set_steps(index.state.optimizer_step);

@@ -9,12 +9,13 @@
 
 namespace equipoise {
 
-// Pieces of weights and moments that this rank of a mesh saves: over all ranks everything once.
+// The pieces of weights and moments that this rank of a mesh saves. Over all ranks, each element is
+// saved once.
 std::map<std::string, HeldPiece> TensorsToSave(const ZeroOptimizer& optimizer);
 
-// Reads this rank's weights, whatever mesh wrote them, takes the masters, and reads its share of
-// the moments; the optimizer goes on from the checkpoint's number of steps. Throws DataError as
-// ReadCheckpointTensors() does.
+// Reads this rank's weights, written by any mesh, sets the optimizer's fp32 master weights from
+// them, and reads this rank's shard of the moments; the optimizer continues at the checkpoint's
+// number of steps. Throws DataError as ReadCheckpointTensors() does.
 void ReadModel(const std::string& checkpoint_dir, const CheckpointIndex& index,
                FlatParameters& parameters, ZeroOptimizer& optimizer);
 

@@ -1,5 +1,7 @@
 #include "trainer/checkpoint/model_source.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <system_error>
 
@@ -11,7 +13,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A checkpoint folder lies at RUN/checkpoints/step-XXXXXXXX.
+// The source for a checkpoint folder RUN/checkpoints/step-XXXXXXXX.
 ModelSource FromCheckpoint(const fs::path& checkpoint) {
   const fs::path run = fs::weakly_canonical(checkpoint).parent_path().parent_path();
   ModelSource source;
@@ -19,8 +21,9 @@ ModelSource FromCheckpoint(const fs::path& checkpoint) {
   source.checkpoint = checkpoint.string();
   source.run_config = (run / "config.yaml").string();
   if (!fs::exists(fs::path(source.folder) / "config.json")) {
-    throw DataError(checkpoint.string() + ": " + source.folder +
-                    "/config.json is missing; keep checkpoints inside their run folder");
+    throw DataError(
+        fmt::format("{}: {}/config.json is missing; keep checkpoints inside their run folder",
+                    checkpoint.string(), source.folder));
   }
   return source;
 }
@@ -28,10 +31,10 @@ ModelSource FromCheckpoint(const fs::path& checkpoint) {
 bool DescribesModel(const fs::path& file) {
   const std::string name = file.filename().string();
   const std::string suffix = file.extension().string();
-  if (name.find("safetensors") != std::string::npos || name.rfind("pytorch_model", 0) == 0) {
+  if (name.find("safetensors") != std::string::npos || name.starts_with("pytorch_model")) {
     return false;  // weights and their index
   }
-  // .py: the code that OpenGVLab's folders bring along.
+  // .py: the modelling code in OpenGVLab's folders.
   return suffix == ".json" || suffix == ".jinja" || suffix == ".txt" || suffix == ".model" ||
          suffix == ".py";
 }
@@ -43,16 +46,17 @@ std::string ModelDescriptionFolder(const std::string& run_dir) { return run_dir 
 ModelSource FindModel(const std::string& path) {
   const fs::path folder(path);
   if (!fs::is_directory(folder)) {
-    throw DataError(
-        path + ": no such folder; give a Hugging Face folder, a run folder or a step-* folder");
+    throw DataError(fmt::format(
+        "{}: no such folder; give a Hugging Face folder, a run folder or a step-* folder", path));
   }
   if (fs::exists(folder / "config.json")) return {path, "", ""};
   if (fs::exists(folder / "index.json")) return FromCheckpoint(folder);
   const std::string checkpoint = FindCheckpoint(path);
   if (!checkpoint.empty()) return FromCheckpoint(checkpoint);
-  throw DataError(path +
-                  ": neither config.json nor a checkpoint is in it; give a Hugging Face folder, " +
-                  "a run folder or a step-* folder");
+  throw DataError(fmt::format(
+      "{}: neither config.json nor a checkpoint is in it; give a Hugging Face folder, a "
+      "run folder or a step-* folder",
+      path));
 }
 
 void CopyModelDescription(const std::string& from, const std::string& to) {
@@ -64,8 +68,10 @@ void CopyModelDescription(const std::string& from, const std::string& to) {
     fs::copy_file(entry.path(), fs::path(to) / entry.path().filename(),
                   fs::copy_options::overwrite_existing, error);
   }
-  if (error)
-    throw RunError(to + ": cannot write: " + error.message() + "; free or change the folder");
+  if (error) {
+    throw RunError(
+        fmt::format("{}: cannot write: {}; free or change the folder", to, error.message()));
+  }
 }
 
 }  // namespace equipoise

@@ -71,7 +71,7 @@ int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
   }
   if (arguments.gradients) check.CollectGradients(out);
   if (recipe) {
-    // The steps overwrite the gradients.
+    // The steps overwrite the gradients, which the tensors may alias.
     for (auto& [name, tensor] : out) tensor = tensor.clone();
     check.RunSteps(out);
   }

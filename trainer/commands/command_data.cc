@@ -33,8 +33,8 @@ struct Arguments {
   std::vector<std::string> set;
   bool eval = false;
   bool json = false;
-  std::string sample, pixels;  // of `show`
-  std::string costs, out;      // of `groups`
+  std::string sample, pixels;  // for `show`
+  std::string costs, out;      // for `groups`
 };
 
 std::string DumpLine(const Json& json) {
@@ -48,7 +48,7 @@ RunConfig ReadRunConfig(const Arguments& arguments) {
   return config;
 }
 
-// The configuration with its data opened; the cost index is built where it is absent.
+// The configuration and its opened data; the cost index is built if it does not exist.
 struct DataSession {
   DataSession(const Arguments& arguments, bool rebuild)
       : config(ReadRunConfig(arguments)),
@@ -88,7 +88,7 @@ int Show(const Arguments& arguments) {
 int Check(const Arguments& arguments) {
   const DataSession session(arguments, /*rebuild=*/false);
   const auto counts =
-      CheckRecords(session.data, session.config.data.threads, [&](const Json& defect) {
+      CheckRecords(session.data, session.config.data.LoaderThreads(1), [&](const Json& defect) {
         if (arguments.json) {
           std::cout << DumpLine(defect);
           return;
@@ -125,7 +125,7 @@ int BuildIndex(const Arguments& arguments) {
             << result["usable"] << " usable\n";
   std::printf("%.2f s, %.0f samples/s with data.threads %ld\n", seconds,
               result["samples_per_s"].get<double>(),
-              static_cast<long>(session.config.data.threads));
+              static_cast<long>(session.config.data.LoaderThreads(1)));
   return 0;
 }
 
@@ -141,8 +141,8 @@ int Tokenize(const Arguments& arguments) {
   return 0;
 }
 
-// What micro-batches are formed for: the configuration's model, or a common one where it names
-// none.
+// The model for which micro-batches are balanced: that of the configuration, or a preset if it
+// specifies none.
 struct PredictedModel {
   explicit PredictedModel(const ModelSection& section) {
     if (!section.hf.empty() || !section.preset.empty()) {

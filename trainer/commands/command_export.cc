@@ -1,4 +1,5 @@
 #include <ATen/ops/aminmax.h>
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <cmath>
@@ -34,7 +35,8 @@ at::ScalarType StoredDtype(const std::string& name) {
   return name == "fp16" ? at::kHalf : at::kFloat;
 }
 
-// Sets the dtype that config.json states, under the names of Transformers 4 and 5; a part's too.
+// Sets the dtype in config.json, of the model and of its components, under the key of Transformers
+// 5 (`dtype`) and that of Transformers 4 (`torch_dtype`).
 void WriteConfigJson(const std::string& folder, const std::string& dtype) {
   const std::string path = folder + "/config.json";
   Json config = ReadJsonFile(path);
@@ -59,28 +61,31 @@ int Export(const Arguments& arguments) {
                     ": this is a Hugging Face folder already; give a run folder");
   }
   if (fs::exists(fs::path(arguments.out) / "config.json")) {
-    throw ConfigError("--out " + arguments.out + ": holds a model already; give another folder");
+    throw ConfigError(
+        fmt::format("--out {}: holds a model already; give another folder", arguments.out));
   }
   LoadOptions load;
   load.inference = true;
   LoadedModel model = BuildModel(ReadModelConfig(source.folder), load);
   LoadCheckpointWeights(model, source.checkpoint);
 
-  // Weights first: a folder without config.json is no model yet, so an export that was cut off can
-  // be done again.
+  // Weights first: a folder without config.json is not a model, so an interrupted export can be
+  // repeated.
   std::error_code error;
   fs::create_directories(arguments.out, error);
-  if (error)
-    throw RunError("--out " + arguments.out + ": cannot be made: " + error.message() +
-                   "; give another folder");
+  if (error) {
+    throw RunError(fmt::format("--out {}: cannot be made: {}; give another folder", arguments.out,
+                               error.message()));
+  }
   std::map<std::string, at::Tensor> tensors;
   for (const Parameter* p : model.parameters->parameters()) {
     tensors[p->name] = p->stored().to(StoredDtype(arguments.dtype)).contiguous();
     if (p->numel() == 0) continue;
     const auto [least, most] = at::aminmax(tensors[p->name]);
     if (std::isfinite(least.item<double>()) && std::isfinite(most.item<double>())) continue;
-    throw ConfigError("--dtype " + arguments.dtype + ": tensor " + p->name +
-                      " has values beyond its range; give fp32 or bf16");
+    throw ConfigError(
+        fmt::format("--dtype {}: tensor {} has values beyond its range; give fp32 or bf16",
+                    arguments.dtype, p->name));
   }
   WriteSafetensors(arguments.out + "/model.safetensors", NamedForFolder(tensors, model.config),
                    {{"format", "pt"}});

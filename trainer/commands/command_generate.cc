@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -37,7 +38,7 @@ struct Arguments {
   GenerateOptions options;
 };
 
-// Its message names the path already.
+// Reads a file; messages of ImageError contain the path already.
 std::string ReadPictureFile(const std::string& path, const ImageLimits& limits) {
   try {
     return ReadImageFile(path, limits);
@@ -53,11 +54,11 @@ at::Tensor ReadPicture(const std::string& path, const DataConfig& data) {
     return DecodeImage(file, limits);
   } catch (const ImageError& error) {
     const std::string what = error.what();
-    throw DataError(what.rfind(path, 0) == 0 ? what : path + ": " + what);
+    throw DataError(what.starts_with(path) ? what : fmt::format("{}: {}", path, what));
   }
 }
 
-// What the folder tells.
+// Applies the settings that a Hugging Face folder specifies.
 void ApplySettings(const FolderSettings& settings, DataConfig& data) {
   data.tiles.min = settings.min_tiles.value_or(data.tiles.min);
   data.tiles.max = settings.max_tiles.value_or(data.tiles.max);
@@ -72,7 +73,7 @@ void ApplySettings(const FolderSettings& settings, DataConfig& data) {
   }
 }
 
-// Settings of the run that the model comes from, or what its folder tells; `--set` last.
+// Settings of the run in which the model was trained, or else of its folder; overridden by `--set`.
 RunConfig ReadSettings(const ModelSource& source, const ModelConfig& model,
                        const std::vector<std::string>& set) {
   const std::vector<Override> overrides = ParseOverrides(set);
@@ -123,11 +124,11 @@ int Generate(const Arguments& arguments, const MpiEnvironment& mpi) {
   pictures.reserve(arguments.images.size());
   for (const std::string& path : arguments.images)
     pictures.push_back(ReadPicture(path, config.data));
-  const Responder answerer({model.stage.get(), &model.config}, &tokenizer, &chat_template,
-                           &config.data);
+  const Responder responder({model.stage.get(), &model.config}, &tokenizer, &chat_template,
+                            &config.data);
   const std::string answer =
-      answerer.Answer({{Role::kUser, arguments.prompt}}, pictures, arguments.options);
-  // It may hold any byte: a file or a pipe gets them all, a terminal none that would steer it.
+      responder.Answer({{Role::kUser, arguments.prompt}}, pictures, arguments.options);
+  // The answer may contain any byte; control characters are removed for a terminal only.
   std::cout << (isatty(STDOUT_FILENO) == 1 ? TerminalText(answer) : answer) << std::endl;
   return static_cast<int>(ExitCode::kDone);
 }

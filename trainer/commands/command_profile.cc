@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -49,7 +50,7 @@ void PrintRow(const LayerMeasurement& m) {
   std::fflush(stdout);
 }
 
-void PrintRest(const Profile& profile) {
+void PrintOptimizerAndLinks(const Profile& profile) {
   std::printf("optimizer %.3f ns a parameter\n", 1e9 * profile.optimizer_s_per_parameter);
   const auto link = [](const char* name, const LinkModel& model) {
     if (model.bytes_per_s > 0)
@@ -60,12 +61,12 @@ void PrintRest(const Profile& profile) {
   link("all-reduce of two ranks", profile.all_reduce);
 }
 
-// Before minutes of measuring.
+// Checked before measurements that take minutes.
 void RequireFolder(const std::string& out) {
   const std::filesystem::path folder = std::filesystem::path(out).parent_path();
   if (folder.empty() || std::filesystem::is_directory(folder)) return;
-  throw ConfigError("--out " + out + ": there is no folder " + folder.string() +
-                    "; make it or choose another");
+  throw ConfigError(fmt::format("--out {}: there is no folder {}; make it or choose another", out,
+                                folder.string()));
 }
 
 int RunProfile(const Arguments& arguments, MpiEnvironment& mpi) {
@@ -88,7 +89,7 @@ int RunProfile(const Arguments& arguments, MpiEnvironment& mpi) {
               "tokens", "pairs", "targets", "forward ms", "backward ms", "input ms", "kept MiB",
               "work MiB");
   for (const LayerMeasurement& row : profile.layers) PrintRow(row);
-  PrintRest(profile);
+  PrintOptimizerAndLinks(profile);
   WriteProfile(arguments.out, profile);
   spdlog::info("profile of {} ({}, {} threads): {}", profile.device, profile.precision,
                profile.threads, arguments.out);

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
@@ -60,9 +62,10 @@ void AddTrainCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& r
       "--dry-run", arguments->dry_run,
       "check all that training would refuse before its first step, and print the plan "
       "for as many ranks as were started; train nothing");
-  command->footer(
-      "Example:\n  mpirun -n 2 equipoise train configs/quickstart.yaml --set train.steps=100\n\n" +
-      std::string("Settings:\n") + HelpText(RunConfig()));
+  command->footer(fmt::format(
+      "Example:\n  mpirun -n 2 equipoise train configs/quickstart.yaml --set train.steps=100\n\n"
+      "Settings:\n{}",
+      HelpText(RunConfig())));
   command->callback(
       [arguments, &mpi, &run] { run = [arguments, &mpi] { return Train(*arguments, mpi); }; });
 }

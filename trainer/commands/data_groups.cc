@@ -17,7 +17,7 @@
 namespace equipoise {
 namespace {
 
-// A text file that is written in large blocks.
+// A text file that is written in blocks of about 1 MiB.
 class BlockWriter {
  public:
   explicit BlockWriter(const std::string& path) : path_(path), file_(fopen(path.c_str(), "w")) {
@@ -46,15 +46,15 @@ class BlockWriter {
     text_.clear();
   }
   [[noreturn]] void Fail(const char* what) const {
-    throw RunError(path_ + ": cannot " + what + ": " + std::strerror(errno));
+    throw RunError(fmt::format("{}: cannot {}: {}", path_, what, std::strerror(errno)));
   }
 
   std::string path_, text_;
   FILE* file_;
 };
 
-// Writes the groups of an epoch step by step, as windows are formed. A step may end in another
-// window than it began in. The file, where one is wanted, is opened for the first full step.
+// Writes the groups of an epoch step by step, as windows are formed. A step may span two windows.
+// The file, if any, is opened for the first full step.
 class GroupWriter {
  public:
   explicit GroupWriter(const DataGroupsOptions& options) : options_(options) {}
@@ -71,7 +71,7 @@ class GroupWriter {
       if (std::ssize(step_) == options_.groups.global_batch) WriteStep();
     }
   }
-  // After all. False: there was no full step.
+  // Writes the rest after the last window. Returns false when there was no full step.
   bool Finish() {
     if (steps_ == 0) return false;
     if (!step_.empty()) WriteStep();
@@ -120,7 +120,7 @@ class GroupWriter {
 
   const DataGroupsOptions& options_;
   std::optional<BlockWriter> out_;
-  std::vector<Entry> step_;  // that is open
+  std::vector<Entry> step_;  // groups of the step that is not full yet
   int64_t steps_ = 0;
 };
 
@@ -187,7 +187,7 @@ void WriteDataGroups(const SampleList& samples, DataGroupsOptions options, std::
   const GroupOptions random = RandomBaseline(groups, after.samples_per_group());
   PrintRow("before (random)",
            SummarizeEpoch(EpochWindows(samples, random, stream), options.data_ranks), table);
-  PrintRow("after (" + ToString(groups.method) + ")", after, table);
+  PrintRow(fmt::format("after ({})", ToString(groups.method)), after, table);
 }
 
 }  // namespace equipoise

@@ -22,7 +22,7 @@
 namespace equipoise {
 namespace {
 
-// Buckets 0, 1, 2, 4, 8, ...: [from, next from).
+// A histogram with buckets [from, next from) that begin at 0, 1, 2, 4, 8, ..., and quantiles.
 Json Histogram(std::vector<int64_t> values) {
   if (values.empty()) return nullptr;
   std::sort(values.begin(), values.end());
@@ -64,11 +64,11 @@ Json PackingOf(const RunConfig& config, const std::vector<SourceConfig>& sources
   options.groups.global_batch = 1;  // statistics of an epoch do not depend on it
   options.window = config.balance.window;
   options.repeat = SourceRepeats(sources);
-  EpochPacker planner(&index, options);
-  const EpochSummary epoch = planner.Summarize(0);
+  EpochPacker packer(&index, options);
+  const EpochSummary epoch = packer.Summarize(0);
   return {{"group", ToString(config.balance.group)},
-          {"max_tiles", planner.groups().limit_units()},
-          {"max_tokens", planner.groups().limits.tokens},
+          {"max_tiles", packer.groups().limit_units()},
+          {"max_tokens", packer.groups().limits.tokens},
           {"packs", epoch.groups},
           {"steps", epoch.groups / config.train.global_batch},
           {"fill_share", epoch.balance.fill_share},
@@ -92,7 +92,7 @@ void PrintHistogram(const std::string& name, const Json& histogram, std::ostream
   }
 }
 
-// Runs of tokens of one kind; a run ends where a picture does.
+// Segments of consecutive tokens of one kind; of image tokens, one segment per picture.
 Json SegmentsOf(const OpenedData& data, const ScannedSample& sample) {
   const auto& encoded = sample.encoded;
   const ImageSpec images = ImageSpecOf(data.model_config);
@@ -238,9 +238,9 @@ void WriteSample(const OpenedData& data, int64_t sample, const std::string& path
   if (!loaded.bad.empty()) refuse(loaded.bad[0].reason);
   const at::Tensor ids = loaded.batch.input_ids.unsqueeze(0);
   at::Tensor labels = at::full_like(ids, kNoTarget);
-  // A target belongs to the token before it.
-  const int64_t learnt = ids.size(1) - 1;
-  labels.narrow(1, 1, learnt).copy_(loaded.batch.targets.narrow(0, 0, learnt));
+  // Targets are shifted: targets[i] is labels[i + 1].
+  const int64_t shifted = ids.size(1) - 1;
+  labels.narrow(1, 1, shifted).copy_(loaded.batch.targets.narrow(0, 0, shifted));
   std::map<std::string, at::Tensor> tensors = {{"input_ids", ids}, {"labels", labels}};
   if (loaded.batch.pixel_values.defined()) tensors["pixel_values"] = loaded.batch.pixel_values;
   WriteSafetensors(path, tensors);
@@ -276,8 +276,7 @@ void PrintSample(const Json& sample, std::ostream& out) {
 
 std::vector<int64_t> CheckRecords(const OpenedData& data, int64_t threads,
                                   const std::function<void(const Json& defect)>& found) {
-  constexpr int64_t kBlock =
-      256;  // of records whose results are kept until they can be given in order
+  constexpr int64_t kBlock = 256;  // records checked in parallel before results are given in order
   std::vector<int64_t> counts(static_cast<size_t>(Defect::kEnd), 0);
   for (int64_t begin = 0; begin < data.index.size(); begin += kBlock) {
     const int64_t size = std::min(kBlock, data.index.size() - begin);

@@ -14,7 +14,7 @@
 namespace equipoise {
 namespace {
 
-// The one line that says what went wrong; nullopt when nothing did.
+// The message of the exception that `work` throws; nullopt when it throws none.
 std::optional<std::string> ErrorOf(const std::function<void()>& work) {
   try {
     work();
@@ -30,8 +30,8 @@ std::optional<std::string> ErrorOf(const std::function<void()>& work) {
 
 std::optional<std::string> AgreeOnError(Communicator& world, const std::function<void()>& work) {
   const std::optional<std::string> error = ErrorOf(work);
-  const int64_t mine = error ? world.rank() : world.size();
-  const auto rank = static_cast<int>(AllReduceValue(world, mine, ReduceOp::kMin));
+  const int64_t failed = error ? world.rank() : world.size();
+  const auto rank = static_cast<int>(AllReduceValue(world, failed, ReduceOp::kMin));
   if (rank == world.size()) return std::nullopt;
   return BroadcastText(world, error.value_or(""), rank);
 }

@@ -6,8 +6,8 @@
 
 namespace equipoise {
 
-// A failure while running that every rank reports with the same text, because they have agreed on
-// it or have decided alike from the same numbers: one line, rank 0's, is enough.
+// A failure that all ranks throw with the same message, because they have agreed on it or computed
+// it from the same numbers. Only rank 0 prints it.
 class CollectiveRunError : public RunError {
  public:
   using RunError::RunError;

@@ -11,9 +11,9 @@ namespace equipoise {
 
 class MpiEnvironment;
 
-// Each function adds one subcommand, with its options and an example, to the program. Parsing the
-// command line sets `run`, which does the work and returns the exit code; it throws UserError.
-// `mpi` must outlive `run`.
+// Each of these functions adds one subcommand, with its options and an example, to the program.
+// Parsing the command line sets `run`, which executes the command and returns the exit code; it
+// throws UserError. `mpi` must outlive `run`.
 void AddTrainCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 void AddPlanCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
@@ -22,7 +22,7 @@ void AddExportCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& 
 void AddGenerateCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 void AddProfileCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 
-// Throws ConfigError under mpirun with several ranks, which would all do the same work.
+// Throws ConfigError under mpirun with several ranks, all of which would do the same work.
 void RequireOneProcess(const MpiEnvironment& mpi, const std::string& command);
 
 }  // namespace equipoise

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
   std::string advice;
   if (error == ENOSPC || error == EDQUOT) advice = "; free some space and resume";
   if (error == EACCES || error == EROFS) advice = "; choose a folder that can be written to";
-  throw RunError(path + ": cannot " + action + ": " + std::strerror(error) + advice);
+  throw RunError(fmt::format("{}: cannot {}: {}{}", path, action, std::strerror(error), advice));
 }
 
 FileHandle Open(const std::string& path, int flags) {
@@ -44,7 +44,9 @@ std::string ParentOf(const std::string& path) {
 }
 
 void Rename(const std::string& from, const std::string& to) {
-  if (rename(from.c_str(), to.c_str()) != 0) Fail(to, "rename " + from + " to it", errno);
+  if (rename(from.c_str(), to.c_str()) == 0) return;
+  const int error = errno;
+  Fail(to, fmt::format("rename {} to it", from), error);
 }
 
 void RemoveTree(const std::string& path) {
@@ -89,12 +91,14 @@ void ReplaceFolder(const std::string& from, const std::string& to) {
     return;
   }
   if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) != 0) {
-    if (errno != EINVAL && errno != ENOSYS) Fail(to, "exchange " + from + " with it", errno);
-    const std::string aside =
-        from + ".old";  // no exchange here (NFS): for a moment there is neither
-    Rename(to, aside);
+    const int error = errno;
+    if (error != EINVAL && error != ENOSYS)
+      Fail(to, fmt::format("exchange {} with it", from), error);
+    // The file system cannot exchange names (NFS): for a moment there is no folder `to`.
+    const std::string old = from + ".old";
+    Rename(to, old);
     Rename(from, to);
-    Rename(aside, from);
+    Rename(old, from);
   }
   SyncFolder(parent);
   RemoveTree(from);

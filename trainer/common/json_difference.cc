@@ -16,13 +16,13 @@ void Compare(const std::string& key, const Json* first, const Json* second,
   if (first != nullptr && second != nullptr) {
     if (*first == *second) return;
     if (first->is_object() && second->is_object()) {
-      const std::string lead = key.empty() ? "" : key + ".";
+      const std::string prefix = key.empty() ? "" : key + ".";
       for (const auto& [name, value] : first->items()) {
         const auto other = second->find(name);
-        Compare(lead + name, &value, other == second->end() ? nullptr : &*other, out);
+        Compare(prefix + name, &value, other == second->end() ? nullptr : &*other, out);
       }
       for (const auto& [name, value] : second->items()) {
-        if (!first->contains(name)) Compare(lead + name, nullptr, &value, out);
+        if (!first->contains(name)) Compare(prefix + name, nullptr, &value, out);
       }
       return;
     }

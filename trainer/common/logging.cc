@@ -19,7 +19,7 @@ namespace equipoise {
 
 namespace {
 
-// %*: the message without what would steer a terminal; it may hold text from a file.
+// The flag %*: the message without control characters, as it may contain text from files.
 class ShownMessage : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&,
@@ -50,23 +50,23 @@ int StderrColumns() {
 std::string LineStart() { return StderrIsTerminal() ? "\r\033[K" : ""; }
 
 void SetUpLogging(const LogOptions& options) {
-  const std::string who = options.size > 1 ? fmt::format("[rank {}] ", options.rank) : "";
+  const std::string prefix = options.size > 1 ? fmt::format("[rank {}] ", options.rank) : "";
   auto terminal = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-  terminal->set_formatter(FormatterOf(LineStart() + "%H:%M:%S %L " + who + "%*"));
+  terminal->set_formatter(FormatterOf(fmt::format("{}%H:%M:%S %L {}%*", LineStart(), prefix)));
   if (options.rank != 0) terminal->set_level(spdlog::level::err);
   std::vector<spdlog::sink_ptr> sinks = {terminal};
   if (!options.file.empty()) {
     try {
       auto file = std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file);
-      file->set_formatter(FormatterOf("%Y-%m-%d %H:%M:%S.%e %l " + who + "%*"));
+      file->set_formatter(FormatterOf(fmt::format("%Y-%m-%d %H:%M:%S.%e %l {}%*", prefix)));
       sinks.push_back(std::move(file));
     } catch (const spdlog::spdlog_ex& error) {
-      throw RunError(options.file + ": " + error.what());
+      throw RunError(fmt::format("{}: {}", options.file, error.what()));
     }
   }
   auto logger = std::make_shared<spdlog::logger>("equipoise", sinks.begin(), sinks.end());
   logger->set_level(options.verbose ? spdlog::level::debug : spdlog::level::info);
-  logger->flush_on(spdlog::level::debug);  // a killed rank has its lines on disk
+  logger->flush_on(spdlog::level::debug);  // so that a killed rank loses no message
   spdlog::set_default_logger(std::move(logger));
 }
 

@@ -4,26 +4,27 @@
 
 namespace equipoise {
 
+// Options of SetUpLogging().
 struct LogOptions {
   int rank = 0;
   int size = 1;
-  std::string file;      // appended to; empty = none
-  bool verbose = false;  // debug lines too
+  std::string file;      // log file to append to; empty: none
+  bool verbose = false;  // whether debug messages are logged
 };
 
-// Makes spdlog's default logger write to `file` (every rank) and to standard error (rank 0; the
-// other ranks only what is an error). Lines carry time, level and, when there are several ranks,
-// the rank. Never writes to standard output, which carries results. May be called again, for
-// example when the run folder is known. Throws RunError when the file cannot be opened.
+// Sets spdlog's default logger, which writes to `file` and to standard error (rank 0 all messages,
+// other ranks only errors). Lines have time, level and, if there are several ranks, the rank.
+// Nothing is written to standard output, which is for results. May be called again, for example
+// when the run folder is known. Throws RunError when the file cannot be opened.
 void SetUpLogging(const LogOptions& options);
 
 // Whether standard error is a terminal.
 bool StderrIsTerminal();
 
-// Its columns; 0 where it is no terminal, or does not say.
+// The terminal's number of columns; 0 if standard error is not a terminal, or its width is unknown.
 int StderrColumns();
 
-// Start of a line on standard error: at a terminal it takes the place of the live line.
+// Prefix of a line on standard error: on a terminal it erases the progress line.
 std::string LineStart();
 
 }  // namespace equipoise

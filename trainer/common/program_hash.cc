@@ -19,7 +19,7 @@ std::string ProgramHash() {
   while (file.read(block.data(), static_cast<std::streamsize>(block.size())), file.gcount() > 0) {
     XXH3_64bits_update(&state, block.data(), static_cast<size_t>(file.gcount()));
   }
-  if (!file.eof()) throw RunError(std::string(kProgram) + ": cannot be read; mount /proc");
+  if (!file.eof()) throw RunError(fmt::format("{}: cannot be read; mount /proc", kProgram));
   return fmt::format("{:016x}", XXH3_64bits_digest(&state));
 }
 

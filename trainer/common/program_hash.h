@@ -4,8 +4,9 @@
 
 namespace equipoise {
 
-// A hash of the file of this running program, in hexadecimal. Ranks with different ones were built
-// from different sources, and may work out different plans. Throws RunError when it cannot be read.
+// The XXH3-64 of the running program's file, as 16 hexadecimal digits. Ranks with different hashes
+// run different programs, which may compute different plans. Throws RunError when the file cannot
+// be read.
 std::string ProgramHash();
 
 }  // namespace equipoise

@@ -16,10 +16,10 @@
 namespace equipoise {
 namespace {
 
-constexpr int64_t kEndingWindowMs = 1000;
+constexpr int64_t kEndingWindowMs = 1000;  // most time between SIGCONT and SIGTERM from mpirun
 constexpr std::array<int, 4> kSignals = {SIGUSR1, SIGTERM, SIGINT, SIGCONT};
 
-// A signal handler can reach nothing else than this.
+// Global, as a signal handler has no other access to state.
 struct SignalState {
   std::atomic<bool> requested{false};
   std::atomic<bool> ending{false};
@@ -45,24 +45,24 @@ extern "C" void OnSignal(int signal) {
   }
 }
 
-// Also a link that leads nowhere.
-bool IsThere(const std::string& path) {
+// Whether a directory entry exists, including a dangling link.
+bool Exists(const std::string& path) {
   struct stat info {};
   return lstat(path.c_str(), &info) == 0;
 }
 
-// Blocks or unblocks SIGUSR1 in this thread; whether it was blocked.
-bool Hold(bool hold) {
+// Blocks or unblocks SIGUSR1 in this thread; returns whether it was blocked.
+bool SetBlocked(bool blocked) {
   sigset_t usr1, before;
   sigemptyset(&usr1);
   sigaddset(&usr1, SIGUSR1);
-  pthread_sigmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &usr1, &before);
+  pthread_sigmask(blocked ? SIG_BLOCK : SIG_UNBLOCK, &usr1, &before);
   return sigismember(&before, SIGUSR1) == 1;
 }
 
 }  // namespace
 
-void StopRequest::HoldSignals() { Hold(true); }
+void StopRequest::BlockSignals() { SetBlocked(true); }
 
 StopRequest::StopRequest() {
   state.requested = false;
@@ -71,27 +71,25 @@ StopRequest::StopRequest() {
   for (size_t i = 0; i < kSignals.size(); ++i) {
     struct sigaction action {};
     action.sa_handler = OnSignal;
-    // SA_RESTART: reads and writes under way go on. The second Ctrl-C ends the process.
+    // SA_RESTART: interrupted reads and writes continue. A second Ctrl-C ends the process.
     action.sa_flags = SA_RESTART | (kSignals[i] == SIGINT ? SA_RESETHAND : 0);
     sigemptyset(&action.sa_mask);
     sigaction(kSignals[i], &action, &state.before[i]);
   }
-  was_held_ = Hold(false);
+  was_blocked_ = SetBlocked(false);
 }
 
 StopRequest::~StopRequest() {
-  if (was_held_) Hold(true);
+  if (was_blocked_) SetBlocked(true);
   for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &state.before[i], nullptr);
 }
 
 void StopRequest::WatchFile(const std::string& run_dir) {
   file_ = run_dir + "/stop";
-  Honoured();
+  RemoveFile();
 }
 
-bool StopRequest::Requested() const {
-  return state.requested || (!file_.empty() && IsThere(file_));
-}
+bool StopRequest::Requested() const { return state.requested || (!file_.empty() && Exists(file_)); }
 
 bool StopRequest::Ending() const { return state.ending; }
 
@@ -101,8 +99,8 @@ bool StopRequest::AgreeToStop(Communicator& world) const {
   return AnyRank(world, Requested());
 }
 
-void StopRequest::Honoured() const {
-  if (!file_.empty()) std::remove(file_.c_str());  // an empty folder too
+void StopRequest::RemoveFile() const {
+  if (!file_.empty()) std::remove(file_.c_str());  // also removes an empty folder
 }
 
 }  // namespace equipoise

@@ -8,12 +8,12 @@ namespace equipoise {
 // fp32.
 bool CpuHasBf16MatrixUnits();
 
-// Whether a GPU of this machine has them: compute capability 8 and later. True without NVIDIA's
-// driver, where something else stands for a GPU.
+// Whether GPU `index` of this machine has bf16 matrix units: compute capability 8 or later. True
+// without NVIDIA's driver, when tests simulate a GPU.
 bool GpuHasBf16MatrixUnits(int index);
 
-// Whether the device that a rank of this machine computes on has them. `device`: train.device; a
-// GPU where there is one and the setting is not "cpu", else the CPU.
+// Whether the device on which ranks of this machine compute has bf16 matrix units: a GPU if there
+// is one and `device` (train.device) is not "cpu", else the CPU.
 bool ThisMachineHasBf16MatrixUnits(const std::string& device);
 
 }  // namespace equipoise

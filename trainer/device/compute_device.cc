@@ -2,34 +2,56 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/ones.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <torch/headeronly/version.h>
 
+#include <string>
 #include <utility>
 
 #include "configs/base/error.h"
 #include "parallel/comm/make_communicator.h"
 #include "parallel/comm/values.h"
+#include "parallel/device.h"
 #include "parallel/processor_name.h"
 #include "trainer/device/nvidia_driver.h"
 
 namespace equipoise {
 namespace {
 
+// Runs a first kernel, so that a driver or a GPU that LibTorch cannot use is refused here rather
+// than amid the model.
+void TryKernel(at::Device device, const NvidiaDriver& driver) {
+  try {
+    at::globalContext().lazyInitDevice(at::kCUDA);
+    c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);
+    at::ones({1}, device).add_(1);
+    Synchronize(device);
+  } catch (const c10::Error& error) {
+    const std::string what = error.what_without_backtrace();
+    throw ConfigError(fmt::format(
+        "train.device: LibTorch {} cannot use this machine's GPU {} ({}, compute capability {}.x): "
+        "{}; install a driver and a LibTorch that fit the GPU, or set it to cpu",
+        TORCH_VERSION, device.index(), driver.NameOf(device.index()),
+        driver.MajorCapability(device.index()), what.substr(0, what.find('\n'))));
+  }
+}
+
 at::Device OpenGpu(const NvidiaDriver& driver, const MpiEnvironment& mpi) {
   const int gpus = driver.CountGpus();
-  // Global, for what LibTorch's CPU libraries look up in it.
+  // RTLD_GLOBAL, because LibTorch's CPU libraries look up symbols of it.
   if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
-    throw ConfigError(std::string("train.device: this machine has a GPU, but LibTorch's library ") +
-                      "for CUDA cannot be opened (" + dlerror() +
-                      "); install LibTorch with CUDA, or set it to cpu");
+    throw ConfigError(
+        fmt::format("train.device: this machine has a GPU, but LibTorch's library for CUDA cannot "
+                    "be opened ({}); install LibTorch with CUDA, or set it to cpu",
+                    dlerror()));
   }
   const auto index = static_cast<c10::DeviceIndex>(mpi.local_rank() % gpus);
   const at::Device device(at::kCUDA, index);
-  at::globalContext().lazyInitDevice(at::kCUDA);
-  c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);
+  TryKernel(device, driver);
   spdlog::warn(
       "computing on {} GPUs of this machine ({}): code that was never run on a GPU, see "
       "docs/gpu.md",

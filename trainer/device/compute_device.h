@@ -10,23 +10,24 @@
 
 namespace equipoise {
 
-// Where this rank computes, as `train.device` says. cpu: the CPU. cuda: a GPU of its machine, whose
-// ranks take them in turn. auto: that where there is one, else the CPU. For a GPU LibTorch's CUDA
-// library is opened and the GPU made this thread's; a machine without one opens nothing, and starts
-// as fast as before. To be called before anything asks LibTorch for CUDA. Throws ConfigError for
-// `cuda` without a usable GPU, and where a GPU is there that LibTorch cannot use.
+// The device of this rank, by `setting` (train.device): "cpu"; "cuda", GPU (local rank modulo
+// number of GPUs) of the machine; "auto", the same if there is a GPU, else the CPU. For a GPU,
+// LibTorch's CUDA library is opened and the GPU becomes the thread's current device; without a GPU
+// nothing is opened, which keeps the start fast. Must be called before LibTorch is asked for CUDA.
+// Throws ConfigError for "cuda" without a usable GPU, and when LibTorch cannot use the machine's
+// GPUs.
 at::Device OpenComputeDevice(const std::string& setting, const MpiEnvironment& mpi);
 
-// `world` for tensors on this rank's device too. Collective; every rank has opened its device.
-// `nccl`: `parallel.nccl`. Throws ConfigError where ranks compute on different kinds of devices.
+// `world` extended to tensors on this rank's device. Collective. REQUIRES: every rank has opened
+// its device. `nccl`: parallel.nccl. Throws ConfigError when ranks have different kinds of devices.
 std::unique_ptr<Communicator> WorldForDevice(std::unique_ptr<Communicator> world,
                                              MpiEnvironment& mpi, at::Device device,
                                              const std::string& nccl);
 
-// "cpu" or "cuda".
+// The kind of a device, "cpu" or "cuda".
 std::string DeviceKind(at::Device device);
 
-// The processor's name, or the GPU's.
+// The name of the processor or the GPU.
 std::string DeviceName(at::Device device);
 
 }  // namespace equipoise

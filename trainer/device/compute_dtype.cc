@@ -16,7 +16,7 @@ at::ScalarType DtypeOf(Precision precision) {
 }
 
 Precision PrecisionOn(at::Device device, const std::string& setting) {
-  if (setting != "auto") return ParsePrecision(setting);  // asks no device
+  if (setting != "auto") return ParsePrecision(setting);  // needs no query of the device
   return ChoosePrecision(
       setting, device.is_cpu() ? CpuHasBf16MatrixUnits() : GpuHasBf16MatrixUnits(device.index()));
 }

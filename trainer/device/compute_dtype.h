@@ -9,10 +9,10 @@
 
 namespace equipoise {
 
-// LibTorch's type for a precision.
+// The LibTorch dtype of a precision.
 at::ScalarType DtypeOf(Precision precision);
 
-// ChoosePrecision() for the device that OpenComputeDevice() gave.
+// ChoosePrecision() for the device that OpenComputeDevice() returned.
 Precision PrecisionOn(at::Device device, const std::string& setting);
 
 }  // namespace equipoise

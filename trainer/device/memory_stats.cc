@@ -14,8 +14,8 @@
 namespace equipoise {
 namespace {
 
-// LibTorch keeps a bare pointer to its allocator and frees tensors until the very end, so this one
-// lives for ever. Its counters have no destructor.
+// Allocator of LibTorch that counts bytes. LibTorch has a raw pointer to it and frees tensors until
+// the process ends, so that the object and its counters must have trivial destructors.
 class CountingAllocator final : public at::Allocator {
  public:
   constexpr CountingAllocator() = default;
@@ -30,7 +30,7 @@ class CountingAllocator final : public at::Allocator {
     default_copy_data(to, from, bytes);
   }
 
-  static CpuMemory Get() { return {current, peak, marked_peak}; }
+  static CpuMemory Get() { return {current, peak, marked_peak, 0}; }
   static void Mark() { marked_peak = current.load(); }
 
  private:
@@ -55,17 +55,21 @@ class CountingAllocator final : public at::Allocator {
   static inline std::atomic<int64_t> marked_peak{0};
 };
 
-// The allocator of GPUs knows one peak, which a mark takes back: the highest of those before.
+// Memory of a GPU. LibTorch's allocator has a single peak, which a mark resets; the highest peak
+// before is kept here.
 class GpuMemory {
  public:
   static CpuMemory Get(at::Device device) {
-    const auto bytes = Allocator(device)->getDeviceStats(device.index()).allocated_bytes[0];
-    return {bytes.current, std::max<int64_t>(peak_before_mark, bytes.peak), bytes.peak};
+    const auto stats = Allocator(device)->getDeviceStats(device.index());
+    const auto& bytes = stats.allocated_bytes[0];
+    return {bytes.current, std::max<int64_t>(peak_before_mark, bytes.peak), bytes.peak,
+            stats.reserved_bytes[0].peak};
   }
   static void Mark(at::Device device) {
     peak_before_mark = Get(device).peak_bytes;
     Allocator(device)->resetPeakStats(device.index());
   }
+  static void ReturnFree(at::Device device) { Allocator(device)->emptyCache(); }
 
  private:
   static c10::DeviceAllocator* Allocator(at::Device device) {
@@ -93,11 +97,15 @@ void MarkMemory(at::Device device) { device.is_cpu() ? MarkCpuMemory() : GpuMemo
 
 void ReturnFreeMemory() { malloc_trim(/*pad=*/0); }
 
+void ReturnFreeMemory(at::Device device) {
+  if (!device.is_cpu()) GpuMemory::ReturnFree(device);
+}
+
 int64_t PeakRssBytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
     const std::string key = "VmHWM:";
-    if (line.rfind(key, 0) == 0) return std::stoll(line.substr(key.size())) * 1024;
+    if (line.starts_with(key)) return std::stoll(line.substr(key.size())) * 1024;
   }
   return 0;
 }

@@ -6,31 +6,37 @@
 
 namespace equipoise {
 
-// Makes LibTorch's CPU allocations go through a counter for the rest of the process. Call it once,
-// first thing in main; what was allocated before is not counted.
+// Counts LibTorch's CPU allocations for the rest of the process. Call it once, first in main;
+// earlier allocations are not counted.
 void CountCpuMemory();
 
 struct CpuMemory {
   int64_t current_bytes = 0;
   int64_t peak_bytes = 0;         // since the start of the process
-  int64_t marked_peak_bytes = 0;  // since MarkCpuMemory(), or the start
+  int64_t marked_peak_bytes = 0;  // since MarkCpuMemory(), else since the start
+  // GPUs: the peak that the caching allocator held of the device, tensors and what it keeps free
+  // for the next ones, since MarkMemory(), else since the start.
+  int64_t reserved_peak_bytes = 0;
 };
-// Bytes in LibTorch's CPU tensors; zeros without CountCpuMemory(). Thread-safe.
+// Bytes of LibTorch's CPU tensors; zeros without CountCpuMemory(). Thread-safe.
 CpuMemory GetCpuMemory();
-// marked_peak_bytes begins anew. REQUIRES: no other thread allocates meanwhile.
+// Resets marked_peak_bytes to the current bytes. REQUIRES: no other thread allocates meanwhile.
 void MarkCpuMemory();
 
-// Bytes of the tensors of a device; a GPU's are counted by LibTorch's caching allocator.
+// Likewise for the tensors of any device; on a GPU by LibTorch's caching allocator.
 CpuMemory GetMemory(at::Device device);
 void MarkMemory(at::Device device);
 
-// Gives the system back what malloc keeps of freed memory: memory that lives long, such as the
-// kernels compiled for matrix products, lies between freed tensors and keeps holes open. Takes 10
-// to 20 ms, and those pages are zeroed anew when they are used again.
+// Returns freed memory that malloc has kept to the system (malloc_trim). Heap fragmentation keeps
+// it: long-lived allocations, such as compiled matrix products, lie between freed tensors. Takes 10
+// to 20 ms, and the pages are zeroed again when they are next used.
 void ReturnFreeMemory();
 
-// The largest resident set of this process so far (VmHWM), its libraries included; 0 where the
-// system does not tell.
+// Returns what the caching allocator of a GPU keeps free to the device, which waits for it; nothing
+// on a CPU. For when other sizes are needed from then on.
+void ReturnFreeMemory(at::Device device);
+
+// The peak resident set size of this process in bytes (VmHWM), libraries included; 0 if unknown.
 int64_t PeakRssBytes();
 
 }  // namespace equipoise

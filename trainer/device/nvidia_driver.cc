@@ -11,8 +11,8 @@ namespace equipoise {
 namespace {
 
 [[noreturn]] void Refuse(const std::string& why) {
-  throw ConfigError("train.device: this machine has no usable GPU (" + why +
-                    "); set it to cpu or auto");
+  throw ConfigError(
+      fmt::format("train.device: this machine has no usable GPU ({}); set it to cpu or auto", why));
 }
 
 }  // namespace
@@ -22,7 +22,7 @@ NvidiaDriver::NvidiaDriver() : handle_(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LO
 template <class Signature, class... Arguments>
 int NvidiaDriver::Call(const char* symbol, Arguments... arguments) const {
   auto* function = reinterpret_cast<Signature*>(dlsym(handle_, symbol));
-  if (function == nullptr) Refuse(std::string("NVIDIA's driver has no ") + symbol);
+  if (function == nullptr) Refuse(fmt::format("NVIDIA's driver has no {}", symbol));
   return function(arguments...);
 }
 

@@ -7,8 +7,8 @@
 
 namespace equipoise {
 
-// The GPU that a rank of this machine computes on; nothing on a machine without, and where
-// train.device is "cpu". `index`: the rank's device.
+// GPU `index` of this machine, on which a rank computes; empty without a GPU, or when `device`
+// (train.device) is "cpu".
 std::optional<GpuFacts> ThisGpu(const std::string& device, int index = 0);
 
 }  // namespace equipoise

@@ -10,6 +10,7 @@
 #include "models/families/families.h"
 #include "parallel/comm/values.h"
 #include "trainer/device/memory_stats.h"
+#include "trainer/loop/out_of_memory.h"
 
 namespace equipoise {
 namespace {
@@ -76,7 +77,8 @@ void RunProbe(const RunData& data, Replica& replica, const WorstPack& worst) {
   ModelPart::Pass pass;
   pass.loads = worst.loads;
   pass.batch = [&](int) -> const MicroBatch& { return loaded.batch; };
-  model.RunStep(std::move(pass));
+  RunWithinMemory(replica, model.part().device(), "probe", worst.loads,
+                  [&] { model.RunStep(std::move(pass)); });
 }
 
 // Logs the fullest rank's bytes, on rank 0. Collective.
@@ -103,6 +105,7 @@ void ProbeMemory(RunContext& context, const RunData& data, Replica& replica) {
   RunProbe(data, replica, worst);
   const int64_t measured = GetMemory(context.device()).marked_peak_bytes;
   ReturnFreeMemory();
+  ReturnFreeMemory(context.device());
   LogProbe(context.world(), measured, worst.expected);
 }
 

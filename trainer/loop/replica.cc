@@ -77,6 +77,7 @@ void Replica::Rebuild() {
   optimizer_.reset();
   model_.reset();
   ReturnFreeMemory();
+  ReturnFreeMemory(context_.device());
   Build();
 }
 

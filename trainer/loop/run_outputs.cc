@@ -31,7 +31,7 @@ double NowSeconds() {
 // Moves away the metrics of a run that ended before its first checkpoint, or that is restarted on
 // request.
 void KeepOldMetrics(const std::string& path) {
-  const std::string aside = SetMetricsAside(path);
+  const std::string aside = RotateMetrics(path);
   if (!aside.empty())
     spdlog::warn("{}: is of a run that has no checkpoint here; kept as {}", path, aside);
 }
@@ -107,7 +107,7 @@ void RunOutputs::WriteDescription(const TrainingPlan& planned) const {
 void RunOutputs::OpenShown(const Plan& plan, const TrainState& state) {
   const std::string metrics = folder_.Path("metrics.jsonl");
   if (!HasCheckpoints(folder_.dir())) KeepOldMetrics(metrics);
-  CutMetrics(metrics, state.step);
+  TruncateMetrics(metrics, state.step);
   shown_ = std::make_unique<Shown>(folder_, ProgressOf(context_.config, plan));
   WriteShown("tensorboard", [&] {
     shown_->tensorboard =
@@ -161,7 +161,9 @@ StepMetrics RunOutputs::MetricsOf(const TrainState& state, const StepResult& res
   m.images = result.images;
   m.step_s = result.step_s;
   m.tokens_per_s = static_cast<double>(result.tokens) / result.step_s;
-  m.mem_peak_bytes = GetMemory(context_.device()).peak_bytes;
+  const CpuMemory memory = GetMemory(context_.device());
+  m.mem_peak_bytes = memory.peak_bytes;
+  if (!context_.device().is_cpu()) m.mem_reserved_bytes = memory.reserved_peak_bytes;
   m.rss_peak_bytes = PeakRssBytes();
   m.data_wait_s = result.data_wait_s;
   m.pad_ratio = result.balance.pad_ratio;

@@ -1,10 +1,12 @@
 #include "trainer/loop/step_runner.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <deque>
@@ -13,6 +15,7 @@
 #include "parallel/comm/already_reported_error.h"
 #include "parallel/device.h"
 #include "parallel/zero/grad_norm.h"
+#include "trainer/loop/out_of_memory.h"
 #include "trainer/settings/lr_schedule.h"
 
 namespace equipoise {
@@ -46,6 +49,13 @@ StepIdentity IdentityOf(const StepBatches& batches, int64_t number) {
   return {hash.value(), items};
 }
 
+// With a GPU, one thread of the rank's computes and the others have nothing to do. A rank of a CPU
+// computes with all of them.
+int64_t LoaderThreadsOn(at::Device device) {
+  constexpr int64_t kMostThreads = 16;
+  return device.is_cpu() ? 1 : std::clamp<int64_t>(at::get_num_threads() - 1, 1, kMostThreads);
+}
+
 }  // namespace
 
 StepRunner::StepRunner(RunContext& context, const RunData& data, Replica& replica)
@@ -57,8 +67,9 @@ void StepRunner::Start(const DataPosition& position) {
   const int data_ranks = replica_.plan().data();
   feed_ = std::make_unique<StepFeed>(
       &data_.dataset(), data_.MakePacker(data_ranks), position,
-      StepFeed::Options{replica_.data_rank(), data_ranks, config.data.threads, config.data.prefetch,
-                        replica_.model().part().needs_pictures()});
+      StepFeed::Options{replica_.data_rank(), data_ranks,
+                        config.data.LoaderThreads(LoaderThreadsOn(context_.device())),
+                        config.data.prefetch, replica_.model().part().needs_pictures()});
 }
 
 StepResult StepRunner::Run(int64_t number) {
@@ -124,7 +135,8 @@ StepRunner::Sums StepRunner::RunMicroBatches(const StepBatches& batches, int64_t
     return packs[static_cast<size_t>(i)].batch;
   };
   pass.release = [&](int i) { packs[static_cast<size_t>(i)].batch = MicroBatch(); };
-  model.RunStep(std::move(pass), IdentityOf(batches, number));
+  RunWithinMemory(replica_, context_.device(), fmt::format("step {}", number), result.loads,
+                  [&] { model.RunStep(std::move(pass), IdentityOf(batches, number)); });
   result.times.measured.data_wait_s = sums.data_wait_s;                         // within the passes
   while (static_cast<int64_t>(packs.size()) < replica_.accumulation()) load();  // unasked for
   if (model.reports_loss()) sums.loss = model.part().loss();

@@ -32,6 +32,7 @@ void StepTimer::UsePacks(const PackLimits& limits, int64_t global_batch) {
 
 std::vector<double> StepTimer::Time(const ScoredPlan& plan, int warm_up, int timed) {
   ReturnFreeMemory();  // of the previous plan
+  ReturnFreeMemory(context_.device());
   RequireMemory(plan);
   std::vector<double> seconds;
   const auto run = [&] { seconds = RunSteps(plan.plan, warm_up, timed); };

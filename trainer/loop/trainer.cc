@@ -118,7 +118,7 @@ void Trainer::Finish(const std::vector<AnsweredSource>& answers) {
         "last checkpoint: {}; `equipoise export {} --out FOLDER` makes a Hugging Face folder of it",
         inputs_.checkpoints.newest(), folder_->dir());
   }
-  context_.stop.Honoured();
+  context_.stop.RemoveFile();
 }
 
 }  // namespace equipoise

@@ -1,5 +1,7 @@
 #include "trainer/outputs/activity.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "trainer/outputs/progress.h"
@@ -46,7 +48,7 @@ void ActivityLog::Watch() {
     if (ends_ || what_.empty() || due_ != due || Clock::now() < due) continue;
     due_ = due + options_.every;
     const std::chrono::duration<double> since = Clock::now() - began_;
-    const std::string line = what_ + ": " + DurationText(since.count()) + " so far";
+    const std::string line = fmt::format("{}: {} so far", what_, DurationText(since.count()));
     lock.unlock();
     options_.out(line);
     lock.lock();

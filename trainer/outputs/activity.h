@@ -9,21 +9,21 @@
 
 namespace equipoise {
 
-// Lines about work that takes long, so that nothing of minutes is silent: "WHAT: 1m00s so far",
-// ten seconds after its begin and then once a minute.
+// Writes a line about an activity that takes long, so that the program is never silent for minutes:
+// "WHAT: 1m00s so far", first after ten seconds and then once a minute.
 class ActivityLog {
  public:
   struct Options {
     std::chrono::milliseconds first{10'000}, every{60'000};
-    std::function<void(const std::string& line)> out;  // called by another thread
+    std::function<void(const std::string& line)> out;  // called on another thread
   };
   explicit ActivityLog(Options options);
   ~ActivityLog();
   ActivityLog(const ActivityLog&) = delete;
   ActivityLog& operator=(const ActivityLog&) = delete;
 
-  // The time from its making to its end is spent on one thing. A scope inside another takes its
-  // place until it ends. Ends before the log does, on the thread that made it.
+  // An activity from construction to destruction, both on one thread and within the log's lifetime.
+  // While a nested scope exists, its activity is logged instead.
   class [[nodiscard]] Scope {
    public:
     ~Scope();
@@ -46,7 +46,7 @@ class ActivityLog {
   Options options_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::string what_;  // empty: nothing that could take long
+  std::string what_;  // the current activity; empty: none
   Clock::time_point began_, due_;
   bool ends_ = false;
   std::thread thread_;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 
-// Bytes of the UTF-8 character at the head of `text`; 0 when there is none.
+// The length in bytes of the UTF-8 character at the beginning of `text`; 0 when it is invalid.
 size_t CharacterLength(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);
@@ -24,7 +24,7 @@ size_t CharacterLength(std::string_view text) {
   for (size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  if (lead == 0xe0 && byte(1) < 0xa0) return 0;   // longer than needed
+  if (lead == 0xe0 && byte(1) < 0xa0) return 0;   // overlong
   if (lead == 0xed && byte(1) >= 0xa0) return 0;  // surrogates
   if (lead == 0xf0 && byte(1) < 0x90) return 0;
   if (lead == 0xf4 && byte(1) >= 0x90) return 0;  // beyond U+10FFFF
@@ -80,8 +80,8 @@ std::string Base64(std::string_view bytes) {
       group = group << 8 | (i + k < bytes.size() ? static_cast<uint8_t>(bytes[i + k]) : 0U);
     }
     for (size_t k = 0; k < 4; ++k) {
-      const bool there = i + k <= bytes.size();
-      out.push_back(there ? kDigits[group >> (18 - 6 * k) & 63] : '=');
+      const bool is_digit = i + k <= bytes.size();
+      out.push_back(is_digit ? kDigits[group >> (18 - 6 * k) & 63] : '=');
     }
   }
   return out;

@@ -5,14 +5,14 @@
 
 namespace equipoise {
 
-// `text` as it may stand in HTML and in quoted attributes: markup escaped, bytes that are no UTF-8
-// and control characters (but tab and newline) replaced by U+FFFD.
+// Escapes a text for HTML and quoted attributes. Invalid UTF-8 and control characters (except tab
+// and newline) are replaced by U+FFFD.
 std::string EscapeHtml(std::string_view text);
 
-// Base64 of RFC 4648, with padding.
+// Base64 encoding of RFC 4648, with padding.
 std::string Base64(std::string_view bytes);
 
-// A number for people: 4 significant digits, thousands as "12,345".
+// A number in readable form: 4 significant digits, or whole with separators as in "12,345".
 std::string ReadableNumber(double value);
 
 }  // namespace equipoise

@@ -37,20 +37,21 @@ void ReadField(const Json& json, std::optional<int64_t>& field) {
 std::string MetricsLine(const StepMetrics& metrics) {
   std::string line = fmt::format("{{\"step\":{}", metrics.step);
   StepMetrics::VisitFields(metrics, [&](const char* name, const auto& value) {
-    if (value) line += std::string(",\"") + name + "\":" + NumberText(*value);
+    if (value) line += fmt::format(",\"{}\":{}", name, NumberText(*value));
   });
   return line + "}";
 }
 
 MetricsWriter::MetricsWriter(const std::string& path)
     : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
-  if (!file_.valid()) throw RunError(path + ": cannot open: " + std::strerror(errno));
+  if (!file_.valid())
+    throw RunError(fmt::format("{}: cannot open: {}", path, std::strerror(errno)));
 }
 
 void MetricsWriter::Write(const StepMetrics& metrics) {
   if (!WriteFully(file_, MetricsLine(metrics) + "\n")) {
-    throw RunError(path_ + ": cannot write: " + std::strerror(errno) +
-                   "; free some space and resume");
+    throw RunError(fmt::format("{}: cannot write: {}; free some space and resume", path_,
+                               std::strerror(errno)));
   }
 }
 

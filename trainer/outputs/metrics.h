@@ -9,24 +9,24 @@
 
 namespace equipoise {
 
-// One optimizer step in metrics.jsonl. An absent value is not known and its key is not written; a
-// value that is not finite is written as null. `tokens`, `samples` and `images` are of this step,
-// over all ranks.
+// The metrics of an optimizer step in metrics.jsonl. An unknown value is absent and its key is not
+// written; a value that is not finite is written as null. `tokens`, `samples` and `images` are
+// those of this step, summed over all ranks; times are in seconds.
 struct StepMetrics {
-  int64_t step = 0;             // 1 = the first
-  std::optional<double> epoch;  // samples trained on so far, as a multiple of an epoch's
+  int64_t step = 0;             // 1 for the first
+  std::optional<double> epoch;  // samples trained on so far, in epochs
   std::optional<double> loss, grad_norm, lr;
   std::optional<int64_t> tokens, samples, images;
   std::optional<double> step_s, tokens_per_s, mfu;
-  std::optional<int64_t> mem_peak_bytes, rss_peak_bytes;
+  // mem_reserved_bytes: on a GPU, with what the caching allocator keeps free.
+  std::optional<int64_t> mem_peak_bytes, mem_reserved_bytes, rss_peak_bytes;
   std::optional<double> data_wait_s, bubble_share, predicted_step_s;
   // pad_ratio: share of the computed token positions that are padding, 0 without balance.pad.
-  // fill_share: share of the packs' room, balance.tokens each, that tokens fill; without packs
-  // 1 - pad_ratio. dist_ratio_*: mean over the step's rows of the share that data ranks wait for
-  // the one with the most tiles, tokens.
+  // fill_share: tokens over the packs' room (balance.tokens each); without packs 1 - pad_ratio.
+  // dist_ratio_*: OmniBal's DistRatio of tiles and of tokens (balance/load/balance_metrics.h).
   std::optional<double> pad_ratio, fill_share, dist_ratio_vision, dist_ratio_text;
-  std::optional<int64_t> skipped_samples;  // records left out, and met while training
-  std::optional<double> eval_loss;         // of the held-out data, where measured after this step
+  std::optional<int64_t> skipped_samples;  // bad records found in the data, before and in training
+  std::optional<double> eval_loss;         // on held-out data, if measured after this step
 
   template <class Self, class Visitor>
   static void VisitFields(Self& self, Visitor&& visit) {
@@ -41,6 +41,7 @@ struct StepMetrics {
     visit("tokens_per_s", self.tokens_per_s);
     visit("mfu", self.mfu);
     visit("mem_peak_bytes", self.mem_peak_bytes);
+    visit("mem_reserved_bytes", self.mem_reserved_bytes);
     visit("rss_peak_bytes", self.rss_peak_bytes);
     visit("data_wait_s", self.data_wait_s);
     visit("bubble_share", self.bubble_share);
@@ -54,10 +55,11 @@ struct StepMetrics {
   }
 };
 
-// The line of metrics.jsonl, without its end: 9 significant digits.
+// The line of metrics.jsonl, without newline; numbers have 9 significant digits.
 std::string MetricsLine(const StepMetrics& metrics);
 
-// Appends to metrics.jsonl, each line in one write, so that a kill tears at most the last one.
+// Appends to metrics.jsonl with one write per line, so that a killed run leaves at most the last
+// line incomplete.
 class MetricsWriter {
  public:
   // Throws RunError.
@@ -71,8 +73,8 @@ class MetricsWriter {
   FileHandle file_;
 };
 
-// The steps of a metrics file; null becomes a NaN. Unknown keys, and lines that are torn, are
-// passed over. No steps where there is no file.
+// Reads the steps of a metrics file; null becomes NaN. Unknown keys and incomplete lines are
+// ignored. Empty when the file does not exist.
 std::vector<StepMetrics> ReadMetrics(const std::string& path);
 
 }  // namespace equipoise

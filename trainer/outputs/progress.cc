@@ -8,7 +8,7 @@
 namespace equipoise {
 namespace {
 
-constexpr double kMemoryS = 10.0;  // of the rates
+constexpr double kDecayS = 10.0;  // time constant of the moving averages
 constexpr double kLiveEveryS = 0.1;
 
 }  // namespace
@@ -30,8 +30,8 @@ std::string CountText(double count) {
 
 void Progress::Smooth(const StepMetrics& metrics) {
   const double step_s = std::max(metrics.step_s.value_or(0), 1e-9);
-  const double keep = std::exp(-step_s / kMemoryS);
-  const auto add = [keep](double& sum, double value) { sum = sum * keep + value; };
+  const double decay = std::exp(-step_s / kDecayS);
+  const auto add = [decay](double& sum, double value) { sum = sum * decay + value; };
   add(seconds_, step_s);
   add(steps_, 1);
   add(tokens_, static_cast<double>(metrics.tokens.value_or(0)));
@@ -47,13 +47,12 @@ std::string Progress::Text(const StepMetrics& metrics) const {
   if (metrics.eval_loss) text += fmt::format("  eval {:.4f}", *metrics.eval_loss);
   if (metrics.lr) text += fmt::format("  lr {:.2e}", *metrics.lr);
   if (metrics.grad_norm) text += fmt::format("  norm {:.3g}", *metrics.grad_norm);
-  text += "  " + CountText(tokens_ / seconds_) + " tokens/s";
-  text += "  " + CountText(samples_ / seconds_) + " samples/s";
-  text += "  " + CountText(images_ / seconds_) + " images/s";
+  text += fmt::format("  {} tokens/s  {} samples/s  {} images/s", CountText(tokens_ / seconds_),
+                      CountText(samples_ / seconds_), CountText(images_ / seconds_));
   if (metrics.mfu) text += fmt::format("  MFU {:.1f}%", 100 * *metrics.mfu);
   text += fmt::format("  wait {:.0f}%", 100 * wait_s_ / seconds_);
   const double left = static_cast<double>(std::max<int64_t>(0, options_.steps - metrics.step));
-  text += "  ETA " + DurationText(left * seconds_ / steps_);
+  text += fmt::format("  ETA {}", DurationText(left * seconds_ / steps_));
   if (metrics.mem_peak_bytes)
     text +=
         fmt::format("  mem {:.2f} GiB", static_cast<double>(*metrics.mem_peak_bytes) / (1 << 30));

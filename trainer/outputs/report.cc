@@ -19,10 +19,10 @@ constexpr size_t kMostRows = 200;
 constexpr size_t kMostRanks = 64;
 
 std::string Element(std::string_view tag, std::string_view text) {
-  return "<" + std::string(tag) + ">" + EscapeHtml(text) + "</" + std::string(tag) + ">";
+  return fmt::format("<{0}>{1}</{0}>", tag, EscapeHtml(text));
 }
 
-// One value of each step that knows it.
+// A value of each step for which it is known.
 template <class Get>
 Series Curve(const ReportInput& input, const std::string& name, bool smooth, Get&& get) {
   Series series{name, {}, smooth};
@@ -60,10 +60,10 @@ std::string Curves(const ReportInput& input) {
   std::string out;
   for (const Chart& chart : charts) out += RenderChart(chart);
   if (out.empty()) return "";
-  return "<h2>Curves over steps</h2>\n<div class=\"grid-of\">\n" + out + "</div>\n";
+  return fmt::format("<h2>Curves over steps</h2>\n<div class=\"grid-of\">\n{}</div>\n", out);
 }
 
-// What a reader has to know of the first figures.
+// Explanations of the first figures.
 constexpr std::string_view kLossMeaning =
     "Loss: how surprised the model is by a trained token, as mean negative log-likelihood in nats; "
     "near 0 it knows the training data by heart.";
@@ -87,7 +87,7 @@ std::string_view ShortRole(AnswerRole role) {
   return "other data";
 }
 
-// What the answers of a source say about the model.
+// What the answers to a source's questions show about the model.
 std::string_view RoleMeaning(AnswerRole role) {
   switch (role) {
     case AnswerRole::kTrained:
@@ -111,7 +111,7 @@ std::string ExactText(const ReportAnswers& source) {
 }
 
 std::string Tile(const std::string& name, const std::string& value) {
-  return "<div>" + Element("dt", name) + Element("dd", value) + "</div>";
+  return fmt::format("<div>{}{}</div>", Element("dt", name), Element("dd", value));
 }
 
 double Median(std::vector<double> values) {
@@ -137,7 +137,7 @@ std::string Tiles(const ReportInput& input) {
   if (eval_loss) out += Tile("held-out loss, last", ReadableNumber(*eval_loss));
   for (const ReportAnswers& source : input.answers) {
     if (source.total == 0) continue;
-    out += Tile("exact answers, " + std::string(ShortRole(source.role)), ExactText(source));
+    out += Tile(fmt::format("exact answers, {}", ShortRole(source.role)), ExactText(source));
   }
   if (tokens > 0) out += Tile("tokens", ReadableNumber(tokens));
   if (!rates.empty()) out += Tile("tokens/s (median)", ReadableNumber(Median(rates)));
@@ -148,21 +148,20 @@ std::string Tiles(const ReportInput& input) {
   }
   const auto skipped = static_cast<double>(last.skipped_samples.value_or(0));
   out += Tile("skipped samples", ReadableNumber(skipped));
-  out = "<dl class=\"tiles\">" + out + "</dl>\n<p class=\"soft\">" + std::string(kLossMeaning);
-  if (eval_loss) out += kHeldOutMeaning;
-  return out + "</p>\n";
+  return fmt::format("<dl class=\"tiles\">{}</dl>\n<p class=\"soft\">{}{}</p>\n", out, kLossMeaning,
+                     eval_loss ? kHeldOutMeaning : "");
 }
 
-// `judged`: green where it is the reference, else red.
+// An answer; with `judged` green if it equals the reference, else red.
 std::string Answer(const std::string& name, const std::string& answer, const std::string& reference,
                    bool judged) {
   if (answer.empty()) return "";
   if (!judged) return Element("dt", name) + Element("dd", answer);
-  return Element("dt", name) + "<dd class=\"" + (answer == reference ? "good" : "bad") + "\">" +
-         EscapeHtml(answer) + "</dd>";
+  return fmt::format("{}<dd class=\"{}\">{}</dd>", Element("dt", name),
+                     answer == reference ? "good" : "bad", EscapeHtml(answer));
 }
 
-// The picture is shown above the question; its placeholder says nothing more.
+// Removes placeholders of pictures, as the picture is shown above the question.
 std::string WithoutPlaceholders(std::string text) {
   constexpr std::string_view kPlaceholder = "<image>\n";
   for (size_t at; (at = text.find(kPlaceholder)) != std::string::npos;) {
@@ -174,8 +173,8 @@ std::string WithoutPlaceholders(std::string text) {
 std::string Card(const ReportCaption& caption, AnswerRole role) {
   std::string out = "<div class=\"card\">";
   if (!caption.picture.empty()) {
-    out += "<img alt=\"" + EscapeHtml(caption.question) + "\" src=\"" +
-           EscapeHtml(caption.picture) + "\">";
+    out += fmt::format("<img alt=\"{}\" src=\"{}\">", EscapeHtml(caption.question),
+                       EscapeHtml(caption.picture));
   }
   out += "<dl>";
   if (!caption.question.empty()) {
@@ -193,13 +192,20 @@ std::string Answers(const ReportInput& input) {
   if (input.answers.empty()) return "";
   std::string out = "<h2>Pictures and answers</h2>\n";
   for (const ReportAnswers& source : input.answers) {
-    out += Element("h3", source.source + ": " + ExactText(source) + " exact") +
-           "\n<p class=\"soft\">" + std::string(RoleMeaning(source.role)) +
-           "</p>\n<div class=\"grid-of pictures\">\n";
+    out += fmt::format("{}\n<p class=\"soft\">{}</p>\n<div class=\"grid-of pictures\">\n",
+                       Element("h3", fmt::format("{}: {} exact", source.source, ExactText(source))),
+                       RoleMeaning(source.role));
     for (const ReportCaption& caption : source.shown) out += Card(caption, source.role);
     out += "</div>\n";
   }
   return out;
+}
+
+// A row of a table.
+std::string Row(const std::vector<std::string>& cells) {
+  std::string out = "<tr>";
+  for (const std::string& cell : cells) out += Element("td", cell);
+  return out + "</tr>\n";
 }
 
 std::string MiBText(int64_t bytes) {
@@ -214,9 +220,8 @@ std::string Memory(const ReportInput& input) {
       "<th>device</th><th>machine</th></tr>\n";
   for (size_t i = 0; i < input.ranks.size() && i < kMostRanks; ++i) {
     const RankMemory& rank = input.ranks[i];
-    out += "<tr>" + Element("td", std::to_string(i)) + Element("td", MiBText(rank.forecast_bytes)) +
-           Element("td", MiBText(rank.tensor_bytes)) + Element("td", MiBText(rank.rss_bytes)) +
-           Element("td", rank.device) + Element("td", rank.machine) + "</tr>\n";
+    out += Row({std::to_string(i), MiBText(rank.forecast_bytes), MiBText(rank.tensor_bytes),
+                MiBText(rank.rss_bytes), rank.device, rank.machine});
   }
   out += "</table></div>\n";
   if (input.ranks.size() > kMostRanks) {
@@ -232,7 +237,7 @@ std::string Facts(const ReportInput& input) {
   if (input.facts.empty()) return "";
   std::string out = "<h2>The run</h2>\n<div class=\"card scroll\"><table>\n";
   for (const auto& [name, value] : input.facts) {
-    out += "<tr>" + Element("th", name) + Element("td", value) + "</tr>\n";
+    out += fmt::format("<tr>{}{}</tr>\n", Element("th", name), Element("td", value));
   }
   return out + "</table></div>\n";
 }
@@ -245,8 +250,7 @@ std::string Quarantine(const ReportInput& input) {
       "<th>reason</th></tr>\n";
   for (size_t i = 0; i < input.quarantine.size() && i < kMostRows; ++i) {
     const QuarantineRow& row = input.quarantine[i];
-    out += "<tr>" + Element("td", row.file) + Element("td", std::to_string(row.line)) +
-           Element("td", row.id) + Element("td", row.reason) + "</tr>\n";
+    out += Row({row.file, std::to_string(row.line), row.id, row.reason});
   }
   out += "</table></div>\n";
   if (input.quarantine.size() > kMostRows) {
@@ -258,19 +262,24 @@ std::string Quarantine(const ReportInput& input) {
 
 std::string Configuration(const ReportInput& input) {
   if (input.config.empty()) return "";
-  return "<h2>Configuration</h2>\n<div class=\"card\"><details><summary>config.yaml</summary>" +
-         Element("pre", input.config) + "</details></div>\n";
+  return fmt::format(
+      "<h2>Configuration</h2>\n<div class=\"card\"><details><summary>config.yaml</summary>{}"
+      "</details></div>\n",
+      Element("pre", input.config));
 }
 
 }  // namespace
 
 std::string RenderReport(const ReportInput& input) {
-  return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n" +
-         Element("title", input.title) + "\n<style>" + std::string(ReportStyle()) +
-         "</style>\n</head>\n<body>\n<main>\n" + Element("h1", input.title) +
-         "\n<p class=\"soft\">" + EscapeHtml(input.lead) + "</p>\n" + Tiles(input) + Curves(input) +
-         Answers(input) + Facts(input) + Memory(input) + Quarantine(input) + Configuration(input) +
+  const std::string head = fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "{}\n<style>{}</style>\n</head>\n",
+      Element("title", input.title), ReportStyle());
+  const std::string lead = fmt::format("{}\n<p class=\"soft\">{}</p>\n", Element("h1", input.title),
+                                       EscapeHtml(input.lead));
+  return head + "<body>\n<main>\n" + lead + Tiles(input) + Curves(input) + Answers(input) +
+         Facts(input) + Memory(input) + Quarantine(input) + Configuration(input) +
          "</main>\n</body>\n</html>\n";
 }
 

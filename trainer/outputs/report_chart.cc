@@ -30,10 +30,10 @@ struct Range {
 
 std::string Decimal(double value) { return fmt::format("{:.1f}", value); }
 
-// Means of equal intervals; an interval without a finite value stays a gap.
-Points Thin(const Points& points) {
+// Reduces a curve to the means of equal intervals; an interval without a finite value is a gap.
+Points Downsampled(const Points& points) {
   if (points.size() <= kMostPoints) return points;
-  Points thin;
+  Points means;
   for (size_t i = 0; i < kMostPoints; ++i) {
     const size_t begin = i * points.size() / kMostPoints;
     const size_t end = (i + 1) * points.size() / kMostPoints;
@@ -43,13 +43,13 @@ Points Thin(const Points& points) {
       sum += points[k].second;
       ++count;
     }
-    thin.emplace_back(points[end - 1].first, sum / count);
+    means.emplace_back(points[end - 1].first, sum / count);
   }
-  return thin;
+  return means;
 }
 
-// The mean of a window around each point, about a twentieth of the curve wide: no lag behind a
-// fall.
+// Centred moving average over about a twentieth of the curve; unlike a trailing average it has no
+// lag.
 Points Average(const Points& points) {
   const size_t half = points.size() / 40;
   Points average;
@@ -67,11 +67,11 @@ Points Average(const Points& points) {
 }
 
 std::string Tick(const std::string& anchor, double x, double y, double value) {
-  return "<text class=\"tick\" text-anchor=\"" + anchor + "\" x=\"" + Decimal(x) + "\" y=\"" +
-         Decimal(y) + "\">" + ReadableNumber(value) + "</text>";
+  return fmt::format("<text class=\"tick\" text-anchor=\"{}\" x=\"{}\" y=\"{}\">{}</text>", anchor,
+                     Decimal(x), Decimal(y), ReadableNumber(value));
 }
 
-// Maps steps and values to the drawing.
+// Maps steps and values to coordinates of the SVG.
 class Axes {
  public:
   Axes(Range x, Range y, bool logarithmic) : x_(x), y_(y), logarithmic_(logarithmic) {
@@ -102,11 +102,9 @@ class Axes {
     std::string out;
     for (const double value : ValueTicks()) {
       const std::string y = Decimal(Y(value));
-      out += "<line class=\"grid\" x1=\"" + Decimal(kLeft);
-      out += "\" x2=\"" + Decimal(kWidth - kRight);
-      out += "\" y1=\"" + y;
-      out += "\" y2=\"" + y;
-      out += "\"/>" + Tick("end", kLeft - 8, Y(value) + 4, value);
+      out += fmt::format("<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/>{}",
+                         Decimal(kLeft), Decimal(kWidth - kRight), y, y,
+                         Tick("end", kLeft - 8, Y(value) + 4, value));
     }
     for (const double step : AxisTicks(x_.low, x_.high, 6)) {
       if (step == std::floor(step)) out += Tick("middle", X(step), kHeight - 8, step);
@@ -139,17 +137,17 @@ std::string Path(const Points& points, const Axes& axes, const std::string& styl
   for (size_t i = 0; i < points.size(); ++i) {
     if (!finite(i)) continue;
     const std::string at =
-        Decimal(axes.X(points[i].first)) + " " + Decimal(axes.Y(points[i].second));
+        fmt::format("{} {}", Decimal(axes.X(points[i].first)), Decimal(axes.Y(points[i].second)));
     const bool joined = i > 0 && finite(i - 1);
     if (joined || finite(i + 1)) {
       line += (joined ? "L" : "M") + at;
     } else {
-      dots += "M" + at + "h0";
+      dots += fmt::format("M{}h0", at);
     }
   }
   std::string out;
-  if (!line.empty()) out += "<path class=\"" + style + "\" d=\"" + line + "\"/>";
-  if (!dots.empty()) out += "<path class=\"" + style + " dot\" d=\"" + dots + "\"/>";
+  if (!line.empty()) out += fmt::format("<path class=\"{}\" d=\"{}\"/>", style, line);
+  if (!dots.empty()) out += fmt::format("<path class=\"{} dot\" d=\"{}\"/>", style, dots);
   return out;
 }
 
@@ -161,7 +159,7 @@ std::optional<double> LastFinite(const Points& points) {
 }
 
 std::string Caption(const Chart& chart) {
-  std::string out = "<figcaption><b>" + EscapeHtml(chart.title) + "</b>";
+  std::string out = fmt::format("<figcaption><b>{}</b>", EscapeHtml(chart.title));
   for (size_t i = 0; i < chart.series.size(); ++i) {
     const std::optional<double> last = LastFinite(chart.series[i].points);
     if (!last) continue;
@@ -193,7 +191,7 @@ std::string RenderChart(const Chart& chart) {
   Range x, y;
   std::vector<Points> curves;
   for (const Series& series : chart.series) {
-    curves.push_back(Thin(series.points));
+    curves.push_back(Downsampled(series.points));
     for (const auto& [step, value] : curves.back()) {
       if (!std::isfinite(value)) continue;
       x.Add(step);
@@ -205,14 +203,16 @@ std::string RenderChart(const Chart& chart) {
   const Axes axes(x, y, chart.logarithmic && wide);
   std::string lines;
   for (size_t i = 0; i < curves.size(); ++i) {
-    const std::string colour = fmt::format("s{}", i);
+    const std::string style = fmt::format("line s{}", i);
     const bool smooth = chart.series[i].smooth && curves[i].size() > 30;
-    lines += Path(curves[i], axes, "line " + colour + (smooth ? " raw" : ""));
-    if (smooth) lines += Path(Average(curves[i]), axes, "line " + colour);
+    lines += Path(curves[i], axes, style + (smooth ? " raw" : ""));
+    if (smooth) lines += Path(Average(curves[i]), axes, style);
   }
-  return "<figure>" + Caption(chart) + "<svg viewBox=\"0 0 " + Decimal(kWidth) + " " +
-         Decimal(kHeight) + "\" role=\"img\" aria-label=\"" + EscapeHtml(chart.title) +
-         " over steps\">" + axes.Render() + lines + "</svg></figure>\n";
+  return fmt::format(
+      "<figure>{}<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{} over steps\">{}{}</svg>"
+      "</figure>\n",
+      Caption(chart), Decimal(kWidth), Decimal(kHeight), EscapeHtml(chart.title), axes.Render(),
+      lines);
 }
 
 }  // namespace equipoise

@@ -24,7 +24,7 @@ std::string Quoted(const std::string& word) {
   return out + "'";
 }
 
-// Mean over the steps that know the value.
+// Mean over the steps for which the value is known.
 std::optional<double> Mean(const std::vector<StepMetrics>& steps,
                            std::optional<double> StepMetrics::*field) {
   double sum = 0;
@@ -41,7 +41,7 @@ std::string Percent(const std::optional<double>& share) {
   return share ? fmt::format("{:.1f} %", 100 * *share) : "-";
 }
 
-// "2 x AMD EPYC on vm": how many ranks compute on which device of which machine.
+// The number of ranks by device and machine, such as "2 ranks on vm (AMD EPYC)".
 std::string Machines(const std::vector<RankMemory>& ranks) {
   std::map<std::pair<std::string, std::string>, int> counts;
   for (const RankMemory& rank : ranks) ++counts[{rank.device, rank.machine}];
@@ -87,7 +87,7 @@ std::vector<std::pair<std::string, std::string>> RunFacts(const RunSummary& run,
       {"finished", run.finished},
       {"wall time of this start",
        DurationText(run.wall_s) +
-           (run.first_step > 0 ? ", from step " + Count(run.first_step + 1) + " on" : "")},
+           (run.first_step > 0 ? fmt::format(", from step {} on", Count(run.first_step + 1)) : "")},
       {"machine", Machines(run.ranks)},
       {"threads of a rank", Count(run.threads)},
       {"precision", run.precision},

@@ -6,8 +6,9 @@
 
 namespace equipoise {
 
-// Contents of a run folder for its report: config.yaml, metrics.jsonl, quarantine.jsonl (absent
-// ones are left empty, lines that are no records passed over). Facts and captions are the caller's.
+// Reads the files of a run folder for its report: config.yaml, metrics.jsonl, quarantine.jsonl. The
+// content of a missing file is left empty, malformed lines are ignored. The caller adds the facts,
+// the memory of ranks and the answers.
 ReportInput ReadReportInput(const std::string& run_dir);
 
 // Writes RUN/report.html. Throws RunError.

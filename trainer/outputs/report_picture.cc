@@ -1,6 +1,7 @@
 #include "trainer/outputs/report_picture.h"
 
 #include <ATen/core/Tensor.h>
+#include <fmt/format.h>
 #include <png.h>
 
 #include <algorithm>
@@ -15,7 +16,7 @@
 namespace equipoise {
 namespace {
 
-constexpr size_t kFewBytes = 48 << 10;
+constexpr size_t kFewBytes = 48 << 10;  // files up to this size are embedded unchanged
 constexpr int64_t kLongestSide = 256;
 
 std::string_view MimeType(std::string_view bytes) {
@@ -24,7 +25,7 @@ std::string_view MimeType(std::string_view bytes) {
   return "";
 }
 
-// `image` [height, width, 3] uint8, contiguous. Empty when it cannot be written.
+// A PNG of `image`, [height, width, 3] uint8, contiguous. Empty when it cannot be encoded.
 std::string EncodePng(const at::Tensor& image) {
   png_image header{};
   header.version = PNG_IMAGE_VERSION;
@@ -40,7 +41,7 @@ std::string EncodePng(const at::Tensor& image) {
   return bytes;
 }
 
-std::string Smaller(std::string_view bytes) {
+std::string ScaledDownPng(std::string_view bytes) {
   const at::Tensor image = DecodeImage(bytes, ImageLimits());
   const int64_t height = image.size(0), width = image.size(1), longest = std::max(height, width);
   if (longest <= kLongestSide) return EncodePng(image.contiguous());
@@ -53,7 +54,7 @@ std::string Smaller(std::string_view bytes) {
 std::string DataUri(std::string_view bytes) {
   const std::string_view type = MimeType(bytes);
   if (type.empty()) return "";
-  return "data:" + std::string(type) + ";base64," + Base64(bytes);
+  return fmt::format("data:{};base64,{}", type, Base64(bytes));
 }
 
 }  // namespace
@@ -62,7 +63,7 @@ std::string PictureDataUri(const std::string& path) {
   const std::string bytes = ReadRegularFile(path, std::numeric_limits<size_t>::max()).text;
   if (bytes.size() <= kFewBytes) return DataUri(bytes);
   try {
-    return DataUri(Smaller(bytes));
+    return DataUri(ScaledDownPng(bytes));
   } catch (const std::exception&) {
     return "";
   }

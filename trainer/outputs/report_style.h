@@ -4,7 +4,7 @@
 
 namespace equipoise {
 
-// The report's style sheet: light and dark, narrow and wide, and for print.
+// The report's style sheet, for light and dark mode, narrow and wide screens, and print.
 std::string_view ReportStyle();
 
 }  // namespace equipoise

@@ -36,70 +36,73 @@ void CreateFolders(const std::string& dir) {
     const fs::path path = fs::path(dir) / name;
     fs::create_directories(path, error);
     if (error) {
-      throw RunError(path.string() + ": cannot create: " + error.message() +
-                     "; choose another run.dir");
+      throw RunError(fmt::format("{}: cannot create: {}; choose another run.dir", path.string(),
+                                 error.message()));
     }
   }
 }
 
-// "process 4711 on node3", for the next one who wants the folder.
-std::string Myself() {
+// This process as the lock's owner, such as "process 4711 on node3".
+std::string OwnerText() {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
   return fmt::format("process {} on {}", getpid(), host.data());
 }
 
-// What would only be found at the first save, or never.
-void CheckPlaces(const std::string& dir) {
+// Throws RunError when paths that are written or read only later cannot be used.
+void CheckPaths(const std::string& dir) {
   const fs::path latest = fs::path(dir) / "checkpoints/latest", stop = fs::path(dir) / "stop";
   std::error_code error;
   const fs::file_type type = fs::symlink_status(latest, error).type();
   if (type != fs::file_type::not_found && type != fs::file_type::symlink) {
-    throw RunError(latest.string() +
-                   ": is no link; it is where the newest checkpoint is named: move it away");
+    throw RunError(
+        fmt::format("{}: is no link; it is where the newest checkpoint is named: move it away",
+                    latest.string()));
   }
   if (fs::is_directory(fs::symlink_status(stop, error))) {
-    throw RunError(stop.string() +
-                   ": is a folder; a file of this name asks the run to stop: move it away");
+    throw RunError(fmt::format(
+        "{}: is a folder; a file of this name asks the run to stop: move it away", stop.string()));
   }
 }
 
 FileHandle Lock(const std::string& dir) {
   const std::string path = dir + "/lock";
   FileHandle file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!file.valid()) throw RunError(path + ": cannot open: " + std::strerror(errno));
+  if (!file.valid()) throw RunError(fmt::format("{}: cannot open: {}", path, std::strerror(errno)));
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     const int error = errno;
     std::array<char, 256> owner{};
     const ssize_t n = ReadFully(file, owner.data(), owner.size() - 1);
-    if (error != EWOULDBLOCK) throw RunError(path + ": cannot lock: " + std::strerror(error));
-    throw RunError(dir + ": in use by " + (n > 0 ? owner.data() : "another job") +
-                   "; wait for it, stop it, or choose another run.dir");
+    if (error != EWOULDBLOCK)
+      throw RunError(fmt::format("{}: cannot lock: {}", path, std::strerror(error)));
+    throw RunError(fmt::format("{}: in use by {}; wait for it, stop it, or choose another run.dir",
+                               dir, n > 0 ? owner.data() : "another job"));
   }
-  if (ftruncate(file.get(), 0) != 0 || !WriteFully(file, Myself()))
-    throw RunError(path + ": cannot write: " + std::strerror(errno));
+  if (ftruncate(file.get(), 0) != 0 || !WriteFully(file, OwnerText()))
+    throw RunError(fmt::format("{}: cannot write: {}", path, std::strerror(errno)));
   return file;
 }
 
-// The step of a line of metrics.jsonl; -1 for a line that is torn or no such object.
+// The step of a line of metrics.jsonl; -1 for a line that is incomplete or malformed.
 int64_t StepOfLine(std::string_view line) {
   const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) return -1;
   return json["step"].get<int64_t>();
 }
 
-// The first checkpoint's folder, whole or damaged; empty when there is none.
+// The folder of some checkpoint, valid or damaged; empty when there is none.
 std::string AnyCheckpoint(const std::string& run_dir) {
   std::error_code error;
   for (fs::directory_iterator entry(run_dir + "/checkpoints", error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (name.rfind("step-", 0) == 0) return entry->path().string();
+    if (name.starts_with("step-")) return entry->path().string();
   }
   return "";
 }
 
-// Removes what has come to a run folder, the deepest first.
+// Removes, on destruction, the files and folders that did not exist on construction, the innermost
+// first.
 class FolderRestorer {
  public:
   explicit FolderRestorer(const fs::path& dir) {
@@ -136,7 +139,7 @@ RunFolder::RunFolder(const std::string& dir, Communicator& world) : dir_(dir) {
   AgreeOrThrowRunError(world, [&] {
     if (world.rank() != 0) return;
     CreateFolders(dir_);
-    CheckPlaces(dir_);
+    CheckPaths(dir_);
     lock_ = Lock(dir_);
   });
 }
@@ -150,9 +153,10 @@ bool HasCheckpoints(const std::string& run_dir) { return !AnyCheckpoint(run_dir)
 void RefuseCheckpoints(const std::string& run_dir) {
   const std::string found = AnyCheckpoint(run_dir);
   if (found.empty()) return;
-  throw ConfigError(found +
-                    ": --resume none would lose this checkpoint; use --resume auto, choose "
-                    "another run.dir, or delete it");
+  throw ConfigError(
+      fmt::format("{}: --resume none would lose this checkpoint; use --resume auto, choose another "
+                  "run.dir, or delete it",
+                  found));
 }
 
 void RefuseLostCheckpoints(const std::string& run_dir, int64_t every) {
@@ -160,7 +164,7 @@ void RefuseLostCheckpoints(const std::string& run_dir, int64_t every) {
   const std::vector<StepMetrics> steps = ReadMetrics(path);
   bool saved = !steps.empty() && fs::exists(run_dir + "/report.html");  // written after a save
   for (size_t i = 0; i + 1 < steps.size(); ++i) {
-    // Steps that are skipped are not saved.
+    // A step whose loss is not finite is skipped, and no checkpoint is saved after it.
     saved |= steps[i].step % every == 0 && steps[i].loss && std::isfinite(*steps[i].loss);
   }
   if (!saved) return;
@@ -170,33 +174,34 @@ void RefuseLostCheckpoints(const std::string& run_dir, int64_t every) {
       path, steps.back().step, run_dir));
 }
 
-std::string SetMetricsAside(const std::string& path) {
+std::string RotateMetrics(const std::string& path) {
   if (ReadMetrics(path).empty()) return "";
   for (int64_t number = 1;; ++number) {
-    std::string aside = fmt::format("{}.{}", path, number);
-    if (fs::exists(fs::symlink_status(aside))) continue;
+    std::string rotated = fmt::format("{}.{}", path, number);
+    if (fs::exists(fs::symlink_status(rotated))) continue;
     std::error_code error;
-    fs::rename(path, aside, error);
+    fs::rename(path, rotated, error);
     if (error) {
-      throw RunError(fmt::format("{}: cannot rename {} to it: {}", aside, path, error.message()));
+      throw RunError(fmt::format("{}: cannot rename {} to it: {}", rotated, path, error.message()));
     }
-    return aside;
+    return rotated;
   }
 }
 
-void CutMetrics(const std::string& path, int64_t step) {
+void TruncateMetrics(const std::string& path, int64_t step) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return;
   std::ostringstream content;
   content << file.rdbuf();
   if (file.bad() || fs::is_directory(path)) {
-    throw RunError(path + ": cannot be read; move it away, or choose another run.dir");
+    throw RunError(
+        fmt::format("{}: cannot be read; move it away, or choose another run.dir", path));
   }
   const std::string text = content.str();
   std::string kept;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = text.find('\n', begin);
-    if (end == std::string::npos) break;  // torn
+    if (end == std::string::npos) break;  // incomplete
     const std::string_view line(text.data() + begin, end + 1 - begin);
     const int64_t found = StepOfLine(line);
     if (found >= 0 && found <= step) kept += line;

@@ -64,7 +64,7 @@ std::string Event(int64_t step, uint32_t what_field, std::string_view what) {
   return out;
 }
 
-// TFRecord stores checksums rotated and offset, as they are often taken of data that holds some.
+// TFRecord's masked CRC, rotated and offset, as the CRC of data that contains CRCs is problematic.
 uint32_t MaskedCrc(std::string_view bytes) {
   const uint32_t crc = Crc32c(bytes);
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8U;
@@ -84,7 +84,7 @@ std::string NewPath(const std::string& folder) {
   const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
-  // TensorBoard reads the files of a folder in the order of their names.
+  // TensorBoard reads the files of a folder in the order of their names, here that of time.
   return fmt::format("{}/events.out.tfevents.{}.{}.{}", folder, us / 1'000'000, us, host.data());
 }
 
@@ -100,7 +100,8 @@ uint32_t Crc32c(std::string_view bytes) {
 TensorBoardWriter::TensorBoardWriter(const std::string& folder, int64_t first_step)
     : path_(NewPath(folder)),
       file_(open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644)) {
-  if (!file_.valid()) throw RunError(path_ + ": cannot create: " + std::strerror(errno));
+  if (!file_.valid())
+    throw RunError(fmt::format("{}: cannot create: {}", path_, std::strerror(errno)));
   AppendRecord(pending_, Event(0, 3, "brain.Event:2"));
   std::string session_log;  // status = START: drops older events from this step on
   AppendKey(session_log, 1, kVarint);
@@ -120,7 +121,7 @@ void TensorBoardWriter::AddScalar(std::string_view tag, int64_t step, double val
 
 void TensorBoardWriter::Flush() {
   if (!WriteFully(file_, pending_))
-    throw RunError(path_ + ": cannot write: " + std::strerror(errno));
+    throw RunError(fmt::format("{}: cannot write: {}", path_, std::strerror(errno)));
   pending_.clear();
 }
 

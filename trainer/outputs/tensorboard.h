@@ -8,16 +8,17 @@
 
 namespace equipoise {
 
-// Writes scalars as a TensorBoard event file (TFRecords of Event messages), without any library.
-// Not thread-safe.
+// Writes scalars to a TensorBoard event file (TFRecords of tensorflow.Event protobufs), without a
+// library. Not thread-safe.
 class TensorBoardWriter {
  public:
-  // Opens a new file in `folder`, which exists. `first_step` is the first that will be written:
-  // what earlier files of the folder hold from there on is no longer shown. Throws RunError.
+  // Opens a new file in `folder`, which must exist. `first_step` is the first step that will be
+  // written: TensorBoard then drops the values of that step and later ones in earlier files. Throws
+  // RunError.
   TensorBoardWriter(const std::string& folder, int64_t first_step);
 
   void AddScalar(std::string_view tag, int64_t step, double value);
-  // Hands what was added to the system. Throws RunError when the disk is full.
+  // Writes the scalars that were added. Throws RunError when the disk is full.
   void Flush();
 
   const std::string& path() const { return path_; }
@@ -28,7 +29,7 @@ class TensorBoardWriter {
   FileHandle file_;
 };
 
-// CRC-32C (Castagnoli).
+// The CRC-32C (Castagnoli) checksum.
 uint32_t Crc32c(std::string_view bytes);
 
 }  // namespace equipoise

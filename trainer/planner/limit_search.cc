@@ -10,12 +10,18 @@
 #include "configs/base/error.h"
 #include "trainer/planner/make_plan.h"
 
+// Two loops around the search for a plan, over the limits on a pack. The first lowers the limits
+// until a plan fits: LowerLimits() is ordered and memory grows with the limits, so that
+// O(log(limits)) searches find the largest that fit. The second compares other sizes of packs at
+// (nearly) equal samples per step; it passes the best throughput so far to the search as a bound on
+// the step time, so that most searches end early.
+
 namespace equipoise {
 namespace {
 
-constexpr std::array<double, 3> kSizes = {0.5, 0.25, 2};  // of packs, tried in turn
-constexpr double kClearGain = 0.03;                       // tokens/s that another size must gain
-constexpr double kSameSamples = 0.05;  // by which the samples of a step may differ
+constexpr std::array<double, 3> kSizes = {0.5, 0.25, 2};  // factors on the size of packs, in order
+constexpr double kClearGain = 0.03;    // least gain in tokens/s for another size, as a share
+constexpr double kSameSamples = 0.05;  // most difference in the samples of a step, as a share
 
 class LimitSearch {
  public:
@@ -37,11 +43,12 @@ class LimitSearch {
       changed = true;
     }
     if (!changed) return best;
-    best.planned.in_place_of->gain = TokensPerSecond(best) / own_rate - 1;
-    return Search(best.planned);  // with all that is told of the best plans
+    best.planned.requested->gain = TokensPerSecond(best) / own_rate - 1;
+    return Search(best.planned);  // for the other plans and reasons, which SearchFaster() omits
   }
 
  private:
+  // The plans with the largest limits that fit.
   FittedRun Lowered(const PlannedRun& first) const {
     FittedRun run = Search(first);
     const std::vector<GroupLimits> lower = LowerLimits(costs_, config_, first);
@@ -69,12 +76,13 @@ class LimitSearch {
     config.balance.tokens = limits.tokens;
     config.train.global_batch = batch;
     PlannedRun changed = PlanWorkload(costs_, config, request_.model);
-    changed.in_place_of =
+    changed.requested =
         RequestedPacking{first.limits, config_.train.global_batch, first.samples_per_pack, 0};
     return changed;
   }
 
-  // Packs of another size, so many of them that a step keeps its samples; nothing where it cannot.
+  // The workload with packs of another size, and as many as keep the samples of a step; empty if
+  // that is not possible.
   std::optional<PlannedRun> Scaled(const PlannedRun& first, double size) const {
     const auto own_batch = static_cast<double>(config_.train.global_batch);
     const double batch = own_batch / size;
@@ -88,7 +96,7 @@ class LimitSearch {
     return scaled;
   }
 
-  // Of the best plan, on the first step.
+  // Throughput of the best plan in the first step.
   static double TokensPerSecond(const FittedRun& run) {
     return Tokens(run.planned) / run.search.plans.front().step_s;
   }
@@ -101,7 +109,7 @@ class LimitSearch {
     return tokens;
   }
 
-  // Only plans that compute more tokens a second.
+  // Searches only plans with a higher throughput.
   FittedRun SearchFaster(const PlannedRun& planned, double tokens_per_second) const {
     PlanRequest request = RequestFor(planned);
     request.keep = 1;
@@ -109,7 +117,7 @@ class LimitSearch {
     try {
       return Search(planned, request);
     } catch (const ConfigError&) {
-      return {planned, request, {}};  // so many packs cannot be dealt to the pinned ranks
+      return {planned, request, {}};  // the packs cannot be divided among the pinned ranks
     }
   }
 
@@ -119,7 +127,7 @@ class LimitSearch {
     return request;
   }
 
-  // To be searched one after another until a plan fits.
+  // Requests that are searched in order until a plan fits.
   std::vector<PlanRequest> Searches(const PlanRequest& request) const {
     if (meshes_ == MeshChoice::kAll || config_.cluster.preset != kLocalPreset) return {request};
     RunConfig config = config_;

@@ -8,15 +8,16 @@
 
 namespace equipoise {
 
+// The meshes among which plans are searched.
 enum class MeshChoice {
   kAll,
-  // On this machine's CPUs (cluster.preset: local), where the mesh is free, all ranks are data
-  // ranks if a replica fits. They share one memory, so that splitting a model saves little there,
-  // and tensor ranks exchange at every layer.
+  // With preset `local` and no pinned degree, all ranks are data-parallel if a replica fits; other
+  // meshes are searched only if not. The CPU ranks share one memory, so that splitting a model
+  // saves little, and tensor-parallel ranks communicate in every layer.
   kFewestAxesFirst,
 };
 
-// A workload, and what the search finds for it.
+// A workload, and the result of the search for it.
 struct FittedRun {
   PlannedRun planned;
   PlanRequest request;
@@ -24,12 +25,13 @@ struct FittedRun {
   bool fits() const { return !search.plans.empty(); }
 };
 
-// The plans of a workload. Where nothing fits, those with the largest of LowerLimits() with which
-// something does; with the least of them where nothing does even so. Memory grows with the limits,
-// so they are found by halving. With balance.limits: search, where neither limit is given, packs of
-// half, a quarter or twice the size of the first ones, with the inverse of train.global_batch, are
-// taken where they compute clearly more tokens a second and a step keeps its samples. `first`: what
-// the configuration's own limits make of the samples.
+// Searches the plans of a workload. If none fits the memory, the limits on packs are lowered to the
+// largest of LowerLimits() with which a plan fits, found by binary search as memory grows with the
+// limits; if none fits with the least limits either, the result of these is returned. With
+// balance.limits: search and no given limit, packs of half, a quarter and twice the size are tried
+// too, with train.global_batch scaled inversely so that a step keeps its samples, and taken where
+// throughput in tokens per second is clearly higher. `first`: the workload with the configuration's
+// own limits.
 FittedRun FitRun(const SampleCosts& costs, const RunConfig& config, const PlannedRun& first,
                  const PlanRequest& request, MeshChoice meshes);
 

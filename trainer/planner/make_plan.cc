@@ -17,7 +17,8 @@
 namespace equipoise {
 namespace {
 
-// What the file holds. Throws ConfigError where there is none: it is no schedule's name either.
+// The content of a schedule's file. Throws ConfigError when there is no such file, in which case
+// the setting is no schedule's name either.
 std::string ReadScheduleFile(const std::string& schedule) {
   if (!std::filesystem::is_regular_file(schedule)) {
     throw ConfigError(fmt::format("parallel.schedule: '{}' is neither a schedule nor a file; {}",
@@ -27,8 +28,8 @@ std::string ReadScheduleFile(const std::string& schedule) {
   std::stringstream text;
   text << file.rdbuf();
   if (!file || text.str().empty()) {
-    throw ConfigError(schedule +
-                      ": cannot be read, or is empty; give another file, or a schedule's name");
+    throw ConfigError(fmt::format(
+        "{}: cannot be read, or is empty; give another file, or a schedule's name", schedule));
   }
   return text.str();
 }
@@ -67,7 +68,7 @@ Plan PlanOnMesh(const RunConfig& config, const ModelConfig& model, int ranks) {
                             : DisaggregatedPlan(degrees, encoder_ranks, NumEncoderLayers(model));
 }
 
-// Sets chunks and placement of the language model's stages to what the schedule needs.
+// Sets chunks and placement of the language model's stages as the schedule requires.
 void AssignStages(const ParallelSection& parallel, Plan& plan) {
   PlanComponent& text = plan.components.back();
   if (FindSchedule(plan.schedule) == nullptr) {
@@ -80,13 +81,12 @@ void AssignStages(const ParallelSection& parallel, Plan& plan) {
   text.chunks = static_cast<int>(parallel.chunks.value_or(kind.fewest_chunks));
   text.placement = kind.placement;
   if (text.chunks >= kind.fewest_chunks && text.chunks <= kind.most_chunks) return;
-  const std::string has = "parallel.chunks: " + plan.schedule;
-  if (!kind.chunked()) {
-    throw ConfigError(has + " has one stage a rank; use parallel.schedule: interleaved");
+  const char* problem = "needs 2 or more stages a rank";
+  if (kind.most_chunks == kind.fewest_chunks) {
+    problem = "has 2 stages a rank; leave parallel.chunks out";
   }
-  throw ConfigError(has + (kind.most_chunks == kind.fewest_chunks
-                               ? " has 2 stages a rank; leave parallel.chunks out"
-                               : " needs 2 or more stages a rank"));
+  if (!kind.chunked()) problem = "has one stage a rank; use parallel.schedule: interleaved";
+  throw ConfigError(fmt::format("parallel.chunks: {} {}", plan.schedule, problem));
 }
 
 }  // namespace

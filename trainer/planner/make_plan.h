@@ -10,30 +10,32 @@
 
 namespace equipoise {
 
-// The plan that `parallel` asks for: degrees that are not given are 1 (`pipeline` one more than a
-// disaggregated encoder has), `data` takes the ranks that remain, stages are cut so that the most
-// expensive one is as cheap as can be for a full pack. Throws ConfigError when the mesh does not
-// fit the ranks, there are more stages than layers, or the schedule cannot run it.
+// The plan given by `parallel` without a search: degrees that are absent are 1 (`pipeline` one more
+// than the ranks of a disaggregated encoder), `data` is the number of remaining ranks, and stages
+// are cut so that the most expensive one is least expensive for a full pack. Throws ConfigError
+// when the mesh does not match the ranks, there are more stages than layers, or the schedule does
+// not support the plan.
 Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks);
 
-// Pipeline ranks that hold the encoder alone, by parallel.encoder; 0: inline. Throws ConfigError
-// where the model has no encoder or too few layers in it, no pipeline rank is left for the language
-// model, or parallel.stage_layers does not end a stage with the encoder.
+// The number of pipeline ranks of a disaggregated encoder (parallel.encoder); 0: inline. Throws
+// ConfigError when the model has no encoder or fewer encoder layers than ranks, no pipeline rank is
+// left for the language model, or no stage of parallel.stage_layers ends with the encoder.
 int EncoderRanks(const RunConfig& config, const ModelConfig& model);
 
-// The first layer of each stage, and the end, for parallel.stage_layers. Throws ConfigError where
-// they are not `num_layers` in all.
+// The begins of the stages in parallel.stage_layers, and the end. Throws ConfigError when the sum
+// is not `num_layers`.
 std::vector<int> StageBegins(const std::vector<int64_t>& stage_layers, int num_layers);
 
-// Recomputation of each layer as `balance` gives it; empty where the planner chooses (`bar`).
-// Throws ConfigError for words that do not fit the model.
+// The recomputation of each layer that `balance` specifies; empty when the planner chooses it
+// (`bar`). Throws ConfigError for values that do not match the model.
 std::vector<Recompute> GivenRecompute(const RunConfig& config, const ModelConfig& model);
 
-// Micro-batches of a data rank in one optimizer step. Throws ConfigError when train.global_batch
-// is no multiple of the data ranks.
+// Gradient accumulation: the micro-batches of a data rank in one optimizer step. Throws ConfigError
+// when train.global_batch is not a multiple of the data ranks.
 int64_t Accumulation(const RunConfig& config, const Plan& plan);
 
-// "data 2 x pipeline 2 x tensor 1, 1f1b, layers 5 + 4, ZeRO-1, recompute full of 4 layers"
+// A plan in one line, such as
+// "data 2 x pipeline 2 x tensor 1, 1f1b, layers 5 + 4, ZeRO-1, recompute full of 4 layers".
 std::string DescribePlan(const Plan& plan);
 
 }  // namespace equipoise

@@ -15,9 +15,9 @@ namespace equipoise {
 namespace {
 
 constexpr double kWidth = 1160, kLabel = 64, kRow = 18, kAxis = 22;
-constexpr double kValues = 150;     // at the right end of bars, for their figures
-constexpr size_t kFineSpans = 600;  // of a rank; more are finer than the picture
-constexpr size_t kShownSpans = 90;  // of a rank, where the beginning is shown by itself
+constexpr double kValues = 150;     // width of the figures to the right of bars
+constexpr size_t kFineSpans = 600;  // most spans of a rank that are drawn one by one
+constexpr size_t kShownSpans = 90;  // spans of a rank in the chart of the first spans
 
 struct Part {
   const char* style;
@@ -40,35 +40,34 @@ struct Box {
 };
 
 std::string Rect(const Box& box, const std::string& style, const std::string& title = "") {
-  std::string out = "<rect class=\"" + style + "\" x=\"" + Number(box.x) + "\" y=\"";
-  out += Number(box.y) + "\" width=\"" + Number(std::max(0.3, box.width)) + "\" height=\"" +
-         Number(box.height) + "\"";
-  if (title.empty()) return out + "/>\n";
-  return out + "><title>" + EscapeHtml(title) + "</title></rect>\n";
+  const std::string rect = fmt::format(
+      "<rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"", style, Number(box.x),
+      Number(box.y), Number(std::max(0.3, box.width)), Number(box.height));
+  if (title.empty()) return rect + "/>\n";
+  return fmt::format("{}><title>{}</title></rect>\n", rect, EscapeHtml(title));
 }
 
 std::string Text(double x, double y, const std::string& text, const std::string& anchor = "start") {
-  return "<text class=\"tick\" text-anchor=\"" + anchor + "\" x=\"" + Number(x) + "\" y=\"" +
-         Number(y) + "\">" + EscapeHtml(text) + "</text>\n";
+  return fmt::format("<text class=\"tick\" text-anchor=\"{}\" x=\"{}\" y=\"{}\">{}</text>\n",
+                     anchor, Number(x), Number(y), EscapeHtml(text));
 }
 
 std::string RowLabel(double row, const std::string& text) {
   return Text(0, (row + 0.7) * kRow, text);
 }
 
-// Maps [low, high] to the drawing between the labels and `right`.
+// Maps values in [low, high] to x coordinates between the labels and `right`.
 struct Scale {
   double low = 0, high = 1, right = kWidth;
   double X(double value) const { return kLabel + (value - low) / (high - low) * (right - kLabel); }
-  // Lines over `height` with round numbers below, the last one with the unit.
+  // Grid lines of this height at round numbers, with the numbers below; the last has the unit.
   std::string Axis(double height, const std::string& unit) const {
     std::string out;
     const std::vector<double> ticks = AxisTicks(low, high, 8);
     for (const double tick : ticks) {
       const std::string x = Number(X(tick));
-      out += "<line class=\"grid\" x1=\"" + x;
-      out += "\" x2=\"" + x;
-      out += "\" y1=\"0\" y2=\"" + Number(height) + "\"/>\n";
+      out += fmt::format("<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"0\" y2=\"{}\"/>\n", x, x,
+                         Number(height));
       const bool last = tick == ticks.back();
       out += Text(X(tick), height + 15, ReadableNumber(tick) + (last ? " " + unit : ""),
                   last && X(tick) > kWidth - 30 ? "end" : "middle");
@@ -80,20 +79,20 @@ struct Scale {
 std::string Legend(const Part* parts, size_t count) {
   std::string out = "<p class=\"legend\">";
   for (size_t i = 0; i < count; ++i) {
-    out +=
-        std::string("<span><i class=\"") + parts[i].style + "\"></i>" + parts[i].name + "</span>";
+    out += fmt::format("<span><i class=\"{}\"></i>{}</span>", parts[i].style, parts[i].name);
   }
   return out + "</p>\n";
 }
 
 std::string Figure(const std::string& title, double height, const std::string& shapes,
                    const std::string& legend = "") {
-  return "<h2>" + EscapeHtml(title) + "</h2>\n<figure class=\"plan\"><svg viewBox=\"0 0 " +
-         Number(kWidth) + " " + Number(height) + "\" role=\"img\" aria-label=\"" +
-         EscapeHtml(title) + "\">\n" + shapes + "</svg>" + legend + "</figure>\n";
+  return fmt::format(
+      "<h2>{0}</h2>\n<figure class=\"plan\"><svg viewBox=\"0 0 {1} {2}\" role=\"img\" "
+      "aria-label=\"{0}\">\n{3}</svg>{4}</figure>\n",
+      EscapeHtml(title), Number(kWidth), Number(height), shapes, legend);
 }
 
-// An index of kOps.
+// The index of a span's kind in kOps.
 size_t KindOf(const Span& span) {
   if (span.lane != "compute") return 3;
   const char kind = span.name[span.name.find_first_not_of("0123456789")];
@@ -107,7 +106,7 @@ Box RowBox(const Scale& scale, int rank, size_t kind, std::pair<double, double> 
           compute ? kRow - 6 : 3};
 }
 
-// Each span by itself, cut at the end of the scale.
+// Draws each span, cut at the end of the scale.
 std::string Spans(const Timeline& timeline, const Scale& scale) {
   std::string shapes;
   for (const Span& span : timeline) {
@@ -120,7 +119,8 @@ std::string Spans(const Timeline& timeline, const Scale& scale) {
   return shapes;
 }
 
-// Each column of a rank in the colour that fills most of it; equal neighbours are joined.
+// Draws each column of a rank in the colour of the kind of op that fills most of it; adjacent
+// columns of one kind are merged. O(spans + ranks x columns), regardless of how fine the spans are.
 std::string Columns(const Timeline& timeline, int ranks, const Scale& scale) {
   constexpr size_t kColumns = 1096;
   const double width_s = (scale.high - scale.low) / kColumns;
@@ -134,7 +134,8 @@ std::string Columns(const Timeline& timeline, int ranks, const Scale& scale) {
           std::min(span.end_s, begin + width_s) - std::max(span.start_s, begin);
     }
   }
-  // Of compute the most, where it is half of the column at least; the line of communication apart.
+  // Whether a column has a kind: the largest kind of computation where computation fills at least
+  // half of the column; communication, drawn separately, where it does.
   const auto is = [&](int rank, size_t column, size_t kind) {
     if (column == kColumns) return false;
     const std::array<double, 4>& all = covered[static_cast<size_t>(rank) * kColumns + column];
@@ -229,7 +230,7 @@ std::string MemoryChart(const PlanReport& report) {
       const double size = static_cast<double>(bytes[part]) / kGiB;
       shapes +=
           Rect({scale.X(from), y, scale.X(from + size) - scale.X(from), kRow - 4},
-               kMemory[part].style, std::string(kMemory[part].name) + " " + Number(size) + " GiB");
+               kMemory[part].style, fmt::format("{} {} GiB", kMemory[part].name, Number(size)));
       from += size;
     }
     shapes += Text(scale.X(from) + 6, y + 0.7 * kRow, fmt::format("{:.4g} GiB", from));
@@ -242,7 +243,7 @@ std::string HistogramChart(const SampleHistogram& histogram) {
   constexpr double kTop = 16, kHeight = 120;
   int64_t most = 1;
   for (const int64_t count : histogram.counts) most = std::max(most, count);
-  // A bin of one value stands above its number.
+  // A bin of a single value is centred above its number.
   const double shift = histogram.bin_width == 1 ? 0.5 : 0;
   const auto bins = static_cast<double>(histogram.counts.size());
   const auto wide = static_cast<double>(histogram.bin_width);

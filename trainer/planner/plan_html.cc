@@ -1,5 +1,7 @@
 #include "trainer/planner/plan_html.h"
 
+#include <fmt/format.h>
+
 #include <sstream>
 #include <string>
 
@@ -11,21 +13,23 @@ namespace equipoise {
 namespace {
 
 std::string Element(const std::string& tag, const std::string& text) {
-  return "<" + tag + ">" + EscapeHtml(text) + "</" + tag + ">";
+  return fmt::format("<{0}>{1}</{0}>", tag, EscapeHtml(text));
 }
 
 std::string Tile(const std::string& name, const std::string& value) {
-  return "<div>" + Element("dt", name) + Element("dd", value) + "</div>";
+  return fmt::format("<div>{}{}</div>", Element("dt", name), Element("dd", value));
 }
 
 std::string Tiles(const PlanReport& report) {
   const PlanForecast& f = report.forecast;
   const auto percent = [](double share) { return ReadableNumber(100 * share) + " %"; };
-  return "<dl class=\"tiles\">" + Tile("step", ReadableNumber(f.step_s.p50) + " s") +
-         Tile("MFU", percent(f.mfu)) + Tile("waiting", percent(f.bubbles.total())) +
-         Tile("tokens/s", ReadableNumber(f.tokens_per_s)) +
-         Tile("ranks", std::to_string(report.best().plan.num_ranks())) +
-         Tile("GPU-days", ReadableNumber(report.gpu_days())) + "</dl>\n";
+  const std::string tiles = Tile("step", ReadableNumber(f.step_s.p50) + " s") +
+                            Tile("MFU", percent(f.mfu)) +
+                            Tile("waiting", percent(f.bubbles.total())) +
+                            Tile("tokens/s", ReadableNumber(f.tokens_per_s)) +
+                            Tile("ranks", std::to_string(report.best().plan.num_ranks())) +
+                            Tile("GPU-days", ReadableNumber(report.gpu_days()));
+  return fmt::format("<dl class=\"tiles\">{}</dl>\n", tiles);
 }
 
 }  // namespace
@@ -35,15 +39,19 @@ std::string RenderPlan(const PlanReport& report) {
   PrintPlan(report, /*explain=*/true, text);
   std::string histograms;
   for (const SampleHistogram& each : report.histograms) histograms += HistogramChart(each);
-  return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n" +
-         Element("title", "Plan of " + report.config) + "\n<style>" + std::string(ReportStyle()) +
-         PlanChartStyle() + "</style>\n</head>\n<body>\n<main>\n" +
-         Element("h1", "Plan of " + report.config) + "\n" +
-         Element("p", DescribeMesh(report.best().plan)) + "\n" + Tiles(report) +
-         GanttCharts(report) + StageChart(report) + MemoryChart(report) + histograms +
-         Element("h2", "All figures") + "\n<div class=\"card\">" + Element("pre", text.str()) +
-         "</div>\n</main>\n</body>\n</html>\n";
+  const std::string title = "Plan of " + report.config;
+  const std::string head = fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "{}\n<style>{}{}</style>\n</head>\n",
+      Element("title", title), ReportStyle(), PlanChartStyle());
+  const std::string lead =
+      fmt::format("{}\n{}\n", Element("h1", title), Element("p", DescribeMesh(report.best().plan)));
+  const std::string figures = fmt::format("{}\n<div class=\"card\">{}</div>\n",
+                                          Element("h2", "All figures"), Element("pre", text.str()));
+  return head + "<body>\n<main>\n" + lead + Tiles(report) + GanttCharts(report) +
+         StageChart(report) + MemoryChart(report) + histograms + figures +
+         "</main>\n</body>\n</html>\n";
 }
 
 }  // namespace equipoise

@@ -6,7 +6,7 @@
 
 namespace equipoise {
 
-// The plan as one HTML page that needs nothing else: the step as a Gantt chart, times and memory by
+// Renders a plan as one self-contained HTML page: a Gantt chart of the step, times and memory by
 // rank, histograms of the samples, and the text of PrintPlan(). Pure.
 std::string RenderPlan(const PlanReport& report);
 

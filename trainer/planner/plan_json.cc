@@ -42,8 +42,8 @@ Json StagesJson(const PlanReport& report) {
   return stages;
 }
 
-// The fields of a plan, those of its mesh as one, without what only the best plan's `encoder` and
-// `stages` show.
+// The fields of a plan, with the axes of its mesh in one object and without those that `encoder`
+// and `stages` show for the best plan only.
 Json PlanSummary(const Plan& plan) {
   Json summary = ConfigToJson(plan);
   for (const char* key : {"encoder_ranks", "stage_layers", "recompute_layers"}) summary.erase(key);
@@ -101,8 +101,8 @@ Json Rejected(const PlanReport& report) {
 
 Json LimitsJson(const PlanReport& report) {
   Json limits = {{"tiles", report.tiles}, {"tokens", report.tokens}};
-  if (!report.in_place_of) return limits;
-  const RequestedPacking& own = *report.in_place_of;
+  if (!report.requested) return limits;
+  const RequestedPacking& own = *report.requested;
   const int64_t tiles = ImageSpecOf(report.request.model).TilesOf(own.limits.patches);
   const Json from = {{"tiles", tiles}, {"tokens", own.limits.tokens}};
   if (own.gain == 0) {

@@ -6,9 +6,8 @@
 
 namespace equipoise {
 
-// Choices that `parallel` and `balance` have made already. Throws ConfigError for stages or
-// recomputation that do not fit the model's layers, and for a schedule that is none of the built
-// ones.
+// The choices of a plan that `parallel` and `balance` fix. A schedule from a file is not among
+// them. Throws ConfigError for stages or recomputation that do not match the model's layers.
 PlanPins PlanPinsOf(const RunConfig& config, const ModelConfig& model);
 
 }  // namespace equipoise

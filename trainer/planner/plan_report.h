@@ -14,67 +14,68 @@
 
 namespace equipoise {
 
-// How even the micro-batches of an epoch are over the data ranks: balance/load/balance_metrics.h.
+// The balance of an epoch's micro-batches over the data ranks: balance/load/balance_metrics.h.
 struct PlanBalance {
   std::string method;  // of balance.group
   double pad_ratio = 0, dist_ratio_vision = 0, dist_ratio_text = 0, dist_ratio_time = 0;
   int64_t micro_batches = 0;  // of the epoch
 };
 
-// How many samples have so many tiles or tokens: bin i counts i * bin_width and up.
+// Numbers of samples by tiles or tokens: bin i counts i * bin_width to (i + 1) * bin_width - 1.
 struct SampleHistogram {
   std::string title;
   int64_t bin_width = 1;
   std::vector<int64_t> counts;
 };
 
-// A plan that was run for some real steps.
+// A plan that was run for some steps.
 struct PlanTrial {
   ScoredPlan plan;
-  std::vector<double> step_s;  // measured, ascending
-  std::string failure;         // why it could not be run; empty: it could
-  // The step below which so large a share of the steps is. REQUIRES: no failure.
+  std::vector<double> step_s;  // measured seconds of the steps, ascending
+  std::string failure;         // why it could not be run; empty if it could
+  // The quantile of the measured times, such as 0.5 for the median. REQUIRES: no failure.
   double Percentile(double share) const;
 };
 
-// Packs that the configuration asks for, where others were chosen.
+// The packs that the configuration requests, when the planner chose others.
 struct RequestedPacking {
   GroupLimits limits;
-  int64_t global_batch = 0;  // a step
+  int64_t global_batch = 0;  // packs of a step
   double samples_per_pack = 0;
-  double gain = 0;  // tokens/s that the others compute more, as a share; 0: lowered to fit
+  double gain = 0;  // gain in tokens/s of the chosen packs, as a share; 0: limits lowered to fit
 };
 
-// All that `equipoise plan` shows of a search that found a plan.
+// The content of `equipoise plan` for a search that found a plan.
 struct PlanReport {
-  std::string config;                           // the file
-  std::string sample_source;                    // "histogram internvl12m, 1267819 samples"
-  int64_t oversize = 0;                         // samples above the limits, which are left out
-  int64_t tiles = 0, tokens = 0;                // limits of a micro-batch, as in `balance`
-  std::optional<RequestedPacking> in_place_of;  // absent: they are the configuration's
-  std::string why;                              // in words; empty likewise
+  std::string config;                         // path of the configuration
+  std::string sample_source;                  // "histogram internvl12m, 1267819 samples"
+  int64_t oversize = 0;                       // samples beyond the limits, which are left out
+  int64_t tiles = 0, tokens = 0;              // limits of a micro-batch, as in `balance`
+  std::optional<RequestedPacking> requested;  // absent: the limits are the configuration's
+  std::string packing_change;                 // DescribeChange(); empty likewise
   double samples_per_pack = 0;
-  int64_t steps = 0;                        // of the run
+  int64_t steps = 0;                        // steps of the run
   PlanBalance before, after;                // random micro-batches, and those of the configuration
-  std::vector<SampleHistogram> histograms;  // of the samples' tiles and tokens
+  std::vector<SampleHistogram> histograms;  // samples by tiles, and by tokens
   PlanRequest request;
-  PlanSearchResult search;        // where plans were tried, their order is by what was measured
-  std::vector<PlanTrial> trials;  // by measured median, failed ones last; empty: none was asked for
-  PlanForecast forecast;          // of the best plan
+  PlanSearchResult search;        // plans that were tried are ordered by measured time
+  std::vector<PlanTrial> trials;  // by measured median, failed ones last; empty without --trial
+  PlanForecast forecast;          // forecast of the best plan
 
   const ScoredPlan& best() const { return search.plans.front(); }
   double gpu_days() const;
-  // In the currency of cluster.price_per_gpu_hour; 0 where that is not given.
+  // Cost in the currency of cluster.price_per_gpu_hour; 0 if that is not given.
   double cost() const;
 };
 
-// One line for a mesh with its schedule: "data 4 x pipeline 8 x tensor 2, interleaved x 4, ZeRO 1".
+// A mesh and its schedule in one line, such as
+// "data 4 x pipeline 8 x tensor 2, interleaved x 4, ZeRO 1".
 std::string DescribeMesh(const Plan& plan);
 
-// For people; `explain` adds why the other plans were not taken.
+// Prints a plan as text; `explain` adds why the other plans were not taken.
 void PrintPlan(const PlanReport& report, bool explain, std::ostream& out);
 
-// For programs; the keys are those of docs/planner.md.
+// A plan as JSON, with the keys of docs/planner.md.
 Json PlanToJson(const PlanReport& report);
 
 }  // namespace equipoise

@@ -27,7 +27,8 @@
 namespace equipoise {
 namespace {
 
-// The GPUs of all presets have bf16 matrix units; `local` is whatever this machine computes on.
+// The precision for a cluster: the GPUs of all presets have bf16 matrix units, while `local` is the
+// device of this machine.
 Precision PrecisionOn(const Cluster& cluster, const TrainSection& train) {
   if (train.precision != "auto") return ParsePrecision(train.precision);
   const bool gpus = cluster.multiprocessors > 0;
@@ -49,8 +50,8 @@ bool HasScheduleFile(const RunConfig& config) {
   return config.parallel.schedule && FindSchedule(*config.parallel.schedule) == nullptr;
 }
 
-// Throws ConfigError where the plan's schedule cannot run the first step of training, or the one in
-// front of it that probes the memory.
+// Throws ConfigError when the plan's schedule cannot run the first step of training, or the memory
+// probe before it.
 void RequireRuns(const RunConfig& config, const PlanRequest& request, const Plan& plan) {
   const StageLayout stages(request.model, plan, request.frozen);
   const PlanSchedule schedule(plan);
@@ -63,17 +64,17 @@ void RequireRuns(const RunConfig& config, const PlanRequest& request, const Plan
   const auto count = static_cast<size_t>(Accumulation(config, plan));
   const Workload& workload = request.workload;
   if (config.run.probe) require(std::vector<LayerLoad>(count, workload.worst));
-  const std::vector<int> dealt = DealtPacks(workload, 0, plan.data());
+  const std::vector<int> assigned = DealtPacks(workload, 0, plan.data());
   for (int rank = 0; rank < plan.data(); ++rank) {
     std::vector<LayerLoad> loads;
-    for (const int pack : PacksOfRank(dealt, plan.data(), rank)) {
+    for (const int pack : PacksOfRank(assigned, plan.data(), rank)) {
       loads.push_back(workload.steps.front()[static_cast<size_t>(pack)]);
     }
     require(loads);
   }
 }
 
-// With a schedule from a file, which is not searched: the plan that training takes.
+// The plan with a schedule from a file, for which there is no search.
 FittedRun GivenRun(const RunConfig& config, const PlannedRun& planned, PlanRequest request) {
   const Plan plan = MakePlan(config, request.model, request.ranks);
   RequireRuns(config, request, plan);
@@ -146,15 +147,15 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
   report.search = std::move(fitted.search);
   report.tiles = planned.images.TilesOf(planned.limits.patches);
   report.tokens = planned.limits.tokens;
-  report.in_place_of = planned.in_place_of;
-  report.why = DescribeChange(planned, report.request.cluster.memory_bytes);
-  BestPlan(report.request, report.search);  // throws where none fits
+  report.requested = planned.requested;
+  report.packing_change = DescribeChange(planned, report.request.cluster.memory_bytes);
+  BestPlan(report.request, report.search);  // throws when none fits
   if (order) order(report);
   const Plan plan = report.best().plan;
   report.forecast = ForecastPlan(report.request, plan);
-  report.sample_source = costs.source +
-                         (costs.stands_for == 1 ? ", " : ", which stand for about ") +
-                         ReadableNumber(static_cast<double>(costs.epoch_samples())) + " samples";
+  report.sample_source = fmt::format("{}{}{} samples", costs.source,
+                                     costs.weight == 1 ? ", " : ", which stand for about ",
+                                     ReadableNumber(static_cast<double>(costs.epoch_samples())));
   report.oversize = planned.oversize;
   report.histograms = Histograms(costs.list, planned.images);
   report.samples_per_pack = planned.samples_per_pack;
@@ -175,8 +176,8 @@ TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,
   const ScoredPlan best = BestPlan(fitted.request, fitted.search);
   const PlanForecast forecast = ForecastPlan(fitted.request, best.plan);
   const PlannedRun& planned = fitted.planned;
-  if (planned.in_place_of) {
-    const bool faster = planned.in_place_of->gain > 0;
+  if (planned.requested) {
+    const bool faster = planned.requested->gain > 0;
     spdlog::log(faster ? spdlog::level::info : spdlog::level::warn, "{}",
                 DescribeChange(planned, fitted.request.cluster.memory_bytes));
   }
@@ -186,7 +187,7 @@ TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,
   return {best.plan,
           {forecast.step_s.p50, forecast.error_band, best.peak_bytes(),
            planned.images.TilesOf(planned.limits.patches), planned.limits.tokens,
-           planned.in_place_of ? planned.workload.global_batch() : 0, std::move(memory)}};
+           planned.requested ? planned.workload.global_batch() : 0, std::move(memory)}};
 }
 
 }  // namespace equipoise

@@ -13,31 +13,31 @@
 
 namespace equipoise {
 
-// Where a run is to compute.
+// The ranks that a plan is made for.
 struct PlanTarget {
-  int ranks = 0;  // 0: the cluster's devices
-  // Precision of the ranks; absent: by train.precision, for the cluster.
+  int ranks = 0;  // 0: one per device of the cluster
+  // Precision of the ranks; absent: from train.precision, for the cluster.
   std::optional<Precision> precision = std::nullopt;
-  int trials = 0;  // plans that will be tried: so many are kept, of all meshes
+  int trials = 0;  // plans that will be tried: at least as many are kept, from all meshes
 };
 
-// The request to the search for a configuration: model, cluster, workload, and what `parallel` and
-// `balance` pin. Warns where cluster.profile is used though it does not fit. Throws ConfigError for
-// pins that are wrong by themselves, DataError for a profile that cannot be read.
+// The request of the search for a configuration: model, cluster, workload, and the choices that
+// `parallel` and `balance` pin. Warns when a cluster.profile of another device is used. Throws
+// ConfigError for invalid pins, DataError for a profile that cannot be read.
 PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
                           const Workload& workload, const PlanTarget& target);
 
-// May put the plans that were found into another order, before the first is told about.
+// Reorders the plans that were found, before the report about the first is made.
 using OrderPlans = std::function<void(PlanReport&)>;
 
-// The plan of a configuration with all that there is to tell about it; with a schedule from a file
-// the one plan that training takes, whether or not it fits. LibTorch-free; no device, no weights.
-// Throws ConfigError, DataError (also where the samples do not fill one step), and UserError with
-// kNoPlan where nothing fits.
+// The plan of a configuration and its full report. With a schedule from a file, the single plan of
+// MakePlan(), whether or not it fits the memory. LibTorch-free; needs no device and no weights.
+// Throws ConfigError, DataError (also when the samples do not fill one step), and UserError with
+// kNoPlan when no plan fits.
 PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const OrderPlans& order = {});
 
-// The plan that a run trains with: PlanRun()'s for samples of these costs. With a schedule from a
-// file, which is not searched, MakePlan()'s. Throws as PlanRun() does.
+// The plan with which a run trains: that of PlanRun() for samples of these costs, or of MakePlan()
+// with a schedule from a file, which is not searched. Throws as PlanRun() does.
 struct TrainingPlan {
   Plan plan;
   PlanPrediction prediction;

@@ -18,18 +18,18 @@ constexpr int kBarWidth = 20;
 
 double GiB(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
 
-// Thousands as "1,267,819", with a few digits behind small numbers.
+// A readable number, such as "1,267,819" or "3.142".
 std::string Number(double value) { return ReadableNumber(value); }
 
-// For one digit behind the point: no "-0.0".
+// A share in percent; 0 if it would be printed as "-0.0" with one decimal.
 double Percent(double share) { return std::abs(share) < 0.0005 ? 0 : 100 * share; }
 
 std::string Bar(double share) {
   const int filled = std::clamp(static_cast<int>(std::lround(share * kBarWidth)), 0, kBarWidth);
-  return "[" + std::string(filled, '#') + std::string(kBarWidth - filled, '.') + "]";
+  return fmt::format("[{}{}]", std::string(filled, '#'), std::string(kBarWidth - filled, '.'));
 }
 
-// Layers of a rank by what is computed again of them: "3 attention, 2 full".
+// Layers of a rank by kind of recomputation: "3 attention, 2 full".
 std::string DescribeRecompute(const std::vector<Recompute>& kinds) {
   std::string text;
   for (const Recompute kind : {Recompute::kAttention, Recompute::kMlp, Recompute::kFull}) {
@@ -40,9 +40,9 @@ std::string DescribeRecompute(const std::vector<Recompute>& kinds) {
   return text.empty() ? "-" : text;
 }
 
-// One row of the table of ranks: all of a rank's stages together.
+// A row of the table of ranks, over all stages of the rank.
 struct RankRow {
-  std::string layers;  // "0-3 28-30"
+  std::string layers;  // such as "0-3 28-30"
   double forward_s = 0, backward_s = 0;
   std::vector<Recompute> recompute;
 };
@@ -76,7 +76,7 @@ void PrintHead(const PlanReport& report, std::ostream& out) {
                      Number(static_cast<double>(report.tokens)),
                      Number(static_cast<double>(report.tiles)), report.samples_per_pack,
                      Number(static_cast<double>(report.request.workload.global_batch())))
-      << (report.why.empty() ? "" : "         " + report.why + "\n")
+      << (report.packing_change.empty() ? "" : "         " + report.packing_change + "\n")
       << fmt::format("cluster  {}, {} node{} of {}; the plan uses {} ranks\n", cluster.name,
                      cluster.nodes, cluster.nodes == 1 ? "" : "s", cluster.devices_per_node,
                      report.best().plan.num_ranks())
@@ -121,7 +121,7 @@ void PrintRanks(const PlanReport& report, std::ostream& out) {
       GiB(fullest->reserve));
 }
 
-// Runs of equal kinds: "0 patch embedding, 1-45 vision block, ...".
+// Prints ranges of layers of one kind: "0 patch embedding, 1-45 vision block, ...".
 void PrintLayers(const PlanReport& report, std::ostream& out) {
   const std::vector<LayerSpec> specs = LayerSpecs(report.request.model);
   out << "layers:";
@@ -152,28 +152,28 @@ void PrintBalance(const PlanReport& report, std::ostream& out) {
   }
 }
 
-// Plans that no other beats in both time and memory are marked.
+// Prints the best plans; those that no other dominates in time and memory are marked.
 void PrintBest(const PlanReport& report, std::ostream& out) {
   const std::vector<ScoredPlan>& plans = report.search.plans;
   out << fmt::format("\nbest of {} plans (* = none is both faster and smaller)\n",
                      report.search.considered);
   for (const ScoredPlan& each : plans) {
-    const bool beaten = std::any_of(plans.begin(), plans.end(), [&](const ScoredPlan& other) {
+    const bool dominated = std::any_of(plans.begin(), plans.end(), [&](const ScoredPlan& other) {
       return other.step_s < each.step_s && other.peak_bytes() < each.peak_bytes();
     });
-    out << fmt::format("{} {:8.4g} s  {:5.1f} GiB  ", beaten ? ' ' : '*', each.step_s,
+    out << fmt::format("{} {:8.4g} s  {:5.1f} GiB  ", dominated ? ' ' : '*', each.step_s,
                        GiB(each.peak_bytes()))
         << DescribeMesh(each.plan) << "\n";
   }
 }
 
-// Limits that the planner has changed, to be pinned with a plan.
-PlanPrediction Packs(const PlanReport& report) {
-  if (!report.in_place_of) return {};
+// Limits that the planner has changed, which must be pinned together with a plan.
+PlanPrediction ChangedLimits(const PlanReport& report) {
+  if (!report.requested) return {};
   return {0, 0, 0, report.tiles, report.tokens, report.request.workload.global_batch()};
 }
 
-// By what was measured; the first one is the plan that all else is about.
+// Prints trials by measured time; the first is the plan of the report.
 void PrintTrials(const PlanReport& report, std::ostream& out) {
   if (report.trials.empty()) return;
   out << "\ntried    predicted   measured (p10 to p90)       difference\n";
@@ -189,7 +189,8 @@ void PrintTrials(const PlanReport& report, std::ostream& out) {
                        each.Percentile(0.9), 100 * (median / each.plan.step_s - 1))
         << DescribeMesh(each.plan.plan) << "\n";
   }
-  out << "\nthe fastest, to train with it:\n" << PlanToYaml(report.best().plan, Packs(report));
+  out << "\nthe fastest, to train with it:\n"
+      << PlanToYaml(report.best().plan, ChangedLimits(report));
 }
 
 void PrintRejected(const PlanReport& report, std::ostream& out) {

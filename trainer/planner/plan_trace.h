@@ -7,9 +7,9 @@
 
 namespace equipoise {
 
-// The first step of the best plan in simulated time, on the data rank with the most work, for
-// chrome://tracing and Perfetto. One row a pipeline rank and lane.
+// The simulated timeline of the best plan's first step, on the data rank with the most work.
 Timeline PlanTimeline(const PlanReport& report);
+// The same as a trace for chrome://tracing and Perfetto, one row per pipeline rank and lane.
 std::string PlanTrace(const PlanReport& report);
 
 }  // namespace equipoise

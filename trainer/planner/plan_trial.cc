@@ -1,5 +1,7 @@
 #include "trainer/planner/plan_trial.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -34,8 +36,9 @@ void RankByTrials(std::vector<PlanTrial> trials, PlanReport& report) {
     return a.failure.empty() && a.Percentile(0.5) < b.Percentile(0.5);
   });
   if (trials.empty() || !trials.front().failure.empty()) {
-    throw CollectiveRunError("--trial: none of the plans could be run; the best of them: " +
-                             (trials.empty() ? "there is none" : trials.front().failure));
+    throw CollectiveRunError(
+        fmt::format("--trial: none of the plans could be run; the best of them: {}",
+                    trials.empty() ? "there is none" : trials.front().failure));
   }
   std::vector<ScoredPlan>& plans = report.search.plans;
   plans.erase(plans.begin(), plans.begin() + static_cast<std::ptrdiff_t>(trials.size()));

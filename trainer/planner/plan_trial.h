@@ -7,19 +7,19 @@
 
 namespace equipoise {
 
-// Seconds of the timed steps of a plan; the same on every rank. Throws CollectiveRunError, on every
-// rank too, where the plan fails.
+// Runs some steps of a plan and returns the seconds of each, equal on every rank. Throws
+// CollectiveRunError, on every rank, when the plan fails.
 using TimeSteps = std::function<std::vector<double>(const ScoredPlan&)>;
 
-// Runs each plan in so many rounds, all plans in each round; every second round goes backwards, so
-// that a machine which slows down or warms up favours none. A plan that fails is not run again and
-// keeps its reason; any other exception ends the trial.
+// Runs all plans in each of `rounds` rounds, every second round in reverse order, so that no plan
+// benefits from a machine that warms up or slows down. A plan that fails is not run again, and the
+// reason is kept; any other exception ends the trials.
 std::vector<PlanTrial> TryPlans(const std::vector<ScoredPlan>& plans, int rounds,
                                 const TimeSteps& run);
 
-// Sorts trials by their measured median, failed ones last, and puts the report's plans into the
-// same order, plans that were not tried behind them. Throws CollectiveRunError when all have
-// failed.
+// Sorts trials by measured median, failed ones last, and the report's plans likewise, with plans
+// that were not tried after them. REQUIRES: the trials are of the report's first plans. Throws
+// CollectiveRunError when all have failed.
 void RankByTrials(std::vector<PlanTrial> trials, PlanReport& report);
 
 }  // namespace equipoise

@@ -11,43 +11,46 @@
 #include "trainer/outputs/html_text.h"
 #include "trainer/settings/group_settings.h"
 
+// The workload is that of the first steps of an epoch, with the groups that training would form
+// from the same samples, or from an evenly spaced part of these, whose counts are then scaled up.
+
 namespace equipoise {
 namespace {
 
-// Of more samples, evenly spread ones stand for all: planning time does not grow with the data.
+// Most samples of an epoch that are used, evenly spaced, so that planning time is bounded.
 constexpr int64_t kMostSamples = 200'000;
-constexpr int64_t kSteps = 4;  // simulated
+constexpr int64_t kSteps = 4;  // steps that are simulated
 
-std::vector<SampleSize> Thinned(const SampleList& samples, int64_t at_least) {
+std::vector<SampleSize> EvenlySpaced(const SampleList& samples, int64_t at_least) {
   const int64_t most = std::min(samples.size, std::max(kMostSamples, at_least));
-  std::vector<SampleSize> thinned;
+  std::vector<SampleSize> sizes;
   for (int64_t i = 0; i < most; ++i) {
     const std::optional<SampleSize> size = samples.size_at(i * samples.size / most);
-    if (size) thinned.push_back(*size);
+    if (size) sizes.push_back(*size);
   }
-  return thinned;
+  return sizes;
 }
 
 struct PlannedEpoch {
   GroupOptions options;
   ImageSpec images;
   int64_t window = 0;                 // balance.window
-  std::vector<MicroBatchLoad> loads;  // of the groups, in the order of steps
+  std::vector<MicroBatchLoad> loads;  // loads of the groups, in the order of steps
   int64_t oversize = 0;               // samples in no group
-  double share = 1;                   // of the samples that stand for all
-  std::vector<SampleSize> sizes;
+  double share = 1;                   // used samples over all samples of the epoch
+  std::vector<SampleSize> sizes;      // sizes of the used samples
 
   EpochWindows Windows(const GroupOptions& formed_by) const {
     return EpochWindows(ListOf(sizes), formed_by, {window, /*epoch=*/0, /*head=*/0});
   }
-  // Of as many groups or samples at hand.
+  // Scales a number of groups or samples to the whole epoch.
   int64_t OfAll(int64_t count) const { return std::llround(static_cast<double>(count) / share); }
   double samples_per_group() const {
     return static_cast<double>(std::ssize(sizes) - oversize) / static_cast<double>(loads.size());
   }
 };
 
-// What a micro-batch asks of the layers.
+// The load of a micro-batch with its padding.
 LayerLoad RowLoad(const MicroBatchLoad& one, bool pad) {
   if (!pad) return one.load;
   LayerLoad row = one.load;
@@ -60,10 +63,11 @@ PlannedEpoch PlanFirstEpoch(const SampleCosts& costs, const RunConfig& config,
                             const ModelConfig& model) {
   PlannedEpoch planned;
   if (costs.usable == 0) {
-    throw DataError(costs.source + ": no record can be used; see `equipoise data CONFIG check`");
+    throw DataError(
+        fmt::format("{}: no record can be used; see `equipoise data CONFIG check`", costs.source));
   }
   const int64_t batch = config.train.global_batch;
-  planned.sizes = Thinned(costs.list, kSteps * batch * 16);
+  planned.sizes = EvenlySpaced(costs.list, kSteps * batch * 16);
   planned.share =
       static_cast<double>(planned.sizes.size()) / static_cast<double>(costs.epoch_samples());
   planned.window = config.balance.window;
@@ -77,8 +81,9 @@ PlannedEpoch PlanFirstEpoch(const SampleCosts& costs, const RunConfig& config,
     planned.oversize += std::ssize(part.oversize);
   }
   if (planned.loads.empty()) {
-    throw DataError(costs.source + ": all samples are above the limits; raise balance.tiles and " +
-                    "balance.tokens");
+    throw DataError(
+        fmt::format("{}: all samples are above the limits; raise balance.tiles and balance.tokens",
+                    costs.source));
   }
   return planned;
 }
@@ -90,8 +95,8 @@ PlanBalance Measure(const PlannedEpoch& planned, const GroupOptions& options, in
           metrics.dist_ratio_text,  metrics.dist_ratio_time, planned.OfAll(epoch.groups)};
 }
 
-// The largest micro-batch that the limits allow; of a given number of samples, the largest there
-// is.
+// The load of the largest micro-batch that the limits allow; for groups of a fixed number of
+// samples, the maximum of each component over the groups.
 LayerLoad WorstLoad(const PlannedEpoch& planned) {
   const PictureLoad most = planned.images.LoadOfTiles(planned.options.limit_units());
   LayerLoad worst = SingleSegment(most, planned.options.limits.tokens);
@@ -118,16 +123,16 @@ PlannedRun PlanWorkload(const SampleCosts& costs, const RunConfig& config,
   run.limits = planned.options.limits;
   run.images = planned.images;
   run.samples_per_pack = planned.samples_per_group();
-  const int64_t batch = config.train.global_batch, packs_at_hand = std::ssize(planned.loads);
-  const int64_t steps = std::clamp<int64_t>(packs_at_hand / batch, 1, kSteps);
+  const int64_t batch = config.train.global_batch, num_packs = std::ssize(planned.loads);
+  const int64_t steps = std::clamp<int64_t>(num_packs / batch, 1, kSteps);
   for (int64_t step = 0; step < steps; ++step) {
     std::vector<LayerLoad>& packs = run.workload.steps.emplace_back();
     for (int64_t i = step * batch; i < (step + 1) * batch; ++i) {
-      const auto place = static_cast<size_t>(i % packs_at_hand);
-      packs.push_back(RowLoad(planned.loads[place], planned.options.pad));
+      const auto pack = static_cast<size_t>(i % num_packs);
+      packs.push_back(RowLoad(planned.loads[pack], planned.options.pad));
     }
   }
-  run.epoch_packs = planned.OfAll(packs_at_hand);
+  run.epoch_packs = planned.OfAll(num_packs);
   run.oversize = planned.OfAll(planned.oversize);
   run.workload.worst = WorstLoad(planned);
   if (planned.options.method == GroupMethod::kIsfPlus) run.workload.dealt_by = planned.options.cost;
@@ -156,12 +161,12 @@ std::optional<GroupLimits> ScaledLimits(const SampleCosts& costs, const RunConfi
 }
 
 std::string DescribeChange(const PlannedRun& planned, int64_t memory_bytes) {
-  if (!planned.in_place_of) return "";
-  const RequestedPacking& own = *planned.in_place_of;
+  if (!planned.requested) return "";
+  const RequestedPacking& own = *planned.requested;
   const auto text = [&planned](const GroupLimits& limits) {
     const auto tiles = static_cast<double>(planned.images.TilesOf(limits.patches));
-    return ReadableNumber(tiles) + " tiles and " +
-           ReadableNumber(static_cast<double>(limits.tokens)) + " tokens";
+    return fmt::format("{} tiles and {} tokens", ReadableNumber(tiles),
+                       ReadableNumber(static_cast<double>(limits.tokens)));
   };
   const std::string limits = "limits " + text(planned.limits);
   if (own.gain > 0) {

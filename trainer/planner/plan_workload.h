@@ -15,42 +15,43 @@
 
 namespace equipoise {
 
-// Evenness over the data ranks: of random micro-batches with as many samples, and of those of the
-// configuration.
+// The balance of an epoch over the data ranks: of random micro-batches with the same mean number of
+// samples, and of those of the configuration.
 struct BalanceBeforeAfter {
   PlanBalance before, after;
 };
 
-// The load of a run, worked out from the sizes of its samples.
+// The workload of a run, computed from the sizes of its samples.
 struct PlannedRun {
   Workload workload;
-  GroupLimits limits;  // of a micro-batch
-  ImageSpec images;    // of the model
-  std::optional<RequestedPacking> in_place_of;
+  GroupLimits limits;  // limits on a micro-batch
+  ImageSpec images;    // image encoder of the model
+  std::optional<RequestedPacking> requested;
   double samples_per_pack = 0;
-  // Counts of an epoch; estimates where a part of the samples stands for all.
+  // Counts over an epoch; estimates when only a part of the samples was read.
   int64_t epoch_packs = 0;
-  int64_t oversize = 0;                                       // samples above the limits
-  std::function<BalanceBeforeAfter(int data_ranks)> balance;  // of an epoch
+  int64_t oversize = 0;                                       // samples beyond the limits
+  std::function<BalanceBeforeAfter(int data_ranks)> balance;  // balance of an epoch
 };
 
-// The first steps of an epoch, grouped as training groups them; an epoch of less than a step is
-// gone through several times. Of very many samples a part stands for all. Limits that are not given
-// are chosen from the samples. Throws DataError when no sample is within the limits.
+// The workload of an epoch's first steps, grouped as in training; an epoch of less than a step is
+// repeated. Of very many samples, an evenly spaced part is used. Limits that are not given are
+// chosen from the samples. Throws DataError when no sample is within the limits.
 PlannedRun PlanWorkload(const SampleCosts& costs, const RunConfig& config,
                         const ModelConfig& model);
 
-// LowerLimits() of balance/groups/group_plan.h for a run that was planned with those of its
+// LowerLimits() of balance/groups/group_plan.h for a run that was planned with the limits of its
 // configuration.
 std::vector<GroupLimits> LowerLimits(const SampleCosts& costs, const RunConfig& config,
                                      const PlannedRun& planned);
 
-// ScaledLimits() for packs `size` times as large as those planned.
+// ScaledLimits() of balance/groups/group_plan.h for packs `size` times as large as those planned.
 std::optional<GroupLimits> ScaledLimits(const SampleCosts& costs, const RunConfig& config,
                                         const PlannedRun& planned, double size);
 
-// "limits 3 tiles and 2,048 tokens, lowered from 9 tiles and 4,096 tokens to fit 79.1 GiB: ...", or
-// "... in place of ...: 7 % more tokens/s, ..."; "" where they are the configuration's.
+// Describes limits that the planner changed: "limits 3 tiles and 2,048 tokens, lowered from 9 tiles
+// and 4,096 tokens to fit 79.1 GiB: ...", or "... in place of ...: 7 % more tokens/s, ..."; "" when
+// they are the configuration's.
 std::string DescribeChange(const PlannedRun& planned, int64_t memory_bytes);
 
 }  // namespace equipoise

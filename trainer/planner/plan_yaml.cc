@@ -9,7 +9,7 @@ namespace equipoise {
 namespace {
 
 template <class T>
-std::string Written(const T& value) {
+std::string YamlText(const T& value) {
   if constexpr (NamedEnum<T>) {
     return ToString(value);
   } else if constexpr (std::is_enum_v<T>) {
@@ -19,19 +19,19 @@ std::string Written(const T& value) {
   }
 }
 template <class T>
-std::string Written(const std::vector<T>& list) {
+std::string YamlText(const std::vector<T>& list) {
   std::string items;
-  for (const T& item : list) items += (items.empty() ? "" : ", ") + Written(item);
-  return "[" + items + "]";
+  for (const T& item : list) items += (items.empty() ? "" : ", ") + YamlText(item);
+  return fmt::format("[{}]", items);
 }
 
-// Writes the fields of a plan as lines of the configuration's sections that take them.
+// Writes the fields of a plan as lines of the sections of a configuration to which they belong.
 struct SectionLines {
   std::string parallel, balance;
   template <class T>
   void operator()(std::string_view name, const T& value, const char* /*help*/) {
     std::string& section = name == "recompute_layers" ? balance : parallel;
-    const std::string text = Written(value);
+    const std::string text = YamlText(value);
     if (name == "encoder_ranks") {
       if (text == "0") return;
       section += "  encoder: disaggregated\n";

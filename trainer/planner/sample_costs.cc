@@ -24,12 +24,17 @@
 #include "trainer/settings/data_options.h"
 #include "trainer/settings/histograms.h"
 
+// Without a cost index, samples are drawn from the annotations: the line after each of a number of
+// evenly spaced byte offsets. The usable records of a source are estimated as
+// (usable records read / bytes read) x bytes of the file, and the sources are mixed in proportion
+// to these estimates times `repeat`. The cost is independent of the size of the data.
+
 namespace equipoise {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kSampledRecords = 2000;
+constexpr int64_t kSampledRecords = 2000;  // records read, over all sources
 
 SampleCosts CostsOf(SampleList list, std::string source) {
   SampleCosts costs{std::move(list), 0, std::move(source)};
@@ -38,9 +43,9 @@ SampleCosts CostsOf(SampleList list, std::string source) {
 }
 
 SampleCosts CostsOf(std::vector<SampleSize> sizes, std::string source) {
-  const auto held = std::make_shared<const std::vector<SampleSize>>(std::move(sizes));
-  return CostsOf(SampleList{std::ssize(*held),
-                            [held](int64_t place) { return (*held)[static_cast<size_t>(place)]; }},
+  const auto owned = std::make_shared<const std::vector<SampleSize>>(std::move(sizes));
+  return CostsOf(SampleList{std::ssize(*owned),
+                            [owned](int64_t i) { return (*owned)[static_cast<size_t>(i)]; }},
                  std::move(source));
 }
 
@@ -54,11 +59,12 @@ SampleSize ReadSize(int64_t tiles, int64_t tokens, const ImageSpec& images,
   return {images.LoadOfTiles(tiles), tokens, tokens};
 }
 
-// Rows of tiles, tokens and how many samples are so; `target_share` of the tokens have a loss.
+// The sizes of a histogram with rows [tiles, tokens, number of samples]; the share `target_share`
+// of the tokens are targets.
 std::vector<SampleSize> SizesOfHistogram(const Json& json, const ImageSpec& images,
                                          const std::string& path) {
   if (!json.is_object() || !json.contains("rows") || !json["rows"].is_array()) {
-    throw DataError(path + ": has no list 'rows' of [tiles, tokens, samples]");
+    throw DataError(fmt::format("{}: has no list 'rows' of [tiles, tokens, samples]", path));
   }
   const double share = GetNumber(json, "target_share", path, /*fallback=*/1);
   if (!(share > 0 && share <= 1)) {
@@ -72,7 +78,8 @@ std::vector<SampleSize> SizesOfHistogram(const Json& json, const ImageSpec& imag
                       std::all_of(row.begin(), row.end(),
                                   [](const Json& number) { return number.is_number_integer(); });
     if (!fits || row[2] < 0) {
-      throw DataError(path + ": a row is not [tiles, tokens, samples]: " + row.dump());
+      throw DataError(
+          fmt::format("{}: a row is not [tiles, tokens, samples]: {}", path, row.dump()));
     }
     SampleSize size = ReadSize(row[0], row[1], images, path);
     size.targets = std::max(1, static_cast<int32_t>(std::lround(share * size.tokens)));
@@ -90,11 +97,10 @@ SampleCosts ReadCosts(const std::string& costs, const ImageSpec& images) {
   }
   const std::string_view text = HistogramText(costs);
   if (text.empty()) {
-    std::string names;
-    for (const std::string& name : HistogramNames()) names += (names.empty() ? "" : ", ") + name;
-    throw ConfigError("data.costs: there is no file " + costs + "; give a JSONL file of costs, a " +
-                      "histogram in a .json file, or one of the program's histograms (" + names +
-                      ")");
+    throw ConfigError(
+        fmt::format("data.costs: there is no file {}; give a JSONL file of costs, a histogram in a "
+                    ".json file, or one of the program's histograms ({})",
+                    costs, fmt::join(HistogramNames(), ", ")));
   }
   return CostsOf(SizesOfHistogram(ParseJson(text, costs), images, costs), "histogram " + costs);
 }
@@ -105,7 +111,7 @@ bool HasAnnotations(const DataConfig& data) {
                      [](const SourceConfig& source) { return fs::exists(source.annotations); });
 }
 
-// What turns records into costs, as training does.
+// Tokenizer and options that turn records into samples, as in training.
 struct Reading {
   Reading(const RunConfig& config, const ModelConfig& model)
       : tokenizer(Tokenizer::Read(TokenizerPath(config))),
@@ -126,18 +132,17 @@ std::optional<SampleCosts> FromIndex(const RunConfig& config, const Reading& rea
   if (!found) return std::nullopt;
   const auto index = std::make_shared<const CostIndex>(std::move(*found));
   SampleCosts costs = CostsOfIndex(*index, config);
-  costs.list.size_at = [index, size_at = costs.list.size_at](int64_t place) {
-    return size_at(place);
-  };
+  // The function owns the index from now on.
+  costs.list.size_at = [index, size_at = costs.list.size_at](int64_t i) { return size_at(i); };
   return costs;
 }
 
-// Records at evenly spread places of a source.
+// Records read at evenly spaced offsets of a source.
 struct SomeRecords {
-  std::vector<SampleSize> sizes;      // of those that can be used
-  double of = 0;                      // that the source has, by its bytes
-  std::map<Defect, int64_t> defects;  // of the others
-  std::string first_reason;           // of a defect
+  std::vector<SampleSize> sizes;      // sizes of usable records
+  double total = 0;                   // estimated usable records of the source, by its bytes
+  std::map<Defect, int64_t> defects;  // numbers of other records
+  std::string first_reason;           // of the first defect
 };
 
 SomeRecords ReadSome(const SampleScanner& scanner, const DataConfig& data, size_t source,
@@ -145,13 +150,13 @@ SomeRecords ReadSome(const SampleScanner& scanner, const DataConfig& data, size_
   SomeRecords some;
   const TextFile file(data.train[source].annotations);
   const int64_t stride = std::max<int64_t>(1, file.bytes / most);
-  int64_t behind = -1;  // the last record taken begins here
+  int64_t last = -1;  // offset of the last record taken
   double bytes = 0, records = 0;
   for (int64_t at = 0; at < file.bytes; at += stride) {
     LineReader reader(&file, at, file.bytes, data.limits.record_bytes);
     Line line;
-    if (!reader.Next(line) || static_cast<int64_t>(line.offset) <= behind) continue;
-    behind = static_cast<int64_t>(line.offset);
+    if (!reader.Next(line) || static_cast<int64_t>(line.offset) <= last) continue;
+    last = static_cast<int64_t>(line.offset);
     bytes += static_cast<double>(line.bytes + 1);
     ++records;
     if (line.too_long) continue;
@@ -164,11 +169,11 @@ SomeRecords ReadSome(const SampleScanner& scanner, const DataConfig& data, size_
     some.sizes.push_back({sample.all_pictures(), std::ssize(sample.encoded.ids), sample.trained});
   }
   if (records == 0) return some;
-  some.of = static_cast<double>(some.sizes.size()) / bytes * static_cast<double>(file.bytes);
+  some.total = static_cast<double>(some.sizes.size()) / bytes * static_cast<double>(file.bytes);
   return some;
 }
 
-// Throws DataError where none of the records that were read can be used.
+// Throws DataError when none of the records that were read can be used.
 void RequireUsable(const std::vector<SomeRecords>& sources, const std::string& annotations) {
   std::map<Defect, int64_t> defects;
   std::string reason;
@@ -178,18 +183,17 @@ void RequireUsable(const std::vector<SomeRecords>& sources, const std::string& a
     if (reason.empty()) reason = some.first_reason;
     for (const auto& [defect, count] : some.defects) defects[defect] += count, bad += count;
   }
-  if (bad == 0) return;  // no record at all is told elsewhere
+  if (bad == 0) return;  // having no record at all is reported by the caller
   std::string kinds;
   for (const auto& [defect, count] : defects)
-    kinds += fmt::format("{}{}{}", kinds.empty() ? "" : ", ", std::string(DefectName(defect)) + " ",
-                         count);
+    kinds += fmt::format("{}{} {}", kinds.empty() ? "" : ", ", DefectName(defect), count);
   throw DataError(
       fmt::format("{}: none of {} records that were read can be used ({}), such as: {}; see all "
                   "with `equipoise data CONFIG check`",
                   annotations, bad, kinds, reason));
 }
 
-// Each source with the share that its records have of an epoch.
+// The costs of some records, with as many of each source as its share of an epoch requires.
 SampleCosts FromSomeRecords(const DataConfig& data, const Reading& reading) {
   const SampleScanner scanner(data.train, reading.options, &reading.chat_template);
   const auto most = kSampledRecords / static_cast<int64_t>(data.train.size()) + 1;
@@ -198,8 +202,8 @@ SampleCosts FromSomeRecords(const DataConfig& data, const Reading& reading) {
   size_t read = 0;
   for (size_t source = 0; source < data.train.size(); ++source) {
     SomeRecords& some = sources.emplace_back(ReadSome(scanner, data, source, most));
-    some.of *= data.train[source].repeat;
-    epoch += some.of;
+    some.total *= data.train[source].repeat;
+    epoch += some.total;
     read += some.sizes.size();
   }
   RequireUsable(sources, data.train.front().annotations);
@@ -207,11 +211,11 @@ SampleCosts FromSomeRecords(const DataConfig& data, const Reading& reading) {
   for (const SomeRecords& some : sources) {
     if (some.sizes.empty()) continue;
     const auto count =
-        static_cast<size_t>(std::llround(static_cast<double>(read) * some.of / epoch));
+        static_cast<size_t>(std::llround(static_cast<double>(read) * some.total / epoch));
     for (size_t i = 0; i < count; ++i) sizes.push_back(some.sizes[i * some.sizes.size() / count]);
   }
   SampleCosts costs = CostsOf(std::move(sizes), fmt::format("{} records of data.train", read));
-  costs.stands_for = epoch / static_cast<double>(std::max<int64_t>(costs.usable, 1));
+  costs.weight = epoch / static_cast<double>(std::max<int64_t>(costs.usable, 1));
   return costs;
 }
 
@@ -235,7 +239,7 @@ SampleCosts Gather(const RunConfig& config, const ModelConfig& model) {
 }  // namespace
 
 int64_t SampleCosts::epoch_samples() const {
-  return std::llround(stands_for * static_cast<double>(usable));
+  return std::llround(weight * static_cast<double>(usable));
 }
 
 SampleCosts CostsOfIndex(const CostIndex& index, const RunConfig& config) {
@@ -247,7 +251,8 @@ SampleCosts CostsOfIndex(const CostIndex& index, const RunConfig& config) {
 SampleCosts GatherSampleCosts(const RunConfig& config, const ModelConfig& model) {
   SampleCosts costs = Gather(config, model);
   if (costs.usable == 0) {
-    throw DataError(costs.source + ": holds no sample that can be used; give samples");
+    throw DataError(
+        fmt::format("{}: holds no sample that can be used; give samples", costs.source));
   }
   return costs;
 }

@@ -10,27 +10,30 @@
 
 namespace equipoise {
 
-// Patches and tokens of the samples to be trained on, as far as they are known without reading all
-// records. Those of a cost index stay in its file.
+// Patches and tokens of training samples, as far as known without reading all records. Those of a
+// cost index are read from its file on access.
 struct SampleCosts {
   SampleList list;
-  int64_t usable = 0;     // of the list
-  std::string source;     // "cost index data/.equipoise/costs-0123.idx"
-  double stands_for = 1;  // samples of an epoch that each of the usable ones stands for
+  int64_t usable = 0;  // samples of the list that can be used
+  std::string source;  // "cost index data/.equipoise/costs-0123.idx"
+  double weight = 1;   // samples of an epoch that each usable sample represents
 
-  // Samples of an epoch; an estimate where some stand for all.
+  // Samples of an epoch; an estimate if only some were read.
   int64_t epoch_samples() const;
 };
 
-// From the cost index where it is in the cache; else from data.costs, a JSONL file with
-// {"vit_num": 3, "token_num": 850} a line, a .json file with a histogram, or the name of one of the
-// program's histograms (configs/histograms); else from 2,000 records spread over data.train,
-// tokenized and measured as training would, each source with the share that it has of an epoch. No
-// picture is decoded, nothing is written but the stamp of the annotations' content. Throws
+// Finds the sizes of the samples in the first available of:
+// 1. the cached cost index;
+// 2. data.costs: a JSONL file with {"vit_num": 3, "token_num": 850} per line, a .json file with a
+//    histogram, or the name of a histogram of the program (configs/histograms);
+// 3. about 2,000 records evenly spaced over data.train, tokenized as for training, each source
+//    weighted by its share of an epoch.
+// No picture is decoded, and only the stamp of the annotations' content is written. Throws
 // ConfigError and DataError.
 SampleCosts GatherSampleCosts(const RunConfig& config, const ModelConfig& model);
 
-// Costs of the first epoch's samples: data.train's `repeat` is applied. `index` must outlive them.
+// Costs of the first epoch's samples, with data.train's `repeat` applied. `index` must outlive
+// them.
 SampleCosts CostsOfIndex(const CostIndex& index, const RunConfig& config);
 
 }  // namespace equipoise

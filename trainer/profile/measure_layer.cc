@@ -8,7 +8,6 @@
 #include <ATen/ops/randn.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <tuple>
 #include <utility>
@@ -23,26 +22,50 @@
 #include "parallel/zero/adamw.h"
 #include "trainer/device/memory_stats.h"
 
+// Time and bytes of a layer are those of a chain of layers over its length. Bytes saved for
+// backward are the difference of allocated memory before and after forward. A second backward with
+// frozen weights separates the two gradients: backward_s - input_gradient_s is the time of the
+// weight gradient.
+
 namespace equipoise {
 namespace {
 
 constexpr int kMicroBatch = 0;
-// Layers measured as a chain, where the model has so many of the kind: a layer that is run again
-// and again alone finds its weights and activations in the caches, which training does not.
+// Most layers of a chain. A single layer that is run repeatedly would find its weights and
+// activations in the caches, unlike in training.
 constexpr int kChain = 4;
-constexpr int64_t kChainParameters = int64_t{1} << 28;  // of all its layers
+constexpr int64_t kChainParameters = int64_t{1} << 28;  // most parameters of a chain
 
-double SecondsOf(at::Device device, const std::function<void()>& work) {
-  DeviceClock clock(device);
-  clock.Start();
-  const DeviceClock::Mark begin = clock.Now();
-  work();
-  const DeviceClock::Mark end = clock.Now();
-  clock.Finish();
-  return std::chrono::duration<double>(clock.TimeOf(end) - clock.TimeOf(begin)).count();
+// The inputs of forward and backward.
+struct Tensors {
+  MicroBatch batch;
+  at::Tensor input;     // undefined if the layer has none
+  at::Tensor gradient;  // gradient of the output; undefined for the head
+};
+
+int64_t Bytes(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
 }
 
-MicroBatch BatchOf(const ModelConfig& config, const MeasuredRow& row) {
+struct Memory {
+  int64_t kept = 0;  // bytes saved for backward: the input too, but not the output (the next input)
+  int64_t work = 0;  // peak beyond `kept` during a pass: output, gradients, temporaries
+};
+
+// The number of layers from `first` on that are measured as a chain, all of one kind.
+int ChainLength(const std::vector<LayerSpec>& specs, int first) {
+  const LayerSpec& layer = specs[static_cast<size_t>(first)];
+  const int most =
+      static_cast<int>(kChainParameters / std::max<int64_t>(1, layer.parameter_count()));
+  const int limit = std::min(static_cast<int>(specs.size()), first + std::clamp(most, 1, kChain));
+  int end = first + 1;
+  while (end < limit && specs[static_cast<size_t>(end)].kind == layer.kind) ++end;
+  return end - first;
+}
+
+}  // namespace
+
+MicroBatch RandomMicroBatch(const ModelConfig& config, const MeasuredRow& row) {
   MicroBatch batch;
   batch.cu_seqlens = {0};
   std::vector<at::Tensor> positions;
@@ -66,34 +89,6 @@ MicroBatch BatchOf(const ModelConfig& config, const MeasuredRow& row) {
   }
   return batch;
 }
-
-// What a layer is run on.
-struct Tensors {
-  MicroBatch batch;
-  at::Tensor input, gradient;  // of the output; undefined where the layer has none
-};
-
-int64_t Bytes(const at::Tensor& tensor) {
-  return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
-}
-
-struct Memory {
-  int64_t kept = 0;  // from forward to backward: the input, but not the output, the next layer's
-  int64_t work = 0;  // the most beyond it while a pass runs: output, gradients, temporaries
-};
-
-// How many layers from `first` on, all of its kind, are measured as one chain.
-int ChainLength(const std::vector<LayerSpec>& specs, int first) {
-  const LayerSpec& layer = specs[static_cast<size_t>(first)];
-  const int most =
-      static_cast<int>(kChainParameters / std::max<int64_t>(1, layer.parameter_count()));
-  const int limit = std::min(static_cast<int>(specs.size()), first + std::clamp(most, 1, kChain));
-  int end = first + 1;
-  while (end < limit && specs[static_cast<size_t>(end)].kind == layer.kind) ++end;
-  return end - first;
-}
-
-}  // namespace
 
 LayerLoad MeasuredRow::load(const ImageSpec& images) const {
   LayerLoad load = SingleSegment(images.LoadOfTiles(tiles), /*tokens=*/0);
@@ -125,7 +120,7 @@ struct LayerMeter::Impl {
     return stage.Forward(kMicroBatch, on.batch, on.input, /*loss_scale=*/1.0);
   }
   Tensors MakeTensors(const MeasuredRow& row);
-  // Seconds of one layer's forward and backward.
+  // Seconds of forward and backward per layer.
   std::pair<double, double> Times(const Tensors& on);
   Memory MeasureMemory(const Tensors& on, Recompute recompute);
   void SetTrainable(bool trainable) {
@@ -133,19 +128,19 @@ struct LayerMeter::Impl {
   }
 
   ModelConfig config;
-  int tensor;  // ranks that share the layer
+  int tensor;  // tensor-parallel ranks
   ImageSpec images;
   LayerSpec spec;
-  at::ScalarType dtype;  // of the computation
+  at::ScalarType dtype;
   at::Device device;
-  int length;   // layers of the chain
+  int length;   // number of layers of the chain
   Stage stage;  // the chain
   FlatParameters parameters;
 };
 
-// Runs both passes once: what is measured then is warm.
+// Makes the inputs, and runs both passes once as a warm-up.
 Tensors LayerMeter::Impl::MakeTensors(const MeasuredRow& row) {
-  Tensors on{OnDevice(BatchOf(config, row), device), {}, {}};
+  Tensors on{OnDevice(RandomMicroBatch(config, row), device), {}, {}};
   on.batch.pixel_values = ToDevice(on.batch.pixel_values, device);
   const std::vector<int64_t> shape = spec.input.Shape(row.load(images));
   const auto random = [&](at::IntArrayRef sizes) { return at::randn(sizes).to(device, dtype); };
@@ -158,8 +153,8 @@ Tensors LayerMeter::Impl::MakeTensors(const MeasuredRow& row) {
 }
 
 std::pair<double, double> LayerMeter::Impl::Times(const Tensors& on) {
-  const double forward = SecondsOf(device, [&] { Forward(on); });
-  const double backward = SecondsOf(device, [&] { stage.Backward(kMicroBatch, on.gradient); });
+  const double forward = DeviceSeconds(device, [&] { Forward(on); });
+  const double backward = DeviceSeconds(device, [&] { stage.Backward(kMicroBatch, on.gradient); });
   return {forward / length, backward / length};
 }
 
@@ -214,8 +209,8 @@ double LayerMeter::OptimizerSecondsPerParameter() {
     optimizer.Step(/*lr=*/1e-4);
     parameters.UpdateCompute();
   };
-  step();  // what is measured is warm
-  return SecondsOf(impl_->device, step) / static_cast<double>(parameters.gradient().numel());
+  step();  // warm-up
+  return DeviceSeconds(impl_->device, step) / static_cast<double>(parameters.gradient().numel());
 }
 
 }  // namespace equipoise

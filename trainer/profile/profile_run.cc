@@ -16,19 +16,19 @@
 namespace equipoise {
 namespace {
 
-constexpr int kGridPoints = 4;          // sizes of each kind
-constexpr int64_t kPackedSegments = 4;  // of a row that is packed
-constexpr int64_t kSmallBytes = 64, kLargeBytes = 8 << 20;
-constexpr int kTransfers = 20;
+constexpr int kGridPoints = 4;                              // sizes measured per layer kind
+constexpr int64_t kPackedSegments = 4;                      // segments of a packed row
+constexpr int64_t kSmallBytes = 64, kLargeBytes = 8 << 20;  // messages that are timed
+constexpr int kTransfers = 20;                              // repetitions of a message
 
-// The largest, its half, a quarter, ... down to 1.
+// The largest size, its half, its quarter, ..., at most kGridPoints of them and none below 1.
 std::vector<int64_t> Halves(int64_t largest) {
   std::vector<int64_t> sizes;
   for (int i = 0; i < kGridPoints && largest > 0; ++i, largest /= 2) sizes.push_back(largest);
   return sizes;
 }
 
-// Median seconds of a collective operation, after one that does not count.
+// Median seconds of a collective operation, after a warm-up.
 double MedianSeconds(Communicator& group, const std::function<void()>& operation) {
   std::vector<double> seconds;
   for (int i = -1; i < kTransfers; ++i) {
@@ -42,12 +42,13 @@ double MedianSeconds(Communicator& group, const std::function<void()>& operation
   return seconds[kTransfers / 2];
 }
 
+// The latency-bandwidth model that passes through the times of both message sizes.
 LinkModel LinkThrough(double small_s, double large_s) {
   const double bytes = static_cast<double>(kLargeBytes - kSmallBytes);
   return {small_s, bytes / std::max(1e-9, large_s - small_s)};
 }
 
-// One way between the two ranks of a group: half of there and back.
+// Seconds of a message between the two ranks of a group: half a round trip.
 double OneWaySeconds(Communicator& pair, at::Tensor buffer) {
   const int peer = 1 - pair.rank();
   return MedianSeconds(pair,
@@ -80,7 +81,7 @@ void MeasureLinks(Communicator& world, at::Device device, Profile& profile) {
   Barrier(world);
 }
 
-// This rank in a group of each degree of tensor parallelism, whole layers first.
+// This rank's group for each degree of tensor parallelism, beginning with 1 (no group).
 struct TensorGroups {
   std::vector<std::unique_ptr<Communicator>> groups;
   std::vector<TensorParallel> ranks;
@@ -99,10 +100,10 @@ TensorGroups MakeTensorGroups(const ModelConfig& config, Communicator& world) {
 struct SweepRows {
   const ProfileGrid& grid;
   const std::vector<TensorParallel>& degrees;
-  bool memory;  // bytes too
+  bool memory;  // whether memory is measured
 };
 
-// Every row once.
+// Measures every row once.
 Profile MeasureSweep(const ModelConfig& config, const SweepRows& rows,
                      const MeasureOptions& options, Communicator& world) {
   Profile profile;

@@ -28,7 +28,7 @@ void CheckSettings(const RunConfig& config) {
                   tiles.min, tiles.max));
 }
 
-// Log lines at most every few seconds.
+// Logs the progress at most every five seconds.
 class IndexProgress {
  public:
   void operator()(double share) {
@@ -42,8 +42,8 @@ class IndexProgress {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-void RequireSameData(Communicator& world, uint64_t mine, const std::string& annotations) {
-  const std::vector<std::string> all = GatherText(world, std::to_string(mine));
+void RequireSameData(Communicator& world, uint64_t hash, const std::string& annotations) {
+  const std::vector<std::string> all = GatherText(world, std::to_string(hash));
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     throw ConfigError(
@@ -60,10 +60,10 @@ OpenedCostIndex OpenIndex(const RunConfig& config, const std::vector<SourceConfi
   build.images = SampleOptionsOf(config.data, data.model_config).images;
   build.slice = world.rank();
   build.slices = world.size();
-  build.any_rank = [&world](bool mine) { return AnyRank(world, mine); };
-  build.require_same = [&](uint64_t mine) { RequireSameData(world, mine, sources[0].annotations); };
-  build.of_first = [&world](const std::string& mine) { return BroadcastText(world, mine, 0); };
-  build.collect = [&world](const std::string& mine) { return CollectText(world, mine); };
+  build.any_rank = [&world](bool value) { return AnyRank(world, value); };
+  build.require_same = [&](uint64_t hash) { RequireSameData(world, hash, sources[0].annotations); };
+  build.of_first = [&world](const std::string& text) { return BroadcastText(world, text, 0); };
+  build.collect = [&world](const std::string& text) { return CollectText(world, text); };
   build.progress = IndexProgress();
   build.notice = [](const std::string& text) { spdlog::warn("{}", text); };
   build.fallback_folder = config.run.dir + "/cache";
@@ -93,7 +93,7 @@ void QuarantineDefects(const OpenedData& data, Quarantine& quarantine) {
     const Defect defect = data.index[sample].defect;
     if (defect == Defect::kNone) continue;
     const ScannedSample scanned = data.dataset.Scan(sample);
-    // A picture may have come back since; the index leaves the record out all the same.
+    // A picture may be readable again by now, but the index excludes the record.
     const std::string reason = scanned.defect == Defect::kNone
                                    ? std::string(DefectName(defect)) + " while indexing"
                                    : scanned.reason;

@@ -16,15 +16,15 @@
 namespace equipoise {
 
 struct OpenDataOptions {
-  bool rebuild = false;           // the cost index, even where the cached one fits
-  bool enforce_bad_share = true;  // throw when more than data.max_bad_share is bad
+  bool rebuild = false;           // whether the cost index is built even if a valid one is cached
+  bool enforce_bad_share = true;  // whether more bad records than data.max_bad_share are an error
 };
 
-// A list of sources, ready to be planned and loaded: what `train`, `data` and held-out losses
-// share. The parts point to each other, so it stays where it is made.
+// A list of sources that is opened for planning and loading, as `train`, `data` and the evaluation
+// on held-out data need it. The members point to each other, so it cannot be moved.
 struct OpenedData {
-  // Collective over `world`: each rank builds a part of the cost index where none is cached.
-  // Progress and notices go to the log. Throws ConfigError and DataError.
+  // Collective over `world`: each rank builds a part of the cost index if none is cached. Progress
+  // and warnings are logged. Throws ConfigError and DataError.
   OpenedData(const RunConfig& config, const std::vector<SourceConfig>& sources, Communicator& world,
              const OpenDataOptions& options = {});
   OpenedData(const OpenedData&) = delete;
@@ -38,7 +38,7 @@ struct OpenedData {
   Dataset dataset;
 };
 
-// Puts the records that the index leaves out into the quarantine, each with its reason. For rank 0.
+// Adds the records that the index excludes to the quarantine, each with its reason. For rank 0.
 void QuarantineDefects(const OpenedData& data, Quarantine& quarantine);
 
 }  // namespace equipoise

@@ -10,15 +10,15 @@
 namespace equipoise {
 namespace {
 
-const std::vector<std::string> kEverything = {"vision", "projector", "llm"};
+const std::vector<std::string> kAllComponents = {"vision", "projector", "llm"};
 
-// The pipeline ranks that send to each other.
+// Pairs of pipeline ranks that hold successive stages.
 std::vector<std::pair<int, int>> Neighbours(const StageGraph& graph) {
   std::vector<std::pair<int, int>> pairs;
   for (const StageNode& stage : graph.stages) {
     for (const int next : stage.next) {
-      const int there = graph.stages[static_cast<size_t>(next)].rank;
-      if (there != stage.rank) pairs.emplace_back(stage.rank, there);
+      const int next_rank = graph.stages[static_cast<size_t>(next)].rank;
+      if (next_rank != stage.rank) pairs.emplace_back(stage.rank, next_rank);
     }
   }
   return pairs;
@@ -34,7 +34,7 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
       recorder_(recorder),
       plan_schedule_(plan),
       costs_(options.costs),
-      forward_only_(config, plan, kEverything) {
+      forward_only_(config, plan, kAllComponents) {
   Communicator& data = groups_.along(Axis::kData);
   Communicator& pipeline = groups_.along(Axis::kPipeline);
   ModelPart::Options part = options.part;
@@ -86,7 +86,7 @@ void ParallelModel::Evaluate(ModelPart::Pass pass) {
   executor_->Run(schedule_);
 }
 
-// A tied weight waits for its other copy.
+// Reduces gradients that are complete. Tied weights wait for their other copy (FinishReduction()).
 void ParallelModel::Ready(const std::vector<Parameter*>& parameters) {
   for (const Parameter* parameter : parameters) {
     if (std::find(tied_.begin(), tied_.end(), parameter) != tied_.end()) continue;
@@ -94,7 +94,8 @@ void ParallelModel::Ready(const std::vector<Parameter*>& parameters) {
   }
 }
 
-// Each copy gets the sum of all: embedding first, then head, as they come in the model.
+// Sets the gradient of each copy of a tied weight to the sum over copies, in the order of layers:
+// embedding, then head.
 void ParallelModel::SumTied() {
   if (tied_.empty() || !tied_[0]->trainable) return;
   at::Tensor sum = tied_[0]->gradient;

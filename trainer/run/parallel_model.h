@@ -21,20 +21,22 @@
 
 namespace equipoise {
 
-// Identity of the work of a step, which all ranks must agree on: a hash, and the items behind it.
+// The identity of a step's micro-batches, which must be equal on all ranks: a hash, and the hashed
+// items for error messages.
 struct StepIdentity {
   uint64_t hash = 0;
   std::function<std::vector<PlanItem>()> items;
 };
 
-// A model spread over the ranks as a plan says: this rank's groups and stages, and the passes over
-// a step's micro-batches. Every function is collective over the world.
+// A model that is distributed over ranks by a plan: this rank's communicators and stages, and the
+// passes over the micro-batches of a step. All functions that run passes are collective over the
+// world.
 class ParallelModel {
  public:
   struct Options {
     ModelPart::Options part;
-    // Costs of the ops of a step on a data rank's micro-batches, by which their transfers are
-    // ordered; empty: SimulationCosts' defaults. The same on every rank.
+    // Costs of a step's ops for the micro-batches of a data rank, by which sends and receives are
+    // ordered; empty: the defaults of SimulationCosts. Must be equal on every rank.
     std::function<SimulationCosts(const std::vector<LayerLoad>& loads)> costs;
     int64_t bucket_bytes = GradientReducer::Options().bucket_bytes;
   };
@@ -42,12 +44,12 @@ class ParallelModel {
   ParallelModel(const ModelConfig& config, const Plan& plan, const Options& options,
                 Communicator& world, TimelineRecorder& recorder);
 
-  // Runs forward and backward of this pipeline's micro-batches; the gradients of this rank's
-  // parameters are then sums over the data ranks. `pass.loads`: of this data rank. Throws
-  // ConfigError on every rank when ranks have made different schedules, or where the schedule
-  // cannot run.
+  // Runs forward and backward of this data rank's micro-batches; the gradients of this rank's
+  // parameters are then summed over the data ranks (with ZeRO, in this rank's shard). `pass.loads`
+  // are the loads of these micro-batches. Throws ConfigError on every rank when ranks have
+  // different schedules or micro-batches, or when the schedule cannot run.
   void RunStep(ModelPart::Pass pass, const StepIdentity& step = {});
-  // Runs forwards alone.
+  // Runs forward only.
   void Evaluate(ModelPart::Pass pass);
 
   ModelPart& part() { return *part_; }
@@ -56,15 +58,15 @@ class ParallelModel {
   MeshGroups& groups() { return groups_; }
   const Plan& plan() const { return plan_; }
   GradientReducer& reducer() { return *reducer_; }
-  // How the data ranks share the gradient, and so the optimizer's state.
+  // The shards of gradients and optimizer state over the data ranks (ZeRO).
   const Shards& shards() const { return *shards_; }
-  // Whether this rank is the one of its data rank that reports the loss.
+  // Whether this rank, among those of its model replica, is the one that reports the loss.
   bool reports_loss() const { return part_->has_loss() && groups_.at.tensor == 0; }
-  // The schedule of a step on these micro-batches.
+  // The schedule of a step for micro-batches of these loads.
   Schedule StepSchedule(const std::vector<LayerLoad>& loads) const;
-  // The last pass: its schedule, its start by the recorder, this rank's seconds from start to end,
-  // and the seconds of them in which it computed. Ranks end at different times: what a rank waits
-  // for the slowest is idle too.
+  // The last pass: its schedule, its start on the recorder's clock, this rank's seconds from start
+  // to end, and the seconds of computation among these. Ranks end at different times; the time
+  // until the slowest ends is idle time as well.
   const Schedule& schedule() const { return schedule_; }
   double started_s() const { return started_s_; }
   double step_s() const { return executor_->span_s(); }
@@ -85,13 +87,13 @@ class ParallelModel {
   PlanSchedule plan_schedule_;
   std::function<SimulationCosts(const std::vector<LayerLoad>& loads)> costs_;
   std::unique_ptr<ModelPart> part_;
-  StageLayout forward_only_;  // the same stages with everything frozen
+  StageLayout forward_only_;  // the same stages with all components frozen
   std::unique_ptr<Shards> shards_;
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<Executor> executor_;
-  std::unique_ptr<Communicator> tied_group_;  // the ranks that hold a copy of a tied weight
+  std::unique_ptr<Communicator> tied_group_;  // the pipeline ranks with a copy of a tied weight
   std::vector<Parameter*> tied_;              // this rank's copies: at most two
-  std::set<const Parameter*> ready_;          // in this step
+  std::set<const Parameter*> ready_;          // parameters whose gradient of this step is complete
   Schedule schedule_;
   double started_s_ = 0;
 };

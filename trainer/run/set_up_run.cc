@@ -23,31 +23,46 @@
 #include "trainer/common/program_hash.h"
 #include "trainer/device/compute_device.h"
 #include "trainer/device/compute_dtype.h"
+#include "trainer/device/gpu_probe.h"
 #include "trainer/device/this_gpu.h"
 #include "trainer/settings/run_cluster.h"
 
 namespace equipoise {
 namespace {
 
-std::vector<int> GatherMachines(Communicator& world, int mine) {
+std::vector<int> GatherMachines(Communicator& world, int machine) {
   std::vector<int> machines;
   machines.reserve(static_cast<size_t>(world.size()));
-  for (const std::vector<int64_t>& rank : GatherValues(world, std::vector<int64_t>{mine})) {
+  for (const std::vector<int64_t>& rank : GatherValues(world, std::vector<int64_t>{machine})) {
     machines.push_back(static_cast<int>(rank.front()));
   }
   return machines;
 }
 
-// Ranks with different GPUs would make different plans.
+// UseGpu() for the GPU of this rank, which must be the same on every rank: with different GPUs,
+// ranks would make different plans.
 void UseGpuOf(at::Device device, const MpiEnvironment& mpi, Communicator& world,
               RunConfig& config) {
   std::string line;
   if (auto gpu = ThisGpu(config.train.device, device.index())) {
-    gpu->on_machine = std::max(gpu->on_machine, mpi.local_size());  // a rank may see its own alone
+    gpu->on_machine = std::max(gpu->on_machine, mpi.local_size());  // a rank may see only its own
     line = UseGpu(*gpu, config.cluster);
   }
   RequireEqual(world, "the GPU", line);
   if (!line.empty()) spdlog::info("{}", line);
+}
+
+// Measures the speed of a GPU that no preset knows: the slowest rank's, the same on every rank.
+void ProbeUnknownGpu(at::Device device, Communicator& world, ClusterConfig& cluster) {
+  if (cluster.preset != kLocalPreset || cluster.peak_tflops || !cluster.profile.empty()) return;
+  const GpuSpeed mine = ProbeGpu(device);
+  const std::vector<double> least = AllReduceValues(
+      world, std::vector<double>{mine.product_flops, mine.memory_bytes_per_s}, ReduceOp::kMin);
+  cluster.peak_tflops = least[0] / 1e12;
+  cluster.hbm_gb_s = least[1] / 1e9;
+  cluster.gemm_efficiency = cluster.memory_efficiency = 1;
+  spdlog::info("cluster: a short probe of the GPU reached {:.1f} TFLOP/s and {:.0f} GB/s",
+               *cluster.peak_tflops, *cluster.hbm_gb_s);
 }
 
 std::string HostName() {
@@ -66,9 +81,12 @@ RunSetup SetUpRun(RunConfig& config, MpiEnvironment& mpi) {
   RequireEqual(*world, "the configuration", ConfigToJson(config));
   std::vector<int> machines = GatherMachines(*world, mpi.machine());
   world = WorldForDevice(std::move(world), mpi, device, config.parallel.nccl);
-  if (device.is_cuda()) UseGpuOf(device, mpi, *world, config);  // all ranks, or none
+  if (device.is_cuda()) {  // all ranks, or none
+    UseGpuOf(device, mpi, *world, config);
+    ProbeUnknownGpu(device, *world, config.cluster);
+  }
   UseMachines(machines, config.cluster);
-  // `auto` is another precision on another kind of processor.
+  // `auto` depends on the kind of processor.
   const Precision precision = PrecisionOn(device, config.train.precision);
   RequireEqual(*world, "train.precision", ToString(precision));
   std::vector<std::string> hosts = GatherText(*world, HostName());
@@ -84,7 +102,8 @@ void SetUpCompute(const TrainSection& train, int ranks_on_this_machine) {
   const int64_t share = std::max<int64_t>(1, cores / ranks_on_this_machine);
   at::set_num_threads(static_cast<int>(train.threads > 0 ? train.threads : share));
   at::globalContext().setDeterministicAlgorithms(train.deterministic, /*warn_only=*/false);
-  at::globalContext().setDeterministicFillUninitializedMemory(false);  // slow, and all is written
+  // Filling new tensors is slow and not needed, as every op writes its whole output.
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
 }
 
 CommOptions CommOptionsOf(const ParallelSection& parallel) {
@@ -102,8 +121,8 @@ ParallelModel::Options ModelOptionsOf(const RunConfig& config, const RunSetup& s
   return options;
 }
 
-void RequireEqual(Communicator& world, const std::string& what, const Json& mine) {
-  const std::vector<std::string> all = GatherText(world, mine.dump());
+void RequireEqual(Communicator& world, const std::string& what, const Json& value) {
+  const std::vector<std::string> all = GatherText(world, value.dump());
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     throw ConfigError(fmt::format(

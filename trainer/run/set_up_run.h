@@ -16,34 +16,33 @@ namespace equipoise {
 
 class MpiEnvironment;
 
-// Ranks, device and precision of a run, as `train`, `check`, `profile` and trials of plans set it
-// up.
+// The device, precision and ranks of a run, for `train`, `check`, `profile` and trials of plans.
 struct RunSetup {
-  at::Device device;                    // of this rank
-  Precision precision;                  // of the computation, the same on every rank
-  std::unique_ptr<Communicator> world;  // of all ranks, for tensors on `device`
-  std::vector<int> machines;            // of each rank, as MpiEnvironment::machine() counts them
-  std::vector<std::string> hosts;       // names of these machines, of each rank
+  at::Device device;                    // device of this rank
+  Precision precision;                  // precision of the computation, equal on every rank
+  std::unique_ptr<Communicator> world;  // all ranks, for tensors on `device`
+  std::vector<int> machines;            // machine of each rank, by MpiEnvironment::machine()
+  std::vector<std::string> hosts;       // host name of each rank
 };
 
-// Opens this rank's device and connects the ranks: threads and determinism as SetUpCompute() says,
-// waits that end after parallel.timeout_s. `config.cluster` becomes that of this
-// machine, where it is `local` (UseGpu(), UseMachines()).
-// Collective, once a process. Throws ConfigError where ranks run other programs, have other
-// configurations or other kinds of devices, and what OpenComputeDevice() throws.
+// Opens this rank's device, calls SetUpCompute() and connects the ranks, with parallel.timeout_s as
+// the timeout of every wait. A `config.cluster` of preset `local` is replaced by that of these
+// machines (UseGpu(), UseMachines()). Collective, once per process. Throws ConfigError when ranks
+// have different programs, configurations or kinds of devices, and as OpenComputeDevice() does.
 RunSetup SetUpRun(RunConfig& config, MpiEnvironment& mpi);
 
-// For this process: compute threads, train.threads or the cores of the machine divided by its
-// ranks; with train.deterministic operations whose result depends on the order of threads throw.
+// Sets this process's number of compute threads, train.threads or the machine's cores divided by
+// its ranks, and train.deterministic, with which operations throw whose result depends on the order
+// of threads.
 void SetUpCompute(const TrainSection& train, int ranks_on_this_machine);
 
 CommOptions CommOptionsOf(const ParallelSection& parallel);
 
-// How the run's model is spread over its ranks, beside the plan.
+// The options of a run's ParallelModel.
 ParallelModel::Options ModelOptionsOf(const RunConfig& config, const RunSetup& setup);
 
-// Throws ConfigError that names a rank whose `mine` differs from rank 0's, and the keys that do:
-// ranks that were given different things would wait for each other for ever. Collective.
-void RequireEqual(Communicator& world, const std::string& what, const Json& mine);
+// Throws ConfigError that names a rank whose `value` differs from rank 0's, and the differing keys,
+// as ranks that disagree would deadlock later. `what` names the value. Collective.
+void RequireEqual(Communicator& world, const std::string& what, const Json& value);
 
 }  // namespace equipoise

@@ -8,11 +8,11 @@
 
 namespace equipoise {
 
-// The tokenizer that the configuration names: data.tokenizer, or the model's folder. Throws
-// ConfigError when there is neither.
+// The path of the tokenizer: data.tokenizer, else the model's folder. Throws ConfigError when the
+// configuration has neither.
 std::string TokenizerPath(const RunConfig& config);
 
-// Settings on which the model's input depends besides records and pictures.
+// The settings, besides records and pictures, on which the model's input depends.
 SampleOptions SampleOptionsOf(const DataConfig& data, const ModelConfig& model);
 
 }  // namespace equipoise

@@ -25,7 +25,7 @@ GroupOptions GroupOptionsOf(const RunConfig& config, const LoadCost& cost,
   }
   options.limits =
       LimitsOf(balance.tiles, balance.tokens > 0 ? balance.tokens : config.data.max_tokens, images);
-  // Limits that a run was planned with may be lower than those of its configuration.
+  // The limits of a plan may be lower than those of the configuration.
   const int64_t most = std::max(balance.tokens, config.data.max_tokens);
   if (balance.min_tokens > most) {
     throw ConfigError(fmt::format(
@@ -76,7 +76,7 @@ std::string DescribeMicroBatches(const EpochSummary& epoch, const GroupOptions& 
   text += options.pad ? fmt::format("padded to the longest: {:.1f} % of the tokens are padding",
                                     100 * epoch.balance.pad_ratio)
                       : "not padded";
-  return text + "; a sample has at most " + limits;
+  return fmt::format("{}; a sample has at most {}", text, limits);
 }
 
 std::string DescribeBalance(const EpochSummary& epoch, const EpochSummary& random,

@@ -6,9 +6,9 @@
 
 namespace equipoise {
 
-// Histograms of samples that are part of the program: the JSON texts of configs/histograms.
+// Names of the histograms of samples that are part of the program: the files of configs/histograms.
 std::vector<std::string> HistogramNames();
-// "" where there is none of this name.
+// The JSON text of a histogram; "" when there is none of this name.
 std::string_view HistogramText(std::string_view name);
 
 }  // namespace equipoise

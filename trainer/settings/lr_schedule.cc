@@ -17,10 +17,10 @@ double LearningRate(const TrainSection& train, int64_t step) {
   if (step < warmup) return train.lr * static_cast<double>(step) / static_cast<double>(warmup);
   const double length = static_cast<double>(std::max<int64_t>(1, train.steps - warmup));
   const double done = std::min(1.0, static_cast<double>(step - warmup) / length);
-  double share = 1.0;
-  if (train.schedule == "cosine") share = 0.5 * (1.0 + std::cos(std::numbers::pi * done));
-  if (train.schedule == "linear") share = 1.0 - done;
-  return train.lr * (share * (1.0 - train.min_lr) + train.min_lr);
+  double decay = 1.0;
+  if (train.schedule == "cosine") decay = 0.5 * (1.0 + std::cos(std::numbers::pi * done));
+  if (train.schedule == "linear") decay = 1.0 - done;
+  return train.lr * (decay * (1.0 - train.min_lr) + train.min_lr);
 }
 
 }  // namespace equipoise

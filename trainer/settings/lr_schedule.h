@@ -6,13 +6,13 @@
 
 namespace equipoise {
 
-// Steps of linear warm-up: `train.warmup` is a share of all steps below 1 (rounded up), else a
-// number.
+// The number of warm-up steps. A `train.warmup` below 1 is a share of all steps (rounded up), else
+// the number of steps.
 int64_t WarmupSteps(const TrainSection& train);
 
-// The learning rate of the optimizer step after `step` steps are done: 0 at step 0 of a warm-up,
-// `train.lr` at its end, then cosine or linear down to `train.min_lr` times that at `train.steps`,
-// or constant. Equal to Transformers' schedules of these names. Pure.
+// The learning rate of the optimizer step that follows `step` completed steps: linear warm-up from
+// 0 to `train.lr`, then constant, or cosine or linear decay to `train.min_lr` x `train.lr` at
+// `train.steps`. Equal to Transformers' schedules of these names. Pure.
 double LearningRate(const TrainSection& train, int64_t step);
 
 }  // namespace equipoise

@@ -1,5 +1,7 @@
 #include "trainer/settings/model_section.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 
 #include "configs/base/error.h"
@@ -10,17 +12,20 @@ namespace equipoise {
 
 ModelConfig ModelConfigOf(const ModelSection& model) {
   if (!model.hf.empty() && !model.preset.empty()) {
-    throw ConfigError("model.preset: " + model.preset + " beside model.hf " + model.hf +
-                      "; give one of them");
+    throw ConfigError(fmt::format("model.preset: {} beside model.hf {}; give one of them",
+                                  model.preset, model.hf));
   }
   if (!model.hf.empty() && !std::filesystem::is_directory(model.hf)) {
-    throw DataError("model.hf: " + model.hf +
-                    ": no such folder; download or prepare the model first, or correct the path");
+    throw DataError(fmt::format(
+        "model.hf: {}: no such folder; download or prepare the model first, or correct the path",
+        model.hf));
   }
   if (!model.hf.empty() && !std::filesystem::exists(model.hf + "/config.json") &&
       std::filesystem::is_directory(model.hf + "/checkpoints")) {
-    throw DataError("model.hf: " + model.hf + ": is a run folder; `equipoise export " + model.hf +
-                    " --out FOLDER` makes a model's folder of it");
+    throw DataError(
+        fmt::format("model.hf: {0}: is a run folder; `equipoise export {0} --out FOLDER` makes a "
+                    "model's folder of it",
+                    model.hf));
   }
   if (!model.hf.empty()) return ReadModelConfig(model.hf);
   if (!model.preset.empty()) return PresetConfig(model.preset);

@@ -5,8 +5,8 @@
 
 namespace equipoise {
 
-// The model that `model.hf` or `model.preset` describes; no weights are read. Throws ConfigError
-// where none or both are given, and what reading config.json throws.
+// The configuration of the model given by `model.hf` or `model.preset`; no weights are read. Throws
+// ConfigError when none or both are given, and as ReadModelConfig() does.
 ModelConfig ModelConfigOf(const ModelSection& model);
 
 }  // namespace equipoise

@@ -9,10 +9,10 @@
 
 namespace equipoise {
 
-// `parallel` of a configuration file.
+// The `parallel` section of a configuration. Degrees that are absent are chosen by the planner.
 struct ParallelSection {
   static constexpr const char* kScalarForm = "auto";
-  bool automatic = true;  // `parallel: auto`: nothing below is pinned
+  bool automatic = true;  // `parallel: auto`: all keys have their defaults
   std::optional<int64_t> data, pipeline, tensor, chunks;
   std::string encoder = "inline";
   std::optional<int64_t> encoder_ranks;

@@ -12,9 +12,9 @@ namespace equipoise {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-constexpr double kReserveShare = 0.06;   // of a GPU's memory: context and fragmentation
-constexpr double kSameMemory = 0.02;     // by which GPUs of a name may differ
-constexpr double kShareOfMachine = 0.9;  // of its memory that local ranks may use together
+constexpr double kReserveShare = 0.06;   // share of a GPU's memory for context and fragmentation
+constexpr double kSameMemory = 0.02;     // relative difference up to which memory counts as equal
+constexpr double kShareOfMachine = 0.9;  // share of the machine's memory that all its ranks may use
 
 int64_t MachineMemoryBytes() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
@@ -56,8 +56,8 @@ std::string UseGpu(const GpuFacts& gpu, ClusterConfig& config) {
 
 void UseMachines(const std::vector<int>& machines, ClusterConfig& config) {
   if (config.preset != kLocalPreset || config.gpus_per_node) return;
-  const auto together = static_cast<size_t>(RanksPerMachine(machines));
-  if (together < machines.size()) config.gpus_per_node = static_cast<int64_t>(together);
+  const auto per_machine = static_cast<size_t>(RanksPerMachine(machines));
+  if (per_machine < machines.size()) config.gpus_per_node = static_cast<int64_t>(per_machine);
 }
 
 }  // namespace equipoise

@@ -8,25 +8,26 @@
 
 namespace equipoise {
 
-// The machines of `cluster` that hold so many ranks. `local` is this machine: all ranks are on one
-// node and share its memory. Throws ConfigError for an unknown preset.
+// The cluster with as many nodes as `ranks` ranks need. Preset `local` is this machine: all ranks
+// are on one node and share its memory. Throws ConfigError for an unknown preset.
 Cluster ClusterFor(const ClusterConfig& config, int ranks);
 
-// `local` takes all ranks for one node, on which tensor groups may lie anywhere: where they are on
-// several machines, a node is what each of these holds. `machines`: of each rank, by any number.
+// Sets cluster.gpus_per_node to the ranks of a machine when preset `local`, which otherwise means a
+// single node, is used on several machines, so that tensor-parallel groups stay within a machine.
+// `machines`: the machine of each rank, numbered arbitrarily.
 void UseMachines(const std::vector<int>& machines, ClusterConfig& config);
 
-// A GPU as its driver describes it.
+// A GPU, as described by its driver.
 struct GpuFacts {
-  std::string name;          // "NVIDIA H200"
-  int64_t memory_bytes = 0;  // in all
-  int on_machine = 1;        // GPUs of its machine
+  std::string name;          // such as "NVIDIA H200"
+  int64_t memory_bytes = 0;  // in total
+  int on_machine = 1;        // number of GPUs of the machine
 };
 
-// `local` on a machine with GPUs: the preset for this GPU, its memory where that is not the
-// preset's, and as many devices a node as the machine has, as far as `config` leaves them open. Of
-// a GPU without a preset the memory alone. Returns the line to tell the user; empty where `config`
-// names a preset.
+// Replaces preset `local` on a machine with GPUs: sets the preset of this GPU, its memory where it
+// differs from the preset's, and the machine's number of devices per node, unless `config` gives
+// these. For a GPU without a preset only the last two. Returns a message for the user; empty when
+// `config` has another preset.
 std::string UseGpu(const GpuFacts& gpu, ClusterConfig& config);
 
 }  // namespace equipoise

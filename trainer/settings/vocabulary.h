@@ -8,8 +8,8 @@
 
 namespace equipoise {
 
-// Throws ConfigError, which begins with `source`, for a tokenizer that is not the model's: a token
-// id that the embedding has no row for would end the run at the first row that meets it.
+// Throws ConfigError that begins with `source` for a tokenizer that does not belong to the model: a
+// token id beyond the embedding would otherwise fail in the middle of a run.
 void CheckVocabulary(const std::string& source, const ModelConfig& model,
                      const Tokenizer& tokenizer, const ChatTemplate& chat_template);
 

@@ -1,0 +1,83 @@
+// A recording libcuda.so.1: what the program and LibTorch ask NVIDIA's driver. See runtime.cc.
+
+#include <cuda.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "tests/recording_cuda/gpu_facts.h"
+#include "tests/recording_cuda/recording.h"
+
+#undef cuDevicePrimaryCtxRelease
+#undef cuDeviceTotalMem
+
+extern "C" {
+
+CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
+
+CUresult cuDeviceGetCount(int* count) {
+  *count = ClaimedGpus();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGet(CUdevice* device, int index) {
+  *device = index;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetName(char* name, int bytes, CUdevice) {
+  std::snprintf(name, static_cast<size_t>(bytes), "%s", ClaimedGpu().name);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice) {
+  *bytes = static_cast<size_t>(ClaimedGpu().memory_bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
+  *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR   ? ClaimedGpu().major
+           : attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? ClaimedGpu().minor
+           : attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? ClaimedGpu().multiprocessors
+                                                                   : 1;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned* flags, int* active) {
+  *flags = 0;
+  *active = 1;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetCurrent(CUcontext* context) {
+  *context = reinterpret_cast<CUcontext>(1);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetCurrent(CUcontext) { return CUDA_SUCCESS; }
+
+CUresult cuGetErrorString(CUresult, const char** text) {
+  *text = "an error of the recording CUDA";
+  return CUDA_SUCCESS;
+}
+
+// Kernels of the program's own: a function is the copy of its name.
+
+CUresult cuModuleLoadData(CUmodule* module, const void*) {
+  *module = reinterpret_cast<CUmodule>(1);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
+  *function = reinterpret_cast<CUfunction>(strdup(name));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
+
+CUresult cuLaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned,
+                        unsigned, unsigned, CUstream, void**, void**) {
+  RecordingCudaLaunch(reinterpret_cast<const char*>(function));
+  return CUDA_SUCCESS;
+}
+}
