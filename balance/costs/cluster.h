@@ -17,19 +17,22 @@ inline constexpr const char* kLocalPreset = "local";
 // GiB 2^30.
 struct ClusterConfig {
   std::string preset = kLocalPreset;
-  std::optional<int64_t> nodes, gpus_per_node;
+  std::optional<int64_t> nodes, gpus_per_node, multiprocessors;
   std::optional<double> peak_tflops, hbm_gb_s, memory_gb;
   std::optional<double> intra_gb_s, intra_latency_us, inter_gb_s, inter_latency_us;
   std::optional<double> price_per_gpu_hour;
   std::optional<double> gemm_efficiency, attention_efficiency, memory_efficiency, launch_us;
+  std::optional<double> reserve_share;
   std::string profile;
   bool force_profile = false;
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
-    visit("preset", preset,
-          "the devices: a100-80g, h100-80g, h200, or local (this machine: its GPUs, or each rank a "
-          "core)");
+    visit(
+        "preset", preset,
+        "the devices: a100-40g, a100-80g, a800, h100-80g, h100-pcie, h100-nvl, h800, h200, b200, "
+        "gb200, l40s, rtx-4090, rtx-5090, mi300x (plans alone), or local (this machine: its GPUs, "
+        "or each rank a core)");
     visit("nodes", nodes, "machines; absent = 1", Between(1, 1e6));
     visit("gpus_per_node", gpus_per_node, "devices of a machine", Between(1, 1024));
     visit("peak_tflops", peak_tflops, "10^12 FLOP/s of a device in matrix products",
@@ -44,7 +47,9 @@ struct ClusterConfig {
           Between(1e-3, 1e6));
     visit("inter_latency_us", inter_latency_us, "microseconds of a message between machines",
           Between(0, 1e6));
-    visit("price_per_gpu_hour", price_per_gpu_hour, "price of a device and hour, in any currency",
+    visit("price_per_gpu_hour", price_per_gpu_hour,
+          "price of a device and hour, in any currency; absent = the preset's list price in USD, "
+          "where it has one",
           AtLeast(0));
     visit("gemm_efficiency", gemm_efficiency, "share of the peak that large matrix products reach",
           Between(0.001, 1));
@@ -54,6 +59,13 @@ struct ClusterConfig {
           "share of hbm_gb_s that element-wise kernels reach", Between(0.001, 1));
     visit("launch_us", launch_us, "microseconds that each kernel costs beside its work",
           Between(0, 1e6));
+    visit(
+        "multiprocessors", multiprocessors,
+        "processors of a device among which matrix products are divided; 0 = a CPU, without tiles",
+        Between(0, 1e5));
+    visit("reserve_share", reserve_share,
+          "share of memory_gb kept for the allocator's fragmentation and the device's context",
+          Between(0, 0.9));
     visit("profile", profile,
           "file that equipoise profile has made on such a device; absent = times from the numbers "
           "above");
@@ -75,6 +87,7 @@ struct Cluster {
   // The link of a step of a ring collective inside a node.
   LinkModel intra_ring;
   double price_per_device_hour = 0;  // 0: unknown
+  bool lists_price = false;          // the preset's, in USD; no price of the user's
 
   // Shares of the peaks that kernels reach, and seconds to launch each.
   double gemm_efficiency = 1, attention_efficiency = 1, memory_efficiency = 1;

@@ -15,6 +15,17 @@ inline double ReduceScatterSeconds(double bytes, int ranks, const LinkModel& lin
   return AllGatherSeconds(bytes, ranks, link);
 }
 
+// Collectives that run beside kernels.
+struct Transfer {
+  double seconds = 0, bytes = 0;  // bytes: that this rank receives, and sends
+};
+// Seconds of `compute_s` of kernels beside a transfer: the longer of the two, and what the kernels
+// lose to the multiprocessors and the memory bandwidth of the transfer.
+double BesideSeconds(double compute_s, const Transfer& transfer, const Cluster& cluster);
+
+// How much longer a step takes because all ranks wait for the slowest: 1 or more.
+double StragglerFactor(const Cluster& cluster, int ranks);
+
 // Whether every group of `tensor` consecutive ranks lies in one node.
 bool FitsNode(const Cluster& cluster, int tensor);
 
@@ -23,6 +34,10 @@ bool FitsNode(const Cluster& cluster, int tensor);
 // adapters of all of a group's ranks in a node.
 LinkModel TensorLink(const Cluster& cluster, const Plan& plan);
 LinkModel DataLink(const Cluster& cluster, const Plan& plan);
+// The ranks over which one copy of sharded state is spread, at the same distance.
+LinkModel ShardLink(const Cluster& cluster, const Plan& plan, int shards);
+// Between the copies of one shard.
+LinkModel CopyLink(const Cluster& cluster, const Plan& plan, int shards);
 // The link between two ranks of a pipeline, the slowest over all data ranks' pipelines.
 LinkModel PipelineLink(const Cluster& cluster, const Plan& plan, int from, int to);
 

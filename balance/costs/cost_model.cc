@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "balance/costs/collective_time.h"
-#include "balance/costs/gemm_time.h"
+#include "balance/costs/half_time.h"
 #include "configs/base/error.h"
 #include "models/families/families.h"
 #include "models/spec/logits_chunk.h"
@@ -20,12 +20,8 @@
 namespace equipoise {
 namespace {
 
-// Flash attention's backward recomputes the scores: five products instead of two.
-constexpr double kAttentionBackward = 2.5;
-// Element-wise work of backward relative to forward: it reads the gradient as well.
-constexpr double kPassesBackward = 1.5;
 // Error band of analytic predictions; docs/cost_model.md.
-constexpr double kAnalyticErrorBand = 0.15;
+constexpr double kAnalyticErrorBand = 0.06;
 
 // The recomputation that a layer does when `asked` is set for it.
 Recompute Possible(const LayerSpec& work, Recompute asked) {
@@ -107,41 +103,37 @@ void CostModel::Fit(const Profile& measured) {
   optimizer_s_per_parameter_ = measured.optimizer_s_per_parameter;
 }
 
-double CostModel::SumSeconds(const std::vector<TensorAllReduce>& sums,
-                             const LayerLoad& load) const {
-  double seconds = 0;
+double CostModel::SumSeconds(const std::vector<TensorAllReduce>& sums, const LayerLoad& load,
+                             double products_s) const {
+  Transfer all;
   for (const TensorAllReduce& sum : sums) {
     const auto element = static_cast<double>(sum.fp32 ? 4 : options_.element_bytes);
     const double bytes = element * (sum.elements.At(load) + sum.fixed);
-    if (bytes > 0) seconds += AllReduceSeconds(bytes, options_.tensor, tensor_link_);
+    if (bytes <= 0) continue;
+    all.seconds += AllReduceSeconds(bytes, options_.tensor, tensor_link_);
+    all.bytes += 2 * bytes;
   }
-  return seconds;
+  if (!options_.style.overlaps_sums) return all.seconds;
+  // In as many parts as there are ranks; the first part has nothing to run beside.
+  const double longer = BesideSeconds(products_s, all, cluster_) - products_s;
+  return std::max(all.seconds / options_.tensor, longer);
 }
 
-LayerTimes CostModel::HalfTimes(const HalfCost& half, const LayerLoad& load) const {
-  const int64_t bytes = options_.element_bytes;
-  LayerTimes times;
-  for (const Product& product : half.products) {
-    const double rows = product.rows.At(load);
-    if (rows <= 0) continue;
-    const auto n = static_cast<double>(product.n), k = static_cast<double>(product.k);
-    times.forward_s += GemmSeconds({rows, n, k}, cluster_, bytes);
-    times.input_gradient_s += GemmSeconds({rows, k, n}, cluster_, bytes);
-    times.weight_gradient_s += GemmSeconds({n, k, rows}, cluster_, bytes);
-  }
-  const double moved = half.elementwise.At(load) * static_cast<double>(bytes);
-  if (moved <= 0) return times;
-  const double attention =
-      half.AttentionFlops(load) / (cluster_.peak_flops * cluster_.attention_efficiency);
-  const double passes = moved / (cluster_.memory_bytes_per_s * cluster_.memory_efficiency);
-  const double launches = half.kernels * cluster_.launch_s;
-  times.forward_s += attention + passes + launches;
-  times.input_gradient_s += kAttentionBackward * attention + kPassesBackward * passes + launches;
-  return times;
+LayerLoad CostModel::Shared(LayerLoad load) const {
+  const int ranks = options_.style.context;
+  if (ranks == 1) return load;
+  load.patches /= ranks;
+  load.patch_pairs /= ranks;
+  load.image_tokens /= ranks;
+  load.tokens /= ranks;
+  load.token_pairs /= ranks;
+  load.targets /= ranks;
+  return load;
 }
 
 CostModel::Halves CostModel::HalvesOf(const LayerSpec& work, const LayerLoad& load) const {
-  return {HalfTimes(work.attention, load), HalfTimes(work.mlp, load)};
+  const HalfSetting setting = {cluster_, options_.style, options_.element_bytes, options_.tensor};
+  return {HalfSeconds(work.attention, load, setting), HalfSeconds(work.mlp, load, setting)};
 }
 
 // Times of a layer whose weights are all trained.
@@ -160,15 +152,18 @@ LayerTimes CostModel::TrainedTimes(const Group& group, const Halves& halves,
     times = {times.forward_s + times.backward_s(), 0, 0};
   }
   if (group.fit_has_sums) return times;
-  for (const HalfCost* half : {&group.work.attention, &group.work.mlp}) {
-    times.forward_s += SumSeconds(half->all_reduces, load);
-    times.input_gradient_s += SumSeconds(half->gradient_all_reduces, load);
-  }
+  const auto add_sums = [&](const HalfCost& half, const HalfTimes& alone) {
+    times.forward_s += SumSeconds(half.all_reduces, load, alone.products_s);
+    times.input_gradient_s += SumSeconds(half.gradient_all_reduces, load, alone.products_s);
+  };
+  add_sums(group.work.attention, halves.attention);
+  add_sums(group.work.mlp, halves.mlp);
   return times;
 }
 
-LayerSeconds CostModel::Seconds(int layer, const LayerLoad& load) const {
+LayerSeconds CostModel::Seconds(int layer, const LayerLoad& whole_load) const {
   const Group& group = At(layer);
+  const LayerLoad load = Shared(whole_load);
   const Halves halves = HalvesOf(group.work, load);
   LayerSeconds seconds;
   seconds.times = TrainedTimes(group, halves, load);
@@ -176,9 +171,11 @@ LayerSeconds CostModel::Seconds(int layer, const LayerLoad& load) const {
   if (!group.has_backward) seconds.times.input_gradient_s = 0;
   if (!group.trainable) seconds.times.weight_gradient_s = 0;
   if (!group.has_backward) return seconds;
-  const double attention =
-      halves.attention.forward_s + SumSeconds(group.work.attention.all_reduces, load);
-  const double mlp = halves.mlp.forward_s + SumSeconds(group.work.mlp.all_reduces, load);
+  const auto forward = [&](const HalfCost& half, const HalfTimes& alone) {
+    return alone.forward_s + SumSeconds(half.all_reduces, load, alone.products_s);
+  };
+  const double attention = forward(group.work.attention, halves.attention);
+  const double mlp = forward(group.work.mlp, halves.mlp);
   for (size_t asked = 0; asked < seconds.recompute_s.size(); ++asked) {
     const Recompute kind = Possible(group.work, static_cast<Recompute>(asked));
     if (kind == Recompute::kNone) continue;
@@ -197,24 +194,40 @@ double CostModel::RecomputeSeconds(int layer, const LayerLoad& load, Recompute r
   return Seconds(layer, load).recompute_s[static_cast<size_t>(recompute)];
 }
 
+double CostModel::KeptElements(const HalfCost& half, bool trainable, const LayerLoad& load) const {
+  const RunStyle& style = options_.style;
+  const double input = half.input.At(load);
+  const double whole = trainable ? half.saved_whole.At(load) : 0;
+  double own = half.saved.At(load) + (trainable ? half.saved_weights.At(load) - whole : 0);
+  if (style.selective == Selective::kOperators) {  // every second product's result
+    own = 0;
+    for (const Product& product : half.products) {
+      own += product.rows.At(load) * static_cast<double>(product.n) / 2;
+    }
+    return input + own;
+  }
+  return own + (input + whole) / (style.sequence_parallel ? options_.tensor : 1);
+}
+
 double CostModel::AnalyticKeptBytes(const LayerSpec& work, bool trainable, const LayerLoad& load,
                                     Recompute recompute) const {
   const auto element = static_cast<double>(options_.element_bytes);
+  const int row_shares = options_.style.sequence_parallel ? options_.tensor : 1;
   if (recompute == Recompute::kFull) {
-    return element * (work.has_halves ? work.attention : work.mlp).input.At(load);
+    return element * (work.has_halves ? work.attention : work.mlp).input.At(load) / row_shares;
   }
   const auto bytes = [&](const HalfCost& half, bool again) {
-    const double input = element * half.input.At(load);
-    if (again) return input;
-    const double weights = trainable ? half.saved_weights.At(load) : 0;
-    return input + element * (half.saved.At(load) + weights) + 4 * half.saved_fp32.At(load);
+    if (again) return element * half.input.At(load) / row_shares;
+    return element * KeptElements(half, trainable, load) + 4 * half.saved_fp32.At(load) +
+           KeptScoreBytes(half, load, options_.style);
   };
   return bytes(work.attention, recompute == Recompute::kAttention) +
          bytes(work.mlp, recompute == Recompute::kMlp);
 }
 
-int64_t CostModel::KeptBytes(int layer, const LayerLoad& load, Recompute recompute) const {
+int64_t CostModel::KeptBytes(int layer, const LayerLoad& whole_load, Recompute recompute) const {
   const Group& group = At(layer);
+  const LayerLoad load = Shared(whole_load);
   if (!group.has_backward) return 0;
   const Recompute kind = Possible(group.work, recompute);
   double bytes = AnalyticKeptBytes(group.work, group.trainable, load, kind);
@@ -246,13 +259,20 @@ double CostModel::AnalyticWorkBytes(const LayerSpec& work, bool trainable,
   return most;
 }
 
-int64_t CostModel::WorkBytes(int layer, const LayerLoad& load) const {
+int64_t CostModel::WorkBytes(int layer, const LayerLoad& whole_load) const {
   const Group& group = At(layer);
+  const LayerLoad load = Shared(whole_load);
   double bytes = AnalyticWorkBytes(group.work, group.trainable, load);
   const double fitted = group.fit.work_bytes.At(load);
   if (bytes > 0 && fitted > 0)
     bytes *= fitted / AnalyticWorkBytes(group.measured, /*trainable=*/true, load);
   return std::llround(bytes);
+}
+
+int64_t CostModel::BoundaryBytes(int layer, const LayerLoad& load) const {
+  const LayerSpec& spec = specs_[static_cast<size_t>(layer)];
+  const int64_t bytes = spec.BoundaryBytes(Shared(load), options_.element_bytes);
+  return options_.style.sequence_parallel ? bytes / options_.tensor : bytes;
 }
 
 int64_t CostModel::Parameters(int layer) const {

@@ -6,19 +6,15 @@
 #include <vector>
 
 #include "balance/costs/cluster.h"
+#include "balance/costs/half_time.h"
 #include "balance/costs/profile.h"
 #include "balance/costs/profile_fit.h"
+#include "balance/costs/program.h"
 #include "models/spec/layer_spec.h"
 #include "models/spec/model_config.h"
 #include "parallel/plan.h"
 
 namespace equipoise {
-
-// Seconds of one layer for one micro-batch.
-struct LayerTimes {
-  double forward_s = 0, input_gradient_s = 0, weight_gradient_s = 0;
-  double backward_s() const { return input_gradient_s + weight_gradient_s; }
-};
 
 // LayerTimes with the seconds of recomputation.
 struct LayerSeconds {
@@ -35,6 +31,7 @@ class CostModel {
     int tensor = 1;                   // tensor-parallel ranks
     int64_t element_bytes = 2;        // of weights and activations in the computation
     std::vector<std::string> frozen;  // components, as in model.freeze
+    RunStyle style = {};
   };
   // `measured` is not kept. Throws ConfigError when it lacks a layer of the model.
   CostModel(const ModelConfig& config, const Cluster& cluster, const Options& options,
@@ -61,6 +58,8 @@ class CostModel {
   int64_t KeptBytes(int layer, const LayerLoad& load, Recompute recompute) const;
   // Peak bytes of temporaries while a pass through the layer runs.
   int64_t WorkBytes(int layer, const LayerLoad& load) const;
+  // Bytes of a layer's output on this rank.
+  int64_t BoundaryBytes(int layer, const LayerLoad& load) const;
   // Parameters of a layer on this rank.
   int64_t Parameters(int layer) const;
   // Parameters of the weight that embedding and head share; 0: not tied. The head's stage has a
@@ -89,12 +88,17 @@ class CostModel {
   const Group& At(int layer) const { return groups_[static_cast<size_t>(GroupOf(layer))]; }
   // Times of the halves of a layer, without collectives.
   struct Halves {
-    LayerTimes attention, mlp;
+    HalfTimes attention, mlp;
   };
-  double SumSeconds(const std::vector<TensorAllReduce>& sums, const LayerLoad& load) const;
-  LayerTimes HalfTimes(const HalfCost& half, const LayerLoad& load) const;
+  // The part of a micro-batch that one of the context ranks has.
+  LayerLoad Shared(LayerLoad load) const;
+  // Seconds of sums that do not run beside `products_s` seconds of products.
+  double SumSeconds(const std::vector<TensorAllReduce>& sums, const LayerLoad& load,
+                    double products_s) const;
   Halves HalvesOf(const LayerSpec& work, const LayerLoad& load) const;
   LayerTimes TrainedTimes(const Group& group, const Halves& halves, const LayerLoad& load) const;
+  // Elements kept of a half, without its scores.
+  double KeptElements(const HalfCost& half, bool trainable, const LayerLoad& load) const;
   double AnalyticWorkBytes(const LayerSpec& work, bool trainable, const LayerLoad& load) const;
   double AnalyticKeptBytes(const LayerSpec& work, bool trainable, const LayerLoad& load,
                            Recompute recompute) const;

@@ -31,12 +31,13 @@ double TileEfficiency(const GemmShape& shape, int multiprocessors) {
 double GemmSeconds(const GemmShape& shape, const Cluster& cluster, int64_t element_bytes) {
   if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0) return 0;
   const double flops = 2 * shape.m * shape.n * shape.k;
-  const double elements = shape.m * shape.k + shape.k * shape.n + shape.m * shape.n;
+  const double read = shape.m * shape.k + shape.k * shape.n, written = shape.m * shape.n;
   const double peak = cluster.peak_flops * cluster.gemm_efficiency;
   const double arithmetic = flops / (peak * TileEfficiency(shape, cluster.multiprocessors));
-  const double memory = elements * static_cast<double>(element_bytes) /
-                        (cluster.memory_bytes_per_s * cluster.memory_efficiency);
-  return std::max(arithmetic, memory) + cluster.launch_s;
+  const double bandwidth = cluster.memory_bytes_per_s * cluster.memory_efficiency;
+  const auto bytes = static_cast<double>(element_bytes);
+  return std::max(arithmetic, bytes * read / bandwidth) + bytes * written / bandwidth +
+         cluster.launch_s;
 }
 
 }  // namespace equipoise

@@ -25,10 +25,12 @@ MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_ran
     frozen += parameters.frozen;
   }
   const int64_t element = costs.options().element_bytes;
-  const int64_t shards = plan.optimizer_shards();
+  const int64_t shards = ShardRanks(costs, plan);
   MemoryForecast forecast;
   forecast.parameters = element * (trained + frozen);
   forecast.gradients = kFp32 * trained;
+  if (plan.IsSharded(ShardedState::kGradients)) forecast.gradients /= shards;
+  if (plan.IsSharded(ShardedState::kParameters)) forecast.parameters /= shards;
   forecast.optimizer = 2 * kFp32 * trained / shards;
   if (element != kFp32) forecast.optimizer += kFp32 * trained / shards;
   const Cluster& cluster = costs.cluster();
@@ -43,7 +45,7 @@ struct Moment {
 };
 
 // One pass of a stage over a micro-batch.
-struct Pass {
+struct StagePass {
   int64_t kept = 0;          // all layers'
   int64_t deferred = 0;      // the same between the two halves of a backward
   Moment forward, backward;  // the worst moments, with what the stage has kept until then
@@ -55,7 +57,7 @@ class StageMemory {
       : costs_(costs), plan_(plan), last_(static_cast<size_t>(plan.num_stages())) {}
 
   // Planning asks for the same micro-batch again and again.
-  const Pass& Of(int stage, const LayerLoad& load) {
+  const StagePass& Of(int stage, const LayerLoad& load) {
     std::optional<Known>& last = last_[static_cast<size_t>(stage)];
     if (!last || last->load != load) last = Known{load, Work(stage, load)};
     return last->pass;
@@ -64,16 +66,27 @@ class StageMemory {
  private:
   struct Known {
     LayerLoad load;
-    Pass pass;
+    StagePass pass;
   };
 
-  Pass Work(int stage, const LayerLoad& load) const {
+  // A layer's weights where each rank keeps its shard only, and those of the layer that is gathered
+  // meanwhile; the gradient before it is summed to its shards.
+  int64_t GatheredBytes(int layer) const {
+    const int64_t element = costs_.options().element_bytes;
+    int64_t bytes = 0;
+    if (plan_.IsSharded(ShardedState::kParameters)) bytes += 2 * element;
+    if (plan_.IsSharded(ShardedState::kGradients)) bytes += kFp32;
+    return bytes * costs_.Parameters(layer);
+  }
+
+  StagePass Work(int stage, const LayerLoad& load) const {
     const auto s = static_cast<size_t>(stage);
-    Pass pass;
+    StagePass pass;
     const int64_t at_end = KeptAtEndBytes(costs_, plan_, stage, load);
     for (int layer = plan_.stage_begins[s]; layer < plan_.stage_begins[s + 1]; ++layer) {
       const int64_t kept = costs_.KeptBytes(layer, load, RecomputeOf(plan_, layer));
-      const int64_t again = costs_.KeptBytes(layer, load, Recompute::kNone) - kept;
+      const int64_t again =
+          costs_.KeptBytes(layer, load, Recompute::kNone) - kept + GatheredBytes(layer);
       pass.kept += kept;
       Moment now = {pass.kept, again + costs_.WorkBytes(layer, load)};
       if (now.total() > pass.forward.total()) pass.forward = now;
@@ -119,8 +132,7 @@ int64_t BoundaryBuffers(const CostModel& costs, const Plan& plan,
       const int last = plan.stage_begins[static_cast<size_t>(boundary) + 1] - 1;
       int64_t largest = 0;
       for (const LayerLoad& load : micro_batches) {
-        largest = std::max(largest, costs.specs()[static_cast<size_t>(last)].BoundaryBytes(
-                                        load, costs.options().element_bytes));
+        largest = std::max(largest, costs.BoundaryBytes(last, load));
       }
       bytes += 2 * largest;
     }
@@ -143,7 +155,7 @@ MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Sc
     const Op& op = list[p];
     if (!IsCompute(op.kind)) continue;
     const int freed = freed_at[Slot(schedule, op)];
-    const Pass& pass = stages.Of(op.stage, micro_batches[static_cast<size_t>(op.micro_batch)]);
+    const StagePass& pass = stages.Of(op.stage, micro_batches[static_cast<size_t>(op.micro_batch)]);
     const bool keeps = IsForward(op.kind) && freed >= 0;
     const bool frees = freed == static_cast<int>(p);
     if (op.kind == OpKind::kWeightGradient) {

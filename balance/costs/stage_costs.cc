@@ -11,18 +11,18 @@
 namespace equipoise {
 namespace {
 
-// Bytes that AdamW reads and writes of a parameter: master and two moments both ways, gradient, and
-// the compute copy.
-constexpr double kOptimizerBytes = 3 * 8 + 4;
+constexpr double kGradientBytes = 4;  // of a parameter's gradient, as it is summed
 
 struct OpCosts {
   double forward_s = 0, input_gradient_s = 0, weight_gradient_s = 0, recompute_s = 0;
   double kept_bytes = 0, deferred_bytes = 0, boundary_bytes = 0;
+  double backward_s() const { return recompute_s + input_gradient_s + weight_gradient_s; }
 };
 
 struct Tables {
   std::vector<std::vector<OpCosts>> ops;  // [stage][micro-batch]
   std::vector<double> reduce_s;           // [stage]
+  double slowest = 1;                     // factor on the seconds of passes
   double optimizer_s = 0;  // of the slowest rank: the gradient norm makes all wait for it
   std::vector<std::vector<LinkModel>> links;  // [pipeline rank][pipeline rank]
 
@@ -36,14 +36,14 @@ double Tables::Seconds(const Op& op) const {
   switch (op.kind) {
     case OpKind::kForward:
     case OpKind::kEncoderForward:
-      return At(op).forward_s;
+      return slowest * At(op).forward_s;
     case OpKind::kInputGradient:
-      return At(op).recompute_s + At(op).input_gradient_s;
+      return slowest * (At(op).recompute_s + At(op).input_gradient_s);
     case OpKind::kWeightGradient:
-      return At(op).weight_gradient_s;
+      return slowest * At(op).weight_gradient_s;
     case OpKind::kBackward:
     case OpKind::kEncoderBackward:
-      return At(op).recompute_s + At(op).input_gradient_s + At(op).weight_gradient_s;
+      return slowest * At(op).backward_s();
     case OpKind::kReduce:
       return reduce_s[static_cast<size_t>(op.stage)];
     case OpKind::kOptimizer:
@@ -58,25 +58,63 @@ bool Defers(const CostModel& costs, int layer) {
   return costs.specs()[static_cast<size_t>(layer)].defers_weights && costs.Trainable(layer);
 }
 
-OpCosts CostsOf(const LayerCostTable& table, const Plan& plan, int stage, int load) {
+// Collectives of a layer's sharded state beside its passes: weights are gathered for each of the
+// two passes (ZeRO 3), gradients are summed to their shards in each backward (ZeRO 2).
+struct ShardTraffic {
+  Transfer gather, scatter;
+  Transfer both() const { return {gather.seconds + scatter.seconds, gather.bytes + scatter.bytes}; }
+};
+
+ShardTraffic TrafficOf(const CostModel& costs, const Plan& plan, const Cluster& cluster,
+                       double parameters) {
+  ShardTraffic traffic;
+  const int shards = ShardRanks(costs, plan);
+  const LinkModel link = ShardLink(cluster, plan, shards);
+  if (plan.IsSharded(ShardedState::kParameters)) {
+    const auto element = static_cast<double>(costs.options().element_bytes);
+    const double bytes = element * parameters;
+    traffic.gather = {AllGatherSeconds(bytes, shards, link), bytes};
+  }
+  if (plan.IsSharded(ShardedState::kGradients)) {
+    const double bytes = kGradientBytes * parameters;
+    traffic.scatter = {ReduceScatterSeconds(bytes, shards, link), bytes};
+  }
+  return traffic;
+}
+
+// Adds a layer's seconds, with the collectives of its sharded state beside them.
+void AddSeconds(const LayerSeconds& layer, Recompute kind, const ShardTraffic& traffic,
+                const Cluster& cluster, OpCosts& sum) {
+  const double again_s = layer.recompute_s[static_cast<size_t>(kind)];
+  const double backward_s = again_s + layer.times.backward_s();
+  const double longer =
+      backward_s > 0 ? BesideSeconds(backward_s, traffic.both(), cluster) - backward_s : 0;
+  sum.forward_s += BesideSeconds(layer.times.forward_s, traffic.gather, cluster);
+  sum.input_gradient_s += layer.times.input_gradient_s + longer;
+  sum.weight_gradient_s += layer.times.weight_gradient_s;
+  sum.recompute_s += again_s;
+}
+
+OpCosts CostsOf(const LayerCostTable& table, const Plan& plan, const Cluster& cluster, int stage,
+                int load) {
   const auto s = static_cast<size_t>(stage);
   OpCosts sum;
   for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
     const LayerCostTable::Costs& costs = table.At(layer, load);
-    const auto recompute = static_cast<size_t>(RecomputeOf(plan, layer));
-    sum.forward_s += costs.times.forward_s;
-    sum.input_gradient_s += costs.times.input_gradient_s;
-    sum.weight_gradient_s += costs.times.weight_gradient_s;
-    sum.recompute_s += costs.recompute_s[recompute];
-    sum.kept_bytes += costs.kept_bytes[recompute];
+    const Recompute recompute = RecomputeOf(plan, layer);
+    const auto parameters = static_cast<double>(table.model().Parameters(layer));
+    const ShardTraffic traffic = TrafficOf(table.model(), plan, cluster, parameters);
+    AddSeconds(costs, recompute, traffic, cluster, sum);
+    sum.kept_bytes += costs.kept_bytes[static_cast<size_t>(recompute)];
     if (Defers(table.model(), layer)) {
       sum.deferred_bytes += costs.kept_bytes[static_cast<size_t>(Recompute::kNone)];
     }
   }
   const CostModel& model = table.model();
-  const LayerSpec& last = model.specs()[static_cast<size_t>(plan.stage_begins[s + 1] - 1)];
-  sum.boundary_bytes =
-      static_cast<double>(last.BoundaryBytes(table.load(load), model.options().element_bytes));
+  const RunStyle& style = model.options().style;
+  const int64_t bytes = model.BoundaryBytes(plan.stage_begins[s + 1] - 1, table.load(load));
+  const bool scattered = style.program->scatters_boundaries && !style.sequence_parallel;
+  sum.boundary_bytes = static_cast<double>(bytes) / (scattered ? plan.tensor() : 1);
   return sum;
 }
 
@@ -127,39 +165,66 @@ int64_t DeferredBytes(const CostModel& costs, const Plan& plan, int stage, const
 int64_t KeptAtEndBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load) {
   const int last = plan.stage_begins[static_cast<size_t>(stage) + 1] - 1;
   if (!costs.HasBackward(last)) return 0;
-  const int64_t element_bytes = costs.options().element_bytes;
   if (HoldsTiedHead(costs, plan, stage)) {
     const bool has_gradient = load.tokens > 0 && costs.Trainable(last);
     return has_gradient && HoldsEmbedding(costs, plan, stage)
-               ? element_bytes * costs.tied_parameters()
+               ? costs.options().element_bytes * costs.tied_parameters()
                : 0;
   }
   const Recompute recompute = RecomputeOf(plan, last);
   if (recompute == Recompute::kFull || recompute == Recompute::kMlp) return 0;
-  return costs.specs()[static_cast<size_t>(last)].BoundaryBytes(load, element_bytes);
+  return costs.BoundaryBytes(last, load);
 }
 
-double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster, int stage) {
-  const double bytes = 4.0 * static_cast<double>(ParametersOfStage(costs, plan, stage).trained);
+int ShardRanks(const CostModel& costs, const Plan& plan) {
+  if (!plan.IsSharded(ShardedState::kOptimizer)) return 1;
+  const int ranks = costs.options().style.shard_ranks;
+  return ranks > 0 ? std::min(ranks, plan.data()) : plan.data();
+}
+
+double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster, int stage,
+                     double backward_s) {
+  const auto parameters = static_cast<double>(ParametersOfStage(costs, plan, stage).trained);
+  const double bytes = kGradientBytes * parameters;
+  const double layers = plan.stage_layers()[static_cast<size_t>(stage)];
+  const int shards = ShardRanks(costs, plan);
+  if (plan.IsSharded(ShardedState::kGradients)) {
+    // The first gather and the last sum have nothing to run beside. Copies of the shards are summed
+    // layer by layer beside the last backward.
+    const ShardTraffic layer = TrafficOf(costs, plan, cluster, parameters / layers);
+    const double copied = bytes / shards;
+    const double copies_s =
+        AllReduceSeconds(copied, plan.data() / shards, CopyLink(cluster, plan, shards));
+    return layer.both().seconds + BesideSeconds(backward_s, {copies_s, 2 * copied}, cluster) -
+           backward_s;
+  }
   const LinkModel link = DataLink(cluster, plan);
-  return plan.IsSharded(ShardedState::kOptimizer) ? ReduceScatterSeconds(bytes, plan.data(), link)
-                                                  : AllReduceSeconds(bytes, plan.data(), link);
+  const double all = plan.IsSharded(ShardedState::kOptimizer)
+                         ? ReduceScatterSeconds(bytes, plan.data(), link)
+                         : AllReduceSeconds(bytes, plan.data(), link);
+  if (!costs.options().style.overlaps_reduction || cluster.multiprocessors == 0) return all;
+  const double moved = plan.IsSharded(ShardedState::kOptimizer) ? bytes : 2 * bytes;
+  const double longer = BesideSeconds(backward_s, {all, moved}, cluster) - backward_s;
+  return std::max(all / layers, longer);
 }
 
 double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
                         int pipeline_rank) {
-  double parameters = 0;
+  double parameters = 0, layers = 0;
   for (const int stage : plan.StagesOf(pipeline_rank)) {
     parameters += static_cast<double>(ParametersOfStage(costs, plan, stage).trained);
+    layers += plan.stage_layers()[static_cast<size_t>(stage)];
   }
+  const RunStyle& style = costs.options().style;
   const double compute_bytes = static_cast<double>(costs.options().element_bytes) * parameters;
-  const int shards = plan.optimizer_shards();
+  const int shards = ShardRanks(costs, plan);
   const double update = costs.optimizer_s_per_parameter() > 0
                             ? costs.optimizer_s_per_parameter() * parameters / shards
-                            : (kOptimizerBytes * parameters + compute_bytes) / shards /
-                                  (cluster.memory_bytes_per_s * cluster.memory_efficiency);
-  if (shards == 1) return update;
-  return update + AllGatherSeconds(compute_bytes, plan.data(), DataLink(cluster, plan));
+                            : (style.program->optimizer_bytes * parameters + compute_bytes) /
+                                  shards / (cluster.memory_bytes_per_s * cluster.memory_efficiency);
+  if (shards == 1 || plan.IsSharded(ShardedState::kParameters)) return update;
+  const double gather_s = AllGatherSeconds(compute_bytes, shards, ShardLink(cluster, plan, shards));
+  return update + (style.overlaps_gather ? gather_s / layers : gather_s);
 }
 
 SimulationCosts StageCosts(const CostModel& costs, const Plan& plan, const Cluster& cluster,
@@ -174,24 +239,32 @@ SimulationCosts StageCosts(const LayerCostTable& table, const Plan& plan, const 
   const CostModel& costs = table.model();
   EQUIPOISE_CHECK(costs.options().tensor == plan.tensor(), costs.options().tensor);
   auto tables = std::make_shared<Tables>();
+  tables->slowest = StragglerFactor(cluster, plan.num_ranks());
   for (int stage = 0; stage < plan.num_stages(); ++stage) {
     std::vector<OpCosts> row;
     row.reserve(loads.size());
-    for (const int load : loads) row.push_back(CostsOf(table, plan, stage, load));
+    for (const int load : loads) row.push_back(CostsOf(table, plan, cluster, stage, load));
+    const double backward_s = row.empty() ? 0 : row.back().backward_s();
+    tables->reduce_s.push_back(ReduceSeconds(costs, plan, cluster, stage, backward_s));
     tables->ops.push_back(std::move(row));
-    tables->reduce_s.push_back(ReduceSeconds(costs, plan, cluster, stage));
   }
+  const RunStyle& style = costs.options().style;
   for (int from = 0; from < plan.pipeline(); ++from) {
     const double optimizer_s = OptimizerSeconds(costs, plan, cluster, from);
     tables->optimizer_s = std::max(tables->optimizer_s, optimizer_s);
     std::vector<LinkModel> row;
     row.reserve(static_cast<size_t>(plan.pipeline()));
     for (int to = 0; to < plan.pipeline(); ++to) {
-      row.push_back(PipelineLink(cluster, plan, from, to));
+      LinkModel link = PipelineLink(cluster, plan, from, to);
+      if (link.bytes_per_s > 0 && !style.overlaps_transfers) {
+        link.latency_s += style.program->host_wait_s;
+      }
+      row.push_back(link);
     }
     tables->links.push_back(std::move(row));
   }
   SimulationCosts result;
+  result.blocking_sends = style.program->blocking_transfers && !style.overlaps_transfers;
   result.seconds = [tables](const Op& op) { return tables->Seconds(op); };
   result.bytes = [tables](const Op& op) {
     Op boundary = op;

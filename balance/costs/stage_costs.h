@@ -44,8 +44,12 @@ struct StageParameters {
 StageParameters ParametersOfStage(const CostModel& costs, const Plan& plan, int stage);
 
 // Seconds that a stage's gradients take to be summed over the data ranks (ZeRO 1: to their shards),
-// in fp32.
-double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster, int stage);
+// in fp32, beyond the last backward, which takes `backward_s` and beside which most of it may run.
+double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster, int stage,
+                     double backward_s = 0);
+
+// Ranks over which the plan's sharded state is spread.
+int ShardRanks(const CostModel& costs, const Plan& plan);
 
 // Seconds of AdamW on a pipeline rank, and of gathering what other data ranks have updated.
 double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,

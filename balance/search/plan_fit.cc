@@ -95,8 +95,8 @@ Schedule ComputeSchedule(const PlanRequest& request, const Plan& plan,
 
 PlanFitter::PlanFitter(const PlanRequest& request, int tensor)
     : request_(request),
-      costs_(request.model, request.cluster, {tensor, request.element_bytes, request.frozen},
-             request.profile.get()),
+      costs_(request.model, request.cluster,
+             {tensor, request.element_bytes, request.frozen, request.style}, request.profile.get()),
       typical_(costs_, Sampled(request.workload.steps.front())),
       worst_(costs_, {request.workload.worst}) {
   for (const LayerSpec& spec : costs_.specs()) {

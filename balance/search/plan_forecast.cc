@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "balance/costs/collective_time.h"
 #include "balance/costs/layer_cost_table.h"
 #include "balance/costs/stage_costs.h"
 #include "balance/search/plan_fit.h"
@@ -56,7 +57,8 @@ class StepForecaster {
     const double even_loads_s = Simulated([&](const Op& op) { return means.Of(op); });
     const double even_s = Simulated([&](const Op& op) { return means.OfAnyStage(op); });
     const double optimizer_s = costs_.seconds({OpKind::kOptimizer});
-    const double ideal_s = slowest_work_s_ / plan_.pipeline() + optimizer_s;
+    const double work_s = StragglerFactor(request_.cluster, plan_.num_ranks()) * slowest_work_s_;
+    const double ideal_s = work_s / plan_.pipeline() + optimizer_s;
     BubbleShares shares;
     shares.fill_and_drain = (even_s - ideal_s) / step_s_;
     shares.uneven_stages = (even_loads_s - even_s) / step_s_;
@@ -195,7 +197,8 @@ double ModelFlops(const CostModel& costs, const LayerLoad& load) {
 }
 
 PlanForecast ForecastPlan(const PlanRequest& request, const Plan& plan) {
-  const CostModel::Options options{plan.tensor(), request.element_bytes, request.frozen};
+  const CostModel::Options options{plan.tensor(), request.element_bytes, request.frozen,
+                                   request.style};
   const CostModel costs(request.model, request.cluster, options, request.profile.get());
   PlanForecast forecast;
   forecast.error_band = costs.error_band();

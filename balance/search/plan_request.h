@@ -8,6 +8,7 @@
 
 #include "balance/costs/cluster.h"
 #include "balance/costs/profile.h"
+#include "balance/costs/program.h"
 #include "balance/groups/workload.h"
 #include "balance/search/plan_rules.h"
 #include "models/spec/model_config.h"
@@ -30,6 +31,7 @@ struct PlanRequest {
   ModelConfig model;
   std::vector<std::string> frozen;
   int64_t element_bytes = 2;  // of weights and activations in the computation
+  RunStyle style;             // as this program runs
   Cluster cluster;
   int ranks = 1;
   Workload workload;

@@ -305,6 +305,8 @@ ScoredPlan BestPlan(const PlanRequest& request, const PlanSearchResult& result) 
   const int64_t tiles = ImageSpecOf(request.model).TilesOf(worst.patches);
   const int64_t needed = request.cluster.memory_bytes + nearest.missing_bytes;
   const int ranks = RanksThatFit(request);
+  std::string more = ranks > 0 ? fmt::format(", or {} ranks", ranks) : "";
+  if (ranks > 0 && request.pins.data) more += " with parallel.data not given";
   throw UserError(
       ExitCode::kNoPlan,
       fmt::format("cluster: no plan fits {}{}; the nearest (data {}, pipeline {}, tensor {}): {}, "
@@ -312,7 +314,7 @@ ScoredPlan BestPlan(const PlanRequest& request, const PlanSearchResult& result) 
                   "cluster.memory_gb of {}{}{}, or model.freeze",
                   request.ranks, request.ranks == 1 ? " rank" : " ranks", plan.data(),
                   plan.pipeline(), plan.tensor(), nearest.reason, tiles, worst.tokens,
-                  GiBThatHold(needed), ranks > 0 ? fmt::format(", or {} ranks", ranks) : "",
+                  GiBThatHold(needed), more,
                   StateFits(request, plan) ? ", smaller balance.tiles and balance.tokens" : ""));
 }
 

@@ -107,8 +107,9 @@ std::vector<Plan> PlanShapes(const PlanRequest& request) {
   if (shapes.empty()) {
     throw ConfigError(fmt::format(
         "parallel: no mesh of {} ranks deals train.global_batch {} to whole micro-batches and {} "
-        "layers to stages ({}); pin less, or change the ranks or train.global_batch",
-        request.ranks, batch, layers, Pinned(pins)));
+        "layers to stages ({}{}); pin less, or change the ranks or train.global_batch",
+        request.ranks, batch, layers, Pinned(pins),
+        pins.tensor ? "" : "; tensor ranks stay within a node, and have an attention head each"));
   }
   return shapes;
 }

@@ -36,8 +36,7 @@ LayerSpec TokenEmbeddingSpec(const TextConfig& text, const std::string& model, i
   spec.input = {RowKind::kImageTokens, text.hidden_size};
   spec.output = {RowKind::kTokens, text.hidden_size};
   spec.defers_weights = false;
-  spec.mlp.elementwise = PerRow::Tokens(2 * h);
-  spec.mlp.kernels = 3;
+  spec.mlp.passes = {{PassKind::kEmbedding, PerRow::Tokens(h), /*whole=*/true}};
   if (ranks > 1) spec.mlp.all_reduces = {{PerRow::Tokens(h)}};
   // The projector's output, which is spliced in.
   spec.mlp.input = PerRow::ImageTokens(h);
@@ -94,8 +93,13 @@ LayerSpec DecoderBlockSpec(const TextConfig& text, const std::string& model, int
   attention.products = {{PerRow::Tokens(1), query + 2 * key, hidden},
                         {PerRow::Tokens(1), hidden, query}};
   attention.attention_flops_per_pair = 4 * q;
-  attention.elementwise = PerRow::Tokens(5 * h + (text.use_qk_norm ? 4 : 2) * (q + k));
-  attention.kernels = text.use_qk_norm ? 7 : 5;
+  attention.attention_heads = static_cast<double>(query / head_dim);
+  attention.keys_values = PerRow::Tokens(2 * k);
+  attention.passes = {{PassKind::kNorm, PerRow::Tokens(h), /*whole=*/true},
+                      {PassKind::kRotary, PerRow::Tokens(q + k)},
+                      {PassKind::kQueries, PerRow::Tokens(q)},
+                      {PassKind::kResidual, PerRow::Tokens(h), /*whole=*/true}};
+  if (text.use_qk_norm) attention.passes.push_back({PassKind::kNorm, PerRow::Tokens(q + k)});
   if (ranks > 1) {
     attention.all_reduces = attention.gradient_all_reduces = {{PerRow::Tokens(h)}};
     mlp.all_reduces = mlp.gradient_all_reduces = attention.all_reduces;
@@ -111,7 +115,7 @@ LayerSpec DecoderBlockSpec(const TextConfig& text, const std::string& model, int
   attention.input = PerRow::Tokens(h);
   // q, k and v (one product), q and k rotated, the result; with norms, copies of q and k.
   attention.saved = PerRow::Tokens((text.use_qk_norm ? 4 : 3) * (q + k));
-  attention.saved_weights = PerRow::Tokens(h);
+  attention.saved_weights = attention.saved_whole = PerRow::Tokens(h);
   const int64_t query_heads = query / head_dim, key_heads = key / head_dim;
   const auto head_rows = static_cast<double>(query_heads);
   const double norm_rows = text.use_qk_norm ? static_cast<double>(query_heads + key_heads) : 0;
@@ -119,11 +123,13 @@ LayerSpec DecoderBlockSpec(const TextConfig& text, const std::string& model, int
   attention.workspace = PerRow::Tokens(h + 2 * q + 4 * k);
 
   mlp.products = {{PerRow::Tokens(1), 2 * inner, hidden}, {PerRow::Tokens(1), hidden, inner}};
-  mlp.elementwise = PerRow::Tokens(5 * h + 3 * i);
-  mlp.kernels = 3;
+  mlp.passes = {{PassKind::kNorm, PerRow::Tokens(h), /*whole=*/true},
+                {PassKind::kGatedUnit, PerRow::Tokens(i)},
+                {PassKind::kResidual, PerRow::Tokens(h), /*whole=*/true}};
   mlp.input = PerRow::Tokens(h);
   mlp.saved = PerRow::Tokens(2 * i);
   mlp.saved_weights = PerRow::Tokens(h + i);
+  mlp.saved_whole = PerRow::Tokens(h);
   mlp.saved_fp32 = PerRow::Tokens(1);
   mlp.workspace = PerRow::Tokens(2 * h + 3 * i);
   return spec;
@@ -152,8 +158,9 @@ LayerSpec HeadSpec(const TextConfig& text, const std::string& prefix, int ranks)
   HalfCost& mlp = spec.mlp;
   // Rows with a target only; the gradient of the others is zero.
   mlp.products = {{PerRow::Targets(1), vocabulary, hidden}};
-  mlp.elementwise = {0, 0, h, 2 * h + 8 * v};
-  mlp.kernels = 10;
+  mlp.passes = {{PassKind::kNorm, PerRow::Targets(h), /*whole=*/true},
+                {PassKind::kCopy, PerRow::Targets(h), /*whole=*/true},
+                {PassKind::kLogits, PerRow::Targets(v)}};
   if (ranks > 1) {  // largest logits, exponentials and the targets' logits, the input's gradient
     mlp.all_reduces = {{PerRow::Targets(1), /*fp32=*/true},
                        {PerRow::Targets(2), /*fp32=*/true},

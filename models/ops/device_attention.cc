@@ -14,6 +14,7 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -70,7 +71,8 @@ class DeviceEnds {
 };
 
 at::Tensor EndsOnDevice(const std::vector<int64_t>& ends, const at::Tensor& like) {
-  static auto* const kept = new DeviceEnds;  // outlives LibTorch's allocators
+  // Never destroyed: it would outlive LibTorch's allocators.
+  static auto* const kept = std::make_unique<DeviceEnds>().release();
   return kept->Of(ends, like.device());
 }
 

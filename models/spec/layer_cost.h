@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -30,6 +31,30 @@ struct Product {
   int64_t n = 0, k = 0;
 };
 
+// Kernels between matrix products, which are bound by memory. What they move for an element depends
+// on the program (balance/costs/program.h).
+enum class PassKind : uint8_t {
+  kNorm,       // RMS norm
+  kLayerNorm,  // LayerNorm with a bias
+  kRotary,     // of each element of queries and keys
+  kGatedUnit,  // SiLU(gate) * up, of each element of the result
+  kGelu,
+  kResidual,  // the sum of two activations
+  kScale,     // times a trained vector
+  kCopy,
+  kEmbedding,  // rows taken from a table
+  kLogits,     // softmax, loss and gradient of each logit
+  kQueries,    // beside flash attention's products, of each element of queries
+};
+inline constexpr size_t kNumPassKinds = 11;
+
+struct Pass {
+  PassKind kind;
+  PerRow elements;
+  // Every tensor-parallel rank has all columns, unless the ranks share out the rows.
+  bool whole = false;
+};
+
 // An all-reduce over the tensor-parallel ranks.
 struct TensorAllReduce {
   PerRow elements;
@@ -44,13 +69,15 @@ struct HalfCost {
   std::vector<Product> products;
   // FLOPs of attention's forward pass, by pair of the encoder's rows and by causal pair.
   double attention_flops_per_patch_pair = 0, attention_flops_per_pair = 0;
-  PerRow elementwise;  // read and written by kernels other than matrix products
-  int kernels = 0;     // launches of those kernels
+  double attention_heads = 0;  // score elements of a pair
+  PerRow keys_values;          // elements of keys and values that attention reads
+  std::vector<Pass> passes;
   // All-reduces of forward and of backward; none on one rank.
   std::vector<TensorAllReduce> all_reduces, gradient_all_reduces;
   PerRow input;          // the half's input: all that is saved where the half is recomputed
   PerRow saved;          // saved in addition, for any gradient
   PerRow saved_weights;  // saved in addition where the half's weights are trained
+  PerRow saved_whole;    // part of these two that every tensor-parallel rank has
   PerRow saved_fp32;     // saved in fp32 whatever the precision: statistics of norms and softmax
   PerRow workspace, workspace_fp32;  // peak of temporaries in backward, without what is saved
 

@@ -90,6 +90,7 @@ class Simulator {
       const auto [start, end] = Transfer(op, rank, ready);
       start_s_[number] = start;
       end_s_[number] = end;
+      if (costs_.blocking_sends) free_s_[rank] = std::max(free_s_[rank], end);
       return;
     }
     const bool reduces = op.kind == OpKind::kReduce;
@@ -115,6 +116,7 @@ class Simulator {
         start_s_[consumer] = start_s_[number];
       } else if (consumer_rank != rank) {
         arrival = SendUnlisted(op, rank, OpAt(consumer), arrival);
+        if (costs_.blocking_sends) free_s_[rank] = std::max(free_s_[rank], arrival);
       }
       ready_s_[consumer] = std::max(ready_s_[consumer], arrival);
       if (--missing_[consumer] > 0) continue;

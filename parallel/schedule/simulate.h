@@ -21,6 +21,8 @@ struct SimulationCosts {
   std::function<double(const Op&)> seconds;
   // Bytes that an S sends. Default: 0.
   std::function<double(const Op&)> bytes;
+  // Whether a rank goes on only when what it sends has arrived.
+  bool blocking_sends = false;
   // The link between two ranks. Default: transfers take no time.
   std::function<LinkModel(int from_rank, int to_rank)> link;
   // Bytes that a stage keeps of a micro-batch from F to the op that frees it (B, W or U).

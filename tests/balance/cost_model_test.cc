@@ -115,9 +115,9 @@ TEST_CASE("tensor ranks share a layer and pay for their sums", "[balance][cpu]")
   const int layer = Find(one, kDecoderBlock);
   CHECK(two.Times(layer, kLoad).forward_s < 0.62 * one.Times(layer, kLoad).forward_s);
   CHECK(two.Times(layer, kLoad).forward_s > 0.5 * one.Times(layer, kLoad).forward_s);
-  // Two sums of 48 MiB in each direction at 300 GB/s: a rank sends as much as it has.
+  // Two sums of 48 MiB in each direction at 230 GB/s: a rank sends as much as it has.
   const double sums = paid.Times(layer, kLoad).forward_s - two.Times(layer, kLoad).forward_s;
-  CHECK(sums == Approx(2 * (4096.0 * 6144 * 2 / 300e9 + 2 * 8e-6)));
+  CHECK(sums == Approx(2 * (4096.0 * 6144 * 2 / 230e9 + 2 * 2e-6)));
   CHECK(two.KeptBytes(layer, kLoad, Recompute::kNone) <
         one.KeptBytes(layer, kLoad, Recompute::kNone));
 }
@@ -129,6 +129,87 @@ TEST_CASE("attention costs by segment", "[balance][cpu]") {
   packed.token_pairs /= 4;
   CHECK(costs.Times(layer, packed).forward_s < costs.Times(layer, kLoad).forward_s);
   CHECK(costs.Times(layer, {9, 0, 0}).forward_s == 0);
+}
+
+TEST_CASE("attention of short segments takes longer for its FLOPs", "[balance][cpu]") {
+  Cluster cluster = A100();
+  cluster.launch_s = 0;
+  HalfCost half;
+  half.attention_flops_per_pair = 4 * 4096;
+  half.attention_heads = 32;
+  const RunStyle style;
+  const auto seconds_a_flop = [&](int64_t tokens) {
+    const LayerLoad load = SingleSegment({}, tokens);
+    return HalfSeconds(half, load, {cluster, style}).forward_s / half.AttentionFlops(load);
+  };
+  CHECK(seconds_a_flop(512) / seconds_a_flop(16384) == Approx(1.83).epsilon(0.02));
+}
+
+TEST_CASE("the first FlashAttention is slower, scores through memory slower still",
+          "[balance][cpu]") {
+  const ModelConfig model = PresetConfig("internvl2-26b");
+  const auto costs_with = [&](AttentionKernel kernel, Selective selective) {
+    CostModel::Options options;
+    options.style.attention = kernel;
+    options.style.selective = selective;
+    return CostModel(model, A100(), options);
+  };
+  const CostModel flash = costs_with(AttentionKernel::kFlash, Selective::kNone);
+  const CostModel flash1 = costs_with(AttentionKernel::kFlash1, Selective::kNone);
+  const CostModel scores = costs_with(AttentionKernel::kScores, Selective::kNone);
+  const CostModel core = costs_with(AttentionKernel::kScores, Selective::kCore);
+  const int layer = Find(flash, kDecoderBlock);
+  const auto step_s = [&](const CostModel& costs) {
+    const LayerTimes times = costs.Times(layer, kLoad);
+    return times.forward_s + times.backward_s();
+  };
+  CHECK(step_s(flash1) > step_s(flash));
+  CHECK(step_s(scores) > step_s(flash1));
+  const auto kept = [&](const CostModel& costs) {
+    return costs.KeptBytes(layer, kLoad, Recompute::kNone);
+  };
+  // 5 a s^2 b (Korthikanti et al.): 48 heads, 4096 * 4097 pairs of query and key.
+  CHECK(kept(scores) - kept(flash) == 5 * 48 * 4096LL * 4097);
+  CHECK(kept(core) == kept(flash));
+  CHECK(step_s(core) > step_s(scores));
+}
+
+TEST_CASE("sequence-parallel ranks share out rows, context-parallel ones the sequence",
+          "[balance][cpu]") {
+  const ModelConfig model = PresetConfig("internvl2-26b");
+  CostModel::Options options;
+  options.tensor = 4;
+  const CostModel tensor(model, A100(), options);
+  options.style.sequence_parallel = true;
+  const CostModel sequence(model, A100(), options);
+  const int layer = Find(tensor, kDecoderBlock);
+  const auto kept = [&](const CostModel& costs, Recompute recompute) {
+    return costs.KeptBytes(layer, kLoad, recompute);
+  };
+  // Inputs and normalized inputs of both halves: four tensors, of which a quarter is left.
+  const int64_t rows = 4096 * 6144 * 2;
+  CHECK(kept(tensor, Recompute::kNone) - kept(sequence, Recompute::kNone) == 4 * rows * 3 / 4);
+  CHECK(kept(sequence, Recompute::kFull) == rows / 4);
+  CHECK(sequence.Times(layer, kLoad).forward_s < tensor.Times(layer, kLoad).forward_s);
+  CHECK(sequence.BoundaryBytes(layer, kLoad) == tensor.BoundaryBytes(layer, kLoad) / 4);
+  CostModel::Options two;
+  two.style.context = 2;
+  const CostModel whole(model, A100(), {}), context(model, A100(), two);
+  CHECK(kept(context, Recompute::kNone) == Approx(kept(whole, Recompute::kNone) / 2));
+  CHECK(context.Times(layer, kLoad).forward_s ==
+        Approx(whole.Times(layer, kLoad).forward_s / 2).epsilon(0.1));
+}
+
+TEST_CASE("plans are priced as this program runs", "[balance][cpu]") {
+  const CostModel::Options options;
+  CHECK(std::string(options.style.program->name) == "this program");
+  CHECK(std::string(PublishedSystems().name) == "published systems");
+  const ModelConfig model = PresetConfig("internvl2-26b");
+  CostModel::Options published;
+  published.style.program = &PublishedSystems();
+  const CostModel ours(model, A100(), options), theirs(model, A100(), published);
+  const int layer = Find(ours, kDecoderBlock);
+  CHECK(theirs.Times(layer, kLoad).forward_s < ours.Times(layer, kLoad).forward_s);
 }
 
 TEST_CASE("products that do not fill tiles or waves cost more", "[balance][cpu]") {

@@ -8,8 +8,8 @@ import sys
 BENCH, HISTOGRAM, PAGE = sys.argv[1:4]
 LARGEST_ERROR = 0.10
 # More than a tenth off, and why is said below the page's table.
-EXPLAINED = {("6+20B", "Megatron, data + model + memory"): 0.17, ("6+34B", "Megatron"): 0.22,
-             ("6+34B", "Megatron, data + model + memory"): 0.22}
+EXPLAINED = {("6+20B", "Megatron, data + model + memory"): 0.19, ("6+34B", "Megatron"): 0.22,
+             ("6+34B", "Megatron, data + model + memory"): 0.23}
 
 
 def rows_of_page():

@@ -45,7 +45,8 @@ TEST_CASE("a layer's costs are those counted by hand", "[models][cpu]") {
         3 * (2.0 * 65 * (4 * 256 * 256 + 2 * 256 * 1024) + 2 * 2.0 * 65 * 65 * 256));
   CHECK(vision.SavedBytes(load, 4) == 4 * 3 * 65 * (10 * 256 + 2 * 1024 + 8));
   // Of a tile, as they were counted before patches were the unit.
-  CHECK(patches.mlp.elementwise.At(load) == 3 * 64.0 * (2 * 588 + 3 * 256));
+  CHECK(patches.mlp.passes[0].elements.At(load) == 3 * 64.0 * 588);
+  CHECK(patches.mlp.passes[1].elements.At(load) == 3 * 64.0 * 256);
   CHECK(patches.mlp.saved_weights.At(load) == 3 * 64.0 * 588);
   CHECK(patches.mlp.workspace.At(load) == 3 * (3 * 64.0 + 2) * 256);
   CHECK(vision.attention.AttentionFlops(load) == 3 * 4.0 * 65 * 65 * 256);

@@ -96,6 +96,12 @@ int EncoderRanks(const RunConfig& config, const ModelConfig& model) {
   if (parallel.sequence) {
     throw ConfigError("parallel.sequence: is not there yet; leave it out, or set it to false");
   }
+  if (parallel.zero.value_or(0) > 1) {
+    throw ConfigError(
+        fmt::format("parallel.zero: {} is not there yet: every data rank holds all weights and "
+                    "gradients; use 0 or 1",
+                    *parallel.zero));
+  }
   if (parallel.encoder == "inline") {
     if (!parallel.encoder_ranks) return 0;
     throw ConfigError(

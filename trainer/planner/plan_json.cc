@@ -144,6 +144,12 @@ Json PlanToJson(const PlanReport& report) {
   json["steps"] = report.steps;
   json["gpu_days"] = report.gpu_days();
   json["cost"] = report.cost();
+  json["epoch"] = {{"steps", report.epoch_steps},
+                   {"gpu_days", report.epoch_gpu_days()},
+                   {"cost", report.epoch_cost()}};
+  json["price_per_gpu_hour"] = report.request.cluster.price_per_device_hour;
+  json["list_price"] = report.request.cluster.lists_price;
+  json["constants"] = report.request.style.program->name;
   json["balance"] = {{"before", BalanceJson(report.before)}, {"after", BalanceJson(report.after)}};
   json["plans"] = BestPlans(report);
   json["rejected"] = Rejected(report);

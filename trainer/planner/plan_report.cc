@@ -6,11 +6,13 @@
 
 namespace equipoise {
 
-double PlanReport::gpu_days() const {
-  return static_cast<double>(steps) * forecast.step_s.p50 * best().plan.num_ranks() / 86400;
+double PlanReport::GpuDays(double of_steps) const {
+  return of_steps * forecast.step_s.p50 * best().plan.num_ranks() / 86400;
 }
 
-double PlanReport::cost() const { return gpu_days() * 24 * request.cluster.price_per_device_hour; }
+double PlanReport::CostOf(double days) const {
+  return days * 24 * request.cluster.price_per_device_hour;
+}
 
 double PlanTrial::Percentile(double share) const {
   const auto last = static_cast<double>(step_s.size() - 1);

@@ -55,6 +55,7 @@ struct PlanReport {
   std::string packing_change;                 // DescribeChange(); empty likewise
   double samples_per_pack = 0;
   int64_t steps = 0;                        // steps of the run
+  double epoch_steps = 0;                   // steps in which every sample is used once
   PlanBalance before, after;                // random micro-batches, and those of the configuration
   std::vector<SampleHistogram> histograms;  // samples by tiles, and by tokens
   PlanRequest request;
@@ -63,9 +64,16 @@ struct PlanReport {
   PlanForecast forecast;          // forecast of the best plan
 
   const ScoredPlan& best() const { return search.plans.front(); }
-  double gpu_days() const;
-  // Cost in the currency of cluster.price_per_gpu_hour; 0 if that is not given.
-  double cost() const;
+  double gpu_days() const { return GpuDays(static_cast<double>(steps)); }
+  double epoch_gpu_days() const { return GpuDays(epoch_steps); }
+  // In the currency of cluster.price_per_gpu_hour, or in USD at the preset's list price; 0 without
+  // either.
+  double cost() const { return CostOf(gpu_days()); }
+  double epoch_cost() const { return CostOf(epoch_gpu_days()); }
+
+ private:
+  double GpuDays(double of_steps) const;
+  double CostOf(double days) const;
 };
 
 // A mesh and its schedule in one line, such as

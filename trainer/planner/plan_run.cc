@@ -160,6 +160,8 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
   report.histograms = Histograms(costs.list, planned.images);
   report.samples_per_pack = planned.samples_per_pack;
   report.steps = config.train.steps;
+  report.epoch_steps = static_cast<double>(planned.epoch_packs) /
+                       static_cast<double>(report.request.workload.global_batch());
   const BalanceBeforeAfter balance = planned.balance(plan.data());
   report.before = balance.before;
   report.after = balance.after;

@@ -64,6 +64,32 @@ std::vector<RankRow> RankRows(const PlanReport& report) {
   return rows;
 }
 
+// What a pack holds: samples by number, or as many as the limits allow.
+std::string DescribePacks(const PlanReport& report) {
+  const std::string& method = report.after.method;
+  const std::string samples = fmt::format("{:.1f} samples each", report.samples_per_pack);
+  if (method == "random" || method == "length_grouped") return samples + ", by number";
+  const std::string tokens = Number(static_cast<double>(report.tokens)) + " tokens";
+  if (method == "packed") return fmt::format("{} at most, {}", tokens, samples);
+  return fmt::format("{} and {} tiles at most, {}", tokens,
+                     Number(static_cast<double>(report.tiles)), samples);
+}
+
+// Hours, GPU-days and cost of so many steps.
+void PrintCost(const char* of, double steps, double gpu_days, double cost, const PlanReport& report,
+               std::ostream& out) {
+  out << fmt::format("{:<8} {} steps: {:.4g} hours, {:.4g} GPU-days", of, Number(std::ceil(steps)),
+                     steps * report.forecast.step_s.p50 / 3600, gpu_days);
+  const Cluster& cluster = report.request.cluster;
+  if (cost > 0 && cluster.lists_price) {
+    out << fmt::format(", USD {} at the list price of {:.2f} a GPU hour", Number(cost),
+                       cluster.price_per_device_hour);
+  } else if (cost > 0) {
+    out << ", cost " << Number(cost);
+  }
+  out << "\n";
+}
+
 void PrintHead(const PlanReport& report, std::ostream& out) {
   const PlanForecast& f = report.forecast;
   const Cluster& cluster = report.request.cluster;
@@ -72,25 +98,28 @@ void PrintHead(const PlanReport& report, std::ostream& out) {
     out << "         " << Number(static_cast<double>(report.oversize))
         << " of them are above the limits and left out\n";
   }
-  out << fmt::format("packs    {} tokens and {} tiles at most, {:.1f} samples each; {} a step\n",
-                     Number(static_cast<double>(report.tokens)),
-                     Number(static_cast<double>(report.tiles)), report.samples_per_pack,
+  out << fmt::format("packs    {}; {} a step\n", DescribePacks(report),
                      Number(static_cast<double>(report.request.workload.global_batch())))
       << (report.packing_change.empty() ? "" : "         " + report.packing_change + "\n")
       << fmt::format("cluster  {}, {} node{} of {}; the plan uses {} ranks\n", cluster.name,
                      cluster.nodes, cluster.nodes == 1 ? "" : "s", cluster.devices_per_node,
                      report.best().plan.num_ranks())
+      << fmt::format("prices   {}\n",
+                     report.request.profile
+                         ? "as measured (cluster.profile)"
+                         : fmt::format("kernels and transfers of {} on that device, not measured",
+                                       report.request.style.program->name))
       << "plan     " << DescribeMesh(report.best().plan) << "\n"
       << fmt::format(
-             "step     {:.4g} s (p10 {:.4g}, p90 {:.4g}); MFU {:.1f} %, communication {:.1f} %\n",
+             "step     {:.4g} s (p10 {:.4g}, p90 {:.4g}); MFU {:.1f} %; {:.1f} % shorter with "
+             "links that "
+             "take no time\n",
              f.step_s.p50, f.step_s.p10, f.step_s.p90, 100 * f.mfu, 100 * f.communication_share)
       << fmt::format("rates    {} tokens/s, {} samples/s\n", Number(f.tokens_per_s),
-                     Number(f.packs_per_s * report.samples_per_pack))
-      << fmt::format("run      {} steps: {:.4g} hours, {:.4g} GPU-days",
-                     Number(static_cast<double>(report.steps)),
-                     static_cast<double>(report.steps) * f.step_s.p50 / 3600, report.gpu_days());
-  if (report.cost() > 0) out << ", cost " << Number(report.cost());
-  out << "\n";
+                     Number(f.packs_per_s * report.samples_per_pack));
+  PrintCost("run", static_cast<double>(report.steps), report.gpu_days(), report.cost(), report,
+            out);
+  PrintCost("epoch", report.epoch_steps, report.epoch_gpu_days(), report.epoch_cost(), report, out);
 }
 
 void PrintRanks(const PlanReport& report, std::ostream& out) {
@@ -137,7 +166,9 @@ void PrintLayers(const PlanReport& report, std::ostream& out) {
 void PrintBubbles(const BubbleShares& bubbles, std::ostream& out) {
   out << fmt::format(
       "\nwaiting {:.1f} % of the step: fill and drain {:.1f}, uneven stages {:.1f}, uneven "
-      "micro-batches {:.1f}, communication {:.1f}, uneven data ranks {:.1f}\n",
+      "micro-batches {:.1f}, transfers and sums between stages and data ranks {:.1f}, uneven data "
+      "ranks "
+      "{:.1f}\n",
       Percent(bubbles.total()), Percent(bubbles.fill_and_drain), Percent(bubbles.uneven_stages),
       Percent(bubbles.uneven_micro_batches), Percent(bubbles.communication),
       Percent(bubbles.uneven_data_ranks));

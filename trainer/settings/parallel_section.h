@@ -51,7 +51,7 @@ struct ParallelSection {
     visit("zero", zero,
           "1: each data rank keeps a share of the optimizer's state, 0: each keeps all of it; the "
           "same numbers either way",
-          Between(0, 1));
+          Between(0, 3));
     visit(
         "sequence", sequence,
         "tensor ranks share out the tokens between their linears too: not there yet, false alone");

@@ -35,8 +35,8 @@ LayerSpec PatchEmbeddingSpec(const ModelConfig& config) {
   const double merged = MergedPatches(config), h = static_cast<double>(hidden);
   const double p = static_cast<double>(patch);
   spec.mlp.products = {{PerRow::ImageTokens(merged), hidden, patch}};
-  spec.mlp.elementwise = PerRow::ImageTokens(merged * (2 * p + 3 * h));
-  spec.mlp.kernels = 4;
+  spec.mlp.passes = {{PassKind::kCopy, PerRow::ImageTokens(merged * p), /*whole=*/true},
+                     {PassKind::kResidual, PerRow::ImageTokens(merged * h), /*whole=*/true}};
   spec.mlp.saved_weights = PerRow::ImageTokens(merged * p);
   spec.mlp.workspace.per_patch = 2 * h;  // with the class token, and as they come
   spec.mlp.workspace.per_image_token = merged * h;
@@ -96,8 +96,15 @@ LayerSpec VisionBlockSpec(const VisionConfig& vision, int64_t index, int ranks) 
                         {PerRow::Patches(1), hidden, query}};
   // Scores and weighted values: two products of rows x rows x query.
   attention.attention_flops_per_patch_pair = 4 * q;
-  attention.elementwise = PerRow::Patches(5 * h + (vision.use_qk_norm ? 4 * q : 0));
-  attention.kernels = vision.use_qk_norm ? 5 : 3;
+  attention.attention_heads = part_heads;
+  attention.keys_values = PerRow::Patches(2 * q);
+  const PassKind norm = vision.norm_type == "rms_norm" ? PassKind::kNorm : PassKind::kLayerNorm;
+  attention.passes = {{norm, PerRow::Patches(h), /*whole=*/true},
+                      {PassKind::kScale, PerRow::Patches(h), /*whole=*/true},
+                      {PassKind::kResidual, PerRow::Patches(h), /*whole=*/true}};
+  mlp.passes = attention.passes;
+  attention.passes.push_back({PassKind::kQueries, PerRow::Patches(q)});
+  if (vision.use_qk_norm) attention.passes.push_back({PassKind::kNorm, PerRow::Patches(2 * q)});
   if (ranks > 1) {
     attention.all_reduces = attention.gradient_all_reduces = {{PerRow::Patches(h)}};
     mlp.all_reduces = mlp.gradient_all_reduces = attention.all_reduces;
@@ -110,16 +117,16 @@ LayerSpec VisionBlockSpec(const VisionConfig& vision, int64_t index, int ranks) 
   // q, k, v and the result; with norms, normalized q and k. The outputs of norm and projection are
   // saved for weight gradients only.
   attention.saved = PerRow::Patches(4 * q + (vision.use_qk_norm ? 2 * q : 0));
-  attention.saved_weights = PerRow::Patches(2 * h);
+  attention.saved_weights = attention.saved_whole = PerRow::Patches(2 * h);
   attention.saved_fp32 = PerRow::Patches(statistics + part_heads);
   attention.workspace = PerRow::Patches(h + 4 * q);
 
   mlp.products = {{PerRow::Patches(1), inner, hidden}, {PerRow::Patches(1), hidden, inner}};
-  mlp.elementwise = PerRow::Patches(5 * h + 2 * i);
-  mlp.kernels = 3;
+  mlp.passes.push_back({PassKind::kGelu, PerRow::Patches(i)});
   mlp.input = PerRow::Patches(h);
   mlp.saved = PerRow::Patches(i);
   mlp.saved_weights = PerRow::Patches(2 * h + i);
+  mlp.saved_whole = PerRow::Patches(2 * h);
   mlp.saved_fp32 = PerRow::Patches(statistics);
   mlp.workspace = PerRow::Patches(2 * h + i);
   return spec;
@@ -147,8 +154,9 @@ LayerSpec ProjectorSpec(const ModelConfig& config, int ranks) {
   const double p = static_cast<double>(part);
   HalfCost& mlp = spec.mlp;
   mlp.products = {{PerRow::ImageTokens(1), part, in}, {PerRow::ImageTokens(1), out, part}};
-  mlp.elementwise = PerRow::ImageTokens(4 * i + 2 * p);
-  mlp.kernels = 3;
+  mlp.passes = {{PassKind::kLayerNorm, PerRow::ImageTokens(i), /*whole=*/true},
+                {PassKind::kCopy, PerRow::ImageTokens(i), /*whole=*/true},
+                {PassKind::kGelu, PerRow::ImageTokens(p)}};
   if (ranks > 1) {
     mlp.all_reduces = {{PerRow::ImageTokens(o)}};
     mlp.gradient_all_reduces = {{PerRow::ImageTokens(i)}};

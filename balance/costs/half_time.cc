@@ -1,0 +1,139 @@
+#include "balance/costs/half_time.h"
+
+#include <algorithm>
+
+#include "balance/costs/gemm_time.h"
+
+namespace equipoise {
+namespace {
+
+// FlashAttention's backward recomputes the scores: five products instead of two.
+constexpr double kFlashBackward = 2.5;
+// The first FlashAttention takes about twice as long as the second (Dao, arXiv 2307.08691, section
+// 4.1: 1.7 to 3 times).
+constexpr double kFlash1Slowdown = 1.8;
+// The third takes 1 / 1.5 to 1 / 2 of the second's time on H100 (Shah et al., arXiv 2407.08608,
+// section 4.1), and cuDNN's kernels as long.
+constexpr double kFlash3Slowdown = 1 / 1.6;
+// Keys of a query over which a kernel reaches half of the speed that it has over many (figures 4 to
+// 7 there: sequences of 512 reach half of what those of 16k do; a causal query has half as many).
+constexpr double kHalfSpeedKeys = 225;
+// Bytes of a 16-bit score, read and written by softmax with its mask and by dropout, whose mask is
+// a byte; in backward by the same two. The products' own traffic comes on top.
+constexpr double kScoreBytes = 2, kScorePasses = 4 + 5, kScoreGradientPasses = 6 + 5;
+// Kept: the softmax, dropout's mask and result (Korthikanti et al., arXiv 2205.05198, section 4.1).
+constexpr double kKeptScoreBytes = 2 + 1 + 2;
+
+// Scores of all (query, key) pairs: a causal mask is applied to the square.
+double ScoresOf(const HalfCost& half, const LayerLoad& load) {
+  const double encoder = half.attention_flops_per_patch_pair > 0 ? load.patch_pairs : 0;
+  const double causal = half.attention_flops_per_pair > 0 ? 2 * load.token_pairs : 0;
+  return half.attention_heads * (encoder + causal);
+}
+
+struct CoreTimes {
+  double forward_s = 0, backward_s = 0;
+};
+
+CoreTimes ScoresThroughMemory(const HalfCost& half, const LayerLoad& load,
+                              const HalfSetting& setting) {
+  const Cluster& cluster = setting.cluster;
+  const double bandwidth = cluster.memory_bytes_per_s * cluster.memory_efficiency;
+  const double scores = ScoresOf(half, load);
+  const double flops = half.attention_flops_per_patch_pair * load.patch_pairs +
+                       2 * half.attention_flops_per_pair * load.token_pairs;
+  // Of two products: queries by keys, softmax by values.
+  const double arithmetic = flops / 2 / (cluster.peak_flops * cluster.gemm_efficiency);
+  const double product = std::max(arithmetic, kScoreBytes * scores / bandwidth) + cluster.launch_s;
+  CoreTimes core;
+  core.forward_s = 2 * product + kScorePasses * scores / bandwidth + 3 * cluster.launch_s;
+  core.backward_s = 4 * product + kScoreGradientPasses * scores / bandwidth + 3 * cluster.launch_s;
+  return core;
+}
+
+// How much longer attention takes for the same FLOPs because its sequences are short.
+double Shortness(const HalfCost& half, const LayerLoad& load, const Cluster& cluster) {
+  if (cluster.multiprocessors == 0) return 1;
+  const bool encoder = half.attention_flops_per_patch_pair > 0;
+  const double pairs = encoder ? load.patch_pairs : load.token_pairs;
+  const auto rows = static_cast<double>(encoder ? load.patches : load.tokens);
+  return pairs > 0 ? 1 + kHalfSpeedKeys * rows / pairs : 1;
+}
+
+CoreTimes CoreSeconds(const HalfCost& half, const LayerLoad& load, const HalfSetting& setting) {
+  const double flops = half.AttentionFlops(load);
+  if (flops <= 0) return {};
+  const RunStyle& style = setting.style;
+  const Cluster& cluster = setting.cluster;
+  CoreTimes core;
+  if (style.attention == AttentionKernel::kScores) {
+    core = ScoresThroughMemory(half, load, setting);
+  } else {
+    double slowdown = 1;
+    if (style.attention == AttentionKernel::kFlash1) slowdown = kFlash1Slowdown;
+    if (style.attention == AttentionKernel::kFlash3) slowdown = kFlash3Slowdown;
+    core.forward_s = slowdown * flops * Shortness(half, load, cluster) /
+                     (cluster.peak_flops * cluster.attention_efficiency);
+    core.backward_s = kFlashBackward * core.forward_s;
+  }
+  if (style.context > 1) {
+    // A ring: keys and values of one rank travel while those of another are used; their gradients
+    // travel too.
+    const double bytes = static_cast<double>(setting.element_bytes) * half.keys_values.At(load);
+    const LinkModel& link = cluster.intra;
+    const double step = link.latency_s + (link.bytes_per_s > 0 ? bytes / link.bytes_per_s : 0);
+    const double steps = style.context - 1;
+    core.forward_s = std::max(core.forward_s, steps * step);
+    core.backward_s = std::max(core.backward_s, 2 * steps * step);
+  }
+  return core;
+}
+
+}  // namespace
+
+HalfTimes HalfSeconds(const HalfCost& half, const LayerLoad& load, const HalfSetting& setting) {
+  const Cluster& cluster = setting.cluster;
+  const RunStyle& style = setting.style;
+  const Program& program = *style.program;
+  const int64_t bytes = setting.element_bytes;
+  const double bandwidth = cluster.memory_bytes_per_s * cluster.memory_efficiency;
+  HalfTimes times;
+  for (const Product& product : half.products) {
+    const double rows = product.rows.At(load);
+    if (rows <= 0) continue;
+    const auto n = static_cast<double>(product.n), k = static_cast<double>(product.k);
+    times.products_s += GemmSeconds({rows, n, k}, cluster, bytes);
+    times.input_gradient_s += GemmSeconds({rows, k, n}, cluster, bytes);
+    times.weight_gradient_s +=
+        GemmSeconds({n, k, rows}, cluster, bytes) + program.gradient_bytes * n * k / bandwidth;
+  }
+  double forward_passes = 0;
+  for (const Pass& pass : half.passes) {
+    double elements = pass.elements.At(load);
+    if (elements <= 0) continue;
+    if (pass.kind == PassKind::kQueries && style.attention == AttentionKernel::kScores) continue;
+    if (pass.whole && style.sequence_parallel) elements /= setting.tensor;
+    const PassCost& cost = program.Of(pass.kind);
+    const double moved = elements * static_cast<double>(bytes) / 2 / bandwidth;
+    forward_passes += cost.forward_bytes * moved + cost.forward_kernels * cluster.launch_s;
+    times.input_gradient_s +=
+        cost.backward_bytes * moved + cost.backward_kernels * cluster.launch_s;
+  }
+  const CoreTimes core = CoreSeconds(half, load, setting);
+  times.core_s = core.forward_s;
+  times.forward_s = times.products_s + forward_passes + core.forward_s;
+  if (style.selective == Selective::kOperators)
+    times.again_s = times.products_s / 2 + forward_passes;
+  if (style.selective == Selective::kCore && style.attention == AttentionKernel::kScores) {
+    times.again_s = core.forward_s;
+  }
+  times.input_gradient_s += core.backward_s + times.again_s;
+  return times;
+}
+
+double KeptScoreBytes(const HalfCost& half, const LayerLoad& load, const RunStyle& style) {
+  if (style.attention != AttentionKernel::kScores || style.selective == Selective::kCore) return 0;
+  return kKeptScoreBytes * ScoresOf(half, load);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+
+#include "balance/costs/cluster.h"
+#include "balance/costs/program.h"
+#include "models/spec/layer_cost.h"
+
+namespace equipoise {
+
+// Seconds of one layer for one micro-batch.
+struct LayerTimes {
+  double forward_s = 0, input_gradient_s = 0, weight_gradient_s = 0;
+  double backward_s() const { return input_gradient_s + weight_gradient_s; }
+};
+
+// Seconds of half a layer whose weights are trained, without the sums of tensor ranks.
+struct HalfTimes : LayerTimes {
+  // Parts of forward_s: products (without attention's), and the core of attention.
+  double products_s = 0, core_s = 0;
+  // What RunStyle::selective computes again in backward; part of input_gradient_s.
+  double again_s = 0;
+};
+
+struct HalfSetting {
+  const Cluster& cluster;
+  const RunStyle& style;
+  int64_t element_bytes = 2;
+  int tensor = 1;  // ranks that share the half
+};
+
+// Products by GemmSeconds(), passes by the bytes that the program moves, attention by its kernel.
+HalfTimes HalfSeconds(const HalfCost& half, const LayerLoad& load, const HalfSetting& setting);
+
+// Bytes of scores that a half keeps for backward: none but where products write them to memory.
+double KeptScoreBytes(const HalfCost& half, const LayerLoad& load, const RunStyle& style);
+
+}  // namespace equipoise

@@ -1,0 +1,65 @@
+#include "balance/costs/program.h"
+
+namespace equipoise {
+namespace {
+
+// In the order of PassKind. A 16-bit element costs 2 bytes a read or write. Backward of a norm
+// reads input and gradient twice: for the input's gradient, which it writes, and for the weight's.
+constexpr std::array<PassCost, kNumPassKinds> kThisProgram = {{
+    {4, 8, 1, 2},    // kNorm: fused (models/ops/norm.cc)
+    {4, 10, 1, 2},   // kLayerNorm: ATen's native_layer_norm
+    {16, 16, 4, 4},  // kRotary: halves times cosines and sines, then added
+    {10, 22, 2, 5},  // kGatedUnit: SiLU and product apart; backward also makes SiLU again
+    {4, 6, 1, 1},    // kGelu
+    {6, 6, 1, 1},    // kResidual: an addition; that of the two gradients
+    {4, 12, 1, 3},   // kScale: product; two products and a sum over rows
+    {4, 4, 1, 1},    // kCopy
+    {4, 10, 1, 1},   // kEmbedding: rows gathered; added to fp32
+    {26, 6, 4, 2},   // kLogits: fp32 copy, log-softmax, exponentials; the gradient rounded
+    {0, 28, 0, 3},   // kQueries: result times its gradient 4, fp32 gradients 12, q, k, v joined 12
+}};
+
+// Kernels fused by hand or by a compiler: each tensor is read and written once.
+constexpr std::array<PassCost, kNumPassKinds> kPublishedSystems = {{
+    {4, 8, 1, 2},    // kNorm
+    {4, 8, 1, 2},    // kLayerNorm
+    {4, 4, 1, 1},    // kRotary
+    {6, 10, 1, 1},   // kGatedUnit
+    {4, 6, 1, 1},    // kGelu
+    {6, 6, 1, 1},    // kResidual
+    {4, 8, 1, 2},    // kScale
+    {4, 4, 1, 1},    // kCopy
+    {4, 10, 1, 1},   // kEmbedding
+    {18, 18, 3, 3},  // kLogits: fp32 copy, log-softmax; its gradient, rounded
+    {0, 28, 0, 3},   // kQueries: result times its gradient 4, fp32 gradients 12, q, k, v joined 12
+}};
+
+}  // namespace
+
+const Program& ThisProgram() {
+  static constexpr Program kProgram = {
+      .name = "this program",
+      .passes = kThisProgram,
+      .gradient_bytes = 10,   // the 16-bit product is read, the fp32 sum read and written
+      .optimizer_bytes = 32,  // norm 4; gradient read; master and two moments both ways
+      .scatters_boundaries = false,
+      .blocking_transfers = false,
+      .host_wait_s = 20e-6,
+  };
+  return kProgram;
+}
+
+const Program& PublishedSystems() {
+  static constexpr Program kProgram = {
+      .name = "published systems",
+      .passes = kPublishedSystems,
+      .gradient_bytes = 8,    // added by the product itself
+      .optimizer_bytes = 40,  // as above, and the clipped gradient read and written
+      .scatters_boundaries = true,
+      .blocking_transfers = true,
+      .host_wait_s = 100e-6,
+  };
+  return kProgram;
+}
+
+}  // namespace equipoise

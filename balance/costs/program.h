@@ -1,0 +1,67 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "models/spec/layer_cost.h"
+
+namespace equipoise {
+
+// Bytes that the kernels of a pass move for each of its elements, in 16-bit precision, and how many
+// kernels there are.
+struct PassCost {
+  double forward_bytes = 0, backward_bytes = 0;
+  int forward_kernels = 1, backward_kernels = 1;
+};
+
+// What a program's kernels move, apart from the device that runs them. The one place of these
+// counts: replace them where recorded ones differ.
+struct Program {
+  const char* name = "";
+  std::array<PassCost, kNumPassKinds> passes = {};
+  // Moved for each weight and micro-batch when its gradient is made and added in fp32, beside the
+  // product's own traffic.
+  double gradient_bytes = 0;
+  // Moved for each trained parameter by the gradient norm and AdamW, without the compute copy.
+  double optimizer_bytes = 0;
+  // Whether tensor ranks send a part of a stage's output each, and gather it on the other side.
+  bool scatters_boundaries = false;
+  // Whether a rank computes on only when what it sends has arrived.
+  bool blocking_transfers = false;
+  // Between a transfer's arrival and the first kernel of the pass that waits for it on the host.
+  double host_wait_s = 0;
+
+  const PassCost& Of(PassKind kind) const { return passes[static_cast<size_t>(kind)]; }
+};
+
+// This program, as plans are priced.
+const Program& ThisProgram();
+// The trainers whose steps were published (Megatron-LM, FSDP, NeMo), for comparisons only.
+const Program& PublishedSystems();
+
+// How attention treats its scores: in registers (FlashAttention 2; its first version; its
+// third, or cuDNN's, on Hopper), or by products that write them to memory.
+enum class AttentionKernel : uint8_t { kFlash, kFlash1, kFlash3, kScores };
+
+// What every layer computes again in backward whatever the plan recomputes: nothing; the core of
+// attention (Korthikanti et al., arXiv 2205.05198, section 5); every second product and all passes
+// between them ("selective op" of torchtitan).
+enum class Selective : uint8_t { kNone, kCore, kOperators };
+
+// How a run is executed beside its plan. The runtime has the defaults alone; the others are priced
+// for comparisons with other programs.
+struct RunStyle {
+  const Program* program = &ThisProgram();
+  AttentionKernel attention = AttentionKernel::kFlash;
+  Selective selective = Selective::kNone;
+  bool sequence_parallel = false;   // tensor ranks share out the rows between split products
+  int context = 1;                  // ranks, of the data ranks, that share out each sequence
+  int shard_ranks = 0;              // over which ZeRO shards; 0: all data ranks
+  bool overlaps_sums = false;       // sums of tensor ranks run beside the products
+  bool overlaps_transfers = false;  // between stages; no host waits for them either
+  bool overlaps_reduction = true;   // sums of data ranks run beside the last backward
+  bool overlaps_gather = false;     // updated weights are gathered beside the next forward
+};
+
+}  // namespace equipoise
