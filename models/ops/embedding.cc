@@ -3,7 +3,6 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/nonzero.h>
 #include <ATen/ops/sum.h>
 
 #include "configs/base/error.h"
@@ -60,8 +59,8 @@ struct EmbeddingNode : torch::autograd::Node {
       return;
     }
     const LocalIds local = IdsOfPart(ids, *weight);
-    const at::Tensor here = local.elsewhere.logical_not().nonzero().squeeze(1);
-    weight->gradient.index_add_(0, local.ids.index_select(0, here), rows.index_select(0, here));
+    // Zeros for tokens of other ranks: to pick this rank's own, the host would wait for the GPU.
+    weight->gradient.index_add_(0, local.ids, rows.masked_fill(local.elsewhere.unsqueeze(1), 0));
   }
 };
 

@@ -7,6 +7,8 @@
 #include <limits>
 #include <vector>
 
+#include "tests/device/stand_in_memory.h"
+
 namespace equipoise::testing {
 namespace {
 
@@ -86,12 +88,6 @@ void ForEachSegment(const Problem& in, const Run& run) {
   }
 }
 
-at::Tensor Back(const at::Tensor& host, const at::TensorOptions& options) {
-  at::Tensor result = at::empty(host.sizes(), options);
-  StandInOnHost(result).copy_(host);
-  return result;
-}
-
 }  // namespace
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> FlashForward(
@@ -112,8 +108,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> FlashForw
     of_queries(lse.transpose(0, 1)).copy_(s.scores.logsumexp(-1, /*keepdim=*/true));
   });
   const at::TensorOptions options = q.options();
-  const at::Tensor result = Back(y, options),
-                   sums = Back(lse.squeeze(-1), options.dtype(at::kFloat)),
+  const at::Tensor result = ToStandIn(y, options),
+                   sums = ToStandIn(lse.squeeze(-1), options.dtype(at::kFloat)),
                    seed = at::empty({2}, options.dtype(at::kUInt64)),
                    unused = at::empty({}, options.dtype(at::kUInt64));
   ReportUses("aten::_flash_attention_forward", {q, k, v, *q_ends, *k_ends}, {result, sums, seed});
@@ -152,8 +148,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> FlashBackward(
     of_keys(gk).copy_(summed(at::bmm(d.transpose(1, 2), s.q)));
     of_keys(gv).copy_(summed(at::bmm(p.transpose(1, 2), gs)));
   });
-  const at::Tensor dq = Back(gq, q.options()), dk = Back(gk, k.options()),
-                   dv = Back(gv, v.options());
+  const at::Tensor dq = ToStandIn(gq, q.options()), dk = ToStandIn(gk, k.options()),
+                   dv = ToStandIn(gv, v.options());
   ReportUses("aten::_flash_attention_backward", {g, q, k, v, y, lse, q_ends, k_ends, seed},
              {dq, dk, dv});
   return {dq, dk, dv};

@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
-#include <string>
 #include <tuple>
 
 namespace equipoise::testing {
@@ -25,11 +24,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> FlashBackward(
     int64_t max_q, int64_t max_k, double dropout, bool causal, const at::Tensor& seed,
     const at::Tensor& unused, std::optional<double> scale, std::optional<int64_t> left,
     std::optional<int64_t> right);
-
-// A tensor of the stand-in as one of the host, over the same memory, and what an operation of its
-// own uses (gpu_stand_in.cc).
-at::Tensor StandInOnHost(const at::Tensor& tensor);
-void ReportUses(const std::string& operation, at::TensorList reads, at::TensorList writes);
 
 // Calls of either so far.
 int64_t FlashCalls();

@@ -2,14 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include "tests/device/stand_in_memory.h"
+
 namespace equipoise::testing {
 namespace {
 
-at::Tensor Wide(const at::Tensor& x) { return x.cpu().to(at::kDouble); }
-
-at::Tensor Back(const at::Tensor& host, at::Device device, at::ScalarType dtype) {
-  return host.to(dtype).to(device);
-}
+at::Tensor Wide(const at::Tensor& x) { return StandInOnHost(x).to(at::kDouble); }
 
 void CheckRows(const at::Tensor& x, at::IntArrayRef shape,
                const std::optional<at::Tensor>& weight) {
@@ -27,8 +25,10 @@ std::tuple<at::Tensor, at::Tensor> FusedRmsNorm(const at::Tensor& x, at::IntArra
   TORCH_CHECK(eps, "an RMS norm without eps");
   const at::Tensor rows = Wide(x);
   const at::Tensor rstd = rows.square().mean(-1, /*keepdim=*/true).add(*eps).rsqrt();
-  return {Back(rows * rstd * Wide(*weight), x.device(), x.scalar_type()),
-          Back(rstd, x.device(), at::kFloat)};
+  const at::Tensor y = ToStandIn(rows * rstd * Wide(*weight), x.options()),
+                   kept = ToStandIn(rstd, x.options().dtype(at::kFloat));
+  ReportUses("aten::_fused_rms_norm", {x, *weight}, {y, kept});
+  return {y, kept};
 }
 
 std::tuple<at::Tensor, at::Tensor> FusedRmsNormBackward(const at::Tensor& g, const at::Tensor& x,
@@ -47,12 +47,14 @@ std::tuple<at::Tensor, at::Tensor> FusedRmsNormBackward(const at::Tensor& g, con
   if (wanted[0]) {
     const at::Tensor weighted = up * Wide(*weight);
     const at::Tensor mean = (weighted * normal).mean(-1, /*keepdim=*/true);
-    std::get<0>(result) = Back((weighted - normal * mean) * scale, x.device(), x.scalar_type());
+    std::get<0>(result) = ToStandIn((weighted - normal * mean) * scale, x.options());
   }
   if (wanted[1]) {
     std::get<1>(result) =
-        Back((up * normal).reshape({-1, shape[0]}).sum(0), x.device(), weight->scalar_type());
+        ToStandIn((up * normal).reshape({-1, shape[0]}).sum(0), weight->options());
   }
+  ReportUses("aten::_fused_rms_norm_backward", {g, x, rstd, *weight},
+             {std::get<0>(result), std::get<1>(result)});
   return result;
 }
 
@@ -65,7 +67,8 @@ at::Tensor& AddProductOut(const at::Tensor& self, const at::Tensor& a, const at:
               "a product of ", a.scalar_type());
   TORCH_CHECK(self.is_cuda() && a.is_cuda() && b.is_cuda() && out.is_cuda(), "devices");
   const at::Tensor product = at::mm(Wide(a), Wide(b)) * alpha;
-  out.copy_(Back(Wide(self) * beta + product, out.device(), dtype));
+  StandInOnHost(out).copy_(Wide(self) * beta + product);
+  ReportUses("aten::addmm.dtype_out", {self, a, b}, {out});
   return out;
 }
 

@@ -21,6 +21,7 @@
 
 #include "tests/device/flash_stand_in.h"
 #include "tests/device/fused_stand_in.h"
+#include "tests/device/stand_in_memory.h"
 
 namespace equipoise::testing {
 namespace {
@@ -423,6 +424,11 @@ MemoryObserver* Observer() { return observer; }
 std::vector<std::string> OperationsOfStandIn() { return Uses::Names(); }
 
 at::Tensor StandInOnHost(const at::Tensor& tensor) { return OnHost(tensor); }
+at::Tensor ToStandIn(const at::Tensor& host, const at::TensorOptions& options) {
+  at::Tensor result = at::empty(host.sizes(), options);
+  OnHost(result).copy_(host);
+  return result;
+}
 void ReportUses(const std::string& operation, at::TensorList reads, at::TensorList writes) {
   Uses uses(operation);
   for (const at::Tensor& tensor : reads) uses.Add(tensor, /*write=*/false);

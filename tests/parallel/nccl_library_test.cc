@@ -1,31 +1,43 @@
 // The table filled from the real libraries; with a GPU, a world of one rank on it.
+#include <ATen/ATen.h>
 #include <dlfcn.h>
+#include <glob.h>
+#include <link.h>
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <thread>
 
 #include "configs/base/error.h"
+#include "parallel/comm/mpi_environment.h"
 #include "parallel/comm/nccl_api.h"
 #include "tests/skip_case.h"
+#include "trainer/device/compute_device.h"
 
 namespace equipoise {
 namespace {
 
-// The folder of the Python environment's packages; empty: there is none.
-std::string Packages() {
-  const char* python = std::getenv("EQUIPOISE_PYTHON");
-  if (python == nullptr) return "";
-  const std::string text(python);
-  return text.substr(0, text.rfind("/bin/")) + "/lib/python3.11/site-packages";
+// The first file of the packages that pip has put beside LibTorch's, whatever the version of Python
+// and wherever they are: a pattern behind `nvidia/`. Empty: there is none.
+std::string FromPackages(const std::string& pattern) {
+  void* torch = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
+  const link_map* loaded = nullptr;
+  if (torch == nullptr || dlinfo(torch, RTLD_DI_LINKMAP, &loaded) != 0) return "";
+  const auto library = std::filesystem::canonical(loaded->l_name);  // torch/lib/libtorch_cpu.so
+  const auto packages = library.parent_path().parent_path().parent_path();
+  glob_t found{};
+  const int status = glob((packages / "nvidia" / pattern).c_str(), 0, nullptr, &found);
+  const std::string first = status == 0 ? found.gl_pathv[0] : "";
+  globfree(&found);
+  return first;
 }
 
 // With CUDA's runtime, which LibTorch's library for GPUs has opened where there is one, and which
 // not every machine without a GPU has in its own folders.
 NcclApi LoadFromPackages() {
-  dlopen((Packages() + "/nvidia/cu13/lib/libcudart.so.13").c_str(), RTLD_NOW | RTLD_GLOBAL);
-  return LoadNcclApi(Packages() + "/nvidia/nccl/lib/libnccl.so.2");
+  dlopen(FromPackages("*/lib/libcudart.so.1*").c_str(), RTLD_NOW | RTLD_GLOBAL);
+  return LoadNcclApi(FromPackages("nccl/lib/libnccl.so.2"));
 }
 
 TEST_CASE("a library that is absent or another is refused by name", "[comm]") {
@@ -36,7 +48,9 @@ TEST_CASE("a library that is absent or another is refused by name", "[comm]") {
 }
 
 TEST_CASE("NCCL's own library fills the table", "[comm]") {
-  if (Packages().empty()) return testing::SkipCase("no environment");
+  if (FromPackages("nccl/lib/libnccl.so.2").empty()) {
+    return testing::SkipCase("no NCCL beside LibTorch");
+  }
   const NcclApi api = LoadFromPackages();
   int version = 0;
   REQUIRE(api.version(&version) == 0);
@@ -44,27 +58,32 @@ TEST_CASE("NCCL's own library fills the table", "[comm]") {
   CHECK(std::string(api.error_text(5)).find("invalid usage") != std::string::npos);
 }
 
-// Pinned memory stands for the GPU's: NCCL and CUDA reach it all the same.
 TEST_CASE("a rank alone on a GPU sums, gathers, sends to itself", "[comm][gpu]") {
-  if (Packages().empty()) return testing::SkipCase("no environment");
+  const MpiEnvironment alone;
+  at::Device device = at::kCPU;
+  try {
+    device = OpenComputeDevice("cuda", alone);
+  } catch (const ConfigError& error) {
+    return testing::SkipCase(error.what());
+  }
   const NcclApi api = LoadFromPackages();
   const CudaApi& cuda = api.cuda;
-  int devices = 0;
-  if (cuda.device_count(&devices) != 0 || devices == 0) return testing::SkipCase("no GPU");
 
   constexpr int kCount = 1000;
-  void *in = nullptr, *out = nullptr, *stream = nullptr, *event = nullptr, *comm = nullptr;
-  cuda.Check(cuda.set_device(0), "cudaSetDevice");
-  cuda.Check(cuda.host_alloc(&in, kCount * sizeof(float), 0), "cudaHostAlloc");
-  cuda.Check(cuda.host_alloc(&out, kCount * sizeof(float), 0), "cudaHostAlloc");
+  constexpr size_t kBytes = kCount * sizeof(float);
+  const at::Tensor from = at::arange(kCount, at::TensorOptions(device).dtype(at::kFloat));
+  const at::Tensor to = at::zeros_like(from);
+  void *host = nullptr, *stream = nullptr, *event = nullptr, *comm = nullptr;
+  cuda.Check(cuda.host_alloc(&host, kBytes, 0), "cudaHostAlloc");
   cuda.Check(cuda.stream_create(&stream, CudaApi::kNonBlockingStream), "cudaStreamCreate");
   cuda.Check(cuda.event_create(&event, CudaApi::kEventWithoutTiming), "cudaEventCreate");
   NcclUniqueId id;
   api.Check(api.new_id(&id), "ncclGetUniqueId", nullptr);
   api.Check(api.init(&comm, 1, id, 0), "ncclCommInitRank", nullptr);
-  const auto from = static_cast<float*>(in), to = static_cast<float*>(out);
+  void *in = from.data_ptr(), *out = to.data_ptr();
   const auto run = [&](float value, auto call) {
-    for (int i = 0; i < kCount; ++i) from[i] = value + static_cast<float>(i);
+    from.add_(value - from[0].item<float>());
+    cuda.Check(cuda.stream_synchronize(CudaApi::kComputeStream), "cudaStreamSynchronize");
     api.Check(api.group_start(), "ncclGroupStart", nullptr);
     api.Check(call(), "call", comm);
     api.Check(api.group_end(), "ncclGroupEnd", comm);
@@ -72,28 +91,31 @@ TEST_CASE("a rank alone on a GPU sums, gathers, sends to itself", "[comm][gpu]")
     int state = CudaApi::kNotReady;
     while ((state = cuda.event_query(event)) == CudaApi::kNotReady) std::this_thread::yield();
     cuda.Check(state, "cudaEventQuery");
-    CHECK(to[0] == value);
-    CHECK(to[kCount - 1] == value + kCount - 1);
+  };
+  const auto check = [&](float value, auto call) {
+    to.zero_();
+    run(value, call);
+    CHECK(to.equal(from));
+    CHECK(to[kCount - 1].item<float>() == value + kCount - 1);
   };
   constexpr int kType = NcclApi::kFloat32;
-  run(1, [&] { return api.all_reduce(in, out, kCount, kType, NcclApi::kSum, comm, stream); });
-  run(2, [&] { return api.reduce_scatter(in, out, kCount, kType, NcclApi::kSum, comm, stream); });
-  run(3, [&] { return api.all_gather(in, out, kCount, kType, comm, stream); });
-  run(4, [&] { return api.broadcast(in, out, kCount, kType, 0, comm, stream); });
-  run(5, [&] {
+  check(1, [&] { return api.all_reduce(in, out, kCount, kType, NcclApi::kSum, comm, stream); });
+  check(2, [&] { return api.reduce_scatter(in, out, kCount, kType, NcclApi::kSum, comm, stream); });
+  check(3, [&] { return api.all_gather(in, out, kCount, kType, comm, stream); });
+  check(4, [&] { return api.broadcast(in, out, kCount, kType, 0, comm, stream); });
+  check(5, [&] {
     const int error = api.send(in, kCount, kType, 0, comm, stream);
     return error != 0 ? error : api.receive(out, kCount, kType, 0, comm, stream);
   });
-  run(6,
-      [&] { return cuda.copy(out, in, kCount * sizeof(float), CudaApi::kDeviceToHost, stream); });
+  run(6, [&] { return cuda.copy(host, in, kBytes, CudaApi::kDeviceToHost, stream); });
+  CHECK(static_cast<const float*>(host)[kCount - 1] == 6 + kCount - 1);
   int error = -1;
   CHECK(api.async_error(comm, &error) == 0);
   CHECK(error == 0);
   CHECK(api.destroy(comm) == 0);
   cuda.event_destroy(event);
   cuda.stream_destroy(stream);
-  cuda.host_free(in);
-  cuda.host_free(out);
+  cuda.host_free(host);
 }
 
 }  // namespace

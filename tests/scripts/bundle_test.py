@@ -104,6 +104,8 @@ def wrong_folders_are_named():
         code, _, err = run(TARGET / "equipoise", "check", "--help", torch=torch)
         assert code == 2 and expected in err and err.count("\n") == 1, (code, err)
     cases = [([], "usage:"), ([TARGET, "--program", PROGRAM], "is not an empty folder"),
+             ([FOLDER / "new", "--program"], "usage:"),
+             ([FOLDER / "new", "--program", PROGRAM, "--program", PROGRAM], "the same name"),
              ([FOLDER / "new", "--program", "/no/such"], "bazel build //trainer:equipoise"),
              ([FOLDER / "new", "--program", "/bin/true"], "give the trainer")]
     for arguments, expected in cases:
