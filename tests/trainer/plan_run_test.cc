@@ -99,7 +99,7 @@ TEST_CASE("the shipped configuration is planned for 64 devices", "[plan_run][cpu
   CHECK(text.str().find("histogram internvl12m") != std::string::npos);
   CHECK(text.str().find("not taken") != std::string::npos);
   CHECK(text.str().find("\nepoch    ") != std::string::npos);
-  CHECK(text.str().find("predicted of this program") != std::string::npos);
+  CHECK(text.str().find("predicted for this program") != std::string::npos);
 
   const std::string page = RenderPlan(report);
   CHECK(page.find("<svg") != std::string::npos);

@@ -107,7 +107,7 @@ void PrintHead(const PlanReport& report, std::ostream& out) {
       << fmt::format("times    {}\n",
                      report.request.profile
                          ? "from measured layers (cluster.profile)"
-                         : fmt::format("predicted of {} on that device, not measured",
+                         : fmt::format("predicted for {} on that device, not measured",
                                        report.request.style.program->name))
       << "plan     " << DescribeMesh(report.best().plan) << "\n"
       << fmt::format(
