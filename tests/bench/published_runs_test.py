@@ -1,4 +1,5 @@
-"""Every published row is read and priced; scripts/bench/published prints the tables."""
+"""Every published row is read and priced, as well as docs/cost_model.md says, and none is refused
+for memory that it had; scripts/bench/published prints the tables."""
 
 import json
 import subprocess
@@ -26,6 +27,15 @@ def main():
     for line in lines:
         check(f"{line['id']}: times", 0 < line["p10_s"] < line["predicted_s"] < line["p90_s"])
         check(f"{line['id']}: MFU", 0 < line["mfu"] < 1 and 0 < line["measured_mfu"] < 1)
+        check(f"{line['id']}: memory", line["peak_gib"] <= line["memory_gib"])
+    errors = {line["id"]: line["predicted_s"] / line["measured_s"] - 1 for line in lines}
+    flash = [errors[line["id"]] for line in lines if line["attention"] in ("flash", "flash3")]
+    for name, some in [("all", list(errors.values())), ("flash attention", flash)]:
+        bias, size = sum(some) / len(some), sum(map(abs, some)) / len(some)
+        check(f"{name}: bias {bias:+.1%}", abs(bias) <= 0.02)
+        check(f"{name}: mean error {size:.1%}", size <= 0.05)
+    within = sum(line["p10_s"] <= line["measured_s"] <= line["p90_s"] for line in lines)
+    check(f"{within} within p10 to p90", 0.75 <= within / len(lines) <= 0.9)
     print(f"{passed} passed, {failed} failed")
     sys.exit(int(failed > 0))
 

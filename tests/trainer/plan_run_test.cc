@@ -68,8 +68,9 @@ TEST_CASE("the shipped configuration is planned for 64 devices", "[plan_run][cpu
   CHECK(report.after.dist_ratio_text < report.before.dist_ratio_text);
 
   const Json json = PlanToJson(report);
-  for (const char* key : {"mesh", "encoder", "schedule", "stages", "step_s", "bubble_share",
-                          "tokens_per_s", "mfu", "gpu_days", "cost", "balance", "rejected"}) {
+  for (const char* key :
+       {"mesh", "encoder", "schedule", "stages", "step_s", "bubble_share", "tokens_per_s", "mfu",
+        "gpu_days", "cost", "epoch", "balance", "rejected"}) {
     INFO(key);
     CHECK(json.contains(key));
   }
@@ -86,16 +87,24 @@ TEST_CASE("the shipped configuration is planned for 64 devices", "[plan_run][cpu
   CHECK(json["gpu_days"].get<double>() ==
         Approx(559 * json["step_s"]["p50"].get<double>() * 64 / 86400));
   CHECK(json["cost"].get<double>() == Approx(json["gpu_days"].get<double>() * 48));
+  CHECK(json["epoch"]["gpu_days"].get<double>() ==
+        Approx(json["epoch"]["steps"].get<double>() * json["step_s"]["p50"].get<double>() * 64 /
+               86400));
+  CHECK(json["epoch"]["cost"].get<double>() ==
+        Approx(json["epoch"]["gpu_days"].get<double>() * 48));
+  CHECK(json["constants"] == "this program");
 
   std::ostringstream text;
   PrintPlan(report, /*explain=*/true, text);
   CHECK(text.str().find("histogram internvl12m") != std::string::npos);
   CHECK(text.str().find("not taken") != std::string::npos);
+  CHECK(text.str().find("\nepoch    ") != std::string::npos);
+  CHECK(text.str().find("predicted for this program") != std::string::npos);
 
   const std::string page = RenderPlan(report);
   CHECK(page.find("<svg") != std::string::npos);
   CHECK(page.find("http") == std::string::npos);  // offline
-  for (const char* part : {"Samples by tokens", "One step: 29.", "Its first ", ">stage 15<",
+  for (const char* part : {"Samples by tokens", "One step: 32.", "Its first ", ">stage 15<",
                            ">rank 7<", "</i>activations<", " ms</text>", " GiB</text>"}) {
     INFO(part);
     CHECK(page.find(part) != std::string::npos);

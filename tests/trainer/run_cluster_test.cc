@@ -46,12 +46,12 @@ TEST_CASE("a GPU takes the place of the local CPUs") {
     const char* preset;
     bool usual_memory;
   };
-  const Case each = GENERATE(Case{"NVIDIA H200", 140, "h200", true},
-                             Case{"NVIDIA A100-SXM4-80GB", 79, "a100-80g", true},
-                             Case{"NVIDIA A100-PCIE-40GB", 39, "a100-80g", false},
-                             Case{"NVIDIA H100 NVL", 94, "h100-80g", false},
-                             Case{"NVIDIA GH200 480GB", 95, "local", false},
-                             Case{"NVIDIA GeForce RTX 4090", 24, "local", false});
+  const Case each = GENERATE(
+      Case{"NVIDIA H200", 140, "h200", true}, Case{"NVIDIA A100-SXM4-80GB", 79, "a100-80g", true},
+      Case{"NVIDIA A100-PCIE-40GB", 39, "a100-40g", true},
+      Case{"NVIDIA H100 NVL", 94, "h100-nvl", true}, Case{"NVIDIA GH200 480GB", 95, "local", false},
+      Case{"NVIDIA GeForce RTX 4090", 20, "rtx-4090", false},
+      Case{"NVIDIA GeForce RTX 3060", 12, "local", false});
   INFO(each.name);
   ClusterConfig config;
   const std::string line = UseGpu({each.name, each.gib * kGiB, 4}, config);

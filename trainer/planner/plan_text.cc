@@ -104,10 +104,10 @@ void PrintHead(const PlanReport& report, std::ostream& out) {
       << fmt::format("cluster  {}, {} node{} of {}; the plan uses {} ranks\n", cluster.name,
                      cluster.nodes, cluster.nodes == 1 ? "" : "s", cluster.devices_per_node,
                      report.best().plan.num_ranks())
-      << fmt::format("prices   {}\n",
+      << fmt::format("times    {}\n",
                      report.request.profile
-                         ? "as measured (cluster.profile)"
-                         : fmt::format("kernels and transfers of {} on that device, not measured",
+                         ? "from measured layers (cluster.profile)"
+                         : fmt::format("predicted for {} on that device, not measured",
                                        report.request.style.program->name))
       << "plan     " << DescribeMesh(report.best().plan) << "\n"
       << fmt::format(
@@ -166,7 +166,7 @@ void PrintLayers(const PlanReport& report, std::ostream& out) {
 void PrintBubbles(const BubbleShares& bubbles, std::ostream& out) {
   out << fmt::format(
       "\nwaiting {:.1f} % of the step: fill and drain {:.1f}, uneven stages {:.1f}, uneven "
-      "micro-batches {:.1f}, transfers and sums between stages and data ranks {:.1f}, uneven data "
+      "micro-batches {:.1f}, transfers and reductions {:.1f}, uneven data "
       "ranks "
       "{:.1f}\n",
       Percent(bubbles.total()), Percent(bubbles.fill_and_drain), Percent(bubbles.uneven_stages),

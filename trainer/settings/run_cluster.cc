@@ -43,7 +43,7 @@ std::string UseGpu(const GpuFacts& gpu, ClusterConfig& config) {
     if (!config.memory_gb) config.memory_gb = (1 - kReserveShare) * gib;
     return fmt::format(
         "cluster: there is no preset for {}: its memory is known, {:.1f} GiB, its speed is not; "
-        "give cluster.peak_tflops and cluster.hbm_gb_s, or a profile",
+        "give cluster.peak_tflops, hbm_gb_s and multiprocessors, or a profile",
         gpu.name, gib);
   }
   config.preset = preset;
