@@ -47,8 +47,10 @@ def kill(process):
 
 
 def last_line(text):
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "no output"
+    """What a program said at last, its own error rather than what mpirun says of that."""
+    lines = [line.strip() for line in text.splitlines() if line.strip(" -=\t")]
+    errors = [line[line.index("equipoise: "):] for line in lines if "equipoise: " in line]
+    return (errors or lines or ["no output"])[-1][:200]
 
 
 def is_lines(path, count):

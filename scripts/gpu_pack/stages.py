@@ -12,8 +12,9 @@ from typing import Callable
 from machine import Failed, Machine, Skipped, is_lines, last_line
 
 # How far losses may be from those of another device or mesh, relative: the first one, before any
-# step, and all of them. AdamW's first steps go by the sign of a gradient, so that rounding spreads.
-BOUNDS = {"fp32": (1e-4, 2e-2), "bf16": (2e-2, 5e-2)}
+# step, and all of them. AdamW's first steps go by the sign of a gradient, so that rounding spreads:
+# 30 steps of the quickstart in bf16 are 2e-5 and 2e-3 from those in fp32.
+BOUNDS = {"fp32": (1e-5, 5e-3), "bf16": (2e-3, 2e-2)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +53,7 @@ def compare(name, losses, expected, precision, wrong):
 
 def finish(notes, wrong):
     if wrong:
-        raise Failed("; ".join(wrong) + " (" + "; ".join(notes) + ")")
+        raise Failed("; ".join(wrong) + (f" ({'; '.join(notes)})" if notes else ""))
     return "; ".join(notes)
 
 
@@ -130,11 +131,14 @@ def profile_small(machine, _):
         try:
             layers = profile(machine, f"small-{precision}", "quickstart", 1,
                              train__precision=precision)
-        except Failed:
+        except Failed as failure:
             if machine.on_gpu:
                 machine.end += 60
-                say_why(machine, precision)
-            raise
+                try:
+                    say_why(machine, precision)
+                except Failed:  # of time; the log has what came
+                    pass
+            raise failure
         notes.append(f"{precision}: {len(layers)} measurements")
     return "; ".join(notes)
 
@@ -235,24 +239,24 @@ def quickstart(machine, found):
         results[name] = losses_of(rows)
         return results[name]
 
-    def attempt(what, work):
+    def attempt(work):
         try:
             return work()
         except Failed as error:
-            wrong.append(f"{what}: {error}")
+            wrong.append(str(error))
             return None
     for precision in ("fp32", "bf16"):
-        losses = attempt(precision, lambda p=precision: train(p, p))
+        losses = attempt(lambda p=precision: train(p, p))
         if losses:
             notes.append(compare(f"{precision} beside the CPU", losses,
                                  reference(machine, precision), precision, wrong))
-    again = attempt("bf16 again", lambda: train("bf16-again", "bf16"))
+    again = attempt(lambda: train("bf16-again", "bf16"))
     if again:
         notes.append("bf16 twice: " + ("same" if again == results.get("bf16") else "other")
                      + " bits")
-    once = attempt("deterministic", lambda: train("deterministic", "bf16", "true"))
+    once = attempt(lambda: train("deterministic", "bf16", "true"))
     if once:
-        notes.append(attempt("killed", lambda: resume(machine, wrong, once)) or "")
+        notes.append(attempt(lambda: resume(machine, wrong, once)) or "")
     found["losses"] = results
     found["sections"].append(("Quickstart's losses", markdown(
         ["run", "first", "last"], [[name, f"{each[0]:.6f}", f"{each[-1]:.6f}"]
@@ -278,7 +282,7 @@ def ranks(machine, found):
                                     parallel__timeout_s=30, **settings)
             notes.append(compare(name, losses_of(rows), expected[:steps], "fp32", wrong))
         except Failed as error:
-            wrong.append(f"{name}: {error}")
+            wrong.append(str(error))
     return finish(notes, wrong)
 
 
@@ -397,6 +401,6 @@ STAGES = [
     Stage("nccl_library_test", 30, nccl_test),
     Stage("bench_ops", 60, bench_ops),
     Stage("shape", 130, shape),
-    Stage("profile_shape", 60, profile_shape),
+    Stage("profile_shape", 80, profile_shape),
     Stage("transformers", 90, transformers),
 ]

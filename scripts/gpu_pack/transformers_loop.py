@@ -20,17 +20,36 @@ import time
 import torch
 import torch.nn.functional as F
 
+ATEN = torch.ops.aten
 SEGMENTS = {}  # of the row that is being computed: what attention asks
 
 
-def attention_of_segments(module, query, key, value, _mask, scaling=None, **_):
+class FlashOfSegments(torch.autograd.Function):
+    """LibTorch's flash attention, causal within segments: q [tokens, heads, n]; fewer key heads."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, ends, longest, scale):
+        out, sums, seed, unused, _ = ATEN._flash_attention_forward(
+            q, k, v, ends, ends, longest, longest, 0.0, True, False, scale=scale)
+        ctx.save_for_backward(q, k, v, out, sums, seed, unused, ends)
+        ctx.longest, ctx.scale = longest, scale
+        return out
+
+    @staticmethod
+    def backward(ctx, gradient):
+        q, k, v, out, sums, seed, unused, ends = ctx.saved_tensors
+        gradients = ATEN._flash_attention_backward(
+            gradient.contiguous(), q, k, v, out, sums, ends, ends, ctx.longest, ctx.longest, 0.0,
+            True, seed, unused, scale=ctx.scale)
+        return (*gradients, None, None, None)
+
+
+def attention_of_segments(_module, query, key, value, _mask, scaling=None, **_):
     """query [1, heads, tokens, n], as Transformers calls it; causal within each segment."""
     if query.device.type == "cuda":
-        from torch.nn.attention.varlen import varlen_attn
-        q, k, v = (t[0].transpose(0, 1) for t in (query, key, value))
-        ends, longest = SEGMENTS["ends"], SEGMENTS["longest"]
-        out = varlen_attn(q, k, v, ends, ends, longest, longest, scale=scaling,
-                          window_size=(-1, 0))
+        # Rotary leaves fp32 under autocast.
+        q, k, v = (t[0].transpose(0, 1).to(torch.bfloat16) for t in (query, key, value))
+        out = FlashOfSegments.apply(q, k, v, SEGMENTS["ends"], SEGMENTS["longest"], scaling)
         return out.unsqueeze(0), None
     bounds = SEGMENTS["bounds"]
     parts = [F.scaled_dot_product_attention(

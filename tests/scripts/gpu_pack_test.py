@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from concurrent import futures
 
 from PIL import Image
@@ -135,12 +136,25 @@ def a_failure_stops_nothing():
     assert len(stages) == 3 and (out / "logs.tar.gz").exists()
 
 
+def a_run_that_is_ended_leaves_its_report():
+    out = FOLDER / "out of ended"
+    with subprocess.Popen([ELSEWHERE / "run"], stdout=subprocess.DEVNULL, env=environment(
+            out, EQUIPOISE_TORCH=str(torch_folder()), EQUIPOISE_PYTHON3=OTHER_PYTHON,
+            EQUIPOISE_STAGES="machine,quickstart")) as process:
+        end = time.time() + DEADLINE_S
+        while not (out / "REPORT.md").exists() and time.time() < end:
+            time.sleep(0.1)
+        process.terminate()
+        assert process.wait(timeout=DEADLINE_S) == 143
+    assert stages_of(out)["machine"][0] == "passed" and (out / "logs.tar.gz").exists()
+
+
 def dry_runs():
     """Side by side, as most of the time passes in starting programs."""
     before = scratch_folders()
     with futures.ThreadPoolExecutor() as pool:
         calls = (every_stage_passes_but_the_gpus, stages_of_python_pass_where_it_has_torch,
-                 a_failure_stops_nothing)
+                 a_failure_stops_nothing, a_run_that_is_ended_leaves_its_report)
         for done in [pool.submit(call) for call in calls]:
             done.result()
     assert scratch_folders() == before
