@@ -319,9 +319,12 @@ void CheckAll(const Sizes& sizes, at::Device device) {
     }
   }
   const at::Tensor values = Random({sizes.vocabulary, sizes.hidden}, device).flatten();
-  TreeSum sum;
-  AddSquares(values, 0, sum);
-  CHECK(sum.Total() == Approx(values.to(at::kDouble).square().sum().item<double>()).epsilon(1e-11));
+  const int64_t padded = (values.numel() + Shards::kBlock - 1) / Shards::kBlock * Shards::kBlock;
+  at::Tensor flat = at::zeros({padded}, values.options());
+  flat.narrow(0, 0, values.numel()).copy_(values);
+  const std::vector<TreeSum> sums = GpuSquares({{{0, values.numel()}, 0}}).Sums(flat);
+  CHECK(sums[0].Total() ==
+        Approx(values.to(at::kDouble).square().sum().item<double>()).epsilon(1e-6));
 }
 
 TEST_CASE("operations of small shapes on the CPU beside fp64", "[device]") {

@@ -51,7 +51,7 @@ def check_memory(results, config, folder):
     """A GPU whose memory ends amid a step. The planner is told that there is enough."""
     os.environ["RECORDING_CUDA_MEMORY_MIB"] = "44"
     done = tiny_case.run(config, 1, run__dir=f"{folder}/full", train__steps=3, run__probe="false",
-                         cluster__memory_gb=10, data__max_tokens=4096, balance__method="random",
+                         cluster__memory_gb=10, data__max_tokens=4096, balance__group="random",
                          train__micro_batch=30, train__global_batch=30, **GPU)
     del os.environ["RECORDING_CUDA_MEMORY_MIB"]
     last = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else ""

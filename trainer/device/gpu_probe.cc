@@ -52,6 +52,7 @@ double MemoryBytesPerSecond(at::Device device) {
 GpuSpeed ProbeGpu(at::Device device) {
   const GpuSpeed speed = {ProductFlops(device), MemoryBytesPerSecond(device)};
   ReturnFreeMemory(device);
+  ForgetMemoryPeak(device);
   return speed;
 }
 

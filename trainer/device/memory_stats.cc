@@ -70,6 +70,10 @@ class GpuMemory {
     Allocator(device)->resetPeakStats(device.index());
   }
   static void ReturnFree(at::Device device) { Allocator(device)->emptyCache(); }
+  static void Forget(at::Device device) {
+    Allocator(device)->resetPeakStats(device.index());
+    peak_before_mark = 0;
+  }
 
  private:
   static c10::DeviceAllocator* Allocator(at::Device device) {
@@ -99,6 +103,10 @@ void ReturnFreeMemory() { malloc_trim(/*pad=*/0); }
 
 void ReturnFreeMemory(at::Device device) {
   if (!device.is_cpu()) GpuMemory::ReturnFree(device);
+}
+
+void ForgetMemoryPeak(at::Device device) {
+  if (!device.is_cpu()) GpuMemory::Forget(device);
 }
 
 int64_t PeakRssBytes() {

@@ -36,6 +36,9 @@ void ReturnFreeMemory();
 // on a CPU. For when other sizes are needed from then on.
 void ReturnFreeMemory(at::Device device);
 
+// Ends what GetMemory() has counted of peaks on a GPU, after work that is not the run's.
+void ForgetMemoryPeak(at::Device device);
+
 // The peak resident set size of this process in bytes (VmHWM), libraries included; 0 if unknown.
 int64_t PeakRssBytes();
 
