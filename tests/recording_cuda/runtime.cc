@@ -72,6 +72,7 @@ struct Recording {
   std::map<uintptr_t, int> gpu_of;                     // of device memory, by its address
   std::unordered_map<const void*, std::string> names;  // of kernels, by their host function
   std::unordered_map<std::string, int64_t> kernel_launches;
+  std::unordered_map<cudaEvent_t, int64_t> recorded;  // by event: the number of its last record
   std::atomic<int64_t> launches{0}, to_host{0}, to_device{0}, within{0}, synchronizations{0};
   std::atomic<int64_t> events{0}, stream_waits{0}, handles{0x1000};
 };
@@ -322,8 +323,9 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
 
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
-  ++All().events;
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  const std::lock_guard lock(All().mutex);
+  All().recorded[event] = ++All().events;
   return cudaSuccess;
 }
 
@@ -331,8 +333,10 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
   return cudaEventRecord(event, stream);
 }
 
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
-  *milliseconds = 1;
+// A millisecond from one record of any event to the next.
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  const std::lock_guard lock(All().mutex);
+  *milliseconds = static_cast<float>(All().recorded[to] - All().recorded[from]);
   return cudaSuccess;
 }
 

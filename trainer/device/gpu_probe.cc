@@ -5,6 +5,8 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 
+#include <algorithm>
+
 #include "parallel/device.h"
 #include "trainer/device/memory_stats.h"
 
@@ -12,6 +14,7 @@ namespace equipoise {
 namespace {
 
 constexpr double kEnoughSeconds = 0.05;
+constexpr double kLeastSeconds = 1e-6;  // what events tell apart
 constexpr int kProducts = 5, kCopies = 10;
 
 double ProductFlops(at::Device device) {
@@ -24,7 +27,7 @@ double ProductFlops(at::Device device) {
       for (int i = 0; i < kProducts; ++i) at::mm_out(product, a, a);
     });
     const auto size = static_cast<double>(n);
-    flops = kProducts * 2 * size * size * size / seconds;
+    flops = kProducts * 2 * size * size * size / std::max(seconds, kLeastSeconds);
     if (seconds >= kEnoughSeconds) break;
   }
   return flops;
@@ -41,7 +44,7 @@ double MemoryBytesPerSecond(at::Device device) {
     const double seconds = DeviceSeconds(device, [&] {
       for (int i = 0; i < kCopies; ++i) to.copy_(from);
     });
-    rate = 2.0 * kCopies * static_cast<double>(bytes) / seconds;
+    rate = 2.0 * kCopies * static_cast<double>(bytes) / std::max(seconds, kLeastSeconds);
     if (seconds >= kEnoughSeconds) break;
   }
   return rate;
