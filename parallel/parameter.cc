@@ -6,6 +6,7 @@
 
 #include "configs/base/error.h"
 #include "parallel/shards.h"
+#include "parallel/split_master.h"
 
 namespace equipoise {
 namespace {
@@ -41,11 +42,11 @@ FlatParameters::FlatParameters(std::vector<Parameter*> parameters, at::ScalarTyp
     offsets[i] = size;
     size += Aligned(parameters_[i]->numel());
   }
-  const bool in_fp32 = compute_dtype == at::kFloat, aliases = shards > 1 && !in_fp32;
+  EQUIPOISE_CHECK(compute_dtype == at::kFloat || compute_dtype == at::kBFloat16, compute_dtype);
   const at::TensorOptions fp32 = at::TensorOptions(device).dtype(at::kFloat);
   gradient_ = at::zeros({trained}, fp32);
   compute_ = at::zeros({size}, fp32.dtype(compute_dtype));
-  if (!aliases) master_ = in_fp32 ? compute_.narrow(0, 0, trained) : at::zeros({trained}, fp32);
+  master_ = master_aliases_gradient() ? gradient_ : compute_.narrow(0, 0, trained);
 
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& parameter = *parameters_[i];
@@ -53,23 +54,26 @@ FlatParameters::FlatParameters(std::vector<Parameter*> parameters, at::ScalarTyp
     parameter.master = parameter.gradient = at::Tensor();
     if (!parameter.trainable) continue;
     parameter.gradient = ViewOf(gradient_, offsets[i], parameter);
-    parameter.master = aliases ? parameter.gradient : ViewOf(master_, offsets[i], parameter);
+    parameter.master = ViewOf(master_, offsets[i], parameter);
   }
 }
 
-void FlatParameters::ZeroGradient() { gradient_.zero_(); }
+void FlatParameters::ZeroGradient() {
+  DropMasters();
+  gradient_.zero_();
+}
 
 void FlatParameters::UpdateCompute() {
-  EQUIPOISE_CHECK(!dropped_, "the masters were dropped");
-  if (compute_.scalar_type() == at::kFloat) return;
-  compute_.narrow(0, 0, gradient_.numel()).copy_(master_aliases_gradient() ? gradient_ : master_);
+  EQUIPOISE_CHECK(master_.defined(), "the masters were dropped");
+  if (!master_aliases_gradient()) return;
+  RoundMaster(master_, compute_.narrow(0, 0, master_.numel()));
 }
 
 void FlatParameters::DropMasters() {
-  EQUIPOISE_CHECK(master_aliases_gradient(), "the masters are kept");
+  if (!master_aliases_gradient() || !master_.defined()) return;
   for (Parameter* parameter : parameters_) parameter->master = at::Tensor();
-  dropped_ = true;
-  ZeroGradient();
+  master_ = at::Tensor();
+  gradient_.zero_();
 }
 
 }  // namespace equipoise

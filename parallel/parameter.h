@@ -39,8 +39,7 @@ struct Parameter {
   TensorPart part;
   bool trainable = true;
   at::Tensor value;     // compute dtype, `shape`
-  at::Tensor master;    // fp32, `shape`; the same memory as `value` when computing in fp32;
-                        // undefined when frozen
+  at::Tensor master;    // fp32, `shape`; see FlatParameters; undefined when frozen
   at::Tensor gradient;  // fp32, `shape`; undefined when frozen
   // For the weight of a linear layer during a split backward: takes the computations that add to
   // its gradient and its bias's. Null: they run at once.
@@ -66,8 +65,12 @@ struct Parameter {
 };
 
 // The memory of a rank's parameters: one flat buffer of all values in the compute dtype and, for
-// trainable parameters only, one flat fp32 gradient buffer and (unless the compute dtype is fp32)
-// one flat fp32 master buffer. A frozen parameter is held once, in the compute dtype.
+// trainable parameters only, one flat fp32 gradient buffer. A frozen parameter is held once, in the
+// compute dtype.
+//
+// Masters are the values themselves when computing in fp32. In bf16 they lie in the gradient's
+// memory while weights are set, until DropMasters(): what of a master its bf16 value does not say
+// is kept by the optimizer (split_master.h), which takes it before.
 //
 // Trainable parameters come first, then the frozen ones, both in the order given (the order of the
 // layers): the gradients of consecutive layers are one contiguous slice, and an offset in the
@@ -75,16 +78,14 @@ struct Parameter {
 // Shards::kBlock elements. The list must outlive this object.
 //
 // `shards` is the number of ranks that share the optimizer's state: the trainable part of the
-// buffers is padded to a multiple of it. With more than one, and a compute dtype other than fp32,
-// no rank keeps all masters: they alias the gradient's memory until weights have been set and
-// DropMasters() is called. All buffers are on `device`.
+// buffers is padded to a multiple of it. All buffers are on `device`.
 class FlatParameters {
  public:
   FlatParameters(std::vector<Parameter*> parameters, at::ScalarType compute_dtype, int shards = 1,
                  at::Device device = at::kCPU);
 
   const std::vector<Parameter*>& parameters() const { return parameters_; }
-  // Masters of the trainable parameters. REQUIRES: !master_aliases_gradient().
+  // Masters of the trainable parameters; undefined once they were dropped.
   at::Tensor& master() { return master_; }
   at::Tensor& gradient() { return gradient_; }
   const at::Tensor& gradient() const { return gradient_; }
@@ -92,22 +93,22 @@ class FlatParameters {
   at::Tensor& compute() { return compute_; }
   // Offset of a parameter in gradient(), master() and compute(); -1 when it is frozen.
   int64_t gradient_offset(size_t index) const { return gradient_offsets_[index]; }
+  // Sets the gradients to zero, which drops masters that lie in their memory.
   void ZeroGradient();
-  // Rounds the masters into the values of the trainable parameters (nothing to do in fp32).
-  // REQUIRES: masters.
+  // Rounds the masters into the values of the trainable parameters, as SplitMaster() does (nothing
+  // to do in fp32). REQUIRES: masters.
   void UpdateCompute();
 
-  // Whether the masters lie in the gradient's memory, or did until they were dropped.
-  bool master_aliases_gradient() const { return !master_.defined(); }
-  // Ends the aliasing, once the optimizer has copied its shard of the masters: the parameters have
-  // no master from now on, and zero gradients. REQUIRES: master_aliases_gradient().
+  // Whether masters are, or were, in the gradient's memory: whether the compute dtype is not fp32.
+  bool master_aliases_gradient() const { return compute_.scalar_type() != at::kFloat; }
+  // Ends the aliasing: the parameters have no master from now on, and zero gradients. Does nothing
+  // in fp32, and when it has been done.
   void DropMasters();
 
  private:
   std::vector<Parameter*> parameters_;
   std::vector<int64_t> gradient_offsets_;
   at::Tensor master_, gradient_, compute_;
-  bool dropped_ = false;  // DropMasters() was called
 };
 
 }  // namespace equipoise

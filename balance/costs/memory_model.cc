@@ -31,8 +31,7 @@ MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_ran
   forecast.gradients = kFp32 * trained;
   if (plan.IsSharded(ShardedState::kGradients)) forecast.gradients /= shards;
   if (plan.IsSharded(ShardedState::kParameters)) forecast.parameters /= shards;
-  forecast.optimizer = 2 * kFp32 * trained / shards;
-  if (element != kFp32) forecast.optimizer += kFp32 * trained / shards;
+  forecast.optimizer = OptimizerStateBytes(costs.options().style, element) * trained / shards;
   const Cluster& cluster = costs.cluster();
   forecast.reserve =
       static_cast<int64_t>(cluster.reserve_share * static_cast<double>(cluster.memory_bytes));

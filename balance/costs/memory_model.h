@@ -14,7 +14,7 @@ struct MemoryForecast {
   int64_t parameters = 0;  // in the precision of the computation, frozen ones too
   // Of trained parameters alone:
   int64_t gradients = 0;  // fp32
-  int64_t optimizer = 0;  // AdamW's moments, and fp32 masters where the computation is not fp32
+  int64_t optimizer = 0;  // AdamW's moments, and what there is of masters beside the parameters
   // At the worst moment of the step:
   int64_t activations = 0;    // kept for backward
   int64_t temporary = 0;      // of the layer that runs: recomputed activations, logits, gradients

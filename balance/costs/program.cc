@@ -3,6 +3,8 @@
 namespace equipoise {
 namespace {
 
+constexpr int kFp32 = 4;  // bytes
+
 // In the order of PassKind. A 16-bit element costs 2 bytes a read or write. Backward of a norm
 // reads input and gradient twice: for the input's gradient, which it writes, and for the weight's.
 constexpr std::array<PassCost, kNumPassKinds> kThisProgram = {{
@@ -42,6 +44,9 @@ const Program& ThisProgram() {
       .passes = kThisProgram,
       .gradient_bytes = 10,   // the 16-bit product is read, the fp32 sum read and written
       .optimizer_bytes = 32,  // norm 4; gradient read; master and two moments both ways
+      // Joined: 6 + 10 (the remainder widened, the weight added); split again: 6 + 8 + 6.
+      .master_bytes_moved = 36,
+      .master_bytes = 2,  // the 16-bit remainder
       .scatters_boundaries = false,
       .blocking_transfers = false,
       .host_wait_s = 20e-6,
@@ -53,13 +58,27 @@ const Program& PublishedSystems() {
   static constexpr Program kProgram = {
       .name = "published systems",
       .passes = kPublishedSystems,
-      .gradient_bytes = 8,    // added by the product itself
-      .optimizer_bytes = 40,  // as above, and the clipped gradient read and written
+      .gradient_bytes = 8,      // added by the product itself
+      .optimizer_bytes = 40,    // as above, and the clipped gradient read and written
+      .master_bytes_moved = 2,  // the weight written beside its master
+      .master_bytes = 4,
       .scatters_boundaries = true,
       .blocking_transfers = true,
       .host_wait_s = 100e-6,
   };
   return kProgram;
+}
+
+int64_t OptimizerStateBytes(const RunStyle& style, int64_t element_bytes) {
+  return 2 * style.moment_bytes + (element_bytes == kFp32 ? 0 : style.program->master_bytes);
+}
+
+double OptimizerMovedBytes(const RunStyle& style, int64_t element_bytes) {
+  double bytes = style.program->optimizer_bytes;
+  if (element_bytes != kFp32) bytes += style.program->master_bytes_moved;
+  // Both moments are widened before the update and rounded after it.
+  if (style.moment_bytes != kFp32) bytes += 4 * (style.moment_bytes + kFp32);
+  return bytes;
 }
 
 }  // namespace equipoise

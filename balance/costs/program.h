@@ -23,8 +23,11 @@ struct Program {
   // Moved for each weight and micro-batch when its gradient is made and added in fp32, beside the
   // product's own traffic.
   double gradient_bytes = 0;
-  // Moved for each trained parameter by the gradient norm and AdamW, without the compute copy.
-  double optimizer_bytes = 0;
+  // Moved for each trained parameter by the gradient norm and AdamW in fp32; and beside that in
+  // 16-bit precision, between masters and the weights that are computed with.
+  double optimizer_bytes = 0, master_bytes_moved = 0;
+  // Kept for each trained parameter in 16-bit precision, beside the weight that is computed with.
+  int master_bytes = 0;
   // Whether tensor ranks send a part of a stage's output each, and gather it on the other side.
   bool scatters_boundaries = false;
   // Whether a rank computes on only when what it sends has arrived.
@@ -55,6 +58,7 @@ struct RunStyle {
   const Program* program = &ThisProgram();
   AttentionKernel attention = AttentionKernel::kFlash;
   Selective selective = Selective::kNone;
+  int moment_bytes = 4;             // of each of AdamW's two, for a parameter; fp32 or bf16
   bool sequence_parallel = false;   // tensor ranks share out the rows between split products
   int context = 1;                  // ranks, of the data ranks, that share out each sequence
   int shard_ranks = 0;              // over which ZeRO shards; 0: all data ranks
@@ -63,5 +67,10 @@ struct RunStyle {
   bool overlaps_reduction = true;   // sums of data ranks run beside the last backward
   bool overlaps_gather = false;     // updated weights are gathered beside the next forward
 };
+
+// Bytes of AdamW's state for a trained parameter: moments, and what there is of a master.
+int64_t OptimizerStateBytes(const RunStyle& style, int64_t element_bytes);
+// Bytes that the gradient norm and an update move for each trained parameter.
+double OptimizerMovedBytes(const RunStyle& style, int64_t element_bytes);
 
 }  // namespace equipoise

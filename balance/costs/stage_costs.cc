@@ -220,8 +220,9 @@ double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster&
   const int shards = ShardRanks(costs, plan);
   const double update = costs.optimizer_s_per_parameter() > 0
                             ? costs.optimizer_s_per_parameter() * parameters / shards
-                            : (style.program->optimizer_bytes * parameters + compute_bytes) /
-                                  shards / (cluster.memory_bytes_per_s * cluster.memory_efficiency);
+                            : OptimizerMovedBytes(style, costs.options().element_bytes) *
+                                  parameters / shards /
+                                  (cluster.memory_bytes_per_s * cluster.memory_efficiency);
   if (shards == 1 || plan.IsSharded(ShardedState::kParameters)) return update;
   const double gather_s = AllGatherSeconds(compute_bytes, shards, ShardLink(cluster, plan, shards));
   return update + (style.overlaps_gather ? gather_s / layers : gather_s);

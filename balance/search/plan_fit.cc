@@ -172,8 +172,9 @@ int64_t PlanFitter::StateBytesBound(const Plan& shape) const {
     const auto parameters = static_cast<double>(costs_.Parameters(layer));
     bytes += element * parameters;
     if (!costs_.Trainable(layer)) continue;
-    bytes += (4 + 8 / shards) * parameters;
-    if (request_.element_bytes != 4) bytes += 4 / shards * parameters;  // fp32 masters
+    const auto state =
+        static_cast<double>(OptimizerStateBytes(request_.style, request_.element_bytes));
+    bytes += (4 + state / shards) * parameters;  // 4: the gradient
   }
   return static_cast<int64_t>(bytes / shape.pipeline());
 }

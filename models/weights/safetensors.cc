@@ -83,7 +83,11 @@ class OutputFile {
   FileHandle file_;
 };
 
-using NamedTensor = std::pair<std::string, at::Tensor>;
+using NamedTensor = std::pair<std::string, LazyTensor>;
+
+int64_t ElementBytes(const LazyTensor& tensor) {
+  return static_cast<int64_t>(c10::elementSize(tensor.dtype()));
+}
 
 std::string HeaderText(const std::vector<NamedTensor>& tensors,
                        const std::map<std::string, std::string>& metadata) {
@@ -91,10 +95,9 @@ std::string HeaderText(const std::vector<NamedTensor>& tensors,
   if (!metadata.empty()) header["__metadata__"] = metadata;
   int64_t offset = 0;
   for (const auto& [name, tensor] : tensors) {
-    EQUIPOISE_CHECK(tensor.is_contiguous(), name);
-    const int64_t end = offset + static_cast<int64_t>(tensor.nbytes());
-    header[name] = {{"dtype", DtypeName(tensor.scalar_type())},
-                    {"shape", tensor.sizes().vec()},
+    const int64_t end = offset + tensor.numel() * ElementBytes(tensor);
+    header[name] = {{"dtype", DtypeName(tensor.dtype())},
+                    {"shape", tensor.sizes()},
                     {"data_offsets", {offset, end}}};
     offset = end;
   }
@@ -213,11 +216,11 @@ at::Tensor SafetensorsReader::ReadRows(const std::string& name, int64_t first, i
   return tensor;
 }
 
-void WriteSafetensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors,
+void WriteSafetensors(const std::string& path, const std::map<std::string, LazyTensor>& tensors,
                       const std::map<std::string, std::string>& metadata) {
   std::vector<NamedTensor> order(tensors.begin(), tensors.end());
   std::stable_sort(order.begin(), order.end(), [](const NamedTensor& a, const NamedTensor& b) {
-    return a.second.element_size() > b.second.element_size();
+    return ElementBytes(a.second) > ElementBytes(b.second);
   });
   const std::string header = HeaderText(order, metadata);
   unsigned char prefix[8];
@@ -226,7 +229,9 @@ void WriteSafetensors(const std::string& path, const std::map<std::string, at::T
   file.Write(prefix, sizeof(prefix));
   file.Write(header.data(), header.size());
   for (const auto& [name, tensor] : order) {
-    const at::Tensor host = tensor.cpu();  // one at a time
+    const at::Tensor host = tensor.Get().cpu();  // one at a time
+    EQUIPOISE_CHECK(host.is_contiguous() && host.sizes() == tensor.sizes(), name);
+    EQUIPOISE_CHECK(host.scalar_type() == tensor.dtype(), name);
     file.Write(host.const_data_ptr(), host.nbytes());
   }
   file.Sync();

@@ -10,6 +10,7 @@
 
 #include "models/spec/weight_names.h"
 #include "models/weights/safetensors_file.h"
+#include "parallel/lazy_tensor.h"
 #include "parallel/parameter.h"
 
 namespace equipoise {
@@ -50,9 +51,9 @@ class SafetensorsReader {
 };
 
 // Writes tensors (contiguous) and metadata, and syncs the file (fsync). Not atomic by itself.
-// Tensors are ordered by descending element size, so that all are aligned, then by name. Throws
-// RunError when the disk is full or not writable.
-void WriteSafetensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors,
+// Tensors are ordered by descending element size, so that all are aligned, then by name, and made
+// one at a time. Throws RunError when the disk is full or not writable.
+void WriteSafetensors(const std::string& path, const std::map<std::string, LazyTensor>& tensors,
                       const std::map<std::string, std::string>& metadata = {});
 
 // The weights of a folder: model.safetensors, or the shards of model.safetensors.index.json. Throws

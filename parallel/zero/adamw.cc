@@ -1,18 +1,19 @@
-// The shard of the flat buffers is a list of runs; each group's runs go to ATen's fused AdamW in
-// one call. Every element is updated by the same operations whichever rank holds it and however the
-// buffer is cut, because slices begin at multiples of Shards::kBlock: sharding changes no bit.
-//
-// Masters are in one of three places: in fp32 they are the compute copy; with one shard, a buffer
-// of their own; with several shards, the gradient's memory until TakeMasters() copies this rank's
-// shard into `masters_`.
+// The shard of the flat buffers is cut into regions. Of each, the fp32 numbers are made from what
+// is kept of them, each group's runs go to ATen's fused AdamW in one call, and the results are
+// rounded and split again. What is not kept in fp32 is thus never in memory as fp32 but for a
+// region. Every element is updated by the same operations whichever rank holds it and however the
+// buffer is cut, because slices and regions begin at multiples of Shards::kBlock: sharding changes
+// no bit.
 
 #include "parallel/zero/adamw.h"
 
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cmath>
@@ -21,12 +22,15 @@
 #include <utility>
 
 #include "configs/base/error.h"
+#include "parallel/split_master.h"
 
 namespace equipoise {
 namespace {
 
-constexpr int64_t kTriedAtOnce = 1 << 18;  // elements
-constexpr double kLargest = 3.3e38;        // finite in bf16 too
+// Elements of a region: what stays in a CPU's caches; enough to fill a GPU for long.
+constexpr int64_t kCpuRegion = 1 << 18, kDeviceRegion = 1 << 26;
+static_assert(kCpuRegion % Shards::kBlock == 0);
+constexpr double kLargest = 3.3e38;  // finite in bf16 too
 
 // Magnitude of the largest element; infinite where one is NaN.
 double Magnitude(const at::Tensor& values) {
@@ -50,7 +54,6 @@ AdamW::AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
       shards_(shards),
       rank_(rank) {
   EQUIPOISE_CHECK(shards.numel() == parameters.gradient().numel(), shards.numel(), " elements");
-  if (!parameters.master_aliases_gradient()) MakeMoments();
   std::vector<int> seen(parameters.parameters().size());
   for (const ParameterGroup& group : groups_) {
     for (const size_t index : group.indices) ++seen.at(index);
@@ -59,6 +62,37 @@ AdamW::AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
     const Parameter& parameter = *parameters.parameters()[i];
     EQUIPOISE_CHECK(seen[i] == (parameter.trainable ? 1 : 0), parameter.name, " is in ", seen[i],
                     " groups");
+  }
+  MakeRegions();
+}
+
+void AdamW::MakeRegions() {
+  const int64_t most = parameters_.gradient().is_cpu() ? kCpuRegion : kDeviceRegion;
+  for (size_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
+    const Range slice = shards_.Slice(bucket, rank_);
+    for (int64_t begin = slice.begin; begin < slice.end; begin += most) {
+      regions_.push_back({{begin, std::min(begin + most, slice.end)},
+                          shards_.ShardOffset(bucket) + begin - slice.begin,
+                          std::vector<std::vector<Range>>(groups_.size())});
+    }
+  }
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    for (const size_t index : groups_[group].indices) {
+      for (const Shards::Run& run : shards_.RunsIn(Whole(index), rank_)) AddRuns(run, group);
+    }
+  }
+}
+
+// The parts of a run in each region that it touches.
+void AdamW::AddRuns(const Shards::Run& run, size_t group) {
+  const Range wanted = run.flat;
+  auto region = std::partition_point(regions_.begin(), regions_.end(), [&](const Region& each) {
+    return each.flat.end <= wanted.begin;
+  });
+  for (; region != regions_.end() && region->flat.begin < wanted.end; ++region) {
+    const int64_t origin = region->flat.begin;
+    region->runs[group].push_back(
+        {std::max(wanted.begin, origin) - origin, std::min(wanted.end, region->flat.end) - origin});
   }
 }
 
@@ -87,91 +121,107 @@ at::Tensor AdamW::View(const at::Tensor& shard, size_t index) const {
   return shards_.ranks() == 1 ? view.view(parameters_.parameters()[index]->shape) : view;
 }
 
-at::Tensor AdamW::Master(size_t index) const {
-  if (masters_.defined()) return View(masters_, index);
-  const at::Tensor& master = parameters_.parameters()[index]->master;
-  if (shards_.ranks() == 1) return master;
+at::Tensor AdamW::JoinedMaster(size_t index) const {
+  const std::vector<Shards::Run> runs = shards_.RunsIn(Whole(index), rank_);
   std::vector<at::Tensor> parts;
-  for (const Range& run : Runs(index)) {
-    parts.push_back(master.view({-1}).narrow(0, run.begin, run.size()));
+  for (const Shards::Run& run : runs) {
+    const int64_t size = run.flat.size();
+    const at::Tensor values = parameters_.compute().narrow(0, run.flat.begin, size);
+    if (!remainders_.defined()) {
+      parts.push_back(values);
+      continue;
+    }
+    parts.push_back(at::empty({size}, parameters_.gradient().options()));
+    JoinMaster(values, remainders_.narrow(0, run.local, size), parts.back());
   }
-  if (parts.empty()) return master.view({-1}).narrow(0, 0, 0);
   return parts.size() == 1 ? parts[0] : at::cat(parts);
 }
 
-at::Tensor AdamW::MasterSlice(size_t bucket) const {
-  return masters_.narrow(0, shards_.ShardOffset(bucket), shards_.Slice(bucket, rank_).size());
-}
-
-at::Tensor AdamW::ShardOfZeros() const {
-  return at::zeros({shards_.shard_numel()}, parameters_.gradient().options());
-}
-
-void AdamW::MakeMoments() {
-  exp_avg_ = ShardOfZeros();
-  exp_avg_sq_ = ShardOfZeros();
+LazyTensor AdamW::Master(size_t index) const {
+  int64_t size = 0;
+  for (const Range& run : Runs(index)) size += run.size();
+  const std::vector<int64_t> sizes =
+      shards_.ranks() == 1 ? parameters_.parameters()[index]->shape : std::vector<int64_t>{size};
+  return {sizes, at::kFloat, [this, index, sizes] { return JoinedMaster(index).view(sizes); }};
 }
 
 void AdamW::TakeMasters() {
-  if (!parameters_.master_aliases_gradient()) return;
-  masters_ = ShardOfZeros();
-  for (size_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
-    const Range slice = shards_.Slice(bucket, rank_);
-    MasterSlice(bucket).copy_(parameters_.gradient().narrow(0, slice.begin, slice.size()));
-  }
-}
-
-AdamW::GroupRuns AdamW::RunsOf(const ParameterGroup& group) const {
-  const at::Tensor& all_masters =
-      parameters_.master_aliases_gradient() ? masters_ : parameters_.master();
-  GroupRuns runs;
-  for (const size_t index : group.indices) {
-    for (const Shards::Run& run : shards_.RunsIn(Whole(index), rank_)) {
-      const int64_t size = run.flat.size();
-      runs.masters.push_back(
-          all_masters.narrow(0, masters_.defined() ? run.local : run.flat.begin, size));
-      runs.gradients.push_back(parameters_.gradient().narrow(0, run.flat.begin, size));
-      runs.averages.push_back(exp_avg_.narrow(0, run.local, size));
-      runs.squares.push_back(exp_avg_sq_.narrow(0, run.local, size));
+  const at::TensorOptions fp32 = parameters_.gradient().options();
+  if (parameters_.master_aliases_gradient()) {
+    remainders_ = at::zeros({shards_.shard_numel()}, fp32.dtype(at::kShort));
+    for (const Region& region : regions_) {
+      const int64_t begin = region.flat.begin, size = region.flat.size();
+      SplitMaster(parameters_.master().narrow(0, begin, size),
+                  parameters_.compute().narrow(0, begin, size),
+                  remainders_.narrow(0, region.local, size));
     }
+    parameters_.DropMasters();
   }
-  return runs;
+  exp_avg_ = at::zeros({shards_.shard_numel()}, fp32.dtype(options_.moments));
+  exp_avg_sq_ = at::zeros_like(exp_avg_);
 }
 
-void AdamW::Update(GroupRuns& runs, const ParameterGroup& group, double lr, int64_t step) const {
-  if (runs.masters.empty()) return;
-  const std::vector<at::Tensor> step_of_each(
-      runs.masters.size(), at::full({}, static_cast<double>(step), exp_avg_.options()));
-  at::_fused_adamw_(runs.masters, runs.gradients, runs.averages, runs.squares,
-                    /*max_exp_avg_sqs=*/{}, step_of_each, lr * group.lr_factor, options_.beta1,
-                    options_.beta2, group.weight_decay, options_.eps, /*amsgrad=*/false,
-                    /*maximize=*/false);
+AdamW::State AdamW::Load(const Region& region) const {
+  const int64_t begin = region.flat.begin, size = region.flat.size();
+  const auto fp32 = [&](const at::Tensor& shard) {
+    return shard.narrow(0, region.local, size).to(at::kFloat);  // a view where it is fp32
+  };
+  State state{parameters_.compute().narrow(0, begin, size),
+              parameters_.gradient().narrow(0, begin, size), fp32(exp_avg_), fp32(exp_avg_sq_)};
+  if (remainders_.defined()) {
+    const at::Tensor values = state.masters;
+    state.masters = at::empty({size}, parameters_.gradient().options());
+    JoinMaster(values, remainders_.narrow(0, region.local, size), state.masters);
+  }
+  return state;
+}
+
+void AdamW::Store(const Region& region, const State& state) {
+  const int64_t size = region.flat.size();
+  if (remainders_.defined()) {
+    SplitMaster(state.masters, parameters_.compute().narrow(0, region.flat.begin, size),
+                remainders_.narrow(0, region.local, size));
+  }
+  if (options_.moments == at::kFloat) return;
+  exp_avg_.narrow(0, region.local, size).copy_(state.averages);
+  exp_avg_sq_.narrow(0, region.local, size).copy_(state.squares);
+}
+
+void AdamW::Update(const Region& region, State& state, double lr, int64_t step) const {
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    if (region.runs[i].empty()) continue;
+    const auto runs_of = [&](const at::Tensor& all) {
+      std::vector<at::Tensor> runs;
+      for (const Range& run : region.runs[i]) runs.push_back(all.narrow(0, run.begin, run.size()));
+      return runs;
+    };
+    std::vector<at::Tensor> masters = runs_of(state.masters), averages = runs_of(state.averages),
+                            squares = runs_of(state.squares);
+    const std::vector<at::Tensor> step_of_each(
+        masters.size(), at::full({}, static_cast<double>(step), state.masters.options()));
+    at::_fused_adamw_(masters, runs_of(state.gradients), averages, squares,
+                      /*max_exp_avg_sqs=*/{}, step_of_each, lr * groups_[i].lr_factor,
+                      options_.beta1, options_.beta2, groups_[i].weight_decay, options_.eps,
+                      /*amsgrad=*/false, /*maximize=*/false);
+  }
 }
 
 void AdamW::Step(double lr) {
   ++steps_;
-  for (const ParameterGroup& group : groups_) {
-    GroupRuns runs = RunsOf(group);
-    Update(runs, group, lr, steps_);
+  for (const Region& region : regions_) {
+    State state = Load(region);
+    Update(region, state, lr, steps_);
+    Store(region, state);
   }
 }
 
 bool AdamW::StepIsFinite(double lr) const {
-  for (const ParameterGroup& group : groups_) {
-    const GroupRuns runs = RunsOf(group);
-    for (size_t i = 0; i < runs.masters.size(); ++i) {
-      for (int64_t begin = 0; begin < runs.masters[i].numel(); begin += kTriedAtOnce) {
-        const int64_t size = std::min(kTriedAtOnce, runs.masters[i].numel() - begin);
-        const auto part = [&](const at::Tensor& run) { return run.narrow(0, begin, size); };
-        GroupRuns copy{{part(runs.masters[i]).clone()},
-                       {part(runs.gradients[i])},
-                       {part(runs.averages[i]).clone()},
-                       {part(runs.squares[i]).clone()}};
-        Update(copy, group, lr, steps_ + 1);
-        for (const auto* after : {&copy.masters, &copy.averages, &copy.squares}) {
-          if (!(Magnitude(after->front()) <= kLargest)) return false;
-        }
-      }
+  for (const Region& region : regions_) {
+    const State now = Load(region);
+    State after{now.masters.clone(), now.gradients, now.averages.clone(), now.squares.clone()};
+    Update(region, after, lr, steps_ + 1);
+    for (const at::Tensor& values : {after.masters, after.averages, after.squares}) {
+      if (!(Magnitude(values) <= kLargest)) return false;
     }
   }
   return true;
@@ -179,13 +229,11 @@ bool AdamW::StepIsFinite(double lr) const {
 
 StepBound AdamW::Largest() const {
   StepBound bound;
-  for (const ParameterGroup& group : groups_) {
-    const GroupRuns runs = RunsOf(group);
-    for (size_t i = 0; i < runs.masters.size(); ++i) {
-      bound.weight = std::max(bound.weight, Magnitude(runs.masters[i]));
-      bound.average = std::max(bound.average, Magnitude(runs.averages[i]));
-      bound.square = std::max(bound.square, Magnitude(runs.squares[i]));
-    }
+  for (const Region& region : regions_) {
+    const State state = Load(region);
+    bound.weight = std::max(bound.weight, Magnitude(state.masters));
+    bound.average = std::max(bound.average, Magnitude(state.averages));
+    bound.square = std::max(bound.square, Magnitude(state.squares));
   }
   return bound;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "parallel/lazy_tensor.h"
 #include "parallel/parameter.h"
 #include "parallel/shards.h"
 #include "parallel/zero/step_bound.h"
@@ -16,6 +17,8 @@ struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
+  // Of the moments between two steps, fp32 or bf16; a step computes in fp32 and rounds to it.
+  at::ScalarType moments = at::kFloat;
 };
 
 // Parameters that share a learning rate and a weight decay.
@@ -26,8 +29,10 @@ struct ParameterGroup {
 };
 
 // AdamW (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2) on the fp32 master weights of one
-// rank's shard. The moments are flat fp32 buffers [shards.shard_numel()], laid out as the shard;
-// with one rank, as FlatParameters::gradient(). Frozen parameters have none.
+// rank's shard. The moments are flat buffers [shards.shard_numel()], laid out as the shard; with
+// one rank, as FlatParameters::gradient(). Frozen parameters have none. In fp32 a master is the
+// value that the model computes with; in bf16 it is that value and a 16-bit remainder, which is
+// kept here, as the moments are (split_master.h).
 class AdamW {
  public:
   // One rank that updates all parameters. REQUIRES: every trainable parameter in exactly one group,
@@ -38,20 +43,17 @@ class AdamW {
   AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups, const AdamWOptions& options,
         const Shards& shards, int rank);
 
-  // Copies this shard of the masters where they alias the gradient (see FlatParameters). To be
-  // called once, when weights have been set; does nothing where every rank has all masters.
+  // To be called once, when weights have been set: takes this shard's part of the masters and drops
+  // them all (FlatParameters::DropMasters()), then makes moments of zeros, so that whole masters
+  // and moments are never in memory together. The values are rounded as UpdateCompute() does.
   void TakeMasters();
-  // Allocates moments of zeros. Where masters alias the gradient the constructor leaves this to the
-  // caller: to be called once, after FlatParameters::DropMasters(), so that whole masters and
-  // moments are never in memory together.
-  void MakeMoments();
 
-  // One update of the master weights p from the gradients, with the bias-corrected moments m and v:
+  // One update of the weights p from the gradients, with the bias-corrected moments m and v:
   //   p -= lr * lr_factor * (m / (sqrt(v) + eps) + weight_decay * p)
-  // Leaves the gradients as they are; the caller updates the compute copy.
+  // Leaves the gradients as they are. REQUIRES: TakeMasters(), as for all that follows.
   void Step(double lr);
-  // Whether Step(lr) would leave only finite weights and moments. Tries the step on copies, 2^18
-  // elements at a time: slower than the step itself, and changes nothing.
+  // Whether Step(lr) would leave only finite weights and moments. Tries the step on copies, a
+  // region at a time: slower than the step itself, and changes nothing.
   bool StepIsFinite(double lr) const;
   // Largest magnitudes of the shard's weights and moments; infinite where there is a NaN.
   StepBound Largest() const;
@@ -66,36 +68,43 @@ class AdamW {
 
   // The part of a trainable parameter in this shard: ranges of its elements, ascending.
   std::vector<Range> Runs(size_t index) const;
-  // Moments and masters of those elements, concatenated, fp32: views that checkpoints write and
-  // read; with one rank, in the parameter's shape. Master() is a copy where several ranges are cut
-  // out of whole masters.
+  // Moments of those elements, concatenated: views that checkpoints write and read; with one rank,
+  // in the parameter's shape.
   at::Tensor exp_avg(size_t index) const { return View(exp_avg_, index); }
   at::Tensor exp_avg_sq(size_t index) const { return View(exp_avg_sq_, index); }
-  at::Tensor Master(size_t index) const;
-  // This rank's masters of a bucket, in the order of the shard. REQUIRES: TakeMasters() has copied
-  // them.
-  at::Tensor MasterSlice(size_t bucket) const;
+  // Masters of those elements, concatenated, fp32: a copy, but for one rank in fp32.
+  LazyTensor Master(size_t index) const;
 
  private:
+  // A part of the shard that is updated at a time: contiguous in the flat buffers and in the shard.
+  struct Region {
+    Range flat;
+    int64_t local = 0;                     // its begin in the shard
+    std::vector<std::vector<Range>> runs;  // [group]: its elements, counted from the region's begin
+  };
+  // The fp32 numbers of a region: views of the buffers where these hold such numbers.
+  struct State {
+    at::Tensor masters, gradients, averages, squares;
+  };
+
   Range Whole(size_t index) const;
   at::Tensor View(const at::Tensor& shard, size_t index) const;
-  at::Tensor ShardOfZeros() const;
-
-  // The shard's runs of a group's elements; the four lists are parallel.
-  struct GroupRuns {
-    std::vector<at::Tensor> masters, gradients, averages, squares;
-  };
-  GroupRuns RunsOf(const ParameterGroup& group) const;
-  // Update number `step` (1 = the first) of those runs.
-  void Update(GroupRuns& runs, const ParameterGroup& group, double lr, int64_t step) const;
+  void MakeRegions();
+  void AddRuns(const Shards::Run& run, size_t group);
+  State Load(const Region& region) const;
+  void Store(const Region& region, const State& state);
+  // Update number `step` (1 = the first) of a region.
+  void Update(const Region& region, State& state, double lr, int64_t step) const;
+  at::Tensor JoinedMaster(size_t index) const;
 
   FlatParameters& parameters_;
   std::vector<ParameterGroup> groups_;
   AdamWOptions options_;
   Shards shards_;
   int rank_;
+  std::vector<Region> regions_;
   at::Tensor exp_avg_, exp_avg_sq_;
-  at::Tensor masters_;  // undefined where every rank has all masters
+  at::Tensor remainders_;  // int16, laid out as the moments; undefined in fp32
   int64_t steps_ = 0;
 };
 

@@ -1,7 +1,7 @@
-// ZeRO stage 1 (Rajbhandari et al. 2020): AdamW's 12 bytes a parameter (fp32 master and two
-// moments) are spread over the data ranks, gradients and weights are not. The invariant is that
-// rank r owns slice r of every bucket: the gradient reducer leaves the sum there, AdamW updates it,
-// and the all-gather of Step() sends it to the others.
+// ZeRO stage 1 (Rajbhandari et al. 2020): AdamW's state (two moments, and in bf16
+// what the weights leave of their masters) are spread over the data ranks, gradients and weights
+// are not. The invariant is that rank r owns slice r of every bucket: the gradient reducer leaves
+// the sum there, AdamW updates it, and the all-gather of Step() sends it to the others.
 //
 // A step that would leave a number that is not finite has to be refused by all ranks before any has
 // changed a weight. Bounds from step to step (step_bound.h) settle that without communication; only
@@ -37,11 +37,7 @@ ZeroOptimizer::ZeroOptimizer(FlatParameters& parameters, std::vector<ParameterGr
 
 void ZeroOptimizer::TakeMasters() {
   bound_.reset();
-  if (!parameters_.master_aliases_gradient()) return;
-  EQUIPOISE_CHECK(sharded(), "masters alias the gradient, but are not sharded");
   adamw_.TakeMasters();
-  parameters_.DropMasters();
-  adamw_.MakeMoments();
 }
 
 void ZeroOptimizer::ScaleGradients(double factor) {
@@ -87,17 +83,13 @@ bool ZeroOptimizer::StepIsFinite(double lr) {
 bool ZeroOptimizer::Step(double lr) {
   if (!StepIsFinite(lr)) return false;
   adamw_.Step(lr);
-  if (!sharded()) {
-    parameters_.UpdateCompute();
-    return true;
-  }
+  if (!sharded()) return true;
   std::vector<Work> gathers;
   at::Tensor& compute = parameters_.compute();
   for (size_t bucket = shards_.num_buckets(); bucket-- > 0;) {
     const Range all = shards_.Bucket(bucket), mine = shards_.Slice(bucket, data_.rank());
     at::Tensor output = compute.narrow(0, all.begin, all.size());
     const at::Tensor input = compute.narrow(0, mine.begin, mine.size());
-    if (parameters_.master_aliases_gradient()) input.copy_(adamw_.MasterSlice(bucket));
     gathers.push_back(data_.AllGather(output, input));
   }
   for (Work& gather : gathers) gather.Wait();

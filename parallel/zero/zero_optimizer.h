@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "parallel/comm/communicator.h"
+#include "parallel/lazy_tensor.h"
 #include "parallel/parameter.h"
 #include "parallel/sharded_state.h"
 #include "parallel/shards.h"
@@ -40,8 +41,8 @@ class ZeroOptimizer {
   ZeroOptimizer(FlatParameters& parameters, std::vector<ParameterGroup> groups,
                 const AdamWOptions& options, const Shards& shards, Groups ranks);
 
-  // To be called once before the first step, when the weights have been set and the compute copy
-  // updated: a rank that shards copies its shard of the masters and drops the rest.
+  // To be called once before the first step, when the weights have been set and the values updated
+  // (FlatParameters::UpdateCompute()): see AdamW.
   void TakeMasters();
 
   // The 2-norm of all gradients of the model. Collective over `world`.
@@ -59,12 +60,13 @@ class ZeroOptimizer {
   void set_steps(int64_t steps);
 
   // The part of a checkpoint's tensor that is on this rank: ranges of a parameter's elements,
-  // concatenated in `values` (contiguous; fp32, a frozen weight in the compute dtype).
+  // concatenated in `values`: masters in fp32, moments in their dtype, a frozen weight in the
+  // compute dtype.
   struct State {
     std::string name;  // NAME of the parameter, or exp_avg.NAME, exp_avg_sq.NAME
     const Parameter* parameter = nullptr;
     std::vector<Range> runs;
-    at::Tensor values;
+    LazyTensor values;
   };
   // The moments, as views to be written and read in place. REQUIRES: TakeMasters() was called.
   std::vector<State> Moments() const;

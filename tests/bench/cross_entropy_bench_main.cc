@@ -60,6 +60,7 @@ int Run(const std::vector<std::string>& arguments) {
   FlatParameters flat({&problem.weight}, dtype);
   problem.weight.master.normal_(0, 0.02);
   flat.UpdateCompute();
+  flat.ZeroGradient();
   problem.ids = at::arange(rows, at::kLong).mul_(7919).remainder_(vocabulary);
   problem.x = at::randn({rows, hidden}).to(dtype).requires_grad_();
   const int64_t before = GetCpuMemory().current_bytes;

@@ -125,8 +125,14 @@ StepWork CountStep(const GpuCountSettings& settings) {
   ClusterConfig section;
   section.preset = "h200";
   const Cluster cluster = MakeCluster(section);
-  const CostModel costs(settings.model, cluster,
-                        {.tensor = settings.tensor, .element_bytes = kElementBytes, .frozen = {}});
+  AdamWOptions adamw;
+  if (settings.bf16_moments) adamw.moments = at::kBFloat16;
+  const CostModel costs(
+      settings.model, cluster,
+      {.tensor = settings.tensor,
+       .element_bytes = kElementBytes,
+       .frozen = {},
+       .style = {.moment_bytes = static_cast<int>(c10::elementSize(adamw.moments))}});
   const LayerLoad load = settings.row.load(ImageSpecOf(settings.model));
   const std::vector<LayerLoad> loads(static_cast<size_t>(settings.micro_batches), load);
   const Plan plan = PlanOf(settings, costs, load);
@@ -142,8 +148,8 @@ StepWork CountStep(const GpuCountSettings& settings) {
   ParallelModel model(settings.model, plan, options, world, recorder);
   const std::vector<Parameter*>& parameters = model.parameters().parameters();
   const std::vector<double> factors(parameters.size(), 1.0);
-  ZeroOptimizer optimizer(model.parameters(), DecayGroups(parameters, factors, 0.05),
-                          AdamWOptions(), model.shards(),
+  ZeroOptimizer optimizer(model.parameters(), DecayGroups(parameters, factors, 0.05), adamw,
+                          model.shards(),
                           ZeroOptimizer::Groups{model.groups().along(Axis::kData), world});
   optimizer.TakeMasters();
   const MicroBatch batch = RandomMicroBatch(settings.model, settings.row);

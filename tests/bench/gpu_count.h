@@ -21,7 +21,8 @@ struct GpuCountSettings {
   int pipeline = 1, tensor = 1, data = 1;
   int rank = 0;  // of the mesh: the one that is counted
   std::string schedule = "1f1b";
-  bool recompute = false;  // every layer
+  bool bf16_moments = false;  // AdamW's
+  bool recompute = false;     // every layer
 };
 
 // The work of one layer in a warm forward and backward pass.

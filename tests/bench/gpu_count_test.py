@@ -22,6 +22,9 @@ HOST_READS = 3
 STEPS = {
     "2B, 8k tokens": ["--model", "internvl2-2b", "--micro-batches", "2"],
     "2B, recomputed": ["--model", "internvl2-2b", "--micro-batches", "2", "--recompute"],
+    "8B on one GPU, recomputed": ["--model", "internvl2-8b", "--micro-batches", "2", "--recompute"],
+    "8B on one GPU, bf16 moments, recomputed": [
+        "--model", "internvl2-8b", "--micro-batches", "2", "--recompute", "--bf16-moments"],
     "8B, rank 1 of 4": ["--model", "internvl2-8b", "--micro-batches", "8", "--pipeline", "4",
                         "--rank", "1"],
     "26B, rank 0 of 8": ["--model", "internvl2-26b", "--micro-batches", "8", "--pipeline", "8",

@@ -34,7 +34,7 @@ double Formula(const Settings& settings, double trained, double frozen, double r
   const double shards = settings.zero == 0 ? 1 : ranks;
   const double moments = 8 * trained / shards;
   if (fp32) return 4 * (trained + frozen) + 4 * trained + moments;
-  return 2 * (trained + frozen) + 4 * trained / shards + 4 * trained + moments;
+  return 2 * (trained + frozen) + 2 * trained / shards + 4 * trained + moments;
 }
 
 // A matrix and a bias for each of `matrices`, and frozen ones of a quarter of the size.

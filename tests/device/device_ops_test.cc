@@ -14,6 +14,7 @@
 #include "models/ops/norm.h"
 #include "models/ops/patches.h"
 #include "models/ops/rotary.h"
+#include "parallel/split_master.h"
 #include "parallel/zero/square_nodes.h"
 #include "tests/device/gpu_stand_in.h"
 #include "tests/models/model_support.h"
@@ -49,6 +50,7 @@ Tensors RunOn(at::Device device, at::ScalarType dtype, const Problem& problem) {
     weights[i]->master.copy_(Normal(weights[i]->shape, 20 + i).add_(0.5));
   }
   flat.UpdateCompute();
+  flat.DropMasters();
   Tensors inputs;
   for (size_t i = 0; i < problem.inputs.size(); ++i) {
     inputs.push_back(Normal(problem.inputs[i], 10 + i).to(dtype).to(device).requires_grad_());
@@ -225,6 +227,21 @@ TEST_CASE("squares on a device are summed as on the CPU, however they are cut", 
     CHECK(sums[i].Total() == Approx(host.Total()).epsilon(1e-6));
     CHECK(joined[i].Total() == sums[i].Total());
   }
+}
+
+TEST_CASE("masters on a device are split and joined to the CPU's bits", "[device]") {
+  const at::Tensor bits = at::arange(1 << 17, at::kInt).mul_(-1640531535);  // all high halves
+  const at::Tensor master = bits.view(at::kFloat), weight = at::empty({1 << 17}, at::kBFloat16);
+  const at::Tensor remainder = at::empty({1 << 17}, at::kShort);
+  SplitMaster(master, weight, remainder);
+  const at::Tensor there = master.to(kGpu), rounded = weight.to(kGpu), rest = remainder.to(kGpu);
+  rounded.zero_(), rest.zero_();
+  SplitMaster(there, rounded, rest);
+  CHECK(rounded.cpu().view(at::kShort).equal(weight.view(at::kShort)));
+  CHECK(rest.cpu().equal(remainder));
+  there.zero_();
+  JoinMaster(rounded, rest, there);
+  CHECK(there.cpu().view(at::kInt).equal(bits));
 }
 
 }  // namespace

@@ -60,8 +60,7 @@ void Check(const Problem& problem, bool adjacent = true) {
     }
     for (size_t i = 0; i < weights.size(); ++i) {
       Parameter& p = *weights[i];
-      p.master.copy_(Normal(p.shape, 20 + i).add_(0.5));
-      p.value.copy_(p.master);
+      p.value.copy_(Normal(p.shape, 20 + i).add_(0.5));
       if (!adjacent) {
         p.value = p.value.clone();
         p.gradient = p.gradient.clone();

@@ -43,7 +43,7 @@ TEST_CASE("tensors come back as they were written", "[models][cpu]") {
       {"brain", at::randn({3, 4}).to(at::kBFloat16)},
       {"long", at::arange(6, at::kLong).view({2, 3})},
       {"weight", at::randn({7, 5})}};
-  WriteSafetensors(folder / "a.safetensors", tensors, {{"format", "pt"}});
+  WriteSafetensors(folder / "a.safetensors", {tensors.begin(), tensors.end()}, {{"format", "pt"}});
   const SafetensorsReader reader(folder / "a.safetensors");
   CHECK(reader.metadata().at("format") == "pt");
   REQUIRE(reader.entries().size() == tensors.size());

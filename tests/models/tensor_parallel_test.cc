@@ -454,7 +454,7 @@ TEST_CASE("a rank reads its part of a folder's weights", "[models][cpu]") {
       Tensors file;
       const TestModel source = MakeModel(config);
       for (const Parameter* p : source.stage->parameters()) file[p->name] = p->stored().to(dtype);
-      WriteSafetensors((folder / "model.safetensors").string(), file);
+      WriteSafetensors((folder / "model.safetensors").string(), {file.begin(), file.end()});
       CheckWeights(config, [&](const std::vector<Parameter*>& parameters) {
         LoadWeights(parameters, config, folder.string());
       });

@@ -38,7 +38,7 @@ ModelConfig Config(bool has_vision) {
 CheckInputs ReadFor(const ModelConfig& config, const Tensors& tensors, const std::string& loss) {
   const auto path = std::filesystem::temp_directory_path() /
                     ("check_inputs_" + std::to_string(getpid()) + ".safetensors");
-  WriteSafetensors(path.string(), tensors);
+  WriteSafetensors(path.string(), {tensors.begin(), tensors.end()});
   CheckInputs inputs = ReadCheckInputs(path.string(), config, ParseEnum<LossWeight>(loss).value());
   std::filesystem::remove(path);
   return inputs;

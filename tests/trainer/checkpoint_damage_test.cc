@@ -45,7 +45,7 @@ void Poison(const std::string& folder, const std::string& tensor, float value) {
     for (const auto& [name, entry] : reader.entries()) tensors[name] = reader.Read(name);
   }
   tensors.at(tensor).select(0, 100).select(0, 2).fill_(value);
-  WriteSafetensors(path, tensors);
+  WriteSafetensors(path, {tensors.begin(), tensors.end()});
   Json index = Json::parse(ReadText(folder + "/index.json"));
   index["files"].front() = {{"bytes", SumFile(path).bytes},
                             {"xxh3_64", HexDigits(SumFile(path).xxh3)}};

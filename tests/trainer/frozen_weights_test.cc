@@ -42,6 +42,7 @@ using Modules = std::vector<std::string>;
 struct Mesh {
   int data = 1, pipeline = 1, tensor = 1, zero = 0;
   at::ScalarType dtype = at::kBFloat16;
+  at::ScalarType moments = at::kFloat;
   int ranks() const { return data * pipeline * tensor; }
 };
 
@@ -60,12 +61,13 @@ struct Rank {
     options.part.dtype = mesh.dtype;
     options.part.freeze = freeze;
     options.bucket_bytes = 1 << 16;
+    adamw.moments = mesh.moments;
     model = std::make_unique<ParallelModel>(config, PlanOf(config, mesh), options, world, recorder);
     AddOptimizer(std::vector<double>(list().size(), 1.0), 0.1, world);
   }
   void AddOptimizer(const std::vector<double>& factors, double decay, Communicator& world) {
     optimizer = std::make_unique<ZeroOptimizer>(
-        model->parameters(), DecayGroups(list(), factors, decay), AdamWOptions(), model->shards(),
+        model->parameters(), DecayGroups(list(), factors, decay), adamw, model->shards(),
         ZeroOptimizer::Groups{model->groups().along(Axis::kData), world});
   }
   void Draw(const ModelConfig& config) {
@@ -86,6 +88,7 @@ struct Rank {
   const std::vector<Parameter*>& list() const { return model->parameters().parameters(); }
 
   TimelineRecorder recorder;
+  AdamWOptions adamw;
   std::unique_ptr<ParallelModel> model;
   std::unique_ptr<ZeroOptimizer> optimizer;
 };
@@ -96,6 +99,7 @@ int64_t ForecastBytes(const ModelConfig& config, const Mesh& mesh, const Modules
   options.tensor = mesh.tensor;
   options.element_bytes = static_cast<int64_t>(c10::elementSize(mesh.dtype));
   options.frozen = freeze;
+  options.style.moment_bytes = static_cast<int>(c10::elementSize(mesh.moments));
   const CostModel costs(config, MakeCluster({}), options);
   const Plan plan = PlanOf(config, mesh);
   Schedule none;
@@ -112,7 +116,9 @@ TEST_CASE("the bytes of weights, gradients and moments are those forecast", "[fr
   CountCpuMemory();
   const ModelConfig config = PresetConfig("quickstart");
   const Mesh mesh = GENERATE(Mesh{}, Mesh{1, 1, 1, 0, at::kFloat}, Mesh{2, 1, 1, 1}, Mesh{2},
-                             Mesh{2, 1, 1, 1, at::kFloat}, Mesh{1, 2}, Mesh{1, 1, 2});
+                             Mesh{2, 1, 1, 1, at::kFloat}, Mesh{1, 2}, Mesh{1, 1, 2},
+                             Mesh{2, 1, 1, 1, at::kBFloat16, at::kBFloat16},
+                             Mesh{1, 1, 1, 0, at::kFloat, at::kBFloat16});
   const Modules freeze = GENERATE(Modules{}, Modules{"vision"}, Modules{"vision", "llm"});
   INFO(mesh.data << " x " << mesh.pipeline << " x " << mesh.tensor << " ZeRO " << mesh.zero << " "
                  << mesh.dtype << ", " << freeze.size() << " modules frozen");
@@ -162,14 +168,18 @@ TEST_CASE("frozen weights give the bits of masters that never move", "[frozen][c
     if (losses[0] != losses[1] || losses[0][0] == losses[0][3])
       throw std::runtime_error("other losses");
     std::map<std::string, const Parameter*> by_name;
+    std::map<std::string, at::Tensor> saved;
     for (const Parameter* p : masters.list()) by_name[p->name] = p;
+    for (const auto& state : masters.optimizer->ToSave()) saved[state.name] = state.values.Get();
     for (const Parameter* p : frozen.list()) {
       const Parameter& other = *by_name.at(p->name);
       if (!p->value.equal(other.value)) throw std::runtime_error(p->name + ": other values");
-      if (p->trainable && !p->master.equal(other.master))
-        throw std::runtime_error(p->name + ": another master");
-      if (p->trainable == is_frozen(*p) || p->master.defined() != p->trainable)
-        throw std::runtime_error(p->name + ": a frozen weight has a master");
+      if (p->trainable == is_frozen(*p) || p->gradient.defined() != p->trainable)
+        throw std::runtime_error(p->name + ": a frozen weight has a gradient");
+    }
+    for (const auto& state : frozen.optimizer->ToSave()) {
+      if (state.parameter->trainable && !state.values.Get().equal(saved.at(state.name)))
+        throw std::runtime_error(state.name + ": another master or moment");
     }
   });
 }

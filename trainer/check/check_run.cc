@@ -119,7 +119,8 @@ void CheckRun::RunSteps(Tensors& out) {
   out["grad_norms"] = at::tensor(norms, at::kDouble);
   std::map<std::string, ZeroOptimizer::State> states;
   for (ZeroOptimizer::State& state : optimizer_->ToSave()) {
-    if (state.name == state.parameter->name) states[NameOf(*state.parameter)] = std::move(state);
+    if (state.name != state.parameter->name) continue;
+    states.insert_or_assign(NameOf(*state.parameter), std::move(state));
   }
   Collect("after.", out, [&](const std::string& name, at::Tensor& whole) {
     if (states.count(name) > 0) AddState(states.at(name), whole);

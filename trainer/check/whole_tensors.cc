@@ -43,7 +43,7 @@ void AddGradient(ParallelModel& model, size_t index, at::Tensor& whole) {
 
 void AddState(const ZeroOptimizer::State& state, at::Tensor& whole) {
   const Parameter& parameter = *state.parameter;
-  const at::Tensor values = state.values.cpu().reshape({-1});
+  const at::Tensor values = state.values.Get().cpu().reshape({-1});
   at::Tensor local = at::zeros({parameter.numel()}, at::kFloat);
   int64_t done = 0;
   for (const Range& run : state.runs) {

@@ -168,7 +168,7 @@ void DeleteOld(const fs::path& checkpoints, int64_t step, int64_t keep) {
 void RequireFinite(const std::map<std::string, HeldPiece>& tensors) {
   for (const auto& [name, piece] : tensors) {
     if (piece.values.numel() == 0) continue;
-    const auto [least, most] = at::aminmax(piece.values);
+    const auto [least, most] = at::aminmax(piece.values.Get());
     if (std::isfinite(least.item<double>()) && std::isfinite(most.item<double>())) continue;
     throw RunError(
         fmt::format("tensor {} holds values that are infinite or no numbers: not saved; the "
@@ -178,7 +178,7 @@ void RequireFinite(const std::map<std::string, HeldPiece>& tensors) {
 }
 
 void WriteRankFile(const std::string& path, const std::map<std::string, HeldPiece>& held) {
-  std::map<std::string, at::Tensor> tensors;
+  std::map<std::string, LazyTensor> tensors;
   Json pieces = Json::object();
   for (const auto& [name, each] : held) {
     tensors.emplace(name, each.values);

@@ -10,21 +10,22 @@
 
 #include "configs/base/json.h"
 #include "parallel/comm/communicator.h"
+#include "parallel/lazy_tensor.h"
 #include "parallel/parameter.h"
 #include "trainer/checkpoint/checkpoint_index.h"
 #include "trainer/checkpoint/checkpoint_pieces.h"
 
 namespace equipoise {
 
-// A tensor in memory, or this rank's piece of one: contiguous, on any device. It is saved in its
-// own dtype; elements that are read are converted to it.
+// A tensor, or this rank's piece of one, on any device. It is saved in its own dtype; elements that
+// are read are converted to it.
 struct HeldPiece {
   HeldPiece(at::Tensor whole)  // NOLINT(google-explicit-constructor): a tensor is a piece of itself
-      : values(std::move(whole)), piece{values.sizes().vec(), -1, {}, {}} {}
-  HeldPiece(at::Tensor values, TensorPiece piece)
+      : values(std::move(whole)), piece{values.sizes(), -1, {}, {}} {}
+  HeldPiece(LazyTensor values, TensorPiece piece)
       : values(std::move(values)), piece(std::move(piece)) {}
 
-  at::Tensor values;  // the elements of the piece, in any shape
+  LazyTensor values;  // the elements of the piece, in any shape
   TensorPiece piece;
 };
 

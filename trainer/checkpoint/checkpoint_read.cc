@@ -101,7 +101,8 @@ void PlanReading(const std::string& checkpoint_dir, const std::string& name,
     for (const CopyRun& run : runs) filled.push_back({run.to, run.to + run.count});
     // The file of a whole tensor is opened in any case, to compare the shape.
     if (runs.empty() && !stored.whole) continue;
-    of_file[stored.file].push_back({name, piece, stored.whole, std::move(runs), target.values});
+    of_file[stored.file].push_back(
+        {name, piece, stored.whole, std::move(runs), target.values.Get()});
   }
   const std::string fault = CoverFault(std::move(filled), target.values.numel());
   if (!fault.empty()) {

@@ -9,9 +9,10 @@ std::map<std::string, HeldPiece> TensorsToSave(const ZeroOptimizer& optimizer) {
   for (const ZeroOptimizer::State& state : optimizer.ToSave()) {
     const TensorPiece piece = PieceOf(*state.parameter, state.runs);
     // Tensors that are not sharded keep their shape, so that other programs can read them.
-    const at::Tensor values =
-        piece.runs.empty() ? state.values.view(state.parameter->shape) : state.values;
-    tensors.emplace(state.name, HeldPiece(values.contiguous(), piece));
+    const std::vector<int64_t> shape =
+        piece.runs.empty() ? state.parameter->shape : state.values.sizes();
+    const auto values = [values = state.values, shape] { return values.Get().view(shape); };
+    tensors.emplace(state.name, HeldPiece({shape, state.values.dtype(), values}, piece));
   }
   return tensors;
 }

@@ -76,7 +76,7 @@ int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
     check.RunSteps(out);
   }
   AgreeOrThrowRunError(world, [&] {
-    if (mpi.rank() == 0) WriteSafetensors(arguments.out, out);
+    if (mpi.rank() == 0) WriteSafetensors(arguments.out, {out.begin(), out.end()});
   });
   return static_cast<int>(ExitCode::kDone);
 }

@@ -87,7 +87,8 @@ int Export(const Arguments& arguments) {
         fmt::format("--dtype {}: tensor {} has values beyond its range; give fp32 or bf16",
                     arguments.dtype, p->name));
   }
-  WriteSafetensors(arguments.out + "/model.safetensors", NamedForFolder(tensors, model.config),
+  tensors = NamedForFolder(tensors, model.config);
+  WriteSafetensors(arguments.out + "/model.safetensors", {tensors.begin(), tensors.end()},
                    {{"format", "pt"}});
   CopyModelDescription(source.folder, arguments.out);
   WriteConfigJson(arguments.out, arguments.dtype);

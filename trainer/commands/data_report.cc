@@ -243,7 +243,7 @@ void WriteSample(const OpenedData& data, int64_t sample, const std::string& path
   labels.narrow(1, 1, shifted).copy_(loaded.batch.targets.narrow(0, 0, shifted));
   std::map<std::string, at::Tensor> tensors = {{"input_ids", ids}, {"labels", labels}};
   if (loaded.batch.pixel_values.defined()) tensors["pixel_values"] = loaded.batch.pixel_values;
-  WriteSafetensors(path, tensors);
+  WriteSafetensors(path, {tensors.begin(), tensors.end()});
 }
 
 void PrintSample(const Json& sample, std::ostream& out) {

@@ -13,6 +13,7 @@
 #include "models/families/families.h"
 #include "parallel/mesh.h"
 #include "trainer/device/compute_device.h"
+#include "trainer/device/compute_dtype.h"
 #include "trainer/device/memory_stats.h"
 #include "trainer/planner/make_plan.h"
 #include "trainer/profile/profile_run.h"
@@ -69,7 +70,7 @@ void Replica::Build() {
   for (const Parameter* p : parameters) factor.push_back(factors.at(p->component));
   optimizer_ = std::make_unique<ZeroOptimizer>(
       model_->parameters(), DecayGroups(parameters, factor, train.weight_decay),
-      AdamWOptions{train.beta1, train.beta2, train.eps}, model_->shards(),
+      AdamWOptions{train.beta1, train.beta2, train.eps, DtypeOf(train.moments)}, model_->shards(),
       ZeroOptimizer::Groups{model_->groups().along(Axis::kData), context_.world()});
 }
 

@@ -30,7 +30,8 @@ StepForecast::StepForecast(const RunConfig& config, const ModelConfig& model, co
       costs_(model, ClusterFor(config.cluster, plan.num_ranks()),
              {.tensor = plan.tensor(),
               .element_bytes = ElementBytes(ParsePrecision(here.precision)),
-              .frozen = config.model.freeze},
+              .frozen = config.model.freeze,
+              .style = {.moment_bytes = static_cast<int>(ElementBytes(config.train.moments))}},
              given.profile ? &*given.profile : nullptr),
       knows_peak_(costs_.cluster().multiprocessors > 0 || config.cluster.peak_tflops.has_value()),
       knows_speed_(knows_peak_ || !config.cluster.profile.empty()) {}

@@ -56,7 +56,7 @@ void RequireRuns(const RunConfig& config, const PlanRequest& request, const Plan
   const StageLayout stages(request.model, plan, request.frozen);
   const PlanSchedule schedule(plan);
   const CostModel costs(request.model, request.cluster,
-                        {plan.tensor(), request.element_bytes, request.frozen},
+                        {plan.tensor(), request.element_bytes, request.frozen, request.style},
                         request.profile.get());
   const auto require = [&](const std::vector<LayerLoad>& loads) {
     schedule.StepOps(stages, loads, StageCosts(costs, plan, request.cluster, loads));
@@ -116,6 +116,7 @@ PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
   const Precision precision =
       target.precision ? *target.precision : PrecisionOn(request.cluster, config.train);
   request.element_bytes = ElementBytes(precision);
+  request.style.moment_bytes = static_cast<int>(ElementBytes(config.train.moments));
   request.workload = workload;
   request.profile = ProfileFor(config, request, precision);
   if (request.profile) request.cluster = WithMeasuredLinks(request.cluster, *request.profile);

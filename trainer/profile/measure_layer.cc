@@ -205,10 +205,8 @@ double LayerMeter::OptimizerSecondsPerParameter() {
   const std::vector<double> factors(parameters.parameters().size(), 1.0);
   AdamW optimizer(parameters, DecayGroups(parameters.parameters(), factors, /*weight_decay=*/0.05),
                   AdamWOptions());
-  const auto step = [&] {
-    optimizer.Step(/*lr=*/1e-4);
-    parameters.UpdateCompute();
-  };
+  optimizer.TakeMasters();
+  const auto step = [&] { optimizer.Step(/*lr=*/1e-4); };
   step();  // warm-up
   return DeviceSeconds(impl_->device, step) / static_cast<double>(parameters.gradient().numel());
 }

@@ -9,8 +9,8 @@
 
 namespace equipoise {
 
-// The dtype of weights and activations in forward and backward. Master weights, accumulated
-// gradients and optimizer state are always fp32.
+// The dtype of weights and activations in forward and backward, and that of AdamW's moments. Master
+// weights and accumulated gradients are always fp32.
 enum class Precision : uint8_t { kFp32, kBf16 };
 
 // The names in train.precision (besides auto) and in profiles.

@@ -73,6 +73,7 @@ struct TrainSection {
   std::string schedule = "cosine";
   double weight_decay = 0.05;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  Precision moments = Precision::kFp32;
   double clip = 1.0;
   LossWeight loss = LossWeight::kToken;
   int64_t threads = 0;
@@ -103,6 +104,9 @@ struct TrainSection {
     visit("beta1", beta1, "AdamW's first moment", Between(0, 0.99999));
     visit("beta2", beta2, "AdamW's second moment", Between(0, 0.99999));
     visit("eps", eps, "AdamW's", AtLeast(0));
+    visit("moments", moments,
+          "AdamW's moments between two steps; bf16 takes 4 bytes less for each trained parameter, "
+          "and rounds them after each step");
     visit("clip", clip, "largest global gradient norm; 0 = no clipping", AtLeast(0));
     visit("loss", loss, "weight of a sample's x target tokens: 1, 1/x, 1/sqrt(x) each");
     visit("threads", threads, "compute threads of a rank; 0 = cores / ranks on this machine",

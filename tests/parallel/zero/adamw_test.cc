@@ -1,5 +1,6 @@
 #include "parallel/zero/adamw.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/randn.h>
 
 #include <catch2/catch.hpp>
@@ -23,8 +24,9 @@ struct Model {
   Parameter bias = Named("bias", {7});
   FlatParameters flat;
 
-  Model() : flat(Prepare(), at::kFloat) {
+  explicit Model(at::ScalarType compute = at::kFloat) : flat(Prepare(), compute) {
     for (Parameter* p : flat.parameters()) p->stored().copy_(at::randn(p->shape));
+    flat.UpdateCompute();
   }
   std::vector<Parameter*> Prepare() {
     frozen.trainable = false;
@@ -51,6 +53,7 @@ TEST_CASE("AdamW follows the formula, each group with its own settings", "[paral
   AdamWOptions options;
   options.beta2 = 0.95;
   AdamW adamw(model.flat, {{{0}, 1.0, 0.05}, {{2}, 0.5, 0.0}}, options);
+  adamw.TakeMasters();
   const at::Tensor frozen = model.frozen.value.clone();
   std::vector<Element> weight, bias;
   for (int i = 0; i < 35; ++i) weight.push_back({model.weight.master.const_data_ptr<float>()[i]});
@@ -87,11 +90,13 @@ TEST_CASE("AdamW restored from its moments and steps goes on with the same bits"
           "[parallel][cpu]") {
   Model model, other;
   AdamW adamw(model.flat, DecayGroups(model.flat.parameters(), {1, 1, 1}, 0.1), {});
+  adamw.TakeMasters();
   for (int t = 0; t < 2; ++t) {
     model.flat.gradient().copy_(at::randn(model.flat.gradient().sizes()));
     adamw.Step(1e-2);
   }
   AdamW restored(other.flat, DecayGroups(other.flat.parameters(), {1, 1, 1}, 0.1), {});
+  restored.TakeMasters();
   other.flat.master().copy_(model.flat.master());
   for (const size_t index : {0, 2}) {
     restored.exp_avg(index).copy_(adamw.exp_avg(index));
@@ -103,6 +108,104 @@ TEST_CASE("AdamW restored from its moments and steps goes on with the same bits"
   restored.Step(1e-2);
   CHECK(other.weight.master.equal(model.weight.master));
   CHECK(other.bias.master.equal(model.bias.master));
+}
+
+// Ten steps on gradients that are the same for each optimizer.
+void TenSteps(Model& model, AdamW& adamw) {
+  for (int t = 1; t <= 10; ++t) {
+    model.flat.ZeroGradient();
+    for (Parameter* p : {&model.weight, &model.bias}) {
+      const at::Tensor steps = at::arange(p->numel(), at::kFloat).view(p->shape);
+      p->gradient.copy_(steps.mul(0.37 * t).sin());
+    }
+    adamw.Step(1e-2);
+  }
+}
+
+TEST_CASE("masters that are kept as bf16 weights and remainders have the bits of fp32 ones",
+          "[parallel][cpu]") {
+  Model whole, split(at::kBFloat16);
+  for (size_t i = 0; i < 3; ++i) {
+    split.flat.parameters()[i]->stored().copy_(whole.flat.parameters()[i]->stored());
+  }
+  split.flat.UpdateCompute();
+  const auto groups = DecayGroups(whole.flat.parameters(), {1, 1, 1}, 0.1);
+  AdamW of_whole(whole.flat, groups, {}), of_split(split.flat, groups, {});
+  of_whole.TakeMasters();
+  of_split.TakeMasters();
+  CHECK(!split.weight.master.defined());
+  TenSteps(whole, of_whole);
+  TenSteps(split, of_split);
+  for (const size_t i : {0, 2}) {
+    const Parameter &one = *whole.flat.parameters()[i], &other = *split.flat.parameters()[i];
+    CHECK(of_split.Master(i).sizes() == one.shape);
+    CHECK(of_split.Master(i).Get().equal(one.master));
+    CHECK(of_split.exp_avg(i).equal(of_whole.exp_avg(i)));
+    CHECK(other.value.sub(one.master).abs().le(one.master.abs().mul(1 / 256.0)).all().item<bool>());
+    CHECK(!other.value.to(at::kFloat).equal(one.master));
+  }
+}
+
+TEST_CASE("moments in bf16 are fp32 ones rounded after each step", "[parallel][cpu]") {
+  const auto compute = GENERATE(at::kFloat, at::kBFloat16);
+  Model exact(compute), rounded(compute);
+  for (size_t i = 0; i < 3; ++i) {
+    rounded.flat.parameters()[i]->stored().copy_(exact.flat.parameters()[i]->stored());
+  }
+  rounded.flat.UpdateCompute();
+  const auto groups = DecayGroups(exact.flat.parameters(), {1, 1, 1}, 0.1);
+  AdamWOptions options;
+  AdamW fp32(exact.flat, groups, options);
+  options.moments = at::kBFloat16;
+  AdamW bf16(rounded.flat, groups, options);
+  for (AdamW* adamw : {&fp32, &bf16}) adamw->TakeMasters();
+  for (int t = 1; t <= 3; ++t) {
+    for (Model* model : {&exact, &rounded}) {
+      model->flat.ZeroGradient();
+      for (Parameter* p : {&model->weight, &model->bias}) p->gradient.fill_(0.1 * t);
+    }
+    fp32.Step(1e-2);
+    bf16.Step(1e-2);
+    for (const size_t i : {0, 2}) {
+      CHECK(bf16.exp_avg(i).scalar_type() == at::kBFloat16);
+      // What the next step of both starts from.
+      fp32.exp_avg(i).copy_(fp32.exp_avg(i).to(at::kBFloat16));
+      fp32.exp_avg_sq(i).copy_(fp32.exp_avg_sq(i).to(at::kBFloat16));
+      CHECK(bf16.exp_avg(i).to(at::kFloat).equal(fp32.exp_avg(i)));
+      CHECK(bf16.exp_avg_sq(i).to(at::kFloat).equal(fp32.exp_avg_sq(i)));
+      CHECK(bf16.Master(i).Get().equal(fp32.Master(i).Get()));
+    }
+  }
+}
+
+TEST_CASE("a flat buffer of several regions is updated as each part alone", "[parallel][cpu]") {
+  // Larger than a region; the parts are of other sizes, so that regions cut them elsewhere.
+  const int64_t large = (1 << 18) + 1000, small = 777;
+  const auto compute = GENERATE(at::kFloat, at::kBFloat16);
+  const auto trained = [&](std::vector<Parameter*> parameters) {
+    FlatParameters flat(parameters, compute);
+    for (Parameter* p : parameters) {
+      p->stored().copy_(at::arange(p->numel(), at::kFloat).add(p->numel()).mul(0.11).sin());
+    }
+    flat.UpdateCompute();
+    AdamW adamw(flat, DecayGroups(parameters, std::vector<double>(parameters.size(), 1), 0.1), {});
+    adamw.TakeMasters();
+    for (int t = 0; t < 2; ++t) {
+      flat.ZeroGradient();
+      for (Parameter* p : parameters) {
+        p->gradient.copy_(at::arange(p->numel(), at::kFloat).mul(0.3).cos());
+      }
+      adamw.Step(1e-2);
+    }
+    std::vector<at::Tensor> masters;
+    for (size_t i = 0; i < parameters.size(); ++i) masters.push_back(adamw.Master(i).Get().clone());
+    return masters;
+  };
+  Parameter a = Named("a", {small}), b = Named("b", {large}), c = Named("c", {small + 1});
+  const std::vector<at::Tensor> together = trained({&a, &b, &c});
+  CHECK(together[0].equal(trained({&a})[0]));
+  CHECK(together[1].equal(trained({&b})[0]));
+  CHECK(together[2].equal(trained({&c})[0]));
 }
 
 TEST_CASE("matrices decay, vectors do not, modules keep their factor", "[parallel][cpu]") {

@@ -1,0 +1,73 @@
+"""Masters as bf16 weights and remainders, and AdamW's moments in bf16: what the checkpoint holds,
+that a run goes on from it with the same bits, and that ZeRO changes none."""
+import shutil
+import sys
+import tempfile
+
+import safetensors
+
+import checkpoint_reader
+import tiny_case
+
+BF16 = dict(train__precision="bf16", train__moments="bf16", train__global_batch=4)
+
+
+def dtypes(folder):
+    """Dtypes of the weights and of the moments in a checkpoint's files."""
+    found = {"weights": set(), "moments": set()}
+    with safetensors.safe_open(f"{folder}/rank-00000.safetensors", "np") as file:
+        for name in file.keys():
+            kind = "moments" if name.startswith("exp_avg") else "weights"
+            found[kind].add(file.get_slice(name).get_dtype())
+    return found
+
+
+def step(run_dir, number):
+    return f"{run_dir}/checkpoints/step-{number:08d}"
+
+
+def main():
+    results = tiny_case.Results()
+    folder = tempfile.mkdtemp()
+    config = tiny_case.write_case(folder)
+
+    def run(name, ranks, **settings):
+        done = tiny_case.run(config, ranks, run__dir=f"{folder}/{name}", **settings)
+        results.check(f"{name}: trains", done.returncode == 0,
+                      done.stderr[-800:] if done.returncode else "")
+        return done
+
+    run("whole", 2, train__steps=6, **BF16)
+    run("legs", 2, train__steps=3, **BF16)
+    run("legs", 2, train__steps=6, **BF16)
+    whole = step(f"{folder}/whole", 6)
+    differing = checkpoint_reader.differing(step(f"{folder}/legs", 6), whole)
+    results.check("a run that goes on has the bits of one that never stopped", not differing,
+                  str(differing[:3]))
+    run("plain", 2, train__steps=6, parallel__zero=0, **BF16)
+    differing = checkpoint_reader.differing(step(f"{folder}/plain", 6), whole)
+    results.check("ZeRO changes no bit", not differing, str(differing[:3]))
+    found = dtypes(whole)
+    results.check("masters are saved in fp32, moments in bf16",
+                  found == {"weights": {"F32"}, "moments": {"BF16"}}, str(found))
+
+    exact = {**BF16, "train__moments": "fp32"}
+    run("exact", 2, train__steps=6, **exact)
+    found = dtypes(step(f"{folder}/exact", 6))
+    results.check("moments are fp32 where nothing is said", found["moments"] == {"F32"}, str(found))
+    losses = [tiny_case.metrics(f"{folder}/{name}")[-1]["loss"] for name in ("whole", "exact")]
+    results.check("rounding moments moves the loss a little", losses[0] != losses[1] and
+                  abs(losses[0] - losses[1]) < 0.02 * losses[1], str(losses))
+    done = run("legs", 1, train__steps=8, **exact)
+    results.check("goes on with fp32 moments, and says so",
+                  'train.moments was "bf16" and is "fp32"' in done.stderr, done.stderr[-800:])
+
+    refused = tiny_case.run(config, 1, run__dir=f"{folder}/none", train__moments="fp16")
+    results.check("another dtype is refused", refused.returncode == 2 and
+                  "train.moments" in refused.stderr, refused.stderr[-300:])
+    shutil.rmtree(folder)
+    results.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
