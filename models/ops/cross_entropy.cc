@@ -157,7 +157,8 @@ at::Tensor LinearCrossEntropy(const at::Tensor& x, const Targets& targets, Param
     loss.add_(Chunk(x, targets, weight, gradients, {begin, std::min(step, rows - begin)}));
   }
   loss.mul_(targets.scale);
-  if (gradients.of_x && group != nullptr) group->AllReduce(gradients.x, ReduceOp::kSum).Wait();
+  if (gradients.of_x && group != nullptr)
+    group->AllReduce(gradients.x, ReduceOp::kSum).WaitOnStream();
   if (!needs_node) return loss;
 
   auto node = std::make_shared<CrossEntropyNode>();

@@ -18,7 +18,7 @@ at::Tensor Rows(const at::Tensor& ids, const Parameter& weight, Communicator* gr
   const LocalIds local = IdsOfPart(ids, weight);
   at::Tensor rows = weight.value.index_select(0, local.ids);
   rows.masked_fill_(local.elsewhere.unsqueeze(1), 0);
-  group->AllReduce(rows, ReduceOp::kSum).Wait();
+  group->AllReduce(rows, ReduceOp::kSum).WaitOnStream();
   return rows;
 }
 

@@ -77,7 +77,7 @@ struct RmsNormNode : torch::autograd::Node {
                               sum.mutable_data_ptr<float>());
       });
     });
-    if (group != nullptr) group->AllReduce(sum, ReduceOp::kSum).Wait();
+    if (group != nullptr) group->AllReduce(sum, ReduceOp::kSum).WaitOnStream();
     weight->AddGradient(sum);
   }
 };
@@ -95,7 +95,7 @@ struct DeviceRmsNormNode : torch::autograd::Node {
                                                        {x.size(1)}, rstd, weight->value, wanted);
     if (weight->trainable) {
       at::Tensor sum = group == nullptr ? gw : gw.to(at::kFloat);
-      if (group != nullptr) group->AllReduce(sum, ReduceOp::kSum).Wait();
+      if (group != nullptr) group->AllReduce(sum, ReduceOp::kSum).WaitOnStream();
       weight->AddGradient(sum);
     }
     return {wanted[0] ? gx.view(input_shape) : at::Tensor()};

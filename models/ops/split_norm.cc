@@ -15,7 +15,7 @@ at::Tensor RowSums(const std::vector<at::Tensor>& xs, Communicator* group) {
   for (size_t i = 0; i < xs.size(); ++i) {
     sums.select(0, static_cast<int64_t>(i)).copy_(xs[i].sum(-1).view({-1}));
   }
-  if (group != nullptr) group->AllReduce(sums, ReduceOp::kSum).Wait();
+  if (group != nullptr) group->AllReduce(sums, ReduceOp::kSum).WaitOnStream();
   return sums;
 }
 
@@ -37,7 +37,7 @@ struct TensorParallelRmsNormNode : torch::autograd::Node {
       const at::Tensor x = xs[i].to(at::kFloat);
       if (weights[i]->trainable) {
         at::Tensor sum = g.mul(x).mul_(Scale(i)).sum(0);
-        if (weight_group != nullptr) weight_group->AllReduce(sum, ReduceOp::kSum).Wait();
+        if (weight_group != nullptr) weight_group->AllReduce(sum, ReduceOp::kSum).WaitOnStream();
         weights[i]->AddGradient(sum);
       }
       scaled.push_back(g.mul(weights[i]->value));

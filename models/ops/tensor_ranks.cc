@@ -14,7 +14,7 @@ struct AllReduceBackwardNode : torch::autograd::Node {
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     at::Tensor g = gradients[0].contiguous();
-    group->AllReduce(g, ReduceOp::kSum).Wait();
+    group->AllReduce(g, ReduceOp::kSum).WaitOnStream();
     return {g};
   }
   std::string name() const override { return "AllReduceBackward"; }
@@ -44,7 +44,7 @@ struct SumGradientOfPartNode : torch::autograd::Node {
     shape.insert(shape.begin(), parts);
     at::Tensor all = at::zeros(shape, g.options());
     all.select(0, part).copy_(g);
-    group->AllReduce(all, ReduceOp::kSum).Wait();
+    group->AllReduce(all, ReduceOp::kSum).WaitOnStream();
     return {all.select(0, part)};
   }
   std::string name() const override { return "SumGradientOfPart"; }
@@ -67,7 +67,7 @@ at::Tensor AllReduceForward(const at::Tensor& x, Parameter* bias, Communicator& 
   const bool needs_node = NeedsNode({&x}, {bias});
   const BelowAutograd guard;
   at::Tensor y = x.detach();
-  group.AllReduce(y, ReduceOp::kSum).Wait();
+  group.AllReduce(y, ReduceOp::kSum).WaitOnStream();
   if (bias != nullptr) y.add_(bias->value);
   if (!needs_node) return y;
   auto node = std::make_shared<AllReduceForwardNode>();

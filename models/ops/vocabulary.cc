@@ -28,7 +28,7 @@ at::Tensor VocabularyLogits(const at::Tensor& x, const Parameter& weight, Commun
   const int64_t rows = x.size(0), columns = (whole + ranks - 1) / ranks;
   const at::Tensor padded = at::constant_pad_nd(local, {0, columns - local.size(1)}).contiguous();
   at::Tensor all = at::empty({ranks, rows, columns}, padded.options());
-  group->AllGather(all, padded).Wait();
+  group->AllGather(all, padded).WaitOnStream();
   at::Tensor logits = at::empty({rows, whole}, padded.options().dtype(at::kFloat));
   for (int64_t rank = 0, begin = 0; rank < ranks; ++rank) {
     const int64_t size = whole / ranks + (rank < whole % ranks ? 1 : 0);
@@ -40,7 +40,7 @@ at::Tensor VocabularyLogits(const at::Tensor& x, const Parameter& weight, Commun
 
 at::Tensor SoftmaxOverRanks(at::Tensor& logits, const LocalIds& ids, Communicator& group) {
   at::Tensor max = logits.amax(1, /*keepdim=*/true);
-  group.AllReduce(max, ReduceOp::kMax).Wait();
+  group.AllReduce(max, ReduceOp::kMax).WaitOnStream();
   logits.sub_(max);
   at::Tensor sums = at::empty({2, logits.size(0)}, logits.options());  // exponentials, the target's
   at::Tensor total = sums[0], target = sums[1];
@@ -48,7 +48,7 @@ at::Tensor SoftmaxOverRanks(at::Tensor& logits, const LocalIds& ids, Communicato
   target.masked_fill_(ids.elsewhere, 0);
   logits.exp_();
   at::sum_out(total, logits, {1});
-  group.AllReduce(sums, ReduceOp::kSum).Wait();
+  group.AllReduce(sums, ReduceOp::kSum).WaitOnStream();
   logits.div_(total.unsqueeze(1));
   return total.to(at::kDouble).log_().sub_(target);
 }

@@ -9,6 +9,10 @@ void Work::Wait() {
   if (state_) state_->Wait();
 }
 
+void Work::WaitOnStream() {
+  if (state_) state_->WaitOnStream();
+}
+
 bool Work::Done() const { return !state_ || state_->Done(); }
 
 Work::Clock::time_point Work::FinishedAt() const {

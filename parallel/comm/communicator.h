@@ -17,8 +17,8 @@ namespace equipoise {
 enum class ReduceOp { kSum, kMax, kMin };
 
 // The handle of an asynchronous operation, as torch.distributed's Work. Copies refer to the same
-// operation. The operation keeps its tensors alive; they must not be touched before Wait() has
-// returned.
+// operation. The operation keeps its tensors alive; they must not be touched before Wait(), or
+// WaitOnStream() by the device alone, has returned.
 class Work {
  public:
   using Clock = std::chrono::steady_clock;
@@ -27,6 +27,7 @@ class Work {
    public:
     virtual ~State() = default;
     virtual void Wait() = 0;
+    virtual void WaitOnStream() { Wait(); }
     virtual bool Done() const = 0;
     // When the last byte had arrived; meaningful once Done().
     virtual Clock::time_point FinishedAt() const = 0;
@@ -37,6 +38,11 @@ class Work {
   // Blocks until the operation is done. Throws RunError that names this rank, the operation, the
   // group, its sequence number and the missing peer, when the deadline passes or a peer is lost.
   void Wait();
+  // Orders what this rank's device computes from now on behind the operation; the host goes on
+  // where the operation runs on the device too, and waits elsewhere (as on CPUs). Throws as Wait()
+  // does for what has failed already. What fails later fails by the same deadline and ends the
+  // waiting of the device; the next call of the group, or of any other, throws.
+  void WaitOnStream();
   // Whether Wait() would return (or throw) at once.
   bool Done() const;
   // When the operation ended, for traces; the call's own time when it was done at once.

@@ -3,8 +3,9 @@
 // records an event after each; the communication thread queries these events and NCCL's
 // asynchronous errors. Invariant: an operation is done when all its events are; one that is
 // abandoned aborts its links, after which they refuse every call, so that no kernel writes into
-// freed tensors. The compute stream never waits on the GPU for a transfer: Wait() does, on the
-// host.
+// freed tensors. Wait() waits on the host; WaitOnStream() puts the compute stream behind the
+// events, and an operation that is given up ends its kernels, so that stream goes on too: with
+// numbers that nobody sees, because the next call on any communicator throws.
 
 #include "parallel/comm/nccl_link.h"
 
@@ -65,6 +66,18 @@ class NcclInFlight {
     }
     if (state_.exchange(kEnded) == kIssued) {
       for (const NcclCall& call : calls_) call.link->Ended();
+    }
+    return true;
+  }
+
+  // Puts what the compute stream gets from now on behind the calls. False where there is nothing to
+  // wait for: they were not issued, or were given up.
+  bool HoldUpComputeStream() {
+    const State state = state_;
+    if ((state != kIssued && state != kEnded) || aborted()) return false;
+    for (const CudaApi::Event event : events_) {
+      cuda().Check(cuda().stream_wait_event(CudaApi::kComputeStream, event, 0),
+                   "cudaStreamWaitEvent");
     }
     return true;
   }
@@ -167,9 +180,10 @@ class InFlightRequest : public TransportRequest {
 
 class InFlightWork : public Work::State {
  public:
-  InFlightWork(std::shared_ptr<NcclInFlight> in_flight, std::shared_ptr<Operation> operation,
-               std::function<void()> finish)
-      : in_flight_(std::move(in_flight)),
+  InFlightWork(Engine& engine, std::shared_ptr<NcclInFlight> in_flight,
+               std::shared_ptr<Operation> operation, std::function<void()> finish)
+      : engine_(engine),
+        in_flight_(std::move(in_flight)),
         operation_(std::move(operation)),
         finish_(std::move(finish)) {}
 
@@ -179,6 +193,12 @@ class InFlightWork : public Work::State {
     if (finish_) finish_();
     finished_ = operation_->Done() ? operation_->FinishedAt() : Work::Clock::now();
     ended_ = true;
+  }
+  void WaitOnStream() override {
+    if (ended_) return;
+    if (!in_flight_->HoldUpComputeStream()) return Wait();
+    if (finish_) std::exchange(finish_, nullptr)();
+    engine_.ProgressInBackground();  // watches the deadline, as this thread may wait for the device
   }
   bool Done() const override { return ended_ || operation_->Done(); }
   Work::Clock::time_point FinishedAt() const override {
@@ -201,6 +221,7 @@ class InFlightWork : public Work::State {
     return false;
   }
 
+  Engine& engine_;
   std::shared_ptr<NcclInFlight> in_flight_;
   std::shared_ptr<Operation> operation_;
   std::function<void()> finish_;
@@ -249,7 +270,8 @@ Work NcclBatch::Add(Engine& engine, CollectiveSteps plan, std::vector<NcclCall> 
   plan.watch = [in_flight] { return std::make_unique<InFlightRequest>(in_flight); };
   auto operation = engine.Submit(std::move(plan));
   operations_.push_back(in_flight);
-  return Work(std::make_shared<InFlightWork>(in_flight, std::move(operation), std::move(finish)));
+  return Work(
+      std::make_shared<InFlightWork>(engine, in_flight, std::move(operation), std::move(finish)));
 }
 
 void NcclBatch::Issue() {

@@ -117,6 +117,12 @@ class WatchedWork : public Work::State {
     if (!events_->empty()) rank_->Add({What::kHostWait, 0, std::exchange(*events_, {}), {}, name_});
     work_.Wait();
   }
+  void WaitOnStream() override {
+    asks_for = name_;
+    work_.WaitOnStream();
+    asks_for.clear();
+    events_->clear();
+  }
   bool Done() const override { return work_.Done(); }
   Work::Clock::time_point FinishedAt() const override { return work_.FinishedAt(); }
 

@@ -184,7 +184,9 @@ class Replay {
 }  // namespace
 
 std::string SiteOf(const TraceStep& step) {
-  if (step.what == TraceStep::What::kStreamWait) return "stream waits before " + step.name;
+  if (step.what == TraceStep::What::kStreamWait) {
+    return (step.stream == 0 ? "compute stream waits for " : "stream waits before ") + step.name;
+  }
   if (step.what == TraceStep::What::kHostWait) return "host waits for " + step.name;
   return "";
 }

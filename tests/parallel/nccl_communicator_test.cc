@@ -2,6 +2,7 @@
 #include "parallel/comm/nccl_communicator.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -214,6 +216,44 @@ TEST_CASE("a rank that never comes is named by the deadline, and NCCL is aborted
     CHECK(stand_in.Aborted() == 2);
     CHECK(stand_in.OpenCommunicators() == 0);
   }
+}
+
+TEST_CASE("the compute stream alone is held up, behind the operation and what ends it", "[comm]") {
+  NcclStandIn stand_in(3);
+  RunNccl(3, stand_in, [](Communicator& world) {
+    const auto mine = static_cast<float>(world.rank() + 1);
+    at::Tensor sum = at::full({1000}, mine), most = at::full({1000}, mine), all = at::zeros({3, 4});
+    Work summed = world.AllReduce(sum, ReduceOp::kSum);
+    summed.WaitOnStream();
+    world.AllReduce(most, ReduceOp::kMax).WaitOnStream();  // gathered, and reduced on the spot
+    world.AllGather(all, at::full({4}, mine)).WaitOnStream();
+    summed.Wait();
+    summed.WaitOnStream();
+    if (!sum.eq(6).all().item<bool>() || !most.eq(3).all().item<bool>() ||
+        !all.eq(at::arange(1, 4).unsqueeze(1)).all().item<bool>())
+      throw std::runtime_error("used before the end");
+  });
+  CHECK(stand_in.OpenCommunicators() == 0);
+}
+
+TEST_CASE("a rank that never comes is named by the call behind a stream that waits", "[comm]") {
+  NcclStandIn stand_in(3);
+  Arrivals failed;
+  const auto body = [&](Communicator& world) {
+    at::Tensor tensor = at::zeros({1000});
+    if (world.rank() == 2) return failed.WaitFor(2);
+    world.AllReduce(tensor, ReduceOp::kSum).WaitOnStream();  // ends with what was given up
+    world.AllReduce(tensor, ReduceOp::kSum).WaitOnStream();
+  };
+  const auto errors = Errors(3, stand_in, body, failed);
+  INFO(errors[0] << "\n" << errors[1] << "\n" << errors[2]);
+  for (int rank = 0; rank < 2; ++rank) {
+    CHECK_THAT(errors[rank],
+               Catch::Contains("all_reduce #") &&
+                   Catch::Contains("in group world (3.9 KiB): no answer from rank 2"));
+  }
+  CHECK(stand_in.Aborted() == 2);
+  CHECK(stand_in.OpenCommunicators() == 0);
 }
 
 TEST_CASE("a rank that fails is named by those who wait on a GPU", "[comm]") {

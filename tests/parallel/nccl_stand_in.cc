@@ -11,6 +11,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/parallel/nccl_stand_in_calls.h"
@@ -137,7 +138,13 @@ class NcclStandIn::Cluster {
     if (stream) Push(stream, {Item::What::kRecord, 0, {}, event});
     return 0;
   }
-  int WaitEvent(void* stream, void* event) {
+  // The compute stream is the thread itself, which therefore waits as its stream would.
+  int WaitEvent(int rank, void* stream, void* event) {
+    while (stream == CudaApi::kComputeStream) {
+      const int state = Query(rank, event);
+      if (state != CudaApi::kNotReady) return state;
+      std::this_thread::yield();
+    }
     std::lock_guard lock(mutex_);
     Push(stream, {Item::What::kWait, 0, {}, events_.at(event)});
     return 0;
@@ -461,7 +468,9 @@ NcclApi NcclStandIn::Api(int rank) {
   cuda.stream_create = [c, rank](void** stream, unsigned) { return c->NewStream(rank, stream); };
   cuda.stream_destroy = [](void*) { return 0; };
   cuda.stream_synchronize = [](void* stream) { return stream == nullptr ? 0 : 1; };
-  cuda.stream_wait_event = [c](void* s, void* event, unsigned) { return c->WaitEvent(s, event); };
+  cuda.stream_wait_event = [c, rank](void* s, void* event, unsigned) {
+    return c->WaitEvent(rank, s, event);
+  };
   cuda.event_create = [c](void** event, unsigned) { return c->NewEvent(event); };
   cuda.event_destroy = [c](void* event) { return c->DropEvent(event); };
   cuda.event_record = [c](void* event, void* stream) { return c->Record(event, stream); };

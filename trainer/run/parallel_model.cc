@@ -100,7 +100,7 @@ void ParallelModel::SumTied() {
   if (tied_.empty() || !tied_[0]->trainable) return;
   at::Tensor sum = tied_[0]->gradient;
   for (size_t i = 1; i < tied_.size(); ++i) sum.add_(tied_[i]->gradient);
-  tied_group_->AllReduce(sum, ReduceOp::kSum).Wait();
+  tied_group_->AllReduce(sum, ReduceOp::kSum).WaitOnStream();
   for (size_t i = 1; i < tied_.size(); ++i) tied_[i]->gradient.copy_(sum);
 }
 
