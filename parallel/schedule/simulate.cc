@@ -22,11 +22,6 @@
 namespace equipoise {
 namespace {
 
-double DefaultSeconds(const Op& op) {
-  if (!IsCompute(op.kind)) return 0;
-  return op.kind == OpKind::kBackward || op.kind == OpKind::kEncoderBackward ? 2 : 1;
-}
-
 // A schedule being run. Ops are numbered as in Dependencies.
 class Simulator {
  public:
@@ -96,8 +91,7 @@ class Simulator {
     const bool reduces = op.kind == OpKind::kReduce;
     double& lane_free = reduces ? reduced_s_[rank] : free_s_[rank];
     start_s_[number] = std::max(ready, lane_free);
-    end_s_[number] = lane_free =
-        start_s_[number] + (costs_.seconds ? costs_.seconds(op) : DefaultSeconds(op));
+    end_s_[number] = lane_free = start_s_[number] + SecondsOfOp(costs_, op);
   }
 
   void Arrive(int rank, int number) {
@@ -251,6 +245,12 @@ class Simulator {
 };
 
 }  // namespace
+
+double SecondsOfOp(const SimulationCosts& costs, const Op& op) {
+  if (costs.seconds) return costs.seconds(op);
+  if (!IsCompute(op.kind)) return 0;
+  return op.kind == OpKind::kBackward || op.kind == OpKind::kEncoderBackward ? 2 : 1;
+}
 
 Simulation Simulate(const Schedule& schedule, const SimulationCosts& costs) {
   return Simulator(schedule, costs, /*wants_timeline=*/true).Run();

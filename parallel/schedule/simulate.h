@@ -32,6 +32,9 @@ struct SimulationCosts {
   std::function<double(int stage, int micro_batch)> deferred_bytes;
 };
 
+// Seconds of a compute op, REDUCE or OPT.
+double SecondsOfOp(const SimulationCosts& costs, const Op& op);
+
 // A schedule run in simulated time. Times in seconds from the start of the step.
 struct Simulation {
   // Lanes "compute" (OPT too) and "communication" (S, R, REDUCE), named by the ops' text, rank by

@@ -1,0 +1,176 @@
+// A variant of Optimus' bubble scheduler (arXiv 2408.03505, section 4.2) without its enumeration of
+// partitions. The timetable of the language model is fixed but for one number, the lead by which it
+// begins after the encoder. For a given lead, forwards are laid in the order of their dependency
+// points F_i: each goes to the encoder pipeline that is ready first (or that has most room left for
+// backwards), first fit in its ranks' bubbles; a micro-batch that is late refuses the lead. Then
+// backwards, in the order of B_i, first fit, on the pipeline of their forwards. Bisection finds a
+// short lead; what is left after the last op of the language model is the trail.
+//
+// Invariant: passes of a stage ascend by micro-batch, and none begins before what it takes is
+// there. So the lists by start time run without deadlock, no later than planned where links are
+// free. With n pieces of a micro-batch on a pipeline, M of these and m pipelines, a lead costs
+// O(M m n) searches for a bubble.
+
+#include "parallel/schedule/bubble_search.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace equipoise {
+namespace {
+
+constexpr double kRounding = 1e-9;   // of a step
+constexpr double kPrecision = 2e-4;  // of the lead, as a share of the step
+
+}  // namespace
+
+EncoderTimes::EncoderTimes(const Schedule& schedule, const EncoderPipelines& encoder,
+                           const SimulationCosts& costs)
+    : stages_(encoder.count(schedule.graph.num_ranks()) * encoder.depth()),
+      micro_batches_(schedule.micro_batches) {
+  for (int stage = 0; stage < stages_; ++stage) {
+    const int next = schedule.graph.stages[stage].next.front();
+    for (int i = 0; i < micro_batches_; ++i) {
+      if (!encoder.Runs(i)) {
+        for (auto* table : {&forward_s_, &backward_s_, &output_s_, &gradient_s_}) {
+          table->push_back(0);
+        }
+        continue;
+      }
+      forward_s_.push_back(SecondsOfOp(costs, {OpKind::kEncoderForward, stage, i}));
+      backward_s_.push_back(SecondsOfOp(costs, {OpKind::kEncoderBackward, stage, i}));
+      output_s_.push_back(TransferSeconds(schedule, costs, {OpKind::kSend, stage, i, next}));
+      gradient_s_.push_back(TransferSeconds(schedule, costs, {OpKind::kSend, next, i, stage}));
+    }
+  }
+}
+
+BubbleSearch::BubbleSearch(const Schedule& schedule, const EncoderPipelines& encoder,
+                           const EncoderTimes& times, const Timetable& timetable, bool ends_alone)
+    : schedule_(schedule),
+      encoder_(encoder),
+      times_(times),
+      timetable_(timetable),
+      ends_alone_(ends_alone),
+      pipelines_(encoder.count(schedule.graph.num_ranks())),
+      slack_s_(kRounding * timetable.step_s) {
+  for (int pipeline = 0; pipeline < pipelines_; ++pipeline) {
+    double tail = timetable.step_s;
+    for (int place = 0; place < encoder.depth(); place += encoder.pieces) {
+      const int rank = schedule.graph.stages[encoder.StageOf(pipeline, place)].rank;
+      if (timetable.end_s[rank].empty()) continue;
+      tail = std::min(tail, timetable.step_s - timetable.end_s[rank].back());
+    }
+    tail_s_.push_back(tail);
+  }
+}
+
+BubblePlan BubbleSearch::Run(OwnerRule rule) {
+  BubblePlan best, plan;
+  best.step_s = std::numeric_limits<double>::infinity();
+  const auto fits = [&](double lead_s) {
+    if (!Try(lead_s, rule, plan)) return false;
+    if (plan.step_s < best.step_s) std::swap(best, plan);
+    return true;
+  };
+  if (fits(0)) return best;
+  double low = 0, high = kPrecision * timetable_.step_s;
+  for (; !fits(high); high *= 2) low = high;
+  while (high - low > kPrecision * timetable_.step_s) {
+    const double middle = (low + high) / 2;
+    (fits(middle) ? high : low) = middle;
+  }
+  return best;
+}
+
+bool BubbleSearch::Try(double lead_s, OwnerRule rule, BubblePlan& plan) {
+  const size_t ranks = schedule_.ranks.size();
+  plan.lead_s = lead_s;
+  plan.step_s = timetable_.step_s + lead_s;
+  plan.owners.assign(schedule_.micro_batches, -1);
+  plan.ranks.assign(ranks, {});
+  free_.clear();
+  for (size_t r = 0; r < ranks; ++r) {
+    free_.emplace_back(timetable_.start_s[r], timetable_.end_s[r], lead_s, ends_alone_);
+  }
+  last_s_.assign(times_.num_stages(), 0);
+  arrival_s_.assign(schedule_.micro_batches, 0);
+  owned_s_.assign(pipelines_, 0);
+  for (int i = 0; i < schedule_.micro_batches; ++i) {
+    if (encoder_.Runs(i) && !PlaceForward(i, rule, plan)) return false;
+  }
+  if (!encoder_.trainable) return true;
+  last_s_.assign(times_.num_stages(), 0);
+  for (int i = 0; i < schedule_.micro_batches; ++i) {
+    if (encoder_.Runs(i)) PlaceBackward(i, plan);
+  }
+  return true;
+}
+
+bool BubbleSearch::PlaceForward(int micro_batch, OwnerRule rule, BubblePlan& plan) {
+  const double needed = timetable_.forward_s[micro_batch] + plan.lead_s;
+  std::pair<double, double> best_key;
+  int& owner = plan.owners[micro_batch];
+  for (int pipeline = 0; pipeline < pipelines_; ++pipeline) {
+    const double arrival = Walk(pipeline, micro_batch, /*forward=*/true, 0);
+    if (arrival > needed + std::min(slack_s_, SecondsOf(passes_.back().op) / 2)) continue;
+    const double load = owned_s_[pipeline] - tail_s_[pipeline];
+    const std::pair<double, double> key =
+        rule == OwnerRule::kEarliest ? std::pair(arrival, load) : std::pair(load, arrival);
+    if (owner >= 0 && key >= best_key) continue;
+    owner = pipeline;
+    best_key = key;
+    arrival_s_[micro_batch] = arrival;
+    std::swap(passes_, best_passes_);
+  }
+  if (owner < 0) return false;
+  for (int place = 0; place < encoder_.depth(); ++place) {
+    owned_s_[owner] +=
+        times_.Backward(encoder_.StageOf(owner, place), micro_batch) / encoder_.ranks;
+  }
+  Commit(best_passes_, /*forward=*/true, plan);
+  return true;
+}
+
+void BubbleSearch::PlaceBackward(int micro_batch, BubblePlan& plan) {
+  const double made = timetable_.backward_s[micro_batch] + plan.lead_s;
+  Walk(plan.owners[micro_batch], micro_batch, /*forward=*/false,
+       std::max(made, arrival_s_[micro_batch]));
+  Commit(passes_, /*forward=*/false, plan);
+}
+
+double BubbleSearch::Walk(int pipeline, int micro_batch, bool forward, double earliest_s) {
+  passes_.clear();
+  double ready = earliest_s;
+  for (int step = 0; step < encoder_.depth(); ++step) {
+    const int place = forward ? step : encoder_.depth() - 1 - step;
+    const int stage = encoder_.StageOf(pipeline, place);
+    if (!forward) ready += times_.ToStage(stage, micro_batch);
+    const Op op{forward ? OpKind::kEncoderForward : OpKind::kEncoderBackward, stage, micro_batch};
+    const double seconds = SecondsOf(op);
+    const FreeTime& free = free_[schedule_.graph.stages[stage].rank];
+    const double start = free.Find(std::max(ready, last_s_[stage]), seconds, slack_s_);
+    passes_.push_back({op, start});
+    ready = start + seconds + (forward ? times_.ToNext(stage, micro_batch) : 0);
+  }
+  return ready;
+}
+
+void BubbleSearch::Commit(std::vector<BubblePlan::Pass>& passes, bool forward, BubblePlan& plan) {
+  for (const BubblePlan::Pass& pass : passes) {
+    const int rank = schedule_.graph.stages[pass.op.stage].rank;
+    const double seconds = SecondsOf(pass.op);
+    free_[rank].Take(pass.start_s, seconds);
+    last_s_[pass.op.stage] = pass.start_s + seconds;
+    plan.ranks[rank].push_back(pass);
+    if (!forward) plan.step_s = std::max(plan.step_s, pass.start_s + seconds);
+  }
+}
+
+double BubbleSearch::SecondsOf(const Op& op) const {
+  return op.kind == OpKind::kEncoderForward ? times_.Forward(op.stage, op.micro_batch)
+                                            : times_.Backward(op.stage, op.micro_batch);
+}
+
+}  // namespace equipoise

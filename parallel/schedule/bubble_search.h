@@ -1,0 +1,88 @@
+#pragma once
+
+#include <vector>
+
+#include "parallel/schedule/encoder_pipelines.h"
+#include "parallel/schedule/free_time.h"
+#include "parallel/schedule/schedule.h"
+#include "parallel/schedule/simulate.h"
+#include "parallel/schedule/timetable.h"
+
+namespace equipoise {
+
+// Seconds of the encoder's passes and transfers, asked of the costs once.
+class EncoderTimes {
+ public:
+  // `schedule`: of AddEncoderStages(), copied from.
+  EncoderTimes(const Schedule& schedule, const EncoderPipelines& encoder,
+               const SimulationCosts& costs);
+
+  int num_stages() const { return stages_; }
+  double Forward(int stage, int micro_batch) const { return forward_s_[At(stage, micro_batch)]; }
+  double Backward(int stage, int micro_batch) const { return backward_s_[At(stage, micro_batch)]; }
+  // Of a stage's output to the stage after it, and of that output's gradient back.
+  double ToNext(int stage, int micro_batch) const { return output_s_[At(stage, micro_batch)]; }
+  double ToStage(int stage, int micro_batch) const { return gradient_s_[At(stage, micro_batch)]; }
+
+ private:
+  int At(int stage, int micro_batch) const { return stage * micro_batches_ + micro_batch; }
+
+  int stages_, micro_batches_;
+  std::vector<double> forward_s_, backward_s_, output_s_, gradient_s_;  // [stage, micro-batch]
+};
+
+// The encoder's passes beside a timetable.
+struct BubblePlan {
+  struct Pass {
+    Op op;
+    double start_s = 0;
+  };
+  double lead_s = 0;  // by which all ops of the timetable are later
+  double step_s = 0;
+  std::vector<int> owners;               // [micro-batch] its encoder pipeline; -1: no pictures
+  std::vector<std::vector<Pass>> ranks;  // [rank] V by micro-batch, then U by micro-batch
+};
+
+// What decides which encoder pipeline takes a micro-batch, of those that are in time for it.
+enum class OwnerRule : uint8_t {
+  kEarliest,  // the one that is ready first
+  kBalanced,  // the one whose backwards so far leave most of the bubble at its end
+};
+
+// Finds room for the encoder's passes in the bubbles of a timetable.
+class BubbleSearch {
+ public:
+  // Refers to all arguments. With `ends_alone`, in the bubbles before a rank's first op and after
+  // its last.
+  BubbleSearch(const Schedule& schedule, const EncoderPipelines& encoder, const EncoderTimes& times,
+               const Timetable& timetable, bool ends_alone);
+
+  BubblePlan Run(OwnerRule rule);
+
+ private:
+  // Plans with that lead; false where an encoder's output is late for the timetable.
+  bool Try(double lead_s, OwnerRule rule, BubblePlan& plan);
+  bool PlaceForward(int micro_batch, OwnerRule rule, BubblePlan& plan);
+  void PlaceBackward(int micro_batch, BubblePlan& plan);
+  // Finds room for a micro-batch's pass through a pipeline, into `passes_`, and returns when the
+  // result is where it is needed.
+  double Walk(int pipeline, int micro_batch, bool forward, double earliest_s);
+  void Commit(std::vector<BubblePlan::Pass>& passes, bool forward, BubblePlan& plan);
+  double SecondsOf(const Op& op) const;
+
+  const Schedule& schedule_;
+  const EncoderPipelines& encoder_;
+  const EncoderTimes& times_;
+  const Timetable& timetable_;
+  const bool ends_alone_;
+  const int pipelines_;
+  const double slack_s_;           // of rounding
+  std::vector<double> tail_s_;     // [pipeline] bubble after the last op of its ranks
+  std::vector<FreeTime> free_;     // [rank]
+  std::vector<double> last_s_;     // [stage] end of its last pass in this direction
+  std::vector<double> arrival_s_;  // [micro-batch] of its output at the language model
+  std::vector<double> owned_s_;    // [pipeline] backwards of its micro-batches, a rank
+  std::vector<BubblePlan::Pass> passes_, best_passes_;
+};
+
+}  // namespace equipoise

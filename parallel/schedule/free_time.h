@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace equipoise {
+
+// What a rank has left of its time beside the ops of a timetable: bubbles, in order. The last one,
+// after all ops, has no end.
+class FreeTime {
+ public:
+  // Busy from starts[i] + lead to ends[i] + lead, ascending; free before and after. With
+  // `ends_alone` only the time before the first op and after the last counts.
+  FreeTime(const std::vector<double>& starts, const std::vector<double>& ends, double lead,
+           bool ends_alone);
+
+  // The first time from `earliest` at which `seconds` fit without a break. `slack_s` is rounding:
+  // an op may overlap the next by so much, and by half its length at most.
+  double Find(double earliest, double seconds, double slack_s) const;
+  // Takes `seconds` from `start`, which Find() has returned.
+  void Take(double start, double seconds);
+
+ private:
+  struct Bubble {
+    double start_s = 0, end_s = 0;
+  };
+  // The index of the first bubble that ends after `time`.
+  size_t FirstAfter(double time) const;
+
+  std::vector<Bubble> bubbles_;
+};
+
+}  // namespace equipoise
