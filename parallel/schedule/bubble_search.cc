@@ -69,22 +69,25 @@ BubbleSearch::BubbleSearch(const Schedule& schedule, const EncoderPipelines& enc
 BubblePlan BubbleSearch::Run(OwnerRule rule) {
   BubblePlan best, plan;
   best.step_s = std::numeric_limits<double>::infinity();
-  const auto fits = [&](double lead_s) {
-    if (!Try(lead_s, rule, plan)) return false;
-    if (plan.step_s < best.step_s) std::swap(best, plan);
-    return true;
+  const auto late = [&](double lead_s) {
+    const double late_s = Try(lead_s, rule, plan);
+    if (late_s <= 0 && plan.step_s < best.step_s) std::swap(best, plan);
+    return late_s;
   };
-  if (fits(0)) return best;
-  double low = 0, high = kPrecision * timetable_.step_s;
-  for (; !fits(high); high *= 2) low = high;
+  // Each lead that is too short says by how much at least; doubling ends what would creep.
+  double low = 0, high = 0, step = kPrecision * timetable_.step_s;
+  for (double late_s = late(0); late_s > 0; late_s = late(high), step *= 2) {
+    low = high;
+    high += std::max(late_s, step);
+  }
   while (high - low > kPrecision * timetable_.step_s) {
     const double middle = (low + high) / 2;
-    (fits(middle) ? high : low) = middle;
+    (late(middle) > 0 ? low : high) = middle;
   }
   return best;
 }
 
-bool BubbleSearch::Try(double lead_s, OwnerRule rule, BubblePlan& plan) {
+double BubbleSearch::Try(double lead_s, OwnerRule rule, BubblePlan& plan) {
   const size_t ranks = schedule_.ranks.size();
   plan.lead_s = lead_s;
   plan.step_s = timetable_.step_s + lead_s;
@@ -98,23 +101,28 @@ bool BubbleSearch::Try(double lead_s, OwnerRule rule, BubblePlan& plan) {
   arrival_s_.assign(schedule_.micro_batches, 0);
   owned_s_.assign(pipelines_, 0);
   for (int i = 0; i < schedule_.micro_batches; ++i) {
-    if (encoder_.Runs(i) && !PlaceForward(i, rule, plan)) return false;
+    const double late_s = encoder_.Runs(i) ? PlaceForward(i, rule, plan) : 0;
+    if (late_s > 0) return late_s;
   }
-  if (!encoder_.trainable) return true;
+  if (!encoder_.trainable) return 0;
   last_s_.assign(times_.num_stages(), 0);
   for (int i = 0; i < schedule_.micro_batches; ++i) {
     if (encoder_.Runs(i)) PlaceBackward(i, plan);
   }
-  return true;
+  return 0;
 }
 
-bool BubbleSearch::PlaceForward(int micro_batch, OwnerRule rule, BubblePlan& plan) {
+double BubbleSearch::PlaceForward(int micro_batch, OwnerRule rule, BubblePlan& plan) {
   const double needed = timetable_.forward_s[micro_batch] + plan.lead_s;
   std::pair<double, double> best_key;
+  double late_s = std::numeric_limits<double>::infinity();
   int& owner = plan.owners[micro_batch];
   for (int pipeline = 0; pipeline < pipelines_; ++pipeline) {
     const double arrival = Walk(pipeline, micro_batch, /*forward=*/true, 0);
-    if (arrival > needed + std::min(slack_s_, SecondsOf(passes_.back().op) / 2)) continue;
+    if (arrival > needed + std::min(slack_s_, SecondsOf(passes_.back().op) / 2)) {
+      late_s = std::min(late_s, arrival - needed);
+      continue;
+    }
     const double load = owned_s_[pipeline] - tail_s_[pipeline];
     const std::pair<double, double> key =
         rule == OwnerRule::kEarliest ? std::pair(arrival, load) : std::pair(load, arrival);
@@ -124,13 +132,13 @@ bool BubbleSearch::PlaceForward(int micro_batch, OwnerRule rule, BubblePlan& pla
     arrival_s_[micro_batch] = arrival;
     std::swap(passes_, best_passes_);
   }
-  if (owner < 0) return false;
+  if (owner < 0) return late_s;
   for (int place = 0; place < encoder_.depth(); ++place) {
     owned_s_[owner] +=
         times_.Backward(encoder_.StageOf(owner, place), micro_batch) / encoder_.ranks;
   }
   Commit(best_passes_, /*forward=*/true, plan);
-  return true;
+  return 0;
 }
 
 void BubbleSearch::PlaceBackward(int micro_batch, BubblePlan& plan) {

@@ -60,9 +60,10 @@ class BubbleSearch {
   BubblePlan Run(OwnerRule rule);
 
  private:
-  // Plans with that lead; false where an encoder's output is late for the timetable.
-  bool Try(double lead_s, OwnerRule rule, BubblePlan& plan);
-  bool PlaceForward(int micro_batch, OwnerRule rule, BubblePlan& plan);
+  // Plans with that lead. Where an encoder's output is late for the timetable, it returns at once
+  // by how many seconds; else 0.
+  double Try(double lead_s, OwnerRule rule, BubblePlan& plan);
+  double PlaceForward(int micro_batch, OwnerRule rule, BubblePlan& plan);
   void PlaceBackward(int micro_batch, BubblePlan& plan);
   // Finds room for a micro-batch's pass through a pipeline, into `passes_`, and returns when the
   // result is where it is needed.
