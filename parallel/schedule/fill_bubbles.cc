@@ -110,7 +110,8 @@ class BubbleFiller {
       const double filled = used[pipeline] + ForwardSeconds(pipeline, micro_batch);
       const double limit = std::min(heads[pipeline], timetable_.forward_s[micro_batch]) + slack_s_;
       const bool fits = heads[pipeline] > 0 && filled <= limit;
-      best = std::min(best, Key{!fits, fits ? filled / heads[pipeline] : all[pipeline], pipeline});
+      best = std::min(
+          best, Key{!fits, fits ? used[pipeline] / heads[pipeline] : all[pipeline], pipeline});
     }
     const int owner = std::get<2>(best);
     if (!std::get<0>(best)) used[owner] += ForwardSeconds(owner, micro_batch);
