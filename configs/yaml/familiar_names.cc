@@ -22,7 +22,7 @@ constexpr char kBatch[] =
 constexpr char kLora[] =
     "adapters are not supported; model.freeze leaves whole modules as they are";
 
-constexpr std::array<Familiar, 22> kFamiliar = {{
+constexpr std::array<Familiar, 23> kFamiliar = {{
     {" learning_rate base_lr max_lr ", "the key here is train.lr"},
     {" num_train_epochs epochs epoch num_epochs max_epochs ", kSteps},
     {" max_steps num_steps total_steps train_iters ", "the key here is train.steps"},
@@ -39,6 +39,7 @@ constexpr std::array<Familiar, 22> kFamiliar = {{
      "the key here is data.train, a list of {annotations: FILE.jsonl, images: FOLDER}"},
     {" eval_dataset val_dataset validation_file ", "the key here is data.eval"},
     {" image_folder image_dir media_dir ", "the key here is images, of each source in data.train"},
+    {" follow_links ", "the key here is data.allow_outside"},
     {" max_length max_seq_length max_seq_len cutoff_len model_max_length ",
      "the key here is data.max_tokens"},
     {" conv_style ", "the key here is data.template"},

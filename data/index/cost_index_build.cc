@@ -77,16 +77,16 @@ uint64_t ContentHash(const TextFile& file, const std::string& cache_folder, bool
   return hash;
 }
 
-SliceScan::SliceScan(const std::vector<TextFile>* files, const SampleScanner* scanner, int slice,
-                     int slices)
+SliceScan::SliceScan(const std::vector<AnnotationFile>* files, const SampleScanner* scanner,
+                     int slice, int slices)
     : files_(files), scanner_(scanner) {
   int64_t total = 0;
-  for (const TextFile& file : *files) total += file.bytes;
+  for (const AnnotationFile& annotations : *files) total += annotations.file().bytes;
   const int64_t first = total / slices * slice + total % slices * slice / slices;
   const int64_t last = total / slices * (slice + 1) + total % slices * (slice + 1) / slices;
   int64_t start = 0;  // of the source in the bytes of all sources
   for (size_t source = 0; source < files->size(); ++source) {
-    const int64_t bytes = (*files)[source].bytes;
+    const int64_t bytes = (*files)[source].file().bytes;
     const int64_t end = std::clamp<int64_t>(last - start, 0, bytes);
     for (int64_t at = std::clamp<int64_t>(first - start, 0, bytes); at < end; at += kChunkBytes) {
       chunks_.push_back({source, at, std::min(at + kChunkBytes, end)});
@@ -98,11 +98,11 @@ SliceScan::SliceScan(const std::vector<TextFile>* files, const SampleScanner* sc
 
 std::vector<SampleCost> SliceScan::ScanChunk(const Chunk& chunk) const {
   constexpr uint64_t kMost = std::numeric_limits<uint32_t>::max();
-  LineReader reader(&(*files_)[chunk.source], chunk.begin, chunk.end,
-                    scanner_->options().limits.record_bytes);
+  const auto reader =
+      (*files_)[chunk.source].Read(chunk.begin, chunk.end, scanner_->options().limits.record_bytes);
   std::vector<SampleCost> costs;
   SampleCost cost;
-  for (Line line; reader.Next(line);) {
+  for (Line line; reader->Next(line);) {
     cost = {};
     if (line.too_long) {
       cost.defect = Defect::kLineTooLong;
@@ -118,7 +118,7 @@ std::vector<SampleCost> SliceScan::ScanChunk(const Chunk& chunk) const {
   cost = {};
   cost.defect = Defect::kEnd;
   cost.source = static_cast<uint16_t>(chunk.source);
-  cost.line = static_cast<uint32_t>(reader.lines());
+  cost.line = static_cast<uint32_t>(reader->lines());
   costs.push_back(cost);
   return costs;
 }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "data/index/cost_index.h"
-#include "data/records/line_reader.h"
+#include "data/records/annotation_file.h"
 #include "data/records/sample_scanner.h"
 
 namespace equipoise {
@@ -19,13 +19,14 @@ uint64_t ContentHash(const TextFile& file, const std::string& cache_folder, bool
 class SliceScan {
  public:
   // `files`, those of the sources, and `scanner` must outlive this object.
-  SliceScan(const std::vector<TextFile>* files, const SampleScanner* scanner, int slice,
+  SliceScan(const std::vector<AnnotationFile>* files, const SampleScanner* scanner, int slice,
             int slices);
 
   // Rounds of the scan, as many for every slice; a round takes seconds.
   int64_t rounds() const { return rounds_; }
   // Appends the costs of the next round to `costs`. Each chunk ends with a marker of defect kEnd
-  // whose `line` is the number of lines read; line numbers count from the chunk's first line.
+  // whose `line` is the number of lines read; line numbers count from the chunk's first line. (Of
+  // an array and a shard they are the records' numbers in the file, and the marker has 0.)
   void ScanRound(int64_t threads, const std::function<void(double share)>& progress,
                  std::vector<SampleCost>& costs);
 
@@ -36,7 +37,7 @@ class SliceScan {
   };
   std::vector<SampleCost> ScanChunk(const Chunk& chunk) const;
 
-  const std::vector<TextFile>* files_;
+  const std::vector<AnnotationFile>* files_;
   const SampleScanner* scanner_;
   std::vector<Chunk> chunks_;
   int64_t rounds_ = 1, round_ = 0;

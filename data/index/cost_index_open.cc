@@ -15,9 +15,9 @@
 #include <utility>
 
 #include "configs/base/error.h"
-#include "data/index/annotation_file.h"
 #include "data/index/cost_index_build.h"
 #include "data/index/cost_index_file.h"
+#include "data/records/annotation_file.h"
 
 namespace equipoise {
 namespace {
@@ -43,21 +43,19 @@ std::vector<std::string> CacheFolders(const std::vector<SourceConfig>& sources,
   return folders;
 }
 
-std::vector<TextFile> OpenFiles(const std::vector<SourceConfig>& sources) {
+std::vector<AnnotationFile> OpenFiles(const std::vector<SourceConfig>& sources) {
   if (sources.empty())
     throw DataError(
         "data: no source of records is given; set data.train (data.eval for held-out data)");
   if (sources.size() > std::numeric_limits<uint16_t>::max())
     throw DataError("data: more than 65535 sources");
-  std::vector<TextFile> files;
-  for (const SourceConfig& source : sources) {
-    RequireJsonLines(files.emplace_back(source.annotations));
-  }
+  std::vector<AnnotationFile> files;
+  for (const SourceConfig& source : sources) files.emplace_back(source.annotations);
   return files;
 }
 
 SampleOptions SampleOptionsOf(const DataConfig& config, const CostIndexOptions& options) {
-  return {config.max_tokens, config.tiles, config.limits, options.images, config.follow_links};
+  return {config.max_tokens, config.tiles, config.limits, options.images, config.allow_outside};
 }
 
 // The folder of a source's pictures, relative to its annotations, so that a copied data folder
@@ -80,7 +78,7 @@ uint64_t KeyOf(const std::vector<SourceConfig>& sources, const std::vector<uint6
       << ' ' << sample.tiles.max << ' ' << sample.tiles.thumbnail << ' '
       << sample.limits.image_pixels << ' ' << sample.limits.image_bytes << ' '
       << sample.limits.record_bytes << ' ' << images.tokens_per_tile << ' ' << images.tile_size
-      << ' ' << sample.follow_links;
+      << ' ' << sample.allow_outside;
   if (version > kOldest) key << ' ' << images.rows_per_tile;
   for (size_t i = 0; i < sources.size(); ++i)
     key << ' ' << contents[i] << ' ' << std::quoted(PicturesFrom(sources[i]));
@@ -130,7 +128,7 @@ class IndexBuilder {
   const DataConfig& config_;
   const ChatTemplate& template_;
   const CostIndexOptions& options_;
-  std::vector<TextFile> files_;
+  std::vector<AnnotationFile> files_;
   std::vector<std::string> folders_;
   std::vector<uint64_t> contents_;  // of the files
   std::string path_;
@@ -244,7 +242,8 @@ void IndexBuilder::ComputeKey() {
   contents_.reserve(files_.size());
   const std::string& stamps = IsWritable(folders_[0]) ? folders_[0] : folders_.back();
   const bool store = first() && IsWritable(stamps);
-  for (const TextFile& file : files_) contents_.push_back(ContentHash(file, stamps, store));
+  for (const AnnotationFile& annotations : files_)
+    contents_.push_back(ContentHash(annotations.file(), stamps, store));
   key_ = KeyIn(kNewest);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "configs/base/error.h"
@@ -25,7 +26,7 @@ size_t ReadInto(const TextFile& file, int64_t offset, char* target, size_t bytes
 TextFile::TextFile(const std::string& name) : path(name) {
   OpenedFile opened = OpenRegularFile(path);
   if (!opened.problem.empty()) {
-    throw DataError(path + ": " + opened.problem + "; give a JSONL file");
+    throw DataError(path + ": " + opened.problem + "; give a file of records");
   }
   file = std::move(opened.file);
   bytes = opened.bytes;

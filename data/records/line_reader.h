@@ -2,9 +2,9 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "configs/base/file_handle.h"
+#include "data/records/record_reader.h"
 
 namespace equipoise {
 
@@ -19,24 +19,15 @@ struct TextFile {
   uint64_t inode = 0;
 };
 
-struct Line {
-  uint64_t offset = 0;
-  uint64_t bytes = 0;     // without the line end
-  int64_t number = 0;     // 1-based, counted from where the reader began
-  std::string_view text;  // until the next call; empty when it is longer than the limit
-  bool too_long = false;
-};
-
 // Reader of the lines of a file that begin in [begin, end), by pread: a file that is truncated
 // while it is read gives short lines, not SIGBUS. Blank lines are counted and skipped; a byte order
 // mark is no part of the first line. Memory is bounded by the longest line allowed.
-class LineReader {
+class LineReader : public RecordReader {
  public:
   // `file` must outlive this object.
   LineReader(const TextFile* file, int64_t begin, int64_t end, int64_t longest_line);
-  // Reads the next line; false after the last.
-  bool Next(Line& line);
-  int64_t lines() const { return lines_; }  // read so far, blank ones too
+  bool Next(Line& line) override;
+  int64_t lines() const override { return lines_; }  // read so far, blank ones too
 
  private:
   bool Fill();

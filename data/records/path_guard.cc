@@ -33,13 +33,6 @@ int OpenBeneathByCheck(const std::string& root, const std::string& relative) {
   return open(file.c_str(), kFlags | O_NOFOLLOW);
 }
 
-// Opens a path whose links may lead anywhere; only `..` must not lead out of the folder.
-int OpenFollowing(int folder, const std::string& relative) {
-  const std::filesystem::path path = std::filesystem::path(relative).lexically_normal();
-  if (path.is_absolute() || *path.begin() == "..") return errno = EXDEV, -1;
-  return openat(folder, path.c_str(), kFlags);
-}
-
 int OpenBeneath(int folder, const std::string& root, const std::string& relative) {
   open_how how{};
   how.flags = static_cast<uint64_t>(kFlags);
@@ -76,29 +69,27 @@ OpenedImage RefusedBy(int error, const std::string& path) {
     case EXDEV:
     case ELOOP:
       return Refused(Defect::kImageOutside, path,
-                     "leaves the image folder; where a link in it does, data.follow_links: true "
-                     "allows that");
+                     "leaves the image folder; data.allow_outside: true allows that");
     default:
       return Refused(Defect::kImageUnreadable, path, std::strerror(error));
   }
 }
 
-// True for schemes such as http:, file:, data:, s3:.
+// True for schemes such as http:, file:, s3:.
 bool IsUrl(const std::string& path) {
   const size_t colon = path.find(':');
   if (colon == std::string::npos || colon < 2) return false;
   const bool scheme =
       path.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.") ==
       colon;
-  return scheme && (path.compare(colon, 3, "://") == 0 || path.compare(0, colon, "data") == 0 ||
-                    path.compare(0, colon, "file") == 0);
+  return scheme && (path.compare(colon, 3, "://") == 0 || path.compare(0, colon, "file") == 0);
 }
 
 }  // namespace
 
-ImageFolder::ImageFolder(const std::string& path, bool follow_links)
+ImageFolder::ImageFolder(const std::string& path, bool allow_outside)
     : path_(path),
-      follow_links_(follow_links),
+      allow_outside_(allow_outside),
       folder_(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {
   if (!folder_.valid()) {
     throw DataError(fmt::format(
@@ -124,20 +115,20 @@ OpenedImage ImageFolder::Open(const std::string& given) const {
   if (given.find('\0') != std::string::npos) {
     return Refused(Defect::kImageOutside, given.substr(0, given.find('\0')), "NUL in the path");
   }
-  if (given.starts_with("data:")) {
-    return Refused(Defect::kImageOutside, given.substr(0, 40),
-                   "is a picture in the record itself; write it to a file");
+  if (IsUrl(given)) {
+    return Refused(Defect::kImageOutside, given,
+                   "is a URL, and nothing is downloaded; save the picture in the image folder and "
+                   "give its path");
   }
-  if (IsUrl(given)) return Refused(Defect::kImageOutside, given, "is a URL, no path");
-  const std::string relative = Relative(given);
+  const std::string relative = allow_outside_ ? given : Relative(given);
   if (relative.empty() && !given.empty()) {
     return Refused(Defect::kImageOutside, given,
                    "is an absolute path outside the image folder; set `images` of this source to "
-                   "a folder that holds it");
+                   "a folder that holds it, or data.allow_outside: true");
   }
   OpenedImage opened;
-  opened.file = FileHandle(follow_links_ ? OpenFollowing(folder_.get(), relative)
-                                         : OpenBeneath(folder_.get(), path_, relative));
+  opened.file = FileHandle(allow_outside_ ? openat(folder_.get(), relative.c_str(), kFlags)
+                                          : OpenBeneath(folder_.get(), path_, relative));
   if (!opened.file.valid()) return RefusedBy(errno, relative);
   struct stat info {};
   if (fstat(opened.file.get(), &info) != 0) return RefusedBy(errno, relative);

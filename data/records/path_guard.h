@@ -12,6 +12,7 @@ namespace equipoise {
 // kImageOutside, kImageUnreadable).
 struct OpenedImage {
   FileHandle file;
+  std::string held;  // in place of a file: all bytes of a picture that lies in the record itself
   int64_t bytes = 0;
   Defect defect = Defect::kNone;
   std::string reason;
@@ -19,12 +20,13 @@ struct OpenedImage {
 
 // The folder that a source's image paths are relative to. Paths come from untrusted records:
 // nothing outside the folder is ever opened, be it by `..`, an absolute path, a URL or a symbolic
-// link that leaves it, and only regular files are. With `follow_links`, links may lead out of it.
-// An absolute path is accepted where it begins with the folder's. Thread-safe.
+// link that leaves it, and only regular files are. With `allow_outside` (data.allow_outside) all
+// but URLs may leave it. An absolute path is accepted where it begins with the folder's.
+// Thread-safe.
 class ImageFolder {
  public:
   // Throws DataError when there is no such folder.
-  explicit ImageFolder(const std::string& path, bool follow_links = false);
+  explicit ImageFolder(const std::string& path, bool allow_outside = false);
   // Opens the picture of a record's path.
   OpenedImage Open(const std::string& given) const;
   const std::string& path() const { return path_; }
@@ -34,7 +36,7 @@ class ImageFolder {
   std::string Relative(const std::string& path) const;
 
   std::string path_;
-  bool follow_links_;
+  bool allow_outside_;
   FileHandle folder_;
 };
 

@@ -15,15 +15,18 @@ struct ParsedRecord {
   std::string reason;  // one line, empty without a defect
 };
 
-// Parses one line of a JSONL file in the LLaVA / InternVL form:
-//   {"id": text | number, "image": path | [path…] (or "images"), "width", "height",
-//    "conversations": [{"from": human|user|gpt|assistant|system, "value": text}…]}
-// An assistant's turn with "weight": 0 (or "loss": false) is read and not trained on. An absent,
-// null or empty `image` means text only. Width and height are checked for their type and not used:
-// the picture's own head decides. Other keys are ignored. A record with one picture and no
-// `<image>` gets `<image>` and a line end before its first user turn, as InternVL does; otherwise
-// the user turns hold as many `<image>` as there are pictures. `<image>` in other turns is text.
-// Defective records keep their id where it can be read. Pure; never throws.
-ParsedRecord ParseRecord(std::string_view line);
+// Parses a record in one of the forms of record_forms.h: LLaVA's and ShareGPT's `conversations`,
+// OpenAI's `messages`, Alpaca's `instruction` and `output`, ms-swift's `query` and `response`.
+// An assistant's turn with "weight": 0 (or "loss": false) is read and not trained on. Width and
+// height are checked for their type and not used: the picture's own head decides. Other keys are
+// ignored. A record with one picture and no `<image>` gets `<image>` and a line end before its
+// first user turn, as InternVL does; otherwise the user turns hold as many `<image>` as there are
+// pictures. `<image>` in other turns is text. Defective records keep their id where it can be read.
+// Pure; never throws.
+ParsedRecord ParseRecord(std::string_view text);
+
+// Checks the order of a record's turns, and that something is trained on; makes its `<image>` agree
+// with its pictures. Throws Refusal (refusal.h).
+void CheckRecord(Record& record);
 
 }  // namespace equipoise

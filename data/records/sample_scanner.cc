@@ -10,6 +10,7 @@
 #include "configs/base/file_handle.h"
 #include "configs/base/shown_text.h"
 #include "data/images/image_size.h"
+#include "data/records/annotation_file.h"
 #include "data/text/text_error.h"
 
 namespace equipoise {
@@ -28,13 +29,17 @@ void Refuse(ScannedSample& sample, Defect defect, const std::string& reason) {
   sample.reason = ShownText(reason, kMostReason);
 }
 
-// Grows `bytes` to the first `size` bytes of the file; false when the file is shorter or
+// Grows `bytes` to the first `size` bytes of the picture; false when its file is shorter or
 // unreadable.
-bool ReadTo(const FileHandle& file, int64_t size, std::string& bytes) {
+bool ReadTo(const OpenedImage& opened, int64_t size, std::string& bytes) {
+  if (!opened.held.empty()) {
+    bytes.assign(opened.held, 0, static_cast<size_t>(size));
+    return true;
+  }
   const size_t had = bytes.size();
   bytes.resize(static_cast<size_t>(size));
   const ssize_t got =
-      ReadFullyAt(file, bytes.data() + had, bytes.size() - had, static_cast<int64_t>(had));
+      ReadFullyAt(opened.file, bytes.data() + had, bytes.size() - had, static_cast<int64_t>(had));
   bytes.resize(had + static_cast<size_t>(std::max<ssize_t>(got, 0)));
   return std::ssize(bytes) == size;
 }
@@ -47,7 +52,7 @@ std::optional<ImageSize> SizeByHead(const OpenedImage& opened, std::string& byte
   const int64_t longest = std::min(opened.bytes, kLongestHead);
   for (int64_t want = kFirstRead;; want *= 32) {
     const int64_t size = std::max(std::min(want, longest), static_cast<int64_t>(bytes.size()));
-    if (!ReadTo(opened.file, size, bytes)) {
+    if (!ReadTo(opened, size, bytes)) {
       reason = "cannot be read";
       return std::nullopt;
     }
@@ -71,23 +76,34 @@ PictureLoad ScannedSample::all_pictures() const {
 SampleScanner::SampleScanner(const std::vector<SourceConfig>& sources, SampleOptions options,
                              const ChatTemplate* chat_template)
     : options_(options), processor_(options.images, options.tiles), chat_template_(chat_template) {
-  for (const SourceConfig& source : sources)
-    folders_.emplace_back(source.images, options.follow_links);
+  for (const SourceConfig& source : sources) {
+    folders_.emplace_back(source.images, options.allow_outside);
+    annotations_.push_back(source.annotations);
+  }
 }
 
-ScannedSample SampleScanner::Scan(size_t source, std::string_view line,
+ScannedSample SampleScanner::Scan(size_t source, std::string_view text,
                                   std::vector<std::string>* files) const {
   ScannedSample sample;
-  if (static_cast<int64_t>(line.size()) > options_.limits.record_bytes) {
-    Refuse(sample, Defect::kLineTooLong, "the line is longer than data.limits.record_bytes");
+  if (static_cast<int64_t>(text.size()) > options_.limits.record_bytes) {
+    Refuse(sample, Defect::kLineTooLong, "the record is longer than data.limits.record_bytes");
     return sample;
   }
-  ParsedRecord parsed = ParseRecord(line);
+  ParsedRecord parsed = ParseRecordIn(annotations_[source], text);
   sample.record = std::move(parsed.record);
   if (parsed.defect != Defect::kNone) Refuse(sample, parsed.defect, parsed.reason);
   if (sample.defect == Defect::kNone) ReadPictures(source, sample, files);
   if (sample.defect == Defect::kNone) Encode(sample);
   return sample;
+}
+
+OpenedImage SampleScanner::Open(size_t source, const Record& record, size_t index) const {
+  if (record.held.empty() || record.held[index].empty())
+    return folders_[source].Open(record.images[index]);
+  OpenedImage opened;
+  opened.held = record.held[index];
+  opened.bytes = std::ssize(opened.held);
+  return opened;
 }
 
 void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
@@ -102,15 +118,16 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
     return Refuse(sample, Defect::kTooManyTokens,
                   fmt::format("{} pictures do not fit in data.max_tokens", pictures));
   }
-  for (const std::string& path : images) {
-    OpenedImage opened = folders_[source].Open(path);
+  for (size_t i = 0; i < images.size(); ++i) {
+    const std::string& path = images[i];
+    const OpenedImage opened = Open(source, sample.record, i);
     if (opened.defect != Defect::kNone) return Refuse(sample, opened.defect, opened.reason);
     if (opened.bytes > options_.limits.image_bytes) {
       return Refuse(sample, Defect::kImageTooLarge,
                     ShownText(path) + ": larger than data.limits.image_bytes");
     }
     std::string bytes, reason;
-    if (files != nullptr) ReadTo(opened.file, opened.bytes, bytes);
+    if (files != nullptr) ReadTo(opened, opened.bytes, bytes);
     const auto size = SizeByHead(opened, bytes, reason);
     if (!size) return Refuse(sample, Defect::kImageUnreadable, ShownText(path) + ": " + reason);
     if (size->height != 0 && size->width > options_.limits.image_pixels / size->height) {

@@ -18,8 +18,8 @@ struct SampleOptions {
   int64_t max_tokens = 4096;
   TilesConfig tiles;
   LimitsConfig limits;
-  ImageSpec images;           // as the model takes them
-  bool follow_links = false;  // of pictures, out of their folder
+  ImageSpec images;            // as the model takes them
+  bool allow_outside = false;  // pictures outside their folder
 };
 
 // One record as the model will see it, or the defect that makes it unusable.
@@ -35,7 +35,7 @@ struct ScannedSample {
   PictureLoad all_pictures() const;
 };
 
-// Scanner of lines of JSONL into tokens, shared by the cost index (which reads the heads of
+// Scanner of records into tokens, shared by the cost index (which reads the heads of
 // pictures only) and the loader, so that both agree. Thread-safe.
 class SampleScanner {
  public:
@@ -44,9 +44,9 @@ class SampleScanner {
   SampleScanner(const std::vector<SourceConfig>& sources, SampleOptions options,
                 const ChatTemplate* chat_template);
 
-  // Scans a line of source `source`. With `files`, appends each picture's bytes, read whole. Never
-  // throws for bad records.
-  ScannedSample Scan(size_t source, std::string_view line,
+  // Scans a record of source `source`, given as it lies in the file. With `files`, appends each
+  // picture's bytes, read whole. Never throws for bad records.
+  ScannedSample Scan(size_t source, std::string_view text,
                      std::vector<std::string>* files = nullptr) const;
   const SampleOptions& options() const { return options_; }
   const ImageProcessor& processor() const { return processor_; }
@@ -55,7 +55,11 @@ class SampleScanner {
   void ReadPictures(size_t source, ScannedSample& sample, std::vector<std::string>* files) const;
   void Encode(ScannedSample& sample) const;
 
-  std::vector<ImageFolder> folders_;  // one for each source
+  // The picture `index` of a record of source `source`, wherever it lies.
+  OpenedImage Open(size_t source, const Record& record, size_t index) const;
+
+  std::vector<ImageFolder> folders_;      // one for each source
+  std::vector<std::string> annotations_;  // their paths, likewise
   SampleOptions options_;
   ImageProcessor processor_;
   const ChatTemplate* chat_template_;

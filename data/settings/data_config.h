@@ -8,7 +8,8 @@
 
 namespace equipoise {
 
-// One JSONL file of records and the folder its pictures lie in.
+// One file of records and the folder its pictures lie in; in a configuration also several files:
+// trainer/settings/source_lists.h.
 struct SourceConfig {
   std::string annotations;
   std::string images = ".";
@@ -16,8 +17,11 @@ struct SourceConfig {
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
-    visit("annotations", annotations, "JSONL file, one record a line");
-    visit("images", images, "folder that the records' image paths are relative to");
+    visit("annotations", annotations,
+          "file of records: JSONL, a JSON array, a WebDataset shard (a.tar), a range of files "
+          "(a-{000..127}.tar), or InternVL's meta file of sources");
+    visit("images", images,
+          "folder that the records' image paths are relative to (not of shards and meta files)");
     visit("repeat", repeat,
           "times that the records are used in an epoch; a fraction below 1 takes the first part",
           Between(0, 1000));
@@ -48,7 +52,7 @@ struct LimitsConfig {
     visit("image_pixels", image_pixels, "pictures with more pixels are refused before decoding",
           Between(1, 1e10));
     visit("image_bytes", image_bytes, "larger picture files are refused", Between(1, 1e11));
-    visit("record_bytes", record_bytes, "longer lines are refused", Between(1, 1 << 30));
+    visit("record_bytes", record_bytes, "longer records are refused", Between(1, 1 << 30));
   }
 };
 
@@ -66,7 +70,7 @@ struct DataConfig {
   double max_bad_share = 0.05;
   std::string cache;
   std::string costs;
-  bool follow_links = false;
+  bool allow_outside = false;
 
   // `threads`, where it leaves the number open: `automatic`.
   int64_t LoaderThreads(int64_t automatic) const { return threads > 0 ? threads : automatic; }
@@ -85,8 +89,9 @@ struct DataConfig {
           Between(16, 16777215));
     visit("tiles", tiles, "how a picture is cut into tiles");
     visit("limits", limits, "limits on untrusted files");
-    visit("follow_links", follow_links,
-          "pictures may lie outside their source's folder where symbolic links in it lead there");
+    visit("allow_outside", allow_outside,
+          "pictures may lie outside their source's folder: links, absolute paths and `..` may lead "
+          "there");
     visit(
         "threads", threads,
         "loader threads of a rank; 0 = 1, and where ranks compute on GPUs their share of the cores",

@@ -15,10 +15,13 @@ struct Turn {
   bool trained = true;  // an assistant's turn: false where the record excludes it from training
 };
 
-// One line of a JSONL file in the LLaVA / InternVL form.
+// A conversation and its pictures, whatever form it was read from.
 struct Record {
   std::string id;
   std::vector<std::string> images;  // as written: relative to the source's folder
+  // By picture, the bytes of those that lie in the record itself; empty for those in files. Of the
+  // size of `images` where any does, else empty.
+  std::vector<std::string> held;
   std::vector<Turn> turns;
 };
 

@@ -11,6 +11,7 @@
 #include "data/images/image.h"
 #include "data/images/image_processor.h"
 #include "tests/data/data_fixture.h"
+#include "tests/trainer/run_python.h"
 
 namespace equipoise {
 namespace {
@@ -80,6 +81,63 @@ TEST_CASE("a pack holds its samples' ids, shifted targets, positions and borders
   CHECK(batch.cu_seqlens.back() == pack.tokens);
   CHECK(Ints(batch.image_positions) == image_positions);
   CHECK(std::ssize(image_positions) == pack.pictures.image_tokens);
+}
+
+// Writes the fixture's records anew in another form, by Python, and reads the pack of them.
+LoadedPack LoadedFrom(LoaderFixture& fixture, const std::string& name, const std::string& script) {
+  DataFixture& data = fixture.data;
+  RunPython("import base64, io, json, tarfile\nfolder = '" + data.folder.path() +
+            "'\nrecords = [json.loads(line) for line in open(folder + '/train.jsonl')]\n"
+            "def names(r): return [r['image']] if isinstance(r.get('image'), str) else "
+            "r.get('image', [])\n"
+            "def picture(name): return open(folder + '/images/' + name, 'rb').read()\n" +
+            script);
+  DataConfig config = data.config;
+  config.train[0].annotations = data.folder / name;
+  const CostIndex index =
+      OpenCostIndex(config.train, config, data.chat_template, data.options()).index;
+  REQUIRE(index.CountDefects()[0] == 8);
+  const Dataset dataset(config.train, data.sample_options(), &index, &data.chat_template);
+  const std::vector<int64_t> samples = {2, 0, 1, 7, 3};
+  LoadedPack loaded = dataset.Load(MakePack(index, samples, LossWeight::kToken));
+  CHECK(loaded.bad.empty());
+  return loaded;
+}
+
+TEST_CASE("the same records in any form are the same pack", "[data][cpu]") {
+  LoaderFixture fixture(DataFixture::MixedLines(8));
+  const LoadedPack expected = fixture.dataset->Load(fixture.PackOf({2, 0, 1, 7, 3}));
+  const std::pair<const char*, std::string> forms[] = {
+      {"array.json", "json.dump(records, open(folder + '/array.json', 'w'), indent=2)\n"},
+      {"chat.jsonl",
+       "role = {'human': 'user', 'gpt': 'assistant'}\n"
+       "out = open(folder + '/chat.jsonl', 'w')\n"
+       "for r in records:\n"
+       "    m = [{'role': role[t['from']], 'content': t['value']} for t in r['conversations']]\n"
+       "    out.write(json.dumps({'messages': m, 'images': names(r)}) + '\\n')\n"},
+      {"held.json",
+       "for r in records:\n"
+       "    r['image'] = ['data:image/png;base64,' + base64.b64encode(picture(n)).decode() "
+       "for n in names(r)]\n"
+       "json.dump(records, open(folder + '/held.json', 'w'))\n"},
+      {"shard.tar",
+       "tar = tarfile.open(folder + '/shard.tar', 'w')\n"
+       "def add(name, data):\n"
+       "    info = tarfile.TarInfo(name)\n"
+       "    info.size = len(data)\n"
+       "    tar.addfile(info, io.BytesIO(data))\n"
+       "for i, r in enumerate(records):\n"
+       "    for k, n in enumerate(names(r)): add(f'{i:04}.{k}.png', picture(n))\n"
+       "    add(f'{i:04}.json', json.dumps(r).encode())\n"
+       "tar.close()\n"}};
+  for (const auto& [name, script] : forms) {
+    INFO(name);
+    const LoadedPack loaded = LoadedFrom(fixture, name, script);
+    CHECK(loaded.targets == expected.targets);
+    CHECK(Ints(loaded.batch.input_ids) == Ints(expected.batch.input_ids));
+    CHECK(Ints(loaded.batch.targets) == Ints(expected.batch.targets));
+    CHECK(Floats(loaded.batch.pixel_values) == Floats(expected.batch.pixel_values));
+  }
 }
 
 TEST_CASE("a padded pack gives each sample the tokens of the longest", "[data][cpu]") {

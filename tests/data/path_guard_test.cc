@@ -53,7 +53,6 @@ TEST_CASE("image paths stay below the image folder", "[data][cpu]") {
       {std::string("a.png\0.jpg", 10), Defect::kImageOutside},
       {"http://169.254.169.254/x.png", Defect::kImageOutside},
       {"file:///etc/passwd", Defect::kImageOutside},
-      {"data:image/png;base64,AAAA", Defect::kImageOutside},
       {"s3://bucket/a.png", Defect::kImageOutside},
       {"deep", Defect::kImageUnreadable},
       {".", Defect::kImageUnreadable},
@@ -69,12 +68,10 @@ TEST_CASE("image paths stay below the image folder", "[data][cpu]") {
     CHECK(opened.file.valid() == (each.defect == Defect::kNone));
   }
   CHECK(images.Open("a.png").bytes == 7);
-  const std::string inline_picture = "data:image/png;base64," + std::string(5000, 'A');
-  CHECK(images.Open(inline_picture).reason.find("write it to a file") != std::string::npos);
-  CHECK(images.Open(inline_picture).reason.size() < 120);
+  CHECK(images.Open("http://x/y.png").reason.find("nothing is downloaded") != std::string::npos);
 }
 
-TEST_CASE("links lead out of the image folder where that is asked for", "[data][cpu]") {
+TEST_CASE("paths lead out of the image folder where that is asked for", "[data][cpu]") {
   const TemporaryFolder folder;
   folder.Write("elsewhere/b.png", "b");
   folder.Write("images/a.png", "a");
@@ -82,17 +79,15 @@ TEST_CASE("links lead out of the image folder where that is asked for", "[data][
   REQUIRE(mkfifo((folder / "elsewhere/fifo").c_str(), 0600) == 0);
   const OpenedImage refused = ImageFolder(folder / "images").Open("coco/b.png");
   CHECK(refused.defect == Defect::kImageOutside);
-  CHECK(refused.reason.find("data.follow_links: true") != std::string::npos);
-  const ImageFolder following(folder / "images", /*follow_links=*/true);
+  CHECK(refused.reason.find("data.allow_outside: true") != std::string::npos);
+  const ImageFolder following(folder / "images", /*allow_outside=*/true);
   CHECK(following.Open("coco/b.png").defect == Defect::kNone);
   CHECK(following.Open(folder / "images/coco/b.png").defect == Defect::kNone);
   CHECK(following.Open("coco/fifo").defect == Defect::kImageUnreadable);
   CHECK(following.Open("none.png").defect == Defect::kImageMissing);
-  for (const std::string outside : {"../elsewhere/b.png", "coco/../../elsewhere/b.png",
-                                    "/etc/passwd", "a/../..", "http://x/y.png"}) {
-    INFO(outside);
-    CHECK(following.Open(outside).defect == Defect::kImageOutside);
-  }
+  CHECK(following.Open("../elsewhere/b.png").defect == Defect::kNone);
+  CHECK(following.Open(folder / "elsewhere/b.png").defect == Defect::kNone);
+  CHECK(following.Open("http://x/y.png").defect == Defect::kImageOutside);
 }
 
 TEST_CASE("a link to the image folder itself is followed", "[data][cpu]") {

@@ -178,18 +178,143 @@ TEST_CASE("a turn of weight 0 is read and not learnt", "[data][cpu]") {
   CHECK(parsed.record.turns[3].trained);
 }
 
-TEST_CASE("records of other trainers are named with what to write", "[data][cpu]") {
+struct Form {
+  std::string name, text;
+  std::vector<std::string> turns;  // role's first letter, then the text; "-" before one not learnt
+};
+
+std::vector<std::string> Shown(const std::vector<Turn>& turns) {
+  std::vector<std::string> shown;
+  for (const Turn& turn : turns) {
+    const char* letter = turn.role == Role::kSystem ? "s " : turn.role == Role::kUser ? "u " : "a ";
+    shown.push_back((turn.trained ? "" : "-") + std::string(letter) + turn.text);
+  }
+  return shown;
+}
+
+std::vector<Form> Forms() {
+  return {
+      {"ShareGPT",
+       R"({"system":"S","conversations":[{"from":"human","value":"Q"},)"
+       R"({"from":"gpt","value":"A"}]})",
+       {"s S", "u Q", "a A"}},
+      {"roles in conversations",
+       R"({"conversations":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})",
+       {"u Q", "a A"}},
+      {"OpenAI",
+       R"({"messages":[{"role":"developer","content":"S"},{"role":"user","content":"Q"},)"
+       R"({"role":"assistant","content":"A","weight":0},{"role":"user","content":"R"},)"
+       R"({"role":"assistant","content":[{"type":"text","text":"B"},)"
+       R"({"type":"text","text":"C"}]}]})",
+       {"s S", "u Q", "-a A", "u R", "a BC"}},
+      {"Alpaca",
+       R"({"instruction":"I","input":"Q","output":"A","system":"S","history":[["q","a"]]})",
+       {"s S", "u q", "a a", "u I\nQ", "a A"}},
+      {"Alpaca without input", R"({"instruction":"I","input":"","output":"A"})", {"u I", "a A"}},
+      {"ms-swift", R"({"query":"Q","response":"A","history":[]})", {"u Q", "a A"}},
+      {"boxes stay text",
+       R"({"query":"<ref>cat</ref>","response":"<box>[[1, 2, 3, 4]]</box>"})",
+       {"u <ref>cat</ref>", "a <box>[[1, 2, 3, 4]]</box>"}},
+      // What LLaMA-Factory's and Qwen's templates make of functions.
+      {"functions in ShareGPT's form",
+       R"({"conversations":[{"from":"human","value":"Q"},{"from":"function_call",)"
+       R"("value":"{\"name\": \"f\", \"arguments\": {\"b\": 1, \"a\": [\"x\",2.5]}}"},)"
+       R"({"from":"observation","value":"{\"r\":1}"},{"from":"gpt","value":"A"}]})",
+       {"u Q",
+        "a <tool_call>\n{\"name\": \"f\", \"arguments\": {\"b\": 1, \"a\": [\"x\", 2.5]}}\n"
+        "</tool_call>",
+        "u <tool_response>\n{\"r\":1}\n</tool_response>", "a A"}},
+      {"functions in OpenAI's form",
+       R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"T",)"
+       R"("tool_calls":[{"type":"function",)"
+       R"("function":{"name":"f","arguments":"{\"z\":0,\"y\":{}}"}},)"
+       R"({"function":{"name":"é","arguments":)"
+       R"({"z":null,"a":true}}}]},{"role":"tool","content":"1"},)"
+       R"({"role":"tool","content":"2"},{"role":"assistant","content":"A"}]})",
+       {"u Q",
+        "a T\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"z\": 0, \"y\": {}}}\n</tool_call>\n"
+        "<tool_call>\n{\"name\": \"é\", \"arguments\": {\"z\": null, \"a\": true}}\n</tool_call>",
+        "u <tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response>", "a A"}},
+      {"no content with a call",
+       R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":null,)"
+       R"("tool_calls":[{"function":{"name":"f"}}]}]})",
+       {"u Q", "a <tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>"}},
+  };
+}
+
+TEST_CASE("records of each form become the same kind of conversation", "[data][cpu]") {
+  for (const Form& form : Forms()) {
+    INFO(form.name);
+    const ParsedRecord parsed = ParseRecord(form.text);
+    CHECK(parsed.reason.empty());
+    CHECK(Shown(parsed.record.turns) == form.turns);
+  }
+}
+
+TEST_CASE("pictures of each form are found", "[data][cpu]") {
+  const std::string turns = R"("query":"<image><image>","response":"A"})";
+  for (const std::string& text :
+       {R"({"images":["a.png","b.png"],)" + turns,
+        R"({"images":[{"path":"a.png"},{"path":"b.png","bytes":null}],)" + turns,
+        std::string(R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":)"
+                    R"({"url":"a.png"}},{"type":"image","image":"b.png"}]},)"
+                    R"({"role":"assistant","content":"A"}]})"),
+        std::string(
+            R"({"images":["a.png","b.png"],"messages":[{"role":"user","content":)"
+            R"([{"type":"image"},{"type":"image"}]},{"role":"assistant","content":"A"}]})")}) {
+    INFO(text);
+    const ParsedRecord parsed = ParseRecord(text);
+    CHECK(parsed.reason.empty());
+    CHECK(parsed.record.images == std::vector<std::string>{"a.png", "b.png"});
+    CHECK(parsed.record.held.empty());
+    CHECK(Shown(parsed.record.turns)[0] == "u <image><image>");
+  }
+  // "foo" in Base64, as a data URL and as bytes, beside a path.
+  const ParsedRecord mixed =
+      ParseRecord(R"({"images":["a.png",{"bytes":"Zm9v"},"data:image/png;base64,Zm9v"],)"
+                  R"("query":"<image><image><image>","response":"A"})");
+  CHECK(mixed.reason.empty());
+  CHECK(mixed.record.held == std::vector<std::string>{"", "foo", "foo"});
+  CHECK(mixed.record.images[0] == "a.png");
+  CHECK(mixed.record.images[1].find("picture 2 of the record (") == 0);
+}
+
+TEST_CASE("what a form cannot say is one clear line", "[data][cpu]") {
+  const std::string pair = R"("query":"Q","response":"A"})";
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {R"({"messages":[{"role":"user","content":"Q"}]})", "OpenAI's 'messages'; write"},
-      {R"({"instruction":"Q","output":"A"})", "Alpaca's"},
-      {R"({"query":"Q","response":"A"})", "ms-swift's"},
       {R"({"coco":{"root":"a","annotation":"b.jsonl"}})", "meta file of InternVL"},
-      {R"({"conversations":[{"role":"user","content":"Q"}]})", "write 'from' for 'role'"}};
-  for (const auto& [line, words] : cases) {
-    INFO(line);
-    const ParsedRecord parsed = ParseRecord(line);
-    CHECK(parsed.defect == Defect::kBadField);
+      {R"({"question":"Q","answer":"A"})", "there is no conversation: none of"},
+      {R"({"messages":[],)" + pair, "both 'messages' and 'query' are given"},
+      {R"({"tools":"[{}]",)" + pair, "'tools' is not supported"},
+      {R"({"videos":["a.mp4"],)" + pair, "'videos' is not supported"},
+      {R"({"history":[["q"]],)" + pair, "'history' is no list of [question, answer]"},
+      {R"({"history":"q",)" + pair, "'history' is no list of [question, answer]"},
+      {R"({"system":"S","conversations":[{"from":"system","value":"T"}]})", "both 'system' and"},
+      {R"({"instruction":1,"output":"A"})", "'instruction' is no text"},
+      {R"({"images":["data:image/png;base64,Z"],)" + pair,
+       "picture 1 of the record: is not Base64"},
+      {R"({"images":["data:image/png,xx"],)" + pair, "a data URL without Base64"},
+      {R"({"images":[{"bytes":""}],)" + pair, "has no bytes"},
+      {R"({"images":[{"x":1}],)" + pair, "an item of 'images' is no picture"},
+      {R"({"images":["b.png"],"messages":[{"role":"user","content":[{"type":"image",)"
+       R"("image":"a.png"}]},{"role":"assistant","content":"A"}]})",
+       "pictures are given in the turns and in 'images'"},
+      {R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":)"
+       R"([{"type":"image","image":"a.png"}]}]})",
+       "turn 2: a picture in a turn that is not the user's"},
+      {R"({"messages":[{"role":"user","content":[{"type":"input_audio"}]}]})",
+       "turn 1: a part of the content is neither text nor a picture"},
+      {R"({"messages":[{"role":"user","content":null}]})", "turn 1: 'content' is no text"},
+      {R"({"conversations":[{"from":"function_call","value":"f x"}]})", "turn 1:1:2: syntax error"},
+      {R"({"conversations":[{"from":"function_call","value":"{\"name\":\"f\",\"arguments\":3}"}]})",
+       "turn 1: a function's call is"}};
+  for (const auto& [text, words] : cases) {
+    INFO(text);
+    const ParsedRecord parsed = ParseRecord(text);
+    INFO(parsed.reason);
+    CHECK(parsed.defect != Defect::kNone);
     CHECK(parsed.reason.find(words) != std::string::npos);
+    CHECK(parsed.reason.find('\n') == std::string::npos);
   }
 }
 

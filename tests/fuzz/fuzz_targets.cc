@@ -9,7 +9,10 @@
 #include "configs/yaml/yaml_reader.h"
 #include "data/images/image_codec.h"
 #include "data/images/image_size.h"
+#include "data/records/json_array.h"
 #include "data/records/record.h"
+#include "data/records/shard.h"
+#include "data/records/tar_reader.h"
 #include "data/text/pretokenizer.h"
 #include "data/text/text_error.h"
 #include "data/text/text_normalizer.h"
@@ -53,6 +56,74 @@ void RunJson(std::string_view bytes) {
 void RunRecord(std::string_view bytes) {
   const ParsedRecord parsed = ParseRecord(bytes);
   EQUIPOISE_CHECK(parsed.reason.empty() == (parsed.defect == Defect::kNone));
+}
+
+void RunArray(std::string_view bytes) {
+  try {
+    ArrayScanner scanner("fuzz");
+    scanner.Feed(bytes.substr(0, bytes.size() / 2));
+    scanner.Feed(bytes.substr(bytes.size() / 2));
+    for (const RecordExtent& record : scanner.Finish()) {
+      EQUIPOISE_CHECK(record.bytes >= 2 && record.offset + record.bytes <= bytes.size());
+    }
+  } catch (const DataError&) {
+  }
+}
+
+// Writes the sum of a tar header's bytes into it.
+void SumHeader(std::string& archive, size_t at) {
+  std::fill_n(archive.begin() + static_cast<std::ptrdiff_t>(at) + 148, 8, ' ');
+  unsigned sum = 0;
+  for (size_t i = at; i < at + 512; ++i) sum += static_cast<uint8_t>(archive[i]);
+  for (size_t i = 6; i-- > 0; sum /= 8) archive[at + 148 + i] = static_cast<char>('0' + sum % 8);
+  archive[at + 154] = '\0';
+}
+
+// An archive of two samples, the first with a GNU long name, the second with pax headers.
+std::string MakeTar() {
+  const std::string record = R"({"query": "<image>Q", "response": "A", "image": "0.jpg"})";
+  const std::vector<std::pair<char, std::pair<std::string, std::string>>> members = {
+      {'L', {"long", "a/0.jpg"}},
+      {'0', {"short", "picture"}},
+      {'0', {"a/0.json", record}},
+      {'x', {"pax", "14 path=1.txt\n11 size=20\n"}},
+      {'0', {"other", "0123456789012345"}}};
+  std::string archive;
+  for (const auto& [type, member] : members) {
+    const auto& [name, text] = member;
+    const size_t at = archive.size();
+    archive.resize(at + 512, '\0');
+    archive.replace(at, name.size(), name);
+    size_t size = text.size();
+    for (size_t i = 11; i-- > 0; size /= 8)
+      archive[at + 124 + i] = static_cast<char>('0' + size % 8);
+    archive[at + 156] = type;
+    archive.replace(at + 257, 8, std::string("ustar\00000", 8));
+    SumHeader(archive, at);
+    archive += text;
+    archive.resize((archive.size() + 511) / 512 * 512, '\0');
+  }
+  return archive + std::string(1024, '\0');
+}
+
+void RunShard(std::string_view bytes) {
+  std::string archive(bytes);
+  // Else the sums would refuse nearly all that is damaged.
+  for (size_t at = 0; at + 512 <= archive.size(); at += 512) {
+    if (archive.compare(at + 257, 5, "ustar") == 0) SumHeader(archive, at);
+  }
+  try {
+    TarReader members("fuzz", archive.size(), [&](uint64_t offset, uint64_t count) {
+      return offset > archive.size() ? std::string() : archive.substr(offset, count);
+    });
+    for (const RecordExtent& sample : FindSamples(members)) {
+      EQUIPOISE_CHECK(sample.offset + sample.bytes <= archive.size());
+      const ParsedRecord parsed =
+          ParseShardRecord(std::string_view(archive).substr(sample.offset, sample.bytes));
+      EQUIPOISE_CHECK(parsed.reason.empty() == (parsed.defect == Defect::kNone));
+    }
+  } catch (const DataError&) {
+  }
 }
 
 void RunModelConfig(std::string_view bytes) {
@@ -141,6 +212,19 @@ constexpr char kSchedule[] =
 constexpr char kRecord[] =
     R"({"id": "a", "image": ["a.png", "b.png"], "width": 5, "conversations": [{"from": "human",)"
     R"( "value": "<image> and <image>"}, {"from": "gpt", "value": "A", "weight": 1}]})";
+constexpr char kMessages[] =
+    R"({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": [{"type":)"
+    R"( "image_url", "image_url": {"url": "data:image/png;base64,Zm9v"}}, {"type": "text",)"
+    R"( "text": "Q"}]}, {"role": "assistant", "content": null, "tool_calls": [{"function":)"
+    R"( {"name": "f", "arguments": {"b": 1, "a": [2.5, "x"]}}}]}, {"role": "tool", "content":)"
+    R"( "1"}, {"role": "tool", "content": "2"}, {"role": "assistant", "content": "A"}]})";
+constexpr char kCalls[] =
+    R"({"system": "S", "conversations": [{"from": "human", "value": "Q"}, {"from":)"
+    R"( "function_call", "value": "[{\"name\": \"f\", \"arguments\": \"{}\"}]"}, {"from":)"
+    R"( "observation", "value": "1"}, {"from": "gpt", "value": "A"}]})";
+constexpr char kAlpaca[] =
+    R"({"instruction": "I", "input": "Q", "output": "A", "history": [["q", "a"]], "image":)"
+    R"( {"bytes": "Zm9v", "path": null}})";
 
 // Of version 2, which has no checksum that would refuse whatever is damaged.
 constexpr char kCheckpoint[] = R"({"format": "equipoise-checkpoint", "version": 2,
@@ -179,7 +263,7 @@ std::vector<FuzzTarget> MakeTargets() {
         MakeJpeg({9, 9}, {4, false, 40})},
        {"IDAT", "IEND", "PLTE", "tRNS", "\xff\xd8", "\xff\xda", "\xff\xc4", "\xff\xdd"}},
       {"json", RunJson, {kModel, kHeader, kRecord}, JsonWords()},
-      {"record", RunRecord, {kRecord}, JsonWords()},
+      {"record", RunRecord, {kRecord, kMessages, kCalls, kAlpaca}, JsonWords()},
       {"model_config", RunModelConfig, {kModel}, JsonWords()},
       {"safetensors", RunSafetensors, {kHeader}, JsonWords()},
       {"tokenizer", RunTokenizer, {TinyTokenizerJson().dump()}, JsonWords()},
@@ -193,7 +277,12 @@ std::vector<FuzzTarget> MakeTargets() {
        {schedule},
        {"(", ")", ">", "<", "rank 4: ", "stage 2147483648 ", "OPT", "-1", "999999999", "next "}},
       {"shown_text", RunShownText, {"caf\xC3\xA9\x1b[2J\n\xE2\x80\xAE\xff"}, {"\xC2\x9B"}},
-      {"checkpoint_index", RunCheckpointIndex, CheckpointIndexes(), JsonWords()}};
+      {"checkpoint_index", RunCheckpointIndex, CheckpointIndexes(), JsonWords()},
+      {"json_array", RunArray, {"[" + std::string(kRecord) + ",\n" + kAlpaca + "]"}, JsonWords()},
+      {"shard",
+       RunShard,
+       {MakeTar()},
+       {"77777777777", "999 path=", "30 GNU.sparse.map=", "size=-1\n", ".json"}}};
   for (const char* pattern :
        {"(?=", "(?<!", "(?i:", "\\\\p{L}", "[^", "{1,3}", "++", "\\\\x{110000}"})
     targets[5].words.push_back(pattern);

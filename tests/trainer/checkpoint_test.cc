@@ -323,12 +323,15 @@ TEST_CASE("changed sections are refused with the keys that differ", "[checkpoint
 TEST_CASE("a setting younger than the checkpoint had its default", "[checkpoint][cpu]") {
   const Json saved = {{"model", Json::object()}, {"data", {{"tiles", {{"max", 6}}}}}};
   Json current = saved;
-  current["data"]["follow_links"] = false;
+  current["data"]["allow_outside"] = false;
   current["data"]["tiles"]["min"] = 1;
   CHECK_NOTHROW(CheckSections("c", saved, current));
-  current["data"]["follow_links"] = true;
+  Json older = saved;
+  older["data"]["follow_links"] = false;  // of programs before data.allow_outside
+  CHECK_NOTHROW(CheckSections("c", older, current));
+  current["data"]["allow_outside"] = true;
   CHECK_THROWS_WITH(CheckSections("c", saved, current),
-                    Catch::Contains("data.follow_links was false and is true"));
+                    Catch::Contains("data.allow_outside was false and is true"));
 }
 
 TEST_CASE("annotation files that changed are named", "[checkpoint][cpu]") {

@@ -3,9 +3,9 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "configs/base/base64.h"
 #include "tests/trainer/run_python.h"
 #include "tests/trainer/scratch_folder.h"
-#include "trainer/outputs/html_text.h"
 
 namespace equipoise {
 namespace {

@@ -201,15 +201,6 @@ TEST_CASE("text is escaped and made valid UTF-8", "[report][cpu]") {
   CHECK(EscapeHtml("\xed\xa0\x80") == bad + bad + bad);  // a surrogate
 }
 
-TEST_CASE("Base64 is RFC 4648's", "[report][cpu]") {
-  CHECK(Base64("").empty());
-  CHECK(Base64("f") == "Zg==");
-  CHECK(Base64("fo") == "Zm8=");
-  CHECK(Base64("foo") == "Zm9v");
-  CHECK(Base64("foobar") == "Zm9vYmFy");
-  CHECK(Base64("\xff\xfe\xfd") == "//79");
-}
-
 TEST_CASE("numbers are readable", "[report][cpu]") {
   CHECK(ReadableNumber(0.123456) == "0.1235");
   CHECK(ReadableNumber(1234567) == "1,234,567");

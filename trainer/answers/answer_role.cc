@@ -3,17 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <utility>
 
-#include "data/records/record.h"
+#include "data/records/annotation_file.h"
 
 namespace equipoise {
 namespace {
 
 constexpr int64_t kMostRecords = 300'000;  // takes a few seconds to read
+constexpr int64_t kLongestRecord = 64 << 20;
 
 bool Contains(const std::vector<SourceConfig>& sources, const std::string& annotations) {
   return std::any_of(sources.begin(), sources.end(),
@@ -35,9 +36,11 @@ void FindTrained(const std::vector<SourceConfig>& train,
                  std::map<QuestionKey, std::string>& answers) {
   int64_t records = 0;
   for (const SourceConfig& source : train) {
-    std::ifstream file(source.annotations);
-    for (std::string line; records < kMostRecords && std::getline(file, line); ++records) {
-      const ParsedRecord parsed = ParseRecord(line);
+    if (!std::filesystem::exists(source.annotations)) continue;
+    const AnnotationFile file(source.annotations);
+    const auto reader = file.Read(0, file.file().bytes, kLongestRecord);
+    for (Line line; records < kMostRecords && reader->Next(line); ++records) {
+      const ParsedRecord parsed = ParseRecordIn(source.annotations, line.text);
       const std::vector<Turn>& turns = parsed.record.turns;
       if (parsed.defect != Defect::kNone || turns.size() < 2) continue;
       const auto found =

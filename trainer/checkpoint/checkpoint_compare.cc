@@ -47,6 +47,8 @@ void AddDefaults(Json& saved, const Json& current, const Json& defaults) {
 }
 
 Json WithDefaults(Json saved, const Json& current) {
+  // data.allow_outside has taken its place.
+  if (saved.contains("data") && saved["data"].is_object()) saved["data"].erase("follow_links");
   const RunConfig defaults;
   AddDefaults(saved, current,
               {{"model", ConfigToJson(defaults.model)}, {"data", ConfigToJson(defaults.data)}});

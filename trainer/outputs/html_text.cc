@@ -69,24 +69,6 @@ std::string EscapeHtml(std::string_view text) {
   return out;
 }
 
-std::string Base64(std::string_view bytes) {
-  static constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t group = 0;
-    for (size_t k = 0; k < 3; ++k) {
-      group = group << 8 | (i + k < bytes.size() ? static_cast<uint8_t>(bytes[i + k]) : 0U);
-    }
-    for (size_t k = 0; k < 4; ++k) {
-      const bool is_digit = i + k <= bytes.size();
-      out.push_back(is_digit ? kDigits[group >> (18 - 6 * k) & 63] : '=');
-    }
-  }
-  return out;
-}
-
 std::string ReadableNumber(double value) {
   if (!std::isfinite(value)) return "not finite";
   if (std::fabs(value) < 1e4 || std::fabs(value) >= 1e15) return fmt::format("{:.4g}", value);

@@ -9,9 +9,6 @@ namespace equipoise {
 // and newline) are replaced by U+FFFD.
 std::string EscapeHtml(std::string_view text);
 
-// Base64 encoding of RFC 4648, with padding.
-std::string Base64(std::string_view bytes);
-
 // A number in readable form: 4 significant digits, or whole with separators as in "12,345".
 std::string ReadableNumber(double value);
 

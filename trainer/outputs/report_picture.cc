@@ -9,9 +9,9 @@
 #include <limits>
 #include <string_view>
 
+#include "configs/base/base64.h"
 #include "configs/base/regular_file.h"
 #include "data/images/image.h"
-#include "trainer/outputs/html_text.h"
 
 namespace equipoise {
 namespace {

@@ -18,7 +18,7 @@
 #include "data/index/cost_lines.h"
 #include "data/loading/epoch_samples.h"
 #include "data/loading/packing.h"
-#include "data/records/line_reader.h"
+#include "data/records/annotation_file.h"
 #include "data/text/tokenizer.h"
 #include "models/families/families.h"
 #include "trainer/settings/data_options.h"
@@ -148,14 +148,15 @@ struct SomeRecords {
 SomeRecords ReadSome(const SampleScanner& scanner, const DataConfig& data, size_t source,
                      int64_t most) {
   SomeRecords some;
-  const TextFile file(data.train[source].annotations);
-  const int64_t stride = std::max<int64_t>(1, file.bytes / most);
+  const AnnotationFile annotations(data.train[source].annotations);
+  const int64_t bytes_of_file = annotations.file().bytes;
+  const int64_t stride = std::max<int64_t>(1, bytes_of_file / most);
   int64_t last = -1;  // offset of the last record taken
   double bytes = 0, records = 0;
-  for (int64_t at = 0; at < file.bytes; at += stride) {
-    LineReader reader(&file, at, file.bytes, data.limits.record_bytes);
+  for (int64_t at = 0; at < bytes_of_file; at += stride) {
+    const auto reader = annotations.Read(at, bytes_of_file, data.limits.record_bytes);
     Line line;
-    if (!reader.Next(line) || static_cast<int64_t>(line.offset) <= last) continue;
+    if (!reader->Next(line) || static_cast<int64_t>(line.offset) <= last) continue;
     last = static_cast<int64_t>(line.offset);
     bytes += static_cast<double>(line.bytes + 1);
     ++records;
@@ -169,7 +170,7 @@ SomeRecords ReadSome(const SampleScanner& scanner, const DataConfig& data, size_
     some.sizes.push_back({sample.all_pictures(), std::ssize(sample.encoded.ids), sample.trained});
   }
   if (records == 0) return some;
-  some.total = static_cast<double>(some.sizes.size()) / bytes * static_cast<double>(file.bytes);
+  some.total = static_cast<double>(some.sizes.size()) / bytes * static_cast<double>(bytes_of_file);
   return some;
 }
 

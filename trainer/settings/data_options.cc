@@ -16,7 +16,7 @@ std::string TokenizerPath(const RunConfig& config) {
 }
 
 SampleOptions SampleOptionsOf(const DataConfig& data, const ModelConfig& model) {
-  return {data.max_tokens, data.tiles, data.limits, ImageSpecOf(model), data.follow_links};
+  return {data.max_tokens, data.tiles, data.limits, ImageSpecOf(model), data.allow_outside};
 }
 
 }  // namespace equipoise

@@ -1,0 +1,156 @@
+#include "data/records/annotation_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "configs/base/error.h"
+#include "configs/base/json.h"
+#include "data/records/json_array.h"
+#include "data/records/shard.h"
+
+namespace equipoise {
+
+bool IsShardName(const std::string& path) { return path.ends_with(".tar"); }
+
+ParsedRecord ParseRecordIn(const std::string& path, std::string_view text) {
+  return IsShardName(path) ? ParseShardRecord(text) : ParseRecord(text);
+}
+
+namespace {
+
+constexpr uint64_t kBlockBytes = 1 << 20;
+constexpr int64_t kMostMetaBytes = 16 << 20;
+
+[[noreturn]] void Refuse(const TextFile& file, const std::string& what) {
+  throw DataError(file.path + ": " + what);
+}
+
+void RefuseOtherKinds(const TextFile& file) {
+  using Kind = std::pair<std::string_view, const char*>;
+  static constexpr std::array<Kind, 7> kKinds = {{
+      {"\x1f\x8b", "is compressed by gzip; unpack it: gunzip -k FILE"},
+      {"\x28\xb5\x2f\xfd", "is compressed by zstd; unpack it: zstd -d FILE"},
+      {"\xfd\x37zXZ", "is compressed by xz; unpack it: unxz -k FILE"},
+      {"BZh", "is compressed by bzip2; unpack it: bunzip2 -k FILE"},
+      {"PK\x03\x04", "is a ZIP archive; unpack it"},
+      {"PAR1",
+       "is a Parquet file; write it as JSONL (python: "
+       "datasets.Dataset.from_parquet(FILE).to_json(\"FILE.jsonl\"))"},
+      {"ARROW1",
+       "is an Arrow file; write it as JSONL (python: "
+       "datasets.Dataset.from_file(FILE).to_json(\"FILE.jsonl\"))"},
+  }};
+  const std::string head = ReadAt(file, 0, 512);
+  for (const auto& [magic, what] : kKinds) {
+    if (head.starts_with(magic)) Refuse(file, what);
+  }
+  const size_t name = head.find('\0');  // no text holds a NUL
+  if (name < 257 && head.substr(257, 5) == "ustar" && !IsShardName(file.path))
+    Refuse(file, "is a tar archive; a shard's name ends in .tar");
+}
+
+// A file that is one JSON object over several lines is no JSONL; InternVL keeps lists of sources in
+// such files.
+void RefuseOneObject(const TextFile& file) {
+  if (file.bytes > kMostMetaBytes) return;
+  Json object;
+  try {
+    object = ParseJson(ReadAt(file, 0, static_cast<uint64_t>(file.bytes)), file.path);
+  } catch (const DataError&) {
+    return;  // its lines are judged one by one
+  }
+  if (!object.is_object()) return;
+  for (const auto& [name, source] : object.items()) {
+    if (!source.is_object() || !source.contains("annotation")) continue;
+    Refuse(file,
+           "is a meta file of InternVL, which lists sources; it stands in data.train or data.eval");
+  }
+  Refuse(file, "is one JSON object over several lines; write one object a line, or an array");
+}
+
+// The form of a file that is no shard, by its first record.
+AnnotationForm FormOf(const TextFile& file) {
+  // A longer first line is a record as well, judged when it is read.
+  LineReader reader(&file, 0, file.bytes, /*longest_line=*/1 << 20);
+  Line line;
+  if (!reader.Next(line)) Refuse(file, "holds no records; give a JSONL file or a JSON array");
+  const std::string begin = ReadAt(file, line.offset, 256);
+  const size_t first = begin.find_first_not_of(" \t");
+  if (first == std::string::npos) return AnnotationForm::kLines;
+  // A line that is an array of its own is a bad record: an array of records has no line behind it.
+  if (begin[first] == '[') return AnnotationForm::kArray;
+  if (begin[first] != '{' || line.too_long) return AnnotationForm::kLines;
+  const bool alone = line.text.find_last_not_of(" \t\r") == line.text.rfind('}');
+  if (!alone) RefuseOneObject(file);
+  return AnnotationForm::kLines;
+}
+
+std::vector<RecordExtent> ScanArray(const TextFile& file) {
+  const uint64_t mark = ReadAt(file, 0, 3) == "\xEF\xBB\xBF" ? 3 : 0;
+  ArrayScanner scanner(file.path, mark);
+  for (uint64_t at = mark;; at += kBlockBytes) {
+    const std::string block = ReadAt(file, at, kBlockBytes);
+    scanner.Feed(block);
+    if (block.size() < kBlockBytes) break;
+  }
+  std::vector<RecordExtent> records = scanner.Finish();
+  if (records.empty()) Refuse(file, "holds no records: its array is empty");
+  return records;
+}
+
+// Reader of records whose places are known.
+class ExtentReader : public RecordReader {
+ public:
+  ExtentReader(const TextFile* file, const std::vector<RecordExtent>* extents, int64_t begin,
+               int64_t end, int64_t longest)
+      : file_(file), extents_(extents), end_(end), longest_(longest) {
+    const auto first = std::lower_bound(extents->begin(), extents->end(), begin,
+                                        [](const RecordExtent& extent, int64_t at) {
+                                          return static_cast<int64_t>(extent.offset) < at;
+                                        });
+    next_ = static_cast<size_t>(first - extents->begin());
+  }
+
+  bool Next(Line& line) override {
+    if (next_ == extents_->size()) return false;
+    const RecordExtent& extent = (*extents_)[next_];
+    if (static_cast<int64_t>(extent.offset) >= end_) return false;
+    line = {extent.offset, extent.bytes, static_cast<int64_t>(++next_), {}, false};
+    line.too_long = static_cast<int64_t>(extent.bytes) > longest_;
+    if (line.too_long) return true;
+    text_ = ReadAt(*file_, extent.offset, extent.bytes);
+    line.text = text_;
+    return true;
+  }
+  int64_t lines() const override { return 0; }
+
+ private:
+  const TextFile* file_;
+  const std::vector<RecordExtent>* extents_;
+  int64_t end_, longest_;
+  size_t next_ = 0;
+  std::string text_;
+};
+
+}  // namespace
+
+AnnotationFile::AnnotationFile(const std::string& path) : file_(path) {
+  RefuseOtherKinds(file_);
+  form_ = IsShardName(path) ? AnnotationForm::kShard : FormOf(file_);
+}
+
+std::unique_ptr<RecordReader> AnnotationFile::Read(int64_t begin, int64_t end,
+                                                   int64_t longest) const {
+  if (form_ == AnnotationForm::kLines)
+    return std::make_unique<LineReader>(&file_, begin, end, longest);
+  std::call_once(extents_->once, [&] {
+    extents_->list = form_ == AnnotationForm::kShard ? ScanShard(file_) : ScanArray(file_);
+  });
+  return std::make_unique<ExtentReader>(&file_, &extents_->list, begin, end, longest);
+}
+
+}  // namespace equipoise

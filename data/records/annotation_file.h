@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/records/line_reader.h"
+#include "data/records/record.h"
+#include "data/records/record_reader.h"
+
+namespace equipoise {
+
+// How the records lie in a file.
+enum class AnnotationForm {
+  kLines,  // JSONL: one object a line
+  kArray,  // a JSON array of objects
+  kShard,  // a WebDataset shard: a tar archive (shard.h)
+};
+
+// True for the name of a shard: the name decides, so that a record's own bytes never do.
+bool IsShardName(const std::string& path);
+
+// Parses a record as it lies in the file of that name. Never throws.
+ParsedRecord ParseRecordIn(const std::string& path, std::string_view text);
+
+// A file of records, in the form that its name or first bytes show. A record is a range of bytes,
+// found without a whole file in memory. Thread-safe.
+class AnnotationFile {
+ public:
+  // Throws DataError that names what the file is instead, and what to do: compressed files,
+  // Parquet, files without a record.
+  explicit AnnotationFile(const std::string& path);
+
+  const TextFile& file() const { return file_; }
+  AnnotationForm form() const { return form_; }
+  // The records that begin in [begin, end); of those above `longest` bytes, the place alone. This
+  // object must outlive the reader. An array or a shard is scanned whole at the first call, which
+  // throws DataError where its structure is damaged.
+  std::unique_ptr<RecordReader> Read(int64_t begin, int64_t end, int64_t longest) const;
+
+ private:
+  // Found at first use, by whichever thread needs them.
+  struct Extents {
+    std::once_flag once;
+    std::vector<RecordExtent> list;
+  };
+
+  TextFile file_;
+  AnnotationForm form_ = AnnotationForm::kLines;
+  std::unique_ptr<Extents> extents_ = std::make_unique<Extents>();
+};
+
+}  // namespace equipoise

@@ -1,0 +1,325 @@
+#include "data/records/record_forms.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "data/records/record_pictures.h"
+#include "data/records/refusal.h"
+#include "data/records/tool_calls.h"
+
+namespace equipoise {
+namespace {
+
+enum class Speaker { kSystem, kUser, kAssistant, kCall, kResult };
+
+// The words of all forms for who speaks.
+std::optional<Speaker> SpeakerOf(std::string_view word) {
+  using Word = std::pair<std::string_view, Speaker>;
+  static constexpr std::array<Word, 14> kWords = {{{"human", Speaker::kUser},
+                                                   {"user", Speaker::kUser},
+                                                   {"gpt", Speaker::kAssistant},
+                                                   {"assistant", Speaker::kAssistant},
+                                                   {"system", Speaker::kSystem},
+                                                   {"developer", Speaker::kSystem},
+                                                   {"function_call", Speaker::kCall},
+                                                   {"tool_call", Speaker::kCall},
+                                                   {"observation", Speaker::kResult},
+                                                   {"tool", Speaker::kResult},
+                                                   {"function", Speaker::kResult},
+                                                   {"function_response", Speaker::kResult},
+                                                   {"tool_response", Speaker::kResult},
+                                                   {"tool_result", Speaker::kResult}}};
+  for (const auto& [known, speaker] : kWords) {
+    if (known == word) return speaker;
+  }
+  return std::nullopt;
+}
+
+// `weight` (0 or 1) of LLaMA-Factory and OpenAI's form, `loss` of ms-swift.
+bool IsTrained(const Json& turn, const std::string& where) {
+  for (const char* key : {"weight", "loss"}) {
+    const auto found = turn.find(key);
+    if (found == turn.end() || found->is_null()) continue;
+    if (*found == Json(0) || *found == Json(false)) return false;
+    if (*found != Json(1) && *found != Json(true)) {
+      Refuse(Defect::kBadField, fmt::format("{}: '{}' is neither 0 nor 1", where, key));
+    }
+  }
+  return true;
+}
+
+const std::string& TextOf(const Json& object, const char* key, const std::string& where) {
+  const auto found = object.find(key);
+  if (found == object.end()) {
+    Refuse(Defect::kBadField, fmt::format("{} has no '{}'", where, key));
+  }
+  if (!found->is_string()) {
+    Refuse(Defect::kBadField, fmt::format("{}: '{}' is no text", where, key));
+  }
+  return found->get_ref<const std::string&>();
+}
+
+// The text of a list of parts; pictures leave `<image>` in their place and go to `record`.
+std::string JoinParts(const Json& parts, const std::string& where, Record& record) {
+  std::string text;
+  for (const Json& part : parts) {
+    const std::string type = part.is_object() ? part.value("type", Json("")).dump() : "";
+    if (type == "\"text\"") {
+      text += TextOf(part, "text", where);
+    } else if (type == "\"image\"" || type == "\"image_url\"") {
+      // A type alone stands for the next of the record's 'images'.
+      if (part.size() > 1) {
+        AddPicture(part.contains("image_url") ? part["image_url"] : part, where + ": a part",
+                   record);
+      }
+      text += "<image>";
+    } else {
+      Refuse(Defect::kBadField, where + ": a part of the content is neither text nor a picture");
+    }
+  }
+  return text;
+}
+
+// Reader of a list of turns, one behind the other.
+class TurnReader {
+ public:
+  // `text` of the whole record: where functions are called with objects, whose keys' order counts,
+  // it is read again.
+  TurnReader(const char* list, std::string_view text, Record& record)
+      : list_(list), text_(text), record_(record) {}
+
+  void Read(const Json& turn) {
+    const std::string where = fmt::format("turn {}", ++number_);
+    if (!turn.is_object()) Refuse(Defect::kBadField, where + " is no object");
+    const bool messages = turn.contains("role") && !turn.contains("from");
+    const char *who = messages ? "role" : "from", *what = messages ? "content" : "value";
+    const auto speaker = SpeakerOf(TextOf(turn, who, where));
+    if (!speaker) {
+      Refuse(Defect::kBadField,
+             fmt::format("{}: '{}' is none of human, user, gpt, assistant, system, function_call, "
+                         "observation, tool",
+                         where, who));
+    }
+    Add(*speaker, Content(turn, what, where), IsTrained(turn, where), where);
+  }
+
+ private:
+  std::string Content(const Json& turn, const char* key, const std::string& where) {
+    const auto found = turn.find(key);
+    const std::string calls = CallsOf(turn, where);
+    std::string content;
+    if (found != turn.end() && found->is_array()) {
+      const size_t pictures = record_.images.size();
+      content = JoinParts(*found, where, record_);
+      const auto speaker = SpeakerOf(TextOf(turn, "role", where));
+      if (record_.images.size() > pictures && speaker != Speaker::kUser &&
+          speaker != Speaker::kResult)
+        Refuse(Defect::kPlaceholders, where + ": a picture in a turn that is not the user's");
+    } else if (calls.empty() || (found != turn.end() && !found->is_null())) {
+      content = TextOf(turn, key, where);
+    }
+    if (calls.empty()) return content;
+    return content.empty() ? calls : content + "\n" + calls;
+  }
+
+  // The calls of a message of OpenAI's form; empty where it makes none.
+  std::string CallsOf(const Json& turn, const std::string& where) {
+    for (const char* key : {"tool_calls", "function_call"}) {
+      const auto found = turn.find(key);
+      if (found == turn.end() || IsEmpty(*found)) continue;
+      if (!ordered_) ordered_ = nlohmann::ordered_json::parse(text_);
+      return CallsText((*ordered_)[list_][number_ - 1][key].dump(), where);
+    }
+    return "";
+  }
+
+  void Add(Speaker speaker, std::string content, bool trained, const std::string& where) {
+    std::vector<Turn>& turns = record_.turns;
+    const bool after_result = after_result_;
+    after_result_ = speaker == Speaker::kResult;
+    switch (speaker) {
+      case Speaker::kSystem:
+        turns.push_back({Role::kSystem, std::move(content)});
+        return;
+      case Speaker::kUser:
+        turns.push_back({Role::kUser, std::move(content)});
+        return;
+      case Speaker::kAssistant:
+        turns.push_back({Role::kAssistant, std::move(content), trained});
+        return;
+      case Speaker::kCall:
+        turns.push_back({Role::kAssistant, CallsText(content, where), trained});
+        return;
+      case Speaker::kResult:
+        // Results of several calls share one turn.
+        if (after_result) {
+          turns.back().text += "\n" + ResultText(content);
+        } else {
+          turns.push_back({Role::kUser, ResultText(content)});
+        }
+    }
+  }
+
+  const char* list_;
+  std::string_view text_;
+  Record& record_;
+  size_t number_ = 0;
+  bool after_result_ = false;
+  std::optional<nlohmann::ordered_json> ordered_;
+};
+
+void ReadList(const char* key, const Json& object, std::string_view text, Record& record) {
+  const Json& turns = object[key];
+  if (!turns.is_array()) Refuse(Defect::kBadField, fmt::format("'{}' is no list", key));
+  TurnReader reader(key, text, record);
+  for (const Json& turn : turns) reader.Read(turn);
+}
+
+// The turns of forms with one question and its answer, behind those of "history".
+void ReadPair(std::string question, const std::string& answer, const Json& object, Record& record) {
+  const auto history = object.find("history");
+  if (history != object.end() && !IsEmpty(*history)) {
+    for (const Json& pair : *history) {
+      if (!history->is_array() || !pair.is_array() || pair.size() != 2 || !pair[0].is_string() ||
+          !pair[1].is_string())
+        Refuse(Defect::kBadField, "'history' is no list of [question, answer]");
+      record.turns.push_back({Role::kUser, pair[0]});
+      record.turns.push_back({Role::kAssistant, pair[1]});
+    }
+  }
+  record.turns.push_back({Role::kUser, std::move(question)});
+  record.turns.push_back({Role::kAssistant, answer});
+}
+
+struct RecordForm {
+  std::array<const char*, 2> keys;  // those that show it
+  void (*read)(const Json& object, std::string_view text, Record& record);
+};
+
+constexpr std::array<RecordForm, 4> kForms = {{
+    {{"conversations", nullptr},
+     [](const Json& object, std::string_view text, Record& record) {
+       ReadList("conversations", object, text, record);
+     }},
+    {{"messages", nullptr},
+     [](const Json& object, std::string_view text, Record& record) {
+       ReadList("messages", object, text, record);
+     }},
+    {{"instruction", "output"},
+     [](const Json& object, std::string_view, Record& record) {
+       std::string question = TextOf(object, "instruction", "the record");
+       const auto input = object.find("input");
+       if (input != object.end() && !IsEmpty(*input)) {
+         question += (question.empty() ? "" : "\n") + TextOf(object, "input", "the record");
+       }
+       ReadPair(std::move(question), TextOf(object, "output", "the record"), object, record);
+     }},
+    {{"query", "response"},
+     [](const Json& object, std::string_view, Record& record) {
+       ReadPair(TextOf(object, "query", "the record"), TextOf(object, "response", "the record"),
+                object, record);
+     }},
+}};
+
+bool IsIn(const RecordForm& form, const Json& object) {
+  return std::all_of(form.keys.begin(), form.keys.end(),
+                     [&](const char* key) { return key == nullptr || object.contains(key); });
+}
+
+// The form of a record; null where it has none.
+const RecordForm* FormOf(const Json& object) {
+  const RecordForm* found = nullptr;
+  for (const RecordForm& form : kForms) {
+    if (!IsIn(form, object)) continue;
+    if (found != nullptr) {
+      Refuse(Defect::kBadField,
+             fmt::format("both '{}' and '{}' are given; leave one", found->keys[0], form.keys[0]));
+    }
+    found = &form;
+  }
+  return found;
+}
+
+[[noreturn]] void RefuseForm(const Json& object) {
+  for (const Json& value : object) {
+    if (value.is_object() && value.contains("annotation")) {
+      Refuse(Defect::kBadField,
+             "this is a meta file of InternVL, which stands in data.train itself");
+    }
+  }
+  Refuse(Defect::kBadField,
+         "there is no conversation: none of 'conversations', 'messages', 'instruction' with "
+         "'output', 'query' with 'response'");
+}
+
+std::string ReadId(const Json& object) {
+  const auto found = object.find("id");
+  if (found == object.end() || found->is_null()) return "";
+  if (found->is_string()) return found->get<std::string>();
+  if (found->is_number_integer()) return found->dump();
+  Refuse(Defect::kBadField, "'id' is neither text nor a whole number");
+}
+
+// Refuses what would change the conversation and is not read.
+void CheckOtherKeys(const Json& object) {
+  for (const char* key : {"width", "height", "width_list", "height_list"}) {
+    const auto found = object.find(key);
+    if (found == object.end() || found->is_null() || found->is_number()) continue;
+    const bool numbers =
+        found->is_array() && std::all_of(found->begin(), found->end(),
+                                         [](const Json& item) { return item.is_number(); });
+    if (!numbers) {
+      Refuse(Defect::kBadField, fmt::format("'{}' is neither a number nor a list of numbers", key));
+    }
+  }
+  for (const char* key : {"video", "videos", "audio", "audios"}) {
+    const auto found = object.find(key);
+    if (found != object.end() && !IsEmpty(*found))
+      Refuse(Defect::kBadField, fmt::format("'{}' is not supported", key));
+  }
+  const auto tools = object.find("tools");
+  if (tools != object.end() && !IsEmpty(*tools) && *tools != "[]") {
+    Refuse(Defect::kBadField,
+           "'tools' is not supported; describe the functions in the system text");
+  }
+}
+
+void AddSystem(const Json& object, Record& record) {
+  const auto found = object.find("system");
+  if (found == object.end() || IsEmpty(*found)) return;
+  const std::string& text = TextOf(object, "system", "the record");
+  if (!record.turns.empty() && record.turns[0].role == Role::kSystem) {
+    Refuse(Defect::kBadField, "both 'system' and a system turn are given; leave one");
+  }
+  record.turns.insert(record.turns.begin(), {Role::kSystem, text});
+}
+
+}  // namespace
+
+bool HasConversation(std::string_view text) {
+  const Json object = ParseJson(text, "record");
+  return object.is_object() && FormOf(object) != nullptr;
+}
+
+void ReadConversation(std::string_view text, Record& record) {
+  const Json object = ParseJson(text, "record");
+  if (!object.is_object()) Refuse(Defect::kBadJson, "the record is no JSON object");
+  record.id = ReadId(object);
+  const RecordForm* form = FormOf(object);
+  if (form == nullptr) RefuseForm(object);
+  form->read(object, text, record);
+  AddSystem(object, record);
+  CheckOtherKeys(object);
+  const bool in_parts = !record.images.empty();
+  const size_t before = record.images.size();
+  ReadPictures(object, record);
+  if (in_parts && record.images.size() > before) {
+    Refuse(Defect::kBadField, "pictures are given in the turns and in 'images'; leave one");
+  }
+}
+
+}  // namespace equipoise

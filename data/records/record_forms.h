@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string_view>
+
+#include "data/text/conversation.h"
+
+namespace equipoise {
+
+// Forms in which trainers keep a conversation, told apart by their keys:
+//   conversations          LLaVA, InternVL, ShareGPT: [{"from", "value"}…]
+//   messages               OpenAI: [{"role", "content"}…], the content text or a list of parts
+//   instruction, output    Alpaca: with "input" (behind the instruction, on a line of its own)
+//   query, response        ms-swift 2
+// The last two may have a "history" [[question, answer]…], and all a "system" text, an "id" and
+// pictures in "image" or "images". A turn may call functions ("function_call", "tool_calls") and a
+// turn may be a function's result ("observation", "tool"): they become the texts that Qwen's
+// template writes, <tool_call> in the assistant's turn and <tool_response> in the user's.
+
+// Reads a record's id, turns and pictures into `record`, in the order in which they help a message.
+// Throws Refusal, and DataError for what is not JSON.
+void ReadConversation(std::string_view text, Record& record);
+// True for JSON that has one of these forms by its keys.
+bool HasConversation(std::string_view text);
+
+}  // namespace equipoise

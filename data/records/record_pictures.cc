@@ -1,0 +1,79 @@
+#include "data/records/record_pictures.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <utility>
+
+#include "configs/base/base64.h"
+#include "data/records/refusal.h"
+
+namespace equipoise {
+namespace {
+
+// Adds the bytes of a picture, under a name that tells pictures apart.
+void AddBytes(std::string_view base64, Record& record) {
+  std::optional<std::string> bytes = FromBase64(base64);
+  const std::string name = fmt::format("picture {} of the record", record.images.size() + 1);
+  if (!bytes) Refuse(Defect::kImageUnreadable, name + ": is not Base64; encode it again");
+  if (bytes->empty()) Refuse(Defect::kImageUnreadable, name + ": has no bytes");
+  record.images.push_back(
+      fmt::format("{} ({:016x})", name, XXH3_64bits(bytes->data(), bytes->size())));
+  record.held.resize(record.images.size());
+  record.held.back() = std::move(*bytes);
+}
+
+void AddText(const std::string& text, Record& record) {
+  if (text.starts_with("data:")) {
+    const size_t comma = text.find(',');
+    if (comma == std::string::npos || !text.substr(0, comma).ends_with(";base64")) {
+      Refuse(Defect::kImageUnreadable,
+             ShownName(text.substr(0, 40)) + ": a data URL without Base64; encode it so");
+    }
+    return AddBytes(std::string_view(text).substr(comma + 1), record);
+  }
+  record.images.push_back(text);
+  if (!record.held.empty()) record.held.emplace_back();
+}
+
+}  // namespace
+
+bool IsEmpty(const Json& value) {
+  return value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty()) ||
+         (value.is_array() && value.empty());
+}
+
+void AddPicture(const Json& value, const std::string& what, Record& record) {
+  if (value.is_object()) {
+    const auto bytes = value.find("bytes");
+    if (bytes != value.end() && bytes->is_string())
+      return AddBytes(bytes->get_ref<const std::string&>(), record);
+    for (const char* key : {"path", "url", "image"}) {
+      const auto found = value.find(key);
+      if (found != value.end() && !IsEmpty(*found) && found->is_string())
+        return AddText(found->get_ref<const std::string&>(), record);
+    }
+  }
+  if (!value.is_string() || IsEmpty(value)) {
+    Refuse(Defect::kBadField,
+           what + " is no picture: neither a path nor a data URL nor an object with one");
+  }
+  AddText(value.get_ref<const std::string&>(), record);
+}
+
+void ReadPictures(const Json& object, Record& record) {
+  const Json* value = nullptr;
+  std::string name;
+  for (const char* key : {"image", "images"}) {
+    const auto found = object.find(key);
+    if (found == object.end() || IsEmpty(*found)) continue;
+    if (value != nullptr) Refuse(Defect::kBadField, "both 'image' and 'images' are given");
+    value = &*found;
+    name = fmt::format("'{}'", key);
+  }
+  if (value == nullptr) return;
+  if (!value->is_array()) return AddPicture(*value, name, record);
+  for (const Json& item : *value) AddPicture(item, "an item of " + name, record);
+}
+
+}  // namespace equipoise

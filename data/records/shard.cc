@@ -1,0 +1,166 @@
+#include "data/records/shard.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "configs/base/error.h"
+#include "data/records/record_forms.h"
+#include "data/records/refusal.h"
+#include "data/records/tar_reader.h"
+#include "data/text/chat_template.h"
+
+namespace equipoise {
+namespace {
+
+struct SampleName {
+  std::string_view key, extension;
+};
+
+std::optional<SampleName> SplitName(std::string_view name) {
+  const size_t slash = name.rfind('/');
+  const size_t base = slash == std::string_view::npos ? 0 : slash + 1;
+  const size_t dot = name.find('.', base);
+  if (dot == std::string_view::npos || dot == base) return std::nullopt;
+  return SampleName{name.substr(0, dot), name.substr(dot + 1)};
+}
+
+std::string_view BaseName(std::string_view name) { return name.substr(name.rfind('/') + 1); }
+
+// Judged by the last part of `left.jpg`. Kinds that are not read are pictures too: they are named.
+bool IsPicture(std::string_view extension) {
+  constexpr std::array<std::string_view, 10> kPictures = {"jpg", "jpeg", "png",  "webp", "gif",
+                                                          "bmp", "tif",  "tiff", "heic", "avif"};
+  std::string last(extension.substr(extension.rfind('.') + 1));
+  for (char& c : last) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return std::find(kPictures.begin(), kPictures.end(), last) != kPictures.end();
+}
+
+struct Picture {
+  std::string name;
+  std::string_view bytes;
+};
+
+struct ShardSample {
+  std::string key;
+  std::optional<std::string_view> json, text;
+  std::vector<Picture> pictures;
+};
+
+void SetOnce(std::optional<std::string_view>& member, std::string_view bytes,
+             const std::string& name) {
+  if (member) Refuse(Defect::kBadField, ShownName(name) + " is in the sample twice");
+  member = bytes;
+}
+
+ShardSample ReadSample(std::string_view bytes) {
+  ShardSample sample;
+  TarReader members("the sample", bytes.size(), [bytes](uint64_t offset, uint64_t count) {
+    return offset > bytes.size() ? std::string() : std::string(bytes.substr(offset, count));
+  });
+  for (TarMember member; members.Next(member);) {
+    const auto name = SplitName(member.name);
+    if (!name) continue;
+    sample.key = name->key;
+    const std::string_view content = bytes.substr(member.offset, member.bytes);
+    if (name->extension == "json") SetOnce(sample.json, content, member.name);
+    if (name->extension == "txt") SetOnce(sample.text, content, member.name);
+    if (IsPicture(name->extension)) sample.pictures.push_back({member.name, content});
+  }
+  return sample;
+}
+
+// The member that a record's path means; null where there is none.
+const Picture* FindPicture(const std::vector<Picture>& pictures, std::string_view path) {
+  for (const Picture& picture : pictures) {
+    if (picture.name == path || BaseName(picture.name) == BaseName(path)) return &picture;
+  }
+  return nullptr;
+}
+
+// Puts the members' bytes in the places of the pictures that the record names.
+void TakePictures(const std::vector<Picture>& pictures, Record& record) {
+  if (record.images.empty()) {
+    for (const Picture& picture : pictures) record.images.push_back(picture.name);
+  }
+  record.held.resize(record.images.size());
+  const bool in_order =
+      record.images.size() == pictures.size() &&
+      std::none_of(record.images.begin(), record.images.end(),
+                   [&](const std::string& path) { return FindPicture(pictures, path) != nullptr; });
+  for (size_t i = 0; i < record.images.size(); ++i) {
+    if (!record.held[i].empty()) continue;  // a data URL
+    const Picture* picture = in_order ? &pictures[i] : FindPicture(pictures, record.images[i]);
+    if (picture == nullptr) {
+      Refuse(Defect::kImageMissing,
+             ShownName(record.images[i]) + ": no such member in the shard's sample");
+    }
+    if (picture->bytes.empty()) {
+      Refuse(Defect::kImageUnreadable, ShownName(picture->name) + ": has no bytes");
+    }
+    record.images[i] = picture->name;
+    record.held[i] = picture->bytes;
+  }
+}
+
+Record ReadRecord(const ShardSample& sample) {
+  Record record;
+  record.id = sample.key;
+  if (sample.json && (!sample.text || HasConversation(*sample.json))) {
+    ReadConversation(*sample.json, record);
+    if (record.id.empty()) record.id = sample.key;
+  } else if (sample.text) {
+    std::string question;
+    for (size_t i = 0; i < sample.pictures.size(); ++i) question += "<image>";
+    record.turns = {{Role::kUser, question}, {Role::kAssistant, std::string(*sample.text)}};
+  } else {
+    Refuse(Defect::kNoConversation, "the sample " + ShownName(sample.key) +
+                                        " has neither a json nor a txt member; write the members "
+                                        "of a sample one behind the other");
+  }
+  TakePictures(sample.pictures, record);
+  return record;
+}
+
+}  // namespace
+
+std::vector<RecordExtent> FindSamples(TarReader& members) {
+  std::vector<RecordExtent> samples;
+  std::string key;
+  for (TarMember member; members.Next(member);) {
+    const auto name = SplitName(member.name);
+    if (!name) continue;
+    if (samples.empty() || name->key != key) {
+      key = name->key;
+      samples.push_back({member.begin, 0});
+    }
+    samples.back().bytes = member.end - samples.back().offset;
+  }
+  return samples;
+}
+
+std::vector<RecordExtent> ScanShard(const TextFile& file) {
+  TarReader members(
+      file.path, static_cast<uint64_t>(file.bytes),
+      [&file](uint64_t offset, uint64_t bytes) { return ReadAt(file, offset, bytes); });
+  std::vector<RecordExtent> samples = FindSamples(members);
+  if (samples.empty()) {
+    throw DataError(file.path +
+                    ": holds no samples: no member is named KEY.EXTENSION, such as 000.jpg and "
+                    "000.json");
+  }
+  return samples;
+}
+
+ParsedRecord ParseShardRecord(std::string_view sample) {
+  return Guarded([&](Record& record) {
+    const ShardSample members = ReadSample(sample);
+    record.id = members.key;
+    record = ReadRecord(members);
+    CheckRecord(record);
+  });
+}
+
+}  // namespace equipoise
