@@ -11,7 +11,6 @@
 
 #include "configs/base/error.h"
 #include "configs/yaml/overrides.h"
-#include "configs/yaml/yaml_reader.h"
 #include "data/index/cost_lines.h"
 #include "data/text/tokenize_lines.h"
 #include "models/families/families.h"
@@ -24,6 +23,7 @@
 #include "trainer/common/logging.h"
 #include "trainer/settings/group_settings.h"
 #include "trainer/settings/model_section.h"
+#include "trainer/settings/source_lists.h"
 
 namespace equipoise {
 namespace {
@@ -41,17 +41,14 @@ std::string DumpLine(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-RunConfig ReadRunConfig(const Arguments& arguments) {
-  const std::vector<Override> overrides = ParseOverrides(arguments.set);
-  RunConfig config;
-  ReadConfig(arguments.config, overrides, config);
-  return config;
+RunConfig ConfigOf(const Arguments& arguments) {
+  return ReadRunConfig(arguments.config, ParseOverrides(arguments.set));
 }
 
 // The configuration and its opened data; the cost index is built if it does not exist.
 struct DataSession {
   DataSession(const Arguments& arguments, bool rebuild)
-      : config(ReadRunConfig(arguments)),
+      : config(ConfigOf(arguments)),
         sources(arguments.eval ? config.data.eval : config.data.train),
         data(config, sources, world, {rebuild, /*enforce_bad_share=*/false}) {}
 
@@ -134,7 +131,7 @@ int Tokenize(const Arguments& arguments) {
   const bool is_tokenizer = std::filesystem::is_directory(path) || path.extension() == ".json" ||
                             path.extension() == ".model";
   const Tokenizer tokenizer =
-      Tokenizer::Read(is_tokenizer ? arguments.config : TokenizerPath(ReadRunConfig(arguments)));
+      Tokenizer::Read(is_tokenizer ? arguments.config : TokenizerPath(ConfigOf(arguments)));
   std::ios::sync_with_stdio(false);
   TokenizeLines(tokenizer, std::cin, std::cout);
   std::cout.flush();
@@ -160,7 +157,7 @@ struct PredictedModel {
 };
 
 int Groups(const Arguments& arguments) {
-  const RunConfig config = ReadRunConfig(arguments);
+  const RunConfig config = ConfigOf(arguments);
   DataGroupsOptions options;
   const PredictedModel model(config.model);
   const ImageSpec images = ImageSpecOf(model.config);

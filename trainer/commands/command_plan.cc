@@ -9,7 +9,6 @@
 
 #include "configs/base/error.h"
 #include "configs/yaml/overrides.h"
-#include "configs/yaml/yaml_reader.h"
 #include "parallel/comm/mpi_environment.h"
 #include "trainer/common/commands.h"
 #include "trainer/common/logging.h"
@@ -18,6 +17,7 @@
 #include "trainer/planner/plan_html.h"
 #include "trainer/planner/plan_run.h"
 #include "trainer/planner/plan_trace.h"
+#include "trainer/settings/source_lists.h"
 
 namespace equipoise {
 namespace {
@@ -38,9 +38,7 @@ void WriteFile(const std::string& path, const std::string& text) {
 }
 
 int RunPlan(const Arguments& arguments, MpiEnvironment& mpi) {
-  const std::vector<Override> overrides = ParseOverrides(arguments.set);
-  RunConfig config;
-  ReadConfig(arguments.config, overrides, config);
+  RunConfig config = ReadRunConfig(arguments.config, ParseOverrides(arguments.set));
   if (const auto gpu = ThisGpu(config.train.device)) {
     const std::string line = UseGpu(*gpu, config.cluster);
     if (!line.empty() && mpi.rank() == 0) spdlog::info("{}", line);

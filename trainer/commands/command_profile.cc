@@ -12,13 +12,13 @@
 #include "balance/costs/profile.h"
 #include "configs/base/error.h"
 #include "configs/yaml/overrides.h"
-#include "configs/yaml/yaml_reader.h"
 #include "models/families/families.h"
 #include "parallel/comm/mpi_environment.h"
 #include "trainer/common/commands.h"
 #include "trainer/profile/profile_run.h"
 #include "trainer/run/set_up_run.h"
 #include "trainer/settings/model_section.h"
+#include "trainer/settings/source_lists.h"
 
 namespace equipoise {
 namespace {
@@ -71,9 +71,7 @@ void RequireFolder(const std::string& out) {
 
 int RunProfile(const Arguments& arguments, MpiEnvironment& mpi) {
   RequireFolder(arguments.out);
-  RunConfig config;
-  const std::vector<Override> overrides = ParseOverrides(arguments.set);
-  ReadConfig(arguments.config, overrides, config);
+  const RunConfig config = ReadRunConfig(arguments.config, ParseOverrides(arguments.set));
   const ModelConfig model = ModelConfigOf(config.model);
   const RunSetup setup = SetUpRun(config, mpi);
   const MeasureOptions options{ThisDevice(setup.precision, setup.device), setup.precision,

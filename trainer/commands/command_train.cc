@@ -8,12 +8,12 @@
 
 #include "configs/base/error.h"
 #include "configs/yaml/overrides.h"
-#include "configs/yaml/yaml_reader.h"
 #include "configs/yaml/yaml_writer.h"
 #include "parallel/comm/mpi_environment.h"
 #include "trainer/common/commands.h"
 #include "trainer/loop/run_inputs.h"
 #include "trainer/loop/trainer.h"
+#include "trainer/settings/source_lists.h"
 
 namespace equipoise {
 namespace {
@@ -27,8 +27,7 @@ struct Arguments {
 
 int Train(const Arguments& arguments, MpiEnvironment& mpi) {
   TrainOptions options;
-  const std::vector<Override> overrides = ParseOverrides(arguments.set);
-  ReadConfig(arguments.config, overrides, options.config);
+  options.config = ReadRunConfig(arguments.config, ParseOverrides(arguments.set));
   if (arguments.resume == "none") {
     options.resume = Resume::kNone;
   } else if (arguments.resume != "auto") {

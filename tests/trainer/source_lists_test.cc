@@ -1,0 +1,67 @@
+#include "trainer/settings/source_lists.h"
+
+#include <catch2/catch.hpp>
+
+#include "configs/base/error.h"
+#include "tests/trainer/scratch_folder.h"
+
+namespace equipoise {
+namespace {
+
+std::vector<SourceConfig> Expanded(const SourceConfig& source, int64_t tiles = 6) {
+  std::vector<SourceConfig> sources = {source};
+  TilesConfig config;
+  config.max = tiles;
+  ExpandSources(sources, config);
+  return sources;
+}
+
+TEST_CASE("a range of numbers stands for its files", "[settings][cpu]") {
+  const auto shards = Expanded({"a/{008..011}.tar", "x", 0.5});
+  REQUIRE(shards.size() == 4);
+  CHECK(shards[0].annotations == "a/008.tar");
+  CHECK(shards[3].annotations == "a/011.tar");
+  CHECK(shards[3].images == "x");
+  CHECK(shards[3].repeat == 0.5);
+  CHECK(Expanded({"a/b.jsonl", "x", 1})[0].annotations == "a/b.jsonl");
+  CHECK(Expanded({"{9..10}.jsonl", "x", 1})[1].annotations == "10.jsonl");
+  for (const char* bad : {"{5..2}.tar", "{a..c}.tar", "{0..99999}.tar", "{..}.tar"}) {
+    INFO(bad);
+    CHECK_THROWS_WITH(Expanded({bad, ".", 1}), Catch::Contains("is no range of files"));
+  }
+}
+
+TEST_CASE("a meta file of InternVL is the list of its data sets", "[settings][cpu]") {
+  const ScratchFolder scratch;
+  const std::string path = scratch.Path("meta.json");
+  WriteText(path, R"({"b": {"root": "coco/", "annotation": "b.jsonl", "data_augment": false,
+    "max_dynamic_patch": 12, "repeat_time": 2, "length": 100},
+    "a": {"root": "", "annotation": "a.json", "repeat_time": 0.5, "weight": 3}})");
+  const auto sets = Expanded({path, ".", 2}, /*tiles=*/12);
+  REQUIRE(sets.size() == 2);
+  CHECK(sets[0].annotations == "a.json");
+  CHECK(sets[0].images == ".");
+  CHECK(sets[0].repeat == 3);
+  CHECK(sets[1].annotations == "b.jsonl");
+  CHECK(sets[1].images == "coco/");
+  CHECK(sets[1].repeat == 4);
+  CHECK_THROWS_WITH(Expanded({path, ".", 1}, 6), Catch::Contains("b: max_dynamic_patch is 12"));
+  const std::pair<const char*, const char*> bad[] = {
+      {R"({"c": {"annotation": "c", "sampling": 1}})", "meta.json: c: 'sampling' is not known"},
+      {R"({"c": {"annotation": "c", "data_augment": true}})", "data_augment is not supported"},
+      {R"({"c": {"annotation": 5}})", "annotation"},
+      {R"({"c": {"annotation": "c", "repeat_time": -1}})", "-1 times in an epoch"}};
+  for (const auto& [text, words] : bad) {
+    INFO(text);
+    WriteText(path, text);
+    CHECK_THROWS_WITH(Expanded({path, ".", 1}), Catch::Contains(words));
+  }
+  // Records are no meta file.
+  for (const char* text : {R"({"id": 1, "conversations": []})", "[{}]", "{}", ""}) {
+    WriteText(path, text);
+    CHECK(Expanded({path, ".", 1})[0].annotations == path);
+  }
+}
+
+}  // namespace
+}  // namespace equipoise

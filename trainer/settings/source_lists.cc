@@ -1,0 +1,133 @@
+#include "trainer/settings/source_lists.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "configs/base/error.h"
+#include "configs/base/json.h"
+#include "configs/base/regular_file.h"
+#include "configs/base/shown_text.h"
+#include "configs/yaml/yaml_reader.h"
+
+namespace equipoise {
+namespace {
+
+constexpr int64_t kMostFiles = 65535;  // sources that a cost index can tell apart
+constexpr size_t kMostMetaBytes = 16 << 20;
+
+std::optional<int64_t> NumberOf(std::string_view text) {
+  int64_t number = 0;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool whole = end.ec == std::errc() && end.ptr == text.data() + text.size();
+  return whole && number >= 0 ? std::optional(number) : std::nullopt;
+}
+
+// The files that `{first..last}` in a path stands for; the path alone where it has none.
+std::vector<std::string> FilesOf(const std::string& path) {
+  const size_t open = path.find('{'), dots = path.find("..", open), close = path.find('}', open);
+  const bool range = open != std::string::npos && dots < close && close != std::string::npos;
+  if (!range || std::filesystem::exists(path)) return {path};
+  const std::string first = path.substr(open + 1, dots - open - 1);
+  const auto begin = NumberOf(first), end = NumberOf(path.substr(dots + 2, close - dots - 2));
+  if (!begin || !end || *end < *begin || *end - *begin >= kMostFiles) {
+    throw ConfigError(fmt::format(
+        "{}: is no range of files; write it as in shard-{{000..127}}.tar, at most {} files",
+        ShownText(path), kMostFiles));
+  }
+  std::vector<std::string> files;
+  for (int64_t number = *begin; number <= *end; ++number) {
+    const std::string digits = fmt::format("{:0{}}", number, first.size());
+    files.push_back(path.substr(0, open) + digits + path.substr(close + 1));
+  }
+  return files;
+}
+
+// The meta file at `path`; nothing where it is another file.
+std::optional<Json> ReadMeta(const std::string& path) {
+  if (!path.ends_with(".json")) return std::nullopt;
+  const FileText file = ReadRegularFile(path, kMostMetaBytes);
+  const size_t first = file.text.find_first_not_of(" \t\r\n");
+  if (!file.problem.empty() || first == std::string::npos || file.text[first] != '{')
+    return std::nullopt;
+  Json meta = ParseJson(file.text, path);
+  const bool lists = !meta.empty() && std::all_of(meta.begin(), meta.end(), [](const Json& set) {
+    return set.is_object() && set.contains("annotation");
+  });
+  return lists ? std::optional(std::move(meta)) : std::nullopt;
+}
+
+// Refuses what a data set asks for and would not get.
+void CheckDataSet(const Json& set, const TilesConfig& tiles, const std::string& where) {
+  constexpr std::array<std::string_view, 7> kKnown = {
+      "root", "annotation", "repeat_time", "weight", "length", "data_augment", "max_dynamic_patch"};
+  for (const auto& [key, value] : set.items()) {
+    if (std::find(kKnown.begin(), kKnown.end(), key) != kKnown.end()) continue;
+    throw DataError(fmt::format("{}: '{}' is not known here; take it out", where, ShownText(key)));
+  }
+  if (GetBool(set, "data_augment", where, false)) {
+    throw DataError(where + ": data_augment is not supported; set it to false");
+  }
+  const int64_t most = GetInt(set, "max_dynamic_patch", where, tiles.max);
+  if (most != tiles.max) {
+    throw DataError(fmt::format(
+        "{}: max_dynamic_patch is {} and data.tiles.max {}, which holds for all sources; make them "
+        "equal, or take the key out",
+        where, most, tiles.max));
+  }
+}
+
+SourceConfig SourceOf(const Json& set, double repeat, const std::string& where) {
+  SourceConfig source;
+  source.annotations = GetString(set, "annotation", where);
+  const std::string root = GetString(set, "root", where, "");
+  if (!root.empty()) source.images = root;
+  source.repeat =
+      repeat * GetNumber(set, "repeat_time", where, 1) * GetNumber(set, "weight", where, 1);
+  if (!(source.repeat >= 0 && source.repeat <= 1000)) {
+    throw DataError(fmt::format("{}: it would be used {:g} times in an epoch; 0 to 1000 can be",
+                                where, source.repeat));
+  }
+  return source;
+}
+
+}  // namespace
+
+void ExpandSources(std::vector<SourceConfig>& sources, const TilesConfig& tiles) {
+  std::vector<SourceConfig> expanded;
+  for (const SourceConfig& source : sources) {
+    const std::optional<Json> meta = ReadMeta(source.annotations);
+    std::vector<SourceConfig> sets;
+    if (meta) {
+      for (const auto& [name, set] : meta->items()) {
+        const std::string where = source.annotations + ": " + ShownText(name);
+        CheckDataSet(set, tiles, where);
+        sets.push_back(SourceOf(set, source.repeat, where));
+      }
+    } else {
+      sets.push_back(source);
+    }
+    for (SourceConfig& set : sets) {
+      for (std::string& file : FilesOf(set.annotations)) {
+        set.annotations = std::move(file);
+        expanded.push_back(set);
+      }
+    }
+  }
+  sources = std::move(expanded);
+}
+
+RunConfig ReadRunConfig(const std::string& path, const std::vector<Override>& overrides) {
+  RunConfig config;
+  ReadConfig(path, overrides, config);
+  for (auto* sources : {&config.data.train, &config.data.eval, &config.eval.answers})
+    ExpandSources(*sources, config.data.tiles);
+  return config;
+}
+
+}  // namespace equipoise
