@@ -67,7 +67,7 @@ void RefuseOneObject(const TextFile& file) {
   for (const auto& [name, source] : object.items()) {
     if (!source.is_object() || !source.contains("annotation")) continue;
     Refuse(file,
-           "is a meta file of InternVL, which lists sources; it stands in data.train or data.eval");
+           "is a meta file of InternVL, which lists sources; give it a name that ends in .json");
   }
   Refuse(file, "is one JSON object over several lines; write one object a line, or an array");
 }
