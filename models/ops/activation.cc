@@ -1,5 +1,6 @@
 #include "models/ops/activation.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
@@ -7,23 +8,46 @@
 #include <ATen/ops/silu_backward.h>
 #include <ATen/ops/sum.h>
 
+#include <optional>
+
 #include "models/ops/record.h"
 
 namespace equipoise::ops {
 namespace {
 
+// Whether the program's own kernels (models/ops/kernels) are loaded for tensors like x.
+bool HasKernels(const at::Tensor& x, const std::optional<c10::OperatorHandle>& kernel) {
+  return x.is_cuda() && kernel && kernel->hasKernelForDispatchKey(c10::DispatchKey::CUDA);
+}
+
+at::Tensor Gated(const at::Tensor& gate_up) {
+  static const auto kernel = c10::Dispatcher::singleton().findSchema({"equipoise::swi_glu", ""});
+  if (HasKernels(gate_up, kernel))
+    return kernel->typed<at::Tensor(const at::Tensor&)>().call(gate_up);
+  const int64_t n = gate_up.size(-1) / 2;
+  return at::silu(gate_up.narrow(-1, 0, n)).mul_(gate_up.narrow(-1, n, n));
+}
+
+// The gradient of gate_up for the gradient g of Gated().
+at::Tensor GatedGradient(const at::Tensor& g, const at::Tensor& gate_up) {
+  static const auto kernel =
+      c10::Dispatcher::singleton().findSchema({"equipoise::swi_glu_gradient", ""});
+  if (HasKernels(gate_up, kernel))
+    return kernel->typed<at::Tensor(const at::Tensor&, const at::Tensor&)>().call(g, gate_up);
+  const int64_t n = gate_up.size(-1) / 2;
+  const at::Tensor gate = gate_up.narrow(-1, 0, n), up = gate_up.narrow(-1, n, n);
+  at::Tensor result = at::empty_like(gate_up);
+  at::Tensor gate_gradient = result.narrow(-1, 0, n), up_gradient = result.narrow(-1, n, n);
+  at::mul_out(up_gradient, g, at::silu(gate));
+  at::silu_backward_out(gate_gradient, g.mul(up), gate);
+  return result;
+}
+
 struct SwiGluNode : torch::autograd::Node {
   at::Tensor gate_up;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    const at::Tensor& g = gradients[0];
-    const int64_t n = gate_up.size(-1) / 2;
-    const at::Tensor gate = gate_up.narrow(-1, 0, n), up = gate_up.narrow(-1, n, n);
-    at::Tensor result = at::empty_like(gate_up);
-    at::Tensor gate_gradient = result.narrow(-1, 0, n), up_gradient = result.narrow(-1, n, n);
-    at::mul_out(up_gradient, g, at::silu(gate));
-    at::silu_backward_out(gate_gradient, g.mul(up), gate);
-    return {result};
+    return {GatedGradient(gradients[0], gate_up)};
   }
   void release_variables() override { gate_up.reset(); }
   std::string name() const override { return "SwiGlu"; }
@@ -50,8 +74,7 @@ struct ScaledResidualNode : torch::autograd::Node {
 at::Tensor SwiGlu(const at::Tensor& gate_up) {
   const bool needs_node = NeedsNode({&gate_up}, {});
   const BelowAutograd guard;
-  const int64_t n = gate_up.size(-1) / 2;
-  at::Tensor y = at::silu(gate_up.narrow(-1, 0, n)).mul_(gate_up.narrow(-1, n, n));
+  at::Tensor y = Gated(gate_up);
   if (!needs_node) return y;
   auto node = std::make_shared<SwiGluNode>();
   node->gate_up = gate_up.detach();

@@ -1,5 +1,6 @@
 #include "models/ops/rotary.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
@@ -10,8 +11,8 @@
 namespace equipoise::ops {
 namespace {
 
-// Rotated() by LibTorch's operations, for tensors that are not on the CPU: three kernels, which
-// compute in fp32 and round once.
+// Rotated() by LibTorch's operations, for tensors that are not on the CPU, where there are no own
+// kernels: three kernels, which compute in fp32 and round once.
 at::Tensor RotatedOnDevice(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                            float direction) {
   at::Tensor y = at::empty(x.sizes(), x.options());
@@ -26,8 +27,14 @@ at::Tensor RotatedOnDevice(const at::Tensor& x, const at::Tensor& cos, const at:
   return y;
 }
 
+using RotaryKernel = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, double);
+
 at::Tensor Rotated(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                    float direction) {
+  // The program's own kernel (models/ops/kernels), where it is loaded.
+  static const auto kernel = c10::Dispatcher::singleton().findSchema({"equipoise::rotary", ""});
+  if (x.is_cuda() && kernel && kernel->hasKernelForDispatchKey(c10::DispatchKey::CUDA))
+    return kernel->typed<RotaryKernel>().call(x, cos, sin, direction);
   const at::Tensor input = x.stride(1) == 1 ? x : x.contiguous();
   if (!x.is_cpu()) return RotatedOnDevice(input, cos, sin, direction);
   at::Tensor y = at::empty(x.sizes(), x.options());

@@ -13,6 +13,7 @@
 #include "balance/costs/stage_costs.h"
 #include "configs/base/error.h"
 #include "models/families/families.h"
+#include "models/ops/kernels/own_kernels.h"
 #include "models/stages/model.h"
 #include "models/stages/stage.h"
 #include "parallel/device.h"
@@ -27,9 +28,10 @@ namespace {
 constexpr at::ScalarType kDtype = at::kBFloat16;
 constexpr int64_t kElementBytes = 2;
 
-at::Device Gpu() {
+at::Device Gpu(const GpuCountSettings& settings) {
   if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) throw ConfigError(dlerror());
   at::globalContext().lazyInitDevice(at::kCUDA);
+  if (settings.own_kernels) ops::UseKernels(ops::LoadKernels());
   return {at::kCUDA, 0};
 }
 
@@ -109,7 +111,7 @@ int64_t AllocatedPeak(at::Device device) {
 }  // namespace
 
 std::vector<LayerWork> CountLayers(const GpuCountSettings& settings) {
-  const at::Device device = Gpu();
+  const at::Device device = Gpu(settings);
   const std::vector<LayerSpec> specs = LayerSpecs(settings.model);
   std::vector<LayerWork> works;
   std::set<std::string> known;
@@ -121,7 +123,7 @@ std::vector<LayerWork> CountLayers(const GpuCountSettings& settings) {
 }
 
 StepWork CountStep(const GpuCountSettings& settings) {
-  const at::Device device = Gpu();
+  const at::Device device = Gpu(settings);
   ClusterConfig section;
   section.preset = "h200";
   const Cluster cluster = MakeCluster(section);

@@ -77,6 +77,7 @@ int Run(int argc, char** argv) {
   app.add_option("--schedule", settings.schedule);
   app.add_flag("--recompute", settings.recompute);
   app.add_flag("--bf16-moments", settings.bf16_moments);
+  app.add_flag("!--aten", settings.own_kernels, "without the program's own kernels");
   CLI11_PARSE(app, argc, argv);
   settings.model = PresetConfig(model);
   settings.row.segments.assign(static_cast<size_t>(segments), tokens / segments);

@@ -2,6 +2,7 @@
 // gradients of weights, in fp32 and bf16.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <functional>
@@ -17,6 +18,7 @@
 #include "parallel/split_master.h"
 #include "parallel/zero/square_nodes.h"
 #include "tests/device/gpu_stand_in.h"
+#include "tests/device/kernels_stand_in.h"
 #include "tests/models/model_support.h"
 
 namespace equipoise {
@@ -95,12 +97,28 @@ TEST_CASE("norms, activations and linear layers on a device", "[device]") {
          [](const Tensors& x, const Weights& w, at::Device) {
            return ops::FusedLinear(x[0], {{w[0], w[2]}, {w[1], w[3]}});
          }});
-  Check({{{7, 24}}, {}, [](const Tensors& x, const Weights&, at::Device) {
-           return ops::SwiGlu(x[0]);
-         }});
   Check({{{7, 12}, {7, 12}}, {{12}}, [](const Tensors& x, const Weights& w, at::Device) {
            return ops::ScaledResidual(x[0], x[1], *w[0]);
          }});
+}
+
+bool HasRun(const std::string& operation) {
+  const std::vector<std::string> names = testing::OperationsOfStandIn();
+  return std::find(names.begin(), names.end(), operation) != names.end();
+}
+
+TEST_CASE("gated activations on a device, by own kernels and by LibTorch's", "[device]") {
+  for (const bool own : {true, false}) {
+    testing::UseOwnKernels(own);
+    for (const int64_t inner : {16, 13}) {  // in packs of 16 bytes, and one by one
+      Check({{{7, 2 * inner}}, {}, [](const Tensors& x, const Weights&, at::Device) {
+               return ops::SwiGlu(x[0]);
+             }});
+    }
+    CHECK(HasRun(own ? "equipoise::swi_glu_gradient" : "aten::silu_backward.grad_input"));
+    if (own) CHECK_FALSE(HasRun("aten::silu_backward.grad_input"));
+  }
+  testing::UseOwnKernels(true);
 }
 
 TEST_CASE("patches and embeddings on a device", "[device]") {
@@ -121,16 +139,19 @@ TEST_CASE("patches and embeddings on a device", "[device]") {
             .equal(ops::CutIntoPatches(images, 4, at::kBFloat16)));
 }
 
-TEST_CASE("rotary embeddings on a device", "[device]") {
-  for (const int64_t first : {0, 16}) {  // q or k of a joined projection
-    Check({{{7, 40}}, {}, [=](const Tensors& x, const Weights&, at::Device device) {
-             const at::Tensor angles = Normal({7, 4}, 3).to(device);
-             return ops::Rotate(x[0].narrow(1, first, 24), angles.cos(), angles.sin());
-           }});
+TEST_CASE("rotary embeddings on a device, by own kernels and by LibTorch's", "[device]") {
+  for (const bool own : {true, false}) {
+    testing::UseOwnKernels(own);
+    for (const int64_t first : {0, 16}) {  // q or k of a joined projection
+      Check({{{7, 40}}, {}, [=](const Tensors& x, const Weights&, at::Device device) {
+               const at::Tensor angles = Normal({7, 4}, 3).to(device);
+               return ops::Rotate(x[0].narrow(1, first, 24), angles.cos(), angles.sin());
+             }});
+    }
   }
+  testing::UseOwnKernels(true);
 }
 
-// 16 bits and a head of 8: the flash kernel; else products.
 TEST_CASE("attention on a device", "[device]") {
   const int64_t head_dim = GENERATE(8, 4), key_heads = GENERATE(1, 2, 4);
   const std::vector<int64_t> ends = {0, 5, 5, 6, 17};

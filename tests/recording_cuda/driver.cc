@@ -61,14 +61,20 @@ CUresult cuGetErrorString(CUresult, const char** text) {
   return CUDA_SUCCESS;
 }
 
-// Kernels of the program's own: a function is the copy of its name.
+// Kernels of the program's own: a module is its image, a function the copy of its name.
 
-CUresult cuModuleLoadData(CUmodule* module, const void*) {
-  *module = reinterpret_cast<CUmodule>(1);
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  if (ClaimedFault() == "image") return CUDA_ERROR_NO_BINARY_FOR_GPU;
+  *module = reinterpret_cast<CUmodule>(const_cast<void*>(image));
   return CUDA_SUCCESS;
 }
 
-CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
+  // A fatbin: 16 bytes of header, of which the last 8 are the size of what follows.
+  size_t bytes = 0;
+  std::memcpy(&bytes, reinterpret_cast<const char*>(module) + 8, sizeof bytes);
+  if (memmem(module, bytes + 16, name, std::strlen(name) + 1) == nullptr)
+    return CUDA_ERROR_NOT_FOUND;
   *function = reinterpret_cast<CUfunction>(strdup(name));
   return CUDA_SUCCESS;
 }

@@ -10,7 +10,8 @@
 //                                                other: one that nobody knows
 //   RECORDING_CUDA_MEMORY_MIB=N            with so much memory (default: what such a GPU has)
 //   RECORDING_CUDA_GPUS=N                  how many of them (default 1)
-//   RECORDING_CUDA_FAULT=driver|kernel     a driver that is too old; a GPU without kernels
+//   RECORDING_CUDA_FAULT=driver|kernel|image   a driver that is too old; a GPU without kernels;
+//                                          one without the program's own kernels
 
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+
+#include "parallel/kernel_image.h"
+
+namespace equipoise::ops {
+
+// Operators of LibTorch, each one launch of a kernel of the program's own (kernel_list.h), in fp32
+// and bf16, computed in fp32 and rounded once:
+//   equipoise::swi_glu(gate_up), equipoise::swi_glu_gradient(g, gate_up): models/ops/activation.h
+//   equipoise::rotary(x, cos, sin, direction): models/ops/rotary.h; direction -1: its gradient
+// The operations take them on CUDA, once it has them. On the CPU they run the kernels' row
+// functions, for tests and stand-ins.
+
+// The kernels of this build, loaded onto the current GPU. Throws RunError with the cause.
+std::unique_ptr<KernelImage> LoadKernels();
+
+// Gives the operators to CUDA, by `image`, for the rest of the process. To be called once, before
+// the first operation of a model.
+void UseKernels(std::unique_ptr<KernelImage> image);
+
+}  // namespace equipoise::ops

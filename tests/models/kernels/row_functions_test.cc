@@ -1,0 +1,118 @@
+// The row functions of the CUDA kernels, run on the CPU, beside LibTorch in fp64.
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+
+#include "tests/models/model_support.h"
+
+namespace equipoise {
+namespace {
+
+using testing::Normal;
+
+// A result is the fp64 one, rounded once: half a unit in the last place of bf16, and what fp32
+// loses before.
+void CheckRounded(const at::Tensor& found, const at::Tensor& expected) {
+  REQUIRE(found.sizes() == expected.sizes());
+  const double unit = found.scalar_type() == at::kFloat ? 2e-6 : 1.0 / 256 + 2e-6;
+  const at::Tensor difference = (found.to(at::kDouble) - expected).abs();
+  // Where terms of up to 50 cancel, 2^-24 of them is left.
+  const at::Tensor bound = expected.abs() * unit + 1e-5;
+  INFO("largest difference beside its bound " << (difference / bound).sum().item<double>());
+  CHECK((difference <= bound).all().item<bool>());
+}
+
+template <class... Arguments>
+at::Tensor Call(const char* name, const Arguments&... arguments) {
+  return c10::Dispatcher::singleton()
+      .findSchemaOrThrow(name, "")
+      .typed<at::Tensor(const Arguments&...)>()
+      .call(arguments...);
+}
+
+at::Tensor SwiGlu(const at::Tensor& gate_up) { return Call("equipoise::swi_glu", gate_up); }
+at::Tensor SwiGluGradient(const at::Tensor& g, const at::Tensor& gate_up) {
+  return Call("equipoise::swi_glu_gradient", g, gate_up);
+}
+at::Tensor Rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                  double direction) {
+  using Signature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, double);
+  return c10::Dispatcher::singleton()
+      .findSchemaOrThrow("equipoise::rotary", "")
+      .typed<Signature>()
+      .call(x, cos, sin, direction);
+}
+
+at::Tensor Silu(const at::Tensor& x) { return x * at::sigmoid(x); }
+
+TEST_CASE("SwiGLU's row functions are fp64's numbers rounded once", "[kernels]") {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const int64_t rows : {0, 1, 7}) {
+      for (const int64_t n : {0, 1, 7, 8, 24, 4, 1000}) {
+        INFO(dtype << " rows " << rows << " elements " << n);
+        const at::Tensor x = Normal({rows, 2 * n}, 1).mul_(4).to(dtype);
+        const at::Tensor g = Normal({rows, n}, 2).to(dtype);
+        const at::Tensor wide = x.to(at::kDouble), above = g.to(at::kDouble);
+        const at::Tensor gate = wide.narrow(1, 0, n), up = wide.narrow(1, n, n);
+        CheckRounded(SwiGlu(x), Silu(gate) * up);
+        const at::Tensor sigmoid = at::sigmoid(gate);
+        CheckRounded(
+            SwiGluGradient(g, x),
+            at::cat({above * up * (sigmoid + gate * sigmoid * (1 - sigmoid)), above * Silu(gate)},
+                    1));
+      }
+    }
+  }
+}
+
+TEST_CASE("rotary row functions are fp64's numbers rounded once", "[kernels]") {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const int64_t rows : {0, 1, 5}) {
+      for (const int64_t half : {1, 3, 4, 8, 64}) {
+        for (const int64_t margin : {0, 1, 8}) {  // before q and k, and after
+          INFO(dtype << " rows " << rows << " half " << half << " margin " << margin);
+          const int64_t heads = 3, size = heads * 2 * half;
+          const at::Tensor joined = Normal({rows, size + 2 * margin}, 1).to(dtype);
+          const at::Tensor x = joined.narrow(1, margin, size);
+          const at::Tensor angles = Normal({rows, half}, 2);
+          const at::Tensor cos = angles.cos(), sin = angles.sin();
+          const at::Tensor pairs = x.to(at::kDouble).reshape({rows, heads, 2, half});
+          const at::Tensor c = cos.to(at::kDouble).unsqueeze(1);
+          const at::Tensor s = sin.to(at::kDouble).unsqueeze(1);
+          for (const double direction : {1.0, -1.0}) {
+            const at::Tensor first = pairs.select(2, 0), second = pairs.select(2, 1);
+            const at::Tensor turned = at::stack(
+                {first * c - second * s * direction, second * c + first * s * direction}, 2);
+            CheckRounded(Rotary(x, cos, sin, direction), turned.reshape({rows, size}));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("row functions take rows at addresses that are not aligned", "[kernels]") {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor memory = Normal({3 * 16 + 1}, 5).to(dtype);
+    const at::Tensor x = memory.narrow(0, 1, 48).view({3, 16});
+    CHECK(SwiGlu(x).equal(SwiGlu(x.clone())));
+  }
+}
+
+TEST_CASE("SwiGLU of gates beyond the range of exp", "[kernels]") {
+  const at::Tensor gates = at::tensor({-200.0F, -89.0F, 0.0F, 89.0F, 200.0F});
+  const at::Tensor x = at::cat({gates, at::ones({5})}).view({1, 10});
+  const at::Tensor expected = Silu(gates.to(at::kDouble)).view({1, 5});
+  CheckRounded(SwiGlu(x), expected);
+  const at::Tensor g = SwiGluGradient(at::ones({1, 5}), x);
+  CHECK(at::isfinite(g).all().item<bool>());
+  const at::Tensor nan = at::full({1, 2}, std::numeric_limits<float>::quiet_NaN());
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16})
+    CHECK(std::isnan(SwiGlu(nan.to(dtype)).item<float>()));
+}
+
+}  // namespace
+}  // namespace equipoise
