@@ -23,8 +23,7 @@ struct GpuCountSettings {
   std::string schedule = "1f1b";
   bool bf16_moments = false;  // AdamW's
   bool recompute = false;     // every layer
-  bool recompute = false;   // every layer
-  bool own_kernels = true;  // train.kernels: auto
+  bool own_kernels = true;    // train.kernels: auto
 };
 
 // The work of one layer in a warm forward and backward pass.
