@@ -66,7 +66,7 @@ CostModel::CostModel(const ModelConfig& config, const Cluster& cluster, const Op
     if (i == 0 || specs_[i].kind != specs_[i - 1].kind) {
       Group group;
       group.work = shared[i];
-      group.trainable = !IsAmong(specs_[i], options.frozen);
+      group.trainable = IsTrained(specs_[i], options.frozen);
       group.has_backward = before || group.trainable;
       groups_.push_back(std::move(group));
     }

@@ -78,7 +78,7 @@ std::vector<double> LayerCosts(const ModelConfig& config, const std::vector<std:
   std::vector<double> costs;
   bool trainable = false;
   for (const LayerSpec& spec : LayerSpecs(config)) {
-    trainable = trainable || !IsAmong(spec, frozen);
+    trainable = trainable || IsTrained(spec, frozen);
     costs.push_back(spec.ForwardFlops(load) + (trainable ? spec.BackwardFlops(load) : 0));
   }
   return costs;

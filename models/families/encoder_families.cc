@@ -3,11 +3,12 @@
 #include <algorithm>
 
 #include "models/families/internvl/internvl.h"
+#include "models/families/llava/llava.h"
 
 namespace equipoise {
 
 const std::vector<const EncoderFamily*>& EncoderFamilies() {
-  static const std::vector<const EncoderFamily*> kAll = {&InternVl()};
+  static const std::vector<const EncoderFamily*> kAll = {&InternVl(), &Llava()};
   return kAll;
 }
 

@@ -5,6 +5,7 @@
 
 #include "configs/base/error.h"
 #include "models/families/internvl/encoder_layers.h"
+#include "models/families/llava/encoder_layers.h"
 #include "models/layers/head.h"
 
 namespace equipoise {
@@ -17,6 +18,7 @@ using MakeEncoderLayer = std::unique_ptr<Layer> (*)(const LayerSpec&, const Mode
 const std::map<std::string, MakeEncoderLayer>& Encoders() {
   static const std::map<std::string, MakeEncoderLayer> kEncoders = {
       {"internvl", MakeInternVlEncoderLayer},
+      {"llava", MakeLlavaEncoderLayer},
   };
   return kEncoders;
 }

@@ -70,14 +70,15 @@ struct ClassAndPositionsNode : torch::autograd::Node {
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     const at::Tensor& g = gradients[0];
-    if (token->trainable) {
+    const int64_t first = token == nullptr ? 0 : 1;  // row of the first patch
+    if (token != nullptr && token->trainable) {
       token->AddGradient(g.select(1, 0).sum(0, /*keepdim=*/false, at::kFloat));
     }
     if (positions->trainable) {
       positions->AddGradient(g.sum(0, /*keepdim=*/false, at::kFloat));
     }
     if (!task_should_compute_output(0)) return {at::Tensor()};
-    return {g.narrow(1, 1, g.size(1) - 1)};
+    return {g.narrow(1, first, g.size(1) - first)};
   }
   std::string name() const override { return "ClassAndPositions(" + positions->name + ")"; }
 };
@@ -105,17 +106,22 @@ at::Tensor EmbedAndSplice(const at::Tensor& ids, const at::Tensor& features,
   return y;
 }
 
-at::Tensor AddClassAndPositions(const at::Tensor& patches, Parameter& token, Parameter& positions) {
-  const bool needs_node = NeedsNode({&patches}, {&token, &positions});
+at::Tensor AddClassAndPositions(const at::Tensor& patches, Parameter* token, Parameter& positions) {
+  const bool needs_node = token == nullptr ? NeedsNode({&patches}, {&positions})
+                                           : NeedsNode({&patches}, {token, &positions});
   const BelowAutograd guard;
   const int64_t tiles = patches.size(0), count = patches.size(1), hidden = patches.size(2);
-  at::Tensor y = at::empty({tiles, count + 1, hidden}, patches.options());
-  y.narrow(1, 0, 1).copy_(token.value.add(positions.value.narrow(1, 0, 1)));
-  at::Tensor rest = y.narrow(1, 1, count);
-  at::add_out(rest, patches, positions.value.narrow(1, 1, count));
+  const int64_t first = token == nullptr ? 0 : 1;
+  const at::Tensor added = positions.value.view({1, count + first, hidden});
+  at::Tensor y = at::empty({tiles, count + first, hidden}, patches.options());
+  if (token != nullptr) {
+    y.narrow(1, 0, 1).copy_(token->value.view({1, 1, hidden}).add(added.narrow(1, 0, 1)));
+  }
+  at::Tensor rest = y.narrow(1, first, count);
+  at::add_out(rest, patches, added.narrow(1, first, count));
   if (!needs_node) return y;
   auto node = std::make_shared<ClassAndPositionsNode>();
-  node->token = &token;
+  node->token = token;
   node->positions = &positions;
   Record(y, node, {&patches});
   return y;

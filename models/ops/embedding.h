@@ -22,8 +22,9 @@ at::Tensor EmbedAndSplice(const at::Tensor& ids, const at::Tensor& features,
                           const at::Tensor& positions, Parameter& weight,
                           const EmbeddingOptions& options = {});
 
-// Class token and positions of patches [tiles, patches, hidden] -> [tiles, patches + 1, hidden]:
-// `token` [1, 1, hidden] is prepended, then `positions` [1, patches + 1, hidden] are added.
-at::Tensor AddClassAndPositions(const at::Tensor& patches, Parameter& token, Parameter& positions);
+// Class token and positions of patches [tiles, patches, hidden] -> [tiles, rows, hidden]: `token`
+// (hidden elements; null: none, rows = patches) is prepended, so that rows = patches + 1, then
+// `positions` (rows * hidden elements) are added.
+at::Tensor AddClassAndPositions(const at::Tensor& patches, Parameter* token, Parameter& positions);
 
 }  // namespace equipoise::ops

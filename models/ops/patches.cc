@@ -39,7 +39,9 @@ struct MergeSquaresNode : torch::autograd::Node {
 at::Tensor CutIntoPatches(const at::Tensor& images, int64_t patch, at::ScalarType dtype) {
   const int64_t n = images.size(0), channels = images.size(1), side = images.size(2) / patch;
   at::Tensor y = at::empty({n, side, side, channels, patch, patch}, images.options().dtype(dtype));
-  y.copy_(images.view({n, channels, side, patch, side, patch}).permute({0, 2, 4, 1, 3, 5}));
+  const at::Tensor whole = images.narrow(2, 0, side * patch).narrow(3, 0, side * patch);
+  y.copy_(
+      whole.unflatten(3, {side, patch}).unflatten(2, {side, patch}).permute({0, 2, 4, 1, 3, 5}));
   return y.view({n, side * side, channels * patch * patch});
 }
 

@@ -5,7 +5,8 @@
 namespace equipoise::ops {
 
 // Cuts images [n, channels, size, size] -> [n, patches, channels * patch * patch] in `dtype`:
-// patches in reading order, each flattened as a convolution's weight is. Has no gradient.
+// patches in reading order, each flattened as a convolution's weight is. Pixels beyond the last
+// whole patch are left out, as by a convolution without padding. Has no gradient.
 at::Tensor CutIntoPatches(const at::Tensor& images, int64_t patch, at::ScalarType dtype);
 
 // InternVL's pixel shuffle: x [n, 1 + side * side, hidden], the class token first ->

@@ -10,11 +10,19 @@ namespace equipoise {
 // The image input of a model. data/images makes an image processor from it.
 struct ImageSpec {
   enum class Kind : uint8_t {
-    kNone,   // no pictures
-    kTiles,  // squares of one size, cut from the resized picture, and a thumbnail
+    kNone,    // no pictures
+    kTiles,   // squares of one size, cut from the resized picture, and a thumbnail
+    kSquare,  // the whole picture as one tile
+  };
+  // How the whole picture becomes a square.
+  enum class Fit : uint8_t {
+    kStretch,  // resized, its ratio changed
+    kPad,      // padded with the mean colour, then resized
+    kCrop,     // resized by its shorter side, then cropped at its centre
   };
   Kind kind = Kind::kNone;
-  int64_t tile_size = 0;  // pixels of a side
+  Fit fit = Fit::kStretch;  // of kSquare
+  int64_t tile_size = 0;    // pixels of a side
   // Rows of a tile in the encoder, where they are one segment of attention, and in the language
   // model. Without an encoder a tile counts as one row and no tokens.
   int64_t rows_per_tile = 1, tokens_per_tile = 0;

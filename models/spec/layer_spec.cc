@@ -110,4 +110,8 @@ bool IsAmong(const LayerSpec& spec, const std::vector<std::string>& components) 
          components.end();
 }
 
+bool IsTrained(const LayerSpec& spec, const std::vector<std::string>& frozen) {
+  return !spec.unused && !IsAmong(spec, frozen);
+}
+
 }  // namespace equipoise

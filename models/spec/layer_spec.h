@@ -62,6 +62,9 @@ struct LayerSpec {
   bool needs_input_gradient = true;  // false: the input is data
   bool gradient_with_loss = false;   // the head: forward computes the gradients too
   bool defers_weights = true;        // whether W, the weight gradients, can run later than B
+  // Weights that nothing computes with: never trained, but loaded, saved and exported. The layer's
+  // output is its input.
+  bool unused = false;
 
   int64_t parameter_count() const;  // of the whole layer
   int64_t LargestPart(int tensor_ranks) const;
@@ -97,5 +100,7 @@ struct LayerSpec {
 
 // Whether `components`, such as model.freeze, names the layer's component.
 bool IsAmong(const LayerSpec& spec, const std::vector<std::string>& components);
+// Whether the layer is trained, given the frozen components (model.freeze).
+bool IsTrained(const LayerSpec& spec, const std::vector<std::string>& frozen);
 
 }  // namespace equipoise

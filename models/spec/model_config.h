@@ -18,6 +18,7 @@ enum class WeightNaming {
 // Field names are those of the Hugging Face configuration where it has one. LibTorch-free.
 
 struct VisionConfig {
+  std::string model_type = "internvl_vision";
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
   int64_t num_hidden_layers = 0;
@@ -35,8 +36,13 @@ struct VisionConfig {
   double initializer_range = 0.02;
   double drop_path_rate = 0;  // not applied, see IgnoredSettings()
   std::string hidden_act = "gelu";
+  bool class_token = true;
+  bool pooling_head = false;   // weights that nothing here computes with
+  int64_t feature_layers = 0;  // blocks whose output the connector gets; 0: all
 
   int64_t patches() const { return (image_size / patch_size) * (image_size / patch_size); }
+  // Rows of a tile in the encoder.
+  int64_t rows() const { return patches() + (class_token ? 1 : 0); }
 };
 
 struct TextConfig {
@@ -71,6 +77,7 @@ struct ModelConfig {
   VisionConfig vision;
   TextConfig text;
   double downsample_ratio = 0.5;
+  bool projector_bias = true;
   // Placeholder token of pictures. -1: unknown, since config.json does not name it and the folder
   // has no tokenizer.
   int64_t image_token_id = -1;

@@ -18,7 +18,7 @@ std::vector<std::unique_ptr<Layer>> BuildLayers(const ModelConfig& config, Layer
 
 void Freeze(std::vector<std::unique_ptr<Layer>>& layers, const std::vector<std::string>& modules) {
   for (const std::unique_ptr<Layer>& layer : layers) {
-    if (!IsAmong(layer->spec(), modules)) continue;
+    if (IsTrained(layer->spec(), modules)) continue;
     for (Parameter* parameter : layer->parameters()) parameter->trainable = false;
   }
 }

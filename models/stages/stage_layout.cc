@@ -32,7 +32,7 @@ StageLayout::StageLayout(const ModelConfig& config, const Plan& plan,
     node.needs_input_gradient = trainable_before;
     node.needs_weight_gradient = false;
     for (int i = begins[static_cast<size_t>(s)]; i < begins[static_cast<size_t>(s) + 1]; ++i) {
-      if (!IsAmong(specs_[static_cast<size_t>(i)], frozen)) node.needs_weight_gradient = true;
+      if (IsTrained(specs_[static_cast<size_t>(i)], frozen)) node.needs_weight_gradient = true;
     }
     trainable_before = trainable_before || node.needs_weight_gradient;
   }

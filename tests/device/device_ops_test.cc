@@ -126,7 +126,7 @@ TEST_CASE("patches and embeddings on a device", "[device]") {
            return ops::MergeSquares(x[0], 2);
          }});
   Check({{{2, 9, 6}}, {{1, 1, 6}, {1, 10, 6}}, [](const Tensors& x, const Weights& w, at::Device) {
-           return ops::AddClassAndPositions(x[0], *w[0], *w[1]);
+           return ops::AddClassAndPositions(x[0], w[0], *w[1]);
          }});
   Check({{{3, 6}}, {{11, 6}}, [](const Tensors& x, const Weights& w, at::Device device) {
            const at::Tensor ids = at::tensor({1, 10, 10, 10, 3, 1, 0}, at::kLong).to(device);

@@ -44,6 +44,16 @@ Json InternVl() {
   return json;
 }
 
+Json Llava() {
+  Json json = Json::parse(R"({
+    "model_type": "llava", "image_token_index": 310, "vision_feature_layer": -2,
+    "vision_config": {"model_type": "clip_vision_model", "hidden_size": 48,
+      "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 3, "image_size": 56,
+      "patch_size": 14, "projection_dim": 32}})");
+  json["text_config"] = Llama();
+  return json;
+}
+
 Json OpenGvLab() {
   Json json = Json::parse(R"({
     "model_type": "internvl_chat", "architectures": ["InternVLChatModel"], "downsample_ratio": 0.5,
@@ -105,6 +115,83 @@ TEST_CASE("Qwen3 has norms of q and k, a head_dim of its own and no biases", "[m
   CHECK(written["architectures"] == Json({"Qwen3ForCausalLM"}));
   CHECK(written["head_dim"] == 32);
   CHECK(ParseModelConfig(written, "c").text.attention_output_bias);
+}
+
+TEST_CASE("LLaVA takes the rows of one of the encoder's layers", "[models][cpu]") {
+  Json json = Llava();
+  ModelConfig config = ParseModelConfig(json, "config.json");
+  CHECK(config.vision.class_token);
+  CHECK(config.vision.feature_layers == 2);
+  CHECK(config.vision.hidden_act == "quick_gelu");
+  CHECK(config.tokens_per_tile() == 16);
+  CHECK(config.image_token_id == 310);
+  CHECK(config.text.mlp_bias);
+  const Json once = ToHuggingFace(config);
+  CHECK(once["architectures"] == Json({"LlavaForConditionalGeneration"}));
+  CHECK(once["vision_feature_layer"] == -2);
+  CHECK(once["vision_config"]["projection_dim"] == 32);
+  CHECK(ToHuggingFace(ParseModelConfig(once, "c")) == once);
+  json["vision_feature_layer"] = 1;
+  CHECK(ParseModelConfig(json, "c").vision.feature_layers == 1);
+
+  // A weight that is not computed with is not trained, and is there to be saved again.
+  int64_t unused = 0;
+  for (const LayerSpec& spec : LayerSpecs(config)) {
+    CHECK(IsTrained(spec, {}) != spec.unused);
+    if (spec.unused) unused += spec.parameter_count();
+  }
+  CHECK(unused == 4 * (48 * 48 + 48) + 2 * 48 * 96 + 96 + 48 + 3 * 2 * 48);
+
+  const ImageSpec images = ImageSpecOf(config);
+  CHECK(images.fit == ImageSpec::Fit::kPad);
+  CHECK(images.LoadOfTiles(1) == PictureLoad{17, 17.0 * 17, 16});
+}
+
+TEST_CASE("LLaVA with SigLIP has no class token", "[models][cpu]") {
+  Json json = Llava();
+  json["text_config"] = Qwen2();
+  json["vision_config"]["model_type"] = "siglip_vision_model";
+  json["vision_config"]["vision_use_head"] = false;
+  CHECK_THAT(Refusal(json), Contains("vision_feature_select_strategy: missing"));
+  json["vision_feature_select_strategy"] = "full";
+  const ModelConfig config = ParseModelConfig(json, "config.json");
+  CHECK_FALSE(config.vision.class_token);
+  CHECK(config.vision.hidden_act == "gelu_pytorch_tanh");
+  CHECK(config.vision.layer_norm_eps == 1e-6);
+  CHECK(config.text.tie_word_embeddings);  // either key ties the head
+  CHECK(ImageSpecOf(config).fit == ImageSpec::Fit::kStretch);
+  CHECK(ImageSpecOf(config).LoadOfTiles(1) == PictureLoad{16, 16.0 * 16, 16});
+  const Json once = ToHuggingFace(config);
+  CHECK(once["vision_config"]["vision_use_head"] == false);
+  CHECK(ToHuggingFace(ParseModelConfig(once, "c")) == once);
+}
+
+TEST_CASE("a published folder of LLaVA leaves out the sizes of LLaMA 7B", "[models][cpu]") {
+  Json json = Llava();
+  json["text_config"] = {{"model_type", "llama"}, {"vocab_size", 32064}};
+  const TextConfig text = ParseModelConfig(json, "config.json").text;
+  CHECK(text.hidden_size == 4096);
+  CHECK(text.num_hidden_layers == 32);
+  CHECK(text.vocab_size == 32064);
+}
+
+TEST_CASE("what LLaVA does not support is refused by its key", "[models][cpu]") {
+  const auto refusal = [](const char* key, const Json& value, const char* section = nullptr) {
+    Json json = Llava();
+    (section == nullptr ? json : json[section])[key] = value;
+    return Refusal(json);
+  };
+  CHECK_THAT(refusal("vision_feature_layer", {-2, -1}), Contains("vision_feature_layer: only one"));
+  CHECK_THAT(refusal("vision_feature_layer", -4), Contains("none of the encoder's 3 layers"));
+  CHECK_THAT(refusal("vision_feature_layer", 4), Contains("none of the encoder's 3 layers"));
+  CHECK_THAT(refusal("vision_feature_select_strategy", "full"), Contains("only 'default' is"));
+  CHECK_THAT(refusal("projector_hidden_act", "relu"), Contains("projector_hidden_act: 'relu'"));
+  CHECK_THAT(refusal("image_token_index", 320), Contains("outside the vocabulary of 320"));
+  CHECK_THAT(refusal("model_type", "vit", "vision_config"), Contains("use clip_vision_model or"));
+  CHECK_THAT(refusal("hidden_act", "relu", "vision_config"), Contains("hidden_act: 'relu'"));
+  CHECK_THAT(refusal("num_attention_heads", 5, "vision_config"), Contains("no multiple of 5"));
+  CHECK_THAT(refusal("patch_size", 64, "vision_config"), Contains("below patch_size = 64"));
+  CHECK_THAT(refusal("attention_dropout", 0.1, "vision_config"), Contains("dropout"));
 }
 
 TEST_CASE("InternLM2's own form is read and written back", "[models][cpu]") {

@@ -188,7 +188,7 @@ TEST_CASE("class token and positions", "[ops][cpu]") {
   Check({{{3, 4, 8}},
          {{1, 1, 8}, {1, 5, 8}},
          [](const Tensors& x, const Weights& w) {
-           return ops::AddClassAndPositions(x[0], *w[0], *w[1]);
+           return ops::AddClassAndPositions(x[0], w[0], *w[1]);
          },
          [](const Tensors& x, const Tensors& w) {
            return at::cat({w[0].expand({3, 1, 8}), x[0]}, 1) + w[1];

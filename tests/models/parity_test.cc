@@ -21,10 +21,13 @@ struct Model {
   const char* name;
   // Transformers' own bf16 gradients beside its fp32 ones, the worst parameter (SDPA, on the CPU).
   double own_error;
+  // And what its bf16 run leaves where a gradient is zero, as a share of the global norm.
+  double own_noise = 1.4e-5;
 };
 const Model kModels[] = {{"qwen2-gqa-tied", 0.0316},     {"qwen2-gqa-untied", 0.0754},
                          {"llama-mha-untied", 0.0302},   {"llama3-gqa-ropescaled", 0.0270},
-                         {"internvl-vit-qwen2", 0.0429}, {"internvl-vit6b-llama", 0.0349}};
+                         {"internvl-vit-qwen2", 0.0429}, {"internvl-vit6b-llama", 0.0349},
+                         {"llava-clip-llama", 0.0398},   {"llava-siglip-qwen2", 0.0370, 2.6e-5}};
 
 struct Case {
   std::string folder;
@@ -98,6 +101,10 @@ Errors Compare(Case& c) {
   const bool zero_key_biases = c.config.has_vision && !c.config.vision.use_qk_norm;
   for (const auto& [name, gradient] : c.model.gradients()) {
     const at::Tensor reference = gradients.Read(name);
+    if (!gradient.defined()) {  // a weight that takes no part
+      CHECK(reference.count_nonzero().item<int64_t>() == 0);
+      continue;
+    }
     if (zero_key_biases && name.rfind("vision_tower", 0) == 0 &&
         name.find("k_proj.bias") != std::string::npos) {
       errors.noise = std::max(errors.noise, gradient.norm().item<double>() / norm);
@@ -130,8 +137,7 @@ TEST_CASE("models equal Transformers on packed rows", "[models][cpu]") {
       CHECK(errors.loss <= (wide ? 1e-6 : 3e-2));
       CHECK(errors.logits <= (wide ? 1e-4 : 3e-2));
       CHECK(errors.gradient <= (wide ? 1e-4 : std::max(5e-2, 1.5 * model.own_error)));
-      // In bf16 Transformers leaves 1.4e-5 of the global norm.
-      CHECK(errors.noise <= (wide ? 4 * errors.reference_noise : 1.5 * 1.4e-5));
+      CHECK(errors.noise <= (wide ? 4 * errors.reference_noise : 1.5 * model.own_noise));
     }
   }
 }

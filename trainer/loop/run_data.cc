@@ -27,7 +27,7 @@ void CheckModel(const RunConfig& config, const ModelConfig& model) {
   CheckModules(model, config.model.freeze, "model.freeze");
   const std::vector<LayerSpec> specs = LayerSpecs(model);
   if (std::all_of(specs.begin(), specs.end(),
-                  [&](const LayerSpec& spec) { return IsAmong(spec, config.model.freeze); })) {
+                  [&](const LayerSpec& spec) { return !IsTrained(spec, config.model.freeze); })) {
     throw ConfigError("model.freeze: nothing is left to train; take a module out of the list");
   }
 }

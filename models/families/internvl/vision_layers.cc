@@ -26,7 +26,7 @@ at::Tensor PatchEmbeddingLayer::Forward(const MicroBatch& batch, const at::Tenso
   if (batch.tiles() == 0) return {};
   const at::Tensor patches =
       ops::CutIntoPatches(batch.pixel_values, patch_size_, projection_.weight->value.scalar_type());
-  return ops::AddClassAndPositions(ops::FusedLinear(patches, {projection_}), token_, positions_);
+  return ops::AddClassAndPositions(ops::FusedLinear(patches, {projection_}), &token_, positions_);
 }
 
 VisionLayer::VisionLayer(const LayerSpec& spec, const VisionConfig& config,

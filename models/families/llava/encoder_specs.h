@@ -1,0 +1,15 @@
+#pragma once
+
+#include <vector>
+
+#include "models/spec/layer_spec.h"
+#include "models/spec/model_config.h"
+
+namespace equipoise {
+
+// Layers of CLIP's or SigLIP's vision transformer (patch embedding, the blocks that are computed,
+// and as one layer the weights that are not), and the projector, with costs on one of
+// `tensor_ranks`. Throws ConfigError for more ranks than can share them.
+std::vector<LayerSpec> LlavaEncoderSpecs(const ModelConfig& config, int tensor_ranks);
+
+}  // namespace equipoise

@@ -1,0 +1,192 @@
+#include "models/families/llava/llava.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "configs/base/error.h"
+#include "models/families/decoder_config.h"
+#include "models/families/llava/encoder_specs.h"
+
+namespace equipoise {
+namespace {
+
+constexpr char kClip[] = "clip_vision_model", kSiglip[] = "siglip_vision_model";
+
+// Absent keys have the defaults of Transformers' CLIPVisionConfig and SiglipVisionConfig.
+VisionConfig ParseVision(const ConfigSection& section) {
+  VisionConfig vision;
+  vision.model_type = GetString(section.json, "model_type", section.where, kClip);
+  if (vision.model_type != kClip && vision.model_type != kSiglip) {
+    section.Refuse("model_type", fmt::format("'{}' is not supported; use {} or {}",
+                                             vision.model_type, kClip, kSiglip));
+  }
+  const bool clip = vision.model_type == kClip;
+  vision.hidden_size = section.Size("hidden_size", kMaxWidth, 768);
+  vision.intermediate_size = section.Size("intermediate_size", kMaxWidth, 3072);
+  vision.num_hidden_layers = section.Size("num_hidden_layers", kMaxLayers, 12);
+  vision.num_attention_heads = section.Size("num_attention_heads", kMaxWidth, 12);
+  vision.image_size = section.Square("image_size", kMaxPixels, 224);
+  vision.patch_size = section.Square("patch_size", kMaxPixels, clip ? 32 : 16);
+  vision.num_channels = section.Size("num_channels", 1024, 3);
+  if (vision.num_channels != 3) section.Refuse("num_channels", "only 3, RGB, is supported");
+  vision.class_token = clip;
+  vision.attention_bias = true;
+  vision.layer_norm_eps = section.Positive("layer_norm_eps", clip ? 1e-5 : 1e-6);
+  vision.initializer_range = section.InitialScale("initializer_range", 0.02);
+  vision.hidden_act = GetString(section.json, "hidden_act", section.where,
+                                clip ? "quick_gelu" : "gelu_pytorch_tanh");
+  if (vision.hidden_act != "quick_gelu" && vision.hidden_act != "gelu" &&
+      vision.hidden_act != "gelu_pytorch_tanh") {
+    section.Refuse("hidden_act", fmt::format("'{}' is not supported; use quick_gelu, gelu or "
+                                             "gelu_pytorch_tanh",
+                                             vision.hidden_act));
+  }
+  vision.pooling_head = !clip && section.Flag("vision_use_head", true);
+  section.RequireNoDropout("attention_dropout");
+  return vision;
+}
+
+// The number of the encoder's blocks whose output the projector gets. The key is an index of the
+// states before the first block and after each, from the end where it is negative.
+int64_t FeatureLayers(const ConfigSection& top, int64_t layers) {
+  if (top.Has("vision_feature_layer") && top.json["vision_feature_layer"].is_array()) {
+    top.Refuse("vision_feature_layer", "only one layer is supported, not a list");
+  }
+  const int64_t index = GetInt(top.json, "vision_feature_layer", top.where, -2);
+  const int64_t used = index < 0 ? layers + 1 + index : index;
+  if (used < 1 || used > layers) {
+    top.Refuse("vision_feature_layer",
+               fmt::format("{} is none of the encoder's {} layers", index, layers));
+  }
+  return used;
+}
+
+// Published folders leave out the sizes of LLaMA 7B, the defaults of Transformers' LlamaConfig.
+TextConfig ParseText(const ConfigSection& section) {
+  if (GetString(section.json, "model_type", section.where, "llama") != "llama") {
+    return ParseDecoder(section);
+  }
+  Json json = {{"model_type", "llama"}, {"hidden_size", 4096},     {"intermediate_size", 11008},
+               {"vocab_size", 32000},   {"num_hidden_layers", 32}, {"num_attention_heads", 32},
+               {"bos_token_id", 1},     {"eos_token_id", 2}};
+  json.update(section.json);
+  return ParseDecoder({json, section.where});
+}
+
+void Parse(const ConfigSection& top, ModelConfig* config) {
+  config->has_vision = true;
+  config->vision = ParseVision(Subsection(top, "vision_config"));
+  config->text = ParseText(Subsection(top, "text_config"));
+  // As in Transformers, either key ties the head.
+  config->text.tie_word_embeddings |= top.Flag("tie_word_embeddings", false);
+  config->downsample_ratio = 1;
+  const char* key = top.Has("image_token_index") ? "image_token_index" : "image_token_id";
+  config->image_token_id = GetInt(top.json, key, top.where, 32000);
+  config->vision.feature_layers = FeatureLayers(top, config->vision.num_hidden_layers);
+  config->projector_bias = top.Flag("multimodal_projector_bias", true);
+  top.RequireText("projector_hidden_act", "gelu");
+  // `default` drops the first row, which is CLIP's class token; SigLIP has none.
+  top.RequireText("vision_feature_select_strategy",
+                  config->vision.class_token ? "default" : "full");
+  if (!config->vision.class_token && !top.Has("vision_feature_select_strategy")) {
+    top.Refuse("vision_feature_select_strategy",
+               "missing; an encoder without a class token needs "
+               "'full'");
+  }
+}
+
+void Validate(const ModelConfig& config, const std::string& where) {
+  ValidateDecoder(config.text, where + ": text_config");
+  const VisionConfig& vision = config.vision;
+  const auto refuse = [&](const std::string& what) { throw DataError(where + ": " + what); };
+  if (vision.hidden_size % vision.num_attention_heads != 0) {
+    refuse(fmt::format("vision_config: hidden_size: {} is no multiple of {} heads",
+                       vision.hidden_size, vision.num_attention_heads));
+  }
+  if (vision.image_size < vision.patch_size) {
+    refuse(fmt::format("vision_config: image_size: {} is below patch_size = {}", vision.image_size,
+                       vision.patch_size));
+  }
+  if (config.image_token_id < 0 || config.image_token_id >= config.text.vocab_size) {
+    refuse(fmt::format("image_token_index: {} is outside the vocabulary of {}",
+                       config.image_token_id, config.text.vocab_size));
+  }
+}
+
+void Write(const ModelConfig& config, Json* json) {
+  const VisionConfig& vision = config.vision;
+  (*json)["architectures"] = {"LlavaForConditionalGeneration"};
+  json->erase("image_token_id");
+  json->update({{"image_token_index", config.image_token_id},
+                {"image_seq_length", config.tokens_per_tile()},
+                {"multimodal_projector_bias", config.projector_bias},
+                {"projector_hidden_act", "gelu"},
+                {"vision_feature_layer", vision.feature_layers - vision.num_hidden_layers - 1},
+                {"vision_feature_select_strategy", vision.class_token ? "default" : "full"},
+                {"tie_word_embeddings", config.text.tie_word_embeddings}});
+  WriteDecoder(config.text, &(*json)["text_config"]);
+  Json& section = (*json)["vision_config"];
+  section.update({{"model_type", vision.model_type},
+                  {"hidden_size", vision.hidden_size},
+                  {"intermediate_size", vision.intermediate_size},
+                  {"num_hidden_layers", vision.num_hidden_layers},
+                  {"num_attention_heads", vision.num_attention_heads},
+                  {"num_channels", vision.num_channels},
+                  {"image_size", vision.image_size},
+                  {"patch_size", vision.patch_size},
+                  {"layer_norm_eps", vision.layer_norm_eps},
+                  {"initializer_range", vision.initializer_range},
+                  {"hidden_act", vision.hidden_act}});
+  if (!vision.class_token) section["vision_use_head"] = vision.pooling_head;
+}
+
+// Transformers 4 puts one more module around the encoder.
+std::vector<Renaming> Renamings(const ModelConfig& /*config*/) {
+  std::vector<Renaming> renamings;
+  for (const char* part : {"embeddings", "pre_layrnorm", "encoder", "post_layernorm", "head"}) {
+    for (const char* theirs : {"vision_tower.vision_model.", "model.vision_tower.vision_model."}) {
+      renamings.push_back({std::string("vision_tower.") + part, std::string(theirs) + part, {}});
+    }
+  }
+  return renamings;
+}
+
+ImageSpec Images(const ModelConfig& config) {
+  const bool clip = config.vision.class_token;
+  ImageSpec images;
+  images.kind = ImageSpec::Kind::kSquare;
+  // LLaVA-1.5 trains on pictures padded to a square; SigLIP's are stretched to one.
+  images.fit = clip ? ImageSpec::Fit::kPad : ImageSpec::Fit::kStretch;
+  images.tile_size = config.vision.image_size;
+  images.rows_per_tile = config.vision.rows();
+  images.tokens_per_tile = config.tokens_per_tile();
+  images.mean = {0.5F, 0.5F, 0.5F};
+  images.deviation = {0.5F, 0.5F, 0.5F};
+  if (clip) {
+    images.mean = {0.48145466F, 0.4578275F, 0.40821073F};
+    images.deviation = {0.26862954F, 0.26130258F, 0.27577711F};
+  }
+  return images;
+}
+
+int64_t FindImageToken(const std::string& /*folder*/) { return -1; }
+
+FolderSettings Settings(const ModelConfig& /*config*/, const std::string& /*folder*/) {
+  FolderSettings settings;
+  settings.chat_template = "vicuna_v1";
+  return settings;
+}
+
+}  // namespace
+
+const EncoderFamily& Llava() {
+  static const EncoderFamily kFamily = {{"llava"}, Parse,          Validate,
+                                        Write,     Renamings,      LlavaEncoderSpecs,
+                                        Images,    FindImageToken, Settings};
+  return kFamily;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "models/families/family.h"
+
+namespace equipoise {
+
+// LLaVA-1.5 (arXiv 2310.03744) and models of its form: the patches of a CLIP or SigLIP vision
+// transformer, as they leave one of its last layers, and an MLP of two layers in front of a
+// language model. A picture is one square. Folders are those of Transformers (model_type llava).
+const EncoderFamily& Llava();
+
+}  // namespace equipoise

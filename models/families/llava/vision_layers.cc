@@ -1,0 +1,98 @@
+#include "models/families/llava/vision_layers.h"
+
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/split_with_sizes.h>
+
+#include <vector>
+
+#include "models/ops/attention.h"
+#include "models/ops/embedding.h"
+#include "models/ops/norm.h"
+#include "models/ops/patches.h"
+#include "models/ops/quick_gelu.h"
+
+namespace equipoise {
+
+ClipEmbeddingLayer::ClipEmbeddingLayer(const LayerSpec& spec, const VisionConfig& config,
+                                       const TensorParallel& tensor)
+    : Layer(spec, tensor),
+      patch_size_(config.patch_size),
+      eps_(config.layer_norm_eps),
+      token_(Find("class_embedding")),
+      projection_{&Get("patch_embedding.weight"), Find("patch_embedding.bias")},
+      positions_(Get("position_embedding.weight")),
+      norm_weight_(Find("pre_layrnorm.weight")),
+      norm_bias_(Find("pre_layrnorm.bias")) {}
+
+at::Tensor ClipEmbeddingLayer::Forward(const MicroBatch& batch, const at::Tensor& /*input*/,
+                                       double /*loss_scale*/) {
+  if (batch.tiles() == 0) return {};
+  const at::Tensor patches =
+      ops::CutIntoPatches(batch.pixel_values, patch_size_, projection_.weight->value.scalar_type());
+  const at::Tensor rows =
+      ops::AddClassAndPositions(ops::FusedLinear(patches, {projection_}), token_, positions_);
+  return norm_weight_ == nullptr ? rows : ops::LayerNorm(rows, *norm_weight_, *norm_bias_, eps_);
+}
+
+ClipBlockLayer::ClipBlockLayer(const LayerSpec& spec, const VisionConfig& config,
+                               const TensorParallel& tensor)
+    : Layer(spec, tensor),
+      head_dim_(config.hidden_size / config.num_attention_heads),
+      eps_(config.layer_norm_eps),
+      activation_(config.hidden_act),
+      attention_norm_(GetNorm("layer_norm1")),
+      qkv_(GetColumnLinears({"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"})),
+      out_(GetRowLinear("self_attn.out_proj")),
+      mlp_norm_(GetNorm("layer_norm2")),
+      fc1_(GetColumnLinears({"mlp.fc1"})),
+      fc2_(GetRowLinear("mlp.fc2")) {}
+
+ClipBlockLayer::Norm ClipBlockLayer::GetNorm(const std::string& name) const {
+  return {Get(name + ".weight"), Get(name + ".bias")};
+}
+
+at::Tensor ClipBlockLayer::Apply(const Norm& norm, const at::Tensor& x) const {
+  return ops::LayerNorm(x, norm.weight, norm.bias, eps_);
+}
+
+at::Tensor ClipBlockLayer::Activation(const at::Tensor& x) const {
+  if (activation_ == "quick_gelu") return ops::QuickGelu(x);
+  return at::gelu(x, activation_ == "gelu" ? "none" : "tanh");
+}
+
+at::Tensor ClipBlockLayer::Forward(const MicroBatch& batch, const at::Tensor& input,
+                                   double /*loss_scale*/) {
+  return ForwardHalf(Half::kMlp, batch, ForwardHalf(Half::kAttention, batch, input));
+}
+
+at::Tensor ClipBlockLayer::ForwardHalf(Half half, const MicroBatch& /*batch*/,
+                                       const at::Tensor& input) {
+  if (!input.defined()) return {};
+  if (half == Half::kAttention) {
+    const std::vector<at::Tensor> qkv =
+        at::split_with_sizes(qkv_(Apply(attention_norm_, input)), qkv_.widths(), -1);
+    return input.add(out_(ops::FullAttention(qkv[0], qkv[1], qkv[2], head_dim_)));
+  }
+  return input.add(fc2_(Activation(fc1_(Apply(mlp_norm_, input)))));
+}
+
+at::Tensor UnusedLayer::Forward(const MicroBatch& /*batch*/, const at::Tensor& input,
+                                double /*loss_scale*/) {
+  return input;
+}
+
+MlpProjectorLayer::MlpProjectorLayer(const LayerSpec& spec, const VisionConfig& config,
+                                     const TensorParallel& tensor)
+    : Layer(spec, tensor),
+      class_token_(config.class_token),
+      linear_1_(GetColumnLinears({"linear_1"})),
+      linear_2_(GetRowLinear("linear_2")) {}
+
+at::Tensor MlpProjectorLayer::Forward(const MicroBatch& /*batch*/, const at::Tensor& input,
+                                      double /*loss_scale*/) {
+  if (!input.defined()) return {};
+  const at::Tensor patches = class_token_ ? ops::MergeSquares(input, 1) : input;
+  return linear_2_(at::gelu(linear_1_(patches.flatten(0, 1))));
+}
+
+}  // namespace equipoise
