@@ -84,6 +84,22 @@ def check_faults(results, config, folder):
         del os.environ["RECORDING_CUDA_FAULT"]
 
 
+def check_kernels(results, config, folder):
+    """An image of own kernels that does not load, and a run without them."""
+    os.environ["RECORDING_CUDA_FAULT"] = "image"
+    for ranks in (1, 2):
+        done = tiny_case.run(config, ranks, run__dir=f"{folder}/image{ranks}", **GPU)
+        lines = [line for line in done.stderr.splitlines() if "equipoise: " in line]
+        results.check(f"own kernels that do not load, {ranks} ranks: one line, exit 2",
+                      done.returncode == 2 and len(lines) == 1 and
+                      all(word in lines[0] for word in ("train.kernels: ", "error 209",
+                                                        "set it to aten")),
+                      f"{done.returncode} {lines}")
+    done = tiny_case.run(config, 1, run__dir=f"{folder}/aten", train__kernels="aten", **GPU)
+    results.check("train.kernels: aten loads none", done.returncode == 0, done.stderr[-600:])
+    del os.environ["RECORDING_CUDA_FAULT"]
+
+
 def main():
     results = tiny_case.Results()
     folder = os.path.realpath(tempfile.mkdtemp(prefix="recorded"))
@@ -98,6 +114,7 @@ def main():
         check_training(results, config, folder)
         check_memory(results, config, folder)
         check_unknown(results, config, folder)
+        check_kernels(results, config, folder)
         check_faults(results, config, folder)
     finally:
         shutil.rmtree(folder)

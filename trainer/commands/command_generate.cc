@@ -18,12 +18,14 @@
 #include "data/images/image.h"
 #include "data/settings/chat_templates.h"
 #include "models/families/families.h"
+#include "parallel/comm/single_communicator.h"
 #include "trainer/answers/answer.h"
 #include "trainer/checkpoint/loaded_model.h"
 #include "trainer/checkpoint/model_source.h"
 #include "trainer/common/commands.h"
 #include "trainer/device/compute_device.h"
 #include "trainer/device/compute_dtype.h"
+#include "trainer/device/open_kernels.h"
 #include "trainer/settings/run_config.h"
 #include "trainer/settings/vocabulary.h"
 
@@ -111,6 +113,8 @@ int Generate(const Arguments& arguments, const MpiEnvironment& mpi) {
   CheckVocabulary(source.folder, model_config, tokenizer, chat_template);
   LoadOptions load;
   load.device = OpenComputeDevice(config.train.device, mpi);
+  SingleCommunicator alone;
+  OpenKernels(config.train.kernels, load.device, alone);
   load.dtype = DtypeOf(PrecisionOn(load.device, config.train.precision));
   load.inference = true;
   LoadedModel model = BuildModel(model_config, load);

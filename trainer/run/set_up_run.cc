@@ -24,6 +24,7 @@
 #include "trainer/device/compute_device.h"
 #include "trainer/device/compute_dtype.h"
 #include "trainer/device/gpu_probe.h"
+#include "trainer/device/open_kernels.h"
 #include "trainer/device/this_gpu.h"
 #include "trainer/settings/run_cluster.h"
 
@@ -81,6 +82,7 @@ RunSetup SetUpRun(RunConfig& config, MpiEnvironment& mpi) {
   RequireEqual(*world, "the configuration", ConfigToJson(config));
   std::vector<int> machines = GatherMachines(*world, mpi.machine());
   world = WorldForDevice(std::move(world), mpi, device, config.parallel.nccl);
+  OpenKernels(config.train.kernels, device, *world);
   if (device.is_cuda()) {  // all ranks, or none
     UseGpuOf(device, mpi, *world, config);
     ProbeUnknownGpu(device, *world, config.cluster);

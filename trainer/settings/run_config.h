@@ -63,6 +63,7 @@ struct TrainSection {
   int64_t steps = 200;
   int64_t seed = 0;
   std::string device = "auto";
+  std::string kernels = "auto";
   std::string precision = "auto";
   int64_t global_batch = 16;
   int64_t micro_batch = 4;
@@ -85,6 +86,9 @@ struct TrainSection {
     visit("seed", seed, "of random weights and of the samples' order", Between(0, 4294967295.0));
     visit("device", device, "where ranks compute; auto: on GPUs where there are some",
           OneOf({"auto", "cpu", "cuda"}));
+    visit("kernels", kernels,
+          "of GPUs; auto: the program's own beside LibTorch's, aten: LibTorch's",
+          OneOf({"auto", "aten"}));
     visit("precision", precision, "auto: bf16 where the device has bf16 matrix units, else fp32",
           OneOf(PrecisionSettings()));
     visit("global_batch", global_batch, "packs per optimizer step, over all data ranks",
