@@ -8,17 +8,17 @@ constexpr int kFp32 = 4;  // bytes
 // In the order of PassKind. A 16-bit element costs 2 bytes a read or write. Backward of a norm
 // reads input and gradient twice: for the input's gradient, which it writes, and for the weight's.
 constexpr std::array<PassCost, kNumPassKinds> kThisProgram = {{
-    {4, 8, 1, 2},    // kNorm: fused (models/ops/norm.cc)
-    {4, 10, 1, 2},   // kLayerNorm: ATen's native_layer_norm
-    {16, 16, 4, 4},  // kRotary: halves times cosines and sines, then added
-    {10, 22, 2, 5},  // kGatedUnit: SiLU and product apart; backward also makes SiLU again
-    {4, 6, 1, 1},    // kGelu
-    {6, 6, 1, 1},    // kResidual: an addition; that of the two gradients
-    {4, 12, 1, 3},   // kScale: product; two products and a sum over rows
-    {4, 4, 1, 1},    // kCopy
-    {4, 10, 1, 1},   // kEmbedding: rows gathered; added to fp32
-    {26, 6, 4, 2},   // kLogits: fp32 copy, log-softmax, exponentials; the gradient rounded
-    {0, 28, 0, 3},   // kQueries: result times its gradient 4, fp32 gradients 12, q, k, v joined 12
+    {4, 8, 1, 2},   // kNorm: fused (models/ops/norm.cc)
+    {4, 10, 1, 2},  // kLayerNorm: ATen's native_layer_norm
+    {4, 4, 1, 1},   // kRotary: an own kernel (models/ops/kernels)
+    {6, 10, 1, 1},  // kGatedUnit: likewise
+    {4, 6, 1, 1},   // kGelu
+    {6, 6, 1, 1},   // kResidual: an addition; that of the two gradients
+    {4, 12, 1, 3},  // kScale: product; two products and a sum over rows
+    {4, 4, 1, 1},   // kCopy
+    {4, 10, 1, 1},  // kEmbedding: rows gathered; added to fp32
+    {26, 6, 4, 2},  // kLogits: fp32 copy, log-softmax, exponentials; the gradient rounded
+    {0, 28, 0, 3},  // kQueries: result times its gradient 4, fp32 gradients 12, q, k, v joined 12
 }};
 
 // Kernels fused by hand or by a compiler: each tensor is read and written once.
@@ -42,7 +42,7 @@ const Program& ThisProgram() {
   static constexpr Program kProgram = {
       .name = "this program",
       .passes = kThisProgram,
-      .gradient_bytes = 10,   // the 16-bit product is read, the fp32 sum read and written
+      .gradient_bytes = 8,    // added by the product itself
       .optimizer_bytes = 32,  // norm 4; gradient read; master and two moments both ways
       // Joined: 6 + 10 (the remainder widened, the weight added); split again: 6 + 8 + 6.
       .master_bytes_moved = 36,
