@@ -14,7 +14,7 @@ struct TextShape {
   int64_t head_dim = 0;  // 0: hidden / heads
 };
 
-enum class Encoder { kSmall, k300M, k6B };
+enum class Encoder { kSmall, k300M, k6B, kClipL };
 
 struct Preset {
   const char* name;
@@ -41,9 +41,11 @@ const std::vector<Preset>& Presets() {
       {"internvl3_5-2b", Encoder::k300M, Qwen3(2048, 6144, 28, 16)},
       {"internvl2_5-4b", Encoder::k300M, {"qwen2", 2048, 11008, 36, 16, 2, 151674, 1e6, 151667}},
       {"internvl3_5-4b", Encoder::k300M, Qwen3(2560, 9728, 36, 32)},
+      {"llava1_5-7b", Encoder::kClipL, {"llama", 4096, 11008, 32, 32, 32, 32064, 1e4, 32000}},
       {"internvl3-8b", Encoder::k300M, {"qwen2", 3584, 18944, 28, 28, 4, 151674, 1e6, 151667}},
       {"internvl2-8b", Encoder::k300M, {"llama", 4096, 14336, 32, 32, 8, 92553, 1e6, 92546}},
       {"internvl3_5-8b", Encoder::k300M, Qwen3(4096, 12288, 36, 32)},
+      {"llava1_5-13b", Encoder::kClipL, {"llama", 5120, 13824, 40, 40, 40, 32064, 1e4, 32000}},
       {"internvl3-14b", Encoder::k300M, {"qwen2", 5120, 13824, 48, 40, 8, 151674, 1e6, 151667}},
       {"internvl3_5-14b", Encoder::k300M, Qwen3(5120, 17408, 40, 40)},
       {"internvl2-26b", Encoder::k6B, {"llama", 6144, 16384, 48, 48, 8, 92553, 1e6, 92546}},
@@ -80,6 +82,18 @@ VisionConfig EncoderConfig(Encoder encoder) {
       vision.num_attention_heads = 25;
       vision.norm_type = "rms_norm";
       vision.use_qk_norm = true;
+      break;
+    case Encoder::kClipL:  // CLIP ViT-L/14 for 336 pixels; the last of its layers is not used
+      vision.model_type = "clip_vision_model";
+      vision.hidden_size = 1024;
+      vision.intermediate_size = 4096;
+      vision.num_hidden_layers = 24;
+      vision.num_attention_heads = 16;
+      vision.image_size = 336;
+      vision.attention_bias = true;
+      vision.layer_norm_eps = 1e-5;
+      vision.hidden_act = "quick_gelu";
+      vision.feature_layers = 23;
       break;
   }
   return vision;
@@ -123,6 +137,11 @@ ModelConfig PresetConfig(const std::string& name) {
       config.vision = EncoderConfig(preset.encoder);
       config.text = LanguageModelConfig(preset.text);
       config.image_token_id = preset.text.image_token_id;
+      if (preset.encoder == Encoder::kClipL) {
+        config.model_type = "llava";
+        config.downsample_ratio = 1;
+        config.text.max_position_embeddings = 4096;
+      }
       return config;
     }
     known += known.empty() ? preset.name : std::string(", ") + preset.name;

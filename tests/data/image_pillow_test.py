@@ -1,4 +1,5 @@
-"""Decoding, resizing and tiling equal Pillow's and torchvision's, byte for byte."""
+"""Decoding, resizing and tiling equal Pillow's and torchvision's, byte for byte; squares equal
+Transformers' processors."""
 
 import hashlib
 import io
@@ -14,10 +15,22 @@ import numpy as np
 import torch
 from PIL import Image, ImageFile
 from torchvision import transforms
+from transformers import (CLIPImageProcessorPil, LlavaImageProcessorPil, SiglipImageProcessorPil)
 
 MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
 PREPROCESS = "preprocess"
+CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+HALF = ((0.5,) * 3, (0.5,) * 3)
+# How an encoder of whole pictures gets its square: the normalisation, and Transformers' processor.
+SQUARES = {
+    "crop": (CLIP, lambda side: CLIPImageProcessorPil(
+        size={"shortest_edge": side}, crop_size={"height": side, "width": side})),
+    "pad": (CLIP, lambda side: LlavaImageProcessorPil(
+        size={"shortest_edge": side}, crop_size={"height": side, "width": side}, do_pad=True)),
+    "stretch": (HALF, lambda side: SiglipImageProcessorPil(
+        size={"height": side, "width": side}, resample=Image.BICUBIC)),
+}
 
 
 class Tool:
@@ -47,6 +60,12 @@ class Tool:
     def tiles(self, path, least, most, thumbnail, side):
         flat = self.array(np.float32, "tiles", path, least, most, int(thumbnail), side)
         return flat.reshape(-1, 3, side, side)
+
+
+    def square(self, path, side, fit):
+        mean, deviation = SQUARES[fit][0]
+        flat = self.array(np.float32, "square", path, side, fit, *mean, *deviation)
+        return flat.reshape(1, 3, side, side)
 
 
 def noise(width, height, channels, seed):
@@ -320,6 +339,20 @@ class Skipped(Exception):
     """A test that cannot run here; its text is the reason."""
 
 
+def test_squares_equal_transformers(tool, folder):
+    sizes = ((96, 96), (97, 64), (64, 97), (200, 31), (31, 200), (33, 500), (48, 48), (47, 49))
+    for seed, (width, height) in enumerate(sizes):
+        path = os.path.join(folder, "square.png")
+        picture = Image.fromarray(noise(width, height, 3, seed))
+        picture.save(path)
+        for fit, ((mean, deviation), processor) in SQUARES.items():
+            found = tool.square(path, 48, fit)
+            expected = processor(48)(images=picture, return_tensors="np")["pixel_values"]
+            difference = np.abs(found - expected).max(axis=(0, 2, 3)) * deviation
+            # The same bytes; the processor scales and normalises in another order.
+            assert difference.max() < 1e-6, f"{width}x{height}, {fit}: {difference}"
+
+
 def fixtures():
     root = os.environ.get("EQUIPOISE_FIXTURES", "")
     if not os.path.isdir(os.path.join(root, PREPROCESS)):
@@ -350,9 +383,9 @@ def sha256(array):
     return hashlib.sha256(array.tobytes()).hexdigest()
 
 
-def bytes_of(tiles):
+def bytes_of(tiles, mean=MEAN, deviation=DEVIATION):
     """[tile, y, x, channel] bytes of normalised [tile, channel, y, x] floats."""
-    deviation, mean = (np.float32(v).reshape(3, 1, 1) for v in (DEVIATION, MEAN))
+    deviation, mean = (np.float32(v).reshape(3, 1, 1) for v in (deviation, mean))
     return np.rint((tiles * deviation + mean) * 255).astype(np.uint8).transpose(0, 2, 3, 1)
 
 
@@ -374,6 +407,12 @@ def test_fixture_tiles(tool, folder):
             for tile, sha in zip(bytes_of(found), wanted):
                 assert sha256(tile) == sha, f"{path}, {recipe}: the resizer differs"
                 checked += 1
+        for recipe, fit, side in (("clip336", "crop", 336), ("llava_pad336", "pad", 336),
+                                  ("siglip384", "stretch", 384)):
+            found = bytes_of(tool.square(path, side, fit), *SQUARES[fit][0])
+            assert [sha256(tile) for tile in found] == entry["recipes"][recipe]["tile_sha256"], (
+                f"{path}, {recipe}: the resizer differs")
+            checked += 1
     assert checked > 50, checked
 
 

@@ -2,11 +2,13 @@
 // line, words apart by tabs; each is answered by one line, "ok WIDTH HEIGHT" or "error MESSAGE".
 //   size PATH              decode PATH OUT              resize PATH WIDTH HEIGHT OUT
 //   tiles PATH MIN MAX THUMBNAIL TILE_SIZE OUT
+//   square PATH SIDE FIT MEAN DEVIATION OUT        three words each for mean and deviation
 // OUT gets the raw bytes of the tensor.
 #include <ATen/core/Tensor.h>
 
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -44,6 +46,20 @@ ImageSize Run(const std::vector<std::string>& words) {
     spec.mean = {0.485F, 0.456F, 0.406F};
     spec.deviation = {0.229F, 0.224F, 0.225F};
     image = ImageProcessor(spec, config).Make(image, 1);
+  }
+  if (command == "square") {
+    const std::map<std::string, ImageSpec::Fit> fits = {{"stretch", ImageSpec::Fit::kStretch},
+                                                        {"pad", ImageSpec::Fit::kPad},
+                                                        {"crop", ImageSpec::Fit::kCrop}};
+    ImageSpec spec;
+    spec.kind = ImageSpec::Kind::kSquare;
+    spec.tile_size = std::stol(words.at(2));
+    spec.fit = fits.at(words.at(3));
+    for (size_t channel = 0; channel < 3; ++channel) {
+      spec.mean[channel] = std::stof(words.at(4 + channel));
+      spec.deviation[channel] = std::stof(words.at(7 + channel));
+    }
+    image = ImageProcessor(spec, {}).Make(image, 1);
   }
   Write(words.back(), image);
   return size;

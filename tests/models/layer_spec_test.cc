@@ -19,7 +19,7 @@ TEST_CASE("presets have the published numbers of parameters", "[models][cpu]") {
       {"internvl3-38b", 38.4},   {"internvl2-40b", 40.1},  {"internvl3-78b", 78.4},
       {"quickstart", 0.0105},    {"internvl3_5-1b", 1.06}, {"internvl3_5-2b", 2.35},
       {"internvl3_5-4b", 4.73},  {"internvl3_5-8b", 8.53}, {"internvl3_5-14b", 15.1},
-      {"internvl3_5-38b", 38.4},
+      {"internvl3_5-38b", 38.4}, {"llava1_5-7b", 7.06},    {"llava1_5-13b", 13.4},
   };
   for (const std::string& name : PresetNames()) {
     int64_t count = 0;

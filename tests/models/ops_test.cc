@@ -14,6 +14,7 @@
 #include "models/ops/linear.h"
 #include "models/ops/norm.h"
 #include "models/ops/patches.h"
+#include "models/ops/quick_gelu.h"
 #include "models/ops/rotary.h"
 #include "models/ops/row_padding.h"
 #include "tests/models/model_support.h"
@@ -158,6 +159,13 @@ TEST_CASE("activations and layer scale", "[ops][cpu]") {
          [](const Tensors& x, const Tensors& w) { return x[0] + x[1] * w[0]; }});
 }
 
+TEST_CASE("quick GELU", "[ops][cpu]") {
+  Check({{{5, 24}},
+         {},
+         [](const Tensors& x, const Weights&) { return ops::QuickGelu(x[0]); },
+         [](const Tensors& x, const Tensors&) { return x[0] * at::sigmoid(1.702 * x[0]); }});
+}
+
 TEST_CASE("embedding with image features in their places", "[ops][cpu]") {
   const at::Tensor ids = at::tensor({3, 6, 6, 1, 3, 0}, at::kLong);
   const at::Tensor places = at::tensor({1, 2}, at::kLong);
@@ -193,6 +201,20 @@ TEST_CASE("class token and positions", "[ops][cpu]") {
          [](const Tensors& x, const Tensors& w) {
            return at::cat({w[0].expand({3, 1, 8}), x[0]}, 1) + w[1];
          }});
+  Check({{{3, 4, 8}},
+         {{8}, {5, 8}},  // as CLIP stores them
+         [](const Tensors& x, const Weights& w) {
+           return ops::AddClassAndPositions(x[0], w[0], *w[1]);
+         },
+         [](const Tensors& x, const Tensors& w) {
+           return at::cat({w[0].expand({3, 1, 8}), x[0]}, 1) + w[1];
+         }});
+  Check({{{3, 4, 8}},
+         {{4, 8}},
+         [](const Tensors& x, const Weights& w) {
+           return ops::AddClassAndPositions(x[0], nullptr, *w[0]);
+         },
+         [](const Tensors& x, const Tensors& w) { return x[0] + w[0]; }});
 }
 
 TEST_CASE("patches come as a convolution sees them", "[ops][cpu]") {

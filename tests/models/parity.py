@@ -23,12 +23,13 @@ FP32_ZERO = 1e-7
 
 # Tensors whose gradient is rounding noise alone, by what is compared; every other one has the plain
 # bound. A key's bias adds the same number to all scores of a query, which the softmax takes out
-# again, so its gradient is 0. That is exact in InternViT without QK normalisation; where keys are
+# again, so its gradient is 0. That is exact in encoders without QK normalisation; where keys are
 # rotated it holds for the slow pairs of a head, whose angle hardly changes within a sequence. There
 # the gradient as a whole is no noise, but AdamW divides each element by its own size, so that the
 # bias's noise is as large as any other step once weights are compared.
 ZERO_IN_EXACT_ARITHMETIC = {
-    "gradients": re.compile(r"vision_tower\.encoder\.layer\.\d+\.attention\.k_proj\.bias"),
+    "gradients": re.compile(
+        r"vision_tower\.encoder\.layers?\.\d+\.(self_attn|attention)\.k_proj\.bias"),
     "weights after": re.compile(r".*\.k_proj\.bias"),
 }
 

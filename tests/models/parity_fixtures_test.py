@@ -1,4 +1,5 @@
-"""Every Qwen2, LLaMA and InternVL case of the fixtures' parity folder, by `equipoise check`."""
+"""Every Qwen2, LLaMA, InternVL and LLaVA case of the fixtures' parity folder, by `equipoise
+check`."""
 import json
 import os
 import shutil
@@ -14,7 +15,8 @@ import opengvlab as naming
 import parity
 import reference
 
-FAMILIES = ("llama-", "llama3-", "qwen2-gqa", "internvl-")
+FAMILIES = ("llama-", "llama3-", "qwen2-gqa", "internvl-", "llava-clip", "llava-siglip")
+WITH_PICTURES = ("internvl-", "llava-")
 
 
 def load(folder, name):
@@ -27,7 +29,7 @@ class Case:
     def __init__(self, name, folder):
         self.name, self.folder = name, folder
         self.inputs = os.path.join(folder, "inputs.safetensors")
-        model = (AutoModelForImageTextToText if name.startswith("internvl-")
+        model = (AutoModelForImageTextToText if name.startswith(WITH_PICTURES)
                  else AutoModelForCausalLM).from_pretrained(folder, dtype=torch.float32)
         self.key_of = reference.key_map(model, folder)
         self.exact = model.double().eval()

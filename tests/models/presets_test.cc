@@ -16,6 +16,7 @@ TEST_CASE("every preset is a possible model that survives config.json", "[models
     CHECK(ToHuggingFace(ParseModelConfig(json, name)) == json);
   }
   CHECK(PresetConfig("internvl2-1b").tokens_per_tile() == 256);
+  CHECK(PresetConfig("llava1_5-7b").tokens_per_tile() == 576);
   CHECK(PresetConfig("quickstart").vision.patches() == 64);
   CHECK(PresetConfig("quickstart").tokens_per_tile() == 16);
 }

@@ -5,18 +5,19 @@ import subprocess
 import sys
 
 import torch
-from transformers import InternVLConfig, InternVLForConditionalGeneration
+from transformers import AutoConfig, AutoModelForImageTextToText
 
 # Billions of parameters that the models' pages on the hub tell.
 PUBLISHED = {"internvl2-1b": 0.938, "internvl2-2b": 2.21, "internvl2-8b": 8.08,
              "internvl2-26b": 25.5, "internvl2-40b": 40.1, "internvl2_5-4b": 3.71,
              "internvl3-1b": 0.938, "internvl3-2b": 2.09, "internvl3-8b": 7.94,
-             "internvl3-14b": 15.1, "internvl3-38b": 38.4, "internvl3-78b": 78.4}
+             "internvl3-14b": 15.1, "internvl3-38b": 38.4, "internvl3-78b": 78.4,
+             "llava1_5-7b": 7.06, "llava1_5-13b": 13.4}
 
 
 def transformers_parameters(config):
     with torch.device("meta"):
-        model = InternVLForConditionalGeneration(InternVLConfig(**config))
+        model = AutoModelForImageTextToText.from_config(AutoConfig.for_model(**config))
     return sum(weight.numel() for weight in model.parameters())
 
 

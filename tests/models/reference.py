@@ -35,11 +35,13 @@ def key_map(model, folder):
 
 
 def gradients(model, batches, key_of):
-    """Loss, logits of each batch, gradients under the keys of the file."""
+    """Loss, logits of each batch, gradients under the keys of the file; zeros where a weight takes
+    no part, such as the encoder's layers behind the one whose output LLaVA takes."""
     model.zero_grad(set_to_none=True)
     loss, logits = loss_and_logits(model, batches)
     loss.backward()
-    grads = {key_of[name]: weight.grad for name, weight in model.named_parameters()}
+    grads = {key_of[name]: torch.zeros_like(weight) if weight.grad is None else weight.grad
+             for name, weight in model.named_parameters()}
     model.zero_grad(set_to_none=True)
     return loss.item(), logits, grads
 

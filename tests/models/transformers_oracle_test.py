@@ -14,8 +14,8 @@ import torch.nn.functional as F
 import transformers
 from safetensors.torch import load_file, save_file
 from transformers import (InternVLConfig, InternVLForConditionalGeneration, LlamaConfig,
-                          LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
-                          Qwen3ForCausalLM)
+                          LlamaForCausalLM, LlavaConfig, LlavaForConditionalGeneration,
+                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 import internlm2
 import opengvlab
@@ -51,6 +51,16 @@ def internvl(vision, text, tied=False):
         image_seq_length=TOKENS_PER_TILE, downsample_ratio=0.5, tie_word_embeddings=tied))
 
 
+def llava(tower, text, layer, **more):
+    """LLaVA with an encoder of that kind, whose output after layer `layer` it takes."""
+    vision = vision_sizes(image_size=56, patch_size=28, model_type=tower, **more)
+    strategy = "default" if tower == "clip_vision_model" else "full"
+    return LlavaForConditionalGeneration(LlavaConfig(
+        vision_config=vision, text_config=text.to_dict(), image_token_index=IMAGE,
+        image_seq_length=TOKENS_PER_TILE, vision_feature_layer=layer,
+        vision_feature_select_strategy=strategy, tie_word_embeddings=text.tie_word_embeddings))
+
+
 LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0,
                "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
 # The first sample is longer than max_position_embeddings.
@@ -77,8 +87,11 @@ MODELS = {
     "qwen3 biases": lambda: Qwen3ForCausalLM(Qwen3Config(**text_sizes(
         head_dim=8, attention_bias=True))),
     "internvl 300m qwen3": lambda: internvl(SMALL_VIT, Qwen3Config(**text_sizes(head_dim=16))),
+    "llava clip llama": lambda: llava("clip_vision_model", LlamaConfig(**text_sizes()), -2),
+    "llava siglip qwen2": lambda: llava("siglip_vision_model", Qwen2Config(**text_sizes(
+        tie_word_embeddings=True)), -1, vision_use_head=False),
 }
-SEVERAL_RANKS = {"qwen2 tied": 2, "internvl 6b llama": 5, "qwen3 tied": 2}
+SEVERAL_RANKS = {"qwen2 tied": 2, "internvl 6b llama": 5, "qwen3 tied": 2, "llava clip llama": 2}
 INTERNLM2 = ("llama dynamic-rope", "internvl 6b llama")
 
 
