@@ -15,6 +15,7 @@
 #include "models/ops/attention.h"
 #include "models/ops/cross_entropy.h"
 #include "models/ops/embedding.h"
+#include "models/ops/kernels/own_kernels.h"
 #include "models/ops/linear.h"
 #include "models/ops/norm.h"
 #include "models/ops/rotary.h"
@@ -339,6 +340,8 @@ TEST_CASE("operations of real shapes on a GPU beside fp64", "[device][gpu]") {
   } catch (const ConfigError& error) {
     return testing::SkipCase(error.what());
   }
+  CheckAll(kReal, device);
+  ops::UseKernels(ops::LoadKernels());  // the program's own from here on
   CheckAll(kReal, device);
 }
 

@@ -38,7 +38,7 @@ inline bool HoldsSample(const std::string& folder, int ranks, int64_t numel = 10
     }
     ReadCheckpointTensors(folder, index, found);
     for (const auto& [name, held] : found) {
-      if (!held.values.equal(expected.tensors.at(name).values)) return false;
+      if (!held.values.Get().equal(expected.tensors.at(name).values.Get())) return false;
     }
   }
   return true;

@@ -250,7 +250,7 @@ TEST_CASE("what is not finite is not saved, and the checkpoints before stay", "[
     RunRanks(2, [&](Communicator& world) {
       CheckpointContent content = SampleContent(step, world.rank());
       if (spoil && world.rank() == 1)
-        content.tensors.at(poisoned).values.select(0, 249).select(0, 3).fill_(value);
+        content.tensors.at(poisoned).values.Get().select(0, 249).select(0, 3).fill_(value);
       try {
         SaveCheckpoint(scratch.path(), content, 1, world);
       } catch (const RunError& error) {
