@@ -28,7 +28,7 @@ namespace equipoise {
 namespace {
 
 // Elements of a region: what stays in a CPU's caches; enough to fill a GPU for long.
-constexpr int64_t kCpuRegion = 1 << 18, kDeviceRegion = 1 << 26;
+constexpr int64_t kCpuRegion = 1 << 16, kDeviceRegion = 1 << 26;
 static_assert(kCpuRegion % Shards::kBlock == 0);
 constexpr double kLargest = 3.3e38;  // finite in bf16 too
 

@@ -180,7 +180,7 @@ TEST_CASE("moments in bf16 are fp32 ones rounded after each step", "[parallel][c
 
 TEST_CASE("a flat buffer of several regions is updated as each part alone", "[parallel][cpu]") {
   // Larger than a region; the parts are of other sizes, so that regions cut them elsewhere.
-  const int64_t large = (1 << 18) + 1000, small = 777;
+  const int64_t large = (1 << 16) + 1000, small = 777;
   const auto compute = GENERATE(at::kFloat, at::kBFloat16);
   const auto trained = [&](std::vector<Parameter*> parameters) {
     FlatParameters flat(parameters, compute);
