@@ -91,6 +91,7 @@ void Check(const Problem& problem, at::ScalarType dtype, at::Device device) {
                                                   : random.mul_(0.1).add_(1));
   }
   flat.UpdateCompute();
+  flat.DropMasters();  // their memory is the gradient's
   Tensors values, weight_values;
   for (const auto& shape : problem.inputs) values.push_back(Random(shape, device).to(dtype));
   for (const Parameter* weight : weights) weight_values.push_back(weight->value);

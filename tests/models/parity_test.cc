@@ -46,6 +46,7 @@ Case Load(const std::string& folder, at::ScalarType dtype) {
   }
   REQUIRE(weights.entries().size() == result.model.stage->parameters().size());
   result.model.flat->UpdateCompute();
+  result.model.flat->DropMasters();
   return result;
 }
 
