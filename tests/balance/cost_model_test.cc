@@ -208,8 +208,10 @@ TEST_CASE("plans are priced as this program runs", "[balance][cpu]") {
   CostModel::Options published;
   published.style.program = &PublishedSystems();
   const CostModel ours(model, A100(), options), theirs(model, A100(), published);
-  const int layer = Find(ours, kDecoderBlock);
-  CHECK(theirs.Times(layer, kLoad).forward_s < ours.Times(layer, kLoad).forward_s);
+  // LayerNorm's and layer scale's backward are not fused here; a decoder block is as theirs.
+  const int layer = Find(ours, "vision_block"), decoder = Find(ours, kDecoderBlock);
+  CHECK(theirs.Times(layer, kLoad).backward_s() < ours.Times(layer, kLoad).backward_s());
+  CHECK(theirs.Times(decoder, kLoad).forward_s == ours.Times(decoder, kLoad).forward_s);
 }
 
 TEST_CASE("products that do not fill tiles or waves cost more", "[balance][cpu]") {
