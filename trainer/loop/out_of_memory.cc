@@ -23,9 +23,9 @@ void RunWithinMemory(const Replica& replica, at::Device device, const std::strin
                                                               loads, replica.pipeline_rank());
     throw RunError(fmt::format(
         "{}: GPU {} is out of memory: {:.2f} GiB in tensors, {:.2f} GiB taken from the device; "
-        "forecast {:.2f} GiB; lower balance.tokens or balance.tiles, or set balance.recompute: "
-        "full, parallel.zero: 1 or more ranks, and cluster.memory_gb where other processes use "
-        "the GPU",
+        "forecast {:.2f} GiB; lower balance.tokens or balance.tiles, or set train.moments: bf16, "
+        "balance.recompute: full, parallel.zero: 1 or more ranks, and cluster.memory_gb where "
+        "other processes use the GPU",
         what, device.index(), GiB(memory.current_bytes), GiB(memory.reserved_peak_bytes),
         GiB(forecast.total() - forecast.reserve)));
   }
