@@ -24,6 +24,7 @@ Plan InlinePlan(const Degrees& degrees, int chunks, Placement placement) {
 Plan DisaggregatedPlan(const Degrees& degrees, int encoder_ranks, int encoder_layers, int chunks,
                        Placement placement) {
   Plan plan = InlinePlan(degrees, chunks, placement);
+  plan.encoder = EncoderPlacement::kDisaggregated;
   PlanComponent encoder{.encoder = true,
                         .mesh = plan.mesh.Slice(Axis::kPipeline, 0, encoder_ranks)};
   PlanComponent& text = plan.components.back();
@@ -33,21 +34,51 @@ Plan DisaggregatedPlan(const Degrees& degrees, int encoder_ranks, int encoder_la
   return plan;
 }
 
+Plan PlanInBubbles(const Degrees& degrees, const BubbleEncoder& encoder, int chunks,
+                   Placement placement) {
+  EQUIPOISE_CHECK(FillsBubbles(encoder.placement) && degrees.pipeline % encoder.ranks == 0,
+                  encoder.ranks, " ranks of an encoder");
+  Plan plan = InlinePlan(degrees, chunks, placement);
+  plan.encoder = encoder.placement;
+  plan.components.back().first_layer = encoder.layers;
+  // The same ranks: a copy's are neighbours along the pipeline.
+  const Degrees own{.data = degrees.data * (degrees.pipeline / encoder.ranks),
+                    .pipeline = encoder.ranks,
+                    .tensor = degrees.tensor};
+  plan.components.insert(plan.components.begin(), {.encoder = true,
+                                                   .mesh = MeshOf(own),
+                                                   .chunks = encoder.chunks,
+                                                   .placement = Placement::kBlocks});
+  return plan;
+}
+
 int Plan::encoder_ranks() const {
   const PlanComponent& first = components.front();
   return first.encoder ? first.mesh.size(Axis::kPipeline) : 0;
 }
 
+int Plan::encoder_chunks() const {
+  const PlanComponent& first = components.front();
+  return first.encoder ? first.chunks : 0;
+}
+
 int Plan::num_stages() const {
   int stages = 0;
-  for (const PlanComponent& component : components) stages += component.num_stages();
+  for (const PlanComponent& component : components) {
+    stages += CopiesOf(component) * component.num_stages();
+  }
   return stages;
 }
 
 Plan::StagePlace Plan::Find(int stage) const {
+  int first = 0;
   for (const PlanComponent& component : components) {
-    if (stage < component.num_stages()) return {&component, stage};
-    stage -= component.num_stages();
+    const int copy = stage / component.num_stages();
+    if (copy < CopiesOf(component)) {
+      return {&component, copy, stage % component.num_stages(), first};
+    }
+    stage -= CopiesOf(component) * component.num_stages();
+    first += component.num_stages();
   }
   EQUIPOISE_CHECK(false, "no stage ", stage, " behind the last");
   return {};
@@ -55,11 +86,25 @@ Plan::StagePlace Plan::Find(int stage) const {
 
 const PlanComponent& Plan::ComponentOfStage(int stage) const { return *Find(stage).component; }
 
+LayerSpan Plan::LayersOf(int stage) const {
+  const StagePlace at = Find(stage);
+  const auto s = static_cast<size_t>(at.first + at.stage);
+  return {stage_begins[s], stage_begins[s + 1]};
+}
+
+int Plan::NextStage(int stage) const {
+  if (stage + 1 == num_stages()) return -1;
+  const StagePlace at = Find(stage);
+  if (at.stage + 1 < at.component->num_stages()) return stage + 1;
+  return stage + 1 + (CopiesOf(*at.component) - 1 - at.copy) * at.component->num_stages();
+}
+
 int Plan::RankOfStage(int stage) const {
-  const auto [component, place] = Find(stage);
-  const Mesh& own = component->mesh;
-  const int at = RankOfPlace(component->placement, place, own.size(Axis::kPipeline));
-  return mesh.Coordinate(own.Rank({.pipeline = at}), Axis::kPipeline);
+  const StagePlace at = Find(stage);
+  const Mesh& own = at.component->mesh;
+  const int rank = RankOfPlace(at.component->placement, at.stage, own.size(Axis::kPipeline),
+                               at.component->chunks);
+  return mesh.Coordinate(own.Rank({.data = at.copy, .pipeline = rank}), Axis::kPipeline);
 }
 
 std::vector<int> Plan::StagesOf(int pipeline_rank) const {
@@ -79,10 +124,15 @@ std::vector<int> Plan::stage_layers() const {
 }
 
 std::string DescribeAxes(const Plan& plan) {
-  const std::string encoder =
-      plan.encoder_ranks() == 0 ? "" : fmt::format(" ({} for the encoder)", plan.encoder_ranks());
-  return fmt::format("data {} x pipeline {}{} x tensor {}", plan.data(), plan.pipeline(), encoder,
-                     plan.tensor());
+  std::string own, copies;
+  if (plan.encoder == EncoderPlacement::kDisaggregated) {
+    own = fmt::format(" ({} for the encoder)", plan.encoder_ranks());
+  } else if (FillsBubbles(plan.encoder)) {
+    copies = fmt::format(", encoder {} on {} x {} ranks", ToString(plan.encoder),
+                         plan.encoder_copies(), plan.encoder_ranks());
+  }
+  return fmt::format("data {} x pipeline {}{} x tensor {}{}", plan.data(), plan.pipeline(), own,
+                     plan.tensor(), copies);
 }
 
 }  // namespace equipoise

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "parallel/encoder_placement.h"
 #include "parallel/mesh.h"
 #include "parallel/placement.h"
 #include "parallel/recompute.h"
@@ -21,28 +22,38 @@ Mesh MeshOf(const Degrees& degrees);
 // Consecutive layers of the model that are distributed over the ranks in one way: the encoder (with
 // the connector), the language model, or all of them.
 struct PlanComponent {
-  bool encoder = false;    // its passes are V and U (parallel/schedule/op.h)
-  int first_layer = 0;     // of the model; its layers end where the next component begins
-  Mesh mesh = MeshOf({});  // its ranks, of those of the plan
-  int chunks = 1;          // stages of each of its pipeline ranks (virtual stages)
+  bool encoder = false;  // its passes are V and U (parallel/schedule/op.h)
+  int first_layer = 0;   // of the model; its layers end where the next component begins
+  // Its ranks, of those of the plan. With more data ranks than the plan has, each data rank of the
+  // plan holds several copies of it, side by side along the pipeline.
+  Mesh mesh = MeshOf({});
+  int chunks = 1;                          // stages of each of its pipeline ranks (virtual stages)
   Placement placement = Placement::kLoop;  // of its stages on them
 
+  // Of one copy.
   int num_stages() const { return mesh.size(Axis::kPipeline) * chunks; }
   bool operator==(const PlanComponent&) const = default;
+};
+
+// Consecutive layers of a model: begin <= i < end.
+struct LayerSpan {
+  int begin = 0, end = 0;
+  int size() const { return end - begin; }
 };
 
 // A distributed execution of a model, as a plain value. All plans of a model train it alike; they
 // differ in speed, memory and communication.
 struct Plan {
   Mesh mesh = MeshOf({});  // of all ranks
-  // In the order of their layers. So far each is a slice of the mesh along the pipeline, and the
-  // slices cover it in order. The last holds the head.
+  EncoderPlacement encoder = EncoderPlacement::kInline;
+  // In the order of their layers; the last holds the head. One where the encoder is inline; where
+  // it is disaggregated, slices of the mesh along the pipeline; else each has all ranks.
   std::vector<PlanComponent> components = {PlanComponent()};
   std::string schedule = "1f1b";               // a name of parallel/schedule/builders.h, or a file
   std::string schedule_text;                   // what that file holds; empty for a name
   ShardedState sharded = ShardedState::kNone;  // over the data ranks (ZeRO)
-  // Stage s, counted through all components, holds the layers stage_begins[s] ..
-  // stage_begins[s + 1] - 1 of the model.
+  // Where each stage begins, counted through all components and one copy of each, and the number of
+  // layers: see LayersOf().
   std::vector<int> stage_begins;
   std::vector<Recompute> recompute;  // by layer of the model; empty: none
 
@@ -50,14 +61,26 @@ struct Plan {
   int pipeline() const { return mesh.size(Axis::kPipeline); }
   int tensor() const { return mesh.size(Axis::kTensor); }
   int num_ranks() const { return mesh.size(); }
-  // Pipeline ranks that hold the encoder and nothing else (disaggregated). 0: inline, its layers
-  // are the first of those that all pipeline ranks share.
+  // Pipeline ranks of the encoder, or of each of its copies; 0 where it is inline.
   int encoder_ranks() const;
+  // Stages of the encoder on each of its pipeline ranks; 0 where it is inline.
+  int encoder_chunks() const;
+  // Copies of the encoder along the pipeline of a data rank: 1 unless it lies in the bubbles.
+  int encoder_copies() const { return CopiesOf(components.front()); }
+  int CopiesOf(const PlanComponent& component) const {
+    return component.mesh.size(Axis::kData) / data();
+  }
   // Stages of each pipeline rank of the language model.
   int chunks() const { return components.back().chunks; }
 
+  // Of all copies. Copies come one after the other, those of the encoder before the language model.
   int num_stages() const;
   const PlanComponent& ComponentOfStage(int stage) const;
+  LayerSpan LayersOf(int stage) const;
+  // Which copy of its component a stage belongs to.
+  int CopyOf(int stage) const { return Find(stage).copy; }
+  // The stage that takes a stage's output; -1 for the stage of the loss.
+  int NextStage(int stage) const;
   // The coordinate along the mesh's pipeline of the ranks that hold a stage.
   int RankOfStage(int stage) const;
   // The stages of a pipeline rank, ascending.
@@ -66,7 +89,7 @@ struct Plan {
   bool IsSharded(ShardedState state) const { return sharded >= state; }
   // Data ranks over which one copy of the optimizer's state is spread.
   int optimizer_shards() const { return IsSharded(ShardedState::kOptimizer) ? data() : 1; }
-  // Layers of each stage, in order.
+  // Layers of each stage, in order, of one copy of each component.
   std::vector<int> stage_layers() const;
 
   // Each field once, for reports, under its key in a configuration's `parallel` or `balance`
@@ -77,7 +100,9 @@ struct Plan {
     visit("data", data(), "data-parallel ranks");
     visit("pipeline", pipeline(), "pipeline ranks");
     visit("tensor", tensor(), "ranks that share out each layer");
-    visit("encoder_ranks", encoder_ranks(), "pipeline ranks of a disaggregated encoder; 0: inline");
+    visit("encoder", encoder, "where the image encoder lies");
+    visit("encoder_ranks", encoder_ranks(), "pipeline ranks of the encoder or a copy; 0: inline");
+    visit("encoder_chunks", encoder_chunks(), "its stages on each of these ranks; 0: inline");
     visit("schedule", schedule, "order of the pipeline's passes");
     visit("chunks", chunks(), "stages of each pipeline rank that is not the encoder's");
     visit("zero", sharded, "stage of ZeRO");
@@ -87,10 +112,11 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 
  private:
-  // A stage's component, and the stage counted from that component's first.
+  // A stage's component and copy, the stage counted from that copy's first, and the number of the
+  // component's first in stage_begins.
   struct StagePlace {
     const PlanComponent* component;
-    int stage;
+    int copy, stage, first;
   };
   StagePlace Find(int stage) const;
 };
@@ -103,6 +129,16 @@ Plan InlinePlan(const Degrees& degrees, int chunks = 1, Placement placement = Pl
 // REQUIRES: 1 <= encoder_ranks < degrees.pipeline.
 Plan DisaggregatedPlan(const Degrees& degrees, int encoder_ranks, int encoder_layers,
                        int chunks = 1, Placement placement = Placement::kLoop);
+
+// A plan with the encoder, the model's first `layers` layers, on all ranks: copies of it, each a
+// pipeline of `ranks` ranks with `chunks` stages each, cover the pipeline of the language model,
+// which has all ranks too. REQUIRES: FillsBubbles(placement); `ranks` divides degrees.pipeline.
+struct BubbleEncoder {
+  EncoderPlacement placement = EncoderPlacement::kOptimus;
+  int ranks = 1, chunks = 1, layers = 1;
+};
+Plan PlanInBubbles(const Degrees& degrees, const BubbleEncoder& encoder, int chunks = 1,
+                   Placement placement = Placement::kLoop);
 
 // "data 4 x pipeline 8 x tensor 2", "data 1 x pipeline 3 (1 for the encoder) x tensor 1".
 std::string DescribeAxes(const Plan& plan);

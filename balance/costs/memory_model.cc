@@ -79,17 +79,17 @@ class StageMemory {
   }
 
   StagePass Work(int stage, const LayerLoad& load) const {
-    const auto s = static_cast<size_t>(stage);
+    const LayerSpan layers = plan_.LayersOf(stage);
     StagePass pass;
     const int64_t at_end = KeptAtEndBytes(costs_, plan_, stage, load);
-    for (int layer = plan_.stage_begins[s]; layer < plan_.stage_begins[s + 1]; ++layer) {
+    for (int layer = layers.begin; layer < layers.end; ++layer) {
       const int64_t kept = costs_.KeptBytes(layer, load, RecomputeOf(plan_, layer));
       const int64_t again =
           costs_.KeptBytes(layer, load, Recompute::kNone) - kept + GatheredBytes(layer);
       pass.kept += kept;
       Moment now = {pass.kept, again + costs_.WorkBytes(layer, load)};
       if (now.total() > pass.forward.total()) pass.forward = now;
-      if (layer + 1 == plan_.stage_begins[s + 1]) now.kept += at_end;
+      if (layer + 1 == layers.end) now.kept += at_end;
       if (costs_.HasBackward(layer) && now.total() > pass.backward.total()) pass.backward = now;
     }
     pass.kept += at_end;
@@ -125,16 +125,18 @@ int64_t BoundaryBuffers(const CostModel& costs, const Plan& plan,
                         const std::vector<LayerLoad>& micro_batches, int pipeline_rank) {
   if (plan.pipeline() == 1) return 0;
   int64_t bytes = 0;
-  for (const int stage : plan.StagesOf(pipeline_rank)) {
-    for (const int boundary : {stage - 1, stage}) {
-      if (boundary < 0 || boundary + 1 >= plan.num_stages()) continue;
-      const int last = plan.stage_begins[static_cast<size_t>(boundary) + 1] - 1;
-      int64_t largest = 0;
-      for (const LayerLoad& load : micro_batches) {
-        largest = std::max(largest, costs.BoundaryBytes(last, load));
-      }
-      bytes += 2 * largest;
+  const auto add = [&](int boundary) {
+    const int last = plan.LayersOf(boundary).end - 1;
+    int64_t largest = 0;
+    for (const LayerLoad& load : micro_batches) {
+      largest = std::max(largest, costs.BoundaryBytes(last, load));
     }
+    bytes += 2 * largest;
+  };
+  for (const int stage : plan.StagesOf(pipeline_rank)) {
+    // Of several copies of an encoder one sends at a time.
+    if (plan.LayersOf(stage).begin > 0) add(stage - 1);
+    if (plan.NextStage(stage) >= 0) add(stage);
   }
   return bytes;
 }

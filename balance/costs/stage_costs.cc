@@ -97,9 +97,9 @@ void AddSeconds(const LayerSeconds& layer, Recompute kind, const ShardTraffic& t
 
 OpCosts CostsOf(const LayerCostTable& table, const Plan& plan, const Cluster& cluster, int stage,
                 int load) {
-  const auto s = static_cast<size_t>(stage);
+  const LayerSpan layers = plan.LayersOf(stage);
   OpCosts sum;
-  for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
+  for (int layer = layers.begin; layer < layers.end; ++layer) {
     const LayerCostTable::Costs& costs = table.At(layer, load);
     const Recompute recompute = RecomputeOf(plan, layer);
     const auto parameters = static_cast<double>(table.model().Parameters(layer));
@@ -112,15 +112,15 @@ OpCosts CostsOf(const LayerCostTable& table, const Plan& plan, const Cluster& cl
   }
   const CostModel& model = table.model();
   const RunStyle& style = model.options().style;
-  const int64_t bytes = model.BoundaryBytes(plan.stage_begins[s + 1] - 1, table.load(load));
+  const int64_t bytes = model.BoundaryBytes(layers.end - 1, table.load(load));
   const bool scattered = style.program->scatters_boundaries && !style.sequence_parallel;
   sum.boundary_bytes = static_cast<double>(bytes) / (scattered ? plan.tensor() : 1);
   return sum;
 }
 
 bool HoldsEmbedding(const CostModel& costs, const Plan& plan, int stage) {
-  const auto s = static_cast<size_t>(stage);
-  for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
+  const LayerSpan layers = plan.LayersOf(stage);
+  for (int layer = layers.begin; layer < layers.end; ++layer) {
     if (costs.specs()[static_cast<size_t>(layer)].kind == kTokenEmbedding) return true;
   }
   return false;
@@ -133,9 +133,9 @@ bool HoldsTiedHead(const CostModel& costs, const Plan& plan, int stage) {
 }  // namespace
 
 StageParameters ParametersOfStage(const CostModel& costs, const Plan& plan, int stage) {
-  const auto s = static_cast<size_t>(stage);
+  const LayerSpan layers = plan.LayersOf(stage);
   StageParameters sum;
-  for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
+  for (int layer = layers.begin; layer < layers.end; ++layer) {
     (costs.Trainable(layer) ? sum.trained : sum.frozen) += costs.Parameters(layer);
   }
   if (HoldsTiedHead(costs, plan, stage) && !HoldsEmbedding(costs, plan, stage)) {
@@ -145,25 +145,25 @@ StageParameters ParametersOfStage(const CostModel& costs, const Plan& plan, int 
 }
 
 int64_t StageKeptBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load) {
-  const auto s = static_cast<size_t>(stage);
+  const LayerSpan layers = plan.LayersOf(stage);
   int64_t kept = 0;
-  for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
+  for (int layer = layers.begin; layer < layers.end; ++layer) {
     kept += costs.KeptBytes(layer, load, RecomputeOf(plan, layer));
   }
   return kept + KeptAtEndBytes(costs, plan, stage, load);
 }
 
 int64_t DeferredBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load) {
-  const auto s = static_cast<size_t>(stage);
+  const LayerSpan layers = plan.LayersOf(stage);
   int64_t bytes = 0;
-  for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
+  for (int layer = layers.begin; layer < layers.end; ++layer) {
     if (Defers(costs, layer)) bytes += costs.KeptBytes(layer, load, Recompute::kNone);
   }
   return bytes;
 }
 
 int64_t KeptAtEndBytes(const CostModel& costs, const Plan& plan, int stage, const LayerLoad& load) {
-  const int last = plan.stage_begins[static_cast<size_t>(stage) + 1] - 1;
+  const int last = plan.LayersOf(stage).end - 1;
   if (!costs.HasBackward(last)) return 0;
   if (HoldsTiedHead(costs, plan, stage)) {
     const bool has_gradient = load.tokens > 0 && costs.Trainable(last);
@@ -186,7 +186,7 @@ double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cl
                      double backward_s) {
   const auto parameters = static_cast<double>(ParametersOfStage(costs, plan, stage).trained);
   const double bytes = kGradientBytes * parameters;
-  const double layers = plan.stage_layers()[static_cast<size_t>(stage)];
+  const double layers = plan.LayersOf(stage).size();
   const int shards = ShardRanks(costs, plan);
   if (plan.IsSharded(ShardedState::kGradients)) {
     // The first gather and the last sum have nothing to run beside. Copies of the shards are summed
@@ -208,12 +208,25 @@ double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cl
   return std::max(all / layers, longer);
 }
 
+double SumCopiesSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
+                        int pipeline_rank) {
+  if (plan.encoder_copies() == 1) return 0;
+  double parameters = 0;
+  for (const int stage : plan.StagesOf(pipeline_rank)) {
+    if (!plan.ComponentOfStage(stage).encoder) continue;
+    parameters += static_cast<double>(ParametersOfStage(costs, plan, stage).trained);
+  }
+  // The copies are spread over the whole pipeline.
+  const LinkModel link = PipelineLink(cluster, plan, 0, plan.pipeline() - 1);
+  return AllReduceSeconds(kGradientBytes * parameters, plan.encoder_copies(), link);
+}
+
 double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
                         int pipeline_rank) {
   double parameters = 0, layers = 0;
   for (const int stage : plan.StagesOf(pipeline_rank)) {
     parameters += static_cast<double>(ParametersOfStage(costs, plan, stage).trained);
-    layers += plan.stage_layers()[static_cast<size_t>(stage)];
+    layers += plan.LayersOf(stage).size();
   }
   const RunStyle& style = costs.options().style;
   const double compute_bytes = static_cast<double>(costs.options().element_bytes) * parameters;
@@ -251,7 +264,8 @@ SimulationCosts StageCosts(const LayerCostTable& table, const Plan& plan, const 
   }
   const RunStyle& style = costs.options().style;
   for (int from = 0; from < plan.pipeline(); ++from) {
-    const double optimizer_s = OptimizerSeconds(costs, plan, cluster, from);
+    const double optimizer_s =
+        SumCopiesSeconds(costs, plan, cluster, from) + OptimizerSeconds(costs, plan, cluster, from);
     tables->optimizer_s = std::max(tables->optimizer_s, optimizer_s);
     std::vector<LinkModel> row;
     row.reserve(static_cast<size_t>(plan.pipeline()));

@@ -48,6 +48,11 @@ StageParameters ParametersOfStage(const CostModel& costs, const Plan& plan, int 
 double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster, int stage,
                      double backward_s = 0);
 
+// Seconds in which the copies of an encoder in the bubbles add their gradients, which ends a step;
+// 0 for one copy.
+double SumCopiesSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
+                        int pipeline_rank);
+
 // Ranks over which the plan's sharded state is spread.
 int ShardRanks(const CostModel& costs, const Plan& plan);
 

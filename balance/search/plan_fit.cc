@@ -86,11 +86,10 @@ std::vector<std::vector<int>> SpanCuts(const CutCosts& costs, int stages, size_t
 }  // namespace
 
 Schedule ComputeSchedule(const PlanRequest& request, const Plan& plan,
-                         const std::vector<LayerLoad>& micro_batches) {
+                         const std::vector<LayerLoad>& micro_batches,
+                         const SimulationCosts& costs) {
   const StageLayout stages(request.model, plan, request.frozen);
-  const auto count = static_cast<int>(micro_batches.size());
-  return AddReductions(DropIdleOps(PlanSchedule(plan).ComputeOps(stages.graph(), count),
-                                   stages.Work(micro_batches)));
+  return PlanSchedule(plan).ComputeOps(stages, micro_batches, costs);
 }
 
 PlanFitter::PlanFitter(const PlanRequest& request, int tensor)
@@ -251,7 +250,8 @@ MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int ran
   std::vector<int> stage_of;
   for (const int stage : plan.StagesOf(rank)) {
     const auto s = static_cast<size_t>(stage);
-    for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
+    const LayerSpan span = plan.LayersOf(stage);
+    for (int layer = span.begin; layer < span.end; ++layer) {
       layers.push_back(layer);
       stage_of.push_back(stage);
       stage_bytes[s] += worst_.At(layer, 0).kept_bytes[static_cast<size_t>(Recompute::kNone)];
@@ -263,7 +263,11 @@ MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int ran
     auto& each = options.emplace_back();
     const LayerCostTable::Costs& costs = worst_.At(layers[i], 0);
     const int64_t micro_batches = kept[static_cast<size_t>(stage_of[i])];
+    // What a copy on another rank computes again, this one does too.
+    const Recompute given = plan.recompute[static_cast<size_t>(layers[i])];
+    const bool copied = plan.CopyOf(stage_of[i]) > 0 && given != Recompute::kNone;
     for (const Recompute kind : kKinds) {
+      if (copied && kind != given) continue;
       const auto k = static_cast<size_t>(kind);
       each.push_back(
           {kind, costs.recompute_s[k], micro_batches * static_cast<int64_t>(costs.kept_bytes[k])});
@@ -300,13 +304,15 @@ Schedule PlanFitter::WorstSchedule(Plan& plan) const {
                           UniformRecompute(request_.recompute));
   }
   // Three rounds of the pipeline bring every rank to its peak, all micro-batches being equal; a
-  // file's schedule is for all of them.
+  // file's schedule is for all of them, and an encoder in the bubbles may run far ahead.
   const int64_t all = request_.workload.global_batch() / plan.data();
   const ScheduleKind* kind = FindSchedule(plan.schedule);
-  const int64_t rounds =
-      kind == nullptr || kind->forwards_first ? all : std::min<int64_t>(all, 3 * plan.pipeline());
+  const bool whole = kind == nullptr || kind->forwards_first || FillsBubbles(plan.encoder);
+  const int64_t rounds = whole ? all : std::min<int64_t>(all, 3 * plan.pipeline());
+  const std::vector<LayerLoad> loads(static_cast<size_t>(rounds), request_.workload.worst);
   return ComputeSchedule(
-      request_, plan, std::vector<LayerLoad>(static_cast<size_t>(rounds), request_.workload.worst));
+      request_, plan, loads,
+      StageCosts(worst_, plan, request_.cluster, std::vector<int>(static_cast<size_t>(rounds), 0)));
 }
 
 PlanFitter::Fit PlanFitter::FitMemory(Plan& plan) const {
@@ -318,6 +324,12 @@ PlanFitter::Fit PlanFitter::FitMemory(Plan& plan) const {
     if (fit.memory.back().total() <= most) continue;
     most = fit.memory.back().total();
     fit.misfit = OutOfMemoryRank{rank, fit.memory.back()};
+  }
+  // Later ranks may have chosen recomputation for copies that earlier ones hold too.
+  if (plan.encoder_copies() > 1 && !fit.misfit) {
+    for (int rank = 0; rank < plan.pipeline(); ++rank) {
+      fit.memory[static_cast<size_t>(rank)] = Forecast(plan, schedule, rank);
+    }
   }
   return fit;
 }
@@ -338,37 +350,47 @@ double PlanFitter::StepSecondsBound(const Plan& plan) const {
   std::vector<double> work(static_cast<size_t>(plan.pipeline()), 0.0);
   double before = 0, bound = 0;  // of the least seconds that each stage in front takes
   std::vector<double> in_front(work.size(), 0.0);
+  // An encoder in the bubbles may lie on any rank, and in front of any pass.
+  const bool fills = FillsBubbles(plan.encoder);
+  double anywhere = 0;
+  int place = 0;
   for (int stage = 0; stage < plan.num_stages(); ++stage) {
-    const auto s = static_cast<size_t>(stage);
     const auto rank = static_cast<size_t>(plan.RankOfStage(stage));
+    const bool spread = fills && plan.ComponentOfStage(stage).encoder;
+    if (spread && plan.CopyOf(stage) > 0) continue;
+    const LayerSpan span = plan.LayersOf(stage);
     double least = std::numeric_limits<double>::infinity();
     for (const int pack : packs) {
       double seconds = 0, fill = 0;
-      for (int layer = plan.stage_begins[s]; layer < plan.stage_begins[s + 1]; ++layer) {
+      for (int layer = span.begin; layer < span.end; ++layer) {
         const LayerCostTable::Costs& costs = table.At(layer, pack);
         const double forward_s = costs.times.forward_s;
         seconds += forward_s + costs.times.backward_s() +
                    costs.recompute_s[static_cast<size_t>(plan.recompute[layer])];
         if (zero_bubble) fill += forward_s;
       }
-      work[rank] += seconds;
+      (spread ? anywhere : work[rank]) += seconds;
       least = std::min(least, zero_bubble ? fill : seconds);
     }
-    if (stage < plan.pipeline()) {
+    if (spread) continue;
+    if (place < plan.pipeline()) {
       in_front[rank] = before;
       before += least;
     }
+    ++place;
   }
+  double all = anywhere;
   for (size_t rank = 0; rank < work.size(); ++rank) {
     bound = std::max(bound, in_front[rank] + work[rank]);
+    all += work[rank];
   }
-  return bound;
+  return fills ? std::max(bound, all / plan.pipeline()) : bound;
 }
 
 double PlanFitter::StepSeconds(const Plan& plan) const {
-  return SimulateTimes(
-             ComputeSchedule(request_, plan, HeaviestLoads(plan.data())),
-             StageCosts(Packs().table, plan, request_.cluster, HeaviestPacks(plan.data())))
+  const SimulationCosts costs =
+      StageCosts(Packs().table, plan, request_.cluster, HeaviestPacks(plan.data()));
+  return SimulateTimes(ComputeSchedule(request_, plan, HeaviestLoads(plan.data()), costs), costs)
       .step_s;
 }
 

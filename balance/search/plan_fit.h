@@ -10,6 +10,7 @@
 #include "balance/search/plan_request.h"
 #include "balance/search/stage_candidates.h"
 #include "parallel/schedule/schedule.h"
+#include "parallel/schedule/simulate.h"
 
 namespace equipoise {
 
@@ -88,8 +89,9 @@ class PlanFitter {
 };
 
 // A schedule's compute ops, without what has nothing to do for these micro-batches, with reductions
-// and the optimizer's step.
+// and the optimizer's step. `costs`: StageCosts() of the micro-batches, by which an encoder's
+// passes are laid into bubbles.
 Schedule ComputeSchedule(const PlanRequest& request, const Plan& plan,
-                         const std::vector<LayerLoad>& micro_batches);
+                         const std::vector<LayerLoad>& micro_batches, const SimulationCosts& costs);
 
 }  // namespace equipoise

@@ -40,7 +40,7 @@ class StepForecaster {
     packs_ = PacksOfRank(dealt, plan.data(), static_cast<int>(most - work.begin()));
     for (const int pack : packs_) loads_.push_back(table_.load(pack));
     costs_ = StageCosts(table_, plan, request.cluster, packs_);
-    schedule_ = ComputeSchedule(request, plan, loads_);
+    schedule_ = ComputeSchedule(request, plan, loads_, costs_);
     step_s_ = SimulateTimes(schedule_, costs_).step_s;
   }
 
@@ -74,8 +74,8 @@ class StepForecaster {
     for (int stage = 0; stage < plan_.num_stages(); ++stage) {
       StageForecast each;
       each.pipeline_rank = plan_.RankOfStage(stage);
-      each.first_layer = plan_.stage_begins[static_cast<size_t>(stage)];
-      each.end_layer = plan_.stage_begins[static_cast<size_t>(stage) + 1];
+      each.first_layer = plan_.LayersOf(stage).begin;
+      each.end_layer = plan_.LayersOf(stage).end;
       for (size_t m = 0; m < packs_.size(); ++m) {
         const int micro_batch = static_cast<int>(m);
         each.forward_s += costs_.seconds({OpKind::kForward, stage, micro_batch}) / count;

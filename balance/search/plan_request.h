@@ -16,11 +16,18 @@
 
 namespace equipoise {
 
+// Where the encoder is to lie. What is absent is searched, but for the ranks of a disaggregated
+// encoder, which are 1.
+struct EncoderPins {
+  std::optional<EncoderPlacement> placement = EncoderPlacement::kInline;
+  std::optional<int> ranks, chunks;  // as in Plan
+};
+
 // Choices that the search must keep; those that are absent are searched.
 struct PlanPins {
   std::optional<int> data, tensor, pipeline, chunks;
   std::optional<ShardedState> sharded;
-  int encoder_ranks = 0;                // as in Plan; never searched
+  EncoderPins encoder;
   std::optional<std::string> schedule;  // a name of parallel/schedule/builders.h
   std::vector<int> stage_begins;        // empty: searched
   std::vector<Recompute> recompute;     // by layer; empty: by the rule

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
+#include <utility>
 
 #include "balance/costs/collective_time.h"
 #include "configs/base/error.h"
@@ -15,6 +17,7 @@ namespace equipoise {
 namespace {
 
 constexpr int kMostChunks = 4;
+constexpr std::array<int, 3> kEncoderChunks = {1, 2, 4};  // of an encoder in the bubbles
 
 std::vector<int> Divisors(int number) {
   std::vector<int> divisors;
@@ -66,49 +69,99 @@ std::string Pinned(const PlanPins& pins) {
   add("tensor", pins.tensor);
   add("chunks", pins.chunks);
   add("schedule", pins.schedule);
-  if (pins.encoder_ranks > 0) add("encoder ranks", std::optional<int>(pins.encoder_ranks));
+  if (pins.encoder.placement && pins.encoder.placement != EncoderPlacement::kInline) {
+    add("encoder", std::optional<std::string>(ToString(*pins.encoder.placement)));
+  }
+  add("encoder ranks", pins.encoder.ranks);
+  add("encoder chunks", pins.encoder.chunks);
   return text.empty() ? "nothing pinned" : text;
+}
+
+// The plans of a mesh that has the encoder in one place, without schedule and stages; each with one
+// language model's chunks and placement.
+std::vector<Plan> PlansOf(EncoderPlacement encoder, const PlanRequest& request,
+                          const Degrees& degrees) {
+  const EncoderPins& pins = request.pins.encoder;
+  const int all = static_cast<int>(LayerSpecs(request.model).size());
+  const int own = encoder == EncoderPlacement::kInline ? 0 : NumEncoderLayers(request.model);
+  const bool apart = encoder == EncoderPlacement::kDisaggregated;
+  const int own_ranks = apart ? pins.ranks.value_or(1) : 0;
+  const int text_ranks = degrees.pipeline - own_ranks;
+  if (text_ranks < 1 || text_ranks > all - own) return {};
+  std::vector<Plan> plans;
+  for (const Order& order : Orders(request, text_ranks, all - own)) {
+    const Placement placement = order.schedule->placement;
+    const auto add = [&](Plan plan) {
+      plan.schedule = order.schedule->name;
+      plan.sharded = request.pins.sharded.value_or(ShardedState::kOptimizer);
+      plans.push_back(std::move(plan));
+    };
+    if (apart) {
+      add(DisaggregatedPlan(degrees, own_ranks, own, order.chunks, placement));
+    } else if (!FillsBubbles(encoder)) {
+      add(InlinePlan(degrees, order.chunks, placement));
+    } else {
+      for (const int ranks : Divisors(degrees.pipeline)) {
+        for (const int chunks : kEncoderChunks) {
+          const int stages = pins.chunks.value_or(chunks);
+          const bool again = pins.chunks && chunks != kEncoderChunks[0];
+          if (again || !Allows(pins.ranks, ranks) || ranks * stages > own) continue;
+          add(PlanInBubbles(degrees, {encoder, ranks, stages, own}, order.chunks, placement));
+        }
+      }
+    }
+  }
+  return plans;
+}
+
+// The places of the encoder that are considered. Those in the bubbles are simulated in one go, the
+// shortest of all being taken: kOptimus stands for all of them.
+std::vector<EncoderPlacement> Encoders(const PlanRequest& request) {
+  if (request.pins.encoder.placement) return {*request.pins.encoder.placement};
+  return {EncoderPlacement::kInline, EncoderPlacement::kDisaggregated, EncoderPlacement::kOptimus};
 }
 
 }  // namespace
 
 std::vector<Plan> PlanShapes(const PlanRequest& request) {
   const PlanPins& pins = request.pins;
-  const int layers = static_cast<int>(LayerSpecs(request.model).size());
-  // Ranks and layers that the encoder has for itself.
-  const int own_ranks = pins.encoder_ranks;
-  const int own_layers = own_ranks > 0 ? NumEncoderLayers(request.model) : 0;
   const int64_t batch = request.workload.global_batch();
   std::vector<Plan> shapes;
   for (const int tensor : Divisors(request.ranks)) {
     if (pins.tensor ? *pins.tensor != tensor : !MayShareLayers(request, tensor)) continue;
     for (const int pipeline : Divisors(request.ranks / tensor)) {
       const int data = request.ranks / tensor / pipeline;
-      if (!Allows(pins.pipeline, pipeline) || !Allows(pins.data, data)) continue;
-      const int shared_ranks = pipeline - own_ranks, shared_layers = layers - own_layers;
-      if (batch % data != 0 || shared_ranks < 1 || shared_ranks > shared_layers) continue;
-      for (const Order& order : Orders(request, shared_ranks, shared_layers)) {
-        const Degrees degrees{data, pipeline, tensor};
-        const Placement placement = order.schedule->placement;
-        Plan plan = own_ranks == 0 ? InlinePlan(degrees, order.chunks, placement)
-                                   : DisaggregatedPlan(degrees, own_ranks, own_layers, order.chunks,
-                                                       placement);
-        plan.schedule = order.schedule->name;
-        plan.sharded = pins.sharded.value_or(ShardedState::kOptimizer);
-        shapes.push_back(plan);
+      if (!Allows(pins.pipeline, pipeline) || !Allows(pins.data, data) || batch % data != 0) {
+        continue;
+      }
+      for (const EncoderPlacement encoder : Encoders(request)) {
+        // One rank has no bubbles.
+        const bool searched = !pins.encoder.placement;
+        if (searched && pipeline == 1 && encoder != EncoderPlacement::kInline) continue;
+        for (Plan& plan : PlansOf(encoder, request, {data, pipeline, tensor})) {
+          shapes.push_back(std::move(plan));
+        }
       }
     }
   }
   if (!pins.stage_begins.empty()) {
     std::erase_if(shapes, [&](const Plan& plan) {
-      return plan.num_stages() + 1 != static_cast<int>(pins.stage_begins.size());
+      int stages = 0;   // of one copy of each component
+      bool cut = true;  // where the components are
+      for (const PlanComponent& component : plan.components) {
+        const auto place = static_cast<size_t>(stages);
+        cut = cut && place < pins.stage_begins.size() &&
+              pins.stage_begins[place] == component.first_layer;
+        stages += component.num_stages();
+      }
+      return !cut || stages + 1 != static_cast<int>(pins.stage_begins.size());
     });
   }
   if (shapes.empty()) {
     throw ConfigError(fmt::format(
         "parallel: no mesh of {} ranks deals train.global_batch {} to whole micro-batches and {} "
         "layers to stages ({}{}); pin less, or change the ranks or train.global_batch",
-        request.ranks, batch, layers, Pinned(pins),
+        request.ranks, batch, LayerSpecs(request.model).size(), Pinned(pins),
         pins.tensor ? "" : "; tensor ranks stay within a node, and have an attention head each"));
   }
   return shapes;

@@ -35,18 +35,19 @@ ModelPart::ModelPart(const ModelConfig& config, StageLayout plan, int pipeline_r
                      const Options& options)
     : config_(config), plan_(std::move(plan)), dtype_(options.dtype), device_(options.device) {
   CheckModules(config, options.freeze, "model.freeze");
-  const std::vector<int>& begins = plan_.plan().stage_begins;
   const std::vector<Recompute>& recompute = plan_.plan().recompute;
   EQUIPOISE_CHECK(recompute.empty() || recompute.size() == plan_.specs().size(), "recompute of ",
                   recompute.size(), " layers");
   for (const int number : plan_.graph().StagesOf(pipeline_rank)) {
-    const auto s = static_cast<size_t>(number);
-    auto layers = BuildLayers(config, {begins[s], begins[s + 1]}, options.tensor);
+    const LayerSpan span = plan_.plan().LayersOf(number);
+    auto layers = BuildLayers(config, {span.begin, span.end}, options.tensor);
     Freeze(layers, options.freeze);
     for (size_t i = 0; i < layers.size(); ++i) {
-      for (Parameter* p : layers[i]->parameters())
+      for (Parameter* p : layers[i]->parameters()) {
         p->trainable = p->trainable && !options.inference;
-      if (!recompute.empty()) layers[i]->recompute = recompute[static_cast<size_t>(begins[s]) + i];
+        p->part.owner = p->part.owner && plan_.plan().CopyOf(number) == 0;
+      }
+      if (!recompute.empty()) layers[i]->recompute = recompute[static_cast<size_t>(span.begin) + i];
     }
     auto stage = std::make_unique<Stage>(std::move(layers));
     stage->on_layer_backward = [this, number, made = stage.get()](int, size_t layer) {
@@ -75,16 +76,32 @@ std::vector<Parameter*> ModelPart::tied_copies() const {
   return copies;
 }
 
+std::vector<Parameter*> ModelPart::encoder_copy() const {
+  std::vector<Parameter*> copy;
+  if (plan_.plan().encoder_copies() == 1) return copy;
+  for (const auto& [number, stage] : stages_) {
+    if (!plan_.plan().ComponentOfStage(number).encoder) continue;
+    for (Parameter* parameter : stage->parameters()) {
+      if (parameter->trainable) copy.push_back(parameter);
+    }
+  }
+  return copy;
+}
+
 void ModelPart::Begin(Pass pass) {
   pass_ = std::move(pass);
   loss_.reset();
   moved_.clear();
-  last_in_backward_ = false;
-  last_user_ = stages_.rbegin()->first;
-  for (const auto& [number, stage] : stages_) {
-    if (pass_.evaluate || last_in_backward_ || !plan_.graph().HasBackward(number)) continue;
-    last_in_backward_ = true;
-    last_user_ = number;
+  last_use_.assign(pass_.loads.size(), {});
+  const auto is_here = [this](const Op& op) {
+    return IsCompute(op.kind) && op.kind != OpKind::kWeightGradient && stages_.count(op.stage) > 0;
+  };
+  for (const std::vector<Op>& ops : pass_.schedule->ranks) {
+    for (const Op& op : ops) {
+      if (is_here(op)) {
+        last_use_[static_cast<size_t>(op.micro_batch)] = {op.stage, IsForward(op.kind)};
+      }
+    }
   }
 }
 
@@ -94,11 +111,13 @@ const MicroBatch& ModelPart::Batch(int micro_batch) {
   const auto found = moved_.find(micro_batch);
   if (found != moved_.end()) return found->second;
   MicroBatch moved = OnDevice(batch, device_);
-  if (stages_.count(0) > 0) moved.pixel_values = ToDevice(batch.pixel_values, device_);
+  if (takes_pixels()) moved.pixel_values = ToDevice(batch.pixel_values, device_);
   return moved_[micro_batch] = std::move(moved);
 }
 
-void ModelPart::Release(int micro_batch) {
+void ModelPart::ReleaseAfter(int stage, int micro_batch, bool forward) {
+  const LastUse& last = last_use_[static_cast<size_t>(micro_batch)];
+  if (last.stage != stage || last.forward != forward) return;
   moved_.erase(micro_batch);
   if (pass_.release) pass_.release(micro_batch);
 }
@@ -122,7 +141,7 @@ at::Tensor ModelPart::Forward(int stage, int micro_batch, const std::vector<at::
     const at::Tensor loss = result.detach();
     loss_ = loss_.defined() ? at::add(loss_, loss) : loss;
   }
-  if (!last_in_backward_ && stage == last_user_) Release(micro_batch);
+  ReleaseAfter(stage, micro_batch, /*forward=*/true);
   return has_result ? at::Tensor() : result;
 }
 
@@ -152,11 +171,12 @@ void ModelPart::BackwardWeights(int stage, int micro_batch, bool last) {
 
 // `input`: the gradient of the stage's input, undefined where nothing has flowed back.
 std::vector<at::Tensor> ModelPart::InputGradients(int stage, int micro_batch, at::Tensor input) {
-  if (last_in_backward_ && stage == last_user_) Release(micro_batch);
+  ReleaseAfter(stage, micro_batch, /*forward=*/false);
   const LayerLoad& load = pass_.loads[static_cast<size_t>(micro_batch)];
   std::vector<std::vector<int64_t>> shapes;
   for (const int from : plan_.graph().Previous(stage)) {
-    if (plan_.Sends(from, load)) shapes.push_back(plan_.BoundaryShape(from, load));
+    if (pass_.schedule->work.Sends(from, micro_batch))
+      shapes.push_back(plan_.BoundaryShape(from, load));
   }
   // Tokens without a target: nothing flows back, and the stages before wait for it.
   if (!input.defined()) {

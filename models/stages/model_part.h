@@ -35,6 +35,8 @@ class ModelPart : public StageRunner {
     // Valid until `release` has been called for it, or the pass has ended.
     std::function<const MicroBatch&(int micro_batch)> batch;
     std::vector<LayerLoad> loads;  // of each micro-batch, as planned
+    // What runs on this rank, by the executor; set by ParallelModel.
+    const Schedule* schedule = nullptr;
     double loss_scale = 1.0;
     bool evaluate = false;  // forward without gradients
     // No stage of this rank needs the micro-batch any more; may be empty.
@@ -66,10 +68,13 @@ class ModelPart : public StageRunner {
   double loss() const { return loss_.defined() ? loss_.item<double>() : 0; }
   bool has_loss() const { return stages_.count(plan_.plan().num_stages() - 1) > 0; }
   // Whether a stage of this rank takes pixels, or must know which pictures cannot be decoded, to
-  // leave their samples out of the loss: the first and the last.
-  bool needs_pictures() const { return stages_.count(0) > 0 || has_loss(); }
+  // leave their samples out of the loss: the first of the model and the last.
+  bool needs_pictures() const { return takes_pixels() || has_loss(); }
   // This rank's copies of a weight that is tied between stages: one end of the model, or both.
   std::vector<Parameter*> tied_copies() const;
+  // The trained parameters of an encoder that other pipeline ranks have copies of, neighbours in
+  // the flat gradient; the first copy owns them.
+  std::vector<Parameter*> encoder_copy() const;
   FlatParameters& parameters() { return *parameters_; }
   const FlatParameters& parameters() const { return *parameters_; }
   const StageLayout& plan() const { return plan_; }
@@ -78,8 +83,14 @@ class ModelPart : public StageRunner {
   const std::map<int, std::unique_ptr<Stage>>& stages() const { return stages_; }
 
  private:
+  // The last op of a micro-batch that uses it.
+  struct LastUse {
+    int stage = -1;
+    bool forward = true;
+  };
+  bool takes_pixels() const { return plan_.plan().LayersOf(stages_.begin()->first).begin == 0; }
   const MicroBatch& Batch(int micro_batch);
-  void Release(int micro_batch);
+  void ReleaseAfter(int stage, int micro_batch, bool forward);
   std::vector<at::Tensor> InputGradients(int stage, int micro_batch, at::Tensor input);
   at::TensorOptions ActivationOptions() const { return at::TensorOptions(device_).dtype(dtype_); }
 
@@ -91,10 +102,9 @@ class ModelPart : public StageRunner {
   std::unique_ptr<FlatParameters> parameters_;
   Pass pass_;
   std::map<int, MicroBatch> moved_;  // micro-batches in use, where the device is not the CPU
-  int last_user_ = -1;  // the stage that is the last to use a micro-batch, in forward or backward
-  bool last_in_backward_ = false;
-  at::Tensor loss_;         // fp64 scalar on the device; undefined: no loss yet
-  int telling_ready_ = -1;  // the stage in its last backward
+  std::vector<LastUse> last_use_;    // [micro-batch]
+  at::Tensor loss_;                  // fp64 scalar on the device; undefined: no loss yet
+  int telling_ready_ = -1;           // the stage in its last backward
 };
 
 }  // namespace equipoise

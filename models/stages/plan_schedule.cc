@@ -6,17 +6,27 @@
 
 #include "configs/base/error.h"
 #include "parallel/schedule/builders.h"
+#include "parallel/schedule/fill_bubbles.h"
 #include "parallel/schedule/passes.h"
 #include "parallel/schedule/schedule_text.h"
 #include "parallel/schedule/validate.h"
 
 namespace equipoise {
+namespace {
+
+Schedule Filled(Schedule text, const StageLayout& stages, const std::vector<LayerLoad>& loads,
+                const SimulationCosts& costs, EncoderPlacement placement) {
+  text.work = stages.TextWork(loads);
+  return FillBubbles(text, stages.Encoder(loads), costs, placement);
+}
+
+}  // namespace
 
 PlanSchedule::PlanSchedule(const Plan& plan) : name_(plan.schedule) {
   if (!plan.schedule_text.empty()) in_file_ = ParseSchedule(plan.schedule_text, plan.schedule);
 }
 
-Schedule PlanSchedule::ComputeOps(const StageGraph& graph, int micro_batches) const {
+Schedule PlanSchedule::Build(const StageGraph& graph, int micro_batches) const {
   if (!in_file_) return BuildSchedule(name_, graph, micro_batches);
   Schedule schedule = *in_file_;
   if (schedule.micro_batches != micro_batches ||
@@ -43,7 +53,11 @@ Schedule PlanSchedule::ComputeOps(const StageGraph& graph, int micro_batches) co
 
 Schedule PlanSchedule::StepOps(const StageLayout& stages, const std::vector<LayerLoad>& loads,
                                const SimulationCosts& costs) const {
-  Schedule ops = ComputeOps(stages.graph(), static_cast<int>(loads.size()));
+  const auto count = static_cast<int>(loads.size());
+  if (FillsBubbles(stages.plan().encoder)) {
+    return Filled(Build(stages.text_graph(), count), stages, loads, costs, stages.plan().encoder);
+  }
+  Schedule ops = Build(stages.graph(), count);
   const auto complete = [&] { return CompleteSchedule(std::move(ops), stages.Work(loads), costs); };
   if (!in_file_) return complete();
   // Built ones are proved by their tests; a file may hold anything.
@@ -55,6 +69,29 @@ Schedule PlanSchedule::StepOps(const StageLayout& stages, const std::vector<Laye
   }
   Validate(schedule, name_);
   return schedule;
+}
+
+Schedule PlanSchedule::ComputeOps(const StageLayout& stages, const std::vector<LayerLoad>& loads,
+                                  const SimulationCosts& costs) const {
+  if (!FillsBubbles(stages.plan().encoder)) {
+    return AddReductions(
+        DropIdleOps(Build(stages.graph(), static_cast<int>(loads.size())), stages.Work(loads)));
+  }
+  Schedule schedule = StepOps(stages, loads, costs);
+  for (std::vector<Op>& ops : schedule.ranks) {
+    std::erase_if(ops, [](const Op& op) { return IsTransfer(op.kind); });
+  }
+  return schedule;
+}
+
+Schedule PlanSchedule::ForwardOps(const StageLayout& stages, const std::vector<LayerLoad>& loads,
+                                  const SimulationCosts& costs) {
+  const auto count = static_cast<int>(loads.size());
+  if (FillsBubbles(stages.plan().encoder)) {
+    return Filled(BuildForwards(stages.text_graph(), count), stages, loads, costs,
+                  EncoderPlacement::kThreePhase);
+  }
+  return CompleteSchedule(BuildForwards(stages.graph(), count), stages.Work(loads), costs);
 }
 
 }  // namespace equipoise

@@ -17,17 +17,26 @@ class PlanSchedule {
   // Throws ConfigError, with line and column, where the file holds no schedule.
   explicit PlanSchedule(const Plan& plan);
 
-  // The compute ops of a step. Throws ConfigError where the file is for other stages or another
-  // number of micro-batches.
-  Schedule ComputeOps(const StageGraph& graph, int micro_batches) const;
-
   // All ops of a step on these micro-batches of a data rank, with transfers and reductions.
-  // `costs`: of the ops on them, by which transfers are ordered (AddTransfers()). Throws
-  // ConfigError, with the file's name, where its schedule is incomplete, out of order or deadlocks.
+  // `costs`: of the ops on them, by which transfers are ordered (AddTransfers()) and the passes of
+  // an encoder laid into bubbles (FillBubbles()). Throws ConfigError where the schedule is from a
+  // file and is for other stages or another number of micro-batches, incomplete, out of order, or
+  // deadlocks.
   Schedule StepOps(const StageLayout& stages, const std::vector<LayerLoad>& loads,
                    const SimulationCosts& costs) const;
 
+  // StepOps() without transfers, unproved: for the simulator, which times them by itself.
+  Schedule ComputeOps(const StageLayout& stages, const std::vector<LayerLoad>& loads,
+                      const SimulationCosts& costs) const;
+
+  // Forwards alone, for evaluation. `stages`: with all components frozen.
+  static Schedule ForwardOps(const StageLayout& stages, const std::vector<LayerLoad>& loads,
+                             const SimulationCosts& costs);
+
  private:
+  // The compute ops of stages that lie so, for micro-batches that all have work.
+  Schedule Build(const StageGraph& graph, int micro_batches) const;
+
   std::string name_;  // of a schedule or a file
   std::optional<Schedule> in_file_;
 };

@@ -1,5 +1,6 @@
 #include "models/stages/stage_layout.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "configs/base/error.h"
@@ -12,44 +13,63 @@ StageLayout::StageLayout(const ModelConfig& config, const Plan& plan,
                          const std::vector<std::string>& frozen)
     : plan_(plan), specs_(LayerSpecs(config)) {
   const std::vector<int>& begins = plan.stage_begins;
-  EQUIPOISE_CHECK(static_cast<int>(begins.size()) == plan.num_stages() + 1 && begins.front() == 0 &&
+  int stages = 0;
+  for (const PlanComponent& component : plan.components) {
+    EQUIPOISE_CHECK(begins.at(static_cast<size_t>(stages)) == component.first_layer,
+                    "the stages of a component do not begin with its layers");
+    stages += component.num_stages();
+  }
+  EQUIPOISE_CHECK(static_cast<int>(begins.size()) == stages + 1 && begins.front() == 0 &&
                       begins.back() == static_cast<int>(specs_.size()),
                   "stages that do not cover the layers");
-  int first_stage = 0;
-  for (const PlanComponent& component : plan.components) {
-    EQUIPOISE_CHECK(begins[static_cast<size_t>(first_stage)] == component.first_layer,
-                    "the stages of a component do not begin with its layers");
-    first_stage += component.num_stages();
-  }
-  std::vector<int> ranks;
-  ranks.reserve(static_cast<size_t>(plan.num_stages()));
-  for (int s = 0; s < plan.num_stages(); ++s) ranks.push_back(plan.RankOfStage(s));
-  graph_ = ChainGraph(ranks);
+  const int copied = FillsBubbles(plan.encoder) ? plan.components.front().num_stages() : 0;
   bool trainable_before = false;
   for (int s = 0; s < plan.num_stages(); ++s) {
-    StageNode& node = graph_.stages[static_cast<size_t>(s)];
-    node.encoder = plan.ComponentOfStage(s).encoder;
-    node.needs_input_gradient = trainable_before;
-    node.needs_weight_gradient = false;
-    for (int i = begins[static_cast<size_t>(s)]; i < begins[static_cast<size_t>(s) + 1]; ++i) {
-      if (IsTrained(specs_[static_cast<size_t>(i)], frozen)) node.needs_weight_gradient = true;
+    if (plan.CopyOf(s) > 0) continue;  // as the first
+    const LayerSpan layers = plan.LayersOf(s);
+    const bool trained =
+        std::any_of(specs_.begin() + layers.begin, specs_.begin() + layers.end,
+                    [&frozen](const LayerSpec& spec) { return IsTrained(spec, frozen); });
+    if (s < copied) {
+      encoder_.needs_input_gradient.push_back(trainable_before);
+      encoder_.needs_weight_gradient.push_back(trained);
+    } else {
+      const bool last = plan.NextStage(s) < 0;
+      text_.stages.push_back({.rank = plan.RankOfStage(s),
+                              .next = {},
+                              .encoder = plan.ComponentOfStage(s).encoder,
+                              .needs_input_gradient = trainable_before,
+                              .needs_weight_gradient = trained});
+      if (!last) text_.stages.back().next = {text_.num_stages()};
     }
-    trainable_before = trainable_before || node.needs_weight_gradient;
+    trainable_before = trainable_before || trained;
   }
+  encoder_.ranks = copied > 0 ? plan.encoder_ranks() : 1;
+  encoder_.pieces = copied > 0 ? plan.encoder_chunks() : 1;
+  graph_ = copied > 0 ? WithEncoderStages(text_, encoder_) : text_;
+}
+
+EncoderPipelines StageLayout::Encoder(const std::vector<LayerLoad>& micro_batches) const {
+  EncoderPipelines encoder = encoder_;
+  for (const LayerLoad& load : micro_batches) encoder.runs.push_back(Runs(0, load));
+  return encoder;
+}
+
+const LayerSpec& StageLayout::FirstLayer(int stage) const {
+  return specs_[static_cast<size_t>(plan_.LayersOf(stage).begin)];
 }
 
 const LayerSpec& StageLayout::LastLayer(int stage) const {
-  return specs_[static_cast<size_t>(plan_.stage_begins[static_cast<size_t>(stage) + 1] - 1)];
+  return specs_[static_cast<size_t>(plan_.LayersOf(stage).end - 1)];
 }
 
 bool StageLayout::Runs(int stage, const LayerLoad& load) const {
-  const auto first = static_cast<size_t>(plan_.stage_begins[static_cast<size_t>(stage)]);
   // Vision comes before text: the stage's first and last layer tell.
-  return specs_[first].Runs(load) || LastLayer(stage).Runs(load);
+  return FirstLayer(stage).Runs(load) || LastLayer(stage).Runs(load);
 }
 
 bool StageLayout::Sends(int stage, const LayerLoad& load) const {
-  return stage + 1 < plan_.num_stages() && LastLayer(stage).Runs(load);
+  return plan_.NextStage(stage) >= 0 && LastLayer(stage).Runs(load);
 }
 
 StepWork StageLayout::Work(const std::vector<LayerLoad>& micro_batches) const {
@@ -66,14 +86,21 @@ StepWork StageLayout::Work(const std::vector<LayerLoad>& micro_batches) const {
   return work;
 }
 
+StepWork StageLayout::TextWork(const std::vector<LayerLoad>& micro_batches) const {
+  StepWork work = Work(micro_batches);
+  for (auto* table : {&work.runs, &work.sends}) {
+    table->erase(table->begin(), table->begin() + first_text_stage());
+  }
+  return work;
+}
+
 std::vector<int64_t> StageLayout::BoundaryShape(int stage, const LayerLoad& load) const {
   return LastLayer(stage).output.Shape(load);
 }
 
 std::string StageLayout::Describe(int stage) const {
-  const auto first = static_cast<size_t>(plan_.stage_begins[static_cast<size_t>(stage)]);
   const LayerSpec& last = LastLayer(stage);
-  const std::string& name = specs_[first].name;
+  const std::string& name = FirstLayer(stage).name;
   return name == last.name ? name : name + " to " + last.name;
 }
 

@@ -7,6 +7,7 @@
 #include "models/spec/layer_spec.h"
 #include "models/spec/model_config.h"
 #include "parallel/plan.h"
+#include "parallel/schedule/encoder_pipelines.h"
 #include "parallel/schedule/schedule.h"
 
 namespace equipoise {
@@ -20,13 +21,21 @@ class StageLayout {
   // layers, and each component's stages begin with its first layer.
   StageLayout(const ModelConfig& config, const Plan& plan, const std::vector<std::string>& frozen);
 
-  // The chain of stages, with what each needs a gradient for.
+  // The stages with what each needs a gradient for: a chain, or copies of the encoder that feed the
+  // chain of the language model.
   const StageGraph& graph() const { return graph_; }
+  // The chain of the language model alone, and the copies of the encoder in front of it, as
+  // FillBubbles() takes them. REQUIRES: FillsBubbles(plan().encoder).
+  const StageGraph& text_graph() const { return text_; }
+  EncoderPipelines Encoder(const std::vector<LayerLoad>& micro_batches) const;
   const Plan& plan() const { return plan_; }
   const std::vector<LayerSpec>& specs() const { return specs_; }
 
-  // The stages that have work for each micro-batch, and rows to send on.
+  // The stages that have work for each micro-batch, and rows to send on; of an encoder with several
+  // copies, each of them.
   StepWork Work(const std::vector<LayerLoad>& micro_batches) const;
+  // Work() of the stages of text_graph().
+  StepWork TextWork(const std::vector<LayerLoad>& micro_batches) const;
   // Shape [rows, width] of what `stage` sends to the next one; REQUIRES: not the last stage.
   std::vector<int64_t> BoundaryShape(int stage, const LayerLoad& load) const;
   // "language_model.model.layers.3 to language_model.model.layers.5"
@@ -37,11 +46,15 @@ class StageLayout {
   bool Sends(int stage, const LayerLoad& load) const;
 
  private:
+  const LayerSpec& FirstLayer(int stage) const;
   const LayerSpec& LastLayer(int stage) const;
+  int first_text_stage() const { return graph_.num_stages() - text_.num_stages(); }
 
   Plan plan_;
   std::vector<LayerSpec> specs_;
   StageGraph graph_;
+  StageGraph text_;           // without copies of an encoder
+  EncoderPipelines encoder_;  // those copies, but for the micro-batches
 };
 
 }  // namespace equipoise

@@ -104,7 +104,6 @@ double BubbleSearch::Try(double lead_s, OwnerRule rule, BubblePlan& plan) {
     const double late_s = encoder_.Runs(i) ? PlaceForward(i, rule, plan) : 0;
     if (late_s > 0) return late_s;
   }
-  if (!encoder_.trainable) return 0;
   last_s_.assign(times_.num_stages(), 0);
   for (int i = 0; i < schedule_.micro_batches; ++i) {
     if (encoder_.Runs(i)) PlaceBackward(i, plan);
@@ -134,6 +133,7 @@ double BubbleSearch::PlaceForward(int micro_batch, OwnerRule rule, BubblePlan& p
   }
   if (owner < 0) return late_s;
   for (int place = 0; place < encoder_.depth(); ++place) {
+    if (!encoder_.HasBackward(place)) continue;
     owned_s_[owner] +=
         times_.Backward(encoder_.StageOf(owner, place), micro_batch) / encoder_.ranks;
   }
@@ -153,6 +153,7 @@ double BubbleSearch::Walk(int pipeline, int micro_batch, bool forward, double ea
   double ready = earliest_s;
   for (int step = 0; step < encoder_.depth(); ++step) {
     const int place = forward ? step : encoder_.depth() - 1 - step;
+    if (!forward && !encoder_.HasBackward(place)) break;  // nor has any in front
     const int stage = encoder_.StageOf(pipeline, place);
     if (!forward) ready += times_.ToStage(stage, micro_batch);
     const Op op{forward ? OpKind::kEncoderForward : OpKind::kEncoderBackward, stage, micro_batch};

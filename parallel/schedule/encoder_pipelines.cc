@@ -10,8 +10,8 @@
 namespace equipoise {
 namespace {
 
-void CheckPipelines(const Schedule& llm, const EncoderPipelines& encoder) {
-  const int ranks = llm.graph.num_ranks();
+void CheckPipelines(const StageGraph& llm, const EncoderPipelines& encoder) {
+  const int ranks = llm.num_ranks();
   if (encoder.ranks < 1 || ranks % encoder.ranks != 0) {
     throw ConfigError(
         fmt::format("encoder pipelines of {} ranks do not divide the {} pipeline ranks of the "
@@ -22,15 +22,16 @@ void CheckPipelines(const Schedule& llm, const EncoderPipelines& encoder) {
     throw ConfigError(fmt::format("encoder pipelines with {} lanes and {} pieces; take 1 or more",
                                   encoder.lanes, encoder.pieces));
   }
-  if (!encoder.runs.empty() && static_cast<int>(encoder.runs.size()) != llm.micro_batches) {
+  for (const auto* table : {&encoder.needs_input_gradient, &encoder.needs_weight_gradient}) {
+    if (table->empty() || static_cast<int>(table->size()) == encoder.depth()) continue;
     throw ConfigError(
-        fmt::format("pictures are told of {} micro-batches, the schedule has {}; give one value "
+        fmt::format("gradients are told of {} stages, an encoder pipeline has {}; give one value "
                     "for each",
-                    encoder.runs.size(), llm.micro_batches));
+                    table->size(), encoder.depth()));
   }
-  const std::vector<std::vector<int>> previous = llm.graph.PreviousStages();
-  for (int stage = 0; stage < llm.graph.num_stages(); ++stage) {
-    if (llm.graph.stages[stage].encoder) {
+  const std::vector<std::vector<int>> previous = llm.PreviousStages();
+  for (int stage = 0; stage < llm.num_stages(); ++stage) {
+    if (llm.stages[stage].encoder) {
       throw ConfigError(fmt::format(
           "stage {} is an encoder already; fill the schedule of a language model alone", stage));
     }
@@ -41,7 +42,10 @@ void CheckPipelines(const Schedule& llm, const EncoderPipelines& encoder) {
   }
 }
 
-StageGraph GraphWith(const StageGraph& llm, const EncoderPipelines& encoder) {
+}  // namespace
+
+StageGraph WithEncoderStages(const StageGraph& llm, const EncoderPipelines& encoder) {
+  CheckPipelines(llm, encoder);
   StageGraph graph;
   const int pipelines = encoder.count(llm.num_ranks());
   const int first_text = pipelines * encoder.depth();
@@ -52,8 +56,8 @@ StageGraph GraphWith(const StageGraph& llm, const EncoderPipelines& encoder) {
       graph.stages.push_back({.rank = first_rank + place / encoder.pieces,
                               .next = {last ? first_text : graph.num_stages() + 1},
                               .encoder = true,
-                              .needs_input_gradient = encoder.trainable,
-                              .needs_weight_gradient = encoder.trainable});
+                              .needs_input_gradient = encoder.NeedsInputGradient(place),
+                              .needs_weight_gradient = encoder.NeedsWeightGradient(place)});
     }
   }
   for (StageNode node : llm.stages) {
@@ -64,12 +68,15 @@ StageGraph GraphWith(const StageGraph& llm, const EncoderPipelines& encoder) {
   return graph;
 }
 
-}  // namespace
-
 Schedule AddEncoderStages(const Schedule& llm, const EncoderPipelines& encoder) {
-  CheckPipelines(llm, encoder);
+  if (!encoder.runs.empty() && static_cast<int>(encoder.runs.size()) != llm.micro_batches) {
+    throw ConfigError(
+        fmt::format("pictures are told of {} micro-batches, the schedule has {}; give one value "
+                    "for each",
+                    encoder.runs.size(), llm.micro_batches));
+  }
   Schedule schedule;
-  schedule.graph = GraphWith(llm.graph, encoder);
+  schedule.graph = WithEncoderStages(llm.graph, encoder);
   schedule.micro_batches = llm.micro_batches;
   const int text_stages = llm.graph.num_stages();
   const int first_text = schedule.graph.num_stages() - text_stages;

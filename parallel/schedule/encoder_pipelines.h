@@ -15,8 +15,10 @@ struct EncoderPipelines {
   // Encoder pipelines side by side on the tensor ranks of one pipeline rank: TP_llm / TP_enc. They
   // share the rank's list, so an op of one is to be costed at 1 / lanes of its seconds.
   int lanes = 1;
-  int pieces = 1;         // stages on each rank: the smaller they are, the smaller a bubble fits
-  bool trainable = true;  // false: forwards alone
+  int pieces = 1;  // stages on each rank: the smaller they are, the smaller a bubble fits
+  // By stage of a pipeline, as in StageNode; empty: all true. Where neither is, a stage has
+  // forwards alone.
+  std::vector<bool> needs_input_gradient = {}, needs_weight_gradient = {};
   std::vector<bool> runs = {};  // [micro-batch] whether it has pictures; empty: all have
 
   // Stages of one encoder pipeline.
@@ -26,13 +28,26 @@ struct EncoderPipelines {
   // The number of a stage in the graph of AddEncoderStages().
   int StageOf(int pipeline, int place) const { return pipeline * depth() + place; }
   bool Runs(int micro_batch) const { return runs.empty() || runs[micro_batch]; }
+  bool NeedsInputGradient(int place) const {
+    return needs_input_gradient.empty() || needs_input_gradient[place];
+  }
+  bool NeedsWeightGradient(int place) const {
+    return needs_weight_gradient.empty() || needs_weight_gradient[place];
+  }
+  bool HasBackward(int place) const {
+    return NeedsWeightGradient(place) || (place > 0 && NeedsInputGradient(place));
+  }
 };
 
-// The compute ops of an LLM schedule in a graph with the stages of the encoder pipelines, which
-// come first: pipeline by pipeline, each in its order; the stages of the language model have
-// numbers higher by as many. Nothing runs on the encoder stages yet (SetOwners()).
-// Throws ConfigError where the pipelines do not divide the ranks, where `runs` has another number
-// of micro-batches, and for a schedule with encoders or with several first stages.
+// The graph of a language model with the stages of the encoder pipelines, which come first:
+// pipeline by pipeline, each in its order; the stages of the language model have numbers higher by
+// as many. Throws ConfigError where the pipelines do not divide the ranks, and for a graph with
+// encoders or with several first stages.
+StageGraph WithEncoderStages(const StageGraph& llm, const EncoderPipelines& encoder);
+
+// The compute ops of an LLM schedule in WithEncoderStages(). Nothing runs on the encoder stages yet
+// (SetOwners()). Throws ConfigError as that, and where a table of `encoder` has another number of
+// micro-batches or stages.
 Schedule AddEncoderStages(const Schedule& llm, const EncoderPipelines& encoder);
 
 // Gives micro-batch i to encoder pipeline owners[i], or to none where that is negative: sets

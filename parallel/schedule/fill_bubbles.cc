@@ -34,8 +34,8 @@ class BubbleFiller {
   Schedule Fill(EncoderPlacement placement) {
     Try(InFrontAndBehind(RoundRobinOwners()));
     if (placement == EncoderPlacement::kDep) Try(InFrontAndBehind(DepOwners()));
-    if (placement >= EncoderPlacement::kCoarse) TrySearches(/*ends_alone=*/true);
-    if (placement == EncoderPlacement::kFine) TrySearches(/*ends_alone=*/false);
+    if (placement >= EncoderPlacement::kOptimusCoarse) TrySearches(/*ends_alone=*/true);
+    if (placement == EncoderPlacement::kOptimus) TrySearches(/*ends_alone=*/false);
     const StepWork work = best_.work;
     return CompleteSchedule(std::move(best_), work, costs_);
   }
@@ -128,7 +128,7 @@ class BubbleFiller {
         const int stage = encoder_.StageOf(owners[i], place);
         const int last = encoder_.StageOf(owners[i], encoder_.depth() - 1 - place);
         front[llm_.graph.stages[stage].rank].push_back({OpKind::kEncoderForward, stage, i});
-        if (!encoder_.trainable) continue;
+        if (!encoder_.HasBackward(encoder_.depth() - 1 - place)) continue;
         behind[llm_.graph.stages[last].rank].push_back({OpKind::kEncoderBackward, last, i});
       }
     }

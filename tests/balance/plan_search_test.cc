@@ -135,7 +135,7 @@ TEST_CASE("an encoder with ranks of its own stays apart", "[plan_search][cpu]") 
   PlanRequest request = Request("internvl2-26b", 4, 32);
   request.pins.pipeline = 8;
   request.pins.tensor = 1;
-  request.pins.encoder_ranks = 2;
+  request.pins.encoder = {EncoderPlacement::kDisaggregated, 2, {}};
   request.keep = 1000;  // nothing is left out
   const int encoder = NumEncoderLayers(request.model);
   const PlanSearchResult result = SearchPlans(request);
@@ -160,6 +160,52 @@ TEST_CASE("an encoder with ranks of its own stays apart", "[plan_search][cpu]") 
   request.partition = PartitionRule::kFlops;
   request.pins.stage_begins.clear();
   CHECK(SearchPlans(request).plans.front().plan.stage_begins[2] == encoder);
+}
+
+TEST_CASE("an encoder in the bubbles: bounds, memory, forecast", "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-26b", 1, 16);
+  request.pins.pipeline = 4;
+  request.pins.tensor = 1;
+  request.pins.encoder.placement =
+      GENERATE(EncoderPlacement::kThreePhase, EncoderPlacement::kOptimus);
+  request.keep = 1000;  // nothing is left out
+  const PlanSearchResult result = SearchPlans(request);
+  std::set<std::pair<int, int>> encoders;
+  for (const ScoredPlan& each : result.plans) {
+    const Plan& plan = each.plan;
+    INFO(DescribeAxes(plan) << ", " << plan.schedule << " x " << plan.chunks());
+    CHECK(plan.encoder == *request.pins.encoder.placement);
+    CHECK(plan.encoder_copies() * plan.encoder_ranks() == 4);
+    CHECK(plan.LayersOf(plan.num_stages() - 1).end == 97);
+    encoders.insert({plan.encoder_ranks(), plan.encoder_chunks()});
+    const PlanFitter fitter(request, 1);
+    CHECK(fitter.LowerBound(plan) <= each.step_s);
+    CHECK(fitter.StepSecondsBound(plan) <= each.step_s * (1 + 1e-12));
+    REQUIRE(each.memory.size() == 4);
+    for (const MemoryForecast& rank : each.memory) {
+      CHECK(rank.total() <= request.cluster.memory_bytes);
+    }
+    const PlanForecast forecast = ForecastPlan(request, plan);
+    CHECK(static_cast<int>(forecast.stages.size()) == plan.num_stages());
+    CHECK(forecast.bubbles.total() < 1);
+  }
+  CHECK(encoders.size() >= 3);
+}
+
+TEST_CASE("a searched place of the encoder is never slower than a given one",
+          "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-26b", 1, 16);
+  request.pins.encoder.placement.reset();
+  const PlanSearchResult free = SearchPlans(request);
+  std::set<EncoderPlacement> seen;
+  for (const ScoredPlan& each : free.plans) seen.insert(each.plan.encoder);
+  for (const RejectedPlan& each : free.rejected) seen.insert(each.plan.encoder);
+  CHECK(seen.size() == 3);
+  for (const auto& [placement, name] : NamesOf(EncoderPlacement())) {
+    INFO(name);
+    request.pins.encoder.placement = placement;
+    CHECK(free.plans.front().step_s <= SearchPlans(request).plans.front().step_s * (1 + 1e-9));
+  }
 }
 
 TEST_CASE("recomputation is the least that fits, and follows the rule", "[plan_search][cpu]") {

@@ -40,7 +40,7 @@ void Time(const Size& size) {
   for (int s = 0; s < size.pipeline * size.chunks; ++s) rank_of_stage.push_back(s % size.pipeline);
   const Schedule llm = BuildSchedule(size.schedule, ChainGraph(rank_of_stage), size.micro_batches);
   const SimulationCosts costs = UnlikeCosts(size);
-  for (const auto& [placement, name] : NamesOf(EncoderPlacement())) {
+  for (const EncoderPlacement placement : kBubblePlacements) {
     std::vector<double> times;
     for (int run = 0; run < 9; ++run) {
       const std::clock_t start = std::clock();
@@ -48,9 +48,9 @@ void Time(const Size& size) {
       times.push_back(1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
     }
     std::sort(times.begin(), times.end());
-    std::printf("%d GPUs  %-11s  pipeline %2d x %d  micro-batches %2d  pieces %d  %-11s  %.1f ms\n",
+    std::printf("%d GPUs  %-11s  pipeline %2d x %d  micro-batches %2d  pieces %d  %-14s  %.1f ms\n",
                 size.pipeline * size.tensor, size.schedule, size.pipeline, size.chunks,
-                size.micro_batches, size.pieces, std::string(name).c_str(), times[4]);
+                size.micro_batches, size.pieces, ToString(placement).c_str(), times[4]);
   }
 }
 

@@ -69,9 +69,10 @@ void PrintJob(const PaperJob& job, const Json& published) {
                {"first_stage", ValueOf(ChainStep(job, costs, FirstStageCut(job, costs)))},
                {"megatron", ValueOf(ChainStep(job, costs, ParameterCut(job, costs)))},
                {"balanced", ValueOf(ChainStep(job, costs, BalancedCut(job, costs)))}};
-  for (const auto& [placement, name] : NamesOf(EncoderPlacement())) {
-    line[std::string(name)] = FilledOf(job, costs, placement);
-  }
+  line["three_phase"] = FilledOf(job, costs, EncoderPlacement::kThreePhase);
+  line["dep"] = FilledOf(job, costs, EncoderPlacement::kDep);
+  line["coarse"] = FilledOf(job, costs, EncoderPlacement::kOptimusCoarse);
+  line["fine"] = FilledOf(job, costs, EncoderPlacement::kOptimus);
   Print(line);
 }
 
@@ -102,8 +103,8 @@ void PrintLoads() {
     Print({{"tokens", image_tokens},
            {"text", ValueOf(TextStep(job, costs))},
            {"three_phase", FilledOf(job, costs, EncoderPlacement::kThreePhase)},
-           {"coarse", FilledOf(job, costs, EncoderPlacement::kCoarse)},
-           {"fine", FilledOf(job, costs, EncoderPlacement::kFine)}});
+           {"coarse", FilledOf(job, costs, EncoderPlacement::kOptimusCoarse)},
+           {"fine", FilledOf(job, costs, EncoderPlacement::kOptimus)}});
   }
 }
 

@@ -183,12 +183,12 @@ RunForecast ForecastRun(const PublishedRun& run) {
   const std::vector<LayerLoad> loads = run.Loads();
   PlanRequest request;
   request.model = run.model;
-  const Schedule schedule = ComputeSchedule(request, run.plan, loads);
   // All are alike but the last.
   const LayerCostTable table(costs, {loads.front(), loads.back()});
   std::vector<int> places(loads.size(), 0);
   places.back() = 1;
   const SimulationCosts seconds = StageCosts(table, run.plan, cluster, places);
+  const Schedule schedule = ComputeSchedule(request, run.plan, loads, seconds);
   RunForecast forecast;
   forecast.step_s = SimulateTimes(schedule, seconds).step_s;
   forecast.error_band = costs.error_band();

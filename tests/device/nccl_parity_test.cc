@@ -95,7 +95,7 @@ TEST_CASE("over NCCL: an encoder on ranks of its own", "[device]") {
   Cell cell;
   cell.schedule = GENERATE("gpipe", "1f1b", "zb_h1", "interleaved", "zb_v");
   cell.pipeline = 3;
-  cell.encoder_ranks = 1;
+  cell.encoder = EncoderPlacement::kDisaggregated;
   cell.data = 2;
   cell.steps = 2;
   Check(cell);

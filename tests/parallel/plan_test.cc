@@ -20,8 +20,8 @@ Plan SomePlan() {
 
 TEST_CASE("the fields of a plan have the keys and words of the configuration", "[plan]") {
   CHECK(ConfigToJson(SomePlan()) == Json::parse(R"({
-    "data": 4, "pipeline": 3, "tensor": 2, "encoder_ranks": 1, "schedule": "1f1b", "chunks": 1,
-    "zero": 1, "stage_layers": [2, 3, 1], "recompute_layers": ["none", "full", "mlp"]})"));
+    "data": 4, "pipeline": 3, "tensor": 2, "encoder": "disaggregated", "encoder_ranks": 1,
+    "encoder_chunks": 1, "schedule": "1f1b", "chunks": 1, "zero": 1, "stage_layers": [2, 3, 1], "recompute_layers": ["none", "full", "mlp"]})"));
   CHECK(ConfigToJson(Plan())["encoder_ranks"] == 0);
   CHECK(ConfigToJson(Plan())["stage_layers"] == Json::array());
 }
@@ -68,6 +68,42 @@ TEST_CASE("a disaggregated encoder is a component with a mesh of its own", "[pla
   CHECK(ranks == std::vector<int>{0, 1, 2, 3, 4, 4, 3, 2});
   CHECK(plan.StagesOf(1) == std::vector<int>{1});
   CHECK(plan.StagesOf(2) == std::vector<int>{2, 7});
+}
+
+TEST_CASE("an encoder in the bubbles has copies on the ranks of the language model", "[plan]") {
+  Plan plan = PlanInBubbles({.data = 2, .pipeline = 4, .tensor = 3},
+                            {EncoderPlacement::kOptimus, /*ranks=*/2, /*chunks=*/3, /*layers=*/7},
+                            /*chunks=*/2);
+  plan.stage_begins = {0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const PlanComponent &encoder = plan.components[0], &text = plan.components[1];
+  CHECK(text.mesh == plan.mesh);
+  CHECK(text.first_layer == 7);
+  CHECK(plan.encoder_copies() == 2);
+  // A copy's ranks are neighbours along the pipeline, and have the same tensor group.
+  CHECK(encoder.mesh.size(Axis::kData) == 4);
+  for (int rank = 0; rank < plan.num_ranks(); ++rank) {
+    CHECK(encoder.mesh.Group(rank, Axis::kTensor) == plan.mesh.Group(rank, Axis::kTensor));
+    CHECK(encoder.mesh.Coordinate(rank, Axis::kData) ==
+          2 * plan.mesh.Coordinate(rank, Axis::kData) +
+              plan.mesh.Coordinate(rank, Axis::kPipeline) / 2);
+  }
+  REQUIRE(plan.num_stages() == 2 * 6 + 8);
+  std::vector<int> ranks, next;
+  for (int stage = 0; stage < plan.num_stages(); ++stage) {
+    ranks.push_back(plan.RankOfStage(stage));
+    next.push_back(plan.NextStage(stage));
+  }
+  CHECK(ranks == std::vector<int>{0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 0, 1, 2, 3, 0, 1, 2, 3});
+  CHECK(next ==
+        std::vector<int>{1, 2, 3, 4, 5, 12, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, -1});
+  CHECK(plan.StagesOf(2) == std::vector<int>{6, 7, 8, 14, 18});
+  for (const int stage : {5, 11}) {
+    CHECK(plan.LayersOf(stage).begin == 5);
+    CHECK(plan.LayersOf(stage).end == 7);
+    CHECK(plan.CopyOf(stage) == stage / 6);
+  }
+  CHECK(plan.LayersOf(12).begin == 7);
+  CHECK(plan.CopyOf(12) == 0);
 }
 
 TEST_CASE("an inline plan is one component on all ranks", "[plan]") {

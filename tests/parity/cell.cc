@@ -119,10 +119,15 @@ Plan CellPlan(const Cell& cell, const ModelConfig& config) {
   const Degrees degrees{cell.data, cell.pipeline, cell.tensor};
   const int chunks = cell.chunks > 0 ? cell.chunks : kind.fewest_chunks;
   const std::vector<LayerSpec> specs = LayerSpecs(config);
-  Plan plan = cell.encoder_ranks == 0
-                  ? InlinePlan(degrees, chunks, kind.placement)
-                  : DisaggregatedPlan(degrees, cell.encoder_ranks, NumEncoderLayers(specs), chunks,
-                                      kind.placement);
+  Plan plan = InlinePlan(degrees, chunks, kind.placement);
+  if (cell.encoder == EncoderPlacement::kDisaggregated) {
+    plan = DisaggregatedPlan(degrees, cell.encoder_ranks, NumEncoderLayers(specs), chunks,
+                             kind.placement);
+  } else if (FillsBubbles(cell.encoder)) {
+    plan = PlanInBubbles(
+        degrees, {cell.encoder, cell.encoder_ranks, cell.encoder_chunks, NumEncoderLayers(specs)},
+        chunks, kind.placement);
+  }
   plan.schedule = cell.schedule;
   plan.sharded = ShardedStateOf(cell.zero);
   plan.stage_begins = cell.stage_begins;
@@ -274,7 +279,10 @@ std::string ToString(const Cell& cell) {
                      std::to_string(cell.tensor) + " " + cell.schedule;
   if (cell.chunks > 0) text += " x " + std::to_string(cell.chunks);
   if (cell.zero > 0) text += " ZeRO-" + std::to_string(cell.zero);
-  if (cell.encoder_ranks > 0) text += " encoder on " + std::to_string(cell.encoder_ranks);
+  if (cell.encoder != EncoderPlacement::kInline) {
+    text += fmt::format(" encoder {} on {}", ToString(cell.encoder), cell.encoder_ranks);
+    if (cell.encoder_chunks > 1) text += fmt::format(" x {}", cell.encoder_chunks);
+  }
   for (size_t s = 0; s + 1 < cell.stage_begins.size(); ++s) {
     text += (s == 0 ? " layers " : "+") +
             std::to_string(cell.stage_begins[s + 1] - cell.stage_begins[s]);

@@ -10,6 +10,7 @@
 
 #include "models/spec/model_config.h"
 #include "parallel/comm/communicator.h"
+#include "parallel/encoder_placement.h"
 
 namespace equipoise::testing {
 
@@ -19,7 +20,8 @@ struct Cell {
   std::string model = "internvl-qwen2";  // see CellModel
   std::string modality = "mixed";        // mixed | balanced | text | pictures | random SEED
   int data = 1, pipeline = 1, tensor = 1;
-  int encoder_ranks = 0;  // as in Plan
+  EncoderPlacement encoder = EncoderPlacement::kInline;
+  int encoder_ranks = 1, encoder_chunks = 1;  // unless it is inline; as in Plan
   std::string schedule = "1f1b";
   int chunks = 0;  // stages a rank; 0: the fewest that the schedule takes
   int zero = 0;

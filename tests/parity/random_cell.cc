@@ -27,10 +27,23 @@ void ThrowRest(Cell& cell, Dice& dice) {
       dice.Pick<std::string>({"naive", "gpipe", "1f1b", "zb_h1", "interleaved", "zb_v"});
   cell.zero = dice.Throw(2);
   const bool apart = !IsText(cell) && cell.pipeline > 1 && dice.Throw(3) == 0;
-  cell.encoder_ranks = apart ? 1 + dice.Throw(cell.pipeline - 1) : 0;
+  const bool filled = !IsText(cell) && !apart && dice.Throw(3) == 0;
+  cell.encoder = EncoderPlacement::kInline;
+  cell.encoder_ranks = cell.encoder_chunks = 1;
+  if (apart) {
+    cell.encoder = EncoderPlacement::kDisaggregated;
+    cell.encoder_ranks = 1 + dice.Throw(cell.pipeline - 1);
+  } else if (filled) {
+    cell.encoder = kBubblePlacements[static_cast<size_t>(dice.Throw(4))];
+    do {
+      cell.encoder_ranks = 1 + dice.Throw(cell.pipeline);
+    } while (cell.pipeline % cell.encoder_ranks != 0);
+    const int chunks = (kLayers - kTextLayers) / cell.encoder_ranks;
+    cell.encoder_chunks = 1 + dice.Throw(std::min(3, chunks));
+  }
   // As many stages as there are layers to cut into.
-  const int most =
-      (apart || IsText(cell) ? kTextLayers : kLayers) / (cell.pipeline - cell.encoder_ranks);
+  const int most = (apart || filled || IsText(cell) ? kTextLayers : kLayers) /
+                   (apart ? cell.pipeline - cell.encoder_ranks : cell.pipeline);
   cell.chunks = cell.schedule == "interleaved" ? std::min(most, 2 + dice.Throw(3)) : 0;
   if (most < 2 && FindSchedule(cell.schedule)->chunked()) cell.schedule = "1f1b", cell.chunks = 0;
   cell.recompute = dice.Throw(2) == 1 ? "random " + std::to_string(dice.Throw(1000)) : "none";
@@ -64,7 +77,8 @@ Cell SpreadAnew(Cell cell, Dice& dice, int most_ranks) {
 
 Cell InOneProcess(Cell cell) {
   cell.data = cell.pipeline = cell.tensor = 1;
-  cell.encoder_ranks = cell.zero = 0;
+  cell.encoder = EncoderPlacement::kInline;
+  cell.zero = 0;
   cell.schedule = "gpipe";
   cell.chunks = 0;
   cell.recompute = "none";

@@ -177,6 +177,7 @@ TEST_CASE("plan.yaml has a plan in the sections of a configuration") {
   PlanPrediction prediction;
   prediction.tiles = 9, prediction.tokens = 4096, prediction.global_batch = 16;
   prediction.step_s = 1.0 / 3, prediction.error_band = 0.05, prediction.peak_bytes = 1234567890;
+  plan.encoder = EncoderPlacement::kDisaggregated;
   plan.components =
       DisaggregatedPlan({.data = 2, .pipeline = 2}, 1, /*encoder_layers=*/2).components;
   CHECK(PlanToYaml(plan, prediction) ==
@@ -202,7 +203,7 @@ TEST_CASE("an encoder that cannot have ranks of its own is refused") {
   parallel.stage_layers.clear();
   parallel.encoder_ranks = 99;
   CHECK_THROWS_WITH(PlanOf(parallel, 3),
-                    Catch::Matchers::StartsWith("parallel.encoder_ranks: 99 ranks for the "));
+                    Catch::Matchers::StartsWith("parallel.encoder_ranks: 99 stages for the "));
   parallel.encoder = "inline";
   CHECK_THROWS_WITH(PlanOf(parallel, 3),
                     Catch::Matchers::StartsWith("parallel.encoder_ranks: the encoder's layers are "
@@ -213,6 +214,59 @@ TEST_CASE("an encoder that cannot have ranks of its own is refused") {
   text.has_vision = false;
   CHECK_THROWS_WITH(MakePlan(config, text, 2),
                     "parallel.encoder: disaggregated needs an image encoder; use inline");
+}
+
+ParallelSection InBubbles(const std::string& placement) {
+  ParallelSection parallel;
+  parallel.encoder = placement;
+  parallel.pipeline = 4;
+  return parallel;
+}
+
+TEST_CASE("an encoder in the bubbles has copies on all pipeline ranks") {
+  const int encoder = NumEncoderLayers(PresetConfig("quickstart"));
+  ParallelSection parallel = InBubbles("optimus");
+  Plan plan = PlanOf(parallel, 8);
+  CHECK(plan.data() == 2);
+  CHECK(plan.encoder_copies() == 4);
+  CHECK(plan.stage_begins.size() == 1 + 1 + 4);
+  CHECK(plan.stage_begins[1] == encoder);
+  parallel.encoder_ranks = 2;
+  parallel.encoder_chunks = 2;
+  parallel.schedule = "interleaved";
+  plan = PlanOf(parallel, 8);
+  CHECK(plan.encoder_copies() == 2);
+  CHECK(plan.num_stages() == 2 * 4 + 4 * 2);
+  CHECK(plan.stage_begins[4] == encoder);
+  CHECK(DescribePlan(plan).find("data 2 x pipeline 4 x tensor 1, encoder optimus on 2 x 2 ranks") ==
+        0);
+  CHECK(PlanToYaml(plan, {}).find("encoder: optimus\n  encoder_ranks: 2\n  encoder_chunks: 2\n") !=
+        std::string::npos);
+}
+
+TEST_CASE("an encoder that does not go into the bubbles is refused") {
+  ParallelSection parallel = InBubbles("dep");
+  parallel.encoder_ranks = 3;
+  CHECK_THROWS_WITH(PlanOf(parallel, 4),
+                    "parallel.encoder_ranks: copies of 3 ranks do not divide 4 pipeline ranks; use "
+                    "a divisor of 4");
+  parallel.encoder_ranks = 4;
+  parallel.encoder_chunks = 64;
+  CHECK_THROWS_WITH(PlanOf(parallel, 4),
+                    Catch::Matchers::StartsWith("parallel.encoder_ranks: 256 stages for the "));
+  parallel = InBubbles("dep");
+  parallel.stage_layers = {3, 5, 1, 1, 1};
+  CHECK_THROWS_WITH(PlanOf(parallel, 4), Catch::Matchers::StartsWith("parallel.stage_layers: "));
+  parallel = InBubbles("dep");
+  parallel.schedule = "schedule.txt";
+  CHECK_THROWS_WITH(PlanOf(parallel, 4),
+                    "parallel.encoder: dep lays the encoder into a schedule of its own making; "
+                    "name a schedule in parallel.schedule, or leave it out");
+  parallel = ParallelSection();
+  parallel.encoder_chunks = 2;
+  CHECK_THROWS_WITH(PlanOf(parallel, 4),
+                    Catch::Matchers::StartsWith("parallel.encoder_chunks: the encoder's layers are "
+                                                "shared by all pipeline ranks"));
 }
 
 }  // namespace

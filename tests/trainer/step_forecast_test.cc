@@ -19,8 +19,8 @@ double StepSeconds(const Plan& plan, const ClusterConfig& cluster) {
   PlanRequest request;
   request.model = PresetConfig("quickstart");
   const std::vector<LayerLoad> loads(4, LoadOf(request.model, 8, 256));
-  const Schedule schedule = ComputeSchedule(request, plan, loads);
   const StepForecast forecast(config, request.model, plan, {"", "", "fp32", 1});
+  const Schedule schedule = ComputeSchedule(request, plan, loads, forecast.Costs(loads));
   return forecast.Seconds(schedule, loads, 0).step_s;
 }
 

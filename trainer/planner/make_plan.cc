@@ -51,9 +51,12 @@ Placement PlacementInFile(const Plan& plan) {
 
 Plan PlanOnMesh(const RunConfig& config, const ModelConfig& model, int ranks) {
   const ParallelSection& parallel = config.parallel;
-  const int encoder_ranks = EncoderRanks(config, model);
+  const EncoderPins encoder = EncoderPinsOf(config, model);
+  const int encoder_ranks = encoder.ranks.value_or(1);
+  const EncoderPlacement placement = encoder.placement.value_or(EncoderPlacement::kInline);
+  const bool apart = placement == EncoderPlacement::kDisaggregated;
   Degrees degrees;
-  degrees.pipeline = static_cast<int>(parallel.pipeline.value_or(1 + encoder_ranks));
+  degrees.pipeline = static_cast<int>(parallel.pipeline.value_or(apart ? 1 + encoder_ranks : 1));
   degrees.tensor = static_cast<int>(parallel.tensor.value_or(1));
   const int model_ranks = degrees.pipeline * degrees.tensor;
   degrees.data = static_cast<int>(parallel.data.value_or(std::max(1, ranks / model_ranks)));
@@ -64,14 +67,40 @@ Plan PlanOnMesh(const RunConfig& config, const ModelConfig& model, int ranks) {
         "were started; use mpirun -n {} or change the degrees",
         degrees.data, degrees.pipeline, degrees.tensor, mesh.size(), ranks, mesh.size()));
   }
-  return encoder_ranks == 0 ? InlinePlan(degrees)
-                            : DisaggregatedPlan(degrees, encoder_ranks, NumEncoderLayers(model));
+  const int layers = placement == EncoderPlacement::kInline ? 0 : NumEncoderLayers(model);
+  if (apart) return DisaggregatedPlan(degrees, encoder_ranks, layers);
+  if (!FillsBubbles(placement)) return InlinePlan(degrees);
+  if (degrees.pipeline % encoder_ranks != 0) {
+    throw ConfigError(
+        fmt::format("parallel.encoder_ranks: copies of {} ranks do not divide {} pipeline ranks; "
+                    "use a divisor of {}",
+                    encoder_ranks, degrees.pipeline, degrees.pipeline));
+  }
+  return PlanInBubbles(degrees, {placement, encoder_ranks, encoder.chunks.value_or(1), layers});
+}
+
+// Throws ConfigError where given stages of an encoder in the bubbles do not hold its layers.
+void RequireCutAtComponents(const Plan& plan) {
+  if (!FillsBubbles(plan.encoder)) return;
+  const auto stages = static_cast<size_t>(plan.components.front().num_stages());
+  const int layers = plan.components.back().first_layer;
+  if (plan.stage_begins[stages] == layers) return;
+  throw ConfigError(fmt::format(
+      "parallel.stage_layers: {} layers in the {} stages of a copy of the encoder, vision and "
+      "projector have {}; make the first {} add up to that",
+      plan.stage_begins[stages], stages, layers, stages));
 }
 
 // Sets chunks and placement of the language model's stages as the schedule requires.
 void AssignStages(const ParallelSection& parallel, Plan& plan) {
   PlanComponent& text = plan.components.back();
   if (FindSchedule(plan.schedule) == nullptr) {
+    if (FillsBubbles(plan.encoder)) {
+      throw ConfigError(fmt::format(
+          "parallel.encoder: {} lays the encoder into a schedule of its own making; name "
+          "a schedule in parallel.schedule, or leave it out",
+          ToString(plan.encoder)));
+    }
     plan.schedule_text = ReadScheduleFile(plan.schedule);
     text.chunks = static_cast<int>(parallel.chunks.value_or(1));
     text.placement = PlacementInFile(plan);
@@ -91,7 +120,7 @@ void AssignStages(const ParallelSection& parallel, Plan& plan) {
 
 }  // namespace
 
-int EncoderRanks(const RunConfig& config, const ModelConfig& model) {
+EncoderPins EncoderPinsOf(const RunConfig& config, const ModelConfig& model) {
   const ParallelSection& parallel = config.parallel;
   if (parallel.sequence) {
     throw ConfigError("parallel.sequence: is not there yet; leave it out, or set it to false");
@@ -102,20 +131,32 @@ int EncoderRanks(const RunConfig& config, const ModelConfig& model) {
                     "gradients; use 0 or 1",
                     *parallel.zero));
   }
-  if (parallel.encoder == "inline") {
-    if (!parallel.encoder_ranks) return 0;
-    throw ConfigError(
-        "parallel.encoder_ranks: the encoder's layers are shared by all pipeline ranks (inline); "
-        "leave it out, or set parallel.encoder to disaggregated");
-  }
-  const std::string key = "parallel.encoder: disaggregated ";
-  if (!model.has_vision) throw ConfigError(key + "needs an image encoder; use inline");
-  const auto ranks = static_cast<int>(parallel.encoder_ranks.value_or(1));
-  const int layers = NumEncoderLayers(model);
-  if (ranks > layers) {
+  EncoderPins pins;
+  pins.placement = ParseEnum<EncoderPlacement>(parallel.encoder);  // absent: auto
+  if (!pins.placement && !model.has_vision) pins.placement = EncoderPlacement::kInline;
+  if (pins.placement == EncoderPlacement::kInline) {
+    if (!parallel.encoder_ranks && !parallel.encoder_chunks) return pins;
     throw ConfigError(fmt::format(
-        "parallel.encoder_ranks: {} ranks for the {} layers of vision and projector; use fewer",
-        ranks, layers));
+        "parallel.encoder_{}: the encoder's layers are shared by all pipeline ranks (inline); "
+        "leave it out, or set parallel.encoder to another placement",
+        parallel.encoder_ranks ? "ranks" : "chunks"));
+  }
+  const std::string key = fmt::format("parallel.encoder: {} ", parallel.encoder);
+  if (!model.has_vision) throw ConfigError(key + "needs an image encoder; use inline");
+  if (parallel.encoder_ranks) pins.ranks = static_cast<int>(*parallel.encoder_ranks);
+  if (parallel.encoder_chunks) pins.chunks = static_cast<int>(*parallel.encoder_chunks);
+  const int ranks = pins.ranks.value_or(1), layers = NumEncoderLayers(model);
+  const int stages = ranks * pins.chunks.value_or(1);
+  if (stages > layers) {
+    throw ConfigError(fmt::format(
+        "parallel.encoder_ranks: {} stages for the {} layers of vision and projector; use fewer",
+        stages, layers));
+  }
+  if (pins.placement != EncoderPlacement::kDisaggregated) return pins;
+  if (pins.chunks) {
+    throw ConfigError(
+        "parallel.encoder_chunks: a disaggregated encoder has one stage a rank; "
+        "leave it out");
   }
   if (parallel.pipeline && *parallel.pipeline <= ranks) {
     throw ConfigError(fmt::format(
@@ -132,7 +173,7 @@ int EncoderRanks(const RunConfig& config, const ModelConfig& model) {
         "projector have {}; make the first {} add up to that",
         given, layers, ranks));
   }
-  return ranks;
+  return pins;
 }
 
 std::vector<int> StageBegins(const std::vector<int64_t>& stage_layers, int num_layers) {
@@ -159,12 +200,15 @@ Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
   const int num_layers = static_cast<int>(specs.size());
   if (!parallel.stage_layers.empty()) {
     const auto given = static_cast<int>(parallel.stage_layers.size());
-    if (given != plan.num_stages()) {
+    int stages = 0;  // of one copy of each component
+    for (const CutSpan& span : CutSpans(plan, num_layers)) stages += span.stages;
+    if (given != stages) {
       throw ConfigError(fmt::format(
           "parallel.stage_layers: {} stages given, the plan has {}; give one number a stage", given,
-          plan.num_stages()));
+          stages));
     }
     plan.stage_begins = StageBegins(parallel.stage_layers, num_layers);
+    RequireCutAtComponents(plan);
   } else {
     const int64_t tokens = config.data.max_tokens;
     const ImageSpec images = ImageSpecOf(model);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "balance/search/plan_request.h"
 #include "models/spec/model_config.h"
 #include "parallel/plan.h"
 #include "trainer/settings/run_config.h"
@@ -17,10 +18,9 @@ namespace equipoise {
 // not support the plan.
 Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks);
 
-// The number of pipeline ranks of a disaggregated encoder (parallel.encoder); 0: inline. Throws
-// ConfigError when the model has no encoder or fewer encoder layers than ranks, no pipeline rank is
-// left for the language model, or no stage of parallel.stage_layers ends with the encoder.
-int EncoderRanks(const RunConfig& config, const ModelConfig& model);
+// Where the encoder is to lie (parallel.encoder). Throws ConfigError for settings that contradict
+// each other or the model.
+EncoderPins EncoderPinsOf(const RunConfig& config, const ModelConfig& model);
 
 // The begins of the stages in parallel.stage_layers, and the end. Throws ConfigError when the sum
 // is not `num_layers`.

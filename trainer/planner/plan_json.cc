@@ -46,7 +46,10 @@ Json StagesJson(const PlanReport& report) {
 // and `stages` show for the best plan only.
 Json PlanSummary(const Plan& plan) {
   Json summary = ConfigToJson(plan);
-  for (const char* key : {"encoder_ranks", "stage_layers", "recompute_layers"}) summary.erase(key);
+  for (const char* key :
+       {"encoder", "encoder_ranks", "encoder_chunks", "stage_layers", "recompute_layers"}) {
+    summary.erase(key);
+  }
   for (const AxisSize& each : plan.mesh.axes()) {
     const std::string axis = AxisName(each.axis);
     summary["mesh"][axis] = summary[axis];
@@ -56,8 +59,13 @@ Json PlanSummary(const Plan& plan) {
 }
 
 Json EncoderJson(const Plan& plan) {
-  if (plan.encoder_ranks() == 0) return {{"placement", "inline"}};
-  return {{"placement", "disaggregated"}, {"ranks", plan.encoder_ranks()}};
+  Json encoder = {{"placement", ToString(plan.encoder)}};
+  if (plan.encoder_ranks() > 0) encoder["ranks"] = plan.encoder_ranks();
+  if (FillsBubbles(plan.encoder)) {
+    encoder["copies"] = plan.encoder_copies();
+    encoder["chunks"] = plan.encoder_chunks();
+  }
+  return encoder;
 }
 
 Json BestPlans(const PlanReport& report) {

@@ -21,7 +21,7 @@ PlanPins PlanPinsOf(const RunConfig& config, const ModelConfig& model) {
   pins.pipeline = Pin(parallel.pipeline);
   pins.chunks = Pin(parallel.chunks);
   if (parallel.zero) pins.sharded = ShardedStateOf(static_cast<int>(*parallel.zero));
-  pins.encoder_ranks = EncoderRanks(config, model);
+  pins.encoder = EncoderPinsOf(config, model);
   if (parallel.schedule && FindSchedule(*parallel.schedule)) pins.schedule = parallel.schedule;
   if (!parallel.stage_layers.empty()) {
     pins.stage_begins =

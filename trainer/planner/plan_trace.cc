@@ -11,9 +11,8 @@ Timeline PlanTimeline(const PlanReport& report) {
   const Plan& plan = report.best().plan;
   const PlanFitter fitter(request, plan.tensor());
   const std::vector<LayerLoad> loads = fitter.HeaviestLoads(plan.data());
-  return Simulate(ComputeSchedule(request, plan, loads),
-                  StageCosts(fitter.costs(), plan, request.cluster, loads))
-      .timeline;
+  const SimulationCosts costs = StageCosts(fitter.costs(), plan, request.cluster, loads);
+  return Simulate(ComputeSchedule(request, plan, loads, costs), costs).timeline;
 }
 
 std::string PlanTrace(const PlanReport& report) { return ToChromeTrace(PlanTimeline(report)); }

@@ -32,9 +32,10 @@ struct SectionLines {
   void operator()(std::string_view name, const T& value, const char* /*help*/) {
     std::string& section = name == "recompute_layers" ? balance : parallel;
     const std::string text = YamlText(value);
-    if (name == "encoder_ranks") {
-      if (text == "0") return;
-      section += "  encoder: disaggregated\n";
+    const bool inline_encoder = text == (name == "encoder" ? "inline" : "0");
+    if (name.substr(0, 7) == "encoder" && inline_encoder) return;
+    if (name == "encoder_chunks" && section.find("encoder: disaggregated") != std::string::npos) {
+      return;  // always one
     }
     section += fmt::format("  {}: {}\n", name, text);
   }

@@ -3,14 +3,16 @@
 #include <algorithm>
 #include <utility>
 
-#include "parallel/schedule/builders.h"
-#include "parallel/schedule/passes.h"
 #include "parallel/zero/zero_optimizer.h"
 
 namespace equipoise {
 namespace {
 
 const std::vector<std::string> kAllComponents = {"vision", "projector", "llm"};
+
+bool Holds(const std::vector<Parameter*>& parameters, const Parameter* parameter) {
+  return std::find(parameters.begin(), parameters.end(), parameter) != parameters.end();
+}
 
 // Pairs of pipeline ranks that hold successive stages.
 std::vector<std::pair<int, int>> Neighbours(const StageGraph& graph) {
@@ -56,6 +58,11 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
   pipeline.Connect(Neighbours(part_->plan().graph()));
   tied_ = part_->tied_copies();
   tied_group_ = pipeline.Split(tied_.empty() ? 1 : 0, groups_.at.pipeline, "tied");
+  encoder_copy_ = part_->encoder_copy();
+  if (plan.encoder_copies() > 1) {
+    copies_group_ =
+        pipeline.Split(groups_.at.pipeline % plan.encoder_ranks(), groups_.at.pipeline, "encoder");
+  }
   part_->on_layer_ready = [this](const std::vector<Parameter*>& parameters) { Ready(parameters); };
   part_->on_stage_ready = part_->on_layer_ready;
   part_->on_all_ready = [this] { FinishReduction(); };
@@ -71,6 +78,7 @@ void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {
   ready_.clear();
   schedule_ = StepSchedule(pass.loads);
   RequireSamePlan({step.hash, step.items, &schedule_, groups_.at.data}, world_);
+  pass.schedule = &schedule_;
   part_->Begin(std::move(pass));
   started_s_ = recorder_.NowSeconds();
   executor_->Run(schedule_);
@@ -79,17 +87,17 @@ void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {
 void ParallelModel::Evaluate(ModelPart::Pass pass) {
   if (pass.loads.empty()) return;  // fewer packs than data ranks
   pass.evaluate = true;
-  const StageLayout& stages = forward_only_;
-  schedule_ = CompleteSchedule(BuildForwards(stages.graph(), static_cast<int>(pass.loads.size())),
-                               stages.Work(pass.loads), CostsOf(pass.loads));
+  schedule_ = PlanSchedule::ForwardOps(forward_only_, pass.loads, CostsOf(pass.loads));
+  pass.schedule = &schedule_;
   part_->Begin(std::move(pass));
   executor_->Run(schedule_);
 }
 
-// Reduces gradients that are complete. Tied weights wait for their other copy (FinishReduction()).
+// Reduces gradients that are complete. Weights that other pipeline ranks have copies of wait for
+// theirs (FinishReduction()).
 void ParallelModel::Ready(const std::vector<Parameter*>& parameters) {
   for (const Parameter* parameter : parameters) {
-    if (std::find(tied_.begin(), tied_.end(), parameter) != tied_.end()) continue;
+    if (Holds(tied_, parameter) || Holds(encoder_copy_, parameter)) continue;
     if (ready_.insert(parameter).second) reducer_->Ready(*parameter);
   }
 }
@@ -104,8 +112,20 @@ void ParallelModel::SumTied() {
   for (size_t i = 1; i < tied_.size(); ++i) tied_[i]->gradient.copy_(sum);
 }
 
+// Each copy has the gradients of the micro-batches that it ran.
+void ParallelModel::SumEncoderCopies() {
+  if (encoder_copy_.empty()) return;
+  const at::Tensor& first = encoder_copy_.front()->gradient;
+  const at::Tensor& last = encoder_copy_.back()->gradient;
+  const int64_t begin = first.storage_offset();
+  at::Tensor sum =
+      parameters().gradient().narrow(0, begin, last.storage_offset() + last.numel() - begin);
+  copies_group_->AllReduce(sum, ReduceOp::kSum).WaitOnStream();
+}
+
 void ParallelModel::FinishReduction() {
   SumTied();
+  SumEncoderCopies();
   reducer_->Finish();
 }
 

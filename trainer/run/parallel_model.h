@@ -78,6 +78,7 @@ class ParallelModel {
   }
   void Ready(const std::vector<Parameter*>& parameters);
   void SumTied();
+  void SumEncoderCopies();
   void FinishReduction();
 
   Plan plan_;
@@ -91,9 +92,11 @@ class ParallelModel {
   std::unique_ptr<Shards> shards_;
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<Executor> executor_;
-  std::unique_ptr<Communicator> tied_group_;  // the pipeline ranks with a copy of a tied weight
-  std::vector<Parameter*> tied_;              // this rank's copies: at most two
-  std::set<const Parameter*> ready_;          // parameters whose gradient of this step is complete
+  std::unique_ptr<Communicator> tied_group_;    // the pipeline ranks with a copy of a tied weight
+  std::vector<Parameter*> tied_;                // this rank's copies: at most two
+  std::unique_ptr<Communicator> copies_group_;  // the pipeline ranks with copies of the same layers
+  std::vector<Parameter*> encoder_copy_;        // of the encoder, this rank's
+  std::set<const Parameter*> ready_;  // parameters whose gradient of this step is complete
   Schedule schedule_;
   double started_s_ = 0;
 };

@@ -15,7 +15,7 @@ struct ParallelSection {
   bool automatic = true;  // `parallel: auto`: all keys have their defaults
   std::optional<int64_t> data, pipeline, tensor, chunks;
   std::string encoder = "inline";
-  std::optional<int64_t> encoder_ranks;
+  std::optional<int64_t> encoder_ranks, encoder_chunks;
   std::optional<std::string> schedule;
   std::vector<int64_t> stage_layers;
   std::optional<int64_t> zero;
@@ -32,11 +32,19 @@ struct ParallelSection {
     visit("tensor", tensor, "ranks that share out each layer; absent = planned", Between(1, 4096));
     visit("encoder", encoder,
           "inline: vision and projector are the first of the layers that the pipeline ranks share; "
-          "disaggregated: they have the first pipeline ranks to themselves",
-          OneOf({"inline", "disaggregated"}));
+          "disaggregated: they have the first pipeline ranks to themselves; three_phase, dep, "
+          "optimus_coarse, optimus: copies of them on all pipeline ranks run in the bubbles of the "
+          "language model; auto: planned",
+          OneOf({"inline", "disaggregated", "three_phase", "dep", "optimus_coarse", "optimus",
+                 "auto"}));
     visit("encoder_ranks", encoder_ranks,
-          "pipeline ranks of a disaggregated encoder, of those in `pipeline`; absent = 1",
+          "pipeline ranks of a disaggregated encoder, of those in `pipeline`, or of each copy in "
+          "the bubbles; absent = planned (of a disaggregated one 1)",
           Between(1, 4095));
+    visit("encoder_chunks", encoder_chunks,
+          "stages of an encoder in the bubbles on each of its pipeline ranks: more fit smaller "
+          "bubbles; absent = planned",
+          Between(1, 64));
     visit("schedule", schedule,
           "order of the pipeline's passes: naive, gpipe, 1f1b, zb_h1, interleaved, zb_v, or a file "
           "that "

@@ -118,7 +118,13 @@ Case DrawCase(std::mt19937& engine) {
   } while (drawn.ranks % drawn.encoder.ranks != 0);
   drawn.encoder.lanes = draw(1, 2);
   drawn.encoder.pieces = draw(1, 4);
-  drawn.encoder.trainable = draw(0, 4) > 0;
+  // Some frozen, whole or in front; some trained in front of frozen ones, which pass gradients on.
+  const int first = draw(0, 4) > 0 ? draw(0, drawn.encoder.depth() - 1) : drawn.encoder.depth();
+  const int last = draw(0, 2) > 0 ? drawn.encoder.depth() : first + 1;
+  for (int place = 0; place < drawn.encoder.depth(); ++place) {
+    drawn.encoder.needs_input_gradient.push_back(place > first);
+    drawn.encoder.needs_weight_gradient.push_back(place >= first && place < last);
+  }
   if (draw(0, 1) == 1) {
     for (int i = 0; i < drawn.micro_batches; ++i) drawn.encoder.runs.push_back(draw(0, 3) > 0);
   }
@@ -171,9 +177,9 @@ TEST_CASE("a filled schedule is valid, no longer than encoder in front, no short
                   << drawn.encoder.pieces);
     const double front_s = drawn.StepOf(EncoderPlacement::kThreePhase);
     std::map<EncoderPlacement, double> steps;
-    for (const auto& [placement, name] : NamesOf(EncoderPlacement())) {
+    for (const EncoderPlacement placement : kBubblePlacements) {
       const Schedule filled = drawn.Filled(placement);
-      INFO(name);
+      INFO(ToString(placement));
       const auto fault = FindFault(filled);
       REQUIRE((fault ? fault->message : "") == "");
       const double step_s = SimulateTimes(filled, drawn.costs).step_s;
@@ -184,9 +190,11 @@ TEST_CASE("a filled schedule is valid, no longer than encoder in front, no short
       REQUIRE(TextOps(filled, encoder_stages) == drawn.Llm().ranks);
       steps[placement] = step_s;
     }
-    REQUIRE(steps[EncoderPlacement::kFine] <= steps[EncoderPlacement::kCoarse] * (1 + 1e-9));
-    shorter += steps[EncoderPlacement::kCoarse] < 0.99 * front_s ? 1 : 0;
-    finer += steps[EncoderPlacement::kFine] < 0.99 * steps[EncoderPlacement::kCoarse] ? 1 : 0;
+    REQUIRE(steps[EncoderPlacement::kOptimus] <=
+            steps[EncoderPlacement::kOptimusCoarse] * (1 + 1e-9));
+    shorter += steps[EncoderPlacement::kOptimusCoarse] < 0.99 * front_s ? 1 : 0;
+    finer +=
+        steps[EncoderPlacement::kOptimus] < 0.99 * steps[EncoderPlacement::kOptimusCoarse] ? 1 : 0;
   }
   // The search is no idle one: it wins in a good part of the cases.
   CHECK(shorter > 100);
@@ -222,8 +230,8 @@ TEST_CASE("steps are no longer than those of a prototype that tries every divisi
                   << row.chunks << ", encoder " << row.encoder_s);
     CHECK(given.StepOf(EncoderPlacement::kThreePhase) <= row.three_phase + 1e-9);
     CHECK(given.StepOf(EncoderPlacement::kDep) <= row.dep + 1e-9);
-    CHECK(given.StepOf(EncoderPlacement::kCoarse) <= row.coarse + 1e-9);
-    CHECK(given.StepOf(EncoderPlacement::kFine) <= row.fine + 1e-9);
+    CHECK(given.StepOf(EncoderPlacement::kOptimusCoarse) <= row.coarse + 1e-9);
+    CHECK(given.StepOf(EncoderPlacement::kOptimus) <= row.fine + 1e-9);
   }
 }
 
@@ -308,7 +316,7 @@ TEST_CASE("small schedules are as short as the shortest of all orders, or 3 % lo
         given.costs = trial == 0 ? EvenCosts(given.Llm().graph, given.encoder, share)
                                  : RandomCosts(engine(), share).Costs();
         const double shortest = Exhaustive(given).Run();
-        const Schedule filled = given.Filled(EncoderPlacement::kFine);
+        const Schedule filled = given.Filled(EncoderPlacement::kOptimus);
         // Without reductions, as the search for the shortest has none.
         Schedule compute = filled;
         for (std::vector<Op>& list : compute.ranks) {
@@ -353,8 +361,8 @@ TEST_CASE("the schedule given may be complete or not") {
   Case given{.schedule = "zb_h1", .ranks = 4, .micro_batches = 6, .encoder = {}, .costs = {}};
   const Schedule complete = CompleteSchedule(given.Llm(), {}, {});
   REQUIRE(complete != given.Llm());
-  for (const auto& [placement, name] : NamesOf(EncoderPlacement())) {
-    INFO(name);
+  for (const EncoderPlacement placement : kBubblePlacements) {
+    INFO(ToString(placement));
     CHECK(FillBubbles(complete, given.encoder, {}, placement) ==
           FillBubbles(given.Llm(), given.encoder, {}, placement));
   }
@@ -364,8 +372,8 @@ TEST_CASE("a step without pictures is the schedule of the language model") {
   Case given{.schedule = "1f1b", .ranks = 4, .micro_batches = 4, .encoder = {}, .costs = {}};
   given.encoder.runs.assign(4, false);
   const double alone = SimulateTimes(given.Llm(), {}).step_s;
-  for (const auto& [placement, name] : NamesOf(EncoderPlacement())) {
-    INFO(name);
+  for (const EncoderPlacement placement : kBubblePlacements) {
+    INFO(ToString(placement));
     CHECK(given.StepOf(placement) == alone);
   }
 }
@@ -384,14 +392,16 @@ TEST_CASE("what the encoder and the schedule cannot be is said in one line") {
        "encoder pipelines of 0 ranks do not divide the 4 pipeline ranks of the language model; "
        "take a divisor of 4"},
       {{.lanes = 0}, "encoder pipelines with 0 lanes and 1 pieces; take 1 or more"},
+      {{.needs_weight_gradient = {true, false}},
+       "gradients are told of 2 stages, an encoder pipeline has 1; give one value for each"},
       {{.runs = {true}},
        "pictures are told of 1 micro-batches, the schedule has 4; give one value for each"},
   };
   for (const Row& row : rows) {
-    CHECK_THROWS_WITH(FillBubbles(llm, row.encoder, {}, EncoderPlacement::kFine), row.message);
+    CHECK_THROWS_WITH(FillBubbles(llm, row.encoder, {}, EncoderPlacement::kOptimus), row.message);
   }
-  const Schedule filled = FillBubbles(llm, {}, {}, EncoderPlacement::kFine);
-  CHECK_THROWS_WITH(FillBubbles(filled, {}, {}, EncoderPlacement::kFine),
+  const Schedule filled = FillBubbles(llm, {}, {}, EncoderPlacement::kOptimus);
+  CHECK_THROWS_WITH(FillBubbles(filled, {}, {}, EncoderPlacement::kOptimus),
                     "stage 0 is an encoder already; fill the schedule of a language model alone");
 }
 
