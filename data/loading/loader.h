@@ -51,13 +51,19 @@ class Dataset {
   std::unique_ptr<Impl> impl_;
 };
 
+// A pack that a loader is to read; `pictures` as in Dataset::Load().
+struct LoadRequest {
+  Pack pack;
+  bool pictures = true;
+};
+
 // Loads packs ahead in threads, and returns them in the order of `next` for any number of threads.
 class PrefetchLoader {
  public:
   // `next` gives this rank's packs one after the other; it is called from one thread at a time. At
-  // most `prefetch` packs are loaded ahead. `pictures`: as Dataset::Load().
-  PrefetchLoader(const Dataset* dataset, std::function<Pack()> next, int64_t threads,
-                 int64_t prefetch, bool pictures = true);
+  // most `prefetch` packs are loaded ahead.
+  PrefetchLoader(const Dataset* dataset, std::function<LoadRequest()> next, int64_t threads,
+                 int64_t prefetch);
   ~PrefetchLoader();
   // The next pack; blocks until it is loaded. Throws the exception of a loader thread.
   LoadedPack Next();

@@ -19,9 +19,8 @@ struct PrefetchLoader::Impl {
   };
 
   const Dataset* dataset;
-  std::function<Pack()> next;
+  std::function<LoadRequest()> next;
   int64_t prefetch;
-  bool pictures;
 
   std::mutex drawing;  // held while `next` runs
   std::mutex mutex;    // guards all below
@@ -44,13 +43,13 @@ struct PrefetchLoader::Impl {
   }
 
   // The next pack and its number; nothing when there will be none.
-  std::optional<std::pair<int64_t, Pack>> Draw() {
+  std::optional<std::pair<int64_t, LoadRequest>> Draw() {
     const std::lock_guard order(drawing);
     if (!WaitForRoom()) return std::nullopt;
     try {
-      Pack pack = next();
+      LoadRequest request = next();
       const std::lock_guard lock(mutex);
-      return std::pair(drawn++, std::move(pack));
+      return std::pair(drawn++, std::move(request));
     } catch (...) {
       const std::lock_guard lock(mutex);
       results[drawn].failure = std::current_exception();
@@ -64,7 +63,7 @@ struct PrefetchLoader::Impl {
     while (auto work = Draw()) {
       Result result;
       try {
-        result.pack = dataset->Load(work->second, pictures);
+        result.pack = dataset->Load(work->second.pack, work->second.pictures);
       } catch (...) {
         result.failure = std::current_exception();
       }
@@ -73,13 +72,12 @@ struct PrefetchLoader::Impl {
   }
 };
 
-PrefetchLoader::PrefetchLoader(const Dataset* dataset, std::function<Pack()> next, int64_t threads,
-                               int64_t prefetch, bool pictures)
+PrefetchLoader::PrefetchLoader(const Dataset* dataset, std::function<LoadRequest()> next,
+                               int64_t threads, int64_t prefetch)
     : impl_(std::make_unique<Impl>()) {
   impl_->dataset = dataset;
   impl_->next = std::move(next);
   impl_->prefetch = prefetch;
-  impl_->pictures = pictures;
   for (int64_t i = 0; i < threads; ++i) impl_->threads.emplace_back([this] { impl_->Work(); });
 }
 

@@ -326,10 +326,10 @@ TEST_CASE("loaded packs come in order with any number of threads", "[data][cpu]"
         &*fixture.dataset,
         [&] {
           most_inside = std::max<int>(most_inside, ++inside);
-          Pack pack = fixture.PackOf({next % 40});
+          LoadRequest request{fixture.PackOf({next % 40})};
           ++next;
           --inside;
-          return pack;
+          return request;
         },
         threads, 3);
     for (int64_t i = 0; i < 60; ++i) {
@@ -340,13 +340,29 @@ TEST_CASE("loaded packs come in order with any number of threads", "[data][cpu]"
   }
 }
 
+TEST_CASE("a loader decodes the pictures that are asked for", "[data][cpu]") {
+  LoaderFixture fixture(DataFixture::MixedLines(8));
+  int64_t next = 0;
+  PrefetchLoader loader(
+      &*fixture.dataset,
+      [&] {
+        const int64_t number = next++;
+        return LoadRequest{fixture.PackOf({1}), /*pictures=*/number % 2 == 0};
+      },
+      2, 4);
+  for (int64_t i = 0; i < 6; ++i) {
+    const MicroBatch batch = loader.Next().batch;
+    CHECK(batch.pixel_values.defined() == (i % 2 == 0));
+  }
+}
+
 TEST_CASE("a loader goes away whatever its threads are doing", "[data][cpu]") {
   LoaderFixture fixture(DataFixture::MixedLines(8));
   for (int taken = 0; taken < 3; ++taken) {
     PrefetchLoader loader(
         &*fixture.dataset,
         [&] {
-          return fixture.PackOf({0, 1, 2});
+          return LoadRequest{fixture.PackOf({0, 1, 2})};
         },
         3, 2);
     for (int i = 0; i < taken; ++i) loader.Next();
@@ -360,7 +376,7 @@ TEST_CASE("an exception comes in its place and stays", "[data][cpu]") {
       &*fixture.dataset,
       [&] {
         if (next == 5) throw std::runtime_error("no more");
-        return fixture.PackOf({next++});
+        return LoadRequest{fixture.PackOf({next++})};
       },
       2, 4);
   for (int64_t i = 0; i < 5; ++i) CHECK(loader.Next().batch.samples == std::vector<int64_t>{i});

@@ -8,7 +8,7 @@ StepFeed::StepFeed(const Dataset* dataset, EpochPacker planner, DataPosition sta
                    const Options& options)
     : options_(options), planner_(std::move(planner)), position_(start) {
   loader_ = std::make_unique<PrefetchLoader>(
-      dataset, [this] { return NextPack(); }, options.threads, options.prefetch, options.pictures);
+      dataset, [this] { return NextPack(); }, options.threads, options.prefetch);
 }
 
 StepFeed::~StepFeed() = default;
@@ -23,22 +23,26 @@ FeedStep StepFeed::NextStep() {
 
 LoadedPack StepFeed::LoadPack() { return loader_->Next(); }
 
-Pack StepFeed::NextPack() {
+LoadRequest StepFeed::NextPack() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (packs_.empty()) PlanOneStep();
-  Pack pack = std::move(packs_.front());
+  LoadRequest request = std::move(packs_.front());
   packs_.pop_front();
-  return pack;
+  return request;
 }
 
 void StepFeed::PlanOneStep() {
   FeedStep work;
   work.plan = planner_.Next(position_);
   work.after = position_;
+  std::vector<Pack> packs;
   for (size_t i = static_cast<size_t>(options_.data_rank); i < work.plan.packs.size();
        i += static_cast<size_t>(options_.data_ranks)) {
-    packs_.push_back(work.plan.packs[i]);
+    packs.push_back(work.plan.packs[i]);
   }
+  const std::vector<bool> pictures =
+      options_.pictures ? options_.pictures(packs) : std::vector<bool>(packs.size(), true);
+  for (size_t i = 0; i < packs.size(); ++i) packs_.push_back({packs[i], pictures[i]});
   steps_.push_back(std::move(work));
 }
 

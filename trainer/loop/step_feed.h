@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "data/loading/loader.h"
 #include "data/loading/packing.h"
@@ -25,7 +27,9 @@ class StepFeed {
     int data_ranks = 1;
     int64_t threads = 1;
     int64_t prefetch = 4;
-    bool pictures = true;  // false: no picture is decoded
+    // Of a step's packs of this data rank, those whose pictures this rank needs; called by the
+    // loader's threads, one at a time. Empty: all.
+    std::function<std::vector<bool>(const std::vector<Pack>& packs)> pictures;
   };
   // REQUIRES: the planner's global batch is a multiple of data_ranks. `dataset` must outlive it.
   StepFeed(const Dataset* dataset, EpochPacker planner, DataPosition start, const Options& options);
@@ -38,15 +42,15 @@ class StepFeed {
   const GroupOptions& groups() const { return planner_.groups(); }
 
  private:
-  Pack NextPack();     // called by the loader's threads
-  void PlanOneStep();  // REQUIRES: mutex_ is held
+  LoadRequest NextPack();  // called by the loader's threads
+  void PlanOneStep();      // REQUIRES: mutex_ is held
 
   Options options_;
   std::mutex mutex_;
   EpochPacker planner_;
   DataPosition position_;  // after the last step planned
   std::deque<FeedStep> steps_;
-  std::deque<Pack> packs_;                  // of this data rank, planned and not yet loading
+  std::deque<LoadRequest> packs_;           // of this data rank, planned and not yet loading
   std::unique_ptr<PrefetchLoader> loader_;  // last: its threads use the rest
 };
 

@@ -72,6 +72,19 @@ Schedule ParallelModel::StepSchedule(const std::vector<LayerLoad>& loads) const 
   return plan_schedule_.StepOps(part_->plan(), loads, CostsOf(loads));
 }
 
+std::vector<bool> ParallelModel::NeedsPictures(const std::vector<LayerLoad>& loads) const {
+  std::vector<bool> needs(loads.size(), part_->needs_pictures());
+  if (part_->has_loss() || plan_.encoder_copies() == 1) return needs;
+  // Those that this rank's copy of the encoder takes.
+  needs.assign(loads.size(), false);
+  const Schedule schedule = StepSchedule(loads);
+  for (const Op& op : schedule.ranks[static_cast<size_t>(groups_.at.pipeline)]) {
+    const bool takes = op.kind == OpKind::kEncoderForward && plan_.LayersOf(op.stage).begin == 0;
+    if (takes) needs[static_cast<size_t>(op.micro_batch)] = true;
+  }
+  return needs;
+}
+
 void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {
   pass.evaluate = false;
   parameters().ZeroGradient();

@@ -64,6 +64,9 @@ class ParallelModel {
   bool reports_loss() const { return part_->has_loss() && groups_.at.tensor == 0; }
   // The schedule of a step for micro-batches of these loads.
   Schedule StepSchedule(const std::vector<LayerLoad>& loads) const;
+  // The micro-batches of a step whose pictures this rank needs: to encode them, or to know which
+  // cannot be decoded. May be called while a step runs.
+  std::vector<bool> NeedsPictures(const std::vector<LayerLoad>& loads) const;
   // The last pass: its schedule, its start on the recorder's clock, this rank's seconds from start
   // to end, and the seconds of computation among these. Ranks end at different times; the time
   // until the slowest ends is idle time as well.
