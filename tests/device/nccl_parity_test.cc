@@ -91,6 +91,18 @@ TEST_CASE("over NCCL: bf16 by flash attention, with recompute", "[device]") {
   Check(cell);
 }
 
+TEST_CASE("over NCCL: an encoder in the bubbles", "[device]") {
+  Cell cell;
+  cell.encoder = GENERATE(EncoderPlacement::kDep, EncoderPlacement::kOptimus);
+  cell.schedule = GENERATE("1f1b", "zb_v");
+  cell.modality = "pictures";
+  cell.pipeline = 2;
+  cell.encoder_chunks = 2;
+  cell.data = 2;
+  cell.steps = 2;
+  Check(cell);
+}
+
 TEST_CASE("over NCCL: an encoder on ranks of its own", "[device]") {
   Cell cell;
   cell.schedule = GENERATE("gpipe", "1f1b", "zb_h1", "interleaved", "zb_v");

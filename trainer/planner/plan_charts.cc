@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -23,8 +24,14 @@ struct Part {
   const char* style;
   const char* name;
 };
-constexpr std::array<Part, 4> kOps = {
-    {{"f", "forward"}, {"b", "backward"}, {"o", "optimizer"}, {"t", "communication"}}};
+// The last is drawn below the others; the first two are those of a model without an encoder apart.
+constexpr std::array<Part, 6> kOps = {{{"f", "forward"},
+                                       {"b", "backward"},
+                                       {"v", "encoder forward"},
+                                       {"u", "encoder backward"},
+                                       {"o", "optimizer"},
+                                       {"t", "communication"}}};
+constexpr size_t kTransfers = kOps.size() - 1;
 constexpr std::array<Part, 7> kMemory = {{{"m0", "weights"},
                                           {"m1", "gradients"},
                                           {"m2", "optimizer"},
@@ -94,13 +101,23 @@ std::string Figure(const std::string& title, double height, const std::string& s
 
 // The index of a span's kind in kOps.
 size_t KindOf(const Span& span) {
-  if (span.lane != "compute") return 3;
-  const char kind = span.name[span.name.find_first_not_of("0123456789")];
-  return kind == 'F' || kind == 'V' ? 0 : kind == 'O' ? 2 : 1;
+  if (span.lane != "compute") return kTransfers;
+  switch (span.name[span.name.find_first_not_of("0123456789")]) {
+    case 'F':
+      return 0;
+    case 'V':
+      return 2;
+    case 'U':
+      return 3;
+    case 'O':
+      return 4;
+    default:
+      return 1;  // whole, or a half
+  }
 }
 
 Box RowBox(const Scale& scale, int rank, size_t kind, std::pair<double, double> seconds) {
-  const bool compute = kind < 3;
+  const bool compute = kind < kTransfers;
   const double x = scale.X(seconds.first);
   return {x, rank * kRow + (compute ? 0 : kRow - 5), scale.X(seconds.second) - x,
           compute ? kRow - 6 : 3};
@@ -124,7 +141,7 @@ std::string Spans(const Timeline& timeline, const Scale& scale) {
 std::string Columns(const Timeline& timeline, int ranks, const Scale& scale) {
   constexpr size_t kColumns = 1096;
   const double width_s = (scale.high - scale.low) / kColumns;
-  std::vector<std::array<double, 4>> covered(static_cast<size_t>(ranks) * kColumns);
+  std::vector<std::array<double, kOps.size()>> covered(static_cast<size_t>(ranks) * kColumns);
   for (const Span& span : timeline) {
     const auto row = static_cast<size_t>(span.rank) * kColumns;
     for (auto c = static_cast<size_t>(span.start_s / width_s); c < kColumns; ++c) {
@@ -138,10 +155,10 @@ std::string Columns(const Timeline& timeline, int ranks, const Scale& scale) {
   // half of the column; communication, drawn separately, where it does.
   const auto is = [&](int rank, size_t column, size_t kind) {
     if (column == kColumns) return false;
-    const std::array<double, 4>& all = covered[static_cast<size_t>(rank) * kColumns + column];
-    if (kind == 3) return all[3] >= 0.5 * width_s;
-    return all[0] + all[1] + all[2] >= 0.5 * width_s &&
-           std::max_element(all.begin(), all.begin() + 3) - all.begin() ==
+    const auto& all = covered[static_cast<size_t>(rank) * kColumns + column];
+    if (kind == kTransfers) return all[kTransfers] >= 0.5 * width_s;
+    return std::accumulate(all.begin(), all.begin() + kTransfers, 0.0) >= 0.5 * width_s &&
+           std::max_element(all.begin(), all.begin() + kTransfers) - all.begin() ==
                static_cast<std::ptrdiff_t>(kind);
   };
   std::string shapes;
@@ -173,7 +190,11 @@ std::string GanttCharts(const PlanReport& report) {
   std::string labels;
   for (int rank = 0; rank < ranks; ++rank) labels += RowLabel(rank, fmt::format("rank {}", rank));
   const double height = ranks * kRow;
-  const std::string legend = Legend(kOps.data(), kOps.size());
+  std::vector<Part> shown(kOps.begin(), kOps.end());
+  if (report.best().plan.encoder == EncoderPlacement::kInline) {
+    shown.erase(shown.begin() + 2, shown.begin() + 4);
+  }
+  const std::string legend = Legend(shown.data(), shown.size());
   const bool fine = of_rank > kFineSpans;
   const Scale step{0, end_s};
   const std::string title = fmt::format("One step: {:.4g} s", end_s);
@@ -270,6 +291,7 @@ std::string HistogramChart(const SampleHistogram& histogram) {
 std::string PlanChartStyle() {
   return R"css(
 .f { fill: #2563eb; background: #2563eb; } .b { fill: #d9480f; background: #d9480f; }
+.v { fill: #0d9488; background: #0d9488; } .u { fill: #c026d3; background: #c026d3; }
 .t { fill: #94a3b8; background: #94a3b8; } .o { fill: #15803d; background: #15803d; }
 .m0 { fill: #2563eb; background: #2563eb; } .m1 { fill: #60a5fa; background: #60a5fa; }
 .m2 { fill: #a78bfa; background: #a78bfa; } .m3 { fill: #d9480f; background: #d9480f; }
