@@ -20,12 +20,14 @@
 // Shapes are taken in the order of a lower bound of their step, the least communication first among
 // equals. Each is cut into stages and fitted to the memory (PlanFitter); only plans whose bound is
 // below the slowest plan kept so far are simulated. The bound never exceeds the simulated step, so
-// no better plan of these shapes and cuts is missed.
+// no better plan of these shapes and cuts is missed. Only shapes with the encoder in the bubbles
+// are chosen by another rule (Guided()).
 
 namespace equipoise {
 namespace {
 
-constexpr size_t kCuts = 3;  // cuts of a shape that are simulated
+constexpr size_t kGuides = 3;  // plans whose mesh and schedule an encoder in the bubbles takes
+constexpr size_t kCuts = 3;    // cuts of a shape that are simulated
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr int kMostGrowth = 64;  // largest factor on the ranks in the search for a fit
 
@@ -55,16 +57,12 @@ class Search {
   explicit Search(const PlanRequest& request) : request_(request) {}
 
   PlanSearchResult Run() {
-    std::vector<Shape> shapes;
+    std::vector<Plan> plain, filled;
     for (Plan& plan : PlanShapes(request_)) {
-      if (auto shape = Bounded(std::move(plan))) shapes.push_back(std::move(*shape));
+      (FillsBubbles(plan.encoder) ? filled : plain).push_back(std::move(plan));
     }
-    // The most promising first; among equals those with the least communication.
-    std::stable_sort(shapes.begin(), shapes.end(), [](const Shape& a, const Shape& b) {
-      return std::tuple(a.bound_s, a.plan.tensor(), a.plan.pipeline()) <
-             std::tuple(b.bound_s, b.plan.tensor(), b.plan.pipeline());
-    });
-    for (const Shape& shape : shapes) Consider(shape);
+    ConsiderAll(std::move(plain));
+    if (!filled.empty()) ConsiderAll(Guided(std::move(filled)));
     if (!request_.pins.sharded) ConsiderWholeState();
     RejectBeyondKept();
     return std::move(result_);
@@ -93,6 +91,45 @@ class Search {
     Plan plan;
     double bound_s = 0;
   };
+
+  void ConsiderAll(std::vector<Plan> plans) {
+    std::vector<Shape> shapes;
+    for (Plan& plan : plans) {
+      if (auto shape = Bounded(std::move(plan))) shapes.push_back(std::move(*shape));
+    }
+    // The most promising first; among equals those with the least communication.
+    std::stable_sort(shapes.begin(), shapes.end(), [](const Shape& a, const Shape& b) {
+      return std::tuple(a.bound_s, a.plan.tensor(), a.plan.pipeline()) <
+             std::tuple(b.bound_s, b.plan.tensor(), b.plan.pipeline());
+    });
+    for (const Shape& shape : shapes) Consider(shape);
+  }
+
+  // Of shapes with the encoder in the bubbles, those whose mesh, schedule and chunks are among the
+  // best for an encoder that is not; all where none of those fits. There are many, no bound tells
+  // them apart, and each is filled anew: Optimus (arXiv 2408.03505, section 4.1) fixes the plan of
+  // the language model first, too.
+  std::vector<Plan> Guided(std::vector<Plan> filled) const {
+    std::vector<Plan> guides;
+    if (request_.pins.encoder.placement) {
+      PlanRequest without = request_;
+      without.pins.encoder = {};
+      without.pins.stage_begins.clear();
+      without.keep = kGuides;
+      for (ScoredPlan& each : Search(without).Run().plans) guides.push_back(std::move(each.plan));
+    } else {
+      for (const ScoredPlan& each : result_.plans) guides.push_back(each.plan);
+    }
+    if (guides.size() > kGuides) guides.resize(kGuides);
+    if (guides.empty()) return filled;
+    std::erase_if(filled, [&](const Plan& plan) {
+      return std::none_of(guides.begin(), guides.end(), [&](const Plan& guide) {
+        return guide.mesh == plan.mesh && guide.schedule == plan.schedule &&
+               guide.chunks() == plan.chunks();
+      });
+    });
+    return filled;
+  }
 
   const PlanFitter& FitterOf(const Plan& plan) {
     std::unique_ptr<PlanFitter>& fitter = fitters_[plan.tensor()];

@@ -163,12 +163,13 @@ TEST_CASE("an encoder with ranks of its own stays apart", "[plan_search][cpu]") 
 }
 
 TEST_CASE("an encoder in the bubbles: bounds, memory, forecast", "[plan_search][cpu]") {
-  PlanRequest request = Request("internvl2-26b", 1, 16);
+  PlanRequest request = Request("internvl2-8b", 1, 16);
   request.pins.pipeline = 4;
   request.pins.tensor = 1;
   request.pins.encoder.placement =
       GENERATE(EncoderPlacement::kThreePhase, EncoderPlacement::kOptimus);
   request.keep = 1000;  // nothing is left out
+  const auto layers = static_cast<int>(LayerSpecs(request.model).size());
   const PlanSearchResult result = SearchPlans(request);
   std::set<std::pair<int, int>> encoders;
   for (const ScoredPlan& each : result.plans) {
@@ -176,7 +177,7 @@ TEST_CASE("an encoder in the bubbles: bounds, memory, forecast", "[plan_search][
     INFO(DescribeAxes(plan) << ", " << plan.schedule << " x " << plan.chunks());
     CHECK(plan.encoder == *request.pins.encoder.placement);
     CHECK(plan.encoder_copies() * plan.encoder_ranks() == 4);
-    CHECK(plan.LayersOf(plan.num_stages() - 1).end == 97);
+    CHECK(plan.LayersOf(plan.num_stages() - 1).end == layers);
     encoders.insert({plan.encoder_ranks(), plan.encoder_chunks()});
     const PlanFitter fitter(request, 1);
     CHECK(fitter.LowerBound(plan) <= each.step_s);
@@ -189,7 +190,7 @@ TEST_CASE("an encoder in the bubbles: bounds, memory, forecast", "[plan_search][
     CHECK(static_cast<int>(forecast.stages.size()) == plan.num_stages());
     CHECK(forecast.bubbles.total() < 1);
   }
-  CHECK(encoders.size() >= 3);
+  CHECK(encoders.size() >= 2);
 }
 
 TEST_CASE("a searched place of the encoder is never slower than a given one",
@@ -201,8 +202,9 @@ TEST_CASE("a searched place of the encoder is never slower than a given one",
   for (const ScoredPlan& each : free.plans) seen.insert(each.plan.encoder);
   for (const RejectedPlan& each : free.rejected) seen.insert(each.plan.encoder);
   CHECK(seen.size() == 3);
-  for (const auto& [placement, name] : NamesOf(EncoderPlacement())) {
-    INFO(name);
+  for (const EncoderPlacement placement :
+       {EncoderPlacement::kInline, EncoderPlacement::kDisaggregated, EncoderPlacement::kOptimus}) {
+    INFO(ToString(placement));
     request.pins.encoder.placement = placement;
     CHECK(free.plans.front().step_s <= SearchPlans(request).plans.front().step_s * (1 + 1e-9));
   }
