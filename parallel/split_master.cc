@@ -1,7 +1,6 @@
 // On a CPU, loops over the bits that the compiler vectorises: a number is read and written once.
 // Elsewhere, ATen's kernels on integer views; a few bytes more are moved, and on a GPU each pass is
-// one launch. The low half of a master is its remainder as it stands: rounding adds 2^15 to it, and
-// measuring from the rounded number takes the same away.
+// one launch.
 
 #include "parallel/split_master.h"
 
@@ -11,9 +10,12 @@
 #include <cstdint>
 
 #include "configs/base/error.h"
+#include "parallel/kernels/split_bits.h"
 
 namespace equipoise {
 namespace {
+
+using kernels::Bf16;
 
 constexpr int64_t kGrain = 1 << 15;          // elements of a thread, at least
 constexpr int64_t kRoundedAtOnce = 1 << 26;  // elements whose copy is in memory, on a device
@@ -34,9 +36,10 @@ const uint32_t* Bits(const at::Tensor& master) {
   return static_cast<const uint32_t*>(master.const_data_ptr());
 }
 
-uint16_t* Halves(const at::Tensor& half) { return static_cast<uint16_t*>(half.data_ptr()); }
-
-uint16_t Rounded(uint32_t bits) { return static_cast<uint16_t>((bits + 0x8000U) >> 16); }
+template <class Half>
+Half* Halves(const at::Tensor& half) {
+  return static_cast<Half*>(half.data_ptr());
+}
 
 // One of the two 16-bit halves of each element: 0, the low one; 1, the high one.
 at::Tensor HalfOf(const at::Tensor& bits, int64_t which) {
@@ -58,9 +61,9 @@ void RoundMaster(const at::Tensor& master, at::Tensor weight) {
     return;
   }
   const uint32_t* from = Bits(master);
-  uint16_t* to = Halves(weight);
+  auto* to = Halves<Bf16>(weight);
   at::parallel_for(0, master.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) to[i] = Rounded(from[i]);
+    for (int64_t i = begin; i < end; ++i) to[i] = kernels::RoundedHalf(from[i]);
   });
 }
 
@@ -72,12 +75,13 @@ void SplitMaster(const at::Tensor& master, at::Tensor weight, at::Tensor remaind
     return;
   }
   const uint32_t* from = Bits(master);
-  uint16_t *high = Halves(weight), *low = Halves(remainder);
+  auto* high = Halves<Bf16>(weight);
+  auto* low = Halves<int16_t>(remainder);
   at::parallel_for(0, master.numel(), kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const uint32_t bits = from[i];
-      high[i] = Rounded(bits);
-      low[i] = static_cast<uint16_t>(bits);
+      high[i] = kernels::RoundedHalf(bits);
+      low[i] = kernels::RemainingHalf(bits);
     }
   });
 }
@@ -88,13 +92,11 @@ void JoinMaster(const at::Tensor& weight, const at::Tensor& remainder, at::Tenso
     master.view(at::kInt).copy_(remainder).add_(weight.view(at::kShort), /*alpha=*/0x10000);
     return;
   }
-  const uint16_t *high = Halves(weight), *low = Halves(remainder);
+  const auto* high = Halves<Bf16>(weight);
+  const auto* low = Halves<int16_t>(remainder);
   auto* to = static_cast<uint32_t*>(master.data_ptr());
   at::parallel_for(0, master.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const auto below = static_cast<uint32_t>(static_cast<int16_t>(low[i]));
-      to[i] = (static_cast<uint32_t>(high[i]) << 16) + below;
-    }
+    for (int64_t i = begin; i < end; ++i) to[i] = kernels::JoinedHalves(high[i], low[i]);
   });
 }
 

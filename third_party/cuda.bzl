@@ -103,6 +103,7 @@ def _fatbin_impl(ctx):
     context = cc_common.merge_cc_infos(cc_infos = infos).compilation_context
     host = find_cpp_toolchain(ctx)
     arguments = _arguments(ctx, context, host)
+    arguments.add_all(ctx.attr.options)
     arguments.add_all(["-fatbin", "-Xptxas=-v", ctx.file.src, "-o", ctx.outputs.image])
     ctx.actions.run_shell(
         # ptxas says what each kernel uses on stderr.
@@ -124,6 +125,7 @@ _fatbin = rule(
     attrs = dict(
         _TOOLS,
         src = attr.label(allow_single_file = [".cu"]),
+        options = attr.string_list(),
         deps = attr.label_list(providers = [CcInfo]),
         image = attr.output(),
         log = attr.output(),
@@ -131,16 +133,17 @@ _fatbin = rule(
     toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
 )
 
-def cuda_image(name, src, function, deps = []):
+def cuda_image(name, src, function, deps = [], options = []):
     """Kernels for all architectures as bytes, behind a function of name.h; null without nvcc.
 
     Args:
       name: of the library; name.fatbin has the image, name.ptxas.txt what ptxas says of it.
       src: a .cu file.
-      function: declared in name.h as `const void* FUNCTION()`, in namespace equipoise::ops.
+      function: declared in name.h as `const void* FUNCTION()`, in namespace equipoise.
       deps: libraries of its headers.
+      options: of nvcc, beside those of all.
     """
-    declaration = "namespace equipoise::ops { const void* %s(); }" % function
+    declaration = "namespace equipoise { const void* %s(); }" % function
     native.genrule(
         name = name + "_header",
         outs = [name + ".h"],
@@ -152,6 +155,7 @@ def cuda_image(name, src, function, deps = []):
             src = src,
             image = name + ".fatbin",
             log = name + ".ptxas.txt",
+            options = options,
             deps = deps,
         )
         bytes = "od -An -v -tx8 -w32 $< | sed 's/ \\([0-9a-f]\\+\\)/0x\\1,/g'"
@@ -164,7 +168,7 @@ def cuda_image(name, src, function, deps = []):
         name = name + "_source",
         srcs = [name + ".fatbin"] if FOUND else [],
         outs = [name + ".cc"],
-        cmd = "{ %s; echo 'namespace equipoise::ops { const void* %s() { return %s; } }'; } > $@" %
+        cmd = "{ %s; echo 'namespace equipoise { const void* %s() { return %s; } }'; } > $@" %
               (command, function, result),
     )
     native.cc_library(

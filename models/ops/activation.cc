@@ -1,6 +1,5 @@
 #include "models/ops/activation.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
@@ -8,32 +7,24 @@
 #include <ATen/ops/silu_backward.h>
 #include <ATen/ops/sum.h>
 
-#include <optional>
-
 #include "models/ops/record.h"
+#include "parallel/kernels/own_operator.h"
 
 namespace equipoise::ops {
 namespace {
 
-// Whether the program's own kernels (models/ops/kernels) are loaded for tensors like x.
-bool HasKernels(const at::Tensor& x, const std::optional<c10::OperatorHandle>& kernel) {
-  return x.is_cuda() && kernel && kernel->hasKernelForDispatchKey(c10::DispatchKey::CUDA);
-}
-
 at::Tensor Gated(const at::Tensor& gate_up) {
-  static const auto kernel = c10::Dispatcher::singleton().findSchema({"equipoise::swi_glu", ""});
-  if (HasKernels(gate_up, kernel))
-    return kernel->typed<at::Tensor(const at::Tensor&)>().call(gate_up);
+  static const OwnOperator<at::Tensor(const at::Tensor&)> own("equipoise::swi_glu");
+  if (own.IsFor(gate_up)) return own(gate_up);
   const int64_t n = gate_up.size(-1) / 2;
   return at::silu(gate_up.narrow(-1, 0, n)).mul_(gate_up.narrow(-1, n, n));
 }
 
 // The gradient of gate_up for the gradient g of Gated().
 at::Tensor GatedGradient(const at::Tensor& g, const at::Tensor& gate_up) {
-  static const auto kernel =
-      c10::Dispatcher::singleton().findSchema({"equipoise::swi_glu_gradient", ""});
-  if (HasKernels(gate_up, kernel))
-    return kernel->typed<at::Tensor(const at::Tensor&, const at::Tensor&)>().call(g, gate_up);
+  static const OwnOperator<at::Tensor(const at::Tensor&, const at::Tensor&)> own(
+      "equipoise::swi_glu_gradient");
+  if (own.IsFor(gate_up)) return own(g, gate_up);
   const int64_t n = gate_up.size(-1) / 2;
   const at::Tensor gate = gate_up.narrow(-1, 0, n), up = gate_up.narrow(-1, n, n);
   at::Tensor result = at::empty_like(gate_up);

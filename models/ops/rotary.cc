@@ -1,12 +1,12 @@
 #include "models/ops/rotary.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
 
 #include "models/ops/record.h"
 #include "models/ops/row_dispatch.h"
+#include "parallel/kernels/own_operator.h"
 
 namespace equipoise::ops {
 namespace {
@@ -27,14 +27,12 @@ at::Tensor RotatedOnDevice(const at::Tensor& x, const at::Tensor& cos, const at:
   return y;
 }
 
-using RotaryKernel = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, double);
-
 at::Tensor Rotated(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                    float direction) {
-  // The program's own kernel (models/ops/kernels), where it is loaded.
-  static const auto kernel = c10::Dispatcher::singleton().findSchema({"equipoise::rotary", ""});
-  if (x.is_cuda() && kernel && kernel->hasKernelForDispatchKey(c10::DispatchKey::CUDA))
-    return kernel->typed<RotaryKernel>().call(x, cos, sin, direction);
+  static const OwnOperator<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                      double)>
+      own("equipoise::rotary");
+  if (own.IsFor(x)) return own(x, cos, sin, direction);
   const at::Tensor input = x.stride(1) == 1 ? x : x.contiguous();
   if (!x.is_cpu()) return RotatedOnDevice(input, cos, sin, direction);
   at::Tensor y = at::empty(x.sizes(), x.options());

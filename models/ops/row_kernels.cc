@@ -1,6 +1,5 @@
 #include "models/ops/row_kernels.h"
 
-#include <bit>
 #include <cmath>
 
 // Built with -O3 -fopenmp-simd: the sums of `omp simd reduction` may be reordered, nothing else.
@@ -10,18 +9,8 @@
 namespace equipoise::ops {
 namespace {
 
-EQUIPOISE_INLINE float Load(float x) { return x; }
-EQUIPOISE_INLINE float Load(Bf16 x) {
-  return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
-}
-
-EQUIPOISE_INLINE void Store(float x, float& y) { y = x; }
-// Rounds to nearest, ties to even; NaN stays NaN.
-EQUIPOISE_INLINE void Store(float x, Bf16& y) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  y.bits = static_cast<uint16_t>(x != x ? 0x7fc0 : rounded);
-}
+using kernels::Load;
+using kernels::Store;
 
 template <class T>
 EQUIPOISE_INLINE float Round(float x) {

@@ -2,16 +2,15 @@
 
 #include <cstdint>
 
+#include "parallel/kernels/bf16.h"
+
 namespace equipoise::ops {
 
 // Fused passes over rows for the CPU, where a chain of small ATen kernels would cost more than the
 // matrix products. Compiled for several instruction sets, one of which is chosen when the program
 // starts. LibTorch-free.
 
-// The bit pattern of a bfloat16.
-struct Bf16 {
-  uint16_t bits;
-};
+using kernels::Bf16;
 
 // Rows `begin` to `end` - 1. Row i of x begins at x + i * stride; rows of other arrays are
 // contiguous.

@@ -336,17 +336,6 @@ class HostCall {
   std::map<at::TensorImpl*, std::pair<at::Tensor, at::Tensor>> tensors_;  // host's, GPU's
 };
 
-void RunOnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  HostCall call(op);
-  const size_t count = op.schema().arguments().size(), first = stack->size() - count;
-  for (size_t i = 0; i < count; ++i) (*stack)[first + i] = call.Argument(i, (*stack)[first + i]);
-  op.callBoxed(stack);
-  call.TakeResized();
-  for (size_t i = first; i < stack->size(); ++i) (*stack)[i] = call.Result((*stack)[i]);
-  call.Report();
-}
-
 at::Tensor Empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype,
                  std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>,
                  std::optional<at::MemoryFormat> format) {
@@ -422,6 +411,17 @@ void* HostAddress(const void* data) {
 void Observe(MemoryObserver* other) { observer = other; }
 MemoryObserver* Observer() { return observer; }
 std::vector<std::string> OperationsOfStandIn() { return Uses::Names(); }
+
+void RunOnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  HostCall call(op);
+  const size_t count = op.schema().arguments().size(), first = stack->size() - count;
+  for (size_t i = 0; i < count; ++i) (*stack)[first + i] = call.Argument(i, (*stack)[first + i]);
+  op.callBoxed(stack);
+  call.TakeResized();
+  for (size_t i = first; i < stack->size(); ++i) (*stack)[i] = call.Result((*stack)[i]);
+  call.Report();
+}
 
 at::Tensor StandInOnHost(const at::Tensor& tensor) { return OnHost(tensor); }
 at::Tensor ToStandIn(const at::Tensor& host, const at::TensorOptions& options) {

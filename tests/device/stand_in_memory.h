@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 
 #include <string>
 
@@ -14,5 +15,8 @@ at::Tensor StandInOnHost(const at::Tensor& tensor);
 at::Tensor ToStandIn(const at::Tensor& host, const at::TensorOptions& options);
 // Tells what such an operation has used.
 void ReportUses(const std::string& operation, at::TensorList reads, at::TensorList writes);
+
+// Runs an operation by its kernel for CPUs, on tensors of the host over the same memory.
+void RunOnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 }  // namespace equipoise::testing

@@ -11,68 +11,19 @@
 #include "configs/base/error.h"
 #include "models/ops/kernels/kernel_list.h"
 #include "models/ops/kernels/row_kernels_image.h"
+#include "parallel/kernels/launchers.h"
 
-// An operator has one function, for the CPU and for CUDA: it allocates the results and gives a row
-// function to a launcher, which runs it in a loop or by the kernel of its name.
+namespace equipoise::kernels {
+EQUIPOISE_ROW_KERNELS(EQUIPOISE_KERNEL_NAME)
+}  // namespace equipoise::kernels
 
 namespace equipoise::ops {
 namespace {
 
-template <class Function>
-struct NameOf;
-#define EQUIPOISE_NAME(name, ...)               \
-  template <>                                   \
-  struct NameOf<__VA_ARGS__> {                  \
-    static constexpr const char* kName = #name; \
-  };
-EQUIPOISE_ROW_KERNELS(EQUIPOISE_NAME)
-#undef EQUIPOISE_NAME
-
-struct HostLauncher {
-  template <class Function>
-  void operator()(const Function& function, int64_t rows) const {
-    for (int64_t row = 0; row < rows; ++row) function.Run(row, LoneThread());
-  }
-};
-
-struct ImageLauncher {
-  std::shared_ptr<const KernelImage> image;
-
-  template <class Function>
-  void operator()(const Function& function, int64_t rows) const {
-    constexpr unsigned kThreads = 256;  // as in row_kernels.cu
-    image->Launch(NameOf<Function>::kName, static_cast<size_t>(rows), kThreads, &function);
-  }
-};
-
-template <class T>
-const T* Data(const at::Tensor& t) {
-  return static_cast<const T*>(t.const_data_ptr());
-}
-template <class T>
-T* MutableData(const at::Tensor& t) {
-  return static_cast<T*>(t.mutable_data_ptr());
-}
-
-// Calls run(T()) with T = float or Bf16, by x's dtype.
-template <class Run>
-void OnType(const at::Tensor& x, const Run& run) {
-  if (x.scalar_type() == at::kFloat) {
-    run(float());
-  } else {
-    EQUIPOISE_CHECK(x.scalar_type() == at::kBFloat16, "no kernel for ", x.scalar_type());
-    run(Bf16());
-  }
-}
-
-// Whether rows of `size` elements can be moved in packs of 16 bytes.
-bool Packed(int64_t size, const std::vector<at::Tensor>& tensors) {
-  for (const at::Tensor& tensor : tensors) {
-    const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
-    if (address % 16 != 0 || size * tensor.element_size() % 16 != 0) return false;
-  }
-  return true;
-}
+using kernels::Data;
+using kernels::MutableData;
+using kernels::OnType;
+using kernels::Packed;
 
 template <class Launcher>
 at::Tensor SwiGluOn(const Launcher& launch, const at::Tensor& gate_up) {
@@ -83,7 +34,7 @@ at::Tensor SwiGluOn(const Launcher& launch, const at::Tensor& gate_up) {
   at::Tensor y = at::empty(shape, input.options());
   OnType(input, [&](auto type) {
     using T = decltype(type);
-    launch(SwiGluRow<T>{Data<T>(input), MutableData<T>(y), n, Packed(n, {input, y})},
+    launch(kernels::SwiGluRow<T>{Data<T>(input), MutableData<T>(y), n, Packed(n, {input, y})},
            n == 0 ? 0 : y.numel() / n);
   });
   return y;
@@ -98,8 +49,8 @@ at::Tensor SwiGluGradientOn(const Launcher& launch, const at::Tensor& g,
   OnType(input, [&](auto type) {
     using T = decltype(type);
     EQUIPOISE_CHECK(above.scalar_type() == input.scalar_type());
-    launch(SwiGluGradientRow<T>{Data<T>(above), Data<T>(input), MutableData<T>(result), n,
-                                Packed(n, {above, input, result})},
+    launch(kernels::SwiGluGradientRow<T>{Data<T>(above), Data<T>(input), MutableData<T>(result), n,
+                                         Packed(n, {above, input, result})},
            n == 0 ? 0 : above.numel() / n);
   });
   return result;
@@ -117,9 +68,9 @@ at::Tensor RotaryOn(const Launcher& launch, const at::Tensor& x, const at::Tenso
   OnType(input, [&](auto type) {
     using T = decltype(type);
     const bool packed = Packed(half, {input, y, c, s}) && Packed(stride, {input});
-    launch(RotaryRow<T>{Data<T>(input), MutableData<T>(y), Data<float>(c), Data<float>(s), stride,
-                        static_cast<int>(size), static_cast<int>(half),
-                        static_cast<float>(direction), packed},
+    launch(kernels::RotaryRow<T>{Data<T>(input), MutableData<T>(y), Data<float>(c), Data<float>(s),
+                                 stride, static_cast<int>(size), static_cast<int>(half),
+                                 static_cast<float>(direction), packed},
            input.size(0));
   });
   return y;
@@ -136,21 +87,18 @@ void Register(torch::Library& library, const Launcher& launch) {
                         double direction) { return RotaryOn(launch, x, cos, sin, direction); });
 }
 
-TORCH_LIBRARY(equipoise, library) {
+TORCH_LIBRARY_FRAGMENT(equipoise, library) {
   library.def("rotary(Tensor x, Tensor cos, Tensor sin, float direction) -> Tensor");
   library.def("swi_glu(Tensor gate_up) -> Tensor");
   library.def("swi_glu_gradient(Tensor g, Tensor gate_up) -> Tensor");
 }
 
-TORCH_LIBRARY_IMPL(equipoise, CPU, library) { Register(library, HostLauncher()); }
+TORCH_LIBRARY_IMPL(equipoise, CPU, library) { Register(library, kernels::HostLauncher()); }
 
 }  // namespace
 
 std::unique_ptr<KernelImage> LoadKernels() {
-  std::vector<std::string> names;
-#define EQUIPOISE_NAME(name, ...) names.emplace_back(#name);
-  EQUIPOISE_ROW_KERNELS(EQUIPOISE_NAME)
-#undef EQUIPOISE_NAME
+  const std::vector<std::string> names = {EQUIPOISE_ROW_KERNELS(EQUIPOISE_KERNEL_TEXT)};
   return std::make_unique<KernelImage>(RowKernelsImage(), names);
 }
 
@@ -159,7 +107,7 @@ void UseKernels(std::unique_ptr<KernelImage> image) {
   auto* library = std::make_unique<torch::Library>(torch::Library::IMPL, "equipoise",
                                                    c10::DispatchKey::CUDA, __FILE__, __LINE__)
                       .release();
-  Register(*library, ImageLauncher{std::move(image)});
+  Register(*library, kernels::ImageLauncher{std::move(image)});
 }
 
 }  // namespace equipoise::ops

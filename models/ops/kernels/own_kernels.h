@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "parallel/kernel_image.h"
+#include "parallel/kernels/kernel_image.h"
 
 namespace equipoise::ops {
 

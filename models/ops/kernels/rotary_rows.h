@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-#include "models/ops/kernels/row_team.h"
+#include "parallel/kernels/row_team.h"
 
-namespace equipoise::ops {
+namespace equipoise::kernels {
 
 // Rotary embedding of rows, computed in fp32 and rounded once: every head's pair (x[i], x[i +
 // half]) is rotated by the row's angle i, with `direction` -1 backwards. Row r of x begins at x +
@@ -22,12 +22,9 @@ struct RotaryRow {
   float direction;
   bool packed;
 
-  template <class Team>
-  EQUIPOISE_DEVICE void Run(int64_t row, const Team& team) const {
-    packed ? Run<Pack<T>::kSize>(row, team) : Run<1>(row, team);
-  }
+  using Shared = Nothing;
+  static constexpr int kPack = kWidest<T>;
 
- private:
   template <int kSize, class Team>
   EQUIPOISE_DEVICE void Run(int64_t row, const Team& team) const {
     const T* from = x + row * stride;
@@ -50,4 +47,4 @@ struct RotaryRow {
   }
 };
 
-}  // namespace equipoise::ops
+}  // namespace equipoise::kernels

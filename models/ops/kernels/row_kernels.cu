@@ -1,21 +1,10 @@
-// The kernels of kernel_list.h: a block computes a row.
+// The kernels of kernel_list.h.
 
 #include "models/ops/kernels/kernel_list.h"
+#include "parallel/kernels/kernel_entry.cuh"
 
-namespace equipoise::ops {
-namespace {
+namespace equipoise::kernels {
 
-struct Block {
-  int64_t thread = threadIdx.x, threads = blockDim.x;
-};
+EQUIPOISE_ROW_KERNELS(EQUIPOISE_KERNEL_ENTRY)
 
-}  // namespace
-
-#define EQUIPOISE_ENTRY(name, ...)                                                     \
-  extern "C" __global__ void __launch_bounds__(256) name(const __VA_ARGS__ function) { \
-    function.Run(blockIdx.x, Block());                                                 \
-  }
-EQUIPOISE_ROW_KERNELS(EQUIPOISE_ENTRY)
-#undef EQUIPOISE_ENTRY
-
-}  // namespace equipoise::ops
+}  // namespace equipoise::kernels

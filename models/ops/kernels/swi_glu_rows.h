@@ -3,9 +3,9 @@
 #include <cmath>
 #include <cstdint>
 
-#include "models/ops/kernels/row_team.h"
+#include "parallel/kernels/row_team.h"
 
-namespace equipoise::ops {
+namespace equipoise::kernels {
 
 // SwiGLU of rows, computed in fp32 and rounded once. `packed`: all pointers are aligned to 16 bytes
 // and `size` is a multiple of a Pack's elements.
@@ -19,12 +19,9 @@ struct SwiGluRow {
   int64_t size;
   bool packed;
 
-  template <class Team>
-  EQUIPOISE_DEVICE void Run(int64_t row, const Team& team) const {
-    packed ? Run<Pack<T>::kSize>(row, team) : Run<1>(row, team);
-  }
+  using Shared = Nothing;
+  static constexpr int kPack = kWidest<T>;
 
- private:
   template <int kSize, class Team>
   EQUIPOISE_DEVICE void Run(int64_t row, const Team& team) const {
     const T* from = gate_up + row * 2 * size;
@@ -47,12 +44,9 @@ struct SwiGluGradientRow {
   int64_t size;
   bool packed;
 
-  template <class Team>
-  EQUIPOISE_DEVICE void Run(int64_t row, const Team& team) const {
-    packed ? Run<Pack<T>::kSize>(row, team) : Run<1>(row, team);
-  }
+  using Shared = Nothing;
+  static constexpr int kPack = kWidest<T>;
 
- private:
   template <int kSize, class Team>
   EQUIPOISE_DEVICE void Run(int64_t row, const Team& team) const {
     const T* from = gate_up + row * 2 * size;
@@ -72,4 +66,4 @@ struct SwiGluGradientRow {
   }
 };
 
-}  // namespace equipoise::ops
+}  // namespace equipoise::kernels

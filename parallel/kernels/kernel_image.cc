@@ -1,4 +1,4 @@
-#include "parallel/kernel_image.h"
+#include "parallel/kernels/kernel_image.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
