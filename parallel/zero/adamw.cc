@@ -1,9 +1,12 @@
-// The shard of the flat buffers is cut into regions. Of each, the fp32 numbers are made from what
-// is kept of them, each group's runs go to ATen's fused AdamW in one call, and the results are
-// rounded and split again. What is not kept in fp32 is thus never in memory as fp32 but for a
-// region. Every element is updated by the same operations whichever rank holds it and however the
-// buffer is cut, because slices and regions begin at multiples of Shards::kBlock: sharding changes
-// no bit.
+// On a GPU a step is one launch of a kernel of the program's own (parallel/zero/kernels), where it
+// is loaded: weights, remainders, gradients and moments are read and written once.
+//
+// Elsewhere the shard of the flat buffers is cut into regions. Of each, the fp32 numbers are made
+// from what is kept of them, each group's runs go to ATen's fused AdamW in one call, and the
+// results are rounded and split again. What is not kept in fp32 is thus never in memory as fp32 but
+// for a region. Every element is updated by the same operations whichever rank holds it and however
+// the buffer is cut, because slices and regions begin at multiples of Shards::kBlock: sharding
+// changes no bit.
 
 #include "parallel/zero/adamw.h"
 
@@ -11,18 +14,23 @@
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "configs/base/error.h"
+#include "parallel/kernels/own_operator.h"
 #include "parallel/split_master.h"
+#include "parallel/zero/kernels/adamw_rows.h"
 
 namespace equipoise {
 namespace {
@@ -206,8 +214,53 @@ void AdamW::Update(const Region& region, State& state, double lr, int64_t step) 
   }
 }
 
+using OwnAdamW = OwnOperator<void(
+    const at::Tensor& chunks, const at::Tensor& weight, const std::optional<at::Tensor>& remainder,
+    const at::Tensor& gradient, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+    c10::ArrayRef<double> lr, c10::ArrayRef<double> weight_decay, c10::ArrayRef<double> betas,
+    double eps, int64_t step)>;
+
+// The chunks of all groups, on the device.
+at::Tensor AdamW::MakeChunks() const {
+  constexpr int64_t kSize = 8192;  // elements of a chunk: 8 for each thread of a team, 4 times
+  std::vector<kernels::AdamWChunk> chunks;
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    for (const size_t index : groups_[group].indices) {
+      for (const Shards::Run& run : shards_.RunsIn(Whole(index), rank_)) {
+        for (int64_t i = 0; i < run.flat.size(); i += kSize) {
+          chunks.push_back({run.flat.begin + i, run.local + i, std::min(kSize, run.flat.size() - i),
+                            static_cast<int64_t>(group)});
+        }
+      }
+    }
+  }
+  constexpr auto kNumbers = static_cast<int64_t>(sizeof chunks[0] / sizeof(int64_t));
+  return at::from_blob(chunks.data(), {static_cast<int64_t>(chunks.size()), kNumbers}, at::kLong)
+      .to(parameters_.gradient().device(), at::kLong, /*non_blocking=*/false, /*copy=*/true);
+}
+
+// Step() by the program's own kernel. Returns false, and does nothing, where there is none.
+bool AdamW::StepByOwnKernel(double lr) {
+  static const OwnAdamW own("equipoise::adamw_");
+  const at::Tensor& gradient = parameters_.gradient();
+  constexpr auto kMostGroups = static_cast<size_t>(kernels::AdamWRow<float, float>::kMostGroups);
+  if (!own.IsFor(gradient) || groups_.size() > kMostGroups) return false;
+  if (!chunks_.defined()) chunks_ = MakeChunks();
+  std::vector<double> lrs, decays;
+  for (const ParameterGroup& group : groups_) {
+    lrs.push_back(lr * group.lr_factor);
+    decays.push_back(group.weight_decay);
+  }
+  const std::optional<at::Tensor> remainders =
+      remainders_.defined() ? std::optional(remainders_) : std::nullopt;
+  own(chunks_, parameters_.compute().narrow(0, 0, gradient.numel()), remainders, gradient, exp_avg_,
+      exp_avg_sq_, lrs, decays, std::array{options_.beta1, options_.beta2}, options_.eps, steps_);
+  return true;
+}
+
 void AdamW::Step(double lr) {
   ++steps_;
+  if (StepByOwnKernel(lr)) return;
   for (const Region& region : regions_) {
     State state = Load(region);
     Update(region, state, lr, steps_);

@@ -95,6 +95,8 @@ class AdamW {
   void Store(const Region& region, const State& state);
   // Update number `step` (1 = the first) of a region.
   void Update(const Region& region, State& state, double lr, int64_t step) const;
+  at::Tensor MakeChunks() const;
+  bool StepByOwnKernel(double lr);
   at::Tensor JoinedMaster(size_t index) const;
 
   FlatParameters& parameters_;
@@ -105,6 +107,7 @@ class AdamW {
   std::vector<Region> regions_;
   at::Tensor exp_avg_, exp_avg_sq_;
   at::Tensor remainders_;  // int16, laid out as the moments; undefined in fp32
+  at::Tensor chunks_;      // of the own kernel: made by the first step that takes it
   int64_t steps_ = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "tests/bench/device_work.h"
 
+#include <ATen/core/function_schema.h>
 #include <ATen/record_function.h>
 #include <dlfcn.h>
 
@@ -67,10 +68,23 @@ bool OverwritesArgument(const at::RecordFunction& function) {
   return operation && operation->overload_name.ends_with("out");
 }
 
+// Of the arguments that an operation without results writes, such as a fused optimizer's.
+int64_t UnreturnedBytes(const at::RecordFunction& function) {
+  const auto schema = function.operator_schema();
+  if (!schema || !schema->returns().empty()) return 0;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < function.inputs().size(); ++i) {
+    const c10::AliasInfo* alias = schema->arguments()[i].alias_info();
+    if (alias != nullptr && alias->isWrite()) bytes += BytesOf(function.inputs()[i]);
+  }
+  return bytes;
+}
+
 // Inputs are there only now.
 std::unique_ptr<at::ObserverContext> Begin(const at::RecordFunction& function) {
   Running operation = {ThreadWork()};
   for (const c10::IValue& value : function.inputs()) operation.input_bytes += BytesOf(value);
+  operation.input_bytes += UnreturnedBytes(function);
   running.push_back(operation);
   return nullptr;
 }

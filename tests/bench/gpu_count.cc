@@ -13,13 +13,13 @@
 #include "balance/costs/stage_costs.h"
 #include "configs/base/error.h"
 #include "models/families/families.h"
-#include "models/ops/kernels/own_kernels.h"
 #include "models/stages/model.h"
 #include "models/stages/stage.h"
 #include "parallel/device.h"
 #include "parallel/timeline.h"
 #include "parallel/zero/zero_optimizer.h"
 #include "tests/bench/lone_rank.h"
+#include "trainer/device/open_kernels.h"
 #include "trainer/run/parallel_model.h"
 
 namespace equipoise::testing {
@@ -31,7 +31,7 @@ constexpr int64_t kElementBytes = 2;
 at::Device Gpu(const GpuCountSettings& settings) {
   if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) throw ConfigError(dlerror());
   at::globalContext().lazyInitDevice(at::kCUDA);
-  if (settings.own_kernels) ops::UseKernels(ops::LoadKernels());
+  if (settings.own_kernels) UseOwnKernels(LoadOwnKernels());
   return {at::kCUDA, 0};
 }
 

@@ -17,6 +17,9 @@ LAUNCHES = {"decoder_block": 36, "vision_block": 52, "patch_embedding": 13, "pro
 BYTES = {"decoder_block": 5150, "vision_block": 5350, "head": 14200}
 # By LibTorch's kernels alone.
 ATEN_LAUNCHES, ATEN_BYTES = dict(LAUNCHES, decoder_block=45), dict(BYTES, decoder_block=6800)
+# AdamW on split masters: launches, and bytes for each parameter: the gradient read; weight,
+# remainder and two moments read and written.
+UPDATE_LAUNCHES, UPDATE_BYTES = 1, 4 + 2 * (2 + 2 + 2 * 4)
 # Of a step: waits of the host for the device, beside those that the executor's clock makes.
 HOST_READS = 3
 
@@ -74,6 +77,17 @@ def check_layers(results, kernels, options, most_launches, most_bytes):
         results.check(f"the host does not wait in {kind}", waits == 0, f"{waits} waits")
 
 
+def check_update(results, name, options, step):
+    work, memory = step["update"], step["forecast"]
+    parameters = memory["gradients"] / 4
+    most = UPDATE_BYTES - (8 if "--bf16-moments" in options else 0)
+    results.check(f"launches of AdamW, {name}", work["launches"] == UPDATE_LAUNCHES,
+                  f"{work['launches']} of {UPDATE_LAUNCHES}")
+    each = work["bytes"] / parameters
+    results.check(f"bytes of AdamW, {name}", 0.99 * most < each < 1.01 * most,
+                  f"{each:.2f} a parameter, {most} at least")
+
+
 def main():
     results = Results()
     check_layers(results, "own kernels", (), LAUNCHES, BYTES)
@@ -83,6 +97,7 @@ def main():
         reads = sum(step[part]["to_host"] for part in ("passes", "norm", "update"))
         results.check(f"reads of the host, {name}", 0 < reads <= HOST_READS,
                       f"{reads} of at most {HOST_READS}")
+        check_update(results, name, options, step)
         allocated, reserved = step["allocated_bytes"], step["reserved_bytes"]
         forecast = step["forecast_bytes"]
         results.check(f"forecast beside allocated, {name}", abs(forecast / allocated - 1) <= 0.03,

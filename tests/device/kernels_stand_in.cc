@@ -23,7 +23,7 @@ void UseOwnKernels(bool use) {
   if (!use) return;
   kernels = std::make_unique<torch::Library>(torch::Library::IMPL, "equipoise",
                                              c10::DispatchKey::CUDA, __FILE__, __LINE__);
-  for (const char* name : {"swi_glu", "swi_glu_gradient", "rotary"})
+  for (const char* name : {"swi_glu", "swi_glu_gradient", "rotary", "adamw_"})
     kernels->impl(name, torch::CppFunction::makeFromBoxedFunction<&RunOnHost>());
 }
 

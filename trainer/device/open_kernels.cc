@@ -2,22 +2,29 @@
 
 #include <fmt/format.h>
 
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include "configs/base/error.h"
 #include "models/ops/kernels/own_kernels.h"
 #include "parallel/comm/gather_text.h"
+#include "parallel/zero/kernels/optimizer_kernels.h"
 
 namespace equipoise {
 
+OwnKernels LoadOwnKernels() { return {ops::LoadKernels(), LoadOptimizerKernels()}; }
+
+void UseOwnKernels(OwnKernels kernels) {
+  ops::UseKernels(std::move(kernels.of_operations));
+  UseOptimizerKernels(std::move(kernels.of_optimizer));
+}
+
 void OpenKernels(const std::string& setting, at::Device device, Communicator& world) {
   if (!device.is_cuda() || setting == "aten") return;
-  std::unique_ptr<KernelImage> image;
+  OwnKernels kernels;
   std::string cause;
   try {
-    image = ops::LoadKernels();
+    kernels = LoadOwnKernels();
   } catch (const RunError& error) {
     cause = error.what();
   }
@@ -29,7 +36,7 @@ void OpenKernels(const std::string& setting, at::Device device, Communicator& wo
         "aten, which takes LibTorch's alone",
         rank, causes[rank]));
   }
-  ops::UseKernels(std::move(image));
+  UseOwnKernels(std::move(kernels));
 }
 
 }  // namespace equipoise

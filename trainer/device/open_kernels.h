@@ -2,13 +2,26 @@
 
 #include <c10/core/Device.h>
 
+#include <memory>
 #include <string>
 
 #include "parallel/comm/communicator.h"
+#include "parallel/kernels/kernel_image.h"
 
 namespace equipoise {
 
-// Has operations on GPUs run by the program's own kernels (models/ops/kernels), by `setting`
+// The program's own kernels, of operations (models/ops/kernels) and of the optimizer
+// (parallel/zero/kernels).
+struct OwnKernels {
+  std::unique_ptr<KernelImage> of_operations, of_optimizer;
+};
+// Loads them onto the current GPU. Throws RunError with the cause.
+OwnKernels LoadOwnKernels();
+// Has operations on GPUs run by them, for the rest of the process. To be called once, before the
+// first operation of a model.
+void UseOwnKernels(OwnKernels kernels);
+
+// Has operations on GPUs run by the program's own kernels, by `setting`
 // (train.kernels): "auto", where ranks compute on GPUs; "aten", nowhere. Collective over `world`.
 // REQUIRES: every rank has opened its device, of one kind. Throws ConfigError, the same on all
 // ranks, when some rank cannot load the kernels.

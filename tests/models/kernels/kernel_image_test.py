@@ -1,12 +1,11 @@
 """What nvcc made of the program's own kernels: code for every architecture, PTX for later ones, no
 spilled register, and blocks of 256 threads that fill a multiprocessor.
-Usage: kernel_image_test.py IMAGE PTXAS_LOG"""
+Usage: kernel_image_test.py IMAGE PTXAS_LOG [IMAGE PTXAS_LOG]..."""
 
 import re
 import struct
 import sys
 
-IMAGE, LOG = sys.argv[1:]
 ARCHITECTURES = {80, 90, 100}
 PTX, ELF = 1, 2
 REGISTERS = 64  # of a thread: above, 4 blocks of 256 threads no longer share a multiprocessor
@@ -40,17 +39,19 @@ def kernels(log):
         yield name, *map(int, numbers)
 
 
-with open(IMAGE, "rb") as file:
-    found = list(parts(file.read()))
-check("code for", {arch for kind, arch in found if kind == ELF} == ARCHITECTURES, found)
-check("PTX of the newest", [arch for kind, arch in found if kind == PTX] == [max(ARCHITECTURES)])
-with open(LOG, encoding="utf-8") as file:
-    rows = list(kernels(file.read()))
-names = {row[0] for row in rows}
-check("every kernel on every architecture",
-      names and len(rows) == len(names) * len(ARCHITECTURES), len(rows))
-for name, arch, stack, stores, loads, registers in rows:
-    check(f"{name} sm_{arch}", stack == stores == loads == 0 and 0 < registers <= REGISTERS,
-          f"{registers} registers, {stores + loads} bytes spilled, stack {stack}")
+for image, log in zip(sys.argv[1::2], sys.argv[2::2]):
+    with open(image, "rb") as file:
+        found = list(parts(file.read()))
+    check("code for", {arch for kind, arch in found if kind == ELF} == ARCHITECTURES, found)
+    check("PTX of the newest",
+          [arch for kind, arch in found if kind == PTX] == [max(ARCHITECTURES)])
+    with open(log, encoding="utf-8") as file:
+        rows = list(kernels(file.read()))
+    names = {row[0] for row in rows}
+    check("every kernel on every architecture",
+          names and len(rows) == len(names) * len(ARCHITECTURES), len(rows))
+    for name, arch, stack, stores, loads, registers in rows:
+        check(f"{name} sm_{arch}", stack == stores == loads == 0 and 0 < registers <= REGISTERS,
+              f"{registers} registers, {stores + loads} bytes spilled, stack {stack}")
 print(f"{passed} passed, {failed} failed")
 sys.exit(int(failed > 0))

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "parallel/kernels/row_team.h"
+#include "parallel/kernels/split_bits.h"
+
+namespace equipoise::kernels {
+
+// Neighbouring elements of one parameter that a rank updates: they begin at `flat` in the buffers
+// of weights and gradients, and at `local` in those of the rank's shard.
+struct AdamWChunk {
+  int64_t flat, local, size;
+  int64_t group;  // whose learning rate and decay they have
+};
+
+// One step of AdamW: row r updates the elements of chunk r, which are all read and written once. A
+// weight is the fp32 master itself, or its bf16 half, `remainder` the other (split_master.h); the
+// moments are rounded after the step where they are bf16.
+//
+// The operations are those of ATen's vectorised loop for CPUs (FusedAdamKernel.cpp), in its order,
+// fused where it fuses, so that the bits are the same. Compile without contraction of products and
+// sums (-ffp-contract=off, nvcc's -fmad=false), to fuse nothing else. `packed`: every chunk begins
+// at a multiple of kPack elements, and all buffers at one of 16 bytes.
+template <class Weight, class Moment>
+struct AdamWRow {
+  static constexpr int kMostGroups = 128;
+
+  const AdamWChunk* chunks;
+  Weight* weight;
+  int16_t* remainder;  // null where the weight is the master
+  const float* gradient;
+  Moment *average, *square;
+  float beta2, one_less_beta1, one_less_beta2;
+  float root_correction;  // sqrt(1 - beta2^step)
+  float eps;
+  // Of each group: 1 - lr * weight_decay, and -lr / (1 - beta1^step).
+  float kept[kMostGroups], step[kMostGroups];
+  bool packed;
+
+  using Shared = Nothing;
+  static constexpr int kPack = kWidest<float>;
+
+  template <int kSize, class Team>
+  EQUIPOISE_DEVICE void Run(int64_t row, const Team& team) const {
+    const AdamWChunk chunk = chunks[row];
+    const int64_t whole = chunk.size / kSize * kSize;
+    for (int64_t i = team.thread * kSize; i < whole; i += team.threads * kSize)
+      Update<kSize>(chunk, i);
+    for (int64_t i = whole + team.thread; i < chunk.size; i += team.threads) Update<1>(chunk, i);
+  }
+
+ private:
+  template <int kSize>
+  EQUIPOISE_DEVICE void Update(const AdamWChunk& chunk, int64_t i) const {
+    const int64_t flat = chunk.flat + i, local = chunk.local + i;
+    const auto g = Lanes<kSize>::From(gradient + flat);
+    auto p = Master<kSize>(flat, local);
+    auto m = Lanes<kSize>::From(average + local), v = Lanes<kSize>::From(square + local);
+    for (int j = 0; j < kSize; ++j) {
+      m.at[j] = fmaf(one_less_beta1, g.at[j] - m.at[j], m.at[j]);
+      v.at[j] = fmaf(one_less_beta2 * g.at[j], g.at[j], v.at[j] * beta2);
+      const float divisor = sqrtf(v.at[j]) / root_correction + eps;
+      p.at[j] = p.at[j] * kept[chunk.group] + step[chunk.group] * m.at[j] / divisor;
+    }
+    m.To(average + local);
+    v.To(square + local);
+    SetMaster(p, flat, local);
+  }
+
+  template <int kSize>
+  EQUIPOISE_DEVICE Lanes<kSize> Master(int64_t flat, int64_t local) const {
+    if constexpr (std::is_same_v<Weight, float>) {
+      return Lanes<kSize>::From(weight + flat);
+    } else {
+      const auto high = Pack<Bf16, kSize>::From(weight + flat);
+      const auto low = Pack<int16_t, kSize>::From(remainder + local);
+      Lanes<kSize> master;
+      for (int j = 0; j < kSize; ++j)
+        master.at[j] = std::bit_cast<float>(JoinedHalves(high.at[j], low.at[j]));
+      return master;
+    }
+  }
+
+  template <int kSize>
+  EQUIPOISE_DEVICE void SetMaster(const Lanes<kSize>& master, int64_t flat, int64_t local) const {
+    if constexpr (std::is_same_v<Weight, float>) {
+      master.To(weight + flat);
+    } else {
+      Pack<Bf16, kSize> high;
+      Pack<int16_t, kSize> low;
+      for (int j = 0; j < kSize; ++j) {
+        const auto bits = std::bit_cast<uint32_t>(master.at[j]);
+        high.at[j] = RoundedHalf(bits);
+        low.at[j] = RemainingHalf(bits);
+      }
+      high.To(weight + flat);
+      low.To(remainder + local);
+    }
+  }
+};
+
+}  // namespace equipoise::kernels

@@ -1,0 +1,132 @@
+#include "parallel/zero/kernels/optimizer_kernels.h"
+
+#include <torch/library.h>
+
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "configs/base/error.h"
+#include "parallel/kernels/launchers.h"
+#include "parallel/shards.h"
+#include "parallel/zero/kernels/optimizer_image.h"
+#include "parallel/zero/kernels/optimizer_kernel_list.h"
+
+namespace equipoise::kernels {
+EQUIPOISE_OPTIMIZER_KERNELS(EQUIPOISE_KERNEL_NAME)
+}  // namespace equipoise::kernels
+
+namespace equipoise {
+namespace {
+
+using kernels::AdamWChunk;
+using kernels::AdamWRow;
+using kernels::Data;
+using kernels::MutableData;
+using kernels::OnType;
+using kernels::Packed;
+
+// The operator's arguments.
+struct AdamWCall {
+  at::Tensor chunks, weight;
+  std::optional<at::Tensor> remainder;
+  at::Tensor gradient, exp_avg, exp_avg_sq;
+  c10::ArrayRef<double> lr, weight_decay, betas;
+  double eps;
+  int64_t step;
+};
+
+void Check(const AdamWCall& call) {
+  EQUIPOISE_CHECK(call.chunks.scalar_type() == at::kLong && call.chunks.dim() == 2 &&
+                  call.chunks.size(1) * sizeof(int64_t) == sizeof(AdamWChunk));
+  EQUIPOISE_CHECK(call.gradient.scalar_type() == at::kFloat);
+  EQUIPOISE_CHECK(call.exp_avg.scalar_type() == call.exp_avg_sq.scalar_type());
+  EQUIPOISE_CHECK(call.remainder.has_value() == (call.weight.scalar_type() == at::kBFloat16));
+  EQUIPOISE_CHECK(!call.remainder || call.remainder->scalar_type() == at::kShort);
+  EQUIPOISE_CHECK(call.lr.size() == call.weight_decay.size() && call.betas.size() == 2);
+  for (const at::Tensor& each :
+       {call.chunks, call.weight, call.gradient, call.exp_avg, call.exp_avg_sq})
+    EQUIPOISE_CHECK(each.is_contiguous() && each.device() == call.weight.device());
+}
+
+// The row function, and in fp64 what is the same for all elements.
+template <class Row>
+Row MakeRow(const AdamWCall& call) {
+  EQUIPOISE_CHECK(call.lr.size() <= Row::kMostGroups, call.lr.size(), " groups");
+  const double beta1 = call.betas[0], beta2 = call.betas[1];
+  const auto step = static_cast<double>(call.step);
+  Row row = {};
+  row.beta2 = static_cast<float>(beta2);
+  row.one_less_beta1 = static_cast<float>(1 - beta1);
+  row.one_less_beta2 = static_cast<float>(1 - beta2);
+  row.root_correction = static_cast<float>(std::sqrt(1 - std::pow(beta2, step)));
+  row.eps = static_cast<float>(call.eps);
+  for (size_t i = 0; i < call.lr.size(); ++i) {
+    row.kept[i] = static_cast<float>(1 - call.lr[i] * call.weight_decay[i]);
+    row.step[i] = static_cast<float>(-call.lr[i] / (1 - std::pow(beta1, step)));
+  }
+  return row;
+}
+
+template <class Launcher>
+void AdamWOn(const Launcher& launch, const AdamWCall& call) {
+  Check(call);
+  OnType(call.weight, [&](auto weight) {
+    OnType(call.exp_avg, [&](auto moment) {
+      using Weight = decltype(weight);
+      using Moment = decltype(moment);
+      auto row = MakeRow<AdamWRow<Weight, Moment>>(call);
+      row.chunks = Data<AdamWChunk>(call.chunks);
+      row.weight = MutableData<Weight>(call.weight);
+      row.remainder = call.remainder ? MutableData<int16_t>(*call.remainder) : nullptr;
+      row.gradient = Data<float>(call.gradient);
+      row.average = MutableData<Moment>(call.exp_avg);
+      row.square = MutableData<Moment>(call.exp_avg_sq);
+      // Chunks begin at multiples of Shards::kBlock elements.
+      row.packed = Packed(Shards::kBlock, {call.weight, call.gradient, call.exp_avg,
+                                           call.exp_avg_sq, call.remainder.value_or(call.weight)});
+      launch(row, call.chunks.size(0));
+    });
+  });
+}
+
+template <class Launcher>
+void Register(torch::Library& library, const Launcher& launch) {
+  library.impl("adamw_",
+               [launch](const at::Tensor& chunks, const at::Tensor& weight,
+                        const std::optional<at::Tensor>& remainder, const at::Tensor& gradient,
+                        const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+                        c10::ArrayRef<double> lr, c10::ArrayRef<double> weight_decay,
+                        c10::ArrayRef<double> betas, double eps, int64_t step) {
+                 AdamWOn(launch, {chunks, weight, remainder, gradient, exp_avg, exp_avg_sq, lr,
+                                  weight_decay, betas, eps, step});
+               });
+}
+
+TORCH_LIBRARY_FRAGMENT(equipoise, library) {
+  library.def(
+      "adamw_(Tensor chunks, Tensor(a!) weight, Tensor(b!)? remainder, Tensor gradient, "
+      "Tensor(c!) exp_avg, Tensor(d!) exp_avg_sq, float[] lr, float[] weight_decay, "
+      "float[] betas, float eps, int step) -> ()");
+}
+
+TORCH_LIBRARY_IMPL(equipoise, CPU, library) { Register(library, kernels::HostLauncher()); }
+
+}  // namespace
+
+std::unique_ptr<KernelImage> LoadOptimizerKernels() {
+  const std::vector<std::string> names = {EQUIPOISE_OPTIMIZER_KERNELS(EQUIPOISE_KERNEL_TEXT)};
+  return std::make_unique<KernelImage>(OptimizerImage(), names);
+}
+
+void UseOptimizerKernels(std::unique_ptr<KernelImage> image) {
+  // Never destroyed, as operations may run until the very end.
+  auto* library = std::make_unique<torch::Library>(torch::Library::IMPL, "equipoise",
+                                                   c10::DispatchKey::CUDA, __FILE__, __LINE__)
+                      .release();
+  Register(*library, kernels::ImageLauncher{std::move(image)});
+}
+
+}  // namespace equipoise

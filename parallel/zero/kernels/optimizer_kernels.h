@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+
+#include "parallel/kernels/kernel_image.h"
+
+namespace equipoise {
+
+// Operators of LibTorch, each one launch of a kernel of the program's own
+// (optimizer_kernel_list.h). `weight`, `gradient` and the buffers of a shard are flat:
+//
+//   equipoise::adamw_(chunks, weight, remainder, gradient, exp_avg, exp_avg_sq, lr, weight_decay,
+//                     betas, eps, step)
+//     Update number `step` (1 = the first). chunks [n, 4] int64: AdamWChunk; weight fp32, or bf16
+//     with its remainder int16; exp_avg and exp_avg_sq fp32 or bf16; lr and weight_decay: of each
+//     group, at most AdamWRow::kMostGroups.
+//
+// AdamW takes it on CUDA once it has it. On the CPU it runs the kernel's row function, for tests
+// and stand-ins.
+
+// The kernels of this build, loaded onto the current GPU. Throws RunError with the cause.
+std::unique_ptr<KernelImage> LoadOptimizerKernels();
+
+// Gives the operators to CUDA, by `image`, for the rest of the process. To be called once.
+void UseOptimizerKernels(std::unique_ptr<KernelImage> image);
+
+}  // namespace equipoise

@@ -1,0 +1,158 @@
+// The optimizer's own kernels on a GPU's stand-in, where their row functions run, beside LibTorch's
+// loops on the CPU.
+#include <ATen/ATen.h>
+#include <ATen/Version.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <string>
+
+#include "parallel/zero/adamw.h"
+#include "tests/device/gpu_stand_in.h"
+#include "tests/device/kernels_stand_in.h"
+#include "tests/models/model_support.h"
+
+namespace equipoise {
+namespace {
+
+using testing::Normal;
+
+const at::Device kGpu(at::kCUDA, 0);
+
+// Whether LibTorch fuses products and sums of fp32 vectors, as the kernel does.
+bool Fuses() { return at::get_cpu_capability() != "DEFAULT"; }
+
+struct Case {
+  at::ScalarType dtype = at::kBFloat16, moments = at::kFloat;
+  int ranks = 1, rank = 0;
+  double lr = 1e-2;
+};
+
+// Matrices, vectors and a frozen one; one is larger than a chunk, two end within a vector.
+class Model {
+ public:
+  Model(const Case& c, at::Device device)
+      : parameters_(Make({{64, 48}, {16}, {9000, 3}, {7, 16}, {5, 7}, {33}})),
+        flat_(Pointers(), c.dtype, c.ranks, device),
+        adamw_(flat_, DecayGroups(Pointers(), {1, 1, 0.5, 0.5, 1, 1}, 0.1), Options(c),
+               Shards(flat_.gradient().numel(), c.ranks, 1 << 14), c.rank) {
+    for (size_t i = 0; i < parameters_.size(); ++i)
+      parameters_[i].stored().copy_(Normal(parameters_[i].shape, i));
+    flat_.UpdateCompute();
+    adamw_.TakeMasters();
+  }
+
+  void Step(const Case& c, int number) {
+    flat_.ZeroGradient();
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      if (!parameters_[i].trainable) continue;
+      const int seed = 100 * number + static_cast<int>(i);
+      parameters_[i].gradient.copy_(Normal(parameters_[i].shape, seed).mul_(1e-3 * number));
+    }
+    adamw_.Step(c.lr);
+  }
+
+  FlatParameters& flat() { return flat_; }
+  AdamW& adamw() { return adamw_; }
+  const Parameter& parameter(size_t i) const { return parameters_[i]; }
+  size_t size() const { return parameters_.size(); }
+
+ private:
+  static std::vector<Parameter> Make(const std::vector<std::vector<int64_t>>& shapes) {
+    std::vector<Parameter> parameters(shapes.size());
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      parameters[i].name = "w" + std::to_string(i);
+      parameters[i].shape = shapes[i];
+    }
+    parameters[3].trainable = false;
+    return parameters;
+  }
+  std::vector<Parameter*> Pointers() {
+    std::vector<Parameter*> pointers;
+    for (Parameter& parameter : parameters_) pointers.push_back(&parameter);
+    return pointers;
+  }
+  static AdamWOptions Options(const Case& c) {
+    AdamWOptions options;
+    options.beta2 = 0.95;
+    options.moments = c.moments;
+    return options;
+  }
+
+  std::vector<Parameter> parameters_;
+  FlatParameters flat_;
+  AdamW adamw_;
+};
+
+// `found` beside the CPU's: the same bits, but in the last numbers of a parameter, fewer than a
+// vector holds, which LibTorch computes in fp64.
+void CheckElements(const at::Tensor& found, const at::Tensor& expected, double unit) {
+  const at::Tensor a = found.cpu().flatten(), b = expected.flatten();
+  REQUIRE(a.numel() == b.numel());
+  const int64_t whole = Fuses() ? b.numel() / 16 * 16 : 0;
+  CHECK(a.narrow(0, 0, whole).equal(b.narrow(0, 0, whole)));
+  const at::Tensor x = a.slice(0, whole).to(at::kDouble), y = b.slice(0, whole).to(at::kDouble);
+  CHECK((x - y).abs().le(y.abs() * unit + 1e-12).all().item<bool>());
+}
+
+bool HasRun(const std::string& operation) {
+  const std::vector<std::string> names = testing::OperationsOfStandIn();
+  return std::find(names.begin(), names.end(), operation) != names.end();
+}
+
+TEST_CASE("AdamW by one launch has the bits of LibTorch's on the CPU", "[device]") {
+  Case c;
+  c.dtype = GENERATE(at::kFloat, at::kBFloat16);
+  c.moments = GENERATE(at::kFloat, at::kBFloat16);
+  std::tie(c.ranks, c.rank) = GENERATE(table<int, int>({{1, 0}, {3, 0}, {3, 2}}));
+  INFO(c.dtype << ", moments " << c.moments << ", rank " << c.rank << " of " << c.ranks);
+  Model host(c, at::kCPU), device(c, kGpu);
+  const at::Tensor before = device.flat().compute().cpu();
+  for (int number = 1; number <= 3; ++number) {
+    host.Step(c, number);
+    device.Step(c, number);
+  }
+  CHECK(HasRun("equipoise::adamw_"));
+  const double unit = c.moments == at::kFloat ? 1e-6 : 1.0 / 128;
+  at::Tensor own = at::zeros_like(before, at::kBool);
+  for (size_t i = 0; i < host.size(); ++i) {
+    INFO("parameter " << i);
+    if (!host.parameter(i).trainable || host.adamw().Runs(i).empty()) continue;
+    CheckElements(device.adamw().exp_avg(i), host.adamw().exp_avg(i), unit);
+    CheckElements(device.adamw().exp_avg_sq(i), host.adamw().exp_avg_sq(i), unit);
+    CheckElements(device.adamw().Master(i).Get(), host.adamw().Master(i).Get(), unit);
+    for (const Range& run : host.adamw().Runs(i))
+      own.narrow(0, host.flat().gradient_offset(i) + run.begin, run.size()).fill_(true);
+  }
+  // Frozen weights, padding and what other ranks update stay as they were.
+  const at::Tensor after = device.flat().compute().cpu();
+  CHECK(after.masked_select(own.logical_not()).equal(before.masked_select(own.logical_not())));
+  CHECK(after.masked_select(own).ne(before.masked_select(own)).to(at::kFloat).mean().item<float>() >
+        0.3);
+}
+
+TEST_CASE("a step that is tried ends as the step does, by own kernels too", "[device]") {
+  Case c;
+  c.dtype = GENERATE(at::kFloat, at::kBFloat16);
+  Model device(c, kGpu);
+  device.Step(c, 1);
+  const at::Tensor before = device.flat().compute().cpu();
+  CHECK(device.adamw().StepIsFinite(c.lr));
+  CHECK_FALSE(device.adamw().StepIsFinite(1e39));
+  CHECK(device.flat().compute().cpu().equal(before));
+}
+
+TEST_CASE("without own kernels AdamW is LibTorch's, region by region", "[device]") {
+  Case c;
+  c.dtype = GENERATE(at::kFloat, at::kBFloat16);
+  testing::UseOwnKernels(false);
+  Model host(c, at::kCPU), device(c, kGpu);
+  for (Model* model : {&host, &device}) model->Step(c, 1);
+  testing::UseOwnKernels(true);
+  CHECK(HasRun("aten::_fused_adamw_"));
+  CHECK(device.flat().compute().cpu().equal(host.flat().compute()));
+}
+
+}  // namespace
+}  // namespace equipoise
