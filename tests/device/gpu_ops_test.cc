@@ -15,7 +15,6 @@
 #include "models/ops/attention.h"
 #include "models/ops/cross_entropy.h"
 #include "models/ops/embedding.h"
-#include "models/ops/kernels/own_kernels.h"
 #include "models/ops/linear.h"
 #include "models/ops/norm.h"
 #include "models/ops/rotary.h"
@@ -24,6 +23,7 @@
 #include "tests/models/model_support.h"
 #include "tests/skip_case.h"
 #include "trainer/device/compute_device.h"
+#include "trainer/device/open_kernels.h"
 
 namespace equipoise {
 namespace {
@@ -342,7 +342,7 @@ TEST_CASE("operations of real shapes on a GPU beside fp64", "[device][gpu]") {
     return testing::SkipCase(error.what());
   }
   CheckAll(kReal, device);
-  ops::UseKernels(ops::LoadKernels());  // the program's own from here on
+  UseOwnKernels(LoadOwnKernels());  // the program's own from here on
   CheckAll(kReal, device);
 }
 

@@ -6,6 +6,7 @@
 #include "tests/device/device_cells.h"
 #include "tests/skip_case.h"
 #include "trainer/device/compute_device.h"
+#include "trainer/device/open_kernels.h"
 
 namespace equipoise {
 namespace {
@@ -14,6 +15,7 @@ TEST_CASE("models train on GPUs as on the CPU", "[device][gpu]") {
   const MpiEnvironment alone;
   try {
     OpenComputeDevice("cuda", alone);
+    UseOwnKernels(LoadOwnKernels());
   } catch (const ConfigError& error) {
     return testing::SkipCase(error.what());
   }
