@@ -8,6 +8,7 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "models/ops/gradient_sums.h"
@@ -15,6 +16,7 @@
 #include "models/ops/row_padding.h"
 #include "models/ops/vocabulary.h"
 #include "models/spec/logits_chunk.h"
+#include "parallel/kernels/own_operator.h"
 
 // The rows are computed in chunks, and the logits, softmax and gradients of a chunk are freed
 // before the next, so that memory does not grow with rows x vocabulary (as in Liger Kernel, arXiv
@@ -101,38 +103,88 @@ struct Rows {
   int64_t begin, count;
 };
 
+// The targets of a chunk's rows.
+struct ChunkTargets {
+  at::Tensor ids;
+  std::optional<at::Tensor> weights;
+  double scale;
+};
+
+// Of a chunk's rows: the losses [rows] fp64 without weights and scale, and the gradient of the
+// weighted and scaled ones with respect to the logits, in their dtype; undefined if it is not
+// wanted.
+struct LogitsLoss {
+  at::Tensor losses, gradient;
+};
+
+LogitsLoss LossByLibTorch(at::Tensor logits, const ChunkTargets& targets, const Parameter& weight,
+                          Communicator* group, bool wants_gradient) {
+  const at::ScalarType dtype = logits.scalar_type();
+  logits = logits.to(at::kFloat);
+  const Softmax softmax =
+      group == nullptr ? WholeSoftmax(std::move(logits), targets.ids, wants_gradient)
+                       : SplitSoftmax(std::move(logits), IdsOfPart(targets.ids, weight), *group);
+  if (!wants_gradient) return {softmax.losses, {}};
+  at::Tensor g = softmax.Gradient();
+  if (targets.weights) {
+    g.mul_(targets.weights->mul(targets.scale).unsqueeze(1));
+  } else {
+    g.mul_(targets.scale);
+  }
+  return {softmax.losses, PadRows(g, dtype)};
+}
+
+using OwnStatistics = OwnOperator<at::Tensor(const at::Tensor& logits, const at::Tensor& ids)>;
+using OwnGradient =
+    OwnOperator<void(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& statistics,
+                     const std::optional<at::Tensor>& weights, double scale)>;
+
+const OwnStatistics& StatisticsOfRows() {
+  static const OwnStatistics own("equipoise::softmax_statistics");
+  return own;
+}
+
+// The same by the program's own kernels: the logits are read once for the loss, and once more for
+// the gradient, which takes their place. No fp32 copy of them is made.
+LogitsLoss LossByOwnKernels(at::Tensor logits, const ChunkTargets& targets, const Parameter& weight,
+                            Communicator* group, bool wants_gradient) {
+  static const OwnGradient gradient("equipoise::cross_entropy_gradient_");
+  const at::Tensor ids = group == nullptr ? targets.ids : targets.ids.sub(weight.part.begin);
+  const at::Tensor statistics = StatisticsOfRows()(logits, ids);
+  at::Tensor largest = statistics[0], total = statistics[1], sums = statistics.narrow(0, 1, 2);
+  if (group != nullptr) {
+    at::Tensor of_all = largest.clone();
+    group->AllReduce(of_all, ReduceOp::kMax).WaitOnStream();
+    total.mul_(largest.sub(of_all).exp_());
+    largest.copy_(of_all);
+    group->AllReduce(sums, ReduceOp::kSum).WaitOnStream();
+  }
+  const at::Tensor losses = total.to(at::kDouble).log_().add_(largest).sub_(statistics[2]);
+  if (!wants_gradient) return {losses, {}};
+  gradient(logits, ids, statistics, targets.weights, targets.scale);
+  return {losses, std::move(logits)};
+}
+
 // Returns the weighted loss of the rows of `chunk`, fp64, without the scale.
 at::Tensor Chunk(const at::Tensor& x, const Targets& targets, Parameter& weight,
                  Gradients& gradients, const Rows& chunk) {
   const int64_t begin = chunk.begin, rows = chunk.count;
   const at::Tensor part = PadRows(x.narrow(0, begin, rows), x.scalar_type());
-  const at::Tensor ids = targets.ids.narrow(0, begin, rows);
+  ChunkTargets own = {targets.ids.narrow(0, begin, rows), std::nullopt, targets.scale};
+  if (targets.weights.defined()) own.weights = targets.weights.narrow(0, begin, rows);
   const bool wants_gradient = gradients.of_x || gradients.of_weight;
-  at::Tensor logits = at::mm(part, weight.value.t()).narrow(0, 0, rows).to(at::kFloat);
-  const Softmax softmax =
-      gradients.group == nullptr
-          ? WholeSoftmax(std::move(logits), ids, wants_gradient)
-          : SplitSoftmax(std::move(logits), IdsOfPart(ids, weight), *gradients.group);
-  at::Tensor losses = softmax.losses;
-  at::Tensor factors;
-  if (targets.weights.defined()) {
-    factors = targets.weights.narrow(0, begin, rows);
-    losses.mul_(factors);
-  }
+  at::Tensor logits = at::mm(part, weight.value.t()).narrow(0, 0, rows);
+  const auto compute = StatisticsOfRows().IsFor(logits) ? LossByOwnKernels : LossByLibTorch;
+  LogitsLoss loss = compute(std::move(logits), own, weight, gradients.group, wants_gradient);
+  if (own.weights) loss.losses.mul_(*own.weights);
   if (wants_gradient) {
-    at::Tensor g = softmax.Gradient();
-    if (factors.defined()) {
-      g.mul_(factors.mul(targets.scale).unsqueeze(1));
-    } else {
-      g.mul_(targets.scale);
-    }
-    g = PadRows(g, x.scalar_type());
     if (gradients.of_x) {
-      gradients.x.narrow(0, begin, rows).copy_(at::mm(g, weight.value).narrow(0, 0, rows));
+      gradients.x.narrow(0, begin, rows)
+          .copy_(at::mm(loss.gradient, weight.value).narrow(0, 0, rows));
     }
-    if (gradients.of_weight) AddWeightGradient(g, part, weight, gradients);
+    if (gradients.of_weight) AddWeightGradient(loss.gradient, part, weight, gradients);
   }
-  return losses.sum();
+  return loss.losses.sum();
 }
 
 }  // namespace

@@ -183,8 +183,9 @@ TEST_CASE("attention to cached keys on a device", "[device]") {
   CHECK(RelativeError(found.cpu(), expected) <= (dtype == at::kFloat ? 3e-6 : 1e-2));
 }
 
-TEST_CASE("loss on a device", "[device]") {
+TEST_CASE("loss on a device, by own kernels and by LibTorch's", "[device]") {
   const bool weighted = GENERATE(false, true), in_backward = GENERATE(false, true);
+  testing::UseOwnKernels(GENERATE(true, false));
   Check({{{300, 8}}, {{19, 8}}, [&](const Tensors& x, const Weights& w, at::Device device) {
            ops::Targets targets;
            targets.ids = at::arange(300, at::kLong).remainder(19).to(device);
@@ -192,6 +193,7 @@ TEST_CASE("loss on a device", "[device]") {
            targets.scale = 0.25;
            return ops::LinearCrossEntropy(x[0], targets, *w[0], in_backward);
          }});
+  testing::UseOwnKernels(true);
 }
 
 // Tensors of these sizes, each from a multiple of a block on, in a flat buffer of 4 blocks more.
@@ -217,6 +219,7 @@ FlatTensors MakeFlat(std::vector<int64_t> sizes) {
 
 // A tree of blocks: the runs of a tensor that ranks hold give the bits of the whole one.
 TEST_CASE("squares on a device are summed as on the CPU, however they are cut", "[device]") {
+  testing::UseOwnKernels(GENERATE(true, false));
   const FlatTensors tensors = MakeFlat({1, 64, 100, 64 * 64, 64 * 64 * 3 + 17, 7, 64 * 300});
   const at::Tensor there = tensors.flat.to(kGpu);
   std::vector<SquaredRun> whole, cut;
@@ -248,6 +251,7 @@ TEST_CASE("squares on a device are summed as on the CPU, however they are cut", 
     CHECK(sums[i].Total() == Approx(host.Total()).epsilon(1e-6));
     CHECK(joined[i].Total() == sums[i].Total());
   }
+  testing::UseOwnKernels(true);
 }
 
 TEST_CASE("masters on a device are split and joined to the CPU's bits", "[device]") {

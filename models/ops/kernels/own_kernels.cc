@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,6 +77,55 @@ at::Tensor RotaryOn(const Launcher& launch, const at::Tensor& x, const at::Tenso
   return y;
 }
 
+// Of logits [rows, n] and their targets.
+void CheckLogits(const at::Tensor& logits, const at::Tensor& ids) {
+  EQUIPOISE_CHECK(logits.dim() == 2 && logits.is_contiguous());
+  EQUIPOISE_CHECK(ids.scalar_type() == at::kLong && ids.is_contiguous() &&
+                  ids.numel() == logits.size(0));
+}
+
+template <class Launcher>
+at::Tensor SoftmaxStatisticsOn(const Launcher& launch, const at::Tensor& logits,
+                               const at::Tensor& ids) {
+  CheckLogits(logits, ids);
+  const int64_t rows = logits.size(0);
+  at::Tensor statistics = at::empty({3, rows}, logits.options().dtype(at::kFloat));
+  OnType(logits, [&](auto type) {
+    using T = decltype(type);
+    launch(kernels::SoftmaxStatisticsRow<T>{Data<T>(logits), Data<int64_t>(ids),
+                                            MutableData<float>(statistics), rows, logits.size(1)},
+           rows);
+  });
+  return statistics;
+}
+
+// The arguments of cross_entropy_gradient_.
+struct GradientCall {
+  at::Tensor logits, ids, statistics;
+  std::optional<at::Tensor> weights;
+  double scale;
+};
+
+template <class Launcher>
+void CrossEntropyGradientOn(const Launcher& launch, const GradientCall& call) {
+  const auto& [logits, ids, statistics, weights, scale] = call;
+  CheckLogits(logits, ids);
+  const int64_t rows = logits.size(0);
+  EQUIPOISE_CHECK(statistics.scalar_type() == at::kFloat && statistics.is_contiguous() &&
+                  statistics.numel() == 3 * rows);
+  EQUIPOISE_CHECK(!weights || (weights->scalar_type() == at::kFloat && weights->is_contiguous() &&
+                               weights->numel() == rows));
+  OnType(logits, [&](auto type) {
+    using T = decltype(type);
+    launch(kernels::CrossEntropyGradientRow<T>{MutableData<T>(call.logits), Data<int64_t>(call.ids),
+                                               Data<float>(call.statistics),
+                                               call.weights ? Data<float>(*call.weights) : nullptr,
+                                               rows, call.logits.size(1),
+                                               static_cast<float>(call.scale)},
+           rows);
+  });
+}
+
 template <class Launcher>
 void Register(torch::Library& library, const Launcher& launch) {
   library.impl("swi_glu", [launch](const at::Tensor& x) { return SwiGluOn(launch, x); });
@@ -85,10 +135,23 @@ void Register(torch::Library& library, const Launcher& launch) {
   library.impl("rotary",
                [launch](const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                         double direction) { return RotaryOn(launch, x, cos, sin, direction); });
+  library.impl("softmax_statistics", [launch](const at::Tensor& logits, const at::Tensor& ids) {
+    return SoftmaxStatisticsOn(launch, logits, ids);
+  });
+  library.impl(
+      "cross_entropy_gradient_",
+      [launch](const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& statistics,
+               const std::optional<at::Tensor>& weights, double scale) {
+        CrossEntropyGradientOn(launch, {logits, ids, statistics, weights, scale});
+      });
 }
 
 TORCH_LIBRARY_FRAGMENT(equipoise, library) {
   library.def("rotary(Tensor x, Tensor cos, Tensor sin, float direction) -> Tensor");
+  library.def("softmax_statistics(Tensor logits, Tensor ids) -> Tensor");
+  library.def(
+      "cross_entropy_gradient_(Tensor(a!) logits, Tensor ids, Tensor statistics, "
+      "Tensor? weights, float scale) -> ()");
   library.def("swi_glu(Tensor gate_up) -> Tensor");
   library.def("swi_glu_gradient(Tensor g, Tensor gate_up) -> Tensor");
 }

@@ -10,6 +10,10 @@ namespace equipoise::ops {
 // and bf16, computed in fp32 and rounded once:
 //   equipoise::swi_glu(gate_up), equipoise::swi_glu_gradient(g, gate_up): models/ops/activation.h
 //   equipoise::rotary(x, cos, sin, direction): models/ops/rotary.h; direction -1: its gradient
+//   equipoise::softmax_statistics(logits, ids): of logits [rows, n], [3, rows] fp32: the largest,
+//     the sum of exp(logit - largest), the logit of the target; 0 where ids [rows] is not in [0, n)
+//   equipoise::cross_entropy_gradient_(logits, ids, statistics, weights, scale): the gradient of
+//     scale * weights (none: 1) * cross entropy, in the place of the logits
 // The operations take them on CUDA, once it has them. On the CPU they run the kernels' row
 // functions, for tests and stand-ins.
 

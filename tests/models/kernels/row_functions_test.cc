@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "tests/models/model_support.h"
 
@@ -92,6 +93,69 @@ TEST_CASE("rotary row functions are fp64's numbers rounded once", "[kernels]") {
       }
     }
   }
+}
+
+at::Tensor Statistics(const at::Tensor& logits, const at::Tensor& ids) {
+  return Call("equipoise::softmax_statistics", logits, ids);
+}
+
+void TurnIntoGradient(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& statistics,
+                      const std::optional<at::Tensor>& weights, double scale) {
+  using Signature = void(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                         const std::optional<at::Tensor>&, double);
+  c10::Dispatcher::singleton()
+      .findSchemaOrThrow("equipoise::cross_entropy_gradient_", "")
+      .typed<Signature>()
+      .call(logits, ids, statistics, weights, scale);
+}
+
+bool Near(const at::Tensor& found, const at::Tensor& expected, double unit, double least) {
+  return (found.to(at::kDouble) - expected)
+      .abs()
+      .le(expected.abs() * unit + least)
+      .all()
+      .item<bool>();
+}
+
+TEST_CASE("cross entropy's row functions are fp64's numbers", "[kernels]") {
+  constexpr int64_t kRows = 5;
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const int64_t n : {1, 3, 8, 19, 1000, 4097}) {  // rows begin anywhere within a pack
+      INFO(dtype << " vocabulary " << n);
+      const at::Tensor logits = Normal({kRows, n}, 1).mul_(6).to(dtype);
+      logits.narrow(0, 2, 1).fill_(-1000);
+      const at::Tensor wide = logits.to(at::kDouble);
+      // The last two targets are another rank's.
+      const at::Tensor ids = at::tensor({int64_t{0}, n - 1, n / 2, int64_t{-1}, n}, at::kLong);
+      const at::Tensor here = ids.ge(0).logical_and(ids.lt(n)).unsqueeze(1);
+      const at::Tensor places = ids.clamp(0, n - 1).unsqueeze(1);
+
+      const at::Tensor statistics = Statistics(logits, ids);
+      const at::Tensor largest = wide.amax(1);
+      CHECK(statistics[0].to(at::kDouble).equal(largest));
+      CHECK(Near(statistics[1], wide.sub(largest.unsqueeze(1)).exp().sum(1), 4e-6, 0));
+      CHECK(statistics[2].to(at::kDouble).equal(wide.gather(1, places).mul(here).squeeze(1)));
+
+      const at::Tensor weights = at::linspace(0.5, 2, kRows, at::kFloat);
+      const at::Tensor expected =
+          at::softmax(wide, 1).scatter_add(1, places, here.to(at::kDouble).neg());
+      const double unit = 4e-6 + (dtype == at::kFloat ? 0 : 1.0 / 256);
+      for (const bool weighted : {false, true}) {
+        const at::Tensor found = logits.clone();
+        TurnIntoGradient(found, ids, statistics, weighted ? std::optional(weights) : std::nullopt,
+                         0.25);
+        CHECK(Near(found, weighted ? expected * weights.unsqueeze(1) * 0.25 : expected * 0.25, unit,
+                   3e-7));
+      }
+    }
+  }
+  // A row that is not finite has no loss.
+  const at::Tensor bad = at::zeros({3, 20});
+  bad[0][3] = std::numeric_limits<float>::quiet_NaN();
+  bad[1][3] = std::numeric_limits<float>::infinity();
+  bad[2][3] = -std::numeric_limits<float>::infinity();
+  const at::Tensor sums = Statistics(bad, at::zeros({3}, at::kLong))[1];
+  CHECK(at::isfinite(sums).equal(at::tensor({0, 0, 1}).to(at::kBool)));
 }
 
 TEST_CASE("row functions take rows at addresses that are not aligned", "[kernels]") {
