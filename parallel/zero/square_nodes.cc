@@ -1,21 +1,24 @@
-// Each run's blocks begin anywhere in the flat gradient, but the nodes of its tree at multiples of
-// 64 blocks of its tensor. So the sum of 64 blocks is made for every first block at once, by
-// doubling: W0[i] is block i, W(k+1)[i] = Wk[i] + Wk[i + 2^k]. Six additions of whole arrays give
-// in W6[i] the tree over blocks i to i + 63 with the additions in TreeSum's order, and an index
-// picks the nodes. For n elements that is one pass over n fp32 numbers, and 7 over n / 64 fp64
-// ones; the number of kernels does not depend on the number of tensors.
+// By LibTorch's kernels: each run's blocks begin anywhere in the flat gradient, but the nodes of
+// its tree at multiples of 64 blocks of its tensor. So the sum of 64 blocks is made for every first
+// block at once, by doubling: W0[i] is block i, W(k+1)[i] = Wk[i] + Wk[i + 2^k]. Six additions of
+// whole arrays give in W6[i] the tree over blocks i to i + 63 with the additions in TreeSum's
+// order, and an index picks the nodes. For n elements that is one pass over n fp32 numbers, and 7
+// over n / 64 fp64 ones; the number of kernels does not depend on the number of tensors.
 
 #include "parallel/zero/square_nodes.h"
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
 
 #include "configs/base/error.h"
+#include "parallel/kernels/own_operator.h"
+#include "parallel/zero/kernels/square_rows.h"
 
 namespace equipoise {
 namespace {
@@ -25,6 +28,13 @@ constexpr int64_t kNodeBlocks = int64_t{1} << kLevel;
 constexpr int64_t kPieceBlocks = int64_t{1} << 24;  // at a time: 128 MiB of fp64
 
 int64_t BlocksOf(Range flat) { return (flat.size() + Shards::kBlock - 1) / Shards::kBlock; }
+
+using OwnSquares = OwnOperator<at::Tensor(const at::Tensor& nodes, const at::Tensor& flat)>;
+
+const OwnSquares& Own() {
+  static const OwnSquares own("equipoise::square_nodes");
+  return own;
+}
 
 }  // namespace
 
@@ -93,10 +103,46 @@ at::Tensor GpuSquares::Values(const at::Tensor& blocks, Piece& piece) const {
   return at::cat({single, sums.index_select(0, piece.nodes_on_device)});
 }
 
+// The fewest nodes that cover each run, none larger than the kernel takes.
+void GpuSquares::ListNodes(at::Device device) {
+  static_assert(kernels::SquareNodeRow::kMostBlocks == kNodeBlocks);
+  std::vector<kernels::SquareNode> list;
+  for (const SquaredRun& run : runs_) {
+    std::vector<TreeNode>& nodes = own_nodes_.emplace_back();
+    for (const TreeNode& whole : NodesOf({run.first_block, run.first_block + BlocksOf(run.flat)})) {
+      const int level = std::min(whole.level, kLevel), above = whole.level - level;
+      for (int64_t i = whole.index << above; i < (whole.index + 1) << above; ++i) {
+        const int64_t begin = run.flat.begin + ((i << level) - run.first_block) * Shards::kBlock;
+        nodes.push_back({level, i, 0});
+        list.push_back({begin, std::min(Shards::kBlock << level, run.flat.end - begin)});
+      }
+    }
+  }
+  constexpr auto kNumbers = static_cast<int64_t>(sizeof list[0] / sizeof(int64_t));
+  own_nodes_on_device_ =
+      at::from_blob(list.data(), {static_cast<int64_t>(list.size()), kNumbers}, at::kLong)
+          .to(device, at::kLong, /*non_blocking=*/false, /*copy=*/true);
+}
+
+std::vector<TreeSum> GpuSquares::SumsByOwnKernel(const at::Tensor& flat) {
+  if (!own_nodes_on_device_.defined()) ListNodes(flat.device());
+  const at::Tensor values = Own()(own_nodes_on_device_, flat).cpu();
+  const auto* next = values.const_data_ptr<double>();
+  std::vector<TreeSum> sums(runs_.size());
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    for (TreeNode node : own_nodes_[i]) {
+      node.value = *next++;
+      sums[i].Add(node);
+    }
+  }
+  return sums;
+}
+
 std::vector<TreeSum> GpuSquares::Sums(const at::Tensor& flat) {
   std::vector<TreeSum> sums(runs_.size());
   if (runs_.empty()) return sums;
   EQUIPOISE_CHECK(flat.is_contiguous() && flat.scalar_type() == at::kFloat);
+  if (Own().IsFor(flat)) return SumsByOwnKernel(flat);
   const at::Tensor blocks = at::empty({num_blocks_}, flat.options());
   int64_t first = 0;
   for (const Range& span : spans_) {

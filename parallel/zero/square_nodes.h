@@ -21,9 +21,10 @@ struct SquaredRun {
 // tree (tree_sum.h) as far as a node is within the run. The host reads the device once, for all
 // runs together: a number for every 4096 elements, and some at the runs' ends.
 //
-// A block's sum is computed in fp32, as the 2-norm of its 64 elements, and is infinite where one of
-// them exceeds about 1e19; sums of blocks are fp64. They do not depend on how tensors are cut into
-// runs, but are not the CPU's bits.
+// By the program's own kernel (parallel/zero/kernels), where it is loaded: in fp64, in one launch,
+// to the CPU's bits. By LibTorch's, a block's sum is computed in fp32, as the 2-norm of its 64
+// elements, and is infinite where one of them exceeds about 1e19; sums of blocks are fp64. They do
+// not depend on how tensors are cut into runs, but are not the CPU's bits.
 class GpuSquares {
  public:
   // REQUIRES: runs ascend, each begins and ends (or its tensor ends) at a multiple of
@@ -44,6 +45,8 @@ class GpuSquares {
   void AddPieces();
   void PlaceRun(const SquaredRun& run, int64_t first);
   at::Tensor Values(const at::Tensor& blocks, Piece& piece) const;
+  void ListNodes(at::Device device);
+  std::vector<TreeSum> SumsByOwnKernel(const at::Tensor& flat);
 
   std::vector<SquaredRun> runs_;
   std::vector<Range> spans_;  // of the flat gradient, which the runs cover
@@ -57,6 +60,9 @@ class GpuSquares {
     int level;
   };
   std::vector<std::vector<Place>> places_;
+  // Of the own kernel, listed when it is first taken: each run's nodes, and where they lie.
+  std::vector<std::vector<TreeNode>> own_nodes_;
+  at::Tensor own_nodes_on_device_;
 };
 
 }  // namespace equipoise

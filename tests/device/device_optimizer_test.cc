@@ -9,6 +9,8 @@
 #include <string>
 
 #include "parallel/zero/adamw.h"
+#include "parallel/zero/square_nodes.h"
+#include "parallel/zero/tree_sum.h"
 #include "tests/device/gpu_stand_in.h"
 #include "tests/device/kernels_stand_in.h"
 #include "tests/models/model_support.h"
@@ -152,6 +154,45 @@ TEST_CASE("without own kernels AdamW is LibTorch's, region by region", "[device]
   testing::UseOwnKernels(true);
   CHECK(HasRun("aten::_fused_adamw_"));
   CHECK(device.flat().compute().cpu().equal(host.flat().compute()));
+}
+
+double CpuSquares(const at::Tensor& values) {
+  TreeSum sum;
+  AddSquares(values.const_data_ptr<float>(), values.numel(), 0, sum);
+  return sum.Total();
+}
+
+TEST_CASE("squares by one launch have the CPU's bits, however they are cut", "[device]") {
+  constexpr int64_t kBlock = Shards::kBlock, kNode = 64 * kBlock;
+  for (const int64_t size : {int64_t{1}, int64_t{15}, int64_t{63}, kBlock, kBlock + 17, kNode - 1,
+                             kNode, 5 * kNode + 900, 37 * kNode + 31}) {
+    INFO(size << " elements");
+    const at::Tensor values = Normal({size}, 3).exp();
+    const int64_t begin = 3 * kBlock, blocks = (size + kBlock - 1) / kBlock;
+    const at::Tensor flat = at::zeros({begin + blocks * kBlock});
+    flat.narrow(0, begin, size).copy_(values);
+    const at::Tensor there = flat.to(kGpu);
+    const double expected = CpuSquares(values);
+    for (const int64_t cut : {int64_t{0}, blocks / 3, blocks - 1}) {
+      std::vector<SquaredRun> runs;
+      for (const Range part : {Range{0, cut}, {cut, blocks}}) {
+        if (part.size() == 0) continue;
+        const int64_t end = std::min(part.end * kBlock, size);
+        runs.push_back({{begin + part.begin * kBlock, begin + end}, part.begin});
+      }
+      const int64_t reads = testing::CountsOfStandIn().reads;
+      TreeSum sum;
+      for (const TreeSum& run : GpuSquares(runs).Sums(there)) {
+        for (const TreeNode& node : run.nodes()) sum.Add(node);
+      }
+      CHECK(testing::CountsOfStandIn().reads == reads + 1);
+      CHECK(sum.Total() == expected);
+    }
+  }
+  CHECK(HasRun("equipoise::square_nodes"));
+  const at::Tensor large = at::full({kBlock}, 1e30F);  // beyond fp32
+  CHECK(GpuSquares({{{0, kBlock}, 0}}).Sums(large.to(kGpu))[0].Total() ==
+        Approx(64e60).epsilon(1e-6));
 }
 
 }  // namespace

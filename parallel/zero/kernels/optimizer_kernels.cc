@@ -1,5 +1,6 @@
 #include "parallel/zero/kernels/optimizer_kernels.h"
 
+#include <ATen/ops/empty.h>
 #include <torch/library.h>
 
 #include <cmath>
@@ -27,6 +28,10 @@ using kernels::Data;
 using kernels::MutableData;
 using kernels::OnType;
 using kernels::Packed;
+using kernels::SquareNode;
+using kernels::SquareNodeRow;
+
+static_assert(SquareNodeRow::kBlock == Shards::kBlock);
 
 // The operator's arguments.
 struct AdamWCall {
@@ -93,6 +98,17 @@ void AdamWOn(const Launcher& launch, const AdamWCall& call) {
 }
 
 template <class Launcher>
+at::Tensor SquareNodesOn(const Launcher& launch, const at::Tensor& nodes, const at::Tensor& flat) {
+  EQUIPOISE_CHECK(nodes.scalar_type() == at::kLong && nodes.dim() == 2 && nodes.is_contiguous() &&
+                  nodes.size(1) * sizeof(int64_t) == sizeof(SquareNode));
+  EQUIPOISE_CHECK(flat.scalar_type() == at::kFloat && flat.is_contiguous());
+  at::Tensor sums = at::empty({nodes.size(0)}, flat.options().dtype(at::kDouble));
+  launch(SquareNodeRow{Data<SquareNode>(nodes), Data<float>(flat), MutableData<double>(sums)},
+         nodes.size(0));
+  return sums;
+}
+
+template <class Launcher>
 void Register(torch::Library& library, const Launcher& launch) {
   library.impl("adamw_",
                [launch](const at::Tensor& chunks, const at::Tensor& weight,
@@ -103,6 +119,9 @@ void Register(torch::Library& library, const Launcher& launch) {
                  AdamWOn(launch, {chunks, weight, remainder, gradient, exp_avg, exp_avg_sq, lr,
                                   weight_decay, betas, eps, step});
                });
+  library.impl("square_nodes", [launch](const at::Tensor& nodes, const at::Tensor& flat) {
+    return SquareNodesOn(launch, nodes, flat);
+  });
 }
 
 TORCH_LIBRARY_FRAGMENT(equipoise, library) {
@@ -110,6 +129,7 @@ TORCH_LIBRARY_FRAGMENT(equipoise, library) {
       "adamw_(Tensor chunks, Tensor(a!) weight, Tensor(b!)? remainder, Tensor gradient, "
       "Tensor(c!) exp_avg, Tensor(d!) exp_avg_sq, float[] lr, float[] weight_decay, "
       "float[] betas, float eps, int step) -> ()");
+  library.def("square_nodes(Tensor nodes, Tensor flat) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(equipoise, CPU, library) { Register(library, kernels::HostLauncher()); }

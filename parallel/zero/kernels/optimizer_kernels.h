@@ -14,9 +14,11 @@ namespace equipoise {
 //     Update number `step` (1 = the first). chunks [n, 4] int64: AdamWChunk; weight fp32, or bf16
 //     with its remainder int16; exp_avg and exp_avg_sq fp32 or bf16; lr and weight_decay: of each
 //     group, at most AdamWRow::kMostGroups.
+//   equipoise::square_nodes(nodes, flat)
+//     The sums of squares of parts of `flat` fp32: nodes [n, 2] int64, each a SquareNode; [n] fp64.
 //
-// AdamW takes it on CUDA once it has it. On the CPU it runs the kernel's row function, for tests
-// and stand-ins.
+// AdamW and GpuSquares take them on CUDA, once it has them. On the CPU they run the kernels' row
+// functions, for tests and stand-ins.
 
 // The kernels of this build, loaded onto the current GPU. Throws RunError with the cause.
 std::unique_ptr<KernelImage> LoadOptimizerKernels();
