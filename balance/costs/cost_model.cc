@@ -40,12 +40,16 @@ LayerTimes Sum(const LayerSpec& work, const LayerTimes& attention, const LayerTi
 }
 
 // Peak bytes of a chunk of logits (models/ops/cross_entropy.cc): two fp32 copies during the
-// softmax; then the fp32 gradient, its rounded copy and, on a CPU, the weight's gradient.
-double LogitsBytes(const LayerSpec& work, const LayerLoad& load, double element_bytes, bool gpu) {
+// softmax; then the fp32 gradient, its rounded copy and, on a CPU, the weight's gradient. By own
+// kernels the gradient takes the logits' place.
+double LogitsBytes(const LayerSpec& work, const LayerLoad& load, const CostModel::Options& options,
+                   bool gpu) {
+  const auto element_bytes = static_cast<double>(options.element_bytes);
   const int64_t columns = work.mlp.products[0].n;
   const auto vocabulary = static_cast<double>(columns);
   const auto hidden = static_cast<double>(work.mlp.products[0].k);
   const auto rows = static_cast<double>(std::min(load.targets, LogitsChunkRows(columns, gpu)));
+  if (gpu && !options.style.program->copies_logits) return element_bytes * rows * vocabulary;
   if (element_bytes == 4 || gpu) return 8 * rows * vocabulary;
   if (rows == 0) return 0;
   return vocabulary * std::max(8 * rows, (4 + element_bytes) * rows + element_bytes * hidden);
@@ -243,7 +247,7 @@ double CostModel::AnalyticWorkBytes(const LayerSpec& work, bool trainable,
   const auto element = static_cast<double>(options_.element_bytes);
   const bool gpu = cluster_.multiprocessors > 0;
   if (work.gradient_with_loss) {
-    return std::max(LogitsBytes(work, load, element, gpu), element * work.mlp.workspace.At(load));
+    return std::max(LogitsBytes(work, load, options_, gpu), element * work.mlp.workspace.At(load));
   }
   double most = 0;
   for (const HalfCost* half : {&work.attention, &work.mlp}) {

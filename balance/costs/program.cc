@@ -7,7 +7,7 @@ constexpr int kFp32 = 4;  // bytes
 
 // In the order of PassKind. A 16-bit element costs 2 bytes a read or write. Backward of a norm
 // reads input and gradient twice: for the input's gradient, which it writes, and for the weight's.
-constexpr std::array<PassCost, kNumPassKinds> kThisProgram = {{
+constexpr std::array<PassCost, kNumPassKinds> kOwnKernels = {{
     {4, 8, 1, 2},   // kNorm: fused (models/ops/norm.cc)
     {4, 10, 1, 2},  // kLayerNorm: ATen's native_layer_norm
     {4, 4, 1, 1},   // kRotary: an own kernel (models/ops/kernels)
@@ -17,9 +17,19 @@ constexpr std::array<PassCost, kNumPassKinds> kThisProgram = {{
     {4, 12, 1, 3},  // kScale: product; two products and a sum over rows
     {4, 4, 1, 1},   // kCopy
     {4, 10, 1, 1},  // kEmbedding: rows gathered; added to fp32
-    {26, 6, 4, 2},  // kLogits: fp32 copy, log-softmax, exponentials; the gradient rounded
+    {2, 4, 1, 1},   // kLogits: own kernels: read for the loss; the gradient in their place
     {0, 28, 0, 3},  // kQueries: result times its gradient 4, fp32 gradients 12, q, k, v joined 12
 }};
+
+// What LibTorch's kernels move instead of the program's own.
+constexpr std::array<PassCost, kNumPassKinds> WithoutOwnKernels() {
+  auto passes = kOwnKernels;
+  passes[static_cast<size_t>(PassKind::kRotary)] = {14, 14, 3, 3};
+  passes[static_cast<size_t>(PassKind::kGatedUnit)] = {10, 22, 2, 5};
+  // fp32 copy, log-softmax, exponentials; the gradient rounded.
+  passes[static_cast<size_t>(PassKind::kLogits)] = {26, 6, 4, 2};
+  return passes;
+}
 
 // Kernels fused by hand or by a compiler: each tensor is read and written once.
 constexpr std::array<PassCost, kNumPassKinds> kPublishedSystems = {{
@@ -38,20 +48,32 @@ constexpr std::array<PassCost, kNumPassKinds> kPublishedSystems = {{
 
 }  // namespace
 
-const Program& ThisProgram() {
-  static constexpr Program kProgram = {
+const Program& ThisProgram(bool own_kernels) {
+  static constexpr Program kOwn = {
       .name = "this program",
-      .passes = kThisProgram,
-      .gradient_bytes = 8,    // added by the product itself
-      .optimizer_bytes = 32,  // norm 4; gradient read; master and two moments both ways
-      // Joined: 6 + 10 (the remainder widened, the weight added); split again: 6 + 8 + 6.
-      .master_bytes_moved = 36,
+      .passes = kOwnKernels,
+      .gradient_bytes = 8,  // added by the product itself
+      // Norm 4; gradient read; master and two moments both ways. A master is its two halves.
+      .optimizer_bytes = 32,
+      .master_bytes_moved = 0,
       .master_bytes = 2,  // the 16-bit remainder
+      .widens_moments = false,
+      .copies_logits = false,
       .scatters_boundaries = false,
       .blocking_transfers = false,
       .host_wait_s = 20e-6,
   };
-  return kProgram;
+  static constexpr Program kATen = [] {
+    Program program = kOwn;
+    program.name = "this program, LibTorch's kernels alone";
+    program.passes = WithoutOwnKernels();
+    // Joined: 6 + 10 (the remainder widened, the weight added); split again: 6 + 8 + 6.
+    program.master_bytes_moved = 36;
+    program.widens_moments = true;
+    program.copies_logits = true;
+    return program;
+  }();
+  return own_kernels ? kOwn : kATen;
 }
 
 const Program& PublishedSystems() {
@@ -62,6 +84,8 @@ const Program& PublishedSystems() {
       .optimizer_bytes = 40,    // as above, and the clipped gradient read and written
       .master_bytes_moved = 2,  // the weight written beside its master
       .master_bytes = 4,
+      .widens_moments = true,
+      .copies_logits = true,
       .scatters_boundaries = true,
       .blocking_transfers = true,
       .host_wait_s = 100e-6,
@@ -76,9 +100,10 @@ int64_t OptimizerStateBytes(const RunStyle& style, int64_t element_bytes) {
 double OptimizerMovedBytes(const RunStyle& style, int64_t element_bytes) {
   double bytes = style.program->optimizer_bytes;
   if (element_bytes != kFp32) bytes += style.program->master_bytes_moved;
-  // Both moments are widened before the update and rounded after it.
-  if (style.moment_bytes != kFp32) bytes += 4 * (style.moment_bytes + kFp32);
-  return bytes;
+  if (style.moment_bytes == kFp32) return bytes;
+  // Both moments, before and after the update.
+  return bytes + 4 * (style.program->widens_moments ? style.moment_bytes + kFp32
+                                                    : style.moment_bytes - kFp32);
 }
 
 }  // namespace equipoise

@@ -28,6 +28,11 @@ struct Program {
   double optimizer_bytes = 0, master_bytes_moved = 0;
   // Kept for each trained parameter in 16-bit precision, beside the weight that is computed with.
   int master_bytes = 0;
+  // Whether moments of 16 bits are widened before the update and rounded after it, in passes of
+  // their own.
+  bool widens_moments = false;
+  // Whether the head's loss holds two fp32 copies of a chunk's logits, on a GPU.
+  bool copies_logits = false;
   // Whether tensor ranks send a part of a stage's output each, and gather it on the other side.
   bool scatters_boundaries = false;
   // Whether a rank computes on only when what it sends has arrived.
@@ -38,8 +43,9 @@ struct Program {
   const PassCost& Of(PassKind kind) const { return passes[static_cast<size_t>(kind)]; }
 };
 
-// This program, as plans are priced.
-const Program& ThisProgram();
+// This program on GPUs, as plans are priced: with its own kernels (train.kernels: auto), or with
+// LibTorch's alone.
+const Program& ThisProgram(bool own_kernels = true);
 // The trainers whose steps were published (Megatron-LM, FSDP, NeMo), for comparisons only.
 const Program& PublishedSystems();
 

@@ -214,6 +214,31 @@ TEST_CASE("plans are priced as this program runs", "[balance][cpu]") {
   CHECK(theirs.Times(decoder, kLoad).forward_s == ours.Times(decoder, kLoad).forward_s);
 }
 
+TEST_CASE("plans are priced by the kernels that a run takes", "[balance][cpu]") {
+  const RunStyle own;
+  RunStyle aten;
+  aten.program = &ThisProgram(/*own_kernels=*/false);
+  const auto costs_with = [](const RunStyle& style) {
+    CostModel::Options options;
+    options.style = style;
+    return CostModel(PresetConfig("internvl2-26b"), A100(), options);
+  };
+  const CostModel ours(costs_with(own)), theirs(costs_with(aten));
+  for (const char* kind : {kDecoderBlock, "head"}) {
+    const int layer = Find(ours, kind);
+    CHECK(ours.Times(layer, kLoad).forward_s < theirs.Times(layer, kLoad).forward_s);
+  }
+  const int head = Find(ours, "head");
+  CHECK(4 * ours.WorkBytes(head, kLoad) == theirs.WorkBytes(head, kLoad));
+  // Norm 4; gradient 4; weight, remainder and moments both ways.
+  CHECK(OptimizerMovedBytes(own, 2) == 4 + 4 + 2 * (2 + 2 + 4 + 4));
+  CHECK(OptimizerMovedBytes(own, 4) == 4 + 4 + 2 * (4 + 4 + 4));
+  CHECK(OptimizerMovedBytes(aten, 2) == OptimizerMovedBytes(own, 2) + 36);
+  RunStyle rounded = own;
+  rounded.moment_bytes = 2;
+  CHECK(OptimizerMovedBytes(rounded, 2) == 4 + 4 + 2 * (2 + 2 + 2 + 2));
+}
+
 TEST_CASE("products that do not fill tiles or waves cost more", "[balance][cpu]") {
   CHECK(TileEfficiency({4096, 4096, 4096}, 0) == 1);
   // 27 x 32 tiles of 256 x 128: eight full waves of 108.

@@ -279,6 +279,15 @@ TEST_CASE("training takes the packs that the plan shows", "[plan_run][cpu]") {
         std::string::npos);
 }
 
+TEST_CASE("a plan's times are those of the kernels that a run takes", "[plan_run][cpu]") {
+  const auto step_s = [](const char* kernels) {
+    std::vector<std::string> set = kFewMicroBatches;
+    set.push_back(std::string("train.kernels=") + kernels);
+    return PlanRun(Config(set), {64, Precision::kBf16}).best().step_s;
+  };
+  CHECK(step_s("auto") < step_s("aten"));
+}
+
 TEST_CASE("samples above the limits are told", "[plan_run][cpu]") {
   CHECK(PlanRun(Config({}), {}).oversize == 0);
   const PlanReport report = PlanRun(Config({"balance.tiles=4"}), {});

@@ -6,6 +6,7 @@
 #include "balance/search/plan_forecast.h"
 #include "trainer/settings/precision.h"
 #include "trainer/settings/run_cluster.h"
+#include "trainer/settings/run_style.h"
 
 namespace equipoise {
 
@@ -31,7 +32,7 @@ StepForecast::StepForecast(const RunConfig& config, const ModelConfig& model, co
              {.tensor = plan.tensor(),
               .element_bytes = ElementBytes(ParsePrecision(here.precision)),
               .frozen = config.model.freeze,
-              .style = {.moment_bytes = static_cast<int>(ElementBytes(config.train.moments))}},
+              .style = StyleOf(config.train)},
              given.profile ? &*given.profile : nullptr),
       knows_peak_(costs_.cluster().multiprocessors > 0 || config.cluster.peak_tflops.has_value()),
       knows_speed_(knows_peak_ || !config.cluster.profile.empty()) {}

@@ -23,6 +23,7 @@
 #include "trainer/planner/sample_costs.h"
 #include "trainer/settings/model_section.h"
 #include "trainer/settings/run_cluster.h"
+#include "trainer/settings/run_style.h"
 
 namespace equipoise {
 namespace {
@@ -116,7 +117,7 @@ PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
   const Precision precision =
       target.precision ? *target.precision : PrecisionOn(request.cluster, config.train);
   request.element_bytes = ElementBytes(precision);
-  request.style.moment_bytes = static_cast<int>(ElementBytes(config.train.moments));
+  request.style = StyleOf(config.train);
   request.workload = workload;
   request.profile = ProfileFor(config, request, precision);
   if (request.profile) request.cluster = WithMeasuredLinks(request.cluster, *request.profile);

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "balance/costs/program.h"
+#include "trainer/settings/run_config.h"
+
+namespace equipoise {
+
+// How a run is executed beside its plan, as plans are priced: by which kernels, with what moments.
+inline RunStyle StyleOf(const TrainSection& train) {
+  RunStyle style;
+  style.program = &ThisProgram(/*own_kernels=*/train.kernels == "auto");
+  style.moment_bytes = static_cast<int>(ElementBytes(train.moments));
+  return style;
+}
+
+}  // namespace equipoise
