@@ -8,6 +8,7 @@
 #include <functional>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "configs/base/error.h"
@@ -19,7 +20,9 @@
 #include "models/ops/norm.h"
 #include "models/ops/rotary.h"
 #include "parallel/comm/mpi_environment.h"
+#include "parallel/zero/adamw.h"
 #include "parallel/zero/square_nodes.h"
+#include "parallel/zero/tree_sum.h"
 #include "tests/models/model_support.h"
 #include "tests/skip_case.h"
 #include "trainer/device/compute_device.h"
@@ -74,7 +77,8 @@ void AppendGradients(const Tensors& leaves, Run& run) {
   for (const at::Tensor& leaf : leaves) run.gradients.push_back(leaf.grad());
 }
 
-void Check(const Problem& problem, at::ScalarType dtype, at::Device device) {
+// `kernels`: whose they are.
+void Check(const Problem& problem, at::ScalarType dtype, at::Device device, const char* kernels) {
   at::manual_seed(7);
   std::vector<Parameter> parameters(problem.weights.size());
   Weights weights;
@@ -120,7 +124,7 @@ void Check(const Problem& problem, at::ScalarType dtype, at::Device device) {
     worst = std::max(worst, RelativeError(ours.gradients[i], plain.gradients[i]));
   }
   // scripts/gpu-pack shows these lines.
-  std::printf("ops\t%s\t%s\t%.1e\t%.1e\n", problem.name.c_str(),
+  std::printf("ops\t%s\t%s\t%s\t%.1e\t%.1e\n", kernels, problem.name.c_str(),
               dtype == at::kFloat ? "fp32" : "bf16", result, worst);
   INFO(problem.name << " in " << dtype << ": result " << result << ", gradients " << worst);
   const double bound = dtype == at::kFloat ? 2e-5 : 2e-2;  // a false operation is off by about 1
@@ -303,7 +307,7 @@ std::vector<Problem> VocabularyProblems(const Sizes& s, at::Device device) {
   return problems;
 }
 
-void CheckAll(const Sizes& sizes, at::Device device) {
+void CheckAll(const Sizes& sizes, at::Device device, const char* kernels) {
   std::vector<Problem> problems = RowProblems(sizes);
   for (auto&& more : {LinearProblems(sizes), AttentionProblems(sizes, device),
                       VocabularyProblems(sizes, device)}) {
@@ -313,7 +317,7 @@ void CheckAll(const Sizes& sizes, at::Device device) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       // One that fails, such as for want of a kernel, is not to hide the others.
       try {
-        Check(problem, dtype, device);
+        Check(problem, dtype, device, kernels);
       } catch (const std::exception& error) {
         const std::string text = error.what();
         FAIL_CHECK(problem.name << " in " << dtype << ": " << text.substr(0, text.find('\n')));
@@ -329,8 +333,60 @@ void CheckAll(const Sizes& sizes, at::Device device) {
         Approx(values.to(at::kDouble).square().sum().item<double>()).epsilon(1e-6));
 }
 
+// Three steps of AdamW: masters and moments, and the squares of the last gradient.
+std::pair<Tensors, double> OptimizerRun(at::ScalarType dtype, at::ScalarType moments,
+                                        at::Device device) {
+  std::vector<Parameter> parameters(2);
+  Weights weights;
+  for (Parameter& parameter : parameters) {
+    parameter.name = "w" + std::to_string(weights.size());
+    parameter.shape = {2048, 1536};
+    weights.push_back(&parameter);
+  }
+  parameters[1].shape = {4096};
+  FlatParameters flat(weights, dtype, /*shards=*/1, device);
+  for (size_t i = 0; i < weights.size(); ++i)
+    weights[i]->master.copy_(testing::Normal(weights[i]->shape, static_cast<int>(i)));
+  flat.UpdateCompute();
+  AdamWOptions options;
+  options.moments = moments;
+  AdamW adamw(flat, DecayGroups(weights, {1, 0.5}, 0.1), options);
+  adamw.TakeMasters();
+  for (int step = 1; step <= 3; ++step) {
+    for (size_t i = 0; i < weights.size(); ++i)
+      weights[i]->gradient.copy_(
+          testing::Normal(weights[i]->shape, 10 * step + static_cast<int>(i)));
+    adamw.Step(1e-2);
+  }
+  Tensors all;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    for (const at::Tensor& each : {adamw.Master(i).Get(), adamw.exp_avg(i), adamw.exp_avg_sq(i)})
+      all.push_back(each.cpu());
+  }
+  const int64_t size = weights[0]->numel();
+  TreeSum squares;
+  if (device.is_cpu()) {
+    AddSquares(flat.gradient().const_data_ptr<float>(), size, 0, squares);
+  } else {
+    squares = GpuSquares({{{0, size}, 0}}).Sums(flat.gradient())[0];
+  }
+  return {all, squares.Total()};
+}
+
+// By own kernels the optimizer has the CPU's bits.
+void CheckOptimizer(at::ScalarType dtype, at::ScalarType moments, at::Device device) {
+  INFO("AdamW, weights in " << dtype << ", moments in " << moments);
+  const auto [expected, squares] = OptimizerRun(dtype, moments, at::kCPU);
+  const auto [found, found_squares] = OptimizerRun(dtype, moments, device);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    INFO("tensor " << i);
+    CHECK(found[i].equal(expected[i]));
+  }
+  CHECK(found_squares == squares);
+}
+
 TEST_CASE("operations of small shapes on the CPU beside fp64", "[device]") {
-  CheckAll(kSmall, at::kCPU);
+  CheckAll(kSmall, at::kCPU, "CPU");
 }
 
 TEST_CASE("operations of real shapes on a GPU beside fp64", "[device][gpu]") {
@@ -341,9 +397,13 @@ TEST_CASE("operations of real shapes on a GPU beside fp64", "[device][gpu]") {
   } catch (const ConfigError& error) {
     return testing::SkipCase(error.what());
   }
-  CheckAll(kReal, device);
+  CheckAll(kReal, device, "LibTorch's");
   UseOwnKernels(LoadOwnKernels());  // the program's own from here on
-  CheckAll(kReal, device);
+  CheckAll(kReal, device, "own");
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const at::ScalarType moments : {at::kFloat, at::kBFloat16})
+      CheckOptimizer(dtype, moments, device);
+  }
 }
 
 }  // namespace
