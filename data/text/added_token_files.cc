@@ -53,12 +53,15 @@ void ReadList(const Json& json, const std::string& where, std::map<int32_t, Adde
 
 }  // namespace
 
-std::string ReadBeginToken(const std::string& folder) {
+std::string ReadBeginToken(const std::string& folder, const std::string& fallback) {
   const std::string path = (std::filesystem::path(folder) / "tokenizer_config.json").string();
-  if (!std::filesystem::exists(path)) return "";
+  if (!std::filesystem::exists(path)) return fallback;
   const Json json = ReadJsonFile(path);
   if (!json.is_object()) throw DataError(path + ": not an object");
-  const bool by_class = GetString(json, "tokenizer_class", path, "") == "InternLM2Tokenizer";
+  const std::string name = GetString(json, "tokenizer_class", path, "");
+  const bool by_class = name == "InternLM2Tokenizer" || name.starts_with("LlamaTokenizer");
+  const bool decided = json.contains("add_bos_token") && !json["add_bos_token"].is_null();
+  if (!decided && !by_class) return fallback;
   if (!GetBool(json, "add_bos_token", path, by_class)) return "";
   const Json token = json.contains("bos_token") ? json["bos_token"] : Json();
   if (token.is_object()) return GetString(token, "content", path + ": bos_token");

@@ -14,8 +14,9 @@ struct AddedTokenFiles {
 };
 
 // The token that a folder's tokenizer puts before a text: bos_token of tokenizer_config.json where
-// add_bos_token says so, or is absent and the class is InternLM2Tokenizer; empty: none.
-std::string ReadBeginToken(const std::string& folder);
+// add_bos_token says so, or is absent and the class is one that puts it by default
+// (InternLM2Tokenizer, LlamaTokenizer). Where neither is known: `fallback`. Empty: none.
+std::string ReadBeginToken(const std::string& folder, const std::string& fallback);
 
 // Reads added_tokens_decoder of FOLDER/tokenizer_config.json or, where there is none, as
 // Transformers does, FOLDER/added_tokens.json, all of them special. Both may be absent. Throws

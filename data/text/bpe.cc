@@ -1,7 +1,12 @@
 #include "data/text/bpe.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
 #include <queue>
+
+#include "data/text/utf8.h"
 
 namespace equipoise {
 namespace {
@@ -87,7 +92,9 @@ BpeModel::BpeModel(const Vocabulary* vocabulary, const std::vector<Merge>& merge
                    const Options& options)
     : vocabulary_(vocabulary), options_(options) {
   for (int byte = 0; byte < 256; ++byte) {
-    const auto found = vocabulary->find(alphabet_.character(static_cast<uint8_t>(byte)));
+    const auto found =
+        vocabulary->find(options.byte_fallback ? fmt::format("<0x{:02X}>", byte)
+                                               : alphabet_.character(static_cast<uint8_t>(byte)));
     byte_ids_[byte] = found == vocabulary->end() ? -1 : found->second;
   }
   merges_.reserve(merges.size());
@@ -99,9 +106,16 @@ BpeModel::BpeModel(const Vocabulary* vocabulary, const std::vector<Merge>& merge
 
 void BpeModel::Encode(std::string_view word, std::vector<int32_t>& ids) const {
   if (options_.ignore_merges) {
-    const auto whole = vocabulary_->find(alphabet_.ToText(word));
+    const auto whole =
+        vocabulary_->find(options_.byte_fallback ? std::string(word) : alphabet_.ToText(word));
     if (whole != vocabulary_->end()) return ids.push_back(whole->second);
   }
+  Word merged(*this, options_.byte_fallback ? CharactersOf(word) : BytesOf(word));
+  merged.MergeAll();
+  merged.Append(ids);
+}
+
+std::vector<int32_t> BpeModel::BytesOf(std::string_view word) const {
   std::vector<int32_t> symbols;
   symbols.reserve(word.size());
   bool after_unknown = false;
@@ -115,9 +129,42 @@ void BpeModel::Encode(std::string_view word, std::vector<int32_t>& ids) const {
     }
     after_unknown = unknown;
   }
-  Word merged(*this, symbols);
-  merged.MergeAll();
-  merged.Append(ids);
+  return symbols;
+}
+
+// As in the `tokenizers` library, an unknown character's token waits for the next character of the
+// vocabulary or for the end: the bytes of those between come before it.
+std::vector<int32_t> BpeModel::CharactersOf(std::string_view word) const {
+  std::vector<int32_t> symbols;
+  symbols.reserve(word.size());
+  bool waiting = false;
+  const auto give_unknown = [&] {
+    if (waiting) symbols.push_back(options_.unknown);
+    waiting = false;
+  };
+  std::string character;
+  for (size_t at = 0; at < word.size(); at += character.size()) {
+    character = word.substr(at, ReadCodePoint(word, at).bytes);
+    const auto found = vocabulary_->find(character);
+    if (found != vocabulary_->end()) {
+      give_unknown();
+      symbols.push_back(found->second);
+    } else if (!AppendBytes(character, symbols) && options_.unknown >= 0) {
+      if (!options_.fuse_unknown) give_unknown();
+      waiting = true;
+    }
+  }
+  give_unknown();
+  return symbols;
+}
+
+bool BpeModel::AppendBytes(std::string_view character, std::vector<int32_t>& symbols) const {
+  const auto id = [this](char c) { return byte_ids_[static_cast<uint8_t>(c)]; };
+  if (std::any_of(character.begin(), character.end(), [&](char c) { return id(c) < 0; })) {
+    return false;
+  }
+  std::transform(character.begin(), character.end(), std::back_inserter(symbols), id);
+  return true;
 }
 
 }  // namespace equipoise

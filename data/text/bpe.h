@@ -22,15 +22,19 @@ class BpeModel {
   };
 
   struct Options {
-    // A word that is a token as a whole is not merged up from its bytes.
+    // A word that is a token as a whole is not merged up from its bytes or characters.
     bool ignore_merges = false;
-    // Id of a byte that the vocabulary lacks; -1 = such a byte is dropped.
+    // Id of a byte or character that the vocabulary lacks; -1 = it is dropped.
     int32_t unknown = -1;
     bool fuse_unknown = false;
+    // Words are merged up from their characters, as SentencePiece does it, and not from their
+    // bytes; a character that the vocabulary lacks becomes the tokens <0x00> to <0xFF> of its
+    // bytes where it has them all.
+    bool byte_fallback = false;
   };
 
-  // `vocabulary` is in the byte alphabet and must outlive this object. The rank of a merge is its
-  // place in the list; of equal pairs the last one counts.
+  // `vocabulary` is in the byte alphabet, or in plain text with `byte_fallback`, and must outlive
+  // this object. The rank of a merge is its place in the list; of equal pairs the last one counts.
   BpeModel(const Vocabulary* vocabulary, const std::vector<Merge>& merges, const Options& options);
 
   // Appends the ids of a word of any length, in O(n log n).
@@ -43,10 +47,15 @@ class BpeModel {
   };
   class Word;
 
+  std::vector<int32_t> BytesOf(std::string_view word) const;
+  std::vector<int32_t> CharactersOf(std::string_view word) const;
+  // Appends the tokens of a character's bytes; false, and nothing, where one is missing.
+  bool AppendBytes(std::string_view character, std::vector<int32_t>& symbols) const;
+
   const Vocabulary* vocabulary_;
   ByteAlphabet alphabet_;
   Options options_;
-  std::array<int32_t, 256> byte_ids_;
+  std::array<int32_t, 256> byte_ids_;  // of each byte's character, or of <0x00> to <0xFF>; -1: none
   std::unordered_map<uint64_t, Target> merges_;  // (left << 32 | right)
 };
 

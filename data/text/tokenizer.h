@@ -1,17 +1,21 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "data/text/added_tokens.h"
+
 namespace equipoise {
 
-// A byte-level BPE tokenizer of a Hugging Face tokenizer.json, or a SentencePiece model with the
-// added tokens of the files in its folder. Thread-safe once built. Ids equal those of the
-// `tokenizers` and `sentencepiece` libraries.
+// A BPE tokenizer of a Hugging Face tokenizer.json, byte-level (GPT-2, Qwen2, Llama 3) or with byte
+// fallback (LLaMA, Mistral), or a SentencePiece model with the added tokens of the files in its
+// folder. Thread-safe once built. Ids and texts equal those of the `tokenizers` and `sentencepiece`
+// libraries.
 class Tokenizer {
  public:
   // `path` is a tokenizer.json, a tokenizer.model, or a folder that holds one; of both, the first
@@ -23,13 +27,20 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
   // Added and special tokens in the text are recognized when `parse_special`; otherwise they are
-  // ordinary text. No BOS or EOS is added. Throws TextError for text that costs too much.
-  std::vector<int32_t> Encode(std::string_view text, bool parse_special) const;
+  // ordinary text. No BOS or EOS is added. `first`: no text and no token is before it, so that a
+  // tokenizer puts its space there that puts one before a text alone (Metaspace, prepend_scheme
+  // "first"). Throws TextError for text that costs too much.
+  std::vector<int32_t> Encode(std::string_view text, bool parse_special, bool first = true) const;
   // Bytes of the ids, invalid UTF-8 replaced by U+FFFD as Hugging Face does.
   std::string Decode(const std::vector<int32_t>& ids, bool skip_special) const;
   std::optional<int32_t> TokenId(std::string_view token) const;
-  // The token that the tokenizer's own code puts before a text, by add_bos_token of
-  // tokenizer_config.json.
+  // The added token of an id; null: none.
+  const AddedToken* FindAdded(int32_t id) const;
+  // Calls `plain` for the text between added tokens and `token` for each of these, in order.
+  void SplitAdded(std::string_view text, const std::function<void(std::string_view)>& plain,
+                  const std::function<void(int32_t)>& token) const;
+  // The token that the tokenizer's own code puts before a text: add_bos_token of
+  // tokenizer_config.json, else the post-processor of tokenizer.json.
   std::optional<int32_t> begin_token() const;
   int64_t vocab_size() const;         // largest id + 1
   const std::string& source() const;  // its file, for messages

@@ -52,10 +52,10 @@ class Reader {
     ReadVocabulary(Object(model, "vocab", source_ + ": model"));
     ReadMerges(model);
     ReadOptions(model);
-    spec_.normal_form = ReadNormalizer(root_.value("normalizer", Json()), source_ + ": normalizer");
-    spec_.pre_tokenizer =
-        ReadPreTokenizer(root_.value("pre_tokenizer", Json()), source_ + ": pre_tokenizer");
-    CheckDecoder(root_.value("decoder", Json()), source_ + ": decoder");
+    spec_.normalizer = ReadNormalizer(root_.value("normalizer", Json()), source_ + ": normalizer");
+    ReadSteps(root_.value("pre_tokenizer", Json()), root_.value("decoder", Json()));
+    spec_.begin_token =
+        ReadTemplateBegin(root_.value("post_processor", Json()), source_ + ": post_processor");
     ReadAddedTokens();
     return std::move(spec_);
   }
@@ -65,16 +65,23 @@ class Reader {
     const std::string at = source_ + ": model";
     const std::string type = GetString(model, "type", at, "BPE");
     if (type != "BPE") {
-      Fail(at, "type " + Quote(type) +
-                   " is not supported; only byte-level BPE is (GPT-2, Qwen2, Llama 3)");
+      Fail(at, "type " + Quote(type) + " is not supported; only BPE is (GPT-2, Qwen2, LLaMA)");
     }
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       if (!GetString(model, key, at, "").empty()) Fail(at, std::string(key) + " is not supported");
     }
     if (GetNumber(model, "dropout", at, 0) != 0)
       Fail(at, "dropout is not supported; set it to null");
-    if (GetBool(model, "byte_fallback", at, false)) {
-      Fail(at, "byte_fallback is not supported: this is a SentencePiece model, not byte-level BPE");
+  }
+
+  void ReadSteps(const Json& pre_tokenizer, const Json& decoder) {
+    const std::string words = source_ + ": pre_tokenizer", back = source_ + ": decoder";
+    if (spec_.options.byte_fallback) {
+      spec_.metaspace = ReadMetaspace(pre_tokenizer, words);
+      spec_.decoder = ReadDecoder(decoder, back);
+    } else {
+      spec_.pre_tokenizer = ReadPreTokenizer(pre_tokenizer, words);
+      CheckDecoder(decoder, back);
     }
   }
 
@@ -139,6 +146,7 @@ class Reader {
     const std::string at = source_ + ": model";
     spec_.options.ignore_merges = GetBool(model, "ignore_merges", at, false);
     spec_.options.fuse_unknown = GetBool(model, "fuse_unk", at, false);
+    spec_.options.byte_fallback = GetBool(model, "byte_fallback", at, false);
     const std::string unknown = GetString(model, "unk_token", at, "");
     if (unknown.empty()) return;
     const auto found = spec_.vocabulary.find(unknown);

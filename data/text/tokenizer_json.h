@@ -7,20 +7,26 @@
 
 #include "data/text/added_tokens.h"
 #include "data/text/bpe.h"
+#include "data/text/decoder.h"
+#include "data/text/metaspace.h"
+#include "data/text/normalizer.h"
 #include "data/text/pretokenizer.h"
-#include "data/text/text_normalizer.h"
 
 namespace equipoise {
 
 // The content of a tokenizer.json, checked: every id is known, unique and below kMaxTokenId, every
 // merge joins tokens of the vocabulary.
 struct TokenizerSpec {
-  Vocabulary vocabulary;  // in the byte alphabet, added tokens not included
+  // In the byte alphabet, with options.byte_fallback in plain text; added tokens not included.
+  Vocabulary vocabulary;
   std::vector<BpeModel::Merge> merges;
   BpeModel::Options options;
-  std::optional<NormalForm> normal_form;
-  PreTokenizerSpec pre_tokenizer;
+  std::vector<NormalizerStep> normalizer;
+  PreTokenizerSpec pre_tokenizer;      // of byte-level BPE
+  std::optional<Metaspace> metaspace;  // with options.byte_fallback; none: a text is one word
+  std::vector<DecoderStep> decoder;    // with options.byte_fallback
   std::vector<AddedToken> added_tokens;
+  std::string begin_token;  // that the post-processor puts before a text; empty: none
   int32_t largest_id = -1;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "configs/base/error.h"
+#include "data/text/utf8.h"
 
 namespace equipoise {
 namespace {
@@ -48,14 +49,77 @@ void CheckSteps(const Json& steps, const std::string& source) {
 
 // The normal form that two forms, one after the other, amount to: a form undoes the composition of
 // the one before, and compatible characters, once replaced, stay replaced.
-std::optional<NormalForm> Combined(std::optional<NormalForm> first,
-                                   std::optional<NormalForm> second) {
-  if (!first || !second) return first ? first : second;
+NormalForm Combined(NormalForm first, NormalForm second) {
   const auto compatible = [](NormalForm form) {
     return form == NormalForm::kNfkc || form == NormalForm::kNfkd;
   };
-  if (!compatible(*first) || compatible(*second)) return second;
+  if (!compatible(first) || compatible(second)) return second;
   return second == NormalForm::kNfc ? NormalForm::kNfkc : NormalForm::kNfkd;
+}
+
+// The literal text that a Replace step looks for.
+std::string LiteralPattern(const Json& step, const std::string& source) {
+  const auto pattern = step.find("pattern");
+  if (pattern == step.end() || !pattern->is_object() || !pattern->contains("String")) {
+    throw DataError(source + ": Replace: only a literal pattern, {\"String\": ...}, is supported");
+  }
+  std::string text = GetString(*pattern, "String", source);
+  if (text.empty()) throw DataError(source + ": Replace: pattern is empty");
+  return text;
+}
+
+NormalizerStep ReadNormalizerStep(const Json& step, const std::string& type,
+                                  const std::string& source) {
+  NormalizerStep read;
+  for (const auto& [name, form] : kForms) {
+    if (type != name) continue;
+    read.form = form;
+    return read;
+  }
+  if (type == "Prepend") {
+    read.kind = NormalizerStep::Kind::kPrepend;
+    read.content = GetString(step, "prepend", source);
+  } else if (type == "Replace") {
+    read.kind = NormalizerStep::Kind::kReplace;
+    read.pattern = LiteralPattern(step, source);
+    read.content = GetString(step, "content", source);
+  } else {
+    throw DataError(fmt::format(
+        "{}: '{}' is not supported; supported are NFC, NFD, NFKC, NFKD, Prepend and Replace",
+        source, type));
+  }
+  return read;
+}
+
+// The replacement of a Metaspace step.
+std::string ReplacementOf(const Json& step, const std::string& source) {
+  std::string replacement = GetString(step, "replacement", source, Metaspace().replacement);
+  const bool one =
+      !replacement.empty() && ReadCodePoint(replacement, 0).bytes == replacement.size();
+  if (!one) throw DataError(source + ": Metaspace: replacement is not one character");
+  return replacement;
+}
+
+Metaspace::Prepend PrependOf(const Json& step, const std::string& source) {
+  if (!step.contains("prepend_scheme") && !GetBool(step, "add_prefix_space", source, true)) {
+    return Metaspace::Prepend::kNever;
+  }
+  const std::string scheme = GetString(step, "prepend_scheme", source, "always");
+  if (scheme == "always") return Metaspace::Prepend::kAlways;
+  if (scheme == "first") return Metaspace::Prepend::kFirst;
+  if (scheme == "never") return Metaspace::Prepend::kNever;
+  throw DataError(fmt::format("{}: Metaspace: prepend_scheme '{}' is not known", source, scheme));
+}
+
+DecoderStep ReadStrip(const Json& step, const std::string& source) {
+  DecoderStep read;
+  read.kind = DecoderStep::Kind::kStrip;
+  read.content = GetString(step, "content", source);
+  read.count = GetInt(step, "start", source);
+  if (read.content.empty() || read.count < 0 || GetInt(step, "stop", source) != 0) {
+    throw DataError(source + ": Strip: only a character at the beginning is supported (stop: 0)");
+  }
+  return read;
 }
 
 // The pattern that matches a text literally.
@@ -116,21 +180,44 @@ void ReadStep(const Json& step, const std::string& source, bool last, PreTokeniz
 
 }  // namespace
 
-std::optional<NormalForm> ReadNormalizer(const Json& normalizer, const std::string& source) {
-  if (normalizer.is_null()) return std::nullopt;
+std::vector<NormalizerStep> ReadNormalizer(const Json& normalizer, const std::string& source) {
+  if (normalizer.is_null()) return {};
   const std::string type = TypeOf(normalizer, source);
-  for (const auto& [name, form] : kForms) {
-    if (type == name) return form;
-  }
-  if (type != "Sequence") {
-    throw DataError(
-        fmt::format("{}: '{}' is not supported; supported are NFC, NFD, NFKC, NFKD", source, type));
-  }
+  if (type != "Sequence") return {ReadNormalizerStep(normalizer, type, source)};
   const Json& steps = ListOf(normalizer, "normalizers", source);
   CheckSteps(steps, source);
-  std::optional<NormalForm> form;
-  for (const Json& step : steps) form = Combined(form, ReadNormalizer(step, source));
-  return form;
+  std::vector<NormalizerStep> all;
+  for (const Json& step : steps) {
+    for (const NormalizerStep& next : ReadNormalizer(step, source)) {
+      constexpr auto kForm = NormalizerStep::Kind::kForm;
+      if (!all.empty() && all.back().kind == kForm && next.kind == kForm) {
+        all.back().form = Combined(all.back().form, next.form);
+      } else {
+        all.push_back(next);
+      }
+    }
+  }
+  return all;
+}
+
+std::string ReadTemplateBegin(const Json& post_processor, const std::string& source) {
+  if (!post_processor.is_object()) return "";
+  const std::string type = TypeOf(post_processor, source);
+  if (type == "Sequence") {
+    const Json& steps = ListOf(post_processor, "processors", source);
+    CheckSteps(steps, source);
+    for (const Json& step : steps) {
+      std::string token = ReadTemplateBegin(step, source);
+      if (!token.empty()) return token;
+    }
+    return "";
+  }
+  if (type != "TemplateProcessing") return "";
+  const Json& single = ListOf(post_processor, "single", source);
+  if (single.empty() || !single[0].is_object() || !single[0].contains("SpecialToken")) return "";
+  const Json& first = single[0]["SpecialToken"];
+  if (!first.is_object()) throw DataError(source + ": SpecialToken is no object");
+  return GetString(first, "id", source);
 }
 
 PreTokenizerSpec ReadPreTokenizer(const Json& pre_tokenizer, const std::string& source) {
@@ -163,6 +250,54 @@ void CheckDecoder(const Json& decoder, const std::string& source) {
     return;
   }
   throw DataError(fmt::format("{}: '{}' is not supported; only ByteLevel is", source, type));
+}
+
+std::optional<Metaspace> ReadMetaspace(const Json& pre_tokenizer, const std::string& source) {
+  if (pre_tokenizer.is_null()) return std::nullopt;
+  const std::string type = TypeOf(pre_tokenizer, source);
+  if (type != "Metaspace") {
+    throw DataError(fmt::format(
+        "{}: '{}' is not supported with model.byte_fallback; supported are none and Metaspace",
+        source, type));
+  }
+  return Metaspace{ReplacementOf(pre_tokenizer, source), PrependOf(pre_tokenizer, source),
+                   GetBool(pre_tokenizer, "split", source, true)};
+}
+
+std::vector<DecoderStep> ReadDecoder(const Json& decoder, const std::string& source) {
+  if (decoder.is_null()) {
+    throw DataError(source + ": there is none; model.byte_fallback needs one");
+  }
+  const std::string type = TypeOf(decoder, source);
+  DecoderStep read;
+  if (type == "Sequence") {
+    const Json& steps = ListOf(decoder, "decoders", source);
+    CheckSteps(steps, source);
+    std::vector<DecoderStep> all;
+    for (const Json& step : steps) {
+      for (DecoderStep& next : ReadDecoder(step, source)) all.push_back(std::move(next));
+    }
+    return all;
+  }
+  if (type == "Replace") {
+    read.kind = DecoderStep::Kind::kReplace;
+    read.pattern = LiteralPattern(decoder, source);
+    read.content = GetString(decoder, "content", source);
+  } else if (type == "ByteFallback") {
+    read.kind = DecoderStep::Kind::kByteFallback;
+  } else if (type == "Strip") {
+    read = ReadStrip(decoder, source);
+  } else if (type == "Metaspace") {
+    read.kind = DecoderStep::Kind::kMetaspace;
+    read.pattern = ReplacementOf(decoder, source);
+    read.count = PrependOf(decoder, source) == Metaspace::Prepend::kNever ? 0 : 1;
+  } else if (type != "Fuse") {
+    throw DataError(
+        fmt::format("{}: '{}' is not supported with model.byte_fallback; supported are "
+                    "Replace, ByteFallback, Fuse, Strip and Metaspace",
+                    source, type));
+  }
+  return {read};
 }
 
 }  // namespace equipoise

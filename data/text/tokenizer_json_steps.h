@@ -2,19 +2,30 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "configs/base/json.h"
+#include "data/text/decoder.h"
+#include "data/text/metaspace.h"
+#include "data/text/normalizer.h"
 #include "data/text/pretokenizer.h"
-#include "data/text/text_normalizer.h"
 
 namespace equipoise {
 
 // Readers of the text-cutting parts of a tokenizer.json. All throw a DataError that begins with
 // `source:` for parts that are damaged or not supported.
 
-// The normal form that all normalizers of a sequence amount to, if any.
-std::optional<NormalForm> ReadNormalizer(const Json& normalizer, const std::string& source);
+// The steps of a normalizer; normal forms in a row as the one that they amount to.
+std::vector<NormalizerStep> ReadNormalizer(const Json& normalizer, const std::string& source);
+// The first token of the single text of a template post-processor; empty: none.
+std::string ReadTemplateBegin(const Json& post_processor, const std::string& source);
+
+// Of byte-level BPE.
 PreTokenizerSpec ReadPreTokenizer(const Json& pre_tokenizer, const std::string& source);
 void CheckDecoder(const Json& decoder, const std::string& source);
+
+// Of BPE with byte fallback.
+std::optional<Metaspace> ReadMetaspace(const Json& pre_tokenizer, const std::string& source);
+std::vector<DecoderStep> ReadDecoder(const Json& decoder, const std::string& source);
 
 }  // namespace equipoise

@@ -102,6 +102,9 @@ TEST_CASE("what is put before a text is told by tokenizer_config.json", "[data][
         {R"({"tokenizer_class": "InternLM2Tokenizer"})", 1},
         {R"({"tokenizer_class": "InternLM2Tokenizer", "add_bos_token": false})", std::nullopt},
         {R"({"add_bos_token": true, "bos_token": {"content": "<s>"}})", 1},
+        {R"({"tokenizer_class": "LlamaTokenizer"})", 1},
+        {R"({"tokenizer_class": "LlamaTokenizerFast", "add_bos_token": null})", 1},
+        {R"({"tokenizer_class": "Qwen2Tokenizer", "bos_token": "<s>"})", std::nullopt},
         {R"({"add_bos_token": true, "bos_token": null})", std::nullopt}}) {
     INFO(row.config);
     Write(where + "/tokenizer_config.json", row.config);

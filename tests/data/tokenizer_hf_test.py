@@ -345,7 +345,7 @@ def check_all_code_points(program, folder, report):
 
 
 def check_fixtures(program, root, report):
-    for name in ["gpt2", "qwen2", "llama3", "deepseek"]:
+    for name in ["gpt2", "qwen2", "llama3", "deepseek", "llama2", "mistral-v3"]:
         folder = os.path.join(root, "tokenizers", name)
         with open(os.path.join(folder, "cases.json"), encoding="utf8") as file:
             cases = [case for case in json.load(file)["cases"] if "\n" not in case["text"]]

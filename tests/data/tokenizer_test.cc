@@ -129,11 +129,54 @@ void SetFirstStep(Json& json, const Json& step) {
   json["pre_tokenizer"]["pretokenizers"][0] = step;
 }
 
+// BPE with byte fallback in Metaspace's form.
+void SetFallback(Json& json) {
+  json["model"]["byte_fallback"] = true;
+  json["pre_tokenizer"] = {{"type", "Metaspace"}, {"prepend_scheme", "first"}, {"split", false}};
+  json["decoder"] = {{"type", "ByteFallback"}};
+}
+
+void SetNoDecoder(Json& json) {
+  SetFallback(json);
+  json["decoder"] = nullptr;
+}
+
 const std::vector<Attack>& Attacks() {
   static const std::vector<Attack> kAttacks = {
       {"no model", "model is missing", [](Json& j) { j.erase("model"); }},
       {"Unigram", "'Unigram' is not supported", [](Json& j) { j["model"]["type"] = "Unigram"; }},
       {"byte fallback", "byte_fallback", [](Json& j) { j["model"]["byte_fallback"] = true; }},
+      {"a step of BPE with byte fallback", "supported are none and Metaspace",
+       [](Json& j) { j["model"]["byte_fallback"] = true; }},
+      {"byte fallback without decoder", "decoder: there is none", SetNoDecoder},
+      {"a pattern to replace", "only a literal pattern",
+       [](Json& j) {
+         j["normalizer"] = {{"type", "Replace"}, {"pattern", {{"Regex", " "}}}, {"content", "_"}};
+       }},
+      {"nothing to replace", "pattern is empty",
+       [](Json& j) {
+         j["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", ""}}}, {"content", "_"}};
+       }},
+      {"other prepend scheme", "prepend_scheme 'last'",
+       [](Json& j) {
+         SetFallback(j);
+         j["pre_tokenizer"]["prepend_scheme"] = "last";
+       }},
+      {"a long replacement", "is not one character",
+       [](Json& j) {
+         SetFallback(j);
+         j["pre_tokenizer"]["replacement"] = "__";
+       }},
+      {"spaces cut off the end", "only a character at the beginning",
+       [](Json& j) {
+         SetFallback(j);
+         j["decoder"] = {{"type", "Strip"}, {"content", " "}, {"start", 0}, {"stop", 1}};
+       }},
+      {"other decoder of byte fallback", "'WordPiece' is not supported",
+       [](Json& j) {
+         SetFallback(j);
+         j["decoder"] = {{"type", "WordPiece"}};
+       }},
       {"dropout", "dropout", [](Json& j) { j["model"]["dropout"] = 0.1; }},
       {"word suffix", "end_of_word_suffix",
        [](Json& j) { j["model"]["end_of_word_suffix"] = "</w>"; }},
@@ -272,6 +315,28 @@ TEST_CASE("steps without number and texts that grow are refused", "[data][cpu]")
   std::string text;
   for (int i = 0; i < 100'000; ++i) text += ligature;
   CHECK_THROWS_WITH(tokenizer.Encode(text, true), Catch::Contains("normalizer: makes more than 4"));
+}
+
+TEST_CASE("a replacement that grows a text without bound is stopped", "[data][cpu]") {
+  Json json = TinyTokenizerJson();
+  json["normalizer"] = {
+      {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1000, 'b')}};
+  const Tokenizer tokenizer = ReadTokenizerJson(json);
+  CHECK(tokenizer.Encode("a", true).size() == 1000);
+  CHECK_THROWS_WITH(tokenizer.Encode(std::string(100'000, 'a'), true),
+                    Catch::Contains("normalizer: makes more than 4"));
+}
+
+TEST_CASE("a space stands before a text alone with prepend_scheme first", "[data][cpu]") {
+  Json json = TinyTokenizerJson();
+  SetFallback(json);
+  json["model"]["vocab"]["\xE2\x96\x81"] = 290;
+  const Tokenizer tokenizer = ReadTokenizerJson(json);
+  CHECK(tokenizer.Encode("us", true) == Ids{290, 263});
+  CHECK(tokenizer.Encode(" us", true) == Ids{290, 263});
+  CHECK(tokenizer.Encode("us", true, /*first=*/false) == Ids{263});
+  CHECK(tokenizer.Encode("us<|im_end|>us", true) == Ids{290, 263, 302, 263});
+  CHECK(tokenizer.Encode("<|im_end|>us", true) == Ids{302, 263});
 }
 
 TEST_CASE("a sequence of normal forms is one form", "[data][cpu]") {

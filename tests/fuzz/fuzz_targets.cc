@@ -13,9 +13,10 @@
 #include "data/records/record.h"
 #include "data/records/shard.h"
 #include "data/records/tar_reader.h"
+#include "data/text/decoder.h"
+#include "data/text/normalizer.h"
 #include "data/text/pretokenizer.h"
 #include "data/text/text_error.h"
-#include "data/text/text_normalizer.h"
 #include "data/text/tokenizer_json.h"
 #include "models/families/families.h"
 #include "models/spec/model_config.h"
@@ -146,12 +147,17 @@ void RunTokenizer(std::string_view bytes) {
       "It's 12 caf\xC3\xA9s, e\xCC\x81 \xE4\xBD\xA0\xE5\xA5\xBD!\n\n  x";
   try {
     const TokenizerSpec spec = ReadTokenizerSpec(std::string(bytes), "fuzz");
-    const TextNormalizer normalizer(spec.normal_form, "fuzz");
+    const Normalizer normalizer(spec.normalizer, "fuzz");
     const PreTokenizer pre_tokenizer(spec.pre_tokenizer, "fuzz");
     const BpeModel bpe(&spec.vocabulary, spec.merges, spec.options);
     std::vector<int32_t> ids;
-    pre_tokenizer.Split(normalizer.Run(kText),
-                        [&](std::string_view word) { bpe.Encode(word, ids); });
+    const auto encode = [&](std::string_view word) { bpe.Encode(word, ids); };
+    if (spec.metaspace) {
+      spec.metaspace->Split(normalizer.Run(kText), /*first=*/true, encode);
+    } else {
+      pre_tokenizer.Split(normalizer.Run(kText), encode);
+    }
+    DecodeTokens({"<0xC3>", "\xE2\x96\x81x", "<0xA9>"}, spec.decoder);
   } catch (const DataError&) {
   }
 }

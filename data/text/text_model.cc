@@ -1,0 +1,167 @@
+#include "data/text/text_model.h"
+
+#include <xxhash.h>
+
+#include <utility>
+
+#include "data/text/word_cache.h"
+
+namespace equipoise {
+namespace {
+
+// Words of BPE; those that come again are not merged again.
+class CachedBpe {
+ public:
+  explicit CachedBpe(const TokenizerSpec& spec)
+      : bpe_(&spec.vocabulary, spec.merges, spec.options) {}
+
+  void Encode(std::string_view word, std::vector<int32_t>& ids) const {
+    const uint64_t hash = XXH3_64bits(word.data(), word.size());
+    if (cache_.Find(word, hash, ids)) return;
+    const size_t from = ids.size();
+    bpe_.Encode(word, ids);
+    cache_.Store(word, hash, ids, from);
+  }
+
+ private:
+  BpeModel bpe_;
+  WordCache cache_;
+};
+
+// What both kinds of BPE in a tokenizer.json have in common.
+class JsonText : public TextModel {
+ public:
+  JsonText(const TokenizerSpec& spec, const std::string& source)
+      : spec_(spec), bpe_(spec), normalizer_(spec.normalizer, source + ": normalizer") {
+    texts_.resize(static_cast<size_t>(spec.largest_id) + 1);
+  }
+  std::string Normalized(std::string_view text) const override { return normalizer_.Run(text); }
+  std::optional<int32_t> Find(const std::string& token) const override {
+    const auto found = spec_.vocabulary.find(token);
+    if (found == spec_.vocabulary.end()) return std::nullopt;
+    return found->second;
+  }
+
+ protected:
+  const TokenizerSpec& spec_;
+  CachedBpe bpe_;
+  Normalizer normalizer_;
+  std::vector<std::string> texts_;  // of each id; empty = no such token
+};
+
+// Byte-level BPE.
+class ByteLevelText : public JsonText {
+ public:
+  ByteLevelText(const TokenizerSpec& spec, const std::string& source)
+      : JsonText(spec, source), pre_tokenizer_(spec.pre_tokenizer, source + ": pre_tokenizer") {
+    const ByteAlphabet alphabet;
+    for (const auto& [token, id] : spec.vocabulary) {
+      texts_[static_cast<size_t>(id)] = alphabet.ToBytes(token).value_or(token);
+    }
+  }
+  void Encode(std::string_view text, bool /*first*/, std::vector<int32_t>& ids) const override {
+    pre_tokenizer_.Split(text, [&](std::string_view word) { bpe_.Encode(word, ids); });
+  }
+  std::string Decode(const std::vector<Token>& tokens) const override {
+    std::string bytes;
+    for (const Token& token : tokens) {
+      bytes +=
+          token.added != nullptr ? token.added->content : texts_[static_cast<size_t>(token.id)];
+    }
+    return bytes;
+  }
+
+ private:
+  PreTokenizer pre_tokenizer_;
+};
+
+// BPE over characters with byte fallback: SentencePiece's, as LLaMA's tokenizer.json has it.
+class ByteFallbackText : public JsonText {
+ public:
+  ByteFallbackText(const TokenizerSpec& spec, const std::string& source) : JsonText(spec, source) {
+    for (const auto& [token, id] : spec.vocabulary) texts_[static_cast<size_t>(id)] = token;
+  }
+  void Encode(std::string_view text, bool first, std::vector<int32_t>& ids) const override {
+    if (!spec_.metaspace) return bpe_.Encode(text, ids);
+    spec_.metaspace->Split(text, first, [&](std::string_view word) { bpe_.Encode(word, ids); });
+  }
+  std::string Decode(const std::vector<Token>& tokens) const override {
+    std::vector<std::string> texts;
+    texts.reserve(tokens.size());
+    for (const Token& token : tokens) {
+      texts.push_back(token.added != nullptr ? token.added->content
+                                             : texts_[static_cast<size_t>(token.id)]);
+    }
+    return DecodeTokens(std::move(texts), spec_.decoder);
+  }
+};
+
+// SentencePiece of a tokenizer.model; it normalizes by itself. A piece whose id an added token has
+// taken ("[UNUSED_TOKEN_145]" of InternLM2, now <|im_end|>) is cut in two: no text makes that id.
+class SentencePieceText : public TextModel {
+ public:
+  SentencePieceText(std::unique_ptr<SentencePieceModel> model, const std::vector<AddedToken>& added)
+      : model_(std::move(model)), replaced_(static_cast<size_t>(model_->size())) {
+    for (const AddedToken& token : added) {
+      if (token.id < model_->size()) replaced_[static_cast<size_t>(token.id)] = true;
+    }
+  }
+  std::string Normalized(std::string_view text) const override { return std::string(text); }
+  void Encode(std::string_view text, bool /*first*/, std::vector<int32_t>& ids) const override {
+    std::vector<int32_t> found;
+    model_->Encode(text, found);
+    for (const int32_t id : found) {
+      const std::string& piece = model_->Piece(id);
+      size_t first = 1;  // bytes of the first character
+      while (first < piece.size() && (static_cast<unsigned char>(piece[first]) & 0xc0) == 0x80) {
+        ++first;
+      }
+      if (replaced_[static_cast<size_t>(id)] && first < piece.size()) {
+        model_->Encode(piece.substr(0, first), ids);
+        model_->Encode(piece.substr(first), ids);
+      } else {
+        ids.push_back(id);
+      }
+    }
+  }
+  std::string Decode(const std::vector<Token>& tokens) const override {
+    std::string text;
+    std::vector<int32_t> plain;  // since the last added token
+    const auto flush = [&] {
+      if (!plain.empty()) text += model_->Decode(plain);
+      plain.clear();
+    };
+    for (const Token& token : tokens) {
+      if (token.added == nullptr) {
+        plain.push_back(token.id);
+        continue;
+      }
+      flush();
+      text += token.added->content;
+    }
+    flush();
+    return text;
+  }
+  std::optional<int32_t> Find(const std::string& token) const override {
+    return model_->Find(token);
+  }
+
+ private:
+  std::unique_ptr<SentencePieceModel> model_;
+  std::vector<bool> replaced_;  // by id
+};
+
+}  // namespace
+
+std::unique_ptr<const TextModel> MakeTextModel(const TokenizerSpec& spec,
+                                               const std::string& source) {
+  if (spec.options.byte_fallback) return std::make_unique<ByteFallbackText>(spec, source);
+  return std::make_unique<ByteLevelText>(spec, source);
+}
+
+std::unique_ptr<const TextModel> MakeTextModel(std::unique_ptr<SentencePieceModel> model,
+                                               const std::vector<AddedToken>& added) {
+  return std::make_unique<SentencePieceText>(std::move(model), added);
+}
+
+}  // namespace equipoise
