@@ -232,7 +232,7 @@ LoadedPack Dataset::Load(const Pack& pack, bool pictures) const {
       writer.Write(scanned, loaded);
     } else {
       writer.WriteBlank(cost, impl_->chat_template->image_token(),
-                        impl_->chat_template->end_of_turn());
+                        std::max(impl_->chat_template->end_of_turn(), 0));
       loaded.bad.push_back(Locate(sample, scanned.record.id, reason));
     }
   }

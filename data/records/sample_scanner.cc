@@ -155,7 +155,7 @@ void SampleScanner::Encode(ScannedSample& sample) const {
     return Refuse(sample, Defect::kTokenizer, error.what());
   }
   sample.full_tokens = std::ssize(encoded.ids);
-  const std::string wrong = Truncate(encoded, image_tokens, options_.max_tokens);
+  const std::string wrong = Truncate(encoded, options_.max_tokens);
   if (!wrong.empty()) return Refuse(sample, Defect::kTooManyTokens, wrong);
   for (size_t i = 1; i < encoded.trained.size(); ++i)
     sample.trained += encoded.trained[i] != 0 ? 1 : 0;

@@ -1,36 +1,191 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace equipoise {
 
-// A chat template of ChatML's form: each turn is <|im_start|>, the role, a line break, the text and
-// <|im_end|>.
-struct ChatTemplateForm {
-  std::string_view name;         // of data.template
-  std::string_view system;       // where a record has none; empty: no system turn then
-  const char* begin = nullptr;   // a token before the first turn
-  bool newline = true;           // a line break after each turn
-  bool tokenizer_begin = false;  // Tokenizer::begin_token() before the first turn
+// What stands around the text of one speaker's turn. Added tokens of the tokenizer in it are
+// tokens, everything else is text, which is cut into words together with the turn's.
+struct TurnForm {
+  std::string_view before, after;
+  bool trim = false;  // the turn's text without the white space around it
 };
 
-// System texts and forms of InternVL: conversation.py of OpenGVLab's code, and the tokens that its
-// preprocess_* functions put before a conversation.
+// Where a system text stands.
+enum class SystemPlace : uint8_t {
+  kTurn,       // in a turn of its own, the first
+  kFirstUser,  // in the first user turn, before its text
+  kLastUser,   // in the last user turn, before its text
+};
+
+// A chat template as data: the text of a conversation, and what of it is trained, which are the
+// assistant's turns from `lead` to the end of `answer.after`.
+struct ChatTemplateForm {
+  std::string_view name;    // of data.template
+  std::string_view system;  // where a record has none; empty: no system text then
+  TurnForm system_turn, user, answer;
+  std::string_view lead;         // before an answer; no part of the prompt for one
+  std::string_view rest;         // after an answer, not trained
+  std::string_view end_of_turn;  // the token in answer.after that ends an answer; empty: none
+  std::string_view begin;        // before the first turn
+  std::string_view finish;       // after the last turn of a whole conversation, not trained
+  bool tokenizer_begin = false;  // Tokenizer::begin_token() before the first turn
+  bool pictures_only = false;    // user turns without their text
+  SystemPlace place = SystemPlace::kTurn;
+  std::array<std::string_view, 4> tokens = {};  // that the tokenizer must have
+  // Texts that all stand in a Jinja template of this form, and one that does not. A folder's
+  // template is of the last form that fits; one without marks is never meant.
+  std::array<std::string_view, 3> marks = {};
+  std::string_view never = {};
+};
+
+// System texts of InternVL: conversation.py of OpenGVLab's code.
 inline constexpr std::string_view kInternVl2System =
     "你是由上海人工智能实验室联合商汤科技开发的书生多模态大模型，英文名叫InternVL, "
     "是一个有用无害的人工智能助手。";
-inline constexpr std::array<ChatTemplateForm, 4> kChatTemplates = {{
-    {"chatml", ""},  // Qwen's, without a system text of its own
-    {"internvl2_5",
-     "你是书生·万象，英文名是InternVL，是由上海人工智能实验室、清华大学及多家合作单位联合开发的多模"
-     "态大语言模型。",
-     nullptr, /*newline=*/true, /*tokenizer_begin=*/true},
-    {"internlm2-chat", kInternVl2System, "<s>", /*newline=*/false},
-    {"Hermes-2", kInternVl2System, nullptr, /*newline=*/false},
-}};
+inline constexpr std::string_view kInternVl25System =
+    "你是书生·万象，英文名是InternVL，是由上海人工智能实验室、清华大学及多家合作单位联合开发的多模"
+    "态大语言模型。";
+// Vicuna's, conversation.py of LLaVA's code (vicuna_v1).
+inline constexpr std::string_view kVicunaSystem =
+    "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
+    "helpful, detailed, and polite answers to the user's questions.";
+inline constexpr std::string_view kQwen2System = "You are a helpful assistant.";
+inline constexpr std::string_view kQwen25System =
+    "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
+
+// ChatML: each turn is <|im_start|>, the role, a line break, the text, <|im_end|> and `newline`.
+constexpr ChatTemplateForm ChatMl(std::string_view name, std::string_view system,
+                                  bool newline = true) {
+  ChatTemplateForm form;
+  form.name = name;
+  form.system = system;
+  form.system_turn = {"<|im_start|>system\n", newline ? "<|im_end|>\n" : "<|im_end|>"};
+  form.user = {"<|im_start|>user\n", newline ? "<|im_end|>\n" : "<|im_end|>"};
+  form.answer = {"<|im_start|>assistant\n", "<|im_end|>"};
+  form.rest = newline ? "\n" : "";
+  form.end_of_turn = "<|im_end|>";
+  form.tokens = {"<|im_start|>", "<|im_end|>"};
+  return form;
+}
+
+constexpr ChatTemplateForm WithMarks(ChatTemplateForm form, std::string_view one,
+                                     std::string_view two = "", std::string_view three = "") {
+  form.marks = {one, two, three};
+  return form;
+}
+
+constexpr ChatTemplateForm WithBegin(ChatTemplateForm form, std::string_view begin) {
+  form.begin = form.tokens[2] = begin;
+  form.tokenizer_begin = begin.empty();
+  return form;
+}
+
+// LLaVA 1.5's (vicuna_v1): "SYSTEM USER: question ASSISTANT: answer</s>".
+constexpr ChatTemplateForm Vicuna() {
+  ChatTemplateForm form;
+  form.name = "vicuna_v1";
+  form.system = kVicunaSystem;
+  form.system_turn = {"", " "};
+  form.user = {"USER: ", " "};
+  form.answer = {"ASSISTANT:", "</s>"};
+  form.lead = " ";
+  form.end_of_turn = "</s>";
+  form.tokenizer_begin = true;
+  form.tokens = {"</s>"};
+  form.marks = {"ASSISTANT:"};
+  return form;
+}
+
+constexpr ChatTemplateForm Llama2() {
+  ChatTemplateForm form;
+  form.name = "llama-2";
+  form.system_turn = {"<<SYS>>\n", "\n<</SYS>>\n\n"};
+  form.user = {"<s>[INST] ", " [/INST]", /*trim=*/true};
+  form.answer = {"", " </s>", /*trim=*/true};
+  form.lead = " ";
+  form.end_of_turn = "</s>";
+  form.place = SystemPlace::kFirstUser;
+  form.tokens = {"<s>", "</s>"};
+  form.marks = {"[INST]", "<<SYS>>"};
+  return form;
+}
+
+constexpr ChatTemplateForm Llama3() {
+  ChatTemplateForm form;
+  form.name = "llama-3";
+  form.system_turn = {"<|start_header_id|>system<|end_header_id|>\n\n", "<|eot_id|>", true};
+  form.user = {"<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>", true};
+  form.answer = {"<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>", true};
+  form.end_of_turn = "<|eot_id|>";
+  form.begin = "<|begin_of_text|>";
+  form.tokens = {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"};
+  form.marks = {"<|start_header_id|>", "<|eot_id|>"};
+  form.never = "Cutting Knowledge Date";  // Llama 3.1's, with a date in its system text
+  return form;
+}
+
+// Mistral's: `v3` of Mistral-7B-Instruct-v0.3 and its tokenizer, else of v0.1 and v0.2.
+constexpr ChatTemplateForm Mistral(bool v3) {
+  ChatTemplateForm form;
+  form.name = v3 ? "mistral-v3" : "mistral-v1";
+  form.system_turn = {"", "\n\n"};
+  form.user = {v3 ? "[INST] " : " [INST] ", v3 ? "[/INST]" : " [/INST]"};
+  form.answer = {"", "</s>", /*trim=*/v3};
+  form.lead = " ";
+  form.end_of_turn = "</s>";
+  form.begin = "<s>";
+  form.place = v3 ? SystemPlace::kLastUser : SystemPlace::kFirstUser;
+  form.tokens = {"<s>", "</s>"};
+  form.marks = {"[INST] ", v3 ? "\"[/INST]\"" : " [/INST]", "system_message"};
+  form.never = "<<SYS>>";
+  return form;
+}
+
+constexpr ChatTemplateForm Phi3() {
+  ChatTemplateForm form;
+  form.name = "phi-3";
+  form.system_turn = {"<|system|>\n", "<|end|>\n"};
+  form.user = {"<|user|>\n", "<|end|>\n"};
+  form.answer = {"<|assistant|>\n", "<|end|>"};
+  form.rest = "\n";
+  form.end_of_turn = "<|end|>";
+  form.finish = "<|endoftext|>";
+  form.tokens = {"<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>"};
+  form.marks = {"<|user|>", "<|end|>", "eos_token"};
+  return form;
+}
+
+// LLaVA's pretraining of the projector: pictures, and the answer with a line break.
+constexpr ChatTemplateForm Plain() {
+  ChatTemplateForm form;
+  form.name = "plain";
+  form.answer = {"", "\n"};
+  form.tokenizer_begin = true;
+  form.pictures_only = true;
+  return form;
+}
+
+inline constexpr std::array kChatTemplates = {
+    WithMarks(ChatMl("chatml", ""), "<|im_start|>", "<|im_end|>"),
+    WithBegin(ChatMl("internvl2_5", kInternVl25System), ""),
+    WithBegin(ChatMl("internlm2-chat", kInternVl2System, /*newline=*/false), "<s>"),
+    ChatMl("Hermes-2", kInternVl2System, /*newline=*/false),
+    WithMarks(WithBegin(ChatMl("internlm2", ""), "<s>"), "<|im_start|>", "bos_token"),
+    WithMarks(ChatMl("qwen2-vl", kQwen2System), "<|im_start|>", kQwen2System),
+    WithMarks(ChatMl("qwen2_5", kQwen25System), "<|im_start|>", kQwen25System),
+    Vicuna(),
+    Llama2(),
+    Llama3(),
+    Mistral(/*v3=*/false),
+    Mistral(/*v3=*/true),
+    Phi3(),
+    Plain(),
+};
 
 // The template of that name; null where there is none.
 inline const ChatTemplateForm* FindChatTemplate(std::string_view name) {

@@ -4,9 +4,13 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
+#include <filesystem>
+#include <iterator>
 
 #include "configs/base/error.h"
-#include "data/settings/chat_templates.h"
+#include "data/text/folder_template.h"
+#include "data/text/utf8.h"
 
 namespace equipoise {
 namespace {
@@ -15,16 +19,40 @@ constexpr std::string_view kPlaceholder = "<image>";
 // Part of the fingerprint: raise it when Encode gives other ids for the same input.
 constexpr uint64_t kVersion = 2;
 
-std::string_view RoleName(Role role) {
-  switch (role) {
-    case Role::kSystem:
-      return "system";
-    case Role::kUser:
-      return "user";
-    case Role::kAssistant:
-      return "assistant";
+// Tokens of a picture in one kind of vocabulary.
+struct ImageMarks {
+  const char *start, *token, *end;  // empty: none
+};
+
+// The first whose `token` a tokenizer has; Qwen2.5's for text have the last too.
+constexpr std::array<ImageMarks, 3> kImageMarks = {
+    {{"<img>", "<IMG_CONTEXT>", "</img>"},
+     {"", "<image>", ""},
+     {"<|vision_start|>", "<|image_pad|>", "<|vision_end|>"}}};
+
+// What Python's str.strip() and Jinja's `trim` cut off.
+bool IsSpace(uint32_t point) { return IsWhiteSpace(point) || (point >= 0x1C && point <= 0x1F); }
+
+size_t SkipSpace(std::string_view text, bool (*is_space)(uint32_t)) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const CodePoint point = ReadCodePoint(text, at);
+    if (!is_space(point.value)) break;
+    at += point.bytes;
   }
-  return "";
+  return at;
+}
+
+// The end of the text without the white space at its end.
+size_t EndWithoutSpace(std::string_view text, bool (*is_space)(uint32_t)) {
+  size_t end = text.size();
+  while (end > 0) {
+    size_t begin = end - 1;
+    while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+    if (!is_space(ReadCodePoint(text, begin).value)) break;
+    end = begin;
+  }
+  return end;
 }
 
 size_t CountPlaceholders(std::string_view text) {
@@ -36,14 +64,20 @@ size_t CountPlaceholders(std::string_view text) {
   return count;
 }
 
-int32_t RequiredToken(const Tokenizer& tokenizer, const char* token, const std::string& name) {
+[[noreturn]] void Refuse(const Tokenizer& tokenizer, std::string_view name,
+                         const std::string& what) {
+  const std::string folder = std::filesystem::path(tokenizer.source()).parent_path().string();
+  const ChatTemplateForm* own = FolderTemplate(folder);
+  throw DataError(fmt::format("{}: the template '{}' needs {}, which the vocabulary lacks; use {}",
+                              tokenizer.source(), name, what,
+                              own != nullptr && own->name != name
+                                  ? fmt::format("data.template={}, the folder's own", own->name)
+                                  : "another data.template or tokenizer"));
+}
+
+int32_t RequiredToken(const Tokenizer& tokenizer, std::string_view token, std::string_view name) {
   const auto id = tokenizer.TokenId(token);
-  if (!id) {
-    throw DataError(fmt::format(
-        "{}: the template '{}' needs the token {}, which the vocabulary lacks; use another "
-        "data.template or tokenizer",
-        tokenizer.source(), name, token));
-  }
+  if (!id) Refuse(tokenizer, name, fmt::format("the token {}", token));
   return *id;
 }
 
@@ -65,147 +99,273 @@ std::string PlaceImages(std::vector<Turn>& turns, size_t images) {
                      placeholders, images);
 }
 
-std::string Truncate(EncodedConversation& conversation, const std::vector<int64_t>& image_tokens,
-                     int64_t max_tokens) {
+std::string Truncate(EncodedConversation& conversation, int64_t max_tokens) {
   if (std::ssize(conversation.ids) <= max_tokens) return "";
-  if (!image_tokens.empty()) {
-    // The closing </img> belongs to the picture.
-    const int64_t end = conversation.image_begin.back() + image_tokens.back() + 1;
-    if (end > max_tokens) {
-      return fmt::format("the pictures end at token {}, behind max_tokens = {}", end, max_tokens);
-    }
+  if (!conversation.image_end.empty() && conversation.image_end.back() > max_tokens) {
+    return fmt::format("the pictures end at token {}, behind max_tokens = {}",
+                       conversation.image_end.back(), max_tokens);
   }
   conversation.ids.resize(static_cast<size_t>(max_tokens));
   conversation.trained.resize(static_cast<size_t>(max_tokens));
   return "";
 }
 
-// Builds one conversation token by token.
+// Writes one conversation. Text is collected until a token follows, and then cut into words
+// together: that is how a rendered template is encoded.
 class ChatTemplate::Writer {
  public:
   Writer(const ChatTemplate& owner, const std::vector<int64_t>& image_tokens)
-      : owner_(owner), image_tokens_(image_tokens) {}
-
-  void Begin() {
-    for (const int32_t id : owner_.begin_) Add(id);
+      : owner_(owner), image_tokens_(image_tokens) {
+    Add(owner.begin_);
   }
 
-  void AddTurn(Role role, std::string_view text, bool trained) {
-    Add(owner_.start_of_turn_);
-    const size_t begin = out_.ids.size();
-    // The role's line and the text are cut into words together, as when the template is rendered.
-    const std::string body = std::string(RoleName(role)) + "\n" + std::string(text);
-    if (role == Role::kUser) {
-      AddWithImages(body);
-    } else {
-      AddText(body);
+  void AddSystem(std::string_view text) {
+    Add(owner_.system_turn_.before);
+    AddContent(Trimmed(text, owner_.form_->system_turn));
+    Add(owner_.system_turn_.after);
+  }
+
+  // `system`: a text that stands in this turn; empty: none.
+  void AddUser(std::string_view text, std::string_view system) {
+    Add(owner_.user_.before);
+    if (!system.empty()) AddSystem(system);
+    if (system.empty()) text = Trimmed(text, owner_.form_->user);
+    AddWithImages(text);
+    if (owner_.form_->user.trim && !system.empty()) {  // the two are trimmed as one text
+      section_.resize(EndWithoutSpace(section_, IsSpace));
     }
-    Add(owner_.end_of_turn_);
-    if (role == Role::kAssistant && trained) {
-      const size_t first = std::min(begin + owner_.answer_header_, out_.ids.size());
-      std::fill(out_.trained.begin() + static_cast<std::ptrdiff_t>(first), out_.trained.end(), 1);
-    }
-    for (const int32_t id : owner_.newline_) Add(id);
+    Add(owner_.user_.after);
   }
 
-  void AddAnswerPrompt() {
-    Add(owner_.start_of_turn_);
-    AddText(std::string(RoleName(Role::kAssistant)) + "\n");
+  void AddAnswer(std::string_view text, bool trained) {
+    Add(owner_.answer_.before);
+    SetTrained(trained);
+    Add(owner_.lead_);
+    AddContent(Trimmed(text, owner_.form_->answer));
+    Add(owner_.answer_.after);
+    SetTrained(false);
+    Add(owner_.rest_);
   }
 
-  EncodedConversation Finish() {
+  EncodedConversation Finish(bool with_answer_prompt) {
+    Add(with_answer_prompt ? owner_.answer_.before : owner_.finish_);
+    Flush();
     EQUIPOISE_CHECK(out_.image_begin.size() == image_tokens_.size(), out_.image_begin.size(),
                     " placeholders for ", image_tokens_.size(), " pictures");
     return std::move(out_);
   }
 
  private:
-  void Add(int32_t id) {
-    out_.ids.push_back(id);
-    out_.trained.push_back(0);
+  static std::string_view Trimmed(std::string_view text, const TurnForm& form) {
+    if (!form.trim) return text;
+    text = text.substr(0, EndWithoutSpace(text, IsSpace));
+    return text.substr(SkipSpace(text, IsSpace));
+  }
+
+  void SetTrained(bool trained) {
+    if (trained == trained_) return;
+    trained_ = trained;
+    changes_.push_back(section_.size());
+  }
+
+  void Add(const Pieces& pieces) {
+    for (const Piece& piece : pieces) {
+      if (piece.token < 0) {
+        AddText(piece.text);
+      } else {
+        AddToken(piece.token);
+      }
+    }
   }
 
   void AddText(std::string_view text) {
-    owner_.marks_.Split(
-        text,
-        [&](std::string_view part) {
-          for (const int32_t id : owner_.tokenizer_->Encode(part, /*parse_special=*/false)) Add(id);
-        },
-        [&](int32_t id) { Add(id); });
+    if (section_.empty() && strip_) text.remove_prefix(SkipSpace(text, IsWhiteSpace));
+    section_ += text;
+  }
+
+  // An added token takes the white space beside it, where its flags say so.
+  void AddToken(int32_t id) {
+    const AddedToken* added = owner_.tokenizer_->FindAdded(id);
+    if (added != nullptr && added->lstrip) {
+      section_.resize(EndWithoutSpace(section_, IsWhiteSpace));
+    }
+    Flush();
+    out_.ids.push_back(id);
+    out_.trained.push_back(trained_ ? 1 : 0);
+    strip_ = added != nullptr && added->rstrip;
+  }
+
+  // Encodes the text collected. Its first tokens, as many as the text up to a change of `trained_`
+  // has by itself, are on the one side of it.
+  void Flush() {
+    const auto encode = [&](std::string_view text) {
+      return owner_.tokenizer_->Encode(text, /*parse_special=*/false, out_.ids.empty());
+    };
+    bool trained = changes_.size() % 2 == 0 ? trained_ : !trained_;  // at the section's start
+    const std::vector<int32_t> ids = encode(section_);
+    size_t done = 0;
+    const auto mark_to = [&](size_t end) {
+      out_.trained.insert(out_.trained.end(), end - done, trained ? 1 : 0);
+      done = end;
+    };
+    for (const size_t change : changes_) {
+      const std::string_view before = std::string_view(section_).substr(0, change);
+      mark_to(std::max(done, std::min(ids.size(), encode(before).size())));
+      trained = !trained;
+    }
+    mark_to(ids.size());
+    out_.ids.insert(out_.ids.end(), ids.begin(), ids.end());
+    section_.clear();
+    changes_.clear();
+  }
+
+  void AddContent(std::string_view text) {
+    owner_.grounding_.Split(
+        text, [&](std::string_view part) { AddText(part); }, [&](int32_t id) { AddToken(id); });
   }
 
   void AddWithImages(std::string_view text) {
+    const auto add = [&](std::string_view part) {
+      if (!owner_.form_->pictures_only) AddContent(part);
+    };
     for (size_t at = text.find(kPlaceholder); at != std::string_view::npos;
          at = text.find(kPlaceholder)) {
-      AddText(text.substr(0, at));
+      add(text.substr(0, at));
       AddImage();
       text.remove_prefix(at + kPlaceholder.size());
     }
-    AddText(text);
+    add(text);
   }
 
   void AddImage() {
     const size_t image = out_.image_begin.size();
     EQUIPOISE_CHECK(image < image_tokens_.size(), "more placeholders than the ",
                     image_tokens_.size(), " pictures");
-    Add(owner_.image_start_);
-    out_.image_begin.push_back(std::ssize(out_.ids));
-    for (int64_t i = 0; i < image_tokens_[image]; ++i) Add(owner_.image_token_);
-    Add(owner_.image_end_);
+    if (owner_.image_start_ >= 0) AddToken(owner_.image_start_);
+    for (int64_t i = 0; i < image_tokens_[image]; ++i) {
+      AddToken(owner_.image_token_);
+      if (i == 0) out_.image_begin.push_back(std::ssize(out_.ids) - 1);
+    }
+    if (owner_.image_end_ >= 0) AddToken(owner_.image_end_);
+    out_.image_end.push_back(std::ssize(out_.ids));
   }
 
   const ChatTemplate& owner_;
   const std::vector<int64_t>& image_tokens_;
   EncodedConversation out_;
+  std::string section_;          // text since the last token
+  std::vector<size_t> changes_;  // where in it `trained_` has changed
+  bool trained_ = false;
+  bool strip_ = false;  // the last token takes the white space behind it
 };
 
 ChatTemplate::ChatTemplate(const std::string& name, const std::string& system,
                            const Tokenizer* tokenizer)
-    : name_(name), system_(system), tokenizer_(tokenizer) {
-  const ChatTemplateForm* form = FindChatTemplate(name);
-  if (form == nullptr) {
+    : form_(FindChatTemplate(name)), system_(system), tokenizer_(tokenizer) {
+  if (form_ == nullptr) {
     std::string known;
     for (const std::string& each : ChatTemplateNames()) known += (known.empty() ? "" : ", ") + each;
     throw ConfigError("data.template: '" + name + "' is unknown; use one of " + known);
   }
-  if (system_.empty()) system_ = form->system;
-  if (form->begin != nullptr) begin_.push_back(RequiredToken(*tokenizer, form->begin, name));
-  if (form->tokenizer_begin && tokenizer->begin_token()) {
-    begin_.push_back(*tokenizer->begin_token());
+  if (system_.empty()) system_ = form_->system;
+  for (const std::string_view token : form_->tokens) {
+    // In texts of the template added tokens alone are tokens.
+    if (!token.empty() && tokenizer->FindAdded(RequiredToken(*tokenizer, token, name)) == nullptr) {
+      Refuse(*tokenizer, name, fmt::format("{} as an added token", token));
+    }
   }
-  start_of_turn_ = RequiredToken(*tokenizer, "<|im_start|>", name);
-  end_of_turn_ = RequiredToken(*tokenizer, "<|im_end|>", name);
-  image_token_ = tokenizer->TokenId("<IMG_CONTEXT>").value_or(-1);
-  image_start_ = tokenizer->TokenId("<img>").value_or(-1);
-  image_end_ = tokenizer->TokenId("</img>").value_or(-1);
+  begin_ = Cut(form_->begin);
+  if (form_->tokenizer_begin && tokenizer->begin_token()) {
+    begin_.push_back({*tokenizer->begin_token(), ""});
+  }
+  lead_ = Cut(form_->lead);
+  rest_ = Cut(form_->rest);
+  finish_ = Cut(form_->finish);
+  system_turn_ = Cut(form_->system_turn);
+  user_ = Cut(form_->user);
+  answer_ = Cut(form_->answer);
+  if (!form_->end_of_turn.empty()) {
+    end_of_turn_ = RequiredToken(*tokenizer, form_->end_of_turn, name);
+  }
+  FindImageTokens();
   for (const char* mark : {"<ref>", "</ref>", "<box>", "</box>", "<quad>", "</quad>"}) {
-    if (const auto id = tokenizer->TokenId(mark)) marks_.Add({.content = mark, .id = *id}, mark);
+    if (const auto id = tokenizer->TokenId(mark))
+      grounding_.Add({.content = mark, .id = *id}, mark);
   }
-  if (form->newline) newline_ = tokenizer->Encode("\n", /*parse_special=*/false);
-  answer_header_ = tokenizer->Encode("assistant\n", /*parse_special=*/false).size();
+}
+
+ChatTemplate::Pieces ChatTemplate::Cut(std::string_view text) const {
+  Pieces pieces;
+  tokenizer_->SplitAdded(
+      text,
+      [&](std::string_view part) {
+        pieces.push_back({-1, std::string(part)});
+      },
+      [&](int32_t id) {
+        pieces.push_back({id, ""});
+      });
+  return pieces;
+}
+
+void ChatTemplate::FindImageTokens() {
+  for (size_t i = 0; i < kImageMarks.size() && image_token_ < 0; ++i) {
+    const ImageMarks& marks = kImageMarks[i];
+    const auto find = [this](const char* text) { return tokenizer_->TokenId(text).value_or(-1); };
+    image_token_ = find(marks.token);
+    if (image_token_ < 0) continue;
+    image_marks_ = static_cast<int>(i);
+    image_start_ = find(marks.start);
+    image_end_ = find(marks.end);
+  }
+}
+
+std::string_view ChatTemplate::image_token_text() const {
+  return kImageMarks[static_cast<size_t>(std::max(image_marks_, 0))].token;
 }
 
 EncodedConversation ChatTemplate::Encode(const std::vector<Turn>& turns,
                                          const std::vector<int64_t>& image_tokens,
                                          bool with_answer_prompt) const {
   if (!image_tokens.empty()) {
-    for (const char* token : {"<IMG_CONTEXT>", "<img>", "</img>"}) {
-      RequiredToken(*tokenizer_, token, name_);
+    if (image_marks_ < 0) {
+      Refuse(*tokenizer_, form_->name,
+             "a token for pictures (<IMG_CONTEXT>, <image> or <|image_pad|>)");
+    }
+    const ImageMarks& marks = kImageMarks[static_cast<size_t>(image_marks_)];
+    for (const std::string_view token : {marks.start, marks.end}) {
+      if (!token.empty()) RequiredToken(*tokenizer_, token, form_->name);
     }
   }
-  Writer writer(*this, image_tokens);
-  writer.Begin();
   const bool own_system = !turns.empty() && turns.front().role == Role::kSystem;
-  if (!own_system && !system_.empty()) writer.AddTurn(Role::kSystem, system_, false);
-  for (const Turn& turn : turns) writer.AddTurn(turn.role, turn.text, turn.trained);
-  if (with_answer_prompt) writer.AddAnswerPrompt();
-  return writer.Finish();
+  const std::string& system = own_system ? turns.front().text : system_;
+  const auto is_user = [](const Turn& turn) { return turn.role == Role::kUser; };
+  auto holder = turns.end();  // of the system text
+  if (form_->place == SystemPlace::kFirstUser) {
+    holder = std::find_if(turns.begin(), turns.end(), is_user);
+  } else if (form_->place == SystemPlace::kLastUser) {
+    const auto last = std::find_if(turns.rbegin(), turns.rend(), is_user);
+    if (last != turns.rend()) holder = std::prev(last.base());
+  }
+  Writer writer(*this, image_tokens);
+  if (form_->place == SystemPlace::kTurn && (own_system || !system.empty())) {
+    writer.AddSystem(system);
+  }
+  for (auto turn = turns.begin() + (own_system ? 1 : 0); turn != turns.end(); ++turn) {
+    if (turn->role == Role::kAssistant) {
+      writer.AddAnswer(turn->text, turn->trained);
+    } else if (turn->role == Role::kSystem && form_->place == SystemPlace::kTurn) {
+      writer.AddSystem(turn->text);
+    } else {
+      writer.AddUser(turn->text, turn == holder ? system : "");
+    }
+  }
+  return writer.Finish(with_answer_prompt);
 }
 
 uint64_t ChatTemplate::fingerprint() const {
-  std::string key = name_ + '\0' + system_ + '\0' + std::to_string(kVersion) + '\0' +
-                    std::to_string(tokenizer_->fingerprint());
-  for (const int32_t id : begin_) key += '\0' + std::to_string(id);
+  std::string key = std::string(form_->name) + '\0' + system_ + '\0' + std::to_string(kVersion) +
+                    '\0' + std::to_string(tokenizer_->fingerprint());
+  for (const Piece& piece : begin_) key += '\0' + std::to_string(piece.token);
   return XXH3_64bits(key.data(), key.size());
 }
 

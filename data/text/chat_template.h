@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/settings/chat_templates.h"
 #include "data/text/added_tokens.h"
 #include "data/text/conversation.h"
 #include "data/text/tokenizer.h"
@@ -16,6 +17,7 @@ struct EncodedConversation {
   std::vector<int32_t> ids;
   std::vector<uint8_t> trained;      // per token: 1 where the token is a target
   std::vector<int64_t> image_begin;  // per picture, in order: its first context token
+  std::vector<int64_t> image_end;    // and the end of what belongs to it, a closing mark included
 };
 
 // Makes the `<image>` in user turns agree with the number of pictures: a record of one picture that
@@ -23,23 +25,23 @@ struct EncodedConversation {
 // the numbers cannot agree, else an empty text. `<image>` in other turns is ordinary text.
 std::string PlaceImages(std::vector<Turn>& turns, size_t images);
 
-// Truncates `conversation` to `max_tokens` tokens; `image_tokens` has those of each picture.
-// Returns the fault where that would cut into a picture or drop one, and leaves the conversation as
-// it is; else an empty text.
-std::string Truncate(EncodedConversation& conversation, const std::vector<int64_t>& image_tokens,
-                     int64_t max_tokens);
+// Truncates `conversation` to `max_tokens` tokens. Returns the fault where that would cut into a
+// picture or drop one, and leaves the conversation as it is; else an empty text.
+std::string Truncate(EncodedConversation& conversation, int64_t max_tokens);
 
-// Encoder of conversations into ids and loss mask, as typed code: a template that is rendered as
-// text has no loss mask. data/settings/chat_templates.h lists the templates. All put `<img>`
-// context tokens `</img>` in place of `<image>`; train on the assistant's text and its <|im_end|>
-// (not on a token that a line break at the start of the answer forms with the header's: it is part
-// of every prompt); and treat special tokens in a text as ordinary text, except grounding marks
-// (<ref>, <box>, <quad>), which do not affect the conversation's form. Thread-safe.
+// Encoder of conversations into ids and loss mask: the forms of data/settings/chat_templates.h, not
+// a template's program, which says nothing of the mask. All treat special tokens in a text as
+// ordinary text, except grounding marks (<ref>, <box>, <quad>), which do not affect the
+// conversation's form. In place of `<image>` stand a picture's context tokens and the marks around
+// them that the tokenizer has: `<img>` <IMG_CONTEXT> `</img>` (InternVL), `<image>` (LLaVA), or
+// <|vision_start|> <|image_pad|> <|vision_end|> (Qwen2-VL). Trained are an answer and the token
+// that ends it, but not a token that the answer's beginning forms with the header before it (a line
+// break with ChatML's): that is part of every prompt. Thread-safe.
 class ChatTemplate {
  public:
-  // Throws DataError when the tokenizer lacks <|im_start|> or <|im_end|>, ConfigError for an
-  // unknown name. `system` replaces the template's own system text when not empty. `tokenizer` must
-  // outlive this object.
+  // Throws DataError when the tokenizer lacks a token of the template, ConfigError for an unknown
+  // name. `system` replaces the template's own system text when not empty. `tokenizer` must outlive
+  // this object.
   ChatTemplate(const std::string& name, const std::string& system, const Tokenizer* tokenizer);
 
   // Encodes `turns`, with `image_tokens[i]` context tokens for picture i. REQUIRES: as many
@@ -50,8 +52,10 @@ class ChatTemplate {
                              const std::vector<int64_t>& image_tokens,
                              bool with_answer_prompt = false) const;
 
-  // Ids of <IMG_CONTEXT>, -1 where the tokenizer has none, and of <|im_end|>.
+  // The context token of pictures, -1 where the tokenizer has none, and its text.
   int32_t image_token() const { return image_token_; }
+  std::string_view image_token_text() const;
+  // The token that ends an answer; -1: the template has none.
   int32_t end_of_turn() const { return end_of_turn_; }
   // Changes with everything that Encode depends on.
   uint64_t fingerprint() const;
@@ -59,13 +63,28 @@ class ChatTemplate {
  private:
   class Writer;
 
-  std::string name_, system_;
+  // A text of the template, cut at the tokenizer's added tokens.
+  struct Piece {
+    int32_t token;  // -1: text
+    std::string text;
+  };
+  using Pieces = std::vector<Piece>;
+  struct TurnPieces {
+    Pieces before, after;
+  };
+  Pieces Cut(std::string_view text) const;
+  TurnPieces Cut(const TurnForm& turn) const { return {Cut(turn.before), Cut(turn.after)}; }
+  void FindImageTokens();
+
+  const ChatTemplateForm* form_;
+  std::string system_;
   const Tokenizer* tokenizer_;
-  int32_t start_of_turn_ = -1, end_of_turn_ = -1;
+  int32_t end_of_turn_ = -1;
+  int image_marks_ = -1;  // index of the tokens of pictures; -1: the tokenizer has none
   int32_t image_token_ = -1, image_start_ = -1, image_end_ = -1;
-  AddedTokenFinder marks_;
-  std::vector<int32_t> begin_, newline_;  // before the first turn, after each
-  size_t answer_header_ = 0;              // tokens of "assistant\n"
+  AddedTokenFinder grounding_;
+  Pieces begin_, lead_, rest_, finish_;
+  TurnPieces system_turn_, user_, answer_;
 };
 
 }  // namespace equipoise

@@ -6,6 +6,8 @@
 #include <unordered_map>
 
 #include "configs/base/error.h"
+#include "data/text/folder_template.h"
+#include "tests/data/temporary_folder.h"
 #include "tests/data/tiny_tokenizer.h"
 #include "tests/skip_case.h"
 
@@ -169,14 +171,82 @@ TEST_CASE("truncation cuts the end but no picture", "[data][cpu]") {
       chat.Encode({{Role::kUser, "<image>a"}, {Role::kAssistant, "hello hello"}}, {8});
   const int64_t picture_end = whole.image_begin[0] + 8 + 1;
   EncodedConversation cut = whole;
-  CHECK(Truncate(cut, {8}, std::ssize(whole.ids)).empty());
+  CHECK(Truncate(cut, std::ssize(whole.ids)).empty());
   CHECK(cut.ids == whole.ids);
-  CHECK(Truncate(cut, {8}, picture_end).empty());
+  CHECK(Truncate(cut, picture_end).empty());
   CHECK(std::ssize(cut.ids) == picture_end);
   CHECK(cut.trained.size() == cut.ids.size());
   cut = whole;
-  CHECK(Truncate(cut, {8}, picture_end - 1).find("max_tokens") != std::string::npos);
+  CHECK(Truncate(cut, picture_end - 1).find("max_tokens") != std::string::npos);
   CHECK(cut.ids == whole.ids);
+}
+
+TEST_CASE("tokens of pictures are those of the vocabulary", "[data][cpu]") {
+  struct Row {
+    std::vector<const char*> tokens;
+    std::string shown;
+  };
+  const std::vector<Row> rows = {
+      {{"<image>"}, "a<image><image>b"},
+      {{"<|vision_start|>", "<|image_pad|>", "<|vision_end|>"},
+       "a<|vision_start|><|image_pad|><|image_pad|><|vision_end|>b"},
+      {{"<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<image>"}, "a<image><image>b"},
+  };
+  for (const Row& row : rows) {
+    Json json = TinyTokenizerJson();
+    json["added_tokens"].erase(5);  // <IMG_CONTEXT>
+    int id = 320;
+    for (const char* token : row.tokens)
+      json["added_tokens"].push_back({{"id", id++}, {"content", token}, {"special", true}});
+    const Tokenizer tokenizer = ReadTokenizerJson(json);
+    const ChatTemplate chat("chatml", "", &tokenizer);
+    EncodedConversation encoded = chat.Encode({{Role::kUser, "a<image>b"}}, {2});
+    INFO(row.shown);
+    CHECK(tokenizer.Decode(encoded.ids, false) ==
+          "<|im_start|>user\n" + row.shown + "<|im_end|>\n");
+    REQUIRE(encoded.image_begin.size() == 1);
+    CHECK(encoded.ids[encoded.image_begin[0]] == chat.image_token());
+    CHECK(Truncate(encoded, encoded.image_end[0] - 1).find("max_tokens") != std::string::npos);
+    CHECK(Truncate(encoded, encoded.image_end[0]).empty());
+  }
+}
+
+TEST_CASE("LLaVA's pretraining form: pictures and the answer", "[data][cpu]") {
+  Json json = TinyTokenizerJson();
+  json["added_tokens"].push_back({{"id", 320}, {"content", "<s>"}, {"special", true}});
+  json["post_processor"] = {{"type", "TemplateProcessing"},
+                            {"single", {{{"SpecialToken", {{"id", "<s>"}}}}}}};
+  const Tokenizer tokenizer = ReadTokenizerJson(json);
+  const ChatTemplate chat("plain", "", &tokenizer);
+  CHECK(chat.end_of_turn() == -1);
+  const EncodedConversation encoded =
+      chat.Encode({{Role::kUser, "<image>\nWhat is it?"}, {Role::kAssistant, "us"}}, {1});
+  CHECK(encoded.ids == Ids{320, 303, 305, 304, 263, '\n'});
+  REQUIRE(Spans(encoded).size() == 1);
+  CHECK(Spans(encoded)[0] == std::pair(size_t{4}, size_t{6}));
+}
+
+TEST_CASE("a folder's own template is told by its text", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const auto name = [&]() -> std::string {
+    const ChatTemplateForm* form = FolderTemplate(folder.path());
+    return form == nullptr ? "" : std::string(form->name);
+  };
+  const auto write = [&](const char* file, const std::string& text) {
+    std::ofstream(folder.path() + "/" + file) << text;
+  };
+  CHECK(name().empty());
+  write("tokenizer_config.json", "{");  // its reader says what is wrong with it
+  CHECK(name().empty());
+  write("tokenizer_config.json", R"({"chat_template": "USER: ASSISTANT:"})");
+  CHECK(name() == "vicuna_v1");
+  write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "x"},
+        {"name": "default", "template": "<|start_header_id|> <|eot_id|>"}]})");
+  CHECK(name() == "llama-3");
+  write("chat_template.jinja", "<|im_start|> <|im_end|>");
+  CHECK(name() == "chatml");
+  write("chat_template.jinja", "<|start_header_id|> <|eot_id|> Cutting Knowledge Date");
+  CHECK(name().empty());
 }
 
 TEST_CASE("a template names what it lacks", "[data][cpu]") {

@@ -28,7 +28,8 @@ std::string Responder::Answer(std::vector<Turn> turns, const std::vector<at::Ten
   const EncodedConversation prompt =
       template_->Encode(turns, image_tokens, /*with_answer_prompt=*/true);
   Generator generator(model_.stage, model_.config);
-  std::vector<int32_t> stop = {template_->end_of_turn()};
+  std::vector<int32_t> stop;
+  if (template_->end_of_turn() >= 0) stop.push_back(template_->end_of_turn());
   const TextConfig& text = model_.config->text;
   if (text.eos_token_id >= 0 && text.eos_token_id < text.vocab_size) {
     stop.push_back(static_cast<int32_t>(text.eos_token_id));

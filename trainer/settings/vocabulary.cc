@@ -16,10 +16,9 @@ void CheckVocabulary(const std::string& source, const ModelConfig& model,
   }
   if (model.has_vision && model.image_token_id >= 0 &&
       model.image_token_id != chat_template.image_token()) {
-    throw ConfigError(
-        fmt::format("{}: <IMG_CONTEXT> is {}, the model's image_token_id {}; use the model's own "
-                    "tokenizer",
-                    source, chat_template.image_token(), model.image_token_id));
+    throw ConfigError(fmt::format(
+        "{}: {} is {}, the model's image_token_id {}; use the model's own tokenizer", source,
+        chat_template.image_token_text(), chat_template.image_token(), model.image_token_id));
   }
 }
 
