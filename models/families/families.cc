@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <utility>
 
 #include "configs/base/error.h"
@@ -20,6 +21,20 @@ const EncoderFamily& EncoderOf(const ModelConfig& config) {
   const EncoderFamily* family = FindEncoderFamily(config.model_type);
   EQUIPOISE_CHECK(family != nullptr, config.model_type);
   return *family;
+}
+
+// The settings of a folder's image processor: a file of its own, or since version 5 of Transformers
+// a section of processor_config.json. Null where there is neither.
+Json ReadPreprocessor(const std::string& folder) {
+  for (const char* name : {"/preprocessor_config.json", "/processor_config.json"}) {
+    const std::string path = folder + name;
+    if (!std::filesystem::exists(path)) continue;
+    const Json json = ReadJsonFile(path);
+    if (!json.is_object()) throw DataError(path + ": not an object");
+    if (json.contains("image_processor")) return json["image_processor"];
+    if (json.contains("image_processor_type") || json.contains("image_mean")) return json;
+  }
+  return {};
 }
 
 std::vector<std::string> ModelTypes() {
@@ -62,6 +77,14 @@ ModelConfig ParseModelConfig(const Json& json, const std::string& source) {
 ModelConfig ReadModelConfig(const std::string& folder) {
   const std::string path = folder + "/config.json";
   ModelConfig config = ParseModelConfig(ReadJsonFile(path), path);
+  if (config.has_vision) {
+    config.preprocessor = ReadPreprocessor(folder);
+    try {
+      EncoderOf(config).images(config);
+    } catch (const DataError& error) {
+      throw DataError(fmt::format("{}: {}", folder, error.what()));
+    }
+  }
   if (config.has_vision && config.image_token_id < 0) {
     config.image_token_id = EncoderOf(config).find_image_token(folder);
     ValidateModelConfig(config, path);

@@ -22,7 +22,8 @@ namespace equipoise {
 struct FolderSettings {
   std::optional<int64_t> min_tiles, max_tiles;
   std::optional<bool> thumbnail;
-  std::optional<std::string> chat_template;  // may be one that data/ does not know
+  std::optional<std::string> chat_template;     // may be one that data/ does not know
+  std::optional<std::string> default_template;  // where the folder's files name none
   std::optional<std::string> system;
 };
 

@@ -82,6 +82,8 @@ struct ModelConfig {
   // has no tokenizer.
   int64_t image_token_id = -1;
   Json source;  // the config.json that this was read from, for export
+  // The settings of the folder's image processor (preprocessor_config.json); null: it has none.
+  Json preprocessor;
 
   // Neighbouring patches, in each direction, that become one LLM token.
   int64_t shuffle() const { return std::llround(1.0 / downsample_ratio); }

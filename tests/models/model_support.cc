@@ -53,6 +53,23 @@ ModelConfig TinyInternVl(bool large_form) {
   return config;
 }
 
+ModelConfig TinyLlava() {
+  ModelConfig config = TinyInternVl(/*large_form=*/true);
+  config.model_type = "llava";
+  config.downsample_ratio = 1;
+  VisionConfig& vision = config.vision;
+  vision.model_type = "clip_vision_model";
+  vision.num_hidden_layers = 3;
+  vision.feature_layers = 2;
+  vision.patch_size = 8;
+  vision.norm_type = "layer_norm";
+  vision.use_qk_norm = false;
+  vision.attention_bias = true;
+  vision.layer_norm_eps = 1e-5;
+  vision.hidden_act = "quick_gelu";
+  return config;
+}
+
 std::map<std::string, at::Tensor> TestModel::gradients() const {
   std::map<std::string, at::Tensor> all;
   for (const Parameter* parameter : stage->parameters()) {

@@ -22,6 +22,8 @@ at::Tensor Normal(const std::vector<int64_t>& shape, uint64_t seed, double scale
 ModelConfig TinyText(const std::string& family, bool tied);
 // InternViT (300M form, or 6B with RMSNorm and QK normalisation) in front of Qwen2 or LLaMA.
 ModelConfig TinyInternVl(bool large_form);
+// LLaVA-1.5's form: CLIP, of whose three blocks two are computed, and LLaMA.
+ModelConfig TinyLlava();
 
 // One stage and its memory.
 struct TestModel {

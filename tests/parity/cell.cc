@@ -296,6 +296,7 @@ std::string ToString(const Cell& cell) {
 ModelConfig CellModel(const std::string& name) {
   if (name == "internvl-qwen2") return TinyInternVl(/*large_form=*/false);
   if (name == "internvl-llama") return TinyInternVl(/*large_form=*/true);
+  if (name == "llava-llama") return TinyLlava();
   if (name.starts_with("internvl-")) {  // another decoder behind InternViT-300M's form
     ModelConfig config = TinyInternVl(/*large_form=*/false);
     config.text = TinyText(name.substr(name.find('-') + 1), /*tied=*/false).text;

@@ -284,6 +284,27 @@ TEST_CASE("parity: other decoders", "[parity][cpu]") {
   Check(cell);
 }
 
+TEST_CASE("parity: LLaVA", "[parity][cpu]") {
+  Cell cell;
+  cell.model = "llava-llama";
+  cell.schedule = GENERATE("1f1b", "zb_h1", "interleaved", "zb_v");
+  cell.pipeline = 2;
+  std::tie(cell.data, cell.tensor) = GENERATE(table<int, int>({{1, 1}, {2, 1}, {1, 2}, {1, 3}}));
+  cell.zero = cell.data - 1;
+  cell.precision = GENERATE("fp32", "bf16");
+  cell.recompute = GENERATE("none", "attention");
+  Check(cell);
+}
+
+TEST_CASE("parity: LLaVA with its encoder apart, and the first stage of training",
+          "[parity][cpu]") {
+  Cell cell = EncoderApart(GENERATE("gpipe", "1f1b", "zb_h1", "interleaved", "zb_v"));
+  cell.model = "llava-llama";
+  cell.modality = GENERATE("mixed", "pictures");
+  cell.freeze = GENERATE(std::vector<std::string>{}, std::vector<std::string>{"vision", "llm"});
+  Check(cell);
+}
+
 TEST_CASE("parity: bf16", "[parity][cpu]") {
   Cell cell = Base();
   cell.precision = "bf16";

@@ -17,6 +17,7 @@
 #include "configs/yaml/yaml_reader.h"
 #include "data/images/image.h"
 #include "data/settings/chat_templates.h"
+#include "data/text/folder_template.h"
 #include "models/families/families.h"
 #include "parallel/comm/single_communicator.h"
 #include "trainer/answers/answer.h"
@@ -60,13 +61,22 @@ at::Tensor ReadPicture(const std::string& path, const DataConfig& data) {
   }
 }
 
+// The name of a folder's template: as its config.json says, as the text of its own Jinja template
+// tells, or its family's.
+std::string TemplateOf(const FolderSettings& settings, const std::string& folder,
+                       const std::string& fallback) {
+  if (settings.chat_template) return *settings.chat_template;
+  if (const ChatTemplateForm* own = FolderTemplate(folder)) return std::string(own->name);
+  return settings.default_template.value_or(fallback);
+}
+
 // Applies the settings that a Hugging Face folder specifies.
-void ApplySettings(const FolderSettings& settings, DataConfig& data) {
+void ApplySettings(const FolderSettings& settings, const std::string& folder, DataConfig& data) {
   data.tiles.min = settings.min_tiles.value_or(data.tiles.min);
   data.tiles.max = settings.max_tiles.value_or(data.tiles.max);
   data.tiles.thumbnail = settings.thumbnail.value_or(data.tiles.thumbnail);
   data.system = settings.system.value_or(data.system);
-  const std::string chat_template = settings.chat_template.value_or(data.chat_template);
+  const std::string chat_template = TemplateOf(settings, folder, data.chat_template);
   if (FindChatTemplate(chat_template) != nullptr) {
     data.chat_template = chat_template;
   } else {
@@ -81,7 +91,7 @@ RunConfig ReadSettings(const ModelSource& source, const ModelConfig& model,
   const std::vector<Override> overrides = ParseOverrides(set);
   RunConfig config;
   if (source.run_config.empty()) {
-    ApplySettings(FolderSettingsOf(model, source.folder), config.data);
+    ApplySettings(FolderSettingsOf(model, source.folder), source.folder, config.data);
     ReadConfigText("--set", "{}", overrides, config);
   } else {
     ReadConfig(source.run_config, overrides, config);

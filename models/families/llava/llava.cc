@@ -9,6 +9,7 @@
 #include "configs/base/error.h"
 #include "models/families/decoder_config.h"
 #include "models/families/llava/encoder_specs.h"
+#include "models/families/llava/image_settings.h"
 
 namespace equipoise {
 namespace {
@@ -154,38 +155,20 @@ std::vector<Renaming> Renamings(const ModelConfig& /*config*/) {
   return renamings;
 }
 
-ImageSpec Images(const ModelConfig& config) {
-  const bool clip = config.vision.class_token;
-  ImageSpec images;
-  images.kind = ImageSpec::Kind::kSquare;
-  // LLaVA-1.5 trains on pictures padded to a square; SigLIP's are stretched to one.
-  images.fit = clip ? ImageSpec::Fit::kPad : ImageSpec::Fit::kStretch;
-  images.tile_size = config.vision.image_size;
-  images.rows_per_tile = config.vision.rows();
-  images.tokens_per_tile = config.tokens_per_tile();
-  images.mean = {0.5F, 0.5F, 0.5F};
-  images.deviation = {0.5F, 0.5F, 0.5F};
-  if (clip) {
-    images.mean = {0.48145466F, 0.4578275F, 0.40821073F};
-    images.deviation = {0.26862954F, 0.26130258F, 0.27577711F};
-  }
-  return images;
-}
-
 int64_t FindImageToken(const std::string& /*folder*/) { return -1; }
 
-FolderSettings Settings(const ModelConfig& /*config*/, const std::string& /*folder*/) {
+FolderSettings Settings(const ModelConfig& config, const std::string& /*folder*/) {
   FolderSettings settings;
-  settings.chat_template = "vicuna_v1";
+  if (config.text.model_type == "llama") settings.default_template = "vicuna_v1";
   return settings;
 }
 
 }  // namespace
 
 const EncoderFamily& Llava() {
-  static const EncoderFamily kFamily = {{"llava"}, Parse,          Validate,
-                                        Write,     Renamings,      LlavaEncoderSpecs,
-                                        Images,    FindImageToken, Settings};
+  static const EncoderFamily kFamily = {{"llava"},   Parse,          Validate,
+                                        Write,       Renamings,      LlavaEncoderSpecs,
+                                        LlavaImages, FindImageToken, Settings};
   return kFamily;
 }
 

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "models/spec/image_spec.h"
+#include "models/spec/model_config.h"
+
+namespace equipoise {
+
+// The pictures of a LLaVA: one square each, as the folder's image processor makes it. Where there
+// is none, CLIP's are padded to a square, as LLaVA-1.5 was trained, and SigLIP's are stretched to
+// one. Throws DataError (`image processor: key: what; what to do`) for settings that cannot be
+// followed.
+ImageSpec LlavaImages(const ModelConfig& config);
+
+}  // namespace equipoise

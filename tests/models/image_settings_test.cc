@@ -1,0 +1,78 @@
+// What a folder's files say of pictures.
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "configs/base/error.h"
+#include "models/families/families.h"
+#include "models/families/presets.h"
+
+namespace equipoise {
+namespace {
+
+TEST_CASE("LLaVA's pictures are those of the folder's image processor", "[models][cpu]") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("llava_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "config.json") << ToHuggingFace(PresetConfig("llava1_5-7b")).dump();
+  const auto images = [&](const char* file, const std::string& settings) {
+    std::ofstream(folder / file) << settings;
+    const ImageSpec spec = ImageSpecOf(ReadModelConfig(folder.string()));
+    std::filesystem::remove(folder / file);
+    return spec;
+  };
+  const ImageSpec own = ImageSpecOf(ReadModelConfig(folder.string()));
+  CHECK(own.fit == ImageSpec::Fit::kPad);
+  CHECK(own.tokens_per_tile == 576);
+  struct Row {
+    std::string settings;
+    ImageSpec::Fit fit;
+    float mean;
+  };
+  constexpr char kFile[] = "preprocessor_config.json";
+  for (const Row& row : {
+           Row{R"({"image_mean": [0.1, 0.2, 0.3]})", ImageSpec::Fit::kPad, 0.1F},
+           Row{R"({"image_mean": null, "image_processor_type": "a", "do_center_crop": true,
+                "crop_size": {"height": 336, "width": 336}, "size": {"shortest_edge": 336}})",
+               ImageSpec::Fit::kCrop, 0.48145466F},
+           Row{R"({"image_mean": [0, 0, 0], "crop_size": 336, "size": 336})", ImageSpec::Fit::kCrop,
+               0.0F},
+           Row{R"({"image_mean": [0, 0, 0], "do_pad": true, "size": {"shortest_edge": 336},
+                "do_center_crop": true})",
+               ImageSpec::Fit::kPad, 0.0F},
+           Row{R"({"image_mean": [0.5, 0.5, 0.5], "size": {"height": 336, "width": 336}})",
+               ImageSpec::Fit::kStretch, 0.5F},
+       }) {
+    INFO(row.settings);
+    for (const bool section : {false, true}) {  // Transformers 4, and 5
+      const ImageSpec spec =
+          section ? images("processor_config.json", "{\"image_processor\": " + row.settings + "}")
+                  : images(kFile, row.settings);
+      CHECK(spec.fit == row.fit);
+      CHECK(spec.mean[0] == row.mean);
+      CHECK(spec.tile_size == 336);
+    }
+  }
+  for (const auto& [settings, what] : std::vector<std::pair<std::string, std::string>>{
+           {R"("do_resize": false)", "do_resize: false is not supported"},
+           {R"("resample": 2)", "resample: only 3"},
+           {R"("rescale_factor": 1)", "rescale_factor: only 1/255"},
+           {R"("do_center_crop": false)", "do_center_crop: false leaves no square"},
+           {R"("size": {"shortest_edge": 384})",
+            "size: {\"shortest_edge\":384} is not the encoder's"},
+           {R"("crop_size": 28, "do_center_crop": true)", "crop_size: 28 is not the encoder's"},
+           {R"("image_std": [1, 0, 1])", "image_std: must be above 0"},
+           {R"("image_std": [1, 1])", "image_std: not a list of three numbers"},
+       }) {
+    INFO(settings);
+    CHECK_THROWS_WITH(images(kFile, "{\"image_processor_type\": \"a\", " + settings + "}"),
+                      Catch::Matchers::StartsWith(folder.string() + ": image processor: ") &&
+                          Catch::Matchers::Contains(what));
+  }
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace equipoise
