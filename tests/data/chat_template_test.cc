@@ -323,5 +323,34 @@ TEST_CASE("InternVL 2.5's own preprocessing of real samples", "[data][cpu][fixtu
   CHECK(count == 265);
 }
 
+TEST_CASE("LLaMA's two tokenizer files give real samples one list of ids",
+          "[data][cpu][fixtures]") {
+  const char* fixtures = std::getenv("EQUIPOISE_FIXTURES");
+  if (fixtures == nullptr) return testing::SkipCase("no fixtures");
+  const std::string root = fixtures, folder = root + "/tokenizers/llama2/tokenizer.";
+  const Tokenizer json = Tokenizer::Read(folder + "json"),
+                  model = Tokenizer::Read(folder + "model");
+  const ChatTemplate one("llama-2", "", &json), other("llama-2", "", &model);
+  size_t count = 0, same = 0;
+  std::string line;
+  for (std::ifstream in(root + "/real/train.jsonl"); std::getline(in, line); ++count) {
+    if (count % 20 != 0) continue;
+    const std::vector<Turn> turns = TurnsOf(ParseJson(line, "train.jsonl"));
+    size_t pictures = 0;
+    for (const Turn& turn : turns) {
+      for (size_t at = turn.text.find("<image>"); at != std::string::npos;
+           at = turn.text.find("<image>", at + 1)) {
+        pictures += turn.role == Role::kUser ? 1 : 0;
+      }
+    }
+    if (pictures > 0) continue;  // the vocabulary has no token for them
+    const EncodedConversation a = one.Encode(turns, {}), b = other.Encode(turns, {});
+    CHECK(a.ids == b.ids);
+    CHECK(a.trained == b.trained);
+    ++same;
+  }
+  CHECK(same > 150);
+}
+
 }  // namespace
 }  // namespace equipoise
