@@ -233,6 +233,16 @@ TEST_CASE("parity: a frozen or recomputed encoder in the bubbles", "[parity][cpu
   CheckInBubbles(cell);
 }
 
+TEST_CASE("parity: LLaVA's encoder in the bubbles", "[parity][cpu]") {
+  Cell cell = EncoderInBubbles();
+  cell.model = "llava-llama";
+  cell.modality = "pictures";
+  cell.schedule = GENERATE("1f1b", "zb_v");
+  cell.pipeline = 2;
+  cell.encoder_ranks = GENERATE(1, 2);
+  CheckInBubbles(cell);
+}
+
 TEST_CASE("parity: frozen modules and recompute", "[parity][cpu]") {
   Cell cell;
   cell.schedule = GENERATE("1f1b", "zb_h1", "interleaved", "zb_v");
