@@ -31,6 +31,14 @@ constexpr size_t kCuts = 3;    // cuts of a shape that are simulated
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr int kMostGrowth = 64;  // largest factor on the ranks in the search for a fit
 
+// The cuts of a shape that are considered. Filling bubbles takes longer than all else, and evens
+// out what a cut leaves uneven: there it is the best one.
+std::vector<std::vector<int>> CutsOf(const PlanFitter& fitter, const Plan& shape) {
+  std::vector<std::vector<int>> cuts = fitter.Cuts(shape, kCuts);
+  if (FillsBubbles(shape.encoder)) cuts.resize(1);
+  return cuts;
+}
+
 std::string GiB(int64_t bytes) {
   return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (int64_t{1} << 30));
 }
@@ -78,7 +86,7 @@ class Search {
     });
     return std::any_of(shapes.begin(), shapes.end(), [this](Plan& shape) {
       const PlanFitter& fitter = FitterOf(shape);
-      const auto cuts = fitter.Cuts(shape, kCuts);
+      const auto cuts = CutsOf(fitter, shape);
       return std::any_of(cuts.begin(), cuts.end(), [&](const std::vector<int>& begins) {
         shape.stage_begins = begins;
         return fitter.FitsMemory(shape);
@@ -206,7 +214,7 @@ class Search {
         if (!best || step_s < best->step_s) best = {plan, step_s, std::move(fit.memory)};
       }
     };
-    consider(fitter.Cuts(shape.plan, kCuts));
+    consider(CutsOf(fitter, shape.plan));
     if (best && Recuts(best->plan)) consider(fitter.CutsWithRecompute(best->plan, 1));
     if (best) return Keep(std::move(*best));
     if (!bounded.stage_begins.empty()) {
@@ -276,7 +284,7 @@ int RanksThatFit(PlanRequest request) {
 RejectedPlan WholeMiss(const PlanRequest& request, const Plan& shape) {
   const PlanFitter fitter(request, shape.tensor());
   std::optional<RejectedPlan> least;
-  for (const std::vector<int>& begins : fitter.Cuts(shape, kCuts)) {
+  for (const std::vector<int>& begins : CutsOf(fitter, shape)) {
     Plan plan = shape;
     plan.stage_begins = begins;
     const PlanFitter::Fit fit = fitter.FitMemory(plan);

@@ -1,6 +1,7 @@
 #include "tests/parity/random_cell.h"
 
 #include <algorithm>
+#include <functional>
 #include <string>
 
 #include "parallel/schedule/builders.h"
@@ -21,26 +22,35 @@ void ThrowMesh(Cell& cell, Dice& dice, int most_ranks) {
 // Layers of the models of CellModel, and of their part behind an encoder.
 constexpr int kLayers = 8, kTextLayers = 4;
 
+// Puts the encoder of one cell in three into the bubbles. With dice of its own, so that the cells
+// without are those that were thrown before there were any.
+void ThrowBubbles(Cell& cell) {
+  const std::string thrown = cell.modality + " " + std::to_string(cell.ranks());
+  Dice dice(static_cast<unsigned>(std::hash<std::string>()(thrown)));
+  if (dice.Throw(3) > 0) return;
+  cell.encoder = kBubblePlacements[static_cast<size_t>(dice.Throw(4))];
+  do {
+    cell.encoder_ranks = 1 + dice.Throw(cell.pipeline);
+  } while (cell.pipeline % cell.encoder_ranks != 0);
+  const int most = (kLayers - kTextLayers) / cell.encoder_ranks;
+  cell.encoder_chunks = 1 + dice.Throw(std::min(3, most));
+}
+
 // All that a mesh leaves open.
 void ThrowRest(Cell& cell, Dice& dice) {
   cell.schedule =
       dice.Pick<std::string>({"naive", "gpipe", "1f1b", "zb_h1", "interleaved", "zb_v"});
   cell.zero = dice.Throw(2);
   const bool apart = !IsText(cell) && cell.pipeline > 1 && dice.Throw(3) == 0;
-  const bool filled = !IsText(cell) && !apart && dice.Throw(3) == 0;
   cell.encoder = EncoderPlacement::kInline;
   cell.encoder_ranks = cell.encoder_chunks = 1;
   if (apart) {
     cell.encoder = EncoderPlacement::kDisaggregated;
     cell.encoder_ranks = 1 + dice.Throw(cell.pipeline - 1);
-  } else if (filled) {
-    cell.encoder = kBubblePlacements[static_cast<size_t>(dice.Throw(4))];
-    do {
-      cell.encoder_ranks = 1 + dice.Throw(cell.pipeline);
-    } while (cell.pipeline % cell.encoder_ranks != 0);
-    const int chunks = (kLayers - kTextLayers) / cell.encoder_ranks;
-    cell.encoder_chunks = 1 + dice.Throw(std::min(3, chunks));
+  } else if (!IsText(cell)) {
+    ThrowBubbles(cell);
   }
+  const bool filled = FillsBubbles(cell.encoder);
   // As many stages as there are layers to cut into.
   const int most = (apart || filled || IsText(cell) ? kTextLayers : kLayers) /
                    (apart ? cell.pipeline - cell.encoder_ranks : cell.pipeline);
