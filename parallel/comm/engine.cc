@@ -32,6 +32,8 @@ using Phase = RankStatus::Phase;
 constexpr milliseconds kIdle{20};
 // Longest sleep while a GPU works, whose end wakes nobody.
 constexpr microseconds kWatch{200};
+// For how long a send on a GPU may outlast the rank that has received it.
+constexpr milliseconds kSendEnds{1000};
 // Pauses between two polls of a transport that does not notify: the first, and the longest; in
 // between as long as nothing has arrived for. A poll takes the core from the compute thread for
 // some 20 us, so that pauses of 200 us cost 9 % of a core.
@@ -336,6 +338,9 @@ void Engine::CheckOthers(Clock::time_point now) {
   for (const auto& operation : active_) {
     const int peer = WaitingFor(*operation);
     if (peer < 0 || views_[peer].status.phase != Phase::kLeft) continue;
+    // A send on a GPU may end a moment after its receive, with which the peer has left.
+    const bool on_gpu = !operation->awaited().empty() && operation->tag().point_to_point;
+    if (on_gpu && now - views_[peer].heard < kSendEnds) continue;
     Fail(ExplainWait(rank_, peer, views_, LivenessAt(now)), "");
     return;
   }
