@@ -77,8 +77,15 @@ NcclCommunicator::NcclCommunicator(std::unique_ptr<GroupCommunicator> group,
   at::Tensor id = IdTensor(1);
   if (rank() == 0) PutId(*api_, id[0]);
   cpu().Broadcast(id, 0).Wait();
-  Barrier(cpu());  // all ranks go on from here, or the engine has named the one that does not
-  collectives_ = std::make_shared<NcclLink>(api_, GetId(id[0]), size(), rank());
+  collectives_ = Join(OtherRanks(cpu().ranks()), GetId(id[0]), size(), rank());
+}
+
+std::shared_ptr<NcclLink> NcclCommunicator::Join(std::vector<int> others, const NcclUniqueId& id,
+                                                 int ranks, int self) {
+  CollectiveSteps plan = Plan({}, std::move(others));
+  plan.tag.point_to_point = true;
+  plan.text = "ncclCommInitRank in group " + name();
+  return std::make_shared<NcclLink>(*cpu().engine(), std::move(plan), api_, id, ranks, self);
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::Wrap(std::unique_ptr<GroupCommunicator> part) {
@@ -117,7 +124,7 @@ void NcclCommunicator::ConnectPair(int peer) {
   for (int i = 0; i < 2; ++i) {
     const bool sending = low == (i == 0);
     auto& direction = (sending ? to_ : from_)[peer];
-    direction.link = std::make_shared<NcclLink>(api_, GetId(ids[i]), 2, low ? 0 : 1);
+    direction.link = Join({cpu().ranks().world[peer]}, GetId(ids[i]), 2, low ? 0 : 1);
   }
 }
 

@@ -54,6 +54,9 @@ class NcclCommunicator : public DeviceCommunicator, public JoinsTransfers {
   Work Message(const char* kind, int peer, Direction& direction, const at::Tensor& tensor, Run run);
   Work Extreme(at::Tensor& output, const at::Tensor& input, ReduceOp op);
   CollectiveSteps Plan(std::vector<at::Tensor> tensors, std::vector<int> awaited) const;
+  // A link to the ranks `others` of the world, of `ranks` ranks, this one `self`. Throws RunError.
+  std::shared_ptr<NcclLink> Join(std::vector<int> others, const NcclUniqueId& id, int ranks,
+                                 int self);
   void ConnectPair(int peer);
   void WarmUp(const std::vector<int>& peers);
 

@@ -229,19 +229,70 @@ class InFlightWork : public Work::State {
   Work::Clock::time_point finished_;
 };
 
+// ncclCommInitRank in a thread of its own: it blocks until the last rank has called it, and there
+// is no communicator to abort before. Where that rank never comes, the thread is left behind; the
+// process ends with the error.
+class NcclJoining {
+ public:
+  NcclJoining(std::shared_ptr<const NcclApi> api, const NcclUniqueId& id, int ranks, int rank)
+      : api_(std::move(api)), id_(id), ranks_(ranks), rank_(rank) {}
+
+  static std::shared_ptr<NcclJoining> Start(std::shared_ptr<NcclJoining> joining) {
+    std::thread([joining] { joining->Run(); }).detach();
+    return joining;
+  }
+
+  // Throws RunError when the call has failed.
+  bool Ended() {
+    if (!ended_) return false;
+    if (!error_.empty()) throw RunError(error_);
+    return true;
+  }
+  // REQUIRES: Ended().
+  NcclApi::Comm comm() const { return comm_; }
+
+ private:
+  void Run() {
+    try {
+      api_->cuda.Check(api_->cuda.set_device(api_->cuda.device), "cudaSetDevice");
+      api_->Check(api_->init(&comm_, ranks_, id_, rank_), "ncclCommInitRank", nullptr);
+    } catch (const RunError& error) {
+      error_ = error.what();
+    }
+    ended_ = true;
+  }
+
+  const std::shared_ptr<const NcclApi> api_;
+  const NcclUniqueId id_;
+  const int ranks_, rank_;
+  NcclApi::Comm comm_ = nullptr;
+  std::string error_;
+  std::atomic<bool> ended_{false};
+};
+
+class JoiningRequest : public TransportRequest {
+ public:
+  explicit JoiningRequest(std::shared_ptr<NcclJoining> joining) : joining_(std::move(joining)) {}
+  bool Done() override { return joining_->Ended(); }
+
+ private:
+  std::shared_ptr<NcclJoining> joining_;
+};
+
 }  // namespace
 
-NcclLink::NcclLink(std::shared_ptr<const NcclApi> api, const NcclUniqueId& id, int ranks, int rank)
+NcclLink::NcclLink(Engine& engine, CollectiveSteps plan, std::shared_ptr<const NcclApi> api,
+                   const NcclUniqueId& id, int ranks, int rank)
     : api_(std::move(api)) {
+  const auto joining = NcclJoining::Start(std::make_shared<NcclJoining>(api_, id, ranks, rank));
+  plan.watch = [joining] { return std::make_unique<JoiningRequest>(joining); };
+  engine.Submit(std::move(plan))->Wait();
+  comm_ = joining->comm();
   const CudaApi& cuda = api_->cuda;
   cuda.Check(cuda.set_device(cuda.device), "cudaSetDevice");
-  cuda.Check(cuda.stream_create(&stream_, CudaApi::kNonBlockingStream), "cudaStreamCreate");
-  const int error = api_->init(&comm_, ranks, id, rank);
-  if (error != 0) {
-    aborted_ = true;
-    cuda.stream_destroy(stream_);
-    api_->Check(error, "ncclCommInitRank", nullptr);
-  }
+  const int error = cuda.stream_create(&stream_, CudaApi::kNonBlockingStream);
+  if (error != 0) api_->destroy(comm_);
+  cuda.Check(error, "cudaStreamCreate");
 }
 
 NcclLink::~NcclLink() {

@@ -14,8 +14,10 @@ namespace equipoise {
 // An NCCL communicator with a stream of its own.
 class NcclLink {
  public:
-  // Blocks until all `ranks` ranks have called it (ncclCommInitRank). Throws RunError.
-  NcclLink(std::shared_ptr<const NcclApi> api, const NcclUniqueId& id, int ranks, int rank);
+  // Waits until all `ranks` ranks have called it (ncclCommInitRank). `plan` has text, tag and the
+  // ranks awaited: throws RunError that names them where one does not come by the deadline.
+  NcclLink(Engine& engine, CollectiveSteps plan, std::shared_ptr<const NcclApi> api,
+           const NcclUniqueId& id, int ranks, int rank);
   ~NcclLink();
   NcclLink(const NcclLink&) = delete;
   NcclLink& operator=(const NcclLink&) = delete;

@@ -265,6 +265,47 @@ TEST_CASE("a rank that fails is named by those who wait on a GPU", "[comm]") {
   CHECK_THROWS_WITH(RunNccl(3, stand_in, body), "disk full");
 }
 
+TEST_CASE("a rank that never joins a communicator of NCCL is named by the deadline", "[comm]") {
+  NcclStandIn stand_in(2);
+  Arrivals failed;
+  std::string error;
+  // Rank 1 hangs between the exchange of ids and NCCL's own start.
+  const auto wrap = [&](std::unique_ptr<Communicator> world) -> std::unique_ptr<Communicator> {
+    auto api = std::make_shared<NcclApi>(stand_in.Api(world->rank()));
+    const int rank = world->rank();
+    if (rank == 1) {
+      auto group = AsGroup(std::move(world));
+      at::Tensor id = at::zeros({1, sizeof(NcclUniqueId)}, at::kByte);
+      group->Broadcast(id, 0).Wait();
+      failed.WaitFor(1);
+      return group;
+    }
+    try {
+      return std::make_unique<NcclCommunicator>(AsGroup(std::move(world)), api, at::kCPU);
+    } catch (const RunError& thrown) {
+      error = thrown.what();
+      failed.Arrive();
+      throw;
+    }
+  };
+  const auto body = [](Communicator&) {};
+  CHECK_THROWS_AS(RunRanksOver(2, wrap, body, kSoon), RunError);
+  CHECK_THAT(error, Catch::StartsWith("rank 0: ncclCommInitRank in group world: no answer from "
+                                      "rank 1 for "));
+  CHECK(stand_in.OpenCommunicators() == 0);
+}
+
+TEST_CASE("an NCCL communicator that cannot be made is told by its rank", "[comm]") {
+  NcclStandIn stand_in(2);
+  const auto refuse = [](NcclApi& api, int rank) {
+    if (rank == 1) api.init = [](void**, int, NcclUniqueId, int) { return 5; };
+  };
+  const auto body = [](Communicator&) {};
+  CHECK_THROWS_WITH(RunNccl(2, stand_in, body, kSoon, refuse),
+                    Catch::Contains("ncclCommInitRank in group world") &&
+                        Catch::Contains("refused by the stand-in (NCCL error 5"));
+}
+
 // Ranks that all reduce, with GPUs that do something else from then on.
 std::vector<std::string> BrokenGpus(int ranks, const std::function<int(int rank)>& state) {
   NcclStandIn stand_in(ranks);
