@@ -3,9 +3,10 @@
 // moves it, its consumer takes it out, so that the map is empty at the end of a step.
 //
 // A receive is posted where the list has it, ahead of the op that needs it, and only that op waits:
-// the validator (schedule/validate.h) has proved that this order ends even if every transfer
-// blocks. Joined transfers start as one (TransferGroup), receives first, so that two ranks that
-// exchange values both have a buffer before either sends.
+// on a GPU its stream does, and the host goes on. The validator (schedule/validate.h) has proved
+// that this order ends even if every transfer blocks. Joined transfers start as one
+// (TransferGroup), receives first, so that two ranks that exchange values both have a buffer before
+// either sends.
 
 #include "parallel/pipeline/executor.h"
 
@@ -23,6 +24,8 @@ namespace equipoise {
 namespace {
 
 using Clock = Work::Clock;
+
+constexpr char kComputeLane[] = "compute", kWaitLane[] = "wait";
 
 double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
@@ -55,12 +58,12 @@ void Executor::Run(const Schedule& schedule) {
       }
     }
     i = end;
-    DropSent(/*wait=*/false);
+    DropEnded(/*wait=*/false);
   }
   group_.Announce("");
-  DropSent(/*wait=*/true);
+  DropEnded(/*wait=*/true);
   EQUIPOISE_CHECK(values_.empty(), "a value that no op has consumed");
-  if (clock_.runs_behind()) AddComputed();
+  if (clock_.runs_behind()) AddDeviceSpans();
   span_s_ = Seconds(Clock::now() - start);
 }
 
@@ -104,24 +107,24 @@ void Executor::Compute(const Op& op) {
     Backward(op);
   }
   if (clock_.runs_behind()) {
-    computed_.push_back({ToString(op), began_, clock_.Now()});
+    device_spans_.push_back({kComputeLane, ToString(op), began_, clock_.Now()});
     return;
   }
   const auto wait = std::chrono::duration<double>(waited_s_ - waited);
   const Clock::time_point began = start + std::chrono::duration_cast<Clock::duration>(wait);
   busy_s_ += Seconds(Clock::now() - began);
-  recorder_.Add("compute", ToString(op), began, Clock::now());
+  recorder_.Add(kComputeLane, ToString(op), began, Clock::now());
 }
 
-// Spans of a GPU include what an op waited for on the device itself.
-void Executor::AddComputed() {
+// Spans of a GPU include what an op waited for on the device itself, beside its arrivals.
+void Executor::AddDeviceSpans() {
   clock_.Finish();
-  for (const Computed& op : computed_) {
-    const Clock::time_point start = clock_.TimeOf(op.start), end = clock_.TimeOf(op.end);
-    busy_s_ += Seconds(end - start);
-    recorder_.Add("compute", op.op, start, end);
+  for (const DeviceSpan& span : device_spans_) {
+    const Clock::time_point start = clock_.TimeOf(span.start), end = clock_.TimeOf(span.end);
+    if (span.lane == kComputeLane) busy_s_ += Seconds(end - start);
+    recorder_.Add(span.lane, span.name, start, end);
   }
-  computed_.clear();
+  device_spans_.clear();
 }
 
 void Executor::Forward(const Op& op) {
@@ -175,7 +178,7 @@ void Executor::Send(const Op& op) {
   values_.erase(found);
   const int peer = schedule_->graph.stages[static_cast<size_t>(op.peer)].rank;
   const Clock::time_point start = Clock::now();
-  sending_.push_back({op, group_.Send(tensor, peer), start});
+  transfers_.push_back({op, group_.Send(tensor, peer), start});
 }
 
 void Executor::Post(const Op& op) {
@@ -195,27 +198,35 @@ at::Tensor Executor::Take(int from, int to, int micro_batch) {
   Value value = std::move(found->second);
   values_.erase(found);
   if (value.recv.kind != OpKind::kRecv) return value.tensor;
-  const Clock::time_point start = Clock::now();
-  value.arrival.Wait();
-  const Clock::time_point arrived = Clock::now();
-  if (clock_.runs_behind()) began_ = clock_.Now();  // the device has waited too
-  waited_s_ += Seconds(arrived - start);
-  recorder_.Add("wait", "wait " + ToString(value.recv), start, arrived);
-  recorder_.Add("communication", ToString(value.recv), value.posted, value.arrival.FinishedAt());
+  const std::string name = "wait " + ToString(value.recv);
+  if (clock_.runs_behind()) {
+    const DeviceClock::Mark asked = clock_.Now();
+    value.arrival.WaitOnStream();
+    began_ = clock_.Now();
+    device_spans_.push_back({kWaitLane, name, asked, began_});
+  } else {
+    const Clock::time_point start = Clock::now();
+    value.arrival.Wait();
+    const Clock::time_point arrived = Clock::now();
+    waited_s_ += Seconds(arrived - start);
+    recorder_.Add(kWaitLane, name, start, arrived);
+  }
+  transfers_.push_back({value.recv, value.arrival, value.posted});
   return value.tensor;
 }
 
-void Executor::DropSent(bool wait) {
-  std::vector<Sending> left;
-  for (Sending& sending : sending_) {
-    if (!wait && !sending.work.Done()) {
-      left.push_back(std::move(sending));
+void Executor::DropEnded(bool wait) {
+  std::vector<Transfer> left;
+  for (Transfer& transfer : transfers_) {
+    if (!wait && !transfer.work.Done()) {
+      left.push_back(std::move(transfer));
       continue;
     }
-    sending.work.Wait();
-    recorder_.Add("communication", ToString(sending.op), sending.start, sending.work.FinishedAt());
+    transfer.work.Wait();
+    recorder_.Add("communication", ToString(transfer.op), transfer.start,
+                  transfer.work.FinishedAt());
   }
-  sending_ = std::move(left);
+  transfers_ = std::move(left);
 }
 
 }  // namespace equipoise

@@ -77,7 +77,7 @@ class Executor {
     Work::Clock::time_point posted;
   };
   using Key = std::tuple<int, int, int>;  // from stage, to stage, micro-batch
-  struct Sending {
+  struct Transfer {
     Op op;
     Work work;
     Work::Clock::time_point start;
@@ -92,24 +92,25 @@ class Executor {
   void Send(const Op& op);
   void Post(const Op& op);
   at::Tensor Take(int from, int to, int micro_batch);
-  void DropSent(bool wait);
+  void DropEnded(bool wait);
   void Compute(const Op& op);
-  void AddComputed();
+  void AddDeviceSpans();
 
   StageRunner& runner_;
   Communicator& group_;
   TimelineRecorder& recorder_;
   DeviceClock clock_;
-  struct Computed {
-    std::string op;
+  struct DeviceSpan {
+    const char* lane;
+    std::string name;
     DeviceClock::Mark start, end;
   };
-  DeviceClock::Mark began_;         // of the op that runs: behind what it waits for
-  std::vector<Computed> computed_;  // ops of a GPU, whose times are not known yet
+  DeviceClock::Mark began_;               // of the op that runs: behind what it waits for
+  std::vector<DeviceSpan> device_spans_;  // of a GPU, whose times are not known yet
   const Schedule* schedule_ = nullptr;
   std::map<int, Op> last_backward_;  // by stage: its last op that makes weight gradients
   std::map<Key, Value> values_;
-  std::vector<Sending> sending_;
+  std::vector<Transfer> transfers_;  // sent, and those received that an op has taken
   double busy_s_ = 0, span_s_ = 0, waited_s_ = 0;
 };
 

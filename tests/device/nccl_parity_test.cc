@@ -22,7 +22,7 @@ void Check(const Cell& cell, Queues queues = Queues::kEach) {
   CheckCell(cell, gpus.devices());
   CHECK(gpus.stand_in().OpenCommunicators() == 0);
   CHECK(gpus.stand_in().Aborted() == 0);
-  CHECK(gpus.stand_in().Refused().empty());
+  CHECK(gpus.stand_in().Refused() == "");
   for (int rank = 0; rank < cell.ranks(); ++rank) {
     INFO("rank " << rank);
     CHECK_FALSE(checker.trace(rank).empty());
