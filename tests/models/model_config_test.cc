@@ -268,6 +268,29 @@ TEST_CASE("what is written is read back as the same model", "[models][cpu]") {
   CHECK(internvl["text_config"]["rope_parameters"]["rope_theta"] == 1e6);
 }
 
+TEST_CASE("Mistral's window is refused where a position can be outside of it", "[models][cpu]") {
+  Json json = Qwen2();
+  json["model_type"] = "mistral";
+  for (const Json& window : {Json(nullptr), Json(512), Json(4096)}) {
+    json["sliding_window"] = window;
+    const ModelConfig config = ParseModelConfig(json, "config.json");
+    CHECK_FALSE(config.text.attention_bias);
+    CHECK(ToHuggingFace(config)["sliding_window"] == window);
+    CHECK(ToHuggingFace(config)["architectures"] == Json({"MistralForCausalLM"}));
+  }
+  json["sliding_window"] = 511;
+  CHECK_THROWS_WITH(ParseModelConfig(json, "config.json"),
+                    Contains("config.json: sliding_window: 511 is less than "
+                             "max_position_embeddings = 512") &&
+                        Contains("set max_position_embeddings to 511"));
+  json.erase("sliding_window");  // as Transformers: 4096
+  CHECK(ToHuggingFace(ParseModelConfig(json, "config.json"))["sliding_window"] == Json(nullptr));
+  json["max_position_embeddings"] = 32768;
+  CHECK_THROWS_WITH(ParseModelConfig(json, "config.json"), Contains("sliding_window: 4096 is"));
+  json["sliding_window"] = 0;
+  CHECK_THROWS_WITH(ParseModelConfig(json, "config.json"), Contains("sliding_window"));
+}
+
 TEST_CASE("OpenGVLab's own form is read and written back", "[models][cpu]") {
   const ModelConfig config = ParseModelConfig(OpenGvLab(), "config.json");
   CHECK(config.model_type == "internvl");

@@ -15,6 +15,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import (InternVLConfig, InternVLForConditionalGeneration, LlamaConfig,
                           LlamaForCausalLM, LlavaConfig, LlavaForConditionalGeneration,
+                          MistralConfig, MistralForCausalLM,
                           Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 import internlm2
@@ -87,11 +88,16 @@ MODELS = {
     "qwen3 biases": lambda: Qwen3ForCausalLM(Qwen3Config(**text_sizes(
         head_dim=8, attention_bias=True))),
     "internvl 300m qwen3": lambda: internvl(SMALL_VIT, Qwen3Config(**text_sizes(head_dim=16))),
+    "mistral": lambda: MistralForCausalLM(MistralConfig(**text_sizes(
+        head_dim=16, sliding_window=None))),
+    "llava clip mistral": lambda: llava("clip_vision_model", MistralConfig(**text_sizes(
+        sliding_window=256)), -2),
     "llava clip llama": lambda: llava("clip_vision_model", LlamaConfig(**text_sizes()), -2),
     "llava siglip qwen2": lambda: llava("siglip_vision_model", Qwen2Config(**text_sizes(
         tie_word_embeddings=True)), -1, vision_use_head=False),
 }
-SEVERAL_RANKS = {"qwen2 tied": 2, "internvl 6b llama": 5, "qwen3 tied": 2, "llava clip llama": 2}
+SEVERAL_RANKS = {"qwen2 tied": 2, "internvl 6b llama": 5, "qwen3 tied": 2, "llava clip llama": 2,
+                 "mistral": 2}
 INTERNLM2 = ("llama dynamic-rope", "internvl 6b llama")
 
 
