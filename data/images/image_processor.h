@@ -24,11 +24,10 @@ class ImageProcessor {
   int64_t least_tokens() const { return spec_.tokens_per_tile; }
   // The load of one of a record's `pictures`. REQUIRES: spec().takes_pictures().
   PictureLoad Measure(ImageSize size, int64_t pictures) const;
-  // Pixels of such a picture, [tiles, 3, tile_size, tile_size] fp32, of `image`, [height, width,
+  // Pixels of such a picture, [tiles, 3, tile_size, tile_size] uint8, of `image`, [height, width,
   // 3] uint8: for tiles resized to the grid, cut row by row, the thumbnail (a second resize of the
-  // original) last; for a square as spec().fit says. Then (x / 255 - mean) / deviation, in fp32 and
-  // in this order, as torchvision's ToTensor and Normalize do. In a target of its own,
-  // image_pixels, as it needs LibTorch.
+  // original) last; for a square as spec().fit says. They are normalized where they are computed
+  // with (ops::PixelScale). In a target of its own, image_pixels, as it needs LibTorch.
   at::Tensor Make(const at::Tensor& image, int64_t pictures) const;
 
  private:

@@ -36,7 +36,7 @@ struct Dataset::Impl {
 
   ScannedSample Scan(int64_t sample, std::vector<std::string>* pictures) const;
   std::string Decode(const ScannedSample& scanned, const std::vector<std::string>& pictures,
-                     float* pixels) const;
+                     uint8_t* pixels) const;
 };
 
 namespace {
@@ -47,7 +47,7 @@ class BatchWriter {
   BatchWriter(const Pack& pack, const ImageSpec& images, LossWeight loss, bool pictures);
 
   // Pixels of the sample to be written next; null without pictures.
-  float* pixels() const { return pixels_ == nullptr ? nullptr : pixels_ + pixel_; }
+  uint8_t* pixels() const { return pixels_ == nullptr ? nullptr : pixels_ + pixel_; }
   void Write(const ScannedSample& sample, LoadedPack& loaded);
   // Writes a sample that cannot be used in its planned shape: blank pictures at its beginning, no
   // targets.
@@ -68,7 +68,7 @@ class BatchWriter {
   int64_t *ids_, *targets_, *positions_, *image_positions_ = nullptr;
   int64_t padded_to_ = 0;  // tokens of each sample at least
   float* weights_ = nullptr;
-  float* pixels_ = nullptr;
+  uint8_t* pixels_ = nullptr;
   int64_t tile_pixels_ = 0;                          // of three channels
   int64_t token_ = 0, pixel_ = 0, image_token_ = 0;  // written so far
 };
@@ -96,8 +96,8 @@ BatchWriter::BatchWriter(const Pack& pack, const ImageSpec& images, LossWeight l
   }
   if (pack.pictures.patches > 0 && pictures) {
     const int64_t tiles = images.TilesOf(pack.pictures.patches), side = images.tile_size;
-    batch_.pixel_values = at::empty({tiles, 3, side, side}, at::kFloat);
-    pixels_ = batch_.pixel_values.data_ptr<float>();
+    batch_.pixel_values = at::empty({tiles, 3, side, side}, at::kByte);
+    pixels_ = batch_.pixel_values.data_ptr<uint8_t>();
   }
 }
 
@@ -140,7 +140,7 @@ void BatchWriter::WriteBlank(const SampleCost& cost, int32_t image_token, int32_
   std::fill_n(ids_ + token_, image_tokens, image_token);
   std::fill_n(ids_ + token_ + image_tokens, cost.tokens - image_tokens, text_token);
   std::fill_n(targets_ + token_, cost.tokens, kNoTarget);
-  if (pixels_ != nullptr) std::fill_n(pixels(), PixelsOf(cost.pictures()), 0.0F);
+  if (pixels_ != nullptr) std::fill_n(pixels(), PixelsOf(cost.pictures()), uint8_t{0});
   PlaceImage(0, image_tokens);
   Close(cost.tokens, cost.pictures());
 }
@@ -180,7 +180,7 @@ ScannedSample Dataset::Impl::Scan(int64_t sample, std::vector<std::string>* pict
 // Decodes into `pixels` (room for all pictures of the sample), or nowhere when it is null. Returns
 // the fault of the first picture that cannot be decoded; empty where there is none.
 std::string Dataset::Impl::Decode(const ScannedSample& scanned,
-                                  const std::vector<std::string>& pictures, float* pixels) const {
+                                  const std::vector<std::string>& pictures, uint8_t* pixels) const {
   const SampleOptions& options = scanner.options();
   const ImageLimits limits{options.limits.image_pixels, options.limits.image_bytes};
   for (size_t i = 0; i < pictures.size(); ++i) {
@@ -190,7 +190,7 @@ std::string Dataset::Impl::Decode(const ScannedSample& scanned,
       const at::Tensor made = scanner.processor().Make(image, std::ssize(pictures));
       EQUIPOISE_CHECK(made.size(0) == options.images.TilesOf(scanned.pictures[i].patches),
                       "tiles of ", scanned.record.images[i]);
-      std::memcpy(pixels, made.const_data_ptr<float>(), made.nbytes());
+      std::memcpy(pixels, made.const_data_ptr<uint8_t>(), made.nbytes());
       pixels += made.numel();
     } catch (const ImageError& error) {
       return ShownText(scanned.record.images[i]) + ": " + ShownText(error.what());

@@ -22,7 +22,9 @@ struct MicroBatch {
   at::Tensor position_ids;    // [tokens] int64, restarting at 0 in each segment
   // Segment s covers tokens cu_seqlens[s] .. cu_seqlens[s + 1]; attention never leaves a segment.
   std::vector<int64_t> cu_seqlens;
-  at::Tensor pixel_values;  // [tiles, 3, size, size] fp32, normalized; may be undefined
+  // [tiles, 3, size, size]; may be undefined. Bytes (uint8), as a loader gives them; layers take
+  // fp32, normalized (ops::PixelScale).
+  at::Tensor pixel_values;
   // [image tokens] int64: positions in the row that the image features replace, in order.
   at::Tensor image_positions;
 
@@ -37,5 +39,9 @@ struct MicroBatch {
 // Moves ids and positions to `device`. Pictures stay on the CPU: only the first stage needs them.
 // So do targets.
 MicroBatch OnDevice(MicroBatch batch, at::Device device);
+
+// Copies what is to be moved to `device`, pictures too, to pinned memory, from where it is moved
+// without a wait; for the CPU nothing. Costs the caller the time of a copy: for a loader's thread.
+MicroBatch PinnedFor(MicroBatch batch, at::Device device);
 
 }  // namespace equipoise

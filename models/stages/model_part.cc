@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "configs/base/error.h"
+#include "models/families/families.h"
 #include "models/families/modules.h"
 #include "models/stages/boundary_rows.h"
 #include "models/stages/model.h"
@@ -107,11 +108,17 @@ void ModelPart::Begin(Pass pass) {
 
 const MicroBatch& ModelPart::Batch(int micro_batch) {
   const MicroBatch& batch = pass_.batch(micro_batch);
-  if (device_.is_cpu()) return batch;
+  const bool bytes =
+      takes_pixels() && batch.tiles() > 0 && batch.pixel_values.scalar_type() == at::kByte;
+  if (device_.is_cpu() && !bytes) return batch;
   const auto found = moved_.find(micro_batch);
   if (found != moved_.end()) return found->second;
   MicroBatch moved = OnDevice(batch, device_);
   if (takes_pixels()) moved.pixel_values = ToDevice(batch.pixel_values, device_);
+  if (bytes) {
+    if (!pixel_scale_) pixel_scale_.emplace(ImageSpecOf(config_), device_);
+    moved.pixel_values = (*pixel_scale_)(moved.pixel_values);
+  }
   return moved_[micro_batch] = std::move(moved);
 }
 

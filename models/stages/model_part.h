@@ -5,9 +5,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "models/ops/pixels.h"
 #include "models/spec/tensor_parallel.h"
 #include "models/stages/stage.h"
 #include "models/stages/stage_layout.h"
@@ -89,6 +91,7 @@ class ModelPart : public StageRunner {
     bool forward = true;
   };
   bool takes_pixels() const { return plan_.plan().LayersOf(stages_.begin()->first).begin == 0; }
+  // The micro-batch as layers take it: on the device, its pictures normalized.
   const MicroBatch& Batch(int micro_batch);
   void ReleaseAfter(int stage, int micro_batch, bool forward);
   std::vector<at::Tensor> InputGradients(int stage, int micro_batch, at::Tensor input);
@@ -101,7 +104,8 @@ class ModelPart : public StageRunner {
   std::map<int, std::unique_ptr<Stage>> stages_;  // by number
   std::unique_ptr<FlatParameters> parameters_;
   Pass pass_;
-  std::map<int, MicroBatch> moved_;  // micro-batches in use, where the device is not the CPU
+  std::optional<ops::PixelScale> pixel_scale_;  // made with the first pictures
+  std::map<int, MicroBatch> moved_;  // micro-batches in use, where layers take them otherwise
   std::vector<LastUse> last_use_;    // [micro-batch]
   at::Tensor loss_;                  // fp64 scalar on the device; undefined: no loss yet
   int telling_ready_ = -1;           // the stage in its last backward

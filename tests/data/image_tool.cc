@@ -15,6 +15,7 @@
 
 #include "data/images/image.h"
 #include "data/images/image_processor.h"
+#include "models/ops/pixels.h"
 
 namespace equipoise {
 namespace {
@@ -45,7 +46,7 @@ ImageSize Run(const std::vector<std::string>& words) {
     spec.tile_size = std::stol(words.at(5));
     spec.mean = {0.485F, 0.456F, 0.406F};
     spec.deviation = {0.229F, 0.224F, 0.225F};
-    image = ImageProcessor(spec, config).Make(image, 1);
+    image = ops::PixelScale(spec, at::kCPU)(ImageProcessor(spec, config).Make(image, 1));
   }
   if (command == "square") {
     const std::map<std::string, ImageSpec::Fit> fits = {{"stretch", ImageSpec::Fit::kStretch},
@@ -59,7 +60,7 @@ ImageSize Run(const std::vector<std::string>& words) {
       spec.mean[channel] = std::stof(words.at(4 + channel));
       spec.deviation[channel] = std::stof(words.at(7 + channel));
     }
-    image = ImageProcessor(spec, {}).Make(image, 1);
+    image = ops::PixelScale(spec, at::kCPU)(ImageProcessor(spec, {}).Make(image, 1));
   }
   Write(words.back(), image);
   return size;

@@ -26,6 +26,11 @@ std::vector<float> Floats(const at::Tensor& tensor) {
   return {data, data + tensor.numel()};
 }
 
+std::vector<uint8_t> Bytes(const at::Tensor& tensor) {
+  const uint8_t* data = tensor.const_data_ptr<uint8_t>();
+  return {data, data + tensor.numel()};
+}
+
 // Records, their index and data set; one pack of the first samples.
 struct LoaderFixture {
   explicit LoaderFixture(const std::vector<std::string>& lines,
@@ -136,7 +141,7 @@ TEST_CASE("the same records in any form are the same pack", "[data][cpu]") {
     CHECK(loaded.targets == expected.targets);
     CHECK(Ints(loaded.batch.input_ids) == Ints(expected.batch.input_ids));
     CHECK(Ints(loaded.batch.targets) == Ints(expected.batch.targets));
-    CHECK(Floats(loaded.batch.pixel_values) == Floats(expected.batch.pixel_values));
+    CHECK(Bytes(loaded.batch.pixel_values) == Bytes(expected.batch.pixel_values));
   }
 }
 
@@ -155,7 +160,7 @@ TEST_CASE("a padded pack gives each sample the tokens of the longest", "[data][c
   CHECK(padded.load().targets == found.batch.targets.ne(kNoTarget).sum().item<int64_t>());
   CHECK(found.targets == expected.targets);
   CHECK(found.weight == expected.weight);
-  CHECK(Floats(found.batch.pixel_values) == Floats(expected.batch.pixel_values));
+  CHECK(Bytes(found.batch.pixel_values) == Bytes(expected.batch.pixel_values));
   REQUIRE(found.batch.cu_seqlens.size() == 4);
   std::vector<int64_t> image_positions;
   const auto part = [](const at::Tensor& all, int64_t begin, int64_t count) {
@@ -189,14 +194,14 @@ TEST_CASE("tiles of all pictures stand in the order of their placeholders", "[da
     const ImageLimits limits;
     const auto image =
         DecodeImage(ReadImageFile(fixture.data.folder / ("images/" + name), limits), limits);
-    return Floats(processor.Make(image, pictures));
+    return Bytes(processor.Make(image, pictures));
   };
-  std::vector<float> expected;
+  std::vector<uint8_t> expected;
   for (const auto& part :
        {tiles_of("wide.png", 1), tiles_of("one.png", 2), tiles_of("tall.png", 2)}) {
     expected.insert(expected.end(), part.begin(), part.end());
   }
-  CHECK(Floats(batch.pixel_values) == expected);
+  CHECK(Bytes(batch.pixel_values) == expected);
 }
 
 TEST_CASE("a text-only pack has no tiles, an empty one no tokens", "[data][cpu]") {
@@ -261,7 +266,7 @@ LoadedPack LoadDamaged(const std::function<void(DataFixture&)>& damage) {
     const bool bad = i >= borders[1] && i < borders[2];
     CHECK(targets[static_cast<size_t>(i)] == (bad ? -100 : before[static_cast<size_t>(i)]));
   }
-  const auto pixels = Floats(loaded.batch.pixel_values), whole = Floats(good.batch.pixel_values);
+  const auto pixels = Bytes(loaded.batch.pixel_values), whole = Bytes(good.batch.pixel_values);
   for (size_t i = 0; i < pixels.size(); ++i)
     REQUIRE(pixels[i] == (i < 3 * 3 * 14 * 14 ? 0 : whole[i]));
   REQUIRE(loaded.bad.size() == 1);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 
+#include "models/layers/micro_batch.h"
 #include "models/ops/activation.h"
 #include "models/ops/attention.h"
 #include "models/ops/cross_entropy.h"
@@ -14,7 +15,9 @@
 #include "models/ops/linear.h"
 #include "models/ops/norm.h"
 #include "models/ops/patches.h"
+#include "models/ops/pixels.h"
 #include "models/ops/rotary.h"
+#include "parallel/device.h"
 #include "parallel/split_master.h"
 #include "parallel/zero/square_nodes.h"
 #include "tests/device/gpu_stand_in.h"
@@ -137,6 +140,36 @@ TEST_CASE("patches and embeddings on a device", "[device]") {
   CHECK(ops::CutIntoPatches(images.to(kGpu), 4, at::kBFloat16)
             .cpu()
             .equal(ops::CutIntoPatches(images, 4, at::kBFloat16)));
+}
+
+TEST_CASE("pictures are normalized on a device to the CPU's bits", "[device]") {
+  ImageSpec spec;
+  spec.mean = {0.485F, 0.456F, 0.406F};
+  spec.deviation = {0.229F, 0.224F, 0.225F};
+  const at::Tensor bytes =
+      at::arange(256, at::kLong).to(at::kByte).repeat({3}).view({1, 3, 16, 16});
+  const ops::PixelScale on_cpu(spec, at::kCPU), on_gpu(spec, kGpu);
+  const at::Tensor pixels = on_cpu(bytes);
+  REQUIRE(pixels.sizes() == bytes.sizes());
+  for (size_t channel = 0; channel < 3; ++channel) {
+    for (size_t byte = 0; byte < 256; ++byte) {
+      const float scaled = static_cast<float>(byte) / 255.0F;
+      REQUIRE(pixels.const_data_ptr<float>()[channel * 256 + byte] ==
+              (scaled - spec.mean[channel]) / spec.deviation[channel]);
+    }
+  }
+  const int64_t waits = CountsOfStandIn().waits;
+  MicroBatch batch;
+  batch.pixel_values = bytes;
+  const MicroBatch at_rest = batch;
+  batch = PinnedFor(batch, kGpu);
+  CHECK(batch.pixel_values.is_pinned());
+  CHECK_FALSE(PinnedFor(at_rest, at::kCPU).pixel_values.is_pinned());
+  const at::Tensor there = on_gpu(ToDevice(batch.pixel_values, kGpu));
+  CHECK(CountsOfStandIn().waits == waits);
+  CHECK(there.cpu().equal(pixels));
+  const at::Tensor rows = bytes.view({1, 768});  // patches of a picture, channel after channel
+  CHECK(on_gpu(rows.to(kGpu)).cpu().equal(pixels.view({1, 768})));
 }
 
 TEST_CASE("rotary embeddings on a device, by own kernels and by LibTorch's", "[device]") {

@@ -68,7 +68,7 @@ std::vector<MicroBatch> RandomBatches(const Cell& cell, const ModelConfig& confi
   return batches;
 }
 
-std::vector<MicroBatch> CellBatches(const Cell& cell, const ModelConfig& config) {
+std::vector<MicroBatch> FloatBatches(const Cell& cell, const ModelConfig& config) {
   if (cell.modality.rfind("random", 0) == 0) return RandomBatches(cell, config);
   std::vector<MicroBatch> batches;
   for (int i = 0; i < cell.micro_batches; ++i) {
@@ -84,6 +84,16 @@ std::vector<MicroBatch> CellBatches(const Cell& cell, const ModelConfig& config)
     std::vector<int64_t> lengths;
     if (!empty) lengths = {14 + 3 * (i % 4), 5 + i % 2};
     batches.push_back(RandomBatch(config, lengths, tiles, 900 + i));
+  }
+  return batches;
+}
+
+// With pictures as bytes, as loaders give them.
+std::vector<MicroBatch> CellBatches(const Cell& cell, const ModelConfig& config) {
+  std::vector<MicroBatch> batches = FloatBatches(cell, config);
+  for (MicroBatch& batch : batches) {
+    if (batch.tiles() == 0) continue;
+    batch.pixel_values = batch.pixel_values.mul(60).add(128).clamp(0, 255).to(at::kByte);
   }
   return batches;
 }

@@ -6,6 +6,7 @@
 #include "configs/base/error.h"
 #include "data/images/image_processor.h"
 #include "models/families/families.h"
+#include "models/ops/pixels.h"
 
 namespace equipoise {
 
@@ -35,7 +36,9 @@ std::string Responder::Answer(std::vector<Turn> turns, const std::vector<at::Ten
     stop.push_back(static_cast<int32_t>(text.eos_token_id));
   }
   const std::vector<int32_t> ids = generator.Continue(
-      prompt.ids, pixels.empty() ? at::Tensor() : at::cat(pixels), stop, options);
+      prompt.ids,
+      pixels.empty() ? at::Tensor() : ops::PixelScale(processor.spec(), at::kCPU)(at::cat(pixels)),
+      stop, options);
   return tokenizer_->Decode(ids, /*skip_special=*/true);
 }
 

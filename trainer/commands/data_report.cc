@@ -16,6 +16,7 @@
 #include "data/loading/packing.h"
 #include "data/text/parallel_for.h"
 #include "models/families/families.h"
+#include "models/ops/pixels.h"
 #include "models/weights/safetensors.h"
 #include "trainer/settings/group_settings.h"
 
@@ -242,7 +243,10 @@ void WriteSample(const OpenedData& data, int64_t sample, const std::string& path
   const int64_t shifted = ids.size(1) - 1;
   labels.narrow(1, 1, shifted).copy_(loaded.batch.targets.narrow(0, 0, shifted));
   std::map<std::string, at::Tensor> tensors = {{"input_ids", ids}, {"labels", labels}};
-  if (loaded.batch.pixel_values.defined()) tensors["pixel_values"] = loaded.batch.pixel_values;
+  if (loaded.batch.pixel_values.defined()) {
+    const ops::PixelScale scale(ImageSpecOf(data.model_config), at::kCPU);
+    tensors["pixel_values"] = scale(loaded.batch.pixel_values);
+  }
   WriteSafetensors(path, {tensors.begin(), tensors.end()});
 }
 

@@ -69,7 +69,8 @@ void StepRunner::Start(const DataPosition& position) {
       &data_.dataset(), data_.MakePacker(data_ranks), position,
       StepFeed::Options{replica_.data_rank(), data_ranks,
                         config.data.LoaderThreads(LoaderThreadsOn(context_.device())),
-                        config.data.prefetch, [this](const std::vector<Pack>& packs) {
+                        config.data.prefetch, context_.device(),
+                        [this](const std::vector<Pack>& packs) {
                           std::vector<LayerLoad> loads;
                           for (const Pack& pack : packs) loads.push_back(pack.load());
                           return replica_.model().NeedsPictures(loads);
