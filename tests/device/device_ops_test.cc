@@ -23,6 +23,7 @@
 #include "tests/device/gpu_stand_in.h"
 #include "tests/device/kernels_stand_in.h"
 #include "tests/models/model_support.h"
+#include "trainer/device/open_kernels.h"
 
 namespace equipoise {
 namespace {
@@ -204,6 +205,31 @@ TEST_CASE("attention on a device", "[device]") {
   Check({{tiles, tiles, tiles}, {}, [&](const Tensors& x, const Weights&, at::Device) {
            return ops::FullAttention(x[0], x[1], x[2], head_dim);
          }});
+}
+
+TEST_CASE("attention on a device by cuDNN, where it is chosen", "[device]") {
+  const std::string choice = GENERATE("cudnn_tiles", "cudnn");
+  ChooseAttention(choice);
+  const std::vector<int64_t> ends = {0, 5, 5, 6, 17}, q = {17, 32}, k = {17, 16};
+  const int64_t flash = CountsOfStandIn().flash_attentions;
+  Check({{q, k, k}, {}, [&](const Tensors& x, const Weights&, at::Device) {
+           return ops::PackedAttention(x[0], x[1], x[2], ends, 8);
+         }});
+  const std::vector<int64_t> tiles = {3, 5, 24};
+  Check({{tiles, tiles, tiles}, {}, [&](const Tensors& x, const Weights&, at::Device) {
+           return ops::FullAttention(x[0], x[1], x[2], 8);
+         }});
+  ChooseAttention("flash");
+  // The stand-in computes all by the same code: what was asked for is told by its list.
+  CHECK(CountsOfStandIn().flash_attentions == flash + 4);
+  const std::vector<std::string> asked = testing::OperationsOfStandIn();
+  const auto has = [&](const std::string& name) {
+    return std::find(asked.begin(), asked.end(), name) != asked.end();
+  };
+  CHECK(has("aten::_scaled_dot_product_cudnn_attention"));
+  CHECK(has("aten::_scaled_dot_product_cudnn_attention_backward"));
+  CHECK(has("aten::_cudnn_attention_forward") == (choice == "cudnn"));
+  CHECK(has("aten::_cudnn_attention_backward") == (choice == "cudnn"));
 }
 
 TEST_CASE("attention to cached keys on a device", "[device]") {

@@ -125,6 +125,7 @@ int Generate(const Arguments& arguments, const MpiEnvironment& mpi) {
   load.device = OpenComputeDevice(config.train.device, mpi);
   SingleCommunicator alone;
   OpenKernels(config.train.kernels, load.device, alone);
+  ChooseAttention(config.train.attention);
   load.dtype = DtypeOf(PrecisionOn(load.device, config.train.precision));
   load.inference = true;
   LoadedModel model = BuildModel(model_config, load);

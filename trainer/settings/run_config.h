@@ -64,6 +64,7 @@ struct TrainSection {
   int64_t seed = 0;
   std::string device = "auto";
   std::string kernels = "auto";
+  std::string attention = "flash";
   std::string precision = "auto";
   int64_t global_batch = 16;
   int64_t micro_batch = 4;
@@ -89,6 +90,10 @@ struct TrainSection {
     visit("kernels", kernels,
           "of GPUs; auto: the program's own beside LibTorch's, aten: LibTorch's",
           OneOf({"auto", "aten"}));
+    visit("attention", attention,
+          "of GPUs, in bf16; flash: LibTorch's, cudnn_tiles: cuDNN's for tiles of one size, cudnn: "
+          "cuDNN's everywhere",
+          OneOf({"flash", "cudnn_tiles", "cudnn"}));
     visit("precision", precision, "auto: bf16 where the device has bf16 matrix units, else fp32",
           OneOf(PrecisionSettings()));
     visit("global_batch", global_batch, "packs per optimizer step, over all data ranks",
