@@ -145,6 +145,9 @@ void SetUpLibraries(char** argv) {
   // two streams may share one, in which a receive that waits for its peer blocks the send for which
   // that peer waits.
   for_gpus("CUDA_DEVICE_MAX_CONNECTIONS", "32");
+  // Packs differ in size: memory that is freed by one is to serve the next.
+  if (std::getenv("PYTORCH_CUDA_ALLOC_CONF") == nullptr)
+    for_gpus("PYTORCH_ALLOC_CONF", "expandable_segments:True");
   // A rank uses several communicators, and launches their operations in the same order on all ranks
   // of each; NCCL 2.26 and later then keep that order on the GPU.
   for_gpus("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
