@@ -31,9 +31,10 @@
 namespace equipoise::testing {
 namespace {
 
-void SetWeights(FlatParameters& parameters) {
+void SetWeights(FlatParameters& parameters, bool nudged) {
   for (Parameter* parameter : parameters.parameters()) {
-    const at::Tensor whole = FirstWeight(parameter->name, parameter->whole_shape());
+    at::Tensor whole = FirstWeight(parameter->name, parameter->whole_shape());
+    if (nudged) whole.mul_(Normal(parameter->whole_shape(), 77, 0x1p-24).add_(1));
     const TensorPart& part = parameter->part;
     if (!part.split()) {
       parameter->stored().copy_(whole);
@@ -210,7 +211,7 @@ void TrainSteps(int steps, ParallelModel& model, ZeroOptimizer& optimizer,
 void LoadOrSet(const std::string& folder, ParallelModel& model, ZeroOptimizer& optimizer,
                Communicator& world) {
   if (folder.empty()) {
-    SetWeights(model.parameters());
+    SetWeights(model.parameters(), cell.nudged);
     optimizer.TakeMasters();
   } else {
     const std::string from = FindCheckpoint(folder, world);
@@ -413,6 +414,16 @@ CellErrors BoundsOf(const Cell& cell, bool other_device) {
   // AdamW makes whole steps of it.
   const bool random = cell.modality.rfind("random", 0) == 0;
   return {5e-3, 5e-3, random ? 2e-1 : 1e-1, 5e-2, {0.9, 0.25}};
+}
+
+CellErrors AtLeast(const CellErrors& bounds, const CellErrors& measured, double factor) {
+  const auto larger = [&](double bound, double floor) { return std::max(bound, factor * floor); };
+  return {larger(bounds.loss, measured.loss),
+          larger(bounds.losses, measured.losses),
+          larger(bounds.gradients, measured.gradients),
+          larger(bounds.norms, measured.norms),
+          {larger(bounds.moves.worst, measured.moves.worst),
+           larger(bounds.moves.whole, measured.moves.whole)}};
 }
 
 std::string ToString(const CellErrors& errors) {

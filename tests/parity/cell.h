@@ -32,6 +32,9 @@ struct Cell {
   // By layer: none | vision+llm, llm (these modules whole) | attention | mlp | random SEED
   std::string recompute = "none";
   int steps = 3;  // of AdamW, on the same batches
+  // First weights moved by about a rounding of fp32: how far such a run is from one without is how
+  // far rounding alone takes it.
+  bool nudged = false;
 
   int ranks() const { return data * pipeline * tensor; }
 };
@@ -111,6 +114,8 @@ CellErrors Compare(const CellResult& result, const CellResult& expected);
 // another kind of device. A mesh that trains less fails them: all moves are then 1 from those of
 // one process.
 CellErrors BoundsOf(const Cell& cell, bool other_device = false);
+// Of each kind the larger of the bound and `factor` times what was measured.
+CellErrors AtLeast(const CellErrors& bounds, const CellErrors& measured, double factor);
 // "loss 1.0e-07, gradients 2.0e-06, ..."
 std::string ToString(const CellErrors& errors);
 // The same behind the cell, as scripts/parity reads it.
