@@ -10,10 +10,10 @@
 namespace equipoise {
 
 // RGB as Pillow's Image.open(...).convert("RGB") gives it: [height, width, 3] uint8. JPEG (grey,
-// CMYK, YCCK, progressive) and PNG of every depth, interlaced too; palettes are applied, alpha and
-// tRNS are dropped, 16 bits become the high byte, except in grey pictures, which Pillow clips at
-// 255. EXIF orientation and colour profiles are ignored. Throws ImageError for truncated and
-// damaged files.
+// CMYK, YCCK, progressive), PNG of every depth, interlaced too, WebP, GIF and the first frame of
+// animations, BMP, TIFF; palettes are applied, alpha and tRNS are dropped, 16 bits become the high
+// byte, except in grey pictures, which Pillow clips at 255. EXIF orientation (other than a TIFF's)
+// and colour profiles are ignored. Throws ImageError for truncated and damaged files.
 at::Tensor DecodeImage(std::string_view bytes, const ImageLimits& limits);
 
 // `image` ([height, width, 3] uint8) scaled to width x height as Image.resize(BICUBIC) of Pillow 13

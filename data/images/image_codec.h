@@ -15,6 +15,16 @@ namespace equipoise {
 // never gives a picture that is half grey. On failure the content of `rgb` is unspecified.
 void DecodeJpeg(std::string_view bytes, ImageSize size, uint8_t* rgb);
 void DecodePng(std::string_view bytes, ImageSize size, uint8_t* rgb);
+// The first frame of an animation, on black.
+void DecodeWebp(std::string_view bytes, ImageSize size, uint8_t* rgb);
+// The first frame, on the transparent colour or, without one, the palette's first.
+void DecodeGif(std::string_view bytes, ImageSize size, uint8_t* rgb);
+void DecodeBmp(std::string_view bytes, ImageSize size, uint8_t* rgb);
+// The first picture of the file.
+void DecodeTiff(std::string_view bytes, ImageSize size, uint8_t* rgb);
+
+// Decodes a picture by the codec of its header's kind.
+void DecodeRgb(std::string_view bytes, const ImageHeader& header, uint8_t* rgb);
 
 // Resamples `from` into `to`; see ResizeBicubic in image.h. Both sizes are at least 1 x 1.
 void ResizeBicubicRgb(const uint8_t* from, ImageSize from_size, uint8_t* to, ImageSize to_size);

@@ -9,8 +9,7 @@ namespace equipoise {
 at::Tensor DecodeImage(std::string_view bytes, const ImageLimits& limits) {
   const ImageHeader header = ParseImageHeader(bytes, limits);
   at::Tensor image = at::empty({header.size.height, header.size.width, 3}, at::kByte);
-  const auto decode = header.kind == ImageKind::kJpeg ? DecodeJpeg : DecodePng;
-  decode(bytes, header.size, image.mutable_data_ptr<uint8_t>());
+  DecodeRgb(bytes, header, image.mutable_data_ptr<uint8_t>());
   return image;
 }
 

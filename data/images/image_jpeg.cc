@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "data/images/image_codec.h"
+#include "data/images/image_colours.h"
 
 namespace equipoise {
 namespace {
@@ -63,23 +64,6 @@ void OnProgress(j_common_ptr library) {
   FailWith(reader, "it has more scans than a picture of its size needs");
 }
 
-// a * b / 255, rounded.
-int MultiplyBytes(int a, int b) {
-  const int product = a * b + 128;
-  return ((product >> 8) + product) >> 8;
-}
-
-// CMYK JPEGs hold complements (Adobe's convention, which Pillow takes for granted).
-void ConvertCmyk(const uint8_t* cmyk, int64_t width, uint8_t* rgb) {
-  for (int64_t x = 0; x < width; ++x, cmyk += 4, rgb += 3) {
-    const int light = cmyk[3];
-    for (int channel = 0; channel < 3; ++channel) {
-      const int value = light - MultiplyBytes(255 - cmyk[channel], light);
-      rgb[channel] = static_cast<uint8_t>(value < 0 ? 0 : value);
-    }
-  }
-}
-
 // Reads the picture; on a failure the rest is skipped by longjmp.
 void ReadPixels(JpegReader* reader, const uint8_t* bytes, size_t count) {
   jpeg_decompress_struct* library = &reader->library;
@@ -95,7 +79,8 @@ void ReadPixels(JpegReader* reader, const uint8_t* bytes, size_t count) {
     uint8_t* out = reader->rgb + 3 * reader->size.width * int64_t{library->output_scanline};
     uint8_t* row = has_four_colours ? reader->cmyk_row : out;
     jpeg_read_scanlines(library, &row, 1);
-    if (has_four_colours) ConvertCmyk(row, reader->size.width, out);
+    // CMYK JPEGs hold complements (Adobe's convention, which Pillow takes for granted).
+    if (has_four_colours) ConvertCmyk(row, reader->size.width, /*complements=*/true, out);
   }
   jpeg_finish_decompress(library);
 }

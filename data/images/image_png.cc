@@ -1,13 +1,13 @@
 #include <png.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include "data/images/image_codec.h"
+#include "data/images/image_colours.h"
 
 namespace equipoise {
 namespace {
@@ -109,9 +109,6 @@ bool Read(PngReader* reader, uint8_t* rows, size_t stride, const RowDone& row_do
   return true;
 }
 
-// RGB of each palette index. Those beyond the palette are black, as in Pillow.
-using Palette = std::array<std::array<uint8_t, 3>, 256>;
-
 Palette ReadPalette(const PngReader& reader) {
   Palette palette{};
   png_colorp colours = nullptr;
@@ -120,15 +117,6 @@ Palette ReadPalette(const PngReader& reader) {
   for (int i = 0; i < std::min(count, 256); ++i) {
     palette[static_cast<size_t>(i)] = {colours[i].red, colours[i].green, colours[i].blue};
   }
-  return palette;
-}
-
-// The palette of a grey picture: 1, 2 and 4 bits spread over 0 to 255.
-Palette GreyPalette(int depth) {
-  Palette palette{};
-  const int most = (1 << std::min(depth, 8)) - 1;
-  for (int i = 0; i <= most; ++i)
-    palette[static_cast<size_t>(i)].fill(static_cast<uint8_t>(i * 255 / most));
   return palette;
 }
 

@@ -12,56 +12,10 @@
 
 #include "configs/base/file_handle.h"
 #include "configs/base/regular_file.h"
+#include "data/images/image_heads.h"
 
 namespace equipoise {
 namespace {
-
-// Reader of a file or of memory for header parsers, which need a few bytes at any offset.
-class HeadReader {
- public:
-  explicit HeadReader(std::string_view bytes)
-      : size_(static_cast<int64_t>(bytes.size())), window_(bytes) {}
-  HeadReader(const FileHandle& file, int64_t size) : file_(&file), size_(size), buffer_(kWindow) {}
-
-  // `count` (at most a window) bytes from `offset`, fewer only at the end.
-  std::string_view Get(int64_t offset, int64_t count) {
-    if (offset >= size_) return {};
-    count = std::min(count, size_ - offset);
-    if (offset < start_ || offset + count > start_ + static_cast<int64_t>(window_.size()))
-      Load(offset);
-    if (offset - start_ >= static_cast<int64_t>(window_.size())) return {};
-    return window_.substr(static_cast<size_t>(offset - start_), static_cast<size_t>(count));
-  }
-  // The byte at `offset`, or -1 beyond the end.
-  int Byte(int64_t offset) {
-    const std::string_view byte = Get(offset, 1);
-    return byte.empty() ? -1 : static_cast<unsigned char>(byte[0]);
-  }
-  // Two bytes, most significant first, or -1 beyond the end.
-  int Short(int64_t offset) {
-    const std::string_view bytes = Get(offset, 2);
-    if (bytes.size() < 2) return -1;
-    return static_cast<unsigned char>(bytes[0]) << 8 | static_cast<unsigned char>(bytes[1]);
-  }
-
- private:
-  // Most headers end within one window; a segment of metadata is skipped without being read.
-  static constexpr size_t kWindow = 4096;
-
-  void Load(int64_t offset) {
-    if (file_ == nullptr) return;
-    const ssize_t got = ReadFullyAt(*file_, buffer_.data(), buffer_.size(), offset);
-    if (got < 0) throw ImageError(std::string("cannot be read: ") + std::strerror(errno));
-    start_ = offset;
-    window_ = std::string_view(buffer_.data(), static_cast<size_t>(got));
-  }
-
-  const FileHandle* file_ = nullptr;
-  int64_t size_;
-  int64_t start_ = 0;
-  std::vector<char> buffer_;
-  std::string_view window_;
-};
 
 std::string LowerCase(std::string_view text) {
   std::string lower(text);
@@ -91,15 +45,13 @@ const char* NameOfText(std::string_view head) {
 // Name of a kind of file that is not read here; null when unknown.
 const char* NameOfOtherKind(std::string_view head) {
   using Magic = std::pair<std::string_view, const char*>;
-  static constexpr std::array<Magic, 12> kMagics = {{
-      {"GIF8", "GIF"},
-      {"BM", "BMP"},
+  static constexpr std::array<Magic, 10> kMagics = {{
       {"%PDF", "PDF"},
       {"8BPS", "Photoshop"},
       {"PK\x03\x04", "ZIP"},
       {"\x1f\x8b", "gzip"},
-      {{"II*\0", 4}, "TIFF"},
-      {{"MM\0*", 4}, "TIFF"},
+      {{"II+\0", 4}, "BigTIFF"},
+      {{"MM\0+", 4}, "BigTIFF"},
       {{"\0\0\1\0", 4}, "icon"},
       {"\xff\x0a", "JPEG XL"},
       {{"\0\0\0\x0cJXL ", 8}, "JPEG XL"},
@@ -108,7 +60,6 @@ const char* NameOfOtherKind(std::string_view head) {
   for (const auto& [magic, name] : kMagics) {
     if (head.starts_with(magic)) return name;
   }
-  if (head.starts_with("RIFF") && head.size() >= 12 && head.substr(8, 4) == "WEBP") return "WebP";
   if (head.size() >= 12 && head.substr(4, 4) == "ftyp") return NameOfBrand(head.substr(8, 4));
   return NameOfText(head);
 }
@@ -116,9 +67,9 @@ const char* NameOfOtherKind(std::string_view head) {
 [[noreturn]] void RefuseKind(std::string_view head) {
   if (head.empty()) throw ImageError("is empty");
   const char* name = NameOfOtherKind(head);
-  if (name == nullptr)
-    throw ImageError("is not a picture: neither JPEG nor PNG by its first bytes");
-  throw ImageError(fmt::format("is a {} file; only JPEG and PNG are read, convert it", name));
+  if (name == nullptr) throw ImageError("is not a picture of a known kind by its first bytes");
+  throw ImageError(
+      fmt::format("is a {} file; JPEG, PNG, WebP, GIF, BMP and TIFF are read, convert it", name));
 }
 
 // Parses the frame header at `offset` (its length field). Refuses forms that libjpeg does not
@@ -194,16 +145,33 @@ ImageSize ParsePng(HeadReader& reader) {
   return {BigEndian(chunk.substr(8)), BigEndian(chunk.substr(12))};
 }
 
-ImageHeader Parse(HeadReader& reader, const ImageLimits& limits) {
+// The kinds that are read, by their first bytes, which the parser behind them relies on.
+ImageHeader ParseKind(HeadReader& reader) {
+  struct Kind {
+    std::string_view magic;
+    ImageKind kind;
+    ImageSize (*parse)(HeadReader& reader);
+  };
+  static constexpr std::array<Kind, 7> kKinds = {{
+      {"\xff\xd8", ImageKind::kJpeg, ParseJpeg},
+      {"\x89PNG\r\n\x1a\n", ImageKind::kPng, ParsePng},
+      {"GIF87a", ImageKind::kGif, ParseGif},
+      {"GIF89a", ImageKind::kGif, ParseGif},
+      {"BM", ImageKind::kBmp, ParseBmp},
+      {{"II*\0", 4}, ImageKind::kTiff, ParseTiff},
+      {{"MM\0*", 4}, ImageKind::kTiff, ParseTiff},
+  }};
   const std::string_view head = reader.Get(0, 1024);
-  ImageHeader header{};
-  if (head.starts_with("\xff\xd8")) {
-    header = {ImageKind::kJpeg, ParseJpeg(reader)};
-  } else if (head.starts_with("\x89PNG\r\n\x1a\n")) {
-    header = {ImageKind::kPng, ParsePng(reader)};
-  } else {
-    RefuseKind(head);
+  for (const Kind& kind : kKinds) {
+    if (head.starts_with(kind.magic)) return {kind.kind, kind.parse(reader)};
   }
+  if (head.starts_with("RIFF") && head.size() >= 12 && head.substr(8, 4) == "WEBP")
+    return {ImageKind::kWebp, ParseWebp(reader)};
+  RefuseKind(head);
+}
+
+ImageHeader Parse(HeadReader& reader, const ImageLimits& limits) {
+  const ImageHeader header = ParseKind(reader);
   const auto [width, height] = header.size;
   const std::string size = fmt::format("{} x {}", width, height);
   if (width <= 0 || height <= 0 || width > INT32_MAX || height > INT32_MAX) {
@@ -275,6 +243,12 @@ ImageSize ReadImageSize(const std::string& path, const ImageLimits& limits) {
     HeadReader reader(opened.file, opened.bytes);
     return Parse(reader, limits).size;
   });
+}
+
+ImageSize ReadImageSize(const FileHandle& file, int64_t bytes, const ImageLimits& limits) {
+  CheckBytes(bytes, limits);
+  HeadReader reader(file, bytes);
+  return Parse(reader, limits).size;
 }
 
 std::string ReadImageFile(const std::string& path, const ImageLimits& limits) {

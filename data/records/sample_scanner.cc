@@ -16,9 +16,6 @@
 namespace equipoise {
 namespace {
 
-// A head is looked for in the first 8 KiB, which hold nearly all, then in more.
-constexpr int64_t kFirstRead = 8 << 10;
-constexpr int64_t kLongestHead = 16 << 20;
 // Most bytes of a reason: it may name a path of any length.
 constexpr size_t kMostReason = 400;
 // Patches of a sample, as many as SampleSize can count.
@@ -29,39 +26,33 @@ void Refuse(ScannedSample& sample, Defect defect, const std::string& reason) {
   sample.reason = ShownText(reason, kMostReason);
 }
 
-// Grows `bytes` to the first `size` bytes of the picture; false when its file is shorter or
-// unreadable.
-bool ReadTo(const OpenedImage& opened, int64_t size, std::string& bytes) {
+// The bytes of the picture; false when its file cannot be read or has become shorter.
+bool ReadWhole(const OpenedImage& opened, std::string& bytes) {
   if (!opened.held.empty()) {
-    bytes.assign(opened.held, 0, static_cast<size_t>(size));
+    bytes = opened.held;
     return true;
   }
-  const size_t had = bytes.size();
-  bytes.resize(static_cast<size_t>(size));
-  const ssize_t got =
-      ReadFullyAt(opened.file, bytes.data() + had, bytes.size() - had, static_cast<int64_t>(had));
-  bytes.resize(had + static_cast<size_t>(std::max<ssize_t>(got, 0)));
-  return std::ssize(bytes) == size;
+  bytes.resize(static_cast<size_t>(opened.bytes));
+  const ssize_t got = ReadFullyAt(opened.file, bytes.data(), bytes.size(), 0);
+  return got == std::ssize(bytes);
 }
 
-// The size of a picture by its head; reads on while the head is not complete.
-std::optional<ImageSize> SizeByHead(const OpenedImage& opened, std::string& bytes,
+// The size of a picture by its head: of its file no more is read, unless all `bytes` are wanted.
+std::optional<ImageSize> SizeByHead(const OpenedImage& opened, std::string* bytes,
                                     std::string& reason) {
-  const ImageLimits no_limits{std::numeric_limits<int64_t>::max(),
-                              std::numeric_limits<int64_t>::max()};
-  const int64_t longest = std::min(opened.bytes, kLongestHead);
-  for (int64_t want = kFirstRead;; want *= 32) {
-    const int64_t size = std::max(std::min(want, longest), static_cast<int64_t>(bytes.size()));
-    if (!ReadTo(opened, size, bytes)) {
-      reason = "cannot be read";
-      return std::nullopt;
-    }
-    try {
-      return ImageSizeOf(bytes, no_limits);
-    } catch (const ImageError& error) {
-      reason = error.what();
-    }
-    if (size >= longest) return std::nullopt;
+  constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+  const ImageLimits no_limits{kAny, kAny};
+  if (bytes != nullptr && !ReadWhole(opened, *bytes)) {
+    reason = "cannot be read";
+    return std::nullopt;
+  }
+  try {
+    if (bytes != nullptr) return ImageSizeOf(*bytes, no_limits);
+    if (!opened.held.empty()) return ImageSizeOf(opened.held, no_limits);
+    return ReadImageSize(opened.file, opened.bytes, no_limits);
+  } catch (const ImageError& error) {
+    reason = error.what();
+    return std::nullopt;
   }
 }
 
@@ -127,8 +118,7 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
                     ShownText(path) + ": larger than data.limits.image_bytes");
     }
     std::string bytes, reason;
-    if (files != nullptr) ReadTo(opened, opened.bytes, bytes);
-    const auto size = SizeByHead(opened, bytes, reason);
+    const auto size = SizeByHead(opened, files != nullptr ? &bytes : nullptr, reason);
     if (!size) return Refuse(sample, Defect::kImageUnreadable, ShownText(path) + ": " + reason);
     if (size->height != 0 && size->width > options_.limits.image_pixels / size->height) {
       return Refuse(sample, Defect::kImageTooLarge,

@@ -15,8 +15,7 @@ using Pixels = std::vector<uint8_t>;
 Pixels Decode(const std::string& bytes, ImageLimits limits = {}) {
   const ImageHeader header = ParseImageHeader(bytes, limits);
   Pixels rgb(static_cast<size_t>(3 * header.size.width * header.size.height));
-  const auto decode = header.kind == ImageKind::kJpeg ? DecodeJpeg : DecodePng;
-  decode(bytes, header.size, rgb.data());
+  DecodeRgb(bytes, header, rgb.data());
   return rgb;
 }
 
@@ -165,6 +164,26 @@ TEST_CASE("resize gives Pillow's values along both axes", "[data][cpu]") {
     CHECK(Resize(from, {before, 1}, {after, 1}) == to);
     CHECK(Resize(from, {1, before}, {1, after}) == to);
   }
+}
+
+TEST_CASE("a size that a header claims in vain is refused, whatever the kind", "[data][cpu]") {
+  const std::string files[] = {MakeWebp({20, 10}, true), MakeWebp({20, 10}, false),
+                               MakeGif({20, 10}, true),  MakeBmp({20, 10}),
+                               MakeBmpRuns({20, 10}),    MakeTiff({20, 10}, 1),
+                               MakeTiff({20, 10}, 5),    MakeTiff({20, 10}, 7)};
+  for (const std::string& bytes : files) {
+    CHECK(Refusal(bytes).empty());
+    const ImageHeader header = ParseImageHeader(bytes, {});
+    CHECK(header.size == ImageSize{20, 10});
+    for (const ImageSize other : {ImageSize{20, 9}, {10, 20}, {19, 10}}) {
+      Pixels rgb(static_cast<size_t>(3 * 20 * 20));
+      if (header.kind == ImageKind::kBmp) continue;  // its size stands in one place
+      CHECK_THROWS_AS(DecodeRgb(bytes, {header.kind, other}, rgb.data()), ImageError);
+    }
+    for (size_t length = 0; length + 4 < bytes.size(); length += 3)
+      CHECK(!Refusal(bytes.substr(0, length)).empty());
+  }
+  CHECK(ParseImageHeader(MakeTiff({20, 10}, 5, 6), {}).size == ImageSize{10, 20});
 }
 
 }  // namespace

@@ -5,10 +5,14 @@
 #include <jpeglib.h>
 // clang-format on
 
+#include <gif_lib.h>
 #include <png.h>
 #include <stdlib.h>
+#include <tiffio.h>
+#include <webp/encode.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -100,6 +104,126 @@ std::string MakePng(ImageSize size) {
   }
   bytes.resize(count);
   return bytes;
+}
+
+std::string MakeWebp(ImageSize size, bool lossless) {
+  const std::vector<uint8_t> pixels = MakePixels(size, 3);
+  const int width = static_cast<int>(size.width), height = static_cast<int>(size.height);
+  uint8_t* buffer = nullptr;
+  const size_t count = lossless
+                           ? WebPEncodeLosslessRGB(pixels.data(), width, height, 3 * width, &buffer)
+                           : WebPEncodeRGB(pixels.data(), width, height, 3 * width, 80, &buffer);
+  std::string bytes(reinterpret_cast<char*>(buffer), count);
+  WebPFree(buffer);
+  return bytes;
+}
+
+std::string MakeGif(ImageSize size, bool interlaced) {
+  std::string bytes;
+  const auto write = [](GifFileType* file, const GifByteType* data, int count) {
+    static_cast<std::string*>(file->UserData)
+        ->append(reinterpret_cast<const char*>(data), static_cast<size_t>(count));
+    return count;
+  };
+  const int width = static_cast<int>(size.width), height = static_cast<int>(size.height);
+  GifFileType* file = EGifOpen(&bytes, write, nullptr);
+  ColorMapObject* colours = GifMakeMapObject(64, nullptr);
+  for (int i = 0; i < 64; ++i) {
+    colours->Colors[i] = {static_cast<GifByteType>(4 * i), static_cast<GifByteType>(255 - i),
+                          static_cast<GifByteType>(7 * i)};
+  }
+  EGifPutScreenDesc(file, width, height, 6, 0, colours);
+  const GraphicsControlBlock control{0, false, 0, 5};
+  GifByteType extension[4];
+  EGifGCBToExtension(&control, extension);
+  EGifPutExtension(file, GRAPHICS_EXT_FUNC_CODE, 4, extension);
+  EGifPutImageDesc(file, 0, 0, width, height, interlaced, nullptr);
+  std::vector<uint8_t> pixels = MakePixels(size, 1);
+  for (uint8_t& pixel : pixels) pixel &= 63;
+  EGifPutLine(file, pixels.data(), static_cast<int>(pixels.size()));
+  EGifCloseFile(file, nullptr);
+  GifFreeMapObject(colours);
+  return bytes;
+}
+
+namespace {
+
+void PutLittleEndian(std::string& bytes, uint64_t value, int count) {
+  for (int i = 0; i < count; ++i, value >>= 8) bytes += static_cast<char>(value);
+}
+
+// The headers of a BMP and its palette of greys.
+std::string BmpHead(ImageSize size, int bits, int compression, size_t pixel_bytes) {
+  const uint64_t colours = bits == 8 ? 256 : 0, begin = 54 + 4 * colours;
+  std::string bytes = "BM";
+  PutLittleEndian(bytes, begin + pixel_bytes, 4);
+  PutLittleEndian(bytes, 0, 4);
+  for (const uint64_t number :
+       {begin, uint64_t{40}, static_cast<uint64_t>(size.width), static_cast<uint64_t>(size.height)})
+    PutLittleEndian(bytes, number, 4);
+  PutLittleEndian(bytes, 1, 2);
+  PutLittleEndian(bytes, static_cast<uint64_t>(bits), 2);
+  PutLittleEndian(bytes, static_cast<uint64_t>(compression), 4);
+  for (const uint64_t number : {uint64_t{pixel_bytes}, uint64_t{0}, uint64_t{0}, colours})
+    PutLittleEndian(bytes, number, 4);
+  PutLittleEndian(bytes, 0, 4);
+  for (uint64_t i = 0; i < colours; ++i) PutLittleEndian(bytes, i * 0x010203, 4);
+  return bytes;
+}
+
+}  // namespace
+
+std::string MakeBmp(ImageSize size) {
+  const std::vector<uint8_t> pixels = MakePixels(size, 3);
+  std::string rows;
+  for (int64_t y = 0; y < size.height; ++y) {
+    rows.append(reinterpret_cast<const char*>(pixels.data()) + 3 * size.width * y,
+                static_cast<size_t>(3 * size.width));
+    rows.resize((rows.size() + 3) / 4 * 4);
+  }
+  return BmpHead(size, 24, 0, rows.size()) + rows;
+}
+
+std::string MakeBmpRuns(ImageSize size) {
+  const std::vector<uint8_t> pixels = MakePixels(size, 1);
+  std::string runs;
+  for (int64_t y = 0; y < size.height; ++y) {
+    if (y % 2 == 0 || size.width < 3) {  // a run of one colour
+      runs += static_cast<char>(size.width);
+      runs += static_cast<char>(y);
+    } else {  // pixels one by one
+      runs += '\0';
+      runs += static_cast<char>(size.width);
+      runs.append(reinterpret_cast<const char*>(pixels.data()) + y * size.width,
+                  static_cast<size_t>(size.width));
+      runs.resize((runs.size() + 1) / 2 * 2);
+    }
+    runs += std::string("\0\0", 2);
+  }
+  runs += std::string("\0\1", 2);
+  return BmpHead(size, 8, 1, runs.size()) + runs;
+}
+
+std::string MakeTiff(ImageSize size, int compression, int orientation) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/picture.tif";
+  TIFF* file = TIFFOpen(path.c_str(), "w");
+  if (file == nullptr) throw std::runtime_error("cannot write " + path);
+  TIFFSetField(file, TIFFTAG_IMAGEWIDTH, static_cast<uint32_t>(size.width));
+  TIFFSetField(file, TIFFTAG_IMAGELENGTH, static_cast<uint32_t>(size.height));
+  TIFFSetField(file, TIFFTAG_BITSPERSAMPLE, 8);
+  TIFFSetField(file, TIFFTAG_SAMPLESPERPIXEL, 3);
+  TIFFSetField(file, TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG);
+  TIFFSetField(file, TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_RGB);
+  TIFFSetField(file, TIFFTAG_COMPRESSION, compression);
+  TIFFSetField(file, TIFFTAG_ORIENTATION, orientation);
+  TIFFSetField(file, TIFFTAG_ROWSPERSTRIP, 8);
+  std::vector<uint8_t> pixels = MakePixels(size, 3);
+  for (int64_t y = 0; y < size.height; ++y)
+    TIFFWriteScanline(file, pixels.data() + 3 * size.width * y, static_cast<uint32_t>(y), 0);
+  TIFFClose(file);
+  std::ifstream written(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(written), {}};
 }
 
 std::string WithJpegSize(std::string jpeg, ImageSize size) {

@@ -17,6 +17,12 @@ struct JpegForm {
 
 std::string MakeJpeg(ImageSize size, JpegForm form = {});
 std::string MakePng(ImageSize size);  // RGB of 8 bits
+std::string MakeWebp(ImageSize size, bool lossless);
+std::string MakeGif(ImageSize size, bool interlaced);  // of 64 colours, one of them transparent
+std::string MakeBmp(ImageSize size);                   // 24 bits a pixel
+std::string MakeBmpRuns(ImageSize size);               // RLE8; width at most 255
+// RGB of 8 bits; `compression` is a number of the format: 1 none, 5 LZW, 7 JPEG, 8 Deflate.
+std::string MakeTiff(ImageSize size, int compression, int orientation = 1);
 
 // The same file with another size in its header; the checksum is mended.
 std::string WithJpegSize(std::string jpeg, ImageSize size);

@@ -38,7 +38,7 @@ void RunImage(std::string_view bytes) {
     const ImageHeader header = ParseImageHeader(bytes, limits);
     const auto [width, height] = header.size;
     std::vector<uint8_t> rgb(static_cast<size_t>(3 * width * height));
-    (header.kind == ImageKind::kJpeg ? DecodeJpeg : DecodePng)(bytes, header.size, rgb.data());
+    DecodeRgb(bytes, header, rgb.data());
     // Sizes that take both orders of the passes.
     const ImageSize smaller{width / 2 + 1, std::min<int64_t>(height / 3 + 1, 50)};
     std::vector<uint8_t> resized(static_cast<size_t>(3 * smaller.width * smaller.height));
@@ -268,6 +268,23 @@ std::vector<FuzzTarget> MakeTargets() {
        {MakePng({20, 10}), MakeJpeg({16, 16}), MakeJpeg({24, 8}, {1, true, 0}),
         MakeJpeg({9, 9}, {4, false, 40})},
        {"IDAT", "IEND", "PLTE", "tRNS", "\xff\xd8", "\xff\xda", "\xff\xc4", "\xff\xdd"}},
+      {"webp",
+       RunImage,
+       {MakeWebp({20, 10}, true), MakeWebp({33, 17}, false)},
+       {"RIFF", "VP8X", "VP8L", "VP8 ", "ALPH", "ANMF", "ANIM"}},
+      {"gif",
+       RunImage,
+       {MakeGif({20, 10}, false), MakeGif({9, 21}, true)},
+       {",", "!", ";", {"\x21\xf9\x04\x01\0\0\x05\0", 8}, "\xff\xff"}},
+      {"bmp",
+       RunImage,
+       {MakeBmp({7, 5}), MakeBmpRuns({12, 6})},
+       {{"\0\2\xff\xff", 4}, {"\0\xff", 2}, {"\0\0", 2}, {"\0\1", 2}, "\xff\xff\xff\xff"}},
+      {"tiff",
+       RunImage,
+       {MakeTiff({20, 10}, 1, 6), MakeTiff({20, 10}, 5), MakeTiff({16, 16}, 7),
+        MakeTiff({20, 10}, 8, 3)},
+       {"II*", "MM", {"\0\1\3\0", 4}, {"\x44\1", 2}, {"\5\0", 2}, "\xff\xff\xff\xff"}},
       {"json", RunJson, {kModel, kHeader, kRecord}, JsonWords()},
       {"record", RunRecord, {kRecord, kMessages, kCalls, kAlpaca}, JsonWords()},
       {"model_config", RunModelConfig, {kModel}, JsonWords()},
@@ -289,9 +306,11 @@ std::vector<FuzzTarget> MakeTargets() {
        RunShard,
        {MakeTar()},
        {"77777777777", "999 path=", "30 GNU.sparse.map=", "size=-1\n", ".json"}}};
+  const auto tokenizer = std::find_if(targets.begin(), targets.end(),
+                                      [](const FuzzTarget& t) { return t.name == "tokenizer"; });
   for (const char* pattern :
        {"(?=", "(?<!", "(?i:", "\\\\p{L}", "[^", "{1,3}", "++", "\\\\x{110000}"})
-    targets[5].words.push_back(pattern);
+    tokenizer->words.push_back(pattern);
   return targets;
 }
 
