@@ -161,7 +161,8 @@ class Runs {
 
   static int64_t Half(int64_t byte, int64_t i) { return i % 2 == 0 ? byte >> 4 : byte & 15; }
   void Put(int64_t index) {
-    if (done_ < std::ssize(indices_)) indices_[static_cast<size_t>(done_++)] = static_cast<uint8_t>(index);
+    if (done_ < std::ssize(indices_))
+      indices_[static_cast<size_t>(done_++)] = static_cast<uint8_t>(index);
   }
   void Skip(int64_t pixels) { done_ += std::min(pixels, std::ssize(indices_) - done_); }
 
@@ -209,8 +210,8 @@ void DecodeBmp(std::string_view bytes, ImageSize size, uint8_t* rgb) {
   const int64_t needed = (size.width * header.bits + 7) / 8;
   for (int64_t i = 0; i < size.height; ++i) {
     uint8_t* out = rgb + 3 * size.width * (header.top_down ? i : size.height - 1 - i);
-    const uint8_t* row = runs ? indices.data() + i * size.width
-                              : file.At(header.pixels_at + i * stride, needed);
+    const uint8_t* row =
+        runs ? indices.data() + i * size.width : file.At(header.pixels_at + i * stride, needed);
     if (header.bits == 16) {
       Convert16(row, size.width, header.green_of_6_bits, out);
     } else if (header.bits > 8) {
@@ -218,7 +219,8 @@ void DecodeBmp(std::string_view bytes, ImageSize size, uint8_t* rgb) {
     } else {
       if (!runs) UnpackSamples(row, static_cast<int>(header.bits), size.width, samples.data());
       const uint8_t* index = runs ? row : samples.data();
-      for (int64_t x = 0; x < size.width; ++x) std::memcpy(out + 3 * x, palette[index[x]].data(), 3);
+      for (int64_t x = 0; x < size.width; ++x)
+        std::memcpy(out + 3 * x, palette[index[x]].data(), 3);
     }
   }
 }

@@ -100,8 +100,7 @@ void DecodeGif(std::string_view bytes, ImageSize size, uint8_t* rgb) {
     if (DGifGetLine(reader.get(), row.data(), frame.Width) == GIF_ERROR)
       Fail("its first frame is cut or damaged");
     uint8_t* out = rgb + 3 * ((frame.Top + y) * size.width + frame.Left);
-    for (size_t x = 0; x < row.size(); ++x)
-      std::memcpy(out + 3 * x, palette[row[x]].data(), 3);
+    for (size_t x = 0; x < row.size(); ++x) std::memcpy(out + 3 * x, palette[row[x]].data(), 3);
   }
 }
 

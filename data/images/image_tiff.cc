@@ -133,9 +133,9 @@ class TiffReader {
   void CheckCompression() {
     const uint16_t compression = Get<uint16_t>(TIFFTAG_COMPRESSION);
     static constexpr uint16_t kKnown[] = {
-        COMPRESSION_NONE,     COMPRESSION_CCITTRLE, COMPRESSION_CCITTFAX3,
-        COMPRESSION_CCITTFAX4, COMPRESSION_LZW,     COMPRESSION_JPEG,
-        COMPRESSION_ADOBE_DEFLATE, COMPRESSION_DEFLATE, COMPRESSION_PACKBITS};
+        COMPRESSION_NONE,          COMPRESSION_CCITTRLE, COMPRESSION_CCITTFAX3,
+        COMPRESSION_CCITTFAX4,     COMPRESSION_LZW,      COMPRESSION_JPEG,
+        COMPRESSION_ADOBE_DEFLATE, COMPRESSION_DEFLATE,  COMPRESSION_PACKBITS};
     if (std::count(std::begin(kKnown), std::end(kKnown), compression) == 0)
       Fail("its compression, " + std::to_string(compression) + ", is not read; convert it");
     if (photometric_ != PHOTOMETRIC_YCBCR) return;
@@ -146,20 +146,19 @@ class TiffReader {
   }
 
   void CheckForm() {
-    const bool grey = photometric_ == PHOTOMETRIC_MINISBLACK ||
-                      photometric_ == PHOTOMETRIC_MINISWHITE;
+    const bool grey =
+        photometric_ == PHOTOMETRIC_MINISBLACK || photometric_ == PHOTOMETRIC_MINISWHITE;
     const bool indexed = grey || photometric_ == PHOTOMETRIC_PALETTE;
-    const int colours = indexed                              ? 1
+    const int colours = indexed                                 ? 1
                         : photometric_ == PHOTOMETRIC_RGB       ? 3
                         : photometric_ == PHOTOMETRIC_SEPARATED ? 4
                                                                 : 0;
     const bool depth_is_read =
-        depth_ == 8 ||
-        (depth_ == 16 && (photometric_ == PHOTOMETRIC_MINISBLACK || colours > 1)) ||
+        depth_ == 8 || (depth_ == 16 && (photometric_ == PHOTOMETRIC_MINISBLACK || colours > 1)) ||
         (indexed && samples_ == 1 && (depth_ == 1 || depth_ == 2 || depth_ == 4));
     constexpr int kMostExtra = 3;
-    const bool samples_are_read = samples_ >= colours && samples_ <= colours + kMostExtra &&
-                                  !(planes_apart_ && colours == 4);
+    const bool samples_are_read =
+        samples_ >= colours && samples_ <= colours + kMostExtra && !(planes_apart_ && colours == 4);
     uint16_t count = 0;
     const uint16_t* kinds = nullptr;
     TIFFGetFieldDefaulted(file_.get(), TIFFTAG_EXTRASAMPLES, &count, &kinds);
@@ -271,9 +270,8 @@ class TiffReader {
       std::memcpy(rgb, row, 3);
       if (!multiplied_ || row[3] == 255) continue;
       for (int channel = 0; channel < 3; ++channel) {
-        rgb[channel] = row[3] == 0 ? 0
-                                   : static_cast<uint8_t>(
-                                         std::min(255 * row[channel] / row[3], 255));
+        rgb[channel] =
+            row[3] == 0 ? 0 : static_cast<uint8_t>(std::min(255 * row[channel] / row[3], 255));
       }
     }
   }
@@ -291,10 +289,10 @@ class TiffReader {
 // `from`, a picture of `size`, as its orientation says it is looked at.
 void Turn(const uint8_t* from, ImageSize size, int orientation, uint8_t* to) {
   const bool swapped = orientation >= 5;
-  const bool right_first = orientation == 2 || orientation == 3 || orientation == 7 ||
-                           orientation == 8;
-  const bool bottom_first = orientation == 3 || orientation == 4 || orientation == 6 ||
-                            orientation == 7;
+  const bool right_first =
+      orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+  const bool bottom_first =
+      orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
   for (int64_t y = 0; y < (swapped ? size.width : size.height); ++y) {
     for (int64_t x = 0; x < (swapped ? size.height : size.width); ++x, to += 3) {
       int64_t column = swapped ? y : x, row = swapped ? x : y;

@@ -18,7 +18,7 @@ namespace {
 void DecodeWebp(std::string_view bytes, ImageSize size, uint8_t* rgb) {
   const WebPData data{reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
   const std::unique_ptr<WebPDemuxer, decltype(&WebPDemuxDelete)> demuxer(WebPDemux(&data),
-                                                                        WebPDemuxDelete);
+                                                                         WebPDemuxDelete);
   if (demuxer == nullptr) Fail("it is cut or damaged");
   if (WebPDemuxGetI(demuxer.get(), WEBP_FF_CANVAS_WIDTH) != size.width ||
       WebPDemuxGetI(demuxer.get(), WEBP_FF_CANVAS_HEIGHT) != size.height) {

@@ -82,6 +82,9 @@ uint64_t KeyOf(const std::vector<SourceConfig>& sources, const std::vector<uint6
   if (version > kOldest) key << ' ' << images.rows_per_tile;
   for (size_t i = 0; i < sources.size(); ++i)
     key << ' ' << contents[i] << ' ' << std::quoted(PicturesFrom(sources[i]));
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (sources[i].max_tiles > 0) key << " tiles " << i << ' ' << sources[i].max_tiles;
+  }
   const std::string text = key.str();
   return XXH3_64bits(text.data(), text.size());
 }

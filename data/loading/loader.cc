@@ -12,7 +12,7 @@
 #include "configs/base/shown_text.h"
 #include "data/images/image.h"
 #include "data/images/image_processor.h"
-#include "data/records/line_reader.h"
+#include "data/records/annotation_file.h"
 
 namespace equipoise {
 namespace {
@@ -22,7 +22,7 @@ at::Tensor Int64Tensor(int64_t size) { return at::empty({size}, at::kLong); }
 }  // namespace
 
 struct Dataset::Impl {
-  std::vector<TextFile> files;
+  std::vector<AnnotationFile> files;
   SampleScanner scanner;
   const CostIndex* index;
   const ChatTemplate* chat_template;
@@ -174,7 +174,7 @@ const CostIndex& Dataset::index() const { return *impl_->index; }
 
 ScannedSample Dataset::Impl::Scan(int64_t sample, std::vector<std::string>* pictures) const {
   const SampleCost& cost = (*index)[sample];
-  return scanner.Scan(cost.source, ReadAt(files[cost.source], cost.offset, cost.bytes), pictures);
+  return scanner.Scan(cost.source, files[cost.source].Record(cost.offset, cost.bytes), pictures);
 }
 
 // Decodes into `pixels` (room for all pictures of the sample), or nowhere when it is null. Returns
@@ -187,7 +187,7 @@ std::string Dataset::Impl::Decode(const ScannedSample& scanned,
     try {
       const at::Tensor image = DecodeImage(pictures[i], limits);
       if (pixels == nullptr) continue;
-      const at::Tensor made = scanner.processor().Make(image, std::ssize(pictures));
+      const at::Tensor made = scanner.processor(scanned.source).Make(image, std::ssize(pictures));
       EQUIPOISE_CHECK(made.size(0) == options.images.TilesOf(scanned.pictures[i].patches),
                       "tiles of ", scanned.record.images[i]);
       std::memcpy(pixels, made.const_data_ptr<uint8_t>(), made.nbytes());
@@ -214,7 +214,7 @@ ScannedSample Dataset::Check(int64_t sample) const {
 
 BadSample Dataset::Locate(int64_t sample, const std::string& id, const std::string& reason) const {
   const SampleCost& cost = (*impl_->index)[sample];
-  return {sample, impl_->files[cost.source].path, cost.line, id, reason};
+  return {sample, impl_->files[cost.source].file().path, cost.line, id, reason};
 }
 
 LoadedPack Dataset::Load(const Pack& pack, bool pictures) const {

@@ -24,6 +24,7 @@ struct SampleOptions {
 
 // One record as the model will see it, or the defect that makes it unusable.
 struct ScannedSample {
+  size_t source = 0;
   Record record;
   Defect defect = Defect::kNone;
   std::string reason;
@@ -49,7 +50,8 @@ class SampleScanner {
   ScannedSample Scan(size_t source, std::string_view text,
                      std::vector<std::string>* files = nullptr) const;
   const SampleOptions& options() const { return options_; }
-  const ImageProcessor& processor() const { return processor_; }
+  // Of the pictures of a source.
+  const ImageProcessor& processor(size_t source) const { return processors_[source]; }
 
  private:
   void ReadPictures(size_t source, ScannedSample& sample, std::vector<std::string>* files) const;
@@ -61,7 +63,7 @@ class SampleScanner {
   std::vector<ImageFolder> folders_;      // one for each source
   std::vector<std::string> annotations_;  // their paths, likewise
   SampleOptions options_;
-  ImageProcessor processor_;
+  std::vector<ImageProcessor> processors_;  // one for each source
   const ChatTemplate* chat_template_;
 };
 

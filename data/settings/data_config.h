@@ -14,17 +14,21 @@ struct SourceConfig {
   std::string annotations;
   std::string images = ".";
   double repeat = 1.0;
+  int64_t max_tiles = 0;
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
-    visit("annotations", annotations,
-          "file of records: JSONL, a JSON array, a WebDataset shard (a.tar), a range of files "
-          "(a-{000..127}.tar), or InternVL's meta file of sources");
+    visit(
+        "annotations", annotations,
+        "file of records: JSONL, a JSON array, a WebDataset shard (a.tar), Parquet (a.parquet), a "
+        "range of files (a-{000..127}.tar), or InternVL's meta file of sources");
     visit("images", images,
           "folder that the records' image paths are relative to (not of shards and meta files)");
     visit("repeat", repeat,
           "times that the records are used in an epoch; a fraction below 1 takes the first part",
           Between(0, 1000));
+    visit("max_tiles", max_tiles, "data.tiles.max of this source's pictures; 0 = that of all",
+          Between(0, 64));
   }
 };
 

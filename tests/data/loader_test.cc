@@ -10,6 +10,7 @@
 
 #include "data/images/image.h"
 #include "data/images/image_processor.h"
+#include "data/records/annotation_file.h"
 #include "tests/data/data_fixture.h"
 #include "tests/trainer/run_python.h"
 
@@ -134,7 +135,20 @@ TEST_CASE("the same records in any form are the same pack", "[data][cpu]") {
        "for i, r in enumerate(records):\n"
        "    for k, n in enumerate(names(r)): add(f'{i:04}.{k}.png', picture(n))\n"
        "    add(f'{i:04}.json', json.dumps(r).encode())\n"
-       "tar.close()\n"}};
+       "tar.close()\n"},
+      {"rows.parquet",  // pictures in the rows, as the datasets library writes them
+       "import pyarrow, pyarrow.parquet\n"
+       "rows = [{'id': r['id'], 'note': 3.5, 'conversations': r['conversations'], 'images': "
+       "[{'bytes': picture(n), 'path': n} for n in names(r)]} for r in records]\n"
+       "pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder + '/rows.parquet', "
+       "row_group_size=3)\n"},
+      {"paths.parquet",  // pictures in files, a whole column of one picture's bytes, dictionaries
+       "import pyarrow, pyarrow.parquet\n"
+       "role = {'human': 'user', 'gpt': 'assistant'}\n"
+       "rows = [{'messages': [{'role': role[t['from']], 'content': t['value']} for t in "
+       "r['conversations']], 'images': names(r)} for r in records]\n"
+       "pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder + '/paths.parquet', "
+       "row_group_size=100, compression='zstd')\n"}};
   for (const auto& [name, script] : forms) {
     INFO(name);
     const LoadedPack loaded = LoadedFrom(fixture, name, script);
@@ -143,6 +157,48 @@ TEST_CASE("the same records in any form are the same pack", "[data][cpu]") {
     CHECK(Ints(loaded.batch.targets) == Ints(expected.batch.targets));
     CHECK(Bytes(loaded.batch.pixel_values) == Bytes(expected.batch.pixel_values));
   }
+}
+
+TEST_CASE("Parquet that is damaged, empty or named otherwise is refused", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const auto refusal = [](const std::string& path) {
+    try {
+      AnnotationFile file(path);
+      file.Read(0, file.file().bytes, 1 << 20);
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  RunPython(
+      "import pyarrow, pyarrow.parquet\n"
+      "table = pyarrow.table({'query': ['a', 'b'], 'response': ['c', None]})\n"
+      "pyarrow.parquet.write_table(table, '" +
+      (folder / "a.parquet") + "')\npyarrow.parquet.write_table(table[:0], '" +
+      (folder / "empty.parquet") + "')\n");
+  CHECK(refusal(folder / "a.parquet").empty());
+  CHECK_THAT(refusal(folder / "empty.parquet"), Catch::Contains("has no rows"));
+  const std::string whole = ReadWholeFile(folder / "a.parquet");
+  for (const size_t length : {size_t{4}, whole.size() / 2, whole.size() - 1}) {
+    INFO(length);
+    CHECK_THAT(refusal(folder.Write("cut.parquet", whole.substr(0, length))),
+               Catch::Contains("no Parquet file that can be read"));
+  }
+  CHECK_THAT(refusal(folder.Write("a.jsonl", whole)), Catch::Contains("must end in .parquet"));
+  const AnnotationFile file(folder / "a.parquet");
+  const auto reader = file.Read(0, file.file().bytes, 1 << 20);
+  Line line;
+  REQUIRE(reader->Next(line));
+  CHECK(ParseParquetRecord(line.text).reason.empty());
+  CHECK(file.Record(line.offset, line.bytes) == line.text);
+  REQUIRE(reader->Next(line));
+  CHECK(line.number == 2);
+  CHECK_THAT(ParseParquetRecord(line.text).reason, Catch::Contains("'response' is no text"));
+  CHECK_FALSE(reader->Next(line));
+  // Half of the bytes hold the first row alone.
+  const auto half = file.Read(1, file.file().bytes, 1 << 20);
+  REQUIRE(half->Next(line));
+  CHECK(line.number == 2);
 }
 
 TEST_CASE("a padded pack gives each sample the tokens of the longest", "[data][cpu]") {

@@ -329,6 +329,14 @@ TEST_CASE("a setting younger than the checkpoint had its default", "[checkpoint]
   Json older = saved;
   older["data"]["follow_links"] = false;  // of programs before data.allow_outside
   CHECK_NOTHROW(CheckSections("c", older, current));
+  older["data"]["train"].push_back({{"annotations", "a.jsonl"}, {"images", "."}, {"repeat", 1.0}});
+  Json sources = current;
+  sources["data"]["train"] = older["data"]["train"];
+  sources["data"]["train"][0]["max_tiles"] = 0;
+  CHECK_NOTHROW(CheckSections("c", older, sources));
+  sources["data"]["train"][0]["max_tiles"] = 1;
+  CHECK_THROWS_WITH(CheckSections("c", older, sources),
+                    Catch::Contains("data.train[0].max_tiles was 0 and is 1"));
   current["data"]["allow_outside"] = true;
   CHECK_THROWS_WITH(CheckSections("c", saved, current),
                     Catch::Contains("data.allow_outside was false and is true"));
