@@ -120,6 +120,12 @@ int ParseFailed(const CLI::App& app, const CLI::ParseError& error, MpiEnvironmen
   return static_cast<int>(ExitCode::kDone);
 }
 
+// True where standard output is a terminal whose user wants colours (no-color.org).
+bool ShowsColours() {
+  const char* refused = std::getenv("NO_COLOR");
+  return isatty(STDOUT_FILENO) == 1 && (refused == nullptr || *refused == '\0');
+}
+
 // Sets environment variables that libraries read once, when they are loaded, unless the user has
 // set them, and executes the program again, which takes 0.2 s.
 void SetUpLibraries(char** argv) {
@@ -179,7 +185,7 @@ int RunProgram(int argc, char** argv) {
   std::function<int()> run;
   AddTrainCommand(app, mpi, run);
   AddPlanCommand(app, mpi, run);
-  AddDataCommand(app, mpi, run);
+  AddDataCommand(app, mpi, ShowsColours(), run);
   AddCheckCommand(app, mpi, run);
   AddExportCommand(app, mpi, run);
   AddGenerateCommand(app, mpi, run);

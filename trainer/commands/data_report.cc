@@ -250,7 +250,7 @@ void WriteSample(const OpenedData& data, int64_t sample, const std::string& path
   WriteSafetensors(path, {tensors.begin(), tensors.end()});
 }
 
-void PrintSample(const Json& sample, std::ostream& out) {
+void PrintSample(const Json& sample, bool colours, std::ostream& out) {
   out << "sample " << sample["sample"] << ", " << sample["file"].get<std::string>() << ":"
       << sample["line"] << ", id "
       << ShownText(sample["id"].dump(-1, ' ', false, Json::error_handler_t::replace)) << "\n";
@@ -267,14 +267,18 @@ void PrintSample(const Json& sample, std::ostream& out) {
   if (sample["truncated"].get<bool>())
     out << ", cut from " << sample["full_tokens"] << " to data.max_tokens";
   out << "\n";
+  const std::map<std::string, const char*> escapes = {
+      {"trained", "\x1b[1;32m"}, {"image", "\x1b[36m"}, {"context", "\x1b[2m"}};
   for (const Json& segment : sample["segments"]) {
-    out << "[" << segment["kind"].get<std::string>() << " " << segment["tokens"] << "] ";
+    const std::string kind = segment["kind"].get<std::string>();
+    out << (colours ? escapes.at(kind) : "") << "[" << kind << " " << segment["tokens"] << "] ";
     if (segment.contains("image")) {
       out << ShownText(segment["image"].get<std::string>()) << "\n";
     } else {
       out << TerminalText(segment["text"].dump(-1, ' ', false, Json::error_handler_t::replace))
           << "\n";
     }
+    if (colours) out << "\x1b[0m";
   }
 }
 

@@ -16,7 +16,8 @@ class MpiEnvironment;
 // throws UserError. `mpi` must outlive `run`.
 void AddTrainCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 void AddPlanCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
-void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
+// `colours`: standard output shows them.
+void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, bool colours, std::function<int()>& run);
 void AddCheckCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 void AddExportCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 void AddGenerateCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
