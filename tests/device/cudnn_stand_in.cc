@@ -17,9 +17,7 @@ void CheckCommon(const at::Tensor& q, double dropout, const std::optional<double
 }
 
 // cuDNN's random state: one int64 each.
-at::Tensor RandomState(const at::Tensor& q) {
-  return at::empty({}, q.options().dtype(at::kLong));
-}
+at::Tensor RandomState(const at::Tensor& q) { return at::empty({}, q.options().dtype(at::kLong)); }
 void CheckState(const at::Tensor& seed, const at::Tensor& offset) {
   for (const at::Tensor& state : {seed, offset}) {
     TORCH_CHECK(state.is_cuda() && state.scalar_type() == at::kLong && state.numel() == 1,
@@ -27,9 +25,7 @@ void CheckState(const at::Tensor& seed, const at::Tensor& offset) {
   }
 }
 
-at::Tensor FlashSeed(const at::Tensor& q) {
-  return at::empty({2}, q.options().dtype(at::kUInt64));
-}
+at::Tensor FlashSeed(const at::Tensor& q) { return at::empty({2}, q.options().dtype(at::kUInt64)); }
 at::Tensor FlashUnused(const at::Tensor& q) {
   return at::empty({}, q.options().dtype(at::kUInt64));
 }
@@ -41,8 +37,7 @@ at::Tensor Tiled(const at::Tensor& flat, const at::Tensor& like) {
 }
 
 at::Tensor EndsOfTiles(const at::Tensor& q) {
-  const at::Tensor ends =
-      at::arange(q.size(0) + 1, at::TensorOptions(at::kInt)).mul_(q.size(2));
+  const at::Tensor ends = at::arange(q.size(0) + 1, at::TensorOptions(at::kInt)).mul_(q.size(2));
   return ToStandIn(ends, q.options().dtype(at::kInt));
 }
 
@@ -70,8 +65,7 @@ at::Tensor FlatSums(const at::Tensor& sums, const at::Tensor& ends) {
   at::Tensor flat = at::zeros({sums.size(1), at.back()}, at::kFloat);
   for (size_t s = 0; s + 1 < at.size(); ++s) {
     const int64_t rows = at[s + 1] - at[s];
-    flat.narrow(1, at[s], rows).copy_(
-        host[static_cast<int64_t>(s)].narrow(1, 0, rows).squeeze(-1));
+    flat.narrow(1, at[s], rows).copy_(host[static_cast<int64_t>(s)].narrow(1, 0, rows).squeeze(-1));
   }
   return ToStandIn(flat, sums.options());
 }
@@ -81,8 +75,15 @@ CudnnResult Forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   auto [y, lse, seed, unused, mask] =
       FlashForward(q, k, v, ends, ends, longest, longest, 0.0, causal, false, std::nullopt,
                    std::nullopt, std::nullopt, std::nullopt, std::nullopt);
-  return {y,       SumsBySegment(lse, ends, longest), ends, ends, longest, longest, RandomState(q),
-          RandomState(q), mask};
+  return {y,
+          SumsBySegment(lse, ends, longest),
+          ends,
+          ends,
+          longest,
+          longest,
+          RandomState(q),
+          RandomState(q),
+          mask};
 }
 
 Gradients Backward(const at::Tensor& g, const at::Tensor& q, const at::Tensor& k,
@@ -106,8 +107,7 @@ CudnnResult CudnnTilesForward(const at::Tensor& q, const at::Tensor& k, const at
   TORCH_CHECK(q.dim() == 4 && q.sizes() == k.sizes() && k.sizes() == v.sizes(), "tiles");
   CheckCommon(q, dropout, scale);
   TORCH_CHECK(!bias && sums && !debug, "an option that the stand-in does not know");
-  const CudnnResult flat =
-      Forward(Flat(q), Flat(k), Flat(v), EndsOfTiles(q), q.size(2), causal);
+  const CudnnResult flat = Forward(Flat(q), Flat(k), Flat(v), EndsOfTiles(q), q.size(2), causal);
   CudnnResult result = flat;
   std::get<0>(result) = Tiled(std::get<0>(flat), q);
   std::get<2>(result) = std::get<3>(result) = at::Tensor();

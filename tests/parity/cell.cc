@@ -208,10 +208,10 @@ void TrainSteps(int steps, ParallelModel& model, ZeroOptimizer& optimizer,
   }
 }
 
-void LoadOrSet(const std::string& folder, ParallelModel& model, ZeroOptimizer& optimizer,
-               Communicator& world) {
+void LoadOrSet(const std::string& folder, bool nudged, ParallelModel& model,
+               ZeroOptimizer& optimizer, Communicator& world) {
   if (folder.empty()) {
-    SetWeights(model.parameters(), cell.nudged);
+    SetWeights(model.parameters(), nudged);
     optimizer.TakeMasters();
   } else {
     const std::string from = FindCheckpoint(folder, world);
@@ -241,7 +241,7 @@ CellResult RunRankOf(const Cell& cell, const Shared& shared, const CellFolders& 
   };
   ParallelModel model(shared.config, shared.plan, options, world, recorder);
   ZeroOptimizer optimizer = MakeOptimizer(model, world);
-  LoadOrSet(folders.load, model, optimizer, world);
+  LoadOrSet(folders.load, cell.nudged, model, optimizer, world);
   const ModelPart::Pass pass = PassOf(shared, model.groups().at.data);
   model.RunStep(pass);
   CellResult result;
