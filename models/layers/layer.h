@@ -58,6 +58,8 @@ class Layer {
   // Parameters in the order of use. Every parameter belongs to one layer; one that a tied head
   // borrows from the embedding is not listed here.
   const std::vector<Parameter*>& parameters() const { return parameter_list_; }
+  // Those of another layer that this one uses too: the weight that a tied head shares.
+  const std::vector<Parameter*>& borrowed() const { return borrowed_; }
   // Whether any parameter, borrowed ones included, is trained.
   bool trainable() const;
 

@@ -31,8 +31,8 @@
 namespace equipoise::testing {
 namespace {
 
-void SetWeights(FlatParameters& parameters, bool nudged) {
-  for (Parameter* parameter : parameters.parameters()) {
+void SetWeights(const std::vector<Parameter*>& parameters, bool nudged) {
+  for (Parameter* parameter : parameters) {
     at::Tensor whole = FirstWeight(parameter->name, parameter->whole_shape());
     if (nudged) whole.mul_(Normal(parameter->whole_shape(), 77, 0x1p-24).add_(1));
     const TensorPart& part = parameter->part;
@@ -48,7 +48,6 @@ void SetWeights(FlatParameters& parameters, bool nudged) {
           .copy_(whole.narrow(part.dim, part.begin, there));
     }
   }
-  parameters.UpdateCompute();
 }
 
 // Any mix of pictures, text and nothing; a whole step may lack either.
@@ -125,6 +124,8 @@ std::vector<Recompute> CellRecompute(const Cell& cell, const ModelConfig& config
   return recompute;
 }
 
+}  // namespace
+
 Plan CellPlan(const Cell& cell, const ModelConfig& config) {
   const ScheduleKind& kind = *FindSchedule(cell.schedule);
   const Degrees degrees{cell.data, cell.pipeline, cell.tensor};
@@ -149,6 +150,13 @@ Plan CellPlan(const Cell& cell, const ModelConfig& config) {
   }
   return plan;
 }
+
+void SetWeights(FlatParameters& parameters, bool nudged) {
+  parameters.SetWeights(
+      [nudged](const std::vector<Parameter*>& some) { SetWeights(some, nudged); });
+}
+
+namespace {
 
 at::Tensor& Whole(std::map<std::string, at::Tensor>& tensors, const Parameter& parameter) {
   at::Tensor& whole = tensors[parameter.name];
@@ -184,7 +192,7 @@ ModelPart::Pass PassOf(const Shared& shared, int data) {
   for (size_t i = static_cast<size_t>(data); i < shared.batches.size();
        i += static_cast<size_t>(stride)) {
     const MicroBatch& batch = shared.batches[i];
-    pass.loads.push_back(LoadOf(shared.config, batch.tiles(), batch.tokens()));
+    pass.loads.push_back(SingleSegment(PicturesOf(batch, ImageSpecOf(shared.config)), batch.tokens()));
   }
   pass.batch = [&shared, data, stride](int i) -> const MicroBatch& {
     return shared.batches[data + i * stride];
@@ -208,10 +216,10 @@ void TrainSteps(int steps, ParallelModel& model, ZeroOptimizer& optimizer,
   }
 }
 
-void LoadOrSet(const std::string& folder, bool nudged, ParallelModel& model,
+void LoadOrSet(const Cell& cell, const std::string& folder, ParallelModel& model,
                ZeroOptimizer& optimizer, Communicator& world) {
   if (folder.empty()) {
-    SetWeights(model.parameters(), nudged);
+    SetWeights(model.parameters(), cell.nudged);
     optimizer.TakeMasters();
   } else {
     const std::string from = FindCheckpoint(folder, world);
@@ -241,7 +249,7 @@ CellResult RunRankOf(const Cell& cell, const Shared& shared, const CellFolders& 
   };
   ParallelModel model(shared.config, shared.plan, options, world, recorder);
   ZeroOptimizer optimizer = MakeOptimizer(model, world);
-  LoadOrSet(folders.load, cell.nudged, model, optimizer, world);
+  LoadOrSet(cell, folders.load, model, optimizer, world);
   const ModelPart::Pass pass = PassOf(shared, model.groups().at.data);
   model.RunStep(pass);
   CellResult result;
@@ -308,6 +316,8 @@ ModelConfig CellModel(const std::string& name) {
   if (name == "internvl-qwen2") return TinyInternVl(/*large_form=*/false);
   if (name == "internvl-llama") return TinyInternVl(/*large_form=*/true);
   if (name == "llava-llama") return TinyLlava();
+  if (name == "qwen2_vl") return TinyQwenVl(/*windows=*/false);
+  if (name == "qwen2_5_vl") return TinyQwenVl(/*windows=*/true);
   if (name.starts_with("internvl-")) {  // another decoder behind InternViT-300M's form
     ModelConfig config = TinyInternVl(/*large_form=*/false);
     config.text = TinyText(name.substr(name.find('-') + 1), /*tied=*/false).text;

@@ -54,8 +54,9 @@ int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
   const Plan plan = MakePlan(config, model_config, mpi.size());
   TimelineRecorder recorder(mpi.rank());
   ParallelModel model(model_config, plan, ModelOptionsOf(config, setup), world, recorder);
-  LoadWeights(model.parameters().parameters(), model_config, arguments.model);
-  model.parameters().UpdateCompute();
+  model.parameters().SetWeights([&](const std::vector<Parameter*>& some) {
+    LoadWeights(some, model_config, arguments.model);
+  });
   CheckInputs inputs = ReadCheckInputs(arguments.inputs, model_config, config.train.loss);
   const bool has_labels = inputs.has_labels;
   if (!has_labels && (arguments.gradients || !arguments.steps.empty())) {

@@ -14,7 +14,10 @@
 namespace equipoise {
 namespace {
 
-bool HoldsWholeModel(const Plan& plan) { return plan.pipeline() * plan.tensor() == 1; }
+bool HoldsWholeModel(const Plan& plan) {
+  const bool shards = plan.data() > 1 && plan.IsSharded(ShardedState::kParameters);
+  return plan.pipeline() * plan.tensor() == 1 && !shards;
+}
 
 // Weighted loss and weight, summed over ranks.
 std::optional<double> MeanLoss(Communicator& world, double loss, double weight) {

@@ -50,17 +50,20 @@ void TakeFirstWeights(RunContext& context, const ModelConfig& model, FlatParamet
                                : "reading weights from " + config.model.hf;
   spdlog::info("{}", what);
   const auto taking = context.activity.During(what);
+  using Parameters = std::vector<Parameter*>;
   if (random) {
-    InitializeWeights(parameters.parameters(), model, static_cast<uint64_t>(config.train.seed));
-  } else {
-    std::string zeros;
-    AgreeOrThrowDataError(context.world(), [&] {
-      for (const std::string& name : LoadWeights(parameters.parameters(), model, config.model.hf))
-        zeros += name + "\n";
+    parameters.SetWeights([&](const Parameters& some) {
+      InitializeWeights(some, model, static_cast<uint64_t>(config.train.seed));
     });
-    WarnOfZeros(context.world(), zeros, config.model.hf);
+    return;
   }
-  parameters.UpdateCompute();
+  std::string zeros;
+  AgreeOrThrowDataError(context.world(), [&] {
+    parameters.SetWeights([&](const Parameters& some) {
+      for (const std::string& name : LoadWeights(some, model, config.model.hf)) zeros += name + "\n";
+    });
+  });
+  WarnOfZeros(context.world(), zeros, config.model.hf);
 }
 
 }  // namespace equipoise

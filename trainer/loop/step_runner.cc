@@ -159,7 +159,7 @@ void StepRunner::MeasurePasses(Sums& sums, StepResult& result) const {
   result.times.predicted =
       replica_.forecast().Seconds(model.schedule(), result.loads, replica_.pipeline_rank());
   sums.predicted_s = result.times.predicted.step_s;
-  for (const GradientReducer::Span& span : model.reducer().spans())
+  for (const GradientReducer::Span& span : model.reductions())
     context_.recorder.Add("communication", span.name, span.start, span.end);
 }
 

@@ -57,8 +57,8 @@ struct ParallelSection {
           "balance.partition",
           Between(0, 1e6));
     visit("zero", zero,
-          "1: each data rank keeps a share of the optimizer's state, 0: each keeps all of it; the "
-          "same numbers either way",
+          "what data ranks share out: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 weights "
+          "too (FSDP); absent = planned, or 1",
           Between(0, 3));
     visit(
         "sequence", sequence,
