@@ -62,7 +62,7 @@ void FlatParameters::Place(const std::vector<std::vector<Parameter*>>& units) {
       parameters_.push_back(parameter);
       offsets_.push_back(end);
       gradient_offsets_.push_back(parameter->trainable ? end : -1);
-      end += Aligned(parameter->numel());
+      if (!parameter->packs) end += Aligned(parameter->numel());
     }
     trained_sizes.push_back(Shards::Padded(trained_end - trained, ranks));
     const int64_t size = frozen_end - frozen;
@@ -109,6 +109,7 @@ void FlatParameters::ShowWhole() {
 void FlatParameters::ShowValues(size_t unit, const at::Tensor& trained, const at::Tensor& frozen) {
   for (const size_t index : units_[unit]) {
     Parameter& parameter = *parameters_[index];
+    if (parameter.packs) continue;
     const Shards& shards = parameter.trainable ? trained_ : frozen_;
     const at::Tensor& buffer = parameter.trainable ? trained : frozen;
     const int64_t begin = offsets_[index] - shards.Bucket(unit).begin;
@@ -165,6 +166,15 @@ void FlatParameters::SetUnit(size_t unit, const SetFunction& set) {
   const Range trained = trained_.Bucket(unit), mine = trained_.Slice(unit, sharding_.rank);
   const at::Tensor masters = at::zeros({trained.size()}, gradient_.options());
   const at::Tensor frozen = at::zeros({frozen_.Bucket(unit).size()}, compute_.options());
+  // Frozen values that `set` leaves out stay what they are: a base under adapters.
+  const Range frozen_bucket = frozen_.Bucket(unit);
+  if (sharding_.values()) {
+    const Range here = frozen_.Slice(unit, sharding_.rank);
+    frozen.narrow(0, here.begin - frozen_bucket.begin, here.size())
+        .copy_(ValueSlice(unit, /*trained=*/false));
+  } else {
+    frozen.copy_(compute_.narrow(0, trained_.numel() + frozen_bucket.begin, frozen.numel()));
+  }
   ShowValues(unit, masters, frozen);
   std::vector<Parameter*> parameters;
   for (const size_t index : units_[unit]) {

@@ -4,14 +4,18 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "parallel/parameter_role.h"
 #include "parallel/sharded_state.h"
 #include "parallel/shards.h"
 
 namespace equipoise {
+
+class PackedWeight;
 
 // The part of a whole tensor that a rank holds: all of it, or a range along one dimension where the
 // tensor is split over the tensor-parallel ranks.
@@ -41,7 +45,11 @@ struct Parameter {
   std::string component;       // part of the model, as settings name it: "vision", "llm", ...
   std::vector<int64_t> shape;  // of this rank's part
   TensorPart part;
+  ParameterRole role = ParameterRole::kWeight;
   bool trainable = true;
+  // Held in fewer bits: `packed` is set with the weights, and there is no value.
+  bool packs = false;
+  std::shared_ptr<const PackedWeight> packed;
   at::Tensor value;     // compute dtype, `shape`
   at::Tensor master;    // fp32, `shape`; see FlatParameters; undefined when frozen
   at::Tensor gradient;  // fp32, `shape`; undefined when frozen
@@ -70,7 +78,7 @@ struct Parameter {
 
 // The memory of a rank's parameters: one flat buffer of all values in the compute dtype and, for
 // trainable parameters only, one flat fp32 gradient buffer. A frozen parameter is held once, in the
-// compute dtype.
+// compute dtype; one that is packed has its own memory.
 //
 // Masters are the values themselves when computing in fp32. In bf16 they lie in the gradient's
 // memory while weights are set, until DropMasters(): what of a master its bf16 value does not say

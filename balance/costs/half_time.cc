@@ -104,6 +104,7 @@ HalfTimes HalfSeconds(const HalfCost& half, const LayerLoad& load, const HalfSet
     const auto n = static_cast<double>(product.n), k = static_cast<double>(product.k);
     times.products_s += GemmSeconds({rows, n, k}, cluster, bytes);
     times.input_gradient_s += GemmSeconds({rows, k, n}, cluster, bytes);
+    if (product.frozen) continue;
     times.weight_gradient_s +=
         GemmSeconds({n, k, rows}, cluster, bytes) + program.gradient_bytes * n * k / bandwidth;
   }

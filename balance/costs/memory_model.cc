@@ -19,16 +19,16 @@ constexpr int64_t kFp32 = 4;
 
 // Bytes that stay over the whole step.
 MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_rank) {
-  int64_t trained = 0, frozen = 0;
+  int64_t trained = 0, bytes = 0;
   for (const int stage : plan.StagesOf(pipeline_rank)) {
     const StageParameters parameters = ParametersOfStage(costs, plan, stage);
     trained += parameters.trained;
-    frozen += parameters.frozen;
+    bytes += parameters.bytes;
   }
   const int64_t element = costs.options().element_bytes;
   const int64_t shards = ShardRanks(costs, plan);
   MemoryForecast forecast;
-  forecast.parameters = element * (trained + frozen);
+  forecast.parameters = bytes;
   forecast.gradients = kFp32 * trained;
   if (plan.IsSharded(ShardedState::kGradients)) forecast.gradients /= shards;
   if (plan.IsSharded(ShardedState::kParameters)) forecast.parameters /= shards;

@@ -151,10 +151,14 @@ StageParameters ParametersOfStage(const CostModel& costs, const Plan& plan, int 
   const LayerSpan layers = plan.LayersOf(stage);
   StageParameters sum;
   for (int layer = layers.begin; layer < layers.end; ++layer) {
-    (costs.Trainable(layer) ? sum.trained : sum.frozen) += costs.Parameters(layer);
+    const int64_t trained = costs.TrainedParameters(layer);
+    sum.trained += trained;
+    sum.frozen += costs.Parameters(layer) - trained;
+    sum.bytes += costs.ParameterBytes(layer);
   }
   if (HoldsTiedHead(costs, plan, stage) && !HoldsEmbedding(costs, plan, stage)) {
     (costs.Trainable(costs.num_layers() - 1) ? sum.trained : sum.frozen) += costs.tied_parameters();
+    sum.bytes += costs.options().element_bytes * costs.tied_parameters();
   }
   return sum;
 }

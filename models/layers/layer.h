@@ -64,6 +64,8 @@ class Layer {
   bool trainable() const;
 
   Recompute recompute = Recompute::kNone;  // what backward recomputes from saved inputs
+  // What the pass that runs draws at random (dropout): MicroBatch::noise; 0: nothing. Set by Stage.
+  uint64_t noise = 0;
 
  protected:
   // The parameter of this layer whose name is `suffix`, or ends with a dot and `suffix`. REQUIRES:
@@ -83,6 +85,10 @@ class Layer {
   const TensorParallel& tensor() const { return tensor_; }
 
  private:
+  // The adapters of linear layers; empty where they have none. `begins`: the first column of each
+  // among the own or the shared ones.
+  Adapters GetAdapters(const std::vector<std::string>& names,
+                       const std::vector<int64_t>& begins, size_t first_shared) const;
   // This rank's range of the dimension along which a parameter is split. REQUIRES: it is split.
   Share ShareOf(const std::string& suffix) const;
 

@@ -30,6 +30,9 @@ struct MicroBatch {
 
   int64_t planned_targets = 0;   // targets according to the cost index
   std::vector<int64_t> samples;  // ids of the samples, for messages
+  // What dropout's masks are drawn from, beside names and positions: the same for these samples in
+  // this step on every mesh. 0: no dropout.
+  uint64_t noise = 0;
   KvCache* cache = nullptr;      // generation only: keys and values of earlier tokens
 
   int64_t tokens() const { return input_ids.defined() ? input_ids.size(0) : 0; }

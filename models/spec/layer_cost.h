@@ -29,6 +29,7 @@ struct PerRow {
 struct Product {
   PerRow rows;
   int64_t n = 0, k = 0;
+  bool frozen = false;  // no gradient of the weight
 };
 
 // Kernels between matrix products, which are bound by memory. What they move for an element depends

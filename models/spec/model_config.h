@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "configs/base/json.h"
+#include "models/spec/lora.h"
 
 namespace equipoise {
 
@@ -84,6 +85,8 @@ struct ModelConfig {
   Json source;  // the config.json that this was read from, for export
   // The settings of the folder's image processor (preprocessor_config.json); null: it has none.
   Json preprocessor;
+  LoraConfig lora;         // adapters over the frozen model
+  QuantizeConfig quantize;  // of what is frozen under them
 
   // Neighbouring patches, in each direction, that become one LLM token.
   int64_t shuffle() const { return std::llround(1.0 / downsample_ratio); }

@@ -61,6 +61,7 @@ void Stage::AddPieces(size_t layer, std::vector<Kept>& kept) const {
 
 at::Tensor Stage::Run(const InFlight& pass, const Kept& kept) {
   Layer& layer = *layers_[kept.layer];
+  layer.noise = pass.batch->noise;
   return kept.half ? layer.ForwardHalf(*kept.half, *pass.batch, kept.input)
                    : layer.Forward(*pass.batch, kept.input, pass.loss_scale);
 }
@@ -189,6 +190,7 @@ at::Tensor Stage::Evaluate(const MicroBatch& batch, const at::Tensor& input) {
   at::Tensor x = input;
   for (size_t i = 0; i < layers_.size(); ++i) {
     Before(i);
+    layers_[i]->noise = 0;
     x = layers_[i]->Forward(batch, x, /*loss_scale=*/1.0);
     After(i);
   }

@@ -153,7 +153,7 @@ std::vector<ZeroOptimizer::State> ZeroOptimizer::ToSave() const {
     const Parameter* parameter = parameters_.parameters()[i];
     if (!Saves(i)) continue;
     if (!parameter->trainable) {
-      AddFrozen(i, states);
+      if (parameter->role != ParameterRole::kBase) AddFrozen(i, states);
       continue;
     }
     const std::vector<Range> runs = adamw_.Runs(i);

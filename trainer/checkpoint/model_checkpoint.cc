@@ -22,6 +22,7 @@ void ReadModel(const std::string& checkpoint_dir, const CheckpointIndex& index,
   parameters.SetWeights([&](const std::vector<Parameter*>& some) {
     CheckpointTargets weights;
     for (const Parameter* p : some) {
+      if (p->role == ParameterRole::kBase) continue;
       weights.emplace_back(p->name, HeldPiece(p->stored(), PieceOf(*p)));
     }
     ReadCheckpointTensors(checkpoint_dir, index, weights);

@@ -27,6 +27,7 @@
 #include "trainer/device/compute_device.h"
 #include "trainer/device/compute_dtype.h"
 #include "trainer/device/open_kernels.h"
+#include "trainer/settings/model_section.h"
 #include "trainer/settings/run_config.h"
 #include "trainer/settings/vocabulary.h"
 
@@ -38,6 +39,7 @@ struct Arguments {
   std::string prompt;
   std::vector<std::string> images;
   std::vector<std::string> set;
+  std::string adapter;
   GenerateOptions options;
 };
 
@@ -115,7 +117,9 @@ int Generate(const Arguments& arguments, const MpiEnvironment& mpi) {
   CheckPrompt(arguments);
   const ModelSource source = FindModel(arguments.model);
   ModelConfig model_config = ReadModelConfig(source.folder);
-  const RunConfig config = ReadSettings(source, model_config, arguments.set);
+  RunConfig config = ReadSettings(source, model_config, arguments.set);
+  if (!arguments.adapter.empty()) config.model.lora.adapter = arguments.adapter;
+  SetAdapters(config.model, &model_config);
 
   const Tokenizer tokenizer = Tokenizer::Read(source.folder);
   const ChatTemplate chat_template(config.data.chat_template, config.data.system, &tokenizer);
@@ -130,9 +134,11 @@ int Generate(const Arguments& arguments, const MpiEnvironment& mpi) {
   load.inference = true;
   LoadedModel model = BuildModel(model_config, load);
   if (source.checkpoint.empty()) {
-    LoadHuggingFace(model, source.folder);
+    config.model.hf = source.folder;
+    config.model.init = "pretrained";
+    LoadFirstWeights(model, config);
   } else {
-    LoadCheckpointWeights(model, source.checkpoint);
+    LoadRun(model, config, source.checkpoint);
   }
 
   std::vector<at::Tensor> pictures;
@@ -168,6 +174,8 @@ void AddGenerateCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>
                    "0 = the most likely token each time")
       ->capture_default_str();
   command->add_option("--seed", arguments->options.seed, "of the sampling")->capture_default_str();
+  command->add_option("--adapter", arguments->adapter,
+                      "folder of PEFT, whose adapter is put over a Hugging Face folder");
   command->add_option("--set", arguments->set, "a setting, such as data.template=internvl2_5")
       ->allow_extra_args(false);
   command->footer(

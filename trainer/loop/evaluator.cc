@@ -38,7 +38,7 @@ LoadedModel ReadWholeModel(const RunContext& context, const ModelConfig& config,
   load.device = context.device();
   load.inference = true;
   LoadedModel model = BuildModel(config, load);
-  LoadCheckpointWeights(model, FindCheckpoint(run_dir, context.world()));
+  LoadRun(model, context.config, FindCheckpoint(run_dir, context.world()));
   return model;
 }
 

@@ -49,6 +49,15 @@ StepIdentity IdentityOf(const StepBatches& batches, int64_t number) {
   return {hash.value(), items};
 }
 
+// What dropout of a pack is drawn from in a step: the same on every mesh.
+uint64_t NoiseOf(int64_t seed, int64_t step, const MicroBatch& batch) {
+  StableHash hash;
+  hash.Add(static_cast<uint64_t>(seed));
+  hash.Add(static_cast<uint64_t>(step));
+  for (const int64_t sample : batch.samples) hash.Add(static_cast<uint64_t>(sample));
+  return hash.value() | 1;  // 0 is no dropout
+}
+
 // With a GPU, one thread of the rank's computes and the others have nothing to do. A rank of a CPU
 // computes with all of them.
 int64_t LoaderThreadsOn(at::Device device) {
@@ -124,6 +133,8 @@ StepRunner::Sums StepRunner::RunMicroBatches(const StepBatches& batches, int64_t
   const auto load = [&] {
     const Clock::time_point wait = Clock::now();
     packs.push_back(feed_->LoadPack());
+    MicroBatch& batch = packs.back().batch;
+    batch.noise = NoiseOf(context_.config.train.seed, number, batch);
     sums.data_wait_s += SecondsSince(wait);
     context_.recorder.Add("data", fmt::format("wait {}", packs.size() - 1), wait, Clock::now());
     if (!model.reports_loss()) return;

@@ -124,7 +124,9 @@ struct LayerMeter::Impl {
   std::pair<double, double> Times(const Tensors& on);
   Memory MeasureMemory(const Tensors& on, Recompute recompute);
   void SetTrainable(bool trainable) {
-    for (Parameter* p : parameters.parameters()) p->trainable = trainable;
+    for (Parameter* p : parameters.parameters()) {
+      p->trainable = trainable && p->role != ParameterRole::kBase;
+    }
   }
 
   ModelConfig config;

@@ -5,8 +5,13 @@
 
 namespace equipoise {
 
-// The configuration of the model given by `model.hf` or `model.preset`; no weights are read. Throws
+// The configuration of the model given by `model.hf` or `model.preset`, with its adapters; no weights are read. Throws
 // ConfigError when none or both are given, and as ReadModelConfig() does.
 ModelConfig ModelConfigOf(const ModelSection& model);
+
+// Sets config->lora and config->quantize by the section. Throws ConfigError for names that match no
+// linear layer, and settings that do not go together; DataError where model.lora.adapter is not a
+// folder of PEFT.
+void SetAdapters(const ModelSection& model, ModelConfig* config);
 
 }  // namespace equipoise

@@ -33,11 +33,40 @@ struct RunSection {
   }
 };
 
+struct LoraSection {
+  std::vector<std::string> targets, train;
+  int64_t rank = 8;
+  double alpha = 16, dropout = 0;
+  bool rslora = false, dora = false;
+  std::string adapter;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("targets", targets,
+          "linear layers that get an adapter, while the rest of the model is frozen: all-linear, or "
+          "regular expressions on their names, such as q_proj or "
+          "\"language_model.*\\.(q|v)_proj\"; empty = no adapters");
+    visit("rank", rank, "columns of A and B", Between(1, 65536));
+    visit("alpha", alpha, "adapters are scaled by alpha / rank", AtLeast(0));
+    visit("dropout", dropout, "share of an adapter's inputs that are set to 0", Between(0, 0.99));
+    visit("rslora", rslora, "scale by alpha / sqrt(rank) instead");
+    visit("dora", dora, "train magnitudes of the outputs too (DoRA)");
+    visit("train", train,
+          "modules that are trained in full beside the adapters, as regular expressions on names");
+    visit("adapter", adapter,
+          "folder of PEFT whose adapter the first step begins with; gives the keys above but "
+          "dropout");
+  }
+};
+
 struct ModelSection {
   std::string hf;
   std::string preset;
   std::string init = "pretrained";
   std::vector<std::string> freeze;
+  LoraSection lora;
+  std::string quantize = "none";
+  std::vector<std::string> quantize_modules = {"llm"};
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
@@ -45,6 +74,12 @@ struct ModelSection {
     visit("preset", preset, "a model known by name, in place of hf");
     visit("init", init, "weights of the first step", OneOf({"random", "pretrained"}));
     visit("freeze", freeze, "modules that are not trained: vision, projector, llm");
+    visit("lora", lora, "low-rank adapters in place of the model's own weights");
+    visit("quantize", quantize,
+          "form of linear layers under adapters: nf4 = 4 bits (QLoRA), int8 = 8 bits by row",
+          OneOf({"none", "nf4", "int8"}));
+    visit("quantize_modules", quantize_modules,
+          "modules whose linear layers `quantize` is for: vision, projector, llm");
   }
 };
 
