@@ -7,7 +7,7 @@
 
 namespace equipoise {
 
-class KvCache;
+struct Decoding;
 
 constexpr int64_t kNoTarget = -100;  // a token without a loss
 
@@ -33,7 +33,7 @@ struct MicroBatch {
   // What dropout's masks are drawn from, beside names and positions: the same for these samples in
   // this step on every mesh. 0: no dropout.
   uint64_t noise = 0;
-  KvCache* cache = nullptr;      // generation only: keys and values of earlier tokens
+  const Decoding* decoding = nullptr;  // generation only: its sequences (kv_cache.h)
 
   int64_t tokens() const { return input_ids.defined() ? input_ids.size(0) : 0; }
   int64_t tiles() const { return pixel_values.defined() ? pixel_values.size(0) : 0; }

@@ -72,10 +72,10 @@ const RotaryTable::Angles& RotaryTable::At(const MicroBatch& batch) {
   if (position_ids_.is_same(batch.position_ids)) return angles_;
   const at::NoGradGuard no_grad;
   const std::vector<int64_t>& ends = batch.cu_seqlens;
-  const int64_t cached = batch.cache == nullptr ? 0 : batch.cache->length();
   std::vector<at::Tensor> parts;
   for (size_t s = 0; config_.rope_type == "dynamic" && s + 1 < ends.size(); ++s) {
     const int64_t length = ends[s + 1] - ends[s];
+    const int64_t cached = batch.decoding == nullptr ? 0 : batch.decoding->caches[s]->length();
     parts.push_back(AnglesOf(batch.position_ids.narrow(0, ends[s], length), cached + length));
   }
   const at::Tensor angles = parts.empty() ? AnglesOf(batch.position_ids, 0) : at::cat(parts);

@@ -21,10 +21,11 @@ at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::T
 at::Tensor FullAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          int64_t head_dim);
 
-// Causal attention of generation: the last n rows of k and v belong to the tokens of q. q
-// [n, heads * head_dim], k and v [past + n, kv_heads * head_dim]; n is 1 unless past is 0. Has no
-// gradient.
-at::Tensor CachedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           int64_t head_dim);
+// Causal attention of generation. q [tokens, heads * head_dim], in segments as in PackedAttention();
+// keys[s] and values[s], [past + n, kv_heads * head_dim], are those of all tokens of segment s, of
+// which the last n are its rows of q; n is 1 unless past is 0. Has no gradient.
+at::Tensor CachedAttention(const at::Tensor& q, const std::vector<at::Tensor>& keys,
+                           const std::vector<at::Tensor>& values,
+                           const std::vector<int64_t>& cu_seqlens, int64_t head_dim);
 
 }  // namespace equipoise::ops

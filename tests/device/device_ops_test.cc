@@ -235,10 +235,15 @@ TEST_CASE("attention on a device by cuDNN, where it is chosen", "[device]") {
 TEST_CASE("attention to cached keys on a device", "[device]") {
   const at::ScalarType dtype = GENERATE(at::kFloat, at::kBFloat16);
   const int64_t rows = GENERATE(1, 6);
-  const at::Tensor q = Normal({rows, 32}, 1).to(dtype), k = Normal({6, 16}, 2).to(dtype),
-                   v = Normal({6, 16}, 3).to(dtype);
-  const at::Tensor expected = ops::CachedAttention(q, k, v, 8);
-  const at::Tensor found = ops::CachedAttention(q.to(kGpu), k.to(kGpu), v.to(kGpu), 8);
+  const at::Tensor q = Normal({rows + 1, 32}, 1).to(dtype);
+  const auto attention = [&](at::Device device) {
+    const auto rows_of = [&](int64_t count, uint64_t seed) {
+      return Normal({count, 16}, seed).to(dtype).to(device);
+    };
+    return ops::CachedAttention(q.to(device), {rows_of(6, 2), rows_of(9, 3)},
+                                {rows_of(6, 4), rows_of(9, 5)}, {0, rows, rows + 1}, 8);
+  };
+  const at::Tensor expected = attention(at::kCPU), found = attention(kGpu);
   CHECK(RelativeError(found.cpu(), expected) <= (dtype == at::kFloat ? 3e-6 : 1e-2));
 }
 

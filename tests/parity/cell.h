@@ -11,6 +11,8 @@
 #include "models/spec/model_config.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/encoder_placement.h"
+#include "parallel/parameter.h"
+#include "parallel/plan.h"
 
 namespace equipoise::testing {
 
@@ -45,6 +47,10 @@ std::string ToString(const Cell& cell);
 // internvl-qwen2 (InternViT-300M form), internvl-llama (6B form: RMSNorm, QK norm), internvl-qwen3,
 // internvl-internlm2, qwen2, llama, qwen2-tied.
 ModelConfig CellModel(const std::string& name);
+
+Plan CellPlan(const Cell& cell, const ModelConfig& config);
+// Sets this rank's part of the weights of the first step; they depend on their names alone.
+void SetWeights(FlatParameters& parameters, bool nudged = false);
 
 struct CellResult {
   double loss = 0;  // before the first step

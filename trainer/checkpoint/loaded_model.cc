@@ -38,18 +38,18 @@ void LoadFirstWeights(LoadedModel& model, const RunConfig& run) {
 
 void LoadRun(LoadedModel& model, const RunConfig& run, const std::string& checkpoint_dir) {
   if (model.config.lora.on()) LoadFirstWeights(model, run);
-  LoadCheckpointWeights(model, checkpoint_dir);
+  LoadCheckpointWeights(*model.parameters, checkpoint_dir);
 }
 
-void LoadCheckpointWeights(LoadedModel& model, const std::string& checkpoint_dir) {
+void LoadCheckpointWeights(FlatParameters& parameters, const std::string& checkpoint_dir) {
   CheckpointTargets targets;
-  for (const Parameter* p : model.parameters->parameters()) {
+  for (const Parameter* p : parameters.parameters()) {
     if (p->role == ParameterRole::kBase) continue;
     targets.emplace_back(p->name, HeldPiece(p->stored(), PieceOf(*p)));
   }
   ReadCheckpointTensors(checkpoint_dir, ReadCheckpointIndex(checkpoint_dir, /*verify=*/true),
                         targets);
-  model.parameters->UpdateCompute();
+  parameters.UpdateCompute();
 }
 
 }  // namespace equipoise

@@ -38,7 +38,8 @@ void LoadFirstWeights(LoadedModel& model, const RunConfig& run);
 // Sets the weights from a checkpoint of a run: all of them, or those over the base of its adapters.
 // Throws DataError, and ConfigError where the base is not given.
 void LoadRun(LoadedModel& model, const RunConfig& run, const std::string& checkpoint_dir);
-// Sets the weights that a checkpoint folder (step-*) holds. Throws DataError.
-void LoadCheckpointWeights(LoadedModel& model, const std::string& checkpoint_dir);
+// Sets weights, parts of them on tensor-parallel ranks, from a checkpoint folder (step-*): all but
+// the base of adapters. Throws DataError.
+void LoadCheckpointWeights(FlatParameters& parameters, const std::string& checkpoint_dir);
 
 }  // namespace equipoise

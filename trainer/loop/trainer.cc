@@ -88,7 +88,7 @@ ExitCode Trainer::Run() {
       return ExitCode::kStopped;
     }
   }
-  const auto answers = evaluator.Answer(replica_, folder_->dir());
+  const auto answers = evaluator.Answer(replica_);
   Finish(answers.value_or(std::vector<AnsweredSource>()));
   spdlog::info("done: {} steps in {}", state_.step - first_step_,
                DurationText(std::chrono::duration<double>(Clock::now() - start).count()));
