@@ -190,6 +190,7 @@ int RunProgram(int argc, char** argv) {
   AddExportCommand(app, mpi, run);
   AddGenerateCommand(app, mpi, run);
   AddProfileCommand(app, mpi, run);
+  AddDoctorCommand(app, mpi, run);
 
   try {
     app.parse(argc, argv);

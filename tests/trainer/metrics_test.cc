@@ -34,10 +34,10 @@ TEST_CASE("the keys are those of the contract, in its order", "[metrics][cpu]") 
   });
   CHECK(keys ==
         "epoch loss grad_norm lr tokens samples images step_s tokens_per_s mfu mem_peak_bytes "
-        "mem_reserved_bytes rss_peak_bytes data_wait_s bubble_share predicted_step_s pad_ratio "
-        "fill_share "
+        "mem_reserved_bytes rss_peak_bytes data_wait_s pause_s checkpoint_s bubble_share "
+        "predicted_step_s pad_ratio fill_share "
         "dist_ratio_vision dist_ratio_text skipped_samples eval_loss ");
-  CHECK(Json::parse(MetricsLine(metrics)).size() == 23);
+  CHECK(Json::parse(MetricsLine(metrics)).size() == 25);
 }
 
 TEST_CASE("numbers that are not finite stay valid JSON", "[metrics][cpu]") {

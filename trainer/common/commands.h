@@ -22,6 +22,7 @@ void AddCheckCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& r
 void AddExportCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 void AddGenerateCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 void AddProfileCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
+void AddDoctorCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 
 // Throws ConfigError under mpirun with several ranks, all of which would do the same work.
 void RequireOneProcess(const MpiEnvironment& mpi, const std::string& command);

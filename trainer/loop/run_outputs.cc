@@ -166,6 +166,8 @@ StepMetrics RunOutputs::MetricsOf(const TrainState& state, const StepResult& res
   if (!context_.device().is_cpu()) m.mem_reserved_bytes = memory.reserved_peak_bytes;
   m.rss_peak_bytes = PeakRssBytes();
   m.data_wait_s = result.data_wait_s;
+  m.pause_s = result.pause_s;
+  m.checkpoint_s = result.checkpoint_s;
   m.pad_ratio = result.balance.pad_ratio;
   m.fill_share = result.balance.fill_share;
   m.dist_ratio_vision = result.balance.dist_ratio_vision;

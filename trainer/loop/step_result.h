@@ -24,6 +24,9 @@ struct StepResult {
   int64_t bad_samples = 0;
   double step_s = 0;
   double data_wait_s = 0;  // maximum over the ranks
+  // Seconds since the step before ended, and those of them in which a checkpoint was saved; absent
+  // in the first step of a start. This rank's.
+  std::optional<double> pause_s, checkpoint_s;
   // With a pipeline: mean over the ranks of the idle share of the passes, until the slowest ends.
   std::optional<double> bubble_share;
   std::optional<double> predicted_step_s, mfu;  // where the devices' speed is known

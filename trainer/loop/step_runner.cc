@@ -88,10 +88,12 @@ void StepRunner::Start(const DataPosition& position) {
 
 StepResult StepRunner::Run(int64_t number) {
   const Clock::time_point start = Clock::now();
-  const auto running = context_.activity.During(fmt::format("step {}", number));
+  const std::string running_name = fmt::format("step {}", number);
+  const auto running = context_.activity.During(running_name);
   const FeedStep step = feed_->NextStep();
   const StepBatches& batches = step.plan;
   StepResult result;
+  if (ended_) result.pause_s = std::chrono::duration<double>(start - *ended_).count();
   result.after = step.after;
   std::vector<LayerLoad> useful;  // of all data ranks' micro-batches
   for (const Pack& pack : batches.packs) {
@@ -121,6 +123,8 @@ StepResult StepRunner::Run(int64_t number) {
   }
   result.step_s = result.times.measured.step_s = SecondsSince(start);
   if (forecast.knows_speed()) result.mfu = forecast.Mfu(useful, result.step_s);
+  ended_ = Clock::now();
+  context_.recorder.Add("step", running_name, start, *ended_);
   return result;
 }
 

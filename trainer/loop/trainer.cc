@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "parallel/comm/mpi_environment.h"
@@ -66,9 +67,11 @@ ExitCode Trainer::Run() {
   if (first_step_ == 0) outputs_.WriteAnswersBefore(evaluator.AnswerFirst(replica_));
   if (first_step_ < config.train.steps)
     spdlog::info("training: steps {} to {}", first_step_ + 1, config.train.steps);
+  double saving_s = 0;  // since the last step
   while (state_.step < config.train.steps) {
     if (state_.step % kReturnMemoryEvery == 0) ReturnFreeMemory();
     StepResult step = steps_.Run(state_.step + 1);
+    if (step.pause_s) step.checkpoint_s = std::exchange(saving_s, 0);
     if (replica_.guard.exhausted()) inputs_.checkpoints.EndForSkippedSteps(state_, replica_.guard);
     Advance(step);
     trace_.AddPredicted(replica_, step);
@@ -80,7 +83,11 @@ ExitCode Trainer::Run() {
     outputs_.RefuseTooManyBad(state_);
     // While steps are skipped, weights are those already saved, or unsound.
     const bool due = Due(config.checkpoint.every) && state_.non_finite_in_a_row == 0;
-    if (last || step.stop || due) inputs_.checkpoints.Save(state_, replica_);
+    if (last || step.stop || due) {
+      const Clock::time_point saves = Clock::now();
+      inputs_.checkpoints.Save(state_, replica_);
+      saving_s = std::chrono::duration<double>(Clock::now() - saves).count();
+    }
     if (step.stop && !last) {
       Finish({});
       spdlog::info("stopped on request after step {}; the same command goes on from there",
