@@ -128,6 +128,7 @@ LayerLoad CostModel::Shared(LayerLoad load) const {
   if (ranks == 1) return load;
   load.patches /= ranks;
   load.patch_pairs /= ranks;
+  load.window_pairs /= ranks;
   load.image_tokens /= ranks;
   load.tokens /= ranks;
   load.token_pairs /= ranks;

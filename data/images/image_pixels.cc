@@ -26,6 +26,21 @@ void WriteTile(const uint8_t* rgb, int64_t row_bytes, int64_t side, uint8_t* out
   }
 }
 
+// Writes a patch, the first pixel of which is at `rgb`: of each channel its frames, all alike.
+void WritePatch(const uint8_t* rgb, int64_t row_bytes, const ImageSpec& spec, uint8_t* out) {
+  const int64_t side = spec.patch_size, plane = side * side;
+  for (int64_t channel = 0; channel < kChannels; ++channel, out += spec.frames * plane) {
+    for (int64_t y = 0; y < side; ++y) {
+      for (int64_t x = 0; x < side; ++x) {
+        out[y * side + x] = rgb[y * row_bytes + x * kChannels + channel];
+      }
+    }
+    for (int64_t frame = 1; frame < spec.frames; ++frame) {
+      std::copy_n(out, plane, out + frame * plane);
+    }
+  }
+}
+
 // Pixels of a picture, rows of 3 * width bytes.
 struct Pixels {
   ImageSize size;
@@ -59,6 +74,7 @@ Pixels Padded(const uint8_t* rgb, ImageSize size, const ImageSpec& spec) {
 at::Tensor ImageProcessor::Make(const at::Tensor& image, int64_t pictures) const {
   EQUIPOISE_CHECK(image.dim() == 3 && image.size(2) == kChannels &&
                   image.scalar_type() == at::kByte && image.is_contiguous());
+  if (spec_.has_grids()) return MakePatches(image);
   return spec_.kind == ImageSpec::Kind::kSquare ? MakeSquare(image) : MakeTiles(image, pictures);
 }
 
@@ -82,6 +98,27 @@ at::Tensor ImageProcessor::MakeSquare(const at::Tensor& image) const {
   WriteTile(resized.rgb.data() + kChannels * (top * to.width + left), kChannels * to.width, side,
             tile.mutable_data_ptr<uint8_t>());
   return tile;
+}
+
+at::Tensor ImageProcessor::MakePatches(const at::Tensor& image) const {
+  const ImageSize size{image.size(1), image.size(0)};
+  const PatchGrid grid = GridOf(size);
+  const int64_t side = spec_.patch_size, merge = spec_.merge;
+  const ImageSize to{grid.columns * side, grid.rows * side};
+  const Pixels resized = Resized(image.const_data_ptr<uint8_t>(), size, to);
+  at::Tensor patches = at::empty({grid.patches(), spec_.patch_numbers()}, at::kByte);
+  uint8_t* out = patches.mutable_data_ptr<uint8_t>();
+  const auto write = [&](int64_t row, int64_t column) {
+    const int64_t first = kChannels * side * (row * to.width + column);
+    WritePatch(resized.rgb.data() + first, kChannels * to.width, spec_, out);
+    out += spec_.patch_numbers();
+  };
+  for (int64_t row = 0; row < grid.rows; row += merge) {
+    for (int64_t column = 0; column < grid.columns; column += merge) {
+      for (int64_t i = 0; i < merge * merge; ++i) write(row + i / merge, column + i % merge);
+    }
+  }
+  return patches;
 }
 
 at::Tensor ImageProcessor::MakeTiles(const at::Tensor& image, int64_t pictures) const {

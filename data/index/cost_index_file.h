@@ -21,7 +21,7 @@ struct CostIndexHeader {
   uint64_t header_checksum = 0;  // XXH3 of the fields above
 };
 static_assert(sizeof(CostIndexHeader) == 56);
-static_assert(sizeof(SampleCost) == 48);
+static_assert(sizeof(SampleCost) == 56);
 
 // True when `bytes` bytes at `data` are a whole, undamaged index made from `key`.
 bool IsWholeIndex(const char* data, size_t bytes, uint64_t key);

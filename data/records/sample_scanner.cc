@@ -132,7 +132,12 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
                     fmt::format("{}: {} x {} is more than data.limits.image_pixels",
                                 ShownText(path), size->width, size->height));
     }
-    sample.pictures.push_back(processors_[source].Measure(*size, pictures));
+    try {
+      sample.pictures.push_back(processors_[source].Measure(*size, pictures));
+      if (options_.images.has_grids()) sample.grids.push_back(processors_[source].GridOf(*size));
+    } catch (const ImageError& error) {
+      return Refuse(sample, Defect::kImageUnreadable, ShownText(path) + ": " + error.what());
+    }
     if (files != nullptr) files->push_back(std::move(bytes));
   }
   const PictureLoad all = sample.all_pictures();

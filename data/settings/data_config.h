@@ -46,6 +46,19 @@ struct TilesConfig {
   }
 };
 
+struct PixelsConfig {
+  int64_t min = 0;
+  int64_t max = 0;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("min", min, "smaller pictures are enlarged to so many; 0 = as the model's folder says",
+          Between(0, 1e9));
+    visit("max", max, "larger pictures are reduced to so many; 0 = as the model's folder says",
+          Between(0, 1e9));
+  }
+};
+
 struct LimitsConfig {
   int64_t image_pixels = 179'000'000;
   int64_t image_bytes = 256 << 20;
@@ -68,6 +81,7 @@ struct DataConfig {
   std::string system;
   int64_t max_tokens = 4096;
   TilesConfig tiles;
+  PixelsConfig pixels;
   LimitsConfig limits;
   int64_t threads = 0;
   int64_t prefetch = 4;
@@ -92,6 +106,7 @@ struct DataConfig {
           "tokens of a packed row; longer samples are cut, never inside a picture",
           Between(16, 16777215));
     visit("tiles", tiles, "how a picture is cut into tiles");
+    visit("pixels", pixels, "of a picture that the model takes at about its own size (Qwen2-VL)");
     visit("limits", limits, "limits on untrusted files");
     visit("allow_outside", allow_outside,
           "pictures may lie outside their source's folder: links, absolute paths and `..` may lead "

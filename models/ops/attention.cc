@@ -56,6 +56,7 @@ Heads HeadsOf(const at::Tensor& q, const at::Tensor& k, int64_t head_dim) {
 struct PackedAttentionNode : torch::autograd::Node {
   Heads heads{};
   std::vector<int64_t> cu_seqlens;
+  bool causal = true;
   at::Tensor q, k, v, y;
   std::vector<at::Tensor> lse;  // of each segment
 
@@ -74,7 +75,7 @@ struct PackedAttentionNode : torch::autograd::Node {
       auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
           Queries(cut(g), heads), Queries(cut(wq), heads), Keys(cut(wk), heads),
           Keys(cut(wv), heads), Queries(cut(wy), heads), lse[s], /*dropout_p=*/0.0,
-          /*is_causal=*/true);
+          causal);
       Queries(cut(gq), heads).copy_(dq);
       SumOverGroup(dk, cut(gk));
       SumOverGroup(dv, cut(gv));
@@ -170,10 +171,10 @@ at::Tensor FullAttentionOnDevice(const at::Tensor& q, const at::Tensor& k, const
 }  // namespace
 
 at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const std::vector<int64_t>& cu_seqlens, int64_t head_dim) {
+                           const std::vector<int64_t>& cu_seqlens, int64_t head_dim, bool causal) {
   EQUIPOISE_CHECK(!cu_seqlens.empty() && cu_seqlens.back() == q.size(0), q.size(0), " rows");
   if (!q.is_cpu()) {
-    return DeviceAttention(q, k, v, {cu_seqlens, cu_seqlens, /*causal=*/true}, head_dim);
+    return DeviceAttention(q, k, v, {cu_seqlens, cu_seqlens, causal}, head_dim);
   }
   const bool needs_node = NeedsNode({&q, &k, &v}, {});
   const BelowAutograd guard;
@@ -187,13 +188,14 @@ at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::T
     at::Tensor result;
     std::tie(result, lse[s]) = at::_scaled_dot_product_flash_attention_for_cpu(
         Queries(cut(q), heads), Keys(cut(k), heads), Keys(cut(v), heads), /*dropout_p=*/0.0,
-        /*is_causal=*/true);
+        causal);
     Queries(cut(y), heads).copy_(result);
   }
   if (!needs_node) return y;
   auto node = std::make_shared<PackedAttentionNode>();
   node->heads = heads;
   node->cu_seqlens = cu_seqlens;
+  node->causal = causal;
   node->q = q.detach();
   node->k = k.detach();
   node->v = v.detach();

@@ -45,7 +45,7 @@ struct Cell {
 std::string ToString(const Cell& cell);
 
 // internvl-qwen2 (InternViT-300M form), internvl-llama (6B form: RMSNorm, QK norm), internvl-qwen3,
-// internvl-internlm2, qwen2, llama, qwen2-tied.
+// internvl-internlm2, llava-llama, qwen2_vl (tied), qwen2_5_vl, qwen2, llama, qwen2-tied.
 ModelConfig CellModel(const std::string& name);
 
 Plan CellPlan(const Cell& cell, const ModelConfig& config);

@@ -36,6 +36,14 @@ void ThrowBubbles(Cell& cell) {
   cell.encoder_chunks = 1 + dice.Throw(std::min(3, most));
 }
 
+// Lets one cell in three with pictures take them at their own size. With dice of its own, so that the
+// others are those that were thrown before there were any.
+void ThrowGrids(Cell& cell) {
+  if (IsText(cell)) return;
+  Dice dice(static_cast<unsigned>(std::hash<std::string>()(cell.modality + " grids")));
+  if (dice.Throw(3) == 0) cell.model = "qwen2_5_vl";
+}
+
 // All that a mesh leaves open.
 void ThrowRest(Cell& cell, Dice& dice) {
   cell.schedule =
@@ -73,6 +81,7 @@ Cell RandomCell(Dice& dice, int most_ranks) {
   ThrowMesh(cell, dice, most_ranks);
   cell.micro_batches = cell.data * (1 + dice.Throw(6));
   ThrowRest(cell, dice);
+  ThrowGrids(cell);
   return cell;
 }
 

@@ -16,6 +16,15 @@
 #include "parallel/comm/gather_text.h"
 
 namespace equipoise {
+namespace {
+
+// In place of the pixels of a picture that cannot be decoded.
+at::Tensor BlankPixels(const ImageSpec& spec, int64_t patches) {
+  if (spec.has_grids()) return at::zeros({patches, spec.patch_numbers()}, at::kByte);
+  return at::zeros({spec.TilesOf(patches), 3, spec.tile_size, spec.tile_size}, at::kByte);
+}
+
+}  // namespace
 
 Responder::Responder(const ModelConfig* config, const Tokenizer* tokenizer,
                      const ChatTemplate* chat_template, const DataConfig* data)
@@ -41,7 +50,9 @@ AskedQuestion Responder::Ask(std::vector<Turn> turns, const std::vector<NamedPic
   for (const auto& [name, bytes] : pictures) {
     PictureLoad load;
     try {
-      load = processor_.Measure(ImageSizeOf(bytes, limits), count);
+      const ImageSize size = ImageSizeOf(bytes, limits);
+      load = processor_.Measure(size, count);
+      if (spec.has_grids()) prompt.grids.push_back(processor_.GridOf(size));
     } catch (const ImageError& error) {
       return {std::nullopt, fmt::format("{}: {}", ShownText(name), error.what())};
     }
@@ -52,11 +63,13 @@ AskedQuestion Responder::Ask(std::vector<Turn> turns, const std::vector<NamedPic
       pixels.push_back(processor_.Make(DecodeImage(bytes, limits), count));
     } catch (const ImageError& error) {
       asked.fault = fmt::format("{}: {}", ShownText(name), error.what());
-      pixels.push_back(
-          at::zeros({spec.TilesOf(load.patches), 3, spec.tile_size, spec.tile_size}, at::kByte));
+      pixels.push_back(BlankPixels(spec, load.patches));
     }
   }
-  prompt.ids = template_->Encode(turns, image_tokens, /*with_answer_prompt=*/true).ids;
+  EncodedConversation encoded =
+      template_->Encode(turns, image_tokens, /*with_answer_prompt=*/true);
+  prompt.ids = std::move(encoded.ids);
+  prompt.begins = std::move(encoded.image_begin);
   if (!pixels.empty()) prompt.pixel_values = at::cat(pixels);
   asked.prompt = std::move(prompt);
   return asked;

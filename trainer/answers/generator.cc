@@ -17,6 +17,7 @@
 
 #include "balance/load/random.h"
 #include "models/layers/kv_cache.h"
+#include "models/spec/grid_positions.h"
 
 namespace equipoise {
 namespace {
@@ -25,15 +26,39 @@ namespace {
 struct Row {
   const Prompt* prompt = nullptr;
   KvCache cache;
+  int64_t position = 0;  // of the next token
   std::vector<int32_t> answer;
   bool ended = false;
 };
 
+// Positions of a prompt, [tokens], or [3, tokens] where it has pictures that are grids; sets that of
+// the token behind it, which with such pictures is not its number.
+at::Tensor PromptPositions(const Prompt& prompt, int64_t merge, int64_t* next) {
+  const auto tokens = std::ssize(prompt.ids);
+  *next = tokens;
+  if (prompt.grids.empty()) return at::arange(tokens, at::kLong);
+  at::Tensor positions = at::empty({3, tokens}, at::kLong);
+  int64_t* first = positions.mutable_data_ptr<int64_t>();
+  *next = WriteGridPositions(TokenGrids(prompt.begins, prompt.grids, merge), tokens,
+                             {first, first + tokens, first + 2 * tokens});
+  return positions;
+}
+
+// Positions of several rows as one.
+at::Tensor Joined(std::vector<at::Tensor> positions) {
+  const bool grids = std::any_of(positions.begin(), positions.end(),
+                                 [](const at::Tensor& one) { return one.dim() == 2; });
+  for (at::Tensor& one : positions) {
+    if (grids && one.dim() == 1) one = one.expand({3, one.size(0)});
+  }
+  return at::cat(positions, -1);
+}
+
 // A batch under way, and the micro-batch of its next pass.
 class RunningBatch {
  public:
-  RunningBatch(const std::vector<Prompt>& prompts, int64_t image_token, bool greedy)
-      : rows_(prompts.size()), image_token_(image_token) {
+  RunningBatch(const std::vector<Prompt>& prompts, const ModelConfig& config, bool greedy)
+      : rows_(prompts.size()), image_token_(config.image_token_id), merge_(config.shuffle()) {
     decoding_.greedy = greedy;
     for (size_t i = 0; i < rows_.size(); ++i) rows_[i].prompt = &prompts[i];
   }
@@ -55,10 +80,12 @@ class RunningBatch {
     batch_.cu_seqlens = {0};
     std::vector<at::Tensor> positions, pixels;
     std::vector<int64_t> ids;
+    grids_.clear();
     for (Row* row : Running()) AddTokens(*row, ids, positions, pixels);
     batch_.input_ids = at::empty({std::ssize(ids)}, at::kLong);
     std::copy(ids.begin(), ids.end(), batch_.input_ids.mutable_data_ptr<int64_t>());
-    batch_.position_ids = at::cat(positions);
+    batch_.position_ids = Joined(std::move(positions));
+    if (!grids_.empty()) batch_.image_grids = GridTensor(grids_);
     if (load_.image_tokens > 0)
       batch_.image_positions = batch_.input_ids.eq(image_token_).nonzero().reshape({-1});
     if (!pixels.empty()) batch_.pixel_values = at::cat(pixels);
@@ -81,14 +108,18 @@ class RunningBatch {
     const int64_t begin = answered == 0 ? 0 : length + answered - 1, end = length + answered;
     if (answered > 0) {
       ids.push_back(row.answer.back());
+      positions.push_back(at::arange(row.position, row.position + 1, at::kLong));
+      ++row.position;
     } else {
       ids.insert(ids.end(), prompt.ids.begin(), prompt.ids.end());
       if (prompt.pixel_values.defined()) pixels.push_back(prompt.pixel_values);
+      positions.push_back(PromptPositions(prompt, merge_, &row.position));
+      grids_.insert(grids_.end(), prompt.grids.begin(), prompt.grids.end());
       load_.patches += prompt.pictures.patches;
       load_.patch_pairs += prompt.pictures.patch_pairs;
+      load_.window_pairs += prompt.pictures.window_pairs;
       load_.image_tokens += prompt.pictures.image_tokens;
     }
-    positions.push_back(at::arange(begin, end, at::kLong));
     batch_.cu_seqlens.push_back(batch_.cu_seqlens.back() + end - begin);
     decoding_.caches.push_back(&row.cache);
     load_.tokens += end - begin;
@@ -97,7 +128,8 @@ class RunningBatch {
   }
 
   std::vector<Row> rows_;
-  int64_t image_token_;
+  int64_t image_token_, merge_;
+  std::vector<PatchGrid> grids_;  // of this pass's pictures
   Decoding decoding_;
   MicroBatch batch_;
   LayerLoad load_;
@@ -177,7 +209,7 @@ std::vector<std::vector<std::vector<int32_t>>> Generator::Continue(
     const GenerateOptions& options) {
   std::vector<RunningBatch> all;
   for (const std::vector<Prompt>& prompts : batches)
-    all.emplace_back(prompts, model_.part().config().image_token_id, options.temperature <= 0);
+    all.emplace_back(prompts, model_.part().config(), options.temperature <= 0);
   const auto running = [&] {
     std::vector<RunningBatch*> left;
     for (RunningBatch& batch : all) {

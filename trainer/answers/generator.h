@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "models/spec/image_spec.h"
 #include "models/spec/layer_load.h"
 #include "trainer/run/parallel_model.h"
 
@@ -24,9 +25,12 @@ struct GenerateOptions {
 struct Prompt {
   std::vector<int32_t> ids;  // with the image context tokens
   PictureLoad pictures;      // of all of them
-  // [tiles, 3, size, size] fp32; undefined without pictures. Only ranks with the encoder's first
-  // layer read it (ModelPart::needs_pictures()).
+  // As in MicroBatch; undefined without pictures. Only ranks with the encoder's first layer read it
+  // (ModelPart::needs_pictures()).
   at::Tensor pixel_values;
+  // The pictures' grids and first tokens, for a model that takes grids of patches.
+  std::vector<PatchGrid> grids;
+  std::vector<int64_t> begins;
   // Its random numbers are a function of (seed, number, place in the answer).
   uint64_t number = 0;
 };

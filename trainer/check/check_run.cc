@@ -64,7 +64,7 @@ ModelPart::Pass CheckRun::PassOver(const std::vector<MicroBatch>& batches) const
   pass.batch = [&batches](int i) -> const MicroBatch& { return batches[static_cast<size_t>(i)]; };
   const ImageSpec images = ImageSpecOf(model_.part().config());
   for (const MicroBatch& batch : batches) {
-    pass.loads.push_back(SingleSegment(images.LoadOfTiles(batch.tiles()), batch.tokens()));
+    pass.loads.push_back(SingleSegment(PicturesOf(batch, images), batch.tokens()));
   }
   return pass;
 }

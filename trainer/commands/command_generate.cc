@@ -141,6 +141,7 @@ class Answerer {
     RunConfig config = ReadSettings(source, config_, arguments.set);
     if (!arguments.adapter.empty()) config.model.lora.adapter = arguments.adapter;
     SetAdapters(config.model, &config_);
+    UsePixels(config.data.pixels, &config_);
     if (!config.parallel.zero) config.parallel.zero = 0;  // nothing is trained
     setup_ = std::make_unique<RunSetup>(SetUpRun(config, mpi));
     data_ = config.data;

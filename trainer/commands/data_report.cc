@@ -1,6 +1,7 @@
 #include "trainer/commands/data_report.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/full_like.h>
 #include <fmt/format.h>
 
@@ -212,6 +213,9 @@ Json DescribeSample(const OpenedData& data, int64_t sample) {
     description["images"].push_back({{"path", scanned.record.images[i]},
                                      {"tiles", images.TilesOf(picture.patches)},
                                      {"tokens", picture.image_tokens}});
+    if (!images.has_grids()) continue;
+    const PatchGrid& grid = scanned.grids[i];
+    description["images"].back()["patches"] = {grid.rows, grid.columns};
   }
   description["tiles"] = images.TilesOf(scanned.all_pictures().patches);
   description["tokens"] = scanned.encoded.ids.size();
@@ -247,6 +251,11 @@ void WriteSample(const OpenedData& data, int64_t sample, const std::string& path
     const ops::PixelScale scale(ImageSpecOf(data.model_config), at::kCPU);
     tensors["pixel_values"] = scale(loaded.batch.pixel_values);
   }
+  if (loaded.batch.position_ids.dim() == 2)
+    tensors["position_ids"] = loaded.batch.position_ids.unsqueeze(1);
+  if (loaded.batch.image_grids.defined()) {  // one time of each picture, as of Transformers
+    tensors["image_grid_thw"] = at::constant_pad_nd(loaded.batch.image_grids, {1, 0}, 1);
+  }
   WriteSafetensors(path, {tensors.begin(), tensors.end()});
 }
 
@@ -260,8 +269,13 @@ void PrintSample(const Json& sample, bool colours, std::ostream& out) {
     return;
   }
   for (const Json& image : sample["images"]) {
-    out << "picture " << ShownText(image["path"].get<std::string>()) << ": " << image["tiles"]
-        << " tiles, " << image["tokens"] << " tokens\n";
+    out << "picture " << ShownText(image["path"].get<std::string>()) << ": ";
+    if (image.contains("patches")) {
+      out << image["patches"][0] << " x " << image["patches"][1] << " patches, ";
+    } else {
+      out << image["tiles"] << " tiles, ";
+    }
+    out << image["tokens"] << " tokens\n";
   }
   out << sample["tokens"] << " tokens, " << sample["trained"] << " trained";
   if (sample["truncated"].get<bool>())

@@ -82,4 +82,22 @@ ModelConfig ModelConfigOf(const ModelSection& model) {
       "model.hf: is empty; give the folder that holds the model's config.json, or model.preset");
 }
 
+ModelConfig ModelConfigOf(const RunConfig& config) {
+  ModelConfig model = ModelConfigOf(config.model);
+  UsePixels(config.data.pixels, &model);
+  return model;
+}
+
+void UsePixels(const PixelsConfig& pixels, ModelConfig* model) {
+  model->min_pixels = pixels.min;
+  model->max_pixels = pixels.max;
+  if (pixels.min == 0 && pixels.max == 0) return;
+  try {
+    ImageSpecOf(*model);
+  } catch (const DataError& error) {
+    throw ConfigError(fmt::format("data.pixels: {} to {}: {}", pixels.min, pixels.max,
+                                  error.what()));
+  }
+}
+
 }  // namespace equipoise
