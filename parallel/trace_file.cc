@@ -19,13 +19,13 @@ struct Process {
 Process ProcessOf(const std::string& name, const std::string& path) {
   const std::string lead = "rank ";
   const size_t end = name.find(' ', lead.size());
-  const std::string number = name.substr(0, lead.size()) == lead
-                                 ? name.substr(lead.size(), end - lead.size())
-                                 : "";
+  const std::string number =
+      name.substr(0, lead.size()) == lead ? name.substr(lead.size(), end - lead.size()) : "";
   if (number.empty() || number.size() > 7 ||
       number.find_first_not_of("0123456789") != std::string::npos) {
-    throw DataError(fmt::format(
-        "{}: process '{}' is no rank; give a trace.json of a run or of `plan --trace`", path, name));
+    throw DataError(
+        fmt::format("{}: process '{}' is no rank; give a trace.json of a run or of `plan --trace`",
+                    path, name));
   }
   return {std::stoi(number), end != std::string::npos && name.substr(end) == " measured"};
 }
@@ -79,8 +79,8 @@ TraceFile ReadTraceFile(const std::string& path) {
     const double start_s = GetNumber(event, "ts", path) * 1e-6;
     const double end_s = start_s + GetNumber(event, "dur", path) * 1e-6;
     Timeline& timeline = process->second.measured ? file.measured : file.predicted;
-    timeline.push_back({process->second.rank, lane->second, GetString(event, "name", path), start_s,
-                        end_s});
+    timeline.push_back(
+        {process->second.rank, lane->second, GetString(event, "name", path), start_s, end_s});
   }
   file.mesh = MeshIn(trace, path);
   return file;

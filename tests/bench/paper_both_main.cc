@@ -1,6 +1,6 @@
-// OmniBal's balance and Optimus' bubbles on the shapes of OmniBal's paper, side by side and together,
-// in the simulator. Started by scripts/bench/paper_both, which prints the table; here a JSON object a
-// line.
+// OmniBal's balance and Optimus' bubbles on the shapes of OmniBal's paper, side by side and
+// together, in the simulator. Started by scripts/bench/paper_both, which prints the table; here a
+// JSON object a line.
 //
 //   paper_both HISTOGRAM STEPS       STEPS: of an epoch that are simulated
 
@@ -103,8 +103,7 @@ Times TimesOf(const PlanRequest& request, const Plan& plan) {
         loads.push_back(step[i]);
       }
       const SimulationCosts costs = StageCosts(fitter.costs(), plan, request.cluster, loads);
-      const Simulation run =
-          SimulateTimes(ComputeSchedule(request, plan, loads, costs), costs);
+      const Simulation run = SimulateTimes(ComputeSchedule(request, plan, loads, costs), costs);
       slowest = std::max(slowest, run.step_s);
       for (const double busy : run.busy_s) busy_s += busy;
     }

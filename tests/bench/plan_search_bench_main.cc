@@ -22,11 +22,11 @@ namespace {
 void Run(const std::string& path, int ranks, const std::string& encoder) {
   RunConfig config;
   const std::string batch = std::to_string(8 * ranks);
-  ReadConfig(path,
-             {ParseOverride("parallel.encoder=" + encoder),
-              ParseOverride("train.global_batch=" + batch),
-              ParseOverride("cluster.nodes=" + std::to_string(ranks / 8))},
-             config);
+  ReadConfig(
+      path,
+      {ParseOverride("parallel.encoder=" + encoder), ParseOverride("train.global_batch=" + batch),
+       ParseOverride("cluster.nodes=" + std::to_string(ranks / 8))},
+      config);
   const ModelConfig model = ModelConfigOf(config.model);
   const SampleCosts costs = GatherSampleCosts(config, model);
   const PlannedRun planned = PlanWorkload(costs, config, model);
@@ -47,7 +47,8 @@ void Run(const std::string& path, int ranks, const std::string& encoder) {
 int main(int argc, char** argv) {
   try {
     for (int i = 2; i < argc; ++i) {
-      for (const char* encoder : {"inline", "auto"}) equipoise::Run(argv[1], std::stoi(argv[i]), encoder);
+      for (const char* encoder : {"inline", "auto"})
+        equipoise::Run(argv[1], std::stoi(argv[i]), encoder);
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());

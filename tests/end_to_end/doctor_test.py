@@ -1,4 +1,4 @@
-"""`equipoise doctor` on real runs of two ranks with a fault in each: it names the right one first."""
+"""`equipoise doctor` on real runs of two ranks, each with a fault: it names the right one first."""
 import json
 import os
 import random
@@ -65,7 +65,7 @@ def check_slow_loader(results, folder, config):
 
 
 def check_uneven_cut(results, folder, config):
-    """The last rank has the whole language model, and the encoder besides but for its first layer."""
+    """The last rank has all layers but the first."""
     run_dir = f"{folder}/uneven_cut"
     done = tiny_case.run(config, 2, run__dir=run_dir, train__steps=STEPS, parallel__pipeline=2,
                          parallel__schedule="1f1b", parallel__stage_layers="[1,11]",
@@ -96,8 +96,8 @@ def check_slow_rank(results, folder, config):
     core = str(min(os.sched_getaffinity(0)))
     hog = subprocess.Popen(["taskset", "-c", core, sys.executable, "-c", "while True: pass"])
     try:
-        done = tiny_case.execute([tiny_case.MPIRUN, "--bind-to", "none", "-n", "1", *rank, ":", "-n", "1",
-                                  "taskset", "-c", core, "nice", "-n", "12", *rank])
+        done = tiny_case.execute([tiny_case.MPIRUN, "--bind-to", "none", "-n", "1", *rank, ":",
+                                  "-n", "1", "taskset", "-c", core, "nice", "-n", "12", *rank])
     finally:
         hog.kill()
         hog.wait()

@@ -57,8 +57,8 @@ def check_metrics(results, run_dir, left_out):
               "tokens_per_s", "mem_peak_bytes", "rss_peak_bytes", "data_wait_s", "pad_ratio",
               "fill_share", "dist_ratio_vision", "dist_ratio_text", "skipped_samples"]
     results.check("each step has the keys that are known",
-                  all([k for k in row if k not in ("eval_loss", "pause_s", "checkpoint_s")] == wanted
-                      for row in rows), str(rows[0]))
+                  all([k for k in row if k not in ("eval_loss", "pause_s", "checkpoint_s")] ==
+                      wanted for row in rows), str(rows[0]))
     results.check("all steps but the first have the pause before them, and a checkpoint in it",
                   all(("pause_s" in row) == ("checkpoint_s" in row) == (row is not rows[0])
                       for row in rows) and

@@ -25,10 +25,10 @@ PlanReport Planned(const ScratchFolder& folder, const std::vector<std::string>& 
           << "}\n";
   }
   WriteText(folder.Path("costs.jsonl"), lines.str());
-  std::vector<Override> overrides = {
-      ParseOverride("data.costs=" + folder.Path("costs.jsonl")),
-      ParseOverride("model.preset=internvl2-2b"), ParseOverride("train.global_batch=64"),
-      ParseOverride("cluster.nodes=1")};
+  std::vector<Override> overrides = {ParseOverride("data.costs=" + folder.Path("costs.jsonl")),
+                                     ParseOverride("model.preset=internvl2-2b"),
+                                     ParseOverride("train.global_batch=64"),
+                                     ParseOverride("cluster.nodes=1")};
   for (const std::string& text : set) overrides.push_back(ParseOverride(text));
   RunConfig config;
   ReadConfig("configs/internvl2_26b_sft.yaml", overrides, config);
@@ -56,9 +56,9 @@ const Remedy* Find(const Diagnosis& diagnosis, const std::string& name) {
 TEST_CASE("a plan's uneven cut is named first, with stages that end it", "[doctor][cpu]") {
   const ScratchFolder folder;
   // 24 vision layers with the patch embedding and the projector, 24 decoder layers, the ends.
-  const Diagnosis uneven = DiagnosisOf(
-      folder, {"parallel.pipeline=4", "parallel.data=2", "parallel.tensor=1",
-               "parallel.schedule=1f1b", "parallel.stage_layers=[20,20,9,3]"});
+  const Diagnosis uneven =
+      DiagnosisOf(folder, {"parallel.pipeline=4", "parallel.data=2", "parallel.tensor=1",
+                           "parallel.schedule=1f1b", "parallel.stage_layers=[20,20,9,3]"});
   CheckAddsUp(uneven.table);
   CHECK(uneven.table.ranks.size() == 4);
   REQUIRE(!uneven.causes.empty());
@@ -105,9 +105,8 @@ TEST_CASE("sums over tensor ranks and gathered weights are told", "[doctor][cpu]
 
 TEST_CASE("a trace of a plan is examined by itself", "[doctor][cpu]") {
   const ScratchFolder folder;
-  const PlanReport report = Planned(
-      folder, {"parallel.pipeline=4", "parallel.data=2", "parallel.tensor=1",
-               "parallel.schedule=1f1b"});
+  const PlanReport report = Planned(folder, {"parallel.pipeline=4", "parallel.data=2",
+                                             "parallel.tensor=1", "parallel.schedule=1f1b"});
   WriteText(folder.Path("trace.json"), PlanTrace(report));
   const Diagnosis traced = Diagnose(folder.Path("trace.json"));
   CheckAddsUp(traced.table);

@@ -63,8 +63,8 @@ TEST_CASE("an uneven stage is imbalance on the others", "[doctor][cpu]") {
     INFO(schedule);
     CheckAddsUp(table);
     CHECK(table.Largest().front() == IdleCause::kUnevenStages);
-    CHECK(table.ranks[0][IdleCause::kUnevenStages] > 0.9 * (table.ranks[1].compute_s -
-                                                            table.ranks[0].compute_s));
+    CHECK(table.ranks[0][IdleCause::kUnevenStages] >
+          0.9 * (table.ranks[1].compute_s - table.ranks[0].compute_s));
     CHECK(table.ranks[1][IdleCause::kUnevenStages] == 0);
     CHECK(table.slowest == -1);
   }
@@ -88,13 +88,17 @@ TEST_CASE("the same with a prediction is a slow rank or a cut", "[doctor][cpu]")
 
 TEST_CASE("all ranks wait for one rank's loader", "[doctor][cpu]") {
   // Rank 0 waits 6 of 7 seconds inside its first pass; rank 1 waits for what rank 0 sends.
-  const TracedStep step = Step(
-      20, {{0, "compute", "0F0", 1, 8},     {0, "data", "wait 0", 1, 7},
-           {0, "communication", "0S0>1", 8, 8.5}, {1, "communication", "1R0<0", 1, 8.5},
-           {1, "compute", "1F0", 9, 11},    {1, "compute", "1B0", 11, 15},
-           {1, "communication", "1S0>0", 15, 15}, {0, "communication", "0R0<1", 8, 15},
-           {0, "compute", "0B0", 15, 17},   {0, "compute", "OPT", 18, 20},
-           {1, "compute", "OPT", 18, 19}});
+  const TracedStep step = Step(20, {{0, "compute", "0F0", 1, 8},
+                                    {0, "data", "wait 0", 1, 7},
+                                    {0, "communication", "0S0>1", 8, 8.5},
+                                    {1, "communication", "1R0<0", 1, 8.5},
+                                    {1, "compute", "1F0", 9, 11},
+                                    {1, "compute", "1B0", 11, 15},
+                                    {1, "communication", "1S0>0", 15, 15},
+                                    {0, "communication", "0R0<1", 8, 15},
+                                    {0, "compute", "0B0", 15, 17},
+                                    {0, "compute", "OPT", 18, 20},
+                                    {1, "compute", "OPT", 18, 19}});
   const IdleTable table = AttributeIdle(step, MeshOfRanks(1, 2));
   CheckAddsUp(table);
   CHECK(table.Largest().front() == IdleCause::kDataWait);
@@ -113,11 +117,14 @@ TEST_CASE("all ranks wait for one rank's loader", "[doctor][cpu]") {
 }
 
 TEST_CASE("data ranks wait for the one with more work, then for the sum", "[doctor][cpu]") {
-  Timeline spans = {{0, "compute", "0F0", 0, 1}, {0, "compute", "0B0", 1, 3},
+  Timeline spans = {{0, "compute", "0F0", 0, 1},
+                    {0, "compute", "0B0", 1, 3},
                     {0, "communication", "reduce bucket 0", 3, 9},
                     {1, "communication", "reduce bucket 0", 7, 8.5},
-                    {0, "compute", "OPT", 9, 10}, {1, "compute", "0F0", 0, 2},
-                    {1, "compute", "0B0", 2, 7},  {1, "compute", "OPT", 9, 10}};
+                    {0, "compute", "OPT", 9, 10},
+                    {1, "compute", "0F0", 0, 2},
+                    {1, "compute", "0B0", 2, 7},
+                    {1, "compute", "OPT", 9, 10}};
   const TracedStep step = Step(10, spans);
   const IdleTable uneven = AttributeIdle(step, MeshOfRanks(2, 1), {3, 7});
   CheckAddsUp(uneven);

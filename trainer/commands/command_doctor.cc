@@ -44,7 +44,8 @@ void AddDoctorCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& 
   command->footer(
       "Times of a run are measured (its trace.json and metrics.jsonl); remedies are simulated.\n\n"
       "Examples:\n  equipoise doctor runs/quickstart --html doctor.html\n"
-      "  equipoise plan configs/internvl2_26b_sft.yaml --json plan.json; equipoise doctor plan.json");
+      "  equipoise plan configs/internvl2_26b_sft.yaml --json plan.json; equipoise doctor "
+      "plan.json");
   command->callback([arguments, &mpi, &run] {
     run = [arguments, &mpi] {
       RequireOneProcess(mpi, "doctor");

@@ -85,8 +85,8 @@ void AddWholeRun(const std::vector<StepMetrics>& steps, Diagnosis& diagnosis) {
     rank[IdleCause::kHost] += pause_s - saving_s;
     rank[IdleCause::kDataWait] += later_s;
   }
-  diagnosis.basis += fmt::format("; data waits and pauses of {} steps, from metrics.jsonl",
-                                 steps.size() - 1);
+  diagnosis.basis +=
+      fmt::format("; data waits and pauses of {} steps, from metrics.jsonl", steps.size() - 1);
 }
 
 void AddRemedies(const Subject& subject, Diagnosis& diagnosis) {
@@ -152,8 +152,10 @@ Diagnosis Diagnose(const std::string& path) {
     const RemedySearch search(*subject.planned);
     diagnosis.table = SimulatedIdle(search.request(), search.plan());
     diagnosis.basis = "one step simulated, on the data rank with the most work";
-    if (subject.run) diagnosis.notes.push_back("no trace.json: run.trace_steps is 0, so nothing "
-                                               "of the ranks was measured");
+    if (subject.run)
+      diagnosis.notes.push_back(
+          "no trace.json: run.trace_steps is 0, so nothing "
+          "of the ranks was measured");
   }
   if (subject.run) AddWholeRun(subject.metrics, diagnosis);
   diagnosis.causes = diagnosis.table.Largest(kShown);

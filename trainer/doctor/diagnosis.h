@@ -11,11 +11,11 @@ namespace equipoise {
 
 // Something that would shorten steps.
 struct Remedy {
-  std::string name;     // "another schedule"
-  double gain = 0;      // the share of a step that it saves
+  std::string name;      // "another schedule"
+  double gain = 0;       // the share of a step that it saves
   bool at_most = false;  // the gain is all of the time that the cause takes
-  std::string setting;  // YAML to paste into the configuration; else empty
-  std::string advice;   // what to do, where no setting does it
+  std::string setting;   // YAML to paste into the configuration; else empty
+  std::string advice;    // what to do, where no setting does it
 };
 
 // What `equipoise doctor` finds.

@@ -15,8 +15,9 @@ constexpr double kWidth = 1160, kLabel = 64, kRow = 20, kValue = 90;
 // Colours of computing, the optimizer, and each cause in the order of IdleCause.
 constexpr const char* kComputing = "#2563eb";
 constexpr const char* kUpdating = "#15803d";
-constexpr const char* kColours[] = {"#d9480f", "#f59e0b", "#eab308", "#a3a3a3", "#c026d3", "#e879f9",
-                                    "#b91c1c", "#0d9488", "#14b8a6", "#60a5fa", "#7c2d12", "#cbd5e1"};
+constexpr const char* kColours[] = {"#d9480f", "#f59e0b", "#eab308", "#a3a3a3",
+                                    "#c026d3", "#e879f9", "#b91c1c", "#0d9488",
+                                    "#14b8a6", "#60a5fa", "#7c2d12", "#cbd5e1"};
 static_assert(std::size(kColours) == kIdleCauses);
 
 std::string Element(const std::string& tag, const std::string& text) {
@@ -41,9 +42,9 @@ std::string Bars(const Diagnosis& diagnosis) {
     const double y = static_cast<double>(i) * kRow;
     double x = kLabel;
     const auto add = [&](double seconds, const char* colour, const std::string& name) {
-      shapes += Bar(x, y, seconds * scale, colour,
-                    fmt::format("{}: {:.4g} s, {:.1f} %", name, seconds,
-                                100 * seconds / table.step_s));
+      shapes +=
+          Bar(x, y, seconds * scale, colour,
+              fmt::format("{}: {:.4g} s, {:.1f} %", name, seconds, 100 * seconds / table.step_s));
       x += seconds * scale;
     };
     shapes += fmt::format("<text class=\"tick\" x=\"0\" y=\"{:.1f}\">rank {}</text>\n",
@@ -98,10 +99,9 @@ std::string Remedies(const Diagnosis& diagnosis) {
   for (const Remedy& remedy : diagnosis.remedies) {
     const std::string saves =
         fmt::format("{}{:.1f} %", remedy.at_most ? "at most " : "", 100 * remedy.gain);
-    rows += fmt::format("<tr>{}{}<td>{}{}</td></tr>\n", Element("td", remedy.name),
-                        Element("td", saves),
-                        remedy.setting.empty() ? "" : Element("pre", remedy.setting),
-                        EscapeHtml(remedy.advice));
+    rows += fmt::format(
+        "<tr>{}{}<td>{}{}</td></tr>\n", Element("td", remedy.name), Element("td", saves),
+        remedy.setting.empty() ? "" : Element("pre", remedy.setting), EscapeHtml(remedy.advice));
   }
   return "<div class=\"card scroll\"><table>\n" + rows + "</table></div>\n";
 }

@@ -10,10 +10,11 @@
 
 // How imbalance is told apart. The busiest rank B sets the step's pace: a rank with b seconds of
 // passes would wait B - b less if it had as much to do. The part up to the busiest rank of its own
-// pipeline is due to stages, the rest to data ranks. Where predictions say what each rank has to do,
-// a rank is slow if its seconds by predicted ones are kSlowAmongEquals times those of ranks with the
-// same layers, or kSlow times the median rank's where none has them, since predictions of different
-// layers err. Imbalance is then computed once more as if it kept pace; the difference is its fault.
+// pipeline is due to stages, the rest to data ranks. Where predictions say what each rank has to
+// do, a rank is slow if its seconds by predicted ones are kSlowAmongEquals times those of ranks
+// with the same layers, or kSlow times the median rank's where none has them, since predictions of
+// different layers err. Imbalance is then computed once more as if it kept pace; the difference is
+// its fault.
 
 namespace equipoise {
 namespace {

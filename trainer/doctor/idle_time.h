@@ -61,7 +61,7 @@ struct IdleTable {
   double step_s = 0;
   int steps = 1;                // over which it is a mean
   std::vector<RankIdle> ranks;  // [rank]
-  int slowest = -1;  // the rank that is slow for its work, where kSlowRank has any seconds
+  int slowest = -1;     // the rank that is slow for its work, where kSlowRank has any seconds
   double slowdown = 1;  // and how many times as long as others it takes
 
   // The mean over the ranks.
@@ -78,11 +78,12 @@ struct TracedStep {
 };
 std::vector<TracedStep> StepsOf(const Timeline& timeline);
 
-// Attributes the idle time of a step, whether measured or simulated. A rank that waits has the cause
-// of the rank for which it waits, over as many ranks as that takes: if a loader is behind, all ranks
-// wait for data. The seconds in which a rank would wait less if it had as much to do as the busiest
-// are imbalance, taken from PP other, cool-down and warm-up in this order. `work_s`: predicted
-// seconds of each rank's passes, of any scale; empty: unknown, and no rank is then told to be slow.
+// Attributes the idle time of a step, whether measured or simulated. A rank that waits has the
+// cause of the rank for which it waits, over as many ranks as that takes: if a loader is behind,
+// all ranks wait for data. The seconds in which a rank would wait less if it had as much to do as
+// the busiest are imbalance, taken from PP other, cool-down and warm-up in this order. `work_s`:
+// predicted seconds of each rank's passes, of any scale; empty: unknown, and no rank is then told
+// to be slow.
 IdleTable AttributeIdle(const TracedStep& step, const Mesh& mesh,
                         const std::vector<double>& work_s = {});
 

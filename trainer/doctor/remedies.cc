@@ -43,8 +43,8 @@ struct PlanFields {
   }
 };
 
-// The keys in which a plan differs from another, as lines of a configuration. What is computed again
-// is left to the planner: a word for each layer is much to paste.
+// The keys in which a plan differs from another, as lines of a configuration. What is computed
+// again is left to the planner: a word for each layer is much to paste.
 std::string SettingOf(const Plan& plan, const Plan& from) {
   PlanFields fields, before;
   plan.VisitFields(fields);
@@ -62,7 +62,8 @@ std::string SettingOf(const Plan& plan, const Plan& from) {
   }
   std::string text = parallel.empty() ? "" : fmt::format("parallel: {{{}}}", parallel);
   if (recomputes_otherwise)
-    text += std::string(text.empty() ? "" : "\n") + "balance: {recompute: bar, recompute_layers: []}";
+    text +=
+        std::string(text.empty() ? "" : "\n") + "balance: {recompute: bar, recompute_layers: []}";
   return text;
 }
 
@@ -96,21 +97,20 @@ RemedySearch::RemedySearch(const PlannedConfig& planned)
 }
 
 std::vector<RemedySearch::Choice> RemedySearch::Choices(const PlannedConfig& planned) {
-  std::vector<Choice> choices = {
-      {"recomputation where it is needed",
-       [](RunConfig& config) {
-         config.balance.recompute_layers.clear();
-         config.balance.recompute_modules.clear();
-         config.balance.recompute = RecomputeRule::kAdaptive;
-       }},
-      {"another mesh", [](RunConfig& config) {
-         FreeSchedule(config);
-         config.parallel.data.reset();
-         config.parallel.pipeline.reset();
-         config.parallel.tensor.reset();
-         config.parallel.encoder_ranks.reset();
-         config.parallel.encoder_chunks.reset();
-       }}};
+  std::vector<Choice> choices = {{"recomputation where it is needed",
+                                  [](RunConfig& config) {
+                                    config.balance.recompute_layers.clear();
+                                    config.balance.recompute_modules.clear();
+                                    config.balance.recompute = RecomputeRule::kAdaptive;
+                                  }},
+                                 {"another mesh", [](RunConfig& config) {
+                                    FreeSchedule(config);
+                                    config.parallel.data.reset();
+                                    config.parallel.pipeline.reset();
+                                    config.parallel.tensor.reset();
+                                    config.parallel.encoder_ranks.reset();
+                                    config.parallel.encoder_chunks.reset();
+                                  }}};
   if (planned.plan.pipeline() > 1) {
     choices.push_back({"stages cut by time", FreeStages});
     choices.push_back({"another schedule", FreeSchedule});
@@ -133,8 +133,8 @@ std::vector<RemedySearch::Choice> RemedySearch::Choices(const PlannedConfig& pla
 Remedy RemedySearch::Try(const Choice& choice) const {
   RunConfig config = planned_.config;
   choice.free(config);
-  const PlanRequest request = PlanRequestOf(config, planned_.model, workload_.workload,
-                                            {planned_.plan.num_ranks()});
+  const PlanRequest request =
+      PlanRequestOf(config, planned_.model, workload_.workload, {planned_.plan.num_ranks()});
   const PlanSearchResult found = SearchPlans(request);
   if (found.plans.empty()) return {choice.name, 0, false, "", ""};
   const ScoredPlan& best = found.plans.front();
@@ -154,8 +154,7 @@ Remedy RemedySearch::TryPacks() const {
   request.workload = run.workload;
   const ScoredPlan scored = ScorePlan(request, planned_.plan);
   if (scored.peak_bytes() > request.cluster.memory_bytes) return remedy;
-  remedy.gain =
-      1 - SamplesPerSecond(workload_, step_s_) / SamplesPerSecond(run, scored.step_s);
+  remedy.gain = 1 - SamplesPerSecond(workload_, step_s_) / SamplesPerSecond(run, scored.step_s);
   return remedy;
 }
 

@@ -20,9 +20,9 @@ class RemedySearch {
 
   const PlanRequest& request() const { return request_; }
   const Plan& plan() const { return planned_.plan; }
-  // Remedies that save at least half a percent of the simulated step: stages cut anew, recomputation,
-  // another schedule, another place of the encoder, ZeRO, another mesh, even packs. Each changes one
-  // choice, and what follows from it.
+  // Remedies that save at least half a percent of the simulated step: stages cut anew,
+  // recomputation, another schedule, another place of the encoder, ZeRO, another mesh, even packs.
+  // Each changes one choice, and what follows from it.
   std::vector<Remedy> Search() const;
 
  private:

@@ -31,8 +31,8 @@ std::string KeyOfPass(const std::string& name) {
 
 // "reduce bucket 2" of a run, "2REDUCE" of a simulation.
 bool IsReduction(const Span& span) {
-  return span.lane == "communication" && (span.name.find("reduce ") == 0 ||
-                                          span.name.find("REDUCE") != std::string::npos);
+  return span.lane == "communication" &&
+         (span.name.find("reduce ") == 0 || span.name.find("REDUCE") != std::string::npos);
 }
 
 bool IsUpdate(const std::string& name) { return name == "OPT"; }
@@ -112,8 +112,8 @@ void StepWalk::ReadArrivals(const Timeline& spans) {
     const auto& stages = rank_of_stage[first_of(span.rank)];
     const auto from = stages.find(op.peer);
     if (from == stages.end()) continue;
-    const auto start = sent.find(
-        {from->second, ToString({OpKind::kSend, op.peer, op.micro_batch, op.stage})});
+    const auto start =
+        sent.find({from->second, ToString({OpKind::kSend, op.peer, op.micro_batch, op.stage})});
     const double sent_s = start == sent.end() ? span.end_s : start->second;
     arrivals_[static_cast<size_t>(span.rank)]
              [ValueKey(op.stage, op.peer < op.stage, op.micro_batch)]
@@ -124,10 +124,8 @@ void StepWalk::ReadArrivals(const Timeline& spans) {
 // The value that is the last to reach the op behind a gap, if it comes after the gap began.
 const StepWalk::Arrival* StepWalk::LateArrival(int rank, const Interval& gap) const {
   const std::vector<Piece>& pieces = ranks_[static_cast<size_t>(rank)].pieces;
-  const auto next =
-      std::lower_bound(pieces.begin(), pieces.end(), gap.end_s, [](const Piece& p, double at) {
-        return p.at.end_s <= at;
-      });
+  const auto next = std::lower_bound(pieces.begin(), pieces.end(), gap.end_s,
+                                     [](const Piece& p, double at) { return p.at.end_s <= at; });
   if (next == pieces.end() || next->doing != Doing::kPass) return nullptr;
   const auto& mine = arrivals_[static_cast<size_t>(rank)];
   const auto found = mine.find(KeyOfPass(next->name));
@@ -191,9 +189,8 @@ void StepWalk::Tail(int rank, const Interval& when, IdleCause label, int depth) 
 IdleCause StepWalk::LabelOf(int rank, double at_s) const {
   const Rank& mine = ranks_[static_cast<size_t>(rank)];
   if (at_s >= mine.last_pass_s) return IdleCause::kCoolDown;
-  const auto first =
-      std::find_if(mine.pieces.begin(), mine.pieces.end(),
-                   [](const Piece& piece) { return piece.doing == Doing::kPass; });
+  const auto first = std::find_if(mine.pieces.begin(), mine.pieces.end(),
+                                  [](const Piece& piece) { return piece.doing == Doing::kPass; });
   const bool before = first != mine.pieces.end() && at_s < first->at.start_s;
   return before ? IdleCause::kWarmUp : IdleCause::kPipelineOther;
 }

@@ -65,8 +65,9 @@ PlannedConfig Pinned(RunConfig config, const std::string& name, const std::strin
   ReadConfigText(name, plan_yaml, {}, file);
   const ParallelSection& parallel = file.parallel;
   if (!parallel.data || !parallel.pipeline || !parallel.tensor) {
-    throw DataError(name + ": parallel: has no data, pipeline and tensor; give the folder of a run "
-                           "whose plan.yaml is as the program wrote it");
+    throw DataError(name +
+                    ": parallel: has no data, pipeline and tensor; give the folder of a run "
+                    "whose plan.yaml is as the program wrote it");
   }
   const int64_t ranks = *parallel.data * *parallel.pipeline * *parallel.tensor;
   // What is no part of a plan stays the configuration's.
@@ -98,7 +99,8 @@ Subject ReadPlanJson(const std::string& path, const Json& json) {
   RunConfig config;
   ReadConfigText(path + ": settings", GetString(json, "settings", path), {}, config);
   Subject subject{path, false, {}, {}, {}};
-  subject.planned = Pinned(std::move(config), path + ": sections", GetString(json, "sections", path));
+  subject.planned =
+      Pinned(std::move(config), path + ": sections", GetString(json, "sections", path));
   return subject;
 }
 

@@ -24,7 +24,7 @@ struct PlannedConfig {
 // What `equipoise doctor` examines. One at least of `trace` and `planned` is there.
 struct Subject {
   std::string name;
-  bool run = false;                 // a run folder
+  bool run = false;  // a run folder
   std::optional<TraceFile> trace;
   std::optional<PlannedConfig> planned;
   std::vector<StepMetrics> metrics;  // of a run; may be empty

@@ -31,7 +31,7 @@ class RunTrace {
  private:
   RunContext& context_;
   int64_t until_ = 0;  // step after which the trace is written; 0: none, or done
-  Mesh mesh_;  // of the plan
+  Mesh mesh_;          // of the plan
   Timeline predicted_;
 };
 
