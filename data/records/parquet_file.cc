@@ -60,8 +60,8 @@ ParquetFile::ParquetFile(const std::string& path, int64_t bytes)
   char error[300] = "";
   file_ = library_->api->open(path.c_str(), &rows_, error, sizeof error);
   if (file_ == nullptr)
-    throw DataError(fmt::format("{}: is no Parquet file that can be read: {}", path,
-                                ShownText(error)));
+    throw DataError(
+        fmt::format("{}: is no Parquet file that can be read: {}", path, ShownText(error)));
   if (rows_ == 0 || rows_ > bytes)
     throw DataError(path + (rows_ == 0 ? ": holds no records: it has no rows"
                                        : ": has more rows than bytes, so none is a conversation"));
@@ -79,8 +79,8 @@ std::string ParquetFile::Row(int64_t row) const {
     static_cast<std::string*>(user)->append(bytes, count);
   };
   if (library_->api->row(file_, row, take, &text, error, sizeof error) != 0)
-    throw DataError(fmt::format("{}: row {}: {}; write the file again", path_, row + 1,
-                                ShownText(error)));
+    throw DataError(
+        fmt::format("{}: row {}: {}; write the file again", path_, row + 1, ShownText(error)));
   return text;
 }
 

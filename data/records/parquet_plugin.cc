@@ -215,8 +215,7 @@ void* Open(const char* path, int64_t* rows, char* error, size_t error_bytes) {
 }
 
 int Row(void* file, int64_t row, ParquetSink sink, void* user, char* error, size_t error_bytes) {
-  return Run(error, error_bytes,
-             [&] { static_cast<ParquetFile*>(file)->Give(row, sink, user); })
+  return Run(error, error_bytes, [&] { static_cast<ParquetFile*>(file)->Give(row, sink, user); })
              ? 0
              : 1;
 }
