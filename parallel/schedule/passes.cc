@@ -146,10 +146,19 @@ size_t ReductionPlace(const std::vector<Op>& list, int stage) {
 Schedule DropIdleOps(Schedule schedule, const StepWork& work) {
   schedule.work = work;
   for (std::vector<Op>& list : schedule.ranks) {
-    std::erase_if(list, [&](const Op& op) { return IsIdle(schedule, op); });
-    for (size_t i = 0; i < list.size(); ++i) {  // whose first transfer went
-      list[i].joined = list[i].joined && i > 0 && IsTransfer(list[i - 1].kind);
+    std::vector<Op> left;
+    bool without_first = false;  // a group of transfers whose first is dropped
+    for (Op op : list) {
+      without_first = without_first && op.joined;
+      if (IsIdle(schedule, op)) {
+        without_first = without_first || !op.joined;
+        continue;
+      }
+      op.joined = op.joined && !without_first;
+      without_first = false;
+      left.push_back(op);
     }
+    list = std::move(left);
   }
   return schedule;
 }
