@@ -18,6 +18,7 @@
 #include "balance/load/random.h"
 #include "models/layers/kv_cache.h"
 #include "models/spec/grid_positions.h"
+#include "parallel/comm/values.h"
 
 namespace equipoise {
 namespace {
@@ -160,9 +161,14 @@ std::vector<int64_t> RunPass(ParallelModel& model, const std::vector<RunningBatc
     pass.loads.push_back(batch->load());
     count += batch->load().targets;
   }
-  pass.batch = [&](int i) -> const MicroBatch& { return batches[static_cast<size_t>(i)]->batch(); };
+  const MicroBatch empty;  // where another data rank has more batches (ParallelModel::units())
+  pass.batch = [&](int i) -> const MicroBatch& {
+    const auto batch = static_cast<size_t>(i);
+    return batch < batches.size() ? batches[batch]->batch() : empty;
+  };
   std::map<int, std::vector<int64_t>> results;
   pass.on_result = [&](int i, const at::Tensor& result) {
+    if (static_cast<size_t>(i) >= batches.size()) return;
     results[i] = NextTokens(result, batches[static_cast<size_t>(i)]->Running(), options);
   };
   model.Evaluate(std::move(pass));
@@ -217,7 +223,13 @@ std::vector<std::vector<std::vector<int32_t>>> Generator::Continue(
     }
     return left;
   };
-  for (std::vector<RunningBatch*> left = running(); !left.empty(); left = running()) {
+  // Passes are collective where data ranks share the weights out: one goes on while any has to.
+  const auto any = [&](const std::vector<RunningBatch*>& left) {
+    if (model_.units() == nullptr) return !left.empty();
+    const double mine = left.empty() ? 0 : 1;
+    return AllReduceValue(model_.groups().along(Axis::kData), mine, ReduceOp::kMax) > 0;
+  };
+  for (std::vector<RunningBatch*> left = running(); any(left); left = running()) {
     const std::vector<int64_t> tokens = RunPass(model_, left, options);
     size_t next = 0;
     for (RunningBatch* batch : left) {

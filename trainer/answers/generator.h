@@ -51,7 +51,8 @@ class Generator {
   // The tokens generated after each prompt of each batch, up to the first of `stop_ids`, which is
   // excluded. A batch is a micro-batch: its prompts are computed side by side, in one row without
   // padding, and leave it as they end; several batches fill a pipeline. The same on every rank of
-  // the replica, which all call it with the same prompts (pixels apart).
+  // the replica, which all call it with the same prompts (pixels apart). Collective over the data
+  // ranks too where these share the weights out (ZeRO 3); each has prompts of its own, or none.
   std::vector<std::vector<std::vector<int32_t>>> Continue(
       const std::vector<std::vector<Prompt>>& batches, const std::vector<int32_t>& stop_ids,
       const GenerateOptions& options);
