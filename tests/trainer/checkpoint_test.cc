@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "configs/base/error.h"
+#include "parallel/comm/single_communicator.h"
 #include "tests/parallel/run_ranks.h"
 #include "tests/trainer/checkpoint_sample.h"
 #include "tests/trainer/scratch_folder.h"
@@ -47,6 +48,30 @@ TEST_CASE("what any number of ranks save, one rank reads", "[checkpoint][cpu]") 
   CHECK(index.sections == SampleContent(40, 0).sections);
   CHECK(index.settings == SampleContent(40, 0).settings);
   CHECK(index.tensors.size() == 2 * static_cast<size_t>(ranks));
+}
+
+TEST_CASE("the best checkpoint is linked and never deleted", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  SingleCommunicator world;
+  CheckpointContent content = SampleContent(40, 0);
+  for (const int64_t step : {40, 50, 60, 70}) {
+    content.state.step = step;
+    if (step == 50) content.state.best = BestStep{"doc/anls", 0.5, step};
+    SaveCheckpoint(scratch.path(), content, /*keep=*/1, world);
+  }
+  const std::string folder = scratch.Path("checkpoints");
+  CHECK(NamesIn(folder) ==
+        std::set<std::string>{"best", "latest", "step-00000050", "step-00000070"});
+  CHECK(fs::read_symlink(fs::path(folder) / "best") == "step-00000050");
+  const TrainState state = ReadCheckpointIndex(folder + "/step-00000070", /*verify=*/true).state;
+  REQUIRE(state.best);
+  CHECK(state.best->measure == "doc/anls");
+  CHECK(state.best->value == 0.5);
+  CHECK(state.best->step == 50);
+  content.state.step = 80;
+  content.state.best = BestStep{"doc/anls", 0.6, 80};
+  SaveCheckpoint(scratch.path(), content, /*keep=*/1, world);
+  CHECK(NamesIn(folder) == std::set<std::string>{"best", "latest", "step-00000080"});
 }
 
 TEST_CASE("ranks without tensors write no file", "[checkpoint][cpu]") {

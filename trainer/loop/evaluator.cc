@@ -30,6 +30,8 @@ Evaluator::Evaluator(RunContext& context) : context_(context) {
   } else if (config.eval.every > 0) {
     spdlog::warn("eval.every: there is no held-out data to measure; set data.eval");
   }
+  if (config.eval.answers.empty() && config.eval.answer_every > 0)
+    spdlog::warn("eval.answer_every: there are no questions; set eval.answers");
   for (const SourceConfig& source : config.eval.answers)
     sources_.push_back(std::make_unique<OpenedData>(config, std::vector{source}, context.world()));
 }

@@ -7,7 +7,7 @@
 namespace equipoise {
 
 RunInputs::RunInputs(RunContext& context, const TrainOptions& options)
-    : data(context), evaluator(context), checkpoints(context, data, options) {
+    : best(context.config), data(context), evaluator(context), checkpoints(context, data, options) {
   if (checkpoints.start().empty() || data.model_config().lora.on())
     CheckFirstWeights(context, data.model_config());
 }

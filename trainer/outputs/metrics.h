@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,7 +31,10 @@ struct StepMetrics {
   std::optional<double> pad_ratio, fill_share, dist_ratio_vision, dist_ratio_text;
   std::optional<int64_t> skipped_samples;  // bad records found in the data, before and in training
   std::optional<double> eval_loss;         // on held-out data, if measured after this step
+  // Mean scores of the answers to each set of eval.answers, by measure (trainer/answers), likewise.
+  std::map<std::string, std::map<std::string, double>> answers;
 
+  // All but `step` and `answers`.
   template <class Self, class Visitor>
   static void VisitFields(Self& self, Visitor&& visit) {
     visit("epoch", self.epoch);

@@ -218,11 +218,15 @@ struct BalanceSection {
 struct CheckpointSection {
   int64_t every = 50;
   int64_t keep = 3;
+  std::string best;
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
     visit("every", every, "steps between checkpoints", Between(1, 1e12));
     visit("keep", keep, "checkpoints kept", Between(1, 1e6));
+    visit("best", best,
+          "measure whose best checkpoint is kept besides, linked as `best`: eval_loss, or a set of "
+          "eval.answers and its measure, such as heldout/anls; empty = none");
   }
 };
 
@@ -230,6 +234,7 @@ struct EvalSection {
   int64_t every = 0;
   int64_t samples = 256;
   std::vector<SourceConfig> answers;
+  int64_t answer_every = 0;
   int64_t answer_samples = 0;
   int64_t answer_tokens = 64;
 
@@ -240,6 +245,9 @@ struct EvalSection {
     visit("samples", samples, "held-out samples used for a loss", Between(1, 1e9));
     visit("answers", answers,
           "sources whose questions the model answers at the end (a few before the first step too)");
+    visit("answer_every", answer_every,
+          "steps between answers to them, whose scores metrics.jsonl holds; 0 = at the end alone",
+          Between(0, 1e12));
     visit("answer_samples", answer_samples, "samples answered of each source; 0 = all",
           Between(0, 1e9));
     visit("answer_tokens", answer_tokens, "longest answer", Between(1, 1e6));
