@@ -45,8 +45,9 @@ TEST_CASE("scores of answers are an object a set", "[metrics][cpu]") {
   metrics.step = 7;
   metrics.answers = {{"doc \"a\"", {{"anls", 0.25}, {"exact", 0}}}, {"chart", {{"anls", 1.0 / 3}}}};
   const std::string line = MetricsLine(metrics);
-  CHECK(line ==
-        R"({"step":7,"answers":{"chart":{"anls":0.333333333},"doc \"a\"":{"anls":0.25,"exact":0}}})");
+  CHECK(
+      line ==
+      R"({"step":7,"answers":{"chart":{"anls":0.333333333},"doc \"a\"":{"anls":0.25,"exact":0}}})");
   const ScratchFolder scratch;
   MetricsWriter(scratch.Path("metrics.jsonl")).Write(metrics);
   const auto read = ReadMetrics(scratch.Path("metrics.jsonl"));

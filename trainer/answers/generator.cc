@@ -1,6 +1,6 @@
 // Every pass is a forward pass of the plan over the batches that have prompts left: their whole
-// prompts first, then one token of each. A batch is a row of segments, each with a cache of its own,
-// so that prompts of any length stand side by side and those that have ended are left out.
+// prompts first, then one token of each. A batch is a row of segments, each with a cache of its
+// own, so that prompts of any length stand side by side and those that have ended are left out.
 
 #include "trainer/answers/generator.h"
 
@@ -32,8 +32,8 @@ struct Row {
   bool ended = false;
 };
 
-// Positions of a prompt, [tokens], or [3, tokens] where it has pictures that are grids; sets that of
-// the token behind it, which with such pictures is not its number.
+// Positions of a prompt, [tokens], or [3, tokens] where it has pictures that are grids; sets that
+// of the token behind it, which with such pictures is not its number.
 at::Tensor PromptPositions(const Prompt& prompt, int64_t merge, int64_t* next) {
   const auto tokens = std::ssize(prompt.ids);
   *next = tokens;
@@ -143,17 +143,17 @@ std::vector<int64_t> NextTokens(const at::Tensor& result, const std::vector<Row*
   std::vector<int64_t> tokens;
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto row = static_cast<int64_t>(i);
-    tokens.push_back(options.temperature <= 0
-                         ? here.const_data_ptr<int64_t>()[row]
-                         : SampleToken(here[row], options, rows[i]->prompt->number,
-                                       rows[i]->answer.size()));
+    tokens.push_back(
+        options.temperature <= 0
+            ? here.const_data_ptr<int64_t>()[row]
+            : SampleToken(here[row], options, rows[i]->prompt->number, rows[i]->answer.size()));
   }
   return tokens;
 }
 
 // One pass over these batches; returns the next token of each row that runs, batch after batch.
 std::vector<int64_t> RunPass(ParallelModel& model, const std::vector<RunningBatch*>& batches,
-                          const GenerateOptions& options) {
+                             const GenerateOptions& options) {
   ModelPart::Pass pass;
   int64_t count = 0;
   for (RunningBatch* batch : batches) {

@@ -73,14 +73,14 @@ std::vector<FileSum> GatherSums(const FileSum& local, Communicator& world) {
 
 Json StateJson(const TrainState& state) {
   Json json = {{"step", state.step},
-          {"epoch", state.position.epoch},
-          {"pack", state.position.pack},
-          {"optimizer_step", state.optimizer_step},
-          {"tokens", state.tokens},
-          {"samples", state.samples},
-          {"images", state.images},
-          {"skipped_samples", state.skipped_samples},
-          {"non_finite_in_a_row", state.non_finite_in_a_row}};
+               {"epoch", state.position.epoch},
+               {"pack", state.position.pack},
+               {"optimizer_step", state.optimizer_step},
+               {"tokens", state.tokens},
+               {"samples", state.samples},
+               {"images", state.images},
+               {"skipped_samples", state.skipped_samples},
+               {"non_finite_in_a_row", state.non_finite_in_a_row}};
   if (const auto& best = state.best)
     json["best"] = {{"measure", best->measure}, {"value", best->value}, {"step", best->step}};
   return json;
@@ -145,8 +145,9 @@ Json IndexJson(const CheckpointContent& content, const std::vector<FileSum>& sum
           {"tensors", TensorsToJson(tensors)}};
 }
 
-// Deletes all but the newest `keep` and the best. Checkpoints marked as unsound are deleted first, then those of
-// steps beyond `step`, which remain when the run was resumed from an older checkpoint.
+// Deletes all but the newest `keep` and the best. Checkpoints marked as unsound are deleted first,
+// then those of steps beyond `step`, which remain when the run was resumed from an older
+// checkpoint.
 void DeleteOld(const fs::path& checkpoints, int64_t step, int64_t keep) {
   if (keep == 0) return;
   std::vector<int64_t> steps = StepsIn(checkpoints.string());

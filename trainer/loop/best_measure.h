@@ -19,7 +19,7 @@ class BestMeasure {
   bool Improves(const StepResult& step, TrainState& state) const;
 
  private:
-  std::string name_;          // as configured; empty: none
+  std::string name_;           // as configured; empty: none
   std::string set_, measure_;  // of answers; empty: eval_loss
 };
 

@@ -65,8 +65,8 @@ std::string ScoresText(const ReportAnswers& source) {
   std::string text;
   for (const auto& [measure, value] : source.scores) {
     if (measure != "exact")
-      text += fmt::format("{}{} {}", text.empty() ? " Means: " : ", ", measure,
-                          ReadableNumber(value));
+      text +=
+          fmt::format("{}{} {}", text.empty() ? " Means: " : ", ", measure, ReadableNumber(value));
   }
   return text.empty() ? "" : text + ".";
 }

@@ -42,10 +42,11 @@ struct LoraSection {
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
-    visit("targets", targets,
-          "linear layers that get an adapter, while the rest of the model is frozen: all-linear, or "
-          "regular expressions on their names, such as q_proj or "
-          "\"language_model.*\\.(q|v)_proj\"; empty = no adapters");
+    visit(
+        "targets", targets,
+        "linear layers that get an adapter, while the rest of the model is frozen: all-linear, or "
+        "regular expressions on their names, such as q_proj or "
+        "\"language_model.*\\.(q|v)_proj\"; empty = no adapters");
     visit("rank", rank, "columns of A and B", Between(1, 65536));
     visit("alpha", alpha, "adapters are scaled by alpha / rank", AtLeast(0));
     visit("dropout", dropout, "share of an adapter's inputs that are set to 0", Between(0, 0.99));
