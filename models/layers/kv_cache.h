@@ -8,8 +8,8 @@
 
 namespace equipoise {
 
-// Keys and values of the tokens of one sequence, by decoder block; of the blocks and heads that this
-// rank holds.
+// Keys and values of the tokens of one sequence, by decoder block; of the blocks and heads that
+// this rank holds.
 class KvCache {
  public:
   // Appends rows to the entry of block `layer` and returns all its keys and values [length, ...].
@@ -27,9 +27,9 @@ class KvCache {
   std::vector<Entry> entries_;
 };
 
-// Generation: the sequences whose next tokens a micro-batch holds, one a segment. A pass appends its
-// tokens to the caches and attends to all of theirs. A segment may have any number of tokens in its
-// sequence's first pass, and has one in later passes.
+// Generation: the sequences whose next tokens a micro-batch holds, one a segment. A pass appends
+// its tokens to the caches and attends to all of theirs. A segment may have any number of tokens in
+// its sequence's first pass, and has one in later passes.
 struct Decoding {
   std::vector<KvCache*> caches;  // [segments]
   // The head computes the last row of each segment alone: its most likely token, [segments] int64,

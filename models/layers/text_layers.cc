@@ -64,7 +64,9 @@ at::Tensor DecoderLayer::CachedAttention(const MicroBatch& batch, const Heads& h
   const std::vector<int64_t>& ends = batch.cu_seqlens;
   std::vector<at::Tensor> keys, values;
   for (size_t s = 0; s + 1 < ends.size(); ++s) {
-    const auto cut = [&](const at::Tensor& t) { return t.narrow(0, ends[s], ends[s + 1] - ends[s]); };
+    const auto cut = [&](const at::Tensor& t) {
+      return t.narrow(0, ends[s], ends[s + 1] - ends[s]);
+    };
     auto [k, v] = batch.decoding->caches[s]->Append(static_cast<size_t>(spec().index), cut(heads.k),
                                                     cut(heads.v));
     keys.push_back(std::move(k));

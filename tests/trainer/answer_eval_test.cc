@@ -106,8 +106,7 @@ TEST_CASE("a picture that cannot be used counts as a wrong answer", "[trainer][c
   strict.limits.image_pixels = 10;
   const Responder careful(&opened.model_config, &opened.tokenizer, &opened.chat_template, &strict);
   AnswerSession strictly(*model, careful, world);
-  const auto again =
-      AnswerSamples(strictly, careful, {opened.dataset, {2}, {}}, options).value();
+  const auto again = AnswerSamples(strictly, careful, {opened.dataset, {2}, {}}, options).value();
   REQUIRE(again.size() == 1);
   CHECK_FALSE(again[0].fault.empty());
   CHECK_FALSE(again[0].exact());
@@ -142,8 +141,8 @@ TEST_CASE("the ranks of every mesh give the same answers", "[trainer][cpu]") {
   const std::vector<std::string> alone = answer({}).front();
   REQUIRE(alone.size() == 10);
   CHECK(alone[0] != alone[5]);  // greedy and drawn
-  for (const Degrees degrees : {Degrees{2, 1, 1}, Degrees{1, 2, 1}, Degrees{1, 1, 2},
-                                Degrees{2, 2, 1}, Degrees{3, 1, 1}}) {
+  for (const Degrees degrees :
+       {Degrees{2, 1, 1}, Degrees{1, 2, 1}, Degrees{1, 1, 2}, Degrees{2, 2, 1}, Degrees{3, 1, 1}}) {
     for (const std::vector<std::string>& texts : answer(degrees)) CHECK(texts == alone);
   }
 }

@@ -66,8 +66,7 @@ AskedQuestion Responder::Ask(std::vector<Turn> turns, const std::vector<NamedPic
       pixels.push_back(BlankPixels(spec, load.patches));
     }
   }
-  EncodedConversation encoded =
-      template_->Encode(turns, image_tokens, /*with_answer_prompt=*/true);
+  EncodedConversation encoded = template_->Encode(turns, image_tokens, /*with_answer_prompt=*/true);
   prompt.ids = std::move(encoded.ids);
   prompt.begins = std::move(encoded.image_begin);
   if (!pixels.empty()) prompt.pixel_values = at::cat(pixels);
@@ -98,9 +97,8 @@ std::vector<std::vector<int64_t>> BatchesByLength(const std::vector<int64_t>& le
   std::vector<std::vector<int64_t>> batches;
   int64_t sum = 0;
   for (const int64_t question : order) {
-    const bool full =
-        batches.empty() || std::ssize(batches.back()) >= limits.questions ||
-        (limits.length > 0 && sum + length(question) > limits.length);
+    const bool full = batches.empty() || std::ssize(batches.back()) >= limits.questions ||
+                      (limits.length > 0 && sum + length(question) > limits.length);
     if (full) {
       batches.emplace_back();
       sum = 0;

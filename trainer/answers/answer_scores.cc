@@ -14,7 +14,8 @@ namespace {
 constexpr double kAnlsThreshold = 0.5;
 constexpr double kRelaxedTolerance = 0.05;
 
-// Lower case of Latin, Greek and Cyrillic letters: those of the benchmarks' languages that have one.
+// Lower case of Latin, Greek and Cyrillic letters: those of the benchmarks' languages that have
+// one.
 char32_t Lower(char32_t c) {
   const auto within = [c](char32_t first, char32_t last) { return first <= c && c <= last; };
   if (within('A', 'Z') || (within(0xC0, 0xDE) && c != 0xD7)) return c + 32;
@@ -201,7 +202,8 @@ AnswerScores ScoreAnswer(std::string_view question, const std::vector<std::strin
     scores.anls = std::max(scores.anls, Anls(Plain(answer), Plain(reference)));
     scores.relaxed = std::max(scores.relaxed, Relaxed(answer, reference));
     const int wanted = options.empty() ? -1 : ChoiceOf(reference, options);
-    if (wanted >= 0) scores.choice = std::max(scores.choice.value_or(0), chosen == wanted ? 1.0 : 0);
+    if (wanted >= 0)
+      scores.choice = std::max(scores.choice.value_or(0), chosen == wanted ? 1.0 : 0);
   }
   return scores;
 }

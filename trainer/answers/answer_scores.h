@@ -18,8 +18,8 @@ struct AnswerScores {
   // Average normalized Levenshtein similarity of ST-VQA and DocVQA (arXiv 1905.13648): 1 - edit
   // distance / the longer length, in characters, without case and repeated spaces; 0 below 0.5.
   double anls = 0;
-  // ChartQA's relaxed accuracy (arXiv 2203.10244): a number within 5 % of the reference, or the same
-  // text without case.
+  // ChartQA's relaxed accuracy (arXiv 2203.10244): a number within 5 % of the reference, or the
+  // same text without case.
   double relaxed = 0;
   // Accuracy on a question that lists options, "A. ..." or "(A) ..." a line: the letter in the
   // answer, or the option whose text it is. Absent where the question lists none.

@@ -110,11 +110,10 @@ Json AnswerJson(const FileQuestion& question, const GivenAnswer& answer) {
   if (!answer.fault.empty()) json["fault"] = answer.fault;
   if (question.references.empty()) return json;
   json["references"] = question.references;
-  AnswerScores::VisitFields(
-      ScoreAnswer(question.question(), question.references, answer.text),
-      [&](const char* name, const auto& value) {
-        if (const std::optional<double> known = value) json[name] = *known;
-      });
+  AnswerScores::VisitFields(ScoreAnswer(question.question(), question.references, answer.text),
+                            [&](const char* name, const auto& value) {
+                              if (const std::optional<double> known = value) json[name] = *known;
+                            });
   return json;
 }
 
@@ -123,8 +122,7 @@ std::optional<AnswerScores> MeanScores(const std::vector<FileQuestion>& question
   std::vector<AnswerScores> all;
   for (size_t i = 0; i < questions.size(); ++i) {
     if (questions[i].references.empty()) continue;
-    all.push_back(
-        ScoreAnswer(questions[i].question(), questions[i].references, answers[i].text));
+    all.push_back(ScoreAnswer(questions[i].question(), questions[i].references, answers[i].text));
   }
   if (all.empty()) return std::nullopt;
   return MeanOf(all);

@@ -146,8 +146,7 @@ class Answerer {
     setup_ = std::make_unique<RunSetup>(SetUpRun(config, mpi));
     data_ = config.data;
     tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::Read(source.folder));
-    template_ =
-        std::make_unique<ChatTemplate>(data_.chat_template, data_.system, tokenizer_.get());
+    template_ = std::make_unique<ChatTemplate>(data_.chat_template, data_.system, tokenizer_.get());
     if (config_.image_token_id < 0) config_.image_token_id = template_->image_token();
     CheckVocabulary(source.folder, config_, *tokenizer_, *template_);
     recorder_ = std::make_unique<TimelineRecorder>(mpi.rank());
@@ -257,9 +256,9 @@ void WriteAnswerFile(const std::string& path, const std::vector<FileQuestion>& q
                      const std::vector<GivenAnswer>& answers) {
   std::string lines;
   for (size_t i = 0; i < questions.size(); ++i) {
-    lines += AnswerJson(questions[i], answers[i])
-                 .dump(-1, ' ', false, Json::error_handler_t::replace) +
-             "\n";
+    lines +=
+        AnswerJson(questions[i], answers[i]).dump(-1, ' ', false, Json::error_handler_t::replace) +
+        "\n";
   }
   WriteFileDurably(path, lines);
 }
@@ -271,7 +270,8 @@ void LogSummary(const std::vector<FileQuestion>& questions,
   std::string text = fmt::format("{} questions, {} without an answer", answers.size(), faults);
   if (const auto mean = MeanScores(questions, answers)) {
     AnswerScores::VisitFields(*mean, [&](const char* name, const auto& value) {
-      if (const std::optional<double> known = value) text += fmt::format(", {} {:.4f}", name, *known);
+      if (const std::optional<double> known = value)
+        text += fmt::format(", {} {:.4f}", name, *known);
     });
   }
   spdlog::info("{}", text);
@@ -302,8 +302,7 @@ void AddSamplingOptions(CLI::App& command, GenerateOptions& options) {
   command.add_option("--max-new-tokens", options.max_new_tokens, "longest answer, in tokens")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  command
-      .add_option("--temperature", options.temperature, "0 = the most likely token each time")
+  command.add_option("--temperature", options.temperature, "0 = the most likely token each time")
       ->capture_default_str();
   command
       .add_option("--top-p", options.top_p,
@@ -328,24 +327,24 @@ void AddGenerateCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>
   command->add_option("--input", arguments->input,
                       "questions in place of a prompt: JSONL of conversations, or of \"question\" "
                       "with \"image\" and perhaps \"answer\"");
-  command->add_option("--out", arguments->out, "JSONL of answers, and scores where answers are known");
+  command->add_option("--out", arguments->out,
+                      "JSONL of answers, and scores where answers are known");
   command->add_option("--images", arguments->image_folder,
                       "folder of the questions' pictures; that of --input if not given");
-  command
-      ->add_option("--batch", arguments->limits.questions, "questions answered side by side")
+  command->add_option("--batch", arguments->limits.questions, "questions answered side by side")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 16));
   AddSamplingOptions(*command, arguments->options);
-  command
-      ->add_option("--adapter", arguments->adapter,
-                   "folder of PEFT, whose adapter is put over a Hugging Face folder");
+  command->add_option("--adapter", arguments->adapter,
+                      "folder of PEFT, whose adapter is put over a Hugging Face folder");
   command
       ->add_option("--set", arguments->set,
                    "a setting, such as data.template=internvl2_5 or parallel.tensor=2")
       ->allow_extra_args(false);
   command->footer(
       "Examples:\n  equipoise generate runs/quickstart --prompt 'What is this?' --image cat.png\n"
-      "  mpirun -n 2 equipoise generate runs/quickstart --input questions.jsonl --out answers.jsonl");
+      "  mpirun -n 2 equipoise generate runs/quickstart --input questions.jsonl --out "
+      "answers.jsonl");
   command->callback(
       [arguments, &mpi, &run] { run = [arguments, &mpi] { return Generate(*arguments, mpi); }; });
 }

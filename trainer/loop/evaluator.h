@@ -29,8 +29,8 @@ class Evaluator {
   std::optional<double> HeldOutLoss(Replica& replica);
 
   bool has_questions() const { return !sources_.empty(); }
-  // Answers the questions of eval.answers with the replicas' models, where they lie. Returns nothing
-  // when a stop is requested meanwhile. Collective.
+  // Answers the questions of eval.answers with the replicas' models, where they lie. Returns
+  // nothing when a stop is requested meanwhile. Collective.
   std::optional<std::vector<AnsweredSource>> Answer(Replica& replica) const;
   // Answers the first kShownAnswers questions of each source, before training. Collective.
   std::vector<AnsweredSource> AnswerFirst(Replica& replica) const;
