@@ -15,6 +15,7 @@
 #include "models/families/families.h"
 #include "models/families/modules.h"
 #include "models/spec/layer_spec.h"
+#include "models/weights/packed_part.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/timeline.h"
 #include "parallel/zero/adamw.h"
@@ -36,6 +37,12 @@ void SetWeights(const std::vector<Parameter*>& parameters, bool nudged) {
     at::Tensor whole = FirstWeight(parameter->name, parameter->whole_shape());
     if (nudged) whole.mul_(Normal(parameter->whole_shape(), 77, 0x1p-24).add_(1));
     const TensorPart& part = parameter->part;
+    if (parameter->packs) {
+      const MatrixPart mine = {part.split() ? part.dim : -1, part.begin, parameter->shape};
+      parameter->packed =
+          PackedPart(whole, Packing::kInt8, mine, at::kCPU, parameter->name);
+      continue;
+    }
     if (!part.split()) {
       parameter->stored().copy_(whole);
       continue;
@@ -95,6 +102,7 @@ std::vector<MicroBatch> CellBatches(const Cell& cell, const ModelConfig& config)
     if (batch.tiles() == 0) continue;
     batch.pixel_values = batch.pixel_values.mul(60).add(128).clamp(0, 255).to(at::kByte);
   }
+  for (size_t i = 0; i < batches.size(); ++i) batches[i].noise = i + 1;
   return batches;
 }
 
@@ -171,10 +179,17 @@ ZeroOptimizer MakeOptimizer(ParallelModel& model, Communicator& world) {
                        model.shards(), {model.groups().along(Axis::kData), world});
 }
 
+// Components that the cell freezes have no adapters.
+ModelConfig AdaptedModel(const Cell& cell) {
+  ModelConfig config = CellModel(cell.model);
+  config.lora.without = cell.freeze;
+  return config;
+}
+
 // What all ranks of a cell have in common.
 struct Shared {
   explicit Shared(const Cell& cell)
-      : config(CellModel(cell.model)),
+      : config(AdaptedModel(cell)),
         plan(CellPlan(cell, config)),
         batches(CellBatches(cell, config)),
         weight(TotalWeight(batches)) {}
@@ -313,6 +328,17 @@ std::string ToString(const Cell& cell) {
 }
 
 ModelConfig CellModel(const std::string& name) {
+  if (const size_t plus = name.find('+'); plus != std::string::npos) {
+    const std::string kind = name.substr(plus + 1);
+    ModelConfig config = CellModel(name.substr(0, plus));
+    config.lora.targets = {"all-linear"};
+    config.lora.rank = 4;
+    config.lora.alpha = 8;
+    config.lora.dora = kind == "dora";
+    config.lora.dropout = kind == "dropout" ? 0.25 : 0;
+    if (kind == "int8") config.quantize = {Packing::kInt8, {"vision", "llm"}};
+    return config;
+  }
   if (name == "internvl-qwen2") return TinyInternVl(/*large_form=*/false);
   if (name == "internvl-llama") return TinyInternVl(/*large_form=*/true);
   if (name == "llava-llama") return TinyLlava();

@@ -371,6 +371,41 @@ TEST_CASE("parity: bf16", "[parity][cpu]") {
   Check(cell);
 }
 
+TEST_CASE("parity: adapters", "[parity][cpu]") {
+  Cell cell;
+  cell.model = GENERATE("internvl-qwen2+lora", "internvl-llama+lora", "qwen2-tied+lora",
+                        "internvl-qwen2+dropout");
+  cell.schedule = GENERATE("gpipe", "1f1b", "zb_h1", "interleaved", "zb_v");
+  cell.pipeline = 2;
+  std::tie(cell.data, cell.tensor) = GENERATE(table<int, int>({{1, 1}, {2, 1}, {1, 2}, {1, 3}}));
+  cell.zero = cell.data - 1;
+  cell.recompute = GENERATE("none", "random 1");
+  Check(cell);
+}
+
+TEST_CASE("parity: kinds of adapters, and what is under them", "[parity][cpu]") {
+  Cell cell;
+  cell.model = GENERATE("internvl-qwen2+dora", "internvl-llama+int8", "internvl-qwen2+lora");
+  cell.schedule = GENERATE("1f1b", "zb_h1");
+  cell.pipeline = 2;
+  std::tie(cell.data, cell.tensor) = GENERATE(table<int, int>({{1, 1}, {2, 1}, {1, 2}, {2, 2}}));
+  cell.zero = cell.data - 1;
+  cell.precision = GENERATE("fp32", "bf16");
+  cell.freeze = GENERATE(std::vector<std::string>{}, std::vector<std::string>{"vision"});
+  Check(cell);
+}
+
+TEST_CASE("parity: adapters of an encoder apart and in the bubbles", "[parity][cpu]") {
+  Cell cell = EncoderApart(GENERATE("gpipe", "1f1b", "zb_h1", "zb_v"));
+  cell.model = "internvl-qwen2+lora";
+  cell.modality = GENERATE("mixed", "text");
+  Check(cell);
+  cell = EncoderInBubbles();
+  cell.model = "internvl-qwen2+lora";
+  cell.pipeline = 2;
+  CheckInBubbles(cell);
+}
+
 // What the bounds of moves tell: weights that no step has moved, and those that lack a step.
 TEST_CASE("parity: an optimizer that does nothing, or less, is told", "[parity][cpu]") {
   at::set_num_threads(1);

@@ -9,7 +9,7 @@
 namespace equipoise::testing {
 namespace {
 
-bool IsText(const Cell& cell) { return cell.model == "qwen2-tied"; }
+bool IsText(const Cell& cell) { return cell.model.starts_with("qwen2-tied"); }
 
 void ThrowMesh(Cell& cell, Dice& dice, int most_ranks) {
   do {
@@ -42,6 +42,13 @@ void ThrowGrids(Cell& cell) {
   if (IsText(cell)) return;
   Dice dice(static_cast<unsigned>(std::hash<std::string>()(cell.modality + " grids")));
   if (dice.Throw(3) == 0) cell.model = "qwen2_5_vl";
+}
+
+// Gives one cell in four adapters. With dice of its own, as ThrowBubbles().
+void ThrowAdapters(Cell& cell) {
+  Dice dice(static_cast<unsigned>(std::hash<std::string>()(cell.modality + " adapters")));
+  if (dice.Throw(4) > 0) return;
+  cell.model += dice.Pick<std::string>({"+lora", "+dropout", "+dora", "+int8"});
 }
 
 // All that a mesh leaves open.
@@ -82,6 +89,7 @@ Cell RandomCell(Dice& dice, int most_ranks) {
   cell.micro_batches = cell.data * (1 + dice.Throw(6));
   ThrowRest(cell, dice);
   ThrowGrids(cell);
+  ThrowAdapters(cell);
   return cell;
 }
 
