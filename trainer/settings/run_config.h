@@ -11,6 +11,7 @@
 #include "data/settings/data_config.h"
 #include "data/settings/loss_weight.h"
 #include "parallel/recompute.h"
+#include "trainer/settings/lora_section.h"
 #include "trainer/settings/parallel_section.h"
 #include "trainer/settings/precision.h"
 
@@ -33,33 +34,6 @@ struct RunSection {
   }
 };
 
-struct LoraSection {
-  std::vector<std::string> targets, train;
-  int64_t rank = 8;
-  double alpha = 16, dropout = 0;
-  bool rslora = false, dora = false;
-  std::string adapter;
-
-  template <class Visitor>
-  void VisitFields(Visitor& visit) {
-    visit(
-        "targets", targets,
-        "linear layers that get an adapter, while the rest of the model is frozen: all-linear, or "
-        "regular expressions on their names, such as q_proj or "
-        "\"language_model.*\\.(q|v)_proj\"; empty = no adapters");
-    visit("rank", rank, "columns of A and B", Between(1, 65536));
-    visit("alpha", alpha, "adapters are scaled by alpha / rank", AtLeast(0));
-    visit("dropout", dropout, "share of an adapter's inputs that are set to 0", Between(0, 0.99));
-    visit("rslora", rslora, "scale by alpha / sqrt(rank) instead");
-    visit("dora", dora, "train magnitudes of the outputs too (DoRA)");
-    visit("train", train,
-          "modules that are trained in full beside the adapters, as regular expressions on names");
-    visit("adapter", adapter,
-          "folder of PEFT whose adapter the first step begins with; gives the keys above but "
-          "dropout");
-  }
-};
-
 struct ModelSection {
   std::string hf;
   std::string preset;
@@ -77,10 +51,10 @@ struct ModelSection {
     visit("freeze", freeze, "modules that are not trained: vision, projector, llm");
     visit("lora", lora, "low-rank adapters in place of the model's own weights");
     visit("quantize", quantize,
-          "form of linear layers under adapters: nf4 = 4 bits (QLoRA), int8 = 8 bits by row",
+          "form of the linear layers under adapters; nf4 = 4 bits (QLoRA), int8 = 8 bits by row",
           OneOf({"none", "nf4", "int8"}));
     visit("quantize_modules", quantize_modules,
-          "modules whose linear layers `quantize` is for: vision, projector, llm");
+          "modules (vision, projector, llm) whose linear layers `quantize` is for");
   }
 };
 
