@@ -14,11 +14,6 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
-// NCCL gives a pair of ranks some of its channels, a ring all of them: sendrecv_perf on H100
-// reaches 180 GB/s (NVIDIA/nccl-tests issue 268) where a ring reaches 370. Links that are slower
-// than this are PCIe's, which few channels fill.
-constexpr double kPairShare = 180.0 / 370, kNvLinkBytes = 100e9;
-
 struct Preset {
   const char* name;
   // In the driver's name of the device, both; "" matches any.
@@ -150,7 +145,6 @@ Cluster MakeCluster(const ClusterConfig& config) {
   cluster.intra = Link(config.intra_latency_us.value_or(preset.intra_latency_us),
                        config.intra_gb_s.value_or(preset.intra_gb_s));
   cluster.intra_ring = cluster.intra;
-  if (cluster.intra.bytes_per_s >= kNvLinkBytes) cluster.intra.bytes_per_s *= kPairShare;
   cluster.inter = Link(config.inter_latency_us.value_or(preset.inter_latency_us),
                        config.inter_gb_s.value_or(preset.inter_gb_s));
   cluster.price_per_device_hour = config.price_per_gpu_hour.value_or(preset.price);

@@ -82,8 +82,7 @@ struct Cluster {
   double peak_flops = 0;          // FLOP/s of a device in matrix products
   double memory_bytes_per_s = 0;  // bandwidth of a device's memory
   int64_t memory_bytes = 0;       // of a device
-  // Links of one device, in one direction: of a transfer to one other inside a node, and between
-  // nodes.
+  // Links of one device, in one direction, inside a node and between nodes.
   LinkModel intra, inter;
   // The link of a step of a ring collective inside a node.
   LinkModel intra_ring;

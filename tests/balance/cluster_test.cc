@@ -23,11 +23,7 @@ TEST_CASE("a preset gives what the section leaves out", "[balance][cpu]") {
   CHECK(cluster.num_devices() == 64);
   CHECK(cluster.peak_flops == 312e12);
   CHECK(cluster.memory_bytes_per_s == 1555e9);
-  CHECK(cluster.intra_ring.bytes_per_s == 230e9);
-  CHECK(cluster.intra.bytes_per_s ==
-        Approx(230e9 * 180 / 370));  // a pair has a part of the channels
-  const Cluster pcie = FromYaml("{preset: h100-pcie}");
-  CHECK(pcie.intra.bytes_per_s == pcie.intra_ring.bytes_per_s);
+  CHECK(cluster.intra.bytes_per_s == 230e9);
   CHECK(cluster.price_per_device_hour == 1.79);
   CHECK(cluster.lists_price);
   CHECK_FALSE(FromYaml("{preset: a100-80g, price_per_gpu_hour: 0}").lists_price);
@@ -108,14 +104,14 @@ TEST_CASE("groups inside a node use its links, others the adapters", "[balance][
   const Cluster cluster = FromYaml("{preset: a100-80g, nodes: 8}");
   Plan plan = InlinePlan({.data = 8, .pipeline = 4, .tensor = 2});
   CHECK(TensorLink(cluster, plan).bytes_per_s == 230e9);
-  CHECK(PipelineLink(cluster, plan, 0, 3).bytes_per_s == cluster.intra.bytes_per_s);
+  CHECK(PipelineLink(cluster, plan, 0, 3).bytes_per_s == 230e9);
   // One data rank a node: its one adapter.
   CHECK(DataLink(cluster, plan).bytes_per_s == 23e9);
   plan = InlinePlan({.data = 32, .pipeline = 1, .tensor = 2});
   // Four of each group in a node.
   CHECK(DataLink(cluster, plan).bytes_per_s == 92e9);
   plan = InlinePlan({.data = 4, .pipeline = 8, .tensor = 2});
-  CHECK(PipelineLink(cluster, plan, 0, 3).bytes_per_s == cluster.intra.bytes_per_s);
+  CHECK(PipelineLink(cluster, plan, 0, 3).bytes_per_s == 230e9);
   CHECK(PipelineLink(cluster, plan, 3, 4).bytes_per_s == 23e9);
 }
 
@@ -129,9 +125,9 @@ TEST_CASE("kernels beside a collective take longer", "[balance][cpu]") {
   const Cluster h100 = FromYaml("{preset: h100-80g}");
   CHECK(BesideSeconds(1, {}, h100) == 1);
   // Gathered at the speed of the links: products fall from 80 to 47 % of the peak, as measured.
-  const double slower = BesideSeconds(1, {1, h100.intra_ring.bytes_per_s}, h100);
+  const double slower = BesideSeconds(1, {1, h100.intra.bytes_per_s}, h100);
   CHECK(1 / slower == Approx(47.0 / 80).epsilon(0.25));
-  CHECK(BesideSeconds(1, {0.5, 0.5 * h100.intra_ring.bytes_per_s}, h100) < slower);
+  CHECK(BesideSeconds(1, {0.5, 0.5 * h100.intra.bytes_per_s}, h100) < slower);
   CHECK(BesideSeconds(1, {5, 1e9}, h100) == 5);
   // A CPU's cores do one or the other.
   CHECK(BesideSeconds(1, {1, 1e9}, FromYaml("{}")) == 1);
