@@ -39,7 +39,8 @@ using DeferredGradients = std::vector<std::function<void()>>;
 // autograd graph. The tensor behind it may therefore be gathered, freed, moved or replaced between
 // two uses, and its gradient is added straight into a flat fp32 buffer.
 //
-// `value` and `gradient` are views into the buffers of FlatParameters, or of a unit that was gathered.
+// `value` and `gradient` are views into the buffers of FlatParameters, or of a unit that was
+// gathered.
 struct Parameter {
   std::string name;            // its Hugging Face name
   std::string component;       // part of the model, as settings name it: "vision", "llm", ...
@@ -121,7 +122,9 @@ class FlatParameters {
   // frozen.
   int64_t gradient_offset(size_t index) const { return gradient_offsets_[index]; }
   // The elements of a run of this rank's shard, as they lie in gradient() and in compute().
-  at::Tensor GradientOf(const Shards::Run& run) const { return Part(gradient_, GradientAt(run), run); }
+  at::Tensor GradientOf(const Shards::Run& run) const {
+    return Part(gradient_, GradientAt(run), run);
+  }
   at::Tensor ValueOf(const Shards::Run& run) const { return Part(compute_, ValueAt(run), run); }
   int64_t GradientAt(const Shards::Run& run) const {
     return sharding_.gradients() ? run.local : run.flat.begin;

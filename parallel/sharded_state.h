@@ -16,7 +16,6 @@ constexpr ShardedState ShardedStateOf(int zero_stage) {
   return static_cast<ShardedState>(zero_stage);
 }
 
-
 // What one of `ranks` data ranks holds of that state.
 struct Sharding {
   ShardedState state = ShardedState::kNone;

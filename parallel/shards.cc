@@ -1,6 +1,6 @@
-// Everything follows from one rule: slice r of a bucket belongs to rank r. Every bucket is a multiple of
-// kBlock * ranks elements, so slices are of equal size and begin at blocks. A shard is the
-// concatenation of its slices; the offset of bucket b in it is b.begin / ranks. Look-ups are a
+// Everything follows from one rule: slice r of a bucket belongs to rank r. Every bucket is a
+// multiple of kBlock * ranks elements, so slices are of equal size and begin at blocks. A shard is
+// the concatenation of its slices; the offset of bucket b in it is b.begin / ranks. Look-ups are a
 // binary search over the buckets.
 
 #include "parallel/shards.h"

@@ -15,8 +15,8 @@ struct Range {
 
 // The split of a flat buffer over ranks (ZeRO): the buffer is cut into buckets, and each bucket
 // into one slice a rank. Buckets are given, or of equal size, counted from the buffer's end (the
-// first bucket is what remains). A rank's slices, concatenated in the order of the buckets, are its shard. Pure arithmetic, free of
-// LibTorch; every rank derives the same.
+// first bucket is what remains). A rank's slices, concatenated in the order of the buckets, are its
+// shard. Pure arithmetic, free of LibTorch; every rank derives the same.
 class Shards {
  public:
   // Alignment of slices and of parameters, in elements. An element thus has the same place in a

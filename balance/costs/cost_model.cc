@@ -253,11 +253,13 @@ double CostModel::AnalyticWorkBytes(const LayerSpec& work, bool trainable,
   double unpacked = 0;  // the largest packed weight, as it is computed with
   for (const TensorSpec& tensor : work.parameters) {
     if (tensor.packing == Packing::kNone) continue;
-    unpacked = std::max(unpacked, element * static_cast<double>(tensor.LargestPart(options_.tensor)));
+    unpacked =
+        std::max(unpacked, element * static_cast<double>(tensor.LargestPart(options_.tensor)));
   }
   double most = 0;
   for (const HalfCost* half : {&work.attention, &work.mlp}) {
-    const double rows = unpacked + half->workspace.At(load) * element + 4 * half->workspace_fp32.At(load);
+    const double rows =
+        unpacked + half->workspace.At(load) * element + 4 * half->workspace_fp32.At(load);
     most = std::max(most, rows);
     if (rows == 0 || !trainable || gpu || options_.element_bytes == 4) continue;
     // A CPU computes a weight gradient in 16 bits before it is added; half of `rows` is freed by

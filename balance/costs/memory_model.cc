@@ -69,8 +69,8 @@ class StageMemory {
     StagePass pass;
   };
 
-  // Where each rank keeps its shard only: the weights of the layer that runs, and of the one that is
-  // gathered meanwhile, which comes next in this direction (`next`).
+  // Where each rank keeps its shard only: the weights of the layer that runs, and of the one that
+  // is gathered meanwhile, which comes next in this direction (`next`).
   int64_t GatheredBytes(int layer, int next, const LayerSpan& stage) const {
     if (!plan_.IsSharded(ShardedState::kParameters) || plan_.data() == 1) return 0;
     const bool gathers = stage.begin <= next && next < stage.end;

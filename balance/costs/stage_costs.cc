@@ -20,9 +20,9 @@ struct OpCosts {
 };
 
 struct Tables {
-  std::vector<std::vector<OpCosts>> ops;  // [stage][micro-batch]
+  std::vector<std::vector<OpCosts>> ops;   // [stage][micro-batch]
   std::vector<double> reduce_s, gather_s;  // [stage]; of its largest layer, which nothing hides
-  double slowest = 1;                     // factor on the seconds of passes
+  double slowest = 1;                      // factor on the seconds of passes
   double optimizer_s = 0;  // of the slowest rank: the gradient norm makes all wait for it
   std::vector<std::vector<LinkModel>> links;  // [pipeline rank][pipeline rank]
 

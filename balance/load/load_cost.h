@@ -17,8 +17,7 @@ struct LoadCost {
   // Time of the pictures: encoder and connector.
   double OfPictures(const LayerLoad& load) const {
     return patch * static_cast<double>(load.patches) + patch_pair * load.patch_pairs +
-           window_pair * load.window_pairs +
-           image_token * static_cast<double>(load.image_tokens);
+           window_pair * load.window_pairs + image_token * static_cast<double>(load.image_tokens);
   }
   double operator()(const LayerLoad& load) const {
     return OfPictures(load) + token * static_cast<double>(load.tokens) +

@@ -202,7 +202,8 @@ class Search {
     for (const RejectedPlan& each : result_.rejected) {
       if (each.missing_bytes > 0) add(each.plan);
     }
-    for (size_t i = 0; i < std::min(result_.plans.size(), static_cast<size_t>(request_.keep)); ++i) {
+    for (size_t i = 0; i < std::min(result_.plans.size(), static_cast<size_t>(request_.keep));
+         ++i) {
       if (Recomputes(result_.plans[i].plan)) add(result_.plans[i].plan);
     }
     return shapes;

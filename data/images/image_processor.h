@@ -31,8 +31,8 @@ class ImageProcessor {
   // Pixels of such a picture, [tiles, 3, tile_size, tile_size] uint8, of `image`, [height, width,
   // 3] uint8: for tiles resized to the grid, cut row by row, the thumbnail (a second resize of the
   // original) last; for a square as spec().fit says. Of a grid [patches, spec().patch_numbers()],
-  // square by square of the patches that become one token. They are normalized where they are computed
-  // with (ops::PixelScale). In a target of its own, image_pixels, as it needs LibTorch.
+  // square by square of the patches that become one token. They are normalized where they are
+  // computed with (ops::PixelScale). In a target of its own, image_pixels, as it needs LibTorch.
   at::Tensor Make(const at::Tensor& image, int64_t pictures) const;
 
  private:

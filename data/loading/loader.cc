@@ -107,9 +107,8 @@ BatchWriter::BatchWriter(const Pack& pack, const ImageSpec& images, LossWeight l
   if (pack.pictures.patches > 0 && pictures) {
     const int64_t tiles = images.TilesOf(pack.pictures.patches), side = images.tile_size;
     batch_.pixel_values =
-        images.has_grids()
-            ? at::empty({pack.pictures.patches, images.patch_numbers()}, at::kByte)
-            : at::empty({tiles, 3, side, side}, at::kByte);
+        images.has_grids() ? at::empty({pack.pictures.patches, images.patch_numbers()}, at::kByte)
+                           : at::empty({tiles, 3, side, side}, at::kByte);
     pixels_ = batch_.pixel_values.data_ptr<uint8_t>();
   }
 }

@@ -14,8 +14,21 @@ constexpr size_t kShortGrapheme = 6;  // bytes; longer ones are taken apart
 
 // Numbers of kGraphemeRuns.
 enum Break : uint8_t {
-  kOther, kCarriageReturn, kLineFeed, kControl, kExtend, kJoiner, kFlag, kPrepend, kSpacingMark,
-  kLead, kVowel, kTail, kLeadVowel, kLeadVowelTail, kPictograph
+  kOther,
+  kCarriageReturn,
+  kLineFeed,
+  kControl,
+  kExtend,
+  kJoiner,
+  kFlag,
+  kPrepend,
+  kSpacingMark,
+  kLead,
+  kVowel,
+  kTail,
+  kLeadVowel,
+  kLeadVowelTail,
+  kPictograph
 };
 
 uint32_t LabelOf(uint32_t unit) { return unit & (uint32_t{1} << 31 | 0xff); }
@@ -30,7 +43,8 @@ bool Joins(uint8_t before, uint8_t after) {
   if (before == kLead)
     if (after == kLead || after == kVowel || after == kLeadVowel || after == kLeadVowelTail)
       return true;
-  if ((before == kLeadVowel || before == kVowel) && (after == kVowel || after == kTail)) return true;
+  if ((before == kLeadVowel || before == kVowel) && (after == kVowel || after == kTail))
+    return true;
   if ((before == kLeadVowelTail || before == kTail) && after == kTail) return true;
   return after == kExtend || after == kJoiner || after == kSpacingMark || before == kPrepend;
 }
@@ -71,7 +85,7 @@ const char* Charsmap::Find(std::string_view part) const {
 size_t Charsmap::GraphemeEnd(std::string_view text, size_t at) const {
   CodePoint point = ReadCodePoint(text, at);
   uint8_t before = breaks_[point.value];
-  bool flag = before == kFlag;           // an odd number of flags' letters
+  bool flag = before == kFlag;              // an odd number of flags' letters
   bool pictograph = before == kPictograph;  // with nothing but extenders, and a joiner, behind it
   for (at += point.bytes; at < text.size(); at += point.bytes) {
     point = ReadCodePoint(text, at);

@@ -7,8 +7,8 @@
 #include "data/text/text_error.h"
 #include "data/text/utf8.h"
 
-// Scores, the penalty of what is unknown and the choice among equal cuts (the first found) are those
-// of the `tokenizers` library, so that ids are the same to the last tie.
+// Scores, the penalty of what is unknown and the choice among equal cuts (the first found) are
+// those of the `tokenizers` library, so that ids are the same to the last tie.
 
 namespace equipoise {
 namespace {
@@ -26,8 +26,8 @@ UnigramModel::UnigramModel(const std::vector<std::pair<std::string, double>>* pi
     least = id == 0 ? score : std::min(least, score);
     uint32_t node = 0;
     for (const char c : piece) {
-      const auto [edge, is_new] = edges_.try_emplace(
-          uint64_t{node} << 8 | static_cast<uint8_t>(c), static_cast<uint32_t>(piece_at_.size()));
+      const auto [edge, is_new] = edges_.try_emplace(uint64_t{node} << 8 | static_cast<uint8_t>(c),
+                                                     static_cast<uint32_t>(piece_at_.size()));
       if (is_new) piece_at_.push_back(-1);
       node = edge->second;
     }
@@ -95,7 +95,8 @@ void UnigramModel::Append(std::string_view piece, std::vector<int32_t>& ids) con
       if (byte == vocabulary_->end()) break;
       bytes.push_back(byte->second);
     }
-    if (bytes.size() == piece.size()) return ids.insert(ids.end(), bytes.begin(), bytes.end()), void();
+    if (bytes.size() == piece.size())
+      return ids.insert(ids.end(), bytes.begin(), bytes.end()), void();
   }
   ids.push_back(options_.unknown);
 }

@@ -292,8 +292,7 @@ void AddAdapters(const ModelConfig& config, int tensor_ranks, std::vector<LayerS
   const WeightNames names = WeightNamesOf(config);
   for (LayerSpec& spec : *specs) {
     MakeBase(config, train, names, &spec);
-    const std::vector<LinearSpec> linears =
-        TargetsOf(spec, targets, names, config.lora.without);
+    const std::vector<LinearSpec> linears = TargetsOf(spec, targets, names, config.lora.without);
     if (linears.empty() && spec.trained_count() > 0) continue;
     AddTo(config, tensor_ranks, linears, &spec);
   }
@@ -323,9 +322,9 @@ void ResolveLora(const std::string& key, ModelConfig* config) {
     const std::set<std::string> found =
         ModulesThatMatch(Patterns({text}, key + ".train"), specs, names);
     if (found.empty()) {
-      throw ConfigError(fmt::format(
-          "{}.train: '{}' matches no module of this model; names are such as {}", key, text,
-          specs.back().name));
+      throw ConfigError(
+          fmt::format("{}.train: '{}' matches no module of this model; names are such as {}", key,
+                      text, specs.back().name));
     }
     trained.insert(found.begin(), found.end());
   }

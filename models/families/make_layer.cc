@@ -12,8 +12,7 @@
 namespace equipoise {
 namespace {
 
-using EncoderMaker =
-    std::function<std::unique_ptr<Layer>(const LayerSpec&, const TensorParallel&)>;
+using EncoderMaker = std::function<std::unique_ptr<Layer>(const LayerSpec&, const TensorParallel&)>;
 
 // A maker of layers that share nothing, for one model.
 template <std::unique_ptr<Layer> (*kMake)(const LayerSpec&, const ModelConfig&,

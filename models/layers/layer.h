@@ -87,8 +87,8 @@ class Layer {
  private:
   // The adapters of linear layers; empty where they have none. `begins`: the first column of each
   // among the own or the shared ones.
-  Adapters GetAdapters(const std::vector<std::string>& names,
-                       const std::vector<int64_t>& begins, size_t first_shared) const;
+  Adapters GetAdapters(const std::vector<std::string>& names, const std::vector<int64_t>& begins,
+                       size_t first_shared) const;
   // This rank's range of the dimension along which a parameter is split. REQUIRES: it is split.
   Share ShareOf(const std::string& suffix) const;
 

@@ -43,19 +43,19 @@ at::Tensor ColumnLinears::operator()(const at::Tensor& x) const {
 }
 
 // Each rank of a key head has the gradient from its own query heads. With frozen weights that is
-// enough: the input's gradient is summed over all ranks. With trained weights, an adapter's too, the
-// parts are summed here, so that every rank of the key head has the whole gradient of the weight;
-// then only one of them may pass it on to the input.
+// enough: the input's gradient is summed over all ranks. With trained weights, an adapter's too,
+// the parts are summed here, so that every rank of the key head has the whole gradient of the
+// weight; then only one of them may pass it on to the input.
 at::Tensor ColumnLinears::Shared(const at::Tensor& x, const at::Tensor& u) const {
   const bool adapted = !adapters_.shared.parts.empty();
   if (!adapted && !shared_[0].weight->trainable) return ops::FusedLinear(x, shared_);
   at::Tensor part;
   if (adapted) {
-    part = ops::PassGradientIf(
-        share_.owner, u.narrow(-1, adapters_.own.rank, adapters_.shared.rank));
+    part =
+        ops::PassGradientIf(share_.owner, u.narrow(-1, adapters_.own.rank, adapters_.shared.rank));
   }
-  const at::Tensor y = adapters_.Run(ops::PassGradientIf(share_.owner, x), part, shared_,
-                                     adapters_.shared, nullptr);
+  const at::Tensor y =
+      adapters_.Run(ops::PassGradientIf(share_.owner, x), part, shared_, adapters_.shared, nullptr);
   return ops::SumGradientOfPart(y, share_.part, share_.parts, *group_);
 }
 

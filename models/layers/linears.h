@@ -34,8 +34,8 @@ struct Adapters {
   };
 
   bool empty() const { return down.empty(); }
-  // x A' of all adapters [..., sum of ranks], of this rank's part of the inputs. Under training with
-  // dropout, elements of x are left out at random, the same ones for all of these adapters.
+  // x A' of all adapters [..., sum of ranks], of this rank's part of the inputs. Under training
+  // with dropout, elements of x are left out at random, the same ones for all of these adapters.
   at::Tensor Down(const at::Tensor& x) const;
   // x W' and the adapters' part of it, u = Down(x); `across`: the ranks that share the inputs. The
   // result is this rank's, summed over them.

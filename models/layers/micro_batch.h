@@ -26,9 +26,9 @@ struct MicroBatch {
   at::Tensor position_ids;
   // Segment s covers tokens cu_seqlens[s] .. cu_seqlens[s + 1]; attention never leaves a segment.
   std::vector<int64_t> cu_seqlens;
-  // [tiles, 3, size, size]; of pictures that are grids of patches [patches, numbers of a patch], each
-  // picture square by square of the patches that become one token. May be undefined. Bytes (uint8),
-  // as a loader gives them; layers take fp32, normalized (ops::PixelScale).
+  // [tiles, 3, size, size]; of pictures that are grids of patches [patches, numbers of a patch],
+  // each picture square by square of the patches that become one token. May be undefined. Bytes
+  // (uint8), as a loader gives them; layers take fp32, normalized (ops::PixelScale).
   at::Tensor pixel_values;
   // [pictures, 2] int64, on the CPU: rows and columns of patches, where pictures are grids of them.
   at::Tensor image_grids;

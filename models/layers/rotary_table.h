@@ -17,9 +17,9 @@ class RotaryTable {
     at::Tensor cos, sin;  // [tokens, head_dim / 2] fp32
   };
   // Cosines and sines for the micro-batch's positions. With multimodal ones each pair of a head's
-  // elements turns by the time, the row or the column, as mrope_section says. "dynamic" scaling (NTK-aware) lowers the
-  // frequencies of a segment that is longer than the model's positions; the tokens of a KV cache
-  // count as part of the segment.
+  // elements turns by the time, the row or the column, as mrope_section says. "dynamic" scaling
+  // (NTK-aware) lowers the frequencies of a segment that is longer than the model's positions; the
+  // tokens of a KV cache count as part of the segment.
   const Angles& At(const MicroBatch& batch);
 
   // Frequencies [head_dim / 2] fp32, one for each pair of a head's elements, for sequences within

@@ -74,8 +74,7 @@ struct PackedAttentionNode : torch::autograd::Node {
       const auto cut = [&](const at::Tensor& t) { return t.narrow(0, begin, rows); };
       auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
           Queries(cut(g), heads), Queries(cut(wq), heads), Keys(cut(wk), heads),
-          Keys(cut(wv), heads), Queries(cut(wy), heads), lse[s], /*dropout_p=*/0.0,
-          causal);
+          Keys(cut(wv), heads), Queries(cut(wy), heads), lse[s], /*dropout_p=*/0.0, causal);
       Queries(cut(gq), heads).copy_(dq);
       SumOverGroup(dk, cut(gk));
       SumOverGroup(dv, cut(gv));

@@ -10,8 +10,8 @@ namespace equipoise::ops {
 // What a mask of dropout is drawn from: nothing else, so that it is the same on every mesh, and
 // when a layer is run again in backward.
 struct DropoutKey {
-  uint64_t noise = 0;    // of step and micro-batch
-  std::string name;      // of the place in the model
+  uint64_t noise = 0;        // of step and micro-batch
+  std::string name;          // of the place in the model
   int64_t first_column = 0;  // in the whole tensor, of a rank that has some of its columns
 };
 

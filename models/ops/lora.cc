@@ -10,8 +10,8 @@
 #include "models/ops/gradient_sums.h"
 #include "models/ops/record.h"
 
-// y += s u B'. Backward: y's gradient passes through, u's is s g B, B's s g' u: of the rows, u alone
-// is saved, times s. As in linear.cc the gradient of B is computed at once or, while
+// y += s u B'. Backward: y's gradient passes through, u's is s g B, B's s g' u: of the rows, u
+// alone is saved, times s. As in linear.cc the gradient of B is computed at once or, while
 // Parameter::deferred is set, later.
 
 namespace equipoise::ops {

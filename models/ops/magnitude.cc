@@ -78,8 +78,7 @@ at::Tensor Magnitudes(const at::Tensor& z, const std::vector<MagnitudePart>& par
     const int64_t width = part.magnitude->shape[0];
     factors.narrow(0, part.begin, width).copy_(at::mul(part.magnitude->value, inverse));
     if (needs_node) {
-      normal.push_back(
-          at::mul(rows.narrow(1, part.begin, width), inverse).to(z.scalar_type()));
+      normal.push_back(at::mul(rows.narrow(1, part.begin, width), inverse).to(z.scalar_type()));
     }
   }
   const at::Tensor rounded = factors.to(z.scalar_type());

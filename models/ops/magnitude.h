@@ -11,8 +11,8 @@
 
 namespace equipoise::ops {
 
-// DoRA (Liu et al. 2024, section 4.1): y = m z / ||W + scale B A||, where z = x (W + scale B A)' and
-// the norm is of each output's row, a constant for backward (section 4.3).
+// DoRA (Liu et al. 2024, section 4.1): y = m z / ||W + scale B A||, where z = x (W + scale B A)'
+// and the norm is of each output's row, a constant for backward (section 4.3).
 
 // One linear layer of those that share z.
 struct MagnitudePart {

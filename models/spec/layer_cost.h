@@ -68,8 +68,8 @@ struct TensorAllReduce {
 // activations unless said otherwise.
 struct HalfCost {
   std::vector<Product> products;
-  // FLOPs of attention's forward pass, by pair of the encoder's rows, by pair within its windows, and
-  // by causal pair.
+  // FLOPs of attention's forward pass, by pair of the encoder's rows, by pair within its windows,
+  // and by causal pair.
   double attention_flops_per_patch_pair = 0, attention_flops_per_window_pair = 0;
   double attention_flops_per_pair = 0;
   double attention_heads = 0;  // score elements of a pair

@@ -31,7 +31,7 @@ struct LayerLoad {
   int64_t tokens = 0;
   // (query, key) pairs of causal attention: the sum of CausalPairs() over segments.
   double token_pairs = 0;
-  int64_t targets = 0;  // tokens with a loss: the only ones that the head computes
+  int64_t targets = 0;      // tokens with a loss: the only ones that the head computes
   double window_pairs = 0;  // as in PictureLoad
 
   bool operator==(const LayerLoad&) const = default;
@@ -44,8 +44,9 @@ inline double CausalPairs(int64_t tokens) {
 
 // Load of one segment with a target at every token: the largest that so many tokens can have.
 inline LayerLoad SingleSegment(const PictureLoad& pictures, int64_t tokens) {
-  return {pictures.patches, pictures.patch_pairs, pictures.image_tokens,
-          tokens,           CausalPairs(tokens),  tokens, pictures.window_pairs};
+  return {
+      pictures.patches, pictures.patch_pairs, pictures.image_tokens, tokens, CausalPairs(tokens),
+      tokens,           pictures.window_pairs};
 }
 
 }  // namespace equipoise

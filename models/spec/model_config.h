@@ -68,8 +68,8 @@ struct TextConfig {
   std::string rope_type = "default";
   double rope_factor = 1, rope_low_freq_factor = 1, rope_high_freq_factor = 4;
   int64_t rope_original_max_position_embeddings = 0;
-  // Multimodal positions (M-RoPE): pairs of a head's elements that turn by the time, the row and the
-  // column of a token. Empty: all turn by one position.
+  // Multimodal positions (M-RoPE): pairs of a head's elements that turn by the time, the row and
+  // the column of a token. Empty: all turn by one position.
   std::vector<int64_t> mrope_section;
   bool attention_bias = false;         // of q, k, v
   bool attention_output_bias = false;  // of o
@@ -92,10 +92,10 @@ struct ModelConfig {
   // has no tokenizer.
   int64_t image_token_id = -1;
   int64_t video_token_id = -1;  // of models that also take videos, which nothing here does
-  Json source;  // the config.json that this was read from, for export
+  Json source;                  // the config.json that this was read from, for export
   // The settings of the folder's image processor (preprocessor_config.json); null: it has none.
   Json preprocessor;
-  LoraConfig lora;         // adapters over the frozen model
+  LoraConfig lora;          // adapters over the frozen model
   QuantizeConfig quantize;  // of what is frozen under them
   // Pixels of a picture at its own size in place of those settings; 0: as they are.
   int64_t min_pixels = 0, max_pixels = 0;

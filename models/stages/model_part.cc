@@ -18,8 +18,8 @@
 namespace equipoise {
 namespace {
 
-// The parameters of each layer. A tied weight comes first, alone: it is complete last, and gradients
-// are reduced from the end; and all ranks that hold it cut it alike.
+// The parameters of each layer. A tied weight comes first, alone: it is complete last, and
+// gradients are reduced from the end; and all ranks that hold it cut it alike.
 std::vector<std::vector<Parameter*>> Units(const std::map<int, std::unique_ptr<Stage>>& stages,
                                            const std::vector<Parameter*>& first) {
   std::vector<std::vector<Parameter*>> units;
@@ -56,28 +56,28 @@ ModelPart::ModelPart(const ModelConfig& config, StageLayout plan, int pipeline_r
 }
 
 std::unique_ptr<Stage> ModelPart::MakeStage(int number, const Options& options) {
-    const std::vector<Recompute>& recompute = plan_.plan().recompute;
-    const LayerSpan span = plan_.plan().LayersOf(number);
-    auto layers = BuildLayers(config_, {span.begin, span.end}, options.tensor);
-    Freeze(layers, options.freeze);
-    for (size_t i = 0; i < layers.size(); ++i) {
-      for (Parameter* p : layers[i]->parameters()) {
-        p->trainable = p->trainable && !options.inference;
-        p->part.owner = p->part.owner && plan_.plan().CopyOf(number) == 0;
-      }
-      if (!recompute.empty()) layers[i]->recompute = recompute[static_cast<size_t>(span.begin) + i];
+  const std::vector<Recompute>& recompute = plan_.plan().recompute;
+  const LayerSpan span = plan_.plan().LayersOf(number);
+  auto layers = BuildLayers(config_, {span.begin, span.end}, options.tensor);
+  Freeze(layers, options.freeze);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (Parameter* p : layers[i]->parameters()) {
+      p->trainable = p->trainable && !options.inference;
+      p->part.owner = p->part.owner && plan_.plan().CopyOf(number) == 0;
     }
-    auto stage = std::make_unique<Stage>(std::move(layers));
-    stage->before_layer = [this, made = stage.get()](size_t i) { BeforeLayer(*made->layers()[i]); };
-    stage->after_layer = [this](size_t) { AfterLayer(); };
-    stage->on_layer_backward = [this, number, made = stage.get()](int, size_t layer) {
-      if (telling_ready_ == number && on_layer_ready)
-        on_layer_ready(made->layers()[layer]->parameters());
-      if (units == nullptr || !units->in_pass() || kind_ != OpKind::kWeightGradient) return;
-      units->Acquire();
-      units->Release();
-    };
-    return stage;
+    if (!recompute.empty()) layers[i]->recompute = recompute[static_cast<size_t>(span.begin) + i];
+  }
+  auto stage = std::make_unique<Stage>(std::move(layers));
+  stage->before_layer = [this, made = stage.get()](size_t i) { BeforeLayer(*made->layers()[i]); };
+  stage->after_layer = [this](size_t) { AfterLayer(); };
+  stage->on_layer_backward = [this, number, made = stage.get()](int, size_t layer) {
+    if (telling_ready_ == number && on_layer_ready)
+      on_layer_ready(made->layers()[layer]->parameters());
+    if (units == nullptr || !units->in_pass() || kind_ != OpKind::kWeightGradient) return;
+    units->Acquire();
+    units->Release();
+  };
+  return stage;
 }
 
 // What a pass of this kind needs of a layer, and completes.

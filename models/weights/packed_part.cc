@@ -21,9 +21,9 @@
 namespace equipoise {
 namespace {
 
-constexpr int64_t kGrain = 1 << 12;    // fewest blocks or rows of 64 elements for a thread
-constexpr int64_t kChunk = 1 << 22;    // elements that are unpacked at a time on a device
-constexpr uint8_t kZeroCode = 7;       // of 0 in NF4
+constexpr int64_t kGrain = 1 << 12;  // fewest blocks or rows of 64 elements for a thread
+constexpr int64_t kChunk = 1 << 22;  // elements that are unpacked at a time on a device
+constexpr uint8_t kZeroCode = 7;     // of 0 in NF4
 
 // The index of the value nearest to x.
 uint8_t Nearest(const std::vector<float>& middles, float x) {
@@ -49,7 +49,8 @@ float LargestOf(const float* x, int64_t count) {
 
 class Nf4Weight : public PackedWeight {
  public:
-  // Rows of blocks of the whole matrix, of which [first_row, + rows) and [first, + blocks) are held.
+  // Rows of blocks of the whole matrix, of which [first_row, + rows) and [first, + blocks) are
+  // held.
   struct Layout {
     int64_t first_row = 0, rows = 1, first = 0, blocks = 0, whole_blocks = 0;
   };
@@ -73,8 +74,8 @@ class Nf4Weight : public PackedWeight {
 
   at::Tensor Unpacked(at::ScalarType dtype) const override {
     const at::Tensor scales = Scales();  // [rows * blocks]
-    at::Tensor all = at::empty({layout_.rows * layout_.blocks, kNf4Block},
-                               codes_.options().dtype(dtype));
+    at::Tensor all =
+        at::empty({layout_.rows * layout_.blocks, kNf4Block}, codes_.options().dtype(dtype));
     const at::Tensor codes = codes_.view({-1, kNf4Block / 2});
     if (codes.is_cpu() && dtype == at::kFloat) {
       UnpackOnCpu(codes, scales, all);
@@ -84,7 +85,8 @@ class Nf4Weight : public PackedWeight {
         const int64_t count = std::min(step, all.size(0) - begin);
         const at::Tensor bytes = codes.narrow(0, begin, count).flatten().to(at::kInt);
         const at::Tensor values = pairs_.index_select(0, bytes).view({count, kNf4Block});
-        all.narrow(0, begin, count).copy_(at::mul(values, scales.narrow(0, begin, count).unsqueeze(1)));
+        all.narrow(0, begin, count)
+            .copy_(at::mul(values, scales.narrow(0, begin, count).unsqueeze(1)));
       }
     }
     if (first_column_ < 0) {
@@ -191,8 +193,9 @@ class Int8Weight : public PackedWeight {
 Nf4Weight::Layout LayoutOf(const at::Tensor& whole, const MatrixPart& part,
                            const std::string& name) {
   const int64_t columns = whole.size(1);
-  if (part.dim < 0) return {0, 1, 0, (whole.numel() + kNf4Block - 1) / kNf4Block,
-                            (whole.numel() + kNf4Block - 1) / kNf4Block};
+  if (part.dim < 0)
+    return {0, 1, 0, (whole.numel() + kNf4Block - 1) / kNf4Block,
+            (whole.numel() + kNf4Block - 1) / kNf4Block};
   if (columns % kNf4Block != 0) {
     throw ConfigError(fmt::format(
         "model.quantize: {} has rows of {} elements, no multiple of {}: nf4 cannot be split over "
@@ -209,10 +212,10 @@ Nf4Weight::Layout LayoutOf(const at::Tensor& whole, const MatrixPart& part,
 }  // namespace
 
 const std::vector<float>& Nf4Values() {
-  static const std::vector<float> kValues = {
-      -1.0F,        -0.69619280F, -0.52507305F, -0.39491749F, -0.28444138F, -0.18477343F,
-      -0.09105004F, 0.0F,         0.07958030F,  0.16093020F,  0.24611230F,  0.33791524F,
-      0.44070983F,  0.56261700F,  0.72295684F,  1.0F};
+  static const std::vector<float> kValues = {-1.0F,        -0.69619280F, -0.52507305F, -0.39491749F,
+                                             -0.28444138F, -0.18477343F, -0.09105004F, 0.0F,
+                                             0.07958030F,  0.16093020F,  0.24611230F,  0.33791524F,
+                                             0.44070983F,  0.56261700F,  0.72295684F,  1.0F};
   return kValues;
 }
 
@@ -297,7 +300,8 @@ std::shared_ptr<const PackedWeight> PackedPart(const at::Tensor& whole, Packing 
                                                const MatrixPart& part, at::Device device,
                                                const std::string& name) {
   EQUIPOISE_CHECK(whole.dim() == 2 && whole.is_cpu() && whole.scalar_type() == at::kFloat, name);
-  if (packing == Packing::kInt8) return std::make_shared<Int8Weight>(whole.contiguous(), part, device);
+  if (packing == Packing::kInt8)
+    return std::make_shared<Int8Weight>(whole.contiguous(), part, device);
   EQUIPOISE_CHECK(packing == Packing::kNf4, name);
   const Nf4Weight::Layout layout = LayoutOf(whole, part, name);
   const int64_t first_column =

@@ -20,7 +20,8 @@ constexpr char kA[] = ".lora_A.weight";
 void RequireFolder(const std::string& folder) {
   for (const std::string& file : {PeftConfigFile(folder), PeftTensorFile(folder)}) {
     if (std::filesystem::exists(file)) continue;
-    throw DataError(file + ": no such file; give a folder that PEFT's save_pretrained() has written");
+    throw DataError(file +
+                    ": no such file; give a folder that PEFT's save_pretrained() has written");
   }
 }
 

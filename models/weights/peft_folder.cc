@@ -36,8 +36,8 @@ void LoadPeft(const std::vector<Parameter*>& parameters, const ModelConfig& conf
     if (parameter->role == ParameterRole::kBase) continue;
     const auto found = in_file.find(parameter->name);
     if (found == in_file.end()) {
-      throw DataError(fmt::format("{}: no tensor for {}; is the file whole?", file.path(),
-                                  parameter->name));
+      throw DataError(
+          fmt::format("{}: no tensor for {}; is the file whole?", file.path(), parameter->name));
     }
     file.CheckShape(found->second, parameter->shape, parameter->part);
     file.ReadInto(found->second, parameter->stored(), parameter->part);
@@ -55,7 +55,8 @@ void WritePeft(const std::string& folder, const ModelConfig& config, const std::
   WriteSafetensors(PeftTensorFile(folder), named, {{"format", "pt"}});
   std::ofstream out(PeftConfigFile(folder));
   out << PeftConfigOf(config, base).dump(2) << "\n";
-  if (!out.flush()) throw RunError(PeftConfigFile(folder) + ": cannot write; free or change the folder");
+  if (!out.flush())
+    throw RunError(PeftConfigFile(folder) + ": cannot write; free or change the folder");
 }
 
 }  // namespace equipoise

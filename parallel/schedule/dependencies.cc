@@ -141,12 +141,12 @@ class ProducerTable {
   const std::vector<std::vector<int>> previous_;  // [stage]
   int micro_batches_;
   int edges_ = 0;
-  std::vector<int> first_edge_;                     // [stage]: edges to `next`, then to previous
-  std::vector<int> forward_, backward_;             // [stage][micro-batch] F or V; B, I or U
+  std::vector<int> first_edge_;                        // [stage]: edges to `next`, then to previous
+  std::vector<int> forward_, backward_;                // [stage][micro-batch] F or V; B, I or U
   std::vector<int> gather_forward_, gather_backward_;  // [stage][micro-batch]
-  std::vector<int> send_, receive_;                 // [edge from its own stage][micro-batch]
-  std::vector<std::vector<int>> weight_gradients_;  // [stage]
-  std::vector<std::vector<int>> reductions_;        // [rank]
+  std::vector<int> send_, receive_;                    // [edge from its own stage][micro-batch]
+  std::vector<std::vector<int>> weight_gradients_;     // [stage]
+  std::vector<std::vector<int>> reductions_;           // [rank]
 };
 
 }  // namespace

@@ -17,8 +17,8 @@ struct LinkModel {
 
 // Costs of a schedule's ops. A function that is not set means its default.
 struct SimulationCosts {
-  // Seconds of a compute op, REDUCE, OPT or GATHER. Default: F and V 1, I and W 1, B and U 2, others
-  // 0.
+  // Seconds of a compute op, REDUCE, OPT or GATHER. Default: F and V 1, I and W 1, B and U 2,
+  // others 0.
   std::function<double(const Op&)> seconds;
   // Bytes that an S sends. Default: 0.
   std::function<double(const Op&)> bytes;

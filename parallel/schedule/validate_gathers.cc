@@ -16,8 +16,7 @@ struct Rules {
 
   bool Gathers(const Op& op) const { return gathers && op.kind != OpKind::kWeightGradient; }
   bool Frees(const Op& op, const StageGraph& graph) const {
-    const bool sums =
-        MakesWeightGradient(op.kind) && graph.stages[op.stage].needs_weight_gradient;
+    const bool sums = MakesWeightGradient(op.kind) && graph.stages[op.stage].needs_weight_gradient;
     return Gathers(op) || (frees && sums);
   }
 };

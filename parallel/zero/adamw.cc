@@ -100,8 +100,8 @@ void AdamW::AddRuns(const Shards::Run& run, size_t group) {
   });
   for (; region != regions_.end() && region->place.flat.begin < wanted.end; ++region) {
     const int64_t origin = region->place.flat.begin;
-    region->runs[group].push_back(
-        {std::max(wanted.begin, origin) - origin, std::min(wanted.end, region->place.flat.end) - origin});
+    region->runs[group].push_back({std::max(wanted.begin, origin) - origin,
+                                   std::min(wanted.end, region->place.flat.end) - origin});
   }
 }
 

@@ -115,7 +115,8 @@ void ShardedUnits::FinishSums() {
 }
 
 void ShardedUnits::Finish() {
-  EQUIPOISE_CHECK(!in_pass_ && gradients_.empty(), gradients_.size(), " gradients that no pass sums");
+  EQUIPOISE_CHECK(!in_pass_ && gradients_.empty(), gradients_.size(),
+                  " gradients that no pass sums");
   FinishSums();
 }
 

@@ -32,7 +32,7 @@ class ShardedUnits {
   // What a layer's part of a pass needs.
   struct Use {
     std::vector<size_t> values;  // units whose values it reads; empty where they are whole anyway
-    std::vector<size_t> sums;    // units with trainable parameters whose gradients are then complete
+    std::vector<size_t> sums;  // units with trainable parameters whose gradients are then complete
   };
   // Bytes that this rank has received and sent for gathers and sums, as a ring moves them.
   struct Traffic {
@@ -81,7 +81,7 @@ class ShardedUnits {
   size_t next_ = 0, started_ = 0;  // uses to acquire, and to gather for
   std::map<size_t, Whole> whole_;
   std::map<size_t, at::Tensor> gradients_;  // whole ones, by unit
-  std::vector<Sum> sums_;  // under way: those of one unit, or of one layer's units
+  std::vector<Sum> sums_;                   // under way: those of one unit, or of one layer's units
   Traffic traffic_;
 };
 

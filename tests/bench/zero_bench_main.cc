@@ -107,8 +107,8 @@ struct Outcome {
 Outcome Train(const Settings& settings, Communicator& world) {
   const Layers owned = MakeLayers(settings.matrices);
   std::vector<std::vector<Parameter*>> layers;
-  Outcome outcome{{.layers = static_cast<double>(owned.size()),
-                   .ranks = static_cast<double>(world.size())}};
+  Outcome outcome{
+      {.layers = static_cast<double>(owned.size()), .ranks = static_cast<double>(world.size())}};
   for (const auto& layer : owned) {
     layers.emplace_back();
     for (const auto& parameter : layer) {

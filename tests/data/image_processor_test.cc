@@ -103,15 +103,12 @@ TEST_CASE("a picture's grid is that of Transformers' smart_resize", "[data][cpu]
     int64_t min_pixels, max_pixels;
     PatchGrid grid;
   };
-  for (const Row& row : {Row{{28, 28}, 3136, 12845056, {4, 4}},
-                         Row{{1, 1}, 3136, 12845056, {4, 4}},
-                         Row{{70, 42}, 3136, 12845056, {4, 4}},  // halves go to the even number
-                         Row{{2800, 14}, 3136, 12845056, {2, 58}},
-                         Row{{1500, 10}, 3136, 12845056, {2, 50}},
-                         Row{{7016, 4961}, 3136, 1003520, {60, 84}},
-                         Row{{5000, 5000}, 3136, 12845056, {254, 254}},
-                         Row{{56, 57}, 40000, 80000, {16, 16}},
-                         Row{{98, 126}, 3136, 1003520, {8, 8}}}) {
+  for (const Row& row :
+       {Row{{28, 28}, 3136, 12845056, {4, 4}}, Row{{1, 1}, 3136, 12845056, {4, 4}},
+        Row{{70, 42}, 3136, 12845056, {4, 4}},  // halves go to the even number
+        Row{{2800, 14}, 3136, 12845056, {2, 58}}, Row{{1500, 10}, 3136, 12845056, {2, 50}},
+        Row{{7016, 4961}, 3136, 1003520, {60, 84}}, Row{{5000, 5000}, 3136, 12845056, {254, 254}},
+        Row{{56, 57}, 40000, 80000, {16, 16}}, Row{{98, 126}, 3136, 1003520, {8, 8}}}) {
     INFO(row.size.width << " x " << row.size.height);
     const ImageProcessor processor(Grids(row.min_pixels, row.max_pixels), {});
     const PatchGrid grid = processor.GridOf(row.size);

@@ -2,8 +2,8 @@
 
 #include <ATen/Functions.h>
 
-#include <catch2/catch.hpp>
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <cmath>
 
 #include "configs/base/error.h"
@@ -31,8 +31,8 @@ TEST_CASE("NF4 takes the nearest of its 16 values times the block's scale", "[pa
   const std::vector<float>& values = Nf4Values();
   for (int64_t block = 0; block < unpacked.size(0); ++block) {
     for (int64_t i = 0; i < kNf4Block; i += 7) {
-      const double x = matrix.view({-1, kNf4Block})[block][i].item<double>() /
-                       exact[block].item<double>();
+      const double x =
+          matrix.view({-1, kNf4Block})[block][i].item<double>() / exact[block].item<double>();
       double nearest = values[0];
       for (const float value : values) {
         if (std::abs(value - x) < std::abs(nearest - x)) nearest = value;
@@ -67,8 +67,7 @@ TEST_CASE("a rank's part has the values of the whole", "[packed][cpu]") {
       const auto rows = PackedPart(matrix, packing, {0, 3, {4, 192}}, at::kCPU, "w");
       CHECK(rows->Unpacked(dtype).equal(whole.narrow(0, 3, 4).to(dtype)));
       for (const auto& [begin, width] : {std::pair{0, 64}, {64, 128}, {48, 80}, {100, 92}}) {
-        const auto columns =
-            PackedPart(matrix, packing, {1, begin, {10, width}}, at::kCPU, "w");
+        const auto columns = PackedPart(matrix, packing, {1, begin, {10, width}}, at::kCPU, "w");
         CHECK(columns->Unpacked(dtype).equal(whole.narrow(1, begin, width).to(dtype)));
       }
     }

@@ -118,7 +118,8 @@ TEST_CASE("weights are found in both namings, and exported in their own", "[mode
              {"visual.blocks.3.norm2.weight", visual + "blocks.3.norm2.weight"},
              {"visual.blocks.31.mlp.up_proj.bias", visual + "blocks.31.mlp.up_proj.bias"},
              {"visual.merger.mlp.2.bias", visual + "merger.mlp.2.bias"},
-             {"language_model.model.layers.7.mlp.up_proj.weight", text + "layers.7.mlp.up_proj.weight"},
+             {"language_model.model.layers.7.mlp.up_proj.weight",
+              text + "layers.7.mlp.up_proj.weight"},
              {"language_model.model.norm.weight", text + "norm.weight"},
              {"language_model.model.embed_tokens.weight", text + "embed_tokens.weight"},
              {"language_model.lm_head.weight", "lm_head.weight"}}) {

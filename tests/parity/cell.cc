@@ -39,8 +39,7 @@ void SetWeights(const std::vector<Parameter*>& parameters, bool nudged) {
     const TensorPart& part = parameter->part;
     if (parameter->packs) {
       const MatrixPart mine = {part.split() ? part.dim : -1, part.begin, parameter->shape};
-      parameter->packed =
-          PackedPart(whole, Packing::kInt8, mine, at::kCPU, parameter->name);
+      parameter->packed = PackedPart(whole, Packing::kInt8, mine, at::kCPU, parameter->name);
       continue;
     }
     if (!part.split()) {
@@ -207,7 +206,8 @@ ModelPart::Pass PassOf(const Shared& shared, int data) {
   for (size_t i = static_cast<size_t>(data); i < shared.batches.size();
        i += static_cast<size_t>(stride)) {
     const MicroBatch& batch = shared.batches[i];
-    pass.loads.push_back(SingleSegment(PicturesOf(batch, ImageSpecOf(shared.config)), batch.tokens()));
+    pass.loads.push_back(
+        SingleSegment(PicturesOf(batch, ImageSpecOf(shared.config)), batch.tokens()));
   }
   pass.batch = [&shared, data, stride](int i) -> const MicroBatch& {
     return shared.batches[data + i * stride];

@@ -36,8 +36,8 @@ void ThrowBubbles(Cell& cell) {
   cell.encoder_chunks = 1 + dice.Throw(std::min(3, most));
 }
 
-// Lets one cell in three with pictures take them at their own size. With dice of its own, so that the
-// others are those that were thrown before there were any.
+// Lets one cell in three with pictures take them at their own size. With dice of its own, so that
+// the others are those that were thrown before there were any.
 void ThrowGrids(Cell& cell) {
   if (IsText(cell)) return;
   Dice dice(static_cast<unsigned>(std::hash<std::string>()(cell.modality + " grids")));

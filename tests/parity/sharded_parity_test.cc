@@ -113,9 +113,9 @@ TEST_CASE("sharded parity: frozen modules and recompute", "[parity][cpu]") {
   cell.data = 2;
   cell.pipeline = GENERATE(1, 2);
   cell.schedule = GENERATE("1f1b", "zb_h1");
-  cell.freeze = GENERATE(std::vector<std::string>{"vision"}, std::vector<std::string>{"llm"},
-                         std::vector<std::string>{"vision", "llm"},
-                         std::vector<std::string>{"projector"});
+  cell.freeze =
+      GENERATE(std::vector<std::string>{"vision"}, std::vector<std::string>{"llm"},
+               std::vector<std::string>{"vision", "llm"}, std::vector<std::string>{"projector"});
   cell.recompute = GENERATE("none", "vision+llm");
   cell.micro_batches = 2;
   Check(cell, true);

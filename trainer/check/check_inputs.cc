@@ -299,8 +299,8 @@ class InputReader {
   const LossWeight weighting_;
   at::Tensor ids_, labels_, mask_, positions_, pixels_;
   std::optional<GridInputs> grids_;  // where the model takes pictures so
-  std::vector<int64_t> segments_;  // cu_seqlens of the packed row; empty when rows are not packed
-  int64_t image_token_;            // -1: unknown, and not needed
+  std::vector<int64_t> segments_;    // cu_seqlens of the packed row; empty when rows are not packed
+  int64_t image_token_;              // -1: unknown, and not needed
   int64_t next_tile_ = 0, next_sample_ = 0;
 };
 

@@ -26,10 +26,10 @@ GridInputs::GridInputs(const SafetensorsReader& file, const ModelConfig& config)
   if (patches == 0 && !pixels_.defined()) return;
   if (!pixels_.defined()) Refuse("pixel_values", "missing beside image_grid_thw");
   if (pixels_.sizes() != at::IntArrayRef({patches, images_.patch_numbers()})) {
-    Refuse("pixel_values", fmt::format("has the shape [{}], not [{}, {}], the patches of "
-                                       "image_grid_thw",
-                                       fmt::join(pixels_.sizes(), ", "), patches,
-                                       images_.patch_numbers()));
+    Refuse("pixel_values",
+           fmt::format("has the shape [{}], not [{}, {}], the patches of "
+                       "image_grid_thw",
+                       fmt::join(pixels_.sizes(), ", "), patches, images_.patch_numbers()));
   }
 }
 

@@ -1,7 +1,7 @@
 #include "trainer/checkpoint/base_weights.h"
 
-#include <fmt/format.h>
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -58,10 +58,8 @@ void SetMagnitudes(const std::vector<Parameter*>& parameters, const ModelConfig&
     if (!parameter->name.ends_with(suffix)) continue;
     const std::string layer = parameter->name.substr(0, parameter->name.size() - suffix.size());
     const std::string name = layer + ".weight";
-    const at::Tensor norms = WholeWeight(name, specs.at(name), model, section, seed)
-                                 .square()
-                                 .sum(1)
-                                 .sqrt();
+    const at::Tensor norms =
+        WholeWeight(name, specs.at(name), model, section, seed).square().sum(1).sqrt();
     const int64_t begin = parameter->part.split() ? parameter->part.begin : 0;
     parameter->stored().copy_(norms.narrow(0, begin, parameter->shape[0]));
   }

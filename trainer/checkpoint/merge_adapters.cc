@@ -81,9 +81,8 @@ MergeDifference MergeAdapters(LoadedModel& model, at::ScalarType dtype) {
     for (const auto& [name, parameter] : parameters) {
       if (!name.ends_with(suffix)) continue;
       const std::string linear = name.substr(0, name.size() - suffix.size());
-      difference.weight =
-          std::max(difference.weight,
-                   MergeOne(parameters, linear, layer->spec().adapter_scale, dtype));
+      difference.weight = std::max(
+          difference.weight, MergeOne(parameters, linear, layer->spec().adapter_scale, dtype));
     }
   }
   const at::Tensor merged = Logits(model);

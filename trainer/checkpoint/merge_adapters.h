@@ -15,8 +15,8 @@ struct MergeDifference {
 };
 
 // Adds each adapter to the weight that it is of, rounded to `dtype`, and sets the adapter to
-// nothing: W := W + scale B A, times the magnitudes with DoRA. A weight that was packed is unpacked.
-// REQUIRES: a model for inference in fp32 on the CPU.
+// nothing: W := W + scale B A, times the magnitudes with DoRA. A weight that was packed is
+// unpacked. REQUIRES: a model for inference in fp32 on the CPU.
 MergeDifference MergeAdapters(LoadedModel& model, at::ScalarType dtype);
 
 }  // namespace equipoise

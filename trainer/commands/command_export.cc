@@ -69,8 +69,7 @@ void WriteConfigJson(const std::string& folder, const std::string& dtype) {
 void MakeFolder(const std::string& folder) {
   for (const char* file : {"config.json", "adapter_config.json"}) {
     if (!fs::exists(fs::path(folder) / file)) continue;
-    throw ConfigError(
-        fmt::format("--out {}: holds a model already; give another folder", folder));
+    throw ConfigError(fmt::format("--out {}: holds a model already; give another folder", folder));
   }
   std::error_code error;
   fs::create_directories(folder, error);
@@ -84,17 +83,16 @@ std::map<std::string, at::Tensor> Exported(const LoadedModel& model, const std::
                                            bool adapters) {
   std::map<std::string, at::Tensor> tensors;
   for (const Parameter* p : model.parameters->parameters()) {
-    const bool is_taken = adapters ? p->role != ParameterRole::kBase
-                                   : p->role != ParameterRole::kAdapter;
+    const bool is_taken =
+        adapters ? p->role != ParameterRole::kBase : p->role != ParameterRole::kAdapter;
     if (!is_taken) continue;
     const at::Tensor values = p->packs ? p->packed->Unpacked(at::kFloat) : p->stored();
     tensors[p->name] = values.to(StoredDtype(dtype)).contiguous();
     if (p->numel() == 0) continue;
     const auto [least, most] = at::aminmax(tensors[p->name]);
     if (std::isfinite(least.item<double>()) && std::isfinite(most.item<double>())) continue;
-    throw ConfigError(
-        fmt::format("--dtype {}: tensor {} has values beyond its range; give fp32 or bf16", dtype,
-                    p->name));
+    throw ConfigError(fmt::format(
+        "--dtype {}: tensor {} has values beyond its range; give fp32 or bf16", dtype, p->name));
   }
   return tensors;
 }
@@ -123,7 +121,8 @@ int Export(const Arguments& arguments) {
   ModelConfig config = ReadModelConfig(source.folder);
   SetAdapters(run.model, &config);
   if (!config.lora.on() && arguments.merge)
-    throw ConfigError(fmt::format("--merge: {} has no adapters; leave it out", arguments.checkpoint));
+    throw ConfigError(
+        fmt::format("--merge: {} has no adapters; leave it out", arguments.checkpoint));
   MakeFolder(arguments.out);
   LoadOptions load;
   load.inference = true;

@@ -209,7 +209,7 @@ Json Checkpointer::Sections() const {
   sections["data"]["content"] = std::to_string(data_.index().hash());
   sections["data"]["files"] = FileKeys(data_.index(), config.data.train.size());
   sections["train"]["seed"] = config.train.seed;  // of the samples' order
-  if (data_.model_config().lora.on()) {  // wherever the base lies now
+  if (data_.model_config().lora.on()) {           // wherever the base lies now
     sections["model"].erase("hf");
     sections["model"]["base"] = base_;
   }

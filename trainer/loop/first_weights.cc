@@ -54,8 +54,8 @@ void TakeFirstWeights(RunContext& context, const ModelConfig& model, FlatParamet
   std::string zeros;
   AgreeOrThrowDataError(context.world(), [&] {
     parameters.SetWeights([&](const std::vector<Parameter*>& some) {
-      for (const std::string& name : SetFirstWeights(some, model, config.model,
-                                                     static_cast<uint64_t>(config.train.seed))) {
+      for (const std::string& name :
+           SetFirstWeights(some, model, config.model, static_cast<uint64_t>(config.train.seed))) {
         zeros += name + "\n";
       }
     });

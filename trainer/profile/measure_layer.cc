@@ -88,8 +88,7 @@ MicroBatch RandomMicroBatch(const ModelConfig& config, const MeasuredRow& row) {
     const int64_t size = images.tile_size;
     if (images.has_grids()) {
       batch.image_grids = GridTensor(images.GridsOfTiles(row.tiles));
-      batch.pixel_values =
-          at::randn({row.tiles * images.rows_per_tile, images.patch_numbers()});
+      batch.pixel_values = at::randn({row.tiles * images.rows_per_tile, images.patch_numbers()});
     } else {
       batch.pixel_values = at::randn({row.tiles, config.vision.num_channels, size, size});
     }

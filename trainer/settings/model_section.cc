@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "configs/base/error.h"
-#include "models/families/families.h"
 #include "models/families/adapters.h"
+#include "models/families/families.h"
 #include "models/families/modules.h"
 #include "models/families/presets.h"
 #include "models/weights/peft_config.h"
@@ -95,8 +95,8 @@ void UsePixels(const PixelsConfig& pixels, ModelConfig* model) {
   try {
     ImageSpecOf(*model);
   } catch (const DataError& error) {
-    throw ConfigError(fmt::format("data.pixels: {} to {}: {}", pixels.min, pixels.max,
-                                  error.what()));
+    throw ConfigError(
+        fmt::format("data.pixels: {} to {}: {}", pixels.min, pixels.max, error.what()));
   }
 }
 

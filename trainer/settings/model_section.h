@@ -5,8 +5,8 @@
 
 namespace equipoise {
 
-// The configuration of the model given by `model.hf` or `model.preset`, with its adapters; no weights are read. Throws
-// ConfigError when none or both are given, and as ReadModelConfig() does.
+// The configuration of the model given by `model.hf` or `model.preset`, with its adapters; no
+// weights are read. Throws ConfigError when none or both are given, and as ReadModelConfig() does.
 ModelConfig ModelConfigOf(const ModelSection& model);
 // The same with what the section `data` says of pictures (data.pixels).
 ModelConfig ModelConfigOf(const RunConfig& config);

@@ -131,8 +131,8 @@ LayerSpec VisionBlockSpec(const VisionConfig& vision, int64_t index, int ranks) 
   AddAttentionCosts(vision, static_cast<double>(by_head.Largest(ranks)), windowed, spec);
   AddMlpCosts(vision, by_width.Largest(ranks), spec);
   if (ranks > 1) {
-    spec.attention.all_reduces = spec.attention.gradient_all_reduces = {
-        {PerRow::Patches(static_cast<double>(hidden))}};
+    spec.attention.all_reduces =
+        spec.attention.gradient_all_reduces = {{PerRow::Patches(static_cast<double>(hidden))}};
     spec.mlp.all_reduces = spec.mlp.gradient_all_reduces = spec.attention.all_reduces;
   }
   return spec;

@@ -39,8 +39,8 @@ std::vector<int64_t> Numbers(const ConfigSection& section, const char* key,
 VisionConfig ParseVision(const ConfigSection& section, bool first, int64_t rows) {
   VisionConfig vision;
   vision.model_type = first ? "qwen2_vl_vision" : "qwen2_5_vl_vision";
-  vision.hidden_size = section.Size(first ? "embed_dim" : "hidden_size", kMaxWidth,
-                                    first ? 1280 : 3584);
+  vision.hidden_size =
+      section.Size(first ? "embed_dim" : "hidden_size", kMaxWidth, first ? 1280 : 3584);
   vision.num_hidden_layers = section.Size("depth", kMaxLayers, 32);
   vision.num_attention_heads = section.Size("num_heads", kMaxWidth, 16);
   vision.patch_size = section.Square("patch_size", kMaxPixels, 14);
@@ -62,8 +62,9 @@ VisionConfig ParseVision(const ConfigSection& section, bool first, int64_t rows)
     vision.intermediate_size = vision.hidden_size * section.Size("mlp_ratio", 1024, 4);
     vision.hidden_act = GetString(section.json, "hidden_act", section.where, "quick_gelu");
     if (vision.hidden_act != "quick_gelu" && vision.hidden_act != "gelu") {
-      section.Refuse("hidden_act", fmt::format("'{}' is not supported, only quick_gelu and gelu are",
-                                               vision.hidden_act));
+      section.Refuse(
+          "hidden_act",
+          fmt::format("'{}' is not supported, only quick_gelu and gelu are", vision.hidden_act));
     }
     return vision;
   }
@@ -109,8 +110,7 @@ void Parse(const ConfigSection& top, ModelConfig* config) {
   config->text = ParseText(top);
   const ConfigSection vision = Subsection(top, "vision_config");
   config->vision = ParseVision(vision, first, config->text.hidden_size);
-  config->downsample_ratio =
-      1.0 / static_cast<double>(vision.Size("spatial_merge_size", 1024, 2));
+  config->downsample_ratio = 1.0 / static_cast<double>(vision.Size("spatial_merge_size", 1024, 2));
   config->image_token_id = GetInt(top.json, "image_token_id", top.where, 151655);
   config->video_token_id = GetInt(top.json, "video_token_id", top.where, 151656);
 }
@@ -121,9 +121,10 @@ void Validate(const ModelConfig& config, const std::string& where) {
   const auto refuse = [&](const std::string& what) { throw DataError(where + ": " + what); };
   if (vision.hidden_size % vision.num_attention_heads != 0 ||
       vision.hidden_size / vision.num_attention_heads % 4 != 0) {
-    refuse(fmt::format("vision_config: {} for {} heads: a head's size must be a multiple of 4, for "
-                       "the positions of rows and columns",
-                       vision.hidden_size, vision.num_attention_heads));
+    refuse(
+        fmt::format("vision_config: {} for {} heads: a head's size must be a multiple of 4, for "
+                    "the positions of rows and columns",
+                    vision.hidden_size, vision.num_attention_heads));
   }
   const std::vector<int64_t>& sections = config.text.mrope_section;
   if (std::accumulate(sections.begin(), sections.end(), int64_t{0}) * 2 != config.text.head_dim) {
@@ -131,8 +132,8 @@ void Validate(const ModelConfig& config, const std::string& where) {
                        config.text.head_dim));
   }
   if (config.text.rope_type != "default") {
-    refuse(fmt::format("rope_type: '{}' is not supported with mrope_section",
-                       config.text.rope_type));
+    refuse(
+        fmt::format("rope_type: '{}' is not supported with mrope_section", config.text.rope_type));
   }
   if (vision.window_size > 0 && vision.window_size < vision.patch_size * config.shuffle()) {
     refuse(fmt::format("vision_config: window_size: {} is less than the {} pixels of a token",
@@ -176,8 +177,8 @@ void Write(const ModelConfig& config, Json* json) {
   if (config.naming == WeightNaming::kModules) (*json)[kNamesKey] = kModules;
   if (json->contains("vision_config")) return;
   const bool first = config.model_type == kQwen2;
-  const char* name = first ? "Qwen2VLForConditionalGeneration"
-                           : "Qwen2_5_VLForConditionalGeneration";
+  const char* name =
+      first ? "Qwen2VLForConditionalGeneration" : "Qwen2_5_VLForConditionalGeneration";
   json->update({{"model_type", config.model_type},
                 {"architectures", {name}},
                 {"image_token_id", config.image_token_id},
@@ -247,10 +248,9 @@ void FindNaming(const std::string& folder, ModelConfig* config) {
 }  // namespace
 
 const EncoderFamily& Qwen2Vl() {
-  static const EncoderFamily kFamily = {{kQwen2, kQwen25}, Parse,          Validate,
-                                        Write,             Renamings,      Qwen2VlEncoderSpecs,
-                                        Qwen2VlImages,     FindImageToken, Settings,
-                                        FindNaming};
+  static const EncoderFamily kFamily = {
+      {kQwen2, kQwen25},   Parse,         Validate,       Write,    Renamings,
+      Qwen2VlEncoderSpecs, Qwen2VlImages, FindImageToken, Settings, FindNaming};
   return kFamily;
 }
 

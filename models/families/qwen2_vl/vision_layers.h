@@ -59,7 +59,8 @@ class NativeBlockLayer : public Layer {
 };
 
 // The merger: a norm, then two linear layers with GELU in between over the patches of each square.
-// Input [patches, vision hidden], output [image tokens, hidden] in the order in which pictures come.
+// Input [patches, vision hidden], output [image tokens, hidden] in the order in which pictures
+// come.
 class MergerLayer : public Layer {
  public:
   MergerLayer(const LayerSpec& spec, const ModelConfig& config, std::shared_ptr<PatchTable> table,
