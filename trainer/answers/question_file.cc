@@ -110,10 +110,10 @@ Json AnswerJson(const FileQuestion& question, const GivenAnswer& answer) {
   if (!answer.fault.empty()) json["fault"] = answer.fault;
   if (question.references.empty()) return json;
   json["references"] = question.references;
-  AnswerScores::VisitFields(ScoreAnswer(question.question(), question.references, answer.text),
-                            [&](const char* name, const auto& value) {
-                              if (const std::optional<double> known = value) json[name] = *known;
-                            });
+  const AnswerScores scores = ScoreAnswer(question.question(), question.references, answer.text);
+  AnswerScores::VisitFields(scores, [&](const char* name, const auto& value) {
+    if (const std::optional<double> known = value) json[name] = *known;
+  });
   return json;
 }
 
