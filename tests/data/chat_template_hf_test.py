@@ -242,25 +242,29 @@ def check_case(program, path, case, report):
 
 
 # Qwen2.5's template where functions are described, up to the turns' end marks (its published text).
-TOOLS_TEXT = r"""{%- if tools %}
+TOOLS_TEXT = (r"""{%- if tools %}
     {{- '<|im_start|>system\n' }}
     {%- if messages[0]['role'] == 'system' %}
         {{- messages[0]['content'] }}
     {%- else %}
         {{- 'SYSTEM' }}
     {%- endif %}
-    {{- "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with function signatures within <tools></tools> XML tags:\n<tools>" }}
+    {{- "\n\n# Tools\n\nYou may call one or more functions to assist with the user query."""
+    r"""\n\nYou are provided with function signatures within <tools></tools> XML tags:\n<tools>" }}
     {%- for tool in tools %}
         {{- "\n" }}
         {{- tool | tojson }}
     {%- endfor %}
-    {{- "\n</tools>\n\nFor each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call><|im_end|>\n" }}
+    {{- "\n</tools>\n\nFor each function call, return a json object with function name"""
+    r""" and arguments within <tool_call></tool_call> XML tags:\n<tool_call>"""
+    r"""\n{\"name\": <function-name>, \"arguments\": <args-json-object>}"""
+    r"""\n</tool_call><|im_end|>\n" }}
 {%- endif %}
 {%- for message in messages %}
     {%- if message.role != 'system' %}
         {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}
     {%- endif %}
-{%- endfor %}"""
+{%- endfor %}""")
 
 
 def check_tools(program, folder, report):

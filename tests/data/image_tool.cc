@@ -1,5 +1,5 @@
-// Runs the picture code on files for image_pillow_test.py. Commands come on standard input, one a
-// line, words apart by tabs; each is answered by one line, "ok WIDTH HEIGHT" or "error MESSAGE".
+// Runs the picture code on files for image_check.py. Commands come on standard input, one a line,
+// words apart by tabs; each is answered by one line, "ok WIDTH HEIGHT" or "error MESSAGE".
 //   size PATH              decode PATH OUT              resize PATH WIDTH HEIGHT OUT
 //   tiles PATH MIN MAX THUMBNAIL TILE_SIZE OUT
 //   square PATH SIDE FIT MEAN DEVIATION OUT        three words each for mean and deviation

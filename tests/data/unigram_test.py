@@ -1,5 +1,5 @@
-"""Unigram tokenizers (tokenizer.json of T5 and XLM-RoBERTa) against Hugging Face's `tokenizers`: ids
-and texts, on small vocabularies trained here.
+"""Unigram tokenizers (tokenizer.json of T5 and XLM-RoBERTa) against Hugging Face's `tokenizers`:
+ids and texts, on small vocabularies trained here.
 
 python unigram_test.py TOKENIZE_PROGRAM
 """
@@ -19,7 +19,7 @@ SPACE = "\u2581"
 
 
 def charsmap(pairs):
-    """SentencePiece's compiled map of texts to texts: a double array (darts-clone's) made naively."""
+    """SentencePiece's compiled map of texts to texts: a double array (darts-clone's), naively."""
     replacements, values = b"", {}
     for text, becomes in pairs.items():
         values[text.encode()] = len(replacements)
@@ -60,7 +60,8 @@ PAIRS = {"\ufb01": "fi", "\u2460": "1", "e\u0301": "é", "a\u0308": "ä", "\u300
 
 def fixture_charsmap():
     """nmt_nfkc's of the fixture's tokenizer.model: field 2 of its field 3. None: no fixtures."""
-    path = os.path.join(os.environ.get("EQUIPOISE_FIXTURES", ""), "tokenizers/spm-unigram/tokenizer.model")
+    path = os.path.join(os.environ.get("EQUIPOISE_FIXTURES", ""),
+                        "tokenizers/spm-unigram/tokenizer.model")
     if not os.path.exists(path):
         return None
     with open(path, "rb") as file:
@@ -157,7 +158,8 @@ def with_byte_fallback(path, folder):
 def main():
     program, report = sys.argv[1], Report()
     texts = [t for t in HARD + CORPUS + random_texts(400, seed=2) if "\n" not in t]
-    texts += ["``x''", "e\u0301\u0301 a\u0308 \r\r \u00ad x\u00adx", "か\u3099か \u0600a \u00a9\ufe0f",
+    texts += ["``x''", "e\u0301\u0301 a\u0308 \r\r \u00ad x\u00adx",
+              "か\u3099か \u0600a \u00a9\ufe0f",
               "a\u0301\u0308 \u1100\u1161\u11a8\u0301 🇩🇪🇫 👩\u200d🚀 न\u094dन", "<extra_id_0> x </s>"]
     lines = [POINTS[at:at + 64] for at in range(0, len(POINTS), 64)]
     every = ["".join("a{0} {0}e\u0301{0}\u0308".format(c) for c in line) for line in lines]

@@ -1,6 +1,6 @@
-"""Qwen2-VL and Qwen2.5-VL from folders in Hugging Face's form: pictures at their own size, positions
-of their rows and columns. Samples are those of Transformers; a folder is trained, planned, checked,
-exported in the names that it came with, and answers as Transformers does."""
+"""Qwen2-VL and Qwen2.5-VL from folders in Hugging Face's form: pictures at their own size,
+positions of their rows and columns. Samples are those of Transformers; a folder is trained,
+planned, checked, exported in the names that it came with, and answers as Transformers does."""
 import json
 import os
 import shutil

@@ -245,7 +245,8 @@ constexpr char kAlpaca[] =
     R"( {"bytes": "Zm9v", "path": null}})";
 
 constexpr char kVideo[] =
-    R"({"tools": [{"name": "f", "parameters": {"b": 1, "a": [2.5]}}], "videos": [["0.png", "1.png"]],)"
+    R"({"tools": [{"name": "f", "parameters": {"b": 1, "a": [2.5]}}],)"
+    R"( "videos": [["0.png", "1.png"]],)"
     R"( "conversations": {"from": ["human", "gpt"], "value": ["<video>Q", "A"]}})";
 
 // Of version 2, which has no checksum that would refuse whatever is damaged.

@@ -1,5 +1,5 @@
-"""Every Qwen2, LLaMA, InternVL, LLaVA and Qwen-VL case of the fixtures' parity folder, by `equipoise
-check`."""
+"""Every Qwen2, LLaMA, InternVL, LLaVA and Qwen-VL case of the fixtures' parity folder, by
+`equipoise check`."""
 import json
 import os
 import shutil

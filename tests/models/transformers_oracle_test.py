@@ -117,8 +117,8 @@ MODELS = {
 }
 # Patches of each sample's pictures: two in the first, one in the second.
 GRIDS = ([(4, 6), (8, 2)], [(6, 8)], [])
-SEVERAL_RANKS = {"qwen2_vl tied": 2, "qwen2_5_vl": 3, "qwen2 tied": 2, "internvl 6b llama": 5, "qwen3 tied": 2, "llava clip llama": 2,
-                 "mistral": 2}
+SEVERAL_RANKS = {"qwen2_vl tied": 2, "qwen2_5_vl": 3, "qwen2 tied": 2,
+                 "internvl 6b llama": 5, "qwen3 tied": 2, "llava clip llama": 2, "mistral": 2}
 INTERNLM2 = ("llama dynamic-rope", "internvl 6b llama")
 
 

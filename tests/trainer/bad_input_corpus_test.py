@@ -1,5 +1,5 @@
-"""Every case of scripts/bad-input has its documented outcome: bad_input_corpus_test.py PROGRAM SCRIPT
-PAGE.
+"""Every case of scripts/bad-input has its documented outcome:
+bad_input_corpus_test.py PROGRAM SCRIPT PAGE.
 
 `data CONFIG check` looks at each; docs/bad_input.md lists them."""
 

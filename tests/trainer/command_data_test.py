@@ -267,8 +267,8 @@ def test_show_writes_a_page(folder):
     with open(path) as file:
         page = file.read()
     assert page.count("<img alt=") == 4 and page.count("data:image/png;base64,") == 4, page[:500]
-    trained = re.findall('<span class="trained" title="token [0-9]+, id [0-9]+, trained">(.*?)</span>',
-                         page)
+    trained = re.findall('<span class="trained" title="token [0-9]+, id [0-9]+, trained">(.*?)'
+                         '</span>', page)
     assert "".join(trained) == "Both&lt;|im_end|&gt;", trained
     assert "&lt;IMG_CONTEXT&gt; &times; 12" in page, page[-2000:]
     assert "http" not in page  # nothing is fetched
