@@ -31,6 +31,16 @@ uint8_t Nearest(const std::vector<float>& middles, float x) {
                               middles.begin());
 }
 
+// The code of a scale, given as a part of its group's largest, as bitsandbytes' CPU code finds it:
+// by a table over 65535 equal steps of [-1, 1]. Its GPU code takes the nearest value to x itself,
+// which differs where a middle lies within half a step of x, and for scales near the mean.
+uint8_t NestedCode(const std::vector<float>& middles, float x) {
+  constexpr int kSteps = 65535;
+  const float clamped = std::min(std::max(-1.0F, x), 1.0F);  // -1 for NaN
+  const int step = static_cast<int>((clamped + 1.0F) * 0.5F * kSteps + 0.5F);
+  return Nearest(middles, -1.0F + 2.0F * static_cast<float>(step) / kSteps);
+}
+
 std::vector<float> Middles(const std::vector<float>& values) {
   std::vector<float> middles;
   for (size_t i = 1; i < values.size(); ++i) middles.push_back((values[i - 1] + values[i]) / 2);
@@ -212,15 +222,16 @@ Nf4Weight::Layout LayoutOf(const at::Tensor& whole, const MatrixPart& part,
 }  // namespace
 
 const std::vector<float>& Nf4Values() {
-  static const std::vector<float> kValues = {-1.0F,        -0.69619280F, -0.52507305F, -0.39491749F,
-                                             -0.28444138F, -0.18477343F, -0.09105004F, 0.0F,
-                                             0.07958030F,  0.16093020F,  0.24611230F,  0.33791524F,
-                                             0.44070983F,  0.56261700F,  0.72295684F,  1.0F};
+  static const std::vector<float> kValues = {
+      -1.0F,         -0.69619280F, -0.52507305F, -0.39491749F, -0.28444138F, -0.18477343F,
+      -0.091050036F, 0.0F,         0.07958030F,  0.16093020F,  0.24611230F,  0.33791524F,
+      0.44070983F,   0.56261700F,  0.72295684F,  1.0F};
   return kValues;
 }
 
 // For each power of ten from 1e-6 to 1 the middles of 1, 2, 4 .. 64 equal parts of [0.1, 1] times
-// it, of both signs; 0; and 1.
+// it, of both signs; 0; and 1. The bounds are rounded once, as by torch.linspace, so that the
+// values are those in bitsandbytes' checkpoints to the bit.
 const std::vector<float>& DynamicValues() {
   static const std::vector<float> kValues = [] {
     std::vector<float> values = {0.0F, 1.0F};
@@ -229,8 +240,8 @@ const std::vector<float>& DynamicValues() {
       const auto unit = static_cast<float>(std::pow(10.0, power - 6));
       const auto bound = [parts](int i) {
         const float step = 0.9F / static_cast<float>(parts);
-        return i < (parts + 1) / 2 ? 0.1F + step * static_cast<float>(i)
-                                   : 1.0F - step * static_cast<float>(parts - i);
+        return i < (parts + 1) / 2 ? std::fma(step, static_cast<float>(i), 0.1F)
+                                   : std::fma(-step, static_cast<float>(parts - i), 1.0F);
       };
       for (int i = 0; i < parts; ++i) {
         const float middle = (bound(i) + bound(i + 1)) / 2 * unit;
@@ -258,10 +269,13 @@ Nf4Blocks QuantizeNf4(const at::Tensor& matrix) {
     for (int64_t block = begin; block < end; ++block) {
       const int64_t first = block * kNf4Block, here = std::min(kNf4Block, count - first);
       largest[block] = LargestOf(x + first, here);
-      const float factor = largest[block] > 0 ? 1.0F / largest[block] : 0;
+      const float scale = std::max(largest[block], 1e-38F), factor = 1.0F / scale;
       for (int64_t i = 0; i < kNf4Block; i += 2) {
+        // bitsandbytes divides in a block that is not full.
         const auto code = [&](int64_t at) {
-          return at < here ? Nearest(middles, x[first + at] * factor) : kZeroCode;
+          if (at >= here) return kZeroCode;
+          const float value = x[first + at];
+          return Nearest(middles, here < kNf4Block ? value / scale : value * factor);
         };
         bytes[(first + i) / 2] = static_cast<uint8_t>(code(i) << 4 | code(i + 1));
       }
@@ -279,9 +293,10 @@ Nf4Blocks QuantizeNf4(const at::Tensor& matrix) {
     const int64_t here = std::min(kNf4Nested, blocks - first);
     const float most = LargestOf(scales + first, here);
     result.absmax2.mutable_data_ptr<float>()[first / kNf4Nested] = most;
+    const float factor = 1.0F / most;
     for (int64_t i = first; i < first + here; ++i) {
-      const float scaled = most > 0 ? scales[i] / most : 0;
-      result.absmax_codes.mutable_data_ptr<uint8_t>()[i] = Nearest(nested, scaled);
+      result.absmax_codes.mutable_data_ptr<uint8_t>()[i] =
+          most > 0 ? NestedCode(nested, scales[i] * factor) : 0;
     }
   }
   return result;

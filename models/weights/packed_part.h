@@ -21,8 +21,8 @@ struct MatrixPart {
 
 // Packs the part of a weight [out, in], fp32 on the CPU, and moves it to `device`. Blocks and
 // scales are those of the whole matrix, so that a weight has the same values on every mesh; NF4's
-// are those of bitsandbytes, with double quantisation. Throws ConfigError that begins with `name`
-// where blocks of a split matrix would reach over its rows.
+// are those of bitsandbytes (its CPU code), with double quantisation. Throws ConfigError that
+// begins with `name` where blocks of a split matrix would reach over its rows.
 std::shared_ptr<const PackedWeight> PackedPart(const at::Tensor& whole, Packing packing,
                                                const MatrixPart& part, at::Device device,
                                                const std::string& name);

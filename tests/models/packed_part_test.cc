@@ -1,12 +1,16 @@
 #include "models/weights/packed_part.h"
 
-#include <ATen/Functions.h>
+#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstdlib>
+#include <string>
 
 #include "configs/base/error.h"
+#include "models/weights/safetensors.h"
+#include "tests/skip_case.h"
 
 namespace equipoise {
 namespace {
@@ -57,6 +61,63 @@ TEST_CASE("the dynamic map has 256 ascending values between -1 and 1", "[packed]
   CHECK(std::is_sorted(values.begin(), values.end()));
   CHECK(values.front() == Approx(-0.99296875));
   CHECK(values.back() == 1);
+  // Of bitsandbytes' create_dynamic_map(), to the bit: bounds that are rounded twice miss these.
+  CHECK(values[137] == 0.000381250022F);
+  CHECK(values[162] == 0.0198437516F);
+  CHECK(values[203] == 0.275781274F);
+  CHECK(values[220] == 0.514843702F);
+  CHECK(values[234] == 0.711718798F);
+  CHECK(values[255 - 203 - 1] == -0.275781274F);
+}
+
+TEST_CASE("scales near the middle of two codes take bitsandbytes'", "[packed][cpu]") {
+  // A block each; their mean is 2 and the largest less it 1. For all but the first two the nearest
+  // codes would be 206, 48, 192, 62, 192, 62, 134, 120, 127.
+  const at::Tensor scales = at::tensor({3.0F, 1.0F, 2.3249979F, 1.6750022F, 2.1281223F, 1.8718776F,
+                                        2.1140659F, 1.8859342F, 2.0000875F, 1.9999125F, 2.0F});
+  const Nf4Blocks blocks = QuantizeNf4(scales.unsqueeze(1).repeat({1, kNf4Block}));
+  CHECK(blocks.offset == 2);
+  CHECK(blocks.absmax2.item<float>() == 1);
+  CHECK(blocks.absmax_codes.equal(
+      at::tensor({255, 0, 207, 47, 193, 61, 191, 63, 133, 121, 131}, at::kByte)));
+}
+
+TEST_CASE("equal scales take bitsandbytes' code 0", "[packed][cpu]") {
+  const Nf4Blocks blocks = QuantizeNf4(at::full({2, kNf4Block}, 1.5));
+  CHECK(blocks.absmax_codes.eq(0).all().item<bool>());
+  CHECK(ScalesOf(blocks).eq(1.5).all().item<bool>());
+}
+
+TEST_CASE("NF4 is bitsandbytes' to the bit", "[packed][cpu]") {
+  const char* fixtures = std::getenv("EQUIPOISE_FIXTURES");
+  if (fixtures == nullptr) return testing::SkipCase("no fixtures");
+  const std::string root = fixtures;
+  const SafetensorsReader tables(root + "/quant/tables.safetensors");
+  CHECK(tables.Read("nf4").equal(at::tensor(Nf4Values())));
+  CHECK(tables.Read("dynamic_signed").equal(at::tensor(DynamicValues())));
+  const SafetensorsReader matrices(root + "/quant/four_bit.safetensors");
+  for (const std::string name : {"gauss", "outliers", "wide_range", "ragged", "edge"}) {
+    INFO(name);
+    const auto read = [&](const std::string& what) {
+      return matrices.Read(name + "|nf4|64|nested." + what);
+    };
+    const at::Tensor matrix = matrices.Read(name + ".input");
+    const Nf4Blocks blocks = QuantizeNf4(matrix);
+    // Ours are whole blocks; behind an odd number of elements one nibble is nobody's.
+    CHECK(blocks.codes.narrow(0, 0, matrix.numel() / 2)
+              .equal(read("packed").flatten().narrow(0, 0, matrix.numel() / 2)));
+    CHECK(blocks.absmax_codes.equal(read("absmax_codes").flatten()));
+    CHECK(blocks.absmax2.equal(read("absmax2")));
+    CHECK(blocks.offset == read("absmax_offset").item<float>());
+    CHECK(Whole(matrix, Packing::kNf4).equal(read("dequant")));
+  }
+  const std::string parity = root + "/parity/";
+  const SafetensorsReader base(parity + "llama-mha-untied/model.safetensors");
+  const SafetensorsReader packed(parity + "lora-qlora-llama-mha-untied/base_nf4.safetensors");
+  for (const auto& [name, entry] : packed.entries()) {
+    INFO(name);
+    CHECK(Whole(base.Read(name), Packing::kNf4).equal(packed.Read(name)));
+  }
 }
 
 TEST_CASE("a rank's part has the values of the whole", "[packed][cpu]") {
