@@ -70,8 +70,8 @@ class HeadReader {
 // The sizes that the heads of these kinds tell; REQUIRES: the file begins with the kind's first
 // bytes. Throw ImageError for what is cut, damaged, or of a form that is not read.
 ImageSize ParseWebp(HeadReader& reader);
-ImageSize ParseGif(
-    HeadReader& reader);  // of the screen, and of the first frame where that is larger
+// Of the screen, and of the first frame where that is larger.
+ImageSize ParseGif(HeadReader& reader);
 ImageSize ParseBmp(HeadReader& reader);
 ImageSize ParseTiff(HeadReader& reader);  // of the first picture, turned as its orientation says
 
