@@ -17,7 +17,6 @@ ROOMS = {
         "device",
         "outputs",
         "planner",
-        "doctor",
         "checkpoint",
         "run",
         "profile",

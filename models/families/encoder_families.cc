@@ -4,12 +4,11 @@
 
 #include "models/families/internvl/internvl.h"
 #include "models/families/llava/llava.h"
-#include "models/families/qwen2_vl/qwen2_vl.h"
 
 namespace equipoise {
 
 const std::vector<const EncoderFamily*>& EncoderFamilies() {
-  static const std::vector<const EncoderFamily*> kAll = {&InternVl(), &Llava(), &Qwen2Vl()};
+  static const std::vector<const EncoderFamily*> kAll = {&InternVl(), &Llava()};
   return kAll;
 }
 

@@ -78,7 +78,8 @@ class AdamW {
  private:
   // A part of the shard that is updated at a time: contiguous in the flat buffers and in the shard.
   struct Region {
-    Shards::Run place;
+    Range flat;
+    int64_t local = 0;                     // its begin in the shard
     std::vector<std::vector<Range>> runs;  // [group]: its elements, counted from the region's begin
   };
   // The fp32 numbers of a region: views of the buffers where these hold such numbers.

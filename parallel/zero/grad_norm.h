@@ -42,7 +42,7 @@ class DistributedNorm {
   };
   struct OwnRun {
     size_t parameter;
-    Shards::Run place;
+    Range flat;
   };
   void ListNodes(const Shards& shards);
   void NameParts();

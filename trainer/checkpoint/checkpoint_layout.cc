@@ -40,9 +40,9 @@ std::vector<int64_t> StepsIn(const std::string& checkpoints) {
   return steps;
 }
 
-std::string LinkedName(const std::string& checkpoints, const char* link) {
+std::string LatestName(const std::string& checkpoints) {
   std::error_code error;
-  const fs::path target = fs::read_symlink(fs::path(checkpoints) / link, error);
+  const fs::path target = fs::read_symlink(fs::path(checkpoints) / kLatestName, error);
   return error ? "" : target.string();
 }
 

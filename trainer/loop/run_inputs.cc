@@ -7,9 +7,8 @@
 namespace equipoise {
 
 RunInputs::RunInputs(RunContext& context, const TrainOptions& options)
-    : best(context.config), data(context), evaluator(context), checkpoints(context, data, options) {
-  if (checkpoints.start().empty() || data.model_config().lora.on())
-    CheckFirstWeights(context, data.model_config());
+    : data(context), evaluator(context), checkpoints(context, data, options) {
+  if (checkpoints.start().empty()) CheckFirstWeights(context, data.model_config());
 }
 
 PlanReport PlanWithoutTraining(const TrainOptions& options, MpiEnvironment& mpi) {

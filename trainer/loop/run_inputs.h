@@ -1,6 +1,5 @@
 #pragma once
 
-#include "trainer/loop/best_measure.h"
 #include "trainer/loop/checkpointer.h"
 #include "trainer/loop/evaluator.h"
 #include "trainer/loop/run_context.h"
@@ -15,7 +14,6 @@ struct RunInputs {
   // Collective. Throws UserError for every fault of the inputs.
   RunInputs(RunContext& context, const TrainOptions& options);
 
-  BestMeasure best;
   RunData data;
   Evaluator evaluator;
   Checkpointer checkpoints;

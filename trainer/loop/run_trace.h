@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <string>
 
-#include "parallel/mesh.h"
 #include "parallel/timeline.h"
 #include "trainer/loop/replica.h"
 #include "trainer/loop/run_context.h"
@@ -31,7 +30,6 @@ class RunTrace {
  private:
   RunContext& context_;
   int64_t until_ = 0;  // step after which the trace is written; 0: none, or done
-  Mesh mesh_;          // of the plan
   Timeline predicted_;
 };
 

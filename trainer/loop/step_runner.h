@@ -1,9 +1,7 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,7 +50,6 @@ class StepRunner {
   const RunData& data_;
   Replica& replica_;
   std::unique_ptr<StepFeed> feed_;
-  std::optional<std::chrono::steady_clock::time_point> ended_;  // the step before
 };
 
 }  // namespace equipoise

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "parallel/comm/values.h"
 #include "parallel/zero/zero_optimizer.h"
 
 namespace equipoise {
@@ -41,17 +40,14 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
   Communicator& data = groups_.along(Axis::kData);
   Communicator& pipeline = groups_.along(Axis::kPipeline);
   ModelPart::Options part = options.part;
-  part.sharding = {plan.sharded, plan.data(), groups_.at.data};
+  part.shards = plan.optimizer_shards();
   if (plan.tensor() > 1)
     part.tensor = {&groups_.along(Axis::kTensor), groups_.at.tensor, plan.tensor()};
   part_ = std::make_unique<ModelPart>(config, StageLayout(config, plan, part.freeze),
                                       groups_.at.pipeline, part);
   shards_ = std::make_unique<Shards>(
       ZeroShards(plan.sharded, part_->parameters(), data, options.bucket_bytes));
-  if (part.sharding.gradients()) {
-    units_ = std::make_unique<ShardedUnits>(part_->parameters(), data);
-    part_->units = units_.get();
-  } else if (shards_->ranks() > 1) {
+  if (shards_->ranks() > 1) {
     reducer_ = std::make_unique<GradientReducer>(part_->parameters(), data, *shards_);
   } else {
     GradientReducer::Options reduce;
@@ -93,7 +89,6 @@ void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {
   pass.evaluate = false;
   parameters().ZeroGradient();
   ready_.clear();
-  PadLoads(pass.loads);
   schedule_ = StepSchedule(pass.loads);
   RequireSamePlan({step.hash, step.items, &schedule_, groups_.at.data}, world_);
   pass.schedule = &schedule_;
@@ -103,7 +98,6 @@ void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {
 }
 
 void ParallelModel::Evaluate(ModelPart::Pass pass) {
-  PadLoads(pass.loads);
   if (pass.loads.empty()) return;  // fewer packs than data ranks
   pass.evaluate = true;
   schedule_ = PlanSchedule::ForwardOps(forward_only_, pass.loads, CostsOf(pass.loads));
@@ -112,21 +106,11 @@ void ParallelModel::Evaluate(ModelPart::Pass pass) {
   executor_->Run(schedule_);
 }
 
-// Passes are collective where weights or gradients are shared out: every data rank makes as many,
-// of empty micro-batches where it has none.
-void ParallelModel::PadLoads(std::vector<LayerLoad>& loads) {
-  if (!units_) return;
-  const std::vector<double> most =
-      AllReduceValues(groups_.along(Axis::kData),
-                      std::vector<double>{static_cast<double>(loads.size())}, ReduceOp::kMax);
-  loads.resize(static_cast<size_t>(most[0]));
-}
-
 // Reduces gradients that are complete. Weights that other pipeline ranks have copies of wait for
 // theirs (FinishReduction()).
 void ParallelModel::Ready(const std::vector<Parameter*>& parameters) {
   for (const Parameter* parameter : parameters) {
-    if (units_ || Holds(tied_, parameter) || Holds(encoder_copy_, parameter)) continue;
+    if (Holds(tied_, parameter) || Holds(encoder_copy_, parameter)) continue;
     if (ready_.insert(parameter).second) reducer_->Ready(*parameter);
   }
 }
@@ -135,15 +119,10 @@ void ParallelModel::Ready(const std::vector<Parameter*>& parameters) {
 // embedding, then head.
 void ParallelModel::SumTied() {
   if (tied_.empty() || !tied_[0]->trainable) return;
-  at::Tensor sum = SummedGradient(*tied_[0]);
-  for (size_t i = 1; i < tied_.size(); ++i) sum.add_(SummedGradient(*tied_[i]));
+  at::Tensor sum = tied_[0]->gradient;
+  for (size_t i = 1; i < tied_.size(); ++i) sum.add_(tied_[i]->gradient);
   tied_group_->AllReduce(sum, ReduceOp::kSum).WaitOnStream();
-  for (size_t i = 1; i < tied_.size(); ++i) SummedGradient(*tied_[i]).copy_(sum);
-}
-
-// This rank's gradient of a weight that is a unit of its own where gradients are shared out.
-at::Tensor ParallelModel::SummedGradient(const Parameter& parameter) {
-  return units_ ? parameters().GradientSlice(parameters().UnitOf(parameter)) : parameter.gradient;
+  for (size_t i = 1; i < tied_.size(); ++i) tied_[i]->gradient.copy_(sum);
 }
 
 // Each copy has the gradients of the micro-batches that it ran.
@@ -158,10 +137,9 @@ void ParallelModel::SumEncoderCopies() {
 }
 
 void ParallelModel::FinishReduction() {
-  if (units_) units_->Finish();
   SumTied();
   SumEncoderCopies();
-  if (reducer_) reducer_->Finish();
+  reducer_->Finish();
 }
 
 }  // namespace equipoise
