@@ -5,8 +5,7 @@
 namespace equipoise {
 
 // Training state that data-parallel ranks share out in place of a copy each: the stages of ZeRO
-// (Rajbhandari et al. 2020), each of which includes the one before it. Only kNone and kOptimizer
-// can be run as yet; `parallel.zero` takes no other.
+// (Rajbhandari et al. 2020), each of which includes the one before it.
 enum class ShardedState : uint8_t { kNone, kOptimizer, kGradients, kParameters };
 
 // The number of ZeRO's stage, as `parallel.zero` has it: 0 for kNone, 1 for kOptimizer, ...
@@ -16,5 +15,16 @@ constexpr int FieldValue(ShardedState state) { return ZeroStage(state); }
 constexpr ShardedState ShardedStateOf(int zero_stage) {
   return static_cast<ShardedState>(zero_stage);
 }
+
+// What one of `ranks` data ranks holds of that state.
+struct Sharding {
+  ShardedState state = ShardedState::kNone;
+  int ranks = 1;
+  int rank = 0;
+
+  bool Shares(ShardedState what) const { return ranks > 1 && state >= what; }
+  bool gradients() const { return Shares(ShardedState::kGradients); }
+  bool values() const { return Shares(ShardedState::kParameters); }
+};
 
 }  // namespace equipoise

@@ -1,8 +1,7 @@
-// Everything follows from one rule: buckets are counted from the end of the buffer and have one
-// size but for the first, and slice r of a bucket belongs to rank r. Every bucket is a multiple of
-// kBlock * ranks elements, so slices are of equal size and begin at blocks. A shard is the
-// concatenation of its slices; the offset of bucket b in it is b.begin / ranks. Look-ups are a
-// binary search over at most kMaxBuckets buckets.
+// Everything follows from one rule: slice r of a bucket belongs to rank r. Every bucket is a
+// multiple of kBlock * ranks elements, so slices are of equal size and begin at blocks. A shard is
+// the concatenation of its slices; the offset of bucket b in it is b.begin / ranks. Look-ups are a
+// binary search over the buckets.
 
 #include "parallel/shards.h"
 
@@ -29,6 +28,14 @@ Shards::Shards(int64_t numel, int ranks, int64_t bucket_numel) : ranks_(ranks), 
     buckets_.push_back({std::max<int64_t>(0, end - size), end});
   }
   std::reverse(buckets_.begin(), buckets_.end());
+}
+
+Shards::Shards(int ranks, const std::vector<int64_t>& bucket_sizes) : ranks_(ranks), numel_(0) {
+  for (const int64_t size : bucket_sizes) {
+    EQUIPOISE_CHECK(size >= 0 && size == Padded(size, ranks), size, " over ", ranks);
+    buckets_.push_back({numel_, numel_ + size});
+    numel_ += size;
+  }
 }
 
 Range Shards::Slice(size_t bucket, int rank) const {

@@ -13,10 +13,10 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// The split of a flat buffer over ranks (ZeRO): the buffer is cut into buckets of equal size,
-// counted from its end (the first bucket is what remains), and each bucket into one slice a rank. A
-// rank's slices, concatenated in the order of the buckets, are its shard. Pure arithmetic, free of
-// LibTorch; every rank derives the same.
+// The split of a flat buffer over ranks (ZeRO): the buffer is cut into buckets, and each bucket
+// into one slice a rank. Buckets are given, or of equal size, counted from the buffer's end (the
+// first bucket is what remains). A rank's slices, concatenated in the order of the buckets, are its
+// shard. Pure arithmetic, free of LibTorch; every rank derives the same.
 class Shards {
  public:
   // Alignment of slices and of parameters, in elements. An element thus has the same place in a
@@ -31,6 +31,8 @@ class Shards {
   explicit Shards(int64_t numel) : Shards(numel, 1, numel) {}
   // Buckets of about `bucket_numel` elements. REQUIRES: numel == Padded(numel, ranks).
   Shards(int64_t numel, int ranks, int64_t bucket_numel);
+  // Buckets of these sizes, in order; some may be empty. REQUIRES: each is Padded().
+  Shards(int ranks, const std::vector<int64_t>& bucket_sizes);
 
   int ranks() const { return ranks_; }
   int64_t numel() const { return numel_; }

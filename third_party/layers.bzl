@@ -17,6 +17,7 @@ ROOMS = {
         "device",
         "outputs",
         "planner",
+        "doctor",
         "checkpoint",
         "run",
         "profile",

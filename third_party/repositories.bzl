@@ -142,6 +142,45 @@ cuda_repository = repository_rule(
     local = True,
 )
 
+# Arrow and Parquet, which PyPI's pyarrow brings with their headers; the library links them alone
+# that is opened when a Parquet file is read.
+def _arrow_impl(ctx):
+    root = str(_environment(ctx)) + "/lib/python3.11/site-packages/pyarrow"
+    libraries = []
+    if ctx.path(root + "/include").exists:
+        libraries = [
+            file.basename
+            for file in ctx.path(root).readdir()
+            if file.basename.startswith(("libarrow.so.", "libparquet.so."))
+        ]
+    found = len(libraries) == 2
+    ctx.file("found.bzl", "FOUND = %s\n" % found)
+    if not found:
+        ctx.file("BUILD", "")
+        return
+    for folder in ["arrow", "parquet"]:
+        ctx.symlink(root + "/include/" + folder, "include/" + folder)
+    ctx.file("BUILD", """
+cc_library(
+    name = "parquet",
+    hdrs = glob(["include/**/*.h"]),
+    includes = ["include"],
+    linkopts = [
+        "-L{root}",
+        "-l:{parquet}",
+        "-l:{arrow}",
+        "-Wl,--disable-new-dtags",
+        "-Wl,-rpath,{root}",
+    ],
+    visibility = ["//visibility:public"],
+)
+""".format(root = ctx.path(root).realpath, arrow = min(libraries), parquet = max(libraries)))
+
+arrow_repository = repository_rule(
+    implementation = _arrow_impl,
+    local = True,
+)
+
 # NCCL's header alone, by which a test checks parallel/comm/nccl_api.h: the library is opened at run
 # time.
 def _nccl_impl(ctx):

@@ -120,6 +120,12 @@ int ParseFailed(const CLI::App& app, const CLI::ParseError& error, MpiEnvironmen
   return static_cast<int>(ExitCode::kDone);
 }
 
+// True where standard output is a terminal whose user wants colours (no-color.org).
+bool ShowsColours() {
+  const char* refused = std::getenv("NO_COLOR");
+  return isatty(STDOUT_FILENO) == 1 && (refused == nullptr || *refused == '\0');
+}
+
 // Sets environment variables that libraries read once, when they are loaded, unless the user has
 // set them, and executes the program again, which takes 0.2 s.
 void SetUpLibraries(char** argv) {
@@ -145,6 +151,9 @@ void SetUpLibraries(char** argv) {
   // two streams may share one, in which a receive that waits for its peer blocks the send for which
   // that peer waits.
   for_gpus("CUDA_DEVICE_MAX_CONNECTIONS", "32");
+  // Packs differ in size: memory that is freed by one is to serve the next.
+  if (std::getenv("PYTORCH_CUDA_ALLOC_CONF") == nullptr)
+    for_gpus("PYTORCH_ALLOC_CONF", "expandable_segments:True");
   // A rank uses several communicators, and launches their operations in the same order on all ranks
   // of each; NCCL 2.26 and later then keep that order on the GPU.
   for_gpus("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
@@ -176,11 +185,12 @@ int RunProgram(int argc, char** argv) {
   std::function<int()> run;
   AddTrainCommand(app, mpi, run);
   AddPlanCommand(app, mpi, run);
-  AddDataCommand(app, mpi, run);
+  AddDataCommand(app, mpi, ShowsColours(), run);
   AddCheckCommand(app, mpi, run);
   AddExportCommand(app, mpi, run);
   AddGenerateCommand(app, mpi, run);
   AddProfileCommand(app, mpi, run);
+  AddDoctorCommand(app, mpi, run);
 
   try {
     app.parse(argc, argv);

@@ -67,7 +67,7 @@ CostModel::CostModel(const ModelConfig& config, const Cluster& cluster, const Op
   const std::vector<LayerSpec> shared = LayerSpecs(config, options.tensor);
   bool before = false;
   for (size_t i = 0; i < specs_.size(); ++i) {
-    if (i == 0 || specs_[i].kind != specs_[i - 1].kind) {
+    if (i == 0 || specs_[i].kind != specs_[i - 1].kind || specs_[i].shape != specs_[i - 1].shape) {
       Group group;
       group.work = shared[i];
       group.trainable = IsTrained(specs_[i], options.frozen);
@@ -128,6 +128,7 @@ LayerLoad CostModel::Shared(LayerLoad load) const {
   if (ranks == 1) return load;
   load.patches /= ranks;
   load.patch_pairs /= ranks;
+  load.window_pairs /= ranks;
   load.image_tokens /= ranks;
   load.tokens /= ranks;
   load.token_pairs /= ranks;
@@ -249,14 +250,22 @@ double CostModel::AnalyticWorkBytes(const LayerSpec& work, bool trainable,
   if (work.gradient_with_loss) {
     return std::max(LogitsBytes(work, load, options_, gpu), element * work.mlp.workspace.At(load));
   }
+  double unpacked = 0;  // the largest packed weight, as it is computed with
+  for (const TensorSpec& tensor : work.parameters) {
+    if (tensor.packing == Packing::kNone) continue;
+    unpacked =
+        std::max(unpacked, element * static_cast<double>(tensor.LargestPart(options_.tensor)));
+  }
   double most = 0;
   for (const HalfCost* half : {&work.attention, &work.mlp}) {
-    const double rows = half->workspace.At(load) * element + 4 * half->workspace_fp32.At(load);
+    const double rows =
+        unpacked + half->workspace.At(load) * element + 4 * half->workspace_fp32.At(load);
     most = std::max(most, rows);
     if (rows == 0 || !trainable || gpu || options_.element_bytes == 4) continue;
     // A CPU computes a weight gradient in 16 bits before it is added; half of `rows` is freed by
     // then.
     for (const Product& product : half->products) {
+      if (product.frozen) continue;
       most = std::max(most, rows / 2 + element * static_cast<double>(product.n * product.k));
     }
   }
@@ -281,6 +290,14 @@ int64_t CostModel::BoundaryBytes(int layer, const LayerLoad& load) const {
 
 int64_t CostModel::Parameters(int layer) const {
   return At(layer).work.LargestPart(options_.tensor);
+}
+
+int64_t CostModel::TrainedParameters(int layer) const {
+  return Trainable(layer) ? At(layer).work.LargestTrained(options_.tensor) : 0;
+}
+
+int64_t CostModel::ParameterBytes(int layer) const {
+  return At(layer).work.LargestBytes(options_.tensor, options_.element_bytes);
 }
 
 bool CostModel::Trainable(int layer) const { return At(layer).trainable; }

@@ -60,8 +60,10 @@ class CostModel {
   int64_t WorkBytes(int layer, const LayerLoad& load) const;
   // Bytes of a layer's output on this rank.
   int64_t BoundaryBytes(int layer, const LayerLoad& load) const;
-  // Parameters of a layer on this rank.
+  // Parameters of a layer on this rank, those of them that are trained, and the bytes of all.
   int64_t Parameters(int layer) const;
+  int64_t TrainedParameters(int layer) const;
+  int64_t ParameterBytes(int layer) const;
   // Parameters of the weight that embedding and head share; 0: not tied. The head's stage has a
   // copy where the embedding is in another stage. Parameters() counts it in the embedding only.
   int64_t tied_parameters() const { return tied_parameters_; }

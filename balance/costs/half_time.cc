@@ -24,9 +24,19 @@ constexpr double kScoreBytes = 2, kScorePasses = 4 + 5, kScoreGradientPasses = 6
 // Kept: the softmax, dropout's mask and result (Korthikanti et al., arXiv 2205.05198, section 4.1).
 constexpr double kKeptScoreBytes = 2 + 1 + 2;
 
+// (query, key) pairs of a layer of the encoder; 0 for others.
+double EncoderPairs(const HalfCost& half, const LayerLoad& load) {
+  if (half.attention_flops_per_window_pair > 0) return load.window_pairs;
+  return half.attention_flops_per_patch_pair > 0 ? load.patch_pairs : 0;
+}
+
+bool IsOfEncoder(const HalfCost& half) {
+  return half.attention_flops_per_patch_pair > 0 || half.attention_flops_per_window_pair > 0;
+}
+
 // Scores of all (query, key) pairs: a causal mask is applied to the square.
 double ScoresOf(const HalfCost& half, const LayerLoad& load) {
-  const double encoder = half.attention_flops_per_patch_pair > 0 ? load.patch_pairs : 0;
+  const double encoder = EncoderPairs(half, load);
   const double causal = half.attention_flops_per_pair > 0 ? 2 * load.token_pairs : 0;
   return half.attention_heads * (encoder + causal);
 }
@@ -41,6 +51,7 @@ CoreTimes ScoresThroughMemory(const HalfCost& half, const LayerLoad& load,
   const double bandwidth = cluster.memory_bytes_per_s * cluster.memory_efficiency;
   const double scores = ScoresOf(half, load);
   const double flops = half.attention_flops_per_patch_pair * load.patch_pairs +
+                       half.attention_flops_per_window_pair * load.window_pairs +
                        2 * half.attention_flops_per_pair * load.token_pairs;
   // Of two products: queries by keys, softmax by values.
   const double arithmetic = flops / 2 / (cluster.peak_flops * cluster.gemm_efficiency);
@@ -54,8 +65,8 @@ CoreTimes ScoresThroughMemory(const HalfCost& half, const LayerLoad& load,
 // How much longer attention takes for the same FLOPs because its sequences are short.
 double Shortness(const HalfCost& half, const LayerLoad& load, const Cluster& cluster) {
   if (cluster.multiprocessors == 0) return 1;
-  const bool encoder = half.attention_flops_per_patch_pair > 0;
-  const double pairs = encoder ? load.patch_pairs : load.token_pairs;
+  const bool encoder = IsOfEncoder(half);
+  const double pairs = encoder ? EncoderPairs(half, load) : load.token_pairs;
   const auto rows = static_cast<double>(encoder ? load.patches : load.tokens);
   return pairs > 0 ? 1 + kHalfSpeedKeys * rows / pairs : 1;
 }
@@ -104,6 +115,7 @@ HalfTimes HalfSeconds(const HalfCost& half, const LayerLoad& load, const HalfSet
     const auto n = static_cast<double>(product.n), k = static_cast<double>(product.k);
     times.products_s += GemmSeconds({rows, n, k}, cluster, bytes);
     times.input_gradient_s += GemmSeconds({rows, k, n}, cluster, bytes);
+    if (product.frozen) continue;
     times.weight_gradient_s +=
         GemmSeconds({n, k, rows}, cluster, bytes) + program.gradient_bytes * n * k / bandwidth;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "balance/costs/stage_costs.h"
 
@@ -18,16 +19,16 @@ constexpr int64_t kFp32 = 4;
 
 // Bytes that stay over the whole step.
 MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_rank) {
-  int64_t trained = 0, frozen = 0;
+  int64_t trained = 0, bytes = 0;
   for (const int stage : plan.StagesOf(pipeline_rank)) {
     const StageParameters parameters = ParametersOfStage(costs, plan, stage);
     trained += parameters.trained;
-    frozen += parameters.frozen;
+    bytes += parameters.bytes;
   }
   const int64_t element = costs.options().element_bytes;
   const int64_t shards = ShardRanks(costs, plan);
   MemoryForecast forecast;
-  forecast.parameters = element * (trained + frozen);
+  forecast.parameters = bytes;
   forecast.gradients = kFp32 * trained;
   if (plan.IsSharded(ShardedState::kGradients)) forecast.gradients /= shards;
   if (plan.IsSharded(ShardedState::kParameters)) forecast.parameters /= shards;
@@ -68,14 +69,25 @@ class StageMemory {
     StagePass pass;
   };
 
-  // A layer's weights where each rank keeps its shard only, and those of the layer that is gathered
-  // meanwhile; the gradient before it is summed to its shards.
-  int64_t GatheredBytes(int layer) const {
-    const int64_t element = costs_.options().element_bytes;
-    int64_t bytes = 0;
-    if (plan_.IsSharded(ShardedState::kParameters)) bytes += 2 * element;
-    if (plan_.IsSharded(ShardedState::kGradients)) bytes += kFp32;
-    return bytes * costs_.Parameters(layer);
+  // Where each rank keeps its shard only: the weights of the layer that runs, and of the one that
+  // is gathered meanwhile, which comes next in this direction (`next`).
+  int64_t GatheredBytes(int layer, int next, const LayerSpan& stage) const {
+    if (!plan_.IsSharded(ShardedState::kParameters) || plan_.data() == 1) return 0;
+    const bool gathers = stage.begin <= next && next < stage.end;
+    return costs_.options().element_bytes *
+           (costs_.Parameters(layer) + (gathers ? costs_.Parameters(next) : 0));
+  }
+
+  // Likewise the gradient of the layer that runs, and that of the layer before, which is summed to
+  // a shard.
+  int64_t WholeGradientBytes(int layer, const LayerSpan& stage) const {
+    if (!plan_.IsSharded(ShardedState::kGradients) || plan_.data() == 1) return 0;
+    int64_t bytes = costs_.Trainable(layer) ? kFp32 * costs_.Parameters(layer) : 0;
+    if (layer + 1 < stage.end && costs_.Trainable(layer + 1)) {
+      const int64_t summed = kFp32 * costs_.Parameters(layer + 1);
+      bytes += summed + summed / ShardRanks(costs_, plan_);
+    }
+    return bytes;
   }
 
   StagePass Work(int stage, const LayerLoad& load) const {
@@ -84,11 +96,15 @@ class StageMemory {
     const int64_t at_end = KeptAtEndBytes(costs_, plan_, stage, load);
     for (int layer = layers.begin; layer < layers.end; ++layer) {
       const int64_t kept = costs_.KeptBytes(layer, load, RecomputeOf(plan_, layer));
-      const int64_t again =
-          costs_.KeptBytes(layer, load, Recompute::kNone) - kept + GatheredBytes(layer);
+      const int64_t again = costs_.KeptBytes(layer, load, Recompute::kNone) - kept;
+      const int64_t work = again + costs_.WorkBytes(layer, load);
       pass.kept += kept;
-      Moment now = {pass.kept, again + costs_.WorkBytes(layer, load)};
+      Moment now = {pass.kept, work + GatheredBytes(layer, layer + 1, layers)};
+      // The head makes its gradient with the loss.
+      if (layer + 1 == costs_.num_layers()) now.temporary += WholeGradientBytes(layer, layers);
       if (now.total() > pass.forward.total()) pass.forward = now;
+      now.temporary =
+          work + GatheredBytes(layer, layer - 1, layers) + WholeGradientBytes(layer, layers);
       if (layer + 1 == layers.end) now.kept += at_end;
       if (costs_.HasBackward(layer) && now.total() > pass.backward.total()) pass.backward = now;
     }
@@ -141,12 +157,26 @@ int64_t BoundaryBuffers(const CostModel& costs, const Plan& plan,
   return bytes;
 }
 
+// Shared-out gradients that are whole between the two halves of backwards: those of whole stages.
+int64_t DeferredGradientBytes(const CostModel& costs, const Plan& plan, const Schedule& schedule,
+                              int pipeline_rank) {
+  if (!plan.IsSharded(ShardedState::kGradients) || plan.data() == 1) return 0;
+  std::set<int> stages;
+  for (const Op& op : schedule.ranks[static_cast<size_t>(pipeline_rank)]) {
+    if (op.kind == OpKind::kWeightGradient) stages.insert(op.stage);
+  }
+  int64_t bytes = 0;
+  for (const int stage : stages) bytes += kFp32 * ParametersOfStage(costs, plan, stage).trained;
+  return bytes;
+}
+
 }  // namespace
 
 MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Schedule& schedule,
                               const std::vector<LayerLoad>& micro_batches, int pipeline_rank) {
   MemoryForecast forecast = States(costs, plan, pipeline_rank);
   forecast.communication = BoundaryBuffers(costs, plan, micro_batches, pipeline_rank);
+  forecast.gradients += DeferredGradientBytes(costs, plan, schedule, pipeline_rank);
   StageMemory stages(costs, plan);
   const std::vector<int> freed_at = FreedAt(schedule, pipeline_rank);
   const std::vector<Op>& list = schedule.ranks[static_cast<size_t>(pipeline_rank)];

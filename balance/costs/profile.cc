@@ -50,6 +50,7 @@ Json LayerJson(const LayerMeasurement& layer) {
           {"shape", layer.shape},
           {"patches", layer.load.patches},
           {"patch_pairs", layer.load.patch_pairs},
+          {"window_pairs", layer.load.window_pairs},
           {"image_tokens", layer.load.image_tokens},
           {"tokens", layer.load.tokens},
           {"token_pairs", layer.load.token_pairs},
@@ -69,6 +70,8 @@ LayerMeasurement ReadLayer(const Json& object, const std::string& source) {
   layer.shape = GetString(object, "shape", source);
   layer.load.patches = PositiveInt(object, "patches", source);
   layer.load.patch_pairs = Positive(object, "patch_pairs", source);
+  if (object.contains("window_pairs"))
+    layer.load.window_pairs = Positive(object, "window_pairs", source);
   layer.load.image_tokens = PositiveInt(object, "image_tokens", source);
   layer.load.tokens = PositiveInt(object, "tokens", source);
   layer.load.token_pairs = Positive(object, "token_pairs", source);

@@ -6,15 +6,15 @@
 
 #include "models/spec/layer_spec.h"
 
-// Non-negative least squares with relative errors. There are only seven terms, so every subset is
+// Non-negative least squares with relative errors. There are only eight terms, so every subset is
 // solved by the normal equations, and the best solution without a negative coefficient is the
-// optimum: O(2^7 x 7^2 x measurements). Terms of pictures that are proportional to patches in all
+// optimum: O(2^8 x 8^2 x measurements). Terms of pictures that are proportional to patches in all
 // measurements are left out.
 
 namespace equipoise {
 namespace {
 
-constexpr size_t kTerms = 7, kPatches = 1, kPatchPairs = 5, kImageTokens = 6;
+constexpr size_t kTerms = 8, kPatches = 1, kPatchPairs = 5, kImageTokens = 6, kWindowPairs = 7;
 using Row = std::array<double, kTerms>;
 
 Row Terms(const LayerLoad& load) {
@@ -24,7 +24,8 @@ Row Terms(const LayerLoad& load) {
           load.token_pairs,
           static_cast<double>(load.targets),
           load.patch_pairs,
-          static_cast<double>(load.image_tokens)};
+          static_cast<double>(load.image_tokens),
+          load.window_pairs};
 }
 
 double Dot(const Row& a, const Row& b) {
@@ -62,7 +63,7 @@ Problem Scaled(const std::vector<LayerLoad>& loads, const std::vector<double>& m
 // The terms, a bit each, that are proportional to patches in all rows.
 unsigned LikePatches(const std::vector<Row>& scaled) {
   unsigned terms = 0;
-  for (const size_t k : {kPatchPairs, kImageTokens}) {
+  for (const size_t k : {kPatchPairs, kImageTokens, kWindowPairs}) {
     const bool alike = std::all_of(scaled.begin(), scaled.end(), [k](const Row& row) {
       return std::abs(row[k] - row[kPatches]) < 1e-9;
     });

@@ -9,9 +9,9 @@
 namespace equipoise {
 
 // A linear function of a load: coefficients of a constant, patches, tokens, token pairs, targets,
-// patch pairs and image tokens, in this order; none is negative.
+// patch pairs, image tokens and window pairs, in this order; none is negative.
 struct LoadFit {
-  std::array<double, 7> coefficients = {};
+  std::array<double, 8> coefficients = {};
   // Root mean square of the relative errors, (fitted - measured) / measured.
   double residual = 0;
 

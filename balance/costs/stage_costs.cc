@@ -20,9 +20,9 @@ struct OpCosts {
 };
 
 struct Tables {
-  std::vector<std::vector<OpCosts>> ops;  // [stage][micro-batch]
-  std::vector<double> reduce_s;           // [stage]
-  double slowest = 1;                     // factor on the seconds of passes
+  std::vector<std::vector<OpCosts>> ops;   // [stage][micro-batch]
+  std::vector<double> reduce_s, gather_s;  // [stage]; of its largest layer, which nothing hides
+  double slowest = 1;                      // factor on the seconds of passes
   double optimizer_s = 0;  // of the slowest rank: the gradient norm makes all wait for it
   std::vector<std::vector<LinkModel>> links;  // [pipeline rank][pipeline rank]
 
@@ -44,6 +44,8 @@ double Tables::Seconds(const Op& op) const {
     case OpKind::kBackward:
     case OpKind::kEncoderBackward:
       return slowest * At(op).backward_s();
+    case OpKind::kGather:
+      return gather_s[static_cast<size_t>(op.stage)];
     case OpKind::kReduce:
       return reduce_s[static_cast<size_t>(op.stage)];
     case OpKind::kOptimizer:
@@ -103,7 +105,8 @@ OpCosts CostsOf(const LayerCostTable& table, const Plan& plan, const Cluster& cl
     const LayerCostTable::Costs& costs = table.At(layer, load);
     const Recompute recompute = RecomputeOf(plan, layer);
     const auto parameters = static_cast<double>(table.model().Parameters(layer));
-    const ShardTraffic traffic = TrafficOf(table.model(), plan, cluster, parameters);
+    ShardTraffic traffic = TrafficOf(table.model(), plan, cluster, parameters);
+    if (!table.model().Trainable(layer)) traffic.scatter = {};
     AddSeconds(costs, recompute, traffic, cluster, sum);
     sum.kept_bytes += costs.kept_bytes[static_cast<size_t>(recompute)];
     if (Defers(table.model(), layer)) {
@@ -116,6 +119,18 @@ OpCosts CostsOf(const LayerCostTable& table, const Plan& plan, const Cluster& cl
   const bool scattered = style.program->scatters_boundaries && !style.sequence_parallel;
   sum.boundary_bytes = static_cast<double>(bytes) / (scattered ? plan.tensor() : 1);
   return sum;
+}
+
+// The gather of a stage's largest layer: of the first of a pass nothing runs beside it.
+double FirstGatherSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
+                          int stage) {
+  const LayerSpan layers = plan.LayersOf(stage);
+  double seconds = 0;
+  for (int layer = layers.begin; layer < layers.end; ++layer) {
+    const auto parameters = static_cast<double>(costs.Parameters(layer));
+    seconds = std::max(seconds, TrafficOf(costs, plan, cluster, parameters).gather.seconds);
+  }
+  return seconds;
 }
 
 bool HoldsEmbedding(const CostModel& costs, const Plan& plan, int stage) {
@@ -136,10 +151,14 @@ StageParameters ParametersOfStage(const CostModel& costs, const Plan& plan, int 
   const LayerSpan layers = plan.LayersOf(stage);
   StageParameters sum;
   for (int layer = layers.begin; layer < layers.end; ++layer) {
-    (costs.Trainable(layer) ? sum.trained : sum.frozen) += costs.Parameters(layer);
+    const int64_t trained = costs.TrainedParameters(layer);
+    sum.trained += trained;
+    sum.frozen += costs.Parameters(layer) - trained;
+    sum.bytes += costs.ParameterBytes(layer);
   }
   if (HoldsTiedHead(costs, plan, stage) && !HoldsEmbedding(costs, plan, stage)) {
     (costs.Trainable(costs.num_layers() - 1) ? sum.trained : sum.frozen) += costs.tied_parameters();
+    sum.bytes += costs.options().element_bytes * costs.tied_parameters();
   }
   return sum;
 }
@@ -260,6 +279,7 @@ SimulationCosts StageCosts(const LayerCostTable& table, const Plan& plan, const 
     for (const int load : loads) row.push_back(CostsOf(table, plan, cluster, stage, load));
     const double backward_s = row.empty() ? 0 : row.back().backward_s();
     tables->reduce_s.push_back(ReduceSeconds(costs, plan, cluster, stage, backward_s));
+    tables->gather_s.push_back(FirstGatherSeconds(costs, plan, cluster, stage));
     tables->ops.push_back(std::move(row));
   }
   const RunStyle& style = costs.options().style;

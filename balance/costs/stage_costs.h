@@ -36,10 +36,10 @@ inline Recompute RecomputeOf(const Plan& plan, int layer) {
   return plan.recompute.empty() ? Recompute::kNone : plan.recompute[static_cast<size_t>(layer)];
 }
 
-// Parameters of a stage on one tensor rank: of trained layers, of frozen ones. The head's copy of a
-// tied weight is counted where the embedding is in another stage.
+// Parameters of a stage on one tensor rank: trained ones, frozen ones, and the bytes of all. The
+// head's copy of a tied weight is counted where the embedding is in another stage.
 struct StageParameters {
-  int64_t trained = 0, frozen = 0;
+  int64_t trained = 0, frozen = 0, bytes = 0;
 };
 StageParameters ParametersOfStage(const CostModel& costs, const Plan& plan, int stage);
 

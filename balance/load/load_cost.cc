@@ -13,6 +13,7 @@ LoadCost FlopsOfLoad(const ModelConfig& config, const std::vector<std::string>& 
   LoadCost cost;
   cost.patch = sum({.patches = 1});
   cost.patch_pair = sum({.patch_pairs = 1});
+  cost.window_pair = sum({.window_pairs = 1});
   cost.image_token = sum({.image_tokens = 1});
   cost.token = sum({.tokens = 1});
   cost.token_pair = sum({.token_pairs = 1});

@@ -12,11 +12,12 @@ namespace equipoise {
 // profile, FLOPs); only ratios matter.
 struct LoadCost {
   double patch = 0, patch_pair = 0, image_token = 0, token = 0, token_pair = 0, target = 0;
+  double window_pair = 0;
 
   // Time of the pictures: encoder and connector.
   double OfPictures(const LayerLoad& load) const {
     return patch * static_cast<double>(load.patches) + patch_pair * load.patch_pairs +
-           image_token * static_cast<double>(load.image_tokens);
+           window_pair * load.window_pairs + image_token * static_cast<double>(load.image_tokens);
   }
   double operator()(const LayerLoad& load) const {
     return OfPictures(load) + token * static_cast<double>(load.tokens) +

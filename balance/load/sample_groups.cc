@@ -47,6 +47,7 @@ LayerLoad GroupLoad(std::span<const SampleSize> sizes, std::span<const int64_t> 
     const SampleSize& size = sizes[static_cast<size_t>(sample)];
     load.patches += size.patches;
     load.patch_pairs += size.patch_pairs;
+    load.window_pairs += size.window_pairs;
     load.image_tokens += size.image_tokens;
     load.tokens += size.tokens;
     load.token_pairs += CausalPairs(size.tokens);

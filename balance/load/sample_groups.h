@@ -15,6 +15,7 @@ struct SampleSize {
   SampleSize() = default;
   SampleSize(const PictureLoad& pictures, int64_t its_tokens, int64_t its_targets)
       : patch_pairs(pictures.patch_pairs),
+        window_pairs(pictures.window_pairs),
         patches(static_cast<int32_t>(pictures.patches)),
         image_tokens(static_cast<int32_t>(pictures.image_tokens)),
         tokens(static_cast<int32_t>(its_tokens)),
@@ -25,7 +26,8 @@ struct SampleSize {
   SampleSize(int32_t its_patches, int32_t its_tokens, int32_t its_targets)
       : SampleSize(PictureLoad{its_patches, 0, 0}, its_tokens, its_targets) {}
 
-  double patch_pairs = 0;  // these three as in PictureLoad
+  double patch_pairs = 0;  // these four as in PictureLoad
+  double window_pairs = 0;
   int32_t patches = 0;
   int32_t image_tokens = 0;
   int32_t tokens = 0;   // image tokens included

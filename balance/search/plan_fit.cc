@@ -165,15 +165,17 @@ double PlanFitter::LowerBound(const Plan& shape) const {
 
 int64_t PlanFitter::StateBytesBound(const Plan& shape) const {
   double bytes = 0;
-  const double element = static_cast<double>(request_.element_bytes);
-  const double shards = shape.optimizer_shards();
+  const auto over = [&](ShardedState state) {
+    return shape.IsSharded(state) ? static_cast<double>(shape.data()) : 1.0;
+  };
   for (int layer = 0; layer < costs_.num_layers(); ++layer) {
-    const auto parameters = static_cast<double>(costs_.Parameters(layer));
-    bytes += element * parameters;
-    if (!costs_.Trainable(layer)) continue;
+    const auto parameters = static_cast<double>(costs_.TrainedParameters(layer));
+    bytes += static_cast<double>(costs_.ParameterBytes(layer)) / over(ShardedState::kParameters);
+    if (parameters == 0) continue;
     const auto state =
         static_cast<double>(OptimizerStateBytes(request_.style, request_.element_bytes));
-    bytes += (4 + state / shards) * parameters;  // 4: the gradient
+    const double gradient = 4 / over(ShardedState::kGradients);
+    bytes += (gradient + state / over(ShardedState::kOptimizer)) * parameters;
   }
   return static_cast<int64_t>(bytes / shape.pipeline());
 }

@@ -71,7 +71,10 @@ class Search {
     }
     ConsiderAll(std::move(plain));
     if (!filled.empty()) ConsiderAll(Guided(std::move(filled)));
-    if (!request_.pins.sharded) ConsiderWholeState();
+    if (!request_.pins.sharded) {
+      ConsiderAll(SharedPasses());
+      ConsiderWholeState();
+    }
     RejectBeyondKept();
     return std::move(result_);
   }
@@ -79,6 +82,10 @@ class Search {
   // Whether Run() finds a plan.
   bool AnyFits() {
     std::vector<Plan> shapes = PlanShapes(request_);
+    if (!request_.pins.sharded) {
+      const size_t known = shapes.size();
+      for (size_t i = 0; i < known; ++i) AddSharded(shapes[i], ShardedState::kParameters, shapes);
+    }
     std::erase_if(shapes, [this](const Plan& plan) { return StateBytes(plan) > Room(); });
     // The least state first: it is the most likely to fit.
     std::stable_sort(shapes.begin(), shapes.end(), [this](const Plan& a, const Plan& b) {
@@ -175,6 +182,38 @@ class Search {
     Simulate(shape, FitterOf(shape.plan));
   }
 
+  // Adds a shape with more of its state shared out, where that is possible.
+  static void AddSharded(Plan shape, ShardedState sharded, std::vector<Plan>& shapes) {
+    if (shape.data() == 1 || FillsBubbles(shape.encoder)) return;
+    shape.sharded = sharded;
+    shape.stage_begins.clear();
+    shape.recompute.clear();
+    shapes.push_back(std::move(shape));
+  }
+
+  // ZeRO 2 and 3 save memory and cost time in each pass: they are for shapes that do not fit with
+  // ZeRO 1, and for the best plans where these compute again what there is no room for.
+  std::vector<Plan> SharedPasses() const {
+    std::vector<Plan> shapes;
+    const auto add = [&shapes](const Plan& shape) {
+      AddSharded(shape, ShardedState::kGradients, shapes);
+      AddSharded(shape, ShardedState::kParameters, shapes);
+    };
+    for (const RejectedPlan& each : result_.rejected) {
+      if (each.missing_bytes > 0) add(each.plan);
+    }
+    for (size_t i = 0; i < std::min(result_.plans.size(), static_cast<size_t>(request_.keep));
+         ++i) {
+      if (Recomputes(result_.plans[i].plan)) add(result_.plans[i].plan);
+    }
+    return shapes;
+  }
+
+  static bool Recomputes(const Plan& plan) {
+    return std::any_of(plan.recompute.begin(), plan.recompute.end(),
+                       [](Recompute kind) { return kind != Recompute::kNone; });
+  }
+
   // Considers the best plans without ZeRO as well: ZeRO costs little or no time and saves memory,
   // so it is searched first.
   void ConsiderWholeState() {
@@ -227,8 +266,7 @@ class Search {
   bool Recuts(const Plan& plan) const {
     return request_.partition == PartitionRule::kBalanced && request_.pins.stage_begins.empty() &&
            request_.recompute == RecomputeRule::kAdaptive && plan.num_stages() > 1 &&
-           std::any_of(plan.recompute.begin(), plan.recompute.end(),
-                       [](Recompute kind) { return kind != Recompute::kNone; });
+           Recomputes(plan);
   }
 
   // Seconds of a step from which on a plan is not kept.

@@ -77,6 +77,11 @@ std::string Pinned(const PlanPins& pins) {
   return text.empty() ? "nothing pinned" : text;
 }
 
+// Whether passes are collective over data ranks, which do not agree on what lies in the bubbles.
+bool SharesPasses(const std::optional<ShardedState>& sharded) {
+  return sharded && *sharded >= ShardedState::kGradients;
+}
+
 // The plans of a mesh that has the encoder in one place, without schedule and stages; each with one
 // language model's chunks and placement.
 std::vector<Plan> PlansOf(EncoderPlacement encoder, const PlanRequest& request,
@@ -100,7 +105,7 @@ std::vector<Plan> PlansOf(EncoderPlacement encoder, const PlanRequest& request,
       add(DisaggregatedPlan(degrees, own_ranks, own, order.chunks, placement));
     } else if (!FillsBubbles(encoder)) {
       add(InlinePlan(degrees, order.chunks, placement));
-    } else {
+    } else if (degrees.data == 1 || !SharesPasses(request.pins.sharded)) {
       for (const int ranks : Divisors(degrees.pipeline)) {
         for (const int chunks : kEncoderChunks) {
           const int stages = pins.chunks.value_or(chunks);

@@ -2,7 +2,6 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <array>
 #include <vector>
 
 #include "configs/base/error.h"
@@ -15,31 +14,29 @@ namespace {
 
 constexpr int64_t kChannels = 3;
 
-// Normalized value of each byte of each channel: 768 divisions a picture instead of two a pixel.
-using NormalizationTable = std::array<std::array<float, 256>, kChannels>;
-
-NormalizationTable MakeNormalization(const ImageSpec& spec) {
-  NormalizationTable table;
-  for (size_t channel = 0; channel < kChannels; ++channel) {
-    for (size_t byte = 0; byte < 256; ++byte) {
-      const float scaled = static_cast<float>(byte) / 255.0F;
-      table[channel][byte] = (scaled - spec.mean[channel]) / spec.deviation[channel];
-    }
-  }
-  return table;
-}
-
 // Writes a tile of `side` x `side` pixels, the first of which is at `rgb`, as three planes to
 // `out`.
-void WriteTile(const uint8_t* rgb, int64_t row_bytes, int64_t side, const NormalizationTable& table,
-               float* out) {
+void WriteTile(const uint8_t* rgb, int64_t row_bytes, int64_t side, uint8_t* out) {
   for (int64_t y = 0; y < side; ++y) {
     const uint8_t* row = rgb + y * row_bytes;
-    for (size_t channel = 0; channel < kChannels; ++channel) {
-      const std::array<float, 256>& values = table[channel];
-      float* to = out + (static_cast<int64_t>(channel) * side + y) * side;
-      for (int64_t x = 0; x < side; ++x)
-        to[x] = values[row[x * kChannels + static_cast<int64_t>(channel)]];
+    for (int64_t channel = 0; channel < kChannels; ++channel) {
+      uint8_t* to = out + (channel * side + y) * side;
+      for (int64_t x = 0; x < side; ++x) to[x] = row[x * kChannels + channel];
+    }
+  }
+}
+
+// Writes a patch, the first pixel of which is at `rgb`: of each channel its frames, all alike.
+void WritePatch(const uint8_t* rgb, int64_t row_bytes, const ImageSpec& spec, uint8_t* out) {
+  const int64_t side = spec.patch_size, plane = side * side;
+  for (int64_t channel = 0; channel < kChannels; ++channel, out += spec.frames * plane) {
+    for (int64_t y = 0; y < side; ++y) {
+      for (int64_t x = 0; x < side; ++x) {
+        out[y * side + x] = rgb[y * row_bytes + x * kChannels + channel];
+      }
+    }
+    for (int64_t frame = 1; frame < spec.frames; ++frame) {
+      std::copy_n(out, plane, out + frame * plane);
     }
   }
 }
@@ -77,6 +74,7 @@ Pixels Padded(const uint8_t* rgb, ImageSize size, const ImageSpec& spec) {
 at::Tensor ImageProcessor::Make(const at::Tensor& image, int64_t pictures) const {
   EQUIPOISE_CHECK(image.dim() == 3 && image.size(2) == kChannels &&
                   image.scalar_type() == at::kByte && image.is_contiguous());
+  if (spec_.has_grids()) return MakePatches(image);
   return spec_.kind == ImageSpec::Kind::kSquare ? MakeSquare(image) : MakeTiles(image, pictures);
 }
 
@@ -96,10 +94,31 @@ at::Tensor ImageProcessor::MakeSquare(const at::Tensor& image) const {
   }
   const Pixels resized = Resized(rgb, size, to);
   const int64_t top = (to.height - side) / 2, left = (to.width - side) / 2;
-  at::Tensor tile = at::empty({1, kChannels, side, side}, at::kFloat);
+  at::Tensor tile = at::empty({1, kChannels, side, side}, at::kByte);
   WriteTile(resized.rgb.data() + kChannels * (top * to.width + left), kChannels * to.width, side,
-            MakeNormalization(spec_), tile.mutable_data_ptr<float>());
+            tile.mutable_data_ptr<uint8_t>());
   return tile;
+}
+
+at::Tensor ImageProcessor::MakePatches(const at::Tensor& image) const {
+  const ImageSize size{image.size(1), image.size(0)};
+  const PatchGrid grid = GridOf(size);
+  const int64_t side = spec_.patch_size, merge = spec_.merge;
+  const ImageSize to{grid.columns * side, grid.rows * side};
+  const Pixels resized = Resized(image.const_data_ptr<uint8_t>(), size, to);
+  at::Tensor patches = at::empty({grid.patches(), spec_.patch_numbers()}, at::kByte);
+  uint8_t* out = patches.mutable_data_ptr<uint8_t>();
+  const auto write = [&](int64_t row, int64_t column) {
+    const int64_t first = kChannels * side * (row * to.width + column);
+    WritePatch(resized.rgb.data() + first, kChannels * to.width, spec_, out);
+    out += spec_.patch_numbers();
+  };
+  for (int64_t row = 0; row < grid.rows; row += merge) {
+    for (int64_t column = 0; column < grid.columns; column += merge) {
+      for (int64_t i = 0; i < merge * merge; ++i) write(row + i / merge, column + i % merge);
+    }
+  }
+  return patches;
 }
 
 at::Tensor ImageProcessor::MakeTiles(const at::Tensor& image, int64_t pictures) const {
@@ -107,23 +126,22 @@ at::Tensor ImageProcessor::MakeTiles(const at::Tensor& image, int64_t pictures) 
   const int64_t tile_size = spec_.tile_size;
   const TileGrid grid = ChooseGrid(size, tiles_, pictures, tile_size);
   const int64_t count = spec_.TilesOf(Measure(size, pictures).patches);
-  const NormalizationTable table = MakeNormalization(spec_);
-  const int64_t tile_floats = kChannels * tile_size * tile_size;
-  at::Tensor tiles = at::empty({count, kChannels, tile_size, tile_size}, at::kFloat);
-  float* out = tiles.mutable_data_ptr<float>();
+  const int64_t tile_bytes = kChannels * tile_size * tile_size;
+  at::Tensor tiles = at::empty({count, kChannels, tile_size, tile_size}, at::kByte);
+  uint8_t* out = tiles.mutable_data_ptr<uint8_t>();
 
   const ImageSize resized{grid.columns * tile_size, grid.rows * tile_size};
   Pixels pixels = Resized(image.const_data_ptr<uint8_t>(), size, resized);
   const int64_t row_bytes = kChannels * resized.width;
   for (int64_t row = 0; row < grid.rows; ++row) {
-    for (int64_t column = 0; column < grid.columns; ++column, out += tile_floats) {
+    for (int64_t column = 0; column < grid.columns; ++column, out += tile_bytes) {
       const int64_t first = row * tile_size * row_bytes + column * tile_size * kChannels;
-      WriteTile(pixels.rgb.data() + first, row_bytes, tile_size, table, out);
+      WriteTile(pixels.rgb.data() + first, row_bytes, tile_size, out);
     }
   }
   if (count > grid.columns * grid.rows) {
     pixels = Resized(image.const_data_ptr<uint8_t>(), size, {tile_size, tile_size});
-    WriteTile(pixels.rgb.data(), kChannels * tile_size, tile_size, table, out);
+    WriteTile(pixels.rgb.data(), kChannels * tile_size, tile_size, out);
   }
   return tiles;
 }

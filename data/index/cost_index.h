@@ -10,10 +10,11 @@
 
 namespace equipoise {
 
-// Cost of one sample; 48 bytes in the index file.
+// Cost of one sample; 56 bytes in the index file.
 struct SampleCost {
   uint64_t offset = 0;       // of the line in its file
-  uint64_t patch_pairs = 0;  // patch_pairs, patches and image_tokens as in PictureLoad
+  uint64_t patch_pairs = 0;  // these two, patches and image_tokens as in PictureLoad
+  uint64_t window_pairs = 0;
   uint32_t patches = 0;
   uint32_t image_tokens = 0;
   uint32_t bytes = 0;    // of the line
@@ -24,7 +25,10 @@ struct SampleCost {
   Defect defect = Defect::kNone;
   uint16_t source = 0;  // index in the list of sources
 
-  PictureLoad pictures() const { return {patches, static_cast<double>(patch_pairs), image_tokens}; }
+  PictureLoad pictures() const {
+    return {patches, static_cast<double>(patch_pairs), image_tokens,
+            static_cast<double>(window_pairs)};
+  }
 };
 
 // Costs of all records of a list of sources: the base of order, shapes, packs, loss normalization

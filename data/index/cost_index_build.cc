@@ -48,6 +48,7 @@ SampleCost CostOf(const ScannedSample& sample) {
   const PictureLoad pictures = sample.all_pictures();
   cost.patches = static_cast<uint32_t>(pictures.patches);
   cost.patch_pairs = static_cast<uint64_t>(pictures.patch_pairs);
+  cost.window_pairs = static_cast<uint64_t>(pictures.window_pairs);
   cost.image_tokens = static_cast<uint32_t>(pictures.image_tokens);
   cost.images = static_cast<uint32_t>(sample.pictures.size());
   return cost;

@@ -12,7 +12,7 @@ namespace equipoise {
 // Header of an index file, before the samples (docs/cost_index_format.md); little endian.
 struct CostIndexHeader {
   char magic[8] = {'E', 'Q', 'C', 'O', 'S', 'T', '\r', '\n'};
-  uint32_t version = 4;
+  uint32_t version = 5;
   uint32_t sample_bytes = sizeof(SampleCost);
   uint64_t key = 0;  // hash of all that the index was made from
   uint64_t samples = 0;
@@ -21,7 +21,7 @@ struct CostIndexHeader {
   uint64_t header_checksum = 0;  // XXH3 of the fields above
 };
 static_assert(sizeof(CostIndexHeader) == 56);
-static_assert(sizeof(SampleCost) == 48);
+static_assert(sizeof(SampleCost) == 56);
 
 // True when `bytes` bytes at `data` are a whole, undamaged index made from `key`.
 bool IsWholeIndex(const char* data, size_t bytes, uint64_t key);

@@ -80,8 +80,15 @@ uint64_t KeyOf(const std::vector<SourceConfig>& sources, const std::vector<uint6
       << sample.limits.record_bytes << ' ' << images.tokens_per_tile << ' ' << images.tile_size
       << ' ' << sample.allow_outside;
   if (version > kOldest) key << ' ' << images.rows_per_tile;
+  if (images.has_grids()) {  // in every version: no older program could read them
+    key << ' ' << images.patch_size << ' ' << images.window << ' ' << images.min_pixels << ' '
+        << images.max_pixels;
+  }
   for (size_t i = 0; i < sources.size(); ++i)
     key << ' ' << contents[i] << ' ' << std::quoted(PicturesFrom(sources[i]));
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (sources[i].max_tiles > 0) key << " tiles " << i << ' ' << sources[i].max_tiles;
+  }
   const std::string text = key.str();
   return XXH3_64bits(text.data(), text.size());
 }

@@ -12,7 +12,8 @@
 #include "configs/base/shown_text.h"
 #include "data/images/image.h"
 #include "data/images/image_processor.h"
-#include "data/records/line_reader.h"
+#include "data/records/annotation_file.h"
+#include "models/spec/grid_positions.h"
 
 namespace equipoise {
 namespace {
@@ -22,7 +23,7 @@ at::Tensor Int64Tensor(int64_t size) { return at::empty({size}, at::kLong); }
 }  // namespace
 
 struct Dataset::Impl {
-  std::vector<TextFile> files;
+  std::vector<AnnotationFile> files;
   SampleScanner scanner;
   const CostIndex* index;
   const ChatTemplate* chat_template;
@@ -36,7 +37,7 @@ struct Dataset::Impl {
 
   ScannedSample Scan(int64_t sample, std::vector<std::string>* pictures) const;
   std::string Decode(const ScannedSample& scanned, const std::vector<std::string>& pictures,
-                     float* pixels) const;
+                     uint8_t* pixels) const;
 };
 
 namespace {
@@ -47,7 +48,7 @@ class BatchWriter {
   BatchWriter(const Pack& pack, const ImageSpec& images, LossWeight loss, bool pictures);
 
   // Pixels of the sample to be written next; null without pictures.
-  float* pixels() const { return pixels_ == nullptr ? nullptr : pixels_ + pixel_; }
+  uint8_t* pixels() const { return pixels_ == nullptr ? nullptr : pixels_ + pixel_; }
   void Write(const ScannedSample& sample, LoadedPack& loaded);
   // Writes a sample that cannot be used in its planned shape: blank pictures at its beginning, no
   // targets.
@@ -55,10 +56,17 @@ class BatchWriter {
   MicroBatch Finish();
 
  private:
+  // The first tokens of a sample's pictures, and their grids where the model takes such.
+  struct Places {
+    std::vector<int64_t> begins;
+    std::vector<PatchGrid> grids;
+  };
   // Ends a sample of `tokens` written tokens, with padding where the pack is padded.
-  void Close(int64_t tokens, const PictureLoad& pictures);
+  void Close(int64_t tokens, const PictureLoad& pictures, const Places& places);
+  void WritePositions(int64_t tokens, const Places& places);
   void PlaceImage(int64_t begin, int64_t image_tokens);
   int64_t PixelsOf(const PictureLoad& pictures) const {
+    if (images_.has_grids()) return pictures.patches * images_.patch_numbers();
     return images_.TilesOf(pictures.patches) * tile_pixels_;
   }
 
@@ -68,8 +76,9 @@ class BatchWriter {
   int64_t *ids_, *targets_, *positions_, *image_positions_ = nullptr;
   int64_t padded_to_ = 0;  // tokens of each sample at least
   float* weights_ = nullptr;
-  float* pixels_ = nullptr;
+  uint8_t* pixels_ = nullptr;
   int64_t tile_pixels_ = 0;                          // of three channels
+  std::vector<PatchGrid> grids_;                     // of all pictures so far
   int64_t token_ = 0, pixel_ = 0, image_token_ = 0;  // written so far
 };
 
@@ -77,7 +86,8 @@ BatchWriter::BatchWriter(const Pack& pack, const ImageSpec& images, LossWeight l
     : images_(images), loss_(loss), tile_pixels_(3 * images.tile_size * images.tile_size) {
   batch_.input_ids = Int64Tensor(pack.row_tokens);
   batch_.targets = Int64Tensor(pack.row_tokens);
-  batch_.position_ids = Int64Tensor(pack.row_tokens);
+  batch_.position_ids = images.has_grids() ? at::empty({3, pack.row_tokens}, at::kLong)
+                                           : Int64Tensor(pack.row_tokens);
   if (pack.row_tokens > pack.tokens) padded_to_ = pack.longest;
   batch_.planned_targets = pack.trained;
   batch_.samples = pack.samples;
@@ -96,8 +106,10 @@ BatchWriter::BatchWriter(const Pack& pack, const ImageSpec& images, LossWeight l
   }
   if (pack.pictures.patches > 0 && pictures) {
     const int64_t tiles = images.TilesOf(pack.pictures.patches), side = images.tile_size;
-    batch_.pixel_values = at::empty({tiles, 3, side, side}, at::kFloat);
-    pixels_ = batch_.pixel_values.data_ptr<float>();
+    batch_.pixel_values =
+        images.has_grids() ? at::empty({pack.pictures.patches, images.patch_numbers()}, at::kByte)
+                           : at::empty({tiles, 3, side, side}, at::kByte);
+    pixels_ = batch_.pixel_values.data_ptr<uint8_t>();
   }
 }
 
@@ -107,9 +119,21 @@ void BatchWriter::PlaceImage(int64_t begin, int64_t image_tokens) {
   }
 }
 
-void BatchWriter::Close(int64_t tokens, const PictureLoad& pictures) {
+void BatchWriter::WritePositions(int64_t tokens, const Places& places) {
+  if (!images_.has_grids()) {
+    for (int64_t i = 0; i < tokens; ++i) positions_[token_ + i] = i;
+    return;
+  }
+  const int64_t all = batch_.input_ids.size(0);
+  int64_t* first = positions_ + token_;
+  WriteGridPositions(TokenGrids(places.begins, places.grids, images_.merge), tokens,
+                     {first, first + all, first + 2 * all});
+  grids_.insert(grids_.end(), places.grids.begin(), places.grids.end());
+}
+
+void BatchWriter::Close(int64_t tokens, const PictureLoad& pictures, const Places& places) {
   const int64_t row = std::max(tokens, padded_to_);
-  for (int64_t i = 0; i < row; ++i) positions_[token_ + i] = i;
+  WritePositions(row, places);
   // Padding follows the sample: causal attention hides it from the sample's tokens.
   std::fill_n(ids_ + token_ + tokens, row - tokens, 0);
   std::fill_n(targets_ + token_ + tokens, row - tokens, kNoTarget);
@@ -132,7 +156,7 @@ void BatchWriter::Write(const ScannedSample& sample, LoadedPack& loaded) {
     PlaceImage(sample.encoded.image_begin[i], sample.pictures[i].image_tokens);
   loaded.targets += sample.trained;
   loaded.weight += weight * static_cast<double>(sample.trained);
-  Close(tokens, sample.all_pictures());
+  Close(tokens, sample.all_pictures(), {sample.encoded.image_begin, sample.grids});
 }
 
 void BatchWriter::WriteBlank(const SampleCost& cost, int32_t image_token, int32_t text_token) {
@@ -140,13 +164,23 @@ void BatchWriter::WriteBlank(const SampleCost& cost, int32_t image_token, int32_
   std::fill_n(ids_ + token_, image_tokens, image_token);
   std::fill_n(ids_ + token_ + image_tokens, cost.tokens - image_tokens, text_token);
   std::fill_n(targets_ + token_, cost.tokens, kNoTarget);
-  if (pixels_ != nullptr) std::fill_n(pixels(), PixelsOf(cost.pictures()), 0.0F);
+  if (pixels_ != nullptr) std::fill_n(pixels(), PixelsOf(cost.pictures()), uint8_t{0});
   PlaceImage(0, image_tokens);
-  Close(cost.tokens, cost.pictures());
+  Places places;
+  if (images_.has_grids()) {
+    int64_t begin = 0;
+    for (const PatchGrid& grid : images_.GridsOfTiles(images_.TilesOf(cost.patches))) {
+      places.begins.push_back(begin);
+      places.grids.push_back(grid);
+      begin += images_.TilesOf(grid.patches());
+    }
+  }
+  Close(cost.tokens, cost.pictures(), places);
 }
 
 MicroBatch BatchWriter::Finish() {
   EQUIPOISE_CHECK(token_ == batch_.input_ids.size(0), "tokens ", token_);
+  if (!grids_.empty()) batch_.image_grids = GridTensor(grids_);
   return std::move(batch_);
 }
 
@@ -157,8 +191,8 @@ std::string ShapeChange(const SampleCost& cost, const ScannedSample& sample,
   const PictureLoad pictures = sample.all_pictures();
   if (tokens == cost.tokens && pictures == cost.pictures() && sample.trained == cost.trained)
     return "";
-  return fmt::format("changed since the cost index was made: {} tokens, {} tiles, planned {}, {}",
-                     tokens, images.TilesOf(pictures.patches), cost.tokens,
+  return fmt::format("changed since the cost index was made: {} tokens, {} {}, planned {}, {}",
+                     tokens, images.TilesOf(pictures.patches), images.tile_word(), cost.tokens,
                      images.TilesOf(cost.patches));
 }
 
@@ -174,23 +208,25 @@ const CostIndex& Dataset::index() const { return *impl_->index; }
 
 ScannedSample Dataset::Impl::Scan(int64_t sample, std::vector<std::string>* pictures) const {
   const SampleCost& cost = (*index)[sample];
-  return scanner.Scan(cost.source, ReadAt(files[cost.source], cost.offset, cost.bytes), pictures);
+  return scanner.Scan(cost.source, files[cost.source].Record(cost.offset, cost.bytes), pictures);
 }
 
 // Decodes into `pixels` (room for all pictures of the sample), or nowhere when it is null. Returns
 // the fault of the first picture that cannot be decoded; empty where there is none.
 std::string Dataset::Impl::Decode(const ScannedSample& scanned,
-                                  const std::vector<std::string>& pictures, float* pixels) const {
+                                  const std::vector<std::string>& pictures, uint8_t* pixels) const {
   const SampleOptions& options = scanner.options();
   const ImageLimits limits{options.limits.image_pixels, options.limits.image_bytes};
   for (size_t i = 0; i < pictures.size(); ++i) {
     try {
       const at::Tensor image = DecodeImage(pictures[i], limits);
       if (pixels == nullptr) continue;
-      const at::Tensor made = scanner.processor().Make(image, std::ssize(pictures));
-      EQUIPOISE_CHECK(made.size(0) == options.images.TilesOf(scanned.pictures[i].patches),
-                      "tiles of ", scanned.record.images[i]);
-      std::memcpy(pixels, made.const_data_ptr<float>(), made.nbytes());
+      const at::Tensor made = scanner.processor(scanned.source).Make(image, std::ssize(pictures));
+      const int64_t patches = scanned.pictures[i].patches;
+      EQUIPOISE_CHECK(
+          made.size(0) == (options.images.has_grids() ? patches : options.images.TilesOf(patches)),
+          "tiles of ", scanned.record.images[i]);
+      std::memcpy(pixels, made.const_data_ptr<uint8_t>(), made.nbytes());
       pixels += made.numel();
     } catch (const ImageError& error) {
       return ShownText(scanned.record.images[i]) + ": " + ShownText(error.what());
@@ -214,7 +250,7 @@ ScannedSample Dataset::Check(int64_t sample) const {
 
 BadSample Dataset::Locate(int64_t sample, const std::string& id, const std::string& reason) const {
   const SampleCost& cost = (*impl_->index)[sample];
-  return {sample, impl_->files[cost.source].path, cost.line, id, reason};
+  return {sample, impl_->files[cost.source].file().path, cost.line, id, reason};
 }
 
 LoadedPack Dataset::Load(const Pack& pack, bool pictures) const {

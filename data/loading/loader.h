@@ -18,7 +18,7 @@ struct LoadedPack {
   MicroBatch batch;
   int64_t targets = 0;  // trained tokens after bad samples; = planned_targets without any
   double weight = 0;    // sum of their weights; = targets for LossWeight::kToken
-  // Samples that could not be loaded as planned. Their shape is kept: their pictures are zeros and
+  // Samples that could not be loaded as planned. Their shape is kept: their pictures are black and
   // none of their tokens is a target, so no other rank needs to know.
   std::vector<BadSample> bad;
 };
@@ -61,9 +61,9 @@ struct LoadRequest {
 class PrefetchLoader {
  public:
   // `next` gives this rank's packs one after the other; it is called from one thread at a time. At
-  // most `prefetch` packs are loaded ahead.
+  // most `prefetch` packs are loaded ahead. Packs for a GPU lie in pinned memory.
   PrefetchLoader(const Dataset* dataset, std::function<LoadRequest()> next, int64_t threads,
-                 int64_t prefetch);
+                 int64_t prefetch, at::Device device = at::kCPU);
   ~PrefetchLoader();
   // The next pack; blocks until it is loaded. Throws the exception of a loader thread.
   LoadedPack Next();

@@ -10,8 +10,8 @@
 namespace equipoise {
 
 LayerLoad Pack::useful() const {
-  return {pictures.patches, pictures.patch_pairs, pictures.image_tokens,
-          tokens,           token_pairs,          trained};
+  return {pictures.patches, pictures.patch_pairs, pictures.image_tokens, tokens, token_pairs,
+          trained,          pictures.window_pairs};
 }
 
 LayerLoad Pack::load() const {

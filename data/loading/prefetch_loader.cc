@@ -21,6 +21,10 @@ struct PrefetchLoader::Impl {
   const Dataset* dataset;
   std::function<LoadRequest()> next;
   int64_t prefetch;
+  at::Device device;
+
+  Impl(const Dataset* from, std::function<LoadRequest()> packs, int64_t ahead, at::Device to)
+      : dataset(from), next(std::move(packs)), prefetch(ahead), device(to) {}
 
   std::mutex drawing;  // held while `next` runs
   std::mutex mutex;    // guards all below
@@ -64,6 +68,7 @@ struct PrefetchLoader::Impl {
       Result result;
       try {
         result.pack = dataset->Load(work->second.pack, work->second.pictures);
+        result.pack.batch = PinnedFor(std::move(result.pack.batch), device);
       } catch (...) {
         result.failure = std::current_exception();
       }
@@ -73,11 +78,8 @@ struct PrefetchLoader::Impl {
 };
 
 PrefetchLoader::PrefetchLoader(const Dataset* dataset, std::function<LoadRequest()> next,
-                               int64_t threads, int64_t prefetch)
-    : impl_(std::make_unique<Impl>()) {
-  impl_->dataset = dataset;
-  impl_->next = std::move(next);
-  impl_->prefetch = prefetch;
+                               int64_t threads, int64_t prefetch, at::Device device)
+    : impl_(std::make_unique<Impl>(dataset, std::move(next), prefetch, device)) {
   for (int64_t i = 0; i < threads; ++i) impl_->threads.emplace_back([this] { impl_->Work(); });
 }
 

@@ -15,9 +15,11 @@
 namespace equipoise {
 
 bool IsShardName(const std::string& path) { return path.ends_with(".tar"); }
+bool IsParquetName(const std::string& path) { return path.ends_with(".parquet"); }
 
 ParsedRecord ParseRecordIn(const std::string& path, std::string_view text) {
-  return IsShardName(path) ? ParseShardRecord(text) : ParseRecord(text);
+  if (IsShardName(path)) return ParseShardRecord(text);
+  return IsParquetName(path) ? ParseParquetRecord(text) : ParseRecord(text);
 }
 
 namespace {
@@ -37,16 +39,15 @@ void RefuseOtherKinds(const TextFile& file) {
       {"\xfd\x37zXZ", "is compressed by xz; unpack it: unxz -k FILE"},
       {"BZh", "is compressed by bzip2; unpack it: bunzip2 -k FILE"},
       {"PK\x03\x04", "is a ZIP archive; unpack it"},
-      {"PAR1",
-       "is a Parquet file; write it as JSONL (python: "
-       "datasets.Dataset.from_parquet(FILE).to_json(\"FILE.jsonl\"))"},
+      {"PAR1", "is a Parquet file; its name must end in .parquet"},
       {"ARROW1",
        "is an Arrow file; write it as JSONL (python: "
        "datasets.Dataset.from_file(FILE).to_json(\"FILE.jsonl\"))"},
   }};
   const std::string head = ReadAt(file, 0, 512);
   for (const auto& [magic, what] : kKinds) {
-    if (head.starts_with(magic)) Refuse(file, what);
+    if (head.starts_with(magic) && !(magic == "PAR1" && IsParquetName(file.path)))
+      Refuse(file, what);
   }
   const size_t name = head.find('\0');  // no text holds a NUL
   if (name < 257 && head.substr(257, 5) == "ustar" && !IsShardName(file.path))
@@ -136,17 +137,53 @@ class ExtentReader : public RecordReader {
   std::string text_;
 };
 
+// Reader of the rows of a Parquet file, as if each took as many of its bytes.
+class RowReader : public RecordReader {
+ public:
+  RowReader(const ParquetFile* file, int64_t begin, int64_t end, int64_t longest)
+      : file_(file), end_(end), longest_(longest) {
+    row_ = (begin + file->stride() - 1) / file->stride();
+  }
+
+  bool Next(Line& line) override {
+    const int64_t offset = row_ * file_->stride();
+    if (row_ >= file_->rows() || offset >= end_) return false;
+    text_ = file_->Row(row_++);
+    line = {static_cast<uint64_t>(offset), static_cast<uint64_t>(file_->stride()), row_, {}, false};
+    line.too_long = std::ssize(text_) > longest_;
+    if (!line.too_long) line.text = text_;
+    return true;
+  }
+  int64_t lines() const override { return 0; }
+
+ private:
+  const ParquetFile* file_;
+  int64_t end_, longest_, row_;
+  std::string text_;
+};
+
 }  // namespace
 
 AnnotationFile::AnnotationFile(const std::string& path) : file_(path) {
   RefuseOtherKinds(file_);
-  form_ = IsShardName(path) ? AnnotationForm::kShard : FormOf(file_);
+  if (IsParquetName(path)) {
+    form_ = AnnotationForm::kParquet;
+    parquet_ = std::make_unique<ParquetFile>(path, file_.bytes);
+  } else {
+    form_ = IsShardName(path) ? AnnotationForm::kShard : FormOf(file_);
+  }
+}
+
+std::string AnnotationFile::Record(uint64_t offset, uint64_t bytes) const {
+  if (parquet_ == nullptr) return ReadAt(file_, offset, bytes);
+  return parquet_->Row(static_cast<int64_t>(offset) / parquet_->stride());
 }
 
 std::unique_ptr<RecordReader> AnnotationFile::Read(int64_t begin, int64_t end,
                                                    int64_t longest) const {
   if (form_ == AnnotationForm::kLines)
     return std::make_unique<LineReader>(&file_, begin, end, longest);
+  if (parquet_ != nullptr) return std::make_unique<RowReader>(parquet_.get(), begin, end, longest);
   std::call_once(extents_->once, [&] {
     extents_->list = form_ == AnnotationForm::kShard ? ScanShard(file_) : ScanArray(file_);
   });

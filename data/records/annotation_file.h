@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/records/line_reader.h"
+#include "data/records/parquet_file.h"
 #include "data/records/record.h"
 #include "data/records/record_reader.h"
 
@@ -15,13 +16,16 @@ namespace equipoise {
 
 // How the records lie in a file.
 enum class AnnotationForm {
-  kLines,  // JSONL: one object a line
-  kArray,  // a JSON array of objects
-  kShard,  // a WebDataset shard: a tar archive (shard.h)
+  kLines,    // JSONL: one object a line
+  kArray,    // a JSON array of objects
+  kShard,    // a WebDataset shard: a tar archive (shard.h)
+  kParquet,  // rows of a Parquet file (parquet_file.h)
 };
 
-// True for the name of a shard: the name decides, so that a record's own bytes never do.
+// True for the name of a shard or of a Parquet file: the name decides, so that a record's own bytes
+// never do.
 bool IsShardName(const std::string& path);
+bool IsParquetName(const std::string& path);
 
 // Parses a record as it lies in the file of that name. Never throws.
 ParsedRecord ParseRecordIn(const std::string& path, std::string_view text);
@@ -31,7 +35,7 @@ ParsedRecord ParseRecordIn(const std::string& path, std::string_view text);
 class AnnotationFile {
  public:
   // Throws DataError that names what the file is instead, and what to do: compressed files,
-  // Parquet, files without a record.
+  // Arrow, files without a record.
   explicit AnnotationFile(const std::string& path);
 
   const TextFile& file() const { return file_; }
@@ -40,6 +44,8 @@ class AnnotationFile {
   // object must outlive the reader. An array or a shard is scanned whole at the first call, which
   // throws DataError where its structure is damaged.
   std::unique_ptr<RecordReader> Read(int64_t begin, int64_t end, int64_t longest) const;
+  // The text of the record that such a reader found at `offset`. Throws DataError.
+  std::string Record(uint64_t offset, uint64_t bytes) const;
 
  private:
   // Found at first use, by whichever thread needs them.
@@ -51,6 +57,7 @@ class AnnotationFile {
   TextFile file_;
   AnnotationForm form_ = AnnotationForm::kLines;
   std::unique_ptr<Extents> extents_ = std::make_unique<Extents>();
+  std::unique_ptr<ParquetFile> parquet_;  // of that form alone
 };
 
 }  // namespace equipoise

@@ -88,7 +88,7 @@ std::string JoinParts(const Json& parts, const std::string& where, Record& recor
 class TurnReader {
  public:
   // `text` of the whole record: where functions are called with objects, whose keys' order counts,
-  // it is read again.
+  // the list of that key is read again; null: they cannot be.
   TurnReader(const char* list, std::string_view text, Record& record)
       : list_(list), text_(text), record_(record) {}
 
@@ -131,6 +131,8 @@ class TurnReader {
     for (const char* key : {"tool_calls", "function_call"}) {
       const auto found = turn.find(key);
       if (found == turn.end() || IsEmpty(*found)) continue;
+      if (list_ == nullptr)
+        Refuse(Defect::kBadField, where + ": functions' calls in an object of lists");
       if (!ordered_) ordered_ = nlohmann::ordered_json::parse(text_);
       return CallsText((*ordered_)[list_][number_ - 1][key].dump(), where);
     }
@@ -172,10 +174,23 @@ class TurnReader {
   std::optional<nlohmann::ordered_json> ordered_;
 };
 
+// A list of objects that is stored as an object of lists, as the datasets library does in Parquet;
+// null where it is none.
+Json Transposed(const Json& lists) {
+  Json objects;
+  for (const auto& [key, list] : lists.items()) {
+    if (!list.is_array() || (!objects.is_null() && list.size() != objects.size())) return nullptr;
+    if (objects.is_null()) objects = Json(list.size(), Json::object());
+    for (size_t i = 0; i < list.size(); ++i) objects[i][key] = list[i];
+  }
+  return objects;
+}
+
 void ReadList(const char* key, const Json& object, std::string_view text, Record& record) {
-  const Json& turns = object[key];
+  const Json& given = object[key];
+  const Json turns = given.is_object() ? Transposed(given) : given;
   if (!turns.is_array()) Refuse(Defect::kBadField, fmt::format("'{}' is no list", key));
-  TurnReader reader(key, text, record);
+  TurnReader reader(given.is_object() ? nullptr : key, text, record);
   for (const Json& turn : turns) reader.Read(turn);
 }
 
@@ -276,15 +291,68 @@ void CheckOtherKeys(const Json& object) {
       Refuse(Defect::kBadField, fmt::format("'{}' is neither a number nor a list of numbers", key));
     }
   }
-  for (const char* key : {"video", "videos", "audio", "audios"}) {
+  for (const char* key : {"audio", "audios"}) {
     const auto found = object.find(key);
     if (found != object.end() && !IsEmpty(*found))
       Refuse(Defect::kBadField, fmt::format("'{}' is not supported", key));
   }
+}
+
+// Descriptions of functions, a list or its text; the keys' order counts, so they are read again.
+void ReadTools(const Json& object, std::string_view text, Record& record) {
   const auto tools = object.find("tools");
-  if (tools != object.end() && !IsEmpty(*tools) && *tools != "[]") {
+  if (tools == object.end() || IsEmpty(*tools) || *tools == "[]") return;
+  record.tools =
+      ToolsLines(tools->is_string() ? tools->get_ref<const std::string&>()
+                                    : nlohmann::ordered_json::parse(text)["tools"].dump());
+}
+
+constexpr std::string_view kVideo = "<video>";
+
+// Adds the frames of a video to the pictures; returns the text that stands for it, a line
+// "Frame-N: <image>" for each, as in InternVL's code.
+std::string AddFrames(const Json& video, const std::string& key, Record& record) {
+  if (!video.is_array() || video.empty()) {
     Refuse(Defect::kBadField,
-           "'tools' is not supported; describe the functions in the system text");
+           key + ": a video is a list of frames; decode it into pictures and list them");
+  }
+  std::string lines;
+  for (size_t i = 0; i < video.size(); ++i) {
+    AddPicture(video[i], "a frame of " + key, record);
+    lines += fmt::format("{}Frame-{}: <image>", i == 0 ? "" : "\n", i + 1);
+  }
+  return lines;
+}
+
+// Puts the frames of each video in place of its `<video>` in the user turns; those of a single one
+// that has none before the first user turn.
+void ReadVideos(const Json& object, Record& record) {
+  const Json none, &one = object.contains("video") ? object["video"] : none;
+  const Json& several = object.contains("videos") ? object["videos"] : none;
+  if (IsEmpty(one) && IsEmpty(several)) return;
+  if (!record.images.empty() || (!IsEmpty(one) && !IsEmpty(several)) ||
+      (!IsEmpty(several) && !several.is_array())) {
+    Refuse(Defect::kBadField, "a record has pictures, a 'video', or a list of 'videos'; leave one");
+  }
+  const Json videos = IsEmpty(one) ? several : Json::array({one});
+  const auto is_user = [](const Turn& turn) { return turn.role == Role::kUser; };
+  auto turn = std::find_if(record.turns.begin(), record.turns.end(), is_user);
+  const auto first = turn;
+  size_t at = 0;  // in its text, behind the last video
+  for (const Json& video : videos) {
+    const std::string frames = AddFrames(video, IsEmpty(one) ? "'videos'" : "'video'", record);
+    while (turn != record.turns.end() && (at = turn->text.find(kVideo, at)) == std::string::npos) {
+      turn = std::find_if(turn + 1, record.turns.end(), is_user);
+      at = 0;
+    }
+    if (turn != record.turns.end()) {
+      turn->text.replace(at, kVideo.size(), frames);
+      at += frames.size();
+    } else if (videos.size() == 1 && first != record.turns.end()) {
+      first->text.insert(0, frames + "\n");
+    } else {
+      Refuse(Defect::kPlaceholders, "fewer <video> in user turns than videos");
+    }
   }
 }
 
@@ -317,6 +385,8 @@ void ReadConversation(std::string_view text, Record& record) {
   const bool in_parts = !record.images.empty();
   const size_t before = record.images.size();
   ReadPictures(object, record);
+  ReadVideos(object, record);
+  ReadTools(object, text, record);
   if (in_parts && record.images.size() > before) {
     Refuse(Defect::kBadField, "pictures are given in the turns and in 'images'; leave one");
   }

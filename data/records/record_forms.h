@@ -14,7 +14,8 @@ namespace equipoise {
 // The last two may have a "history" [[question, answer]…], and all a "system" text, an "id" and
 // pictures in "image" or "images". A turn may call functions ("function_call", "tool_calls") and a
 // turn may be a function's result ("observation", "tool"): they become the texts that Qwen's
-// template writes, <tool_call> in the assistant's turn and <tool_response> in the user's.
+// template writes, <tool_call> in the assistant's turn and <tool_response> in the user's; "tools"
+// describe the functions. A "video" is a list of frames, which become pictures.
 
 // Reads a record's id, turns and pictures into `record`, in the order in which they help a message.
 // Throws Refusal, and DataError for what is not JSON.

@@ -12,8 +12,7 @@ namespace equipoise {
 namespace {
 
 // Adds the bytes of a picture, under a name that tells pictures apart.
-void AddBytes(std::string_view base64, Record& record) {
-  std::optional<std::string> bytes = FromBase64(base64);
+void AddBytes(std::optional<std::string> bytes, Record& record) {
   const std::string name = fmt::format("picture {} of the record", record.images.size() + 1);
   if (!bytes) Refuse(Defect::kImageUnreadable, name + ": is not Base64; encode it again");
   if (bytes->empty()) Refuse(Defect::kImageUnreadable, name + ": has no bytes");
@@ -30,7 +29,7 @@ void AddText(const std::string& text, Record& record) {
       Refuse(Defect::kImageUnreadable,
              ShownName(text.substr(0, 40)) + ": a data URL without Base64; encode it so");
     }
-    return AddBytes(std::string_view(text).substr(comma + 1), record);
+    return AddBytes(FromBase64(std::string_view(text).substr(comma + 1)), record);
   }
   record.images.push_back(text);
   if (!record.held.empty()) record.held.emplace_back();
@@ -47,7 +46,10 @@ void AddPicture(const Json& value, const std::string& what, Record& record) {
   if (value.is_object()) {
     const auto bytes = value.find("bytes");
     if (bytes != value.end() && bytes->is_string())
-      return AddBytes(bytes->get_ref<const std::string&>(), record);
+      return AddBytes(FromBase64(bytes->get_ref<const std::string&>()), record);
+    if (bytes != value.end() && bytes->is_number_unsigned() &&
+        bytes->get<uint64_t>() < record.given.size())
+      return AddBytes(record.given[bytes->get<size_t>()], record);
     for (const char* key : {"path", "url", "image"}) {
       const auto found = value.find(key);
       if (found != value.end() && !IsEmpty(*found) && found->is_string())

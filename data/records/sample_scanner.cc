@@ -66,16 +66,23 @@ PictureLoad ScannedSample::all_pictures() const {
 
 SampleScanner::SampleScanner(const std::vector<SourceConfig>& sources, SampleOptions options,
                              const ChatTemplate* chat_template)
-    : options_(options), processor_(options.images, options.tiles), chat_template_(chat_template) {
+    : options_(options), chat_template_(chat_template) {
   for (const SourceConfig& source : sources) {
     folders_.emplace_back(source.images, options.allow_outside);
     annotations_.push_back(source.annotations);
+    TilesConfig tiles = options.tiles;
+    if (source.max_tiles > 0) {
+      tiles.max = source.max_tiles;
+      tiles.min = std::min(tiles.min, tiles.max);
+    }
+    processors_.emplace_back(options.images, tiles);
   }
 }
 
 ScannedSample SampleScanner::Scan(size_t source, std::string_view text,
                                   std::vector<std::string>* files) const {
   ScannedSample sample;
+  sample.source = source;
   if (static_cast<int64_t>(text.size()) > options_.limits.record_bytes) {
     Refuse(sample, Defect::kLineTooLong, "the record is longer than data.limits.record_bytes");
     return sample;
@@ -105,7 +112,7 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
   }
   // A record that cannot fit is refused before its files are touched.
   const auto pictures = static_cast<int64_t>(images.size());
-  if (pictures * processor_.least_tokens() > options_.max_tokens) {
+  if (pictures * processors_[source].least_tokens() > options_.max_tokens) {
     return Refuse(sample, Defect::kTooManyTokens,
                   fmt::format("{} pictures do not fit in data.max_tokens", pictures));
   }
@@ -125,7 +132,12 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
                     fmt::format("{}: {} x {} is more than data.limits.image_pixels",
                                 ShownText(path), size->width, size->height));
     }
-    sample.pictures.push_back(processor_.Measure(*size, pictures));
+    try {
+      sample.pictures.push_back(processors_[source].Measure(*size, pictures));
+      if (options_.images.has_grids()) sample.grids.push_back(processors_[source].GridOf(*size));
+    } catch (const ImageError& error) {
+      return Refuse(sample, Defect::kImageUnreadable, ShownText(path) + ": " + error.what());
+    }
     if (files != nullptr) files->push_back(std::move(bytes));
   }
   const PictureLoad all = sample.all_pictures();
@@ -139,8 +151,14 @@ void SampleScanner::Encode(ScannedSample& sample) const {
   EncodedConversation& encoded = sample.encoded;
   std::vector<int64_t> image_tokens;
   for (const PictureLoad& picture : sample.pictures) image_tokens.push_back(picture.image_tokens);
+  if (!sample.record.tools.empty() && !chat_template_->takes_tools()) {
+    return Refuse(sample, Defect::kBadField,
+                  "'tools' is given, for which this data.template has no place; use chatml or "
+                  "qwen2_5, or describe the functions in the system text");
+  }
   try {
-    encoded = chat_template_->Encode(sample.record.turns, image_tokens);
+    encoded = chat_template_->Encode(sample.record.turns, image_tokens,
+                                     /*with_answer_prompt=*/false, sample.record.tools);
   } catch (const TextError& error) {
     return Refuse(sample, Defect::kTokenizer, error.what());
   }

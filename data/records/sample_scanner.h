@@ -24,10 +24,12 @@ struct SampleOptions {
 
 // One record as the model will see it, or the defect that makes it unusable.
 struct ScannedSample {
+  size_t source = 0;
   Record record;
   Defect defect = Defect::kNone;
   std::string reason;
   std::vector<PictureLoad> pictures;  // load of each
+  std::vector<PatchGrid> grids;       // likewise, where the model takes grids of patches
   EncodedConversation encoded;        // cut to max_tokens
   int64_t full_tokens = 0;            // before the cut
   int64_t trained = 0;                // targets: trained tokens, the first token not counted
@@ -49,7 +51,8 @@ class SampleScanner {
   ScannedSample Scan(size_t source, std::string_view text,
                      std::vector<std::string>* files = nullptr) const;
   const SampleOptions& options() const { return options_; }
-  const ImageProcessor& processor() const { return processor_; }
+  // Of the pictures of a source.
+  const ImageProcessor& processor(size_t source) const { return processors_[source]; }
 
  private:
   void ReadPictures(size_t source, ScannedSample& sample, std::vector<std::string>* files) const;
@@ -61,7 +64,7 @@ class SampleScanner {
   std::vector<ImageFolder> folders_;      // one for each source
   std::vector<std::string> annotations_;  // their paths, likewise
   SampleOptions options_;
-  ImageProcessor processor_;
+  std::vector<ImageProcessor> processors_;  // one for each source
   const ChatTemplate* chat_template_;
 };
 

@@ -71,6 +71,39 @@ std::string CallsText(std::string_view calls, const std::string& where) {
   return text;
 }
 
+std::string ToolsLines(std::string_view tools) {
+  const auto refuse = [] {
+    Refuse(
+        Defect::kBadField,
+        "'tools' is no list of functions, {\"type\": \"function\", \"function\": {\"name\": ...}}, "
+        "or its JSON text");
+  };
+  try {
+    ParseJson(tools, "'tools'");
+  } catch (const DataError& error) {
+    Refuse(Defect::kBadField, error.what());
+  }
+  OrderedJson parsed = OrderedJson::parse(tools);
+  if (!parsed.is_array()) parsed = OrderedJson::array({parsed});
+  std::string lines;
+  for (const OrderedJson& tool : parsed) {
+    if (!tool.is_object()) refuse();
+    const bool whole = tool.contains("function");
+    const OrderedJson& function = whole ? tool["function"] : tool;
+    if (!function.is_object() || !function.contains("name") || !function["name"].is_string())
+      refuse();
+    if (!lines.empty()) lines += "\n";
+    if (whole) {
+      Write(tool, lines);
+    } else {
+      lines += "{\"type\": \"function\", \"function\": ";
+      Write(tool, lines);
+      lines += "}";
+    }
+  }
+  return lines;
+}
+
 std::string ResultText(const std::string& result) {
   return "<tool_response>\n" + result + "\n</tool_response>";
 }

@@ -15,6 +15,11 @@ namespace equipoise {
 // Throws Refusal.
 std::string CallsText(std::string_view calls, const std::string& where);
 
+// The descriptions of functions in JSON text, of a list or of one: each on a line, as
+// {"type": "function", "function": {...}}, which a bare {"name", ...} is wrapped in. Keys keep
+// their order. Throws Refusal.
+std::string ToolsLines(std::string_view tools);
+
 // "<tool_response>\n" + result + "\n</tool_response>".
 std::string ResultText(const std::string& result);
 

@@ -35,6 +35,7 @@ struct ChatTemplateForm {
   std::string_view finish;       // after the last turn of a whole conversation, not trained
   bool tokenizer_begin = false;  // Tokenizer::begin_token() before the first turn
   bool pictures_only = false;    // user turns without their text
+  bool takes_tools = false;      // descriptions of functions behind the system text, as Qwen's
   SystemPlace place = SystemPlace::kTurn;
   std::array<std::string_view, 4> tokens = {};  // that the tokenizer must have
   // Texts that all stand in a Jinja template of this form, and one that does not. A folder's
@@ -76,6 +77,11 @@ constexpr ChatTemplateForm ChatMl(std::string_view name, std::string_view system
 constexpr ChatTemplateForm WithMarks(ChatTemplateForm form, std::string_view one,
                                      std::string_view two = "", std::string_view three = "") {
   form.marks = {one, two, three};
+  return form;
+}
+
+constexpr ChatTemplateForm WithTools(ChatTemplateForm form) {
+  form.takes_tools = true;
   return form;
 }
 
@@ -171,13 +177,13 @@ constexpr ChatTemplateForm Plain() {
 }
 
 inline constexpr std::array kChatTemplates = {
-    WithMarks(ChatMl("chatml", ""), "<|im_start|>", "<|im_end|>"),
+    WithTools(WithMarks(ChatMl("chatml", ""), "<|im_start|>", "<|im_end|>")),
     WithBegin(ChatMl("internvl2_5", kInternVl25System), ""),
     WithBegin(ChatMl("internlm2-chat", kInternVl2System, /*newline=*/false), "<s>"),
     ChatMl("Hermes-2", kInternVl2System, /*newline=*/false),
     WithMarks(WithBegin(ChatMl("internlm2", ""), "<s>"), "<|im_start|>", "bos_token"),
     WithMarks(ChatMl("qwen2-vl", kQwen2System), "<|im_start|>", kQwen2System),
-    WithMarks(ChatMl("qwen2_5", kQwen25System), "<|im_start|>", kQwen25System),
+    WithTools(WithMarks(ChatMl("qwen2_5", kQwen25System), "<|im_start|>", kQwen25System)),
     Vicuna(),
     Llama2(),
     Llama3(),

@@ -14,17 +14,21 @@ struct SourceConfig {
   std::string annotations;
   std::string images = ".";
   double repeat = 1.0;
+  int64_t max_tiles = 0;
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
-    visit("annotations", annotations,
-          "file of records: JSONL, a JSON array, a WebDataset shard (a.tar), a range of files "
-          "(a-{000..127}.tar), or InternVL's meta file of sources");
+    visit(
+        "annotations", annotations,
+        "file of records: JSONL, a JSON array, a WebDataset shard (a.tar), Parquet (a.parquet), a "
+        "range of files (a-{000..127}.tar), or InternVL's meta file of sources");
     visit("images", images,
           "folder that the records' image paths are relative to (not of shards and meta files)");
     visit("repeat", repeat,
           "times that the records are used in an epoch; a fraction below 1 takes the first part",
           Between(0, 1000));
+    visit("max_tiles", max_tiles, "data.tiles.max of this source's pictures; 0 = that of all",
+          Between(0, 64));
   }
 };
 
@@ -39,6 +43,19 @@ struct TilesConfig {
     visit("max", max, "most tiles of a picture, the thumbnail not counted", Between(1, 64));
     visit("thumbnail", thumbnail,
           "add the whole picture as one more tile to a picture of several tiles");
+  }
+};
+
+struct PixelsConfig {
+  int64_t min = 0;
+  int64_t max = 0;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit("min", min, "smaller pictures are enlarged to so many; 0 = as the model's folder says",
+          Between(0, 1e9));
+    visit("max", max, "larger pictures are reduced to so many; 0 = as the model's folder says",
+          Between(0, 1e9));
   }
 };
 
@@ -64,6 +81,7 @@ struct DataConfig {
   std::string system;
   int64_t max_tokens = 4096;
   TilesConfig tiles;
+  PixelsConfig pixels;
   LimitsConfig limits;
   int64_t threads = 0;
   int64_t prefetch = 4;
@@ -88,6 +106,7 @@ struct DataConfig {
           "tokens of a packed row; longer samples are cut, never inside a picture",
           Between(16, 16777215));
     visit("tiles", tiles, "how a picture is cut into tiles");
+    visit("pixels", pixels, "of a picture that the model takes at about its own size (Qwen2-VL)");
     visit("limits", limits, "limits on untrusted files");
     visit("allow_outside", allow_outside,
           "pictures may lie outside their source's folder: links, absolute paths and `..` may lead "

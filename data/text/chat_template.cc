@@ -55,6 +55,17 @@ size_t EndWithoutSpace(std::string_view text, bool (*is_space)(uint32_t)) {
   return end;
 }
 
+// What Qwen2.5's and Qwen3's templates put behind the system text.
+std::string ToolsText(std::string_view tools) {
+  return fmt::format(
+      "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are "
+      "provided with function signatures within <tools></tools> XML tags:\n<tools>\n{}\n</tools>"
+      "\n\nFor each function call, return a json object with function name and arguments within "
+      "<tool_call></tool_call> XML tags:\n<tool_call>\n{{\"name\": <function-name>, "
+      "\"arguments\": <args-json-object>}}\n</tool_call>",
+      tools);
+}
+
 size_t CountPlaceholders(std::string_view text) {
   size_t count = 0;
   for (size_t at = text.find(kPlaceholder); at != std::string_view::npos;
@@ -325,7 +336,7 @@ std::string_view ChatTemplate::image_token_text() const {
 
 EncodedConversation ChatTemplate::Encode(const std::vector<Turn>& turns,
                                          const std::vector<int64_t>& image_tokens,
-                                         bool with_answer_prompt) const {
+                                         bool with_answer_prompt, std::string_view tools) const {
   if (!image_tokens.empty()) {
     if (image_marks_ < 0) {
       Refuse(*tokenizer_, form_->name,
@@ -337,7 +348,11 @@ EncodedConversation ChatTemplate::Encode(const std::vector<Turn>& turns,
     }
   }
   const bool own_system = !turns.empty() && turns.front().role == Role::kSystem;
-  const std::string& system = own_system ? turns.front().text : system_;
+  std::string system = own_system ? turns.front().text : system_;
+  if (!tools.empty()) {
+    EQUIPOISE_CHECK(takes_tools(), form_->name);
+    system += (system.empty() ? "" : "\n\n") + ToolsText(tools);
+  }
   const auto is_user = [](const Turn& turn) { return turn.role == Role::kUser; };
   auto holder = turns.end();  // of the system text
   if (form_->place == SystemPlace::kFirstUser) {

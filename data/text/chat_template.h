@@ -47,10 +47,13 @@ class ChatTemplate {
   // Encodes `turns`, with `image_tokens[i]` context tokens for picture i. REQUIRES: as many
   // `<image>` in user turns (see PlaceImages). `with_answer_prompt` ends with the start of an
   // assistant turn (generation). Throws DataError for pictures when the tokenizer lacks the tokens
-  // for them.
+  // for them. `tools`, one description of a function a line, are put behind the system text.
+  // REQUIRES: takes_tools() where there are any.
   EncodedConversation Encode(const std::vector<Turn>& turns,
                              const std::vector<int64_t>& image_tokens,
-                             bool with_answer_prompt = false) const;
+                             bool with_answer_prompt = false, std::string_view tools = {}) const;
+
+  bool takes_tools() const { return form_->takes_tools; }
 
   // The context token of pictures, -1 where the tokenizer has none, and its text.
   int32_t image_token() const { return image_token_; }

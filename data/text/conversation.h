@@ -22,7 +22,10 @@ struct Record {
   // By picture, the bytes of those that lie in the record itself; empty for those in files. Of the
   // size of `images` where any does, else empty.
   std::vector<std::string> held;
+  // While a record is parsed: bytes that its file holds beside it, which a picture names by number.
+  std::vector<std::string> given;
   std::vector<Turn> turns;
+  std::string tools;  // descriptions of functions, JSON, one a line
 };
 
 }  // namespace equipoise

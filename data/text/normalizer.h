@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "data/text/charsmap.h"
+#include "data/text/regex.h"
 #include "data/text/text_normalizer.h"
 
 namespace equipoise {
@@ -13,13 +15,17 @@ namespace equipoise {
 // One step of a tokenizer.json's normalizer.
 struct NormalizerStep {
   enum class Kind : uint8_t {
-    kForm,     // to a normal form of Unicode
-    kPrepend,  // `content` before a text that is not empty
-    kReplace,  // `content` in place of each `pattern`, a literal text
+    kForm,            // to a normal form of Unicode
+    kPrepend,         // `content` before a text that is not empty
+    kReplace,         // `content` in place of each `pattern`, a literal text
+    kReplaceMatches,  // the same of a regular expression
+    kStrip,           // white space is cut off the beginning (`left`) and the end (`right`)
+    kCharsmap,        // by SentencePiece's compiled table, the bytes in `content`
   };
   Kind kind = Kind::kForm;
   NormalForm form = NormalForm::kNfc;
   std::string pattern, content;
+  bool left = false, right = false;
 };
 
 // Normalizer of text by steps, one after the other. Immutable, so threads share it.
@@ -36,8 +42,11 @@ class Normalizer {
   struct Step {
     NormalizerStep step;
     std::optional<TextNormalizer> form;
+    std::optional<Regex> regex;
+    std::optional<Charsmap> charsmap;
   };
   void Replace(const NormalizerStep& step, size_t most, std::string& text) const;
+  void ReplaceMatches(const Step& step, size_t most, std::string& text) const;
   void CheckSize(size_t bytes, size_t most) const;
 
   std::vector<Step> steps_;

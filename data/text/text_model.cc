@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "data/text/unigram.h"
 #include "data/text/word_cache.h"
 
 namespace equipoise {
@@ -28,11 +29,11 @@ class CachedBpe {
   WordCache cache_;
 };
 
-// What both kinds of BPE in a tokenizer.json have in common.
+// What all models of a tokenizer.json have in common.
 class JsonText : public TextModel {
  public:
   JsonText(const TokenizerSpec& spec, const std::string& source)
-      : spec_(spec), bpe_(spec), normalizer_(spec.normalizer, source + ": normalizer") {
+      : spec_(spec), normalizer_(spec.normalizer, source + ": normalizer") {
     texts_.resize(static_cast<size_t>(spec.largest_id) + 1);
   }
   std::string Normalized(std::string_view text) const override { return normalizer_.Run(text); }
@@ -44,7 +45,6 @@ class JsonText : public TextModel {
 
  protected:
   const TokenizerSpec& spec_;
-  CachedBpe bpe_;
   Normalizer normalizer_;
   std::vector<std::string> texts_;  // of each id; empty = no such token
 };
@@ -53,7 +53,9 @@ class JsonText : public TextModel {
 class ByteLevelText : public JsonText {
  public:
   ByteLevelText(const TokenizerSpec& spec, const std::string& source)
-      : JsonText(spec, source), pre_tokenizer_(spec.pre_tokenizer, source + ": pre_tokenizer") {
+      : JsonText(spec, source),
+        bpe_(spec),
+        pre_tokenizer_(spec.pre_tokenizer, source + ": pre_tokenizer") {
     const ByteAlphabet alphabet;
     for (const auto& [token, id] : spec.vocabulary) {
       texts_[static_cast<size_t>(id)] = alphabet.ToBytes(token).value_or(token);
@@ -72,18 +74,15 @@ class ByteLevelText : public JsonText {
   }
 
  private:
+  CachedBpe bpe_;
   PreTokenizer pre_tokenizer_;
 };
 
-// BPE over characters with byte fallback: SentencePiece's, as LLaMA's tokenizer.json has it.
-class ByteFallbackText : public JsonText {
+// A model whose vocabulary is plain text, put together again by the decoder's steps.
+class PlainText : public JsonText {
  public:
-  ByteFallbackText(const TokenizerSpec& spec, const std::string& source) : JsonText(spec, source) {
+  PlainText(const TokenizerSpec& spec, const std::string& source) : JsonText(spec, source) {
     for (const auto& [token, id] : spec.vocabulary) texts_[static_cast<size_t>(id)] = token;
-  }
-  void Encode(std::string_view text, bool first, std::vector<int32_t>& ids) const override {
-    if (!spec_.metaspace) return bpe_.Encode(text, ids);
-    spec_.metaspace->Split(text, first, [&](std::string_view word) { bpe_.Encode(word, ids); });
   }
   std::string Decode(const std::vector<Token>& tokens) const override {
     std::vector<std::string> texts;
@@ -94,6 +93,43 @@ class ByteFallbackText : public JsonText {
     }
     return DecodeTokens(std::move(texts), spec_.decoder);
   }
+};
+
+// BPE over characters with byte fallback: SentencePiece's, as LLaMA's tokenizer.json has it.
+class ByteFallbackText : public PlainText {
+ public:
+  ByteFallbackText(const TokenizerSpec& spec, const std::string& source)
+      : PlainText(spec, source), bpe_(spec) {}
+  void Encode(std::string_view text, bool first, std::vector<int32_t>& ids) const override {
+    if (!spec_.metaspace) return bpe_.Encode(text, ids);
+    spec_.metaspace->Split(text, first, [&](std::string_view word) { bpe_.Encode(word, ids); });
+  }
+
+ private:
+  CachedBpe bpe_;
+};
+
+// Unigram: T5's, XLM-RoBERTa's.
+class UnigramText : public PlainText {
+ public:
+  UnigramText(const TokenizerSpec& spec, const std::string& source)
+      : PlainText(spec, source),
+        pre_tokenizer_(spec.pre_tokenizer, source + ": pre_tokenizer"),
+        unigram_(&spec.pieces, &spec.vocabulary,
+                 {spec.options.unknown, spec.options.byte_fallback}) {
+    for (size_t id = 0; id < spec.pieces.size(); ++id) texts_[id] = spec.pieces[id].first;
+  }
+  void Encode(std::string_view text, bool first, std::vector<int32_t>& ids) const override {
+    const auto encode = [&](std::string_view word) { unigram_.Encode(word, ids); };
+    pre_tokenizer_.Split(text, [&](std::string_view part) {
+      if (!spec_.metaspace) return encode(part);
+      spec_.metaspace->Split(part, first && part.data() == text.data(), encode);
+    });
+  }
+
+ private:
+  PreTokenizer pre_tokenizer_;
+  UnigramModel unigram_;
 };
 
 // SentencePiece of a tokenizer.model; it normalizes by itself. A piece whose id an added token has
@@ -155,6 +191,7 @@ class SentencePieceText : public TextModel {
 
 std::unique_ptr<const TextModel> MakeTextModel(const TokenizerSpec& spec,
                                                const std::string& source) {
+  if (!spec.pieces.empty()) return std::make_unique<UnigramText>(spec, source);
   if (spec.options.byte_fallback) return std::make_unique<ByteFallbackText>(spec, source);
   return std::make_unique<ByteLevelText>(spec, source);
 }

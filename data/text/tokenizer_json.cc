@@ -49,9 +49,13 @@ class Reader {
   TokenizerSpec Read() {
     const Json& model = Object(root_, "model", source_);
     CheckModel(model);
-    ReadVocabulary(Object(model, "vocab", source_ + ": model"));
-    ReadMerges(model);
-    ReadOptions(model);
+    if (IsUnigram(model)) {
+      ReadPieces(model);
+    } else {
+      ReadVocabulary(Object(model, "vocab", source_ + ": model"));
+      ReadMerges(model);
+      ReadOptions(model);
+    }
     spec_.normalizer = ReadNormalizer(root_.value("normalizer", Json()), source_ + ": normalizer");
     ReadSteps(root_.value("pre_tokenizer", Json()), root_.value("decoder", Json()));
     spec_.begin_token =
@@ -64,8 +68,8 @@ class Reader {
   void CheckModel(const Json& model) const {
     const std::string at = source_ + ": model";
     const std::string type = GetString(model, "type", at, "BPE");
-    if (type != "BPE") {
-      Fail(at, "type " + Quote(type) + " is not supported; only BPE is (GPT-2, Qwen2, LLaMA)");
+    if (type != "BPE" && type != "Unigram") {
+      Fail(at, "type " + Quote(type) + " is not supported; BPE and Unigram are");
     }
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       if (!GetString(model, key, at, "").empty()) Fail(at, std::string(key) + " is not supported");
@@ -74,9 +78,38 @@ class Reader {
       Fail(at, "dropout is not supported; set it to null");
   }
 
+  static bool IsUnigram(const Json& model) { return model.value("type", Json()) == "Unigram"; }
+
+  // The vocabulary of a unigram model, [[piece, score]...].
+  void ReadPieces(const Json& model) {
+    const std::string at = source_ + ": model";
+    const auto vocab = model.find("vocab");
+    if (vocab == model.end() || !vocab->is_array() || vocab->empty())
+      Fail(at, "vocab is missing, empty or no list");
+    if (vocab->size() > static_cast<size_t>(kMaxTokenId)) Fail(at, "vocab has too many pieces");
+    for (size_t i = 0; i < vocab->size(); ++i) {
+      const Json& entry = (*vocab)[i];
+      if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
+        Fail(fmt::format("{}.vocab[{}]", at, i), "is no [piece, score]");
+      const auto id = static_cast<int32_t>(i);
+      spec_.pieces.emplace_back(entry[0].get<std::string>(), entry[1].get<double>());
+      spec_.vocabulary[spec_.pieces.back().first] = id;
+      ids_.insert(id);
+    }
+    spec_.largest_id = static_cast<int32_t>(vocab->size()) - 1;
+    spec_.options.byte_fallback = GetBool(model, "byte_fallback", at, false);
+    const auto unknown = model.find("unk_id");
+    if (unknown == model.end() || unknown->is_null()) return;
+    spec_.options.unknown = CheckedId(*unknown, "unk_id", at);
+    if (spec_.options.unknown > spec_.largest_id) Fail(at, "unk_id is not in vocab");
+  }
+
   void ReadSteps(const Json& pre_tokenizer, const Json& decoder) {
     const std::string words = source_ + ": pre_tokenizer", back = source_ + ": decoder";
-    if (spec_.options.byte_fallback) {
+    if (!spec_.pieces.empty()) {
+      spec_.metaspace = ReadUnigramSteps(pre_tokenizer, words, spec_.pre_tokenizer);
+      spec_.decoder = ReadDecoder(decoder, back);
+    } else if (spec_.options.byte_fallback) {
       spec_.metaspace = ReadMetaspace(pre_tokenizer, words);
       spec_.decoder = ReadDecoder(decoder, back);
     } else {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/text/added_tokens.h"
@@ -19,12 +20,14 @@ namespace equipoise {
 struct TokenizerSpec {
   // In the byte alphabet, with options.byte_fallback in plain text; added tokens not included.
   Vocabulary vocabulary;
+  // Of a unigram model, in the order of their ids: pieces and scores. Empty: the model is BPE.
+  std::vector<std::pair<std::string, double>> pieces;
   std::vector<BpeModel::Merge> merges;
   BpeModel::Options options;
   std::vector<NormalizerStep> normalizer;
-  PreTokenizerSpec pre_tokenizer;      // of byte-level BPE
-  std::optional<Metaspace> metaspace;  // with options.byte_fallback; none: a text is one word
-  std::vector<DecoderStep> decoder;    // with options.byte_fallback
+  PreTokenizerSpec pre_tokenizer;      // of byte-level BPE; of unigram the steps before Metaspace
+  std::optional<Metaspace> metaspace;  // with byte fallback and unigram; none: a text is one word
+  std::vector<DecoderStep> decoder;    // likewise
   std::vector<AddedToken> added_tokens;
   std::string begin_token;  // that the post-processor puts before a text; empty: none
   int32_t largest_id = -1;

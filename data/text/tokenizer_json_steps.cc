@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "configs/base/base64.h"
 #include "configs/base/error.h"
 #include "data/text/utf8.h"
 
@@ -80,13 +81,25 @@ NormalizerStep ReadNormalizerStep(const Json& step, const std::string& type,
     read.kind = NormalizerStep::Kind::kPrepend;
     read.content = GetString(step, "prepend", source);
   } else if (type == "Replace") {
-    read.kind = NormalizerStep::Kind::kReplace;
-    read.pattern = LiteralPattern(step, source);
+    const auto pattern = step.find("pattern");
+    const bool regex = pattern != step.end() && pattern->is_object() && pattern->contains("Regex");
+    read.kind = regex ? NormalizerStep::Kind::kReplaceMatches : NormalizerStep::Kind::kReplace;
+    read.pattern = regex ? GetString(*pattern, "Regex", source) : LiteralPattern(step, source);
     read.content = GetString(step, "content", source);
+  } else if (type == "Strip") {
+    read.kind = NormalizerStep::Kind::kStrip;
+    read.left = GetBool(step, "strip_left", source, true);
+    read.right = GetBool(step, "strip_right", source, true);
+  } else if (type == "Precompiled") {
+    read.kind = NormalizerStep::Kind::kCharsmap;
+    const auto bytes = FromBase64(GetString(step, "precompiled_charsmap", source));
+    if (!bytes) throw DataError(source + ": precompiled_charsmap is not Base64");
+    read.content = *bytes;
   } else {
-    throw DataError(fmt::format(
-        "{}: '{}' is not supported; supported are NFC, NFD, NFKC, NFKD, Prepend and Replace",
-        source, type));
+    throw DataError(
+        fmt::format("{}: '{}' is not supported; supported are NFC, NFD, NFKC, NFKD, Prepend, "
+                    "Replace, Strip and Precompiled",
+                    source, type));
   }
   return read;
 }
@@ -262,6 +275,28 @@ std::optional<Metaspace> ReadMetaspace(const Json& pre_tokenizer, const std::str
   }
   return Metaspace{ReplacementOf(pre_tokenizer, source), PrependOf(pre_tokenizer, source),
                    GetBool(pre_tokenizer, "split", source, true)};
+}
+
+std::optional<Metaspace> ReadUnigramSteps(const Json& pre_tokenizer, const std::string& source,
+                                          PreTokenizerSpec& spec) {
+  if (pre_tokenizer.is_null()) return std::nullopt;
+  const std::string type = TypeOf(pre_tokenizer, source);
+  const Json one = Json::array({pre_tokenizer});
+  const Json& steps = type == "Sequence" ? ListOf(pre_tokenizer, "pretokenizers", source) : one;
+  CheckSteps(steps, source);
+  std::optional<Metaspace> metaspace;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const std::string at = fmt::format("{}[{}]", source, i), kind = TypeOf(steps[i], at);
+    if (metaspace) throw DataError(at + ": Metaspace must be the last step");
+    if (kind == "Metaspace") {
+      metaspace = ReadMetaspace(steps[i], at);
+    } else if (kind == "WhitespaceSplit") {
+      spec.steps.push_back({"\\s+", SplitBehavior::kRemoved, false});
+    } else {
+      ReadStep(steps[i], at, /*last=*/false, spec);
+    }
+  }
+  return metaspace;
 }
 
 std::vector<DecoderStep> ReadDecoder(const Json& decoder, const std::string& source) {

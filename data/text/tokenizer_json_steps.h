@@ -24,7 +24,11 @@ std::string ReadTemplateBegin(const Json& post_processor, const std::string& sou
 PreTokenizerSpec ReadPreTokenizer(const Json& pre_tokenizer, const std::string& source);
 void CheckDecoder(const Json& decoder, const std::string& source);
 
-// Of BPE with byte fallback.
+// Of a unigram model: steps that cut the text, into `spec`, and a Metaspace behind them.
+std::optional<Metaspace> ReadUnigramSteps(const Json& pre_tokenizer, const std::string& source,
+                                          PreTokenizerSpec& spec);
+
+// Of BPE with byte fallback; the decoder of a unigram model too.
 std::optional<Metaspace> ReadMetaspace(const Json& pre_tokenizer, const std::string& source);
 std::vector<DecoderStep> ReadDecoder(const Json& decoder, const std::string& source);
 

@@ -18,6 +18,7 @@ extern const std::string_view kScriptNames;
 extern const std::string_view kScriptRuns;
 extern const std::string_view kNumericRuns;    // 1: what the Digits pre-tokenizer cuts out
 extern const std::string_view kWordRuns;       // 1: what a `single_word` token must not touch
+extern const std::string_view kGraphemeRuns;   // grapheme cluster break classes; see charsmap.cc
 extern const std::string_view kCombiningRuns;  // rank of the canonical combining class; 0: starter
 
 // Full decompositions, in the order of code points. Each entry: the distance from the code point of

@@ -4,11 +4,12 @@
 
 #include "models/families/internvl/internvl.h"
 #include "models/families/llava/llava.h"
+#include "models/families/qwen2_vl/qwen2_vl.h"
 
 namespace equipoise {
 
 const std::vector<const EncoderFamily*>& EncoderFamilies() {
-  static const std::vector<const EncoderFamily*> kAll = {&InternVl(), &Llava()};
+  static const std::vector<const EncoderFamily*> kAll = {&InternVl(), &Llava(), &Qwen2Vl()};
   return kAll;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "configs/base/error.h"
+#include "models/families/adapters.h"
 #include "models/families/decoder_config.h"
 #include "models/families/decoder_families.h"
 #include "models/families/encoder_families.h"
@@ -79,6 +80,8 @@ ModelConfig ReadModelConfig(const std::string& folder) {
   ModelConfig config = ParseModelConfig(ReadJsonFile(path), path);
   if (config.has_vision) {
     config.preprocessor = ReadPreprocessor(folder);
+    const auto find_naming = EncoderOf(config).find_naming;
+    if (find_naming != nullptr) find_naming(folder, &config);
     try {
       EncoderOf(config).images(config);
     } catch (const DataError& error) {
@@ -128,10 +131,12 @@ Json ToHuggingFace(const ModelConfig& config) {
 }
 
 std::vector<LayerSpec> LayerSpecs(const ModelConfig& config, int tensor_ranks) {
-  if (!config.has_vision) return TextSpecs(config.text, "", tensor_ranks);
-  std::vector<LayerSpec> specs = EncoderOf(config).layers(config, tensor_ranks);
-  std::vector<LayerSpec> text = TextSpecs(config.text, kLanguageModel, tensor_ranks);
+  std::vector<LayerSpec> specs;
+  if (config.has_vision) specs = EncoderOf(config).layers(config, tensor_ranks);
+  const std::string prefix = config.has_vision ? kLanguageModel : "";
+  std::vector<LayerSpec> text = TextSpecs(config.text, prefix, tensor_ranks);
   specs.insert(specs.end(), text.begin(), text.end());
+  AddAdapters(config, tensor_ranks, &specs);
   return specs;
 }
 

@@ -60,6 +60,9 @@ struct EncoderFamily {
   // that does not name it; -1: not found.
   int64_t (*find_image_token)(const std::string& folder);
   FolderSettings (*folder_settings)(const ModelConfig& config, const std::string& folder);
+  // Sets the naming of the weights from those in FOLDER, where config.json does not tell it. Null:
+  // it does.
+  void (*find_naming)(const std::string& folder, ModelConfig* config) = nullptr;
 };
 
 }  // namespace equipoise

@@ -6,28 +6,45 @@
 #include "configs/base/error.h"
 #include "models/families/internvl/encoder_layers.h"
 #include "models/families/llava/encoder_layers.h"
+#include "models/families/qwen2_vl/encoder_layers.h"
 #include "models/layers/head.h"
 
 namespace equipoise {
 namespace {
 
-using MakeEncoderLayer = std::unique_ptr<Layer> (*)(const LayerSpec&, const ModelConfig&,
-                                                    const TensorParallel&);
+using EncoderMaker = std::function<std::unique_ptr<Layer>(const LayerSpec&, const TensorParallel&)>;
 
-// Makers of an encoder's layers, by ModelConfig::model_type.
-const std::map<std::string, MakeEncoderLayer>& Encoders() {
-  static const std::map<std::string, MakeEncoderLayer> kEncoders = {
-      {"internvl", MakeInternVlEncoderLayer},
-      {"llava", MakeLlavaEncoderLayer},
+// A maker of layers that share nothing, for one model.
+template <std::unique_ptr<Layer> (*kMake)(const LayerSpec&, const ModelConfig&,
+                                          const TensorParallel&)>
+EncoderMaker MakerOf(const ModelConfig& config) {
+  return [config](const LayerSpec& spec, const TensorParallel& tensor) {
+    return kMake(spec, config, tensor);
   };
-  return kEncoders;
+}
+
+// The maker of an encoder's layers, by ModelConfig::model_type.
+EncoderMaker MakerFor(const ModelConfig& config) {
+  static const std::map<std::string, EncoderMaker (*)(const ModelConfig&)> kMakers = {
+      {"internvl", MakerOf<MakeInternVlEncoderLayer>},
+      {"llava", MakerOf<MakeLlavaEncoderLayer>},
+      {"qwen2_vl", Qwen2VlLayerMaker},
+      {"qwen2_5_vl", Qwen2VlLayerMaker},
+  };
+  return config.has_vision ? kMakers.at(config.model_type)(config) : nullptr;
 }
 
 }  // namespace
 
+LayerMaker::LayerMaker(const ModelConfig& config, const TensorParallel& tensor)
+    : config_(config),
+      tensor_(tensor),
+      rotary_(std::make_shared<RotaryTable>(config.text)),
+      encoder_(MakerFor(config)) {}
+
 std::unique_ptr<Layer> LayerMaker::Make(const LayerSpec& spec) {
   if (spec.component != Component::kLanguageModel) {
-    return Encoders().at(config_.model_type)(spec, config_, tensor_);
+    return encoder_(spec, tensor_);
   }
   if (spec.kind == kDecoderBlock) {
     return std::make_unique<DecoderLayer>(spec, config_.text, rotary_, tensor_);

@@ -14,7 +14,7 @@ struct TextShape {
   int64_t head_dim = 0;  // 0: hidden / heads
 };
 
-enum class Encoder { kSmall, k300M, k6B, kClipL };
+enum class Encoder { kSmall, k300M, k6B, kClipL, kQwen2Vl, kQwen25Vl, kQwen25VlLarge };
 
 struct Preset {
   const char* name;
@@ -27,6 +27,13 @@ TextShape Qwen3(int64_t hidden, int64_t intermediate, int64_t layers, int64_t he
   return {"qwen3", hidden, intermediate, layers, heads, 8, 151936, 1e6, 151671, false, 128};
 }
 
+// A language model of Qwen2-VL and Qwen2.5-VL: heads of 128, rotary positions of three kinds.
+TextShape QwenVl(int64_t hidden, int64_t intermediate, int64_t layers, int64_t kv_heads,
+                 bool tied = false) {
+  return {"qwen2", hidden, intermediate, layers, hidden / 128, kv_heads, tied ? 151936 : 152064,
+          1e6,     151655, tied};
+}
+
 // InternLM2 has the layers of LLaMA (with query, key and value stored as one tensor), Qwen2.5 those
 // of Qwen2. Vocabularies are those of the published InternVL checkpoints, except for internvl2-40b:
 // Yi-34B's 64,000 plus the nine tokens that the others add as well.
@@ -37,27 +44,59 @@ const std::vector<Preset>& Presets() {
       {"internvl3-1b", Encoder::k300M, {"qwen2", 896, 4864, 24, 14, 2, 151674, 1e6, 151667}},
       {"internvl3_5-1b", Encoder::k300M, Qwen3(1024, 3072, 28, 16)},
       {"internvl3-2b", Encoder::k300M, {"qwen2", 1536, 8960, 28, 12, 2, 151674, 1e6, 151667}},
+      {"qwen2_vl-2b", Encoder::kQwen2Vl, QwenVl(1536, 8960, 28, 2, true)},
       {"internvl2-2b", Encoder::k300M, {"llama", 2048, 8192, 24, 16, 8, 92553, 1e6, 92546}},
       {"internvl3_5-2b", Encoder::k300M, Qwen3(2048, 6144, 28, 16)},
       {"internvl2_5-4b", Encoder::k300M, {"qwen2", 2048, 11008, 36, 16, 2, 151674, 1e6, 151667}},
+      {"qwen2_5_vl-3b", Encoder::kQwen25Vl, QwenVl(2048, 11008, 36, 2, true)},
       {"internvl3_5-4b", Encoder::k300M, Qwen3(2560, 9728, 36, 32)},
       {"llava1_5-7b", Encoder::kClipL, {"llama", 4096, 11008, 32, 32, 32, 32064, 1e4, 32000}},
       {"internvl3-8b", Encoder::k300M, {"qwen2", 3584, 18944, 28, 28, 4, 151674, 1e6, 151667}},
       {"internvl2-8b", Encoder::k300M, {"llama", 4096, 14336, 32, 32, 8, 92553, 1e6, 92546}},
+      {"qwen2_vl-7b", Encoder::kQwen2Vl, QwenVl(3584, 18944, 28, 4)},
+      {"qwen2_5_vl-7b", Encoder::kQwen25Vl, QwenVl(3584, 18944, 28, 4)},
       {"internvl3_5-8b", Encoder::k300M, Qwen3(4096, 12288, 36, 32)},
       {"llava1_5-13b", Encoder::kClipL, {"llama", 5120, 13824, 40, 40, 40, 32064, 1e4, 32000}},
       {"internvl3-14b", Encoder::k300M, {"qwen2", 5120, 13824, 48, 40, 8, 151674, 1e6, 151667}},
       {"internvl3_5-14b", Encoder::k300M, Qwen3(5120, 17408, 40, 40)},
       {"internvl2-26b", Encoder::k6B, {"llama", 6144, 16384, 48, 48, 8, 92553, 1e6, 92546}},
+      {"qwen2_5_vl-32b", Encoder::kQwen25VlLarge, QwenVl(5120, 27648, 64, 8)},
       {"internvl3-38b", Encoder::k6B, {"qwen2", 5120, 27648, 64, 40, 8, 151674, 1e6, 151667}},
       {"internvl3_5-38b", Encoder::k6B, Qwen3(5120, 25600, 64, 64)},
       {"internvl2-40b", Encoder::k6B, {"llama", 7168, 20480, 60, 56, 8, 64009, 5e6, 64002}},
+      {"qwen2_vl-72b", Encoder::kQwen2Vl, QwenVl(8192, 29568, 80, 8)},
+      {"qwen2_5_vl-72b", Encoder::kQwen25VlLarge, QwenVl(8192, 29568, 80, 8)},
       {"internvl3-78b", Encoder::k6B, {"qwen2", 8192, 29568, 80, 64, 8, 151674, 1e6, 151667}},
   };
   return kPresets;
 }
 
+bool IsQwenVl(Encoder encoder) { return encoder >= Encoder::kQwen2Vl; }
+
+// An encoder of Qwen2-VL, or of Qwen2.5-VL with windows.
+VisionConfig QwenVlEncoder(Encoder encoder) {
+  VisionConfig vision;
+  vision.model_type = "qwen2_vl_vision";
+  vision.hidden_size = 1280;
+  vision.intermediate_size = 5120;
+  vision.num_hidden_layers = 32;
+  vision.num_attention_heads = 16;
+  vision.class_token = false;
+  vision.attention_bias = true;
+  vision.hidden_act = "quick_gelu";
+  vision.temporal_patch_size = 2;
+  if (encoder == Encoder::kQwen2Vl) return vision;
+  vision.model_type = "qwen2_5_vl_vision";
+  vision.intermediate_size = encoder == Encoder::kQwen25Vl ? 3420 : 3456;
+  vision.norm_type = "rms_norm";
+  vision.hidden_act = "silu";
+  vision.window_size = 112;
+  vision.full_attention = {7, 15, 23, 31};
+  return vision;
+}
+
 VisionConfig EncoderConfig(Encoder encoder) {
+  if (IsQwenVl(encoder)) return QwenVlEncoder(encoder);
   VisionConfig vision;
   switch (encoder) {
     case Encoder::kSmall:
@@ -94,6 +133,8 @@ VisionConfig EncoderConfig(Encoder encoder) {
       vision.layer_norm_eps = 1e-5;
       vision.hidden_act = "quick_gelu";
       vision.feature_layers = 23;
+      break;
+    default:
       break;
   }
   return vision;
@@ -141,6 +182,13 @@ ModelConfig PresetConfig(const std::string& name) {
         config.model_type = "llava";
         config.downsample_ratio = 1;
         config.text.max_position_embeddings = 4096;
+      }
+      if (IsQwenVl(preset.encoder)) {
+        config.model_type = preset.encoder == Encoder::kQwen2Vl ? "qwen2_vl" : "qwen2_5_vl";
+        config.naming = WeightNaming::kOriginal;
+        config.video_token_id = config.image_token_id + 1;
+        config.text.mrope_section = {16, 24, 24};
+        if (preset.encoder != Encoder::kQwen2Vl) config.text.max_position_embeddings = 128000;
       }
       return config;
     }

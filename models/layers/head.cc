@@ -1,10 +1,14 @@
 #include "models/layers/head.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/scalar_tensor.h>
 
+#include <algorithm>
+
+#include "models/layers/kv_cache.h"
 #include "models/ops/cross_entropy.h"
 #include "models/ops/norm.h"
 #include "models/ops/vocabulary.h"
@@ -29,8 +33,19 @@ HeadLayer::HeadLayer(const LayerSpec& spec, const TextConfig& config, Parameter*
   }
 }
 
+at::Tensor HeadLayer::Decode(const MicroBatch& batch, const at::Tensor& input) const {
+  at::Tensor ends = at::empty({std::ssize(batch.cu_seqlens) - 1}, at::kLong);
+  std::transform(batch.cu_seqlens.begin() + 1, batch.cu_seqlens.end(),
+                 ends.mutable_data_ptr<int64_t>(), [](int64_t end) { return end - 1; });
+  const at::Tensor last = input.index_select(0, ToDevice(ends, input.device()));
+  const at::Tensor normal = ops::RmsNorm(last, norm_, eps_);
+  return batch.decoding->greedy ? ops::VocabularyArgmax(normal, *weight_, tensor().group)
+                                : ops::VocabularyLogits(normal, *weight_, tensor().group);
+}
+
 at::Tensor HeadLayer::Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) {
   const bool has_loss = batch.targets.defined();
+  if (batch.decoding != nullptr) return Decode(batch, input);
   if (!has_loss) {
     if (!input.defined()) return {};
     return ops::VocabularyLogits(ops::RmsNorm(input, norm_, eps_), *weight_, tensor().group);

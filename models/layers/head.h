@@ -13,7 +13,7 @@ namespace equipoise {
 // scale. Rows without a target are not computed. Where gradients are enabled, the same pass
 // computes the gradients, with the scale, of its input and of the projection
 // (ops::LinearCrossEntropy).
-// Output without targets: logits [tokens, vocabulary] in fp32.
+// Output without targets: logits [tokens, vocabulary] in fp32, or what MicroBatch::decoding asks.
 class HeadLayer : public Layer {
  public:
   // `tied` is the embedding's weight where the projection shares it and both are on this stage,
@@ -25,6 +25,8 @@ class HeadLayer : public Layer {
   bool can_recompute() const override { return false; }
 
  private:
+  at::Tensor Decode(const MicroBatch& batch, const at::Tensor& input) const;
+
   const double eps_;
   const bool tied_;
   Parameter& norm_;

@@ -29,6 +29,9 @@ Parameter& Layer::Add(const TensorSpec& spec) {
   parameter->name = spec.name;
   parameter->component = ComponentName(spec_.component);
   parameter->shape = spec.shape;
+  parameter->role = spec.role;
+  parameter->trainable = spec.role != ParameterRole::kBase;
+  parameter->packs = spec.packing != Packing::kNone;
   parameter->part.owner = tensor_.rank == 0;
   if (spec.split.by != Split::By::kNothing) {
     const Share share = spec.split.On(tensor_);
@@ -71,6 +74,8 @@ Share Layer::ShareOf(const std::string& suffix) const {
 ColumnLinears Layer::GetColumnLinears(const std::vector<std::string>& names) const {
   ColumnLinears result;
   result.group_ = tensor_.group;
+  std::vector<int64_t> begins;
+  int64_t own = 0, shared_width = 0;
   for (const std::string& each : names) {
     const Share out = ShareOf(each + ".weight");
     const bool shared = out.parts < tensor_.size;
@@ -79,7 +84,11 @@ ColumnLinears Layer::GetColumnLinears(const std::vector<std::string>& names) con
         .push_back({&Get(each + ".weight"), Find(each + ".bias")});
     if (shared) result.share_ = out;
     result.widths_.push_back(out.size);
+    int64_t& width = shared ? shared_width : own;
+    begins.push_back(width);
+    width += out.size;
   }
+  result.adapters_ = GetAdapters(names, begins, result.own_.size());
   return result;
 }
 
@@ -87,6 +96,28 @@ RowLinear Layer::GetRowLinear(const std::string& name) const {
   RowLinear result;
   result.group_ = tensor_.group;
   result.weights_ = {&Get(name + ".weight"), Find(name + ".bias")};
+  result.adapters_ = GetAdapters({name}, {0}, /*first_shared=*/1);
+  return result;
+}
+
+Adapters Layer::GetAdapters(const std::vector<std::string>& names,
+                            const std::vector<int64_t>& begins, size_t first_shared) const {
+  Adapters result;
+  result.scale = spec_.adapter_scale;
+  result.dropout = spec_.adapter_dropout;
+  result.noise = &noise;
+  for (size_t i = 0; i < names.size(); ++i) {
+    Parameter* a = Find(names[i] + ".lora_A.weight");
+    if (a == nullptr) continue;
+    Parameter* b = &Get(names[i] + ".lora_B.weight");
+    result.down.push_back({a, nullptr});
+    Adapters::Group& group = i < first_shared ? result.own : result.shared;
+    group.parts.push_back({b, begins[i]});
+    group.rank += a->shape[0];
+    Parameter* magnitude = Find(names[i] + ".lora_magnitude_vector.weight");
+    if (magnitude == nullptr) continue;
+    group.magnitudes.push_back({magnitude, {&Get(names[i] + ".weight"), nullptr}, a, b, begins[i]});
+  }
   return result;
 }
 

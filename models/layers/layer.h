@@ -58,10 +58,14 @@ class Layer {
   // Parameters in the order of use. Every parameter belongs to one layer; one that a tied head
   // borrows from the embedding is not listed here.
   const std::vector<Parameter*>& parameters() const { return parameter_list_; }
+  // Those of another layer that this one uses too: the weight that a tied head shares.
+  const std::vector<Parameter*>& borrowed() const { return borrowed_; }
   // Whether any parameter, borrowed ones included, is trained.
   bool trainable() const;
 
   Recompute recompute = Recompute::kNone;  // what backward recomputes from saved inputs
+  // What the pass that runs draws at random (dropout): MicroBatch::noise; 0: nothing. Set by Stage.
+  uint64_t noise = 0;
 
  protected:
   // The parameter of this layer whose name is `suffix`, or ends with a dot and `suffix`. REQUIRES:
@@ -81,6 +85,10 @@ class Layer {
   const TensorParallel& tensor() const { return tensor_; }
 
  private:
+  // The adapters of linear layers; empty where they have none. `begins`: the first column of each
+  // among the own or the shared ones.
+  Adapters GetAdapters(const std::vector<std::string>& names, const std::vector<int64_t>& begins,
+                       size_t first_shared) const;
   // This rank's range of the dimension along which a parameter is split. REQUIRES: it is split.
   Share ShareOf(const std::string& suffix) const;
 

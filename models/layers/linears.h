@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "models/ops/linear.h"
+#include "models/ops/lora.h"
+#include "models/ops/magnitude.h"
 #include "models/spec/tensor_parallel.h"
 
 namespace equipoise {
@@ -19,6 +21,34 @@ namespace equipoise {
 // input over the ranks, so everything before them gets whole gradients; RowLinear adds its bias
 // after the sum over the ranks, so the bias and everything after it do, too.
 
+// Low-rank adapters (models/spec/lora.h) of linear layers that share their input. A is split by its
+// inputs where the linear layers are, B by its outputs where they are, so that each factor is split
+// or whole as the linear layer's other side is. The sums over ranks are of `rank` numbers a row: of
+// x A' forwards where A is split, of its gradient where B is.
+struct Adapters {
+  // Of linear layers whose results are neighbours.
+  struct Group {
+    std::vector<ops::LowRankPart> parts;         // B's
+    std::vector<ops::MagnitudePart> magnitudes;  // DoRA
+    int64_t rank = 0;                            // sum over the parts
+  };
+
+  bool empty() const { return down.empty(); }
+  // x A' of all adapters [..., sum of ranks], of this rank's part of the inputs. Under training
+  // with dropout, elements of x are left out at random, the same ones for all of these adapters.
+  at::Tensor Down(const at::Tensor& x) const;
+  // x W' and the adapters' part of it, u = Down(x); `across`: the ranks that share the inputs. The
+  // result is this rank's, summed over them.
+  at::Tensor Run(const at::Tensor& x, const at::Tensor& u,
+                 const std::vector<ops::LinearWeights>& linears, const Group& group,
+                 Communicator* across) const;
+
+  std::vector<ops::LinearWeights> down;  // A's, those of `own` first
+  Group own, shared;
+  double scale = 1, dropout = 0;
+  const uint64_t* noise = nullptr;  // the layer's, see Layer::noise
+};
+
 // Linear layers that share their input [..., in]; outputs are concatenated [..., sum of out]. A
 // rank has a share of each one's outputs.
 class ColumnLinears {
@@ -29,12 +59,13 @@ class ColumnLinears {
 
  private:
   friend class Layer;
-  at::Tensor Shared(const at::Tensor& x) const;
+  at::Tensor Shared(const at::Tensor& x, const at::Tensor& u) const;
 
   std::vector<ops::LinearWeights> own_;     // shares that only this rank holds
   std::vector<ops::LinearWeights> shared_;  // the last ones: key and value heads on several ranks
   Share share_;                             // of shared_
   std::vector<int64_t> widths_;
+  Adapters adapters_;
   Communicator* group_ = nullptr;
 };
 
@@ -46,6 +77,7 @@ class RowLinear {
  private:
   friend class Layer;
   ops::LinearWeights weights_;
+  Adapters adapters_;
   Communicator* group_ = nullptr;
 };
 

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "models/spec/image_spec.h"
+
 namespace equipoise {
 
-class KvCache;
+struct Decoding;
 
 constexpr int64_t kNoTarget = -100;  // a token without a loss
 
@@ -19,23 +21,44 @@ struct MicroBatch {
   // segment), kNoTarget where there is none. Undefined when no loss is computed.
   at::Tensor targets;
   at::Tensor target_weights;  // [tokens] fp32, weight of each target; undefined: all 1
-  at::Tensor position_ids;    // [tokens] int64, restarting at 0 in each segment
+  // [tokens] int64, restarting at 0 in each segment; with multimodal positions
+  // (models/spec/grid_positions.h) [3, tokens]: times, rows and columns.
+  at::Tensor position_ids;
   // Segment s covers tokens cu_seqlens[s] .. cu_seqlens[s + 1]; attention never leaves a segment.
   std::vector<int64_t> cu_seqlens;
-  at::Tensor pixel_values;  // [tiles, 3, size, size] fp32, normalized; may be undefined
+  // [tiles, 3, size, size]; of pictures that are grids of patches [patches, numbers of a patch],
+  // each picture square by square of the patches that become one token. May be undefined. Bytes
+  // (uint8), as a loader gives them; layers take fp32, normalized (ops::PixelScale).
+  at::Tensor pixel_values;
+  // [pictures, 2] int64, on the CPU: rows and columns of patches, where pictures are grids of them.
+  at::Tensor image_grids;
   // [image tokens] int64: positions in the row that the image features replace, in order.
   at::Tensor image_positions;
 
   int64_t planned_targets = 0;   // targets according to the cost index
   std::vector<int64_t> samples;  // ids of the samples, for messages
-  KvCache* cache = nullptr;      // generation only: keys and values of earlier tokens
+  // What dropout's masks are drawn from, beside names and positions: the same for these samples in
+  // this step on every mesh. 0: no dropout.
+  uint64_t noise = 0;
+  const Decoding* decoding = nullptr;  // generation only: its sequences (kv_cache.h)
 
   int64_t tokens() const { return input_ids.defined() ? input_ids.size(0) : 0; }
   int64_t tiles() const { return pixel_values.defined() ? pixel_values.size(0) : 0; }
 };
 
+// The grids of a micro-batch's pictures, and a tensor of grids.
+std::vector<PatchGrid> GridsOf(const MicroBatch& batch);
+at::Tensor GridTensor(const std::vector<PatchGrid>& grids);
+
+// The load of its pictures on a model that takes them so.
+PictureLoad PicturesOf(const MicroBatch& batch, const ImageSpec& images);
+
 // Moves ids and positions to `device`. Pictures stay on the CPU: only the first stage needs them.
 // So do targets.
 MicroBatch OnDevice(MicroBatch batch, at::Device device);
+
+// Copies what is to be moved to `device`, pictures too, to pinned memory, from where it is moved
+// without a wait; for the CPU nothing. Costs the caller the time of a copy: for a loader's thread.
+MicroBatch PinnedFor(MicroBatch batch, at::Device device);
 
 }  // namespace equipoise

@@ -68,17 +68,31 @@ at::Tensor RotaryTable::AnglesOf(const at::Tensor& position_ids, int64_t length)
   return positions.mul(stretched.to(position_ids.device()));
 }
 
+at::Tensor RotaryTable::GridAngles(const at::Tensor& position_ids) {
+  std::vector<at::Tensor> axes, parts;
+  for (int64_t axis = 0; axis < 3; ++axis) axes.push_back(AnglesOf(position_ids[axis], 0));
+  int64_t begin = 0;
+  for (size_t i = 0; i < config_.mrope_section.size(); ++i) {
+    parts.push_back(axes[i % 3].narrow(1, begin, config_.mrope_section[i]));
+    begin += config_.mrope_section[i];
+  }
+  return at::cat(parts, 1);
+}
+
 const RotaryTable::Angles& RotaryTable::At(const MicroBatch& batch) {
   if (position_ids_.is_same(batch.position_ids)) return angles_;
   const at::NoGradGuard no_grad;
   const std::vector<int64_t>& ends = batch.cu_seqlens;
-  const int64_t cached = batch.cache == nullptr ? 0 : batch.cache->length();
   std::vector<at::Tensor> parts;
   for (size_t s = 0; config_.rope_type == "dynamic" && s + 1 < ends.size(); ++s) {
     const int64_t length = ends[s + 1] - ends[s];
+    const int64_t cached = batch.decoding == nullptr ? 0 : batch.decoding->caches[s]->length();
     parts.push_back(AnglesOf(batch.position_ids.narrow(0, ends[s], length), cached + length));
   }
-  const at::Tensor angles = parts.empty() ? AnglesOf(batch.position_ids, 0) : at::cat(parts);
+  const bool grids = batch.position_ids.dim() == 2;
+  const at::Tensor angles = grids           ? GridAngles(batch.position_ids)
+                            : parts.empty() ? AnglesOf(batch.position_ids, 0)
+                                            : at::cat(parts);
   angles_ = {angles.cos(), angles.sin()};
   position_ids_ = batch.position_ids;
   return angles_;

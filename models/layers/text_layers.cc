@@ -60,12 +60,24 @@ DecoderLayer::Heads DecoderLayer::RotatedHeads(const MicroBatch& batch, const at
           ops::Rotate(normal(parts[1], *k_norm_), cos, sin), parts[2]};
 }
 
+at::Tensor DecoderLayer::CachedAttention(const MicroBatch& batch, const Heads& heads) const {
+  const std::vector<int64_t>& ends = batch.cu_seqlens;
+  std::vector<at::Tensor> keys, values;
+  for (size_t s = 0; s + 1 < ends.size(); ++s) {
+    const auto cut = [&](const at::Tensor& t) {
+      return t.narrow(0, ends[s], ends[s + 1] - ends[s]);
+    };
+    auto [k, v] = batch.decoding->caches[s]->Append(static_cast<size_t>(spec().index), cut(heads.k),
+                                                    cut(heads.v));
+    keys.push_back(std::move(k));
+    values.push_back(std::move(v));
+  }
+  return ops::CachedAttention(heads.q, keys, values, ends, head_dim_);
+}
+
 at::Tensor DecoderLayer::Attention(const MicroBatch& batch, const at::Tensor& x) {
   const auto [q, k, v] = RotatedHeads(batch, x);
-  if (batch.cache != nullptr) {
-    const auto [keys, values] = batch.cache->Append(static_cast<size_t>(spec().index), k, v);
-    return ops::CachedAttention(q, keys, values, head_dim_);
-  }
+  if (batch.decoding != nullptr) return CachedAttention(batch, {q, k, v});
   return ops::PackedAttention(q, k, v, batch.cu_seqlens, head_dim_);
 }
 

@@ -41,6 +41,7 @@ class DecoderLayer : public Layer {
     at::Tensor q, k, v;
   };
   Heads RotatedHeads(const MicroBatch& batch, const at::Tensor& x);
+  at::Tensor CachedAttention(const MicroBatch& batch, const Heads& heads) const;
 
   const int64_t head_dim_;
   const double eps_;

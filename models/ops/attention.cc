@@ -5,6 +5,7 @@
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/bmm.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/sum.h>
@@ -55,6 +56,7 @@ Heads HeadsOf(const at::Tensor& q, const at::Tensor& k, int64_t head_dim) {
 struct PackedAttentionNode : torch::autograd::Node {
   Heads heads{};
   std::vector<int64_t> cu_seqlens;
+  bool causal = true;
   at::Tensor q, k, v, y;
   std::vector<at::Tensor> lse;  // of each segment
 
@@ -72,8 +74,7 @@ struct PackedAttentionNode : torch::autograd::Node {
       const auto cut = [&](const at::Tensor& t) { return t.narrow(0, begin, rows); };
       auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
           Queries(cut(g), heads), Queries(cut(wq), heads), Keys(cut(wk), heads),
-          Keys(cut(wv), heads), Queries(cut(wy), heads), lse[s], /*dropout_p=*/0.0,
-          /*is_causal=*/true);
+          Keys(cut(wv), heads), Queries(cut(wy), heads), lse[s], /*dropout_p=*/0.0, causal);
       Queries(cut(gq), heads).copy_(dq);
       SumOverGroup(dk, cut(gk));
       SumOverGroup(dv, cut(gv));
@@ -169,10 +170,10 @@ at::Tensor FullAttentionOnDevice(const at::Tensor& q, const at::Tensor& k, const
 }  // namespace
 
 at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const std::vector<int64_t>& cu_seqlens, int64_t head_dim) {
+                           const std::vector<int64_t>& cu_seqlens, int64_t head_dim, bool causal) {
   EQUIPOISE_CHECK(!cu_seqlens.empty() && cu_seqlens.back() == q.size(0), q.size(0), " rows");
   if (!q.is_cpu()) {
-    return DeviceAttention(q, k, v, {cu_seqlens, cu_seqlens, /*causal=*/true}, head_dim);
+    return DeviceAttention(q, k, v, {cu_seqlens, cu_seqlens, causal}, head_dim);
   }
   const bool needs_node = NeedsNode({&q, &k, &v}, {});
   const BelowAutograd guard;
@@ -186,13 +187,14 @@ at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::T
     at::Tensor result;
     std::tie(result, lse[s]) = at::_scaled_dot_product_flash_attention_for_cpu(
         Queries(cut(q), heads), Keys(cut(k), heads), Keys(cut(v), heads), /*dropout_p=*/0.0,
-        /*is_causal=*/true);
+        causal);
     Queries(cut(y), heads).copy_(result);
   }
   if (!needs_node) return y;
   auto node = std::make_shared<PackedAttentionNode>();
   node->heads = heads;
   node->cu_seqlens = cu_seqlens;
+  node->causal = causal;
   node->q = q.detach();
   node->k = k.detach();
   node->v = v.detach();
@@ -224,18 +226,31 @@ at::Tensor FullAttention(const at::Tensor& q, const at::Tensor& k, const at::Ten
   return y;
 }
 
-at::Tensor CachedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           int64_t head_dim) {
-  const bool causal = q.size(0) == k.size(0);
-  EQUIPOISE_CHECK(causal || q.size(0) == 1, q.size(0), " rows behind a filled cache");
-  if (!q.is_cpu())
-    return DeviceAttention(q, k, v, {{0, q.size(0)}, {0, k.size(0)}, causal}, head_dim);
+at::Tensor CachedAttention(const at::Tensor& q, const std::vector<at::Tensor>& keys,
+                           const std::vector<at::Tensor>& values,
+                           const std::vector<int64_t>& cu_seqlens, int64_t head_dim) {
   const BelowAutograd guard;
-  const Heads heads = HeadsOf(q, k, head_dim);
+  std::vector<int64_t> key_ends = {0};
+  for (size_t s = 0; s < keys.size(); ++s) {
+    const int64_t rows = cu_seqlens[s + 1] - cu_seqlens[s];
+    EQUIPOISE_CHECK(rows == keys[s].size(0) || rows == 1, rows, " rows behind a filled cache");
+    key_ends.push_back(key_ends.back() + keys[s].size(0));
+  }
+  if (!q.is_cpu()) {
+    return DeviceAttention(q, at::cat(keys), at::cat(values),
+                           {cu_seqlens, std::move(key_ends), /*causal=*/true}, head_dim);
+  }
   at::Tensor y = at::empty(q.sizes(), q.options());
-  const at::Tensor result = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
-      Queries(q, heads), Keys(k, heads), Keys(v, heads), /*dropout_p=*/0.0, causal));
-  Queries(y, heads).copy_(result);
+  for (size_t s = 0; s < keys.size(); ++s) {
+    const int64_t rows = cu_seqlens[s + 1] - cu_seqlens[s];
+    const auto cut = [&](const at::Tensor& t) { return t.narrow(0, cu_seqlens[s], rows); };
+    const Heads heads = HeadsOf(q, keys[s], head_dim);
+    // A single row sees all keys.
+    const at::Tensor result = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+        Queries(cut(q), heads), Keys(keys[s], heads), Keys(values[s], heads), /*dropout_p=*/0.0,
+        /*is_causal=*/rows > 1));
+    Queries(cut(y), heads).copy_(result);
+  }
   return y;
 }
 

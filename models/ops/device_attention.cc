@@ -1,7 +1,12 @@
 #include "models/ops/device_attention.h"
 
+#include <ATen/Context.h>
+#include <ATen/ops/_cudnn_attention_backward.h>
+#include <ATen/ops/_cudnn_attention_forward.h>
 #include <ATen/ops/_flash_attention_backward.h>
 #include <ATen/ops/_flash_attention_forward.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention_backward.h>
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/bmm.h>
@@ -27,10 +32,36 @@ namespace {
 // Probabilities in memory at a time.
 constexpr int64_t kChunkProbabilities = int64_t{1} << 26;
 
-// Whether the flash kernel supports q, by the limits of LibTorch 2.11.
-bool HasFlashKernel(const at::Tensor& q, int64_t head_dim) {
-  return q.is_cuda() && c10::elementSize(q.scalar_type()) == 2 && head_dim % 8 == 0 &&
-         head_dim <= 256;
+// What computes attention.
+enum class Kernel : uint8_t { kProducts, kFlash, kCudnnTiles, kCudnnSegments };
+
+bool AreTiles(const AttentionSegments& segments) {
+  const std::vector<int64_t>& ends = segments.queries;
+  for (size_t s = 1; s < ends.size(); ++s) {
+    if (ends[s] != static_cast<int64_t>(s) * ends[1]) return false;
+  }
+  return !segments.causal && ends.size() > 1 && segments.keys == ends;
+}
+
+bool PrefersCudnn() {
+  for (const at::SDPBackend backend : at::globalContext().sDPPriorityOrder()) {
+    if (backend == at::SDPBackend::cudnn_attention) return true;
+    if (backend == at::SDPBackend::flash_attention) return false;
+  }
+  return false;
+}
+
+// By the limits of LibTorch 2.11 and the user's choice.
+Kernel KernelFor(const at::Tensor& q, const AttentionSegments& segments, int64_t head_dim) {
+  if (q.size(0) == 0 || !q.is_cuda() || c10::elementSize(q.scalar_type()) != 2 ||
+      head_dim % 8 != 0 || head_dim > 256) {
+    return Kernel::kProducts;
+  }
+  if (head_dim > 128) return Kernel::kFlash;
+  if (AreTiles(segments) && PrefersCudnn()) return Kernel::kCudnnTiles;
+  const bool packed = segments.keys == segments.queries;
+  return packed && !at::globalContext().userEnabledFlashSDP() ? Kernel::kCudnnSegments
+                                                              : Kernel::kFlash;
 }
 
 at::Tensor SplitHeads(const at::Tensor& x, int64_t head_dim) {
@@ -151,18 +182,55 @@ struct Inputs {
   }
 };
 
-// State that the flash kernel's backward needs; undefined where products are used.
-struct FlashState {
+// State that a fused kernel's backward needs; undefined where products are used.
+struct FusedState {
+  Kernel kernel = Kernel::kProducts;
   at::Tensor queries, keys;  // ends of segments, int32
-  at::Tensor y, lse, seed, unused;
+  at::Tensor y, lse, seed, offset;
 };
 
-at::Tensor FlashForward(const Inputs& in, FlashState& state) {
+// [tiles * rows, heads * head_dim] -> [tiles, heads, rows, head_dim], and back.
+at::Tensor Tiles(const at::Tensor& x, int64_t rows, int64_t head_dim) {
+  return x.view({-1, rows, x.size(1) / head_dim, head_dim}).transpose(1, 2);
+}
+at::Tensor Untiled(const at::Tensor& x, const at::Tensor& like) {
+  return x.transpose(1, 2).reshape(like.sizes());
+}
+
+at::Tensor CudnnTilesForward(const Inputs& in, FusedState& state) {
+  const auto tiles = [&](const at::Tensor& x) {
+    return Tiles(x, in.segments.queries[1], in.head_dim);
+  };
+  auto made = at::_scaled_dot_product_cudnn_attention(
+      tiles(in.q), tiles(in.k), tiles(in.v), /*attn_bias=*/std::nullopt,
+      /*compute_log_sumexp=*/true, /*dropout_p=*/0.0, /*is_causal=*/false);
+  state.y = std::get<0>(made);
+  state.lse = std::get<1>(made);
+  state.seed = std::get<6>(made);
+  state.offset = std::get<7>(made);
+  return Untiled(state.y, in.q);
+}
+
+at::Tensor CudnnSegmentsForward(const Inputs& in, FusedState& state) {
+  state.queries = state.keys = EndsOnDevice(in.segments.queries, in.q);
+  const int64_t longest = Longest(in.segments.queries);
+  auto made = at::_cudnn_attention_forward(
+      SplitHeads(in.q, in.head_dim), SplitHeads(in.k, in.head_dim), SplitHeads(in.v, in.head_dim),
+      /*attn_bias=*/std::nullopt, state.queries, state.keys, longest, longest,
+      /*compute_log_sumexp=*/true, /*dropout_p=*/0.0, in.segments.causal);
+  state.y = std::get<0>(made);
+  state.lse = std::get<1>(made);
+  state.seed = std::get<6>(made);
+  state.offset = std::get<7>(made);
+  return state.y.reshape(in.q.sizes());
+}
+
+at::Tensor FlashForward(const Inputs& in, FusedState& state) {
   state.queries = EndsOnDevice(in.segments.queries, in.q);
   state.keys = in.segments.keys == in.segments.queries ? state.queries
                                                        : EndsOnDevice(in.segments.keys, in.q);
   at::Tensor debug;
-  std::tie(state.y, state.lse, state.seed, state.unused, debug) = at::_flash_attention_forward(
+  std::tie(state.y, state.lse, state.seed, state.offset, debug) = at::_flash_attention_forward(
       SplitHeads(in.q, in.head_dim), SplitHeads(in.k, in.head_dim), SplitHeads(in.v, in.head_dim),
       state.queries, state.keys, Longest(in.segments.queries), Longest(in.segments.keys),
       /*dropout_p=*/0.0, in.segments.causal, /*return_debug_mask=*/false);
@@ -177,17 +245,42 @@ at::Tensor ProductsForward(const Inputs& in) {
   return y;
 }
 
+at::Tensor Forward(const Inputs& in, FusedState& state) {
+  state.kernel = KernelFor(in.q, in.segments, in.head_dim);
+  switch (state.kernel) {
+    case Kernel::kFlash:
+      return FlashForward(in, state);
+    case Kernel::kCudnnTiles:
+      return CudnnTilesForward(in, state);
+    case Kernel::kCudnnSegments:
+      return CudnnSegmentsForward(in, state);
+    case Kernel::kProducts:
+      break;
+  }
+  return ProductsForward(in);
+}
+
 struct DeviceAttentionNode : torch::autograd::Node {
   Inputs in;
-  FlashState flash;
+  FusedState fused;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     const at::Tensor g = gradients[0].contiguous();
-    return flash.y.defined() ? ByFlash(g) : ByProducts(g);
+    switch (fused.kernel) {
+      case Kernel::kFlash:
+        return ByFlash(g);
+      case Kernel::kCudnnTiles:
+        return ByCudnnTiles(g);
+      case Kernel::kCudnnSegments:
+        return ByCudnnSegments(g);
+      case Kernel::kProducts:
+        break;
+    }
+    return ByProducts(g);
   }
   void release_variables() override {
     in = Inputs();
-    flash = FlashState();
+    fused = FusedState();
   }
   std::string name() const override { return "DeviceAttention"; }
 
@@ -195,9 +288,27 @@ struct DeviceAttentionNode : torch::autograd::Node {
   torch::autograd::variable_list ByFlash(const at::Tensor& g) const {
     const auto split = [&](const at::Tensor& x) { return SplitHeads(x, in.head_dim); };
     const auto [dq, dk, dv] = at::_flash_attention_backward(
-        split(g), split(in.q), split(in.k), split(in.v), flash.y, flash.lse, flash.queries,
-        flash.keys, Longest(in.segments.queries), Longest(in.segments.keys), /*dropout_p=*/0.0,
-        in.segments.causal, flash.seed, flash.unused);
+        split(g), split(in.q), split(in.k), split(in.v), fused.y, fused.lse, fused.queries,
+        fused.keys, Longest(in.segments.queries), Longest(in.segments.keys), /*dropout_p=*/0.0,
+        in.segments.causal, fused.seed, fused.offset);
+    return {dq.reshape(in.q.sizes()), dk.reshape(in.k.sizes()), dv.reshape(in.v.sizes())};
+  }
+  torch::autograd::variable_list ByCudnnTiles(const at::Tensor& g) const {
+    const int64_t rows = in.segments.queries[1];
+    const auto tiles = [&](const at::Tensor& x) { return Tiles(x, rows, in.head_dim); };
+    const auto [dq, dk, dv] = at::_scaled_dot_product_cudnn_attention_backward(
+        tiles(g), tiles(in.q), tiles(in.k), tiles(in.v), fused.y, fused.lse, fused.seed,
+        fused.offset, /*attn_bias=*/{}, /*cum_seq_q=*/{}, /*cum_seq_k=*/{}, rows, rows,
+        /*dropout_p=*/0.0, /*is_causal=*/false);
+    return {Untiled(dq, in.q), Untiled(dk, in.k), Untiled(dv, in.v)};
+  }
+  torch::autograd::variable_list ByCudnnSegments(const at::Tensor& g) const {
+    const auto split = [&](const at::Tensor& x) { return SplitHeads(x, in.head_dim); };
+    const int64_t longest = Longest(in.segments.queries);
+    const auto [dq, dk, dv] = at::_cudnn_attention_backward(
+        split(g), split(in.q), split(in.k), split(in.v), fused.y, fused.lse, fused.seed,
+        fused.offset, /*attn_bias=*/{}, fused.queries, fused.keys, longest, longest,
+        /*dropout_p=*/0.0, in.segments.causal);
     return {dq.reshape(in.q.sizes()), dk.reshape(in.k.sizes()), dv.reshape(in.v.sizes())};
   }
   torch::autograd::variable_list ByProducts(const at::Tensor& g) const {
@@ -222,14 +333,13 @@ at::Tensor DeviceAttention(const at::Tensor& q, const at::Tensor& k, const at::T
   const bool needs_node = NeedsNode({&q, &k, &v}, {});
   const BelowAutograd guard;
   const Inputs in{q.detach(), k.detach(), v.detach(), segments, head_dim};
-  FlashState flash;
-  at::Tensor y =
-      q.size(0) > 0 && HasFlashKernel(q, head_dim) ? FlashForward(in, flash) : ProductsForward(in);
+  FusedState fused;
+  at::Tensor y = Forward(in, fused);
   if (!needs_node) return y;
   auto node = std::make_shared<DeviceAttentionNode>();
   node->in = in;
-  node->flash = flash;
-  if (flash.y.defined()) y = y.detach();
+  node->fused = fused;
+  if (fused.y.defined()) y = y.detach();
   Record(y, node, {&q, &k, &v});
   return y;
 }

@@ -17,8 +17,13 @@ struct AttentionSegments {
 
 // Softmax attention scaled by 1 / sqrt(head_dim), within segments, for tensors that are not on the
 // CPU. q [queries, heads * head_dim], k and v [keys, kv_heads * head_dim]; query head h uses key
-// head h / (heads / kv_heads). One call of LibTorch's flash kernel for 16 bits on CUDA; else matrix
-// products in fp32, segment by segment, whose backward recomputes the probabilities.
+// head h / (heads / kv_heads). For 16 bits on CUDA one call of LibTorch's flash kernel, or of
+// cuDNN's; else matrix products in fp32, segment by segment, whose backward recomputes the
+// probabilities.
+//
+// cuDNN's is taken where LibTorch's own settings ask for it: for segments of one length without a
+// mask (tiles) where it stands before flash attention in at::Context::sDPPriorityOrder(), for
+// others too where flash attention is switched off (userEnabledFlashSDP()).
 at::Tensor DeviceAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const AttentionSegments& segments, int64_t head_dim);
 

@@ -10,6 +10,7 @@
 #include "models/ops/gradient_sums.h"
 #include "models/ops/record.h"
 #include "models/ops/row_padding.h"
+#include "parallel/packed_weight.h"
 
 // y = x W' + b. The backward has two independent halves: the input's gradient is computed at once,
 // the weights' at once too or, while Parameter::deferred is set, by a closure that runs later (B
@@ -42,10 +43,19 @@ at::Tensor Adjacent(const std::vector<at::Tensor>& tensors) {
 
 using Parts = std::vector<LinearWeights>;
 
-std::vector<at::Tensor> WeightValues(const Parts& parts) {
+// The weights' values as one matrix, where they are neighbours in memory; undefined elsewhere.
+at::Tensor JoinedWeights(const Parts& parts) {
   std::vector<at::Tensor> values;
-  for (const LinearWeights& part : parts) values.push_back(Matrix(part.weight->value));
-  return values;
+  for (const LinearWeights& part : parts) {
+    if (part.weight->packs) return {};
+    values.push_back(Matrix(part.weight->value));
+  }
+  return Adjacent(values);
+}
+
+// A weight's values; of one that is packed a copy, to be dropped after its product.
+at::Tensor ValuesOf(const Parameter& weight, at::ScalarType dtype) {
+  return weight.packs ? weight.packed->Unpacked(dtype) : Matrix(weight.value);
 }
 
 at::Tensor JoinedBias(const Parts& parts) {
@@ -62,29 +72,29 @@ at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tens
 
 // x [rows, in] -> [rows, sum of out]
 at::Tensor Forward(const at::Tensor& x, const Parts& parts) {
-  const std::vector<at::Tensor> weights = WeightValues(parts);
   const at::Tensor bias = JoinedBias(parts);
-  if (const at::Tensor joined = Adjacent(weights); joined.defined())
+  if (const at::Tensor joined = JoinedWeights(parts); joined.defined())
     return Product(x, joined, bias);
   std::vector<at::Tensor> results;
   int64_t begin = 0;
-  for (const at::Tensor& weight : weights) {
+  for (const LinearWeights& part : parts) {
+    const at::Tensor weight = ValuesOf(*part.weight, x.scalar_type());
     const int64_t out = weight.size(0);
     results.push_back(Product(x, weight, bias.defined() ? bias.narrow(0, begin, out) : bias));
     begin += out;
   }
-  return at::cat(results, 1);
+  return results.size() == 1 ? results[0] : at::cat(results, 1);
 }
 
 // g [rows, sum of out] -> [rows, in]
 at::Tensor InputGradient(const at::Tensor& g, const Parts& parts) {
-  const std::vector<at::Tensor> weights = WeightValues(parts);
-  if (const at::Tensor joined = Adjacent(weights); joined.defined()) return at::mm(g, joined);
+  if (const at::Tensor joined = JoinedWeights(parts); joined.defined()) return at::mm(g, joined);
   at::Tensor sum;
   int64_t begin = 0;
-  for (const at::Tensor& weight : weights) {
-    const at::Tensor part = g.narrow(1, begin, weight.size(0));
-    sum = sum.defined() ? sum.addmm_(part, weight) : at::mm(part, weight);
+  for (const LinearWeights& part : parts) {
+    const at::Tensor weight = ValuesOf(*part.weight, g.scalar_type());
+    const at::Tensor columns = g.narrow(1, begin, weight.size(0));
+    sum = sum.defined() ? sum.addmm_(columns, weight) : at::mm(columns, weight);
     begin += weight.size(0);
   }
   return sum;
@@ -127,7 +137,10 @@ struct LinearNode : torch::autograd::Node {
       if (bias && bias->trainable) AddBiasGradients(g.narrow(0, 0, num_rows), parts);
       if (x.defined()) AddWeightGradients(g, x, parts);
     };
-    if (DeferredGradients* later = parts[0].weight->deferred) {
+    const Parameter* bias = parts[0].bias;
+    const bool trained = x.defined() || (bias != nullptr && bias->trainable);
+    DeferredGradients* later = parts[0].weight->deferred;
+    if (trained && later != nullptr) {
       later->emplace_back(add_gradients);
     } else {
       add_gradients();

@@ -4,6 +4,7 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gather.h>
+#include <ATen/ops/max.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 
@@ -36,6 +37,19 @@ at::Tensor VocabularyLogits(const at::Tensor& x, const Parameter& weight, Commun
     begin += size;
   }
   return logits;
+}
+
+at::Tensor VocabularyArgmax(const at::Tensor& x, const Parameter& weight, Communicator* group) {
+  const BelowAutograd guard;
+  auto [most, column] = at::max(at::mm(x, weight.value.t()), 1);
+  if (group == nullptr) return column;
+  const at::Tensor mine = most.to(at::kFloat);
+  at::Tensor all = mine.clone();
+  group->AllReduce(all, ReduceOp::kMax).WaitOnStream();
+  // A row of NaN is nobody's: the last column.
+  column.add_(weight.part.begin).masked_fill_(mine.ne(all), weight.part.whole - 1);
+  group->AllReduce(column, ReduceOp::kMin).WaitOnStream();
+  return column;
 }
 
 at::Tensor SoftmaxOverRanks(at::Tensor& logits, const LocalIds& ids, Communicator& group) {

@@ -20,6 +20,10 @@ LocalIds IdsOfPart(const at::Tensor& ids, const Parameter& weight);
 // Whole on every rank of `group` (null: the weight is whole). Has no gradient.
 at::Tensor VocabularyLogits(const at::Tensor& x, const Parameter& weight, Communicator* group);
 
+// The column [rows] int64 of the largest logit of each row, the first of equal ones, without all
+// logits on any rank: the ranks exchange two numbers a row. The same on every rank of `group`.
+at::Tensor VocabularyArgmax(const at::Tensor& x, const Parameter& weight, Communicator* group);
+
 // Softmax over the whole vocabulary, in place: `logits` [rows, this rank's vocabulary] fp32 become
 // probabilities. Returns the cross entropy [rows] fp64 of `ids` [rows]. All-reduces three numbers a
 // row.

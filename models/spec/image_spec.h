@@ -1,11 +1,21 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "models/spec/layer_load.h"
 
 namespace equipoise {
+
+// Rows and columns of a picture's patches.
+struct PatchGrid {
+  int64_t rows = 0, columns = 0;
+
+  int64_t patches() const { return rows * columns; }
+  bool operator==(const PatchGrid&) const = default;
+};
 
 // The image input of a model. data/images makes an image processor from it.
 struct ImageSpec {
@@ -13,6 +23,7 @@ struct ImageSpec {
     kNone,    // no pictures
     kTiles,   // squares of one size, cut from the resized picture, and a thumbnail
     kSquare,  // the whole picture as one tile
+    kNative,  // the whole picture at about its own size, as a grid of patches
   };
   // How the whole picture becomes a square.
   enum class Fit : uint8_t {
@@ -24,19 +35,33 @@ struct ImageSpec {
   Fit fit = Fit::kStretch;  // of kSquare
   int64_t tile_size = 0;    // pixels of a side
   // Rows of a tile in the encoder, where they are one segment of attention, and in the language
-  // model. Without an encoder a tile counts as one row and no tokens.
+  // model. Without an encoder a tile counts as one row and no tokens. Of kNative a tile is a square
+  // of merge * merge patches, one token.
   int64_t rows_per_tile = 1, tokens_per_tile = 0;
+  // Of kNative. A picture is resized to multiples of patch_size * merge pixels, and to between
+  // min_pixels and max_pixels in all. A patch comes frames times, as a video's would. Attention of
+  // windowed layers stays within squares of `window` patches a side; 0: no layer has windows.
+  int64_t patch_size = 0, merge = 1, frames = 1, window = 0;
+  int64_t min_pixels = 0, max_pixels = 0;
   // Normalization of red, green and blue: x of 0 to 1 becomes (x - mean) / deviation.
   std::array<float, 3> mean = {0, 0, 0}, deviation = {1, 1, 1};
 
   bool takes_pictures() const { return kind != Kind::kNone; }
-  PictureLoad LoadOfTiles(int64_t tiles) const {
-    const auto rows = static_cast<double>(rows_per_tile);
-    return {tiles * rows_per_tile, static_cast<double>(tiles) * rows * rows,
-            tiles * tokens_per_tile};
-  }
+  // Whether pictures are grids of patches, whose places count for the language model's positions.
+  bool has_grids() const { return kind == Kind::kNative; }
+  // Numbers of a patch, of kNative: channel, frame, row, column.
+  int64_t patch_numbers() const { return 3 * frames * patch_size * patch_size; }
+
+  // The load of a picture of kNative.
+  PictureLoad LoadOfGrid(const PatchGrid& grid) const;
+  // Grids of kNative with so many tiles in all, as square as the number allows: pictures of the
+  // largest size, and the rest.
+  std::vector<PatchGrid> GridsOfTiles(int64_t tiles) const;
+  PictureLoad LoadOfTiles(int64_t tiles) const;
   // Number of tiles that have `patches` rows in the encoder.
   int64_t TilesOf(int64_t patches) const { return patches / rows_per_tile; }
+  // The word for tiles: a tile of kNative is known by the token that it becomes.
+  const char* tile_word() const { return has_grids() ? "image tokens" : "tiles"; }
 };
 
 }  // namespace equipoise

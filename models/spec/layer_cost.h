@@ -29,6 +29,7 @@ struct PerRow {
 struct Product {
   PerRow rows;
   int64_t n = 0, k = 0;
+  bool frozen = false;  // no gradient of the weight
 };
 
 // Kernels between matrix products, which are bound by memory. What they move for an element depends
@@ -67,8 +68,10 @@ struct TensorAllReduce {
 // activations unless said otherwise.
 struct HalfCost {
   std::vector<Product> products;
-  // FLOPs of attention's forward pass, by pair of the encoder's rows and by causal pair.
-  double attention_flops_per_patch_pair = 0, attention_flops_per_pair = 0;
+  // FLOPs of attention's forward pass, by pair of the encoder's rows, by pair within its windows,
+  // and by causal pair.
+  double attention_flops_per_patch_pair = 0, attention_flops_per_window_pair = 0;
+  double attention_flops_per_pair = 0;
   double attention_heads = 0;  // score elements of a pair
   PerRow keys_values;          // elements of keys and values that attention reads
   std::vector<Pass> passes;
@@ -83,6 +86,7 @@ struct HalfCost {
 
   double AttentionFlops(const LayerLoad& load) const {
     return attention_flops_per_patch_pair * load.patch_pairs +
+           attention_flops_per_window_pair * load.window_pairs +
            attention_flops_per_pair * load.token_pairs;
   }
 };

@@ -10,11 +10,14 @@ struct PictureLoad {
   // (query, key) pairs of the encoder's attention: the sum of n * n over segments of n rows.
   double patch_pairs = 0;
   int64_t image_tokens = 0;  // rows of the language model
+  // The same pairs of layers whose attention is limited to windows; 0 where no layer is.
+  double window_pairs = 0;
 
   PictureLoad& operator+=(const PictureLoad& other) {
     patches += other.patches;
     patch_pairs += other.patch_pairs;
     image_tokens += other.image_tokens;
+    window_pairs += other.window_pairs;
     return *this;
   }
   bool operator==(const PictureLoad&) const = default;
@@ -28,7 +31,8 @@ struct LayerLoad {
   int64_t tokens = 0;
   // (query, key) pairs of causal attention: the sum of CausalPairs() over segments.
   double token_pairs = 0;
-  int64_t targets = 0;  // tokens with a loss: the only ones that the head computes
+  int64_t targets = 0;      // tokens with a loss: the only ones that the head computes
+  double window_pairs = 0;  // as in PictureLoad
 
   bool operator==(const LayerLoad&) const = default;
 };
@@ -40,8 +44,9 @@ inline double CausalPairs(int64_t tokens) {
 
 // Load of one segment with a target at every token: the largest that so many tokens can have.
 inline LayerLoad SingleSegment(const PictureLoad& pictures, int64_t tokens) {
-  return {pictures.patches, pictures.patch_pairs, pictures.image_tokens,
-          tokens,           CausalPairs(tokens),  tokens};
+  return {
+      pictures.patches, pictures.patch_pairs, pictures.image_tokens, tokens, CausalPairs(tokens),
+      tokens,           pictures.window_pairs};
 }
 
 }  // namespace equipoise

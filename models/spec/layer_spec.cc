@@ -3,6 +3,13 @@
 #include <algorithm>
 
 namespace equipoise {
+namespace {
+
+int NextGroup(const LayerSpec& spec) {
+  return spec.linear_layers.empty() ? 0 : spec.linear_layers.back().group + 1;
+}
+
+}  // namespace
 
 const char* ComponentName(Component component) {
   switch (component) {
@@ -47,6 +54,22 @@ int64_t LayerSpec::LargestPart(int tensor_ranks) const {
   return count;
 }
 
+int64_t LayerSpec::LargestTrained(int tensor_ranks) const {
+  int64_t count = 0;
+  for (const TensorSpec& tensor : parameters) {
+    if (tensor.role != ParameterRole::kBase) count += tensor.LargestPart(tensor_ranks);
+  }
+  return count;
+}
+
+int64_t LayerSpec::LargestBytes(int tensor_ranks, int64_t element_bytes) const {
+  int64_t bytes = 0;
+  for (const TensorSpec& tensor : parameters) {
+    bytes += tensor.LargestBytes(tensor_ranks, element_bytes);
+  }
+  return bytes;
+}
+
 bool LayerSpec::split() const {
   return std::any_of(parameters.begin(), parameters.end(), [](const TensorSpec& tensor) {
     return tensor.split.by != Split::By::kNothing;
@@ -65,7 +88,15 @@ double LayerSpec::ForwardFlops(const LayerLoad& load) const {
 }
 
 double LayerSpec::BackwardFlops(const LayerLoad& load) const {
-  return 2.0 * ForwardFlops(load) + 0.5 * attention.attention_flops_per_pair * load.token_pairs;
+  double frozen = 0;
+  for (const HalfCost* half : {&attention, &mlp}) {
+    for (const Product& product : half->products) {
+      if (!product.frozen) continue;
+      frozen += 2.0 * product.rows.At(load) * static_cast<double>(product.n * product.k);
+    }
+  }
+  return 2.0 * ForwardFlops(load) - frozen +
+         0.5 * attention.attention_flops_per_pair * load.token_pairs;
 }
 
 int64_t LayerSpec::SavedBytes(const LayerLoad& load, int64_t element_bytes) const {
@@ -88,7 +119,9 @@ void LayerSpec::AddNorm(const std::string& suffix, int64_t size, bool bias, cons
 
 void LayerSpec::AddColumnLinears(const std::vector<std::pair<std::string, Split>>& linears,
                                  int64_t in, bool bias, double deviation) {
+  const int group = NextGroup(*this);
   for (const auto& [suffix, out] : linears) {
+    linear_layers.push_back({suffix, group, /*row=*/false});
     parameters.push_back(
         {name + "." + suffix + ".weight", {out.whole(), in}, Init::Normal(deviation), 0, out});
   }
@@ -100,6 +133,7 @@ void LayerSpec::AddColumnLinears(const std::vector<std::pair<std::string, Split>
 
 void LayerSpec::AddRowLinear(const std::string& suffix, const Split& in, int64_t out, bool bias,
                              double deviation) {
+  linear_layers.push_back({suffix, NextGroup(*this), /*row=*/true});
   parameters.push_back(
       {name + "." + suffix + ".weight", {out, in.whole()}, Init::Normal(deviation), 1, in});
   if (bias) AddTensor(suffix + ".bias", {out}, Init::Zeros());
@@ -111,7 +145,7 @@ bool IsAmong(const LayerSpec& spec, const std::vector<std::string>& components) 
 }
 
 bool IsTrained(const LayerSpec& spec, const std::vector<std::string>& frozen) {
-  return !spec.unused && !IsAmong(spec, frozen);
+  return !spec.unused && !IsAmong(spec, frozen) && spec.trained_count() > 0;
 }
 
 }  // namespace equipoise

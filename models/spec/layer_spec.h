@@ -37,6 +37,13 @@ struct ActivationSpec {
   std::vector<int64_t> Shape(const LayerLoad& load) const;
 };
 
+// A linear layer among a layer's parameters: NAME.weight [out, in] and, in some, NAME.bias.
+struct LinearSpec {
+  std::string suffix;  // of its name
+  int group = 0;       // equal for linears that share their input, and are one product
+  bool row = false;    // split by its inputs
+};
+
 // The one description of a layer, which everything reads that plans, partitions, measures,
 // initializes, loads, saves or freezes it. LibTorch-free. A model family lists the layers of its
 // models (models/families); models/layers and the family compute them.
@@ -52,6 +59,9 @@ struct LayerSpec {
 
   // Parameters in the order of use. Every parameter belongs to one layer.
   std::vector<TensorSpec> parameters;
+  std::vector<LinearSpec> linear_layers;
+  // Of the adapters among the parameters (models/spec/lora.h).
+  double adapter_scale = 0, adapter_dropout = 0;
   // A weight of another layer that this one uses too (a tied head: the embedding's). Empty name:
   // none.
   TensorSpec tied;
@@ -68,6 +78,12 @@ struct LayerSpec {
 
   int64_t parameter_count() const;  // of the whole layer
   int64_t LargestPart(int tensor_ranks) const;
+  // Of parameters that are trained unless their component is frozen: of all, on the rank that has
+  // the most.
+  int64_t trained_count() const { return LargestTrained(1); }
+  int64_t LargestTrained(int tensor_ranks) const;
+  // Bytes of all parameters on that rank.
+  int64_t LargestBytes(int tensor_ranks, int64_t element_bytes) const;
   bool split() const;  // whether tensor-parallel ranks share any parameter
   // Whether the layer has anything to do for a micro-batch.
   bool Runs(const LayerLoad& load) const {
@@ -76,7 +92,8 @@ struct LayerSpec {
 
   // FLOPs of matrix products, two for a multiply-add; norms and activations are left out.
   double ForwardFlops(const LayerLoad& load) const;
-  // Input and weight gradients: twice forward. Causal attention recomputes its scores: 2.5 times.
+  // Input and weight gradients, the latter of what is trained: as much as forward each. Causal
+  // attention recomputes its scores: 2.5 times.
   double BackwardFlops(const LayerLoad& load) const;
   // Bytes kept from forward to backward by a layer that is trained and saves everything.
   int64_t SavedBytes(const LayerLoad& load, int64_t element_bytes) const;
@@ -100,7 +117,7 @@ struct LayerSpec {
 
 // Whether `components`, such as model.freeze, names the layer's component.
 bool IsAmong(const LayerSpec& spec, const std::vector<std::string>& components);
-// Whether the layer is trained, given the frozen components (model.freeze).
+// Whether a parameter of the layer is trained, given the frozen components (model.freeze).
 bool IsTrained(const LayerSpec& spec, const std::vector<std::string>& frozen);
 
 }  // namespace equipoise

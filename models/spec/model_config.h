@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "configs/base/json.h"
+#include "models/spec/lora.h"
 
 namespace equipoise {
 
@@ -13,6 +14,7 @@ namespace equipoise {
 enum class WeightNaming {
   kTransformers,
   kOriginal,  // that of the code which the model was published with
+  kModules,   // of weights: Transformers' modules in memory, where its files have other names
 };
 
 // Field names are those of the Hugging Face configuration where it has one. LibTorch-free.
@@ -39,6 +41,11 @@ struct VisionConfig {
   bool class_token = true;
   bool pooling_head = false;   // weights that nothing here computes with
   int64_t feature_layers = 0;  // blocks whose output the connector gets; 0: all
+  // Of encoders that take pictures at their own size. A patch comes temporal_patch_size times.
+  // Attention stays within windows of window_size pixels, except in full_attention blocks.
+  int64_t temporal_patch_size = 1, window_size = 0;
+  std::vector<int64_t> full_attention;
+  double rope_theta = 10000.0;
 
   int64_t patches() const { return (image_size / patch_size) * (image_size / patch_size); }
   // Rows of a tile in the encoder.
@@ -61,6 +68,9 @@ struct TextConfig {
   std::string rope_type = "default";
   double rope_factor = 1, rope_low_freq_factor = 1, rope_high_freq_factor = 4;
   int64_t rope_original_max_position_embeddings = 0;
+  // Multimodal positions (M-RoPE): pairs of a head's elements that turn by the time, the row and
+  // the column of a token. Empty: all turn by one position.
+  std::vector<int64_t> mrope_section;
   bool attention_bias = false;         // of q, k, v
   bool attention_output_bias = false;  // of o
   bool use_qk_norm = false;            // RMSNorm of q and k within each head
@@ -81,9 +91,14 @@ struct ModelConfig {
   // Placeholder token of pictures. -1: unknown, since config.json does not name it and the folder
   // has no tokenizer.
   int64_t image_token_id = -1;
-  Json source;  // the config.json that this was read from, for export
+  int64_t video_token_id = -1;  // of models that also take videos, which nothing here does
+  Json source;                  // the config.json that this was read from, for export
   // The settings of the folder's image processor (preprocessor_config.json); null: it has none.
   Json preprocessor;
+  LoraConfig lora;          // adapters over the frozen model
+  QuantizeConfig quantize;  // of what is frozen under them
+  // Pixels of a picture at its own size in place of those settings; 0: as they are.
+  int64_t min_pixels = 0, max_pixels = 0;
 
   // Neighbouring patches, in each direction, that become one LLM token.
   int64_t shuffle() const { return std::llround(1.0 / downsample_ratio); }

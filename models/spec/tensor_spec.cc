@@ -32,4 +32,20 @@ int64_t TensorSpec::LargestPart(int tensor_ranks) const {
   return numel() / split.whole() * split.Largest(tensor_ranks);
 }
 
+int64_t TensorSpec::LargestBytes(int tensor_ranks, int64_t element_bytes) const {
+  const int64_t elements = LargestPart(tensor_ranks);
+  switch (packing) {
+    case Packing::kNone:
+      return elements * element_bytes;
+    case Packing::kNf4: {
+      const int64_t blocks = (elements + kNf4Block - 1) / kNf4Block;
+      const int64_t nested = (blocks + kNf4Nested - 1) / kNf4Nested;
+      return (elements + 1) / 2 + blocks + 4 * nested + 4;
+    }
+    case Packing::kInt8:
+      return elements + 4 * (elements / shape[1]);
+  }
+  return 0;
+}
+
 }  // namespace equipoise

@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "models/spec/lora.h"
 #include "models/spec/tensor_parallel.h"
+#include "parallel/parameter_role.h"
 
 namespace equipoise {
 
@@ -37,14 +39,17 @@ struct Split {
   int64_t Largest(int ranks) const { return On({nullptr, 0, ranks}).size; }
 };
 
-// Initial values of a parameter: a normal distribution; with a deviation of 0 all are `mean`.
+// Initial values of a parameter: a normal distribution, or a uniform one within `bound` of 0; where
+// deviation and bound are 0 all are `mean`.
 struct Init {
   double deviation = 0, mean = 0;
   int64_t zero_row = -1;  // row (dimension 0) set to zeros; -1: none
+  double bound = 0;
 
   static Init Normal(double deviation) { return {deviation, 0, -1}; }
   static Init Zeros() { return {0, 0, -1}; }
   static Init Ones() { return {0, 1, -1}; }
+  static Init Uniform(double bound) { return {0, 0, -1, bound}; }
 };
 
 // A parameter in the description of a layer. LibTorch-free.
@@ -54,10 +59,14 @@ struct TensorSpec {
   Init init;
   int dim = 0;  // the dimension that `split` refers to
   Split split;
+  ParameterRole role = ParameterRole::kWeight;
+  Packing packing = Packing::kNone;  // of a weight [out, in]
 
   int64_t numel() const;
   // Elements on the rank that has the most.
   int64_t LargestPart(int tensor_ranks) const;
+  // Bytes on that rank, with elements of `element_bytes` where the weight is not packed.
+  int64_t LargestBytes(int tensor_ranks, int64_t element_bytes) const;
 };
 
 }  // namespace equipoise

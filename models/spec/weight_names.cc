@@ -87,6 +87,18 @@ FileWeight WeightNames::InFolder(const std::string& parameter) const {
   return {parameter, {}};
 }
 
+std::string WeightNames::InMemory(const std::string& module) const {
+  if (naming_ == WeightNaming::kOriginal) {
+    const FileWeight weight = InFolder(module);
+    return weight.rows.whole() ? weight.name : module;
+  }
+  if (!has_vision_) return module;
+  const std::string language = "language_model.", model = language + "model.";
+  if (module.starts_with(language + "lm_head")) return module.substr(language.size());
+  if (module.starts_with(model)) return "model." + language + module.substr(model.size());
+  return "model." + module;
+}
+
 WeightMap::WeightMap(const std::vector<std::string>& file_names, const WeightNames& names,
                      const std::string& source)
     : names_(names) {

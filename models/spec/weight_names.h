@@ -56,6 +56,9 @@ class WeightNames {
   std::string Canonical(const std::string& name) const;
   // The place of a parameter (given by our name) in a folder of the model's naming.
   FileWeight InFolder(const std::string& parameter) const;
+  // The name of a module (a parameter's without its last part) in the memory of the code that loads
+  // such a folder, as PEFT sees it; our name where it is part of a fused one.
+  std::string InMemory(const std::string& module) const;
 
  private:
   std::vector<Renaming> renamings_;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "configs/base/error.h"
+#include "models/families/families.h"
 #include "models/families/modules.h"
 #include "models/stages/boundary_rows.h"
 #include "models/stages/model.h"
@@ -17,16 +18,26 @@
 namespace equipoise {
 namespace {
 
-// The tied weight first: it is complete last, and gradients are reduced from the end.
-std::vector<Parameter*> InOrder(const std::map<int, std::unique_ptr<Stage>>& stages,
-                                const std::vector<Parameter*>& first) {
-  std::vector<Parameter*> all = first;
+// The parameters of each layer. A tied weight comes first, alone: it is complete last, and
+// gradients are reduced from the end; and all ranks that hold it cut it alike.
+std::vector<std::vector<Parameter*>> Units(const std::map<int, std::unique_ptr<Stage>>& stages,
+                                           const std::vector<Parameter*>& first) {
+  std::vector<std::vector<Parameter*>> units;
+  for (Parameter* tied : first) units.push_back({tied});
   for (const auto& [number, stage] : stages) {
-    for (Parameter* parameter : stage->parameters()) {
-      if (std::find(first.begin(), first.end(), parameter) == first.end()) all.push_back(parameter);
+    for (const std::unique_ptr<Layer>& layer : stage->layers()) {
+      std::vector<Parameter*>& unit = units.emplace_back();
+      for (Parameter* parameter : layer->parameters()) {
+        if (std::find(first.begin(), first.end(), parameter) == first.end())
+          unit.push_back(parameter);
+      }
     }
   }
-  return all;
+  return units;
+}
+
+void AddOnce(std::vector<size_t>& units, size_t unit) {
+  if (std::find(units.begin(), units.end(), unit) == units.end()) units.push_back(unit);
 }
 
 }  // namespace
@@ -38,26 +49,99 @@ ModelPart::ModelPart(const ModelConfig& config, StageLayout plan, int pipeline_r
   const std::vector<Recompute>& recompute = plan_.plan().recompute;
   EQUIPOISE_CHECK(recompute.empty() || recompute.size() == plan_.specs().size(), "recompute of ",
                   recompute.size(), " layers");
-  for (const int number : plan_.graph().StagesOf(pipeline_rank)) {
-    const LayerSpan span = plan_.plan().LayersOf(number);
-    auto layers = BuildLayers(config, {span.begin, span.end}, options.tensor);
-    Freeze(layers, options.freeze);
-    for (size_t i = 0; i < layers.size(); ++i) {
-      for (Parameter* p : layers[i]->parameters()) {
-        p->trainable = p->trainable && !options.inference;
-        p->part.owner = p->part.owner && plan_.plan().CopyOf(number) == 0;
-      }
-      if (!recompute.empty()) layers[i]->recompute = recompute[static_cast<size_t>(span.begin) + i];
+  for (const int number : plan_.graph().StagesOf(pipeline_rank))
+    stages_[number] = MakeStage(number, options);
+  parameters_ = std::make_unique<FlatParameters>(Units(stages_, tied_copies()), options.dtype,
+                                                 options.sharding, options.device);
+}
+
+std::unique_ptr<Stage> ModelPart::MakeStage(int number, const Options& options) {
+  const std::vector<Recompute>& recompute = plan_.plan().recompute;
+  const LayerSpan span = plan_.plan().LayersOf(number);
+  auto layers = BuildLayers(config_, {span.begin, span.end}, options.tensor);
+  Freeze(layers, options.freeze);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (Parameter* p : layers[i]->parameters()) {
+      p->trainable = p->trainable && !options.inference;
+      p->part.owner = p->part.owner && plan_.plan().CopyOf(number) == 0;
     }
-    auto stage = std::make_unique<Stage>(std::move(layers));
-    stage->on_layer_backward = [this, number, made = stage.get()](int, size_t layer) {
-      if (telling_ready_ == number && on_layer_ready)
-        on_layer_ready(made->layers()[layer]->parameters());
-    };
-    stages_[number] = std::move(stage);
+    if (!recompute.empty()) layers[i]->recompute = recompute[static_cast<size_t>(span.begin) + i];
   }
-  parameters_ = std::make_unique<FlatParameters>(InOrder(stages_, tied_copies()), options.dtype,
-                                                 options.shards, options.device);
+  auto stage = std::make_unique<Stage>(std::move(layers));
+  stage->before_layer = [this, made = stage.get()](size_t i) { BeforeLayer(*made->layers()[i]); };
+  stage->after_layer = [this](size_t) { AfterLayer(); };
+  stage->on_layer_backward = [this, number, made = stage.get()](int, size_t layer) {
+    if (telling_ready_ == number && on_layer_ready)
+      on_layer_ready(made->layers()[layer]->parameters());
+    if (units == nullptr || !units->in_pass() || kind_ != OpKind::kWeightGradient) return;
+    units->Acquire();
+    units->Release();
+  };
+  return stage;
+}
+
+// What a pass of this kind needs of a layer, and completes.
+ShardedUnits::Use ModelPart::UseOf(const Layer& layer, OpKind kind) const {
+  ShardedUnits::Use use;
+  for (const Parameter* parameter : layer.parameters()) {
+    const size_t unit = parameters_->UnitOf(*parameter);
+    if (parameters_->sharding().values() && kind != OpKind::kWeightGradient)
+      AddOnce(use.values, unit);
+    if (MakesWeightGradient(kind) && parameter->trainable) AddOnce(use.sums, unit);
+  }
+  for (const Parameter* parameter : layer.borrowed()) {
+    if (!use.values.empty()) AddOnce(use.values, parameters_->UnitOf(*parameter));
+  }
+  return use;
+}
+
+void ModelPart::BeginPass(OpKind kind, int stage) {
+  const Stage& part = *stages_.at(stage);
+  const auto& node = plan_.graph().stages[static_cast<size_t>(stage)];
+  const auto& layers = part.layers();
+  std::vector<ShardedUnits::Use> uses;
+  if (IsForward(kind)) {
+    for (const auto& layer : layers) uses.push_back(UseOf(*layer, kind));
+  } else {
+    const size_t first = part.FirstBackward(node.needs_input_gradient);
+    for (size_t i = layers.size(); i-- > first;) uses.push_back(UseOf(*layers[i], kind));
+  }
+  kind_ = kind;
+  units->Begin(std::move(uses));
+}
+
+// Where no GATHER has begun it, as values are whole anyway.
+void ModelPart::BeginSums(OpKind kind, int stage) {
+  const auto& node = plan_.graph().stages[static_cast<size_t>(stage)];
+  if (units != nullptr && !units->in_pass() && node.needs_weight_gradient) BeginPass(kind, stage);
+}
+
+void ModelPart::Gather(const Op& op) { BeginPass(op.pass, op.stage); }
+
+void ModelPart::Free(const Op& op) {
+  BeginSums(op.pass, op.stage);  // a pass that has not run
+  units->End();
+}
+
+void ModelPart::BeforeLayer(const Layer& layer) {
+  parameters_->AwaitValues(layer.parameters());
+  parameters_->AwaitValues(layer.borrowed());
+  if (units == nullptr) return;
+  if (units->in_pass()) units->Acquire();
+  // The head adds gradients in its forward.
+  if (goes_backwards_ || (!pass_.evaluate && !layer.can_recompute())) ShowGradients(layer);
+}
+
+void ModelPart::AfterLayer() {
+  if (units != nullptr && units->in_pass()) units->Release();
+}
+
+void ModelPart::ShowGradients(const Layer& layer) {
+  for (const auto* parameters : {&layer.parameters(), &layer.borrowed()}) {
+    for (const Parameter* parameter : *parameters) {
+      if (parameter->trainable) units->ShowGradients(parameters_->UnitOf(*parameter));
+    }
+  }
 }
 
 std::vector<Parameter*> ModelPart::tied_copies() const {
@@ -107,11 +191,17 @@ void ModelPart::Begin(Pass pass) {
 
 const MicroBatch& ModelPart::Batch(int micro_batch) {
   const MicroBatch& batch = pass_.batch(micro_batch);
-  if (device_.is_cpu()) return batch;
+  const bool bytes =
+      takes_pixels() && batch.tiles() > 0 && batch.pixel_values.scalar_type() == at::kByte;
+  if (device_.is_cpu() && !bytes) return batch;
   const auto found = moved_.find(micro_batch);
   if (found != moved_.end()) return found->second;
   MicroBatch moved = OnDevice(batch, device_);
   if (takes_pixels()) moved.pixel_values = ToDevice(batch.pixel_values, device_);
+  if (bytes) {
+    if (!pixel_scale_) pixel_scale_.emplace(ImageSpecOf(config_), device_);
+    moved.pixel_values = (*pixel_scale_)(moved.pixel_values);
+  }
   return moved_[micro_batch] = std::move(moved);
 }
 
@@ -123,6 +213,7 @@ void ModelPart::ReleaseAfter(int stage, int micro_batch, bool forward) {
 }
 
 at::Tensor ModelPart::Forward(int stage, int micro_batch, const std::vector<at::Tensor>& inputs) {
+  goes_backwards_ = false;
   const MicroBatch& batch = Batch(micro_batch);
   Stage& part = *stages_.at(stage);
   const at::Tensor input = JoinRows(inputs);
@@ -148,6 +239,8 @@ at::Tensor ModelPart::Forward(int stage, int micro_batch, const std::vector<at::
 std::vector<at::Tensor> ModelPart::Backward(int stage, int micro_batch, const at::Tensor& gradient,
                                             bool last) {
   telling_ready_ = last ? stage : -1;
+  goes_backwards_ = true;
+  BeginSums(OpKind::kBackward, stage);
   at::Tensor input = stages_.at(stage)->Backward(micro_batch, gradient);
   telling_ready_ = -1;
   return InputGradients(stage, micro_batch, std::move(input));
@@ -159,12 +252,17 @@ std::vector<at::Tensor> ModelPart::BackwardInput(int stage, int micro_batch,
   if (!plan_.graph().stages[static_cast<size_t>(stage)].needs_weight_gradient) {
     return Backward(stage, micro_batch, gradient, /*last=*/false);
   }
+  goes_backwards_ = true;
   return InputGradients(stage, micro_batch,
                         stages_.at(stage)->BackwardInput(micro_batch, gradient));
 }
 
 void ModelPart::BackwardWeights(int stage, int micro_batch, bool last) {
   telling_ready_ = last ? stage : -1;
+  BeginSums(OpKind::kWeightGradient, stage);
+  if (units != nullptr) {
+    for (const auto& layer : stages_.at(stage)->layers()) ShowGradients(*layer);
+  }
   stages_.at(stage)->BackwardWeights(micro_batch);
   telling_ready_ = -1;
 }

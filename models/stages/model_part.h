@@ -5,14 +5,17 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "models/ops/pixels.h"
 #include "models/spec/tensor_parallel.h"
 #include "models/stages/stage.h"
 #include "models/stages/stage_layout.h"
 #include "parallel/parameter.h"
 #include "parallel/pipeline/executor.h"
+#include "parallel/zero/sharded_units.h"
 
 namespace equipoise {
 
@@ -24,7 +27,7 @@ class ModelPart : public StageRunner {
     at::Device device = at::kCPU;       // where it runs; micro-batches come on the CPU
     std::vector<std::string> freeze;    // modules without gradients
     bool inference = false;             // no parameter has a gradient
-    int shards = 1;                     // ranks that share the optimizer's state
+    Sharding sharding;                  // of the state, over the data ranks
     TensorParallel tensor;              // ranks that share each layer
   };
   // Builds the stages of `pipeline_rank` with the plan's recompute; their weights are not set yet.
@@ -53,10 +56,14 @@ class ModelPart : public StageRunner {
                                         const at::Tensor& gradient) override;
   void BackwardWeights(int stage, int micro_batch, bool last) override;
   at::Tensor EmptyBoundary(int from, int micro_batch) override;
+  void Gather(const Op& op) override;
+  void Free(const Op& op) override;
   void Reduce(int stage) override;
   void FinishReduction() override;
   std::string DescribeStage(int stage) const override { return plan_.Describe(stage); }
 
+  // Makes units whole for the passes, where data ranks share out gradients; set by ParallelModel.
+  ShardedUnits* units = nullptr;
   // Called when the parameters of a layer have their gradients of this step; when those of a whole
   // stage have (some of its layers may have been announced before); when all have, to wait for the
   // reductions that were started.
@@ -89,7 +96,15 @@ class ModelPart : public StageRunner {
     bool forward = true;
   };
   bool takes_pixels() const { return plan_.plan().LayersOf(stages_.begin()->first).begin == 0; }
+  std::unique_ptr<Stage> MakeStage(int number, const Options& options);
+  // The micro-batch as layers take it: on the device, its pictures normalized.
   const MicroBatch& Batch(int micro_batch);
+  void BeginPass(OpKind kind, int stage);
+  void BeginSums(OpKind kind, int stage);
+  ShardedUnits::Use UseOf(const Layer& layer, OpKind kind) const;
+  void BeforeLayer(const Layer& layer);
+  void AfterLayer();
+  void ShowGradients(const Layer& layer);
   void ReleaseAfter(int stage, int micro_batch, bool forward);
   std::vector<at::Tensor> InputGradients(int stage, int micro_batch, at::Tensor input);
   at::TensorOptions ActivationOptions() const { return at::TensorOptions(device_).dtype(dtype_); }
@@ -101,10 +116,13 @@ class ModelPart : public StageRunner {
   std::map<int, std::unique_ptr<Stage>> stages_;  // by number
   std::unique_ptr<FlatParameters> parameters_;
   Pass pass_;
-  std::map<int, MicroBatch> moved_;  // micro-batches in use, where the device is not the CPU
+  std::optional<ops::PixelScale> pixel_scale_;  // made with the first pictures
+  std::map<int, MicroBatch> moved_;  // micro-batches in use, where layers take them otherwise
   std::vector<LastUse> last_use_;    // [micro-batch]
   at::Tensor loss_;                  // fp64 scalar on the device; undefined: no loss yet
   int telling_ready_ = -1;           // the stage in its last backward
+  bool goes_backwards_ = false;      // what runs
+  OpKind kind_ = OpKind::kForward;   // of the pass that `units` is in
 };
 
 }  // namespace equipoise

@@ -20,6 +20,12 @@ Schedule Filled(Schedule text, const StageLayout& stages, const std::vector<Laye
   return FillBubbles(text, stages.Encoder(loads), costs, placement);
 }
 
+// What passes share out over the data ranks.
+ShardedState SharedByPasses(const Plan& plan) {
+  return plan.data() > 1 && plan.IsSharded(ShardedState::kGradients) ? plan.sharded
+                                                                     : ShardedState::kNone;
+}
+
 }  // namespace
 
 PlanSchedule::PlanSchedule(const Plan& plan) : name_(plan.schedule) {
@@ -58,7 +64,12 @@ Schedule PlanSchedule::StepOps(const StageLayout& stages, const std::vector<Laye
     return Filled(Build(stages.text_graph(), count), stages, loads, costs, stages.plan().encoder);
   }
   Schedule ops = Build(stages.graph(), count);
-  const auto complete = [&] { return CompleteSchedule(std::move(ops), stages.Work(loads), costs); };
+  const ShardedState shared = SharedByPasses(stages.plan());
+  const auto complete = [&] {
+    return shared == ShardedState::kNone
+               ? CompleteSchedule(std::move(ops), stages.Work(loads), costs)
+               : CompleteSharded(std::move(ops), stages.Work(loads), shared);
+  };
   if (!in_file_) return complete();
   // Built ones are proved by their tests; a file may hold anything.
   Schedule schedule;
@@ -91,7 +102,11 @@ Schedule PlanSchedule::ForwardOps(const StageLayout& stages, const std::vector<L
     return Filled(BuildForwards(stages.text_graph(), count), stages, loads, costs,
                   EncoderPlacement::kThreePhase);
   }
-  return CompleteSchedule(BuildForwards(stages.graph(), count), stages.Work(loads), costs);
+  Schedule forwards = BuildForwards(stages.graph(), count);
+  const ShardedState shared = SharedByPasses(stages.plan());
+  if (shared == ShardedState::kNone)
+    return CompleteSchedule(std::move(forwards), stages.Work(loads), costs);
+  return CompleteSharded(std::move(forwards), stages.Work(loads), shared);
 }
 
 }  // namespace equipoise

@@ -33,8 +33,16 @@ struct Stage::InFlight {
 Stage::Stage(std::vector<std::unique_ptr<Layer>> layers) : layers_(std::move(layers)) {}
 Stage::~Stage() = default;
 
-size_t Stage::FirstRecorded(const at::Tensor& input) const {
-  if (input.defined() && input.requires_grad()) return 0;
+void Stage::Before(size_t layer) const {
+  if (before_layer) before_layer(layer);
+}
+
+void Stage::After(size_t layer) const {
+  if (after_layer) after_layer(layer);
+}
+
+size_t Stage::FirstBackward(bool input_gradient) const {
+  if (input_gradient) return 0;
   size_t first = 0;
   while (first < layers_.size() && !layers_[first]->trainable()) ++first;
   return first;
@@ -53,6 +61,7 @@ void Stage::AddPieces(size_t layer, std::vector<Kept>& kept) const {
 
 at::Tensor Stage::Run(const InFlight& pass, const Kept& kept) {
   Layer& layer = *layers_[kept.layer];
+  layer.noise = pass.batch->noise;
   return kept.half ? layer.ForwardHalf(*kept.half, *pass.batch, kept.input)
                    : layer.Forward(*pass.batch, kept.input, pass.loss_scale);
 }
@@ -80,15 +89,24 @@ at::Tensor Stage::Forward(int id, const MicroBatch& batch, const at::Tensor& inp
   pass->batch = &batch;
   pass->loss_scale = loss_scale;
   pass->input_marked = input.defined() && input.requires_grad();
-  pass->first = FirstRecorded(input);
+  pass->first = FirstBackward(pass->input_marked);
   for (size_t i = pass->first; i < layers_.size(); ++i) AddPieces(i, pass->kept);
 
   at::Tensor x = input;
   {
     const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < pass->first; ++i) x = layers_[i]->Forward(batch, x, loss_scale);
+    for (size_t i = 0; i < pass->first; ++i) {
+      Before(i);
+      x = layers_[i]->Forward(batch, x, loss_scale);
+      After(i);
+    }
   }
-  for (Kept& kept : pass->kept) x = ForwardPiece(*pass, x, kept);
+  for (size_t i = 0; i < pass->kept.size(); ++i) {
+    Kept& kept = pass->kept[i];
+    if (i == 0 || pass->kept[i - 1].layer != kept.layer) Before(kept.layer);
+    x = ForwardPiece(*pass, x, kept);
+    if (i + 1 == pass->kept.size() || pass->kept[i + 1].layer != kept.layer) After(kept.layer);
+  }
   // What keeps nothing may never come back: schedules leave out such a stage's backward.
   if (!pass->kept.empty()) in_flight_[id] = std::move(pass);
   return x;
@@ -110,17 +128,22 @@ at::Tensor Stage::BackwardPiece(const InFlight& pass, Kept& kept, const at::Tens
 at::Tensor Stage::WalkBackwards(int id, const at::Tensor& grad_output,
                                 const std::function<void(size_t layer)>& done) {
   const auto found = in_flight_.find(id);
-  if (found == in_flight_.end() && FirstRecorded({}) == layers_.size()) return {};
+  if (found == in_flight_.end() && FirstBackward(false) == layers_.size()) return {};
   EQUIPOISE_CHECK(found != in_flight_.end(), "micro-batch ", id, " is not in flight");
   const std::unique_ptr<InFlight> pass = std::move(found->second);
   in_flight_.erase(found);
 
   at::Tensor grad = grad_output;
+  size_t begun = layers_.size();
   while (!pass->kept.empty()) {
     const size_t layer = pass->kept.back().layer;
+    if (layer != begun) Before(layer);
+    begun = layer;
     grad = BackwardPiece(*pass, pass->kept.back(), grad);
     pass->kept.pop_back();
-    if (pass->kept.empty() || pass->kept.back().layer != layer) done(layer);
+    if (!pass->kept.empty() && pass->kept.back().layer == layer) continue;
+    After(layer);
+    done(layer);
   }
   return grad;
 }
@@ -165,8 +188,11 @@ void Stage::BackwardWeights(int id) {
 at::Tensor Stage::Evaluate(const MicroBatch& batch, const at::Tensor& input) {
   const at::NoGradGuard no_grad;
   at::Tensor x = input;
-  for (const std::unique_ptr<Layer>& layer : layers_) {
-    x = layer->Forward(batch, x, /*loss_scale=*/1.0);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    Before(i);
+    layers_[i]->noise = 0;
+    x = layers_[i]->Forward(batch, x, /*loss_scale=*/1.0);
+    After(i);
   }
   return x;
 }

@@ -53,7 +53,14 @@ class Stage {
   // the embedding.
   std::function<void(int id, size_t index)> on_layer_backward;
 
+  // Called around what a pass does with a layer: its forward, or what backward does of it (all but
+  // what BackwardInput() leaves). Weights need be there in between alone.
+  std::function<void(size_t index)> before_layer, after_layer;
+
   const std::vector<std::unique_ptr<Layer>>& layers() const { return layers_; }
+  // The first layer that a backward reaches; all from there on, where the input's gradient is
+  // wanted, from 0 on.
+  size_t FirstBackward(bool input_gradient) const;
   // All parameters in the order of the layers; a tied head's weight appears once.
   std::vector<Parameter*> parameters() const;
   // Layers (halves, where one is made again) that keep something for a micro-batch in flight, over
@@ -69,7 +76,8 @@ class Stage {
   at::Tensor Run(const InFlight& pass, const Kept& kept);
   at::Tensor ForwardPiece(const InFlight& pass, const at::Tensor& input, Kept& kept);
   at::Tensor BackwardPiece(const InFlight& pass, Kept& kept, const at::Tensor& grad);
-  size_t FirstRecorded(const at::Tensor& input) const;
+  void Before(size_t layer) const;
+  void After(size_t layer) const;
   at::Tensor WalkBackwards(int id, const at::Tensor& grad_output,
                            const std::function<void(size_t layer)>& done);
   void SetDeferred(DeferredGradients* deferred) const;

@@ -15,6 +15,7 @@
 #include "configs/base/error.h"
 #include "models/families/families.h"
 #include "models/spec/weight_names.h"
+#include "models/weights/packed_part.h"
 #include "models/weights/safetensors.h"
 
 namespace equipoise {
@@ -51,12 +52,28 @@ void FillRun(uint64_t key, double deviation, int64_t first, int64_t last, float*
   });
 }
 
+// As FillRun(), uniform in (-bound, bound].
+void FillUniformRun(uint64_t key, double bound, int64_t first, int64_t last, float* out) {
+  at::parallel_for(first, last, kTaskElements, [&](int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; ++i) {
+      const double unit = Uniform(key, static_cast<uint64_t>(i));
+      out[i - first] = static_cast<float>(bound * (2 * unit - 1));
+    }
+  });
+}
+
+// Draws elements [first, last) of a tensor.
+void FillElements(uint64_t key, const Init& init, int64_t first, int64_t last, float* out) {
+  if (init.bound > 0) return FillUniformRun(key, init.bound, first, last, out);
+  FillRun(key, init.deviation, first, last, out);
+}
+
 // Draws the elements of a rank's part. A number depends only on its index in the whole tensor, so
 // any number of threads gives the same.
-void FillNormal(uint64_t key, double deviation, const Parameter& parameter, float* out) {
+void FillPart(uint64_t key, const Init& init, const Parameter& parameter, float* out) {
   const TensorPart& part = parameter.part;
   const int64_t count = parameter.numel();
-  if (!part.split()) return FillRun(key, deviation, 0, count, out);
+  if (!part.split()) return FillElements(key, init, 0, count, out);
   const auto dim = static_cast<size_t>(part.dim);
   int64_t inner = 1;
   for (size_t d = dim + 1; d < parameter.shape.size(); ++d) inner *= parameter.shape[d];
@@ -66,7 +83,7 @@ void FillNormal(uint64_t key, double deviation, const Parameter& parameter, floa
   at::parallel_for(0, runs, std::max(grain, int64_t{1}), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t from = (part.begin + i * part.whole) * inner;
-      FillRun(key, deviation, from, from + run, out + i * run);
+      FillElements(key, init, from, from + run, out + i * run);
     }
   });
 }
@@ -82,7 +99,7 @@ std::map<std::string, TensorSpec> TensorSpecs(const ModelConfig& config) {
 
 void InitializeOne(Parameter& parameter, const Init& init, uint64_t seed) {
   at::Tensor& weight = parameter.stored();
-  if (init.deviation == 0) {
+  if (init.deviation == 0 && init.bound == 0) {
     weight.fill_(init.mean);
     return;
   }
@@ -90,10 +107,34 @@ void InitializeOne(Parameter& parameter, const Init& init, uint64_t seed) {
   const uint64_t key = XXH3_64bits_withSeed(name.data(), name.size(), seed);
   const bool in_place = weight.is_cpu() && weight.scalar_type() == at::kFloat;
   const at::Tensor host = in_place ? weight : at::empty(weight.sizes(), at::kFloat);
-  FillNormal(key, init.deviation, parameter, host.mutable_data_ptr<float>());
+  FillPart(key, init, parameter, host.mutable_data_ptr<float>());
   if (!in_place) weight.copy_(host);
   const int64_t row = init.zero_row - parameter.part.begin;
   if (init.zero_row >= 0 && 0 <= row && row < parameter.shape[0]) weight.select(0, row).zero_();
+}
+
+// Packs a whole weight, in fp32 on the CPU, as the parameter's.
+void Pack(const at::Tensor& whole, const TensorSpec& spec, at::Device device,
+          Parameter& parameter) {
+  const int dim = parameter.part.split() ? parameter.part.dim : -1;
+  parameter.packed = PackedPart(whole, spec.packing, {dim, parameter.part.begin, parameter.shape},
+                                device, parameter.name);
+}
+
+at::Device DeviceOf(const std::vector<Parameter*>& parameters) {
+  for (const Parameter* parameter : parameters) {
+    if (!parameter->packs) return parameter->stored().device();
+  }
+  return at::kCPU;
+}
+
+// A parameter with the whole tensor of one that is packed.
+Parameter WholeOf(const Parameter& packed) {
+  Parameter whole;
+  whole.name = packed.name;
+  whole.shape = packed.whole_shape();
+  whole.master = at::empty(whole.shape, at::kFloat);
+  return whole;
 }
 
 // Throws DataError unless the files have all parameters, with their shapes.
@@ -102,6 +143,7 @@ void RequireWeights(const std::vector<Parameter*>& parameters, const Safetensors
   std::string first_missing;
   int64_t missing = 0;
   for (const Parameter* parameter : parameters) {
+    if (parameter->role == ParameterRole::kAdapter) continue;
     const FileWeight weight = map.Find(parameter->name);
     if (weight.name.empty()) {
       if (missing++ == 0) first_missing = parameter->name;
@@ -157,7 +199,14 @@ void InitializeWeights(const std::vector<Parameter*>& parameters, const ModelCon
                        uint64_t seed) {
   const std::map<std::string, TensorSpec> tensors = TensorSpecs(config);
   for (Parameter* parameter : parameters) {
-    InitializeOne(*parameter, tensors.at(parameter->name).init, seed);
+    const TensorSpec& spec = tensors.at(parameter->name);
+    if (!parameter->packs) {
+      InitializeOne(*parameter, spec.init, seed);
+      continue;
+    }
+    Parameter whole = WholeOf(*parameter);
+    InitializeOne(whole, spec.init, seed);
+    Pack(whole.master, spec, DeviceOf(parameters), *parameter);
   }
 }
 
@@ -166,17 +215,37 @@ std::vector<std::string> LoadWeights(const std::vector<Parameter*>& parameters,
   const SafetensorsFolder files(folder);
   const WeightMap map(files.names(), WeightNamesOf(config), folder);
   RequireWeights(parameters, files, map);
+  const std::map<std::string, TensorSpec> tensors = TensorSpecs(config);
   std::vector<std::string> zeros;
   for (Parameter* parameter : parameters) {
+    if (parameter->role == ParameterRole::kAdapter) continue;
     const FileWeight weight = map.Find(parameter->name);
-    files.FileOf(weight.name)
-        .ReadInto(weight.name, parameter->stored(), parameter->part, weight.rows);
-    const bool none = OnlyZeros(parameter->stored(), files.FileOf(weight.name).path(), weight.name);
+    const SafetensorsReader& file = files.FileOf(weight.name);
+    at::Tensor values;
+    if (parameter->packs) {
+      Parameter whole = WholeOf(*parameter);
+      file.ReadInto(weight.name, whole.master, {}, weight.rows);
+      values = whole.master;
+    } else {
+      file.ReadInto(weight.name, parameter->stored(), parameter->part, weight.rows);
+      values = parameter->stored();
+    }
+    const bool none = OnlyZeros(values, file.path(), weight.name);
+    if (parameter->packs)
+      Pack(values, tensors.at(parameter->name), DeviceOf(parameters), *parameter);
     if (none && parameter->shape.size() == 2 && weight.name.ends_with(".weight"))
       zeros.push_back(weight.name);
   }
   CheckTiedHead(parameters, files, map, LayerSpecs(config).back());
   return zeros;
+}
+
+void ReadWeight(Parameter& parameter, const ModelConfig& config, const std::string& folder) {
+  const SafetensorsFolder files(folder);
+  const WeightMap map(files.names(), WeightNamesOf(config), folder);
+  RequireWeights({&parameter}, files, map);
+  const FileWeight weight = map.Find(parameter.name);
+  files.FileOf(weight.name).ReadInto(weight.name, parameter.stored(), parameter.part, weight.rows);
 }
 
 void CheckWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,

@@ -14,17 +14,22 @@ namespace equipoise {
 
 // Sets every weight (Parameter::stored) by its TensorSpec::init. Each number is a function of
 // (seed, parameter name, index in the whole tensor) only, so it is the same on every mesh. The
-// caller calls FlatParameters::UpdateCompute() afterwards.
+// caller calls FlatParameters::UpdateCompute() afterwards. Weights that are packed are drawn, or
+// read, whole, packed, and dropped, one at a time.
 void InitializeWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
                        uint64_t seed);
 
 // Reads the weights (Parameter::stored) from a Hugging Face folder into their memory: only the byte
 // ranges that `parameters` hold, of fused and of split tensors too. The caller calls
 // FlatParameters::UpdateCompute() afterwards. Throws DataError for missing names, other shapes and
-// elements that are not finite; ignores tensors that the model does not use. Returns the names of
+// elements that are not finite; ignores tensors that the model does not use, and leaves adapters as
+// they are. Returns the names of
 // matrices that hold only zeros, which no trained model has.
 std::vector<std::string> LoadWeights(const std::vector<Parameter*>& parameters,
                                      const ModelConfig& config, const std::string& folder);
+
+// Reads one weight, whole, as LoadWeights() does.
+void ReadWeight(Parameter& parameter, const ModelConfig& config, const std::string& folder);
 
 // Throws where LoadWeights() would for missing names and other shapes. Reads only the headers of
 // the files; parameters need no memory.

@@ -79,6 +79,10 @@ void Executor::RunOne(const Op& op) {
         return Send(op);
       case OpKind::kRecv:
         return Post(op);
+      case OpKind::kGather:
+        return runner_.Gather(op);
+      case OpKind::kFree:
+        return runner_.Free(op);
       case OpKind::kReduce:
         return runner_.Reduce(op.stage);
       case OpKind::kOptimizer:

@@ -38,6 +38,9 @@ class StageRunner {
   // An uninitialized tensor for the rows (or their gradient) that stage `from` sends to the next
   // one.
   virtual at::Tensor EmptyBoundary(int from, int micro_batch) = 0;
+  // Before and after a pass, for data ranks that share out weights or gradients: GATHER and FREE.
+  virtual void Gather(const Op& /*op*/) {}
+  virtual void Free(const Op& /*op*/) {}
   // Starts the reduction of the stage's weight gradients over the data ranks; they are complete.
   virtual void Reduce(int stage) = 0;
   // Waits for all reductions.

@@ -28,6 +28,8 @@ class ProducerTable {
     }
     forward_.assign(Slots(stages), kNone);
     backward_.assign(Slots(stages), kNone);
+    gather_forward_.assign(Slots(stages), kNone);
+    gather_backward_.assign(Slots(stages), kNone);
     send_.assign(Slots(edges_), kNone);
     receive_.assign(Slots(edges_), kNone);
     weight_gradients_.resize(stages);
@@ -50,12 +52,15 @@ class ProducerTable {
   void AppendProducers(const Op& op, int rank, std::vector<int>& producers) const {
     if (!IsKnown(op)) return;
     const int stage = op.stage, m = op.micro_batch;
+    if (op.kind == OpKind::kGather) return;
     if (IsForward(op.kind)) {
+      Append(gather_forward_[Slot(stage, m)], producers);
       for (const int before : previous_[stage]) {
         if (SendsRows(schedule_, before, stage, m)) AppendArrival(forward_, before, op, producers);
       }
     } else if (MakesInputGradient(op.kind)) {
       Append(forward_[Slot(stage, m)], producers);
+      Append(gather_backward_[Slot(stage, m)], producers);
       for (const int after : schedule_.graph.stages[stage].next) {
         if (SendsGradient(schedule_, after, stage, m)) {
           AppendArrival(backward_, after, op, producers);
@@ -63,6 +68,9 @@ class ProducerTable {
       }
     } else if (op.kind == OpKind::kWeightGradient) {
       Append(backward_[Slot(stage, m)], producers);
+    } else if (op.kind == OpKind::kFree) {
+      // Of W its I stands for it: no table has W by micro-batch, and the list has it in order.
+      Append((IsForward(op.pass) ? forward_ : backward_)[Slot(stage, m)], producers);
     } else if (op.kind == OpKind::kSend) {
       Append((op.peer > stage ? forward_ : backward_)[Slot(stage, m)], producers);
     } else if (op.kind == OpKind::kRecv) {
@@ -103,6 +111,9 @@ class ProducerTable {
     const int m = op.micro_batch;
     if (IsForward(op.kind)) return &forward_[Slot(op.stage, m)];
     if (MakesInputGradient(op.kind)) return &backward_[Slot(op.stage, m)];
+    if (op.kind == OpKind::kGather) {
+      return &(IsForward(op.pass) ? gather_forward_ : gather_backward_)[Slot(op.stage, m)];
+    }
     if (!IsTransfer(op.kind)) return nullptr;
     const int edge = Edge(op.stage, op.peer);
     if (edge == kNone) return nullptr;
@@ -130,11 +141,12 @@ class ProducerTable {
   const std::vector<std::vector<int>> previous_;  // [stage]
   int micro_batches_;
   int edges_ = 0;
-  std::vector<int> first_edge_;                     // [stage]: edges to `next`, then to previous
-  std::vector<int> forward_, backward_;             // [stage][micro-batch] F or V; B, I or U
-  std::vector<int> send_, receive_;                 // [edge from its own stage][micro-batch]
-  std::vector<std::vector<int>> weight_gradients_;  // [stage]
-  std::vector<std::vector<int>> reductions_;        // [rank]
+  std::vector<int> first_edge_;                        // [stage]: edges to `next`, then to previous
+  std::vector<int> forward_, backward_;                // [stage][micro-batch] F or V; B, I or U
+  std::vector<int> gather_forward_, gather_backward_;  // [stage][micro-batch]
+  std::vector<int> send_, receive_;                    // [edge from its own stage][micro-batch]
+  std::vector<std::vector<int>> weight_gradients_;     // [stage]
+  std::vector<std::vector<int>> reductions_;           // [rank]
 };
 
 }  // namespace

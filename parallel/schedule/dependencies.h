@@ -9,12 +9,13 @@ namespace equipoise {
 
 // The data dependencies of a schedule's ops, in one place for validator, simulator and passes. The
 // producers of an op, besides the op before it in its rank's list:
-//   F, V   the F or V of each stage before it that sends rows
+//   F, V   the F or V of each stage before it that sends rows, and its GATHER
 //   B, I, U  its own F or V, and the B, I or U of each stage after it that it sends rows to (where
-//          that stage makes an input gradient)
+//          that stage makes an input gradient), and its GATHER
 //   W      its own I
 //   S      the op that makes what it sends;   R  the matching S
 //   REDUCE all B, W and U of its stage;       OPT  all REDUCE of its rank
+//   GATHER nothing;                           FREE the pass that it ends
 // Where a value crosses ranks and the schedule has the transfer, the consumer waits for its R;
 // where the schedule has no transfers yet, for the producer itself. An op that is missing from the
 // lists is left out here: completeness is the validator's.

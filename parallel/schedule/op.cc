@@ -25,6 +25,10 @@ const char* Letter(OpKind kind) {
       return "R";
     case OpKind::kReduce:
       return "REDUCE";
+    case OpKind::kGather:
+      return "GATHER";
+    case OpKind::kFree:
+      return "FREE";
     case OpKind::kOptimizer:
       break;
   }
@@ -44,6 +48,9 @@ std::string ToString(const Op& op) {
       return fmt::format("{}{}{}>{}", op.stage, letter, op.micro_batch, op.peer);
     case OpKind::kRecv:
       return fmt::format("{}{}{}<{}", op.stage, letter, op.micro_batch, op.peer);
+    case OpKind::kGather:
+    case OpKind::kFree:
+      return fmt::format("{}{}{}{}", op.stage, Letter(op.pass), op.micro_batch, letter);
     default:
       return fmt::format("{}{}{}", op.stage, letter, op.micro_batch);
   }

@@ -18,6 +18,8 @@ enum class OpKind : uint8_t {
   kRecv,             // R
   kReduce,           // REDUCE: the stage's gradients are complete; sums them over data ranks
   kOptimizer,        // OPT: waits for all reductions, then updates the rank's weights
+  kGather,           // GATHER: makes the stage's weights whole for a pass, layer by layer (ZeRO 3)
+  kFree,             // FREE: ends the pass for data ranks that share out weights or gradients
 };
 
 // One entry of a rank's list. Its text, as in the literature:
@@ -26,6 +28,7 @@ enum class OpKind : uint8_t {
 //             gradient of its input where 3 comes before 2
 //   3R0<2     stage 3 receives it
 //   2REDUCE, OPT
+//   2B0GATHER, 2B0FREE: before and after 2B0, also where a data rank has nothing to do in 2B0
 struct Op {
   OpKind kind = OpKind::kForward;
   int stage = 0;        // that runs it; 0 for OPT
@@ -34,6 +37,7 @@ struct Op {
   // S and R: starts together with the entry before it (one group call in NCCL; in MPI the receives
   // are posted first). Written as a pair of parentheses around the group.
   bool joined = false;
+  OpKind pass = OpKind::kForward;  // of GATHER and FREE: what the pass is
 
   auto operator<=>(const Op&) const = default;
 };

@@ -19,6 +19,12 @@ namespace equipoise {
 namespace {
 
 bool IsIdle(const Schedule& schedule, const Op& op) {
+  if (IsTransfer(op.kind)) {
+    const bool sends = op.kind == OpKind::kSend;
+    const int from = sends ? op.stage : op.peer, to = sends ? op.peer : op.stage;
+    return from < to ? !SendsRows(schedule, from, to, op.micro_batch)
+                     : !SendsGradient(schedule, from, to, op.micro_batch);
+  }
   if (!IsCompute(op.kind)) return false;
   if (!schedule.work.Runs(op.stage, op.micro_batch)) return true;
   if (IsForward(op.kind)) return false;
@@ -127,7 +133,8 @@ class TransferLister {
 size_t ReductionPlace(const std::vector<Op>& list, int stage) {
   size_t place = 0;
   for (size_t i = 0; i < list.size(); ++i) {
-    const bool own = MakesWeightGradient(list[i].kind) && list[i].stage == stage;
+    const OpKind kind = list[i].kind == OpKind::kFree ? list[i].pass : list[i].kind;
+    const bool own = MakesWeightGradient(kind) && list[i].stage == stage;
     if (own || IsForward(list[i].kind)) place = i + 1;
   }
   while (place < list.size() && IsTransfer(list[place].kind)) ++place;
@@ -139,7 +146,41 @@ size_t ReductionPlace(const std::vector<Op>& list, int stage) {
 Schedule DropIdleOps(Schedule schedule, const StepWork& work) {
   schedule.work = work;
   for (std::vector<Op>& list : schedule.ranks) {
-    std::erase_if(list, [&](const Op& op) { return IsIdle(schedule, op); });
+    std::vector<Op> left;
+    bool without_first = false;  // a group of transfers whose first is dropped
+    for (Op op : list) {
+      without_first = without_first && op.joined;
+      if (IsIdle(schedule, op)) {
+        without_first = without_first || !op.joined;
+        continue;
+      }
+      op.joined = op.joined && !without_first;
+      without_first = false;
+      left.push_back(op);
+    }
+    list = std::move(left);
+  }
+  return schedule;
+}
+
+Schedule AddGathers(Schedule schedule, ShardedState sharded) {
+  for (std::vector<Op>& list : schedule.ranks) {
+    std::vector<Op> listed;
+    for (const Op& op : list) {
+      const auto around = [&](OpKind kind) {
+        return Op{kind, op.stage, op.micro_batch, -1, false, op.kind};
+      };
+      const StageNode& stage = schedule.graph.stages[op.stage];
+      const bool reads = sharded == ShardedState::kParameters && IsCompute(op.kind) &&
+                         op.kind != OpKind::kWeightGradient;
+      const bool sums = MakesWeightGradient(op.kind) && stage.needs_weight_gradient;
+      if (reads) listed.push_back(around(OpKind::kGather));
+      listed.push_back(op);
+      if (reads || (sums && sharded >= ShardedState::kGradients)) {
+        listed.push_back(around(OpKind::kFree));
+      }
+    }
+    list = std::move(listed);
   }
   return schedule;
 }
@@ -169,6 +210,11 @@ Schedule AddReductions(Schedule schedule) {
 
 Schedule CompleteSchedule(Schedule schedule, const StepWork& work, const SimulationCosts& costs) {
   return AddReductions(AddTransfers(DropIdleOps(std::move(schedule), work), costs));
+}
+
+Schedule CompleteSharded(Schedule schedule, const StepWork& work, ShardedState sharded) {
+  schedule = AddTransfers(DropIdleOps(std::move(schedule), {}), {});
+  return AddReductions(DropIdleOps(AddGathers(std::move(schedule), sharded), work));
 }
 
 }  // namespace equipoise

@@ -2,15 +2,16 @@
 
 #include "parallel/schedule/schedule.h"
 #include "parallel/schedule/simulate.h"
+#include "parallel/sharded_state.h"
 
 namespace equipoise {
 
 // Passes over schedules. Each takes a schedule and returns the transformed one; CompleteSchedule()
 // runs them all.
 
-// Sets `work` and removes the compute ops of stages that have nothing to do for a micro-batch, the
+// Sets `work` and removes the ops of stages that have nothing to do for a micro-batch, the
 // backward ops of stages that no gradient is needed from (frozen, with frozen stages before), and
-// the W of frozen stages.
+// the W of frozen stages; S and R of values without rows too.
 Schedule DropIdleOps(Schedule schedule, const StepWork& work);
 
 // Adds S and R for every value that crosses ranks and has rows. Transfers have one global order
@@ -32,5 +33,16 @@ Schedule AddReductions(Schedule schedule);
 
 // DropIdleOps(), AddTransfers(), AddReductions().
 Schedule CompleteSchedule(Schedule schedule, const StepWork& work, const SimulationCosts& costs);
+
+// Adds GATHER in front of each pass that reads weights which data ranks share out (kParameters),
+// and FREE behind it, and behind passes that make gradients which they share out (kGradients).
+Schedule AddGathers(Schedule schedule, ShardedState sharded);
+
+// CompleteSchedule() where data ranks share out gradients or weights. Passes are then collective
+// over ranks that have other work: all must list them in one order, transfers too, or they would
+// wait for each other in a circle. So the order is that of a step in which everything runs and
+// takes its default time, and what is idle on this data rank is dropped from it, but for GATHER and
+// FREE. REQUIRES: compute ops only, the same on every data rank.
+Schedule CompleteSharded(Schedule schedule, const StepWork& work, ShardedState sharded);
 
 }  // namespace equipoise

@@ -124,7 +124,8 @@ void AddTo(StableHash& hash, const Schedule& schedule) {
     add(static_cast<int64_t>(list.size()));
     for (const Op& op : list) {
       add(int64_t{op.stage} << 32 | static_cast<uint32_t>(op.micro_batch));
-      add(int64_t{op.peer} << 32 | static_cast<uint32_t>(op.kind) << 1 | op.joined);
+      add(int64_t{op.peer} << 32 | static_cast<uint32_t>(op.kind) << 1 | op.joined |
+          static_cast<uint32_t>(op.pass) << 8);
     }
   }
 }

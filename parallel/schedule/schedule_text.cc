@@ -52,6 +52,11 @@ std::optional<Op> FindOp(std::string_view text) {
   const std::optional<int> micro_batch = TakeNumber(text);
   if (!kind || !micro_batch) return std::nullopt;
   Op op{*kind, *stage, *micro_batch};
+  if (IsCompute(*kind) && (text == "GATHER" || text == "FREE")) {
+    op.pass = *kind;
+    op.kind = text == "FREE" ? OpKind::kFree : OpKind::kGather;
+    return op;
+  }
   if (IsTransfer(*kind)) {
     const char arrow = *kind == OpKind::kSend ? '>' : '<';
     if (text.empty() || text.front() != arrow) return std::nullopt;

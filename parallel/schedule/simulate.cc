@@ -88,8 +88,8 @@ class Simulator {
       if (costs_.blocking_sends) free_s_[rank] = std::max(free_s_[rank], end);
       return;
     }
-    const bool reduces = op.kind == OpKind::kReduce;
-    double& lane_free = reduces ? reduced_s_[rank] : free_s_[rank];
+    const bool collective = op.kind == OpKind::kReduce || op.kind == OpKind::kGather;
+    double& lane_free = collective ? reduced_s_[rank] : free_s_[rank];
     start_s_[number] = std::max(ready, lane_free);
     end_s_[number] = lane_free = start_s_[number] + SecondsOfOp(costs_, op);
   }

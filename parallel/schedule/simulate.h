@@ -17,7 +17,8 @@ struct LinkModel {
 
 // Costs of a schedule's ops. A function that is not set means its default.
 struct SimulationCosts {
-  // Seconds of a compute op, REDUCE or OPT. Default: F and V 1, I and W 1, B and U 2, others 0.
+  // Seconds of a compute op, REDUCE, OPT or GATHER. Default: F and V 1, I and W 1, B and U 2,
+  // others 0.
   std::function<double(const Op&)> seconds;
   // Bytes that an S sends. Default: 0.
   std::function<double(const Op&)> bytes;
@@ -51,7 +52,8 @@ struct Simulation {
 // have ended (dependencies.h). Transfers are asynchronous: the rank goes on at once, the transfer
 // starts when its rank reaches the S, transfers of one ordered pair of ranks are serialized on
 // their link, and the consumer waits for the arrival; S and R both span the time on the link.
-// Reductions are asynchronous too and serialized by rank; OPT waits for them. A schedule without
+// Reductions and gathers are asynchronous too and serialized by rank; OPT waits for the former, the
+// pass that a GATHER serves for that. FREE takes no time. A schedule without
 // transfers is simulated as if each value were sent as soon as it is produced. Throws ConfigError
 // when the schedule deadlocks.
 Simulation Simulate(const Schedule& schedule, const SimulationCosts& costs);

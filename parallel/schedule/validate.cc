@@ -17,6 +17,7 @@
 #include "parallel/schedule/dependencies.h"
 #include "parallel/schedule/fault_grid.h"
 #include "parallel/schedule/simulate.h"
+#include "parallel/schedule/validate_gathers.h"
 #include "parallel/schedule/validate_transfers.h"
 
 namespace equipoise {
@@ -50,6 +51,7 @@ class FaultFinder {
     if (auto fault = FindDescent()) return fault;
     if (auto fault = FindTransferOrderFault(schedule_)) return fault;
     if (auto fault = FindReductionFault()) return fault;
+    if (auto fault = FindGatherFault(schedule_)) return fault;
     return FindDeadlock();
   }
 
@@ -112,6 +114,10 @@ class FaultFinder {
     }
     if (op.peer >= stages)
       return fmt::format("there is no stage {}; the last is {}", op.peer, stages - 1);
+    const bool around = Is(op, {OpKind::kGather, OpKind::kFree});
+    if (around ? !IsCompute(op.pass) : op.pass != OpKind::kForward) {
+      return "GATHER and FREE, and no other, stand around a pass";
+    }
     const bool whole_step = Is(op, {OpKind::kReduce, OpKind::kOptimizer});
     if (whole_step && op.micro_batch != 0) return "it belongs to no micro-batch; give it 0";
     if (op.kind == OpKind::kOptimizer) {

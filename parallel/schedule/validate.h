@@ -25,6 +25,7 @@ struct ScheduleFault {
 //     superfluous, two ranks list what they share in the same order;
 //   - where there are REDUCE: one for each stage with weights, after the stage's last weight
 //     gradient, in descending order on each rank; where there are OPT: one a rank, and it is last;
+//   - where there are GATHER or FREE: around each pass, and passes of a rank do not overlap;
 //   - it runs to its end, also when every transfer blocks until its other end arrives.
 std::optional<ScheduleFault> FindFault(const Schedule& schedule);
 

@@ -52,7 +52,7 @@ double Magnitude(const at::Tensor& values) {
 
 AdamW::AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
              const AdamWOptions& options)
-    : AdamW(parameters, std::move(groups), options, Shards(parameters.gradient().numel()), 0) {}
+    : AdamW(parameters, std::move(groups), options, Shards(parameters.trained_numel()), 0) {}
 
 AdamW::AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
              const AdamWOptions& options, const Shards& shards, int rank)
@@ -61,7 +61,7 @@ AdamW::AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
       options_(options),
       shards_(shards),
       rank_(rank) {
-  EQUIPOISE_CHECK(shards.numel() == parameters.gradient().numel(), shards.numel(), " elements");
+  EQUIPOISE_CHECK(shards.numel() == parameters.trained_numel(), shards.numel(), " elements");
   std::vector<int> seen(parameters.parameters().size());
   for (const ParameterGroup& group : groups_) {
     for (const size_t index : group.indices) ++seen.at(index);
@@ -79,8 +79,9 @@ void AdamW::MakeRegions() {
   for (size_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
     const Range slice = shards_.Slice(bucket, rank_);
     for (int64_t begin = slice.begin; begin < slice.end; begin += most) {
-      regions_.push_back({{begin, std::min(begin + most, slice.end)},
-                          shards_.ShardOffset(bucket) + begin - slice.begin,
+      regions_.push_back({{rank_,
+                           {begin, std::min(begin + most, slice.end)},
+                           shards_.ShardOffset(bucket) + begin - slice.begin},
                           std::vector<std::vector<Range>>(groups_.size())});
     }
   }
@@ -95,12 +96,12 @@ void AdamW::MakeRegions() {
 void AdamW::AddRuns(const Shards::Run& run, size_t group) {
   const Range wanted = run.flat;
   auto region = std::partition_point(regions_.begin(), regions_.end(), [&](const Region& each) {
-    return each.flat.end <= wanted.begin;
+    return each.place.flat.end <= wanted.begin;
   });
-  for (; region != regions_.end() && region->flat.begin < wanted.end; ++region) {
-    const int64_t origin = region->flat.begin;
-    region->runs[group].push_back(
-        {std::max(wanted.begin, origin) - origin, std::min(wanted.end, region->flat.end) - origin});
+  for (; region != regions_.end() && region->place.flat.begin < wanted.end; ++region) {
+    const int64_t origin = region->place.flat.begin;
+    region->runs[group].push_back({std::max(wanted.begin, origin) - origin,
+                                   std::min(wanted.end, region->place.flat.end) - origin});
   }
 }
 
@@ -134,7 +135,7 @@ at::Tensor AdamW::JoinedMaster(size_t index) const {
   std::vector<at::Tensor> parts;
   for (const Shards::Run& run : runs) {
     const int64_t size = run.flat.size();
-    const at::Tensor values = parameters_.compute().narrow(0, run.flat.begin, size);
+    const at::Tensor values = parameters_.ValueOf(run);
     if (!remainders_.defined()) {
       parts.push_back(values);
       continue;
@@ -158,10 +159,9 @@ void AdamW::TakeMasters() {
   if (parameters_.master_aliases_gradient()) {
     remainders_ = at::zeros({shards_.shard_numel()}, fp32.dtype(at::kShort));
     for (const Region& region : regions_) {
-      const int64_t begin = region.flat.begin, size = region.flat.size();
-      SplitMaster(parameters_.master().narrow(0, begin, size),
-                  parameters_.compute().narrow(0, begin, size),
-                  remainders_.narrow(0, region.local, size));
+      const Shards::Run& place = region.place;
+      SplitMaster(parameters_.GradientOf(place), parameters_.ValueOf(place),
+                  remainders_.narrow(0, place.local, place.flat.size()));
     }
     parameters_.DropMasters();
   }
@@ -170,29 +170,31 @@ void AdamW::TakeMasters() {
 }
 
 AdamW::State AdamW::Load(const Region& region) const {
-  const int64_t begin = region.flat.begin, size = region.flat.size();
+  const Shards::Run& place = region.place;
+  const int64_t size = place.flat.size();
   const auto fp32 = [&](const at::Tensor& shard) {
-    return shard.narrow(0, region.local, size).to(at::kFloat);  // a view where it is fp32
+    return shard.narrow(0, place.local, size).to(at::kFloat);  // a view where it is fp32
   };
-  State state{parameters_.compute().narrow(0, begin, size),
-              parameters_.gradient().narrow(0, begin, size), fp32(exp_avg_), fp32(exp_avg_sq_)};
+  State state{parameters_.ValueOf(place), parameters_.GradientOf(place), fp32(exp_avg_),
+              fp32(exp_avg_sq_)};
   if (remainders_.defined()) {
     const at::Tensor values = state.masters;
     state.masters = at::empty({size}, parameters_.gradient().options());
-    JoinMaster(values, remainders_.narrow(0, region.local, size), state.masters);
+    JoinMaster(values, remainders_.narrow(0, place.local, size), state.masters);
   }
   return state;
 }
 
 void AdamW::Store(const Region& region, const State& state) {
-  const int64_t size = region.flat.size();
+  const Shards::Run& place = region.place;
+  const int64_t size = place.flat.size();
   if (remainders_.defined()) {
-    SplitMaster(state.masters, parameters_.compute().narrow(0, region.flat.begin, size),
-                remainders_.narrow(0, region.local, size));
+    SplitMaster(state.masters, parameters_.ValueOf(place),
+                remainders_.narrow(0, place.local, size));
   }
   if (options_.moments == at::kFloat) return;
-  exp_avg_.narrow(0, region.local, size).copy_(state.averages);
-  exp_avg_sq_.narrow(0, region.local, size).copy_(state.squares);
+  exp_avg_.narrow(0, place.local, size).copy_(state.averages);
+  exp_avg_sq_.narrow(0, place.local, size).copy_(state.squares);
 }
 
 void AdamW::Update(const Region& region, State& state, double lr, int64_t step) const {
@@ -228,7 +230,8 @@ at::Tensor AdamW::MakeChunks() const {
     for (const size_t index : groups_[group].indices) {
       for (const Shards::Run& run : shards_.RunsIn(Whole(index), rank_)) {
         for (int64_t i = 0; i < run.flat.size(); i += kSize) {
-          chunks.push_back({run.flat.begin + i, run.local + i, std::min(kSize, run.flat.size() - i),
+          chunks.push_back({parameters_.ValueAt(run) + i, parameters_.GradientAt(run) + i,
+                            run.local + i, std::min(kSize, run.flat.size() - i),
                             static_cast<int64_t>(group)});
         }
       }
@@ -253,8 +256,8 @@ bool AdamW::StepByOwnKernel(double lr) {
   }
   const std::optional<at::Tensor> remainders =
       remainders_.defined() ? std::optional(remainders_) : std::nullopt;
-  own(chunks_, parameters_.compute().narrow(0, 0, gradient.numel()), remainders, gradient, exp_avg_,
-      exp_avg_sq_, lrs, decays, std::array{options_.beta1, options_.beta2}, options_.eps, steps_);
+  own(chunks_, parameters_.compute(), remainders, gradient, exp_avg_, exp_avg_sq_, lrs, decays,
+      std::array{options_.beta1, options_.beta2}, options_.eps, steps_);
   return true;
 }
 
@@ -292,6 +295,10 @@ StepBound AdamW::Largest() const {
 }
 
 void AdamW::ScaleGradients(double factor) {
+  if (parameters_.sharding().gradients()) {
+    parameters_.gradient().mul_(factor);
+    return;
+  }
   for (size_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
     const Range slice = shards_.Slice(bucket, rank_);
     parameters_.gradient().narrow(0, slice.begin, slice.size()).mul_(factor);

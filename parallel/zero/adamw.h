@@ -78,8 +78,7 @@ class AdamW {
  private:
   // A part of the shard that is updated at a time: contiguous in the flat buffers and in the shard.
   struct Region {
-    Range flat;
-    int64_t local = 0;                     // its begin in the shard
+    Shards::Run place;
     std::vector<std::vector<Range>> runs;  // [group]: its elements, counted from the region's begin
   };
   // The fp32 numbers of a region: views of the buffers where these hold such numbers.

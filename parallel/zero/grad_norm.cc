@@ -72,7 +72,10 @@ DistributedNorm::DistributedNorm(FlatParameters& parameters, const Shards& shard
 // Of a GPU: the runs whose squares this rank sums.
 std::vector<SquaredRun> DistributedNorm::RunsOnGpu() const {
   std::vector<SquaredRun> runs;
-  for (const OwnRun& run : mine_) runs.push_back({run.flat, FirstBlock(run)});
+  for (const OwnRun& run : mine_) {
+    const int64_t begin = parameters_.GradientAt(run.place);
+    runs.push_back({{begin, begin + run.place.flat.size()}, FirstBlock(run)});
+  }
   for (size_t i = 0; i < part_of_.size() && !sharded_; ++i) {
     if (part_of_[i] < 0) continue;
     const int64_t begin = parameters_.gradient_offset(i);
@@ -82,7 +85,7 @@ std::vector<SquaredRun> DistributedNorm::RunsOnGpu() const {
 }
 
 int64_t DistributedNorm::FirstBlock(const OwnRun& run) const {
-  return (run.flat.begin - parameters_.gradient_offset(run.parameter)) / Shards::kBlock;
+  return (run.place.flat.begin - parameters_.gradient_offset(run.parameter)) / Shards::kBlock;
 }
 
 // Lists the nodes of all data ranks, in the order in which each sends its own.
@@ -93,7 +96,7 @@ void DistributedNorm::ListNodes(const Shards& shards) {
     if (offset < 0) continue;
     const Range whole{offset, offset + parameters_.parameters()[i]->numel()};
     for (const Shards::Run& run : shards.RunsIn(whole)) {
-      if (run.rank == data_.rank()) mine_.push_back({i, run.flat});
+      if (run.rank == data_.rank()) mine_.push_back({i, run});
       for (const TreeNode& node : NodesOf(Blocks(run.flat, offset))) {
         places_.push_back({i, node, run.rank, sent[static_cast<size_t>(run.rank)]++});
       }
@@ -151,9 +154,7 @@ std::vector<TreeSum> DistributedNorm::SumsOfRuns() {
   if (gpu_squares_) return gpu_squares_->Sums(parameters_.gradient());
   std::vector<TreeSum> sums(mine_.size());
   for (size_t i = 0; i < mine_.size(); ++i) {
-    const Range& flat = mine_[i].flat;
-    AddSquares(parameters_.gradient().narrow(0, flat.begin, flat.size()), FirstBlock(mine_[i]),
-               sums[i]);
+    AddSquares(parameters_.GradientOf(mine_[i].place), FirstBlock(mine_[i]), sums[i]);
   }
   return sums;
 }

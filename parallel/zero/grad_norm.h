@@ -42,7 +42,7 @@ class DistributedNorm {
   };
   struct OwnRun {
     size_t parameter;
-    Range flat;
+    Shards::Run place;
   };
   void ListNodes(const Shards& shards);
   void NameParts();

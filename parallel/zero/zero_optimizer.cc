@@ -1,7 +1,7 @@
-// ZeRO stage 1 (Rajbhandari et al. 2020): AdamW's state (two moments, and in bf16
-// what the weights leave of their masters) are spread over the data ranks, gradients and weights
-// are not. The invariant is that rank r owns slice r of every bucket: the gradient reducer leaves
-// the sum there, AdamW updates it, and the all-gather of Step() sends it to the others.
+// ZeRO (Rajbhandari et al. 2020): AdamW's state (two moments, and in bf16 what the weights leave of
+// their masters) is spread over the data ranks. The invariant is that rank r owns slice r of every
+// bucket: the sum of the gradients is left there, AdamW updates it, and the all-gather of Step()
+// sends it to the others, unless they keep their slices alone.
 //
 // A step that would leave a number that is not finite has to be refused by all ranks before any has
 // changed a weight. Bounds from step to step (step_bound.h) settle that without communication; only
@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <utility>
 
 #include "configs/base/error.h"
@@ -20,7 +21,7 @@ namespace equipoise {
 
 Shards ZeroShards(ShardedState sharded, const FlatParameters& parameters, const Communicator& data,
                   int64_t bucket_bytes) {
-  EQUIPOISE_CHECK(sharded <= ShardedState::kOptimizer, "ZeRO ", ZeroStage(sharded));
+  if (parameters.sharding().gradients()) return parameters.trained();
   const int64_t numel = parameters.gradient().numel();
   if (sharded == ShardedState::kNone || data.size() == 1) return Shards(numel);
   return Shards(numel, data.size(), bucket_bytes / static_cast<int64_t>(sizeof(float)));
@@ -34,6 +35,14 @@ ZeroOptimizer::ZeroOptimizer(FlatParameters& parameters, std::vector<ParameterGr
       world_(ranks.world),
       adamw_(parameters, std::move(groups), options, shards, sharded() ? ranks.data.rank() : 0),
       norm_(parameters, shards, ranks.data, ranks.world) {}
+
+ZeroOptimizer::~ZeroOptimizer() {
+  if (std::uncaught_exceptions() > 0) return;
+  try {
+    parameters_.AwaitValues();
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): nobody reads them any more
+  }
+}
 
 void ZeroOptimizer::TakeMasters() {
   bound_.reset();
@@ -81,19 +90,25 @@ bool ZeroOptimizer::StepIsFinite(double lr) {
 }
 
 bool ZeroOptimizer::Step(double lr) {
+  parameters_.AwaitValues();
   if (!StepIsFinite(lr)) return false;
   adamw_.Step(lr);
-  if (!sharded()) return true;
-  std::vector<Work> gathers;
-  at::Tensor& compute = parameters_.compute();
-  for (size_t bucket = shards_.num_buckets(); bucket-- > 0;) {
+  if (sharded() && !parameters_.sharding().values()) GatherValues();
+  return true;
+}
+
+// In the order in which the next forward reads them.
+void ZeroOptimizer::GatherValues() {
+  const at::Tensor& compute = parameters_.compute();
+  for (size_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
     const Range all = shards_.Bucket(bucket), mine = shards_.Slice(bucket, data_.rank());
+    if (all.size() == 0) continue;
     at::Tensor output = compute.narrow(0, all.begin, all.size());
     const at::Tensor input = compute.narrow(0, mine.begin, mine.size());
-    gathers.push_back(data_.AllGather(output, input));
+    Work gather = data_.AllGather(output, input);
+    parameters_.ArriveLater(all, [gather]() mutable { gather.WaitOnStream(); });
   }
-  for (Work& gather : gathers) gather.Wait();
-  return true;
+  data_.ProgressInBackground();
 }
 
 std::vector<ZeroOptimizer::State> ZeroOptimizer::Moments() const {
@@ -120,13 +135,16 @@ Range ZeroOptimizer::FrozenRange(const Parameter& parameter) const {
   return {numel * rank / ranks, numel * (rank + 1) / ranks};
 }
 
-ZeroOptimizer::State ZeroOptimizer::FrozenState(size_t index) const {
+void ZeroOptimizer::AddFrozen(size_t index, std::vector<State>& states) const {
   const Parameter* parameter = parameters_.parameters()[index];
-  const Range range = FrozenRange(*parameter);
-  return {parameter->name,
-          parameter,
-          {range},
-          parameter->value.view({-1}).narrow(0, range.begin, range.size())};
+  for (const auto& [held, values] : parameters_.FrozenParts(index)) {
+    const Range range = parameters_.sharding().values() ? held : FrozenRange(*parameter);
+    if (range.size() == 0) continue;
+    states.push_back({parameter->name,
+                      parameter,
+                      {range},
+                      values.narrow(0, range.begin - held.begin, range.size())});
+  }
 }
 
 std::vector<ZeroOptimizer::State> ZeroOptimizer::ToSave() const {
@@ -135,8 +153,7 @@ std::vector<ZeroOptimizer::State> ZeroOptimizer::ToSave() const {
     const Parameter* parameter = parameters_.parameters()[i];
     if (!Saves(i)) continue;
     if (!parameter->trainable) {
-      State state = FrozenState(i);
-      if (state.values.numel() > 0) states.push_back(std::move(state));
+      if (parameter->role != ParameterRole::kBase) AddFrozen(i, states);
       continue;
     }
     const std::vector<Range> runs = adamw_.Runs(i);

@@ -16,16 +16,17 @@
 
 namespace equipoise {
 
-// How the data ranks of a group share a flat gradient: not at all (kNone), or by slices of buckets
-// of `bucket_bytes` (kOptimizer). REQUIRES: one of the two.
+// How the data ranks of a group share a flat gradient: not at all (kNone), by slices of buckets of
+// `bucket_bytes` (kOptimizer), or by slices of units (from kGradients on).
 Shards ZeroShards(ShardedState sharded, const FlatParameters& parameters, const Communicator& data,
                   int64_t bucket_bytes);
 
 // The optimizer of one rank of a mesh: AdamW, with its state sharded over the data ranks (ZeRO
 // stage 1, Rajbhandari et al. 2020, section 5.1) where `shards` has several ranks. Each data rank
 // then keeps and updates its shard of masters and moments, and the updated weights are gathered in
-// the compute dtype, bucket by bucket. The weights have the same bits as without sharding. Per
-// step, after GradientReducer::Finish():
+// the compute dtype, bucket by bucket, while the program goes on: who reads them first waits
+// (FlatParameters::AwaitValues()). With ZeRO 3 passes gather them. The weights have the same bits
+// as without sharding. Per step, once the gradients are summed:
 //
 //   norm = optimizer.GradientNorm();   optimizer.ScaleGradients(factor);   optimizer.Step(lr);
 //
@@ -40,6 +41,9 @@ class ZeroOptimizer {
   // Collective. `parameters` and the groups must outlive it.
   ZeroOptimizer(FlatParameters& parameters, std::vector<ParameterGroup> groups,
                 const AdamWOptions& options, const Shards& shards, Groups ranks);
+  // Waits for gathers that nobody has waited for.
+  ~ZeroOptimizer();
+  ZeroOptimizer(ZeroOptimizer&&) = default;
 
   // To be called once before the first step, when the weights have been set and the values updated
   // (FlatParameters::UpdateCompute()): see AdamW.
@@ -70,15 +74,17 @@ class ZeroOptimizer {
   };
   // The moments, as views to be written and read in place. REQUIRES: TakeMasters() was called.
   std::vector<State> Moments() const;
-  // The weights and moments that this rank saves; over all ranks, everything once. Data ranks that
-  // hold the same tensors take turns by whole parameters. REQUIRES: TakeMasters() was called.
+  // The weights and moments that this rank saves, but a base under adapters; over all ranks,
+  // everything once. Data ranks that hold the same tensors take turns by whole parameters.
+  // REQUIRES: TakeMasters() was called.
   std::vector<State> ToSave() const;
 
  private:
   bool sharded() const { return shards_.ranks() > 1; }
   Range FrozenRange(const Parameter& parameter) const;
   bool Saves(size_t index) const;
-  State FrozenState(size_t index) const;
+  void AddFrozen(size_t index, std::vector<State>& states) const;
+  void GatherValues();
   bool StepIsFinite(double lr);
   void MeasureBound();
 

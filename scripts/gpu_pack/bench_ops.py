@@ -237,8 +237,22 @@ def attention(b):
             out, sums, seed, unused, _ = ATEN._flash_attention_forward(q, k, v, *common, False)
             ATEN._flash_attention_backward(gradient, q, k, v, out, sums, *common, seed, unused)
         return work
-    b.add("packed attention, both ways", "flash, ends of segments", packed,
-          flops=3.5 * 4 * pairs * s.heads * s.head)
+
+    def packed_cudnn():
+        q = b.tensor(s.rows, s.heads, s.head)
+        k, v = (b.tensor(s.rows, s.key_heads, s.head) for _ in range(2))
+        gradient = torch.randn_like(q)
+        common = (ends, ends, longest, longest)
+
+        def work():
+            made = ATEN._cudnn_attention_forward(q, k, v, None, *common, True, 0.0, True, False)
+            ATEN._cudnn_attention_backward(gradient, q, k, v, made[0], made[1], made[6], made[7],
+                                           None, *common, 0.0, True)
+        return work
+    for name, work in (("flash, ends of segments", packed), ("cuDNN, ends of segments",
+                                                             packed_cudnn)):
+        b.add("packed attention, both ways", name, work,
+              flops=3.5 * 4 * pairs * s.heads * s.head)
 
     def dense(backend, rows, batch, heads, key_heads, head, causal):
         q = b.tensor(batch, heads, rows, head, grad=True)

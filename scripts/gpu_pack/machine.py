@@ -66,7 +66,8 @@ class Machine:
 
     def __init__(self, pack, results, device, numbers):
         self.pack, self.results, self.device, self.numbers = pack, results, device, numbers
-        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        memory = os.environ.get("EQUIPOISE_SCRATCH") or (
+            "/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
         self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="equipoise-gpu-pack-", dir=memory))
         self.logs = self.scratch / "logs"
         self.logs.mkdir()

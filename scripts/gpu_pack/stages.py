@@ -347,6 +347,55 @@ def shape(machine, found):
     return f"{seconds:.3f} s a step, {result['tokens_per_s']:.0f} tokens/s{more}"
 
 
+def timed_shape(machine, name, steps, **settings):
+    """Steps of the shape's configuration; the median seconds and peak of those behind the first."""
+    rows, text = machine.train(name, "shape", run__trace_steps=0,
+                               until=lambda folder: is_lines(folder / "metrics.jsonl", steps),
+                               **{**shape_settings(machine), **settings})
+    timed = [rows[step] for step in sorted(rows)][1 if len(rows) > 1 else 0:]
+    if not timed:
+        raise Failed("no steps: " + last_line(text))
+    return (statistics.median(row["step_s"] for row in timed),
+            max(row.get("mem_peak_bytes", 0) for row in timed))
+
+
+def choices(machine, found):
+    """The same steps with each choice that only a GPU can settle."""
+    steps = max(2, machine.numbers["shape_steps"] // 2)
+    kinds = {"own kernels, flash attention": {},
+             "train.kernels: aten": {"train__kernels": "aten"},
+             "train.attention: cudnn_tiles": {"train__attention": "cudnn_tiles"},
+             "train.attention: cudnn": {"train__attention": "cudnn"}}
+    times, notes, wrong = {}, [], []
+    for name, settings in kinds.items():
+        try:
+            times[name] = timed_shape(machine, "choice-" + re.sub(r"\W+", "-", name), steps,
+                                      **settings)[0]
+        except Failed as error:
+            wrong.append(f"{name}: {error}")
+            continue
+        base = times.get("own kernels, flash attention")
+        ratio = f", {times[name] / base:.3f} of the first" if base and len(times) > 1 else ""
+        notes.append(f"{name}: {times[name]:.3f} s{ratio}")
+    found["choices"] = times
+    found["sections"].append(("Choices, seconds a step",
+                              "\n".join("- " + note for note in notes + wrong)))
+    return finish(notes, wrong)
+
+
+def shape_8b(machine, found):
+    """InternVL2-8B's shape, whose state fills a GPU of 141 GB."""
+    settings = {"train__moments": "bf16"}
+    if machine.on_gpu:
+        memory = answer("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
+        if not memory.split("\n")[0].strip().isdigit() or int(memory.split("\n")[0]) < 120_000:
+            raise Skipped(f"needs a GPU of 141 GB, not of {memory.splitlines()[:1]} MiB")
+        settings["model__hf"] = "models/internvl2-8b"
+    seconds, peak = timed_shape(machine, "shape-8b", 2, **settings)
+    found["shape_8b"] = {"step_s": seconds, "mem_peak_bytes": peak}
+    return f"{seconds:.3f} s a step, {peak / 2**30:.1f} GiB"
+
+
 def profile_shape(machine, found):
     layers = profile(machine, "shape", "shape", machine.numbers["sweeps"],
                      **shape_settings(machine))
@@ -403,4 +452,6 @@ STAGES = [
     Stage("shape", 130, shape),
     Stage("profile_shape", 80, profile_shape),
     Stage("transformers", 90, transformers),
+    Stage("choices", 100, choices),
+    Stage("shape_8b", 90, shape_8b),
 ]

@@ -10,7 +10,6 @@
 #include "models/families/families.h"
 #include "models/spec/layer_spec.h"
 #include "parallel/comm/single_communicator.h"
-#include "tests/models/load_of.h"
 #include "tests/models/model_support.h"
 
 namespace equipoise::testing {
@@ -89,16 +88,18 @@ TEST_CASE("the sums of a step are those that the cost model charges", "[balance]
       {"llama", TinyText("llama", /*tied=*/true), 0, 2},
       {"one key head for all ranks", one_key, 0, 2},
       {"norms of q and k", TinyText("qwen3", /*tied=*/false), 0, 2},
+      {"grids of patches", TinyQwenVl(/*windows=*/false), 2, 2},
+      {"windows", TinyQwenVl(/*windows=*/true), 2, 3},
       {"no tensor ranks", TinyInternVl(/*large_form=*/true), 2, 1},
   };
   for (const Case& test : cases) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       INFO(test.name << ", " << c10::toString(dtype));
-      const int64_t tokens = test.tiles * test.config.tokens_per_tile() + 16;
+      const int64_t tokens = 4 * test.tiles + 16;  // no tile has more
       MicroBatch batch = RandomBatch(test.config, {tokens}, test.tiles, /*seed=*/1);
       batch.targets = batch.input_ids;
       batch.target_weights.reset();
-      LayerLoad load = LoadOf(test.config, test.tiles, tokens);
+      LayerLoad load = SingleSegment(PicturesOf(batch, ImageSpecOf(test.config)), tokens);
       load.targets = tokens;
       const Pass charged = Charged(test.config, load, dtype == at::kFloat ? 4.0 : 2.0, test.tensor);
       const Pass done = Done(test.config, batch, dtype, test.tensor);

@@ -53,7 +53,8 @@ class Results:
 
 
 def count(what, options=()):
-    environment = dict(os.environ, LD_PRELOAD=":".join(os.path.abspath(p) for p in LIBRARIES))
+    environment = dict(os.environ, LD_PRELOAD=":".join(os.path.abspath(p) for p in LIBRARIES),
+                       PYTORCH_ALLOC_CONF="expandable_segments:True")  # as the program sets it
     done = subprocess.run([PROGRAM, what, *options], env=environment, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, timeout=300)
     if "cannot open shared object file" in done.stderr and "libtorch_cuda" in done.stderr:

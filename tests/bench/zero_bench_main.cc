@@ -1,7 +1,8 @@
 // Peak memory of weights, gradients and optimizer state of one rank, beside the formula:
 //   mpirun -n RANKS zero_bench ZERO fp32|bf16 MILLIONS
-// of trainable parameters; a quarter as many are frozen. Rank 0 prints one line a rank: its number,
-// peak bytes in LibTorch's tensors, bytes by the formula.
+// of trainable parameters, in layers of a million; a quarter as many are frozen. Rank 0 prints one
+// line a rank: its number, peak bytes in LibTorch's tensors, bytes by the formula, bytes that it
+// received and sent for layers in a step, and by the formula.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
@@ -14,6 +15,7 @@
 #include "parallel/comm/make_communicator.h"
 #include "parallel/comm/mpi_environment.h"
 #include "parallel/data_parallel/gradient_reducer.h"
+#include "parallel/zero/sharded_units.h"
 #include "parallel/zero/zero_optimizer.h"
 #include "trainer/device/memory_stats.h"
 
@@ -29,18 +31,40 @@ struct Settings {
   int64_t matrices;
 };
 
-double Formula(const Settings& settings, double trained, double frozen, double ranks) {
-  const bool fp32 = settings.dtype == at::kFloat;
-  const double shards = settings.zero == 0 ? 1 : ranks;
-  const double moments = 8 * trained / shards;
-  if (fp32) return 4 * (trained + frozen) + 4 * trained + moments;
-  return 2 * (trained + frozen) + 2 * trained / shards + 4 * trained + moments;
+// Elements of a layer, and of all.
+struct Sizes {
+  double trained = 0, frozen = 0, layers = 0, ranks = 0;
+  double all() const { return trained + frozen; }
+};
+
+// Weights, gradients, remainders of masters in bf16, moments. From ZeRO 2 on two layers' gradients
+// are whole, one that is made and one that is summed to a slice; in ZeRO 3 two layers' weights, one
+// that runs and one that is gathered.
+double Formula(const Settings& settings, const Sizes& sizes) {
+  const double element = settings.dtype == at::kFloat ? 4 : 2, left = element == 4 ? 0 : 2;
+  const auto shards = [&](int stage) { return settings.zero >= stage ? sizes.ranks : 1; };
+  double bytes = element * sizes.all() / shards(3) + 4 * sizes.trained / shards(2) +
+                 (left + 8) * sizes.trained / shards(1);
+  if (settings.zero >= 2) bytes += 4 * sizes.trained / sizes.layers * (2 + 1 / sizes.ranks);
+  if (settings.zero == 3) bytes += 2 * element * sizes.all() / sizes.layers;
+  return bytes;
 }
 
+// A step with one micro-batch: gradients are summed once, weights gathered twice.
+double TrafficFormula(const Settings& settings, const Sizes& sizes) {
+  const double element = settings.dtype == at::kFloat ? 4 : 2;
+  const double share = (sizes.ranks - 1) / sizes.ranks;
+  return (settings.zero >= 2 ? 4 * sizes.trained * share : 0) +
+         (settings.zero == 3 ? 2 * element * sizes.all() * share : 0);
+}
+
+using Layers = std::vector<std::vector<std::unique_ptr<Parameter>>>;
+
 // A matrix and a bias for each of `matrices`, and frozen ones of a quarter of the size.
-std::vector<std::unique_ptr<Parameter>> MakeParameters(int64_t matrices) {
-  std::vector<std::unique_ptr<Parameter>> parameters;
+Layers MakeLayers(int64_t matrices) {
+  Layers layers;
   for (int64_t i = 0; i < matrices; ++i) {
+    std::vector<std::unique_ptr<Parameter>>& parameters = layers.emplace_back();
     const std::vector<std::vector<int64_t>> shapes = {
         {kWidth, kWidth}, {kWidth}, {kWidth / 4, kWidth}};
     for (size_t k = 0; k < shapes.size(); ++k) {
@@ -50,42 +74,93 @@ std::vector<std::unique_ptr<Parameter>> MakeParameters(int64_t matrices) {
       parameters.back()->trainable = k < 2;
     }
   }
-  return parameters;
+  return layers;
 }
 
-double Train(const Settings& settings, Communicator& world) {
-  const auto owned = MakeParameters(settings.matrices);
-  std::vector<Parameter*> list;
-  double trained = 0, frozen = 0;
-  for (const auto& parameter : owned) {
-    list.push_back(parameter.get());
-    (parameter->trainable ? trained : frozen) += static_cast<double>(parameter->numel());
+// The passes of a model whose layers make gradients of 0.5.
+void Pass(ShardedUnits& units, FlatParameters& flat, bool backward) {
+  std::vector<ShardedUnits::Use> uses;
+  for (size_t i = 0; i < flat.num_units(); ++i) {
+    ShardedUnits::Use& use = uses.emplace_back();
+    if (flat.sharding().values()) use.values = {i};
+    if (backward) use.sums = {i};
   }
-  FlatParameters flat(list, settings.dtype, settings.zero == 0 ? 1 : world.size());
+  units.Begin(uses);
+  for (size_t i = 0; i < flat.num_units(); ++i) {
+    units.Acquire();
+    if (backward) {
+      units.ShowGradients(i);
+      for (Parameter* parameter : flat.parameters()) {
+        if (parameter->gradient.defined()) parameter->gradient.fill_(0.5);
+      }
+    }
+    units.Release();
+  }
+  units.End();
+}
+
+struct Outcome {
+  Sizes sizes;
+  double moved = 0;  // in a step
+};
+
+Outcome Train(const Settings& settings, Communicator& world) {
+  const Layers owned = MakeLayers(settings.matrices);
+  std::vector<std::vector<Parameter*>> layers;
+  Outcome outcome{
+      {.layers = static_cast<double>(owned.size()), .ranks = static_cast<double>(world.size())}};
+  for (const auto& layer : owned) {
+    layers.emplace_back();
+    for (const auto& parameter : layer) {
+      layers.back().push_back(parameter.get());
+      (parameter->trainable ? outcome.sizes.trained : outcome.sizes.frozen) +=
+          static_cast<double>(parameter->numel());
+    }
+  }
+  FlatParameters flat(layers, settings.dtype,
+                      {ShardedStateOf(settings.zero), world.size(), world.rank()});
+  const std::vector<Parameter*>& list = flat.parameters();
   const Shards shards = ZeroShards(ShardedStateOf(settings.zero), flat, world, 4 << 20);
   ZeroOptimizer optimizer(flat, DecayGroups(list, std::vector<double>(list.size(), 1.0), 0.1), {},
                           shards, {world, world});
-  std::unique_ptr<GradientReducer> reducer =
-      shards.ranks() > 1 ? std::make_unique<GradientReducer>(flat, world, shards)
-                         : std::make_unique<GradientReducer>(flat, world);
+  std::unique_ptr<GradientReducer> reducer;
+  std::unique_ptr<ShardedUnits> units;
+  if (flat.sharding().gradients()) {
+    units = std::make_unique<ShardedUnits>(flat, world);
+  } else {
+    reducer = shards.ranks() > 1 ? std::make_unique<GradientReducer>(flat, world, shards)
+                                 : std::make_unique<GradientReducer>(flat, world);
+  }
   optimizer.TakeMasters();
   for (int step = 0; step < kSteps; ++step) {
-    flat.gradient().fill_(0.5);
-    reducer->Finish();
+    if (units) {
+      flat.ZeroGradient();
+      Pass(*units, flat, /*backward=*/false);
+      Pass(*units, flat, /*backward=*/true);
+      units->Finish();
+    } else {
+      flat.gradient().fill_(0.5);
+      reducer->Finish();
+    }
     optimizer.ScaleGradients(ClipFactor(optimizer.GradientNorm(), 1.0));
     optimizer.Step(1e-3);
   }
-  return Formula(settings, trained, frozen, world.size());
+  if (units) {
+    const ShardedUnits::Traffic traffic = units->traffic();
+    outcome.moved = static_cast<double>(traffic.gathered + traffic.summed) / kSteps;
+  }
+  return outcome;
 }
 
 void Measure(const Settings& settings, Communicator& world) {
-  const double formula = Train(settings, world);
+  const auto [sizes, moved] = Train(settings, world);
   at::Tensor mine = at::empty({1}, at::kLong), all = at::empty({world.size()}, at::kLong);
   mine.data_ptr<int64_t>()[0] = GetCpuMemory().peak_bytes;
   world.AllGather(all, mine).Wait();
   for (int rank = 0; rank < world.size() && world.rank() == 0; ++rank) {
-    std::printf("%d %lld %.0f\n", rank, static_cast<long long>(all.data_ptr<int64_t>()[rank]),
-                formula);
+    std::printf("%d %lld %.0f %.0f %.0f\n", rank,
+                static_cast<long long>(all.data_ptr<int64_t>()[rank]), Formula(settings, sizes),
+                moved, TrafficFormula(settings, sizes));
   }
 }
 
@@ -102,7 +177,7 @@ int Run(const Settings& settings) {
 
 int main(int argc, char** argv) {
   if (argc != 4) {
-    std::fputs("usage: zero_bench 0|1 fp32|bf16 MILLIONS\n", stderr);
+    std::fputs("usage: zero_bench 0|1|2|3 fp32|bf16 MILLIONS\n", stderr);
     return 2;
   }
   return equipoise::Run({std::atoi(argv[1]),

@@ -1,5 +1,5 @@
-"""The memory of ZeRO 0 and 1, counted while a few steps are made, is that of the formula in
-scripts/bench/zero. Usage: zero_bench_test.py PROGRAM."""
+"""The memory of ZeRO 0 to 3, counted while a few steps are made, is that of the formula in
+scripts/bench/zero, and so are the bytes that layers move. Usage: zero_bench_test.py PROGRAM."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ def most_staged(ranks, precision):
 
 
 def measure(ranks, zero, precision):
-    """[(peak, formula)] by rank, in bytes."""
+    """[(peak, formula, moved, formula)] by rank, in bytes."""
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1",
                        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", HOME=os.environ.get("HOME", "/tmp"))
     line = [os.environ["EQUIPOISE_MPIRUN"], "-n", str(ranks), BENCH, str(zero), precision,
@@ -30,21 +30,39 @@ def measure(ranks, zero, precision):
     return [tuple(row[1:]) for row in rows]
 
 
-def formula(precision, shards):
-    """Bytes of weights, gradients, masters and moments of a rank."""
+def formula(precision, ranks, zero):
+    """Bytes of weights, gradients, masters and moments of a rank, and of the layers that are whole
+    for a while."""
     trained, frozen = MILLIONS * (1_000_000 + 1_000), MILLIONS * 250_000
-    if precision == "fp32":
-        return 4 * (trained + frozen) + 4 * trained + 8 * trained / shards
-    return 2 * (trained + frozen) + 4 * trained + (2 + 8) * trained / shards
+    element, left = (4, 0) if precision == "fp32" else (2, 2)
+    over = [1 if zero < stage else ranks for stage in range(4)]
+    size = element * (trained + frozen) / over[3] + 4 * trained / over[2] + \
+        (left + 8) * trained / over[1]
+    if zero >= 2:
+        size += 4 * trained / MILLIONS * (2 + 1 / ranks)
+    if zero == 3:
+        size += 2 * element * (trained + frozen) / MILLIONS
+    return size
+
+
+def moved(precision, ranks, zero):
+    trained, frozen = MILLIONS * (1_000_000 + 1_000), MILLIONS * 250_000
+    element = 4 if precision == "fp32" else 2
+    return (ranks - 1) / ranks * ((4 * trained if zero >= 2 else 0) +
+                                  (2 * element * (trained + frozen) if zero == 3 else 0))
 
 
 def main():
     passed = failed = 0
     for precision in ("fp32", "bf16"):
-        for ranks, zero in ((2, 0), (2, 1), (4, 1)):
-            for rank, (peak, expected) in enumerate(measure(ranks, zero, precision)):
-                good = expected == round(formula(precision, ranks if zero else 1)) and \
-                    0 <= peak - expected <= most_staged(ranks, precision)
+        for ranks, zero in ((2, 0), (2, 1), (4, 1), (2, 2), (2, 3), (4, 2), (4, 3)):
+            for rank, row in enumerate(measure(ranks, zero, precision)):
+                peak, expected, bytes_moved, by_formula = row
+                # Padding: a layer's parts are cut into as many slices as there are ranks.
+                good = abs(expected - formula(precision, ranks, zero)) <= 1 and \
+                    0 <= peak - expected <= most_staged(ranks, precision) and \
+                    abs(by_formula - moved(precision, ranks, zero)) <= 1 and \
+                    0 <= bytes_moved - by_formula <= 1e-3 * by_formula
                 passed += good
                 failed += not good
                 print(f"{'' if good else 'FAILED: '}{precision}, {ranks} ranks, ZeRO {zero}, rank "

@@ -340,7 +340,7 @@ TEST_CASE("what other trainers and shells write is told apart") {
   CHECK(Failure("train: {learning_rate: 1}") ==
         "f.yaml:1:9: train.learning_rate: unknown key; the key here is train.lr");
   CHECK(Failure("train: {num_train_epochs: 1}").find("train.steps") != std::string::npos);
-  CHECK(Failure("lora_rank: 8").find("adapters are not supported") != std::string::npos);
+  CHECK(Failure("lora_rank: 8").find("model.lora") != std::string::npos);
   CHECK(Failure("sources: a.jsonl") ==
         "f.yaml:1:10: sources: 'a.jsonl' where a list belongs; write [{path: a.jsonl}]");
   CHECK(Failure("sources: [{path: ~/a.jsonl}]").find("without the shell") != std::string::npos);

@@ -14,7 +14,8 @@ Role RoleOf(const std::string& name) {
   return name == "system" ? Role::kSystem : name == "user" ? Role::kUser : Role::kAssistant;
 }
 
-// A line is {"template", "system", "turns": [[role, text, trained]], "images": [...], "prompt"}.
+// A line is {"template", "system", "turns": [[role, text, trained]], "images": [...], "prompt",
+// "tools"}.
 Json Encoded(const Tokenizer& tokenizer, const Json& line) {
   const ChatTemplate chat(line["template"].get<std::string>(), line["system"].get<std::string>(),
                           &tokenizer);
@@ -24,7 +25,8 @@ Json Encoded(const Tokenizer& tokenizer, const Json& line) {
         {RoleOf(turn[0].get<std::string>()), turn[1].get<std::string>(), turn[2].get<bool>()});
   }
   const EncodedConversation out =
-      chat.Encode(turns, line["images"].get<std::vector<int64_t>>(), line["prompt"].get<bool>());
+      chat.Encode(turns, line["images"].get<std::vector<int64_t>>(), line["prompt"].get<bool>(),
+                  line.value("tools", std::string()));
   return {{"ids", out.ids},
           {"trained", out.trained},
           {"begin", out.image_begin},

@@ -241,6 +241,54 @@ def check_case(program, path, case, report):
                  f"{len(masks)} of {masked} {masks[:1]}")
 
 
+# Qwen2.5's template where functions are described, up to the turns' end marks (its published text).
+TOOLS_TEXT = (r"""{%- if tools %}
+    {{- '<|im_start|>system\n' }}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- messages[0]['content'] }}
+    {%- else %}
+        {{- 'SYSTEM' }}
+    {%- endif %}
+    {{- "\n\n# Tools\n\nYou may call one or more functions to assist with the user query."""
+    r"""\n\nYou are provided with function signatures within <tools></tools> XML tags:\n<tools>" }}
+    {%- for tool in tools %}
+        {{- "\n" }}
+        {{- tool | tojson }}
+    {%- endfor %}
+    {{- "\n</tools>\n\nFor each function call, return a json object with function name"""
+    r""" and arguments within <tool_call></tool_call> XML tags:\n<tool_call>"""
+    r"""\n{\"name\": <function-name>, \"arguments\": <args-json-object>}"""
+    r"""\n</tool_call><|im_end|>\n" }}
+{%- endif %}
+{%- for message in messages %}
+    {%- if message.role != 'system' %}
+        {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}
+    {%- endif %}
+{%- endfor %}""")
+
+
+def check_tools(program, folder, report):
+    """Ids of a conversation with descriptions of functions."""
+    tokenizer = byte_level(CHATML)
+    path = os.path.join(folder, "tools.json")
+    tokenizer.save(path)
+    hf = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>",
+                                 chat_template=TOOLS_TEXT.replace("SYSTEM", QWEN25_SYSTEM))
+    tools = [{"type": "function", "function": {"name": name, "description": "größer \"x\"",
+                                               "parameters": {"b": {"type": "n"}, "a": [1, 2.5]}}}
+             for name in ("f", "g")]
+    lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+    for turns in ([["user", "Q"], ["assistant", "A"]],
+                  [["system", "Be short."], ["user", "Q"], ["assistant", "A"]]):
+        ours, = run(program, path, [{
+            "template": "qwen2_5", "system": "", "images": [], "prompt": False, "tools": lines,
+            "turns": [[role, text, True] for role, text in turns]}])
+        theirs = hf.apply_chat_template([{"role": role, "content": text} for role, text in turns],
+                                        tools=tools, tokenize=True, return_dict=True)
+        report.check("qwen2_5 with functions", ours["ids"] == theirs["input_ids"],
+                     hf.decode(ours["ids"]) + " | " + hf.decode(theirs["input_ids"]))
+
+
 def llava_targets(encode, text):
     """Which tokens LLaVA's preprocess_v1 trains: it counts the tokens of each round up to the
     answer by themselves; the first token of a text stands for the </s> of the round."""
@@ -289,6 +337,7 @@ def main():
             check_case(program, path, case, report)
             told = run(program, path, [{"jinja": case.jinja}])
             report.check(f"{case.name}: told by its text", told == [case.name], told)
+        check_tools(program, folder, report)
         check_llava(program, folder, report)
     print(f"{report.passed} passed, {report.failed} failed")
     return 1 if report.failed else 0

@@ -46,6 +46,9 @@ class Tool:
         flat = self.array(np.float32, "square", path, side, fit, *mean, *deviation)
         return flat.reshape(1, 3, side, side)
 
+    def patches(self, path, least, most):
+        return self.array(np.float32, "patches", path, least, most).reshape(-1, 3 * 2 * 14 * 14)
+
 
 def noise(width, height, channels, seed):
     """A picture with edges and smooth parts, so that filters and overshoot show."""

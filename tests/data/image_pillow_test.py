@@ -15,6 +15,7 @@ from image_check import Skipped, check_decoded, main, noise, pack_row, write
 from PIL import Image
 from torchvision import transforms
 from transformers import (CLIPImageProcessorPil, LlavaImageProcessorPil, SiglipImageProcessorPil)
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
@@ -278,6 +279,23 @@ def test_squares_equal_transformers(tool, folder):
             assert difference.max() < 1e-6, f"{width}x{height}, {fit}: {difference}"
 
 
+def test_patches_equal_transformers(tool, folder):
+    sizes = [(1, 1), (28, 28), (41, 43), (70, 42), (300, 111), (13, 700), (56, 57), (98, 126)]
+    for number, (width, height) in enumerate(sizes):
+        path = os.path.join(folder, "patches.png")
+        Image.fromarray(noise(width, height, 3, number)).save(path)
+        for least, most in ((3136, 12845056), (3136, 20000), (40000, 80000)):
+            processor = Qwen2VLImageProcessorPil(
+                size={"shortest_edge": least, "longest_edge": most})
+            made = processor([Image.open(path)], return_tensors="np")
+            found = tool.patches(path, least, most)
+            expected = made["pixel_values"]
+            assert found.shape == expected.shape, (width, height, least, most, found.shape,
+                                                   made["image_grid_thw"])
+            difference = float(np.abs(found - expected).max())
+            assert difference <= 1e-6, (width, height, least, most, difference)
+
+
 def fixtures():
     root = os.environ.get("EQUIPOISE_FIXTURES", "")
     if not os.path.isdir(os.path.join(root, PREPROCESS)):
@@ -335,6 +353,28 @@ def test_fixture_tiles(tool, folder):
                 f"{path}, {recipe}: the resizer differs")
             checked += 1
     assert checked > 50, checked
+
+
+def test_fixture_patches(tool, folder):
+    root = fixtures()
+    with open(os.path.join(root, PREPROCESS, "images.json")) as file:
+        listing = json.load(file)
+    checked = 0
+    for entry in listing["images"]:
+        path = os.path.join(root, "real", "images", entry["image"])
+        wanted = entry["recipes"].get("qwen2vl")
+        if wanted is None:
+            continue
+        _, rows, columns = wanted["grid_thw"]
+        found = tool.patches(path, 56 * 56, 28 * 28 * 1280)
+        assert len(found) == rows * columns, (path, found.shape, wanted["grid_thw"])
+        squares = found.reshape(rows // 2, columns // 2, 2, 2, 3, 2, 14, 14)
+        assert (squares[:, :, :, :, :, 0] == squares[:, :, :, :, :, 1]).all(), path
+        picture = squares[:, :, :, :, :, 0].transpose(4, 0, 2, 5, 1, 3, 6)
+        picture = bytes_of(picture.reshape(1, 3, 14 * rows, 14 * columns), *CLIP)
+        assert [sha256(picture[0])] == wanted["tile_sha256"], f"{path}: the resizer differs"
+        checked += 1
+    assert checked > 5, checked
 
 
 def test_fixture_floats(tool, folder):

@@ -36,11 +36,11 @@ at::Tensor NumberedImage(int64_t width, int64_t height) {
   return image;
 }
 
-float Value(const at::Tensor& tiles, int64_t tile, int64_t channel, int64_t y, int64_t x) {
-  return tiles.const_data_ptr<float>()[((tile * 3 + channel) * kSide + y) * kSide + x];
+uint8_t Value(const at::Tensor& tiles, int64_t tile, int64_t channel, int64_t y, int64_t x) {
+  return tiles.const_data_ptr<uint8_t>()[((tile * 3 + channel) * kSide + y) * kSide + x];
 }
 
-TEST_CASE("tiles are cut row by row and normalised by channel", "[data][cpu]") {
+TEST_CASE("tiles are cut row by row, into a plane for each channel", "[data][cpu]") {
   const at::Tensor image = NumberedImage(3 * kSide, 2 * kSide);  // the grid's own size: no resize
   const at::Tensor tiles = Tiles({1, 6, false}).Make(image, 1);
   REQUIRE(tiles.sizes() == at::IntArrayRef({6, 3, kSide, kSide}));
@@ -48,10 +48,9 @@ TEST_CASE("tiles are cut row by row and normalised by channel", "[data][cpu]") {
     for (int64_t y = 0; y < kSide; ++y) {
       for (int64_t x = 0; x < kSide; ++x) {
         const int64_t number = (tile / 3 * kSide + y) * 3 * kSide + tile % 3 * kSide + x;
-        CHECK(Value(tiles, tile, 0, y, x) ==
-              (static_cast<float>(number) / 255.0F - 0.485F) / 0.229F);
-        CHECK(Value(tiles, tile, 1, y, x) == (7 / 255.0F - 0.456F) / 0.224F);
-        CHECK(Value(tiles, tile, 2, y, x) == (1.0F - 0.406F) / 0.225F);
+        CHECK(Value(tiles, tile, 0, y, x) == number);
+        CHECK(Value(tiles, tile, 1, y, x) == 7);
+        CHECK(Value(tiles, tile, 2, y, x) == 255);
       }
     }
   }
@@ -84,6 +83,61 @@ TEST_CASE("what is made of a picture is what its size told", "[data][cpu]") {
     }
   }
   CHECK_THROWS_AS(ImageProcessor({}, {}).Measure({1, 1}, 1), std::logic_error);  // no encoder
+}
+
+ImageSpec Grids(int64_t min_pixels, int64_t max_pixels) {
+  ImageSpec spec;
+  spec.kind = ImageSpec::Kind::kNative;
+  spec.rows_per_tile = 4;
+  spec.tokens_per_tile = 1;
+  spec.patch_size = 14;
+  spec.merge = spec.frames = 2;
+  spec.min_pixels = min_pixels;
+  spec.max_pixels = max_pixels;
+  return spec;
+}
+
+TEST_CASE("a picture's grid is that of Transformers' smart_resize", "[data][cpu]") {
+  struct Row {
+    ImageSize size;
+    int64_t min_pixels, max_pixels;
+    PatchGrid grid;
+  };
+  for (const Row& row :
+       {Row{{28, 28}, 3136, 12845056, {4, 4}}, Row{{1, 1}, 3136, 12845056, {4, 4}},
+        Row{{70, 42}, 3136, 12845056, {4, 4}},  // halves go to the even number
+        Row{{2800, 14}, 3136, 12845056, {2, 58}}, Row{{1500, 10}, 3136, 12845056, {2, 50}},
+        Row{{7016, 4961}, 3136, 1003520, {60, 84}}, Row{{5000, 5000}, 3136, 12845056, {254, 254}},
+        Row{{56, 57}, 40000, 80000, {16, 16}}, Row{{98, 126}, 3136, 1003520, {8, 8}}}) {
+    INFO(row.size.width << " x " << row.size.height);
+    const ImageProcessor processor(Grids(row.min_pixels, row.max_pixels), {});
+    const PatchGrid grid = processor.GridOf(row.size);
+    CHECK(grid == row.grid);
+    const PictureLoad load = processor.Measure(row.size, 3);
+    CHECK(load.patches == grid.patches());
+    CHECK(load.image_tokens == grid.patches() / 4);
+    CHECK(load.patch_pairs == static_cast<double>(grid.patches() * grid.patches()));
+  }
+  const ImageProcessor processor(Grids(3136, 12845056), {});
+  CHECK_THROWS_WITH(processor.GridOf({201, 1}), Catch::Contains("more than 200 times"));
+}
+
+TEST_CASE("patches are cut square by square, each channel's frames together", "[data][cpu]") {
+  const at::Tensor image = NumberedImage(56, 28);  // the grid's own size: no resize
+  const at::Tensor patches = ImageProcessor(Grids(28 * 28, 56 * 56), {}).Make(image, 1);
+  REQUIRE(patches.sizes() == at::IntArrayRef({8, 3 * 2 * 14 * 14}));
+  const uint8_t* byte = patches.const_data_ptr<uint8_t>();
+  for (int64_t patch = 0; patch < 8; ++patch) {
+    const int64_t row = patch % 4 / 2, column = patch / 4 * 2 + patch % 2;
+    for (int64_t channel = 0; channel < 3; ++channel) {
+      for (int64_t frame = 0; frame < 2; ++frame) {
+        for (int64_t i = 0; i < 14 * 14; ++i, ++byte) {
+          const int64_t number = (row * 14 + i / 14) * 56 + column * 14 + i % 14;
+          REQUIRE(*byte == (channel == 0 ? number % 256 : channel == 1 ? 7 : 255));
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("a file becomes a tensor of its pixels", "[data][cpu]") {

@@ -3,6 +3,7 @@
 //   size PATH              decode PATH OUT              resize PATH WIDTH HEIGHT OUT
 //   tiles PATH MIN MAX THUMBNAIL TILE_SIZE OUT
 //   square PATH SIDE FIT MEAN DEVIATION OUT        three words each for mean and deviation
+//   patches PATH MIN MAX OUT       of Qwen2-VL, with so many pixels
 // OUT gets the raw bytes of the tensor.
 #include <ATen/core/Tensor.h>
 
@@ -15,6 +16,7 @@
 
 #include "data/images/image.h"
 #include "data/images/image_processor.h"
+#include "models/ops/pixels.h"
 
 namespace equipoise {
 namespace {
@@ -45,7 +47,7 @@ ImageSize Run(const std::vector<std::string>& words) {
     spec.tile_size = std::stol(words.at(5));
     spec.mean = {0.485F, 0.456F, 0.406F};
     spec.deviation = {0.229F, 0.224F, 0.225F};
-    image = ImageProcessor(spec, config).Make(image, 1);
+    image = ops::PixelScale(spec, at::kCPU)(ImageProcessor(spec, config).Make(image, 1));
   }
   if (command == "square") {
     const std::map<std::string, ImageSpec::Fit> fits = {{"stretch", ImageSpec::Fit::kStretch},
@@ -59,7 +61,20 @@ ImageSize Run(const std::vector<std::string>& words) {
       spec.mean[channel] = std::stof(words.at(4 + channel));
       spec.deviation[channel] = std::stof(words.at(7 + channel));
     }
-    image = ImageProcessor(spec, {}).Make(image, 1);
+    image = ops::PixelScale(spec, at::kCPU)(ImageProcessor(spec, {}).Make(image, 1));
+  }
+  if (command == "patches") {
+    ImageSpec spec;
+    spec.kind = ImageSpec::Kind::kNative;
+    spec.rows_per_tile = 4;
+    spec.tokens_per_tile = 1;
+    spec.patch_size = 14;
+    spec.merge = spec.frames = 2;
+    spec.min_pixels = std::stol(words.at(2));
+    spec.max_pixels = std::stol(words.at(3));
+    spec.mean = {0.48145466F, 0.4578275F, 0.40821073F};
+    spec.deviation = {0.26862954F, 0.26130258F, 0.27577711F};
+    image = ops::PixelScale(spec, at::kCPU)(ImageProcessor(spec, {}).Make(image, 1));
   }
   Write(words.back(), image);
   return size;

@@ -10,6 +10,7 @@
 
 #include "data/images/image.h"
 #include "data/images/image_processor.h"
+#include "data/records/annotation_file.h"
 #include "tests/data/data_fixture.h"
 #include "tests/trainer/run_python.h"
 
@@ -23,6 +24,11 @@ std::vector<int64_t> Ints(const at::Tensor& tensor) {
 
 std::vector<float> Floats(const at::Tensor& tensor) {
   const float* data = tensor.const_data_ptr<float>();
+  return {data, data + tensor.numel()};
+}
+
+std::vector<uint8_t> Bytes(const at::Tensor& tensor) {
+  const uint8_t* data = tensor.const_data_ptr<uint8_t>();
   return {data, data + tensor.numel()};
 }
 
@@ -129,15 +135,70 @@ TEST_CASE("the same records in any form are the same pack", "[data][cpu]") {
        "for i, r in enumerate(records):\n"
        "    for k, n in enumerate(names(r)): add(f'{i:04}.{k}.png', picture(n))\n"
        "    add(f'{i:04}.json', json.dumps(r).encode())\n"
-       "tar.close()\n"}};
+       "tar.close()\n"},
+      {"rows.parquet",  // pictures in the rows, as the datasets library writes them
+       "import pyarrow, pyarrow.parquet\n"
+       "rows = [{'id': r['id'], 'note': 3.5, 'conversations': r['conversations'], 'images': "
+       "[{'bytes': picture(n), 'path': n} for n in names(r)]} for r in records]\n"
+       "pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder + '/rows.parquet', "
+       "row_group_size=3)\n"},
+      {"paths.parquet",  // pictures in files, a whole column of one picture's bytes, dictionaries
+       "import pyarrow, pyarrow.parquet\n"
+       "role = {'human': 'user', 'gpt': 'assistant'}\n"
+       "rows = [{'messages': [{'role': role[t['from']], 'content': t['value']} for t in "
+       "r['conversations']], 'images': names(r)} for r in records]\n"
+       "pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder + '/paths.parquet', "
+       "row_group_size=100, compression='zstd')\n"}};
   for (const auto& [name, script] : forms) {
     INFO(name);
     const LoadedPack loaded = LoadedFrom(fixture, name, script);
     CHECK(loaded.targets == expected.targets);
     CHECK(Ints(loaded.batch.input_ids) == Ints(expected.batch.input_ids));
     CHECK(Ints(loaded.batch.targets) == Ints(expected.batch.targets));
-    CHECK(Floats(loaded.batch.pixel_values) == Floats(expected.batch.pixel_values));
+    CHECK(Bytes(loaded.batch.pixel_values) == Bytes(expected.batch.pixel_values));
   }
+}
+
+TEST_CASE("Parquet that is damaged, empty or named otherwise is refused", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const auto refusal = [](const std::string& path) {
+    try {
+      AnnotationFile file(path);
+      file.Read(0, file.file().bytes, 1 << 20);
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  RunPython(
+      "import pyarrow, pyarrow.parquet\n"
+      "table = pyarrow.table({'query': ['a', 'b'], 'response': ['c', None]})\n"
+      "pyarrow.parquet.write_table(table, '" +
+      (folder / "a.parquet") + "')\npyarrow.parquet.write_table(table[:0], '" +
+      (folder / "empty.parquet") + "')\n");
+  CHECK(refusal(folder / "a.parquet").empty());
+  CHECK_THAT(refusal(folder / "empty.parquet"), Catch::Contains("has no rows"));
+  const std::string whole = ReadWholeFile(folder / "a.parquet");
+  for (const size_t length : {size_t{4}, whole.size() / 2, whole.size() - 1}) {
+    INFO(length);
+    CHECK_THAT(refusal(folder.Write("cut.parquet", whole.substr(0, length))),
+               Catch::Contains("no Parquet file that can be read"));
+  }
+  CHECK_THAT(refusal(folder.Write("a.jsonl", whole)), Catch::Contains("must end in .parquet"));
+  const AnnotationFile file(folder / "a.parquet");
+  const auto reader = file.Read(0, file.file().bytes, 1 << 20);
+  Line line;
+  REQUIRE(reader->Next(line));
+  CHECK(ParseParquetRecord(line.text).reason.empty());
+  CHECK(file.Record(line.offset, line.bytes) == line.text);
+  REQUIRE(reader->Next(line));
+  CHECK(line.number == 2);
+  CHECK_THAT(ParseParquetRecord(line.text).reason, Catch::Contains("'response' is no text"));
+  CHECK_FALSE(reader->Next(line));
+  // Half of the bytes hold the first row alone.
+  const auto half = file.Read(1, file.file().bytes, 1 << 20);
+  REQUIRE(half->Next(line));
+  CHECK(line.number == 2);
 }
 
 TEST_CASE("a padded pack gives each sample the tokens of the longest", "[data][cpu]") {
@@ -155,7 +216,7 @@ TEST_CASE("a padded pack gives each sample the tokens of the longest", "[data][c
   CHECK(padded.load().targets == found.batch.targets.ne(kNoTarget).sum().item<int64_t>());
   CHECK(found.targets == expected.targets);
   CHECK(found.weight == expected.weight);
-  CHECK(Floats(found.batch.pixel_values) == Floats(expected.batch.pixel_values));
+  CHECK(Bytes(found.batch.pixel_values) == Bytes(expected.batch.pixel_values));
   REQUIRE(found.batch.cu_seqlens.size() == 4);
   std::vector<int64_t> image_positions;
   const auto part = [](const at::Tensor& all, int64_t begin, int64_t count) {
@@ -189,14 +250,14 @@ TEST_CASE("tiles of all pictures stand in the order of their placeholders", "[da
     const ImageLimits limits;
     const auto image =
         DecodeImage(ReadImageFile(fixture.data.folder / ("images/" + name), limits), limits);
-    return Floats(processor.Make(image, pictures));
+    return Bytes(processor.Make(image, pictures));
   };
-  std::vector<float> expected;
+  std::vector<uint8_t> expected;
   for (const auto& part :
        {tiles_of("wide.png", 1), tiles_of("one.png", 2), tiles_of("tall.png", 2)}) {
     expected.insert(expected.end(), part.begin(), part.end());
   }
-  CHECK(Floats(batch.pixel_values) == expected);
+  CHECK(Bytes(batch.pixel_values) == expected);
 }
 
 TEST_CASE("a text-only pack has no tiles, an empty one no tokens", "[data][cpu]") {
@@ -261,7 +322,7 @@ LoadedPack LoadDamaged(const std::function<void(DataFixture&)>& damage) {
     const bool bad = i >= borders[1] && i < borders[2];
     CHECK(targets[static_cast<size_t>(i)] == (bad ? -100 : before[static_cast<size_t>(i)]));
   }
-  const auto pixels = Floats(loaded.batch.pixel_values), whole = Floats(good.batch.pixel_values);
+  const auto pixels = Bytes(loaded.batch.pixel_values), whole = Bytes(good.batch.pixel_values);
   for (size_t i = 0; i < pixels.size(); ++i)
     REQUIRE(pixels[i] == (i < 3 * 3 * 14 * 14 ? 0 : whole[i]));
   REQUIRE(loaded.bad.size() == 1);

@@ -54,6 +54,8 @@ std::vector<Case> BadLines() {
       {"id is a fraction", With("\"id\":1.5"), Defect::kBadField},
       {"video", With("\"video\":\"a.mp4\""), Defect::kBadField},
       {"conversations is an object", R"({"conversations":{}})", Defect::kBadField},
+      {"lists of different lengths", R"({"conversations":{"from":["human","gpt"],"value":["Q"]}})",
+       Defect::kBadField},
       {"turn is text", R"({"conversations":["a","b"]})", Defect::kBadField},
       {"no value", R"({"conversations":[{"from":"human","value":"Q"},{"from":"gpt","text":"A"}]})",
        Defect::kBadField},
@@ -235,6 +237,19 @@ std::vector<Form> Forms() {
         "a T\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"z\": 0, \"y\": {}}}\n</tool_call>\n"
         "<tool_call>\n{\"name\": \"é\", \"arguments\": {\"z\": null, \"a\": true}}\n</tool_call>",
         "u <tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response>", "a A"}},
+      {"an object of lists, as the datasets library stores a list of objects",
+       R"({"conversations":{"from":["human","gpt"],"value":["Q","A"]}})",
+       {"u Q", "a A"}},
+      {"frames of a video",
+       R"({"video":["0.png","1.png"],"query":"<video>\nQ","response":"A"})",
+       {"u Frame-1: <image>\nFrame-2: <image>\nQ", "a A"}},
+      {"frames without a place",
+       R"({"videos":[["0.png"]],"query":"Q","response":"A"})",
+       {"u Frame-1: <image>\nQ", "a A"}},
+      {"two videos",
+       R"({"videos":[["0.png","1.png"],["2.png"]],"history":[["<video><video>","A"]],)"
+       R"("query":"Q","response":"A"})",
+       {"u Frame-1: <image>\nFrame-2: <image>Frame-1: <image>", "a A", "u Q", "a A"}},
       {"no content with a call",
        R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":null,)"
        R"("tool_calls":[{"function":{"name":"f"}}]}]})",
@@ -279,14 +294,37 @@ TEST_CASE("pictures of each form are found", "[data][cpu]") {
   CHECK(mixed.record.images[1].find("picture 2 of the record (") == 0);
 }
 
+TEST_CASE("descriptions of functions are lines of JSON in Qwen's form", "[data][cpu]") {
+  const std::string pair = R"("query":"Q","response":"A"})";
+  const std::string lines =
+      "{\"type\": \"function\", \"function\": {\"name\": \"f\", \"b\": 1, \"a\": [2]}}\n"
+      "{\"type\": \"function\", \"function\": {\"name\": \"g\"}}";
+  CHECK(ParseRecord(R"({"tools":[{"type":"function","function":{"name":"f","b":1,"a":[2]}},)"
+                    R"({"name":"g"}],)" +
+                    pair)
+            .record.tools == lines);
+  // LLaMA-Factory and ms-swift keep them as text.
+  CHECK(ParseRecord(R"({"tools":"[{\"name\":\"f\",\"b\":1,\"a\":[2]}, {\"name\":\"g\"}]",)" + pair)
+            .record.tools == lines);
+  CHECK(ParseRecord(R"({"tools":"[]",)" + pair).record.tools.empty());
+  CHECK(ParseRecord(R"({"tools":null,)" + pair).record.tools.empty());
+}
+
 TEST_CASE("what a form cannot say is one clear line", "[data][cpu]") {
   const std::string pair = R"("query":"Q","response":"A"})";
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"({"coco":{"root":"a","annotation":"b.jsonl"}})", "meta file of InternVL"},
       {R"({"question":"Q","answer":"A"})", "there is no conversation: none of"},
       {R"({"messages":[],)" + pair, "both 'messages' and 'query' are given"},
-      {R"({"tools":"[{}]",)" + pair, "'tools' is not supported"},
-      {R"({"videos":["a.mp4"],)" + pair, "'videos' is not supported"},
+      {R"({"tools":"[{}]",)" + pair, "'tools' is no list of functions"},
+      {R"({"tools":[1],)" + pair, "'tools' is no list of functions"},
+      {R"({"tools":"f x",)" + pair, "'tools':1:2: syntax error"},
+      {R"({"videos":["a.mp4"],)" + pair, "'videos': a video is a list of frames"},
+      {R"({"video":"a.mp4",)" + pair, "'video': a video is a list of frames"},
+      {R"({"videos":[["a.png"],["b.png"]],"query":"<video>","response":"A"})",
+       "fewer <video> in user turns than videos"},
+      {R"({"video":["a.png"],"image":"b.png",)" + pair, "a record has pictures, a 'video', or"},
+      {R"({"audio":["a.wav"],)" + pair, "'audio' is not supported"},
       {R"({"history":[["q"]],)" + pair, "'history' is no list of [question, answer]"},
       {R"({"history":"q",)" + pair, "'history' is no list of [question, answer]"},
       {R"({"system":"S","conversations":[{"from":"system","value":"T"}]})", "both 'system' and"},

@@ -19,6 +19,8 @@ std::vector<Cell> DeviceCells(bool tensor);
 
 // Checks loss, every gradient, gradient norms and the weights after AdamW's steps beside the same
 // cell on the CPU, and prints the errors as a row of the table that scripts/parity makes.
-void CheckCell(const Cell& cell, const CellDevices& devices);
+// `other_sums`: a device whose kernels add in other orders than the CPU's, as real GPUs. There an
+// error may also be what rounding makes, measured on the CPU, times 8.
+void CheckCell(const Cell& cell, const CellDevices& devices, bool other_sums = false);
 
 }  // namespace equipoise::testing

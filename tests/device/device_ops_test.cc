@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 
+#include "models/layers/micro_batch.h"
 #include "models/ops/activation.h"
 #include "models/ops/attention.h"
 #include "models/ops/cross_entropy.h"
@@ -14,12 +15,15 @@
 #include "models/ops/linear.h"
 #include "models/ops/norm.h"
 #include "models/ops/patches.h"
+#include "models/ops/pixels.h"
 #include "models/ops/rotary.h"
+#include "parallel/device.h"
 #include "parallel/split_master.h"
 #include "parallel/zero/square_nodes.h"
 #include "tests/device/gpu_stand_in.h"
 #include "tests/device/kernels_stand_in.h"
 #include "tests/models/model_support.h"
+#include "trainer/device/open_kernels.h"
 
 namespace equipoise {
 namespace {
@@ -139,6 +143,36 @@ TEST_CASE("patches and embeddings on a device", "[device]") {
             .equal(ops::CutIntoPatches(images, 4, at::kBFloat16)));
 }
 
+TEST_CASE("pictures are normalized on a device to the CPU's bits", "[device]") {
+  ImageSpec spec;
+  spec.mean = {0.485F, 0.456F, 0.406F};
+  spec.deviation = {0.229F, 0.224F, 0.225F};
+  const at::Tensor bytes =
+      at::arange(256, at::kLong).to(at::kByte).repeat({3}).view({1, 3, 16, 16});
+  const ops::PixelScale on_cpu(spec, at::kCPU), on_gpu(spec, kGpu);
+  const at::Tensor pixels = on_cpu(bytes);
+  REQUIRE(pixels.sizes() == bytes.sizes());
+  for (size_t channel = 0; channel < 3; ++channel) {
+    for (size_t byte = 0; byte < 256; ++byte) {
+      const float scaled = static_cast<float>(byte) / 255.0F;
+      REQUIRE(pixels.const_data_ptr<float>()[channel * 256 + byte] ==
+              (scaled - spec.mean[channel]) / spec.deviation[channel]);
+    }
+  }
+  const int64_t waits = CountsOfStandIn().waits;
+  MicroBatch batch;
+  batch.pixel_values = bytes;
+  const MicroBatch at_rest = batch;
+  batch = PinnedFor(batch, kGpu);
+  CHECK(batch.pixel_values.is_pinned());
+  CHECK_FALSE(PinnedFor(at_rest, at::kCPU).pixel_values.is_pinned());
+  const at::Tensor there = on_gpu(ToDevice(batch.pixel_values, kGpu));
+  CHECK(CountsOfStandIn().waits == waits);
+  CHECK(there.cpu().equal(pixels));
+  const at::Tensor rows = bytes.view({1, 768});  // patches of a picture, channel after channel
+  CHECK(on_gpu(rows.to(kGpu)).cpu().equal(pixels.view({1, 768})));
+}
+
 TEST_CASE("rotary embeddings on a device, by own kernels and by LibTorch's", "[device]") {
   for (const bool own : {true, false}) {
     testing::UseOwnKernels(own);
@@ -173,13 +207,43 @@ TEST_CASE("attention on a device", "[device]") {
          }});
 }
 
+TEST_CASE("attention on a device by cuDNN, where it is chosen", "[device]") {
+  const std::string choice = GENERATE("cudnn_tiles", "cudnn");
+  ChooseAttention(choice);
+  const std::vector<int64_t> ends = {0, 5, 5, 6, 17}, q = {17, 32}, k = {17, 16};
+  const int64_t flash = CountsOfStandIn().flash_attentions;
+  Check({{q, k, k}, {}, [&](const Tensors& x, const Weights&, at::Device) {
+           return ops::PackedAttention(x[0], x[1], x[2], ends, 8);
+         }});
+  const std::vector<int64_t> tiles = {3, 5, 24};
+  Check({{tiles, tiles, tiles}, {}, [&](const Tensors& x, const Weights&, at::Device) {
+           return ops::FullAttention(x[0], x[1], x[2], 8);
+         }});
+  ChooseAttention("flash");
+  // The stand-in computes all by the same code: what was asked for is told by its list.
+  CHECK(CountsOfStandIn().flash_attentions == flash + 4);
+  const std::vector<std::string> asked = testing::OperationsOfStandIn();
+  const auto has = [&](const std::string& name) {
+    return std::find(asked.begin(), asked.end(), name) != asked.end();
+  };
+  CHECK(has("aten::_scaled_dot_product_cudnn_attention"));
+  CHECK(has("aten::_scaled_dot_product_cudnn_attention_backward"));
+  CHECK(has("aten::_cudnn_attention_forward") == (choice == "cudnn"));
+  CHECK(has("aten::_cudnn_attention_backward") == (choice == "cudnn"));
+}
+
 TEST_CASE("attention to cached keys on a device", "[device]") {
   const at::ScalarType dtype = GENERATE(at::kFloat, at::kBFloat16);
   const int64_t rows = GENERATE(1, 6);
-  const at::Tensor q = Normal({rows, 32}, 1).to(dtype), k = Normal({6, 16}, 2).to(dtype),
-                   v = Normal({6, 16}, 3).to(dtype);
-  const at::Tensor expected = ops::CachedAttention(q, k, v, 8);
-  const at::Tensor found = ops::CachedAttention(q.to(kGpu), k.to(kGpu), v.to(kGpu), 8);
+  const at::Tensor q = Normal({rows + 1, 32}, 1).to(dtype);
+  const auto attention = [&](at::Device device) {
+    const auto rows_of = [&](int64_t count, uint64_t seed) {
+      return Normal({count, 16}, seed).to(dtype).to(device);
+    };
+    return ops::CachedAttention(q.to(device), {rows_of(6, 2), rows_of(9, 3)},
+                                {rows_of(6, 4), rows_of(9, 5)}, {0, rows, rows + 1}, 8);
+  };
+  const at::Tensor expected = attention(at::kCPU), found = attention(kGpu);
   CHECK(RelativeError(found.cpu(), expected) <= (dtype == at::kFloat ? 3e-6 : 1e-2));
 }
 

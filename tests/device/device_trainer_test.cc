@@ -5,8 +5,10 @@
 #include <catch2/catch.hpp>
 #include <map>
 
+#include "models/families/families.h"
 #include "models/weights/safetensors.h"
 #include "models/weights/weights.h"
+#include "parallel/comm/single_communicator.h"
 #include "tests/device/gpu_stand_in.h"
 #include "tests/models/model_support.h"
 #include "tests/trainer/scratch_folder.h"
@@ -62,18 +64,31 @@ TEST_CASE("tensors of a device are written and read", "[device]") {
 
 TEST_CASE("a device gives the CPU's answers", "[device]") {
   const at::ScalarType dtype = GENERATE(at::kFloat, at::kBFloat16);
-  const LoadedModel cpu = RandomModel(at::kCPU, dtype), gpu = RandomModel(kGpu, dtype);
-  std::vector<int32_t> prompt = {3, 5};
-  prompt.insert(prompt.end(), static_cast<size_t>(cpu.config.tokens_per_tile()), 66);
-  prompt.insert(prompt.end(), {9, 11, 2});
-  const at::Tensor pixels = Normal({1, 3, 16, 16}, 4);
+  const ModelConfig config = TinyInternVl(/*large_form=*/false);
+  const ImageSpec images = ImageSpecOf(config);
+  Prompt seen{{3, 5}, images.LoadOfTiles(1), Normal({1, 3, 16, 16}, 4), 0};
+  seen.ids.insert(seen.ids.end(), static_cast<size_t>(images.tokens_per_tile),
+                  static_cast<int32_t>(config.image_token_id));
+  seen.ids.insert(seen.ids.end(), {9, 11, 2});
+  const Prompt text{{4, 8, 15}, {}, {}, 1};
   GenerateOptions options;
   options.max_new_tokens = 6;
   options.temperature = dtype == at::kFloat ? 0 : 0.7;
-  const auto answer = [&](const LoadedModel& model) {
-    return Generator(model.stage.get(), &model.config).Continue(prompt, pixels, {}, options);
+  const auto answer = [&](at::Device device) {
+    Plan plan = InlinePlan({});
+    plan.stage_begins = {0, static_cast<int>(LayerSpecs(config).size())};
+    ParallelModel::Options on;
+    on.part.inference = true;
+    on.part.dtype = dtype;
+    on.part.device = device;
+    SingleCommunicator world;
+    TimelineRecorder recorder(0);
+    ParallelModel model(config, plan, on, world, recorder);
+    InitializeWeights(model.parameters().parameters(), config, /*seed=*/7);
+    model.parameters().UpdateCompute();
+    return Generator(model).Continue({{seen, text}}, {}, options);
   };
-  CHECK(answer(gpu) == answer(cpu));
+  CHECK(answer(kGpu) == answer(at::kCPU));
 }
 
 TEST_CASE("memory of a device is what its allocator says", "[device]") {

@@ -406,5 +406,19 @@ TEST_CASE("operations of real shapes on a GPU beside fp64", "[device][gpu]") {
   }
 }
 
+TEST_CASE("cuDNN's attention of real shapes on a GPU beside fp64", "[device][gpu]") {
+  const MpiEnvironment alone;
+  at::Device device = at::kCPU;
+  try {
+    device = OpenComputeDevice("cuda", alone);
+  } catch (const ConfigError& error) {
+    return testing::SkipCase(error.what());
+  }
+  ChooseAttention("cudnn");
+  for (const Problem& problem : AttentionProblems(kReal, device))
+    Check(problem, at::kBFloat16, device, "cuDNN's");
+  ChooseAttention("flash");
+}
+
 }  // namespace
 }  // namespace equipoise

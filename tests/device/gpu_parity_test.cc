@@ -28,7 +28,9 @@ TEST_CASE("models train on GPUs as on the CPU", "[device][gpu]") {
   int gpus = 0;
   table.Check(table.device_count(&gpus), "cudaGetDeviceCount");
   const testing::CellDevices devices = testing::StagedGpus(gpus, cuda);
-  for (const testing::Cell& cell : testing::DeviceCells(gpus > 1)) CheckCell(cell, devices);
+  for (const testing::Cell& cell : testing::DeviceCells(gpus > 1)) {
+    CheckCell(cell, devices, /*other_sums=*/true);
+  }
 }
 
 }  // namespace

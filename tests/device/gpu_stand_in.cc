@@ -19,6 +19,7 @@
 #include <set>
 #include <utility>
 
+#include "tests/device/cudnn_stand_in.h"
 #include "tests/device/flash_stand_in.h"
 #include "tests/device/fused_stand_in.h"
 #include "tests/device/stand_in_memory.h"
@@ -389,6 +390,10 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("_reshape_alias", &ReshapeAlias);
   library.impl("_flash_attention_forward", &FlashForward);
   library.impl("_flash_attention_backward", &FlashBackward);
+  library.impl("_cudnn_attention_forward", &CudnnSegmentsForward);
+  library.impl("_cudnn_attention_backward", &CudnnSegmentsBackward);
+  library.impl("_scaled_dot_product_cudnn_attention", &CudnnTilesForward);
+  library.impl("_scaled_dot_product_cudnn_attention_backward", &CudnnTilesBackward);
   library.impl("_fused_rms_norm", &FusedRmsNorm);
   library.impl("_fused_rms_norm_backward", &FusedRmsNormBackward);
   library.impl("addmm.dtype_out", &AddProductOut);

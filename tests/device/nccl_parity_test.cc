@@ -113,6 +113,17 @@ TEST_CASE("over NCCL: an encoder on ranks of its own", "[device]") {
   Check(cell);
 }
 
+TEST_CASE("over NCCL: gradients and weights that data ranks share out", "[device]") {
+  Cell cell;
+  cell.schedule = GENERATE("1f1b", "zb_h1", "interleaved");
+  cell.zero = GENERATE(2, 3);
+  cell.pipeline = GENERATE(1, 2);
+  cell.data = 2;
+  cell.precision = cell.pipeline == 1 ? "bf16" : "fp32";
+  cell.steps = 2;
+  Check(cell, cell.pipeline == 2 ? Queues::kOne : Queues::kEach);
+}
+
 // All of it takes minutes: scripts/parity --device stand-in
 TEST_CASE("over NCCL: the whole matrix", "[.matrix]") {
   Cell cell;

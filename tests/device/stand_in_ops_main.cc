@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tests/device/nccl_gpus.h"
+#include "trainer/device/open_kernels.h"
 
 namespace equipoise::testing {
 namespace {
@@ -47,6 +48,9 @@ void TrainAll() {
     Train([=](Cell& cell) { cell.model = model; });
   }
   Train([](Cell& cell) { cell.freeze = {"vision"}, cell.recompute = "random 3"; });
+  ChooseAttention("cudnn");
+  Train([](Cell&) {});
+  ChooseAttention("flash");
   Train([](Cell& cell) { cell.tensor = 2; });
   Train([](Cell& cell) { cell.data = 2, cell.zero = 1; });
   Train([](Cell& cell) { cell.pipeline = 2, cell.schedule = "zb_v"; });

@@ -147,6 +147,52 @@ def compare_samples(results, folder):
     results.check("sampling: other seeds give others", len(set(answers)) > 1)
 
 
+def answer_file(folder, out, ranks=1, *more):
+    line = [tiny_case.MPIRUN, "-n", str(ranks)] if ranks > 1 else []
+    line += [tiny_case.EQUIPOISE, "generate", folder, "--input", f"{folder}/questions.jsonl",
+             "--images", f"{folder}/..", "--out", out, "--max-new-tokens", str(NEW_TOKENS),
+             "--set", "train.precision=fp32", *more]
+    done = tiny_case.execute(line)
+    rows = []
+    if done.returncode == 0:
+        with open(out) as lines:
+            rows = [json.loads(row) for row in lines]
+    return done, rows
+
+
+def compare_files(results, folder, model, tokenizer, picture):
+    """A file of questions: Transformers' greedy answers, the same on every mesh and batch."""
+    texts = ["What is 3 plus 2?", "<image>\nWhat is it?", "Tell me: was ist das?", "Why?"]
+    wanted = []
+    for text in texts:
+        values = pixels(picture) if "<image>" in text else None
+        ids = hf_generate(model, prompt_ids(tokenizer, text, 4), values)
+        wanted.append(tokenizer.decode(ids, skip_special_tokens=True))
+    with open(f"{folder}/questions.jsonl", "w") as out:
+        for i, text in enumerate(texts):
+            row = {"question_id": i + 10, "question": text, "answers": ["no", wanted[i]]}
+            out.write(json.dumps(row | ({"image": "plain.png"} if i == 1 else {})) + "\n")
+        out.write(json.dumps({"image": "gone.png", "text": "What?", "answer": "x"}) + "\n")
+    done, alone = answer_file(folder, f"{folder}/answers.jsonl")
+    results.check("a file of questions: Transformers' answers",
+                  [row["answer"] for row in alone] == wanted + [""], done.stderr[-300:])
+    results.check("ids, scores, and why there is no answer",
+                  [row["id"] for row in alone] == [10, 11, 12, 13, 4]
+                  and [row["exact"] for row in alone] == [1, 1, 1, 1, 0]
+                  and "gone.png" in alone[4].get("fault", "") and "exact 0.8" in done.stderr,
+                  str(alone)[-300:] + done.stderr[-200:])
+    drawn = ["--temperature", "2", "--top-p", "0.9", "--seed", "5"]
+    _, drawn_alone = answer_file(folder, f"{folder}/drawn.jsonl", 1, *drawn)
+    results.check("drawn answers are others", drawn_alone != alone and len(drawn_alone) == 5)
+    for ranks, more in ((1, ["--batch", "1"]), (2, []), (2, ["--set", "parallel.pipeline=2"]),
+                        (2, ["--set", "parallel.tensor=2", "--batch", "2"])):
+        name = f"{ranks} ranks {' '.join(more)}"
+        done, rows = answer_file(folder, f"{folder}/more.jsonl", ranks, *more)
+        results.check(f"{name}: the same answers", rows == alone, done.stderr[-300:])
+        done, rows = answer_file(folder, f"{folder}/more.jsonl", ranks, *more, *drawn)
+        results.check(f"{name}: the same drawn answers", rows == drawn_alone, done.stderr[-300:])
+
+
 def main():
     results = tiny_case.Results()
     folder = tempfile.mkdtemp(prefix="export")
@@ -224,6 +270,7 @@ def main():
     compare_answers(results, "random model", random_folder, random_model, tokenizer, picture,
                     in_letters=True)
     compare_samples(results, random_folder)
+    compare_files(results, random_folder, random_model, tokenizer, picture)
 
     text_model = answer_in_letters(AutoModelForCausalLM.from_config(model.config.text_config),
                                    tokenizer)

@@ -20,6 +20,8 @@ PLANS = [  # ranks, settings of `parallel`
     (2, {"pipeline": 2, "schedule": "interleaved", "chunks": 2}),
     (2, {"pipeline": 2, "schedule": "zb_v"}),
     (2, {"data": 2, "zero": 1}),
+    (3, {"data": 3, "zero": 2}),
+    (2, {"data": 2, "zero": 3}),
     (3, {"pipeline": 3, "stage_layers": "[2, 5, 1]"}),
     (3, {"pipeline": 3, "encoder": "disaggregated", "schedule": "interleaved"}),
     (4, {"encoder": "disaggregated", "zero": 1}),
@@ -30,7 +32,7 @@ PLANS = [  # ranks, settings of `parallel`
     (2, {"tensor": 2}),
     (3, {"tensor": 3, "zero": 0}),
     (4, {"pipeline": 2, "tensor": 2, "schedule": "interleaved", "chunks": 2}),
-    (8, {"data": 2, "pipeline": 4, "schedule": "gpipe"}),
+    (8, {"data": 2, "pipeline": 4, "schedule": "gpipe", "zero": 3}),
     (8, {"data": 2, "pipeline": 2, "tensor": 2}),
 ]
 

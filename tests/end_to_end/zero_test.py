@@ -1,5 +1,6 @@
-"""Sharded optimizer state (ZeRO 1) is the run with whole state (ZeRO 0), bit for bit: losses,
-gradient norms, weights and moments, also after going on from the other's checkpoint."""
+"""Sharded state (ZeRO 1; with one micro-batch a rank 2 and 3) is the run with whole state (ZeRO 0),
+bit for bit: losses, gradient norms, weights and moments, also after going on from the other's
+checkpoint."""
 import shutil
 import sys
 import tempfile
@@ -51,6 +52,28 @@ def compare(results, config, folder, precision, freeze):
     return runs[1]
 
 
+def compare_shared(results, config, folder, precision, freeze):
+    """ZeRO 2 and 3, in turns, beside ZeRO 0."""
+    case = f"{precision}, frozen {freeze}"
+    settings = dict(SETTINGS, train__global_batch=RANKS, train__precision=precision,
+                    model__freeze=freeze, checkpoint__every=2)
+    whole = f"{folder}/{precision}-{len(freeze)}-whole"
+    done = tiny_case.run(config, RANKS, run__dir=whole, train__steps=8, parallel__zero=0,
+                         **settings)
+    results.check(f"{case}: zero 0 trains", done.returncode == 0, done.stderr[-500:])
+    for first, then in ((2, 3), (3, 2), (3, 0), (1, 3)):
+        run_dir = f"{folder}/{precision}-{len(freeze)}-{first}-{then}"
+        for steps, zero in ((4, first), (8, then)):
+            done = tiny_case.run(config, RANKS, run__dir=run_dir, train__steps=steps,
+                                 parallel__zero=zero, **settings)
+            results.check(f"{case}: zero {zero} to step {steps}", done.returncode == 0,
+                          done.stderr[-500:])
+        results.check(f"{case}: zero {first}, then {then}: same losses and norms",
+                      rows(run_dir) == rows(whole) and len(rows(whole)) == 8)
+        equal(results, f"{case}: zero {first}, then {then}: same weights and moments",
+              *(f"{each}/checkpoints/step-00000008" for each in (whole, run_dir)))
+
+
 def main():
     results = tiny_case.Results()
     folder = tempfile.mkdtemp(prefix="zero")
@@ -65,9 +88,12 @@ def main():
     exported = checkpoint_reader.load_file(f"{folder}/exported/model.safetensors")
     results.check("and writes the weights of the checkpoint", exported and all(
         (exported[name] == saved[name]).all() for name in exported))
-    refused = tiny_case.run(config, 2, run__dir=f"{folder}/other", parallel__zero=2)
-    results.check("zero 2 is refused", refused.returncode == 2 and "parallel.zero" in
-                  refused.stderr, refused.stderr[-300:])
+    compare_shared(results, config, folder, "fp32", "[]")
+    compare_shared(results, config, folder, "bf16", "[vision]")
+    refused = tiny_case.run(config, 2, run__dir=f"{folder}/other", parallel__zero=2,
+                            parallel__pipeline=2, parallel__encoder="optimus")
+    results.check("zero 2 with an encoder in the bubbles is refused", refused.returncode == 2 and
+                  "parallel.zero: 2 and encoder: optimus" in refused.stderr, refused.stderr[-300:])
     shutil.rmtree(folder)
     results.finish()
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "configs/base/base64.h"
 #include "configs/base/error.h"
 #include "configs/base/json.h"
 #include "configs/base/shown_text.h"
@@ -10,6 +11,7 @@
 #include "data/images/image_codec.h"
 #include "data/images/image_size.h"
 #include "data/records/json_array.h"
+#include "data/records/parquet_file.h"
 #include "data/records/record.h"
 #include "data/records/shard.h"
 #include "data/records/tar_reader.h"
@@ -56,6 +58,16 @@ void RunJson(std::string_view bytes) {
 
 void RunRecord(std::string_view bytes) {
   const ParsedRecord parsed = ParseRecord(bytes);
+  EQUIPOISE_CHECK(parsed.reason.empty() == (parsed.defect == Defect::kNone));
+}
+
+void RunBase64(std::string_view bytes) {
+  const auto read = FromBase64(bytes);
+  if (read) EQUIPOISE_CHECK(FromBase64(Base64(*read)) == read);
+}
+
+void RunParquetRow(std::string_view bytes) {
+  const ParsedRecord parsed = ParseParquetRecord(bytes);
   EQUIPOISE_CHECK(parsed.reason.empty() == (parsed.defect == Defect::kNone));
 }
 
@@ -232,6 +244,11 @@ constexpr char kAlpaca[] =
     R"({"instruction": "I", "input": "Q", "output": "A", "history": [["q", "a"]], "image":)"
     R"( {"bytes": "Zm9v", "path": null}})";
 
+constexpr char kVideo[] =
+    R"({"tools": [{"name": "f", "parameters": {"b": 1, "a": [2.5]}}],)"
+    R"( "videos": [["0.png", "1.png"]],)"
+    R"( "conversations": {"from": ["human", "gpt"], "value": ["<video>Q", "A"]}})";
+
 // Of version 2, which has no checksum that would refuse whatever is damaged.
 constexpr char kCheckpoint[] = R"({"format": "equipoise-checkpoint", "version": 2,
   "state": {"step": 9, "epoch": 1, "pack": 3, "optimizer_step": 8, "tokens": 90, "samples": 30,
@@ -286,7 +303,14 @@ std::vector<FuzzTarget> MakeTargets() {
         MakeTiff({20, 10}, 8, 3)},
        {"II*", "MM", {"\0\1\3\0", 4}, {"\x44\1", 2}, {"\5\0", 2}, "\xff\xff\xff\xff"}},
       {"json", RunJson, {kModel, kHeader, kRecord}, JsonWords()},
-      {"record", RunRecord, {kRecord, kMessages, kCalls, kAlpaca}, JsonWords()},
+      {"record", RunRecord, {kRecord, kMessages, kCalls, kAlpaca, kVideo}, JsonWords()},
+      {"base64", RunBase64, {"Zm9v", "Zm8=", "Zg==", "Zm9v\nZm9v"}, {"=", "\n", "-_", "+/"}},
+      {"parquet_row",
+       RunParquetRow,
+       {R"({"images":[{"bytes":0,"path":"a"}],"query":"Q","response":"A"})" +
+            std::string("\0\3\0\0\0\0\0\0\0foo", 12),
+        kRecord},
+       JsonWords()},
       {"model_config", RunModelConfig, {kModel}, JsonWords()},
       {"safetensors", RunSafetensors, {kHeader}, JsonWords()},
       {"tokenizer", RunTokenizer, {TinyTokenizerJson().dump()}, JsonWords()},

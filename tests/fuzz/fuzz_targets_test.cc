@@ -1,6 +1,8 @@
 #include "tests/fuzz/fuzz_targets.h"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
 #include <random>
 
 namespace equipoise {
@@ -32,6 +34,24 @@ std::string Mutated(std::string bytes, const FuzzTarget& target, std::mt19937& r
     }
   }
   return bytes;
+}
+
+// Files that once were of use: tests/fuzz/seeds/TARGET/NAME.
+TEST_CASE("kept seeds are read or refused, never worse", "[fuzz][cpu]") {
+  namespace fs = std::filesystem;
+  int64_t files = 0;
+  for (const FuzzTarget& target : FuzzTargets()) {
+    const fs::path folder = fs::path("tests/fuzz/seeds") / target.name;
+    if (!fs::exists(folder)) continue;
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      INFO(entry.path());
+      std::ifstream file(entry.path(), std::ios::binary);
+      const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+      CHECK_NOTHROW(target.run(bytes));
+      ++files;
+    }
+  }
+  CHECK(files > 20);
 }
 
 TEST_CASE("damaged input of every kind is read or refused, never worse", "[fuzz][cpu]") {

@@ -4,9 +4,12 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <utility>
 
+#include "models/families/families.h"
+#include "models/spec/grid_positions.h"
 #include "models/stages/model.h"
 
 namespace equipoise::testing {
@@ -70,6 +73,29 @@ ModelConfig TinyLlava() {
   return config;
 }
 
+ModelConfig TinyQwenVl(bool windows) {
+  ModelConfig config = TinyText("qwen2", /*tied=*/!windows);
+  config.model_type = windows ? "qwen2_5_vl" : "qwen2_vl";
+  config.naming = WeightNaming::kOriginal;
+  config.has_vision = true;
+  config.image_token_id = 66;
+  config.video_token_id = 65;
+  config.text.mrope_section = {1, 1, 2};
+  VisionConfig& vision = config.vision;
+  vision.hidden_size = 24;
+  vision.intermediate_size = windows ? 40 : 48;
+  vision.num_hidden_layers = 2;
+  vision.num_attention_heads = 3;
+  vision.patch_size = vision.temporal_patch_size = 2;
+  vision.class_token = false;
+  vision.attention_bias = true;
+  vision.norm_type = windows ? "rms_norm" : "layer_norm";
+  vision.hidden_act = windows ? "silu" : "quick_gelu";
+  vision.window_size = windows ? 8 : 0;
+  if (windows) vision.full_attention = {1};
+  return config;
+}
+
 std::map<std::string, at::Tensor> TestModel::gradients() const {
   std::map<std::string, at::Tensor> all;
   for (const Parameter* parameter : stage->parameters()) {
@@ -102,6 +128,40 @@ TestModel MakeModel(const ModelConfig& config, at::ScalarType dtype,
   return model;
 }
 
+namespace {
+
+// Gives a row pictures that are grids, one after the other from its second token on.
+void AddGrids(const ImageSpec& images, int64_t pictures, at::Generator& generator,
+              MicroBatch& batch) {
+  constexpr std::array<PatchGrid, 6> kTokens = {{{2, 2}, {1, 3}, {4, 1}, {1, 2}, {1, 4}, {3, 1}}};
+  std::vector<PatchGrid> grids;
+  std::vector<int64_t> begins;
+  int64_t tokens = 0, patches = 0;
+  for (int64_t i = 0; i < pictures; ++i) {
+    const PatchGrid& shape = kTokens[static_cast<size_t>((i + batch.tokens()) % kTokens.size())];
+    grids.push_back({shape.rows * images.merge, shape.columns * images.merge});
+    begins.push_back(1 + tokens);
+    tokens += shape.patches();
+    patches += grids.back().patches();
+  }
+  const int64_t all = batch.tokens();
+  at::Tensor positions = at::empty({3, all}, at::kLong);
+  for (size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
+    int64_t* first = positions.data_ptr<int64_t>() + batch.cu_seqlens[s];
+    const std::vector<TokenGrid> inside =
+        s == 0 ? TokenGrids(begins, grids, images.merge) : std::vector<TokenGrid>();
+    WriteGridPositions(inside, batch.cu_seqlens[s + 1] - batch.cu_seqlens[s],
+                       {first, first + all, first + 2 * all});
+  }
+  batch.position_ids = positions;
+  if (pictures == 0) return;
+  batch.image_grids = GridTensor(grids);
+  batch.pixel_values = at::randn({patches, images.patch_numbers()}, generator, at::kFloat);
+  batch.image_positions = at::arange(1, tokens + 1, at::kLong);
+}
+
+}  // namespace
+
 MicroBatch RandomBatch(const ModelConfig& config, const std::vector<int64_t>& lengths,
                        int64_t tiles, uint64_t seed) {
   MicroBatch batch;
@@ -121,10 +181,15 @@ MicroBatch RandomBatch(const ModelConfig& config, const std::vector<int64_t>& le
   for (int64_t end : batch.cu_seqlens) {
     if (end > 0) batch.targets[end - 1] = -100;
   }
+  const ImageSpec images = ImageSpecOf(config);
+  if (images.has_grids()) AddGrids(images, tiles, generator, batch);
   if (tiles > 0) {
-    const int64_t size = config.vision.image_size, count = tiles * config.tokens_per_tile();
-    batch.pixel_values = at::randn({tiles, 3, size, size}, generator, at::kFloat);
-    batch.image_positions = at::arange(1, count + 1, at::kLong);
+    if (!images.has_grids()) {
+      const int64_t size = config.vision.image_size, tokens_of = tiles * config.tokens_per_tile();
+      batch.pixel_values = at::randn({tiles, 3, size, size}, generator, at::kFloat);
+      batch.image_positions = at::arange(1, tokens_of + 1, at::kLong);
+    }
+    const int64_t count = batch.image_positions.size(0);
     batch.input_ids.narrow(0, 1, count).fill_(config.image_token_id);
     batch.targets.narrow(0, 0, count).fill_(-100);
   }

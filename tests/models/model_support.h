@@ -24,6 +24,9 @@ ModelConfig TinyText(const std::string& family, bool tied);
 ModelConfig TinyInternVl(bool large_form);
 // LLaVA-1.5's form: CLIP, of whose three blocks two are computed, and LLaMA.
 ModelConfig TinyLlava();
+// Qwen2.5-VL's form: RMSNorm, SwiGLU, windows of two by two tokens in the first block; else
+// Qwen2-VL's, whose head is tied.
+ModelConfig TinyQwenVl(bool windows);
 
 // One stage and its memory.
 struct TestModel {
@@ -39,7 +42,8 @@ TestModel MakeModel(const ModelConfig& config, at::ScalarType dtype = at::kFloat
                     const std::vector<int64_t>& layers = {}, const TensorParallel& tensor = {});
 
 // A row of segments of these lengths; the first tokens of the row hold the placeholders of `tiles`
-// tiles, which all lie in the first segment. Placeholders are no targets.
+// tiles, which all lie in the first segment. Placeholders are no targets. For a model that takes
+// grids of patches, of so many pictures of one to four tokens.
 MicroBatch RandomBatch(const ModelConfig& config, const std::vector<int64_t>& lengths,
                        int64_t tiles, uint64_t seed);
 

@@ -1,5 +1,5 @@
-"""Every Qwen2, LLaMA, InternVL and LLaVA case of the fixtures' parity folder, by `equipoise
-check`."""
+"""Every Qwen2, LLaMA, InternVL, LLaVA and Qwen-VL case of the fixtures' parity folder, by
+`equipoise check`."""
 import json
 import os
 import shutil
@@ -15,8 +15,9 @@ import opengvlab as naming
 import parity
 import reference
 
-FAMILIES = ("llama-", "llama3-", "qwen2-gqa", "internvl-", "llava-clip", "llava-siglip")
-WITH_PICTURES = ("internvl-", "llava-")
+FAMILIES = ("llama-", "llama3-", "qwen2-gqa", "internvl-", "llava-clip", "llava-siglip",
+            "qwen2-vl", "qwen2_5-vl")
+WITH_PICTURES = ("internvl-", "llava-", "qwen2-vl", "qwen2_5-vl")
 
 
 def load(folder, name):

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <map>
 
 #include "models/families/families.h"
 #include "models/spec/model_config.h"
 #include "models/stages/model.h"
 #include "models/stages/stage.h"
 #include "models/weights/safetensors.h"
+#include "models/weights/weights.h"
 #include "tests/models/model_support.h"
 #include "tests/skip_case.h"
 
@@ -27,7 +29,8 @@ struct Model {
 const Model kModels[] = {{"qwen2-gqa-tied", 0.0316},     {"qwen2-gqa-untied", 0.0754},
                          {"llama-mha-untied", 0.0302},   {"llama3-gqa-ropescaled", 0.0270},
                          {"internvl-vit-qwen2", 0.0429}, {"internvl-vit6b-llama", 0.0349},
-                         {"llava-clip-llama", 0.0398},   {"llava-siglip-qwen2", 0.0370, 2.6e-5}};
+                         {"llava-clip-llama", 0.0398},   {"llava-siglip-qwen2", 0.0370, 2.6e-5},
+                         {"qwen2-vl", 0.0432},           {"qwen2_5-vl", 0.0360}};
 
 struct Case {
   std::string folder;
@@ -40,11 +43,14 @@ Case Load(const std::string& folder, at::ScalarType dtype) {
   result.folder = folder;
   result.config = ReadModelConfig(folder);
   result.model = testing::MakeModel(result.config, dtype);
-  const SafetensorsReader weights(folder + "/model.safetensors");
-  for (Parameter* parameter : result.model.stage->parameters()) {
-    weights.ReadInto(parameter->name, parameter->stored());
+  const std::vector<Parameter*> parameters = result.model.stage->parameters();
+  LoadWeights(parameters, result.config, folder);
+  const WeightNames names = WeightNamesOf(result.config);
+  size_t held = 0;
+  for (const auto& [name, entry] : SafetensorsReader(folder + "/model.safetensors").entries()) {
+    held += names.Ours(name).size();
   }
-  REQUIRE(weights.entries().size() == result.model.stage->parameters().size());
+  REQUIRE(held == parameters.size());
   result.model.flat->UpdateCompute();
   result.model.flat->DropMasters();
   return result;
@@ -54,7 +60,8 @@ MicroBatch PackedRow(const Case& c) {
   const SafetensorsReader inputs(c.folder + "/packed_inputs.safetensors");
   MicroBatch batch;
   batch.input_ids = inputs.Read("input_ids")[0];
-  batch.position_ids = inputs.Read("position_ids")[0];
+  const at::Tensor positions = inputs.Read("position_ids");  // multimodal ones are [3, 1, tokens]
+  batch.position_ids = positions.select(positions.dim() - 2, 0).contiguous();
   const at::Tensor cu_seqlens = inputs.Read("cu_seqlens").to(at::kLong);
   batch.cu_seqlens.assign(cu_seqlens.data_ptr<int64_t>(),
                           cu_seqlens.data_ptr<int64_t>() + cu_seqlens.numel());
@@ -66,6 +73,8 @@ MicroBatch PackedRow(const Case& c) {
   }
   if (c.config.has_vision) {
     batch.pixel_values = inputs.Read("pixel_values");
+    if (inputs.Has("image_grid_thw"))
+      batch.image_grids = inputs.Read("image_grid_thw").narrow(1, 1, 2).contiguous();
     batch.image_positions = batch.input_ids.eq(c.config.image_token_id).nonzero().squeeze(1);
   }
   return batch;
@@ -100,12 +109,16 @@ Errors Compare(Case& c) {
   }
   const double norm = std::sqrt(squares);
   const bool zero_key_biases = c.config.has_vision && !c.config.vision.use_qk_norm;
+  std::map<std::string, at::Tensor> ours;
   for (const auto& [name, gradient] : c.model.gradients()) {
-    const at::Tensor reference = gradients.Read(name);
-    if (!gradient.defined()) {  // a weight that takes no part
-      CHECK(reference.count_nonzero().item<int64_t>() == 0);
-      continue;
+    if (gradient.defined()) {
+      ours[name] = gradient;
+    } else {  // a weight that takes no part
+      CHECK(gradients.Read(name).count_nonzero().item<int64_t>() == 0);
     }
+  }
+  for (const auto& [name, gradient] : NamedForFolder(ours, c.config)) {
+    const at::Tensor reference = gradients.Read(name);
     if (zero_key_biases && name.rfind("vision_tower", 0) == 0 &&
         name.find("k_proj.bias") != std::string::npos) {
       errors.noise = std::max(errors.noise, gradient.norm().item<double>() / norm);

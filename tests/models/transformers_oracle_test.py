@@ -16,6 +16,8 @@ from safetensors.torch import load_file, save_file
 from transformers import (InternVLConfig, InternVLForConditionalGeneration, LlamaConfig,
                           LlamaForCausalLM, LlavaConfig, LlavaForConditionalGeneration,
                           MistralConfig, MistralForCausalLM,
+                          Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2VLConfig,
+                          Qwen2VLForConditionalGeneration,
                           Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 import internlm2
@@ -62,6 +64,16 @@ def llava(tower, text, layer, **more):
         vision_feature_select_strategy=strategy, tie_word_embeddings=text.tie_word_embeddings))
 
 
+def qwen_vl(kind, config, vision, tied):
+    """Qwen2-VL or Qwen2.5-VL, whose pictures are grids of patches of 14 pixels."""
+    text = text_sizes(tie_word_embeddings=tied, rope_parameters={
+        "rope_type": "default", "rope_theta": 1e6, "mrope_section": [1, 1, 2]})
+    vision = {"depth": 3, "num_heads": 4, "patch_size": 14, **vision}
+    return kind(config(text_config=text, vision_config=vision, image_token_id=IMAGE,
+                       video_token_id=IMAGE - 1, vision_start_token_id=IMAGE - 2,
+                       vision_end_token_id=IMAGE - 3, tie_word_embeddings=tied))
+
+
 LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0,
                "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
 # The first sample is longer than max_position_embeddings.
@@ -92,12 +104,21 @@ MODELS = {
         head_dim=16, sliding_window=None))),
     "llava clip mistral": lambda: llava("clip_vision_model", MistralConfig(**text_sizes(
         sliding_window=256)), -2),
+    "qwen2_vl tied": lambda: qwen_vl(
+        Qwen2VLForConditionalGeneration, Qwen2VLConfig,
+        {"embed_dim": 32, "mlp_ratio": 2, "hidden_size": 48}, tied=True),
+    "qwen2_5_vl": lambda: qwen_vl(
+        Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLConfig,
+        {"hidden_size": 32, "intermediate_size": 56, "out_hidden_size": 48, "window_size": 56,
+         "fullatt_block_indexes": [1]}, tied=False),
     "llava clip llama": lambda: llava("clip_vision_model", LlamaConfig(**text_sizes()), -2),
     "llava siglip qwen2": lambda: llava("siglip_vision_model", Qwen2Config(**text_sizes(
         tie_word_embeddings=True)), -1, vision_use_head=False),
 }
-SEVERAL_RANKS = {"qwen2 tied": 2, "internvl 6b llama": 5, "qwen3 tied": 2, "llava clip llama": 2,
-                 "mistral": 2}
+# Patches of each sample's pictures: two in the first, one in the second.
+GRIDS = ([(4, 6), (8, 2)], [(6, 8)], [])
+SEVERAL_RANKS = {"qwen2_vl tied": 2, "qwen2_5_vl": 3, "qwen2 tied": 2,
+                 "internvl 6b llama": 5, "qwen3 tied": 2, "llava clip llama": 2, "mistral": 2}
 INTERNLM2 = ("llama dynamic-rope", "internvl 6b llama")
 
 
@@ -124,21 +145,47 @@ def build(name, seed, eps=None):
     return model.eval()
 
 
-def make_samples(has_vision, seed):
-    """Samples [1, T] of different lengths: with three tiles, with one, without."""
+def add_grids(model, sample, grids, generator):
+    """Pictures with text between them, their sizes, and the positions that the model gives them."""
+    if grids:
+        at = 2
+        for rows, columns in grids:
+            tokens = rows * columns // 4
+            sample["input_ids"][0, at:at + tokens] = IMAGE
+            at += tokens + 1
+        sample["labels"][sample["input_ids"] == IMAGE] = -100
+        sample["pixel_values"] = torch.randn(sum(r * c for r, c in grids), 3 * 2 * 14 * 14,
+                                             generator=generator)
+        sample["image_grid_thw"] = torch.tensor([(1, r, c) for r, c in grids])
+    kinds = (sample["input_ids"] == IMAGE).int()
+    sample["position_ids"] = model.model.get_rope_index(
+        sample["input_ids"], kinds, sample.get("image_grid_thw"))[0]
+
+
+def make_samples(has_vision, seed, model=None):
+    """Samples [1, T] of different lengths: with three tiles, with one, without. For a model that
+    takes grids of patches: with two pictures, with one, without."""
     generator = torch.Generator().manual_seed(seed)
     samples = []
-    for length, tiles in ((41, 3), (17, 1), (30, 0)):
+    for (length, tiles), grids in zip(((41, 3), (17, 1), (30, 0)), GRIDS):
         ids = torch.randint(3, IMAGE, (1, length), generator=generator)
         ids[0, -5] = PAD  # as text: its row of the embedding has no gradient in Transformers
         labels = torch.where(torch.rand(1, length, generator=generator) < 0.4, ids, -100)
         sample = {"input_ids": ids, "labels": labels}
-        if has_vision and tiles:
+        if model is not None:
+            add_grids(model, sample, grids, generator)
+        elif has_vision and tiles:
             ids[0, 2:2 + tiles * TOKENS_PER_TILE] = IMAGE
             labels[ids == IMAGE] = -100
             sample["pixel_values"] = torch.randn(tiles, 3, 56, 56, generator=generator)
         samples.append(sample)
     return samples
+
+
+def pictures(samples):
+    """The pictures of all samples. Positions of packed rows are left to the program."""
+    return {key: torch.cat([s[key] for s in samples if key in s])
+            for key in ("pixel_values", "image_grid_thw") if any(key in s for s in samples)}
 
 
 def padded(samples):
@@ -151,16 +198,17 @@ def padded(samples):
         "labels": torch.cat([pad(s["labels"], -100) for s in samples]),
         "attention_mask": torch.cat([pad(torch.ones_like(s["input_ids"]), 0) for s in samples]),
     }
-    tiles = [s["pixel_values"] for s in samples if "pixel_values" in s]
-    return {**batch, **({"pixel_values": torch.cat(tiles)} if tiles else {})}
+    if "position_ids" in samples[0]:
+        batch["position_ids"] = torch.cat([pad(s["position_ids"].flatten(0, 1), 0)[:, None]
+                                           for s in samples], 1)
+    return {**batch, **pictures(samples)}
 
 
 def packed(samples):
     lengths = [s["input_ids"].shape[1] for s in samples]
     row = {key: torch.cat([s[key] for s in samples], 1) for key in ("input_ids", "labels")}
     row["cu_seqlens"] = torch.tensor([0] + lengths).cumsum(0).to(torch.int32)
-    tiles = [s["pixel_values"] for s in samples if "pixel_values" in s]
-    return {**row, **({"pixel_values": torch.cat(tiles)} if tiles else {})}
+    return {**row, **pictures(samples)}
 
 
 def join(logits, samples, width):
@@ -181,7 +229,9 @@ class Case:
         self.name, self.folder = name, folder
         self.model = build(name, seed)
         self.model.save_pretrained(folder)
-        self.samples = make_samples(hasattr(self.model.config, "vision_config"), seed)
+        takes_grids = hasattr(self.model.model, "get_rope_index")
+        self.samples = make_samples(hasattr(self.model.config, "vision_config"), seed,
+                                    self.model if takes_grids else None)
         self.batch = padded(self.samples)
         self.key_of = reference.key_map(self.model, folder)
         self.fp32, self.bf16, self.exact = (self.run(dtype) for dtype in

@@ -15,6 +15,7 @@
 #include "models/families/families.h"
 #include "models/families/modules.h"
 #include "models/spec/layer_spec.h"
+#include "models/weights/packed_part.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/timeline.h"
 #include "parallel/zero/adamw.h"
@@ -31,10 +32,16 @@
 namespace equipoise::testing {
 namespace {
 
-void SetWeights(FlatParameters& parameters) {
-  for (Parameter* parameter : parameters.parameters()) {
-    const at::Tensor whole = FirstWeight(parameter->name, parameter->whole_shape());
+void SetWeights(const std::vector<Parameter*>& parameters, bool nudged) {
+  for (Parameter* parameter : parameters) {
+    at::Tensor whole = FirstWeight(parameter->name, parameter->whole_shape());
+    if (nudged) whole.mul_(Normal(parameter->whole_shape(), 77, 0x1p-24).add_(1));
     const TensorPart& part = parameter->part;
+    if (parameter->packs) {
+      const MatrixPart mine = {part.split() ? part.dim : -1, part.begin, parameter->shape};
+      parameter->packed = PackedPart(whole, Packing::kInt8, mine, at::kCPU, parameter->name);
+      continue;
+    }
     if (!part.split()) {
       parameter->stored().copy_(whole);
       continue;
@@ -47,7 +54,6 @@ void SetWeights(FlatParameters& parameters) {
           .copy_(whole.narrow(part.dim, part.begin, there));
     }
   }
-  parameters.UpdateCompute();
 }
 
 // Any mix of pictures, text and nothing; a whole step may lack either.
@@ -68,7 +74,7 @@ std::vector<MicroBatch> RandomBatches(const Cell& cell, const ModelConfig& confi
   return batches;
 }
 
-std::vector<MicroBatch> CellBatches(const Cell& cell, const ModelConfig& config) {
+std::vector<MicroBatch> FloatBatches(const Cell& cell, const ModelConfig& config) {
   if (cell.modality.rfind("random", 0) == 0) return RandomBatches(cell, config);
   std::vector<MicroBatch> batches;
   for (int i = 0; i < cell.micro_batches; ++i) {
@@ -85,6 +91,17 @@ std::vector<MicroBatch> CellBatches(const Cell& cell, const ModelConfig& config)
     if (!empty) lengths = {14 + 3 * (i % 4), 5 + i % 2};
     batches.push_back(RandomBatch(config, lengths, tiles, 900 + i));
   }
+  return batches;
+}
+
+// With pictures as bytes, as loaders give them.
+std::vector<MicroBatch> CellBatches(const Cell& cell, const ModelConfig& config) {
+  std::vector<MicroBatch> batches = FloatBatches(cell, config);
+  for (MicroBatch& batch : batches) {
+    if (batch.tiles() == 0) continue;
+    batch.pixel_values = batch.pixel_values.mul(60).add(128).clamp(0, 255).to(at::kByte);
+  }
+  for (size_t i = 0; i < batches.size(); ++i) batches[i].noise = i + 1;
   return batches;
 }
 
@@ -114,6 +131,8 @@ std::vector<Recompute> CellRecompute(const Cell& cell, const ModelConfig& config
   return recompute;
 }
 
+}  // namespace
+
 Plan CellPlan(const Cell& cell, const ModelConfig& config) {
   const ScheduleKind& kind = *FindSchedule(cell.schedule);
   const Degrees degrees{cell.data, cell.pipeline, cell.tensor};
@@ -139,6 +158,13 @@ Plan CellPlan(const Cell& cell, const ModelConfig& config) {
   return plan;
 }
 
+void SetWeights(FlatParameters& parameters, bool nudged) {
+  parameters.SetWeights(
+      [nudged](const std::vector<Parameter*>& some) { SetWeights(some, nudged); });
+}
+
+namespace {
+
 at::Tensor& Whole(std::map<std::string, at::Tensor>& tensors, const Parameter& parameter) {
   at::Tensor& whole = tensors[parameter.name];
   if (!whole.defined()) whole = at::zeros(parameter.whole_shape());
@@ -152,10 +178,17 @@ ZeroOptimizer MakeOptimizer(ParallelModel& model, Communicator& world) {
                        model.shards(), {model.groups().along(Axis::kData), world});
 }
 
+// Components that the cell freezes have no adapters.
+ModelConfig AdaptedModel(const Cell& cell) {
+  ModelConfig config = CellModel(cell.model);
+  config.lora.without = cell.freeze;
+  return config;
+}
+
 // What all ranks of a cell have in common.
 struct Shared {
   explicit Shared(const Cell& cell)
-      : config(CellModel(cell.model)),
+      : config(AdaptedModel(cell)),
         plan(CellPlan(cell, config)),
         batches(CellBatches(cell, config)),
         weight(TotalWeight(batches)) {}
@@ -173,7 +206,8 @@ ModelPart::Pass PassOf(const Shared& shared, int data) {
   for (size_t i = static_cast<size_t>(data); i < shared.batches.size();
        i += static_cast<size_t>(stride)) {
     const MicroBatch& batch = shared.batches[i];
-    pass.loads.push_back(LoadOf(shared.config, batch.tiles(), batch.tokens()));
+    pass.loads.push_back(
+        SingleSegment(PicturesOf(batch, ImageSpecOf(shared.config)), batch.tokens()));
   }
   pass.batch = [&shared, data, stride](int i) -> const MicroBatch& {
     return shared.batches[data + i * stride];
@@ -197,10 +231,10 @@ void TrainSteps(int steps, ParallelModel& model, ZeroOptimizer& optimizer,
   }
 }
 
-void LoadOrSet(const std::string& folder, ParallelModel& model, ZeroOptimizer& optimizer,
-               Communicator& world) {
+void LoadOrSet(const Cell& cell, const std::string& folder, ParallelModel& model,
+               ZeroOptimizer& optimizer, Communicator& world) {
   if (folder.empty()) {
-    SetWeights(model.parameters());
+    SetWeights(model.parameters(), cell.nudged);
     optimizer.TakeMasters();
   } else {
     const std::string from = FindCheckpoint(folder, world);
@@ -230,7 +264,7 @@ CellResult RunRankOf(const Cell& cell, const Shared& shared, const CellFolders& 
   };
   ParallelModel model(shared.config, shared.plan, options, world, recorder);
   ZeroOptimizer optimizer = MakeOptimizer(model, world);
-  LoadOrSet(folders.load, model, optimizer, world);
+  LoadOrSet(cell, folders.load, model, optimizer, world);
   const ModelPart::Pass pass = PassOf(shared, model.groups().at.data);
   model.RunStep(pass);
   CellResult result;
@@ -294,9 +328,22 @@ std::string ToString(const Cell& cell) {
 }
 
 ModelConfig CellModel(const std::string& name) {
+  if (const size_t plus = name.find('+'); plus != std::string::npos) {
+    const std::string kind = name.substr(plus + 1);
+    ModelConfig config = CellModel(name.substr(0, plus));
+    config.lora.targets = {"all-linear"};
+    config.lora.rank = 4;
+    config.lora.alpha = 8;
+    config.lora.dora = kind == "dora";
+    config.lora.dropout = kind == "dropout" ? 0.25 : 0;
+    if (kind == "int8") config.quantize = {Packing::kInt8, {"vision", "llm"}};
+    return config;
+  }
   if (name == "internvl-qwen2") return TinyInternVl(/*large_form=*/false);
   if (name == "internvl-llama") return TinyInternVl(/*large_form=*/true);
   if (name == "llava-llama") return TinyLlava();
+  if (name == "qwen2_vl") return TinyQwenVl(/*windows=*/false);
+  if (name == "qwen2_5_vl") return TinyQwenVl(/*windows=*/true);
   if (name.starts_with("internvl-")) {  // another decoder behind InternViT-300M's form
     ModelConfig config = TinyInternVl(/*large_form=*/false);
     config.text = TinyText(name.substr(name.find('-') + 1), /*tied=*/false).text;
@@ -403,6 +450,16 @@ CellErrors BoundsOf(const Cell& cell, bool other_device) {
   // AdamW makes whole steps of it.
   const bool random = cell.modality.rfind("random", 0) == 0;
   return {5e-3, 5e-3, random ? 2e-1 : 1e-1, 5e-2, {0.9, 0.25}};
+}
+
+CellErrors AtLeast(const CellErrors& bounds, const CellErrors& measured, double factor) {
+  const auto larger = [&](double bound, double floor) { return std::max(bound, factor * floor); };
+  return {larger(bounds.loss, measured.loss),
+          larger(bounds.losses, measured.losses),
+          larger(bounds.gradients, measured.gradients),
+          larger(bounds.norms, measured.norms),
+          {larger(bounds.moves.worst, measured.moves.worst),
+           larger(bounds.moves.whole, measured.moves.whole)}};
 }
 
 std::string ToString(const CellErrors& errors) {

@@ -11,6 +11,8 @@
 #include "models/spec/model_config.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/encoder_placement.h"
+#include "parallel/parameter.h"
+#include "parallel/plan.h"
 
 namespace equipoise::testing {
 
@@ -32,6 +34,9 @@ struct Cell {
   // By layer: none | vision+llm, llm (these modules whole) | attention | mlp | random SEED
   std::string recompute = "none";
   int steps = 3;  // of AdamW, on the same batches
+  // First weights moved by about a rounding of fp32: how far such a run is from one without is how
+  // far rounding alone takes it.
+  bool nudged = false;
 
   int ranks() const { return data * pipeline * tensor; }
 };
@@ -40,8 +45,15 @@ struct Cell {
 std::string ToString(const Cell& cell);
 
 // internvl-qwen2 (InternViT-300M form), internvl-llama (6B form: RMSNorm, QK norm), internvl-qwen3,
-// internvl-internlm2, qwen2, llama, qwen2-tied.
+// internvl-internlm2, llava-llama, qwen2_vl (tied), qwen2_5_vl, qwen2, llama, qwen2-tied; with
+// "+lora",
+// "+dora", "+dropout" or "+int8" adapters of that kind on all linear layers, the last over
+// quantised ones.
 ModelConfig CellModel(const std::string& name);
+
+Plan CellPlan(const Cell& cell, const ModelConfig& config);
+// Sets this rank's part of the weights of the first step; they depend on their names alone.
+void SetWeights(FlatParameters& parameters, bool nudged = false);
 
 struct CellResult {
   double loss = 0;  // before the first step
@@ -111,6 +123,8 @@ CellErrors Compare(const CellResult& result, const CellResult& expected);
 // another kind of device. A mesh that trains less fails them: all moves are then 1 from those of
 // one process.
 CellErrors BoundsOf(const Cell& cell, bool other_device = false);
+// Of each kind the larger of the bound and `factor` times what was measured.
+CellErrors AtLeast(const CellErrors& bounds, const CellErrors& measured, double factor);
 // "loss 1.0e-07, gradients 2.0e-06, ..."
 std::string ToString(const CellErrors& errors);
 // The same behind the cell, as scripts/parity reads it.

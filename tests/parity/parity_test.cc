@@ -36,7 +36,8 @@ const CellResult& Reference(Cell cell, int data, int pipeline, int tensor) {
 const CellResult& SameSums(const Cell& cell) {
   const int stages =
       cell.pipeline * std::max(cell.chunks, FindSchedule(cell.schedule)->fewest_chunks);
-  const bool apart = cell.model == "qwen2-tied" && stages > 1;
+  const bool tied = cell.model == "qwen2-tied" || cell.model == "qwen2_vl";
+  const bool apart = tied && stages > 1;
   return Reference(cell, cell.data, apart ? 2 : 1, cell.tensor);
 }
 
@@ -315,6 +316,50 @@ TEST_CASE("parity: LLaVA with its encoder apart, and the first stage of training
   Check(cell);
 }
 
+TEST_CASE("parity: pictures at their own size", "[parity][cpu]") {
+  Cell cell;
+  cell.model = GENERATE("qwen2_vl", "qwen2_5_vl");
+  cell.modality = GENERATE("mixed", "pictures", "text");
+  cell.schedule = GENERATE("1f1b", "zb_h1", "interleaved", "zb_v");
+  cell.pipeline = 2;
+  std::tie(cell.data, cell.tensor) = GENERATE(table<int, int>({{1, 1}, {2, 1}, {1, 2}, {1, 3}}));
+  cell.zero = cell.data - 1;
+  cell.precision = GENERATE("fp32", "bf16");
+  cell.recompute = GENERATE("none", "random 1");
+  Check(cell);
+}
+
+TEST_CASE("parity: pictures at their own size, cuts within the encoder and frozen parts",
+          "[parity][cpu]") {
+  Cell cell;
+  cell.model = GENERATE("qwen2_vl", "qwen2_5_vl");
+  cell.modality = "pictures";
+  cell.pipeline = 4;
+  cell.schedule = GENERATE("gpipe", "1f1b", "zb_h1");
+  cell.stage_begins = GENERATE(std::vector<int>{0, 1, 2, 3, 8}, std::vector<int>{0, 2, 3, 6, 8});
+  cell.freeze = GENERATE(std::vector<std::string>{}, std::vector<std::string>{"vision"},
+                         std::vector<std::string>{"llm"}, std::vector<std::string>{"projector"});
+  Check(cell);
+}
+
+TEST_CASE("parity: pictures at their own size, an encoder on ranks of its own", "[parity][cpu]") {
+  Cell cell = EncoderApart(GENERATE("gpipe", "1f1b", "zb_h1", "interleaved", "zb_v"));
+  cell.model = GENERATE("qwen2_vl", "qwen2_5_vl");
+  cell.modality = GENERATE("mixed", "pictures");
+  cell.encoder_ranks = GENERATE(1, 2);
+  Check(cell);
+}
+
+TEST_CASE("parity: pictures at their own size, an encoder in the bubbles", "[parity][cpu]") {
+  Cell cell = EncoderInBubbles();
+  cell.model = GENERATE("qwen2_vl", "qwen2_5_vl");
+  cell.modality = "pictures";
+  cell.schedule = GENERATE("1f1b", "zb_v");
+  cell.pipeline = 2;
+  cell.encoder_ranks = GENERATE(1, 2);
+  CheckInBubbles(cell);
+}
+
 TEST_CASE("parity: bf16", "[parity][cpu]") {
   Cell cell = Base();
   cell.precision = "bf16";
@@ -324,6 +369,41 @@ TEST_CASE("parity: bf16", "[parity][cpu]") {
   cell.zero = GENERATE(0, 1);
   cell.tensor = GENERATE(1, 2);
   Check(cell);
+}
+
+TEST_CASE("parity: adapters", "[parity][cpu]") {
+  Cell cell;
+  cell.model = GENERATE("internvl-qwen2+lora", "internvl-llama+lora", "qwen2-tied+lora",
+                        "internvl-qwen2+dropout");
+  cell.schedule = GENERATE("gpipe", "1f1b", "zb_h1", "interleaved", "zb_v");
+  cell.pipeline = 2;
+  std::tie(cell.data, cell.tensor) = GENERATE(table<int, int>({{1, 1}, {2, 1}, {1, 2}, {1, 3}}));
+  cell.zero = cell.data - 1;
+  cell.recompute = GENERATE("none", "random 1");
+  Check(cell);
+}
+
+TEST_CASE("parity: kinds of adapters, and what is under them", "[parity][cpu]") {
+  Cell cell;
+  cell.model = GENERATE("internvl-qwen2+dora", "internvl-llama+int8", "internvl-qwen2+lora");
+  cell.schedule = GENERATE("1f1b", "zb_h1");
+  cell.pipeline = 2;
+  std::tie(cell.data, cell.tensor) = GENERATE(table<int, int>({{1, 1}, {2, 1}, {1, 2}, {2, 2}}));
+  cell.zero = cell.data - 1;
+  cell.precision = GENERATE("fp32", "bf16");
+  cell.freeze = GENERATE(std::vector<std::string>{}, std::vector<std::string>{"vision"});
+  Check(cell);
+}
+
+TEST_CASE("parity: adapters of an encoder apart and in the bubbles", "[parity][cpu]") {
+  Cell cell = EncoderApart(GENERATE("gpipe", "1f1b", "zb_h1", "zb_v"));
+  cell.model = "internvl-qwen2+lora";
+  cell.modality = GENERATE("mixed", "text");
+  Check(cell);
+  cell = EncoderInBubbles();
+  cell.model = "internvl-qwen2+lora";
+  cell.pipeline = 2;
+  CheckInBubbles(cell);
 }
 
 // What the bounds of moves tell: weights that no step has moved, and those that lack a step.

@@ -9,7 +9,7 @@
 namespace equipoise::testing {
 namespace {
 
-bool IsText(const Cell& cell) { return cell.model == "qwen2-tied"; }
+bool IsText(const Cell& cell) { return cell.model.starts_with("qwen2-tied"); }
 
 void ThrowMesh(Cell& cell, Dice& dice, int most_ranks) {
   do {
@@ -34,6 +34,21 @@ void ThrowBubbles(Cell& cell) {
   } while (cell.pipeline % cell.encoder_ranks != 0);
   const int most = (kLayers - kTextLayers) / cell.encoder_ranks;
   cell.encoder_chunks = 1 + dice.Throw(std::min(3, most));
+}
+
+// Lets one cell in three with pictures take them at their own size. With dice of its own, so that
+// the others are those that were thrown before there were any.
+void ThrowGrids(Cell& cell) {
+  if (IsText(cell)) return;
+  Dice dice(static_cast<unsigned>(std::hash<std::string>()(cell.modality + " grids")));
+  if (dice.Throw(3) == 0) cell.model = "qwen2_5_vl";
+}
+
+// Gives one cell in four adapters. With dice of its own, as ThrowBubbles().
+void ThrowAdapters(Cell& cell) {
+  Dice dice(static_cast<unsigned>(std::hash<std::string>()(cell.modality + " adapters")));
+  if (dice.Throw(4) > 0) return;
+  cell.model += dice.Pick<std::string>({"+lora", "+dropout", "+dora", "+int8"});
 }
 
 // All that a mesh leaves open.
@@ -73,6 +88,8 @@ Cell RandomCell(Dice& dice, int most_ranks) {
   ThrowMesh(cell, dice, most_ranks);
   cell.micro_batches = cell.data * (1 + dice.Throw(6));
   ThrowRest(cell, dice);
+  ThrowGrids(cell);
+  ThrowAdapters(cell);
   return cell;
 }
 

@@ -1,11 +1,20 @@
 // What a recording libcudart.so.13 says of its GPUs. See runtime.cc.
 
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 
 #include "tests/recording_cuda/gpu_facts.h"
+
+namespace {
+
+constexpr int kDriverNotSupported = 801;
+int NotSupported() { return kDriverNotSupported; }
+
+}  // namespace
 
 extern "C" {
 
@@ -116,12 +125,19 @@ const char* cudaGetErrorString(cudaError_t error) {
 
 const char* cudaGetErrorName(cudaError_t error) { return cudaGetErrorString(error); }
 
-// A function of the driver: none is given, and LibTorch does without.
-cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsigned,
+// A function of the driver: the recording one's. What it lacks of those without which LibTorch's
+// allocator does not begin, sharing memory between processes, is refused when called.
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned,
                                              unsigned long long,
                                              cudaDriverEntryPointQueryResult* result) {
-  *function = nullptr;
-  if (result != nullptr) *result = cudaDriverEntryPointSymbolNotFound;
+  *function = dlsym(RTLD_DEFAULT, name);
+  const std::string_view wanted(name);
+  if (*function == nullptr && (wanted.starts_with("cuMem") || wanted.starts_with("cuStream")))
+    *function = reinterpret_cast<void*>(&NotSupported);
+  if (result != nullptr) {
+    *result =
+        *function == nullptr ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
+  }
   return cudaSuccess;
 }
 }

@@ -1,6 +1,7 @@
 // A recording libcuda.so.1: what the program and LibTorch ask NVIDIA's driver. See runtime.cc.
 
 #include <cuda.h>
+#include <sys/mman.h>
 
 #include <cstdio>
 #include <cstring>
@@ -10,6 +11,16 @@
 
 #undef cuDevicePrimaryCtxRelease
 #undef cuDeviceTotalMem
+
+namespace {
+
+// Of a GPU's memory, cuMemCreate's.
+struct Piece {
+  int gpu;
+  int64_t bytes;
+};
+
+}  // namespace
 
 extern "C" {
 
@@ -76,6 +87,59 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
   if (memmem(module, bytes + 16, name, std::strlen(name) + 1) == nullptr)
     return CUDA_ERROR_NOT_FOUND;
   *function = reinterpret_cast<CUfunction>(strdup(name));
+  return CUDA_SUCCESS;
+}
+
+// Virtual memory, of which LibTorch's expandable segments are made: addresses that fault, behind
+// which pieces of the GPU's memory are put.
+
+CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp*,
+                                       CUmemAllocationGranularity_flags) {
+  *bytes = size_t{2} << 20;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr* begin, size_t bytes, size_t, CUdeviceptr,
+                             unsigned long long) {
+  // Aligned to pages of a GPU.
+  constexpr size_t kPage = size_t{2} << 20;
+  void* memory =
+      mmap(nullptr, bytes + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  *begin = (reinterpret_cast<uintptr_t>(memory) + kPage - 1) / kPage * kPage;
+  return CUDA_SUCCESS;
+}
+
+// The addresses stay reserved: nothing else is to be found there.
+CUresult cuMemAddressFree(CUdeviceptr, size_t) { return CUDA_SUCCESS; }
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
+                     const CUmemAllocationProp* properties, unsigned long long) {
+  const int gpu = properties->location.id;
+  if (RecordingCudaTake(gpu, static_cast<int64_t>(bytes)) == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  *handle = reinterpret_cast<uintptr_t>(new Piece{gpu, static_cast<int64_t>(bytes)});
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  const auto* piece = reinterpret_cast<Piece*>(handle);
+  RecordingCudaTake(piece->gpu, -piece->bytes);
+  delete piece;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemMap(CUdeviceptr begin, size_t bytes, size_t, CUmemGenericAllocationHandle,
+                  unsigned long long) {
+  RecordingCudaMap(reinterpret_cast<void*>(begin), static_cast<int64_t>(bytes));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemUnmap(CUdeviceptr begin, size_t) {
+  RecordingCudaUnmap(reinterpret_cast<void*>(begin));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) {
   return CUDA_SUCCESS;
 }
 

@@ -30,4 +30,9 @@ void RecordingCudaKernels(void (*each)(void* context, const char* kernel, int64_
 
 // For the other recording libraries: a launch of a kernel or product of this name.
 void RecordingCudaLaunch(const char* kernel);
+// Takes bytes of a GPU's memory, or gives some back (below 0); 0 where there are not so many left.
+int RecordingCudaTake(int gpu, int64_t bytes);
+// Addresses of the virtual memory that are, or are no longer, backed by memory of a GPU.
+void RecordingCudaMap(const void* begin, int64_t bytes);
+void RecordingCudaUnmap(const void* begin);
 }

@@ -59,6 +59,17 @@ class Ranges {
     if (after == ends_.begin()) return false;
     return Address(begin) + bytes <= (--after)->second;
   }
+  // Whether neighbours together do.
+  bool HoldTogether(const void* begin, size_t bytes) const {
+    uintptr_t at = Address(begin);
+    const uintptr_t end = at + bytes;
+    while (at < end) {
+      auto after = ends_.upper_bound(at);
+      if (after == ends_.begin() || (--after)->second <= at) return false;
+      at = after->second;
+    }
+    return true;
+  }
 
  private:
   static uintptr_t Address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
@@ -69,6 +80,7 @@ class Ranges {
 struct Recording {
   std::mutex mutex;
   Ranges device, pinned;
+  Ranges mapped;  // device memory behind virtual addresses, a piece after the other
   std::array<int64_t, 64> reserved = {};               // bytes of each GPU
   std::map<uintptr_t, int> gpu_of;                     // of device memory, by its address
   std::unordered_map<const void*, std::string> names;  // of kernels, by their host function
@@ -76,6 +88,10 @@ struct Recording {
   std::unordered_map<cudaEvent_t, int64_t> recorded;  // by event: the number of its last record
   std::atomic<int64_t> launches{0}, to_host{0}, to_device{0}, within{0}, synchronizations{0};
   std::atomic<int64_t> events{0}, stream_waits{0}, handles{0x1000};
+
+  bool OnDevice(const void* begin, size_t bytes) const {
+    return device.Holds(begin, bytes) || mapped.HoldTogether(begin, bytes);
+  }
 };
 
 Recording& All() {
@@ -105,8 +121,8 @@ cudaError_t Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) 
   bool to_device = false, from_device = false;
   {
     const std::lock_guard lock(All().mutex);
-    to_device = All().device.Holds(to, bytes);
-    from_device = All().device.Holds(from, bytes);
+    to_device = All().OnDevice(to, bytes);
+    from_device = All().OnDevice(from, bytes);
   }
   if (kind == cudaMemcpyDefault) {
     kind = to_device ? (from_device ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice)
@@ -136,7 +152,7 @@ cudaError_t Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) 
 
 cudaError_t Fill(const void* memory, size_t bytes) {
   const std::lock_guard lock(All().mutex);
-  if (bytes > 0 && !All().device.Holds(memory, bytes))
+  if (bytes > 0 && !All().OnDevice(memory, bytes))
     return Fail(cudaErrorInvalidValue, "a fill leaves device memory");
   ++All().within;
   ++thread_work;
@@ -179,6 +195,24 @@ void RecordingCudaLaunch(const char* kernel) {
   ++thread_work;
   const std::lock_guard lock(All().mutex);
   ++All().kernel_launches[kernel];
+}
+
+int RecordingCudaTake(int gpu, int64_t bytes) {
+  const std::lock_guard lock(All().mutex);
+  int64_t& reserved = All().reserved[static_cast<size_t>(gpu)];
+  if (reserved + bytes > ClaimedGpu().memory_bytes) return 0;
+  reserved += bytes;
+  return 1;
+}
+
+void RecordingCudaMap(const void* begin, int64_t bytes) {
+  const std::lock_guard lock(All().mutex);
+  All().mapped.Add(begin, static_cast<size_t>(bytes));
+}
+
+void RecordingCudaUnmap(const void* begin) {
+  const std::lock_guard lock(All().mutex);
+  All().mapped.Remove(begin);
 }
 
 cudaError_t cudaGetDevice(int* device) {
@@ -254,7 +288,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   const std::lock_guard lock(All().mutex);
   std::memset(attributes, 0, sizeof *attributes);
   attributes->type = cudaMemoryTypeUnregistered;
-  if (All().device.Holds(pointer, 1)) {
+  if (All().OnDevice(pointer, 1)) {
     attributes->type = cudaMemoryTypeDevice;
     attributes->devicePointer = const_cast<void*>(pointer);
   } else if (All().pinned.Holds(pointer, 1)) {

@@ -5,6 +5,7 @@ import subprocess
 import tempfile
 import textwrap
 import time
+import traceback
 
 DEADLINE_S = 300
 FOLDER = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
@@ -77,6 +78,7 @@ def run_cases(cases):
             case()
         except Exception as error:  # pylint: disable=broad-except
             failed += 1
-            print(f"FAILED {case.__name__}: {error!r}")
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            print(f"FAILED {case.__name__}: {error!r}, line {place.lineno}: {place.line}")
     print(f"{len(cases) - failed} passed, {failed} failed")
     return 1 if failed else 0

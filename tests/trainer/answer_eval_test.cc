@@ -2,15 +2,17 @@
 
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <memory>
 #include <sstream>
 
 #include "configs/base/json.h"
+#include "models/families/families.h"
 #include "models/weights/weights.h"
 #include "parallel/comm/single_communicator.h"
 #include "tests/data/data_fixture.h"
 #include "tests/data/tiny_tokenizer.h"
+#include "tests/parallel/run_ranks.h"
 #include "trainer/answers/answer_files.h"
-#include "trainer/checkpoint/loaded_model.h"
 #include "trainer/run/open_data.h"
 
 namespace equipoise {
@@ -43,6 +45,21 @@ RunConfig WriteCase(DataFixture& data) {
   return config;
 }
 
+// A model with random weights, shared by the ranks of `world`.
+std::unique_ptr<ParallelModel> RandomModel(const ModelConfig& config, const Degrees& degrees,
+                                           Communicator& world, TimelineRecorder& recorder) {
+  Plan plan = InlinePlan(degrees);
+  const int layers = static_cast<int>(LayerSpecs(config).size());
+  for (int stage = 0; stage <= degrees.pipeline; ++stage)
+    plan.stage_begins.push_back(stage * layers / degrees.pipeline);
+  ParallelModel::Options options;
+  options.part.inference = true;
+  auto model = std::make_unique<ParallelModel>(config, plan, options, world, recorder);
+  InitializeWeights(model->parameters().parameters(), config, 1);
+  model->parameters().UpdateCompute();
+  return model;
+}
+
 TEST_CASE("a picture that cannot be used counts as a wrong answer", "[trainer][cpu]") {
   DataFixture data;
   RunConfig config = WriteCase(data);
@@ -52,28 +69,31 @@ TEST_CASE("a picture that cannot be used counts as a wrong answer", "[trainer][c
   const std::vector<int64_t> samples = AnswerableSamples(opened.index, 100);
   REQUIRE(samples == std::vector<int64_t>{0, 2, 3, 4, 5});
 
-  LoadOptions inference;
-  inference.inference = true;
-  LoadedModel model = BuildModel(opened.model_config, inference);
-  InitializeWeights(model.parameters->parameters(), model.config, 1);
-  const Responder answerer({model.stage.get(), &model.config}, &opened.tokenizer,
-                           &opened.chat_template, &config.data);
+  const Responder answerer(&opened.model_config, &opened.tokenizer, &opened.chat_template,
+                           &config.data);
+  GenerateOptions options;
+  options.max_new_tokens = 2;
+  const Questions questions{opened.dataset, samples, {}};
+  TimelineRecorder recorder(0);
+  const auto model = RandomModel(opened.model_config, {}, world, recorder);
+  AnswerSession session(*model, answerer, world);
   AnsweredSource source;
   source.source = config.data.train[0];
-  source.answers = AnswerSamples(answerer, {opened.dataset, samples, 2}, world).value();
-  CHECK_FALSE(AnswerSamples(answerer, {opened.dataset, samples, 2}, world, [] { return true; }));
+  source.answers = AnswerSamples(session, answerer, questions, options).value();
+  CHECK_FALSE(AnswerSamples(session, answerer, questions, options, [] { return true; }));
   REQUIRE(source.answers.size() == 5);
   CHECK(source.faults() == 3);
   for (size_t i = 0; i < 5; ++i) {
     INFO(source.answers[i].id);
     CHECK(source.answers[i].fault.empty() == (i < 2));
-    CHECK_FALSE((i >= 2 && source.answers[i].exact));
+    CHECK_FALSE((i >= 2 && source.answers[i].exact()));
     CHECK(source.answers[i].reference == (i == 0 ? "Hi" : "A"));
   }
   CHECK_THAT(source.answers[3].fault, Contains("gone.png"));
   CHECK_THAT(source.answers[4].fault, Contains("image_pixels"));
-  for (SampleAnswer& answer : source.answers) answer.exact = answer.fault.empty();
-  CHECK(source.exact_share() == Approx(0.4));
+  for (SampleAnswer& answer : source.answers) answer.scores.exact = answer.fault.empty() ? 1 : 0;
+  CHECK(source.Mean().exact == Approx(0.4));
+  CHECK(source.exact() == 2);
 
   WriteAnswers(data.folder / "answers.jsonl", {source});
   std::istringstream lines(ReadWholeFile(data.folder / "answers.jsonl"));
@@ -84,12 +104,62 @@ TEST_CASE("a picture that cannot be used counts as a wrong answer", "[trainer][c
   // Also where a picture passes the index and is too large for the limits when it is decoded.
   DataConfig strict = config.data;
   strict.limits.image_pixels = 10;
-  const Responder careful({model.stage.get(), &model.config}, &opened.tokenizer,
-                          &opened.chat_template, &strict);
-  const auto again = AnswerSamples(careful, {opened.dataset, {2}, 2}, world).value();
+  const Responder careful(&opened.model_config, &opened.tokenizer, &opened.chat_template, &strict);
+  AnswerSession strictly(*model, careful, world);
+  const auto again = AnswerSamples(strictly, careful, {opened.dataset, {2}, {}}, options).value();
   REQUIRE(again.size() == 1);
   CHECK_FALSE(again[0].fault.empty());
-  CHECK_FALSE(again[0].exact);
+  CHECK_FALSE(again[0].exact());
+}
+
+TEST_CASE("the ranks of every mesh give the same answers", "[trainer][cpu]") {
+  DataFixture data;
+  const RunConfig config = WriteCase(data);
+  const auto answer = [&](const Degrees& degrees) {
+    const int ranks = degrees.data * degrees.pipeline * degrees.tensor;
+    std::vector<std::vector<std::string>> texts(static_cast<size_t>(ranks));
+    RunRanks(ranks, [&](Communicator& world) {
+      const OpenedData opened(config, config.data.train, world);
+      const Responder responder(&opened.model_config, &opened.tokenizer, &opened.chat_template,
+                                &config.data);
+      TimelineRecorder recorder(world.rank());
+      const auto model = RandomModel(opened.model_config, degrees, world, recorder);
+      AnswerSession session(*model, responder, world);
+      GenerateOptions options;
+      options.max_new_tokens = 6;
+      const Questions questions{opened.dataset, AnswerableSamples(opened.index, 100), {2, 0}};
+      for (const double temperature : {0.0, 1.0}) {
+        options.temperature = temperature;
+        options.top_p = 0.9;
+        for (const SampleAnswer& one :
+             AnswerSamples(session, responder, questions, options).value())
+          texts[static_cast<size_t>(world.rank())].push_back(one.answer + "|" + one.fault);
+      }
+    });
+    return texts;
+  };
+  const std::vector<std::string> alone = answer({}).front();
+  REQUIRE(alone.size() == 10);
+  CHECK(alone[0] != alone[5]);  // greedy and drawn
+  for (const Degrees degrees :
+       {Degrees{2, 1, 1}, Degrees{1, 2, 1}, Degrees{1, 1, 2}, Degrees{2, 2, 1}, Degrees{3, 1, 1}}) {
+    for (const std::vector<std::string>& texts : answer(degrees)) CHECK(texts == alone);
+  }
+}
+
+TEST_CASE("batches hold questions alike in length, the longest first", "[trainer][cpu]") {
+  using Batches = std::vector<std::vector<int64_t>>;
+  CHECK(BatchesByLength({5, 9, 5, 1}, {2, 0}) == Batches{{1, 0}, {2, 3}});
+  CHECK(BatchesByLength({5, 9, 5, 1}, {4, 10}) == Batches{{1}, {0, 2}, {3}});
+  CHECK(BatchesByLength({50, 9}, {4, 10}) == Batches{{0}, {1}});
+  CHECK(BatchesByLength({}, {4, 10}).empty());
+}
+
+TEST_CASE("sets of questions have names of their own", "[trainer][cpu]") {
+  CHECK(AnswerSetNames({{"a/doc.jsonl"}, {"b/chart.jsonl"}}) ==
+        std::vector<std::string>{"doc", "chart"});
+  CHECK(AnswerSetNames({{"a/doc.jsonl"}, {"b/doc.jsonl"}}) ==
+        std::vector<std::string>{"doc-0", "doc-1"});
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "configs/base/error.h"
+#include "parallel/comm/single_communicator.h"
 #include "tests/parallel/run_ranks.h"
 #include "tests/trainer/checkpoint_sample.h"
 #include "tests/trainer/scratch_folder.h"
@@ -47,6 +48,30 @@ TEST_CASE("what any number of ranks save, one rank reads", "[checkpoint][cpu]") 
   CHECK(index.sections == SampleContent(40, 0).sections);
   CHECK(index.settings == SampleContent(40, 0).settings);
   CHECK(index.tensors.size() == 2 * static_cast<size_t>(ranks));
+}
+
+TEST_CASE("the best checkpoint is linked and never deleted", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  SingleCommunicator world;
+  CheckpointContent content = SampleContent(40, 0);
+  for (const int64_t step : {40, 50, 60, 70}) {
+    content.state.step = step;
+    if (step == 50) content.state.best = BestStep{"doc/anls", 0.5, step};
+    SaveCheckpoint(scratch.path(), content, /*keep=*/1, world);
+  }
+  const std::string folder = scratch.Path("checkpoints");
+  CHECK(NamesIn(folder) ==
+        std::set<std::string>{"best", "latest", "step-00000050", "step-00000070"});
+  CHECK(fs::read_symlink(fs::path(folder) / "best") == "step-00000050");
+  const TrainState state = ReadCheckpointIndex(folder + "/step-00000070", /*verify=*/true).state;
+  REQUIRE(state.best);
+  CHECK(state.best->measure == "doc/anls");
+  CHECK(state.best->value == 0.5);
+  CHECK(state.best->step == 50);
+  content.state.step = 80;
+  content.state.best = BestStep{"doc/anls", 0.6, 80};
+  SaveCheckpoint(scratch.path(), content, /*keep=*/1, world);
+  CHECK(NamesIn(folder) == std::set<std::string>{"best", "latest", "step-00000080"});
 }
 
 TEST_CASE("ranks without tensors write no file", "[checkpoint][cpu]") {
@@ -329,6 +354,14 @@ TEST_CASE("a setting younger than the checkpoint had its default", "[checkpoint]
   Json older = saved;
   older["data"]["follow_links"] = false;  // of programs before data.allow_outside
   CHECK_NOTHROW(CheckSections("c", older, current));
+  older["data"]["train"].push_back({{"annotations", "a.jsonl"}, {"images", "."}, {"repeat", 1.0}});
+  Json sources = current;
+  sources["data"]["train"] = older["data"]["train"];
+  sources["data"]["train"][0]["max_tiles"] = 0;
+  CHECK_NOTHROW(CheckSections("c", older, sources));
+  sources["data"]["train"][0]["max_tiles"] = 1;
+  CHECK_THROWS_WITH(CheckSections("c", older, sources),
+                    Catch::Contains("data.train[0].max_tiles was 0 and is 1"));
   current["data"]["allow_outside"] = true;
   CHECK_THROWS_WITH(CheckSections("c", saved, current),
                     Catch::Contains("data.allow_outside was false and is true"));

@@ -5,6 +5,8 @@ Ids come from Hugging Face's `tokenizers` on the same tokenizer.json.
 
 import json
 import os
+import pty
+import re
 import subprocess
 import sys
 import tempfile
@@ -223,6 +225,55 @@ def test_show_gives_what_the_model_sees(folder):
     assert "numbered 0 to 4" in folder.run("show", "5", code=2).stderr
     assert json.loads(folder.run("show", "c", "--json").stdout) == shown
     assert "no record has the id 'zz'" in folder.run("show", "zz", code=2).stderr
+
+
+def in_terminal(command, **variables):
+    """What the command writes to a terminal."""
+    parent, child = pty.openpty()
+    environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+    with subprocess.Popen(command, stdout=child, stderr=subprocess.PIPE,
+                          env=environment | variables) as process:
+        os.close(child)
+        written = b""
+        while True:
+            try:
+                block = os.read(parent, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not block:
+                break
+            written += block
+    os.close(parent)
+    assert process.returncode == 0, written
+    return written.decode().replace("\r\n", "\n")
+
+
+def test_show_colours_and_draws_on_a_terminal(folder):
+    command = [folder.program, "data", f"{folder.path}/c.yaml", "show", "2"]
+    plain = folder.run("show", "2").stdout
+    assert "\x1b" not in plain and "\u2580" not in plain, plain
+    assert in_terminal(command, NO_COLOR="1") == plain
+    shown = in_terminal(command)
+    assert '\x1b[1;32m[trained 5] "Both<|im_end|>"' in shown, shown
+    # Two pictures, of one tile and of two with a thumbnail: three rows of 8 lines.
+    drawn = [line for line in shown.split("\n") if "\u2580" in line]
+    assert len(drawn) == 24, len(drawn)
+    assert sorted({line.count("\u2580") for line in drawn}) == [16, 32], drawn[0]
+
+
+def test_show_writes_a_page(folder):
+    path = f"{folder.path}/sample.html"
+    folder.run("show", "2", "--html", path)
+    with open(path) as file:
+        page = file.read()
+    assert page.count("<img alt=") == 4 and page.count("data:image/png;base64,") == 4, page[:500]
+    trained = re.findall('<span class="trained" title="token [0-9]+, id [0-9]+, trained">(.*?)'
+                         '</span>', page)
+    assert "".join(trained) == "Both&lt;|im_end|&gt;", trained
+    assert "&lt;IMG_CONTEXT&gt; &times; 12" in page, page[-2000:]
+    assert "http" not in page  # nothing is fetched
+    line = folder.run("show", "2", "--html", f"{folder.path}/none/x", code=5).stderr
+    assert "cannot be written" in line, line
 
 
 def test_show_writes_what_the_model_sees(folder):

@@ -294,7 +294,7 @@ TEST_CASE("a model without gradients is held once, in its dtype", "[frozen][cpu]
   options.dtype = GENERATE(at::kFloat, at::kBFloat16);
   const ModelConfig config = TinyInternVl(/*large_form=*/false);
   LoadedModel model = BuildModel(config, options);
-  LoadCheckpointWeights(model, FindCheckpoint(run.path()));
+  LoadCheckpointWeights(*model.parameters, FindCheckpoint(run.path()));
   int64_t padded = 0;
   for (const Parameter* p : model.parameters->parameters()) padded += (p->numel() + 63) / 64 * 64;
   const int64_t held = GetCpuMemory().current_bytes - before;

@@ -34,10 +34,26 @@ TEST_CASE("the keys are those of the contract, in its order", "[metrics][cpu]") 
   });
   CHECK(keys ==
         "epoch loss grad_norm lr tokens samples images step_s tokens_per_s mfu mem_peak_bytes "
-        "mem_reserved_bytes rss_peak_bytes data_wait_s bubble_share predicted_step_s pad_ratio "
-        "fill_share "
+        "mem_reserved_bytes rss_peak_bytes data_wait_s pause_s checkpoint_s bubble_share "
+        "predicted_step_s pad_ratio fill_share "
         "dist_ratio_vision dist_ratio_text skipped_samples eval_loss ");
-  CHECK(Json::parse(MetricsLine(metrics)).size() == 23);
+  CHECK(Json::parse(MetricsLine(metrics)).size() == 25);
+}
+
+TEST_CASE("scores of answers are an object a set", "[metrics][cpu]") {
+  StepMetrics metrics;
+  metrics.step = 7;
+  metrics.answers = {{"doc \"a\"", {{"anls", 0.25}, {"exact", 0}}}, {"chart", {{"anls", 1.0 / 3}}}};
+  const std::string line = MetricsLine(metrics);
+  CHECK(
+      line ==
+      R"({"step":7,"answers":{"chart":{"anls":0.333333333},"doc \"a\"":{"anls":0.25,"exact":0}}})");
+  const ScratchFolder scratch;
+  MetricsWriter(scratch.Path("metrics.jsonl")).Write(metrics);
+  const auto read = ReadMetrics(scratch.Path("metrics.jsonl"));
+  REQUIRE(read.size() == 1);
+  CHECK(read[0].answers.at("doc \"a\"") == metrics.answers.at("doc \"a\""));
+  CHECK(read[0].answers.at("chart").at("anls") == Approx(1.0 / 3));
 }
 
 TEST_CASE("numbers that are not finite stay valid JSON", "[metrics][cpu]") {

@@ -34,7 +34,10 @@ ReportInput Sample(int64_t steps) {
     m.data_wait_s = 0.05;
     m.skipped_samples = 1;
     m.rss_peak_bytes = 500 << 20;
-    if (step % 100 == 0) m.eval_loss = *m.loss + 0.5;
+    if (step % 100 == 0) {
+      m.eval_loss = *m.loss + 0.5;
+      m.answers["held"] = {{"anls", 0.5}, {"exact", 0.25}};
+    }
   }
   input.lead = "2026-11-22 · <here>";
   input.answers = {
@@ -45,6 +48,7 @@ ReportInput Sample(int64_t steps) {
        {{"data:image/png;base64,AAAA", "<image>\nWhat is it?", "a cat", "zzz", "a cat"}}},
       {"held.jsonl", AnswerRole::kHeldOut, 0, 40, {{"", "", "a dog", "", "a <script>"}}},
       {"swapped.jsonl", AnswerRole::kControl, 0, 3, {{"", "", "a toilet", "", "a bird"}}}};
+  input.answers[1].scores = {{"exact", 0}, {"anls", 0.5}};
   input.ranks = {{"node1", "AMD EPYC", 300 << 20, 290 << 20, 12'000LL << 20},
                  {"node2", "NVIDIA <H200>", 0, 280 << 20, 400 << 20}};
   input.quarantine = {{"train.jsonl", 17, "x", "truncated JPEG"}};
@@ -90,10 +94,11 @@ TEST_CASE("the report shows figures, pictures, answers, quarantine and configura
   CHECK(Has(html, "<dt>tokens</dt><dd>1,000,000</dd>"));
   CHECK(Has(html, "<dt>time in steps</dt><dd>8m20s</dd>"));
   for (const char* title : {"Loss", "Learning rate", "Gradient norm", "Tokens per second",
-                            "Waiting for data", "Step time"}) {
+                            "Waiting for data", "Step time", "Answers to held"}) {
     CHECK(Has(html, "<b>" + std::string(title) + "</b>"));
   }
   CHECK(Has(html, ">measured 0.5 s</span>"));
+  CHECK(Has(html, "were never trained on. Means: anls 0.5.</p>"));
   CHECK(Has(html, ">predicted 0.4 s</span>"));
   CHECK(Has(html, "src=\"data:image/png;base64,AAAA\""));
   CHECK(Has(html, "<dt>question</dt><dd>What is it?</dd>"));

@@ -8,11 +8,9 @@
 namespace equipoise {
 namespace {
 
-std::vector<SourceConfig> Expanded(const SourceConfig& source, int64_t tiles = 6) {
+std::vector<SourceConfig> Expanded(const SourceConfig& source) {
   std::vector<SourceConfig> sources = {source};
-  TilesConfig config;
-  config.max = tiles;
-  ExpandSources(sources, config);
+  ExpandSources(sources);
   return sources;
 }
 
@@ -37,7 +35,7 @@ TEST_CASE("a meta file of InternVL is the list of its data sets", "[settings][cp
   WriteText(path, R"({"b": {"root": "coco/", "annotation": "b.jsonl", "data_augment": false,
     "max_dynamic_patch": 12, "repeat_time": 2, "length": 100},
     "a": {"root": "", "annotation": "a.json", "repeat_time": 0.5, "weight": 3}})");
-  const auto sets = Expanded({path, ".", 2}, /*tiles=*/12);
+  const auto sets = Expanded({path, ".", 2});
   REQUIRE(sets.size() == 2);
   CHECK(sets[0].annotations == "a.json");
   CHECK(sets[0].images == ".");
@@ -45,11 +43,13 @@ TEST_CASE("a meta file of InternVL is the list of its data sets", "[settings][cp
   CHECK(sets[1].annotations == "b.jsonl");
   CHECK(sets[1].images == "coco/");
   CHECK(sets[1].repeat == 4);
-  CHECK_THROWS_WITH(Expanded({path, ".", 1}, 6), Catch::Contains("b: max_dynamic_patch is 12"));
+  CHECK(sets[0].max_tiles == 0);  // data.tiles.max
+  CHECK(sets[1].max_tiles == 12);
   const std::pair<const char*, const char*> bad[] = {
       {R"({"c": {"annotation": "c", "sampling": 1}})", "meta.json: c: 'sampling' is not known"},
       {R"({"c": {"annotation": "c", "data_augment": true}})", "data_augment is not supported"},
       {R"({"c": {"annotation": 5}})", "annotation"},
+      {R"({"c": {"annotation": "c", "max_dynamic_patch": 0}})", "c: max_dynamic_patch is 0"},
       {R"({"c": {"annotation": "c", "repeat_time": -1}})", "-1 times in an epoch"}};
   for (const auto& [text, words] : bad) {
     INFO(text);

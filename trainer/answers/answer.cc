@@ -1,42 +1,173 @@
 #include "trainer/answers/answer.h"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
 #include "configs/base/error.h"
-#include "data/images/image_processor.h"
+#include "configs/base/json.h"
+#include "configs/base/shown_text.h"
+#include "data/images/image.h"
 #include "models/families/families.h"
+#include "parallel/comm/gather_text.h"
 
 namespace equipoise {
+namespace {
 
-std::string Responder::Answer(std::vector<Turn> turns, const std::vector<at::Tensor>& pictures,
-                              const GenerateOptions& options) const {
-  const std::string fault = PlaceImages(turns, pictures.size());
-  if (!fault.empty()) throw DataError(fmt::format("prompt: {}", fault));
-  if (!pictures.empty() && !model_.config->has_vision) {
+// In place of the pixels of a picture that cannot be decoded.
+at::Tensor BlankPixels(const ImageSpec& spec, int64_t patches) {
+  if (spec.has_grids()) return at::zeros({patches, spec.patch_numbers()}, at::kByte);
+  return at::zeros({spec.TilesOf(patches), 3, spec.tile_size, spec.tile_size}, at::kByte);
+}
+
+}  // namespace
+
+Responder::Responder(const ModelConfig* config, const Tokenizer* tokenizer,
+                     const ChatTemplate* chat_template, const DataConfig* data)
+    : config_(config),
+      tokenizer_(tokenizer),
+      template_(chat_template),
+      data_(data),
+      processor_(ImageSpecOf(*config), data->tiles) {}
+
+AskedQuestion Responder::Ask(std::vector<Turn> turns, const std::vector<NamedPicture>& pictures,
+                             bool decode) const {
+  const std::string misplaced = PlaceImages(turns, pictures.size());
+  if (!misplaced.empty()) throw DataError(fmt::format("prompt: {}", misplaced));
+  const ImageSpec& spec = processor_.spec();
+  if (!pictures.empty() && !spec.takes_pictures())
     throw DataError("prompt: this model has no image encoder; leave the pictures out");
-  }
-  const ImageProcessor processor(ImageSpecOf(*model_.config), data_->tiles);
+  const ImageLimits limits{data_->limits.image_pixels, data_->limits.image_bytes};
   const int64_t count = std::ssize(pictures);
+  AskedQuestion asked;
+  Prompt prompt;
   std::vector<int64_t> image_tokens;
   std::vector<at::Tensor> pixels;
-  for (const at::Tensor& picture : pictures) {
-    const ImageSize size{picture.size(1), picture.size(0)};
-    image_tokens.push_back(processor.Measure(size, count).image_tokens);
-    pixels.push_back(processor.Make(picture, count));
+  for (const auto& [name, bytes] : pictures) {
+    PictureLoad load;
+    try {
+      const ImageSize size = ImageSizeOf(bytes, limits);
+      load = processor_.Measure(size, count);
+      if (spec.has_grids()) prompt.grids.push_back(processor_.GridOf(size));
+    } catch (const ImageError& error) {
+      return {std::nullopt, fmt::format("{}: {}", ShownText(name), error.what())};
+    }
+    prompt.pictures += load;
+    image_tokens.push_back(load.image_tokens);
+    if (!decode) continue;
+    try {
+      pixels.push_back(processor_.Make(DecodeImage(bytes, limits), count));
+    } catch (const ImageError& error) {
+      asked.fault = fmt::format("{}: {}", ShownText(name), error.what());
+      pixels.push_back(BlankPixels(spec, load.patches));
+    }
   }
-  const EncodedConversation prompt =
-      template_->Encode(turns, image_tokens, /*with_answer_prompt=*/true);
-  Generator generator(model_.stage, model_.config);
+  EncodedConversation encoded = template_->Encode(turns, image_tokens, /*with_answer_prompt=*/true);
+  prompt.ids = std::move(encoded.ids);
+  prompt.begins = std::move(encoded.image_begin);
+  if (!pixels.empty()) prompt.pixel_values = at::cat(pixels);
+  asked.prompt = std::move(prompt);
+  return asked;
+}
+
+std::vector<int32_t> Responder::stop_ids() const {
   std::vector<int32_t> stop;
   if (template_->end_of_turn() >= 0) stop.push_back(template_->end_of_turn());
-  const TextConfig& text = model_.config->text;
-  if (text.eos_token_id >= 0 && text.eos_token_id < text.vocab_size) {
+  const TextConfig& text = config_->text;
+  if (text.eos_token_id >= 0 && text.eos_token_id < text.vocab_size)
     stop.push_back(static_cast<int32_t>(text.eos_token_id));
+  return stop;
+}
+
+std::string Responder::Text(const std::vector<int32_t>& answer) const {
+  return tokenizer_->Decode(answer, /*skip_special=*/true);
+}
+
+std::vector<std::vector<int64_t>> BatchesByLength(const std::vector<int64_t>& lengths,
+                                                  const BatchLimits& limits) {
+  std::vector<int64_t> order(lengths.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto length = [&](int64_t i) { return lengths[static_cast<size_t>(i)]; };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return length(a) > length(b); });
+  std::vector<std::vector<int64_t>> batches;
+  int64_t sum = 0;
+  for (const int64_t question : order) {
+    const bool full = batches.empty() || std::ssize(batches.back()) >= limits.questions ||
+                      (limits.length > 0 && sum + length(question) > limits.length);
+    if (full) {
+      batches.emplace_back();
+      sum = 0;
+    }
+    batches.back().push_back(question);
+    sum += length(question);
   }
-  const std::vector<int32_t> ids = generator.Continue(
-      prompt.ids, pixels.empty() ? at::Tensor() : at::cat(pixels), stop, options);
-  return tokenizer_->Decode(ids, /*skip_special=*/true);
+  return batches;
+}
+
+std::vector<AnswerSession::Numbered> AnswerSession::AnswerBatches(
+    const QuestionList& questions, const std::vector<std::vector<int64_t>>& batches,
+    const GenerateOptions& options) {
+  std::vector<std::vector<Prompt>> prompts;
+  std::vector<Numbered> asked, without;  // in the order of the prompts; without one
+  for (const std::vector<int64_t>& batch : batches) {
+    std::vector<Prompt>& row = prompts.emplace_back();
+    for (const int64_t question : batch) {
+      AskedQuestion one = questions.ask(question, model_.part().needs_pictures());
+      std::vector<Numbered>& place = one.prompt ? asked : without;
+      place.push_back({question, {"", std::move(one.fault)}});
+      if (!one.prompt) continue;
+      one.prompt->number = static_cast<uint64_t>(question);
+      row.push_back(std::move(*one.prompt));
+    }
+  }
+  std::erase_if(prompts, [](const std::vector<Prompt>& row) { return row.empty(); });
+  const auto answers = Generator(model_).Continue(prompts, responder_.stop_ids(), options);
+  if (!model_.reports_loss()) return {};
+  size_t next = 0;
+  for (const auto& row : answers) {
+    for (const std::vector<int32_t>& answer : row) {
+      GivenAnswer& given = asked[next++].answer;
+      if (given.fault.empty()) given.text = responder_.Text(answer);
+    }
+  }
+  asked.insert(asked.end(), without.begin(), without.end());
+  return asked;
+}
+
+std::optional<std::vector<GivenAnswer>> AnswerSession::Answer(const QuestionList& questions,
+                                                              const BatchLimits& limits,
+                                                              const GenerateOptions& options,
+                                                              const std::function<bool()>& stop) {
+  const std::vector<std::vector<int64_t>> batches = BatchesByLength(questions.lengths, limits);
+  const auto data = static_cast<size_t>(model_.plan().data());
+  const auto data_rank = static_cast<size_t>(model_.groups().at.data);
+  // As many as fill a pipeline, of each data rank.
+  const size_t round = data * static_cast<size_t>(model_.plan().pipeline());
+  Json local = Json::array();
+  // Every data rank takes part in every round, without a batch in the last one perhaps: `stop` is
+  // collective.
+  for (size_t first = 0; first < batches.size(); first += round) {
+    std::vector<std::vector<int64_t>> mine;
+    for (size_t i = first + data_rank; i < std::min(first + round, batches.size()); i += data)
+      mine.push_back(batches[i]);
+    for (const Numbered& one : AnswerBatches(questions, mine, options))
+      local.push_back(Json::array({one.question, one.answer.text, one.answer.fault}));
+    if (stop && stop()) return std::nullopt;
+  }
+  std::vector<GivenAnswer> answers(questions.lengths.size());
+  const std::string text = local.dump(-1, ' ', false, Json::error_handler_t::replace);
+  for (const std::string& part : GatherText(world_, text)) {
+    for (const Json& json : Json::parse(part)) {
+      answers.at(json.at(0).get<size_t>()) = {json.at(1).get<std::string>(),
+                                              json.at(2).get<std::string>()};
+    }
+  }
+  return answers;
 }
 
 }  // namespace equipoise

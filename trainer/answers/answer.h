@@ -1,50 +1,113 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <memory>
+#include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "data/images/image_size.h"
+#include "data/images/image_processor.h"
 #include "data/settings/data_config.h"
 #include "data/text/chat_template.h"
 #include "data/text/conversation.h"
 #include "data/text/tokenizer.h"
 #include "models/spec/model_config.h"
-#include "models/stages/stage.h"
+#include "parallel/comm/communicator.h"
 #include "trainer/answers/generator.h"
+#include "trainer/run/parallel_model.h"
 
 namespace equipoise {
 
-// Generates the answer to a conversation with pictures. The objects pointed to must outlive it. Not
-// thread-safe.
+// A question as the model takes it.
+struct AskedQuestion {
+  std::optional<Prompt> prompt;  // absent: it cannot be asked, on no rank
+  // Why there is no prompt; or with one, found by ranks that decode alone: why its pictures, which
+  // are blank there, are no pictures.
+  std::string fault;
+};
+
+// The bytes of a picture's file, and its name for messages.
+struct NamedPicture {
+  std::string name, bytes;
+};
+
+// Makes prompts of conversations with pictures, and texts of answers. The objects pointed to must
+// outlive it. Thread-safe.
 class Responder {
  public:
-  // `stage` holds all layers of the model.
-  struct Model {
-    Stage* stage = nullptr;
-    const ModelConfig* config = nullptr;
-  };
-  Responder(Model model, const Tokenizer* tokenizer, const ChatTemplate* chat_template,
-            const DataConfig* data)
-      : model_(model), tokenizer_(tokenizer), template_(chat_template), data_(data) {}
+  Responder(const ModelConfig* config, const Tokenizer* tokenizer,
+            const ChatTemplate* chat_template, const DataConfig* data);
 
-  // Returns the answer to `turns`, which end with a user turn. `pictures` are [height, width, 3]
-  // uint8, one for each `<image>` (missing placeholders are added before the text). Throws
-  // DataError when their numbers do not match.
-  std::string Answer(std::vector<Turn> turns, const std::vector<at::Tensor>& pictures,
-                     const GenerateOptions& options) const;
-  // Limits on the pictures, from data.limits.
-  ImageLimits image_limits() const {
-    return {data_->limits.image_pixels, data_->limits.image_bytes};
-  }
+  // The prompt of `turns`, which end with a user turn. There is a picture for each `<image>`
+  // (missing placeholders are added before the text); they are decoded where `decode` says so, else
+  // the prompt has their shape alone. Throws DataError when their numbers do not match, or the
+  // model takes none.
+  AskedQuestion Ask(std::vector<Turn> turns, const std::vector<NamedPicture>& pictures,
+                    bool decode) const;
+  // The tokens that end an answer.
+  std::vector<int32_t> stop_ids() const;
+  std::string Text(const std::vector<int32_t>& answer) const;
 
  private:
-  Model model_;
+  const ModelConfig* config_;
   const Tokenizer* tokenizer_;
   const ChatTemplate* template_;
   const DataConfig* data_;
+  ImageProcessor processor_;
+};
+
+// Questions by their number.
+struct QuestionList {
+  // Of each question, in tokens or another unit: those alike are answered side by side.
+  std::vector<int64_t> lengths;
+  // `decode`: whether this rank decodes pictures.
+  std::function<AskedQuestion(int64_t question, bool decode)> ask;
+};
+
+struct BatchLimits {
+  int64_t questions = 16;  // answered side by side
+  int64_t length = 0;      // sum of their lengths, unless one alone has more; 0: no limit
+};
+
+// The numbers of the questions in batches alike in length, the longest first. Pure: which questions
+// share a batch depends on no mesh, and so no answer does.
+std::vector<std::vector<int64_t>> BatchesByLength(const std::vector<int64_t>& lengths,
+                                                  const BatchLimits& limits);
+
+// The answer to a question, or why there is none.
+struct GivenAnswer {
+  std::string text, fault;
+};
+
+// Answers questions with a model where it lies: the data ranks share the batches, and the ranks of
+// a replica answer each together.
+class AnswerSession {
+ public:
+  // The objects must outlive it.
+  AnswerSession(ParallelModel& model, const Responder& responder, Communicator& world)
+      : model_(model), responder_(responder), world_(world) {}
+
+  // All answers, in the order of the questions, on every rank. Collective over the world. `stop` is
+  // called after every few answers, on all ranks together, and must return the same value on each;
+  // when it returns true, nothing is returned.
+  std::optional<std::vector<GivenAnswer>> Answer(const QuestionList& questions,
+                                                 const BatchLimits& limits,
+                                                 const GenerateOptions& options,
+                                                 const std::function<bool()>& stop = nullptr);
+
+ private:
+  // Of this rank's data rank, by number, as the rank that reports has them; else empty.
+  struct Numbered {
+    int64_t question;
+    GivenAnswer answer;
+  };
+  std::vector<Numbered> AnswerBatches(const QuestionList& questions,
+                                      const std::vector<std::vector<int64_t>>& batches,
+                                      const GenerateOptions& options);
+
+  ParallelModel& model_;
+  const Responder& responder_;
+  Communicator& world_;
 };
 
 }  // namespace equipoise

@@ -1,75 +1,44 @@
 #include "trainer/answers/answer_eval.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
-
-#include "configs/base/json.h"
-#include "data/images/image.h"
-#include "parallel/comm/gather_text.h"
+#include <utility>
 
 namespace equipoise {
 namespace {
-
-// Checking for a stop synchronizes the ranks; over several answers their lengths even out.
-constexpr size_t kAnswersBetweenStops = 4;
-
-Json ToJson(const SampleAnswer& a) {
-  return {{"sample", a.sample},       {"id", a.id},
-          {"images", a.images},       {"question", a.question},
-          {"reference", a.reference}, {"answer", a.answer},
-          {"fault", a.fault},         {"exact", a.exact}};
-}
-
-SampleAnswer FromJson(const Json& json) {
-  SampleAnswer a;
-  a.sample = json.at("sample").get<int64_t>();
-  a.id = json.at("id").get<std::string>();
-  a.images = json.at("images").get<std::vector<std::string>>();
-  a.question = json.at("question").get<std::string>();
-  a.reference = json.at("reference").get<std::string>();
-  a.answer = json.at("answer").get<std::string>();
-  a.fault = json.at("fault").get<std::string>();
-  a.exact = json.at("exact").get<bool>();
-  return a;
-}
 
 bool IsImageDefect(Defect defect) {
   return defect == Defect::kImageMissing || defect == Defect::kImageOutside ||
          defect == Defect::kImageUnreadable || defect == Defect::kImageTooLarge;
 }
 
-// Empty for a sample that does not end with a question and its answer.
-std::optional<SampleAnswer> AnswerOne(const Responder& responder, const Dataset& dataset,
-                                      int64_t sample, int64_t max_new_tokens) {
-  std::vector<std::string> files;
-  const ScannedSample scanned = dataset.Scan(sample, &files);
-  std::vector<Turn> turns = scanned.record.turns;
+// The sample without its answer; empty for one that does not end with a question and its answer.
+std::optional<SampleAnswer> Describe(const ScannedSample& scanned, int64_t sample) {
+  const std::vector<Turn>& turns = scanned.record.turns;
   if (turns.size() < 2 || turns.back().role != Role::kAssistant) return std::nullopt;
-  SampleAnswer result;
-  result.sample = sample;
-  result.id = scanned.record.id;
-  result.images = scanned.record.images;
-  result.reference = turns.back().text;
-  turns.pop_back();
-  result.question = turns.back().text;
-  result.fault = scanned.reason;
-  if (scanned.defect != Defect::kNone) return result;
-  try {
-    std::vector<at::Tensor> pictures;
-    pictures.reserve(files.size());
-    for (const std::string& bytes : files) {
-      pictures.push_back(DecodeImage(bytes, responder.image_limits()));
-    }
-    GenerateOptions options;
-    options.max_new_tokens = max_new_tokens;
-    result.answer = responder.Answer(turns, pictures, options);
-    result.exact = result.answer == result.reference;
-  } catch (const ImageError& error) {
-    result.fault = error.what();
-  }
-  return result;
+  SampleAnswer described;
+  described.sample = sample;
+  described.id = scanned.record.id;
+  described.images = scanned.record.images;
+  described.question = turns[turns.size() - 2].text;
+  described.reference = turns.back().text;
+  return described;
+}
+
+AskedQuestion Ask(const Responder& responder, const Dataset& dataset, int64_t sample, bool decode) {
+  std::vector<std::string> files;
+  ScannedSample scanned = dataset.Scan(sample, &files);
+  if (scanned.defect != Defect::kNone) return {std::nullopt, scanned.reason};
+  std::vector<NamedPicture> pictures;
+  for (size_t i = 0; i < files.size(); ++i)
+    pictures.push_back({scanned.record.images[i], std::move(files[i])});
+  scanned.record.turns.pop_back();
+  return responder.Ask(std::move(scanned.record.turns), pictures, decode);
 }
 
 }  // namespace
@@ -83,41 +52,40 @@ std::vector<int64_t> AnswerableSamples(const CostIndex& index, int64_t most) {
   return samples;
 }
 
-std::optional<std::vector<SampleAnswer>> AnswerSamples(const Responder& responder,
+std::optional<std::vector<SampleAnswer>> AnswerSamples(AnswerSession& session,
+                                                       const Responder& responder,
                                                        const Questions& questions,
-                                                       Communicator& world,
+                                                       const GenerateOptions& options,
                                                        const std::function<bool()>& stop) {
-  const std::vector<int64_t>& samples = questions.samples;
-  Json local = Json::array();
-  const auto ranks = static_cast<size_t>(world.size());
-  // Every rank takes part in every round, without a sample in the last one perhaps: `stop` is
-  // collective.
-  for (size_t first = 0, round = 1; first < samples.size(); first += ranks, ++round) {
-    const size_t i = first + static_cast<size_t>(world.rank());
-    const auto answer = i < samples.size() ? AnswerOne(responder, questions.dataset, samples[i],
-                                                       questions.max_new_tokens)
-                                           : std::nullopt;
-    if (answer) local.push_back(ToJson(*answer));
-    if (stop && round % kAnswersBetweenStops == 0 && stop()) return std::nullopt;
-  }
-  std::map<int64_t, SampleAnswer> by_sample;
-  const std::string text = local.dump(-1, ' ', false, Json::error_handler_t::replace);
-  for (const std::string& part : GatherText(world, text)) {
-    for (const Json& json : Json::parse(part)) {
-      SampleAnswer answer = FromJson(json);
-      by_sample[answer.sample] = std::move(answer);
-    }
-  }
   std::vector<SampleAnswer> answers;
-  for (int64_t sample : samples) {
-    const auto found = by_sample.find(sample);
-    if (found != by_sample.end()) answers.push_back(found->second);
+  QuestionList list;
+  for (const int64_t sample : questions.samples) {
+    auto described = Describe(questions.dataset.Scan(sample), sample);
+    if (!described) continue;
+    answers.push_back(std::move(*described));
+    list.lengths.push_back(questions.dataset.index()[sample].tokens);
+  }
+  list.ask = [&](int64_t question, bool decode) {
+    return Ask(responder, questions.dataset, answers[static_cast<size_t>(question)].sample, decode);
+  };
+  const auto given = session.Answer(list, questions.limits, options, stop);
+  if (!given) return std::nullopt;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    SampleAnswer& answer = answers[i];
+    answer.answer = (*given)[i].text;
+    answer.fault = (*given)[i].fault;
+    const AnswerScores scores = ScoreAnswer(answer.question, {answer.reference}, answer.answer);
+    if (answer.fault.empty()) {
+      answer.scores = scores;
+    } else if (scores.choice) {
+      answer.scores.choice = 0;
+    }
   }
   return answers;
 }
 
 int64_t AnsweredSource::exact() const {
-  return std::count_if(answers.begin(), answers.end(), [](const auto& a) { return a.exact; });
+  return std::count_if(answers.begin(), answers.end(), [](const auto& a) { return a.exact(); });
 }
 
 int64_t AnsweredSource::faults() const {
@@ -125,8 +93,23 @@ int64_t AnsweredSource::faults() const {
                        [](const auto& a) { return !a.fault.empty(); });
 }
 
-double AnsweredSource::exact_share() const {
-  return answers.empty() ? 0 : static_cast<double>(exact()) / static_cast<double>(answers.size());
+AnswerScores AnsweredSource::Mean() const {
+  std::vector<AnswerScores> all;
+  for (const SampleAnswer& answer : answers) all.push_back(answer.scores);
+  return MeanOf(all);
+}
+
+std::vector<std::string> AnswerSetNames(const std::vector<SourceConfig>& sources) {
+  std::vector<std::string> names;
+  std::map<std::string, int> uses;
+  for (const SourceConfig& source : sources) {
+    names.push_back(std::filesystem::path(source.annotations).stem().string());
+    ++uses[names.back()];
+  }
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (uses[names[i]] > 1) names[i] += fmt::format("-{}", i);
+  }
+  return names;
 }
 
 }  // namespace equipoise

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "data/loading/loader.h"
-#include "parallel/comm/communicator.h"
 #include "trainer/answers/answer.h"
+#include "trainer/answers/answer_scores.h"
 
 namespace equipoise {
 
@@ -18,28 +18,30 @@ struct SampleAnswer {
   std::string id;
   std::vector<std::string> images;  // file names of the record
   std::string question, reference, answer;
-  std::string fault;   // why there is no answer, such as a picture that cannot be decoded
-  bool exact = false;  // answer == reference; false with a fault
+  std::string fault;    // why there is no answer, such as a picture that cannot be decoded
+  AnswerScores scores;  // zeros with a fault
+
+  bool exact() const { return scores.exact > 0; }
 };
 
 // The first `most` samples with a question and its answer. Samples whose pictures cannot be used
 // are included and count as wrong answers, so that accuracy is always over all questions.
 std::vector<int64_t> AnswerableSamples(const CostIndex& index, int64_t most);
 
-// Samples of a dataset whose questions are answered, and the most tokens of an answer.
+// Samples of a dataset whose questions are answered.
 struct Questions {
   const Dataset& dataset;
   std::vector<int64_t> samples;
-  int64_t max_new_tokens;
+  BatchLimits limits;  // lengths are the samples' tokens
 };
 
-// Answers the last question of each sample by greedy decoding, distributed round-robin over the
-// ranks of `world`; returns all answers on every rank, in the order of the samples. Collective.
-// `stop` is called after every few answers, on all ranks together, and must return the same value
-// on each; when it returns true, nothing is returned.
-std::optional<std::vector<SampleAnswer>> AnswerSamples(const Responder& responder,
+// Answers the last question of each sample; returns all answers on every rank, in the order of the
+// samples. Those that do not end with a question and its answer are left out. Collective and
+// stopped as AnswerSession::Answer().
+std::optional<std::vector<SampleAnswer>> AnswerSamples(AnswerSession& session,
+                                                       const Responder& responder,
                                                        const Questions& questions,
-                                                       Communicator& world,
+                                                       const GenerateOptions& options,
                                                        const std::function<bool()>& stop = nullptr);
 
 // The answers to one source's samples.
@@ -49,7 +51,12 @@ struct AnsweredSource {
 
   int64_t exact() const;
   int64_t faults() const;
-  double exact_share() const;  // 0 without answers
+  // Means over the answers (of `choice`, over those that have it); zeros without any.
+  AnswerScores Mean() const;
 };
+
+// A short name of each source in metrics: the annotations' file without its ending; with its number
+// in the list where that is not unique.
+std::vector<std::string> AnswerSetNames(const std::vector<SourceConfig>& sources);
 
 }  // namespace equipoise

@@ -1,6 +1,7 @@
 #include "trainer/answers/answer_files.h"
 
 #include <fstream>
+#include <optional>
 
 #include "configs/base/json.h"
 #include "trainer/common/durable_file.h"
@@ -18,8 +19,11 @@ void WriteAnswers(const std::string& path, const std::vector<AnsweredSource>& so
                    {"images", a.images},
                    {"question", a.question},
                    {"reference", a.reference},
-                   {"answer", a.answer},
-                   {"exact", a.exact}};
+                   {"answer", a.answer}};
+      AnswerScores::VisitFields(a.scores, [&](const char* name, const auto& value) {
+        if (const std::optional<double> known = value) json[name] = *known;
+      });
+      json["exact"] = a.exact();
       if (!a.fault.empty()) json["fault"] = a.fault;
       const auto found = before.find({source.source.annotations, a.sample});
       if (found != before.end()) json["before"] = found->second;

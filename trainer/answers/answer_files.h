@@ -13,9 +13,9 @@ namespace equipoise {
 // Answers before training: (source's annotations, sample) -> answer.
 using AnswersBefore = std::map<std::pair<std::string, int64_t>, std::string>;
 
-// Writes answers as JSON lines: source, sample, id, images, question, reference, answer, exact,
-// `fault` where there is no answer (see SampleAnswer), and `before` where the sample was also
-// answered before training. Throws RunError.
+// Writes answers as JSON lines: source, sample, id, images, question, reference, answer, `exact`
+// (true or false), the other AnswerScores, `fault` where there is no answer (see SampleAnswer), and
+// `before` where the sample was also answered before training. Throws RunError.
 void WriteAnswers(const std::string& path, const std::vector<AnsweredSource>& sources,
                   const AnswersBefore& before = {});
 

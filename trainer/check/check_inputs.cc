@@ -7,11 +7,15 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "configs/base/error.h"
+#include "models/families/families.h"
 #include "models/weights/safetensors.h"
+#include "trainer/check/grid_inputs.h"
 
 namespace equipoise {
 namespace {
@@ -34,9 +38,13 @@ class InputReader {
     labels_ = LikeIds("labels");
     if (labels_.defined()) CheckRange("labels", labels_, kNoTarget);
     mask_ = LikeIds("attention_mask");
-    positions_ = LikeIds("position_ids");
     ReadSegments();
-    ReadTiles();
+    if (TakesGrids()) {
+      grids_.emplace(file_, config_);
+    } else {
+      positions_ = LikeIds("position_ids");
+      ReadTiles();
+    }
     if (image_token_ < 0 && tiles() > 0) image_token_ = GuessImageToken();
 
     CheckInputs inputs;
@@ -44,6 +52,10 @@ class InputReader {
     inputs.has_labels = labels_.defined();
     for (int64_t row = 0; row < ids_.size(0); ++row) {
       inputs.rows.push_back(MakeRow(row, &inputs.total_weight));
+    }
+    if (grids_ && grids_->left() > 0) {
+      Refuse("image_grid_thw",
+             fmt::format("{} pictures have no tokens in input_ids", grids_->left()));
     }
     if (next_tile_ != tiles()) {
       Refuse("pixel_values",
@@ -63,6 +75,10 @@ class InputReader {
                                                  "position_ids",     "cu_seqlens", "pixel_values",
                                                  "images_per_sample"};
     for (const auto& [name, entry] : file_.entries()) {
+      if (name == "image_grid_thw" && TakesGrids()) continue;
+      if (name == "pixel_values_videos" || name == "video_grid_thw") {
+        Refuse(name, "videos are not supported; leave them out");
+      }
       if (name == "image_grid_thw" || name == "image_sizes") {
         Refuse(name, fmt::format("a model of type {} takes no such tensor", config_.model_type));
       }
@@ -70,6 +86,8 @@ class InputReader {
     }
     if (!file_.Has("input_ids")) Refuse("input_ids", "missing");
   }
+
+  bool TakesGrids() const { return ImageSpecOf(config_).has_grids(); }
 
   at::Tensor Integers(const std::string& name) const {
     const at::Tensor tensor = file_.Read(name);
@@ -218,24 +236,27 @@ class InputReader {
       Refuse("pixel_values",
              fmt::format("holds {} tiles, too few for the image tokens of row {}", tiles(), row));
     }
-    CheckTilesOfSamples(at, batch->cu_seqlens);
+    CheckTilesOfSamples(batch->cu_seqlens, [&](int64_t begin, int64_t end) {
+      const at::Tensor inside = at.ge(begin).logical_and(at.lt(end));
+      return inside.sum().item<int64_t>() / per_tile;
+    });
     if (count == 0) return;
     batch->image_positions = at.contiguous();
     batch->pixel_values = pixels_.narrow(0, next_tile_, count);
     next_tile_ += count;
   }
 
-  void CheckTilesOfSamples(const at::Tensor& image_positions,
-                           const std::vector<int64_t>& segments) {
+  // `found_in`: tiles, or pictures, whose tokens are in a range of the row.
+  void CheckTilesOfSamples(const std::vector<int64_t>& segments,
+                           const std::function<int64_t(int64_t begin, int64_t end)>& found_in) {
     if (!file_.Has("images_per_sample")) return;
     const at::Tensor expected = Integers("images_per_sample").reshape({-1});
     for (size_t s = 0; s + 1 < segments.size(); ++s, ++next_sample_) {
-      const at::Tensor inside =
-          image_positions.ge(segments[s]).logical_and(image_positions.lt(segments[s + 1]));
-      const int64_t found = inside.sum().item<int64_t>() / config_.tokens_per_tile();
+      const int64_t found = found_in(segments[s], segments[s + 1]);
       if (next_sample_ >= expected.size(0) || expected[next_sample_].item<int64_t>() != found) {
         Refuse("images_per_sample",
-               fmt::format("sample {} has image tokens for {} tiles", next_sample_, found));
+               fmt::format("sample {} has image tokens for {} {}", next_sample_, found,
+                           grids_ ? "pictures" : "tiles"));
       }
     }
   }
@@ -252,7 +273,12 @@ class InputReader {
       batch.cu_seqlens = {0};
       if (last > first) batch.cu_seqlens.push_back(last - first);
     }
-    if (positions_.defined()) {
+    if (grids_) {
+      grids_->AddTo(row, first, &batch);
+      CheckTilesOfSamples(batch.cu_seqlens, [&](int64_t begin, int64_t end) {
+        return grids_->PicturesIn(begin, end);
+      });
+    } else if (positions_.defined()) {
       batch.position_ids = positions_.select(0, row).slice(0, first, last).contiguous();
     } else if (segments_.empty()) {
       batch.position_ids = at::arange(first, last, at::kLong);
@@ -264,7 +290,7 @@ class InputReader {
       batch.position_ids = at::cat(parts);
     }
     if (labels_.defined()) AddLabels(row, result, &batch, total_weight);
-    AddTiles(row, &batch);
+    if (!grids_) AddTiles(row, &batch);
     return result;
   }
 
@@ -272,8 +298,9 @@ class InputReader {
   const ModelConfig& config_;
   const LossWeight weighting_;
   at::Tensor ids_, labels_, mask_, positions_, pixels_;
-  std::vector<int64_t> segments_;  // cu_seqlens of the packed row; empty when rows are not packed
-  int64_t image_token_;            // -1: unknown, and not needed
+  std::optional<GridInputs> grids_;  // where the model takes pictures so
+  std::vector<int64_t> segments_;    // cu_seqlens of the packed row; empty when rows are not packed
+  int64_t image_token_;              // -1: unknown, and not needed
   int64_t next_tile_ = 0, next_sample_ = 0;
 };
 

@@ -24,8 +24,9 @@ struct CheckInputs {
 
 // Reads a safetensors file with input_ids [B, T] and, optionally, labels [B, T] (not shifted, -100
 // is ignored), attention_mask [B, T] (padding at the ends of rows only), position_ids [B, T],
-// cu_seqlens [n + 1] (B = 1), pixel_values [tiles, 3, size, size], images_per_sample [n].
-// `weighting`: train.loss. Throws DataError that names the file and the tensor.
+// cu_seqlens [n + 1] (B = 1), pixel_values [tiles, 3, size, size], images_per_sample [n]; for
+// models that take grids of patches as in grid_inputs.h. `weighting`: train.loss. Throws DataError
+// that names the file and the tensor.
 CheckInputs ReadCheckInputs(const std::string& path, const ModelConfig& config,
                             LossWeight weighting);
 

@@ -5,8 +5,10 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
+#include "models/families/adapters.h"
 #include "models/families/families.h"
 #include "models/spec/weight_names.h"
 #include "models/weights/safetensors.h"
@@ -62,7 +64,7 @@ ModelPart::Pass CheckRun::PassOver(const std::vector<MicroBatch>& batches) const
   pass.batch = [&batches](int i) -> const MicroBatch& { return batches[static_cast<size_t>(i)]; };
   const ImageSpec images = ImageSpecOf(model_.part().config());
   for (const MicroBatch& batch : batches) {
-    pass.loads.push_back(SingleSegment(images.LoadOfTiles(batch.tiles()), batch.tokens()));
+    pass.loads.push_back(SingleSegment(PicturesOf(batch, images), batch.tokens()));
   }
   return pass;
 }
@@ -136,10 +138,17 @@ void CheckRun::Collect(const std::string& prefix, Tensors& out, const Contribute
   const SafetensorsFolder files(folder_);
   const WeightNames weight_names = WeightNamesOf(config);
   const LayerSpec& last = model_.part().plan().specs().back();
+  std::set<std::string> base;
+  for (const LayerSpec& spec : model_.part().plan().specs()) {
+    for (const TensorSpec& tensor : spec.parameters) {
+      if (tensor.role == ParameterRole::kBase) base.insert(tensor.name);
+    }
+  }
   for (const std::string& key : files.names()) {
     std::vector<std::pair<FusedRows, at::Tensor>> parts;
     for (const WeightNames::Held& held : weight_names.Ours(key)) {
       if (held.name == last.name + ".weight" && !last.tied.name.empty()) continue;
+      if (base.count(held.name) > 0) continue;
       std::vector<int64_t> shape = files.FileOf(key).entries().at(key).shape;
       if (!held.rows.whole()) shape[0] = shape[0] / held.rows.period * held.rows.count;
       at::Tensor whole = at::zeros(shape, at::kFloat);
@@ -149,6 +158,15 @@ void CheckRun::Collect(const std::string& prefix, Tensors& out, const Contribute
     }
     if (parts.empty()) continue;
     out[prefix + key] = parts[0].first.whole() ? parts[0].second : FuseRows(parts);
+  }
+  for (const LayerSpec& spec : model_.part().plan().specs()) {
+    for (const TensorSpec& tensor : spec.parameters) {
+      if (tensor.role != ParameterRole::kAdapter) continue;
+      at::Tensor whole = at::zeros(tensor.shape, at::kFloat);
+      contribute(tensor.name, whole);
+      world_.AllReduce(whole, ReduceOp::kSum).Wait();
+      out[prefix + PeftName(config, tensor.name)] = whole;
+    }
   }
 }
 

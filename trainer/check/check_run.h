@@ -37,8 +37,9 @@ class CheckRun {
   double Loss();
   // The loss; the gradients of the whole batch are left in the parameters.
   double LossAndGradients();
-  // Adds, after LossAndGradients(), `grad.KEY` for each key of the folder's weights; zeros where
-  // the model has no gradient. A tied output head is left out, as it is the embedding.
+  // Adds, after LossAndGradients(), `grad.KEY` for each key of the folder's weights, and of
+  // adapters in a file of PEFT (not of the base under them); zeros where the model has no gradient.
+  // A tied output head is left out, as it is the embedding.
   void CollectGradients(Tensors& out);
   // Runs the optimizer steps and adds `losses` and `grad_norms` (before clipping), [steps] fp64,
   // and the updated weights `after.KEY`.

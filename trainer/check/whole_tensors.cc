@@ -24,19 +24,18 @@ void AddPart(const Parameter& parameter, const at::Tensor& flat, at::Tensor& who
 
 void AddGradient(ParallelModel& model, size_t index, at::Tensor& whole) {
   const Parameter& parameter = *model.parameters().parameters()[index];
-  if (!parameter.part.owner || !parameter.gradient.defined()) return;
+  if (!parameter.part.owner || !parameter.trainable) return;
   const int rank = model.groups().at.data;
   const Shards& shards = model.shards();
-  const at::Tensor gradient = parameter.gradient.cpu().reshape({-1});
   if (shards.ranks() == 1) {
-    if (rank == 0) AddPart(parameter, gradient, whole);
+    if (rank == 0) AddPart(parameter, parameter.gradient.cpu().reshape({-1}), whole);
     return;
   }
   const int64_t begin = model.parameters().gradient_offset(index);
-  at::Tensor local = at::zeros({gradient.numel()}, at::kFloat);
+  at::Tensor local = at::zeros({parameter.numel()}, at::kFloat);
   for (const Shards::Run& run : shards.RunsIn({begin, begin + parameter.numel()}, rank)) {
-    const int64_t from = run.flat.begin - begin;
-    local.narrow(0, from, run.flat.size()).copy_(gradient.narrow(0, from, run.flat.size()));
+    local.narrow(0, run.flat.begin - begin, run.flat.size())
+        .copy_(model.parameters().GradientOf(run));
   }
   AddPart(parameter, local, whole);
 }

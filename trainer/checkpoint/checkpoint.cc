@@ -72,15 +72,18 @@ std::vector<FileSum> GatherSums(const FileSum& local, Communicator& world) {
 }
 
 Json StateJson(const TrainState& state) {
-  return {{"step", state.step},
-          {"epoch", state.position.epoch},
-          {"pack", state.position.pack},
-          {"optimizer_step", state.optimizer_step},
-          {"tokens", state.tokens},
-          {"samples", state.samples},
-          {"images", state.images},
-          {"skipped_samples", state.skipped_samples},
-          {"non_finite_in_a_row", state.non_finite_in_a_row}};
+  Json json = {{"step", state.step},
+               {"epoch", state.position.epoch},
+               {"pack", state.position.pack},
+               {"optimizer_step", state.optimizer_step},
+               {"tokens", state.tokens},
+               {"samples", state.samples},
+               {"images", state.images},
+               {"skipped_samples", state.skipped_samples},
+               {"non_finite_in_a_row", state.non_finite_in_a_row}};
+  if (const auto& best = state.best)
+    json["best"] = {{"measure", best->measure}, {"value", best->value}, {"step", best->step}};
+  return json;
 }
 
 // Adds the tensors of a rank's file. Its metadata lists those that are pieces of a larger tensor.
@@ -142,8 +145,9 @@ Json IndexJson(const CheckpointContent& content, const std::vector<FileSum>& sum
           {"tensors", TensorsToJson(tensors)}};
 }
 
-// Deletes all but the newest `keep`. Checkpoints marked as unsound are deleted first, then those of
-// steps beyond `step`, which remain when the run was resumed from an older checkpoint.
+// Deletes all but the newest `keep` and the best. Checkpoints marked as unsound are deleted first,
+// then those of steps beyond `step`, which remain when the run was resumed from an older
+// checkpoint.
 void DeleteOld(const fs::path& checkpoints, int64_t step, int64_t keep) {
   if (keep == 0) return;
   std::vector<int64_t> steps = StepsIn(checkpoints.string());
@@ -154,10 +158,11 @@ void DeleteOld(const fs::path& checkpoints, int64_t step, int64_t keep) {
   std::sort(steps.begin(), steps.end(), [&priority](int64_t a, int64_t b) {
     return priority[a] != priority[b] ? priority[a] < priority[b] : a > b;
   });
-  const std::string latest = LatestName(checkpoints.string());
+  const std::string latest = LinkedName(checkpoints.string(), kLatestName);
+  const std::string best = LinkedName(checkpoints.string(), kBestName);
   for (auto i = static_cast<size_t>(keep); i < steps.size(); ++i) {
     const std::string name = StepFolderName(steps[i]);
-    if (name == latest) continue;
+    if (name == latest || name == best) continue;
     // Renamed first: a half-deleted folder must not look like a checkpoint.
     const fs::path renamed = checkpoints / fmt::format("{}delete-{}", kTemporaryPrefix, name);
     fs::rename(checkpoints / name, renamed);
@@ -199,6 +204,8 @@ void Publish(const CheckpointContent& content, const std::vector<FileSum>& sums,
   SyncFolder(temporary.string());
   ReplaceFolder(temporary.string(), (checkpoints / name).string());
   ReplaceLink((checkpoints / kLatestName).string(), name);
+  if (content.state.best && content.state.best->step == content.state.step)
+    ReplaceLink((checkpoints / kBestName).string(), name);
 }
 
 }  // namespace

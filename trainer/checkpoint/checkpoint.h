@@ -49,7 +49,8 @@ struct SavedCheckpoint {
 
 // Writes RUN/checkpoints/step-XXXXXXXX: every rank writes its file to a temporary folder and syncs
 // it; rank 0 writes the index, renames the folder, updates `latest`, and deletes all but the newest
-// `keep` checkpoints (0: deletes none). Collective. A run killed at any point leaves either the old
+// `keep` checkpoints (0: deletes none) and the one that `best` links to, which is this one where
+// state.best is of this step. Collective. A run killed at any point leaves either the old
 // or the new checkpoint complete. Throws RunError with the same text on every rank when the disk is
 // full or not writable, when an element of a tensor is given by two ranks or by none, or when an
 // element is not finite; older checkpoints then remain unchanged.

@@ -50,6 +50,12 @@ Json WithDefaults(Json saved, const Json& current) {
   // data.allow_outside has taken its place.
   if (saved.contains("data") && saved["data"].is_object()) saved["data"].erase("follow_links");
   const RunConfig defaults;
+  const Json source = ConfigToJson(SourceConfig());
+  for (const char* list : {"train", "eval"}) {
+    const Json::json_pointer place = Json::json_pointer("/data") / list;
+    if (!saved.contains(place) || !saved[place].is_array()) continue;
+    for (Json& each : saved[place]) AddDefaults(each, source, source);
+  }
   AddDefaults(saved, current,
               {{"model", ConfigToJson(defaults.model)}, {"data", ConfigToJson(defaults.data)}});
   return saved;

@@ -25,6 +25,13 @@ int64_t Count(const Json& object, const char* key, const std::string& source) {
   return value;
 }
 
+BestStep ReadBest(const Json& json, const std::string& source) {
+  const Json value = json.is_object() ? json.value("value", Json()) : Json();
+  if (!value.is_number())
+    throw DataError(fmt::format("{}: best: holds no value; use another checkpoint", source));
+  return {GetString(json, "measure", source), value.get<double>(), Count(json, "step", source)};
+}
+
 TrainState ReadState(const Json& json, const std::string& source) {
   TrainState state;
   state.step = Count(json, "step", source);
@@ -36,6 +43,7 @@ TrainState ReadState(const Json& json, const std::string& source) {
   state.images = Count(json, "images", source);
   state.skipped_samples = Count(json, "skipped_samples", source);
   state.non_finite_in_a_row = Count(json, "non_finite_in_a_row", source);
+  if (json.contains("best")) state.best = ReadBest(json.at("best"), source);
   return state;
 }
 
@@ -49,6 +57,8 @@ void CheckState(const TrainState& state, const std::string& source) {
   if (state.non_finite_in_a_row > state.step - state.optimizer_step)
     fail(fmt::format("non_finite_in_a_row {} is beyond the steps that were skipped",
                      state.non_finite_in_a_row));
+  if (state.best && state.best->step > state.step)
+    fail(fmt::format("best step {} is beyond the step {}", state.best->step, state.step));
   if (state.position.epoch > state.samples)  // an epoch has at least one sample
     fail(fmt::format("epoch {} is beyond the samples used", state.position.epoch));
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,13 @@
 
 namespace equipoise {
 
+// The step whose result is the best yet by a measure of the run (checkpoint.best).
+struct BestStep {
+  std::string measure;
+  double value = 0;
+  int64_t step = 0;
+};
+
 // The progress of a run after `step` steps.
 struct TrainState {
   int64_t step = 0;
@@ -20,6 +28,7 @@ struct TrainState {
   int64_t tokens = 0, samples = 0, images = 0;  // totals since the first step
   int64_t skipped_samples = 0;
   int64_t non_finite_in_a_row = 0;
+  std::optional<BestStep> best;
 };
 
 // A piece of a tensor, and the checkpoint's file that contains it.

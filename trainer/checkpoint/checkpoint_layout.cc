@@ -40,9 +40,9 @@ std::vector<int64_t> StepsIn(const std::string& checkpoints) {
   return steps;
 }
 
-std::string LatestName(const std::string& checkpoints) {
+std::string LinkedName(const std::string& checkpoints, const char* link) {
   std::error_code error;
-  const fs::path target = fs::read_symlink(fs::path(checkpoints) / kLatestName, error);
+  const fs::path target = fs::read_symlink(fs::path(checkpoints) / link, error);
   return error ? "" : target.string();
 }
 

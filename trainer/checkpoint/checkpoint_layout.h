@@ -13,6 +13,7 @@ inline constexpr int64_t kCheckpointVersion = 3;
 inline constexpr int64_t kFirstWithChecksum = 3;  // first version whose index has a checksum
 inline constexpr const char* kIndexName = "index.json";
 inline constexpr const char* kLatestName = "latest";
+inline constexpr const char* kBestName = "best";
 inline constexpr const char* kUnsoundName = "unsound";
 inline constexpr const char* kTemporaryPrefix = ".tmp-";
 
@@ -24,7 +25,7 @@ int64_t StepOfName(const std::string& name);
 std::string RankFileName(int rank);
 // The steps saved in `checkpoints`, ascending; empty when the folder is absent.
 std::vector<int64_t> StepsIn(const std::string& checkpoints);
-// The target of the link `latest`; empty when there is none.
-std::string LatestName(const std::string& checkpoints);
+// The target of a link, kLatestName or kBestName; empty when there is none.
+std::string LinkedName(const std::string& checkpoints, const char* link);
 
 }  // namespace equipoise

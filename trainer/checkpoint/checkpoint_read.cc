@@ -149,7 +149,7 @@ std::string WhyNot(const fs::path& folder) {
 std::vector<std::string> Candidates(const fs::path& checkpoints) {
   std::vector<int64_t> steps = StepsIn(checkpoints.string());
   std::sort(steps.rbegin(), steps.rend());
-  const int64_t latest = StepOfName(LatestName(checkpoints.string()));
+  const int64_t latest = StepOfName(LinkedName(checkpoints.string(), kLatestName));
   std::stable_partition(steps.begin(), steps.end(), [&](int64_t step) { return step == latest; });
   std::vector<std::string> folders;
   folders.reserve(steps.size());

@@ -4,7 +4,7 @@
 
 #include "models/families/modules.h"
 #include "models/stages/model.h"
-#include "models/weights/weights.h"
+#include "trainer/checkpoint/base_weights.h"
 #include "trainer/checkpoint/checkpoint.h"
 
 namespace equipoise {
@@ -30,19 +30,26 @@ LoadedModel BuildModel(const ModelConfig& config, const LoadOptions& options) {
   return model;
 }
 
-void LoadHuggingFace(LoadedModel& model, const std::string& folder) {
-  LoadWeights(model.parameters->parameters(), model.config, folder);
+void LoadFirstWeights(LoadedModel& model, const RunConfig& run) {
+  SetFirstWeights(model.parameters->parameters(), model.config, run.model,
+                  static_cast<uint64_t>(run.train.seed));
   model.parameters->UpdateCompute();
 }
 
-void LoadCheckpointWeights(LoadedModel& model, const std::string& checkpoint_dir) {
+void LoadRun(LoadedModel& model, const RunConfig& run, const std::string& checkpoint_dir) {
+  if (model.config.lora.on()) LoadFirstWeights(model, run);
+  LoadCheckpointWeights(*model.parameters, checkpoint_dir);
+}
+
+void LoadCheckpointWeights(FlatParameters& parameters, const std::string& checkpoint_dir) {
   CheckpointTargets targets;
-  for (const Parameter* p : model.parameters->parameters()) {
+  for (const Parameter* p : parameters.parameters()) {
+    if (p->role == ParameterRole::kBase) continue;
     targets.emplace_back(p->name, HeldPiece(p->stored(), PieceOf(*p)));
   }
   ReadCheckpointTensors(checkpoint_dir, ReadCheckpointIndex(checkpoint_dir, /*verify=*/true),
                         targets);
-  model.parameters->UpdateCompute();
+  parameters.UpdateCompute();
 }
 
 }  // namespace equipoise

@@ -10,6 +10,7 @@
 #include "models/spec/model_config.h"
 #include "models/stages/stage.h"
 #include "parallel/parameter.h"
+#include "trainer/settings/run_config.h"
 
 namespace equipoise {
 
@@ -32,9 +33,13 @@ struct LoadOptions {
 // Builds a model whose weights are not set yet.
 LoadedModel BuildModel(const ModelConfig& config, const LoadOptions& options);
 
-// Sets the weights from a Hugging Face folder.
-void LoadHuggingFace(LoadedModel& model, const std::string& folder);
-// Sets the weights from a checkpoint folder (step-*). Throws DataError.
-void LoadCheckpointWeights(LoadedModel& model, const std::string& checkpoint_dir);
+// Sets the weights of a run's first step: those of model.hf, and its adapters.
+void LoadFirstWeights(LoadedModel& model, const RunConfig& run);
+// Sets the weights from a checkpoint of a run: all of them, or those over the base of its adapters.
+// Throws DataError, and ConfigError where the base is not given.
+void LoadRun(LoadedModel& model, const RunConfig& run, const std::string& checkpoint_dir);
+// Sets weights, parts of them on tensor-parallel ranks, from a checkpoint folder (step-*): all but
+// the base of adapters. Throws DataError.
+void LoadCheckpointWeights(FlatParameters& parameters, const std::string& checkpoint_dir);
 
 }  // namespace equipoise

@@ -19,12 +19,15 @@ std::map<std::string, HeldPiece> TensorsToSave(const ZeroOptimizer& optimizer) {
 
 void ReadModel(const std::string& checkpoint_dir, const CheckpointIndex& index,
                FlatParameters& parameters, ZeroOptimizer& optimizer) {
-  CheckpointTargets weights, moments;
-  for (const Parameter* p : parameters.parameters()) {
-    weights.emplace_back(p->name, HeldPiece(p->stored(), PieceOf(*p)));
-  }
-  ReadCheckpointTensors(checkpoint_dir, index, weights);
-  parameters.UpdateCompute();
+  parameters.SetWeights([&](const std::vector<Parameter*>& some) {
+    CheckpointTargets weights;
+    for (const Parameter* p : some) {
+      if (p->role == ParameterRole::kBase) continue;
+      weights.emplace_back(p->name, HeldPiece(p->stored(), PieceOf(*p)));
+    }
+    ReadCheckpointTensors(checkpoint_dir, index, weights);
+  });
+  CheckpointTargets moments;
   optimizer.TakeMasters();
   for (const ZeroOptimizer::State& state : optimizer.Moments()) {
     moments.emplace_back(state.name,

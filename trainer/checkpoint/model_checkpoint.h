@@ -13,9 +13,10 @@ namespace equipoise {
 // saved once.
 std::map<std::string, HeldPiece> TensorsToSave(const ZeroOptimizer& optimizer);
 
-// Reads this rank's weights, written by any mesh, sets the optimizer's fp32 master weights from
-// them, and reads this rank's shard of the moments; the optimizer continues at the checkpoint's
-// number of steps. Throws DataError as ReadCheckpointTensors() does.
+// Reads this rank's weights (all but a base under adapters, which is set already), written by any
+// mesh, sets the optimizer's fp32 master weights from them, and reads this rank's shard of the
+// moments; the optimizer continues at the checkpoint's number of steps. Throws DataError as
+// ReadCheckpointTensors() does.
 void ReadModel(const std::string& checkpoint_dir, const CheckpointIndex& index,
                FlatParameters& parameters, ZeroOptimizer& optimizer);
 

@@ -12,16 +12,17 @@
 #include "models/families/families.h"
 #include "models/spec/model_config.h"
 #include "models/weights/safetensors.h"
-#include "models/weights/weights.h"
 #include "parallel/comm/mpi_environment.h"
 #include "trainer/check/check_inputs.h"
 #include "trainer/check/check_recipe.h"
 #include "trainer/check/check_run.h"
+#include "trainer/checkpoint/base_weights.h"
 #include "trainer/common/agreement.h"
 #include "trainer/common/commands.h"
 #include "trainer/planner/make_plan.h"
 #include "trainer/run/parallel_model.h"
 #include "trainer/run/set_up_run.h"
+#include "trainer/settings/model_section.h"
 #include "trainer/settings/run_config.h"
 
 namespace equipoise {
@@ -50,12 +51,14 @@ int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
   if (!arguments.steps.empty()) recipe = ReadCheckRecipe(arguments.steps);
   const RunSetup setup = SetUpRun(config, mpi);
   Communicator& world = *setup.world;
-  const ModelConfig model_config = ReadModelConfig(arguments.model);
+  config.model.hf = arguments.model;
+  const ModelConfig model_config = ModelConfigOf(config.model);
   const Plan plan = MakePlan(config, model_config, mpi.size());
   TimelineRecorder recorder(mpi.rank());
   ParallelModel model(model_config, plan, ModelOptionsOf(config, setup), world, recorder);
-  LoadWeights(model.parameters().parameters(), model_config, arguments.model);
-  model.parameters().UpdateCompute();
+  model.parameters().SetWeights([&](const std::vector<Parameter*>& some) {
+    SetFirstWeights(some, model_config, config.model, static_cast<uint64_t>(config.train.seed));
+  });
   CheckInputs inputs = ReadCheckInputs(arguments.inputs, model_config, config.train.loss);
   const bool has_labels = inputs.has_labels;
   if (!has_labels && (arguments.gradients || !arguments.steps.empty())) {

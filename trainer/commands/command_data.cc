@@ -19,6 +19,7 @@
 #include "parallel/comm/single_communicator.h"
 #include "trainer/commands/data_groups.h"
 #include "trainer/commands/data_report.h"
+#include "trainer/commands/sample_view.h"
 #include "trainer/common/commands.h"
 #include "trainer/common/logging.h"
 #include "trainer/settings/group_settings.h"
@@ -33,8 +34,9 @@ struct Arguments {
   std::vector<std::string> set;
   bool eval = false;
   bool json = false;
-  std::string sample, pixels;  // for `show`
-  std::string costs, out;      // for `groups`
+  bool colours = false;              // of standard output
+  std::string sample, pixels, html;  // for `show`
+  std::string costs, out;            // for `groups`
 };
 
 std::string DumpLine(const Json& json) {
@@ -74,11 +76,14 @@ int Show(const Arguments& arguments) {
   const int64_t number = FindSample(session.data, arguments.sample);
   const Json sample = DescribeSample(session.data, number);
   if (!arguments.pixels.empty()) WriteSample(session.data, number, arguments.pixels);
+  if (!arguments.html.empty())
+    WriteSamplePage(session.data, session.config.data.tiles, sample, arguments.html);
   if (arguments.json) {
     std::cout << DumpLine(sample);
-  } else {
-    PrintSample(sample, std::cout);
+    return 0;
   }
+  PrintSample(sample, arguments.colours, std::cout);
+  if (arguments.colours) DrawPictures(session.data, session.config.data.tiles, number, std::cout);
   return 0;
 }
 
@@ -190,10 +195,11 @@ using Action = int (*)(const Arguments&);
 
 }  // namespace
 
-void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run) {
+void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, bool colours, std::function<int()>& run) {
   CLI::App* command =
       app.add_subcommand("data", "Shows, checks and indexes the data of a configuration");
   auto arguments = std::make_shared<Arguments>();
+  arguments->colours = colours;
   command->add_option("CONFIG", arguments->config, "YAML file")->required();
   command->add_option("--set", arguments->set, "a.b=c: one setting in place of the file's")
       ->allow_extra_args(false);
@@ -226,6 +232,12 @@ void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& ru
       "--pixels", arguments->pixels,
       "safetensors file to write: pixel_values, input_ids and labels, as `check` reads "
       "them");
+  show->add_option("--html", arguments->html,
+                   "HTML file to write: one page with the tiles and the tokens, which opens "
+                   "anywhere");
+  show->footer(
+      "On a terminal trained tokens are green, context is dim, and pictures are drawn; NO_COLOR=1 "
+      "in\nthe environment, or a pipe, gives plain text.");
   add("check",
       "Every record's defects, pictures decoded; exit code 4 when more than data.max_bad_share is "
       "bad",

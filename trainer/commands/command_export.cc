@@ -10,14 +10,22 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "configs/base/error.h"
+#include "configs/yaml/overrides.h"
+#include "configs/yaml/yaml_reader.h"
 #include "models/families/families.h"
+#include "models/weights/peft_folder.h"
 #include "models/weights/safetensors.h"
 #include "models/weights/weights.h"
+#include "parallel/packed_weight.h"
 #include "trainer/checkpoint/loaded_model.h"
+#include "trainer/checkpoint/merge_adapters.h"
 #include "trainer/checkpoint/model_source.h"
 #include "trainer/common/commands.h"
+#include "trainer/settings/model_section.h"
+#include "trainer/settings/run_config.h"
 
 namespace equipoise {
 namespace {
@@ -28,6 +36,9 @@ struct Arguments {
   std::string checkpoint;
   std::string out;
   std::string dtype = "fp32";
+  std::string adapter;
+  bool merge = false;
+  std::vector<std::string> set;
 };
 
 at::ScalarType StoredDtype(const std::string& name) {
@@ -54,40 +65,84 @@ void WriteConfigJson(const std::string& folder, const std::string& dtype) {
   if (!out.flush()) throw RunError(path + ": cannot write; free or change the folder");
 }
 
-int Export(const Arguments& arguments) {
-  const ModelSource source = FindModel(arguments.checkpoint);
-  if (source.checkpoint.empty()) {
-    throw DataError(arguments.checkpoint +
-                    ": this is a Hugging Face folder already; give a run folder");
+// Makes the folder. An interrupted export can be repeated, as config.json is written last.
+void MakeFolder(const std::string& folder) {
+  for (const char* file : {"config.json", "adapter_config.json"}) {
+    if (!fs::exists(fs::path(folder) / file)) continue;
+    throw ConfigError(fmt::format("--out {}: holds a model already; give another folder", folder));
   }
-  if (fs::exists(fs::path(arguments.out) / "config.json")) {
-    throw ConfigError(
-        fmt::format("--out {}: holds a model already; give another folder", arguments.out));
-  }
-  LoadOptions load;
-  load.inference = true;
-  LoadedModel model = BuildModel(ReadModelConfig(source.folder), load);
-  LoadCheckpointWeights(model, source.checkpoint);
-
-  // Weights first: a folder without config.json is not a model, so an interrupted export can be
-  // repeated.
   std::error_code error;
-  fs::create_directories(arguments.out, error);
-  if (error) {
-    throw RunError(fmt::format("--out {}: cannot be made: {}; give another folder", arguments.out,
-                               error.message()));
-  }
+  fs::create_directories(folder, error);
+  if (!error) return;
+  throw RunError(
+      fmt::format("--out {}: cannot be made: {}; give another folder", folder, error.message()));
+}
+
+// The weights to export, by our names: adapters alone, or all others.
+std::map<std::string, at::Tensor> Exported(const LoadedModel& model, const std::string& dtype,
+                                           bool adapters) {
   std::map<std::string, at::Tensor> tensors;
   for (const Parameter* p : model.parameters->parameters()) {
-    tensors[p->name] = p->stored().to(StoredDtype(arguments.dtype)).contiguous();
+    const bool is_taken =
+        adapters ? p->role != ParameterRole::kBase : p->role != ParameterRole::kAdapter;
+    if (!is_taken) continue;
+    const at::Tensor values = p->packs ? p->packed->Unpacked(at::kFloat) : p->stored();
+    tensors[p->name] = values.to(StoredDtype(dtype)).contiguous();
     if (p->numel() == 0) continue;
     const auto [least, most] = at::aminmax(tensors[p->name]);
     if (std::isfinite(least.item<double>()) && std::isfinite(most.item<double>())) continue;
-    throw ConfigError(
-        fmt::format("--dtype {}: tensor {} has values beyond its range; give fp32 or bf16",
-                    arguments.dtype, p->name));
+    throw ConfigError(fmt::format(
+        "--dtype {}: tensor {} has values beyond its range; give fp32 or bf16", dtype, p->name));
   }
-  tensors = NamedForFolder(tensors, model.config);
+  return tensors;
+}
+
+void Merge(LoadedModel& model, const std::string& dtype) {
+  const MergeDifference difference = MergeAdapters(model, StoredDtype(dtype));
+  std::fprintf(stderr,
+               "merged: a weight changed by %.3g at most; logits of %lld tokens differ from the "
+               "adapter's by %.3g at most (largest %.3g)\n",
+               difference.weight, static_cast<long long>(difference.tokens), difference.logit,
+               difference.largest_logit);
+}
+
+int Export(const Arguments& arguments) {
+  const ModelSource source = FindModel(arguments.checkpoint);
+  if (source.checkpoint.empty() && arguments.adapter.empty()) {
+    throw DataError(arguments.checkpoint +
+                    ": this is a Hugging Face folder already; give a run folder");
+  }
+  RunConfig run;
+  if (!source.run_config.empty()) ReadConfig(source.run_config, ParseOverrides(arguments.set), run);
+  if (!arguments.adapter.empty()) {
+    run.model.lora = {};
+    run.model.lora.adapter = arguments.adapter;
+  }
+  ModelConfig config = ReadModelConfig(source.folder);
+  SetAdapters(run.model, &config);
+  if (!config.lora.on() && arguments.merge)
+    throw ConfigError(
+        fmt::format("--merge: {} has no adapters; leave it out", arguments.checkpoint));
+  MakeFolder(arguments.out);
+  LoadOptions load;
+  load.inference = true;
+  LoadedModel model = BuildModel(config, load);
+  if (source.checkpoint.empty()) {
+    run.model.hf = source.folder;
+    LoadFirstWeights(model, run);
+  } else {
+    LoadRun(model, run, source.checkpoint);
+  }
+  if (config.lora.on() && !arguments.merge) {
+    const std::string& base = run.model.hf;
+    WritePeft(arguments.out, config, base.empty() ? base : fs::absolute(base).string(),
+              Exported(model, arguments.dtype, /*adapters=*/true));
+    std::printf("%s\n", arguments.out.c_str());
+    return static_cast<int>(ExitCode::kDone);
+  }
+  if (arguments.merge) Merge(model, arguments.dtype);
+  const std::map<std::string, at::Tensor> tensors =
+      NamedForFolder(Exported(model, arguments.dtype, /*adapters=*/false), config);
   WriteSafetensors(arguments.out + "/model.safetensors", {tensors.begin(), tensors.end()},
                    {{"format", "pt"}});
   CopyModelDescription(source.folder, arguments.out);
@@ -102,7 +157,7 @@ void AddExportCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& 
   CLI::App* command =
       app.add_subcommand("export",
                          "Writes a checkpoint as a folder that Transformers loads, or OpenGVLab's "
-                         "code where the model was its folder");
+                         "code where the model was its folder; adapters as a folder of PEFT");
   auto arguments = std::make_shared<Arguments>();
   command
       ->add_option("CHECKPOINT", arguments->checkpoint, "run folder (its latest) or step-* folder")
@@ -111,7 +166,16 @@ void AddExportCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& 
   command->add_option("--dtype", arguments->dtype, "of the weights")
       ->capture_default_str()
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  command->footer("Example:\n  equipoise export runs/quickstart --out exported");
+  command->add_flag("--merge", arguments->merge,
+                    "adds adapters to their base and writes the whole model");
+  command->add_option("--adapter", arguments->adapter,
+                      "folder of PEFT; CHECKPOINT is then its base, a Hugging Face folder");
+  command->add_option("--set", arguments->set, "a setting of the run, such as model.hf=FOLDER")
+      ->allow_extra_args(false);
+  command->footer(
+      "Examples:\n  equipoise export runs/quickstart --out exported\n"
+      "  equipoise export runs/lora --merge --out merged\n"
+      "  equipoise export BASE --adapter ADAPTER --merge --out merged");
   command->callback([arguments, &mpi, &run] {
     run = [arguments, &mpi] {
       RequireOneProcess(mpi, "export");

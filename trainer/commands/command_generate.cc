@@ -3,30 +3,40 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "configs/base/error.h"
+#include "configs/base/file_handle.h"
 #include "configs/base/json.h"
 #include "configs/base/shown_text.h"
 #include "configs/yaml/overrides.h"
 #include "configs/yaml/yaml_reader.h"
 #include "data/images/image.h"
+#include "data/records/path_guard.h"
 #include "data/settings/chat_templates.h"
 #include "data/text/folder_template.h"
 #include "models/families/families.h"
-#include "parallel/comm/single_communicator.h"
+#include "parallel/comm/mpi_environment.h"
 #include "trainer/answers/answer.h"
+#include "trainer/answers/question_file.h"
+#include "trainer/checkpoint/base_weights.h"
 #include "trainer/checkpoint/loaded_model.h"
 #include "trainer/checkpoint/model_source.h"
+#include "trainer/common/agreement.h"
 #include "trainer/common/commands.h"
-#include "trainer/device/compute_device.h"
-#include "trainer/device/compute_dtype.h"
-#include "trainer/device/open_kernels.h"
+#include "trainer/common/durable_file.h"
+#include "trainer/planner/make_plan.h"
+#include "trainer/run/parallel_model.h"
+#include "trainer/run/set_up_run.h"
+#include "trainer/settings/model_section.h"
 #include "trainer/settings/run_config.h"
 #include "trainer/settings/vocabulary.h"
 
@@ -37,29 +47,13 @@ struct Arguments {
   std::string model;
   std::string prompt;
   std::vector<std::string> images;
+  std::string input, out;  // files of questions and answers, in place of a prompt
+  std::string image_folder;
+  BatchLimits limits;
   std::vector<std::string> set;
+  std::string adapter;
   GenerateOptions options;
 };
-
-// Reads a file; messages of ImageError contain the path already.
-std::string ReadPictureFile(const std::string& path, const ImageLimits& limits) {
-  try {
-    return ReadImageFile(path, limits);
-  } catch (const ImageError& error) {
-    throw DataError(error.what());
-  }
-}
-
-at::Tensor ReadPicture(const std::string& path, const DataConfig& data) {
-  const ImageLimits limits{data.limits.image_pixels, data.limits.image_bytes};
-  const std::string file = ReadPictureFile(path, limits);
-  try {
-    return DecodeImage(file, limits);
-  } catch (const ImageError& error) {
-    const std::string what = error.what();
-    throw DataError(what.starts_with(path) ? what : fmt::format("{}: {}", path, what));
-  }
-}
 
 // The name of a folder's template: as its config.json says, as the text of its own Jinja template
 // tells, or its family's.
@@ -85,7 +79,8 @@ void ApplySettings(const FolderSettings& settings, const std::string& folder, Da
   }
 }
 
-// Settings of the run in which the model was trained, or else of its folder; overridden by `--set`.
+// Settings of the run in which the model was trained, or else of its folder; overridden by `--set`,
+// which alone says how the ranks share the model here.
 RunConfig ReadSettings(const ModelSource& source, const ModelConfig& model,
                        const std::vector<std::string>& set) {
   const std::vector<Override> overrides = ParseOverrides(set);
@@ -93,90 +88,265 @@ RunConfig ReadSettings(const ModelSource& source, const ModelConfig& model,
   if (source.run_config.empty()) {
     ApplySettings(FolderSettingsOf(model, source.folder), source.folder, config.data);
     ReadConfigText("--set", "{}", overrides, config);
-  } else {
-    ReadConfig(source.run_config, overrides, config);
+    return config;
   }
+  ReadConfig(source.run_config, overrides, config);
+  RunConfig here;
+  ReadConfigText("--set", "{}", overrides, here);
+  config.parallel = here.parallel;
+  config.balance = here.balance;
+  config.cluster = here.cluster;
+  config.train.threads = here.train.threads;
+  config.model.freeze.clear();
   return config;
 }
 
-void CheckTemperature(double temperature) {
-  if (std::isfinite(temperature) && temperature >= 0) return;
-  throw ConfigError("--temperature: must be 0 or a positive number, such as 0.7");
+void CheckSampling(const GenerateOptions& options) {
+  if (!std::isfinite(options.temperature) || options.temperature < 0)
+    throw ConfigError("--temperature: must be 0 or a positive number, such as 0.7");
+  if (!(options.top_p > 0 && options.top_p <= 1))
+    throw ConfigError("--top-p: must be above 0 and at most 1, such as 0.9");
 }
 
-void CheckPrompt(const Arguments& arguments) {
-  std::vector<Turn> turns = {{Role::kUser, arguments.prompt}};
-  const std::string fault = PlaceImages(turns, arguments.images.size());
-  if (!fault.empty()) throw ConfigError("--prompt: " + fault);
+// Either a prompt with its pictures, or a file of questions and one for the answers.
+void CheckQuestions(const Arguments& arguments) {
+  if (arguments.input.empty() == arguments.prompt.empty())
+    throw ConfigError("generate: give either --prompt or --input");
+  if (arguments.input.empty()) {
+    if (!arguments.out.empty()) throw ConfigError("--out: is for the answers to --input");
+    std::vector<Turn> turns = {{Role::kUser, arguments.prompt}};
+    const std::string fault = PlaceImages(turns, arguments.images.size());
+    if (!fault.empty()) throw ConfigError("--prompt: " + fault);
+    return;
+  }
+  if (arguments.out.empty()) throw ConfigError("--input: set --out to the file for the answers");
+  if (!arguments.images.empty())
+    throw ConfigError("--image: is for --prompt; the questions of --input name their pictures");
 }
 
-int Generate(const Arguments& arguments, const MpiEnvironment& mpi) {
-  CheckTemperature(arguments.options.temperature);
-  CheckPrompt(arguments);
-  const ModelSource source = FindModel(arguments.model);
-  ModelConfig model_config = ReadModelConfig(source.folder);
-  const RunConfig config = ReadSettings(source, model_config, arguments.set);
+// Reads a file; messages of ImageError contain the path already.
+std::string ReadPictureFile(const std::string& path, const ImageLimits& limits) {
+  try {
+    return ReadImageFile(path, limits);
+  } catch (const ImageError& error) {
+    throw DataError(error.what());
+  }
+}
 
-  const Tokenizer tokenizer = Tokenizer::Read(source.folder);
-  const ChatTemplate chat_template(config.data.chat_template, config.data.system, &tokenizer);
-  if (model_config.image_token_id < 0) model_config.image_token_id = chat_template.image_token();
-  CheckVocabulary(source.folder, model_config, tokenizer, chat_template);
-  LoadOptions load;
-  load.device = OpenComputeDevice(config.train.device, mpi);
-  SingleCommunicator alone;
-  OpenKernels(config.train.kernels, load.device, alone);
-  load.dtype = DtypeOf(PrecisionOn(load.device, config.train.precision));
-  load.inference = true;
-  LoadedModel model = BuildModel(model_config, load);
-  if (source.checkpoint.empty()) {
-    LoadHuggingFace(model, source.folder);
-  } else {
-    LoadCheckpointWeights(model, source.checkpoint);
+// The model on its ranks, and what makes prompts for it.
+class Answerer {
+ public:
+  Answerer(const Arguments& arguments, const ModelSource& source, MpiEnvironment& mpi)
+      : arguments_(arguments), config_(ReadModelConfig(source.folder)) {
+    RunConfig config = ReadSettings(source, config_, arguments.set);
+    if (!arguments.adapter.empty()) config.model.lora.adapter = arguments.adapter;
+    SetAdapters(config.model, &config_);
+    UsePixels(config.data.pixels, &config_);
+    if (!config.parallel.zero) config.parallel.zero = 0;  // nothing is trained
+    setup_ = std::make_unique<RunSetup>(SetUpRun(config, mpi));
+    data_ = config.data;
+    tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::Read(source.folder));
+    template_ = std::make_unique<ChatTemplate>(data_.chat_template, data_.system, tokenizer_.get());
+    if (config_.image_token_id < 0) config_.image_token_id = template_->image_token();
+    CheckVocabulary(source.folder, config_, *tokenizer_, *template_);
+    recorder_ = std::make_unique<TimelineRecorder>(mpi.rank());
+    ParallelModel::Options options = ModelOptionsOf(config, *setup_);
+    options.part.inference = true;
+    model_ = std::make_unique<ParallelModel>(config_, MakePlan(config, config_, mpi.size()),
+                                             options, *setup_->world, *recorder_);
+    Load(source, config);
+    responder_ = std::make_unique<Responder>(&config_, tokenizer_.get(), template_.get(), &data_);
   }
 
-  std::vector<at::Tensor> pictures;
-  pictures.reserve(arguments.images.size());
-  for (const std::string& path : arguments.images)
-    pictures.push_back(ReadPicture(path, config.data));
-  const Responder responder({model.stage.get(), &model.config}, &tokenizer, &chat_template,
-                            &config.data);
-  const std::string answer =
-      responder.Answer({{Role::kUser, arguments.prompt}}, pictures, arguments.options);
-  // The answer may contain any byte; control characters are removed for a terminal only.
-  std::cout << (isatty(STDOUT_FILENO) == 1 ? TerminalText(answer) : answer) << std::endl;
+  Communicator& world() { return *setup_->world; }
+
+  // The answer to the prompt.
+  std::string AnswerPrompt() {
+    std::vector<NamedPicture> pictures;
+    const ImageLimits limits{data_.limits.image_pixels, data_.limits.image_bytes};
+    for (const std::string& path : arguments_.images)
+      pictures.push_back({path, ReadPictureFile(path, limits)});
+    QuestionList list;
+    list.lengths = {1};
+    list.ask = [&](int64_t, bool decode) {
+      return responder_->Ask({{Role::kUser, arguments_.prompt}}, pictures, decode);
+    };
+    const GivenAnswer answer = Answer(list).front();
+    if (!answer.fault.empty()) throw DataError(answer.fault);
+    return answer.text;
+  }
+
+  std::vector<GivenAnswer> AnswerFile(const std::vector<FileQuestion>& questions) {
+    const ImageFolder folder(
+        arguments_.image_folder.empty()
+            ? std::filesystem::absolute(arguments_.input).parent_path().string()
+            : arguments_.image_folder,
+        data_.allow_outside);
+    QuestionList list;
+    for (const FileQuestion& question : questions) {
+      // Pictures outweigh texts, and those of one data set are much alike.
+      list.lengths.push_back(std::ssize(question.record.images) * 4096 +
+                             std::ssize(question.question()));
+    }
+    list.ask = [&](int64_t number, bool decode) {
+      const Record& record = questions[static_cast<size_t>(number)].record;
+      std::vector<NamedPicture> pictures;
+      for (size_t i = 0; i < record.images.size(); ++i) {
+        auto [bytes, fault] = ReadPicture(folder, record, i);
+        if (!fault.empty()) return AskedQuestion{std::nullopt, fault};
+        pictures.push_back({record.images[i], std::move(bytes)});
+      }
+      try {
+        return responder_->Ask(record.turns, pictures, decode);
+      } catch (const DataError& error) {
+        return AskedQuestion{std::nullopt, error.what()};
+      }
+    };
+    return Answer(list);
+  }
+
+ private:
+  void Load(const ModelSource& source, const RunConfig& config) {
+    FlatParameters& parameters = model_->parameters();
+    ModelSection section = config.model;
+    if (source.checkpoint.empty()) {
+      section.hf = source.folder;
+      section.init = "pretrained";
+    }
+    if (source.checkpoint.empty() || config_.lora.on()) {
+      parameters.SetWeights([&](const std::vector<Parameter*>& some) {
+        SetFirstWeights(some, config_, section, static_cast<uint64_t>(config.train.seed));
+      });
+    }
+    if (!source.checkpoint.empty()) LoadCheckpointWeights(parameters, source.checkpoint);
+  }
+
+  std::vector<GivenAnswer> Answer(const QuestionList& list) {
+    AnswerSession session(*model_, *responder_, *setup_->world);
+    return session.Answer(list, arguments_.limits, arguments_.options).value();
+  }
+
+  // The bytes of a record's picture, or why there are none.
+  std::pair<std::string, std::string> ReadPicture(const ImageFolder& folder, const Record& record,
+                                                  size_t index) const {
+    if (!record.held.empty() && !record.held[index].empty()) return {record.held[index], ""};
+    const OpenedImage opened = folder.Open(record.images[index]);
+    if (opened.defect != Defect::kNone) return {"", opened.reason};
+    const std::string name = ShownText(record.images[index]);
+    if (opened.bytes > data_.limits.image_bytes)
+      return {"", name + ": larger than data.limits.image_bytes"};
+    std::string bytes(static_cast<size_t>(opened.bytes), '\0');
+    if (ReadFullyAt(opened.file, bytes.data(), bytes.size(), 0) != opened.bytes)
+      return {"", name + ": cannot be read"};
+    return {std::move(bytes), ""};
+  }
+
+  const Arguments& arguments_;
+  ModelConfig config_;
+  DataConfig data_;
+  std::unique_ptr<RunSetup> setup_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<ChatTemplate> template_;
+  std::unique_ptr<TimelineRecorder> recorder_;
+  std::unique_ptr<ParallelModel> model_;
+  std::unique_ptr<Responder> responder_;
+};
+
+void WriteAnswerFile(const std::string& path, const std::vector<FileQuestion>& questions,
+                     const std::vector<GivenAnswer>& answers) {
+  std::string lines;
+  for (size_t i = 0; i < questions.size(); ++i) {
+    lines +=
+        AnswerJson(questions[i], answers[i]).dump(-1, ' ', false, Json::error_handler_t::replace) +
+        "\n";
+  }
+  WriteFileDurably(path, lines);
+}
+
+void LogSummary(const std::vector<FileQuestion>& questions,
+                const std::vector<GivenAnswer>& answers) {
+  const auto faults = std::count_if(answers.begin(), answers.end(),
+                                    [](const auto& answer) { return !answer.fault.empty(); });
+  std::string text = fmt::format("{} questions, {} without an answer", answers.size(), faults);
+  if (const auto mean = MeanScores(questions, answers)) {
+    AnswerScores::VisitFields(*mean, [&](const char* name, const auto& value) {
+      if (const std::optional<double> known = value)
+        text += fmt::format(", {} {:.4f}", name, *known);
+    });
+  }
+  spdlog::info("{}", text);
+}
+
+int Generate(const Arguments& arguments, MpiEnvironment& mpi) {
+  CheckSampling(arguments.options);
+  CheckQuestions(arguments);
+  std::vector<FileQuestion> questions;
+  if (!arguments.input.empty()) questions = ReadQuestions(arguments.input);
+  Answerer answerer(arguments, FindModel(arguments.model), mpi);
+  if (arguments.input.empty()) {
+    const std::string answer = answerer.AnswerPrompt();
+    // It may contain any byte; control characters are removed for a terminal only.
+    if (mpi.rank() == 0)
+      std::cout << (isatty(STDOUT_FILENO) == 1 ? TerminalText(answer) : answer) << std::endl;
+    return static_cast<int>(ExitCode::kDone);
+  }
+  const std::vector<GivenAnswer> answers = answerer.AnswerFile(questions);
+  AgreeOrThrowRunError(answerer.world(), [&] {
+    if (mpi.rank() == 0) WriteAnswerFile(arguments.out, questions, answers);
+  });
+  if (mpi.rank() == 0) LogSummary(questions, answers);
   return static_cast<int>(ExitCode::kDone);
+}
+
+void AddSamplingOptions(CLI::App& command, GenerateOptions& options) {
+  command.add_option("--max-new-tokens", options.max_new_tokens, "longest answer, in tokens")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  command.add_option("--temperature", options.temperature, "0 = the most likely token each time")
+      ->capture_default_str();
+  command
+      .add_option("--top-p", options.top_p,
+                  "draw from the fewest most likely tokens with this probability in all")
+      ->capture_default_str();
+  command
+      .add_option("--seed", options.seed,
+                  "of the sampling: an answer depends on it and the question's number alone")
+      ->capture_default_str();
 }
 
 }  // namespace
 
 void AddGenerateCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run) {
-  CLI::App* command = app.add_subcommand("generate", "Answers a question about pictures");
+  CLI::App* command = app.add_subcommand("generate", "Answers questions about pictures");
   auto arguments = std::make_shared<Arguments>();
   command->add_option("MODEL", arguments->model, "Hugging Face folder, run folder or step-* folder")
       ->required();
-  command->add_option("--prompt", arguments->prompt, "the question")->required();
+  command->add_option("--prompt", arguments->prompt, "the question");
   command->add_option("--image", arguments->images, "a picture; may be given several times")
       ->allow_extra_args(false);
-  command
-      ->add_option("--max-new-tokens", arguments->options.max_new_tokens,
-                   "longest answer, in tokens")
+  command->add_option("--input", arguments->input,
+                      "questions in place of a prompt: JSONL of conversations, or of \"question\" "
+                      "with \"image\" and perhaps \"answer\"");
+  command->add_option("--out", arguments->out,
+                      "JSONL of answers, and scores where answers are known");
+  command->add_option("--images", arguments->image_folder,
+                      "folder of the questions' pictures; that of --input if not given");
+  command->add_option("--batch", arguments->limits.questions, "questions answered side by side")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 16));
+  AddSamplingOptions(*command, arguments->options);
+  command->add_option("--adapter", arguments->adapter,
+                      "folder of PEFT, whose adapter is put over a Hugging Face folder");
   command
-      ->add_option("--temperature", arguments->options.temperature,
-                   "0 = the most likely token each time")
-      ->capture_default_str();
-  command->add_option("--seed", arguments->options.seed, "of the sampling")->capture_default_str();
-  command->add_option("--set", arguments->set, "a setting, such as data.template=internvl2_5")
+      ->add_option("--set", arguments->set,
+                   "a setting, such as data.template=internvl2_5 or parallel.tensor=2")
       ->allow_extra_args(false);
   command->footer(
-      "Example:\n  equipoise generate runs/quickstart --prompt 'What is this?' --image cat.png");
-  command->callback([arguments, &mpi, &run] {
-    run = [arguments, &mpi] {
-      RequireOneProcess(mpi, "generate");
-      return Generate(*arguments, mpi);
-    };
-  });
+      "Examples:\n  equipoise generate runs/quickstart --prompt 'What is this?' --image cat.png\n"
+      "  mpirun -n 2 equipoise generate runs/quickstart --input questions.jsonl --out "
+      "answers.jsonl");
+  command->callback(
+      [arguments, &mpi, &run] { run = [arguments, &mpi] { return Generate(*arguments, mpi); }; });
 }
 
 }  // namespace equipoise

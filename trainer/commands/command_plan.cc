@@ -9,6 +9,7 @@
 
 #include "configs/base/error.h"
 #include "configs/yaml/overrides.h"
+#include "configs/yaml/yaml_writer.h"
 #include "parallel/comm/mpi_environment.h"
 #include "trainer/common/commands.h"
 #include "trainer/common/logging.h"
@@ -48,6 +49,7 @@ int RunPlan(const Arguments& arguments, MpiEnvironment& mpi) {
                           : PlanRun(config, {arguments.ranks});
   if (mpi.rank() != 0) return static_cast<int>(ExitCode::kDone);
   report.config = arguments.config;
+  report.settings = WriteConfig(config);
   PrintPlan(report, arguments.explain, std::cout);
   if (!arguments.json.empty()) WriteFile(arguments.json, PlanToJson(report).dump(2) + "\n");
   if (!arguments.html.empty()) WriteFile(arguments.html, RenderPlan(report));

@@ -72,7 +72,7 @@ void RequireFolder(const std::string& out) {
 int RunProfile(const Arguments& arguments, MpiEnvironment& mpi) {
   RequireFolder(arguments.out);
   RunConfig config = ReadRunConfig(arguments.config, ParseOverrides(arguments.set));
-  const ModelConfig model = ModelConfigOf(config.model);
+  const ModelConfig model = ModelConfigOf(config);
   const RunSetup setup = SetUpRun(config, mpi);
   const MeasureOptions options{ThisDevice(setup.precision, setup.device), setup.precision,
                                arguments.sweeps, setup.device};

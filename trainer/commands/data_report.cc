@@ -1,6 +1,7 @@
 #include "trainer/commands/data_report.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/full_like.h>
 #include <fmt/format.h>
 
@@ -16,6 +17,7 @@
 #include "data/loading/packing.h"
 #include "data/text/parallel_for.h"
 #include "models/families/families.h"
+#include "models/ops/pixels.h"
 #include "models/weights/safetensors.h"
 #include "trainer/settings/group_settings.h"
 
@@ -211,6 +213,9 @@ Json DescribeSample(const OpenedData& data, int64_t sample) {
     description["images"].push_back({{"path", scanned.record.images[i]},
                                      {"tiles", images.TilesOf(picture.patches)},
                                      {"tokens", picture.image_tokens}});
+    if (!images.has_grids()) continue;
+    const PatchGrid& grid = scanned.grids[i];
+    description["images"].back()["patches"] = {grid.rows, grid.columns};
   }
   description["tiles"] = images.TilesOf(scanned.all_pictures().patches);
   description["tokens"] = scanned.encoded.ids.size();
@@ -242,11 +247,19 @@ void WriteSample(const OpenedData& data, int64_t sample, const std::string& path
   const int64_t shifted = ids.size(1) - 1;
   labels.narrow(1, 1, shifted).copy_(loaded.batch.targets.narrow(0, 0, shifted));
   std::map<std::string, at::Tensor> tensors = {{"input_ids", ids}, {"labels", labels}};
-  if (loaded.batch.pixel_values.defined()) tensors["pixel_values"] = loaded.batch.pixel_values;
+  if (loaded.batch.pixel_values.defined()) {
+    const ops::PixelScale scale(ImageSpecOf(data.model_config), at::kCPU);
+    tensors["pixel_values"] = scale(loaded.batch.pixel_values);
+  }
+  if (loaded.batch.position_ids.dim() == 2)
+    tensors["position_ids"] = loaded.batch.position_ids.unsqueeze(1);
+  if (loaded.batch.image_grids.defined()) {  // one time of each picture, as of Transformers
+    tensors["image_grid_thw"] = at::constant_pad_nd(loaded.batch.image_grids, {1, 0}, 1);
+  }
   WriteSafetensors(path, {tensors.begin(), tensors.end()});
 }
 
-void PrintSample(const Json& sample, std::ostream& out) {
+void PrintSample(const Json& sample, bool colours, std::ostream& out) {
   out << "sample " << sample["sample"] << ", " << sample["file"].get<std::string>() << ":"
       << sample["line"] << ", id "
       << ShownText(sample["id"].dump(-1, ' ', false, Json::error_handler_t::replace)) << "\n";
@@ -256,21 +269,30 @@ void PrintSample(const Json& sample, std::ostream& out) {
     return;
   }
   for (const Json& image : sample["images"]) {
-    out << "picture " << ShownText(image["path"].get<std::string>()) << ": " << image["tiles"]
-        << " tiles, " << image["tokens"] << " tokens\n";
+    out << "picture " << ShownText(image["path"].get<std::string>()) << ": ";
+    if (image.contains("patches")) {
+      out << image["patches"][0] << " x " << image["patches"][1] << " patches, ";
+    } else {
+      out << image["tiles"] << " tiles, ";
+    }
+    out << image["tokens"] << " tokens\n";
   }
   out << sample["tokens"] << " tokens, " << sample["trained"] << " trained";
   if (sample["truncated"].get<bool>())
     out << ", cut from " << sample["full_tokens"] << " to data.max_tokens";
   out << "\n";
+  const std::map<std::string, const char*> escapes = {
+      {"trained", "\x1b[1;32m"}, {"image", "\x1b[36m"}, {"context", "\x1b[2m"}};
   for (const Json& segment : sample["segments"]) {
-    out << "[" << segment["kind"].get<std::string>() << " " << segment["tokens"] << "] ";
+    const std::string kind = segment["kind"].get<std::string>();
+    out << (colours ? escapes.at(kind) : "") << "[" << kind << " " << segment["tokens"] << "] ";
     if (segment.contains("image")) {
       out << ShownText(segment["image"].get<std::string>()) << "\n";
     } else {
       out << TerminalText(segment["text"].dump(-1, ' ', false, Json::error_handler_t::replace))
           << "\n";
     }
+    if (colours) out << "\x1b[0m";
   }
 }
 

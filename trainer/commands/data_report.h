@@ -25,7 +25,8 @@ int64_t FindSample(const OpenedData& data, const std::string& text);
 // One sample as the model receives it: ids, loss mask, and segments of context, image and trained
 // tokens.
 Json DescribeSample(const OpenedData& data, int64_t sample);
-void PrintSample(const Json& sample, std::ostream& out);
+// `colours`: escape sequences of a terminal show what is trained.
+void PrintSample(const Json& sample, bool colours, std::ostream& out);
 
 // Writes one sample in the input format of `equipoise check`: pixel_values [tiles, 3, size, size]
 // fp32, absent without pictures; input_ids and labels [1, tokens] (not shifted, -100 where there is

@@ -16,11 +16,13 @@ class MpiEnvironment;
 // throws UserError. `mpi` must outlive `run`.
 void AddTrainCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 void AddPlanCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
-void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
+// `colours`: standard output shows them.
+void AddDataCommand(CLI::App& app, MpiEnvironment& mpi, bool colours, std::function<int()>& run);
 void AddCheckCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 void AddExportCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 void AddGenerateCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 void AddProfileCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
+void AddDoctorCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run);
 
 // Throws ConfigError under mpirun with several ranks, all of which would do the same work.
 void RequireOneProcess(const MpiEnvironment& mpi, const std::string& command);

@@ -1,7 +1,9 @@
 #include "trainer/device/open_kernels.h"
 
+#include <ATen/Context.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,22 @@
 #include "parallel/zero/kernels/optimizer_kernels.h"
 
 namespace equipoise {
+
+void ChooseAttention(const std::string& setting) {
+  at::Context& context = at::globalContext();
+  const auto cudnn = static_cast<int64_t>(at::SDPBackend::cudnn_attention);
+  const auto order = context.sDPPriorityOrder();
+  std::vector<int64_t> wanted;
+  for (const at::SDPBackend backend : order) wanted.push_back(static_cast<int64_t>(backend));
+  const auto place = std::find(wanted.begin(), wanted.end(), cudnn);
+  if (setting == "flash") {
+    std::rotate(place, place + 1, wanted.end());  // last
+  } else {
+    std::rotate(wanted.begin(), place, place + 1);  // first
+  }
+  context.setSDPPriorityOrder(wanted);
+  context.setSDPUseFlash(setting != "cudnn");
+}
 
 OwnKernels LoadOwnKernels() { return {ops::LoadKernels(), LoadOptimizerKernels()}; }
 

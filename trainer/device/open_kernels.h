@@ -27,4 +27,9 @@ void UseOwnKernels(OwnKernels kernels);
 // ranks, when some rank cannot load the kernels.
 void OpenKernels(const std::string& setting, at::Device device, Communicator& world);
 
+// Sets whose kernels compute attention on GPUs, by `setting` (train.attention), for the rest of the
+// process: "flash", LibTorch's; "cudnn_tiles", cuDNN's where all tiles see all of their rows;
+// "cudnn", cuDNN's everywhere.
+void ChooseAttention(const std::string& setting);
+
 }  // namespace equipoise

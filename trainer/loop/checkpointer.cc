@@ -13,6 +13,7 @@
 #include "configs/base/error.h"
 #include "configs/yaml/config_json.h"
 #include "parallel/schedule/plan_hash.h"
+#include "trainer/checkpoint/base_weights.h"
 #include "trainer/checkpoint/model_checkpoint.h"
 #include "trainer/common/agreement.h"
 #include "trainer/common/collective_error.h"
@@ -68,6 +69,11 @@ std::string OtherRate(const Json& settings, const TrainSection& train, int64_t s
 Checkpointer::Checkpointer(RunContext& context, const RunData& data, const TrainOptions& options)
     : context_(context), data_(data), chooses_(options.resume == Resume::kAuto) {
   const RunConfig& config = context.config;
+  if (data.model_config().lora.on()) {
+    AgreeOrThrowDataError(context.world(), [&] {
+      base_ = BaseIdentity(config.model, static_cast<uint64_t>(config.train.seed));
+    });
+  }
   if (options.resume != Resume::kNone) {
     const std::string from = chooses_ ? config.run.dir : options.resume_from;
     start_ = FindCheckpoint(from, context.world());
@@ -124,6 +130,9 @@ TrainState Checkpointer::Load(Replica& replica) {
     std::optional<std::string> fault = AgreeOnError(context_.world(), read);
     if (!fault) {
       CheckSections(start_, index.sections, Sections());
+      // The checkpoint has the adapters alone.
+      if (data_.model_config().lora.on())
+        TakeFirstWeights(context_, data_.model_config(), replica.model().parameters());
       const auto reading = context_.activity.During("reading " + start_);
       fault = AgreeOnError(context_.world(), [&] {
         ReadModel(start_, index, replica.model().parameters(), replica.optimizer());
@@ -200,6 +209,10 @@ Json Checkpointer::Sections() const {
   sections["data"]["content"] = std::to_string(data_.index().hash());
   sections["data"]["files"] = FileKeys(data_.index(), config.data.train.size());
   sections["train"]["seed"] = config.train.seed;  // of the samples' order
+  if (data_.model_config().lora.on()) {           // wherever the base lies now
+    sections["model"].erase("hf");
+    sections["model"]["base"] = base_;
+  }
   for (const char* key : {"group", "tiles", "tokens", "min_tiles", "min_tokens", "rounds"}) {
     sections["balance"][key] = balance[key];
   }

@@ -8,13 +8,9 @@
 #include <utility>
 
 #include "parallel/comm/values.h"
-#include "trainer/checkpoint/checkpoint.h"
-#include "trainer/device/compute_dtype.h"
 
 namespace equipoise {
 namespace {
-
-bool HoldsWholeModel(const Plan& plan) { return plan.pipeline() * plan.tensor() == 1; }
 
 // Weighted loss and weight, summed over ranks.
 std::optional<double> MeanLoss(Communicator& world, double loss, double weight) {
@@ -22,21 +18,6 @@ std::optional<double> MeanLoss(Communicator& world, double loss, double weight) 
       AllReduceValues(world, std::vector<double>{loss, weight}, ReduceOp::kSum);
   if (sums[1] == 0) return std::nullopt;
   return sums[0] / sums[1];
-}
-
-Responder::Model Whole(const Replica& replica) {
-  return {replica.model().part().stages().begin()->second.get(), &replica.config()};
-}
-
-LoadedModel ReadWholeModel(const RunContext& context, const ModelConfig& config,
-                           const std::string& run_dir) {
-  LoadOptions load;
-  load.dtype = DtypeOf(context.setup.precision);
-  load.device = context.device();
-  load.inference = true;
-  LoadedModel model = BuildModel(config, load);
-  LoadCheckpointWeights(model, FindCheckpoint(run_dir, context.world()));
-  return model;
 }
 
 }  // namespace
@@ -49,6 +30,8 @@ Evaluator::Evaluator(RunContext& context) : context_(context) {
   } else if (config.eval.every > 0) {
     spdlog::warn("eval.every: there is no held-out data to measure; set data.eval");
   }
+  if (config.eval.answers.empty() && config.eval.answer_every > 0)
+    spdlog::warn("eval.answer_every: there are no questions; set eval.answers");
   for (const SourceConfig& source : config.eval.answers)
     sources_.push_back(std::make_unique<OpenedData>(config, std::vector{source}, context.world()));
 }
@@ -81,47 +64,42 @@ std::optional<double> Evaluator::HeldOutLoss(Replica& replica) {
   return mean;
 }
 
-std::optional<std::vector<AnsweredSource>> Evaluator::Answer(const Replica& replica,
-                                                             const std::string& run_dir) const {
-  if (sources_.empty()) return std::vector<AnsweredSource>();
-  const auto answering = context_.activity.During("answering the questions of eval.answers");
-  std::optional<LoadedModel> copy;
-  if (!HoldsWholeModel(replica.plan())) copy = ReadWholeModel(context_, replica.config(), run_dir);
+std::optional<std::vector<AnsweredSource>> Evaluator::Answer(Replica& replica) const {
   const int64_t asked = context_.config.eval.answer_samples;
-  return AnswerSources(copy ? Responder::Model{copy->stage.get(), &copy->config} : Whole(replica),
-                       asked > 0 ? asked : std::numeric_limits<int64_t>::max(),
+  return AnswerSources(replica, asked > 0 ? asked : std::numeric_limits<int64_t>::max(),
                        [this] { return context_.stop.AgreeToStop(context_.world()); });
 }
 
-std::vector<AnsweredSource> Evaluator::AnswerFirst(const Replica& replica) const {
-  if (sources_.empty()) return {};
-  if (!HoldsWholeModel(replica.plan())) {
-    spdlog::info("eval.answers: no rank holds the whole model yet; answered after training");
-    return {};
-  }
-  const auto answering = context_.activity.During("answering the questions of eval.answers");
+std::vector<AnsweredSource> Evaluator::AnswerFirst(Replica& replica) const {
   const int64_t asked = context_.config.eval.answer_samples;
   // These answers are few, and the first step checks for a request to stop.
   const int64_t most = asked > 0 ? std::min(asked, kShownAnswers) : kShownAnswers;
-  return *AnswerSources(Whole(replica), most, nullptr);
+  return *AnswerSources(replica, most, nullptr);
 }
 
 std::optional<std::vector<AnsweredSource>> Evaluator::AnswerSources(
-    const Responder::Model& model, int64_t most, const std::function<bool()>& stop) const {
+    Replica& replica, int64_t most, const std::function<bool()>& stop) const {
   std::vector<AnsweredSource> results;
+  if (sources_.empty()) return results;
+  const auto answering = context_.activity.During("answering the questions of eval.answers");
+  const RunConfig& config = context_.config;
+  GenerateOptions options;
+  options.max_new_tokens = config.eval.answer_tokens;
   for (size_t i = 0; i < sources_.size(); ++i) {
     const OpenedData& data = *sources_[i];
-    const RunConfig& config = context_.config;
-    const Responder responder(model, &data.tokenizer, &data.chat_template, &config.data);
-    const Questions questions = {data.dataset, AnswerableSamples(data.index, most),
-                                 config.eval.answer_tokens};
-    auto answers = AnswerSamples(responder, questions, context_.world(), stop);
+    const Responder responder(&replica.config(), &data.tokenizer, &data.chat_template,
+                              &config.data);
+    AnswerSession session(replica.model(), responder, context_.world());
+    Questions questions{data.dataset, AnswerableSamples(data.index, most), {}};
+    questions.limits.length = config.data.max_tokens;
+    auto answers = AnswerSamples(session, responder, questions, options, stop);
     if (!answers) return std::nullopt;
     AnsweredSource& result = results.emplace_back();
     result.source = config.eval.answers[i];
     result.answers = std::move(*answers);
-    spdlog::info("{}: {} of {} answers exact ({:.1f} %){}", result.source.annotations,
-                 result.exact(), result.answers.size(), 100 * result.exact_share(),
+    const double share = result.Mean().exact;
+    spdlog::info("{}: {} of {} answers exact ({:.1f} %), ANLS {:.3f}{}", result.source.annotations,
+                 result.exact(), result.answers.size(), 100 * share, result.Mean().anls,
                  stop ? "" : " before training");
     if (result.faults() > 0) {
       spdlog::warn("{}: {} questions count as wrong, because their pictures cannot be used",

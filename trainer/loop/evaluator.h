@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "trainer/answers/answer_eval.h"
-#include "trainer/checkpoint/loaded_model.h"
 #include "trainer/loop/replica.h"
 #include "trainer/loop/run_context.h"
 #include "trainer/run/open_data.h"
@@ -29,19 +28,16 @@ class Evaluator {
   // has_held_out().
   std::optional<double> HeldOutLoss(Replica& replica);
 
-  // Answers the questions of eval.answers with a whole model: this rank's where it is whole, else a
-  // copy read from the newest checkpoint of `run_dir`. Returns nothing when a stop is requested
-  // meanwhile. Collective.
-  std::optional<std::vector<AnsweredSource>> Answer(const Replica& replica,
-                                                    const std::string& run_dir) const;
-  // Answers the first kShownAnswers questions of each source, before training. Empty where no rank
-  // has the whole model. Collective.
-  std::vector<AnsweredSource> AnswerFirst(const Replica& replica) const;
+  bool has_questions() const { return !sources_.empty(); }
+  // Answers the questions of eval.answers with the replicas' models, where they lie. Returns
+  // nothing when a stop is requested meanwhile. Collective.
+  std::optional<std::vector<AnsweredSource>> Answer(Replica& replica) const;
+  // Answers the first kShownAnswers questions of each source, before training. Collective.
+  std::vector<AnsweredSource> AnswerFirst(Replica& replica) const;
 
  private:
-  // Answers at most `most` questions of each source; `stop` is that of AnswerSamples().
-  std::optional<std::vector<AnsweredSource>> AnswerSources(const Responder::Model& model,
-                                                           int64_t most,
+  // Answers at most `most` questions of each source; `stop` is that of AnswerSession::Answer().
+  std::optional<std::vector<AnsweredSource>> AnswerSources(Replica& replica, int64_t most,
                                                            const std::function<bool()>& stop) const;
 
   RunContext& context_;

@@ -11,6 +11,7 @@
 #include "models/stages/model.h"
 #include "models/weights/weights.h"
 #include "parallel/comm/gather_text.h"
+#include "trainer/checkpoint/base_weights.h"
 #include "trainer/common/agreement.h"
 
 namespace equipoise {
@@ -50,17 +51,16 @@ void TakeFirstWeights(RunContext& context, const ModelConfig& model, FlatParamet
                                : "reading weights from " + config.model.hf;
   spdlog::info("{}", what);
   const auto taking = context.activity.During(what);
-  if (random) {
-    InitializeWeights(parameters.parameters(), model, static_cast<uint64_t>(config.train.seed));
-  } else {
-    std::string zeros;
-    AgreeOrThrowDataError(context.world(), [&] {
-      for (const std::string& name : LoadWeights(parameters.parameters(), model, config.model.hf))
+  std::string zeros;
+  AgreeOrThrowDataError(context.world(), [&] {
+    parameters.SetWeights([&](const std::vector<Parameter*>& some) {
+      for (const std::string& name :
+           SetFirstWeights(some, model, config.model, static_cast<uint64_t>(config.train.seed))) {
         zeros += name + "\n";
+      }
     });
-    WarnOfZeros(context.world(), zeros, config.model.hf);
-  }
-  parameters.UpdateCompute();
+  });
+  WarnOfZeros(context.world(), zeros, config.model.hf);
 }
 
 }  // namespace equipoise

@@ -7,8 +7,9 @@
 namespace equipoise {
 
 RunInputs::RunInputs(RunContext& context, const TrainOptions& options)
-    : data(context), evaluator(context), checkpoints(context, data, options) {
-  if (checkpoints.start().empty()) CheckFirstWeights(context, data.model_config());
+    : best(context.config), data(context), evaluator(context), checkpoints(context, data, options) {
+  if (checkpoints.start().empty() || data.model_config().lora.on())
+    CheckFirstWeights(context, data.model_config());
 }
 
 PlanReport PlanWithoutTraining(const TrainOptions& options, MpiEnvironment& mpi) {

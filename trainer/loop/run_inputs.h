@@ -1,5 +1,6 @@
 #pragma once
 
+#include "trainer/loop/best_measure.h"
 #include "trainer/loop/checkpointer.h"
 #include "trainer/loop/evaluator.h"
 #include "trainer/loop/run_context.h"
@@ -14,6 +15,7 @@ struct RunInputs {
   // Collective. Throws UserError for every fault of the inputs.
   RunInputs(RunContext& context, const TrainOptions& options);
 
+  BestMeasure best;
   RunData data;
   Evaluator evaluator;
   Checkpointer checkpoints;

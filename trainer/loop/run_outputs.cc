@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 
 #include "configs/base/error.h"
 #include "configs/yaml/yaml_writer.h"
@@ -59,6 +60,9 @@ ReportAnswers ShownAnswers(const AnsweredSource& source, AnswerRole role,
   shown.role = role;
   shown.exact = source.exact();
   shown.total = std::ssize(source.answers);
+  AnswerScores::VisitFields(source.Mean(), [&](const char* name, const auto& value) {
+    if (const std::optional<double> known = value) shown.scores.emplace_back(name, *known);
+  });
   for (const SampleAnswer& a : source.answers) {
     if (std::ssize(shown.shown) == kShownAnswers) break;
     const auto first = before.find({shown.source, a.sample});
@@ -136,6 +140,10 @@ void RunOutputs::AddScalars(const StepMetrics& metrics) {
   StepMetrics::VisitFields(metrics, [&](const char* name, const auto& value) {
     if (value) tensorboard->AddScalar(name, metrics.step, static_cast<double>(*value));
   });
+  for (const auto& [set, scores] : metrics.answers) {
+    for (const auto& [measure, value] : scores)
+      tensorboard->AddScalar(fmt::format("answers/{}/{}", set, measure), metrics.step, value);
+  }
   WriteShown("tensorboard", [&] { tensorboard->Flush(); });
   if (not_written_.count("tensorboard") > 0) tensorboard.reset();  // it ends in the middle
 }
@@ -166,6 +174,8 @@ StepMetrics RunOutputs::MetricsOf(const TrainState& state, const StepResult& res
   if (!context_.device().is_cpu()) m.mem_reserved_bytes = memory.reserved_peak_bytes;
   m.rss_peak_bytes = PeakRssBytes();
   m.data_wait_s = result.data_wait_s;
+  m.pause_s = result.pause_s;
+  m.checkpoint_s = result.checkpoint_s;
   m.pad_ratio = result.balance.pad_ratio;
   m.fill_share = result.balance.fill_share;
   m.dist_ratio_vision = result.balance.dist_ratio_vision;
@@ -175,6 +185,11 @@ StepMetrics RunOutputs::MetricsOf(const TrainState& state, const StepResult& res
   m.mfu = result.mfu;
   m.skipped_samples = data_.left_out() + state.skipped_samples;
   m.eval_loss = result.eval_loss;
+  for (const SetScores& set : result.answers) {
+    AnswerScores::VisitFields(set.scores, [&](const char* name, const auto& value) {
+      if (const std::optional<double> known = value) m.answers[set.set][name] = *known;
+    });
+  }
   return m;
 }
 

@@ -6,6 +6,7 @@
 #include "configs/base/json.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/gather_text.h"
+#include "parallel/trace_file.h"
 
 namespace equipoise {
 
@@ -19,6 +20,7 @@ void RunTrace::Start(int64_t step) {
 
 void RunTrace::AddPredicted(const Replica& replica, const StepResult& step) {
   if (!context_.recorder.enabled()) return;
+  mesh_ = replica.plan().mesh;
   const ParallelModel& model = replica.model();
   const Timeline simulated = replica.forecast().Simulated(model.schedule(), step.loads).timeline;
   for (Span span : StartingAt(simulated, model.started_s())) {
@@ -32,7 +34,7 @@ std::string RunTrace::TakeIfDue(int64_t step, bool last) {
   if (until_ == 0 || (!last && step < until_)) return "";
   until_ = 0;
   context_.recorder.Stop();
-  Json merged = {{"traceEvents", Json::array()}};
+  Json merged = {{"traceEvents", Json::array()}, {"mesh", MeshJson(mesh_)}};
   for (const std::string& text :
        GatherText(context_.world(), ToChromeTrace(context_.recorder.timeline(), predicted_))) {
     const Json part = Json::parse(text);

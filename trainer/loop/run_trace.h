@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "parallel/mesh.h"
 #include "parallel/timeline.h"
 #include "trainer/loop/replica.h"
 #include "trainer/loop/run_context.h"
@@ -30,6 +31,7 @@ class RunTrace {
  private:
   RunContext& context_;
   int64_t until_ = 0;  // step after which the trace is written; 0: none, or done
+  Mesh mesh_;          // of the plan
   Timeline predicted_;
 };
 

@@ -8,7 +8,7 @@ StepFeed::StepFeed(const Dataset* dataset, EpochPacker planner, DataPosition sta
                    const Options& options)
     : options_(options), planner_(std::move(planner)), position_(start) {
   loader_ = std::make_unique<PrefetchLoader>(
-      dataset, [this] { return NextPack(); }, options.threads, options.prefetch);
+      dataset, [this] { return NextPack(); }, options.threads, options.prefetch, options.device);
 }
 
 StepFeed::~StepFeed() = default;

@@ -27,6 +27,7 @@ class StepFeed {
     int data_ranks = 1;
     int64_t threads = 1;
     int64_t prefetch = 4;
+    at::Device device = at::kCPU;  // the packs are for
     // Of a step's packs of this data rank, those whose pictures this rank needs; called by the
     // loader's threads, one at a time. Empty: all.
     std::function<std::vector<bool>(const std::vector<Pack>& packs)> pictures;

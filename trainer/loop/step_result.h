@@ -2,15 +2,23 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "balance/load/balance_metrics.h"
 #include "data/loading/packing.h"
 #include "data/records/bad_sample.h"
 #include "models/spec/layer_load.h"
+#include "trainer/answers/answer_scores.h"
 #include "trainer/loop/step_drift.h"
 
 namespace equipoise {
+
+// The mean scores of the answers to a set of questions.
+struct SetScores {
+  std::string set;  // AnswerSetNames()
+  AnswerScores scores;
+};
 
 // Result of one optimizer step; the same on every rank except for the last fields.
 struct StepResult {
@@ -24,10 +32,14 @@ struct StepResult {
   int64_t bad_samples = 0;
   double step_s = 0;
   double data_wait_s = 0;  // maximum over the ranks
+  // Seconds since the step before ended, and those of them in which a checkpoint was saved; absent
+  // in the first step of a start. This rank's.
+  std::optional<double> pause_s, checkpoint_s;
   // With a pipeline: mean over the ranks of the idle share of the passes, until the slowest ends.
   std::optional<double> bubble_share;
   std::optional<double> predicted_step_s, mfu;  // where the devices' speed is known
   std::optional<double> eval_loss;  // on data.eval, where it was measured after this step
+  std::vector<SetScores> answers;   // of eval.answers, likewise
   bool stop = false;                // whether some rank received a request to stop
   DataPosition after;               // in the data, after the step
 

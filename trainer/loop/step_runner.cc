@@ -49,6 +49,15 @@ StepIdentity IdentityOf(const StepBatches& batches, int64_t number) {
   return {hash.value(), items};
 }
 
+// What dropout of a pack is drawn from in a step: the same on every mesh.
+uint64_t NoiseOf(int64_t seed, int64_t step, const MicroBatch& batch) {
+  StableHash hash;
+  hash.Add(static_cast<uint64_t>(seed));
+  hash.Add(static_cast<uint64_t>(step));
+  for (const int64_t sample : batch.samples) hash.Add(static_cast<uint64_t>(sample));
+  return hash.value() | 1;  // 0 is no dropout
+}
+
 // With a GPU, one thread of the rank's computes and the others have nothing to do. A rank of a CPU
 // computes with all of them.
 int64_t LoaderThreadsOn(at::Device device) {
@@ -69,7 +78,8 @@ void StepRunner::Start(const DataPosition& position) {
       &data_.dataset(), data_.MakePacker(data_ranks), position,
       StepFeed::Options{replica_.data_rank(), data_ranks,
                         config.data.LoaderThreads(LoaderThreadsOn(context_.device())),
-                        config.data.prefetch, [this](const std::vector<Pack>& packs) {
+                        config.data.prefetch, context_.device(),
+                        [this](const std::vector<Pack>& packs) {
                           std::vector<LayerLoad> loads;
                           for (const Pack& pack : packs) loads.push_back(pack.load());
                           return replica_.model().NeedsPictures(loads);
@@ -78,10 +88,12 @@ void StepRunner::Start(const DataPosition& position) {
 
 StepResult StepRunner::Run(int64_t number) {
   const Clock::time_point start = Clock::now();
-  const auto running = context_.activity.During(fmt::format("step {}", number));
+  const std::string running_name = fmt::format("step {}", number);
+  const auto running = context_.activity.During(running_name);
   const FeedStep step = feed_->NextStep();
   const StepBatches& batches = step.plan;
   StepResult result;
+  if (ended_) result.pause_s = std::chrono::duration<double>(start - *ended_).count();
   result.after = step.after;
   std::vector<LayerLoad> useful;  // of all data ranks' micro-batches
   for (const Pack& pack : batches.packs) {
@@ -111,6 +123,8 @@ StepResult StepRunner::Run(int64_t number) {
   }
   result.step_s = result.times.measured.step_s = SecondsSince(start);
   if (forecast.knows_speed()) result.mfu = forecast.Mfu(useful, result.step_s);
+  ended_ = Clock::now();
+  context_.recorder.Add("step", running_name, start, *ended_);
   return result;
 }
 
@@ -123,6 +137,8 @@ StepRunner::Sums StepRunner::RunMicroBatches(const StepBatches& batches, int64_t
   const auto load = [&] {
     const Clock::time_point wait = Clock::now();
     packs.push_back(feed_->LoadPack());
+    MicroBatch& batch = packs.back().batch;
+    batch.noise = NoiseOf(context_.config.train.seed, number, batch);
     sums.data_wait_s += SecondsSince(wait);
     context_.recorder.Add("data", fmt::format("wait {}", packs.size() - 1), wait, Clock::now());
     if (!model.reports_loss()) return;
@@ -158,7 +174,7 @@ void StepRunner::MeasurePasses(Sums& sums, StepResult& result) const {
   result.times.predicted =
       replica_.forecast().Seconds(model.schedule(), result.loads, replica_.pipeline_rank());
   sums.predicted_s = result.times.predicted.step_s;
-  for (const GradientReducer::Span& span : model.reducer().spans())
+  for (const GradientReducer::Span& span : model.reductions())
     context_.recorder.Add("communication", span.name, span.start, span.end);
 }
 

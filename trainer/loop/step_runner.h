@@ -1,7 +1,9 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +52,7 @@ class StepRunner {
   const RunData& data_;
   Replica& replica_;
   std::unique_ptr<StepFeed> feed_;
+  std::optional<std::chrono::steady_clock::time_point> ended_;  // the step before
 };
 
 }  // namespace equipoise

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "parallel/comm/mpi_environment.h"
@@ -66,21 +67,29 @@ ExitCode Trainer::Run() {
   if (first_step_ == 0) outputs_.WriteAnswersBefore(evaluator.AnswerFirst(replica_));
   if (first_step_ < config.train.steps)
     spdlog::info("training: steps {} to {}", first_step_ + 1, config.train.steps);
+  double saving_s = 0;                                 // since the last step
+  std::optional<std::vector<AnsweredSource>> answers;  // after the last step
   while (state_.step < config.train.steps) {
     if (state_.step % kReturnMemoryEvery == 0) ReturnFreeMemory();
     StepResult step = steps_.Run(state_.step + 1);
+    if (step.pause_s) step.checkpoint_s = std::exchange(saving_s, 0);
     if (replica_.guard.exhausted()) inputs_.checkpoints.EndForSkippedSteps(state_, replica_.guard);
     Advance(step);
     trace_.AddPredicted(replica_, step);
     watch_.Add(step.times);
     const bool last = state_.step == config.train.steps;
-    if (evaluator.has_held_out() && (last || Due(config.eval.every)))
-      step.eval_loss = evaluator.HeldOutLoss(replica_);
+    answers = Measure(step, last);
+    // While steps are skipped, weights are those already saved, or unsound.
+    const bool sound = state_.non_finite_in_a_row == 0;
+    const bool best = sound && inputs_.best.Improves(step, state_);
     outputs_.Report(state_, step, trace_);
     outputs_.RefuseTooManyBad(state_);
-    // While steps are skipped, weights are those already saved, or unsound.
-    const bool due = Due(config.checkpoint.every) && state_.non_finite_in_a_row == 0;
-    if (last || step.stop || due) inputs_.checkpoints.Save(state_, replica_);
+    const bool due = sound && (best || Due(config.checkpoint.every));
+    if (last || step.stop || due) {
+      const Clock::time_point saves = Clock::now();
+      inputs_.checkpoints.Save(state_, replica_);
+      saving_s = std::chrono::duration<double>(Clock::now() - saves).count();
+    }
     if (step.stop && !last) {
       Finish({});
       spdlog::info("stopped on request after step {}; the same command goes on from there",
@@ -88,13 +97,26 @@ ExitCode Trainer::Run() {
       return ExitCode::kStopped;
     }
   }
-  const auto answers = evaluator.Answer(replica_, folder_->dir());
+  if (!answers) answers = evaluator.Answer(replica_);
   Finish(answers.value_or(std::vector<AnsweredSource>()));
   spdlog::info("done: {} steps in {}", state_.step - first_step_,
                DurationText(std::chrono::duration<double>(Clock::now() - start).count()));
   if (answers) return ExitCode::kDone;
   spdlog::info("stopped on request after training; the same command answers the questions");
   return ExitCode::kStopped;
+}
+
+std::optional<std::vector<AnsweredSource>> Trainer::Measure(StepResult& step, bool last) {
+  const EvalSection& eval = context_.config.eval;
+  Evaluator& evaluator = inputs_.evaluator;
+  if (evaluator.has_held_out() && (last || Due(eval.every)))
+    step.eval_loss = evaluator.HeldOutLoss(replica_);
+  if (eval.answer_every == 0 || !(last || Due(eval.answer_every))) return std::nullopt;
+  auto answers = evaluator.Answer(replica_);
+  const std::vector<std::string> names = AnswerSetNames(eval.answers);
+  for (size_t i = 0; answers && i < answers->size(); ++i)
+    step.answers.push_back({names[i], (*answers)[i].Mean()});
+  return answers;
 }
 
 void Trainer::Advance(const StepResult& step) {

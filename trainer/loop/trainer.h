@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "configs/base/error.h"
@@ -32,6 +33,9 @@ class Trainer {
   ExitCode Run();
 
  private:
+  // Measures what is due after a step. Returns the answers to eval.answers where they were given;
+  // not where a stop was requested meanwhile.
+  std::optional<std::vector<AnsweredSource>> Measure(StepResult& step, bool last);
   void Advance(const StepResult& step);
   bool Due(int64_t every) const { return every > 0 && state_.step % every == 0; }
   void Finish(const std::vector<AnsweredSource>& answers);

@@ -32,6 +32,29 @@ void ReadField(const Json& json, std::optional<int64_t>& field) {
   if (json.is_number_integer()) field = json.get<int64_t>();
 }
 
+using SetScores = std::map<std::string, std::map<std::string, double>>;
+
+std::string AnswersText(const SetScores& sets) {
+  std::string text;
+  for (const auto& [set, scores] : sets) {
+    std::string values;
+    for (const auto& [measure, value] : scores)
+      values += fmt::format("{}\"{}\":{}", values.empty() ? "" : ",", measure, NumberText(value));
+    text += fmt::format("{}{}:{{{}}}", text.empty() ? "" : ",", Json(set).dump(), values);
+  }
+  return "{" + text + "}";
+}
+
+void ReadAnswers(const Json& json, SetScores& sets) {
+  if (!json.is_object()) return;
+  for (const auto& [set, scores] : json.items()) {
+    if (!scores.is_object()) continue;
+    for (const auto& [measure, value] : scores.items()) {
+      if (value.is_number()) sets[set][measure] = value.get<double>();
+    }
+  }
+}
+
 }  // namespace
 
 std::string MetricsLine(const StepMetrics& metrics) {
@@ -39,6 +62,7 @@ std::string MetricsLine(const StepMetrics& metrics) {
   StepMetrics::VisitFields(metrics, [&](const char* name, const auto& value) {
     if (value) line += fmt::format(",\"{}\":{}", name, NumberText(*value));
   });
+  if (!metrics.answers.empty()) line += ",\"answers\":" + AnswersText(metrics.answers);
   return line + "}";
 }
 
@@ -66,6 +90,7 @@ std::vector<StepMetrics> ReadMetrics(const std::string& path) {
     StepMetrics::VisitFields(metrics, [&](const char* name, auto& field) {
       if (json.contains(name)) ReadField(json[name], field);
     });
+    if (json.contains("answers")) ReadAnswers(json["answers"], metrics.answers);
   }
   return steps;
 }

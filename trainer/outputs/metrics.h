@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,13 +22,19 @@ struct StepMetrics {
   // mem_reserved_bytes: on a GPU, with what the caching allocator keeps free.
   std::optional<int64_t> mem_peak_bytes, mem_reserved_bytes, rss_peak_bytes;
   std::optional<double> data_wait_s, bubble_share, predicted_step_s;
+  // Seconds between the end of the step before and the begin of this one (evaluation, checkpoint,
+  // outputs), and those of them in which a checkpoint was saved. Absent for the first of a start.
+  std::optional<double> pause_s, checkpoint_s;
   // pad_ratio: share of the computed token positions that are padding, 0 without balance.pad.
   // fill_share: tokens over the packs' room (balance.tokens each); without packs 1 - pad_ratio.
   // dist_ratio_*: OmniBal's DistRatio of tiles and of tokens (balance/load/balance_metrics.h).
   std::optional<double> pad_ratio, fill_share, dist_ratio_vision, dist_ratio_text;
   std::optional<int64_t> skipped_samples;  // bad records found in the data, before and in training
   std::optional<double> eval_loss;         // on held-out data, if measured after this step
+  // Mean scores of the answers to each set of eval.answers, by measure (trainer/answers), likewise.
+  std::map<std::string, std::map<std::string, double>> answers;
 
+  // All but `step` and `answers`.
   template <class Self, class Visitor>
   static void VisitFields(Self& self, Visitor&& visit) {
     visit("epoch", self.epoch);
@@ -44,6 +51,8 @@ struct StepMetrics {
     visit("mem_reserved_bytes", self.mem_reserved_bytes);
     visit("rss_peak_bytes", self.rss_peak_bytes);
     visit("data_wait_s", self.data_wait_s);
+    visit("pause_s", self.pause_s);
+    visit("checkpoint_s", self.checkpoint_s);
     visit("bubble_share", self.bubble_share);
     visit("predicted_step_s", self.predicted_step_s);
     visit("pad_ratio", self.pad_ratio);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <string_view>
 
@@ -38,6 +39,38 @@ std::optional<double> WaitPercent(const StepMetrics& m) {
   return 100.0 * *m.data_wait_s / *m.step_s;
 }
 
+// A chart for each set of questions that were answered during training.
+std::string AnswerCurves(const ReportInput& input) {
+  std::map<std::string, std::map<std::string, Series>> sets;
+  for (const StepMetrics& metrics : input.steps) {
+    for (const auto& [set, scores] : metrics.answers) {
+      for (const auto& [measure, value] : scores) {
+        Series& series = sets[set][measure];
+        series.name = measure;
+        series.points.emplace_back(static_cast<double>(metrics.step), value);
+      }
+    }
+  }
+  std::string out;
+  for (const auto& [set, measures] : sets) {
+    Chart chart{"Answers to " + set, "", {}};
+    for (const auto& [measure, series] : measures) chart.series.push_back(series);
+    out += RenderChart(chart);
+  }
+  return out;
+}
+
+// "normalized 0.61, anls 0.72"; without exact, which the title has.
+std::string ScoresText(const ReportAnswers& source) {
+  std::string text;
+  for (const auto& [measure, value] : source.scores) {
+    if (measure != "exact")
+      text +=
+          fmt::format("{}{} {}", text.empty() ? " Means: " : ", ", measure, ReadableNumber(value));
+  }
+  return text.empty() ? "" : text + ".";
+}
+
 std::string Curves(const ReportInput& input) {
   const auto curve = [&](const char* name, bool smooth, auto field) {
     return Curve(input, name, smooth, [field](const StepMetrics& m) { return m.*field; });
@@ -59,6 +92,7 @@ std::string Curves(const ReportInput& input) {
   };
   std::string out;
   for (const Chart& chart : charts) out += RenderChart(chart);
+  out += AnswerCurves(input);
   if (out.empty()) return "";
   return fmt::format("<h2>Curves over steps</h2>\n<div class=\"grid-of\">\n{}</div>\n", out);
 }
@@ -192,9 +226,9 @@ std::string Answers(const ReportInput& input) {
   if (input.answers.empty()) return "";
   std::string out = "<h2>Pictures and answers</h2>\n";
   for (const ReportAnswers& source : input.answers) {
-    out += fmt::format("{}\n<p class=\"soft\">{}</p>\n<div class=\"grid-of pictures\">\n",
+    out += fmt::format("{}\n<p class=\"soft\">{}{}</p>\n<div class=\"grid-of pictures\">\n",
                        Element("h3", fmt::format("{}: {} exact", source.source, ExactText(source))),
-                       RoleMeaning(source.role));
+                       RoleMeaning(source.role), ScoresText(source));
     for (const ReportCaption& caption : source.shown) out += Card(caption, source.role);
     out += "</div>\n";
   }

@@ -32,6 +32,7 @@ struct ReportAnswers {
   AnswerRole role = AnswerRole::kOther;
   int64_t exact = 0, total = 0;
   std::vector<ReportCaption> shown;
+  std::vector<std::pair<std::string, double>> scores = {};  // means by measure; may be empty
 };
 
 // A record that was not trained on.

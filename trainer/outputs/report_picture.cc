@@ -22,6 +22,8 @@ constexpr int64_t kLongestSide = 256;
 std::string_view MimeType(std::string_view bytes) {
   if (bytes.substr(0, 8) == "\x89PNG\r\n\x1a\n") return "image/png";
   if (bytes.substr(0, 3) == "\xff\xd8\xff") return "image/jpeg";
+  if (bytes.substr(0, 4) == "GIF8") return "image/gif";
+  if (bytes.substr(0, 4) == "RIFF" && bytes.substr(8, 4) == "WEBP") return "image/webp";
   return "";
 }
 
@@ -59,9 +61,11 @@ std::string DataUri(std::string_view bytes) {
 
 }  // namespace
 
+std::string PictureDataUri(const at::Tensor& image) { return DataUri(EncodePng(image)); }
+
 std::string PictureDataUri(const std::string& path) {
   const std::string bytes = ReadRegularFile(path, std::numeric_limits<size_t>::max()).text;
-  if (bytes.size() <= kFewBytes) return DataUri(bytes);
+  if (bytes.size() <= kFewBytes && !MimeType(bytes).empty()) return DataUri(bytes);
   try {
     return DataUri(ScaledDownPng(bytes));
   } catch (const std::exception&) {

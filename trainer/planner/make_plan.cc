@@ -125,14 +125,14 @@ EncoderPins EncoderPinsOf(const RunConfig& config, const ModelConfig& model) {
   if (parallel.sequence) {
     throw ConfigError("parallel.sequence: is not there yet; leave it out, or set it to false");
   }
-  if (parallel.zero.value_or(0) > 1) {
-    throw ConfigError(
-        fmt::format("parallel.zero: {} is not there yet: every data rank holds all weights and "
-                    "gradients; use 0 or 1",
-                    *parallel.zero));
-  }
   EncoderPins pins;
   pins.placement = ParseEnum<EncoderPlacement>(parallel.encoder);  // absent: auto
+  if (pins.placement && FillsBubbles(*pins.placement) && parallel.zero.value_or(1) > 1) {
+    throw ConfigError(
+        fmt::format("parallel.zero: {} and encoder: {} do not go together: data ranks make passes "
+                    "together then, and each has its own order in the bubbles; use zero: 1",
+                    *parallel.zero, parallel.encoder));
+  }
   if (!pins.placement && !model.has_vision) pins.placement = EncoderPlacement::kInline;
   if (pins.placement == EncoderPlacement::kInline) {
     if (!parallel.encoder_ranks && !parallel.encoder_chunks) return pins;

@@ -130,6 +130,8 @@ Json PlanToJson(const PlanReport& report) {
   const BubbleShares& bubbles = forecast.bubbles;
   Json json = PlanSummary(report.best().plan);
   json["config"] = report.config;
+  json["settings"] = report.settings;
+  json["sections"] = PlanSections(report);
   json["ranks"] = report.best().plan.num_ranks();
   json["encoder"] = EncoderJson(report.best().plan);
   json["limits"] = LimitsJson(report);

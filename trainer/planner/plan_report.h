@@ -48,6 +48,7 @@ struct RequestedPacking {
 // The content of `equipoise plan` for a search that found a plan.
 struct PlanReport {
   std::string config;                         // path of the configuration
+  std::string settings;                       // all of it, as YAML
   std::string sample_source;                  // "histogram internvl12m, 1267819 samples"
   int64_t oversize = 0;                       // samples beyond the limits, which are left out
   int64_t tiles = 0, tokens = 0;              // limits of a micro-batch, as in `balance`
@@ -82,6 +83,9 @@ std::string DescribeMesh(const Plan& plan);
 
 // Prints a plan as text; `explain` adds why the other plans were not taken.
 void PrintPlan(const PlanReport& report, bool explain, std::ostream& out);
+
+// The plan as sections of a configuration, by which it is pinned.
+std::string PlanSections(const PlanReport& report);
 
 // A plan as JSON, with the keys of docs/planner.md.
 Json PlanToJson(const PlanReport& report);

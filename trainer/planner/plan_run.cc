@@ -129,7 +129,7 @@ PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
 }
 
 PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const OrderPlans& order) {
-  const ModelConfig model = ModelConfigOf(config.model);
+  const ModelConfig model = ModelConfigOf(config);
   const SampleCosts costs = GatherSampleCosts(config, model);
   PlannedRun planned = PlanWorkload(costs, config, model);
   if (planned.epoch_packs < config.train.global_batch) {

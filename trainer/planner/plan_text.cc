@@ -204,6 +204,14 @@ PlanPrediction ChangedLimits(const PlanReport& report) {
   return {0, 0, 0, report.tiles, report.tokens, report.request.workload.global_batch()};
 }
 
+}  // namespace
+
+std::string PlanSections(const PlanReport& report) {
+  return PlanToYaml(report.best().plan, ChangedLimits(report));
+}
+
+namespace {
+
 // Prints trials by measured time; the first is the plan of the report.
 void PrintTrials(const PlanReport& report, std::ostream& out) {
   if (report.trials.empty()) return;
@@ -220,8 +228,7 @@ void PrintTrials(const PlanReport& report, std::ostream& out) {
                        each.Percentile(0.9), 100 * (median / each.plan.step_s - 1))
         << DescribeMesh(each.plan.plan) << "\n";
   }
-  out << "\nthe fastest, to train with it:\n"
-      << PlanToYaml(report.best().plan, ChangedLimits(report));
+  out << "\nthe fastest, to train with it:\n" << PlanSections(report);
 }
 
 void PrintRejected(const PlanReport& report, std::ostream& out) {

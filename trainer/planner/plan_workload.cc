@@ -106,6 +106,7 @@ LayerLoad WorstLoad(const PlannedEpoch& planned) {
     const LayerLoad row = RowLoad(each, planned.options.pad);
     worst.patches = std::max(worst.patches, row.patches);
     worst.patch_pairs = std::max(worst.patch_pairs, row.patch_pairs);
+    worst.window_pairs = std::max(worst.window_pairs, row.window_pairs);
     worst.image_tokens = std::max(worst.image_tokens, row.image_tokens);
     worst.tokens = std::max(worst.tokens, row.tokens);
     worst.token_pairs = std::max(worst.token_pairs, row.token_pairs);

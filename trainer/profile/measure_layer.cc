@@ -52,14 +52,17 @@ struct Memory {
   int64_t work = 0;  // peak beyond `kept` during a pass: output, gradients, temporaries
 };
 
-// The number of layers from `first` on that are measured as a chain, all of one kind.
+// The number of layers from `first` on that are measured as a chain, all of one kind and shape.
 int ChainLength(const std::vector<LayerSpec>& specs, int first) {
   const LayerSpec& layer = specs[static_cast<size_t>(first)];
   const int most =
       static_cast<int>(kChainParameters / std::max<int64_t>(1, layer.parameter_count()));
   const int limit = std::min(static_cast<int>(specs.size()), first + std::clamp(most, 1, kChain));
   int end = first + 1;
-  while (end < limit && specs[static_cast<size_t>(end)].kind == layer.kind) ++end;
+  const auto alike = [&layer](const LayerSpec& other) {
+    return other.kind == layer.kind && other.shape == layer.shape;
+  };
+  while (end < limit && alike(specs[static_cast<size_t>(end)])) ++end;
   return end - first;
 }
 
@@ -83,7 +86,12 @@ MicroBatch RandomMicroBatch(const ModelConfig& config, const MeasuredRow& row) {
   if (row.tiles > 0) {
     const ImageSpec images = ImageSpecOf(config);
     const int64_t size = images.tile_size;
-    batch.pixel_values = at::randn({row.tiles, config.vision.num_channels, size, size});
+    if (images.has_grids()) {
+      batch.image_grids = GridTensor(images.GridsOfTiles(row.tiles));
+      batch.pixel_values = at::randn({row.tiles * images.rows_per_tile, images.patch_numbers()});
+    } else {
+      batch.pixel_values = at::randn({row.tiles, config.vision.num_channels, size, size});
+    }
     const int64_t image_tokens = images.LoadOfTiles(row.tiles).image_tokens;
     batch.image_positions = at::arange(std::min(tokens, image_tokens), at::kLong);
   }
@@ -124,7 +132,9 @@ struct LayerMeter::Impl {
   std::pair<double, double> Times(const Tensors& on);
   Memory MeasureMemory(const Tensors& on, Recompute recompute);
   void SetTrainable(bool trainable) {
-    for (Parameter* p : parameters.parameters()) p->trainable = trainable;
+    for (Parameter* p : parameters.parameters()) {
+      p->trainable = trainable && p->role != ParameterRole::kBase;
+    }
   }
 
   ModelConfig config;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "parallel/comm/values.h"
 #include "parallel/zero/zero_optimizer.h"
 
 namespace equipoise {
@@ -40,14 +41,17 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
   Communicator& data = groups_.along(Axis::kData);
   Communicator& pipeline = groups_.along(Axis::kPipeline);
   ModelPart::Options part = options.part;
-  part.shards = plan.optimizer_shards();
+  part.sharding = {plan.sharded, plan.data(), groups_.at.data};
   if (plan.tensor() > 1)
     part.tensor = {&groups_.along(Axis::kTensor), groups_.at.tensor, plan.tensor()};
   part_ = std::make_unique<ModelPart>(config, StageLayout(config, plan, part.freeze),
                                       groups_.at.pipeline, part);
   shards_ = std::make_unique<Shards>(
       ZeroShards(plan.sharded, part_->parameters(), data, options.bucket_bytes));
-  if (shards_->ranks() > 1) {
+  if (part.sharding.gradients()) {
+    units_ = std::make_unique<ShardedUnits>(part_->parameters(), data);
+    part_->units = units_.get();
+  } else if (shards_->ranks() > 1) {
     reducer_ = std::make_unique<GradientReducer>(part_->parameters(), data, *shards_);
   } else {
     GradientReducer::Options reduce;
@@ -89,6 +93,7 @@ void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {
   pass.evaluate = false;
   parameters().ZeroGradient();
   ready_.clear();
+  PadLoads(pass.loads);
   schedule_ = StepSchedule(pass.loads);
   RequireSamePlan({step.hash, step.items, &schedule_, groups_.at.data}, world_);
   pass.schedule = &schedule_;
@@ -98,6 +103,7 @@ void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {
 }
 
 void ParallelModel::Evaluate(ModelPart::Pass pass) {
+  PadLoads(pass.loads);
   if (pass.loads.empty()) return;  // fewer packs than data ranks
   pass.evaluate = true;
   schedule_ = PlanSchedule::ForwardOps(forward_only_, pass.loads, CostsOf(pass.loads));
@@ -106,11 +112,21 @@ void ParallelModel::Evaluate(ModelPart::Pass pass) {
   executor_->Run(schedule_);
 }
 
+// Passes are collective where weights or gradients are shared out: every data rank makes as many,
+// of empty micro-batches where it has none.
+void ParallelModel::PadLoads(std::vector<LayerLoad>& loads) {
+  if (!units_) return;
+  const std::vector<double> most =
+      AllReduceValues(groups_.along(Axis::kData),
+                      std::vector<double>{static_cast<double>(loads.size())}, ReduceOp::kMax);
+  loads.resize(static_cast<size_t>(most[0]));
+}
+
 // Reduces gradients that are complete. Weights that other pipeline ranks have copies of wait for
 // theirs (FinishReduction()).
 void ParallelModel::Ready(const std::vector<Parameter*>& parameters) {
   for (const Parameter* parameter : parameters) {
-    if (Holds(tied_, parameter) || Holds(encoder_copy_, parameter)) continue;
+    if (units_ || Holds(tied_, parameter) || Holds(encoder_copy_, parameter)) continue;
     if (ready_.insert(parameter).second) reducer_->Ready(*parameter);
   }
 }
@@ -119,10 +135,15 @@ void ParallelModel::Ready(const std::vector<Parameter*>& parameters) {
 // embedding, then head.
 void ParallelModel::SumTied() {
   if (tied_.empty() || !tied_[0]->trainable) return;
-  at::Tensor sum = tied_[0]->gradient;
-  for (size_t i = 1; i < tied_.size(); ++i) sum.add_(tied_[i]->gradient);
+  at::Tensor sum = SummedGradient(*tied_[0]);
+  for (size_t i = 1; i < tied_.size(); ++i) sum.add_(SummedGradient(*tied_[i]));
   tied_group_->AllReduce(sum, ReduceOp::kSum).WaitOnStream();
-  for (size_t i = 1; i < tied_.size(); ++i) tied_[i]->gradient.copy_(sum);
+  for (size_t i = 1; i < tied_.size(); ++i) SummedGradient(*tied_[i]).copy_(sum);
+}
+
+// This rank's gradient of a weight that is a unit of its own where gradients are shared out.
+at::Tensor ParallelModel::SummedGradient(const Parameter& parameter) {
+  return units_ ? parameters().GradientSlice(parameters().UnitOf(parameter)) : parameter.gradient;
 }
 
 // Each copy has the gradients of the micro-batches that it ran.
@@ -137,9 +158,10 @@ void ParallelModel::SumEncoderCopies() {
 }
 
 void ParallelModel::FinishReduction() {
+  if (units_) units_->Finish();
   SumTied();
   SumEncoderCopies();
-  reducer_->Finish();
+  if (reducer_) reducer_->Finish();
 }
 
 }  // namespace equipoise

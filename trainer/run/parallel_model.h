@@ -57,7 +57,12 @@ class ParallelModel {
   FlatParameters& parameters() { return part_->parameters(); }
   MeshGroups& groups() { return groups_; }
   const Plan& plan() const { return plan_; }
-  GradientReducer& reducer() { return *reducer_; }
+  // Spans of the last step's reductions at its end; none where gradients are shared out.
+  std::vector<GradientReducer::Span> reductions() const {
+    return reducer_ ? reducer_->spans() : std::vector<GradientReducer::Span>();
+  }
+  // What makes layers whole, where gradients are shared out; else null.
+  const ShardedUnits* units() const { return units_.get(); }
   // The shards of gradients and optimizer state over the data ranks (ZeRO).
   const Shards& shards() const { return *shards_; }
   // Whether this rank, among those of its model replica, is the one that reports the loss.
@@ -82,7 +87,9 @@ class ParallelModel {
   void Ready(const std::vector<Parameter*>& parameters);
   void SumTied();
   void SumEncoderCopies();
+  at::Tensor SummedGradient(const Parameter& parameter);
   void FinishReduction();
+  void PadLoads(std::vector<LayerLoad>& loads);
 
   Plan plan_;
   Communicator& world_;
@@ -93,7 +100,8 @@ class ParallelModel {
   std::unique_ptr<ModelPart> part_;
   StageLayout forward_only_;  // the same stages with all components frozen
   std::unique_ptr<Shards> shards_;
-  std::unique_ptr<GradientReducer> reducer_;
+  std::unique_ptr<GradientReducer> reducer_;  // of whole gradients
+  std::unique_ptr<ShardedUnits> units_;       // of gradients that are shared out
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Communicator> tied_group_;    // the pipeline ranks with a copy of a tied weight
   std::vector<Parameter*> tied_;                // this rank's copies: at most two

@@ -5,8 +5,17 @@
 
 namespace equipoise {
 
-// The configuration of the model given by `model.hf` or `model.preset`; no weights are read. Throws
-// ConfigError when none or both are given, and as ReadModelConfig() does.
+// The configuration of the model given by `model.hf` or `model.preset`, with its adapters; no
+// weights are read. Throws ConfigError when none or both are given, and as ReadModelConfig() does.
 ModelConfig ModelConfigOf(const ModelSection& model);
+// The same with what the section `data` says of pictures (data.pixels).
+ModelConfig ModelConfigOf(const RunConfig& config);
+// Sets that in a model's configuration. Throws ConfigError for limits that contradict each other.
+void UsePixels(const PixelsConfig& pixels, ModelConfig* model);
+
+// Sets config->lora and config->quantize by the section. Throws ConfigError for names that match no
+// linear layer, and settings that do not go together; DataError where model.lora.adapter is not a
+// folder of PEFT.
+void SetAdapters(const ModelSection& model, ModelConfig* config);
 
 }  // namespace equipoise

@@ -56,10 +56,11 @@ struct ParallelSection {
           "layers of each stage, in order (vision, projector, LLM as one list); absent = "
           "balance.partition",
           Between(0, 1e6));
-    visit("zero", zero,
-          "1: each data rank keeps a share of the optimizer's state, 0: each keeps all of it; the "
-          "same numbers either way",
-          Between(0, 3));
+    visit(
+        "zero", zero,
+        "what data ranks share out: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 weights "
+        "too (FSDP); absent = planned, or 1",
+        Between(0, 3));
     visit(
         "sequence", sequence,
         "tensor ranks share out the tokens between their linears too: not there yet, false alone");

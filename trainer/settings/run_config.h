@@ -5,12 +5,11 @@
 #include <vector>
 
 #include "balance/costs/cluster.h"
-#include "balance/groups/group_method.h"
-#include "balance/search/plan_rules.h"
 #include "configs/yaml/fields.h"
 #include "data/settings/data_config.h"
 #include "data/settings/loss_weight.h"
-#include "parallel/recompute.h"
+#include "trainer/settings/balance_section.h"
+#include "trainer/settings/lora_section.h"
 #include "trainer/settings/parallel_section.h"
 #include "trainer/settings/precision.h"
 
@@ -38,6 +37,9 @@ struct ModelSection {
   std::string preset;
   std::string init = "pretrained";
   std::vector<std::string> freeze;
+  LoraSection lora;
+  std::string quantize = "none";
+  std::vector<std::string> quantize_modules = {"llm"};
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
@@ -45,6 +47,12 @@ struct ModelSection {
     visit("preset", preset, "a model known by name, in place of hf");
     visit("init", init, "weights of the first step", OneOf({"random", "pretrained"}));
     visit("freeze", freeze, "modules that are not trained: vision, projector, llm");
+    visit("lora", lora, "low-rank adapters in place of the model's own weights");
+    visit("quantize", quantize,
+          "form of the linear layers under adapters; nf4 = 4 bits (QLoRA), int8 = 8 bits by row",
+          OneOf({"none", "nf4", "int8"}));
+    visit("quantize_modules", quantize_modules,
+          "modules (vision, projector, llm) whose linear layers `quantize` is for");
   }
 };
 
@@ -64,6 +72,7 @@ struct TrainSection {
   int64_t seed = 0;
   std::string device = "auto";
   std::string kernels = "auto";
+  std::string attention = "flash";
   std::string precision = "auto";
   int64_t global_batch = 16;
   int64_t micro_batch = 4;
@@ -89,6 +98,10 @@ struct TrainSection {
     visit("kernels", kernels,
           "of GPUs; auto: the program's own beside LibTorch's, aten: LibTorch's",
           OneOf({"auto", "aten"}));
+    visit("attention", attention,
+          "of GPUs, in bf16; flash: LibTorch's, cudnn_tiles: cuDNN's for tiles of one size, cudnn: "
+          "cuDNN's everywhere",
+          OneOf({"flash", "cudnn_tiles", "cudnn"}));
     visit("precision", precision, "auto: bf16 where the device has bf16 matrix units, else fp32",
           OneOf(PrecisionSettings()));
     visit("global_batch", global_batch, "packs per optimizer step, over all data ranks",
@@ -120,69 +133,18 @@ struct TrainSection {
   }
 };
 
-struct BalanceSection {
-  GroupMethod group = GroupMethod::kIsfPlus;
-  bool pad = false;
-  int64_t tiles = 0, tokens = 0, min_tiles = 0, min_tokens = 0, rounds = 50, window = 0;
-  std::string limits = "fit";
-  PartitionRule partition = PartitionRule::kBalanced;
-  RecomputeRule recompute = RecomputeRule::kAdaptive;
-  std::vector<std::string> recompute_modules;
-  std::vector<Recompute> recompute_layers;
-
-  template <class Visitor>
-  void VisitFields(Visitor& visit) {
-    visit(
-        "group", group,
-        "how samples form micro-batches: isf+ (full and alike in tiles and tokens), isf (OmniBal), "
-        "packed (filled with tokens), knapsack (even in tokens), random and length_grouped "
-        "(train.micro_batch samples)");
-    visit(
-        "pad", pad,
-        "pad each sample to the longest of its micro-batch, for comparison with trainers that do "
-        "(random and length_grouped alone); pad_ratio, in metrics and tables, is the share of the "
-        "computed token positions that are padding");
-    visit(
-        "tiles", tiles,
-        "most tiles of a pack; 0 = the fewest that leave packs full (isf+), or what `tokens` bring "
-        "on average",
-        Between(0, 4095));
-    visit("tokens", tokens, "most tokens of a pack; 0 = data.max_tokens", Between(0, 16777215));
-    visit(
-        "limits", limits,
-        "where neither tiles nor tokens are given: fit = lower ones where nothing fits the memory; "
-        "search = besides, packs of half, a quarter and twice the size, with train.global_batch "
-        "changed so that a step keeps its samples, where that is clearly faster",
-        OneOf({"fit", "search"}));
-    visit("min_tiles", min_tiles, "isf accepts a pack from here on; 0 = tiles", Between(0, 4095));
-    visit("min_tokens", min_tokens, "isf accepts a pack from here on; 0 = 31/32 of tokens",
-          Between(0, 16777215));
-    visit("rounds", rounds, "of sampling and filtering, isf", Between(1, 10000));
-    visit("window", window,
-          "samples that are grouped at a time, for data whose sizes do not fit in memory; 0 = all",
-          Between(0, 1e12));
-    visit("partition", partition,
-          "how layers are cut into stages: bmp = by predicted seconds, ranked by the simulator; "
-          "flops, parameters = so that the stage with most of these has as few as can be");
-    visit(
-        "recompute", recompute,
-        "what of each layer is computed again in backward instead of kept, to save memory: bar = "
-        "the least that fits, for each rank; or nothing, all, or a half of each transformer block");
-    visit("recompute_modules", recompute_modules,
-          "modules whose layers `recompute` is for: vision, projector, llm; absent = all");
-    visit("recompute_layers", recompute_layers,
-          "one word a layer (vision, projector, LLM as one list), in place of the two above");
-  }
-};
-
 struct CheckpointSection {
   int64_t every = 50;
   int64_t keep = 3;
+  std::string best;
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
     visit("every", every, "steps between checkpoints", Between(1, 1e12));
     visit("keep", keep, "checkpoints kept", Between(1, 1e6));
+    visit("best", best,
+          "measure whose best checkpoint is kept besides, linked as `best`: eval_loss, or a set of "
+          "eval.answers and its measure, such as heldout/anls; empty = none");
   }
 };
 
@@ -190,6 +152,7 @@ struct EvalSection {
   int64_t every = 0;
   int64_t samples = 256;
   std::vector<SourceConfig> answers;
+  int64_t answer_every = 0;
   int64_t answer_samples = 0;
   int64_t answer_tokens = 64;
 
@@ -200,6 +163,9 @@ struct EvalSection {
     visit("samples", samples, "held-out samples used for a loss", Between(1, 1e9));
     visit("answers", answers,
           "sources whose questions the model answers at the end (a few before the first step too)");
+    visit("answer_every", answer_every,
+          "steps between answers to them, whose scores metrics.jsonl holds; 0 = at the end alone",
+          Between(0, 1e12));
     visit("answer_samples", answer_samples, "samples answered of each source; 0 = all",
           Between(0, 1e9));
     visit("answer_tokens", answer_tokens, "longest answer", Between(1, 1e6));

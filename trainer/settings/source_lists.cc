@@ -63,7 +63,7 @@ std::optional<Json> ReadMeta(const std::string& path) {
 }
 
 // Refuses what a data set asks for and would not get.
-void CheckDataSet(const Json& set, const TilesConfig& tiles, const std::string& where) {
+void CheckDataSet(const Json& set, const std::string& where) {
   constexpr std::array<std::string_view, 7> kKnown = {
       "root", "annotation", "repeat_time", "weight", "length", "data_augment", "max_dynamic_patch"};
   for (const auto& [key, value] : set.items()) {
@@ -73,13 +73,9 @@ void CheckDataSet(const Json& set, const TilesConfig& tiles, const std::string& 
   if (GetBool(set, "data_augment", where, false)) {
     throw DataError(where + ": data_augment is not supported; set it to false");
   }
-  const int64_t most = GetInt(set, "max_dynamic_patch", where, tiles.max);
-  if (most != tiles.max) {
-    throw DataError(fmt::format(
-        "{}: max_dynamic_patch is {} and data.tiles.max {}, which holds for all sources; make them "
-        "equal, or take the key out",
-        where, most, tiles.max));
-  }
+  const int64_t most = GetInt(set, "max_dynamic_patch", where, 1);
+  if (most < 1 || most > 64)
+    throw DataError(fmt::format("{}: max_dynamic_patch is {}; it is from 1 to 64", where, most));
 }
 
 SourceConfig SourceOf(const Json& set, double repeat, const std::string& where) {
@@ -87,6 +83,7 @@ SourceConfig SourceOf(const Json& set, double repeat, const std::string& where) 
   source.annotations = GetString(set, "annotation", where);
   const std::string root = GetString(set, "root", where, "");
   if (!root.empty()) source.images = root;
+  source.max_tiles = GetInt(set, "max_dynamic_patch", where, 0);
   source.repeat =
       repeat * GetNumber(set, "repeat_time", where, 1) * GetNumber(set, "weight", where, 1);
   if (!(source.repeat >= 0 && source.repeat <= 1000)) {
@@ -98,7 +95,7 @@ SourceConfig SourceOf(const Json& set, double repeat, const std::string& where) 
 
 }  // namespace
 
-void ExpandSources(std::vector<SourceConfig>& sources, const TilesConfig& tiles) {
+void ExpandSources(std::vector<SourceConfig>& sources) {
   std::vector<SourceConfig> expanded;
   for (const SourceConfig& source : sources) {
     const std::optional<Json> meta = ReadMeta(source.annotations);
@@ -106,7 +103,7 @@ void ExpandSources(std::vector<SourceConfig>& sources, const TilesConfig& tiles)
     if (meta) {
       for (const auto& [name, set] : meta->items()) {
         const std::string where = source.annotations + ": " + ShownText(name);
-        CheckDataSet(set, tiles, where);
+        CheckDataSet(set, where);
         sets.push_back(SourceOf(set, source.repeat, where));
       }
     } else {
@@ -126,7 +123,7 @@ RunConfig ReadRunConfig(const std::string& path, const std::vector<Override>& ov
   RunConfig config;
   ReadConfig(path, overrides, config);
   for (auto* sources : {&config.data.train, &config.data.eval, &config.eval.answers})
-    ExpandSources(*sources, config.data.tiles);
+    ExpandSources(*sources);
   return config;
 }
 

@@ -14,7 +14,7 @@ namespace equipoise {
 //                          images, annotations, and repeat times the source's own
 // Paths in a meta file are, as in InternVL, relative to the working folder. Throws DataError for a
 // data set that cannot be used as it says.
-void ExpandSources(std::vector<SourceConfig>& sources, const TilesConfig& tiles);
+void ExpandSources(std::vector<SourceConfig>& sources);
 
 // Reads a run's configuration from its file and `--set`; the sources of data.train, data.eval and
 // eval.answers are expanded. Throws ConfigError and DataError.

@@ -9,10 +9,10 @@
 
 namespace equipoise::kernels {
 
-// Neighbouring elements of one parameter that a rank updates: they begin at `flat` in the buffers
-// of weights and gradients, and at `local` in those of the rank's shard.
+// Neighbouring elements of one parameter that a rank updates, and where they begin in the buffers
+// of weights, of gradients, and of the rank's shard.
 struct AdamWChunk {
-  int64_t flat, local, size;
+  int64_t weight, gradient, local, size;
   int64_t group;  // whose learning rate and decay they have
 };
 
@@ -55,8 +55,8 @@ struct AdamWRow {
  private:
   template <int kSize>
   EQUIPOISE_DEVICE void Update(const AdamWChunk& chunk, int64_t i) const {
-    const int64_t flat = chunk.flat + i, local = chunk.local + i;
-    const auto g = Lanes<kSize>::From(gradient + flat);
+    const int64_t flat = chunk.weight + i, local = chunk.local + i;
+    const auto g = Lanes<kSize>::From(gradient + chunk.gradient + i);
     auto p = Master<kSize>(flat, local);
     auto m = Lanes<kSize>::From(average + local), v = Lanes<kSize>::From(square + local);
     for (int j = 0; j < kSize; ++j) {

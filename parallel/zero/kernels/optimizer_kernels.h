@@ -11,7 +11,7 @@ namespace equipoise {
 //
 //   equipoise::adamw_(chunks, weight, remainder, gradient, exp_avg, exp_avg_sq, lr, weight_decay,
 //                     betas, eps, step)
-//     Update number `step` (1 = the first). chunks [n, 4] int64: AdamWChunk; weight fp32, or bf16
+//     Update number `step` (1 = the first). chunks [n, 5] int64: AdamWChunk; weight fp32, or bf16
 //     with its remainder int16; exp_avg and exp_avg_sq fp32 or bf16; lr and weight_decay: of each
 //     group, at most AdamWRow::kMostGroups.
 //   equipoise::square_nodes(nodes, flat)

@@ -1,0 +1,75 @@
+#include "models/ops/dropout.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ge.h>
+#include <ATen/ops/mul.h>
+#include <xxhash.h>
+
+#include <cmath>
+#include <memory>
+
+#include "configs/base/error.h"
+#include "models/ops/record.h"
+
+// A 32-bit hash in 64-bit integers, whose products do not overflow: the same bits by LibTorch's
+// operations on every device.
+
+namespace equipoise::ops {
+namespace {
+
+constexpr int64_t kLow32 = 0xffffffff;
+constexpr int64_t kFactor = 0x45d9f3b;
+
+at::Tensor Mixed(at::Tensor x) {
+  for (int round = 0; round < 2; ++round) {
+    x = x.bitwise_xor(x.bitwise_right_shift(16)).mul_(kFactor).bitwise_and_(kLow32);
+  }
+  return x.bitwise_xor(x.bitwise_right_shift(16));
+}
+
+// Factors of the elements of x [rows, n]: 0 or 1 / (1 - p).
+at::Tensor Factors(const at::Tensor& x, double p, uint64_t key, int64_t first_column) {
+  const at::TensorOptions whole = x.options().dtype(at::kLong);
+  const auto low = static_cast<int64_t>(key & kLow32), high = static_cast<int64_t>(key >> 32);
+  const at::Tensor row = Mixed(at::arange(x.size(0), whole).bitwise_xor_(low));
+  const at::Tensor column =
+      Mixed(at::arange(first_column, first_column + x.size(1), whole).bitwise_xor_(high));
+  const at::Tensor bits = Mixed(row.unsqueeze(1).bitwise_xor(column.unsqueeze(0)));
+  const auto bound = static_cast<int64_t>(std::llround(p * 0x1p32));
+  return at::ge(bits, bound).to(x.scalar_type()).mul_(1 / (1 - p));
+}
+
+at::Tensor Rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+struct DropoutNode : torch::autograd::Node {
+  double p = 0;
+  uint64_t key = 0;
+  int64_t first_column = 0;
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    const at::Tensor g = Rows(gradients[0]);
+    return {at::mul(g, Factors(g, p, key, first_column)).view(gradients[0].sizes())};
+  }
+  std::string name() const override { return "Dropout"; }
+};
+
+}  // namespace
+
+at::Tensor Dropout(const at::Tensor& x, double p, const DropoutKey& key) {
+  EQUIPOISE_CHECK(p >= 0 && p < 1, p);
+  const bool needs_node = NeedsGradient(x);
+  const uint64_t bits = XXH3_64bits_withSeed(key.name.data(), key.name.size(), key.noise);
+  const BelowAutograd guard;
+  const at::Tensor rows = Rows(x);
+  at::Tensor y = at::mul(rows, Factors(rows, p, bits, key.first_column)).view(x.sizes());
+  if (!needs_node) return y;
+  auto node = std::make_shared<DropoutNode>();
+  node->p = p;
+  node->key = bits;
+  node->first_column = key.first_column;
+  Record(y, node, {&x});
+  return y;
+}
+
+}  // namespace equipoise::ops

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/spec/image_spec.h"
+
+namespace equipoise {
+
+// The tokens of a picture in a sample: its first token, and their rows and columns.
+struct TokenGrid {
+  int64_t begin = 0;
+  int64_t rows = 0, columns = 0;
+};
+
+// The tokens of pictures whose first tokens are `begins`, `merge` patches of each side a token.
+std::vector<TokenGrid> TokenGrids(const std::vector<int64_t>& begins,
+                                  const std::vector<PatchGrid>& grids, int64_t merge);
+
+// Where to write the times, rows and columns of a sample's tokens.
+struct GridPositions {
+  int64_t *times, *rows, *columns;
+};
+
+// Multimodal positions (M-RoPE; Qwen2-VL, arXiv 2409.12191, section 2.1) of a sample of `tokens`
+// tokens, as get_rope_index of Transformers gives them. A token of text has one position three
+// times, the one after all before it. Tokens of a picture have its time, and their row and column
+// from there on; the text behind it goes on after the longer side. Returns the position after the
+// last token. `pictures` are in order and do not overlap.
+int64_t WriteGridPositions(const std::vector<TokenGrid>& pictures, int64_t tokens,
+                           const GridPositions& out);
+
+}  // namespace equipoise

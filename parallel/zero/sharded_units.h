@@ -1,0 +1,88 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "parallel/comm/communicator.h"
+#include "parallel/parameter.h"
+
+namespace equipoise {
+
+// The units (layers) of a rank whose gradients, and in ZeRO 3 values, are shared out over the data
+// ranks (Rajbhandari et al. 2020, section 5; Zhao et al., FSDP, arXiv 2304.11277): they are whole
+// while a pass uses them. Per pass over the layers of a stage:
+//
+//   Begin(uses);   for each use, in order: Acquire(); ... the layer runs ...; Release();   End();
+//
+// Begin() starts to gather the values of the first `prefetch` + 1 uses, Acquire() waits for those
+// of the next use, and starts those of the one that comes `prefetch` uses later; Release() frees
+// values that no use started so far needs, and starts to sum gradients. All data ranks make the
+// same passes in the same order: a rank that does not run one, or not all its layers, has the rest
+// of it done by End(), and adds zeros. Not thread-safe.
+//
+// Sums over several passes: each rank adds up its slices, pass by pass. So with one micro-batch a
+// data rank a gradient has the bits of ZeRO 0; with several, the same terms are added in another
+// order, over ranks first.
+class ShardedUnits {
+ public:
+  // What a layer's part of a pass needs.
+  struct Use {
+    std::vector<size_t> values;  // units whose values it reads; empty where they are whole anyway
+    std::vector<size_t> sums;  // units with trainable parameters whose gradients are then complete
+  };
+  // Bytes that this rank has received and sent for gathers and sums, as a ring moves them.
+  struct Traffic {
+    int64_t gathered = 0, summed = 0;
+  };
+
+  // `parameters` and `data` must outlive it. REQUIRES: parameters.sharding().gradients().
+  ShardedUnits(FlatParameters& parameters, Communicator& data, int prefetch = 1);
+
+  void Begin(std::vector<Use> uses);
+  bool in_pass() const { return in_pass_; }
+  void Acquire();
+  void Release();
+  void End();
+
+  // Lets a unit's gradients be added to, from zero on, until its next sum.
+  void ShowGradients(size_t unit);
+  // Waits for all sums.
+  void Finish();
+
+  Traffic traffic() const { return traffic_; }
+
+ private:
+  // A unit whose values are whole, or being gathered.
+  struct Whole {
+    at::Tensor trained, frozen;
+    std::vector<Work> gathers;
+    int wanted = 0;  // uses that were started and not released
+    bool shown = false;
+  };
+  struct Sum {
+    size_t unit;
+    at::Tensor whole, slice;
+    Work work;
+  };
+  void Want(const Use& use);
+  at::Tensor Gather(size_t unit, bool trained, std::vector<Work>& gathers);
+  void StartSum(size_t unit);
+  void FinishSums();
+
+  FlatParameters& parameters_;
+  Communicator& data_;
+  size_t prefetch_;
+  bool in_pass_ = false;
+  std::vector<Use> uses_;
+  size_t next_ = 0, started_ = 0;  // uses to acquire, and to gather for
+  std::map<size_t, Whole> whole_;
+  std::map<size_t, at::Tensor> gradients_;  // whole ones, by unit
+  std::vector<Sum> sums_;                   // under way: those of one unit, or of one layer's units
+  Traffic traffic_;
+};
+
+}  // namespace equipoise

@@ -1,0 +1,192 @@
+"""Runs with adapters: the same losses on every mesh, checkpoints of adapters alone that go on after
+a SIGKILL and on another mesh, quantised bases, folders for peft, answers, and bad input."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForImageTextToText
+
+import tiny_case
+
+STEPS = 8
+LORA = {"model__lora__targets": '["language_model.*(q|v|down)_proj",linear_1]',
+        "model__lora__rank": 4, "model__init": "pretrained", "train__steps": STEPS,
+        "checkpoint__every": 4}
+MESHES = {"data": 2, "tensor": 2, "pipeline": 2}
+
+
+def write_weights(folder):
+    """Random weights for the case's model, whose config.json is in FOLDER/model."""
+    model = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(f"{folder}/model"))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.ndim > 1:
+                weight.normal_(0, 0.05)
+    model.save_pretrained(f"{folder}/weights")
+    for name in os.listdir(f"{folder}/weights"):
+        if name.endswith(".safetensors"):
+            shutil.copy(f"{folder}/weights/{name}", f"{folder}/model/{name}")
+
+
+def train(folder, config, name, ranks=1, **settings):
+    done = tiny_case.run(config, ranks, run__dir=f"{folder}/{name}", **{**LORA, **settings})
+    if done.returncode != 0:
+        raise RuntimeError(f"{name}: exit {done.returncode}: {done.stderr[-2000:]}")
+    return tiny_case.losses(f"{folder}/{name}")
+
+
+def close(ours, theirs, bound=1e-5):
+    return len(ours) == len(theirs) and all(abs(a - b) <= bound * abs(b)
+                                            for a, b in zip(ours, theirs))
+
+
+def tensors_of(run):
+    with open(f"{run}/checkpoints/latest/index.json", encoding="utf8") as file:
+        return json.load(file)["tensors"]
+
+
+def meshes(results, folder, config):
+    one = train(folder, config, "one")
+    results.check("the loss falls", one[-1] < one[0], str(one))
+    names = set(tensors_of(f"{folder}/one"))
+    weights = {name for name in names if not name.startswith("exp_avg")}
+    results.check("checkpoints hold adapters and their moments alone",
+                  weights and all(".lora_" in name for name in weights) and
+                  len(names) == 3 * len(weights), str(sorted(names))[:200])
+    for axis, size in MESHES.items():
+        more = {"parallel__schedule": "zb_h1"} if axis == "pipeline" else {}
+        losses = train(folder, config, axis, ranks=2, **{f"parallel__{axis}": size}, **more)
+        results.check(f"{axis} {size}: the losses of one rank", close(losses, one), str(losses))
+    again = {"model__lora__dropout": 0.2}
+    dropped = train(folder, config, "dropped", **again)
+    results.check("dropout changes the losses", not close(dropped, one))
+    for name, settings in (("recomputed", {"balance__recompute": "all"}),
+                           ("tensor", {"parallel__tensor": 2})):
+        ranks = 2 if name == "tensor" else 1
+        losses = train(folder, config, f"dropped_{name}", ranks=ranks, **again, **settings)
+        results.check(f"dropout: {name} draws the same masks", close(losses, dropped), str(losses))
+    return one
+
+
+def resumed(results, folder, config, one):
+    """Half of the steps, killed, then the rest on another mesh."""
+    line = tiny_case.command(config, run__dir=f"{folder}/killed", **LORA)
+    process = subprocess.Popen(line, env=tiny_case.environment(), stderr=subprocess.DEVNULL)
+    while not os.path.exists(f"{folder}/killed/checkpoints/latest") and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    losses = train(folder, config, "killed", ranks=2, parallel__tensor=2)
+    results.check("killed and resumed on another mesh", close(losses, one), str(losses))
+    moved = f"{folder}/moved"
+    shutil.copytree(f"{folder}/model", moved)
+    done = tiny_case.run(config, run__dir=f"{folder}/killed", **{**LORA, "model__hf": moved})
+    results.check("the base may have moved", done.returncode == 0, done.stderr[-200:])
+    weights = load_file(f"{moved}/model.safetensors")
+    key = next(name for name in weights if "q_proj.weight" in name)
+    save_file({**weights, key: weights[key] + 1}, f"{moved}/model.safetensors")
+    done = tiny_case.run(config, run__dir=f"{folder}/killed", **{**LORA, "model__hf": moved})
+    results.check("another base is refused", done.returncode == 2 and "base" in done.stderr,
+                  done.stderr[-200:])
+
+
+def folders(results, folder, config):
+    run = f"{folder}/one"
+    done = tiny_case.program("export", run, "--out", f"{folder}/adapter")
+    results.check("export to a folder of PEFT", done.returncode == 0, done.stderr[-200:])
+    base = AutoModelForImageTextToText.from_pretrained(f"{folder}/model", dtype=torch.float32)
+    peft = PeftModel.from_pretrained(base, f"{folder}/adapter").eval()
+    ids = torch.arange(5, 45)[None]
+    with torch.no_grad():
+        theirs = peft(input_ids=ids).logits
+    inputs, out = f"{folder}/inputs.safetensors", f"{folder}/out.safetensors"
+    save_file({"input_ids": ids}, inputs)
+    done = tiny_case.program("check", f"{folder}/model", inputs, "--out", out, "--set",
+                             f"model.lora.adapter={folder}/adapter")
+    ours = load_file(out)["logits"] if done.returncode == 0 else torch.zeros_like(theirs)
+    error = ((ours - theirs).abs().max() / theirs.abs().max()).item()
+    results.check("peft's logits", error < 1e-4, f"{error:.1e} {done.stderr[-200:]}")
+    done = tiny_case.program("export", run, "--merge", "--out", f"{folder}/merged")
+    results.check("merge prints differences", done.returncode == 0 and
+                  "differ from the adapter's by" in done.stderr, done.stderr[-200:])
+    answers = [tiny_case.program("generate", *arguments, "--prompt", "What is 3 plus 2?",
+                                 "--max-new-tokens", "8", "--set", "train.precision=fp32")
+               for arguments in ((run,), (f"{folder}/merged",),
+                                 (f"{folder}/model", "--adapter", f"{folder}/adapter"))]
+    results.check("run, merged folder and base with adapter answer alike",
+                  all(a.returncode == 0 for a in answers) and
+                  len({a.stdout for a in answers}) == 1,
+                  str([(a.returncode, a.stdout, a.stderr[-100:]) for a in answers]))
+
+
+def quantised(results, folder, config):
+    for form in ("nf4", "int8"):
+        one = train(folder, config, form, model__quantize=form)
+        results.check(f"{form}: the loss falls", one[-1] < one[0], str(one))
+        two = train(folder, config, f"{form}_tensor", ranks=2, model__quantize=form,
+                    parallel__tensor=2)
+        results.check(f"{form}: tensor ranks have the losses of one", close(two, one), str(two))
+
+
+def bad_input(results, folder, config):
+    nan = f"{folder}/nan"
+    shutil.copytree(f"{folder}/adapter", nan)
+    weights = load_file(f"{nan}/adapter_model.safetensors")
+    key = sorted(weights)[0]
+    save_file({**weights, key: weights[key] * float("nan")}, f"{nan}/adapter_model.safetensors")
+    other = f"{folder}/other"
+    shutil.copytree(f"{folder}/adapter", other)
+    save_file({name.replace("layers.1", "layers.9"): w for name, w in weights.items()},
+              f"{other}/adapter_model.safetensors")
+    shape = f"{folder}/shape"
+    shutil.copytree(f"{folder}/adapter", shape)
+    save_file({name: w[:, :-1].contiguous() if "lora_A" in name else w
+               for name, w in weights.items()}, f"{shape}/adapter_model.safetensors")
+    lora = {key: value for key, value in LORA.items() if "lora" not in key}
+    cases = (
+        ("a name that matches nothing", {"model__lora__targets": "[nothing]"}, 2, "matches no"),
+        ("no linear layer", {"model__lora__targets": "[embed_tokens]"}, 2, "no linear layer"),
+        ("rank 0", {"model__lora__targets": "[q_proj]", "model__lora__rank": 0}, 2, "lora.rank"),
+        ("all frozen", {"model__lora__targets": "[all-linear]",
+                        "model__freeze": "[vision,projector,llm]"}, 2, "model.lora.targets"),
+        ("quantised weights are not trained", {"model__quantize": "nf4"}, 2, "model.quantize"),
+        ("targets beside an adapter", {"model__lora__targets": "[q_proj]",
+                                       "model__lora__adapter": f"{folder}/adapter"}, 2,
+         "model.lora.targets"),
+        ("no such folder", {"model__lora__adapter": f"{folder}/none"}, 4, "adapter_config.json"),
+        ("NaN in an adapter", {"model__lora__adapter": nan}, 4, "no numbers"),
+        ("adapter of another base", {"model__lora__adapter": other}, (2, 4), "layer"),
+        ("adapter of another shape", {"model__lora__adapter": shape}, 4, "shape"),
+    )
+    for name, settings, code, words in cases:
+        done = tiny_case.run(config, run__dir=f"{folder}/bad", **{**lora, **settings})
+        codes = code if isinstance(code, tuple) else (code,)
+        lines = [line for line in done.stderr.splitlines() if "equipoise:" in line]
+        results.check(name, done.returncode in codes and words in done.stderr and len(lines) <= 1,
+                      f"{done.returncode} {done.stderr[-200:]}")
+
+
+def main():
+    results = tiny_case.Results()
+    with tempfile.TemporaryDirectory() as folder:
+        config = tiny_case.write_case(folder)
+        write_weights(folder)
+        one = meshes(results, folder, config)
+        resumed(results, folder, config, one)
+        folders(results, folder, config)
+        quantised(results, folder, config)
+        bad_input(results, folder, config)
+    results.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

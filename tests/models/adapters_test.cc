@@ -1,0 +1,136 @@
+#include "models/families/adapters.h"
+
+#include <catch2/catch.hpp>
+#include <set>
+#include <string>
+
+#include "configs/base/error.h"
+#include "models/families/families.h"
+#include "models/families/presets.h"
+
+namespace equipoise {
+namespace {
+
+ModelConfig Model() { return PresetConfig("internvl2-8b"); }
+
+ModelConfig Adapted(std::vector<std::string> targets) {
+  ModelConfig config = Model();
+  config.lora.targets = std::move(targets);
+  return config;
+}
+
+// Modules with an adapter, without their numbers.
+std::set<std::string> Modules(const ModelConfig& config) {
+  std::set<std::string> modules;
+  for (const LayerSpec& spec : LayerSpecs(config)) {
+    for (const TensorSpec& tensor : spec.parameters) {
+      const size_t at = tensor.name.find(".lora_A");
+      if (at != std::string::npos)
+        modules.insert(std::string(ComponentName(spec.component)) +
+                       tensor.name.substr(spec.name.size(), at - spec.name.size()));
+    }
+  }
+  return modules;
+}
+
+std::string Message(ModelConfig config) {
+  try {
+    ResolveLora("model.lora", &config);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("targets are names from a dot on, regular expressions, or all-linear", "[lora]") {
+  CHECK(Modules(Adapted({"v_proj"})) ==
+        std::set<std::string>{"llm.self_attn.v_proj", "vision.attention.v_proj"});
+  CHECK(Modules(Adapted({"language_model.*\\.(q|v)_proj"})) ==
+        std::set<std::string>{"llm.self_attn.q_proj", "llm.self_attn.v_proj"});
+  CHECK(Modules(Adapted({"proj"})).empty());
+  CHECK(Modules(Adapted({"all-linear"})).size() == 7 + 6 + 2);
+  ModelConfig frozen = Adapted({"all-linear"});
+  frozen.lora.without = {"vision", "projector"};
+  CHECK(Modules(frozen).size() == 7);
+}
+
+TEST_CASE("resolved names stand for the same layers", "[lora]") {
+  for (const char* target : {"all-linear", "v_proj", "language_model.*\\.(q|v)_proj"}) {
+    const ModelConfig given = Adapted({target});
+    ModelConfig resolved = given;
+    ResolveLora("model.lora", &resolved);
+    CHECK(Modules(resolved) == Modules(given));
+    CHECK(resolved.lora.targets.size() > 1);
+  }
+}
+
+TEST_CASE("all but adapters is a frozen base, and modules that are trained in full", "[lora]") {
+  ModelConfig config = Adapted({"q_proj"});
+  config.lora.train = {"multi_modal_projector.*"};
+  int64_t trained = 0;
+  for (const LayerSpec& spec : LayerSpecs(config)) {
+    trained += spec.trained_count();
+    CHECK(IsTrained(spec, {}) == (spec.trained_count() > 0));
+    for (const TensorSpec& tensor : spec.parameters) {
+      const bool adapter = tensor.name.find(".lora_") != std::string::npos;
+      const bool full = tensor.name.starts_with("multi_modal_projector");
+      CHECK((tensor.role == ParameterRole::kAdapter) == adapter);
+      CHECK((tensor.role == ParameterRole::kWeight) == full);
+    }
+  }
+  CHECK(trained > 0);
+}
+
+TEST_CASE("what an adapter cannot be put on is one line", "[lora]") {
+  CHECK(Message(Adapted({"all-linear"})).empty());
+  CHECK(Message(Adapted({"q_proj", "nothing"})).find("'nothing' matches no layer") !=
+        std::string::npos);
+  CHECK(Message(Adapted({"embed_tokens"})).find("no linear layer") != std::string::npos);
+  CHECK(Message(Adapted({"input_layernorm"})).find("no linear layer") != std::string::npos);
+  CHECK(Message(Adapted({"q_proj("})).find("is no regular expression") != std::string::npos);
+  ModelConfig frozen = Adapted({"language_model.*q_proj"});
+  frozen.lora.without = {"llm"};
+  CHECK(Message(frozen).find("takes an adapter") != std::string::npos);
+  ModelConfig train = Adapted({"q_proj"});
+  train.lora.train = {"resampler"};
+  CHECK(Message(train).find("model.lora.train: 'resampler' matches no module") !=
+        std::string::npos);
+}
+
+TEST_CASE("weight gradients of a frozen base cost nothing", "[lora]") {
+  const LayerLoad load = {.tokens = 4096, .token_pairs = 4096.0 * 4096 / 2, .targets = 1000};
+  const ModelConfig plain = Model(), adapted = Adapted({"all-linear"});
+  const std::vector<LayerSpec> before = LayerSpecs(plain), after = LayerSpecs(adapted);
+  for (size_t i = 0; i < before.size(); ++i) {
+    if (before[i].kind != kDecoderBlock) continue;
+    // Input gradients alone, and about 1 % for the adapters.
+    const double share = after[i].BackwardFlops(load) / before[i].BackwardFlops(load);
+    CHECK(share > 0.5);
+    CHECK(share < 0.6);
+    CHECK(after[i].ForwardFlops(load) > before[i].ForwardFlops(load));
+    CHECK(after[i].ForwardFlops(load) < 1.02 * before[i].ForwardFlops(load));
+  }
+}
+
+TEST_CASE("NF4 takes a quarter of bf16 and an eighth of a byte", "[lora]") {
+  ModelConfig config = Adapted({"all-linear"});
+  config.quantize = {Packing::kNf4, {"llm"}};
+  for (const LayerSpec& spec : LayerSpecs(config)) {
+    if (spec.kind != kDecoderBlock) continue;
+    const double base = static_cast<double>(spec.parameter_count() - spec.trained_count());
+    const double bytes = static_cast<double>(spec.LargestBytes(1, 2) - 2 * spec.trained_count());
+    CHECK(bytes / base == Approx(0.516).epsilon(0.01));
+  }
+}
+
+TEST_CASE("adapters have PEFT's names", "[lora]") {
+  const ModelConfig config = Adapted({"q_proj"});
+  CHECK(PeftName(config, "language_model.model.layers.3.self_attn.q_proj.lora_A.weight")
+            .ends_with("layers.3.self_attn.q_proj.lora_A.weight"));
+  CHECK(PeftName(config,
+                 "language_model.model.layers.3.self_attn.q_proj.lora_magnitude_vector.weight")
+            .ends_with("q_proj.lora_magnitude_vector"));
+}
+
+}  // namespace
+}  // namespace equipoise

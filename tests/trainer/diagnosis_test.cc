@@ -1,0 +1,142 @@
+#include "trainer/doctor/diagnosis.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "configs/base/error.h"
+#include "configs/yaml/yaml_reader.h"
+#include "configs/yaml/yaml_writer.h"
+#include "tests/trainer/scratch_folder.h"
+#include "trainer/planner/plan_run.h"
+#include "trainer/planner/plan_trace.h"
+
+namespace equipoise {
+namespace {
+
+// A plan of a 2B model on 8 devices, with costs of 3,000 samples.
+PlanReport Planned(const ScratchFolder& folder, const std::vector<std::string>& set) {
+  std::ostringstream lines;
+  for (int i = 0; i < 3000; ++i) {
+    const int tiles = i * 7919 % 6;
+    lines << R"({"vit_num":)" << tiles << R"(,"token_num":)" << 100 + 256 * tiles + i * 6007 % 600
+          << "}\n";
+  }
+  WriteText(folder.Path("costs.jsonl"), lines.str());
+  std::vector<Override> overrides = {ParseOverride("data.costs=" + folder.Path("costs.jsonl")),
+                                     ParseOverride("model.preset=internvl2-2b"),
+                                     ParseOverride("train.global_batch=64"),
+                                     ParseOverride("cluster.nodes=1")};
+  for (const std::string& text : set) overrides.push_back(ParseOverride(text));
+  RunConfig config;
+  ReadConfig("configs/internvl2_26b_sft.yaml", overrides, config);
+  PlanReport report = PlanRun(config, {});
+  report.settings = WriteConfig(config);
+  return report;
+}
+
+Diagnosis DiagnosisOf(const ScratchFolder& folder, const std::vector<std::string>& set) {
+  WriteText(folder.Path("plan.json"), PlanToJson(Planned(folder, set)).dump());
+  return Diagnose(folder.Path("plan.json"));
+}
+
+void CheckAddsUp(const IdleTable& table) {
+  for (const RankIdle& rank : table.ranks)
+    CHECK(rank.compute_s + rank.update_s + rank.idle() == Approx(table.step_s));
+}
+
+const Remedy* Find(const Diagnosis& diagnosis, const std::string& name) {
+  const auto found = std::find_if(diagnosis.remedies.begin(), diagnosis.remedies.end(),
+                                  [&](const Remedy& remedy) { return remedy.name == name; });
+  return found == diagnosis.remedies.end() ? nullptr : &*found;
+}
+
+TEST_CASE("a plan's uneven cut is named first, with stages that end it", "[doctor][cpu]") {
+  const ScratchFolder folder;
+  // 24 vision layers with the patch embedding and the projector, 24 decoder layers, the ends.
+  const Diagnosis uneven =
+      DiagnosisOf(folder, {"parallel.pipeline=4", "parallel.data=2", "parallel.tensor=1",
+                           "parallel.schedule=1f1b", "parallel.stage_layers=[20,20,9,3]"});
+  CheckAddsUp(uneven.table);
+  CHECK(uneven.table.ranks.size() == 4);
+  REQUIRE(!uneven.causes.empty());
+  CHECK(uneven.causes.front() == IdleCause::kUnevenStages);
+  const Remedy* cut = Find(uneven, "stages cut by time");
+  REQUIRE(cut != nullptr);
+  CHECK(cut->gain > 0.2);
+  CHECK(!cut->at_most);
+  // What is pasted gives the plan that was simulated.
+  CHECK(cut->setting.find("stage_layers: [") != std::string::npos);
+  CHECK(std::is_sorted(uneven.remedies.begin(), uneven.remedies.end(),
+                       [](const Remedy& a, const Remedy& b) { return a.gain > b.gain; }));
+
+  std::ostringstream text;
+  PrintDiagnosis(uneven, text);
+  for (const char* part : {"imbalance: stages", "stages cut by time", "first    ", "rank 3"}) {
+    INFO(part << " in\n" << text.str());
+    CHECK(text.str().find(part) != std::string::npos);
+  }
+  const std::string page = RenderDiagnosis(uneven);
+  CHECK(page.find("<svg") != std::string::npos);
+  CHECK(page.find("http") == std::string::npos);  // offline
+  CHECK(page.find("imbalance: stages") != std::string::npos);
+}
+
+TEST_CASE("the remedies of the planner's own plan are few", "[doctor][cpu]") {
+  const ScratchFolder folder;
+  const Diagnosis best = DiagnosisOf(folder, {});
+  CheckAddsUp(best.table);
+  CHECK(Find(best, "stages cut by time") == nullptr);
+  CHECK(Find(best, "another mesh") == nullptr);
+  CHECK(best.notes.empty());
+}
+
+TEST_CASE("sums over tensor ranks and gathered weights are told", "[doctor][cpu]") {
+  const ScratchFolder folder;
+  const Diagnosis tensor =
+      DiagnosisOf(folder, {"parallel.tensor=4", "parallel.data=2", "parallel.pipeline=1"});
+  CheckAddsUp(tensor.table);
+  CHECK(tensor.table.Total(IdleCause::kTensor) > 0);
+  CHECK(tensor.table.Total(IdleCause::kAllGather) > 0);
+  CHECK(tensor.table.Total(IdleCause::kWarmUp) == 0);
+}
+
+TEST_CASE("a trace of a plan is examined by itself", "[doctor][cpu]") {
+  const ScratchFolder folder;
+  const PlanReport report = Planned(folder, {"parallel.pipeline=4", "parallel.data=2",
+                                             "parallel.tensor=1", "parallel.schedule=1f1b"});
+  WriteText(folder.Path("trace.json"), PlanTrace(report));
+  const Diagnosis traced = Diagnose(folder.Path("trace.json"));
+  CheckAddsUp(traced.table);
+  CHECK(traced.table.step_s == Approx(report.best().step_s).epsilon(1e-4));
+  CHECK(traced.table.ranks.size() == 4);
+  CHECK(traced.table.ranks[3][IdleCause::kWarmUp] > traced.table.ranks[1][IdleCause::kWarmUp]);
+  CHECK(traced.remedies.empty());
+  CHECK(traced.notes.size() == 1);
+}
+
+TEST_CASE("what is no subject is refused", "[doctor][cpu]") {
+  const ScratchFolder folder;
+  const auto error = [&](const std::string& text) -> std::string {
+    WriteText(folder.Path("file.json"), text);
+    try {
+      Diagnose(folder.Path("file.json"));
+    } catch (const DataError& thrown) {
+      return thrown.what();
+    }
+    return "";
+  };
+  CHECK(error("{}").find("is neither") != std::string::npos);
+  CHECK(error("[1, 2").find("file.json:1:") != std::string::npos);
+  CHECK(error(R"({"traceEvents": []})").find("has no spans") != std::string::npos);
+  CHECK(error(R"({"traceEvents": [{"ph": "M", "name": "process_name", "pid": 1, "tid": 0,
+                 "args": {"name": "GPU"}}]})")
+            .find("'GPU' is no rank") != std::string::npos);
+  CHECK_THROWS_AS(Diagnose(folder.Path("absent")), DataError);
+  CHECK_THROWS_AS(Diagnose(folder.Path("")), DataError);  // a folder that is no run
+}
+
+}  // namespace
+}  // namespace equipoise

@@ -1,0 +1,131 @@
+#include "trainer/answers/question_file.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "configs/base/error.h"
+#include "data/records/annotation_file.h"
+#include "data/records/record_forms.h"
+#include "data/records/record_pictures.h"
+#include "data/records/refusal.h"
+
+namespace equipoise {
+namespace {
+
+constexpr int64_t kLongestRecord = 64 << 20;
+
+// The text of the first of these keys that the record has; null where it has none.
+const Json* FindText(const Json& object, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    const auto found = object.find(key);
+    if (found == object.end() || found->is_null()) continue;
+    if (!found->is_string() && !found->is_number())
+      Refuse(Defect::kBadField, fmt::format("'{}' is no text", key));
+    return &*found;
+  }
+  return nullptr;
+}
+
+std::string TextOf(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+void ReadReferences(const Json& object, FileQuestion& question) {
+  for (const char* key : {"answers", "answer"}) {
+    const auto found = object.find(key);
+    if (found == object.end() || found->is_null()) continue;
+    if (!found->is_array()) {
+      question.references.push_back(TextOf(*FindText(object, {key})));
+      continue;
+    }
+    for (const Json& one : *found) {
+      if (!one.is_string() && !one.is_number())
+        Refuse(Defect::kBadField, fmt::format("an item of '{}' is no text", key));
+      question.references.push_back(TextOf(one));
+    }
+  }
+}
+
+FileQuestion Parse(std::string_view text) {
+  FileQuestion question;
+  const Json object = ParseJson(text, "record");
+  if (!object.is_object()) Refuse(Defect::kBadField, "it is no object");
+  std::vector<Turn>& turns = question.record.turns;
+  if (HasConversation(text)) {
+    ReadConversation(text, question.record);
+    if (!turns.empty() && turns.back().role == Role::kAssistant) {
+      question.references = {turns.back().text};
+      turns.pop_back();
+    }
+    if (turns.empty() || turns.back().role != Role::kUser)
+      Refuse(Defect::kNoConversation, "it does not end with a question and perhaps its answer");
+  } else {
+    const Json* asked = FindText(object, {"question", "text", "prompt"});
+    if (asked == nullptr)
+      Refuse(Defect::kBadField, "there is no question: give 'question', or a conversation");
+    turns.push_back({Role::kUser, TextOf(*asked)});
+    ReadPictures(object, question.record);
+  }
+  ReadReferences(object, question);
+  for (const char* key : {"question_id", "id"}) {
+    if (question.id.is_null() && object.contains(key)) question.id = object[key];
+  }
+  return question;
+}
+
+}  // namespace
+
+std::vector<FileQuestion> ReadQuestions(const std::string& path) {
+  const AnnotationFile file(path);
+  if (file.form() == AnnotationForm::kShard)
+    throw DataError(path + ": is a shard; give a JSONL file of questions");
+  const auto reader = file.Read(0, std::numeric_limits<int64_t>::max(), kLongestRecord);
+  std::vector<FileQuestion> questions;
+  for (Line line; reader->Next(line);) {
+    const auto fail = [&](const std::string& what) {
+      throw DataError(fmt::format("{}:{}: {}; mend it or leave it out", path, line.number, what));
+    };
+    if (line.too_long) fail("the record is too long");
+    try {
+      questions.push_back(Parse(line.text));
+    } catch (const Refusal& refusal) {
+      fail(refusal.reason);
+    } catch (const DataError& error) {
+      fail(error.what());
+    }
+    if (questions.back().id.is_null()) questions.back().id = std::ssize(questions) - 1;
+  }
+  if (questions.empty()) throw DataError(path + ": holds no questions");
+  return questions;
+}
+
+Json AnswerJson(const FileQuestion& question, const GivenAnswer& answer) {
+  Json json = {{"id", question.id},
+               {"images", question.record.images},
+               {"question", question.question()},
+               {"answer", answer.text}};
+  if (!answer.fault.empty()) json["fault"] = answer.fault;
+  if (question.references.empty()) return json;
+  json["references"] = question.references;
+  const AnswerScores scores = ScoreAnswer(question.question(), question.references, answer.text);
+  AnswerScores::VisitFields(scores, [&](const char* name, const auto& value) {
+    if (const std::optional<double> known = value) json[name] = *known;
+  });
+  return json;
+}
+
+std::optional<AnswerScores> MeanScores(const std::vector<FileQuestion>& questions,
+                                       const std::vector<GivenAnswer>& answers) {
+  std::vector<AnswerScores> all;
+  for (size_t i = 0; i < questions.size(); ++i) {
+    if (questions[i].references.empty()) continue;
+    all.push_back(ScoreAnswer(questions[i].question(), questions[i].references, answers[i].text));
+  }
+  if (all.empty()) return std::nullopt;
+  return MeanOf(all);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "configs/base/json.h"
+#include "data/text/conversation.h"
+#include "trainer/answers/answer.h"
+#include "trainer/answers/answer_scores.h"
+
+namespace equipoise {
+
+// A question of a file.
+struct FileQuestion {
+  Json id;                              // "question_id" or "id" as it is written, else its number
+  Record record;                        // its turns end with the question
+  std::vector<std::string> references;  // known answers; may be empty
+  const std::string& question() const { return record.turns.back().text; }
+};
+
+// Reads the questions of a JSONL file or a JSON array. A record is a conversation of the forms of
+// data/records/record_forms.h, with or without its last answer, or has a "question", "text" or
+// "prompt", pictures in "image" or "images", and perhaps an "answer" or "answers", a text or a list
+// of them. Throws DataError "path:number: what; what to do".
+std::vector<FileQuestion> ReadQuestions(const std::string& path);
+
+// A line of the file of answers: id, images, question, answer, `fault` where there is none, and
+// where references are known these and the AnswerScores.
+Json AnswerJson(const FileQuestion& question, const GivenAnswer& answer);
+
+// Means of the scores of the questions with references; nothing where there are none.
+std::optional<AnswerScores> MeanScores(const std::vector<FileQuestion>& questions,
+                                       const std::vector<GivenAnswer>& answers);
+
+}  // namespace equipoise

@@ -1,0 +1,58 @@
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "configs/base/error.h"
+#include "parallel/comm/mpi_environment.h"
+#include "trainer/common/commands.h"
+#include "trainer/common/logging.h"
+#include "trainer/doctor/diagnosis.h"
+
+namespace equipoise {
+namespace {
+
+struct Arguments {
+  std::string subject, html;
+};
+
+int RunDoctor(const Arguments& arguments) {
+  const Diagnosis diagnosis = Diagnose(arguments.subject);
+  PrintDiagnosis(diagnosis, std::cout);
+  if (arguments.html.empty()) return static_cast<int>(ExitCode::kDone);
+  std::ofstream file(arguments.html, std::ios::binary);
+  file << RenderDiagnosis(diagnosis);
+  file.close();
+  if (!file) {
+    throw RunError(arguments.html + ": cannot be written; give a path in a folder that can be");
+  }
+  return static_cast<int>(ExitCode::kDone);
+}
+
+}  // namespace
+
+void AddDoctorCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run) {
+  CLI::App* command =
+      app.add_subcommand("doctor", "Says why ranks are idle, and what would change it");
+  auto arguments = std::make_shared<Arguments>();
+  command
+      ->add_option("SUBJECT", arguments->subject,
+                   "a run folder, the JSON of `plan --json`, or a trace.json")
+      ->required();
+  command->add_option("--html", arguments->html, "file for the diagnosis as an HTML page");
+  command->footer(
+      "Times of a run are measured (its trace.json and metrics.jsonl); remedies are simulated.\n\n"
+      "Examples:\n  equipoise doctor runs/quickstart --html doctor.html\n"
+      "  equipoise plan configs/internvl2_26b_sft.yaml --json plan.json; equipoise doctor "
+      "plan.json");
+  command->callback([arguments, &mpi, &run] {
+    run = [arguments, &mpi] {
+      RequireOneProcess(mpi, "doctor");
+      SetUpLogging({mpi.rank(), mpi.size(), "", false});
+      return RunDoctor(*arguments);
+    };
+  });
+}
+
+}  // namespace equipoise

@@ -1,0 +1,202 @@
+#include "trainer/doctor/remedies.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "balance/search/plan_search.h"
+#include "configs/base/enum_names.h"
+#include "models/families/families.h"
+#include "trainer/planner/plan_run.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kLeastGain = 0.005;
+constexpr int64_t kMore = 4;  // threads, or steps between checkpoints, by this factor
+
+template <class T>
+std::string TextOf(const T& value) {
+  if constexpr (NamedEnum<T>) {
+    return ToString(value);
+  } else if constexpr (std::is_enum_v<T>) {
+    return fmt::to_string(FieldValue(value));
+  } else {
+    return fmt::to_string(value);
+  }
+}
+template <class T>
+std::string TextOf(const std::vector<T>& list) {
+  std::string text;
+  for (const T& each : list) text += (text.empty() ? "" : ", ") + TextOf(each);
+  return "[" + text + "]";
+}
+
+struct PlanFields {
+  std::vector<std::pair<std::string, std::string>> all;
+  template <class T>
+  void operator()(std::string_view name, const T& value, const char* /*help*/) {
+    all.emplace_back(name, TextOf(value));
+  }
+};
+
+// The keys in which a plan differs from another, as lines of a configuration. What is computed
+// again is left to the planner: a word for each layer is much to paste.
+std::string SettingOf(const Plan& plan, const Plan& from) {
+  PlanFields fields, before;
+  plan.VisitFields(fields);
+  from.VisitFields(before);
+  std::string parallel;
+  bool recomputes_otherwise = false;
+  for (size_t i = 0; i < fields.all.size(); ++i) {
+    const auto& [name, value] = fields.all[i];
+    if (value == before.all[i].second) continue;
+    if (name == "recompute_layers") {
+      recomputes_otherwise = true;
+    } else if (!((name == "encoder_ranks" || name == "encoder_chunks") && value == "0")) {
+      parallel += fmt::format("{}{}: {}", parallel.empty() ? "" : ", ", name, value);
+    }
+  }
+  std::string text = parallel.empty() ? "" : fmt::format("parallel: {{{}}}", parallel);
+  if (recomputes_otherwise)
+    text +=
+        std::string(text.empty() ? "" : "\n") + "balance: {recompute: bar, recompute_layers: []}";
+  return text;
+}
+
+void FreeStages(RunConfig& config) {
+  config.parallel.stage_layers.clear();
+  config.balance.recompute_layers.clear();
+  config.balance.recompute_modules.clear();
+  config.balance.recompute = RecomputeRule::kAdaptive;
+  config.balance.partition = PartitionRule::kBalanced;
+}
+
+void FreeSchedule(RunConfig& config) {
+  FreeStages(config);
+  config.parallel.schedule.reset();
+  config.parallel.chunks.reset();
+}
+
+double SamplesPerSecond(const PlannedRun& run, double step_s) {
+  return run.samples_per_pack * static_cast<double>(run.workload.global_batch()) / step_s;
+}
+
+}  // namespace
+
+RemedySearch::RemedySearch(const PlannedConfig& planned)
+    : planned_(planned),
+      costs_(GatherSampleCosts(planned.config, planned.model)),
+      workload_(PlanWorkload(costs_, planned.config, planned.model)),
+      request_(PlanRequestOf(planned.config, planned.model, workload_.workload,
+                             {planned.plan.num_ranks()})) {
+  step_s_ = ScorePlan(request_, planned_.plan).step_s;
+}
+
+std::vector<RemedySearch::Choice> RemedySearch::Choices(const PlannedConfig& planned) {
+  std::vector<Choice> choices = {{"recomputation where it is needed",
+                                  [](RunConfig& config) {
+                                    config.balance.recompute_layers.clear();
+                                    config.balance.recompute_modules.clear();
+                                    config.balance.recompute = RecomputeRule::kAdaptive;
+                                  }},
+                                 {"another mesh", [](RunConfig& config) {
+                                    FreeSchedule(config);
+                                    config.parallel.data.reset();
+                                    config.parallel.pipeline.reset();
+                                    config.parallel.tensor.reset();
+                                    config.parallel.encoder_ranks.reset();
+                                    config.parallel.encoder_chunks.reset();
+                                  }}};
+  if (planned.plan.pipeline() > 1) {
+    choices.push_back({"stages cut by time", FreeStages});
+    choices.push_back({"another schedule", FreeSchedule});
+    const ImageSpec images = ImageSpecOf(planned.model);
+    if (images.takes_pictures()) {
+      choices.push_back({"another place of the encoder", [](RunConfig& config) {
+                           FreeSchedule(config);
+                           config.parallel.encoder = "auto";
+                           config.parallel.encoder_ranks.reset();
+                           config.parallel.encoder_chunks.reset();
+                         }});
+    }
+  }
+  if (planned.plan.data() > 1) {
+    choices.push_back({"ZeRO", [](RunConfig& config) { config.parallel.zero.reset(); }});
+  }
+  return choices;
+}
+
+Remedy RemedySearch::Try(const Choice& choice) const {
+  RunConfig config = planned_.config;
+  choice.free(config);
+  const PlanRequest request =
+      PlanRequestOf(config, planned_.model, workload_.workload, {planned_.plan.num_ranks()});
+  const PlanSearchResult found = SearchPlans(request);
+  if (found.plans.empty()) return {choice.name, 0, false, "", ""};
+  const ScoredPlan& best = found.plans.front();
+  return {choice.name, 1 - best.step_s / step_s_, false, SettingOf(best.plan, planned_.plan), ""};
+}
+
+// Packs that are alike, with this plan.
+Remedy RemedySearch::TryPacks() const {
+  Remedy remedy{"even packs", 0, false, "balance: {group: isf+}", ""};
+  RunConfig config = planned_.config;
+  if (config.balance.group == GroupMethod::kIsfPlus) return remedy;
+  config.balance.group = GroupMethod::kIsfPlus;
+  config.balance.pad = false;
+  if (planned_.config.balance.pad) remedy.setting = "balance: {group: isf+, pad: false}";
+  const PlannedRun run = PlanWorkload(costs_, config, planned_.model);
+  PlanRequest request = request_;
+  request.workload = run.workload;
+  const ScoredPlan scored = ScorePlan(request, planned_.plan);
+  if (scored.peak_bytes() > request.cluster.memory_bytes) return remedy;
+  remedy.gain = 1 - SamplesPerSecond(workload_, step_s_) / SamplesPerSecond(run, scored.step_s);
+  return remedy;
+}
+
+std::vector<Remedy> RemedySearch::Search() const {
+  std::vector<Remedy> found;
+  const auto keep = [&](Remedy remedy) {
+    if (remedy.gain < kLeastGain || remedy.setting.empty()) return;
+    // A wider choice that finds no better plan says nothing new.
+    const bool known = std::any_of(found.begin(), found.end(), [&](const Remedy& other) {
+      return other.setting == remedy.setting;
+    });
+    if (!known) found.push_back(std::move(remedy));
+  };
+  for (const Choice& choice : Choices(planned_)) keep(Try(choice));
+  keep(TryPacks());
+  return found;
+}
+
+std::vector<Remedy> RemediesOfMeasured(const Subject& subject, const IdleTable& table) {
+  std::vector<Remedy> remedies;
+  const auto share = [&](IdleCause cause) { return table.Total(cause) / table.step_s; };
+  const auto add = [&](Remedy remedy) {
+    if (remedy.gain >= kLeastGain) remedies.push_back(std::move(remedy));
+  };
+  const RunConfig config = subject.planned ? subject.planned->config : RunConfig();
+  add({"more loader threads", share(IdleCause::kDataWait), true,
+       fmt::format("data: {{threads: {}, prefetch: {}}}", kMore * config.data.LoaderThreads(1),
+                   kMore * config.data.prefetch),
+       ""});
+  const double pause = share(IdleCause::kCheckpoint) * (kMore - 1) / kMore;
+  add({"fewer checkpoints", pause, false,
+       fmt::format("checkpoint: {{every: {}}}", kMore * config.checkpoint.every), ""});
+  if (table.slowest >= 0) {
+    add({fmt::format("as fast a machine for rank {}", table.slowest), share(IdleCause::kSlowRank),
+         true, "", "look for other work on it, or a slower or throttled device"});
+  }
+  if (subject.planned && config.cluster.profile.empty() && config.cluster.preset == kLocalPreset) {
+    add({"stages cut by measured layers", share(IdleCause::kUnevenStages), true,
+         "cluster: {profile: profile.json}",
+         "after `equipoise profile CONFIG --out profile.json`; stage_layers left out"});
+  }
+  return remedies;
+}
+
+}  // namespace equipoise

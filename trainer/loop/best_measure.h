@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+#include "trainer/checkpoint/checkpoint_index.h"
+#include "trainer/loop/step_result.h"
+#include "trainer/settings/run_config.h"
+
+namespace equipoise {
+
+// The measure by which the best checkpoint is chosen (checkpoint.best). Pure.
+class BestMeasure {
+ public:
+  // Throws ConfigError where checkpoint.best names nothing that this run measures.
+  explicit BestMeasure(const RunConfig& config);
+
+  // Sets state.best where what was measured after this step is the best yet; true then. Of equal
+  // results the first counts; what is not finite never does.
+  bool Improves(const StepResult& step, TrainState& state) const;
+
+ private:
+  std::string name_;           // as configured; empty: none
+  std::string set_, measure_;  // of answers; empty: eval_loss
+};
+
+}  // namespace equipoise
