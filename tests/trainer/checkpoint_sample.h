@@ -16,7 +16,7 @@ namespace equipoise {
 // A small checkpoint whose every number follows from (step, rank).
 inline CheckpointContent SampleContent(int64_t step, int rank, int64_t numel = 1000) {
   CheckpointContent content;
-  content.state = {step, {2, 3 * step}, step - 1, 4 * step, 5 * step, 6 * step, 7, 1};
+  content.state = {step, {2, 3 * step}, step - 1, 4 * step, 5 * step, 6 * step, 7, 1, {}};
   content.environment = {{"data", 2}, {"cpu", "some"}};
   content.sections = {{"model", {{"hf", "a"}}}, {"data", {{"max_tokens", 64}}}};
   content.settings = {{"train", {{"lr", 1e-4}, {"steps", 100}}}};

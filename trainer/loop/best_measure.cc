@@ -40,7 +40,10 @@ std::optional<double> ValueOf(const StepResult& step, const std::string& set,
 
 BestMeasure::BestMeasure(const RunConfig& config) : name_(config.checkpoint.best) {
   if (name_.empty()) return;
-  if (name_ == kLoss) return CheckLoss(config);
+  if (name_ == kLoss) {
+    CheckLoss(config);
+    return;
+  }
   const size_t slash = name_.rfind('/');
   if (slash != std::string::npos) {
     set_ = name_.substr(0, slash);

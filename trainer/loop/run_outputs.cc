@@ -60,7 +60,8 @@ ReportAnswers ShownAnswers(const AnsweredSource& source, AnswerRole role,
   shown.role = role;
   shown.exact = source.exact();
   shown.total = std::ssize(source.answers);
-  AnswerScores::VisitFields(source.Mean(), [&](const char* name, const auto& value) {
+  const AnswerScores mean = source.Mean();
+  AnswerScores::VisitFields(mean, [&](const char* name, const auto& value) {
     if (const std::optional<double> known = value) shown.scores.emplace_back(name, *known);
   });
   for (const SampleAnswer& a : source.answers) {
