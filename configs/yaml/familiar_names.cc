@@ -20,7 +20,7 @@ constexpr char kBatch[] =
     "the key here is train.global_batch, the packs of a step over all ranks; micro-batches follow "
     "from data.max_tokens";
 constexpr char kLora[] =
-    "the keys here are in model.lora: targets, rank, alpha, dropout, rslora, dora";
+    "the keys here are in model.adapter: targets, rank, alpha, dropout, rslora, dora";
 
 constexpr std::array<Familiar, 23> kFamiliar = {{
     {" learning_rate base_lr max_lr ", "the key here is train.lr"},

@@ -145,8 +145,14 @@ void ReadValue(const YamlNode& node, const Place& place, T& value) {
       typename T::value_type item{};
       first_key = FieldNames(item).front();
     }
-    RequireList(node, place, first_key);
     value.clear();
+    if constexpr (std::is_same_v<typename T::value_type, std::string>) {
+      if (node.kind == YamlNode::Kind::kScalar) {  // one text is a list of one
+        ReadScalar(node, place, value.emplace_back());
+        return;
+      }
+    }
+    RequireList(node, place, first_key);
     for (size_t i = 0; i < node.items.size(); ++i) {
       typename T::value_type item{};
       ReadValue(node.items[i], {JoinKey(place.key, std::to_string(i)), place.rule}, item);

@@ -208,7 +208,7 @@ Nf4Weight::Layout LayoutOf(const at::Tensor& whole, const MatrixPart& part,
             (whole.numel() + kNf4Block - 1) / kNf4Block};
   if (columns % kNf4Block != 0) {
     throw ConfigError(fmt::format(
-        "model.quantize: {} has rows of {} elements, no multiple of {}: nf4 cannot be split over "
+        "model.base: {} has rows of {} elements, no multiple of {}: nf4 cannot be split over "
         "tensor ranks; use int8 or parallel.tensor: 1",
         name, columns, kNf4Block));
   }

@@ -87,6 +87,11 @@ TEST_CASE("an empty file, an empty section and null for an optional value mean t
   }
 }
 
+TEST_CASE("one text where a list of texts belongs is a list of one") {
+  CHECK(Read("freeze: vision").freeze == std::vector<std::string>{"vision"});
+  CHECK(Read("", {"freeze=llm"}).freeze == std::vector<std::string>{"llm"});
+}
+
 TEST_CASE("the forms of a number that mean one thing everywhere are read") {
   CHECK(Read("train: {steps: +5}").train.steps == 5);
   CHECK(Read("train: {steps: 9223372036854775807}").train.steps == 9223372036854775807);
@@ -189,7 +194,9 @@ TEST_CASE("values of another type are refused with the way to write them") {
        "seed"},
       {"parallel: automatic",
        "f.yaml:1:11: parallel: 'automatic' where a map belongs; write auto or keys: data, timeout"},
-      {"freeze: vision", "f.yaml:1:9: freeze: 'vision' where a list belongs; write [vision]"},
+      {"sizes: 5", "f.yaml:1:8: sizes: '5' where a list belongs; write [5]"},
+      {"freeze: vison",
+       "f.yaml:1:9: freeze: 'vison' is not one of vision, llm; did you mean 'vision'?"},
       {"freeze:\n", "f.yaml:2:1: freeze: nothing where a list belongs; write []"},
       {"freeze: {a: 1}",
        "f.yaml:1:9: freeze: a map where a list belongs; write a '-' before each item"},
@@ -340,7 +347,7 @@ TEST_CASE("what other trainers and shells write is told apart") {
   CHECK(Failure("train: {learning_rate: 1}") ==
         "f.yaml:1:9: train.learning_rate: unknown key; the key here is train.lr");
   CHECK(Failure("train: {num_train_epochs: 1}").find("train.steps") != std::string::npos);
-  CHECK(Failure("lora_rank: 8").find("model.lora") != std::string::npos);
+  CHECK(Failure("lora_rank: 8").find("model.adapter") != std::string::npos);
   CHECK(Failure("sources: a.jsonl") ==
         "f.yaml:1:10: sources: 'a.jsonl' where a list belongs; write [{path: a.jsonl}]");
   CHECK(Failure("sources: [{path: ~/a.jsonl}]").find("without the shell") != std::string::npos);

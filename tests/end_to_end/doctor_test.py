@@ -52,8 +52,8 @@ def check_slow_loader(results, folder, config):
                          data__train=f"[{{annotations: {folder}/large.jsonl, images: {large}}}]",
                          train__global_batch=4, run__probe="false")
     results.check("slow loader: trains", done.returncode == 0, done.stderr[-500:])
-    page = f"{folder}/doctor.html"
-    done = doctor(run_dir, "--html", page)
+    page, data = f"{folder}/doctor.html", f"{folder}/doctor.json"
+    done = doctor(run_dir, "--html", page, "--json", data)
     results.check("slow loader: waiting for data is named first", done.returncode == 0 and
                   named_first(done) == "data wait", done.stdout + done.stderr)
     results.check("slow loader: with more loader threads to paste",
@@ -62,6 +62,23 @@ def check_slow_loader(results, folder, config):
         text = file.read()
     results.check("the page has a bar for each rank, causes and remedies",
                   text.count("idle</text>") == 2 and "data wait" in text and "Remedies" in text)
+    check_json(results, data)
+
+
+def check_json(results, path):
+    with open(path) as file:
+        found = json.load(file)
+    seconds = [cause["seconds"] for cause in found["causes"]]
+    results.check("JSON: causes from the longest on, the first with its remedy",
+                  found["causes"][0]["cause"] == "data wait" and
+                  seconds == sorted(seconds, reverse=True) and
+                  any(remedy["setting"].startswith("data: {threads") and
+                      0 < remedy["predicted_gain_s"] <= seconds[0]
+                      for remedy in found["causes"][0]["remedies"]), str(found["causes"]))
+    for rank in found["ranks"]:
+        total = rank["compute_s"] + rank["update_s"] + sum(rank["idle_s"].values())
+        results.check("JSON: a rank's seconds add up to the step",
+                      abs(total - found["step_s"]) < 1e-6 * found["step_s"], str(rank))
 
 
 def check_uneven_cut(results, folder, config):

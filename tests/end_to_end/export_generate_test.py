@@ -149,7 +149,7 @@ def compare_samples(results, folder):
 
 def answer_file(folder, out, ranks=1, *more):
     line = [tiny_case.MPIRUN, "-n", str(ranks)] if ranks > 1 else []
-    line += [tiny_case.EQUIPOISE, "generate", folder, "--input", f"{folder}/questions.jsonl",
+    line += [tiny_case.EQUIPOISE, "generate", folder, "--jsonl", f"{folder}/questions.jsonl",
              "--images", f"{folder}/..", "--out", out, "--max-new-tokens", str(NEW_TOKENS),
              "--set", "train.precision=fp32", *more]
     done = tiny_case.execute(line)

@@ -17,8 +17,8 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 import tiny_case
 
 STEPS = 8
-LORA = {"model__lora__targets": '["language_model.*(q|v|down)_proj",linear_1]',
-        "model__lora__rank": 4, "model__init": "pretrained", "train__steps": STEPS,
+LORA = {"model__adapter__targets": '["language_model.*(q|v|down)_proj",linear_1]',
+        "model__adapter__rank": 4, "model__init": "pretrained", "train__steps": STEPS,
         "checkpoint__every": 4}
 MESHES = {"data": 2, "tensor": 2, "pipeline": 2}
 
@@ -66,7 +66,7 @@ def meshes(results, folder, config):
         more = {"parallel__schedule": "zb_h1"} if axis == "pipeline" else {}
         losses = train(folder, config, axis, ranks=2, **{f"parallel__{axis}": size}, **more)
         results.check(f"{axis} {size}: the losses of one rank", close(losses, one), str(losses))
-    again = {"model__lora__dropout": 0.2}
+    again = {"model__adapter__dropout": 0.2}
     dropped = train(folder, config, "dropped", **again)
     results.check("dropout changes the losses", not close(dropped, one))
     for name, settings in (("recomputed", {"balance__recompute": "all"}),
@@ -111,7 +111,7 @@ def folders(results, folder, config):
     inputs, out = f"{folder}/inputs.safetensors", f"{folder}/out.safetensors"
     save_file({"input_ids": ids}, inputs)
     done = tiny_case.program("check", f"{folder}/model", inputs, "--out", out, "--set",
-                             f"model.lora.adapter={folder}/adapter")
+                             f"model.adapter.init={folder}/adapter")
     ours = load_file(out)["logits"] if done.returncode == 0 else torch.zeros_like(theirs)
     error = ((ours - theirs).abs().max() / theirs.abs().max()).item()
     results.check("peft's logits", error < 1e-4, f"{error:.1e} {done.stderr[-200:]}")
@@ -130,9 +130,9 @@ def folders(results, folder, config):
 
 def quantised(results, folder, config):
     for form in ("nf4", "int8"):
-        one = train(folder, config, form, model__quantize=form)
+        one = train(folder, config, form, model__base=form)
         results.check(f"{form}: the loss falls", one[-1] < one[0], str(one))
-        two = train(folder, config, f"{form}_tensor", ranks=2, model__quantize=form,
+        two = train(folder, config, f"{form}_tensor", ranks=2, model__base=form,
                     parallel__tensor=2)
         results.check(f"{form}: tensor ranks have the losses of one", close(two, one), str(two))
 
@@ -151,21 +151,24 @@ def bad_input(results, folder, config):
     shutil.copytree(f"{folder}/adapter", shape)
     save_file({name: w[:, :-1].contiguous() if "lora_A" in name else w
                for name, w in weights.items()}, f"{shape}/adapter_model.safetensors")
-    lora = {key: value for key, value in LORA.items() if "lora" not in key}
+    lora = {key: value for key, value in LORA.items() if "adapter" not in key}
     cases = (
-        ("a name that matches nothing", {"model__lora__targets": "[nothing]"}, 2, "matches no"),
-        ("no linear layer", {"model__lora__targets": "[embed_tokens]"}, 2, "no linear layer"),
-        ("rank 0", {"model__lora__targets": "[q_proj]", "model__lora__rank": 0}, 2, "lora.rank"),
-        ("all frozen", {"model__lora__targets": "[all-linear]",
-                        "model__freeze": "[vision,projector,llm]"}, 2, "model.lora.targets"),
-        ("quantised weights are not trained", {"model__quantize": "nf4"}, 2, "model.quantize"),
-        ("targets beside an adapter", {"model__lora__targets": "[q_proj]",
-                                       "model__lora__adapter": f"{folder}/adapter"}, 2,
-         "model.lora.targets"),
-        ("no such folder", {"model__lora__adapter": f"{folder}/none"}, 4, "adapter_config.json"),
-        ("NaN in an adapter", {"model__lora__adapter": nan}, 4, "no numbers"),
-        ("adapter of another base", {"model__lora__adapter": other}, (2, 4), "layer"),
-        ("adapter of another shape", {"model__lora__adapter": shape}, 4, "shape"),
+        ("a name that matches nothing", {"model__adapter__targets": "[nothing]"}, 2, "matches no"),
+        ("no linear layer", {"model__adapter__targets": "[embed_tokens]"}, 2, "no linear layer"),
+        ("rank 0", {"model__adapter__targets": "q_proj", "model__adapter__rank": 0}, 2,
+         "adapter.rank"),
+        ("another kind of adapter", {"model__adapter__targets": "q_proj",
+                                     "model__adapter__type": "ia3"}, 2, "adapter.type"),
+        ("all frozen", {"model__adapter__targets": "[all-linear]",
+                        "model__freeze": "[vision,projector,llm]"}, 2, "model.adapter.targets"),
+        ("quantised weights are not trained", {"model__base": "nf4"}, 2, "model.base"),
+        ("targets beside an adapter", {"model__adapter__targets": "[q_proj]",
+                                       "model__adapter__init": f"{folder}/adapter"}, 2,
+         "model.adapter.targets"),
+        ("no such folder", {"model__adapter__init": f"{folder}/none"}, 4, "adapter_config.json"),
+        ("NaN in an adapter", {"model__adapter__init": nan}, 4, "no numbers"),
+        ("adapter of another base", {"model__adapter__init": other}, (2, 4), "layer"),
+        ("adapter of another shape", {"model__adapter__init": shape}, 4, "shape"),
     )
     for name, settings, code, words in cases:
         done = tiny_case.run(config, run__dir=f"{folder}/bad", **{**lora, **settings})

@@ -35,7 +35,7 @@ std::set<std::string> Modules(const ModelConfig& config) {
 
 std::string Message(ModelConfig config) {
   try {
-    ResolveLora("model.lora", &config);
+    ResolveLora("model.adapter", &config);
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -58,7 +58,7 @@ TEST_CASE("resolved names stand for the same layers", "[lora]") {
   for (const char* target : {"all-linear", "v_proj", "language_model.*\\.(q|v)_proj"}) {
     const ModelConfig given = Adapted({target});
     ModelConfig resolved = given;
-    ResolveLora("model.lora", &resolved);
+    ResolveLora("model.adapter", &resolved);
     CHECK(Modules(resolved) == Modules(given));
     CHECK(resolved.lora.targets.size() > 1);
   }
@@ -93,7 +93,7 @@ TEST_CASE("what an adapter cannot be put on is one line", "[lora]") {
   CHECK(Message(frozen).find("takes an adapter") != std::string::npos);
   ModelConfig train = Adapted({"q_proj"});
   train.lora.train = {"resampler"};
-  CHECK(Message(train).find("model.lora.train: 'resampler' matches no module") !=
+  CHECK(Message(train).find("model.adapter.train: 'resampler' matches no module") !=
         std::string::npos);
 }
 

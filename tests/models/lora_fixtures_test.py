@@ -34,7 +34,7 @@ def case(report, folder, name, base):
     recipes = os.path.join(folder, "steps.json")
     with open(recipes, encoding="utf8") as file:
         steps = json.load(file)
-    adapter = f"model.lora.adapter={folder}"
+    adapter = f"model.adapter.init={folder}"
     for mesh, (ranks, settings) in MESHES.items():
         recipe = "a" if mesh else "b"
         ours = parity.run_check(base, inputs, gradients=True, recipe=f"{recipes}:{recipe}",
@@ -56,7 +56,7 @@ def quantised(report, folder, name, base):
     for mesh, (ranks, settings) in MESHES.items():
         ours = parity.run_check(
             base, inputs, gradients=True, recipe=f"{recipes}:a", ranks=ranks,
-            settings=[f"model.lora.adapter={folder}", "model.quantize=nf4", *settings])
+            settings=[f"model.adapter.init={folder}", "model.base=nf4", *settings])
         compare(report, f"{name} nf4 {mesh}".strip(), ours, folder, steps["a"])
 
 

@@ -127,7 +127,7 @@ def case(report, name, folder):
     for mesh, (ranks, parallel) in MESHES.items():
         what = f"{name} {mesh}".strip()
         ours = parity.run_check(base, batch, gradients=True, ranks=ranks,
-                                settings=[f"model.lora.adapter={adapter}", *parallel])
+                                settings=[f"model.adapter.init={adapter}", *parallel])
         report.add(what, "logits", parity.logit_error(ours["logits"], logits),
                    parity.FP32["logits"])
         parity.compare_loss(report, what, ours["loss"].item(), loss.item())

@@ -11,7 +11,7 @@
 namespace equipoise {
 
 // Sets the weights of a run's first step: those of model.hf, or random ones of this seed; adapters
-// as they begin, or those of model.lora.adapter. Checkpoints of adapters lie on top of it. Returns
+// as they begin, or those of model.adapter.init. Checkpoints of adapters lie on top of it. Returns
 // the names of matrices of model.hf that hold only zeros. The caller calls
 // FlatParameters::UpdateCompute() afterwards. Throws ConfigError where model.hf is needed and not
 // given, DataError as LoadWeights() and LoadPeft().

@@ -14,19 +14,21 @@ namespace equipoise {
 namespace {
 
 struct Arguments {
-  std::string subject, html;
+  std::string subject, html, json;
 };
+
+void WriteTo(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) throw RunError(path + ": cannot be written; give a path in a folder that can be");
+}
 
 int RunDoctor(const Arguments& arguments) {
   const Diagnosis diagnosis = Diagnose(arguments.subject);
   PrintDiagnosis(diagnosis, std::cout);
-  if (arguments.html.empty()) return static_cast<int>(ExitCode::kDone);
-  std::ofstream file(arguments.html, std::ios::binary);
-  file << RenderDiagnosis(diagnosis);
-  file.close();
-  if (!file) {
-    throw RunError(arguments.html + ": cannot be written; give a path in a folder that can be");
-  }
+  if (!arguments.html.empty()) WriteTo(arguments.html, RenderDiagnosis(diagnosis));
+  if (!arguments.json.empty()) WriteTo(arguments.json, DiagnosisToJson(diagnosis).dump(2) + "\n");
   return static_cast<int>(ExitCode::kDone);
 }
 
@@ -41,6 +43,7 @@ void AddDoctorCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& 
                    "a run folder, the JSON of `plan --json`, or a trace.json")
       ->required();
   command->add_option("--html", arguments->html, "file for the diagnosis as an HTML page");
+  command->add_option("--json", arguments->json, "file for the diagnosis as JSON");
   command->footer(
       "Times of a run are measured (its trace.json and metrics.jsonl); remedies are simulated.\n\n"
       "Examples:\n  equipoise doctor runs/quickstart --html doctor.html\n"

@@ -115,8 +115,8 @@ int Export(const Arguments& arguments) {
   RunConfig run;
   if (!source.run_config.empty()) ReadConfig(source.run_config, ParseOverrides(arguments.set), run);
   if (!arguments.adapter.empty()) {
-    run.model.lora = {};
-    run.model.lora.adapter = arguments.adapter;
+    run.model.adapter = {};
+    run.model.adapter.init = arguments.adapter;
   }
   ModelConfig config = ReadModelConfig(source.folder);
   SetAdapters(run.model, &config);

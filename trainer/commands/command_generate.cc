@@ -47,7 +47,7 @@ struct Arguments {
   std::string model;
   std::string prompt;
   std::vector<std::string> images;
-  std::string input, out;  // files of questions and answers, in place of a prompt
+  std::string jsonl, out;  // files of questions and answers, in place of a prompt
   std::string image_folder;
   BatchLimits limits;
   std::vector<std::string> set;
@@ -110,18 +110,18 @@ void CheckSampling(const GenerateOptions& options) {
 
 // Either a prompt with its pictures, or a file of questions and one for the answers.
 void CheckQuestions(const Arguments& arguments) {
-  if (arguments.input.empty() == arguments.prompt.empty())
-    throw ConfigError("generate: give either --prompt or --input");
-  if (arguments.input.empty()) {
-    if (!arguments.out.empty()) throw ConfigError("--out: is for the answers to --input");
+  if (arguments.jsonl.empty() == arguments.prompt.empty())
+    throw ConfigError("generate: give either --prompt or --jsonl");
+  if (arguments.jsonl.empty()) {
+    if (!arguments.out.empty()) throw ConfigError("--out: is for the answers to --jsonl");
     std::vector<Turn> turns = {{Role::kUser, arguments.prompt}};
     const std::string fault = PlaceImages(turns, arguments.images.size());
     if (!fault.empty()) throw ConfigError("--prompt: " + fault);
     return;
   }
-  if (arguments.out.empty()) throw ConfigError("--input: set --out to the file for the answers");
+  if (arguments.out.empty()) throw ConfigError("--jsonl: set --out to the file for the answers");
   if (!arguments.images.empty())
-    throw ConfigError("--image: is for --prompt; the questions of --input name their pictures");
+    throw ConfigError("--image: is for --prompt; the questions of --jsonl name their pictures");
 }
 
 // Reads a file; messages of ImageError contain the path already.
@@ -139,7 +139,7 @@ class Answerer {
   Answerer(const Arguments& arguments, const ModelSource& source, MpiEnvironment& mpi)
       : arguments_(arguments), config_(ReadModelConfig(source.folder)) {
     RunConfig config = ReadSettings(source, config_, arguments.set);
-    if (!arguments.adapter.empty()) config.model.lora.adapter = arguments.adapter;
+    if (!arguments.adapter.empty()) config.model.adapter.init = arguments.adapter;
     SetAdapters(config.model, &config_);
     UsePixels(config.data.pixels, &config_);
     if (!config.parallel.zero) config.parallel.zero = 0;  // nothing is trained
@@ -179,7 +179,7 @@ class Answerer {
   std::vector<GivenAnswer> AnswerFile(const std::vector<FileQuestion>& questions) {
     const ImageFolder folder(
         arguments_.image_folder.empty()
-            ? std::filesystem::absolute(arguments_.input).parent_path().string()
+            ? std::filesystem::absolute(arguments_.jsonl).parent_path().string()
             : arguments_.image_folder,
         data_.allow_outside);
     QuestionList list;
@@ -281,9 +281,9 @@ int Generate(const Arguments& arguments, MpiEnvironment& mpi) {
   CheckSampling(arguments.options);
   CheckQuestions(arguments);
   std::vector<FileQuestion> questions;
-  if (!arguments.input.empty()) questions = ReadQuestions(arguments.input);
+  if (!arguments.jsonl.empty()) questions = ReadQuestions(arguments.jsonl);
   Answerer answerer(arguments, FindModel(arguments.model), mpi);
-  if (arguments.input.empty()) {
+  if (arguments.jsonl.empty()) {
     const std::string answer = answerer.AnswerPrompt();
     // It may contain any byte; control characters are removed for a terminal only.
     if (mpi.rank() == 0)
@@ -324,13 +324,13 @@ void AddGenerateCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>
   command->add_option("--prompt", arguments->prompt, "the question");
   command->add_option("--image", arguments->images, "a picture; may be given several times")
       ->allow_extra_args(false);
-  command->add_option("--input", arguments->input,
+  command->add_option("--jsonl", arguments->jsonl,
                       "questions in place of a prompt: JSONL of conversations, or of \"question\" "
                       "with \"image\" and perhaps \"answer\"");
   command->add_option("--out", arguments->out,
                       "JSONL of answers, and scores where answers are known");
   command->add_option("--images", arguments->image_folder,
-                      "folder of the questions' pictures; that of --input if not given");
+                      "folder of the questions' pictures; that of --jsonl if not given");
   command->add_option("--batch", arguments->limits.questions, "questions answered side by side")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 16));
@@ -343,7 +343,7 @@ void AddGenerateCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>
       ->allow_extra_args(false);
   command->footer(
       "Examples:\n  equipoise generate runs/quickstart --prompt 'What is this?' --image cat.png\n"
-      "  mpirun -n 2 equipoise generate runs/quickstart --input questions.jsonl --out "
+      "  mpirun -n 2 equipoise generate runs/quickstart --jsonl questions.jsonl --out "
       "answers.jsonl");
   command->callback(
       [arguments, &mpi, &run] { run = [arguments, &mpi] { return Generate(*arguments, mpi); }; });

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "configs/base/json.h"
 #include "trainer/doctor/idle_time.h"
 #include "trainer/doctor/subject.h"
 
@@ -11,11 +12,12 @@ namespace equipoise {
 
 // Something that would shorten steps.
 struct Remedy {
-  std::string name;      // "another schedule"
-  double gain = 0;       // the share of a step that it saves
-  bool at_most = false;  // the gain is all of the time that the cause takes
-  std::string setting;   // YAML to paste into the configuration; else empty
-  std::string advice;    // what to do, where no setting does it
+  std::string name;                // "another schedule"
+  double gain = 0;                 // the share of a step that it saves
+  bool at_most = false;            // the gain is all of the time that the cause takes
+  std::string setting;             // YAML to paste into the configuration; else empty
+  std::string advice;              // what to do, where no setting does it
+  std::vector<IdleCause> against;  // causes that it shortens; empty: it shortens computing
 };
 
 // What `equipoise doctor` finds.
@@ -37,8 +39,10 @@ Diagnosis Diagnose(const std::string& path);
 // One line on a cause: what it is and whose fault, such as "a loader is behind: ...".
 std::string Explain(IdleCause cause, const IdleTable& table);
 
-// The diagnosis as a table for a terminal, and as an HTML page that opens offline.
+// The diagnosis as a table for a terminal, as an HTML page that opens offline, and as JSON
+// (docs/doctor.md): causes in descending order of seconds, each with its remedies.
 void PrintDiagnosis(const Diagnosis& diagnosis, std::ostream& out);
 std::string RenderDiagnosis(const Diagnosis& diagnosis);
+Json DiagnosisToJson(const Diagnosis& diagnosis);
 
 }  // namespace equipoise

@@ -97,13 +97,20 @@ RemedySearch::RemedySearch(const PlannedConfig& planned)
 }
 
 std::vector<RemedySearch::Choice> RemedySearch::Choices(const PlannedConfig& planned) {
+  const std::vector<IdleCause> pipeline = {IdleCause::kWarmUp, IdleCause::kCoolDown,
+                                           IdleCause::kPipelineOther};
+  std::vector<IdleCause> layout = pipeline, all = pipeline;
+  layout.push_back(IdleCause::kUnevenStages);
+  all.insert(all.end(), {IdleCause::kUnevenStages, IdleCause::kUnevenData, IdleCause::kTensor,
+                         IdleCause::kReduceScatter, IdleCause::kAllGather});
   std::vector<Choice> choices = {{"recomputation where it is needed",
+                                  {},
                                   [](RunConfig& config) {
                                     config.balance.recompute_layers.clear();
                                     config.balance.recompute_modules.clear();
                                     config.balance.recompute = RecomputeRule::kAdaptive;
                                   }},
-                                 {"another mesh", [](RunConfig& config) {
+                                 {"another mesh", all, [](RunConfig& config) {
                                     FreeSchedule(config);
                                     config.parallel.data.reset();
                                     config.parallel.pipeline.reset();
@@ -112,11 +119,11 @@ std::vector<RemedySearch::Choice> RemedySearch::Choices(const PlannedConfig& pla
                                     config.parallel.encoder_chunks.reset();
                                   }}};
   if (planned.plan.pipeline() > 1) {
-    choices.push_back({"stages cut by time", FreeStages});
-    choices.push_back({"another schedule", FreeSchedule});
+    choices.push_back({"stages cut by time", {IdleCause::kUnevenStages}, FreeStages});
+    choices.push_back({"another schedule", pipeline, FreeSchedule});
     const ImageSpec images = ImageSpecOf(planned.model);
     if (images.takes_pictures()) {
-      choices.push_back({"another place of the encoder", [](RunConfig& config) {
+      choices.push_back({"another place of the encoder", layout, [](RunConfig& config) {
                            FreeSchedule(config);
                            config.parallel.encoder = "auto";
                            config.parallel.encoder_ranks.reset();
@@ -125,7 +132,9 @@ std::vector<RemedySearch::Choice> RemedySearch::Choices(const PlannedConfig& pla
     }
   }
   if (planned.plan.data() > 1) {
-    choices.push_back({"ZeRO", [](RunConfig& config) { config.parallel.zero.reset(); }});
+    choices.push_back({"ZeRO",
+                       {IdleCause::kReduceScatter, IdleCause::kAllGather},
+                       [](RunConfig& config) { config.parallel.zero.reset(); }});
   }
   return choices;
 }
@@ -136,14 +145,15 @@ Remedy RemedySearch::Try(const Choice& choice) const {
   const PlanRequest request =
       PlanRequestOf(config, planned_.model, workload_.workload, {planned_.plan.num_ranks()});
   const PlanSearchResult found = SearchPlans(request);
-  if (found.plans.empty()) return {choice.name, 0, false, "", ""};
+  if (found.plans.empty()) return {choice.name, 0, false, "", "", {}};
   const ScoredPlan& best = found.plans.front();
-  return {choice.name, 1 - best.step_s / step_s_, false, SettingOf(best.plan, planned_.plan), ""};
+  return {choice.name,   1 - best.step_s / step_s_, false, SettingOf(best.plan, planned_.plan), "",
+          choice.against};
 }
 
 // Packs that are alike, with this plan.
 Remedy RemedySearch::TryPacks() const {
-  Remedy remedy{"even packs", 0, false, "balance: {group: isf+}", ""};
+  Remedy remedy{"even packs", 0, false, "balance: {group: isf+}", "", {IdleCause::kUnevenData}};
   RunConfig config = planned_.config;
   if (config.balance.group == GroupMethod::kIsfPlus) return remedy;
   config.balance.group = GroupMethod::kIsfPlus;
@@ -180,21 +190,35 @@ std::vector<Remedy> RemediesOfMeasured(const Subject& subject, const IdleTable& 
     if (remedy.gain >= kLeastGain) remedies.push_back(std::move(remedy));
   };
   const RunConfig config = subject.planned ? subject.planned->config : RunConfig();
-  add({"more loader threads", share(IdleCause::kDataWait), true,
+  add({"more loader threads",
+       share(IdleCause::kDataWait),
+       true,
        fmt::format("data: {{threads: {}, prefetch: {}}}", kMore * config.data.LoaderThreads(1),
                    kMore * config.data.prefetch),
-       ""});
+       "",
+       {IdleCause::kDataWait}});
   const double pause = share(IdleCause::kCheckpoint) * (kMore - 1) / kMore;
-  add({"fewer checkpoints", pause, false,
-       fmt::format("checkpoint: {{every: {}}}", kMore * config.checkpoint.every), ""});
+  add({"fewer checkpoints",
+       pause,
+       false,
+       fmt::format("checkpoint: {{every: {}}}", kMore * config.checkpoint.every),
+       "",
+       {IdleCause::kCheckpoint}});
   if (table.slowest >= 0) {
-    add({fmt::format("as fast a machine for rank {}", table.slowest), share(IdleCause::kSlowRank),
-         true, "", "look for other work on it, or a slower or throttled device"});
+    add({fmt::format("as fast a machine for rank {}", table.slowest),
+         share(IdleCause::kSlowRank),
+         true,
+         "",
+         "look for other work on it, or a slower or throttled device",
+         {IdleCause::kSlowRank}});
   }
   if (subject.planned && config.cluster.profile.empty() && config.cluster.preset == kLocalPreset) {
-    add({"stages cut by measured layers", share(IdleCause::kUnevenStages), true,
+    add({"stages cut by measured layers",
+         share(IdleCause::kUnevenStages),
+         true,
          "cluster: {profile: profile.json}",
-         "after `equipoise profile CONFIG --out profile.json`; stage_layers left out"});
+         "after `equipoise profile CONFIG --out profile.json`; stage_layers left out",
+         {IdleCause::kUnevenStages}});
   }
   return remedies;
 }

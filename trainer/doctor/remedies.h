@@ -28,6 +28,7 @@ class RemedySearch {
  private:
   struct Choice {
     const char* name;
+    std::vector<IdleCause> against;
     std::function<void(RunConfig&)> free;  // leaves the choice to the planner
   };
   static std::vector<Choice> Choices(const PlannedConfig& planned);

@@ -211,7 +211,7 @@ Json Checkpointer::Sections() const {
   sections["train"]["seed"] = config.train.seed;  // of the samples' order
   if (data_.model_config().lora.on()) {           // wherever the base lies now
     sections["model"].erase("hf");
-    sections["model"]["base"] = base_;
+    sections["model"]["base_weights"] = base_;
   }
   for (const char* key : {"group", "tiles", "tokens", "min_tiles", "min_tokens", "rounds"}) {
     sections["balance"][key] = balance[key];

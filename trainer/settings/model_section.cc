@@ -14,16 +14,17 @@
 namespace equipoise {
 namespace {
 
-LoraConfig LoraOf(const LoraSection& section, const ModelConfig& config) {
+LoraConfig LoraOf(const AdapterSection& section, const ModelConfig& config) {
   LoraConfig lora;
-  if (!section.adapter.empty()) {
+  if (!section.init.empty()) {
     if (!section.targets.empty() || !section.train.empty()) {
-      throw ConfigError(fmt::format(
-          "model.lora.targets: given beside model.lora.adapter {}, which has its own; leave it out",
-          section.adapter));
+      throw ConfigError(
+          fmt::format("model.adapter.targets: given beside model.adapter.init {}, which has its "
+                      "own; leave it out",
+                      section.init));
     }
-    lora = ReadPeftConfig(section.adapter, config);
-    lora.folder = section.adapter;
+    lora = ReadPeftConfig(section.init, config);
+    lora.folder = section.init;
   } else {
     lora.targets = section.targets;
     lora.train = section.train;
@@ -39,21 +40,21 @@ LoraConfig LoraOf(const LoraSection& section, const ModelConfig& config) {
 }  // namespace
 
 void SetAdapters(const ModelSection& model, ModelConfig* config) {
-  config->lora = LoraOf(model.lora, *config);
+  config->lora = LoraOf(model.adapter, *config);
   config->lora.without = model.freeze;
   if (!config->lora.on()) {
-    if (model.quantize == "none" && model.lora.train.empty()) return;
-    const char* key = model.quantize == "none" ? "lora.train" : "quantize";
+    if (model.base == "none" && model.adapter.train.empty()) return;
+    const char* key = model.base == "none" ? "adapter.train" : "base";
     throw ConfigError(fmt::format(
         "model.{}: needs adapters: quantised weights are not trained, and without adapters all of "
-        "the model is; set model.lora.targets, such as [all-linear]",
+        "the model is; set model.adapter.targets, such as [all-linear]",
         key));
   }
-  ResolveLora("model.lora", config);
-  if (model.quantize == "none") return;
-  CheckModules(*config, model.quantize_modules, "model.quantize_modules");
-  config->quantize.packing = model.quantize == "nf4" ? Packing::kNf4 : Packing::kInt8;
-  config->quantize.components = model.quantize_modules;
+  ResolveLora("model.adapter", config);
+  if (model.base == "none") return;
+  CheckModules(*config, model.base_modules, "model.base_modules");
+  config->quantize.packing = model.base == "nf4" ? Packing::kNf4 : Packing::kInt8;
+  config->quantize.components = model.base_modules;
 }
 
 ModelConfig ModelConfigOf(const ModelSection& model) {

@@ -14,7 +14,7 @@ ModelConfig ModelConfigOf(const RunConfig& config);
 void UsePixels(const PixelsConfig& pixels, ModelConfig* model);
 
 // Sets config->lora and config->quantize by the section. Throws ConfigError for names that match no
-// linear layer, and settings that do not go together; DataError where model.lora.adapter is not a
+// linear layer, and settings that do not go together; DataError where model.adapter.init is not a
 // folder of PEFT.
 void SetAdapters(const ModelSection& model, ModelConfig* config);
 

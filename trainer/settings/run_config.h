@@ -8,8 +8,8 @@
 #include "configs/yaml/fields.h"
 #include "data/settings/data_config.h"
 #include "data/settings/loss_weight.h"
+#include "trainer/settings/adapter_section.h"
 #include "trainer/settings/balance_section.h"
-#include "trainer/settings/lora_section.h"
 #include "trainer/settings/parallel_section.h"
 #include "trainer/settings/precision.h"
 
@@ -37,9 +37,9 @@ struct ModelSection {
   std::string preset;
   std::string init = "pretrained";
   std::vector<std::string> freeze;
-  LoraSection lora;
-  std::string quantize = "none";
-  std::vector<std::string> quantize_modules = {"llm"};
+  AdapterSection adapter;
+  std::string base = "none";
+  std::vector<std::string> base_modules = {"llm"};
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
@@ -47,12 +47,13 @@ struct ModelSection {
     visit("preset", preset, "a model known by name, in place of hf");
     visit("init", init, "weights of the first step", OneOf({"random", "pretrained"}));
     visit("freeze", freeze, "modules that are not trained: vision, projector, llm");
-    visit("lora", lora, "low-rank adapters in place of the model's own weights");
-    visit("quantize", quantize,
-          "form of the linear layers under adapters; nf4 = 4 bits (QLoRA), int8 = 8 bits by row",
+    visit("adapter", adapter, "low-rank adapters in place of the model's own weights");
+    visit("base", base,
+          "form of the frozen linear layers under adapters; nf4 = 4 bits (QLoRA), int8 = 8 bits by "
+          "row",
           OneOf({"none", "nf4", "int8"}));
-    visit("quantize_modules", quantize_modules,
-          "modules (vision, projector, llm) whose linear layers `quantize` is for");
+    visit("base_modules", base_modules,
+          "modules (vision, projector, llm) whose linear layers `base` is for");
   }
 };
 

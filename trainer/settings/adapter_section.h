@@ -9,15 +9,17 @@
 namespace equipoise {
 
 // Adapters (models/spec/lora.h) in the section `model`.
-struct LoraSection {
+struct AdapterSection {
+  std::string type = "lora";
   std::vector<std::string> targets, train;
   int64_t rank = 8;
   double alpha = 16, dropout = 0;
   bool rslora = false, dora = false;
-  std::string adapter;
+  std::string init;
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
+    visit("type", type, "kind of adapter", OneOf({"lora"}));
     visit("targets", targets,
           "linear layers that get an adapter while the rest of the model is frozen; all-linear, or "
           "regular expressions on their names such as q_proj; empty = no adapters");
@@ -28,7 +30,7 @@ struct LoraSection {
     visit("dora", dora, "train magnitudes of the outputs too (DoRA)");
     visit("train", train,
           "modules that are trained in full beside the adapters, as regular expressions on names");
-    visit("adapter", adapter,
+    visit("init", init,
           "folder of PEFT whose adapter the first step begins with; gives the keys above but "
           "dropout");
   }
