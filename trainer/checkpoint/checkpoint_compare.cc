@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -54,7 +55,9 @@ Json WithDefaults(Json saved, const Json& current) {
   for (const char* list : {"train", "eval"}) {
     const Json::json_pointer place = Json::json_pointer("/data") / list;
     if (!saved.contains(place) || !saved[place].is_array()) continue;
-    for (Json& each : saved[place]) AddDefaults(each, source, source);
+    if (!current.contains(place) || !current[place].is_array()) continue;
+    const size_t both = std::min(saved[place].size(), current[place].size());
+    for (size_t i = 0; i < both; ++i) AddDefaults(saved[place][i], current[place][i], source);
   }
   AddDefaults(saved, current,
               {{"model", ConfigToJson(defaults.model)}, {"data", ConfigToJson(defaults.data)}});

@@ -56,7 +56,6 @@ Trainer::Trainer(const TrainOptions& options, MpiEnvironment& mpi)
       watch_(context_, planned_.plan, replica_.forecast()) {
   if (context_.config.run.probe && first_step_ == 0) ProbeMemory(context_, inputs_.data, replica_);
   if (context_.rank() == 0) inputs_.data.LogBalance(planned_.plan.data(), state_.position.epoch);
-  trace_.Start(first_step_);
   steps_.Start(state_.position);
 }
 
@@ -65,6 +64,7 @@ ExitCode Trainer::Run() {
   const Clock::time_point start = Clock::now();
   Evaluator& evaluator = inputs_.evaluator;
   if (first_step_ == 0) outputs_.WriteAnswersBefore(evaluator.AnswerFirst(replica_));
+  trace_.Start(first_step_);  // behind the answers, which are passes of the model too
   if (first_step_ < config.train.steps)
     spdlog::info("training: steps {} to {}", first_step_ + 1, config.train.steps);
   double saving_s = 0;                                 // since the last step
