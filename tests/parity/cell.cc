@@ -32,7 +32,7 @@
 namespace equipoise::testing {
 namespace {
 
-void SetWeights(const std::vector<Parameter*>& parameters, bool nudged) {
+void SetEach(const std::vector<Parameter*>& parameters, bool nudged) {
   for (Parameter* parameter : parameters) {
     at::Tensor whole = FirstWeight(parameter->name, parameter->whole_shape());
     if (nudged) whole.mul_(Normal(parameter->whole_shape(), 77, 0x1p-24).add_(1));
@@ -160,7 +160,7 @@ Plan CellPlan(const Cell& cell, const ModelConfig& config) {
 
 void SetWeights(FlatParameters& parameters, bool nudged) {
   parameters.SetWeights(
-      [nudged](const std::vector<Parameter*>& some) { SetWeights(some, nudged); });
+      [nudged](const std::vector<Parameter*>& some) { SetEach(some, nudged); });
 }
 
 namespace {

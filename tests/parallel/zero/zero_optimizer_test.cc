@@ -86,14 +86,16 @@ class Model {
 
   FlatParameters& flat() { return *flat_; }
   const std::vector<Parameter*>& list() const { return list_; }
-  std::unique_ptr<ZeroOptimizer> optimizer;
-  std::unique_ptr<GradientReducer> reducer;
 
  private:
   Communicator& group_;
   std::vector<std::unique_ptr<Parameter>> owned_;
   std::vector<Parameter*> list_;
   std::unique_ptr<FlatParameters> flat_;
+
+ public:  // behind the parameters, which outlive them
+  std::unique_ptr<ZeroOptimizer> optimizer;
+  std::unique_ptr<GradientReducer> reducer;
 };
 
 // All states of all ranks put together by name, each element from one rank.
