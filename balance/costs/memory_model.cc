@@ -82,9 +82,11 @@ class StageMemory {
   // a shard.
   int64_t WholeGradientBytes(int layer, const LayerSpan& stage) const {
     if (!plan_.IsSharded(ShardedState::kGradients) || plan_.data() == 1) return 0;
-    int64_t bytes = costs_.Trainable(layer) ? kFp32 * costs_.Parameters(layer) : 0;
+    const bool fp32 = costs_.options().style.program->fp32_whole_gradients;
+    const int64_t element = fp32 ? kFp32 : costs_.options().element_bytes;
+    int64_t bytes = costs_.Trainable(layer) ? element * costs_.Parameters(layer) : 0;
     if (layer + 1 < stage.end && costs_.Trainable(layer + 1)) {
-      const int64_t summed = kFp32 * costs_.Parameters(layer + 1);
+      const int64_t summed = element * costs_.Parameters(layer + 1);
       bytes += summed + summed / ShardRanks(costs_, plan_);
     }
     return bytes;

@@ -33,6 +33,9 @@ struct Program {
   bool widens_moments = false;
   // Whether the head's loss holds two fp32 copies of a chunk's logits, on a GPU.
   bool copies_logits = false;
+  // Whether a layer's gradient is in fp32 before ZeRO 2 or 3 sums it to shards; else in the compute
+  // dtype, as FSDP has it.
+  bool fp32_whole_gradients = true;
   // Whether tensor ranks send a part of a stage's output each, and gather it on the other side.
   bool scatters_boundaries = false;
   // Whether a rank computes on only when what it sends has arrived.

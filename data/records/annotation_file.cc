@@ -50,7 +50,7 @@ void RefuseOtherKinds(const TextFile& file) {
       Refuse(file, what);
   }
   const size_t name = head.find('\0');  // no text holds a NUL
-  if (name < 257 && head.substr(257, 5) == "ustar" && !IsShardName(file.path))
+  if (name < 257 && head.find("ustar", 257) == 257 && !IsShardName(file.path))
     Refuse(file, "is a tar archive; a shard's name ends in .tar");
 }
 

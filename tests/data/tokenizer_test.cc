@@ -144,14 +144,17 @@ void SetNoDecoder(Json& json) {
 const std::vector<Attack>& Attacks() {
   static const std::vector<Attack> kAttacks = {
       {"no model", "model is missing", [](Json& j) { j.erase("model"); }},
-      {"Unigram", "'Unigram' is not supported", [](Json& j) { j["model"]["type"] = "Unigram"; }},
+      {"WordPiece", "'WordPiece' is not supported",
+       [](Json& j) { j["model"]["type"] = "WordPiece"; }},
+      {"Unigram with the words of BPE", "vocab is missing, empty or no list",
+       [](Json& j) { j["model"]["type"] = "Unigram"; }},
       {"byte fallback", "byte_fallback", [](Json& j) { j["model"]["byte_fallback"] = true; }},
       {"a step of BPE with byte fallback", "supported are none and Metaspace",
        [](Json& j) { j["model"]["byte_fallback"] = true; }},
       {"byte fallback without decoder", "decoder: there is none", SetNoDecoder},
-      {"a pattern to replace", "only a literal pattern",
+      {"a pattern to replace", "is broken",
        [](Json& j) {
-         j["normalizer"] = {{"type", "Replace"}, {"pattern", {{"Regex", " "}}}, {"content", "_"}};
+         j["normalizer"] = {{"type", "Replace"}, {"pattern", {{"Regex", "( "}}}, {"content", "_"}};
        }},
       {"nothing to replace", "pattern is empty",
        [](Json& j) {

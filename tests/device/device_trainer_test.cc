@@ -66,11 +66,11 @@ TEST_CASE("a device gives the CPU's answers", "[device]") {
   const at::ScalarType dtype = GENERATE(at::kFloat, at::kBFloat16);
   const ModelConfig config = TinyInternVl(/*large_form=*/false);
   const ImageSpec images = ImageSpecOf(config);
-  Prompt seen{{3, 5}, images.LoadOfTiles(1), Normal({1, 3, 16, 16}, 4), 0};
+  Prompt seen{{3, 5}, images.LoadOfTiles(1), Normal({1, 3, 16, 16}, 4), {}, {}, 0};
   seen.ids.insert(seen.ids.end(), static_cast<size_t>(images.tokens_per_tile),
                   static_cast<int32_t>(config.image_token_id));
   seen.ids.insert(seen.ids.end(), {9, 11, 2});
-  const Prompt text{{4, 8, 15}, {}, {}, 1};
+  const Prompt text{{4, 8, 15}, {}, {}, {}, {}, 1};
   GenerateOptions options;
   options.max_new_tokens = 6;
   options.temperature = dtype == at::kFloat ? 0 : 0.7;

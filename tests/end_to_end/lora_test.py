@@ -69,7 +69,7 @@ def meshes(results, folder, config):
     again = {"model__adapter__dropout": 0.2}
     dropped = train(folder, config, "dropped", **again)
     results.check("dropout changes the losses", not close(dropped, one))
-    for name, settings in (("recomputed", {"balance__recompute": "all"}),
+    for name, settings in (("recomputed", {"balance__recompute": "full"}),
                            ("tensor", {"parallel__tensor": 2})):
         ranks = 2 if name == "tensor" else 1
         losses = train(folder, config, f"dropped_{name}", ranks=ranks, **again, **settings)

@@ -20,6 +20,9 @@ TEST_CASE("presets have the published numbers of parameters", "[models][cpu]") {
       {"quickstart", 0.0105},    {"internvl3_5-1b", 1.06}, {"internvl3_5-2b", 2.35},
       {"internvl3_5-4b", 4.73},  {"internvl3_5-8b", 8.53}, {"internvl3_5-14b", 15.1},
       {"internvl3_5-38b", 38.4}, {"llava1_5-7b", 7.06},    {"llava1_5-13b", 13.4},
+      {"qwen2_vl-2b", 2.21},     {"qwen2_vl-7b", 8.29},    {"qwen2_vl-72b", 73.4},
+      {"qwen2_5_vl-3b", 3.75},   {"qwen2_5_vl-7b", 8.29},  {"qwen2_5_vl-32b", 33.5},
+      {"qwen2_5_vl-72b", 73.4},
   };
   for (const std::string& name : PresetNames()) {
     int64_t count = 0;

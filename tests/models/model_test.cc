@@ -35,8 +35,9 @@ TEST_CASE("the head's loss is that of its logits", "[models][cpu]") {
 }
 
 TEST_CASE("generation with a cache equals the full forward pass", "[models][cpu]") {
-  const ModelConfig config = GENERATE(TinyText("qwen2", true), TinyInternVl(true),
-                                      TinyQwenVl(/*windows=*/false), TinyQwenVl(true));
+  const ModelConfig config =
+      GENERATE(TinyText("qwen2", true), TinyInternVl(true), testing::TinyQwenVl(/*windows=*/false),
+               testing::TinyQwenVl(true));
   TestModel model = MakeModel(config);
   MicroBatch whole = RandomBatch(config, {80}, config.has_vision ? 2 : 0, 5);
   whole.targets = at::Tensor();

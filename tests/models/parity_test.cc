@@ -47,7 +47,8 @@ Case Load(const std::string& folder, at::ScalarType dtype) {
   LoadWeights(parameters, result.config, folder);
   const WeightNames names = WeightNamesOf(result.config);
   size_t held = 0;
-  for (const auto& [name, entry] : SafetensorsReader(folder + "/model.safetensors").entries()) {
+  const SafetensorsReader weights(folder + "/model.safetensors");
+  for (const auto& [name, entry] : weights.entries()) {
     held += names.Ours(name).size();
   }
   REQUIRE(held == parameters.size());

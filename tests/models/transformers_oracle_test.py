@@ -168,7 +168,8 @@ def make_samples(has_vision, seed, model=None):
     generator = torch.Generator().manual_seed(seed)
     samples = []
     for (length, tiles), grids in zip(((41, 3), (17, 1), (30, 0)), GRIDS):
-        ids = torch.randint(3, IMAGE, (1, length), generator=generator)
+        words = IMAGE if model is None else IMAGE - 3  # behind them stand marks of pictures
+        ids = torch.randint(3, words, (1, length), generator=generator)
         ids[0, -5] = PAD  # as text: its row of the embedding has no gradient in Transformers
         labels = torch.where(torch.rand(1, length, generator=generator) < 0.4, ids, -100)
         sample = {"input_ids": ids, "labels": labels}

@@ -159,8 +159,7 @@ Plan CellPlan(const Cell& cell, const ModelConfig& config) {
 }
 
 void SetWeights(FlatParameters& parameters, bool nudged) {
-  parameters.SetWeights(
-      [nudged](const std::vector<Parameter*>& some) { SetEach(some, nudged); });
+  parameters.SetWeights([nudged](const std::vector<Parameter*>& some) { SetEach(some, nudged); });
 }
 
 namespace {

@@ -131,8 +131,8 @@ TEST_CASE("the ranks of every mesh give the same answers", "[trainer][cpu]") {
       for (const double temperature : {0.0, 1.0}) {
         options.temperature = temperature;
         options.top_p = 0.9;
-        for (const SampleAnswer& one :
-             AnswerSamples(session, responder, questions, options).value())
+        const auto answers = AnswerSamples(session, responder, questions, options);
+        for (const SampleAnswer& one : answers.value())
           texts[static_cast<size_t>(world.rank())].push_back(one.answer + "|" + one.fault);
       }
     });

@@ -88,7 +88,8 @@ TEST_CASE("means are over all answers, of a choice over those with options", "[a
 
 TEST_CASE("the names of the measures are those of the fields", "[answers][cpu]") {
   size_t count = 0;
-  AnswerScores::VisitFields(AnswerScores(), [&](const std::string& name, const auto&) {
+  const AnswerScores scores;
+  AnswerScores::VisitFields(scores, [&](const std::string& name, const auto&) {
     CHECK(name == kAnswerMeasures.at(count++));
   });
   CHECK(count == kAnswerMeasures.size());

@@ -42,9 +42,14 @@ Json DiagnosisToJson(const Diagnosis& diagnosis) {
   }
   for (const Remedy& remedy : diagnosis.remedies) remedies.push_back(ToJson(remedy, table.step_s));
   for (const RankIdle& rank : table.ranks) ranks.push_back(ToJson(rank));
-  return {{"subject", diagnosis.subject}, {"plan", diagnosis.plan}, {"basis", diagnosis.basis},
-          {"step_s", table.step_s},       {"causes", causes},       {"remedies", remedies},
-          {"ranks", ranks},               {"notes", diagnosis.notes}};
+  return {{"subject", diagnosis.subject},
+          {"plan", diagnosis.plan},
+          {"basis", diagnosis.basis},
+          {"step_s", table.step_s},
+          {"causes", causes},
+          {"remedies", remedies},
+          {"ranks", ranks},
+          {"notes", diagnosis.notes}};
 }
 
 }  // namespace equipoise

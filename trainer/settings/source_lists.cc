@@ -55,6 +55,11 @@ std::optional<Json> ReadMeta(const std::string& path) {
   const size_t first = file.text.find_first_not_of(" \t\r\n");
   if (!file.problem.empty() || first == std::string::npos || file.text[first] != '{')
     return std::nullopt;
+  // A whole object in the first line and more behind it: records, one a line.
+  const size_t end = file.text.find('\n', first),
+               next = file.text.find_first_not_of(" \t\r\n", end);
+  if (next != std::string::npos && Json::accept(file.text.substr(first, end - first)))
+    return std::nullopt;
   Json meta = ParseJson(file.text, path);
   const bool lists = !meta.empty() && std::all_of(meta.begin(), meta.end(), [](const Json& set) {
     return set.is_object() && set.contains("annotation");
