@@ -106,6 +106,7 @@ def folders(results, folder, config):
     base = AutoModelForImageTextToText.from_pretrained(f"{folder}/model", dtype=torch.float32)
     peft = PeftModel.from_pretrained(base, f"{folder}/adapter").eval()
     ids = torch.arange(5, 45)[None]
+    ids[ids == base.config.image_token_id] = 5  # text alone
     with torch.no_grad():
         theirs = peft(input_ids=ids).logits
     inputs, out = f"{folder}/inputs.safetensors", f"{folder}/out.safetensors"

@@ -37,7 +37,10 @@ std::vector<std::vector<Prompt>> CellPrompts(const ModelConfig& config) {
       prompt.ids.insert(prompt.ids.end(), static_cast<size_t>(prompt.pictures.image_tokens),
                         static_cast<int32_t>(config.image_token_id));
     }
-    for (int32_t token = 0; token < 2 + 3 * i; ++token) prompt.ids.push_back((7 * token + i) % 60);
+    for (int32_t token = 0; token < 2 + 3 * i; ++token) {
+      const int32_t id = (7 * token + i) % 60;
+      prompt.ids.push_back(id == config.image_token_id ? id + 1 : id);  // text alone
+    }
     batches[static_cast<size_t>(i % 3)].push_back(std::move(prompt));
   }
   return batches;
@@ -92,8 +95,12 @@ std::vector<int32_t> Naive(Stage& stage, const ModelConfig& config, const Prompt
     batch.position_ids = at::arange(std::ssize(ids), at::kLong);
     batch.cu_seqlens = {0, std::ssize(ids)};
     batch.pixel_values = prompt.pixel_values;
-    if (prompt.pixel_values.defined())
-      batch.image_positions = batch.input_ids.eq(config.image_token_id).nonzero().reshape({-1});
+    if (prompt.pixel_values.defined()) {  // of the question: an answer has no pictures
+      batch.image_positions = batch.input_ids.narrow(0, 0, std::ssize(prompt.ids))
+                                  .eq(config.image_token_id)
+                                  .nonzero()
+                                  .reshape({-1});
+    }
     const at::Tensor logits = stage.Evaluate(batch, {});
     answer.push_back(static_cast<int32_t>(logits[logits.size(0) - 1].argmax().item<int64_t>()));
   }
