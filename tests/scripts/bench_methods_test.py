@@ -19,7 +19,7 @@ def run_bench(folder, *more):
     line = [sys.executable, "scripts/bench/methods", "--quick", "--equipoise", tiny_case.EQUIPOISE,
             "--data", f"{folder}/data", "--records", f"{folder}/train.jsonl", "--images",
             f"{folder}/images", "--work", folder, "--json", f"{folder}/out.json", *more]
-    return subprocess.run(line, capture_output=True, text=True, timeout=900, check=False)
+    return subprocess.run(line, capture_output=True, text=True, timeout=1800, check=False)
 
 
 def write_records(folder):
