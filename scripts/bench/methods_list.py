@@ -7,7 +7,7 @@ words, and the way in which Transformers does the same, where it does. To add on
 import dataclasses
 
 # The sections of adapters and of the frozen base. Other names for them are changed here.
-ADAPTER, BASE = "model.lora", "model.quantize"
+ADAPTER, BASE = "model.adapter", "model.base"
 RANK, ALPHA = 16, 32
 
 
@@ -28,7 +28,7 @@ class Method:
 
 def adapters(**more):
     """Low-rank adapters on every linear layer; `more` are other keys of their section."""
-    keys = {"targets": "[all-linear]", "rank": RANK, "alpha": ALPHA} | more
+    keys = {"targets": "all-linear", "rank": RANK, "alpha": ALPHA} | more
     return {f"{ADAPTER}.{key}": value for key, value in keys.items()}
 
 

@@ -24,7 +24,7 @@ def run_bench(folder, *more):
 
 def write_records(folder):
     """Records with one picture each."""
-    records = [record for record in tiny_case.write_records(folder, 60, seed=3)
+    records = [record for record in tiny_case.write_records(folder, 120, seed=3)
                if isinstance(record.get("image"), str)]
     with open(f"{folder}/train.jsonl", "w", encoding="utf8") as out:
         out.writelines(json.dumps(record) + "\n" for record in records)
