@@ -46,10 +46,10 @@ def check_equal(results, rows):
     one = {name: row["rounds"][0] for name, row in rows.items() if row["rounds"]}
     full, ddp = one["full training, ZeRO 0"], one["Transformers, DDP"]
     apart = max(abs(a - b) / b for a, b in zip(full["losses"], ddp["losses"]))
-    results.check("full training has the losses of Transformers", apart < 2e-3, f"{apart:.1e}")
+    results.check("full training has the losses of Transformers", apart < 5e-4, f"{apart:.1e}")
     first = [figures["losses"][0] for figures in one.values()]
     results.check("all begin with the same weights and packs",
-                  max(first) - min(first) < 2e-3 * max(first), str(first))
+                  max(first) - min(first) < 5e-4 * max(first), str(first))
     if full["sent_bytes"] is None:
         print("skipped: bytes on the wire: no network of our own here (root is needed)")
         return
