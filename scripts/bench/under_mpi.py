@@ -16,7 +16,8 @@ def environment():
 def mpirun(ranks, bind=False):
     """The command's beginning. bind: a core for each rank and its communication thread, where there
     are enough; two ranks that wait without a pause take turns of 8 ms on one."""
-    line = [os.path.join(ROOT, ".venv/bin/mpirun"), "-n", str(ranks)]
+    mpirun_ = os.environ.get("EQUIPOISE_MPIRUN", os.path.join(ROOT, ".venv/bin/mpirun"))
+    line = [mpirun_, "-n", str(ranks)]
     if bind:
         line += ["--bind-to", "core" if ranks <= len(os.sched_getaffinity(0)) else "none"]
     return line
