@@ -232,8 +232,10 @@ void TrainSteps(int steps, ParallelModel& model, ZeroOptimizer& optimizer,
 
 void LoadOrSet(const Cell& cell, const std::string& folder, ParallelModel& model,
                ZeroOptimizer& optimizer, Communicator& world) {
+  // A checkpoint of adapters lies on top of their base.
+  const bool adapters = cell.model.find('+') != std::string::npos;
+  if (folder.empty() || adapters) SetWeights(model.parameters(), cell.nudged);
   if (folder.empty()) {
-    SetWeights(model.parameters(), cell.nudged);
     optimizer.TakeMasters();
   } else {
     const std::string from = FindCheckpoint(folder, world);
