@@ -176,6 +176,8 @@ int RunProgram(int argc, char** argv) {
   const std::unique_ptr<MpiEnvironment> connected = Connect();
   if (!connected) return static_cast<int>(ExitCode::kRunFailed);
   MpiEnvironment& mpi = *connected;
+  // Over TCP, Open MPI may write to a rank that has already ended well.
+  if (mpi.size() > 1) std::signal(SIGPIPE, SIG_IGN);
   SetUpLogging({mpi.rank(), mpi.size(), "", false});
   CLI::App app("Equipoise trains multimodal large language models.", "equipoise");
   app.require_subcommand(1);
