@@ -105,8 +105,8 @@ def folders(results, folder, config):
     results.check("export to a folder of PEFT", done.returncode == 0, done.stderr[-200:])
     base = AutoModelForImageTextToText.from_pretrained(f"{folder}/model", dtype=torch.float32)
     peft = PeftModel.from_pretrained(base, f"{folder}/adapter").eval()
-    ids = torch.arange(5, 45)[None]
-    ids[ids == base.config.image_token_id] = 5  # text alone
+    ids = torch.arange(5, 45)
+    ids = ids[ids != base.config.image_token_id][None]  # text alone
     with torch.no_grad():
         theirs = peft(input_ids=ids).logits
     inputs, out = f"{folder}/inputs.safetensors", f"{folder}/out.safetensors"
