@@ -1,6 +1,8 @@
 // On a GPU a step is one launch of a kernel of the program's own (parallel/zero/kernels), where it
 // is loaded: weights, remainders, gradients and moments are read and written once.
 //
+// In fp16 the masters are in a buffer of their own, and a copy rounds them into the weights.
+//
 // Elsewhere the shard of the flat buffers is cut into regions. Of each, the fp32 numbers are made
 // from what is kept of them, each group's runs go to ATen's fused AdamW in one call, and the
 // results are rounded and split again. What is not kept in fp32 is thus never in memory as fp32 but
@@ -137,7 +139,7 @@ at::Tensor AdamW::JoinedMaster(size_t index) const {
     const int64_t size = run.flat.size();
     const at::Tensor values = parameters_.ValueOf(run);
     if (!remainders_.defined()) {
-      parts.push_back(values);
+      parts.push_back(masters_.defined() ? masters_.narrow(0, run.local, size) : values);
       continue;
     }
     parts.push_back(at::empty({size}, parameters_.gradient().options()));
@@ -157,11 +159,20 @@ LazyTensor AdamW::Master(size_t index) const {
 void AdamW::TakeMasters() {
   const at::TensorOptions fp32 = parameters_.gradient().options();
   if (parameters_.master_aliases_gradient()) {
-    remainders_ = at::zeros({shards_.shard_numel()}, fp32.dtype(at::kShort));
+    const bool whole = parameters_.compute().scalar_type() == at::kHalf;
+    const at::Tensor kept =
+        at::zeros({shards_.shard_numel()}, fp32.dtype(whole ? at::kFloat : at::kShort));
+    (whole ? masters_ : remainders_) = kept;
     for (const Region& region : regions_) {
       const Shards::Run& place = region.place;
-      SplitMaster(parameters_.GradientOf(place), parameters_.ValueOf(place),
-                  remainders_.narrow(0, place.local, place.flat.size()));
+      const at::Tensor masters = parameters_.GradientOf(place);
+      const at::Tensor part = kept.narrow(0, place.local, place.flat.size());
+      if (whole) {
+        part.copy_(masters);
+        RoundMaster(masters, parameters_.ValueOf(place));
+      } else {
+        SplitMaster(masters, parameters_.ValueOf(place), part);
+      }
     }
     parameters_.DropMasters();
   }
@@ -177,6 +188,7 @@ AdamW::State AdamW::Load(const Region& region) const {
   };
   State state{parameters_.ValueOf(place), parameters_.GradientOf(place), fp32(exp_avg_),
               fp32(exp_avg_sq_)};
+  if (masters_.defined()) state.masters = masters_.narrow(0, place.local, size);
   if (remainders_.defined()) {
     const at::Tensor values = state.masters;
     state.masters = at::empty({size}, parameters_.gradient().options());
@@ -192,6 +204,7 @@ void AdamW::Store(const Region& region, const State& state) {
     SplitMaster(state.masters, parameters_.ValueOf(place),
                 remainders_.narrow(0, place.local, size));
   }
+  if (masters_.defined()) RoundMaster(state.masters, parameters_.ValueOf(place));
   if (options_.moments == at::kFloat) return;
   exp_avg_.narrow(0, place.local, size).copy_(state.averages);
   exp_avg_sq_.narrow(0, place.local, size).copy_(state.squares);
@@ -230,9 +243,9 @@ at::Tensor AdamW::MakeChunks() const {
     for (const size_t index : groups_[group].indices) {
       for (const Shards::Run& run : shards_.RunsIn(Whole(index), rank_)) {
         for (int64_t i = 0; i < run.flat.size(); i += kSize) {
-          chunks.push_back({parameters_.ValueAt(run) + i, parameters_.GradientAt(run) + i,
-                            run.local + i, std::min(kSize, run.flat.size() - i),
-                            static_cast<int64_t>(group)});
+          const int64_t master = masters_.defined() ? run.local : parameters_.ValueAt(run);
+          chunks.push_back({master + i, parameters_.GradientAt(run) + i, run.local + i,
+                            std::min(kSize, run.flat.size() - i), static_cast<int64_t>(group)});
         }
       }
     }
@@ -256,8 +269,14 @@ bool AdamW::StepByOwnKernel(double lr) {
   }
   const std::optional<at::Tensor> remainders =
       remainders_.defined() ? std::optional(remainders_) : std::nullopt;
-  own(chunks_, parameters_.compute(), remainders, gradient, exp_avg_, exp_avg_sq_, lrs, decays,
-      std::array{options_.beta1, options_.beta2}, options_.eps, steps_);
+  own(chunks_, masters_.defined() ? masters_ : parameters_.compute(), remainders, gradient,
+      exp_avg_, exp_avg_sq_, lrs, decays, std::array{options_.beta1, options_.beta2}, options_.eps,
+      steps_);
+  for (const Region& region : regions_) {
+    if (!masters_.defined()) break;
+    const Shards::Run& place = region.place;
+    RoundMaster(masters_.narrow(0, place.local, place.flat.size()), parameters_.ValueOf(place));
+  }
   return true;
 }
 

@@ -32,7 +32,8 @@ struct ParameterGroup {
 // rank's shard. The moments are flat buffers [shards.shard_numel()], laid out as the shard; with
 // one rank, as FlatParameters::gradient(). Frozen parameters have none. In fp32 a master is the
 // value that the model computes with; in bf16 it is that value and a 16-bit remainder, which is
-// kept here, as the moments are (split_master.h).
+// kept here, as the moments are (split_master.h). In fp16 it is kept here whole: one beyond fp16's
+// range is infinite as a value, and no loss is finite from then on.
 class AdamW {
  public:
   // One rank that updates all parameters. REQUIRES: every trainable parameter in exactly one group,
@@ -105,7 +106,8 @@ class AdamW {
   int rank_;
   std::vector<Region> regions_;
   at::Tensor exp_avg_, exp_avg_sq_;
-  at::Tensor remainders_;  // int16, laid out as the moments; undefined in fp32
+  at::Tensor remainders_;  // bf16: int16, laid out as the moments; undefined elsewhere
+  at::Tensor masters_;     // fp16: fp32, likewise
   at::Tensor chunks_;      // of the own kernel: made by the first step that takes it
   int64_t steps_ = 0;
 };

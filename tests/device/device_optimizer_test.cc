@@ -105,7 +105,7 @@ bool HasRun(const std::string& operation) {
 
 TEST_CASE("AdamW by one launch has the bits of LibTorch's on the CPU", "[device]") {
   Case c;
-  c.dtype = GENERATE(at::kFloat, at::kBFloat16);
+  c.dtype = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
   c.moments = GENERATE(at::kFloat, at::kBFloat16);
   std::tie(c.ranks, c.rank) = GENERATE(table<int, int>({{1, 0}, {3, 0}, {3, 2}}));
   INFO(c.dtype << ", moments " << c.moments << ", rank " << c.rank << " of " << c.ranks);
@@ -136,7 +136,7 @@ TEST_CASE("AdamW by one launch has the bits of LibTorch's on the CPU", "[device]
 
 TEST_CASE("a step that is tried ends as the step does, by own kernels too", "[device]") {
   Case c;
-  c.dtype = GENERATE(at::kFloat, at::kBFloat16);
+  c.dtype = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
   Model device(c, kGpu);
   device.Step(c, 1);
   const at::Tensor before = device.flat().compute().cpu();
@@ -147,7 +147,7 @@ TEST_CASE("a step that is tried ends as the step does, by own kernels too", "[de
 
 TEST_CASE("without own kernels AdamW is LibTorch's, region by region", "[device]") {
   Case c;
-  c.dtype = GENERATE(at::kFloat, at::kBFloat16);
+  c.dtype = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
   testing::UseOwnKernels(false);
   Model host(c, at::kCPU), device(c, kGpu);
   for (Model* model : {&host, &device}) model->Step(c, 1);
