@@ -59,6 +59,7 @@ const Program& ThisProgram(bool own_kernels) {
       .master_bytes = 2,  // the 16-bit remainder
       .widens_moments = false,
       .copies_logits = false,
+      .shares_all_rows = false,
       .scatters_boundaries = false,
       .blocking_transfers = false,
       .host_wait_s = 20e-6,
@@ -86,6 +87,7 @@ const Program& PublishedSystems() {
       .master_bytes = 4,
       .widens_moments = true,
       .copies_logits = true,
+      .shares_all_rows = true,
       .scatters_boundaries = true,
       .blocking_transfers = true,
       .host_wait_s = 100e-6,
