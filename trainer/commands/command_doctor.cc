@@ -1,5 +1,4 @@
 #include <CLI/CLI.hpp>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -17,18 +16,12 @@ struct Arguments {
   std::string subject, html, json;
 };
 
-void WriteTo(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw RunError(path + ": cannot be written; give a path in a folder that can be");
-}
-
 int RunDoctor(const Arguments& arguments) {
   const Diagnosis diagnosis = Diagnose(arguments.subject);
   PrintDiagnosis(diagnosis, std::cout);
-  if (!arguments.html.empty()) WriteTo(arguments.html, RenderDiagnosis(diagnosis));
-  if (!arguments.json.empty()) WriteTo(arguments.json, DiagnosisToJson(diagnosis).dump(2) + "\n");
+  if (!arguments.html.empty()) WriteResult(arguments.html, RenderDiagnosis(diagnosis));
+  if (!arguments.json.empty())
+    WriteResult(arguments.json, DiagnosisToJson(diagnosis).dump(2) + "\n");
   return static_cast<int>(ExitCode::kDone);
 }
 

@@ -1,7 +1,6 @@
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -31,13 +30,6 @@ struct Arguments {
   bool explain = false;
 };
 
-void WriteFile(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw RunError(path + ": cannot be written; give a path in a folder that can be");
-}
-
 int RunPlan(const Arguments& arguments, MpiEnvironment& mpi) {
   RunConfig config = ReadRunConfig(arguments.config, ParseOverrides(arguments.set));
   if (const auto gpu = ThisGpu(config.train.device)) {
@@ -51,9 +43,9 @@ int RunPlan(const Arguments& arguments, MpiEnvironment& mpi) {
   report.config = arguments.config;
   report.settings = WriteConfig(config);
   PrintPlan(report, arguments.explain, std::cout);
-  if (!arguments.json.empty()) WriteFile(arguments.json, PlanToJson(report).dump(2) + "\n");
-  if (!arguments.html.empty()) WriteFile(arguments.html, RenderPlan(report));
-  if (!arguments.trace.empty()) WriteFile(arguments.trace, PlanTrace(report));
+  if (!arguments.json.empty()) WriteResult(arguments.json, PlanToJson(report).dump(2) + "\n");
+  if (!arguments.html.empty()) WriteResult(arguments.html, RenderPlan(report));
+  if (!arguments.trace.empty()) WriteResult(arguments.trace, PlanTrace(report));
   return static_cast<int>(ExitCode::kDone);
 }
 

@@ -27,4 +27,7 @@ void AddDoctorCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& 
 // Throws ConfigError under mpirun with several ranks, all of which would do the same work.
 void RequireOneProcess(const MpiEnvironment& mpi, const std::string& command);
 
+// Writes a result that an option has asked for to a file. Throws RunError where it cannot.
+void WriteResult(const std::string& path, const std::string& text);
+
 }  // namespace equipoise

@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 
 #include "balance/search/plan_search.h"
-#include "configs/base/enum_names.h"
 #include "models/families/families.h"
 #include "trainer/planner/plan_run.h"
+#include "trainer/planner/plan_yaml.h"
 
 namespace equipoise {
 namespace {
@@ -18,28 +17,11 @@ namespace {
 constexpr double kLeastGain = 0.005;
 constexpr int64_t kMore = 4;  // threads, or steps between checkpoints, by this factor
 
-template <class T>
-std::string TextOf(const T& value) {
-  if constexpr (NamedEnum<T>) {
-    return ToString(value);
-  } else if constexpr (std::is_enum_v<T>) {
-    return fmt::to_string(FieldValue(value));
-  } else {
-    return fmt::to_string(value);
-  }
-}
-template <class T>
-std::string TextOf(const std::vector<T>& list) {
-  std::string text;
-  for (const T& each : list) text += (text.empty() ? "" : ", ") + TextOf(each);
-  return "[" + text + "]";
-}
-
 struct PlanFields {
   std::vector<std::pair<std::string, std::string>> all;
   template <class T>
   void operator()(std::string_view name, const T& value, const char* /*help*/) {
-    all.emplace_back(name, TextOf(value));
+    all.emplace_back(name, PlanFieldText(value));
   }
 };
 

@@ -3,27 +3,9 @@
 #include <fmt/format.h>
 
 #include <string_view>
-#include <type_traits>
 
 namespace equipoise {
 namespace {
-
-template <class T>
-std::string YamlText(const T& value) {
-  if constexpr (NamedEnum<T>) {
-    return ToString(value);
-  } else if constexpr (std::is_enum_v<T>) {
-    return fmt::to_string(FieldValue(value));
-  } else {
-    return fmt::to_string(value);
-  }
-}
-template <class T>
-std::string YamlText(const std::vector<T>& list) {
-  std::string items;
-  for (const T& item : list) items += (items.empty() ? "" : ", ") + YamlText(item);
-  return fmt::format("[{}]", items);
-}
 
 // Writes the fields of a plan as lines of the sections of a configuration to which they belong.
 struct SectionLines {
@@ -31,7 +13,7 @@ struct SectionLines {
   template <class T>
   void operator()(std::string_view name, const T& value, const char* /*help*/) {
     std::string& section = name == "recompute_layers" ? balance : parallel;
-    const std::string text = YamlText(value);
+    const std::string text = PlanFieldText(value);
     const bool inline_encoder = text == (name == "encoder" ? "inline" : "0");
     if (name.substr(0, 7) == "encoder" && inline_encoder) return;
     if (name == "encoder_chunks" && section.find("encoder: disaggregated") != std::string::npos) {

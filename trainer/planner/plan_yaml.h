@@ -1,8 +1,12 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "configs/base/enum_names.h"
 #include "parallel/plan.h"
 
 namespace equipoise {
@@ -17,6 +21,24 @@ struct PlanPrediction {
   int64_t global_batch = 0;
   std::vector<int64_t> memory_bytes = {};  // forecast of each pipeline rank's peak; may be empty
 };
+
+// The value of a plan's field as YAML, on one line.
+template <class T>
+std::string PlanFieldText(const T& value) {
+  if constexpr (NamedEnum<T>) {
+    return ToString(value);
+  } else if constexpr (std::is_enum_v<T>) {
+    return fmt::to_string(FieldValue(value));
+  } else {
+    return fmt::to_string(value);
+  }
+}
+template <class T>
+std::string PlanFieldText(const std::vector<T>& list) {
+  std::string items;
+  for (const T& item : list) items += (items.empty() ? "" : ", ") + PlanFieldText(item);
+  return fmt::format("[{}]", items);
+}
 
 // The text of RUN/plan.yaml: the whole plan with the keys of `parallel` and `balance`, so that it
 // can be pinned by a configuration.
