@@ -148,6 +148,7 @@ void ZeroOptimizer::AddFrozen(size_t index, std::vector<State>& states) const {
 }
 
 std::vector<ZeroOptimizer::State> ZeroOptimizer::ToSave() const {
+  parameters_.AwaitValues();  // a master is, or is part of, a weight that may be on its way
   std::vector<State> states;
   for (size_t i = 0; i < parameters_.parameters().size(); ++i) {
     const Parameter* parameter = parameters_.parameters()[i];

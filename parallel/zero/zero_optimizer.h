@@ -75,8 +75,8 @@ class ZeroOptimizer {
   // The moments, as views to be written and read in place. REQUIRES: TakeMasters() was called.
   std::vector<State> Moments() const;
   // The weights and moments that this rank saves, but a base under adapters; over all ranks,
-  // everything once. Data ranks that hold the same tensors take turns by whole parameters.
-  // REQUIRES: TakeMasters() was called.
+  // everything once. Waits for gathers that are under way. Data ranks that hold the same tensors
+  // take turns by whole parameters. REQUIRES: TakeMasters() was called.
   std::vector<State> ToSave() const;
 
  private:
