@@ -6,7 +6,9 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <exception>
 #include <set>
 #include <string>
 
@@ -160,14 +162,17 @@ void NcclCommunicator::WarmUp(const std::vector<int>& peers) {
 // ncclCommDestroy may wait for the other ranks of a communicator. The order of pairs is that of
 // Connect(), so no circle of ranks waits.
 NcclCommunicator::~NcclCommunicator() {
+  // After a failure its operations may never end.
+  const auto limit = std::uncaught_exceptions() > 0 ? std::chrono::milliseconds(0)
+                                                    : cpu().engine()->options().timeout;
   for (auto& [peer, to] : to_) {
     const auto& from = from_[peer].link;
     const bool low = rank() < peer;
     for (const auto& link : {low ? to.link : from, low ? from : to.link}) {
-      if (link) link->Close();
+      if (link) link->Close(limit);
     }
   }
-  if (collectives_) collectives_->Close();
+  if (collectives_) collectives_->Close(limit);
 }
 
 CollectiveSteps NcclCommunicator::Plan(std::vector<at::Tensor> tensors,

@@ -300,9 +300,28 @@ NcclLink::~NcclLink() {
   api_->cuda.stream_destroy(stream_);
 }
 
-void NcclLink::Close() {
+// An operation may have been awaited by streams alone, so that the host has not seen its end.
+bool NcclLink::EndsWithin(std::chrono::milliseconds limit) {
+  if (under_way_ == 0) return true;
+  const CudaApi& cuda = api_->cuda;
+  CudaApi::Event end = nullptr;
+  if (cuda.set_device(cuda.device) != 0) return false;
+  if (cuda.event_create(&end, CudaApi::kEventWithoutTiming) != 0) return false;
+  int error = cuda.event_record(end, stream_);
+  const auto latest = Work::Clock::now() + limit;
+  while (error == 0 && !aborted_ && (error = cuda.event_query(end)) == CudaApi::kNotReady &&
+         Work::Clock::now() < latest) {
+    std::this_thread::yield();
+    error = 0;
+  }
+  cuda.event_destroy(end);
+  return error == 0;
+}
+
+void NcclLink::Close(std::chrono::milliseconds limit) {
+  const bool ended = EndsWithin(limit);
   std::lock_guard lock(mutex_);
-  if (aborted_ || under_way_ > 0) return;
+  if (aborted_ || !ended) return;
   aborted_ = true;
   api_->destroy(comm_);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -29,15 +30,18 @@ class NcclLink {
   // Aborts operations under way, on the host and on the GPU, and refuses later ones. Any thread.
   void Abort();
   bool aborted() const { return aborted_; }
-  // Destroys the communicator now (ncclCommDestroy) where none of its operations is under way, else
-  // with the last of them. Later calls are refused. All ranks close their links in one order.
-  void Close();
+  // Destroys the communicator (ncclCommDestroy) when the GPU has ended its operations, for which it
+  // waits up to `limit`; where they take longer, with the last of them. Later calls are refused.
+  // All ranks close their links in one order.
+  void Close(std::chrono::milliseconds limit);
 
   // Operations that the GPU has not ended.
   void Began() { ++under_way_; }
   void Ended() { --under_way_; }
 
  private:
+  bool EndsWithin(std::chrono::milliseconds limit);
+
   std::shared_ptr<const NcclApi> api_;
   NcclApi::Comm comm_ = nullptr;
   NcclApi::Stream stream_ = nullptr;
