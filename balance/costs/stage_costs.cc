@@ -60,6 +60,16 @@ bool Defers(const CostModel& costs, int layer) {
   return costs.specs()[static_cast<size_t>(layer)].defers_weights && costs.Trainable(layer);
 }
 
+// Parameters of a layer on one tensor rank, and those of them that are trained.
+struct ShardedParameters {
+  double all = 0, trained = 0;
+};
+
+ShardedParameters ParametersOfLayer(const CostModel& costs, int layer) {
+  return {static_cast<double>(costs.Parameters(layer)),
+          static_cast<double>(costs.TrainedParameters(layer))};
+}
+
 // Collectives of a layer's sharded state beside its passes: weights are gathered for each of the
 // two passes (ZeRO 3), gradients are summed to their shards in each backward (ZeRO 2).
 struct ShardTraffic {
@@ -68,17 +78,17 @@ struct ShardTraffic {
 };
 
 ShardTraffic TrafficOf(const CostModel& costs, const Plan& plan, const Cluster& cluster,
-                       double parameters) {
+                       const ShardedParameters& parameters) {
   ShardTraffic traffic;
   const int shards = ShardRanks(costs, plan);
   const LinkModel link = ShardLink(cluster, plan, shards);
   if (plan.IsSharded(ShardedState::kParameters)) {
     const auto element = static_cast<double>(costs.options().element_bytes);
-    const double bytes = element * parameters;
+    const double bytes = element * parameters.all;
     traffic.gather = {AllGatherSeconds(bytes, shards, link), bytes};
   }
   if (plan.IsSharded(ShardedState::kGradients)) {
-    const double bytes = kGradientBytes * parameters;
+    const double bytes = kGradientBytes * parameters.trained;
     traffic.scatter = {ReduceScatterSeconds(bytes, shards, link), bytes};
   }
   return traffic;
@@ -104,9 +114,8 @@ OpCosts CostsOf(const LayerCostTable& table, const Plan& plan, const Cluster& cl
   for (int layer = layers.begin; layer < layers.end; ++layer) {
     const LayerCostTable::Costs& costs = table.At(layer, load);
     const Recompute recompute = RecomputeOf(plan, layer);
-    const auto parameters = static_cast<double>(table.model().Parameters(layer));
-    ShardTraffic traffic = TrafficOf(table.model(), plan, cluster, parameters);
-    if (!table.model().Trainable(layer)) traffic.scatter = {};
+    const ShardTraffic traffic =
+        TrafficOf(table.model(), plan, cluster, ParametersOfLayer(table.model(), layer));
     AddSeconds(costs, recompute, traffic, cluster, sum);
     sum.kept_bytes += costs.kept_bytes[static_cast<size_t>(recompute)];
     if (Defers(table.model(), layer)) {
@@ -127,8 +136,8 @@ double FirstGatherSeconds(const CostModel& costs, const Plan& plan, const Cluste
   const LayerSpan layers = plan.LayersOf(stage);
   double seconds = 0;
   for (int layer = layers.begin; layer < layers.end; ++layer) {
-    const auto parameters = static_cast<double>(costs.Parameters(layer));
-    seconds = std::max(seconds, TrafficOf(costs, plan, cluster, parameters).gather.seconds);
+    const ShardTraffic traffic = TrafficOf(costs, plan, cluster, ParametersOfLayer(costs, layer));
+    seconds = std::max(seconds, traffic.gather.seconds);
   }
   return seconds;
 }
@@ -210,7 +219,8 @@ double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cl
   if (plan.IsSharded(ShardedState::kGradients)) {
     // The first gather and the last sum have nothing to run beside. Copies of the shards are summed
     // layer by layer beside the last backward.
-    const ShardTraffic layer = TrafficOf(costs, plan, cluster, parameters / layers);
+    const double share = parameters / layers;
+    const ShardTraffic layer = TrafficOf(costs, plan, cluster, {share, share});
     const double copied = bytes / shards;
     const double copies_s =
         AllReduceSeconds(copied, plan.data() / shards, CopyLink(cluster, plan, shards));

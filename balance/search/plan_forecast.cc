@@ -202,6 +202,7 @@ PlanForecast ForecastPlan(const PlanRequest& request, const Plan& plan) {
   const CostModel costs(request.model, request.cluster, options, request.profile.get());
   PlanForecast forecast;
   forecast.error_band = costs.error_band();
+  forecast.traffic = TrafficOf(request, costs, plan);
   std::vector<double> steps;
   double tokens = 0, flops = 0;
   for (size_t step = 0; step < request.workload.steps.size(); ++step) {

@@ -5,6 +5,7 @@
 #include "balance/costs/cost_model.h"
 #include "balance/search/plan_request.h"
 #include "balance/search/plan_search.h"
+#include "balance/search/plan_traffic.h"
 
 namespace equipoise {
 
@@ -48,6 +49,7 @@ struct PlanForecast {
   // Share of the step that would be saved if communication took no time: between tensor ranks,
   // between stages, of gradients and updated weights.
   double communication_share = 0;
+  RankTraffic traffic;  // of the first step
   double tokens_per_s = 0, packs_per_s = 0;
   // FLOPs of forward and backward without recomputation, over the peak of all ranks.
   double mfu = 0;

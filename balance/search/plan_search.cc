@@ -79,14 +79,17 @@ class Search {
     return std::move(result_);
   }
 
+  double LeastStep() {
+    double least = kNever;
+    for (const Plan& shape : ShapesWithRoom()) {
+      least = std::min(least, FitterOf(shape).LowerBound(shape));
+    }
+    return least;
+  }
+
   // Whether Run() finds a plan.
   bool AnyFits() {
-    std::vector<Plan> shapes = PlanShapes(request_);
-    if (!request_.pins.sharded) {
-      const size_t known = shapes.size();
-      for (size_t i = 0; i < known; ++i) AddSharded(shapes[i], ShardedState::kParameters, shapes);
-    }
-    std::erase_if(shapes, [this](const Plan& plan) { return StateBytes(plan) > Room(); });
+    std::vector<Plan> shapes = ShapesWithRoom();
     // The least state first: it is the most likely to fit.
     std::stable_sort(shapes.begin(), shapes.end(), [this](const Plan& a, const Plan& b) {
       return StateBytes(a) < StateBytes(b);
@@ -106,6 +109,17 @@ class Search {
     Plan plan;
     double bound_s = 0;
   };
+
+  // The shapes whose state alone fits the memory, with ZeRO 3 too where that is open.
+  std::vector<Plan> ShapesWithRoom() {
+    std::vector<Plan> shapes = PlanShapes(request_);
+    if (!request_.pins.sharded) {
+      const size_t known = shapes.size();
+      for (size_t i = 0; i < known; ++i) AddSharded(shapes[i], ShardedState::kParameters, shapes);
+    }
+    std::erase_if(shapes, [this](const Plan& plan) { return StateBytes(plan) > Room(); });
+    return shapes;
+  }
 
   void ConsiderAll(std::vector<Plan> plans) {
     std::vector<Shape> shapes;
@@ -379,6 +393,8 @@ ScoredPlan ScorePlan(const PlanRequest& request, Plan plan) {
 }
 
 bool SomePlanFits(const PlanRequest& request) { return Search(request).AnyFits(); }
+
+double LeastStepSeconds(const PlanRequest& request) { return Search(request).LeastStep(); }
 
 ScoredPlan BestPlan(const PlanRequest& request, const PlanSearchResult& result) {
   if (!result.plans.empty()) return result.plans.front();

@@ -43,6 +43,10 @@ ScoredPlan ScorePlan(const PlanRequest& request, Plan plan);
 // Whether SearchPlans() finds a plan. Checks only memory, so takes less time.
 bool SomePlanFits(const PlanRequest& request);
 
+// Seconds that the first step takes at least by any plan that SearchPlans() may find; infinite
+// where no plan's state fits the memory. Takes less time than a search. Throws as it does.
+double LeastStepSeconds(const PlanRequest& request);
+
 // The best plan, to train with. Throws UserError with kNoPlan where none fits: the nearest miss,
 // its worst micro-batch, and what would make it fit.
 ScoredPlan BestPlan(const PlanRequest& request, const PlanSearchResult& result);

@@ -1,0 +1,253 @@
+#include "balance/search/plan_traffic.h"
+
+#include <cstddef>
+#include <vector>
+
+#include "balance/costs/stage_costs.h"
+#include "configs/base/error.h"
+#include "models/families/families.h"
+
+// Bytes are added up over all ranks, link by link. A ring collective over n ranks sends (n - 1) / n
+// of the tensor over each of its n links when it gathers or reduces to shards, and twice that when
+// it sums (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms", 2009). Ranks lie on the
+// nodes in order (parallel/mesh.h), so a link leaves a node where its two ranks are in different
+// ones. Bytes are linear in the rows of the micro-batches: all of a step are taken as one.
+
+namespace equipoise {
+namespace {
+
+constexpr double kGradientBytes = 4;  // of a parameter's gradient, as it is summed
+
+LayerLoad SumOf(const std::vector<LayerLoad>& loads) {
+  LayerLoad sum;
+  for (const LayerLoad& load : loads) {
+    sum.patches += load.patches;
+    sum.patch_pairs += load.patch_pairs;
+    sum.image_tokens += load.image_tokens;
+    sum.tokens += load.tokens;
+    sum.token_pairs += load.token_pairs;
+    sum.targets += load.targets;
+    sum.window_pairs += load.window_pairs;
+  }
+  return sum;
+}
+
+class StepBytes {
+ public:
+  StepBytes(const PlanRequest& request, const CostModel& costs, const Plan& plan)
+      : costs_(costs),
+        plan_(plan),
+        per_node_(request.cluster.devices_per_node),
+        work_(LayerSpecs(request.model, plan.tensor())),
+        packs_(static_cast<double>(request.workload.steps.front().size())),
+        load_(SumOf(request.workload.steps.front())) {}
+
+  RankTraffic OfMeanRank() {
+    for (int stage = 0; stage < plan_.num_stages(); ++stage) {
+      AddDataRanks(stage);
+      AddTransfers(stage);
+      AddTensorSums(stage);
+    }
+    AddEncoderCopies();
+    AddTiedWeight();
+    const double ranks = plan_.num_ranks();
+    return {sum_.between_nodes_bytes / ranks, sum_.within_node_bytes / ranks};
+  }
+
+ private:
+  int Rank(int data, int pipeline, int tensor) const {
+    return plan_.mesh.Rank({.data = data, .pipeline = pipeline, .tensor = tensor});
+  }
+
+  void Send(int from, int to, double bytes) {
+    const bool within = from / per_node_ == to / per_node_;
+    (within ? sum_.within_node_bytes : sum_.between_nodes_bytes) += bytes;
+  }
+
+  // A gather, or a reduction to shards, of a tensor of so many bytes.
+  void Ring(const std::vector<int>& ranks, double bytes) {
+    const auto count = static_cast<double>(ranks.size());
+    if (ranks.size() < 2) return;
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      Send(ranks[i], ranks[(i + 1) % ranks.size()], (count - 1) / count * bytes);
+    }
+  }
+
+  // Rings over data ranks `first`, `first + stride`, ... of each tensor rank.
+  void DataRing(int pipeline, int first, int stride, int count, double bytes) {
+    for (int tensor = 0; tensor < plan_.tensor(); ++tensor) {
+      std::vector<int> ranks;
+      for (int i = 0; i < count; ++i) ranks.push_back(Rank(first + i * stride, pipeline, tensor));
+      Ring(ranks, bytes);
+    }
+  }
+
+  // The same tensor on every group of `shards` neighbours among the data ranks.
+  void OverShards(int pipeline, int shards, double bytes) {
+    for (int first = 0; first < plan_.data(); first += shards) {
+      DataRing(pipeline, first, 1, shards, bytes);
+    }
+  }
+
+  // Bytes of a layer that are gathered for a pass with ZeRO 3: packed weights are not shared out.
+  double GatheredBytes(int layer) const {
+    double parameters = 0;
+    for (const TensorSpec& tensor : work_[static_cast<size_t>(layer)].parameters) {
+      if (tensor.packing != Packing::kNone) continue;
+      parameters += static_cast<double>(tensor.LargestPart(plan_.tensor()));
+    }
+    return static_cast<double>(costs_.options().element_bytes) * parameters;
+  }
+
+  // Gradients and weights of a stage, over the data ranks: once a step, but with ZeRO 2 and 3 in
+  // every micro-batch, in those too that have no work for a layer.
+  void AddDataRanks(int stage) {
+    const int pipeline = plan_.RankOfStage(stage);
+    const int shards = ShardRanks(costs_, plan_);
+    const auto trained = static_cast<double>(ParametersOfStage(costs_, plan_, stage).trained);
+    const double gradients = kGradientBytes * trained;
+    if (plan_.IsSharded(ShardedState::kGradients)) {
+      const double micro_batches = packs_ / plan_.data();
+      double bytes = micro_batches * gradients;
+      if (plan_.IsSharded(ShardedState::kParameters)) {
+        const LayerSpan layers = plan_.LayersOf(stage);
+        for (int layer = layers.begin; layer < layers.end; ++layer) {
+          bytes += micro_batches * (costs_.HasBackward(layer) ? 2 : 1) * GatheredBytes(layer);
+        }
+      }
+      OverShards(pipeline, shards, bytes);
+      for (int first = 0; first < shards && shards < plan_.data(); ++first) {
+        DataRing(pipeline, first, shards, plan_.data() / shards, 2 * gradients / shards);
+      }
+    } else {
+      const bool reduced = plan_.IsSharded(ShardedState::kOptimizer);
+      DataRing(pipeline, 0, 1, plan_.data(), (reduced ? 1 : 2) * gradients);
+    }
+    if (shards == 1 || plan_.IsSharded(ShardedState::kParameters)) return;
+    OverShards(pipeline, shards, static_cast<double>(costs_.options().element_bytes) * trained);
+  }
+
+  // What a stage sends to the next one, and the gradient of it that comes back.
+  void AddTransfers(int stage) {
+    const int next = plan_.NextStage(stage);
+    if (next < 0 || plan_.RankOfStage(next) == plan_.RankOfStage(stage)) return;
+    const int last = plan_.LayersOf(stage).end - 1;
+    const RunStyle& style = costs_.options().style;
+    const bool scattered = style.program->scatters_boundaries && !style.sequence_parallel;
+    const double bytes = static_cast<double>(costs_.BoundaryBytes(last, load_)) /
+                         Sharing(stage) / (scattered ? plan_.tensor() : 1);
+    for (int data = 0; data < plan_.data(); ++data) {
+      for (int tensor = 0; tensor < plan_.tensor(); ++tensor) {
+        const int from = Rank(data, plan_.RankOfStage(stage), tensor);
+        const int to = Rank(data, plan_.RankOfStage(next), tensor);
+        Send(from, to, bytes);
+        if (costs_.HasBackward(last)) Send(to, from, bytes);
+      }
+    }
+  }
+
+  // Among how many the micro-batches of a step are dealt: data ranks, and copies of the encoder.
+  double Sharing(int stage) const {
+    return plan_.data() * plan_.CopiesOf(plan_.ComponentOfStage(stage));
+  }
+
+  double SumBytes(const std::vector<TensorAllReduce>& sums, double micro_batches) const {
+    double bytes = 0;
+    for (const TensorAllReduce& sum : sums) {
+      const auto element = static_cast<double>(sum.fp32 ? 4 : costs_.options().element_bytes);
+      bytes += element * (sum.elements.At(load_) + micro_batches * sum.fixed);
+    }
+    return bytes;
+  }
+
+  // Bytes of a layer's sums over tensor ranks in a step, forward, backward and in recomputation.
+  double SumBytes(int layer) const {
+    const LayerSpec& spec = work_[static_cast<size_t>(layer)];
+    const Recompute kind = RecomputeOf(plan_, layer);
+    const auto of_half = [&](const HalfCost& half, Recompute alone) {
+      const bool whole = kind == Recompute::kFull;
+      const bool again = !spec.gradient_with_loss &&
+                         (whole || (spec.has_halves && kind == alone)) && costs_.HasBackward(layer);
+      double bytes = (again ? 2 : 1) * SumBytes(half.all_reduces, packs_);
+      if (costs_.HasBackward(layer)) bytes += SumBytes(half.gradient_all_reduces, packs_);
+      return bytes;
+    };
+    return of_half(spec.attention, Recompute::kAttention) + of_half(spec.mlp, Recompute::kMlp);
+  }
+
+  void AddTensorSums(int stage) {
+    if (plan_.tensor() == 1) return;
+    double bytes = 0;
+    const LayerSpan layers = plan_.LayersOf(stage);
+    for (int layer = layers.begin; layer < layers.end; ++layer) bytes += SumBytes(layer);
+    const int pipeline = plan_.RankOfStage(stage);
+    for (int data = 0; data < plan_.data(); ++data) {
+      std::vector<int> ranks;
+      for (int tensor = 0; tensor < plan_.tensor(); ++tensor) {
+        ranks.push_back(Rank(data, pipeline, tensor));
+      }
+      Ring(ranks, 2 * bytes / Sharing(stage));
+    }
+  }
+
+  // Rings over ranks at these places of the pipeline, for each data and tensor rank.
+  void PipelineRings(const std::vector<int>& places, double bytes) {
+    for (int data = 0; data < plan_.data(); ++data) {
+      for (int tensor = 0; tensor < plan_.tensor(); ++tensor) {
+        std::vector<int> ranks;
+        ranks.reserve(places.size());
+        for (const int place : places) ranks.push_back(Rank(data, place, tensor));
+        Ring(ranks, bytes);
+      }
+    }
+  }
+
+  // The copies of an encoder in the bubbles add their gradients.
+  void AddEncoderCopies() {
+    const int copies = plan_.encoder_copies();
+    if (copies == 1) return;
+    const int stages = plan_.components.front().num_stages();
+    for (int stage = 0; stage < stages; ++stage) {
+      std::vector<int> places;
+      for (int copy = 0; copy < copies; ++copy) {
+        places.push_back(plan_.RankOfStage(stage + copy * stages));
+      }
+      const auto trained = static_cast<double>(ParametersOfStage(costs_, plan_, stage).trained);
+      PipelineRings(places, 2 * kGradientBytes * trained);
+    }
+  }
+
+  // The embedding and the head's copy of it add their gradients where they lie apart; with ZeRO 2
+  // and 3, of slices that are summed over the data ranks already.
+  void AddTiedWeight() {
+    if (costs_.tied_parameters() == 0 || !costs_.Trainable(costs_.num_layers() - 1)) return;
+    const int head = plan_.RankOfStage(plan_.num_stages() - 1);
+    double bytes = 2 * kGradientBytes * static_cast<double>(costs_.tied_parameters());
+    if (plan_.IsSharded(ShardedState::kGradients)) bytes /= ShardRanks(costs_, plan_);
+    for (int stage = 0; stage < plan_.num_stages(); ++stage) {
+      const LayerSpan layers = plan_.LayersOf(stage);
+      for (int layer = layers.begin; layer < layers.end; ++layer) {
+        if (work_[static_cast<size_t>(layer)].kind != kTokenEmbedding) continue;
+        const int embedding = plan_.RankOfStage(stage);
+        if (embedding != head) PipelineRings({embedding, head}, bytes);
+      }
+    }
+  }
+
+  const CostModel& costs_;
+  const Plan& plan_;
+  const int per_node_;
+  const std::vector<LayerSpec> work_;  // on one tensor rank
+  const double packs_;                 // of the step
+  const LayerLoad load_;               // of all of them
+  RankTraffic sum_;                    // over all ranks
+};
+
+}  // namespace
+
+RankTraffic TrafficOf(const PlanRequest& request, const CostModel& costs, const Plan& plan) {
+  EQUIPOISE_CHECK(costs.options().tensor == plan.tensor(), costs.options().tensor);
+  return StepBytes(request, costs, plan).OfMeanRank();
+}
+
+}  // namespace equipoise
