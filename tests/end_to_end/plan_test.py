@@ -36,6 +36,8 @@ def check_shipped(results, folder):
                   [key for key in KEYS if key not in first])
     mesh = first["mesh"]
     results.check("64 ranks", mesh["data"] * mesh["pipeline"] * mesh["tensor"] == 64, mesh)
+    results.check("traffic", first["traffic"]["between_nodes_bytes"] > 0 and
+                  first["traffic"]["within_node_bytes"] > 0 and "each rank sends" in done.stdout)
     results.check("each rank fits", all(stage["memory_bytes"] <= 79.1 * 2**30
                                         for stage in first["stages"]))
     with open(files[1]) as file:
@@ -70,6 +72,97 @@ def check_many_ranks(results, folder):
                   all(stage["memory_bytes"] <= 79.1 * 2**30 for stage in stages))
 
 
+def check_compare(results, folder):
+    other = f"{folder}/other.yaml"
+    with open(CONFIG) as source, open(other, "w") as out:
+        out.write(source.read().replace("a100-80g, nodes: 8", "h100-80g, nodes: 4"))
+    # Fewer packs than the histogram's, so that the table is there soon.
+    fast = ("--set", "train.global_batch=64", "--set", "parallel.schedule=1f1b")
+    path = f"{folder}/compared.json"
+    done = plan(CONFIG, "--compare", other, "--compare", CONFIG, "--json", path, *fast)
+    lines = done.stdout.splitlines()
+    results.check("a row each", done.returncode == 0 and
+                  [line.split()[0] for line in lines[1:4]] == [CONFIG, other, CONFIG] and
+                  "price/M samples" in lines[0], done.stdout + done.stderr[-300:])
+    results.check("what differs is named", f"{other} differs from {CONFIG} in cluster.nodes, "
+                  "cluster.preset" in lines and f"{CONFIG} is as {CONFIG}" in lines, lines[4:])
+    with open(path) as file:
+        table = json.load(file)
+    rows = table["configurations"]
+    results.check("all of them as JSON", [row["ranks"] for row in rows] == [64, 32, 64] and
+                  rows[0]["step_s"] == rows[2]["step_s"], [row["ranks"] for row in rows])
+    quickest = min(rows, key=lambda row: row["step_s"]["p50"])["config"]
+    results.check("the best is marked", quickest in table["best"]["step_s"], table["best"])
+    for name, arguments, code, said in (
+            ("a file that is not there", [CONFIG, "--compare", "nowhere.yaml"], 2, "nowhere.yaml"),
+            ("a plan that does not fit", [CONFIG, "--compare", other, "--set",
+                                          "cluster.memory_gb=1"], 3, CONFIG),
+            ("too few samples", [CONFIG, "--compare", other, "--set",
+                                 "train.global_batch=500000"], 4, CONFIG),
+            ("a page of several", [CONFIG, "--compare", other, "--html", "x.html"], 2, "--html"),
+    ):
+        done = plan(*arguments)
+        lines = done.stderr.strip().splitlines()
+        results.check(f"compare: {name}", done.returncode == code and len(lines) == 1 and
+                      said in lines[0], f"exit {done.returncode} {lines}")
+
+
+def check_goal(results, folder):
+    fast = ("--set", "train.global_batch=64", "--set", "parallel.schedule=1f1b", "--set",
+            "goal.max_gpus=32")
+    path = f"{folder}/goal.json"
+
+    def planned(*settings):
+        sets = [part for text in settings for part in ("--set", text)]
+        done = plan(CONFIG, *fast, "--json", path, *sets)
+        if done.returncode != 0:
+            return done, None
+        with open(path) as file:
+            return done, json.load(file)
+
+    done, free = planned()
+    sizes = free["goal"]["sizes"]
+    left_out = [each["gpus"] for each in free["goal"]["left_out"]]
+    results.check("every size is searched or left out", sorted(
+        [each["gpus"] for each in sizes] + left_out) == [1, 2, 4, 8, 16, 24, 32] and
+        len(sizes) >= 3, free["goal"])
+    results.check("the front is printed", all(
+        any(line.split()[:1] == [str(each["gpus"])] or line.split()[:2] == ["*", str(each["gpus"])]
+            for line in done.stdout.splitlines()) for each in sizes if each["pareto"]), done.stdout)
+    results.check("without limits the shortest", free["ranks"] == min(
+        sizes, key=lambda each: each["hours"])["gpus"], free["ranks"])
+
+    hours = sorted(each["hours"] for each in sizes)
+    limit = (hours[0] + hours[1]) / 2 + (hours[1] - hours[0])
+    in_time = [each for each in sizes if each["hours"] <= limit]
+    done, late = planned(f"goal.deadline={limit}")
+    results.check("a deadline: the cheapest in time", late is not None and late["ranks"] == min(
+        in_time, key=lambda each: each["cost"])["gpus"], done.stderr[-300:])
+    budget = sorted(each["cost"] for each in sizes)[1] * 1.0001
+    affordable = [each for each in sizes if each["cost"] <= budget]
+    done, cheap = planned(f"goal.budget={budget}")
+    results.check("a budget: the shortest within it", cheap is not None and cheap["ranks"] == min(
+        affordable, key=lambda each: each["hours"])["gpus"], done.stderr[-300:])
+
+    done, _ = planned(f"goal.deadline={hours[0] / 3}")
+    lines = done.stderr.strip().splitlines()
+    results.check("too early: exit 3, one line", done.returncode == 3 and len(lines) == 1 and
+                  "goal.deadline of" in lines[0] and "; allow " in lines[0], lines)
+    told = lines[0].split("; allow ")[1].split(" h")[0]
+    done, found = planned(f"goal.deadline={told}")
+    results.check("what it says is enough", done.returncode == 0, done.stderr[-300:])
+    for name, setting, code, said in (
+            ("a budget for nothing", "goal.budget=0.5", 3, "goal.budget of 0.5"),
+            ("no hours", "goal.deadline=soon", 2, "goal.deadline"),
+            ("no objective", "goal.objective=fast", 2, "goal.objective"),
+            ("no budget", "goal.budget=-1", 2, "goal.budget"),
+    ):
+        done, _ = planned(setting)
+        lines = done.stderr.strip().splitlines()
+        results.check(f"goal: {name}", done.returncode == code and len(lines) == 1 and
+                      said in lines[0], f"exit {done.returncode} {lines}")
+
+
 def check_mistakes(results):
     for name, arguments, code, said in (
             ("no file", ["nowhere.yaml"], 2, "nowhere.yaml"),
@@ -94,6 +187,10 @@ def check_training(results, folder):
     results.check("dry run", done.returncode == 0 and "data 2 x pipeline 1" in done.stdout and
                   done.stdout.count("\nplan ") == 1 and not os.path.exists(f"{folder}/run"),
                   done.stdout[-300:] + done.stderr[-300:])
+    done = tiny_case.run(config, 2, "train", "--dry-run", goal__deadline=1e-9)
+    results.check("ranks that are there are told what they miss", done.returncode == 0 and
+                  "goal.deadline of 1e-09 h" in done.stderr and "missed: " in done.stdout,
+                  done.stdout[:600] + done.stderr[-300:])
     settings = dict(train__steps=2, train__global_batch=2, parallel__pipeline=2)
     done = tiny_case.run(config, 2, run__dir=f"{folder}/free", **settings)
     results.check("trained", done.returncode == 0, done.stderr[-300:])
@@ -177,6 +274,8 @@ def main():
     folder = tempfile.mkdtemp(prefix="plan")
     check_shipped(results, folder)
     check_many_ranks(results, folder)
+    check_compare(results, folder)
+    check_goal(results, folder)
     check_mistakes(results)
     check_training(results, folder)
     check_limits(results, folder)

@@ -14,6 +14,7 @@
 #include "trainer/common/logging.h"
 #include "trainer/device/this_gpu.h"
 #include "trainer/loop/trial_run.h"
+#include "trainer/planner/plan_compare.h"
 #include "trainer/planner/plan_html.h"
 #include "trainer/planner/plan_run.h"
 #include "trainer/planner/plan_trace.h"
@@ -28,14 +29,49 @@ struct Arguments {
   int ranks = 0, trials = 0;
   std::string json, html, trace;
   bool explain = false;
+  std::vector<std::string> compare;  // other configurations
 };
 
-int RunPlan(const Arguments& arguments, MpiEnvironment& mpi) {
-  RunConfig config = ReadRunConfig(arguments.config, ParseOverrides(arguments.set));
+// A configuration of this machine's GPUs, where it names no others.
+RunConfig Read(const std::string& path, const Arguments& arguments, MpiEnvironment& mpi) {
+  RunConfig config = ReadRunConfig(path, ParseOverrides(arguments.set));
   if (const auto gpu = ThisGpu(config.train.device)) {
     const std::string line = UseGpu(*gpu, config.cluster);
     if (!line.empty() && mpi.rank() == 0) spdlog::info("{}", line);
   }
+  return config;
+}
+
+// One of several configurations with its plan; an error says which one it is of.
+PlannedConfig PlanOf(const std::string& path, const Arguments& arguments, MpiEnvironment& mpi) {
+  PlannedConfig planned = {path, Read(path, arguments, mpi), {}};
+  try {
+    planned.report = PlanRun(planned.config, {arguments.ranks});
+  } catch (const UserError& error) {
+    throw UserError(error.code(), path + ": " + error.what());
+  }
+  planned.report.config = path;
+  planned.report.settings = WriteConfig(planned.config);
+  return planned;
+}
+
+int ComparePlans(const Arguments& arguments, MpiEnvironment& mpi) {
+  if (arguments.trials > 0 || arguments.explain || !arguments.html.empty() ||
+      !arguments.trace.empty()) {
+    throw ConfigError(
+        "--compare: goes with --set, --ranks and --json alone; plan one configuration for --trial, "
+        "--explain, --html and --trace");
+  }
+  std::vector<PlannedConfig> planned = {PlanOf(arguments.config, arguments, mpi)};
+  for (const std::string& path : arguments.compare) planned.push_back(PlanOf(path, arguments, mpi));
+  PrintComparison(planned, std::cout);
+  if (!arguments.json.empty()) WriteResult(arguments.json, ComparisonJson(planned).dump(2) + "\n");
+  return static_cast<int>(ExitCode::kDone);
+}
+
+int RunPlan(const Arguments& arguments, MpiEnvironment& mpi) {
+  if (!arguments.compare.empty()) return ComparePlans(arguments, mpi);
+  const RunConfig config = Read(arguments.config, arguments, mpi);
   PlanReport report = arguments.trials > 0
                           ? PlanByTrial(config, arguments.ranks, arguments.trials, mpi)
                           : PlanRun(config, {arguments.ranks});
@@ -67,6 +103,10 @@ void AddPlanCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& ru
           "run that many of the best plans for a few real steps each and take the fastest; "
           "under mpirun with the plan's ranks")
       ->check(CLI::Range(1, 100));
+  command
+      ->add_option("--compare", arguments->compare,
+                   "another YAML file: plan both and print a table, a row for each")
+      ->allow_extra_args(false);
   command->add_option("--json", arguments->json, "file for the plan as JSON");
   command->add_option("--html", arguments->html, "file for the plan as an HTML page");
   command->add_option("--trace", arguments->trace,
@@ -74,6 +114,7 @@ void AddPlanCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& ru
   command->add_flag("--explain", arguments->explain, "say why the other plans were not taken");
   command->footer(
       "Examples:\n  equipoise plan configs/internvl2_26b_sft.yaml --ranks 64 --explain\n"
+      "  equipoise plan a.yaml --compare b.yaml --compare c.yaml --json table.json\n"
       "  mpirun -n 2 equipoise plan configs/quickstart.yaml --trial 3");
   command->callback([arguments, &mpi, &run] {
     run = [arguments, &mpi] {

@@ -19,7 +19,9 @@ PlanReport PlanWithoutTraining(const TrainOptions& options, MpiEnvironment& mpi)
   const RunInputs inputs(context, options);
   inputs.data.MakePacker(/*data_ranks=*/1);  // throws where there is too little
   if (!inputs.checkpoints.start().empty()) inputs.checkpoints.CheckStart();
-  return PlanRun(context.config, {context.world().size(), context.setup.precision});
+  return PlanRun(
+      context.config,
+      {.ranks = context.world().size(), .precision = context.setup.precision, .started = true});
 }
 
 }  // namespace equipoise

@@ -47,6 +47,8 @@ class LimitSearch {
     return Search(best.planned);  // for the other plans and reasons, which SearchFaster() omits
   }
 
+  FittedRun Search(const PlannedRun& planned) const { return Search(planned, RequestFor(planned)); }
+
  private:
   // The plans with the largest limits that fit.
   FittedRun Lowered(const PlannedRun& first) const {
@@ -144,8 +146,6 @@ class LimitSearch {
     return free ? std::vector{pinned, request} : std::vector{pinned};
   }
 
-  FittedRun Search(const PlannedRun& planned) const { return Search(planned, RequestFor(planned)); }
-
   FittedRun Search(const PlannedRun& planned, const PlanRequest& request) const {
     FittedRun run{planned, request, {}};
     for (const PlanRequest& each : Searches(run.request)) {
@@ -172,6 +172,11 @@ class LimitSearch {
 FittedRun FitRun(const SampleCosts& costs, const RunConfig& config, const PlannedRun& first,
                  const PlanRequest& request, MeshChoice meshes) {
   return LimitSearch(costs, config, request, meshes).Fastest(first);
+}
+
+FittedRun SearchRun(const SampleCosts& costs, const RunConfig& config, const PlannedRun& planned,
+                    const PlanRequest& request, MeshChoice meshes) {
+  return LimitSearch(costs, config, request, meshes).Search(planned);
 }
 
 }  // namespace equipoise

@@ -35,4 +35,8 @@ struct FittedRun {
 FittedRun FitRun(const SampleCosts& costs, const RunConfig& config, const PlannedRun& first,
                  const PlanRequest& request, MeshChoice meshes);
 
+// FitRun() with the packs as they are.
+FittedRun SearchRun(const SampleCosts& costs, const RunConfig& config, const PlannedRun& planned,
+                    const PlanRequest& request, MeshChoice meshes);
+
 }  // namespace equipoise

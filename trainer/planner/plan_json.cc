@@ -107,6 +107,37 @@ Json Rejected(const PlanReport& report) {
   return rejected;
 }
 
+Json TrafficJson(const RankTraffic& traffic) {
+  return {{"between_nodes_bytes", traffic.between_nodes_bytes},
+          {"within_node_bytes", traffic.within_node_bytes}};
+}
+
+Json GoalJson(const GoalReport& report) {
+  Json goal = {{"objective", ToString(ObjectiveOf(report.goal))}, {"kept", report.miss.empty()}};
+  if (report.goal.max_gpus > 0) goal["max_gpus"] = report.goal.max_gpus;
+  if (report.goal.deadline_h > 0) goal["deadline_hours"] = report.goal.deadline_h;
+  if (report.goal.budget > 0) goal["budget"] = report.goal.budget;
+  goal["sizes"] = goal["left_out"] = Json::array();
+  for (size_t i = 0; i < report.sizes.size(); ++i) {
+    const SizedPlan& each = report.sizes[i];
+    Json size = PlanSummary(each.plan);
+    size["gpus"] = each.figures.gpus;
+    size["hours"] = each.figures.hours;
+    size["gpu_days"] = each.figures.gpu_hours() / 24;
+    size["cost"] = each.figures.cost;
+    size["samples_per_s"] = each.figures.samples_per_s;
+    size["traffic"] = TrafficJson(each.figures.traffic);
+    size["pareto"] = each.front;
+    size["kept"] = each.keeps;
+    size["chosen"] = i == report.chosen;
+    goal["sizes"].push_back(size);
+  }
+  for (const SizeLeftOut& each : report.left_out) {
+    goal["left_out"].push_back({{"gpus", each.gpus}, {"reason", each.reason}});
+  }
+  return goal;
+}
+
 Json LimitsJson(const PlanReport& report) {
   Json limits = {{"tiles", report.tiles}, {"tokens", report.tokens}};
   if (!report.requested) return limits;
@@ -149,7 +180,9 @@ Json PlanToJson(const PlanReport& report) {
                      {"uneven_data_ranks", bubbles.uneven_data_ranks}};
   json["communication_share"] = forecast.communication_share;
   json["tokens_per_s"] = forecast.tokens_per_s;
-  json["samples_per_s"] = forecast.packs_per_s * report.samples_per_pack;
+  json["samples_per_s"] = report.samples_per_s();
+  json["traffic"] = TrafficJson(forecast.traffic);
+  json["peak_bytes"] = report.best().peak_bytes();
   json["mfu"] = forecast.mfu;
   json["steps"] = report.steps;
   json["gpu_days"] = report.gpu_days();
@@ -157,6 +190,9 @@ Json PlanToJson(const PlanReport& report) {
   json["epoch"] = {{"steps", report.epoch_steps},
                    {"gpu_days", report.epoch_gpu_days()},
                    {"cost", report.epoch_cost()}};
+  json["per_million_samples"] = {{"hours", report.hours_per_million_samples()},
+                                 {"cost", report.cost_per_million_samples()}};
+  if (report.goal.goal.given()) json["goal"] = GoalJson(report.goal);
   json["price_per_gpu_hour"] = report.request.cluster.price_per_device_hour;
   json["list_price"] = report.request.cluster.lists_price;
   json["constants"] = report.request.style.program->name;

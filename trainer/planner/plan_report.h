@@ -8,6 +8,7 @@
 
 #include "balance/load/sample_groups.h"
 #include "balance/search/plan_forecast.h"
+#include "balance/search/plan_goal.h"
 #include "balance/search/plan_request.h"
 #include "balance/search/plan_search.h"
 #include "configs/base/json.h"
@@ -45,6 +46,30 @@ struct RequestedPacking {
   double gain = 0;  // gain in tokens/s of the chosen packs, as a share; 0: limits lowered to fit
 };
 
+// A number of GPUs that could be used, with the plan that the goal prefers for it.
+struct SizedPlan {
+  Plan plan;
+  RunFigures figures;
+  bool front = true;  // on the Pareto front over the numbers of GPUs
+  bool keeps = true;  // the limits of the goal
+};
+
+// A number of GPUs without a plan.
+struct SizeLeftOut {
+  int gpus = 0;
+  std::string reason;      // "31.2 hours or more"
+  double least_hours = 0;  // lower bound of the run; 0: left out for another reason
+};
+
+// How a plan was chosen by the section `goal` (trainer/planner/goal_search.h).
+struct GoalReport {
+  PlanGoal goal;
+  std::vector<SizedPlan> sizes;  // ascending; one where the number of GPUs was given
+  std::vector<SizeLeftOut> left_out;
+  size_t chosen = 0;  // of `sizes`
+  std::string miss;   // what limit the plan misses; empty: none
+};
+
 // The content of `equipoise plan` for a search that found a plan.
 struct PlanReport {
   std::string config;                         // path of the configuration
@@ -63,6 +88,7 @@ struct PlanReport {
   PlanSearchResult search;        // plans that were tried are ordered by measured time
   std::vector<PlanTrial> trials;  // by measured median, failed ones last; empty without --trial
   PlanForecast forecast;          // forecast of the best plan
+  GoalReport goal;                // without sizes where the section `goal` is empty
 
   const ScoredPlan& best() const { return search.plans.front(); }
   double gpu_days() const { return GpuDays(static_cast<double>(steps)); }
@@ -71,6 +97,12 @@ struct PlanReport {
   // either.
   double cost() const { return CostOf(gpu_days()); }
   double epoch_cost() const { return CostOf(epoch_gpu_days()); }
+  double samples_per_s() const { return forecast.packs_per_s * samples_per_pack; }
+  double hours_per_million_samples() const { return 1e6 / samples_per_s() / 3600; }
+  // As cost().
+  double cost_per_million_samples() const {
+    return CostOf(hours_per_million_samples() * best().plan.num_ranks() / 24);
+  }
 
  private:
   double GpuDays(double of_steps) const;

@@ -16,6 +16,7 @@
 #include "parallel/schedule/builders.h"
 #include "trainer/device/bf16_units.h"
 #include "trainer/outputs/html_text.h"
+#include "trainer/planner/goal_search.h"
 #include "trainer/planner/limit_search.h"
 #include "trainer/planner/make_plan.h"
 #include "trainer/planner/plan_pins.h"
@@ -85,6 +86,9 @@ FittedRun GivenRun(const RunConfig& config, const PlannedRun& planned, PlanReque
   return {planned, std::move(request), std::move(result)};
 }
 
+// The fastest plans, among which one is chosen by its traffic.
+constexpr int kTrafficPlans = 20;
+
 constexpr int64_t kTokenBin = 64;
 
 std::vector<SampleHistogram> Histograms(const SampleList& samples, const ImageSpec& images) {
@@ -125,6 +129,9 @@ PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
   request.partition = config.balance.partition;
   request.recompute = config.balance.recompute;
   request.keep = std::max(request.keep, target.trials);
+  if (config.goal.objective == Objective::kTraffic) {
+    request.keep = std::max(request.keep, kTrafficPlans);
+  }
   return request;
 }
 
@@ -139,12 +146,16 @@ PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const Orde
         costs.source, costs.epoch_samples(), planned.epoch_packs, config.train.global_batch,
         planned.oversize));
   }
-  const PlanRequest request = PlanRequestOf(config, model, planned.workload, target);
-  const MeshChoice meshes = target.trials > 0 ? MeshChoice::kAll : MeshChoice::kFewestAxesFirst;
-  FittedRun fitted = HasScheduleFile(config) ? GivenRun(config, planned, request)
-                                             : FitRun(costs, config, planned, request, meshes);
+  const auto given = [&] {
+    return GivenRun(config, planned, PlanRequestOf(config, model, planned.workload, target));
+  };
+  GoalRun chosen = HasScheduleFile(config) ? CheckGoal(costs, config, given(), target)
+                                           : FitGoal(costs, config, planned, model, target);
+  FittedRun& fitted = chosen.run;
   planned = fitted.planned;
   PlanReport report;
+  report.goal = std::move(chosen.report);
+  if (!report.goal.miss.empty()) spdlog::warn("{}", report.goal.miss);
   report.request = std::move(fitted.request);
   report.search = std::move(fitted.search);
   report.tiles = planned.images.TilesOf(planned.limits.patches);
@@ -174,9 +185,11 @@ TrainingPlan PlanTraining(const RunConfig& config, const ModelConfig& model,
                           const SampleCosts& costs, const PlanTarget& target) {
   if (HasScheduleFile(config)) return {MakePlan(config, model, target.ranks), {}};
   const PlannedRun first = PlanWorkload(costs, config, model);
-  const FittedRun fitted =
-      FitRun(costs, config, first, PlanRequestOf(config, model, first.workload, target),
-             MeshChoice::kFewestAxesFirst);
+  PlanTarget started = target;
+  started.started = true;
+  const GoalRun chosen = FitGoal(costs, config, first, model, started);
+  const FittedRun& fitted = chosen.run;
+  if (!chosen.report.miss.empty()) spdlog::warn("{}", chosen.report.miss);
   const ScoredPlan best = BestPlan(fitted.request, fitted.search);
   const PlanForecast forecast = ForecastPlan(fitted.request, best.plan);
   const PlannedRun& planned = fitted.planned;

@@ -19,6 +19,8 @@ struct PlanTarget {
   // Precision of the ranks; absent: from train.precision, for the cluster.
   std::optional<Precision> precision = std::nullopt;
   int trials = 0;  // plans that will be tried: at least as many are kept, from all meshes
+  // Whether the ranks are there already: a goal that they miss is a warning then.
+  bool started = false;
 };
 
 // The request of the search for a configuration: model, cluster, workload, and the choices that
@@ -32,8 +34,9 @@ using OrderPlans = std::function<void(PlanReport&)>;
 
 // The plan of a configuration and its full report. With a schedule from a file, the single plan of
 // MakePlan(), whether or not it fits the memory. LibTorch-free; needs no device and no weights.
-// Throws ConfigError, DataError (also when the samples do not fill one step), and UserError with
-// kNoPlan when no plan fits.
+// By the section `goal` among several where it says so (goal_search.h). Throws ConfigError,
+// DataError (also when the samples do not fill one step), and UserError with kNoPlan when no plan
+// fits, or keeps the goal.
 PlanReport PlanRun(const RunConfig& config, const PlanTarget& target, const OrderPlans& order = {});
 
 // The plan with which a run trains: that of PlanRun() for samples of these costs, or of MakePlan()

@@ -90,6 +90,47 @@ void PrintCost(const char* of, double steps, double gpu_days, double cost, const
   out << "\n";
 }
 
+void PrintGoal(const GoalReport& report, std::ostream& out) {
+  const PlanGoal& goal = report.goal;
+  if (!goal.given()) return;
+  out << "goal     " << ToString(ObjectiveOf(goal));
+  if (goal.max_gpus > 0) out << ", at most " << goal.max_gpus << " GPUs";
+  if (goal.deadline_h > 0) out << fmt::format(", within {:.4g} hours", goal.deadline_h);
+  if (goal.budget > 0) out << ", for at most " << Number(goal.budget);
+  out << (report.miss.empty() ? "" : "; missed: " + report.miss) << "\n";
+}
+
+// Prints the numbers of GPUs among which the goal has chosen.
+void PrintSizes(const GoalReport& report, std::ostream& out) {
+  if (report.sizes.size() + report.left_out.size() < 2) return;
+  out << "\n  GPUs     hours  GPU-days      cost  samples/s  GB a rank, between and in nodes  plan "
+         "(* = chosen, - = misses a limit)\n";
+  size_t behind = 0;
+  for (size_t i = 0; i < report.sizes.size(); ++i) {
+    const SizedPlan& size = report.sizes[i];
+    const RunFigures& figures = size.figures;
+    if (!size.front && i != report.chosen) {
+      ++behind;
+      continue;
+    }
+    out << (i == report.chosen ? '*'
+            : size.keeps       ? ' '
+                               : '-')
+        << fmt::format(" {:4}  {:>8}  {:>8}  {:>8}  {:>9}  {:>16}  {:>13}  {}\n", figures.gpus,
+                       Number(figures.hours), Number(figures.gpu_hours() / 24),
+                       figures.cost > 0 ? Number(figures.cost) : "-", Number(figures.samples_per_s),
+                       Number(1e-9 * figures.traffic.between_nodes_bytes),
+                       Number(1e-9 * figures.traffic.within_node_bytes), DescribeMesh(size.plan));
+  }
+  if (behind > 0) {
+    out << fmt::format("  {} more: another is as short, as cheap and sends no more between nodes\n",
+                       behind);
+  }
+  for (const SizeLeftOut& each : report.left_out) {
+    out << fmt::format("  {:4}  {}\n", each.gpus, each.reason);
+  }
+}
+
 void PrintHead(const PlanReport& report, std::ostream& out) {
   const PlanForecast& f = report.forecast;
   const Cluster& cluster = report.request.cluster;
@@ -116,10 +157,15 @@ void PrintHead(const PlanReport& report, std::ostream& out) {
              "take no time\n",
              f.step_s.p50, f.step_s.p10, f.step_s.p90, 100 * f.mfu, 100 * f.communication_share)
       << fmt::format("rates    {} tokens/s, {} samples/s\n", Number(f.tokens_per_s),
-                     Number(f.packs_per_s * report.samples_per_pack));
+                     Number(report.samples_per_s()))
+      << fmt::format(
+             "traffic  each rank sends {} GB between nodes and {} GB within one in a step\n",
+             Number(1e-9 * f.traffic.between_nodes_bytes),
+             Number(1e-9 * f.traffic.within_node_bytes));
   PrintCost("run", static_cast<double>(report.steps), report.gpu_days(), report.cost(), report,
             out);
   PrintCost("epoch", report.epoch_steps, report.epoch_gpu_days(), report.epoch_cost(), report, out);
+  PrintGoal(report.goal, out);
 }
 
 void PrintRanks(const PlanReport& report, std::ostream& out) {
@@ -242,6 +288,7 @@ void PrintRejected(const PlanReport& report, std::ostream& out) {
 
 void PrintPlan(const PlanReport& report, bool explain, std::ostream& out) {
   PrintHead(report, out);
+  PrintSizes(report.goal, out);
   PrintRanks(report, out);
   PrintLayers(report, out);
   PrintBubbles(report.forecast.bubbles, out);

@@ -10,6 +10,7 @@
 #include "data/settings/loss_weight.h"
 #include "trainer/settings/adapter_section.h"
 #include "trainer/settings/balance_section.h"
+#include "trainer/settings/goal_section.h"
 #include "trainer/settings/parallel_section.h"
 #include "trainer/settings/precision.h"
 
@@ -182,6 +183,7 @@ struct RunConfig {
   ParallelSection parallel;
   BalanceSection balance;
   ClusterConfig cluster;
+  GoalSection goal;
   CheckpointSection checkpoint;
   EvalSection eval;
 
@@ -194,6 +196,7 @@ struct RunConfig {
     visit("parallel", parallel, "how ranks share the work; `auto` = all defaults");
     visit("balance", balance, "how work and memory are evened out");
     visit("cluster", cluster, "the machines that plans and forecasts are made for");
+    visit("goal", goal, "what a plan must keep, and what it is chosen by");
     visit("checkpoint", checkpoint, "how often the run is saved");
     visit("eval", eval, "how often it is measured on held-out data");
   }
