@@ -1,15 +1,21 @@
-// On a GPU a step is one launch of a kernel of the program's own (parallel/zero/kernels), where it
-// is loaded: weights, remainders, gradients and moments are read and written once.
+// A step is the row function of parallel/zero/kernels: weights, remainders, gradients and moments
+// are read and written once. On a GPU it is one launch, where the program's own kernels are loaded;
+// on the host a loop over chunks on all threads (adamw_on_host.h).
 //
-// Elsewhere the shard of the flat buffers is cut into regions. Of each, the fp32 numbers are made
-// from what is kept of them, each group's runs go to ATen's fused AdamW in one call, and the
-// results are rounded and split again. What is not kept in fp32 is thus never in memory as fp32 but
-// for a region. Every element is updated by the same operations whichever rank holds it and however
-// the buffer is cut, because slices and regions begin at multiples of Shards::kBlock: sharding
-// changes no bit.
+// A GPU without own kernels takes ATen's fused AdamW, region by region of the shard: of each, the
+// fp32 numbers are made from what is kept of them, updated, rounded and split again. What is not
+// kept in fp32 is thus never in memory as fp32 but for a region; so are steps that are only tried.
+// Every element is updated by the same operations whichever rank holds it and however the buffer is
+// cut, because slices and regions begin at multiples of Shards::kBlock: sharding changes no bit.
+//
+// Offloaded (ZeRO-Offload, arXiv 2101.06840, section 4), a region's gradients arrive while the host
+// updates the region before, and its values leave while it updates the next: of the copies only the
+// first and the last have nothing to run beside. They could start no earlier: clipping needs the
+// norm of all gradients first. All are in the compute stream, so what reads the values comes later.
 
 #include "parallel/zero/adamw.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/cat.h>
@@ -28,16 +34,24 @@
 #include <utility>
 
 #include "configs/base/error.h"
+#include "parallel/kernels/launchers.h"
 #include "parallel/kernels/own_operator.h"
 #include "parallel/split_master.h"
-#include "parallel/zero/kernels/adamw_rows.h"
+#include "parallel/zero/copy_to_host.h"
+#include "parallel/zero/kernels/adamw_on_host.h"
 
 namespace equipoise {
 namespace {
 
-// Elements of a region: what stays in a CPU's caches; enough to fill a GPU for long.
-constexpr int64_t kCpuRegion = 1 << 16, kDeviceRegion = 1 << 26;
+using kernels::AdamWRow;
+
+// Elements of a region: what stays in a CPU's caches; enough to fill a GPU for long; copies between
+// the two at their full rate, of which two of gradients are in memory, a power of two in bytes.
+constexpr int64_t kCpuRegion = 1 << 16, kDeviceRegion = 1 << 26, kOffloadedRegion = 1 << 22;
 static_assert(kCpuRegion % Shards::kBlock == 0);
+constexpr int64_t kChunk = 8192;        // elements: 8 for each thread of a team on a GPU, 4 times
+constexpr int64_t kChunksOfThread = 4;  // at least
+constexpr size_t kMostGroups = AdamWRow<float, float>::kMostGroups;
 constexpr double kLargest = 3.3e38;  // finite in bf16 too
 
 // Magnitude of the largest element; infinite where one is NaN.
@@ -46,6 +60,25 @@ double Magnitude(const at::Tensor& values) {
   const auto [least, most] = at::aminmax(values);
   const double largest = std::max(-least.item<double>(), most.item<double>());
   return std::isnan(least.item<double>()) ? std::numeric_limits<double>::infinity() : largest;
+}
+
+// Of each group.
+struct Rates {
+  std::vector<double> lr, decay;
+};
+Rates RatesOf(const std::vector<ParameterGroup>& groups, double lr) {
+  Rates rates;
+  for (const ParameterGroup& group : groups) {
+    rates.lr.push_back(lr * group.lr_factor);
+    rates.decay.push_back(group.weight_decay);
+  }
+  return rates;
+}
+
+template <class Weight, class Moment>
+void RunOnThreads(const AdamWRow<Weight, Moment>& row, Range rows) {
+  at::parallel_for(rows.begin, rows.end, kChunksOfThread,
+                   [&row](int64_t begin, int64_t end) { kernels::RunOnHost(row, begin, end); });
 }
 
 }  // namespace
@@ -62,6 +95,7 @@ AdamW::AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
       shards_(shards),
       rank_(rank) {
   EQUIPOISE_CHECK(shards.numel() == parameters.trained_numel(), shards.numel(), " elements");
+  EQUIPOISE_CHECK(groups_.size() <= kMostGroups, groups_.size(), " groups");
   std::vector<int> seen(parameters.parameters().size());
   for (const ParameterGroup& group : groups_) {
     for (const size_t index : group.indices) ++seen.at(index);
@@ -75,14 +109,18 @@ AdamW::AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
 }
 
 void AdamW::MakeRegions() {
-  const int64_t most = parameters_.gradient().is_cpu() ? kCpuRegion : kDeviceRegion;
+  const int64_t most = offloaded()                       ? kOffloadedRegion
+                       : parameters_.gradient().is_cpu() ? kCpuRegion
+                                                         : kDeviceRegion;
   for (size_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
     const Range slice = shards_.Slice(bucket, rank_);
     for (int64_t begin = slice.begin; begin < slice.end; begin += most) {
       regions_.push_back({{rank_,
                            {begin, std::min(begin + most, slice.end)},
                            shards_.ShardOffset(bucket) + begin - slice.begin},
-                          std::vector<std::vector<Range>>(groups_.size())});
+                          std::vector<std::vector<Range>>(groups_.size()),
+                          {},
+                          {}});
     }
   }
   for (size_t group = 0; group < groups_.size(); ++group) {
@@ -130,17 +168,34 @@ at::Tensor AdamW::View(const at::Tensor& shard, size_t index) const {
   return shards_.ranks() == 1 ? view.view(parameters_.parameters()[index]->shape) : view;
 }
 
+at::Tensor AdamW::ValuesOf(const Region& region) const {
+  return region.values.defined() ? region.values : parameters_.ValueOf(region.place);
+}
+
+at::Tensor AdamW::ValuesOf(const Shards::Run& run) const {
+  if (!offloaded()) return parameters_.ValueOf(run);
+  std::vector<at::Tensor> parts;
+  const Range wanted{run.local, run.local + run.flat.size()};
+  for (const Region& region : regions_) {
+    const int64_t origin = region.place.local;
+    const int64_t begin = std::max(wanted.begin, origin);
+    const int64_t end = std::min(wanted.end, origin + region.place.flat.size());
+    if (begin < end) parts.push_back(region.values.narrow(0, begin - origin, end - begin));
+  }
+  return parts.size() == 1 ? parts[0] : at::cat(parts);
+}
+
 at::Tensor AdamW::JoinedMaster(size_t index) const {
   const std::vector<Shards::Run> runs = shards_.RunsIn(Whole(index), rank_);
   std::vector<at::Tensor> parts;
   for (const Shards::Run& run : runs) {
     const int64_t size = run.flat.size();
-    const at::Tensor values = parameters_.ValueOf(run);
+    const at::Tensor values = ValuesOf(run);
     if (!remainders_.defined()) {
       parts.push_back(values);
       continue;
     }
-    parts.push_back(at::empty({size}, parameters_.gradient().options()));
+    parts.push_back(at::empty({size}, values.options().dtype(at::kFloat)));
     JoinMaster(values, remainders_.narrow(0, run.local, size), parts.back());
   }
   return parts.size() == 1 ? parts[0] : at::cat(parts);
@@ -155,17 +210,26 @@ LazyTensor AdamW::Master(size_t index) const {
 }
 
 void AdamW::TakeMasters() {
-  const at::TensorOptions fp32 = parameters_.gradient().options();
-  if (parameters_.master_aliases_gradient()) {
-    remainders_ = at::zeros({shards_.shard_numel()}, fp32.dtype(at::kShort));
-    for (const Region& region : regions_) {
-      const Shards::Run& place = region.place;
-      SplitMaster(parameters_.GradientOf(place), parameters_.ValueOf(place),
-                  remainders_.narrow(0, place.local, place.flat.size()));
+  const bool split = parameters_.master_aliases_gradient();
+  const at::TensorOptions state =
+      offloaded() ? at::TensorOptions(at::kCPU) : parameters_.gradient().options();
+  if (split) remainders_ = at::zeros({shards_.shard_numel()}, state.dtype(at::kShort));
+  for (Region& region : regions_) {
+    const Shards::Run& place = region.place;
+    const int64_t size = place.flat.size();
+    const at::Tensor values = parameters_.ValueOf(place);
+    if (offloaded()) {
+      region.values = PinnedMemory(size, values.scalar_type());
+      region.values.copy_(values);
     }
-    parameters_.DropMasters();
+    if (!split) continue;
+    const at::Tensor masters = parameters_.GradientOf(place);
+    SplitMaster(offloaded() ? masters.cpu() : masters, ValuesOf(region),
+                remainders_.narrow(0, place.local, size));
+    if (offloaded()) parameters_.ValueOf(place).copy_(region.values);
   }
-  exp_avg_ = at::zeros({shards_.shard_numel()}, fp32.dtype(options_.moments));
+  if (split) parameters_.DropMasters();
+  exp_avg_ = at::zeros({shards_.shard_numel()}, state.dtype(options_.moments));
   exp_avg_sq_ = at::zeros_like(exp_avg_);
 }
 
@@ -175,11 +239,10 @@ AdamW::State AdamW::Load(const Region& region) const {
   const auto fp32 = [&](const at::Tensor& shard) {
     return shard.narrow(0, place.local, size).to(at::kFloat);  // a view where it is fp32
   };
-  State state{parameters_.ValueOf(place), parameters_.GradientOf(place), fp32(exp_avg_),
-              fp32(exp_avg_sq_)};
+  State state{ValuesOf(region), fp32(exp_avg_), fp32(exp_avg_sq_)};
   if (remainders_.defined()) {
     const at::Tensor values = state.masters;
-    state.masters = at::empty({size}, parameters_.gradient().options());
+    state.masters = at::empty({size}, values.options().dtype(at::kFloat));
     JoinMaster(values, remainders_.narrow(0, place.local, size), state.masters);
   }
   return state;
@@ -198,6 +261,8 @@ void AdamW::Store(const Region& region, const State& state) {
 }
 
 void AdamW::Update(const Region& region, State& state, double lr, int64_t step) const {
+  if (steps_on_host()) return UpdateByRows(region, state, lr, step);
+  const at::Tensor gradients = parameters_.GradientOf(region.place);
   for (size_t i = 0; i < groups_.size(); ++i) {
     if (region.runs[i].empty()) continue;
     const auto runs_of = [&](const at::Tensor& all) {
@@ -209,10 +274,100 @@ void AdamW::Update(const Region& region, State& state, double lr, int64_t step) 
                             squares = runs_of(state.squares);
     const std::vector<at::Tensor> step_of_each(
         masters.size(), at::full({}, static_cast<double>(step), state.masters.options()));
-    at::_fused_adamw_(masters, runs_of(state.gradients), averages, squares,
+    at::_fused_adamw_(masters, runs_of(gradients), averages, squares,
                       /*max_exp_avg_sqs=*/{}, step_of_each, lr * groups_[i].lr_factor,
                       options_.beta1, options_.beta2, groups_[i].weight_decay, options_.eps,
                       /*amsgrad=*/false, /*maximize=*/false);
+  }
+}
+
+// The row function's step, but for where the numbers lie.
+template <class Row>
+void AdamW::BeginRow(double lr, int64_t step, Row& row) const {
+  const Rates rates = RatesOf(groups_, lr);
+  row.Begin({rates.lr.data(), rates.decay.data(), groups_.size(), options_.beta1, options_.beta2,
+             options_.eps, step});
+}
+
+// Update() of copies on the host.
+void AdamW::UpdateByRows(const Region& region, State& state, double lr, int64_t step) const {
+  const at::Tensor gradients = parameters_.GradientOf(region.place).cpu();
+  std::vector<kernels::AdamWChunk> chunks;
+  AddChunks(region, {}, chunks);
+  AdamWRow<float, float> row = {};
+  BeginRow(lr, step, row);
+  row.chunks = chunks.data();
+  row.weight = kernels::MutableData<float>(state.masters);
+  row.gradient = kernels::Data<float>(gradients);
+  row.average = kernels::MutableData<float>(state.averages);
+  row.square = kernels::MutableData<float>(state.squares);
+  RunOnThreads(row, {0, static_cast<int64_t>(chunks.size())});
+}
+
+void AdamW::AddChunks(const Region& region, const Begins& at,
+                      std::vector<kernels::AdamWChunk>& chunks) const {
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    for (const Range& run : region.runs[group]) {
+      for (int64_t i = run.begin; i < run.end; i += kChunk) {
+        chunks.push_back({at.weight + i, at.gradient + i, at.local + i,
+                          std::min(kChunk, run.end - i), static_cast<int64_t>(group)});
+      }
+    }
+  }
+}
+
+void AdamW::MakeChunks() {
+  for (Region& region : regions_) {
+    const Shards::Run& place = region.place;
+    Begins at{0, 0, place.local};  // a piece of values and of gradients
+    if (!offloaded()) {
+      at.weight = parameters_.ValueAt(place);
+      at.gradient = parameters_.GradientAt(place);
+    }
+    const auto begin = static_cast<int64_t>(chunks_.size());
+    AddChunks(region, at, chunks_);
+    region.chunks = {begin, static_cast<int64_t>(chunks_.size())};
+  }
+}
+
+void AdamW::StepOnHost(Range chunks, const at::Tensor& values, const at::Tensor& gradients,
+                       double lr) {
+  kernels::OnType(values, [&](auto weight) {
+    kernels::OnType(exp_avg_, [&](auto moment) {
+      using Weight = decltype(weight);
+      using Moment = decltype(moment);
+      AdamWRow<Weight, Moment> row = {};
+      BeginRow(lr, steps_, row);
+      row.chunks = chunks_.data();
+      row.weight = kernels::MutableData<Weight>(values);
+      row.remainder = remainders_.defined() ? kernels::MutableData<int16_t>(remainders_) : nullptr;
+      row.gradient = kernels::Data<float>(gradients);
+      row.average = kernels::MutableData<Moment>(exp_avg_);
+      row.square = kernels::MutableData<Moment>(exp_avg_sq_);
+      RunOnThreads(row, chunks);
+    });
+  });
+}
+
+void AdamW::StepOffloaded(double lr) {
+  int64_t most = 0;
+  for (const Region& region : regions_) most = std::max(most, region.place.flat.size());
+  for (at::Tensor& piece : arriving_) {
+    if (!piece.defined()) piece = PinnedMemory(most, at::kFloat);
+  }
+  std::array<CopyToHost, 2> copies;
+  const auto start = [&](size_t i) {
+    const Shards::Run& place = regions_[i].place;
+    copies[i % 2] =
+        CopyToHost(parameters_.GradientOf(place), arriving_[i % 2].narrow(0, 0, place.flat.size()));
+  };
+  if (!regions_.empty()) start(0);
+  for (size_t i = 0; i < regions_.size(); ++i) {
+    if (i + 1 < regions_.size()) start(i + 1);
+    copies[i % 2].Wait();
+    const Region& region = regions_[i];
+    StepOnHost(region.chunks, region.values, arriving_[i % 2], lr);
+    parameters_.ValueOf(region.place).copy_(region.values, /*non_blocking=*/true);
   }
 }
 
@@ -222,47 +377,33 @@ using OwnAdamW = OwnOperator<void(
     c10::ArrayRef<double> lr, c10::ArrayRef<double> weight_decay, c10::ArrayRef<double> betas,
     double eps, int64_t step)>;
 
-// The chunks of all groups, on the device.
-at::Tensor AdamW::MakeChunks() const {
-  constexpr int64_t kSize = 8192;  // elements of a chunk: 8 for each thread of a team, 4 times
-  std::vector<kernels::AdamWChunk> chunks;
-  for (size_t group = 0; group < groups_.size(); ++group) {
-    for (const size_t index : groups_[group].indices) {
-      for (const Shards::Run& run : shards_.RunsIn(Whole(index), rank_)) {
-        for (int64_t i = 0; i < run.flat.size(); i += kSize) {
-          chunks.push_back({parameters_.ValueAt(run) + i, parameters_.GradientAt(run) + i,
-                            run.local + i, std::min(kSize, run.flat.size() - i),
-                            static_cast<int64_t>(group)});
-        }
-      }
-    }
-  }
-  constexpr auto kNumbers = static_cast<int64_t>(sizeof chunks[0] / sizeof(int64_t));
-  return at::from_blob(chunks.data(), {static_cast<int64_t>(chunks.size()), kNumbers}, at::kLong)
-      .to(parameters_.gradient().device(), at::kLong, /*non_blocking=*/false, /*copy=*/true);
-}
-
 // Step() by the program's own kernel. Returns false, and does nothing, where there is none.
 bool AdamW::StepByOwnKernel(double lr) {
   static const OwnAdamW own("equipoise::adamw_");
   const at::Tensor& gradient = parameters_.gradient();
-  constexpr auto kMostGroups = static_cast<size_t>(kernels::AdamWRow<float, float>::kMostGroups);
-  if (!own.IsFor(gradient) || groups_.size() > kMostGroups) return false;
-  if (!chunks_.defined()) chunks_ = MakeChunks();
-  std::vector<double> lrs, decays;
-  for (const ParameterGroup& group : groups_) {
-    lrs.push_back(lr * group.lr_factor);
-    decays.push_back(group.weight_decay);
+  if (!own.IsFor(gradient)) return false;
+  if (!chunks_on_device_.defined()) {
+    constexpr auto kNumbers = static_cast<int64_t>(sizeof chunks_[0] / sizeof(int64_t));
+    chunks_on_device_ =
+        at::from_blob(chunks_.data(), {static_cast<int64_t>(chunks_.size()), kNumbers}, at::kLong)
+            .to(gradient.device(), at::kLong, /*non_blocking=*/false, /*copy=*/true);
   }
+  const Rates rates = RatesOf(groups_, lr);
   const std::optional<at::Tensor> remainders =
       remainders_.defined() ? std::optional(remainders_) : std::nullopt;
-  own(chunks_, parameters_.compute(), remainders, gradient, exp_avg_, exp_avg_sq_, lrs, decays,
-      std::array{options_.beta1, options_.beta2}, options_.eps, steps_);
+  own(chunks_on_device_, parameters_.compute(), remainders, gradient, exp_avg_, exp_avg_sq_,
+      rates.lr, rates.decay, std::array{options_.beta1, options_.beta2}, options_.eps, steps_);
   return true;
 }
 
 void AdamW::Step(double lr) {
   ++steps_;
+  if (chunks_.empty()) MakeChunks();
+  if (offloaded()) return StepOffloaded(lr);
+  if (steps_on_host()) {
+    return StepOnHost({0, static_cast<int64_t>(chunks_.size())}, parameters_.compute(),
+                      parameters_.gradient(), lr);
+  }
   if (StepByOwnKernel(lr)) return;
   for (const Region& region : regions_) {
     State state = Load(region);
@@ -274,7 +415,7 @@ void AdamW::Step(double lr) {
 bool AdamW::StepIsFinite(double lr) const {
   for (const Region& region : regions_) {
     const State now = Load(region);
-    State after{now.masters.clone(), now.gradients, now.averages.clone(), now.squares.clone()};
+    State after{now.masters.clone(), now.averages.clone(), now.squares.clone()};
     Update(region, after, lr, steps_ + 1);
     for (const at::Tensor& values : {after.masters, after.averages, after.squares}) {
       if (!(Magnitude(values) <= kLargest)) return false;

@@ -2,12 +2,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "parallel/lazy_tensor.h"
 #include "parallel/parameter.h"
 #include "parallel/shards.h"
+#include "parallel/zero/kernels/adamw_rows.h"
 #include "parallel/zero/step_bound.h"
 
 namespace equipoise {
@@ -19,6 +21,9 @@ struct AdamWOptions {
   double eps = 1e-8;
   // Of the moments between two steps, fp32 or bf16; a step computes in fp32 and rounds to it.
   at::ScalarType moments = at::kFloat;
+  // Whether the state of parameters on a device lies in the host's memory, and the step runs there
+  // (ZeRO-Offload, Ren et al., arXiv 2101.06840). Changes no bit of a step by own kernels.
+  bool on_host = false;
 };
 
 // Parameters that share a learning rate and a weight decay.
@@ -32,7 +37,9 @@ struct ParameterGroup {
 // rank's shard. The moments are flat buffers [shards.shard_numel()], laid out as the shard; with
 // one rank, as FlatParameters::gradient(). Frozen parameters have none. In fp32 a master is the
 // value that the model computes with; in bf16 it is that value and a 16-bit remainder, which is
-// kept here, as the moments are (split_master.h).
+// kept here, as the moments are (split_master.h). With AdamWOptions::on_host the shard's values are
+// kept here a second time, so that of a step only gradients come from the device, and values go
+// there.
 class AdamW {
  public:
   // One rank that updates all parameters. REQUIRES: every trainable parameter in exactly one group,
@@ -46,6 +53,7 @@ class AdamW {
   // To be called once, when weights have been set: takes this shard's part of the masters and drops
   // them all (FlatParameters::DropMasters()), then makes moments of zeros, so that whole masters
   // and moments are never in memory together. The values are rounded as UpdateCompute() does.
+  // Throws RunError where the host has no memory for an offloaded state.
   void TakeMasters();
 
   // One update of the weights p from the gradients, with the bias-corrected moments m and v:
@@ -80,21 +88,40 @@ class AdamW {
   struct Region {
     Shards::Run place;
     std::vector<std::vector<Range>> runs;  // [group]: its elements, counted from the region's begin
+    Range chunks;                          // in chunks_
+    at::Tensor values;                     // offloaded: its values on the host, pinned
   };
   // The fp32 numbers of a region: views of the buffers where these hold such numbers.
   struct State {
-    at::Tensor masters, gradients, averages, squares;
+    at::Tensor masters, averages, squares;
   };
 
+  bool offloaded() const { return options_.on_host && !parameters_.gradient().is_cpu(); }
+  bool steps_on_host() const { return options_.on_host || parameters_.gradient().is_cpu(); }
   Range Whole(size_t index) const;
   at::Tensor View(const at::Tensor& shard, size_t index) const;
   void MakeRegions();
   void AddRuns(const Shards::Run& run, size_t group);
+  // Where a region's first element lies in the buffers of chunks.
+  struct Begins {
+    int64_t weight = 0, gradient = 0, local = 0;
+  };
+  void AddChunks(const Region& region, const Begins& at,
+                 std::vector<kernels::AdamWChunk>& chunks) const;
+  void MakeChunks();
+  at::Tensor ValuesOf(const Region& region) const;
+  at::Tensor ValuesOf(const Shards::Run& run) const;
   State Load(const Region& region) const;
   void Store(const Region& region, const State& state);
   // Update number `step` (1 = the first) of a region.
   void Update(const Region& region, State& state, double lr, int64_t step) const;
-  at::Tensor MakeChunks() const;
+  void UpdateByRows(const Region& region, State& state, double lr, int64_t step) const;
+  template <class Row>
+  void BeginRow(double lr, int64_t step, Row& row) const;
+  // Step() by the row function on the host: of some chunks; of all, piece by piece as gradients
+  // come from the device.
+  void StepOnHost(Range chunks, const at::Tensor& values, const at::Tensor& gradients, double lr);
+  void StepOffloaded(double lr);
   bool StepByOwnKernel(double lr);
   at::Tensor JoinedMaster(size_t index) const;
 
@@ -105,8 +132,10 @@ class AdamW {
   int rank_;
   std::vector<Region> regions_;
   at::Tensor exp_avg_, exp_avg_sq_;
-  at::Tensor remainders_;  // int16, laid out as the moments; undefined in fp32
-  at::Tensor chunks_;      // of the own kernel: made by the first step that takes it
+  at::Tensor remainders_;                    // int16, laid out as the moments; undefined in fp32
+  std::vector<kernels::AdamWChunk> chunks_;  // of row functions: made by the first step
+  at::Tensor chunks_on_device_;              // the same, of the own kernel
+  std::array<at::Tensor, 2> arriving_;       // offloaded: gradients of a region and of the next
   int64_t steps_ = 0;
 };
 

@@ -1,12 +1,14 @@
-// The optimizer's own kernels on a GPU's stand-in, where their row functions run, beside LibTorch's
-// loops on the CPU.
+// The optimizer on a GPU's stand-in: own kernels, whose row functions run there, LibTorch's loops,
+// and the state on the host, beside the same on the CPU.
 #include <ATen/ATen.h>
 #include <ATen/Version.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <functional>
 #include <string>
+#include <tuple>
 
 #include "parallel/zero/adamw.h"
 #include "parallel/zero/square_nodes.h"
@@ -14,6 +16,7 @@
 #include "tests/device/gpu_stand_in.h"
 #include "tests/device/kernels_stand_in.h"
 #include "tests/models/model_support.h"
+#include "trainer/device/memory_stats.h"
 
 namespace equipoise {
 namespace {
@@ -29,20 +32,32 @@ struct Case {
   at::ScalarType dtype = at::kBFloat16, moments = at::kFloat;
   int ranks = 1, rank = 0;
   double lr = 1e-2;
+  bool on_host = false;
 };
 
 // Matrices, vectors and a frozen one; one is larger than a chunk, two end within a vector.
 class Model {
  public:
-  Model(const Case& c, at::Device device)
+  // `from`: whose masters, moments and steps it takes over, as from a checkpoint; null: none.
+  Model(const Case& c, at::Device device, const Model* from = nullptr)
       : parameters_(Make({{64, 48}, {16}, {9000, 3}, {7, 16}, {5, 7}, {33}})),
         flat_(Pointers(), c.dtype, c.ranks, device),
         adamw_(flat_, DecayGroups(Pointers(), {1, 1, 0.5, 0.5, 1, 1}, 0.1), Options(c),
                Shards(flat_.gradient().numel(), c.ranks, 1 << 14), c.rank) {
-    for (size_t i = 0; i < parameters_.size(); ++i)
-      parameters_[i].stored().copy_(Normal(parameters_[i].shape, i));
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      const bool taken = from != nullptr && parameters_[i].trainable;
+      parameters_[i].stored().copy_(taken ? from->adamw_.Master(i).Get()
+                                          : Normal(parameters_[i].shape, i));
+    }
     flat_.UpdateCompute();
     adamw_.TakeMasters();
+    if (from == nullptr) return;
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      if (!parameters_[i].trainable) continue;
+      adamw_.exp_avg(i).copy_(from->adamw_.exp_avg(i));
+      adamw_.exp_avg_sq(i).copy_(from->adamw_.exp_avg_sq(i));
+    }
+    adamw_.set_steps(from->adamw_.steps());
   }
 
   void Step(const Case& c, int number) {
@@ -57,6 +72,7 @@ class Model {
 
   FlatParameters& flat() { return flat_; }
   AdamW& adamw() { return adamw_; }
+  const AdamW& adamw() const { return adamw_; }
   const Parameter& parameter(size_t i) const { return parameters_[i]; }
   size_t size() const { return parameters_.size(); }
 
@@ -79,6 +95,7 @@ class Model {
     AdamWOptions options;
     options.beta2 = 0.95;
     options.moments = c.moments;
+    options.on_host = c.on_host;
     return options;
   }
 
@@ -87,8 +104,8 @@ class Model {
   AdamW adamw_;
 };
 
-// `found` beside the CPU's: the same bits, but in the last numbers of a parameter, fewer than a
-// vector holds, which LibTorch computes in fp64.
+// `found` beside the row function's: the same bits, but in the last numbers of a parameter, fewer
+// than a vector holds, which LibTorch computes in fp64.
 void CheckElements(const at::Tensor& found, const at::Tensor& expected, double unit) {
   const at::Tensor a = found.cpu().flatten(), b = expected.flatten();
   REQUIRE(a.numel() == b.numel());
@@ -98,45 +115,99 @@ void CheckElements(const at::Tensor& found, const at::Tensor& expected, double u
   CHECK((x - y).abs().le(y.abs() * unit + 1e-12).all().item<bool>());
 }
 
+using Compare = std::function<void(const at::Tensor& found, const at::Tensor& expected)>;
+
+// What two models keep of the parameters that they train.
+void CheckStates(const Model& found, const Model& expected, const Compare& compare) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    INFO("parameter " << i);
+    if (!expected.parameter(i).trainable || expected.adamw().Runs(i).empty()) continue;
+    compare(found.adamw().exp_avg(i), expected.adamw().exp_avg(i));
+    compare(found.adamw().exp_avg_sq(i), expected.adamw().exp_avg_sq(i));
+    compare(found.adamw().Master(i).Get(), expected.adamw().Master(i).Get());
+  }
+}
+
+void CheckSameBits(const at::Tensor& found, const at::Tensor& expected) {
+  CHECK(found.cpu().equal(expected.cpu()));
+}
+
 bool HasRun(const std::string& operation) {
   const std::vector<std::string> names = testing::OperationsOfStandIn();
   return std::find(names.begin(), names.end(), operation) != names.end();
 }
 
-TEST_CASE("AdamW by one launch has the bits of LibTorch's on the CPU", "[device]") {
+TEST_CASE("AdamW has the same bits by one launch, on the CPU, and offloaded", "[device]") {
   Case c;
   c.dtype = GENERATE(at::kFloat, at::kBFloat16);
   c.moments = GENERATE(at::kFloat, at::kBFloat16);
   std::tie(c.ranks, c.rank) = GENERATE(table<int, int>({{1, 0}, {3, 0}, {3, 2}}));
   INFO(c.dtype << ", moments " << c.moments << ", rank " << c.rank << " of " << c.ranks);
-  Model host(c, at::kCPU), device(c, kGpu);
+  Case offload = c;
+  offload.on_host = true;
+  Model host(c, at::kCPU), device(c, kGpu), offloaded(offload, kGpu);
   const at::Tensor before = device.flat().compute().cpu();
   for (int number = 1; number <= 3; ++number) {
-    host.Step(c, number);
-    device.Step(c, number);
+    for (Model* model : {&host, &device, &offloaded}) model->Step(c, number);
   }
   CHECK(HasRun("equipoise::adamw_"));
-  const double unit = c.moments == at::kFloat ? 1e-6 : 1.0 / 128;
+  CHECK(device.adamw().exp_avg(0).is_cuda());
+  CHECK(offloaded.adamw().exp_avg(0).is_cpu());
+  CheckStates(device, host, CheckSameBits);
+  CheckStates(offloaded, host, CheckSameBits);
+  CHECK(offloaded.flat().compute().cpu().equal(device.flat().compute().cpu()));
+  // Frozen weights, padding and what other ranks update stay as they were.
   at::Tensor own = at::zeros_like(before, at::kBool);
   for (size_t i = 0; i < host.size(); ++i) {
-    INFO("parameter " << i);
-    if (!host.parameter(i).trainable || host.adamw().Runs(i).empty()) continue;
-    CheckElements(device.adamw().exp_avg(i), host.adamw().exp_avg(i), unit);
-    CheckElements(device.adamw().exp_avg_sq(i), host.adamw().exp_avg_sq(i), unit);
-    CheckElements(device.adamw().Master(i).Get(), host.adamw().Master(i).Get(), unit);
+    if (!host.parameter(i).trainable) continue;
     for (const Range& run : host.adamw().Runs(i))
       own.narrow(0, host.flat().gradient_offset(i) + run.begin, run.size()).fill_(true);
   }
-  // Frozen weights, padding and what other ranks update stay as they were.
   const at::Tensor after = device.flat().compute().cpu();
   CHECK(after.masked_select(own.logical_not()).equal(before.masked_select(own.logical_not())));
   CHECK(after.masked_select(own).ne(before.masked_select(own)).to(at::kFloat).mean().item<float>() >
         0.3);
 }
 
+TEST_CASE("an offloaded optimizer leaves the device its state's memory", "[device]") {
+  Case c;
+  c.dtype = GENERATE(at::kFloat, at::kBFloat16);
+  c.moments = GENERATE(at::kFloat, at::kBFloat16);
+  c.ranks = 3;
+  // Elements of the shard are those that a rank's gradients have.
+  int64_t shard = 0;
+  const auto taken = [&](bool on_host) {
+    Case with = c;
+    with.on_host = on_host;
+    const int64_t before = GetMemory(kGpu).current_bytes;
+    Model model(with, kGpu);
+    shard = model.flat().trained_numel() / c.ranks;
+    return GetMemory(kGpu).current_bytes - before;
+  };
+  const int64_t remainder = c.dtype == at::kFloat ? 0 : 2;
+  const auto moment = static_cast<int64_t>(c10::elementSize(c.moments));
+  CHECK(taken(false) - taken(true) == (2 * moment + remainder) * shard);
+  CHECK(shard > 9000);
+}
+
+TEST_CASE("an optimizer goes on from another's state, offloaded or not", "[device]") {
+  Case c;
+  c.dtype = GENERATE(at::kFloat, at::kBFloat16);
+  Case other = c;
+  c.on_host = GENERATE(false, true);
+  other.on_host = !c.on_host;
+  Model first(c, kGpu);
+  for (int number = 1; number <= 2; ++number) first.Step(c, number);
+  Model second(other, kGpu, &first);
+  for (Model* model : {&first, &second}) model->Step(c, 3);
+  CheckStates(second, first, CheckSameBits);
+  CHECK(second.flat().compute().cpu().equal(first.flat().compute().cpu()));
+}
+
 TEST_CASE("a step that is tried ends as the step does, by own kernels too", "[device]") {
   Case c;
   c.dtype = GENERATE(at::kFloat, at::kBFloat16);
+  c.on_host = GENERATE(false, true);
   Model device(c, kGpu);
   device.Step(c, 1);
   const at::Tensor before = device.flat().compute().cpu();
@@ -145,15 +216,19 @@ TEST_CASE("a step that is tried ends as the step does, by own kernels too", "[de
   CHECK(device.flat().compute().cpu().equal(before));
 }
 
-TEST_CASE("without own kernels AdamW is LibTorch's, region by region", "[device]") {
+TEST_CASE("without own kernels AdamW is LibTorch's, whose bits the row function has", "[device]") {
   Case c;
   c.dtype = GENERATE(at::kFloat, at::kBFloat16);
+  c.moments = GENERATE(at::kFloat, at::kBFloat16);
   testing::UseOwnKernels(false);
   Model host(c, at::kCPU), device(c, kGpu);
   for (Model* model : {&host, &device}) model->Step(c, 1);
   testing::UseOwnKernels(true);
   CHECK(HasRun("aten::_fused_adamw_"));
-  CHECK(device.flat().compute().cpu().equal(host.flat().compute()));
+  const double unit = c.moments == at::kFloat ? 1e-6 : 1.0 / 128;
+  CheckStates(device, host, [unit](const at::Tensor& found, const at::Tensor& expected) {
+    CheckElements(found, expected, unit);
+  });
 }
 
 double CpuSquares(const at::Tensor& values) {

@@ -22,6 +22,7 @@
 #include "tests/device/cudnn_stand_in.h"
 #include "tests/device/flash_stand_in.h"
 #include "tests/device/fused_stand_in.h"
+#include "tests/device/late_copies.h"
 #include "tests/device/stand_in_memory.h"
 
 namespace equipoise::testing {
@@ -36,6 +37,7 @@ thread_local c10::DeviceIndex current_gpu = 0;
 
 void WaitOnHost(int gpu, const std::string& operation) {
   ++waits;
+  Arrived(gpu, LateCopies(gpu));
   if (Observer() != nullptr) Observer()->HostWaited(gpu, operation);
 }
 
@@ -127,31 +129,41 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::Stream getDefaultStream(at::Device device) const override { return getStream(device); }
   c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
   c10::DeviceIndex deviceCount() const noexcept override { return kStandInGpus; }
-  void record(void** event, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {
-    if (*event == nullptr) *event = std::make_unique<Clock::time_point>().release();
-    *static_cast<Clock::time_point*>(*event) = Clock::now();
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
+              c10::EventFlag) const override {
+    if (*event == nullptr) *event = std::make_unique<Event>().release();
+    const int gpu = stream.device_index();
+    *static_cast<Event*>(*event) = {Clock::now(), gpu, LateCopies(gpu)};
   }
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void*) const override { return true; }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
-    std::unique_ptr<Clock::time_point>(static_cast<Clock::time_point*>(event)).reset();
+    std::unique_ptr<Event>(static_cast<Event*>(event)).reset();
   }
   bool queryStream(const c10::Stream&) const override { return true; }
   void synchronizeStream(const c10::Stream& stream) const override {
     synchronizeDevice(stream.device_index());
   }
-  void synchronizeEvent(void*) const override {}
+  void synchronizeEvent(void* event) const override {
+    const auto* recorded = static_cast<Event*>(event);
+    if (recorded != nullptr) Arrived(recorded->gpu, recorded->copies);
+  }
   void synchronizeDevice(c10::DeviceIndex gpu) const override {
     WaitOnHost(gpu, "a synchronisation");
   }
   double elapsedTime(void* from, void* to, c10::DeviceIndex) const override {
-    return std::chrono::duration<double, std::milli>(*static_cast<Clock::time_point*>(to) -
-                                                     *static_cast<Clock::time_point*>(from))
+    return std::chrono::duration<double, std::milli>(static_cast<Event*>(to)->time -
+                                                     static_cast<Event*>(from)->time)
         .count();
   }
 
  private:
   using Clock = std::chrono::steady_clock;
+  struct Event {
+    Clock::time_point time;
+    int gpu = 0;
+    int64_t copies = 0;  // given before
+  };
 };
 
 class PinnedAllocator final : public at::Allocator {
@@ -355,10 +367,17 @@ at::Tensor EmptyStrided(c10::IntArrayRef size, c10::IntArrayRef stride,
 at::Tensor& Copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   TORCH_CHECK(!(from.is_cpu() && non_blocking) || from.numel() == 0 || from.is_pinned(),
               "a copy beside the host from memory that is not pinned");
-  TORCH_CHECK(!(to.is_cpu() && non_blocking), "a copy to the host that nobody waits for");
+  TORCH_CHECK(!(to.is_cpu() && non_blocking) || to.is_pinned(),
+              "a copy to the host that nobody waits for");
   Uses uses("aten::copy_");
   uses.Add(from, /*write=*/false);
   uses.Add(to, /*write=*/true);
+  if (to.is_cpu() && non_blocking) {
+    CopyLate(from.device().index(), OnHost(from), to);
+    uses.Report();
+    return to;
+  }
+  if (from.is_cpu() && non_blocking) KeepUntilCopied(to.device().index(), from);
   at::Tensor target = to.is_cuda() ? OnHost(to) : to;
   const at::AutoDispatchBelowADInplaceOrView guard;
   target.copy_(from.is_cuda() ? OnHost(from) : from);

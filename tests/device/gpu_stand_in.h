@@ -14,7 +14,8 @@ namespace equipoise::testing {
 //   - their memory cannot be read by the host: data_ptr() is an address that faults;
 //   - an operation on tensors of several devices throws, save for element-wise ones that take a
 //     scalar of the CPU;
-//   - a copy to the host that the host does not wait for throws;
+//   - a copy to the host beside it is for pinned memory alone, and done when the host waits for an
+//     event behind it (late_copies.h);
 //   - what LibTorch has for CUDA alone (flash attention) takes what it takes there, and throws
 //     otherwise.
 // It says nothing about the kernels of CUDA, about streams, nor about speed. A program linked to it

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "parallel/device.h"
+#include "parallel/zero/copy_to_host.h"
 
 namespace equipoise {
 namespace {
@@ -51,6 +52,31 @@ TEST_CASE("a copy to the host that nobody waits for is refused", "[device]") {
   const at::Tensor there = at::ones({3}, at::TensorOptions(kGpu));
   CHECK_THROWS(there.to(at::kCPU, at::kFloat, /*non_blocking=*/true));
   CHECK_NOTHROW(there.to(at::kCPU));
+}
+
+TEST_CASE("a copy to pinned memory is done when the host waits for it", "[device]") {
+  const at::Tensor there = at::ones({3}, at::TensorOptions(kGpu));
+  const at::Tensor first = at::zeros({3}).pin_memory(), second = at::zeros({3}).pin_memory();
+  CopyToHost one(there, first);
+  there.fill_(2);
+  CopyToHost two(there, second);
+  CHECK(first.isnan().all().item<bool>());
+  one.Wait();
+  CHECK(first.eq(1).all().item<bool>());
+  CHECK(second.isnan().all().item<bool>());
+  two.Wait();
+  CHECK(second.eq(2).all().item<bool>());
+  two.Wait();  // nothing is under way
+}
+
+TEST_CASE("pinned memory stays as it is until it has been copied", "[device]") {
+  at::Tensor there = at::zeros({3}, at::TensorOptions(kGpu)), host = at::ones({3}).pin_memory();
+  there.copy_(host, /*non_blocking=*/true);
+  Synchronize(kGpu);
+  host.fill_(2);
+  there.copy_(host, /*non_blocking=*/true);
+  host.fill_(3);  // too early
+  CHECK_THROWS(Synchronize(kGpu));
 }
 
 // Attention of one head over segments of 3 and 2 rows.

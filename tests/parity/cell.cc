@@ -170,10 +170,12 @@ at::Tensor& Whole(std::map<std::string, at::Tensor>& tensors, const Parameter& p
   return whole;
 }
 
-ZeroOptimizer MakeOptimizer(ParallelModel& model, Communicator& world) {
+ZeroOptimizer MakeOptimizer(const Cell& cell, ParallelModel& model, Communicator& world) {
   const std::vector<Parameter*>& parameters = model.parameters().parameters();
   const std::vector<double> factors(parameters.size(), 1.0);
-  return ZeroOptimizer(model.parameters(), DecayGroups(parameters, factors, 0.1), AdamWOptions(),
+  AdamWOptions options;
+  options.on_host = cell.offload;
+  return ZeroOptimizer(model.parameters(), DecayGroups(parameters, factors, 0.1), options,
                        model.shards(), {model.groups().along(Axis::kData), world});
 }
 
@@ -264,7 +266,7 @@ CellResult RunRankOf(const Cell& cell, const Shared& shared, const CellFolders& 
     return StageCosts(costs, shared.plan, cluster, loads);
   };
   ParallelModel model(shared.config, shared.plan, options, world, recorder);
-  ZeroOptimizer optimizer = MakeOptimizer(model, world);
+  ZeroOptimizer optimizer = MakeOptimizer(cell, model, world);
   LoadOrSet(cell, folders.load, model, optimizer, world);
   const ModelPart::Pass pass = PassOf(shared, model.groups().at.data);
   model.RunStep(pass);
@@ -325,6 +327,7 @@ std::string ToString(const Cell& cell) {
   text += " M " + std::to_string(cell.micro_batches) + " " + cell.precision;
   for (const std::string& module : cell.freeze) text += " frozen " + module;
   if (cell.recompute != "none") text += " recompute " + cell.recompute;
+  if (cell.offload) text += " offload";
   return text;
 }
 

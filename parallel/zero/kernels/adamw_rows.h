@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -16,14 +17,39 @@ struct AdamWChunk {
   int64_t group;  // whose learning rate and decay they have
 };
 
-// One step of AdamW: row r updates the elements of chunk r, which are all read and written once. A
-// weight is the fp32 master itself, or its bf16 half, `remainder` the other (split_master.h); the
-// moments are rounded after the step where they are bf16.
+// A step of AdamW: rates and decays of `groups` groups, and its number (1 = the first).
+struct AdamWStep {
+  const double *lr, *weight_decay;
+  size_t groups;
+  double beta1, beta2, eps;
+  int64_t number;
+};
+
+// What is the same for all elements of a group, and what a step makes of one: of its gradient g and
+// master p, and of its moments m and v.
 //
 // The operations are those of ATen's vectorised loop for CPUs (FusedAdamKernel.cpp), in its order,
 // fused where it fuses, so that the bits are the same. Compile without contraction of products and
-// sums (-ffp-contract=off, nvcc's -fmad=false), to fuse nothing else. `packed`: every chunk begins
-// at a multiple of kPack elements, and all buffers at one of 16 bytes.
+// sums (-ffp-contract=off, nvcc's -fmad=false), to fuse nothing else.
+struct AdamWNumbers {
+  float beta2, one_less_beta1, one_less_beta2;
+  float root_correction;  // sqrt(1 - beta2^step)
+  float eps;
+  float kept;  // 1 - lr * weight_decay
+  float step;  // -lr / (1 - beta1^step)
+
+  EQUIPOISE_DEVICE void Update(float g, float& p, float& m, float& v) const {
+    m = fmaf(one_less_beta1, g - m, m);
+    v = fmaf(one_less_beta2 * g, g, v * beta2);
+    const float divisor = sqrtf(v) / root_correction + eps;
+    p = p * kept + step * m / divisor;
+  }
+};
+
+// One step of AdamW: row r updates the elements of chunk r, which are all read and written once. A
+// weight is the fp32 master itself, or its bf16 half, `remainder` the other (split_master.h); the
+// moments are rounded after the step where they are bf16. `packed`: every chunk begins at a
+// multiple of kPack elements, and all buffers at one of 16 bytes.
 template <class Weight, class Moment>
 struct AdamWRow {
   static constexpr int kMostGroups = 128;
@@ -39,6 +65,23 @@ struct AdamWRow {
   // Of each group: 1 - lr * weight_decay, and -lr / (1 - beta1^step).
   float kept[kMostGroups], step[kMostGroups];
   bool packed;
+
+  // Sets the numbers of a step, computed in fp64. REQUIRES: at most kMostGroups groups.
+  void Begin(const AdamWStep& with) {
+    const auto number = static_cast<double>(with.number);
+    beta2 = static_cast<float>(with.beta2);
+    one_less_beta1 = static_cast<float>(1 - with.beta1);
+    one_less_beta2 = static_cast<float>(1 - with.beta2);
+    root_correction = static_cast<float>(std::sqrt(1 - std::pow(with.beta2, number)));
+    eps = static_cast<float>(with.eps);
+    for (size_t i = 0; i < with.groups; ++i) {
+      kept[i] = static_cast<float>(1 - with.lr[i] * with.weight_decay[i]);
+      step[i] = static_cast<float>(-with.lr[i] / (1 - std::pow(with.beta1, number)));
+    }
+  }
+  EQUIPOISE_DEVICE AdamWNumbers Numbers(int64_t group) const {
+    return {beta2, one_less_beta1, one_less_beta2, root_correction, eps, kept[group], step[group]};
+  }
 
   using Shared = Nothing;
   static constexpr int kPack = kWidest<float>;
@@ -59,12 +102,8 @@ struct AdamWRow {
     const auto g = Lanes<kSize>::From(gradient + chunk.gradient + i);
     auto p = Master<kSize>(flat, local);
     auto m = Lanes<kSize>::From(average + local), v = Lanes<kSize>::From(square + local);
-    for (int j = 0; j < kSize; ++j) {
-      m.at[j] = fmaf(one_less_beta1, g.at[j] - m.at[j], m.at[j]);
-      v.at[j] = fmaf(one_less_beta2 * g.at[j], g.at[j], v.at[j] * beta2);
-      const float divisor = sqrtf(v.at[j]) / root_correction + eps;
-      p.at[j] = p.at[j] * kept[chunk.group] + step[chunk.group] * m.at[j] / divisor;
-    }
+    const AdamWNumbers numbers = Numbers(chunk.group);
+    for (int j = 0; j < kSize; ++j) numbers.Update(g.at[j], p.at[j], m.at[j], v.at[j]);
     m.To(average + local);
     v.To(square + local);
     SetMaster(p, flat, local);

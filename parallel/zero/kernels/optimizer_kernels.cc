@@ -3,7 +3,6 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
-#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -56,25 +55,6 @@ void Check(const AdamWCall& call) {
     EQUIPOISE_CHECK(each.is_contiguous() && each.device() == call.weight.device());
 }
 
-// The row function, and in fp64 what is the same for all elements.
-template <class Row>
-Row MakeRow(const AdamWCall& call) {
-  EQUIPOISE_CHECK(call.lr.size() <= Row::kMostGroups, call.lr.size(), " groups");
-  const double beta1 = call.betas[0], beta2 = call.betas[1];
-  const auto step = static_cast<double>(call.step);
-  Row row = {};
-  row.beta2 = static_cast<float>(beta2);
-  row.one_less_beta1 = static_cast<float>(1 - beta1);
-  row.one_less_beta2 = static_cast<float>(1 - beta2);
-  row.root_correction = static_cast<float>(std::sqrt(1 - std::pow(beta2, step)));
-  row.eps = static_cast<float>(call.eps);
-  for (size_t i = 0; i < call.lr.size(); ++i) {
-    row.kept[i] = static_cast<float>(1 - call.lr[i] * call.weight_decay[i]);
-    row.step[i] = static_cast<float>(-call.lr[i] / (1 - std::pow(beta1, step)));
-  }
-  return row;
-}
-
 template <class Launcher>
 void AdamWOn(const Launcher& launch, const AdamWCall& call) {
   Check(call);
@@ -82,7 +62,10 @@ void AdamWOn(const Launcher& launch, const AdamWCall& call) {
     OnType(call.exp_avg, [&](auto moment) {
       using Weight = decltype(weight);
       using Moment = decltype(moment);
-      auto row = MakeRow<AdamWRow<Weight, Moment>>(call);
+      AdamWRow<Weight, Moment> row = {};
+      EQUIPOISE_CHECK(call.lr.size() <= row.kMostGroups, call.lr.size(), " groups");
+      row.Begin({call.lr.data(), call.weight_decay.data(), call.lr.size(), call.betas[0],
+                 call.betas[1], call.eps, call.step});
       row.chunks = Data<AdamWChunk>(call.chunks);
       row.weight = MutableData<Weight>(call.weight);
       row.remainder = call.remainder ? MutableData<int16_t>(*call.remainder) : nullptr;
