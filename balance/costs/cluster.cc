@@ -13,6 +13,7 @@ namespace equipoise {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr double kShareOfHost = 0.9;  // the rest: the system, loaders, caches
 
 struct Preset {
   const char* name;
@@ -60,6 +61,28 @@ const std::vector<Preset>& Presets() {
   return kPresets;
 }
 
+// The hosts of presets: GiB of a machine, GB/s of its memory channels, GB/s of a device's link. By
+// docs/cost_model.md, as above.
+struct HostPreset {
+  const char* name;
+  double memory_gb, memory_gb_s, link_gb_s;
+};
+
+const HostPreset& HostOf(const std::string& preset) {
+  static const std::vector<HostPreset> kHosts = {
+      {kLocalPreset, 4, 20, 12},   {"a100-40g", 1152, 409, 12},  {"a100-80g", 1152, 409, 12},
+      {"a800", 1152, 409, 12},     {"h100-pcie", 1024, 614, 25}, {"h100-nvl", 1024, 614, 25},
+      {"h100-80g", 2048, 614, 25}, {"h800", 2048, 614, 25},      {"h200", 2048, 614, 25},
+      {"b200", 2048, 716, 25},     {"gb200", 16093, 18432, 180}, {"l40s", 1536, 409, 12},
+      {"rtx-4090", 512, 204, 12},  {"rtx-5090", 512, 204, 25},   {"mi300x", 1850, 614, 25},
+  };
+  for (const HostPreset& host : kHosts) {
+    if (preset == host.name) return host;
+  }
+  EQUIPOISE_CHECK(false, "no host of ", preset);
+  return kHosts.front();
+}
+
 // What a name without its detail stands for ("h100"), else the nearest.
 std::string NearestPreset(const std::string& name, const std::vector<std::string>& names) {
   std::string first;
@@ -99,9 +122,10 @@ std::string NameOf(ClusterConfig config) {
   auto collect = [&](const char* key, auto& value, const char*, const Rule& = {}) {
     using Value = std::decay_t<decltype(value)>;
     const bool places = key == std::string("nodes") || key == std::string("gpus_per_node");
+    const bool host = key == std::string("host_gb");
     if constexpr (std::is_same_v<Value, std::optional<double>> ||
                   std::is_same_v<Value, std::optional<int64_t>>) {
-      if (!value || places || key == price) return;
+      if (!value || places || host || key == price) return;
       numbers += fmt::format("{}{} {:g}", numbers.empty() ? " with " : ", ", key,
                              static_cast<double>(*value));
     }
@@ -147,6 +171,11 @@ Cluster MakeCluster(const ClusterConfig& config) {
   cluster.intra_ring = cluster.intra;
   cluster.inter = Link(config.inter_latency_us.value_or(preset.inter_latency_us),
                        config.inter_gb_s.value_or(preset.inter_gb_s));
+  const HostPreset& host = HostOf(config.preset);
+  cluster.host.bytes =
+      static_cast<int64_t>(kGiB * config.host_gb.value_or(kShareOfHost * host.memory_gb));
+  cluster.host.bytes_per_s = 1e9 * config.host_gb_s.value_or(host.memory_gb_s);
+  cluster.host.link_bytes_per_s = 1e9 * config.pcie_gb_s.value_or(host.link_gb_s);
   cluster.price_per_device_hour = config.price_per_gpu_hour.value_or(preset.price);
   cluster.lists_price = !config.price_per_gpu_hour && preset.price > 0;
   cluster.gemm_efficiency = config.gemm_efficiency.value_or(preset.gemm);

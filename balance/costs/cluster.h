@@ -20,6 +20,7 @@ struct ClusterConfig {
   std::optional<int64_t> nodes, gpus_per_node, multiprocessors;
   std::optional<double> peak_tflops, hbm_gb_s, memory_gb;
   std::optional<double> intra_gb_s, intra_latency_us, inter_gb_s, inter_latency_us;
+  std::optional<double> host_gb, host_gb_s, pcie_gb_s;
   std::optional<double> price_per_gpu_hour;
   std::optional<double> gemm_efficiency, attention_efficiency, memory_efficiency, launch_us;
   std::optional<double> reserve_share;
@@ -47,6 +48,16 @@ struct ClusterConfig {
           Between(1e-3, 1e6));
     visit("inter_latency_us", inter_latency_us, "microseconds of a message between machines",
           Between(0, 1e6));
+    visit(
+        "host_gb", host_gb,
+        "memory of a machine that train.offload may use, GiB; absent = 0.9 of the preset's, or of "
+        "this machine's",
+        Between(1e-3, 1e6));
+    visit("host_gb_s", host_gb_s, "GB/s between a machine's processors and that memory",
+          Between(1e-3, 1e6));
+    visit("pcie_gb_s", pcie_gb_s,
+          "GB/s of a device in one direction to that memory, while all devices copy",
+          Between(1e-3, 1e6));
     visit("price_per_gpu_hour", price_per_gpu_hour,
           "price of a device and hour, in any currency; absent = the preset's list price in USD, "
           "where it has one",
@@ -74,6 +85,13 @@ struct ClusterConfig {
   }
 };
 
+// The memory of a machine beside that of its devices.
+struct HostMemory {
+  int64_t bytes = 0;            // that a run may use
+  double bytes_per_s = 0;       // bandwidth, of all processors together
+  double link_bytes_per_s = 0;  // of a device, in one direction, while all devices copy
+};
+
 // The machines that a plan is made for.
 struct Cluster {
   std::string name;    // the preset's, with the values that replace some of it
@@ -82,6 +100,7 @@ struct Cluster {
   double peak_flops = 0;          // FLOP/s of a device in matrix products
   double memory_bytes_per_s = 0;  // bandwidth of a device's memory
   int64_t memory_bytes = 0;       // of a device
+  HostMemory host;                // of a node
   // Links of one device, in one direction, inside a node and between nodes.
   LinkModel intra, inter;
   // The link of a step of a ring collective inside a node.

@@ -42,6 +42,10 @@ class CostModel {
   // The cluster, with the profile's links where one is given.
   const Cluster& cluster() const { return cluster_; }
   const Options& options() const { return options_; }
+  // Whether the optimizer's state lies in host memory: a CPU's lies there in any case.
+  bool offloads_optimizer() const {
+    return options_.style.offloads_optimizer && cluster_.multiprocessors > 0;
+  }
   // Groups of layers that cost the same: of equal kind, and all trained or none.
   int num_groups() const { return static_cast<int>(groups_.size()); }
   int GroupOf(int layer) const { return group_of_[static_cast<size_t>(layer)]; }

@@ -16,6 +16,8 @@ namespace equipoise {
 namespace {
 
 constexpr int64_t kFp32 = 4;
+// Pinned memory of gradients on their way to an offloaded optimizer (AdamW::StepOffloaded()).
+constexpr int64_t kArrivingGradients = int64_t{32} << 20;
 
 // Bytes that stay over the whole step.
 MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_rank) {
@@ -33,6 +35,11 @@ MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_ran
   if (plan.IsSharded(ShardedState::kGradients)) forecast.gradients /= shards;
   if (plan.IsSharded(ShardedState::kParameters)) forecast.parameters /= shards;
   forecast.optimizer = OptimizerStateBytes(costs.options().style, element) * trained / shards;
+  if (costs.offloads_optimizer()) {
+    forecast.optimizer = 0;
+    forecast.host =
+        OffloadedStateBytes(costs.options().style, element) * trained / shards + kArrivingGradients;
+  }
   const Cluster& cluster = costs.cluster();
   forecast.reserve =
       static_cast<int64_t>(cluster.reserve_share * static_cast<double>(cluster.memory_bytes));
@@ -173,6 +180,20 @@ int64_t DeferredGradientBytes(const CostModel& costs, const Plan& plan, const Sc
 }
 
 }  // namespace
+
+int64_t HostBytesOfNode(const Cluster& cluster, const Plan& plan,
+                        const std::vector<MemoryForecast>& by_pipeline_rank) {
+  const auto none = [](const MemoryForecast& each) { return each.host == 0; };
+  if (std::all_of(by_pipeline_rank.begin(), by_pipeline_rank.end(), none)) return 0;
+  int64_t most = 0, node = 0;
+  for (int rank = 0; rank < plan.num_ranks(); ++rank) {
+    if (rank % cluster.devices_per_node == 0) node = 0;
+    const int pipeline_rank = plan.mesh.Coordinate(rank, Axis::kPipeline);
+    node += by_pipeline_rank[static_cast<size_t>(pipeline_rank)].host;
+    most = std::max(most, node);
+  }
+  return most;
+}
 
 MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Schedule& schedule,
                               const std::vector<LayerLoad>& micro_batches, int pipeline_rank) {

@@ -20,6 +20,8 @@ struct MemoryForecast {
   int64_t temporary = 0;      // of the layer that runs: recomputed activations, logits, gradients
   int64_t communication = 0;  // buffers of transfers between stages
   int64_t reserve = 0;        // devices: fragmentation and context
+  // Not of the device: of the host, where the optimizer's state is offloaded.
+  int64_t host = 0;
 
   int64_t total() const {
     return parameters + gradients + optimizer + activations + temporary + communication + reserve;
@@ -31,5 +33,10 @@ struct MemoryForecast {
 // REQUIRES: schedule is the plan's; micro_batches has its loads.
 MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Schedule& schedule,
                               const std::vector<LayerLoad>& micro_batches, int pipeline_rank);
+
+// The host memory that the fullest node needs for offloaded state. `by_pipeline_rank`: the
+// forecasts of the plan.
+int64_t HostBytesOfNode(const Cluster& cluster, const Plan& plan,
+                        const std::vector<MemoryForecast>& by_pipeline_rank);
 
 }  // namespace equipoise

@@ -99,6 +99,16 @@ int64_t OptimizerStateBytes(const RunStyle& style, int64_t element_bytes) {
   return 2 * style.moment_bytes + (element_bytes == kFp32 ? 0 : style.program->master_bytes);
 }
 
+int64_t OffloadedStateBytes(const RunStyle& style, int64_t element_bytes) {
+  return OptimizerStateBytes(style, element_bytes) + element_bytes;
+}
+
+OffloadedMoves OffloadedBytesMoved(const RunStyle& style, int64_t element_bytes) {
+  // The gradient is read, all that is kept is read and written.
+  const auto kept = static_cast<double>(OffloadedStateBytes(style, element_bytes));
+  return {kFp32 + 2 * kept, kFp32, static_cast<double>(element_bytes)};
+}
+
 double OptimizerMovedBytes(const RunStyle& style, int64_t element_bytes) {
   double bytes = style.program->optimizer_bytes;
   if (element_bytes != kFp32) bytes += style.program->master_bytes_moved;

@@ -68,6 +68,7 @@ struct RunStyle {
   AttentionKernel attention = AttentionKernel::kFlash;
   Selective selective = Selective::kNone;
   int moment_bytes = 4;             // of each of AdamW's two, for a parameter; fp32 or bf16
+  bool offloads_optimizer = false;  // on GPUs: its state lies in host memory, where it is updated
   bool sequence_parallel = false;   // tensor ranks share out the rows between split products
   int context = 1;                  // ranks, of the data ranks, that share out each sequence
   int shard_ranks = 0;              // over which ZeRO shards; 0: all data ranks
@@ -79,6 +80,14 @@ struct RunStyle {
 
 // Bytes of AdamW's state for a trained parameter: moments, and what there is of a master.
 int64_t OptimizerStateBytes(const RunStyle& style, int64_t element_bytes);
+// Bytes of it in host memory, where it is offloaded: with the values that a device computes with.
+int64_t OffloadedStateBytes(const RunStyle& style, int64_t element_bytes);
+// Bytes that an update moves in host memory then, for each trained parameter: by the processors,
+// and by copies from and to the device. Those of a copy are those of its link.
+struct OffloadedMoves {
+  double processors = 0, from_device = 0, to_device = 0;
+};
+OffloadedMoves OffloadedBytesMoved(const RunStyle& style, int64_t element_bytes);
 // Bytes that the gradient norm and an update move for each trained parameter.
 double OptimizerMovedBytes(const RunStyle& style, int64_t element_bytes);
 

@@ -250,6 +250,30 @@ double SumCopiesSeconds(const CostModel& costs, const Plan& plan, const Cluster&
   return AllReduceSeconds(kGradientBytes * parameters, plan.encoder_copies(), link);
 }
 
+namespace {
+
+// Seconds of an update in host memory, which all devices of a node share: the processors and the
+// copies of a device run beside each other, but for the first copy and the last (of
+// AdamW::StepOffloaded()'s pieces); the norm is the device's.
+double OffloadedSeconds(const CostModel& costs, const Cluster& cluster, double parameters) {
+  constexpr double kPiece = 1 << 22;       // elements
+  constexpr double kHostEfficiency = 0.8;  // of the channels' bandwidth, as STREAM has it
+  const HostMemory& host = cluster.host;
+  const OffloadedMoves moves =
+      OffloadedBytesMoved(costs.options().style, costs.options().element_bytes);
+  const double copied = moves.from_device + moves.to_device;
+  const double device_bytes_per_s =
+      kHostEfficiency * host.bytes_per_s / static_cast<double>(cluster.devices_per_node);
+  const double update_s = parameters * (moves.processors + copied) / device_bytes_per_s;
+  const double copies_s = parameters * copied / host.link_bytes_per_s;
+  const double ends_s = std::min(parameters, kPiece) * copied / host.link_bytes_per_s;
+  const double norm_s =
+      parameters * kGradientBytes / (cluster.memory_bytes_per_s * cluster.memory_efficiency);
+  return norm_s + ends_s + std::max(update_s, copies_s);
+}
+
+}  // namespace
+
 double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
                         int pipeline_rank) {
   double parameters = 0, layers = 0;
@@ -260,11 +284,12 @@ double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster&
   const RunStyle& style = costs.options().style;
   const double compute_bytes = static_cast<double>(costs.options().element_bytes) * parameters;
   const int shards = ShardRanks(costs, plan);
-  const double update = costs.optimizer_s_per_parameter() > 0
-                            ? costs.optimizer_s_per_parameter() * parameters / shards
-                            : OptimizerMovedBytes(style, costs.options().element_bytes) *
-                                  parameters / shards /
-                                  (cluster.memory_bytes_per_s * cluster.memory_efficiency);
+  const double update =
+      costs.offloads_optimizer() ? OffloadedSeconds(costs, cluster, parameters / shards)
+      : costs.optimizer_s_per_parameter() > 0
+          ? costs.optimizer_s_per_parameter() * parameters / shards
+          : OptimizerMovedBytes(style, costs.options().element_bytes) * parameters / shards /
+                (cluster.memory_bytes_per_s * cluster.memory_efficiency);
   if (shards == 1 || plan.IsSharded(ShardedState::kParameters)) return update;
   const double gather_s = AllGatherSeconds(compute_bytes, shards, ShardLink(cluster, plan, shards));
   return update + (style.overlaps_gather ? gather_s / layers : gather_s);

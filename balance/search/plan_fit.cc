@@ -172,8 +172,10 @@ int64_t PlanFitter::StateBytesBound(const Plan& shape) const {
     const auto parameters = static_cast<double>(costs_.TrainedParameters(layer));
     bytes += static_cast<double>(costs_.ParameterBytes(layer)) / over(ShardedState::kParameters);
     if (parameters == 0) continue;
-    const auto state =
-        static_cast<double>(OptimizerStateBytes(request_.style, request_.element_bytes));
+    const double state =
+        costs_.offloads_optimizer()
+            ? 0
+            : static_cast<double>(OptimizerStateBytes(request_.style, request_.element_bytes));
     const double gradient = 4 / over(ShardedState::kGradients);
     bytes += (gradient + state / over(ShardedState::kOptimizer)) * parameters;
   }
@@ -333,15 +335,19 @@ PlanFitter::Fit PlanFitter::FitMemory(Plan& plan) const {
       fit.memory[static_cast<size_t>(rank)] = Forecast(plan, schedule, rank);
     }
   }
+  const int64_t host = HostBytesOfNode(request_.cluster, plan, fit.memory);
+  if (host > request_.cluster.host.bytes) fit.host_bytes = host;
   return fit;
 }
 
 bool PlanFitter::FitsMemory(Plan plan) const {
   const Schedule schedule = WorstSchedule(plan);
+  std::vector<MemoryForecast> memory;
   for (int rank = 0; rank < plan.pipeline(); ++rank) {
-    if (FitRank(plan, schedule, rank).total() > request_.cluster.memory_bytes) return false;
+    memory.push_back(FitRank(plan, schedule, rank));
+    if (memory.back().total() > request_.cluster.memory_bytes) return false;
   }
-  return true;
+  return HostBytesOfNode(request_.cluster, plan, memory) <= request_.cluster.host.bytes;
 }
 
 double PlanFitter::StepSecondsBound(const Plan& plan) const {

@@ -48,9 +48,10 @@ class PlanFitter {
   struct Fit {
     std::vector<MemoryForecast> memory;
     std::optional<OutOfMemoryRank> misfit;  // of the rank that misses most
+    std::optional<int64_t> host_bytes;      // that offloaded state needs of a node without so many
   };
   Fit FitMemory(Plan& plan) const;
-  // Whether FitMemory() finds no misfit, in less time.
+  // Whether FitMemory() finds that all fits, in less time.
   bool FitsMemory(Plan plan) const;
 
   // Seconds of the first step on the data rank with the most work, simulated.

@@ -60,6 +60,16 @@ RejectedPlan TooLarge(const PlanRequest& request, Plan plan, const OutOfMemoryRa
           MemoryThatHolds(misfit.memory, request.cluster) - room};
 }
 
+// The rejection of a plan whose offloaded state a node has no memory for.
+RejectedPlan TooLargeForHost(const PlanRequest& request, Plan plan, int64_t bytes) {
+  RejectedPlan rejected;
+  rejected.plan = std::move(plan);
+  rejected.reason = fmt::format("offloaded state needs {} of the {} of a node's host memory",
+                                GiB(bytes), GiB(request.cluster.host.bytes));
+  rejected.host_bytes = bytes;
+  return rejected;
+}
+
 class Search {
  public:
   explicit Search(const PlanRequest& request) : request_(request) {}
@@ -245,6 +255,7 @@ class Search {
   void Simulate(const Shape& shape, const PlanFitter& fitter) {
     std::optional<ScoredPlan> best;
     std::optional<OutOfMemoryRank> misfit;
+    std::optional<RejectedPlan> no_host;
     Plan missed, bounded;
     const auto consider = [&](const std::vector<std::vector<int>>& cuts) {
       for (const std::vector<int>& begins : cuts) {
@@ -255,6 +266,10 @@ class Search {
           if (misfit && fit.misfit->memory.total() >= misfit->memory.total()) continue;
           misfit = fit.misfit;
           missed = plan;
+          continue;
+        }
+        if (fit.host_bytes) {
+          no_host = TooLargeForHost(request_, plan, *fit.host_bytes);
           continue;
         }
         const double slowest = std::min(best ? best->step_s : kNever, SlowestKept());
@@ -273,6 +288,7 @@ class Search {
     if (!bounded.stage_begins.empty()) {
       return Reject(bounded, Seconds(fitter.StepSecondsBound(bounded)) + " a step or more");
     }
+    if (no_host) return result_.rejected.push_back(std::move(*no_host));
     result_.rejected.push_back(TooLarge(request_, std::move(missed), *misfit));
   }
 
@@ -373,6 +389,32 @@ std::string GiBThatHold(int64_t bytes) {
   return GiB((bytes + kTenth) / kTenth * kTenth);
 }
 
+// Whether host memory for the optimizer's state would do.
+bool FitsOffloaded(PlanRequest request) {
+  const bool on_gpus = request.cluster.multiprocessors > 0;
+  if (request.style.offloads_optimizer || !on_gpus) return false;
+  request.style.offloads_optimizer = true;
+  return SomePlanFits(request);
+}
+
+// Throws where host memory alone is too small for some plan, as then it is what is missing.
+void RefuseForHost(const PlanRequest& request, const std::vector<RejectedPlan>& rejected) {
+  int64_t least = 0;
+  for (const RejectedPlan& each : rejected) {
+    if (each.host_bytes > 0 && (least == 0 || each.host_bytes < least)) least = each.host_bytes;
+  }
+  if (least == 0) return;
+  const int ranks = RanksThatFit(request);
+  throw UserError(
+      ExitCode::kNoPlan,
+      fmt::format("cluster: no plan fits {}{}: the optimizer's state that train.offload keeps in "
+                  "host memory needs {} of the {} of a node; what would make it fit: "
+                  "cluster.host_gb of {}{}, train.moments: bf16, or model.freeze",
+                  request.ranks, request.ranks == 1 ? " rank" : " ranks", GiB(least),
+                  GiB(request.cluster.host.bytes), GiBThatHold(least),
+                  ranks > 0 ? fmt::format(", {} ranks", ranks) : ""));
+}
+
 }  // namespace
 
 int64_t ScoredPlan::peak_bytes() const {
@@ -398,6 +440,7 @@ double LeastStepSeconds(const PlanRequest& request) { return Search(request).Lea
 
 ScoredPlan BestPlan(const PlanRequest& request, const PlanSearchResult& result) {
   if (!result.plans.empty()) return result.plans.front();
+  RefuseForHost(request, result.rejected);
   const RejectedPlan nearest = NearestMiss(request, result.rejected);
   const Plan& plan = nearest.plan;
   const LayerLoad& worst = request.workload.worst;
@@ -406,6 +449,7 @@ ScoredPlan BestPlan(const PlanRequest& request, const PlanSearchResult& result) 
   const int ranks = RanksThatFit(request);
   std::string more = ranks > 0 ? fmt::format(", or {} ranks", ranks) : "";
   if (ranks > 0 && request.pins.data) more += " with parallel.data not given";
+  if (FitsOffloaded(request)) more += ", train.offload: [optimizer]";
   throw UserError(
       ExitCode::kNoPlan,
       fmt::format("cluster: no plan fits {}{}; the nearest (data {}, pipeline {}, tensor {}): {}, "

@@ -22,6 +22,8 @@ struct RejectedPlan {
   Plan plan;
   std::string reason;  // "pipeline rank 0 needs 93.1 GiB of 79.1 GiB", "4.1 s a step or more"
   int64_t missing_bytes = 0;  // beyond a device's memory; 0: rejected for another reason
+  // That offloaded state needs of a node's host memory, which has less; 0: another reason.
+  int64_t host_bytes = 0;
 };
 
 struct PlanSearchResult {

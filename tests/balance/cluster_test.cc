@@ -41,7 +41,20 @@ TEST_CASE("every preset is a device", "[balance][cpu]") {
     CHECK(cluster.multiprocessors > 100);
     CHECK(cluster.intra.bytes_per_s >= cluster.inter.bytes_per_s / 3);
     CHECK(cluster.memory_efficiency < 1);
+    // A link is slower than the memory at either end.
+    CHECK(cluster.host.bytes > int64_t{400} << 30);
+    CHECK(cluster.host.bytes_per_s > cluster.host.link_bytes_per_s);
+    CHECK(cluster.host.link_bytes_per_s > 10e9);
   }
+}
+
+TEST_CASE("the host's memory is the preset's, or as given", "[balance][cpu]") {
+  const Cluster cluster = FromYaml("{preset: h100-80g}");
+  CHECK(cluster.host.bytes == static_cast<int64_t>(0.9 * 2048 * (1 << 30)));
+  const Cluster given = FromYaml("{preset: h100-80g, host_gb: 256, host_gb_s: 300, pcie_gb_s: 50}");
+  CHECK(given.host.bytes == int64_t{256} << 30);
+  CHECK(given.host.bytes_per_s == 300e9);
+  CHECK(given.host.link_bytes_per_s == 50e9);
 }
 
 TEST_CASE("a GPU of one's own is typed in", "[balance][cpu]") {

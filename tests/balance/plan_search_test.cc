@@ -286,6 +286,39 @@ TEST_CASE("the memory that is told would do, and little less would not", "[plan_
   }
 }
 
+TEST_CASE("70B fit on one node with the optimizer offloaded, in the host memory that is told",
+          "[plan_search][cpu]") {
+  PlanRequest request = Request("qwen2_vl-72b", 1, 64);
+  const std::string whole = ErrorOf(request, ExitCode::kNoPlan);
+  CHECK(whole.find("train.offload: [optimizer]") != std::string::npos);
+  request.style.offloads_optimizer = true;
+  CHECK(SomePlanFits(request));
+  const PlanSearchResult found = SearchPlans(request);
+  REQUIRE(!found.plans.empty());
+  for (const ScoredPlan& each : found.plans) {
+    CHECK(each.peak_bytes() <= request.cluster.memory_bytes);
+    for (const MemoryForecast& rank : each.memory) {
+      CHECK(rank.optimizer == 0);
+      CHECK(rank.host > 0);
+    }
+    CHECK(HostBytesOfNode(request.cluster, each.plan, each.memory) <= request.cluster.host.bytes);
+  }
+  request.cluster.host.bytes /= 4;
+  CHECK_FALSE(SomePlanFits(request));
+  const std::string said = "cluster.host_gb of ";
+  const std::string text = ErrorOf(request, ExitCode::kNoPlan);
+  INFO(text);
+  REQUIRE(text.find(said) != std::string::npos);
+  CHECK(text.find(" ranks, ") != std::string::npos);
+  const double told = std::stod(text.substr(text.find(said) + said.size()));
+  const auto fits = [&](double gib) {
+    request.cluster.host.bytes = static_cast<int64_t>(gib * (int64_t{1} << 30));
+    return SomePlanFits(request);
+  };
+  CHECK(fits(told));
+  CHECK_FALSE(fits(told - 0.3));
+}
+
 TEST_CASE("plans within a time are those of a whole search", "[plan_search][cpu]") {
   PlanRequest request = Request("internvl2-8b", 2, 32);
   const std::vector<ScoredPlan> all = SearchPlans(request).plans;

@@ -133,6 +133,50 @@ TEST_CASE("the forecast counts states once and activations in flight", "[balance
   CHECK(ForecastMemory(costs, c.plan, schedule, c.loads, 0).activations < first.activations / 5);
 }
 
+TEST_CASE("an offloaded optimizer's state is the host's, and so is its step", "[balance][cpu]") {
+  Case c;
+  c.plan.sharded = ShardedState::kOptimizer;
+  const CostModel whole = c.costs();
+  const Schedule schedule = c.schedule(StageCosts(whole, c.plan, c.cluster, c.loads));
+  CostModel::Options options = whole.options();
+  options.style.offloads_optimizer = true;
+  const CostModel costs(c.model, c.cluster, options);
+  int64_t parameters = 0;
+  for (int layer = 0; layer < 29; ++layer) parameters += costs.Parameters(layer);
+  std::vector<MemoryForecast> ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    ranks.push_back(ForecastMemory(costs, c.plan, schedule, c.loads, rank));
+  }
+  const MemoryForecast before = ForecastMemory(whole, c.plan, schedule, c.loads, 0);
+  CHECK(before.host == 0);
+  CHECK(ranks[0].optimizer == 0);
+  CHECK(ranks[0].total() == before.total() - before.optimizer);
+  // Moments, remainders, and the weights a second time; gradients that arrive.
+  const int64_t arriving = int64_t{32} << 20;
+  CHECK(ranks[0].host == 12 * parameters / 8 + arriving);
+  // A node has all four pipeline ranks, of two tensor ranks each.
+  int64_t node = 0;
+  for (const MemoryForecast& each : ranks) node += 2 * each.host;
+  CHECK(HostBytesOfNode(c.cluster, c.plan, ranks) == node);
+  // All eight of a node at once: 28 bytes by the processors and 6 by copies, of which one piece has
+  // nothing to run beside; the norm of the gradients on the device; the weights are gathered.
+  Plan alone = c.plan;
+  alone.sharded = ShardedState::kNone;
+  const auto all = static_cast<double>(parameters);
+  const double update_s = 34 * all / (0.8 * 409e9 / 8), piece_s = 6 * 4194304 / 12e9;
+  CHECK(OptimizerSeconds(costs, alone, c.cluster, 0) ==
+        Approx(update_s + piece_s + 4 * all / (0.8 * 2039e9)));
+  CHECK(OptimizerSeconds(costs, c.plan, c.cluster, 0) > update_s / 8);
+  CHECK(OptimizerSeconds(costs, c.plan, c.cluster, 0) < update_s / 4);
+  // With a slow link the copies set the pace.
+  c.cluster.host.link_bytes_per_s = 1e9;
+  CHECK(OptimizerSeconds(costs, alone, c.cluster, 0) > 6 * all / 1e9);
+  // A CPU's memory is the host's.
+  Cluster cpus = c.cluster;
+  cpus.multiprocessors = 0;
+  CHECK(ForecastMemory(CostModel(c.model, cpus, options), c.plan, schedule, c.loads, 0).host == 0);
+}
+
 TEST_CASE("ZeRO 2 and 3 share out gradients and weights, and pay in every micro-batch",
           "[balance][cpu]") {
   Case c;

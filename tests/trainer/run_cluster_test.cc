@@ -57,6 +57,7 @@ TEST_CASE("a GPU takes the place of the local CPUs") {
   const std::string line = UseGpu({each.name, each.gib * kGiB, 4}, config);
   CHECK(config.preset == each.preset);
   CHECK(config.gpus_per_node == 4);
+  CHECK(config.host_gb > 0);  // this machine's
   CHECK(config.memory_gb.has_value() == !each.usual_memory);
   CHECK(line.find(each.name) != std::string::npos);
   const bool known = config.preset != kLocalPreset;
@@ -76,10 +77,11 @@ TEST_CASE("what the configuration says of the devices stands beside a GPU") {
   CHECK(named.preset == "a100-80g");
   CHECK_FALSE(named.gpus_per_node);
   ClusterConfig given;
-  given.memory_gb = 20, given.gpus_per_node = 2;
+  given.memory_gb = 20, given.gpus_per_node = 2, given.host_gb = 3;
   CHECK_FALSE(UseGpu({"NVIDIA H200", 140 * kGiB, 8}, given).empty());
   CHECK(given.preset == "h200");
   CHECK(given.memory_gb == 20);
+  CHECK(given.host_gb == 3);
   CHECK(given.gpus_per_node == 2);
 }
 

@@ -17,6 +17,7 @@
 #include "trainer/device/memory_stats.h"
 #include "trainer/planner/make_plan.h"
 #include "trainer/profile/profile_run.h"
+#include "trainer/settings/offload.h"
 
 namespace equipoise {
 namespace {
@@ -49,6 +50,8 @@ Replica::Replica(RunContext& context, const ModelConfig& config, const Plan& pla
   RequireTensorRanksTogether(plan.mesh, context.setup.machines);
   if (!forecast_.warning().empty()) spdlog::warn("{}", forecast_.warning());
   Build();
+  if (!context.config.train.offload.empty() && context.device().is_cpu())
+    spdlog::info("train.offload changes nothing on a CPU, whose memory is the host's");
   spdlog::info("{:.2f} M parameters on {} in {} ({}), {}, {} micro-batches, {} threads a rank",
                static_cast<double>(parameter_count()) / 1e6, DeviceKind(context.device()),
                ToString(context.setup.precision), context.config.train.precision,
@@ -70,7 +73,9 @@ void Replica::Build() {
   for (const Parameter* p : parameters) factor.push_back(factors.at(p->component));
   optimizer_ = std::make_unique<ZeroOptimizer>(
       model_->parameters(), DecayGroups(parameters, factor, train.weight_decay),
-      AdamWOptions{train.beta1, train.beta2, train.eps, DtypeOf(train.moments)}, model_->shards(),
+      AdamWOptions{train.beta1, train.beta2, train.eps, DtypeOf(train.moments),
+                   OffloadsOptimizer(train.offload)},
+      model_->shards(),
       ZeroOptimizer::Groups{model_->groups().along(Axis::kData), context_.world()});
 }
 

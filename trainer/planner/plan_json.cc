@@ -6,10 +6,15 @@ namespace equipoise {
 namespace {
 
 Json MemoryJson(const MemoryForecast& memory) {
-  return {{"parameters", memory.parameters}, {"gradients", memory.gradients},
-          {"optimizer", memory.optimizer},   {"activations", memory.activations},
-          {"temporary", memory.temporary},   {"communication", memory.communication},
-          {"reserve", memory.reserve},       {"total", memory.total()}};
+  return {{"parameters", memory.parameters},
+          {"gradients", memory.gradients},
+          {"optimizer", memory.optimizer},
+          {"activations", memory.activations},
+          {"temporary", memory.temporary},
+          {"communication", memory.communication},
+          {"reserve", memory.reserve},
+          {"total", memory.total()},
+          {"host", memory.host}};
 }
 
 Json BalanceJson(const PlanBalance& balance) {

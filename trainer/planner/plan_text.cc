@@ -6,6 +6,7 @@
 #include <ostream>
 #include <vector>
 
+#include "balance/costs/memory_model.h"
 #include "models/families/families.h"
 #include "trainer/outputs/html_text.h"
 #include "trainer/planner/plan_report.h"
@@ -194,6 +195,12 @@ void PrintRanks(const PlanReport& report, std::ostream& out) {
       GiB(fullest->parameters), GiB(fullest->gradients), GiB(fullest->optimizer),
       GiB(fullest->activations), GiB(fullest->temporary), GiB(fullest->communication),
       GiB(fullest->reserve));
+  const Cluster& cluster = report.request.cluster;
+  const int64_t host = HostBytesOfNode(cluster, report.best().plan, report.best().memory);
+  if (host > 0) {
+    out << fmt::format("host: offloaded optimizer state {:.1f} GiB of the {:.1f} GiB of a node\n",
+                       GiB(host), GiB(cluster.host.bytes));
+  }
 }
 
 // Prints ranges of layers of one kind: "0 patch embedding, 1-45 vision block, ...".

@@ -20,6 +20,13 @@ int64_t MachineMemoryBytes() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
 }
 
+// What a run may use of this machine's memory, in steps that machines of one kind agree on.
+double HostGib() {
+  constexpr double kStep = 16;
+  const double gib = kShareOfMachine * static_cast<double>(MachineMemoryBytes()) / kGiB;
+  return gib < kStep ? gib : kStep * std::floor(gib / kStep);
+}
+
 }  // namespace
 
 Cluster ClusterFor(const ClusterConfig& config, int ranks) {
@@ -31,6 +38,9 @@ Cluster ClusterFor(const ClusterConfig& config, int ranks) {
         static_cast<int64_t>(kShareOfMachine * static_cast<double>(MachineMemoryBytes())) /
         cluster.devices_per_node;
   }
+  if (config.preset == kLocalPreset && !config.host_gb) {
+    cluster.host.bytes = static_cast<int64_t>(HostGib() * kGiB);
+  }
   return cluster;
 }
 
@@ -38,6 +48,7 @@ std::string UseGpu(const GpuFacts& gpu, ClusterConfig& config) {
   if (config.preset != kLocalPreset) return "";
   const double gib = static_cast<double>(gpu.memory_bytes) / kGiB;
   if (!config.gpus_per_node) config.gpus_per_node = gpu.on_machine;
+  if (!config.host_gb) config.host_gb = HostGib();
   const std::string preset = ClusterPresetFor(gpu.name);
   if (preset.empty()) {
     if (!config.memory_gb) config.memory_gb = (1 - kReserveShare) * gib;

@@ -25,9 +25,9 @@ struct GpuFacts {
 };
 
 // Replaces preset `local` on a machine with GPUs: sets the preset of this GPU, its memory where it
-// differs from the preset's, and the machine's number of devices per node, unless `config` gives
-// these. For a GPU without a preset only the last two. Returns a message for the user; empty when
-// `config` has another preset.
+// differs from the preset's, the machine's memory and its number of devices per node, unless
+// `config` gives these. For a GPU without a preset only the last two. Returns a message for the
+// user; empty when `config` has another preset.
 std::string UseGpu(const GpuFacts& gpu, ClusterConfig& config);
 
 }  // namespace equipoise

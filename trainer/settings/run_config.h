@@ -11,6 +11,7 @@
 #include "trainer/settings/adapter_section.h"
 #include "trainer/settings/balance_section.h"
 #include "trainer/settings/goal_section.h"
+#include "trainer/settings/offload.h"
 #include "trainer/settings/parallel_section.h"
 #include "trainer/settings/precision.h"
 
@@ -86,6 +87,7 @@ struct TrainSection {
   double weight_decay = 0.05;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   Precision moments = Precision::kFp32;
+  std::vector<OffloadedState> offload;
   double clip = 1.0;
   LossWeight loss = LossWeight::kToken;
   int64_t threads = 0;
@@ -126,6 +128,10 @@ struct TrainSection {
     visit("moments", moments,
           "AdamW's moments between two steps; bf16 takes 4 bytes less for each trained parameter, "
           "and rounds them after each step");
+    visit(
+        "offload", offload,
+        "what lies in host memory in place of a GPU's; optimizer: AdamW's state, and its step runs "
+        "there; others are not built yet");
     visit("clip", clip, "largest global gradient norm; 0 = no clipping", AtLeast(0));
     visit("loss", loss, "weight of a sample's x target tokens: 1, 1/x, 1/sqrt(x) each");
     visit("threads", threads, "compute threads of a rank; 0 = cores / ranks on this machine",

@@ -1,15 +1,18 @@
 #pragma once
 
 #include "balance/costs/program.h"
+#include "trainer/settings/offload.h"
 #include "trainer/settings/run_config.h"
 
 namespace equipoise {
 
-// How a run is executed beside its plan, as plans are priced: by which kernels, with what moments.
+// How a run is executed beside its plan, as plans are priced: by which kernels, with what moments,
+// and where. Throws ConfigError as OffloadsOptimizer() does.
 inline RunStyle StyleOf(const TrainSection& train) {
   RunStyle style;
   style.program = &ThisProgram(/*own_kernels=*/train.kernels == "auto");
   style.moment_bytes = static_cast<int>(ElementBytes(train.moments));
+  style.offloads_optimizer = OffloadsOptimizer(train.offload);
   return style;
 }
 

@@ -1,0 +1,46 @@
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "configs/base/error.h"
+#include "configs/yaml/yaml_reader.h"
+#include "trainer/settings/run_config.h"
+#include "trainer/settings/run_style.h"
+
+namespace equipoise {
+namespace {
+
+RunStyle StyleOfYaml(const std::string& train) {
+  RunConfig config;
+  ReadConfigText("c.yaml", "train: {" + train + "}", {}, config);
+  return StyleOf(config.train);
+}
+
+std::string ErrorOf(const std::string& train) {
+  try {
+    StyleOfYaml(train);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("train.offload names what lies on the host", "[trainer][cpu]") {
+  CHECK_FALSE(StyleOfYaml("").offloads_optimizer);
+  CHECK_FALSE(StyleOfYaml("offload: []").offloads_optimizer);
+  CHECK(StyleOfYaml("offload: [optimizer]").offloads_optimizer);
+}
+
+TEST_CASE("what cannot be offloaded is refused in a line", "[trainer][cpu]") {
+  for (const std::string state : {"gradients", "parameters", "activations"}) {
+    for (const std::string before : {"", "optimizer, "}) {
+      const std::string text = ErrorOf("offload: [" + before + state + "]");
+      CHECK(text.starts_with("train.offload: " + state + " cannot be offloaded yet; use [optim"));
+      CHECK(text.find('\n') == std::string::npos);
+    }
+  }
+  CHECK(ErrorOf("offload: [optimiser]").find("optimizer") != std::string::npos);
+  CHECK(ErrorOf("offload: [optimiser]").starts_with("c.yaml:1:"));
+}
+
+}  // namespace
+}  // namespace equipoise
