@@ -10,8 +10,9 @@
 //
 // Offloaded (ZeRO-Offload, arXiv 2101.06840, section 4), a region's gradients arrive while the host
 // updates the region before, and its values leave while it updates the next: of the copies only the
-// first and the last have nothing to run beside. They could start no earlier: clipping needs the
-// norm of all gradients first. All are in the compute stream, so what reads the values comes later.
+// first and the last have nothing to run beside. The host could start no earlier, as clipping needs
+// the norm of all gradients first; copying them beside backward would save the first copy alone.
+// All copies are in the compute stream, so what reads the values comes later.
 
 #include "parallel/zero/adamw.h"
 

@@ -47,6 +47,12 @@ def main():
     run("plain", 2, train__steps=6, parallel__zero=0, **BF16)
     differing = checkpoint_reader.differing(step(f"{folder}/plain", 6), whole)
     results.check("ZeRO changes no bit", not differing, str(differing[:3]))
+    done = run("offloaded", 2, train__steps=6, train__offload="[optimizer]", **BF16)
+    differing = checkpoint_reader.differing(step(f"{folder}/offloaded", 6), whole)
+    results.check("offloading changes no bit", not differing, str(differing[:3]))
+    results.check("on CPUs there is nothing to offload, and a line says so",
+                  done.stderr.count("train.offload changes nothing on a CPU") == 1,
+                  done.stderr[-800:])
     found = dtypes(whole)
     results.check("masters are saved in fp32, moments in bf16",
                   found == {"weights": {"F32"}, "moments": {"BF16"}}, str(found))
