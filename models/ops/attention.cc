@@ -126,11 +126,13 @@ struct FullAttentionNode : torch::autograd::Node {
 
  private:
   // Matrix products on the CPU's bf16 units, a few tiles at a time: ten times as fast there as the
-  // flash kernel's backward.
+  // flash kernel's backward. In fp32 for fp16: scores before they are scaled may exceed its range,
+  // and few CPUs have units for it.
   torch::autograd::variable_list ByProducts(const at::Tensor& g) const {
     const int64_t heads = q.size(1), rows = q.size(2), head_dim = q.size(3);
     const double scale = 1 / std::sqrt(static_cast<double>(head_dim));
     const int64_t step = std::max<int64_t>(1, kChunkProbabilities / (heads * rows * rows));
+    const at::ScalarType dtype = q.scalar_type() == at::kHalf ? at::kFloat : q.scalar_type();
     torch::autograd::variable_list results;
     for (int i = 0; i < 3; ++i) {
       results.push_back(at::empty({q.size(0), rows, heads * head_dim}, q.options()));
@@ -139,7 +141,7 @@ struct FullAttentionNode : torch::autograd::Node {
       const int64_t tiles = std::min(step, q.size(0) - begin);
       // [tiles * heads, rows, head_dim]
       const auto cut = [&](const at::Tensor& t) {
-        return t.narrow(0, begin, tiles).reshape({-1, rows, head_dim});
+        return t.narrow(0, begin, tiles).reshape({-1, rows, head_dim}).to(dtype);
       };
       const auto store = [&](size_t i, const at::Tensor& t) {
         Split(results[i].narrow(0, begin, tiles), head_dim)

@@ -14,7 +14,16 @@ namespace {
 constexpr int64_t kElementGrain = 1 << 15;  // fewest elements for a thread
 constexpr int64_t kColumnGrain = 256;
 
-bool HasKernel(const at::Tensor& t) { return t.is_cpu() && t.scalar_type() == at::kBFloat16; }
+bool HasKernel(const at::Tensor& t) {
+  return t.is_cpu() && (t.scalar_type() == at::kBFloat16 || t.scalar_type() == at::kHalf);
+}
+
+// Calls run(T()) with T = Bf16 or Fp16. REQUIRES: HasKernel().
+template <class Run>
+void On16Bits(const at::Tensor& t, const Run& run) {
+  if (t.scalar_type() == at::kHalf) return run(Fp16());
+  run(Bf16());
+}
 
 }  // namespace
 
@@ -26,7 +35,9 @@ void AddTo(const at::Tensor& gradient, const at::Tensor& d) {
   EQUIPOISE_CHECK(gradient.scalar_type() == at::kFloat && gradient.sizes() == d.sizes());
   auto* sums = gradient.mutable_data_ptr<float>();
   at::parallel_for(0, d.numel(), kElementGrain, [&](int64_t begin, int64_t end) {
-    AddElements(end - begin, Data<Bf16>(d) + begin, sums + begin);
+    On16Bits(d, [&](auto type) {
+      AddElements(end - begin, Data<decltype(type)>(d) + begin, sums + begin);
+    });
   });
 }
 
@@ -47,7 +58,10 @@ at::Tensor SumOfRows(const at::Tensor& g) {
   auto* sums = sum.mutable_data_ptr<float>();
   // Threads share the columns.
   at::parallel_for(0, g.size(1), kColumnGrain, [&](int64_t first, int64_t last) {
-    AddRows({0, g.size(0), last - first, g.stride(0)}, Data<Bf16>(g) + first, sums + first);
+    On16Bits(g, [&](auto type) {
+      const Rows rows = {0, g.size(0), last - first, g.stride(0)};
+      AddRows(rows, Data<decltype(type)>(g) + first, sums + first);
+    });
   });
   return sum;
 }

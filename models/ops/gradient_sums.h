@@ -4,8 +4,8 @@
 
 namespace equipoise::ops {
 
-// Sums that backward passes add to fp32 gradients. For bfloat16 on the CPU each is one pass, where
-// ATen makes an fp32 copy first.
+// Sums that backward passes add to fp32 gradients. For bf16 and fp16 on the CPU each is one pass,
+// where ATen makes an fp32 copy first.
 
 // gradient += d. REQUIRES: equal shapes, `gradient` in fp32.
 void AddTo(const at::Tensor& gradient, const at::Tensor& d);

@@ -21,12 +21,14 @@ T* MutableData(at::Tensor& t) {
   return static_cast<T*>(t.mutable_data_ptr());
 }
 
-// Calls run(T(), rows) with T = float or Bf16, by x's dtype.
+// Calls run(T(), rows) with T = float, Bf16 or Fp16, by x's dtype.
 template <class Run>
 void OnType(const at::Tensor& x, const Rows& rows, const Run& run) {
   EQUIPOISE_CHECK(x.is_cpu(), "row kernels run on the CPU");
   if (x.scalar_type() == at::kFloat) {
     run(float(), rows);
+  } else if (x.scalar_type() == at::kHalf) {
+    run(Fp16(), rows);
   } else {
     EQUIPOISE_CHECK(x.scalar_type() == at::kBFloat16, "no row kernel for ", x.scalar_type());
     run(Bf16(), rows);

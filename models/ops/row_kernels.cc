@@ -71,7 +71,8 @@ EQUIPOISE_INLINE void WeightGradient(const Rows& rows, const T* g, const T* x, c
   }
 }
 
-EQUIPOISE_INLINE void AddRow(int64_t size, const Bf16* x, float* sums) {
+template <class T>
+EQUIPOISE_INLINE void AddRow(int64_t size, const T* x, float* sums) {
 #pragma omp simd
   for (int64_t j = 0; j < size; ++j) sums[j] += Load(x[j]);
 }
@@ -106,6 +107,10 @@ EQUIPOISE_CLONES void RmsNormRows(const Rows& rows, const Bf16* x, const Bf16* w
                                   Bf16* y, float* rstd) {
   Normalise(rows, x, weight, eps, y, rstd);
 }
+EQUIPOISE_CLONES void RmsNormRows(const Rows& rows, const Fp16* x, const Fp16* weight, float eps,
+                                  Fp16* y, float* rstd) {
+  Normalise(rows, x, weight, eps, y, rstd);
+}
 
 EQUIPOISE_CLONES void RmsNormInputGradient(const Rows& rows, const float* g, const float* x,
                                            const float* weight, const float* rstd, float* gx) {
@@ -113,6 +118,10 @@ EQUIPOISE_CLONES void RmsNormInputGradient(const Rows& rows, const float* g, con
 }
 EQUIPOISE_CLONES void RmsNormInputGradient(const Rows& rows, const Bf16* g, const Bf16* x,
                                            const Bf16* weight, const float* rstd, Bf16* gx) {
+  InputGradient(rows, g, x, weight, rstd, gx);
+}
+EQUIPOISE_CLONES void RmsNormInputGradient(const Rows& rows, const Fp16* g, const Fp16* x,
+                                           const Fp16* weight, const float* rstd, Fp16* gx) {
   InputGradient(rows, g, x, weight, rstd, gx);
 }
 
@@ -126,6 +135,11 @@ EQUIPOISE_CLONES void RmsNormWeightGradient(const Rows& rows, const Bf16* g, con
                                             float* gw) {
   WeightGradient(rows, g, x, rstd, first, last, gw);
 }
+EQUIPOISE_CLONES void RmsNormWeightGradient(const Rows& rows, const Fp16* g, const Fp16* x,
+                                            const float* rstd, int64_t first, int64_t last,
+                                            float* gw) {
+  WeightGradient(rows, g, x, rstd, first, last, gw);
+}
 
 // NOLINTEND(readability-function-size)
 
@@ -133,8 +147,15 @@ EQUIPOISE_CLONES void AddRows(const Rows& rows, const Bf16* x, float* sums) {
   for (int64_t row = rows.begin; row < rows.end; ++row)
     AddRow(rows.size, x + row * rows.stride, sums);
 }
+EQUIPOISE_CLONES void AddRows(const Rows& rows, const Fp16* x, float* sums) {
+  for (int64_t row = rows.begin; row < rows.end; ++row)
+    AddRow(rows.size, x + row * rows.stride, sums);
+}
 
 EQUIPOISE_CLONES void AddElements(int64_t count, const Bf16* x, float* sums) {
+  AddRow(count, x, sums);
+}
+EQUIPOISE_CLONES void AddElements(int64_t count, const Fp16* x, float* sums) {
   AddRow(count, x, sums);
 }
 
@@ -144,6 +165,10 @@ EQUIPOISE_CLONES void RotateRows(const Rows& rows, const Rotation& rotation, con
 }
 EQUIPOISE_CLONES void RotateRows(const Rows& rows, const Rotation& rotation, const Bf16* x,
                                  Bf16* y) {
+  Turn(rows, rotation, x, y);
+}
+EQUIPOISE_CLONES void RotateRows(const Rows& rows, const Rotation& rotation, const Fp16* x,
+                                 Fp16* y) {
   Turn(rows, rotation, x, y);
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "parallel/kernels/bf16.h"
+#include "parallel/kernels/fp16.h"
 
 namespace equipoise::ops {
 
@@ -11,6 +12,7 @@ namespace equipoise::ops {
 // starts. LibTorch-free.
 
 using kernels::Bf16;
+using kernels::Fp16;
 
 // Rows `begin` to `end` - 1. Row i of x begins at x + i * stride; rows of other arrays are
 // contiguous.
@@ -25,24 +27,32 @@ void RmsNormRows(const Rows& rows, const float* x, const float* weight, float ep
                  float* rstd);
 void RmsNormRows(const Rows& rows, const Bf16* x, const Bf16* weight, float eps, Bf16* y,
                  float* rstd);
+void RmsNormRows(const Rows& rows, const Fp16* x, const Fp16* weight, float eps, Fp16* y,
+                 float* rstd);
 
 // The gradient gx of x for the gradient g of y.
 void RmsNormInputGradient(const Rows& rows, const float* g, const float* x, const float* weight,
                           const float* rstd, float* gx);
 void RmsNormInputGradient(const Rows& rows, const Bf16* g, const Bf16* x, const Bf16* weight,
                           const float* rstd, Bf16* gx);
+void RmsNormInputGradient(const Rows& rows, const Fp16* g, const Fp16* x, const Fp16* weight,
+                          const float* rstd, Fp16* gx);
 
 // The gradient of the weight: gw[j] += sum over rows of g * x * rstd, for columns [first, last).
 void RmsNormWeightGradient(const Rows& rows, const float* g, const float* x, const float* rstd,
                            int64_t first, int64_t last, float* gw);
 void RmsNormWeightGradient(const Rows& rows, const Bf16* g, const Bf16* x, const float* rstd,
                            int64_t first, int64_t last, float* gw);
+void RmsNormWeightGradient(const Rows& rows, const Fp16* g, const Fp16* x, const float* rstd,
+                           int64_t first, int64_t last, float* gw);
 
 // sums[j] += the sum over rows of x, for every column j.
 void AddRows(const Rows& rows, const Bf16* x, float* sums);
+void AddRows(const Rows& rows, const Fp16* x, float* sums);
 
 // sums[i] += x[i]
 void AddElements(int64_t count, const Bf16* x, float* sums);
+void AddElements(int64_t count, const Fp16* x, float* sums);
 
 // Rotation of every head's pairs (x[i], x[i + half]) of a row by the row's angles: cos and sin are
 // [rows, half]; `direction` -1 is the inverse. `size` of the rows is heads * 2 * half.
@@ -54,5 +64,6 @@ struct Rotation {
 };
 void RotateRows(const Rows& rows, const Rotation& rotation, const float* x, float* y);
 void RotateRows(const Rows& rows, const Rotation& rotation, const Bf16* x, Bf16* y);
+void RotateRows(const Rows& rows, const Rotation& rotation, const Fp16* x, Fp16* y);
 
 }  // namespace equipoise::ops

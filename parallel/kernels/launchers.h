@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "configs/base/error.h"
+#include "parallel/kernels/fp16.h"
 #include "parallel/kernels/kernel_image.h"
 #include "parallel/kernels/row_team.h"
 
@@ -65,6 +66,13 @@ void OnType(const at::Tensor& x, const Run& run) {
     EQUIPOISE_CHECK(x.scalar_type() == at::kBFloat16, "no kernel for ", x.scalar_type());
     run(Bf16());
   }
+}
+
+// The same of activations, which may be Fp16 too.
+template <class Run>
+void OnActivations(const at::Tensor& x, const Run& run) {
+  if (x.scalar_type() == at::kHalf) return run(Fp16());
+  OnType(x, run);
 }
 
 // Whether rows of `size` elements of each tensor can be moved in packs of 16 bytes.

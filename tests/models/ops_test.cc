@@ -1,5 +1,5 @@
 // Every operation beside the same formula in ATen's own autograd and double precision: result,
-// gradients of inputs, gradients of weights, in fp32 and bf16.
+// gradients of inputs, gradients of weights, in fp32, bf16 and fp16.
 #include <ATen/ATen.h>
 
 #include <catch2/catch.hpp>
@@ -50,7 +50,7 @@ Weights Pointers(std::vector<Parameter>& parameters) {
 
 // `adjacent` = weights behind each other in one buffer, as in training; else each on its own.
 void Check(const Problem& problem, bool adjacent = true) {
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     std::vector<Parameter> parameters = MakeParameters(problem.weights);
     const Weights weights = Pointers(parameters);
     FlatParameters flat(weights, dtype);
@@ -74,7 +74,7 @@ void Check(const Problem& problem, bool adjacent = true) {
     y.backward(g);
     expected.backward(g.to(at::kDouble));
 
-    const double bound = dtype == at::kFloat ? 3e-6 : 1.5e-2;
+    const double bound = dtype == at::kFloat ? 3e-6 : dtype == at::kHalf ? 2e-3 : 1.5e-2;
     INFO("dtype " << dtype);
     CHECK(RelativeError(y.detach(), expected.detach()) <= bound);
     for (size_t i = 0; i < inputs.size(); ++i) {

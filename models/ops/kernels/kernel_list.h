@@ -3,16 +3,22 @@
 #include "models/ops/kernels/rotary_rows.h"
 #include "models/ops/kernels/softmax_rows.h"
 #include "models/ops/kernels/swi_glu_rows.h"
+#include "parallel/kernels/fp16.h"
 
 // Every CUDA kernel of models/ops: ENTRY(name, row function), in an image by that name.
 #define EQUIPOISE_ROW_KERNELS(ENTRY)                                           \
   ENTRY(equipoise_rotary_fp32, RotaryRow<float>)                               \
   ENTRY(equipoise_rotary_bf16, RotaryRow<Bf16>)                                \
+  ENTRY(equipoise_rotary_fp16, RotaryRow<Fp16>)                                \
   ENTRY(equipoise_softmax_statistics_fp32, SoftmaxStatisticsRow<float>)        \
   ENTRY(equipoise_softmax_statistics_bf16, SoftmaxStatisticsRow<Bf16>)         \
+  ENTRY(equipoise_softmax_statistics_fp16, SoftmaxStatisticsRow<Fp16>)         \
   ENTRY(equipoise_cross_entropy_gradient_fp32, CrossEntropyGradientRow<float>) \
   ENTRY(equipoise_cross_entropy_gradient_bf16, CrossEntropyGradientRow<Bf16>)  \
+  ENTRY(equipoise_cross_entropy_gradient_fp16, CrossEntropyGradientRow<Fp16>)  \
   ENTRY(equipoise_swi_glu_fp32, SwiGluRow<float>)                              \
   ENTRY(equipoise_swi_glu_bf16, SwiGluRow<Bf16>)                               \
+  ENTRY(equipoise_swi_glu_fp16, SwiGluRow<Fp16>)                               \
   ENTRY(equipoise_swi_glu_gradient_fp32, SwiGluGradientRow<float>)             \
-  ENTRY(equipoise_swi_glu_gradient_bf16, SwiGluGradientRow<Bf16>)
+  ENTRY(equipoise_swi_glu_gradient_bf16, SwiGluGradientRow<Bf16>)              \
+  ENTRY(equipoise_swi_glu_gradient_fp16, SwiGluGradientRow<Fp16>)

@@ -23,7 +23,7 @@ namespace {
 
 using kernels::Data;
 using kernels::MutableData;
-using kernels::OnType;
+using kernels::OnActivations;
 using kernels::Packed;
 
 template <class Launcher>
@@ -33,7 +33,7 @@ at::Tensor SwiGluOn(const Launcher& launch, const at::Tensor& gate_up) {
   std::vector<int64_t> shape = input.sizes().vec();
   shape.back() = n;
   at::Tensor y = at::empty(shape, input.options());
-  OnType(input, [&](auto type) {
+  OnActivations(input, [&](auto type) {
     using T = decltype(type);
     launch(kernels::SwiGluRow<T>{Data<T>(input), MutableData<T>(y), n, Packed(n, {input, y})},
            n == 0 ? 0 : y.numel() / n);
@@ -47,7 +47,7 @@ at::Tensor SwiGluGradientOn(const Launcher& launch, const at::Tensor& g,
   const at::Tensor above = g.contiguous(), input = gate_up.contiguous();
   const int64_t n = input.size(-1) / 2;
   at::Tensor result = at::empty_like(input);
-  OnType(input, [&](auto type) {
+  OnActivations(input, [&](auto type) {
     using T = decltype(type);
     EQUIPOISE_CHECK(above.scalar_type() == input.scalar_type());
     launch(kernels::SwiGluGradientRow<T>{Data<T>(above), Data<T>(input), MutableData<T>(result), n,
@@ -66,7 +66,7 @@ at::Tensor RotaryOn(const Launcher& launch, const at::Tensor& x, const at::Tenso
   const int64_t size = input.size(1), half = c.size(1), stride = input.stride(0);
   EQUIPOISE_CHECK(c.sizes() == s.sizes() && c.size(0) == input.size(0) && size % (2 * half) == 0);
   at::Tensor y = at::empty(input.sizes(), input.options());
-  OnType(input, [&](auto type) {
+  OnActivations(input, [&](auto type) {
     using T = decltype(type);
     const bool packed = Packed(half, {input, y, c, s}) && Packed(stride, {input});
     launch(kernels::RotaryRow<T>{Data<T>(input), MutableData<T>(y), Data<float>(c), Data<float>(s),
@@ -90,7 +90,7 @@ at::Tensor SoftmaxStatisticsOn(const Launcher& launch, const at::Tensor& logits,
   CheckLogits(logits, ids);
   const int64_t rows = logits.size(0);
   at::Tensor statistics = at::empty({3, rows}, logits.options().dtype(at::kFloat));
-  OnType(logits, [&](auto type) {
+  OnActivations(logits, [&](auto type) {
     using T = decltype(type);
     launch(kernels::SoftmaxStatisticsRow<T>{Data<T>(logits), Data<int64_t>(ids),
                                             MutableData<float>(statistics), rows, logits.size(1)},
@@ -115,7 +115,7 @@ void CrossEntropyGradientOn(const Launcher& launch, const GradientCall& call) {
                   statistics.numel() == 3 * rows);
   EQUIPOISE_CHECK(!weights || (weights->scalar_type() == at::kFloat && weights->is_contiguous() &&
                                weights->numel() == rows));
-  OnType(logits, [&](auto type) {
+  OnActivations(logits, [&](auto type) {
     using T = decltype(type);
     launch(kernels::CrossEntropyGradientRow<T>{MutableData<T>(call.logits), Data<int64_t>(call.ids),
                                                Data<float>(call.statistics),

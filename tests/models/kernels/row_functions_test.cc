@@ -14,11 +14,16 @@ namespace {
 
 using testing::Normal;
 
-// A result is the fp64 one, rounded once: half a unit in the last place of bf16, and what fp32
-// loses before.
+// Half a unit in the last place of a result, relative to it.
+double Unit(at::ScalarType dtype) {
+  if (dtype == at::kFloat) return 0;
+  return dtype == at::kHalf ? 1.0 / 2048 : 1.0 / 256;
+}
+
+// A result is the fp64 one, rounded once, and what fp32 loses before.
 void CheckRounded(const at::Tensor& found, const at::Tensor& expected) {
   REQUIRE(found.sizes() == expected.sizes());
-  const double unit = found.scalar_type() == at::kFloat ? 2e-6 : 1.0 / 256 + 2e-6;
+  const double unit = Unit(found.scalar_type()) + 2e-6;
   const at::Tensor difference = (found.to(at::kDouble) - expected).abs();
   // Where terms of up to 50 cancel, 2^-24 of them is left.
   const at::Tensor bound = expected.abs() * unit + 1e-5;
@@ -50,7 +55,7 @@ at::Tensor Rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
 at::Tensor Silu(const at::Tensor& x) { return x * at::sigmoid(x); }
 
 TEST_CASE("SwiGLU's row functions are fp64's numbers rounded once", "[kernels]") {
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const int64_t rows : {0, 1, 7}) {
       for (const int64_t n : {0, 1, 7, 8, 24, 4, 1000}) {
         INFO(dtype << " rows " << rows << " elements " << n);
@@ -70,7 +75,7 @@ TEST_CASE("SwiGLU's row functions are fp64's numbers rounded once", "[kernels]")
 }
 
 TEST_CASE("rotary row functions are fp64's numbers rounded once", "[kernels]") {
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const int64_t rows : {0, 1, 5}) {
       for (const int64_t half : {1, 3, 4, 8, 64}) {
         for (const int64_t margin : {0, 1, 8}) {  // before q and k, and after
@@ -119,7 +124,7 @@ bool Near(const at::Tensor& found, const at::Tensor& expected, double unit, doub
 
 TEST_CASE("cross entropy's row functions are fp64's numbers", "[kernels]") {
   constexpr int64_t kRows = 5;
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const int64_t n : {1, 3, 8, 19, 1000, 4097}) {  // rows begin anywhere within a pack
       INFO(dtype << " vocabulary " << n);
       const at::Tensor logits = Normal({kRows, n}, 1).mul_(6).to(dtype);
@@ -139,7 +144,7 @@ TEST_CASE("cross entropy's row functions are fp64's numbers", "[kernels]") {
       const at::Tensor weights = at::linspace(0.5, 2, kRows, at::kFloat);
       const at::Tensor expected =
           at::softmax(wide, 1).scatter_add(1, places, here.to(at::kDouble).neg());
-      const double unit = 4e-6 + (dtype == at::kFloat ? 0 : 1.0 / 256);
+      const double unit = 4e-6 + Unit(dtype);
       for (const bool weighted : {false, true}) {
         const at::Tensor found = logits.clone();
         TurnIntoGradient(found, ids, statistics, weighted ? std::optional(weights) : std::nullopt,
@@ -159,7 +164,7 @@ TEST_CASE("cross entropy's row functions are fp64's numbers", "[kernels]") {
 }
 
 TEST_CASE("row functions take rows at addresses that are not aligned", "[kernels]") {
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const at::Tensor memory = Normal({3 * 16 + 1}, 5).to(dtype);
     const at::Tensor x = memory.narrow(0, 1, 48).view({3, 16});
     CHECK(SwiGlu(x).equal(SwiGlu(x.clone())));
@@ -174,7 +179,7 @@ TEST_CASE("SwiGLU of gates beyond the range of exp", "[kernels]") {
   const at::Tensor g = SwiGluGradient(at::ones({1, 5}), x);
   CHECK(at::isfinite(g).all().item<bool>());
   const at::Tensor nan = at::full({1, 2}, std::numeric_limits<float>::quiet_NaN());
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16})
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf})
     CHECK(std::isnan(SwiGlu(nan.to(dtype)).item<float>()));
 }
 
