@@ -1,6 +1,8 @@
 #include "parallel/parameter.h"
 
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/format.h>
 
 #include <utility>
 
@@ -19,6 +21,15 @@ at::Tensor ViewOf(const at::Tensor& buffer, int64_t offset, const Parameter& par
   return buffer.narrow(0, offset, parameter.numel()).view(parameter.shape);
 }
 
+void RequireInRange(const std::vector<Parameter*>& parameters) {
+  for (const Parameter* p : parameters) {
+    if (!p->value.defined() || at::isfinite(p->value.to(at::kHalf)).all().item<bool>()) continue;
+    throw DataError(fmt::format(
+        "{}: has values beyond 65504, the largest of fp16; set train.precision to bf16 or fp32",
+        p->name));
+  }
+}
+
 }  // namespace
 
 void Parameter::AddGradient(const at::Tensor& d) {
@@ -35,7 +46,9 @@ FlatParameters::FlatParameters(std::vector<std::vector<Parameter*>> units,
                                at::ScalarType compute_dtype, const Sharding& sharding,
                                at::Device device)
     : sharding_(sharding) {
-  EQUIPOISE_CHECK(compute_dtype == at::kFloat || compute_dtype == at::kBFloat16, compute_dtype);
+  EQUIPOISE_CHECK(
+      compute_dtype == at::kFloat || compute_dtype == at::kBFloat16 || compute_dtype == at::kHalf,
+      compute_dtype);
   if (!sharding.gradients()) {  // one unit: nothing is padded in between
     std::vector<Parameter*> all;
     for (const auto& unit : units) all.insert(all.end(), unit.begin(), unit.end());
@@ -182,6 +195,7 @@ void FlatParameters::SetUnit(size_t unit, const SetFunction& set) {
     if (parameters.back()->trainable) parameters.back()->master = parameters.back()->value;
   }
   set(parameters);
+  if (compute_.scalar_type() == at::kHalf) RequireInRange(parameters);
   const at::Tensor slice = masters.narrow(0, mine.begin - trained.begin, mine.size());
   const auto keep = [](const at::Tensor& from, at::Tensor into) {
     if (into.scalar_type() == at::kFloat || from.scalar_type() != at::kFloat) {
@@ -235,6 +249,7 @@ void FlatParameters::UpdateCompute() {
   EQUIPOISE_CHECK(!sharding_.gradients(), "use SetWeights()");
   if (!master_aliases_gradient()) return;
   RoundMaster(master_, compute_.narrow(0, 0, master_.numel()));
+  if (compute_.scalar_type() == at::kHalf) RequireInRange(parameters_);
 }
 
 void FlatParameters::DropMasters() {

@@ -81,9 +81,9 @@ struct Parameter {
 // trainable parameters only, one flat fp32 gradient buffer. A frozen parameter is held once, in the
 // compute dtype; one that is packed has its own memory.
 //
-// Masters are the values themselves when computing in fp32. In bf16 they lie in the gradient's
-// memory while weights are set, until DropMasters(): what of a master its bf16 value does not say
-// is kept by the optimizer (split_master.h), which takes it before.
+// Masters are the values themselves when computing in fp32. In bf16 and fp16 they lie in the
+// gradient's memory while weights are set, until DropMasters(): the optimizer takes them before,
+// in bf16 what a value does not say of its master (split_master.h), in fp16 all of it.
 //
 // Trainable parameters come first, then the frozen ones, both in the order given (the order of the
 // layers): the gradients of consecutive layers are one contiguous slice, and an offset in the
@@ -142,7 +142,8 @@ class FlatParameters {
 
   // Calls `set` with parameters whose weights it is to write (Parameter::stored), until it has
   // been called for all; then the values are those of the masters. With shared-out gradients only
-  // the masters of a unit are in memory at a time. REQUIRES: masters were not dropped.
+  // the masters of a unit are in memory at a time. Throws DataError for a weight beyond the range
+  // of fp16, where values are. REQUIRES: masters were not dropped.
   using SetFunction = std::function<void(const std::vector<Parameter*>&)>;
   void SetWeights(const SetFunction& set);
   // Where the elements of a frozen parameter that this rank keeps lie: in it, and in compute().
@@ -154,7 +155,7 @@ class FlatParameters {
   // Sets the gradients to zero, which drops masters that lie in their memory.
   void ZeroGradient();
   // Rounds the masters into the values of the trainable parameters, as SplitMaster() does (nothing
-  // to do in fp32). REQUIRES: masters, of whole gradients.
+  // to do in fp32). Throws as SetWeights(). REQUIRES: masters, of whole gradients.
   void UpdateCompute();
 
   // Whether masters are, or were, in the gradient's memory: whether the compute dtype is not fp32.

@@ -49,6 +49,10 @@ at::Tensor HalfOf(const at::Tensor& bits, int64_t which) {
 }  // namespace
 
 void RoundMaster(const at::Tensor& master, at::Tensor weight) {
+  if (weight.scalar_type() == at::kHalf) {
+    weight.copy_(master);
+    return;
+  }
   Check(master, weight);
   if (!master.is_cpu()) {
     const at::Tensor bits = master.view({-1}).view(at::kInt), rounded = weight.view({-1});

@@ -16,7 +16,8 @@ namespace equipoise {
 //
 // Tensors: `master` fp32, `weight` bf16, `remainder` int16; contiguous, of one size, on one device.
 
-// The weight alone.
+// The weight alone. It may be fp16 here, which is rounded to nearest, ties to even: what fp16
+// leaves of a master fits no 16 bits.
 void RoundMaster(const at::Tensor& master, at::Tensor weight);
 // Both halves.
 void SplitMaster(const at::Tensor& master, at::Tensor weight, at::Tensor remainder);

@@ -96,7 +96,9 @@ const Program& PublishedSystems() {
 }
 
 int64_t OptimizerStateBytes(const RunStyle& style, int64_t element_bytes) {
-  return 2 * style.moment_bytes + (element_bytes == kFp32 ? 0 : style.program->master_bytes);
+  const int64_t bytes = 2L * style.moment_bytes;
+  if (element_bytes == kFp32) return bytes;
+  return bytes + (style.whole_masters ? kFp32 : style.program->master_bytes);
 }
 
 int64_t OffloadedStateBytes(const RunStyle& style, int64_t element_bytes) {
@@ -111,7 +113,9 @@ OffloadedMoves OffloadedBytesMoved(const RunStyle& style, int64_t element_bytes)
 
 double OptimizerMovedBytes(const RunStyle& style, int64_t element_bytes) {
   double bytes = style.program->optimizer_bytes;
-  if (element_bytes != kFp32) bytes += style.program->master_bytes_moved;
+  // A whole master is updated as one in fp32 is; then read, and the weight written.
+  if (element_bytes != kFp32)
+    bytes += style.whole_masters ? kFp32 + element_bytes : style.program->master_bytes_moved;
   if (style.moment_bytes == kFp32) return bytes;
   // Both moments, before and after the update.
   return bytes + 4 * (style.program->widens_moments ? style.moment_bytes + kFp32

@@ -2,6 +2,8 @@
 // are read and written once. On a GPU it is one launch, where the program's own kernels are loaded;
 // on the host a loop over chunks on all threads (adamw_on_host.h).
 //
+// In fp16 the masters are in a buffer of their own, and a copy rounds them into the weights.
+//
 // A GPU without own kernels takes ATen's fused AdamW, region by region of the shard: of each, the
 // fp32 numbers are made from what is kept of them, updated, rounded and split again. What is not
 // kept in fp32 is thus never in memory as fp32 but for a region; so are steps that are only tried.
@@ -193,7 +195,7 @@ at::Tensor AdamW::JoinedMaster(size_t index) const {
     const int64_t size = run.flat.size();
     const at::Tensor values = ValuesOf(run);
     if (!remainders_.defined()) {
-      parts.push_back(values);
+      parts.push_back(masters_.defined() ? masters_.narrow(0, run.local, size) : values);
       continue;
     }
     parts.push_back(at::empty({size}, values.options().dtype(at::kFloat)));
@@ -211,10 +213,14 @@ LazyTensor AdamW::Master(size_t index) const {
 }
 
 void AdamW::TakeMasters() {
-  const bool split = parameters_.master_aliases_gradient();
+  const bool apart = parameters_.master_aliases_gradient();
+  const bool whole = apart && parameters_.compute().scalar_type() == at::kHalf;
   const at::TensorOptions state =
       offloaded() ? at::TensorOptions(at::kCPU) : parameters_.gradient().options();
-  if (split) remainders_ = at::zeros({shards_.shard_numel()}, state.dtype(at::kShort));
+  if (apart) {
+    (whole ? masters_ : remainders_) =
+        at::zeros({shards_.shard_numel()}, state.dtype(whole ? at::kFloat : at::kShort));
+  }
   for (Region& region : regions_) {
     const Shards::Run& place = region.place;
     const int64_t size = place.flat.size();
@@ -223,13 +229,18 @@ void AdamW::TakeMasters() {
       region.values = PinnedMemory(size, values.scalar_type());
       region.values.copy_(values);
     }
-    if (!split) continue;
-    const at::Tensor masters = parameters_.GradientOf(place);
-    SplitMaster(offloaded() ? masters.cpu() : masters, ValuesOf(region),
-                remainders_.narrow(0, place.local, size));
+    if (!apart) continue;
+    const at::Tensor gradient = parameters_.GradientOf(place);
+    const at::Tensor masters = offloaded() ? gradient.cpu() : gradient;
+    if (whole) {
+      masters_.narrow(0, place.local, size).copy_(masters);
+      RoundMaster(masters, ValuesOf(region));
+    } else {
+      SplitMaster(masters, ValuesOf(region), remainders_.narrow(0, place.local, size));
+    }
     if (offloaded()) parameters_.ValueOf(place).copy_(region.values);
   }
-  if (split) parameters_.DropMasters();
+  if (apart) parameters_.DropMasters();
   exp_avg_ = at::zeros({shards_.shard_numel()}, state.dtype(options_.moments));
   exp_avg_sq_ = at::zeros_like(exp_avg_);
 }
@@ -240,9 +251,10 @@ AdamW::State AdamW::Load(const Region& region) const {
   const auto fp32 = [&](const at::Tensor& shard) {
     return shard.narrow(0, place.local, size).to(at::kFloat);  // a view where it is fp32
   };
-  State state{ValuesOf(region), fp32(exp_avg_), fp32(exp_avg_sq_)};
+  const at::Tensor values =
+      masters_.defined() ? masters_.narrow(0, place.local, size) : ValuesOf(region);
+  State state{values, fp32(exp_avg_), fp32(exp_avg_sq_)};
   if (remainders_.defined()) {
-    const at::Tensor values = state.masters;
     state.masters = at::empty({size}, values.options().dtype(at::kFloat));
     JoinMaster(values, remainders_.narrow(0, place.local, size), state.masters);
   }
@@ -256,6 +268,7 @@ void AdamW::Store(const Region& region, const State& state) {
     SplitMaster(state.masters, parameters_.ValueOf(place),
                 remainders_.narrow(0, place.local, size));
   }
+  if (masters_.defined()) RoundMaster(state.masters, parameters_.ValueOf(place));
   if (options_.moments == at::kFloat) return;
   exp_avg_.narrow(0, place.local, size).copy_(state.averages);
   exp_avg_sq_.narrow(0, place.local, size).copy_(state.squares);
@@ -325,6 +338,7 @@ void AdamW::MakeChunks() {
       at.weight = parameters_.ValueAt(place);
       at.gradient = parameters_.GradientAt(place);
     }
+    if (masters_.defined()) at.weight = place.local;
     const auto begin = static_cast<int64_t>(chunks_.size());
     AddChunks(region, at, chunks_);
     region.chunks = {begin, static_cast<int64_t>(chunks_.size())};
@@ -350,6 +364,13 @@ void AdamW::StepOnHost(Range chunks, const at::Tensor& values, const at::Tensor&
   });
 }
 
+void AdamW::RoundMasters() {
+  for (const Region& region : regions_) {
+    const Shards::Run& place = region.place;
+    RoundMaster(masters_.narrow(0, place.local, place.flat.size()), parameters_.ValueOf(place));
+  }
+}
+
 void AdamW::StepOffloaded(double lr) {
   int64_t most = 0;
   for (const Region& region : regions_) most = std::max(most, region.place.flat.size());
@@ -367,7 +388,11 @@ void AdamW::StepOffloaded(double lr) {
     if (i + 1 < regions_.size()) start(i + 1);
     copies[i % 2].Wait();
     const Region& region = regions_[i];
-    StepOnHost(region.chunks, region.values, arriving_[i % 2], lr);
+    StepOnHost(region.chunks, masters_.defined() ? masters_ : region.values, arriving_[i % 2], lr);
+    if (masters_.defined()) {
+      const Shards::Run& place = region.place;
+      RoundMaster(masters_.narrow(0, place.local, place.flat.size()), region.values);
+    }
     parameters_.ValueOf(region.place).copy_(region.values, /*non_blocking=*/true);
   }
 }
@@ -392,8 +417,10 @@ bool AdamW::StepByOwnKernel(double lr) {
   const Rates rates = RatesOf(groups_, lr);
   const std::optional<at::Tensor> remainders =
       remainders_.defined() ? std::optional(remainders_) : std::nullopt;
-  own(chunks_on_device_, parameters_.compute(), remainders, gradient, exp_avg_, exp_avg_sq_,
-      rates.lr, rates.decay, std::array{options_.beta1, options_.beta2}, options_.eps, steps_);
+  own(chunks_on_device_, masters_.defined() ? masters_ : parameters_.compute(), remainders,
+      gradient, exp_avg_, exp_avg_sq_, rates.lr, rates.decay,
+      std::array{options_.beta1, options_.beta2}, options_.eps, steps_);
+  if (masters_.defined()) RoundMasters();
   return true;
 }
 
@@ -402,8 +429,10 @@ void AdamW::Step(double lr) {
   if (chunks_.empty()) MakeChunks();
   if (offloaded()) return StepOffloaded(lr);
   if (steps_on_host()) {
-    return StepOnHost({0, static_cast<int64_t>(chunks_.size())}, parameters_.compute(),
-                      parameters_.gradient(), lr);
+    StepOnHost({0, static_cast<int64_t>(chunks_.size())},
+               masters_.defined() ? masters_ : parameters_.compute(), parameters_.gradient(), lr);
+    if (masters_.defined()) RoundMasters();
+    return;
   }
   if (StepByOwnKernel(lr)) return;
   for (const Region& region : regions_) {

@@ -37,9 +37,10 @@ struct ParameterGroup {
 // rank's shard. The moments are flat buffers [shards.shard_numel()], laid out as the shard; with
 // one rank, as FlatParameters::gradient(). Frozen parameters have none. In fp32 a master is the
 // value that the model computes with; in bf16 it is that value and a 16-bit remainder, which is
-// kept here, as the moments are (split_master.h). With AdamWOptions::on_host the shard's values are
-// kept here a second time, so that of a step only gradients come from the device, and values go
-// there.
+// kept here, as the moments are (split_master.h). In fp16 it is kept here whole: one beyond fp16's
+// range is infinite as a value, and no loss is finite from then on. With AdamWOptions::on_host the
+// shard's values are kept here a second time, so that of a step only gradients come from the
+// device, and values go there.
 class AdamW {
  public:
   // One rank that updates all parameters. REQUIRES: every trainable parameter in exactly one group,
@@ -122,6 +123,8 @@ class AdamW {
   // come from the device.
   void StepOnHost(Range chunks, const at::Tensor& values, const at::Tensor& gradients, double lr);
   void StepOffloaded(double lr);
+  // fp16: rounds the masters into the weights.
+  void RoundMasters();
   bool StepByOwnKernel(double lr);
   at::Tensor JoinedMaster(size_t index) const;
 
@@ -132,7 +135,8 @@ class AdamW {
   int rank_;
   std::vector<Region> regions_;
   at::Tensor exp_avg_, exp_avg_sq_;
-  at::Tensor remainders_;                    // int16, laid out as the moments; undefined in fp32
+  at::Tensor remainders_;                    // bf16: int16, laid out as the moments
+  at::Tensor masters_;                       // fp16: fp32, likewise; both undefined elsewhere
   std::vector<kernels::AdamWChunk> chunks_;  // of row functions: made by the first step
   at::Tensor chunks_on_device_;              // the same, of the own kernel
   std::array<at::Tensor, 2> arriving_;       // offloaded: gradients of a region and of the next

@@ -237,6 +237,25 @@ TEST_CASE("plans are priced by the kernels that a run takes", "[balance][cpu]") 
   RunStyle rounded = own;
   rounded.moment_bytes = 2;
   CHECK(OptimizerMovedBytes(rounded, 2) == 4 + 4 + 2 * (2 + 2 + 2 + 2));
+  // fp16: the fp32 master in place of weight and remainder, and then it is read and the weight
+  // written.
+  for (RunStyle whole : {own, aten}) {
+    whole.whole_masters = true;
+    CHECK(OptimizerMovedBytes(whole, 2) == 4 + 4 + 2 * (4 + 4 + 4) + 4 + 2);
+  }
+}
+
+TEST_CASE("bytes of a trained parameter in every precision", "[balance][cpu]") {
+  RunStyle style;
+  const auto bytes = [&](int64_t element) {  // beside the fp32 gradient
+    return element + 4 + OptimizerStateBytes(style, element);
+  };
+  CHECK(bytes(4) == 16);  // fp32: a weight is its master
+  CHECK(bytes(2) == 16);  // bf16: weight and remainder
+  style.whole_masters = true;
+  CHECK(bytes(2) == 18);  // fp16: weight and master
+  style.moment_bytes = 2;
+  CHECK(bytes(2) == 14);
 }
 
 TEST_CASE("products that do not fill tiles or waves cost more", "[balance][cpu]") {

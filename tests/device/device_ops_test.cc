@@ -71,7 +71,7 @@ Tensors RunOn(at::Device device, at::ScalarType dtype, const Problem& problem) {
 }
 
 void Check(const Problem& problem) {
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const Tensors expected = RunOn(at::kCPU, dtype, problem);
     const Tensors found = RunOn(kGpu, dtype, problem);
     const double bound = dtype == at::kFloat ? 3e-6 : 1e-2;
@@ -233,7 +233,7 @@ TEST_CASE("attention on a device by cuDNN, where it is chosen", "[device]") {
 }
 
 TEST_CASE("attention to cached keys on a device", "[device]") {
-  const at::ScalarType dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const at::ScalarType dtype = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
   const int64_t rows = GENERATE(1, 6);
   const at::Tensor q = Normal({rows + 1, 32}, 1).to(dtype);
   const auto attention = [&](at::Device device) {

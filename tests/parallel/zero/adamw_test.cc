@@ -122,9 +122,10 @@ void TenSteps(Model& model, AdamW& adamw) {
   }
 }
 
-TEST_CASE("masters that are kept as bf16 weights and remainders have the bits of fp32 ones",
+TEST_CASE("masters that are kept beside 16-bit weights have the bits of fp32 ones",
           "[parallel][cpu]") {
-  Model whole, split(at::kBFloat16);
+  const auto compute = GENERATE(at::kBFloat16, at::kHalf);
+  Model whole, split(compute);
   for (size_t i = 0; i < 3; ++i) {
     split.flat.parameters()[i]->stored().copy_(whole.flat.parameters()[i]->stored());
   }
@@ -141,13 +142,31 @@ TEST_CASE("masters that are kept as bf16 weights and remainders have the bits of
     CHECK(of_split.Master(i).sizes() == one.shape);
     CHECK(of_split.Master(i).Get().equal(one.master));
     CHECK(of_split.exp_avg(i).equal(of_whole.exp_avg(i)));
-    CHECK(other.value.sub(one.master).abs().le(one.master.abs().mul(1 / 256.0)).all().item<bool>());
+    const double unit = compute == at::kHalf ? 1 / 2048.0 : 1 / 256.0;
+    CHECK(other.value.sub(one.master).abs().le(one.master.abs().mul(unit)).all().item<bool>());
     CHECK(!other.value.to(at::kFloat).equal(one.master));
   }
 }
 
+TEST_CASE("weights beyond the range of fp16 are refused by name", "[parallel][cpu]") {
+  const bool is_frozen = GENERATE(false, true);
+  for (const float value : {65519.0F, 65520.0F}) {  // to 65504, and to infinity
+    Parameter weight = Named("layer.weight", {2, 2}), frozen = Named("frozen", {2});
+    frozen.trainable = false;
+    FlatParameters flat({&weight, &frozen}, at::kHalf);
+    Parameter& large = is_frozen ? frozen : weight;
+    const auto set = [&](const std::vector<Parameter*>&) { large.stored().fill_(-value); };
+    if (value < 65520) {
+      CHECK_NOTHROW(flat.SetWeights(set));
+    } else {
+      CHECK_THROWS_WITH(flat.SetWeights(set), Catch::Contains(large.name + ": has values beyond") &&
+                                                  Catch::Contains("train.precision"));
+    }
+  }
+}
+
 TEST_CASE("moments in bf16 are fp32 ones rounded after each step", "[parallel][cpu]") {
-  const auto compute = GENERATE(at::kFloat, at::kBFloat16);
+  const auto compute = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
   Model exact(compute), rounded(compute);
   for (size_t i = 0; i < 3; ++i) {
     rounded.flat.parameters()[i]->stored().copy_(exact.flat.parameters()[i]->stored());
@@ -181,7 +200,7 @@ TEST_CASE("moments in bf16 are fp32 ones rounded after each step", "[parallel][c
 TEST_CASE("a flat buffer of several regions is updated as each part alone", "[parallel][cpu]") {
   // Larger than a region; the parts are of other sizes, so that regions cut them elsewhere.
   const int64_t large = (1 << 16) + 1000, small = 777;
-  const auto compute = GENERATE(at::kFloat, at::kBFloat16);
+  const auto compute = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
   const auto trained = [&](std::vector<Parameter*> parameters) {
     FlatParameters flat(parameters, compute);
     for (Parameter* p : parameters) {

@@ -140,7 +140,7 @@ void Train(int ranks, const Setting& setting, Whole& saved, std::vector<double>&
 
 TEST_CASE("sharding changes no bit of norm, weights and moments", "[zero][cpu]") {
   const int ranks = GENERATE(2, 3, 4);
-  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
   const int64_t bucket_bytes = GENERATE(4, 4096, 1 << 20);
   Whole plain, sharded;
   std::vector<double> plain_norms, sharded_norms;
@@ -159,7 +159,7 @@ TEST_CASE("sharding changes no bit of norm, weights and moments", "[zero][cpu]")
 }
 
 TEST_CASE("every rank has the same weights after a step", "[zero][cpu]") {
-  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
   std::vector<at::Tensor> of_rank(3);
   RunRanks(3, [&](Communicator& group) {
     Model model({1, dtype, 4096}, group);
@@ -224,7 +224,7 @@ bool StepWith(Model& model, Communicator& group, float gradient, double lr) {
 TEST_CASE("a step that would leave a number that is not finite is taken by no rank",
           "[zero][cpu]") {
   const int zero = GENERATE(0, 1);
-  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
   struct Fault {
     const char* name;
     float gradient;
