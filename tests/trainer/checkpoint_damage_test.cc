@@ -117,6 +117,20 @@ const std::vector<Damage>& Damages() {
        [](const auto& f) { EditIndex(f, [](Json& j) { j["state"]["optimizer_step"] = 21; }); }},
       {"more steps skipped in a row than skipped",
        [](const auto& f) { EditIndex(f, [](Json& j) { j["state"]["non_finite_in_a_row"] = 2; }); }},
+      {"a scale of the loss that is none",
+       [](const auto& f) { EditIndex(f, [](Json& j) { j["state"]["loss_scale"] = 1024; }); }},
+      {"a scale of the loss of nothing",
+       [](const auto& f) {
+         EditIndex(f, [](Json& j) {
+           j["state"]["loss_scale"] = {{"scale", 0}, {"good_steps", 0}};
+         });
+       }},
+      {"a scale of the loss for fewer steps than none",
+       [](const auto& f) {
+         EditIndex(f, [](Json& j) {
+           j["state"]["loss_scale"] = {{"scale", 1024}, {"good_steps", -1}};
+         });
+       }},
       {"an epoch beyond the samples",
        [](const auto& f) { EditIndex(f, [](Json& j) { j["state"]["epoch"] = 4000; }); }},
       {"no state", [](const auto& f) { EditIndex(f, [](Json& j) { j.erase("state"); }); }},

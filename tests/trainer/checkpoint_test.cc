@@ -74,6 +74,18 @@ TEST_CASE("the best checkpoint is linked and never deleted", "[checkpoint][cpu]"
   CHECK(NamesIn(folder) == std::set<std::string>{"best", "latest", "step-00000080"});
 }
 
+TEST_CASE("the scale of the loss is kept", "[checkpoint][cpu]") {
+  const ScratchFolder scratch;
+  SingleCommunicator world;
+  CheckpointContent content = SampleContent(40, 0);
+  for (const auto& scale : {std::optional<LossScale>(), std::optional<LossScale>({0x1p20, 17})}) {
+    content.state.loss_scale = scale;
+    content.state.step += 1;
+    const std::string folder = SaveCheckpoint(scratch.path(), content, 3, world).folder;
+    CHECK(ReadCheckpointIndex(folder, /*verify=*/true).state.loss_scale == scale);
+  }
+}
+
 TEST_CASE("ranks without tensors write no file", "[checkpoint][cpu]") {
   const ScratchFolder scratch;
   RunRanks(3, [&](Communicator& world) {

@@ -26,6 +26,16 @@ TEST_CASE("finite steps are tried, others are not", "[guard][cpu]") {
   CHECK(guard.in_a_row() == 2);
 }
 
+TEST_CASE("a scale of the loss that can become no smaller is told", "[guard][cpu]") {
+  NonFiniteGuard guard;
+  NonFiniteGuard::Step step{4, 2.5, kInf, 1e-3, {"a.jsonl:7"}};
+  step.least_scale = 1024;
+  CHECK_FALSE(guard.MayTry(step));
+  CHECK(guard.warning() ==
+        "step 4: loss 2.5, gradient norm inf, loss scale at its minimum of 1024: skipped, 1 in a "
+        "row; samples: a.jsonl:7");
+}
+
 TEST_CASE("a step that the optimizer refuses is skipped too", "[guard][cpu]") {
   NonFiniteGuard guard(/*in_a_row=*/2);
   const NonFiniteGuard::Step step{7, 2.5, 0.1, 1e38, {}};

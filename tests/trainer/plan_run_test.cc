@@ -157,7 +157,9 @@ TEST_CASE("a plan is made in the precision that the run would use", "[plan_run][
   CHECK(bytes({local, cpu}, {1}) == ElementBytes(here));
   CHECK(bytes({local, cpu, "train.precision=bf16"}, {1}) == 2);
   CHECK(bytes({local, cpu, "train.precision=fp32"}, {1}) == 4);
-  for (const Precision precision : {Precision::kFp32, Precision::kBf16})  // the ranks say so
+  CHECK(bytes({local, cpu, "train.precision=fp16"}, {1}) == 2);
+  for (const Precision precision :
+       {Precision::kFp32, Precision::kBf16, Precision::kFp16})  // the ranks say so
     CHECK(bytes({local, cpu}, {1, precision}) == ElementBytes(precision));
   CHECK(bytes({}, {8}) == 2);
   CHECK(bytes({"train.precision=fp32"}, {8}) == 4);

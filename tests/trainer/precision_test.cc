@@ -23,18 +23,24 @@ bool HasFlag(const std::string& flag) {
 TEST_CASE("each precision has its name and size", "[precision][cpu]") {
   CHECK(ToString(Precision::kFp32) == "fp32");
   CHECK(ToString(Precision::kBf16) == "bf16");
+  CHECK(ToString(Precision::kFp16) == "fp16");
   CHECK(ElementBytes(Precision::kFp32) == 4);
   CHECK(ElementBytes(Precision::kBf16) == 2);
-  for (const Precision precision : {Precision::kFp32, Precision::kBf16})
+  CHECK(ElementBytes(Precision::kFp16) == 2);
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16, Precision::kFp16})
     CHECK(ParsePrecision(ToString(precision)) == precision);
-  CHECK_THROWS_AS(ParsePrecision("fp16"), std::logic_error);
-  CHECK(PrecisionSettings() == std::vector<std::string>{"auto", "fp32", "bf16"});
+  CHECK_THROWS_AS(ParsePrecision("fp8"), std::logic_error);
+  CHECK(PrecisionSettings() == std::vector<std::string>{"auto", "fp32", "bf16", "fp16"});
+  for (const MomentPrecision moments : {MomentPrecision::kFp32, MomentPrecision::kBf16})
+    CHECK(ToString(PrecisionOf(moments)) == ToString(moments));
+  CHECK_FALSE(ParseEnum<MomentPrecision>("fp16"));
 }
 
 TEST_CASE("a precision that is given is taken, auto goes by the matrix units", "[precision][cpu]") {
   for (const bool has_units : {false, true}) {
     CHECK(ChoosePrecision("fp32", has_units) == Precision::kFp32);
     CHECK(ChoosePrecision("bf16", has_units) == Precision::kBf16);
+    CHECK(ChoosePrecision("fp16", has_units) == Precision::kFp16);
   }
   CHECK(ChoosePrecision("auto", false) == Precision::kFp32);
   CHECK(ChoosePrecision("auto", true) == Precision::kBf16);

@@ -81,6 +81,8 @@ Json StateJson(const TrainState& state) {
                {"images", state.images},
                {"skipped_samples", state.skipped_samples},
                {"non_finite_in_a_row", state.non_finite_in_a_row}};
+  if (const auto& scale = state.loss_scale)
+    json["loss_scale"] = {{"scale", scale->scale}, {"good_steps", scale->good_steps}};
   if (const auto& best = state.best)
     json["best"] = {{"measure", best->measure}, {"value", best->value}, {"step", best->step}};
   return json;

@@ -32,6 +32,18 @@ BestStep ReadBest(const Json& json, const std::string& source) {
   return {GetString(json, "measure", source), value.get<double>(), Count(json, "step", source)};
 }
 
+LossScale ReadLossScale(const Json& json, const std::string& source) {
+  const Json scale = json.is_object() ? json.value("scale", Json()) : Json();
+  if (!scale.is_number() || scale.get<double>() < 1 ||
+      scale.get<double>() > static_cast<double>(LossScaleSection::kMost)) {
+    throw DataError(
+        fmt::format("{}: loss_scale: scale is no number from 1 to {}; use another "
+                    "checkpoint",
+                    source, LossScaleSection::kMost));
+  }
+  return {scale.get<double>(), Count(json, "good_steps", source)};
+}
+
 TrainState ReadState(const Json& json, const std::string& source) {
   TrainState state;
   state.step = Count(json, "step", source);
@@ -43,6 +55,7 @@ TrainState ReadState(const Json& json, const std::string& source) {
   state.images = Count(json, "images", source);
   state.skipped_samples = Count(json, "skipped_samples", source);
   state.non_finite_in_a_row = Count(json, "non_finite_in_a_row", source);
+  if (json.contains("loss_scale")) state.loss_scale = ReadLossScale(json.at("loss_scale"), source);
   if (json.contains("best")) state.best = ReadBest(json.at("best"), source);
   return state;
 }

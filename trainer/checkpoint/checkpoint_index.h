@@ -10,6 +10,7 @@
 #include "configs/base/json.h"
 #include "data/loading/packing.h"
 #include "trainer/checkpoint/checkpoint_pieces.h"
+#include "trainer/settings/loss_scale_section.h"
 
 namespace equipoise {
 
@@ -29,6 +30,7 @@ struct TrainState {
   int64_t skipped_samples = 0;
   int64_t non_finite_in_a_row = 0;
   std::optional<BestStep> best;
+  std::optional<LossScale> loss_scale = std::nullopt;  // in fp16
 };
 
 // A piece of a tensor, and the checkpoint's file that contains it.

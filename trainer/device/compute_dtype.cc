@@ -11,6 +11,8 @@ at::ScalarType DtypeOf(Precision precision) {
       return at::kFloat;
     case Precision::kBf16:
       return at::kBFloat16;
+    case Precision::kFp16:
+      return at::kHalf;
   }
   EQUIPOISE_CHECK(false, "precision ", static_cast<int>(precision));
 }

@@ -116,6 +116,7 @@ TrainState Checkpointer::Restore(Replica& replica) {
     state = Load(replica);
   }
   replica.guard = NonFiniteGuard(state.non_finite_in_a_row);
+  if (replica.scaler.on() && state.loss_scale) replica.scaler.Restore(*state.loss_scale);
   return state;
 }
 

@@ -26,7 +26,10 @@ void NonFiniteGuard::Skip(const Step& step, const std::string& why) {
   ++in_a_row_;
   std::ostringstream text;
   text << "step " << step.number << ": loss " << step.loss << ", gradient norm " << step.grad_norm
-       << why << ": skipped, " << in_a_row_ << " in a row";
+       << why;
+  if (step.least_scale > 0)
+    text << fmt::format(", loss scale at its minimum of {:.0f}", step.least_scale);
+  text << ": skipped, " << in_a_row_ << " in a row";
   if (!step.samples.empty()) text << "; samples: " << Named(step.samples);
   warning_ = text.str();
 }

@@ -19,6 +19,7 @@ class NonFiniteGuard {
     double grad_norm = 0;
     double lr = 0;
     std::vector<std::string> samples;  // names of the step's samples, e.g. "train.jsonl:17"
+    double least_scale = 0;  // the loss scale, where it can become no smaller; 0: it can, or none
   };
 
   // `in_a_row` comes from TrainState after a resume.

@@ -35,7 +35,8 @@ void RequireTensorRanksTogether(const Mesh& mesh, const std::vector<int>& machin
 
 Replica::Replica(RunContext& context, const ModelConfig& config, const Plan& plan,
                  const PackLimits& limits)
-    : context_(context),
+    : scaler(context.config.train),
+      context_(context),
       config_(config),
       plan_(plan),
       forecast_(context.config, config, plan,
@@ -73,7 +74,7 @@ void Replica::Build() {
   for (const Parameter* p : parameters) factor.push_back(factors.at(p->component));
   optimizer_ = std::make_unique<ZeroOptimizer>(
       model_->parameters(), DecayGroups(parameters, factor, train.weight_decay),
-      AdamWOptions{train.beta1, train.beta2, train.eps, DtypeOf(train.moments),
+      AdamWOptions{train.beta1, train.beta2, train.eps, DtypeOf(PrecisionOf(train.moments)),
                    OffloadsOptimizer(train.offload)},
       model_->shards(),
       ZeroOptimizer::Groups{model_->groups().along(Axis::kData), context_.world()});

@@ -13,11 +13,12 @@
 #include "trainer/loop/run_data.h"
 #include "trainer/loop/step_forecast.h"
 #include "trainer/run/parallel_model.h"
+#include "trainer/settings/loss_scaler.h"
 
 namespace equipoise {
 
-// This rank's part of the model in training under a plan, its optimizer, and the count of skipped
-// steps.
+// This rank's part of the model in training under a plan, its optimizer, the count of skipped steps
+// and the scale of the loss.
 class Replica {
  public:
   // Builds the model; its weights are not set. Collective. Throws ConfigError on every rank where
@@ -48,6 +49,7 @@ class Replica {
   const StepForecast& forecast() const { return forecast_; }
 
   NonFiniteGuard guard;
+  LossScaler scaler;
 
  private:
   void Build();

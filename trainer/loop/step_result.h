@@ -25,7 +25,8 @@ struct StepResult {
   // Weighted mean loss over the step's targets, and gradient norm before clipping; absent when
   // there was no target (no picture of the step could be decoded): the step is skipped.
   std::optional<double> loss, grad_norm;
-  bool updated = false;  // whether weights have changed: false in a skipped step
+  bool updated = false;              // whether weights have changed: false in a skipped step
+  std::optional<double> loss_scale;  // in fp16: that of this step
   double lr = 0;
   int64_t tokens = 0, samples = 0, images = 0;
   BalanceMetrics balance;  // as MeasureStep() gives it

@@ -115,6 +115,9 @@ StepResult StepRunner::Run(int64_t number) {
   if (sums.weight > 0) {
     // Where pictures did not decode, the loss has fewer targets than planned.
     const double planned_share = sums.bad_samples > 0 ? batches.weight / sums.weight : 1.0;
+    const double scale = replica_.scaler.scale();
+    if (replica_.scaler.on()) result.loss_scale = scale;
+    if (scale != 1.0) replica_.optimizer().ScaleGradients(1 / scale);
     if (planned_share != 1.0) replica_.optimizer().ScaleGradients(planned_share);
     result.loss = sums.loss * planned_share;
     UpdateWeights(batches, number, result);
@@ -149,7 +152,8 @@ StepRunner::Sums StepRunner::RunMicroBatches(const StepBatches& batches, int64_t
   };
   ModelPart::Pass pass;
   result.loads = pass.loads = replica_.LoadsOf(batches.packs);
-  pass.loss_scale = 1.0 / batches.weight;
+  const double scale = replica_.scaler.scale();
+  pass.loss_scale = scale / batches.weight;
   pass.batch = [&](int i) -> const MicroBatch& {
     while (packs.size() <= static_cast<size_t>(i)) load();
     return packs[static_cast<size_t>(i)].batch;
@@ -159,7 +163,7 @@ StepRunner::Sums StepRunner::RunMicroBatches(const StepBatches& batches, int64_t
                   [&] { model.RunStep(std::move(pass), IdentityOf(batches, number)); });
   result.times.measured.data_wait_s = sums.data_wait_s;                         // within the passes
   while (static_cast<int64_t>(packs.size()) < replica_.accumulation()) load();  // unasked for
-  if (model.reports_loss()) sums.loss = model.part().loss();
+  if (model.reports_loss()) sums.loss = model.part().loss() / scale;
   MeasurePasses(sums, result);
   return sums;
 }
@@ -193,13 +197,29 @@ StepRunner::Sums StepRunner::AllReduce(const Sums& sums) const {
   return {v[0], v[1], v[2], v[3], v[4], most[0], most[1], most[2]};
 }
 
+// Whether the gradients have overflowed for the scale's sake, which is lower then. It is none of
+// the loss, which is computed without it: one that is not finite is the weights' or the data's.
+bool StepRunner::LowerScale(int64_t number, const StepResult& result) {
+  LossScaler& scaler = replica_.scaler;
+  if (!std::isfinite(*result.loss) || std::isfinite(*result.grad_norm) || !scaler.CanLower())
+    return false;
+  scaler.Lower();
+  spdlog::info(
+      "step {}: gradients overflow with a loss scale of {:.0f}: skipped; {:.0f} from now on",
+      number, *result.loss_scale, scaler.scale());
+  return true;
+}
+
 void StepRunner::UpdateWeights(const StepBatches& batches, int64_t number, StepResult& result) {
   const TimelineRecorder::Scope scope(context_.recorder, "compute", "OPT");
   ZeroOptimizer& optimizer = replica_.optimizer();
   NonFiniteGuard& guard = replica_.guard;
   const double norm = optimizer.GradientNorm();
   result.grad_norm = norm;
+  if (LowerScale(number, result)) return;
+  const LossScaler& scaler = replica_.scaler;
   NonFiniteGuard::Step step{number, *result.loss, norm, result.lr, {}};
+  if (scaler.on() && !scaler.CanLower()) step.least_scale = scaler.scale();
   if (!std::isfinite(step.loss) || !std::isfinite(norm)) step.samples = SampleNames(batches);
   if (guard.MayTry(step)) {
     const double factor = ClipFactor(norm, context_.config.train.clip);
@@ -210,6 +230,8 @@ void StepRunner::UpdateWeights(const StepBatches& batches, int64_t number, StepR
     Synchronize(context_.device());  // the step's time is that of its work
   }
   result.updated = guard.warning().empty();
+  if (result.updated && replica_.scaler.StepTaken())
+    spdlog::info("step {}: loss scale {:.0f} from now on", number, replica_.scaler.scale());
   if (!result.updated && !guard.exhausted()) spdlog::warn("{}", guard.warning());
 }
 

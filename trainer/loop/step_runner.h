@@ -25,8 +25,9 @@ class StepRunner {
   // Begins to load the micro-batches after `position`, in threads.
   void Start(const DataPosition& position);
   // Runs step `number` (1-based). A step whose loss, gradients or weights would not be finite is
-  // skipped, see Replica::guard. Collective. Throws AlreadyReportedError when mpirun is ending the
-  // job. REQUIRES: Start().
+  // skipped, see Replica::guard; in fp16 one whose gradients have overflowed lowers the scale of
+  // the loss instead, as long as that can be lowered. Collective. Throws AlreadyReportedError when
+  // mpirun is ending the job. REQUIRES: Start().
   StepResult Run(int64_t number);
 
  private:
@@ -45,6 +46,7 @@ class StepRunner {
   void MeasurePasses(Sums& sums, StepResult& result) const;
   Sums AllReduce(const Sums& sums) const;
   void UpdateWeights(const StepBatches& batches, int64_t number, StepResult& result);
+  bool LowerScale(int64_t number, const StepResult& result);
   // "FILE:LINE" of each sample of a step, such as "train.jsonl:17".
   std::vector<std::string> SampleNames(const StepBatches& batches) const;
 

@@ -128,6 +128,8 @@ void Trainer::Advance(const StepResult& step) {
   state_.images += step.images;
   state_.skipped_samples += step.bad_samples;
   state_.non_finite_in_a_row = replica_.guard.in_a_row();
+  state_.loss_scale = std::nullopt;
+  if (replica_.scaler.on()) state_.loss_scale = replica_.scaler.state();
 }
 
 void Trainer::Finish(const std::vector<AnsweredSource>& answers) {

@@ -26,6 +26,7 @@
 #include "trainer/device/gpu_probe.h"
 #include "trainer/device/open_kernels.h"
 #include "trainer/device/this_gpu.h"
+#include "trainer/settings/loss_scaler.h"
 #include "trainer/settings/run_cluster.h"
 
 namespace equipoise {
@@ -75,6 +76,7 @@ std::string HostName() {
 }  // namespace
 
 RunSetup SetUpRun(RunConfig& config, MpiEnvironment& mpi) {
+  CheckLossScale(config.train.loss_scale);
   const at::Device device = OpenComputeDevice(config.train.device, mpi);
   SetUpCompute(config.train, mpi.local_size());
   std::unique_ptr<Communicator> world = MakeWorldCommunicator(mpi, CommOptionsOf(config.parallel));

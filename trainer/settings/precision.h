@@ -9,14 +9,26 @@
 
 namespace equipoise {
 
-// The dtype of weights and activations in forward and backward, and that of AdamW's moments. Master
-// weights and accumulated gradients are always fp32.
-enum class Precision : uint8_t { kFp32, kBf16 };
+// The dtype of weights and activations in forward and backward. Master weights and accumulated
+// gradients are always fp32.
+enum class Precision : uint8_t { kFp32, kBf16, kFp16 };
 
 // The names in train.precision (besides auto) and in profiles.
 constexpr auto NamesOf(Precision) {
   return std::to_array<EnumName<Precision>>(
-      {{Precision::kFp32, "fp32"}, {Precision::kBf16, "bf16"}});
+      {{Precision::kFp32, "fp32"}, {Precision::kBf16, "bf16"}, {Precision::kFp16, "fp16"}});
+}
+
+// That of AdamW's moments; in fp16 most squares of gradients would be 0.
+enum class MomentPrecision : uint8_t { kFp32, kBf16 };
+
+constexpr auto NamesOf(MomentPrecision) {
+  return std::to_array<EnumName<MomentPrecision>>(
+      {{MomentPrecision::kFp32, "fp32"}, {MomentPrecision::kBf16, "bf16"}});
+}
+
+constexpr Precision PrecisionOf(MomentPrecision moments) {
+  return moments == MomentPrecision::kFp32 ? Precision::kFp32 : Precision::kBf16;
 }
 
 // Bytes per element.
@@ -28,7 +40,7 @@ constexpr int64_t ElementBytes(Precision precision) {
 std::vector<std::string> PrecisionSettings();
 
 // The precision of a run or a plan for a setting: "auto" is bf16 on a device with bf16 matrix units
-// and fp32 otherwise. REQUIRES: `setting` is one of PrecisionSettings().
+// and fp32 otherwise, never fp16. REQUIRES: `setting` is one of PrecisionSettings().
 Precision ChoosePrecision(const std::string& setting, bool has_bf16_units);
 
 // The precision of a name. REQUIRES: `name` is the name of a precision.

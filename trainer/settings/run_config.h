@@ -11,6 +11,7 @@
 #include "trainer/settings/adapter_section.h"
 #include "trainer/settings/balance_section.h"
 #include "trainer/settings/goal_section.h"
+#include "trainer/settings/loss_scale_section.h"
 #include "trainer/settings/offload.h"
 #include "trainer/settings/parallel_section.h"
 #include "trainer/settings/precision.h"
@@ -77,6 +78,7 @@ struct TrainSection {
   std::string kernels = "auto";
   std::string attention = "flash";
   std::string precision = "auto";
+  LossScaleSection loss_scale;
   int64_t global_batch = 16;
   int64_t micro_batch = 4;
   double lr = 1e-4;
@@ -86,7 +88,7 @@ struct TrainSection {
   std::string schedule = "cosine";
   double weight_decay = 0.05;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-  Precision moments = Precision::kFp32;
+  MomentPrecision moments = MomentPrecision::kFp32;
   std::vector<OffloadedState> offload;
   double clip = 1.0;
   LossWeight loss = LossWeight::kToken;
@@ -103,11 +105,14 @@ struct TrainSection {
           "of GPUs; auto: the program's own beside LibTorch's, aten: LibTorch's",
           OneOf({"auto", "aten"}));
     visit("attention", attention,
-          "of GPUs, in bf16; flash: LibTorch's, cudnn_tiles: cuDNN's for tiles of one size, cudnn: "
+          "of GPUs, in 16 bits; flash: LibTorch's, cudnn_tiles: cuDNN's for tiles of one size, "
+          "cudnn: "
           "cuDNN's everywhere",
           OneOf({"flash", "cudnn_tiles", "cudnn"}));
-    visit("precision", precision, "auto: bf16 where the device has bf16 matrix units, else fp32",
+    visit("precision", precision,
+          "auto: bf16 where the device has bf16 matrix units, else fp32; fp16 scales the loss",
           OneOf(PrecisionSettings()));
+    visit("loss_scale", loss_scale, "factor of the loss in fp16, so that gradients stay in range");
     visit("global_batch", global_batch, "packs per optimizer step, over all data ranks",
           Between(1, 10'000'000));
     visit("micro_batch", micro_batch,

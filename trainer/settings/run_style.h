@@ -11,7 +11,8 @@ namespace equipoise {
 inline RunStyle StyleOf(const TrainSection& train) {
   RunStyle style;
   style.program = &ThisProgram(/*own_kernels=*/train.kernels == "auto");
-  style.moment_bytes = static_cast<int>(ElementBytes(train.moments));
+  style.moment_bytes = static_cast<int>(ElementBytes(PrecisionOf(train.moments)));
+  style.whole_masters = train.precision == ToString(Precision::kFp16);
   style.offloads_optimizer = OffloadsOptimizer(train.offload);
   return style;
 }
