@@ -1,4 +1,4 @@
-"""What Transformers itself computes, in fp32, bf16 or double precision."""
+"""What Transformers itself computes, in fp32, bf16, fp16 or double precision."""
 import copy
 import os
 
@@ -17,7 +17,7 @@ def loss_and_logits(model, batches):
     for batch in batches:
         arguments = to_dtype({k: v for k, v in batch.items() if k != "labels"}, model.dtype)
         output = model(**arguments, use_cache=False).logits
-        output = output.float() if output.dtype == torch.bfloat16 else output
+        output = output.float() if output.dtype.itemsize == 2 else output
         targets = batch["labels"][:, 1:].flatten()
         total = total + F.cross_entropy(output[:, :-1].flatten(0, 1), targets, reduction="sum")
         count += int((targets != -100).sum())
@@ -34,12 +34,13 @@ def key_map(model, folder):
             for name, weight in model.named_parameters()}
 
 
-def gradients(model, batches, key_of):
+def gradients(model, batches, key_of, scale=1):
     """Loss, logits of each batch, gradients under the keys of the file; zeros where a weight takes
-    no part, such as the encoder's layers behind the one whose output LLaVA takes."""
+    no part, such as the encoder's layers behind the one whose output LLaVA takes. The gradients are
+    those of the loss times `scale`."""
     model.zero_grad(set_to_none=True)
     loss, logits = loss_and_logits(model, batches)
-    loss.backward()
+    (loss * scale).backward()
     grads = {key_of[name]: torch.zeros_like(weight) if weight.grad is None else weight.grad
              for name, weight in model.named_parameters()}
     model.zero_grad(set_to_none=True)

@@ -1,6 +1,7 @@
 #include "trainer/check/check_run.h"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
@@ -93,10 +94,21 @@ double CheckRun::Loss() {
 }
 
 double CheckRun::LossAndGradients() {
-  ModelPart::Pass pass = PassOver(batches_);
-  pass.loss_scale = 1.0 / inputs_.total_weight;
-  model_.RunStep(std::move(pass));
-  return ReportedLoss();
+  for (;;) {
+    const double scale = scaler_.scale();
+    ModelPart::Pass pass = PassOver(batches_);
+    pass.loss_scale = scale / inputs_.total_weight;
+    model_.RunStep(std::move(pass));
+    const double loss = ReportedLoss() / scale;
+    if (!scaler_.on()) return loss;
+    at::Tensor& gradient = model_.parameters().gradient();
+    const bool overflows = AnyRank(world_, !at::isfinite(gradient).all().item<bool>());
+    if (!overflows || !scaler_.CanLower()) {
+      gradient.mul_(1 / scale);
+      return loss;
+    }
+    scaler_.Lower();
+  }
 }
 
 void CheckRun::CollectGradients(Tensors& out) {

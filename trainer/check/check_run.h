@@ -15,6 +15,7 @@
 #include "trainer/check/check_inputs.h"
 #include "trainer/check/check_recipe.h"
 #include "trainer/run/parallel_model.h"
+#include "trainer/settings/loss_scaler.h"
 
 namespace equipoise {
 
@@ -31,6 +32,10 @@ class CheckRun {
            std::optional<CheckRecipe> recipe);
   CheckRun(const CheckRun&) = delete;
   CheckRun& operator=(const CheckRun&) = delete;
+
+  // From now on gradients are computed with a scale of the loss, and divided by it; where they
+  // overflow, again with a smaller one.
+  void ScaleLoss(const LossScaler& scaler) { scaler_ = scaler; }
 
   // Logits [B, T, vocabulary] fp32; zeros at masked positions.
   at::Tensor Logits();
@@ -60,6 +65,7 @@ class CheckRun {
   ParallelModel& model_;
   std::optional<CheckRecipe> recipe_;
   std::unique_ptr<ZeroOptimizer> optimizer_;
+  LossScaler scaler_;
   Communicator& world_;
 };
 

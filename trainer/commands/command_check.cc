@@ -22,6 +22,7 @@
 #include "trainer/planner/make_plan.h"
 #include "trainer/run/parallel_model.h"
 #include "trainer/run/set_up_run.h"
+#include "trainer/settings/loss_scaler.h"
 #include "trainer/settings/model_section.h"
 #include "trainer/settings/run_config.h"
 
@@ -65,6 +66,7 @@ int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
     throw DataError(arguments.inputs + ": labels: missing; gradients and steps need them");
   }
   CheckRun check(arguments.model, std::move(inputs), model, world, recipe);
+  check.ScaleLoss(LossScaler(config.train));
 
   CheckRun::Tensors out;
   out["logits"] = check.Logits();
