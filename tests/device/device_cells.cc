@@ -65,6 +65,19 @@ std::vector<Cell> DeviceCells(bool tensor) {
       if (tensor) add([=](Cell& cell) { cell.model = model, cell.tensor = 2; });
     }
   }
+  // What of it depends on 16 bits being fp16: own kernels, products, masters and sums.
+  Cell fp16;
+  fp16.precision = "fp16";
+  for (const char* model : {"internvl-qwen2", "internvl-llama"}) {
+    fp16.model = model;
+    cells.push_back(fp16);
+  }
+  fp16.pipeline = fp16.data = 2;
+  fp16.zero = 1;
+  cells.push_back(fp16);
+  fp16.data = 1;
+  fp16.tensor = 2;
+  if (tensor) cells.push_back(fp16);
   return cells;
 }
 

@@ -27,10 +27,16 @@
 #include "trainer/check/whole_tensors.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/model_checkpoint.h"
+#include "trainer/device/compute_dtype.h"
 #include "trainer/run/parallel_model.h"
 
 namespace equipoise::testing {
 namespace {
+
+// Of the loss in fp16.
+constexpr double kLossScale = 4096;
+
+double LossScaleOf(const Cell& cell) { return cell.precision == "fp16" ? kLossScale : 1; }
 
 void SetEach(const std::vector<Parameter*>& parameters, bool nudged) {
   for (Parameter* parameter : parameters) {
@@ -192,12 +198,14 @@ struct Shared {
       : config(AdaptedModel(cell)),
         plan(CellPlan(cell, config)),
         batches(CellBatches(cell, config)),
-        weight(TotalWeight(batches)) {}
+        weight(TotalWeight(batches)),
+        scale(LossScaleOf(cell)) {}
 
   ModelConfig config;
   Plan plan;
   std::vector<MicroBatch> batches;
   double weight;
+  double scale;  // of the loss, of which its gradients are divided again
 };
 
 // The micro-batches of a data rank.
@@ -213,18 +221,23 @@ ModelPart::Pass PassOf(const Shared& shared, int data) {
   pass.batch = [&shared, data, stride](int i) -> const MicroBatch& {
     return shared.batches[data + i * stride];
   };
-  pass.loss_scale = 1 / shared.weight;
+  pass.loss_scale = shared.scale / shared.weight;
   return pass;
 }
 
-double ReportedLoss(ParallelModel& model) { return model.reports_loss() ? model.part().loss() : 0; }
+// A step's loss; its gradients are left in the parameters.
+double RunPass(const Shared& shared, const ModelPart::Pass& pass, ParallelModel& model,
+               ZeroOptimizer& optimizer) {
+  model.RunStep(pass);
+  if (shared.scale != 1) optimizer.ScaleGradients(1 / shared.scale);
+  return model.reports_loss() ? model.part().loss() / shared.scale : 0;
+}
 
 // Clipping changes every step; the learning rates differ.
-void TrainSteps(int steps, ParallelModel& model, ZeroOptimizer& optimizer,
-                const ModelPart::Pass& pass, CellResult& result) {
+void TrainSteps(int steps, ZeroOptimizer& optimizer, const std::function<double()>& run,
+                CellResult& result) {
   for (int i = 0; i < steps; ++i) {
-    model.RunStep(pass);
-    result.losses.push_back(ReportedLoss(model));
+    result.losses.push_back(run());
     const double norm = optimizer.GradientNorm();
     result.norms.push_back(norm);
     optimizer.ScaleGradients(ClipFactor(norm, 0.5 * norm));
@@ -256,7 +269,7 @@ CellResult RunRankOf(const Cell& cell, const Shared& shared, const CellFolders& 
                      at::Device device, Communicator& world) {
   TimelineRecorder recorder(world.rank());
   ParallelModel::Options options;
-  options.part.dtype = cell.precision == "fp32" ? at::kFloat : at::kBFloat16;
+  options.part.dtype = DtypeOf(ParsePrecision(cell.precision));
   options.part.device = device;
   options.part.freeze = cell.freeze;
   options.bucket_bytes = 4096;
@@ -269,14 +282,14 @@ CellResult RunRankOf(const Cell& cell, const Shared& shared, const CellFolders& 
   ZeroOptimizer optimizer = MakeOptimizer(cell, model, world);
   LoadOrSet(cell, folders.load, model, optimizer, world);
   const ModelPart::Pass pass = PassOf(shared, model.groups().at.data);
-  model.RunStep(pass);
+  const auto run = [&] { return RunPass(shared, pass, model, optimizer); };
   CellResult result;
-  result.loss = ReportedLoss(model);
+  result.loss = run();
   const std::vector<Parameter*>& parameters = model.parameters().parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
     AddGradient(model, i, Whole(result.gradients, *parameters[i]));
   }
-  TrainSteps(cell.steps, model, optimizer, pass, result);
+  TrainSteps(cell.steps, optimizer, run, result);
   for (const ZeroOptimizer::State& state : optimizer.ToSave()) {
     if (state.name == state.parameter->name)
       AddState(state, Whole(result.weights, *state.parameter));
@@ -450,8 +463,8 @@ CellErrors BoundsOf(const Cell& cell, bool other_device) {
   // Data ranks sum in fp32, and a pipeline moves no sum.
   if (cell.precision == "fp32" || (cell.tensor == 1 && !other_device))
     return {1e-6, 2e-5, 2e-5, 1e-4, {2e-2, 5e-3}};
-  // Each tensor rank rounds its partial sums to bf16. Where a gradient is not much more than that,
-  // AdamW makes whole steps of it.
+  // Each tensor rank rounds its partial sums to 16 bits. Where a gradient is not much more than
+  // that, AdamW makes whole steps of it.
   const bool random = cell.modality.rfind("random", 0) == 0;
   return {5e-3, 5e-3, random ? 2e-1 : 1e-1, 5e-2, {0.9, 0.25}};
 }

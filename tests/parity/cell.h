@@ -27,9 +27,9 @@ struct Cell {
   std::string schedule = "1f1b";
   int chunks = 0;  // stages a rank; 0: the fewest that the schedule takes
   int zero = 0;
-  int micro_batches = 4;          // over all data ranks
-  std::vector<int> stage_begins;  // empty: as even as can be
-  std::string precision = "fp32";
+  int micro_batches = 4;           // over all data ranks
+  std::vector<int> stage_begins;   // empty: as even as can be
+  std::string precision = "fp32";  // or bf16, fp16; the last with a scaled loss
   std::vector<std::string> freeze;
   // By layer: none | vision+llm, llm (these modules whole) | attention | mlp | random SEED
   std::string recompute = "none";

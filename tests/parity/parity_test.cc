@@ -387,6 +387,28 @@ TEST_CASE("parity: bf16", "[parity][cpu]") {
   Check(cell);
 }
 
+TEST_CASE("parity: fp16 with a scaled loss", "[parity][cpu]") {
+  Cell cell = Base();
+  cell.precision = "fp16";
+  cell.schedule = GENERATE("gpipe", "1f1b", "zb_h1", "interleaved", "zb_v");
+  cell.pipeline = 2;
+  std::tie(cell.data, cell.zero) = GENERATE(table<int, int>({{1, 0}, {2, 0}, {2, 1}}));
+  cell.tensor = GENERATE(1, 2);
+  Check(cell);
+}
+
+TEST_CASE("parity: fp16 of every family, and adapters", "[parity][cpu]") {
+  Cell cell;
+  cell.precision = "fp16";
+  cell.model = GENERATE("internvl-qwen3", "internvl-internlm2", "llava-llama", "qwen2_vl",
+                        "qwen2_5_vl", "internvl-qwen2+dora", "internvl-llama+int8");
+  cell.pipeline = 2;
+  std::tie(cell.data, cell.tensor) = GENERATE(table<int, int>({{2, 1}, {1, 2}}));
+  cell.zero = cell.data - 1;
+  cell.recompute = "random 1";
+  Check(cell);
+}
+
 TEST_CASE("parity: adapters", "[parity][cpu]") {
   Cell cell;
   cell.model = GENERATE("internvl-qwen2+lora", "internvl-llama+lora", "qwen2-tied+lora",
@@ -426,7 +448,7 @@ TEST_CASE("parity: adapters of an encoder apart and in the bubbles", "[parity][c
 TEST_CASE("parity: an optimizer that does nothing, or less, is told", "[parity][cpu]") {
   at::set_num_threads(1);
   Cell cell, still, late;
-  cell.precision = still.precision = late.precision = GENERATE("fp32", "bf16");
+  cell.precision = still.precision = late.precision = GENERATE("fp32", "bf16", "fp16");
   still.steps = 0;
   late.steps = 1;
   const CellResult right = RunCell(cell);

@@ -55,7 +55,7 @@ TEST_CASE("sharded parity: one micro-batch a data rank has the bits of whole sta
   cell.zero = GENERATE(2, 3);
   cell.data = GENERATE(2, 3);
   cell.micro_batches = cell.data;
-  cell.precision = GENERATE("fp32", "bf16");
+  cell.precision = GENERATE("fp32", "bf16", "fp16");
   cell.recompute = GENERATE("none", "random 1");
   Check(cell, true);
 }
@@ -87,7 +87,7 @@ TEST_CASE("sharded parity: ZeRO 3 has the bits of ZeRO 2", "[parity][cpu]") {
   cell.schedule = GENERATE("gpipe", "1f1b", "zb_h1", "interleaved", "zb_v");
   cell.data = cell.pipeline = 2;
   cell.micro_batches = 6;
-  cell.precision = GENERATE("fp32", "bf16");
+  cell.precision = GENERATE("fp32", "bf16", "fp16");
   cell.recompute = "random 2";
   Cell gradients = cell;
   cell.zero = 3;
@@ -103,7 +103,7 @@ TEST_CASE("sharded parity: tensor ranks", "[parity][cpu]") {
   cell.data = cell.tensor = 2;
   cell.pipeline = GENERATE(1, 2);
   cell.schedule = GENERATE("1f1b", "zb_v");
-  cell.precision = GENERATE("fp32", "bf16");
+  cell.precision = GENERATE("fp32", "bf16", "fp16");
   Check(cell, false);
 }
 
@@ -141,7 +141,7 @@ TEST_CASE("sharded parity: a checkpoint of any stage of ZeRO is read by any othe
   cell.data = 2;
   cell.micro_batches = 2;
   cell.zero = GENERATE(0, 1, 2, 3);
-  cell.precision = GENERATE("fp32", "bf16");
+  cell.precision = GENERATE("fp32", "bf16", "fp16");
   cell.freeze = {"projector"};
   const CellResult saved = RunCell(cell, {}, {.load = "", .save = folder.path()});
   Cell next = cell;
