@@ -28,13 +28,19 @@ at::Tensor Mixed(at::Tensor x) {
   return x.bitwise_xor(x.bitwise_right_shift(16));
 }
 
+// Place of x's first element in the whole tensor.
+struct Place {
+  int64_t row = 0, column = 0;
+};
+
 // Factors of the elements of x [rows, n]: 0 or 1 / (1 - p).
-at::Tensor Factors(const at::Tensor& x, double p, uint64_t key, int64_t first_column) {
+at::Tensor Factors(const at::Tensor& x, double p, uint64_t key, const Place& first) {
   const at::TensorOptions whole = x.options().dtype(at::kLong);
   const auto low = static_cast<int64_t>(key & kLow32), high = static_cast<int64_t>(key >> 32);
-  const at::Tensor row = Mixed(at::arange(x.size(0), whole).bitwise_xor_(low));
+  const at::Tensor row =
+      Mixed(at::arange(first.row, first.row + x.size(0), whole).bitwise_xor_(low));
   const at::Tensor column =
-      Mixed(at::arange(first_column, first_column + x.size(1), whole).bitwise_xor_(high));
+      Mixed(at::arange(first.column, first.column + x.size(1), whole).bitwise_xor_(high));
   const at::Tensor bits = Mixed(row.unsqueeze(1).bitwise_xor(column.unsqueeze(0)));
   const auto bound = static_cast<int64_t>(std::llround(p * 0x1p32));
   return at::ge(bits, bound).to(x.scalar_type()).mul_(1 / (1 - p));
@@ -45,11 +51,11 @@ at::Tensor Rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 struct DropoutNode : torch::autograd::Node {
   double p = 0;
   uint64_t key = 0;
-  int64_t first_column = 0;
+  Place first;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     const at::Tensor g = Rows(gradients[0]);
-    return {at::mul(g, Factors(g, p, key, first_column)).view(gradients[0].sizes())};
+    return {at::mul(g, Factors(g, p, key, first)).view(gradients[0].sizes())};
   }
   std::string name() const override { return "Dropout"; }
 };
@@ -60,14 +66,15 @@ at::Tensor Dropout(const at::Tensor& x, double p, const DropoutKey& key) {
   EQUIPOISE_CHECK(p >= 0 && p < 1, p);
   const bool needs_node = NeedsGradient(x);
   const uint64_t bits = XXH3_64bits_withSeed(key.name.data(), key.name.size(), key.noise);
+  const Place first = {key.first_row, key.first_column};
   const BelowAutograd guard;
   const at::Tensor rows = Rows(x);
-  at::Tensor y = at::mul(rows, Factors(rows, p, bits, key.first_column)).view(x.sizes());
+  at::Tensor y = at::mul(rows, Factors(rows, p, bits, first)).view(x.sizes());
   if (!needs_node) return y;
   auto node = std::make_shared<DropoutNode>();
   node->p = p;
   node->key = bits;
-  node->first_column = key.first_column;
+  node->first = first;
   Record(y, node, {&x});
   return y;
 }

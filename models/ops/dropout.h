@@ -10,9 +10,10 @@ namespace equipoise::ops {
 // What a mask of dropout is drawn from: nothing else, so that it is the same on every mesh, and
 // when a layer is run again in backward.
 struct DropoutKey {
-  uint64_t noise = 0;        // of step and micro-batch
-  std::string name;          // of the place in the model
-  int64_t first_column = 0;  // in the whole tensor, of a rank that has some of its columns
+  uint64_t noise = 0;  // of step and micro-batch
+  std::string name;    // of the place in the model
+  // In the whole tensor, of a rank that has some of its columns, or some of its rows.
+  int64_t first_column = 0, first_row = 0;
 };
 
 // x [..., n] with a share `p` of its elements set to 0 and the others divided by 1 - p. The mask is

@@ -7,28 +7,46 @@
 
 #include "configs/base/error.h"
 #include "models/ops/record.h"
+#include "models/ops/shared_rows.h"
 #include "models/ops/vocabulary.h"
 
 namespace equipoise::ops {
 namespace {
 
-// Rows of the whole weight; an all-reduce brings those that other ranks hold.
-at::Tensor Rows(const at::Tensor& ids, const Parameter& weight, Communicator* group) {
-  if (group == nullptr) return weight.value.index_select(0, ids);
+// The rows of `ids`, with zeros for those that other ranks hold.
+at::Tensor OwnRows(const at::Tensor& ids, const Parameter& weight) {
   const LocalIds local = IdsOfPart(ids, weight);
   at::Tensor rows = weight.value.index_select(0, local.ids);
   rows.masked_fill_(local.elsewhere.unsqueeze(1), 0);
+  return rows;
+}
+
+// Rows of the whole weight; an all-reduce brings those that other ranks hold.
+at::Tensor Rows(const at::Tensor& ids, const Parameter& weight, Communicator* group) {
+  if (group == nullptr) return weight.value.index_select(0, ids);
+  at::Tensor rows = OwnRows(ids, weight);
   group->AllReduce(rows, ReduceOp::kSum).WaitOnStream();
   return rows;
+}
+
+// This rank's part of the sum of `rows`, with the features in their places: all ranks have the
+// same, and one adds them.
+at::Tensor ScatteredRows(at::Tensor rows, const at::Tensor& features, const at::Tensor& positions,
+                         Communicator& group) {
+  if (features.defined() && group.rank() == 0) rows.index_copy_(0, positions, features);
+  if (features.defined() && group.rank() != 0) rows.index_fill_(0, positions, 0);
+  return Scattered(rows, group);
 }
 
 struct EmbeddingNode : torch::autograd::Node {
   Parameter* weight = nullptr;
   int64_t padding_id = -1;
-  at::Tensor ids, positions;  // positions is undefined where nothing was spliced in
+  Communicator* rows_group = nullptr;  // ranks that share out the rows
+  at::Tensor ids, positions;           // positions is undefined where nothing was spliced in
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    const at::Tensor& g = gradients[0];
+    const at::Tensor g =
+        rows_group == nullptr ? gradients[0] : Gathered(gradients[0], ids.size(0), *rows_group);
     if (weight->trainable) AddWeightGradient(g);
     if (!task_should_compute_output(0)) return {at::Tensor()};
     return {g.index_select(0, positions)};
@@ -90,16 +108,20 @@ at::Tensor EmbedAndSplice(const at::Tensor& ids, const at::Tensor& features,
                           const EmbeddingOptions& options) {
   const bool needs_node = NeedsNode({&features}, {&weight});
   const BelowAutograd guard;
-  at::Tensor y = Rows(ids, weight, options.group);
-  if (features.defined()) {
-    EQUIPOISE_CHECK(positions.size(0) == features.size(0), positions.size(0),
-                    " placeholder tokens for ", features.size(0), " image features");
-    y.index_copy_(0, positions, features);
+  EQUIPOISE_CHECK(!features.defined() || positions.size(0) == features.size(0), positions.size(0),
+                  " placeholder tokens for ", features.size(0), " image features");
+  at::Tensor y;
+  if (options.shares_rows) {
+    y = ScatteredRows(OwnRows(ids, weight), features, positions, *options.group);
+  } else {
+    y = Rows(ids, weight, options.group);
+    if (features.defined()) y.index_copy_(0, positions, features);
   }
   if (!needs_node) return y;
   auto node = std::make_shared<EmbeddingNode>();
   node->weight = &weight;
   node->padding_id = options.padding_id;
+  if (options.shares_rows) node->rows_group = options.group;
   node->ids = ids;
   if (features.defined()) node->positions = positions;
   Record(y, node, {&features});

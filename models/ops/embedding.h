@@ -14,6 +14,8 @@ struct EmbeddingOptions {
   Communicator* group = nullptr;
   // The token whose row gets no gradient here, as padding_idx of torch.nn.Embedding; -1: none.
   int64_t padding_id = -1;
+  // Whether each of these ranks gets its part of the result's rows alone (shared_rows.h).
+  bool shares_rows = false;
 };
 
 // Embedding of ids [tokens] -> [tokens, hidden]: rows of `weight` [vocabulary, hidden], except that

@@ -126,19 +126,21 @@ void AddBiasGradients(const at::Tensor& g, const Parts& parts) {
 
 struct LinearNode : torch::autograd::Node {
   Parts parts;
-  at::Tensor x;  // [padded rows, in]; undefined when the weights are frozen
+  at::Tensor x;  // [padded rows, in]; undefined when the weights are frozen, or with `kept`
+  std::shared_ptr<SharedInput> kept;
   std::vector<int64_t> input_shape;
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     const at::Tensor rows = gradients[0].reshape({-1, gradients[0].size(-1)});
     const at::Tensor g = PadRows(rows, rows.scalar_type());
-    const auto add_gradients = [g, num_rows = rows.size(0), x = x, parts = parts] {
+    const auto add_gradients = [g, num_rows = rows.size(0), x = x, kept = kept, parts = parts] {
       const Parameter* bias = parts[0].bias;
       if (bias && bias->trainable) AddBiasGradients(g.narrow(0, 0, num_rows), parts);
       if (x.defined()) AddWeightGradients(g, x, parts);
+      if (kept) AddWeightGradients(g, PadRows(kept->Take(), g.scalar_type()), parts);
     };
     const Parameter* bias = parts[0].bias;
-    const bool trained = x.defined() || (bias != nullptr && bias->trainable);
+    const bool trained = x.defined() || kept || (bias != nullptr && bias->trainable);
     DeferredGradients* later = parts[0].weight->deferred;
     if (trained && later != nullptr) {
       later->emplace_back(add_gradients);
@@ -148,13 +150,17 @@ struct LinearNode : torch::autograd::Node {
     if (!task_should_compute_output(0)) return {at::Tensor()};
     return {InputGradient(g, parts).narrow(0, 0, rows.size(0)).view(input_shape)};
   }
-  void release_variables() override { x.reset(); }
+  void release_variables() override {
+    x.reset();
+    kept.reset();
+  }
   std::string name() const override { return "Linear(" + parts[0].weight->name + ")"; }
 };
 
 }  // namespace
 
-at::Tensor FusedLinear(const at::Tensor& x, const Parts& parts) {
+at::Tensor FusedLinear(const at::Tensor& x, const Parts& parts,
+                       const std::shared_ptr<SharedInput>& kept) {
   for (const LinearWeights& part : parts) {
     EQUIPOISE_CHECK(part.weight->trainable == parts[0].weight->trainable, part.weight->name);
     EQUIPOISE_CHECK((part.bias == nullptr) == (parts[0].bias == nullptr), part.weight->name);
@@ -172,7 +178,12 @@ at::Tensor FusedLinear(const at::Tensor& x, const Parts& parts) {
   auto node = std::make_shared<LinearNode>();
   node->parts = parts;
   node->input_shape = x.sizes().vec();
-  if (parts[0].weight->trainable) node->x = padded;
+  if (parts[0].weight->trainable && kept) {
+    node->kept = kept;
+    kept->WillTake();
+  } else if (parts[0].weight->trainable) {
+    node->x = padded;
+  }
   Record(y, node, {&x});
   return y;
 }

@@ -2,8 +2,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <vector>
 
+#include "models/ops/shared_rows.h"
 #include "parallel/parameter.h"
 
 namespace equipoise::ops {
@@ -18,7 +20,10 @@ struct LinearWeights {
 // Linear layers that share their input: x [..., in] -> [..., sum of out], the concatenation of x
 // times each weight, transposed, plus its bias (query, key and value; gate and up). Weights that
 // are adjacent in memory are one matrix product. REQUIRES: all weights are trained, or none.
-at::Tensor FusedLinear(const at::Tensor& x, const std::vector<LinearWeights>& parts);
+// `kept`: what is kept of x for the weights' gradients in place of x, its rows on this rank; null:
+// x itself.
+at::Tensor FusedLinear(const at::Tensor& x, const std::vector<LinearWeights>& parts,
+                       const std::shared_ptr<SharedInput>& kept = nullptr);
 
 // A linear layer: x [..., in] -> [..., out].
 at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias = nullptr);

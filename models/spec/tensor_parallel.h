@@ -13,7 +13,14 @@ struct TensorParallel {
   Communicator* group = nullptr;  // outlives the layers; null where size is 1
   int rank = 0;
   int size = 1;
+  // Sequence parallelism (Korthikanti et al., arXiv 2205.05198, section 4.2.2): between its split
+  // linear layers a block has some of the rows of a micro-batch on each rank.
+  bool sequence = false;
 };
+
+// Rows that each of `ranks` holds of `rows`: rank r those from r times this number on. Of the last
+// ranks they may end with, or be, padding: rows whose gradient is zero.
+inline int64_t RowShare(int64_t rows, int ranks) { return (rows + ranks - 1) / ranks; }
 
 // The range of one dimension of a tensor that a rank holds. Several ranks hold the same range where
 // there are fewer ranges than ranks.

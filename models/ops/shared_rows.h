@@ -1,0 +1,50 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "parallel/comm/communicator.h"
+#include "parallel/parameter.h"
+
+namespace equipoise::ops {
+
+// Exchanges of sequence parallelism (Korthikanti et al., arXiv 2205.05198, section 4.2.2): tensor
+// ranks share out the rows of x [rows, n] between split linear layers. A rank has RowShare(rows,
+// ranks) of them (models/spec/tensor_parallel.h), [share, n]; what lies behind the last of all rows
+// is padding, which no other row sees and whose gradient is zero. Sums are those of tensor_ranks.h,
+// and so are their bits.
+
+// All rows [rows, n] of each rank's part. Has no gradient.
+at::Tensor Gathered(const at::Tensor& part, int64_t rows, Communicator& group);
+// This rank's part of the sum of x [rows, n] over the ranks. Has no gradient.
+at::Tensor Scattered(const at::Tensor& x, Communicator& group);
+
+// Gathered(); backward sums the gradient over the ranks and scatters it.
+at::Tensor GatherRows(const at::Tensor& part, int64_t rows, Communicator& group);
+// Gathered(); backward takes this rank's rows of a gradient that is whole on every rank.
+at::Tensor GatherWholeRows(const at::Tensor& part, int64_t rows, Communicator& group);
+// Scattered(), plus `bias` [n] unless it is null; backward gathers the gradient. The bias's
+// gradient is that of this rank's rows.
+at::Tensor ScatterRows(const at::Tensor& x, Parameter* bias, Communicator& group);
+
+// The input of linear layers of which a rank keeps its own rows alone: those of the others are
+// gathered again for the weights' gradients, once for all layers that share it.
+class SharedInput {
+ public:
+  SharedInput(const at::Tensor& part, int64_t rows, Communicator& group)
+      : part_(part.detach()), rows_(rows), group_(group) {}
+  // Says that Take() will be called once more.
+  void WillTake() { ++uses_; }
+  // All rows; nothing is held any more after the last call.
+  at::Tensor Take();
+
+ private:
+  at::Tensor part_, all_;
+  int64_t rows_;
+  Communicator& group_;
+  int uses_ = 0;
+};
+
+}  // namespace equipoise::ops
