@@ -52,6 +52,8 @@ struct Plan {
   std::string schedule = "1f1b";               // a name of parallel/schedule/builders.h, or a file
   std::string schedule_text;                   // what that file holds; empty for a name
   ShardedState sharded = ShardedState::kNone;  // over the data ranks (ZeRO)
+  // Tensor ranks share out rows too (sequence parallelism; models/spec/tensor_parallel.h).
+  bool sequence = false;
   // Where each stage begins, counted through all components and one copy of each, and the number of
   // layers: see LayersOf().
   std::vector<int> stage_begins;
@@ -61,6 +63,8 @@ struct Plan {
   int pipeline() const { return mesh.size(Axis::kPipeline); }
   int tensor() const { return mesh.size(Axis::kTensor); }
   int num_ranks() const { return mesh.size(); }
+  // Ranks that share out the rows of layers that can be.
+  int row_shares() const { return sequence ? tensor() : 1; }
   // Pipeline ranks of the encoder, or of each of its copies; 0 where it is inline.
   int encoder_ranks() const;
   // Stages of the encoder on each of its pipeline ranks; 0 where it is inline.
@@ -106,6 +110,7 @@ struct Plan {
     visit("schedule", schedule, "order of the pipeline's passes");
     visit("chunks", chunks(), "stages of each pipeline rank that is not the encoder's");
     visit("zero", sharded, "stage of ZeRO");
+    visit("sequence", sequence, "whether tensor ranks share out rows too");
     visit("stage_layers", layers, "layers of each stage, in order");
     visit("recompute_layers", recompute, "what of each layer is computed again");
   }

@@ -10,6 +10,7 @@
 #include "configs/base/error.h"
 #include "models/families/families.h"
 #include "models/spec/logits_chunk.h"
+#include "models/spec/tensor_parallel.h"
 
 // A layer's time is a sum over its halves: each GEMM by its shape (GemmSeconds()), attention by its
 // FLOPs, element-wise work by its bytes, kernels by a launch each, all-reduces of tensor ranks by
@@ -107,10 +108,30 @@ void CostModel::Fit(const Profile& measured) {
   optimizer_s_per_parameter_ = measured.optimizer_s_per_parameter;
 }
 
-double CostModel::SumSeconds(const std::vector<TensorAllReduce>& sums, const LayerLoad& load,
+int CostModel::RowShares(const ActivationSpec& rows) const {
+  const RunStyle& style = options_.style;
+  const bool shared = rows.shared || style.program->shares_all_rows;
+  return style.sequence_parallel && shared ? options_.tensor : 1;
+}
+
+// A program that shares out all rows is priced by its sums, of as many bytes.
+bool CostModel::ExchangesRows() const {
+  return options_.style.sequence_parallel && !options_.style.program->shares_all_rows;
+}
+
+double CostModel::SumSeconds(const std::vector<TensorAllReduce>& sums,
+                             const std::vector<PerRow>& exchanges, const LayerLoad& load,
                              double products_s) const {
   Transfer all;
+  if (ExchangesRows()) {
+    for (const PerRow& elements : exchanges) {
+      const double bytes = static_cast<double>(options_.element_bytes) * elements.At(load);
+      all.seconds += AllGatherSeconds(bytes, options_.tensor, tensor_link_);
+      all.bytes += bytes;
+    }
+  }
   for (const TensorAllReduce& sum : sums) {
+    if (sum.of_rows && ExchangesRows()) continue;
     const auto element = static_cast<double>(sum.fp32 ? 4 : options_.element_bytes);
     const double bytes = element * (sum.elements.At(load) + sum.fixed);
     if (bytes <= 0) continue;
@@ -136,8 +157,9 @@ LayerLoad CostModel::Shared(LayerLoad load) const {
   return load;
 }
 
-CostModel::Halves CostModel::HalvesOf(const LayerSpec& work, const LayerLoad& load) const {
-  const HalfSetting setting = {cluster_, options_.style, options_.element_bytes, options_.tensor};
+CostModel::Halves CostModel::HalvesOf(const LayerSpec& work, const LayerLoad& load,
+                                      int row_shares) const {
+  const HalfSetting setting = {cluster_, options_.style, options_.element_bytes, row_shares};
   return {HalfSeconds(work.attention, load, setting), HalfSeconds(work.mlp, load, setting)};
 }
 
@@ -147,7 +169,7 @@ LayerTimes CostModel::TrainedTimes(const Group& group, const Halves& halves,
   LayerTimes times = Sum(group.work, halves.attention, halves.mlp);
   if (group.fit.measurements > 0) {
     const double all = times.forward_s + times.backward_s();
-    const Halves measured = HalvesOf(group.measured, load);
+    const Halves measured = HalvesOf(group.measured, load, /*row_shares=*/1);
     const LayerTimes then = Sum(group.measured, measured.attention, measured.mlp);
     const double share = all > 0 ? all / (then.forward_s + then.backward_s()) : 0;
     times.forward_s = share * group.fit.forward_s.At(load);
@@ -156,20 +178,26 @@ LayerTimes CostModel::TrainedTimes(const Group& group, const Halves& halves,
   } else if (group.work.gradient_with_loss) {
     times = {times.forward_s + times.backward_s(), 0, 0};
   }
-  if (group.fit_has_sums) return times;
-  const auto add_sums = [&](const HalfCost& half, const HalfTimes& alone) {
-    times.forward_s += SumSeconds(half.all_reduces, load, alone.products_s);
-    times.input_gradient_s += SumSeconds(half.gradient_all_reduces, load, alone.products_s);
-  };
-  add_sums(group.work.attention, halves.attention);
-  add_sums(group.work.mlp, halves.mlp);
+  AddSums(group.work.attention, halves.attention, load, group.fit_has_sums, &times);
+  AddSums(group.work.mlp, halves.mlp, load, group.fit_has_sums, &times);
   return times;
+}
+
+// Where sums were measured with the layer, what is gathered once more for the weights' gradients is
+// all that sequence parallelism adds: a sum is a scatter and a gather.
+void CostModel::AddSums(const HalfCost& half, const HalfTimes& alone, const LayerLoad& load,
+                        bool has_sums, LayerTimes* times) const {
+  times->weight_gradient_s += SumSeconds({}, half.weight_row_exchanges, load, alone.products_s);
+  if (has_sums) return;
+  times->forward_s += SumSeconds(half.all_reduces, half.row_exchanges, load, alone.products_s);
+  times->input_gradient_s +=
+      SumSeconds(half.gradient_all_reduces, half.gradient_row_exchanges, load, alone.products_s);
 }
 
 LayerSeconds CostModel::Seconds(int layer, const LayerLoad& whole_load) const {
   const Group& group = At(layer);
   const LayerLoad load = Shared(whole_load);
-  const Halves halves = HalvesOf(group.work, load);
+  const Halves halves = HalvesOf(group.work, load, RowShares(group.work));
   LayerSeconds seconds;
   seconds.times = TrainedTimes(group, halves, load);
   const double forward_s = seconds.times.forward_s;
@@ -177,7 +205,8 @@ LayerSeconds CostModel::Seconds(int layer, const LayerLoad& whole_load) const {
   if (!group.trainable) seconds.times.weight_gradient_s = 0;
   if (!group.has_backward) return seconds;
   const auto forward = [&](const HalfCost& half, const HalfTimes& alone) {
-    return alone.forward_s + SumSeconds(half.all_reduces, load, alone.products_s);
+    return alone.forward_s +
+           SumSeconds(half.all_reduces, half.row_exchanges, load, alone.products_s);
   };
   const double attention = forward(group.work.attention, halves.attention);
   const double mlp = forward(group.work.mlp, halves.mlp);
@@ -199,7 +228,8 @@ double CostModel::RecomputeSeconds(int layer, const LayerLoad& load, Recompute r
   return Seconds(layer, load).recompute_s[static_cast<size_t>(recompute)];
 }
 
-double CostModel::KeptElements(const HalfCost& half, bool trainable, const LayerLoad& load) const {
+double CostModel::KeptElements(const HalfCost& half, bool trainable, const LayerLoad& load,
+                               int row_shares) const {
   const RunStyle& style = options_.style;
   const double input = half.input.At(load);
   const double whole = trainable ? half.saved_whole.At(load) : 0;
@@ -211,20 +241,19 @@ double CostModel::KeptElements(const HalfCost& half, bool trainable, const Layer
     }
     return input + own;
   }
-  return own + (input + whole) / (style.sequence_parallel ? options_.tensor : 1);
+  return own + (input + whole) / row_shares;
 }
 
 double CostModel::AnalyticKeptBytes(const LayerSpec& work, bool trainable, const LayerLoad& load,
-                                    Recompute recompute) const {
+                                    Recompute recompute, int row_shares) const {
   const auto element = static_cast<double>(options_.element_bytes);
-  const int row_shares = options_.style.sequence_parallel ? options_.tensor : 1;
   if (recompute == Recompute::kFull) {
     return element * (work.has_halves ? work.attention : work.mlp).input.At(load) / row_shares;
   }
   const auto bytes = [&](const HalfCost& half, bool again) {
     if (again) return element * half.input.At(load) / row_shares;
-    return element * KeptElements(half, trainable, load) + 4 * half.saved_fp32.At(load) +
-           KeptScoreBytes(half, load, options_.style);
+    return element * KeptElements(half, trainable, load, row_shares) +
+           4 * half.saved_fp32.At(load) + KeptScoreBytes(half, load, options_.style);
   };
   return bytes(work.attention, recompute == Recompute::kAttention) +
          bytes(work.mlp, recompute == Recompute::kMlp);
@@ -235,20 +264,23 @@ int64_t CostModel::KeptBytes(int layer, const LayerLoad& whole_load, Recompute r
   const LayerLoad load = Shared(whole_load);
   if (!group.has_backward) return 0;
   const Recompute kind = Possible(group.work, recompute);
-  double bytes = AnalyticKeptBytes(group.work, group.trainable, load, kind);
+  double bytes =
+      AnalyticKeptBytes(group.work, group.trainable, load, kind, RowShares(group.work.input));
   const LoadFit& fit = group.fit.kept_bytes[static_cast<size_t>(kind)];
   if (bytes > 0 && fit.At(load) > 0) {
-    bytes *= fit.At(load) / AnalyticKeptBytes(group.measured, /*trainable=*/true, load, kind);
+    bytes *= fit.At(load) / AnalyticKeptBytes(group.measured, /*trainable=*/true, load, kind,
+                                              /*row_shares=*/1);
   }
   return std::llround(bytes);
 }
 
-double CostModel::AnalyticWorkBytes(const LayerSpec& work, bool trainable,
-                                    const LayerLoad& load) const {
+double CostModel::AnalyticWorkBytes(const LayerSpec& work, bool trainable, const LayerLoad& load,
+                                    double gathered) const {
   const auto element = static_cast<double>(options_.element_bytes);
   const bool gpu = cluster_.multiprocessors > 0;
   if (work.gradient_with_loss) {
-    return std::max(LogitsBytes(work, load, options_, gpu), element * work.mlp.workspace.At(load));
+    return std::max(LogitsBytes(work, load, options_, gpu),
+                    element * (work.mlp.workspace.At(load) + gathered));
   }
   double unpacked = 0;  // the largest packed weight, as it is computed with
   for (const TensorSpec& tensor : work.parameters) {
@@ -258,8 +290,8 @@ double CostModel::AnalyticWorkBytes(const LayerSpec& work, bool trainable,
   }
   double most = 0;
   for (const HalfCost* half : {&work.attention, &work.mlp}) {
-    const double rows =
-        unpacked + half->workspace.At(load) * element + 4 * half->workspace_fp32.At(load);
+    const double elements = half->workspace.At(load) + (half == &work.mlp ? gathered : 0);
+    const double rows = unpacked + elements * element + 4 * half->workspace_fp32.At(load);
     most = std::max(most, rows);
     if (rows == 0 || !trainable || gpu || options_.element_bytes == 4) continue;
     // A CPU computes a weight gradient in 16 bits before it is added; half of `rows` is freed by
@@ -272,20 +304,32 @@ double CostModel::AnalyticWorkBytes(const LayerSpec& work, bool trainable,
   return most;
 }
 
+// Where ranks begin to share out rows, and where they end: a block's rows are gathered and dropped
+// in the place of others that it has whole without.
+double CostModel::GatheredElements(const LayerSpec& work, const LayerLoad& load) const {
+  const int in = RowShares(work.input), out = RowShares(work.output);
+  if (in == out) return 0;
+  const int64_t elements = out > 1 ? work.output.Elements(load) : work.input.Elements(load) / in;
+  return static_cast<double>(elements);
+}
+
 int64_t CostModel::WorkBytes(int layer, const LayerLoad& whole_load) const {
   const Group& group = At(layer);
   const LayerLoad load = Shared(whole_load);
-  double bytes = AnalyticWorkBytes(group.work, group.trainable, load);
+  double bytes =
+      AnalyticWorkBytes(group.work, group.trainable, load, GatheredElements(group.work, load));
   const double fitted = group.fit.work_bytes.At(load);
   if (bytes > 0 && fitted > 0)
-    bytes *= fitted / AnalyticWorkBytes(group.measured, /*trainable=*/true, load);
+    bytes *= fitted / AnalyticWorkBytes(group.measured, /*trainable=*/true, load, /*gathered=*/0);
   return std::llround(bytes);
 }
 
 int64_t CostModel::BoundaryBytes(int layer, const LayerLoad& load) const {
   const LayerSpec& spec = specs_[static_cast<size_t>(layer)];
-  const int64_t bytes = spec.BoundaryBytes(Shared(load), options_.element_bytes);
-  return options_.style.sequence_parallel ? bytes / options_.tensor : bytes;
+  const int64_t row_bytes = options_.element_bytes * spec.output.width;
+  if (row_bytes == 0) return 0;
+  const int64_t rows = spec.BoundaryBytes(Shared(load), options_.element_bytes) / row_bytes;
+  return row_bytes * RowShare(rows, RowShares(spec.output));
 }
 
 int64_t CostModel::Parameters(int layer) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -98,16 +99,31 @@ class CostModel {
   };
   // The part of a micro-batch that one of the context ranks has.
   LayerLoad Shared(LayerLoad load) const;
-  // Seconds of sums that do not run beside `products_s` seconds of products.
-  double SumSeconds(const std::vector<TensorAllReduce>& sums, const LayerLoad& load,
-                    double products_s) const;
-  Halves HalvesOf(const LayerSpec& work, const LayerLoad& load) const;
+  // Ranks that share out the rows of what a layer takes, or gives; or of all between its products.
+  int RowShares(const ActivationSpec& rows) const;
+  int RowShares(const LayerSpec& work) const {
+    return std::min(RowShares(work.input), RowShares(work.output));
+  }
+  // Whether exchanges of rows take the place of sums.
+  bool ExchangesRows() const;
+  // Seconds of sums, or what takes their place, that do not run beside `products_s` seconds of
+  // products.
+  double SumSeconds(const std::vector<TensorAllReduce>& sums, const std::vector<PerRow>& exchanges,
+                    const LayerLoad& load, double products_s) const;
+  // `row_shares`: ranks that share out the rows between products, or that are kept.
+  Halves HalvesOf(const LayerSpec& work, const LayerLoad& load, int row_shares) const;
+  void AddSums(const HalfCost& half, const HalfTimes& alone, const LayerLoad& load, bool has_sums,
+               LayerTimes* times) const;
   LayerTimes TrainedTimes(const Group& group, const Halves& halves, const LayerLoad& load) const;
   // Elements kept of a half, without its scores.
-  double KeptElements(const HalfCost& half, bool trainable, const LayerLoad& load) const;
-  double AnalyticWorkBytes(const LayerSpec& work, bool trainable, const LayerLoad& load) const;
+  double KeptElements(const HalfCost& half, bool trainable, const LayerLoad& load,
+                      int row_shares) const;
+  // Elements of gathered rows that are temporary.
+  double GatheredElements(const LayerSpec& work, const LayerLoad& load) const;
+  double AnalyticWorkBytes(const LayerSpec& work, bool trainable, const LayerLoad& load,
+                           double gathered) const;
   double AnalyticKeptBytes(const LayerSpec& work, bool trainable, const LayerLoad& load,
-                           Recompute recompute) const;
+                           Recompute recompute, int row_shares) const;
   void Fit(const Profile& measured);
 
   Cluster cluster_;

@@ -124,7 +124,7 @@ HalfTimes HalfSeconds(const HalfCost& half, const LayerLoad& load, const HalfSet
     double elements = pass.elements.At(load);
     if (elements <= 0) continue;
     if (pass.kind == PassKind::kQueries && style.attention == AttentionKernel::kScores) continue;
-    if (pass.whole && style.sequence_parallel) elements /= setting.tensor;
+    if (pass.whole) elements /= setting.row_shares;
     const PassCost& cost = program.Of(pass.kind);
     const double moved = elements * static_cast<double>(bytes) / 2 / bandwidth;
     forward_passes += cost.forward_bytes * moved + cost.forward_kernels * cluster.launch_s;

@@ -26,7 +26,7 @@ struct HalfSetting {
   const Cluster& cluster;
   const RunStyle& style;
   int64_t element_bytes = 2;
-  int tensor = 1;  // ranks that share the half
+  int row_shares = 1;  // ranks that share out the rows between split products
 };
 
 // Products by GemmSeconds(), passes by the bytes that the program moves, attention by its kernel.

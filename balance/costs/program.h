@@ -36,6 +36,9 @@ struct Program {
   // Whether a layer's gradient is in fp32 before ZeRO 2 or 3 sums it to shards; else in the compute
   // dtype, as FSDP has it.
   bool fp32_whole_gradients = true;
+  // Whether tensor ranks that share out rows do so in all layers: the runtime in the language model
+  // alone (models/spec/layer_spec.h, ActivationSpec::shared).
+  bool shares_all_rows = false;
   // Whether tensor ranks send a part of a stage's output each, and gather it on the other side.
   bool scatters_boundaries = false;
   // Whether a rank computes on only when what it sends has arrived.
@@ -61,8 +64,8 @@ enum class AttentionKernel : uint8_t { kFlash, kFlash1, kFlash3, kScores };
 // between them ("selective op" of torchtitan).
 enum class Selective : uint8_t { kNone, kCore, kOperators };
 
-// How a run is executed beside its plan. The runtime has the defaults alone; the others are priced
-// for comparisons with other programs.
+// How a run is executed beside its plan. The runtime has the defaults, and what the plan and
+// train.moments say, alone; the others are priced for comparisons with other programs.
 struct RunStyle {
   const Program* program = &ThisProgram();
   AttentionKernel attention = AttentionKernel::kFlash;

@@ -92,16 +92,17 @@ Schedule ComputeSchedule(const PlanRequest& request, const Plan& plan,
   return PlanSchedule(plan).ComputeOps(stages, micro_batches, costs);
 }
 
-PlanFitter::PlanFitter(const PlanRequest& request, int tensor)
+PlanFitter::PlanFitter(const PlanRequest& request, int tensor, bool sequence)
     : request_(request),
       costs_(request.model, request.cluster,
-             {tensor, request.element_bytes, request.frozen, request.style}, request.profile.get()),
+             {tensor, request.element_bytes, request.frozen, request.StyleWith(sequence)},
+             request.profile.get()),
       typical_(costs_, Sampled(request.workload.steps.front())),
       worst_(costs_, {request.workload.worst}) {
-  for (const LayerSpec& spec : costs_.specs()) {
+  for (int layer = 0; layer < costs_.num_layers(); ++layer) {
     double bytes = 0;
     for (int pack = 0; pack < typical_.num_loads(); ++pack) {
-      bytes += static_cast<double>(spec.BoundaryBytes(typical_.load(pack), request.element_bytes));
+      bytes += static_cast<double>(costs_.BoundaryBytes(layer, typical_.load(pack)));
     }
     output_bytes_.push_back(bytes / typical_.num_loads());
   }

@@ -20,12 +20,12 @@ struct OutOfMemoryRank {
   MemoryForecast memory;
 };
 
-// Chooses stages and recomputation for plans of one tensor degree, and predicts their steps. Not
-// thread-safe.
+// Chooses stages and recomputation for plans of one tensor degree, with or without sequence
+// parallelism, and predicts their steps. Not thread-safe.
 class PlanFitter {
  public:
   // `request` must outlive it.
-  PlanFitter(const PlanRequest& request, int tensor);
+  PlanFitter(const PlanRequest& request, int tensor, bool sequence = false);
 
   const CostModel& costs() const { return costs_; }
   // The micro-batches of the data rank with the most work in the first step.

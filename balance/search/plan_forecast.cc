@@ -198,7 +198,7 @@ double ModelFlops(const CostModel& costs, const LayerLoad& load) {
 
 PlanForecast ForecastPlan(const PlanRequest& request, const Plan& plan) {
   const CostModel::Options options{plan.tensor(), request.element_bytes, request.frozen,
-                                   request.style};
+                                   request.StyleWith(plan.sequence)};
   const CostModel costs(request.model, request.cluster, options, request.profile.get());
   PlanForecast forecast;
   forecast.error_band = costs.error_band();

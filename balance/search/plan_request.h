@@ -31,6 +31,7 @@ struct PlanPins {
   std::optional<std::string> schedule;  // a name of parallel/schedule/builders.h
   std::vector<int> stage_begins;        // empty: searched
   std::vector<Recompute> recompute;     // by layer; empty: by the rule
+  bool sequence = false;                // not searched; true: plans with tensor ranks alone
 };
 
 // Input of the search for a plan.
@@ -38,7 +39,7 @@ struct PlanRequest {
   ModelConfig model;
   std::vector<std::string> frozen;
   int64_t element_bytes = 2;  // of weights and activations in the computation
-  RunStyle style;             // as this program runs
+  RunStyle style;             // as this program runs, whatever the plan
   Cluster cluster;
   int ranks = 1;
   Workload workload;
@@ -48,6 +49,13 @@ struct PlanRequest {
   RecomputeRule recompute = RecomputeRule::kAdaptive;
   int keep = 5;         // most plans returned
   double within_s = 0;  // only plans with shorter steps are returned; 0: no limit
+
+  // How a plan with or without sequence parallelism is executed.
+  RunStyle StyleWith(bool sequence) const {
+    RunStyle with = style;
+    with.sequence_parallel = sequence;
+    return with;
+  }
 };
 
 }  // namespace equipoise

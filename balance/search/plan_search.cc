@@ -164,15 +164,15 @@ class Search {
     std::erase_if(filled, [&](const Plan& plan) {
       return std::none_of(guides.begin(), guides.end(), [&](const Plan& guide) {
         return guide.mesh == plan.mesh && guide.schedule == plan.schedule &&
-               guide.chunks() == plan.chunks();
+               guide.chunks() == plan.chunks() && guide.sequence == plan.sequence;
       });
     });
     return filled;
   }
 
   const PlanFitter& FitterOf(const Plan& plan) {
-    std::unique_ptr<PlanFitter>& fitter = fitters_[plan.tensor()];
-    if (!fitter) fitter = std::make_unique<PlanFitter>(request_, plan.tensor());
+    std::unique_ptr<PlanFitter>& fitter = fitters_[{plan.tensor(), plan.sequence}];
+    if (!fitter) fitter = std::make_unique<PlanFitter>(request_, plan.tensor(), plan.sequence);
     return *fitter;
   }
 
@@ -327,7 +327,8 @@ class Search {
   }
 
   const PlanRequest& request_;
-  std::map<int, std::unique_ptr<PlanFitter>> fitters_;  // by tensor degree
+  // By tensor degree, without and with sequence parallelism.
+  std::map<std::pair<int, bool>, std::unique_ptr<PlanFitter>> fitters_;
   PlanSearchResult result_;
 };
 
@@ -350,7 +351,7 @@ int RanksThatFit(PlanRequest request) {
 // The rejection of a plan that was rejected for its state alone, with all the memory that the best
 // of its cuts needs.
 RejectedPlan WholeMiss(const PlanRequest& request, const Plan& shape) {
-  const PlanFitter fitter(request, shape.tensor());
+  const PlanFitter fitter(request, shape.tensor(), shape.sequence);
   std::optional<RejectedPlan> least;
   for (const std::vector<int>& begins : CutsOf(fitter, shape)) {
     Plan plan = shape;
@@ -380,7 +381,8 @@ RejectedPlan NearestMiss(const PlanRequest& request, std::vector<RejectedPlan> r
 bool StateFits(const PlanRequest& request, const Plan& plan) {
   const Cluster& cluster = request.cluster;
   const double room = (1 - cluster.reserve_share) * static_cast<double>(cluster.memory_bytes);
-  return static_cast<double>(PlanFitter(request, plan.tensor()).StateBytesBound(plan)) < room;
+  const PlanFitter fitter(request, plan.tensor(), plan.sequence);
+  return static_cast<double>(fitter.StateBytesBound(plan)) < room;
 }
 
 // Bytes for advice, rounded up to a tenth of a GiB.
@@ -428,7 +430,7 @@ PlanSearchResult SearchPlans(const PlanRequest& request) { return Search(request
 ScoredPlan ScorePlan(const PlanRequest& request, Plan plan) {
   PlanRequest given = request;
   given.pins.recompute = plan.recompute;
-  const PlanFitter fitter(given, plan.tensor());
+  const PlanFitter fitter(given, plan.tensor(), plan.sequence);
   std::vector<MemoryForecast> memory = fitter.FitMemory(plan).memory;
   const double step_s = fitter.StepSeconds(plan);
   return {std::move(plan), step_s, std::move(memory)};

@@ -67,6 +67,7 @@ std::string Pinned(const PlanPins& pins) {
   add("data", pins.data);
   add("pipeline", pins.pipeline);
   add("tensor", pins.tensor);
+  if (pins.sequence) add("sequence", std::optional<bool>(true));
   add("chunks", pins.chunks);
   add("schedule", pins.schedule);
   if (pins.encoder.placement && pins.encoder.placement != EncoderPlacement::kInline) {
@@ -134,6 +135,7 @@ std::vector<Plan> PlanShapes(const PlanRequest& request) {
   std::vector<Plan> shapes;
   for (const int tensor : Divisors(request.ranks)) {
     if (pins.tensor ? *pins.tensor != tensor : !MayShareLayers(request, tensor)) continue;
+    if (pins.sequence && tensor == 1) continue;
     for (const int pipeline : Divisors(request.ranks / tensor)) {
       const int data = request.ranks / tensor / pipeline;
       if (!Allows(pins.pipeline, pipeline) || !Allows(pins.data, data) || batch % data != 0) {
@@ -145,6 +147,7 @@ std::vector<Plan> PlanShapes(const PlanRequest& request) {
         if (searched && pipeline == 1 && encoder != EncoderPlacement::kInline) continue;
         for (Plan& plan : PlansOf(encoder, request, {data, pipeline, tensor})) {
           shapes.push_back(std::move(plan));
+          shapes.back().sequence = pins.sequence;
         }
       }
     }

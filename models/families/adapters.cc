@@ -141,7 +141,12 @@ void AddCosts(const std::vector<LinearSpec>& linears, const ModelConfig& config,
   const double whole = r + (row ? 0 : static_cast<double>(in));
   half.saved_whole = Sum(half.saved_whole, RowsOf(*spec, whole));
   if (!split) return;
-  (row ? half.all_reduces : half.gradient_all_reduces).push_back({RowsOf(*spec, r)});
+  TensorAllReduce sum = {RowsOf(*spec, r)};
+  sum.of_rows = spec->input.shared;
+  (row ? half.all_reduces : half.gradient_all_reduces).push_back(sum);
+  if (!sum.of_rows) return;
+  half.row_exchanges.push_back(sum.elements);
+  half.gradient_row_exchanges.push_back(sum.elements);
 }
 
 TensorSpec Adapter(const std::string& name, std::vector<int64_t> shape, const Init& init) {
@@ -203,6 +208,7 @@ void AddTo(const ModelConfig& config, int ranks, const std::vector<LinearSpec>& 
   for (HalfCost* half : {&spec->attention, &spec->mlp}) {
     for (Product& product : half->products) product.frozen = true;
     half->saved_weights = half->saved_whole = {};
+    half->weight_row_exchanges.clear();
   }
   std::string words;
   for (size_t begin = 0; begin < targets.size();) {

@@ -44,7 +44,9 @@ LayerMaker::LayerMaker(const ModelConfig& config, const TensorParallel& tensor)
 
 std::unique_ptr<Layer> LayerMaker::Make(const LayerSpec& spec) {
   if (spec.component != Component::kLanguageModel) {
-    return encoder_(spec, tensor_);
+    TensorParallel whole_rows = tensor_;
+    whole_rows.sequence = false;
+    return encoder_(spec, whole_rows);
   }
   if (spec.kind == kDecoderBlock) {
     return std::make_unique<DecoderLayer>(spec, config_.text, rotary_, tensor_);

@@ -19,6 +19,13 @@ TensorSpec VocabularyTensor(const TextConfig& text, const std::string& name) {
           Split::Units(text.vocab_size, "rows of the vocabulary")};
 }
 
+// The all-reduce of a number of columns, which sequence parallelism does without.
+TensorAllReduce OfRows(double columns) {
+  TensorAllReduce sum = {PerRow::Tokens(columns)};
+  sum.of_rows = true;
+  return sum;
+}
+
 TensorSpec EmbeddingTensor(const TextConfig& text, const std::string& model) {
   TensorSpec tensor = VocabularyTensor(text, model + "embed_tokens.weight");
   tensor.init.zero_row = text.pad_token_id;
@@ -34,10 +41,13 @@ LayerSpec TokenEmbeddingSpec(const TextConfig& text, const std::string& model, i
   spec.name = model + "embed_tokens";
   spec.parameters = {EmbeddingTensor(text, model)};
   spec.input = {RowKind::kImageTokens, text.hidden_size};
-  spec.output = {RowKind::kTokens, text.hidden_size};
+  spec.output = {RowKind::kTokens, text.hidden_size, 0, /*shared=*/true};
   spec.defers_weights = false;
   spec.mlp.passes = {{PassKind::kEmbedding, PerRow::Tokens(h), /*whole=*/true}};
-  if (ranks > 1) spec.mlp.all_reduces = {{PerRow::Tokens(h)}};
+  if (ranks > 1) {
+    spec.mlp.all_reduces = {OfRows(h)};
+    spec.mlp.row_exchanges = spec.mlp.gradient_row_exchanges = {PerRow::Tokens(h)};
+  }
   // The projector's output, which is spliced in.
   spec.mlp.input = PerRow::ImageTokens(h);
   spec.mlp.workspace = PerRow::Tokens(2 * h);
@@ -82,7 +92,7 @@ LayerSpec DecoderBlockSpec(const TextConfig& text, const std::string& model, int
   const Split by_width =
       Split::Width(text.intermediate_size, "columns of the language model's MLP");
   AddBlockParameters(text, by_head, by_width, spec);
-  spec.input = spec.output = {RowKind::kTokens, hidden};
+  spec.input = spec.output = {RowKind::kTokens, hidden, 0, /*shared=*/true};
   spec.has_halves = true;
 
   const int64_t query = by_head.Largest(ranks), key = by_head.Keys().Largest(ranks);
@@ -101,8 +111,13 @@ LayerSpec DecoderBlockSpec(const TextConfig& text, const std::string& model, int
                       {PassKind::kResidual, PerRow::Tokens(h), /*whole=*/true}};
   if (text.use_qk_norm) attention.passes.push_back({PassKind::kNorm, PerRow::Tokens(q + k)});
   if (ranks > 1) {
-    attention.all_reduces = attention.gradient_all_reduces = {{PerRow::Tokens(h)}};
+    attention.all_reduces = attention.gradient_all_reduces = {OfRows(h)};
+    attention.weight_row_exchanges = {PerRow::Tokens(h)};
+    attention.row_exchanges =
+        attention.gradient_row_exchanges = {PerRow::Tokens(h), PerRow::Tokens(h)};
     mlp.all_reduces = mlp.gradient_all_reduces = attention.all_reduces;
+    mlp.row_exchanges = mlp.gradient_row_exchanges = attention.row_exchanges;
+    mlp.weight_row_exchanges = attention.weight_row_exchanges;
     if (text.num_key_value_heads < ranks) {  // each key head's gradients come from several ranks
       const auto all_keys = static_cast<double>(text.num_key_value_heads * head_dim);
       attention.gradient_all_reduces.push_back({PerRow::Tokens(2 * all_keys)});
@@ -149,7 +164,7 @@ LayerSpec HeadSpec(const TextConfig& text, const std::string& prefix, int ranks)
   } else {
     spec.parameters.push_back(weight);
   }
-  spec.input = {RowKind::kTokens, hidden};
+  spec.input = {RowKind::kTokens, hidden, 0, /*shared=*/true};
   spec.gradient_with_loss = true;
   spec.defers_weights = false;
 
@@ -165,6 +180,7 @@ LayerSpec HeadSpec(const TextConfig& text, const std::string& prefix, int ranks)
     mlp.all_reduces = {{PerRow::Targets(1), /*fp32=*/true},
                        {PerRow::Targets(2), /*fp32=*/true},
                        {PerRow::Targets(h)}};
+    mlp.row_exchanges = {PerRow::Tokens(h)};
   }
   mlp.input = PerRow::Tokens(h);
   mlp.saved = PerRow::Targets(2 * h);  // the rows, their gradient

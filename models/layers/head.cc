@@ -11,6 +11,7 @@
 #include "models/layers/kv_cache.h"
 #include "models/ops/cross_entropy.h"
 #include "models/ops/norm.h"
+#include "models/ops/shared_rows.h"
 #include "models/ops/vocabulary.h"
 #include "parallel/device.h"
 
@@ -33,11 +34,18 @@ HeadLayer::HeadLayer(const LayerSpec& spec, const TextConfig& config, Parameter*
   }
 }
 
+// Norm and projection take all rows that have a target on every rank, as each has a part of the
+// vocabulary: their gradients are whole.
+at::Tensor HeadLayer::AllRows(const MicroBatch& batch, const at::Tensor& input) const {
+  if (!tensor().sequence) return input;
+  return ops::GatherWholeRows(input, batch.tokens(), *tensor().group);
+}
+
 at::Tensor HeadLayer::Decode(const MicroBatch& batch, const at::Tensor& input) const {
   at::Tensor ends = at::empty({std::ssize(batch.cu_seqlens) - 1}, at::kLong);
   std::transform(batch.cu_seqlens.begin() + 1, batch.cu_seqlens.end(),
                  ends.mutable_data_ptr<int64_t>(), [](int64_t end) { return end - 1; });
-  const at::Tensor last = input.index_select(0, ToDevice(ends, input.device()));
+  const at::Tensor last = AllRows(batch, input).index_select(0, ToDevice(ends, input.device()));
   const at::Tensor normal = ops::RmsNorm(last, norm_, eps_);
   return batch.decoding->greedy ? ops::VocabularyArgmax(normal, *weight_, tensor().group)
                                 : ops::VocabularyLogits(normal, *weight_, tensor().group);
@@ -48,7 +56,8 @@ at::Tensor HeadLayer::Forward(const MicroBatch& batch, const at::Tensor& input, 
   if (batch.decoding != nullptr) return Decode(batch, input);
   if (!has_loss) {
     if (!input.defined()) return {};
-    return ops::VocabularyLogits(ops::RmsNorm(input, norm_, eps_), *weight_, tensor().group);
+    const at::Tensor normal = ops::RmsNorm(AllRows(batch, input), norm_, eps_);
+    return ops::VocabularyLogits(normal, *weight_, tensor().group);
   }
   // Targets are on the CPU, so that their number is known without waiting for a device.
   const at::Tensor rows = batch.targets.ne(kNoTarget).nonzero().squeeze(1);
@@ -60,7 +69,7 @@ at::Tensor HeadLayer::Forward(const MicroBatch& batch, const at::Tensor& input, 
   targets.ids = chosen(batch.targets);
   if (batch.target_weights.defined()) targets.weights = chosen(batch.target_weights);
   targets.scale = loss_scale;
-  const at::Tensor picked = input.index_select(0, ToDevice(rows, input.device()));
+  const at::Tensor picked = AllRows(batch, input).index_select(0, ToDevice(rows, input.device()));
   const at::Tensor normal = ops::RmsNorm(picked, norm_, eps_);
   return ops::LinearCrossEntropy(normal, targets, *weight_, /*in_backward=*/tied_, tensor().group);
 }

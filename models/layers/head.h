@@ -7,7 +7,8 @@
 
 namespace equipoise {
 
-// The head: final norm, vocabulary projection, loss. Input [tokens, hidden].
+// The head: final norm, vocabulary projection, loss. Input [tokens, hidden]; where tensor ranks
+// share out rows (sequence parallelism), those of this rank, which are gathered first.
 //
 // Output with targets: the fp64 scalar sum over targets of weight * cross entropy, times the loss
 // scale. Rows without a target are not computed. Where gradients are enabled, the same pass
@@ -26,6 +27,7 @@ class HeadLayer : public Layer {
 
  private:
   at::Tensor Decode(const MicroBatch& batch, const at::Tensor& input) const;
+  at::Tensor AllRows(const MicroBatch& batch, const at::Tensor& input) const;
 
   const double eps_;
   const bool tied_;

@@ -63,6 +63,16 @@ Parameter& Layer::Get(const std::string& suffix) const {
   return *found;
 }
 
+Parameter& Layer::GetOfRows(const std::string& suffix) {
+  Parameter& found = Get(suffix);
+  AddPartial(&found);
+  return found;
+}
+
+void Layer::AddPartial(Parameter* parameter) {
+  if (tensor_.sequence && parameter != nullptr) partial_.push_back(parameter);
+}
+
 Share Layer::ShareOf(const std::string& suffix) const {
   for (const TensorSpec& each : spec_.parameters) {
     if (each.name == spec_.name + "." + suffix) return each.split.On(tensor_);
@@ -71,9 +81,10 @@ Share Layer::ShareOf(const std::string& suffix) const {
   return {};
 }
 
-ColumnLinears Layer::GetColumnLinears(const std::vector<std::string>& names) const {
+ColumnLinears Layer::GetColumnLinears(const std::vector<std::string>& names) {
   ColumnLinears result;
   result.group_ = tensor_.group;
+  result.shares_rows_ = tensor_.sequence;
   std::vector<int64_t> begins;
   int64_t own = 0, shared_width = 0;
   for (const std::string& each : names) {
@@ -89,14 +100,19 @@ ColumnLinears Layer::GetColumnLinears(const std::vector<std::string>& names) con
     width += out.size;
   }
   result.adapters_ = GetAdapters(names, begins, result.own_.size());
+  for (const ops::LinearWeights& a : result.adapters_.down) AddPartial(a.weight);
   return result;
 }
 
-RowLinear Layer::GetRowLinear(const std::string& name) const {
+RowLinear Layer::GetRowLinear(const std::string& name) {
   RowLinear result;
   result.group_ = tensor_.group;
   result.weights_ = {&Get(name + ".weight"), Find(name + ".bias")};
   result.adapters_ = GetAdapters({name}, {0}, /*first_shared=*/1);
+  result.adapters_.scatters = tensor_.sequence;
+  AddPartial(result.weights_.bias);
+  for (const ops::LowRankPart& part : result.adapters_.own.parts) AddPartial(part.b);
+  for (const ops::MagnitudePart& part : result.adapters_.own.magnitudes) AddPartial(part.magnitude);
   return result;
 }
 

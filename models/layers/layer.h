@@ -60,6 +60,9 @@ class Layer {
   const std::vector<Parameter*>& parameters() const { return parameter_list_; }
   // Those of another layer that this one uses too: the weight that a tied head shares.
   const std::vector<Parameter*>& borrowed() const { return borrowed_; }
+  // Those whose gradients are of this rank's rows alone where tensor ranks share out rows (sequence
+  // parallelism): to be summed over these ranks.
+  const std::vector<Parameter*>& partial() const { return partial_; }
   // Whether any parameter, borrowed ones included, is trained.
   bool trainable() const;
 
@@ -73,11 +76,13 @@ class Layer {
   Parameter& Get(const std::string& suffix) const;
   // Get(), or null where there is none. REQUIRES: there is at most one.
   Parameter* Find(const std::string& suffix) const;
+  // Get() of a parameter that works on this rank's rows.
+  Parameter& GetOfRows(const std::string& suffix);
   // NAME.weight and, where there is one, NAME.bias of linears that share their input. The spec
   // lists weights before biases, so that each kind is contiguous for ops::FusedLinear. Linears
   // whose share several ranks hold come last.
-  ColumnLinears GetColumnLinears(const std::vector<std::string>& names) const;
-  RowLinear GetRowLinear(const std::string& name) const;
+  ColumnLinears GetColumnLinears(const std::vector<std::string>& names);
+  RowLinear GetRowLinear(const std::string& name);
   // Adds a parameter that is not in spec().parameters.
   Parameter& Add(const TensorSpec& spec);
   // Uses a parameter of another layer, which must outlive this one.
@@ -91,11 +96,12 @@ class Layer {
                        size_t first_shared) const;
   // This rank's range of the dimension along which a parameter is split. REQUIRES: it is split.
   Share ShareOf(const std::string& suffix) const;
+  void AddPartial(Parameter* parameter);
 
   LayerSpec spec_;
   TensorParallel tensor_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
-  std::vector<Parameter*> parameter_list_, borrowed_;
+  std::vector<Parameter*> parameter_list_, borrowed_, partial_;
 };
 
 }  // namespace equipoise

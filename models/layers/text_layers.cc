@@ -23,7 +23,7 @@ at::Tensor EmbeddingLayer::Forward(const MicroBatch& batch, const at::Tensor& in
                                    double /*loss_scale*/) {
   if (batch.tokens() == 0) return {};
   return ops::EmbedAndSplice(batch.input_ids, input, batch.image_positions, weight_,
-                             {tensor().group, padding_id_});
+                             {tensor().group, padding_id_, tensor().sequence});
 }
 
 DecoderLayer::DecoderLayer(const LayerSpec& spec, const TextConfig& config,
@@ -32,18 +32,18 @@ DecoderLayer::DecoderLayer(const LayerSpec& spec, const TextConfig& config,
       head_dim_(config.head_dim),
       eps_(config.rms_norm_eps),
       rotary_(std::move(rotary)),
-      attention_norm_(&Get("input_layernorm.weight")),
+      attention_norm_(&GetOfRows("input_layernorm.weight")),
       qkv_(GetColumnLinears({"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"})),
       q_norm_(Find("self_attn.q_norm.weight")),
       k_norm_(Find("self_attn.k_norm.weight")),
       out_(GetRowLinear("self_attn.o_proj")),
-      mlp_norm_(&Get("post_attention_layernorm.weight")),
+      mlp_norm_(&GetOfRows("post_attention_layernorm.weight")),
       gate_up_(GetColumnLinears({"mlp.gate_proj", "mlp.up_proj"})),
       down_(GetRowLinear("mlp.down_proj")) {}
 
 DecoderLayer::Heads DecoderLayer::RotatedHeads(const MicroBatch& batch, const at::Tensor& x) {
   const std::vector<int64_t> widths = qkv_.widths();
-  const at::Tensor qkv = qkv_(x);
+  const at::Tensor qkv = qkv_(x, batch.tokens());
   const auto& [cos, sin] = rotary_->At(batch);
   if (q_norm_ == nullptr) {  // q and k are adjacent: one rotation
     const std::vector<at::Tensor> parts =
@@ -92,7 +92,7 @@ at::Tensor DecoderLayer::ForwardHalf(Half half, const MicroBatch& batch, const a
     const at::Tensor normal = ops::RmsNorm(input, *attention_norm_, eps_);
     return input + out_(Attention(batch, normal));
   }
-  const at::Tensor gate_up = gate_up_(ops::RmsNorm(input, *mlp_norm_, eps_));
+  const at::Tensor gate_up = gate_up_(ops::RmsNorm(input, *mlp_norm_, eps_), batch.tokens());
   return input + down_(ops::SwiGlu(gate_up));
 }
 

@@ -10,7 +10,8 @@
 namespace equipoise {
 
 // The token embedding; image features replace the placeholder tokens. Input [image tokens, hidden],
-// or undefined without pictures; output [tokens, hidden].
+// or undefined without pictures; output [tokens, hidden]. In this file, `tokens` are those of this
+// rank where tensor ranks share out rows (sequence parallelism).
 class EmbeddingLayer : public Layer {
  public:
   EmbeddingLayer(const LayerSpec& spec, const TextConfig& config,
@@ -35,7 +36,7 @@ class DecoderLayer : public Layer {
 
  private:
   at::Tensor Attention(const MicroBatch& batch, const at::Tensor& x);
-  // Of x [tokens, hidden], each [tokens, heads * head_dim]; q and k with rotary embedding, and
+  // Of x [tokens, hidden], each [all tokens, heads * head_dim]; q and k with rotary embedding, and
   // before it normalized within each head where the model has weights for that.
   struct Heads {
     at::Tensor q, k, v;

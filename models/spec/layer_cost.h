@@ -59,8 +59,9 @@ struct Pass {
 // An all-reduce over the tensor-parallel ranks.
 struct TensorAllReduce {
   PerRow elements;
-  bool fp32 = false;  // in fp32, whatever the precision of the computation
-  double fixed = 0;   // elements that do not depend on the micro-batch
+  bool fp32 = false;     // in fp32, whatever the precision of the computation
+  double fixed = 0;      // elements that do not depend on the micro-batch
+  bool of_rows = false;  // not done where ranks share out rows; `row_exchanges` take its place
 };
 
 // Work and saved activations of half a layer (attention or MLP; layers of one piece are all MLP) on
@@ -77,6 +78,9 @@ struct HalfCost {
   std::vector<Pass> passes;
   // All-reduces of forward and of backward; none on one rank.
   std::vector<TensorAllReduce> all_reduces, gradient_all_reduces;
+  // Elements that are gathered or reduce-scattered, each half of an all-reduce, where the ranks
+  // share out rows (sequence parallelism): in forward, in backward, and for the weights' gradients.
+  std::vector<PerRow> row_exchanges, gradient_row_exchanges, weight_row_exchanges;
   PerRow input;          // the half's input: all that is saved where the half is recomputed
   PerRow saved;          // saved in addition, for any gradient
   PerRow saved_weights;  // saved in addition where the half's weights are trained

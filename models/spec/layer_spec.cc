@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "models/spec/tensor_parallel.h"
+
 namespace equipoise {
 namespace {
 
@@ -35,9 +37,10 @@ int64_t ActivationSpec::Elements(const LayerLoad& load) const {
   return 0;
 }
 
-std::vector<int64_t> ActivationSpec::Shape(const LayerLoad& load) const {
+std::vector<int64_t> ActivationSpec::Shape(const LayerLoad& load, int ranks) const {
   const int64_t elements = Elements(load);
   if (elements == 0) return {};
+  if (shared && ranks > 1) return {RowShare(elements / width, ranks), width};
   if (rows_per_tile > 0) return {load.patches / rows_per_tile, rows_per_tile, width};
   return {elements / width, width};
 }

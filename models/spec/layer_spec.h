@@ -31,10 +31,12 @@ struct ActivationSpec {
   RowKind rows = RowKind::kTokens;
   int64_t width = 0;
   int64_t rows_per_tile = 0;  // 0: rows are not grouped by tile
+  bool shared = false;        // sequence parallelism: each tensor rank has some of the rows
 
   int64_t Elements(const LayerLoad& load) const;
-  // The shape for a micro-batch; empty where there are no elements.
-  std::vector<int64_t> Shape(const LayerLoad& load) const;
+  // The shape for a micro-batch; empty where there are no elements. With `ranks` that share out
+  // rows, that of each rank's: [RowShare(rows, ranks), width].
+  std::vector<int64_t> Shape(const LayerLoad& load, int ranks = 1) const;
 };
 
 // A linear layer among a layer's parameters: NAME.weight [out, in] and, in some, NAME.bias.

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -13,6 +14,7 @@
 #include "models/families/modules.h"
 #include "models/stages/boundary_rows.h"
 #include "models/stages/model.h"
+#include "parallel/comm/communicator.h"
 #include "parallel/device.h"
 
 namespace equipoise {
@@ -45,6 +47,7 @@ void AddOnce(std::vector<size_t>& units, size_t unit) {
 ModelPart::ModelPart(const ModelConfig& config, StageLayout plan, int pipeline_rank,
                      const Options& options)
     : config_(config), plan_(std::move(plan)), dtype_(options.dtype), device_(options.device) {
+  if (options.tensor.sequence) rows_group_ = options.tensor.group;
   CheckModules(config, options.freeze, "model.freeze");
   const std::vector<Recompute>& recompute = plan_.plan().recompute;
   EQUIPOISE_CHECK(recompute.empty() || recompute.size() == plan_.specs().size(), "recompute of ",
@@ -65,15 +68,17 @@ std::unique_ptr<Stage> ModelPart::MakeStage(int number, const Options& options) 
       p->trainable = p->trainable && !options.inference;
       p->part.owner = p->part.owner && plan_.plan().CopyOf(number) == 0;
     }
+    partial_.insert(layers[i]->partial().begin(), layers[i]->partial().end());
     if (!recompute.empty()) layers[i]->recompute = recompute[static_cast<size_t>(span.begin) + i];
   }
   auto stage = std::make_unique<Stage>(std::move(layers));
   stage->before_layer = [this, made = stage.get()](size_t i) { BeforeLayer(*made->layers()[i]); };
-  stage->after_layer = [this](size_t) { AfterLayer(); };
+  stage->after_layer = [this, made = stage.get()](size_t i) { AfterLayer(*made->layers()[i]); };
   stage->on_layer_backward = [this, number, made = stage.get()](int, size_t layer) {
     if (telling_ready_ == number && on_layer_ready)
       on_layer_ready(made->layers()[layer]->parameters());
     if (units == nullptr || !units->in_pass() || kind_ != OpKind::kWeightGradient) return;
+    SumPartial(made->layers()[layer]->parameters());
     units->Acquire();
     units->Release();
   };
@@ -132,8 +137,28 @@ void ModelPart::BeforeLayer(const Layer& layer) {
   if (goes_backwards_ || (!pass_.evaluate && !layer.can_recompute())) ShowGradients(layer);
 }
 
-void ModelPart::AfterLayer() {
-  if (units != nullptr && units->in_pass()) units->Release();
+void ModelPart::AfterLayer(const Layer& layer) {
+  if (units == nullptr || !units->in_pass()) return;
+  if (goes_backwards_ && MakesWeightGradient(kind_)) SumPartial(layer.parameters());
+  units->Release();
+}
+
+// One sum for all of them.
+void ModelPart::SumPartial(const std::vector<Parameter*>& parameters) {
+  std::vector<at::Tensor> gradients, flat;
+  for (const Parameter* parameter : parameters) {
+    if (!parameter->trainable || partial_.count(parameter) == 0) continue;
+    gradients.push_back(parameter->gradient);
+    flat.push_back(parameter->gradient.reshape({-1}));
+  }
+  if (flat.empty()) return;
+  at::Tensor sum = at::cat(flat);
+  rows_group_->AllReduce(sum, ReduceOp::kSum).WaitOnStream();
+  int64_t begin = 0;
+  for (at::Tensor& gradient : gradients) {
+    gradient.copy_(sum.narrow(0, begin, gradient.numel()).view(gradient.sizes()));
+    begin += gradient.numel();
+  }
 }
 
 void ModelPart::ShowGradients(const Layer& layer) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,10 @@ class ModelPart : public StageRunner {
   void FinishReduction() override;
   std::string DescribeStage(int stage) const override { return plan_.Describe(stage); }
 
+  // Sums gradients of this rank's rows (Layer::partial()) over the tensor ranks that share out
+  // rows. Of those given; the others' gradients are whole.
+  void SumPartial(const std::vector<Parameter*>& parameters);
+
   // Makes units whole for the passes, where data ranks share out gradients; set by ParallelModel.
   ShardedUnits* units = nullptr;
   // Called when the parameters of a layer have their gradients of this step; when those of a whole
@@ -103,7 +108,7 @@ class ModelPart : public StageRunner {
   void BeginSums(OpKind kind, int stage);
   ShardedUnits::Use UseOf(const Layer& layer, OpKind kind) const;
   void BeforeLayer(const Layer& layer);
-  void AfterLayer();
+  void AfterLayer(const Layer& layer);
   void ShowGradients(const Layer& layer);
   void ReleaseAfter(int stage, int micro_batch, bool forward);
   std::vector<at::Tensor> InputGradients(int stage, int micro_batch, at::Tensor input);
@@ -115,6 +120,8 @@ class ModelPart : public StageRunner {
   at::Device device_;
   std::map<int, std::unique_ptr<Stage>> stages_;  // by number
   std::unique_ptr<FlatParameters> parameters_;
+  Communicator* rows_group_ = nullptr;  // tensor ranks that share out rows
+  std::set<const Parameter*> partial_;  // gradients of this rank's rows
   Pass pass_;
   std::optional<ops::PixelScale> pixel_scale_;  // made with the first pictures
   std::map<int, MicroBatch> moved_;  // micro-batches in use, where layers take them otherwise

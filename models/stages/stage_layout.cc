@@ -95,7 +95,7 @@ StepWork StageLayout::TextWork(const std::vector<LayerLoad>& micro_batches) cons
 }
 
 std::vector<int64_t> StageLayout::BoundaryShape(int stage, const LayerLoad& load) const {
-  return LastLayer(stage).output.Shape(load);
+  return LastLayer(stage).output.Shape(load, plan_.row_shares());
 }
 
 std::string StageLayout::Describe(int stage) const {

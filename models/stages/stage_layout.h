@@ -36,7 +36,8 @@ class StageLayout {
   StepWork Work(const std::vector<LayerLoad>& micro_batches) const;
   // Work() of the stages of text_graph().
   StepWork TextWork(const std::vector<LayerLoad>& micro_batches) const;
-  // Shape [rows, width] of what `stage` sends to the next one; REQUIRES: not the last stage.
+  // Shape [rows, width] of what each rank of `stage` sends to the next one. REQUIRES: not the last
+  // stage.
   std::vector<int64_t> BoundaryShape(int stage, const LayerLoad& load) const;
   // "language_model.model.layers.3 to language_model.model.layers.5"
   std::string Describe(int stage) const;

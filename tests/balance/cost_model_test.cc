@@ -192,6 +192,21 @@ TEST_CASE("sequence-parallel ranks share out rows, context-parallel ones the seq
   CHECK(kept(sequence, Recompute::kFull) == rows / 4);
   CHECK(sequence.Times(layer, kLoad).forward_s < tensor.Times(layer, kLoad).forward_s);
   CHECK(sequence.BoundaryBytes(layer, kLoad) == tensor.BoundaryBytes(layer, kLoad) / 4);
+  // The input of products is gathered again in backward.
+  const auto weights_s = [&](const CostModel& costs) {
+    return costs.Times(layer, kLoad).weight_gradient_s;
+  };
+  CHECK(weights_s(sequence) > weights_s(tensor));
+  // Encoders have whole rows here, and share them out in other programs.
+  const int block = Find(tensor, "vision_block");
+  const auto kept_of_block = [&](const CostModel& costs) {
+    return costs.KeptBytes(block, kLoad, Recompute::kFull);
+  };
+  CHECK(kept_of_block(sequence) == kept_of_block(tensor));
+  CHECK(sequence.BoundaryBytes(block, kLoad) == tensor.BoundaryBytes(block, kLoad));
+  options.style.program = &PublishedSystems();
+  const CostModel published(model, A100(), options);
+  CHECK(kept_of_block(published) == kept_of_block(tensor) / 4);
   CostModel::Options two;
   two.style.context = 2;
   const CostModel whole(model, A100(), {}), context(model, A100(), two);

@@ -8,6 +8,7 @@
 
 #include "balance/costs/cost_model.h"
 #include "models/families/presets.h"
+#include "tests/balance/lone_rank.h"
 #include "trainer/device/memory_stats.h"
 #include "trainer/profile/measure_layer.h"
 
@@ -77,6 +78,32 @@ void CheckBytes(const CostModel& costs, int layer, const LayerMeasurement& measu
   const bool patches = spec.kind == "patch_embedding" && with.dtype != at::kFloat;
   if (!WidensProducts(with.dtype)) CHECK(counted > (patches ? 0.4 : 0.75) * work);
   CHECK(counted < 1.25 * work + 8192);
+}
+
+// Two tensor ranks that share out the rows, of which this is the first.
+TEST_CASE("layers that share out rows keep the bytes that the cost model counts",
+          "[balance][cpu]") {
+  CountCpuMemory();
+  at::set_num_threads(1);
+  for (const Case& with :
+       {Case{false, false, at::kFloat, 0.02}, Case{true, true, at::kFloat, 0.02},
+        Case{false, false, at::kBFloat16, 0.08}, Case{true, true, at::kBFloat16, 0.08}}) {
+    const ModelConfig model = Model(with.large, with.text_norms);
+    CostModel::Options options;
+    options.element_bytes = static_cast<int64_t>(c10::elementSize(with.dtype));
+    options.tensor = 2;
+    options.style.sequence_parallel = true;
+    const CostModel costs(model, MakeCluster({}), options);
+    testing::LoneRank group(2);
+    for (int layer = 0; layer < costs.num_layers(); ++layer) {
+      const LayerSpec& spec = costs.specs()[static_cast<size_t>(layer)];
+      if (spec.component != Component::kLanguageModel) continue;
+      LayerMeter meter(model, layer, with.dtype, {&group, 0, 2, /*sequence=*/true});
+      for (const MeasuredRow& row : RowsFor(spec)) {
+        CheckBytes(costs, layer, meter.Measure(row), with);
+      }
+    }
+  }
 }
 
 TEST_CASE("layers keep the bytes that the cost model counts", "[balance][cpu]") {

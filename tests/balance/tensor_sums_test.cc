@@ -1,74 +1,76 @@
 // The sums over tensor ranks that the cost model charges for a step beside those that the model
-// does.
+// does; with sequence parallelism the gathers and scatters of rows that take their place.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <utility>
 #include <vector>
 
 #include "models/families/families.h"
 #include "models/spec/layer_spec.h"
-#include "parallel/comm/single_communicator.h"
+#include "tests/balance/lone_rank.h"
 #include "tests/models/model_support.h"
 
 namespace equipoise::testing {
 namespace {
 
-using Bytes = std::vector<double>;
+using Bytes = LoneRank::Bytes;
 
-// A group of `size` ranks of which only this one exists.
-class NotingCommunicator : public SingleCommunicator {
- public:
-  explicit NotingCommunicator(int size) : size_(size) {}
-  int size() const override { return size_; }
-  Work AllReduce(at::Tensor& tensor, ReduceOp /*op*/) override {
-    noted_.push_back(static_cast<double>(tensor.nbytes()));
-    return {};
-  }
-  // Bytes of each sum since the last call, in ascending order.
-  Bytes Take() {
-    std::sort(noted_.begin(), noted_.end());
-    return std::exchange(noted_, {});
-  }
-
- private:
-  int size_;
-  Bytes noted_;
+// Bytes of each all-reduce, and of each gather and scatter of rows.
+struct Exchanged {
+  Bytes sums, rows;
 };
 
 struct Pass {
-  Bytes forward, backward;
+  Exchanged forward, backward;
 };
 
-Pass Charged(const ModelConfig& config, const LayerLoad& load, double element_bytes, int tensor) {
+void AddRows(const std::vector<PerRow>& exchanges, const LayerLoad& load, double element_bytes,
+             Bytes& bytes) {
+  for (const PerRow& elements : exchanges) {
+    if (elements.At(load) > 0) bytes.push_back(element_bytes * elements.At(load));
+  }
+}
+
+void AddSums(const std::vector<TensorAllReduce>& sums, const LayerLoad& load, double element_bytes,
+             bool sequence, Bytes& bytes) {
+  for (const TensorAllReduce& sum : sums) {
+    const double elements = sum.elements.At(load) + sum.fixed;
+    if (elements == 0 || (sequence && sum.of_rows)) continue;
+    bytes.push_back((sum.fp32 ? 4 : element_bytes) * elements);
+  }
+}
+
+Pass Charged(const ModelConfig& config, const LayerLoad& load, double element_bytes, int tensor,
+             bool sequence) {
   Pass pass;
-  const auto add = [&](const std::vector<TensorAllReduce>& sums, Bytes& bytes) {
-    for (const TensorAllReduce& sum : sums) {
-      const double elements = sum.elements.At(load) + sum.fixed;
-      if (elements > 0) bytes.push_back((sum.fp32 ? 4 : element_bytes) * elements);
-    }
-  };
   for (const LayerSpec& spec : LayerSpecs(config, tensor)) {
     for (const HalfCost* half : {&spec.attention, &spec.mlp}) {
-      add(half->all_reduces, pass.forward);
-      add(half->gradient_all_reduces, pass.backward);
+      AddSums(half->all_reduces, load, element_bytes, sequence, pass.forward.sums);
+      AddSums(half->gradient_all_reduces, load, element_bytes, sequence, pass.backward.sums);
+      if (!sequence) continue;
+      AddRows(half->row_exchanges, load, element_bytes, pass.forward.rows);
+      AddRows(half->gradient_row_exchanges, load, element_bytes, pass.backward.rows);
+      AddRows(half->weight_row_exchanges, load, element_bytes, pass.backward.rows);
     }
   }
-  std::sort(pass.forward.begin(), pass.forward.end());
-  std::sort(pass.backward.begin(), pass.backward.end());
+  for (Bytes* bytes :
+       {&pass.forward.sums, &pass.forward.rows, &pass.backward.sums, &pass.backward.rows}) {
+    std::sort(bytes->begin(), bytes->end());
+  }
   return pass;
 }
 
-Pass Done(const ModelConfig& config, const MicroBatch& batch, at::ScalarType dtype, int tensor) {
-  NotingCommunicator group(tensor);
-  const TestModel model =
-      MakeModel(config, dtype, {}, {}, TensorParallel{tensor > 1 ? &group : nullptr, 0, tensor});
+Pass Done(const ModelConfig& config, const MicroBatch& batch, at::ScalarType dtype, int tensor,
+          bool sequence) {
+  LoneRank group(tensor);
+  const TestModel model = MakeModel(
+      config, dtype, {}, {}, TensorParallel{tensor > 1 ? &group : nullptr, 0, tensor, sequence});
   Pass pass;
   model.stage->Forward(/*id=*/0, batch, /*input=*/{}, /*loss_scale=*/1.0);
-  pass.forward = group.Take();
+  pass.forward = {group.TakeSums(), group.TakeExchanges()};
   model.stage->Backward(/*id=*/0, /*grad_output=*/{});
-  pass.backward = group.Take();
+  pass.backward = {group.TakeSums(), group.TakeExchanges()};
   return pass;
 }
 
@@ -90,6 +92,7 @@ TEST_CASE("the sums of a step are those that the cost model charges", "[balance]
       {"norms of q and k", TinyText("qwen3", /*tied=*/false), 0, 2},
       {"grids of patches", TinyQwenVl(/*windows=*/false), 2, 2},
       {"windows", TinyQwenVl(/*windows=*/true), 2, 3},
+      {"sequence over three ranks", TinyInternVl(/*large_form=*/false), 2, 3},
       {"no tensor ranks", TinyInternVl(/*large_form=*/true), 2, 1},
   };
   for (const Case& test : cases) {
@@ -101,11 +104,19 @@ TEST_CASE("the sums of a step are those that the cost model charges", "[balance]
       batch.target_weights.reset();
       LayerLoad load = SingleSegment(PicturesOf(batch, ImageSpecOf(test.config)), tokens);
       load.targets = tokens;
-      const Pass charged = Charged(test.config, load, dtype == at::kFloat ? 4.0 : 2.0, test.tensor);
-      const Pass done = Done(test.config, batch, dtype, test.tensor);
-      CHECK(done.forward == charged.forward);
-      CHECK(done.backward == charged.backward);
-      CHECK(done.forward.empty() == (test.tensor == 1));
+      for (const bool sequence : {false, true}) {
+        if (sequence && test.tensor == 1) continue;
+        INFO("sequence " << sequence);
+        const double element_bytes = dtype == at::kFloat ? 4.0 : 2.0;
+        const Pass charged = Charged(test.config, load, element_bytes, test.tensor, sequence);
+        const Pass done = Done(test.config, batch, dtype, test.tensor, sequence);
+        CHECK(done.forward.sums == charged.forward.sums);
+        CHECK(done.forward.rows == charged.forward.rows);
+        CHECK(done.backward.sums == charged.backward.sums);
+        CHECK(done.backward.rows == charged.backward.rows);
+        CHECK(done.forward.sums.empty() == (test.tensor == 1));
+        CHECK(done.backward.rows.empty() == !sequence);
+      }
     }
   }
 }

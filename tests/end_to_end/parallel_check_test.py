@@ -31,6 +31,7 @@ PLANS = [  # ranks, settings of `parallel`
     (4, {"data": 2, "pipeline": 2, "zero": 1}),
     (2, {"tensor": 2}),
     (3, {"tensor": 3, "zero": 0}),
+    (4, {"pipeline": 2, "tensor": 2, "sequence": "true", "schedule": "zb_h1"}),
     (4, {"pipeline": 2, "tensor": 2, "schedule": "interleaved", "chunks": 2}),
     (8, {"data": 2, "pipeline": 4, "schedule": "gpipe", "zero": 3}),
     (8, {"data": 2, "pipeline": 2, "tensor": 2}),

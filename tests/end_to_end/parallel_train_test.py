@@ -24,7 +24,7 @@ LEGS = [
     (8, {"data": 2, "pipeline": 2, "tensor": 2, "encoder": "three_phase", "schedule": "zb_v"}),
     (4, {"encoder": "auto"}),
     (6, {"data": 3, "pipeline": 2, "schedule": "interleaved", "zero": 2}),
-    (3, {"tensor": 3}),
+    (3, {"tensor": 3, "sequence": "true"}),
     (4, {"data": 4, "zero": 2}),
     (4, {"data": 2, "pipeline": 2, "schedule": "zb_v", "zero": 3}),
     (2, {"pipeline": 2, "stage_layers": "[6, 2]", "schedule": "zb_h1"}),

@@ -24,6 +24,7 @@
 #include "tests/models/load_of.h"
 #include "tests/models/model_support.h"
 #include "tests/parallel/run_ranks.h"
+#include "tests/parity/copies_agree.h"
 #include "trainer/check/whole_tensors.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/model_checkpoint.h"
@@ -155,6 +156,7 @@ Plan CellPlan(const Cell& cell, const ModelConfig& config) {
   }
   plan.schedule = cell.schedule;
   plan.sharded = ShardedStateOf(cell.zero);
+  plan.sequence = cell.sequence;
   plan.stage_begins = cell.stage_begins;
   plan.recompute = CellRecompute(cell, config);
   if (plan.stage_begins.empty()) {
@@ -275,7 +277,10 @@ CellResult RunRankOf(const Cell& cell, const Shared& shared, const CellFolders& 
   options.bucket_bytes = 4096;
   options.costs = [&shared](const std::vector<LayerLoad>& loads) {
     const Cluster cluster = MakeCluster({});
-    const CostModel costs(shared.config, cluster, {.tensor = shared.plan.tensor(), .frozen = {}});
+    RunStyle style;
+    style.sequence_parallel = shared.plan.sequence;
+    const CostModel costs(shared.config, cluster,
+                          {.tensor = shared.plan.tensor(), .frozen = {}, .style = style});
     return StageCosts(costs, shared.plan, cluster, loads);
   };
   ParallelModel model(shared.config, shared.plan, options, world, recorder);
@@ -290,6 +295,7 @@ CellResult RunRankOf(const Cell& cell, const Shared& shared, const CellFolders& 
     AddGradient(model, i, Whole(result.gradients, *parameters[i]));
   }
   TrainSteps(cell.steps, optimizer, run, result);
+  result.copies_agree = CopiesAgree(model);
   for (const ZeroOptimizer::State& state : optimizer.ToSave()) {
     if (state.name == state.parameter->name)
       AddState(state, Whole(result.weights, *state.parameter));
@@ -313,6 +319,7 @@ CellResult Join(const std::vector<CellResult>& parts) {
   whole.norms = parts[0].norms;
   whole.losses.resize(parts[0].losses.size());
   for (const CellResult& part : parts) {
+    whole.copies_agree = whole.copies_agree && part.copies_agree;
     whole.loss += part.loss;
     for (size_t i = 0; i < part.losses.size(); ++i) whole.losses[i] += part.losses[i];
     AddTensors(part.gradients, whole.gradients);
@@ -329,6 +336,7 @@ std::string ToString(const Cell& cell) {
                      std::to_string(cell.tensor) + " " + cell.schedule;
   if (cell.chunks > 0) text += " x " + std::to_string(cell.chunks);
   if (cell.zero > 0) text += " ZeRO-" + std::to_string(cell.zero);
+  if (cell.sequence) text += " sequence";
   if (cell.encoder != EncoderPlacement::kInline) {
     text += fmt::format(" encoder {} on {}", ToString(cell.encoder), cell.encoder_ranks);
     if (cell.encoder_chunks > 1) text += fmt::format(" x {}", cell.encoder_chunks);

@@ -27,6 +27,7 @@ struct Cell {
   std::string schedule = "1f1b";
   int chunks = 0;  // stages a rank; 0: the fewest that the schedule takes
   int zero = 0;
+  bool sequence = false;           // tensor ranks share out the rows too
   int micro_batches = 4;           // over all data ranks
   std::vector<int> stage_begins;   // empty: as even as can be
   std::string precision = "fp32";  // or bf16, fp16; the last with a scaled loss
@@ -63,6 +64,8 @@ struct CellResult {
   // Masters after all steps; loss and gradient norm before each.
   std::map<std::string, at::Tensor> weights;
   std::vector<double> losses, norms;
+  // Whether what all tensor ranks hold has the same bits on each of them, after all steps.
+  bool copies_agree = true;
 };
 
 // Where ranks compute, and their communicators for tensors there.

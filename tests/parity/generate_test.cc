@@ -121,16 +121,18 @@ Answers NaiveAnswers(const std::string& name) {
 
 Cell Meshes() {
   Cell cell;
-  std::tie(cell.pipeline, cell.tensor, cell.schedule) =
-      GENERATE(table<int, int, std::string>({{1, 1, "1f1b"},
-                                             {2, 1, "1f1b"},
-                                             {3, 1, "gpipe"},
-                                             {4, 1, "zb_h1"},
-                                             {2, 1, "interleaved"},
-                                             {2, 1, "zb_v"},
-                                             {1, 2, "1f1b"},
-                                             {1, 3, "1f1b"},
-                                             {2, 2, "1f1b"}}));
+  std::tie(cell.pipeline, cell.tensor, cell.schedule, cell.sequence) =
+      GENERATE(table<int, int, std::string, bool>({{1, 1, "1f1b", false},
+                                                   {2, 1, "1f1b", false},
+                                                   {3, 1, "gpipe", false},
+                                                   {4, 1, "zb_h1", false},
+                                                   {2, 1, "interleaved", false},
+                                                   {2, 1, "zb_v", false},
+                                                   {1, 2, "1f1b", false},
+                                                   {1, 3, "1f1b", false},
+                                                   {2, 2, "1f1b", false},
+                                                   {1, 3, "1f1b", true},
+                                                   {2, 2, "1f1b", true}}));
   return cell;
 }
 

@@ -51,6 +51,13 @@ void ThrowAdapters(Cell& cell) {
   cell.model += dice.Pick<std::string>({"+lora", "+dropout", "+dora", "+int8"});
 }
 
+// Lets tensor ranks share out rows in every second cell. With dice of its own, as ThrowBubbles().
+void ThrowSequence(Cell& cell) {
+  const std::string thrown = cell.modality + " sequence " + std::to_string(cell.ranks());
+  Dice dice(static_cast<unsigned>(std::hash<std::string>()(thrown)));
+  cell.sequence = cell.tensor > 1 && dice.Throw(2) == 0;
+}
+
 // All that a mesh leaves open.
 void ThrowRest(Cell& cell, Dice& dice) {
   cell.schedule =
@@ -72,6 +79,7 @@ void ThrowRest(Cell& cell, Dice& dice) {
   cell.chunks = cell.schedule == "interleaved" ? std::min(most, 2 + dice.Throw(3)) : 0;
   if (most < 2 && FindSchedule(cell.schedule)->chunked()) cell.schedule = "1f1b", cell.chunks = 0;
   cell.recompute = dice.Throw(2) == 1 ? "random " + std::to_string(dice.Throw(1000)) : "none";
+  ThrowSequence(cell);
 }
 
 }  // namespace
@@ -106,6 +114,7 @@ Cell InOneProcess(Cell cell) {
   cell.data = cell.pipeline = cell.tensor = 1;
   cell.encoder = EncoderPlacement::kInline;
   cell.zero = 0;
+  cell.sequence = false;
   cell.schedule = "gpipe";
   cell.chunks = 0;
   cell.recompute = "none";

@@ -74,11 +74,22 @@ Plan PlanOf(ParallelSection parallel, int ranks) {
   return MakePlan(config, PresetConfig("quickstart"), ranks);
 }
 
-TEST_CASE("what is no schedule, or not there yet, is refused") {
+TEST_CASE("sequence parallelism needs tensor ranks") {
   ParallelSection parallel;
   parallel.sequence = true;
-  CHECK_THROWS_WITH(PlanOf(parallel, 1), Catch::Matchers::StartsWith("parallel.sequence: "));
+  CHECK_THROWS_WITH(PlanOf(parallel, 1),
+                    "parallel.sequence: tensor ranks share out the tokens, and there is one; set "
+                    "parallel.tensor to 2 or more, or leave parallel.sequence out");
+  parallel.tensor = 2;
+  const Plan plan = PlanOf(parallel, 2);
+  CHECK(plan.sequence);
+  CHECK(DescribePlan(plan) == "data 1 x pipeline 1 x tensor 2, sequence parallel");
   parallel.sequence = false;
+  CHECK_FALSE(PlanOf(parallel, 2).sequence);
+}
+
+TEST_CASE("what is no schedule is refused") {
+  ParallelSection parallel;
   parallel.schedule = "gpip";
   CHECK_THROWS_WITH(PlanOf(parallel, 1),
                     "parallel.schedule: 'gpip' is neither a schedule nor a file; did you mean "
@@ -173,7 +184,8 @@ TEST_CASE("plan.yaml has a plan in the sections of a configuration") {
   plan.recompute = {Recompute::kNone, Recompute::kFull};
   CHECK(PlanToYaml(plan, {}) ==
         "parallel:\n  data: 2\n  pipeline: 2\n  tensor: 1\n  schedule: 1f1b\n  chunks: 1\n"
-        "  zero: 1\n  stage_layers: [2, 3]\nbalance:\n  recompute_layers: [none, full]\n");
+        "  zero: 1\n  sequence: false\n  stage_layers: [2, 3]\nbalance:\n  recompute_layers: "
+        "[none, full]\n");
   PlanPrediction prediction;
   prediction.tiles = 9, prediction.tokens = 4096, prediction.global_batch = 16;
   prediction.step_s = 1.0 / 3, prediction.error_band = 0.05, prediction.peak_bytes = 1234567890;
@@ -182,7 +194,8 @@ TEST_CASE("plan.yaml has a plan in the sections of a configuration") {
       DisaggregatedPlan({.data = 2, .pipeline = 2}, 1, /*encoder_layers=*/2).components;
   CHECK(PlanToYaml(plan, prediction) ==
         "parallel:\n  data: 2\n  pipeline: 2\n  tensor: 1\n  encoder: disaggregated\n"
-        "  encoder_ranks: 1\n  schedule: 1f1b\n  chunks: 1\n  zero: 1\n  stage_layers: [2, 3]\n"
+        "  encoder_ranks: 1\n  schedule: 1f1b\n  chunks: 1\n  zero: 1\n  sequence: false\n"
+        "  stage_layers: [2, 3]\n"
         "balance:\n  tiles: 9\n  tokens: 4096\n  recompute_layers: [none, full]\n"
         "train:\n  global_batch: 16\n"
         "predicted:\n  step_s: 0.333333\n  error_band: 0.05\n  peak_bytes: 1234567890\n");

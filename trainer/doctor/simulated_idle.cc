@@ -24,9 +24,9 @@ Cluster WithoutLinks(Cluster cluster) {
 class InsideOps {
  public:
   InsideOps(const PlanRequest& request, const Plan& plan)
-      : with_(request, plan.tensor()),
+      : with_(request, plan.tensor(), plan.sequence),
         without_links_(WithLinksFree(request)),
-        without_(without_links_, plan.tensor()),
+        without_(without_links_, plan.tensor(), plan.sequence),
         loads_(with_.HeaviestLoads(plan.data())),
         costs_(StageCosts(with_.costs(), plan, request.cluster, loads_)),
         free_(StageCosts(without_.costs(), plan, without_links_.cluster, loads_)) {}
@@ -52,7 +52,7 @@ class InsideOps {
 
 // Seconds in which the data rank with the most work computes beyond the mean one, as a share.
 double BeyondMean(const PlanRequest& request, const Plan& plan) {
-  const PlanFitter fitter(request, plan.tensor());
+  const PlanFitter fitter(request, plan.tensor(), plan.sequence);
   const LayerCostTable table(fitter.costs(), request.workload.steps.front());
   const std::vector<int> dealt = DealtPacks(request.workload, 0, plan.data());
   std::vector<double> work(static_cast<size_t>(plan.data()), 0.0);

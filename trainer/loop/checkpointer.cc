@@ -190,12 +190,14 @@ void Checkpointer::LogStart(const CheckpointIndex& index, const Plan& plan) cons
 }
 
 Json Checkpointer::Environment(const Plan& plan) const {
-  return {{"data", plan.data()},
-          {"pipeline", plan.pipeline()},
-          {"tensor", plan.tensor()},
-          {"threads", at::get_num_threads()},
-          {"precision", ToString(context_.setup.precision)},
-          {"processor", DeviceName(context_.device())}};
+  Json environment = {{"data", plan.data()},
+                      {"pipeline", plan.pipeline()},
+                      {"tensor", plan.tensor()},
+                      {"threads", at::get_num_threads()},
+                      {"precision", ToString(context_.setup.precision)},
+                      {"processor", DeviceName(context_.device())}};
+  if (plan.sequence) environment["sequence"] = true;
+  return environment;
 }
 
 // The settings that a resumed run must share, to continue with the same samples and the same model.

@@ -122,9 +122,6 @@ void AssignStages(const ParallelSection& parallel, Plan& plan) {
 
 EncoderPins EncoderPinsOf(const RunConfig& config, const ModelConfig& model) {
   const ParallelSection& parallel = config.parallel;
-  if (parallel.sequence) {
-    throw ConfigError("parallel.sequence: is not there yet; leave it out, or set it to false");
-  }
   EncoderPins pins;
   pins.placement = ParseEnum<EncoderPlacement>(parallel.encoder);  // absent: auto
   if (pins.placement && FillsBubbles(*pins.placement) && parallel.zero.value_or(1) > 1) {
@@ -195,6 +192,12 @@ Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
   Plan plan = PlanOnMesh(config, model, ranks);
   plan.schedule = parallel.schedule.value_or("1f1b");
   plan.sharded = ShardedStateOf(static_cast<int>(parallel.zero.value_or(1)));
+  plan.sequence = parallel.sequence;
+  if (plan.sequence && plan.tensor() == 1) {
+    throw ConfigError(
+        "parallel.sequence: tensor ranks share out the tokens, and there is one; set "
+        "parallel.tensor to 2 or more, or leave parallel.sequence out");
+  }
   AssignStages(parallel, plan);
   const std::vector<LayerSpec> specs = LayerSpecs(model);
   const int num_layers = static_cast<int>(specs.size());
@@ -266,6 +269,7 @@ std::string DescribePlan(const Plan& plan) {
   if (plan.pipeline() > 1) {
     text += fmt::format(", {}, layers {}", plan.schedule, fmt::join(plan.stage_layers(), " + "));
   }
+  if (plan.sequence) text += ", sequence parallel";
   if (plan.optimizer_shards() > 1) text += fmt::format(", ZeRO-{}", ZeroStage(plan.sharded));
   for (const Recompute kind : {Recompute::kFull, Recompute::kAttention, Recompute::kMlp}) {
     const auto count = std::count(plan.recompute.begin(), plan.recompute.end(), kind);

@@ -20,6 +20,7 @@ PlanPins PlanPinsOf(const RunConfig& config, const ModelConfig& model) {
   pins.tensor = Pin(parallel.tensor);
   pins.pipeline = Pin(parallel.pipeline);
   pins.chunks = Pin(parallel.chunks);
+  pins.sequence = parallel.sequence;
   if (parallel.zero) pins.sharded = ShardedStateOf(static_cast<int>(*parallel.zero));
   pins.encoder = EncoderPinsOf(config, model);
   if (parallel.schedule && FindSchedule(*parallel.schedule)) pins.schedule = parallel.schedule;

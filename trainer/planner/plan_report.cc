@@ -23,6 +23,7 @@ std::string DescribeMesh(const Plan& plan) {
   std::string text = DescribeAxes(plan);
   if (plan.pipeline() > 1) text += ", " + plan.schedule;
   if (plan.chunks() > 1) text += fmt::format(" x {}", plan.chunks());
+  if (plan.sequence) text += ", sequence parallel";
   return fmt::format("{}, ZeRO {}", text, ZeroStage(plan.sharded));
 }
 

@@ -113,6 +113,7 @@ struct LayerMeter::Impl {
        at::Device on_device)
       : config(model),
         tensor(ranks.size),
+        row_shares(ranks.sequence ? ranks.size : 1),
         images(ImageSpecOf(model)),
         spec(LayerSpecs(model)[static_cast<size_t>(layer)]),
         dtype(compute),
@@ -138,7 +139,8 @@ struct LayerMeter::Impl {
   }
 
   ModelConfig config;
-  int tensor;  // tensor-parallel ranks
+  int tensor;      // tensor-parallel ranks
+  int row_shares;  // those that share out rows
   ImageSpec images;
   LayerSpec spec;
   at::ScalarType dtype;
@@ -152,7 +154,7 @@ struct LayerMeter::Impl {
 Tensors LayerMeter::Impl::MakeTensors(const MeasuredRow& row) {
   Tensors on{OnDevice(RandomMicroBatch(config, row), device), {}, {}};
   on.batch.pixel_values = ToDevice(on.batch.pixel_values, device);
-  const std::vector<int64_t> shape = spec.input.Shape(row.load(images));
+  const std::vector<int64_t> shape = spec.input.Shape(row.load(images), row_shares);
   const auto random = [&](at::IntArrayRef sizes) { return at::randn(sizes).to(device, dtype); };
   if (!shape.empty()) on.input = random(shape).set_requires_grad(true);
   const at::Tensor output = Forward(on);

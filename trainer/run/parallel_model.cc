@@ -43,7 +43,7 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
   ModelPart::Options part = options.part;
   part.sharding = {plan.sharded, plan.data(), groups_.at.data};
   if (plan.tensor() > 1)
-    part.tensor = {&groups_.along(Axis::kTensor), groups_.at.tensor, plan.tensor()};
+    part.tensor = {&groups_.along(Axis::kTensor), groups_.at.tensor, plan.tensor(), plan.sequence};
   part_ = std::make_unique<ModelPart>(config, StageLayout(config, plan, part.freeze),
                                       groups_.at.pipeline, part);
   shards_ = std::make_unique<Shards>(
@@ -125,10 +125,13 @@ void ParallelModel::PadLoads(std::vector<LayerLoad>& loads) {
 // Reduces gradients that are complete. Weights that other pipeline ranks have copies of wait for
 // theirs (FinishReduction()).
 void ParallelModel::Ready(const std::vector<Parameter*>& parameters) {
-  for (const Parameter* parameter : parameters) {
+  std::vector<Parameter*> complete;
+  for (Parameter* parameter : parameters) {
     if (units_ || Holds(tied_, parameter) || Holds(encoder_copy_, parameter)) continue;
-    if (ready_.insert(parameter).second) reducer_->Ready(*parameter);
+    if (ready_.insert(parameter).second) complete.push_back(parameter);
   }
+  part_->SumPartial(complete);
+  for (const Parameter* parameter : complete) reducer_->Ready(*parameter);
 }
 
 // Sets the gradient of each copy of a tied weight to the sum over copies, in the order of layers:

@@ -61,9 +61,9 @@ struct ParallelSection {
         "what data ranks share out: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 weights "
         "too (FSDP); absent = planned, or 1",
         Between(0, 3));
-    visit(
-        "sequence", sequence,
-        "tensor ranks share out the tokens between their linears too: not there yet, false alone");
+    visit("sequence", sequence,
+          "sequence parallelism: tensor ranks share out the language model's tokens too, "
+          "between linears and in what is kept for backward; needs parallel.tensor of 2 or more");
     visit("bucket_bytes", bucket_bytes,
           "gradients are reduced in buckets of this size: larger ones use the network better, "
           "smaller ones start earlier",

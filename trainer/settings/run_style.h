@@ -7,13 +7,15 @@
 namespace equipoise {
 
 // How a run is executed beside its plan, as plans are priced: by which kernels, with what moments,
-// and where. Throws ConfigError as OffloadsOptimizer() does.
-inline RunStyle StyleOf(const TrainSection& train) {
+// where, and whether its plan has sequence parallelism. Throws ConfigError as OffloadsOptimizer()
+// does.
+inline RunStyle StyleOf(const TrainSection& train, bool sequence = false) {
   RunStyle style;
   style.program = &ThisProgram(/*own_kernels=*/train.kernels == "auto");
   style.moment_bytes = static_cast<int>(ElementBytes(PrecisionOf(train.moments)));
   style.whole_masters = train.precision == ToString(Precision::kFp16);
   style.offloads_optimizer = OffloadsOptimizer(train.offload);
+  style.sequence_parallel = sequence;
   return style;
 }
 

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "trainer/run/parallel_model.h"
+
+namespace equipoise::testing {
+
+// Whether the values of parameters that all tensor ranks hold whole have the same bits on each of
+// them. True where data ranks share out values: there are none between passes. Collective over
+// the tensor ranks.
+bool CopiesAgree(ParallelModel& model);
+
+}  // namespace equipoise::testing
