@@ -97,12 +97,6 @@ ModelConfig ReadModelConfig(const std::string& folder) {
 
 std::vector<std::string> IgnoredSettings(const ModelConfig& config) {
   std::vector<std::string> lines;
-  if (config.has_vision && config.vision.drop_path_rate != 0) {
-    lines.push_back(
-        fmt::format("vision_config.drop_path_rate: {} is not applied, every sample goes through "
-                    "every layer; set it to 0 to silence this",
-                    Json(config.vision.drop_path_rate).dump()));
-  }
   const TextConfig& text = config.text;
   for (const auto& [key, id] : {std::pair<const char*, int64_t>{"bos_token_id", text.bos_token_id},
                                 {"eos_token_id", text.eos_token_id}}) {

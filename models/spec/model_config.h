@@ -36,7 +36,7 @@ struct VisionConfig {
   double qk_norm_eps = 1e-6;
   double layer_scale_init_value = 0.1;
   double initializer_range = 0.02;
-  double drop_path_rate = 0;  // not applied, see IgnoredSettings()
+  double drop_path_rate = 0;  // of the last block, as timm's DropPath; blocks before it have less
   std::string hidden_act = "gelu";
   bool class_token = true;
   bool pooling_head = false;   // weights that nothing here computes with

@@ -349,14 +349,11 @@ TEST_CASE("what training does not apply is said", "[models][cpu]") {
   const auto ignored = [](const Json& json) {
     return IgnoredSettings(ParseModelConfig(json, "c"));
   };
-  REQUIRE(ignored(OpenGvLab()).size() == 1);
-  CHECK_THAT(ignored(OpenGvLab())[0], Contains("drop_path_rate: 0.1 is not applied"));
+  CHECK(ignored(OpenGvLab()).empty());
+  CHECK(ParseModelConfig(OpenGvLab(), "c").vision.drop_path_rate == 0.1);
   CHECK(ignored(InternVl()).empty());
   CHECK(ignored(Qwen2()).empty());
-  Json json = InternVl();
-  json["vision_config"]["drop_path_rate"] = 0.3;
-  CHECK_THAT(ignored(json)[0], Contains("0.3"));
-  json = Qwen2();
+  Json json = Qwen2();
   json["eos_token_id"] = int64_t{1} << 40;
   json["bos_token_id"] = -7;
   REQUIRE(ignored(json).size() == 2);

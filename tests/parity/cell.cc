@@ -367,6 +367,11 @@ ModelConfig CellModel(const std::string& name) {
   }
   if (name == "internvl-qwen2") return TinyInternVl(/*large_form=*/false);
   if (name == "internvl-llama") return TinyInternVl(/*large_form=*/true);
+  if (name == "internvl-drop_path") {
+    ModelConfig config = TinyInternVl(/*large_form=*/false);
+    config.vision.drop_path_rate = 0.5;
+    return config;
+  }
   if (name == "llava-llama") return TinyLlava();
   if (name == "qwen2_vl") return TinyQwenVl(/*windows=*/false);
   if (name == "qwen2_5_vl") return TinyQwenVl(/*windows=*/true);

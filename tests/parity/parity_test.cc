@@ -421,6 +421,22 @@ TEST_CASE("parity: adapters", "[parity][cpu]") {
   Check(cell);
 }
 
+TEST_CASE("parity: stochastic depth of the encoder", "[parity][cpu]") {
+  Cell cell;
+  cell.model = "internvl-drop_path";
+  cell.modality = "pictures";
+  cell.schedule = GENERATE("gpipe", "1f1b", "zb_h1", "interleaved");
+  cell.pipeline = 2;
+  std::tie(cell.data, cell.tensor) = GENERATE(table<int, int>({{1, 1}, {2, 1}, {1, 2}}));
+  cell.zero = cell.data - 1;
+  cell.recompute = GENERATE("none", "random 1");
+  Check(cell);
+  cell = EncoderInBubbles();
+  cell.model = "internvl-drop_path";
+  cell.pipeline = 2;
+  CheckInBubbles(cell);
+}
+
 TEST_CASE("parity: kinds of adapters, and what is under them", "[parity][cpu]") {
   Cell cell;
   cell.model = GENERATE("internvl-qwen2+dora", "internvl-llama+int8", "internvl-qwen2+lora");

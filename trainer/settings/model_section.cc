@@ -37,6 +37,17 @@ LoraConfig LoraOf(const AdapterSection& section, const ModelConfig& config) {
   return lora;
 }
 
+void SetDropPath(const ModelSection& model, ModelConfig* config) {
+  if (!model.drop_path) return;
+  if (!config->has_vision || config->vision.model_type != VisionConfig().model_type) {
+    throw ConfigError(fmt::format(
+        "model.drop_path: {}: this model has no InternViT, and no other encoder takes it; leave it "
+        "out",
+        *model.drop_path));
+  }
+  config->vision.drop_path_rate = *model.drop_path;
+}
+
 }  // namespace
 
 void SetAdapters(const ModelSection& model, ModelConfig* config) {
@@ -76,6 +87,7 @@ ModelConfig ModelConfigOf(const ModelSection& model) {
   }
   if (!model.hf.empty() || !model.preset.empty()) {
     ModelConfig config = model.hf.empty() ? PresetConfig(model.preset) : ReadModelConfig(model.hf);
+    SetDropPath(model, &config);
     SetAdapters(model, &config);
     return config;
   }

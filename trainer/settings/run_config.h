@@ -40,6 +40,7 @@ struct ModelSection {
   std::string preset;
   std::string init = "pretrained";
   std::vector<std::string> freeze;
+  std::optional<double> drop_path;
   AdapterSection adapter;
   std::string base = "none";
   std::vector<std::string> base_modules = {"llm"};
@@ -50,6 +51,11 @@ struct ModelSection {
     visit("preset", preset, "a model known by name, in place of hf");
     visit("init", init, "weights of the first step", OneOf({"random", "pretrained"}));
     visit("freeze", freeze, "modules that are not trained: vision, projector, llm");
+    visit(
+        "drop_path", drop_path,
+        "stochastic depth of an InternViT that is trained: the share of tiles that skip a half of "
+        "its last block; absent: drop_path_rate of the model's folder",
+        Between(0, 0.99));
     visit("adapter", adapter, "low-rank adapters in place of the model's own weights");
     visit("base", base,
           "form of the frozen linear layers under adapters; nf4 = 4 bits (QLoRA), int8 = 8 bits by "
