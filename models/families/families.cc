@@ -63,6 +63,13 @@ ModelConfig ParseModelConfig(const Json& json, const std::string& source) {
   }
   if (const EncoderFamily* encoder = FindEncoderFamily(config.model_type)) {
     encoder->parse(top, &config);
+    const DecoderFamily* decoder = FindDecoderFamily(config.text.model_type);
+    const bool own_form = decoder != nullptr && decoder->naming == WeightNaming::kOriginal;
+    if (own_form && config.naming != WeightNaming::kOriginal) {
+      top.Refuse("text_config", fmt::format("model_type '{}' behind an encoder is supported in "
+                                            "OpenGVLab's form alone",
+                                            decoder->model_type));
+    }
   } else if (const DecoderFamily* decoder = FindDecoderFamily(config.model_type)) {
     config.text = ParseDecoder(top);
     config.naming = decoder->naming;

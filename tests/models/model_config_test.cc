@@ -291,6 +291,54 @@ TEST_CASE("Mistral's window is refused where a position can be outside of it", "
   CHECK_THROWS_WITH(ParseModelConfig(json, "config.json"), Contains("sliding_window"));
 }
 
+TEST_CASE("Phi-3 is read with its defaults, and refused where it is not computed",
+          "[models][cpu]") {
+  Json json = Qwen2();
+  json["model_type"] = "phi3";
+  json.erase("rms_norm_eps");
+  for (const Json& window : {Json(nullptr), Json(512), Json(2047)}) {
+    json["sliding_window"] = window;
+    const ModelConfig config = ParseModelConfig(json, "config.json");
+    CHECK(config.naming == WeightNaming::kOriginal);
+    CHECK_FALSE(config.text.attention_bias);
+    CHECK(config.text.rms_norm_eps == 1e-5);
+    CHECK(config.text.bos_token_id == 1);
+    CHECK(config.text.eos_token_id == 2);
+    const Json once = ToHuggingFace(config);
+    CHECK(once["sliding_window"] == window);
+    CHECK(once["architectures"] == Json({"Phi3ForCausalLM"}));
+    CHECK(ToHuggingFace(ParseModelConfig(once, "c")) == once);
+  }
+  const auto refusal = [&](const char* key, const Json& value) {
+    Json changed = json;
+    changed[key] = value;
+    return Refusal(changed);
+  };
+  CHECK_THAT(refusal("sliding_window", 511), Contains("set max_position_embeddings to 511"));
+  CHECK_THAT(refusal("resid_pdrop", 0.1), Contains("resid_pdrop: dropout"));
+  CHECK_THAT(refusal("embd_pdrop", 0.1), Contains("embd_pdrop: dropout"));
+  CHECK_THAT(refusal("partial_rotary_factor", 0.75), Contains("partial_rotary_factor: 0.75 is"));
+  Json rope = {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}};
+  CHECK_THAT(refusal("rope_parameters", rope), Contains("partial_rotary_factor: 0.5 is"));
+  for (const char* type : {"longrope", "su"}) {
+    CHECK_THAT(refusal("rope_parameters", {{"type", type}, {"factor", 32}}),
+               Contains(std::string("'") + type + "' is not supported"));
+  }
+  CHECK_THAT(refusal("rope_parameters", {{"type", "dynamic"}, {"factor", 2}}),
+             Contains("rope_scaling: 'dynamic' is not supported"));
+  json.erase("sliding_window");
+  json.erase("pad_token_id");  // Transformers takes 32000 then
+  CHECK_THAT(Refusal(json), Contains("pad_token_id: 32000 is outside the vocabulary"));
+
+  Json whole = InternVl();
+  whole["text_config"]["model_type"] = "phi3";
+  CHECK_THAT(Refusal(whole), Contains("'phi3' behind an encoder"));
+  whole = OpenGvLab();
+  whole["llm_config"] = Qwen2();
+  whole["llm_config"]["model_type"] = "phi3";
+  CHECK(ParseModelConfig(whole, "c").text.model_type == "phi3");
+}
+
 TEST_CASE("OpenGVLab's own form is read and written back", "[models][cpu]") {
   const ModelConfig config = ParseModelConfig(OpenGvLab(), "config.json");
   CHECK(config.model_type == "internvl");

@@ -15,7 +15,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import (InternVLConfig, InternVLForConditionalGeneration, LlamaConfig,
                           LlamaForCausalLM, LlavaConfig, LlavaForConditionalGeneration,
-                          MistralConfig, MistralForCausalLM,
+                          MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM,
                           Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2VLConfig,
                           Qwen2VLForConditionalGeneration,
                           Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
@@ -102,6 +102,9 @@ MODELS = {
     "internvl 300m qwen3": lambda: internvl(SMALL_VIT, Qwen3Config(**text_sizes(head_dim=16))),
     "mistral": lambda: MistralForCausalLM(MistralConfig(**text_sizes(
         head_dim=16, sliding_window=None))),
+    "phi3": lambda: Phi3ForCausalLM(Phi3Config(**text_sizes(sliding_window=256))),
+    "phi3 wide heads": lambda: Phi3ForCausalLM(Phi3Config(**text_sizes(
+        num_key_value_heads=3, head_dim=16, tie_word_embeddings=True))),
     "llava clip mistral": lambda: llava("clip_vision_model", MistralConfig(**text_sizes(
         sliding_window=256)), -2),
     "qwen2_vl tied": lambda: qwen_vl(
@@ -118,7 +121,8 @@ MODELS = {
 # Patches of each sample's pictures: two in the first, one in the second.
 GRIDS = ([(4, 6), (8, 2)], [(6, 8)], [])
 SEVERAL_RANKS = {"qwen2_vl tied": 2, "qwen2_5_vl": 3, "qwen2 tied": 2,
-                 "internvl 6b llama": 5, "qwen3 tied": 2, "llava clip llama": 2, "mistral": 2}
+                 "internvl 6b llama": 5, "qwen3 tied": 2, "llava clip llama": 2, "mistral": 2,
+                 "phi3": 4}
 INTERNLM2 = ("llama dynamic-rope", "internvl 6b llama")
 
 
