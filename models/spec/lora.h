@@ -54,7 +54,7 @@ struct GptqForm {
 struct QuantizeConfig {
   Packing packing = Packing::kNone;
   std::vector<std::string> components;  // whose linear layers are packed
-  GptqForm gptq;                        // of kGptq, as the model's folder has it
+  GptqForm gptq = {};                   // of kGptq, as the model's folder has it
 };
 
 }  // namespace equipoise
