@@ -10,6 +10,7 @@
 #include "models/families/decoder_config.h"
 #include "models/families/decoder_families.h"
 #include "models/families/encoder_families.h"
+#include "models/families/quantization.h"
 #include "models/families/text_specs.h"
 
 namespace equipoise {
@@ -58,9 +59,7 @@ ModelConfig ParseModelConfig(const Json& json, const std::string& source) {
   const ConfigSection top{json, source};
   ModelConfig config;
   config.model_type = GetString(json, "model_type", source);
-  if (top.Has("quantization_config")) {
-    top.Refuse("quantization_config", "quantised weights are not supported; use the original ones");
-  }
+  config.quantize = ParseQuantization(top);
   if (const EncoderFamily* encoder = FindEncoderFamily(config.model_type)) {
     encoder->parse(top, &config);
     const DecoderFamily* decoder = FindDecoderFamily(config.text.model_type);

@@ -15,6 +15,8 @@
 #include "configs/base/error.h"
 #include "models/families/families.h"
 #include "models/spec/weight_names.h"
+#include "models/weights/gptq_folder.h"
+#include "models/weights/gptq_part.h"
 #include "models/weights/packed_part.h"
 #include "models/weights/safetensors.h"
 
@@ -113,12 +115,17 @@ void InitializeOne(Parameter& parameter, const Init& init, uint64_t seed) {
   if (init.zero_row >= 0 && 0 <= row && row < parameter.shape[0]) weight.select(0, row).zero_();
 }
 
+MatrixPart PartOf(const Parameter& parameter) {
+  return {parameter.part.split() ? parameter.part.dim : -1, parameter.part.begin, parameter.shape};
+}
+
 // Packs a whole weight, in fp32 on the CPU, as the parameter's.
 void Pack(const at::Tensor& whole, const TensorSpec& spec, at::Device device,
           Parameter& parameter) {
-  const int dim = parameter.part.split() ? parameter.part.dim : -1;
-  parameter.packed = PackedPart(whole, spec.packing, {dim, parameter.part.begin, parameter.shape},
-                                device, parameter.name);
+  const MatrixPart part = PartOf(parameter);
+  parameter.packed = spec.packing == Packing::kGptq
+                         ? GptqPart(RoundToGptq(whole, spec.gptq), part, device)
+                         : PackedPart(whole, spec.packing, part, device, parameter.name);
 }
 
 at::Device DeviceOf(const std::vector<Parameter*>& parameters) {
@@ -137,15 +144,50 @@ Parameter WholeOf(const Parameter& packed) {
   return whole;
 }
 
+// A folder's files, and what they are read by.
+struct Source {
+  Source(const ModelConfig& config, const std::string& folder)
+      : files(folder),
+        map(files.names(), WeightNamesOf(config), folder),
+        tensors(TensorSpecs(config)) {}
+
+  // The description of a parameter whose weight is in GPTQ's form; null for another.
+  const TensorSpec* GptqOf(const Parameter& parameter) const {
+    if (!parameter.packs) return nullptr;
+    const TensorSpec& spec = tensors.at(parameter.name);
+    return spec.packing == Packing::kGptq ? &spec : nullptr;
+  }
+
+  SafetensorsFolder files;
+  WeightMap map;
+  std::map<std::string, TensorSpec> tensors;
+};
+
+// Throws DataError for a weight that the folder has, in a form in which it cannot be read.
+void RefuseGptq(const Parameter& parameter, const Source& source) {
+  std::string name = parameter.name;
+  const size_t dot = name.rfind(".weight");
+  if (dot == name.npos || source.map.Find(name.replace(dot, 7, ".qweight")).name.empty()) return;
+  throw DataError(fmt::format(
+      "{}: {}: is in GPTQ's form, in which a layer is a frozen base alone; name its component in "
+      "model.base_modules, and no layer of it in model.adapter.train",
+      source.files.path(), name));
+}
+
 // Throws DataError unless the files have all parameters, with their shapes.
-void RequireWeights(const std::vector<Parameter*>& parameters, const SafetensorsFolder& files,
-                    const WeightMap& map) {
+void RequireWeights(const std::vector<Parameter*>& parameters, const Source& source) {
+  const SafetensorsFolder& files = source.files;
   std::string first_missing;
   int64_t missing = 0;
   for (const Parameter* parameter : parameters) {
     if (parameter->role == ParameterRole::kAdapter) continue;
-    const FileWeight weight = map.Find(parameter->name);
+    if (const TensorSpec* gptq = source.GptqOf(*parameter)) {
+      RequireGptq(files, source.map, *gptq);
+      continue;
+    }
+    const FileWeight weight = source.map.Find(parameter->name);
     if (weight.name.empty()) {
+      RefuseGptq(*parameter, source);
       if (missing++ == 0) first_missing = parameter->name;
       continue;
     }
@@ -161,8 +203,10 @@ void RequireWeights(const std::vector<Parameter*>& parameters, const Safetensors
 // Checks a folder that ties the head by its configuration and holds the head nevertheless: the head
 // must equal the embedding, or the folder would be read as another model than the one that was
 // saved. Each rank compares the rows of the embedding that it holds.
-void CheckTiedHead(const std::vector<Parameter*>& parameters, const SafetensorsFolder& folder,
-                   const WeightMap& map, const LayerSpec& last) {
+void CheckTiedHead(const std::vector<Parameter*>& parameters, const Source& source,
+                   const LayerSpec& last) {
+  const SafetensorsFolder& folder = source.files;
+  const WeightMap& map = source.map;
   if (last.tied.name.empty()) return;
   const std::string head = map.Find(last.name + ".weight").name;
   if (head.empty()) return;
@@ -193,6 +237,30 @@ bool OnlyZeros(const at::Tensor& values, const std::string& file, const std::str
       file, name));
 }
 
+// Reads one weight. Returns whether all of its values are zero.
+bool LoadOne(Parameter& parameter, const Source& source, at::Device device) {
+  if (const TensorSpec* gptq = source.GptqOf(parameter)) {
+    MatrixPart part = PartOf(parameter);
+    const GptqMatrix rows = ReadGptq(source.files, source.map, *gptq, part);
+    const std::string bias = gptq->name.substr(0, gptq->name.rfind('.')) + ".bias";
+    if (source.tensors.count(bias) == 0) RequireNoBias(source.files, source.map, *gptq);
+    if (part.dim == 0) part = {-1, 0, parameter.shape};  // its rows alone were read
+    parameter.packed = GptqPart(rows, part, device);
+    return false;
+  }
+  const FileWeight weight = source.map.Find(parameter.name);
+  const SafetensorsReader& file = source.files.FileOf(weight.name);
+  if (!parameter.packs) {
+    file.ReadInto(weight.name, parameter.stored(), parameter.part, weight.rows);
+    return OnlyZeros(parameter.stored(), file.path(), weight.name);
+  }
+  Parameter whole = WholeOf(parameter);
+  file.ReadInto(weight.name, whole.master, {}, weight.rows);
+  const bool none = OnlyZeros(whole.master, file.path(), weight.name);
+  Pack(whole.master, source.tensors.at(parameter.name), device, parameter);
+  return none;
+}
+
 }  // namespace
 
 void InitializeWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
@@ -212,46 +280,30 @@ void InitializeWeights(const std::vector<Parameter*>& parameters, const ModelCon
 
 std::vector<std::string> LoadWeights(const std::vector<Parameter*>& parameters,
                                      const ModelConfig& config, const std::string& folder) {
-  const SafetensorsFolder files(folder);
-  const WeightMap map(files.names(), WeightNamesOf(config), folder);
-  RequireWeights(parameters, files, map);
-  const std::map<std::string, TensorSpec> tensors = TensorSpecs(config);
+  const Source source(config, folder);
+  RequireWeights(parameters, source);
+  const at::Device device = DeviceOf(parameters);
   std::vector<std::string> zeros;
   for (Parameter* parameter : parameters) {
     if (parameter->role == ParameterRole::kAdapter) continue;
-    const FileWeight weight = map.Find(parameter->name);
-    const SafetensorsReader& file = files.FileOf(weight.name);
-    at::Tensor values;
-    if (parameter->packs) {
-      Parameter whole = WholeOf(*parameter);
-      file.ReadInto(weight.name, whole.master, {}, weight.rows);
-      values = whole.master;
-    } else {
-      file.ReadInto(weight.name, parameter->stored(), parameter->part, weight.rows);
-      values = parameter->stored();
-    }
-    const bool none = OnlyZeros(values, file.path(), weight.name);
-    if (parameter->packs)
-      Pack(values, tensors.at(parameter->name), DeviceOf(parameters), *parameter);
-    if (none && parameter->shape.size() == 2 && weight.name.ends_with(".weight"))
-      zeros.push_back(weight.name);
+    const bool none = LoadOne(*parameter, source, device);
+    if (!none || parameter->shape.size() != 2) continue;
+    const std::string name = source.map.Find(parameter->name).name;
+    if (name.ends_with(".weight")) zeros.push_back(name);
   }
-  CheckTiedHead(parameters, files, map, LayerSpecs(config).back());
+  CheckTiedHead(parameters, source, LayerSpecs(config).back());
   return zeros;
 }
 
 void ReadWeight(Parameter& parameter, const ModelConfig& config, const std::string& folder) {
-  const SafetensorsFolder files(folder);
-  const WeightMap map(files.names(), WeightNamesOf(config), folder);
-  RequireWeights({&parameter}, files, map);
-  const FileWeight weight = map.Find(parameter.name);
-  files.FileOf(weight.name).ReadInto(weight.name, parameter.stored(), parameter.part, weight.rows);
+  const Source source(config, folder);
+  RequireWeights({&parameter}, source);
+  LoadOne(parameter, source, DeviceOf({&parameter}));
 }
 
 void CheckWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
                   const std::string& folder) {
-  const SafetensorsFolder files(folder);
-  RequireWeights(parameters, files, WeightMap(files.names(), WeightNamesOf(config), folder));
+  RequireWeights(parameters, Source(config, folder));
 }
 
 at::Tensor FuseRows(const std::vector<std::pair<FusedRows, at::Tensor>>& parts) {

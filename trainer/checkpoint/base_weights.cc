@@ -9,10 +9,10 @@
 
 #include "configs/base/error.h"
 #include "models/families/families.h"
-#include "models/weights/packed_part.h"
 #include "models/weights/peft_folder.h"
 #include "models/weights/safetensors.h"
 #include "models/weights/weights.h"
+#include "parallel/packed_weight.h"
 #include "trainer/common/durable_file.h"
 
 namespace equipoise {
@@ -26,24 +26,20 @@ std::vector<Parameter*> AdaptersAmong(const std::vector<Parameter*>& parameters)
   return adapters;
 }
 
-// A parameter with a whole weight's values in fp32, of no mesh.
-at::Tensor WholeWeight(const std::string& name, const TensorSpec& spec, const ModelConfig& model,
+// A whole weight's values in fp32, of no mesh.
+at::Tensor WholeWeight(const TensorSpec& spec, const ModelConfig& model,
                        const ModelSection& section, uint64_t seed) {
   Parameter whole;
-  whole.name = name;
+  whole.name = spec.name;
   whole.shape = spec.shape;
-  whole.master = at::empty(spec.shape, at::kFloat);
-  ModelConfig plain = model;
-  plain.lora = {};
-  plain.quantize = {};
+  whole.packs = spec.packing != Packing::kNone;
+  if (!whole.packs) whole.master = at::empty(spec.shape, at::kFloat);
   if (section.init == "random") {
-    InitializeWeights({&whole}, plain, seed);
+    InitializeWeights({&whole}, model, seed);
   } else {
-    ReadWeight(whole, plain, section.hf);
+    ReadWeight(whole, model, section.hf);
   }
-  if (spec.packing == Packing::kNone) return whole.master;
-  return PackedPart(whole.master, spec.packing, {-1, 0, spec.shape}, at::kCPU, name)
-      ->Unpacked(at::kFloat);
+  return whole.packs ? whole.packed->Unpacked(at::kFloat) : whole.master;
 }
 
 // DoRA's magnitudes begin as the norms of the weights' rows.
@@ -57,9 +53,8 @@ void SetMagnitudes(const std::vector<Parameter*>& parameters, const ModelConfig&
   for (Parameter* parameter : parameters) {
     if (!parameter->name.ends_with(suffix)) continue;
     const std::string layer = parameter->name.substr(0, parameter->name.size() - suffix.size());
-    const std::string name = layer + ".weight";
     const at::Tensor norms =
-        WholeWeight(name, specs.at(name), model, section, seed).square().sum(1).sqrt();
+        WholeWeight(specs.at(layer + ".weight"), model, section, seed).square().sum(1).sqrt();
     const int64_t begin = parameter->part.split() ? parameter->part.begin : 0;
     parameter->stored().copy_(norms.narrow(0, begin, parameter->shape[0]));
   }
@@ -96,7 +91,8 @@ std::string BaseIdentity(const ModelSection& section, uint64_t seed) {
   for (const std::string& name : files.names()) {
     const SafetensorsReader& file = files.FileOf(name);
     const SafetensorsEntry& entry = file.entries().at(name);
-    if (!entry.dtype.starts_with("F") && entry.dtype != "BF16") continue;
+    // I32: weights in GPTQ's form.
+    if (!entry.dtype.starts_with("F") && entry.dtype != "BF16" && entry.dtype != "I32") continue;
     add(name.data(), name.size());
     add(entry.dtype.data(), entry.dtype.size());
     add(entry.shape.data(), entry.shape.size() * sizeof(int64_t));

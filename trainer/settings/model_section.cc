@@ -51,6 +51,16 @@ void SetDropPath(const ModelSection& model, ModelConfig* config) {
 }  // namespace
 
 void SetAdapters(const ModelSection& model, ModelConfig* config) {
+  const bool gptq = config->quantize.packing == Packing::kGptq;
+  if (gptq && model.base != "none") {
+    throw ConfigError(fmt::format(
+        "model.base: {} beside a folder whose weights are in GPTQ's form already; leave it out",
+        model.base));
+  }
+  if (gptq) {
+    CheckModules(*config, model.base_modules, "model.base_modules");
+    config->quantize.components = model.base_modules;
+  }
   config->lora = LoraOf(model.adapter, *config);
   config->lora.without = model.freeze;
   if (!config->lora.on()) {
@@ -95,8 +105,16 @@ ModelConfig ModelConfigOf(const ModelSection& model) {
       "model.hf: is empty; give the folder that holds the model's config.json, or model.preset");
 }
 
+void RequireTrained(const ModelConfig& config) {
+  if (config.quantize.packing != Packing::kGptq || config.lora.on()) return;
+  throw ConfigError(
+      "model.hf: its weights are in GPTQ's form, and adapters over them alone are trained; set "
+      "model.adapter.targets, such as [all-linear]");
+}
+
 ModelConfig ModelConfigOf(const RunConfig& config) {
   ModelConfig model = ModelConfigOf(config.model);
+  RequireTrained(model);
   UsePixels(config.data.pixels, &model);
   return model;
 }

@@ -8,8 +8,11 @@ namespace equipoise {
 // The configuration of the model given by `model.hf` or `model.preset`, with its adapters; no
 // weights are read. Throws ConfigError when none or both are given, and as ReadModelConfig() does.
 ModelConfig ModelConfigOf(const ModelSection& model);
-// The same with what the section `data` says of pictures (data.pixels).
+// The same of a model to be trained, with what the section `data` says of pictures (data.pixels).
+// Throws as RequireTrained() too.
 ModelConfig ModelConfigOf(const RunConfig& config);
+// Throws ConfigError for weights in GPTQ's form without adapters: nothing of the model is trained.
+void RequireTrained(const ModelConfig& config);
 // Sets that in a model's configuration. Throws ConfigError for limits that contradict each other.
 void UsePixels(const PixelsConfig& pixels, ModelConfig* model);
 
