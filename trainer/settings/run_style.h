@@ -12,7 +12,7 @@ namespace equipoise {
 inline RunStyle StyleOf(const TrainSection& train, bool sequence = false) {
   RunStyle style;
   style.program = &ThisProgram(/*own_kernels=*/train.kernels == "auto");
-  style.moment_bytes = static_cast<int>(ElementBytes(PrecisionOf(train.moments)));
+  style.moment_bytes = ElementBytes(train.moments);
   style.whole_masters = train.precision == ToString(Precision::kFp16);
   style.offloads_optimizer = OffloadsOptimizer(train.offload);
   style.sequence_parallel = sequence;
