@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "configs/base/error.h"
+#include "parallel/flat_alignment.h"
 #include "parallel/shards.h"
 #include "parallel/split_master.h"
 
@@ -14,7 +15,7 @@ namespace equipoise {
 namespace {
 
 int64_t Aligned(int64_t numel) {
-  return (numel + Shards::kBlock - 1) / Shards::kBlock * Shards::kBlock;
+  return (numel + kFlatAlignment - 1) / kFlatAlignment * kFlatAlignment;
 }
 
 at::Tensor ViewOf(const at::Tensor& buffer, int64_t offset, const Parameter& parameter) {

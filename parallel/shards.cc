@@ -1,5 +1,5 @@
 // Everything follows from one rule: slice r of a bucket belongs to rank r. Every bucket is a
-// multiple of kBlock * ranks elements, so slices are of equal size and begin at blocks. A shard is
+// multiple of kFlatAlignment * ranks elements, so slices are of equal size and aligned. A shard is
 // the concatenation of its slices; the offset of bucket b in it is b.begin / ranks. Look-ups are a
 // binary search over the buckets.
 
@@ -8,8 +8,12 @@
 #include <algorithm>
 
 #include "configs/base/error.h"
+#include "parallel/flat_alignment.h"
 
 namespace equipoise {
+
+static_assert(kFlatAlignment % Shards::kBlock == 0);
+
 namespace {
 
 int64_t RoundUp(int64_t value, int64_t multiple) {
@@ -18,7 +22,7 @@ int64_t RoundUp(int64_t value, int64_t multiple) {
 
 }  // namespace
 
-int64_t Shards::Padded(int64_t numel, int ranks) { return RoundUp(numel, kBlock * ranks); }
+int64_t Shards::Padded(int64_t numel, int ranks) { return RoundUp(numel, kFlatAlignment * ranks); }
 
 Shards::Shards(int64_t numel, int ranks, int64_t bucket_numel) : ranks_(ranks), numel_(numel) {
   EQUIPOISE_CHECK(ranks > 0 && numel >= 0 && numel == Padded(numel, ranks), numel, " over ", ranks);

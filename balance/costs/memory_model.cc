@@ -34,11 +34,14 @@ MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_ran
   forecast.gradients = kFp32 * trained;
   if (plan.IsSharded(ShardedState::kGradients)) forecast.gradients /= shards;
   if (plan.IsSharded(ShardedState::kParameters)) forecast.parameters /= shards;
-  forecast.optimizer = OptimizerStateBytes(costs.options().style, element) * trained / shards;
+  const auto of_shard = [&](double bytes) {
+    return static_cast<int64_t>(bytes * static_cast<double>(trained)) / shards;
+  };
+  forecast.optimizer = of_shard(OptimizerStateBytes(costs.options().style, element));
   if (costs.offloads_optimizer()) {
     forecast.optimizer = 0;
     forecast.host =
-        OffloadedStateBytes(costs.options().style, element) * trained / shards + kArrivingGradients;
+        of_shard(OffloadedStateBytes(costs.options().style, element)) + kArrivingGradients;
   }
   const Cluster& cluster = costs.cluster();
   forecast.reserve =

@@ -97,31 +97,38 @@ const Program& PublishedSystems() {
   return kProgram;
 }
 
-int64_t OptimizerStateBytes(const RunStyle& style, int64_t element_bytes) {
-  const int64_t bytes = 2L * style.moment_bytes;
+double OptimizerStateBytes(const RunStyle& style, int64_t element_bytes) {
+  const double bytes = 2 * style.moment_bytes;
   if (element_bytes == kFp32) return bytes;
   return bytes + (style.whole_masters ? kFp32 : style.program->master_bytes);
 }
 
-int64_t OffloadedStateBytes(const RunStyle& style, int64_t element_bytes) {
-  return OptimizerStateBytes(style, element_bytes) + element_bytes;
+double OffloadedStateBytes(const RunStyle& style, int64_t element_bytes) {
+  return OptimizerStateBytes(style, element_bytes) + static_cast<double>(element_bytes);
 }
 
 OffloadedMoves OffloadedBytesMoved(const RunStyle& style, int64_t element_bytes) {
   // The gradient is read, all that is kept is read and written.
-  const auto kept = static_cast<double>(OffloadedStateBytes(style, element_bytes));
+  const double kept = OffloadedStateBytes(style, element_bytes);
   return {kFp32 + 2 * kept, kFp32, static_cast<double>(element_bytes)};
 }
 
 double OptimizerMovedBytes(const RunStyle& style, int64_t element_bytes) {
-  double bytes = style.program->optimizer_bytes;
+  // No own kernel knows codes. By LibTorch's, for each moment: codes widened 5, looked up 8, times
+  // their scales 8; magnitudes 8, the largest 4, in units of it 8, their codes 8, narrowed 5,
+  // kept 2.
+  constexpr double kCodesMoved = 56;
+  const bool codes = style.moment_bytes < 2;
+  const Program& program = codes ? ThisProgram(/*own_kernels=*/false) : *style.program;
+  double bytes = program.optimizer_bytes;
   // A whole master is updated as one in fp32 is; then read, and the weight written.
   if (element_bytes != kFp32)
-    bytes += style.whole_masters ? kFp32 + element_bytes : style.program->master_bytes_moved;
+    bytes += style.whole_masters ? kFp32 + element_bytes : program.master_bytes_moved;
+  if (codes) return bytes + 2 * kCodesMoved;
   if (style.moment_bytes == kFp32) return bytes;
   // Both moments, before and after the update.
-  return bytes + 4 * (style.program->widens_moments ? style.moment_bytes + kFp32
-                                                    : style.moment_bytes - kFp32);
+  return bytes +
+         4 * (program.widens_moments ? style.moment_bytes + kFp32 : style.moment_bytes - kFp32);
 }
 
 }  // namespace equipoise

@@ -71,7 +71,7 @@ struct RunStyle {
   AttentionKernel attention = AttentionKernel::kFlash;
   bool cudnn_tiles = false;  // cuDNN's kernels within pictures of one size, `attention` elsewhere
   Selective selective = Selective::kNone;
-  int moment_bytes = 4;             // of each of AdamW's two, for a parameter; fp32 or bf16
+  double moment_bytes = 4;          // of each of AdamW's two, for a parameter; below 2: codes
   bool offloads_optimizer = false;  // on GPUs: its state lies in host memory, where it is updated
   bool whole_masters = false;       // beside 16-bit weights fp32 ones, of which nothing is left out
   bool sequence_parallel = false;   // tensor ranks share out the rows between split products
@@ -84,9 +84,9 @@ struct RunStyle {
 };
 
 // Bytes of AdamW's state for a trained parameter: moments, and what there is of a master.
-int64_t OptimizerStateBytes(const RunStyle& style, int64_t element_bytes);
+double OptimizerStateBytes(const RunStyle& style, int64_t element_bytes);
 // Bytes of it in host memory, where it is offloaded: with the values that a device computes with.
-int64_t OffloadedStateBytes(const RunStyle& style, int64_t element_bytes);
+double OffloadedStateBytes(const RunStyle& style, int64_t element_bytes);
 // Bytes that an update moves in host memory then, for each trained parameter: by the processors,
 // and by copies from and to the device. Those of a copy are those of its link.
 struct OffloadedMoves {

@@ -173,10 +173,9 @@ int64_t PlanFitter::StateBytesBound(const Plan& shape) const {
     const auto parameters = static_cast<double>(costs_.TrainedParameters(layer));
     bytes += static_cast<double>(costs_.ParameterBytes(layer)) / over(ShardedState::kParameters);
     if (parameters == 0) continue;
-    const double state =
-        costs_.offloads_optimizer()
-            ? 0
-            : static_cast<double>(OptimizerStateBytes(request_.style, request_.element_bytes));
+    const double state = costs_.offloads_optimizer()
+                             ? 0
+                             : OptimizerStateBytes(request_.style, request_.element_bytes);
     const double gradient = 4 / over(ShardedState::kGradients);
     bytes += (gradient + state / over(ShardedState::kOptimizer)) * parameters;
   }

@@ -13,6 +13,7 @@
 #include <cmath>
 
 #include "configs/base/error.h"
+#include "parallel/kernels/dynamic_map.h"
 
 // A rank's part of a packed matrix keeps the whole matrix's blocks that it touches: rows of blocks,
 // cut to its columns when they are unpacked. So every mesh computes with the same values. A matrix
@@ -229,31 +230,7 @@ const std::vector<float>& Nf4Values() {
   return kValues;
 }
 
-// For each power of ten from 1e-6 to 1 the middles of 1, 2, 4 .. 64 equal parts of [0.1, 1] times
-// it, of both signs; 0; and 1. The bounds are rounded once, as by torch.linspace, so that the
-// values are those in bitsandbytes' checkpoints to the bit.
-const std::vector<float>& DynamicValues() {
-  static const std::vector<float> kValues = [] {
-    std::vector<float> values = {0.0F, 1.0F};
-    for (int power = 0; power < 7; ++power) {
-      const int parts = 1 << power;
-      const auto unit = static_cast<float>(std::pow(10.0, power - 6));
-      const auto bound = [parts](int i) {
-        const float step = 0.9F / static_cast<float>(parts);
-        return i < (parts + 1) / 2 ? std::fma(step, static_cast<float>(i), 0.1F)
-                                   : std::fma(-step, static_cast<float>(parts - i), 1.0F);
-      };
-      for (int i = 0; i < parts; ++i) {
-        const float middle = (bound(i) + bound(i + 1)) / 2 * unit;
-        values.push_back(middle);
-        values.push_back(-middle);
-      }
-    }
-    std::sort(values.begin(), values.end());
-    return values;
-  }();
-  return kValues;
-}
+const std::vector<float>& DynamicValues() { return DynamicMap(/*is_signed=*/true); }
 
 Nf4Blocks QuantizeNf4(const at::Tensor& matrix) {
   const at::Tensor flat = matrix.contiguous().flatten();

@@ -7,8 +7,9 @@
 // A GPU without own kernels takes ATen's fused AdamW, region by region of the shard: of each, the
 // fp32 numbers are made from what is kept of them, updated, rounded and split again. What is not
 // kept in fp32 is thus never in memory as fp32 but for a region; so are steps that are only tried.
+// Every GPU does so where moments are codes, which the own kernel does not know.
 // Every element is updated by the same operations whichever rank holds it and however the buffer is
-// cut, because slices and regions begin at multiples of Shards::kBlock: sharding changes no bit.
+// cut, because slices and regions begin at multiples of kFlatAlignment: sharding changes no bit.
 //
 // Offloaded (ZeRO-Offload, arXiv 2101.06840, section 4), a region's gradients arrive while the host
 // updates the region before, and its values leave while it updates the next: of the copies only the
@@ -20,28 +21,25 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/_fused_adamw.h>
-#include <ATen/ops/aminmax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <limits>
-#include <map>
 #include <optional>
 #include <utility>
 
 #include "configs/base/error.h"
+#include "parallel/flat_alignment.h"
 #include "parallel/kernels/launchers.h"
 #include "parallel/kernels/own_operator.h"
 #include "parallel/split_master.h"
 #include "parallel/zero/copy_to_host.h"
 #include "parallel/zero/kernels/adamw_on_host.h"
+#include "parallel/zero/magnitude.h"
 
 namespace equipoise {
 namespace {
@@ -49,21 +47,15 @@ namespace {
 using kernels::AdamWRow;
 
 // Elements of a region: what stays in a CPU's caches; enough to fill a GPU for long; copies between
-// the two at their full rate, of which two of gradients are in memory, a power of two in bytes.
-constexpr int64_t kCpuRegion = 1 << 16, kDeviceRegion = 1 << 26, kOffloadedRegion = 1 << 22;
-static_assert(kCpuRegion % Shards::kBlock == 0);
+// the two at their full rate, of which two of gradients are in memory, a power of two in bytes; few
+// where codes become fp32 on the way.
+constexpr int64_t kCpuRegion = 1 << 16, kDeviceRegion = 1 << 26, kOffloadedRegion = 1 << 22,
+                  kDeviceRegionOfCodes = 1 << 24;
+static_assert(kCpuRegion % kFlatAlignment == 0 && kFlatAlignment % kernels::kCodeBlock == 0);
 constexpr int64_t kChunk = 8192;        // elements: 8 for each thread of a team on a GPU, 4 times
 constexpr int64_t kChunksOfThread = 4;  // at least
 constexpr size_t kMostGroups = AdamWRow<float, float>::kMostGroups;
 constexpr double kLargest = 3.3e38;  // finite in bf16 too
-
-// Magnitude of the largest element; infinite where one is NaN.
-double Magnitude(const at::Tensor& values) {
-  if (values.numel() == 0) return 0;
-  const auto [least, most] = at::aminmax(values);
-  const double largest = std::max(-least.item<double>(), most.item<double>());
-  return std::isnan(least.item<double>()) ? std::numeric_limits<double>::infinity() : largest;
-}
 
 // Of each group.
 struct Rates {
@@ -78,8 +70,8 @@ Rates RatesOf(const std::vector<ParameterGroup>& groups, double lr) {
   return rates;
 }
 
-template <class Weight, class Moment>
-void RunOnThreads(const AdamWRow<Weight, Moment>& row, Range rows) {
+template <class Row>
+void RunOnThreads(const Row& row, Range rows) {
   at::parallel_for(rows.begin, rows.end, kChunksOfThread,
                    [&row](int64_t begin, int64_t end) { kernels::RunOnHost(row, begin, end); });
 }
@@ -114,6 +106,7 @@ AdamW::AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
 void AdamW::MakeRegions() {
   const int64_t most = offloaded()                       ? kOffloadedRegion
                        : parameters_.gradient().is_cpu() ? kCpuRegion
+                       : options_.moments == at::kByte   ? kDeviceRegionOfCodes
                                                          : kDeviceRegion;
   for (size_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
     const Range slice = shards_.Slice(bucket, rank_);
@@ -162,13 +155,32 @@ std::vector<Range> AdamW::Runs(size_t index) const {
   return runs;
 }
 
-at::Tensor AdamW::View(const at::Tensor& shard, size_t index) const {
-  const Range whole = Whole(index);
-  const std::vector<Shards::Run> runs = shards_.RunsIn(whole, rank_);
+std::vector<int64_t> AdamW::SizesOf(size_t index) const {
+  if (shards_.ranks() == 1) return parameters_.parameters()[index]->shape;
+  int64_t size = 0;
+  for (const Range& run : Runs(index)) size += run.size();
+  return {size};
+}
+
+at::Tensor AdamW::View(const Moment& moment, size_t index) const {
+  const std::vector<Shards::Run> runs = shards_.RunsIn(Whole(index), rank_);
   int64_t count = 0;
   for (const Shards::Run& run : runs) count += run.flat.size();
-  const at::Tensor view = shard.narrow(0, runs.empty() ? 0 : runs[0].local, count);
-  return shards_.ranks() == 1 ? view.view(parameters_.parameters()[index]->shape) : view;
+  return moment.Saved(runs.empty() ? 0 : runs[0].local, count).view(SizesOf(index));
+}
+
+std::array<LazyTensor, 2> AdamW::Moments(size_t index) const {
+  if (!moments_are_codes()) return {exp_avg(index), exp_avg_sq(index)};
+  const std::vector<int64_t> sizes = SizesOf(index);
+  return {LazyTensor(sizes, at::kFloat, [this, index] { return exp_avg(index); }),
+          LazyTensor(sizes, at::kFloat, [this, index] { return exp_avg_sq(index); })};
+}
+
+void AdamW::SetMoments(size_t index, const at::Tensor& average, const at::Tensor& square) {
+  const std::vector<Shards::Run> runs = shards_.RunsIn(Whole(index), rank_);
+  if (runs.empty()) return;
+  exp_avg_.Set(runs[0].local, average.flatten());
+  exp_avg_sq_.Set(runs[0].local, square.flatten());
 }
 
 at::Tensor AdamW::ValuesOf(const Region& region) const {
@@ -205,10 +217,7 @@ at::Tensor AdamW::JoinedMaster(size_t index) const {
 }
 
 LazyTensor AdamW::Master(size_t index) const {
-  int64_t size = 0;
-  for (const Range& run : Runs(index)) size += run.size();
-  const std::vector<int64_t> sizes =
-      shards_.ranks() == 1 ? parameters_.parameters()[index]->shape : std::vector<int64_t>{size};
+  const std::vector<int64_t> sizes = SizesOf(index);
   return {sizes, at::kFloat, [this, index, sizes] { return JoinedMaster(index).view(sizes); }};
 }
 
@@ -241,19 +250,17 @@ void AdamW::TakeMasters() {
     if (offloaded()) parameters_.ValueOf(place).copy_(region.values);
   }
   if (apart) parameters_.DropMasters();
-  exp_avg_ = at::zeros({shards_.shard_numel()}, state.dtype(options_.moments));
-  exp_avg_sq_ = at::zeros_like(exp_avg_);
+  const at::TensorOptions kept = state.dtype(options_.moments);
+  exp_avg_ = Moment(shards_.shard_numel(), /*is_signed=*/true, kept);
+  exp_avg_sq_ = Moment(shards_.shard_numel(), /*is_signed=*/false, kept);
 }
 
 AdamW::State AdamW::Load(const Region& region) const {
   const Shards::Run& place = region.place;
   const int64_t size = place.flat.size();
-  const auto fp32 = [&](const at::Tensor& shard) {
-    return shard.narrow(0, place.local, size).to(at::kFloat);  // a view where it is fp32
-  };
   const at::Tensor values =
       masters_.defined() ? masters_.narrow(0, place.local, size) : ValuesOf(region);
-  State state{values, fp32(exp_avg_), fp32(exp_avg_sq_)};
+  State state{values, exp_avg_.Numbers(place.local, size), exp_avg_sq_.Numbers(place.local, size)};
   if (remainders_.defined()) {
     state.masters = at::empty({size}, values.options().dtype(at::kFloat));
     JoinMaster(values, remainders_.narrow(0, place.local, size), state.masters);
@@ -270,8 +277,8 @@ void AdamW::Store(const Region& region, const State& state) {
   }
   if (masters_.defined()) RoundMaster(state.masters, parameters_.ValueOf(place));
   if (options_.moments == at::kFloat) return;
-  exp_avg_.narrow(0, place.local, size).copy_(state.averages);
-  exp_avg_sq_.narrow(0, place.local, size).copy_(state.squares);
+  exp_avg_.Set(place.local, state.averages);
+  exp_avg_sq_.Set(place.local, state.squares);
 }
 
 void AdamW::Update(const Region& region, State& state, double lr, int64_t step) const {
@@ -345,20 +352,34 @@ void AdamW::MakeChunks() {
   }
 }
 
+// All but the moments.
+template <class Weight, class Row>
+void AdamW::BeginHostRow(const at::Tensor& values, const at::Tensor& gradients, double lr,
+                         Row& row) const {
+  BeginRow(lr, steps_, row);
+  row.chunks = chunks_.data();
+  row.weight = kernels::MutableData<Weight>(values);
+  row.remainder = remainders_.defined() ? kernels::MutableData<int16_t>(remainders_) : nullptr;
+  row.gradient = kernels::Data<float>(gradients);
+}
+
 void AdamW::StepOnHost(Range chunks, const at::Tensor& values, const at::Tensor& gradients,
                        double lr) {
   kernels::OnType(values, [&](auto weight) {
-    kernels::OnType(exp_avg_, [&](auto moment) {
-      using Weight = decltype(weight);
-      using Moment = decltype(moment);
-      AdamWRow<Weight, Moment> row = {};
-      BeginRow(lr, steps_, row);
-      row.chunks = chunks_.data();
-      row.weight = kernels::MutableData<Weight>(values);
-      row.remainder = remainders_.defined() ? kernels::MutableData<int16_t>(remainders_) : nullptr;
-      row.gradient = kernels::Data<float>(gradients);
-      row.average = kernels::MutableData<Moment>(exp_avg_);
-      row.square = kernels::MutableData<Moment>(exp_avg_sq_);
+    using Weight = decltype(weight);
+    if (moments_are_codes()) {
+      kernels::AdamWOnCodes<Weight> row = {};
+      BeginHostRow<Weight>(values, gradients, lr, row.rows);
+      row.average = exp_avg_.codes();
+      row.square = exp_avg_sq_.codes();
+      return RunOnThreads(row, chunks);
+    }
+    kernels::OnType(exp_avg_.kept(), [&](auto moment) {
+      using Number = decltype(moment);
+      AdamWRow<Weight, Number> row = {};
+      BeginHostRow<Weight>(values, gradients, lr, row);
+      row.average = kernels::MutableData<Number>(exp_avg_.kept());
+      row.square = kernels::MutableData<Number>(exp_avg_sq_.kept());
       RunOnThreads(row, chunks);
     });
   });
@@ -407,7 +428,7 @@ using OwnAdamW = OwnOperator<void(
 bool AdamW::StepByOwnKernel(double lr) {
   static const OwnAdamW own("equipoise::adamw_");
   const at::Tensor& gradient = parameters_.gradient();
-  if (!own.IsFor(gradient)) return false;
+  if (moments_are_codes() || !own.IsFor(gradient)) return false;
   if (!chunks_on_device_.defined()) {
     constexpr auto kNumbers = static_cast<int64_t>(sizeof chunks_[0] / sizeof(int64_t));
     chunks_on_device_ =
@@ -418,7 +439,7 @@ bool AdamW::StepByOwnKernel(double lr) {
   const std::optional<at::Tensor> remainders =
       remainders_.defined() ? std::optional(remainders_) : std::nullopt;
   own(chunks_on_device_, masters_.defined() ? masters_ : parameters_.compute(), remainders,
-      gradient, exp_avg_, exp_avg_sq_, rates.lr, rates.decay,
+      gradient, exp_avg_.kept(), exp_avg_sq_.kept(), rates.lr, rates.decay,
       std::array{options_.beta1, options_.beta2}, options_.eps, steps_);
   if (masters_.defined()) RoundMasters();
   return true;
@@ -474,24 +495,6 @@ void AdamW::ScaleGradients(double factor) {
     const Range slice = shards_.Slice(bucket, rank_);
     parameters_.gradient().narrow(0, slice.begin, slice.size()).mul_(factor);
   }
-}
-
-std::vector<ParameterGroup> DecayGroups(const std::vector<Parameter*>& parameters,
-                                        const std::vector<double>& lr_factor, double weight_decay) {
-  EQUIPOISE_CHECK(parameters.size() == lr_factor.size());
-  std::map<std::pair<double, double>, ParameterGroup> groups;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    if (!parameters[i]->trainable) continue;
-    const double decay = parameters[i]->shape.size() >= 2 ? weight_decay : 0.0;
-    ParameterGroup& group = groups[{lr_factor[i], decay}];
-    group.lr_factor = lr_factor[i];
-    group.weight_decay = decay;
-    group.indices.push_back(i);
-  }
-  std::vector<ParameterGroup> result;
-  result.reserve(groups.size());
-  for (auto& [key, group] : groups) result.push_back(std::move(group));
-  return result;
 }
 
 }  // namespace equipoise

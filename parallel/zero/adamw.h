@@ -10,6 +10,8 @@
 #include "parallel/parameter.h"
 #include "parallel/shards.h"
 #include "parallel/zero/kernels/adamw_rows.h"
+#include "parallel/zero/moment.h"
+#include "parallel/zero/parameter_groups.h"
 #include "parallel/zero/step_bound.h"
 
 namespace equipoise {
@@ -19,18 +21,12 @@ struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  // Of the moments between two steps, fp32 or bf16; a step computes in fp32 and rounds to it.
+  // Of the moments between two steps: fp32, bf16, or kByte for codes of 8 bits (moment.h). A step
+  // computes in fp32 and rounds to it.
   at::ScalarType moments = at::kFloat;
   // Whether the state of parameters on a device lies in the host's memory, and the step runs there
   // (ZeRO-Offload, Ren et al., arXiv 2101.06840). Changes no bit of a step by own kernels.
   bool on_host = false;
-};
-
-// Parameters that share a learning rate and a weight decay.
-struct ParameterGroup {
-  std::vector<size_t> indices;  // into FlatParameters::parameters()
-  double lr_factor = 1.0;
-  double weight_decay = 0.0;
 };
 
 // AdamW (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2) on the fp32 master weights of one
@@ -77,10 +73,15 @@ class AdamW {
 
   // The part of a trainable parameter in this shard: ranges of its elements, ascending.
   std::vector<Range> Runs(size_t index) const;
-  // Moments of those elements, concatenated: views that checkpoints write and read; with one rank,
-  // in the parameter's shape.
+  // Moments of those elements, concatenated, as checkpoints have them; with one rank, in the
+  // parameter's shape. Views to read and write, but of codes fp32 copies to read.
   at::Tensor exp_avg(size_t index) const { return View(exp_avg_, index); }
   at::Tensor exp_avg_sq(size_t index) const { return View(exp_avg_sq_, index); }
+  // The same two, made each time that they are asked for where they are copies.
+  std::array<LazyTensor, 2> Moments(size_t index) const;
+  // Whether they are: then this writes them, from tensors of that size.
+  bool moments_are_codes() const { return exp_avg_.is_codes(); }
+  void SetMoments(size_t index, const at::Tensor& average, const at::Tensor& square);
   // Masters of those elements, concatenated, fp32: a copy, but for one rank in fp32.
   LazyTensor Master(size_t index) const;
 
@@ -100,7 +101,8 @@ class AdamW {
   bool offloaded() const { return options_.on_host && !parameters_.gradient().is_cpu(); }
   bool steps_on_host() const { return options_.on_host || parameters_.gradient().is_cpu(); }
   Range Whole(size_t index) const;
-  at::Tensor View(const at::Tensor& shard, size_t index) const;
+  std::vector<int64_t> SizesOf(size_t index) const;
+  at::Tensor View(const Moment& moment, size_t index) const;
   void MakeRegions();
   void AddRuns(const Shards::Run& run, size_t group);
   // Where a region's first element lies in the buffers of chunks.
@@ -122,6 +124,9 @@ class AdamW {
   // Step() by the row function on the host: of some chunks; of all, piece by piece as gradients
   // come from the device.
   void StepOnHost(Range chunks, const at::Tensor& values, const at::Tensor& gradients, double lr);
+  template <class Weight, class Row>
+  void BeginHostRow(const at::Tensor& values, const at::Tensor& gradients, double lr,
+                    Row& row) const;
   void StepOffloaded(double lr);
   // fp16: rounds the masters into the weights.
   void RoundMasters();
@@ -134,7 +139,7 @@ class AdamW {
   Shards shards_;
   int rank_;
   std::vector<Region> regions_;
-  at::Tensor exp_avg_, exp_avg_sq_;
+  Moment exp_avg_, exp_avg_sq_;
   at::Tensor remainders_;                    // bf16: int16, laid out as the moments
   at::Tensor masters_;                       // fp16: fp32, likewise; both undefined elsewhere
   std::vector<kernels::AdamWChunk> chunks_;  // of row functions: made by the first step
@@ -142,10 +147,5 @@ class AdamW {
   std::array<at::Tensor, 2> arriving_;       // offloaded: gradients of a region and of the next
   int64_t steps_ = 0;
 };
-
-// Groups the trainable parameters by learning-rate factor and by decay: parameters of two or more
-// dimensions decay, norms and biases do not. `lr_factor[i]` belongs to parameter i.
-std::vector<ParameterGroup> DecayGroups(const std::vector<Parameter*>& parameters,
-                                        const std::vector<double>& lr_factor, double weight_decay);
 
 }  // namespace equipoise

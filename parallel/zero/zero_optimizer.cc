@@ -9,6 +9,8 @@
 
 #include "parallel/zero/zero_optimizer.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <cmath>
 #include <exception>
@@ -18,6 +20,11 @@
 #include "parallel/comm/values.h"
 
 namespace equipoise {
+namespace {
+
+constexpr int64_t kReadAtOnce = 1 << 24;  // fp32 moments in memory before they become codes
+
+}  // namespace
 
 Shards ZeroShards(ShardedState sharded, const FlatParameters& parameters, const Communicator& data,
                   int64_t bucket_bytes) {
@@ -116,12 +123,41 @@ std::vector<ZeroOptimizer::State> ZeroOptimizer::Moments() const {
   for (size_t i = 0; i < parameters_.parameters().size(); ++i) {
     const Parameter* parameter = parameters_.parameters()[i];
     if (!parameter->trainable) continue;
-    const std::vector<Range> runs = adamw_.Runs(i);
-    if (runs.empty()) continue;
-    moments.push_back({"exp_avg." + parameter->name, parameter, runs, adamw_.exp_avg(i)});
-    moments.push_back({"exp_avg_sq." + parameter->name, parameter, runs, adamw_.exp_avg_sq(i)});
+    if (!adamw_.Runs(i).empty()) AddMoments(i, moments);
   }
   return moments;
+}
+
+void ZeroOptimizer::AddMoments(size_t index, std::vector<State>& states) const {
+  const Parameter* parameter = parameters_.parameters()[index];
+  const std::vector<Range> runs = adamw_.Runs(index);
+  const auto [average, square] = adamw_.Moments(index);
+  states.push_back({"exp_avg." + parameter->name, parameter, runs, average});
+  states.push_back({"exp_avg_sq." + parameter->name, parameter, runs, square});
+}
+
+void ZeroOptimizer::ReadMoments(const std::function<void(const std::vector<State>&)>& read) {
+  if (!adamw_.moments_are_codes()) return read(Moments());
+  std::vector<State> some;
+  std::vector<size_t> indices;
+  int64_t numel = 0;
+  const auto keep = [&] {
+    read(some);
+    for (size_t i = 0; i < indices.size(); ++i)
+      adamw_.SetMoments(indices[i], some[2 * i].values.Get(), some[2 * i + 1].values.Get());
+    some.clear(), indices.clear(), numel = 0;
+  };
+  for (size_t i = 0; i < parameters_.parameters().size(); ++i) {
+    if (!parameters_.parameters()[i]->trainable || adamw_.Runs(i).empty()) continue;
+    AddMoments(i, some);
+    indices.push_back(i);
+    for (size_t j = some.size() - 2; j < some.size(); ++j) {
+      some[j].values = LazyTensor(at::empty(some[j].values.sizes(), at::kFloat));
+      numel += some[j].values.numel();
+    }
+    if (numel >= kReadAtOnce) keep();
+  }
+  keep();
 }
 
 bool ZeroOptimizer::Saves(size_t index) const {
@@ -160,8 +196,7 @@ std::vector<ZeroOptimizer::State> ZeroOptimizer::ToSave() const {
     const std::vector<Range> runs = adamw_.Runs(i);
     if (runs.empty()) continue;
     states.push_back({parameter->name, parameter, runs, adamw_.Master(i)});
-    states.push_back({"exp_avg." + parameter->name, parameter, runs, adamw_.exp_avg(i)});
-    states.push_back({"exp_avg_sq." + parameter->name, parameter, runs, adamw_.exp_avg_sq(i)});
+    AddMoments(i, states);
   }
   return states;
 }

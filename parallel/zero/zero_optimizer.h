@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -64,16 +65,19 @@ class ZeroOptimizer {
   void set_steps(int64_t steps);
 
   // The part of a checkpoint's tensor that is on this rank: ranges of a parameter's elements,
-  // concatenated in `values`: masters in fp32, moments in their dtype, a frozen weight in the
-  // compute dtype.
+  // concatenated in `values`: masters in fp32, moments in their dtype (codes of 8 bits as fp32
+  // numbers, AdamW::Moments()), a frozen weight in the compute dtype.
   struct State {
     std::string name;  // NAME of the parameter, or exp_avg.NAME, exp_avg_sq.NAME
     const Parameter* parameter = nullptr;
     std::vector<Range> runs;
     LazyTensor values;
   };
-  // The moments, as views to be written and read in place. REQUIRES: TakeMasters() was called.
+  // The moments. REQUIRES: TakeMasters() was called.
   std::vector<State> Moments() const;
+  // Has `read` write into tensors of all moments: of those themselves at once, or where they are
+  // codes of some at a time, until it has been called for all. REQUIRES: as above.
+  void ReadMoments(const std::function<void(const std::vector<State>&)>& read);
   // The weights and moments that this rank saves, but a base under adapters; over all ranks,
   // everything once. Waits for gathers that are under way. Data ranks that hold the same tensors
   // take turns by whole parameters. REQUIRES: TakeMasters() was called.
@@ -84,6 +88,7 @@ class ZeroOptimizer {
   Range FrozenRange(const Parameter& parameter) const;
   bool Saves(size_t index) const;
   void AddFrozen(size_t index, std::vector<State>& states) const;
+  void AddMoments(size_t index, std::vector<State>& states) const;
   void GatherValues();
   bool StepIsFinite(double lr);
   void MeasureBound();

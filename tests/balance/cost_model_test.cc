@@ -274,6 +274,11 @@ TEST_CASE("plans are priced by the kernels that a run takes", "[balance][cpu]") 
   RunStyle rounded = own;
   rounded.moment_bytes = 2;
   CHECK(OptimizerMovedBytes(rounded, 2) == 4 + 4 + 2 * (2 + 2 + 2 + 2));
+  // Codes of 8 bits take LibTorch's kernels, with or without own ones.
+  for (RunStyle codes : {own, aten}) {
+    codes.moment_bytes = 1 + 4.0 / 256;
+    CHECK(OptimizerMovedBytes(codes, 2) == OptimizerMovedBytes(aten, 2) + 2 * (5 + 8 + 8 + 35));
+  }
   // fp16: the fp32 master in place of weight and remainder, and then it is read and the weight
   // written.
   for (RunStyle whole : {own, aten}) {
@@ -285,7 +290,7 @@ TEST_CASE("plans are priced by the kernels that a run takes", "[balance][cpu]") 
 TEST_CASE("bytes of a trained parameter in every precision", "[balance][cpu]") {
   RunStyle style;
   const auto bytes = [&](int64_t element) {  // beside the fp32 gradient
-    return element + 4 + OptimizerStateBytes(style, element);
+    return static_cast<double>(element) + 4 + OptimizerStateBytes(style, element);
   };
   CHECK(bytes(4) == 16);  // fp32: a weight is its master
   CHECK(bytes(2) == 16);  // bf16: weight and remainder
@@ -293,6 +298,12 @@ TEST_CASE("bytes of a trained parameter in every precision", "[balance][cpu]") {
   CHECK(bytes(2) == 18);  // fp16: weight and master
   style.moment_bytes = 2;
   CHECK(bytes(2) == 14);
+  style.whole_masters = false;
+  style.moment_bytes = 1 + 4.0 / 256;  // codes, and their scales
+  CHECK(bytes(4) == 10.03125);
+  CHECK(bytes(2) == 10.03125);
+  style.offloads_optimizer = true;  // with the values
+  CHECK(OffloadedStateBytes(style, 2) == 6.03125);
 }
 
 TEST_CASE("products that do not fill tiles or waves cost more", "[balance][cpu]") {

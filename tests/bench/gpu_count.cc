@@ -135,7 +135,7 @@ StepWork CountStep(const GpuCountSettings& settings) {
        .element_bytes = kElementBytes,
        .frozen = {},
        .style = {.program = &ThisProgram(settings.own_kernels),
-                 .moment_bytes = static_cast<int>(c10::elementSize(adamw.moments))}});
+                 .moment_bytes = static_cast<double>(c10::elementSize(adamw.moments))}});
   const LayerLoad load = settings.row.load(ImageSpecOf(settings.model));
   const std::vector<LayerLoad> loads(static_cast<size_t>(settings.micro_batches), load);
   const Plan plan = PlanOf(settings, costs, load);

@@ -1,5 +1,6 @@
-"""Masters as bf16 weights and remainders, and AdamW's moments in bf16: what the checkpoint holds,
-that a run goes on from it with the same bits, and that ZeRO changes none."""
+"""Masters as bf16 weights and remainders, and AdamW's moments in bf16 and in 8 bits: what the
+checkpoint holds, that a run goes on from it with the same bits, on another mesh too, and that ZeRO
+changes none."""
 import shutil
 import sys
 import tempfile
@@ -24,6 +25,35 @@ def dtypes(folder):
 
 def step(run_dir, number):
     return f"{run_dir}/checkpoints/step-{number:08d}"
+
+
+def eight_bits(results, folder, run):
+    """train.moments: 8bit."""
+    settings = {**BF16, "train__moments": "8bit"}
+
+    def same(one, other, what):
+        differing = checkpoint_reader.differing(step(f"{folder}/{one}", 6),
+                                                step(f"{folder}/{other}", 6))
+        results.check(f"8 bits: {what}", not differing, str(differing[:3]))
+
+    run("codes", 2, train__steps=6, **settings)
+    run("codes-legs", 2, train__steps=3, **settings)
+    run("codes-legs", 2, train__steps=6, parallel__zero=0, **settings)
+    same("codes-legs", "codes", "a run that goes on without ZeRO has the bits of one with it that "
+         "never stopped")
+    run("codes-alone", 1, train__steps=6, **settings)
+    run("codes-split", 1, train__steps=3, **settings)
+    run("codes-split", 2, train__steps=6, parallel__pipeline=2, **settings)
+    same("codes-split", "codes-alone", "a run that goes on over pipeline ranks has the bits of one "
+         "rank's")
+    found = dtypes(step(f"{folder}/codes", 6))
+    results.check("8 bits: checkpoints hold fp32 numbers", found["moments"] == {"F32"}, str(found))
+    losses = [tiny_case.metrics(f"{folder}/{name}")[-1]["loss"] for name in ("codes", "exact")]
+    results.check("8 bits: rounding moves the loss a little", losses[0] != losses[1] and
+                  abs(losses[0] - losses[1]) < 0.02 * losses[1], str(losses))
+    done = run("legs", 1, train__steps=10, **settings)
+    results.check("8 bits: goes on from fp32 moments, and says so",
+                  'train.moments was "fp32" and is "8bit"' in done.stderr, done.stderr[-800:])
 
 
 def main():
@@ -67,6 +97,8 @@ def main():
     done = run("legs", 1, train__steps=8, **exact)
     results.check("goes on with fp32 moments, and says so",
                   'train.moments was "bf16" and is "fp32"' in done.stderr, done.stderr[-800:])
+
+    eight_bits(results, folder, run)
 
     refused = tiny_case.run(config, 1, run__dir=f"{folder}/none", train__moments="fp16")
     results.check("another dtype is refused", refused.returncode == 2 and

@@ -31,6 +31,7 @@
 #include "trainer/checkpoint/model_checkpoint.h"
 #include "trainer/device/memory_stats.h"
 #include "trainer/run/parallel_model.h"
+#include "trainer/settings/precision.h"
 
 namespace equipoise {
 namespace {
@@ -99,7 +100,9 @@ int64_t ForecastBytes(const ModelConfig& config, const Mesh& mesh, const Modules
   options.tensor = mesh.tensor;
   options.element_bytes = static_cast<int64_t>(c10::elementSize(mesh.dtype));
   options.frozen = freeze;
-  options.style.moment_bytes = static_cast<int>(c10::elementSize(mesh.moments));
+  options.style.moment_bytes = mesh.moments == at::kByte    ? ElementBytes(MomentPrecision::k8Bit)
+                               : mesh.moments == at::kFloat ? 4
+                                                            : 2;
   const CostModel costs(config, MakeCluster({}), options);
   const Plan plan = PlanOf(config, mesh);
   Schedule none;
@@ -115,10 +118,10 @@ int64_t ForecastBytes(const ModelConfig& config, const Mesh& mesh, const Modules
 TEST_CASE("the bytes of weights, gradients and moments are those forecast", "[frozen][cpu]") {
   CountCpuMemory();
   const ModelConfig config = PresetConfig("quickstart");
-  const Mesh mesh = GENERATE(Mesh{}, Mesh{1, 1, 1, 0, at::kFloat}, Mesh{2, 1, 1, 1}, Mesh{2},
-                             Mesh{2, 1, 1, 1, at::kFloat}, Mesh{1, 2}, Mesh{1, 1, 2},
-                             Mesh{2, 1, 1, 1, at::kBFloat16, at::kBFloat16},
-                             Mesh{1, 1, 1, 0, at::kFloat, at::kBFloat16});
+  const Mesh mesh = GENERATE(
+      Mesh{}, Mesh{1, 1, 1, 0, at::kFloat}, Mesh{2, 1, 1, 1}, Mesh{2}, Mesh{2, 1, 1, 1, at::kFloat},
+      Mesh{1, 2}, Mesh{1, 1, 2}, Mesh{2, 1, 1, 1, at::kBFloat16, at::kBFloat16},
+      Mesh{1, 1, 1, 0, at::kFloat, at::kBFloat16}, Mesh{2, 1, 1, 1, at::kBFloat16, at::kByte});
   const Modules freeze = GENERATE(Modules{}, Modules{"vision"}, Modules{"vision", "llm"});
   INFO(mesh.data << " x " << mesh.pipeline << " x " << mesh.tensor << " ZeRO " << mesh.zero << " "
                  << mesh.dtype << ", " << freeze.size() << " modules frozen");

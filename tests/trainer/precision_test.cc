@@ -31,9 +31,14 @@ TEST_CASE("each precision has its name and size", "[precision][cpu]") {
     CHECK(ParsePrecision(ToString(precision)) == precision);
   CHECK_THROWS_AS(ParsePrecision("fp8"), std::logic_error);
   CHECK(PrecisionSettings() == std::vector<std::string>{"auto", "fp32", "bf16", "fp16"});
-  for (const MomentPrecision moments : {MomentPrecision::kFp32, MomentPrecision::kBf16})
-    CHECK(ToString(PrecisionOf(moments)) == ToString(moments));
-  CHECK_FALSE(ParseEnum<MomentPrecision>("fp16"));
+  CHECK(ToString(MomentPrecision::k8Bit) == "8bit");
+  for (const MomentPrecision moments :
+       {MomentPrecision::kFp32, MomentPrecision::kBf16, MomentPrecision::k8Bit})
+    CHECK(ParseEnum<MomentPrecision>(ToString(moments)) == moments);
+  CHECK(ElementBytes(MomentPrecision::kFp32) == 4);
+  CHECK(ElementBytes(MomentPrecision::kBf16) == 2);
+  CHECK(ElementBytes(MomentPrecision::k8Bit) == 1 + 4.0 / 256);
+  for (const char* name : {"fp16", "int8", "8", ""}) CHECK_FALSE(ParseEnum<MomentPrecision>(name));
 }
 
 TEST_CASE("a precision that is given is taken, auto goes by the matrix units", "[precision][cpu]") {

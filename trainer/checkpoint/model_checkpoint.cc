@@ -27,13 +27,15 @@ void ReadModel(const std::string& checkpoint_dir, const CheckpointIndex& index,
     }
     ReadCheckpointTensors(checkpoint_dir, index, weights);
   });
-  CheckpointTargets moments;
   optimizer.TakeMasters();
-  for (const ZeroOptimizer::State& state : optimizer.Moments()) {
-    moments.emplace_back(state.name,
-                         HeldPiece(state.values, PieceOf(*state.parameter, state.runs)));
-  }
-  ReadCheckpointTensors(checkpoint_dir, index, moments);
+  optimizer.ReadMoments([&](const std::vector<ZeroOptimizer::State>& some) {
+    CheckpointTargets moments;
+    for (const ZeroOptimizer::State& state : some) {
+      moments.emplace_back(state.name,
+                           HeldPiece(state.values, PieceOf(*state.parameter, state.runs)));
+    }
+    ReadCheckpointTensors(checkpoint_dir, index, moments);
+  });
   optimizer.set_steps(index.state.optimizer_step);
 }
 

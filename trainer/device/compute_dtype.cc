@@ -17,6 +17,18 @@ at::ScalarType DtypeOf(Precision precision) {
   EQUIPOISE_CHECK(false, "precision ", static_cast<int>(precision));
 }
 
+at::ScalarType DtypeOf(MomentPrecision moments) {
+  switch (moments) {
+    case MomentPrecision::kFp32:
+      return at::kFloat;
+    case MomentPrecision::kBf16:
+      return at::kBFloat16;
+    case MomentPrecision::k8Bit:
+      return at::kByte;
+  }
+  EQUIPOISE_CHECK(false, "moments ", static_cast<int>(moments));
+}
+
 Precision PrecisionOn(at::Device device, const std::string& setting) {
   if (setting != "auto") return ParsePrecision(setting);  // needs no query of the device
   return ChoosePrecision(

@@ -11,6 +11,8 @@ namespace equipoise {
 
 // The LibTorch dtype of a precision.
 at::ScalarType DtypeOf(Precision precision);
+// The dtype that stands for a precision of moments in AdamWOptions.
+at::ScalarType DtypeOf(MomentPrecision moments);
 
 // ChoosePrecision() for the device that OpenComputeDevice() returned.
 Precision PrecisionOn(at::Device device, const std::string& setting);

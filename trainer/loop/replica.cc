@@ -74,7 +74,7 @@ void Replica::Build() {
   for (const Parameter* p : parameters) factor.push_back(factors.at(p->component));
   optimizer_ = std::make_unique<ZeroOptimizer>(
       model_->parameters(), DecayGroups(parameters, factor, train.weight_decay),
-      AdamWOptions{train.beta1, train.beta2, train.eps, DtypeOf(PrecisionOf(train.moments)),
+      AdamWOptions{train.beta1, train.beta2, train.eps, DtypeOf(train.moments),
                    OffloadsOptimizer(train.offload)},
       model_->shards(),
       ZeroOptimizer::Groups{model_->groups().along(Axis::kData), context_.world()});

@@ -19,21 +19,23 @@ constexpr auto NamesOf(Precision) {
       {{Precision::kFp32, "fp32"}, {Precision::kBf16, "bf16"}, {Precision::kFp16, "fp16"}});
 }
 
-// That of AdamW's moments; in fp16 most squares of gradients would be 0.
-enum class MomentPrecision : uint8_t { kFp32, kBf16 };
+// How AdamW's moments are kept; in fp16 most squares of gradients would be 0.
+enum class MomentPrecision : uint8_t { kFp32, kBf16, k8Bit };
 
 constexpr auto NamesOf(MomentPrecision) {
-  return std::to_array<EnumName<MomentPrecision>>(
-      {{MomentPrecision::kFp32, "fp32"}, {MomentPrecision::kBf16, "bf16"}});
-}
-
-constexpr Precision PrecisionOf(MomentPrecision moments) {
-  return moments == MomentPrecision::kFp32 ? Precision::kFp32 : Precision::kBf16;
+  return std::to_array<EnumName<MomentPrecision>>({{MomentPrecision::kFp32, "fp32"},
+                                                   {MomentPrecision::kBf16, "bf16"},
+                                                   {MomentPrecision::k8Bit, "8bit"}});
 }
 
 // Bytes per element.
 constexpr int64_t ElementBytes(Precision precision) {
   return precision == Precision::kFp32 ? 4 : 2;
+}
+// The same of a moment; in 8 bits each block of 256 elements has a scale in fp32 besides.
+constexpr double ElementBytes(MomentPrecision moments) {
+  if (moments == MomentPrecision::k8Bit) return 1 + 4.0 / 256;
+  return moments == MomentPrecision::kFp32 ? 4 : 2;
 }
 
 // The values of train.precision: "auto", and the names of the precisions.

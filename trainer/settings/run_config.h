@@ -137,8 +137,8 @@ struct TrainSection {
     visit("beta2", beta2, "AdamW's second moment", Between(0, 0.99999));
     visit("eps", eps, "AdamW's", AtLeast(0));
     visit("moments", moments,
-          "AdamW's moments between two steps; bf16 takes 4 bytes less for each trained parameter, "
-          "and rounds them after each step");
+          "AdamW's moments between two steps, rounded after each; bf16 takes 4 bytes less for each "
+          "trained parameter, 8bit (codes and scales as bitsandbytes') 6 bytes less");
     visit(
         "offload", offload,
         "what lies in host memory in place of a GPU's; optimizer: AdamW's state, and its step runs "

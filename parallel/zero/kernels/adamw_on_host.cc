@@ -2,24 +2,38 @@
 // written once, so that memory sets the pace and not the fp32 copies between loops. The loop is
 // compiled for several instruction sets (-O3 -fopenmp-simd -fno-math-errno, without contraction);
 // the operations of an element are correctly rounded in each of them.
+//
+// Moments in 8 bits pass through two blocks of fp32 numbers on the stack. Tables are looked up by
+// plain loops: vectors would gather from them, which is slower than the loads one by one.
 
 #include "parallel/zero/kernels/adamw_on_host.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <type_traits>
 
 namespace equipoise::kernels {
 namespace {
 
+// Where neighbouring elements of one parameter lie.
 template <class Weight, class Moment>
-EQUIPOISE_DEVICE void RunChunk(const AdamWRow<Weight, Moment>& row, const AdamWChunk& chunk) {
+struct Elements {
+  Weight* weight;
+  int16_t* remainder;  // null where the weight is the master
+  const float* gradient;
+  Moment *average, *square;
+  int64_t size;
+};
+
+template <class Weight, class Moment>
+EQUIPOISE_DEVICE void Update(const AdamWNumbers& numbers, const Elements<Weight, Moment>& all) {
   constexpr bool kSplit = !std::is_same_v<Weight, float>;
-  const AdamWNumbers numbers = row.Numbers(chunk.group);
-  Weight* const weight = row.weight + chunk.weight;
-  int16_t* const remainder = kSplit ? row.remainder + chunk.local : nullptr;
-  const float* const gradient = row.gradient + chunk.gradient;
-  Moment *const average = row.average + chunk.local, *const square = row.square + chunk.local;
-  const int64_t size = chunk.size;
+  Weight* const weight = all.weight;
+  int16_t* const remainder = all.remainder;
+  const float* const gradient = all.gradient;
+  Moment *const average = all.average, *const square = all.square;
+  const int64_t size = all.size;
 #pragma omp simd
   for (int64_t i = 0; i < size; ++i) {
     float p, m = Load(average[i]), v = Load(square[i]);
@@ -41,9 +55,74 @@ EQUIPOISE_DEVICE void RunChunk(const AdamWRow<Weight, Moment>& row, const AdamWC
   }
 }
 
+template <class Weight, class Moment>
+EQUIPOISE_DEVICE void RunChunk(const AdamWRow<Weight, Moment>& row, const AdamWChunk& chunk) {
+  constexpr bool kSplit = !std::is_same_v<Weight, float>;
+  Update(row.Numbers(chunk.group),
+         Elements<Weight, Moment>{row.weight + chunk.weight,
+                                  kSplit ? row.remainder + chunk.local : nullptr,
+                                  row.gradient + chunk.gradient, row.average + chunk.local,
+                                  row.square + chunk.local, chunk.size});
+}
+
+EQUIPOISE_DEVICE void ReadBlock(const MomentCodes& from, int64_t begin, int64_t size,
+                                float* numbers) {
+  const uint8_t* const codes = from.codes + begin;
+  const float* const values = from.map->values.data();
+  const float absmax = from.absmax[begin / kCodeBlock];
+  for (int64_t i = 0; i < size; ++i) numbers[i] = values[codes[i]] * absmax;
+}
+
+EQUIPOISE_DEVICE void WriteBlock(const float* numbers, int64_t begin, int64_t size,
+                                 const MomentCodes& to) {
+  uint8_t* const codes = to.codes + begin;
+  float absmax = 0;
+#pragma omp simd reduction(max : absmax)
+  for (int64_t i = 0; i < size; ++i) absmax = std::max(absmax, std::abs(numbers[i]));
+  if (absmax < kLeastAbsmax) absmax = 0;
+  const float unit = absmax > 0 ? absmax : 1;
+  float x[kCodeBlock];
+  int32_t bucket[kCodeBlock];
+#pragma omp simd
+  for (int64_t i = 0; i < size; ++i) {
+    x[i] = numbers[i] / unit;
+    bucket[i] = CodeMap::BucketOf(x[i]);
+  }
+  const CodeMap& map = *to.map;
+  for (int64_t i = 0; i < size; ++i) codes[i] = map.CodeIn(bucket[i], x[i]);
+  to.absmax[begin / kCodeBlock] = absmax;
+}
+
+template <class Weight>
+EQUIPOISE_DEVICE void RunChunk(const AdamWOnCodes<Weight>& row, const AdamWChunk& chunk) {
+  constexpr bool kSplit = !std::is_same_v<Weight, float>;
+  const AdamWRow<Weight, float>& rows = row.rows;
+  const AdamWNumbers numbers = rows.Numbers(chunk.group);
+  float average[kCodeBlock], square[kCodeBlock];
+  for (int64_t i = 0; i < chunk.size; i += kCodeBlock) {
+    const int64_t size = std::min(kCodeBlock, chunk.size - i), local = chunk.local + i;
+    ReadBlock(row.average, local, size, average);
+    ReadBlock(row.square, local, size, square);
+    Update(numbers, Elements<Weight, float>{
+                        rows.weight + chunk.weight + i, kSplit ? rows.remainder + local : nullptr,
+                        rows.gradient + chunk.gradient + i, average, square, size});
+    WriteBlock(average, local, size, row.average);
+    WriteBlock(square, local, size, row.square);
+  }
+}
+
+template <class Weight, class Moment>
+const AdamWChunk* ChunksOf(const AdamWRow<Weight, Moment>& row) {
+  return row.chunks;
+}
+template <class Weight>
+const AdamWChunk* ChunksOf(const AdamWOnCodes<Weight>& row) {
+  return row.rows.chunks;
+}
+
 template <class Row>
 EQUIPOISE_DEVICE void RunChunks(const Row& row, int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end; ++i) RunChunk(row, row.chunks[i]);
+  for (int64_t i = begin; i < end; ++i) RunChunk(row, ChunksOf(row)[i]);
 }
 
 template <class Row>
@@ -67,8 +146,8 @@ bool HasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports
 
 }  // namespace
 
-template <class Weight, class Moment>
-void RunOnHost(const AdamWRow<Weight, Moment>& row, int64_t begin, int64_t end) {
+template <class Row>
+void RunOnHost(const Row& row, int64_t begin, int64_t end) {
   if (HasAvx512()) return RunAvx512(row, begin, end);
   if (HasAvx2()) return RunAvx2(row, begin, end);
   RunChunks(row, begin, end);
@@ -78,5 +157,7 @@ template void RunOnHost(const AdamWRow<float, float>&, int64_t, int64_t);
 template void RunOnHost(const AdamWRow<float, Bf16>&, int64_t, int64_t);
 template void RunOnHost(const AdamWRow<Bf16, float>&, int64_t, int64_t);
 template void RunOnHost(const AdamWRow<Bf16, Bf16>&, int64_t, int64_t);
+template void RunOnHost(const AdamWOnCodes<float>&, int64_t, int64_t);
+template void RunOnHost(const AdamWOnCodes<Bf16>&, int64_t, int64_t);
 
 }  // namespace equipoise::kernels
