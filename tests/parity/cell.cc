@@ -367,6 +367,7 @@ ModelConfig CellModel(const std::string& name) {
   if (name == "internvl-qwen2") return TinyInternVl(/*large_form=*/false);
   if (name == "internvl-llama") return TinyInternVl(/*large_form=*/true);
   if (name == "llava-llama") return TinyLlava();
+  if (name == "llava_next-llama") return TinyLlavaNext();
   if (name == "qwen2_vl") return TinyQwenVl(/*windows=*/false);
   if (name == "qwen2_5_vl") return TinyQwenVl(/*windows=*/true);
   if (name.starts_with("internvl-")) {  // another decoder behind InternViT-300M's form
