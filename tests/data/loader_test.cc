@@ -384,7 +384,7 @@ TEST_CASE("pictures of any resolution come with their sizes, and a bad sample's 
   const LoadedPack without = dataset.Load(pack, /*pictures=*/false);
   CHECK(without.batch.image_grids.equal(good.batch.image_grids));
 
-  for (const std::string& png : {std::string("no picture"), TinyPng(14, 30)}) {
+  for (const std::string& png : {std::string("no picture"), TinyPng(30, 14)}) {
     data.folder.Write("images/tall.png", png);  // of sample 2, beside one that is as it was
     const LoadedPack loaded = dataset.Load(pack);
     CHECK(loaded.bad.size() == 1);
