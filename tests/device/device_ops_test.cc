@@ -195,7 +195,7 @@ TEST_CASE("attention on a device", "[device]") {
   Check({{q, k, k}, {}, [&](const Tensors& x, const Weights&, at::Device) {
            return ops::PackedAttention(x[0], x[1], x[2], ends, head_dim);
          }});
-  CHECK(CountsOfStandIn().flash_attentions == flash + (head_dim == 8 ? 2 : 0));
+  CHECK(CountsOfStandIn().flash_attentions == flash + (head_dim == 8 ? 4 : 0));  // bf16 and fp16
   // Of one joined projection, as in a layer.
   Check({{{17, q[1] + 2 * k[1]}}, {}, [&](const Tensors& x, const Weights&, at::Device) {
            const auto qkv = at::split_with_sizes(x[0], {q[1], k[1], k[1]}, 1);
@@ -221,7 +221,7 @@ TEST_CASE("attention on a device by cuDNN, where it is chosen", "[device]") {
          }});
   ChooseAttention("flash");
   // The stand-in computes all by the same code: what was asked for is told by its list.
-  CHECK(CountsOfStandIn().flash_attentions == flash + 4);
+  CHECK(CountsOfStandIn().flash_attentions == flash + 8);  // bf16 and fp16
   const std::vector<std::string> asked = testing::OperationsOfStandIn();
   const auto has = [&](const std::string& name) {
     return std::find(asked.begin(), asked.end(), name) != asked.end();

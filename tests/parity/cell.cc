@@ -261,8 +261,8 @@ void LoadOrSet(const Cell& cell, const std::string& folder, ParallelModel& model
 }
 
 void Save(const std::string& folder, const ZeroOptimizer& optimizer, Communicator& world) {
-  CheckpointContent content{
-      {}, Json::object(), Json::object(), Json::object(), TensorsToSave(optimizer)};
+  CheckpointContent content{{}, Json::object(), Json::object(), Json::object(), {}};
+  content.tensors = TensorsToSave(optimizer);
   content.state.step = content.state.optimizer_step = optimizer.steps();
   SaveCheckpoint(folder, content, /*keep=*/1, world);
 }

@@ -33,11 +33,12 @@ TEST_CASE("the keys are those of the contract, in its order", "[metrics][cpu]") 
     field = 1;
   });
   CHECK(keys ==
-        "epoch loss grad_norm lr tokens samples images step_s tokens_per_s mfu mem_peak_bytes "
-        "mem_reserved_bytes rss_peak_bytes data_wait_s pause_s checkpoint_s bubble_share "
+        "epoch loss grad_norm lr loss_scale tokens samples images step_s tokens_per_s mfu "
+        "mem_peak_bytes mem_reserved_bytes rss_peak_bytes data_wait_s pause_s checkpoint_s "
+        "bubble_share "
         "predicted_step_s pad_ratio fill_share "
         "dist_ratio_vision dist_ratio_text skipped_samples eval_loss ");
-  CHECK(Json::parse(MetricsLine(metrics)).size() == 25);
+  CHECK(Json::parse(MetricsLine(metrics)).size() == 26);
 }
 
 TEST_CASE("scores of answers are an object a set", "[metrics][cpu]") {

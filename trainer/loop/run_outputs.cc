@@ -165,7 +165,7 @@ StepMetrics RunOutputs::MetricsOf(const TrainState& state, const StepResult& res
   m.loss = result.loss;
   m.grad_norm = result.grad_norm;
   m.lr = result.lr;
-  m.loss_scale = result.loss_scale;
+  if (result.loss_scale) m.loss_scale = static_cast<int64_t>(*result.loss_scale);
   m.tokens = result.tokens;
   m.samples = result.samples;
   m.images = result.images;

@@ -17,7 +17,7 @@ struct StepMetrics {
   int64_t step = 0;             // 1 for the first
   std::optional<double> epoch;  // samples trained on so far, in epochs
   std::optional<double> loss, grad_norm, lr;
-  std::optional<double> loss_scale;  // in fp16; a step whose gradients overflow has no finite norm
+  std::optional<int64_t> loss_scale;  // in fp16; a step whose gradients overflow has no finite norm
   std::optional<int64_t> tokens, samples, images;
   std::optional<double> step_s, tokens_per_s, mfu;
   // mem_reserved_bytes: on a GPU, with what the caching allocator keeps free.

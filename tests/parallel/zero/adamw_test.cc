@@ -1,6 +1,7 @@
 #include "parallel/zero/adamw.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
 
 #include <catch2/catch.hpp>
@@ -155,7 +156,9 @@ TEST_CASE("weights beyond the range of fp16 are refused by name", "[parallel][cp
     frozen.trainable = false;
     FlatParameters flat({&weight, &frozen}, at::kHalf);
     Parameter& large = is_frozen ? frozen : weight;
-    const auto set = [&](const std::vector<Parameter*>&) { large.stored().fill_(-value); };
+    const auto set = [&](const std::vector<Parameter*>&) {
+      large.stored().copy_(at::full(large.shape, -value));
+    };
     if (value < 65520) {
       CHECK_NOTHROW(flat.SetWeights(set));
     } else {
