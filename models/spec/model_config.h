@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -88,6 +89,8 @@ struct ModelConfig {
   TextConfig text;
   double downsample_ratio = 0.5;
   bool projector_bias = true;
+  // LLaVA-NeXT's resolutions, heights and widths in pixels. Empty: a picture has one tile.
+  std::vector<std::array<int64_t, 2>> image_grid_pinpoints;
   // Placeholder token of pictures. -1: unknown, since config.json does not name it and the folder
   // has no tokenizer.
   int64_t image_token_id = -1;

@@ -373,6 +373,7 @@ ModelConfig CellModel(const std::string& name) {
     return config;
   }
   if (name == "llava-llama") return TinyLlava();
+  if (name == "llava_next-llama") return TinyLlavaNext();
   if (name == "qwen2_vl") return TinyQwenVl(/*windows=*/false);
   if (name == "qwen2_5_vl") return TinyQwenVl(/*windows=*/true);
   if (name.starts_with("internvl-")) {  // another decoder behind InternViT-300M's form
