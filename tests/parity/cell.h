@@ -35,6 +35,10 @@ struct Cell {
   // By layer: none | vision+llm, llm (these modules whole) | attention | mlp | random SEED
   std::string recompute = "none";
   int steps = 3;  // of AdamW, on the same batches
+  // Each step begins with the micro-batch after that with which the one before began, so that none
+  // is encoded where the step before has its features.
+  bool turning = false;
+  bool prefetch = false;  // a frozen encoder in the bubbles runs a step ahead
   // First weights moved by about a rounding of fp32: how far such a run is from one without is how
   // far rounding alone takes it.
   bool nudged = false;
@@ -63,6 +67,7 @@ struct CellResult {
   // Masters after all steps; loss and gradient norm before each.
   std::map<std::string, at::Tensor> weights;
   std::vector<double> losses, norms;
+  int taken = 0;  // micro-batches of a data rank whose features came from the step before
   // Whether what all tensor ranks hold has the same bits on each of them, after all steps.
   bool copies_agree = true;
 };
