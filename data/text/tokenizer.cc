@@ -138,7 +138,8 @@ Tokenizer Tokenizer::Read(const std::string& path, const std::vector<std::string
     spec.largest_id = std::max(spec.largest_id, token.id);
     spec.added_tokens.push_back(std::move(token));
   }
-  AddTokens(added, [&](const std::string& text) { return model->Find(text); }, &spec);
+  AddTokens(
+      added, [&](const std::string& text) { return model->Find(text); }, &spec);
   const uint64_t hash = HashOf(bytes + listed.text, added);
   return Tokenizer(std::make_unique<const Impl>(std::move(spec), std::move(model), file, hash));
 }

@@ -84,17 +84,17 @@ Json LlavaJson(const EncoderPart& encoder, const ModelConfig& decoder, const Joi
 
 // The vision_config of Transformers for one in OpenGVLab's form.
 Json TransformersVision(const Json& original, const Json& text, const std::string& where) {
-  ModelConfig config = ParseModelConfig(
-      {{"model_type", "internvl_chat"},
-       {"vision_config", original},
-       {"llm_config", text},
-       {"downsample_ratio", 1},  // which divides any number of patches
-       {"ps_version", "v2"}},
-      where);
+  ModelConfig config =
+      ParseModelConfig({{"model_type", "internvl_chat"},
+                        {"vision_config", original},
+                        {"llm_config", text},
+                        {"downsample_ratio", 1},  // which divides any number of patches
+                        {"ps_version", "v2"}},
+                       where);
   if (config.vision.use_qk_norm && config.vision.layer_norm_eps != 1e-6) {
-    throw DataError(fmt::format(
-        "{}: layer_norm_eps: {} is not supported with qk_normalization, only 1e-06 is", where,
-        config.vision.layer_norm_eps));
+    throw DataError(
+        fmt::format("{}: layer_norm_eps: {} is not supported with qk_normalization, only 1e-06 is",
+                    where, config.vision.layer_norm_eps));
   }
   config.naming = WeightNaming::kTransformers;
   config.source = {};
@@ -176,7 +176,7 @@ ModelConfig ReadDecoderPart(const std::string& folder) {
 
 std::vector<std::string> ImageTokensOf(const EncoderPart& encoder) {
   if (!encoder.internvit) return {"<image>"};
-  return {"<img>",   "</img>", "<IMG_CONTEXT>", "<quad>", "</quad>",
+  return {"<img>", "</img>", "<IMG_CONTEXT>", "<quad>", "</quad>",
           "<ref>", "</ref>", "<box>",         "</box>"};
 }
 

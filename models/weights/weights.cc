@@ -213,9 +213,9 @@ at::Tensor MeanOfRows(const SafetensorsReader& file, const std::string& name, in
   for (int64_t first = 0; first < rows; first += kRows) {
     const int64_t last = std::min(first + kRows, rows);
     const at::Tensor some = file.ReadRows(name, first, last).to(at::kDouble).sum(0);
-    sum = sum.defined() ? sum + some : some;
+    sum = sum.defined() ? sum.add(some) : some;
   }
-  return sum / static_cast<double>(rows);
+  return sum.div(static_cast<double>(rows));
 }
 
 // Reads a parameter (its whole tensor where it is packed) into `target`.
@@ -267,7 +267,8 @@ void CheckTiedHead(const std::vector<Parameter*>& parameters, const FolderWeight
   for (const Parameter* parameter : parameters) {
     if (parameter->name != last.tied.name) continue;
     const FileWeight embedding = folder.Find(parameter->name);
-    const SafetensorsReader &of_head = folder.FileOf(head), &of_embedding = folder.FileOf(embedding);
+    const SafetensorsReader &of_head = folder.FileOf(head),
+                            &of_embedding = folder.FileOf(embedding);
     const GrownRows rows(*parameter, folder.AddedRows(*parameter));
     if (rows.known == 0) continue;
     const int64_t first = parameter->part.begin, end = first + rows.known;

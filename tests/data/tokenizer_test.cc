@@ -43,8 +43,7 @@ TEST_CASE("missing tokens are added behind the largest id", "[data][cpu]") {
   const std::string path = folder.Write("tokenizer.json", TinyTokenizerJson().dump());
   const Tokenizer plain = Tokenizer::Read(path);
   // One that is an added token, one of the vocabulary's, and two new ones.
-  const Tokenizer tokenizer =
-      Tokenizer::Read(path, {"<|im_end|>", "hello", "<image>", "<quad>"});
+  const Tokenizer tokenizer = Tokenizer::Read(path, {"<|im_end|>", "hello", "<image>", "<quad>"});
   CHECK(plain.vocab_size() == 306);
   CHECK(tokenizer.vocab_size() == 308);
   CHECK(tokenizer.TokenId("<|im_end|>") == 302);

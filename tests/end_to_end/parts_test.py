@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
-    AutoTokenizer,
     CLIPConfig,
     CLIPModel,
     InternVLConfig,
@@ -21,6 +20,7 @@ from transformers import (
     LlamaForCausalLM,
     LlavaConfig,
     LlavaForConditionalGeneration,
+    PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
 )
@@ -297,7 +297,7 @@ checkpoint: {{every: 1, keep: 5}}
                    not report["missing_keys"] and not report["unexpected_keys"], str(report)[:300])
         text = "<|im_start|>user\n" + self.parts.placeholder * self.parts.tokens + "\nWhat is it?"
         ids = self.parts.tokenizer.encode(text, add_special_tokens=False).ids
-        theirs = AutoTokenizer.from_pretrained(out)
+        theirs = PreTrainedTokenizerFast.from_pretrained(out)
         self.check("its tokenizer has the added tokens", theirs.encode(text) == ids and all(
             theirs.convert_tokens_to_ids(t) == self.parts.tokenizer.token_to_id(t)
             for t in self.parts.image_tokens), str(theirs.encode(text)))

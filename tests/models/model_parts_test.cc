@@ -188,8 +188,10 @@ TEST_CASE("parts that cannot be joined are refused in one line", "[models][cpu]"
   };
   Json sized = Clip();
   sized["vision_config"]["patch_size"] = 0;
-  Json llava = {{"model_type", "llava"}, {"vision_config", Clip()["vision_config"]},
-                {"text_config", Qwen2()}, {"vision_feature_layer", -2}};
+  Json llava = {{"model_type", "llava"},
+                {"vision_config", Clip()["vision_config"]},
+                {"text_config", Qwen2()},
+                {"vision_feature_layer", -2}};
   struct Row {
     Json vision, llm;
     const char* says;
@@ -235,10 +237,10 @@ TEST_CASE("parts that cannot be joined are refused in one line", "[models][cpu]"
   options.projector_bias = false;
   CHECK_THAT(internvit.Refusal(options), Contains("model.projector.bias: false"));
 
-  CHECK_THROWS_WITH(ReadEncoderPart(clip.folder / "none"), Contains("model.vision: ") &&
-                                                               Contains("no such folder"));
-  CHECK_THROWS_WITH(ReadDecoderPart(clip.folder.path()), Contains("model.llm: ") &&
-                                                             Contains("has no config.json"));
+  CHECK_THROWS_WITH(ReadEncoderPart(clip.folder / "none"),
+                    Contains("model.vision: ") && Contains("no such folder"));
+  CHECK_THROWS_WITH(ReadDecoderPart(clip.folder.path()),
+                    Contains("model.llm: ") && Contains("has no config.json"));
 }
 
 }  // namespace

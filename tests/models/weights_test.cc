@@ -223,7 +223,7 @@ TEST_CASE("rows added to a part's vocabulary are the mean of its own", "[models]
       std::filesystem::temp_directory_path() / ("added_rows_" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   const at::Tensor embedding = at::randn({98, 6}), norm = at::randn({6});
-  const at::Tensor mean = embedding.to(at::kDouble).sum(0) / 98.0;
+  const at::Tensor mean = embedding.to(at::kDouble).sum(0).div(98.0);
   WriteSafetensors((folder / "model.safetensors").string(),
                    {{"model.embed_tokens.weight", embedding},
                     {"lm_head.weight", embedding.clone()},  // equal, as the configuration ties it

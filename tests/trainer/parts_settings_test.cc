@@ -25,9 +25,9 @@ struct Folders {
       "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
       "image_size": 56, "patch_size": 14, "norm_type": "layer_norm", "qkv_bias": true,
       "qk_normalization": false})");
-    const Json llm = {{"model_type", "llama"},     {"hidden_size", 48},
-                      {"intermediate_size", 96},   {"num_hidden_layers", 2},
-                      {"num_attention_heads", 4},  {"max_position_embeddings", 512},
+    const Json llm = {{"model_type", "llama"},    {"hidden_size", 48},
+                      {"intermediate_size", 96},  {"num_hidden_layers", 2},
+                      {"num_attention_heads", 4}, {"max_position_embeddings", 512},
                       {"vocab_size", vocab_size}};
     folder.Write("llm/config.json", llm.dump());
     folder.Write("llm/tokenizer.json", TinyTokenizerJson().dump());
@@ -86,7 +86,9 @@ TEST_CASE("settings that do not go with parts are refused in one line", "[traine
       {[](RunConfig& c) { c.model.vision += "/none"; }, "no such folder"},
       {[](RunConfig& c) { c.model.vision = c.model.llm; }, "is no image encoder"},
       {[](RunConfig& c) { c.model.llm = c.model.vision; }, "is not supported"},
-      {[](RunConfig& c) { c.model = {}, c.model.preset = "quickstart", c.model.projector.bias = false; },
+      {[](RunConfig& c) {
+         c.model = {}, c.model.preset = "quickstart", c.model.projector.bias = false;
+       },
        "model.projector: is of a model from parts"},
   };
   for (const Row& row : table) {

@@ -38,7 +38,7 @@ struct FolderPart {
 std::vector<FolderPart> FolderParts(const std::vector<Parameter*>& parameters,
                                     const ModelConfig& model, const ModelSection& section) {
   if (section.llm.empty()) {
-    if (!section.hf.empty()) return {{section.hf, parameters}};
+    if (!section.hf.empty()) return {FolderPart{section.hf, parameters}};
     throw ConfigError(
         "model.init: pretrained weights come from model.hf; name it, or set init: random");
   }

@@ -23,8 +23,8 @@ namespace {
 using TokenIds = std::vector<std::pair<std::string, int32_t>>;
 
 Json TokenEntry(const std::string& content) {
-  return {{"content", content},     {"lstrip", false},      {"normalized", false},
-          {"rstrip", false},        {"single_word", false}, {"special", true}};
+  return {{"content", content}, {"lstrip", false},      {"normalized", false},
+          {"rstrip", false},    {"single_word", false}, {"special", true}};
 }
 
 // A folder's JSON files, read and written whole.
@@ -65,8 +65,8 @@ void AddToTokenizerJson(const TokenIds& tokens, const JsonFolder& folder) {
 
 // added_tokens_decoder: {"151646": {"content": ...}}
 void AddToTokenizerConfig(const TokenIds& tokens, const JsonFolder& folder) {
-  Json json = folder.Has("tokenizer_config.json") ? folder.Read("tokenizer_config.json")
-                                                  : Json::object();
+  Json json =
+      folder.Has("tokenizer_config.json") ? folder.Read("tokenizer_config.json") : Json::object();
   Json& decoder = json["added_tokens_decoder"];
   for (const auto& [content, id] : tokens) {
     const std::string key = std::to_string(id);

@@ -51,8 +51,7 @@ void CheckFirstWeights(const RunContext& context, const ModelConfig& model) {
   for (const auto& layer : layers) {
     for (Parameter* parameter : layer->parameters()) parameters.push_back(parameter);
   }
-  AgreeOrThrowDataError(context.world(),
-                        [&] { CheckFirstFolders(parameters, model, section); });
+  AgreeOrThrowDataError(context.world(), [&] { CheckFirstFolders(parameters, model, section); });
 }
 
 void TakeFirstWeights(RunContext& context, const ModelConfig& model, FlatParameters& parameters) {

@@ -9,8 +9,9 @@
 
 namespace equipoise {
 
-// The path of the tokenizer: data.tokenizer, else the model's folder, or that of its language model.
-// Throws ConfigError when the configuration has neither, and for data.tokenizer beside model.llm.
+// The path of the tokenizer: data.tokenizer, else the model's folder, or that of its language
+// model. Throws ConfigError when the configuration has neither, and for data.tokenizer beside
+// model.llm.
 std::string TokenizerPath(const RunConfig& config);
 
 // Reads it; a model from parts adds the tokens that it needs for pictures.

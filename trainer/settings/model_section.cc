@@ -46,17 +46,16 @@ LoraConfig LoraOf(const AdapterSection& section, const ModelConfig& config) {
 // Throws for settings of parts that do not go together, or with the others.
 void CheckParts(const ModelSection& model) {
   if (model.vision.empty() || model.llm.empty()) {
-    const auto [given, missing] = model.llm.empty() ? std::pair("vision", "llm")
-                                                    : std::pair("llm", "vision");
+    const auto [given, missing] =
+        model.llm.empty() ? std::pair("vision", "llm") : std::pair("llm", "vision");
     throw ConfigError(
         fmt::format("model.{}: is empty, and model.{} is given; a model from parts takes both",
                     missing, given));
   }
   for (const auto& [key, value] : {std::pair("hf", model.hf), std::pair("preset", model.preset)}) {
     if (value.empty()) continue;
-    throw ConfigError(
-        fmt::format("model.{}: {} beside model.vision and model.llm; give the one or the others",
-                    key, value));
+    throw ConfigError(fmt::format(
+        "model.{}: {} beside model.vision and model.llm; give the one or the others", key, value));
   }
 }
 

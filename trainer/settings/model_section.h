@@ -8,9 +8,9 @@ namespace equipoise {
 // Whether a model is given: model.hf, model.preset, or the parts model.vision and model.llm.
 bool NamesModel(const ModelSection& model);
 
-// The configuration of that model, with its adapters; no weights are read. Parts are joined, and the
-// vocabulary grows by the tokens for pictures that it has no row for. Throws ConfigError when none
-// or several are given, or one part alone, and as ReadModelConfig() and JoinParts() do.
+// The configuration of that model, with its adapters; no weights are read. Parts are joined, and
+// the vocabulary grows by the tokens for pictures that it has no row for. Throws ConfigError when
+// none or several are given, or one part alone, and as ReadModelConfig() and JoinParts() do.
 ModelConfig ModelConfigOf(const ModelSection& model);
 // The same with what the section `data` says of pictures (data.pixels).
 ModelConfig ModelConfigOf(const RunConfig& config);

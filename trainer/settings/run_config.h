@@ -43,9 +43,10 @@ struct ProjectorSection {
 
   template <class Visitor>
   void VisitFields(Visitor& visit) {
-    visit("feature_layer", feature_layer,
-          "output of the encoder that the projector gets: -1 the last layer's, -2 the one's before; "
-          "0: -2 of CLIP and SigLIP, -1 of InternViT");
+    visit(
+        "feature_layer", feature_layer,
+        "output of the encoder that the projector gets: -1 the last layer's, -2 the one's before; "
+        "0: -2 of CLIP and SigLIP, -1 of InternViT");
     visit("downsample_ratio", downsample_ratio,
           "of InternViT: 0.5 makes one token of 2 x 2 patches; 0: 0.5", Between(0, 1));
     visit("bias", bias, "whether the projector of CLIP and SigLIP has biases");
