@@ -20,8 +20,10 @@ class Tokenizer {
  public:
   // `path` is a tokenizer.json, a tokenizer.model, or a folder that holds one; of both, the first
   // is read. Throws DataError (`path: what; what to do`) for files that are damaged, inconsistent,
-  // or of a kind that is not supported.
-  static Tokenizer Read(const std::string& path);
+  // or of a kind that is not supported. `added`: texts that become special tokens where the files
+  // have no such added token; new ids are those behind the largest, as with Transformers'
+  // add_special_tokens.
+  static Tokenizer Read(const std::string& path, const std::vector<std::string>& added = {});
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;

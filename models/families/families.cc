@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <utility>
 
 #include "configs/base/error.h"
@@ -10,6 +9,7 @@
 #include "models/families/decoder_config.h"
 #include "models/families/decoder_families.h"
 #include "models/families/encoder_families.h"
+#include "models/families/preprocessor.h"
 #include "models/families/quantization.h"
 #include "models/families/text_specs.h"
 
@@ -23,20 +23,6 @@ const EncoderFamily& EncoderOf(const ModelConfig& config) {
   const EncoderFamily* family = FindEncoderFamily(config.model_type);
   EQUIPOISE_CHECK(family != nullptr, config.model_type);
   return *family;
-}
-
-// The settings of a folder's image processor: a file of its own, or since version 5 of Transformers
-// a section of processor_config.json. Null where there is neither.
-Json ReadPreprocessor(const std::string& folder) {
-  for (const char* name : {"/preprocessor_config.json", "/processor_config.json"}) {
-    const std::string path = folder + name;
-    if (!std::filesystem::exists(path)) continue;
-    const Json json = ReadJsonFile(path);
-    if (!json.is_object()) throw DataError(path + ": not an object");
-    if (json.contains("image_processor")) return json["image_processor"];
-    if (json.contains("image_processor_type") || json.contains("image_mean")) return json;
-  }
-  return {};
 }
 
 std::vector<std::string> ModelTypes() {

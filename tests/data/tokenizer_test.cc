@@ -6,6 +6,7 @@
 
 #include "configs/base/error.h"
 #include "data/text/tokenize_lines.h"
+#include "tests/data/temporary_folder.h"
 #include "tests/data/tiny_tokenizer.h"
 
 namespace equipoise {
@@ -35,6 +36,27 @@ TEST_CASE("special tokens are recognised only when asked for", "[data][cpu]") {
   CHECK(tokenizer.TokenId("<|im_end|>") == 302);
   CHECK(tokenizer.TokenId("hello") == 259);
   CHECK_FALSE(tokenizer.TokenId("nothing").has_value());
+}
+
+TEST_CASE("missing tokens are added behind the largest id", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const std::string path = folder.Write("tokenizer.json", TinyTokenizerJson().dump());
+  const Tokenizer plain = Tokenizer::Read(path);
+  // One that is an added token, one of the vocabulary's, and two new ones.
+  const Tokenizer tokenizer = Tokenizer::Read(path, {"<|im_end|>", "hello", "<image>", "<quad>"});
+  CHECK(plain.vocab_size() == 306);
+  CHECK(tokenizer.vocab_size() == 308);
+  CHECK(tokenizer.TokenId("<|im_end|>") == 302);
+  CHECK(tokenizer.TokenId("<image>") == 306);
+  CHECK(tokenizer.TokenId("<quad>") == 307);
+  CHECK(tokenizer.Encode("aa<image>hello", true) == Ids{261, 306, 259});
+  CHECK(tokenizer.Encode("<image>", false) == plain.Encode("<image>", false));
+  CHECK(tokenizer.Decode({'a', 306, 'b'}, /*skip_special=*/true) == "ab");
+  CHECK(tokenizer.Decode({306, 307}, /*skip_special=*/false) == "<image><quad>");
+  REQUIRE(tokenizer.FindAdded(259) != nullptr);
+  CHECK(tokenizer.FindAdded(259)->special);
+  CHECK(tokenizer.fingerprint() != plain.fingerprint());
+  CHECK(Tokenizer::Read(path, {}).fingerprint() == plain.fingerprint());
 }
 
 TEST_CASE("decoding gives the text back", "[data][cpu]") {

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "configs/base/error.h"
 #include "models/families/families.h"
+#include "models/families/model_parts.h"
 #include "models/weights/peft_folder.h"
 #include "models/weights/safetensors.h"
 #include "models/weights/weights.h"
@@ -24,6 +26,44 @@ std::vector<Parameter*> AdaptersAmong(const std::vector<Parameter*>& parameters)
     if (parameter->role == ParameterRole::kAdapter) adapters.push_back(parameter);
   }
   return adapters;
+}
+
+// A folder, and the parameters whose weights it has.
+struct FolderPart {
+  WeightFolder folder;
+  std::vector<Parameter*> parameters;
+};
+
+// The folders that the first weights come from. Parameters of none are the new projector's.
+std::vector<FolderPart> FolderParts(const std::vector<Parameter*>& parameters,
+                                    const ModelConfig& model, const ModelSection& section) {
+  if (section.llm.empty()) {
+    if (!section.hf.empty()) return {FolderPart{section.hf, parameters}};
+    throw ConfigError(
+        "model.init: pretrained weights come from model.hf; name it, or set init: random");
+  }
+  const EncoderPart encoder = ReadEncoderPart(section.vision);
+  const int64_t known = ReadDecoderPart(section.llm).text.vocab_size;
+  FolderPart vision{{section.vision, encoder.prefix}, {}};
+  FolderPart llm{{section.llm, kLanguageModelPrefix, model.text.vocab_size - known}, {}};
+  for (Parameter* parameter : parameters) {
+    if (parameter->name.starts_with(kVisionTower)) vision.parameters.push_back(parameter);
+    if (parameter->name.starts_with(kLanguageModelPrefix)) llm.parameters.push_back(parameter);
+  }
+  return {vision, llm};
+}
+
+// The new projector between model.vision and model.llm; nothing of one folder's model.
+std::vector<Parameter*> NewAmong(const std::vector<Parameter*>& parameters,
+                                 const ModelSection& section) {
+  std::vector<Parameter*> fresh;
+  for (Parameter* parameter : parameters) {
+    const std::string& name = parameter->name;
+    const bool old = section.llm.empty() || name.starts_with(kVisionTower) ||
+                     name.starts_with(kLanguageModelPrefix);
+    if (!old) fresh.push_back(parameter);
+  }
+  return fresh;
 }
 
 // A whole weight's values in fp32, of no mesh.
@@ -69,16 +109,22 @@ std::vector<std::string> SetFirstWeights(const std::vector<Parameter*>& paramete
   if (section.init == "random") {
     InitializeWeights(parameters, model, seed);
   } else {
-    if (section.hf.empty()) {
-      throw ConfigError(
-          "model.init: pretrained weights come from model.hf; name it, or set init: random");
+    for (const FolderPart& part : FolderParts(parameters, model, section)) {
+      for (std::string& name : LoadWeights(part.parameters, model, part.folder))
+        zeros.push_back(std::move(name));
     }
-    zeros = LoadWeights(parameters, model, section.hf);
+    InitializeWeights(NewAmong(parameters, section), model, seed);
     InitializeWeights(AdaptersAmong(parameters), model, seed);
   }
   if (model.lora.dora && model.lora.folder.empty()) SetMagnitudes(parameters, model, section, seed);
   if (!model.lora.folder.empty()) LoadPeft(parameters, model, model.lora.folder);
   return zeros;
+}
+
+void CheckFirstFolders(const std::vector<Parameter*>& parameters, const ModelConfig& model,
+                       const ModelSection& section) {
+  for (const FolderPart& part : FolderParts(parameters, model, section))
+    CheckWeights(part.parameters, model, part.folder);
 }
 
 std::string BaseIdentity(const ModelSection& section, uint64_t seed) {

@@ -5,8 +5,12 @@
 
 namespace equipoise {
 
-// The configuration of the model given by `model.hf` or `model.preset`, with its adapters; no
-// weights are read. Throws ConfigError when none or both are given, and as ReadModelConfig() does.
+// Whether a model is given: model.hf, model.preset, or the parts model.vision and model.llm.
+bool NamesModel(const ModelSection& model);
+
+// The configuration of that model, with its adapters; no weights are read. Parts are joined, and
+// the vocabulary grows by the tokens for pictures that it has no row for. Throws ConfigError when
+// none or several are given, or one part alone, and as ReadModelConfig() and JoinParts() do.
 ModelConfig ModelConfigOf(const ModelSection& model);
 // The same of a model to be trained, with what the section `data` says of pictures (data.pixels).
 // Throws as RequireTrained() too.
