@@ -15,6 +15,9 @@ constexpr double kFlash1Slowdown = 1.8;
 // The third takes 1 / 1.5 to 1 / 2 of the second's time on H100 (Shah et al., arXiv 2407.08608,
 // section 4.1), and cuDNN's kernels as long.
 constexpr double kFlash3Slowdown = 1 / 1.6;
+// They gain where the second is far from the peak, as on Hopper, and not on Ampere, which it was
+// written for.
+constexpr double kFlash2Suffices = 0.5;
 // Keys of a query over which a kernel reaches half of the speed that it has over many (figures 4 to
 // 7 there: sequences of 512 reach half of what those of 16k do; a causal query has half as many).
 constexpr double kHalfSpeedKeys = 225;
@@ -71,6 +74,14 @@ double Shortness(const HalfCost& half, const LayerLoad& load, const Cluster& clu
   return pairs > 0 ? 1 + kHalfSpeedKeys * rows / pairs : 1;
 }
 
+double Slowdown(const HalfCost& half, const HalfSetting& setting) {
+  const bool cudnn = setting.style.cudnn_tiles && half.attention_flops_per_patch_pair > 0;
+  const AttentionKernel kernel = cudnn ? AttentionKernel::kFlash3 : setting.style.attention;
+  if (kernel == AttentionKernel::kFlash1) return kFlash1Slowdown;
+  const bool gains = setting.cluster.attention_efficiency < kFlash2Suffices;
+  return kernel == AttentionKernel::kFlash3 && gains ? kFlash3Slowdown : 1;
+}
+
 CoreTimes CoreSeconds(const HalfCost& half, const LayerLoad& load, const HalfSetting& setting) {
   const double flops = half.AttentionFlops(load);
   if (flops <= 0) return {};
@@ -80,10 +91,7 @@ CoreTimes CoreSeconds(const HalfCost& half, const LayerLoad& load, const HalfSet
   if (style.attention == AttentionKernel::kScores) {
     core = ScoresThroughMemory(half, load, setting);
   } else {
-    double slowdown = 1;
-    if (style.attention == AttentionKernel::kFlash1) slowdown = kFlash1Slowdown;
-    if (style.attention == AttentionKernel::kFlash3) slowdown = kFlash3Slowdown;
-    core.forward_s = slowdown * flops * Shortness(half, load, cluster) /
+    core.forward_s = Slowdown(half, setting) * flops * Shortness(half, load, cluster) /
                      (cluster.peak_flops * cluster.attention_efficiency);
     core.backward_s = kFlashBackward * core.forward_s;
   }

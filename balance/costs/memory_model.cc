@@ -148,6 +148,44 @@ std::vector<int> FreedAt(const Schedule& schedule, int rank) {
   return freed;
 }
 
+// Bytes of features in a step whose encoder runs a step ahead: what this op, the V of a copy's last
+// stage, leaves for the next step, and what it has taken from the step before.
+struct FeatureBytes {
+  int64_t left = 0, taken = 0;
+};
+
+FeatureBytes FeaturesOf(const CostModel& costs, const Plan& plan, const Schedule& schedule,
+                        const Op& op, const LayerLoad& load) {
+  if (op.kind != OpKind::kEncoderForward) return {};
+  const StageNode& node = schedule.graph.stages[static_cast<size_t>(op.stage)];
+  const bool last = !schedule.graph.stages[static_cast<size_t>(node.next.front())].encoder;
+  if (!last) return {};
+  const int64_t bytes = costs.BoundaryBytes(plan.LayersOf(op.stage).end - 1, load);
+  const bool stays = !schedule.work.Sends(op.stage, op.micro_batch);
+  return stays ? FeatureBytes{bytes, 0} : FeatureBytes{0, bytes};
+}
+
+// The most that a rank holds of features beside its activations, where it makes some ahead.
+int64_t MostFeatureBytes(const CostModel& costs, const Plan& plan, const Schedule& schedule,
+                         const std::vector<LayerLoad>& micro_batches, int pipeline_rank) {
+  if (!FillsBubbles(plan.encoder)) return 0;
+  std::vector<FeatureBytes> all;
+  int64_t held = 0, left = 0;
+  for (const Op& op : schedule.ranks[static_cast<size_t>(pipeline_rank)]) {
+    all.push_back(
+        FeaturesOf(costs, plan, schedule, op, micro_batches[static_cast<size_t>(op.micro_batch)]));
+    held += all.back().taken;
+    left += all.back().left;
+  }
+  if (left == 0) return 0;  // an encoder whose features are sent as they are made
+  int64_t most = held;
+  for (const FeatureBytes& each : all) {
+    held += each.left - each.taken;
+    most = std::max(most, held);
+  }
+  return most;
+}
+
 // Buffers of the transfers at the ends of a rank's stages: one value in flight each way.
 int64_t BoundaryBuffers(const CostModel& costs, const Plan& plan,
                         const std::vector<LayerLoad>& micro_batches, int pipeline_rank) {
@@ -232,7 +270,8 @@ MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Sc
     if (now.total() > worst.total()) worst = now;
     if (keeps) kept += pass.kept;
   }
-  forecast.activations = worst.kept;
+  forecast.activations =
+      worst.kept + MostFeatureBytes(costs, plan, schedule, micro_batches, pipeline_rank);
   forecast.temporary = worst.temporary;
   return forecast;
 }

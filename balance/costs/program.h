@@ -65,10 +65,11 @@ enum class AttentionKernel : uint8_t { kFlash, kFlash1, kFlash3, kScores };
 enum class Selective : uint8_t { kNone, kCore, kOperators };
 
 // How a run is executed beside its plan. The runtime has the defaults, and what the plan and
-// train.moments say, alone; the others are priced for comparisons with other programs.
+// `train` say, alone; the others are priced for comparisons with other programs.
 struct RunStyle {
   const Program* program = &ThisProgram();
   AttentionKernel attention = AttentionKernel::kFlash;
+  bool cudnn_tiles = false;  // cuDNN's kernels within pictures of one size, `attention` elsewhere
   Selective selective = Selective::kNone;
   double moment_bytes = 4;          // of each of AdamW's two, for a parameter; below 2: codes
   bool offloads_optimizer = false;  // on GPUs: its state lies in host memory, where it is updated

@@ -241,7 +241,20 @@ std::vector<std::vector<int>> PlanFitter::CutsWithRecompute(const Plan& plan, si
 MemoryForecast PlanFitter::Forecast(const Plan& plan, const Schedule& schedule, int rank) const {
   const std::vector<LayerLoad> loads(static_cast<size_t>(schedule.micro_batches),
                                      request_.workload.worst);
-  return ForecastMemory(costs_, plan, schedule, loads, rank);
+  MemoryForecast forecast = ForecastMemory(costs_, plan, schedule, loads, rank);
+  forecast.activations += FeatureBytes(plan);
+  return forecast;
+}
+
+// Of one step's features, dealt evenly to the copies of an encoder that runs a step ahead. The
+// schedules of a search do not.
+int64_t PlanFitter::FeatureBytes(const Plan& plan) const {
+  if (!request_.pins.encoder.prefetch) return 0;
+  const int64_t micro_batches = request_.workload.global_batch() / plan.data();
+  const int64_t copies = plan.encoder_copies();
+  const int last = plan.components.back().first_layer - 1;
+  return (micro_batches + copies - 1) / copies *
+         costs_.BoundaryBytes(last, request_.workload.worst);
 }
 
 MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int rank) const {

@@ -80,6 +80,7 @@ class PlanFitter {
   // Forecasts one rank; under the adaptive rule, sets its layers' recomputation.
   MemoryForecast FitRank(Plan& plan, const Schedule& schedule, int rank) const;
   MemoryForecast Forecast(const Plan& plan, const Schedule& schedule, int rank) const;
+  int64_t FeatureBytes(const Plan& plan) const;
 
   const PlanRequest& request_;
   CostModel costs_;

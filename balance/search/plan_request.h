@@ -21,6 +21,10 @@ namespace equipoise {
 struct EncoderPins {
   std::optional<EncoderPlacement> placement = EncoderPlacement::kInline;
   std::optional<int> ranks, chunks;  // as in Plan
+  // Of the model, from the first on, that an encoder in the bubbles has; absent: vision and
+  // projector.
+  std::optional<int> layers;
+  bool prefetch = false;  // features are kept from one step to the next
 };
 
 // Choices that the search must keep; those that are absent are searched.

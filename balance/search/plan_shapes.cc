@@ -89,7 +89,9 @@ std::vector<Plan> PlansOf(EncoderPlacement encoder, const PlanRequest& request,
                           const Degrees& degrees) {
   const EncoderPins& pins = request.pins.encoder;
   const int all = static_cast<int>(LayerSpecs(request.model).size());
-  const int own = encoder == EncoderPlacement::kInline ? 0 : NumEncoderLayers(request.model);
+  const int own = encoder == EncoderPlacement::kInline
+                      ? 0
+                      : pins.layers.value_or(NumEncoderLayers(request.model));
   const bool apart = encoder == EncoderPlacement::kDisaggregated;
   const int own_ranks = apart ? pins.ranks.value_or(1) : 0;
   const int text_ranks = degrees.pipeline - own_ranks;

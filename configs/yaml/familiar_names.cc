@@ -22,7 +22,7 @@ constexpr char kBatch[] =
 constexpr char kLora[] =
     "the keys here are in model.adapter: targets, rank, alpha, dropout, rslora, dora";
 
-constexpr std::array<Familiar, 23> kFamiliar = {{
+constexpr std::array<Familiar, 24> kFamiliar = {{
     {" learning_rate base_lr max_lr ", "the key here is train.lr"},
     {" num_train_epochs epochs epoch num_epochs max_epochs ", kSteps},
     {" max_steps num_steps total_steps train_iters ", "the key here is train.steps"},
@@ -33,6 +33,8 @@ constexpr std::array<Familiar, 23> kFamiliar = {{
      "finetuning_type train_type ",
      kLora},
     {" model_name_or_path model_path pretrained_model ", "the key here is model.hf"},
+    {" vision_tower mm_vision_tower vision_path llm_path vit_path ",
+     "the keys here are model.vision and model.llm, folders"},
     {" freeze_llm freeze_backbone freeze_mlp freeze_vit freeze_vision_tower freeze_aligner ",
      "the key here is model.freeze, a list of vision, projector and llm"},
     {" dataset data_path meta_path train_file train_files dataset_dir ",

@@ -8,6 +8,7 @@
 #include "data/images/image_codec.h"
 #include "data/images/image_grid.h"
 #include "data/images/image_processor.h"
+#include "models/spec/any_resolution.h"
 
 namespace equipoise {
 namespace {
@@ -53,6 +54,17 @@ Pixels Resized(const uint8_t* rgb, ImageSize size, ImageSize to) {
   return resized;
 }
 
+// Copies a picture of `size` into the middle of a larger one, the odd row or column after it.
+void CopyToMiddle(const uint8_t* rgb, ImageSize size, Pixels* into) {
+  const int64_t top = (into->size.height - size.height) / 2;
+  const int64_t left = (into->size.width - size.width) / 2;
+  for (int64_t y = 0; y < size.height; ++y) {
+    const uint8_t* row = rgb + y * kChannels * size.width;
+    std::copy_n(row, kChannels * size.width,
+                into->rgb.begin() + kChannels * ((top + y) * into->size.width + left));
+  }
+}
+
 // The picture in the middle of a square of the mean colour, whose side is its longer one.
 Pixels Padded(const uint8_t* rgb, ImageSize size, const ImageSpec& spec) {
   const int64_t side = std::max(size.width, size.height);
@@ -60,13 +72,15 @@ Pixels Padded(const uint8_t* rgb, ImageSize size, const ImageSpec& spec) {
   for (size_t i = 0; i < square.rgb.size(); ++i) {
     square.rgb[i] = static_cast<uint8_t>(spec.mean[i % kChannels] * 255.0F);
   }
-  const int64_t top = (side - size.height) / 2, left = (side - size.width) / 2;
-  for (int64_t y = 0; y < size.height; ++y) {
-    const uint8_t* row = rgb + y * kChannels * size.width;
-    std::copy_n(row, kChannels * size.width,
-                square.rgb.begin() + kChannels * ((top + y) * side + left));
-  }
+  CopyToMiddle(rgb, size, &square);
   return square;
+}
+
+// The picture in the middle of a black one.
+Pixels PaddedWithBlack(const Pixels& picture, ImageSize to) {
+  Pixels padded{to, std::vector<uint8_t>(static_cast<size_t>(kChannels * to.width * to.height))};
+  CopyToMiddle(picture.rgb.data(), picture.size, &padded);
+  return padded;
 }
 
 }  // namespace
@@ -75,6 +89,7 @@ at::Tensor ImageProcessor::Make(const at::Tensor& image, int64_t pictures) const
   EQUIPOISE_CHECK(image.dim() == 3 && image.size(2) == kChannels &&
                   image.scalar_type() == at::kByte && image.is_contiguous());
   if (spec_.has_grids()) return MakePatches(image);
+  if (spec_.kind == ImageSpec::Kind::kAnyRes) return MakeAnyResolution(image);
   return spec_.kind == ImageSpec::Kind::kSquare ? MakeSquare(image) : MakeTiles(image, pictures);
 }
 
@@ -119,6 +134,26 @@ at::Tensor ImageProcessor::MakePatches(const at::Tensor& image) const {
     }
   }
   return patches;
+}
+
+at::Tensor ImageProcessor::MakeAnyResolution(const at::Tensor& image) const {
+  const uint8_t* rgb = image.const_data_ptr<uint8_t>();
+  const ImageSize size{image.size(1), image.size(0)};
+  const int64_t side = spec_.tile_size, tile_bytes = kChannels * side * side;
+  const PatchGrid tiles = BestResolution(spec_, GridOf(size));
+  const PatchGrid within = SizeWithin({tiles.rows * side, tiles.columns * side}, GridOf(size));
+  at::Tensor made = at::empty({1 + tiles.patches(), kChannels, side, side}, at::kByte);
+  uint8_t* out = made.mutable_data_ptr<uint8_t>();
+  WriteTile(Resized(rgb, size, {side, side}).rgb.data(), kChannels * side, side, out);
+  const Pixels padded = PaddedWithBlack(Resized(rgb, size, {within.columns, within.rows}),
+                                        {tiles.columns * side, tiles.rows * side});
+  const int64_t row_bytes = kChannels * padded.size.width;
+  for (int64_t i = 0; i < tiles.patches(); ++i) {
+    const int64_t y = i / tiles.columns * side, x = i % tiles.columns * side;
+    out += tile_bytes;
+    WriteTile(padded.rgb.data() + y * row_bytes + kChannels * x, row_bytes, side, out);
+  }
+  return made;
 }
 
 at::Tensor ImageProcessor::MakeTiles(const at::Tensor& image, int64_t pictures) const {

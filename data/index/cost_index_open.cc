@@ -84,6 +84,9 @@ uint64_t KeyOf(const std::vector<SourceConfig>& sources, const std::vector<uint6
     key << ' ' << images.patch_size << ' ' << images.window << ' ' << images.min_pixels << ' '
         << images.max_pixels;
   }
+  for (const PatchGrid& tiles : images.resolutions) {  // likewise
+    key << " resolution " << tiles.rows << ' ' << tiles.columns;
+  }
   for (size_t i = 0; i < sources.size(); ++i)
     key << ' ' << contents[i] << ' ' << std::quoted(PicturesFrom(sources[i]));
   for (size_t i = 0; i < sources.size(); ++i) {

@@ -13,6 +13,7 @@
 #include "data/images/image.h"
 #include "data/images/image_processor.h"
 #include "data/records/annotation_file.h"
+#include "models/spec/any_resolution.h"
 #include "models/spec/grid_positions.h"
 
 namespace equipoise {
@@ -56,7 +57,7 @@ class BatchWriter {
   MicroBatch Finish();
 
  private:
-  // The first tokens of a sample's pictures, and their grids where the model takes such.
+  // The first tokens of a sample's pictures, and their grids where ImageSpec::lists_grids().
   struct Places {
     std::vector<int64_t> begins;
     std::vector<PatchGrid> grids;
@@ -120,6 +121,7 @@ void BatchWriter::PlaceImage(int64_t begin, int64_t image_tokens) {
 }
 
 void BatchWriter::WritePositions(int64_t tokens, const Places& places) {
+  grids_.insert(grids_.end(), places.grids.begin(), places.grids.end());
   if (!images_.has_grids()) {
     for (int64_t i = 0; i < tokens; ++i) positions_[token_ + i] = i;
     return;
@@ -128,7 +130,6 @@ void BatchWriter::WritePositions(int64_t tokens, const Places& places) {
   int64_t* first = positions_ + token_;
   WriteGridPositions(TokenGrids(places.begins, places.grids, images_.merge), tokens,
                      {first, first + all, first + 2 * all});
-  grids_.insert(grids_.end(), places.grids.begin(), places.grids.end());
 }
 
 void BatchWriter::Close(int64_t tokens, const PictureLoad& pictures, const Places& places) {
@@ -167,6 +168,9 @@ void BatchWriter::WriteBlank(const SampleCost& cost, int32_t image_token, int32_
   if (pixels_ != nullptr) std::fill_n(pixels(), PixelsOf(cost.pictures()), uint8_t{0});
   PlaceImage(0, image_tokens);
   Places places;
+  if (images_.kind == ImageSpec::Kind::kAnyRes && cost.patches > 0) {
+    places.grids = {BlankPicture(images_.TilesOf(cost.patches), image_tokens)};
+  }
   if (images_.has_grids()) {
     int64_t begin = 0;
     for (const PatchGrid& grid : images_.GridsOfTiles(images_.TilesOf(cost.patches))) {

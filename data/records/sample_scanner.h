@@ -29,7 +29,7 @@ struct ScannedSample {
   Defect defect = Defect::kNone;
   std::string reason;
   std::vector<PictureLoad> pictures;  // load of each
-  std::vector<PatchGrid> grids;       // likewise, where the model takes grids of patches
+  std::vector<PatchGrid> grids;       // likewise, where images.lists_grids()
   EncodedConversation encoded;        // cut to max_tokens
   int64_t full_tokens = 0;            // before the cut
   int64_t trained = 0;                // targets: trained tokens, the first token not counted

@@ -34,6 +34,26 @@ std::string FileOf(const std::string& path) {
                   "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)");
 }
 
+// Adds special tokens that are not among a tokenizer's added ones. `find`: ids of its vocabulary.
+void AddTokens(const std::vector<std::string>& texts,
+               const std::function<std::optional<int32_t>(const std::string&)>& find,
+               TokenizerSpec* spec) {
+  for (const std::string& text : texts) {
+    const auto same = [&text](const AddedToken& token) { return token.content == text; };
+    const std::vector<AddedToken>& all = spec->added_tokens;
+    if (std::any_of(all.begin(), all.end(), same)) continue;
+    const std::optional<int32_t> known = find(text);
+    const int32_t id = known ? *known : ++spec->largest_id;
+    spec->added_tokens.push_back({.content = text, .id = id, .special = true});
+  }
+}
+
+// A hash of a tokenizer's files and of the tokens added to them.
+uint64_t HashOf(std::string bytes, const std::vector<std::string>& added) {
+  for (const std::string& text : added) bytes += '\0' + text;
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
 }  // namespace
 
 struct Tokenizer::Impl {
@@ -89,32 +109,38 @@ struct Tokenizer::Impl {
   uint64_t fingerprint;
 };
 
-Tokenizer Tokenizer::Read(const std::string& path) {
+Tokenizer Tokenizer::Read(const std::string& path, const std::vector<std::string>& added) {
   const std::string file = FileOf(path);
   const std::string folder = std::filesystem::path(file).parent_path().string();
   std::string bytes = ReadFile(file);
   if (!file.ends_with(".model")) {
-    const uint64_t hash = XXH3_64bits(bytes.data(), bytes.size());
-    return Tokenizer(
-        std::make_unique<const Impl>(ReadTokenizerSpec(bytes, file), nullptr, file, hash));
+    TokenizerSpec spec = ReadTokenizerSpec(bytes, file);
+    const auto find = [&](const std::string& text) -> std::optional<int32_t> {
+      const auto found = spec.vocabulary.find(text);
+      return found == spec.vocabulary.end() ? std::nullopt : std::optional(found->second);
+    };
+    AddTokens(added, find, &spec);
+    const uint64_t hash = HashOf(std::move(bytes), added);
+    return Tokenizer(std::make_unique<const Impl>(std::move(spec), nullptr, file, hash));
   }
   auto model = std::make_unique<SentencePieceModel>(bytes, file);
-  AddedTokenFiles added = ReadAddedTokens(folder);
+  AddedTokenFiles listed = ReadAddedTokens(folder);
   TokenizerSpec spec;
   spec.largest_id = model->size() - 1;
   for (int32_t id = 0; id < model->size(); ++id) {  // those that no file lists
-    const auto listed = [id](const AddedToken& token) { return token.id == id; };
-    if (!model->IsControl(id) || std::any_of(added.tokens.begin(), added.tokens.end(), listed)) {
+    const auto same = [id](const AddedToken& token) { return token.id == id; };
+    if (!model->IsControl(id) || std::any_of(listed.tokens.begin(), listed.tokens.end(), same)) {
       continue;
     }
     spec.added_tokens.push_back({.content = model->Piece(id), .id = id, .special = true});
   }
-  for (AddedToken& token : added.tokens) {
+  for (AddedToken& token : listed.tokens) {
     spec.largest_id = std::max(spec.largest_id, token.id);
     spec.added_tokens.push_back(std::move(token));
   }
-  bytes += added.text;
-  const uint64_t hash = XXH3_64bits(bytes.data(), bytes.size());
+  AddTokens(
+      added, [&](const std::string& text) { return model->Find(text); }, &spec);
+  const uint64_t hash = HashOf(bytes + listed.text, added);
   return Tokenizer(std::make_unique<const Impl>(std::move(spec), std::move(model), file, hash));
 }
 

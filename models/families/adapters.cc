@@ -196,8 +196,9 @@ void MakeBase(const ModelConfig& config, const Patterns& train, const WeightName
   for (const LinearSpec& linear : spec->linear_layers) {
     const std::string name = WeightOf(*spec, linear).name;
     for (TensorSpec& tensor : spec->parameters) {
-      if (tensor.name == name && tensor.role == ParameterRole::kBase)
-        tensor.packing = config.quantize.packing;
+      if (tensor.name != name || tensor.role != ParameterRole::kBase) continue;
+      tensor.packing = config.quantize.packing;
+      tensor.gptq = config.quantize.gptq;
     }
   }
 }
@@ -292,7 +293,7 @@ std::string ExactPattern(const std::string& name) {
 }
 
 void AddAdapters(const ModelConfig& config, int tensor_ranks, std::vector<LayerSpec>* specs) {
-  if (!config.lora.on()) return;
+  if (!config.lora.on() && config.quantize.packing == Packing::kNone) return;
   const Patterns targets(config.lora.targets, "lora.targets");
   const Patterns train(config.lora.train, "lora.train");
   const WeightNames names = WeightNamesOf(config);

@@ -14,7 +14,8 @@ namespace equipoise {
 // NAME.lora_B.weight [out, rank] and, with DoRA, NAME.lora_magnitude_vector.weight [out], each
 // split as its linear layer is. All other weights become a frozen base (ParameterRole::kBase), but
 // those of the modules in lora.train; config.quantize says which of them are packed. Costs of
-// `specs` are those of one of `tensor_ranks`. Does nothing without adapters.
+// `specs` are those of one of `tensor_ranks`. Without adapters all of a model with packed weights
+// is frozen, and another model is left as it is.
 void AddAdapters(const ModelConfig& config, int tensor_ranks, std::vector<LayerSpec>* specs);
 
 // Replaces the entries of config->lora.targets and train by the names of all modules that they

@@ -3,14 +3,15 @@
 #include "models/families/internlm2/internlm2.h"
 #include "models/families/llama/llama.h"
 #include "models/families/mistral/mistral.h"
+#include "models/families/phi3/phi3.h"
 #include "models/families/qwen2/qwen2.h"
 #include "models/families/qwen3/qwen3.h"
 
 namespace equipoise {
 
 const std::vector<const DecoderFamily*>& DecoderFamilies() {
-  static const std::vector<const DecoderFamily*> kAll = {&Qwen2(), &Qwen3(), &Llama(), &InternLm2(),
-                                                         &Mistral()};
+  static const std::vector<const DecoderFamily*> kAll = {&Qwen2(),     &Qwen3(),   &Llama(),
+                                                         &InternLm2(), &Mistral(), &Phi3()};
   return kAll;
 }
 

@@ -21,6 +21,18 @@ void ParsePositions(const ConfigSection& section, int64_t fallback, TextConfig* 
   text->max_position_embeddings = section.Size("max_position_embeddings", kMaxPositions, fallback);
 }
 
+void ParseWindow(const ConfigSection& section, int64_t fallback, const TextConfig& text) {
+  constexpr char kWindow[] = "sliding_window";
+  if (!section.Has(kWindow) && (fallback == 0 || section.json.contains(kWindow))) return;
+  const int64_t window = section.Size(kWindow, kMaxPositions, fallback);
+  if (window >= text.max_position_embeddings) return;
+  section.Refuse(kWindow, fmt::format("{} is less than max_position_embeddings = {}, and attention "
+                                      "in a sliding window is not supported; set "
+                                      "max_position_embeddings to {} in config.json and "
+                                      "data.max_tokens to at most that",
+                                      window, text.max_position_embeddings, window));
+}
+
 void ParseAttentionBias(const ConfigSection& section, const char* key, bool fallback,
                         TextConfig* text) {
   text->attention_bias = text->attention_output_bias = section.Flag(key, fallback);

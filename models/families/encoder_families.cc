@@ -9,7 +9,8 @@
 namespace equipoise {
 
 const std::vector<const EncoderFamily*>& EncoderFamilies() {
-  static const std::vector<const EncoderFamily*> kAll = {&InternVl(), &Llava(), &Qwen2Vl()};
+  static const std::vector<const EncoderFamily*> kAll = {&InternVl(), &Llava(), &LlavaNext(),
+                                                         &Qwen2Vl()};
   return kAll;
 }
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <utility>
 
 #include "configs/base/error.h"
@@ -10,6 +9,8 @@
 #include "models/families/decoder_config.h"
 #include "models/families/decoder_families.h"
 #include "models/families/encoder_families.h"
+#include "models/families/preprocessor.h"
+#include "models/families/quantization.h"
 #include "models/families/text_specs.h"
 
 namespace equipoise {
@@ -22,20 +23,6 @@ const EncoderFamily& EncoderOf(const ModelConfig& config) {
   const EncoderFamily* family = FindEncoderFamily(config.model_type);
   EQUIPOISE_CHECK(family != nullptr, config.model_type);
   return *family;
-}
-
-// The settings of a folder's image processor: a file of its own, or since version 5 of Transformers
-// a section of processor_config.json. Null where there is neither.
-Json ReadPreprocessor(const std::string& folder) {
-  for (const char* name : {"/preprocessor_config.json", "/processor_config.json"}) {
-    const std::string path = folder + name;
-    if (!std::filesystem::exists(path)) continue;
-    const Json json = ReadJsonFile(path);
-    if (!json.is_object()) throw DataError(path + ": not an object");
-    if (json.contains("image_processor")) return json["image_processor"];
-    if (json.contains("image_processor_type") || json.contains("image_mean")) return json;
-  }
-  return {};
 }
 
 std::vector<std::string> ModelTypes() {
@@ -58,11 +45,16 @@ ModelConfig ParseModelConfig(const Json& json, const std::string& source) {
   const ConfigSection top{json, source};
   ModelConfig config;
   config.model_type = GetString(json, "model_type", source);
-  if (top.Has("quantization_config")) {
-    top.Refuse("quantization_config", "quantised weights are not supported; use the original ones");
-  }
+  config.quantize = ParseQuantization(top);
   if (const EncoderFamily* encoder = FindEncoderFamily(config.model_type)) {
     encoder->parse(top, &config);
+    const DecoderFamily* decoder = FindDecoderFamily(config.text.model_type);
+    const bool own_form = decoder != nullptr && decoder->naming == WeightNaming::kOriginal;
+    if (own_form && config.naming != WeightNaming::kOriginal) {
+      top.Refuse("text_config", fmt::format("model_type '{}' behind an encoder is supported in "
+                                            "OpenGVLab's form alone",
+                                            decoder->model_type));
+    }
   } else if (const DecoderFamily* decoder = FindDecoderFamily(config.model_type)) {
     config.text = ParseDecoder(top);
     config.naming = decoder->naming;
@@ -97,12 +89,6 @@ ModelConfig ReadModelConfig(const std::string& folder) {
 
 std::vector<std::string> IgnoredSettings(const ModelConfig& config) {
   std::vector<std::string> lines;
-  if (config.has_vision && config.vision.drop_path_rate != 0) {
-    lines.push_back(
-        fmt::format("vision_config.drop_path_rate: {} is not applied, every sample goes through "
-                    "every layer; set it to 0 to silence this",
-                    Json(config.vision.drop_path_rate).dump()));
-  }
   const TextConfig& text = config.text;
   for (const auto& [key, id] : {std::pair<const char*, int64_t>{"bos_token_id", text.bos_token_id},
                                 {"eos_token_id", text.eos_token_id}}) {

@@ -28,6 +28,7 @@ EncoderMaker MakerFor(const ModelConfig& config) {
   static const std::map<std::string, EncoderMaker (*)(const ModelConfig&)> kMakers = {
       {"internvl", MakerOf<MakeInternVlEncoderLayer>},
       {"llava", MakerOf<MakeLlavaEncoderLayer>},
+      {"llava_next", MakerOf<MakeLlavaEncoderLayer>},
       {"qwen2_vl", Qwen2VlLayerMaker},
       {"qwen2_5_vl", Qwen2VlLayerMaker},
   };

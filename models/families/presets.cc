@@ -14,7 +14,7 @@ struct TextShape {
   int64_t head_dim = 0;  // 0: hidden / heads
 };
 
-enum class Encoder { kSmall, k300M, k6B, kClipL, kQwen2Vl, kQwen25Vl, kQwen25VlLarge };
+enum class Encoder { kSmall, k300M, k6B, kClipL, kClipLNext, kQwen2Vl, kQwen25Vl, kQwen25VlLarge };
 
 struct Preset {
   const char* name;
@@ -51,6 +51,10 @@ const std::vector<Preset>& Presets() {
       {"qwen2_5_vl-3b", Encoder::kQwen25Vl, QwenVl(2048, 11008, 36, 2, true)},
       {"internvl3_5-4b", Encoder::k300M, Qwen3(2560, 9728, 36, 32)},
       {"llava1_5-7b", Encoder::kClipL, {"llama", 4096, 11008, 32, 32, 32, 32064, 1e4, 32000}},
+      {"llava1_6-7b", Encoder::kClipLNext, {"llama", 4096, 11008, 32, 32, 32, 32064, 1e4, 32000}},
+      {"llava1_6-mistral-7b",
+       Encoder::kClipLNext,
+       {"mistral", 4096, 14336, 32, 32, 8, 32064, 1e6, 32000}},
       {"internvl3-8b", Encoder::k300M, {"qwen2", 3584, 18944, 28, 28, 4, 151674, 1e6, 151667}},
       {"internvl2-8b", Encoder::k300M, {"llama", 4096, 14336, 32, 32, 8, 92553, 1e6, 92546}},
       {"qwen2_vl-7b", Encoder::kQwen2Vl, QwenVl(3584, 18944, 28, 4)},
@@ -122,7 +126,8 @@ VisionConfig EncoderConfig(Encoder encoder) {
       vision.norm_type = "rms_norm";
       vision.use_qk_norm = true;
       break;
-    case Encoder::kClipL:  // CLIP ViT-L/14 for 336 pixels; the last of its layers is not used
+    case Encoder::kClipL:
+    case Encoder::kClipLNext:  // CLIP ViT-L/14 for 336 pixels; the last of its layers is not used
       vision.model_type = "clip_vision_model";
       vision.hidden_size = 1024;
       vision.intermediate_size = 4096;
@@ -152,7 +157,7 @@ TextConfig LanguageModelConfig(const TextShape& shape) {
   text.vocab_size = shape.vocabulary;
   const std::string type = shape.model_type;
   text.max_position_embeddings = type == "qwen3" ? 40960 : 32768;
-  text.rms_norm_eps = type == "llama" ? 1e-5 : 1e-6;
+  text.rms_norm_eps = type == "llama" || type == "mistral" ? 1e-5 : 1e-6;
   text.rope_theta = shape.rope_theta;
   text.attention_bias = type == "qwen2";
   text.use_qk_norm = type == "qwen3";
@@ -178,10 +183,15 @@ ModelConfig PresetConfig(const std::string& name) {
       config.vision = EncoderConfig(preset.encoder);
       config.text = LanguageModelConfig(preset.text);
       config.image_token_id = preset.text.image_token_id;
-      if (preset.encoder == Encoder::kClipL) {
+      if (preset.encoder == Encoder::kClipL || preset.encoder == Encoder::kClipLNext) {
         config.model_type = "llava";
         config.downsample_ratio = 1;
-        config.text.max_position_embeddings = 4096;
+        if (config.text.model_type == "llama") config.text.max_position_embeddings = 4096;
+      }
+      if (preset.encoder == Encoder::kClipLNext) {
+        config.model_type = "llava_next";
+        config.image_grid_pinpoints = {
+            {336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}};
       }
       if (IsQwenVl(preset.encoder)) {
         config.model_type = preset.encoder == Encoder::kQwen2Vl ? "qwen2_vl" : "qwen2_5_vl";

@@ -43,7 +43,7 @@ at::Tensor GridTensor(const std::vector<PatchGrid>& grids) {
 }
 
 PictureLoad PicturesOf(const MicroBatch& batch, const ImageSpec& images) {
-  if (!images.has_grids()) return images.LoadOfTiles(batch.tiles());
+  if (!images.lists_grids()) return images.LoadOfTiles(batch.tiles());
   PictureLoad load;
   for (const PatchGrid& grid : GridsOf(batch)) load += images.LoadOfGrid(grid);
   return load;

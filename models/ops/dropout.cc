@@ -2,15 +2,18 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/ge.h>
 #include <ATen/ops/mul.h>
 #include <xxhash.h>
 
 #include <cmath>
 #include <memory>
+#include <vector>
 
 #include "configs/base/error.h"
 #include "models/ops/record.h"
+#include "parallel/device.h"
 
 // A 32-bit hash in 64-bit integers, whose products do not overflow: the same bits by LibTorch's
 // operations on every device.
@@ -60,12 +63,16 @@ struct DropoutNode : torch::autograd::Node {
   std::string name() const override { return "Dropout"; }
 };
 
+uint64_t BitsOf(const DropoutKey& key) {
+  return XXH3_64bits_withSeed(key.name.data(), key.name.size(), key.noise);
+}
+
 }  // namespace
 
 at::Tensor Dropout(const at::Tensor& x, double p, const DropoutKey& key) {
   EQUIPOISE_CHECK(p >= 0 && p < 1, p);
   const bool needs_node = NeedsGradient(x);
-  const uint64_t bits = XXH3_64bits_withSeed(key.name.data(), key.name.size(), key.noise);
+  const uint64_t bits = BitsOf(key);
   const Place first = {key.first_row, key.first_column};
   const BelowAutograd guard;
   const at::Tensor rows = Rows(x);
@@ -77,6 +84,20 @@ at::Tensor Dropout(const at::Tensor& x, double p, const DropoutKey& key) {
   node->first = first;
   Record(y, node, {&x});
   return y;
+}
+
+at::Tensor DropPath(const at::Tensor& x, double p, const DropoutKey& key) {
+  EQUIPOISE_CHECK(p >= 0 && p < 1, p);
+  // On the host, where so few numbers cost less than a kernel's launch.
+  at::Tensor factors = at::empty({x.size(0)}, at::kFloat);
+  const uint64_t bits = BitsOf(key);
+  for (int64_t i = 0; i < x.size(0); ++i) {
+    const auto drawn = static_cast<double>(XXH3_64bits_withSeed(&i, sizeof i, bits) >> 32);
+    factors.mutable_data_ptr<float>()[i] = drawn < p * 0x1p32 ? 0 : static_cast<float>(1 / (1 - p));
+  }
+  std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
+  shape[0] = x.size(0);
+  return at::mul(x, ToDevice(factors.to(x.scalar_type()), x.device()).view(shape));
 }
 
 }  // namespace equipoise::ops

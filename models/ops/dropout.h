@@ -20,4 +20,9 @@ struct DropoutKey {
 // a hash of the key, the row and the column; backward draws it again. REQUIRES: 0 <= p < 1.
 at::Tensor Dropout(const at::Tensor& x, double p, const DropoutKey& key);
 
+// x [samples, ...] with a share `p` of its samples set to 0 and the others divided by 1 - p
+// (stochastic depth, arXiv 1603.09382). Which ones is a hash of the key and the sample's number; no
+// place in the key counts. REQUIRES: 0 <= p < 1.
+at::Tensor DropPath(const at::Tensor& x, double p, const DropoutKey& key);
+
 }  // namespace equipoise::ops

@@ -101,6 +101,22 @@ struct ClassAndPositionsNode : torch::autograd::Node {
   std::string name() const override { return "ClassAndPositions(" + positions->name + ")"; }
 };
 
+struct PutVectorNode : torch::autograd::Node {
+  Parameter* vector = nullptr;
+  at::Tensor places;
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    const at::Tensor& g = gradients[0];
+    if (vector->trainable && places.size(0) > 0) {
+      vector->AddGradient(g.index_select(0, places).sum(0, /*keepdim=*/false, at::kFloat));
+    }
+    if (!task_should_compute_output(0)) return {at::Tensor()};
+    return {g.index_fill(0, places, 0)};
+  }
+  void release_variables() override { places.reset(); }
+  std::string name() const override { return "PutVector(" + vector->name + ")"; }
+};
+
 }  // namespace
 
 at::Tensor EmbedAndSplice(const at::Tensor& ids, const at::Tensor& features,
@@ -146,6 +162,21 @@ at::Tensor AddClassAndPositions(const at::Tensor& patches, Parameter* token, Par
   node->token = token;
   node->positions = &positions;
   Record(y, node, {&patches});
+  return y;
+}
+
+at::Tensor PutVector(const at::Tensor& x, const at::Tensor& places, Parameter& vector) {
+  const bool needs_node = NeedsNode({&x}, {&vector});
+  const BelowAutograd guard;
+  at::Tensor y = x.clone();
+  if (places.size(0) > 0) {
+    y.index_copy_(0, places, vector.value.unsqueeze(0).expand({places.size(0), -1}));
+  }
+  if (!needs_node) return y;
+  auto node = std::make_shared<PutVectorNode>();
+  node->vector = &vector;
+  node->places = places;
+  Record(y, node, {&x});
   return y;
 }
 

@@ -29,4 +29,8 @@ at::Tensor EmbedAndSplice(const at::Tensor& ids, const at::Tensor& features,
 // `positions` (rows * hidden elements) are added.
 at::Tensor AddClassAndPositions(const at::Tensor& patches, Parameter* token, Parameter& positions);
 
+// x [n, hidden] with `vector` (hidden elements) in the place of its rows `places` [m]. What they
+// held gets no gradient.
+at::Tensor PutVector(const at::Tensor& x, const at::Tensor& places, Parameter& vector);
+
 }  // namespace equipoise::ops

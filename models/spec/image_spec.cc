@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "models/spec/any_resolution.h"
+
 namespace equipoise {
 namespace {
 
@@ -16,6 +18,12 @@ double SquaresOfParts(int64_t size, int64_t part) {
 }  // namespace
 
 PictureLoad ImageSpec::LoadOfGrid(const PatchGrid& grid) const {
+  if (kind == Kind::kAnyRes) {
+    const PictureParts parts = PartsOf(*this, grid);
+    PictureLoad load = LoadOfTiles(parts.tiles);
+    load.image_tokens = parts.tokens;
+    return load;
+  }
   const auto patches = static_cast<double>(grid.patches());
   PictureLoad load{grid.patches(), patches * patches, grid.patches() / rows_per_tile};
   // A window of r rows and c columns has (r * c)^2 pairs, so the sum is a product.
@@ -26,6 +34,10 @@ PictureLoad ImageSpec::LoadOfGrid(const PatchGrid& grid) const {
 }
 
 std::vector<PatchGrid> ImageSpec::GridsOfTiles(int64_t tiles) const {
+  if (kind == Kind::kAnyRes) {
+    if (tiles == 0) return {};
+    return {BlankPicture(tiles, tiles * tokens_per_tile)};
+  }
   const int64_t side = patch_size * merge, most = std::max<int64_t>(1, max_pixels / side / side);
   std::vector<PatchGrid> grids;
   while (tiles > 0) {

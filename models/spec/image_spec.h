@@ -24,6 +24,9 @@ struct ImageSpec {
     kTiles,   // squares of one size, cut from the resized picture, and a thumbnail
     kSquare,  // the whole picture as one tile
     kNative,  // the whole picture at about its own size, as a grid of patches
+    // The whole picture as one tile, then the tiles of the best of several resolutions, into which
+    // it is fitted (models/spec/any_resolution.h).
+    kAnyRes,
   };
   // How the whole picture becomes a square.
   enum class Fit : uint8_t {
@@ -43,19 +46,24 @@ struct ImageSpec {
   // windowed layers stays within squares of `window` patches a side; 0: no layer has windows.
   int64_t patch_size = 0, merge = 1, frames = 1, window = 0;
   int64_t min_pixels = 0, max_pixels = 0;
+  // Of kAnyRes: rows and columns of tiles of each resolution.
+  std::vector<PatchGrid> resolutions;
   // Normalization of red, green and blue: x of 0 to 1 becomes (x - mean) / deviation.
   std::array<float, 3> mean = {0, 0, 0}, deviation = {1, 1, 1};
 
   bool takes_pictures() const { return kind != Kind::kNone; }
   // Whether pictures are grids of patches, whose places count for the language model's positions.
   bool has_grids() const { return kind == Kind::kNative; }
+  // Whether a micro-batch's patches alone do not say which tokens they become: it lists the grids
+  // of its pictures (MicroBatch::image_grids), of kAnyRes their heights and widths in pixels.
+  bool lists_grids() const { return has_grids() || kind == Kind::kAnyRes; }
   // Numbers of a patch, of kNative: channel, frame, row, column.
   int64_t patch_numbers() const { return 3 * frames * patch_size * patch_size; }
 
-  // The load of a picture of kNative.
+  // The load of a picture by what lists_grids() tells of it.
   PictureLoad LoadOfGrid(const PatchGrid& grid) const;
-  // Grids of kNative with so many tiles in all, as square as the number allows: pictures of the
-  // largest size, and the rest.
+  // What lists_grids() tells of pictures with so many tiles in all. Of kNative as square as the
+  // number allows: pictures of the largest size, and the rest. Of kAnyRes tiles without padding.
   std::vector<PatchGrid> GridsOfTiles(int64_t tiles) const;
   PictureLoad LoadOfTiles(int64_t tiles) const;
   // Number of tiles that have `patches` rows in the encoder.

@@ -33,15 +33,28 @@ struct LoraConfig {
 };
 
 // Forms of frozen weights in fewer bits: NF4 in blocks of 64 with double quantisation (QLoRA,
-// Dettmers et al. 2023), and 8-bit integers with a scale for each row.
-enum class Packing : uint8_t { kNone, kNf4, kInt8 };
+// Dettmers et al. 2023), 8-bit integers with a scale for each row, and GPTQ's 4-bit integers.
+enum class Packing : uint8_t { kNone, kNf4, kInt8, kGptq };
 
 inline constexpr int64_t kNf4Block = 64;    // weights that share a scale
 inline constexpr int64_t kNf4Nested = 256;  // scales that share a scale
 
+// GPTQ's form of a weight [out, in] (Frantar et al. 2023): inputs of a group share a scale and a
+// zero for each output.
+struct GptqForm {
+  int64_t group_size = -1;  // most inputs of a group; -1: all inputs are one
+  bool act_order = false;   // a group's inputs may be any (desc_act)
+  int zero_offset = 1;      // added to the zeros of a file: 1, or 0 in version 2 of the format
+
+  int64_t Groups(int64_t inputs) const {
+    return group_size < 0 ? 1 : (inputs + group_size - 1) / group_size;
+  }
+};
+
 struct QuantizeConfig {
   Packing packing = Packing::kNone;
   std::vector<std::string> components;  // whose linear layers are packed
+  GptqForm gptq = {};                   // of kGptq, as the model's folder has it
 };
 
 }  // namespace equipoise

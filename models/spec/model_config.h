@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -36,7 +37,7 @@ struct VisionConfig {
   double qk_norm_eps = 1e-6;
   double layer_scale_init_value = 0.1;
   double initializer_range = 0.02;
-  double drop_path_rate = 0;  // not applied, see IgnoredSettings()
+  double drop_path_rate = 0;  // of the last block, as timm's DropPath; blocks before it have less
   std::string hidden_act = "gelu";
   bool class_token = true;
   bool pooling_head = false;   // weights that nothing here computes with
@@ -88,6 +89,8 @@ struct ModelConfig {
   TextConfig text;
   double downsample_ratio = 0.5;
   bool projector_bias = true;
+  // LLaVA-NeXT's resolutions, heights and widths in pixels. Empty: a picture has one tile.
+  std::vector<std::array<int64_t, 2>> image_grid_pinpoints;
   // Placeholder token of pictures. -1: unknown, since config.json does not name it and the folder
   // has no tokenizer.
   int64_t image_token_id = -1;

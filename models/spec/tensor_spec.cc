@@ -1,8 +1,26 @@
 #include "models/spec/tensor_spec.h"
 
+#include <algorithm>
+
 #include "configs/base/error.h"
 
 namespace equipoise {
+namespace {
+
+// Codes two a byte, a scale in 16 bits and a zero in 8 for each output and group, and each input's
+// group. A range of inputs needs the scales of its groups alone where these are neighbours.
+int64_t GptqBytes(const TensorSpec& weight, int64_t elements) {
+  const bool has_rows = weight.split.by == Split::By::kNothing || weight.dim == 0;
+  const int64_t in = has_rows ? weight.shape[1] : elements / weight.shape[0];
+  const int64_t out = has_rows ? elements / weight.shape[1] : weight.shape[0];
+  int64_t groups = weight.gptq.Groups(weight.shape[1]);
+  if (in < weight.shape[1] && !weight.gptq.act_order) {
+    groups = std::min(groups, weight.gptq.Groups(in) + 1);
+  }
+  return out * ((in + 1) / 2) + 3 * out * groups + 4 * in;
+}
+
+}  // namespace
 
 Share Split::On(const TensorParallel& rank) const {
   switch (by) {
@@ -44,6 +62,8 @@ int64_t TensorSpec::LargestBytes(int tensor_ranks, int64_t element_bytes) const 
     }
     case Packing::kInt8:
       return elements + 4 * (elements / shape[1]);
+    case Packing::kGptq:
+      return GptqBytes(*this, elements);
   }
   return 0;
 }

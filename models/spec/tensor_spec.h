@@ -61,6 +61,7 @@ struct TensorSpec {
   Split split;
   ParameterRole role = ParameterRole::kWeight;
   Packing packing = Packing::kNone;  // of a weight [out, in]
+  GptqForm gptq = {};                // of kGptq
 
   int64_t numel() const;
   // Elements on the rank that has the most.

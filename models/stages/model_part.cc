@@ -201,7 +201,11 @@ void ModelPart::Begin(Pass pass) {
   pass_ = std::move(pass);
   loss_.reset();
   moved_.clear();
-  last_use_.assign(pass_.loads.size(), {});
+  if (!pass_.evaluate) {
+    EQUIPOISE_CHECK(features_.empty(), "features that no op has taken");
+    features_ = std::exchange(next_features_, {});
+  }
+  last_use_.assign(pass_.loads.size() + pass_.next_loads.size(), {});
   const auto is_here = [this](const Op& op) {
     return IsCompute(op.kind) && op.kind != OpKind::kWeightGradient && stages_.count(op.stage) > 0;
   };
@@ -212,6 +216,35 @@ void ModelPart::Begin(Pass pass) {
       }
     }
   }
+}
+
+void ModelPart::DropFeatures() {
+  features_.clear();
+  next_features_.clear();
+}
+
+const LayerLoad& ModelPart::LoadOf(int micro_batch) const {
+  const auto number = static_cast<size_t>(micro_batch);
+  const size_t now = pass_.loads.size();
+  return number < now ? pass_.loads[number] : pass_.next_loads[number - now];
+}
+
+// Undefined where the step before has made none.
+at::Tensor ModelPart::TakeFeatures(int stage, int micro_batch) {
+  const auto found = features_.find({stage, micro_batch});
+  if (pass_.evaluate || found == features_.end()) return {};
+  const Features features = std::move(found->second);
+  features_.erase(found);
+  EQUIPOISE_CHECK(features.samples == pass_.batch(micro_batch).samples,
+                  "features of other samples than those of micro-batch ", micro_batch);
+  return features.rows;
+}
+
+// What an encoder's last stage makes of the next step's micro-batches goes nowhere in this one.
+void ModelPart::KeepIfAhead(int stage, int micro_batch, const at::Tensor& result) {
+  const auto now = static_cast<int>(pass_.loads.size());
+  if (micro_batch < now || pass_.schedule->work.Sends(stage, micro_batch)) return;
+  next_features_[{stage, micro_batch - now}] = {result, pass_.batch(micro_batch).samples};
 }
 
 const MicroBatch& ModelPart::Batch(int micro_batch) {
@@ -239,6 +272,10 @@ void ModelPart::ReleaseAfter(int stage, int micro_batch, bool forward) {
 
 at::Tensor ModelPart::Forward(int stage, int micro_batch, const std::vector<at::Tensor>& inputs) {
   goes_backwards_ = false;
+  if (const at::Tensor taken = TakeFeatures(stage, micro_batch); taken.defined()) {
+    ReleaseAfter(stage, micro_batch, /*forward=*/true);
+    return taken;
+  }
   const MicroBatch& batch = Batch(micro_batch);
   Stage& part = *stages_.at(stage);
   const at::Tensor input = JoinRows(inputs);
@@ -257,6 +294,7 @@ at::Tensor ModelPart::Forward(int stage, int micro_batch, const std::vector<at::
     const at::Tensor loss = result.detach();
     loss_ = loss_.defined() ? at::add(loss_, loss) : loss;
   }
+  KeepIfAhead(stage, micro_batch, result);
   ReleaseAfter(stage, micro_batch, /*forward=*/true);
   return has_result ? at::Tensor() : result;
 }
@@ -295,7 +333,7 @@ void ModelPart::BackwardWeights(int stage, int micro_batch, bool last) {
 // `input`: the gradient of the stage's input, undefined where nothing has flowed back.
 std::vector<at::Tensor> ModelPart::InputGradients(int stage, int micro_batch, at::Tensor input) {
   ReleaseAfter(stage, micro_batch, /*forward=*/false);
-  const LayerLoad& load = pass_.loads[static_cast<size_t>(micro_batch)];
+  const LayerLoad& load = LoadOf(micro_batch);
   std::vector<std::vector<int64_t>> shapes;
   for (const int from : plan_.graph().Previous(stage)) {
     if (pass_.schedule->work.Sends(from, micro_batch))
@@ -312,8 +350,7 @@ std::vector<at::Tensor> ModelPart::InputGradients(int stage, int micro_batch, at
 }
 
 at::Tensor ModelPart::EmptyBoundary(int from, int micro_batch) {
-  return at::empty(plan_.BoundaryShape(from, pass_.loads[static_cast<size_t>(micro_batch)]),
-                   ActivationOptions());
+  return at::empty(plan_.BoundaryShape(from, LoadOf(micro_batch)), ActivationOptions());
 }
 
 void ModelPart::Reduce(int stage) {

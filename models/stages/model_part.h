@@ -39,6 +39,9 @@ class ModelPart : public StageRunner {
     // Valid until `release` has been called for it, or the pass has ended.
     std::function<const MicroBatch&(int micro_batch)> batch;
     std::vector<LayerLoad> loads;  // of each micro-batch, as planned
+    // Those of the next step, if the encoder is to make their features in this one; their numbers
+    // follow those of `loads`.
+    std::vector<LayerLoad> next_loads;
     // What runs on this rank, by the executor; set by ParallelModel.
     const Schedule* schedule = nullptr;
     double loss_scale = 1.0;
@@ -48,7 +51,10 @@ class ModelPart : public StageRunner {
     // The last stage's result: the loss, or logits where no targets are given; may be empty.
     std::function<void(int micro_batch, const at::Tensor& result)> on_result;
   };
+  // Begins a pass. One that trains has the features that the one before it has made ahead.
   void Begin(Pass pass);
+  // Drops what was made ahead, for other micro-batches than the next step will have.
+  void DropFeatures();
 
   at::Tensor Forward(int stage, int micro_batch, const std::vector<at::Tensor>& inputs) override;
   std::vector<at::Tensor> Backward(int stage, int micro_batch, const at::Tensor& gradient,
@@ -100,10 +106,19 @@ class ModelPart : public StageRunner {
     int stage = -1;
     bool forward = true;
   };
+  // What the last stage of an encoder has made ahead.
+  struct Features {
+    at::Tensor rows;
+    std::vector<int64_t> samples;  // of the micro-batch
+  };
+  using FeatureBuffer = std::map<std::pair<int, int>, Features>;  // by stage and micro-batch
   bool takes_pixels() const { return plan_.plan().LayersOf(stages_.begin()->first).begin == 0; }
   std::unique_ptr<Stage> MakeStage(int number, const Options& options);
   // The micro-batch as layers take it: on the device, its pictures normalized.
   const MicroBatch& Batch(int micro_batch);
+  const LayerLoad& LoadOf(int micro_batch) const;
+  at::Tensor TakeFeatures(int stage, int micro_batch);
+  void KeepIfAhead(int stage, int micro_batch, const at::Tensor& result);
   void BeginPass(OpKind kind, int stage);
   void BeginSums(OpKind kind, int stage);
   ShardedUnits::Use UseOf(const Layer& layer, OpKind kind) const;
@@ -126,10 +141,11 @@ class ModelPart : public StageRunner {
   std::optional<ops::PixelScale> pixel_scale_;  // made with the first pictures
   std::map<int, MicroBatch> moved_;  // micro-batches in use, where layers take them otherwise
   std::vector<LastUse> last_use_;    // [micro-batch]
-  at::Tensor loss_;                  // fp64 scalar on the device; undefined: no loss yet
-  int telling_ready_ = -1;           // the stage in its last backward
-  bool goes_backwards_ = false;      // what runs
-  OpKind kind_ = OpKind::kForward;   // of the pass that `units` is in
+  FeatureBuffer features_, next_features_;  // of this step, and of the next one
+  at::Tensor loss_;                         // fp64 scalar on the device; undefined: no loss yet
+  int telling_ready_ = -1;                  // the stage in its last backward
+  bool goes_backwards_ = false;             // what runs
+  OpKind kind_ = OpKind::kForward;          // of the pass that `units` is in
 };
 
 }  // namespace equipoise

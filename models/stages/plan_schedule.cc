@@ -8,6 +8,7 @@
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/fill_bubbles.h"
 #include "parallel/schedule/passes.h"
+#include "parallel/schedule/prefetch.h"
 #include "parallel/schedule/schedule_text.h"
 #include "parallel/schedule/validate.h"
 
@@ -27,6 +28,12 @@ ShardedState SharedByPasses(const Plan& plan) {
 }
 
 }  // namespace
+
+std::vector<LayerLoad> StepLoads::All() const {
+  std::vector<LayerLoad> all = now;
+  all.insert(all.end(), next.begin(), next.end());
+  return all;
+}
 
 PlanSchedule::PlanSchedule(const Plan& plan) : name_(plan.schedule) {
   if (!plan.schedule_text.empty()) in_file_ = ParseSchedule(plan.schedule_text, plan.schedule);
@@ -80,6 +87,19 @@ Schedule PlanSchedule::StepOps(const StageLayout& stages, const std::vector<Laye
   }
   Validate(schedule, name_);
   return schedule;
+}
+
+Schedule PlanSchedule::StepOps(const StageLayout& stages, const StepLoads& loads,
+                               const SimulationCosts& costs) const {
+  if (loads.owners.empty() && loads.next.empty()) return StepOps(stages, loads.now, costs);
+  const EncoderPipelines encoder = stages.Encoder(loads.now);
+  Schedule text = Build(stages.text_graph(), static_cast<int>(loads.now.size()));
+  text.work = stages.TextWork(loads.now);
+  const Schedule step = loads.owners.empty()
+                            ? FillBubbles(text, encoder, costs, stages.plan().encoder)
+                            : TakeFeatures(text, encoder, loads.owners);
+  return PrefetchNext(step, encoder, stages.Encoder(loads.next).runs,
+                      WithTaken(costs, loads.taken()));
 }
 
 Schedule PlanSchedule::ComputeOps(const StageLayout& stages, const std::vector<LayerLoad>& loads,

@@ -11,6 +11,21 @@
 
 namespace equipoise {
 
+// The micro-batches of a step of a data rank.
+struct StepLoads {
+  std::vector<LayerLoad> now;
+  // By micro-batch the copy of the encoder that has made its features in the step before; -1: it
+  // has no pictures. Empty: nothing is made yet.
+  std::vector<int> owners = {};
+  // Those of the next step, whose features this step makes in its bubbles. Empty: it makes none.
+  std::vector<LayerLoad> next = {};
+
+  // Of both steps, in the order of their numbers (parallel/schedule/prefetch.h).
+  std::vector<LayerLoad> All() const;
+  // The micro-batches whose features the step before has made.
+  int taken() const { return static_cast<int>(owners.size()); }
+};
+
 // A plan's schedule: built by its name, or that of its file, which is parsed once. LibTorch-free.
 class PlanSchedule {
  public:
@@ -23,6 +38,11 @@ class PlanSchedule {
   // file and is for other stages or another number of micro-batches, incomplete, out of order, or
   // deadlocks.
   Schedule StepOps(const StageLayout& stages, const std::vector<LayerLoad>& loads,
+                   const SimulationCosts& costs) const;
+
+  // Where features are made a step ahead, or were. `costs`: on the micro-batches of both steps.
+  // REQUIRES: an encoder in the bubbles, frozen, where loads has more than `now`.
+  Schedule StepOps(const StageLayout& stages, const StepLoads& loads,
                    const SimulationCosts& costs) const;
 
   // StepOps() without transfers, unproved: for the simulator, which times them by itself.

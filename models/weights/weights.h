@@ -19,14 +19,24 @@ namespace equipoise {
 void InitializeWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
                        uint64_t seed);
 
+// A Hugging Face folder with the weights of a model, or of a part of one.
+struct WeightFolder {
+  WeightFolder(std::string folder, std::string missing = "", int64_t rows = 0)
+      : path(std::move(folder)), prefix(std::move(missing)), added_rows(rows) {}
+
+  std::string path;
+  std::string prefix;      // what the names in it lack of names that the model knows
+  int64_t added_rows = 0;  // of the model's vocabulary, beyond those of the folder
+};
+
 // Reads the weights (Parameter::stored) from a Hugging Face folder into their memory: only the byte
 // ranges that `parameters` hold, of fused and of split tensors too. The caller calls
 // FlatParameters::UpdateCompute() afterwards. Throws DataError for missing names, other shapes and
 // elements that are not finite; ignores tensors that the model does not use, and leaves adapters as
-// they are. Returns the names of
-// matrices that hold only zeros, which no trained model has.
+// they are. Rows that were added to the vocabulary get the mean of the folder's, the same bits on
+// every mesh. Returns the names of matrices that hold only zeros, which no trained model has.
 std::vector<std::string> LoadWeights(const std::vector<Parameter*>& parameters,
-                                     const ModelConfig& config, const std::string& folder);
+                                     const ModelConfig& config, const WeightFolder& folder);
 
 // Reads one weight, whole, as LoadWeights() does.
 void ReadWeight(Parameter& parameter, const ModelConfig& config, const std::string& folder);
@@ -34,7 +44,7 @@ void ReadWeight(Parameter& parameter, const ModelConfig& config, const std::stri
 // Throws where LoadWeights() would for missing names and other shapes. Reads only the headers of
 // the files; parameters need no memory.
 void CheckWeights(const std::vector<Parameter*>& parameters, const ModelConfig& config,
-                  const std::string& folder);
+                  const WeightFolder& folder);
 
 // A fused tensor, from all its parts (whole tensors).
 at::Tensor FuseRows(const std::vector<std::pair<FusedRows, at::Tensor>>& parts);

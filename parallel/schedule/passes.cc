@@ -129,13 +129,14 @@ class TransferLister {
 
 // The earliest position of a stage's REDUCE in a list: after its last weight gradient and the
 // transfers right after that, so that what other ranks wait for is sent first; for a stage without
-// work, after the rank's last forward.
-size_t ReductionPlace(const std::vector<Op>& list, int stage) {
+// work, after the rank's last forward. A frozen encoder may run ahead of the step, behind it all.
+size_t ReductionPlace(const StageGraph& graph, const std::vector<Op>& list, int stage) {
   size_t place = 0;
   for (size_t i = 0; i < list.size(); ++i) {
     const OpKind kind = list[i].kind == OpKind::kFree ? list[i].pass : list[i].kind;
     const bool own = MakesWeightGradient(kind) && list[i].stage == stage;
-    if (own || IsForward(list[i].kind)) place = i + 1;
+    const bool ahead = kind == OpKind::kEncoderForward && !graph.HasBackward(list[i].stage);
+    if (own || (IsForward(list[i].kind) && !ahead)) place = i + 1;
   }
   while (place < list.size() && IsTransfer(list[place].kind)) ++place;
   return place;
@@ -200,7 +201,7 @@ Schedule AddReductions(Schedule schedule) {
     size_t place = 0;
     for (size_t i = stages.size(); i-- > 0;) {
       if (!schedule.graph.stages[stages[i]].needs_weight_gradient) continue;
-      place = std::max(place, ReductionPlace(list, stages[i]));
+      place = std::max(place, ReductionPlace(schedule.graph, list, stages[i]));
       list.insert(list.begin() + place++, {OpKind::kReduce, stages[i], 0});
     }
     list.push_back({OpKind::kOptimizer, 0, 0});

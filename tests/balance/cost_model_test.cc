@@ -174,6 +174,28 @@ TEST_CASE("the first FlashAttention is slower, scores through memory slower stil
   CHECK(step_s(core) > step_s(scores));
 }
 
+TEST_CASE("cuDNN's attention is priced where it is taken, and faster on Hopper alone",
+          "[balance][cpu]") {
+  ClusterConfig hopper;
+  hopper.preset = "h200";
+  const ModelConfig model = PresetConfig("internvl2-26b");
+  const auto forward_s = [&](const Cluster& cluster, const RunStyle& style, const char* kind) {
+    CostModel::Options options;
+    options.style = style;
+    const CostModel costs(model, cluster, options);
+    return costs.Times(Find(costs, kind), kLoad).forward_s;
+  };
+  RunStyle flash, tiles, all;
+  tiles.cudnn_tiles = true;
+  all.attention = AttentionKernel::kFlash3;
+  const Cluster h200 = MakeCluster(hopper);
+  CHECK(forward_s(h200, tiles, "vision_block") < forward_s(h200, flash, "vision_block"));
+  CHECK(forward_s(h200, tiles, kDecoderBlock) == forward_s(h200, flash, kDecoderBlock));
+  CHECK(forward_s(h200, all, kDecoderBlock) < forward_s(h200, flash, kDecoderBlock));
+  CHECK(forward_s(h200, all, "vision_block") == forward_s(h200, tiles, "vision_block"));
+  CHECK(forward_s(A100(), all, kDecoderBlock) == forward_s(A100(), flash, kDecoderBlock));
+}
+
 TEST_CASE("sequence-parallel ranks share out rows, context-parallel ones the sequence",
           "[balance][cpu]") {
   const ModelConfig model = PresetConfig("internvl2-26b");

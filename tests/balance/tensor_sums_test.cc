@@ -92,6 +92,7 @@ TEST_CASE("the sums of a step are those that the cost model charges", "[balance]
       {"norms of q and k", TinyText("qwen3", /*tied=*/false), 0, 2},
       {"grids of patches", TinyQwenVl(/*windows=*/false), 2, 2},
       {"windows", TinyQwenVl(/*windows=*/true), 2, 3},
+      {"any resolution", TinyLlavaNext(), 2, 3},
       {"sequence over three ranks", TinyInternVl(/*large_form=*/false), 2, 3},
       {"no tensor ranks", TinyInternVl(/*large_form=*/true), 2, 1},
   };

@@ -46,6 +46,10 @@ class Tool:
         flat = self.array(np.float32, "square", path, side, fit, *mean, *deviation)
         return flat.reshape(1, 3, side, side)
 
+    def anyres(self, path, side, resolutions):
+        tiles = [length // side for size in resolutions for length in size]
+        return self.array(np.float32, "anyres", path, side, *tiles).reshape(-1, 3, side, side)
+
     def patches(self, path, least, most):
         return self.array(np.float32, "patches", path, least, most).reshape(-1, 3 * 2 * 14 * 14)
 

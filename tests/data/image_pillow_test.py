@@ -15,6 +15,9 @@ from image_check import Skipped, check_decoded, main, noise, pack_row, write
 from PIL import Image
 from torchvision import transforms
 from transformers import (CLIPImageProcessorPil, LlavaImageProcessorPil, SiglipImageProcessorPil)
+from transformers.models.llava_next.image_processing_llava_next import LlavaNextImageProcessor
+from transformers.models.llava_next.image_processing_pil_llava_next import (
+    LlavaNextImageProcessorPil)
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 MEAN = (0.485, 0.456, 0.406)
@@ -277,6 +280,28 @@ def test_squares_equal_transformers(tool, folder):
             difference = np.abs(found - expected).max(axis=(0, 2, 3)) * deviation
             # The same bytes; the processor scales and normalises in another order.
             assert difference.max() < 1e-6, f"{width}x{height}, {fit}: {difference}"
+
+
+def test_any_resolution_equals_transformers(tool, folder):
+    sizes = [(1, 1), (56, 56), (41, 43), (170, 42), (300, 111), (13, 700), (56, 57), (198, 126),
+             (400, 400), (9, 31), (640, 480)]
+    for number, (width, height) in enumerate(sizes):
+        path = os.path.join(folder, "anyres.png")
+        picture = Image.fromarray(noise(width, height, 3, number))
+        picture.save(path)
+        for resolutions in ([[56, 112], [112, 56], [112, 112], [168, 56], [56, 168]], [[112, 168]]):
+            settings = {"size": {"shortest_edge": 56}, "crop_size": {"height": 56, "width": 56},
+                        "image_grid_pinpoints": resolutions}
+            found = tool.anyres(path, 56, resolutions)
+            # The same bytes as Pillow's resize; that of torchvision rounds in another way.
+            for processor, most in ((LlavaNextImageProcessorPil, 1e-6),
+                                    (LlavaNextImageProcessor, 1 / 255 + 1e-6)):
+                made = processor(**settings)([picture], return_tensors="pt")
+                expected = made["pixel_values"][0].numpy()
+                assert made["image_sizes"].tolist() == [[height, width]]
+                assert found.shape == expected.shape, (width, height, found.shape, expected.shape)
+                difference = (np.abs(found - expected).max(axis=(0, 2, 3)) * CLIP[1]).max()
+                assert difference <= most, (processor, width, height, resolutions, difference)
 
 
 def test_patches_equal_transformers(tool, folder):

@@ -1,6 +1,7 @@
 #include "data/images/image_processor.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
 #include <catch2/catch.hpp>
@@ -83,6 +84,33 @@ TEST_CASE("what is made of a picture is what its size told", "[data][cpu]") {
     }
   }
   CHECK_THROWS_AS(ImageProcessor({}, {}).Measure({1, 1}, 1), std::logic_error);  // no encoder
+}
+
+TEST_CASE("a picture of any resolution stands between black borders", "[data][cpu]") {
+  ImageSpec spec;
+  spec.kind = ImageSpec::Kind::kAnyRes;
+  spec.tile_size = 4;
+  spec.tokens_per_tile = 4;
+  spec.rows_per_tile = 5;
+  spec.resolutions = {{1, 3}, {2, 1}};
+  const ImageProcessor processor(spec, {/*min=*/1, /*max=*/1, /*thumbnail=*/false});
+  // Its height is the resolution's: seven columns in the middle of twelve, two before and three
+  // behind.
+  const at::Tensor image = NumberedImage(7, 4);
+  const at::Tensor tiles = processor.Make(image, 9);
+  REQUIRE(tiles.sizes() == at::IntArrayRef({4, 3, 4, 4}));
+  CHECK(processor.GridOf({7, 4}) == PatchGrid{4, 7});
+  CHECK(processor.Measure({7, 4}, 9).patches == 4 * 5);
+  CHECK(tiles[0].equal(ResizeBicubic(image, 4, 4).permute({2, 0, 1})));
+  const at::Tensor row = at::cat({tiles[1], tiles[2], tiles[3]}, 2);
+  CHECK(row.narrow(2, 2, 7).equal(image.permute({2, 0, 1})));
+  CHECK(row.narrow(2, 0, 2).count_nonzero().item<int64_t>() == 0);
+  CHECK(row.narrow(2, 9, 3).count_nonzero().item<int64_t>() == 0);
+  for (const ImageSize size : {ImageSize{1, 1}, {3, 100}, {100, 3}, {40, 41}}) {
+    const PictureLoad load = processor.Measure(size, 1);
+    CHECK(load.patches == 5 * processor.Make(NumberedImage(size.width, size.height), 1).size(0));
+    CHECK(load.image_tokens >= processor.least_tokens());
+  }
 }
 
 ImageSpec Grids(int64_t min_pixels, int64_t max_pixels) {

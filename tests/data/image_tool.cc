@@ -3,6 +3,7 @@
 //   size PATH              decode PATH OUT              resize PATH WIDTH HEIGHT OUT
 //   tiles PATH MIN MAX THUMBNAIL TILE_SIZE OUT
 //   square PATH SIDE FIT MEAN DEVIATION OUT        three words each for mean and deviation
+//   anyres PATH SIDE ROWS COLUMNS ... OUT          rows and columns of tiles of each resolution
 //   patches PATH MIN MAX OUT       of Qwen2-VL, with so many pixels
 // OUT gets the raw bytes of the tensor.
 #include <ATen/core/Tensor.h>
@@ -61,6 +62,17 @@ ImageSize Run(const std::vector<std::string>& words) {
       spec.mean[channel] = std::stof(words.at(4 + channel));
       spec.deviation[channel] = std::stof(words.at(7 + channel));
     }
+    image = ops::PixelScale(spec, at::kCPU)(ImageProcessor(spec, {}).Make(image, 1));
+  }
+  if (command == "anyres") {
+    ImageSpec spec;
+    spec.kind = ImageSpec::Kind::kAnyRes;
+    spec.tile_size = std::stol(words.at(2));
+    for (size_t i = 3; i + 2 < words.size(); i += 2) {
+      spec.resolutions.push_back({std::stol(words[i]), std::stol(words[i + 1])});
+    }
+    spec.mean = {0.48145466F, 0.4578275F, 0.40821073F};
+    spec.deviation = {0.26862954F, 0.26130258F, 0.27577711F};
     image = ops::PixelScale(spec, at::kCPU)(ImageProcessor(spec, {}).Make(image, 1));
   }
   if (command == "patches") {

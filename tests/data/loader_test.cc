@@ -359,6 +359,42 @@ TEST_CASE("a sample that fails when it is loaded keeps its shape and teaches not
   CHECK(rewritten.bad[0].reason.find("record") != std::string::npos);
 }
 
+TEST_CASE("pictures of any resolution come with their sizes, and a bad sample's with its load",
+          "[data][cpu]") {
+  DataFixture data;
+  data.WriteRecords(DataFixture::MixedLines(8));
+  CostIndexOptions options = data.options();
+  options.images.kind = ImageSpec::Kind::kAnyRes;
+  options.images.resolutions = {{1, 2}, {2, 1}};
+  const CostIndex index = data.Open(options);
+  SampleOptions samples = data.sample_options();
+  samples.images = options.images;
+  const Dataset dataset(data.config.train, samples, &index, &data.chat_template);
+  const std::vector<int64_t> some = {0, 1, 2};
+  const Pack pack = MakePack(index, some, LossWeight::kToken);
+  CHECK(pack.pictures.patches == 3 * 3 * 5);
+  // 28 x 56 fills its resolution, 14 x 14 the half of one, 28 x 14 a whole one.
+  CHECK(pack.pictures.image_tokens == (4 + 2 * 5) + (4 + 2 * 3) + (4 + 4 * 3));
+  const LoadedPack good = dataset.Load(pack);
+  CHECK(good.bad.empty());
+  CHECK(Ints(good.batch.image_grids) == std::vector<int64_t>{28, 56, 14, 14, 28, 14});
+  CHECK(good.batch.position_ids.dim() == 1);
+  CHECK(good.batch.tiles() == 9);
+  CHECK(PicturesOf(good.batch, options.images) == pack.pictures);
+  const LoadedPack without = dataset.Load(pack, /*pictures=*/false);
+  CHECK(without.batch.image_grids.equal(good.batch.image_grids));
+
+  for (const std::string& png : {std::string("no picture"), TinyPng(30, 14)}) {
+    data.folder.Write("images/tall.png", png);  // of sample 2, beside one that is as it was
+    const LoadedPack loaded = dataset.Load(pack);
+    CHECK(loaded.bad.size() == 1);
+    CHECK(Ints(loaded.batch.image_grids) == std::vector<int64_t>{28, 56, -6, -26});
+    CHECK(PicturesOf(loaded.batch, options.images) == pack.pictures);
+    CHECK(loaded.batch.pixel_values.sizes() == good.batch.pixel_values.sizes());
+    CHECK(loaded.batch.image_positions.sizes() == good.batch.image_positions.sizes());
+  }
+}
+
 TEST_CASE("a pack without its pictures has the same row and no tiles", "[data][cpu]") {
   LoaderFixture fixture(DataFixture::MixedLines(4));
   const Pack pack = fixture.PackOf({0, 1, 2, 3});

@@ -89,6 +89,26 @@ TEST_CASE("no text makes the id of a piece that an added token has taken", "[dat
         "<|im_end|>");
 }
 
+TEST_CASE("tokens are added behind those of the folder's files", "[data][cpu]") {
+  const TemporaryFolder folder;
+  const std::string where = folder.path();
+  TrainModel(where);
+  for (const char* config : {"{}", R"({"added_tokens_decoder": {"300": {"content": "<box>"}}})"}) {
+    Write(where + "/tokenizer_config.json", config);
+    const Tokenizer plain = Tokenizer::Read(where);
+    const Tokenizer tokenizer = Tokenizer::Read(where, {"</s>", "<image>"});
+    const auto id = static_cast<int32_t>(plain.vocab_size());
+    CHECK(tokenizer.vocab_size() == id + 1);
+    CHECK(tokenizer.TokenId("<image>") == id);
+    CHECK(tokenizer.TokenId("</s>") == 2);
+    Ids ids = plain.Encode("the fox", true);
+    ids.push_back(id);
+    CHECK(tokenizer.Encode("the fox<image>", true) == ids);
+    CHECK(tokenizer.Decode(ids, /*skip_special=*/false) == "the fox<image>");
+    CHECK(tokenizer.fingerprint() != plain.fingerprint());
+  }
+}
+
 TEST_CASE("what is put before a text is told by tokenizer_config.json", "[data][cpu]") {
   const TemporaryFolder folder;
   const std::string where = folder.path();

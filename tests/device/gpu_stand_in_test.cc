@@ -48,10 +48,16 @@ TEST_CASE("scalars of the CPU are for element-wise operations alone", "[device]"
   CHECK_THROWS(there.gather(0, at::zeros({}, at::kLong)));
 }
 
-TEST_CASE("a copy to the host that nobody waits for is refused", "[device]") {
+TEST_CASE("a copy to the host that nobody waits for is refused, or not there yet", "[device]") {
   const at::Tensor there = at::ones({3}, at::TensorOptions(kGpu));
-  CHECK_THROWS(there.to(at::kCPU, at::kFloat, /*non_blocking=*/true));
-  CHECK_NOTHROW(there.to(at::kCPU));
+  at::Tensor pageable = at::empty({3});
+  CHECK_THROWS(pageable.copy_(there, /*non_blocking=*/true));
+  CHECK_NOTHROW(pageable.copy_(there));
+  // LibTorch takes pinned memory for this one.
+  const at::Tensor pinned = there.to(at::kCPU, at::kFloat, /*non_blocking=*/true);
+  CHECK(pinned.isnan().all().item<bool>());
+  Synchronize(kGpu);
+  CHECK(pinned.equal(pageable));
 }
 
 TEST_CASE("a copy to pinned memory is done when the host waits for it", "[device]") {

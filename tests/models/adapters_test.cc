@@ -123,6 +123,35 @@ TEST_CASE("NF4 takes a quarter of bf16 and an eighth of a byte", "[lora]") {
   }
 }
 
+TEST_CASE("GPTQ takes half a byte, and three of each group", "[lora]") {
+  ModelConfig config = Adapted({"all-linear"});
+  config.quantize = {Packing::kGptq, {"llm"}, {.group_size = 128}};
+  for (const LayerSpec& spec : LayerSpecs(config)) {
+    for (const TensorSpec& tensor : spec.parameters) {
+      if (tensor.packing == Packing::kNone) continue;
+      const int64_t out = tensor.shape[0], in = tensor.shape[1];
+      const int64_t groups = (in + 127) / 128;
+      CHECK(tensor.LargestBytes(1, 2) == out * in / 2 + 3 * out * groups + 4 * in);
+      const int64_t half = tensor.LargestBytes(2, 2);
+      CHECK(2 * half >= tensor.LargestBytes(1, 2));
+      CHECK(2 * half < tensor.LargestBytes(1, 2) + 6 * out + 8 * in);
+    }
+  }
+}
+
+TEST_CASE("without adapters all of a packed model is frozen", "[lora]") {
+  ModelConfig config = Model();
+  config.quantize = {Packing::kGptq, {"llm"}, {}};
+  int64_t packed = 0;
+  for (const LayerSpec& spec : LayerSpecs(config)) {
+    CHECK(spec.trained_count() == 0);
+    for (const TensorSpec& tensor : spec.parameters) {
+      if (tensor.packing == Packing::kGptq) ++packed;
+    }
+  }
+  CHECK(packed == 7 * config.text.num_hidden_layers);
+}
+
 TEST_CASE("adapters have PEFT's names", "[lora]") {
   const ModelConfig config = Adapted({"q_proj"});
   CHECK(PeftName(config, "language_model.model.layers.3.self_attn.q_proj.lora_A.weight")

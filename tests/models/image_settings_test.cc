@@ -74,5 +74,32 @@ TEST_CASE("LLaVA's pictures are those of the folder's image processor", "[models
   std::filesystem::remove_all(folder);
 }
 
+TEST_CASE("LLaVA-NeXT's pictures have the resolutions of its two files", "[models][cpu]") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("llava_next_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "config.json") << ToHuggingFace(PresetConfig("llava1_6-7b")).dump();
+  const auto images = [&](const std::string& settings) {
+    std::ofstream(folder / "preprocessor_config.json") << settings;
+    return ImageSpecOf(ReadModelConfig(folder.string()));
+  };
+  const ImageSpec spec = images(R"({"image_mean": [0.5, 0.2, 0.3], "do_pad": true,
+      "size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width": 336},
+      "do_center_crop": true, "image_grid_pinpoints":
+      [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]})");
+  CHECK(spec.kind == ImageSpec::Kind::kAnyRes);
+  CHECK(spec.resolutions == std::vector<PatchGrid>{{1, 2}, {2, 1}, {2, 2}, {3, 1}, {1, 3}});
+  CHECK(spec.mean[0] == 0.5F);
+  for (const auto& [settings, what] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"image_mean": [0, 0, 0], "image_grid_pinpoints": [[336, 672]]})",
+            "image_grid_pinpoints: not those of config.json"},
+           {R"({"image_mean": [0, 0, 0], "size": 224})", "size: 224 is not"},
+           {R"({"image_mean": [0, 0, 0], "crop_size": 224})", "crop_size: 224 is not"},
+           {R"({"image_mean": [0, 0, 0], "resample": 2})", "resample: only 3"}}) {
+    CHECK_THROWS_WITH(images(settings), Catch::Matchers::Contains(what));
+  }
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace equipoise

@@ -73,6 +73,14 @@ ModelConfig TinyLlava() {
   return config;
 }
 
+ModelConfig TinyLlavaNext() {
+  ModelConfig config = TinyLlava();
+  config.model_type = "llava_next";
+  config.vision.patch_size = 16;
+  config.image_grid_pinpoints = {{16, 48}, {48, 16}};
+  return config;
+}
+
 ModelConfig TinyQwenVl(bool windows) {
   ModelConfig config = TinyText("qwen2", /*tied=*/!windows);
   config.model_type = windows ? "qwen2_5_vl" : "qwen2_vl";
@@ -160,6 +168,26 @@ void AddGrids(const ImageSpec& images, int64_t pictures, at::Generator& generato
   batch.image_positions = at::arange(1, tokens + 1, at::kLong);
 }
 
+// Gives a row pictures of any resolution, one after the other from its second token on. A lone one
+// is tall, of seven tokens; else they are in turn square, of three, with padding on both sides, and
+// wide, of five.
+void AddSizes(const ImageSpec& images, int64_t pictures, at::Generator& generator,
+              MicroBatch& batch) {
+  const PatchGrid tall{48, 17}, square{10, 10}, wide{20, 60};
+  std::vector<PatchGrid> sizes;
+  PictureLoad load;
+  for (int64_t i = 0; i < pictures; ++i) {
+    sizes.push_back(pictures == 1 ? tall : i % 2 == 0 ? square : wide);
+    load += images.LoadOfGrid(sizes.back());
+  }
+  if (pictures == 0) return;
+  const int64_t side = images.tile_size;
+  batch.image_grids = GridTensor(sizes);
+  batch.pixel_values =
+      at::randn({images.TilesOf(load.patches), 3, side, side}, generator, at::kFloat);
+  batch.image_positions = at::arange(1, load.image_tokens + 1, at::kLong);
+}
+
 }  // namespace
 
 MicroBatch RandomBatch(const ModelConfig& config, const std::vector<int64_t>& lengths,
@@ -183,8 +211,9 @@ MicroBatch RandomBatch(const ModelConfig& config, const std::vector<int64_t>& le
   }
   const ImageSpec images = ImageSpecOf(config);
   if (images.has_grids()) AddGrids(images, tiles, generator, batch);
+  if (images.kind == ImageSpec::Kind::kAnyRes) AddSizes(images, tiles, generator, batch);
   if (tiles > 0) {
-    if (!images.has_grids()) {
+    if (!images.lists_grids()) {
       const int64_t size = config.vision.image_size, tokens_of = tiles * config.tokens_per_tile();
       batch.pixel_values = at::randn({tiles, 3, size, size}, generator, at::kFloat);
       batch.image_positions = at::arange(1, tokens_of + 1, at::kLong);

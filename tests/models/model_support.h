@@ -24,6 +24,8 @@ ModelConfig TinyText(const std::string& family, bool tied);
 ModelConfig TinyInternVl(bool large_form);
 // LLaVA-1.5's form: CLIP, of whose three blocks two are computed, and LLaMA.
 ModelConfig TinyLlava();
+// LLaVA-NeXT's: the same with pictures of any resolution, a patch a tile.
+ModelConfig TinyLlavaNext();
 // Qwen2.5-VL's form: RMSNorm, SwiGLU, windows of two by two tokens in the first block; else
 // Qwen2-VL's, whose head is tied.
 ModelConfig TinyQwenVl(bool windows);
@@ -43,7 +45,8 @@ TestModel MakeModel(const ModelConfig& config, at::ScalarType dtype = at::kFloat
 
 // A row of segments of these lengths; the first tokens of the row hold the placeholders of `tiles`
 // tiles, which all lie in the first segment. Placeholders are no targets. For a model that takes
-// grids of patches, of so many pictures of one to four tokens.
+// grids of patches, of so many pictures of one to four tokens; for one that takes pictures of any
+// resolution of so many of three tokens and more.
 MicroBatch RandomBatch(const ModelConfig& config, const std::vector<int64_t>& lengths,
                        int64_t tiles, uint64_t seed);
 

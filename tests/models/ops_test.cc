@@ -192,6 +192,18 @@ TEST_CASE("embedding with image features in their places", "[ops][cpu]") {
                     Catch::Matchers::Contains("2 placeholder tokens for 3 image features"));
 }
 
+TEST_CASE("a vector in the place of some rows", "[ops][cpu]") {
+  for (const std::vector<int64_t>& rows : {std::vector<int64_t>{1, 4, 5}, {}}) {
+    const at::Tensor places = at::tensor(rows, at::kLong);
+    Check({{{6, 8}},
+           {{8}},
+           [&](const Tensors& x, const Weights& w) { return ops::PutVector(x[0], places, *w[0]); },
+           [&](const Tensors& x, const Tensors& w) {
+             return x[0].index_copy(0, places, w[0].expand({places.size(0), 8}));
+           }});
+  }
+}
+
 TEST_CASE("class token and positions", "[ops][cpu]") {
   Check({{{3, 4, 8}},
          {{1, 1, 8}, {1, 5, 8}},

@@ -17,7 +17,7 @@ import parity
 import reference
 
 FAMILIES = ("llama-", "llama3-", "qwen2-gqa", "internvl-", "llava-clip", "llava-siglip",
-            "qwen2-vl", "qwen2_5-vl")
+            "llava-next", "qwen2-vl", "qwen2_5-vl")
 WITH_PICTURES = ("internvl-", "llava-", "qwen2-vl", "qwen2_5-vl")
 
 
@@ -151,7 +151,8 @@ def main():
         if name.startswith(FAMILIES):
             case = Case(name, os.path.join(root, name))
             plain(report, case)
-            packed(report, case)
+            if os.path.exists(os.path.join(case.folder, "packed_inputs.safetensors")):
+                packed(report, case)
             opengvlab(report, case)
     return report.finish()
 

@@ -15,7 +15,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import (InternVLConfig, InternVLForConditionalGeneration, LlamaConfig,
                           LlamaForCausalLM, LlavaConfig, LlavaForConditionalGeneration,
-                          MistralConfig, MistralForCausalLM,
+                          LlavaNextConfig, LlavaNextForConditionalGeneration,
+                          MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM,
                           Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2VLConfig,
                           Qwen2VLForConditionalGeneration,
                           Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
@@ -64,6 +65,14 @@ def llava(tower, text, layer, **more):
         vision_feature_select_strategy=strategy, tie_word_embeddings=text.tie_word_embeddings))
 
 
+def llava_next(text):
+    """LLaVA-NeXT, with four patches a tile."""
+    return LlavaNextForConditionalGeneration(LlavaNextConfig(
+        vision_config=vision_sizes(image_size=56, patch_size=28, model_type="clip_vision_model"),
+        text_config=text.to_dict(), image_token_index=IMAGE,
+        image_grid_pinpoints=[[112, 112], [112, 56], [168, 56]]))
+
+
 def qwen_vl(kind, config, vision, tied):
     """Qwen2-VL or Qwen2.5-VL, whose pictures are grids of patches of 14 pixels."""
     text = text_sizes(tie_word_embeddings=tied, rope_parameters={
@@ -102,6 +111,9 @@ MODELS = {
     "internvl 300m qwen3": lambda: internvl(SMALL_VIT, Qwen3Config(**text_sizes(head_dim=16))),
     "mistral": lambda: MistralForCausalLM(MistralConfig(**text_sizes(
         head_dim=16, sliding_window=None))),
+    "phi3": lambda: Phi3ForCausalLM(Phi3Config(**text_sizes(sliding_window=256))),
+    "phi3 wide heads": lambda: Phi3ForCausalLM(Phi3Config(**text_sizes(
+        num_key_value_heads=3, head_dim=16, tie_word_embeddings=True))),
     "llava clip mistral": lambda: llava("clip_vision_model", MistralConfig(**text_sizes(
         sliding_window=256)), -2),
     "qwen2_vl tied": lambda: qwen_vl(
@@ -114,11 +126,18 @@ MODELS = {
     "llava clip llama": lambda: llava("clip_vision_model", LlamaConfig(**text_sizes()), -2),
     "llava siglip qwen2": lambda: llava("siglip_vision_model", Qwen2Config(**text_sizes(
         tie_word_embeddings=True)), -1, vision_use_head=False),
+    "llava_next llama": lambda: llava_next(LlamaConfig(**text_sizes())),
+    "llava_next mistral": lambda: llava_next(MistralConfig(**text_sizes(sliding_window=None))),
 }
 # Patches of each sample's pictures: two in the first, one in the second.
 GRIDS = ([(4, 6), (8, 2)], [(6, 8)], [])
-SEVERAL_RANKS = {"qwen2_vl tied": 2, "qwen2_5_vl": 3, "qwen2 tied": 2,
-                 "internvl 6b llama": 5, "qwen3 tied": 2, "llava clip llama": 2, "mistral": 2}
+# Height and width of each sample's pictures, with the tiles and tokens that LLaVA-NeXT makes of
+# them: rows that are padding are left out of either.
+SIZES = ([(100, 200, 5, 14), (10, 10, 3, 10)], [(10, 10, 3, 10)], [])
+SEVERAL_RANKS = {"llava_next llama": 2,
+                 "qwen2_vl tied": 2, "qwen2_5_vl": 3, "qwen2 tied": 2,
+                 "internvl 6b llama": 5, "qwen3 tied": 2, "llava clip llama": 2, "mistral": 2,
+                 "phi3": 4}
 INTERNLM2 = ("llama dynamic-rope", "internvl 6b llama")
 
 
@@ -162,12 +181,24 @@ def add_grids(model, sample, grids, generator):
         sample["input_ids"], kinds, sample.get("image_grid_thw"))[0]
 
 
-def make_samples(has_vision, seed, model=None):
+def add_sizes(sample, sizes, generator):
+    """Pictures of any resolution, with text between them."""
+    at = 2
+    for _, _, _, tokens in sizes:
+        sample["input_ids"][0, at:at + tokens] = IMAGE
+        at += tokens + 1
+    sample["labels"][sample["input_ids"] == IMAGE] = -100
+    sample["pixel_values"] = torch.randn(sum(size[2] for size in sizes), 3, 56, 56,
+                                         generator=generator)
+    sample["image_sizes"] = torch.tensor([size[:2] for size in sizes])
+
+
+def make_samples(has_vision, seed, model=None, with_sizes=False):
     """Samples [1, T] of different lengths: with three tiles, with one, without. For a model that
-    takes grids of patches: with two pictures, with one, without."""
+    takes grids of patches, or `with_sizes`: with two pictures, with one, without."""
     generator = torch.Generator().manual_seed(seed)
     samples = []
-    for (length, tiles), grids in zip(((41, 3), (17, 1), (30, 0)), GRIDS):
+    for (length, tiles), grids, sizes in zip(((41, 3), (17, 1), (30, 0)), GRIDS, SIZES):
         words = IMAGE if model is None else IMAGE - 3  # behind them stand marks of pictures
         ids = torch.randint(3, words, (1, length), generator=generator)
         ids[0, -5] = PAD  # as text: its row of the embedding has no gradient in Transformers
@@ -175,6 +206,8 @@ def make_samples(has_vision, seed, model=None):
         sample = {"input_ids": ids, "labels": labels}
         if model is not None:
             add_grids(model, sample, grids, generator)
+        elif with_sizes and sizes:
+            add_sizes(sample, sizes, generator)
         elif has_vision and tiles:
             ids[0, 2:2 + tiles * TOKENS_PER_TILE] = IMAGE
             labels[ids == IMAGE] = -100
@@ -186,7 +219,7 @@ def make_samples(has_vision, seed, model=None):
 def pictures(samples):
     """The pictures of all samples. Positions of packed rows are left to the program."""
     return {key: torch.cat([s[key] for s in samples if key in s])
-            for key in ("pixel_values", "image_grid_thw") if any(key in s for s in samples)}
+            for key in ("pixel_values", "image_grid_thw", "image_sizes") if any(key in s for s in samples)}
 
 
 def padded(samples):
@@ -232,7 +265,8 @@ class Case:
         self.model.save_pretrained(folder)
         takes_grids = hasattr(self.model.model, "get_rope_index")
         self.samples = make_samples(hasattr(self.model.config, "vision_config"), seed,
-                                    self.model if takes_grids else None)
+                                    self.model if takes_grids else None,
+                                    hasattr(self.model.config, "image_grid_pinpoints"))
         self.batch = padded(self.samples)
         self.key_of = reference.key_map(self.model, folder)
         self.fp32, self.bf16, self.exact = (self.run(dtype) for dtype in

@@ -218,6 +218,44 @@ TEST_CASE("weights interleaved by key/value head are read and written", "[models
   std::filesystem::remove_all(folder);
 }
 
+TEST_CASE("rows added to a part's vocabulary are the mean of its own", "[models][cpu]") {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("added_rows_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  const at::Tensor embedding = at::randn({98, 6}), norm = at::randn({6});
+  const at::Tensor mean = embedding.to(at::kDouble).sum(0).div(98.0);
+  WriteSafetensors((folder / "model.safetensors").string(),
+                   {{"model.embed_tokens.weight", embedding},
+                    {"lm_head.weight", embedding.clone()},  // equal, as the configuration ties it
+                    {"model.norm.weight", norm}});
+  const std::string name = "language_model.model.embed_tokens.weight";
+  std::vector<Parameter> parameters = {Named(name, {100, 6}), Named(name, {50, 6}),
+                                       Named(name, {50, 6}), Named(name, {1, 6}),
+                                       Named("language_model.model.norm.weight", {6})};
+  for (const auto& [index, begin] : {std::pair(1, 0), {2, 50}, {3, 99}})
+    parameters[static_cast<size_t>(index)].part = {.dim = 0, .begin = begin, .whole = 100};
+  std::vector<Parameter*> list;
+  for (Parameter& parameter : parameters) list.push_back(&parameter);
+  FlatParameters flat(list, at::kFloat);
+  LoadWeights(list, Config(), {folder.string(), "language_model.", 2});
+  CHECK(parameters[0].master.narrow(0, 0, 98).equal(embedding));
+  for (const int64_t row : {98, 99})
+    CHECK(parameters[0].master.select(0, row).equal(mean.to(at::kFloat)));
+  for (const size_t part : {1U, 2U, 3U}) {
+    const int64_t begin = parameters[part].part.begin;
+    CHECK(parameters[part].master.equal(
+        parameters[0].master.narrow(0, begin, parameters[part].shape[0])));
+  }
+  CHECK(parameters[4].master.equal(norm));
+  CHECK_THROWS_WITH(CheckWeights(list, Config(), {folder.string(), "language_model.", 1}),
+                    Contains("has the shape [98, 6], the model needs [99, 6]"));
+  CHECK_THROWS_WITH(CheckWeights(list, Config(), {folder.string(), "language_model.", 0}),
+                    Contains("the model needs [100, 6]"));
+  CHECK_THROWS_WITH(CheckWeights(list, Config(), {folder.string(), "vision_tower.", 2}),
+                    Contains("5 of 5 weights are missing"));
+  std::filesystem::remove_all(folder);
+}
+
 // That this process has read so far, by any system call; nothing where the kernel does not count.
 std::optional<int64_t> BytesRead() {
   std::ifstream counters("/proc/self/io");

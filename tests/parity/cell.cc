@@ -108,7 +108,10 @@ std::vector<MicroBatch> CellBatches(const Cell& cell, const ModelConfig& config)
     if (batch.tiles() == 0) continue;
     batch.pixel_values = batch.pixel_values.mul(60).add(128).clamp(0, 255).to(at::kByte);
   }
-  for (size_t i = 0; i < batches.size(); ++i) batches[i].noise = i + 1;
+  for (size_t i = 0; i < batches.size(); ++i) {
+    batches[i].noise = i + 1;
+    batches[i].samples = {static_cast<int64_t>(i)};
+  }
   return batches;
 }
 
@@ -138,6 +141,14 @@ std::vector<Recompute> CellRecompute(const Cell& cell, const ModelConfig& config
   return recompute;
 }
 
+// Those of an encoder in the bubbles: a step ahead only what is frozen can run.
+int EncoderLayers(const Cell& cell, const std::vector<LayerSpec>& specs) {
+  const int all = NumEncoderLayers(specs);
+  int frozen = 0;
+  while (frozen < all && !IsTrained(specs[static_cast<size_t>(frozen)], cell.freeze)) ++frozen;
+  return cell.prefetch ? frozen : all;
+}
+
 }  // namespace
 
 Plan CellPlan(const Cell& cell, const ModelConfig& config) {
@@ -151,8 +162,9 @@ Plan CellPlan(const Cell& cell, const ModelConfig& config) {
                              kind.placement);
   } else if (FillsBubbles(cell.encoder)) {
     plan = PlanInBubbles(
-        degrees, {cell.encoder, cell.encoder_ranks, cell.encoder_chunks, NumEncoderLayers(specs)},
-        chunks, kind.placement);
+        degrees,
+        {cell.encoder, cell.encoder_ranks, cell.encoder_chunks, EncoderLayers(cell, specs)}, chunks,
+        kind.placement);
   }
   plan.schedule = cell.schedule;
   plan.sharded = ShardedStateOf(cell.zero);
@@ -210,19 +222,32 @@ struct Shared {
   double scale;  // of the loss, of which its gradients are divided again
 };
 
-// The micro-batches of a data rank.
-ModelPart::Pass PassOf(const Shared& shared, int data) {
+// The micro-batches of a data rank in a step.
+std::vector<const MicroBatch*> BatchesOf(const Cell& cell, const Shared& shared, int data,
+                                         int step) {
+  const auto count = static_cast<int>(shared.batches.size());
+  std::vector<const MicroBatch*> batches;
+  for (int i = data; i < count; i += shared.plan.data())
+    batches.push_back(
+        &shared.batches[static_cast<size_t>((i + (cell.turning ? step : 0)) % count)]);
+  return batches;
+}
+
+// A data rank's pass of a step, counted from 0; cell.steps is the last one.
+ModelPart::Pass PassOf(const Cell& cell, const Shared& shared, int data, int step) {
   ModelPart::Pass pass;
-  const int stride = shared.plan.data();
-  for (size_t i = static_cast<size_t>(data); i < shared.batches.size();
-       i += static_cast<size_t>(stride)) {
-    const MicroBatch& batch = shared.batches[i];
-    pass.loads.push_back(
-        SingleSegment(PicturesOf(batch, ImageSpecOf(shared.config)), batch.tokens()));
-  }
-  pass.batch = [&shared, data, stride](int i) -> const MicroBatch& {
-    return shared.batches[data + i * stride];
+  const auto load = [&shared](const MicroBatch* batch) {
+    return SingleSegment(PicturesOf(*batch, ImageSpecOf(shared.config)), batch->tokens());
   };
+  std::vector<const MicroBatch*> batches = BatchesOf(cell, shared, data, step);
+  for (const MicroBatch* batch : batches) pass.loads.push_back(load(batch));
+  if (cell.prefetch && step < cell.steps) {
+    for (const MicroBatch* batch : BatchesOf(cell, shared, data, step + 1)) {
+      pass.next_loads.push_back(load(batch));
+      batches.push_back(batch);
+    }
+  }
+  pass.batch = [batches](int i) -> const MicroBatch& { return *batches[static_cast<size_t>(i)]; };
   pass.loss_scale = shared.scale / shared.weight;
   return pass;
 }
@@ -261,7 +286,8 @@ void LoadOrSet(const Cell& cell, const std::string& folder, ParallelModel& model
 }
 
 void Save(const std::string& folder, const ZeroOptimizer& optimizer, Communicator& world) {
-  CheckpointContent content{{}, Json::object(), Json::object(), Json::object(), {}};
+  CheckpointContent content;
+  content.environment = content.sections = content.settings = Json::object();
   content.tensors = TensorsToSave(optimizer);
   content.state.step = content.state.optimizer_step = optimizer.steps();
   SaveCheckpoint(folder, content, /*keep=*/1, world);
@@ -286,9 +312,13 @@ CellResult RunRankOf(const Cell& cell, const Shared& shared, const CellFolders& 
   ParallelModel model(shared.config, shared.plan, options, world, recorder);
   ZeroOptimizer optimizer = MakeOptimizer(cell, model, world);
   LoadOrSet(cell, folders.load, model, optimizer, world);
-  const ModelPart::Pass pass = PassOf(shared, model.groups().at.data);
-  const auto run = [&] { return RunPass(shared, pass, model, optimizer); };
   CellResult result;
+  auto run = [&, step = 0]() mutable {
+    const auto pass = PassOf(cell, shared, model.groups().at.data, step++);
+    const double loss = RunPass(shared, pass, model, optimizer);
+    result.taken += model.taken();
+    return loss;
+  };
   result.loss = run();
   const std::vector<Parameter*>& parameters = model.parameters().parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -317,6 +347,7 @@ void AddTensors(const Tensors& part, Tensors& whole) {
 CellResult Join(const std::vector<CellResult>& parts) {
   CellResult whole;
   whole.norms = parts[0].norms;
+  whole.taken = parts[0].taken;
   whole.losses.resize(parts[0].losses.size());
   for (const CellResult& part : parts) {
     whole.copies_agree = whole.copies_agree && part.copies_agree;
@@ -349,6 +380,8 @@ std::string ToString(const Cell& cell) {
   for (const std::string& module : cell.freeze) text += " frozen " + module;
   if (cell.recompute != "none") text += " recompute " + cell.recompute;
   if (cell.offload) text += " offload";
+  if (cell.turning) text += " turning";
+  if (cell.prefetch) text += " prefetch";
   return text;
 }
 
@@ -366,7 +399,13 @@ ModelConfig CellModel(const std::string& name) {
   }
   if (name == "internvl-qwen2") return TinyInternVl(/*large_form=*/false);
   if (name == "internvl-llama") return TinyInternVl(/*large_form=*/true);
+  if (name == "internvl-drop_path") {
+    ModelConfig config = TinyInternVl(/*large_form=*/false);
+    config.vision.drop_path_rate = 0.5;
+    return config;
+  }
   if (name == "llava-llama") return TinyLlava();
+  if (name == "llava_next-llama") return TinyLlavaNext();
   if (name == "qwen2_vl") return TinyQwenVl(/*windows=*/false);
   if (name == "qwen2_5_vl") return TinyQwenVl(/*windows=*/true);
   if (name.starts_with("internvl-")) {  // another decoder behind InternViT-300M's form

@@ -35,6 +35,10 @@ struct Cell {
   // By layer: none | vision+llm, llm (these modules whole) | attention | mlp | random SEED
   std::string recompute = "none";
   int steps = 3;  // of AdamW, on the same batches
+  // Each step begins with the micro-batch after that with which the one before began, so that none
+  // is encoded where the step before has its features.
+  bool turning = false;
+  bool prefetch = false;  // a frozen encoder in the bubbles runs a step ahead
   // First weights moved by about a rounding of fp32: how far such a run is from one without is how
   // far rounding alone takes it.
   bool nudged = false;
@@ -47,10 +51,9 @@ struct Cell {
 std::string ToString(const Cell& cell);
 
 // internvl-qwen2 (InternViT-300M form), internvl-llama (6B form: RMSNorm, QK norm), internvl-qwen3,
-// internvl-internlm2, llava-llama, qwen2_vl (tied), qwen2_5_vl, qwen2, llama, qwen2-tied; with
-// "+lora",
-// "+dora", "+dropout" or "+int8" adapters of that kind on all linear layers, the last over
-// quantised ones.
+// internvl-internlm2, llava-llama, llava_next-llama, qwen2_vl (tied), qwen2_5_vl, qwen2, llama,
+// qwen2-tied; with "+lora", "+dora", "+dropout" or "+int8" adapters of that kind on all linear
+// layers, the last over quantised ones.
 ModelConfig CellModel(const std::string& name);
 
 Plan CellPlan(const Cell& cell, const ModelConfig& config);
@@ -64,6 +67,7 @@ struct CellResult {
   // Masters after all steps; loss and gradient norm before each.
   std::map<std::string, at::Tensor> weights;
   std::vector<double> losses, norms;
+  int taken = 0;  // micro-batches of a data rank whose features came from the step before
   // Whether what all tensor ranks hold has the same bits on each of them, after all steps.
   bool copies_agree = true;
 };

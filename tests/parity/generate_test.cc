@@ -33,6 +33,7 @@ std::vector<std::vector<Prompt>> CellPrompts(const ModelConfig& config) {
     if (config.has_vision && i % 3 == 1) {
       const ImageSpec images = ImageSpecOf(config);
       prompt.pictures = images.LoadOfTiles(i);
+      if (images.lists_grids()) prompt.grids = images.GridsOfTiles(i);
       prompt.pixel_values = Normal({i, 3, images.tile_size, images.tile_size}, 40 + i);
       prompt.ids.insert(prompt.ids.end(), static_cast<size_t>(prompt.pictures.image_tokens),
                         static_cast<int32_t>(config.image_token_id));
@@ -95,6 +96,7 @@ std::vector<int32_t> Naive(Stage& stage, const ModelConfig& config, const Prompt
     batch.position_ids = at::arange(std::ssize(ids), at::kLong);
     batch.cu_seqlens = {0, std::ssize(ids)};
     batch.pixel_values = prompt.pixel_values;
+    batch.image_grids = GridTensor(prompt.grids);
     if (prompt.pixel_values.defined()) {  // of the question: an answer has no pictures
       batch.image_positions = batch.input_ids.narrow(0, 0, std::ssize(prompt.ids))
                                   .eq(config.image_token_id)
@@ -139,7 +141,8 @@ Cell Meshes() {
 TEST_CASE("greedy answers of every mesh are those of full forward passes", "[generate][cpu]") {
   at::set_num_threads(1);
   Cell cell = Meshes();
-  cell.model = GENERATE("internvl-qwen2", "internvl-llama", "qwen2-tied", "llava-llama");
+  cell.model =
+      GENERATE("internvl-qwen2", "internvl-llama", "qwen2-tied", "llava-llama", "llava_next-llama");
   INFO(ToString(cell));
   const Answers answers = Generate(cell, Greedy());
   CHECK(answers == NaiveAnswers(cell.model));

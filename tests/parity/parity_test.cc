@@ -332,6 +332,40 @@ TEST_CASE("parity: LLaVA with its encoder apart, and the first stage of training
   Check(cell);
 }
 
+TEST_CASE("parity: pictures of any resolution", "[parity][cpu]") {
+  Cell cell;
+  cell.model = "llava_next-llama";
+  cell.modality = GENERATE("mixed", "pictures", "random 3");
+  cell.schedule = GENERATE("1f1b", "zb_h1", "interleaved", "zb_v");
+  cell.pipeline = 2;
+  std::tie(cell.data, cell.tensor) = GENERATE(table<int, int>({{1, 1}, {2, 1}, {1, 2}, {1, 3}}));
+  cell.zero = cell.data - 1;
+  cell.precision = GENERATE("fp32", "bf16");
+  cell.recompute = GENERATE("none", "random 1");
+  Check(cell);
+}
+
+TEST_CASE("parity: pictures of any resolution, an encoder apart and frozen parts",
+          "[parity][cpu]") {
+  Cell cell = EncoderApart(GENERATE("gpipe", "1f1b", "zb_h1"));
+  cell.model = "llava_next-llama";
+  cell.modality = "pictures";
+  cell.freeze =
+      GENERATE(std::vector<std::string>{}, std::vector<std::string>{"vision"},
+               std::vector<std::string>{"vision", "llm"}, std::vector<std::string>{"projector"});
+  Check(cell);
+}
+
+TEST_CASE("parity: pictures of any resolution, an encoder in the bubbles", "[parity][cpu]") {
+  Cell cell = EncoderInBubbles();
+  cell.model = "llava_next-llama";
+  cell.modality = "pictures";
+  cell.schedule = GENERATE("1f1b", "zb_v");
+  cell.pipeline = 2;
+  cell.encoder_ranks = GENERATE(1, 2);
+  CheckInBubbles(cell);
+}
+
 TEST_CASE("parity: pictures at their own size", "[parity][cpu]") {
   Cell cell;
   cell.model = GENERATE("qwen2_vl", "qwen2_5_vl");
@@ -400,8 +434,8 @@ TEST_CASE("parity: fp16 with a scaled loss", "[parity][cpu]") {
 TEST_CASE("parity: fp16 of every family, and adapters", "[parity][cpu]") {
   Cell cell;
   cell.precision = "fp16";
-  cell.model = GENERATE("internvl-qwen3", "internvl-internlm2", "llava-llama", "qwen2_vl",
-                        "qwen2_5_vl", "internvl-qwen2+dora", "internvl-llama+int8");
+  cell.model = GENERATE("internvl-qwen3", "internvl-internlm2", "llava-llama", "llava_next-llama",
+                        "qwen2_vl", "qwen2_5_vl", "internvl-qwen2+dora", "internvl-llama+int8");
   cell.pipeline = 2;
   std::tie(cell.data, cell.tensor) = GENERATE(table<int, int>({{2, 1}, {1, 2}}));
   cell.zero = cell.data - 1;
@@ -419,6 +453,22 @@ TEST_CASE("parity: adapters", "[parity][cpu]") {
   cell.zero = cell.data - 1;
   cell.recompute = GENERATE("none", "random 1");
   Check(cell);
+}
+
+TEST_CASE("parity: stochastic depth of the encoder", "[parity][cpu]") {
+  Cell cell;
+  cell.model = "internvl-drop_path";
+  cell.modality = "pictures";
+  cell.schedule = GENERATE("gpipe", "1f1b", "zb_h1", "interleaved");
+  cell.pipeline = 2;
+  std::tie(cell.data, cell.tensor) = GENERATE(table<int, int>({{1, 1}, {2, 1}, {1, 2}}));
+  cell.zero = cell.data - 1;
+  cell.recompute = GENERATE("none", "random 1");
+  Check(cell);
+  cell = EncoderInBubbles();
+  cell.model = "internvl-drop_path";
+  cell.pipeline = 2;
+  CheckInBubbles(cell);
 }
 
 TEST_CASE("parity: kinds of adapters, and what is under them", "[parity][cpu]") {

@@ -136,6 +136,74 @@ TEST_CASE("a packed row keeps its segments apart", "[trainer][cpu]") {
   CHECK(square.rows[0].batch.target_weights[0].item<double>() == Approx(1 / std::sqrt(2.0)));
 }
 
+// Pictures of any resolution: tiles of 4 x 4 pixels of four tokens, one row of three or two rows of
+// one.
+ModelConfig AnyResolution() {
+  ModelConfig config = Config(/*has_vision=*/true);
+  config.model_type = "llava_next";
+  config.downsample_ratio = 1;
+  config.image_grid_pinpoints = {{4, 12}, {8, 4}};
+  return config;
+}
+
+TEST_CASE("pictures of any resolution go to the rows that have their tokens", "[trainer][cpu]") {
+  // 4 x 7 pixels: 4 tokens and two rows of four patches without padding, 14 in 4 tiles. 8 x 4: 4
+  // and four rows of two, 16 in 3 tiles.
+  at::Tensor ids = at::full({2, 20}, 3, at::kLong);
+  ids.narrow(0, 0, 1).narrow(1, 2, 14).fill_(kImage);
+  ids.narrow(0, 1, 1).narrow(1, 1, 16).fill_(kImage);
+  const at::Tensor sizes = at::tensor({4, 7, 8, 4}, at::kLong).view({2, 2});
+  const at::Tensor pixels = at::randn({7, 3, 4, 4});
+  const CheckInputs inputs = ReadFor(AnyResolution(),
+                                     {{"input_ids", ids},
+                                      {"pixel_values", pixels},
+                                      {"image_sizes", sizes},
+                                      {"images_per_sample", at::tensor({1, 1}, at::kLong)}},
+                                     "token");
+  const MicroBatch &first = inputs.rows[0].batch, &second = inputs.rows[1].batch;
+  CHECK(first.pixel_values.equal(pixels.slice(0, 0, 4)));
+  CHECK(second.pixel_values.equal(pixels.slice(0, 4, 7)));
+  CHECK(List(first.image_grids) == std::vector<int64_t>{4, 7});
+  CHECK(List(second.image_grids) == std::vector<int64_t>{8, 4});
+  CHECK(first.image_positions.equal(at::arange(2, 16, at::kLong)));
+  CHECK(second.position_ids.equal(at::arange(20, at::kLong)));
+
+  // The form of Transformers' processor, tiles of each picture padded to the most.
+  at::Tensor padded = at::zeros({2, 5, 3, 4, 4});
+  padded.select(0, 0).narrow(0, 0, 4).copy_(pixels.slice(0, 0, 4));
+  padded.select(0, 1).narrow(0, 0, 3).copy_(pixels.slice(0, 4, 7));
+  const CheckInputs again =
+      ReadFor(AnyResolution(),
+              {{"input_ids", ids}, {"pixel_values", padded}, {"image_sizes", sizes}}, "token");
+  CHECK(again.rows[1].batch.pixel_values.equal(second.pixel_values));
+
+  const auto refusal = [&](Tensors changed) {
+    changed.insert({{"input_ids", ids}, {"pixel_values", pixels}, {"image_sizes", sizes}});
+    try {
+      ReadFor(AnyResolution(), changed, "token");
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(refusal({}).empty());
+  CHECK_THAT(refusal({{"image_sizes", sizes.narrow(0, 0, 1)}}),
+             Contains("pixel_values: has the shape [7, 3, 4, 4], not [4, 3, 4, 4]"));
+  CHECK_THAT(
+      refusal({{"image_sizes", sizes.narrow(0, 0, 1)}, {"pixel_values", pixels.slice(0, 0, 4)}}),
+      Contains("image_sizes: has 1 pictures, too few for the image tokens of row 1"));
+  CHECK_THAT(refusal({{"image_sizes", sizes.flip(0)}}),
+             Contains("row 0 has 14 image tokens for a picture that has 16"));
+  CHECK_THAT(refusal({{"image_sizes", sizes.sub(4)}}), Contains("image_sizes: 0 x 3 is no height"));
+  CHECK_THAT(refusal({{"image_sizes", sizes.flatten()}}), Contains("image_sizes: is not"));
+  CHECK_THAT(refusal({{"input_ids", ids.narrow(0, 0, 1)}}),
+             Contains("image_sizes: 1 pictures have no tokens"));
+  CHECK_THAT(refusal({{"pixel_values", padded.narrow(1, 0, 3)}}), Contains("pixel_values: has"));
+  CHECK_THAT(refusal({{"images_per_sample", at::tensor({2, 1}, at::kLong)}}),
+             Contains("sample 0 has image tokens for 1 pictures"));
+  CHECK_THAT(refusal({{"image_grid_thw", sizes}}), Contains("takes no such tensor"));
+}
+
 TEST_CASE("tensors that do not go together are refused by name", "[trainer][cpu]") {
   struct Bad {
     const char* expected;

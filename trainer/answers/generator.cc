@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "balance/load/random.h"
+#include "models/families/families.h"
 #include "models/layers/kv_cache.h"
 #include "models/spec/grid_positions.h"
 #include "parallel/comm/values.h"
@@ -34,13 +35,13 @@ struct Row {
 
 // Positions of a prompt, [tokens], or [3, tokens] where it has pictures that are grids; sets that
 // of the token behind it, which with such pictures is not its number.
-at::Tensor PromptPositions(const Prompt& prompt, int64_t merge, int64_t* next) {
+at::Tensor PromptPositions(const Prompt& prompt, const ImageSpec& images, int64_t* next) {
   const auto tokens = std::ssize(prompt.ids);
   *next = tokens;
-  if (prompt.grids.empty()) return at::arange(tokens, at::kLong);
+  if (prompt.grids.empty() || !images.has_grids()) return at::arange(tokens, at::kLong);
   at::Tensor positions = at::empty({3, tokens}, at::kLong);
   int64_t* first = positions.mutable_data_ptr<int64_t>();
-  *next = WriteGridPositions(TokenGrids(prompt.begins, prompt.grids, merge), tokens,
+  *next = WriteGridPositions(TokenGrids(prompt.begins, prompt.grids, images.merge), tokens,
                              {first, first + tokens, first + 2 * tokens});
   return positions;
 }
@@ -59,7 +60,7 @@ at::Tensor Joined(std::vector<at::Tensor> positions) {
 class RunningBatch {
  public:
   RunningBatch(const std::vector<Prompt>& prompts, const ModelConfig& config, bool greedy)
-      : rows_(prompts.size()), image_token_(config.image_token_id), merge_(config.shuffle()) {
+      : rows_(prompts.size()), image_token_(config.image_token_id), images_(ImageSpecOf(config)) {
     decoding_.greedy = greedy;
     for (size_t i = 0; i < rows_.size(); ++i) rows_[i].prompt = &prompts[i];
   }
@@ -114,7 +115,7 @@ class RunningBatch {
     } else {
       ids.insert(ids.end(), prompt.ids.begin(), prompt.ids.end());
       if (prompt.pixel_values.defined()) pixels.push_back(prompt.pixel_values);
-      positions.push_back(PromptPositions(prompt, merge_, &row.position));
+      positions.push_back(PromptPositions(prompt, images_, &row.position));
       grids_.insert(grids_.end(), prompt.grids.begin(), prompt.grids.end());
       load_.patches += prompt.pictures.patches;
       load_.patch_pairs += prompt.pictures.patch_pairs;
@@ -129,7 +130,8 @@ class RunningBatch {
   }
 
   std::vector<Row> rows_;
-  int64_t image_token_, merge_;
+  int64_t image_token_;
+  ImageSpec images_;
   std::vector<PatchGrid> grids_;  // of this pass's pictures
   Decoding decoding_;
   MicroBatch batch_;

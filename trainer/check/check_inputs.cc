@@ -16,6 +16,7 @@
 #include "models/families/families.h"
 #include "models/weights/safetensors.h"
 #include "trainer/check/grid_inputs.h"
+#include "trainer/check/sized_inputs.h"
 
 namespace equipoise {
 namespace {
@@ -43,7 +44,11 @@ class InputReader {
       grids_.emplace(file_, config_);
     } else {
       positions_ = LikeIds("position_ids");
-      ReadTiles();
+      if (TakesSizes()) {
+        sized_.emplace(file_, config_);
+      } else {
+        ReadTiles();
+      }
     }
     if (image_token_ < 0 && tiles() > 0) image_token_ = GuessImageToken();
 
@@ -56,6 +61,9 @@ class InputReader {
     if (grids_ && grids_->left() > 0) {
       Refuse("image_grid_thw",
              fmt::format("{} pictures have no tokens in input_ids", grids_->left()));
+    }
+    if (sized_ && sized_->left() > 0) {
+      Refuse("image_sizes", fmt::format("{} pictures have no tokens in input_ids", sized_->left()));
     }
     if (next_tile_ != tiles()) {
       Refuse("pixel_values",
@@ -76,6 +84,7 @@ class InputReader {
                                                  "images_per_sample"};
     for (const auto& [name, entry] : file_.entries()) {
       if (name == "image_grid_thw" && TakesGrids()) continue;
+      if (name == "image_sizes" && TakesSizes()) continue;
       if (name == "pixel_values_videos" || name == "video_grid_thw") {
         Refuse(name, "videos are not supported; leave them out");
       }
@@ -88,6 +97,7 @@ class InputReader {
   }
 
   bool TakesGrids() const { return ImageSpecOf(config_).has_grids(); }
+  bool TakesSizes() const { return ImageSpecOf(config_).kind == ImageSpec::Kind::kAnyRes; }
 
   at::Tensor Integers(const std::string& name) const {
     const at::Tensor tensor = file_.Read(name);
@@ -256,7 +266,7 @@ class InputReader {
       if (next_sample_ >= expected.size(0) || expected[next_sample_].item<int64_t>() != found) {
         Refuse("images_per_sample",
                fmt::format("sample {} has image tokens for {} {}", next_sample_, found,
-                           grids_ ? "pictures" : "tiles"));
+                           grids_ || sized_ ? "pictures" : "tiles"));
       }
     }
   }
@@ -290,7 +300,14 @@ class InputReader {
       batch.position_ids = at::cat(parts);
     }
     if (labels_.defined()) AddLabels(row, result, &batch, total_weight);
-    if (!grids_) AddTiles(row, &batch);
+    if (sized_) {
+      sized_->AddTo(row, &batch);
+      CheckTilesOfSamples(batch.cu_seqlens, [&](int64_t begin, int64_t end) {
+        return sized_->PicturesIn(begin, end);
+      });
+    } else if (!grids_) {
+      AddTiles(row, &batch);
+    }
     return result;
   }
 
@@ -298,9 +315,10 @@ class InputReader {
   const ModelConfig& config_;
   const LossWeight weighting_;
   at::Tensor ids_, labels_, mask_, positions_, pixels_;
-  std::optional<GridInputs> grids_;  // where the model takes pictures so
-  std::vector<int64_t> segments_;    // cu_seqlens of the packed row; empty when rows are not packed
-  int64_t image_token_;              // -1: unknown, and not needed
+  std::optional<GridInputs> grids_;   // where the model takes pictures so
+  std::optional<SizedInputs> sized_;  // likewise
+  std::vector<int64_t> segments_;  // cu_seqlens of the packed row; empty when rows are not packed
+  int64_t image_token_;            // -1: unknown, and not needed
   int64_t next_tile_ = 0, next_sample_ = 0;
 };
 

@@ -12,6 +12,7 @@
 #include "models/families/adapters.h"
 #include "models/families/families.h"
 #include "models/spec/weight_names.h"
+#include "models/weights/gptq_folder.h"
 #include "models/weights/safetensors.h"
 #include "models/weights/weights.h"
 #include "parallel/comm/values.h"
@@ -160,7 +161,7 @@ void CheckRun::Collect(const std::string& prefix, Tensors& out, const Contribute
     std::vector<std::pair<FusedRows, at::Tensor>> parts;
     for (const WeightNames::Held& held : weight_names.Ours(key)) {
       if (held.name == last.name + ".weight" && !last.tied.name.empty()) continue;
-      if (base.count(held.name) > 0) continue;
+      if (base.count(GptqWeightName(held.name)) > 0) continue;
       std::vector<int64_t> shape = files.FileOf(key).entries().at(key).shape;
       if (!held.rows.whole()) shape[0] = shape[0] / held.rows.period * held.rows.count;
       at::Tensor whole = at::zeros(shape, at::kFloat);

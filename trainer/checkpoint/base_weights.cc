@@ -6,13 +6,15 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "configs/base/error.h"
 #include "models/families/families.h"
-#include "models/weights/packed_part.h"
+#include "models/families/model_parts.h"
 #include "models/weights/peft_folder.h"
 #include "models/weights/safetensors.h"
 #include "models/weights/weights.h"
+#include "parallel/packed_weight.h"
 #include "trainer/common/durable_file.h"
 
 namespace equipoise {
@@ -26,24 +28,58 @@ std::vector<Parameter*> AdaptersAmong(const std::vector<Parameter*>& parameters)
   return adapters;
 }
 
-// A parameter with a whole weight's values in fp32, of no mesh.
-at::Tensor WholeWeight(const std::string& name, const TensorSpec& spec, const ModelConfig& model,
+// A folder, and the parameters whose weights it has.
+struct FolderPart {
+  WeightFolder folder;
+  std::vector<Parameter*> parameters;
+};
+
+// The folders that the first weights come from. Parameters of none are the new projector's.
+std::vector<FolderPart> FolderParts(const std::vector<Parameter*>& parameters,
+                                    const ModelConfig& model, const ModelSection& section) {
+  if (section.llm.empty()) {
+    if (!section.hf.empty()) return {FolderPart{section.hf, parameters}};
+    throw ConfigError(
+        "model.init: pretrained weights come from model.hf; name it, or set init: random");
+  }
+  const EncoderPart encoder = ReadEncoderPart(section.vision);
+  const int64_t known = ReadDecoderPart(section.llm).text.vocab_size;
+  FolderPart vision{{section.vision, encoder.prefix}, {}};
+  FolderPart llm{{section.llm, kLanguageModelPrefix, model.text.vocab_size - known}, {}};
+  for (Parameter* parameter : parameters) {
+    if (parameter->name.starts_with(kVisionTower)) vision.parameters.push_back(parameter);
+    if (parameter->name.starts_with(kLanguageModelPrefix)) llm.parameters.push_back(parameter);
+  }
+  return {vision, llm};
+}
+
+// The new projector between model.vision and model.llm; nothing of one folder's model.
+std::vector<Parameter*> NewAmong(const std::vector<Parameter*>& parameters,
+                                 const ModelSection& section) {
+  std::vector<Parameter*> fresh;
+  for (Parameter* parameter : parameters) {
+    const std::string& name = parameter->name;
+    const bool old = section.llm.empty() || name.starts_with(kVisionTower) ||
+                     name.starts_with(kLanguageModelPrefix);
+    if (!old) fresh.push_back(parameter);
+  }
+  return fresh;
+}
+
+// A whole weight's values in fp32, of no mesh.
+at::Tensor WholeWeight(const TensorSpec& spec, const ModelConfig& model,
                        const ModelSection& section, uint64_t seed) {
   Parameter whole;
-  whole.name = name;
+  whole.name = spec.name;
   whole.shape = spec.shape;
-  whole.master = at::empty(spec.shape, at::kFloat);
-  ModelConfig plain = model;
-  plain.lora = {};
-  plain.quantize = {};
+  whole.packs = spec.packing != Packing::kNone;
+  if (!whole.packs) whole.master = at::empty(spec.shape, at::kFloat);
   if (section.init == "random") {
-    InitializeWeights({&whole}, plain, seed);
+    InitializeWeights({&whole}, model, seed);
   } else {
-    ReadWeight(whole, plain, section.hf);
+    ReadWeight(whole, model, section.hf);
   }
-  if (spec.packing == Packing::kNone) return whole.master;
-  return PackedPart(whole.master, spec.packing, {-1, 0, spec.shape}, at::kCPU, name)
-      ->Unpacked(at::kFloat);
+  return whole.packs ? whole.packed->Unpacked(at::kFloat) : whole.master;
 }
 
 // DoRA's magnitudes begin as the norms of the weights' rows.
@@ -57,9 +93,8 @@ void SetMagnitudes(const std::vector<Parameter*>& parameters, const ModelConfig&
   for (Parameter* parameter : parameters) {
     if (!parameter->name.ends_with(suffix)) continue;
     const std::string layer = parameter->name.substr(0, parameter->name.size() - suffix.size());
-    const std::string name = layer + ".weight";
     const at::Tensor norms =
-        WholeWeight(name, specs.at(name), model, section, seed).square().sum(1).sqrt();
+        WholeWeight(specs.at(layer + ".weight"), model, section, seed).square().sum(1).sqrt();
     const int64_t begin = parameter->part.split() ? parameter->part.begin : 0;
     parameter->stored().copy_(norms.narrow(0, begin, parameter->shape[0]));
   }
@@ -74,16 +109,22 @@ std::vector<std::string> SetFirstWeights(const std::vector<Parameter*>& paramete
   if (section.init == "random") {
     InitializeWeights(parameters, model, seed);
   } else {
-    if (section.hf.empty()) {
-      throw ConfigError(
-          "model.init: pretrained weights come from model.hf; name it, or set init: random");
+    for (const FolderPart& part : FolderParts(parameters, model, section)) {
+      for (std::string& name : LoadWeights(part.parameters, model, part.folder))
+        zeros.push_back(std::move(name));
     }
-    zeros = LoadWeights(parameters, model, section.hf);
+    InitializeWeights(NewAmong(parameters, section), model, seed);
     InitializeWeights(AdaptersAmong(parameters), model, seed);
   }
   if (model.lora.dora && model.lora.folder.empty()) SetMagnitudes(parameters, model, section, seed);
   if (!model.lora.folder.empty()) LoadPeft(parameters, model, model.lora.folder);
   return zeros;
+}
+
+void CheckFirstFolders(const std::vector<Parameter*>& parameters, const ModelConfig& model,
+                       const ModelSection& section) {
+  for (const FolderPart& part : FolderParts(parameters, model, section))
+    CheckWeights(part.parameters, model, part.folder);
 }
 
 std::string BaseIdentity(const ModelSection& section, uint64_t seed) {
@@ -96,7 +137,8 @@ std::string BaseIdentity(const ModelSection& section, uint64_t seed) {
   for (const std::string& name : files.names()) {
     const SafetensorsReader& file = files.FileOf(name);
     const SafetensorsEntry& entry = file.entries().at(name);
-    if (!entry.dtype.starts_with("F") && entry.dtype != "BF16") continue;
+    // I32: weights in GPTQ's form.
+    if (!entry.dtype.starts_with("F") && entry.dtype != "BF16" && entry.dtype != "I32") continue;
     add(name.data(), name.size());
     add(entry.dtype.data(), entry.dtype.size());
     add(entry.shape.data(), entry.shape.size() * sizeof(int64_t));

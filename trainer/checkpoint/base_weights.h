@@ -10,14 +10,20 @@
 
 namespace equipoise {
 
-// Sets the weights of a run's first step: those of model.hf, or random ones of this seed; adapters
-// as they begin, or those of model.adapter.init. Checkpoints of adapters lie on top of it. Returns
-// the names of matrices of model.hf that hold only zeros. The caller calls
-// FlatParameters::UpdateCompute() afterwards. Throws ConfigError where model.hf is needed and not
+// Sets the weights of a run's first step: those of model.hf, or of model.vision and model.llm with
+// a projector drawn by this seed, or random ones of it; adapters as they begin, or those of
+// model.adapter.init. Checkpoints of adapters lie on top of it. Returns
+// the names of the folders' matrices that hold only zeros. The caller calls
+// FlatParameters::UpdateCompute() afterwards. Throws ConfigError where a folder is needed and not
 // given, DataError as LoadWeights() and LoadPeft().
 std::vector<std::string> SetFirstWeights(const std::vector<Parameter*>& parameters,
                                          const ModelConfig& model, const ModelSection& section,
                                          uint64_t seed);
+
+// Throws where SetFirstWeights() would for a folder that is not given, lacks weights or has other
+// shapes. Reads only the headers of the files; parameters need no memory.
+void CheckFirstFolders(const std::vector<Parameter*>& parameters, const ModelConfig& model,
+                       const ModelSection& section);
 
 // What tells one base from another: a hash of the headers of model.hf's files, and of samples of
 // their values; for random weights the seed. Throws DataError.

@@ -34,6 +34,7 @@ bool DescribesModel(const fs::path& file) {
   if (name.find("safetensors") != std::string::npos || name.starts_with("pytorch_model")) {
     return false;  // weights and their index
   }
+  if (name == "quantize_config.json") return false;  // AutoGPTQ's: config.json says it too
   // .py: the modelling code in OpenGVLab's folders.
   return suffix == ".json" || suffix == ".jinja" || suffix == ".txt" || suffix == ".model" ||
          suffix == ".py";

@@ -54,6 +54,7 @@ int RunCheck(const Arguments& arguments, MpiEnvironment& mpi) {
   Communicator& world = *setup.world;
   config.model.hf = arguments.model;
   const ModelConfig model_config = ModelConfigOf(config.model);
+  if (arguments.gradients || recipe) RequireTrained(model_config);
   const Plan plan = MakePlan(config, model_config, mpi.size());
   TimelineRecorder recorder(mpi.rank());
   ParallelModel model(model_config, plan, ModelOptionsOf(config, setup), world, recorder);

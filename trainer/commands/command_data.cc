@@ -136,7 +136,7 @@ int Tokenize(const Arguments& arguments) {
   const bool is_tokenizer = std::filesystem::is_directory(path) || path.extension() == ".json" ||
                             path.extension() == ".model";
   const Tokenizer tokenizer =
-      Tokenizer::Read(is_tokenizer ? arguments.config : TokenizerPath(ConfigOf(arguments)));
+      is_tokenizer ? Tokenizer::Read(arguments.config) : ReadTokenizer(ConfigOf(arguments));
   std::ios::sync_with_stdio(false);
   TokenizeLines(tokenizer, std::cin, std::cout);
   std::cout.flush();
@@ -147,7 +147,7 @@ int Tokenize(const Arguments& arguments) {
 // specifies none.
 struct PredictedModel {
   explicit PredictedModel(const ModelSection& section) {
-    if (!section.hf.empty() || !section.preset.empty()) {
+    if (NamesModel(section)) {
       config = ModelConfigOf(section);
       frozen = section.freeze;
       return;

@@ -47,11 +47,12 @@ at::ScalarType StoredDtype(const std::string& name) {
 }
 
 // Sets the dtype in config.json, of the model and of its components, under the key of Transformers
-// 5 (`dtype`) and that of Transformers 4 (`torch_dtype`).
+// 5 (`dtype`) and that of Transformers 4 (`torch_dtype`). No weight is quantised any more.
 void WriteConfigJson(const std::string& folder, const std::string& dtype) {
   const std::string path = folder + "/config.json";
   Json config = ReadJsonFile(path);
   const std::string name = dtype == "fp32" ? "float32" : dtype == "bf16" ? "bfloat16" : "float16";
+  config.erase("quantization_config");
   config["dtype"] = name;
   if (config.contains("torch_dtype")) config["torch_dtype"] = name;
   for (const char* part : {"llm_config", "text_config", "vision_config"}) {

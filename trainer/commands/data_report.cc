@@ -213,9 +213,10 @@ Json DescribeSample(const OpenedData& data, int64_t sample) {
     description["images"].push_back({{"path", scanned.record.images[i]},
                                      {"tiles", images.TilesOf(picture.patches)},
                                      {"tokens", picture.image_tokens}});
-    if (!images.has_grids()) continue;
+    if (!images.lists_grids()) continue;
     const PatchGrid& grid = scanned.grids[i];
-    description["images"].back()["patches"] = {grid.rows, grid.columns};
+    const char* key = images.has_grids() ? "patches" : "pixels";
+    description["images"].back()[key] = {grid.rows, grid.columns};
   }
   description["tiles"] = images.TilesOf(scanned.all_pictures().patches);
   description["tokens"] = scanned.encoded.ids.size();
@@ -253,7 +254,10 @@ void WriteSample(const OpenedData& data, int64_t sample, const std::string& path
   }
   if (loaded.batch.position_ids.dim() == 2)
     tensors["position_ids"] = loaded.batch.position_ids.unsqueeze(1);
-  if (loaded.batch.image_grids.defined()) {  // one time of each picture, as of Transformers
+  const bool sizes = !ImageSpecOf(data.model_config).has_grids();
+  if (loaded.batch.image_grids.defined() && sizes) {
+    tensors["image_sizes"] = loaded.batch.image_grids;
+  } else if (loaded.batch.image_grids.defined()) {  // one time of each picture, as of Transformers
     tensors["image_grid_thw"] = at::constant_pad_nd(loaded.batch.image_grids, {1, 0}, 1);
   }
   WriteSafetensors(path, {tensors.begin(), tensors.end()});
@@ -274,6 +278,9 @@ void PrintSample(const Json& sample, bool colours, std::ostream& out) {
       out << image["patches"][0] << " x " << image["patches"][1] << " patches, ";
     } else {
       out << image["tiles"] << " tiles, ";
+    }
+    if (image.contains("pixels")) {
+      out << image["pixels"][0] << " x " << image["pixels"][1] << " pixels, ";
     }
     out << image["tokens"] << " tokens\n";
   }

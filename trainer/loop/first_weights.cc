@@ -9,7 +9,6 @@
 
 #include "configs/base/error.h"
 #include "models/stages/model.h"
-#include "models/weights/weights.h"
 #include "parallel/comm/gather_text.h"
 #include "trainer/checkpoint/base_weights.h"
 #include "trainer/common/agreement.h"
@@ -26,12 +25,24 @@ void WarnOfZeros(Communicator& world, const std::string& mine, const std::string
                folder, std::count(all.begin(), all.end(), '\n'), all.substr(0, all.find('\n')));
 }
 
+// The folders that the weights are read from.
+std::string FoldersOf(const ModelSection& section) {
+  return section.llm.empty() ? section.hf : section.vision + " and " + section.llm;
+}
+
+std::string TakenText(const RunConfig& config) {
+  const std::string read = "reading weights from " + FoldersOf(config.model);
+  const std::string drawn = fmt::format("seed {}", config.train.seed);
+  if (config.model.init == "random") return "drawing random weights, " + drawn;
+  return config.model.llm.empty() ? read : read + ", drawing the projector's, " + drawn;
+}
+
 }  // namespace
 
 void CheckFirstWeights(const RunContext& context, const ModelConfig& model) {
   const ModelSection& section = context.config.model;
   if (section.init == "random") return;
-  if (section.hf.empty()) {
+  if (section.hf.empty() && section.llm.empty()) {
     throw ConfigError(
         "model.init: pretrained weights come from model.hf; name it, or set init: random");
   }
@@ -40,15 +51,12 @@ void CheckFirstWeights(const RunContext& context, const ModelConfig& model) {
   for (const auto& layer : layers) {
     for (Parameter* parameter : layer->parameters()) parameters.push_back(parameter);
   }
-  AgreeOrThrowDataError(context.world(), [&] { CheckWeights(parameters, model, section.hf); });
+  AgreeOrThrowDataError(context.world(), [&] { CheckFirstFolders(parameters, model, section); });
 }
 
 void TakeFirstWeights(RunContext& context, const ModelConfig& model, FlatParameters& parameters) {
   const RunConfig& config = context.config;
-  const bool random = config.model.init == "random";
-  const std::string what = random
-                               ? fmt::format("drawing random weights, seed {}", config.train.seed)
-                               : "reading weights from " + config.model.hf;
+  const std::string what = TakenText(config);
   spdlog::info("{}", what);
   const auto taking = context.activity.During(what);
   std::string zeros;
@@ -60,7 +68,7 @@ void TakeFirstWeights(RunContext& context, const ModelConfig& model, FlatParamet
       }
     });
   });
-  WarnOfZeros(context.world(), zeros, config.model.hf);
+  WarnOfZeros(context.world(), zeros, FoldersOf(config.model));
 }
 
 }  // namespace equipoise

@@ -6,9 +6,10 @@
 
 namespace equipoise {
 
-// Weights of a run's first step: random, or those of model.hf (model.init).
+// Weights of a run's first step: random, or those of model.hf, or of model.vision and model.llm
+// (model.init).
 
-// Checks that the weights are there, without reading values. Throws ConfigError where model.hf is
+// Checks that the weights are there, without reading values. Throws ConfigError where a folder is
 // needed and not given, DataError where its files do not hold every weight with its shape.
 // Collective.
 void CheckFirstWeights(const RunContext& context, const ModelConfig& model);

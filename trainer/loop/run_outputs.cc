@@ -14,6 +14,7 @@
 #include "trainer/answers/answer_files.h"
 #include "trainer/answers/answer_role.h"
 #include "trainer/checkpoint/model_source.h"
+#include "trainer/checkpoint/parts_description.h"
 #include "trainer/common/durable_file.h"
 #include "trainer/common/logging.h"
 #include "trainer/device/memory_stats.h"
@@ -104,6 +105,8 @@ void RunOutputs::WriteDescription(const TrainingPlan& planned) const {
   WriteFileDurably(folder_.Path("plan.yaml"), PlanToYaml(planned.plan, planned.prediction));
   const std::string description = ModelDescriptionFolder(folder_.dir());
   if (!config.model.hf.empty()) CopyModelDescription(config.model.hf, description);
+  if (!config.model.llm.empty())
+    WritePartsDescription(config.model, data_.model_config(), description);
   if (!config.data.tokenizer.empty()) CopyModelDescription(config.data.tokenizer, description);
   WriteFileDurably(description + "/config.json",
                    ToHuggingFace(data_.model_config()).dump(2) + "\n");

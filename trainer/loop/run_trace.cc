@@ -22,7 +22,8 @@ void RunTrace::AddPredicted(const Replica& replica, const StepResult& step) {
   if (!context_.recorder.enabled()) return;
   mesh_ = replica.plan().mesh;
   const ParallelModel& model = replica.model();
-  const Timeline simulated = replica.forecast().Simulated(model.schedule(), step.loads).timeline;
+  const Timeline simulated =
+      replica.forecast().Simulated(model.schedule(), step.loads, step.taken).timeline;
   for (Span span : StartingAt(simulated, model.started_s())) {
     if (span.rank != replica.pipeline_rank()) continue;
     span.rank = context_.rank();

@@ -4,6 +4,7 @@
 
 #include "balance/costs/stage_costs.h"
 #include "balance/search/plan_forecast.h"
+#include "parallel/schedule/prefetch.h"
 #include "trainer/settings/precision.h"
 #include "trainer/settings/run_cluster.h"
 #include "trainer/settings/run_style.h"
@@ -41,14 +42,14 @@ SimulationCosts StepForecast::Costs(const std::vector<LayerLoad>& loads) const {
   return StageCosts(costs_, plan_, costs_.cluster(), loads);
 }
 
-Simulation StepForecast::Simulated(const Schedule& schedule,
-                                   const std::vector<LayerLoad>& loads) const {
-  return Simulate(schedule, Costs(loads));
+Simulation StepForecast::Simulated(const Schedule& schedule, const std::vector<LayerLoad>& loads,
+                                   int taken) const {
+  return Simulate(schedule, WithTaken(Costs(loads), taken));
 }
 
 RankSeconds StepForecast::Seconds(const Schedule& schedule, const std::vector<LayerLoad>& loads,
-                                  int pipeline_rank) const {
-  const Simulation simulation = SimulateTimes(schedule, Costs(loads));
+                                  int pipeline_rank, int taken) const {
+  const Simulation simulation = SimulateTimes(schedule, WithTaken(Costs(loads), taken));
   const auto rank = static_cast<size_t>(pipeline_rank);
   RankSeconds seconds;
   seconds.step_s = seconds.passes_s = simulation.step_s;

@@ -32,11 +32,12 @@ class StepForecast {
   // Costs of the ops of one step on a data rank's micro-batches.
   SimulationCosts Costs(const std::vector<LayerLoad>& loads) const;
   // One step of a pipeline in simulated time. `schedule` is the plan's, completed; `loads` are its
-  // micro-batches'.
-  Simulation Simulated(const Schedule& schedule, const std::vector<LayerLoad>& loads) const;
+  // micro-batches', of which the first `taken` have features from the step before.
+  Simulation Simulated(const Schedule& schedule, const std::vector<LayerLoad>& loads,
+                       int taken = 0) const;
   // Its seconds alone, those of one pipeline rank.
   RankSeconds Seconds(const Schedule& schedule, const std::vector<LayerLoad>& loads,
-                      int pipeline_rank) const;
+                      int pipeline_rank, int taken = 0) const;
   // One standard deviation of predicted times, as a share of them.
   double error_band() const { return costs_.error_band(); }
   // Whether predicted times mean something: GPUs that a preset knows, a profile, or given

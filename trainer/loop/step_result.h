@@ -46,7 +46,8 @@ struct StepResult {
 
   // This rank alone:
   RankTimes times;
-  std::vector<LayerLoad> loads;  // of its data rank's micro-batches
+  std::vector<LayerLoad> loads;  // of its data rank's micro-batches; encoded ones of the next step
+  int taken = 0;                 // of these micro-batches the step before has encoded so many
   std::vector<BadSample> bad;    // where this rank reports the loss
 };
 

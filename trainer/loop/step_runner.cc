@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <deque>
 #include <utility>
 
 #include "parallel/comm/already_reported_error.h"
@@ -74,23 +73,32 @@ void StepRunner::Start(const DataPosition& position) {
   const auto forming = context_.activity.During("forming the micro-batches of the epoch");
   const RunConfig& config = context_.config;
   const int data_ranks = replica_.plan().data();
+  const bool ahead = config.parallel.prefetch;
+  replica_.model().DropFeatures();
+  next_.reset();
+  packs_.clear();
   feed_ = std::make_unique<StepFeed>(
       &data_.dataset(), data_.MakePacker(data_ranks), position,
-      StepFeed::Options{replica_.data_rank(), data_ranks,
-                        config.data.LoaderThreads(LoaderThreadsOn(context_.device())),
-                        config.data.prefetch, context_.device(),
-                        [this](const std::vector<Pack>& packs) {
-                          std::vector<LayerLoad> loads;
-                          for (const Pack& pack : packs) loads.push_back(pack.load());
-                          return replica_.model().NeedsPictures(loads);
-                        }});
+      StepFeed::Options{
+          replica_.data_rank(), data_ranks,
+          config.data.LoaderThreads(LoaderThreadsOn(context_.device())), config.data.prefetch,
+          context_.device(),
+          [this, ahead, before = StepLoads()](const std::vector<Pack>& packs) mutable {
+            std::vector<LayerLoad> loads;
+            for (const Pack& pack : packs) loads.push_back(pack.load());
+            const ParallelModel& model = replica_.model();
+            return ahead ? model.NeedsPictures(loads, before) : model.NeedsPictures(loads);
+          }});
 }
 
 StepResult StepRunner::Run(int64_t number) {
   const Clock::time_point start = Clock::now();
   const std::string running_name = fmt::format("step {}", number);
   const auto running = context_.activity.During(running_name);
-  const FeedStep step = feed_->NextStep();
+  const FeedStep step = next_ ? std::move(*next_) : feed_->NextStep();
+  next_.reset();
+  const bool last = number >= context_.config.train.steps;
+  if (context_.config.parallel.prefetch && !last) next_ = feed_->NextStep();
   const StepBatches& batches = step.plan;
   StepResult result;
   if (ended_) result.pause_s = std::chrono::duration<double>(start - *ended_).count();
@@ -136,36 +144,56 @@ StepRunner::Sums StepRunner::RunMicroBatches(const StepBatches& batches, int64_t
                                              StepResult& result) {
   ParallelModel& model = replica_.model();
   Sums sums;
-  std::deque<LoadedPack> packs;
-  const auto load = [&] {
-    const Clock::time_point wait = Clock::now();
-    packs.push_back(feed_->LoadPack());
-    MicroBatch& batch = packs.back().batch;
-    batch.noise = NoiseOf(context_.config.train.seed, number, batch);
-    sums.data_wait_s += SecondsSince(wait);
-    context_.recorder.Add("data", fmt::format("wait {}", packs.size() - 1), wait, Clock::now());
-    if (!model.reports_loss()) return;
-    const std::vector<BadSample>& bad = packs.back().bad;
-    sums.bad_samples += static_cast<double>(bad.size());
-    sums.weight += packs.back().weight;
-    result.bad.insert(result.bad.end(), bad.begin(), bad.end());
-  };
   ModelPart::Pass pass;
-  result.loads = pass.loads = replica_.LoadsOf(batches.packs);
+  const StepLoads loads{replica_.LoadsOf(batches.packs),
+                        {},
+                        next_ ? replica_.LoadsOf(next_->plan.packs) : std::vector<LayerLoad>()};
+  const size_t count = loads.now.size();
+  result.loads = loads.All();
+  pass.loads = loads.now;
+  pass.next_loads = loads.next;
   const double scale = replica_.scaler.scale();
   pass.loss_scale = scale / batches.weight;
   pass.batch = [&](int i) -> const MicroBatch& {
-    while (packs.size() <= static_cast<size_t>(i)) load();
-    return packs[static_cast<size_t>(i)].batch;
+    while (packs_.size() <= static_cast<size_t>(i)) LoadPack(number, sums);
+    return packs_[static_cast<size_t>(i)].batch;
   };
-  pass.release = [&](int i) { packs[static_cast<size_t>(i)].batch = MicroBatch(); };
-  RunWithinMemory(replica_, context_.device(), fmt::format("step {}", number), result.loads,
+  pass.release = [&](int i) {
+    MicroBatch& batch = packs_[static_cast<size_t>(i)].batch;
+    if (static_cast<size_t>(i) < count) batch = MicroBatch();
+    batch.pixel_values.reset();
+  };
+  RunWithinMemory(replica_, context_.device(), fmt::format("step {}", number), loads.now,
                   [&] { model.RunStep(std::move(pass), IdentityOf(batches, number)); });
-  result.times.measured.data_wait_s = sums.data_wait_s;                         // within the passes
-  while (static_cast<int64_t>(packs.size()) < replica_.accumulation()) load();  // unasked for
+  result.times.measured.data_wait_s = sums.data_wait_s;  // within the passes
+  while (packs_.size() < count) LoadPack(number, sums);  // unasked for
+  for (size_t i = 0; i < count && model.reports_loss(); ++i) {
+    const std::vector<BadSample>& bad = packs_[i].bad;
+    sums.bad_samples += static_cast<double>(bad.size());
+    sums.weight += packs_[i].weight;
+    result.bad.insert(result.bad.end(), bad.begin(), bad.end());
+  }
+  DropPacks();
   if (model.reports_loss()) sums.loss = model.part().loss() / scale;
+  result.taken = model.taken();
   MeasurePasses(sums, result);
   return sums;
+}
+
+void StepRunner::LoadPack(int64_t number, Sums& sums) {
+  const Clock::time_point wait = Clock::now();
+  const auto place = static_cast<int64_t>(packs_.size());
+  packs_.push_back(feed_->LoadPack());
+  MicroBatch& batch = packs_.back().batch;
+  const int64_t step = place < replica_.accumulation() ? number : number + 1;
+  batch.noise = NoiseOf(context_.config.train.seed, step, batch);
+  sums.data_wait_s += SecondsSince(wait);
+  context_.recorder.Add("data", fmt::format("wait {}", place), wait, Clock::now());
+}
+
+void StepRunner::DropPacks() {
+  packs_.erase(packs_.begin(), packs_.begin() + static_cast<ptrdiff_t>(replica_.accumulation()));
+  for (LoadedPack& pack : packs_) pack.batch.pixel_values.reset();
 }
 
 void StepRunner::MeasurePasses(Sums& sums, StepResult& result) const {
@@ -175,8 +203,8 @@ void StepRunner::MeasurePasses(Sums& sums, StepResult& result) const {
   RankSeconds& measured = result.times.measured;
   measured.passes_s = model.step_s();
   measured.compute_s = model.busy_s() - measured.data_wait_s;
-  result.times.predicted =
-      replica_.forecast().Seconds(model.schedule(), result.loads, replica_.pipeline_rank());
+  result.times.predicted = replica_.forecast().Seconds(model.schedule(), result.loads,
+                                                       replica_.pipeline_rank(), result.taken);
   sums.predicted_s = result.times.predicted.step_s;
   for (const GradientReducer::Span& span : model.reductions())
     context_.recorder.Add("communication", span.name, span.start, span.end);

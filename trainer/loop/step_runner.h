@@ -2,11 +2,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "data/loading/loader.h"
 #include "data/loading/packing.h"
 #include "trainer/loop/replica.h"
 #include "trainer/loop/run_context.h"
@@ -43,6 +45,11 @@ class StepRunner {
     double predicted_s = 0;
   };
   Sums RunMicroBatches(const StepBatches& batches, int64_t number, StepResult& result);
+  // Waits for the next pack of this data rank, in step `number` or ahead of it.
+  void LoadPack(int64_t number, Sums& sums);
+  // Drops the packs of a step that is done. Those of the next one, whose pictures have been encoded
+  // already, stay.
+  void DropPacks();
   void MeasurePasses(Sums& sums, StepResult& result) const;
   Sums AllReduce(const Sums& sums) const;
   void UpdateWeights(const StepBatches& batches, int64_t number, StepResult& result);
@@ -54,6 +61,8 @@ class StepRunner {
   const RunData& data_;
   Replica& replica_;
   std::unique_ptr<StepFeed> feed_;
+  std::optional<FeedStep> next_;  // the step after this one, where this one encodes for it
+  std::deque<LoadedPack> packs_;  // of this step, then of the next one
   std::optional<std::chrono::steady_clock::time_point> ended_;  // the step before
 };
 

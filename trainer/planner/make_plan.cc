@@ -67,7 +67,9 @@ Plan PlanOnMesh(const RunConfig& config, const ModelConfig& model, int ranks) {
         "were started; use mpirun -n {} or change the degrees",
         degrees.data, degrees.pipeline, degrees.tensor, mesh.size(), ranks, mesh.size()));
   }
-  const int layers = placement == EncoderPlacement::kInline ? 0 : NumEncoderLayers(model);
+  const int layers = placement == EncoderPlacement::kInline
+                         ? 0
+                         : encoder.layers.value_or(NumEncoderLayers(model));
   if (apart) return DisaggregatedPlan(degrees, encoder_ranks, layers);
   if (!FillsBubbles(placement)) return InlinePlan(degrees);
   if (degrees.pipeline % encoder_ranks != 0) {
@@ -77,6 +79,31 @@ Plan PlanOnMesh(const RunConfig& config, const ModelConfig& model, int ranks) {
                     encoder_ranks, degrees.pipeline, degrees.pipeline));
   }
   return PlanInBubbles(degrees, {placement, encoder_ranks, encoder.chunks.value_or(1), layers});
+}
+
+// Pins the frozen layers in front to the copies of an encoder that runs a step ahead. A projector
+// that is trained is no part of them: it needs weights of its step, and is the first layer of the
+// language model's first stage. Throws ConfigError where the encoder cannot run ahead.
+void PinPrefetch(const RunConfig& config, const ModelConfig& model, EncoderPins& pins) {
+  const std::string key = "parallel.prefetch: ";
+  if (!model.has_vision) throw ConfigError(key + "there is no image encoder; leave it out");
+  if (!pins.placement || !FillsBubbles(*pins.placement)) {
+    throw ConfigError(fmt::format(
+        "{}an encoder that is {} runs in no bubbles; set parallel.encoder to three_phase, dep, "
+        "optimus_coarse or optimus, or leave parallel.prefetch out",
+        key, config.parallel.encoder));
+  }
+  const std::vector<LayerSpec> specs = LayerSpecs(model);
+  int layers = 0;
+  while (layers < NumEncoderLayers(specs) &&
+         !IsTrained(specs[static_cast<size_t>(layers)], config.model.freeze))
+    ++layers;
+  pins.layers = layers;
+  pins.prefetch = true;
+  if (specs[static_cast<size_t>(layers)].component != Component::kEncoder) return;
+  throw ConfigError(key +
+                    "vision is trained, or has adapters, and its features change in every step; "
+                    "add vision to model.freeze, or leave parallel.prefetch out");
 }
 
 // Throws ConfigError where given stages of an encoder in the bubbles do not hold its layers.
@@ -124,6 +151,7 @@ EncoderPins EncoderPinsOf(const RunConfig& config, const ModelConfig& model) {
   const ParallelSection& parallel = config.parallel;
   EncoderPins pins;
   pins.placement = ParseEnum<EncoderPlacement>(parallel.encoder);  // absent: auto
+  if (parallel.prefetch) PinPrefetch(config, model, pins);
   if (pins.placement && FillsBubbles(*pins.placement) && parallel.zero.value_or(1) > 1) {
     throw ConfigError(
         fmt::format("parallel.zero: {} and encoder: {} do not go together: data ranks make passes "
@@ -142,7 +170,8 @@ EncoderPins EncoderPinsOf(const RunConfig& config, const ModelConfig& model) {
   if (!model.has_vision) throw ConfigError(key + "needs an image encoder; use inline");
   if (parallel.encoder_ranks) pins.ranks = static_cast<int>(*parallel.encoder_ranks);
   if (parallel.encoder_chunks) pins.chunks = static_cast<int>(*parallel.encoder_chunks);
-  const int ranks = pins.ranks.value_or(1), layers = NumEncoderLayers(model);
+  const int ranks = pins.ranks.value_or(1);
+  const int layers = pins.layers.value_or(NumEncoderLayers(model));
   const int stages = ranks * pins.chunks.value_or(1);
   if (stages > layers) {
     throw ConfigError(fmt::format(

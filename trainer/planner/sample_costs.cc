@@ -114,7 +114,7 @@ bool HasAnnotations(const DataConfig& data) {
 // Tokenizer and options that turn records into samples, as in training.
 struct Reading {
   Reading(const RunConfig& config, const ModelConfig& model)
-      : tokenizer(Tokenizer::Read(TokenizerPath(config))),
+      : tokenizer(ReadTokenizer(config)),
         chat_template(config.data.chat_template, config.data.system, &tokenizer),
         options(SampleOptionsOf(config.data, model)) {}
 
@@ -222,7 +222,8 @@ SampleCosts FromSomeRecords(const DataConfig& data, const Reading& reading) {
 
 SampleCosts Gather(const RunConfig& config, const ModelConfig& model) {
   const DataConfig& data = config.data;
-  const bool has_tokenizer = !data.tokenizer.empty() || !config.model.hf.empty();
+  const bool has_tokenizer =
+      !data.tokenizer.empty() || !config.model.hf.empty() || !config.model.llm.empty();
   std::optional<Reading> reading;
   if (HasAnnotations(data) && (has_tokenizer || data.costs.empty())) reading.emplace(config, model);
   if (reading) {

@@ -86,8 +86,8 @@ MicroBatch RandomMicroBatch(const ModelConfig& config, const MeasuredRow& row) {
   if (row.tiles > 0) {
     const ImageSpec images = ImageSpecOf(config);
     const int64_t size = images.tile_size;
+    if (images.lists_grids()) batch.image_grids = GridTensor(images.GridsOfTiles(row.tiles));
     if (images.has_grids()) {
-      batch.image_grids = GridTensor(images.GridsOfTiles(row.tiles));
       batch.pixel_values = at::randn({row.tiles * images.rows_per_tile, images.patch_numbers()});
     } else {
       batch.pixel_values = at::randn({row.tiles, config.vision.num_channels, size, size});

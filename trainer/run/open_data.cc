@@ -77,7 +77,7 @@ OpenedCostIndex OpenIndex(const RunConfig& config, const std::vector<SourceConfi
 OpenedData::OpenedData(const RunConfig& config, const std::vector<SourceConfig>& sources,
                        Communicator& world, const OpenDataOptions& options)
     : model_config(ModelConfigOf(config)),
-      tokenizer(Tokenizer::Read(TokenizerPath(config))),
+      tokenizer(ReadTokenizer(config)),
       chat_template(config.data.chat_template, config.data.system, &tokenizer),
       opened((CheckSettings(config),
               CheckVocabulary(TokenizerPath(config), model_config, tokenizer, chat_template),

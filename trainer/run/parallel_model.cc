@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "configs/base/error.h"
 #include "parallel/comm/values.h"
+#include "parallel/schedule/prefetch.h"
 #include "parallel/zero/zero_optimizer.h"
 
 namespace equipoise {
@@ -72,21 +74,51 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
   part_->on_all_ready = [this] { FinishReduction(); };
 }
 
-Schedule ParallelModel::StepSchedule(const std::vector<LayerLoad>& loads) const {
-  return plan_schedule_.StepOps(part_->plan(), loads, CostsOf(loads));
+Schedule ParallelModel::StepSchedule(const StepLoads& loads) const {
+  return plan_schedule_.StepOps(part_->plan(), loads, CostsOf(loads.All()));
+}
+
+std::vector<int> ParallelModel::NextOwnersIn(const Schedule& schedule,
+                                             const StepLoads& loads) const {
+  if (loads.next.empty()) return {};
+  return NextOwners(schedule, part_->plan().Encoder({}), static_cast<int>(loads.now.size()));
+}
+
+// By micro-batch from number `first` on, whether this rank begins to encode it.
+std::vector<bool> ParallelModel::EncodedHere(const Schedule& schedule, size_t first) const {
+  std::vector<bool> here(static_cast<size_t>(schedule.micro_batches) - first, false);
+  for (const Op& op : schedule.ranks[static_cast<size_t>(groups_.at.pipeline)]) {
+    const bool begins = op.kind == OpKind::kEncoderForward && plan_.LayersOf(op.stage).begin == 0;
+    const auto number = static_cast<size_t>(op.micro_batch);
+    if (begins && number >= first) here[number - first] = true;
+  }
+  return here;
 }
 
 std::vector<bool> ParallelModel::NeedsPictures(const std::vector<LayerLoad>& loads) const {
   std::vector<bool> needs(loads.size(), part_->needs_pictures());
   if (part_->has_loss() || plan_.encoder_copies() == 1) return needs;
   // Those that this rank's copy of the encoder takes.
-  needs.assign(loads.size(), false);
-  const Schedule schedule = StepSchedule(loads);
-  for (const Op& op : schedule.ranks[static_cast<size_t>(groups_.at.pipeline)]) {
-    const bool takes = op.kind == OpKind::kEncoderForward && plan_.LayersOf(op.stage).begin == 0;
-    if (takes) needs[static_cast<size_t>(op.micro_batch)] = true;
+  return EncodedHere(StepSchedule(loads), 0);
+}
+
+std::vector<bool> ParallelModel::NeedsPictures(const std::vector<LayerLoad>& loads,
+                                               StepLoads& before) const {
+  const bool all = part_->has_loss() || plan_.encoder_copies() == 1;
+  if (all || before.now.empty()) {
+    before = StepLoads{loads};
+    return NeedsPictures(loads);
   }
+  before.next = loads;
+  const Schedule schedule = StepSchedule(before);
+  std::vector<bool> needs = EncodedHere(schedule, before.now.size());
+  before = StepLoads{loads, NextOwnersIn(schedule, before)};
   return needs;
+}
+
+void ParallelModel::DropFeatures() {
+  owners_.clear();
+  part_->DropFeatures();
 }
 
 void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {
@@ -94,12 +126,17 @@ void ParallelModel::RunStep(ModelPart::Pass pass, const StepIdentity& step) {
   parameters().ZeroGradient();
   ready_.clear();
   PadLoads(pass.loads);
-  schedule_ = StepSchedule(pass.loads);
+  StepLoads loads{pass.loads, std::exchange(owners_, {}), pass.next_loads};
+  EQUIPOISE_CHECK(loads.owners.empty() || loads.owners.size() == loads.now.size(),
+                  "features of another step");
+  taken_ = loads.taken();
+  schedule_ = StepSchedule(loads);
   RequireSamePlan({step.hash, step.items, &schedule_, groups_.at.data}, world_);
   pass.schedule = &schedule_;
   part_->Begin(std::move(pass));
   started_s_ = recorder_.NowSeconds();
   executor_->Run(schedule_);
+  owners_ = NextOwnersIn(schedule_, loads);
 }
 
 void ParallelModel::Evaluate(ModelPart::Pass pass) {

@@ -48,7 +48,12 @@ class ParallelModel {
   // parameters are then summed over the data ranks (with ZeRO, in this rank's shard). `pass.loads`
   // are the loads of these micro-batches. Throws ConfigError on every rank when ranks have
   // different schedules or micro-batches, or when the schedule cannot run.
+  // With `pass.next_loads` the encoder also runs on the micro-batches of the next step, which the
+  // next RunStep() has to be given; it takes what was made of them. REQUIRES then: an encoder in
+  // the bubbles, frozen.
   void RunStep(ModelPart::Pass pass, const StepIdentity& step = {});
+  // Drops what was made ahead: the next step has other micro-batches.
+  void DropFeatures();
   // Runs forward only.
   void Evaluate(ModelPart::Pass pass);
 
@@ -68,15 +73,23 @@ class ParallelModel {
   // Whether this rank, among those of its model replica, is the one that reports the loss.
   bool reports_loss() const { return part_->has_loss() && groups_.at.tensor == 0; }
   // The schedule of a step for micro-batches of these loads.
-  Schedule StepSchedule(const std::vector<LayerLoad>& loads) const;
+  Schedule StepSchedule(const std::vector<LayerLoad>& loads) const {
+    return StepSchedule(StepLoads{loads});
+  }
+  Schedule StepSchedule(const StepLoads& loads) const;
   // The micro-batches of a step whose pictures this rank needs: to encode them, or to know which
   // cannot be decoded. May be called while a step runs.
   std::vector<bool> NeedsPictures(const std::vector<LayerLoad>& loads) const;
+  // The same of a step whose features the step before it makes, of which `before` tells; `before`
+  // then tells of this one. With an empty `before` it is the first step.
+  std::vector<bool> NeedsPictures(const std::vector<LayerLoad>& loads, StepLoads& before) const;
   // The last pass: its schedule, its start on the recorder's clock, this rank's seconds from start
   // to end, and the seconds of computation among these. Ranks end at different times; the time
   // until the slowest ends is idle time as well.
   const Schedule& schedule() const { return schedule_; }
   double started_s() const { return started_s_; }
+  // How many of its micro-batches, from the first on, had features from the step before.
+  int taken() const { return taken_; }
   double step_s() const { return executor_->span_s(); }
   double busy_s() const { return executor_->busy_s(); }
 
@@ -84,6 +97,8 @@ class ParallelModel {
   SimulationCosts CostsOf(const std::vector<LayerLoad>& loads) const {
     return costs_ ? costs_(loads) : SimulationCosts();
   }
+  std::vector<int> NextOwnersIn(const Schedule& schedule, const StepLoads& loads) const;
+  std::vector<bool> EncodedHere(const Schedule& schedule, size_t first) const;
   void Ready(const std::vector<Parameter*>& parameters);
   void SumTied();
   void SumEncoderCopies();
@@ -108,6 +123,8 @@ class ParallelModel {
   std::unique_ptr<Communicator> copies_group_;  // the pipeline ranks with copies of the same layers
   std::vector<Parameter*> encoder_copy_;        // of the encoder, this rank's
   std::set<const Parameter*> ready_;  // parameters whose gradient of this step is complete
+  std::vector<int> owners_;           // of features made ahead, as StepLoads has them
+  int taken_ = 0;
   Schedule schedule_;
   double started_s_ = 0;
 };

@@ -2,10 +2,16 @@
 
 #include "configs/base/error.h"
 #include "models/families/families.h"
+#include "models/families/model_parts.h"
 
 namespace equipoise {
 
 std::string TokenizerPath(const RunConfig& config) {
+  if (!config.model.llm.empty()) {
+    if (config.data.tokenizer.empty()) return config.model.llm;
+    throw ConfigError(
+        "data.tokenizer: given beside model.llm, whose tokenizer the model has; leave it out");
+  }
   const std::string& path = config.data.tokenizer.empty() ? config.model.hf : config.data.tokenizer;
   if (path.empty()) {
     throw ConfigError(
@@ -13,6 +19,12 @@ std::string TokenizerPath(const RunConfig& config) {
         "or its folder");
   }
   return path;
+}
+
+Tokenizer ReadTokenizer(const RunConfig& config) {
+  const std::string path = TokenizerPath(config);
+  if (config.model.llm.empty()) return Tokenizer::Read(path);
+  return Tokenizer::Read(path, ImageTokensOf(ReadEncoderPart(config.model.vision)));
 }
 
 SampleOptions SampleOptionsOf(const DataConfig& data, const ModelConfig& model) {

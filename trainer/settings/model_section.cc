@@ -2,11 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <utility>
+#include <vector>
 
 #include "configs/base/error.h"
+#include "configs/yaml/yaml_writer.h"
+#include "data/text/tokenizer.h"
 #include "models/families/adapters.h"
 #include "models/families/families.h"
+#include "models/families/model_parts.h"
 #include "models/families/modules.h"
 #include "models/families/presets.h"
 #include "models/weights/peft_config.h"
@@ -37,9 +43,75 @@ LoraConfig LoraOf(const AdapterSection& section, const ModelConfig& config) {
   return lora;
 }
 
+void SetDropPath(const ModelSection& model, ModelConfig* config) {
+  if (!model.drop_path) return;
+  if (!config->has_vision || config->vision.model_type != VisionConfig().model_type) {
+    throw ConfigError(fmt::format(
+        "model.drop_path: {}: this model has no InternViT, and no other encoder takes it; leave it "
+        "out",
+        *model.drop_path));
+  }
+  config->vision.drop_path_rate = *model.drop_path;
+}
+
+// Throws for settings of parts that do not go together, or with the others.
+void CheckParts(const ModelSection& model) {
+  if (model.vision.empty() || model.llm.empty()) {
+    const auto [given, missing] =
+        model.llm.empty() ? std::pair("vision", "llm") : std::pair("llm", "vision");
+    throw ConfigError(
+        fmt::format("model.{}: is empty, and model.{} is given; a model from parts takes both",
+                    missing, given));
+  }
+  for (const auto& [key, value] : {std::pair("hf", model.hf), std::pair("preset", model.preset)}) {
+    if (value.empty()) continue;
+    throw ConfigError(fmt::format(
+        "model.{}: {} beside model.vision and model.llm; give the one or the others", key, value));
+  }
+}
+
+// A model from the parts model.vision and model.llm.
+ModelConfig JoinedConfig(const ModelSection& model) {
+  CheckParts(model);
+  const EncoderPart encoder = ReadEncoderPart(model.vision);
+  const ModelConfig decoder = ReadDecoderPart(model.llm);
+  const std::vector<std::string> tokens = ImageTokensOf(encoder);
+  const Tokenizer tokenizer = Tokenizer::Read(model.llm, tokens);
+  const int64_t rows = decoder.text.vocab_size;
+  if (tokenizer.vocab_size() > rows + std::ssize(tokens)) {
+    throw DataError(fmt::format(
+        "model.llm: {}: the tokenizer has ids up to {} with {} tokens for pictures, vocab_size is "
+        "{}; use the model's own tokenizer",
+        model.llm, tokenizer.vocab_size() - 1, tokens.size(), rows));
+  }
+  JoinOptions options;
+  options.vocab_size = std::max(rows, tokenizer.vocab_size());
+  options.image_token_id = tokenizer.TokenId(PlaceholderOf(encoder)).value();
+  options.feature_layer = model.projector.feature_layer;
+  options.downsample_ratio = model.projector.downsample_ratio;
+  options.projector_bias = model.projector.bias;
+  ModelConfig config = JoinParts(encoder, decoder, options);
+  SetDropPath(model, &config);
+  SetAdapters(model, &config);
+  if (!config.lora.on()) return config;
+  throw ConfigError(
+      "model.adapter: a new projector is trained first; train it with model.freeze: [vision, llm], "
+      "`equipoise export` it, and put adapters over that folder (model.hf)");
+}
+
 }  // namespace
 
 void SetAdapters(const ModelSection& model, ModelConfig* config) {
+  const bool gptq = config->quantize.packing == Packing::kGptq;
+  if (gptq && model.base != "none") {
+    throw ConfigError(fmt::format(
+        "model.base: {} beside a folder whose weights are in GPTQ's form already; leave it out",
+        model.base));
+  }
+  if (gptq) {
+    CheckModules(*config, model.base_modules, "model.base_modules");
+    config->quantize.components = model.base_modules;
+  }
   config->lora = LoraOf(model.adapter, *config);
   config->lora.without = model.freeze;
   if (!config->lora.on()) {
@@ -57,7 +129,16 @@ void SetAdapters(const ModelSection& model, ModelConfig* config) {
   config->quantize.components = model.base_modules;
 }
 
+bool NamesModel(const ModelSection& model) {
+  return !(model.hf.empty() && model.preset.empty() && model.vision.empty() && model.llm.empty());
+}
+
 ModelConfig ModelConfigOf(const ModelSection& model) {
+  if (!model.vision.empty() || !model.llm.empty()) return JoinedConfig(model);
+  if (!EqualConfig(model.projector, ProjectorSection())) {
+    throw ConfigError(
+        "model.projector: is of a model from parts (model.vision and model.llm); leave it out");
+  }
   if (!model.hf.empty() && !model.preset.empty()) {
     throw ConfigError(fmt::format("model.preset: {} beside model.hf {}; give one of them",
                                   model.preset, model.hf));
@@ -76,15 +157,25 @@ ModelConfig ModelConfigOf(const ModelSection& model) {
   }
   if (!model.hf.empty() || !model.preset.empty()) {
     ModelConfig config = model.hf.empty() ? PresetConfig(model.preset) : ReadModelConfig(model.hf);
+    SetDropPath(model, &config);
     SetAdapters(model, &config);
     return config;
   }
   throw ConfigError(
-      "model.hf: is empty; give the folder that holds the model's config.json, or model.preset");
+      "model.hf: is empty; give the folder that holds the model's config.json, or model.preset, or "
+      "model.vision and model.llm");
+}
+
+void RequireTrained(const ModelConfig& config) {
+  if (config.quantize.packing != Packing::kGptq || config.lora.on()) return;
+  throw ConfigError(
+      "model.hf: its weights are in GPTQ's form, and adapters over them alone are trained; set "
+      "model.adapter.targets, such as [all-linear]");
 }
 
 ModelConfig ModelConfigOf(const RunConfig& config) {
   ModelConfig model = ModelConfigOf(config.model);
+  RequireTrained(model);
   UsePixels(config.data.pixels, &model);
   return model;
 }

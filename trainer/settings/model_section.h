@@ -5,11 +5,18 @@
 
 namespace equipoise {
 
-// The configuration of the model given by `model.hf` or `model.preset`, with its adapters; no
-// weights are read. Throws ConfigError when none or both are given, and as ReadModelConfig() does.
+// Whether a model is given: model.hf, model.preset, or the parts model.vision and model.llm.
+bool NamesModel(const ModelSection& model);
+
+// The configuration of that model, with its adapters; no weights are read. Parts are joined, and
+// the vocabulary grows by the tokens for pictures that it has no row for. Throws ConfigError when
+// none or several are given, or one part alone, and as ReadModelConfig() and JoinParts() do.
 ModelConfig ModelConfigOf(const ModelSection& model);
-// The same with what the section `data` says of pictures (data.pixels).
+// The same of a model to be trained, with what the section `data` says of pictures (data.pixels).
+// Throws as RequireTrained() too.
 ModelConfig ModelConfigOf(const RunConfig& config);
+// Throws ConfigError for weights in GPTQ's form without adapters: nothing of the model is trained.
+void RequireTrained(const ModelConfig& config);
 // Sets that in a model's configuration. Throws ConfigError for limits that contradict each other.
 void UsePixels(const PixelsConfig& pixels, ModelConfig* model);
 

@@ -35,11 +35,32 @@ struct RunSection {
   }
 };
 
+// How model.vision and model.llm are joined.
+struct ProjectorSection {
+  int64_t feature_layer = 0;
+  double downsample_ratio = 0;
+  bool bias = true;
+
+  template <class Visitor>
+  void VisitFields(Visitor& visit) {
+    visit(
+        "feature_layer", feature_layer,
+        "output of the encoder that the projector gets: -1 the last layer's, -2 the one's before; "
+        "0: -2 of CLIP and SigLIP, -1 of InternViT");
+    visit("downsample_ratio", downsample_ratio,
+          "of InternViT: 0.5 makes one token of 2 x 2 patches; 0: 0.5", Between(0, 1));
+    visit("bias", bias, "whether the projector of CLIP and SigLIP has biases");
+  }
+};
+
 struct ModelSection {
   std::string hf;
   std::string preset;
+  std::string vision, llm;
+  ProjectorSection projector;
   std::string init = "pretrained";
   std::vector<std::string> freeze;
+  std::optional<double> drop_path;
   AdapterSection adapter;
   std::string base = "none";
   std::vector<std::string> base_modules = {"llm"};
@@ -48,8 +69,17 @@ struct ModelSection {
   void VisitFields(Visitor& visit) {
     visit("hf", hf, "Hugging Face folder: config.json, tokenizer, weights");
     visit("preset", preset, "a model known by name, in place of hf");
+    visit("vision", vision,
+          "in place of hf: folder of an image encoder (CLIP, SigLIP or InternViT), with llm");
+    visit("llm", llm, "folder of a language model, with its tokenizer; the projector is new");
+    visit("projector", projector, "the projector between them");
     visit("init", init, "weights of the first step", OneOf({"random", "pretrained"}));
     visit("freeze", freeze, "modules that are not trained: vision, projector, llm");
+    visit(
+        "drop_path", drop_path,
+        "stochastic depth of an InternViT that is trained: the share of tiles that skip a half of "
+        "its last block; absent: drop_path_rate of the model's folder",
+        Between(0, 0.99));
     visit("adapter", adapter, "low-rank adapters in place of the model's own weights");
     visit("base", base,
           "form of the frozen linear layers under adapters; nf4 = 4 bits (QLoRA), int8 = 8 bits by "

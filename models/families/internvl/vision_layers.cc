@@ -3,8 +3,11 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/split_with_sizes.h>
 
+#include <algorithm>
+
 #include "models/ops/activation.h"
 #include "models/ops/attention.h"
+#include "models/ops/dropout.h"
 #include "models/ops/embedding.h"
 #include "models/ops/norm.h"
 #include "models/ops/patches.h"
@@ -35,6 +38,8 @@ VisionLayer::VisionLayer(const LayerSpec& spec, const VisionConfig& config,
       head_dim_(config.hidden_size / config.num_attention_heads),
       eps_(config.layer_norm_eps),
       qk_norm_eps_(config.qk_norm_eps),
+      drop_path_(config.drop_path_rate * static_cast<double>(spec.index) /
+                 static_cast<double>(std::max<int64_t>(config.num_hidden_layers - 1, 1))),
       attention_norm_(GetNorm("layernorm_before")),
       qkv_(GetColumnLinears({"attention.q_proj", "attention.k_proj", "attention.v_proj"})),
       q_norm_(Find("attention.q_norm.weight")),
@@ -68,6 +73,11 @@ at::Tensor VisionLayer::Attention(const at::Tensor& x) const {
   return out_(ops::FullAttention(qk[0], qk[1], qkv[2], head_dim_));
 }
 
+at::Tensor VisionLayer::WithDropPath(const at::Tensor& x, const char* half) const {
+  if (drop_path_ == 0 || noise == 0 || !trainable()) return x;
+  return ops::DropPath(x, drop_path_, {noise, name() + "." + half});
+}
+
 at::Tensor VisionLayer::Forward(const MicroBatch& batch, const at::Tensor& input,
                                 double /*loss_scale*/) {
   return ForwardHalf(Half::kMlp, batch, ForwardHalf(Half::kAttention, batch, input));
@@ -77,10 +87,11 @@ at::Tensor VisionLayer::ForwardHalf(Half half, const MicroBatch& /*batch*/,
                                     const at::Tensor& input) {
   if (!input.defined()) return {};
   if (half == Half::kAttention) {
-    return ops::ScaledResidual(input, Attention(Apply(attention_norm_, input)), attention_scale_);
+    const at::Tensor attended = Attention(Apply(attention_norm_, input));
+    return ops::ScaledResidual(input, WithDropPath(attended, "attention"), attention_scale_);
   }
   const at::Tensor inner = at::gelu(fc1_(Apply(mlp_norm_, input)));
-  return ops::ScaledResidual(input, fc2_(inner), mlp_scale_);
+  return ops::ScaledResidual(input, WithDropPath(fc2_(inner), "mlp"), mlp_scale_);
 }
 
 }  // namespace equipoise

@@ -25,7 +25,9 @@ class PatchEmbeddingLayer : public Layer {
 };
 
 // A block of InternViT: norm, attention within a tile, layer scale; norm, MLP with exact GELU,
-// layer scale; residuals around both. Input and output [tiles, patches + 1, hidden].
+// layer scale; residuals around both. Input and output [tiles, patches + 1, hidden]. Where the
+// block is trained, a tile skips a half with the probability of the block
+// (VisionConfig::drop_path_rate).
 class VisionLayer : public Layer {
  public:
   VisionLayer(const LayerSpec& spec, const VisionConfig& config, const TensorParallel& tensor = {});
@@ -41,9 +43,12 @@ class VisionLayer : public Layer {
   Norm GetNorm(const std::string& name) const;
   at::Tensor Apply(const Norm& norm, const at::Tensor& x) const;
   at::Tensor Attention(const at::Tensor& x) const;
+  // What a half adds to its input; in training a share of the tiles leaves it out.
+  at::Tensor WithDropPath(const at::Tensor& x, const char* half) const;
 
   const int64_t head_dim_;
   const double eps_, qk_norm_eps_;
+  const double drop_path_;  // grows from 0 in the first block to the whole rate in the last
   Norm attention_norm_;
   ColumnLinears qkv_;
   Parameter* q_norm_;

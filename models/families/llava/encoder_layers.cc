@@ -1,5 +1,6 @@
 #include "models/families/llava/encoder_layers.h"
 
+#include "models/families/llava/image_settings.h"
 #include "models/families/llava/vision_layers.h"
 
 namespace equipoise {
@@ -10,7 +11,9 @@ std::unique_ptr<Layer> MakeLlavaEncoderLayer(const LayerSpec& spec, const ModelC
     return std::make_unique<ClipEmbeddingLayer>(spec, config.vision, tensor);
   }
   if (spec.kind == "projector") {
-    return std::make_unique<MlpProjectorLayer>(spec, config.vision, tensor);
+    const bool any_resolution = !config.image_grid_pinpoints.empty();
+    return std::make_unique<MlpProjectorLayer>(
+        spec, config.vision, any_resolution ? LlavaNextImages(config) : ImageSpec(), tensor);
   }
   if (spec.unused) return std::make_unique<UnusedLayer>(spec, tensor);
   return std::make_unique<ClipBlockLayer>(spec, config.vision, tensor);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <utility>
 
 namespace equipoise {
@@ -168,11 +169,20 @@ LayerSpec ProjectorSpec(const ModelConfig& config, int ranks) {
   LayerSpec spec;
   spec.kind = "projector";
   spec.title = "projector";
-  spec.shape = fmt::format("in {}, out {}, rows {}, no norm", in, out, config.tokens_per_tile());
+  const bool any_resolution = !config.image_grid_pinpoints.empty();
+  spec.shape = fmt::format("in {}, out {}, rows {}, no norm{}", in, out, config.tokens_per_tile(),
+                           any_resolution ? ", newlines" : "");
   spec.name = "multi_modal_projector";
   spec.component = Component::kConnector;
   spec.AddColumnLinears({{"linear_1", by_width}}, in, config.projector_bias, deviation);
   spec.AddRowLinear("linear_2", by_width, out, config.projector_bias, deviation);
+  if (any_resolution) {  // beside the projector in files
+    TensorSpec newline;
+    newline.name = kImageNewline;
+    newline.shape = {out};
+    newline.init = Init::Normal(1 / std::sqrt(static_cast<double>(out)));
+    spec.parameters.push_back(newline);
+  }
   spec.input = EncoderRows(config.vision);
   spec.output = {RowKind::kImageTokens, out};
 
@@ -182,8 +192,11 @@ LayerSpec ProjectorSpec(const ModelConfig& config, int ranks) {
   HalfCost& mlp = spec.mlp;
   mlp.products = {{PerRow::ImageTokens(1), part, in}, {PerRow::ImageTokens(1), out, part}};
   mlp.passes = {{PassKind::kGelu, PerRow::ImageTokens(p)}};
-  if (config.vision.class_token) {
-    mlp.passes.push_back({PassKind::kCopy, PerRow::ImageTokens(i), /*whole=*/true});
+  // Rows that are taken out of the encoder's, and given their vectors behind the lines of patches.
+  const bool copies = config.vision.class_token || any_resolution;
+  if (copies) mlp.passes.push_back({PassKind::kCopy, PerRow::ImageTokens(i), /*whole=*/true});
+  if (any_resolution) {
+    mlp.passes.push_back({PassKind::kCopy, PerRow::ImageTokens(o), /*whole=*/true});
   }
   if (ranks > 1) {
     mlp.all_reduces = {{PerRow::ImageTokens(o)}};
@@ -192,7 +205,7 @@ LayerSpec ProjectorSpec(const ModelConfig& config, int ranks) {
   mlp.input = PerRow::Patches(i);
   mlp.saved = PerRow::ImageTokens(p);  // before GELU
   // The rows without the class token, a copy; without one they are the input itself.
-  mlp.saved_weights = PerRow::ImageTokens(config.vision.class_token ? i + p : p);
+  mlp.saved_weights = PerRow::ImageTokens(copies ? i + p : p);
   mlp.workspace = PerRow::ImageTokens(i + o);
   return spec;
 }

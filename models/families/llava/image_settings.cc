@@ -79,33 +79,61 @@ ImageSpec::Fit FitOf(const Json& json, ImageSpec::Fit own) {
   return ImageSpec::Fit::kCrop;
 }
 
-}  // namespace
-
-ImageSpec LlavaImages(const ModelConfig& config) {
-  const bool clip = config.vision.class_token;
+// An encoder's tiles, with the normalization of CLIP or SigLIP.
+ImageSpec EncoderImages(const ModelConfig& config) {
   ImageSpec images;
-  images.kind = ImageSpec::Kind::kSquare;
-  images.fit = clip ? ImageSpec::Fit::kPad : ImageSpec::Fit::kStretch;
   images.tile_size = config.vision.image_size;
   images.rows_per_tile = config.vision.rows();
   images.tokens_per_tile = config.tokens_per_tile();
   images.mean = {0.5F, 0.5F, 0.5F};
   images.deviation = {0.5F, 0.5F, 0.5F};
-  if (clip) {
+  if (config.vision.class_token) {
     images.mean = {0.48145466F, 0.4578275F, 0.40821073F};
     images.deviation = {0.26862954F, 0.26130258F, 0.27577711F};
   }
+  return images;
+}
+
+void ReadNormalization(const Json& json, ImageSpec* images) {
+  images->mean = ThreeNumbers(json, "image_mean", images->mean);
+  images->deviation = ThreeNumbers(json, "image_std", images->deviation);
+  for (const float deviation : images->deviation) {
+    if (!(deviation > 0)) Refuse("image_std", "must be above 0");
+  }
+}
+
+}  // namespace
+
+ImageSpec LlavaImages(const ModelConfig& config) {
+  ImageSpec images = EncoderImages(config);
+  images.kind = ImageSpec::Kind::kSquare;
+  images.fit = config.vision.class_token ? ImageSpec::Fit::kPad : ImageSpec::Fit::kStretch;
   const Json& json = config.preprocessor;
   if (!json.is_object()) return images;
   RequireKnownSteps(json);
   images.fit = FitOf(json, images.fit);
   RequireSide(json, "size", images.tile_size);
   if (images.fit == ImageSpec::Fit::kCrop) RequireSide(json, "crop_size", images.tile_size);
-  images.mean = ThreeNumbers(json, "image_mean", images.mean);
-  images.deviation = ThreeNumbers(json, "image_std", images.deviation);
-  for (const float deviation : images.deviation) {
-    if (!(deviation > 0)) Refuse("image_std", "must be above 0");
+  ReadNormalization(json, &images);
+  return images;
+}
+
+ImageSpec LlavaNextImages(const ModelConfig& config) {
+  ImageSpec images = EncoderImages(config);
+  images.kind = ImageSpec::Kind::kAnyRes;
+  for (const auto& [height, width] : config.image_grid_pinpoints) {
+    images.resolutions.push_back({height / images.tile_size, width / images.tile_size});
   }
+  const Json& json = config.preprocessor;
+  if (!json.is_object()) return images;
+  RequireKnownSteps(json);
+  RequireSide(json, "size", images.tile_size);
+  RequireSide(json, "crop_size", images.tile_size);
+  constexpr char kPinpoints[] = "image_grid_pinpoints";
+  if (json.contains(kPinpoints) && json[kPinpoints] != Json(config.image_grid_pinpoints)) {
+    Refuse(kPinpoints, "not those of config.json; make them equal");
+  }
+  ReadNormalization(json, &images);
   return images;
 }
 

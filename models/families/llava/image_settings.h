@@ -11,4 +11,8 @@ namespace equipoise {
 // followed.
 ImageSpec LlavaImages(const ModelConfig& config);
 
+// The pictures of a LLaVA-NeXT, in the resolutions of its config.json, which the folder's image
+// processor must have too. Throws as LlavaImages().
+ImageSpec LlavaNextImages(const ModelConfig& config);
+
 }  // namespace equipoise

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -65,14 +66,19 @@ int64_t FeatureLayers(const ConfigSection& top, int64_t layers) {
   return used;
 }
 
-// Published folders leave out the sizes of LLaMA 7B, the defaults of Transformers' LlamaConfig.
+// Published folders leave out the sizes of LLaMA 7B or Mistral 7B, the defaults of Transformers'
+// LlamaConfig and MistralConfig.
 TextConfig ParseText(const ConfigSection& section) {
-  if (GetString(section.json, "model_type", section.where, "llama") != "llama") {
-    return ParseDecoder(section);
-  }
-  Json json = {{"model_type", "llama"}, {"hidden_size", 4096},     {"intermediate_size", 11008},
-               {"vocab_size", 32000},   {"num_hidden_layers", 32}, {"num_attention_heads", 32},
-               {"bos_token_id", 1},     {"eos_token_id", 2}};
+  const std::string type = GetString(section.json, "model_type", section.where, "llama");
+  if (type != "llama" && type != "mistral") return ParseDecoder(section);
+  Json json = {{"model_type", type},
+               {"hidden_size", 4096},
+               {"intermediate_size", type == "llama" ? 11008 : 14336},
+               {"vocab_size", 32000},
+               {"num_hidden_layers", 32},
+               {"num_attention_heads", 32},
+               {"bos_token_id", 1},
+               {"eos_token_id", 2}};
   json.update(section.json);
   return ParseDecoder({json, section.where});
 }
@@ -155,11 +161,66 @@ std::vector<Renaming> Renamings(const ModelConfig& /*config*/) {
   return renamings;
 }
 
+std::vector<Renaming> RenamingsNext(const ModelConfig& config) {
+  std::vector<Renaming> renamings = Renamings(config);
+  renamings.push_back({kImageNewline, std::string("model.") + kImageNewline, {}});
+  return renamings;
+}
+
 int64_t FindImageToken(const std::string& /*folder*/) { return -1; }
+
+// Heights and widths in pixels.
+std::vector<std::array<int64_t, 2>> ParsePinpoints(const ConfigSection& top) {
+  constexpr char kKey[] = "image_grid_pinpoints";
+  if (!top.Has(kKey)) return {{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}};
+  const Json& list = top.json[kKey];
+  std::vector<std::array<int64_t, 2>> pinpoints;
+  if (!list.is_array() || list.empty()) top.Refuse(kKey, "not a list of heights and widths");
+  for (const Json& one : list) {
+    const bool fits = one.is_array() && one.size() == 2 && one[0].is_number_integer() &&
+                      one[1].is_number_integer() && one[0] > 0 && one[1] > 0 &&
+                      one[0] <= kMaxPixels && one[1] <= kMaxPixels;
+    if (!fits) top.Refuse(kKey, one.dump() + " is not a height and a width in pixels");
+    pinpoints.push_back({one[0].get<int64_t>(), one[1].get<int64_t>()});
+  }
+  return pinpoints;
+}
+
+void ParseNext(const ConfigSection& top, ModelConfig* config) {
+  Parse(top, config);
+  config->image_grid_pinpoints = ParsePinpoints(top);
+}
+
+void ValidateNext(const ModelConfig& config, const std::string& where) {
+  Validate(config, where);
+  const int64_t side = config.vision.image_size;
+  for (const auto& [height, width] : config.image_grid_pinpoints) {
+    if (height % side == 0 && width % side == 0) continue;
+    throw DataError(
+        fmt::format("{}: image_grid_pinpoints: {} x {} pixels are not whole tiles of {}; use "
+                    "multiples of vision_config.image_size",
+                    where, height, width, side));
+  }
+}
+
+void WriteNext(const ModelConfig& config, Json* json) {
+  // A default that nothing reads.
+  const Json length = json->value("image_seq_length", Json(576));
+  Write(config, json);
+  (*json)["architectures"] = {"LlavaNextForConditionalGeneration"};
+  (*json)["image_seq_length"] = length;
+  (*json)["image_grid_pinpoints"] = config.image_grid_pinpoints;
+}
 
 FolderSettings Settings(const ModelConfig& config, const std::string& /*folder*/) {
   FolderSettings settings;
   if (config.text.model_type == "llama") settings.default_template = "vicuna_v1";
+  return settings;
+}
+
+FolderSettings SettingsNext(const ModelConfig& config, const std::string& folder) {
+  FolderSettings settings = Settings(config, folder);
+  if (config.text.model_type == "mistral") settings.default_template = "mistral-v1";
   return settings;
 }
 
@@ -169,6 +230,13 @@ const EncoderFamily& Llava() {
   static const EncoderFamily kFamily = {{"llava"},   Parse,          Validate,
                                         Write,       Renamings,      LlavaEncoderSpecs,
                                         LlavaImages, FindImageToken, Settings};
+  return kFamily;
+}
+
+const EncoderFamily& LlavaNext() {
+  static const EncoderFamily kFamily = {{"llava_next"},  ParseNext,      ValidateNext,
+                                        WriteNext,       RenamingsNext,  LlavaEncoderSpecs,
+                                        LlavaNextImages, FindImageToken, SettingsNext};
   return kFamily;
 }
 

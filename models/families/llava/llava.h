@@ -9,4 +9,9 @@ namespace equipoise {
 // language model. A picture is one square. Folders are those of Transformers (model_type llava).
 const EncoderFamily& Llava();
 
+// LLaVA-NeXT (LLaVA-1.6): the same, with a picture of any resolution as several tiles
+// (models/spec/any_resolution.h) and a trained vector behind each row of patches. model_type
+// llava_next.
+const EncoderFamily& LlavaNext();
+
 }  // namespace equipoise

@@ -1,17 +1,32 @@
 #include "models/families/llava/vision_layers.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/split_with_sizes.h>
 
+#include <algorithm>
 #include <vector>
 
+#include "models/families/llava/encoder_specs.h"
 #include "models/ops/attention.h"
 #include "models/ops/embedding.h"
 #include "models/ops/norm.h"
 #include "models/ops/patches.h"
 #include "models/ops/quick_gelu.h"
+#include "models/spec/any_resolution.h"
+#include "parallel/device.h"
 
 namespace equipoise {
+namespace {
+
+// An int64 tensor of indices on a device.
+at::Tensor IndexOn(const std::vector<int64_t>& indices, at::Device device) {
+  at::Tensor tensor = at::empty({std::ssize(indices)}, at::kLong);
+  std::copy(indices.begin(), indices.end(), tensor.mutable_data_ptr<int64_t>());
+  return ToDevice(tensor, device);
+}
+
+}  // namespace
 
 ClipEmbeddingLayer::ClipEmbeddingLayer(const LayerSpec& spec, const VisionConfig& config,
                                        const TensorParallel& tensor)
@@ -82,17 +97,32 @@ at::Tensor UnusedLayer::Forward(const MicroBatch& /*batch*/, const at::Tensor& i
 }
 
 MlpProjectorLayer::MlpProjectorLayer(const LayerSpec& spec, const VisionConfig& config,
-                                     const TensorParallel& tensor)
+                                     const ImageSpec& images, const TensorParallel& tensor)
     : Layer(spec, tensor),
       class_token_(config.class_token),
+      images_(images),
+      newline_(Find(kImageNewline)),
       linear_1_(GetColumnLinears({"linear_1"})),
       linear_2_(GetRowLinear("linear_2")) {}
 
-at::Tensor MlpProjectorLayer::Forward(const MicroBatch& /*batch*/, const at::Tensor& input,
+at::Tensor MlpProjectorLayer::Project(const at::Tensor& rows) const {
+  return linear_2_(at::gelu(linear_1_(rows)));
+}
+
+// The projector takes each row by itself, so that rows can be chosen before it. In the place of the
+// vectors it is given rows whose results are not used: all its costs go with the tokens.
+at::Tensor MlpProjectorLayer::AnyResolution(const MicroBatch& batch, const at::Tensor& input) {
+  const TokenRows tokens = TokenRowsOf(images_, GridsOf(batch));
+  const at::Tensor rows = input.flatten(0, 1).index_select(0, IndexOn(tokens.rows, input.device()));
+  return ops::PutVector(Project(rows), IndexOn(tokens.newlines, input.device()), *newline_);
+}
+
+at::Tensor MlpProjectorLayer::Forward(const MicroBatch& batch, const at::Tensor& input,
                                       double /*loss_scale*/) {
   if (!input.defined()) return {};
+  if (newline_ != nullptr) return AnyResolution(batch, input);
   const at::Tensor patches = class_token_ ? ops::MergeSquares(input, 1) : input;
-  return linear_2_(at::gelu(linear_1_(patches.flatten(0, 1))));
+  return Project(patches.flatten(0, 1));
 }
 
 }  // namespace equipoise

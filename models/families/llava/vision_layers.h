@@ -3,6 +3,7 @@
 #include <string>
 
 #include "models/layers/layer.h"
+#include "models/spec/image_spec.h"
 #include "models/spec/model_config.h"
 
 namespace equipoise {
@@ -62,15 +63,22 @@ class UnusedLayer : public Layer {
 };
 
 // The projector: two linear layers with GELU in between. Input [tiles, rows, vision hidden], of
-// which a class token is dropped, output [image tokens, hidden].
+// which a class token is dropped, output [image tokens, hidden]. Of pictures of any resolution
+// (models/spec/any_resolution.h) it takes the rows that become tokens alone, and puts a trained
+// vector behind each row of patches.
 class MlpProjectorLayer : public Layer {
  public:
-  MlpProjectorLayer(const LayerSpec& spec, const VisionConfig& config,
+  MlpProjectorLayer(const LayerSpec& spec, const VisionConfig& config, const ImageSpec& images,
                     const TensorParallel& tensor = {});
   at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
 
  private:
+  at::Tensor Project(const at::Tensor& rows) const;
+  at::Tensor AnyResolution(const MicroBatch& batch, const at::Tensor& input);
+
   const bool class_token_;
+  const ImageSpec images_;
+  Parameter* newline_;  // null: a picture is one tile
   ColumnLinears linear_1_;
   RowLinear linear_2_;
 };

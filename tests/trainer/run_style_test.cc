@@ -1,10 +1,11 @@
+#include "trainer/settings/run_style.h"
+
 #include <catch2/catch.hpp>
 #include <string>
 
 #include "configs/base/error.h"
 #include "configs/yaml/yaml_reader.h"
 #include "trainer/settings/run_config.h"
-#include "trainer/settings/run_style.h"
 
 namespace equipoise {
 namespace {
@@ -28,6 +29,14 @@ TEST_CASE("train.offload names what lies on the host", "[trainer][cpu]") {
   CHECK_FALSE(StyleOfYaml("").offloads_optimizer);
   CHECK_FALSE(StyleOfYaml("offload: []").offloads_optimizer);
   CHECK(StyleOfYaml("offload: [optimizer]").offloads_optimizer);
+}
+
+TEST_CASE("plans are priced with the attention that train.attention takes", "[trainer][cpu]") {
+  CHECK(StyleOfYaml("").attention == AttentionKernel::kFlash);
+  CHECK_FALSE(StyleOfYaml("").cudnn_tiles);
+  CHECK(StyleOfYaml("attention: cudnn").attention == AttentionKernel::kFlash3);
+  CHECK(StyleOfYaml("attention: cudnn_tiles").attention == AttentionKernel::kFlash);
+  CHECK(StyleOfYaml("attention: cudnn_tiles").cudnn_tiles);
 }
 
 TEST_CASE("what cannot be offloaded is refused in a line", "[trainer][cpu]") {

@@ -1,0 +1,201 @@
+#include "models/families/model_parts.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "configs/base/error.h"
+#include "models/families/families.h"
+#include "models/families/preprocessor.h"
+#include "models/spec/config_section.h"
+
+// The joined model is described by the config.json that Transformers would write for it: the parts'
+// own keys under vision_config and text_config, and between them the defaults of LLaVA-1.5 or
+// InternVL. The family's own reader then checks it as it checks a whole model's.
+
+namespace equipoise {
+namespace {
+
+// Reads FOLDER/config.json, the value of the setting `key`.
+Json ReadFolderConfig(const char* key, const std::string& folder) {
+  if (!std::filesystem::is_directory(folder)) {
+    throw DataError(fmt::format(
+        "{}: {}: no such folder; download or prepare the model first, or correct the path", key,
+        folder));
+  }
+  const std::string path = folder + "/config.json";
+  if (!std::filesystem::exists(path)) {
+    throw DataError(fmt::format(
+        "{}: {}: has no config.json; give a folder in the form of Hugging Face", key, folder));
+  }
+  const Json json = ReadJsonFile(path);
+  if (!json.is_object()) throw DataError(path + ": not a JSON object");
+  if (ConfigSection{json, path}.Has("quantization_config")) {
+    throw DataError(path + ": quantised weights are not supported; use the original ones");
+  }
+  return json;
+}
+
+// The encoder's keys of a CLIP or SigLIP model with a text model beside it, or without.
+Json VisionSection(const Json& json, const std::string& model_type, const std::string& path) {
+  Json section = json;
+  if (GetString(json, "model_type", path) != model_type) {
+    section = Subsection({json, path}, "vision_config").json;
+  }
+  section["model_type"] = model_type;
+  return section;
+}
+
+// The language model's keys, as a `text_config`.
+Json TextSection(ModelConfig decoder, int64_t vocab_size) {
+  decoder.text.vocab_size = vocab_size;
+  Json json = ToHuggingFace(decoder);
+  for (const char* key : {"architectures", "auto_map", "_name_or_path"}) json.erase(key);
+  return json;
+}
+
+[[noreturn]] void RefuseFeatureLayer(int64_t layer, const std::string& what) {
+  throw ConfigError(fmt::format("model.projector.feature_layer: {} {}", layer, what));
+}
+
+Json LlavaJson(const EncoderPart& encoder, const ModelConfig& decoder, const JoinOptions& options) {
+  if (options.downsample_ratio != 0) {
+    throw ConfigError(
+        "model.projector.downsample_ratio: is of InternViT, whose patches are joined; leave it out "
+        "for CLIP and SigLIP");
+  }
+  const bool clip = encoder.config["model_type"] == "clip_vision_model";
+  const int64_t layers =
+      GetInt(encoder.config, "num_hidden_layers", encoder.folder + "/config.json", 12);
+  const int64_t layer = options.feature_layer == 0 ? -2 : options.feature_layer;
+  if (layer > layers || layer < -layers) {
+    RefuseFeatureLayer(layer, fmt::format("is none of the encoder's {} layers", layers));
+  }
+  return {{"model_type", "llava"},
+          {"vision_config", encoder.config},
+          {"text_config", TextSection(decoder, options.vocab_size)},
+          {"image_token_index", options.image_token_id},
+          {"vision_feature_layer", layer},
+          {"vision_feature_select_strategy", clip ? "default" : "full"},
+          {"projector_hidden_act", "gelu"},
+          {"multimodal_projector_bias", options.projector_bias},
+          {"tie_word_embeddings", decoder.text.tie_word_embeddings}};
+}
+
+// The vision_config of Transformers for one in OpenGVLab's form.
+Json TransformersVision(const Json& original, const Json& text, const std::string& where) {
+  ModelConfig config =
+      ParseModelConfig({{"model_type", "internvl_chat"},
+                        {"vision_config", original},
+                        {"llm_config", text},
+                        {"downsample_ratio", 1},  // which divides any number of patches
+                        {"ps_version", "v2"}},
+                       where);
+  if (config.vision.use_qk_norm && config.vision.layer_norm_eps != 1e-6) {
+    throw DataError(
+        fmt::format("{}: layer_norm_eps: {} is not supported with qk_normalization, only 1e-06 is",
+                    where, config.vision.layer_norm_eps));
+  }
+  config.naming = WeightNaming::kTransformers;
+  config.source = {};
+  return ToHuggingFace(config)["vision_config"];
+}
+
+Json InternVlJson(const EncoderPart& encoder, const ModelConfig& decoder,
+                  const JoinOptions& options) {
+  if (!options.projector_bias) {
+    throw ConfigError(
+        "model.projector.bias: false is of LLaVA's form; InternVL's projector has biases, leave it "
+        "out for InternViT");
+  }
+  if (options.feature_layer != 0 && options.feature_layer != -1) {
+    RefuseFeatureLayer(options.feature_layer, "is not supported for InternViT, only -1, the last");
+  }
+  const Json text = TextSection(decoder, options.vocab_size);
+  Json vision = encoder.config;
+  if (vision["model_type"] == "intern_vit_6b") {
+    vision = TransformersVision(vision, text, encoder.folder + "/config.json");
+  }
+  return {{"model_type", "internvl"},
+          {"vision_config", vision},
+          {"text_config", text},
+          {"image_token_id", options.image_token_id},
+          {"downsample_ratio", options.downsample_ratio == 0 ? 0.5 : options.downsample_ratio},
+          {"vision_feature_layer", -1},
+          {"vision_feature_select_strategy", "default"},
+          {"projector_hidden_act", "gelu"},
+          {"tie_word_embeddings", decoder.text.tie_word_embeddings}};
+}
+
+}  // namespace
+
+EncoderPart ReadEncoderPart(const std::string& folder) {
+  const Json json = ReadFolderConfig("model.vision", folder);
+  const std::string path = folder + "/config.json";
+  const std::string type = GetString(json, "model_type", path);
+  EncoderPart part;
+  part.folder = folder;
+  part.prefix = kVisionTower;
+  if (type == "clip" || type == "clip_vision_model") {
+    part.config = VisionSection(json, "clip_vision_model", path);
+  } else if (type == "siglip" || type == "siglip_vision_model") {
+    part.config = VisionSection(json, "siglip_vision_model", path);
+  } else if (type == "intern_vit_6b" || type == "internvl_vision") {
+    part.internvit = true;
+    part.config = json;
+    if (type == "intern_vit_6b") part.prefix = "vision_model.";
+  } else {
+    throw DataError(fmt::format(
+        "model.vision: {}: model_type: '{}' is no image encoder that a model can be joined of; "
+        "give a folder of clip, siglip or InternViT (intern_vit_6b, internvl_vision)",
+        path, type));
+  }
+  for (const char* key : {"architectures", "auto_map", "_name_or_path", "transformers_version"})
+    part.config.erase(key);
+  return part;
+}
+
+ModelConfig ReadDecoderPart(const std::string& folder) {
+  const Json json = ReadFolderConfig("model.llm", folder);
+  const std::string path = folder + "/config.json";
+  ModelConfig config = ParseModelConfig(json, "model.llm: " + path);
+  if (config.has_vision) {
+    throw DataError(fmt::format(
+        "model.llm: {}: model_type: '{}' has an image encoder already; give it as model.hf, or the "
+        "folder of a language model alone",
+        path, config.model_type));
+  }
+  if (config.naming != WeightNaming::kTransformers) {
+    throw DataError(fmt::format(
+        "model.llm: {}: model_type: '{}' has no class in Transformers, whose form the joined model "
+        "takes; convert it to a llama folder, or take another model",
+        path, config.model_type));
+  }
+  return config;
+}
+
+std::vector<std::string> ImageTokensOf(const EncoderPart& encoder) {
+  if (!encoder.internvit) return {"<image>"};
+  return {"<img>", "</img>", "<IMG_CONTEXT>", "<quad>", "</quad>",
+          "<ref>", "</ref>", "<box>",         "</box>"};
+}
+
+std::string PlaceholderOf(const EncoderPart& encoder) {
+  return encoder.internvit ? "<IMG_CONTEXT>" : "<image>";
+}
+
+ModelConfig JoinParts(const EncoderPart& encoder, const ModelConfig& decoder,
+                      const JoinOptions& options) {
+  const Json json = encoder.internvit ? InternVlJson(encoder, decoder, options)
+                                      : LlavaJson(encoder, decoder, options);
+  ModelConfig config = ParseModelConfig(json, "model.vision: " + encoder.folder + "/config.json");
+  config.preprocessor = ReadPreprocessor(encoder.folder);
+  try {
+    ImageSpecOf(config);
+  } catch (const DataError& error) {
+    throw DataError(fmt::format("model.vision: {}: {}", encoder.folder, error.what()));
+  }
+  return config;
+}
+
+}  // namespace equipoise

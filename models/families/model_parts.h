@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "configs/base/json.h"
+#include "models/spec/model_config.h"
+
+namespace equipoise {
+
+// A model from parts: the image encoder of one Hugging Face folder, the language model of another,
+// and a new projector between them. The encoder decides the form: with CLIP's or SigLIP's it is
+// LLaVA's (arXiv 2310.03744), with InternViT it is InternVL's. LibTorch-free.
+
+// What the names of the weights in a language model's folder lack of those in the joined model.
+constexpr char kLanguageModelPrefix[] = "language_model.";
+// What the names of the encoder's weights in the joined model begin with.
+constexpr char kVisionTower[] = "vision_tower.";
+
+struct EncoderPart {
+  std::string folder;
+  Json config;             // the encoder's own keys, as a `vision_config`
+  bool internvit = false;  // else CLIP or SigLIP
+  // What the names of its weights lack of names that the joined model knows.
+  std::string prefix;
+};
+
+// Reads FOLDER/config.json: of CLIPModel, SiglipModel, or their vision models, or of InternViT in
+// OpenGVLab's form or Transformers'. Throws DataError for anything else.
+EncoderPart ReadEncoderPart(const std::string& folder);
+
+// Reads FOLDER/config.json of a language model. Throws DataError for a model that has an encoder,
+// and for one that Transformers has no class for, since the joined model is in its form.
+ModelConfig ReadDecoderPart(const std::string& folder);
+
+// The special tokens that the joined model's tokenizer needs for pictures, in the order in which
+// LLaVA and InternVL add those that it lacks.
+std::vector<std::string> ImageTokensOf(const EncoderPart& encoder);
+// The one among them that stands for a picture's rows.
+std::string PlaceholderOf(const EncoderPart& encoder);
+
+struct JoinOptions {
+  int64_t vocab_size = 0;      // rows of the embedding, at least the language model's
+  int64_t image_token_id = 0;  // id of PlaceholderOf()
+  // 0: as LLaVA-1.5 and InternVL have it: the output of the last encoder block but one (-2) or of
+  // the last (-1), and one token for 2 x 2 patches of InternViT.
+  int64_t feature_layer = 0;
+  double downsample_ratio = 0;
+  bool projector_bias = true;
+};
+
+// The configuration of the joined model, in Transformers' form. Throws DataError for parts that are
+// not supported or do not fit, ConfigError for options that its form does not have.
+ModelConfig JoinParts(const EncoderPart& encoder, const ModelConfig& decoder,
+                      const JoinOptions& options);
+
+}  // namespace equipoise

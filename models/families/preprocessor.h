@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+#include "configs/base/json.h"
+
+namespace equipoise {
+
+// The settings of FOLDER's image processor: a file of its own, or since version 5 of Transformers a
+// section of processor_config.json. Null where there is neither. Throws DataError.
+Json ReadPreprocessor(const std::string& folder);
+
+}  // namespace equipoise

@@ -1,0 +1,247 @@
+// Models from an encoder's folder and a language model's: what their config.json comes to.
+#include "models/families/model_parts.h"
+
+#include <catch2/catch.hpp>
+
+#include "configs/base/error.h"
+#include "models/families/families.h"
+#include "tests/data/temporary_folder.h"
+
+namespace equipoise {
+namespace {
+
+using Catch::Contains;
+
+// openai/clip-vit-large-patch14-336, as published: keys that have their defaults left out.
+Json Clip() {
+  return Json::parse(R"({"model_type": "clip", "architectures": ["CLIPModel"],
+    "projection_dim": 768, "logit_scale_init_value": 2.6592, "torch_dtype": "float32",
+    "text_config": {"model_type": "clip_text_model", "hidden_size": 768},
+    "vision_config": {"hidden_size": 1024, "image_size": 336, "intermediate_size": 4096,
+      "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14,
+      "projection_dim": 768, "dropout": 0.0}})");
+}
+
+Json Siglip() {
+  return Json::parse(R"({"model_type": "siglip", "text_config": {"hidden_size": 1152},
+    "vision_config": {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27,
+      "num_attention_heads": 16, "image_size": 384, "patch_size": 14,
+      "model_type": "siglip_vision_model"}})");
+}
+
+// OpenGVLab/InternViT-300M-448px.
+Json InternVit() {
+  return Json::parse(R"({"model_type": "intern_vit_6b", "architectures": ["InternVisionModel"],
+    "auto_map": {"AutoModel": "modeling_intern_vit.InternVisionModel"},
+    "attention_dropout": 0.0, "drop_path_rate": 0.1, "dropout": 0.0, "hidden_act": "gelu",
+    "hidden_size": 1024, "image_size": 448, "initializer_factor": 1.0,
+    "initializer_range": 0.02, "intermediate_size": 4096, "layer_norm_eps": 1e-06,
+    "norm_type": "layer_norm", "num_attention_heads": 16, "num_channels": 3,
+    "num_hidden_layers": 24, "patch_size": 14, "qk_normalization": false, "qkv_bias": true,
+    "torch_dtype": "bfloat16", "use_bfloat16": true, "use_flash_attn": true})");
+}
+
+Json Qwen2() {
+  return Json::parse(R"({"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"],
+    "bos_token_id": 151643, "eos_token_id": 151645, "hidden_act": "silu", "hidden_size": 896,
+    "initializer_range": 0.02, "intermediate_size": 4864, "max_position_embeddings": 32768,
+    "num_attention_heads": 14, "num_hidden_layers": 24, "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "tie_word_embeddings": true,
+    "transformers_version": "4.43.1", "use_sliding_window": false, "vocab_size": 151936})");
+}
+
+class Parts {
+ public:
+  Parts(const Json& vision, const Json& llm) {
+    folder.Write("vision/config.json", vision.dump());
+    folder.Write("llm/config.json", llm.dump());
+  }
+  std::string vision() const { return folder / "vision"; }
+  std::string llm() const { return folder / "llm"; }
+  ModelConfig Joined(JoinOptions options = {}) const {
+    const ModelConfig decoder = ReadDecoderPart(llm());
+    if (options.vocab_size == 0) options.vocab_size = decoder.text.vocab_size;
+    return JoinParts(ReadEncoderPart(vision()), decoder, options);
+  }
+  std::string Refusal(const JoinOptions& options = {}) const {
+    try {
+      Joined(options);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  TemporaryFolder folder;
+};
+
+TEST_CASE("CLIP and a language model become LLaVA-1.5", "[models][cpu]") {
+  JoinOptions options;
+  options.vocab_size = 151940;
+  options.image_token_id = 151939;
+  const Parts parts(Clip(), Qwen2());
+  const ModelConfig config = parts.Joined(options);
+  CHECK(config.model_type == "llava");
+  CHECK(config.naming == WeightNaming::kTransformers);
+  CHECK(config.vision.model_type == "clip_vision_model");
+  CHECK(config.vision.hidden_act == "quick_gelu");
+  CHECK(config.vision.image_size == 336);
+  CHECK(config.vision.feature_layers == 23);  // the output of the last block but one
+  CHECK(config.tokens_per_tile() == 576);
+  CHECK(config.projector_bias);
+  CHECK(config.image_token_id == 151939);
+  CHECK(config.text.model_type == "qwen2");
+  CHECK(config.text.vocab_size == 151940);
+  CHECK(config.text.tie_word_embeddings);
+  CHECK(config.text.rope_theta == 1e6);
+  CHECK(ReadEncoderPart(parts.vision()).prefix == "vision_tower.");
+
+  const Json written = ToHuggingFace(config);
+  CHECK(written["architectures"] == Json({"LlavaForConditionalGeneration"}));
+  CHECK(written["vision_feature_layer"] == -2);
+  CHECK(written["vision_feature_select_strategy"] == "default");
+  CHECK(written["text_config"]["vocab_size"] == 151940);
+  CHECK_FALSE(written["text_config"].contains("architectures"));
+  const ModelConfig again = ParseModelConfig(written, "written");
+  CHECK(again.vision.feature_layers == 23);
+  CHECK(again.text.tie_word_embeddings);
+
+  options.feature_layer = -1;
+  options.projector_bias = false;
+  const ModelConfig other = parts.Joined(options);
+  CHECK(other.vision.feature_layers == 24);
+  CHECK_FALSE(other.projector_bias);
+}
+
+TEST_CASE("CLIP's vision model alone is read as within CLIP", "[models][cpu]") {
+  Json alone = Clip()["vision_config"];
+  alone["model_type"] = "clip_vision_model";
+  const ModelConfig whole = Parts(Clip(), Qwen2()).Joined();
+  const ModelConfig part = Parts(alone, Qwen2()).Joined();
+  CHECK(ToHuggingFace(whole) == ToHuggingFace(part));
+}
+
+TEST_CASE("SigLIP gives all its rows and has a pooling head", "[models][cpu]") {
+  const ModelConfig config = Parts(Siglip(), Qwen2()).Joined();
+  CHECK(config.vision.feature_layers == 26);
+  CHECK_FALSE(config.vision.class_token);
+  CHECK(config.vision.pooling_head);
+  CHECK(config.tokens_per_tile() == 27 * 27);
+  CHECK(ToHuggingFace(config)["vision_feature_select_strategy"] == "full");
+}
+
+TEST_CASE("InternViT and a language model become InternVL", "[models][cpu]") {
+  JoinOptions options;
+  options.image_token_id = 151667;
+  const Parts parts(InternVit(), Qwen2());
+  const ModelConfig config = parts.Joined(options);
+  CHECK(config.model_type == "internvl");
+  CHECK(config.naming == WeightNaming::kTransformers);
+  CHECK(config.vision.num_hidden_layers == 24);
+  CHECK(config.vision.attention_bias);
+  CHECK_FALSE(config.vision.use_qk_norm);
+  CHECK(config.vision.layer_scale_init_value == 1.0);
+  CHECK(config.tokens_per_tile() == 256);
+  CHECK(config.text.vocab_size == 151936);
+  CHECK(config.text.tie_word_embeddings);
+  CHECK(ReadEncoderPart(parts.vision()).prefix == "vision_model.");
+  CHECK(ImageTokensOf(ReadEncoderPart(parts.vision()))[2] == "<IMG_CONTEXT>");
+
+  // The same encoder as Transformers writes it.
+  const Json written = ToHuggingFace(config);
+  CHECK(written["model_type"] == "internvl");
+  const Parts native(written["vision_config"], Qwen2());
+  CHECK(ReadEncoderPart(native.vision()).prefix == "vision_tower.");
+  CHECK(ToHuggingFace(native.Joined(options)) == written);
+
+  options.downsample_ratio = 0.25;
+  CHECK(parts.Joined(options).tokens_per_tile() == 64);
+}
+
+TEST_CASE("the layers of a joined model are those of its form", "[models][cpu]") {
+  const auto names = [](const ModelConfig& config) {
+    std::vector<std::string> names;
+    for (const LayerSpec& layer : LayerSpecs(config)) {
+      for (const TensorSpec& tensor : layer.parameters) names.push_back(tensor.name);
+    }
+    return names;
+  };
+  for (const Json& vision : {Clip(), Siglip(), InternVit()}) {
+    size_t encoder = 0, projector = 0, decoder = 0;
+    const std::vector<std::string> all = names(Parts(vision, Qwen2()).Joined());
+    for (const std::string& name : all) {
+      encoder += name.starts_with(kVisionTower) ? 1 : 0;
+      projector += name.starts_with("multi_modal_projector.") ? 1 : 0;
+      decoder += name.starts_with(kLanguageModelPrefix) ? 1 : 0;
+    }
+    CHECK(encoder > 0);
+    CHECK(projector >= 4);
+    CHECK(decoder > 0);
+    CHECK(encoder + projector + decoder == all.size());
+  }
+}
+
+TEST_CASE("parts that cannot be joined are refused in one line", "[models][cpu]") {
+  const auto with = [](Json json, const char* key, const Json& value) {
+    json[key] = value;
+    return json;
+  };
+  Json sized = Clip();
+  sized["vision_config"]["patch_size"] = 0;
+  Json llava = {{"model_type", "llava"},
+                {"vision_config", Clip()["vision_config"]},
+                {"text_config", Qwen2()},
+                {"vision_feature_layer", -2}};
+  struct Row {
+    Json vision, llm;
+    const char* says;
+  };
+  const std::vector<Row> table = {
+      {Qwen2(), Qwen2(), "'qwen2' is no image encoder that a model can be joined of; give"},
+      {llava, Qwen2(), "'llava' is no image encoder"},
+      {Clip(), llava, "'llava' has an image encoder already; give it as model.hf"},
+      {Clip(), Clip(), "model.llm: "},
+      {Clip(), with(Qwen2(), "model_type", "qwen2_moe"), "'qwen2_moe' is not supported"},
+      {Clip(), with(with(Qwen2(), "model_type", "internlm2"), "bias", false),
+       "'internlm2' has no class in Transformers"},
+      {Clip(), with(Qwen2(), "quantization_config", Json::object()), "quantised weights"},
+      {with(Clip(), "quantization_config", Json::object()), Qwen2(), "quantised weights"},
+      {with(Clip(), "vision_config", nullptr), Qwen2(), "vision_config: missing"},
+      {sized, Qwen2(), "vision_config: patch_size: 0 is not between"},
+      {with(InternVit(), "hidden_act", "relu"), Qwen2(), "hidden_act: 'relu' is not supported"},
+      {with(with(InternVit(), "qk_normalization", true), "layer_norm_eps", 1e-5), Qwen2(),
+       "layer_norm_eps: 1e-05 is not supported"},
+      {Json::array(), Qwen2(), "not a JSON object"},
+  };
+  for (const Row& row : table) {
+    const std::string said = Parts(row.vision, row.llm).Refusal();
+    CHECK_THAT(said, Contains(row.says));
+    CHECK(said.find('\n') == std::string::npos);
+  }
+
+  const Parts clip(Clip(), Qwen2()), internvit(InternVit(), Qwen2());
+  JoinOptions options;
+  options.feature_layer = -25;
+  CHECK(clip.Refusal(options) ==
+        "model.projector.feature_layer: -25 is none of the encoder's 24 layers");
+  options.feature_layer = -2;
+  CHECK(clip.Refusal(options).empty());
+  CHECK_THAT(internvit.Refusal(options), Contains("feature_layer: -2 is not supported"));
+  options = {};
+  options.downsample_ratio = 0.5;
+  CHECK(internvit.Refusal(options).empty());
+  CHECK_THAT(clip.Refusal(options), Contains("downsample_ratio: is of InternViT"));
+  options.downsample_ratio = 0.3;
+  CHECK_THAT(internvit.Refusal(options), Contains("downsample_ratio: must be 1/n"));
+  options = {};
+  options.projector_bias = false;
+  CHECK_THAT(internvit.Refusal(options), Contains("model.projector.bias: false"));
+
+  CHECK_THROWS_WITH(ReadEncoderPart(clip.folder / "none"),
+                    Contains("model.vision: ") && Contains("no such folder"));
+  CHECK_THROWS_WITH(ReadDecoderPart(clip.folder.path()),
+                    Contains("model.llm: ") && Contains("has no config.json"));
+}
+
+}  // namespace
+}  // namespace equipoise

@@ -1,0 +1,96 @@
+// The files that describe a model from parts: its tokenizer in each form of the language model's
+// folder, and how Transformers prepares its pictures.
+#include "trainer/checkpoint/parts_description.h"
+
+#include <catch2/catch.hpp>
+
+#include "configs/base/json.h"
+#include "data/text/tokenizer.h"
+#include "models/families/model_parts.h"
+#include "tests/data/temporary_folder.h"
+#include "tests/data/tiny_tokenizer.h"
+#include "trainer/settings/model_section.h"
+
+namespace equipoise {
+namespace {
+
+constexpr char kSizes[] = R"("hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "image_size": 56, "patch_size": 14)";
+
+struct Folders {
+  Folders() {
+    folder.Write("clip/config.json",
+                 std::string(R"({"model_type": "clip_vision_model", )") + kSizes + "}");
+    folder.Write("clip/preprocessor_config.json",
+                 R"({"processor_class": "CLIPProcessor", "size": 56, "crop_size": 56,
+                     "image_mean": [0.4, 0.5, 0.6], "image_std": [0.3, 0.3, 0.3]})");
+    folder.Write("vit/config.json", std::string(R"({"model_type": "intern_vit_6b", "qkv_bias": true,
+                     "qk_normalization": false, "norm_type": "layer_norm", )") +
+                                        kSizes + "}");
+    folder.Write("llm/config.json", R"({"model_type": "llama", "hidden_size": 48,
+        "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "max_position_embeddings": 512, "vocab_size": 306})");
+    folder.Write("llm/tokenizer.json", TinyTokenizerJson().dump());
+    folder.Write("llm/chat_template.jinja", "{{ messages }}");
+    folder.Write("llm/model.safetensors", "weights");
+  }
+
+  // Writes the description of the model to `out`; gives the tokenizer that it stands for.
+  Tokenizer Describe(const char* vision) const {
+    RunConfig config;
+    config.model.vision = folder / vision;
+    config.model.llm = folder / "llm";
+    const ModelConfig model = ModelConfigOf(config);
+    WritePartsDescription(config.model, model, folder / "out");
+    return Tokenizer::Read(folder / "llm", ImageTokensOf(ReadEncoderPart(config.model.vision)));
+  }
+  Json Read(const char* name) const { return ReadJsonFile(folder / ("out/" + std::string(name))); }
+
+  TemporaryFolder folder;
+};
+
+void CheckSame(const Tokenizer& written, const Tokenizer& wanted) {
+  CHECK(written.vocab_size() == wanted.vocab_size());
+  for (const char* text : {"hello<image>\naa<img><IMG_CONTEXT></img>", "<ref>hello</ref><box>"})
+    CHECK(written.Encode(text, true) == wanted.Encode(text, true));
+}
+
+TEST_CASE("a written tokenizer has the added tokens, whatever files list them", "[trainer][cpu]") {
+  const Folders folders;
+  for (const char* vision : {"clip", "vit"}) {
+    const Tokenizer wanted = folders.Describe(vision);
+    CheckSame(Tokenizer::Read(folders.folder / "out"), wanted);
+  }
+  CHECK_FALSE(std::filesystem::exists(folders.folder / "out/model.safetensors"));
+  CHECK(std::filesystem::exists(folders.folder / "out/chat_template.jinja"));
+  CHECK_FALSE(std::filesystem::exists(folders.folder / "out/tokenizer_config.json"));
+
+  folders.folder.Write("llm/tokenizer_config.json",
+                       R"({"model_max_length": 512, "added_tokens_decoder":
+                           {"300": {"content": "<|endoftext|>", "special": true}}})");
+  folders.folder.Write("llm/added_tokens.json", R"({"<|endoftext|>": 300})");
+  folders.Describe("clip");
+  const Json config = folders.Read("tokenizer_config.json");
+  CHECK(config["model_max_length"] == 512);
+  CHECK(config["added_tokens_decoder"].size() == 2);
+  CHECK(config["added_tokens_decoder"]["306"]["content"] == "<image>");
+  CHECK(config["added_tokens_decoder"]["306"]["special"] == true);
+  CHECK(folders.Read("added_tokens.json") == Json({{"<|endoftext|>", 300}, {"<image>", 306}}));
+}
+
+TEST_CASE("a written folder says how pictures are prepared", "[trainer][cpu]") {
+  const Folders folders;
+  folders.Describe("clip");
+  const Json images = folders.Read("preprocessor_config.json");
+  CHECK(images["processor_class"] == "LlavaProcessor");
+  CHECK(images["image_mean"] == Json({0.4, 0.5, 0.6}));
+  const Json processor = folders.Read("processor_config.json");
+  CHECK(processor["patch_size"] == 14);
+  CHECK(processor["num_additional_image_tokens"] == 1);
+  CHECK(processor["vision_feature_select_strategy"] == "default");
+  folders.Describe("vit");
+  CHECK(folders.Read("preprocessor_config.json")["size"] == Json({{"height", 56}, {"width", 56}}));
+}
+
+}  // namespace
+}  // namespace equipoise

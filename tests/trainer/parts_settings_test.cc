@@ -1,0 +1,111 @@
+// model.vision and model.llm: the joined model's vocabulary, and settings that do not go together.
+#include <catch2/catch.hpp>
+
+#include "configs/base/error.h"
+#include "models/families/families.h"
+#include "tests/data/temporary_folder.h"
+#include "tests/data/tiny_tokenizer.h"
+#include "trainer/settings/data_options.h"
+#include "trainer/settings/model_section.h"
+
+namespace equipoise {
+namespace {
+
+using Catch::Contains;
+
+constexpr int64_t kTokens = 306;  // of the tiny tokenizer, which has InternVL's first three
+
+// Folders of a CLIP encoder, an InternViT and a LLaMA.
+struct Folders {
+  explicit Folders(int64_t vocab_size = kTokens) {
+    folder.Write("clip/config.json", R"({"model_type": "clip_vision_model", "hidden_size": 32,
+      "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
+      "image_size": 56, "patch_size": 14})");
+    folder.Write("vit/config.json", R"({"model_type": "intern_vit_6b", "hidden_size": 32,
+      "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
+      "image_size": 56, "patch_size": 14, "norm_type": "layer_norm", "qkv_bias": true,
+      "qk_normalization": false})");
+    const Json llm = {{"model_type", "llama"},    {"hidden_size", 48},
+                      {"intermediate_size", 96},  {"num_hidden_layers", 2},
+                      {"num_attention_heads", 4}, {"max_position_embeddings", 512},
+                      {"vocab_size", vocab_size}};
+    folder.Write("llm/config.json", llm.dump());
+    folder.Write("llm/tokenizer.json", TinyTokenizerJson().dump());
+  }
+
+  RunConfig Config(const std::string& vision) const {
+    RunConfig config;
+    config.model.vision = folder / vision;
+    config.model.llm = folder / "llm";
+    return config;
+  }
+
+  TemporaryFolder folder;
+};
+
+TEST_CASE("the vocabulary grows by the tokens that it has no row for", "[trainer][cpu]") {
+  struct Row {
+    int64_t before;
+    const char* vision;
+    int64_t rows, tokenizer, image_token;
+  };
+  // <img>, </img> and <IMG_CONTEXT> are there; <quad>, <ref>, <box> and their ends are not.
+  for (const Row& row : {Row{306, "clip", 307, 307, 306}, Row{307, "clip", 307, 307, 306},
+                         Row{320, "clip", 320, 307, 306}, Row{306, "vit", 312, 312, 305},
+                         Row{309, "vit", 312, 312, 305}}) {
+    CAPTURE(row.before, row.vision);
+    const Folders folders(row.before);
+    const RunConfig config = folders.Config(row.vision);
+    const ModelConfig model = ModelConfigOf(config);
+    CHECK(model.text.vocab_size == row.rows);
+    CHECK(model.image_token_id == row.image_token);
+    const Tokenizer tokenizer = ReadTokenizer(config);
+    CHECK(tokenizer.vocab_size() == row.tokenizer);
+    CHECK(ToHuggingFace(model)["text_config"]["vocab_size"] == row.rows);
+    CHECK(NamesModel(config.model));
+  }
+}
+
+TEST_CASE("settings that do not go with parts are refused in one line", "[trainer][cpu]") {
+  const Folders folders;
+  struct Row {
+    void (*change)(RunConfig&);
+    const char* says;
+  };
+  const std::vector<Row> table = {
+      {[](RunConfig& c) { c.model.llm = ""; },
+       "model.llm: is empty, and model.vision is given; a model from parts takes both"},
+      {[](RunConfig& c) { c.model.vision = ""; },
+       "model.vision: is empty, and model.llm is given; a model from parts takes both"},
+      {[](RunConfig& c) { c.model.hf = "folder"; },
+       "model.hf: folder beside model.vision and model.llm; give the one or the others"},
+      {[](RunConfig& c) { c.model.preset = "quickstart"; }, "model.preset: quickstart beside"},
+      {[](RunConfig& c) { c.model.adapter.targets = {"q_proj"}; },
+       "model.adapter: a new projector is trained first"},
+      {[](RunConfig& c) { c.model.base = "nf4"; }, "model.base: needs adapters"},
+      {[](RunConfig& c) { c.model.vision += "/none"; }, "no such folder"},
+      {[](RunConfig& c) { c.model.vision = c.model.llm; }, "is no image encoder"},
+      {[](RunConfig& c) { c.model.llm = c.model.vision; }, "is not supported"},
+      {[](RunConfig& c) {
+         c.model = {}, c.model.preset = "quickstart", c.model.projector.bias = false;
+       },
+       "model.projector: is of a model from parts"},
+  };
+  for (const Row& row : table) {
+    RunConfig config = folders.Config("clip");
+    row.change(config);
+    CHECK_THROWS_WITH(ModelConfigOf(config), Contains(row.says));
+  }
+  RunConfig config = folders.Config("clip");
+  config.data.tokenizer = folders.folder / "llm";
+  CHECK_THROWS_WITH(ReadTokenizer(config), Contains("data.tokenizer: given beside model.llm"));
+  std::filesystem::remove(folders.folder / "llm/tokenizer.json");
+  CHECK_THROWS_WITH(ModelConfigOf(folders.Config("clip")),
+                    Contains("has no tokenizer.json or tokenizer.model"));
+  const Folders small(300);
+  CHECK_THROWS_WITH(ModelConfigOf(small.Config("clip")),
+                    Contains("the tokenizer has ids up to 306 with 1 tokens for pictures"));
+}
+
+}  // namespace
+}  // namespace equipoise

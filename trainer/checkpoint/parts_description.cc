@@ -1,0 +1,147 @@
+#include "trainer/checkpoint/parts_description.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "configs/base/error.h"
+#include "configs/base/json.h"
+#include "data/text/tokenizer.h"
+#include "models/families/model_parts.h"
+#include "trainer/checkpoint/model_source.h"
+#include "trainer/common/durable_file.h"
+
+// Three files may list a tokenizer's added tokens, and which one is read depends on the reader and
+// on what else is in the folder. A token is added to each that is there, under the id that
+// Tokenizer::Read() gives it; without a tokenizer.json, one of the other two is made.
+
+namespace equipoise {
+namespace {
+
+using TokenIds = std::vector<std::pair<std::string, int32_t>>;
+
+Json TokenEntry(const std::string& content) {
+  return {{"content", content}, {"lstrip", false},      {"normalized", false},
+          {"rstrip", false},    {"single_word", false}, {"special", true}};
+}
+
+// A folder's JSON files, read and written whole.
+class JsonFolder {
+ public:
+  explicit JsonFolder(std::string folder) : folder_(std::move(folder)) {}
+
+  bool Has(const char* name) const { return std::filesystem::exists(Path(name)); }
+  Json Read(const char* name) const {
+    Json json = ReadJsonFile(Path(name));
+    if (!json.is_object()) throw DataError(Path(name) + ": not an object");
+    return json;
+  }
+  void Write(const char* name, const Json& json) const {
+    WriteFileDurably(Path(name), json.dump(2) + "\n");
+  }
+
+ private:
+  std::string Path(const char* name) const { return folder_ + "/" + name; }
+
+  std::string folder_;
+};
+
+void AddToTokenizerJson(const TokenIds& tokens, const JsonFolder& folder) {
+  Json json = folder.Read("tokenizer.json");
+  Json& list = json["added_tokens"];
+  if (!list.is_array()) list = Json::array();
+  for (const auto& [content, id] : tokens) {
+    bool listed = false;
+    for (const Json& entry : list) listed = listed || entry.value("content", "") == content;
+    if (listed) continue;
+    Json entry = TokenEntry(content);
+    entry["id"] = id;
+    list.push_back(std::move(entry));
+  }
+  folder.Write("tokenizer.json", json);
+}
+
+// added_tokens_decoder: {"151646": {"content": ...}}
+void AddToTokenizerConfig(const TokenIds& tokens, const JsonFolder& folder) {
+  Json json =
+      folder.Has("tokenizer_config.json") ? folder.Read("tokenizer_config.json") : Json::object();
+  Json& decoder = json["added_tokens_decoder"];
+  for (const auto& [content, id] : tokens) {
+    const std::string key = std::to_string(id);
+    if (!decoder.contains(key)) decoder[key] = TokenEntry(content);
+  }
+  folder.Write("tokenizer_config.json", json);
+}
+
+// {"<image>": 32000}
+void AddToTokenList(const TokenIds& tokens, const JsonFolder& folder) {
+  Json json = folder.Read("added_tokens.json");
+  for (const auto& [content, id] : tokens) json[content] = id;
+  folder.Write("added_tokens.json", json);
+}
+
+void AddTokens(const TokenIds& tokens, const JsonFolder& folder) {
+  const bool whole = folder.Has("tokenizer.json"), list = folder.Has("added_tokens.json");
+  if (whole) AddToTokenizerJson(tokens, folder);
+  if (list) AddToTokenList(tokens, folder);
+  const bool decoder = folder.Has("tokenizer_config.json") &&
+                       folder.Read("tokenizer_config.json").contains("added_tokens_decoder");
+  if (decoder || (!whole && !list)) AddToTokenizerConfig(tokens, folder);
+}
+
+void WriteLlavaProcessor(const ModelConfig& config, const JsonFolder& folder) {
+  const bool clip = config.vision.class_token;
+  if (config.preprocessor.is_object()) {
+    Json images = config.preprocessor;
+    images["processor_class"] = "LlavaProcessor";
+    folder.Write("preprocessor_config.json", images);
+  }
+  folder.Write("processor_config.json",
+               {{"processor_class", "LlavaProcessor"},
+                {"image_token", "<image>"},
+                {"patch_size", config.vision.patch_size},
+                {"num_additional_image_tokens", clip ? 1 : 0},
+                {"vision_feature_select_strategy", clip ? "default" : "full"}});
+}
+
+// The settings that every published InternVL has; InternViT's own folder describes one square.
+void WriteInternVlProcessor(const ModelConfig& config, const JsonFolder& folder) {
+  const int64_t side = config.vision.image_size;
+  folder.Write("preprocessor_config.json", {{"processor_class", "InternVLProcessor"},
+                                            {"image_processor_type", "GotOcr2ImageProcessorFast"},
+                                            {"crop_to_patches", true},
+                                            {"min_patches", 1},
+                                            {"max_patches", 12},
+                                            {"size", {{"height", side}, {"width", side}}},
+                                            {"do_resize", true},
+                                            {"do_rescale", true},
+                                            {"do_normalize", true},
+                                            {"do_convert_rgb", true},
+                                            {"resample", 3},
+                                            {"rescale_factor", 1.0 / 255},
+                                            {"image_mean", {0.485, 0.456, 0.406}},
+                                            {"image_std", {0.229, 0.224, 0.225}}});
+}
+
+}  // namespace
+
+void WritePartsDescription(const ModelSection& model, const ModelConfig& config,
+                           const std::string& to) {
+  CopyModelDescription(model.llm, to);
+  const EncoderPart encoder = ReadEncoderPart(model.vision);
+  const std::vector<std::string> texts = ImageTokensOf(encoder);
+  const Tokenizer tokenizer = Tokenizer::Read(model.llm, texts);
+  TokenIds tokens;
+  for (const std::string& text : texts) tokens.emplace_back(text, tokenizer.TokenId(text).value());
+  const JsonFolder folder(to);
+  AddTokens(tokens, folder);
+  if (encoder.internvit) {
+    WriteInternVlProcessor(config, folder);
+  } else {
+    WriteLlavaProcessor(config, folder);
+  }
+}
+
+}  // namespace equipoise
