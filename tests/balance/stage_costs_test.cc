@@ -4,11 +4,13 @@
 
 #include "balance/costs/collective_time.h"
 #include "balance/costs/memory_model.h"
+#include "models/families/modules.h"
 #include "models/families/presets.h"
 #include "models/stages/plan_schedule.h"
 #include "models/stages/stage_layout.h"
 #include "parallel/schedule/builders.h"
 #include "parallel/schedule/passes.h"
+#include "parallel/schedule/prefetch.h"
 #include "tests/models/load_of.h"
 
 namespace equipoise {
@@ -131,6 +133,44 @@ TEST_CASE("the forecast counts states once and activations in flight", "[balance
   CHECK(last.activations == kept(74, 97, 0));
   c.plan.recompute.assign(97, Recompute::kFull);
   CHECK(ForecastMemory(costs, c.plan, schedule, c.loads, 0).activations < first.activations / 5);
+}
+
+// A frozen encoder in two copies, one on each rank.
+TEST_CASE("the forecast counts features that are made for the next step", "[balance][cpu]") {
+  Case c;
+  const std::vector<std::string> frozen = {"vision", "projector"};
+  const int encoder = NumEncoderLayers(c.model);
+  c.plan = PlanInBubbles({.pipeline = 2}, {EncoderPlacement::kOptimus, 1, 1, encoder});
+  c.plan.stage_begins = {0, encoder, 70, 97};
+  CostModel::Options options;
+  options.frozen = frozen;
+  const CostModel costs(c.model, c.cluster, options);
+  const StageLayout stages(c.model, c.plan, frozen);
+  const PlanSchedule schedule(c.plan);
+  const auto step = [&](const StepLoads& loads) {
+    return schedule.StepOps(stages, loads, StageCosts(costs, c.plan, c.cluster, loads.All()));
+  };
+  const auto activations = [&](const StepLoads& loads, int rank) {
+    return ForecastMemory(costs, c.plan, step(loads), loads.All(), rank).activations;
+  };
+  const StepLoads first{c.loads, {}, c.loads};
+  const std::vector<int> owners = NextOwners(step(first), stages.Encoder({}), 4);
+  CHECK(owners[2] == -1);  // text alone
+  const StepLoads last{c.loads, owners}, middle{c.loads, owners, c.loads};
+  const std::vector<int> next = NextOwners(step(middle), stages.Encoder({}), 4);
+  for (int rank = 0; rank < 2; ++rank) {
+    int64_t taken = 0, left = 0;
+    for (size_t i = 0; i < c.loads.size(); ++i) {
+      const int64_t bytes = costs.BoundaryBytes(encoder - 1, c.loads[i]);
+      taken += owners[i] == rank ? bytes : 0;
+      left += next[i] == rank ? bytes : 0;
+    }
+    CHECK(taken > 0);
+    CHECK(left > 0);
+    const int64_t more = activations(middle, rank) - activations(last, rank);
+    CHECK(more >= std::max(taken, left));
+    CHECK(more <= taken + left);
+  }
 }
 
 TEST_CASE("an offloaded optimizer's state is the host's, and so is its step", "[balance][cpu]") {

@@ -282,5 +282,54 @@ TEST_CASE("an encoder that does not go into the bubbles is refused") {
                                                 "shared by all pipeline ranks"));
 }
 
+RunConfig Prefetching(const std::vector<std::string>& freeze) {
+  RunConfig config;
+  config.parallel = InBubbles("optimus");
+  config.parallel.prefetch = true;
+  config.model.freeze = freeze;
+  return config;
+}
+
+TEST_CASE("an encoder that runs a step ahead has the frozen layers alone") {
+  const ModelConfig model = PresetConfig("quickstart");
+  const int encoder = NumEncoderLayers(model);
+  const Plan frozen = MakePlan(Prefetching({"vision", "projector"}), model, 4);
+  CHECK(frozen.components.back().first_layer == encoder);
+  const Plan trained = MakePlan(Prefetching({"vision"}), model, 4);
+  CHECK(trained.components.back().first_layer == encoder - 1);  // the projector
+  CHECK(trained.encoder_copies() == 4);
+  CHECK(trained.stage_begins[1] == encoder - 1);
+}
+
+TEST_CASE("an encoder that cannot run a step ahead is refused") {
+  const ModelConfig model = PresetConfig("quickstart");
+  const auto refusal = [&](const RunConfig& config, const ModelConfig& of) -> std::string {
+    try {
+      MakePlan(config, of, 4);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  RunConfig config = Prefetching({"vision", "projector"});
+  CHECK(refusal(config, model).empty());
+  for (const char* elsewhere : {"inline", "disaggregated", "auto"}) {
+    config.parallel.encoder = elsewhere;
+    CHECK(refusal(config, model) ==
+          "parallel.prefetch: an encoder that is " + std::string(elsewhere) +
+              " runs in no bubbles; set parallel.encoder to three_phase, dep, optimus_coarse or "
+              "optimus, or leave parallel.prefetch out");
+  }
+  for (const Words& freeze : {Words{}, Words{"projector"}, Words{"llm"}}) {
+    CHECK(refusal(Prefetching(freeze), model) ==
+          "parallel.prefetch: vision is trained, or has adapters, and its features change in every "
+          "step; add vision to model.freeze, or leave parallel.prefetch out");
+  }
+  ModelConfig text = model;
+  text.has_vision = false;
+  CHECK(refusal(Prefetching({"vision"}), text) ==
+        "parallel.prefetch: there is no image encoder; leave it out");
+}
+
 }  // namespace
 }  // namespace equipoise
