@@ -66,7 +66,7 @@ void Check(const Cell& cell, Communicator& world) {
   if (world.rank() != 0) return;
   const testing::CellErrors errors = testing::Compare(whole, expected);
   const std::string told = ToString(cell) + ": " + ToString(errors);
-  if (!errors.Within(testing::BoundsOf(cell)))
+  if (!testing::WithinRounding(cell, errors, expected))
     throw RunError(told + ": not what one process gives");
   std::printf("passed: %s\n", told.c_str());
 }
