@@ -169,21 +169,25 @@ FeatureBytes FeaturesOf(const CostModel& costs, const Plan& plan, const Schedule
 int64_t MostFeatureBytes(const CostModel& costs, const Plan& plan, const Schedule& schedule,
                          const std::vector<LayerLoad>& micro_batches, int pipeline_rank) {
   if (!FillsBubbles(plan.encoder)) return 0;
-  std::vector<FeatureBytes> all;
-  int64_t held = 0, left = 0;
-  for (const Op& op : schedule.ranks[static_cast<size_t>(pipeline_rank)]) {
-    all.push_back(
-        FeaturesOf(costs, plan, schedule, op, micro_batches[static_cast<size_t>(op.micro_batch)]));
-    held += all.back().taken;
-    left += all.back().left;
+  bool ahead = false;  // else features are sent as they are made
+  int64_t most = 0;
+  for (int rank = 0; rank < static_cast<int>(schedule.ranks.size()); ++rank) {
+    std::vector<FeatureBytes> each;
+    int64_t held = 0;  // from the start of the step: what is taken
+    for (const Op& op : schedule.ranks[static_cast<size_t>(rank)]) {
+      const LayerLoad& load = micro_batches[static_cast<size_t>(op.micro_batch)];
+      each.push_back(FeaturesOf(costs, plan, schedule, op, load));
+      held += each.back().taken;
+      ahead = ahead || each.back().left > 0;
+    }
+    if (rank != pipeline_rank) continue;
+    most = held;
+    for (const FeatureBytes& features : each) {
+      held += features.left - features.taken;
+      most = std::max(most, held);
+    }
   }
-  if (left == 0) return 0;  // an encoder whose features are sent as they are made
-  int64_t most = held;
-  for (const FeatureBytes& each : all) {
-    held += each.left - each.taken;
-    most = std::max(most, held);
-  }
-  return most;
+  return ahead ? most : 0;
 }
 
 // Buffers of the transfers at the ends of a rank's stages: one value in flight each way.

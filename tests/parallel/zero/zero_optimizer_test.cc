@@ -387,20 +387,20 @@ TEST_CASE("new values are awaited by those who read them, once", "[zero][cpu]") 
   std::vector<Parameter> owned(3);
   std::vector<Parameter*> list;
   for (Parameter& parameter : owned) {
-    parameter.shape = {64};
+    parameter.shape = {256};
     parameter.name = "p" + std::to_string(list.size());
     list.push_back(&parameter);
   }
   FlatParameters flat(list, at::kFloat);
   int first = 0, second = 0;
-  flat.ArriveLater({0, 96}, [&] { ++first; });
-  flat.ArriveLater({96, 192}, [&] { ++second; });
+  flat.ArriveLater({0, 384}, [&] { ++first; });
+  flat.ArriveLater({384, 768}, [&] { ++second; });
   flat.AwaitValues({list[0]});
   CHECK((first == 1 && second == 0));
   flat.AwaitValues({list[1]});  // of which half has come already
   CHECK((first == 1 && second == 1));
-  flat.ArriveLater({0, 192}, [&] { ++first; });
-  CHECK(flat.compute().numel() == 192);
+  flat.ArriveLater({0, 768}, [&] { ++first; });
+  CHECK(flat.compute().numel() == 768);
   CHECK(first == 2);
   flat.AwaitValues();
   CHECK((first == 2 && second == 1));
