@@ -17,6 +17,7 @@
 #include <algorithm>
 
 #include "configs/base/error.h"
+#include "parallel/flat_alignment.h"
 #include "parallel/kernels/own_operator.h"
 #include "parallel/zero/kernels/square_rows.h"
 
@@ -49,17 +50,17 @@ GpuSquares::GpuSquares(std::vector<SquaredRun> runs) : runs_(std::move(runs)) {
   }
 }
 
-// Joins it to the span before where no other block is between them.
+// Joins it to the span before where no more than the padding of a tensor is between them; blocks of
+// padding belong to no run.
 void GpuSquares::AddSpan(Range flat) {
   EQUIPOISE_CHECK(flat.begin % Shards::kBlock == 0 && flat.size() > 0);
   flat.end = flat.begin + BlocksOf(flat) * Shards::kBlock;
-  if (!spans_.empty() && spans_.back().end == flat.begin) {
-    spans_.back().end = flat.end;
-  } else {
-    EQUIPOISE_CHECK(spans_.empty() || spans_.back().end < flat.begin);
-    spans_.push_back(flat);
+  EQUIPOISE_CHECK(spans_.empty() || spans_.back().end <= flat.begin);
+  if (spans_.empty() || flat.begin - spans_.back().end >= kFlatAlignment) {
+    spans_.push_back({flat.begin, flat.begin});
   }
-  num_blocks_ += BlocksOf(flat);
+  num_blocks_ += BlocksOf({spans_.back().end, flat.end});
+  spans_.back().end = flat.end;
 }
 
 void GpuSquares::AddPieces() {

@@ -150,7 +150,7 @@ def losses(case):
     results.check("losses depend on the weights",
                   tiny_case.losses(f"{case.folder}/run_act_order") !=
                   tiny_case.losses(f"{case.folder}/run_in_order"))
-    dora = {"model__adapter__dora": True}
+    dora = {"model__adapter__dora": "true"}
     expected = case.train("act_order_plain", "dora_plain", **dora)
     two = case.train("act_order", "dora", ranks=2, parallel__tensor=2, **dora)
     results.check("DoRA on tensor ranks: the losses of unpacked weights", close(two, expected),
@@ -162,7 +162,7 @@ def losses(case):
 
 
 def checked(case, model, *more):
-    out = f"{case.folder}/out.safetensors"
+    out = f"{case.folder}/out_{model}.safetensors"  # load_file maps it
     done = tiny_case.program("check", f"{case.folder}/{model}", f"{case.folder}/inputs.safetensors",
                              "--out", out, *more)
     if done.returncode != 0:

@@ -89,19 +89,26 @@ struct Errors {
   double noise = 0, reference_noise = 0;
 };
 
-Errors Compare(Case& c) {
-  MicroBatch batch = PackedRow(c);
-  const SafetensorsReader expected(c.folder + "/packed_expected.safetensors");
-  const SafetensorsReader gradients(c.folder + "/packed_grads_token.safetensors");
+// What a row is expected to give: its loss, under that name, and logits, of whose rows those are
+// the row's where `rows` is defined.
+struct Expected {
+  SafetensorsReader file;
+  std::string loss;
+  at::Tensor rows;
+};
+
+Errors CompareRow(Case& c, MicroBatch batch, const Expected& expected,
+                  const SafetensorsReader& gradients) {
   Errors errors;
   const double n = batch.targets.ne(-100).sum().item<double>();
   const at::Tensor loss = c.model.stage->Forward(0, batch, {}, 1.0 / n);
   c.model.stage->Backward(0, {});
-  const double wanted = expected.Read("loss_token").item<double>();
+  const double wanted = expected.file.Read(expected.loss).item<double>();
   errors.loss = std::abs(loss.item<double>() - wanted) / wanted;
 
   batch.targets = at::Tensor();
-  const at::Tensor logits = expected.Read("logits");
+  at::Tensor logits = expected.file.Read("logits");
+  if (expected.rows.defined()) logits = logits.index({expected.rows});
   errors.logits = ((c.model.stage->Evaluate(batch, {}) - logits).abs().max() / logits.abs().max())
                       .item<double>();
   double squares = 0;
@@ -134,6 +141,66 @@ Errors Compare(Case& c) {
     }
   }
   return errors;
+}
+
+Errors Compare(Case& c) {
+  return CompareRow(
+      c, PackedRow(c),
+      {SafetensorsReader(c.folder + "/packed_expected.safetensors"), "loss_token", {}},
+      SafetensorsReader(c.folder + "/packed_grads_token.safetensors"));
+}
+
+// The rows of a batch that is padded on the right, one after the other as segments of one row.
+MicroBatch RowsWithoutPadding(const Case& c, const SafetensorsReader& inputs) {
+  const at::Tensor mask = inputs.Read("attention_mask").ne(0);
+  const at::Tensor ids = inputs.Read("input_ids"), labels = inputs.Read("labels");
+  MicroBatch batch;
+  batch.input_ids = ids.masked_select(mask);
+  batch.targets = at::full_like(batch.input_ids, -100);
+  batch.cu_seqlens = {0};
+  std::vector<at::Tensor> positions;
+  for (int64_t row = 0; row < ids.size(0); ++row) {
+    const int64_t count = mask[row].sum().item<int64_t>(), begin = batch.cu_seqlens.back();
+    positions.push_back(at::arange(count, at::kLong));
+    batch.targets.narrow(0, begin, count - 1).copy_(labels[row].narrow(0, 1, count - 1));
+    batch.cu_seqlens.push_back(begin + count);
+  }
+  batch.position_ids = at::cat(positions);
+  batch.image_positions = batch.input_ids.eq(c.config.image_token_id).nonzero().squeeze(1);
+  return batch;
+}
+
+TEST_CASE("pictures of any resolution equal those of Transformers", "[models][cpu]") {
+  const char* fixtures = std::getenv("EQUIPOISE_FIXTURES");
+  if (fixtures == nullptr) {
+    return testing::SkipCase("no fixtures");
+  }
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    Case c = Load(std::string(fixtures) + "/parity/llava-next-clip-llama", dtype);
+    const SafetensorsReader inputs(c.folder + "/inputs.safetensors");
+    MicroBatch batch = RowsWithoutPadding(c, inputs);
+    batch.image_grids = inputs.Read("image_sizes");
+    const ImageSpec images = ImageSpecOf(c.config);
+    const at::Tensor pixels = inputs.Read("pixel_values");  // tiles of each picture, and zeros
+    std::vector<at::Tensor> tiles;
+    for (const PatchGrid& size : GridsOf(batch)) {
+      const int64_t count = images.TilesOf(images.LoadOfGrid(size).patches);
+      tiles.push_back(pixels[std::ssize(tiles)].narrow(0, 0, count));
+    }
+    batch.pixel_values = at::cat(tiles);
+    const Errors errors = CompareRow(c, batch,
+                                     {SafetensorsReader(c.folder + "/expected.safetensors"), "loss",
+                                      inputs.Read("attention_mask").ne(0)},
+                                     SafetensorsReader(c.folder + "/grads.safetensors"));
+    const bool wide = dtype == at::kFloat;
+    INFO(dtype << ": loss " << errors.loss << ", logits " << errors.logits << ", gradient "
+               << errors.gradient << " of " << errors.worst << ", noise " << errors.noise
+               << " beside " << errors.reference_noise);
+    CHECK(errors.loss <= (wide ? 1e-6 : 3e-2));
+    CHECK(errors.logits <= (wide ? 1e-4 : 3e-2));
+    CHECK(errors.gradient <= (wide ? 1e-4 : 5e-2));
+    CHECK(errors.noise <= (wide ? 4 * errors.reference_noise : 1.5 * 1.4e-5));
+  }
 }
 
 TEST_CASE("models equal Transformers on packed rows", "[models][cpu]") {

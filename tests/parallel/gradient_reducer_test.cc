@@ -149,16 +149,16 @@ TEST_CASE("a rank's slices of the buckets are the sum over the ranks", "[reducer
 TEST_CASE("a sharded bucket starts when all parameters with a part in it are ready", "[reducer]") {
   RunRanks(2, [](Communicator& group) {
     Model model(2);
-    // Buckets of 512; parameters at 0, 1024, 1088, 1408, 1920, end 1984.
-    const Shards shards(2048, 2, 500);
+    // Buckets of 512; parameters at 0, 1024, 1280, 1792, 2304, end 2560.
+    const Shards shards(2560, 2, 500);
     Recorder recorder(group);
     GradientReducer reducer(model.flat(), recorder, shards);
-    const std::vector<std::pair<size_t, size_t>> started = {{4, 0}, {5, 1}, {0, 1}, {1, 1}, {2, 4}};
+    const std::vector<std::pair<size_t, size_t>> started = {{4, 0}, {5, 1}, {0, 1}, {1, 1}, {2, 5}};
     for (const auto& [parameter, count] : started) {
       reducer.Ready(model[parameter]);
       Require(recorder.offsets.size() == count, "other buckets after p" + model[parameter].name);
     }
-    Require(recorder.offsets == std::vector<int64_t>{1536, 1024, 512, 0}, "another order");
+    Require(recorder.offsets == std::vector<int64_t>{2048, 1536, 1024, 512, 0}, "another order");
     Require(recorder.background == 2, "not handed over once each time that any has started");
     reducer.Finish();
   });
@@ -167,12 +167,12 @@ TEST_CASE("a sharded bucket starts when all parameters with a part in it are rea
 TEST_CASE("buckets are formed from the end and hold about the bytes asked for", "[reducer]") {
   RunRanks(1, [](Communicator& group) {
     Model model;
-    // Aligned offsets of the trainable ones: 0, 1024, 1088, 1408, 1920, end 1984.
+    // Aligned offsets of the trainable ones: 0, 1024, 1280, 1792, 2304, end 2560.
     Recorder recorder(group);
-    GradientReducer reducer(model.flat(), recorder, {.bucket_bytes = 600 * 4});
+    GradientReducer reducer(model.flat(), recorder, {.bucket_bytes = 800 * 4});
     reducer.Finish();
-    Require(recorder.offsets == std::vector<int64_t>{1408, 1024, 0}, "other slices");
-    Require(reducer.spans()[0].bytes == (1984 - 1408) * 4, "other size");
+    Require(recorder.offsets == std::vector<int64_t>{1792, 1024, 0}, "other slices");
+    Require(reducer.spans()[0].bytes == (2560 - 1792) * 4, "other size");
   });
 }
 
@@ -185,7 +185,7 @@ TEST_CASE("buckets start in one order, whatever order they become ready in", "[r
     std::vector<size_t> order = {0, 1, 2, 3, 4, 5};
     std::rotate(order.begin(), order.begin() + group.rank() * 2, order.end());
     for (const size_t i : order) reducer.Ready(model[i]);
-    Require(recorder.offsets == std::vector<int64_t>{1920, 1408, 1088, 1024, 0},
+    Require(recorder.offsets == std::vector<int64_t>{2304, 1792, 1280, 1024, 0},
             "not started in order, or not before Finish");
     reducer.Finish();
     RequireSum(model, group);
@@ -195,7 +195,7 @@ TEST_CASE("buckets start in one order, whatever order they become ready in", "[r
 TEST_CASE("a bucket is reduced while backward goes on", "[reducer]") {
   RunRanks(2, [](Communicator& group) {
     Model model;
-    GradientReducer reducer(model.flat(), group, {.bucket_bytes = 600 * 4});
+    GradientReducer reducer(model.flat(), group, {.bucket_bytes = 800 * 4});
     model.Fill(group.rank());
     reducer.Ready(model[5]);
     reducer.Ready(model[4]);

@@ -127,7 +127,7 @@ TEST_CASE("a step on codes is tried without changing them", "[parallel][cpu]") {
   const at::Tensor average = adamw.exp_avg(0), square = adamw.exp_avg_sq(0);
   const at::Tensor master = model.flat.master().clone();
   CHECK(adamw.StepIsFinite(1e-2));
-  CHECK(!adamw.StepIsFinite(1e38));
+  CHECK(!adamw.StepIsFinite(1e39));
   model.weight.gradient.view({-1})[70'000].fill_(1e25);
   CHECK(!adamw.StepIsFinite(1e-2));
   CHECK(adamw.exp_avg(0).equal(average));
@@ -145,11 +145,13 @@ std::vector<float> BoundsOfSteps(bool is_signed) {
   for (const float middle : DynamicBounds(is_signed)) {
     int step = 0;
     while (-1.0F + 2.0F * static_cast<float>(step) / kSteps <= middle) ++step;
-    // The largest number that lies in the step before.
-    float bound = -1.0F + 2.0F * (static_cast<float>(step) - 0.5F) / kSteps;
-    while (StepOf(bound) < step) bound = std::nextafter(bound, 2.0F);
-    while (StepOf(bound) >= step) bound = std::nextafter(bound, -2.0F);
-    bounds.push_back(bound);
+    // Where that step begins.
+    double below = -1, from = 1;
+    for (int i = 0; i < 60; ++i) {
+      const double middle_of_both = (below + from) / 2;
+      (StepOf(static_cast<float>(middle_of_both)) < step ? below : from) = middle_of_both;
+    }
+    bounds.push_back(static_cast<float>(below));
   }
   return bounds;
 }

