@@ -215,7 +215,7 @@ std::vector<double> Train(const Mesh& mesh, const Modules& freeze, const std::st
       if (rank.model->reports_loss() && rank.model->groups().at.data == 0) losses.push_back(loss);
     }
     if (save.empty()) return;
-    CheckpointContent content{{}, Json::object(), Json::object(), Json::object(), {}};
+    CheckpointContent content = Content({});
     content.tensors = TensorsToSave(*rank.optimizer);
     content.state.step = content.state.optimizer_step = rank.optimizer->steps();
     SaveCheckpoint(save, content, /*keep=*/1, world);
