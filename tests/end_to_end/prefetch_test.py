@@ -52,6 +52,8 @@ def same_bits(results, folder, config, ranks, name, **settings):
     results.check(f"{name}: losses, norms and counts", rows(ahead) == rows(without) and
                   len(rows(ahead)) == STEPS, f"{rows(ahead)} {rows(without)}"
                   if rows(ahead) != rows(without) else "")
+    results.check(f"{name}: pictures that cannot be decoded",
+                  sum(row["skipped_samples"] for row in tiny_case.metrics(ahead)) > 0)
     results.check(f"{name}: held-out losses", held_out(ahead) == held_out(without))
     differing = checkpoint_reader.differing(checkpoint(ahead, STEPS), checkpoint(without, STEPS))
     results.check(f"{name}: weights and moments", not differing, str(differing[:3]))
@@ -95,7 +97,7 @@ def refusals(results, folder, config):
             ("an encoder that is trained", ("vision is trained", "model.freeze"),
              {"model__freeze": "[llm]"}),
             ("an encoder with adapters", ("vision is trained, or has adapters",),
-             {"model__freeze": "[]", "adapter__targets": "all-linear"}),
+             {"model__freeze": "[]", "model__adapter__targets": "[all-linear]"}),
             ("inline", ("an encoder that is inline", "parallel.encoder"),
              {"parallel__encoder": "inline"}),
             ("disaggregated", ("an encoder that is disaggregated", "parallel.encoder"),
@@ -117,8 +119,10 @@ def main():
     def two_ranks():
         goes_on(results, config, 2, *same_bits(results, folder, config, 2, "two ranks",
                                                data__eval=source, eval__every=2, eval__samples=6))
-        same_bits(results, folder, config, 2, "fp16", train__precision="fp16",
-                  train__loss_scale__initial=1099511627776)
+        ahead, _ = same_bits(results, folder, config, 2, "fp16", train__precision="fp16",
+                             train__loss_scale__initial=1099511627776)
+        results.check("fp16: steps that overflow",
+                      len({row["loss_scale"] for row in tiny_case.metrics(ahead)}) > 1)
         encoded_ahead(results, folder, config)
 
     def four_ranks():

@@ -67,9 +67,8 @@ Plan PlanOnMesh(const RunConfig& config, const ModelConfig& model, int ranks) {
         "were started; use mpirun -n {} or change the degrees",
         degrees.data, degrees.pipeline, degrees.tensor, mesh.size(), ranks, mesh.size()));
   }
-  const int layers = placement == EncoderPlacement::kInline
-                         ? 0
-                         : encoder.layers.value_or(NumEncoderLayers(model));
+  const int layers =
+      placement == EncoderPlacement::kInline ? 0 : encoder.layers.value_or(NumEncoderLayers(model));
   if (apart) return DisaggregatedPlan(degrees, encoder_ranks, layers);
   if (!FillsBubbles(placement)) return InlinePlan(degrees);
   if (degrees.pipeline % encoder_ranks != 0) {
