@@ -23,7 +23,7 @@ struct EncoderPins {
   std::optional<int> ranks, chunks;  // as in Plan
   // Of the model, from the first on, that an encoder in the bubbles has; absent: vision and
   // projector.
-  std::optional<int> layers;
+  std::optional<int> layers = {};
   bool prefetch = false;  // features are kept from one step to the next
 };
 
