@@ -1,5 +1,5 @@
-"""fp16 with a scaled loss: a scale that is far too large is lowered by steps that are skipped, on all
-ranks alike; the run goes on, is killed, and resumes with the same scale and the same bits."""
+"""fp16 with a scaled loss: a scale that is far too large is lowered by steps that are skipped, on
+all ranks alike; the run goes on, is killed, and resumes with the same scale and the same bits."""
 import json
 import os
 import shutil
@@ -63,13 +63,14 @@ def check_scales(bench, log, rows):
         scale = scale / 2 if row["grad_norm"] is None else scale * 2 if good == 4 else scale
         good %= 4
     scales = [row["loss_scale"] for row in rows]
-    check("the scale is halved by an overflow and doubled by four steps without", scales == expected,
+    check("an overflow halves the scale and four steps without double it", scales == expected,
           str(scales))
     lost = overflows(rows)
     check("more than five overflows in a row end no run",
           lost[:6] == list(range(1, 7)), str(lost))
     check("all losses are finite", all(row["loss"] > 0 for row in rows))
-    check("most steps are taken in the end", sum(step > STEPS // 2 for step in lost) <= 4, str(lost))
+    check("most steps are taken in the end", sum(step > STEPS // 2 for step in lost) <= 4,
+          str(lost))
     check("the scale grows again", "from now on" in log and max(
         b - a for a, b in zip(scales, scales[1:])) > 0)
     check("each overflow is told", log.count("gradients overflow with a loss scale of") == len(lost)

@@ -496,21 +496,5 @@ TEST_CASE("parity: adapters of an encoder apart and in the bubbles", "[parity][c
   CheckInBubbles(cell);
 }
 
-// What the bounds of moves tell: weights that no step has moved, and those that lack a step.
-TEST_CASE("parity: an optimizer that does nothing, or less, is told", "[parity][cpu]") {
-  at::set_num_threads(1);
-  Cell cell, still, late;
-  cell.precision = still.precision = late.precision = GENERATE("fp32", "bf16", "fp16");
-  still.steps = 0;
-  late.steps = 1;
-  const CellResult right = RunCell(cell);
-  const MoveError bound = BoundsOf(cell).moves;
-  const MoveError none = CompareMoves(RunCell(still).weights, right.weights);
-  CHECK(none.worst == Approx(1));
-  CHECK(none.whole == Approx(1));
-  const MoveError less = CompareMoves(RunCell(late).weights, right.weights);
-  CHECK(less.whole > bound.whole);
-}
-
 }  // namespace
 }  // namespace equipoise::testing

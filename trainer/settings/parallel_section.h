@@ -46,9 +46,10 @@ struct ParallelSection {
           "stages of an encoder in the bubbles on each of its pipeline ranks: more fit smaller "
           "bubbles; absent = planned",
           Between(1, 64));
-    visit("prefetch", prefetch,
-          "a frozen encoder in the bubbles runs a step ahead: each step encodes the pictures of the "
-          "next one too, in any bubble, and their features are kept, one step's at most");
+    visit(
+        "prefetch", prefetch,
+        "a frozen encoder in the bubbles runs a step ahead: each step encodes the pictures of the "
+        "next one too, in any bubble, and their features are kept, one step's at most");
     visit("schedule", schedule,
           "order of the pipeline's passes: naive, gpipe, 1f1b, zb_h1, interleaved, zb_v, or a file "
           "that "
