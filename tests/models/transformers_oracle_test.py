@@ -111,9 +111,6 @@ MODELS = {
     "internvl 300m qwen3": lambda: internvl(SMALL_VIT, Qwen3Config(**text_sizes(head_dim=16))),
     "mistral": lambda: MistralForCausalLM(MistralConfig(**text_sizes(
         head_dim=16, sliding_window=None))),
-    "phi3": lambda: Phi3ForCausalLM(Phi3Config(**text_sizes(sliding_window=256))),
-    "phi3 wide heads": lambda: Phi3ForCausalLM(Phi3Config(**text_sizes(
-        num_key_value_heads=3, head_dim=16, tie_word_embeddings=True))),
     "llava clip mistral": lambda: llava("clip_vision_model", MistralConfig(**text_sizes(
         sliding_window=256)), -2),
     "qwen2_vl tied": lambda: qwen_vl(
@@ -128,6 +125,9 @@ MODELS = {
         tie_word_embeddings=True)), -1, vision_use_head=False),
     "llava_next llama": lambda: llava_next(LlamaConfig(**text_sizes())),
     "llava_next mistral": lambda: llava_next(MistralConfig(**text_sizes(sliding_window=None))),
+    "phi3 wide heads": lambda: Phi3ForCausalLM(Phi3Config(**text_sizes(
+        num_key_value_heads=3, head_dim=16, tie_word_embeddings=True))),
+    "phi3": lambda: Phi3ForCausalLM(Phi3Config(**text_sizes(sliding_window=256))),
 }
 # Patches of each sample's pictures: two in the first, one in the second.
 GRIDS = ([(4, 6), (8, 2)], [(6, 8)], [])
