@@ -20,6 +20,7 @@
 #include "models/weights/safetensors.h"
 #include "models/weights/weights.h"
 #include "parallel/comm/communicator.h"
+#include "parallel/flat_alignment.h"
 #include "parallel/timeline.h"
 #include "parallel/zero/zero_optimizer.h"
 #include "tests/models/load_of.h"
@@ -299,7 +300,8 @@ TEST_CASE("a model without gradients is held once, in its dtype", "[frozen][cpu]
   LoadedModel model = BuildModel(config, options);
   LoadCheckpointWeights(*model.parameters, FindCheckpoint(run.path()));
   int64_t padded = 0;
-  for (const Parameter* p : model.parameters->parameters()) padded += (p->numel() + 63) / 64 * 64;
+  for (const Parameter* p : model.parameters->parameters())
+    padded += (p->numel() + kFlatAlignment - 1) / kFlatAlignment * kFlatAlignment;
   const int64_t held = GetCpuMemory().current_bytes - before;
   const auto size = static_cast<int64_t>(c10::elementSize(options.dtype));
   CHECK(held >= padded * size);
