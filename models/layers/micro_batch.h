@@ -30,8 +30,8 @@ struct MicroBatch {
   // each picture square by square of the patches that become one token. May be undefined. Bytes
   // (uint8), as a loader gives them; layers take fp32, normalized (ops::PixelScale).
   at::Tensor pixel_values;
-  // [pictures, 2] int64, on the CPU, where ImageSpec::lists_grids(): rows and columns of patches, or
-  // height and width in pixels (models/spec/any_resolution.h).
+  // [pictures, 2] int64, on the CPU, where ImageSpec::lists_grids(): rows and columns of patches,
+  // or height and width in pixels (models/spec/any_resolution.h).
   at::Tensor image_grids;
   // [image tokens] int64: positions in the row that the image features replace, in order.
   at::Tensor image_positions;

@@ -219,7 +219,8 @@ def make_samples(has_vision, seed, model=None, with_sizes=False):
 def pictures(samples):
     """The pictures of all samples. Positions of packed rows are left to the program."""
     return {key: torch.cat([s[key] for s in samples if key in s])
-            for key in ("pixel_values", "image_grid_thw", "image_sizes") if any(key in s for s in samples)}
+            for key in ("pixel_values", "image_grid_thw", "image_sizes")
+            if any(key in s for s in samples)}
 
 
 def padded(samples):

@@ -332,24 +332,18 @@ TEST_CASE("parity: LLaVA with its encoder apart, and the first stage of training
   Check(cell);
 }
 
-// In bf16 not on three tensor ranks: their rounding takes the norm of a later step 5.1 % away from
-// one process, of the 5 % that are allowed.
 TEST_CASE("parity: pictures of any resolution", "[parity][cpu]") {
   Cell cell;
   cell.model = "llava_next-llama";
   cell.modality = GENERATE("mixed", "pictures");
   cell.schedule = GENERATE("1f1b", "zb_h1", "interleaved", "zb_v");
   cell.pipeline = 2;
-  std::tie(cell.data, cell.tensor, cell.precision) =
-      GENERATE(table<int, int, std::string>({{1, 1, "fp32"},
-                                             {2, 1, "fp32"},
-                                             {1, 2, "fp32"},
-                                             {1, 3, "fp32"},
-                                             {1, 1, "bf16"},
-                                             {2, 1, "bf16"},
-                                             {1, 2, "bf16"}}));
+  std::tie(cell.data, cell.tensor) = GENERATE(table<int, int>({{1, 1}, {2, 1}, {1, 2}, {1, 3}}));
   cell.zero = cell.data - 1;
+  cell.precision = GENERATE("fp32", "bf16");
   cell.recompute = GENERATE("none", "random 1");
+  // The norm of a later step is 5.1 % from one process, of the 5 % that are allowed.
+  if (cell.tensor == 3 && cell.precision == "bf16") return;
   Check(cell);
 }
 
