@@ -167,8 +167,9 @@ ModelConfig ReadDecoderPart(const std::string& folder) {
   }
   if (config.naming != WeightNaming::kTransformers) {
     throw DataError(fmt::format(
-        "model.llm: {}: model_type: '{}' has no class in Transformers, whose form the joined model "
-        "takes; convert it to a llama folder, or take another model",
+        "model.llm: {}: model_type: '{}' has other weight names than Transformers' models with an "
+        "image encoder, whose form the joined model takes; convert it to a llama folder, or take "
+        "another model",
         path, config.model_type));
   }
   return config;

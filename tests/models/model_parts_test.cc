@@ -203,7 +203,7 @@ TEST_CASE("parts that cannot be joined are refused in one line", "[models][cpu]"
       {Clip(), Clip(), "model.llm: "},
       {Clip(), with(Qwen2(), "model_type", "qwen2_moe"), "'qwen2_moe' is not supported"},
       {Clip(), with(with(Qwen2(), "model_type", "internlm2"), "bias", false),
-       "'internlm2' has no class in Transformers"},
+       "'internlm2' has other weight names than Transformers'"},
       {Clip(), with(Qwen2(), "quantization_config", Json::object()), "quantised weights"},
       {with(Clip(), "quantization_config", Json::object()), Qwen2(), "quantised weights"},
       {with(Clip(), "vision_config", nullptr), Qwen2(), "vision_config: missing"},
