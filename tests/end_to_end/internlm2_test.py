@@ -23,8 +23,9 @@ KV_HEADS = 2
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<img>", "</img>", "<IMG_CONTEXT>"]
 TOKENIZER = ("tokenizer.model", "tokenizer_config.json")
 # The template's own system text is Chinese: bytes to this tokenizer, longer than a row.
+# The folder's own drop_path_rate is 0.1, the other form has none.
 SETTINGS = {"data__template": "internlm2-chat", "data__system": "a", "train__steps": 4,
-            "model__init": "pretrained"}
+            "model__init": "pretrained", "model__drop_path": 0}
 
 
 def write_folders(folder):
