@@ -73,6 +73,9 @@ CostModel::CostModel(const ModelConfig& config, const Cluster& cluster, const Op
       group.work = shared[i];
       group.trainable = IsTrained(specs_[i], options.frozen);
       group.has_backward = before || group.trainable;
+      group.parameters = shared[i].LargestPart(options.tensor);
+      if (group.trainable) group.trained_parameters = shared[i].LargestTrained(options.tensor);
+      group.parameter_bytes = shared[i].LargestBytes(options.tensor, options.element_bytes);
       groups_.push_back(std::move(group));
     }
     group_of_.push_back(num_groups() - 1);
@@ -330,18 +333,6 @@ int64_t CostModel::BoundaryBytes(int layer, const LayerLoad& load) const {
   if (row_bytes == 0) return 0;
   const int64_t rows = spec.BoundaryBytes(Shared(load), options_.element_bytes) / row_bytes;
   return row_bytes * RowShare(rows, RowShares(spec.output));
-}
-
-int64_t CostModel::Parameters(int layer) const {
-  return At(layer).work.LargestPart(options_.tensor);
-}
-
-int64_t CostModel::TrainedParameters(int layer) const {
-  return Trainable(layer) ? At(layer).work.LargestTrained(options_.tensor) : 0;
-}
-
-int64_t CostModel::ParameterBytes(int layer) const {
-  return At(layer).work.LargestBytes(options_.tensor, options_.element_bytes);
 }
 
 bool CostModel::Trainable(int layer) const { return At(layer).trainable; }

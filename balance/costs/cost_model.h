@@ -66,9 +66,9 @@ class CostModel {
   // Bytes of a layer's output on this rank.
   int64_t BoundaryBytes(int layer, const LayerLoad& load) const;
   // Parameters of a layer on this rank, those of them that are trained, and the bytes of all.
-  int64_t Parameters(int layer) const;
-  int64_t TrainedParameters(int layer) const;
-  int64_t ParameterBytes(int layer) const;
+  int64_t Parameters(int layer) const { return At(layer).parameters; }
+  int64_t TrainedParameters(int layer) const { return At(layer).trained_parameters; }
+  int64_t ParameterBytes(int layer) const { return At(layer).parameter_bytes; }
   // Parameters of the weight that embedding and head share; 0: not tied. The head's stage has a
   // copy where the embedding is in another stage. Parameters() counts it in the embedding only.
   int64_t tied_parameters() const { return tied_parameters_; }
@@ -85,6 +85,8 @@ class CostModel {
   struct Group {
     LayerSpec work;  // on one tensor-parallel rank
     bool trainable = true, has_backward = true;
+    // Those of `work` on its largest rank: a search asks for them millions of times.
+    int64_t parameters = 0, trained_parameters = 0, parameter_bytes = 0;
     // Fit to the profile: to the layer on tensor-parallel ranks with their all-reduces, where it
     // was measured so; else to the whole layer, from which the analytic model gives the rank's
     // share and the all-reduces.

@@ -311,7 +311,11 @@ SimulationCosts StageCosts(const LayerCostTable& table, const Plan& plan, const 
   for (int stage = 0; stage < plan.num_stages(); ++stage) {
     std::vector<OpCosts> row;
     row.reserve(loads.size());
-    for (const int load : loads) row.push_back(CostsOf(table, plan, cluster, stage, load));
+    for (size_t i = 0; i < loads.size(); ++i) {
+      // A search for memory asks for many micro-batches of the same load.
+      const bool repeated = i > 0 && loads[i] == loads[i - 1];
+      row.push_back(repeated ? row.back() : CostsOf(table, plan, cluster, stage, loads[i]));
+    }
     const double backward_s = row.empty() ? 0 : row.back().backward_s();
     tables->reduce_s.push_back(ReduceSeconds(costs, plan, cluster, stage, backward_s));
     tables->gather_s.push_back(FirstGatherSeconds(costs, plan, cluster, stage));

@@ -314,12 +314,14 @@ MemoryForecast PlanFitter::FitRank(Plan& plan, const Schedule& schedule, int ran
   return forecast;
 }
 
+std::vector<Recompute> PlanFitter::GivenRecompute() const {
+  if (!request_.pins.recompute.empty()) return request_.pins.recompute;
+  return std::vector<Recompute>(static_cast<size_t>(costs_.num_layers()),
+                                UniformRecompute(request_.recompute));
+}
+
 Schedule PlanFitter::WorstSchedule(Plan& plan) const {
-  plan.recompute = request_.pins.recompute;
-  if (plan.recompute.empty()) {
-    plan.recompute.assign(static_cast<size_t>(costs_.num_layers()),
-                          UniformRecompute(request_.recompute));
-  }
+  plan.recompute = GivenRecompute();
   // Three rounds of the pipeline bring every rank to its peak, all micro-batches being equal; a
   // file's schedule is for all of them, and an encoder in the bubbles may run far ahead.
   const int64_t all = request_.workload.global_batch() / plan.data();

@@ -51,6 +51,8 @@ class PlanFitter {
     std::optional<int64_t> host_bytes;      // that offloaded state needs of a node without so many
   };
   Fit FitMemory(Plan& plan) const;
+  // The recomputation of each layer that is asked for; FitMemory() adds what memory asks for.
+  std::vector<Recompute> GivenRecompute() const;
   // Whether FitMemory() finds that all fits, in less time.
   bool FitsMemory(Plan plan) const;
 

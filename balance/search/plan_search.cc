@@ -261,6 +261,13 @@ class Search {
       for (const std::vector<int>& begins : cuts) {
         Plan plan = shape.plan;
         plan.stage_begins = begins;
+        plan.recompute = fitter.GivenRecompute();
+        const double slowest = std::min(best ? best->step_s : kNever, SlowestKept());
+        // What memory makes a plan compute again only adds to its bound.
+        if (fitter.StepSecondsBound(plan) >= slowest) {
+          bounded = plan;
+          continue;
+        }
         PlanFitter::Fit fit = fitter.FitMemory(plan);
         if (fit.misfit) {
           if (misfit && fit.misfit->memory.total() >= misfit->memory.total()) continue;
@@ -272,7 +279,6 @@ class Search {
           no_host = TooLargeForHost(request_, plan, *fit.host_bytes);
           continue;
         }
-        const double slowest = std::min(best ? best->step_s : kNever, SlowestKept());
         if (fitter.StepSecondsBound(plan) >= slowest) {
           bounded = plan;
           continue;
