@@ -317,9 +317,9 @@ checkpoint: {{every: 1, keep: 5}}
 
     def next_stage(self):
         """The export is a model like any other: all of it is trained, and it answers."""
-        done = tiny_case.run(self.config, 1, model__vision="", model__llm="", model__freeze="[]",
-                             model__hf=f"{self.folder}/exported", train__steps=2,
-                             run__dir=f"{self.folder}/second")
+        done = tiny_case.run(self.config, 1, model__vision='""', model__llm='""',
+                             model__freeze="[]", model__hf=f"{self.folder}/exported",
+                             train__steps=2, run__dir=f"{self.folder}/second")
         self.check("the next stage", done.returncode == 0, done.stderr[-1000:])
         picture = f"{self.folder}/plain.png"
         tiny_case.draw(picture, "red", "disc", (90, 60), 3)
@@ -342,7 +342,7 @@ def refusals(results, folder, case):
     shutil.copytree(vision, other)
     shutil.copy(f"{llm}/model.safetensors", other)
     for name, code, words, settings in (
-            ("one part alone", 2, ("model.llm: is empty",), {"model__llm": ""}),
+            ("one part alone", 2, ("model.llm: is empty",), {"model__llm": '""'}),
             ("parts beside a whole model", 2, ("model.hf", "beside model.vision"),
              {"model__hf": llm}),
             ("a language model as encoder", 4, ("model.vision", "no image encoder"),
