@@ -41,8 +41,9 @@ LayerTimes Sum(const LayerSpec& work, const LayerTimes& attention, const LayerTi
 }
 
 // Peak bytes of a chunk of logits (models/ops/cross_entropy.cc): two fp32 copies during the
-// softmax; then the fp32 gradient, its rounded copy and, on a CPU, the weight's gradient. By own
-// kernels the gradient takes the logits' place.
+// softmax; then the fp32 gradient, its rounded copy and, on a CPU, the weight's gradient. Over
+// tensor ranks the softmax takes the logits' place, and the rows and their gradient count beside
+// so few logits. By own kernels the gradient takes the logits' place.
 double LogitsBytes(const LayerSpec& work, const LayerLoad& load, const CostModel::Options& options,
                    bool gpu) {
   const auto element_bytes = static_cast<double>(options.element_bytes);
@@ -51,9 +52,13 @@ double LogitsBytes(const LayerSpec& work, const LayerLoad& load, const CostModel
   const auto hidden = static_cast<double>(work.mlp.products[0].k);
   const auto rows = static_cast<double>(std::min(load.targets, LogitsChunkRows(columns, gpu)));
   if (gpu && !options.style.program->copies_logits) return element_bytes * rows * vocabulary;
-  if (element_bytes == 4 || gpu) return 8 * rows * vocabulary;
-  if (rows == 0) return 0;
-  return vocabulary * std::max(8 * rows, (4 + element_bytes) * rows + element_bytes * hidden);
+  const bool split = options.tensor > 1;
+  const double softmax = split ? 4 : 8;  // bytes a logit
+  const double rounded = element_bytes == 4 ? 4 : 4 + element_bytes;
+  const double beside = split ? 2 * element_bytes * rows * hidden : 0;
+  const double peak = rows * vocabulary * std::max(softmax, rounded) + beside;
+  if (element_bytes == 4 || gpu || rows == 0) return peak;
+  return std::max(peak, vocabulary * (rounded * rows + element_bytes * hidden));
 }
 
 }  // namespace
@@ -282,8 +287,9 @@ double CostModel::AnalyticWorkBytes(const LayerSpec& work, bool trainable, const
   const auto element = static_cast<double>(options_.element_bytes);
   const bool gpu = cluster_.multiprocessors > 0;
   if (work.gradient_with_loss) {
+    // Of rows that are shared out, the gradient of all of them takes the place of what is gathered.
     return std::max(LogitsBytes(work, load, options_, gpu),
-                    element * (work.mlp.workspace.At(load) + gathered));
+                    element * work.mlp.workspace.At(load));
   }
   double unpacked = 0;  // the largest packed weight, as it is computed with
   for (const TensorSpec& tensor : work.parameters) {

@@ -28,6 +28,7 @@ namespace {
 
 constexpr int kTypicalPacks = 64;  // over which layers' costs are averaged
 constexpr int kRadius = 1;         // of the candidates around the anchor, as in the paper
+constexpr size_t kCuts = 3;        // cuts of a shape that are simulated
 constexpr int kAttempts = 8;       // to fit a rank's memory
 constexpr std::array<Recompute, 4> kKinds = {Recompute::kNone, Recompute::kAttention,
                                              Recompute::kMlp, Recompute::kFull};
@@ -232,6 +233,13 @@ std::vector<std::vector<int>> PlanFitter::Cuts(const Plan& shape, size_t keep) c
     }
   }
   return {EvenStages(weights, CutSpans(shape, costs_.num_layers()))};
+}
+
+std::vector<std::vector<int>> PlanFitter::CutsToTry(const Plan& shape) const {
+  std::vector<std::vector<int>> cuts = Cuts(shape, kCuts);
+  // Filling bubbles takes longer than all else, and evens out what a cut leaves uneven.
+  if (FillsBubbles(shape.encoder)) cuts.resize(1);
+  return cuts;
 }
 
 std::vector<std::vector<int>> PlanFitter::CutsWithRecompute(const Plan& plan, size_t keep) const {

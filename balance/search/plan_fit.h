@@ -40,6 +40,8 @@ class PlanFitter {
 
   // Ways to cut the plan's stages by the request's rule, best first.
   std::vector<std::vector<int>> Cuts(const Plan& shape, size_t keep) const;
+  // Those of Cuts() that a search simulates.
+  std::vector<std::vector<int>> CutsToTry(const Plan& shape) const;
   // Cuts() with each layer's time under `plan.recompute`.
   std::vector<std::vector<int>> CutsWithRecompute(const Plan& plan, size_t keep) const;
 

@@ -52,6 +52,7 @@ struct PlanRequest {
   PartitionRule partition = PartitionRule::kBalanced;
   RecomputeRule recompute = RecomputeRule::kAdaptive;
   int keep = 5;         // most plans returned
+  int threads = 1;      // of a search, whose result does not depend on them
   double within_s = 0;  // only plans with shorter steps are returned; 0: no limit
 
   // How a plan with or without sequence parallelism is executed.

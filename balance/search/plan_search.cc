@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <memory>
@@ -12,9 +11,9 @@
 #include <utility>
 
 #include "balance/search/plan_fit.h"
+#include "balance/search/plan_rejection.h"
 #include "balance/search/plan_shapes.h"
-#include "configs/base/error.h"
-#include "models/families/families.h"
+#include "configs/base/parallel_for.h"
 
 // Branch and bound over the shapes of a plan: mesh, chunks, schedule and ZeRO (PlanShapes()).
 // Shapes are taken in the order of a lower bound of their step, the least communication first among
@@ -27,48 +26,9 @@ namespace equipoise {
 namespace {
 
 constexpr size_t kGuides = 3;  // plans whose mesh and schedule an encoder in the bubbles takes
-constexpr size_t kCuts = 3;    // cuts of a shape that are simulated
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr int kMostGrowth = 64;  // largest factor on the ranks in the search for a fit
-
-// The cuts of a shape that are considered. Filling bubbles takes longer than all else, and evens
-// out what a cut leaves uneven: there it is the best one.
-std::vector<std::vector<int>> CutsOf(const PlanFitter& fitter, const Plan& shape) {
-  std::vector<std::vector<int>> cuts = fitter.Cuts(shape, kCuts);
-  if (FillsBubbles(shape.encoder)) cuts.resize(1);
-  return cuts;
-}
-
-std::string GiB(int64_t bytes) {
-  return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (int64_t{1} << 30));
-}
 
 std::string Seconds(double seconds) { return fmt::format("{:.4g} s", seconds); }
-
-// The memory of a device in which the rank's bytes fit; the reserve grows with it.
-int64_t MemoryThatHolds(const MemoryForecast& memory, const Cluster& cluster) {
-  const auto needed = static_cast<double>(memory.total() - memory.reserve);
-  return static_cast<int64_t>(std::ceil(needed / (1 - cluster.reserve_share)));
-}
-
-// The rejection of a plan of which a rank does not fit, with any recomputation.
-RejectedPlan TooLarge(const PlanRequest& request, Plan plan, const OutOfMemoryRank& misfit) {
-  const int64_t room = request.cluster.memory_bytes;
-  return {std::move(plan),
-          fmt::format("pipeline rank {} needs {} of {}", misfit.pipeline_rank,
-                      GiB(misfit.memory.total()), GiB(room)),
-          MemoryThatHolds(misfit.memory, request.cluster) - room};
-}
-
-// The rejection of a plan whose offloaded state a node has no memory for.
-RejectedPlan TooLargeForHost(const PlanRequest& request, Plan plan, int64_t bytes) {
-  RejectedPlan rejected;
-  rejected.plan = std::move(plan);
-  rejected.reason = fmt::format("offloaded state needs {} of the {} of a node's host memory",
-                                GiB(bytes), GiB(request.cluster.host.bytes));
-  rejected.host_bytes = bytes;
-  return rejected;
-}
 
 class Search {
  public:
@@ -80,7 +40,7 @@ class Search {
       (FillsBubbles(plan.encoder) ? filled : plain).push_back(std::move(plan));
     }
     ConsiderAll(std::move(plain));
-    if (!filled.empty()) ConsiderAll(Guided(std::move(filled)));
+    if (!filled.empty()) ConsiderTogether(Guided(std::move(filled)));
     if (!request_.pins.sharded) {
       ConsiderAll(SharedPasses());
       ConsiderWholeState();
@@ -106,7 +66,7 @@ class Search {
     });
     return std::any_of(shapes.begin(), shapes.end(), [this](Plan& shape) {
       const PlanFitter& fitter = FitterOf(shape);
-      const auto cuts = CutsOf(fitter, shape);
+      const auto cuts = fitter.CutsToTry(shape);
       return std::any_of(cuts.begin(), cuts.end(), [&](const std::vector<int>& begins) {
         shape.stage_begins = begins;
         return fitter.FitsMemory(shape);
@@ -131,17 +91,37 @@ class Search {
     return shapes;
   }
 
-  void ConsiderAll(std::vector<Plan> plans) {
+  // The shapes whose state fits, the most promising first; among equals those with the least
+  // communication.
+  std::vector<Shape> Ordered(std::vector<Plan> plans) {
     std::vector<Shape> shapes;
     for (Plan& plan : plans) {
       if (auto shape = Bounded(std::move(plan))) shapes.push_back(std::move(*shape));
     }
-    // The most promising first; among equals those with the least communication.
     std::stable_sort(shapes.begin(), shapes.end(), [](const Shape& a, const Shape& b) {
       return std::tuple(a.bound_s, a.plan.tensor(), a.plan.pipeline()) <
              std::tuple(b.bound_s, b.plan.tensor(), b.plan.pipeline());
     });
-    for (const Shape& shape : shapes) Consider(shape);
+    return shapes;
+  }
+
+  void ConsiderAll(std::vector<Plan> plans) {
+    for (const Shape& shape : Ordered(std::move(plans))) Consider(shape);
+  }
+
+  // The same for shapes that no bound tells apart, on all threads: none learns from another.
+  void ConsiderTogether(std::vector<Plan> plans) {
+    std::vector<Shape> shapes = Ordered(std::move(plans));
+    std::erase_if(shapes, [this](const Shape& shape) { return IsBeyondKept(shape); });
+    const double slowest = SlowestKept();
+    std::vector<Outcome> outcomes(shapes.size());
+    std::vector<const PlanFitter*> fitters;
+    for (const Shape& shape : shapes) fitters.push_back(&FitterOf(shape.plan));
+    ParallelFor(static_cast<int64_t>(shapes.size()), request_.threads, [&](int64_t at) {
+      const auto i = static_cast<size_t>(at);
+      outcomes[i] = Simulate(shapes[i].plan, *fitters[i], slowest);
+    });
+    for (Outcome& outcome : outcomes) Add(std::move(outcome));
   }
 
   // Of shapes with the encoder in the bubbles, those whose mesh, schedule and chunks are among the
@@ -199,11 +179,16 @@ class Search {
     return Shape{std::move(plan), bound};
   }
 
+  // Rejects a shape by its bound, where that is enough.
+  bool IsBeyondKept(const Shape& shape) {
+    if (shape.bound_s < SlowestKept()) return false;
+    Reject(shape.plan, fmt::format("{} a step or more", Seconds(shape.bound_s)));
+    return true;
+  }
+
   void Consider(const Shape& shape) {
-    if (shape.bound_s >= SlowestKept()) {
-      return Reject(shape.plan, fmt::format("{} a step or more", Seconds(shape.bound_s)));
-    }
-    Simulate(shape, FitterOf(shape.plan));
+    if (IsBeyondKept(shape)) return;
+    Add(Simulate(shape.plan, FitterOf(shape.plan), SlowestKept()));
   }
 
   // Adds a shape with more of its state shared out, where that is possible.
@@ -252,17 +237,32 @@ class Search {
     }
   }
 
-  void Simulate(const Shape& shape, const PlanFitter& fitter) {
+  // What simulating a shape's cuts has found: the best, or why there is none.
+  struct Outcome {
     std::optional<ScoredPlan> best;
+    RejectedPlan rejected;
+    int simulated = 0;
+  };
+
+  void Add(Outcome outcome) {
+    result_.simulated += outcome.simulated;
+    if (outcome.best) return Keep(std::move(*outcome.best));
+    result_.rejected.push_back(std::move(outcome.rejected));
+  }
+
+  // Only plans below `limit_s` seconds a step are of use. Touches nothing but the outcome.
+  Outcome Simulate(const Plan& shape, const PlanFitter& fitter, double limit_s) const {
+    Outcome outcome;
+    std::optional<ScoredPlan>& best = outcome.best;
     std::optional<OutOfMemoryRank> misfit;
     std::optional<RejectedPlan> no_host;
     Plan missed, bounded;
     const auto consider = [&](const std::vector<std::vector<int>>& cuts) {
       for (const std::vector<int>& begins : cuts) {
-        Plan plan = shape.plan;
+        Plan plan = shape;
         plan.stage_begins = begins;
         plan.recompute = fitter.GivenRecompute();
-        const double slowest = std::min(best ? best->step_s : kNever, SlowestKept());
+        const double slowest = std::min(best ? best->step_s : kNever, limit_s);
         // What memory makes a plan compute again only adds to its bound.
         if (fitter.StepSecondsBound(plan) >= slowest) {
           bounded = plan;
@@ -283,19 +283,22 @@ class Search {
           bounded = plan;
           continue;
         }
-        ++result_.simulated;
+        ++outcome.simulated;
         const double step_s = fitter.StepSeconds(plan);
         if (!best || step_s < best->step_s) best = {plan, step_s, std::move(fit.memory)};
       }
     };
-    consider(CutsOf(fitter, shape.plan));
+    consider(fitter.CutsToTry(shape));
     if (best && Recuts(best->plan)) consider(fitter.CutsWithRecompute(best->plan, 1));
-    if (best) return Keep(std::move(*best));
+    if (best) return outcome;
     if (!bounded.stage_begins.empty()) {
-      return Reject(bounded, Seconds(fitter.StepSecondsBound(bounded)) + " a step or more");
+      const double bound_s = fitter.StepSecondsBound(bounded);
+      outcome.rejected = {std::move(bounded), Seconds(bound_s) + " a step or more", 0};
+    } else {
+      outcome.rejected =
+          no_host ? std::move(*no_host) : TooLarge(request_, std::move(missed), *misfit);
     }
-    if (no_host) return result_.rejected.push_back(std::move(*no_host));
-    result_.rejected.push_back(TooLarge(request_, std::move(missed), *misfit));
+    return outcome;
   }
 
   // Whether stages should be cut again, since recomputation makes layers cost more than in the cut.
@@ -338,91 +341,6 @@ class Search {
   PlanSearchResult result_;
 };
 
-// The fewest ranks, by doubling those of the request, on which a plan fits; 0 where there are none.
-int RanksThatFit(PlanRequest request) {
-  const int nodes = request.cluster.nodes;
-  request.pins.data.reset();
-  for (int growth = 2; growth <= kMostGrowth; growth *= 2) {
-    request.ranks *= 2;
-    request.cluster.nodes = nodes * growth;
-    try {
-      if (SomePlanFits(request)) return request.ranks;
-    } catch (const ConfigError&) {
-      return 0;  // the global batch cannot be divided any further
-    }
-  }
-  return 0;
-}
-
-// The rejection of a plan that was rejected for its state alone, with all the memory that the best
-// of its cuts needs.
-RejectedPlan WholeMiss(const PlanRequest& request, const Plan& shape) {
-  const PlanFitter fitter(request, shape.tensor(), shape.sequence);
-  std::optional<RejectedPlan> least;
-  for (const std::vector<int>& begins : CutsOf(fitter, shape)) {
-    Plan plan = shape;
-    plan.stage_begins = begins;
-    const PlanFitter::Fit fit = fitter.FitMemory(plan);
-    EQUIPOISE_CHECK(fit.misfit, "a plan fits that was refused for its state");
-    RejectedPlan miss = TooLarge(request, std::move(plan), *fit.misfit);
-    if (!least || miss.missing_bytes < least->missing_bytes) least = std::move(miss);
-  }
-  return *least;
-}
-
-// The plan that misses least. Plans that were rejected for their state alone, before the cut, miss
-// more than their rejection says; all of it is computed for those that might be the nearest.
-RejectedPlan NearestMiss(const PlanRequest& request, std::vector<RejectedPlan> rejected) {
-  while (true) {
-    RejectedPlan& nearest = *std::min_element(rejected.begin(), rejected.end(),
-                                              [](const RejectedPlan& a, const RejectedPlan& b) {
-                                                return a.missing_bytes < b.missing_bytes;
-                                              });
-    if (!nearest.plan.stage_begins.empty()) return nearest;
-    nearest = WholeMiss(request, nearest.plan);
-  }
-}
-
-// Whether smaller micro-batches could help.
-bool StateFits(const PlanRequest& request, const Plan& plan) {
-  const Cluster& cluster = request.cluster;
-  const double room = (1 - cluster.reserve_share) * static_cast<double>(cluster.memory_bytes);
-  const PlanFitter fitter(request, plan.tensor(), plan.sequence);
-  return static_cast<double>(fitter.StateBytesBound(plan)) < room;
-}
-
-// Bytes for advice, rounded up to a tenth of a GiB.
-std::string GiBThatHold(int64_t bytes) {
-  constexpr int64_t kTenth = (int64_t{1} << 30) / 10;
-  return GiB((bytes + kTenth) / kTenth * kTenth);
-}
-
-// Whether host memory for the optimizer's state would do.
-bool FitsOffloaded(PlanRequest request) {
-  const bool on_gpus = request.cluster.multiprocessors > 0;
-  if (request.style.offloads_optimizer || !on_gpus) return false;
-  request.style.offloads_optimizer = true;
-  return SomePlanFits(request);
-}
-
-// Throws where host memory alone is too small for some plan, as then it is what is missing.
-void RefuseForHost(const PlanRequest& request, const std::vector<RejectedPlan>& rejected) {
-  int64_t least = 0;
-  for (const RejectedPlan& each : rejected) {
-    if (each.host_bytes > 0 && (least == 0 || each.host_bytes < least)) least = each.host_bytes;
-  }
-  if (least == 0) return;
-  const int ranks = RanksThatFit(request);
-  throw UserError(
-      ExitCode::kNoPlan,
-      fmt::format("cluster: no plan fits {}{}: the optimizer's state that train.offload keeps in "
-                  "host memory needs {} of the {} of a node; what would make it fit: "
-                  "cluster.host_gb of {}{}, train.moments: bf16, or model.freeze",
-                  request.ranks, request.ranks == 1 ? " rank" : " ranks", GiB(least),
-                  GiB(request.cluster.host.bytes), GiBThatHold(least),
-                  ranks > 0 ? fmt::format(", {} ranks", ranks) : ""));
-}
-
 }  // namespace
 
 int64_t ScoredPlan::peak_bytes() const {
@@ -445,28 +363,5 @@ ScoredPlan ScorePlan(const PlanRequest& request, Plan plan) {
 bool SomePlanFits(const PlanRequest& request) { return Search(request).AnyFits(); }
 
 double LeastStepSeconds(const PlanRequest& request) { return Search(request).LeastStep(); }
-
-ScoredPlan BestPlan(const PlanRequest& request, const PlanSearchResult& result) {
-  if (!result.plans.empty()) return result.plans.front();
-  RefuseForHost(request, result.rejected);
-  const RejectedPlan nearest = NearestMiss(request, result.rejected);
-  const Plan& plan = nearest.plan;
-  const LayerLoad& worst = request.workload.worst;
-  const int64_t tiles = ImageSpecOf(request.model).TilesOf(worst.patches);
-  const int64_t needed = request.cluster.memory_bytes + nearest.missing_bytes;
-  const int ranks = RanksThatFit(request);
-  std::string more = ranks > 0 ? fmt::format(", or {} ranks", ranks) : "";
-  if (ranks > 0 && request.pins.data) more += " with parallel.data not given";
-  if (FitsOffloaded(request)) more += ", train.offload: [optimizer]";
-  throw UserError(
-      ExitCode::kNoPlan,
-      fmt::format("cluster: no plan fits {}{}; the nearest (data {}, pipeline {}, tensor {}): {}, "
-                  "with a micro-batch of {} tiles and {} tokens; what would make it fit: "
-                  "cluster.memory_gb of {}{}{}, or model.freeze",
-                  request.ranks, request.ranks == 1 ? " rank" : " ranks", plan.data(),
-                  plan.pipeline(), plan.tensor(), nearest.reason, tiles, worst.tokens,
-                  GiBThatHold(needed), more,
-                  StateFits(request, plan) ? ", smaller balance.tiles and balance.tokens" : ""));
-}
 
 }  // namespace equipoise

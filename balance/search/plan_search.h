@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "balance/costs/memory_model.h"
+#include "balance/search/plan_rejection.h"
 #include "balance/search/plan_request.h"
 
 namespace equipoise {
@@ -15,15 +16,6 @@ struct ScoredPlan {
   double step_s = 0;                   // of the data rank with the most work, on the first step
   std::vector<MemoryForecast> memory;  // by pipeline rank, if every micro-batch is the worst
   int64_t peak_bytes() const;          // the largest total
-};
-
-// A plan that was not chosen, and why. Its stages are empty where it was rejected before the cut.
-struct RejectedPlan {
-  Plan plan;
-  std::string reason;  // "pipeline rank 0 needs 93.1 GiB of 79.1 GiB", "4.1 s a step or more"
-  int64_t missing_bytes = 0;  // beyond a device's memory; 0: rejected for another reason
-  // That offloaded state needs of a node's host memory, which has less; 0: another reason.
-  int64_t host_bytes = 0;
 };
 
 struct PlanSearchResult {

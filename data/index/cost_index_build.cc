@@ -13,7 +13,7 @@
 
 #include "configs/base/error.h"
 #include "data/index/cost_index_file.h"
-#include "data/text/parallel_for.h"
+#include "configs/base/parallel_for.h"
 
 // The bytes of all files are divided evenly among the slices, and each slice's part into chunks,
 // which its threads scan in rounds of equal number; a record belongs to the chunk in which its line

@@ -128,10 +128,12 @@ LayerSpec DecoderBlockSpec(const TextConfig& text, const std::string& model, int
     attention.gradient_all_reduces.insert(attention.gradient_all_reduces.end(), 2, weight);
   }
   attention.input = PerRow::Tokens(h);
-  // q, k and v (one product), q and k rotated, the result; with norms, copies of q and k.
-  attention.saved = PerRow::Tokens((text.use_qk_norm ? 4 : 3) * (q + k));
-  attention.saved_weights = attention.saved_whole = PerRow::Tokens(h);
   const int64_t query_heads = query / head_dim, key_heads = key / head_dim;
+  // With norms of heads, copies of q and k, but for a single head: its rows are taken as they lie.
+  const double copied = text.use_qk_norm ? (query_heads > 1 ? q : 0) + (key_heads > 1 ? k : 0) : 0;
+  // q, k and v (one product), q and k rotated, the result.
+  attention.saved = PerRow::Tokens(3 * (q + k) + copied);
+  attention.saved_weights = attention.saved_whole = PerRow::Tokens(h);
   const auto head_rows = static_cast<double>(query_heads);
   const double norm_rows = text.use_qk_norm ? static_cast<double>(query_heads + key_heads) : 0;
   attention.saved_fp32 = PerRow::Tokens(1 + head_rows + norm_rows);

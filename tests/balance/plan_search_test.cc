@@ -202,6 +202,19 @@ TEST_CASE("a searched place of the encoder is never slower than a given one",
   for (const ScoredPlan& each : free.plans) seen.insert(each.plan.encoder);
   for (const RejectedPlan& each : free.rejected) seen.insert(each.plan.encoder);
   CHECK(seen.size() == 3);
+  request.threads = 3;
+  const PlanSearchResult beside = SearchPlans(request);
+  REQUIRE(beside.plans.size() == free.plans.size());
+  REQUIRE(beside.rejected.size() == free.rejected.size());
+  CHECK(beside.simulated == free.simulated);
+  for (size_t i = 0; i < free.plans.size(); ++i) {
+    CHECK(beside.plans[i].plan == free.plans[i].plan);
+    CHECK(beside.plans[i].step_s == free.plans[i].step_s);
+  }
+  for (size_t i = 0; i < free.rejected.size(); ++i) {
+    CHECK(beside.rejected[i].plan == free.rejected[i].plan);
+    CHECK(beside.rejected[i].reason == free.rejected[i].reason);
+  }
   for (const EncoderPlacement placement :
        {EncoderPlacement::kInline, EncoderPlacement::kDisaggregated, EncoderPlacement::kOptimus}) {
     INFO(ToString(placement));

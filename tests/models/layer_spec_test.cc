@@ -22,7 +22,7 @@ TEST_CASE("presets have the published numbers of parameters", "[models][cpu]") {
       {"internvl3_5-38b", 38.4}, {"llava1_5-7b", 7.06},    {"llava1_5-13b", 13.4},
       {"qwen2_vl-2b", 2.21},     {"qwen2_vl-7b", 8.29},    {"qwen2_vl-72b", 73.4},
       {"qwen2_5_vl-3b", 3.75},   {"qwen2_5_vl-7b", 8.29},  {"qwen2_5_vl-32b", 33.5},
-      {"qwen2_5_vl-72b", 73.4},
+      {"qwen2_5_vl-72b", 73.4},  {"llava1_6-7b", 7.06},    {"llava1_6-mistral-7b", 7.57},
   };
   for (const std::string& name : PresetNames()) {
     int64_t count = 0;

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "configs/base/error.h"
@@ -42,12 +43,17 @@ RunConfig Read(const std::string& path, const Arguments& arguments, MpiEnvironme
   return config;
 }
 
+PlanTarget TargetOf(const Arguments& arguments) {
+  const auto threads = static_cast<int>(std::thread::hardware_concurrency());
+  return {.ranks = arguments.ranks, .threads = threads};
+}
+
 // One of several configurations with its plan; an error says which one it is of.
 PlannedConfig PlanOf(const std::string& path, const Arguments& arguments, MpiEnvironment& mpi) {
   const RunConfig config = Read(path, arguments, mpi);
   PlanReport report;
   try {
-    report = PlanRun(config, {arguments.ranks});
+    report = PlanRun(config, TargetOf(arguments));
   } catch (const UserError& error) {
     throw UserError(error.code(), path + ": " + error.what());
   }
@@ -75,7 +81,7 @@ int RunPlan(const Arguments& arguments, MpiEnvironment& mpi) {
   const RunConfig config = Read(arguments.config, arguments, mpi);
   PlanReport report = arguments.trials > 0
                           ? PlanByTrial(config, arguments.ranks, arguments.trials, mpi)
-                          : PlanRun(config, {arguments.ranks});
+                          : PlanRun(config, TargetOf(arguments));
   if (mpi.rank() != 0) return static_cast<int>(ExitCode::kDone);
   report.config = arguments.config;
   report.settings = WriteConfig(config);

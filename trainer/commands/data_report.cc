@@ -15,7 +15,7 @@
 #include "configs/base/error.h"
 #include "configs/base/shown_text.h"
 #include "data/loading/packing.h"
-#include "data/text/parallel_for.h"
+#include "configs/base/parallel_for.h"
 #include "models/families/families.h"
 #include "models/ops/pixels.h"
 #include "models/weights/safetensors.h"

@@ -1,5 +1,6 @@
 #include "trainer/loop/trainer.h"
 
+#include <ATen/Parallel.h>
 #include <spdlog/spdlog.h>
 
 #include <chrono>
@@ -34,8 +35,10 @@ std::unique_ptr<RunFolder> OpenFolder(RunContext& context, Resume resume, MpiEnv
 // The plan to train with; the limits of its micro-batches become those of the run.
 TrainingPlan ChoosePlan(RunContext& context, RunData& data) {
   const auto searching = context.activity.During("searching the plan");
-  TrainingPlan planned = PlanTraining(context.config, data.model_config(), data.costs(),
-                                      {context.world().size(), context.setup.precision});
+  const PlanTarget target = {.ranks = context.world().size(),
+                             .precision = context.setup.precision,
+                             .threads = at::get_num_threads()};
+  TrainingPlan planned = PlanTraining(context.config, data.model_config(), data.costs(), target);
   data.FixLimits(planned.prediction);
   return planned;
 }

@@ -129,6 +129,7 @@ PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
   request.pins = PlanPinsOf(config, model);
   request.partition = config.balance.partition;
   request.recompute = config.balance.recompute;
+  request.threads = target.threads;
   request.keep = std::max(request.keep, target.trials);
   if (config.goal.objective == Objective::kTraffic) {
     request.keep = std::max(request.keep, kTrafficPlans);

@@ -21,6 +21,7 @@ struct PlanTarget {
   int trials = 0;  // plans that will be tried: at least as many are kept, from all meshes
   // Whether the ranks are there already: a goal that they miss is a warning then.
   bool started = false;
+  int threads = 1;  // of the search
 };
 
 // The request of the search for a configuration: model, cluster, workload, and the choices that

@@ -1,4 +1,4 @@
-#include "data/text/parallel_for.h"
+#include "configs/base/parallel_for.h"
 
 #include <atomic>
 #include <exception>
