@@ -288,8 +288,7 @@ double CostModel::AnalyticWorkBytes(const LayerSpec& work, bool trainable, const
   const bool gpu = cluster_.multiprocessors > 0;
   if (work.gradient_with_loss) {
     // Of rows that are shared out, the gradient of all of them takes the place of what is gathered.
-    return std::max(LogitsBytes(work, load, options_, gpu),
-                    element * work.mlp.workspace.At(load));
+    return std::max(LogitsBytes(work, load, options_, gpu), element * work.mlp.workspace.At(load));
   }
   double unpacked = 0;  // the largest packed weight, as it is computed with
   for (const TensorSpec& tensor : work.parameters) {

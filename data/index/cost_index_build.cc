@@ -12,8 +12,8 @@
 #include <mutex>
 
 #include "configs/base/error.h"
-#include "data/index/cost_index_file.h"
 #include "configs/base/parallel_for.h"
+#include "data/index/cost_index_file.h"
 
 // The bytes of all files are divided evenly among the slices, and each slice's part into chunks,
 // which its threads scan in rounds of equal number; a record belongs to the chunk in which its line

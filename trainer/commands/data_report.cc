@@ -13,9 +13,9 @@
 #include <sstream>
 
 #include "configs/base/error.h"
+#include "configs/base/parallel_for.h"
 #include "configs/base/shown_text.h"
 #include "data/loading/packing.h"
-#include "configs/base/parallel_for.h"
 #include "models/families/families.h"
 #include "models/ops/pixels.h"
 #include "models/weights/safetensors.h"
