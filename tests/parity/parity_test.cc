@@ -358,17 +358,6 @@ TEST_CASE("parity: pictures of any resolution, an encoder apart and frozen parts
   Check(cell);
 }
 
-TEST_CASE("parity: patches that are brought down, and squares", "[parity][cpu]") {
-  Cell cell;
-  cell.model = "llava_onevision-qwen2";
-  cell.modality = GENERATE("mixed", "pictures");
-  cell.pipeline = 2;
-  std::tie(cell.data, cell.tensor) = GENERATE(table<int, int>({{2, 1}, {1, 2}, {1, 3}}));
-  cell.zero = cell.data - 1;
-  cell.recompute = GENERATE("none", "random 1");
-  Check(cell);
-}
-
 TEST_CASE("parity: pictures of any resolution, an encoder in the bubbles", "[parity][cpu]") {
   Cell cell = EncoderInBubbles();
   cell.model = "llava_next-llama";
