@@ -89,6 +89,7 @@ at::Tensor ImageProcessor::Make(const at::Tensor& image, int64_t pictures) const
   EQUIPOISE_CHECK(image.dim() == 3 && image.size(2) == kChannels &&
                   image.scalar_type() == at::kByte && image.is_contiguous());
   if (spec_.has_grids()) return MakePatches(image);
+  if (spec_.lone_tiles && pictures > 1) return MakeSquare(image);
   if (spec_.kind == ImageSpec::Kind::kAnyRes) return MakeAnyResolution(image);
   return spec_.kind == ImageSpec::Kind::kSquare ? MakeSquare(image) : MakeTiles(image, pictures);
 }

@@ -7,17 +7,19 @@
 
 #include "configs/base/error.h"
 #include "data/images/image_grid.h"
+#include "models/spec/any_resolution.h"
 
 namespace equipoise {
 
 PictureLoad ImageProcessor::Measure(ImageSize size, int64_t pictures) const {
   EQUIPOISE_CHECK(spec_.takes_pictures(), "the model takes no pictures");
-  if (spec_.lists_grids()) return spec_.LoadOfGrid(GridOf(size));
+  if (spec_.lists_grids()) return spec_.LoadOfGrid(GridOf(size, pictures));
   if (spec_.kind == ImageSpec::Kind::kSquare) return spec_.LoadOfTiles(1);
   return spec_.LoadOfTiles(CountTiles(size, tiles_, pictures, spec_.tile_size));
 }
 
-PatchGrid ImageProcessor::GridOf(ImageSize size) const {
+PatchGrid ImageProcessor::GridOf(ImageSize size, int64_t pictures) const {
+  if (spec_.lone_tiles && pictures > 1) return OnlySquare(spec_);
   if (!spec_.has_grids()) return {size.height, size.width};
   constexpr double kLongest = 200;
   const auto height = static_cast<double>(size.height), width = static_cast<double>(size.width);

@@ -27,14 +27,16 @@ class ImageProcessor {
   // What a micro-batch lists of a picture, where spec().lists_grids(). The patches, where
   // spec().has_grids(): both sides rounded to whole squares of patches and kept between the spec's
   // limits, as smart_resize of Transformers does. Throws ImageError for a picture more than 200
-  // times as long as wide, as it does. Else height and width.
-  PatchGrid GridOf(ImageSize size) const;
+  // times as long as wide, as it does. Else height and width, or OnlySquare() (any_resolution.h) of
+  // one of a record's several `pictures`, where spec().lone_tiles.
+  PatchGrid GridOf(ImageSize size, int64_t pictures = 1) const;
   // Pixels of such a picture, [tiles, 3, tile_size, tile_size] uint8, of `image`, [height, width,
   // 3] uint8: for tiles resized to the grid, cut row by row, the thumbnail (a second resize of the
   // original) last; for a square as spec().fit says; for any resolution the whole picture first,
-  // then the tiles of the padded one. Of a grid [patches, spec().patch_numbers()], square by square
-  // of the patches that become one token. They are normalized where they are computed with
-  // (ops::PixelScale). In a target of its own, image_pixels, as it needs LibTorch.
+  // then the tiles of the padded one, or the square alone. Of a grid [patches,
+  // spec().patch_numbers()], square by square of the patches that become one token. They are
+  // normalized where they are computed with (ops::PixelScale). In a target of its own,
+  // image_pixels, as it needs LibTorch.
   at::Tensor Make(const at::Tensor& image, int64_t pictures) const;
 
  private:

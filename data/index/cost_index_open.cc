@@ -87,6 +87,8 @@ uint64_t KeyOf(const std::vector<SourceConfig>& sources, const std::vector<uint6
   for (const PatchGrid& tiles : images.resolutions) {  // likewise
     key << " resolution " << tiles.rows << ' ' << tiles.columns;
   }
+  if (images.max_tiles > 0) key << " at most " << images.max_tiles;
+  if (images.lone_tiles) key << " lone";
   for (size_t i = 0; i < sources.size(); ++i)
     key << ' ' << contents[i] << ' ' << std::quoted(PicturesFrom(sources[i]));
   for (size_t i = 0; i < sources.size(); ++i) {

@@ -134,7 +134,9 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
     }
     try {
       sample.pictures.push_back(processors_[source].Measure(*size, pictures));
-      if (options_.images.lists_grids()) sample.grids.push_back(processors_[source].GridOf(*size));
+      if (options_.images.lists_grids()) {
+        sample.grids.push_back(processors_[source].GridOf(*size, pictures));
+      }
     } catch (const ImageError& error) {
       return Refuse(sample, Defect::kImageUnreadable, ShownText(path) + ": " + error.what());
     }

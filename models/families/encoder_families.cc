@@ -10,7 +10,7 @@ namespace equipoise {
 
 const std::vector<const EncoderFamily*>& EncoderFamilies() {
   static const std::vector<const EncoderFamily*> kAll = {&InternVl(), &Llava(), &LlavaNext(),
-                                                         &Qwen2Vl()};
+                                                         &LlavaOnevision(), &Qwen2Vl()};
   return kAll;
 }
 

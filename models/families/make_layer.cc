@@ -29,6 +29,7 @@ EncoderMaker MakerFor(const ModelConfig& config) {
       {"internvl", MakerOf<MakeInternVlEncoderLayer>},
       {"llava", MakerOf<MakeLlavaEncoderLayer>},
       {"llava_next", MakerOf<MakeLlavaEncoderLayer>},
+      {"llava_onevision", MakerOf<MakeLlavaEncoderLayer>},
       {"qwen2_vl", Qwen2VlLayerMaker},
       {"qwen2_5_vl", Qwen2VlLayerMaker},
   };

@@ -14,7 +14,17 @@ struct TextShape {
   int64_t head_dim = 0;  // 0: hidden / heads
 };
 
-enum class Encoder { kSmall, k300M, k6B, kClipL, kClipLNext, kQwen2Vl, kQwen25Vl, kQwen25VlLarge };
+enum class Encoder {
+  kSmall,
+  k300M,
+  k6B,
+  kClipL,
+  kClipLNext,
+  kSiglipOnevision,
+  kQwen2Vl,
+  kQwen25Vl,
+  kQwen25VlLarge,
+};
 
 struct Preset {
   const char* name;
@@ -34,12 +44,22 @@ TextShape QwenVl(int64_t hidden, int64_t intermediate, int64_t layers, int64_t k
           1e6,     151655, tied};
 }
 
+// A language model of LLaVA-OneVision: Qwen2's, its vocabulary with three more tokens rounded up to
+// a multiple of 64.
+TextShape Qwen2Onevision(int64_t hidden, int64_t intermediate, int64_t layers, int64_t heads,
+                         int64_t kv_heads) {
+  const bool tied = hidden == 896;
+  return {"qwen2", hidden, intermediate, layers, heads, kv_heads, tied ? 152000 : 152128,
+          1e6,     151646, tied};
+}
+
 // InternLM2 has the layers of LLaMA (with query, key and value stored as one tensor), Qwen2.5 those
 // of Qwen2. Vocabularies are those of the published InternVL checkpoints, except for internvl2-40b:
 // Yi-34B's 64,000 plus the nine tokens that the others add as well.
 const std::vector<Preset>& Presets() {
   static const std::vector<Preset> kPresets = {
       {"quickstart", Encoder::kSmall, {"qwen2", 256, 768, 6, 4, 2, 2048, 1e4, 2047, true}},
+      {"llava_onevision-0.5b", Encoder::kSiglipOnevision, Qwen2Onevision(896, 4864, 24, 14, 2)},
       {"internvl2-1b", Encoder::k300M, {"qwen2", 896, 4864, 24, 14, 2, 151655, 1e6, 151648}},
       {"internvl3-1b", Encoder::k300M, {"qwen2", 896, 4864, 24, 14, 2, 151674, 1e6, 151667}},
       {"internvl3_5-1b", Encoder::k300M, Qwen3(1024, 3072, 28, 16)},
@@ -56,6 +76,7 @@ const std::vector<Preset>& Presets() {
        Encoder::kClipLNext,
        {"mistral", 4096, 14336, 32, 32, 8, 32064, 1e6, 32000}},
       {"internvl3-8b", Encoder::k300M, {"qwen2", 3584, 18944, 28, 28, 4, 151674, 1e6, 151667}},
+      {"llava_onevision-7b", Encoder::kSiglipOnevision, Qwen2Onevision(3584, 18944, 28, 28, 4)},
       {"internvl2-8b", Encoder::k300M, {"llama", 4096, 14336, 32, 32, 8, 92553, 1e6, 92546}},
       {"qwen2_vl-7b", Encoder::kQwen2Vl, QwenVl(3584, 18944, 28, 4)},
       {"qwen2_5_vl-7b", Encoder::kQwen25Vl, QwenVl(3584, 18944, 28, 4)},
@@ -68,6 +89,7 @@ const std::vector<Preset>& Presets() {
       {"internvl3-38b", Encoder::k6B, {"qwen2", 5120, 27648, 64, 40, 8, 151674, 1e6, 151667}},
       {"internvl3_5-38b", Encoder::k6B, Qwen3(5120, 25600, 64, 64)},
       {"internvl2-40b", Encoder::k6B, {"llama", 7168, 20480, 60, 56, 8, 64009, 5e6, 64002}},
+      {"llava_onevision-72b", Encoder::kSiglipOnevision, Qwen2Onevision(8192, 29568, 80, 64, 8)},
       {"qwen2_vl-72b", Encoder::kQwen2Vl, QwenVl(8192, 29568, 80, 8)},
       {"qwen2_5_vl-72b", Encoder::kQwen25VlLarge, QwenVl(8192, 29568, 80, 8)},
       {"internvl3-78b", Encoder::k6B, {"qwen2", 8192, 29568, 80, 64, 8, 151674, 1e6, 151667}},
@@ -139,6 +161,18 @@ VisionConfig EncoderConfig(Encoder encoder) {
       vision.hidden_act = "quick_gelu";
       vision.feature_layers = 23;
       break;
+    case Encoder::kSiglipOnevision:  // SigLIP so400m for 384 pixels, without its last layer
+      vision.model_type = "siglip_vision_model";
+      vision.hidden_size = 1152;
+      vision.intermediate_size = 4304;
+      vision.num_hidden_layers = 26;
+      vision.num_attention_heads = 16;
+      vision.image_size = 384;
+      vision.attention_bias = true;
+      vision.hidden_act = "gelu_pytorch_tanh";
+      vision.class_token = false;
+      vision.feature_layers = 26;
+      break;
     default:
       break;
   }
@@ -173,6 +207,23 @@ std::vector<std::string> PresetNames() {
   return names;
 }
 
+namespace {
+
+// What LLaVA-OneVision has beside its encoder and its language model.
+void MakeOnevision(ModelConfig* config) {
+  config->model_type = "llava_onevision";
+  config->downsample_ratio = 1;
+  config->anyres_max_tiles = 9;
+  config->video_token_id = config->image_token_id + 1;
+  for (int64_t rows = 1; rows <= 6; ++rows) {
+    for (int64_t columns = 1; columns <= 6; ++columns) {
+      config->image_grid_pinpoints.push_back({rows * 384, columns * 384});
+    }
+  }
+}
+
+}  // namespace
+
 ModelConfig PresetConfig(const std::string& name) {
   std::string known;
   for (const Preset& preset : Presets()) {
@@ -193,6 +244,7 @@ ModelConfig PresetConfig(const std::string& name) {
         config.image_grid_pinpoints = {
             {336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}};
       }
+      if (preset.encoder == Encoder::kSiglipOnevision) MakeOnevision(&config);
       if (IsQwenVl(preset.encoder)) {
         config.model_type = preset.encoder == Encoder::kQwen2Vl ? "qwen2_vl" : "qwen2_5_vl";
         config.naming = WeightNaming::kOriginal;

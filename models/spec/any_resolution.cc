@@ -1,6 +1,6 @@
-// Arithmetic is that of Transformers' select_best_resolution, get_patch_output_size and
-// unpad_image, in the same order and in double precision, since the number of tokens hangs on how
-// its results are cut off.
+// Arithmetic is that of Transformers' select_best_resolution, get_patch_output_size, unpad_image
+// and, for LLaVA-OneVision, pack_image_features, in the same order and in double precision, since
+// the number of tokens hangs on how its results are cut off.
 
 #include "models/spec/any_resolution.h"
 
@@ -20,6 +20,21 @@ int64_t CutOff(double x) {
   constexpr double kHalfOfLastDigit = 0.5e-7;
   const double above = std::ceil(x);
   return static_cast<int64_t>(above - x <= kHalfOfLastDigit ? above : std::floor(x));
+}
+
+// Python's a // b of positive numbers: the quotient of what the division leaves, which does not
+// round up to a whole number that b does not reach.
+int64_t FloorDivision(double a, double b) {
+  return static_cast<int64_t>(std::llround((a - std::fmod(a, b)) / b));
+}
+
+PatchGrid BroughtDown(const ImageSpec& images, const PatchGrid& kept) {
+  constexpr double kClearlyMore = 1.1;
+  if (images.max_tiles == 0) return kept;
+  const double ratio =
+      std::sqrt(Number(kept.patches()) / Number(images.max_tiles * images.tokens_per_tile));
+  if (ratio <= kClearlyMore) return kept;
+  return {FloorDivision(Number(kept.rows), ratio), FloorDivision(Number(kept.columns), ratio)};
 }
 
 // Patches of a tile's side.
@@ -43,24 +58,79 @@ void AddBlank(const ImageSpec& images, const PictureParts& parts, int64_t first,
   }
 }
 
-void AddPicture(const ImageSpec& images, const PictureParts& parts, int64_t first, TokenRows* out) {
-  const int64_t side = TileSide(images);
-  const int64_t class_rows = images.rows_per_tile - images.tokens_per_tile;
-  std::vector<int64_t>& rows = out->rows;
-  for (int64_t i = 0; i < images.tokens_per_tile; ++i) rows.push_back(first + class_rows + i);
-  for (int64_t y = parts.top; y < parts.top + parts.kept.rows; ++y) {
-    for (int64_t x = parts.left; x < parts.left + parts.kept.columns; ++x) {
-      const int64_t tile = 1 + y / side * parts.resolution.columns + x / side;
-      rows.push_back(first + tile * images.rows_per_tile + class_rows + y % side * side + x % side);
-    }
-    out->newlines.push_back(std::ssize(rows));
-    rows.push_back(rows.back());
-  }
+// Two neighbours in a row of patches, and the weight of the second.
+struct Neighbours {
+  int64_t low = 0, high = 0;
+  double share = 0;
+};
+
+// What number `i` of `to` is made of, of `from` in a row, as by torch's bilinear interpolation
+// without align_corners.
+Neighbours NeighboursOf(int64_t i, int64_t from, int64_t to) {
+  const double at = std::max(0.0, (Number(i) + 0.5) * (Number(from) / Number(to)) - 0.5);
+  const int64_t low = std::min(static_cast<int64_t>(at), from - 1);
+  return {low, std::min(low + 1, from - 1), at - Number(low)};
 }
+
+// The rows of a picture's tokens.
+class PictureRows {
+ public:
+  // `first` is the encoder's first row of the picture's tiles.
+  PictureRows(const ImageSpec& images, const PictureParts& parts, int64_t first)
+      : images_(images),
+        parts_(parts),
+        side_(TileSide(images)),
+        first_(first + images.rows_per_tile - images.tokens_per_tile) {}
+
+  void AddTo(TokenRows* out) const {
+    std::vector<int64_t>& rows = out->rows;
+    for (int64_t i = 0; i < images_.tokens_per_tile; ++i) rows.push_back(first_ + i);
+    for (int64_t y = 0; y < parts_.shown.rows; ++y) {
+      for (int64_t x = 0; x < parts_.shown.columns; ++x) {
+        if (parts_.brought_down()) {
+          AddBlend(y, x, out);
+        } else {
+          rows.push_back(RowOf(y, x));
+        }
+      }
+      out->newlines.push_back(std::ssize(rows));
+      rows.push_back(rows.back());
+    }
+  }
+
+ private:
+  // The row of one of the patches that are kept.
+  int64_t RowOf(int64_t row, int64_t column) const {
+    const int64_t y = parts_.top + row, x = parts_.left + column;
+    const int64_t tile = 1 + y / side_ * parts_.resolution.columns + x / side_;
+    return first_ + tile * images_.rows_per_tile + y % side_ * side_ + x % side_;
+  }
+
+  void AddBlend(int64_t row, int64_t column, TokenRows* out) const {
+    const Neighbours y = NeighboursOf(row, parts_.kept.rows, parts_.shown.rows);
+    const Neighbours x = NeighboursOf(column, parts_.kept.columns, parts_.shown.columns);
+    out->blended.push_back(std::ssize(out->rows));
+    out->rows.push_back(RowOf(y.low, x.low));
+    for (size_t i = 0; i < out->corners.size(); ++i) {
+      const bool below = i / 2 == 1, right = i % 2 == 1;
+      out->corners[i].push_back(RowOf(below ? y.high : y.low, right ? x.high : x.low));
+      out->weights[i].push_back(
+          static_cast<float>((below ? y.share : 1 - y.share) * (right ? x.share : 1 - x.share)));
+    }
+  }
+
+  const ImageSpec& images_;
+  const PictureParts& parts_;
+  const int64_t side_, first_;
+};
 
 }  // namespace
 
 PatchGrid BlankPicture(int64_t tiles, int64_t tokens) { return {-tiles, -tokens}; }
+
+PatchGrid OnlySquare(const ImageSpec& images) {
+  return BlankPicture(1, images.tokens_per_tile + 1);
+}
 
 PatchGrid BestResolution(const ImageSpec& images, const PatchGrid& pixels) {
   EQUIPOISE_CHECK(!images.resolutions.empty() && pixels.rows > 0 && pixels.columns > 0);
@@ -113,7 +183,8 @@ PictureParts PartsOf(const ImageSpec& images, const PatchGrid& pixels) {
   }
   parts.kept.rows -= 2 * parts.top;
   parts.kept.columns -= 2 * parts.left;
-  parts.tokens = images.tokens_per_tile + parts.kept.rows * (parts.kept.columns + 1);
+  parts.shown = BroughtDown(images, parts.kept);
+  parts.tokens = images.tokens_per_tile + parts.shown.rows * (parts.shown.columns + 1);
   return parts;
 }
 
@@ -122,7 +193,11 @@ TokenRows TokenRowsOf(const ImageSpec& images, const std::vector<PatchGrid>& pic
   int64_t first = 0;
   for (const PatchGrid& pixels : pictures) {
     const PictureParts parts = PartsOf(images, pixels);
-    (IsBlank(pixels) ? AddBlank : AddPicture)(images, parts, first, &out);
+    if (IsBlank(pixels)) {
+      AddBlank(images, parts, first, &out);
+    } else {
+      PictureRows(images, parts, first).AddTo(&out);
+    }
     first += parts.tiles * images.rows_per_tile;
   }
   return out;

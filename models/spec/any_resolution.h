@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -13,6 +14,10 @@ namespace equipoise {
 // stretched to one tile, comes before them. Its tokens are first those of that tile; then, row by
 // row of the resolution, those of the patches that are not padding alone, and behind each row a
 // vector that is trained (image_newline).
+//
+// LLaVA-OneVision brings what is many more patches than those of ImageSpec::max_tiles down to about
+// as many, by bilinear interpolation of what the projector makes of them. Of several pictures in a
+// record (ImageSpec::lone_tiles) each is one tile with the vector at its end: OnlySquare().
 
 // A picture's height and width in pixels are a PatchGrid here: rows and columns of pixels.
 
@@ -22,11 +27,18 @@ struct PictureParts {
   PatchGrid resolution;           // in tiles, without the one of the whole picture
   int64_t top = 0, left = 0;      // patches before the first that is kept, by row and column
   PatchGrid kept;                 // patches that become tokens
+  PatchGrid shown;                // what they are brought down to; `kept` where they are not
+
+  bool brought_down() const { return !(shown == kept); }
 };
 
 // Stands for a picture of which only the load is known, in place of its height and width: its
 // tokens are the patches of its tiles in order, as many as there are.
 PatchGrid BlankPicture(int64_t tiles, int64_t tokens);
+
+// Stands for a picture that is one tile with the vector behind it: a blank one, of one token more
+// than it has patches.
+PatchGrid OnlySquare(const ImageSpec& images);
 
 // The best of the resolutions, in tiles: the one that keeps most of the picture's pixels, and of
 // those the one that wastes the fewest. REQUIRES: images.resolutions is not empty.
@@ -43,6 +55,11 @@ PictureParts PartsOf(const ImageSpec& images, const PatchGrid& pixels);
 struct TokenRows {
   std::vector<int64_t> rows;
   std::vector<int64_t> newlines;  // tokens that are this vector
+  // Tokens that are sums of four rows, in place of the one above: for each of the four the row and
+  // its weight. No row comes twice in the list of one of the four.
+  std::vector<int64_t> blended;
+  std::array<std::vector<int64_t>, 4> corners;
+  std::array<std::vector<float>, 4> weights;
 };
 TokenRows TokenRowsOf(const ImageSpec& images, const std::vector<PatchGrid>& pictures);
 

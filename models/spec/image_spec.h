@@ -48,6 +48,12 @@ struct ImageSpec {
   int64_t min_pixels = 0, max_pixels = 0;
   // Of kAnyRes: rows and columns of tiles of each resolution.
   std::vector<PatchGrid> resolutions;
+  // Of kAnyRes: the patches of these tiles are brought down to about those of so many, where they
+  // are clearly more; 0: never.
+  int64_t max_tiles = 0;
+  // Of kAnyRes: whether the pictures of a record that has several are one square each, padded, with
+  // one vector behind all its patches.
+  bool lone_tiles = false;
   // Normalization of red, green and blue: x of 0 to 1 becomes (x - mean) / deviation.
   std::array<float, 3> mean = {0, 0, 0}, deviation = {1, 1, 1};
 

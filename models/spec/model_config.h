@@ -91,6 +91,8 @@ struct ModelConfig {
   bool projector_bias = true;
   // LLaVA-NeXT's resolutions, heights and widths in pixels. Empty: a picture has one tile.
   std::vector<std::array<int64_t, 2>> image_grid_pinpoints;
+  // LLaVA-OneVision's: ImageSpec::max_tiles. 0: another family.
+  int64_t anyres_max_tiles = 0;
   // Placeholder token of pictures. -1: unknown, since config.json does not name it and the folder
   // has no tokenizer.
   int64_t image_token_id = -1;

@@ -93,6 +93,8 @@ TEST_CASE("the sums of a step are those that the cost model charges", "[balance]
       {"grids of patches", TinyQwenVl(/*windows=*/false), 2, 2},
       {"windows", TinyQwenVl(/*windows=*/true), 2, 3},
       {"any resolution", TinyLlavaNext(), 2, 3},
+      {"patches brought down", TinyLlavaOnevision(), 1, 2},
+      {"squares with a vector", TinyLlavaOnevision(), 2, 3},
       {"sequence over three ranks", TinyInternVl(/*large_form=*/false), 2, 3},
       {"no tensor ranks", TinyInternVl(/*large_form=*/true), 2, 1},
   };

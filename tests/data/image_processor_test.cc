@@ -113,6 +113,28 @@ TEST_CASE("a picture of any resolution stands between black borders", "[data][cp
   }
 }
 
+TEST_CASE("several pictures of a record are padded squares", "[data][cpu]") {
+  ImageSpec spec;
+  spec.kind = ImageSpec::Kind::kAnyRes;
+  spec.fit = ImageSpec::Fit::kPad;
+  spec.tile_size = 8;
+  spec.rows_per_tile = spec.tokens_per_tile = 4;
+  spec.resolutions = {{1, 2}, {2, 1}};
+  spec.lone_tiles = true;
+  spec.mean = {0.5F, 0, 0};
+  const ImageProcessor processor(spec, {/*min=*/1, /*max=*/1, /*thumbnail=*/false});
+  const at::Tensor image = NumberedImage(8, 4);
+  CHECK(processor.Make(image, 1).size(0) == 3);
+  const at::Tensor square = processor.Make(image, 2);
+  REQUIRE(square.sizes() == at::IntArrayRef({1, 3, 8, 8}));
+  CHECK(square[0].narrow(1, 2, 4).equal(image.permute({2, 0, 1})));
+  CHECK(square[0][0].narrow(0, 0, 2).eq(127).all().item<bool>());
+  CHECK(square[0][1].narrow(0, 6, 2).eq(0).all().item<bool>());
+  CHECK(processor.Measure({8, 4}, 2) == PictureLoad{4, 16, 5});
+  CHECK(processor.GridOf({8, 4}, 2) == PatchGrid{-1, -5});
+  CHECK(processor.GridOf({8, 4}) == PatchGrid{4, 8});
+}
+
 ImageSpec Grids(int64_t min_pixels, int64_t max_pixels) {
   ImageSpec spec;
   spec.kind = ImageSpec::Kind::kNative;

@@ -58,6 +58,90 @@ TEST_CASE("a picture has the tiles and tokens that Transformers gives it", "[mod
   }
 }
 
+// LLaVA-OneVision's: SigLIP's 27 x 27 patches without a class token, up to 6 x 6 tiles.
+ImageSpec Onevision(int64_t max_tiles) {
+  ImageSpec images = Images(384, 729, {});
+  images.rows_per_tile = 729;
+  images.max_tiles = max_tiles;
+  images.lone_tiles = true;
+  for (int64_t tiles = 0; tiles < 36; ++tiles) {
+    images.resolutions.push_back({1 + tiles / 6, 1 + tiles % 6});
+  }
+  return images;
+}
+
+TEST_CASE("many patches are brought down as by LLaVA-OneVision's processor", "[models][cpu]") {
+  struct Row {
+    PatchGrid pixels, resolution;
+    int64_t tokens;
+  };
+  for (const Row& row : std::vector<Row>{{{480, 640}, {2, 2}, 2929},
+                                         {{1, 1}, {1, 1}, 1485},
+                                         {{384, 384}, {1, 1}, 1485},
+                                         {{1000, 300}, {3, 1}, 2835},
+                                         {{768, 1152}, {2, 3}, 5157},
+                                         {{1153, 1152}, {4, 3}, 7453},  // the ratio is below 1.1
+                                         {{1300, 1250}, {4, 4}, 7289},
+                                         {{2304, 2304}, {6, 6}, 7371},
+                                         {{2160, 3840}, {4, 6}, 7317},
+                                         {{4000, 700}, {6, 2}, 5427},
+                                         {{10, 10000}, {1, 6}, 892}}) {
+    INFO(row.pixels.rows << " x " << row.pixels.columns);
+    const PictureParts parts = PartsOf(Onevision(9), row.pixels);
+    CHECK(parts.resolution == row.resolution);
+    CHECK(parts.tokens == row.tokens);
+    CHECK(std::ssize(TokenRowsOf(Onevision(9), {row.pixels}).rows) == row.tokens);
+  }
+  // The numbers of tokens of 10,682 sizes, by _get_number_of_features of Transformers, as a hash.
+  const auto hash = [](const ImageSpec& images) {
+    uint64_t all = 0;
+    for (int64_t height = 1; height < 4000; height += 37) {
+      for (int64_t width = 1; width < 4000; width += 41) {
+        const PictureParts parts = PartsOf(images, {height, width});
+        all = all * 1000003 + static_cast<uint64_t>(parts.tokens);
+      }
+    }
+    return all;
+  };
+  CHECK(hash(Onevision(9)) == 6217633337003929351U);
+  CHECK(hash(Onevision(4)) == 1037433415748828612U);
+}
+
+TEST_CASE("tokens of what is brought down are sums of four rows", "[models][cpu]") {
+  // Three rows of two tiles with two patches a side: 6 x 4, brought down to 4 x 2.
+  ImageSpec images = Images(8, 4, {{3, 2}});
+  images.max_tiles = 3;
+  const PictureParts parts = PartsOf(images, {24, 16});
+  CHECK(parts.kept == PatchGrid{6, 4});
+  CHECK(parts.shown == PatchGrid{4, 2});
+  const TokenRows rows = TokenRowsOf(images, {BlankPicture(1, 4), {24, 16}});
+  REQUIRE(rows.blended.size() == 8);
+  CHECK(rows.rows.size() == 4 + 4 + 4 * 3);
+  CHECK(rows.newlines == std::vector<int64_t>{10, 13, 16, 19});
+  CHECK(rows.blended == std::vector<int64_t>{8, 9, 11, 12, 14, 15, 17, 18});
+  // The token of row 1 and column 1 lies at (1.75, 2.5): between rows 1 and 2, columns 2 and 3.
+  std::vector<int64_t> from;
+  std::vector<float> weights;
+  for (size_t i = 0; i < 4; ++i) {
+    from.push_back(rows.corners[i][3]);
+    weights.push_back(rows.weights[i][3]);
+    const std::set<int64_t> once(rows.corners[i].begin(), rows.corners[i].end());
+    CHECK(once.size() == 8);
+  }
+  // Rows of five: the blank tile, the whole picture, then tiles two a row.
+  CHECK(from == std::vector<int64_t>{5 * 3 + 3, 5 * 3 + 4, 5 * 5 + 1, 5 * 5 + 2});
+  CHECK(weights == std::vector<float>{0.125F, 0.125F, 0.375F, 0.375F});
+}
+
+TEST_CASE("one of several pictures is a tile with a vector behind it", "[models][cpu]") {
+  const ImageSpec images = Images(8, 4, {{1, 2}});
+  CHECK(images.LoadOfGrid(OnlySquare(images)) == PictureLoad{5, 25, 5});
+  const TokenRows rows = TokenRowsOf(images, {OnlySquare(images), OnlySquare(images)});
+  CHECK(rows.rows == std::vector<int64_t>{1, 2, 3, 4, 4, 6, 7, 8, 9, 9});
+  CHECK(rows.newlines == std::vector<int64_t>{4, 9});
+  CHECK(rows.blended.empty());
+}
+
 TEST_CASE("a picture fits into its resolution", "[models][cpu]") {
   for (int64_t height = 1; height < 3000; height += 97) {
     for (int64_t width = 1; width < 3000; width += 113) {

@@ -101,5 +101,17 @@ TEST_CASE("LLaVA-NeXT's pictures have the resolutions of its two files", "[model
   std::filesystem::remove_all(folder);
 }
 
+TEST_CASE("LLaVA-OneVision's mean is CLIP's where its processor has none", "[models][cpu]") {
+  ModelConfig config = PresetConfig("llava_onevision-0.5b");
+  CHECK(ImageSpecOf(config).mean[0] == 0.5F);
+  config.preprocessor = {{"size", {{"height", 384}, {"width", 384}}}, {"do_pad", true}};
+  CHECK(ImageSpecOf(config).mean[0] == 0.48145466F);
+  config.preprocessor["image_mean"] = {0.5, 0.25, 0.5};
+  CHECK(ImageSpecOf(config).mean[1] == 0.25F);
+  config.preprocessor["image_grid_pinpoints"] = {{384, 384}};
+  CHECK_THROWS_WITH(ImageSpecOf(config),
+                    Catch::Matchers::Contains("image_grid_pinpoints: not those of config.json"));
+}
+
 }  // namespace
 }  // namespace equipoise

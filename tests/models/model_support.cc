@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "models/families/families.h"
+#include "models/spec/any_resolution.h"
 #include "models/spec/grid_positions.h"
 #include "models/stages/model.h"
 
@@ -78,6 +79,22 @@ ModelConfig TinyLlavaNext() {
   config.model_type = "llava_next";
   config.vision.patch_size = 16;
   config.image_grid_pinpoints = {{16, 48}, {48, 16}};
+  return config;
+}
+
+ModelConfig TinyLlavaOnevision() {
+  ModelConfig config = TinyInternVl(/*large_form=*/false);
+  config.model_type = "llava_onevision";
+  config.downsample_ratio = 1;
+  config.image_grid_pinpoints = {{48, 32}, {16, 32}};
+  config.anyres_max_tiles = 2;
+  config.video_token_id = 65;
+  VisionConfig& vision = config.vision;
+  vision.model_type = "siglip_vision_model";
+  vision.feature_layers = 2;
+  vision.patch_size = 8;
+  vision.class_token = false;
+  vision.hidden_act = "gelu_pytorch_tanh";
   return config;
 }
 
@@ -169,8 +186,8 @@ void AddGrids(const ImageSpec& images, int64_t pictures, at::Generator& generato
 }
 
 // Gives a row pictures of any resolution, one after the other from its second token on. A lone one
-// is tall, of seven tokens; else they are in turn square, of three, with padding on both sides, and
-// wide, of five.
+// is tall, of seven tokens, or of twelve that are brought down; else they are in turn square, of
+// three, with padding on both sides, and wide, of five, or one tile each.
 void AddSizes(const ImageSpec& images, int64_t pictures, at::Generator& generator,
               MicroBatch& batch) {
   const PatchGrid tall{48, 17}, square{10, 10}, wide{20, 60};
@@ -178,6 +195,7 @@ void AddSizes(const ImageSpec& images, int64_t pictures, at::Generator& generato
   PictureLoad load;
   for (int64_t i = 0; i < pictures; ++i) {
     sizes.push_back(pictures == 1 ? tall : i % 2 == 0 ? square : wide);
+    if (images.lone_tiles && pictures > 1) sizes.back() = OnlySquare(images);
     load += images.LoadOfGrid(sizes.back());
   }
   if (pictures == 0) return;

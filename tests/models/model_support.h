@@ -26,6 +26,10 @@ ModelConfig TinyInternVl(bool large_form);
 ModelConfig TinyLlava();
 // LLaVA-NeXT's: the same with pictures of any resolution, a patch a tile.
 ModelConfig TinyLlavaNext();
+
+// LLaVA-OneVision's: SigLIP before Qwen2, four patches a tile, those of a tall picture brought
+// down.
+ModelConfig TinyLlavaOnevision();
 // Qwen2.5-VL's form: RMSNorm, SwiGLU, windows of two by two tokens in the first block; else
 // Qwen2-VL's, whose head is tied.
 ModelConfig TinyQwenVl(bool windows);

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import (InternVLConfig, InternVLForConditionalGeneration, LlamaConfig,
                           LlamaForCausalLM, LlavaConfig, LlavaForConditionalGeneration,
                           LlavaNextConfig, LlavaNextForConditionalGeneration,
+                          LlavaOnevisionConfig, LlavaOnevisionForConditionalGeneration,
                           MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM,
                           Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2VLConfig,
                           Qwen2VLForConditionalGeneration,
@@ -73,6 +74,16 @@ def llava_next(text):
         image_grid_pinpoints=[[112, 112], [112, 56], [168, 56]]))
 
 
+def llava_onevision(text):
+    """LLaVA-OneVision, with four patches a tile, whose patches are brought down to three tiles'."""
+    return LlavaOnevisionForConditionalGeneration(LlavaOnevisionConfig(
+        vision_config=vision_sizes(image_size=56, patch_size=28, model_type="siglip_vision_model",
+                                   vision_use_head=False),
+        text_config=text.to_dict(), image_token_index=IMAGE, video_token_index=PAD + 1,
+        image_grid_pinpoints=[[112, 112], [168, 112]], vision_aspect_ratio="anyres_max_3",
+        tie_word_embeddings=text.tie_word_embeddings))
+
+
 def qwen_vl(kind, config, vision, tied):
     """Qwen2-VL or Qwen2.5-VL, whose pictures are grids of patches of 14 pixels."""
     text = text_sizes(tie_word_embeddings=tied, rope_parameters={
@@ -128,13 +139,18 @@ MODELS = {
     "phi3 wide heads": lambda: Phi3ForCausalLM(Phi3Config(**text_sizes(
         num_key_value_heads=3, head_dim=16, tie_word_embeddings=True))),
     "phi3": lambda: Phi3ForCausalLM(Phi3Config(**text_sizes(sliding_window=256))),
+    "llava_onevision qwen2": lambda: llava_onevision(Qwen2Config(**text_sizes())),
+    "llava_onevision tied": lambda: llava_onevision(Qwen2Config(**text_sizes(
+        tie_word_embeddings=True))),
 }
 # Patches of each sample's pictures: two in the first, one in the second.
 GRIDS = ([(4, 6), (8, 2)], [(6, 8)], [])
 # Height and width of each sample's pictures, with the tiles and tokens that LLaVA-NeXT makes of
 # them: rows that are padding are left out of either.
 SIZES = ([(100, 200, 5, 14), (10, 10, 3, 10)], [(10, 10, 3, 10)], [])
-SEVERAL_RANKS = {"llava_next llama": 2,
+# LLaVA-OneVision: 6 x 4 patches brought down to 4 x 2; two squares, each with a vector behind it.
+ONEVISION_SIZES = ([(168, 110, 7, 16)], [(100, 200, 1, 5), (10, 10, 1, 5)], [])
+SEVERAL_RANKS = {"llava_next llama": 2, "llava_onevision qwen2": 2,
                  "qwen2_vl tied": 2, "qwen2_5_vl": 3, "qwen2 tied": 2,
                  "internvl 6b llama": 5, "qwen3 tied": 2, "llava clip llama": 2, "mistral": 2,
                  "phi3": 4}
@@ -193,12 +209,20 @@ def add_sizes(sample, sizes, generator):
     sample["image_sizes"] = torch.tensor([size[:2] for size in sizes])
 
 
-def make_samples(has_vision, seed, model=None, with_sizes=False):
+def sizes_of(config):
+    """The pictures of a model that takes them in any resolution."""
+    if hasattr(config, "vision_aspect_ratio"):
+        return ONEVISION_SIZES
+    return SIZES if hasattr(config, "image_grid_pinpoints") else None
+
+
+def make_samples(has_vision, seed, model=None, all_sizes=None):
     """Samples [1, T] of different lengths: with three tiles, with one, without. For a model that
-    takes grids of patches, or `with_sizes`: with two pictures, with one, without."""
+    takes grids of patches: with two pictures, with one, without; or those of `all_sizes`."""
     generator = torch.Generator().manual_seed(seed)
     samples = []
-    for (length, tiles), grids, sizes in zip(((41, 3), (17, 1), (30, 0)), GRIDS, SIZES):
+    for (length, tiles), grids, sizes in zip(((41, 3), (17, 1), (30, 0)), GRIDS,
+                                              all_sizes or SIZES):
         words = IMAGE if model is None else IMAGE - 3  # behind them stand marks of pictures
         ids = torch.randint(3, words, (1, length), generator=generator)
         ids[0, -5] = PAD  # as text: its row of the embedding has no gradient in Transformers
@@ -206,8 +230,10 @@ def make_samples(has_vision, seed, model=None, with_sizes=False):
         sample = {"input_ids": ids, "labels": labels}
         if model is not None:
             add_grids(model, sample, grids, generator)
-        elif with_sizes and sizes:
+        elif all_sizes and sizes:
             add_sizes(sample, sizes, generator)
+            if all_sizes is ONEVISION_SIZES:
+                sample["batch_num_images"] = torch.tensor([len(sizes)])
         elif has_vision and tiles:
             ids[0, 2:2 + tiles * TOKENS_PER_TILE] = IMAGE
             labels[ids == IMAGE] = -100
@@ -219,7 +245,7 @@ def make_samples(has_vision, seed, model=None, with_sizes=False):
 def pictures(samples):
     """The pictures of all samples. Positions of packed rows are left to the program."""
     return {key: torch.cat([s[key] for s in samples if key in s])
-            for key in ("pixel_values", "image_grid_thw", "image_sizes")
+            for key in ("pixel_values", "image_grid_thw", "image_sizes", "batch_num_images")
             if any(key in s for s in samples)}
 
 
@@ -267,7 +293,7 @@ class Case:
         takes_grids = hasattr(self.model.model, "get_rope_index")
         self.samples = make_samples(hasattr(self.model.config, "vision_config"), seed,
                                     self.model if takes_grids else None,
-                                    hasattr(self.model.config, "image_grid_pinpoints"))
+                                    sizes_of(self.model.config))
         self.batch = padded(self.samples)
         self.key_of = reference.key_map(self.model, folder)
         self.fp32, self.bf16, self.exact = (self.run(dtype) for dtype in

@@ -406,6 +406,7 @@ ModelConfig CellModel(const std::string& name) {
   }
   if (name == "llava-llama") return TinyLlava();
   if (name == "llava_next-llama") return TinyLlavaNext();
+  if (name == "llava_onevision-qwen2") return TinyLlavaOnevision();
   if (name == "qwen2_vl") return TinyQwenVl(/*windows=*/false);
   if (name == "qwen2_5_vl") return TinyQwenVl(/*windows=*/true);
   if (name.starts_with("internvl-")) {  // another decoder behind InternViT-300M's form

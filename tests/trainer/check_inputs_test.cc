@@ -146,6 +146,46 @@ ModelConfig AnyResolution() {
   return config;
 }
 
+TEST_CASE("several pictures of a sample are one square each", "[trainer][cpu]") {
+  // As above; of one square four tokens and one more.
+  ModelConfig config = AnyResolution();
+  config.model_type = "llava_onevision";
+  config.vision.model_type = "siglip_vision_model";
+  config.vision.class_token = false;
+  config.anyres_max_tiles = 9;
+  config.video_token_id = 4;
+  at::Tensor ids = at::full({2, 20}, 3, at::kLong);
+  ids.narrow(0, 0, 1).narrow(1, 2, 14).fill_(kImage);
+  ids.narrow(0, 1, 1).narrow(1, 1, 10).fill_(kImage);
+  Tensors tensors = {{"input_ids", ids},
+                     {"pixel_values", at::randn({6, 3, 4, 4})},
+                     {"image_sizes", at::tensor({4, 7, 8, 4, 9, 9}, at::kLong).view({3, 2})},
+                     {"batch_num_images", at::tensor({1, 2}, at::kLong)}};
+  const CheckInputs inputs = ReadFor(config, tensors, "token");
+  CHECK(List(inputs.rows[0].batch.image_grids) == std::vector<int64_t>{4, 7});
+  CHECK(List(inputs.rows[1].batch.image_grids) == std::vector<int64_t>{-1, -5, -1, -5});
+  CHECK(inputs.rows[1].batch.tiles() == 2);
+  const auto refusal = [&](const std::string& name, const at::Tensor& tensor) {
+    Tensors changed = tensors;
+    changed[name] = tensor;
+    try {
+      ReadFor(config, changed, "token");
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  for (const at::Tensor& counts : {at::tensor({1, 1}, at::kLong), at::tensor({1, 3}, at::kLong),
+                                   at::tensor({4, -1}, at::kLong)}) {
+    CHECK_THAT(refusal("batch_num_images", counts),
+               Contains("batch_num_images: does not sum to the 3 pictures of image_sizes"));
+  }
+  CHECK_THAT(refusal("input_ids", ids.clone().index_fill_(1, at::tensor({0}, at::kLong), 4)),
+             Contains("row 0 has the token of a video, 4; videos are not supported"));
+  CHECK_THROWS_WITH(ReadFor(AnyResolution(), tensors, "token"),
+                    Contains("batch_num_images: unknown tensor"));
+}
+
 TEST_CASE("pictures of any resolution go to the rows that have their tokens", "[trainer][cpu]") {
   // 4 x 7 pixels: 4 tokens and two rows of four patches without padding, 14 in 4 tiles. 8 x 4: 4
   // and four rows of two, 16 in 3 tiles.

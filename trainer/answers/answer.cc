@@ -52,7 +52,7 @@ AskedQuestion Responder::Ask(std::vector<Turn> turns, const std::vector<NamedPic
     try {
       const ImageSize size = ImageSizeOf(bytes, limits);
       load = processor_.Measure(size, count);
-      if (spec.lists_grids()) prompt.grids.push_back(processor_.GridOf(size));
+      if (spec.lists_grids()) prompt.grids.push_back(processor_.GridOf(size, count));
     } catch (const ImageError& error) {
       return {std::nullopt, fmt::format("{}: {}", ShownText(name), error.what())};
     }

@@ -85,6 +85,7 @@ class InputReader {
     for (const auto& [name, entry] : file_.entries()) {
       if (name == "image_grid_thw" && TakesGrids()) continue;
       if (name == "image_sizes" && TakesSizes()) continue;
+      if (name == "batch_num_images" && ImageSpecOf(config_).lone_tiles) continue;
       if (name == "pixel_values_videos" || name == "video_grid_thw") {
         Refuse(name, "videos are not supported; leave them out");
       }

@@ -3,6 +3,7 @@
 #include <ATen/ops/cat.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "configs/base/error.h"
@@ -13,12 +14,17 @@ namespace equipoise {
 namespace {
 
 constexpr char kSizes[] = "image_sizes", kPixels[] = "pixel_values";
+constexpr char kCounts[] = "batch_num_images";
 
 }  // namespace
 
 SizedInputs::SizedInputs(const SafetensorsReader& file, const ModelConfig& config)
-    : image_token_(config.image_token_id), images_(ImageSpecOf(config)), path_(file.path()) {
+    : image_token_(config.image_token_id),
+      video_token_(config.video_token_id),
+      images_(ImageSpecOf(config)),
+      path_(file.path()) {
   if (file.Has(kSizes)) ReadSizes(file);
+  if (file.Has(kCounts)) ReadCounts(file);
   if (sizes_.empty() && !file.Has(kPixels)) return;
   if (!file.Has(kPixels)) Refuse(kPixels, "missing beside image_sizes");
   std::vector<int64_t> tiles;
@@ -40,6 +46,24 @@ void SizedInputs::ReadSizes(const SafetensorsReader& file) {
              fmt::format("{} x {} is no height and width in pixels", numbers[0], numbers[1]));
     }
     sizes_.push_back({numbers[0], numbers[1]});
+  }
+}
+
+void SizedInputs::ReadCounts(const SafetensorsReader& file) {
+  const at::Tensor all = file.Read(kCounts).to(at::kLong).flatten().contiguous();
+  const auto count = static_cast<int64_t>(sizes_.size());
+  const int64_t* numbers = all.const_data_ptr<int64_t>();
+  auto size = sizes_.begin();
+  for (int64_t i = 0; i < all.size(0); ++i) {
+    const int64_t pictures = numbers[i];
+    if (pictures < 0 || pictures > sizes_.end() - size) {
+      Refuse(kCounts, fmt::format("does not sum to the {} pictures of {}", count, kSizes));
+    }
+    if (pictures > 1) std::fill_n(size, pictures, OnlySquare(images_));
+    size += pictures;
+  }
+  if (size != sizes_.end()) {
+    Refuse(kCounts, fmt::format("does not sum to the {} pictures of {}", count, kSizes));
   }
 }
 
@@ -70,6 +94,10 @@ int64_t SizedInputs::PicturesIn(int64_t begin, int64_t end) const {
 }
 
 void SizedInputs::AddTo(int64_t row, MicroBatch* batch) {
+  if (video_token_ >= 0 && batch->input_ids.eq(video_token_).any().item<bool>()) {
+    Refuse("input_ids", fmt::format("row {} has the token of a video, {}; videos are not supported",
+                                    row, video_token_));
+  }
   const at::Tensor at = batch->input_ids.eq(image_token_).nonzero().squeeze(1);
   begins_.clear();
   std::vector<PatchGrid> sizes;

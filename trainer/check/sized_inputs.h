@@ -16,8 +16,10 @@ namespace equipoise {
 // The input tensors of `check` for a model that takes pictures of any resolution
 // (models/spec/any_resolution.h): image_sizes [pictures, 2], heights and widths in pixels, and
 // pixel_values, of all pictures one after the other [tiles, 3, side, side], or as Transformers'
-// processor makes them [pictures, tiles of the largest, 3, side, side]. Everything throws DataError
-// that names the file and the tensor.
+// processor makes them [pictures, tiles of the largest, 3, side, side]. Where several pictures are
+// one square each (ImageSpec::lone_tiles), batch_num_images [samples] may be there, the pictures of
+// each sample that has any; without it each is alone. Everything throws DataError that names the
+// file and the tensor.
 class SizedInputs {
  public:
   SizedInputs(const SafetensorsReader& file, const ModelConfig& config);
@@ -33,10 +35,12 @@ class SizedInputs {
  private:
   [[noreturn]] void Refuse(const std::string& tensor, const std::string& what) const;
   void ReadSizes(const SafetensorsReader& file);
+  // Puts squares in the place of the sizes of pictures that are not alone.
+  void ReadCounts(const SafetensorsReader& file);
   // Makes pixel_values [tiles, 3, side, side]; `tiles` of each picture.
   void ReadPixels(const SafetensorsReader& file, const std::vector<int64_t>& tiles);
 
-  const int64_t image_token_;
+  const int64_t image_token_, video_token_;
   const ImageSpec images_;
   const std::string path_;
   std::vector<PatchGrid> sizes_;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <fmt/format.h>
 
@@ -215,6 +216,7 @@ Json DescribeSample(const OpenedData& data, int64_t sample) {
                                      {"tokens", picture.image_tokens}});
     if (!images.lists_grids()) continue;
     const PatchGrid& grid = scanned.grids[i];
+    if (grid.rows < 0) continue;  // a square, whatever its size was
     const char* key = images.has_grids() ? "patches" : "pixels";
     description["images"].back()[key] = {grid.rows, grid.columns};
   }
@@ -228,6 +230,18 @@ Json DescribeSample(const OpenedData& data, int64_t sample) {
   description["mask"] = scanned.encoded.trained;
   return description;
 }
+
+namespace {
+
+// Heights and widths of a record's pictures in the form of Transformers, for `check`. Where several
+// pictures are one square each, how many there are tells it, and their sizes are not used.
+void AddSizes(const at::Tensor& grids, const ImageSpec& images,
+              std::map<std::string, at::Tensor>* tensors) {
+  (*tensors)["image_sizes"] = grids.masked_fill(grids.lt(0), images.tile_size);
+  if (images.lone_tiles) (*tensors)["batch_num_images"] = at::full({1}, grids.size(0), at::kLong);
+}
+
+}  // namespace
 
 void WriteSample(const OpenedData& data, int64_t sample, const std::string& path) {
   RequireSample(data, sample);
@@ -256,7 +270,7 @@ void WriteSample(const OpenedData& data, int64_t sample, const std::string& path
     tensors["position_ids"] = loaded.batch.position_ids.unsqueeze(1);
   const bool sizes = !ImageSpecOf(data.model_config).has_grids();
   if (loaded.batch.image_grids.defined() && sizes) {
-    tensors["image_sizes"] = loaded.batch.image_grids;
+    AddSizes(loaded.batch.image_grids, ImageSpecOf(data.model_config), &tensors);
   } else if (loaded.batch.image_grids.defined()) {  // one time of each picture, as of Transformers
     tensors["image_grid_thw"] = at::constant_pad_nd(loaded.batch.image_grids, {1, 0}, 1);
   }

@@ -11,9 +11,10 @@ std::unique_ptr<Layer> MakeLlavaEncoderLayer(const LayerSpec& spec, const ModelC
     return std::make_unique<ClipEmbeddingLayer>(spec, config.vision, tensor);
   }
   if (spec.kind == "projector") {
-    const bool any_resolution = !config.image_grid_pinpoints.empty();
-    return std::make_unique<MlpProjectorLayer>(
-        spec, config.vision, any_resolution ? LlavaNextImages(config) : ImageSpec(), tensor);
+    ImageSpec images;
+    if (!config.image_grid_pinpoints.empty()) images = LlavaNextImages(config);
+    if (config.anyres_max_tiles > 0) images = LlavaOnevisionImages(config);
+    return std::make_unique<MlpProjectorLayer>(spec, config.vision, images, tensor);
   }
   if (spec.unused) return std::make_unique<UnusedLayer>(spec, tensor);
   return std::make_unique<ClipBlockLayer>(spec, config.vision, tensor);

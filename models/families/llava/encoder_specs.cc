@@ -162,6 +162,25 @@ LayerSpec UnusedSpec(const VisionConfig& vision) {
   return spec;
 }
 
+// Of a projector of the widths `i` and `o`, `p` of them on a rank, that is given all rows of the
+// encoder and whose results are then taken and blended, without its products.
+HalfCost CostsOfAllRows(double i, double o, double p, int ranks) {
+  HalfCost mlp;
+  mlp.passes = {{PassKind::kGelu, PerRow::Patches(p)},
+                // One row a token, the four of a blend, and the vectors put among them.
+                {PassKind::kCopy, PerRow::ImageTokens(6 * o), /*whole=*/true}};
+  if (ranks > 1) {
+    mlp.all_reduces = {{PerRow::Patches(o)}};
+    mlp.gradient_all_reduces = {{PerRow::Patches(i)}};
+  }
+  mlp.input = PerRow::Patches(i);
+  mlp.saved = PerRow::Patches(p);  // before GELU
+  mlp.saved_weights = PerRow::Patches(p);
+  // The sum of gradients of the rows taken and what is added to it.
+  mlp.workspace = PerRow::Patches(i + 2 * o);
+  return mlp;
+}
+
 LayerSpec ProjectorSpec(const ModelConfig& config, int ranks) {
   const int64_t in = config.vision.hidden_size, out = config.text.hidden_size;
   const double deviation = config.text.initializer_range;
@@ -190,6 +209,11 @@ LayerSpec ProjectorSpec(const ModelConfig& config, int ranks) {
   const double i = static_cast<double>(in), o = static_cast<double>(out);
   const double p = static_cast<double>(part);
   HalfCost& mlp = spec.mlp;
+  if (config.anyres_max_tiles > 0) {
+    mlp = CostsOfAllRows(i, o, p, ranks);
+    mlp.products = {{PerRow::Patches(1), part, in}, {PerRow::Patches(1), out, part}};
+    return spec;
+  }
   mlp.products = {{PerRow::ImageTokens(1), part, in}, {PerRow::ImageTokens(1), out, part}};
   mlp.passes = {{PassKind::kGelu, PerRow::ImageTokens(p)}};
   // Rows that are taken out of the encoder's, and given their vectors behind the lines of patches.

@@ -79,6 +79,11 @@ ImageSpec::Fit FitOf(const Json& json, ImageSpec::Fit own) {
   return ImageSpec::Fit::kCrop;
 }
 
+void NormalizeAsClip(ImageSpec* images) {
+  images->mean = {0.48145466F, 0.4578275F, 0.40821073F};
+  images->deviation = {0.26862954F, 0.26130258F, 0.27577711F};
+}
+
 // An encoder's tiles, with the normalization of CLIP or SigLIP.
 ImageSpec EncoderImages(const ModelConfig& config) {
   ImageSpec images;
@@ -87,10 +92,7 @@ ImageSpec EncoderImages(const ModelConfig& config) {
   images.tokens_per_tile = config.tokens_per_tile();
   images.mean = {0.5F, 0.5F, 0.5F};
   images.deviation = {0.5F, 0.5F, 0.5F};
-  if (config.vision.class_token) {
-    images.mean = {0.48145466F, 0.4578275F, 0.40821073F};
-    images.deviation = {0.26862954F, 0.26130258F, 0.27577711F};
-  }
+  if (config.vision.class_token) NormalizeAsClip(&images);
   return images;
 }
 
@@ -134,6 +136,17 @@ ImageSpec LlavaNextImages(const ModelConfig& config) {
     Refuse(kPinpoints, "not those of config.json; make them equal");
   }
   ReadNormalization(json, &images);
+  return images;
+}
+
+ImageSpec LlavaOnevisionImages(const ModelConfig& config) {
+  ImageSpec images = LlavaNextImages(config);
+  images.max_tiles = config.anyres_max_tiles;
+  images.lone_tiles = true;
+  images.fit = ImageSpec::Fit::kPad;
+  if (!config.preprocessor.is_object()) return images;
+  NormalizeAsClip(&images);
+  ReadNormalization(config.preprocessor, &images);
   return images;
 }
 

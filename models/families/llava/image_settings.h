@@ -15,4 +15,9 @@ ImageSpec LlavaImages(const ModelConfig& config);
 // processor must have too. Throws as LlavaImages().
 ImageSpec LlavaNextImages(const ModelConfig& config);
 
+// The same of a LLaVA-OneVision, whose pictures may be one square each. Without a mean in the
+// folder's image processor it is CLIP's, as in Transformers; without a processor SigLIP's, which
+// published folders have. Throws as LlavaImages().
+ImageSpec LlavaOnevisionImages(const ModelConfig& config);
+
 }  // namespace equipoise

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <charconv>
 #include <filesystem>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "configs/base/error.h"
@@ -212,6 +215,74 @@ void WriteNext(const ModelConfig& config, Json* json) {
   (*json)["image_grid_pinpoints"] = config.image_grid_pinpoints;
 }
 
+// The resolutions of LLaVA-OneVision that a config.json need not list: all of up to six tiles of
+// 384 pixels on a side.
+Json OnevisionPinpoints() {
+  constexpr int64_t kSide = 384, kMost = 6;
+  Json pinpoints = Json::array();
+  for (int64_t rows = 1; rows <= kMost; ++rows) {
+    for (int64_t columns = 1; columns <= kMost; ++columns) {
+      pinpoints.push_back({rows * kSide, columns * kSide});
+    }
+  }
+  return pinpoints;
+}
+
+// N of anyres_max_N.
+int64_t ParseMaxTiles(const ConfigSection& top) {
+  constexpr char kKey[] = "vision_aspect_ratio";
+  constexpr std::string_view kBegin = "anyres_max_";
+  constexpr int64_t kMostTiles = 1 << 20;
+  const std::string text = GetString(top.json, kKey, top.where, "anyres_max_9");
+  int64_t tiles = 0;
+  const char* end = text.data() + text.size();
+  const char* number = text.starts_with(kBegin) ? text.data() + kBegin.size() : end;
+  const auto read = std::from_chars(number, end, tiles);
+  if (read.ec != std::errc() || read.ptr != end || tiles < 1 || tiles > kMostTiles) {
+    top.Refuse(kKey, fmt::format("'{}' is not supported; use anyres_max_9, or another number of "
+                                 "tiles from 1 to {}",
+                                 text, kMostTiles));
+  }
+  return tiles;
+}
+
+// The section of an encoder or a language model, of that type where it does not tell.
+void SetType(Json* json, const char* section, const char* type) {
+  if (json->contains(section) && (*json)[section].is_object()) {
+    if (!(*json)[section].contains("model_type")) (*json)[section]["model_type"] = type;
+  }
+}
+
+// Absent keys have the defaults of Transformers' LlavaOnevisionConfig.
+void ParseOnevision(const ConfigSection& top, ModelConfig* config) {
+  Json json = top.json;
+  SetType(&json, "vision_config", kSiglip);
+  SetType(&json, "text_config", "qwen2");
+  Json defaults = {{"vision_feature_layer", -1}, {"vision_feature_select_strategy", "full"}};
+  if (!top.Has("image_token_id")) defaults["image_token_index"] = 151646;
+  defaults["image_grid_pinpoints"] = OnevisionPinpoints();
+  for (const auto& [key, value] : defaults.items()) {
+    if (!top.Has(key.c_str())) json[key] = value;
+  }
+  ParseNext({json, top.where}, config);
+  if (config->vision.class_token) {
+    top.Refuse("vision_config", fmt::format("model_type: '{}' is not supported here, only {} is",
+                                            config->vision.model_type, kSiglip));
+  }
+  config->anyres_max_tiles = ParseMaxTiles(top);
+  const char* key = top.Has("video_token_index") ? "video_token_index" : "video_token_id";
+  config->video_token_id = GetInt(top.json, key, top.where, 151647);
+}
+
+void WriteOnevision(const ModelConfig& config, Json* json) {
+  Write(config, json);
+  for (const char* key : {"image_seq_length", "video_token_id"}) json->erase(key);
+  json->update({{"architectures", {"LlavaOnevisionForConditionalGeneration"}},
+                {"image_grid_pinpoints", config.image_grid_pinpoints},
+                {"video_token_index", config.video_token_id},
+                {"vision_aspect_ratio", fmt::format("anyres_max_{}", config.anyres_max_tiles)}});
+}
+
 FolderSettings Settings(const ModelConfig& config, const std::string& /*folder*/) {
   FolderSettings settings;
   if (config.text.model_type == "llama") settings.default_template = "vicuna_v1";
@@ -221,6 +292,13 @@ FolderSettings Settings(const ModelConfig& config, const std::string& /*folder*/
 FolderSettings SettingsNext(const ModelConfig& config, const std::string& folder) {
   FolderSettings settings = Settings(config, folder);
   if (config.text.model_type == "mistral") settings.default_template = "mistral-v1";
+  return settings;
+}
+
+// The conversation that the model's authors trained with.
+FolderSettings SettingsOnevision(const ModelConfig& config, const std::string& folder) {
+  FolderSettings settings = SettingsNext(config, folder);
+  if (config.text.model_type == "qwen2") settings.default_template = "qwen2-vl";
   return settings;
 }
 
@@ -237,6 +315,13 @@ const EncoderFamily& LlavaNext() {
   static const EncoderFamily kFamily = {{"llava_next"},  ParseNext,      ValidateNext,
                                         WriteNext,       RenamingsNext,  LlavaEncoderSpecs,
                                         LlavaNextImages, FindImageToken, SettingsNext};
+  return kFamily;
+}
+
+const EncoderFamily& LlavaOnevision() {
+  static const EncoderFamily kFamily = {{"llava_onevision"},  ParseOnevision, ValidateNext,
+                                        WriteOnevision,       RenamingsNext,  LlavaEncoderSpecs,
+                                        LlavaOnevisionImages, FindImageToken, SettingsOnevision};
   return kFamily;
 }
 

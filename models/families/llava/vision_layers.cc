@@ -26,6 +26,24 @@ at::Tensor IndexOn(const std::vector<int64_t>& indices, at::Device device) {
   return ToDevice(tensor, device);
 }
 
+// Tokens made of rows `x`: one each, or the weighted sum of four, rounded once. As no row comes
+// twice in one of the four, gradients are summed in one order on every device.
+at::Tensor TokensOf(const at::Tensor& x, const TokenRows& tokens) {
+  const at::Tensor single = x.index_select(0, IndexOn(tokens.rows, x.device()));
+  if (tokens.blended.empty()) return single;
+  at::Tensor sum;
+  for (size_t i = 0; i < tokens.corners.size(); ++i) {
+    at::Tensor weights = at::empty({std::ssize(tokens.blended), 1}, at::kFloat);
+    std::copy(tokens.weights[i].begin(), tokens.weights[i].end(),
+              weights.mutable_data_ptr<float>());
+    const at::Tensor part = x.index_select(0, IndexOn(tokens.corners[i], x.device()))
+                                .to(at::kFloat)
+                                .mul(ToDevice(weights, x.device()));
+    sum = i == 0 ? part : sum.add(part);
+  }
+  return single.index_copy(0, IndexOn(tokens.blended, x.device()), sum.to(x.scalar_type()));
+}
+
 }  // namespace
 
 ClipEmbeddingLayer::ClipEmbeddingLayer(const LayerSpec& spec, const VisionConfig& config,
@@ -110,11 +128,17 @@ at::Tensor MlpProjectorLayer::Project(const at::Tensor& rows) const {
 }
 
 // The projector takes each row by itself, so that rows can be chosen before it. In the place of the
-// vectors it is given rows whose results are not used: all its costs go with the tokens.
+// vectors it is given rows whose results are not used: all its costs go with the tokens. Blended
+// rows are made of its results, so that there it is given all.
 at::Tensor MlpProjectorLayer::AnyResolution(const MicroBatch& batch, const at::Tensor& input) {
   const TokenRows tokens = TokenRowsOf(images_, GridsOf(batch));
-  const at::Tensor rows = input.flatten(0, 1).index_select(0, IndexOn(tokens.rows, input.device()));
-  return ops::PutVector(Project(rows), IndexOn(tokens.newlines, input.device()), *newline_);
+  const at::Tensor newlines = IndexOn(tokens.newlines, input.device());
+  const at::Tensor all = input.flatten(0, 1);
+  if (images_.max_tiles > 0) {
+    return ops::PutVector(TokensOf(Project(all), tokens), newlines, *newline_);
+  }
+  const at::Tensor rows = all.index_select(0, IndexOn(tokens.rows, input.device()));
+  return ops::PutVector(Project(rows), newlines, *newline_);
 }
 
 at::Tensor MlpProjectorLayer::Forward(const MicroBatch& batch, const at::Tensor& input,

@@ -1,0 +1,46 @@
+// LLaVA-OneVision on meshes: a picture whose patches are brought down and squares with a vector
+// behind each give the loss and the gradients of one process, and the bits of a mesh that differs
+// in the pipeline alone.
+
+#include <ATen/Parallel.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <tuple>
+
+#include "tests/parity/cell.h"
+
+namespace equipoise::testing {
+namespace {
+
+void Check(const Cell& cell) {
+  at::set_num_threads(1);
+  INFO(ToString(cell));
+  Cell one = cell;
+  one.pipeline = 1;
+  one.encoder = EncoderPlacement::kInline;
+  one.schedule = "gpipe";
+  one.recompute = "none";
+  Cell sums = one;
+  one.data = one.tensor = 1;
+  one.zero = sums.zero = 0;
+  const CellResult result = RunCell(cell);
+  const CellErrors errors = Compare(result, RunCell(one));
+  INFO(ToString(errors));
+  CHECK(errors.Within(BoundsOf(cell)));
+  CHECK(SameBits(result, RunCell(sums)));
+}
+
+TEST_CASE("parity: patches that are brought down, and squares", "[parity][cpu]") {
+  Cell cell;
+  cell.model = "llava_onevision-qwen2";
+  cell.modality = GENERATE("mixed", "pictures");
+  cell.pipeline = 2;
+  std::tie(cell.data, cell.tensor) = GENERATE(table<int, int>({{2, 1}, {1, 2}, {1, 3}}));
+  cell.zero = cell.data - 1;
+  cell.recompute = GENERATE("none", "random 1");
+  Check(cell);
+}
+
+}  // namespace
+}  // namespace equipoise::testing
