@@ -39,6 +39,22 @@ bool AddNamed(std::string_view names, std::string_view runs, const Wanted& wante
   return true;
 }
 
+// Reader of the numbers of tables of parts.
+class NumberReader {
+ public:
+  explicit NumberReader(std::string_view text) : text_(text) {}
+  bool AtEnd() const { return at_ == text_.size(); }
+  uint32_t Next() {
+    uint32_t value = 0;
+    while (text_[at_] >= 'a') value = (value + static_cast<uint32_t>(text_[at_++] - 'a')) * 26;
+    return value + static_cast<uint32_t>(text_[at_++] - 'A');
+  }
+
+ private:
+  std::string_view text_;
+  size_t at_ = 0;
+};
+
 }  // namespace
 
 void CodePointSet::Add(const CodePointSet& other) {
@@ -113,6 +129,19 @@ void CodePointTable::Set(uint32_t begin, uint32_t end, uint8_t value) {
   }
 }
 
+void ForEachParts(std::string_view table,
+                  const std::function<void(uint32_t, bool, const std::vector<uint32_t>&)>& visit) {
+  NumberReader reader(table);
+  uint32_t point = 0;
+  while (!reader.AtEnd()) {
+    point += reader.Next();
+    const uint32_t count_and_flag = reader.Next();
+    std::vector<uint32_t> parts;
+    for (uint32_t i = 0; i < count_and_flag / 2; ++i) parts.push_back(reader.Next());
+    visit(point, count_and_flag % 2 != 0, parts);
+  }
+}
+
 std::optional<CodePointSet> PropertySet(std::string_view name) {
   CodePointSet set;
   const auto is_category = [&](std::string_view known) {
@@ -120,6 +149,7 @@ std::optional<CodePointSet> PropertySet(std::string_view name) {
   };
   const auto is_script = [&](std::string_view known) { return known == name; };
   if (name == "numeric") return NonZeroSet(kNumericRuns);
+  if (name == "bert_punctuation") return NonZeroSet(kBertPunctuationRuns);
   if (AddNamed(kCategoryNames, kCategoryRuns, is_category, set)) return set;
   if (name != "Unknown" && AddNamed(kScriptNames, kScriptRuns, is_script, set)) return set;
   return std::nullopt;

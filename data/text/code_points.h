@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -50,8 +51,14 @@ class CodePointTable {
   std::vector<bool> shared_;             // for each block
 };
 
-// Code points of a general category (L, Lu ...) or a script (Han ...) by its name, or of `numeric`,
-// which the Digits pre-tokenizer cuts out. nullopt for a name that is not in the tables.
+// Visits the entries of a table of parts of unicode_tables.h: code point, whether NFC composes the
+// parts again, and the parts.
+void ForEachParts(std::string_view table,
+                  const std::function<void(uint32_t, bool, const std::vector<uint32_t>&)>& visit);
+
+// Code points of a general category (L, Lu ...) or a script (Han ...) by its name, of `numeric`,
+// which the Digits pre-tokenizer cuts out, or of `bert_punctuation`, which BertPreTokenizer does.
+// nullopt for a name that is not in the tables.
 std::optional<CodePointSet> PropertySet(std::string_view name);
 // Code points of Unicode's White_Space property.
 CodePointSet WhiteSpaceSet();

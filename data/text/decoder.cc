@@ -1,5 +1,6 @@
 #include "data/text/decoder.h"
 
+#include <array>
 #include <charconv>
 #include <optional>
 #include <string_view>
@@ -53,6 +54,36 @@ void Strip(std::string& token, const DecoderStep& step) {
   token.erase(0, cut);
 }
 
+// WordPiece's clean-up, within one token.
+std::string CleanUp(std::string token) {
+  static constexpr std::array<std::pair<const char*, const char*>, 11> kReplaced = {
+      {{" .", "."},
+       {" ?", "?"},
+       {" !", "!"},
+       {" ,", ","},
+       {" ' ", "'"},
+       {" n't", "n't"},
+       {" 'm", "'m"},
+       {" do not", " don't"},
+       {" 's", "'s"},
+       {" 've", "'ve"},
+       {" 're", "'re"}}};
+  for (const auto& [text, becomes] : kReplaced) token = ReplaceAll(std::move(token), text, becomes);
+  return token;
+}
+
+void JoinWordPieces(const DecoderStep& step, std::vector<std::string>& tokens) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    std::string& token = tokens[i];
+    if (i > 0 && token.starts_with(step.pattern)) {
+      token.erase(0, step.pattern.size());
+    } else if (i > 0) {
+      token.insert(0, 1, ' ');
+    }
+    if (step.count > 0) token = CleanUp(std::move(token));
+  }
+}
+
 void Run(const DecoderStep& step, std::vector<std::string>& tokens) {
   switch (step.kind) {
     case DecoderStep::Kind::kReplace:
@@ -70,6 +101,8 @@ void Run(const DecoderStep& step, std::vector<std::string>& tokens) {
     case DecoderStep::Kind::kStrip:
       for (std::string& token : tokens) Strip(token, step);
       return;
+    case DecoderStep::Kind::kWordPiece:
+      return JoinWordPieces(step, tokens);
     case DecoderStep::Kind::kMetaspace:
       for (size_t i = 0; i < tokens.size(); ++i) {
         tokens[i] = ReplaceAll(tokens[i], step.pattern, i == 0 && step.count > 0 ? "" : " ");

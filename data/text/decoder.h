@@ -14,6 +14,9 @@ struct DecoderStep {
     kFuse,          // all tokens become one
     kStrip,         // up to `count` times `content`, one character, is cut off a token's beginning
     kMetaspace,     // `pattern` becomes a space; in the first token nothing where `count` > 0
+    // WordPiece's: `pattern` is cut off a token's beginning, or it gets a space before it; not the
+    // first token. With `count` > 0 spaces around punctuation of English are taken out then.
+    kWordPiece,
   };
   Kind kind = Kind::kFuse;
   std::string pattern, content;

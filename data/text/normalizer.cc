@@ -40,6 +40,7 @@ Normalizer::Normalizer(const std::vector<NormalizerStep>& steps, const std::stri
     if (step.kind == NormalizerStep::Kind::kReplaceMatches)
       added.regex.emplace(step.pattern, source);
     if (step.kind == NormalizerStep::Kind::kCharsmap) added.charsmap.emplace(step.content, source);
+    if (step.kind == NormalizerStep::Kind::kMap) added.map.emplace(step.map);
   }
 }
 
@@ -62,6 +63,9 @@ std::string Normalizer::Run(std::string_view text) const {
         break;
       case NormalizerStep::Kind::kCharsmap:
         out = step.charsmap->Run(out);
+        break;
+      case NormalizerStep::Kind::kMap:
+        out = step.map->Run(out);
         break;
       case NormalizerStep::Kind::kPrepend:
         if (!out.empty()) out.insert(0, step.step.content);

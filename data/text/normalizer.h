@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/text/charsmap.h"
+#include "data/text/code_point_map.h"
 #include "data/text/regex.h"
 #include "data/text/text_normalizer.h"
 
@@ -21,9 +22,11 @@ struct NormalizerStep {
     kReplaceMatches,  // the same of a regular expression
     kStrip,           // white space is cut off the beginning (`left`) and the end (`right`)
     kCharsmap,        // by SentencePiece's compiled table, the bytes in `content`
+    kMap,             // code point by code point, by `map`
   };
   Kind kind = Kind::kForm;
   NormalForm form = NormalForm::kNfc;
+  CodePointMap::Kind map = CodePointMap::Kind::kLowercase;
   std::string pattern, content;
   bool left = false, right = false;
 };
@@ -44,6 +47,7 @@ class Normalizer {
     std::optional<TextNormalizer> form;
     std::optional<Regex> regex;
     std::optional<Charsmap> charsmap;
+    std::optional<CodePointMap> map;
   };
   void Replace(const NormalizerStep& step, size_t most, std::string& text) const;
   void ReplaceMatches(const Step& step, size_t most, std::string& text) const;

@@ -132,6 +132,22 @@ class UnigramText : public PlainText {
   UnigramModel unigram_;
 };
 
+// WordPiece: BERT's.
+class WordPieceText : public PlainText {
+ public:
+  WordPieceText(const TokenizerSpec& spec, const std::string& source)
+      : PlainText(spec, source),
+        pre_tokenizer_(spec.pre_tokenizer, source + ": pre_tokenizer"),
+        model_(spec.vocabulary, *spec.word_piece) {}
+  void Encode(std::string_view text, bool /*first*/, std::vector<int32_t>& ids) const override {
+    pre_tokenizer_.Split(text, [&](std::string_view word) { model_.Encode(word, ids); });
+  }
+
+ private:
+  PreTokenizer pre_tokenizer_;
+  WordPieceModel model_;
+};
+
 // SentencePiece of a tokenizer.model; it normalizes by itself. A piece whose id an added token has
 // taken ("[UNUSED_TOKEN_145]" of InternLM2, now <|im_end|>) is cut in two: no text makes that id.
 class SentencePieceText : public TextModel {
@@ -192,6 +208,7 @@ class SentencePieceText : public TextModel {
 std::unique_ptr<const TextModel> MakeTextModel(const TokenizerSpec& spec,
                                                const std::string& source) {
   if (!spec.pieces.empty()) return std::make_unique<UnigramText>(spec, source);
+  if (spec.word_piece) return std::make_unique<WordPieceText>(spec, source);
   if (spec.options.byte_fallback) return std::make_unique<ByteFallbackText>(spec, source);
   return std::make_unique<ByteLevelText>(spec, source);
 }

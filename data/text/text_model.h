@@ -31,8 +31,8 @@ class TextModel {
   virtual std::optional<int32_t> Find(const std::string& token) const = 0;
 };
 
-// The model of a tokenizer.json: byte-level BPE, BPE with byte fallback, or unigram. REQUIRES:
-// `spec` outlives it; its merges are not used any more.
+// The model of a tokenizer.json: byte-level BPE, BPE with byte fallback, unigram, or WordPiece.
+// REQUIRES: `spec` outlives it; its merges are not used any more.
 std::unique_ptr<const TextModel> MakeTextModel(const TokenizerSpec& spec,
                                                const std::string& source);
 // SentencePiece of a tokenizer.model with tokens that a folder's files add.

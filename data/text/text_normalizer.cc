@@ -28,22 +28,6 @@ bool IsCompatible(NormalForm form) {
   return form == NormalForm::kNfkc || form == NormalForm::kNfkd;
 }
 
-// Reader of the numbers of unicode_tables.h.
-class NumberReader {
- public:
-  explicit NumberReader(std::string_view text) : text_(text) {}
-  bool AtEnd() const { return at_ == text_.size(); }
-  uint32_t Next() {
-    uint32_t value = 0;
-    while (text_[at_] >= 'a') value = (value + static_cast<uint32_t>(text_[at_++] - 'a')) * 26;
-    return value + static_cast<uint32_t>(text_[at_++] - 'A');
-  }
-
- private:
-  std::string_view text_;
-  size_t at_ = 0;
-};
-
 uint64_t PairOf(uint32_t first, uint32_t second) { return uint64_t{first} << 32 | second; }
 
 }  // namespace
@@ -57,17 +41,12 @@ TextNormalizer::TextNormalizer(std::optional<NormalForm> form, std::string sourc
 }
 
 void TextNormalizer::ReadParts(std::string_view table) {
-  NumberReader reader(table);
-  uint32_t point = 0;
   std::vector<uint32_t> composites;
-  while (!reader.AtEnd()) {
-    point += reader.Next();
-    const uint32_t count_and_flag = reader.Next();
-    const Parts parts{static_cast<uint32_t>(parts_.size()), count_and_flag / 2};
-    for (uint32_t i = 0; i < parts.count; ++i) parts_.push_back(reader.Next());
-    parts_of_[point] = parts;
-    if (count_and_flag % 2 != 0 && composes()) composites.push_back(point);
-  }
+  ForEachParts(table, [&](uint32_t point, bool again, const std::vector<uint32_t>& parts) {
+    parts_of_[point] = {static_cast<uint32_t>(parts_.size()), static_cast<uint32_t>(parts.size())};
+    parts_.insert(parts_.end(), parts.begin(), parts.end());
+    if (again && composes()) composites.push_back(point);
+  });
   // A composite of three parts is made of one of two parts and the last.
   std::stable_sort(composites.begin(), composites.end(),
                    [&](uint32_t a, uint32_t b) { return parts_of_[a].count < parts_of_[b].count; });

@@ -12,10 +12,10 @@
 
 namespace equipoise {
 
-// A BPE tokenizer of a Hugging Face tokenizer.json, byte-level (GPT-2, Qwen2, Llama 3) or with byte
-// fallback (LLaMA, Mistral), or a SentencePiece model with the added tokens of the files in its
-// folder. Thread-safe once built. Ids and texts equal those of the `tokenizers` and `sentencepiece`
-// libraries.
+// A tokenizer of a Hugging Face tokenizer.json: BPE, byte-level (GPT-2, Qwen2, Llama 3) or with
+// byte fallback (LLaMA, Mistral), Unigram (T5) or WordPiece (BERT); or a SentencePiece model with
+// the added tokens of the files in its folder. Thread-safe once built. Ids and texts equal those of
+// the `tokenizers` and `sentencepiece` libraries.
 class Tokenizer {
  public:
   // `path` is a tokenizer.json, a tokenizer.model, or a folder that holds one; of both, the first

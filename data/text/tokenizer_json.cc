@@ -49,8 +49,11 @@ class Reader {
   TokenizerSpec Read() {
     const Json& model = Object(root_, "model", source_);
     CheckModel(model);
-    if (IsUnigram(model)) {
+    if (TypeOf(model) == "Unigram") {
       ReadPieces(model);
+    } else if (TypeOf(model) == "WordPiece") {
+      ReadVocabulary(Object(model, "vocab", source_ + ": model"));
+      ReadWordPiece(model);
     } else {
       ReadVocabulary(Object(model, "vocab", source_ + ": model"));
       ReadMerges(model);
@@ -67,9 +70,10 @@ class Reader {
  private:
   void CheckModel(const Json& model) const {
     const std::string at = source_ + ": model";
-    const std::string type = GetString(model, "type", at, "BPE");
+    const std::string type = TypeOf(model);
+    if (type == "WordPiece") return;
     if (type != "BPE" && type != "Unigram") {
-      Fail(at, "type " + Quote(type) + " is not supported; BPE and Unigram are");
+      Fail(at, "type " + Quote(type) + " is not supported; BPE, Unigram and WordPiece are");
     }
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       if (!GetString(model, key, at, "").empty()) Fail(at, std::string(key) + " is not supported");
@@ -78,7 +82,22 @@ class Reader {
       Fail(at, "dropout is not supported; set it to null");
   }
 
-  static bool IsUnigram(const Json& model) { return model.value("type", Json()) == "Unigram"; }
+  // Old files do not name it: BPE's have merges.
+  std::string TypeOf(const Json& model) const {
+    const bool words = model.contains("max_input_chars_per_word") && !model.contains("merges");
+    return GetString(model, "type", source_ + ": model", words ? "WordPiece" : "BPE");
+  }
+
+  void ReadWordPiece(const Json& model) {
+    const std::string at = source_ + ": model";
+    WordPieceModel::Options options;
+    options.unknown = IdOfUnknown(GetString(model, "unk_token", at), at);
+    options.prefix = GetString(model, "continuing_subword_prefix", at);
+    const int64_t most = GetInt(model, "max_input_chars_per_word", at);
+    if (most < 0) Fail(at, "max_input_chars_per_word is below 0");
+    options.most_characters = static_cast<uint64_t>(most);
+    spec_.word_piece = options;
+  }
 
   // The vocabulary of a unigram model, [[piece, score]...].
   void ReadPieces(const Json& model) {
@@ -108,6 +127,9 @@ class Reader {
     const std::string words = source_ + ": pre_tokenizer", back = source_ + ": decoder";
     if (!spec_.pieces.empty()) {
       spec_.metaspace = ReadUnigramSteps(pre_tokenizer, words, spec_.pre_tokenizer);
+      spec_.decoder = ReadDecoder(decoder, back);
+    } else if (spec_.word_piece) {
+      spec_.pre_tokenizer = ReadWordPieceSteps(pre_tokenizer, words);
       spec_.decoder = ReadDecoder(decoder, back);
     } else if (spec_.options.byte_fallback) {
       spec_.metaspace = ReadMetaspace(pre_tokenizer, words);
@@ -181,11 +203,14 @@ class Reader {
     spec_.options.fuse_unknown = GetBool(model, "fuse_unk", at, false);
     spec_.options.byte_fallback = GetBool(model, "byte_fallback", at, false);
     const std::string unknown = GetString(model, "unk_token", at, "");
-    if (unknown.empty()) return;
-    const auto found = spec_.vocabulary.find(unknown);
+    if (!unknown.empty()) spec_.options.unknown = IdOfUnknown(unknown, at);
+  }
+
+  int32_t IdOfUnknown(const std::string& token, const std::string& at) const {
+    const auto found = spec_.vocabulary.find(token);
     if (found == spec_.vocabulary.end())
-      Fail(at, "unk_token " + Quote(unknown) + " is not in model.vocab");
-    spec_.options.unknown = found->second;
+      Fail(at, "unk_token " + Quote(token) + " is not in model.vocab");
+    return found->second;
   }
 
   void ReadAddedTokens() {

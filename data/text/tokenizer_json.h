@@ -12,6 +12,7 @@
 #include "data/text/metaspace.h"
 #include "data/text/normalizer.h"
 #include "data/text/pretokenizer.h"
+#include "data/text/word_piece.h"
 
 namespace equipoise {
 
@@ -20,14 +21,15 @@ namespace equipoise {
 struct TokenizerSpec {
   // In the byte alphabet, with options.byte_fallback in plain text; added tokens not included.
   Vocabulary vocabulary;
-  // Of a unigram model, in the order of their ids: pieces and scores. Empty: the model is BPE.
+  // Of a unigram model, in the order of their ids: pieces and scores. Empty: the model is another.
   std::vector<std::pair<std::string, double>> pieces;
+  std::optional<WordPieceModel::Options> word_piece;  // none: the model is another
   std::vector<BpeModel::Merge> merges;
   BpeModel::Options options;
   std::vector<NormalizerStep> normalizer;
-  PreTokenizerSpec pre_tokenizer;      // of byte-level BPE; of unigram the steps before Metaspace
+  PreTokenizerSpec pre_tokenizer;  // not with byte fallback; of unigram the steps before Metaspace
   std::optional<Metaspace> metaspace;  // with byte fallback and unigram; none: a text is one word
-  std::vector<DecoderStep> decoder;    // likewise
+  std::vector<DecoderStep> decoder;    // but of byte-level BPE
   std::vector<AddedToken> added_tokens;
   std::string begin_token;  // that the post-processor puts before a text; empty: none
   int32_t largest_id = -1;

@@ -95,13 +95,35 @@ NormalizerStep ReadNormalizerStep(const Json& step, const std::string& type,
     const auto bytes = FromBase64(GetString(step, "precompiled_charsmap", source));
     if (!bytes) throw DataError(source + ": precompiled_charsmap is not Base64");
     read.content = *bytes;
+  } else if (type == "Lowercase" || type == "StripAccents") {
+    read.kind = NormalizerStep::Kind::kMap;
+    read.map =
+        type == "Lowercase" ? CodePointMap::Kind::kLowercase : CodePointMap::Kind::kStripAccents;
   } else {
     throw DataError(
         fmt::format("{}: '{}' is not supported; supported are NFC, NFD, NFKC, NFKD, Prepend, "
-                    "Replace, Strip and Precompiled",
+                    "Replace, Strip, Precompiled, Lowercase, StripAccents and BertNormalizer",
                     source, type));
   }
   return read;
+}
+
+std::vector<NormalizerStep> ReadBertNormalizer(const Json& step, const std::string& source) {
+  const bool lowercase = GetBool(step, "lowercase", source);
+  std::vector<NormalizerStep> all;
+  const auto add = [&](CodePointMap::Kind map) {
+    NormalizerStep& added = all.emplace_back();
+    added.kind = NormalizerStep::Kind::kMap;
+    added.map = map;
+  };
+  if (GetBool(step, "clean_text", source)) add(CodePointMap::Kind::kBertClean);
+  if (GetBool(step, "handle_chinese_chars", source)) add(CodePointMap::Kind::kBertSpace);
+  if (GetBool(step, "strip_accents", source, lowercase)) {
+    all.emplace_back().form = NormalForm::kNfd;
+    add(CodePointMap::Kind::kBertStrip);
+  }
+  if (lowercase) add(CodePointMap::Kind::kLowercase);
+  return all;
 }
 
 // The replacement of a Metaspace step.
@@ -196,6 +218,7 @@ void ReadStep(const Json& step, const std::string& source, bool last, PreTokeniz
 std::vector<NormalizerStep> ReadNormalizer(const Json& normalizer, const std::string& source) {
   if (normalizer.is_null()) return {};
   const std::string type = TypeOf(normalizer, source);
+  if (type == "BertNormalizer") return ReadBertNormalizer(normalizer, source);
   if (type != "Sequence") return {ReadNormalizerStep(normalizer, type, source)};
   const Json& steps = ListOf(normalizer, "normalizers", source);
   CheckSteps(steps, source);
@@ -224,6 +247,11 @@ std::string ReadTemplateBegin(const Json& post_processor, const std::string& sou
       if (!token.empty()) return token;
     }
     return "";
+  }
+  if (type == "BertProcessing" || type == "RobertaProcessing") {
+    const Json& begin = ListOf(post_processor, "cls", source);
+    if (begin.empty() || !begin[0].is_string()) throw DataError(source + ": cls is no token");
+    return begin[0].get<std::string>();
   }
   if (type != "TemplateProcessing") return "";
   const Json& single = ListOf(post_processor, "single", source);
@@ -299,9 +327,35 @@ std::optional<Metaspace> ReadUnigramSteps(const Json& pre_tokenizer, const std::
   return metaspace;
 }
 
+PreTokenizerSpec ReadWordPieceSteps(const Json& pre_tokenizer, const std::string& source) {
+  PreTokenizerSpec spec;
+  if (pre_tokenizer.is_null()) return spec;
+  const bool many = TypeOf(pre_tokenizer, source) == "Sequence";
+  const Json one = Json::array({pre_tokenizer});
+  const Json& steps = many ? ListOf(pre_tokenizer, "pretokenizers", source) : one;
+  CheckSteps(steps, source);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const std::string at = many ? fmt::format("{}[{}]", source, i) : source;
+    const std::string kind = TypeOf(steps[i], at);
+    if (kind == "BertPreTokenizer" || kind == "WhitespaceSplit") {
+      spec.steps.push_back({"\\s+", SplitBehavior::kRemoved, false});
+      if (kind == "WhitespaceSplit") continue;
+      spec.steps.push_back({"\\p{bert_punctuation}", SplitBehavior::kIsolated, false});
+    } else if (kind == "Split" || kind == "Digits") {
+      ReadStep(steps[i], at, /*last=*/false, spec);
+    } else {
+      throw DataError(
+          fmt::format("{}: pre-tokenizer '{}' is not supported with WordPiece; supported are "
+                      "BertPreTokenizer, WhitespaceSplit, Split and Digits",
+                      at, kind));
+    }
+  }
+  return spec;
+}
+
 std::vector<DecoderStep> ReadDecoder(const Json& decoder, const std::string& source) {
   if (decoder.is_null()) {
-    throw DataError(source + ": there is none; model.byte_fallback needs one");
+    throw DataError(source + ": there is none; only byte-level BPE does without one");
   }
   const std::string type = TypeOf(decoder, source);
   DecoderStep read;
@@ -326,10 +380,14 @@ std::vector<DecoderStep> ReadDecoder(const Json& decoder, const std::string& sou
     read.kind = DecoderStep::Kind::kMetaspace;
     read.pattern = ReplacementOf(decoder, source);
     read.count = PrependOf(decoder, source) == Metaspace::Prepend::kNever ? 0 : 1;
+  } else if (type == "WordPiece") {
+    read.kind = DecoderStep::Kind::kWordPiece;
+    read.pattern = GetString(decoder, "prefix", source);
+    read.count = GetBool(decoder, "cleanup", source) ? 1 : 0;
   } else if (type != "Fuse") {
     throw DataError(
-        fmt::format("{}: '{}' is not supported with model.byte_fallback; supported are "
-                    "Replace, ByteFallback, Fuse, Strip and Metaspace",
+        fmt::format("{}: '{}' is not supported; supported are Replace, ByteFallback, Fuse, Strip, "
+                    "Metaspace and WordPiece",
                     source, type));
   }
   return {read};

@@ -17,7 +17,9 @@ namespace equipoise {
 
 // The steps of a normalizer; normal forms in a row as the one that they amount to.
 std::vector<NormalizerStep> ReadNormalizer(const Json& normalizer, const std::string& source);
-// The first token of the single text of a template post-processor; empty: none.
+// The token that a post-processor puts before a single text: a template's first, or `cls` of BERT's
+// and RoBERTa's;
+// empty: none.
 std::string ReadTemplateBegin(const Json& post_processor, const std::string& source);
 
 // Of byte-level BPE.
@@ -28,7 +30,10 @@ void CheckDecoder(const Json& decoder, const std::string& source);
 std::optional<Metaspace> ReadUnigramSteps(const Json& pre_tokenizer, const std::string& source,
                                           PreTokenizerSpec& spec);
 
-// Of BPE with byte fallback; the decoder of a unigram model too.
+// Of WordPiece.
+PreTokenizerSpec ReadWordPieceSteps(const Json& pre_tokenizer, const std::string& source);
+
+// Of BPE with byte fallback; the decoder of unigram and WordPiece too.
 std::optional<Metaspace> ReadMetaspace(const Json& pre_tokenizer, const std::string& source);
 std::vector<DecoderStep> ReadDecoder(const Json& decoder, const std::string& source);
 

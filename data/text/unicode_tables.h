@@ -20,6 +20,13 @@ extern const std::string_view kNumericRuns;    // 1: what the Digits pre-tokeniz
 extern const std::string_view kWordRuns;       // 1: what a `single_word` token must not touch
 extern const std::string_view kGraphemeRuns;   // grapheme cluster break classes; see charsmap.cc
 extern const std::string_view kCombiningRuns;  // rank of the canonical combining class; 0: starter
+extern const std::string_view kAccentRuns;     // 1: what StripAccents removes
+
+// Of BertNormalizer and BertPreTokenizer.
+extern const std::string_view kBertCleanRuns;        // 1: removed by clean_text; 2: made a space
+extern const std::string_view kBertSpacedRuns;       // 1: set apart by handle_chinese_chars
+extern const std::string_view kBertAccentRuns;       // 1: removed by strip_accents, after NFD
+extern const std::string_view kBertPunctuationRuns;  // 1: a word of its own
 
 // Full decompositions, in the order of code points. Each entry: the distance from the code point of
 // the entry before, 2 * (number of parts) + (1 where NFC composes the parts again), the parts. A
@@ -27,5 +34,7 @@ extern const std::string_view kCombiningRuns;  // rank of the canonical combinin
 // follow from arithmetic and are left out.
 extern const std::string_view kCanonicalParts;
 extern const std::string_view kCompatibleParts;  // where they differ from the canonical ones
+// Lower case of what it changes, in the same form.
+extern const std::string_view kLowercaseParts;
 
 }  // namespace equipoise

@@ -24,14 +24,7 @@ UnigramModel::UnigramModel(const std::vector<std::pair<std::string, double>>* pi
   for (size_t id = 0; id < pieces->size(); ++id) {
     const auto& [piece, score] = (*pieces)[id];
     least = id == 0 ? score : std::min(least, score);
-    uint32_t node = 0;
-    for (const char c : piece) {
-      const auto [edge, is_new] = edges_.try_emplace(uint64_t{node} << 8 | static_cast<uint8_t>(c),
-                                                     static_cast<uint32_t>(piece_at_.size()));
-      if (is_new) piece_at_.push_back(-1);
-      node = edge->second;
-    }
-    if (node != 0) piece_at_[node] = vocabulary->at(piece);
+    trie_.Add(piece, vocabulary->at(piece));
   }
   unknown_score_ = least - kUnknownPenalty;
 }
@@ -47,12 +40,11 @@ std::vector<UnigramModel::Best> UnigramModel::FindBest(std::string_view word) co
   for (size_t begin = 0; begin < word.size();) {
     const size_t character = ReadCodePoint(word, begin).bytes;
     bool covered = false;  // the character is a piece by itself
-    uint32_t node = 0;
+    uint32_t node = PieceTrie::kRoot;
     for (size_t end = begin; end < word.size();) {
-      const auto edge = edges_.find(uint64_t{node} << 8 | static_cast<uint8_t>(word[end++]));
-      if (edge == edges_.end()) break;
-      node = edge->second;
-      const int32_t id = piece_at_[node];
+      node = trie_.Next(node, word[end++]);
+      if (node == PieceTrie::kNone) break;
+      const int32_t id = trie_.PieceAt(node);
       if (id < 0) continue;
       consider(begin, end, (*pieces_)[static_cast<size_t>(id)].second, id);
       covered |= end - begin == character;

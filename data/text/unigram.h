@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "data/text/bpe.h"
+#include "data/text/piece_trie.h"
 
 namespace equipoise {
 
@@ -44,9 +44,7 @@ class UnigramModel {
   const Vocabulary* vocabulary_;
   Options options_;
   double unknown_score_ = 0;
-  // A trie: node << 8 | byte -> node; node 0 is the root.
-  std::unordered_map<uint64_t, uint32_t> edges_;
-  std::vector<int32_t> piece_at_ = {-1};  // of each node: the id of the piece that ends there
+  PieceTrie trie_;
 };
 
 }  // namespace equipoise

@@ -67,6 +67,35 @@ Json TinyTokenizerJson() {
       {"model", {{"type", "BPE"}, {"unk_token", nullptr}, {"vocab", vocab}, {"merges", merges}}}};
 }
 
+Json TinyWordPieceJson() {
+  Json vocab = Json::object(), added = Json::array();
+  int next = 0;
+  for (const char* token : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) {
+    added.push_back({{"id", next}, {"content", token}, {"special", true}});
+    vocab[token] = next++;
+  }
+  for (const char* piece : {"un", "##able", "##a", "##ab", "cafe", ".", "'", "s", "12", "你"})
+    vocab[piece] = next++;
+  return {{"version", "1.0"},
+          {"added_tokens", added},
+          {"normalizer",
+           {{"type", "BertNormalizer"},
+            {"clean_text", true},
+            {"handle_chinese_chars", true},
+            {"strip_accents", nullptr},
+            {"lowercase", true}}},
+          {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+          {"post_processor",
+           {{"type", "BertProcessing"}, {"sep", {"[SEP]", 3}}, {"cls", {"[CLS]", 2}}}},
+          {"decoder", {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}}},
+          {"model",
+           {{"type", "WordPiece"},
+            {"unk_token", "[UNK]"},
+            {"continuing_subword_prefix", "##"},
+            {"max_input_chars_per_word", 100},
+            {"vocab", vocab}}}};
+}
+
 Tokenizer ReadTokenizerText(const std::string& text) {
   std::string folder =
       (std::filesystem::temp_directory_path() / "equipoise-tokenizer-XXXXXX").string();

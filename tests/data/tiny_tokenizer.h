@@ -12,6 +12,10 @@ namespace equipoise {
 // NFC, Qwen2's pattern.
 Json TinyTokenizerJson();
 
+// BERT's tokenizer.json on a few pieces: [PAD], [UNK], [CLS], [SEP] and [MASK] from 0 on, then
+// words.
+Json TinyWordPieceJson();
+
 // Writes `json` into a temporary file and reads it. The file is named `tokenizer.json`.
 Tokenizer ReadTokenizerText(const std::string& text);
 inline Tokenizer ReadTokenizerJson(const Json& json) { return ReadTokenizerText(json.dump()); }

@@ -144,7 +144,9 @@ void SetNoDecoder(Json& json) {
 const std::vector<Attack>& Attacks() {
   static const std::vector<Attack> kAttacks = {
       {"no model", "model is missing", [](Json& j) { j.erase("model"); }},
-      {"WordPiece", "'WordPiece' is not supported",
+      {"WordLevel", "'WordLevel' is not supported",
+       [](Json& j) { j["model"]["type"] = "WordLevel"; }},
+      {"WordPiece without its unknown token", "unk_token",
        [](Json& j) { j["model"]["type"] = "WordPiece"; }},
       {"Unigram with the words of BPE", "vocab is missing, empty or no list",
        [](Json& j) { j["model"]["type"] = "Unigram"; }},
@@ -175,10 +177,10 @@ const std::vector<Attack>& Attacks() {
          SetFallback(j);
          j["decoder"] = {{"type", "Strip"}, {"content", " "}, {"start", 0}, {"stop", 1}};
        }},
-      {"other decoder of byte fallback", "'WordPiece' is not supported",
+      {"other decoder of byte fallback", "'CTC' is not supported",
        [](Json& j) {
          SetFallback(j);
-         j["decoder"] = {{"type", "WordPiece"}};
+         j["decoder"] = {{"type", "CTC"}};
        }},
       {"dropout", "dropout", [](Json& j) { j["model"]["dropout"] = 0.1; }},
       {"word suffix", "end_of_word_suffix",
@@ -241,8 +243,8 @@ const std::vector<Attack>& Attacks() {
       {"step no object", "is no object", [](Json& j) { SetFirstStep(j, 7); }},
       {"empty sequence", "sequence is empty",
        [](Json& j) { j["pre_tokenizer"]["pretokenizers"] = Json::array(); }},
-      {"other normalizer", "'Lowercase' is not supported",
-       [](Json& j) { j["normalizer"]["type"] = "Lowercase"; }},
+      {"other normalizer", "'Nmt' is not supported",
+       [](Json& j) { j["normalizer"]["type"] = "Nmt"; }},
       {"other decoder", "'Metaspace' is not supported",
        [](Json& j) { j["decoder"]["type"] = "Metaspace"; }},
       {"broken pattern", "is broken", [](Json& j) { SetFirstStep(j, Split("(a")); }},
@@ -263,16 +265,78 @@ const std::vector<Attack>& Attacks() {
   return kAttacks;
 }
 
+const std::vector<Attack>& WordPieceAttacks() {
+  static const std::vector<Attack> kAttacks = {
+      {"no unknown token", "unk_token: missing", [](Json& j) { j["model"].erase("unk_token"); }},
+      {"an unknown token that is not known", "unk_token '[unk]' is not in model.vocab",
+       [](Json& j) { j["model"]["unk_token"] = "[unk]"; }},
+      {"no prefix", "continuing_subword_prefix: missing",
+       [](Json& j) { j["model"].erase("continuing_subword_prefix"); }},
+      {"no longest word", "max_input_chars_per_word",
+       [](Json& j) { j["model"].erase("max_input_chars_per_word"); }},
+      {"words of less than nothing", "max_input_chars_per_word is below 0",
+       [](Json& j) { j["model"]["max_input_chars_per_word"] = -1; }},
+      {"half a character", "max_input_chars_per_word",
+       [](Json& j) { j["model"]["max_input_chars_per_word"] = 1.5; }},
+      {"vocabulary is a list", "vocab is missing or no object",
+       [](Json& j) { j["model"]["vocab"] = Json::array(); }},
+      {"duplicate id", "belongs to another token", [](Json& j) { j["model"]["vocab"]["un"] = 1; }},
+      {"no decoder", "decoder: there is none", [](Json& j) { j["decoder"] = nullptr; }},
+      {"decoder without prefix", "decoder: prefix: missing",
+       [](Json& j) { j["decoder"].erase("prefix"); }},
+      {"decoder's clean-up as text", "cleanup", [](Json& j) { j["decoder"]["cleanup"] = "yes"; }},
+      {"bytes", "'ByteLevel' is not supported with WordPiece",
+       [](Json& j) {
+         j["pre_tokenizer"] = {{"type", "ByteLevel"}};
+       }},
+      {"step no object", "pre_tokenizer[1]: is no object",
+       [](Json& j) {
+         j["pre_tokenizer"] = {{"type", "Sequence"},
+                               {"pretokenizers", {{{"type", "BertPreTokenizer"}}, 7}}};
+       }},
+      {"a flag of the normalizer is missing", "clean_text",
+       [](Json& j) { j["normalizer"].erase("clean_text"); }},
+      {"a flag of the normalizer as text", "strip_accents",
+       [](Json& j) { j["normalizer"]["strip_accents"] = "no"; }},
+      {"first token as a number", "post_processor: cls is no token",
+       [](Json& j) {
+         j["post_processor"]["cls"] = {2, "[CLS]"};
+       }},
+      {"no first token", "post_processor: cls is missing",
+       [](Json& j) { j["post_processor"].erase("cls"); }},
+  };
+  return kAttacks;
+}
+
+void CheckRefused(Json json, const Attack& attack) {
+  attack.change(json);
+  const std::string error = ErrorOf(json.dump());
+  INFO(attack.name << ": " << error);
+  CHECK(error.find(attack.message) != std::string::npos);
+  CHECK(error.find("tokenizer.json: ") != std::string::npos);
+  CHECK(error.find('\n') == std::string::npos);
+}
+
+TEST_CASE("a WordPiece file gives BERT's ids, text and first token", "[data][cpu]") {
+  Json json = TinyWordPieceJson();
+  const Tokenizer tokenizer = ReadTokenizerJson(json);
+  const Ids ids = {5, 6, 9, 11, 12, 14, 13, 1, 2};
+  CHECK(tokenizer.Encode("UNABLE  Caf\xC3\xA9's\xE4\xBD\xA0"
+                         "12 unx[CLS]",
+                         true) == ids);
+  CHECK(tokenizer.Decode(ids, true) == "unable cafe ' s \xE4\xBD\xA0 12");
+  CHECK(tokenizer.begin_token() == 2);
+  json["post_processor"]["type"] = "RobertaProcessing";
+  CHECK(ReadTokenizerJson(json).begin_token() == 2);
+  json["post_processor"] = nullptr;
+  json["model"].erase("type");  // as old files have it
+  CHECK_FALSE(ReadTokenizerJson(json).begin_token());
+  CHECK(ReadTokenizerJson(json).Encode("unable", true) == Ids{5, 6});
+}
+
 TEST_CASE("damaged and unsupported files are refused by name", "[data][cpu]") {
-  for (const Attack& attack : Attacks()) {
-    Json json = TinyTokenizerJson();
-    attack.change(json);
-    const std::string error = ErrorOf(json.dump());
-    INFO(attack.name << ": " << error);
-    CHECK(error.find(attack.message) != std::string::npos);
-    CHECK(error.find("tokenizer.json: ") != std::string::npos);
-    CHECK(error.find('\n') == std::string::npos);
-  }
+  for (const Attack& attack : WordPieceAttacks()) CheckRefused(TinyWordPieceJson(), attack);
+  for (const Attack& attack : Attacks()) CheckRefused(TinyTokenizerJson(), attack);
   for (const std::string text :
        {"", "[]", "{", "nul", "\xFF", "{\"model\":{\"vocab\":{\"a\":0,\"a\":1}}}"}) {
     INFO(text);

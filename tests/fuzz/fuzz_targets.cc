@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "configs/base/base64.h"
 #include "configs/base/error.h"
@@ -20,6 +21,7 @@
 #include "data/text/pretokenizer.h"
 #include "data/text/text_error.h"
 #include "data/text/tokenizer_json.h"
+#include "data/text/word_piece.h"
 #include "models/families/families.h"
 #include "models/spec/model_config.h"
 #include "models/weights/safetensors_file.h"
@@ -162,14 +164,19 @@ void RunTokenizer(std::string_view bytes) {
     const Normalizer normalizer(spec.normalizer, "fuzz");
     const PreTokenizer pre_tokenizer(spec.pre_tokenizer, "fuzz");
     const BpeModel bpe(&spec.vocabulary, spec.merges, spec.options);
+    std::optional<WordPieceModel> pieces;
+    if (spec.word_piece) pieces.emplace(spec.vocabulary, *spec.word_piece);
     std::vector<int32_t> ids;
-    const auto encode = [&](std::string_view word) { bpe.Encode(word, ids); };
+    const auto encode = [&](std::string_view word) {
+      pieces ? pieces->Encode(word, ids) : bpe.Encode(word, ids);
+    };
     if (spec.metaspace) {
       spec.metaspace->Split(normalizer.Run(kText), /*first=*/true, encode);
     } else {
       pre_tokenizer.Split(normalizer.Run(kText), encode);
     }
-    DecodeTokens({"<0xC3>", "\xE2\x96\x81x", "<0xA9>"}, spec.decoder);
+    for (const int32_t id : ids) EQUIPOISE_CHECK(!pieces || (0 <= id && id <= spec.largest_id));
+    DecodeTokens({"<0xC3>", "\xE2\x96\x81x", "<0xA9>", "##x .", "##"}, spec.decoder);
   } catch (const DataError&) {
   }
 }
@@ -313,7 +320,10 @@ std::vector<FuzzTarget> MakeTargets() {
        JsonWords()},
       {"model_config", RunModelConfig, {kModel}, JsonWords()},
       {"safetensors", RunSafetensors, {kHeader}, JsonWords()},
-      {"tokenizer", RunTokenizer, {TinyTokenizerJson().dump()}, JsonWords()},
+      {"tokenizer",
+       RunTokenizer,
+       {TinyTokenizerJson().dump(), TinyWordPieceJson().dump()},
+       JsonWords()},
       {"configuration",
        RunConfiguration,
        {configuration},
