@@ -21,8 +21,8 @@ std::array<double, 3> Rank(Objective objective, const RunFigures& run) {
     case Objective::kCost:
       return {run.gpu_hours(), run.hours, 0};
     case Objective::kTraffic:
-      return {run.gpus * run.traffic.between_nodes_bytes,
-              run.gpus * run.traffic.within_node_bytes, run.hours};
+      return {run.gpus * run.traffic.between_nodes_bytes, run.gpus * run.traffic.within_node_bytes,
+              run.hours};
     case Objective::kAuto:
     case Objective::kThroughput:
       break;
@@ -107,9 +107,8 @@ std::vector<bool> ParetoFront(const std::vector<RunFigures>& runs) {
 
 std::string DescribeMiss(const PlanGoal& goal, const std::vector<RunFigures>& runs,
                          const std::string& more) {
-  const Runs few = Those(runs, [&](const RunFigures& run) {
-    return goal.max_gpus == 0 || run.gpus <= goal.max_gpus;
-  });
+  const Runs few = Those(
+      runs, [&](const RunFigures& run) { return goal.max_gpus == 0 || run.gpus <= goal.max_gpus; });
   if (few.empty()) {
     const RunFigures& run = *std::min_element(
         runs.begin(), runs.end(), [](const auto& a, const auto& b) { return a.gpus < b.gpus; });

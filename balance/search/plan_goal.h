@@ -14,9 +14,9 @@ namespace equipoise {
 // The section `goal`: what a run of train.steps must keep, and what its plan is chosen by.
 struct PlanGoal {
   Objective objective = Objective::kAuto;
-  int max_gpus = 0;        // 0: as many as the cluster has
-  double deadline_h = 0;   // 0: none
-  double budget = 0;       // in the currency of the price of a GPU hour; 0: none
+  int max_gpus = 0;       // 0: as many as the cluster has
+  double deadline_h = 0;  // 0: none
+  double budget = 0;      // in the currency of the price of a GPU hour; 0: none
   bool given() const {
     return objective != Objective::kAuto || max_gpus > 0 || deadline_h > 0 || budget > 0;
   }

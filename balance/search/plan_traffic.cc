@@ -134,8 +134,8 @@ class StepBytes {
     const int last = plan_.LayersOf(stage).end - 1;
     const RunStyle& style = costs_.options().style;
     const bool scattered = style.program->scatters_boundaries && !style.sequence_parallel;
-    const double bytes = static_cast<double>(costs_.BoundaryBytes(last, load_)) /
-                         Sharing(stage) / (scattered ? plan_.tensor() : 1);
+    const double bytes = static_cast<double>(costs_.BoundaryBytes(last, load_)) / Sharing(stage) /
+                         (scattered ? plan_.tensor() : 1);
     for (int data = 0; data < plan_.data(); ++data) {
       for (int tensor = 0; tensor < plan_.tensor(); ++tensor) {
         const int from = Rank(data, plan_.RankOfStage(stage), tensor);

@@ -20,8 +20,8 @@ RunFigures Run(int gpus, double hours, double gb = 0) {
 
 // Twice the GPUs take more than half the time; 48 are worse than 32 in all.
 const std::vector<RunFigures>& Runs() {
-  static const std::vector<RunFigures> kRuns = {
-      Run(8, 80, 0), Run(16, 42, 1), Run(32, 22, 2), Run(48, 23, 3), Run(64, 12.5, 2)};
+  static const std::vector<RunFigures> kRuns = {Run(8, 80, 0), Run(16, 42, 1), Run(32, 22, 2),
+                                                Run(48, 23, 3), Run(64, 12.5, 2)};
   return kRuns;
 }
 
@@ -72,25 +72,32 @@ TEST_CASE("a miss says how much is missing, and what would be kept", "[plan_goal
     PlanGoal goal;
     std::string more, text;
   } rows[] = {
-      {{.deadline_h = 12}, ", or goal.max_gpus of 128",
+      {{.deadline_h = 12},
+       ", or goal.max_gpus of 128",
        "goal.deadline of 12 h: the fastest plan takes 12.5 h on 64 GPUs; allow 12.5 h, or "
        "goal.max_gpus of 128"},
-      {{.budget = 1000}, "",
+      {{.budget = 1000},
+       "",
        "goal.budget of 1000: the cheapest plan costs 1280 on 8 GPUs; allow 1280"},
       {{.max_gpus = 4}, "", "goal.max_gpus of 4: the plan is for 8 GPUs; allow 8"},
-      {{.max_gpus = 16, .deadline_h = 12}, "",
+      {{.max_gpus = 16, .deadline_h = 12},
+       "",
        "goal.deadline of 12 h: the fastest plan takes 42 h on 16 GPUs; allow 42 h"},
-      {{.deadline_h = 12, .budget = 1350}, "",
+      {{.deadline_h = 12, .budget = 1350},
+       "",
        "goal.deadline of 12 h: the fastest plan within the budget takes 42 h on 16 GPUs; allow "
        "42 h"},
-      {{.deadline_h = 30, .budget = 1000}, "",
+      {{.deadline_h = 30, .budget = 1000},
+       "",
        "goal.budget of 1000: the cheapest plan within the deadline costs 1410 on 32 GPUs; allow "
        "1410"},
-      {{.deadline_h = 30, .budget = 1300}, "",
+      {{.deadline_h = 30, .budget = 1300},
+       "",
        "goal.deadline of 30 h and goal.budget of 1300: the fastest plan within the budget takes "
        "80 h on 8 GPUs and costs 1280, the cheapest within the deadline costs 1410 on 32 GPUs and "
        "takes 22 h; allow 80 h and 1300, or 30 h and 1410"},
-      {{.deadline_h = 12, .budget = 1000}, "",
+      {{.deadline_h = 12, .budget = 1000},
+       "",
        "goal.deadline of 12 h and goal.budget of 1000: the fastest plan takes 12.5 h on 64 GPUs "
        "and costs 1600, the cheapest costs 1280 on 8 GPUs and takes 80 h; allow 12.5 h and 1600, "
        "or 80 h and 1280"},

@@ -163,10 +163,10 @@ TEST_CASE("tensor ranks sum twice in a block and pass, and again what they recom
   const auto blocks = static_cast<double>(model.text.num_hidden_layers);
   const auto encoder = static_cast<double>(model.vision.num_hidden_layers);
   const double merged = vision * 4;  // a projector's input: 2 x 2 patches
-  const double sums = 2 * (4 * blocks * tokens * text + 4 * encoder * patches * vision +
-                           images * (text + merged) + tokens * text /* embedding */ +
-                           tokens * text /* head */) +
-                      4 * 3 * tokens /* softmax */;
+  const double sums =
+      2 * (4 * blocks * tokens * text + 4 * encoder * patches * vision + images * (text + merged) +
+           tokens * text /* embedding */ + tokens * text /* head */) +
+      4 * 3 * tokens /* softmax */;
   CHECK(c.traffic().within_node_bytes == Approx(sums));
   const auto block = static_cast<size_t>(c.First(kDecoderBlock));
   const double before = c.traffic().total();

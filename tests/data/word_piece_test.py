@@ -12,7 +12,8 @@ import subprocess
 import sys
 import tempfile
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import (AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers,
+                        trainers)
 from tokenizer_hf_test import CORPUS, HARD, POINTS, Report, encode, ours, random_texts
 from unigram_test import PAIRS, SPACE, charsmap, decoded, precompiled
 
@@ -36,8 +37,9 @@ def bert(**options):
 def all_bert():
     """BertNormalizer in all its forms, by name."""
     flags = itertools.product((False, True), (False, True), (None, False, True), (False, True))
-    return {"bert-{:d}{:d}{}{:d}".format(clean, spaced, "n" if strip is None else int(strip), lower):
-            bert(clean_text=clean, handle_chinese_chars=spaced, strip_accents=strip, lowercase=lower)
+    return {f"bert-{clean:d}{spaced:d}{'n' if strip is None else int(strip)}{lower:d}":
+            bert(clean_text=clean, handle_chinese_chars=spaced, strip_accents=strip,
+                 lowercase=lower)
             for clean, spaced, strip, lower in flags}
 
 

@@ -36,9 +36,9 @@ TEST_CASE("a deadline is hours or a date", "[goal_search][cpu]") {
   CHECK(Hours("20 h") == 20);
   CHECK(Hours("2030-01-03") == Approx(48));
   CHECK(Hours("2030-01-01T18:30") == Approx(18.5));
-  for (const char* bad : {"soon", "0", "-3", "20 days", "20 hours", "inf", "nan", "2030-13-01",
-                          "2030-02-30", "2030-01-02T25:00", "2030-01-02 18", "2029-12-31",
-                          "2030-01-01"}) {
+  for (const char* bad :
+       {"soon", "0", "-3", "20 days", "20 hours", "inf", "nan", "2030-13-01", "2030-02-30",
+        "2030-01-02T25:00", "2030-01-02 18", "2029-12-31", "2030-01-01"}) {
     INFO(bad);
     try {
       Hours(bad);
@@ -102,7 +102,8 @@ TEST_CASE("the number of GPUs is chosen by the goal", "[goal_search][cpu]") {
   CHECK(gpus == std::vector<int>{1, 2, 4, 8, 12});
   REQUIRE(sizes.size() >= 3);
   // Without limits the shortest; what is reported is what was chosen.
-  for (const SizedPlan& each : sizes) CHECK(each.figures.hours >= sizes[all.goal.chosen].figures.hours);
+  for (const SizedPlan& each : sizes)
+    CHECK(each.figures.hours >= sizes[all.goal.chosen].figures.hours);
   const RunFigures& chosen = sizes[all.goal.chosen].figures;
   CHECK(all.best().plan == sizes[all.goal.chosen].plan);
   CHECK(all.best().plan.num_ranks() == chosen.gpus);
@@ -128,8 +129,8 @@ TEST_CASE("the number of GPUs is chosen by the goal", "[goal_search][cpu]") {
       Config({"goal.max_gpus=12", Setting("goal.budget", least), "goal.objective=throughput"}), {});
   CHECK(cheap.cost() == Approx(least));
 
-  const std::string miss = ErrorOf({"goal.max_gpus=12", Setting("goal.deadline", chosen.hours / 4)},
-                                   ExitCode::kNoPlan);
+  const std::string miss =
+      ErrorOf({"goal.max_gpus=12", Setting("goal.deadline", chosen.hours / 4)}, ExitCode::kNoPlan);
   CHECK(miss.find("goal.deadline of ") == 0);
   CHECK(miss.find("on 12 GPUs; allow ") != std::string::npos);
   CHECK(miss.find("or goal.max_gpus of ") != std::string::npos);
@@ -203,8 +204,10 @@ TEST_CASE("configurations are compared in a row each", "[goal_search][cpu]") {
   const Json& best = json["best"]["step_s"];
   REQUIRE(best.size() == 1);
   for (const Json& each : json["configurations"]) {
-    CHECK(json["configurations"][best[0] == "a.yaml" ? 0 : best[0] == "b.yaml" ? 1 : 2]["step_s"]
-              ["p50"] <= each["step_s"]["p50"]);
+    CHECK(json["configurations"][best[0] == "a.yaml"   ? 0
+                                 : best[0] == "b.yaml" ? 1
+                                                       : 2]["step_s"]["p50"] <=
+          each["step_s"]["p50"]);
   }
   // A list price in USD beside a price of the user's: no best.
   std::vector<PlannedConfig> prices = {planned[0], planned[0]};

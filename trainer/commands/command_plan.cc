@@ -44,15 +44,16 @@ RunConfig Read(const std::string& path, const Arguments& arguments, MpiEnvironme
 
 // One of several configurations with its plan; an error says which one it is of.
 PlannedConfig PlanOf(const std::string& path, const Arguments& arguments, MpiEnvironment& mpi) {
-  PlannedConfig planned = {path, Read(path, arguments, mpi), {}};
+  const RunConfig config = Read(path, arguments, mpi);
+  PlanReport report;
   try {
-    planned.report = PlanRun(planned.config, {arguments.ranks});
+    report = PlanRun(config, {arguments.ranks});
   } catch (const UserError& error) {
     throw UserError(error.code(), path + ": " + error.what());
   }
-  planned.report.config = path;
-  planned.report.settings = WriteConfig(planned.config);
-  return planned;
+  report.config = path;
+  report.settings = WriteConfig(config);
+  return {path, config, report};
 }
 
 int ComparePlans(const Arguments& arguments, MpiEnvironment& mpi) {

@@ -18,18 +18,18 @@
 #include "parallel/schedule/builders.h"
 #include "trainer/settings/run_cluster.h"
 
-// A loop around the search for a plan, over the number of GPUs. The fastest plan of a number is also
-// its cheapest, since each GPU hour costs the same; for the traffic, all plans that a search keeps
-// are compared. The search's lower bound of a step tells numbers that cannot keep a deadline or a
-// budget without searching them.
+// A loop around the search for a plan, over the number of GPUs. The fastest plan of a number is
+// also its cheapest, since each GPU hour costs the same; for the traffic, all plans that a search
+// keeps are compared. The search's lower bound of a step tells numbers that cannot keep a deadline
+// or a budget without searching them.
 
 namespace equipoise {
 namespace {
 
 using Clock = std::chrono::system_clock;
 
-constexpr int kMostGrowth = 64;        // largest factor on the GPUs in the search for enough
-constexpr double kOtherSteps = 0.95;   // a run's steps may be that much shorter than the first
+constexpr int kMostGrowth = 64;       // largest factor on the GPUs in the search for enough
+constexpr double kOtherSteps = 0.95;  // a run's steps may be that much shorter than the first
 
 // "2030-12-31" or "2030-12-31T18:00", UTC; nothing where the text is no date.
 std::optional<Clock::time_point> DateOf(const std::string& text) {
@@ -70,10 +70,10 @@ class GoalSearch {
         request_(std::move(request)) {
     report_.goal = GoalOf(config.goal, Clock::now());
     if (report_.goal.budget > 0 && request_.cluster.price_per_device_hour <= 0) {
-      throw ConfigError(fmt::format(
-          "goal.budget: no price of a GPU hour is known for cluster.preset {}; give "
-          "cluster.price_per_gpu_hour",
-          config_.cluster.preset));
+      throw ConfigError(
+          fmt::format("goal.budget: no price of a GPU hour is known for cluster.preset {}; give "
+                      "cluster.price_per_gpu_hour",
+                      config_.cluster.preset));
     }
   }
 
@@ -156,9 +156,7 @@ class GoalSearch {
     return {std::move(run), std::move(report_)};
   }
 
-  GoalRun OfGivenRanks() {
-    return Of(FitRun(costs_, config_, first_, request_, meshes_));
-  }
+  GoalRun OfGivenRanks() { return Of(FitRun(costs_, config_, first_, request_, meshes_)); }
 
   GoalRun OfSizes() {
     const std::vector<int> sizes = ClusterSizes(report_.goal.max_gpus, NodeSize());
@@ -225,7 +223,8 @@ class GoalSearch {
     least.cost = least.gpu_hours() * request_.cluster.price_per_device_hour;
     if (!Keeps(report_.goal, least)) {
       std::string reason = fmt::format("{:.3g} hours or more", least.hours);
-      if (report_.goal.budget > 0) reason += fmt::format(", at a cost of {:.4g} or more", least.cost);
+      if (report_.goal.budget > 0)
+        reason += fmt::format(", at a cost of {:.4g} or more", least.cost);
       report_.left_out.push_back({gpus, std::move(reason), least.hours});
       return;
     }

@@ -59,9 +59,7 @@ const std::vector<Column>& Columns() {
   return kColumns;
 }
 
-bool IsPrice(const Column& column) {
-  return column.key == std::string("cost_per_million_samples");
-}
+bool IsPrice(const Column& column) { return column.key == std::string("cost_per_million_samples"); }
 
 // Prices compare where each is known, and all are the user's or all list prices.
 bool PricesCompare(const std::vector<PlannedConfig>& planned) {
@@ -103,7 +101,8 @@ void PrintTable(const std::vector<PlannedConfig>& planned, std::ostream& out) {
       rows[i].push_back(Cell(column, planned[i].report, best));
       width = std::max(width, rows[i].back().size());
     }
-    for (std::vector<std::string>& row : rows) row.back() = fmt::format("{:>{}}", row.back(), width);
+    for (std::vector<std::string>& row : rows)
+      row.back() = fmt::format("{:>{}}", row.back(), width);
     out << fmt::format("  {:>{}}", column.title + std::string(" "), width);
   }
   out << "  plan\n";
@@ -167,8 +166,7 @@ void PrintComparison(const std::vector<PlannedConfig>& planned, std::ostream& ou
       return key.starts_with("model.") || key.starts_with("data.");
     };
     const bool same_work = std::none_of(keys.begin(), keys.end(), is_work);
-    out << planned[i].path
-        << (keys.empty() ? " is as " : " differs from ") << planned.front().path
+    out << planned[i].path << (keys.empty() ? " is as " : " differs from ") << planned.front().path
         << (keys.empty() ? "" : " in " + Joined(keys))
         << (same_work ? "" : ": another model or other data") << "\n";
   }
