@@ -18,8 +18,7 @@ namespace equipoise {
 // The steps of a normalizer; normal forms in a row as the one that they amount to.
 std::vector<NormalizerStep> ReadNormalizer(const Json& normalizer, const std::string& source);
 // The token that a post-processor puts before a single text: a template's first, or `cls` of BERT's
-// and RoBERTa's;
-// empty: none.
+// and RoBERTa's; empty: none.
 std::string ReadTemplateBegin(const Json& post_processor, const std::string& source);
 
 // Of byte-level BPE.

@@ -191,6 +191,9 @@ def check_training(results, folder):
     results.check("ranks that are there are told what they miss", done.returncode == 0 and
                   "goal.deadline of 1e-09 h" in done.stderr and "missed: " in done.stdout,
                   done.stdout[:600] + done.stderr[-300:])
+    done = tiny_case.run(config, 2, "train", "--dry-run", goal__deadline="2020-01-01")
+    results.check("a run may go on behind its deadline", done.returncode == 0 and
+                  done.stderr.count("goal.deadline: 2020-01-01 is over") == 1, done.stderr[-400:])
     settings = dict(train__steps=2, train__global_batch=2, parallel__pipeline=2)
     done = tiny_case.run(config, 2, run__dir=f"{folder}/free", **settings)
     results.check("trained", done.returncode == 0, done.stderr[-300:])

@@ -49,6 +49,17 @@ TEST_CASE("a deadline is hours or a date", "[goal_search][cpu]") {
   }
 }
 
+TEST_CASE("a date that is over ends no run that is started", "[goal_search][cpu]") {
+  GoalSection section;
+  section.deadline = "2029-12-31";
+  CHECK_THROWS_AS(GoalOf(section, NewYear()), ConfigError);
+  CHECK(GoalOf(section, NewYear(), /*started=*/true).deadline_h == 0);
+  section.deadline = "2030-01-03";
+  CHECK(GoalOf(section, NewYear(), /*started=*/true).deadline_h == Approx(48));
+  section.deadline = "soon";
+  CHECK_THROWS_AS(GoalOf(section, NewYear(), /*started=*/true), ConfigError);
+}
+
 // A small model on records that are quickly packed, planned for nodes of 4.
 RunConfig Config(const std::vector<std::string>& set) {
   static const ScratchFolder kFolder;

@@ -48,6 +48,10 @@ std::optional<Clock::time_point> DateOf(const std::string& text) {
   return std::chrono::sys_days(date) + std::chrono::hours(hour) + std::chrono::minutes(minute);
 }
 
+std::string IsOver(const GoalSection& section) {
+  return fmt::format("goal.deadline: {} is over; give a later one", section.deadline);
+}
+
 // A number of hours, such as "20", "20 h" or "20h".
 std::optional<double> HoursOf(const std::string& text) {
   double hours = 0;
@@ -68,7 +72,11 @@ class GoalSearch {
         target_(target),
         meshes_(target.trials > 0 ? MeshChoice::kAll : MeshChoice::kFewestAxesFirst),
         request_(std::move(request)) {
-    report_.goal = GoalOf(config.goal, Clock::now());
+    const Clock::time_point now = Clock::now();
+    report_.goal = GoalOf(config.goal, now, target.started);
+    if (const auto date = DateOf(config.goal.deadline); date && *date <= now) {
+      report_.miss = IsOver(config.goal);
+    }
     if (report_.goal.budget > 0 && request_.cluster.price_per_device_hour <= 0) {
       throw ConfigError(
           fmt::format("goal.budget: no price of a GPU hour is known for cluster.preset {}; give "
@@ -294,18 +302,16 @@ class GoalSearch {
 
 }  // namespace
 
-PlanGoal GoalOf(const GoalSection& section, Clock::time_point now) {
+PlanGoal GoalOf(const GoalSection& section, Clock::time_point now, bool started) {
   PlanGoal goal;
   goal.objective = section.objective;
   goal.max_gpus = static_cast<int>(section.max_gpus.value_or(0));
   goal.budget = section.budget.value_or(0);
   if (section.deadline.empty()) return goal;
   if (const auto date = DateOf(section.deadline)) {
-    goal.deadline_h = std::chrono::duration<double, std::ratio<3600>>(*date - now).count();
-    if (goal.deadline_h <= 0) {
-      throw ConfigError(
-          fmt::format("goal.deadline: {} is over; give a later one", section.deadline));
-    }
+    const double left_h = std::chrono::duration<double, std::ratio<3600>>(*date - now).count();
+    if (left_h <= 0 && !started) throw ConfigError(IsOver(section));
+    goal.deadline_h = std::max(left_h, 0.0);
     return goal;
   }
   goal.deadline_h = HoursOf(section.deadline).value_or(0);

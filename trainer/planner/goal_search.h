@@ -14,8 +14,10 @@
 namespace equipoise {
 
 // The section `goal`, with its deadline in hours from `now`. Throws ConfigError for a deadline that
-// is neither hours nor a date, or is over.
-PlanGoal GoalOf(const GoalSection& section, std::chrono::system_clock::time_point now);
+// is neither hours nor a date, or is over; for ranks that are `started` one that is over is none,
+// since they may go on, and their clocks may differ at that moment.
+PlanGoal GoalOf(const GoalSection& section, std::chrono::system_clock::time_point now,
+                bool started = false);
 
 // A workload with the plan that the goal asks for in front of the others, and how it was chosen.
 struct GoalRun {

@@ -129,12 +129,6 @@ void Flatten(const std::string& key, const Json& value, std::vector<std::string>
   }
 }
 
-std::string Joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 }  // namespace
 
 std::vector<std::string> DifferingKeys(const RunConfig& a, const RunConfig& b) {
@@ -167,7 +161,7 @@ void PrintComparison(const std::vector<PlannedConfig>& planned, std::ostream& ou
     };
     const bool same_work = std::none_of(keys.begin(), keys.end(), is_work);
     out << planned[i].path << (keys.empty() ? " is as " : " differs from ") << planned.front().path
-        << (keys.empty() ? "" : " in " + Joined(keys))
+        << (keys.empty() ? "" : fmt::format(" in {}", fmt::join(keys, ", ")))
         << (same_work ? "" : ": another model or other data") << "\n";
   }
 }
