@@ -55,16 +55,17 @@ class AdamW {
 
   // One update of the weights p from the gradients, with the bias-corrected moments m and v:
   //   p -= lr * lr_factor * (m / (sqrt(v) + eps) + weight_decay * p)
-  // Leaves the gradients as they are. REQUIRES: TakeMasters(), as for all that follows.
-  void Step(double lr);
-  // Whether Step(lr) would leave only finite weights and moments. Tries the step on copies, a
+  // Gradients count as multiplied by `clip` (ClipFactor()), in fp32, and stay as they are.
+  // REQUIRES: TakeMasters(), as for all that follows.
+  void Step(double lr, double clip = 1);
+  // Whether Step(lr, clip) would leave only finite weights and moments. Tries the step on copies, a
   // region at a time: slower than the step itself, and changes nothing.
-  bool StepIsFinite(double lr) const;
+  bool StepIsFinite(double lr, double clip = 1) const;
   // Largest magnitudes of the shard's weights and moments; infinite where there is a NaN.
   StepBound Largest() const;
   const std::vector<ParameterGroup>& groups() const { return groups_; }
   const AdamWOptions& options() const { return options_; }
-  // Multiplies the shard's gradients by a factor (clipping).
+  // Multiplies the shard's gradients by a factor.
   void ScaleGradients(double factor);
 
   // Updates done so far; the bias correction uses it.
@@ -97,6 +98,11 @@ class AdamW {
   struct State {
     at::Tensor masters, averages, squares;
   };
+  // Step()'s arguments, and its number (1 = the first).
+  struct StepInput {
+    double lr, clip;
+    int64_t number;
+  };
 
   bool offloaded() const { return options_.on_host && !parameters_.gradient().is_cpu(); }
   bool steps_on_host() const { return options_.on_host || parameters_.gradient().is_cpu(); }
@@ -116,21 +122,21 @@ class AdamW {
   at::Tensor ValuesOf(const Shards::Run& run) const;
   State Load(const Region& region) const;
   void Store(const Region& region, const State& state);
-  // Update number `step` (1 = the first) of a region.
-  void Update(const Region& region, State& state, double lr, int64_t step) const;
-  void UpdateByRows(const Region& region, State& state, double lr, int64_t step) const;
+  void Update(const Region& region, State& state, const StepInput& input) const;
+  void UpdateByRows(const Region& region, State& state, const StepInput& input) const;
   template <class Row>
-  void BeginRow(double lr, int64_t step, Row& row) const;
+  void BeginRow(const StepInput& input, Row& row) const;
   // Step() by the row function on the host: of some chunks; of all, piece by piece as gradients
   // come from the device.
-  void StepOnHost(Range chunks, const at::Tensor& values, const at::Tensor& gradients, double lr);
+  void StepOnHost(Range chunks, const at::Tensor& values, const at::Tensor& gradients,
+                  const StepInput& input);
   template <class Weight, class Row>
-  void BeginHostRow(const at::Tensor& values, const at::Tensor& gradients, double lr,
+  void BeginHostRow(const at::Tensor& values, const at::Tensor& gradients, const StepInput& input,
                     Row& row) const;
-  void StepOffloaded(double lr);
+  void StepOffloaded(const StepInput& input);
   // fp16: rounds the masters into the weights.
   void RoundMasters();
-  bool StepByOwnKernel(double lr);
+  bool StepByOwnKernel(const StepInput& input);
   at::Tensor JoinedMaster(size_t index) const;
 
   FlatParameters& parameters_;

@@ -17,11 +17,12 @@ struct AdamWChunk {
   int64_t group;  // whose learning rate and decay they have
 };
 
-// A step of AdamW: rates and decays of `groups` groups, and its number (1 = the first).
+// A step of AdamW: rates and decays of `groups` groups, the factor that clips gradients (1: none),
+// and its number (1 = the first).
 struct AdamWStep {
   const double *lr, *weight_decay;
   size_t groups;
-  double beta1, beta2, eps;
+  double beta1, beta2, eps, clip;
   int64_t number;
 };
 
@@ -29,9 +30,11 @@ struct AdamWStep {
 // master p, and of its moments m and v.
 //
 // The operations are those of ATen's vectorised loop for CPUs (FusedAdamKernel.cpp), in its order,
-// fused where it fuses, so that the bits are the same. Compile without contraction of products and
-// sums (-ffp-contract=off, nvcc's -fmad=false), to fuse nothing else.
+// fused where it fuses, so that the bits are the same; the gradient is clipped first, by a product
+// that is rounded, as a pass over all gradients would do. Compile without contraction of products
+// and sums (-ffp-contract=off, nvcc's -fmad=false), to fuse nothing else.
 struct AdamWNumbers {
+  float clip;
   float beta2, one_less_beta1, one_less_beta2;
   float root_correction;  // sqrt(1 - beta2^step)
   float eps;
@@ -39,6 +42,7 @@ struct AdamWNumbers {
   float step;  // -lr / (1 - beta1^step)
 
   EQUIPOISE_DEVICE void Update(float g, float& p, float& m, float& v) const {
+    g *= clip;
     m = fmaf(one_less_beta1, g - m, m);
     v = fmaf(one_less_beta2 * g, g, v * beta2);
     const float divisor = sqrtf(v) / root_correction + eps;
@@ -59,6 +63,7 @@ struct AdamWRow {
   int16_t* remainder;  // null where the weight is the master
   const float* gradient;
   Moment *average, *square;
+  float clip;
   float beta2, one_less_beta1, one_less_beta2;
   float root_correction;  // sqrt(1 - beta2^step)
   float eps;
@@ -69,6 +74,7 @@ struct AdamWRow {
   // Sets the numbers of a step, computed in fp64. REQUIRES: at most kMostGroups groups.
   void Begin(const AdamWStep& with) {
     const auto number = static_cast<double>(with.number);
+    clip = static_cast<float>(with.clip);
     beta2 = static_cast<float>(with.beta2);
     one_less_beta1 = static_cast<float>(1 - with.beta1);
     one_less_beta2 = static_cast<float>(1 - with.beta2);
@@ -80,7 +86,8 @@ struct AdamWRow {
     }
   }
   EQUIPOISE_DEVICE AdamWNumbers Numbers(int64_t group) const {
-    return {beta2, one_less_beta1, one_less_beta2, root_correction, eps, kept[group], step[group]};
+    return {clip, beta2,       one_less_beta1, one_less_beta2, root_correction,
+            eps,  kept[group], step[group]};
   }
 
   using Shared = Nothing;

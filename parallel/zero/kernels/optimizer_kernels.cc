@@ -38,7 +38,7 @@ struct AdamWCall {
   std::optional<at::Tensor> remainder;
   at::Tensor gradient, exp_avg, exp_avg_sq;
   c10::ArrayRef<double> lr, weight_decay, betas;
-  double eps;
+  double eps, clip;
   int64_t step;
 };
 
@@ -65,7 +65,7 @@ void AdamWOn(const Launcher& launch, const AdamWCall& call) {
       AdamWRow<Weight, Moment> row = {};
       EQUIPOISE_CHECK(call.lr.size() <= row.kMostGroups, call.lr.size(), " groups");
       row.Begin({call.lr.data(), call.weight_decay.data(), call.lr.size(), call.betas[0],
-                 call.betas[1], call.eps, call.step});
+                 call.betas[1], call.eps, call.clip, call.step});
       row.chunks = Data<AdamWChunk>(call.chunks);
       row.weight = MutableData<Weight>(call.weight);
       row.remainder = call.remainder ? MutableData<int16_t>(*call.remainder) : nullptr;
@@ -98,9 +98,9 @@ void Register(torch::Library& library, const Launcher& launch) {
                         const std::optional<at::Tensor>& remainder, const at::Tensor& gradient,
                         const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
                         c10::ArrayRef<double> lr, c10::ArrayRef<double> weight_decay,
-                        c10::ArrayRef<double> betas, double eps, int64_t step) {
+                        c10::ArrayRef<double> betas, double eps, double clip, int64_t step) {
                  AdamWOn(launch, {chunks, weight, remainder, gradient, exp_avg, exp_avg_sq, lr,
-                                  weight_decay, betas, eps, step});
+                                  weight_decay, betas, eps, clip, step});
                });
   library.impl("square_nodes", [launch](const at::Tensor& nodes, const at::Tensor& flat) {
     return SquareNodesOn(launch, nodes, flat);
@@ -111,7 +111,7 @@ TORCH_LIBRARY_FRAGMENT(equipoise, library) {
   library.def(
       "adamw_(Tensor chunks, Tensor(a!) weight, Tensor(b!)? remainder, Tensor gradient, "
       "Tensor(c!) exp_avg, Tensor(d!) exp_avg_sq, float[] lr, float[] weight_decay, "
-      "float[] betas, float eps, int step) -> ()");
+      "float[] betas, float eps, float clip, int step) -> ()");
   library.def("square_nodes(Tensor nodes, Tensor flat) -> Tensor");
 }
 

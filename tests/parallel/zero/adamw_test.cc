@@ -149,6 +149,44 @@ TEST_CASE("masters that are kept beside 16-bit weights have the bits of fp32 one
   }
 }
 
+TEST_CASE("clipping in the step has the bits of clipping before it", "[parallel][cpu]") {
+  const auto compute = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
+  AdamWOptions options;
+  options.moments = GENERATE(at::kFloat, at::kBFloat16, at::kByte);
+  const double clip = GENERATE(1.0, 0.7, 1e-3);
+  Model before(compute), within(compute);
+  for (size_t i = 0; i < 3; ++i) {
+    within.flat.parameters()[i]->stored().copy_(before.flat.parameters()[i]->stored());
+  }
+  within.flat.UpdateCompute();
+  const auto groups = DecayGroups(before.flat.parameters(), {1, 1, 1}, 0.1);
+  AdamW first(before.flat, groups, options), second(within.flat, groups, options);
+  for (AdamW* adamw : {&first, &second}) adamw->TakeMasters();
+  for (int t = 1; t <= 3; ++t) {
+    const at::Tensor gradient = at::randn(before.flat.gradient().sizes());
+    for (Model* model : {&before, &within}) model->flat.gradient().copy_(gradient);
+    first.ScaleGradients(clip);
+    first.Step(1e-2);
+    CHECK(second.StepIsFinite(1e-2, clip));
+    second.Step(1e-2, clip);
+    CHECK(within.flat.gradient().equal(gradient));
+    for (const size_t i : {0, 2}) {
+      CHECK(second.Master(i).Get().equal(first.Master(i).Get()));
+      CHECK(second.exp_avg(i).equal(first.exp_avg(i)));
+      CHECK(second.exp_avg_sq(i).equal(first.exp_avg_sq(i)));
+    }
+  }
+}
+
+TEST_CASE("a step is tried with its clipping", "[parallel][cpu]") {
+  Model model;
+  AdamW adamw(model.flat, DecayGroups(model.flat.parameters(), {1, 1, 1}, 0.1), {});
+  adamw.TakeMasters();
+  model.flat.gradient().fill_(1e25);  // whose square is beyond fp32
+  CHECK_FALSE(adamw.StepIsFinite(1e-2));
+  CHECK(adamw.StepIsFinite(1e-2, 1e-20));
+}
+
 TEST_CASE("weights beyond the range of fp16 are refused by name", "[parallel][cpu]") {
   const bool is_frozen = GENERATE(false, true);
   for (const float value : {65519.0F, 65520.0F}) {  // to 65504, and to infinity

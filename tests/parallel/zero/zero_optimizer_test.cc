@@ -83,8 +83,7 @@ class Model {
     }
     reducer->Finish();
     const double norm = optimizer->GradientNorm();
-    optimizer->ScaleGradients(ClipFactor(norm, 1.0));
-    optimizer->Step(1e-2);
+    optimizer->Step(1e-2, ClipFactor(norm, 1.0));
     return norm;
   }
 
