@@ -47,6 +47,7 @@ AdamW::AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
       rank_(rank) {
   EQUIPOISE_CHECK(shards.numel() == parameters.trained_numel(), shards.numel(), " elements");
   EQUIPOISE_CHECK(groups_.size() <= kMostGroups, groups_.size(), " groups");
+  EQUIPOISE_CHECK(!without_masters() || parameters.compute().scalar_type() == at::kBFloat16);
   std::vector<int> seen(parameters.parameters().size());
   for (const ParameterGroup& group : groups_) {
     for (const size_t index : group.indices) ++seen.at(index);
@@ -70,28 +71,30 @@ void AdamW::MakeRegions() {
       regions_.push_back({{rank_,
                            {begin, std::min(begin + most, slice.end)},
                            shards_.ShardOffset(bucket) + begin - slice.begin},
-                          std::vector<std::vector<Range>>(groups_.size()),
+                          std::vector<std::vector<Part>>(groups_.size()),
                           {},
                           {}});
     }
   }
   for (size_t group = 0; group < groups_.size(); ++group) {
     for (const size_t index : groups_[group].indices) {
-      for (const Shards::Run& run : shards_.RunsIn(Whole(index), rank_)) AddRuns(run, group);
+      for (const Shards::Run& run : shards_.RunsIn(Whole(index), rank_))
+        AddParts(run, group, index);
     }
   }
 }
 
 // The parts of a run in each region that it touches.
-void AdamW::AddRuns(const Shards::Run& run, size_t group) {
+void AdamW::AddParts(const Shards::Run& run, size_t group, size_t parameter) {
   const Range wanted = run.flat;
   auto region = std::partition_point(regions_.begin(), regions_.end(), [&](const Region& each) {
     return each.place.flat.end <= wanted.begin;
   });
   for (; region != regions_.end() && region->place.flat.begin < wanted.end; ++region) {
     const int64_t origin = region->place.flat.begin;
-    region->runs[group].push_back({std::max(wanted.begin, origin) - origin,
-                                   std::min(wanted.end, region->place.flat.end) - origin});
+    region->parts[group].push_back({{std::max(wanted.begin, origin) - origin,
+                                     std::min(wanted.end, region->place.flat.end) - origin},
+                                    parameter});
   }
 }
 
@@ -174,7 +177,8 @@ at::Tensor AdamW::JoinedMaster(size_t index) const {
 
 LazyTensor AdamW::Master(size_t index) const {
   const std::vector<int64_t> sizes = SizesOf(index);
-  return {sizes, at::kFloat, [this, index, sizes] { return JoinedMaster(index).view(sizes); }};
+  const at::ScalarType dtype = without_masters() ? at::kBFloat16 : at::kFloat;
+  return {sizes, dtype, [this, index, sizes] { return JoinedMaster(index).view(sizes); }};
 }
 
 void AdamW::TakeMasters() {
@@ -182,7 +186,7 @@ void AdamW::TakeMasters() {
   const bool whole = apart && parameters_.compute().scalar_type() == at::kHalf;
   const at::TensorOptions state =
       offloaded() ? at::TensorOptions(at::kCPU) : parameters_.gradient().options();
-  if (apart) {
+  if (apart && !without_masters()) {
     (whole ? masters_ : remainders_) =
         at::zeros({shards_.shard_numel()}, state.dtype(whole ? at::kFloat : at::kShort));
   }
@@ -199,6 +203,8 @@ void AdamW::TakeMasters() {
     const at::Tensor masters = offloaded() ? gradient.cpu() : gradient;
     if (whole) {
       masters_.narrow(0, place.local, size).copy_(masters);
+      RoundMaster(masters, ValuesOf(region));
+    } else if (without_masters()) {
       RoundMaster(masters, ValuesOf(region));
     } else {
       SplitMaster(masters, ValuesOf(region), remainders_.narrow(0, place.local, size));

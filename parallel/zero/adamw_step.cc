@@ -3,6 +3,8 @@
 // on the host a loop over chunks on all threads (adamw_on_host.h).
 //
 // In fp16 the masters are in a buffer of their own, and a copy rounds them into the weights.
+// Weights in bf16 may have none: what the step makes of them is rounded stochastically, by hashes
+// of each element's place in its whole tensor, of which every mesh makes the same.
 //
 // A GPU without own kernels takes ATen's fused AdamW, region by region of the shard: of each, the
 // fp32 numbers are made from what is kept of them, updated, rounded and split again. What is not
@@ -22,14 +24,18 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <string>
+#include <type_traits>
 
 #include "parallel/kernels/launchers.h"
 #include "parallel/kernels/own_operator.h"
 #include "parallel/split_master.h"
+#include "parallel/stochastic_rounding.h"
 #include "parallel/zero/adamw.h"
 #include "parallel/zero/copy_to_host.h"
 #include "parallel/zero/kernels/adamw_on_host.h"
@@ -39,6 +45,7 @@ namespace equipoise {
 namespace {
 
 using kernels::AdamWRow;
+using kernels::Bf16;
 
 constexpr int64_t kChunk = 8192;        // elements: 8 for each thread of a team on a GPU, 4 times
 constexpr int64_t kChunksOfThread = 4;  // at least
@@ -75,6 +82,7 @@ AdamW::State AdamW::Load(const Region& region) const {
     state.masters = at::empty({size}, values.options().dtype(at::kFloat));
     JoinMaster(values, remainders_.narrow(0, place.local, size), state.masters);
   }
+  if (without_masters()) state.masters = values.to(at::kFloat);
   return state;
 }
 
@@ -86,6 +94,7 @@ void AdamW::Store(const Region& region, const State& state) {
                 remainders_.narrow(0, place.local, size));
   }
   if (masters_.defined()) RoundMaster(state.masters, parameters_.ValueOf(place));
+  if (without_masters()) RoundStochastically(region, state.masters);
   if (options_.moments == at::kFloat) return;
   exp_avg_.Set(place.local, state.averages);
   exp_avg_sq_.Set(place.local, state.squares);
@@ -96,10 +105,11 @@ void AdamW::Update(const Region& region, State& state, const StepInput& input) c
   at::Tensor gradients = parameters_.GradientOf(region.place);
   if (input.clip != 1) gradients = gradients.mul(input.clip);
   for (size_t i = 0; i < groups_.size(); ++i) {
-    if (region.runs[i].empty()) continue;
+    if (region.parts[i].empty()) continue;
     const auto runs_of = [&](const at::Tensor& all) {
       std::vector<at::Tensor> runs;
-      for (const Range& run : region.runs[i]) runs.push_back(all.narrow(0, run.begin, run.size()));
+      for (const Part& part : region.parts[i])
+        runs.push_back(all.narrow(0, part.begin, part.size()));
       return runs;
     };
     std::vector<at::Tensor> masters = runs_of(state.masters), averages = runs_of(state.averages),
@@ -139,11 +149,41 @@ void AdamW::UpdateByRows(const Region& region, State& state, const StepInput& in
 void AdamW::AddChunks(const Region& region, const Begins& at,
                       std::vector<kernels::AdamWChunk>& chunks) const {
   for (size_t group = 0; group < groups_.size(); ++group) {
-    for (const Range& run : region.runs[group]) {
-      for (int64_t i = run.begin; i < run.end; i += kChunk) {
+    for (Part part : region.parts[group]) {
+      const auto key = static_cast<int64_t>(without_masters() ? KeyOf(part.parameter) : 0);
+      for (; part.begin < part.end; part.begin += kChunk) {
+        const int64_t i = part.begin;
         chunks.push_back({at.weight + i, at.gradient + i, at.local + i,
-                          std::min(kChunk, run.end - i), static_cast<int64_t>(group)});
+                          std::min(kChunk, part.size()), static_cast<int64_t>(group), key,
+                          PlaceOf(region, part)});
       }
+    }
+  }
+}
+
+uint64_t AdamW::KeyOf(size_t parameter) const {
+  const std::string& name = parameters_.parameters()[parameter]->name;
+  return XXH3_64bits(name.data(), name.size());
+}
+
+uint64_t AdamW::RandomOf(int64_t step) const {
+  return without_masters() ? XXH3_64bits_withSeed(&step, sizeof step, *options_.rounding_seed) : 0;
+}
+
+kernels::WholePlace AdamW::PlaceOf(const Region& region, const Part& part) const {
+  const int64_t flat = region.place.flat.begin + part.begin;
+  return PlaceInWhole(*parameters_.parameters()[part.parameter],
+                      flat - parameters_.gradient_offset(part.parameter));
+}
+
+void AdamW::RoundStochastically(const Region& region, const at::Tensor& masters) {
+  const at::Tensor values = parameters_.ValueOf(region.place);
+  for (const std::vector<Part>& parts : region.parts) {
+    for (const Part& part : parts) {
+      equipoise::RoundStochastically(
+          masters.narrow(0, part.begin, part.size()),
+          {KeyOf(part.parameter) ^ RandomOf(steps_), PlaceOf(region, part)},
+          values.narrow(0, part.begin, part.size()));
     }
   }
 }
@@ -172,27 +212,37 @@ void AdamW::BeginHostRow(const at::Tensor& values, const at::Tensor& gradients,
   row.weight = kernels::MutableData<Weight>(values);
   row.remainder = remainders_.defined() ? kernels::MutableData<int16_t>(remainders_) : nullptr;
   row.gradient = kernels::Data<float>(gradients);
+  row.random = RandomOf(input.number);
+}
+
+template <class Weight, bool kHasMaster>
+void AdamW::StepRows(Range chunks, const at::Tensor& values, const at::Tensor& gradients,
+                     const StepInput& input) {
+  if (moments_are_codes()) {
+    kernels::AdamWOnCodes<Weight, kHasMaster> row = {};
+    BeginHostRow<Weight>(values, gradients, input, row.rows);
+    row.average = exp_avg_.codes();
+    row.square = exp_avg_sq_.codes();
+    return RunOnThreads(row, chunks);
+  }
+  kernels::OnType(exp_avg_.kept(), [&](auto moment) {
+    using Number = decltype(moment);
+    AdamWRow<Weight, Number, kHasMaster> row = {};
+    BeginHostRow<Weight>(values, gradients, input, row);
+    row.average = kernels::MutableData<Number>(exp_avg_.kept());
+    row.square = kernels::MutableData<Number>(exp_avg_sq_.kept());
+    RunOnThreads(row, chunks);
+  });
 }
 
 void AdamW::StepOnHost(Range chunks, const at::Tensor& values, const at::Tensor& gradients,
                        const StepInput& input) {
   kernels::OnType(values, [&](auto weight) {
     using Weight = decltype(weight);
-    if (moments_are_codes()) {
-      kernels::AdamWOnCodes<Weight> row = {};
-      BeginHostRow<Weight>(values, gradients, input, row.rows);
-      row.average = exp_avg_.codes();
-      row.square = exp_avg_sq_.codes();
-      return RunOnThreads(row, chunks);
+    if constexpr (std::is_same_v<Weight, Bf16>) {
+      if (without_masters()) return StepRows<Weight, false>(chunks, values, gradients, input);
     }
-    kernels::OnType(exp_avg_.kept(), [&](auto moment) {
-      using Number = decltype(moment);
-      AdamWRow<Weight, Number> row = {};
-      BeginHostRow<Weight>(values, gradients, input, row);
-      row.average = kernels::MutableData<Number>(exp_avg_.kept());
-      row.square = kernels::MutableData<Number>(exp_avg_sq_.kept());
-      RunOnThreads(row, chunks);
-    });
+    StepRows<Weight, true>(chunks, values, gradients, input);
   });
 }
 
@@ -234,7 +284,7 @@ using OwnAdamW = OwnOperator<void(
     const at::Tensor& chunks, const at::Tensor& weight, const std::optional<at::Tensor>& remainder,
     const at::Tensor& gradient, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
     c10::ArrayRef<double> lr, c10::ArrayRef<double> weight_decay, c10::ArrayRef<double> betas,
-    double eps, double clip, int64_t step)>;
+    double eps, double clip, int64_t step, int64_t random)>;
 
 // Step() by the program's own kernel. Returns false, and does nothing, where there is none.
 bool AdamW::StepByOwnKernel(const StepInput& input) {
@@ -252,7 +302,8 @@ bool AdamW::StepByOwnKernel(const StepInput& input) {
       remainders_.defined() ? std::optional(remainders_) : std::nullopt;
   own(chunks_on_device_, masters_.defined() ? masters_ : parameters_.compute(), remainders,
       gradient, exp_avg_.kept(), exp_avg_sq_.kept(), rates.lr, rates.decay,
-      std::array{options_.beta1, options_.beta2}, options_.eps, input.clip, input.number);
+      std::array{options_.beta1, options_.beta2}, options_.eps, input.clip, input.number,
+      static_cast<int64_t>(RandomOf(input.number)));
   if (masters_.defined()) RoundMasters();
   return true;
 }

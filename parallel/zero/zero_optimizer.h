@@ -65,8 +65,8 @@ class ZeroOptimizer {
   void set_steps(int64_t steps);
 
   // The part of a checkpoint's tensor that is on this rank: ranges of a parameter's elements,
-  // concatenated in `values`: masters in fp32, moments in their dtype (codes of 8 bits as fp32
-  // numbers, AdamW::Moments()), a frozen weight in the compute dtype.
+  // concatenated in `values`: masters in fp32, weights without them in bf16, moments in their dtype
+  // (codes of 8 bits as fp32 numbers, AdamW::Moments()), a frozen weight in the compute dtype.
   struct State {
     std::string name;  // NAME of the parameter, or exp_avg.NAME, exp_avg_sq.NAME
     const Parameter* parameter = nullptr;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "parallel/kernels/random_bits.h"
 #include "parallel/kernels/row_team.h"
 #include "parallel/kernels/split_bits.h"
 
@@ -15,6 +16,14 @@ namespace equipoise::kernels {
 struct AdamWChunk {
   int64_t weight, gradient, local, size;
   int64_t group;  // whose learning rate and decay they have
+  // Of a weight without a master: a hash of its name, and where they lie in the whole tensor.
+  int64_t key = 0;
+  WholePlace place = {};
+
+  // What element i is rounded by in a step.
+  EQUIPOISE_DEVICE uint32_t Random(uint64_t step, int64_t i) const {
+    return RandomBits(static_cast<uint64_t>(key) ^ step, static_cast<uint64_t>(place.At(i)));
+  }
 };
 
 // A step of AdamW: rates and decays of `groups` groups, the factor that clips gradients (1: none),
@@ -51,16 +60,17 @@ struct AdamWNumbers {
 };
 
 // One step of AdamW: row r updates the elements of chunk r, which are all read and written once. A
-// weight is the fp32 master itself, or its bf16 half, `remainder` the other (split_master.h); the
+// weight is the fp32 master itself, or its bf16 half, `remainder` the other (split_master.h), or a
+// bf16 number without a master, to which the step's fp32 one is rounded stochastically. The
 // moments are rounded after the step where they are bf16. `packed`: every chunk begins at a
 // multiple of kPack elements, and all buffers at one of 16 bytes.
-template <class Weight, class Moment>
+template <class Weight, class Moment, bool kHasMaster = true>
 struct AdamWRow {
   static constexpr int kMostGroups = 128;
 
   const AdamWChunk* chunks;
   Weight* weight;
-  int16_t* remainder;  // null where the weight is the master
+  int16_t* remainder;  // null where the weight is the master, or has none
   const float* gradient;
   Moment *average, *square;
   float clip;
@@ -70,6 +80,7 @@ struct AdamWRow {
   // Of each group: 1 - lr * weight_decay, and -lr / (1 - beta1^step).
   float kept[kMostGroups], step[kMostGroups];
   bool packed;
+  uint64_t random;  // without masters: a hash of seed and step
 
   // Sets the numbers of a step, computed in fp64. REQUIRES: at most kMostGroups groups.
   void Begin(const AdamWStep& with) {
@@ -113,12 +124,12 @@ struct AdamWRow {
     for (int j = 0; j < kSize; ++j) numbers.Update(g.at[j], p.at[j], m.at[j], v.at[j]);
     m.To(average + local);
     v.To(square + local);
-    SetMaster(p, flat, local);
+    SetMaster(p, chunk, i);
   }
 
   template <int kSize>
   EQUIPOISE_DEVICE Lanes<kSize> Master(int64_t flat, int64_t local) const {
-    if constexpr (std::is_same_v<Weight, float>) {
+    if constexpr (std::is_same_v<Weight, float> || !kHasMaster) {
       return Lanes<kSize>::From(weight + flat);
     } else {
       const auto high = Pack<Bf16, kSize>::From(weight + flat);
@@ -131,9 +142,16 @@ struct AdamWRow {
   }
 
   template <int kSize>
-  EQUIPOISE_DEVICE void SetMaster(const Lanes<kSize>& master, int64_t flat, int64_t local) const {
+  EQUIPOISE_DEVICE void SetMaster(const Lanes<kSize>& master, const AdamWChunk& chunk,
+                                  int64_t i) const {
+    Weight* const to = weight + chunk.weight + i;
     if constexpr (std::is_same_v<Weight, float>) {
-      master.To(weight + flat);
+      master.To(to);
+    } else if constexpr (!kHasMaster) {
+      Pack<Bf16, kSize> rounded;
+      for (int j = 0; j < kSize; ++j)
+        rounded.at[j] = RoundedByChance(master.at[j], chunk.Random(random, i + j));
+      rounded.To(to);
     } else {
       Pack<Bf16, kSize> high;
       Pack<int16_t, kSize> low;
@@ -142,8 +160,8 @@ struct AdamWRow {
         high.at[j] = RoundedHalf(bits);
         low.at[j] = RemainingHalf(bits);
       }
-      high.To(weight + flat);
-      low.To(remainder + local);
+      high.To(to);
+      low.To(remainder + chunk.local + i);
     }
   }
 };
