@@ -56,7 +56,8 @@ const Program& ThisProgram(bool own_kernels) {
       // Norm 4; gradient read; master and two moments both ways. A master is its two halves.
       .optimizer_bytes = 32,
       .master_bytes_moved = 0,
-      .master_bytes = 2,  // the 16-bit remainder
+      .weight_bytes_moved = -4,  // no remainder, both ways
+      .master_bytes = 2,         // the 16-bit remainder
       .widens_moments = false,
       .copies_logits = false,
       .fp32_whole_gradients = true,
@@ -71,6 +72,9 @@ const Program& ThisProgram(bool own_kernels) {
     program.passes = WithoutOwnKernels();
     // Joined: 6 + 10 (the remainder widened, the weight added); split again: 6 + 8 + 6.
     program.master_bytes_moved = 36;
+    // Widened 6; elements numbered 24, hashed 216 and 240 (parallel/random_bits.cc), the hash
+    // shifted and narrowed 28, added 12, the upper half written 6.
+    program.weight_bytes_moved = 532;
     program.widens_moments = true;
     program.copies_logits = true;
     return program;
@@ -85,6 +89,7 @@ const Program& PublishedSystems() {
       .gradient_bytes = 8,      // added by the product itself
       .optimizer_bytes = 40,    // as above, and the clipped gradient read and written
       .master_bytes_moved = 2,  // the weight written beside its master
+      .weight_bytes_moved = -4,
       .master_bytes = 4,
       .widens_moments = true,
       .copies_logits = true,
@@ -99,7 +104,7 @@ const Program& PublishedSystems() {
 
 double OptimizerStateBytes(const RunStyle& style, int64_t element_bytes) {
   const double bytes = 2 * style.moment_bytes;
-  if (element_bytes == kFp32) return bytes;
+  if (element_bytes == kFp32 || style.without_masters) return bytes;
   return bytes + (style.whole_masters ? kFp32 : style.program->master_bytes);
 }
 
@@ -123,7 +128,9 @@ double OptimizerMovedBytes(const RunStyle& style, int64_t element_bytes) {
   double bytes = program.optimizer_bytes;
   // A whole master is updated as one in fp32 is; then read, and the weight written.
   if (element_bytes != kFp32)
-    bytes += style.whole_masters ? kFp32 + element_bytes : program.master_bytes_moved;
+    bytes += style.whole_masters     ? kFp32 + element_bytes
+             : style.without_masters ? program.weight_bytes_moved
+                                     : program.master_bytes_moved;
   if (codes) return bytes + 2 * kCodesMoved;
   if (style.moment_bytes == kFp32) return bytes;
   // Both moments, before and after the update.

@@ -26,6 +26,8 @@ struct Program {
   // Moved for each trained parameter by the gradient norm and AdamW in fp32; and beside that in
   // 16-bit precision, between masters and the weights that are computed with.
   double optimizer_bytes = 0, master_bytes_moved = 0;
+  // The same where bf16 weights have no masters; negative, as fewer bytes are moved then.
+  double weight_bytes_moved = 0;
   // Kept for each trained parameter in bf16, beside the weight that is computed with.
   int master_bytes = 0;
   // Whether moments of 16 bits are widened before the update and rounded after it, in passes of
@@ -74,6 +76,7 @@ struct RunStyle {
   double moment_bytes = 4;          // of each of AdamW's two, for a parameter; below 2: codes
   bool offloads_optimizer = false;  // on GPUs: its state lies in host memory, where it is updated
   bool whole_masters = false;       // beside 16-bit weights fp32 ones, of which nothing is left out
+  bool without_masters = false;     // of bf16 weights, which are rounded stochastically then
   bool sequence_parallel = false;   // tensor ranks share out the rows between split products
   int context = 1;                  // ranks, of the data ranks, that share out each sequence
   int shard_ranks = 0;              // over which ZeRO shards; 0: all data ranks

@@ -14,22 +14,12 @@
 #include "configs/base/error.h"
 #include "models/ops/record.h"
 #include "parallel/device.h"
-
-// A 32-bit hash in 64-bit integers, whose products do not overflow: the same bits by LibTorch's
-// operations on every device.
+#include "parallel/random_bits.h"
 
 namespace equipoise::ops {
 namespace {
 
 constexpr int64_t kLow32 = 0xffffffff;
-constexpr int64_t kFactor = 0x45d9f3b;
-
-at::Tensor Mixed(at::Tensor x) {
-  for (int round = 0; round < 2; ++round) {
-    x = x.bitwise_xor(x.bitwise_right_shift(16)).mul_(kFactor).bitwise_and_(kLow32);
-  }
-  return x.bitwise_xor(x.bitwise_right_shift(16));
-}
 
 // Place of x's first element in the whole tensor.
 struct Place {
@@ -41,10 +31,10 @@ at::Tensor Factors(const at::Tensor& x, double p, uint64_t key, const Place& fir
   const at::TensorOptions whole = x.options().dtype(at::kLong);
   const auto low = static_cast<int64_t>(key & kLow32), high = static_cast<int64_t>(key >> 32);
   const at::Tensor row =
-      Mixed(at::arange(first.row, first.row + x.size(0), whole).bitwise_xor_(low));
+      MixedBits(at::arange(first.row, first.row + x.size(0), whole).bitwise_xor_(low));
   const at::Tensor column =
-      Mixed(at::arange(first.column, first.column + x.size(1), whole).bitwise_xor_(high));
-  const at::Tensor bits = Mixed(row.unsqueeze(1).bitwise_xor(column.unsqueeze(0)));
+      MixedBits(at::arange(first.column, first.column + x.size(1), whole).bitwise_xor_(high));
+  const at::Tensor bits = MixedBits(row.unsqueeze(1).bitwise_xor(column.unsqueeze(0)));
   const auto bound = static_cast<int64_t>(std::llround(p * 0x1p32));
   return at::ge(bits, bound).to(x.scalar_type()).mul_(1 / (1 - p));
 }

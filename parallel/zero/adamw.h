@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "parallel/lazy_tensor.h"
@@ -27,16 +28,21 @@ struct AdamWOptions {
   // Whether the state of parameters on a device lies in the host's memory, and the step runs there
   // (ZeRO-Offload, Ren et al., arXiv 2101.06840). Changes no bit of a step by own kernels.
   bool on_host = false;
+  // Set: bf16 weights have no masters. A step computes in fp32 and rounds its weights
+  // stochastically, by random bits that depend on this number, the step, the parameter's name and
+  // the element's place in the whole tensor alone (kernels/random_bits.h): so on no mesh.
+  // REQUIRES: weights in bf16.
+  std::optional<uint64_t> rounding_seed;
 };
 
 // AdamW (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2) on the fp32 master weights of one
 // rank's shard. The moments are flat buffers [shards.shard_numel()], laid out as the shard; with
 // one rank, as FlatParameters::gradient(). Frozen parameters have none. In fp32 a master is the
 // value that the model computes with; in bf16 it is that value and a 16-bit remainder, which is
-// kept here, as the moments are (split_master.h). In fp16 it is kept here whole: one beyond fp16's
-// range is infinite as a value, and no loss is finite from then on. With AdamWOptions::on_host the
-// shard's values are kept here a second time, so that of a step only gradients come from the
-// device, and values go there.
+// kept here, as the moments are (split_master.h), unless it has no master. In fp16 it is kept here
+// whole: one beyond fp16's range is infinite as a value, and no loss is finite from then on. With
+// AdamWOptions::on_host the shard's values are kept here a second time, so that of a step only
+// gradients come from the device, and values go there.
 class AdamW {
  public:
   // One rank that updates all parameters. REQUIRES: every trainable parameter in exactly one group,
@@ -55,16 +61,17 @@ class AdamW {
 
   // One update of the weights p from the gradients, with the bias-corrected moments m and v:
   //   p -= lr * lr_factor * (m / (sqrt(v) + eps) + weight_decay * p)
-  // Leaves the gradients as they are. REQUIRES: TakeMasters(), as for all that follows.
-  void Step(double lr);
-  // Whether Step(lr) would leave only finite weights and moments. Tries the step on copies, a
+  // Gradients count as multiplied by `clip` (ClipFactor()), in fp32, and stay as they are.
+  // REQUIRES: TakeMasters(), as for all that follows.
+  void Step(double lr, double clip = 1);
+  // Whether Step(lr, clip) would leave only finite weights and moments. Tries the step on copies, a
   // region at a time: slower than the step itself, and changes nothing.
-  bool StepIsFinite(double lr) const;
+  bool StepIsFinite(double lr, double clip = 1) const;
   // Largest magnitudes of the shard's weights and moments; infinite where there is a NaN.
   StepBound Largest() const;
   const std::vector<ParameterGroup>& groups() const { return groups_; }
   const AdamWOptions& options() const { return options_; }
-  // Multiplies the shard's gradients by a factor (clipping).
+  // Multiplies the shard's gradients by a factor.
   void ScaleGradients(double factor);
 
   // Updates done so far; the bias correction uses it.
@@ -82,14 +89,19 @@ class AdamW {
   // Whether they are: then this writes them, from tensors of that size.
   bool moments_are_codes() const { return exp_avg_.is_codes(); }
   void SetMoments(size_t index, const at::Tensor& average, const at::Tensor& square);
-  // Masters of those elements, concatenated, fp32: a copy, but for one rank in fp32.
+  // Masters of those elements, concatenated, fp32: a copy, but for one rank in fp32. Of weights
+  // without masters the weights, bf16.
   LazyTensor Master(size_t index) const;
 
  private:
+  // Elements of a parameter in a region, counted from the region's begin.
+  struct Part : Range {
+    size_t parameter = 0;
+  };
   // A part of the shard that is updated at a time: contiguous in the flat buffers and in the shard.
   struct Region {
     Shards::Run place;
-    std::vector<std::vector<Range>> runs;  // [group]: its elements, counted from the region's begin
+    std::vector<std::vector<Part>> parts;  // [group]
     Range chunks;                          // in chunks_
     at::Tensor values;                     // offloaded: its values on the host, pinned
   };
@@ -97,14 +109,20 @@ class AdamW {
   struct State {
     at::Tensor masters, averages, squares;
   };
+  // Step()'s arguments, and its number (1 = the first).
+  struct StepInput {
+    double lr, clip;
+    int64_t number;
+  };
 
+  bool without_masters() const { return options_.rounding_seed.has_value(); }
   bool offloaded() const { return options_.on_host && !parameters_.gradient().is_cpu(); }
   bool steps_on_host() const { return options_.on_host || parameters_.gradient().is_cpu(); }
   Range Whole(size_t index) const;
   std::vector<int64_t> SizesOf(size_t index) const;
   at::Tensor View(const Moment& moment, size_t index) const;
   void MakeRegions();
-  void AddRuns(const Shards::Run& run, size_t group);
+  void AddParts(const Shards::Run& run, size_t group, size_t parameter);
   // Where a region's first element lies in the buffers of chunks.
   struct Begins {
     int64_t weight = 0, gradient = 0, local = 0;
@@ -116,21 +134,29 @@ class AdamW {
   at::Tensor ValuesOf(const Shards::Run& run) const;
   State Load(const Region& region) const;
   void Store(const Region& region, const State& state);
-  // Update number `step` (1 = the first) of a region.
-  void Update(const Region& region, State& state, double lr, int64_t step) const;
-  void UpdateByRows(const Region& region, State& state, double lr, int64_t step) const;
+  void Update(const Region& region, State& state, const StepInput& input) const;
+  void UpdateByRows(const Region& region, State& state, const StepInput& input) const;
   template <class Row>
-  void BeginRow(double lr, int64_t step, Row& row) const;
+  void BeginRow(const StepInput& input, Row& row) const;
   // Step() by the row function on the host: of some chunks; of all, piece by piece as gradients
   // come from the device.
-  void StepOnHost(Range chunks, const at::Tensor& values, const at::Tensor& gradients, double lr);
+  template <class Weight, bool kHasMaster>
+  void StepRows(Range chunks, const at::Tensor& values, const at::Tensor& gradients,
+                const StepInput& input);
+  void StepOnHost(Range chunks, const at::Tensor& values, const at::Tensor& gradients,
+                  const StepInput& input);
   template <class Weight, class Row>
-  void BeginHostRow(const at::Tensor& values, const at::Tensor& gradients, double lr,
+  void BeginHostRow(const at::Tensor& values, const at::Tensor& gradients, const StepInput& input,
                     Row& row) const;
-  void StepOffloaded(double lr);
+  void StepOffloaded(const StepInput& input);
+  // Without masters: hashes of a parameter's name, and of the seed and the number of a step.
+  uint64_t KeyOf(size_t parameter) const;
+  uint64_t RandomOf(int64_t step) const;
+  kernels::WholePlace PlaceOf(const Region& region, const Part& part) const;
+  void RoundStochastically(const Region& region, const at::Tensor& masters);
   // fp16: rounds the masters into the weights.
   void RoundMasters();
-  bool StepByOwnKernel(double lr);
+  bool StepByOwnKernel(const StepInput& input);
   at::Tensor JoinedMaster(size_t index) const;
 
   FlatParameters& parameters_;
@@ -140,7 +166,7 @@ class AdamW {
   int rank_;
   std::vector<Region> regions_;
   Moment exp_avg_, exp_avg_sq_;
-  at::Tensor remainders_;                    // bf16: int16, laid out as the moments
+  at::Tensor remainders_;                    // bf16 with masters: int16, laid out as the moments
   at::Tensor masters_;                       // fp16: fp32, likewise; both undefined elsewhere
   std::vector<kernels::AdamWChunk> chunks_;  // of row functions: made by the first step
   at::Tensor chunks_on_device_;              // the same, of the own kernel

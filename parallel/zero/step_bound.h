@@ -10,7 +10,8 @@ struct StepSize {
   double lr = 0;
   double weight_decay = 0;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  int64_t number = 1;  // 1 = the first
+  int64_t number = 1;   // 1 = the first
+  double rounding = 0;  // of weights between steps: the most that it adds, as a share
 };
 
 // Bounds on the magnitudes of weights and moments of AdamW. The bounds after a step follow from

@@ -22,7 +22,8 @@
 namespace equipoise {
 namespace {
 
-constexpr int64_t kReadAtOnce = 1 << 24;  // fp32 moments in memory before they become codes
+constexpr double kStepOfBf16 = 1.0 / 128;  // between neighbours, of the smaller, at most
+constexpr int64_t kReadAtOnce = 1 << 24;   // fp32 moments in memory before they become codes
 
 }  // namespace
 
@@ -81,25 +82,25 @@ void ZeroOptimizer::MeasureBound() {
   largest_decay_ = most[4];
 }
 
-bool ZeroOptimizer::StepIsFinite(double lr) {
+bool ZeroOptimizer::StepIsFinite(double lr, double clip) {
   if (!bound_) MeasureBound();
   const AdamWOptions& options = adamw_.options();
-  const StepBound after =
-      bound_->After({largest_gradient_, lr * largest_lr_factor_, largest_decay_, options.beta1,
-                     options.beta2, options.eps, adamw_.steps() + 1});
+  const StepBound after = bound_->After(
+      {largest_gradient_ * std::abs(clip), lr * largest_lr_factor_, largest_decay_, options.beta1,
+       options.beta2, options.eps, adamw_.steps() + 1, options.rounding_seed ? kStepOfBf16 : 0});
   largest_gradient_ = std::numeric_limits<double>::infinity();
   if (after.safe()) {
     bound_ = after;
     return true;
   }
   bound_.reset();
-  return !AnyRank(world_, !adamw_.StepIsFinite(lr));
+  return !AnyRank(world_, !adamw_.StepIsFinite(lr, clip));
 }
 
-bool ZeroOptimizer::Step(double lr) {
+bool ZeroOptimizer::Step(double lr, double clip) {
   parameters_.AwaitValues();
-  if (!StepIsFinite(lr)) return false;
-  adamw_.Step(lr);
+  if (!StepIsFinite(lr, clip)) return false;
+  adamw_.Step(lr, clip);
   if (sharded() && !parameters_.sharding().values()) GatherValues();
   return true;
 }

@@ -29,7 +29,7 @@ Shards ZeroShards(ShardedState sharded, const FlatParameters& parameters, const 
 // (FlatParameters::AwaitValues()). With ZeRO 3 passes gather them. The weights have the same bits
 // as without sharding. Per step, once the gradients are summed:
 //
-//   norm = optimizer.GradientNorm();   optimizer.ScaleGradients(factor);   optimizer.Step(lr);
+//   norm = optimizer.GradientNorm();   optimizer.Step(lr, ClipFactor(norm, max_norm));
 //
 // No step leaves a weight or moment that is not finite. All of these are collective. Not
 // thread-safe.
@@ -52,21 +52,21 @@ class ZeroOptimizer {
 
   // The 2-norm of all gradients of the model. Collective over `world`.
   double GradientNorm() { return largest_gradient_ = norm_.Compute(); }
-  // Multiplies the gradients that this rank has reduced.
+  // Multiplies the gradients that this rank has reduced, and so their norm.
   void ScaleGradients(double factor);
-  // One step of AdamW; updates the values of the trainable parameters. False where a weight or a
-  // moment of any rank would not be finite: then no rank has changed anything. Nearly always bounds
-  // prove a step finite (step_bound.h); where they do not, each rank tries it on copies, and the
-  // ranks agree.
-  bool Step(double lr);
+  // One step of AdamW on gradients times `clip`, which stay as they are; updates the values of the
+  // trainable parameters. False where a weight or a moment of any rank would not be finite: then no
+  // rank has changed anything. Nearly always bounds prove a step finite (step_bound.h); where they
+  // do not, each rank tries it on copies, and the ranks agree.
+  bool Step(double lr, double clip = 1);
 
   int64_t steps() const { return adamw_.steps(); }
   // Sets the number of steps done. To be called after moments were read from a checkpoint.
   void set_steps(int64_t steps);
 
   // The part of a checkpoint's tensor that is on this rank: ranges of a parameter's elements,
-  // concatenated in `values`: masters in fp32, moments in their dtype (codes of 8 bits as fp32
-  // numbers, AdamW::Moments()), a frozen weight in the compute dtype.
+  // concatenated in `values`: masters in fp32, weights without them in bf16, moments in their dtype
+  // (codes of 8 bits as fp32 numbers, AdamW::Moments()), a frozen weight in the compute dtype.
   struct State {
     std::string name;  // NAME of the parameter, or exp_avg.NAME, exp_avg_sq.NAME
     const Parameter* parameter = nullptr;
@@ -90,7 +90,7 @@ class ZeroOptimizer {
   void AddFrozen(size_t index, std::vector<State>& states) const;
   void AddMoments(size_t index, std::vector<State>& states) const;
   void GatherValues();
-  bool StepIsFinite(double lr);
+  bool StepIsFinite(double lr, double clip);
   void MeasureBound();
 
   FlatParameters& parameters_;

@@ -287,6 +287,20 @@ TEST_CASE("plans are priced by the kernels that a run takes", "[balance][cpu]") 
   }
 }
 
+TEST_CASE("weights without masters are updated with fewer bytes", "[balance][cpu]") {
+  RunStyle own;
+  own.without_masters = true;
+  // Norm 4; gradient 4; weight and moments both ways.
+  CHECK(OptimizerMovedBytes(own, 2) == 4 + 4 + 2 * (2 + 4 + 4));
+  RunStyle aten = own;
+  aten.program = &ThisProgram(/*own_kernels=*/false);
+  CHECK(OptimizerMovedBytes(aten, 2) > OptimizerMovedBytes(own, 2));
+  own.moment_bytes = 2;
+  CHECK(OptimizerMovedBytes(own, 2) == 4 + 4 + 2 * (2 + 2 + 2));
+  for (RunStyle* codes : {&own, &aten}) codes->moment_bytes = 1 + 4.0 / 256;
+  CHECK(OptimizerMovedBytes(own, 2) == OptimizerMovedBytes(aten, 2));
+}
+
 TEST_CASE("bytes of a trained parameter in every precision", "[balance][cpu]") {
   RunStyle style;
   const auto bytes = [&](int64_t element) {  // beside the fp32 gradient
@@ -304,6 +318,14 @@ TEST_CASE("bytes of a trained parameter in every precision", "[balance][cpu]") {
   CHECK(bytes(2) == 10.03125);
   style.offloads_optimizer = true;  // with the values
   CHECK(OffloadedStateBytes(style, 2) == 6.03125);
+  style.offloads_optimizer = false;
+  style.without_masters = true;
+  CHECK(bytes(2) == 8.03125);
+  style.moment_bytes = 2;
+  CHECK(bytes(2) == 10);
+  CHECK(OffloadedStateBytes(style, 2) == 6);
+  style.moment_bytes = 4;
+  CHECK(bytes(2) == 14);
 }
 
 TEST_CASE("products that do not fill tiles or waves cost more", "[balance][cpu]") {

@@ -176,7 +176,7 @@ StepWork CountStep(const GpuCountSettings& settings) {
       work.norm_operations = meter.ByOperation();
     }
     const DeviceWorkMeter meter;
-    optimizer.Step(/*lr=*/1e-5);
+    optimizer.Step(/*lr=*/1e-5, /*clip=*/0.5);
     work.update = meter.Total();
     work.update_operations = meter.ByOperation();
   };

@@ -142,8 +142,8 @@ Outcome Train(const Settings& settings, Communicator& world) {
       flat.gradient().fill_(0.5);
       reducer->Finish();
     }
-    optimizer.ScaleGradients(ClipFactor(optimizer.GradientNorm(), 1.0));
-    optimizer.Step(1e-3);
+    const double norm = optimizer.GradientNorm();
+    optimizer.Step(1e-3, ClipFactor(norm, 1.0));
   }
   if (units) {
     const ShardedUnits::Traffic traffic = units->traffic();

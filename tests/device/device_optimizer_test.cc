@@ -31,8 +31,10 @@ bool Fuses() { return at::get_cpu_capability() != "DEFAULT"; }
 struct Case {
   at::ScalarType dtype = at::kBFloat16, moments = at::kFloat;
   int ranks = 1, rank = 0;
-  double lr = 1e-2;
+  double lr = 1e-2, clip = 1;
   bool on_host = false;
+  bool masters = true;
+  bool clips_before = false;  // by a pass over the gradients, not in the step
 };
 
 // Matrices, vectors and a frozen one; one is larger than a chunk, two end within a vector.
@@ -67,6 +69,8 @@ class Model {
       const int seed = 100 * number + static_cast<int>(i);
       parameters_[i].gradient.copy_(Normal(parameters_[i].shape, seed).mul_(1e-3 * number));
     }
+    if (!c.clips_before) return adamw_.Step(c.lr, c.clip);
+    adamw_.ScaleGradients(c.clip);
     adamw_.Step(c.lr);
   }
 
@@ -96,6 +100,7 @@ class Model {
     options.beta2 = 0.95;
     options.moments = c.moments;
     options.on_host = c.on_host;
+    if (!c.masters) options.rounding_seed = 4;
     return options;
   }
 
@@ -142,13 +147,16 @@ TEST_CASE("AdamW has the same bits by one launch, on the CPU, and offloaded", "[
   c.dtype = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
   c.moments = GENERATE(at::kFloat, at::kBFloat16);
   std::tie(c.ranks, c.rank) = GENERATE(table<int, int>({{1, 0}, {3, 0}, {3, 2}}));
+  c.clip = GENERATE(1.0, 0.3);
   INFO(c.dtype << ", moments " << c.moments << ", rank " << c.rank << " of " << c.ranks);
-  Case offload = c;
+  Case offload = c, before_step = c;
   offload.on_host = true;
+  before_step.clips_before = true;
   Model host(c, at::kCPU), device(c, kGpu), offloaded(offload, kGpu);
   const at::Tensor before = device.flat().compute().cpu();
   for (int number = 1; number <= 3; ++number) {
-    for (Model* model : {&host, &device, &offloaded}) model->Step(c, number);
+    for (Model* model : {&device, &offloaded}) model->Step(c, number);
+    host.Step(before_step, number);
   }
   CHECK(HasRun("equipoise::adamw_"));
   CHECK(device.adamw().exp_avg(0).is_cuda());
@@ -174,12 +182,15 @@ TEST_CASE("AdamW has the same bits by one launch, on the CPU, and offloaded", "[
 TEST_CASE("moments in 8 bits are updated on a device region by region, or offloaded", "[device]") {
   Case c;
   c.moments = at::kByte;
+  c.clip = 0.3;
   c.dtype = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
   std::tie(c.ranks, c.rank) = GENERATE(table<int, int>({{1, 0}, {3, 2}}));
-  Case offload = c;
+  Case offload = c, before_step = c;
   offload.on_host = true;
+  before_step.clips_before = true;
   Model host(c, at::kCPU), device(c, kGpu), offloaded(offload, kGpu);
-  for (Model* model : {&host, &device, &offloaded}) model->Step(c, 1);
+  for (Model* model : {&device, &offloaded}) model->Step(c, 1);
+  host.Step(before_step, 1);
   CHECK(HasRun("aten::_fused_adamw_"));
   CHECK(HasRun("aten::bucketize.Tensor"));
   CHECK(device.adamw().exp_avg(0).is_cuda());
@@ -196,7 +207,8 @@ TEST_CASE("moments in 8 bits are updated on a device region by region, or offloa
     CHECK((device.adamw().Master(i).Get().cpu() - master).abs().max().item<double>() < 1e-6);
   }
   for (int number = 2; number <= 3; ++number) {
-    for (Model* model : {&host, &offloaded}) model->Step(c, number);
+    offloaded.Step(c, number);
+    host.Step(before_step, number);
   }
   CheckStates(offloaded, host, CheckSameBits);
 }
@@ -222,6 +234,48 @@ TEST_CASE("an offloaded optimizer leaves the device its state's memory", "[devic
   const int64_t saved = taken(false) - taken(true);
   CHECK(saved == (2 * moment + kept) * shard);
   CHECK(shard > 9000);
+}
+
+TEST_CASE("weights without masters have the same bits by one launch, on the CPU, and offloaded",
+          "[device]") {
+  Case c;
+  c.masters = false;
+  c.clip = 0.3;
+  c.moments = GENERATE(at::kFloat, at::kBFloat16);
+  std::tie(c.ranks, c.rank) = GENERATE(table<int, int>({{1, 0}, {3, 0}, {3, 2}}));
+  Case offload = c;
+  offload.on_host = true;
+  Model host(c, at::kCPU), device(c, kGpu), offloaded(offload, kGpu);
+  const at::Tensor before = device.flat().compute().cpu();
+  for (int number = 1; number <= 3; ++number) {
+    for (Model* model : {&host, &device, &offloaded}) model->Step(c, number);
+  }
+  CHECK(HasRun("equipoise::adamw_"));
+  CheckStates(device, host, CheckSameBits);
+  CheckStates(offloaded, host, CheckSameBits);
+  CHECK(device.flat().compute().cpu().equal(host.flat().compute()));
+  CHECK(offloaded.flat().compute().cpu().equal(host.flat().compute()));
+  CHECK_FALSE(host.flat().compute().equal(before));
+}
+
+// LibTorch's step differs from the row function's in the last numbers of a parameter by less than
+// one in a million, of which few are rounded elsewhere.
+TEST_CASE("without own kernels weights without masters are rounded alike", "[device]") {
+  Case c;
+  c.masters = false;
+  c.moments = GENERATE(at::kFloat, at::kBFloat16, at::kByte);
+  testing::UseOwnKernels(false);
+  Model host(c, at::kCPU), device(c, kGpu);
+  for (Model* model : {&host, &device}) model->Step(c, 1);
+  testing::UseOwnKernels(true);
+  CHECK(HasRun("aten::_fused_adamw_"));
+  CheckStates(device, host, [](const at::Tensor& found, const at::Tensor& expected) {
+    if (found.scalar_type() != at::kBFloat16 || expected.numel() < 16) return;
+    const at::Tensor a = found.cpu().flatten(), b = expected.flatten();
+    const int64_t whole = Fuses() ? b.numel() / 16 * 16 : 0;
+    CHECK(a.narrow(0, 0, whole).equal(b.narrow(0, 0, whole)));
+    CHECK(a.ne(b).sum().item<int64_t>() <= 1);
+  });
 }
 
 TEST_CASE("an optimizer goes on from another's state, offloaded or not", "[device]") {
@@ -254,9 +308,13 @@ TEST_CASE("without own kernels AdamW is LibTorch's, whose bits the row function 
   Case c;
   c.dtype = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
   c.moments = GENERATE(at::kFloat, at::kBFloat16);
+  c.clip = GENERATE(1.0, 0.3);
+  Case before_step = c;
+  before_step.clips_before = true;
   testing::UseOwnKernels(false);
   Model host(c, at::kCPU), device(c, kGpu);
-  for (Model* model : {&host, &device}) model->Step(c, 1);
+  device.Step(c, 1);
+  host.Step(before_step, 1);
   testing::UseOwnKernels(true);
   CHECK(HasRun("aten::_fused_adamw_"));
   const double unit = c.moments == at::kFloat ? 1e-6 : 1.0 / 128;

@@ -1,6 +1,6 @@
-"""Masters as bf16 weights and remainders, and AdamW's moments in bf16 and in 8 bits: what the
-checkpoint holds, that a run goes on from it with the same bits, on another mesh too, and that ZeRO
-changes none."""
+"""Masters as bf16 weights and remainders, or none, and AdamW's moments in bf16 and in 8 bits: what
+the checkpoint holds, that a run goes on from it with the same bits, on another mesh too, and that
+ZeRO changes none."""
 import shutil
 import sys
 import tempfile
@@ -56,6 +56,57 @@ def eight_bits(results, folder, run):
                   'train.moments was "fp32" and is "8bit"' in done.stderr, done.stderr[-800:])
 
 
+def without_masters(results, folder, run):
+    """train.master: none."""
+    settings = {**BF16, "train__master": "none"}
+
+    def same(one, other, what):
+        differing = checkpoint_reader.differing(step(f"{folder}/{one}", 6),
+                                                step(f"{folder}/{other}", 6))
+        results.check(f"no masters: {what}", not differing, str(differing[:3]))
+
+    run("weights", 2, train__steps=6, **settings)
+    run("weights-legs", 2, train__steps=3, **settings)
+    run("weights-legs", 2, train__steps=6, parallel__zero=0, **settings)
+    same("weights-legs", "weights", "a run that goes on without ZeRO has the bits of one with it "
+         "that never stopped")
+    run("weights-alone", 1, train__steps=6, **settings)
+    run("weights-split", 1, train__steps=3, **settings)
+    run("weights-split", 2, train__steps=6, parallel__pipeline=2, **settings)
+    same("weights-split", "weights-alone", "a run that goes on over pipeline ranks has the bits of "
+         "one rank's")
+    run("weights-offloaded", 2, train__steps=6, train__offload="[optimizer]", **settings)
+    same("weights-offloaded", "weights", "offloading changes no bit")
+    found = dtypes(step(f"{folder}/weights", 6))
+    results.check("no masters: checkpoints hold bf16 weights", found["weights"] == {"BF16"},
+                  str(found))
+    losses = [tiny_case.metrics(f"{folder}/{name}")[-1]["loss"] for name in ("weights", "whole")]
+    results.check("no masters: rounding moves the loss a little", losses[0] != losses[1] and
+                  abs(losses[0] - losses[1]) < 0.02 * losses[1], str(losses))
+    done = run("weights", 1, train__steps=8, **BF16)
+    results.check("no masters: fp32 ones go on from bf16 weights, and a line says so",
+                  'train.master was "none" and is "fp32"' in done.stderr, done.stderr[-800:])
+    found = dtypes(step(f"{folder}/weights", 8))
+    results.check("no masters: then they are saved in fp32", found["weights"] == {"F32"},
+                  str(found))
+    done = run("plain", 1, train__steps=8, **settings)
+    results.check("no masters: bf16 weights go on from fp32 masters, and a line says so",
+                  'train.master was "fp32" and is "none"' in done.stderr, done.stderr[-800:])
+
+
+def refusals(results, folder, config):
+    refused = tiny_case.run(config, 1, run__dir=f"{folder}/none", train__moments="fp16")
+    results.check("another dtype is refused", refused.returncode == 2 and
+                  "train.moments" in refused.stderr, refused.stderr[-300:])
+    for precision in ("fp32", "fp16"):
+        refused = tiny_case.run(config, 1, run__dir=f"{folder}/none", train__master="none",
+                                train__precision=precision)
+        lines = [line for line in refused.stderr.splitlines() if "train.master: none" in line]
+        results.check(f"{precision} without masters is refused in a line",
+                      refused.returncode == 2 and len(lines) == 1 and precision in lines[0],
+                      refused.stderr[-500:])
+
+
 def main():
     results = tiny_case.Results()
     folder = tempfile.mkdtemp()
@@ -98,11 +149,9 @@ def main():
     results.check("goes on with fp32 moments, and says so",
                   'train.moments was "bf16" and is "fp32"' in done.stderr, done.stderr[-800:])
 
+    without_masters(results, folder, run)
     eight_bits(results, folder, run)
-
-    refused = tiny_case.run(config, 1, run__dir=f"{folder}/none", train__moments="fp16")
-    results.check("another dtype is refused", refused.returncode == 2 and
-                  "train.moments" in refused.stderr, refused.stderr[-300:])
+    refusals(results, folder, config)
     shutil.rmtree(folder)
     results.finish()
 

@@ -267,8 +267,7 @@ void TrainSteps(int steps, ZeroOptimizer& optimizer, const std::function<double(
     result.losses.push_back(run());
     const double norm = optimizer.GradientNorm();
     result.norms.push_back(norm);
-    optimizer.ScaleGradients(ClipFactor(norm, 0.5 * norm));
-    optimizer.Step(1e-3 / static_cast<double>(optimizer.steps() + 1));
+    optimizer.Step(1e-3 / static_cast<double>(optimizer.steps() + 1), ClipFactor(norm, 0.5 * norm));
   }
 }
 

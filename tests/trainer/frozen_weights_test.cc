@@ -45,6 +45,7 @@ struct Mesh {
   int data = 1, pipeline = 1, tensor = 1, zero = 0;
   at::ScalarType dtype = at::kBFloat16;
   at::ScalarType moments = at::kFloat;
+  bool masters = true;
   int ranks() const { return data * pipeline * tensor; }
 };
 
@@ -64,6 +65,7 @@ struct Rank {
     options.part.freeze = freeze;
     options.bucket_bytes = 1 << 16;
     adamw.moments = mesh.moments;
+    if (!mesh.masters) adamw.rounding_seed = 3;
     model = std::make_unique<ParallelModel>(config, PlanOf(config, mesh), options, world, recorder);
     AddOptimizer(std::vector<double>(list().size(), 1.0), 0.1, world);
   }
@@ -104,6 +106,7 @@ int64_t ForecastBytes(const ModelConfig& config, const Mesh& mesh, const Modules
   options.style.moment_bytes = mesh.moments == at::kByte    ? ElementBytes(MomentPrecision::k8Bit)
                                : mesh.moments == at::kFloat ? 4
                                                             : 2;
+  options.style.without_masters = !mesh.masters;
   const CostModel costs(config, MakeCluster({}), options);
   const Plan plan = PlanOf(config, mesh);
   Schedule none;
@@ -122,7 +125,9 @@ TEST_CASE("the bytes of weights, gradients and moments are those forecast", "[fr
   const Mesh mesh = GENERATE(
       Mesh{}, Mesh{1, 1, 1, 0, at::kFloat}, Mesh{2, 1, 1, 1}, Mesh{2}, Mesh{2, 1, 1, 1, at::kFloat},
       Mesh{1, 2}, Mesh{1, 1, 2}, Mesh{2, 1, 1, 1, at::kBFloat16, at::kBFloat16},
-      Mesh{1, 1, 1, 0, at::kFloat, at::kBFloat16}, Mesh{2, 1, 1, 1, at::kBFloat16, at::kByte});
+      Mesh{1, 1, 1, 0, at::kFloat, at::kBFloat16}, Mesh{2, 1, 1, 1, at::kBFloat16, at::kByte},
+      Mesh{1, 1, 1, 0, at::kBFloat16, at::kFloat, false},
+      Mesh{2, 1, 1, 1, at::kBFloat16, at::kBFloat16, false});
   const Modules freeze = GENERATE(Modules{}, Modules{"vision"}, Modules{"vision", "llm"});
   INFO(mesh.data << " x " << mesh.pipeline << " x " << mesh.tensor << " ZeRO " << mesh.zero << " "
                  << mesh.dtype << ", " << freeze.size() << " modules frozen");

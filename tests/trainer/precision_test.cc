@@ -41,6 +41,24 @@ TEST_CASE("each precision has its name and size", "[precision][cpu]") {
   for (const char* name : {"fp16", "int8", "8", ""}) CHECK_FALSE(ParseEnum<MomentPrecision>(name));
 }
 
+TEST_CASE("weights without masters are bf16, or refused in a line", "[precision][cpu]") {
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16, Precision::kFp16})
+    CHECK_NOTHROW(CheckMaster(MasterPrecision::kFp32, precision));
+  CHECK_NOTHROW(CheckMaster(MasterPrecision::kNone, Precision::kBf16));
+  for (const Precision precision : {Precision::kFp32, Precision::kFp16}) {
+    try {
+      CheckMaster(MasterPrecision::kNone, precision);
+      FAIL("not refused");
+    } catch (const ConfigError& error) {
+      const std::string text = error.what();
+      CHECK(text.starts_with("train.master: none "));
+      CHECK(text.find(ToString(precision)) != std::string::npos);
+      CHECK(text.find("; set train.precision to bf16") != std::string::npos);
+      CHECK(text.find('\n') == std::string::npos);
+    }
+  }
+}
+
 TEST_CASE("a precision that is given is taken, auto goes by the matrix units", "[precision][cpu]") {
   for (const bool has_units : {false, true}) {
     CHECK(ChoosePrecision("fp32", has_units) == Precision::kFp32);

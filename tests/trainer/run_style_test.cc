@@ -31,6 +31,13 @@ TEST_CASE("train.offload names what lies on the host", "[trainer][cpu]") {
   CHECK(StyleOfYaml("offload: [optimizer]").offloads_optimizer);
 }
 
+TEST_CASE("train.master says whether there are masters", "[trainer][cpu]") {
+  CHECK_FALSE(StyleOfYaml("").without_masters);
+  CHECK_FALSE(StyleOfYaml("master: fp32").without_masters);
+  CHECK(StyleOfYaml("master: none").without_masters);
+  CHECK(ErrorOf("master: bf16").starts_with("c.yaml:1:"));
+}
+
 TEST_CASE("plans are priced with the attention that train.attention takes", "[trainer][cpu]") {
   CHECK(StyleOfYaml("").attention == AttentionKernel::kFlash);
   CHECK_FALSE(StyleOfYaml("").cudnn_tiles);

@@ -126,9 +126,7 @@ void CheckRun::RunSteps(Tensors& out) {
   for (const double lr : recipe_->lrs) {
     losses.push_back(LossAndGradients());
     norms.push_back(optimizer_->GradientNorm());
-    const double clip = ClipFactor(norms.back(), recipe_->clip);
-    if (clip != 1.0) optimizer_->ScaleGradients(clip);
-    optimizer_->Step(lr);
+    optimizer_->Step(lr, ClipFactor(norms.back(), recipe_->clip));
   }
   out["losses"] = at::tensor(losses, at::kDouble);
   out["grad_norms"] = at::tensor(norms, at::kDouble);

@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "configs/base/error.h"
@@ -29,6 +30,12 @@ void RequireTensorRanksTogether(const Mesh& mesh, const std::vector<int>& machin
       "parallel.tensor: ranks {} and {} share each layer, and they are on two machines; start a "
       "multiple of {} ranks on each machine, one machine after the other, or set it lower",
       apart->first, apart->second, mesh.size(Axis::kTensor)));
+}
+
+// Of weights without masters.
+std::optional<uint64_t> RoundingSeed(const TrainSection& train) {
+  if (train.master != MasterPrecision::kNone) return std::nullopt;
+  return static_cast<uint64_t>(train.seed);
 }
 
 }  // namespace
@@ -75,7 +82,7 @@ void Replica::Build() {
   optimizer_ = std::make_unique<ZeroOptimizer>(
       model_->parameters(), DecayGroups(parameters, factor, train.weight_decay),
       AdamWOptions{train.beta1, train.beta2, train.eps, DtypeOf(train.moments),
-                   OffloadsOptimizer(train.offload)},
+                   OffloadsOptimizer(train.offload), RoundingSeed(train)},
       model_->shards(),
       ZeroOptimizer::Groups{model_->groups().along(Axis::kData), context_.world()});
 }

@@ -251,8 +251,7 @@ void StepRunner::UpdateWeights(const StepBatches& batches, int64_t number, StepR
   if (!std::isfinite(step.loss) || !std::isfinite(norm)) step.samples = SampleNames(batches);
   if (guard.MayTry(step)) {
     const double factor = ClipFactor(norm, context_.config.train.clip);
-    if (factor != 1.0) optimizer.ScaleGradients(factor);
-    const bool taken = optimizer.Step(result.lr);
+    const bool taken = optimizer.Step(result.lr, factor);
     if (!taken) step.samples = SampleNames(batches);
     guard.Tried(step, taken);
     Synchronize(context_.device());  // the step's time is that of its work

@@ -121,6 +121,7 @@ PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
   request.frozen = config.model.freeze;
   const Precision precision =
       target.precision ? *target.precision : PrecisionOn(request.cluster, config.train);
+  CheckMaster(config.train.master, precision);
   request.element_bytes = ElementBytes(precision);
   request.style = StyleOf(config.train);
   request.workload = workload;

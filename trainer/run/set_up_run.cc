@@ -94,6 +94,7 @@ RunSetup SetUpRun(RunConfig& config, MpiEnvironment& mpi) {
   // `auto` depends on the kind of processor.
   const Precision precision = PrecisionOn(device, config.train.precision);
   RequireEqual(*world, "train.precision", ToString(precision));
+  CheckMaster(config.train.master, precision);
   std::vector<std::string> hosts = GatherText(*world, HostName());
   spdlog::info("{} rank{} on {}, {}, {} thread{} each, {:g} s for a wait at most{}", world->size(),
                world->size() == 1 ? "" : "s", DeviceKind(device), ToString(precision),

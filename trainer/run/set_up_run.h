@@ -28,7 +28,8 @@ struct RunSetup {
 // Opens this rank's device, calls SetUpCompute() and connects the ranks, with parallel.timeout_s as
 // the timeout of every wait. A `config.cluster` of preset `local` is replaced by that of these
 // machines (UseGpu(), UseMachines()). Collective, once per process. Throws ConfigError when ranks
-// have different programs, configurations or kinds of devices, and as OpenComputeDevice() does.
+// have different programs, configurations or kinds of devices, and as OpenComputeDevice() and
+// CheckMaster() do.
 RunSetup SetUpRun(RunConfig& config, MpiEnvironment& mpi);
 
 // Sets this process's number of compute threads, train.threads or the machine's cores divided by

@@ -9,8 +9,8 @@
 
 namespace equipoise {
 
-// The dtype of weights and activations in forward and backward. Master weights and accumulated
-// gradients are always fp32.
+// The dtype of weights and activations in forward and backward. Accumulated gradients are always
+// fp32, and so are master weights where there are some.
 enum class Precision : uint8_t { kFp32, kBf16, kFp16 };
 
 // The names in train.precision (besides auto) and in profiles.
@@ -27,6 +27,18 @@ constexpr auto NamesOf(MomentPrecision) {
                                                    {MomentPrecision::kBf16, "bf16"},
                                                    {MomentPrecision::k8Bit, "8bit"}});
 }
+
+// What there is of a bf16 weight's master. kNone: nothing, the weights are the only copy, and a
+// step rounds them stochastically.
+enum class MasterPrecision : uint8_t { kFp32, kNone };
+
+constexpr auto NamesOf(MasterPrecision) {
+  return std::to_array<EnumName<MasterPrecision>>(
+      {{MasterPrecision::kFp32, "fp32"}, {MasterPrecision::kNone, "none"}});
+}
+
+// Throws ConfigError for kNone beside a precision that needs masters: all but bf16.
+void CheckMaster(MasterPrecision master, Precision precision);
 
 // Bytes per element.
 constexpr int64_t ElementBytes(Precision precision) {

@@ -119,6 +119,7 @@ struct TrainSection {
   double weight_decay = 0.05;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   MomentPrecision moments = MomentPrecision::kFp32;
+  MasterPrecision master = MasterPrecision::kFp32;
   std::vector<OffloadedState> offload;
   double clip = 1.0;
   LossWeight loss = LossWeight::kToken;
@@ -163,6 +164,9 @@ struct TrainSection {
     visit("moments", moments,
           "AdamW's moments between two steps, rounded after each; bf16 takes 4 bytes less for each "
           "trained parameter, 8bit (codes and scales as bitsandbytes') 6 bytes less");
+    visit("master", master,
+          "of a trained weight in 16 bits; none: of bf16 weights, which are the only copy then (2 "
+          "bytes less for each), and which each step rounds stochastically, by train.seed");
     visit(
         "offload", offload,
         "what lies in host memory in place of a GPU's; optimizer: AdamW's state, and its step runs "

@@ -6,9 +6,9 @@
 
 namespace equipoise {
 
-// How a run is executed beside its plan, as plans are priced: by which kernels, with what moments,
-// where, and whether its plan has sequence parallelism. Throws ConfigError as OffloadsOptimizer()
-// does.
+// How a run is executed beside its plan, as plans are priced: by which kernels, with what moments
+// and masters, where, and whether its plan has sequence parallelism. Throws ConfigError as
+// OffloadsOptimizer() does.
 inline RunStyle StyleOf(const TrainSection& train, bool sequence = false) {
   RunStyle style;
   style.program = &ThisProgram(/*own_kernels=*/train.kernels == "auto");
@@ -16,6 +16,7 @@ inline RunStyle StyleOf(const TrainSection& train, bool sequence = false) {
   style.cudnn_tiles = train.attention == "cudnn_tiles";
   style.moment_bytes = ElementBytes(train.moments);
   style.whole_masters = train.precision == ToString(Precision::kFp16);
+  style.without_masters = train.master == MasterPrecision::kNone;
   style.offloads_optimizer = OffloadsOptimizer(train.offload);
   style.sequence_parallel = sequence;
   return style;

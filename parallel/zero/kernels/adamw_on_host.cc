@@ -3,6 +3,9 @@
 // compiled for several instruction sets (-O3 -fopenmp-simd -fno-math-errno, without contraction);
 // the operations of an element are correctly rounded in each of them.
 //
+// Weights without masters are updated by runs of elements that are neighbours in the whole tensor
+// too, so that the numbers of their random bits are counted up.
+//
 // Moments in 8 bits pass through two blocks of fp32 numbers on the stack. Tables are looked up by
 // plain loops: vectors would gather from them, which is slower than the loads one by one.
 
@@ -20,27 +23,39 @@ namespace {
 template <class Weight, class Moment>
 struct Elements {
   Weight* weight;
-  int16_t* remainder;  // null where the weight is the master
+  int16_t* remainder;  // null where the weight is the master, or has none
   const float* gradient;
   Moment *average, *square;
   int64_t size;
+
+  // `count` of them from element i on. REQUIRES: no remainder.
+  EQUIPOISE_DEVICE Elements Part(int64_t i, int64_t count) const {
+    return {weight + i, nullptr, gradient + i, average + i, square + i, count};
+  }
 };
 
-template <class Weight, class Moment>
-EQUIPOISE_DEVICE void Update(const AdamWNumbers& numbers, const Elements<Weight, Moment>& all) {
-  constexpr bool kSplit = !std::is_same_v<Weight, float>;
+// What weights without masters are rounded by: a key, and the first's number in the whole tensor.
+struct Randoms {
+  uint64_t key = 0, first = 0;
+};
+
+template <bool kHasMaster, class Weight, class Moment>
+EQUIPOISE_DEVICE void Update(const AdamWNumbers& numbers, const Elements<Weight, Moment>& all,
+                             const Randoms& randoms) {
+  constexpr bool kSplit = kHasMaster && !std::is_same_v<Weight, float>;
   Weight* const weight = all.weight;
   int16_t* const remainder = all.remainder;
   const float* const gradient = all.gradient;
   Moment *const average = all.average, *const square = all.square;
   const int64_t size = all.size;
+  const uint64_t key = randoms.key, first = randoms.first;
 #pragma omp simd
   for (int64_t i = 0; i < size; ++i) {
     float p, m = Load(average[i]), v = Load(square[i]);
     if constexpr (kSplit) {
       p = std::bit_cast<float>(JoinedHalves(weight[i], remainder[i]));
     } else {
-      p = weight[i];
+      p = Load(weight[i]);
     }
     numbers.Update(gradient[i], p, m, v);
     Store(m, average[i]);
@@ -49,20 +64,42 @@ EQUIPOISE_DEVICE void Update(const AdamWNumbers& numbers, const Elements<Weight,
       const auto bits = std::bit_cast<uint32_t>(p);
       weight[i] = RoundedHalf(bits);
       remainder[i] = RemainingHalf(bits);
-    } else {
+    } else if constexpr (kHasMaster) {
       weight[i] = p;
+    } else {
+      weight[i] = RoundedByChance(p, RandomBits(key, first + static_cast<uint64_t>(i)));
     }
   }
 }
 
-template <class Weight, class Moment>
-EQUIPOISE_DEVICE void RunChunk(const AdamWRow<Weight, Moment>& row, const AdamWChunk& chunk) {
-  constexpr bool kSplit = !std::is_same_v<Weight, float>;
-  Update(row.Numbers(chunk.group),
-         Elements<Weight, Moment>{row.weight + chunk.weight,
-                                  kSplit ? row.remainder + chunk.local : nullptr,
-                                  row.gradient + chunk.gradient, row.average + chunk.local,
-                                  row.square + chunk.local, chunk.size});
+// Elements of a chunk, from its element `begin` on. `random`: as AdamWRow's.
+template <bool kHasMaster, class Weight, class Moment>
+EQUIPOISE_DEVICE void UpdateIn(const AdamWChunk& chunk, int64_t begin, const AdamWNumbers& numbers,
+                               const Elements<Weight, Moment>& all, uint64_t random) {
+  if constexpr (kHasMaster) {
+    Update<true>(numbers, all, {});
+  } else {
+    for (int64_t i = 0; i < all.size;) {
+      const int64_t end = std::min(all.size, chunk.place.EndOfRun(begin + i) - begin);
+      Update<false>(numbers, all.Part(i, end - i),
+                    {static_cast<uint64_t>(chunk.key) ^ random,
+                     static_cast<uint64_t>(chunk.place.At(begin + i))});
+      i = end;
+    }
+  }
+}
+
+template <class Weight, class Moment, bool kHasMaster>
+EQUIPOISE_DEVICE void RunChunk(const AdamWRow<Weight, Moment, kHasMaster>& row,
+                               const AdamWChunk& chunk) {
+  constexpr bool kSplit = kHasMaster && !std::is_same_v<Weight, float>;
+  UpdateIn<kHasMaster>(
+      chunk, 0, row.Numbers(chunk.group),
+      Elements<Weight, Moment>{row.weight + chunk.weight,
+                               kSplit ? row.remainder + chunk.local : nullptr,
+                               row.gradient + chunk.gradient, row.average + chunk.local,
+                               row.square + chunk.local, chunk.size},
+      row.random);
 }
 
 EQUIPOISE_DEVICE void ReadBlock(const MomentCodes& from, int64_t begin, int64_t size,
@@ -93,30 +130,34 @@ EQUIPOISE_DEVICE void WriteBlock(const float* numbers, int64_t begin, int64_t si
   to.absmax[begin / kCodeBlock] = absmax;
 }
 
-template <class Weight>
-EQUIPOISE_DEVICE void RunChunk(const AdamWOnCodes<Weight>& row, const AdamWChunk& chunk) {
-  constexpr bool kSplit = !std::is_same_v<Weight, float>;
-  const AdamWRow<Weight, float>& rows = row.rows;
+template <class Weight, bool kHasMaster>
+EQUIPOISE_DEVICE void RunChunk(const AdamWOnCodes<Weight, kHasMaster>& row,
+                               const AdamWChunk& chunk) {
+  constexpr bool kSplit = kHasMaster && !std::is_same_v<Weight, float>;
+  const AdamWRow<Weight, float, kHasMaster>& rows = row.rows;
   const AdamWNumbers numbers = rows.Numbers(chunk.group);
   float average[kCodeBlock], square[kCodeBlock];
   for (int64_t i = 0; i < chunk.size; i += kCodeBlock) {
     const int64_t size = std::min(kCodeBlock, chunk.size - i), local = chunk.local + i;
     ReadBlock(row.average, local, size, average);
     ReadBlock(row.square, local, size, square);
-    Update(numbers, Elements<Weight, float>{
-                        rows.weight + chunk.weight + i, kSplit ? rows.remainder + local : nullptr,
-                        rows.gradient + chunk.gradient + i, average, square, size});
+    UpdateIn<kHasMaster>(
+        chunk, i, numbers,
+        Elements<Weight, float>{rows.weight + chunk.weight + i,
+                                kSplit ? rows.remainder + local : nullptr,
+                                rows.gradient + chunk.gradient + i, average, square, size},
+        rows.random);
     WriteBlock(average, local, size, row.average);
     WriteBlock(square, local, size, row.square);
   }
 }
 
-template <class Weight, class Moment>
-const AdamWChunk* ChunksOf(const AdamWRow<Weight, Moment>& row) {
+template <class Weight, class Moment, bool kHasMaster>
+const AdamWChunk* ChunksOf(const AdamWRow<Weight, Moment, kHasMaster>& row) {
   return row.chunks;
 }
-template <class Weight>
-const AdamWChunk* ChunksOf(const AdamWOnCodes<Weight>& row) {
+template <class Weight, bool kHasMaster>
+const AdamWChunk* ChunksOf(const AdamWOnCodes<Weight, kHasMaster>& row) {
   return row.rows.chunks;
 }
 
@@ -159,5 +200,8 @@ template void RunOnHost(const AdamWRow<Bf16, float>&, int64_t, int64_t);
 template void RunOnHost(const AdamWRow<Bf16, Bf16>&, int64_t, int64_t);
 template void RunOnHost(const AdamWOnCodes<float>&, int64_t, int64_t);
 template void RunOnHost(const AdamWOnCodes<Bf16>&, int64_t, int64_t);
+template void RunOnHost(const AdamWRow<Bf16, float, false>&, int64_t, int64_t);
+template void RunOnHost(const AdamWRow<Bf16, Bf16, false>&, int64_t, int64_t);
+template void RunOnHost(const AdamWOnCodes<Bf16, false>&, int64_t, int64_t);
 
 }  // namespace equipoise::kernels

@@ -10,9 +10,9 @@ namespace equipoise::kernels {
 
 // AdamW's row function on moments in 8 bits: a block's become fp32, are updated as any, and are
 // rounded again. `rows` has no moments of its own, and chunks that begin at whole blocks of them.
-template <class Weight>
+template <class Weight, bool kHasMaster = true>
 struct AdamWOnCodes {
-  AdamWRow<Weight, float> rows;
+  AdamWRow<Weight, float, kHasMaster> rows;
   MomentCodes average, square;
 };
 
@@ -27,5 +27,8 @@ extern template void RunOnHost(const AdamWRow<Bf16, float>&, int64_t, int64_t);
 extern template void RunOnHost(const AdamWRow<Bf16, Bf16>&, int64_t, int64_t);
 extern template void RunOnHost(const AdamWOnCodes<float>&, int64_t, int64_t);
 extern template void RunOnHost(const AdamWOnCodes<Bf16>&, int64_t, int64_t);
+extern template void RunOnHost(const AdamWRow<Bf16, float, false>&, int64_t, int64_t);
+extern template void RunOnHost(const AdamWRow<Bf16, Bf16, false>&, int64_t, int64_t);
+extern template void RunOnHost(const AdamWOnCodes<Bf16, false>&, int64_t, int64_t);
 
 }  // namespace equipoise::kernels

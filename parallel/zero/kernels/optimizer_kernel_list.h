@@ -9,4 +9,6 @@
   ENTRY(equipoise_adamw_fp32, AdamWRow<float, float>)             \
   ENTRY(equipoise_adamw_fp32_moments_bf16, AdamWRow<float, Bf16>) \
   ENTRY(equipoise_adamw_bf16, AdamWRow<Bf16, float>)              \
-  ENTRY(equipoise_adamw_bf16_moments_bf16, AdamWRow<Bf16, Bf16>)
+  ENTRY(equipoise_adamw_bf16_moments_bf16, AdamWRow<Bf16, Bf16>)  \
+  ENTRY(equipoise_adamw_bf16_alone, AdamWRow<Bf16, float, false>) \
+  ENTRY(equipoise_adamw_bf16_alone_moments_bf16, AdamWRow<Bf16, Bf16, false>)

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,7 @@ namespace {
 
 using kernels::AdamWChunk;
 using kernels::AdamWRow;
+using kernels::Bf16;
 using kernels::Data;
 using kernels::MutableData;
 using kernels::OnType;
@@ -38,8 +40,8 @@ struct AdamWCall {
   std::optional<at::Tensor> remainder;
   at::Tensor gradient, exp_avg, exp_avg_sq;
   c10::ArrayRef<double> lr, weight_decay, betas;
-  double eps;
-  int64_t step;
+  double eps, clip;
+  int64_t step, random;
 };
 
 void Check(const AdamWCall& call) {
@@ -47,12 +49,31 @@ void Check(const AdamWCall& call) {
                   call.chunks.size(1) * sizeof(int64_t) == sizeof(AdamWChunk));
   EQUIPOISE_CHECK(call.gradient.scalar_type() == at::kFloat);
   EQUIPOISE_CHECK(call.exp_avg.scalar_type() == call.exp_avg_sq.scalar_type());
-  EQUIPOISE_CHECK(call.remainder.has_value() == (call.weight.scalar_type() == at::kBFloat16));
+  EQUIPOISE_CHECK(!call.remainder || call.weight.scalar_type() == at::kBFloat16);
   EQUIPOISE_CHECK(!call.remainder || call.remainder->scalar_type() == at::kShort);
   EQUIPOISE_CHECK(call.lr.size() == call.weight_decay.size() && call.betas.size() == 2);
   for (const at::Tensor& each :
        {call.chunks, call.weight, call.gradient, call.exp_avg, call.exp_avg_sq})
     EQUIPOISE_CHECK(each.is_contiguous() && each.device() == call.weight.device());
+}
+
+template <class Weight, class Moment, bool kHasMaster, class Launcher>
+void LaunchAdamW(const Launcher& launch, const AdamWCall& call) {
+  AdamWRow<Weight, Moment, kHasMaster> row = {};
+  EQUIPOISE_CHECK(call.lr.size() <= row.kMostGroups, call.lr.size(), " groups");
+  row.Begin({call.lr.data(), call.weight_decay.data(), call.lr.size(), call.betas[0], call.betas[1],
+             call.eps, call.clip, call.step});
+  row.chunks = Data<AdamWChunk>(call.chunks);
+  row.weight = MutableData<Weight>(call.weight);
+  row.remainder = call.remainder ? MutableData<int16_t>(*call.remainder) : nullptr;
+  row.gradient = Data<float>(call.gradient);
+  row.average = MutableData<Moment>(call.exp_avg);
+  row.square = MutableData<Moment>(call.exp_avg_sq);
+  row.random = static_cast<uint64_t>(call.random);
+  // Chunks begin at multiples of Shards::kBlock elements.
+  row.packed = Packed(Shards::kBlock, {call.weight, call.gradient, call.exp_avg, call.exp_avg_sq,
+                                       call.remainder.value_or(call.weight)});
+  launch(row, call.chunks.size(0));
 }
 
 template <class Launcher>
@@ -62,20 +83,10 @@ void AdamWOn(const Launcher& launch, const AdamWCall& call) {
     OnType(call.exp_avg, [&](auto moment) {
       using Weight = decltype(weight);
       using Moment = decltype(moment);
-      AdamWRow<Weight, Moment> row = {};
-      EQUIPOISE_CHECK(call.lr.size() <= row.kMostGroups, call.lr.size(), " groups");
-      row.Begin({call.lr.data(), call.weight_decay.data(), call.lr.size(), call.betas[0],
-                 call.betas[1], call.eps, call.step});
-      row.chunks = Data<AdamWChunk>(call.chunks);
-      row.weight = MutableData<Weight>(call.weight);
-      row.remainder = call.remainder ? MutableData<int16_t>(*call.remainder) : nullptr;
-      row.gradient = Data<float>(call.gradient);
-      row.average = MutableData<Moment>(call.exp_avg);
-      row.square = MutableData<Moment>(call.exp_avg_sq);
-      // Chunks begin at multiples of Shards::kBlock elements.
-      row.packed = Packed(Shards::kBlock, {call.weight, call.gradient, call.exp_avg,
-                                           call.exp_avg_sq, call.remainder.value_or(call.weight)});
-      launch(row, call.chunks.size(0));
+      if constexpr (std::is_same_v<Weight, Bf16>) {
+        if (!call.remainder) return LaunchAdamW<Weight, Moment, false>(launch, call);
+      }
+      LaunchAdamW<Weight, Moment, true>(launch, call);
     });
   });
 }
@@ -93,15 +104,15 @@ at::Tensor SquareNodesOn(const Launcher& launch, const at::Tensor& nodes, const 
 
 template <class Launcher>
 void Register(torch::Library& library, const Launcher& launch) {
-  library.impl("adamw_",
-               [launch](const at::Tensor& chunks, const at::Tensor& weight,
-                        const std::optional<at::Tensor>& remainder, const at::Tensor& gradient,
-                        const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
-                        c10::ArrayRef<double> lr, c10::ArrayRef<double> weight_decay,
-                        c10::ArrayRef<double> betas, double eps, int64_t step) {
-                 AdamWOn(launch, {chunks, weight, remainder, gradient, exp_avg, exp_avg_sq, lr,
-                                  weight_decay, betas, eps, step});
-               });
+  library.impl("adamw_", [launch](const at::Tensor& chunks, const at::Tensor& weight,
+                                  const std::optional<at::Tensor>& remainder,
+                                  const at::Tensor& gradient, const at::Tensor& exp_avg,
+                                  const at::Tensor& exp_avg_sq, c10::ArrayRef<double> lr,
+                                  c10::ArrayRef<double> weight_decay, c10::ArrayRef<double> betas,
+                                  double eps, double clip, int64_t step, int64_t random) {
+    AdamWOn(launch, {chunks, weight, remainder, gradient, exp_avg, exp_avg_sq, lr, weight_decay,
+                     betas, eps, clip, step, random});
+  });
   library.impl("square_nodes", [launch](const at::Tensor& nodes, const at::Tensor& flat) {
     return SquareNodesOn(launch, nodes, flat);
   });
@@ -111,7 +122,7 @@ TORCH_LIBRARY_FRAGMENT(equipoise, library) {
   library.def(
       "adamw_(Tensor chunks, Tensor(a!) weight, Tensor(b!)? remainder, Tensor gradient, "
       "Tensor(c!) exp_avg, Tensor(d!) exp_avg_sq, float[] lr, float[] weight_decay, "
-      "float[] betas, float eps, int step) -> ()");
+      "float[] betas, float eps, float clip, int step, int random) -> ()");
   library.def("square_nodes(Tensor nodes, Tensor flat) -> Tensor");
 }
 

@@ -196,7 +196,7 @@ TEST_CASE("ten steps have bitsandbytes' codes where its bounds are taken", "[par
   row.square = {codes[1].mutable_data_ptr<uint8_t>(), scales[1].mutable_data_ptr<float>(),
                 &square_map};
   for (int step = 1; step <= 10; ++step) {
-    row.rows.Begin({&kLr, &kDecay, 1, 0.9, 0.999, 1e-8, step});
+    row.rows.Begin({&kLr, &kDecay, 1, 0.9, 0.999, 1e-8, /*clip=*/1, step});
     row.rows.gradient = fixture.grads[step - 1].const_data_ptr<float>();
     kernels::RunOnHost(row, 0, 1);
     if (step != 1 && step != 10) continue;

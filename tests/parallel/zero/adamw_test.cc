@@ -149,6 +149,190 @@ TEST_CASE("masters that are kept beside 16-bit weights have the bits of fp32 one
   }
 }
 
+TEST_CASE("clipping in the step has the bits of clipping before it", "[parallel][cpu]") {
+  const auto compute = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
+  AdamWOptions options;
+  options.moments = GENERATE(at::kFloat, at::kBFloat16, at::kByte);
+  const double clip = GENERATE(1.0, 0.7, 1e-3);
+  Model before(compute), within(compute);
+  for (size_t i = 0; i < 3; ++i) {
+    within.flat.parameters()[i]->stored().copy_(before.flat.parameters()[i]->stored());
+  }
+  within.flat.UpdateCompute();
+  const auto groups = DecayGroups(before.flat.parameters(), {1, 1, 1}, 0.1);
+  AdamW first(before.flat, groups, options), second(within.flat, groups, options);
+  for (AdamW* adamw : {&first, &second}) adamw->TakeMasters();
+  for (int t = 1; t <= 3; ++t) {
+    const at::Tensor gradient = at::randn(before.flat.gradient().sizes());
+    for (Model* model : {&before, &within}) model->flat.gradient().copy_(gradient);
+    first.ScaleGradients(clip);
+    first.Step(1e-2);
+    CHECK(second.StepIsFinite(1e-2, clip));
+    second.Step(1e-2, clip);
+    CHECK(within.flat.gradient().equal(gradient));
+    for (const size_t i : {0, 2}) {
+      CHECK(second.Master(i).Get().equal(first.Master(i).Get()));
+      CHECK(second.exp_avg(i).equal(first.exp_avg(i)));
+      CHECK(second.exp_avg_sq(i).equal(first.exp_avg_sq(i)));
+    }
+  }
+}
+
+TEST_CASE("a step is tried with its clipping", "[parallel][cpu]") {
+  Model model;
+  AdamW adamw(model.flat, DecayGroups(model.flat.parameters(), {1, 1, 1}, 0.1), {});
+  adamw.TakeMasters();
+  model.flat.gradient().fill_(1e25);  // whose square is beyond fp32
+  CHECK_FALSE(adamw.StepIsFinite(1e-2));
+  CHECK(adamw.StepIsFinite(1e-2, 1e-20));
+}
+
+constexpr uint64_t kSeed = 11;
+
+AdamWOptions WithoutMasters(at::ScalarType moments = at::kFloat) {
+  AdamWOptions options;
+  options.moments = moments;
+  options.rounding_seed = kSeed;
+  return options;
+}
+
+TEST_CASE("without masters a step is that of fp32, rounded to a neighbour", "[parallel][cpu]") {
+  const auto moments = GENERATE(at::kFloat, at::kBFloat16, at::kByte);
+  Model exact, rounded(at::kBFloat16);
+  for (size_t i = 0; i < 3; ++i) {
+    at::Tensor& weight = exact.flat.parameters()[i]->stored();
+    weight.copy_(weight.to(at::kBFloat16));
+    rounded.flat.parameters()[i]->stored().copy_(weight);
+  }
+  rounded.flat.UpdateCompute();
+  const auto groups = DecayGroups(exact.flat.parameters(), {1, 1, 1}, 0.1);
+  AdamWOptions options;
+  options.moments = moments;
+  AdamW fp32(exact.flat, groups, options), bf16(rounded.flat, groups, WithoutMasters(moments));
+  for (AdamW* adamw : {&fp32, &bf16}) adamw->TakeMasters();
+  int up = 0, down = 0;
+  for (int t = 1; t <= 20; ++t) {
+    for (const size_t i : {0, 2}) {  // what the step of both starts from
+      const Parameter &to = *exact.flat.parameters()[i], &from = *rounded.flat.parameters()[i];
+      at::Tensor(to.value).copy_(from.value);
+    }
+    const at::Tensor gradient = at::randn(exact.flat.gradient().sizes());
+    for (Model* model : {&exact, &rounded}) model->flat.gradient().copy_(gradient);
+    CHECK(bf16.StepIsFinite(1e-2));
+    fp32.Step(1e-2);
+    bf16.Step(1e-2);
+    for (const size_t i : {0, 2}) {
+      CHECK(bf16.exp_avg(i).equal(fp32.exp_avg(i)));
+      CHECK(bf16.Master(i).dtype() == at::kBFloat16);
+      const at::Tensor found = bf16.Master(i).Get(), p = exact.flat.parameters()[i]->value;
+      CHECK(found.equal(rounded.flat.parameters()[i]->value));
+      const at::Tensor away = found.to(at::kFloat).sub(p);
+      CHECK(away.abs().le(p.abs().div(128)).all().item<bool>());
+      up += away.gt(0).sum().item<int>(), down += away.lt(0).sum().item<int>();
+    }
+  }
+  // Of 840: five standard deviations of as many coins.
+  CHECK(std::abs(up - down) < 5 * std::sqrt(840.0));
+  CHECK(up + down > 800);
+}
+
+// One parameter of `shape` after four steps, of which the gradients are parts of whole ones.
+at::Tensor Trained(const at::Tensor& whole, const TensorPart& part, const std::string& name,
+                   uint64_t seed = kSeed) {
+  const auto mine = [&](const at::Tensor& all) {
+    return part.split() ? all.narrow(part.dim, part.begin, all.size(part.dim) / 2).contiguous()
+                        : all;
+  };
+  Parameter other = Named("before", {33}), parameter = Named(name, mine(whole).sizes().vec());
+  parameter.part = part;
+  std::vector<Parameter*> list = {&parameter};
+  if (part.begin > 0) list = {&other, &parameter};  // where the buffer has it is of no matter
+  FlatParameters flat(list, at::kBFloat16);
+  parameter.stored().copy_(mine(whole));
+  flat.UpdateCompute();
+  AdamWOptions options = WithoutMasters();
+  options.rounding_seed = seed;
+  AdamW adamw(flat, DecayGroups(list, std::vector<double>(list.size(), 1), 0.1), options);
+  adamw.TakeMasters();
+  for (int t = 1; t <= 4; ++t) {
+    flat.ZeroGradient();
+    parameter.gradient.copy_(
+        mine(at::arange(whole.numel(), at::kFloat).mul(t).cos().view_as(whole)));
+    adamw.Step(1e-3);
+  }
+  return parameter.value.clone();
+}
+
+TEST_CASE("tensor ranks round their parts as one rank the whole", "[parallel][cpu]") {
+  const int dim = GENERATE(0, 1);
+  const at::Tensor whole = at::randn({24, 1200});  // more than a chunk of AdamW's
+  const at::Tensor alone = Trained(whole, {}, "w");
+  for (const int64_t rank : {0, 1}) {
+    const int64_t size = whole.size(dim) / 2;
+    const at::Tensor part = Trained(whole, {dim, rank * size, whole.size(dim), true}, "w");
+    CHECK(part.equal(alone.narrow(dim, rank * size, size)));
+  }
+  CHECK_FALSE(Trained(whole, {}, "v").equal(alone));
+  CHECK_FALSE(Trained(whole, {}, "w", kSeed + 1).equal(alone));
+  CHECK(Trained(whole, {}, "w").equal(alone));
+}
+
+TEST_CASE("weights without masters learn by steps below half of a bf16 step", "[parallel][cpu]") {
+  constexpr int64_t kNumel = 4096;
+  constexpr double kLr = 1e-4;  // bf16 numbers below 1 are 1/256 apart, those above 1/128
+  Parameter weight = Named("w", {kNumel});
+  FlatParameters flat({&weight}, at::kBFloat16);
+  weight.stored().fill_(1.5F);
+  flat.UpdateCompute();
+  AdamW adamw(flat, DecayGroups({&weight}, {1}, 0), WithoutMasters());
+  adamw.TakeMasters();
+  at::Tensor nearest = at::full({kNumel}, 1.5, at::kBFloat16);
+  for (int t = 0; t < 200; ++t) {
+    flat.gradient().fill_(1);  // of which AdamW makes steps of the learning rate
+    adamw.Step(kLr);
+    nearest = nearest.to(at::kFloat).sub(kLr).to(at::kBFloat16);
+  }
+  CHECK(nearest.eq(1.5).all().item<bool>());
+  // Each step of an element is 1/128 with a probability of 0.0128: the mean's deviation is that of
+  // 200 * 4096 such draws, 1/128 * sqrt(200 * 0.0128) / 64 = 2.0e-4, of which five are allowed.
+  const double moved = 1.5 - weight.value.to(at::kDouble).mean().item<double>();
+  CHECK(std::abs(moved - 200 * kLr) < 1e-3);
+}
+
+TEST_CASE("an optimizer without masters goes on with the same bits", "[parallel][cpu]") {
+  const auto moments = GENERATE(at::kFloat, at::kBFloat16);
+  Model first(at::kBFloat16), second(at::kBFloat16);
+  const auto groups = DecayGroups(first.flat.parameters(), {1, 1, 1}, 0.1);
+  AdamW one(first.flat, groups, WithoutMasters(moments));
+  one.TakeMasters();
+  TenSteps(first, one);
+  for (const size_t i : {0, 2}) second.flat.parameters()[i]->stored().copy_(one.Master(i).Get());
+  second.flat.UpdateCompute();
+  AdamW other(second.flat, groups, WithoutMasters(moments));
+  other.TakeMasters();
+  for (const size_t i : {0, 2}) {
+    other.exp_avg(i).copy_(one.exp_avg(i));
+    other.exp_avg_sq(i).copy_(one.exp_avg_sq(i));
+  }
+  other.set_steps(one.steps());
+  TenSteps(first, one);
+  TenSteps(second, other);
+  for (const size_t i : {0, 2}) CHECK(other.Master(i).Get().equal(one.Master(i).Get()));
+  // The step's number counts.
+  other.set_steps(one.steps() + 1);
+  TenSteps(first, one);
+  TenSteps(second, other);
+  CHECK_FALSE(other.Master(0).Get().equal(one.Master(0).Get()));
+}
+
+TEST_CASE("only bf16 weights may have no masters", "[parallel][cpu]") {
+  const auto compute = GENERATE(at::kFloat, at::kHalf);
+  Model model(compute);
+  CHECK_THROWS_AS(
+      AdamW(model.flat, DecayGroups(model.flat.parameters(), {1, 1, 1}, 0.1), WithoutMasters()),
+      std::logic_error);
+}
+
 TEST_CASE("weights beyond the range of fp16 are refused by name", "[parallel][cpu]") {
   const bool is_frozen = GENERATE(false, true);
   for (const float value : {65519.0F, 65520.0F}) {  // to 65504, and to infinity

@@ -56,6 +56,13 @@ TEST_CASE("a step within a safe bound stays finite and within it", "[zero][cpu]"
   CHECK(safe > 1000);
 }
 
+TEST_CASE("rounded weights are within a bound that grows with them", "[zero][cpu]") {
+  StepSize step{1, 1e-3, 0, 0.9, 0.999, 1e-8, 1};
+  const double exact = StepBound{1, 1, 1}.After(step).weight;
+  step.rounding = 1.0 / 128;
+  CHECK(StepBound{1, 1, 1}.After(step).weight == Approx(exact * 129 / 128));
+}
+
 TEST_CASE("no number of ordinary steps leaves the safe range", "[zero][cpu]") {
   StepBound bound{10, 0, 0};
   for (int64_t n = 1; n <= 3'000'000; ++n) bound = bound.After({1, 1e-2, 0.1, 0.9, 0.95, 1e-8, n});

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <stdexcept>
 
@@ -39,6 +40,7 @@ struct Setting {
   at::ScalarType dtype = at::kFloat;
   int64_t bucket_bytes = 4096;
   at::ScalarType moments = at::kFloat;
+  std::optional<uint64_t> rounding_seed = std::nullopt;
 };
 
 // Odd sizes, one smaller than a shard, one larger than a bucket, two frozen, one without elements.
@@ -61,6 +63,7 @@ class Model {
         ZeroShards(ShardedStateOf(setting.zero), *flat_, group, setting.bucket_bytes);
     AdamWOptions options;
     options.moments = setting.moments;
+    options.rounding_seed = setting.rounding_seed;
     optimizer = std::make_unique<ZeroOptimizer>(
         *flat_, DecayGroups(list_, std::vector<double>(list_.size(), 1.0), 0.05), options, layout,
         ZeroOptimizer::Groups{group, group});
@@ -83,8 +86,7 @@ class Model {
     }
     reducer->Finish();
     const double norm = optimizer->GradientNorm();
-    optimizer->ScaleGradients(ClipFactor(norm, 1.0));
-    optimizer->Step(1e-2);
+    optimizer->Step(1e-2, ClipFactor(norm, 1.0));
     return norm;
   }
 
@@ -161,6 +163,24 @@ TEST_CASE("sharding changes no bit of norm, weights and moments", "[zero][cpu]")
   }
   CHECK(plain.times == sharded.times);
   CHECK(plain.values.size() == 7 + 2 * 5);  // 7 have elements, of which 5 are trained
+}
+
+TEST_CASE("sharding changes no bit of weights that have no masters", "[zero][cpu]") {
+  const int ranks = GENERATE(1, 2, 3);
+  const int64_t bucket_bytes = GENERATE(4, 4096);
+  const auto moments = GENERATE(at::kFloat, at::kBFloat16, at::kByte);
+  Whole plain, sharded, other_seed;
+  std::vector<double> plain_norms, sharded_norms;
+  at::Tensor plain_compute, sharded_compute;
+  Setting setting{0, at::kBFloat16, bucket_bytes, moments, 5};
+  Train(ranks, setting, plain, plain_norms, plain_compute);
+  setting.zero = 1;
+  Train(ranks, setting, sharded, sharded_norms, sharded_compute);
+  CHECK(plain.values == sharded.values);
+  CHECK(at::equal(plain_compute.narrow(0, 0, 5000), sharded_compute.narrow(0, 0, 5000)));
+  setting.rounding_seed = 6;
+  Train(ranks, setting, other_seed, sharded_norms, sharded_compute);
+  CHECK(plain.values != other_seed.values);
 }
 
 TEST_CASE("every rank has the same weights after a step", "[zero][cpu]") {
