@@ -21,21 +21,23 @@ constexpr int64_t kArrivingGradients = int64_t{32} << 20;
 
 // Bytes that stay over the whole step.
 MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_rank) {
-  int64_t trained = 0, bytes = 0;
+  int64_t trained = 0, copied = 0, bytes = 0;
   for (const int stage : plan.StagesOf(pipeline_rank)) {
     const StageParameters parameters = ParametersOfStage(costs, plan, stage);
     trained += parameters.trained;
+    if (plan.ComponentOfStage(stage).encoder) copied += parameters.trained;
     bytes += parameters.bytes;
   }
   const int64_t element = costs.options().element_bytes;
-  const int64_t shards = ShardRanks(costs, plan);
+  const int64_t shards = ShardRanks(costs, plan), copies = StateCopies(plan);
   MemoryForecast forecast;
   forecast.parameters = bytes;
   forecast.gradients = kFp32 * trained;
   if (plan.IsSharded(ShardedState::kGradients)) forecast.gradients /= shards;
   if (plan.IsSharded(ShardedState::kParameters)) forecast.parameters /= shards;
   const auto of_shard = [&](double bytes) {
-    return static_cast<int64_t>(bytes * static_cast<double>(trained)) / shards;
+    return static_cast<int64_t>(bytes * static_cast<double>(trained - copied)) / shards +
+           static_cast<int64_t>(bytes * static_cast<double>(copied)) / (shards * copies);
   };
   forecast.optimizer = of_shard(OptimizerStateBytes(costs.options().style, element));
   if (costs.offloads_optimizer()) {

@@ -210,6 +210,10 @@ int ShardRanks(const CostModel& costs, const Plan& plan) {
   return ranks > 0 ? std::min(ranks, plan.data()) : plan.data();
 }
 
+int StateCopies(const Plan& plan) {
+  return plan.IsSharded(ShardedState::kOptimizer) ? plan.encoder_copies() : 1;
+}
+
 double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster, int stage,
                      double backward_s) {
   const auto parameters = static_cast<double>(ParametersOfStage(costs, plan, stage).trained);
@@ -276,23 +280,30 @@ double OffloadedSeconds(const CostModel& costs, const Cluster& cluster, double p
 
 double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
                         int pipeline_rank) {
-  double parameters = 0, layers = 0;
+  double parameters = 0, copied = 0, layers = 0;
   for (const int stage : plan.StagesOf(pipeline_rank)) {
-    parameters += static_cast<double>(ParametersOfStage(costs, plan, stage).trained);
+    const auto trained = static_cast<double>(ParametersOfStage(costs, plan, stage).trained);
+    parameters += trained;
+    if (plan.ComponentOfStage(stage).encoder) copied += trained;
     layers += plan.LayersOf(stage).size();
   }
   const RunStyle& style = costs.options().style;
-  const double compute_bytes = static_cast<double>(costs.options().element_bytes) * parameters;
-  const int shards = ShardRanks(costs, plan);
-  const double update =
-      costs.offloads_optimizer() ? OffloadedSeconds(costs, cluster, parameters / shards)
-      : costs.optimizer_s_per_parameter() > 0
-          ? costs.optimizer_s_per_parameter() * parameters / shards
-          : OptimizerMovedBytes(style, costs.options().element_bytes) * parameters / shards /
-                (cluster.memory_bytes_per_s * cluster.memory_efficiency);
-  if (shards == 1 || plan.IsSharded(ShardedState::kParameters)) return update;
-  const double gather_s = AllGatherSeconds(compute_bytes, shards, ShardLink(cluster, plan, shards));
-  return update + (style.overlaps_gather ? gather_s / layers : gather_s);
+  const auto element = static_cast<double>(costs.options().element_bytes);
+  const int shards = ShardRanks(costs, plan), copies = StateCopies(plan);
+  const double own = (parameters - copied + copied / copies) / shards;
+  double seconds = costs.offloads_optimizer() ? OffloadedSeconds(costs, cluster, own)
+                   : costs.optimizer_s_per_parameter() > 0
+                       ? costs.optimizer_s_per_parameter() * own
+                       : OptimizerMovedBytes(style, costs.options().element_bytes) * own /
+                             (cluster.memory_bytes_per_s * cluster.memory_efficiency);
+  if (copies > 1) {  // the rest of the step waits for it
+    const LinkModel link = PipelineLink(cluster, plan, 0, plan.pipeline() - 1);
+    seconds += AllGatherSeconds(element * copied / shards, copies, link);
+  }
+  if (shards == 1 || plan.IsSharded(ShardedState::kParameters)) return seconds;
+  const double gather_s =
+      AllGatherSeconds(element * parameters, shards, ShardLink(cluster, plan, shards));
+  return seconds + (style.overlaps_gather ? gather_s / layers : gather_s);
 }
 
 SimulationCosts StageCosts(const CostModel& costs, const Plan& plan, const Cluster& cluster,

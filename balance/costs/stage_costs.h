@@ -56,7 +56,11 @@ double SumCopiesSeconds(const CostModel& costs, const Plan& plan, const Cluster&
 // Ranks over which the plan's sharded state is spread.
 int ShardRanks(const CostModel& costs, const Plan& plan);
 
-// Seconds of AdamW on a pipeline rank, and of gathering what other data ranks have updated.
+// Copies of an encoder in the bubbles that share out its optimizer state, as data ranks do (ZeRO
+// 1).
+int StateCopies(const Plan& plan);
+
+// Seconds of AdamW on a pipeline rank, and of gathering what other ranks have updated.
 double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
                         int pipeline_rank);
 

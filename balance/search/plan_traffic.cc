@@ -202,7 +202,8 @@ class StepBytes {
     }
   }
 
-  // The copies of an encoder in the bubbles add their gradients.
+  // The copies of an encoder in the bubbles add their gradients, and gather what each has updated
+  // where they share out its optimizer state.
   void AddEncoderCopies() {
     const int copies = plan_.encoder_copies();
     if (copies == 1) return;
@@ -213,7 +214,10 @@ class StepBytes {
         places.push_back(plan_.RankOfStage(stage + copy * stages));
       }
       const auto trained = static_cast<double>(ParametersOfStage(costs_, plan_, stage).trained);
-      PipelineRings(places, 2 * kGradientBytes * trained);
+      const bool gathers = StateCopies(plan_) > 1;
+      const auto element = static_cast<double>(costs_.options().element_bytes);
+      const double gathered = gathers ? element * trained / ShardRanks(costs_, plan_) : 0;
+      PipelineRings(places, 2 * kGradientBytes * trained + gathered);
     }
   }
 

@@ -36,16 +36,13 @@ constexpr size_t kMostGroups = kernels::AdamWRow<float, float>::kMostGroups;
 
 AdamW::AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
              const AdamWOptions& options)
-    : AdamW(parameters, std::move(groups), options, Shards(parameters.trained_numel()), 0) {}
+    : AdamW(parameters, std::move(groups), options,
+            OwnedSlices(Shards(parameters.trained_numel()), 0)) {}
 
 AdamW::AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
-             const AdamWOptions& options, const Shards& shards, int rank)
-    : parameters_(parameters),
-      groups_(std::move(groups)),
-      options_(options),
-      shards_(shards),
-      rank_(rank) {
-  EQUIPOISE_CHECK(shards.numel() == parameters.trained_numel(), shards.numel(), " elements");
+             const AdamWOptions& options, OwnedSlices own)
+    : parameters_(parameters), groups_(std::move(groups)), options_(options), own_(std::move(own)) {
+  EQUIPOISE_CHECK(own_.buffer_numel() == parameters.trained_numel(), own_.buffer_numel());
   EQUIPOISE_CHECK(groups_.size() <= kMostGroups, groups_.size(), " groups");
   EQUIPOISE_CHECK(!without_masters() || parameters.compute().scalar_type() == at::kBFloat16);
   std::vector<int> seen(parameters.parameters().size());
@@ -65,12 +62,11 @@ void AdamW::MakeRegions() {
                        : parameters_.gradient().is_cpu() ? kCpuRegion
                        : options_.moments == at::kByte   ? kDeviceRegionOfCodes
                                                          : kDeviceRegion;
-  for (size_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
-    const Range slice = shards_.Slice(bucket, rank_);
-    for (int64_t begin = slice.begin; begin < slice.end; begin += most) {
-      regions_.push_back({{rank_,
-                           {begin, std::min(begin + most, slice.end)},
-                           shards_.ShardOffset(bucket) + begin - slice.begin},
+  for (const Shards::Run& run : own_.runs()) {
+    for (int64_t begin = run.flat.begin; begin < run.flat.end; begin += most) {
+      regions_.push_back({{run.rank,
+                           {begin, std::min(begin + most, run.flat.end)},
+                           run.local + begin - run.flat.begin},
                           std::vector<std::vector<Part>>(groups_.size()),
                           {},
                           {}});
@@ -78,8 +74,7 @@ void AdamW::MakeRegions() {
   }
   for (size_t group = 0; group < groups_.size(); ++group) {
     for (const size_t index : groups_[group].indices) {
-      for (const Shards::Run& run : shards_.RunsIn(Whole(index), rank_))
-        AddParts(run, group, index);
+      for (const Shards::Run& run : own_.RunsIn(Whole(index))) AddParts(run, group, index);
     }
   }
 }
@@ -108,21 +103,21 @@ Range AdamW::Whole(size_t index) const {
 std::vector<Range> AdamW::Runs(size_t index) const {
   const Range whole = Whole(index);
   std::vector<Range> runs;
-  for (const Shards::Run& run : shards_.RunsIn(whole, rank_)) {
+  for (const Shards::Run& run : own_.RunsIn(whole)) {
     runs.push_back({run.flat.begin - whole.begin, run.flat.end - whole.begin});
   }
   return runs;
 }
 
 std::vector<int64_t> AdamW::SizesOf(size_t index) const {
-  if (shards_.ranks() == 1) return parameters_.parameters()[index]->shape;
+  if (own_.whole()) return parameters_.parameters()[index]->shape;
   int64_t size = 0;
   for (const Range& run : Runs(index)) size += run.size();
   return {size};
 }
 
 at::Tensor AdamW::View(const Moment& moment, size_t index) const {
-  const std::vector<Shards::Run> runs = shards_.RunsIn(Whole(index), rank_);
+  const std::vector<Shards::Run> runs = own_.RunsIn(Whole(index));
   int64_t count = 0;
   for (const Shards::Run& run : runs) count += run.flat.size();
   return moment.Saved(runs.empty() ? 0 : runs[0].local, count).view(SizesOf(index));
@@ -136,7 +131,7 @@ std::array<LazyTensor, 2> AdamW::Moments(size_t index) const {
 }
 
 void AdamW::SetMoments(size_t index, const at::Tensor& average, const at::Tensor& square) {
-  const std::vector<Shards::Run> runs = shards_.RunsIn(Whole(index), rank_);
+  const std::vector<Shards::Run> runs = own_.RunsIn(Whole(index));
   if (runs.empty()) return;
   exp_avg_.Set(runs[0].local, average.flatten());
   exp_avg_sq_.Set(runs[0].local, square.flatten());
@@ -160,7 +155,7 @@ at::Tensor AdamW::ValuesOf(const Shards::Run& run) const {
 }
 
 at::Tensor AdamW::JoinedMaster(size_t index) const {
-  const std::vector<Shards::Run> runs = shards_.RunsIn(Whole(index), rank_);
+  const std::vector<Shards::Run> runs = own_.RunsIn(Whole(index));
   std::vector<at::Tensor> parts;
   for (const Shards::Run& run : runs) {
     const int64_t size = run.flat.size();
@@ -188,7 +183,7 @@ void AdamW::TakeMasters() {
       offloaded() ? at::TensorOptions(at::kCPU) : parameters_.gradient().options();
   if (apart && !without_masters()) {
     (whole ? masters_ : remainders_) =
-        at::zeros({shards_.shard_numel()}, state.dtype(whole ? at::kFloat : at::kShort));
+        at::zeros({own_.numel()}, state.dtype(whole ? at::kFloat : at::kShort));
   }
   for (Region& region : regions_) {
     const Shards::Run& place = region.place;
@@ -213,8 +208,8 @@ void AdamW::TakeMasters() {
   }
   if (apart) parameters_.DropMasters();
   const at::TensorOptions kept = state.dtype(options_.moments);
-  exp_avg_ = Moment(shards_.shard_numel(), /*is_signed=*/true, kept);
-  exp_avg_sq_ = Moment(shards_.shard_numel(), /*is_signed=*/false, kept);
+  exp_avg_ = Moment(own_.numel(), /*is_signed=*/true, kept);
+  exp_avg_sq_ = Moment(own_.numel(), /*is_signed=*/false, kept);
 }
 
 StepBound AdamW::Largest() const {
@@ -226,17 +221,6 @@ StepBound AdamW::Largest() const {
     bound.square = std::max(bound.square, Magnitude(state.squares));
   }
   return bound;
-}
-
-void AdamW::ScaleGradients(double factor) {
-  if (parameters_.sharding().gradients()) {
-    parameters_.gradient().mul_(factor);
-    return;
-  }
-  for (size_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
-    const Range slice = shards_.Slice(bucket, rank_);
-    parameters_.gradient().narrow(0, slice.begin, slice.size()).mul_(factor);
-  }
 }
 
 }  // namespace equipoise

@@ -12,6 +12,7 @@
 #include "parallel/shards.h"
 #include "parallel/zero/kernels/adamw_rows.h"
 #include "parallel/zero/moment.h"
+#include "parallel/zero/owned_slices.h"
 #include "parallel/zero/parameter_groups.h"
 #include "parallel/zero/step_bound.h"
 
@@ -49,9 +50,9 @@ class AdamW {
   // no frozen one in any. `parameters` must outlive this object.
   AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups,
         const AdamWOptions& options);
-  // The optimizer of `rank`'s shard.
+  // The optimizer of one rank's shard.
   AdamW(FlatParameters& parameters, std::vector<ParameterGroup> groups, const AdamWOptions& options,
-        const Shards& shards, int rank);
+        OwnedSlices own);
 
   // To be called once, when weights have been set: takes this shard's part of the masters and drops
   // them all (FlatParameters::DropMasters()), then makes moments of zeros, so that whole masters
@@ -71,8 +72,6 @@ class AdamW {
   StepBound Largest() const;
   const std::vector<ParameterGroup>& groups() const { return groups_; }
   const AdamWOptions& options() const { return options_; }
-  // Multiplies the shard's gradients by a factor.
-  void ScaleGradients(double factor);
 
   // Updates done so far; the bias correction uses it.
   int64_t steps() const { return steps_; }
@@ -162,8 +161,7 @@ class AdamW {
   FlatParameters& parameters_;
   std::vector<ParameterGroup> groups_;
   AdamWOptions options_;
-  Shards shards_;
-  int rank_;
+  OwnedSlices own_;
   std::vector<Region> regions_;
   Moment exp_avg_, exp_avg_sq_;
   at::Tensor remainders_;                    // bf16 with masters: int16, laid out as the moments

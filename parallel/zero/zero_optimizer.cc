@@ -28,11 +28,17 @@ constexpr int64_t kReadAtOnce = 1 << 24;   // fp32 moments in memory before they
 }  // namespace
 
 Shards ZeroShards(ShardedState sharded, const FlatParameters& parameters, const Communicator& data,
-                  int64_t bucket_bytes) {
+                  int64_t bucket_bytes, CopiedElements* copied) {
   if (parameters.sharding().gradients()) return parameters.trained();
   const int64_t numel = parameters.gradient().numel();
-  if (sharded == ShardedState::kNone || data.size() == 1) return Shards(numel);
-  return Shards(numel, data.size(), bucket_bytes / static_cast<int64_t>(sizeof(float)));
+  const int64_t bucket = bucket_bytes / static_cast<int64_t>(sizeof(float));
+  if (sharded == ShardedState::kNone) {
+    if (copied != nullptr) *copied = {};
+    return Shards(numel);
+  }
+  if (copied != nullptr && copied->shared())
+    return ShardsOfCopied(numel, data.size(), bucket, *copied);
+  return data.size() == 1 ? Shards(numel) : Shards(numel, data.size(), bucket);
 }
 
 ZeroOptimizer::ZeroOptimizer(FlatParameters& parameters, std::vector<ParameterGroup> groups,
@@ -41,7 +47,10 @@ ZeroOptimizer::ZeroOptimizer(FlatParameters& parameters, std::vector<ParameterGr
       shards_(shards),
       data_(ranks.data),
       world_(ranks.world),
-      adamw_(parameters, std::move(groups), options, shards, sharded() ? ranks.data.rank() : 0),
+      copies_(ranks.copies),
+      copied_(ranks.copied),
+      adamw_(parameters, std::move(groups), options,
+             OwnedSlices(shards, sharded() ? ranks.data.rank() : 0, ranks.copied)),
       norm_(parameters, shards, ranks.data, ranks.world) {}
 
 ZeroOptimizer::~ZeroOptimizer() {
@@ -58,7 +67,15 @@ void ZeroOptimizer::TakeMasters() {
 }
 
 void ZeroOptimizer::ScaleGradients(double factor) {
-  adamw_.ScaleGradients(factor);
+  if (parameters_.sharding().gradients()) {
+    parameters_.gradient().mul_(factor);
+  } else {
+    const int rank = sharded() ? data_.rank() : 0;
+    for (size_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
+      const Range slice = shards_.Slice(bucket, rank);
+      parameters_.gradient().narrow(0, slice.begin, slice.size()).mul_(factor);
+    }
+  }
   largest_gradient_ *= std::abs(factor);
 }
 
@@ -101,22 +118,50 @@ bool ZeroOptimizer::Step(double lr, double clip) {
   parameters_.AwaitValues();
   if (!StepIsFinite(lr, clip)) return false;
   adamw_.Step(lr, clip);
-  if (sharded() && !parameters_.sharding().values()) GatherValues();
+  const bool shares = sharded() || copied_.shared();
+  if (shares && !parameters_.sharding().values()) GatherValues();
   return true;
 }
 
 // In the order in which the next forward reads them.
 void ZeroOptimizer::GatherValues() {
   const at::Tensor& compute = parameters_.compute();
+  std::vector<Work> of_rest;
   for (size_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
-    const Range all = shards_.Bucket(bucket), mine = shards_.Slice(bucket, data_.rank());
+    const Range all = shards_.Bucket(bucket);
     if (all.size() == 0) continue;
+    if (copied_.shared() && bucket < copied_.buckets) GatherShares(bucket);
+    if (!sharded()) continue;
+    const Range mine = shards_.Slice(bucket, data_.rank());
     at::Tensor output = compute.narrow(0, all.begin, all.size());
     const at::Tensor input = compute.narrow(0, mine.begin, mine.size());
     Work gather = data_.AllGather(output, input);
+    if (bucket >= copied_.buckets && all.begin < copied_.numel) of_rest.push_back(gather);
     parameters_.ArriveLater(all, [gather]() mutable { gather.WaitOnStream(); });
   }
-  data_.ProgressInBackground();
+  if (copied_.shared()) SendRest(of_rest);
+  if (sharded()) data_.ProgressInBackground();
+}
+
+// Completes this rank's slice of a bucket from the shares that the copies have updated, before the
+// data ranks gather the slices.
+void ZeroOptimizer::GatherShares(size_t bucket) {
+  const Range slice = shards_.Slice(bucket, sharded() ? data_.rank() : 0);
+  const int64_t share = slice.size() / copied_.copies;
+  at::Tensor output = parameters_.compute().narrow(0, slice.begin, slice.size());
+  const at::Tensor input = output.narrow(0, copied_.index * share, share);
+  copies_->AllGather(output, input).WaitOnStream();
+}
+
+// Sends the copied elements that the first copy alone has updated, once its data ranks have
+// gathered them.
+void ZeroOptimizer::SendRest(std::vector<Work>& gathers) {
+  for (Work& gather : gathers) gather.WaitOnStream();
+  const size_t first = copied_.buckets;
+  const int64_t begin = first == 0 ? 0 : shards_.Bucket(first - 1).end;
+  if (begin == copied_.numel) return;
+  at::Tensor values = parameters_.compute().narrow(0, begin, copied_.numel - begin);
+  copies_->Broadcast(values, 0).WaitOnStream();
 }
 
 std::vector<ZeroOptimizer::State> ZeroOptimizer::Moments() const {
@@ -161,7 +206,14 @@ void ZeroOptimizer::ReadMoments(const std::function<void(const std::vector<State
   keep();
 }
 
+// Whether copies of a parameter share out its state: then each saves what it has of it.
+bool ZeroOptimizer::IsShared(size_t index) const {
+  const int64_t offset = parameters_.gradient_offset(index);
+  return copied_.shared() && offset >= 0 && offset < copied_.numel;
+}
+
 bool ZeroOptimizer::Saves(size_t index) const {
+  if (IsShared(index)) return true;
   if (!parameters_.parameters()[index]->part.owner) return false;
   return sharded() || static_cast<int>(index % static_cast<size_t>(data_.size())) == data_.rank();
 }

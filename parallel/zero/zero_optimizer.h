@@ -14,13 +14,16 @@
 #include "parallel/shards.h"
 #include "parallel/zero/adamw.h"
 #include "parallel/zero/grad_norm.h"
+#include "parallel/zero/owned_slices.h"
 
 namespace equipoise {
 
 // How the data ranks of a group share a flat gradient: not at all (kNone), by slices of buckets of
 // `bucket_bytes` (kOptimizer), or by slices of units (from kGradients on).
+// Of an encoder that several pipeline ranks hold copies of, the state is shared out over these too;
+// `copied` is told the buckets.
 Shards ZeroShards(ShardedState sharded, const FlatParameters& parameters, const Communicator& data,
-                  int64_t bucket_bytes);
+                  int64_t bucket_bytes, CopiedElements* copied = nullptr);
 
 // The optimizer of one rank of a mesh: AdamW, with its state sharded over the data ranks (ZeRO
 // stage 1, Rajbhandari et al. 2020, section 5.1) where `shards` has several ranks. Each data rank
@@ -38,6 +41,9 @@ class ZeroOptimizer {
   struct Groups {
     Communicator& data;   // ranks with the same parameters
     Communicator& world;  // all ranks of the model
+    // Ranks with copies of the same first elements, and how they share them.
+    Communicator* copies = nullptr;
+    CopiedElements copied = {};
   };
   // Collective. `parameters` and the groups must outlive it.
   ZeroOptimizer(FlatParameters& parameters, std::vector<ParameterGroup> groups,
@@ -87,9 +93,12 @@ class ZeroOptimizer {
   bool sharded() const { return shards_.ranks() > 1; }
   Range FrozenRange(const Parameter& parameter) const;
   bool Saves(size_t index) const;
+  bool IsShared(size_t index) const;
   void AddFrozen(size_t index, std::vector<State>& states) const;
   void AddMoments(size_t index, std::vector<State>& states) const;
   void GatherValues();
+  void GatherShares(size_t bucket);
+  void SendRest(std::vector<Work>& gathers);
   bool StepIsFinite(double lr, double clip);
   void MeasureBound();
 
@@ -97,6 +106,8 @@ class ZeroOptimizer {
   Shards shards_;
   Communicator& data_;
   Communicator& world_;
+  Communicator* copies_;
+  CopiedElements copied_;
   AdamW adamw_;
   DistributedNorm norm_;
 

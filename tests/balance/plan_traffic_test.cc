@@ -191,6 +191,10 @@ TEST_CASE("copies of an encoder in the bubbles add their gradients", "[plan_traf
   const double images = 8.0 * static_cast<double>(load.image_tokens);
   const double sent = 2 * 2 * (0.75 * images * text + 3 * 12 * kTokens * text);
   CHECK(c.traffic().total() == Approx(sums + sent / 4));
+  // With ZeRO they share out its state, and gather its weights in 16 bits.
+  c.plan.sharded = ShardedState::kOptimizer;
+  const double gathered = 3.0 / 4 * 2 * c.Parameters({"vision", "projector"});
+  CHECK(c.traffic().total() == Approx(sums + gathered + sent / 4));
 }
 
 }  // namespace

@@ -152,8 +152,7 @@ StepWork CountStep(const GpuCountSettings& settings) {
   const std::vector<Parameter*>& parameters = model.parameters().parameters();
   const std::vector<double> factors(parameters.size(), 1.0);
   ZeroOptimizer optimizer(model.parameters(), DecayGroups(parameters, factors, 0.05), adamw,
-                          model.shards(),
-                          ZeroOptimizer::Groups{model.groups().along(Axis::kData), world});
+                          model.shards(), model.optimizer_groups());
   optimizer.TakeMasters();
   const MicroBatch batch = RandomMicroBatch(settings.model, settings.row);
   const auto passes = [&] {

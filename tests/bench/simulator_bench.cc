@@ -56,8 +56,7 @@ class Trainer {
     const std::vector<double> factors(parameters.parameters().size(), 1.0);
     optimizer_ = std::make_unique<ZeroOptimizer>(
         parameters, DecayGroups(parameters.parameters(), factors, /*weight_decay=*/0.05),
-        AdamWOptions(), model_->shards(),
-        ZeroOptimizer::Groups{model_->groups().along(Axis::kData), world});
+        AdamWOptions(), model_->shards(), model_->optimizer_groups());
     parameters.UpdateCompute();
     optimizer_->TakeMasters();
     const int data = test.plan.data(), mine = model_->groups().at.data;

@@ -45,7 +45,7 @@ class Model {
       : parameters_(Make({{64, 48}, {16}, {9000, 3}, {7, 16}, {5, 7}, {33}})),
         flat_(Pointers(), c.dtype, c.ranks, device),
         adamw_(flat_, DecayGroups(Pointers(), {1, 1, 0.5, 0.5, 1, 1}, 0.1), Options(c),
-               Shards(flat_.gradient().numel(), c.ranks, 1 << 14), c.rank) {
+               OwnedSlices(Shards(flat_.gradient().numel(), c.ranks, 1 << 14), c.rank)) {
     for (size_t i = 0; i < parameters_.size(); ++i) {
       const bool taken = from != nullptr && parameters_[i].trainable;
       parameters_[i].stored().copy_(taken ? from->adamw_.Master(i).Get()
@@ -70,7 +70,7 @@ class Model {
       parameters_[i].gradient.copy_(Normal(parameters_[i].shape, seed).mul_(1e-3 * number));
     }
     if (!c.clips_before) return adamw_.Step(c.lr, c.clip);
-    adamw_.ScaleGradients(c.clip);
+    flat_.gradient().mul_(c.clip);
     adamw_.Step(c.lr);
   }
 

@@ -196,7 +196,7 @@ ZeroOptimizer MakeOptimizer(const Cell& cell, ParallelModel& model, Communicator
   AdamWOptions options;
   options.on_host = cell.offload;
   return ZeroOptimizer(model.parameters(), DecayGroups(parameters, factors, 0.1), options,
-                       model.shards(), {model.groups().along(Axis::kData), world});
+                       model.shards(), model.optimizer_groups());
 }
 
 // Components that the cell freezes have no adapters.

@@ -70,9 +70,9 @@ struct Rank {
     AddOptimizer(std::vector<double>(list().size(), 1.0), 0.1, world);
   }
   void AddOptimizer(const std::vector<double>& factors, double decay, Communicator& world) {
-    optimizer = std::make_unique<ZeroOptimizer>(
-        model->parameters(), DecayGroups(list(), factors, decay), adamw, model->shards(),
-        ZeroOptimizer::Groups{model->groups().along(Axis::kData), world});
+    optimizer =
+        std::make_unique<ZeroOptimizer>(model->parameters(), DecayGroups(list(), factors, decay),
+                                        adamw, model->shards(), model->optimizer_groups());
   }
   void Draw(const ModelConfig& config) {
     InitializeWeights(list(), config, /*seed=*/3);

@@ -46,9 +46,9 @@ CheckRun::CheckRun(const std::string& folder, CheckInputs inputs, ParallelModel&
       world_(world) {
   if (recipe_) {
     const std::vector<Parameter*>& parameters = model_.parameters().parameters();
-    optimizer_ = std::make_unique<ZeroOptimizer>(
-        model_.parameters(), RecipeGroups(*recipe_, parameters), recipe_->adamw, model_.shards(),
-        ZeroOptimizer::Groups{model_.groups().along(Axis::kData), world_});
+    optimizer_ =
+        std::make_unique<ZeroOptimizer>(model_.parameters(), RecipeGroups(*recipe_, parameters),
+                                        recipe_->adamw, model_.shards(), model_.optimizer_groups());
     optimizer_->TakeMasters();  // before the gradients overwrite that memory
   }
   const auto ranks = static_cast<size_t>(model.plan().data());

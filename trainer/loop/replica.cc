@@ -83,8 +83,7 @@ void Replica::Build() {
       model_->parameters(), DecayGroups(parameters, factor, train.weight_decay),
       AdamWOptions{train.beta1, train.beta2, train.eps, DtypeOf(train.moments),
                    OffloadsOptimizer(train.offload), RoundingSeed(train)},
-      model_->shards(),
-      ZeroOptimizer::Groups{model_->groups().along(Axis::kData), context_.world()});
+      model_->shards(), model_->optimizer_groups());
 }
 
 void Replica::Rebuild() {

@@ -6,7 +6,6 @@
 #include "configs/base/error.h"
 #include "parallel/comm/values.h"
 #include "parallel/schedule/prefetch.h"
-#include "parallel/zero/zero_optimizer.h"
 
 namespace equipoise {
 namespace {
@@ -48,8 +47,14 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
     part.tensor = {&groups_.along(Axis::kTensor), groups_.at.tensor, plan.tensor(), plan.sequence};
   part_ = std::make_unique<ModelPart>(config, StageLayout(config, plan, part.freeze),
                                       groups_.at.pipeline, part);
+  encoder_copy_ = part_->encoder_copy();
+  if (plan.encoder_copies() > 1) {
+    copies_group_ =
+        pipeline.Split(groups_.at.pipeline % plan.encoder_ranks(), groups_.at.pipeline, "encoder");
+    copied_ = {CopiedNumel(), 0, copies_group_->size(), copies_group_->rank()};
+  }
   shards_ = std::make_unique<Shards>(
-      ZeroShards(plan.sharded, part_->parameters(), data, options.bucket_bytes));
+      ZeroShards(plan.sharded, part_->parameters(), data, options.bucket_bytes, &copied_));
   if (part.sharding.gradients()) {
     units_ = std::make_unique<ShardedUnits>(part_->parameters(), data);
     part_->units = units_.get();
@@ -64,11 +69,6 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
   pipeline.Connect(Neighbours(part_->plan().graph()));
   tied_ = part_->tied_copies();
   tied_group_ = pipeline.Split(tied_.empty() ? 1 : 0, groups_.at.pipeline, "tied");
-  encoder_copy_ = part_->encoder_copy();
-  if (plan.encoder_copies() > 1) {
-    copies_group_ =
-        pipeline.Split(groups_.at.pipeline % plan.encoder_ranks(), groups_.at.pipeline, "encoder");
-  }
   part_->on_layer_ready = [this](const std::vector<Parameter*>& parameters) { Ready(parameters); };
   part_->on_stage_ready = part_->on_layer_ready;
   part_->on_all_ready = [this] { FinishReduction(); };
@@ -186,15 +186,24 @@ at::Tensor ParallelModel::SummedGradient(const Parameter& parameter) {
   return units_ ? parameters().GradientSlice(parameters().UnitOf(parameter)) : parameter.gradient;
 }
 
+// Elements of the gradient of this rank's copy of the encoder, which lies in front.
+int64_t ParallelModel::CopiedNumel() const {
+  if (encoder_copy_.empty()) return 0;
+  EQUIPOISE_CHECK(encoder_copy_.front()->gradient.storage_offset() == 0,
+                  "the encoder is not first");
+  const at::Tensor& last = encoder_copy_.back()->gradient;
+  return Shards::Padded(last.storage_offset() + last.numel(), /*ranks=*/1);
+}
+
 // Each copy has the gradients of the micro-batches that it ran.
 void ParallelModel::SumEncoderCopies() {
   if (encoder_copy_.empty()) return;
-  const at::Tensor& first = encoder_copy_.front()->gradient;
-  const at::Tensor& last = encoder_copy_.back()->gradient;
-  const int64_t begin = first.storage_offset();
-  at::Tensor sum =
-      parameters().gradient().narrow(0, begin, last.storage_offset() + last.numel() - begin);
+  at::Tensor sum = parameters().gradient().narrow(0, 0, CopiedNumel());
   copies_group_->AllReduce(sum, ReduceOp::kSum).WaitOnStream();
+}
+
+ZeroOptimizer::Groups ParallelModel::optimizer_groups() {
+  return {groups_.along(Axis::kData), world_, copies_group_.get(), copied_};
 }
 
 void ParallelModel::FinishReduction() {

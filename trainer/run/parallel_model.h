@@ -18,6 +18,8 @@
 #include "parallel/schedule/simulate.h"
 #include "parallel/shards.h"
 #include "parallel/timeline.h"
+#include "parallel/zero/owned_slices.h"
+#include "parallel/zero/zero_optimizer.h"
 
 namespace equipoise {
 
@@ -70,6 +72,8 @@ class ParallelModel {
   const ShardedUnits* units() const { return units_.get(); }
   // The shards of gradients and optimizer state over the data ranks (ZeRO).
   const Shards& shards() const { return *shards_; }
+  // The ranks that share the optimizer's state, and what of it.
+  ZeroOptimizer::Groups optimizer_groups();
   // Whether this rank, among those of its model replica, is the one that reports the loss.
   bool reports_loss() const { return part_->has_loss() && groups_.at.tensor == 0; }
   // The schedule of a step for micro-batches of these loads.
@@ -102,6 +106,7 @@ class ParallelModel {
   void Ready(const std::vector<Parameter*>& parameters);
   void SumTied();
   void SumEncoderCopies();
+  int64_t CopiedNumel() const;
   at::Tensor SummedGradient(const Parameter& parameter);
   void FinishReduction();
   void PadLoads(std::vector<LayerLoad>& loads);
@@ -121,6 +126,7 @@ class ParallelModel {
   std::unique_ptr<Communicator> tied_group_;    // the pipeline ranks with a copy of a tied weight
   std::vector<Parameter*> tied_;                // this rank's copies: at most two
   std::unique_ptr<Communicator> copies_group_;  // the pipeline ranks with copies of the same layers
+  CopiedElements copied_;                       // of them, where copies share their state
   std::vector<Parameter*> encoder_copy_;        // of the encoder, this rank's
   std::set<const Parameter*> ready_;  // parameters whose gradient of this step is complete
   std::vector<int> owners_;           // of features made ahead, as StepLoads has them

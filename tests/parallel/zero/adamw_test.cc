@@ -165,7 +165,7 @@ TEST_CASE("clipping in the step has the bits of clipping before it", "[parallel]
   for (int t = 1; t <= 3; ++t) {
     const at::Tensor gradient = at::randn(before.flat.gradient().sizes());
     for (Model* model : {&before, &within}) model->flat.gradient().copy_(gradient);
-    first.ScaleGradients(clip);
+    before.flat.gradient().mul_(clip);
     first.Step(1e-2);
     CHECK(second.StepIsFinite(1e-2, clip));
     second.Step(1e-2, clip);
