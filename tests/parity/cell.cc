@@ -190,7 +190,7 @@ at::Tensor& Whole(std::map<std::string, at::Tensor>& tensors, const Parameter& p
   return whole;
 }
 
-ZeroOptimizer MakeOptimizer(const Cell& cell, ParallelModel& model, Communicator& world) {
+ZeroOptimizer MakeOptimizer(const Cell& cell, ParallelModel& model) {
   const std::vector<Parameter*>& parameters = model.parameters().parameters();
   const std::vector<double> factors(parameters.size(), 1.0);
   AdamWOptions options;
@@ -309,7 +309,7 @@ CellResult RunRankOf(const Cell& cell, const Shared& shared, const CellFolders& 
     return StageCosts(costs, shared.plan, cluster, loads);
   };
   ParallelModel model(shared.config, shared.plan, options, world, recorder);
-  ZeroOptimizer optimizer = MakeOptimizer(cell, model, world);
+  ZeroOptimizer optimizer = MakeOptimizer(cell, model);
   LoadOrSet(cell, folders.load, model, optimizer, world);
   CellResult result;
   auto run = [&, step = 0]() mutable {

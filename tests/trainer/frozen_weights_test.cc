@@ -67,9 +67,9 @@ struct Rank {
     adamw.moments = mesh.moments;
     if (!mesh.masters) adamw.rounding_seed = 3;
     model = std::make_unique<ParallelModel>(config, PlanOf(config, mesh), options, world, recorder);
-    AddOptimizer(std::vector<double>(list().size(), 1.0), 0.1, world);
+    AddOptimizer(std::vector<double>(list().size(), 1.0), 0.1);
   }
-  void AddOptimizer(const std::vector<double>& factors, double decay, Communicator& world) {
+  void AddOptimizer(const std::vector<double>& factors, double decay) {
     optimizer =
         std::make_unique<ZeroOptimizer>(model->parameters(), DecayGroups(list(), factors, decay),
                                         adamw, model->shards(), model->optimizer_groups());
@@ -166,7 +166,7 @@ TEST_CASE("frozen weights give the bits of masters that never move", "[frozen][c
     Rank frozen(config, mesh, freeze, world), masters(config, mesh, {}, world);
     std::vector<double> factors;
     for (const Parameter* p : masters.list()) factors.push_back(is_frozen(*p) ? 0.0 : 1.0);
-    masters.AddOptimizer(factors, 0.1, world);
+    masters.AddOptimizer(factors, 0.1);
     frozen.Draw(config);
     masters.Draw(config);
     std::vector<double> losses[2];
