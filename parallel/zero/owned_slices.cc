@@ -2,7 +2,8 @@
 // buckets that are counted from the end of their buffers begin in different places. Those within
 // the copied elements are counted from the front: equal on all copies, and of a size that data
 // ranks and copies can both divide. As in the distributed optimizer of Megatron-LM, over which
-// Optimus (arXiv 2408.03505) runs, the state of an encoder is then shared out over all that hold it.
+// Optimus (arXiv 2408.03505) runs, the state of an encoder is then shared out over all that hold
+// it.
 
 #include "parallel/zero/owned_slices.h"
 

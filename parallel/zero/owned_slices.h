@@ -20,7 +20,8 @@ struct CopiedElements {
 };
 
 // The buckets of a buffer whose first elements are copied, as Shards counts them from the end, but
-// from the front where they hold copied ones alone. REQUIRES: numel == Shards::Padded(numel, ranks).
+// from the front where they hold copied ones alone. REQUIRES: numel == Shards::Padded(numel,
+// ranks).
 Shards ShardsOfCopied(int64_t numel, int ranks, int64_t bucket_numel, CopiedElements& copied);
 
 // The elements of a flat buffer that one rank updates, and where their state lies in its own
