@@ -213,8 +213,9 @@ bool ZeroOptimizer::IsShared(size_t index) const {
 }
 
 bool ZeroOptimizer::Saves(size_t index) const {
-  if (IsShared(index)) return true;
-  if (!parameters_.parameters()[index]->part.owner) return false;
+  const TensorPart& part = parameters_.parameters()[index]->part;
+  if (IsShared(index)) return part.owner_in_copy;
+  if (!part.owner) return false;
   return sharded() || static_cast<int>(index % static_cast<size_t>(data_.size())) == data_.rank();
 }
 
