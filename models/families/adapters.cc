@@ -132,6 +132,8 @@ void AddCosts(const std::vector<LinearSpec>& linears, const ModelConfig& config,
     const TensorSpec& weight = WeightOf(*spec, linear);
     const int64_t out = !row && split ? weight.split.Largest(ranks) : weight.shape[0];
     half.products.push_back({one, out, config.lora.rank});
+    // The output over its norm is kept for the magnitudes' gradients.
+    if (config.lora.dora) half.saved = Sum(half.saved, RowsOf(*spec, static_cast<double>(out)));
   }
   const auto r = static_cast<double>(rank);
   // The result of attention is kept for its own backward.

@@ -126,5 +126,30 @@ TEST_CASE("layers keep the bytes that the cost model counts", "[balance][cpu]") 
   }
 }
 
+TEST_CASE("adapters keep the bytes that the cost model counts", "[balance][cpu]") {
+  CountCpuMemory();
+  at::set_num_threads(1);
+  ModelConfig model = Model(/*large=*/false, /*text_norms=*/false);
+  model.lora.targets = {"all-linear"};
+  model.lora.rank = 8;
+  model.lora.dora = GENERATE(false, true);
+  const Case with = {false, false, at::kFloat, 0.02};
+  CostModel::Options options;
+  options.element_bytes = 4;
+  const CostModel costs(model, MakeCluster({}), options);
+  for (int layer = 0; layer < costs.num_layers(); ++layer) {
+    const LayerSpec& spec = costs.specs()[static_cast<size_t>(layer)];
+    if (!spec.has_halves) continue;
+    LayerMeter meter(model, layer, with.dtype);
+    for (const MeasuredRow& row : RowsFor(spec)) {
+      const LayerMeasurement measured = meter.Measure(row);
+      INFO(spec.name << (model.lora.dora ? ", DoRA" : ", LoRA"));
+      const auto counted =
+          static_cast<double>(costs.KeptBytes(layer, measured.load, Recompute::kNone));
+      CHECK(counted == Approx(static_cast<double>(measured.kept_bytes[0])).epsilon(0.02));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace equipoise
