@@ -61,6 +61,7 @@ def vicuna(conversations, prompt=False):
 class Family:
     """What LLaVA-NeXT and the family made of it (llava_onevision_test.py) differ in."""
     name, template = "llava_next", "vicuna_v1"
+    max_tokens = 512  # of a pack: a few records
     model = LlavaNextForConditionalGeneration
     resolutions = RESOLUTIONS
     texts = ["USER: ASSISTANT:", SYSTEM]
@@ -185,7 +186,7 @@ model: {{hf: {folder}/model}}
 data:
   train: [{{annotations: {folder}/train.jsonl, images: {folder}/images}}]
   template: {family.template}
-  max_tokens: 512
+  max_tokens: {family.max_tokens}
 balance: {{tiles: 16}}
 train: {{steps: 12, precision: fp32, global_batch: 4, lr: 3.0e-3, warmup: 2, threads: 1}}
 checkpoint: {{every: 12}}

@@ -86,6 +86,7 @@ def rendered(conversations, prompt=False):
 
 class Onevision(llava_next_test.Family):
     name, template = "llava_onevision", "qwen2-vl"
+    max_tokens = 160
     model = LlavaOnevisionForConditionalGeneration
     resolutions = RESOLUTIONS
     texts = ["system user assistant\n", "You are a helpful assistant."]
