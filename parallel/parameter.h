@@ -26,8 +26,6 @@ struct TensorPart {
   // Set on one of the ranks that hold the same part: the one that counts it in the gradient norm
   // and saves it.
   bool owner = true;
-  // The same among the ranks of one copy of an encoder (Plan::encoder_copies()).
-  bool owner_in_copy = true;
 
   bool split() const { return whole >= 0; }
   bool operator==(const TensorPart&) const = default;

@@ -66,7 +66,6 @@ std::unique_ptr<Stage> ModelPart::MakeStage(int number, const Options& options) 
   for (size_t i = 0; i < layers.size(); ++i) {
     for (Parameter* p : layers[i]->parameters()) {
       p->trainable = p->trainable && !options.inference;
-      p->part.owner_in_copy = p->part.owner;
       p->part.owner = p->part.owner && plan_.plan().CopyOf(number) == 0;
     }
     partial_.insert(layers[i]->partial().begin(), layers[i]->partial().end());

@@ -10,6 +10,7 @@
 #include "parallel/zero/zero_optimizer.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -51,7 +52,9 @@ ZeroOptimizer::ZeroOptimizer(FlatParameters& parameters, std::vector<ParameterGr
       copied_(ranks.copied),
       adamw_(parameters, std::move(groups), options,
              OwnedSlices(shards, sharded() ? ranks.data.rank() : 0, ranks.copied)),
-      norm_(parameters, shards, ranks.data, ranks.world) {}
+      norm_(parameters, shards, ranks.data, ranks.world) {
+  if (copied_.shared()) ListShared();
+}
 
 ZeroOptimizer::~ZeroOptimizer() {
   if (std::uncaught_exceptions() > 0) return;
@@ -206,6 +209,24 @@ void ZeroOptimizer::ReadMoments(const std::function<void(const std::vector<State
   keep();
 }
 
+// Of what tensor ranks hold alike one is the owner, and of copies the first. Where each copy saves
+// its share, that rank's counterparts do: the first copy tells the others.
+void ZeroOptimizer::ListShared() {
+  const auto count = static_cast<int64_t>(parameters_.parameters().size());
+  saves_shared_.assign(static_cast<size_t>(count), false);
+  at::Tensor owners = at::zeros({count}, at::kLong);
+  int64_t shared = 0;  // parameters behind the copied ones differ from copy to copy
+  for (size_t i = 0; i < saves_shared_.size(); ++i) {
+    if (IsShared(i)) owners[shared++] = parameters_.parameters()[i]->part.owner ? 1 : 0;
+  }
+  at::Tensor told = owners.narrow(0, 0, shared);
+  copies_->Broadcast(told, 0).Wait();
+  int64_t next = 0;
+  for (size_t i = 0; i < saves_shared_.size(); ++i) {
+    if (IsShared(i)) saves_shared_[i] = told[next++].item<int64_t>() == 1;
+  }
+}
+
 // Whether copies of a parameter share out its state: then each saves what it has of it.
 bool ZeroOptimizer::IsShared(size_t index) const {
   const int64_t offset = parameters_.gradient_offset(index);
@@ -213,9 +234,8 @@ bool ZeroOptimizer::IsShared(size_t index) const {
 }
 
 bool ZeroOptimizer::Saves(size_t index) const {
-  const TensorPart& part = parameters_.parameters()[index]->part;
-  if (IsShared(index)) return part.owner_in_copy;
-  if (!part.owner) return false;
+  if (IsShared(index)) return saves_shared_[index];
+  if (!parameters_.parameters()[index]->part.owner) return false;
   return sharded() || static_cast<int>(index % static_cast<size_t>(data_.size())) == data_.rank();
 }
 

@@ -94,6 +94,7 @@ class ZeroOptimizer {
   Range FrozenRange(const Parameter& parameter) const;
   bool Saves(size_t index) const;
   bool IsShared(size_t index) const;
+  void ListShared();
   void AddFrozen(size_t index, std::vector<State>& states) const;
   void AddMoments(size_t index, std::vector<State>& states) const;
   void GatherValues();
@@ -108,6 +109,7 @@ class ZeroOptimizer {
   Communicator& world_;
   Communicator* copies_;
   CopiedElements copied_;
+  std::vector<bool> saves_shared_;  // [parameter]
   AdamW adamw_;
   DistributedNorm norm_;
 
