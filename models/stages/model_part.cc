@@ -21,21 +21,23 @@ namespace equipoise {
 namespace {
 
 // The parameters of each layer. A tied weight comes first, alone: it is complete last, and
-// gradients are reduced from the end; and all ranks that hold it cut it alike.
+// gradients are reduced from the end; and all ranks that hold it cut it alike. In front of it lies
+// a copy of an encoder, which not all of its ranks hold a tied weight beside (CopiedElements).
 std::vector<std::vector<Parameter*>> Units(const std::map<int, std::unique_ptr<Stage>>& stages,
-                                           const std::vector<Parameter*>& first) {
-  std::vector<std::vector<Parameter*>> units;
-  for (Parameter* tied : first) units.push_back({tied});
+                                           const std::vector<Parameter*>& tied, const Plan& plan) {
+  std::vector<std::vector<Parameter*>> copied, units;
+  for (Parameter* parameter : tied) units.push_back({parameter});
   for (const auto& [number, stage] : stages) {
+    const bool copy = plan.encoder_copies() > 1 && plan.ComponentOfStage(number).encoder;
     for (const std::unique_ptr<Layer>& layer : stage->layers()) {
-      std::vector<Parameter*>& unit = units.emplace_back();
+      std::vector<Parameter*>& unit = (copy ? copied : units).emplace_back();
       for (Parameter* parameter : layer->parameters()) {
-        if (std::find(first.begin(), first.end(), parameter) == first.end())
-          unit.push_back(parameter);
+        if (std::find(tied.begin(), tied.end(), parameter) == tied.end()) unit.push_back(parameter);
       }
     }
   }
-  return units;
+  copied.insert(copied.end(), units.begin(), units.end());
+  return copied;
 }
 
 void AddOnce(std::vector<size_t>& units, size_t unit) {
@@ -54,8 +56,8 @@ ModelPart::ModelPart(const ModelConfig& config, StageLayout plan, int pipeline_r
                   recompute.size(), " layers");
   for (const int number : plan_.graph().StagesOf(pipeline_rank))
     stages_[number] = MakeStage(number, options);
-  parameters_ = std::make_unique<FlatParameters>(Units(stages_, tied_copies()), options.dtype,
-                                                 options.sharding, options.device);
+  parameters_ = std::make_unique<FlatParameters>(Units(stages_, tied_copies(), plan_.plan()),
+                                                 options.dtype, options.sharding, options.device);
 }
 
 std::unique_ptr<Stage> ModelPart::MakeStage(int number, const Options& options) {
