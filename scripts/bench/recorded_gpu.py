@@ -1,4 +1,4 @@
-"""What training gives a GPU to do, counted by the real LibTorch for CUDA over recording libraries."""
+"""What training gives a GPU to do, counted by LibTorch for CUDA over recording libraries."""
 import json
 import os
 import pathlib

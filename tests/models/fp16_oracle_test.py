@@ -33,9 +33,9 @@ def check_case(report, case):
     report.add(what, "logits", error, max(parity.FP16["logits"], 1.5 * noise))
     report.add(what, "logits / own", error / noise, 1.5)
     mine = parity.strip(ours, "grad.")
-    error = oracle.overall_error(mine, grads)
+    error = parity.overall_error(mine, grads)
     report.add(what, "all gradients", error, parity.FP16["gradient"])
-    report.add(what, "all gradients / own", error / oracle.overall_error(own, grads), 1.5)
+    report.add(what, "all gradients / own", error / parity.overall_error(own, grads), 1.5)
     parity.compare_tensors(report, what, "gradients", mine, grads, parity.noise_floors(own, grads),
                            parity.FP16["gradient"])
     # It is fp16 that was computed: fp32 is a thousand times as near.
@@ -61,7 +61,7 @@ def check_scales(report, case):
         settings=FP16 + [f"train.loss_scale.initial={scale}"]) for scale in (64, 4096, 1 << 40)}
     first = parity.strip(runs[4096], "grad.")
     for scale in (64, 1 << 40):
-        error = oracle.overall_error(parity.strip(runs[scale], "grad."),
+        error = parity.overall_error(parity.strip(runs[scale], "grad."),
                                      {name: g.double() for name, g in first.items()})
         report.add(f"{case.name} fp16", f"scale {scale} / 4096", error, parity.FP16["gradient"])
         report.check(f"{case.name} fp16", f"loss with {scale}",

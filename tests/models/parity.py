@@ -181,3 +181,31 @@ def compare_steps(report, case, ours, losses, norms):
         reference = torch.tensor(reference, dtype=torch.float64)
         error = ((mine.double() - reference).abs() / reference.abs()).max().item()
         report.add(case, what, error if mine.shape == reference.shape else float("nan"), bound)
+
+
+def overall_error(tensors, exact):
+    """||a - b|| / ||b|| over all tensors together."""
+    difference = sum((tensors[k].double() - b).square().sum() for k, b in exact.items())
+    return (difference / sum(b.square().sum() for b in exact.values())).sqrt().item()
+
+
+def check_bf16(report, case):
+    """Ours and Transformers' own bf16 run, both against its run in double precision."""
+    _, logits, grads = case.exact
+    what = case.name + " bf16"
+    ours = run_check(case.folder, case.batch, gradients=True,
+                     settings=["train.precision=bf16"])
+    error = logit_error(ours["logits"], logits)
+    own = max(logit_error(run[1], logits) for run in case.bf16)
+    # The noise of a draw of weights: some take Transformers' own run beyond the bound.
+    report.add(what, "logits", error, max(BF16["logits"], 1.5 * own))
+    report.add(what, "logits / own", error / own, 1.5)
+    mine = strip(ours, "grad.")
+    error = overall_error(mine, grads)
+    report.add(what, "all gradients", error, BF16["gradient"])
+    own = max(overall_error(run[2], grads) for run in case.bf16)
+    report.add(what, "all gradients / own", error / own, 1.5)
+    floors = [noise_floors(run[2], grads) for run in case.bf16]
+    compare_tensors(report, what, "gradients", mine, grads,
+                    {each: max(of_run[each] for of_run in floors) for each in floors[0]},
+                    BF16["gradient"])

@@ -277,12 +277,6 @@ def join(logits, samples, width):
     return torch.cat([F.pad(x, (0, 0, 0, width - x.shape[1])) for x in logits])
 
 
-def overall_error(tensors, exact):
-    """||a - b|| / ||b|| over all tensors together."""
-    difference = sum((tensors[k].double() - b).square().sum() for k, b in exact.items())
-    return (difference / sum(b.square().sum() for b in exact.values())).sqrt().item()
-
-
 class Case:
     """A model in a folder, samples, and what Transformers makes of them."""
 
@@ -479,28 +473,6 @@ def check_choice(report, case):
                      f"{done.returncode} {done.stderr}")
 
 
-def check_bf16(report, case):
-    """Ours and Transformers' own bf16 run, both against its run in double precision."""
-    _, logits, grads = case.exact
-    what = case.name + " bf16"
-    ours = parity.run_check(case.folder, case.batch, gradients=True,
-                            settings=["train.precision=bf16"])
-    error = parity.logit_error(ours["logits"], logits)
-    own = max(parity.logit_error(run[1], logits) for run in case.bf16)
-    # The noise of a draw of weights: some take Transformers' own run beyond the bound.
-    report.add(what, "logits", error, max(parity.BF16["logits"], 1.5 * own))
-    report.add(what, "logits / own", error / own, 1.5)
-    mine = parity.strip(ours, "grad.")
-    error = overall_error(mine, grads)
-    report.add(what, "all gradients", error, parity.BF16["gradient"])
-    own = max(overall_error(run[2], grads) for run in case.bf16)
-    report.add(what, "all gradients / own", error / own, 1.5)
-    floors = [parity.noise_floors(run[2], grads) for run in case.bf16]
-    parity.compare_tensors(report, what, "gradients", mine, grads,
-                           {kind: max(each[kind] for each in floors) for kind in floors[0]},
-                           parity.BF16["gradient"])
-
-
 def main():
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
@@ -510,7 +482,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             case = Case(name, seed, folder)
             check_fp32(report, case)
-            check_bf16(report, case)
+            parity.check_bf16(report, case)
             if name.startswith("internvl") and "tied" not in name:
                 check_opengvlab(report, case)
             if name in INTERNLM2:

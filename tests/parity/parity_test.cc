@@ -224,7 +224,6 @@ TEST_CASE("parity: an encoder in the bubbles, copies of one and more ranks", "[p
   cell.schedule = GENERATE("gpipe", "1f1b", "zb_h1");
   cell.pipeline = 4;
   cell.encoder_ranks = GENERATE(1, 2, 4);
-  // With ZeRO the copies share out the encoder's optimizer state.
   std::tie(cell.micro_batches, cell.zero) = GENERATE(table<int, int>({{3, 1}, {8, 0}, {8, 1}}));
   CheckInBubbles(cell);
 }
