@@ -21,7 +21,8 @@ struct OutOfMemoryRank {
 };
 
 // Chooses stages and recomputation for plans of one tensor degree, with or without sequence
-// parallelism, and predicts their steps. Not thread-safe.
+// parallelism, and predicts their steps. Several threads may share one for plans of data degrees
+// that LowerBound() was called for: it keeps the packs of each.
 class PlanFitter {
  public:
   // `request` must outlive it.

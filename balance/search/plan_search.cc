@@ -109,10 +109,11 @@ class Search {
     for (const Shape& shape : Ordered(std::move(plans))) Consider(shape);
   }
 
-  // The same for shapes that no bound tells apart, on all threads: none learns from another.
+  // The same for shapes that no bound tells apart, on all threads: none learns from another. The
+  // fitters know the packs of each data degree since Ordered(), so they are only read.
   void ConsiderTogether(std::vector<Plan> plans) {
     std::vector<Shape> shapes = Ordered(std::move(plans));
-    std::erase_if(shapes, [this](const Shape& shape) { return IsBeyondKept(shape); });
+    std::erase_if(shapes, [this](const Shape& shape) { return RejectByBound(shape); });
     const double slowest = SlowestKept();
     std::vector<Outcome> outcomes(shapes.size());
     std::vector<const PlanFitter*> fitters;
@@ -179,15 +180,15 @@ class Search {
     return Shape{std::move(plan), bound};
   }
 
-  // Rejects a shape by its bound, where that is enough.
-  bool IsBeyondKept(const Shape& shape) {
+  // Rejects a shape whose bound is enough for that; whether it did.
+  bool RejectByBound(const Shape& shape) {
     if (shape.bound_s < SlowestKept()) return false;
     Reject(shape.plan, fmt::format("{} a step or more", Seconds(shape.bound_s)));
     return true;
   }
 
   void Consider(const Shape& shape) {
-    if (IsBeyondKept(shape)) return;
+    if (RejectByBound(shape)) return;
     Add(Simulate(shape.plan, FitterOf(shape.plan), SlowestKept()));
   }
 

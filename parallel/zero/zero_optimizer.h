@@ -19,9 +19,9 @@
 namespace equipoise {
 
 // How the data ranks of a group share a flat gradient: not at all (kNone), by slices of buckets of
-// `bucket_bytes` (kOptimizer), or by slices of units (from kGradients on).
-// Of an encoder that several pipeline ranks hold copies of, the state is shared out over these too;
-// `copied` is told the buckets.
+// `bucket_bytes` (kOptimizer), or by slices of units (from kGradients on). Elements that several
+// pipeline ranks hold copies of are in buckets of their own, whose number is written to `copied`;
+// where nothing is shared (kNone), `copied` becomes that of a lone copy.
 Shards ZeroShards(ShardedState sharded, const FlatParameters& parameters, const Communicator& data,
                   int64_t bucket_bytes, CopiedElements* copied = nullptr);
 

@@ -1,5 +1,12 @@
 #include "tests/models/config_json.h"
 
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "configs/base/error.h"
+#include "models/families/families.h"
+
 namespace equipoise::testing {
 
 Json Qwen2() {
@@ -53,6 +60,25 @@ Json OpenGvLab() {
       "initializer_factor": 0.25, "drop_path_rate": 0.1, "dropout": 0.0}})");
   json["llm_config"] = Llama();
   return json;
+}
+
+std::string Refusal(const Json& json) {
+  try {
+    ParseModelConfig(json, "dir/config.json");
+  } catch (const DataError& error) {
+    CHECK_THAT(error.what(), Catch::Matchers::StartsWith("dir/config.json:"));
+    return error.what();
+  }
+  return "";
+}
+
+LayerSpec ProjectorOf(const ModelConfig& config) {
+  const std::vector<LayerSpec> specs = LayerSpecs(config);
+  const auto projector = std::find_if(specs.begin(), specs.end(), [](const LayerSpec& spec) {
+    return spec.component == Component::kConnector;
+  });
+  EQUIPOISE_CHECK(projector != specs.end(), config.model_type);
+  return *projector;
 }
 
 }  // namespace equipoise::testing

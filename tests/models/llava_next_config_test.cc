@@ -5,11 +5,13 @@
 
 #include "configs/base/error.h"
 #include "models/families/families.h"
+#include "tests/models/config_json.h"
 
 namespace equipoise {
 namespace {
 
 using Catch::Matchers::Contains;
+using testing::Refusal;
 
 Json LlavaNext() {
   return Json::parse(R"({
@@ -19,15 +21,6 @@ Json LlavaNext() {
       "patch_size": 14},
     "text_config": {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
       "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 320}})");
-}
-
-std::string Refusal(const Json& json) {
-  try {
-    ParseModelConfig(json, "config.json");
-  } catch (const DataError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST_CASE("LLaVA-NeXT has resolutions and a vector behind rows of patches", "[models][cpu]") {
@@ -42,14 +35,9 @@ TEST_CASE("LLaVA-NeXT has resolutions and a vector behind rows of patches", "[mo
   // Three tiles of 17 rows; of four rows of eight patches two are padding.
   CHECK(images.LoadOfGrid({10, 40}) == PictureLoad{51, 3 * 17.0 * 17, 16 + 2 * 9});
 
-  const LayerSpec* projector = nullptr;
-  const std::vector<LayerSpec> specs = LayerSpecs(config);
-  for (const LayerSpec& spec : specs) {
-    if (spec.component == Component::kConnector) projector = &spec;
-  }
-  REQUIRE(projector != nullptr);
-  CHECK(projector->parameters.back().name == "image_newline");
-  CHECK(projector->parameters.back().shape == std::vector<int64_t>{config.text.hidden_size});
+  const LayerSpec projector = testing::ProjectorOf(config);
+  CHECK(projector.parameters.back().name == "image_newline");
+  CHECK(projector.parameters.back().shape == std::vector<int64_t>{config.text.hidden_size});
   const WeightNames names = WeightNamesOf(config);
   CHECK(names.Canonical("model.image_newline") == "image_newline");
   CHECK(names.InFolder("image_newline").name == "image_newline");

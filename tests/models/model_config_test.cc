@@ -19,16 +19,7 @@ using testing::Llama;
 using testing::Llava;
 using testing::OpenGvLab;
 using testing::Qwen2;
-
-std::string Refusal(const Json& json) {
-  try {
-    ParseModelConfig(json, "dir/config.json");
-  } catch (const DataError& error) {
-    CHECK_THAT(error.what(), Catch::Matchers::StartsWith("dir/config.json:"));
-    return error.what();
-  }
-  return "";
-}
+using testing::Refusal;
 
 TEST_CASE("a configuration of Transformers 5 is read", "[models][cpu]") {
   const ModelConfig config = ParseModelConfig(Qwen2(), "config.json");

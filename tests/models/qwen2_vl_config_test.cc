@@ -8,11 +8,13 @@
 #include "configs/base/error.h"
 #include "models/families/families.h"
 #include "models/families/presets.h"
+#include "tests/models/config_json.h"
 
 namespace equipoise {
 namespace {
 
 using Catch::Contains;
+using testing::Refusal;
 
 // As published: the language model's keys lie beside the others.
 Json Published() {
@@ -31,15 +33,6 @@ Json Published() {
       "patch_size": 14, "spatial_merge_size": 2, "spatial_patch_size": 14, "window_size": 112,
       "fullatt_block_indexes": [7, 15, 23, 31], "tokens_per_second": 2, "temporal_patch_size": 2},
     "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}, "vocab_size": 151936})");
-}
-
-std::string Refusal(const Json& json) {
-  try {
-    ParseModelConfig(json, "config.json");
-  } catch (const DataError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 class Folder {
