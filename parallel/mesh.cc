@@ -17,6 +17,8 @@ std::string AxisName(Axis axis) {
       return "data";
     case Axis::kPipeline:
       return "pipeline";
+    case Axis::kContext:
+      return "context";
     case Axis::kTensor:
       break;
   }
@@ -29,6 +31,8 @@ int& MeshCoordinates::operator[](Axis axis) {
       return data;
     case Axis::kPipeline:
       return pipeline;
+    case Axis::kContext:
+      return context;
     case Axis::kTensor:
       break;
   }
@@ -133,12 +137,22 @@ std::vector<int> Mesh::Group(int rank, Axis axis) const {
   return ranks;
 }
 
+std::vector<int> Mesh::Group(int rank, Axis outer, Axis inner) const {
+  std::vector<int> ranks;
+  for (const int first : Group(rank - Coordinate(rank, inner) * Find(inner).stride, outer)) {
+    for (const int each : Group(first, inner)) ranks.push_back(each);
+  }
+  return ranks;
+}
+
+int Mesh::GroupIndex(int rank, Axis axis) const { return GroupIndex(rank, axis, axis); }
+
 // In row-major order of the coordinates along the other axes.
-int Mesh::GroupIndex(int rank, Axis axis) const {
+int Mesh::GroupIndex(int rank, Axis outer, Axis inner) const {
   const MeshCoordinates at = Coordinates(rank);
   int index = 0;
   for (const Extent& each : extents_) {
-    if (each.axis != axis) index = index * each.size + at[each.axis];
+    if (each.axis != outer && each.axis != inner) index = index * each.size + at[each.axis];
   }
   return index;
 }

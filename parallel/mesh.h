@@ -9,14 +9,14 @@
 namespace equipoise {
 
 // A dimension along which ranks share out training.
-enum class Axis : uint8_t { kData, kPipeline, kTensor };
+enum class Axis : uint8_t { kData, kPipeline, kContext, kTensor };
 
-// "data", "pipeline", "tensor"
+// "data", "pipeline", "context", "tensor"
 std::string AxisName(Axis axis);
 
 // Coordinates of a rank in a mesh; 0 on axes that the mesh does not have.
 struct MeshCoordinates {
-  int data = 0, pipeline = 0, tensor = 0;
+  int data = 0, pipeline = 0, context = 0, tensor = 0;
   int operator[](Axis axis) const;
   int& operator[](Axis axis);
   bool operator==(const MeshCoordinates&) const = default;
@@ -30,8 +30,8 @@ struct AxisSize {
 };
 
 // A grid of ranks with named axes. A whole mesh numbers them in row-major order: ranks along the
-// innermost axis are neighbours. For axes data, pipeline, tensor that is
-//   rank = (data * pipeline size + pipeline) * tensor size + tensor
+// innermost axis are neighbours. For axes data, pipeline, context, tensor that is
+//   rank = ((data * pipeline size + pipeline) * context size + context) * tensor size + tensor
 // A slice of a mesh is a mesh of some of its ranks, which keep their numbers. A part of the model
 // that is distributed in another way has a mesh of its own over the same ranks.
 class Mesh {
@@ -64,6 +64,10 @@ class Mesh {
   // Which of an axis's groups holds the rank: equal for the members of one group. With Coordinate()
   // as key, the arguments of Communicator::Split.
   int GroupIndex(int rank, Axis axis) const;
+  // The same of the ranks that differ along two axes: in order of the coordinate along `outer`,
+  // then of that along `inner`.
+  std::vector<int> Group(int rank, Axis outer, Axis inner) const;
+  int GroupIndex(int rank, Axis outer, Axis inner) const;
 
   bool operator==(const Mesh&) const = default;
 

@@ -11,6 +11,9 @@ MeshGroups::MeshGroups(const Mesh& the_mesh, Communicator& world) : mesh(the_mes
   for (const auto& [axis, size] : mesh.axes()) {
     groups_[axis] = world.Split(mesh.GroupIndex(rank, axis), at[axis], AxisName(axis));
   }
+  if (mesh.size(Axis::kContext) == 1) return;
+  same_weights_ = world.Split(mesh.GroupIndex(rank, Axis::kData, Axis::kContext),
+                              at.data * mesh.size(Axis::kContext) + at.context, "weights");
 }
 
 Communicator& MeshGroups::along(Axis axis) const {

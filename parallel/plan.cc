@@ -11,6 +11,7 @@ namespace equipoise {
 Mesh MeshOf(const Degrees& degrees) {
   return Mesh({{Axis::kData, degrees.data},
                {Axis::kPipeline, degrees.pipeline},
+               {Axis::kContext, degrees.context},
                {Axis::kTensor, degrees.tensor}});
 }
 
@@ -38,6 +39,7 @@ Plan PlanInBubbles(const Degrees& degrees, const BubbleEncoder& encoder, int chu
                    Placement placement) {
   EQUIPOISE_CHECK(FillsBubbles(encoder.placement) && degrees.pipeline % encoder.ranks == 0,
                   encoder.ranks, " ranks of an encoder");
+  EQUIPOISE_CHECK(degrees.context == 1, "context ranks and an encoder in the bubbles");
   Plan plan = InlinePlan(degrees, chunks, placement);
   plan.encoder = encoder.placement;
   plan.components.back().first_layer = encoder.layers;
@@ -131,8 +133,10 @@ std::string DescribeAxes(const Plan& plan) {
     copies = fmt::format(", encoder {} on {} x {} ranks", ToString(plan.encoder),
                          plan.encoder_copies(), plan.encoder_ranks());
   }
-  return fmt::format("data {} x pipeline {}{} x tensor {}{}", plan.data(), plan.pipeline(), own,
-                     plan.tensor(), copies);
+  const std::string context =
+      plan.context() > 1 ? fmt::format(" x context {}", plan.context()) : "";
+  return fmt::format("data {} x pipeline {}{}{} x tensor {}{}", plan.data(), plan.pipeline(), own,
+                     context, plan.tensor(), copies);
 }
 
 }  // namespace equipoise

@@ -13,10 +13,10 @@ namespace equipoise {
 
 // Sizes of the axes of a plan's mesh.
 struct Degrees {
-  int data = 1, pipeline = 1, tensor = 1;
+  int data = 1, pipeline = 1, tensor = 1, context = 1;
 };
 // Tensor ranks are neighbours, since they talk most and mpirun places neighbours on one machine;
-// then come pipeline and data. Throws ConfigError as Mesh does.
+// then come context, pipeline and data. Throws ConfigError as Mesh does.
 Mesh MeshOf(const Degrees& degrees);
 
 // Consecutive layers of the model that are distributed over the ranks in one way: the encoder (with
@@ -51,7 +51,7 @@ struct Plan {
   std::vector<PlanComponent> components = {PlanComponent()};
   std::string schedule = "1f1b";               // a name of parallel/schedule/builders.h, or a file
   std::string schedule_text;                   // what that file holds; empty for a name
-  ShardedState sharded = ShardedState::kNone;  // over the data ranks (ZeRO)
+  ShardedState sharded = ShardedState::kNone;  // over the ranks with the same weights (ZeRO)
   // Tensor ranks share out rows too (sequence parallelism; models/spec/tensor_parallel.h).
   bool sequence = false;
   // Where each stage begins, counted through all components and one copy of each, and the number of
@@ -62,9 +62,14 @@ struct Plan {
   int data() const { return mesh.size(Axis::kData); }
   int pipeline() const { return mesh.size(Axis::kPipeline); }
   int tensor() const { return mesh.size(Axis::kTensor); }
+  // Ranks that share out the tokens of each micro-batch of a data rank (context parallelism;
+  // models/spec/tensor_parallel.h).
+  int context() const { return mesh.size(Axis::kContext); }
+  // Ranks that hold the same weights, and share out the state of training (ZeRO).
+  int same_weights() const { return data() * context(); }
   int num_ranks() const { return mesh.size(); }
   // Ranks that share out the rows of layers that can be.
-  int row_shares() const { return sequence ? tensor() : 1; }
+  int row_shares() const { return context() * (sequence ? tensor() : 1); }
   // Pipeline ranks of the encoder, or of each of its copies; 0 where it is inline.
   int encoder_ranks() const;
   // Stages of the encoder on each of its pipeline ranks; 0 where it is inline.
@@ -89,10 +94,12 @@ struct Plan {
   int RankOfStage(int stage) const;
   // The stages of a pipeline rank, ascending.
   std::vector<int> StagesOf(int pipeline_rank) const;
-  // Whether each data rank holds only its share of that state.
+  // Whether each of the ranks with the same weights holds only its share of that state.
   bool IsSharded(ShardedState state) const { return sharded >= state; }
-  // Data ranks over which one copy of the optimizer's state is spread.
-  int optimizer_shards() const { return IsSharded(ShardedState::kOptimizer) ? data() : 1; }
+  // Ranks over which one copy of the optimizer's state is spread.
+  int optimizer_shards() const {
+    return IsSharded(ShardedState::kOptimizer) ? same_weights() : 1;
+  }
   // Layers of each stage, in order, of one copy of each component.
   std::vector<int> stage_layers() const;
 
@@ -104,6 +111,7 @@ struct Plan {
     visit("data", data(), "data-parallel ranks");
     visit("pipeline", pipeline(), "pipeline ranks");
     visit("tensor", tensor(), "ranks that share out each layer");
+    visit("context", context(), "ranks that share out the tokens of each micro-batch");
     visit("encoder", encoder, "where the image encoder lies");
     visit("encoder_ranks", encoder_ranks(), "pipeline ranks of the encoder or a copy; 0: inline");
     visit("encoder_chunks", encoder_chunks(), "its stages on each of these ranks; 0: inline");

@@ -34,7 +34,7 @@ std::optional<Mesh> MeshIn(const Json& trace, const std::string& path) {
   if (!trace.contains("mesh")) return std::nullopt;
   const Json& axes = trace["mesh"];
   std::vector<AxisSize> sizes;
-  for (const Axis axis : {Axis::kData, Axis::kPipeline, Axis::kTensor}) {
+  for (const Axis axis : {Axis::kData, Axis::kPipeline, Axis::kContext, Axis::kTensor}) {
     sizes.push_back({axis, static_cast<int>(GetInt(axes, AxisName(axis).c_str(), path, 1))});
   }
   return Mesh(sizes);
@@ -44,7 +44,7 @@ std::optional<Mesh> MeshIn(const Json& trace, const std::string& path) {
 
 Json MeshJson(const Mesh& mesh) {
   Json json;
-  for (const Axis axis : {Axis::kData, Axis::kPipeline, Axis::kTensor}) {
+  for (const Axis axis : {Axis::kData, Axis::kPipeline, Axis::kContext, Axis::kTensor}) {
     json[AxisName(axis)] = mesh.size(axis);
   }
   return json;

@@ -30,6 +30,10 @@ LinkModel GroupLink(const Cluster& cluster, int ranks, int stride) {
   return link;
 }
 
+// How far apart ranks with the same weights are, in the mean: context ranks are nearer to each
+// other than data ranks.
+int WeightsStride(const Plan& plan) { return plan.num_ranks() / plan.same_weights(); }
+
 }  // namespace
 
 double AllReduceSeconds(double bytes, int ranks, const LinkModel& link) {
@@ -69,22 +73,23 @@ LinkModel TensorLink(const Cluster& cluster, const Plan& plan) {
 }
 
 LinkModel DataLink(const Cluster& cluster, const Plan& plan) {
-  return GroupLink(cluster, plan.data(), plan.pipeline() * plan.tensor());
+  return ShardLink(cluster, plan, plan.same_weights());
 }
 
 LinkModel ShardLink(const Cluster& cluster, const Plan& plan, int shards) {
-  return GroupLink(cluster, shards, plan.pipeline() * plan.tensor());
+  return GroupLink(cluster, shards, WeightsStride(plan));
 }
 
 LinkModel CopyLink(const Cluster& cluster, const Plan& plan, int shards) {
-  return GroupLink(cluster, plan.data() / shards, plan.pipeline() * plan.tensor() * shards);
+  return GroupLink(cluster, plan.same_weights() / shards, WeightsStride(plan) * shards);
 }
 
 LinkModel PipelineLink(const Cluster& cluster, const Plan& plan, int from, int to) {
   for (int data = 0; data < plan.data(); ++data) {
     const int first = data * plan.pipeline();
-    const int a = (first + from) * plan.tensor() / cluster.devices_per_node;
-    const int b = (first + to) * plan.tensor() / cluster.devices_per_node;
+    const int ranks = plan.context() * plan.tensor();  // of a place in the pipeline
+    const int a = (first + from) * ranks / cluster.devices_per_node;
+    const int b = (first + to) * ranks / cluster.devices_per_node;
     if (a != b) return cluster.inter;
   }
   return cluster.intra;

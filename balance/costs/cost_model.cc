@@ -70,6 +70,8 @@ CostModel::CostModel(const ModelConfig& config, const Cluster& cluster, const Op
       specs_(LayerSpecs(config)),
       error_band_(kAnalyticErrorBand) {
   tensor_link_ = TensorLink(cluster_, InlinePlan({.tensor = options.tensor}));
+  context_link_ = FitsNode(cluster_, options.tensor * options.style.context) ? cluster_.intra
+                                                                             : cluster_.inter;
   const std::vector<LayerSpec> shared = LayerSpecs(config, options.tensor);
   bool before = false;
   for (size_t i = 0; i < specs_.size(); ++i) {
@@ -155,19 +157,20 @@ double CostModel::SumSeconds(const std::vector<TensorAllReduce>& sums,
 LayerLoad CostModel::Shared(LayerLoad load) const {
   const int ranks = options_.style.context;
   if (ranks == 1) return load;
-  load.patches /= ranks;
+  load.patches = RowShare(load.patches, ranks);
   load.patch_pairs /= ranks;
   load.window_pairs /= ranks;
-  load.image_tokens /= ranks;
-  load.tokens /= ranks;
+  load.image_tokens = RowShare(load.image_tokens, ranks);
+  load.tokens = RowShare(load.tokens, ranks);
   load.token_pairs /= ranks;
-  load.targets /= ranks;
+  load.targets = RowShare(load.targets, ranks);
   return load;
 }
 
 CostModel::Halves CostModel::HalvesOf(const LayerSpec& work, const LayerLoad& load,
                                       int row_shares) const {
-  const HalfSetting setting = {cluster_, options_.style, options_.element_bytes, row_shares};
+  const HalfSetting setting = {cluster_, options_.style, options_.element_bytes, row_shares,
+                               context_link_};
   return {HalfSeconds(work.attention, load, setting), HalfSeconds(work.mlp, load, setting)};
 }
 

@@ -130,7 +130,7 @@ class CostModel {
 
   Cluster cluster_;
   Options options_;
-  LinkModel tensor_link_;
+  LinkModel tensor_link_, context_link_;
   std::vector<LayerSpec> specs_;
   std::vector<int> group_of_;
   std::vector<Group> groups_;

@@ -82,6 +82,18 @@ double Slowdown(const HalfCost& half, const HalfSetting& setting) {
   return kernel == AttentionKernel::kFlash3 && gains ? kFlash3Slowdown : 1;
 }
 
+// Of a rank's rows it keeps its own heads of queries, keys and values, and sends the others; the
+// result of attention comes back likewise. All at once to all ranks, and nothing runs beside it.
+double ExchangeSeconds(const HalfCost& half, const LayerLoad& load, const HalfSetting& setting) {
+  if (half.attention_flops_per_pair == 0) return 0;  // an encoder has whole pictures
+  const double queries = half.attention_flops_per_pair / 4 * static_cast<double>(load.tokens);
+  const double ranks = setting.style.context;
+  const double bytes = static_cast<double>(setting.element_bytes) * (ranks - 1) / ranks *
+                       (2 * queries + half.keys_values.At(load));
+  const LinkModel& link = setting.context_link;
+  return 2 * link.latency_s + (link.bytes_per_s > 0 ? bytes / link.bytes_per_s : 0);
+}
+
 CoreTimes CoreSeconds(const HalfCost& half, const LayerLoad& load, const HalfSetting& setting) {
   const double flops = half.AttentionFlops(load);
   if (flops <= 0) return {};
@@ -95,11 +107,15 @@ CoreTimes CoreSeconds(const HalfCost& half, const LayerLoad& load, const HalfSet
                      (cluster.peak_flops * cluster.attention_efficiency);
     core.backward_s = kFlashBackward * core.forward_s;
   }
-  if (style.context > 1) {
+  if (style.context > 1 && style.program->exchanges_heads) {
+    const double exchange_s = ExchangeSeconds(half, load, setting);
+    core.forward_s += exchange_s;
+    core.backward_s += exchange_s;
+  } else if (style.context > 1) {
     // A ring: keys and values of one rank travel while those of another are used; their gradients
     // travel too.
     const double bytes = static_cast<double>(setting.element_bytes) * half.keys_values.At(load);
-    const LinkModel& link = cluster.intra;
+    const LinkModel& link = setting.context_link;
     const double step = link.latency_s + (link.bytes_per_s > 0 ? bytes / link.bytes_per_s : 0);
     const double steps = style.context - 1;
     core.forward_s = std::max(core.forward_s, steps * step);

@@ -27,6 +27,7 @@ struct HalfSetting {
   const RunStyle& style;
   int64_t element_bytes = 2;
   int row_shares = 1;  // ranks that share out the rows between split products
+  LinkModel context_link = {};  // between context ranks
 };
 
 // Products by GemmSeconds(), passes by the bytes that the program moves, attention by its kernel.

@@ -62,6 +62,7 @@ const Program& ThisProgram(bool own_kernels) {
       .copies_logits = false,
       .fp32_whole_gradients = true,
       .shares_all_rows = false,
+      .exchanges_heads = true,
       .scatters_boundaries = false,
       .blocking_transfers = false,
       .host_wait_s = 20e-6,

@@ -41,6 +41,8 @@ struct Program {
   // Whether tensor ranks that share out rows do so in all layers: the runtime in the language model
   // alone (models/spec/layer_spec.h, ActivationSpec::shared).
   bool shares_all_rows = false;
+  // Context ranks exchange heads for attention (Ulysses); else keys and values go round in a ring.
+  bool exchanges_heads = false;
   // Whether tensor ranks send a part of a stage's output each, and gather it on the other side.
   bool scatters_boundaries = false;
   // Whether a rank computes on only when what it sends has arrived.
@@ -78,7 +80,7 @@ struct RunStyle {
   bool whole_masters = false;       // beside 16-bit weights fp32 ones, of which nothing is left out
   bool without_masters = false;     // of bf16 weights, which are rounded stochastically then
   bool sequence_parallel = false;   // tensor ranks share out the rows between split products
-  int context = 1;                  // ranks, of the data ranks, that share out each sequence
+  int context = 1;                  // ranks that share out each sequence
   int shard_ranks = 0;              // over which ZeRO shards; 0: all data ranks
   bool overlaps_sums = false;       // sums of tensor ranks run beside the products
   bool overlaps_transfers = false;  // between stages; no host waits for them either

@@ -207,7 +207,7 @@ int64_t KeptAtEndBytes(const CostModel& costs, const Plan& plan, int stage, cons
 int ShardRanks(const CostModel& costs, const Plan& plan) {
   if (!plan.IsSharded(ShardedState::kOptimizer)) return 1;
   const int ranks = costs.options().style.shard_ranks;
-  return ranks > 0 ? std::min(ranks, plan.data()) : plan.data();
+  return ranks > 0 ? std::min(ranks, plan.same_weights()) : plan.same_weights();
 }
 
 int StateCopies(const Plan& plan) {
@@ -227,14 +227,14 @@ double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cl
     const ShardTraffic layer = TrafficOf(costs, plan, cluster, {share, share});
     const double copied = bytes / shards;
     const double copies_s =
-        AllReduceSeconds(copied, plan.data() / shards, CopyLink(cluster, plan, shards));
+        AllReduceSeconds(copied, plan.same_weights() / shards, CopyLink(cluster, plan, shards));
     return layer.both().seconds + BesideSeconds(backward_s, {copies_s, 2 * copied}, cluster) -
            backward_s;
   }
   const LinkModel link = DataLink(cluster, plan);
   const double all = plan.IsSharded(ShardedState::kOptimizer)
-                         ? ReduceScatterSeconds(bytes, plan.data(), link)
-                         : AllReduceSeconds(bytes, plan.data(), link);
+                         ? ReduceScatterSeconds(bytes, plan.same_weights(), link)
+                         : AllReduceSeconds(bytes, plan.same_weights(), link);
   if (!costs.options().style.overlaps_reduction || cluster.multiprocessors == 0) return all;
   const double moved = plan.IsSharded(ShardedState::kOptimizer) ? bytes : 2 * bytes;
   const double longer = BesideSeconds(backward_s, {all, moved}, cluster) - backward_s;

@@ -36,6 +36,7 @@ struct PlanPins {
   std::vector<int> stage_begins;        // empty: searched
   std::vector<Recompute> recompute;     // by layer; empty: by the rule
   bool sequence = false;                // not searched; true: plans with tensor ranks alone
+  int context = 1;                      // not searched; `style` has it too
 };
 
 // Input of the search for a plan.

@@ -36,6 +36,16 @@ bool MayShareLayers(const PlanRequest& request, int tensor) {
 
 bool Allows(const std::optional<int>& pin, int value) { return !pin || *pin == value; }
 
+// Whether context ranks can share out tokens and pictures: with an attention head for each of them on
+// every tensor rank, and encoder and token embedding in one stage.
+bool MaySharePictures(const PlanRequest& request, const Degrees& degrees) {
+  const PlanPins& pins = request.pins;
+  if (degrees.context == 1) return true;
+  if (request.model.text.num_attention_heads / degrees.tensor < degrees.context) return false;
+  if (!request.model.has_vision || degrees.pipeline == 1) return true;
+  return pins.stage_begins.size() > 1 && pins.stage_begins[1] > NumEncoderLayers(request.model);
+}
+
 // Schedule and chunks for layers that so many pipeline ranks share.
 struct Order {
   const ScheduleKind* schedule;
@@ -67,6 +77,7 @@ std::string Pinned(const PlanPins& pins) {
   add("data", pins.data);
   add("pipeline", pins.pipeline);
   add("tensor", pins.tensor);
+  if (pins.context > 1) add("context", std::optional<int>(pins.context));
   if (pins.sequence) add("sequence", std::optional<bool>(true));
   add("chunks", pins.chunks);
   add("schedule", pins.schedule);
@@ -138,8 +149,12 @@ std::vector<Plan> PlanShapes(const PlanRequest& request) {
   for (const int tensor : Divisors(request.ranks)) {
     if (pins.tensor ? *pins.tensor != tensor : !MayShareLayers(request, tensor)) continue;
     if (pins.sequence && tensor == 1) continue;
-    for (const int pipeline : Divisors(request.ranks / tensor)) {
-      const int data = request.ranks / tensor / pipeline;
+    if (request.ranks / tensor % pins.context != 0) continue;
+    const int others = request.ranks / tensor / pins.context;
+    for (const int pipeline : Divisors(others)) {
+      const int data = others / pipeline;
+      const Degrees degrees = {data, pipeline, tensor, pins.context};
+      if (!MaySharePictures(request, degrees)) continue;
       if (!Allows(pins.pipeline, pipeline) || !Allows(pins.data, data) || batch % data != 0) {
         continue;
       }
@@ -147,7 +162,8 @@ std::vector<Plan> PlanShapes(const PlanRequest& request) {
         // One rank has no bubbles.
         const bool searched = !pins.encoder.placement;
         if (searched && pipeline == 1 && encoder != EncoderPlacement::kInline) continue;
-        for (Plan& plan : PlansOf(encoder, request, {data, pipeline, tensor})) {
+        if (pins.context > 1 && encoder != EncoderPlacement::kInline) continue;
+        for (Plan& plan : PlansOf(encoder, request, degrees)) {
           shapes.push_back(std::move(plan));
           shapes.back().sequence = pins.sequence;
         }

@@ -47,6 +47,7 @@ class StepBytes {
       AddDataRanks(stage);
       AddTransfers(stage);
       AddTensorSums(stage);
+      AddContextExchanges(stage);
     }
     AddEncoderCopies();
     AddTiedWeight();
@@ -55,8 +56,12 @@ class StepBytes {
   }
 
  private:
-  int Rank(int data, int pipeline, int tensor) const {
-    return plan_.mesh.Rank({.data = data, .pipeline = pipeline, .tensor = tensor});
+  // `holder`: which of the ranks with the same weights.
+  int Rank(int holder, int pipeline, int tensor) const {
+    return plan_.mesh.Rank({.data = holder / plan_.context(),
+                            .pipeline = pipeline,
+                            .context = holder % plan_.context(),
+                            .tensor = tensor});
   }
 
   void Send(int from, int to, double bytes) {
@@ -73,7 +78,7 @@ class StepBytes {
     }
   }
 
-  // Rings over data ranks `first`, `first + stride`, ... of each tensor rank.
+  // Rings over holders `first`, `first + stride`, ... of the weights of each tensor rank.
   void DataRing(int pipeline, int first, int stride, int count, double bytes) {
     for (int tensor = 0; tensor < plan_.tensor(); ++tensor) {
       std::vector<int> ranks;
@@ -82,9 +87,9 @@ class StepBytes {
     }
   }
 
-  // The same tensor on every group of `shards` neighbours among the data ranks.
+  // The same tensor on every group of `shards` neighbours among the holders of the same weights.
   void OverShards(int pipeline, int shards, double bytes) {
-    for (int first = 0; first < plan_.data(); first += shards) {
+    for (int first = 0; first < plan_.same_weights(); first += shards) {
       DataRing(pipeline, first, 1, shards, bytes);
     }
   }
@@ -99,7 +104,7 @@ class StepBytes {
     return static_cast<double>(costs_.options().element_bytes) * parameters;
   }
 
-  // Gradients and weights of a stage, over the data ranks: once a step, but with ZeRO 2 and 3 in
+  // Gradients and weights of a stage, over the ranks with the same weights: once a step, but with ZeRO 2 and 3 in
   // every micro-batch, in those too that have no work for a layer.
   void AddDataRanks(int stage) {
     const int pipeline = plan_.RankOfStage(stage);
@@ -116,12 +121,12 @@ class StepBytes {
         }
       }
       OverShards(pipeline, shards, bytes);
-      for (int first = 0; first < shards && shards < plan_.data(); ++first) {
-        DataRing(pipeline, first, shards, plan_.data() / shards, 2 * gradients / shards);
+      for (int first = 0; first < shards && shards < plan_.same_weights(); ++first) {
+        DataRing(pipeline, first, shards, plan_.same_weights() / shards, 2 * gradients / shards);
       }
     } else {
       const bool reduced = plan_.IsSharded(ShardedState::kOptimizer);
-      DataRing(pipeline, 0, 1, plan_.data(), (reduced ? 1 : 2) * gradients);
+      DataRing(pipeline, 0, 1, plan_.same_weights(), (reduced ? 1 : 2) * gradients);
     }
     if (shards == 1 || plan_.IsSharded(ShardedState::kParameters)) return;
     OverShards(pipeline, shards, static_cast<double>(costs_.options().element_bytes) * trained);
@@ -136,10 +141,10 @@ class StepBytes {
     const bool scattered = style.program->scatters_boundaries && !style.sequence_parallel;
     const double bytes = static_cast<double>(costs_.BoundaryBytes(last, load_)) / Sharing(stage) /
                          (scattered ? plan_.tensor() : 1);
-    for (int data = 0; data < plan_.data(); ++data) {
+    for (int holder = 0; holder < plan_.same_weights(); ++holder) {
       for (int tensor = 0; tensor < plan_.tensor(); ++tensor) {
-        const int from = Rank(data, plan_.RankOfStage(stage), tensor);
-        const int to = Rank(data, plan_.RankOfStage(next), tensor);
+        const int from = Rank(holder, plan_.RankOfStage(stage), tensor);
+        const int to = Rank(holder, plan_.RankOfStage(next), tensor);
         Send(from, to, bytes);
         if (costs_.HasBackward(last)) Send(to, from, bytes);
       }
@@ -175,28 +180,58 @@ class StepBytes {
     return of_half(spec.attention, Recompute::kAttention) + of_half(spec.mlp, Recompute::kMlp);
   }
 
+  // Heads of queries, keys, values and results that context ranks exchange in a step; backward as in
+  // forward.
+  void AddContextExchanges(int stage) {
+    const int context = plan_.context();
+    if (context == 1) return;
+    double elements = 0;
+    const LayerSpan layers = plan_.LayersOf(stage);
+    for (int layer = layers.begin; layer < layers.end; ++layer) {
+      const HalfCost& half = work_[static_cast<size_t>(layer)].attention;
+      if (half.attention_flops_per_pair == 0) continue;
+      const double queries = half.attention_flops_per_pair / 4 * static_cast<double>(load_.tokens);
+      const bool again = RecomputeOf(plan_, layer) == Recompute::kFull ||
+                         RecomputeOf(plan_, layer) == Recompute::kAttention;
+      const int passes = costs_.HasBackward(layer) ? (again ? 3 : 2) : 1;
+      elements += passes * (2 * queries + half.keys_values.At(load_));
+    }
+    const double bytes = static_cast<double>(costs_.options().element_bytes) * elements /
+                         plan_.data() / context / context;  // from one rank to another
+    const int pipeline = plan_.RankOfStage(stage);
+    for (int holder = 0; holder < plan_.same_weights(); ++holder) {
+      const int first = holder / context * context;
+      for (int tensor = 0; tensor < plan_.tensor(); ++tensor) {
+        for (int other = first; other < first + context; ++other) {
+          if (other != holder)
+            Send(Rank(holder, pipeline, tensor), Rank(other, pipeline, tensor), bytes);
+        }
+      }
+    }
+  }
+
   void AddTensorSums(int stage) {
     if (plan_.tensor() == 1) return;
     double bytes = 0;
     const LayerSpan layers = plan_.LayersOf(stage);
     for (int layer = layers.begin; layer < layers.end; ++layer) bytes += SumBytes(layer);
     const int pipeline = plan_.RankOfStage(stage);
-    for (int data = 0; data < plan_.data(); ++data) {
+    for (int holder = 0; holder < plan_.same_weights(); ++holder) {
       std::vector<int> ranks;
       for (int tensor = 0; tensor < plan_.tensor(); ++tensor) {
-        ranks.push_back(Rank(data, pipeline, tensor));
+        ranks.push_back(Rank(holder, pipeline, tensor));
       }
-      Ring(ranks, 2 * bytes / Sharing(stage));
+      Ring(ranks, 2 * bytes / Sharing(stage) / plan_.context());
     }
   }
 
   // Rings over ranks at these places of the pipeline, for each data and tensor rank.
   void PipelineRings(const std::vector<int>& places, double bytes) {
-    for (int data = 0; data < plan_.data(); ++data) {
+    for (int holder = 0; holder < plan_.same_weights(); ++holder) {
       for (int tensor = 0; tensor < plan_.tensor(); ++tensor) {
         std::vector<int> ranks;
         ranks.reserve(places.size());
-        for (const int place : places) ranks.push_back(Rank(data, place, tensor));
+        for (const int place : places) ranks.push_back(Rank(holder, place, tensor));
         Ring(ranks, bytes);
       }
     }

@@ -48,6 +48,7 @@ std::unique_ptr<Layer> LayerMaker::Make(const LayerSpec& spec) {
   if (spec.component != Component::kLanguageModel) {
     TensorParallel whole_rows = tensor_;
     whole_rows.sequence = false;
+    whole_rows.context = {};  // it has pictures of its own
     return encoder_(spec, whole_rows);
   }
   if (spec.kind == kDecoderBlock) {

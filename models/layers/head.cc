@@ -34,11 +34,18 @@ HeadLayer::HeadLayer(const LayerSpec& spec, const TextConfig& config, Parameter*
   }
 }
 
-// Norm and projection take all rows that have a target on every rank, as each has a part of the
-// vocabulary: their gradients are whole.
-at::Tensor HeadLayer::AllRows(const MicroBatch& batch, const at::Tensor& input) const {
+// Norm and projection take all rows that have a target on every tensor rank, as each has a part of
+// the vocabulary: their gradients are whole.
+at::Tensor HeadLayer::GatheredRows(const MicroBatch& batch, const at::Tensor& input) const {
   if (!tensor().sequence) return input;
-  return ops::GatherWholeRows(input, batch.tokens(), *tensor().group);
+  const int64_t rows = RowShare(batch.tokens(), tensor().context.size);
+  return ops::GatherWholeRows(input, rows, *tensor().group);
+}
+
+at::Tensor HeadLayer::AllRows(const MicroBatch& batch, const at::Tensor& input) const {
+  const at::Tensor own = GatheredRows(batch, input);
+  const ContextParallel& context = tensor().context;
+  return context.size == 1 ? own : ops::GatherWholeRows(own, batch.tokens(), *context.group);
 }
 
 at::Tensor HeadLayer::Decode(const MicroBatch& batch, const at::Tensor& input) const {
@@ -60,16 +67,25 @@ at::Tensor HeadLayer::Forward(const MicroBatch& batch, const at::Tensor& input, 
     return ops::VocabularyLogits(normal, *weight_, tensor().group);
   }
   // Targets are on the CPU, so that their number is known without waiting for a device.
-  const at::Tensor rows = batch.targets.ne(kNoTarget).nonzero().squeeze(1);
+  const auto places = [](const at::Tensor& of) { return of.ne(kNoTarget).nonzero().squeeze(1); };
+  at::Tensor rows = places(batch.targets);
   if (!input.defined() || rows.size(0) == 0) return at::scalar_tensor(0.0, at::kDouble);
+  const auto [share, begin, size] = RowsOf(tensor().context, batch.tokens());
+  const auto own = [begin = begin, size = size](const at::Tensor& all) {
+    return all.narrow(0, begin, size);
+  };
+  if (tensor().context.size > 1) rows = places(own(batch.targets));
+  // The layers before go backwards together on all context ranks: where others have targets, this
+  // one has gradients of zeros.
+  if (rows.size(0) == 0) return input.narrow(0, 0, 0).sum(at::kDouble);
   const auto chosen = [&](const at::Tensor& all) {
-    return ToDevice(all.index_select(0, rows), input.device());
+    return ToDevice(own(all).index_select(0, rows), input.device());
   };
   ops::Targets targets;
   targets.ids = chosen(batch.targets);
   if (batch.target_weights.defined()) targets.weights = chosen(batch.target_weights);
   targets.scale = loss_scale;
-  const at::Tensor picked = AllRows(batch, input).index_select(0, ToDevice(rows, input.device()));
+  const at::Tensor picked = GatheredRows(batch, input).index_select(0, ToDevice(rows, input.device()));
   const at::Tensor normal = ops::RmsNorm(picked, norm_, eps_);
   return ops::LinearCrossEntropy(normal, targets, *weight_, /*in_backward=*/tied_, tensor().group);
 }

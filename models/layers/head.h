@@ -7,8 +7,9 @@
 
 namespace equipoise {
 
-// The head: final norm, vocabulary projection, loss. Input [tokens, hidden]; where tensor ranks
-// share out rows (sequence parallelism), those of this rank, which are gathered first.
+// The head: final norm, vocabulary projection, loss. Input [tokens, hidden]; where ranks share out
+// rows, those of this rank. Tensor ranks (sequence parallelism) gather theirs first. A context rank
+// has the loss of its own rows, and gathers for logits alone.
 //
 // Output with targets: the fp64 scalar sum over targets of weight * cross entropy, times the loss
 // scale. Rows without a target are not computed. Where gradients are enabled, the same pass
@@ -27,6 +28,8 @@ class HeadLayer : public Layer {
 
  private:
   at::Tensor Decode(const MicroBatch& batch, const at::Tensor& input) const;
+  // The rows of this rank's tensor ranks together, and those of its context ranks too.
+  at::Tensor GatheredRows(const MicroBatch& batch, const at::Tensor& input) const;
   at::Tensor AllRows(const MicroBatch& batch, const at::Tensor& input) const;
 
   const double eps_;

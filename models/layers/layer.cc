@@ -122,6 +122,7 @@ Adapters Layer::GetAdapters(const std::vector<std::string>& names,
   result.scale = spec_.adapter_scale;
   result.dropout = spec_.adapter_dropout;
   result.noise = &noise;
+  result.context_rank = tensor_.context.rank;
   for (size_t i = 0; i < names.size(); ++i) {
     Parameter* a = Find(names[i] + ".lora_A.weight");
     if (a == nullptr) continue;

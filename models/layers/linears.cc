@@ -7,10 +7,11 @@
 
 namespace equipoise {
 
-at::Tensor Adapters::Down(const at::Tensor& x, int64_t first_row) const {
+at::Tensor Adapters::Down(const at::Tensor& x, int64_t rows, int64_t first_row) const {
   if (dropout == 0 || *noise == 0) return ops::FusedLinear(x, down);
   const Parameter& a = *down[0].weight;
-  const ops::DropoutKey key = {*noise, a.name, a.part.dim == 1 ? a.part.begin : 0, first_row};
+  const ops::DropoutKey key = {*noise, a.name, a.part.dim == 1 ? a.part.begin : 0,
+                               context_rank * rows + first_row};
   return ops::FusedLinear(ops::Dropout(x, dropout, key), down);
 }
 
@@ -36,7 +37,7 @@ at::Tensor Adapters::Run(const Input& input, const at::Tensor& u,
 at::Tensor ColumnLinears::operator()(const at::Tensor& x, int64_t rows) const {
   if (shares_rows_) return OnRows(x, rows);
   at::Tensor u;
-  if (!adapters_.empty()) u = adapters_.Down(x);
+  if (!adapters_.empty()) u = adapters_.Down(x, x.size(0));
   if (u.defined() && group_ != nullptr) u = ops::AllReduceBackward(u, *group_);
   return Products({group_ == nullptr ? x : ops::AllReduceBackward(x, *group_)}, u);
 }
@@ -45,7 +46,7 @@ at::Tensor ColumnLinears::operator()(const at::Tensor& x, int64_t rows) const {
 at::Tensor ColumnLinears::OnRows(const at::Tensor& x, int64_t rows) const {
   at::Tensor u;
   if (!adapters_.empty()) {
-    u = ops::GatherRows(adapters_.Down(x, group_->rank() * x.size(0)), rows, *group_);
+    u = ops::GatherRows(adapters_.Down(x, rows, group_->rank() * x.size(0)), rows, *group_);
   }
   return Products(
       {ops::GatherRows(x, rows, *group_), std::make_shared<ops::SharedInput>(x, rows, *group_)}, u);
@@ -76,7 +77,7 @@ at::Tensor ColumnLinears::Shared(const Adapters::Input& input, const at::Tensor&
 
 at::Tensor RowLinear::operator()(const at::Tensor& x) const {
   at::Tensor u;
-  if (!adapters_.empty()) u = adapters_.Down(x);
+  if (!adapters_.empty()) u = adapters_.Down(x, x.size(0));
   if (u.defined() && group_ != nullptr) {
     u = adapters_.scatters ? ops::ScatterRows(u, nullptr, *group_)
                            : ops::AllReduceForward(u, nullptr, *group_);

@@ -48,8 +48,8 @@ struct Adapters {
   bool empty() const { return down.empty(); }
   // x A' of all adapters [..., sum of ranks], of this rank's part of the inputs. Under training
   // with dropout, elements of x are left out at random, the same ones for all of these adapters.
-  // `first_row`: of x, in the whole tensor.
-  at::Tensor Down(const at::Tensor& x, int64_t first_row = 0) const;
+  // `first_row`: of x, among the rows [`rows`, ...] of this context rank.
+  at::Tensor Down(const at::Tensor& x, int64_t rows, int64_t first_row = 0) const;
   // x W' and the adapters' part of it, u = Down(x); `across`: the ranks that share the inputs. The
   // result is this rank's, summed over them; of its rows, where `scatters` says so.
   at::Tensor Run(const Input& input, const at::Tensor& u,
@@ -60,6 +60,7 @@ struct Adapters {
   Group own, shared;
   double scale = 1, dropout = 0;
   bool scatters = false;            // ranks that share the inputs share out the rows of the result
+  int context_rank = 0;
   const uint64_t* noise = nullptr;  // the layer's, see Layer::noise
 };
 

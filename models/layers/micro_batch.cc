@@ -2,12 +2,56 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+#include <cstddef>
+
+#include "configs/base/error.h"
 #include "parallel/device.h"
 
 namespace equipoise {
+namespace {
+
+// A picture, or a tile that is one of its own for the encoder: rows of pixel_values, its load.
+struct Picture {
+  int64_t rows;
+  PictureLoad load;
+};
+
+std::vector<Picture> PicturesIn(const MicroBatch& batch, const ImageSpec& images) {
+  std::vector<Picture> pictures;
+  if (!images.lists_grids()) {
+    pictures.assign(static_cast<size_t>(batch.tiles()), {1, images.LoadOfTiles(1)});
+    return pictures;
+  }
+  for (const PatchGrid& grid : GridsOf(batch)) {
+    const PictureLoad load = images.LoadOfGrid(grid);
+    pictures.push_back({images.has_grids() ? load.patches : images.TilesOf(load.patches), load});
+  }
+  return pictures;
+}
+
+// The first picture of each context rank, and their number: a rank's patches begin where its part of
+// all patches does.
+std::vector<size_t> FirstPictures(const std::vector<Picture>& pictures, int ranks) {
+  double all = 0;
+  for (const Picture& picture : pictures) all += static_cast<double>(picture.load.patches);
+  std::vector<size_t> firsts(static_cast<size_t>(ranks) + 1, pictures.size());
+  double before = 0;
+  for (size_t i = 0; i < pictures.size(); ++i) {
+    const auto patches = static_cast<double>(pictures[i].load.patches);
+    const double place = (before + patches / 2) / all * ranks;  // of its middle
+    const auto rank = static_cast<size_t>(std::clamp<int>(static_cast<int>(place), 0, ranks - 1));
+    for (size_t r = 0; r <= rank; ++r) firsts[r] = std::min(firsts[r], i);
+    before += patches;
+  }
+  return firsts;
+}
+
+}  // namespace
 
 MicroBatch OnDevice(MicroBatch batch, at::Device device) {
-  for (at::Tensor* t : {&batch.input_ids, &batch.position_ids, &batch.image_positions}) {
+  for (at::Tensor* t : {&batch.input_ids, &batch.position_ids, &batch.image_positions,
+                        &batch.features.positions}) {
     *t = ToDevice(*t, device);
   }
   return batch;
@@ -40,6 +84,47 @@ at::Tensor GridTensor(const std::vector<PatchGrid>& grids) {
     *numbers++ = grid.columns;
   }
   return tensor;
+}
+
+MicroBatch ForContextRank(MicroBatch batch, const ImageSpec& images,
+                          const ContextParallel& context) {
+  const std::vector<Picture> pictures = PicturesIn(batch, images);
+  if (pictures.empty()) return batch;
+  const std::vector<size_t> firsts = FirstPictures(pictures, context.size);
+  const auto self = static_cast<size_t>(context.rank);
+  // The rank of each image token's picture, and of the token: both grow from token to token.
+  const OwnRows own = RowsOf(context, batch.tokens());
+  const int64_t* positions = batch.image_positions.const_data_ptr<int64_t>();
+  MicroBatch::Features& features = batch.features;
+  features.sent.assign(firsts.size() - 1, 0);
+  features.received = features.sent;
+  std::vector<int64_t> places;
+  int64_t token = 0;
+  size_t rank = 0;
+  for (size_t i = 0; i < pictures.size(); ++i) {
+    while (i >= firsts[rank + 1]) ++rank;
+    for (int64_t n = 0; n < pictures[i].load.image_tokens; ++n, ++token) {
+      const auto owner = static_cast<size_t>(positions[token] / own.share);
+      if (rank == self) ++features.sent[owner];
+      if (owner != self) continue;
+      ++features.received[rank];
+      places.push_back(positions[token] - own.begin);
+    }
+  }
+  EQUIPOISE_CHECK(token == batch.image_positions.size(0), token, " image tokens of ",
+                  batch.image_positions.size(0));
+  features.positions = at::empty({std::ssize(places)}, at::kLong);
+  std::copy(places.begin(), places.end(), features.positions.mutable_data_ptr<int64_t>());
+  const bool none = firsts[self] == firsts[self + 1];
+  const size_t first = none ? 0 : firsts[self], end = none ? 1 : firsts[self + 1];
+  int64_t begin = 0, rows = 0;
+  for (size_t i = 0; i < end; ++i) (i < first ? begin : rows) += pictures[i].rows;
+  if (batch.pixel_values.defined()) batch.pixel_values = batch.pixel_values.narrow(0, begin, rows);
+  if (batch.image_grids.defined()) {
+    batch.image_grids = batch.image_grids.narrow(0, static_cast<int64_t>(first),
+                                                 static_cast<int64_t>(end - first));
+  }
+  return batch;
 }
 
 PictureLoad PicturesOf(const MicroBatch& batch, const ImageSpec& images) {

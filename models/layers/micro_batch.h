@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/spec/image_spec.h"
+#include "models/spec/tensor_parallel.h"
 
 namespace equipoise {
 
@@ -36,6 +37,15 @@ struct MicroBatch {
   // [image tokens] int64: positions in the row that the image features replace, in order.
   at::Tensor image_positions;
 
+  // With context ranks: the features that this rank's pictures have for each of them, the first
+  // sent[0] for rank 0, then sent[1] for rank 1; those that it gets from each; and [received] where
+  // these lie among its own tokens. ForContextRank() fills it.
+  struct Features {
+    std::vector<int64_t> sent, received;
+    at::Tensor positions;
+  };
+  Features features;
+
   int64_t planned_targets = 0;   // targets according to the cost index
   std::vector<int64_t> samples;  // ids of the samples, for messages
   // What dropout's masks are drawn from, beside names and positions: the same for these samples in
@@ -53,6 +63,13 @@ at::Tensor GridTensor(const std::vector<PatchGrid>& grids);
 
 // The load of its pictures on a model that takes them so.
 PictureLoad PicturesOf(const MicroBatch& batch, const ImageSpec& images);
+
+// What a context rank takes of a micro-batch on the CPU: all its tokens, of which its layers pick
+// their own, and a part of its pictures, one behind the other, with about as many patches as others
+// have. A rank that would have none takes the first too, whose features go nowhere: all ranks make
+// the same passes then, and none waits longer for it.
+MicroBatch ForContextRank(MicroBatch batch, const ImageSpec& images,
+                          const ContextParallel& context);
 
 // Moves ids and positions to `device`. Pictures stay on the CPU: only the first stage needs them.
 // So do targets.

@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/split_with_sizes.h>
 
 #include <utility>
@@ -22,7 +23,23 @@ EmbeddingLayer::EmbeddingLayer(const LayerSpec& spec, const TextConfig& config,
 at::Tensor EmbeddingLayer::Forward(const MicroBatch& batch, const at::Tensor& input,
                                    double /*loss_scale*/) {
   if (batch.tokens() == 0) return {};
+  if (tensor().context.size > 1) return OfContext(batch, input);
   return ops::EmbedAndSplice(batch.input_ids, input, batch.image_positions, weight_,
+                             {tensor().group, padding_id_, tensor().sequence});
+}
+
+// Rows behind the last are embedded as any token is, and have no gradient.
+at::Tensor EmbeddingLayer::OfContext(const MicroBatch& batch, const at::Tensor& input) {
+  const ContextParallel& context = tensor().context;
+  const OwnRows rows = RowsOf(context, batch.tokens());
+  at::Tensor ids = batch.input_ids.narrow(0, rows.begin, rows.size);
+  if (rows.size < rows.share) ids = at::constant_pad_nd(ids, {0, rows.share - rows.size});
+  at::Tensor features;
+  if (input.defined()) {
+    features =
+        ops::SendRows(input, batch.features.sent, batch.features.received, *context.group);
+  }
+  return ops::EmbedAndSplice(ids, features, batch.features.positions, weight_,
                              {tensor().group, padding_id_, tensor().sequence});
 }
 
@@ -37,13 +54,35 @@ DecoderLayer::DecoderLayer(const LayerSpec& spec, const TextConfig& config,
       q_norm_(Find("self_attn.q_norm.weight")),
       k_norm_(Find("self_attn.k_norm.weight")),
       out_(GetRowLinear("self_attn.o_proj")),
+      widths_(qkv_.widths()),
       mlp_norm_(&GetOfRows("post_attention_layernorm.weight")),
       gate_up_(GetColumnLinears({"mlp.gate_proj", "mlp.up_proj"})),
-      down_(GetRowLinear("mlp.down_proj")) {}
+      down_(GetRowLinear("mlp.down_proj")) {
+  if (tensor.context.size > 1) ShareOutHeads();
+}
+
+void DecoderLayer::ShareOutHeads() {
+  const ContextParallel& context = tensor().context;
+  const int64_t queries = widths_[0], keys = widths_[1];
+  for (int rank = 0; rank < context.size; ++rank) {
+    const TensorParallel place = {.rank = rank, .size = context.size};
+    const auto [q, k] =
+        ShareHeads(place, queries / head_dim_, keys / head_dim_, head_dim_, "attention heads");
+    qkv_columns_.push_back({{q.begin, q.size},
+                            {queries + k.begin, k.size},
+                            {queries + keys + k.begin, k.size}});
+    out_columns_.push_back({{q.begin, q.size}});
+  }
+  const ops::ColumnRanges& own = qkv_columns_[static_cast<size_t>(context.rank)];
+  widths_ = {own[0].size, own[1].size, own[2].size};
+}
 
 DecoderLayer::Heads DecoderLayer::RotatedHeads(const MicroBatch& batch, const at::Tensor& x) {
-  const std::vector<int64_t> widths = qkv_.widths();
-  const at::Tensor qkv = qkv_(x, batch.tokens());
+  const std::vector<int64_t>& widths = widths_;
+  const ContextParallel& context = tensor().context;
+  at::Tensor qkv = qkv_(x, RowShare(batch.tokens(), context.size));
+  if (context.size > 1)
+    qkv = ops::RowsToColumns(qkv, batch.tokens(), qkv_columns_, *context.group);
   const auto& [cos, sin] = rotary_->At(batch);
   if (q_norm_ == nullptr) {  // q and k are adjacent: one rotation
     const std::vector<at::Tensor> parts =
@@ -77,8 +116,11 @@ at::Tensor DecoderLayer::CachedAttention(const MicroBatch& batch, const Heads& h
 
 at::Tensor DecoderLayer::Attention(const MicroBatch& batch, const at::Tensor& x) {
   const auto [q, k, v] = RotatedHeads(batch, x);
-  if (batch.decoding != nullptr) return CachedAttention(batch, {q, k, v});
-  return ops::PackedAttention(q, k, v, batch.cu_seqlens, head_dim_);
+  const at::Tensor y = batch.decoding != nullptr
+                           ? CachedAttention(batch, {q, k, v})
+                           : ops::PackedAttention(q, k, v, batch.cu_seqlens, head_dim_);
+  const ContextParallel& context = tensor().context;
+  return context.size == 1 ? y : ops::ColumnsToRows(y, out_columns_, *context.group);
 }
 
 at::Tensor DecoderLayer::Forward(const MicroBatch& batch, const at::Tensor& input,
@@ -92,7 +134,8 @@ at::Tensor DecoderLayer::ForwardHalf(Half half, const MicroBatch& batch, const a
     const at::Tensor normal = ops::RmsNorm(input, *attention_norm_, eps_);
     return input + out_(Attention(batch, normal));
   }
-  const at::Tensor gate_up = gate_up_(ops::RmsNorm(input, *mlp_norm_, eps_), batch.tokens());
+  const int64_t rows = RowShare(batch.tokens(), tensor().context.size);
+  const at::Tensor gate_up = gate_up_(ops::RmsNorm(input, *mlp_norm_, eps_), rows);
   return input + down_(ops::SwiGlu(gate_up));
 }
 

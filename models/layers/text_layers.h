@@ -2,16 +2,18 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "models/layers/layer.h"
 #include "models/layers/rotary_table.h"
+#include "models/ops/context_ranks.h"
 #include "models/spec/model_config.h"
 
 namespace equipoise {
 
 // The token embedding; image features replace the placeholder tokens. Input [image tokens, hidden],
 // or undefined without pictures; output [tokens, hidden]. In this file, `tokens` are those of this
-// rank where tensor ranks share out rows (sequence parallelism).
+// rank where context ranks, and with sequence parallelism tensor ranks, share out rows.
 class EmbeddingLayer : public Layer {
  public:
   EmbeddingLayer(const LayerSpec& spec, const TextConfig& config,
@@ -20,6 +22,8 @@ class EmbeddingLayer : public Layer {
   Parameter& weight() { return weight_; }
 
  private:
+  at::Tensor OfContext(const MicroBatch& batch, const at::Tensor& input);
+
   const int64_t padding_id_;
   Parameter& weight_;
 };
@@ -36,6 +40,8 @@ class DecoderLayer : public Layer {
 
  private:
   at::Tensor Attention(const MicroBatch& batch, const at::Tensor& x);
+  // Cuts heads into those of each context rank.
+  void ShareOutHeads();
   // Of x [tokens, hidden], each [all tokens, heads * head_dim]; q and k with rotary embedding, and
   // before it normalized within each head where the model has weights for that.
   struct Heads {
@@ -52,6 +58,9 @@ class DecoderLayer : public Layer {
   Parameter* q_norm_;
   Parameter* k_norm_;
   RowLinear out_;
+  std::vector<int64_t> widths_;  // columns of q, k and v in attention
+  // With context ranks: the columns that each has, of q, k and v side by side and of the result.
+  std::vector<ops::ColumnRanges> qkv_columns_, out_columns_;
   Parameter* mlp_norm_;
   ColumnLinears gate_up_;
   RowLinear down_;

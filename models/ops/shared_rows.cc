@@ -13,12 +13,6 @@
 namespace equipoise::ops {
 namespace {
 
-// x with rows of zeros up to `rows`, contiguous; x itself where it has them.
-at::Tensor Padded(const at::Tensor& x, int64_t rows) {
-  if (x.size(0) == rows) return x.contiguous();
-  return at::constant_pad_nd(x, {0, 0, 0, rows - x.size(0)}).contiguous();
-}
-
 struct GatherRowsNode : torch::autograd::Node {
   Communicator* group = nullptr;
 
@@ -34,7 +28,7 @@ struct GatherWholeRowsNode : torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     const at::Tensor& g = gradients[0];
     const int64_t begin = std::min(first, g.size(0));
-    return {Padded(g.narrow(0, begin, std::min(share, g.size(0) - begin)), share)};
+    return {PadToRows(g.narrow(0, begin, std::min(share, g.size(0) - begin)), share)};
   }
   std::string name() const override { return "GatherWholeRows"; }
 };
@@ -57,6 +51,11 @@ struct ScatterRowsNode : torch::autograd::Node {
 
 }  // namespace
 
+at::Tensor PadToRows(const at::Tensor& x, int64_t rows) {
+  if (x.size(0) == rows) return x.contiguous();
+  return at::constant_pad_nd(x, {0, 0, 0, rows - x.size(0)}).contiguous();
+}
+
 at::Tensor Gathered(const at::Tensor& part, int64_t rows, Communicator& group) {
   EQUIPOISE_CHECK(part.dim() == 2 && part.size(0) == RowShare(rows, group.size()), part.sizes(),
                   " of ", rows, " rows");
@@ -68,7 +67,7 @@ at::Tensor Gathered(const at::Tensor& part, int64_t rows, Communicator& group) {
 
 at::Tensor Scattered(const at::Tensor& x, Communicator& group) {
   const int64_t share = RowShare(x.size(0), group.size());
-  const at::Tensor all = Padded(x, group.size() * share);
+  const at::Tensor all = PadToRows(x, group.size() * share);
   at::Tensor mine = at::empty({share, x.size(1)}, x.options());
   group.ReduceScatter(mine, all, ReduceOp::kSum).WaitOnStream();
   return mine;

@@ -16,6 +16,8 @@ namespace equipoise::ops {
 // is padding, which no other row sees and whose gradient is zero. Sums are those of tensor_ranks.h,
 // and so are their bits.
 
+// x [n, width] with rows of zeros up to `rows`, contiguous; x itself where it has them.
+at::Tensor PadToRows(const at::Tensor& x, int64_t rows);
 // All rows [rows, n] of each rank's part. Has no gradient.
 at::Tensor Gathered(const at::Tensor& part, int64_t rows, Communicator& group);
 // This rank's part of the sum of x [rows, n] over the ranks. Has no gradient.

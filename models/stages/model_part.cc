@@ -48,7 +48,11 @@ void AddOnce(std::vector<size_t>& units, size_t unit) {
 
 ModelPart::ModelPart(const ModelConfig& config, StageLayout plan, int pipeline_rank,
                      const Options& options)
-    : config_(config), plan_(std::move(plan)), dtype_(options.dtype), device_(options.device) {
+    : config_(config),
+      plan_(std::move(plan)),
+      dtype_(options.dtype),
+      device_(options.device),
+      context_(options.tensor.context) {
   if (options.tensor.sequence) rows_group_ = options.tensor.group;
   CheckModules(config, options.freeze, "model.freeze");
   const std::vector<Recompute>& recompute = plan_.plan().recompute;
@@ -253,11 +257,14 @@ const MicroBatch& ModelPart::Batch(int micro_batch) {
   const MicroBatch& batch = pass_.batch(micro_batch);
   const bool bytes =
       takes_pixels() && batch.tiles() > 0 && batch.pixel_values.scalar_type() == at::kByte;
-  if (device_.is_cpu() && !bytes) return batch;
+  if (device_.is_cpu() && !bytes && context_.size == 1) return batch;
   const auto found = moved_.find(micro_batch);
   if (found != moved_.end()) return found->second;
-  MicroBatch moved = OnDevice(batch, device_);
-  if (takes_pixels()) moved.pixel_values = ToDevice(batch.pixel_values, device_);
+  MicroBatch moved = batch;
+  if (context_.size > 1 && takes_pixels())
+    moved = ForContextRank(std::move(moved), ImageSpecOf(config_), context_);
+  moved = OnDevice(std::move(moved), device_);
+  if (takes_pixels()) moved.pixel_values = ToDevice(moved.pixel_values, device_);
   if (bytes) {
     if (!pixel_scale_) pixel_scale_.emplace(ImageSpecOf(config_), device_);
     moved.pixel_values = (*pixel_scale_)(moved.pixel_values);

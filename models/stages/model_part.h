@@ -28,8 +28,8 @@ class ModelPart : public StageRunner {
     at::Device device = at::kCPU;       // where it runs; micro-batches come on the CPU
     std::vector<std::string> freeze;    // modules without gradients
     bool inference = false;             // no parameter has a gradient
-    Sharding sharding;                  // of the state, over the data ranks
-    TensorParallel tensor;              // ranks that share each layer
+    Sharding sharding;                  // of the state, over the ranks with the same weights
+    TensorParallel tensor;              // ranks that share each layer, or its rows
   };
   // Builds the stages of `pipeline_rank` with the plan's recompute; their weights are not set yet.
   ModelPart(const ModelConfig& config, StageLayout plan, int pipeline_rank, const Options& options);
@@ -114,7 +114,8 @@ class ModelPart : public StageRunner {
   using FeatureBuffer = std::map<std::pair<int, int>, Features>;  // by stage and micro-batch
   bool takes_pixels() const { return plan_.plan().LayersOf(stages_.begin()->first).begin == 0; }
   std::unique_ptr<Stage> MakeStage(int number, const Options& options);
-  // The micro-batch as layers take it: on the device, its pictures normalized.
+  // The micro-batch as layers take it: on the device, its pictures normalized; a context rank's
+  // part of them.
   const MicroBatch& Batch(int micro_batch);
   const LayerLoad& LoadOf(int micro_batch) const;
   at::Tensor TakeFeatures(int stage, int micro_batch);
@@ -135,6 +136,7 @@ class ModelPart : public StageRunner {
   at::Device device_;
   std::map<int, std::unique_ptr<Stage>> stages_;  // by number
   std::unique_ptr<FlatParameters> parameters_;
+  ContextParallel context_;
   Communicator* rows_group_ = nullptr;  // tensor ranks that share out rows
   std::set<const Parameter*> partial_;  // gradients of this rank's rows
   Pass pass_;

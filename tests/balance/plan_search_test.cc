@@ -9,6 +9,7 @@
 #include "balance/search/plan_fit.h"
 #include "balance/search/plan_forecast.h"
 #include "balance/search/plan_shapes.h"
+#include "balance/search/plan_traffic.h"
 #include "configs/base/error.h"
 #include "models/families/modules.h"
 #include "models/families/presets.h"
@@ -129,6 +130,34 @@ TEST_CASE("what is pinned stays", "[plan_search][cpu]") {
   CHECK(plan.sharded == ShardedState::kNone);
   request.pins.stage_begins = {0, 20, 40, 60, 97};
   CHECK(SearchPlans(request).plans.front().plan.stage_begins == request.pins.stage_begins);
+}
+
+TEST_CASE("context ranks: longer rows fit, states are spread over all ranks with the same weights",
+          "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-2b", 1, 16);
+  request.pins.tensor = 1;
+  request.pins.pipeline = 1;
+  request.recompute = RecomputeRule::kNone;
+  request.workload.worst = LoadOf(request.model, 9, 32768);
+  request.workload.steps = {std::vector<LayerLoad>(16, request.workload.worst)};
+  CHECK_FALSE(ErrorOf(request, ExitCode::kNoPlan).empty());
+  request.pins.context = request.style.context = 8;
+  for (const Plan& shape : PlanShapes(request)) {
+    CHECK(shape.data() == 1);
+    CHECK(shape.context() == 8);
+    CHECK(shape.optimizer_shards() == 8);
+  }
+  const PlanSearchResult result = SearchPlans(request);
+  REQUIRE_FALSE(result.plans.empty());
+  // All-to-alls within the node, beside the gradients' sum.
+  const CostModel costs(request.model, request.cluster, {.frozen = {}, .style = request.style});
+  const RankTraffic traffic = TrafficOf(request, costs, result.plans.front().plan);
+  CHECK(traffic.between_nodes_bytes == 0);
+  const double heads = 2 * 16 + 2 * 8;  // queries and results, keys and values; 24 blocks
+  const double elements = 2 * 16.0 * 32768 / 8 * 7 / 8 * heads * 128 * 24;
+  const double parameters = 2.2e9;  // gradients in fp32 one way, weights in bf16 the other
+  CHECK(traffic.within_node_bytes ==
+        Approx(2 * elements + (4 + 2) * 7.0 / 8 * parameters).epsilon(0.03));
 }
 
 TEST_CASE("an encoder with ranks of its own stays apart", "[plan_search][cpu]") {

@@ -25,6 +25,8 @@ LEGS = [
     (4, {"encoder": "auto"}),
     (6, {"data": 3, "pipeline": 2, "schedule": "interleaved", "zero": 2}),
     (3, {"tensor": 3, "sequence": "true"}),
+    (4, {"data": 2, "context": 2}),
+    (4, {"context": 2, "tensor": 2, "zero": 3}),
     (4, {"data": 4, "zero": 2}),
     (4, {"data": 2, "pipeline": 2, "schedule": "zb_v", "zero": 3}),
     (2, {"pipeline": 2, "stage_layers": "[6, 2]", "schedule": "zb_h1"}),

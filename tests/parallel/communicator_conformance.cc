@@ -14,6 +14,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "parallel/comm/all_to_all.h"
 #include "parallel/comm/gather_text.h"
 
 namespace equipoise {
@@ -210,6 +211,26 @@ void CheckPairs(Communicator& world) {
   }
 }
 
+// Another size for each pair of ranks, some of them none.
+void CheckAllToAll(Communicator& world) {
+  const auto size = [](int from, int to) { return int64_t{1009} * ((from * 3 + to * 5) % 4); };
+  const auto message = [&](int from, int to) {
+    return Input(from * 10 + to, size(from, to), at::kFloat);
+  };
+  for (int round = 0; round < 2; ++round) {
+    std::vector<at::Tensor> inputs, outputs;
+    for (int rank = 0; rank < world.size(); ++rank) {
+      inputs.push_back(message(world.rank(), rank));
+      outputs.push_back(at::empty({size(rank, world.rank())}, at::kFloat));
+    }
+    AllToAll(world, outputs, inputs);
+    for (int rank = 0; rank < world.size(); ++rank) {
+      Require(SameBits(outputs[static_cast<size_t>(rank)], message(rank, world.rank())),
+              "all-to-all: message of rank ", rank);
+    }
+  }
+}
+
 void CheckManyOutstanding(Communicator& world, const Expectation& is) {
   constexpr int kMany = 16;
   std::vector<at::Tensor> tensors;
@@ -300,6 +321,7 @@ std::vector<ConformanceCheck> ConformanceChecks(Sums sums) {
       {"all_gather", CheckAllGather},
       {"broadcast", CheckBroadcast},
       {"send and recv between all pairs", CheckPairs},
+      {"all-to-all", CheckAllToAll},
       {"many outstanding", reducing(CheckManyOutstanding)},
       {"groups", reducing(CheckGroups)},
       {"NaN", CheckNan},

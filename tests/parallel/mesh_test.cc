@@ -54,6 +54,21 @@ TEST_CASE("ranks of a tensor group are neighbours", "[mesh]") {
   CHECK(mesh.Coordinates(5) == MeshCoordinates{.data = 1, .pipeline = 0, .tensor = 1});
 }
 
+TEST_CASE("ranks with the same weights differ along data and context", "[mesh]") {
+  const Mesh mesh({{Axis::kData, 2}, {Axis::kPipeline, 2}, {Axis::kContext, 2}, {Axis::kTensor, 2}});
+  CHECK(mesh.Group(5, Axis::kContext) == std::vector<int>{5, 7});
+  std::map<int, std::vector<int>> groups;
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    const std::vector<int> group = mesh.Group(rank, Axis::kData, Axis::kContext);
+    const MeshCoordinates at = mesh.Coordinates(rank);
+    CHECK(group.at(static_cast<size_t>(at.data * 2 + at.context)) == rank);
+    const int index = mesh.GroupIndex(rank, Axis::kData, Axis::kContext);
+    CHECK(groups.emplace(index, group).first->second == group);
+  }
+  CHECK(groups.size() == 4);
+  CHECK(groups[3] == std::vector<int>{5, 7, 13, 15});
+}
+
 TEST_CASE("axes lie in the order that a mesh gives them, and others have one rank", "[mesh]") {
   const Mesh mesh({{Axis::kPipeline, 2}, {Axis::kData, 3}});
   CHECK(mesh.size() == 6);

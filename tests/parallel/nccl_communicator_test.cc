@@ -32,14 +32,6 @@ std::unique_ptr<GroupCommunicator> AsGroup(std::unique_ptr<Communicator> world) 
   return std::unique_ptr<GroupCommunicator>(&dynamic_cast<GroupCommunicator&>(*world.release()));
 }
 
-std::vector<std::pair<int, int>> AllPairs(int ranks) {
-  std::vector<std::pair<int, int>> pairs;
-  for (int a = 0; a < ranks; ++a) {
-    for (int b = 0; b < a; ++b) pairs.emplace_back(a, b);
-  }
-  return pairs;
-}
-
 void Unchanged(NcclApi&, int) {}
 
 // Each rank's body with an NCCL communicator over the stand-in, all pairs connected. `change` may

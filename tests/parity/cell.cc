@@ -153,7 +153,7 @@ int EncoderLayers(const Cell& cell, const std::vector<LayerSpec>& specs) {
 
 Plan CellPlan(const Cell& cell, const ModelConfig& config) {
   const ScheduleKind& kind = *FindSchedule(cell.schedule);
-  const Degrees degrees{cell.data, cell.pipeline, cell.tensor};
+  const Degrees degrees{cell.data, cell.pipeline, cell.tensor, cell.context};
   const int chunks = cell.chunks > 0 ? cell.chunks : kind.fewest_chunks;
   const std::vector<LayerSpec> specs = LayerSpecs(config);
   Plan plan = InlinePlan(degrees, chunks, kind.placement);
@@ -304,6 +304,7 @@ CellResult RunRankOf(const Cell& cell, const Shared& shared, const CellFolders& 
     const Cluster cluster = MakeCluster({});
     RunStyle style;
     style.sequence_parallel = shared.plan.sequence;
+    style.context = shared.plan.context();
     const CostModel costs(shared.config, cluster,
                           {.tensor = shared.plan.tensor(), .frozen = {}, .style = style});
     return StageCosts(costs, shared.plan, cluster, loads);
@@ -367,6 +368,7 @@ std::string ToString(const Cell& cell) {
   if (cell.chunks > 0) text += " x " + std::to_string(cell.chunks);
   if (cell.zero > 0) text += " ZeRO-" + std::to_string(cell.zero);
   if (cell.sequence) text += " sequence";
+  if (cell.context > 1) text += fmt::format(" context {}", cell.context);
   if (cell.encoder != EncoderPlacement::kInline) {
     text += fmt::format(" encoder {} on {}", ToString(cell.encoder), cell.encoder_ranks);
     if (cell.encoder_chunks > 1) text += fmt::format(" x {}", cell.encoder_chunks);

@@ -21,7 +21,7 @@ namespace equipoise::testing {
 struct Cell {
   std::string model = "internvl-qwen2";  // see CellModel
   std::string modality = "mixed";        // mixed | balanced | text | pictures | random SEED
-  int data = 1, pipeline = 1, tensor = 1;
+  int data = 1, pipeline = 1, tensor = 1, context = 1;
   EncoderPlacement encoder = EncoderPlacement::kInline;
   int encoder_ranks = 1, encoder_chunks = 1;  // unless it is inline; as in Plan
   std::string schedule = "1f1b";
@@ -44,7 +44,7 @@ struct Cell {
   bool nudged = false;
   bool offload = false;  // the optimizer's state lies on the host
 
-  int ranks() const { return data * pipeline * tensor; }
+  int ranks() const { return data * pipeline * context * tensor; }
 };
 
 // "internvl-qwen2 mixed data 2 pipeline 2 tensor 1 1f1b M 4 fp32"

@@ -88,6 +88,49 @@ TEST_CASE("sequence parallelism needs tensor ranks") {
   CHECK_FALSE(PlanOf(parallel, 2).sequence);
 }
 
+TEST_CASE("context ranks share out tokens and pictures, or are refused") {
+  ParallelSection parallel;
+  parallel.context = 2;
+  const Plan plan = PlanOf(parallel, 4);
+  CHECK(plan.data() == 2);
+  CHECK(plan.same_weights() == 4);
+  CHECK(plan.row_shares() == 2);
+  CHECK(DescribePlan(plan) == "data 2 x pipeline 1 x context 2 x tensor 1, ZeRO-1");
+  CHECK(PlanToYaml(plan, {}).find("  context: 2\n") != std::string::npos);
+  CHECK_THROWS_WITH(PlanOf(parallel, 3),
+                    "parallel.data x parallel.pipeline x parallel.context x parallel.tensor: 1 x 1 "
+                    "x 2 x 1 needs 2 ranks, and 3 were started; use mpirun -n 2 or change the "
+                    "degrees");
+  ParallelSection many = parallel;
+  many.context = 64;
+  CHECK_THROWS_WITH(PlanOf(many, 64),
+                    Catch::Matchers::StartsWith("parallel.context: 64 ranks exchange attention "
+                                                "heads, and "));
+  ParallelSection apart = parallel;
+  apart.encoder = "disaggregated";
+  CHECK_THROWS_WITH(PlanOf(apart, 4),
+                    "parallel.context: context ranks share out the pictures in the stage that has "
+                    "the token embedding, and the encoder is to be disaggregated; set "
+                    "parallel.encoder to inline");
+  ParallelSection stages = parallel;
+  stages.pipeline = 2;
+  CHECK_THROWS_WITH(PlanOf(stages, 4),
+                    "parallel.context: context ranks share out the pictures in the stage that has "
+                    "the token embedding; set parallel.pipeline to 1, or parallel.stage_layers with "
+                    "9 or more layers in the first stage");
+  stages.stage_layers = {9, 7};
+  CHECK(PlanOf(stages, 4).stage_layers() == std::vector<int>{9, 7});
+  RunConfig config;
+  config.parallel = parallel;
+  ModelConfig model = PresetConfig("quickstart");
+  model.vision.drop_path_rate = 0.1;
+  CHECK_THROWS_WITH(MakePlan(config, model, 2),
+                    "parallel.context: the encoder draws at random, which context ranks cannot do "
+                    "alike; set model.drop_path to 0, or leave parallel.context out");
+  config.model.freeze = {"vision"};
+  CHECK(MakePlan(config, model, 2).context() == 2);
+}
+
 TEST_CASE("what is no schedule is refused") {
   ParallelSection parallel;
   parallel.schedule = "gpip";

@@ -13,7 +13,7 @@ namespace {
 RunStyle StyleOfYaml(const std::string& train) {
   RunConfig config;
   ReadConfigText("c.yaml", "train: {" + train + "}", {}, config);
-  return StyleOf(config.train);
+  return StyleOf(config.train, /*context=*/1);
 }
 
 std::string ErrorOf(const std::string& train) {

@@ -229,7 +229,7 @@ std::vector<std::vector<std::vector<int32_t>>> Generator::Continue(
   const auto any = [&](const std::vector<RunningBatch*>& left) {
     if (model_.units() == nullptr) return !left.empty();
     const double mine = left.empty() ? 0 : 1;
-    return AllReduceValue(model_.groups().along(Axis::kData), mine, ReduceOp::kMax) > 0;
+    return AllReduceValue(model_.groups().same_weights(), mine, ReduceOp::kMax) > 0;
   };
   for (std::vector<RunningBatch*> left = running(); any(left); left = running()) {
     const std::vector<int64_t> tokens = RunPass(model_, left, options);

@@ -80,7 +80,7 @@ at::Tensor CheckRun::Logits() {
   ModelPart::Pass pass = PassOver(batches);
   pass.on_result = [&](int i, const at::Tensor& result) {
     const auto index = static_cast<size_t>(i);
-    if (batches[index].tokens() == 0 || !model_.reports_loss()) return;
+    if (batches[index].tokens() == 0 || !model_.reports_batches()) return;
     at::Tensor place = logits.select(0, batches[index].samples[0]);
     place.narrow(0, rows_[index]->first_column, batches[index].tokens()).copy_(result);
   };

@@ -25,7 +25,7 @@ void AddPart(const Parameter& parameter, const at::Tensor& flat, at::Tensor& who
 void AddGradient(ParallelModel& model, size_t index, at::Tensor& whole) {
   const Parameter& parameter = *model.parameters().parameters()[index];
   if (!parameter.part.owner || !parameter.trainable) return;
-  const int rank = model.groups().at.data;
+  const int rank = model.shard();
   const Shards& shards = model.shards();
   if (shards.ranks() == 1) {
     if (rank == 0) AddPart(parameter, parameter.gradient.cpu().reshape({-1}), whole);

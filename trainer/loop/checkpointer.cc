@@ -197,6 +197,7 @@ Json Checkpointer::Environment(const Plan& plan) const {
                       {"precision", ToString(context_.setup.precision)},
                       {"processor", DeviceName(context_.device())}};
   if (plan.sequence) environment["sequence"] = true;
+  if (plan.context() > 1) environment["context"] = plan.context();
   return environment;
 }
 

@@ -57,9 +57,10 @@ std::optional<double> Evaluator::HeldOutLoss(Replica& replica) {
   pass.release = [&](int i) { loaded.erase(i); };
   model.Evaluate(std::move(pass));
   // A data rank beyond the packs has run none; its last loss is that of a training step.
-  const bool reports = model.reports_loss() && weight > 0;
+  const bool ran = weight > 0;
   const std::optional<double> mean =
-      MeanLoss(context_.world(), reports ? model.part().loss() : 0, reports ? weight : 0);
+      MeanLoss(context_.world(), ran && model.reports_loss() ? model.part().loss() : 0,
+               ran && model.reports_batches() ? weight : 0);
   if (!mean) spdlog::warn("data.eval: none of its samples can be used; no held-out loss");
   return mean;
 }

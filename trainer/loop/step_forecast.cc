@@ -33,7 +33,7 @@ StepForecast::StepForecast(const RunConfig& config, const ModelConfig& model, co
              {.tensor = plan.tensor(),
               .element_bytes = ElementBytes(ParsePrecision(here.precision)),
               .frozen = config.model.freeze,
-              .style = StyleOf(config.train, plan.sequence)},
+              .style = StyleOf(config.train, plan.context(), plan.sequence)},
              given.profile ? &*given.profile : nullptr),
       knows_peak_(costs_.cluster().multiprocessors > 0 || config.cluster.peak_tflops.has_value()),
       knows_speed_(knows_peak_ || !config.cluster.profile.empty()) {}

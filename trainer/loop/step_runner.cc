@@ -167,7 +167,7 @@ StepRunner::Sums StepRunner::RunMicroBatches(const StepBatches& batches, int64_t
                   [&] { model.RunStep(std::move(pass), IdentityOf(batches, number)); });
   result.times.measured.data_wait_s = sums.data_wait_s;  // within the passes
   while (packs_.size() < count) LoadPack(number, sums);  // unasked for
-  for (size_t i = 0; i < count && model.reports_loss(); ++i) {
+  for (size_t i = 0; i < count && model.reports_batches(); ++i) {
     const std::vector<BadSample>& bad = packs_[i].bad;
     sums.bad_samples += static_cast<double>(bad.size());
     sums.weight += packs_[i].weight;

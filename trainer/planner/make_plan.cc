@@ -58,14 +58,18 @@ Plan PlanOnMesh(const RunConfig& config, const ModelConfig& model, int ranks) {
   Degrees degrees;
   degrees.pipeline = static_cast<int>(parallel.pipeline.value_or(apart ? 1 + encoder_ranks : 1));
   degrees.tensor = static_cast<int>(parallel.tensor.value_or(1));
-  const int model_ranks = degrees.pipeline * degrees.tensor;
+  degrees.context = static_cast<int>(parallel.context);
+  const int model_ranks = degrees.pipeline * degrees.context * degrees.tensor;
   degrees.data = static_cast<int>(parallel.data.value_or(std::max(1, ranks / model_ranks)));
   const Mesh mesh = MeshOf(degrees);
   if (mesh.size() != ranks) {
+    const bool shared = degrees.context > 1;
     throw ConfigError(fmt::format(
-        "parallel.data x parallel.pipeline x parallel.tensor: {} x {} x {} needs {} ranks, and {} "
-        "were started; use mpirun -n {} or change the degrees",
-        degrees.data, degrees.pipeline, degrees.tensor, mesh.size(), ranks, mesh.size()));
+        "parallel.data x parallel.pipeline x {}parallel.tensor: {} x {} x {}{} needs {} ranks, and "
+        "{} were started; use mpirun -n {} or change the degrees",
+        shared ? "parallel.context x " : "", degrees.data, degrees.pipeline,
+        shared ? fmt::format("{} x ", degrees.context) : "", degrees.tensor, mesh.size(), ranks,
+        mesh.size()));
   }
   const int layers =
       placement == EncoderPlacement::kInline ? 0 : encoder.layers.value_or(NumEncoderLayers(model));
@@ -215,6 +219,46 @@ std::vector<int> StageBegins(const std::vector<int64_t>& stage_layers, int num_l
   return begins;
 }
 
+void RequireContext(const RunConfig& config, const ModelConfig& model) {
+  const ParallelSection& parallel = config.parallel;
+  if (parallel.context == 1) return;
+  const std::string key = "parallel.context: ";
+  const int64_t heads = model.text.num_attention_heads / parallel.tensor.value_or(1);
+  if (heads < parallel.context) {
+    throw ConfigError(fmt::format(
+        "{}{} ranks exchange attention heads, and {} of {} heads is on each tensor rank at least; "
+        "use at most {}",
+        key, parallel.context, heads, model.text.num_attention_heads, std::max<int64_t>(1, heads)));
+  }
+  if (!model.has_vision) return;
+  if (parallel.encoder != "inline") {
+    throw ConfigError(fmt::format(
+        "{}context ranks share out the pictures in the stage that has the token embedding, and the "
+        "encoder is to be {}; set parallel.encoder to inline",
+        key, parallel.encoder));
+  }
+  const std::vector<LayerSpec> specs = LayerSpecs(model);
+  const int layers = NumEncoderLayers(specs);
+  const bool first_has_all =
+      !parallel.stage_layers.empty() && parallel.stage_layers.front() > layers;
+  if (parallel.pipeline.value_or(1) > 1 && !first_has_all) {
+    throw ConfigError(fmt::format(
+        "{}context ranks share out the pictures in the stage that has the token embedding; set "
+        "parallel.pipeline to 1, or parallel.stage_layers with {} or more layers in the first stage",
+        key, layers + 1));
+  }
+  // Masks are drawn by the place of a row among all rows of the pictures.
+  const bool adapted = std::any_of(specs.begin(), specs.begin() + layers, [](const LayerSpec& spec) {
+    return spec.adapter_dropout > 0;
+  });
+  if (!adapted && (model.vision.drop_path_rate == 0 || IsAmong(specs.front(), config.model.freeze)))
+    return;
+  throw ConfigError(fmt::format(
+      "{}the encoder draws at random, which context ranks cannot do alike; set {} to 0, or leave "
+      "parallel.context out",
+      key, adapted ? "adapters.dropout" : "model.drop_path"));
+}
+
 Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
   const ParallelSection& parallel = config.parallel;
   Plan plan = PlanOnMesh(config, model, ranks);
@@ -226,6 +270,7 @@ Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
         "parallel.sequence: tensor ranks share out the tokens, and there is one; set "
         "parallel.tensor to 2 or more, or leave parallel.sequence out");
   }
+  RequireContext(config, model);
   AssignStages(parallel, plan);
   const std::vector<LayerSpec> specs = LayerSpecs(model);
   const int num_layers = static_cast<int>(specs.size());

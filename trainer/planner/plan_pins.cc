@@ -21,6 +21,8 @@ PlanPins PlanPinsOf(const RunConfig& config, const ModelConfig& model) {
   pins.pipeline = Pin(parallel.pipeline);
   pins.chunks = Pin(parallel.chunks);
   pins.sequence = parallel.sequence;
+  RequireContext(config, model);
+  pins.context = static_cast<int>(parallel.context);
   if (parallel.zero) pins.sharded = ShardedStateOf(static_cast<int>(*parallel.zero));
   pins.encoder = EncoderPinsOf(config, model);
   if (parallel.schedule && FindSchedule(*parallel.schedule)) pins.schedule = parallel.schedule;

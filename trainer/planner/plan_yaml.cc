@@ -16,6 +16,7 @@ struct SectionLines {
     const std::string text = PlanFieldText(value);
     const bool inline_encoder = text == (name == "encoder" ? "inline" : "0");
     if (name.substr(0, 7) == "encoder" && inline_encoder) return;
+    if (name == "context" && text == "1") return;
     if (name == "encoder_chunks" && section.find("encoder: disaggregated") != std::string::npos) {
       return;  // always one
     }

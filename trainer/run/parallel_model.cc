@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "configs/base/error.h"
+#include "parallel/comm/all_to_all.h"
 #include "parallel/comm/values.h"
 #include "parallel/schedule/prefetch.h"
 
@@ -39,12 +40,17 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
       plan_schedule_(plan),
       costs_(options.costs),
       forward_only_(config, plan, kAllComponents) {
-  Communicator& data = groups_.along(Axis::kData);
+  Communicator& same_weights = groups_.same_weights();
   Communicator& pipeline = groups_.along(Axis::kPipeline);
   ModelPart::Options part = options.part;
-  part.sharding = {plan.sharded, plan.data(), groups_.at.data};
+  part.sharding = {plan.sharded, same_weights.size(), same_weights.rank()};
   if (plan.tensor() > 1)
     part.tensor = {&groups_.along(Axis::kTensor), groups_.at.tensor, plan.tensor(), plan.sequence};
+  if (plan.context() > 1) {
+    Communicator& context = groups_.along(Axis::kContext);
+    context.Connect(AllPairs(context.size()));
+    part.tensor.context = {&context, context.rank(), context.size()};
+  }
   part_ = std::make_unique<ModelPart>(config, StageLayout(config, plan, part.freeze),
                                       groups_.at.pipeline, part);
   encoder_copy_ = part_->encoder_copy();
@@ -54,16 +60,16 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
     copied_ = {CopiedNumel(), 0, copies_group_->size(), copies_group_->rank()};
   }
   shards_ = std::make_unique<Shards>(
-      ZeroShards(plan.sharded, part_->parameters(), data, options.bucket_bytes, &copied_));
+      ZeroShards(plan.sharded, part_->parameters(), same_weights, options.bucket_bytes, &copied_));
   if (part.sharding.gradients()) {
-    units_ = std::make_unique<ShardedUnits>(part_->parameters(), data);
+    units_ = std::make_unique<ShardedUnits>(part_->parameters(), same_weights);
     part_->units = units_.get();
   } else if (shards_->ranks() > 1) {
-    reducer_ = std::make_unique<GradientReducer>(part_->parameters(), data, *shards_);
+    reducer_ = std::make_unique<GradientReducer>(part_->parameters(), same_weights, *shards_);
   } else {
     GradientReducer::Options reduce;
     reduce.bucket_bytes = options.bucket_bytes;
-    reducer_ = std::make_unique<GradientReducer>(part_->parameters(), data, reduce);
+    reducer_ = std::make_unique<GradientReducer>(part_->parameters(), same_weights, reduce);
   }
   executor_ = std::make_unique<Executor>(*part_, pipeline, recorder_, part.device);
   pipeline.Connect(Neighbours(part_->plan().graph()));
@@ -154,7 +160,7 @@ void ParallelModel::Evaluate(ModelPart::Pass pass) {
 void ParallelModel::PadLoads(std::vector<LayerLoad>& loads) {
   if (!units_) return;
   const std::vector<double> most =
-      AllReduceValues(groups_.along(Axis::kData),
+      AllReduceValues(groups_.same_weights(),
                       std::vector<double>{static_cast<double>(loads.size())}, ReduceOp::kMax);
   loads.resize(static_cast<size_t>(most[0]));
 }
@@ -203,7 +209,7 @@ void ParallelModel::SumEncoderCopies() {
 }
 
 ZeroOptimizer::Groups ParallelModel::optimizer_groups() {
-  return {groups_.along(Axis::kData), world_, copies_group_.get(), copied_};
+  return {groups_.same_weights(), world_, copies_group_.get(), copied_};
 }
 
 void ParallelModel::FinishReduction() {

@@ -47,7 +47,8 @@ class ParallelModel {
                 Communicator& world, TimelineRecorder& recorder);
 
   // Runs forward and backward of this data rank's micro-batches; the gradients of this rank's
-  // parameters are then summed over the data ranks (with ZeRO, in this rank's shard). `pass.loads`
+  // parameters are then summed over the ranks with the same weights (with ZeRO, in this rank's
+  // shard). `pass.loads`
   // are the loads of these micro-batches. Throws ConfigError on every rank when ranks have
   // different schedules or micro-batches, or when the schedule cannot run.
   // With `pass.next_loads` the encoder also runs on the micro-batches of the next step, which the
@@ -70,12 +71,17 @@ class ParallelModel {
   }
   // What makes layers whole, where gradients are shared out; else null.
   const ShardedUnits* units() const { return units_.get(); }
-  // The shards of gradients and optimizer state over the data ranks (ZeRO).
+  // The shards of gradients and optimizer state over the ranks with the same weights (ZeRO), and
+  // this rank's place among these.
   const Shards& shards() const { return *shards_; }
+  int shard() const { return groups_.same_weights().rank(); }
   // The ranks that share the optimizer's state, and what of it.
   ZeroOptimizer::Groups optimizer_groups();
-  // Whether this rank, among those of its model replica, is the one that reports the loss.
+  // Whether this rank, among those of its model replica, is one that reports the loss: each context
+  // rank that of its own tokens.
   bool reports_loss() const { return part_->has_loss() && groups_.at.tensor == 0; }
+  // Whether it is the one that reports what is known of whole micro-batches.
+  bool reports_batches() const { return reports_loss() && groups_.at.context == 0; }
   // The schedule of a step for micro-batches of these loads.
   Schedule StepSchedule(const std::vector<LayerLoad>& loads) const {
     return StepSchedule(StepLoads{loads});

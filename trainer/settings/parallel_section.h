@@ -21,6 +21,7 @@ struct ParallelSection {
   std::optional<int64_t> zero;
   bool prefetch = false;
   bool sequence = false;
+  int64_t context = 1;
   int64_t bucket_bytes = 4 << 20;
   double timeout_s = 600;
   std::string nccl;
@@ -31,6 +32,10 @@ struct ParallelSection {
     visit("pipeline", pipeline, "pipeline ranks, which share out the layers; absent = planned",
           Between(1, 4096));
     visit("tensor", tensor, "ranks that share out each layer; absent = planned", Between(1, 4096));
+    visit("context", context,
+          "context parallelism: ranks that share out the tokens and pictures of each micro-batch, "
+          "for rows that are too long for one; attention's heads are exchanged (Ulysses)",
+          Between(1, 4096));
     visit("encoder", encoder,
           "inline: vision and projector are the first of the layers that the pipeline ranks share; "
           "disaggregated: they have the first pipeline ranks to themselves; three_phase, dep, "

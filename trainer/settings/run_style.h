@@ -7,9 +7,9 @@
 namespace equipoise {
 
 // How a run is executed beside its plan, as plans are priced: by which kernels, with what moments
-// and masters, where, and whether its plan has sequence parallelism. Throws ConfigError as
-// OffloadsOptimizer() does.
-inline RunStyle StyleOf(const TrainSection& train, bool sequence = false) {
+// and masters, where, and how its plan shares out tokens: over tensor ranks too (sequence
+// parallelism), and over how many context ranks. Throws ConfigError as OffloadsOptimizer() does.
+inline RunStyle StyleOf(const TrainSection& train, int context, bool sequence = false) {
   RunStyle style;
   style.program = &ThisProgram(/*own_kernels=*/train.kernels == "auto");
   if (train.attention == "cudnn") style.attention = AttentionKernel::kFlash3;
@@ -19,6 +19,7 @@ inline RunStyle StyleOf(const TrainSection& train, bool sequence = false) {
   style.without_masters = train.master == MasterPrecision::kNone;
   style.offloads_optimizer = OffloadsOptimizer(train.offload);
   style.sequence_parallel = sequence;
+  style.context = context;
   return style;
 }
 

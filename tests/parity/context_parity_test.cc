@@ -1,0 +1,178 @@
+// Context parallelism in the parity matrix, ranks as threads: ranks that share out the tokens and
+// the pictures of each micro-batch give the loss and the gradients of one process; schedules and
+// pipeline ranks change no bit.
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <map>
+
+#include "models/families/families.h"
+#include "models/families/modules.h"
+#include "parallel/schedule/builders.h"
+#include "tests/parity/cell.h"
+
+namespace equipoise::testing {
+namespace {
+
+// Computed once for all cells that compare with it.
+const CellResult& Known(const Cell& cell) {
+  static std::map<std::string, CellResult> known;
+  const std::string name = ToString(cell);
+  if (known.count(name) == 0) known[name] = RunCell(cell);
+  return known[name];
+}
+
+Cell Plain(Cell cell) {
+  cell.pipeline = 1;
+  cell.schedule = "gpipe";
+  cell.chunks = 0;
+  cell.stage_begins.clear();
+  cell.recompute = "none";
+  cell.zero = 0;
+  return cell;
+}
+
+const CellResult& OneProcess(const Cell& cell) {
+  Cell one = Plain(cell);
+  one.data = one.tensor = one.context = 1;
+  one.sequence = false;
+  return Known(one);
+}
+
+// `stages` of which the first holds the encoder and the token embedding.
+std::vector<int> Begins(const std::string& model, int stages) {
+  const ModelConfig config = CellModel(model);
+  const int layers = static_cast<int>(LayerSpecs(config).size());
+  std::vector<int> begins = {0};
+  for (int s = 1; s < stages; ++s)
+    begins.push_back(NumEncoderLayers(config) + 1 + (s - 1) * (layers > 6 ? 1 : 0));
+  begins.push_back(layers);
+  return begins;
+}
+
+void Check(Cell cell) {
+  at::set_num_threads(1);
+  if (cell.pipeline > 1) {
+    const int chunks = std::max(cell.chunks, FindSchedule(cell.schedule)->fewest_chunks);
+    cell.stage_begins = Begins(cell.model, cell.pipeline * chunks);
+  }
+  INFO(ToString(cell));
+  const CellResult result = RunCell(cell), &one = OneProcess(cell);
+  const CellErrors errors = Compare(result, one);
+  // Without a pipeline; ZeRO 2 and 3 add micro-batches over ranks first, a tied weight in two stages
+  // is summed over them first.
+  const bool tied = cell.model.starts_with("qwen2-tied") || cell.model == "qwen2_vl";
+  const bool same_sums = cell.zero < 2 && !(tied && cell.pipeline > 1);
+  const bool same_bits = SameBits(result, Known(Plain(cell)));
+  std::printf("cell\t%s\n", Row(cell, errors, same_bits).c_str());
+  INFO(ToString(errors));
+  CellErrors bounds = BoundsOf(cell);
+  if (cell.precision != "fp32") {
+    Cell exact = cell;
+    exact.precision = "fp32";
+    bounds = AtLeast(bounds, Compare(one, OneProcess(exact)), 2);
+  }
+  CHECK(errors.Within(bounds));
+  CHECK(result.copies_agree);
+  if (same_sums) CHECK(same_bits);
+}
+
+TEST_CASE("context parity: models", "[parity][cpu]") {
+  Cell cell;
+  cell.model = GENERATE("internvl-qwen2", "internvl-llama", "internvl-qwen3", "internvl-internlm2",
+                        "llava-llama", "llava_next-llama", "llava_onevision-qwen2", "qwen2_vl",
+                        "qwen2_5_vl", "qwen2-tied");
+  cell.context = GENERATE(2, 3);
+  cell.modality = GENERATE("mixed", "pictures");
+  Check(cell);
+}
+
+TEST_CASE("context parity: modalities", "[parity][cpu]") {
+  Cell cell;
+  cell.model = GENERATE("internvl-qwen2", "llava_next-llama", "qwen2_5_vl");
+  cell.modality = GENERATE("balanced", "text", "random 3", "random 5", "random 8");
+  cell.context = GENERATE(2, 4);
+  cell.micro_batches = 7;
+  Check(cell);
+}
+
+TEST_CASE("context parity: data ranks and ZeRO", "[parity][cpu]") {
+  Cell cell;
+  cell.model = GENERATE("internvl-qwen2", "qwen2-tied");
+  cell.data = GENERATE(1, 2);
+  cell.context = GENERATE(2, 3);
+  cell.zero = GENERATE(0, 1, 2, 3);
+  cell.recompute = GENERATE("none", "random 1");
+  Check(cell);
+}
+
+TEST_CASE("context parity: schedules and pipeline ranks", "[parity][cpu]") {
+  Cell cell;
+  cell.model = GENERATE("internvl-qwen2", "qwen2-tied", "qwen2_5_vl");
+  cell.context = 2;
+  cell.data = GENERATE(1, 2);
+  cell.pipeline = 2;
+  cell.schedule = GENERATE("naive", "gpipe", "1f1b", "zb_h1");
+  cell.zero = GENERATE(0, 1, 3);
+  cell.micro_batches = 6;
+  Check(cell);
+}
+
+TEST_CASE("context parity: tensor ranks, with and without sequence parallelism", "[parity][cpu]") {
+  Cell cell;
+  cell.model = GENERATE("internvl-qwen2", "internvl-llama", "qwen2-tied", "internvl-qwen3");
+  cell.context = cell.tensor = 2;
+  cell.sequence = GENERATE(false, true);
+  cell.data = GENERATE(1, 2);
+  cell.zero = cell.data - 1;
+  cell.modality = GENERATE("mixed", "random 3");
+  Check(cell);
+}
+
+TEST_CASE("context parity: recompute", "[parity][cpu]") {
+  Cell cell;
+  cell.model = GENERATE("internvl-qwen2", "internvl-llama");
+  cell.context = 2;
+  cell.tensor = GENERATE(1, 2);
+  cell.sequence = cell.tensor > 1;
+  cell.recompute = GENERATE("vision+llm", "attention", "mlp", "random 2");
+  Check(cell);
+}
+
+TEST_CASE("context parity: frozen modules", "[parity][cpu]") {
+  Cell cell;
+  cell.context = GENERATE(2, 3);
+  cell.schedule = GENERATE("1f1b", "zb_h1");
+  cell.freeze =
+      GENERATE(std::vector<std::string>{"vision"}, std::vector<std::string>{"llm"},
+               std::vector<std::string>{"vision", "llm"}, std::vector<std::string>{"projector"},
+               std::vector<std::string>{"vision", "projector"});
+  cell.recompute = GENERATE("none", "vision+llm");
+  Check(cell);
+}
+
+TEST_CASE("context parity: adapters", "[parity][cpu]") {
+  Cell cell;
+  cell.model = GENERATE("internvl-qwen2+lora", "qwen2-tied+lora", "qwen2-tied+dropout",
+                        "internvl-qwen2+dora", "internvl-llama+int8");
+  cell.context = 2;
+  cell.tensor = GENERATE(1, 2);
+  cell.sequence = cell.tensor > 1;
+  cell.zero = GENERATE(1, 3);
+  Check(cell);
+}
+
+TEST_CASE("context parity: bf16 and fp16", "[parity][cpu]") {
+  Cell cell;
+  cell.precision = GENERATE("bf16", "fp16");
+  cell.model = GENERATE("internvl-qwen2", "internvl-llama", "qwen2-tied");
+  cell.context = GENERATE(2, 3);
+  cell.zero = GENERATE(0, 1, 3);
+  Check(cell);
+}
+
+}  // namespace
+}  // namespace equipoise::testing
