@@ -97,9 +97,7 @@ struct Plan {
   // Whether each of the ranks with the same weights holds only its share of that state.
   bool IsSharded(ShardedState state) const { return sharded >= state; }
   // Ranks over which one copy of the optimizer's state is spread.
-  int optimizer_shards() const {
-    return IsSharded(ShardedState::kOptimizer) ? same_weights() : 1;
-  }
+  int optimizer_shards() const { return IsSharded(ShardedState::kOptimizer) ? same_weights() : 1; }
   // Layers of each stage, in order, of one copy of each component.
   std::vector<int> stage_layers() const;
 

@@ -70,8 +70,8 @@ CostModel::CostModel(const ModelConfig& config, const Cluster& cluster, const Op
       specs_(LayerSpecs(config)),
       error_band_(kAnalyticErrorBand) {
   tensor_link_ = TensorLink(cluster_, InlinePlan({.tensor = options.tensor}));
-  context_link_ = FitsNode(cluster_, options.tensor * options.style.context) ? cluster_.intra
-                                                                             : cluster_.inter;
+  context_link_ =
+      FitsNode(cluster_, options.tensor * options.style.context) ? cluster_.intra : cluster_.inter;
   const std::vector<LayerSpec> shared = LayerSpecs(config, options.tensor);
   bool before = false;
   for (size_t i = 0; i < specs_.size(); ++i) {

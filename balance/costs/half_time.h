@@ -26,7 +26,7 @@ struct HalfSetting {
   const Cluster& cluster;
   const RunStyle& style;
   int64_t element_bytes = 2;
-  int row_shares = 1;  // ranks that share out the rows between split products
+  int row_shares = 1;           // ranks that share out the rows between split products
   LinkModel context_link = {};  // between context ranks
 };
 

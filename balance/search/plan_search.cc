@@ -194,7 +194,7 @@ class Search {
 
   // Adds a shape with more of its state shared out, where that is possible.
   static void AddSharded(Plan shape, ShardedState sharded, std::vector<Plan>& shapes) {
-    if (shape.data() == 1 || FillsBubbles(shape.encoder)) return;
+    if (shape.same_weights() == 1 || FillsBubbles(shape.encoder)) return;
     shape.sharded = sharded;
     shape.stage_begins.clear();
     shape.recompute.clear();
@@ -230,7 +230,7 @@ class Search {
     const std::vector<ScoredPlan> best = result_.plans;
     for (size_t i = 0; i < std::min(best.size(), static_cast<size_t>(request_.keep)); ++i) {
       Plan shape = best[i].plan;
-      if (shape.data() == 1) continue;
+      if (shape.same_weights() == 1) continue;
       shape.sharded = ShardedState::kNone;
       shape.stage_begins.clear();
       shape.recompute.clear();

@@ -36,8 +36,8 @@ bool MayShareLayers(const PlanRequest& request, int tensor) {
 
 bool Allows(const std::optional<int>& pin, int value) { return !pin || *pin == value; }
 
-// Whether context ranks can share out tokens and pictures: with an attention head for each of them on
-// every tensor rank, and encoder and token embedding in one stage.
+// Whether context ranks can share out tokens and pictures: with an attention head for each of them
+// on every tensor rank, and encoder and token embedding in one stage.
 bool MaySharePictures(const PlanRequest& request, const Degrees& degrees) {
   const PlanPins& pins = request.pins;
   if (degrees.context == 1) return true;

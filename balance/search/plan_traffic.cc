@@ -104,8 +104,8 @@ class StepBytes {
     return static_cast<double>(costs_.options().element_bytes) * parameters;
   }
 
-  // Gradients and weights of a stage, over the ranks with the same weights: once a step, but with ZeRO 2 and 3 in
-  // every micro-batch, in those too that have no work for a layer.
+  // Gradients and weights of a stage, over the ranks with the same weights: once a step, but with
+  // ZeRO 2 and 3 in every micro-batch, in those too that have no work for a layer.
   void AddDataRanks(int stage) {
     const int pipeline = plan_.RankOfStage(stage);
     const int shards = ShardRanks(costs_, plan_);
@@ -180,8 +180,8 @@ class StepBytes {
     return of_half(spec.attention, Recompute::kAttention) + of_half(spec.mlp, Recompute::kMlp);
   }
 
-  // Heads of queries, keys, values and results that context ranks exchange in a step; backward as in
-  // forward.
+  // Heads of queries, keys, values and results that context ranks exchange in a step; backward as
+  // in forward.
   void AddContextExchanges(int stage) {
     const int context = plan_.context();
     if (context == 1) return;

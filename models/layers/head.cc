@@ -85,7 +85,8 @@ at::Tensor HeadLayer::Forward(const MicroBatch& batch, const at::Tensor& input, 
   targets.ids = chosen(batch.targets);
   if (batch.target_weights.defined()) targets.weights = chosen(batch.target_weights);
   targets.scale = loss_scale;
-  const at::Tensor picked = GatheredRows(batch, input).index_select(0, ToDevice(rows, input.device()));
+  const at::Tensor picked =
+      GatheredRows(batch, input).index_select(0, ToDevice(rows, input.device()));
   const at::Tensor normal = ops::RmsNorm(picked, norm_, eps_);
   return ops::LinearCrossEntropy(normal, targets, *weight_, /*in_backward=*/tied_, tensor().group);
 }

@@ -59,7 +59,7 @@ struct Adapters {
   std::vector<ops::LinearWeights> down;  // A's, those of `own` first
   Group own, shared;
   double scale = 1, dropout = 0;
-  bool scatters = false;            // ranks that share the inputs share out the rows of the result
+  bool scatters = false;  // ranks that share the inputs share out the rows of the result
   int context_rank = 0;
   const uint64_t* noise = nullptr;  // the layer's, see Layer::noise
 };

@@ -30,8 +30,8 @@ std::vector<Picture> PicturesIn(const MicroBatch& batch, const ImageSpec& images
   return pictures;
 }
 
-// The first picture of each context rank, and their number: a rank's patches begin where its part of
-// all patches does.
+// The first picture of each context rank, and their number: a rank's patches begin where its part
+// of all patches does.
 std::vector<size_t> FirstPictures(const std::vector<Picture>& pictures, int ranks) {
   double all = 0;
   for (const Picture& picture : pictures) all += static_cast<double>(picture.load.patches);
@@ -50,8 +50,8 @@ std::vector<size_t> FirstPictures(const std::vector<Picture>& pictures, int rank
 }  // namespace
 
 MicroBatch OnDevice(MicroBatch batch, at::Device device) {
-  for (at::Tensor* t : {&batch.input_ids, &batch.position_ids, &batch.image_positions,
-                        &batch.features.positions}) {
+  for (at::Tensor* t :
+       {&batch.input_ids, &batch.position_ids, &batch.image_positions, &batch.features.positions}) {
     *t = ToDevice(*t, device);
   }
   return batch;
@@ -121,8 +121,8 @@ MicroBatch ForContextRank(MicroBatch batch, const ImageSpec& images,
   for (size_t i = 0; i < end; ++i) (i < first ? begin : rows) += pictures[i].rows;
   if (batch.pixel_values.defined()) batch.pixel_values = batch.pixel_values.narrow(0, begin, rows);
   if (batch.image_grids.defined()) {
-    batch.image_grids = batch.image_grids.narrow(0, static_cast<int64_t>(first),
-                                                 static_cast<int64_t>(end - first));
+    batch.image_grids =
+        batch.image_grids.narrow(0, static_cast<int64_t>(first), static_cast<int64_t>(end - first));
   }
   return batch;
 }

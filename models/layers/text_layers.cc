@@ -36,8 +36,7 @@ at::Tensor EmbeddingLayer::OfContext(const MicroBatch& batch, const at::Tensor& 
   if (rows.size < rows.share) ids = at::constant_pad_nd(ids, {0, rows.share - rows.size});
   at::Tensor features;
   if (input.defined()) {
-    features =
-        ops::SendRows(input, batch.features.sent, batch.features.received, *context.group);
+    features = ops::SendRows(input, batch.features.sent, batch.features.received, *context.group);
   }
   return ops::EmbedAndSplice(ids, features, batch.features.positions, weight_,
                              {tensor().group, padding_id_, tensor().sequence});
@@ -68,9 +67,8 @@ void DecoderLayer::ShareOutHeads() {
     const TensorParallel place = {.rank = rank, .size = context.size};
     const auto [q, k] =
         ShareHeads(place, queries / head_dim_, keys / head_dim_, head_dim_, "attention heads");
-    qkv_columns_.push_back({{q.begin, q.size},
-                            {queries + k.begin, k.size},
-                            {queries + keys + k.begin, k.size}});
+    qkv_columns_.push_back(
+        {{q.begin, q.size}, {queries + k.begin, k.size}, {queries + keys + k.begin, k.size}});
     out_columns_.push_back({{q.begin, q.size}});
   }
   const ops::ColumnRanges& own = qkv_columns_[static_cast<size_t>(context.rank)];
@@ -81,8 +79,7 @@ DecoderLayer::Heads DecoderLayer::RotatedHeads(const MicroBatch& batch, const at
   const std::vector<int64_t>& widths = widths_;
   const ContextParallel& context = tensor().context;
   at::Tensor qkv = qkv_(x, RowShare(batch.tokens(), context.size));
-  if (context.size > 1)
-    qkv = ops::RowsToColumns(qkv, batch.tokens(), qkv_columns_, *context.group);
+  if (context.size > 1) qkv = ops::RowsToColumns(qkv, batch.tokens(), qkv_columns_, *context.group);
   const auto& [cos, sin] = rotary_->At(batch);
   if (q_norm_ == nullptr) {  // q and k are adjacent: one rotation
     const std::vector<at::Tensor> parts =

@@ -22,18 +22,18 @@ struct Columns {
 // The columns that a rank gets, in this order.
 using ColumnRanges = std::vector<Columns>;
 
-// All rows [rows, own] of this rank's columns, from each rank's rows [share, width]. `of_ranks`: the
-// columns of each rank; several may get the same ones, whose gradients are summed in fp32 then.
+// All rows [rows, own] of this rank's columns, from each rank's rows [share, width]. `of_ranks`:
+// the columns of each rank; several may get the same ones, whose gradients are summed in fp32 then.
 at::Tensor RowsToColumns(const at::Tensor& part, int64_t rows,
                          const std::vector<ColumnRanges>& of_ranks, Communicator& group);
-// This rank's rows [share, width] of all columns, from each rank's columns [rows, own]; zeros behind
-// the last row. REQUIRES: each column is of one rank.
+// This rank's rows [share, width] of all columns, from each rank's columns [rows, own]; zeros
+// behind the last row. REQUIRES: each column is of one rank.
 at::Tensor ColumnsToRows(const at::Tensor& x, const std::vector<ColumnRanges>& of_ranks,
                          Communicator& group);
 
-// Rows that go to other ranks: of x [n, width] the first sent[0] to rank 0, the next sent[1] to rank
-// 1, and so on; what is left goes nowhere, and its gradient is zero. Returns those from all ranks
-// [sum of received, width], in rank order.
+// Rows that go to other ranks: of x [n, width] the first sent[0] to rank 0, the next sent[1] to
+// rank 1, and so on; what is left goes nowhere, and its gradient is zero. Returns those from all
+// ranks [sum of received, width], in rank order.
 at::Tensor SendRows(const at::Tensor& x, const std::vector<int64_t>& sent,
                     const std::vector<int64_t>& received, Communicator& group);
 

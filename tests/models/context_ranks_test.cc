@@ -29,7 +29,8 @@ at::Tensor PartOfRows(const at::Tensor& whole, int rank, int ranks) {
 
 at::Tensor ColumnsOf(const at::Tensor& whole, const ops::ColumnRanges& ranges) {
   std::vector<at::Tensor> parts;
-  for (const ops::Columns& range : ranges) parts.push_back(whole.narrow(1, range.begin, range.size));
+  for (const ops::Columns& range : ranges)
+    parts.push_back(whole.narrow(1, range.begin, range.size));
   return at::cat(parts, 1);
 }
 
@@ -149,8 +150,8 @@ TEST_CASE("context ranks share out the pictures of a micro-batch", "[models][cpu
   const int64_t pictures = GENERATE(1, 2, 3, 7);
   const int kind = GENERATE(0, 1, 2);
   const ModelConfig config = kind == 0   ? TinyInternVl(/*large_form=*/false)
-                             : kind == 1 ? TinyQwenVl(/*windows=*/true)
-                                         : TinyLlavaNext();
+                               : kind == 1 ? TinyQwenVl(/*windows=*/true)
+                                           : TinyLlavaNext();
   const ImageSpec images = ImageSpecOf(config);
   const MicroBatch batch = RandomBatch(config, {60, 9}, pictures, 5);
   INFO(config.model_type << ", " << ranks << " ranks, " << pictures << " pictures");
@@ -173,9 +174,9 @@ TEST_CASE("context ranks share out the pictures of a micro-batch", "[models][cpu
     CHECK(part.tiles() > 0);
     CHECK((sent == made || sent == 0));
     if (sent > 0) sent_pixels.push_back(part.pixel_values);
-    const at::Tensor expected = batch.image_positions.masked_select(
-        batch.image_positions.ge(own.begin)
-            .logical_and(batch.image_positions.lt(own.begin + own.size)));
+    const at::Tensor expected =
+        batch.image_positions.masked_select(batch.image_positions.ge(own.begin).logical_and(
+            batch.image_positions.lt(own.begin + own.size)));
     CHECK((part.features.positions + own.begin).equal(expected));
     placed += part.features.positions.size(0);
   }

@@ -55,7 +55,8 @@ TEST_CASE("ranks of a tensor group are neighbours", "[mesh]") {
 }
 
 TEST_CASE("ranks with the same weights differ along data and context", "[mesh]") {
-  const Mesh mesh({{Axis::kData, 2}, {Axis::kPipeline, 2}, {Axis::kContext, 2}, {Axis::kTensor, 2}});
+  const Mesh mesh(
+      {{Axis::kData, 2}, {Axis::kPipeline, 2}, {Axis::kContext, 2}, {Axis::kTensor, 2}});
   CHECK(mesh.Group(5, Axis::kContext) == std::vector<int>{5, 7});
   std::map<int, std::vector<int>> groups;
   for (int rank = 0; rank < mesh.size(); ++rank) {

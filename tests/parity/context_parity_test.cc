@@ -62,8 +62,8 @@ void Check(Cell cell) {
   INFO(ToString(cell));
   const CellResult result = RunCell(cell), &one = OneProcess(cell);
   const CellErrors errors = Compare(result, one);
-  // Without a pipeline; ZeRO 2 and 3 add micro-batches over ranks first, a tied weight in two stages
-  // is summed over them first.
+  // Without a pipeline; ZeRO 2 and 3 add micro-batches over ranks first, a tied weight in two
+  // stages is summed over them first.
   const bool tied = cell.model.starts_with("qwen2-tied") || cell.model == "qwen2_vl";
   const bool same_sums = cell.zero < 2 && !(tied && cell.pipeline > 1);
   const bool same_bits = SameBits(result, Known(Plain(cell)));

@@ -12,6 +12,7 @@ namespace {
 bool IsText(const Cell& cell) { return cell.model.starts_with("qwen2-tied"); }
 
 void ThrowMesh(Cell& cell, Dice& dice, int most_ranks) {
+  cell.context = 1;
   do {
     cell.data = 1 + dice.Throw(3);
     cell.pipeline = 1 + dice.Throw(IsText(cell) ? 2 : 4);  // as many layers as there are
@@ -58,6 +59,19 @@ void ThrowSequence(Cell& cell) {
   cell.sequence = cell.tensor > 1 && dice.Throw(2) == 0;
 }
 
+// Lets two ranks share out the tokens in one cell in three where that is possible. With dice of its
+// own, as ThrowBubbles().
+void ThrowContext(Cell& cell, int most_ranks) {
+  const bool possible = cell.encoder == EncoderPlacement::kInline &&
+                        (IsText(cell) || cell.pipeline == 1) && cell.tensor <= 2;
+  // An encoder that draws at random is refused.
+  const bool draws = !IsText(cell) && cell.model.ends_with("+dropout");
+  if (!possible || draws || 2 * cell.ranks() > most_ranks) return;
+  const std::string thrown = cell.modality + " context " + std::to_string(cell.ranks());
+  Dice dice(static_cast<unsigned>(std::hash<std::string>()(thrown)));
+  if (dice.Throw(3) == 0) cell.context = 2;
+}
+
 // All that a mesh leaves open.
 void ThrowRest(Cell& cell, Dice& dice) {
   cell.schedule =
@@ -98,6 +112,7 @@ Cell RandomCell(Dice& dice, int most_ranks) {
   ThrowRest(cell, dice);
   ThrowGrids(cell);
   ThrowAdapters(cell);
+  ThrowContext(cell, most_ranks);
   return cell;
 }
 
@@ -107,11 +122,12 @@ Cell SpreadAnew(Cell cell, Dice& dice, int most_ranks) {
     ThrowMesh(cell, dice, most_ranks);
   } while (cell.micro_batches % cell.data != 0 || cell.ranks() == before);
   ThrowRest(cell, dice);
+  ThrowContext(cell, most_ranks);
   return cell;
 }
 
 Cell InOneProcess(Cell cell) {
-  cell.data = cell.pipeline = cell.tensor = 1;
+  cell.data = cell.pipeline = cell.tensor = cell.context = 1;
   cell.encoder = EncoderPlacement::kInline;
   cell.zero = 0;
   cell.sequence = false;
@@ -123,7 +139,7 @@ Cell InOneProcess(Cell cell) {
 
 bool WithinRounding(const Cell& cell, const CellErrors& errors, const CellResult& one) {
   const CellErrors bounds = BoundsOf(cell);
-  if (errors.Within(bounds) || cell.precision == "fp32" || cell.tensor == 1)
+  if (errors.Within(bounds) || cell.precision == "fp32" || (cell.tensor == 1 && cell.context == 1))
     return errors.Within(bounds);
   Cell exact = InOneProcess(cell);
   exact.precision = "fp32";

@@ -114,10 +114,11 @@ TEST_CASE("context ranks share out tokens and pictures, or are refused") {
                     "parallel.encoder to inline");
   ParallelSection stages = parallel;
   stages.pipeline = 2;
-  CHECK_THROWS_WITH(PlanOf(stages, 4),
-                    "parallel.context: context ranks share out the pictures in the stage that has "
-                    "the token embedding; set parallel.pipeline to 1, or parallel.stage_layers with "
-                    "9 or more layers in the first stage");
+  CHECK_THROWS_WITH(
+      PlanOf(stages, 4),
+      "parallel.context: context ranks share out the pictures in the stage that has "
+      "the token embedding; set parallel.pipeline to 1, or parallel.stage_layers with "
+      "9 or more layers in the first stage");
   stages.stage_layers = {9, 7};
   CHECK(PlanOf(stages, 4).stage_layers() == std::vector<int>{9, 7});
   RunConfig config;

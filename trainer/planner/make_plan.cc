@@ -244,13 +244,13 @@ void RequireContext(const RunConfig& config, const ModelConfig& model) {
   if (parallel.pipeline.value_or(1) > 1 && !first_has_all) {
     throw ConfigError(fmt::format(
         "{}context ranks share out the pictures in the stage that has the token embedding; set "
-        "parallel.pipeline to 1, or parallel.stage_layers with {} or more layers in the first stage",
+        "parallel.pipeline to 1, or parallel.stage_layers with {} or more layers in the first "
+        "stage",
         key, layers + 1));
   }
   // Masks are drawn by the place of a row among all rows of the pictures.
-  const bool adapted = std::any_of(specs.begin(), specs.begin() + layers, [](const LayerSpec& spec) {
-    return spec.adapter_dropout > 0;
-  });
+  const bool adapted = std::any_of(specs.begin(), specs.begin() + layers,
+                                   [](const LayerSpec& spec) { return spec.adapter_dropout > 0; });
   if (!adapted && (model.vision.drop_path_rate == 0 || IsAmong(specs.front(), config.model.freeze)))
     return;
   throw ConfigError(fmt::format(

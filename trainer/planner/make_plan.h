@@ -22,8 +22,8 @@ Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks);
 // each other or the model.
 EncoderPins EncoderPinsOf(const RunConfig& config, const ModelConfig& model);
 
-// Throws ConfigError where parallel.context asks for what its ranks cannot share out: attention heads
-// that are too few, pictures of an encoder apart, an encoder that draws at random.
+// Throws ConfigError where parallel.context asks for what its ranks cannot share out: attention
+// heads that are too few, pictures of an encoder apart, an encoder that draws at random.
 void RequireContext(const RunConfig& config, const ModelConfig& model);
 
 // The begins of the stages in parallel.stage_layers, and the end. Throws ConfigError when the sum
