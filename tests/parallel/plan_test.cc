@@ -20,8 +20,8 @@ Plan SomePlan() {
 
 TEST_CASE("the fields of a plan have the keys and words of the configuration", "[plan]") {
   CHECK(ConfigToJson(SomePlan()) == Json::parse(R"({
-    "data": 4, "pipeline": 3, "tensor": 2, "context": 1, "encoder": "disaggregated", "encoder_ranks": 1,
-    "encoder_chunks": 1, "schedule": "1f1b", "chunks": 1, "zero": 1,
+    "data": 4, "pipeline": 3, "tensor": 2, "context": 1, "encoder": "disaggregated",
+    "encoder_ranks": 1, "encoder_chunks": 1, "schedule": "1f1b", "chunks": 1, "zero": 1,
     "sequence": false, "stage_layers": [2, 3, 1], "recompute_layers": ["none", "full", "mlp"]})"));
   CHECK(ConfigToJson(Plan())["encoder_ranks"] == 0);
   CHECK(ConfigToJson(Plan())["stage_layers"] == Json::array());
