@@ -141,7 +141,7 @@ double CostModel::SumSeconds(const std::vector<TensorAllReduce>& sums,
     }
   }
   for (const TensorAllReduce& sum : sums) {
-    if (sum.of_rows && ExchangesRows()) continue;
+    if (ExchangesRows() ? sum.of_rows : sum.of_shares) continue;
     const auto element = static_cast<double>(sum.fp32 ? 4 : options_.element_bytes);
     const double bytes = element * (sum.elements.At(load) + sum.fixed);
     if (bytes <= 0) continue;
@@ -336,11 +336,8 @@ int64_t CostModel::WorkBytes(int layer, const LayerLoad& whole_load) const {
 }
 
 int64_t CostModel::BoundaryBytes(int layer, const LayerLoad& load) const {
-  const LayerSpec& spec = specs_[static_cast<size_t>(layer)];
-  const int64_t row_bytes = options_.element_bytes * spec.output.width;
-  if (row_bytes == 0) return 0;
-  const int64_t rows = spec.BoundaryBytes(Shared(load), options_.element_bytes) / row_bytes;
-  return row_bytes * RowShare(rows, RowShares(spec.output));
+  const ActivationSpec& output = specs_[static_cast<size_t>(layer)].output;
+  return options_.element_bytes * output.width * output.Rows(Shared(load), RowShares(output));
 }
 
 bool CostModel::Trainable(int layer) const { return At(layer).trainable; }

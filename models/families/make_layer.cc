@@ -32,6 +32,7 @@ EncoderMaker MakerFor(const ModelConfig& config) {
       {"llava_onevision", MakerOf<MakeLlavaEncoderLayer>},
       {"qwen2_vl", Qwen2VlLayerMaker},
       {"qwen2_5_vl", Qwen2VlLayerMaker},
+      {"qwen3_vl", Qwen2VlLayerMaker},
   };
   return config.has_vision ? kMakers.at(config.model_type)(config) : nullptr;
 }

@@ -24,6 +24,8 @@ enum class Encoder {
   kQwen2Vl,
   kQwen25Vl,
   kQwen25VlLarge,
+  kQwen3Vl,
+  kQwen3VlLarge,
 };
 
 struct Preset {
@@ -42,6 +44,12 @@ TextShape QwenVl(int64_t hidden, int64_t intermediate, int64_t layers, int64_t k
                  bool tied = false) {
   return {"qwen2", hidden, intermediate, layers, hidden / 128, kv_heads, tied ? 151936 : 152064,
           1e6,     151655, tied};
+}
+
+// A language model of Qwen3-VL.
+TextShape Qwen3Vl(int64_t hidden, int64_t intermediate, int64_t layers, int64_t heads,
+                  bool tied = false) {
+  return {"qwen3", hidden, intermediate, layers, heads, 8, 151936, 5e6, 151655, tied, 128};
 }
 
 // A language model of LLaVA-OneVision: Qwen2's, its vocabulary with three more tokens rounded up to
@@ -65,10 +73,12 @@ const std::vector<Preset>& Presets() {
       {"internvl3_5-1b", Encoder::k300M, Qwen3(1024, 3072, 28, 16)},
       {"internvl3-2b", Encoder::k300M, {"qwen2", 1536, 8960, 28, 12, 2, 151674, 1e6, 151667}},
       {"qwen2_vl-2b", Encoder::kQwen2Vl, QwenVl(1536, 8960, 28, 2, true)},
+      {"qwen3_vl-2b", Encoder::kQwen3Vl, Qwen3Vl(2048, 6144, 28, 16, true)},
       {"internvl2-2b", Encoder::k300M, {"llama", 2048, 8192, 24, 16, 8, 92553, 1e6, 92546}},
       {"internvl3_5-2b", Encoder::k300M, Qwen3(2048, 6144, 28, 16)},
       {"internvl2_5-4b", Encoder::k300M, {"qwen2", 2048, 11008, 36, 16, 2, 151674, 1e6, 151667}},
       {"qwen2_5_vl-3b", Encoder::kQwen25Vl, QwenVl(2048, 11008, 36, 2, true)},
+      {"qwen3_vl-4b", Encoder::kQwen3Vl, Qwen3Vl(2560, 9728, 36, 32, true)},
       {"internvl3_5-4b", Encoder::k300M, Qwen3(2560, 9728, 36, 32)},
       {"llava1_5-7b", Encoder::kClipL, {"llama", 4096, 11008, 32, 32, 32, 32064, 1e4, 32000}},
       {"llava1_6-7b", Encoder::kClipLNext, {"llama", 4096, 11008, 32, 32, 32, 32064, 1e4, 32000}},
@@ -80,12 +90,14 @@ const std::vector<Preset>& Presets() {
       {"internvl2-8b", Encoder::k300M, {"llama", 4096, 14336, 32, 32, 8, 92553, 1e6, 92546}},
       {"qwen2_vl-7b", Encoder::kQwen2Vl, QwenVl(3584, 18944, 28, 4)},
       {"qwen2_5_vl-7b", Encoder::kQwen25Vl, QwenVl(3584, 18944, 28, 4)},
+      {"qwen3_vl-8b", Encoder::kQwen3VlLarge, Qwen3Vl(4096, 12288, 36, 32)},
       {"internvl3_5-8b", Encoder::k300M, Qwen3(4096, 12288, 36, 32)},
       {"llava1_5-13b", Encoder::kClipL, {"llama", 5120, 13824, 40, 40, 40, 32064, 1e4, 32000}},
       {"internvl3-14b", Encoder::k300M, {"qwen2", 5120, 13824, 48, 40, 8, 151674, 1e6, 151667}},
       {"internvl3_5-14b", Encoder::k300M, Qwen3(5120, 17408, 40, 40)},
       {"internvl2-26b", Encoder::k6B, {"llama", 6144, 16384, 48, 48, 8, 92553, 1e6, 92546}},
       {"qwen2_5_vl-32b", Encoder::kQwen25VlLarge, QwenVl(5120, 27648, 64, 8)},
+      {"qwen3_vl-32b", Encoder::kQwen3VlLarge, Qwen3Vl(5120, 25600, 64, 64)},
       {"internvl3-38b", Encoder::k6B, {"qwen2", 5120, 27648, 64, 40, 8, 151674, 1e6, 151667}},
       {"internvl3_5-38b", Encoder::k6B, Qwen3(5120, 25600, 64, 64)},
       {"internvl2-40b", Encoder::k6B, {"llama", 7168, 20480, 60, 56, 8, 64009, 5e6, 64002}},
@@ -98,9 +110,31 @@ const std::vector<Preset>& Presets() {
 }
 
 bool IsQwenVl(Encoder encoder) { return encoder >= Encoder::kQwen2Vl; }
+bool IsQwen3Vl(Encoder encoder) { return encoder >= Encoder::kQwen3Vl; }
+
+// An encoder of Qwen3-VL.
+VisionConfig Qwen3VlEncoder(Encoder encoder) {
+  const bool large = encoder == Encoder::kQwen3VlLarge;
+  VisionConfig vision;
+  vision.model_type = "qwen3_vl_vision";
+  vision.hidden_size = large ? 1152 : 1024;
+  vision.intermediate_size = large ? 4304 : 4096;
+  vision.num_hidden_layers = large ? 27 : 24;
+  vision.num_attention_heads = 16;
+  vision.patch_size = 16;
+  vision.class_token = false;
+  vision.attention_bias = true;
+  vision.hidden_act = "gelu_pytorch_tanh";
+  vision.temporal_patch_size = 2;
+  vision.num_position_embeddings = 2304;
+  vision.deepstack_visual_indexes =
+      large ? std::vector<int64_t>{8, 16, 24} : std::vector<int64_t>{5, 11, 17};
+  return vision;
+}
 
 // An encoder of Qwen2-VL, or of Qwen2.5-VL with windows.
 VisionConfig QwenVlEncoder(Encoder encoder) {
+  if (IsQwen3Vl(encoder)) return Qwen3VlEncoder(encoder);
   VisionConfig vision;
   vision.model_type = "qwen2_vl_vision";
   vision.hidden_size = 1280;
@@ -222,6 +256,22 @@ void MakeOnevision(ModelConfig* config) {
   }
 }
 
+// What models of Qwen have beside their encoder and their language model.
+void MakeQwenVl(Encoder encoder, ModelConfig* config) {
+  config->model_type = encoder == Encoder::kQwen2Vl ? "qwen2_vl" : "qwen2_5_vl";
+  config->naming = WeightNaming::kOriginal;
+  config->video_token_id = config->image_token_id + 1;
+  config->text.mrope_section = {16, 24, 24};
+  if (encoder != Encoder::kQwen2Vl) config->text.max_position_embeddings = 128000;
+  if (!IsQwen3Vl(encoder)) return;
+  config->model_type = "qwen3_vl";
+  config->naming = WeightNaming::kModules;
+  config->text.mrope_section = {24, 20, 20};
+  config->text.mrope_interleaved = true;
+  config->text.deepstack_layers = std::ssize(config->vision.deepstack_visual_indexes);
+  config->text.max_position_embeddings = 262144;
+}
+
 }  // namespace
 
 ModelConfig PresetConfig(const std::string& name) {
@@ -245,13 +295,7 @@ ModelConfig PresetConfig(const std::string& name) {
             {336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}};
       }
       if (preset.encoder == Encoder::kSiglipOnevision) MakeOnevision(&config);
-      if (IsQwenVl(preset.encoder)) {
-        config.model_type = preset.encoder == Encoder::kQwen2Vl ? "qwen2_vl" : "qwen2_5_vl";
-        config.naming = WeightNaming::kOriginal;
-        config.video_token_id = config.image_token_id + 1;
-        config.text.mrope_section = {16, 24, 24};
-        if (preset.encoder != Encoder::kQwen2Vl) config.text.max_position_embeddings = 128000;
-      }
+      if (IsQwenVl(preset.encoder)) MakeQwenVl(preset.encoder, &config);
       return config;
     }
     known += known.empty() ? preset.name : std::string(", ") + preset.name;

@@ -42,14 +42,15 @@ LayerSpec TokenEmbeddingSpec(const TextConfig& text, const std::string& model, i
   spec.parameters = {EmbeddingTensor(text, model)};
   spec.input = {RowKind::kImageTokens, text.hidden_size};
   spec.output = {RowKind::kTokens, text.hidden_size, 0, /*shared=*/true};
+  spec.input.features = spec.output.features = text.deepstack_layers;
   spec.defers_weights = false;
   spec.mlp.passes = {{PassKind::kEmbedding, PerRow::Tokens(h), /*whole=*/true}};
   if (ranks > 1) {
     spec.mlp.all_reduces = {OfRows(h)};
     spec.mlp.row_exchanges = spec.mlp.gradient_row_exchanges = {PerRow::Tokens(h)};
   }
-  // The projector's output, which is spliced in.
-  spec.mlp.input = PerRow::ImageTokens(h);
+  // The projector's output, which is spliced in, with the features behind it.
+  spec.mlp.input = PerRow::ImageTokens(static_cast<double>(1 + text.deepstack_layers) * h);
   spec.mlp.workspace = PerRow::Tokens(2 * h);
   spec.mlp.workspace_fp32 = PerRow::Tokens(h);
   return spec;
@@ -94,6 +95,12 @@ LayerSpec DecoderBlockSpec(const TextConfig& text, const std::string& model, int
   AddBlockParameters(text, by_head, by_width, spec);
   spec.input = spec.output = {RowKind::kTokens, hidden, 0, /*shared=*/true};
   spec.has_halves = true;
+  const bool adds_feature = index < text.deepstack_layers;
+  if (adds_feature) {
+    spec.shape += ", a feature added";
+    spec.input.features = text.deepstack_layers - index;
+    spec.output.features = spec.input.features - 1;
+  }
 
   const int64_t query = by_head.Largest(ranks), key = by_head.Keys().Largest(ranks);
   const int64_t inner = by_width.Largest(ranks);
@@ -149,6 +156,14 @@ LayerSpec DecoderBlockSpec(const TextConfig& text, const std::string& model, int
   mlp.saved_whole = PerRow::Tokens(h);
   mlp.saved_fp32 = PerRow::Tokens(1);
   mlp.workspace = PerRow::Tokens(2 * h + 3 * i);
+  if (adds_feature) {
+    mlp.passes.push_back({PassKind::kResidual, PerRow::ImageTokens(h), /*whole=*/true});
+    if (ranks > 1) {  // the feature's gradient, of which each rank has the part of its rows
+      TensorAllReduce sum = {PerRow::ImageTokens(h)};
+      sum.of_shares = true;
+      mlp.gradient_all_reduces.push_back(sum);
+    }
+  }
   return spec;
 }
 

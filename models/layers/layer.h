@@ -63,6 +63,8 @@ class Layer {
   // Those whose gradients are of this rank's rows alone where tensor ranks share out rows (sequence
   // parallelism): to be summed over these ranks.
   const std::vector<Parameter*>& partial() const { return partial_; }
+  // The ranks that share its parameters.
+  const TensorParallel& tensor() const { return tensor_; }
   // Whether any parameter, borrowed ones included, is trained.
   bool trainable() const;
 
@@ -87,7 +89,6 @@ class Layer {
   Parameter& Add(const TensorSpec& spec);
   // Uses a parameter of another layer, which must outlive this one.
   void BorrowParameter(Parameter& parameter) { borrowed_.push_back(&parameter); }
-  const TensorParallel& tensor() const { return tensor_; }
 
  private:
   // The adapters of linear layers; empty where they have none. `begins`: the first column of each

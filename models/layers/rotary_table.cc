@@ -71,6 +71,14 @@ at::Tensor RotaryTable::AnglesOf(const at::Tensor& position_ids, int64_t length)
 at::Tensor RotaryTable::GridAngles(const at::Tensor& position_ids) {
   std::vector<at::Tensor> axes, parts;
   for (int64_t axis = 0; axis < 3; ++axis) axes.push_back(AnglesOf(position_ids[axis], 0));
+  if (config_.mrope_interleaved) {
+    for (size_t axis = 1; axis < 3; ++axis) {
+      const auto first = static_cast<int64_t>(axis);
+      const int64_t end = 3 * config_.mrope_section[axis];
+      axes[0].slice(1, first, end, 3).copy_(axes[axis].slice(1, first, end, 3));
+    }
+    return axes[0];
+  }
   int64_t begin = 0;
   for (size_t i = 0; i < config_.mrope_section.size(); ++i) {
     parts.push_back(axes[i % 3].narrow(1, begin, config_.mrope_section[i]));

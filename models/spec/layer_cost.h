@@ -59,9 +59,10 @@ struct Pass {
 // An all-reduce over the tensor-parallel ranks.
 struct TensorAllReduce {
   PerRow elements;
-  bool fp32 = false;     // in fp32, whatever the precision of the computation
-  double fixed = 0;      // elements that do not depend on the micro-batch
-  bool of_rows = false;  // not done where ranks share out rows; `row_exchanges` take its place
+  bool fp32 = false;       // in fp32, whatever the precision of the computation
+  double fixed = 0;        // elements that do not depend on the micro-batch
+  bool of_rows = false;    // not done where ranks share out rows; `row_exchanges` take its place
+  bool of_shares = false;  // done only where ranks share out rows
 };
 
 // Work and saved activations of half a layer (attention or MLP; layers of one piece are all MLP) on

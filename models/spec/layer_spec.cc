@@ -25,24 +25,22 @@ const char* ComponentName(Component component) {
   return "";
 }
 
-int64_t ActivationSpec::Elements(const LayerLoad& load) const {
+int64_t ActivationSpec::Rows(const LayerLoad& load, int ranks) const {
   switch (rows) {
     case RowKind::kPatches:
-      return load.patches * width;
+      return (1 + features) * load.patches;
     case RowKind::kImageTokens:
-      return load.image_tokens * width;
+      return (1 + features) * load.image_tokens;
     case RowKind::kTokens:
-      return load.tokens * width;
+      return RowShare(load.tokens, shared ? ranks : 1) + features * load.image_tokens;
   }
   return 0;
 }
 
 std::vector<int64_t> ActivationSpec::Shape(const LayerLoad& load, int ranks) const {
-  const int64_t elements = Elements(load);
-  if (elements == 0) return {};
-  if (shared && ranks > 1) return {RowShare(elements / width, ranks), width};
+  if (Elements(load) == 0) return {};
   if (rows_per_tile > 0) return {load.patches / rows_per_tile, rows_per_tile, width};
-  return {elements / width, width};
+  return {Rows(load, ranks), width};
 }
 
 int64_t LayerSpec::parameter_count() const {

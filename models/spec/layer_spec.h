@@ -32,10 +32,16 @@ struct ActivationSpec {
   int64_t width = 0;
   int64_t rows_per_tile = 0;  // 0: rows are not grouped by tile
   bool shared = false;        // sequence parallelism: each tensor rank has some of the rows
+  // Features of the encoder that travel on to later layers (DeepStack), behind the rows: each has
+  // as many rows as the pictures have patches in an encoder, and image tokens behind it. They are
+  // whole on every tensor rank.
+  int64_t features = 0;
 
-  int64_t Elements(const LayerLoad& load) const;
+  // Rows for a micro-batch, features included; with `ranks` that share out rows, of each rank.
+  int64_t Rows(const LayerLoad& load, int ranks = 1) const;
+  int64_t Elements(const LayerLoad& load) const { return Rows(load) * width; }
   // The shape for a micro-batch; empty where there are no elements. With `ranks` that share out
-  // rows, that of each rank's: [RowShare(rows, ranks), width].
+  // rows, that of each rank's: [Rows(load, ranks), width].
   std::vector<int64_t> Shape(const LayerLoad& load, int ranks = 1) const;
 };
 
@@ -74,6 +80,9 @@ struct LayerSpec {
   bool needs_input_gradient = true;  // false: the input is data
   bool gradient_with_loss = false;   // the head: forward computes the gradients too
   bool defers_weights = true;        // whether W, the weight gradients, can run later than B
+  // Whether the features that travel with the rows (ActivationSpec::features) are part of the
+  // layer's input and output; else they pass by it.
+  bool takes_features = false;
   // Weights that nothing computes with: never trained, but loaded, saved and exported. The layer's
   // output is its input.
   bool unused = false;

@@ -47,6 +47,11 @@ struct VisionConfig {
   int64_t temporal_patch_size = 1, window_size = 0;
   std::vector<int64_t> full_attention;
   double rope_theta = 10000.0;
+  // Learned positions of a square of patches, from which those of a picture's grid are
+  // interpolated; 0: none.
+  int64_t num_position_embeddings = 0;
+  // Blocks whose output is a feature of its own, ascending (TextConfig::deepstack_layers).
+  std::vector<int64_t> deepstack_visual_indexes;
 
   int64_t patches() const { return (image_size / patch_size) * (image_size / patch_size); }
   // Rows of a tile in the encoder.
@@ -72,6 +77,12 @@ struct TextConfig {
   // Multimodal positions (M-RoPE): pairs of a head's elements that turn by the time, the row and
   // the column of a token. Empty: all turn by one position.
   std::vector<int64_t> mrope_section;
+  // Whether pairs of the three take turns, those of rows and columns as long as their sections
+  // last; else the sections lie one after the other.
+  bool mrope_interleaved = false;
+  // The first blocks, each of which is followed by the addition of a feature of the encoder to the
+  // rows of image tokens (DeepStack, arXiv 2406.04334).
+  int64_t deepstack_layers = 0;
   bool attention_bias = false;         // of q, k, v
   bool attention_output_bias = false;  // of o
   bool use_qk_norm = false;            // RMSNorm of q and k within each head

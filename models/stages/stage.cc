@@ -10,6 +10,21 @@
 #include "configs/base/error.h"
 
 namespace equipoise {
+namespace {
+
+// The first layer that may use a feature whose gradient is wanted, where layers before `first` are
+// frozen: behind one that makes features, unless those of the input have gradients.
+size_t FirstWanted(const std::vector<std::unique_ptr<Layer>>& layers, size_t first,
+                   bool input_marked) {
+  size_t layer = input_marked ? 0 : first;
+  const auto makes = [](const LayerSpec& spec) {
+    return spec.takes_features || spec.output.features > spec.input.features;
+  };
+  while (!input_marked && layer < layers.size() && !makes(layers[layer]->spec())) ++layer;
+  return layer;
+}
+
+}  // namespace
 
 // What a piece, a layer or one half of a block, keeps of one micro-batch. Nothing where it had no
 // rows.
@@ -27,6 +42,7 @@ struct Stage::InFlight {
   double loss_scale;
   size_t first;            // layers before this one are frozen and have kept nothing
   bool input_marked;       // the gradient of the stage's input is wanted
+  size_t first_wanted;     // features that layers from this one on use have a gradient
   std::vector<Kept> kept;  // by piece, from layer `first` on
 };
 
@@ -90,26 +106,46 @@ at::Tensor Stage::Forward(int id, const MicroBatch& batch, const at::Tensor& inp
   pass->loss_scale = loss_scale;
   pass->input_marked = input.defined() && input.requires_grad();
   pass->first = FirstBackward(pass->input_marked);
+  pass->first_wanted = FirstWanted(layers_, pass->first, pass->input_marked);
   for (size_t i = pass->first; i < layers_.size(); ++i) AddPieces(i, pass->kept);
 
-  at::Tensor x = input;
+  Flow flow = TakeInput(batch, input);
   {
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < pass->first; ++i) {
       Before(i);
-      x = layers_[i]->Forward(batch, x, loss_scale);
+      const at::Tensor x = EnterLayer(*layers_[i], flow);
+      LeaveLayer(*layers_[i], batch, layers_[i]->Forward(batch, x, loss_scale),
+                 i + 1 == layers_.size(), flow);
       After(i);
     }
   }
+  at::Tensor x;
   for (size_t i = 0; i < pass->kept.size(); ++i) {
     Kept& kept = pass->kept[i];
-    if (i == 0 || pass->kept[i - 1].layer != kept.layer) Before(kept.layer);
+    const Layer& layer = *layers_[kept.layer];
+    if (i == 0 || pass->kept[i - 1].layer != kept.layer) {
+      Before(kept.layer);
+      x = EnterLayer(layer, flow);
+    }
     x = ForwardPiece(*pass, x, kept);
-    if (i + 1 == pass->kept.size() || pass->kept[i + 1].layer != kept.layer) After(kept.layer);
+    if (i + 1 == pass->kept.size() || pass->kept[i + 1].layer != kept.layer) {
+      LeaveLayer(layer, batch, std::move(x), kept.layer + 1 == layers_.size(), flow);
+      After(kept.layer);
+    }
   }
   // What keeps nothing may never come back: schedules leave out such a stage's backward.
   if (!pass->kept.empty()) in_flight_[id] = std::move(pass);
-  return x;
+  return JoinFeatures(flow);
+}
+
+Flow Stage::TakeInput(const MicroBatch& batch, const at::Tensor& input) const {
+  const LayerSpec& spec = layers_.front()->spec();
+  const at::NoGradGuard no_grad;
+  Flow flow = InputFlow(input, spec, batch);
+  // A view that a block keeps would hold the memory of the features, which only pass by.
+  if (!flow.features.empty() && spec.has_halves) flow.rows = flow.rows.clone();
+  return flow;
 }
 
 at::Tensor Stage::BackwardPiece(const InFlight& pass, Kept& kept, const at::Tensor& grad) {
@@ -133,19 +169,25 @@ at::Tensor Stage::WalkBackwards(int id, const at::Tensor& grad_output,
   const std::unique_ptr<InFlight> pass = std::move(found->second);
   in_flight_.erase(found);
 
-  at::Tensor grad = grad_output;
+  const MicroBatch& batch = *pass->batch;
+  Flow flow = OutputFlow(grad_output, layers_.back()->spec(), batch);
+  at::Tensor grad;
   size_t begun = layers_.size();
   while (!pass->kept.empty()) {
     const size_t layer = pass->kept.back().layer;
-    if (layer != begun) Before(layer);
+    if (layer != begun) {
+      Before(layer);
+      grad = EnterBackward(*layers_[layer], batch, layer >= pass->first_wanted, flow);
+    }
     begun = layer;
     grad = BackwardPiece(*pass, pass->kept.back(), grad);
     pass->kept.pop_back();
     if (!pass->kept.empty() && pass->kept.back().layer == layer) continue;
+    LeaveBackward(*layers_[layer], batch, std::move(grad), layer == 0, flow);
     After(layer);
     done(layer);
   }
-  return grad;
+  return JoinFeatures(flow);
 }
 
 at::Tensor Stage::Backward(int id, const at::Tensor& grad_output) {
@@ -187,14 +229,16 @@ void Stage::BackwardWeights(int id) {
 
 at::Tensor Stage::Evaluate(const MicroBatch& batch, const at::Tensor& input) {
   const at::NoGradGuard no_grad;
-  at::Tensor x = input;
+  Flow flow = TakeInput(batch, input);
   for (size_t i = 0; i < layers_.size(); ++i) {
     Before(i);
     layers_[i]->noise = 0;
-    x = layers_[i]->Forward(batch, x, /*loss_scale=*/1.0);
+    const at::Tensor x = EnterLayer(*layers_[i], flow);
+    LeaveLayer(*layers_[i], batch, layers_[i]->Forward(batch, x, /*loss_scale=*/1.0),
+               i + 1 == layers_.size(), flow);
     After(i);
   }
-  return x;
+  return JoinFeatures(flow);
 }
 
 std::vector<Parameter*> Stage::parameters() const {

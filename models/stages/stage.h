@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/layers/layer.h"
+#include "models/stages/features.h"
 
 namespace equipoise {
 
@@ -23,7 +24,8 @@ class Stage {
   explicit Stage(std::vector<std::unique_ptr<Layer>> layers);
   ~Stage();
 
-  // Runs the layers on a micro-batch and keeps the activations under `id` until Backward(id).
+  // Runs the layers on a micro-batch and keeps the activations under `id` until Backward(id). Input
+  // and output have the features that travel on behind their rows (features.h), as do gradients.
   // The first stage's `input` is undefined; another stage's is marked by the caller with
   // requires_grad when its gradient is wanted. The last stage returns the loss (see HeadLayer), an
   // fp64 scalar that already is the sum of its token losses times `loss_scale`.
@@ -76,6 +78,8 @@ class Stage {
   at::Tensor Run(const InFlight& pass, const Kept& kept);
   at::Tensor ForwardPiece(const InFlight& pass, const at::Tensor& input, Kept& kept);
   at::Tensor BackwardPiece(const InFlight& pass, Kept& kept, const at::Tensor& grad);
+  // The features of a stage's input, and its rows in memory of their own where they are kept.
+  Flow TakeInput(const MicroBatch& batch, const at::Tensor& input) const;
   void Before(size_t layer) const;
   void After(size_t layer) const;
   at::Tensor WalkBackwards(int id, const at::Tensor& grad_output,

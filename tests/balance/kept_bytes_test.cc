@@ -35,6 +35,32 @@ ModelConfig Model(bool large, bool text_norms) {
   return config;
 }
 
+// Qwen3-VL's form; with features of all three blocks, or none.
+ModelConfig Qwen3Vl(bool features) {
+  ModelConfig config = PresetConfig("qwen3_vl-2b");
+  config.vision.hidden_size = 128;
+  config.vision.intermediate_size = 320;
+  config.vision.num_attention_heads = 4;
+  config.vision.num_hidden_layers = 3;
+  config.vision.deepstack_visual_indexes.clear();
+  config.text.deepstack_layers = 0;
+  if (features) {
+    config.vision.deepstack_visual_indexes = {0, 1, 2};
+    config.text.deepstack_layers = 3;
+  }
+  config.text.hidden_size = 192;
+  config.text.intermediate_size = 512;
+  config.text.num_attention_heads = 4;
+  config.text.num_key_value_heads = 2;
+  config.text.head_dim = 64;
+  config.text.mrope_section = {12, 10, 10};
+  config.text.num_hidden_layers = 4;
+  config.text.vocab_size = 2000;
+  config.image_token_id = 1990;
+  config.video_token_id = 1991;
+  return config;
+}
+
 std::vector<MeasuredRow> RowsFor(const LayerSpec& spec) {
   if (spec.component != Component::kLanguageModel) return {{6, {}}};
   if (spec.kind == kTokenEmbedding) return {{3, {384, 128}}};
@@ -122,6 +148,29 @@ TEST_CASE("layers keep the bytes that the cost model counts", "[balance][cpu]") 
       for (const MeasuredRow& row : RowsFor(costs.specs()[static_cast<size_t>(layer)])) {
         CheckBytes(costs, layer, meter.Measure(row), with);
       }
+    }
+  }
+}
+
+// A layer that features pass by is measured without them: alone in its stage, it has them behind
+// its rows, which are then copied.
+TEST_CASE("layers of Qwen3-VL keep the bytes that the cost model counts", "[balance][cpu]") {
+  CountCpuMemory();
+  at::set_num_threads(1);
+  const bool features = GENERATE(false, true);
+  const ModelConfig model = Qwen3Vl(features);
+  for (const Case& with :
+       {Case{false, true, at::kFloat, 0.02}, Case{false, true, at::kBFloat16, 0.08}}) {
+    CostModel::Options options;
+    options.element_bytes = static_cast<int64_t>(c10::elementSize(with.dtype));
+    const CostModel costs(model, MakeCluster({}), options);
+    for (int layer = 0; layer < costs.num_layers(); ++layer) {
+      const LayerSpec& spec = costs.specs()[static_cast<size_t>(layer)];
+      if (features && (spec.kind == "vision_block" || spec.kind == kTokenEmbedding)) continue;
+      LayerMeter meter(model, layer, with.dtype);
+      MeasuredRow row = RowsFor(spec).front();
+      row.tiles *= 10;  // tokens
+      CheckBytes(costs, layer, meter.Measure(row), with);
     }
   }
 }

@@ -36,7 +36,7 @@ void AddSums(const std::vector<TensorAllReduce>& sums, const LayerLoad& load, do
              bool sequence, Bytes& bytes) {
   for (const TensorAllReduce& sum : sums) {
     const double elements = sum.elements.At(load) + sum.fixed;
-    if (elements == 0 || (sequence && sum.of_rows)) continue;
+    if (elements == 0 || (sequence ? sum.of_rows : sum.of_shares)) continue;
     bytes.push_back((sum.fp32 ? 4 : element_bytes) * elements);
   }
 }
@@ -92,6 +92,8 @@ TEST_CASE("the sums of a step are those that the cost model charges", "[balance]
       {"norms of q and k", TinyText("qwen3", /*tied=*/false), 0, 2},
       {"grids of patches", TinyQwenVl(/*windows=*/false), 2, 2},
       {"windows", TinyQwenVl(/*windows=*/true), 2, 3},
+      {"features", TinyQwen3Vl(), 2, 2},
+      {"features over three ranks", TinyQwen3Vl(), 2, 3},
       {"any resolution", TinyLlavaNext(), 2, 3},
       {"patches brought down", TinyLlavaOnevision(), 1, 2},
       {"squares with a vector", TinyLlavaOnevision(), 2, 3},

@@ -1,5 +1,5 @@
-"""Qwen2-VL and Qwen2.5-VL from folders in Hugging Face's form: pictures at their own size,
-positions of their rows and columns. Samples are those of Transformers; a folder is trained,
+"""Qwen2-VL, Qwen2.5-VL and Qwen3-VL from folders in Hugging Face's form: pictures at their own
+size, positions of their rows and columns. Samples are those of Transformers; a folder is trained,
 planned, checked, exported in the names that it came with, and answers as Transformers does."""
 import json
 import os
@@ -16,6 +16,8 @@ from transformers import (
     Qwen2_5_VLForConditionalGeneration,
     Qwen2VLConfig,
     Qwen2VLForConditionalGeneration,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
 )
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
@@ -24,18 +26,28 @@ import tiny_case
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>",
            "<|image_pad|>", "<|video_pad|>"]
 SYSTEM = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
-# With the texts that tell the template.
+# With the texts that tell the template; Qwen3-VL's has no system text.
+TURNS = "<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
 JINJA = ("{% for m in messages %}{% if loop.first and m['role'] != 'system' %}<|im_start|>system\n"
-         "You are a helpful assistant.<|im_end|>\n{% endif %}<|im_start|>{{ m['role'] }}\n"
-         "{{ m['content'] }}<|im_end|>\n{% endfor %}")
+         "You are a helpful assistant.<|im_end|>\n{% endif %}" + TURNS)
+JINJA_3 = "{% for m in messages %}" + TURNS
 KINDS = {"qwen2_vl": (Qwen2VLForConditionalGeneration, Qwen2VLConfig,
                       {"depth": 2, "embed_dim": 32, "mlp_ratio": 2, "hidden_size": 48}),
          "qwen2_5_vl": (Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLConfig,
                         {"depth": 3, "hidden_size": 32, "intermediate_size": 48,
-                         "out_hidden_size": 48, "window_size": 56, "fullatt_block_indexes": [1]})}
+                         "out_hidden_size": 48, "window_size": 56, "fullatt_block_indexes": [1]}),
+         "qwen3_vl": (Qwen3VLForConditionalGeneration, Qwen3VLConfig,
+                      {"depth": 3, "hidden_size": 32, "intermediate_size": 48,
+                       "out_hidden_size": 48, "num_position_embeddings": 16,
+                       "deepstack_visual_indexes": [0, 1]})}
+PATCH = {"qwen2_vl": 14, "qwen2_5_vl": 14, "qwen3_vl": 16}
 
 
-def write_tokenizer(folder, texts):
+def system_of(kind):
+    return "" if kind == "qwen3_vl" else SYSTEM
+
+
+def write_tokenizer(folder, kind, texts):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -46,13 +58,13 @@ def write_tokenizer(folder, texts):
     tokenizer.save(f"{folder}/tokenizer.json")
     with open(f"{folder}/tokenizer_config.json", "w", encoding="utf8") as file:
         json.dump({"tokenizer_class": "Qwen2Tokenizer", "eos_token": "<|im_end|>",
-                   "chat_template": JINJA}, file)
+                   "chat_template": JINJA_3 if kind == "qwen3_vl" else JINJA}, file)
     return tokenizer
 
 
 def write_folder(folder, kind, texts):
     os.makedirs(folder)
-    tokenizer = write_tokenizer(folder, texts)
+    tokenizer = write_tokenizer(folder, kind, texts)
     model, config, vision = KINDS[kind]
     tied = kind == "qwen2_vl"
     text = {"vocab_size": 384, "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 2,
@@ -62,21 +74,26 @@ def write_folder(folder, kind, texts):
             "tie_word_embeddings": tied,
             "rope_parameters": {"rope_type": "default", "rope_theta": 1e6,
                                 "mrope_section": [2, 3, 3]}}
+    if kind == "qwen3_vl":
+        text["head_dim"] = 16
+        text["rope_parameters"] |= {"mrope_section": [4, 2, 2], "mrope_interleaved": True}
     ids = {f"{name}_token_id": tokenizer.token_to_id(f"<|{token}|>")
            for name, token in (("image", "image_pad"), ("video", "video_pad"),
                                ("vision_start", "vision_start"), ("vision_end", "vision_end"))}
     torch.manual_seed(11)
     made = model(config(text_config=text, tie_word_embeddings=tied, **ids, vision_config={
-        "num_heads": 2, "patch_size": 14, "initializer_range": 0.05, **vision}))
+        "num_heads": 2, "patch_size": PATCH[kind], "initializer_range": 0.05, **vision}))
     made.save_pretrained(folder)
-    Qwen2VLImageProcessorPil(size={"shortest_edge": 28 * 28 * 3, "longest_edge": 28 * 28 * 6},
+    token = (2 * PATCH[kind]) ** 2  # pixels
+    Qwen2VLImageProcessorPil(size={"shortest_edge": token * 3, "longest_edge": token * 6},
+                             patch_size=PATCH[kind],
                              image_mean=[0.4, 0.5, 0.6]).save_pretrained(folder)
     return tokenizer
 
 
-def rendered(conversations, tokens, prompt=False):
+def rendered(kind, conversations, tokens, prompt=False):
     """The template's text of a record whose pictures have so many tokens."""
-    text, tokens = SYSTEM, list(tokens)
+    text, tokens = system_of(kind), list(tokens)
     for turn in conversations:
         said = turn["value"]
         while "<image>" in said and turn["from"] == "human":
@@ -94,7 +111,7 @@ def processed(processor, paths):
     return dict(made), [int(grid.prod()) // 4 for grid in made["image_grid_thw"]]
 
 
-def check_samples(results, folder, config, records, tokenizer):
+def check_samples(results, folder, kind, config, records, tokenizer):
     """`data show --pixels` of records with one, two and no pictures."""
     processor = Qwen2VLImageProcessorPil.from_pretrained(f"{folder}/model")
     for index in (0, 1, 3, 4, 7):
@@ -105,7 +122,7 @@ def check_samples(results, folder, config, records, tokenizer):
         names = record.get("image", [])
         names = [names] if isinstance(names, str) else names
         made, tokens = processed(processor, [f"{folder}/images/{name}" for name in names])
-        ids = tokenizer.encode(rendered(record["conversations"], tokens)).ids
+        ids = tokenizer.encode(rendered(kind, record["conversations"], tokens)).ids
         results.check(f"record {index}: ids of Transformers' text",
                       ours["input_ids"].flatten().tolist() == ids)
         trained = ours["labels"].flatten()
@@ -119,14 +136,15 @@ def check_samples(results, folder, config, records, tokenizer):
                           str(ours["image_grid_thw"]))
             error = (ours["pixel_values"] - made["pixel_values"]).abs().max().item()
             results.check(f"record {index}: pixels of its image processor", error <= 1e-6, error)
-    larger = Qwen2VLImageProcessorPil(size={"shortest_edge": 8000, "longest_edge": 20000})
+    larger = Qwen2VLImageProcessorPil(size={"shortest_edge": 8000, "longest_edge": 20000},
+                                      patch_size=PATCH[kind])
     _, rows, columns = processed(larger, [f"{folder}/images/{records[0]['image']}"])[0][
         "image_grid_thw"][0].tolist()
     done = tiny_case.run(config, 1, "data", "show", "0", data__pixels__min=8000,
                          data__pixels__max=20000)
     results.check("data.pixels counts in place of the folder's",
                   done.returncode == 0 and f"{rows} x {columns} patches" in done.stdout
-                  and rows * columns >= 40, done.stdout)
+                  and rows * columns >= 8000 // PATCH[kind] ** 2, done.stdout)
     done = tiny_case.run(config, 1, "data", "show", "0", data__pixels__max=500)
     results.check("too few pixels are refused in one line",
                   done.returncode == 2 and "data.pixels: 0 to 500: " in done.stderr
@@ -143,7 +161,7 @@ def greedy(model, ids, made, stop):
     return answer[:answer.index(stop)] if stop in answer else answer
 
 
-def check_answers(results, folder, where, model, tokenizer):
+def check_answers(results, folder, kind, where, model, tokenizer):
     """`generate` with a folder alone: its template, its pictures."""
     processor = Qwen2VLImageProcessorPil.from_pretrained(f"{folder}/exported")
     paths = [f"{folder}/a.png", f"{folder}/b.png"]
@@ -152,7 +170,7 @@ def check_answers(results, folder, where, model, tokenizer):
     for question, count in (("<image>\nWhat is it?", 1), ("<image>\n<image>\nWhat is it?", 2),
                             ("What is 3 plus 2?", 0)):
         made, tokens = processed(processor, paths[:count])
-        text = rendered([{"from": "human", "value": question}], tokens, prompt=True)
+        text = rendered(kind, [{"from": "human", "value": question}], tokens, prompt=True)
         stop = tokenizer.token_to_id("<|im_end|>")
         want = tokenizer.decode(greedy(model, tokenizer.encode(text).ids, made, stop))
         pictures = [word for path in paths[:count] for word in ("--image", path)]
@@ -174,7 +192,7 @@ def check_export(results, folder, kind, tokenizer):
                   not report["missing_keys"] and not report["unexpected_keys"], str(report)[:300])
     processor = Qwen2VLImageProcessorPil.from_pretrained(f"{folder}/exported")
     made, tokens = processed(processor, [f"{folder}/images/0000_0.png"])
-    text = rendered([{"from": "human", "value": "<image>\na"}], tokens)
+    text = rendered(kind, [{"from": "human", "value": "<image>\na"}], tokens)
     inputs = {"input_ids": torch.tensor([tokenizer.encode(text).ids]), **made}
     save_file(inputs, f"{folder}/inputs.safetensors")
     done = tiny_case.program("check", f"{folder}/exported", f"{folder}/inputs.safetensors", "--out",
@@ -219,14 +237,15 @@ def check_modules(results, folder, config):
                   done.stderr[-300:])
 
 
-def write_config(folder):
+def write_config(folder, kind):
+    template = "chatml" if kind == "qwen3_vl" else "qwen2-vl"
     config = f"{folder}/config.yaml"
     with open(config, "w", encoding="utf8") as file:
         file.write(f"""run: {{dir: {folder}/run}}
 model: {{hf: {folder}/model}}
 data:
   train: [{{annotations: {folder}/train.jsonl, images: {folder}/images}}]
-  template: qwen2-vl
+  template: {template}
   max_tokens: 160
 train: {{steps: 12, precision: fp32, global_batch: 4, lr: 3.0e-3, warmup: 2, threads: 1}}
 checkpoint: {{every: 12}}
@@ -239,11 +258,11 @@ def run_kind(results, kind):
     records = tiny_case.write_records(folder, 24, seed=2)
     texts = [turn["value"] for record in records for turn in record["conversations"]]
     tokenizer = write_folder(f"{folder}/model", kind, texts + [SYSTEM, "user assistant\n"])
-    config = write_config(folder)
-    check_samples(results, folder, config, records, tokenizer)
+    config = write_config(folder, kind)
+    check_samples(results, folder, kind, config, records, tokenizer)
     done = tiny_case.run(config, 1, "plan", "--ranks", "4")
     results.check("plan", done.returncode == 0 and "projector" in done.stdout, done.stderr[-300:])
-    mesh = {"pipeline": 2, "tensor": 1} if kind == "qwen2_vl" else {"pipeline": 1, "tensor": 2}
+    mesh = {"pipeline": 1, "tensor": 2} if kind == "qwen2_5_vl" else {"pipeline": 2, "tensor": 1}
     done = tiny_case.run(config, 2, **{f"parallel__{axis}": n for axis, n in mesh.items()},
                          parallel__data=1)
     results.check(f"{kind} trains on two ranks", done.returncode == 0, done.stderr[-400:])
@@ -251,7 +270,7 @@ def run_kind(results, kind):
     results.check("the loss falls", len(losses) == 12 and losses[-1] < 0.8 * losses[0], str(losses))
     model = check_export(results, folder, kind, tokenizer).eval()
     for where in (f"{folder}/run", f"{folder}/exported"):
-        check_answers(results, folder, where, model, tokenizer)
+        check_answers(results, folder, kind, where, model, tokenizer)
     if kind == "qwen2_5_vl":
         check_modules(results, folder, config)
     shutil.rmtree(folder)

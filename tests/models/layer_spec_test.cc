@@ -13,17 +13,19 @@ namespace {
 TEST_CASE("presets have the published numbers of parameters", "[models][cpu]") {
   // Billions, as the model cards state them: vision and language parts with the projector.
   const std::map<std::string, double> published = {
-      {"internvl2-1b", 0.938},         {"internvl2-2b", 2.21},       {"internvl2_5-4b", 3.71},
-      {"internvl2-8b", 8.08},          {"internvl2-26b", 25.5},      {"internvl3-1b", 0.938},
-      {"internvl3-2b", 2.09},          {"internvl3-8b", 7.94},       {"internvl3-14b", 15.1},
-      {"internvl3-38b", 38.4},         {"internvl2-40b", 40.1},      {"internvl3-78b", 78.4},
-      {"quickstart", 0.0105},          {"internvl3_5-1b", 1.06},     {"internvl3_5-2b", 2.35},
-      {"internvl3_5-4b", 4.73},        {"internvl3_5-8b", 8.53},     {"internvl3_5-14b", 15.1},
-      {"internvl3_5-38b", 38.4},       {"llava1_5-7b", 7.06},        {"llava1_5-13b", 13.4},
-      {"qwen2_vl-2b", 2.21},           {"qwen2_vl-7b", 8.29},        {"qwen2_vl-72b", 73.4},
-      {"qwen2_5_vl-3b", 3.75},         {"qwen2_5_vl-7b", 8.29},      {"qwen2_5_vl-32b", 33.5},
-      {"qwen2_5_vl-72b", 73.4},        {"llava1_6-7b", 7.06},        {"llava1_6-mistral-7b", 7.57},
-      {"llava_onevision-0.5b", 0.894}, {"llava_onevision-7b", 8.03}, {"llava_onevision-72b", 73.2},
+      {"internvl2-1b", 0.938},       {"internvl2-2b", 2.21},          {"internvl2_5-4b", 3.71},
+      {"internvl2-8b", 8.08},        {"internvl2-26b", 25.5},         {"internvl3-1b", 0.938},
+      {"internvl3-2b", 2.09},        {"internvl3-8b", 7.94},          {"internvl3-14b", 15.1},
+      {"internvl3-38b", 38.4},       {"internvl2-40b", 40.1},         {"internvl3-78b", 78.4},
+      {"quickstart", 0.0105},        {"internvl3_5-1b", 1.06},        {"internvl3_5-2b", 2.35},
+      {"internvl3_5-4b", 4.73},      {"internvl3_5-8b", 8.53},        {"internvl3_5-14b", 15.1},
+      {"internvl3_5-38b", 38.4},     {"llava1_5-7b", 7.06},           {"llava1_5-13b", 13.4},
+      {"qwen2_vl-2b", 2.21},         {"qwen2_vl-7b", 8.29},           {"qwen2_vl-72b", 73.4},
+      {"qwen2_5_vl-3b", 3.75},       {"qwen2_5_vl-7b", 8.29},         {"qwen2_5_vl-32b", 33.5},
+      {"qwen3_vl-2b", 2.13},         {"qwen3_vl-4b", 4.44},           {"qwen3_vl-8b", 8.77},
+      {"qwen3_vl-32b", 33.4},        {"qwen2_5_vl-72b", 73.4},        {"llava1_6-7b", 7.06},
+      {"llava1_6-mistral-7b", 7.57}, {"llava_onevision-0.5b", 0.894}, {"llava_onevision-7b", 8.03},
+      {"llava_onevision-72b", 73.2},
   };
   for (const std::string& name : PresetNames()) {
     int64_t count = 0;

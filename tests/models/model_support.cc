@@ -121,6 +121,21 @@ ModelConfig TinyQwenVl(bool windows) {
   return config;
 }
 
+ModelConfig TinyQwen3Vl() {
+  ModelConfig config = TinyQwenVl(/*windows=*/false);
+  config.model_type = "qwen3_vl";
+  config.naming = WeightNaming::kModules;
+  const std::vector<int64_t> sections = {2, 1, 1};
+  config.text = TinyText("qwen3", /*tied=*/false).text;
+  config.text.mrope_section = sections;
+  config.text.mrope_interleaved = true;
+  config.text.deepstack_layers = 2;
+  config.vision.hidden_act = "gelu_pytorch_tanh";
+  config.vision.num_position_embeddings = 25;
+  config.vision.deepstack_visual_indexes = {0, 1};
+  return config;
+}
+
 std::map<std::string, at::Tensor> TestModel::gradients() const {
   std::map<std::string, at::Tensor> all;
   for (const Parameter* parameter : stage->parameters()) {

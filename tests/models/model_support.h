@@ -33,6 +33,9 @@ ModelConfig TinyLlavaOnevision();
 // Qwen2.5-VL's form: RMSNorm, SwiGLU, windows of two by two tokens in the first block; else
 // Qwen2-VL's, whose head is tied.
 ModelConfig TinyQwenVl(bool windows);
+// Qwen3-VL's form: positions interpolated from 5 by 5, two features, one of the last block's
+// output.
+ModelConfig TinyQwen3Vl();
 
 // One stage and its memory.
 struct TestModel {

@@ -37,7 +37,7 @@ TEST_CASE("the head's loss is that of its logits", "[models][cpu]") {
 TEST_CASE("generation with a cache equals the full forward pass", "[models][cpu]") {
   const ModelConfig config =
       GENERATE(TinyText("qwen2", true), TinyInternVl(true), testing::TinyQwenVl(/*windows=*/false),
-               testing::TinyQwenVl(true));
+               testing::TinyQwenVl(true), testing::TinyQwen3Vl());
   TestModel model = MakeModel(config);
   MicroBatch whole = RandomBatch(config, {80}, config.has_vision ? 2 : 0, 5);
   whole.targets = at::Tensor();

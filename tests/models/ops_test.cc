@@ -11,6 +11,7 @@
 #include "models/ops/cross_entropy.h"
 #include "models/ops/embedding.h"
 #include "models/ops/gradient_sums.h"
+#include "models/ops/interpolated_positions.h"
 #include "models/ops/linear.h"
 #include "models/ops/norm.h"
 #include "models/ops/patches.h"
@@ -227,6 +228,21 @@ TEST_CASE("class token and positions", "[ops][cpu]") {
            return ops::AddClassAndPositions(x[0], nullptr, *w[0]);
          },
          [](const Tensors& x, const Tensors& w) { return x[0] + w[0]; }});
+}
+
+TEST_CASE("rows interpolated from a table of positions", "[ops][cpu]") {
+  // The same corner of several rows, and twice in one.
+  const at::Tensor corners = at::tensor({0, 1, 3, 1, 1, 3, 2, 1, 3, 4, 4, 4}).view({4, 3});
+  const at::Tensor weights = Normal({4, 3}, 7).abs();
+  Check({{{3, 8}},
+         {{5, 8}},
+         [&](const Tensors& x, const Weights& w) {
+           return ops::AddInterpolated(x[0], {corners.to(at::kLong), weights}, *w[0]);
+         },
+         [&](const Tensors& x, const Tensors& w) {
+           const at::Tensor rows = w[0].index_select(0, corners.flatten().to(at::kLong));
+           return x[0] + (rows.view({4, 3, 8}) * weights.unsqueeze(2)).sum(0);
+         }});
 }
 
 TEST_CASE("patches come as a convolution sees them", "[ops][cpu]") {

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
+#include "models/families/qwen2_vl/position_grid.h"
 #include "models/spec/grid_positions.h"
 
 namespace equipoise {
@@ -24,6 +25,29 @@ ImageSpec Spec(int64_t window) {
   spec.min_pixels = 28 * 28;
   spec.max_pixels = 28 * 28 * 12;
   return spec;
+}
+
+TEST_CASE("learned positions are interpolated to a picture's grid, corners to corners",
+          "[models][cpu]") {
+  const std::vector<PatchGrid> pictures = {{2, 2}, {2, 6}};
+  const PositionGrid grid =
+      PositionGridOf(LayoutOf(pictures, Spec(/*window=*/0)), pictures, /*side=*/3);
+  REQUIRE(grid.corners[0].size() == 16);
+  // The corners of the square, alone.
+  for (size_t i = 0; i < 4; ++i) {
+    CHECK(grid.corners[0][i] == Numbers{0, 2, 6, 8}[i]);
+    CHECK(grid.weights[0][i] == 1);
+  }
+  // The second patch of six: two fifths from the first position to the second.
+  CHECK(grid.corners[0][5] == 0);
+  CHECK(grid.corners[1][5] == 1);
+  CHECK(grid.weights[0][5] == Approx(0.6F));
+  CHECK(grid.weights[1][5] == Approx(0.4F));
+  for (size_t i = 0; i < 16; ++i) {
+    float sum = 0;
+    for (const auto& weights : grid.weights) sum += weights[i];
+    CHECK(sum == Approx(1));
+  }
 }
 
 TEST_CASE("squares are ordered window by window, within a picture", "[models][cpu]") {

@@ -14,7 +14,8 @@ PUBLISHED = {"internvl2-1b": 0.938, "internvl2-2b": 2.21, "internvl2-8b": 8.08,
              "internvl3-14b": 15.1, "internvl3-38b": 38.4, "internvl3-78b": 78.4,
              "qwen2_vl-2b": 2.21, "qwen2_vl-7b": 8.29, "qwen2_vl-72b": 73.4,
              "qwen2_5_vl-3b": 3.75, "qwen2_5_vl-7b": 8.29, "qwen2_5_vl-32b": 33.5,
-             "qwen2_5_vl-72b": 73.4, "llava1_5-7b": 7.06, "llava1_5-13b": 13.4,
+             "qwen2_5_vl-72b": 73.4, "qwen3_vl-2b": 2.13, "qwen3_vl-4b": 4.44,
+             "qwen3_vl-8b": 8.77, "qwen3_vl-32b": 33.4, "llava1_5-7b": 7.06, "llava1_5-13b": 13.4,
              "llava1_6-7b": 7.06, "llava1_6-mistral-7b": 7.57}
 
 

@@ -18,13 +18,12 @@ from transformers import (InternVLConfig, InternVLForConditionalGeneration, Llam
                           LlavaNextConfig, LlavaNextForConditionalGeneration,
                           LlavaOnevisionConfig, LlavaOnevisionForConditionalGeneration,
                           MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM,
-                          Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2VLConfig,
-                          Qwen2VLForConditionalGeneration,
                           Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 import internlm2
 import opengvlab
 import parity
+import qwen_vl
 import reference
 
 VOCABULARY, PAD, IMAGE = 200, 0, 199
@@ -84,16 +83,6 @@ def llava_onevision(text):
         tie_word_embeddings=text.tie_word_embeddings))
 
 
-def qwen_vl(kind, config, vision, tied):
-    """Qwen2-VL or Qwen2.5-VL, whose pictures are grids of patches of 14 pixels."""
-    text = text_sizes(tie_word_embeddings=tied, rope_parameters={
-        "rope_type": "default", "rope_theta": 1e6, "mrope_section": [1, 1, 2]})
-    vision = {"depth": 3, "num_heads": 4, "patch_size": 14, **vision}
-    return kind(config(text_config=text, vision_config=vision, image_token_id=IMAGE,
-                       video_token_id=IMAGE - 1, vision_start_token_id=IMAGE - 2,
-                       vision_end_token_id=IMAGE - 3, tie_word_embeddings=tied))
-
-
 LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0,
                "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
 # The first sample is longer than max_position_embeddings.
@@ -124,13 +113,10 @@ MODELS = {
         head_dim=16, sliding_window=None))),
     "llava clip mistral": lambda: llava("clip_vision_model", MistralConfig(**text_sizes(
         sliding_window=256)), -2),
-    "qwen2_vl tied": lambda: qwen_vl(
-        Qwen2VLForConditionalGeneration, Qwen2VLConfig,
-        {"embed_dim": 32, "mlp_ratio": 2, "hidden_size": 48}, tied=True),
-    "qwen2_5_vl": lambda: qwen_vl(
-        Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLConfig,
-        {"hidden_size": 32, "intermediate_size": 56, "out_hidden_size": 48, "window_size": 56,
-         "fullatt_block_indexes": [1]}, tied=False),
+    "qwen2_vl tied": lambda: qwen_vl.qwen2_vl(text_sizes(tie_word_embeddings=True), IMAGE),
+    "qwen2_5_vl": lambda: qwen_vl.qwen2_5_vl(text_sizes(), IMAGE),
+    "qwen3_vl tied": lambda: qwen_vl.qwen3_vl(text_sizes(tie_word_embeddings=True), IMAGE, [0, 1]),
+    "qwen3_vl": lambda: qwen_vl.qwen3_vl(text_sizes(), IMAGE, [0, 1, 2]),
     "llava clip llama": lambda: llava("clip_vision_model", LlamaConfig(**text_sizes()), -2),
     "llava siglip qwen2": lambda: llava("siglip_vision_model", Qwen2Config(**text_sizes(
         tie_word_embeddings=True)), -1, vision_use_head=False),
@@ -151,6 +137,7 @@ SIZES = ([(100, 200, 5, 14), (10, 10, 3, 10)], [(10, 10, 3, 10)], [])
 # LLaVA-OneVision: 6 x 4 patches brought down to 4 x 2; two squares, each with a vector behind it.
 ONEVISION_SIZES = ([(168, 110, 7, 16)], [(100, 200, 1, 5), (10, 10, 1, 5)], [])
 SEVERAL_RANKS = {"llava_next llama": 2, "llava_onevision qwen2": 2,
+                 "qwen3_vl": 3, "qwen3_vl tied": 2,
                  "qwen2_vl tied": 2, "qwen2_5_vl": 3, "qwen2 tied": 2,
                  "internvl 6b llama": 5, "qwen3 tied": 2, "llava clip llama": 2, "mistral": 2,
                  "phi3": 4}

@@ -410,6 +410,7 @@ ModelConfig CellModel(const std::string& name) {
   if (name == "llava_onevision-qwen2") return TinyLlavaOnevision();
   if (name == "qwen2_vl") return TinyQwenVl(/*windows=*/false);
   if (name == "qwen2_5_vl") return TinyQwenVl(/*windows=*/true);
+  if (name == "qwen3_vl") return TinyQwen3Vl();
   if (name.starts_with("internvl-")) {  // another decoder behind InternViT-300M's form
     ModelConfig config = TinyInternVl(/*large_form=*/false);
     config.text = TinyText(name.substr(name.find('-') + 1), /*tied=*/false).text;

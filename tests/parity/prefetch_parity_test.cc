@@ -96,7 +96,7 @@ TEST_CASE("prefetch parity: text alone, pictures now and then, nothing trained b
 
 TEST_CASE("prefetch parity: other encoders, and adapters of the language model", "[parity][cpu]") {
   Cell cell = Ahead();
-  cell.model = GENERATE("llava-llama", "qwen2_vl", "qwen2_5_vl", "internvl-qwen2+lora",
+  cell.model = GENERATE("llava-llama", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl-qwen2+lora",
                         "internvl-qwen2+dropout", "internvl-qwen2+int8");
   cell.modality = "pictures";
   cell.schedule = GENERATE("1f1b", "zb_v");

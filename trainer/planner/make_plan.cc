@@ -237,6 +237,11 @@ void RequireContext(const RunConfig& config, const ModelConfig& model) {
         "encoder is to be {}; set parallel.encoder to inline",
         key, parallel.encoder));
   }
+  if (model.text.deepstack_layers > 0) {
+    throw ConfigError(key +
+                      "context ranks do not exchange features of the encoder that are added behind "
+                      "decoder layers (DeepStack); leave it out");
+  }
   const std::vector<LayerSpec> specs = LayerSpecs(model);
   const int layers = NumEncoderLayers(specs);
   const bool first_has_all =

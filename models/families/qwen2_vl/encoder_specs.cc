@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
 
 namespace equipoise {
 namespace {
@@ -42,6 +45,17 @@ LayerSpec PatchEmbeddingSpec(const VisionConfig& vision) {
   spec.mlp.passes = {{PassKind::kCopy, PerRow::Patches(p), /*whole=*/true}};
   spec.mlp.saved_weights = PerRow::Patches(p);
   spec.mlp.workspace = PerRow::Patches(h);
+  if (vision.num_position_embeddings == 0) return spec;
+  spec.shape += fmt::format(", {} positions", vision.num_position_embeddings);
+  spec.AddTensor("proj.bias", {hidden}, Init::Zeros());
+  spec.parameters.push_back({"visual.pos_embed.weight",
+                             {vision.num_position_embeddings, hidden},
+                             Init::Normal(vision.initializer_range),
+                             0,
+                             {}});
+  spec.mlp.passes.push_back({PassKind::kEmbedding, PerRow::Patches(4 * h), /*whole=*/true});
+  spec.mlp.passes.push_back({PassKind::kResidual, PerRow::Patches(h), /*whole=*/true});
+  spec.mlp.workspace_fp32 = PerRow::Patches(2 * h);
   return spec;
 }
 
@@ -55,14 +69,11 @@ void AddBlockParameters(const VisionConfig& vision, const Split& heads, const Sp
                         hidden, /*bias=*/true, deviation);
   spec.AddRowLinear("attn.proj", heads, hidden, /*bias=*/true, deviation);
   spec.AddNorm("norm2", hidden, norm_bias);
-  if (vision.hidden_act == "silu") {
-    spec.AddColumnLinears({{"mlp.gate_proj", inner}, {"mlp.up_proj", inner}}, hidden,
-                          /*bias=*/true, deviation);
-    spec.AddRowLinear("mlp.down_proj", inner, hidden, /*bias=*/true, deviation);
-  } else {
-    spec.AddColumnLinears({{"mlp.fc1", inner}}, hidden, /*bias=*/true, deviation);
-    spec.AddRowLinear("mlp.fc2", inner, hidden, /*bias=*/true, deviation);
-  }
+  const MlpNames mlp = MlpNamesOf(vision);
+  std::vector<std::pair<std::string, Split>> columns;
+  for (const std::string& name : mlp.inner) columns.emplace_back(name, inner);
+  spec.AddColumnLinears(columns, hidden, /*bias=*/true, deviation);
+  spec.AddRowLinear(mlp.outer, inner, hidden, /*bias=*/true, deviation);
 }
 
 void AddAttentionCosts(const VisionConfig& vision, double query, bool windowed, LayerSpec& spec) {
@@ -127,6 +138,10 @@ LayerSpec VisionBlockSpec(const VisionConfig& vision, int64_t index, int ranks) 
       Split::Width(vision.intermediate_size, "columns of the vision model's MLP");
   AddBlockParameters(vision, by_head, by_width, spec);
   spec.input = spec.output = EncoderRows(vision);
+  for (const int64_t feature : vision.deepstack_visual_indexes) {
+    if (feature < index) ++spec.input.features;
+    if (feature <= index) ++spec.output.features;
+  }
   spec.has_halves = true;
   AddAttentionCosts(vision, static_cast<double>(by_head.Largest(ranks)), windowed, spec);
   AddMlpCosts(vision, by_width.Largest(ranks), spec);
@@ -138,42 +153,66 @@ LayerSpec VisionBlockSpec(const VisionConfig& vision, int64_t index, int ranks) 
   return spec;
 }
 
+// Of mergers that run one after the other; `part`: columns between the two linear layers on this
+// rank.
+void AddMergerCosts(const ModelConfig& config, const std::vector<MergerNames>& mergers,
+                    int64_t part, int ranks, LayerSpec& spec) {
+  const VisionConfig& vision = config.vision;
+  const int64_t in = vision.hidden_size * config.shuffle() * config.shuffle();
+  const int64_t out = config.text.hidden_size;
+  const double i = static_cast<double>(in), o = static_cast<double>(out);
+  const double p = static_cast<double>(part), n = static_cast<double>(mergers.size());
+  HalfCost& mlp = spec.mlp;
+  for (const MergerNames& names : mergers) {
+    mlp.products.push_back({PerRow::ImageTokens(1), part, in});
+    mlp.products.push_back({PerRow::ImageTokens(1), out, part});
+    mlp.passes.push_back(NormPass(vision));
+    mlp.passes.push_back({PassKind::kGelu, PerRow::ImageTokens(p)});
+    if (ranks > 1) {
+      mlp.all_reduces.push_back({PerRow::ImageTokens(o)});
+      mlp.gradient_all_reduces.push_back({PerRow::ImageTokens(i)});
+    }
+    const double statistics = Statistics(vision);
+    (names.of_squares ? mlp.saved_fp32.per_image_token : mlp.saved_fp32.per_patch) += statistics;
+  }
+  if (vision.window_size > 0) {
+    mlp.passes.push_back({PassKind::kCopy, PerRow::ImageTokens(o), /*whole=*/true});
+  }
+  if (spec.takes_features) {  // rows are joined in front of the mergers and behind them
+    mlp.passes.push_back({PassKind::kCopy, PerRow::ImageTokens(n * (i + o)), /*whole=*/true});
+  }
+  mlp.input = PerRow::Patches(n * static_cast<double>(vision.hidden_size));
+  mlp.saved = PerRow::ImageTokens(n * p);                // before GELU
+  mlp.saved_weights = PerRow::ImageTokens(n * (i + p));  // the norm's output, GELU's
+  // One merger at a time, and in the end the gradients of all their inputs, joined.
+  mlp.workspace = PerRow::ImageTokens(n == 1 ? i + o : 2 * n * i + o);
+}
+
 LayerSpec MergerSpec(const ModelConfig& config, int ranks) {
   const VisionConfig& vision = config.vision;
   const int64_t square = config.shuffle() * config.shuffle();
   const int64_t in = vision.hidden_size * square, out = config.text.hidden_size;
   const double deviation = vision.initializer_range;
   const Split by_width = Split::Width(in, "columns of the projector");
+  const std::vector<MergerNames> mergers = MergersOf(vision);
+  const int64_t features = std::ssize(mergers) - 1;
   LayerSpec spec;
   spec.kind = "projector";
   spec.title = "projector";
   spec.shape = fmt::format("in {}, out {}, {} patches, {}", in, out, square, vision.norm_type);
-  spec.name = "visual.merger";
+  if (features > 0) spec.shape += fmt::format(", {} features", features);
+  spec.name = features > 0 ? "visual" : "visual.merger";
   spec.component = Component::kConnector;
-  spec.AddNorm("ln_q", vision.hidden_size, HasLayerNorm(vision));
-  spec.AddColumnLinears({{"mlp.0", by_width}}, in, /*bias=*/true, deviation);
-  spec.AddRowLinear("mlp.2", by_width, out, /*bias=*/true, deviation);
+  for (const MergerNames& names : mergers) {
+    spec.AddNorm(names.norm, names.of_squares ? in : vision.hidden_size, HasLayerNorm(vision));
+    spec.AddColumnLinears({{names.linear_1, by_width}}, in, /*bias=*/true, deviation);
+    spec.AddRowLinear(names.linear_2, by_width, out, /*bias=*/true, deviation);
+  }
+  spec.takes_features = features > 0;
   spec.input = EncoderRows(vision);
   spec.output = {RowKind::kImageTokens, out};
-
-  const int64_t part = by_width.Largest(ranks);
-  const double i = static_cast<double>(in), o = static_cast<double>(out);
-  const double p = static_cast<double>(part);
-  HalfCost& mlp = spec.mlp;
-  mlp.products = {{PerRow::ImageTokens(1), part, in}, {PerRow::ImageTokens(1), out, part}};
-  mlp.passes = {NormPass(vision), {PassKind::kGelu, PerRow::ImageTokens(p)}};
-  if (vision.window_size > 0) {
-    mlp.passes.push_back({PassKind::kCopy, PerRow::ImageTokens(o), /*whole=*/true});
-  }
-  if (ranks > 1) {
-    mlp.all_reduces = {{PerRow::ImageTokens(o)}};
-    mlp.gradient_all_reduces = {{PerRow::ImageTokens(i)}};
-  }
-  mlp.input = PerRow::Patches(static_cast<double>(vision.hidden_size));
-  mlp.saved = PerRow::ImageTokens(p);              // before GELU
-  mlp.saved_weights = PerRow::ImageTokens(i + p);  // the norm's output, GELU's
-  mlp.saved_fp32 = PerRow::Patches(Statistics(vision));
-  mlp.workspace = PerRow::ImageTokens(i + o);
+  spec.input.features = spec.output.features = features;
+  AddMergerCosts(config, mergers, by_width.Largest(ranks), ranks, spec);
   return spec;
 }
 
@@ -182,6 +221,28 @@ LayerSpec MergerSpec(const ModelConfig& config, int ranks) {
 bool HasWindows(const VisionConfig& vision, int64_t block) {
   const std::vector<int64_t>& full = vision.full_attention;
   return vision.window_size > 0 && std::find(full.begin(), full.end(), block) == full.end();
+}
+
+int64_t PositionSide(const VisionConfig& vision) {
+  return std::llround(std::sqrt(static_cast<double>(vision.num_position_embeddings)));
+}
+
+MlpNames MlpNamesOf(const VisionConfig& vision) {
+  if (vision.hidden_act == "silu") return {{"mlp.gate_proj", "mlp.up_proj"}, "mlp.down_proj"};
+  if (vision.num_position_embeddings == 0) return {{"mlp.fc1"}, "mlp.fc2"};
+  return {{"mlp.linear_fc1"}, "mlp.linear_fc2"};
+}
+
+std::vector<MergerNames> MergersOf(const VisionConfig& vision) {
+  if (vision.num_position_embeddings == 0) return {{"ln_q", "mlp.0", "mlp.2"}};
+  const auto named = [](const std::string& merger, bool of_squares) -> MergerNames {
+    return {merger + ".norm", merger + ".linear_fc1", merger + ".linear_fc2", of_squares};
+  };
+  std::vector<MergerNames> mergers = {named("merger", false)};
+  for (size_t i = 0; i < vision.deepstack_visual_indexes.size(); ++i) {
+    mergers.push_back(named(fmt::format("deepstack_merger_list.{}", i), true));
+  }
+  return mergers;
 }
 
 std::vector<LayerSpec> Qwen2VlEncoderSpecs(const ModelConfig& config, int tensor_ranks) {

@@ -76,6 +76,12 @@ ImageSpec Qwen2VlImages(const ModelConfig& config) {
   images.max_pixels = 28 * 28 * 1280;
   images.mean = {0.48145466F, 0.4578275F, 0.40821073F};
   images.deviation = {0.26862954F, 0.26130258F, 0.27577711F};
+  if (config.model_type == "qwen3_vl" && !config.preprocessor.is_object()) {
+    // Of published folders: the class of their processor has the defaults above.
+    images.min_pixels = 256 * 256;
+    images.max_pixels = 4096 * 4096;
+    images.mean = images.deviation = {0.5F, 0.5F, 0.5F};
+  }
   if (config.preprocessor.is_object()) {
     const Json& json = config.preprocessor;
     RequireKnownSteps(json);

@@ -5,7 +5,7 @@
 
 namespace equipoise {
 
-// The image input of Qwen2-VL and Qwen2.5-VL: as the folder's image processor says, with its
+// The image input of Qwen2-VL and its successors: as the folder's image processor says, with its
 // class's defaults. Throws DataError that names the key for what is not supported.
 ImageSpec Qwen2VlImages(const ModelConfig& config);
 

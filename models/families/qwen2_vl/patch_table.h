@@ -4,6 +4,7 @@
 
 #include "models/families/qwen2_vl/patch_layout.h"
 #include "models/layers/micro_batch.h"
+#include "models/ops/interpolated_positions.h"
 #include "models/spec/model_config.h"
 
 namespace equipoise {
@@ -20,12 +21,14 @@ class PatchTable {
     // squares are computed as they come.
     at::Tensor order, places;
     at::Tensor cos, sin;  // [patches, head_dim / 2] fp32 of the rotary positions: rows, columns
+    ops::Interpolation positions;  // of the patches, where the encoder learns positions
   };
   // REQUIRES: the micro-batch has pictures.
   const Entry& At(const MicroBatch& batch, at::Device device);
 
  private:
   const ImageSpec images_;
+  const int64_t side_;      // of the square of learned positions; 0: none
   at::Tensor frequencies_;  // [head_dim / 4] fp32
   at::Tensor image_grids_;  // of entry_; held, so that no other tensor can have its identity
   Entry entry_;

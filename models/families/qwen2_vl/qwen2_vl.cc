@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
+#include <algorithm>
 #include <fstream>
+#include <functional>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -16,7 +17,7 @@
 namespace equipoise {
 namespace {
 
-constexpr char kQwen2[] = "qwen2_vl", kQwen25[] = "qwen2_5_vl";
+constexpr char kQwen2[] = "qwen2_vl", kQwen25[] = "qwen2_5_vl", kQwen3[] = "qwen3_vl";
 // Names the naming in the config.json of a run, whose folder has no weights to tell it.
 constexpr char kNamesKey[] = "weight_names", kModules[] = "modules";
 
@@ -34,16 +35,41 @@ std::vector<int64_t> Numbers(const ConfigSection& section, const char* key,
   return numbers;
 }
 
-// Absent keys have the defaults of Transformers' Qwen2VLVisionConfig and Qwen2_5_VLVisionConfig.
-// Sizes of the language model's rows (hidden_size of Qwen2-VL, out_hidden_size) are its own.
-VisionConfig ParseVision(const ConfigSection& section, bool first, int64_t rows) {
+// What Qwen3-VL's encoder has in other ways than those before it.
+void ParseQwen3Vision(const ConfigSection& section, VisionConfig* vision) {
+  vision->hidden_act = "gelu_pytorch_tanh";
+  section.RequireText("hidden_act", vision->hidden_act);
+  vision->intermediate_size = section.Size("intermediate_size", kMaxWidth, 4304);
+  vision->num_position_embeddings = section.Size("num_position_embeddings", kMaxWidth, 2304);
+  const int64_t side = PositionSide(*vision);
+  if (side * side != vision->num_position_embeddings) {
+    section.Refuse("num_position_embeddings",
+                   fmt::format("{} is not a square", vision->num_position_embeddings));
+  }
+  const std::vector<int64_t> features = Numbers(section, "deepstack_visual_indexes", {8, 16, 24});
+  const bool ascending = std::adjacent_find(features.begin(), features.end(),
+                                            std::greater_equal<>()) == features.end();
+  if (!ascending || (!features.empty() && features.back() >= vision->num_hidden_layers)) {
+    section.Refuse("deepstack_visual_indexes", "must be ascending numbers of blocks");
+  }
+  vision->deepstack_visual_indexes = features;
+}
+
+// Absent keys have the defaults of Transformers' Qwen2VLVisionConfig, Qwen2_5_VLVisionConfig and
+// Qwen3VLVisionConfig. Sizes of the language model's rows (hidden_size of Qwen2-VL,
+// out_hidden_size) are its own.
+VisionConfig ParseVision(const ConfigSection& section, const std::string& model_type,
+                         int64_t rows) {
+  const bool first = model_type == kQwen2, third = model_type == kQwen3;
   VisionConfig vision;
-  vision.model_type = first ? "qwen2_vl_vision" : "qwen2_5_vl_vision";
-  vision.hidden_size =
-      section.Size(first ? "embed_dim" : "hidden_size", kMaxWidth, first ? 1280 : 3584);
-  vision.num_hidden_layers = section.Size("depth", kMaxLayers, 32);
+  vision.model_type = model_type + "_vision";
+  vision.hidden_size = section.Size(first ? "embed_dim" : "hidden_size", kMaxWidth,
+                                    first   ? 1280
+                                    : third ? 1152
+                                            : 3584);
+  vision.num_hidden_layers = section.Size("depth", kMaxLayers, third ? 27 : 32);
   vision.num_attention_heads = section.Size("num_heads", kMaxWidth, 16);
-  vision.patch_size = section.Square("patch_size", kMaxPixels, 14);
+  vision.patch_size = section.Square("patch_size", kMaxPixels, third ? 16 : 14);
   vision.temporal_patch_size = section.Size("temporal_patch_size", 64, 2);
   vision.initializer_range = section.InitialScale("initializer_range", 0.02);
   vision.attention_bias = true;
@@ -68,6 +94,10 @@ VisionConfig ParseVision(const ConfigSection& section, bool first, int64_t rows)
     }
     return vision;
   }
+  if (third) {
+    ParseQwen3Vision(section, &vision);
+    return vision;
+  }
   vision.norm_type = "rms_norm";
   vision.hidden_act = "silu";
   section.RequireText("hidden_act", "silu");
@@ -78,14 +108,21 @@ VisionConfig ParseVision(const ConfigSection& section, bool first, int64_t rows)
 }
 
 // The language model, whose keys lie in text_config or, in published folders, beside the others.
-TextConfig ParseText(const ConfigSection& top) {
+TextConfig ParseText(const ConfigSection& top, bool third) {
   const bool flat = !top.Has("text_config");
   const ConfigSection section = flat ? top : Subsection(top, "text_config");
   Json json = {{"rms_norm_eps", 1e-5},   {"rope_theta", 1e6},        {"bos_token_id", 151643},
                {"eos_token_id", 151645}, {"num_key_value_heads", 8}, {"vocab_size", 152064}};
+  if (third) {
+    json = {{"rope_theta", 5e5},
+            {"num_key_value_heads", 32},
+            {"vocab_size", 151936},
+            {"max_position_embeddings", 128000}};
+  }
   json.update(section.json);
-  json["model_type"] = "qwen2";
+  json["model_type"] = third ? "qwen3" : "qwen2";
   std::vector<int64_t> sections = {16, 24, 24};
+  if (third) sections = {24, 20, 20};
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     if (!section.Has(key)) continue;
     const ConfigSection rope = Subsection(section, key);
@@ -99,17 +136,20 @@ TextConfig ParseText(const ConfigSection& top) {
   // As in Transformers, either key ties the head.
   text.tie_word_embeddings |= top.Flag("tie_word_embeddings", false);
   text.mrope_section = sections;
+  text.mrope_interleaved = third;
   return text;
 }
 
 void Parse(const ConfigSection& top, ModelConfig* config) {
-  const bool first = config->model_type == kQwen2;
+  const bool third = config->model_type == kQwen3;
   config->has_vision = true;
   const std::string names = GetString(top.json, kNamesKey, top.where, "");
-  config->naming = names == kModules ? WeightNaming::kModules : WeightNaming::kOriginal;
-  config->text = ParseText(top);
+  const bool modules = third || names == kModules;
+  config->naming = modules ? WeightNaming::kModules : WeightNaming::kOriginal;
+  config->text = ParseText(top, third);
   const ConfigSection vision = Subsection(top, "vision_config");
-  config->vision = ParseVision(vision, first, config->text.hidden_size);
+  config->vision = ParseVision(vision, config->model_type, config->text.hidden_size);
+  config->text.deepstack_layers = std::ssize(config->vision.deepstack_visual_indexes);
   config->downsample_ratio = 1.0 / static_cast<double>(vision.Size("spatial_merge_size", 1024, 2));
   config->image_token_id = GetInt(top.json, "image_token_id", top.where, 151655);
   config->video_token_id = GetInt(top.json, "video_token_id", top.where, 151656);
@@ -134,6 +174,12 @@ void Validate(const ModelConfig& config, const std::string& where) {
   if (config.text.rope_type != "default") {
     refuse(
         fmt::format("rope_type: '{}' is not supported with mrope_section", config.text.rope_type));
+  }
+  if (config.text.deepstack_layers > config.text.num_hidden_layers) {
+    refuse(
+        fmt::format("vision_config: deepstack_visual_indexes: {} features for {} layers of the "
+                    "language model",
+                    config.text.deepstack_layers, config.text.num_hidden_layers));
   }
   if (vision.window_size > 0 && vision.window_size < vision.patch_size * config.shuffle()) {
     refuse(fmt::format("vision_config: window_size: {} is less than the {} pixels of a token",
@@ -165,32 +211,48 @@ void WriteVision(const ModelConfig& config, Json* json) {
   }
   json->update({{"hidden_size", vision.hidden_size},
                 {"out_hidden_size", rows},
-                {"intermediate_size", vision.intermediate_size},
-                {"window_size", vision.window_size},
-                {"fullatt_block_indexes", vision.full_attention}});
+                {"intermediate_size", vision.intermediate_size}});
+  if (config.model_type == kQwen3) {
+    json->update({{"num_position_embeddings", vision.num_position_embeddings},
+                  {"deepstack_visual_indexes", vision.deepstack_visual_indexes}});
+  } else {
+    json->update(
+        {{"window_size", vision.window_size}, {"fullatt_block_indexes", vision.full_attention}});
+  }
+}
+
+const char* Architecture(const std::string& model_type) {
+  if (model_type == kQwen2) return "Qwen2VLForConditionalGeneration";
+  return model_type == kQwen3 ? "Qwen3VLForConditionalGeneration"
+                              : "Qwen2_5_VLForConditionalGeneration";
 }
 
 // Training changes no key: a folder's config.json stays as it is. A whole one is written for a
 // model that was made in code.
 void Write(const ModelConfig& config, Json* json) {
   (*json)["torch_dtype"] = "float32";
-  if (config.naming == WeightNaming::kModules) (*json)[kNamesKey] = kModules;
+  const bool third = config.model_type == kQwen3;
+  if (config.naming == WeightNaming::kModules && !third) (*json)[kNamesKey] = kModules;
   if (json->contains("vision_config")) return;
-  const bool first = config.model_type == kQwen2;
-  const char* name =
-      first ? "Qwen2VLForConditionalGeneration" : "Qwen2_5_VLForConditionalGeneration";
   json->update({{"model_type", config.model_type},
-                {"architectures", {name}},
+                {"architectures", {Architecture(config.model_type)}},
                 {"image_token_id", config.image_token_id},
                 {"video_token_id", config.video_token_id},
                 {"tie_word_embeddings", config.text.tie_word_embeddings}});
   Json& text = (*json)["text_config"];
   WriteDecoder(config.text, &text);
   text["model_type"] = config.model_type + "_text";
-  text["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", config.text.mrope_section}};
+  text["rope_scaling"] = {{"type", third ? "default" : "mrope"},
+                          {"mrope_section", config.text.mrope_section}};
   text["rope_parameters"] = {{"rope_type", "default"},
                              {"rope_theta", config.text.rope_theta},
                              {"mrope_section", config.text.mrope_section}};
+  if (third) {
+    text["rope_scaling"]["rope_type"] = "default";
+    for (const char* key : {"rope_scaling", "rope_parameters"}) {
+      text[key]["mrope_interleaved"] = true;
+    }
+  }
   WriteVision(config, &(*json)["vision_config"]);
 }
 
@@ -204,7 +266,7 @@ void AddForm(const std::string& visual, const std::string& text, std::vector<Ren
   for (const char* name : {"attn.proj", "mlp", "norm1", "norm2"}) {
     rows->push_back({ours + name, theirs + name, {}});
   }
-  for (const char* name : {"merger", "patch_embed"}) {
+  for (const char* name : {"merger", "deepstack_merger_list", "patch_embed", "pos_embed"}) {
     rows->push_back({std::string("visual.") + name, visual + name, {}});
   }
   for (const char* name : {"layers", "embed_tokens", "norm"}) {
@@ -225,9 +287,10 @@ std::vector<Renaming> Renamings(const ModelConfig& config) {
 
 int64_t FindImageToken(const std::string& /*folder*/) { return -1; }
 
-FolderSettings Settings(const ModelConfig& /*config*/, const std::string& /*folder*/) {
+FolderSettings Settings(const ModelConfig& config, const std::string& /*folder*/) {
   FolderSettings settings;
-  settings.default_template = "qwen2-vl";
+  // Qwen3-VL's has no system text of its own.
+  settings.default_template = config.model_type == kQwen3 ? "chatml" : "qwen2-vl";
   return settings;
 }
 
@@ -249,8 +312,8 @@ void FindNaming(const std::string& folder, ModelConfig* config) {
 
 const EncoderFamily& Qwen2Vl() {
   static const EncoderFamily kFamily = {
-      {kQwen2, kQwen25},   Parse,         Validate,       Write,    Renamings,
-      Qwen2VlEncoderSpecs, Qwen2VlImages, FindImageToken, Settings, FindNaming};
+      {kQwen2, kQwen25, kQwen3}, Parse,         Validate,       Write,    Renamings,
+      Qwen2VlEncoderSpecs,       Qwen2VlImages, FindImageToken, Settings, FindNaming};
   return kFamily;
 }
 

@@ -1,5 +1,6 @@
 #include "models/families/qwen2_vl/vision_layers.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/split_with_sizes.h>
@@ -10,6 +11,7 @@
 #include "models/families/qwen2_vl/encoder_specs.h"
 #include "models/ops/activation.h"
 #include "models/ops/attention.h"
+#include "models/ops/interpolated_positions.h"
 #include "models/ops/norm.h"
 #include "models/ops/quick_gelu.h"
 #include "models/ops/rotary.h"
@@ -32,7 +34,8 @@ NativeEmbeddingLayer::NativeEmbeddingLayer(const LayerSpec& spec, const ModelCon
     : Layer(spec, tensor),
       square_(config.shuffle() * config.shuffle()),
       table_(std::move(table)),
-      projection_{&Get("proj.weight"), nullptr} {}
+      projection_{&Get("proj.weight"), Find("proj.bias")},
+      positions_(Find("pos_embed.weight")) {}
 
 at::Tensor NativeEmbeddingLayer::Forward(const MicroBatch& batch, const at::Tensor& /*input*/,
                                          double /*loss_scale*/) {
@@ -43,7 +46,10 @@ at::Tensor NativeEmbeddingLayer::Forward(const MicroBatch& batch, const at::Tens
     patches = patches.view({-1, square_ * patches.size(1)}).index_select(0, order);
     patches = patches.view(batch.pixel_values.sizes());
   }
-  return ops::FusedLinear(patches.to(projection_.weight->value.scalar_type()), {projection_});
+  const at::Tensor rows =
+      ops::FusedLinear(patches.to(projection_.weight->value.scalar_type()), {projection_});
+  if (positions_ == nullptr) return rows;
+  return ops::AddInterpolated(rows, table_->At(batch, patches.device()).positions, *positions_);
 }
 
 NativeBlockLayer::NativeBlockLayer(const LayerSpec& spec, const ModelConfig& config,
@@ -57,10 +63,8 @@ NativeBlockLayer::NativeBlockLayer(const LayerSpec& spec, const ModelConfig& con
       qkv_(GetColumnLinears({"attn.q_proj", "attn.k_proj", "attn.v_proj"})),
       out_(GetRowLinear("attn.proj")),
       mlp_norm_{&Get("norm2.weight"), Find("norm2.bias")},
-      inner_(Find("mlp.fc1.weight") != nullptr
-                 ? GetColumnLinears({"mlp.fc1"})
-                 : GetColumnLinears({"mlp.gate_proj", "mlp.up_proj"})),
-      outer_(GetRowLinear(Find("mlp.fc2.weight") != nullptr ? "mlp.fc2" : "mlp.down_proj")) {}
+      inner_(GetColumnLinears(MlpNamesOf(config.vision).inner)),
+      outer_(GetRowLinear(MlpNamesOf(config.vision).outer)) {}
 
 at::Tensor NativeBlockLayer::Attention(const MicroBatch& batch, const at::Tensor& x) {
   const int64_t width = qkv_.widths()[0];
@@ -77,7 +81,8 @@ at::Tensor NativeBlockLayer::Attention(const MicroBatch& batch, const at::Tensor
 
 at::Tensor NativeBlockLayer::Activation(const at::Tensor& x) const {
   if (activation_ == "silu") return ops::SwiGlu(x);
-  return activation_ == "quick_gelu" ? ops::QuickGelu(x) : at::gelu(x);
+  if (activation_ == "quick_gelu") return ops::QuickGelu(x);
+  return at::gelu(x, activation_ == "gelu_pytorch_tanh" ? "tanh" : "none");
 }
 
 at::Tensor NativeBlockLayer::Forward(const MicroBatch& batch, const at::Tensor& input,
@@ -96,16 +101,32 @@ MergerLayer::MergerLayer(const LayerSpec& spec, const ModelConfig& config,
                          std::shared_ptr<PatchTable> table, const TensorParallel& tensor)
     : Layer(spec, tensor),
       width_(config.vision.hidden_size * config.shuffle() * config.shuffle()),
-      table_(std::move(table)),
-      norm_{&Get("ln_q.weight"), Find("ln_q.bias")},
-      linear_1_(GetColumnLinears({"mlp.0"})),
-      linear_2_(GetRowLinear("mlp.2")) {}
+      table_(std::move(table)) {
+  for (const MergerNames& names : MergersOf(config.vision)) {
+    mergers_.push_back({{&Get(names.norm + ".weight"), Find(names.norm + ".bias")},
+                        GetColumnLinears({names.linear_1}),
+                        GetRowLinear(names.linear_2)});
+  }
+}
+
+at::Tensor MergerLayer::Tokens(const Merger& merger, const at::Tensor& patches) const {
+  const bool of_squares = merger.norm.weight->numel() == width_;
+  const at::Tensor squares = of_squares ? merger.norm(patches.view({-1, width_}))
+                                        : merger.norm(patches).view({-1, width_});
+  return merger.linear_2(at::gelu(merger.linear_1(squares)));
+}
 
 at::Tensor MergerLayer::Forward(const MicroBatch& batch, const at::Tensor& input,
                                 double /*loss_scale*/) {
   if (!input.defined()) return {};
-  const at::Tensor squares = norm_(input).view({-1, width_});
-  const at::Tensor tokens = linear_2_(at::gelu(linear_1_(squares)));
+  if (mergers_.size() > 1) {  // no windows
+    std::vector<at::Tensor> tokens;
+    for (const at::Tensor& patches : input.split(input.size(0) / std::ssize(mergers_))) {
+      tokens.push_back(Tokens(mergers_[tokens.size()], patches));
+    }
+    return at::cat(tokens);
+  }
+  const at::Tensor tokens = Tokens(mergers_.front(), input);
   const at::Tensor& places = table_->At(batch, input.device()).places;
   return places.defined() ? tokens.index_select(0, places) : tokens;
 }

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "models/families/qwen2_vl/patch_table.h"
 #include "models/layers/layer.h"
@@ -10,8 +11,9 @@
 namespace equipoise {
 
 // The patch embedding: a linear layer over the patches (its weight has the shape of the equivalent
-// convolution over frames, rows and columns). No input; output [patches, hidden], window by window
-// where the encoder has windows.
+// convolution over frames, rows and columns), and in Qwen3-VL learned positions, interpolated to
+// each picture's grid. No input; output [patches, hidden], window by window where the encoder has
+// windows.
 class NativeEmbeddingLayer : public Layer {
  public:
   NativeEmbeddingLayer(const LayerSpec& spec, const ModelConfig& config,
@@ -22,9 +24,10 @@ class NativeEmbeddingLayer : public Layer {
   const int64_t square_;  // patches that become one token
   const std::shared_ptr<PatchTable> table_;
   ops::LinearWeights projection_;
+  Parameter* positions_;  // of a square of patches; null: only rotary ones
 };
 
-// LayerNorm, or RMSNorm where there is no bias, with the epsilon that both encoders have.
+// LayerNorm, or RMSNorm where there is no bias, with the epsilon that all these encoders have.
 struct NativeNorm {
   Parameter* weight = nullptr;
   Parameter* bias = nullptr;
@@ -58,9 +61,10 @@ class NativeBlockLayer : public Layer {
   RowLinear outer_;
 };
 
-// The merger: a norm, then two linear layers with GELU in between over the patches of each square.
-// Input [patches, vision hidden], output [image tokens, hidden] in the order in which pictures
-// come.
+// The mergers, of what the last block gives and of each feature (ActivationSpec::features), one
+// behind the other in input and output: a norm, then two linear layers with GELU in between over
+// the patches of each square. Input [mergers * patches, vision hidden], output [mergers * image
+// tokens, hidden] in the order in which pictures come.
 class MergerLayer : public Layer {
  public:
   MergerLayer(const LayerSpec& spec, const ModelConfig& config, std::shared_ptr<PatchTable> table,
@@ -68,11 +72,16 @@ class MergerLayer : public Layer {
   at::Tensor Forward(const MicroBatch& batch, const at::Tensor& input, double loss_scale) override;
 
  private:
+  struct Merger {
+    NativeNorm norm;  // of patches, or of all patches of a square together
+    ColumnLinears linear_1;
+    RowLinear linear_2;
+  };
+  at::Tensor Tokens(const Merger& merger, const at::Tensor& patches) const;
+
   const int64_t width_;  // of a square's patches together
   const std::shared_ptr<PatchTable> table_;
-  NativeNorm norm_;
-  ColumnLinears linear_1_;
-  RowLinear linear_2_;
+  std::vector<Merger> mergers_;
 };
 
 }  // namespace equipoise
