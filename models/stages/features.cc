@@ -96,8 +96,7 @@ void LeaveLayer(const Layer& layer, const MicroBatch& batch, at::Tensor output, 
   flow.features.erase(flow.features.begin());
 }
 
-at::Tensor EnterBackward(const Layer& layer, const MicroBatch& batch, bool wanted,
-                         Flow& gradient) {
+at::Tensor EnterBackward(const Layer& layer, const MicroBatch& batch, bool wanted, Flow& gradient) {
   const LayerSpec& spec = layer.spec();
   if (spec.takes_features) return JoinFeatures(std::exchange(gradient, {}));
   at::Tensor rows = std::move(gradient.rows);

@@ -99,8 +99,8 @@ TEST_CASE("parity: features and tensor ranks that share out rows", "[parity][cpu
   cell.modality = GENERATE("mixed", "pictures", "text");
   cell.sequence = true;
   cell.tensor = GENERATE(2, 3);
-  cell.stage_begins = GENERATE(std::vector<int>{0, 3, 8}, std::vector<int>{0, 5, 8},
-                               std::vector<int>{0, 6, 8});
+  cell.stage_begins =
+      GENERATE(std::vector<int>{0, 3, 8}, std::vector<int>{0, 5, 8}, std::vector<int>{0, 6, 8});
   cell.schedule = GENERATE("1f1b", "zb_h1");
   cell.freeze = GENERATE(std::vector<std::string>{}, std::vector<std::string>{"vision"});
   Check(cell);
