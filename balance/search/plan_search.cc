@@ -17,10 +17,10 @@
 
 // Branch and bound over the shapes of a plan: mesh, chunks, schedule and ZeRO (PlanShapes()).
 // Shapes are taken in the order of a lower bound of their step, the least communication first among
-// equals, some at a time on all threads. Each is cut into stages and fitted to the memory (PlanFitter); only plans whose bound is
-// below the slowest plan kept so far are simulated. The bound never exceeds the simulated step, so
-// no better plan of these shapes and cuts is missed. Only shapes with the encoder in the bubbles
-// are chosen by another rule (Guided()).
+// equals, some at a time on all threads. Each is cut into stages and fitted to the memory
+// (PlanFitter); only plans whose bound is below the slowest plan kept so far are simulated. The
+// bound never exceeds the simulated step, so no better plan of these shapes and cuts is missed.
+// Only shapes with the encoder in the bubbles are chosen by another rule (Guided()).
 
 namespace equipoise {
 namespace {
