@@ -167,29 +167,36 @@ FeatureBytes FeaturesOf(const CostModel& costs, const Plan& plan, const Schedule
   return stays ? FeatureBytes{bytes, 0} : FeatureBytes{0, bytes};
 }
 
+// Whether some copy of the encoder makes features for the next step; else they are sent as they are
+// made.
+bool RunsAhead(const Plan& plan, const Schedule& schedule) {
+  const int depth = plan.components.front().num_stages();
+  for (int copy = 1; copy <= plan.encoder_copies(); ++copy) {
+    const int last = copy * depth - 1;
+    for (int i = 0; i < schedule.micro_batches; ++i) {
+      if (schedule.work.Runs(last, i) && !schedule.work.Sends(last, i)) return true;
+    }
+  }
+  return false;
+}
+
 // The most that a rank holds of features beside its activations, where it makes some ahead.
 int64_t MostFeatureBytes(const CostModel& costs, const Plan& plan, const Schedule& schedule,
                          const std::vector<LayerLoad>& micro_batches, int pipeline_rank) {
-  if (!FillsBubbles(plan.encoder)) return 0;
-  bool ahead = false;  // else features are sent as they are made
-  int64_t most = 0;
-  for (int rank = 0; rank < static_cast<int>(schedule.ranks.size()); ++rank) {
-    std::vector<FeatureBytes> each;
-    int64_t held = 0;  // from the start of the step: what is taken
-    for (const Op& op : schedule.ranks[static_cast<size_t>(rank)]) {
-      const LayerLoad& load = micro_batches[static_cast<size_t>(op.micro_batch)];
-      each.push_back(FeaturesOf(costs, plan, schedule, op, load));
-      held += each.back().taken;
-      ahead = ahead || each.back().left > 0;
-    }
-    if (rank != pipeline_rank) continue;
-    most = held;
-    for (const FeatureBytes& features : each) {
-      held += features.left - features.taken;
-      most = std::max(most, held);
-    }
+  if (!FillsBubbles(plan.encoder) || !RunsAhead(plan, schedule)) return 0;
+  std::vector<FeatureBytes> each;
+  int64_t held = 0;  // from the start of the step: what is taken
+  for (const Op& op : schedule.ranks[static_cast<size_t>(pipeline_rank)]) {
+    const LayerLoad& load = micro_batches[static_cast<size_t>(op.micro_batch)];
+    each.push_back(FeaturesOf(costs, plan, schedule, op, load));
+    held += each.back().taken;
   }
-  return ahead ? most : 0;
+  int64_t most = held;
+  for (const FeatureBytes& features : each) {
+    held += features.left - features.taken;
+    most = std::max(most, held);
+  }
+  return most;
 }
 
 // Buffers of the transfers at the ends of a rank's stages: one value in flight each way.

@@ -98,6 +98,7 @@ PlanFitter::PlanFitter(const PlanRequest& request, int tensor, bool sequence)
       costs_(request.model, request.cluster,
              {tensor, request.element_bytes, request.frozen, request.StyleWith(sequence)},
              request.profile.get()),
+      specs_(std::make_shared<const std::vector<LayerSpec>>(costs_.specs())),
       typical_(costs_, Sampled(request.workload.steps.front())),
       worst_(costs_, {request.workload.worst}) {
   for (int layer = 0; layer < costs_.num_layers(); ++layer) {
@@ -107,6 +108,12 @@ PlanFitter::PlanFitter(const PlanRequest& request, int tensor, bool sequence)
     }
     output_bytes_.push_back(bytes / typical_.num_loads());
   }
+}
+
+Schedule PlanFitter::Ops(const Plan& plan, const std::vector<LayerLoad>& micro_batches,
+                         const SimulationCosts& costs) const {
+  const StageLayout stages(specs_, plan, request_.frozen);
+  return PlanSchedule(plan).ComputeOps(stages, micro_batches, costs);
 }
 
 PlanFitter::StepPacks::StepPacks(const CostModel& costs, const std::vector<LayerLoad>& packs)
@@ -200,17 +207,28 @@ std::vector<double> PlanFitter::LayerSeconds(const std::vector<Recompute>& recom
 }
 
 std::vector<std::vector<int>> PlanFitter::CutBy(const std::vector<double>& layer_s,
-                                                const Plan& shape, size_t keep) const {
+                                                const Plan& shape, size_t keep,
+                                                bool remember) const {
   std::vector<std::vector<int>> cuts = {{}};
   for (const CutSpan& span : CutSpans(shape, costs_.num_layers())) {
-    const CutCosts costs = {ValuesOf(span, layer_s), ValuesOf(span, output_bytes_)};
     std::vector<std::vector<int>> longer;
-    for (const std::vector<int>& cut : SpanCuts(costs, span.stages, keep)) {
+    for (const std::vector<int>& cut : CutsOfSpan(layer_s, span, keep, remember)) {
       for (const std::vector<int>& begins : cuts) longer.push_back(Appended(begins, span, cut));
     }
     cuts = std::move(longer);
   }
   return cuts;
+}
+
+std::vector<std::vector<int>> PlanFitter::CutsOfSpan(const std::vector<double>& layer_s,
+                                                     const CutSpan& span, size_t keep,
+                                                     bool remember) const {
+  const CutCosts costs = {ValuesOf(span, layer_s), ValuesOf(span, output_bytes_)};
+  if (!remember) return SpanCuts(costs, span.stages, keep);
+  const std::lock_guard lock(cuts_lock_);
+  auto& known = cuts_[{span.begin, span.end, span.stages, keep}];
+  if (known.empty()) known = SpanCuts(costs, span.stages, keep);
+  return known;
 }
 
 std::vector<std::vector<int>> PlanFitter::Cuts(const Plan& shape, size_t keep) const {
@@ -221,7 +239,7 @@ std::vector<std::vector<int>> PlanFitter::Cuts(const Plan& shape, size_t keep) c
       plan.recompute.assign(static_cast<size_t>(costs_.num_layers()),
                             UniformRecompute(request_.recompute));
     }
-    return CutBy(LayerSeconds(plan.recompute), plan, keep);
+    return CutBy(LayerSeconds(plan.recompute), plan, keep, /*remember=*/true);
   }
   std::vector<double> weights;
   const LayerLoad& load = request_.workload.worst;
@@ -337,8 +355,8 @@ Schedule PlanFitter::WorstSchedule(Plan& plan) const {
   const bool whole = kind == nullptr || kind->forwards_first || FillsBubbles(plan.encoder);
   const int64_t rounds = whole ? all : std::min<int64_t>(all, 3 * plan.pipeline());
   const std::vector<LayerLoad> loads(static_cast<size_t>(rounds), request_.workload.worst);
-  return ComputeSchedule(
-      request_, plan, loads,
+  return Ops(
+      plan, loads,
       StageCosts(worst_, plan, request_.cluster, std::vector<int>(static_cast<size_t>(rounds), 0)));
 }
 
@@ -421,8 +439,7 @@ double PlanFitter::StepSecondsBound(const Plan& plan) const {
 double PlanFitter::StepSeconds(const Plan& plan) const {
   const SimulationCosts costs =
       StageCosts(Packs().table, plan, request_.cluster, HeaviestPacks(plan.data()));
-  return SimulateTimes(ComputeSchedule(request_, plan, HeaviestLoads(plan.data()), costs), costs)
-      .step_s;
+  return SimulateTimes(Ops(plan, HeaviestLoads(plan.data()), costs), costs).step_s;
 }
 
 }  // namespace equipoise

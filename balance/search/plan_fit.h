@@ -1,12 +1,16 @@
 #pragma once
 
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "balance/costs/cost_model.h"
 #include "balance/costs/layer_cost_table.h"
 #include "balance/costs/memory_model.h"
+#include "balance/load/partition.h"
 #include "balance/search/plan_request.h"
 #include "balance/search/stage_candidates.h"
 #include "parallel/schedule/schedule.h"
@@ -78,7 +82,10 @@ class PlanFitter {
   const std::vector<int>& HeaviestPacks(int data) const;
   std::vector<double> LayerSeconds(const std::vector<Recompute>& recompute) const;
   std::vector<std::vector<int>> CutBy(const std::vector<double>& layer_s, const Plan& shape,
-                                      size_t keep) const;
+                                      size_t keep, bool remember = false) const;
+  // Ways to cut one component; `remember`: the same for each span and number of cuts.
+  std::vector<std::vector<int>> CutsOfSpan(const std::vector<double>& layer_s, const CutSpan& span,
+                                           size_t keep, bool remember) const;
   // Sets plan.recompute to the pinned, or to the rule's where that is one kind. A schedule of
   // micro-batches of the worst load that brings every rank to its peak.
   Schedule WorstSchedule(Plan& plan) const;
@@ -86,13 +93,20 @@ class PlanFitter {
   MemoryForecast FitRank(Plan& plan, const Schedule& schedule, int rank) const;
   MemoryForecast Forecast(const Plan& plan, const Schedule& schedule, int rank) const;
   int64_t FeatureBytes(const Plan& plan) const;
+  // ComputeSchedule() of the request.
+  Schedule Ops(const Plan& plan, const std::vector<LayerLoad>& micro_batches,
+               const SimulationCosts& costs) const;
 
   const PlanRequest& request_;
   CostModel costs_;
+  std::shared_ptr<const std::vector<LayerSpec>> specs_;
   LayerCostTable typical_;            // of packs over which costs are averaged
   LayerCostTable worst_;              // of the worst load alone
   std::vector<double> output_bytes_;  // [layer] mean
   mutable std::optional<StepPacks> packs_;
+  // By the layers and stages of a component, and how many cuts are kept: shapes share them.
+  mutable std::map<std::tuple<int, int, int, size_t>, std::vector<std::vector<int>>> cuts_;
+  mutable std::mutex cuts_lock_;
 };
 
 // A schedule's compute ops, without what has nothing to do for these micro-batches, with reductions

@@ -17,14 +17,17 @@
 
 // Branch and bound over the shapes of a plan: mesh, chunks, schedule and ZeRO (PlanShapes()).
 // Shapes are taken in the order of a lower bound of their step, the least communication first among
-// equals. Each is cut into stages and fitted to the memory (PlanFitter); only plans whose bound is
-// below the slowest plan kept so far are simulated. The bound never exceeds the simulated step, so
-// no better plan of these shapes and cuts is missed. Only shapes with the encoder in the bubbles
-// are chosen by another rule (Guided()).
+// equals, some at a time on all threads. Each is cut into stages and fitted to the memory
+// (PlanFitter); only plans whose bound is below the slowest plan kept so far are simulated. The
+// bound never exceeds the simulated step, so no better plan of these shapes and cuts is missed.
+// Only shapes with the encoder in the bubbles are chosen by another rule (Guided()).
 
 namespace equipoise {
 namespace {
 
+// Shapes that are looked at beside each other, none learning from another: the same on any number
+// of threads.
+constexpr size_t kTogether = 8;
 constexpr size_t kGuides = 3;  // plans whose mesh and schedule an encoder in the bubbles takes
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
@@ -40,7 +43,7 @@ class Search {
       (FillsBubbles(plan.encoder) ? filled : plain).push_back(std::move(plan));
     }
     ConsiderAll(std::move(plain));
-    if (!filled.empty()) ConsiderTogether(Guided(std::move(filled)));
+    if (!filled.empty()) ConsiderAll(Guided(std::move(filled)));
     if (!request_.pins.sharded) {
       ConsiderAll(SharedPasses());
       ConsiderWholeState();
@@ -106,21 +109,26 @@ class Search {
   }
 
   void ConsiderAll(std::vector<Plan> plans) {
-    for (const Shape& shape : Ordered(std::move(plans))) Consider(shape);
+    std::vector<const Shape*> together;
+    const std::vector<Shape> shapes = Ordered(std::move(plans));
+    for (const Shape& shape : shapes) {
+      if (!RejectByBound(shape)) together.push_back(&shape);
+      if (together.size() < kTogether) continue;
+      ConsiderTogether(together);
+      together.clear();
+    }
+    ConsiderTogether(together);
   }
 
-  // The same for shapes that no bound tells apart, on all threads: none learns from another. The
-  // fitters know the packs of each data degree since Ordered(), so they are only read.
-  void ConsiderTogether(std::vector<Plan> plans) {
-    std::vector<Shape> shapes = Ordered(std::move(plans));
-    std::erase_if(shapes, [this](const Shape& shape) { return RejectByBound(shape); });
+  // The fitters know the packs of each data degree since Ordered().
+  void ConsiderTogether(const std::vector<const Shape*>& shapes) {
     const double slowest = SlowestKept();
     std::vector<Outcome> outcomes(shapes.size());
     std::vector<const PlanFitter*> fitters;
-    for (const Shape& shape : shapes) fitters.push_back(&FitterOf(shape.plan));
+    for (const Shape* shape : shapes) fitters.push_back(&FitterOf(shape->plan));
     ParallelFor(static_cast<int64_t>(shapes.size()), request_.threads, [&](int64_t at) {
       const auto i = static_cast<size_t>(at);
-      outcomes[i] = Simulate(shapes[i].plan, *fitters[i], slowest);
+      outcomes[i] = Simulate(shapes[i]->plan, *fitters[i], slowest);
     });
     for (Outcome& outcome : outcomes) Add(std::move(outcome));
   }
@@ -187,11 +195,6 @@ class Search {
     return true;
   }
 
-  void Consider(const Shape& shape) {
-    if (RejectByBound(shape)) return;
-    Add(Simulate(shape.plan, FitterOf(shape.plan), SlowestKept()));
-  }
-
   // Adds a shape with more of its state shared out, where that is possible.
   static void AddSharded(Plan shape, ShardedState sharded, std::vector<Plan>& shapes) {
     if (shape.same_weights() == 1 || FillsBubbles(shape.encoder)) return;
@@ -227,15 +230,16 @@ class Search {
   // Considers the best plans without ZeRO as well: ZeRO costs little or no time and saves memory,
   // so it is searched first.
   void ConsiderWholeState() {
-    const std::vector<ScoredPlan> best = result_.plans;
+    const std::vector<ScoredPlan>& best = result_.plans;
+    std::vector<Plan> shapes;
     for (size_t i = 0; i < std::min(best.size(), static_cast<size_t>(request_.keep)); ++i) {
-      Plan shape = best[i].plan;
-      if (shape.same_weights() == 1) continue;
+      if (best[i].plan.same_weights() == 1) continue;
+      Plan& shape = shapes.emplace_back(best[i].plan);
       shape.sharded = ShardedState::kNone;
       shape.stage_begins.clear();
       shape.recompute.clear();
-      if (const auto bounded = Bounded(std::move(shape))) Consider(*bounded);
     }
+    ConsiderAll(std::move(shapes));
   }
 
   // What simulating a shape's cuts has found: the best, or why there is none.

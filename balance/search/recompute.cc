@@ -21,13 +21,14 @@ struct Combination {
   int option = 0;  // of the last layer
 };
 
-// Keeps the Pareto front: removes combinations that another equals or beats in both; sorts the rest
-// by ascending bytes.
+bool Precedes(const Combination& a, const Combination& b) {
+  return std::tie(a.bytes, a.seconds, a.from, a.option) <
+         std::tie(b.bytes, b.seconds, b.from, b.option);
+}
+
+// Keeps the Pareto front: removes combinations that another equals or beats in both.
+// REQUIRES: ascending order.
 void KeepParetoFront(std::vector<Combination>& all) {
-  std::sort(all.begin(), all.end(), [](const Combination& a, const Combination& b) {
-    return std::tie(a.bytes, a.seconds, a.from, a.option) <
-           std::tie(b.bytes, b.seconds, b.from, b.option);
-  });
   size_t kept = 0;
   for (const Combination& each : all) {
     if (kept > 0 && each.seconds >= all[kept - 1].seconds) continue;
@@ -45,13 +46,17 @@ std::optional<std::vector<Recompute>> LeastRecompute(
   for (const std::vector<RecomputeOption>& options : layers) {
     const std::vector<Combination>& before = by_layer.back();
     std::vector<Combination> all;
-    for (size_t from = 0; from < before.size(); ++from) {
-      for (size_t option = 0; option < options.size(); ++option) {
+    all.reserve(before.size() * options.size());
+    // With one option the front keeps its order: the options' are merged.
+    for (size_t option = 0; option < options.size(); ++option) {
+      const auto begin = static_cast<std::ptrdiff_t>(all.size());
+      for (size_t from = 0; from < before.size(); ++from) {
         const int64_t bytes = before[from].bytes + options[option].bytes;
-        if (bytes > budget_bytes) continue;
+        if (bytes > budget_bytes) break;
         all.push_back({before[from].seconds + options[option].seconds, bytes,
                        static_cast<int>(from), static_cast<int>(option)});
       }
+      std::inplace_merge(all.begin(), all.begin() + begin, all.end(), Precedes);
     }
     KeepParetoFront(all);
     if (all.empty()) return std::nullopt;

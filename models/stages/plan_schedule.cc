@@ -108,11 +108,9 @@ Schedule PlanSchedule::ComputeOps(const StageLayout& stages, const std::vector<L
     return AddReductions(
         DropIdleOps(Build(stages.graph(), static_cast<int>(loads.size())), stages.Work(loads)));
   }
-  Schedule schedule = StepOps(stages, loads, costs);
-  for (std::vector<Op>& ops : schedule.ranks) {
-    std::erase_if(ops, [](const Op& op) { return IsTransfer(op.kind); });
-  }
-  return schedule;
+  Schedule text = Build(stages.text_graph(), static_cast<int>(loads.size()));
+  text.work = stages.TextWork(loads);
+  return FillBubblesToSimulate(text, stages.Encoder(loads), costs, stages.plan().encoder);
 }
 
 Schedule PlanSchedule::ForwardOps(const StageLayout& stages, const std::vector<LayerLoad>& loads,

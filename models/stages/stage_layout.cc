@@ -11,7 +11,12 @@ namespace equipoise {
 
 StageLayout::StageLayout(const ModelConfig& config, const Plan& plan,
                          const std::vector<std::string>& frozen)
-    : plan_(plan), specs_(LayerSpecs(config)) {
+    : StageLayout(std::make_shared<const std::vector<LayerSpec>>(LayerSpecs(config)), plan,
+                  frozen) {}
+
+StageLayout::StageLayout(std::shared_ptr<const std::vector<LayerSpec>> specs, const Plan& plan,
+                         const std::vector<std::string>& frozen)
+    : plan_(plan), specs_(std::move(specs)) {
   const std::vector<int>& begins = plan.stage_begins;
   int stages = 0;
   for (const PlanComponent& component : plan.components) {
@@ -20,7 +25,7 @@ StageLayout::StageLayout(const ModelConfig& config, const Plan& plan,
     stages += component.num_stages();
   }
   EQUIPOISE_CHECK(static_cast<int>(begins.size()) == stages + 1 && begins.front() == 0 &&
-                      begins.back() == static_cast<int>(specs_.size()),
+                      begins.back() == static_cast<int>(specs_->size()),
                   "stages that do not cover the layers");
   const int copied = FillsBubbles(plan.encoder) ? plan.components.front().num_stages() : 0;
   bool trainable_before = false;
@@ -28,7 +33,7 @@ StageLayout::StageLayout(const ModelConfig& config, const Plan& plan,
     if (plan.CopyOf(s) > 0) continue;  // as the first
     const LayerSpan layers = plan.LayersOf(s);
     const bool trained =
-        std::any_of(specs_.begin() + layers.begin, specs_.begin() + layers.end,
+        std::any_of(specs_->begin() + layers.begin, specs_->begin() + layers.end,
                     [&frozen](const LayerSpec& spec) { return IsTrained(spec, frozen); });
     if (s < copied) {
       encoder_.needs_input_gradient.push_back(trainable_before);
@@ -56,11 +61,11 @@ EncoderPipelines StageLayout::Encoder(const std::vector<LayerLoad>& micro_batche
 }
 
 const LayerSpec& StageLayout::FirstLayer(int stage) const {
-  return specs_[static_cast<size_t>(plan_.LayersOf(stage).begin)];
+  return (*specs_)[static_cast<size_t>(plan_.LayersOf(stage).begin)];
 }
 
 const LayerSpec& StageLayout::LastLayer(int stage) const {
-  return specs_[static_cast<size_t>(plan_.LayersOf(stage).end - 1)];
+  return (*specs_)[static_cast<size_t>(plan_.LayersOf(stage).end - 1)];
 }
 
 bool StageLayout::Runs(int stage, const LayerLoad& load) const {

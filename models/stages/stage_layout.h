@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ class StageLayout {
   // REQUIRES: plan.stage_begins has num_stages() + 1 ascending entries from 0 to the number of
   // layers, and each component's stages begin with its first layer.
   StageLayout(const ModelConfig& config, const Plan& plan, const std::vector<std::string>& frozen);
+  // With LayerSpecs() of the model, for a search that looks at many plans of it.
+  StageLayout(std::shared_ptr<const std::vector<LayerSpec>> specs, const Plan& plan,
+              const std::vector<std::string>& frozen);
 
   // The stages with what each needs a gradient for: a chain, or copies of the encoder that feed the
   // chain of the language model.
@@ -29,7 +33,7 @@ class StageLayout {
   const StageGraph& text_graph() const { return text_; }
   EncoderPipelines Encoder(const std::vector<LayerLoad>& micro_batches) const;
   const Plan& plan() const { return plan_; }
-  const std::vector<LayerSpec>& specs() const { return specs_; }
+  const std::vector<LayerSpec>& specs() const { return *specs_; }
 
   // The stages that have work for each micro-batch, and rows to send on; of an encoder with several
   // copies, each of them.
@@ -52,7 +56,7 @@ class StageLayout {
   int first_text_stage() const { return graph_.num_stages() - text_.num_stages(); }
 
   Plan plan_;
-  std::vector<LayerSpec> specs_;
+  std::shared_ptr<const std::vector<LayerSpec>> specs_;
   StageGraph graph_;
   StageGraph text_;           // without copies of an encoder
   EncoderPipelines encoder_;  // those copies, but for the micro-batches

@@ -9,7 +9,8 @@
 // Invariant: passes of a stage ascend by micro-batch, and none begins before what it takes is
 // there. So the lists by start time run without deadlock, no later than planned where links are
 // free. With n pieces of a micro-batch on a pipeline, M of these and m pipelines, a lead costs
-// O(M m n) searches for a bubble.
+// O(M m n) searches for a bubble, O(M n) where micro-batches are equal, as they are when a
+// planner asks for memory: a pipeline that has not taken the last one is as early as it was for it.
 
 #include "parallel/schedule/bubble_search.h"
 
@@ -46,15 +47,25 @@ EncoderTimes::EncoderTimes(const Schedule& schedule, const EncoderPipelines& enc
   }
 }
 
+bool EncoderTimes::SameForwards(int one, int other) const {
+  for (int stage = 0; stage < stages_; ++stage) {
+    if (Forward(stage, one) != Forward(stage, other)) return false;
+    if (ToNext(stage, one) != ToNext(stage, other)) return false;
+  }
+  return true;
+}
+
 BubbleSearch::BubbleSearch(const Schedule& schedule, const EncoderPipelines& encoder,
                            const EncoderTimes& times, const Timetable& timetable, bool ends_alone)
     : schedule_(schedule),
       encoder_(encoder),
       times_(times),
       timetable_(timetable),
-      ends_alone_(ends_alone),
       pipelines_(encoder.count(schedule.graph.num_ranks())),
       slack_s_(kRounding * timetable.step_s) {
+  for (size_t r = 0; r < schedule.ranks.size(); ++r) {
+    idle_.emplace_back(timetable.start_s[r], timetable.end_s[r], /*lead=*/0, ends_alone);
+  }
   for (int pipeline = 0; pipeline < pipelines_; ++pipeline) {
     double tail = timetable.step_s;
     for (int place = 0; place < encoder.depth(); place += encoder.pieces) {
@@ -63,6 +74,11 @@ BubbleSearch::BubbleSearch(const Schedule& schedule, const EncoderPipelines& enc
       tail = std::min(tail, timetable.step_s - timetable.end_s[rank].back());
     }
     tail_s_.push_back(tail);
+  }
+  int last = -1;
+  for (int i = 0; i < schedule.micro_batches; ++i) {
+    repeats_.push_back(encoder.Runs(i) && last >= 0 && times.SameForwards(last, i));
+    if (encoder.Runs(i)) last = i;
   }
 }
 
@@ -94,12 +110,11 @@ double BubbleSearch::Try(double lead_s, OwnerRule rule, BubblePlan& plan) {
   plan.owners.assign(schedule_.micro_batches, -1);
   plan.ranks.assign(ranks, {});
   free_.clear();
-  for (size_t r = 0; r < ranks; ++r) {
-    free_.emplace_back(timetable_.start_s[r], timetable_.end_s[r], lead_s, ends_alone_);
-  }
+  for (const FreeTime& idle : idle_) free_.push_back(idle.Later(lead_s));
   last_s_.assign(times_.num_stages(), 0);
   arrival_s_.assign(schedule_.micro_batches, 0);
   owned_s_.assign(pipelines_, 0);
+  known_s_.assign(pipelines_, std::nullopt);
   for (int i = 0; i < schedule_.micro_batches; ++i) {
     const double late_s = encoder_.Runs(i) ? PlaceForward(i, rule, plan) : 0;
     if (late_s > 0) return late_s;
@@ -116,9 +131,11 @@ double BubbleSearch::PlaceForward(int micro_batch, OwnerRule rule, BubblePlan& p
   std::pair<double, double> best_key;
   double late_s = std::numeric_limits<double>::infinity();
   int& owner = plan.owners[micro_batch];
+  if (!repeats_[micro_batch]) known_s_.assign(pipelines_, std::nullopt);
   for (int pipeline = 0; pipeline < pipelines_; ++pipeline) {
-    const double arrival = Walk(pipeline, micro_batch, /*forward=*/true, 0);
-    if (arrival > needed + std::min(slack_s_, SecondsOf(passes_.back().op) / 2)) {
+    const double arrival = Arrival(pipeline, micro_batch);
+    const int last = encoder_.StageOf(pipeline, encoder_.depth() - 1);
+    if (arrival > needed + std::min(slack_s_, times_.Forward(last, micro_batch) / 2)) {
       late_s = std::min(late_s, arrival - needed);
       continue;
     }
@@ -129,7 +146,6 @@ double BubbleSearch::PlaceForward(int micro_batch, OwnerRule rule, BubblePlan& p
     owner = pipeline;
     best_key = key;
     arrival_s_[micro_batch] = arrival;
-    std::swap(passes_, best_passes_);
   }
   if (owner < 0) return late_s;
   for (int place = 0; place < encoder_.depth(); ++place) {
@@ -137,8 +153,18 @@ double BubbleSearch::PlaceForward(int micro_batch, OwnerRule rule, BubblePlan& p
     owned_s_[owner] +=
         times_.Backward(encoder_.StageOf(owner, place), micro_batch) / encoder_.ranks;
   }
-  Commit(best_passes_, /*forward=*/true, plan);
+  Walk(owner, micro_batch, /*forward=*/true, 0);
+  Commit(passes_, /*forward=*/true, plan);
+  // Those on the same ranks have less room now.
+  const int first = owner - owner % encoder_.lanes;
+  std::fill_n(known_s_.begin() + first, encoder_.lanes, std::nullopt);
   return 0;
+}
+
+double BubbleSearch::Arrival(int pipeline, int micro_batch) {
+  std::optional<double>& known = known_s_[pipeline];
+  if (!known) known = Walk(pipeline, micro_batch, /*forward=*/true, 0);
+  return *known;
 }
 
 void BubbleSearch::PlaceBackward(int micro_batch, BubblePlan& plan) {

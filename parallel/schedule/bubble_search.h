@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "parallel/schedule/encoder_pipelines.h"
@@ -23,6 +24,8 @@ class EncoderTimes {
   // Of a stage's output to the stage after it, and of that output's gradient back.
   double ToNext(int stage, int micro_batch) const { return output_s_[At(stage, micro_batch)]; }
   double ToStage(int stage, int micro_batch) const { return gradient_s_[At(stage, micro_batch)]; }
+  // Whether the forwards of two micro-batches, and their transfers, take as long on every stage.
+  bool SameForwards(int one, int other) const;
 
  private:
   int At(int stage, int micro_batch) const { return stage * micro_batches_ + micro_batch; }
@@ -64,6 +67,8 @@ class BubbleSearch {
   // by how many seconds; else 0.
   double Try(double lead_s, OwnerRule rule, BubblePlan& plan);
   double PlaceForward(int micro_batch, OwnerRule rule, BubblePlan& plan);
+  // When the output of a pipeline that takes a micro-batch now is where it is needed.
+  double Arrival(int pipeline, int micro_batch);
   void PlaceBackward(int micro_batch, BubblePlan& plan);
   // Finds room for a micro-batch's pass through a pipeline, into `passes_`, and returns when the
   // result is where it is needed.
@@ -75,15 +80,18 @@ class BubbleSearch {
   const EncoderPipelines& encoder_;
   const EncoderTimes& times_;
   const Timetable& timetable_;
-  const bool ends_alone_;
   const int pipelines_;
   const double slack_s_;           // of rounding
   std::vector<double> tail_s_;     // [pipeline] bubble after the last op of its ranks
+  std::vector<FreeTime> idle_;     // [rank] beside the timetable alone, with no lead
   std::vector<FreeTime> free_;     // [rank]
   std::vector<double> last_s_;     // [stage] end of its last pass in this direction
   std::vector<double> arrival_s_;  // [micro-batch] of its output at the language model
   std::vector<double> owned_s_;    // [pipeline] backwards of its micro-batches, a rank
-  std::vector<BubblePlan::Pass> passes_, best_passes_;
+  std::vector<bool> repeats_;      // [micro-batch] whether its forwards take as long as the last's
+  // [pipeline] Arrival() of the last micro-batch, where the pipeline has not taken it.
+  std::vector<std::optional<double>> known_s_;
+  std::vector<BubblePlan::Pass> passes_;
 };
 
 }  // namespace equipoise

@@ -31,13 +31,14 @@ class BubbleFiller {
         pipelines_(encoder.count(llm_.graph.num_ranks())),
         slack_s_(1e-9 * timetable_.step_s) {}
 
+  // The compute ops.
   Schedule Fill(EncoderPlacement placement) {
     Try(InFrontAndBehind(RoundRobinOwners()));
     if (placement == EncoderPlacement::kDep) Try(InFrontAndBehind(DepOwners()));
     if (placement >= EncoderPlacement::kOptimusCoarse) TrySearches(/*ends_alone=*/true);
     if (placement == EncoderPlacement::kOptimus) TrySearches(/*ends_alone=*/false);
     const StepWork work = best_.work;
-    return CompleteSchedule(std::move(best_), work, costs_);
+    return DropIdleOps(std::move(best_), work);
   }
 
  private:
@@ -181,7 +182,13 @@ class BubbleFiller {
 
 Schedule FillBubbles(const Schedule& llm, const EncoderPipelines& encoder,
                      const SimulationCosts& costs, EncoderPlacement placement) {
-  return BubbleFiller(llm, encoder, costs).Fill(placement);
+  const Schedule filled = BubbleFiller(llm, encoder, costs).Fill(placement);
+  return AddReductions(AddTransfers(filled, costs));
+}
+
+Schedule FillBubblesToSimulate(const Schedule& llm, const EncoderPipelines& encoder,
+                               const SimulationCosts& costs, EncoderPlacement placement) {
+  return AddReductions(BubbleFiller(llm, encoder, costs).Fill(placement));
 }
 
 }  // namespace equipoise

@@ -20,4 +20,8 @@ namespace equipoise {
 Schedule FillBubbles(const Schedule& llm, const EncoderPipelines& encoder,
                      const SimulationCosts& costs, EncoderPlacement placement);
 
+// FillBubbles() without transfers, for the simulator, which times them by itself.
+Schedule FillBubblesToSimulate(const Schedule& llm, const EncoderPipelines& encoder,
+                               const SimulationCosts& costs, EncoderPlacement placement);
+
 }  // namespace equipoise

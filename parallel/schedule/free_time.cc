@@ -16,6 +16,20 @@ FreeTime::FreeTime(const std::vector<double>& starts, const std::vector<double>&
   bubbles_.push_back({free_s, std::numeric_limits<double>::infinity()});
 }
 
+FreeTime FreeTime::Later(double seconds) const {
+  FreeTime later = *this;
+  for (Bubble& bubble : later.bubbles_) {
+    bubble.start_s += seconds;
+    bubble.end_s += seconds;
+  }
+  if (bubbles_.front().start_s == 0) {
+    later.bubbles_.front().start_s = 0;
+  } else if (seconds > 0) {
+    later.bubbles_.insert(later.bubbles_.begin(), {0, seconds});
+  }
+  return later;
+}
+
 size_t FreeTime::FirstAfter(double time) const {
   const auto after = [](double at, const Bubble& bubble) { return at < bubble.end_s; };
   return std::upper_bound(bubbles_.begin(), bubbles_.end(), time, after) - bubbles_.begin();

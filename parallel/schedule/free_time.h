@@ -14,6 +14,9 @@ class FreeTime {
   FreeTime(const std::vector<double>& starts, const std::vector<double>& ends, double lead,
            bool ends_alone);
 
+  // The same with all that is busy later by so much.
+  FreeTime Later(double seconds) const;
+
   // The first time from `earliest` at which `seconds` fit without a break. `slack_s` is rounding:
   // an op may overlap the next by so much, and by half its length at most.
   double Find(double earliest, double seconds, double slack_s) const;

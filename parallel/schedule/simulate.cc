@@ -25,6 +25,7 @@ namespace {
 // A schedule being run. Ops are numbered as in Dependencies.
 class Simulator {
  public:
+  // `wants_timeline`: and peaks, which a search has no use for.
   Simulator(const Schedule& schedule, const SimulationCosts& costs, bool wants_timeline)
       : schedule_(schedule),
         costs_(costs),
@@ -187,7 +188,7 @@ class Simulator {
     for (double busy : result.busy_s) {
       result.bubble_share.push_back(result.step_s > 0 ? 1 - busy / result.step_s : 0);
     }
-    result.peak_kept_bytes = PeakKeptBytes();
+    if (wants_timeline_) result.peak_kept_bytes = PeakKeptBytes();
     return result;
   }
 

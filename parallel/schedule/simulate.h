@@ -57,7 +57,7 @@ struct Simulation {
 // transfers is simulated as if each value were sent as soon as it is produced. Throws ConfigError
 // when the schedule deadlocks.
 Simulation Simulate(const Schedule& schedule, const SimulationCosts& costs);
-// Simulate() without the timeline, for a search that simulates many schedules.
+// Simulate() without timeline and peaks, for a search that simulates many schedules.
 Simulation SimulateTimes(const Schedule& schedule, const SimulationCosts& costs);
 
 // Runs a schedule whose transfers are rendezvous: a rank blocks in S or R until its peer has

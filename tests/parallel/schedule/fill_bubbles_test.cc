@@ -186,6 +186,12 @@ TEST_CASE("a filled schedule is valid, no longer than encoder in front, no short
       REQUIRE(step_s <= front_s * (1 + 1e-9));
       REQUIRE(step_s >= LowerBound(drawn, filled) * (1 - 1e-9));
       REQUIRE(filled == drawn.Filled(placement));
+      Schedule simulated = filled;
+      for (std::vector<Op>& list : simulated.ranks) {
+        std::erase_if(list, [](const Op& op) { return IsTransfer(op.kind); });
+      }
+      REQUIRE(FillBubblesToSimulate(drawn.Llm(), drawn.encoder, drawn.costs, placement) ==
+              simulated);
       const int encoder_stages = drawn.encoder.count(drawn.ranks) * drawn.encoder.depth();
       REQUIRE(TextOps(filled, encoder_stages) == drawn.Llm().ranks);
       steps[placement] = step_s;
