@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "configs/base/error.h"
+#include "parallel/comm/all_to_all.h"
 #include "parallel/comm/make_communicator.h"
 #include "parallel/comm/staged_communicator.h"
 #include "parallel/comm/transfer_group.h"
