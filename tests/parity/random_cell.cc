@@ -62,8 +62,10 @@ void ThrowSequence(Cell& cell) {
 // Lets two ranks share out the tokens in one cell in three where that is possible. With dice of its
 // own, as ThrowBubbles().
 void ThrowContext(Cell& cell, int most_ranks) {
-  const bool possible = cell.encoder == EncoderPlacement::kInline &&
-                        (IsText(cell) || cell.pipeline == 1) && cell.tensor <= 2;
+  // Pictures are shared out in the stage that has the token embedding.
+  const bool one_stage = cell.pipeline == 1 && !FindSchedule(cell.schedule)->chunked();
+  const bool possible = cell.encoder == EncoderPlacement::kInline && (IsText(cell) || one_stage) &&
+                        cell.tensor <= 2;
   // An encoder that draws at random is refused.
   const bool draws = !IsText(cell) && cell.model.ends_with("+dropout");
   if (!possible || draws || 2 * cell.ranks() > most_ranks) return;

@@ -246,11 +246,15 @@ void RequireContext(const RunConfig& config, const ModelConfig& model) {
   const int layers = NumEncoderLayers(specs);
   const bool first_has_all =
       !parallel.stage_layers.empty() && parallel.stage_layers.front() > layers;
-  if (parallel.pipeline.value_or(1) > 1 && !first_has_all) {
+  // One pipeline rank has several stages where its schedule asks for them.
+  const ScheduleKind* kind = FindSchedule(parallel.schedule.value_or("1f1b"));
+  const bool one_stage = parallel.pipeline.value_or(1) == 1 && parallel.chunks.value_or(1) == 1 &&
+                         kind != nullptr && !kind->chunked();
+  if (!one_stage && !first_has_all) {
     throw ConfigError(fmt::format(
         "{}context ranks share out the pictures in the stage that has the token embedding; set "
-        "parallel.pipeline to 1, or parallel.stage_layers with {} or more layers in the first "
-        "stage",
+        "parallel.pipeline to 1, with one stage, or parallel.stage_layers with {} or more layers "
+        "in the first stage",
         key, layers + 1));
   }
   // Masks are drawn by the place of a row among all rows of the pictures.
