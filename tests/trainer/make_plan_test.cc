@@ -114,11 +114,10 @@ TEST_CASE("context ranks share out tokens and pictures, or are refused") {
                     "parallel.encoder to inline");
   ParallelSection stages = parallel;
   stages.pipeline = 2;
-  CHECK_THROWS_WITH(
-      PlanOf(stages, 4),
-      "parallel.context: context ranks share out the pictures in the stage that has "
-      "the token embedding; set parallel.pipeline to 1, with one stage, or "
-      "parallel.stage_layers with 9 or more layers in the first stage");
+  CHECK_THROWS_WITH(PlanOf(stages, 4),
+                    "parallel.context: context ranks share out the pictures in the stage that has "
+                    "the token embedding; set parallel.pipeline to 1, with one stage, or "
+                    "parallel.stage_layers with 9 or more layers in the first stage");
   ParallelSection chunked = parallel;
   chunked.schedule = "interleaved";
   CHECK_THROWS_WITH(PlanOf(chunked, 4), Catch::Matchers::Contains("with one stage"));
