@@ -265,7 +265,7 @@ void RequireContext(const RunConfig& config, const ModelConfig& model) {
   throw ConfigError(fmt::format(
       "{}the encoder draws at random, which context ranks cannot do alike; set {} to 0, or leave "
       "parallel.context out",
-      key, adapted ? "adapters.dropout" : "model.drop_path"));
+      key, adapted ? "model.adapter.dropout" : "model.drop_path"));
 }
 
 Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
