@@ -337,7 +337,11 @@ int64_t CostModel::WorkBytes(int layer, const LayerLoad& whole_load) const {
 
 int64_t CostModel::BoundaryBytes(int layer, const LayerLoad& load) const {
   const ActivationSpec& output = specs_[static_cast<size_t>(layer)].output;
-  return options_.element_bytes * output.width * output.Rows(Shared(load), RowShares(output));
+  const LayerLoad own = Shared(load);
+  const int shares = RowShares(output);
+  // A program that shares out all rows does so where the layer itself would not.
+  const int64_t rows = output.shared ? output.Rows(own, shares) : RowShare(output.Rows(own), shares);
+  return options_.element_bytes * output.width * rows;
 }
 
 bool CostModel::Trainable(int layer) const { return At(layer).trainable; }
