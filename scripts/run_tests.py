@@ -7,7 +7,8 @@ FILTER   only targets whose label contains this text, such as models or //tests/
 fast     a dozen tests at most, none of them large, that are nearest to what has changed: FILES, or
          what differs from the last commit, or else what it changed. An answer within a minute.
 --asan   run everything under the address and undefined-behaviour sanitizers; without it, tests
-         that link no LibTorch run once plain and once under the sanitizers
+         that link no LibTorch run once plain and once under the sanitizers, as far as these come
+         in the first 75 minutes: the others are listed as skipped
 
 The last lines tell how many cases there are, then `skipped: NAME: reason` for each that did not
 run, then `N passed, N failed`. A skipped case is neither, and one that runs again under the
@@ -18,9 +19,11 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.parse
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -28,6 +31,7 @@ GIB_PER_JOB = 1.5  # a file that includes LibTorch, with the sanitizers
 LOG_LINES = 300  # shown of a failing target's log
 SLOWEST = 5  # targets named with their times
 NEAREST = 12  # tests of `fast`
+SECOND_RUN_MINUTES = 75  # from the start, set-up included: no later for the second, sanitized run
 
 OWN_SUMMARY = re.compile(r"^(\d+) passed, (\d+) failed\s*$", re.MULTILINE)
 CATCH_PASSED = re.compile(r"^All tests passed \(\d+ assertions? in (\d+) test cases?\)",
@@ -82,7 +86,10 @@ def read_events(path):
     results = {}
     with open(path, encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            event = json.loads(line)
+            try:
+                event = json.loads(line)
+            except json.JSONDecodeError:  # the last line, where Bazel was stopped
+                continue
             summary = event.get("testSummary")
             if summary is None:
                 continue
@@ -97,6 +104,19 @@ def read_events(path):
 def bazel(*arguments, **options):
     return subprocess.run(["bazel", *arguments], cwd=ROOT, stdin=subprocess.DEVNULL, check=False,
                           text=True, **options)
+
+
+def stopped_at(deadline, *arguments):
+    """Runs Bazel, until time.time() is `deadline` where there is one; whether it was stopped."""
+    with subprocess.Popen(["bazel", *arguments], cwd=ROOT, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL) as process:
+        try:
+            process.wait(None if deadline is None else max(1, deadline - time.time()))
+            return False
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            return True
 
 
 def query(expression):
@@ -151,7 +171,8 @@ class Tally:
             count += f"; {again} ran a second time, under the sanitizers"
         return [count, *self.skipped, f"{self.passed()} passed, {self.failed()} failed"]
 
-    def run(self, title, targets, options):
+    def run(self, title, targets, options, deadline=None):
+        """`deadline`: for a second run of targets, which may end before it has reached all."""
         if not targets:
             return
         print(f"{title}: {len(targets)} test targets", flush=True)
@@ -160,14 +181,18 @@ class Tally:
             pattern_file = os.path.join(folder, "targets")
             with open(pattern_file, "w", encoding="utf-8") as file:
                 file.write("\n".join(targets))
-            bazel("test", "--keep_going", "--test_output=summary", "--test_summary=none",
-                  *progress_options(),
-                  f"--jobs={jobs()}",
-                  f"--build_event_json_file={events}", f"--target_pattern_file={pattern_file}",
-                  *options, stdout=subprocess.DEVNULL)
+            stopped = stopped_at(deadline, "test", "--keep_going", "--test_output=summary",
+                                 "--test_summary=none", *progress_options(), f"--jobs={jobs()}",
+                                 f"--build_event_json_file={events}",
+                                 f"--target_pattern_file={pattern_file}", *options)
             results = read_events(events) if os.path.exists(events) else {}
         for target in targets:
-            self.add(title, target, results.get(target))
+            result = results.get(target)
+            if stopped and target in self.targets and not (result and result[1]):
+                self.skipped.append(f"skipped: {target} ({title}): not reached in "
+                                    f"{SECOND_RUN_MINUTES} minutes; its plain run counts")
+                continue
+            self.add(title, target, result)
         slowest = sorted(((seconds, target) for target, (_, _, seconds) in results.items()
                           if seconds >= 1), reverse=True)[:SLOWEST]
         if slowest:
@@ -195,7 +220,7 @@ class Tally:
             print("\n".join("  " + line for line in lines[-LOG_LINES:]))
 
 
-def run_all(tally, text, asan):
+def run_all(tally, text, asan, started):
     targets, complete = query("tests(//...) except attr(tags, manual, //...)")
     kept, sorted_out = query(
         f"tests({OF_THE_MACHINE}) except attr(tags, 'manual|external', //...)")
@@ -215,7 +240,8 @@ def run_all(tally, text, asan):
     tally.run("plain", chosen, [])
     pure, _ = query("kind(cc_test, tests(//...)) except attr(tags, manual, //...)"
                     " except rdeps(//..., @torch//:torch_cpu)")
-    tally.run("asan", [target for target in pure if target in chosen], ["--config=asan"])
+    tally.run("asan", [target for target in pure if target in chosen], ["--config=asan"],
+              started + 60 * SECOND_RUN_MINUTES)
 
 
 def changed_files():
@@ -257,13 +283,14 @@ def main():
     parser.add_argument("files", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--asan", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    started = float(os.environ.get("EQUIPOISE_TESTS_STARTED") or time.time())
     tally = Tally()
     if arguments.files and arguments.filter != "fast":
         parser.error("one FILTER is enough; FILES follow `fast`")
     if arguments.filter == "fast":
         run_fast(tally, arguments.files)
     else:
-        run_all(tally, arguments.filter, arguments.asan)
+        run_all(tally, arguments.filter, arguments.asan, started)
     print("\n".join(tally.summary()), flush=True)
     return 1 if tally.failed() or not (tally.passed() or tally.skipped) else 0
 

@@ -5,12 +5,14 @@ or the memory of the machine decide: those run each time, whatever is in a cache
 refuses tests that lack it).
 """
 
+load("//third_party:precompiled.bzl", "cc_test")
+
 def _tags(tags, cached):
     return tags + ([] if cached else ["external"])  # Bazel's word for a result that is not kept
 
 def equipoise_test(name, deps = [], tags = [], cached = True, **kwargs):
     """cc_test with Catch2's main."""
-    native.cc_test(
+    cc_test(
         name = name,
         srcs = kwargs.pop("srcs", [name + ".cc"]),
         deps = deps + [

@@ -340,7 +340,8 @@ int64_t CostModel::BoundaryBytes(int layer, const LayerLoad& load) const {
   const LayerLoad own = Shared(load);
   const int shares = RowShares(output);
   // A program that shares out all rows does so where the layer itself would not.
-  const int64_t rows = output.shared ? output.Rows(own, shares) : RowShare(output.Rows(own), shares);
+  const int64_t rows =
+      output.shared ? output.Rows(own, shares) : RowShare(output.Rows(own), shares);
   return options_.element_bytes * output.width * rows;
 }
 

@@ -8,7 +8,7 @@ import sys
 
 BENCH = sys.argv[1]
 LARGEST_ERROR = 0.05
-EVERY = {"fp32": 4, "bf16": 12}  # of the configurations; some CPUs emulate bf16
+EVERY = {"fp32": 6, "bf16": 16}  # of the configurations; some CPUs emulate bf16
 
 
 def main():

@@ -1,7 +1,9 @@
 """count_cases_test.py CATCH_KINDS   scripts/run_tests.py reads the logs of test targets: these are
 the logs it must tell apart, those of Catch as Catch writes them."""
+import contextlib
 import importlib.machinery
 import importlib.util
+import io
 import json
 import os
 import subprocess
@@ -97,6 +99,33 @@ def check_tally(script):
     yield "" if tally.summary() == wanted else f"summary: {tally.summary()}"
 
 
+def check_deadline(script):
+    """A second run that is stopped: what it has not reached is skipped, by its name; a target that
+    failed in it counts. A first run that lacks a target has failed."""
+    tally = script.Tally()
+    tally.count("//a:reached", 5, 0)
+    tally.count("//a:late", 4, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        log = os.path.join(folder, "test.log")
+        with open(log, "w", encoding="utf-8") as file:
+            file.write("4 passed, 1 failed\n")
+        event = {"id": {"testSummary": {"label": "//a:reached"}},
+                 "testSummary": {"overallStatus": "FAILED", "failed": [{"uri": "file://" + log}]}}
+
+        def stopped(_, *arguments):
+            path = [a.split("=")[1] for a in arguments if a.startswith("--build_event")][0]
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(json.dumps(event) + '\n{"id": {"testSumm')
+            return True
+        script.stopped_at = stopped
+        with contextlib.redirect_stdout(io.StringIO()):
+            tally.run("asan", ["//a:reached", "//a:late"], [], deadline=1)
+            tally.run("plain", ["//a:new"], [])
+    yield "" if tally.failed() == 2 and tally.passed() == 8 else f"stopped: {tally.targets}"
+    lines = [line.split(" (")[0] for line in tally.skipped]
+    yield "" if lines == ["skipped: //a:late"] else f"stopped: {tally.skipped}"
+
+
 def check_nearest(script):
     """`fast` takes the tests over the fewest steps, small ones before others, a dozen at most."""
     def ask(expression):
@@ -115,7 +144,7 @@ def main():
     sys.dont_write_bytecode = True
     script = load("scripts/run_tests.py")
     faults = [*check_catch(script, sys.argv[1]), *check_logs(script), *check_events(script),
-              *check_tally(script), *check_nearest(script)]
+              *check_tally(script), *check_nearest(script), *check_deadline(script)]
     failed = [fault for fault in faults if fault]
     print("".join(f"FAILED {fault}\n" for fault in failed), end="")
     print(f"{len(faults) - len(failed)} passed, {len(failed)} failed")
