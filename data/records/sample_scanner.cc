@@ -11,6 +11,8 @@
 #include "configs/base/shown_text.h"
 #include "data/images/image_size.h"
 #include "data/records/annotation_file.h"
+#include "data/records/refusal.h"
+#include "data/records/video_frames.h"
 #include "data/text/text_error.h"
 
 namespace equipoise {
@@ -90,6 +92,13 @@ ScannedSample SampleScanner::Scan(size_t source, std::string_view text,
   ParsedRecord parsed = ParseRecordIn(annotations_[source], text);
   sample.record = std::move(parsed.record);
   if (parsed.defect != Defect::kNone) Refuse(sample, parsed.defect, parsed.reason);
+  if (sample.defect == Defect::kNone) {
+    try {
+      ArrangeVideos(folders_[source], options_.images, options_.max_frames, sample.record);
+    } catch (const Refusal& refusal) {
+      Refuse(sample, refusal.defect, refusal.reason);
+    }
+  }
   if (sample.defect == Defect::kNone) ReadPictures(source, sample, files);
   if (sample.defect == Defect::kNone) Encode(sample);
   return sample;

@@ -15,7 +15,7 @@
 namespace equipoise {
 namespace {
 
-constexpr std::string_view kPlaceholder = "<image>";
+constexpr std::string_view kPlaceholder = "<image>", kVideo = "<video>";
 // Part of the fingerprint: raise it when Encode gives other ids for the same input.
 constexpr uint64_t kVersion = 2;
 
@@ -66,13 +66,31 @@ std::string ToolsText(std::string_view tools) {
       tools);
 }
 
-size_t CountPlaceholders(std::string_view text) {
+size_t Count(std::string_view placeholder, std::string_view text) {
   size_t count = 0;
-  for (size_t at = text.find(kPlaceholder); at != std::string_view::npos;
-       at = text.find(kPlaceholder, at + kPlaceholder.size())) {
+  for (size_t at = text.find(placeholder); at != std::string_view::npos;
+       at = text.find(placeholder, at + placeholder.size())) {
     ++count;
   }
   return count;
+}
+
+// PlaceImages() for a placeholder and the word for what it stands for.
+std::string Place(std::vector<Turn>& turns, size_t things, std::string_view placeholder,
+                  std::string_view word) {
+  size_t placeholders = 0;
+  for (const Turn& turn : turns) {
+    if (turn.role == Role::kUser) placeholders += Count(placeholder, turn.text);
+  }
+  if (placeholders == things) return "";
+  const auto user = std::find_if(turns.begin(), turns.end(),
+                                 [](const Turn& turn) { return turn.role == Role::kUser; });
+  if (placeholders == 0 && things == 1 && user != turns.end()) {
+    user->text.insert(0, std::string(placeholder) + "\n");
+    return "";
+  }
+  return fmt::format("{} {} in user turns for {} {}; write one {} for each", placeholders,
+                     placeholder, things, word, placeholder);
 }
 
 [[noreturn]] void Refuse(const Tokenizer& tokenizer, std::string_view name,
@@ -95,19 +113,12 @@ int32_t RequiredToken(const Tokenizer& tokenizer, std::string_view token, std::s
 }  // namespace
 
 std::string PlaceImages(std::vector<Turn>& turns, size_t images) {
-  size_t placeholders = 0;
-  for (const Turn& turn : turns) {
-    if (turn.role == Role::kUser) placeholders += CountPlaceholders(turn.text);
-  }
-  if (placeholders == images) return "";
-  const auto user = std::find_if(turns.begin(), turns.end(),
-                                 [](const Turn& turn) { return turn.role == Role::kUser; });
-  if (placeholders == 0 && images == 1 && user != turns.end()) {
-    user->text.insert(0, std::string(kPlaceholder) + "\n");
-    return "";
-  }
-  return fmt::format("{} <image> in user turns for {} pictures; write one <image> for each",
-                     placeholders, images);
+  return Place(turns, images, kPlaceholder, "pictures");
+}
+
+std::string PlaceVideos(std::vector<Turn>& turns, size_t videos) {
+  for (Turn& turn : turns) turn.videos = videos > 0 && turn.role == Role::kUser;
+  return Place(turns, videos, kVideo, "videos");
 }
 
 std::string Truncate(EncodedConversation& conversation, int64_t max_tokens) {

@@ -25,6 +25,9 @@ struct EncodedConversation {
 // the numbers cannot agree, else an empty text. `<image>` in other turns is ordinary text.
 std::string PlaceImages(std::vector<Turn>& turns, size_t images);
 
+// Likewise of `<video>` and the number of videos; marks the user turns, in which it stands for one.
+std::string PlaceVideos(std::vector<Turn>& turns, size_t videos);
+
 // Truncates `conversation` to `max_tokens` tokens. Returns the fault where that would cut into a
 // picture or drop one, and leaves the conversation as it is; else an empty text.
 std::string Truncate(EncodedConversation& conversation, int64_t max_tokens);

@@ -21,6 +21,8 @@
 #include "configs/yaml/yaml_reader.h"
 #include "data/images/image.h"
 #include "data/records/path_guard.h"
+#include "data/records/refusal.h"
+#include "data/records/video_frames.h"
 #include "data/settings/chat_templates.h"
 #include "data/text/folder_template.h"
 #include "models/families/families.h"
@@ -183,13 +185,19 @@ class Answerer {
             : arguments_.image_folder,
         data_.allow_outside);
     QuestionList list;
+    std::vector<ParsedRecord> records;
     for (const FileQuestion& question : questions) {
+      records.push_back(Guarded([&](Record& record) {
+        record = question.record;
+        ArrangeVideos(folder, ImageSpecOf(config_), data_.max_frames, record);
+      }));
       // Pictures outweigh texts, and those of one data set are much alike.
-      list.lengths.push_back(std::ssize(question.record.images) * 4096 +
+      list.lengths.push_back(std::ssize(records.back().record.images) * 4096 +
                              std::ssize(question.question()));
     }
     list.ask = [&](int64_t number, bool decode) {
-      const Record& record = questions[static_cast<size_t>(number)].record;
+      const auto& [record, defect, reason] = records[static_cast<size_t>(number)];
+      if (defect != Defect::kNone) return AskedQuestion{std::nullopt, reason};
       std::vector<NamedPicture> pictures;
       for (size_t i = 0; i < record.images.size(); ++i) {
         auto [bytes, fault] = ReadPicture(folder, record, i);
