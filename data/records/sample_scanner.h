@@ -59,6 +59,8 @@ class SampleScanner {
 
  private:
   void ReadPictures(size_t source, ScannedSample& sample, std::vector<std::string>* files) const;
+  // Adds the load of a picture of that size, or of a video with such frames.
+  void AddPicture(size_t source, ImageSize size, const Video* video, ScannedSample& sample) const;
   void Encode(ScannedSample& sample) const;
 
   // The picture `index` of a record of source `source`, wherever it lies.

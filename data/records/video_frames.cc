@@ -91,8 +91,12 @@ class Arranger {
   std::string TextOf(const Video& video) {
     std::vector<Shown> all = FramesOf(video);
     const std::vector<int64_t> numbers = SampledFrames(std::ssize(all), most_frames_);
-    const double fps = video.fps > 0 ? video.fps : kDefaultFps;
     const size_t first = record_.images.size(), count = numbers.size();
+    // Of unknown ones as Transformers counts: as many a second, however many are kept.
+    const double fps = video.fps > 0 ? video.fps : kDefaultFps;
+    const double shown = video.fps > 0
+                             ? static_cast<double>(count) / static_cast<double>(all.size()) * fps
+                             : kDefaultFps;
     for (const int64_t number : numbers) Show(std::move(all[static_cast<size_t>(number)]));
     std::string text;
     if (!spec_.takes_videos()) {
@@ -101,11 +105,10 @@ class Arranger {
       }
       return text;
     }
-    const double share = static_cast<double>(count) / static_cast<double>(all.size());
     const size_t part = spec_.videos.timestamps ? static_cast<size_t>(spec_.frames) : count;
     for (size_t begin = 0; begin < count; begin += part) {
       const size_t end = std::min(begin + part, count);
-      record_.videos.push_back({"", first + begin, end - begin, share * fps, count});
+      record_.videos.push_back({"", first + begin, end - begin, shown, count});
       if (spec_.videos.timestamps) {
         const auto seconds = [&](size_t i) { return static_cast<double>(numbers[i]) / fps; };
         text += fmt::format("<{:.1f} seconds>", (seconds(begin) + seconds(end - 1)) / 2);

@@ -21,7 +21,7 @@ struct Turn {
 struct Video {
   std::string folder;            // that holds them; empty: they lie among the record's pictures
   size_t first = 0, frames = 0;  // their places in Record::images
-  double fps = 0;                // of these frames; 0: not known
+  double fps = 0;                // of these frames; 0: not known, never once it is arranged
   // Where a video stands in parts, each a Video, in the text: the frames of all its parts.
   size_t whole = 0;
 };
@@ -46,6 +46,13 @@ struct Record {
     size_t count = images.size();
     for (const Video& video : videos) count -= video.frames;
     return count;
+  }
+  // The video that one of `images` is a frame of; null: it is a picture.
+  const Video* VideoOf(size_t image) const {
+    for (const Video& video : videos) {
+      if (image >= video.first && image - video.first < video.frames) return &video;
+    }
+    return nullptr;
   }
 };
 

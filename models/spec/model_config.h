@@ -45,7 +45,7 @@ struct VisionConfig {
   // Of encoders that take pictures at their own size. A patch comes temporal_patch_size times.
   // Attention stays within windows of window_size pixels, except in full_attention blocks.
   int64_t temporal_patch_size = 1, window_size = 0;
-  double tokens_per_second = 0;  // ImageSpec::Videos::positions_per_second
+  int64_t tokens_per_second = 0;  // ImageSpec::Videos::positions_per_second
   std::vector<int64_t> full_attention;
   double rope_theta = 10000.0;
   // Learned positions of a square of patches, from which those of a picture's grid are

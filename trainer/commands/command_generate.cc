@@ -143,7 +143,7 @@ class Answerer {
     RunConfig config = ReadSettings(source, config_, arguments.set);
     if (!arguments.adapter.empty()) config.model.adapter.init = arguments.adapter;
     SetAdapters(config.model, &config_);
-    UsePixels(config.data.pixels, &config_);
+    UsePixels(config.data, &config_);
     if (!config.parallel.zero) config.parallel.zero = 0;  // nothing is trained
     setup_ = std::make_unique<RunSetup>(SetUpRun(config, mpi));
     data_ = config.data;
@@ -171,7 +171,9 @@ class Answerer {
     QuestionList list;
     list.lengths = {1};
     list.ask = [&](int64_t, bool decode) {
-      return responder_->Ask({{Role::kUser, arguments_.prompt}}, pictures, decode);
+      Record record;
+      record.turns = {{Role::kUser, arguments_.prompt}};
+      return responder_->Ask(std::move(record), pictures, decode);
     };
     const GivenAnswer answer = Answer(list).front();
     if (!answer.fault.empty()) throw DataError(answer.fault);
@@ -205,7 +207,7 @@ class Answerer {
         pictures.push_back({record.images[i], std::move(bytes)});
       }
       try {
-        return responder_->Ask(record.turns, pictures, decode);
+        return responder_->Ask(record, pictures, decode);
       } catch (const DataError& error) {
         return AskedQuestion{std::nullopt, error.what()};
       }
