@@ -174,7 +174,7 @@ TEST_CASE("Qwen-VL's videos are those of the folder's video processor", "[models
   const ImageSpec::Videos own = ImageSpecOf(ReadModelConfig(folder.path())).videos;
   CHECK(own.min_pixels == 128 * 28 * 28);
   CHECK(own.max_pixels == 768 * 28 * 28);
-  CHECK(own.positions_per_second == 4);
+  CHECK(own.positions_per_second == 2);
   CHECK_FALSE(own.of_all_frames);
   CHECK_FALSE(own.timestamps);
   // Each file counts in place of those before it.

@@ -290,10 +290,10 @@ TEST_CASE("videos go to the rows that have their tokens, between pictures", "[tr
              Contains("second_per_grid_ts: has 1 numbers for 2 videos"));
   CHECK_THAT(refusal("image_grid_thw", at::tensor({1, 1, 1, 2, 1, 1}, at::kLong).view({2, 3})),
              Contains("image_grid_thw: has pictures of 2 times; those of videos stand in"));
-  CHECK_THAT(refusal("video_grid_thw", at::tensor({3, 1, 2}, at::kLong).view({1, 3})),
-             Contains("row 0 has 4 tokens 8 in a run for the 6 that one of the videos has"));
-  CHECK_THAT(refusal("video_grid_thw", at::tensor({2, 1, 2}, at::kLong).view({1, 3})),
-             Contains("pixel_values_videos: has the shape [6, 24], not [4, 24]"));
+  CHECK_THAT(refusal("video_grid_thw", at::tensor({2, 1, 1, 1, 1, 4}, at::kLong).view({2, 3})),
+             Contains("row 0 has 2 tokens 8 in a run for the 4 that one of the videos has"));
+  CHECK_THAT(refusal("video_grid_thw", at::tensor({2, 1, 2, 1, 1, 1}, at::kLong).view({2, 3})),
+             Contains("pixel_values_videos: has the shape [6, 24], not [5, 24]"));
   CHECK_THAT(refusal("input_ids", Row({1, 9, 2, 8, 8, 8, 8, 3, 9, 9, 4, 5, 5})),
              Contains("video_grid_thw: 1 videos have no tokens in input_ids"));
 }
