@@ -107,8 +107,8 @@ def check_sample(results, folder, kind, config, index, want, bounds, **settings)
     """`data show --pixels` beside what Transformers makes of the record."""
     out = f"{folder}/video{index}.safetensors"
     done = tiny_case.run(config, 1, "data", "show", str(FIRST + index), "--pixels", out, **settings)
-    results.check(f"video {index}: is shown", done.returncode == 0 and "video clips/" in done.stdout,
-                  done.stdout[-300:] + done.stderr[-300:])
+    shown = done.returncode == 0 and "video clips/" in done.stdout
+    results.check(f"video {index}: is shown", shown, done.stdout[-300:] + done.stderr[-300:])
     ours = load_file(out)
     results.check(f"video {index}: ids of Transformers' processor",
                   ours["input_ids"].equal(want["input_ids"]),
