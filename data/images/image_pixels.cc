@@ -27,21 +27,6 @@ void WriteTile(const uint8_t* rgb, int64_t row_bytes, int64_t side, uint8_t* out
   }
 }
 
-// Writes a patch, the first pixel of which is at `rgb`: of each channel its frames, all alike.
-void WritePatch(const uint8_t* rgb, int64_t row_bytes, const ImageSpec& spec, uint8_t* out) {
-  const int64_t side = spec.patch_size, plane = side * side;
-  for (int64_t channel = 0; channel < kChannels; ++channel, out += spec.frames * plane) {
-    for (int64_t y = 0; y < side; ++y) {
-      for (int64_t x = 0; x < side; ++x) {
-        out[y * side + x] = rgb[y * row_bytes + x * kChannels + channel];
-      }
-    }
-    for (int64_t frame = 1; frame < spec.frames; ++frame) {
-      std::copy_n(out, plane, out + frame * plane);
-    }
-  }
-}
-
 // Pixels of a picture, rows of 3 * width bytes.
 struct Pixels {
   ImageSize size;
@@ -52,6 +37,28 @@ Pixels Resized(const uint8_t* rgb, ImageSize size, ImageSize to) {
   Pixels resized{to, std::vector<uint8_t>(static_cast<size_t>(kChannels * to.width * to.height))};
   ResizeBicubicRgb(rgb, size, resized.rgb.data(), to);
   return resized;
+}
+
+// Writes a patch, whose first pixel is number `first` of each frame: of each channel its frames,
+// the last as often as it takes to fill them.
+void WritePatch(const std::vector<Pixels>& frames, int64_t first, const ImageSpec& spec,
+                uint8_t* out) {
+  const int64_t side = spec.patch_size, plane = side * side;
+  const int64_t row_bytes = kChannels * frames[0].size.width, given = std::ssize(frames);
+  for (int64_t channel = 0; channel < kChannels; ++channel) {
+    for (int64_t frame = 0; frame < spec.frames; ++frame, out += plane) {
+      if (frame >= given) {
+        std::copy_n(out - plane, plane, out);
+        continue;
+      }
+      const uint8_t* rgb = frames[static_cast<size_t>(frame)].rgb.data() + kChannels * first;
+      for (int64_t y = 0; y < side; ++y) {
+        for (int64_t x = 0; x < side; ++x) {
+          out[y * side + x] = rgb[y * row_bytes + x * kChannels + channel];
+        }
+      }
+    }
+  }
 }
 
 // Copies a picture of `size` into the middle of a larger one, the odd row or column after it.
@@ -117,16 +124,38 @@ at::Tensor ImageProcessor::MakeSquare(const at::Tensor& image) const {
 }
 
 at::Tensor ImageProcessor::MakePatches(const at::Tensor& image) const {
-  const ImageSize size{image.size(1), image.size(0)};
-  const PatchGrid grid = GridOf(size);
-  const int64_t side = spec_.patch_size, merge = spec_.merge;
-  const ImageSize to{grid.columns * side, grid.rows * side};
-  const Pixels resized = Resized(image.const_data_ptr<uint8_t>(), size, to);
+  const PatchGrid grid = GridOf({image.size(1), image.size(0)});
+  at::Tensor patches = at::empty({grid.patches(), spec_.patch_numbers()}, at::kByte);
+  WritePatches({image}, grid, patches.mutable_data_ptr<uint8_t>());
+  return patches;
+}
+
+at::Tensor ImageProcessor::Make(ImageSize size, const Video& video,
+                                const std::function<at::Tensor(size_t frame)>& decode) const {
+  const PatchGrid grid = GridOf(size, video);
   at::Tensor patches = at::empty({grid.patches(), spec_.patch_numbers()}, at::kByte);
   uint8_t* out = patches.mutable_data_ptr<uint8_t>();
+  std::vector<at::Tensor> frames;  // of one time
+  for (size_t frame = 0; frame < video.frames; ++frame) {
+    frames.push_back(decode(frame));
+    if (std::ssize(frames) < spec_.frames && frame + 1 < video.frames) continue;
+    WritePatches(frames, grid, out);
+    out += grid.rows * grid.columns * spec_.patch_numbers();
+    frames.clear();
+  }
+  return patches;
+}
+
+void ImageProcessor::WritePatches(const std::vector<at::Tensor>& frames, const PatchGrid& grid,
+                                  uint8_t* out) const {
+  const int64_t side = spec_.patch_size, merge = spec_.merge;
+  const ImageSize to{grid.columns * side, grid.rows * side};
+  std::vector<Pixels> resized;
+  for (const at::Tensor& frame : frames) {
+    resized.push_back(Resized(frame.const_data_ptr<uint8_t>(), {frame.size(1), frame.size(0)}, to));
+  }
   const auto write = [&](int64_t row, int64_t column) {
-    const int64_t first = kChannels * side * (row * to.width + column);
-    WritePatch(resized.rgb.data() + first, kChannels * to.width, spec_, out);
+    WritePatch(resized, side * (row * to.width + column), spec_, out);
     out += spec_.patch_numbers();
   };
   for (int64_t row = 0; row < grid.rows; row += merge) {
@@ -134,7 +163,6 @@ at::Tensor ImageProcessor::MakePatches(const at::Tensor& image) const {
       for (int64_t i = 0; i < merge * merge; ++i) write(row + i / merge, column + i % merge);
     }
   }
-  return patches;
 }
 
 at::Tensor ImageProcessor::MakeAnyResolution(const at::Tensor& image) const {

@@ -10,6 +10,39 @@
 #include "models/spec/any_resolution.h"
 
 namespace equipoise {
+namespace {
+
+// What is resized: frames of so many pixels, 1 and 1 of a picture. `rounded_frames`: as they count
+// once sides are rounded.
+struct Resizing {
+  double height, width, frames, rounded_frames;
+};
+
+// Rows and columns of squares of `factor` pixels, as near to the size as limits on the pixels of
+// all frames allow: smart_resize of Transformers.
+PatchGrid Squares(const Resizing& from, double factor, double least, double most) {
+  constexpr double kLongest = 200;
+  const auto& [height, width, frames, rounded_frames] = from;
+  if (std::max(height, width) / std::min(height, width) > kLongest) {
+    throw ImageError(fmt::format("{} x {} pixels: one side is more than {} times the other", width,
+                                 height, kLongest));
+  }
+  // Python's round(): halves go to the even number.
+  double rows = std::nearbyint(height / factor), columns = std::nearbyint(width / factor);
+  const double pixels = rounded_frames * rows * columns * factor * factor;
+  if (pixels > most) {
+    const double beta = std::sqrt(frames * height * width / most);
+    rows = std::max(1.0, std::floor(height / beta / factor));
+    columns = std::max(1.0, std::floor(width / beta / factor));
+  } else if (pixels < least) {
+    const double beta = std::sqrt(least / (frames * height * width));
+    rows = std::ceil(height * beta / factor);
+    columns = std::ceil(width * beta / factor);
+  }
+  return {static_cast<int64_t>(rows), static_cast<int64_t>(columns)};
+}
+
+}  // namespace
 
 PictureLoad ImageProcessor::Measure(ImageSize size, int64_t pictures) const {
   EQUIPOISE_CHECK(spec_.takes_pictures(), "the model takes no pictures");
@@ -21,28 +54,37 @@ PictureLoad ImageProcessor::Measure(ImageSize size, int64_t pictures) const {
 PatchGrid ImageProcessor::GridOf(ImageSize size, int64_t pictures) const {
   if (spec_.lone_tiles && pictures > 1) return OnlySquare(spec_);
   if (!spec_.has_grids()) return {size.height, size.width};
-  constexpr double kLongest = 200;
-  const auto height = static_cast<double>(size.height), width = static_cast<double>(size.width);
-  if (std::max(height, width) / std::min(height, width) > kLongest) {
-    throw ImageError(fmt::format("{} x {} pixels: one side is more than {} times the other",
-                                 size.width, size.height, kLongest));
-  }
+  const PatchGrid squares =
+      Squares({static_cast<double>(size.height), static_cast<double>(size.width), 1, 1},
+              static_cast<double>(spec_.patch_size * spec_.merge),
+              static_cast<double>(spec_.min_pixels), static_cast<double>(spec_.max_pixels));
+  return {squares.rows * spec_.merge, squares.columns * spec_.merge};
+}
+
+PatchGrid ImageProcessor::GridOf(ImageSize size, const Video& video) const {
+  const ImageSpec::Videos& videos = spec_.videos;
   const auto factor = static_cast<double>(spec_.patch_size * spec_.merge);
-  const auto least = static_cast<double>(spec_.min_pixels);
-  const auto most = static_cast<double>(spec_.max_pixels);
-  // Python's round(): halves go to the even number.
-  double rows = std::nearbyint(height / factor), columns = std::nearbyint(width / factor);
-  const double pixels = rows * columns * factor * factor;
-  if (pixels > most) {
-    const double beta = std::sqrt(height * width / most);
-    rows = std::max(1.0, std::floor(height / beta / factor));
-    columns = std::max(1.0, std::floor(width / beta / factor));
-  } else if (pixels < least) {
-    const double beta = std::sqrt(least / (height * width));
-    rows = std::ceil(height * beta / factor);
-    columns = std::ceil(width * beta / factor);
+  Resizing from{static_cast<double>(size.height), static_cast<double>(size.width), 1, 1};
+  if (videos.of_all_frames) {
+    if (from.height < factor || from.width < factor) {
+      const double scale = std::max(factor / from.height, factor / from.width);
+      from.height = std::trunc(from.height * scale);
+      from.width = std::trunc(from.width * scale);
+    }
+    const auto together = static_cast<double>(spec_.frames);
+    // A single frame, which Transformers refuses, counts as often as it is repeated.
+    from.frames = std::max(static_cast<double>(video.whole), together);
+    from.rounded_frames = std::nearbyint(from.frames / together) * together;
   }
-  return {static_cast<int64_t>(rows) * spec_.merge, static_cast<int64_t>(columns) * spec_.merge};
+  const PatchGrid squares = Squares(from, factor, static_cast<double>(videos.min_pixels),
+                                    static_cast<double>(videos.max_pixels));
+  PatchGrid grid{squares.rows * spec_.merge, squares.columns * spec_.merge};
+  grid.times = (static_cast<int64_t>(video.frames) + spec_.frames - 1) / spec_.frames;
+  if (videos.positions_per_second > 0) {  // the product in fp32, as of Transformers' tensors
+    const auto seconds = static_cast<float>(static_cast<double>(spec_.frames) / video.fps);
+    grid.time_step = static_cast<float>(videos.positions_per_second) * seconds;
+  }
+  return grid;
 }
 
 }  // namespace equipoise

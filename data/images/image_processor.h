@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 #include "data/images/image_size.h"
 #include "data/settings/data_config.h"
+#include "data/text/conversation.h"
 #include "models/spec/image_spec.h"
 
 namespace at {
@@ -30,6 +33,9 @@ class ImageProcessor {
   // times as long as wide, as it does. Else height and width, or OnlySquare() (any_resolution.h) of
   // one of a record's several `pictures`, where spec().lone_tiles.
   PatchGrid GridOf(ImageSize size, int64_t pictures = 1) const;
+  // The same of a video whose frames have that size. REQUIRES: spec().takes_videos(), and the video
+  // is arranged.
+  PatchGrid GridOf(ImageSize size, const Video& video) const;
   // Pixels of such a picture, [tiles, 3, tile_size, tile_size] uint8, of `image`, [height, width,
   // 3] uint8: for tiles resized to the grid, cut row by row, the thumbnail (a second resize of the
   // original) last; for a square as spec().fit says; for any resolution the whole picture first,
@@ -38,12 +44,20 @@ class ImageProcessor {
   // normalized where they are computed with (ops::PixelScale). In a target of its own,
   // image_pixels, as it needs LibTorch.
   at::Tensor Make(const at::Tensor& image, int64_t pictures) const;
+  // Likewise of a video, whose frames `decode` gives as such images, each once and in order: the
+  // patches of each of its times. `size`: of its first frame.
+  at::Tensor Make(ImageSize size, const Video& video,
+                  const std::function<at::Tensor(size_t frame)>& decode) const;
 
  private:
   at::Tensor MakeTiles(const at::Tensor& image, int64_t pictures) const;
   at::Tensor MakeSquare(const at::Tensor& image) const;
   at::Tensor MakeAnyResolution(const at::Tensor& image) const;
   at::Tensor MakePatches(const at::Tensor& image) const;
+  // Writes the patches of one time of a grid, of its frames; fewer than a patch takes: the last is
+  // repeated.
+  void WritePatches(const std::vector<at::Tensor>& frames, const PatchGrid& grid,
+                    uint8_t* out) const;
 
   ImageSpec spec_;
   TilesConfig tiles_;

@@ -55,7 +55,8 @@ std::vector<AnnotationFile> OpenFiles(const std::vector<SourceConfig>& sources) 
 }
 
 SampleOptions SampleOptionsOf(const DataConfig& config, const CostIndexOptions& options) {
-  return {config.max_tokens, config.tiles, config.limits, options.images, config.allow_outside};
+  return {config.max_tokens, config.tiles,         config.limits,
+          options.images,    config.allow_outside, config.max_frames};
 }
 
 // The folder of a source's pictures, relative to its annotations, so that a copied data folder
@@ -89,6 +90,12 @@ uint64_t KeyOf(const std::vector<SourceConfig>& sources, const std::vector<uint6
   }
   if (images.max_tiles > 0) key << " at most " << images.max_tiles;
   if (images.lone_tiles) key << " lone";
+  if (images.takes_videos()) {
+    const ImageSpec::Videos& videos = images.videos;
+    key << " videos " << images.frames << ' ' << videos.min_pixels << ' ' << videos.max_pixels
+        << ' ' << videos.of_all_frames << ' ' << videos.timestamps;
+  }
+  if (sample.max_frames > 0) key << " frames " << sample.max_frames;
   for (size_t i = 0; i < sources.size(); ++i)
     key << ' ' << contents[i] << ' ' << std::quoted(PicturesFrom(sources[i]));
   for (size_t i = 0; i < sources.size(); ++i) {

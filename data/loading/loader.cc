@@ -221,20 +221,36 @@ std::string Dataset::Impl::Decode(const ScannedSample& scanned,
                                   const std::vector<std::string>& pictures, uint8_t* pixels) const {
   const SampleOptions& options = scanner.options();
   const ImageLimits limits{options.limits.image_pixels, options.limits.image_bytes};
-  for (size_t i = 0; i < pictures.size(); ++i) {
-    try {
-      const at::Tensor image = DecodeImage(pictures[i], limits);
-      if (pixels == nullptr) continue;
-      const at::Tensor made = scanner.processor(scanned.source).Make(image, std::ssize(pictures));
-      const int64_t patches = scanned.pictures[i].patches;
+  const ImageProcessor& processor = scanner.processor(scanned.source);
+  const Record& record = scanned.record;
+  size_t file = 0;
+  const auto decode = [&] { return DecodeImage(pictures[file], limits); };
+  try {
+    for (size_t i = 0; file < pictures.size(); ++file) {
+      if (pixels == nullptr) {
+        decode();
+        continue;
+      }
+      const Video* video = record.VideoOf(file);
+      at::Tensor made;
+      if (video != nullptr) {
+        const auto frame = [&](size_t number) {
+          file = video->first + number;
+          return decode();
+        };
+        made = processor.Make(ImageSizeOf(pictures[file], limits), *video, frame);
+      } else {
+        made = processor.Make(decode(), std::ssize(pictures));
+      }
+      const int64_t patches = scanned.pictures[i++].patches;
       EQUIPOISE_CHECK(
           made.size(0) == (options.images.has_grids() ? patches : options.images.TilesOf(patches)),
-          "tiles of ", scanned.record.images[i]);
+          "tiles of ", record.images[file]);
       std::memcpy(pixels, made.const_data_ptr<uint8_t>(), made.nbytes());
       pixels += made.numel();
-    } catch (const ImageError& error) {
-      return ShownText(scanned.record.images[i]) + ": " + ShownText(error.what());
     }
+  } catch (const ImageError& error) {
+    return ShownText(record.images[file]) + ": " + ShownText(error.what());
   }
   return "";
 }

@@ -1,5 +1,6 @@
 #include "data/records/path_guard.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/openat2.h>
@@ -7,9 +8,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <memory>
+#include <string_view>
 
 #include "configs/base/error.h"
 #include "configs/base/shown_text.h"
@@ -85,6 +91,59 @@ bool IsUrl(const std::string& path) {
   return scheme && (path.compare(colon, 3, "://") == 0 || path.compare(0, colon, "file") == 0);
 }
 
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+// Takes the digits at the front of a text, without the zeros before them.
+std::string_view TakeNumber(std::string_view& text) {
+  size_t zeros = 0, end = 0;
+  while (end < text.size() && IsDigit(text[end])) {
+    if (zeros == end && text[end] == '0') ++zeros;
+    ++end;
+  }
+  const std::string_view number = text.substr(zeros, end - zeros);
+  text.remove_prefix(end);
+  return number;
+}
+
+// The order of names by the numbers in them, then of their bytes.
+bool InNaturalOrder(const std::string& a, const std::string& b) {
+  std::string_view left = a, right = b;
+  while (!left.empty() && !right.empty()) {
+    if (IsDigit(left[0]) && IsDigit(right[0])) {
+      const std::string_view x = TakeNumber(left), y = TakeNumber(right);
+      if (x.size() != y.size()) return x.size() < y.size();
+      if (x != y) return x < y;
+    } else {
+      if (left[0] != right[0])
+        return static_cast<uint8_t>(left[0]) < static_cast<uint8_t>(right[0]);
+      left.remove_prefix(1);
+      right.remove_prefix(1);
+    }
+  }
+  if (left.empty() != right.empty()) return left.empty();
+  return a < b;
+}
+
+bool IsPictureName(std::string_view name) {
+  static constexpr std::array<std::string_view, 8> kEnds = {".jpg", ".jpeg", ".png", ".webp",
+                                                            ".bmp", ".gif",  ".tif", ".tiff"};
+  if (name.starts_with('.')) return false;
+  std::string lower(name);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return std::any_of(kEnds.begin(), kEnds.end(),
+                     [&](std::string_view end) { return lower.ends_with(end); });
+}
+
+constexpr size_t kMostFrames = 100'000;  // of a folder, and of data.max_frames
+constexpr char kDecode[] =
+    "decode the video's frames into a folder, such as with ffmpeg -i VIDEO FOLDER/%05d.jpg, and "
+    "give the folder";
+
+FolderPictures NotListed(Defect defect, const std::string& path, const std::string& what) {
+  return {{}, defect, ShownPath(path) + ": " + what};
+}
+
 }  // namespace
 
 ImageFolder::ImageFolder(const std::string& path, bool allow_outside)
@@ -111,7 +170,7 @@ std::string ImageFolder::Relative(const std::string& path) const {
   return "";
 }
 
-OpenedImage ImageFolder::Open(const std::string& given) const {
+OpenedImage ImageFolder::OpenAny(const std::string& given, std::string& relative) const {
   if (given.find('\0') != std::string::npos) {
     return Refused(Defect::kImageOutside, given.substr(0, given.find('\0')), "NUL in the path");
   }
@@ -120,7 +179,7 @@ OpenedImage ImageFolder::Open(const std::string& given) const {
                    "is a URL, and nothing is downloaded; save the picture in the image folder and "
                    "give its path");
   }
-  const std::string relative = allow_outside_ ? given : Relative(given);
+  relative = allow_outside_ ? given : Relative(given);
   if (relative.empty() && !given.empty()) {
     return Refused(Defect::kImageOutside, given,
                    "is an absolute path outside the image folder; set `images` of this source to "
@@ -130,12 +189,52 @@ OpenedImage ImageFolder::Open(const std::string& given) const {
   opened.file = FileHandle(allow_outside_ ? openat(folder_.get(), relative.c_str(), kFlags)
                                           : OpenBeneath(folder_.get(), path_, relative));
   if (!opened.file.valid()) return RefusedBy(errno, relative);
+  return opened;
+}
+
+OpenedImage ImageFolder::Open(const std::string& given) const {
+  std::string relative;
+  OpenedImage opened = OpenAny(given, relative);
+  if (opened.defect != Defect::kNone) return opened;
   struct stat info {};
   if (fstat(opened.file.get(), &info) != 0) return RefusedBy(errno, relative);
   if (!S_ISREG(info.st_mode))
     return Refused(Defect::kImageUnreadable, relative, "is not a regular file");
   opened.bytes = info.st_size;
   return opened;
+}
+
+FolderPictures ImageFolder::List(const std::string& given) const {
+  std::string relative;
+  const OpenedImage opened = OpenAny(given, relative);
+  if (opened.defect != Defect::kNone) return {{}, opened.defect, opened.reason};
+  // The stream closes its own descriptor.
+  const int descriptor = fcntl(opened.file.get(), F_DUPFD_CLOEXEC, 0);
+  const std::unique_ptr<DIR, int (*)(DIR*)> names(fdopendir(descriptor), closedir);
+  if (names == nullptr) {
+    const int error = errno;
+    if (descriptor >= 0) close(descriptor);
+    if (error != ENOTDIR)
+      return NotListed(Defect::kImageUnreadable, relative, std::strerror(error));
+    return NotListed(Defect::kBadField, relative,
+                     std::string("is a file, and no video is decoded; ") + kDecode);
+  }
+  FolderPictures found;
+  while (const dirent* entry = readdir(names.get())) {
+    if (IsPictureName(entry->d_name)) found.paths.emplace_back(entry->d_name);
+    if (found.paths.size() > kMostFrames) {
+      return NotListed(Defect::kImageTooLarge, relative,
+                       fmt::format("holds more than {} pictures; split the video", kMostFrames));
+    }
+  }
+  if (found.paths.empty()) {
+    return NotListed(Defect::kImageMissing, relative,
+                     std::string("the folder holds no pictures; ") + kDecode);
+  }
+  std::sort(found.paths.begin(), found.paths.end(), InNaturalOrder);
+  const std::string folder = relative.ends_with('/') ? relative : relative + "/";
+  for (std::string& path : found.paths) path.insert(0, folder);
+  return found;
 }
 
 }  // namespace equipoise

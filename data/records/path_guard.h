@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "configs/base/file_handle.h"
 #include "data/records/defect.h"
@@ -18,6 +19,13 @@ struct OpenedImage {
   std::string reason;
 };
 
+// The paths of the pictures in a folder, for Open(), or the defect that prevents it.
+struct FolderPictures {
+  std::vector<std::string> paths;
+  Defect defect = Defect::kNone;
+  std::string reason;
+};
+
 // The folder that a source's image paths are relative to. Paths come from untrusted records:
 // nothing outside the folder is ever opened, be it by `..`, an absolute path, a URL or a symbolic
 // link that leaves it, and only regular files are. With `allow_outside` (data.allow_outside) all
@@ -29,11 +37,16 @@ class ImageFolder {
   explicit ImageFolder(const std::string& path, bool allow_outside = false);
   // Opens the picture of a record's path.
   OpenedImage Open(const std::string& given) const;
+  // The files in the folder of a record's path that are pictures by the ends of their names, in the
+  // order of the numbers in them: 2.png before 10.png. Refused where there are none.
+  FolderPictures List(const std::string& given) const;
   const std::string& path() const { return path_; }
 
  private:
   // The path relative to the folder; empty where it is absolute and leads elsewhere.
   std::string Relative(const std::string& path) const;
+  // Opens whatever lies there.
+  OpenedImage OpenAny(const std::string& given, std::string& relative) const;
 
   std::string path_;
   bool allow_outside_;

@@ -37,7 +37,7 @@ void CheckOrder(const std::vector<Turn>& turns) {
 
 void CheckRecord(Record& record) {
   CheckOrder(record.turns);
-  const std::string wrong = PlaceImages(record.turns, record.images.size());
+  const std::string wrong = PlaceImages(record.turns, record.pictures());
   if (!wrong.empty()) Refuse(Defect::kPlaceholders, wrong);
 }
 

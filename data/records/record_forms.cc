@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "data/records/record_pictures.h"
+#include "data/records/record_videos.h"
 #include "data/records/refusal.h"
 #include "data/records/tool_calls.h"
 
@@ -63,7 +64,8 @@ const std::string& TextOf(const Json& object, const char* key, const std::string
   return found->get_ref<const std::string&>();
 }
 
-// The text of a list of parts; pictures leave `<image>` in their place and go to `record`.
+// The text of a list of parts; pictures leave `<image>` in their place, videos `<video>`, and go to
+// `record`.
 std::string JoinParts(const Json& parts, const std::string& where, Record& record) {
   std::string text;
   for (const Json& part : parts) {
@@ -77,8 +79,12 @@ std::string JoinParts(const Json& parts, const std::string& where, Record& recor
                    record);
       }
       text += "<image>";
+    } else if (type == "\"video\"") {
+      if (part.size() > 1) AddVideo(part, where + ": a part", 0, record);
+      text += "<video>";
     } else {
-      Refuse(Defect::kBadField, where + ": a part of the content is neither text nor a picture");
+      Refuse(Defect::kBadField,
+             where + ": a part of the content is neither text nor a picture nor a video");
     }
   }
   return text;
@@ -113,10 +119,10 @@ class TurnReader {
     const std::string calls = CallsOf(turn, where);
     std::string content;
     if (found != turn.end() && found->is_array()) {
-      const size_t pictures = record_.images.size();
+      const size_t shown = record_.images.size() + record_.videos.size();
       content = JoinParts(*found, where, record_);
       const auto speaker = SpeakerOf(TextOf(turn, "role", where));
-      if (record_.images.size() > pictures && speaker != Speaker::kUser &&
+      if (record_.images.size() + record_.videos.size() > shown && speaker != Speaker::kUser &&
           speaker != Speaker::kResult)
         Refuse(Defect::kPlaceholders, where + ": a picture in a turn that is not the user's");
     } else if (calls.empty() || (found != turn.end() && !found->is_null())) {
@@ -307,55 +313,6 @@ void ReadTools(const Json& object, std::string_view text, Record& record) {
                                     : nlohmann::ordered_json::parse(text)["tools"].dump());
 }
 
-constexpr std::string_view kVideo = "<video>";
-
-// Adds the frames of a video to the pictures; returns the text that stands for it, a line
-// "Frame-N: <image>" for each, as in InternVL's code.
-std::string AddFrames(const Json& video, const std::string& key, Record& record) {
-  if (!video.is_array() || video.empty()) {
-    Refuse(Defect::kBadField,
-           key + ": a video is a list of frames; decode it into pictures and list them");
-  }
-  std::string lines;
-  for (size_t i = 0; i < video.size(); ++i) {
-    AddPicture(video[i], "a frame of " + key, record);
-    lines += fmt::format("{}Frame-{}: <image>", i == 0 ? "" : "\n", i + 1);
-  }
-  return lines;
-}
-
-// Puts the frames of each video in place of its `<video>` in the user turns; those of a single one
-// that has none before the first user turn.
-void ReadVideos(const Json& object, Record& record) {
-  const Json none, &one = object.contains("video") ? object["video"] : none;
-  const Json& several = object.contains("videos") ? object["videos"] : none;
-  if (IsEmpty(one) && IsEmpty(several)) return;
-  if (!record.images.empty() || (!IsEmpty(one) && !IsEmpty(several)) ||
-      (!IsEmpty(several) && !several.is_array())) {
-    Refuse(Defect::kBadField, "a record has pictures, a 'video', or a list of 'videos'; leave one");
-  }
-  const Json videos = IsEmpty(one) ? several : Json::array({one});
-  const auto is_user = [](const Turn& turn) { return turn.role == Role::kUser; };
-  auto turn = std::find_if(record.turns.begin(), record.turns.end(), is_user);
-  const auto first = turn;
-  size_t at = 0;  // in its text, behind the last video
-  for (const Json& video : videos) {
-    const std::string frames = AddFrames(video, IsEmpty(one) ? "'videos'" : "'video'", record);
-    while (turn != record.turns.end() && (at = turn->text.find(kVideo, at)) == std::string::npos) {
-      turn = std::find_if(turn + 1, record.turns.end(), is_user);
-      at = 0;
-    }
-    if (turn != record.turns.end()) {
-      turn->text.replace(at, kVideo.size(), frames);
-      at += frames.size();
-    } else if (videos.size() == 1 && first != record.turns.end()) {
-      first->text.insert(0, frames + "\n");
-    } else {
-      Refuse(Defect::kPlaceholders, "fewer <video> in user turns than videos");
-    }
-  }
-}
-
 void AddSystem(const Json& object, Record& record) {
   const auto found = object.find("system");
   if (found == object.end() || IsEmpty(*found)) return;
@@ -382,14 +339,13 @@ void ReadConversation(std::string_view text, Record& record) {
   form->read(object, text, record);
   AddSystem(object, record);
   CheckOtherKeys(object);
-  const bool in_parts = !record.images.empty();
-  const size_t before = record.images.size();
+  const size_t before = record.pictures();
   ReadPictures(object, record);
-  ReadVideos(object, record);
-  ReadTools(object, text, record);
-  if (in_parts && record.images.size() > before) {
+  if (before > 0 && record.pictures() > before) {
     Refuse(Defect::kBadField, "pictures are given in the turns and in 'images'; leave one");
   }
+  ReadVideos(object, record);
+  ReadTools(object, text, record);
 }
 
 }  // namespace equipoise

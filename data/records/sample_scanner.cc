@@ -11,6 +11,8 @@
 #include "configs/base/shown_text.h"
 #include "data/images/image_size.h"
 #include "data/records/annotation_file.h"
+#include "data/records/refusal.h"
+#include "data/records/video_frames.h"
 #include "data/text/text_error.h"
 
 namespace equipoise {
@@ -90,6 +92,13 @@ ScannedSample SampleScanner::Scan(size_t source, std::string_view text,
   ParsedRecord parsed = ParseRecordIn(annotations_[source], text);
   sample.record = std::move(parsed.record);
   if (parsed.defect != Defect::kNone) Refuse(sample, parsed.defect, parsed.reason);
+  if (sample.defect == Defect::kNone) {
+    try {
+      ArrangeVideos(folders_[source], options_.images, options_.max_frames, sample.record);
+    } catch (const Refusal& refusal) {
+      Refuse(sample, refusal.defect, refusal.reason);
+    }
+  }
   if (sample.defect == Defect::kNone) ReadPictures(source, sample, files);
   if (sample.defect == Defect::kNone) Encode(sample);
   return sample;
@@ -112,10 +121,16 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
   }
   // A record that cannot fit is refused before its files are touched.
   const auto pictures = static_cast<int64_t>(images.size());
-  if (pictures * processors_[source].least_tokens() > options_.max_tokens) {
+  auto least = static_cast<int64_t>(sample.record.pictures());
+  for (const Video& video : sample.record.videos) {
+    least +=
+        (static_cast<int64_t>(video.frames) + options_.images.frames - 1) / options_.images.frames;
+  }
+  if (least * processors_[source].least_tokens() > options_.max_tokens) {
     return Refuse(sample, Defect::kTooManyTokens,
                   fmt::format("{} pictures do not fit in data.max_tokens", pictures));
   }
+  ImageSize first;  // frame of a video
   for (size_t i = 0; i < images.size(); ++i) {
     const std::string& path = images[i];
     const OpenedImage opened = Open(source, sample.record, i);
@@ -132,11 +147,18 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
                     fmt::format("{}: {} x {} is more than data.limits.image_pixels",
                                 ShownText(path), size->width, size->height));
     }
+    const Video* video = sample.record.VideoOf(i);
+    const bool later = video != nullptr && i > video->first;
+    if (later && (size->width != first.width || size->height != first.height)) {
+      return Refuse(
+          sample, Defect::kImageUnreadable,
+          fmt::format("{}: {} x {}, and the video's first frame {} x {}; write its "
+                      "frames in one size",
+                      ShownText(path), size->width, size->height, first.width, first.height));
+    }
     try {
-      sample.pictures.push_back(processors_[source].Measure(*size, pictures));
-      if (options_.images.lists_grids()) {
-        sample.grids.push_back(processors_[source].GridOf(*size, pictures));
-      }
+      if (!later) AddPicture(source, *size, video, sample);
+      first = *size;
     } catch (const ImageError& error) {
       return Refuse(sample, Defect::kImageUnreadable, ShownText(path) + ": " + error.what());
     }
@@ -147,6 +169,19 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
     Refuse(sample, Defect::kTooManyTokens,
            fmt::format("{} tokens of pictures do not fit in data.max_tokens", all.image_tokens));
   }
+}
+
+void SampleScanner::AddPicture(size_t source, ImageSize size, const Video* video,
+                               ScannedSample& sample) const {
+  const ImageProcessor& processor = processors_[source];
+  const int64_t pictures = std::ssize(sample.record.images);
+  if (video != nullptr) {
+    sample.grids.push_back(processor.GridOf(size, *video));
+    sample.pictures.push_back(options_.images.LoadOfGrid(sample.grids.back()));
+    return;
+  }
+  sample.pictures.push_back(processor.Measure(size, pictures));
+  if (options_.images.lists_grids()) sample.grids.push_back(processor.GridOf(size, pictures));
 }
 
 void SampleScanner::Encode(ScannedSample& sample) const {

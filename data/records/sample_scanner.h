@@ -20,6 +20,7 @@ struct SampleOptions {
   LimitsConfig limits;
   ImageSpec images;            // as the model takes them
   bool allow_outside = false;  // pictures outside their folder
+  int64_t max_frames = 0;      // of a video; 0: all
 };
 
 // One record as the model will see it, or the defect that makes it unusable.
@@ -28,11 +29,13 @@ struct ScannedSample {
   Record record;
   Defect defect = Defect::kNone;
   std::string reason;
-  std::vector<PictureLoad> pictures;  // load of each
-  std::vector<PatchGrid> grids;       // likewise, where images.lists_grids()
-  EncodedConversation encoded;        // cut to max_tokens
-  int64_t full_tokens = 0;            // before the cut
-  int64_t trained = 0;                // targets: trained tokens, the first token not counted
+  // Of each picture, and of each video of a model that takes them as such, in order: its load, and
+  // where images.lists_grids() its grid.
+  std::vector<PictureLoad> pictures;
+  std::vector<PatchGrid> grids;
+  EncodedConversation encoded;  // cut to max_tokens
+  int64_t full_tokens = 0;      // before the cut
+  int64_t trained = 0;          // targets: trained tokens, the first token not counted
 
   PictureLoad all_pictures() const;
 };
@@ -56,6 +59,8 @@ class SampleScanner {
 
  private:
   void ReadPictures(size_t source, ScannedSample& sample, std::vector<std::string>* files) const;
+  // Adds the load of a picture of that size, or of a video with such frames.
+  void AddPicture(size_t source, ImageSize size, const Video* video, ScannedSample& sample) const;
   void Encode(ScannedSample& sample) const;
 
   // The picture `index` of a record of source `source`, wherever it lies.

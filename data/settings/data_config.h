@@ -82,6 +82,8 @@ struct DataConfig {
   int64_t max_tokens = 4096;
   TilesConfig tiles;
   PixelsConfig pixels;
+  PixelsConfig video_pixels;
+  int64_t max_frames = 0;
   LimitsConfig limits;
   int64_t threads = 0;
   int64_t prefetch = 4;
@@ -107,6 +109,11 @@ struct DataConfig {
           Between(16, 16777215));
     visit("tiles", tiles, "how a picture is cut into tiles");
     visit("pixels", pixels, "of a picture that the model takes at about its own size (Qwen2-VL)");
+    visit("video_pixels", video_pixels,
+          "likewise of a frame of a video (Qwen2-VL), or of all its frames together (Qwen3-VL)");
+    visit("max_frames", max_frames,
+          "most frames of a video: so many, evenly over all with the first and the last; 0 = all",
+          Between(0, 100'000));
     visit("limits", limits, "limits on untrusted files");
     visit("allow_outside", allow_outside,
           "pictures may lie outside their source's folder: links, absolute paths and `..` may lead "

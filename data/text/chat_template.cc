@@ -15,20 +15,20 @@
 namespace equipoise {
 namespace {
 
-constexpr std::string_view kPlaceholder = "<image>";
+constexpr std::string_view kPlaceholder = "<image>", kVideo = "<video>";
 // Part of the fingerprint: raise it when Encode gives other ids for the same input.
 constexpr uint64_t kVersion = 2;
 
 // Tokens of a picture in one kind of vocabulary.
 struct ImageMarks {
-  const char *start, *token, *end;  // empty: none
+  const char *start, *token, *end, *video;  // empty: none
 };
 
 // The first whose `token` a tokenizer has; Qwen2.5's for text have the last too.
 constexpr std::array<ImageMarks, 3> kImageMarks = {
-    {{"<img>", "<IMG_CONTEXT>", "</img>"},
-     {"", "<image>", ""},
-     {"<|vision_start|>", "<|image_pad|>", "<|vision_end|>"}}};
+    {{"<img>", "<IMG_CONTEXT>", "</img>", ""},
+     {"", "<image>", "", ""},
+     {"<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|video_pad|>"}}};
 
 // What Python's str.strip() and Jinja's `trim` cut off.
 bool IsSpace(uint32_t point) { return IsWhiteSpace(point) || (point >= 0x1C && point <= 0x1F); }
@@ -66,13 +66,31 @@ std::string ToolsText(std::string_view tools) {
       tools);
 }
 
-size_t CountPlaceholders(std::string_view text) {
+size_t Count(std::string_view placeholder, std::string_view text) {
   size_t count = 0;
-  for (size_t at = text.find(kPlaceholder); at != std::string_view::npos;
-       at = text.find(kPlaceholder, at + kPlaceholder.size())) {
+  for (size_t at = text.find(placeholder); at != std::string_view::npos;
+       at = text.find(placeholder, at + placeholder.size())) {
     ++count;
   }
   return count;
+}
+
+// PlaceImages() for a placeholder and the word for what it stands for.
+std::string Place(std::vector<Turn>& turns, size_t things, std::string_view placeholder,
+                  std::string_view word) {
+  size_t placeholders = 0;
+  for (const Turn& turn : turns) {
+    if (turn.role == Role::kUser) placeholders += Count(placeholder, turn.text);
+  }
+  if (placeholders == things) return "";
+  const auto user = std::find_if(turns.begin(), turns.end(),
+                                 [](const Turn& turn) { return turn.role == Role::kUser; });
+  if (placeholders == 0 && things == 1 && user != turns.end()) {
+    user->text.insert(0, std::string(placeholder) + "\n");
+    return "";
+  }
+  return fmt::format("{} {} in user turns for {} {}; write one {} for each", placeholders,
+                     placeholder, things, word, placeholder);
 }
 
 [[noreturn]] void Refuse(const Tokenizer& tokenizer, std::string_view name,
@@ -95,19 +113,12 @@ int32_t RequiredToken(const Tokenizer& tokenizer, std::string_view token, std::s
 }  // namespace
 
 std::string PlaceImages(std::vector<Turn>& turns, size_t images) {
-  size_t placeholders = 0;
-  for (const Turn& turn : turns) {
-    if (turn.role == Role::kUser) placeholders += CountPlaceholders(turn.text);
-  }
-  if (placeholders == images) return "";
-  const auto user = std::find_if(turns.begin(), turns.end(),
-                                 [](const Turn& turn) { return turn.role == Role::kUser; });
-  if (placeholders == 0 && images == 1 && user != turns.end()) {
-    user->text.insert(0, std::string(kPlaceholder) + "\n");
-    return "";
-  }
-  return fmt::format("{} <image> in user turns for {} pictures; write one <image> for each",
-                     placeholders, images);
+  return Place(turns, images, kPlaceholder, "pictures");
+}
+
+std::string PlaceVideos(std::vector<Turn>& turns, size_t videos) {
+  for (Turn& turn : turns) turn.videos = videos > 0 && turn.role == Role::kUser;
+  return Place(turns, videos, kVideo, "videos");
 }
 
 std::string Truncate(EncodedConversation& conversation, int64_t max_tokens) {
@@ -137,11 +148,12 @@ class ChatTemplate::Writer {
   }
 
   // `system`: a text that stands in this turn; empty: none.
-  void AddUser(std::string_view text, std::string_view system) {
+  void AddUser(const Turn& turn, std::string_view system) {
+    std::string_view text = turn.text;
     Add(owner_.user_.before);
     if (!system.empty()) AddSystem(system);
     if (system.empty()) text = Trimmed(text, owner_.form_->user);
-    AddWithImages(text);
+    AddWithImages(text, turn.videos);
     if (owner_.form_->user.trim && !system.empty()) {  // the two are trimmed as one text
       section_.resize(EndWithoutSpace(section_, IsSpace));
     }
@@ -235,26 +247,29 @@ class ChatTemplate::Writer {
         text, [&](std::string_view part) { AddText(part); }, [&](int32_t id) { AddToken(id); });
   }
 
-  void AddWithImages(std::string_view text) {
+  void AddWithImages(std::string_view text, bool videos) {
     const auto add = [&](std::string_view part) {
       if (!owner_.form_->pictures_only) AddContent(part);
     };
-    for (size_t at = text.find(kPlaceholder); at != std::string_view::npos;
-         at = text.find(kPlaceholder)) {
+    while (true) {
+      const size_t image = text.find(kPlaceholder);
+      const size_t video = videos ? text.find(kVideo) : std::string_view::npos;
+      const size_t at = std::min(image, video);
       add(text.substr(0, at));
-      AddImage();
+      if (at == std::string_view::npos) return;
+      AddImage(image < video ? owner_.image_token_ : owner_.video_token_);
+      static_assert(kPlaceholder.size() == kVideo.size());
       text.remove_prefix(at + kPlaceholder.size());
     }
-    add(text);
   }
 
-  void AddImage() {
+  void AddImage(int32_t token) {
     const size_t image = out_.image_begin.size();
     EQUIPOISE_CHECK(image < image_tokens_.size(), "more placeholders than the ",
                     image_tokens_.size(), " pictures");
     if (owner_.image_start_ >= 0) AddToken(owner_.image_start_);
     for (int64_t i = 0; i < image_tokens_[image]; ++i) {
-      AddToken(owner_.image_token_);
+      AddToken(token);
       if (i == 0) out_.image_begin.push_back(std::ssize(out_.ids) - 1);
     }
     if (owner_.image_end_ >= 0) AddToken(owner_.image_end_);
@@ -327,6 +342,7 @@ void ChatTemplate::FindImageTokens() {
     image_marks_ = static_cast<int>(i);
     image_start_ = find(marks.start);
     image_end_ = find(marks.end);
+    if (*marks.video != '\0') video_token_ = find(marks.video);
   }
 }
 
@@ -345,6 +361,11 @@ EncodedConversation ChatTemplate::Encode(const std::vector<Turn>& turns,
     const ImageMarks& marks = kImageMarks[static_cast<size_t>(image_marks_)];
     for (const std::string_view token : {marks.start, marks.end}) {
       if (!token.empty()) RequiredToken(*tokenizer_, token, form_->name);
+    }
+    const bool videos =
+        std::any_of(turns.begin(), turns.end(), [](const Turn& turn) { return turn.videos; });
+    if (videos && video_token_ < 0) {
+      Refuse(*tokenizer_, form_->name, "a token for videos (<|video_pad|>)");
     }
   }
   const bool own_system = !turns.empty() && turns.front().role == Role::kSystem;
@@ -371,7 +392,7 @@ EncodedConversation ChatTemplate::Encode(const std::vector<Turn>& turns,
     } else if (turn->role == Role::kSystem && form_->place == SystemPlace::kTurn) {
       writer.AddSystem(turn->text);
     } else {
-      writer.AddUser(turn->text, turn == holder ? system : "");
+      writer.AddUser(*turn, turn == holder ? system : "");
     }
   }
   return writer.Finish(with_answer_prompt);

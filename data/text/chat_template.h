@@ -16,7 +16,7 @@ namespace equipoise {
 struct EncodedConversation {
   std::vector<int32_t> ids;
   std::vector<uint8_t> trained;      // per token: 1 where the token is a target
-  std::vector<int64_t> image_begin;  // per picture, in order: its first context token
+  std::vector<int64_t> image_begin;  // per picture or video, in order: its first context token
   std::vector<int64_t> image_end;    // and the end of what belongs to it, a closing mark included
 };
 
@@ -24,6 +24,9 @@ struct EncodedConversation {
 // has none gets "<image>\n" before its first user turn, as InternVL does. Returns the fault where
 // the numbers cannot agree, else an empty text. `<image>` in other turns is ordinary text.
 std::string PlaceImages(std::vector<Turn>& turns, size_t images);
+
+// Likewise of `<video>` and the number of videos; marks the user turns, in which it stands for one.
+std::string PlaceVideos(std::vector<Turn>& turns, size_t videos);
 
 // Truncates `conversation` to `max_tokens` tokens. Returns the fault where that would cut into a
 // picture or drop one, and leaves the conversation as it is; else an empty text.
@@ -34,7 +37,8 @@ std::string Truncate(EncodedConversation& conversation, int64_t max_tokens);
 // ordinary text, except grounding marks (<ref>, <box>, <quad>), which do not affect the
 // conversation's form. In place of `<image>` stand a picture's context tokens and the marks around
 // them that the tokenizer has: `<img>` <IMG_CONTEXT> `</img>` (InternVL), `<image>` (LLaVA), or
-// <|vision_start|> <|image_pad|> <|vision_end|> (Qwen2-VL). Trained are an answer and the token
+// <|vision_start|> <|image_pad|> <|vision_end|> (Qwen2-VL); in place of `<video>`, where a turn has
+// videos, likewise <|video_pad|>. Trained are an answer and the token
 // that ends it, but not a token that the answer's beginning forms with the header before it (a line
 // break with ChatML's): that is part of every prompt. Thread-safe.
 class ChatTemplate {
@@ -44,11 +48,12 @@ class ChatTemplate {
   // this object.
   ChatTemplate(const std::string& name, const std::string& system, const Tokenizer* tokenizer);
 
-  // Encodes `turns`, with `image_tokens[i]` context tokens for picture i. REQUIRES: as many
-  // `<image>` in user turns (see PlaceImages). `with_answer_prompt` ends with the start of an
-  // assistant turn (generation). Throws DataError for pictures when the tokenizer lacks the tokens
-  // for them. `tools`, one description of a function a line, are put behind the system text.
-  // REQUIRES: takes_tools() where there are any.
+  // Encodes `turns`, with `image_tokens[i]` context tokens for picture or video i. REQUIRES: as
+  // many
+  // `<image>` and `<video>` in user turns (see PlaceImages). `with_answer_prompt` ends with the
+  // start of an assistant turn (generation). Throws DataError for pictures when the tokenizer lacks
+  // the tokens for them. `tools`, one description of a function a line, are put behind the system
+  // text. REQUIRES: takes_tools() where there are any.
   EncodedConversation Encode(const std::vector<Turn>& turns,
                              const std::vector<int64_t>& image_tokens,
                              bool with_answer_prompt = false, std::string_view tools = {}) const;
@@ -58,6 +63,8 @@ class ChatTemplate {
   // The context token of pictures, -1 where the tokenizer has none, and its text.
   int32_t image_token() const { return image_token_; }
   std::string_view image_token_text() const;
+  // That of videos, -1 where the tokenizer has none.
+  int32_t video_token() const { return video_token_; }
   // The token that ends an answer; -1: the template has none.
   int32_t end_of_turn() const { return end_of_turn_; }
   // Changes with everything that Encode depends on.
@@ -84,7 +91,7 @@ class ChatTemplate {
   const Tokenizer* tokenizer_;
   int32_t end_of_turn_ = -1;
   int image_marks_ = -1;  // index of the tokens of pictures; -1: the tokenizer has none
-  int32_t image_token_ = -1, image_start_ = -1, image_end_ = -1;
+  int32_t image_token_ = -1, image_start_ = -1, image_end_ = -1, video_token_ = -1;
   AddedTokenFinder grounding_;
   Pieces begin_, lead_, rest_, finish_;
   TurnPieces system_turn_, user_, answer_;

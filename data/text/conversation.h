@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,19 +14,46 @@ struct Turn {
   Role role;
   std::string text;     // in user turns `<image>` marks the place of a picture
   bool trained = true;  // an assistant's turn: false where the record excludes it from training
+  bool videos = false;  // a user's turn: `<video>` marks the place of a video
+};
+
+// A video of a record: frames that were decoded before.
+struct Video {
+  std::string folder;            // that holds them; empty: they lie among the record's pictures
+  size_t first = 0, frames = 0;  // their places in Record::images
+  double fps = 0;                // of these frames; 0: not known, never once it is arranged
+  // Where a video stands in parts, each a Video, in the text: the frames of all its parts.
+  size_t whole = 0;
 };
 
 // A conversation and its pictures, whatever form it was read from.
 struct Record {
   std::string id;
-  std::vector<std::string> images;  // as written: relative to the source's folder
+  // As written: relative to the source's folder. Once videos are arranged (video_frames.h), in the
+  // order in which user turns show pictures and videos; before, frames stand behind the pictures.
+  std::vector<std::string> images;
   // By picture, the bytes of those that lie in the record itself; empty for those in files. Of the
   // size of `images` where any does, else empty.
   std::vector<std::string> held;
   // While a record is parsed: bytes that its file holds beside it, which a picture names by number.
   std::vector<std::string> given;
+  std::vector<Video> videos;  // in the order in which user turns show them
   std::vector<Turn> turns;
   std::string tools;  // descriptions of functions, JSON, one a line
+
+  // Pictures that are no frames.
+  size_t pictures() const {
+    size_t count = images.size();
+    for (const Video& video : videos) count -= video.frames;
+    return count;
+  }
+  // The video that one of `images` is a frame of; null: it is a picture.
+  const Video* VideoOf(size_t image) const {
+    for (const Video& video : videos) {
+      if (image >= video.first && image - video.first < video.frames) return &video;
+    }
+    return nullptr;
+  }
 };
 
 }  // namespace equipoise

@@ -72,6 +72,7 @@ ModelConfig ReadModelConfig(const std::string& folder) {
   ModelConfig config = ParseModelConfig(ReadJsonFile(path), path);
   if (config.has_vision) {
     config.preprocessor = ReadPreprocessor(folder);
+    config.video_preprocessor = ReadVideoPreprocessor(folder);
     const auto find_naming = EncoderOf(config).find_naming;
     if (find_naming != nullptr) find_naming(folder, &config);
     try {

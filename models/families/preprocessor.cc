@@ -18,4 +18,21 @@ Json ReadPreprocessor(const std::string& folder) {
   return {};
 }
 
+Json ReadVideoPreprocessor(const std::string& folder) {
+  const auto read = [&](const char* name) -> Json {
+    const std::string path = folder + name;
+    if (!std::filesystem::exists(path)) return {};
+    Json json = ReadJsonFile(path);
+    if (!json.is_object()) throw DataError(path + ": not an object");
+    return json;
+  };
+  const Json whole = read("/processor_config.json");
+  if (whole.contains("video_processor")) return whole["video_processor"];
+  for (const char* name : {"/video_preprocessor_config.json", "/preprocessor_config.json"}) {
+    Json json = read(name);
+    if (json.is_object()) return json;
+  }
+  return {};
+}
+
 }  // namespace equipoise

@@ -10,4 +10,8 @@ namespace equipoise {
 // section of processor_config.json. Null where there is neither. Throws DataError.
 Json ReadPreprocessor(const std::string& folder);
 
+// Those of its video processor: a section of processor_config.json, or a file of its own, or that
+// of the image processor, in the order in which Transformers takes them.
+Json ReadVideoPreprocessor(const std::string& folder);
+
 }  // namespace equipoise

@@ -151,6 +151,7 @@ VisionConfig QwenVlEncoder(Encoder encoder) {
   vision.norm_type = "rms_norm";
   vision.hidden_act = "silu";
   vision.window_size = 112;
+  vision.tokens_per_second = 2;
   vision.full_attention = {7, 15, 23, 31};
   return vision;
 }

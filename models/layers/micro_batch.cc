@@ -77,11 +77,15 @@ std::vector<PatchGrid> GridsOf(const MicroBatch& batch) {
 }
 
 at::Tensor GridTensor(const std::vector<PatchGrid>& grids) {
-  at::Tensor tensor = at::empty({static_cast<int64_t>(grids.size()), 2}, at::kLong);
+  int64_t times = 0;
+  for (const PatchGrid& grid : grids) times += grid.times;
+  at::Tensor tensor = at::empty({times, 2}, at::kLong);
   int64_t* numbers = tensor.mutable_data_ptr<int64_t>();
   for (const PatchGrid& grid : grids) {
-    *numbers++ = grid.rows;
-    *numbers++ = grid.columns;
+    for (int64_t time = 0; time < grid.times; ++time) {
+      *numbers++ = grid.rows;
+      *numbers++ = grid.columns;
+    }
   }
   return tensor;
 }

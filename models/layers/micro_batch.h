@@ -32,7 +32,8 @@ struct MicroBatch {
   // (uint8), as a loader gives them; layers take fp32, normalized (ops::PixelScale).
   at::Tensor pixel_values;
   // [pictures, 2] int64, on the CPU, where ImageSpec::lists_grids(): rows and columns of patches,
-  // or height and width in pixels (models/spec/any_resolution.h).
+  // those of a video once for each of its times, which are pictures to the encoder; or height and
+  // width in pixels (models/spec/any_resolution.h).
   at::Tensor image_grids;
   // [image tokens] int64: positions in the row that the image features replace, in order.
   at::Tensor image_positions;
@@ -57,7 +58,7 @@ struct MicroBatch {
   int64_t tiles() const { return pixel_values.defined() ? pixel_values.size(0) : 0; }
 };
 
-// The grids of a micro-batch's pictures, and a tensor of grids.
+// The grids of a micro-batch's pictures, and a tensor of grids, where each time of a video has one.
 std::vector<PatchGrid> GridsOf(const MicroBatch& batch);
 at::Tensor GridTensor(const std::vector<PatchGrid>& grids);
 

@@ -11,32 +11,36 @@ std::vector<TokenGrid> TokenGrids(const std::vector<int64_t>& begins,
   EQUIPOISE_CHECK(begins.size() == grids.size(), begins.size(), " of ", grids.size(), " pictures");
   std::vector<TokenGrid> pictures;
   for (size_t i = 0; i < begins.size(); ++i) {
-    pictures.push_back({begins[i], grids[i].rows / merge, grids[i].columns / merge});
+    pictures.push_back({begins[i], grids[i].rows / merge, grids[i].columns / merge, grids[i].times,
+                        grids[i].time_step});
   }
   return pictures;
 }
 
 int64_t WriteGridPositions(const std::vector<TokenGrid>& pictures, int64_t tokens,
                            const GridPositions& out) {
-  int64_t token = 0, position = 0;
+  int64_t token = 0, position = 0, largest = -1;
   const auto write = [&](int64_t time, int64_t row, int64_t column) {
+    largest = std::max({largest, time, row, column});
     out.times[token] = time;
     out.rows[token] = row;
     out.columns[token++] = column;
   };
   for (const TokenGrid& picture : pictures) {
     for (; token < picture.begin; ++position) write(position, position, position);
-    EQUIPOISE_CHECK(token == picture.begin && token + picture.rows * picture.columns <= tokens,
-                    "a picture at token ", picture.begin, " of ", tokens);
-    for (int64_t row = 0; row < picture.rows; ++row) {
-      for (int64_t column = 0; column < picture.columns; ++column) {
-        write(position, position + row, position + column);
-      }
+    const int64_t square = picture.rows * picture.columns, all = picture.times * square;
+    EQUIPOISE_CHECK(token == picture.begin && token + all <= tokens, "a picture at token ",
+                    picture.begin, " of ", tokens);
+    for (int64_t i = 0; i < all; ++i) {
+      // The product in fp32, cut to a whole number, as Transformers' is.
+      const float time = static_cast<float>(i / square) * picture.time_step;
+      write(position + static_cast<int64_t>(time), position + i % square / picture.columns,
+            position + i % picture.columns);
     }
     position += std::max(picture.rows, picture.columns);
   }
   for (; token < tokens; ++position) write(position, position, position);
-  return position;
+  return largest + 1;
 }
 
 }  // namespace equipoise

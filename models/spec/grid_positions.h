@@ -7,13 +7,17 @@
 
 namespace equipoise {
 
-// The tokens of a picture in a sample: its first token, and their rows and columns.
+// The tokens of a picture or video in a sample: its first token, their rows and columns, and of a
+// video its times and the positions from one to the next (PatchGrid).
 struct TokenGrid {
   int64_t begin = 0;
   int64_t rows = 0, columns = 0;
+  int64_t times = 1;
+  float time_step = 1;
 };
 
-// The tokens of pictures whose first tokens are `begins`, `merge` patches of each side a token.
+// The tokens of pictures and videos whose first tokens are `begins`, `merge` patches of each side a
+// token.
 std::vector<TokenGrid> TokenGrids(const std::vector<int64_t>& begins,
                                   const std::vector<PatchGrid>& grids, int64_t merge);
 
@@ -25,8 +29,10 @@ struct GridPositions {
 // Multimodal positions (M-RoPE; Qwen2-VL, arXiv 2409.12191, section 2.1) of a sample of `tokens`
 // tokens, as get_rope_index of Transformers gives them. A token of text has one position three
 // times, the one after all before it. Tokens of a picture have its time, and their row and column
-// from there on; the text behind it goes on after the longer side. Returns the position after the
-// last token. `pictures` are in order and do not overlap.
+// from there on; the text behind it goes on after the longer side. Those of a video's later times
+// have the same rows and columns; however long it is, the text goes on as behind a picture. Returns
+// the position after the largest one, where generation goes on. `pictures` are in order and do not
+// overlap.
 int64_t WriteGridPositions(const std::vector<TokenGrid>& pictures, int64_t tokens,
                            const GridPositions& out);
 

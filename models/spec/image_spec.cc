@@ -24,11 +24,14 @@ PictureLoad ImageSpec::LoadOfGrid(const PatchGrid& grid) const {
     load.image_tokens = parts.tokens;
     return load;
   }
-  const auto patches = static_cast<double>(grid.patches());
-  PictureLoad load{grid.patches(), patches * patches, grid.patches() / rows_per_tile};
+  // Attention stays within each time of a video.
+  const auto times = static_cast<double>(grid.times);
+  const auto patches = static_cast<double>(grid.rows * grid.columns);
+  PictureLoad load{grid.patches(), times * patches * patches, grid.patches() / rows_per_tile};
   // A window of r rows and c columns has (r * c)^2 pairs, so the sum is a product.
   if (window > 0) {
-    load.window_pairs = SquaresOfParts(grid.rows, window) * SquaresOfParts(grid.columns, window);
+    load.window_pairs =
+        times * SquaresOfParts(grid.rows, window) * SquaresOfParts(grid.columns, window);
   }
   return load;
 }

@@ -9,11 +9,14 @@
 
 namespace equipoise {
 
-// Rows and columns of a picture's patches.
+// Rows and columns of a picture's patches. A video has so many at each of several times, which are
+// `time_step` positions of the language model apart.
 struct PatchGrid {
   int64_t rows = 0, columns = 0;
+  int64_t times = 1;
+  float time_step = 1;
 
-  int64_t patches() const { return rows * columns; }
+  int64_t patches() const { return times * rows * columns; }
   bool operator==(const PatchGrid&) const = default;
 };
 
@@ -54,10 +57,24 @@ struct ImageSpec {
   // Of kAnyRes: whether the pictures of a record that has several are one square each, padded, with
   // one vector behind all its patches.
   bool lone_tiles = false;
+  // Of kNative: how videos are taken. The `frames` frames of a patch are one time of theirs, which
+  // is for the encoder as a picture is; the last frame is repeated to fill it.
+  struct Videos {
+    // Limits of a frame's pixels, or of all frames' together; max_pixels 0: the model takes no
+    // videos as such, and their frames are pictures.
+    int64_t min_pixels = 0, max_pixels = 0;
+    bool of_all_frames = false;
+    // Whether the seconds of each time stand in the text before it.
+    bool timestamps = false;
+    // Of the language model; 0: two times are one position apart, whatever the time between them.
+    double positions_per_second = 0;
+  };
+  Videos videos;
   // Normalization of red, green and blue: x of 0 to 1 becomes (x - mean) / deviation.
   std::array<float, 3> mean = {0, 0, 0}, deviation = {1, 1, 1};
 
   bool takes_pictures() const { return kind != Kind::kNone; }
+  bool takes_videos() const { return videos.max_pixels > 0; }
   // Whether pictures are grids of patches, whose places count for the language model's positions.
   bool has_grids() const { return kind == Kind::kNative; }
   // Whether a micro-batch's patches alone do not say which tokens they become: it lists the grids
@@ -66,7 +83,7 @@ struct ImageSpec {
   // Numbers of a patch, of kNative: channel, frame, row, column.
   int64_t patch_numbers() const { return 3 * frames * patch_size * patch_size; }
 
-  // The load of a picture by what lists_grids() tells of it.
+  // The load of a picture or video by what lists_grids() tells of it.
   PictureLoad LoadOfGrid(const PatchGrid& grid) const;
   // What lists_grids() tells of pictures with so many tiles in all. Of kNative as square as the
   // number allows: pictures of the largest size, and the rest. Of kAnyRes tiles without padding.

@@ -45,6 +45,7 @@ struct VisionConfig {
   // Of encoders that take pictures at their own size. A patch comes temporal_patch_size times.
   // Attention stays within windows of window_size pixels, except in full_attention blocks.
   int64_t temporal_patch_size = 1, window_size = 0;
+  int64_t tokens_per_second = 0;  // ImageSpec::Videos::positions_per_second
   std::vector<int64_t> full_attention;
   double rope_theta = 10000.0;
   // Learned positions of a square of patches, from which those of a picture's grid are
@@ -107,14 +108,17 @@ struct ModelConfig {
   // Placeholder token of pictures. -1: unknown, since config.json does not name it and the folder
   // has no tokenizer.
   int64_t image_token_id = -1;
-  int64_t video_token_id = -1;  // of models that also take videos, which nothing here does
+  int64_t video_token_id = -1;  // of models that also take videos; -1: another family
   Json source;                  // the config.json that this was read from, for export
   // The settings of the folder's image processor (preprocessor_config.json); null: it has none.
   Json preprocessor;
+  // Those of its video processor: of video_preprocessor_config.json, else the same; null: neither.
+  Json video_preprocessor;
   LoraConfig lora;          // adapters over the frozen model
   QuantizeConfig quantize;  // of what is frozen under them
-  // Pixels of a picture at its own size in place of those settings; 0: as they are.
-  int64_t min_pixels = 0, max_pixels = 0;
+  // Pixels of a picture at its own size, and of a video, in place of those settings; 0: as they
+  // are.
+  int64_t min_pixels = 0, max_pixels = 0, min_video_pixels = 0, max_video_pixels = 0;
 
   // Neighbouring patches, in each direction, that become one LLM token.
   int64_t shuffle() const { return std::llround(1.0 / downsample_ratio); }

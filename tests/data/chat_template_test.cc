@@ -211,6 +211,35 @@ TEST_CASE("tokens of pictures are those of the vocabulary", "[data][cpu]") {
   }
 }
 
+TEST_CASE("a video has tokens of its own, where a turn has videos", "[data][cpu]") {
+  Json json = TinyTokenizerJson();
+  json["added_tokens"].erase(5);  // <IMG_CONTEXT>
+  int id = 320;
+  for (const char* token : {"<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"})
+    json["added_tokens"].push_back({{"id", id++}, {"content", token}, {"special", true}});
+  const Tokenizer tokenizer = ReadTokenizerJson(json);
+  const ChatTemplate chat("chatml", "", &tokenizer);
+  std::vector<Turn> turns = {{Role::kUser, "a<video>b<image>"}};
+  CHECK(PlaceVideos(turns, 1).empty());
+  const EncodedConversation encoded = chat.Encode(turns, {2, 1});
+  CHECK(tokenizer.Decode(encoded.ids, false) ==
+        "<|im_start|>user\na<|vision_start|><|video_pad|><|video_pad|><|vision_end|>b"
+        "<|vision_start|><|image_pad|><|vision_end|><|im_end|>\n");
+  CHECK(encoded.ids[encoded.image_begin[0]] == chat.video_token());
+  CHECK(encoded.ids[encoded.image_begin[1]] == chat.image_token());
+  CHECK(PlaceVideos(turns, 2).find("1 <video> in user turns for 2 videos") == 0);
+
+  CHECK(PlaceVideos(turns, 0).find("1 <video>") == 0);  // and it is text
+  const EncodedConversation text = chat.Encode(turns, {1});
+  CHECK(tokenizer.Decode(text.ids, false).find("a<video>b") != std::string::npos);
+
+  json["added_tokens"].erase(json["added_tokens"].size() - 1);  // <|video_pad|>
+  const Tokenizer older = ReadTokenizerJson(json);
+  CHECK_THROWS_WITH(
+      ChatTemplate("chatml", "", &older).Encode({{Role::kUser, "<video>", true, true}}, {1}),
+      Catch::Contains("needs a token for videos (<|video_pad|>)"));
+}
+
 TEST_CASE("LLaVA's pretraining form: pictures and the answer", "[data][cpu]") {
   Json json = TinyTokenizerJson();
   json["added_tokens"].push_back({{"id", 320}, {"content", "<s>"}, {"special", true}});

@@ -172,6 +172,62 @@ TEST_CASE("a picture's grid is that of Transformers' smart_resize", "[data][cpu]
   CHECK_THROWS_WITH(processor.GridOf({201, 1}), Catch::Contains("more than 200 times"));
 }
 
+TEST_CASE("a video's grid is that of Transformers' video processors", "[data][cpu]") {
+  struct Row {
+    size_t frames;
+    ImageSize size;  // width, height
+    PatchGrid grid;
+  };
+  const auto check = [](const ImageProcessor& processor, const Row& row) {
+    INFO(row.frames << " of " << row.size.width << " x " << row.size.height);
+    Video video;
+    video.frames = video.whole = row.frames;
+    video.fps = 4;
+    CHECK(processor.GridOf(row.size, video) == row.grid);
+  };
+  ImageSpec spec = Grids(56 * 56, 28 * 28 * 1280);
+  spec.videos.min_pixels = 128 * 28 * 28;
+  spec.videos.max_pixels = 768 * 28 * 28;
+  for (const Row& row : {Row{2, {640, 480}, {34, 46, 1}}, Row{5, {1920, 1080}, {40, 72, 3}},
+                         Row{1, {90, 100}, {24, 22, 1}}, Row{4, {300, 20}, {6, 88, 2}}}) {
+    check(ImageProcessor(spec, {}), row);
+  }
+  spec.videos.positions_per_second = 3;  // two frames are half a second
+  check(ImageProcessor(spec, {}), {5, {640, 480}, {34, 46, 3, 1.5F}});
+
+  ImageSpec third = Grids(56 * 56, 28 * 28 * 1280);
+  third.patch_size = 16;
+  third.videos = {128 * 32 * 32, 24576 * 32 * 32, true, true, 0};
+  for (const Row& row : {Row{2, {640, 480}, {30, 40, 1}}, Row{32, {1920, 1080}, {40, 72, 16}},
+                         Row{3, {90, 100}, {14, 14, 2}}, Row{5, {300, 20}, {4, 40, 3}},
+                         Row{64, {640, 360}, {22, 40, 32}}, Row{4, {16, 16}, {12, 12, 2}}}) {
+    check(ImageProcessor(third, {}), row);
+  }
+  third.videos.max_pixels = 768 * 32 * 32;
+  check(ImageProcessor(third, {}), {32, {1920, 1080}, {6, 12, 16}});
+}
+
+TEST_CASE("frames of a video are paired, and the last is repeated", "[data][cpu]") {
+  ImageSpec spec = Grids(28 * 28, 56 * 56);
+  spec.videos.min_pixels = 28 * 28;
+  spec.videos.max_pixels = 56 * 56;
+  const ImageProcessor processor(spec, {});
+  Video video;
+  video.frames = video.whole = 3;
+  std::vector<at::Tensor> frames;
+  for (int64_t i = 0; i < 3; ++i) frames.push_back(NumberedImage(28, 28).add(10 * i));
+  const at::Tensor made =
+      processor.Make({28, 28}, video, [&](size_t frame) { return frames[frame]; });
+  REQUIRE(made.sizes() == at::IntArrayRef({8, 3 * 2 * 14 * 14}));
+  const at::Tensor by_frame = made.view({2, 4, 3, 2, 14 * 14});
+  for (int64_t i = 0; i < 4; ++i) {
+    const at::Tensor alone =
+        processor.Make(frames[static_cast<size_t>(std::min<int64_t>(i, 2))], 1);
+    CHECK(by_frame.select(0, i / 2).select(2, i % 2).equal(
+        alone.view({4, 3, 2, 14 * 14}).select(2, 0)));
+  }
+}
+
 TEST_CASE("patches are cut square by square, each channel's frames together", "[data][cpu]") {
   const at::Tensor image = NumberedImage(56, 28);  // the grid's own size: no resize
   const at::Tensor patches = ImageProcessor(Grids(28 * 28, 56 * 56), {}).Make(image, 1);

@@ -52,7 +52,7 @@ std::vector<Case> BadLines() {
       {"width is text", With("\"width\":\"640\""), Defect::kBadField},
       {"id is a list", With("\"id\":[]"), Defect::kBadField},
       {"id is a fraction", With("\"id\":1.5"), Defect::kBadField},
-      {"video", With("\"video\":\"a.mp4\""), Defect::kBadField},
+      {"video", With("\"video\":7"), Defect::kBadField},
       {"conversations is an object", R"({"conversations":{}})", Defect::kBadField},
       {"lists of different lengths", R"({"conversations":{"from":["human","gpt"],"value":["Q"]}})",
        Defect::kBadField},
@@ -240,16 +240,13 @@ std::vector<Form> Forms() {
       {"an object of lists, as the datasets library stores a list of objects",
        R"({"conversations":{"from":["human","gpt"],"value":["Q","A"]}})",
        {"u Q", "a A"}},
-      {"frames of a video",
-       R"({"video":["0.png","1.png"],"query":"<video>\nQ","response":"A"})",
-       {"u Frame-1: <image>\nFrame-2: <image>\nQ", "a A"}},
-      {"frames without a place",
+      {"a video without a place",
        R"({"videos":[["0.png"]],"query":"Q","response":"A"})",
-       {"u Frame-1: <image>\nQ", "a A"}},
-      {"two videos",
-       R"({"videos":[["0.png","1.png"],["2.png"]],"history":[["<video><video>","A"]],)"
-       R"("query":"Q","response":"A"})",
-       {"u Frame-1: <image>\nFrame-2: <image>Frame-1: <image>", "a A", "u Q", "a A"}},
+       {"u <video>\nQ", "a A"}},
+      {"videos in parts",
+       R"({"messages":[{"role":"user","content":[{"type":"video","video":"clips/a"},)"
+       R"({"type":"text","text":"Q"}]},{"role":"assistant","content":"A"}]})",
+       {"u <video>Q", "a A"}},
       {"no content with a call",
        R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":null,)"
        R"("tool_calls":[{"function":{"name":"f"}}]}]})",
@@ -294,6 +291,31 @@ TEST_CASE("pictures of each form are found", "[data][cpu]") {
   CHECK(mixed.record.images[1].find("picture 2 of the record (") == 0);
 }
 
+TEST_CASE("videos of each form are found", "[data][cpu]") {
+  const std::string pair = R"("query":"<image><video><video>","response":"A"})";
+  const ParsedRecord parsed = ParseRecord(
+      R"({"videos":["clips/a",["0.png","1.png"]],"fps":[2,0.5],"image":"a.png",)" + pair);
+  CHECK(parsed.reason.empty());
+  CHECK(parsed.record.images == std::vector<std::string>{"a.png", "0.png", "1.png"});
+  CHECK(parsed.record.pictures() == 1);
+  REQUIRE(parsed.record.videos.size() == 2);
+  CHECK(parsed.record.videos[0].folder == "clips/a");
+  CHECK(parsed.record.videos[0].fps == 2);
+  CHECK(parsed.record.videos[1].first == 1);
+  CHECK(parsed.record.videos[1].frames == 2);
+  CHECK(parsed.record.videos[1].fps == 0.5);
+  CHECK(parsed.record.turns[0].videos);
+
+  const Record one = ParseRecord(R"({"video":{"path":"b","fps":3},"fps":2,"query":"<video>",)"
+                                 R"("response":"A"})")
+                         .record;
+  REQUIRE(one.videos.size() == 1);
+  CHECK(one.videos[0].folder == "b");
+  CHECK(one.videos[0].fps == 3);
+  // Without a video its placeholder is text.
+  CHECK_FALSE(ParseRecord(R"({"query":"<video>","response":"A"})").record.turns[0].videos);
+}
+
 TEST_CASE("descriptions of functions are lines of JSON in Qwen's form", "[data][cpu]") {
   const std::string pair = R"("query":"Q","response":"A"})";
   const std::string lines =
@@ -319,11 +341,14 @@ TEST_CASE("what a form cannot say is one clear line", "[data][cpu]") {
       {R"({"tools":"[{}]",)" + pair, "'tools' is no list of functions"},
       {R"({"tools":[1],)" + pair, "'tools' is no list of functions"},
       {R"({"tools":"f x",)" + pair, "'tools':1:2: syntax error"},
-      {R"({"videos":["a.mp4"],)" + pair, "'videos': a video is a list of frames"},
-      {R"({"video":"a.mp4",)" + pair, "'video': a video is a list of frames"},
+      {R"({"videos":[7],)" + pair, "an item of 'videos': a video is a folder of its frames or"},
+      {R"({"video":{"fps":1},)" + pair, "'video': a video is a folder of its frames or a list"},
       {R"({"videos":[["a.png"],["b.png"]],"query":"<video>","response":"A"})",
-       "fewer <video> in user turns than videos"},
-      {R"({"video":["a.png"],"image":"b.png",)" + pair, "a record has pictures, a 'video', or"},
+       "1 <video> in user turns for 2 videos; write one <video> for each"},
+      {R"({"video":["a.png"],"videos":["b"],)" + pair,
+       "a record has videos in its turns, a 'video'"},
+      {R"({"video":"a","fps":0,)" + pair, "'fps' is no number above 0"},
+      {R"({"videos":["a"],"fps":[1,2],)" + pair, "'fps' has 2 numbers for 1 videos"},
       {R"({"audio":["a.wav"],)" + pair, "'audio' is not supported"},
       {R"({"history":[["q"]],)" + pair, "'history' is no list of [question, answer]"},
       {R"({"history":"q",)" + pair, "'history' is no list of [question, answer]"},
@@ -341,7 +366,7 @@ TEST_CASE("what a form cannot say is one clear line", "[data][cpu]") {
        R"([{"type":"image","image":"a.png"}]}]})",
        "turn 2: a picture in a turn that is not the user's"},
       {R"({"messages":[{"role":"user","content":[{"type":"input_audio"}]}]})",
-       "turn 1: a part of the content is neither text nor a picture"},
+       "turn 1: a part of the content is neither text nor a picture nor a video"},
       {R"({"messages":[{"role":"user","content":null}]})", "turn 1: 'content' is no text"},
       {R"({"conversations":[{"from":"function_call","value":"f x"}]})", "turn 1:1:2: syntax error"},
       {R"({"conversations":[{"from":"function_call","value":"{\"name\":\"f\",\"arguments\":3}"}]})",

@@ -170,16 +170,19 @@ TestModel MakeModel(const ModelConfig& config, at::ScalarType dtype,
 
 namespace {
 
-// Gives a row pictures that are grids, one after the other from its second token on.
+// Gives a row pictures that are grids, and videos of two times, one after the other from its second
+// token on.
 void AddGrids(const ImageSpec& images, int64_t pictures, at::Generator& generator,
               MicroBatch& batch) {
-  constexpr std::array<PatchGrid, 6> kTokens = {{{2, 2}, {1, 3}, {4, 1}, {1, 2}, {1, 4}, {3, 1}}};
+  constexpr std::array<PatchGrid, 6> kTokens = {
+      {{2, 2}, {1, 3}, {2, 1, 2, 2}, {1, 2}, {1, 2, 2, 0.5F}, {3, 1}}};
   std::vector<PatchGrid> grids;
   std::vector<int64_t> begins;
   int64_t tokens = 0, patches = 0;
   for (int64_t i = 0; i < pictures; ++i) {
     const PatchGrid& shape = kTokens[static_cast<size_t>((i + batch.tokens()) % kTokens.size())];
-    grids.push_back({shape.rows * images.merge, shape.columns * images.merge});
+    grids.push_back(
+        {shape.rows * images.merge, shape.columns * images.merge, shape.times, shape.time_step});
     begins.push_back(1 + tokens);
     tokens += shape.patches();
     patches += grids.back().patches();

@@ -85,6 +85,13 @@ TEST_CASE("a picture's load counts the pairs of its windows", "[models][cpu]") {
       CHECK(load.window_pairs == (window == 0 ? 0 : pairs));
       CHECK(load.patches == grid.patches());
       CHECK(load.image_tokens == grid.patches() / 4);
+      // A video is to the encoder as many pictures as it has times.
+      PatchGrid video = grid;
+      video.times = 3;
+      PictureLoad thrice = load;
+      thrice += load;
+      thrice += load;
+      CHECK(Spec(window).LoadOfGrid(video) == thrice);
     }
   }
 }
@@ -117,8 +124,22 @@ TEST_CASE("positions of a picture's tokens are its place, row and column", "[mod
   CHECK(WriteGridPositions({}, 11, {text.data(), rows.data(), columns.data()}) == 11);
   CHECK(text == expected);
   CHECK(columns == expected);
+  CHECK_THROWS_AS(
+      WriteGridPositions({{9, 1, 1, 3}}, 11, {text.data(), rows.data(), columns.data()}),
+      std::logic_error);
   CHECK_THROWS_AS(WriteGridPositions({{9, 2, 2}}, 11, {text.data(), rows.data(), columns.data()}),
                   std::logic_error);
+}
+
+// Text, a video of three times of one by two tokens that are 2.6 positions apart, text.
+TEST_CASE("positions of a video's tokens have its times", "[models][cpu]") {
+  Numbers times(10), rows(10), columns(10);
+  const std::vector<TokenGrid> videos = TokenGrids({1}, {{2, 4, 3, 2.6F}}, /*merge=*/2);
+  const int64_t next = WriteGridPositions(videos, 10, {times.data(), rows.data(), columns.data()});
+  CHECK(times == Numbers{0, 1, 1, 3, 3, 6, 6, 3, 4, 5});
+  CHECK(rows == Numbers{0, 1, 1, 1, 1, 1, 1, 3, 4, 5});
+  CHECK(columns == Numbers{0, 1, 2, 1, 2, 1, 2, 3, 4, 5});
+  CHECK(next == 7);  // behind the last time
 }
 
 }  // namespace

@@ -165,6 +165,39 @@ TEST_CASE("Qwen-VL's pictures are those of the folder's image processor", "[mode
   }
 }
 
+TEST_CASE("Qwen-VL's videos are those of the folder's video processor", "[models][cpu]") {
+  const Folder folder(Published());
+  const auto videos = [&](const char* name, const std::string& settings) {
+    folder.Write(name, settings);
+    return ImageSpecOf(ReadModelConfig(folder.path())).videos;
+  };
+  const ImageSpec::Videos own = ImageSpecOf(ReadModelConfig(folder.path())).videos;
+  CHECK(own.min_pixels == 128 * 28 * 28);
+  CHECK(own.max_pixels == 768 * 28 * 28);
+  CHECK(own.positions_per_second == 2);
+  CHECK_FALSE(own.of_all_frames);
+  CHECK_FALSE(own.timestamps);
+  // Each file counts in place of those before it.
+  CHECK(videos("preprocessor_config.json", R"({"min_pixels": 3136, "max_pixels": 200000,
+      "image_processor_type": "Qwen2VLImageProcessor"})")
+            .max_pixels == 200000);
+  CHECK(videos("video_preprocessor_config.json",
+               R"({"size": {"shortest_edge": 4000, "longest_edge": 9000}})")
+            .max_pixels == 9000);
+  CHECK(videos("processor_config.json",
+               R"({"video_processor": {"size": {"shortest_edge": 5000, "longest_edge": 8000}}})")
+            .min_pixels == 5000);
+  for (const auto& [settings, what] : std::vector<std::pair<std::string, std::string>>{
+           {R"("cap_pixels_per_frame": true)", "cap_pixels_per_frame: true is not supported"},
+           {R"("temporal_patch_size": 1)", "temporal_patch_size: 1 is not the encoder's"},
+           {R"("image_mean": [0.5, 0.5, 0.5])", "are not those of the image processor"},
+           {R"("size": {"shortest_edge": 9, "longest_edge": 8})", "size: 9 to 8 pixels"}}) {
+    const std::string json = "{\"video_processor\": {" + settings + "}}";
+    CHECK_THROWS_WITH(videos("processor_config.json", json),
+                      Contains("video processor: ") && Contains(what));
+  }
+}
+
 TEST_CASE("impossible and unsupported configurations of Qwen-VL are refused", "[models][cpu]") {
   struct Row {
     const char* key;

@@ -26,7 +26,7 @@ import parity
 import qwen_vl
 import reference
 
-VOCABULARY, PAD, IMAGE = 200, 0, 199
+VOCABULARY, PAD, IMAGE, VIDEO = 200, 0, 199, 198
 TOKENS_PER_TILE = 4
 RECIPE = {"optimizer": "AdamW", "lr": 2e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.05,
           "weight_decay_on": "parameters with two or more dimensions", "clip": 1.0,
@@ -129,8 +129,10 @@ MODELS = {
     "llava_onevision tied": lambda: llava_onevision(Qwen2Config(**text_sizes(
         tie_word_embeddings=True))),
 }
-# Patches of each sample's pictures: two in the first, one in the second.
-GRIDS = ([(4, 6), (8, 2)], [(6, 8)], [])
+# Times, rows and columns of each sample's patches: a picture, a video of three times and a picture
+# in the first; a picture in the second.
+GRIDS = ([(1, 4, 6), (3, 4, 2), (1, 8, 2)], [(1, 6, 8)], [])
+SECONDS = 1.3  # from one time of a video to the next
 # Height and width of each sample's pictures, with the tiles and tokens that LLaVA-NeXT makes of
 # them: rows that are padding are left out of either.
 SIZES = ([(100, 200, 5, 14), (10, 10, 3, 10)], [(10, 10, 3, 10)], [])
@@ -168,20 +170,29 @@ def build(name, seed, eps=None):
 
 
 def add_grids(model, sample, grids, generator):
-    """Pictures with text between them, their sizes, and the positions that the model gives them."""
-    if grids:
-        at = 2
-        for rows, columns in grids:
-            tokens = rows * columns // 4
-            sample["input_ids"][0, at:at + tokens] = IMAGE
+    """Pictures and videos with text between them, between the times of Qwen3-VL's videos too, their
+    sizes, and the positions that the model gives them."""
+    ids, at = sample["input_ids"], 2
+    apart = model.config.model_type == "qwen3_vl"
+    for times, rows, columns in grids:
+        runs = times if apart else 1
+        for _ in range(runs):
+            tokens = times // runs * rows * columns // 4
+            ids[0, at:at + tokens] = IMAGE if times == 1 else VIDEO
             at += tokens + 1
-        sample["labels"][sample["input_ids"] == IMAGE] = -100
-        sample["pixel_values"] = torch.randn(sum(r * c for r, c in grids), 3 * 2 * 14 * 14,
-                                             generator=generator)
-        sample["image_grid_thw"] = torch.tensor([(1, r, c) for r, c in grids])
-    kinds = (sample["input_ids"] == IMAGE).int()
+    kinds = (ids == IMAGE).int() + 2 * (ids == VIDEO).int()
+    sample["labels"][kinds > 0] = -100
+    for one, pixels, sizes in ((True, "pixel_values", "image_grid_thw"),
+                               (False, "pixel_values_videos", "video_grid_thw")):
+        inside = [grid for grid in grids if (grid[0] == 1) == one]
+        if inside:
+            sample[pixels] = torch.randn(sum(t * r * c for t, r, c in inside), 3 * 2 * 14 * 14,
+                                         generator=generator)
+            sample[sizes] = torch.tensor(inside)
+    if "video_grid_thw" in sample and hasattr(model.config.vision_config, "tokens_per_second"):
+        sample["second_per_grid_ts"] = torch.tensor([SECONDS])
     sample["position_ids"] = model.model.get_rope_index(
-        sample["input_ids"], kinds, sample.get("image_grid_thw"))[0]
+        ids, kinds, **{key: sample[key] for key in sample if key.endswith(("_thw", "_ts"))})[0]
 
 
 def add_sizes(sample, sizes, generator):
@@ -205,7 +216,8 @@ def sizes_of(config):
 
 def make_samples(has_vision, seed, model=None, all_sizes=None):
     """Samples [1, T] of different lengths: with three tiles, with one, without. For a model that
-    takes grids of patches: with two pictures, with one, without; or those of `all_sizes`."""
+    takes grids of patches: with two pictures and a video, with a picture, without; or those of
+    `all_sizes`."""
     generator = torch.Generator().manual_seed(seed)
     samples = []
     for (length, tiles), grids, sizes in zip(((41, 3), (17, 1), (30, 0)), GRIDS,
@@ -232,7 +244,8 @@ def make_samples(has_vision, seed, model=None, all_sizes=None):
 def pictures(samples):
     """The pictures of all samples. Positions of packed rows are left to the program."""
     return {key: torch.cat([s[key] for s in samples if key in s])
-            for key in ("pixel_values", "image_grid_thw", "image_sizes", "batch_num_images")
+            for key in ("pixel_values", "image_grid_thw", "image_sizes", "batch_num_images",
+                        "pixel_values_videos", "video_grid_thw", "second_per_grid_ts")
             if any(key in s for s in samples)}
 
 

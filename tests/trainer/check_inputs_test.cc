@@ -1,6 +1,7 @@
 #include "trainer/check/check_inputs.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
@@ -243,6 +244,58 @@ TEST_CASE("pictures of any resolution go to the rows that have their tokens", "[
   CHECK_THAT(refusal({{"images_per_sample", at::tensor({2, 1}, at::kLong)}}),
              Contains("sample 0 has image tokens for 1 pictures"));
   CHECK_THAT(refusal({{"image_grid_thw", sizes}}), Contains("takes no such tensor"));
+}
+
+// Qwen2.5-VL with a patch a token, numbers of a patch 3 * 2 * 2 * 2.
+ModelConfig Grids() {
+  ModelConfig config = Config(/*has_vision=*/true);
+  config.model_type = "qwen2_5_vl";
+  config.downsample_ratio = 1;
+  config.vision.temporal_patch_size = 2;
+  config.vision.tokens_per_second = 2;
+  config.video_token_id = 8;
+  return config;
+}
+
+TEST_CASE("videos go to the rows that have their tokens, between pictures", "[trainer][cpu]") {
+  const at::Tensor pixels = at::randn({3, 24}), frames = at::randn({6, 24});
+  const Tensors tensors = {
+      {"input_ids", Row({1, 9, 2, 8, 8, 8, 8, 3, 9, 9, 4, 8, 8})},
+      {"cu_seqlens", at::tensor({0, 11, 13}, at::kInt)},
+      {"images_per_sample", at::tensor({2, 0}, at::kInt)},
+      {"pixel_values", pixels},
+      {"image_grid_thw", at::tensor({1, 1, 1, 1, 2, 1}, at::kLong).view({2, 3})},
+      {"pixel_values_videos", frames},
+      {"video_grid_thw", at::tensor({2, 1, 2, 1, 1, 2}, at::kLong).view({2, 3})},
+      {"second_per_grid_ts", at::tensor({1.6F, 1.0F})}};
+  const MicroBatch batch = ReadFor(Grids(), tensors, "token").rows[0].batch;
+  CHECK(List(batch.image_positions) == std::vector<int64_t>{1, 3, 4, 5, 6, 8, 9, 11, 12});
+  CHECK(List(batch.image_grids) == std::vector<int64_t>{1, 1, 1, 2, 1, 2, 2, 1, 1, 2});
+  CHECK(batch.pixel_values.equal(at::cat({pixels.narrow(0, 0, 1), frames.narrow(0, 0, 4),
+                                          pixels.narrow(0, 1, 2), frames.narrow(0, 4, 2)})));
+  CHECK(List(batch.position_ids[0]) ==  // 3.2 positions apart
+        std::vector<int64_t>{0, 1, 2, 3, 3, 6, 6, 5, 6, 6, 8, 0, 0});
+  CHECK(List(batch.position_ids[2]) == std::vector<int64_t>{0, 1, 2, 3, 4, 3, 4, 5, 6, 6, 8, 0, 1});
+  const auto refusal = [&](const std::string& name, const at::Tensor& tensor) {
+    Tensors changed = tensors;
+    changed[name] = tensor;
+    try {
+      ReadFor(Grids(), changed, "token");
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK_THAT(refusal("second_per_grid_ts", at::tensor({1.0F})),
+             Contains("second_per_grid_ts: has 1 numbers for 2 videos"));
+  CHECK_THAT(refusal("image_grid_thw", at::tensor({1, 1, 1, 2, 1, 1}, at::kLong).view({2, 3})),
+             Contains("image_grid_thw: has pictures of 2 times; those of videos stand in"));
+  CHECK_THAT(refusal("video_grid_thw", at::tensor({2, 1, 1, 1, 1, 4}, at::kLong).view({2, 3})),
+             Contains("row 0 has 2 tokens 8 in a run for the 4 that one of the videos has"));
+  CHECK_THAT(refusal("video_grid_thw", at::tensor({2, 1, 2, 1, 1, 1}, at::kLong).view({2, 3})),
+             Contains("pixel_values_videos: has the shape [6, 24], not [5, 24]"));
+  CHECK_THAT(refusal("input_ids", Row({1, 9, 2, 8, 8, 8, 8, 3, 9, 9, 4, 5, 5})),
+             Contains("video_grid_thw: 1 videos have no tokens in input_ids"));
 }
 
 TEST_CASE("tensors that do not go together are refused by name", "[trainer][cpu]") {

@@ -34,39 +34,82 @@ Responder::Responder(const ModelConfig* config, const Tokenizer* tokenizer,
       data_(data),
       processor_(ImageSpecOf(*config), data->tiles) {}
 
-AskedQuestion Responder::Ask(std::vector<Turn> turns, const std::vector<NamedPicture>& pictures,
+Responder::Shown Responder::Show(const Record& record, const std::vector<NamedPicture>& pictures,
+                                 size_t first, bool decode) const {
+  const ImageSpec& spec = processor_.spec();
+  const ImageLimits limits{data_->limits.image_pixels, data_->limits.image_bytes};
+  const Video* video = record.VideoOf(first);
+  const int64_t count = std::ssize(pictures);
+  size_t at = first;
+  const auto named = [&](const ImageError& error) {
+    return fmt::format("{}: {}", ShownText(pictures[at].name), error.what());
+  };
+  Shown shown;
+  ImageSize size;
+  try {
+    size = ImageSizeOf(pictures[first].bytes, limits);
+    for (size_t i = 1; video != nullptr && i < video->frames; ++i) {
+      at = first + i;
+      const ImageSize other = ImageSizeOf(pictures[at].bytes, limits);
+      if (other.width != size.width || other.height != size.height) {
+        throw ImageError("not of the size of the video's first frame");
+      }
+    }
+    at = first;
+    if (video != nullptr) {
+      shown.grid = processor_.GridOf(size, *video);
+      shown.load = spec.LoadOfGrid(shown.grid);
+    } else {
+      shown.load = processor_.Measure(size, count);
+      if (spec.lists_grids()) shown.grid = processor_.GridOf(size, count);
+    }
+  } catch (const ImageError& error) {
+    throw ImageError(named(error));
+  }
+  if (!decode) return shown;
+  const auto frame = [&](size_t number) {
+    at = first + number;
+    return DecodeImage(pictures[at].bytes, limits);
+  };
+  try {
+    shown.pixels =
+        video == nullptr ? processor_.Make(frame(0), count) : processor_.Make(size, *video, frame);
+  } catch (const ImageError& error) {
+    shown.fault = named(error);
+    shown.pixels = BlankPixels(spec, shown.load.patches);
+  }
+  return shown;
+}
+
+AskedQuestion Responder::Ask(Record record, const std::vector<NamedPicture>& pictures,
                              bool decode) const {
-  const std::string misplaced = PlaceImages(turns, pictures.size());
+  const size_t frames = record.images.size() - record.pictures();
+  const std::string misplaced = PlaceImages(record.turns, pictures.size() - frames);
   if (!misplaced.empty()) throw DataError(fmt::format("prompt: {}", misplaced));
   const ImageSpec& spec = processor_.spec();
   if (!pictures.empty() && !spec.takes_pictures())
     throw DataError("prompt: this model has no image encoder; leave the pictures out");
-  const ImageLimits limits{data_->limits.image_pixels, data_->limits.image_bytes};
-  const int64_t count = std::ssize(pictures);
   AskedQuestion asked;
   Prompt prompt;
   std::vector<int64_t> image_tokens;
   std::vector<at::Tensor> pixels;
-  for (const auto& [name, bytes] : pictures) {
-    PictureLoad load;
+  for (size_t i = 0; i < pictures.size();) {
+    Shown shown;
     try {
-      const ImageSize size = ImageSizeOf(bytes, limits);
-      load = processor_.Measure(size, count);
-      if (spec.lists_grids()) prompt.grids.push_back(processor_.GridOf(size, count));
+      shown = Show(record, pictures, i, decode);
     } catch (const ImageError& error) {
-      return {std::nullopt, fmt::format("{}: {}", ShownText(name), error.what())};
+      return {std::nullopt, error.what()};
     }
-    prompt.pictures += load;
-    image_tokens.push_back(load.image_tokens);
-    if (!decode) continue;
-    try {
-      pixels.push_back(processor_.Make(DecodeImage(bytes, limits), count));
-    } catch (const ImageError& error) {
-      asked.fault = fmt::format("{}: {}", ShownText(name), error.what());
-      pixels.push_back(BlankPixels(spec, load.patches));
-    }
+    prompt.pictures += shown.load;
+    image_tokens.push_back(shown.load.image_tokens);
+    if (spec.lists_grids()) prompt.grids.push_back(shown.grid);
+    if (shown.pixels.defined()) pixels.push_back(std::move(shown.pixels));
+    if (asked.fault.empty()) asked.fault = std::move(shown.fault);
+    const Video* video = record.VideoOf(i);
+    i += video == nullptr ? 1 : video->frames;
   }
-  EncodedConversation encoded = template_->Encode(turns, image_tokens, /*with_answer_prompt=*/true);
+  EncodedConversation encoded =
+      template_->Encode(record.turns, image_tokens, /*with_answer_prompt=*/true);
   prompt.ids = std::move(encoded.ids);
   prompt.begins = std::move(encoded.image_begin);
   if (!pixels.empty()) prompt.pixel_values = at::cat(pixels);

@@ -38,17 +38,28 @@ class Responder {
   Responder(const ModelConfig* config, const Tokenizer* tokenizer,
             const ChatTemplate* chat_template, const DataConfig* data);
 
-  // The prompt of `turns`, which end with a user turn. There is a picture for each `<image>`
-  // (missing placeholders are added before the text); they are decoded where `decode` says so, else
-  // the prompt has their shape alone. Throws DataError when their numbers do not match, or the
-  // model takes none.
-  AskedQuestion Ask(std::vector<Turn> turns, const std::vector<NamedPicture>& pictures,
-                    bool decode) const;
+  // The prompt of a record, whose turns end with a user turn and whose videos are arranged. Its
+  // pictures and frames are decoded where `decode` says so, else the prompt has their shape alone
+  // (missing placeholders of pictures are added before the text). Throws DataError when there are
+  // other numbers of them, or the model takes none.
+  AskedQuestion Ask(Record record, const std::vector<NamedPicture>& pictures, bool decode) const;
   // The tokens that end an answer.
   std::vector<int32_t> stop_ids() const;
   std::string Text(const std::vector<int32_t>& answer) const;
 
  private:
+  // A picture, or a video, as the prompt has it.
+  struct Shown {
+    PictureLoad load;
+    PatchGrid grid;     // where ImageSpec::lists_grids()
+    at::Tensor pixels;  // where they are decoded
+    std::string fault;  // with which they are blank
+  };
+  // Picture `first`, or the video that begins with it. Throws ImageError for one that cannot be
+  // asked about.
+  Shown Show(const Record& record, const std::vector<NamedPicture>& pictures, size_t first,
+             bool decode) const;
+
   const ModelConfig* config_;
   const Tokenizer* tokenizer_;
   const ChatTemplate* template_;

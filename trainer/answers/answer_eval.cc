@@ -38,7 +38,7 @@ AskedQuestion Ask(const Responder& responder, const Dataset& dataset, int64_t sa
   for (size_t i = 0; i < files.size(); ++i)
     pictures.push_back({scanned.record.images[i], std::move(files[i])});
   scanned.record.turns.pop_back();
-  return responder.Ask(std::move(scanned.record.turns), pictures, decode);
+  return responder.Ask(std::move(scanned.record), pictures, decode);
 }
 
 }  // namespace

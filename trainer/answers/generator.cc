@@ -60,7 +60,10 @@ at::Tensor Joined(std::vector<at::Tensor> positions) {
 class RunningBatch {
  public:
   RunningBatch(const std::vector<Prompt>& prompts, const ModelConfig& config, bool greedy)
-      : rows_(prompts.size()), image_token_(config.image_token_id), images_(ImageSpecOf(config)) {
+      : rows_(prompts.size()),
+        image_token_(config.image_token_id),
+        video_token_(config.video_token_id),
+        images_(ImageSpecOf(config)) {
     decoding_.greedy = greedy;
     for (size_t i = 0; i < rows_.size(); ++i) rows_[i].prompt = &prompts[i];
   }
@@ -88,8 +91,11 @@ class RunningBatch {
     std::copy(ids.begin(), ids.end(), batch_.input_ids.mutable_data_ptr<int64_t>());
     batch_.position_ids = Joined(std::move(positions));
     if (!grids_.empty()) batch_.image_grids = GridTensor(grids_);
-    if (load_.image_tokens > 0)
-      batch_.image_positions = batch_.input_ids.eq(image_token_).nonzero().reshape({-1});
+    if (load_.image_tokens > 0) {
+      at::Tensor shown = batch_.input_ids.eq(image_token_);
+      if (images_.takes_videos()) shown = shown.logical_or(batch_.input_ids.eq(video_token_));
+      batch_.image_positions = shown.nonzero().reshape({-1});
+    }
     if (!pixels.empty()) batch_.pixel_values = at::cat(pixels);
     batch_.decoding = &decoding_;
   }
@@ -130,7 +136,7 @@ class RunningBatch {
   }
 
   std::vector<Row> rows_;
-  int64_t image_token_;
+  int64_t image_token_, video_token_;
   ImageSpec images_;
   std::vector<PatchGrid> grids_;  // of this pass's pictures
   Decoding decoding_;

@@ -10,6 +10,7 @@
 #include "data/records/annotation_file.h"
 #include "data/records/record_forms.h"
 #include "data/records/record_pictures.h"
+#include "data/records/record_videos.h"
 #include "data/records/refusal.h"
 
 namespace equipoise {
@@ -68,6 +69,7 @@ FileQuestion Parse(std::string_view text) {
       Refuse(Defect::kBadField, "there is no question: give 'question', or a conversation");
     turns.push_back({Role::kUser, TextOf(*asked)});
     ReadPictures(object, question.record);
+    ReadVideos(object, question.record);
   }
   ReadReferences(object, question);
   for (const char* key : {"question_id", "id"}) {

@@ -21,8 +21,8 @@ struct FileQuestion {
 
 // Reads the questions of a JSONL file or a JSON array. A record is a conversation of the forms of
 // data/records/record_forms.h, with or without its last answer, or has a "question", "text" or
-// "prompt", pictures in "image" or "images", and perhaps an "answer" or "answers", a text or a list
-// of them. Throws DataError "path:number: what; what to do".
+// "prompt", pictures in "image" or "images", videos in "video" or "videos", and perhaps an "answer"
+// or "answers", a text or a list of them. Throws DataError "path:number: what; what to do".
 std::vector<FileQuestion> ReadQuestions(const std::string& path);
 
 // A line of the file of answers: id, images, question, answer, `fault` where there is none, and

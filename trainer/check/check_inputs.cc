@@ -58,10 +58,7 @@ class InputReader {
     for (int64_t row = 0; row < ids_.size(0); ++row) {
       inputs.rows.push_back(MakeRow(row, &inputs.total_weight));
     }
-    if (grids_ && grids_->left() > 0) {
-      Refuse("image_grid_thw",
-             fmt::format("{} pictures have no tokens in input_ids", grids_->left()));
-    }
+    if (grids_) grids_->Finish();
     if (sized_ && sized_->left() > 0) {
       Refuse("image_sizes", fmt::format("{} pictures have no tokens in input_ids", sized_->left()));
     }
@@ -83,13 +80,10 @@ class InputReader {
                                                  "position_ids",     "cu_seqlens", "pixel_values",
                                                  "images_per_sample"};
     for (const auto& [name, entry] : file_.entries()) {
-      if (name == "image_grid_thw" && TakesGrids()) continue;
+      if (TakesGrids() && IsOfGrids(name)) continue;
       if (name == "image_sizes" && TakesSizes()) continue;
       if (name == "batch_num_images" && ImageSpecOf(config_).lone_tiles) continue;
-      if (name == "pixel_values_videos" || name == "video_grid_thw") {
-        Refuse(name, "videos are not supported; leave them out");
-      }
-      if (name == "image_grid_thw" || name == "image_sizes") {
+      if (IsOfGrids(name) || name == "image_sizes") {
         Refuse(name, fmt::format("a model of type {} takes no such tensor", config_.model_type));
       }
       if (kKnown.count(name) == 0) Refuse(name, "unknown tensor; remove it");
@@ -97,6 +91,10 @@ class InputReader {
     if (!file_.Has("input_ids")) Refuse("input_ids", "missing");
   }
 
+  static bool IsOfGrids(const std::string& name) {
+    return name == "image_grid_thw" || name == "pixel_values_videos" || name == "video_grid_thw" ||
+           name == "second_per_grid_ts";
+  }
   bool TakesGrids() const { return ImageSpecOf(config_).has_grids(); }
   bool TakesSizes() const { return ImageSpecOf(config_).kind == ImageSpec::Kind::kAnyRes; }
 

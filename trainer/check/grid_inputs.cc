@@ -1,16 +1,28 @@
 #include "trainer/check/grid_inputs.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "configs/base/error.h"
 #include "models/families/families.h"
 #include "models/spec/grid_positions.h"
 
 namespace equipoise {
+namespace {
+
+constexpr char kSeconds[] = "second_per_grid_ts";
+
+}  // namespace
 
 GridInputs::GridInputs(const SafetensorsReader& file, const ModelConfig& config)
-    : config_(config), images_(ImageSpecOf(config)), path_(file.path()) {
+    : config_(config),
+      images_(ImageSpecOf(config)),
+      path_(file.path()),
+      pictures_{"pixel_values", "image_grid_thw", "pictures", config.image_token_id, {}, {}},
+      videos_{"pixel_values_videos", "video_grid_thw", "videos", config.video_token_id, {}, {}} {
   if (file.Has("position_ids")) {
     positions_ = file.Read("position_ids").to(at::kLong);
     const auto ids = file.Read("input_ids").sizes().vec();
@@ -19,44 +31,81 @@ GridInputs::GridInputs(const SafetensorsReader& file, const ModelConfig& config)
              fmt::format("has the shape [{}], not [3, B, T]", fmt::join(positions_.sizes(), ", ")));
     }
   }
-  if (file.Has("image_grid_thw")) ReadGrids(file);
-  int64_t patches = 0;
-  for (const PatchGrid& grid : grids_) patches += grid.patches();
-  if (file.Has("pixel_values")) pixels_ = file.Read("pixel_values").to(at::kFloat);
-  if (patches == 0 && !pixels_.defined()) return;
-  if (!pixels_.defined()) Refuse("pixel_values", "missing beside image_grid_thw");
-  if (pixels_.sizes() != at::IntArrayRef({patches, images_.patch_numbers()})) {
-    Refuse("pixel_values",
-           fmt::format("has the shape [{}], not [{}, {}], the patches of "
-                       "image_grid_thw",
-                       fmt::join(pixels_.sizes(), ", "), patches, images_.patch_numbers()));
-  }
+  Read(file, pictures_);
+  Read(file, videos_);
 }
 
 void GridInputs::Refuse(const std::string& tensor, const std::string& what) const {
   throw DataError(fmt::format("{}: {}: {}", path_, tensor, what));
 }
 
-void GridInputs::ReadGrids(const SafetensorsReader& file) {
-  const at::Tensor all = file.Read("image_grid_thw").to(at::kLong).contiguous();
-  if (all.dim() != 2 || all.size(1) != 3) Refuse("image_grid_thw", "is not [pictures, 3]");
+void GridInputs::Read(const SafetensorsReader& file, Stack& stack) const {
+  if (file.Has(stack.grids_name)) ReadGrids(file, stack);
+  int64_t patches = 0;
+  for (const PatchGrid& grid : stack.grids) patches += grid.patches();
+  if (file.Has(stack.pixels_name)) stack.pixels = file.Read(stack.pixels_name).to(at::kFloat);
+  if (patches == 0 && !stack.pixels.defined()) return;
+  if (!stack.pixels.defined()) {
+    Refuse(stack.pixels_name, fmt::format("missing beside {}", stack.grids_name));
+  }
+  if (stack.pixels.sizes() != at::IntArrayRef({patches, images_.patch_numbers()})) {
+    Refuse(stack.pixels_name, fmt::format("has the shape [{}], not [{}, {}], the patches of {}",
+                                          fmt::join(stack.pixels.sizes(), ", "), patches,
+                                          images_.patch_numbers(), stack.grids_name));
+  }
+}
+
+void GridInputs::ReadGrids(const SafetensorsReader& file, Stack& stack) const {
+  const at::Tensor all = file.Read(stack.grids_name).to(at::kLong).contiguous();
+  if (all.dim() != 2 || all.size(1) != 3) {
+    Refuse(stack.grids_name, fmt::format("is not [{}, 3]", stack.word));
+  }
+  const bool videos = &stack == &videos_;
+  std::vector<float> seconds(static_cast<size_t>(all.size(0)), 1.0F);
+  if (videos && file.Has(kSeconds)) {
+    const at::Tensor given = file.Read(kSeconds).to(at::kFloat).flatten().contiguous();
+    if (given.size(0) != all.size(0)) {
+      Refuse(kSeconds, fmt::format("has {} numbers for {} videos", given.size(0), all.size(0)));
+    }
+    std::copy_n(given.const_data_ptr<float>(), all.size(0), seconds.begin());
+  }
   const int64_t* numbers = all.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < all.size(0); ++i, numbers += 3) {
-    const PatchGrid grid{numbers[1], numbers[2]};
-    if (numbers[0] != 1) Refuse("image_grid_thw", "has a video; only pictures, of one time, are");
+    PatchGrid grid{numbers[1], numbers[2], numbers[0]};
+    if (grid.times < 1 || (!videos && grid.times > 1)) {
+      Refuse(stack.grids_name,
+             fmt::format("has {} of {} times{}", stack.word, grid.times,
+                         videos ? "" : "; those of videos stand in video_grid_thw"));
+    }
     if (grid.rows < 1 || grid.columns < 1 || grid.rows % images_.merge != 0 ||
         grid.columns % images_.merge != 0) {
-      Refuse("image_grid_thw", fmt::format("{} x {} patches are not whole squares of {}", grid.rows,
+      Refuse(stack.grids_name, fmt::format("{} x {} patches are not whole squares of {}", grid.rows,
                                            grid.columns, images_.merge));
     }
-    grids_.push_back(grid);
+    if (videos && images_.videos.positions_per_second > 0) {
+      grid.time_step =
+          static_cast<float>(images_.videos.positions_per_second) * seconds[static_cast<size_t>(i)];
+    }
+    const int64_t parts = images_.videos.timestamps ? grid.times : 1;
+    grid.times /= parts;
+    stack.grids.insert(stack.grids.end(), static_cast<size_t>(parts), grid);
   }
 }
 
 int64_t GridInputs::PicturesIn(int64_t begin, int64_t end) const {
   int64_t count = 0;
-  for (const int64_t at : begins_) count += begin <= at && at < end ? 1 : 0;
+  for (const Begin& at : begins_) {
+    count += !at.video && begin <= at.token && at.token < end ? 1 : 0;
+  }
   return count;
+}
+
+void GridInputs::Finish() const {
+  for (const Stack* stack : {&pictures_, &videos_}) {
+    const size_t left = stack->grids.size() - stack->next;
+    if (left == 0) continue;
+    Refuse(stack->grids_name, fmt::format("{} {} have no tokens in input_ids", left, stack->word));
+  }
 }
 
 at::Tensor GridInputs::PositionsOf(const MicroBatch& batch,
@@ -68,8 +117,8 @@ at::Tensor GridInputs::PositionsOf(const MicroBatch& batch,
     const int64_t begin = batch.cu_seqlens[s], end = batch.cu_seqlens[s + 1];
     std::vector<int64_t> begins;
     std::vector<PatchGrid> inside;
-    for (; picture < begins_.size() && begins_[picture] < end; ++picture) {
-      begins.push_back(begins_[picture] - begin);
+    for (; picture < begins_.size() && begins_[picture].token < end; ++picture) {
+      begins.push_back(begins_[picture].token - begin);
       inside.push_back(grids[picture]);
     }
     int64_t* first = positions.mutable_data_ptr<int64_t>() + begin;
@@ -79,34 +128,42 @@ at::Tensor GridInputs::PositionsOf(const MicroBatch& batch,
   return positions;
 }
 
+PatchGrid GridInputs::Take(Stack& stack, const MicroBatch& batch, int64_t begin,
+                           int64_t row) const {
+  if (stack.next == stack.grids.size()) {
+    Refuse(stack.grids_name, fmt::format("has {} {}, too few for their tokens in row {}",
+                                         stack.grids.size(), stack.word, row));
+  }
+  const PatchGrid& grid = stack.grids[stack.next++];
+  const int64_t* ids = batch.input_ids.const_data_ptr<int64_t>();
+  const int64_t count = images_.TilesOf(grid.patches());
+  for (int64_t i = 0; i < count; ++i) {
+    if (begin + i < batch.tokens() && ids[begin + i] == stack.token) continue;
+    Refuse("input_ids", fmt::format("row {} has {} tokens {} in a run for the {} that one of the "
+                                    "{} has",
+                                    row, i, stack.token, count, stack.word));
+  }
+  return grid;
+}
+
 void GridInputs::AddTo(int64_t row, int64_t first, MicroBatch* batch) {
   const int64_t* ids = batch->input_ids.const_data_ptr<int64_t>();
-  const at::Tensor at = batch->input_ids.eq(config_.image_token_id).nonzero().squeeze(1);
-  const auto holds_video = batch->input_ids.eq(config_.video_token_id).any().item<bool>();
-  if (holds_video) {
-    Refuse("input_ids", fmt::format("row {} has the token of a video, {}; videos are not supported",
-                                    row, config_.video_token_id));
-  }
   begins_.clear();
   std::vector<PatchGrid> grids;
-  int64_t patches = 0;
-  for (int64_t token = 0; token < at.size(0); ++next_) {
-    if (next_ == grids_.size()) {
-      Refuse("image_grid_thw",
-             fmt::format("has {} pictures, too few for the image tokens of row {}", grids_.size(),
-                         row));
+  std::vector<at::Tensor> pixels;
+  for (int64_t token = 0; token < batch->tokens();) {
+    const bool video = ids[token] == videos_.token;
+    if (!video && ids[token] != pictures_.token) {
+      ++token;
+      continue;
     }
-    const PatchGrid& grid = grids_[next_];
-    const int64_t begin = at[token].item<int64_t>(), count = images_.TilesOf(grid.patches());
-    for (int64_t i = 0; i < count; ++i) {
-      if (begin + i < batch->tokens() && ids[begin + i] == config_.image_token_id) continue;
-      Refuse("input_ids", fmt::format("row {} has {} image tokens in a run for the {} of a picture",
-                                      row, i, count));
-    }
-    begins_.push_back(begin);
-    grids.push_back(grid);
-    patches += grid.patches();
-    token += count;
+    Stack& stack = video ? videos_ : pictures_;
+    grids.push_back(Take(stack, *batch, token, row));
+    begins_.push_back({token, video});
+    const int64_t patches = grids.back().patches();
+    pixels.push_back(stack.pixels.narrow(0, stack.next_patch, patches));
+    stack.next_patch += patches;
+    token += images_.TilesOf(patches);
   }
   batch->position_ids =
       positions_.defined()
@@ -114,9 +171,12 @@ void GridInputs::AddTo(int64_t row, int64_t first, MicroBatch* batch) {
           : PositionsOf(*batch, grids);
   if (grids.empty()) return;
   batch->image_grids = GridTensor(grids);
-  batch->image_positions = at.contiguous();
-  batch->pixel_values = pixels_.narrow(0, next_patch_, patches);
-  next_patch_ += patches;
+  batch->image_positions = batch->input_ids.eq(pictures_.token)
+                               .logical_or(batch->input_ids.eq(videos_.token))
+                               .nonzero()
+                               .squeeze(1)
+                               .contiguous();
+  batch->pixel_values = at::cat(pixels);
 }
 
 }  // namespace equipoise

@@ -21,6 +21,8 @@
 #include "configs/yaml/yaml_reader.h"
 #include "data/images/image.h"
 #include "data/records/path_guard.h"
+#include "data/records/refusal.h"
+#include "data/records/video_frames.h"
 #include "data/settings/chat_templates.h"
 #include "data/text/folder_template.h"
 #include "models/families/families.h"
@@ -141,7 +143,7 @@ class Answerer {
     RunConfig config = ReadSettings(source, config_, arguments.set);
     if (!arguments.adapter.empty()) config.model.adapter.init = arguments.adapter;
     SetAdapters(config.model, &config_);
-    UsePixels(config.data.pixels, &config_);
+    UsePixels(config.data, &config_);
     if (!config.parallel.zero) config.parallel.zero = 0;  // nothing is trained
     setup_ = std::make_unique<RunSetup>(SetUpRun(config, mpi));
     data_ = config.data;
@@ -169,7 +171,9 @@ class Answerer {
     QuestionList list;
     list.lengths = {1};
     list.ask = [&](int64_t, bool decode) {
-      return responder_->Ask({{Role::kUser, arguments_.prompt}}, pictures, decode);
+      Record record;
+      record.turns = {{Role::kUser, arguments_.prompt}};
+      return responder_->Ask(std::move(record), pictures, decode);
     };
     const GivenAnswer answer = Answer(list).front();
     if (!answer.fault.empty()) throw DataError(answer.fault);
@@ -183,13 +187,19 @@ class Answerer {
             : arguments_.image_folder,
         data_.allow_outside);
     QuestionList list;
+    std::vector<ParsedRecord> records;
     for (const FileQuestion& question : questions) {
+      records.push_back(Guarded([&](Record& record) {
+        record = question.record;
+        ArrangeVideos(folder, ImageSpecOf(config_), data_.max_frames, record);
+      }));
       // Pictures outweigh texts, and those of one data set are much alike.
-      list.lengths.push_back(std::ssize(question.record.images) * 4096 +
+      list.lengths.push_back(std::ssize(records.back().record.images) * 4096 +
                              std::ssize(question.question()));
     }
     list.ask = [&](int64_t number, bool decode) {
-      const Record& record = questions[static_cast<size_t>(number)].record;
+      const auto& [record, defect, reason] = records[static_cast<size_t>(number)];
+      if (defect != Defect::kNone) return AskedQuestion{std::nullopt, reason};
       std::vector<NamedPicture> pictures;
       for (size_t i = 0; i < record.images.size(); ++i) {
         auto [bytes, fault] = ReadPicture(folder, record, i);
@@ -197,7 +207,7 @@ class Answerer {
         pictures.push_back({record.images[i], std::move(bytes)});
       }
       try {
-        return responder_->Ask(record.turns, pictures, decode);
+        return responder_->Ask(record, pictures, decode);
       } catch (const DataError& error) {
         return AskedQuestion{std::nullopt, error.what()};
       }

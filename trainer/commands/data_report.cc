@@ -1,9 +1,11 @@
 #include "trainer/commands/data_report.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -95,14 +97,29 @@ void PrintHistogram(const std::string& name, const Json& histogram, std::ostream
   }
 }
 
-// Segments of consecutive tokens of one kind; of image tokens, one segment per picture.
+// Of each picture or video of a sample, its place, or its first frame's, among the record's images.
+std::vector<size_t> FirstImages(const ScannedSample& sample) {
+  std::vector<size_t> firsts;
+  for (size_t i = 0; firsts.size() < sample.pictures.size();) {
+    firsts.push_back(i);
+    const Video* video = sample.record.VideoOf(i);
+    i += video == nullptr ? 1 : video->frames;
+  }
+  return firsts;
+}
+
+// Segments of consecutive tokens of one kind; of image tokens, one segment per picture or video.
 Json SegmentsOf(const OpenedData& data, const ScannedSample& sample) {
   const auto& encoded = sample.encoded;
   const ImageSpec images = ImageSpecOf(data.model_config);
   const auto kind_at = [&](size_t i) {
     if (encoded.trained[i] != 0) return "trained";
-    return encoded.ids[i] == data.chat_template.image_token() ? "image" : "context";
+    const int32_t id = encoded.ids[i];
+    const bool shown = id == data.chat_template.image_token() ||
+                       (id == data.chat_template.video_token() && !sample.record.videos.empty());
+    return shown ? "image" : "context";
   };
+  const std::vector<size_t> firsts = FirstImages(sample);
   Json segments = Json::array();
   for (size_t begin = 0, image = 0; begin < encoded.ids.size();) {
     size_t end = begin + 1;
@@ -110,7 +127,7 @@ Json SegmentsOf(const OpenedData& data, const ScannedSample& sample) {
     while (end < encoded.ids.size() && kind_at(end) == kind) ++end;
     Json segment = {{"kind", kind}, {"tokens", end - begin}};
     if (kind == "image" && image < sample.pictures.size()) {
-      segment["image"] = sample.record.images[image];
+      segment["image"] = sample.record.images[firsts[image]];
       segment["tiles"] = images.TilesOf(sample.pictures[image++].patches);
     } else {
       segment["text"] = data.tokenizer.Decode({encoded.ids.begin() + static_cast<int64_t>(begin),
@@ -173,7 +190,7 @@ void PrintStatistics(const Json& statistics, std::ostream& out) {
   PrintHistogram("tokens a sample", statistics["tokens"], out);
   PrintHistogram("trained tokens a sample", statistics["trained"], out);
   PrintHistogram("tiles a sample", statistics["tiles"], out);
-  PrintHistogram("pictures a sample", statistics["images"], out);
+  PrintHistogram("pictures and videos a sample", statistics["images"], out);
   if (!statistics.contains("packing")) return;
   const Json& packing = statistics["packing"];
   out << "packing: " << packing["packs"] << " packs an epoch by "
@@ -209,11 +226,17 @@ Json DescribeSample(const OpenedData& data, int64_t sample) {
   }
   description["images"] = Json::array();
   const ImageSpec images = ImageSpecOf(data.model_config);
+  const std::vector<size_t> firsts = FirstImages(scanned);
   for (size_t i = 0; i < scanned.pictures.size(); ++i) {
     const PictureLoad& picture = scanned.pictures[i];
-    description["images"].push_back({{"path", scanned.record.images[i]},
+    description["images"].push_back({{"path", scanned.record.images[firsts[i]]},
                                      {"tiles", images.TilesOf(picture.patches)},
                                      {"tokens", picture.image_tokens}});
+    const Video* video = scanned.record.VideoOf(firsts[i]);
+    if (video != nullptr) {
+      description["images"].back()["frames"] = video->frames;
+      description["images"].back()["times"] = scanned.grids[i].times;
+    }
     if (!images.lists_grids()) continue;
     const PatchGrid& grid = scanned.grids[i];
     if (grid.rows < 0) continue;  // a square, whatever its size was
@@ -239,6 +262,44 @@ void AddSizes(const at::Tensor& grids, const ImageSpec& images,
               std::map<std::string, at::Tensor>* tensors) {
   (*tensors)["image_sizes"] = grids.masked_fill(grids.lt(0), images.tile_size);
   if (images.lone_tiles) (*tensors)["batch_num_images"] = at::full({1}, grids.size(0), at::kLong);
+}
+
+// Grids of a record's pictures and videos in the form of Transformers, for `check`, and the pixels
+// of videos apart from those of pictures.
+void AddGrids(const ScannedSample& sample, const ImageSpec& images,
+              std::map<std::string, at::Tensor>* tensors) {
+  std::vector<at::Tensor> pixels[2], grids[2];  // of pictures, of videos
+  std::vector<float> seconds;
+  int64_t patch = 0;
+  size_t parts = 0;  // frames so far of a video whose times are videos of their own
+  const std::vector<size_t> firsts = FirstImages(sample);
+  for (size_t i = 0; i < sample.grids.size(); ++i) {
+    const PatchGrid& grid = sample.grids[i];
+    const Video* video = sample.record.VideoOf(firsts[i]);
+    const size_t kind = video == nullptr ? 0 : 1;
+    pixels[kind].push_back((*tensors)["pixel_values"].narrow(0, patch, grid.patches()));
+    patch += grid.patches();
+    if (parts == 0) {
+      grids[kind].push_back(at::tensor({grid.times, grid.rows, grid.columns}, at::kLong));
+      if (video != nullptr) {
+        seconds.push_back(static_cast<float>(static_cast<double>(images.frames) / video->fps));
+      }
+    } else {
+      grids[kind].back()[0] += grid.times;
+    }
+    if (video == nullptr) continue;
+    parts += video->frames;
+    if (parts == video->whole) parts = 0;
+  }
+  tensors->erase("pixel_values");
+  for (size_t kind = 0; kind < 2; ++kind) {
+    if (pixels[kind].empty()) continue;
+    (*tensors)[kind == 0 ? "pixel_values" : "pixel_values_videos"] = at::cat(pixels[kind]);
+    (*tensors)[kind == 0 ? "image_grid_thw" : "video_grid_thw"] = at::stack(grids[kind]);
+  }
+  if (!seconds.empty() && images.videos.positions_per_second > 0) {
+    (*tensors)["second_per_grid_ts"] = at::tensor(seconds);
+  }
 }
 
 }  // namespace
@@ -268,11 +329,11 @@ void WriteSample(const OpenedData& data, int64_t sample, const std::string& path
   }
   if (loaded.batch.position_ids.dim() == 2)
     tensors["position_ids"] = loaded.batch.position_ids.unsqueeze(1);
-  const bool sizes = !ImageSpecOf(data.model_config).has_grids();
-  if (loaded.batch.image_grids.defined() && sizes) {
-    AddSizes(loaded.batch.image_grids, ImageSpecOf(data.model_config), &tensors);
-  } else if (loaded.batch.image_grids.defined()) {  // one time of each picture, as of Transformers
-    tensors["image_grid_thw"] = at::constant_pad_nd(loaded.batch.image_grids, {1, 0}, 1);
+  const ImageSpec images = ImageSpecOf(data.model_config);
+  if (images.has_grids()) {
+    AddGrids(scanned, images, &tensors);
+  } else if (loaded.batch.image_grids.defined()) {
+    AddSizes(loaded.batch.image_grids, images, &tensors);
   }
   WriteSafetensors(path, {tensors.begin(), tensors.end()});
 }
@@ -287,7 +348,9 @@ void PrintSample(const Json& sample, bool colours, std::ostream& out) {
     return;
   }
   for (const Json& image : sample["images"]) {
-    out << "picture " << ShownText(image["path"].get<std::string>()) << ": ";
+    const bool video = image.contains("frames");
+    out << (video ? "video " : "picture ") << ShownText(image["path"].get<std::string>()) << ": ";
+    if (video) out << image["frames"] << " frames, " << image["times"] << " x ";
     if (image.contains("patches")) {
       out << image["patches"][0] << " x " << image["patches"][1] << " patches, ";
     } else {

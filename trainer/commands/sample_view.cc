@@ -142,7 +142,8 @@ void WriteTokens(const OpenedData& data, const Json& description, std::ostream& 
   out << "<div class=\"card tokens\">";
   for (size_t i = 0; i < ids.size(); ++i) {
     size_t end = i + 1;
-    const bool picture = ids[i] == data.chat_template.image_token() && mask[i] == 0;
+    const bool picture = mask[i] == 0 && (ids[i] == data.chat_template.image_token() ||
+                                          ids[i] == data.chat_template.video_token());
     while (picture && end < ids.size() && ids[end] == ids[i]) ++end;
     const char* kind = mask[i] != 0 ? "trained" : picture ? "image" : "context";
     out << "<span class=\"" << kind << "\" title=\"token " << i << ", id " << ids[i] << ", " << kind

@@ -28,7 +28,8 @@ Tokenizer ReadTokenizer(const RunConfig& config) {
 }
 
 SampleOptions SampleOptionsOf(const DataConfig& data, const ModelConfig& model) {
-  return {data.max_tokens, data.tiles, data.limits, ImageSpecOf(model), data.allow_outside};
+  return {data.max_tokens,    data.tiles,         data.limits,
+          ImageSpecOf(model), data.allow_outside, data.max_frames};
 }
 
 }  // namespace equipoise

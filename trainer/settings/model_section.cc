@@ -176,20 +176,25 @@ void RequireTrained(const ModelConfig& config) {
 ModelConfig ModelConfigOf(const RunConfig& config) {
   ModelConfig model = ModelConfigOf(config.model);
   RequireTrained(model);
-  UsePixels(config.data.pixels, &model);
+  UsePixels(config.data, &model);
   return model;
 }
 
-void UsePixels(const PixelsConfig& pixels, ModelConfig* model) {
-  model->min_pixels = pixels.min;
-  model->max_pixels = pixels.max;
-  if (pixels.min == 0 && pixels.max == 0) return;
-  try {
-    ImageSpecOf(*model);
-  } catch (const DataError& error) {
-    throw ConfigError(
-        fmt::format("data.pixels: {} to {}: {}", pixels.min, pixels.max, error.what()));
-  }
+void UsePixels(const DataConfig& data, ModelConfig* model) {
+  const auto check = [&](const char* key, const PixelsConfig& pixels) {
+    if (pixels.min == 0 && pixels.max == 0) return;
+    try {
+      ImageSpecOf(*model);
+    } catch (const DataError& error) {
+      throw ConfigError(fmt::format("{}: {} to {}: {}", key, pixels.min, pixels.max, error.what()));
+    }
+  };
+  model->min_pixels = data.pixels.min;
+  model->max_pixels = data.pixels.max;
+  check("data.pixels", data.pixels);
+  model->min_video_pixels = data.video_pixels.min;
+  model->max_video_pixels = data.video_pixels.max;
+  check("data.video_pixels", data.video_pixels);
 }
 
 }  // namespace equipoise

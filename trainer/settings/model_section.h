@@ -12,13 +12,13 @@ bool NamesModel(const ModelSection& model);
 // the vocabulary grows by the tokens for pictures that it has no row for. Throws ConfigError when
 // none or several are given, or one part alone, and as ReadModelConfig() and JoinParts() do.
 ModelConfig ModelConfigOf(const ModelSection& model);
-// The same of a model to be trained, with what the section `data` says of pictures (data.pixels).
-// Throws as RequireTrained() too.
+// The same of a model to be trained, with what the section `data` says of pictures (data.pixels)
+// and videos. Throws as RequireTrained() too.
 ModelConfig ModelConfigOf(const RunConfig& config);
 // Throws ConfigError for weights in GPTQ's form without adapters: nothing of the model is trained.
 void RequireTrained(const ModelConfig& config);
 // Sets that in a model's configuration. Throws ConfigError for limits that contradict each other.
-void UsePixels(const PixelsConfig& pixels, ModelConfig* model);
+void UsePixels(const DataConfig& data, ModelConfig* model);
 
 // Sets config->lora and config->quantize by the section. Throws ConfigError for names that match no
 // linear layer, and settings that do not go together; DataError where model.adapter.init is not a

@@ -20,6 +20,13 @@ void CheckVocabulary(const std::string& source, const ModelConfig& model,
         "{}: {} is {}, the model's image_token_id {}; use the model's own tokenizer", source,
         chat_template.image_token_text(), chat_template.image_token(), model.image_token_id));
   }
+  // A tokenizer without one refuses videos alone.
+  if (model.video_token_id >= 0 && chat_template.video_token() >= 0 &&
+      model.video_token_id != chat_template.video_token()) {
+    throw ConfigError(fmt::format(
+        "{}: <|video_pad|> is {}, the model's video_token_id {}; use the model's own tokenizer",
+        source, chat_template.video_token(), model.video_token_id));
+  }
 }
 
 }  // namespace equipoise

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "configs/base/error.h"
 #include "configs/base/json.h"
@@ -12,34 +13,45 @@
 namespace equipoise {
 namespace {
 
-constexpr char kFile[] = "image processor";
+constexpr char kFile[] = "image processor", kVideoFile[] = "video processor";
 constexpr int64_t kBicubic = 3;  // PIL.Image.Resampling.BICUBIC
 // Fewer pixels than a square of the largest patches has, more than any picture.
 constexpr int64_t kMostPixels = int64_t{1} << 32;
 
-[[noreturn]] void Refuse(const char* key, const std::string& what) {
-  throw DataError(fmt::format("{}: {}: {}", kFile, key, what));
+[[noreturn]] void Refuse(const char* key, const std::string& what, const char* file = kFile) {
+  throw DataError(fmt::format("{}: {}: {}", file, key, what));
 }
 
-void ReadThree(const Json& json, const char* key, std::array<float, 3>& numbers) {
+void ReadThree(const Json& json, const char* key, const char* file, std::array<float, 3>& numbers) {
   if (!json.contains(key) || json[key].is_null()) return;
   const Json& list = json[key];
-  if (!list.is_array() || list.size() != numbers.size()) Refuse(key, "not a list of three numbers");
+  const bool three = list.is_array() && list.size() == numbers.size();
   for (size_t i = 0; i < numbers.size(); ++i) {
-    if (!list[i].is_number()) Refuse(key, "not a list of three numbers");
+    if (!three || !list[i].is_number()) Refuse(key, "not a list of three numbers", file);
     numbers[i] = list[i].get<float>();
   }
 }
 
-void RequireKnownSteps(const Json& json) {
+// What pictures and videos have in common: steps, and the shape of patches, which is the encoder's.
+void RequireKnown(const Json& json, const char* file, const ImageSpec& images) {
   for (const char* key : {"do_resize", "do_rescale", "do_normalize"}) {
-    if (!GetBool(json, key, kFile, true)) Refuse(key, "false is not supported; set it to true");
+    if (!GetBool(json, key, file, true)) {
+      Refuse(key, "false is not supported; set it to true", file);
+    }
   }
-  if (GetInt(json, "resample", kFile, kBicubic) != kBicubic) {
-    Refuse("resample", fmt::format("only {}, bicubic, is supported", kBicubic));
+  if (GetInt(json, "resample", file, kBicubic) != kBicubic) {
+    Refuse("resample", fmt::format("only {}, bicubic, is supported", kBicubic), file);
   }
-  const double factor = GetNumber(json, "rescale_factor", kFile, 1.0 / 255);
-  if (std::abs(factor * 255 - 1) > 1e-6) Refuse("rescale_factor", "only 1/255 is supported");
+  const double factor = GetNumber(json, "rescale_factor", file, 1.0 / 255);
+  if (std::abs(factor * 255 - 1) > 1e-6) Refuse("rescale_factor", "only 1/255 is supported", file);
+  const auto require = [&](const char* key, int64_t own, const char* of_encoder) {
+    const int64_t value = GetInt(json, key, file, own);
+    if (value == own) return;
+    Refuse(key, fmt::format("{} is not the encoder's {}, {}", value, of_encoder, own), file);
+  };
+  require("patch_size", images.patch_size, "patch_size");
+  require("merge_size", images.merge, "spatial_merge_size");
+  require("temporal_patch_size", images.frames, "temporal_patch_size");
 }
 
 // min_pixels and max_pixels, of which `size` has the newer names; the older ones count.
@@ -53,10 +65,53 @@ void ReadPixels(const Json& json, ImageSpec& images) {
   if (given("max_pixels")) images.max_pixels = GetInt(json, "max_pixels", kFile);
 }
 
-void RequireEqual(const Json& json, const char* key, int64_t own, const char* of_encoder) {
-  const int64_t value = GetInt(json, key, kFile, own);
-  if (value == own) return;
-  Refuse(key, fmt::format("{} is not the encoder's {}, {}", value, of_encoder, own));
+// Sets how videos are taken; `images` is complete but for that.
+void ReadVideos(const ModelConfig& config, ImageSpec& images) {
+  const bool third = config.model_type == "qwen3_vl";
+  const int64_t token = images.patch_size * images.merge;  // pixels of a token's side
+  ImageSpec::Videos& videos = images.videos;
+  videos.of_all_frames = videos.timestamps = third;
+  videos.positions_per_second = static_cast<double>(config.vision.tokens_per_second);
+  // Of the processors' classes, whose side of a token is that of their published models.
+  const int64_t side = third ? 32 : 28;
+  videos.min_pixels = 128 * side * side;
+  videos.max_pixels = 768 * side * side;
+  if (config.video_preprocessor.is_object()) {
+    const Json& json = config.video_preprocessor;
+    RequireKnown(json, kVideoFile, images);
+    std::array<float, 3> mean = images.mean, deviation = images.deviation;
+    ReadThree(json, "image_mean", kVideoFile, mean);
+    ReadThree(json, "image_std", kVideoFile, deviation);
+    if (mean != images.mean || deviation != images.deviation) {
+      Refuse("image_mean, image_std", "are not those of the image processor; make them equal",
+             kVideoFile);
+    }
+    if (GetBool(json, "cap_pixels_per_frame", kVideoFile, false)) {
+      Refuse("cap_pixels_per_frame", "true is not supported; set it to false, and a smaller size",
+             kVideoFile);
+    }
+    if (json.contains("size") && json["size"].is_object()) {
+      const Json& size = json["size"];
+      videos.min_pixels = GetInt(size, "shortest_edge", kVideoFile, videos.min_pixels);
+      videos.max_pixels = GetInt(size, "longest_edge", kVideoFile, videos.max_pixels);
+    }
+    // The third's processor knows no other names.
+    for (const auto& [key, value] : {std::pair{"min_pixels", &videos.min_pixels},
+                                     std::pair{"max_pixels", &videos.max_pixels}}) {
+      if (!third && json.contains(key) && !json[key].is_null()) {
+        *value = GetInt(json, key, kVideoFile);
+      }
+    }
+  }
+  if (config.min_video_pixels > 0) videos.min_pixels = config.min_video_pixels;
+  if (config.max_video_pixels > 0) videos.max_pixels = config.max_video_pixels;
+  const int64_t least = std::max(videos.min_pixels, token * token);
+  if (videos.min_pixels < 1 || videos.max_pixels > kMostPixels || videos.max_pixels < least) {
+    Refuse("size",
+           fmt::format("{} to {} pixels: must begin above 0 and end between {} and {}",
+                       videos.min_pixels, videos.max_pixels, least, kMostPixels),
+           kVideoFile);
+  }
 }
 
 }  // namespace
@@ -84,13 +139,10 @@ ImageSpec Qwen2VlImages(const ModelConfig& config) {
   }
   if (config.preprocessor.is_object()) {
     const Json& json = config.preprocessor;
-    RequireKnownSteps(json);
-    RequireEqual(json, "patch_size", vision.patch_size, "patch_size");
-    RequireEqual(json, "merge_size", images.merge, "spatial_merge_size");
-    RequireEqual(json, "temporal_patch_size", images.frames, "temporal_patch_size");
+    RequireKnown(json, kFile, images);
     ReadPixels(json, images);
-    ReadThree(json, "image_mean", images.mean);
-    ReadThree(json, "image_std", images.deviation);
+    ReadThree(json, "image_mean", kFile, images.mean);
+    ReadThree(json, "image_std", kFile, images.deviation);
   }
   for (const float deviation : images.deviation) {
     if (!(deviation > 0)) Refuse("image_std", "must be above 0");
@@ -104,6 +156,7 @@ ImageSpec Qwen2VlImages(const ModelConfig& config) {
     Refuse("max_pixels", fmt::format("{} is below min_pixels {} or the {} of a token",
                                      images.max_pixels, images.min_pixels, token * token));
   }
+  ReadVideos(config, images);
   return images;
 }
 

@@ -103,6 +103,7 @@ VisionConfig ParseVision(const ConfigSection& section, const std::string& model_
   section.RequireText("hidden_act", "silu");
   vision.intermediate_size = section.Size("intermediate_size", kMaxWidth, 3420);
   vision.window_size = section.Size("window_size", kMaxPixels, 112);
+  vision.tokens_per_second = section.Size("tokens_per_second", kMaxWidth, 4);
   vision.full_attention = Numbers(section, "fullatt_block_indexes", {7, 15, 23, 31});
   return vision;
 }
@@ -216,8 +217,9 @@ void WriteVision(const ModelConfig& config, Json* json) {
     json->update({{"num_position_embeddings", vision.num_position_embeddings},
                   {"deepstack_visual_indexes", vision.deepstack_visual_indexes}});
   } else {
-    json->update(
-        {{"window_size", vision.window_size}, {"fullatt_block_indexes", vision.full_attention}});
+    json->update({{"window_size", vision.window_size},
+                  {"tokens_per_second", vision.tokens_per_second},
+                  {"fullatt_block_indexes", vision.full_attention}});
   }
 }
 

@@ -1,0 +1,111 @@
+#include "data/records/video_frames.h"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "data/records/record.h"
+#include "data/records/refusal.h"
+#include "tests/data/data_fixture.h"
+
+namespace equipoise {
+namespace {
+
+using Numbers = std::vector<int64_t>;
+using Names = std::vector<std::string>;
+
+TEST_CASE("frames are taken evenly, with the first and the last", "[data][cpu]") {
+  CHECK(SampledFrames(5, 0) == Numbers{0, 1, 2, 3, 4});
+  CHECK(SampledFrames(5, 7) == Numbers{0, 1, 2, 3, 4});
+  CHECK(SampledFrames(10, 4) == Numbers{0, 3, 6, 9});
+  CHECK(SampledFrames(6, 3) == Numbers{0, 2, 5});  // 2.5 goes to the even number
+  CHECK(SampledFrames(100, 2) == Numbers{0, 99});
+  CHECK(SampledFrames(9, 1) == Numbers{0});
+}
+
+TEST_CASE("a folder's pictures are listed in the order of their numbers", "[data][cpu]") {
+  const TemporaryFolder temporary;
+  for (const char* name : {"a/10.png", "a/9.png", "a/2.JPG", "a/1.jpeg", "a/010.png", "a/x.txt",
+                           "a/.hidden.png", "empty/readme.md", "a/b/1.png", "clip.mp4"}) {
+    std::filesystem::create_directories(
+        std::filesystem::path(temporary / name).parent_path().string());
+    temporary.Write(name, "x");
+  }
+  const ImageFolder folder(temporary / "");
+  const FolderPictures found = folder.List("a");
+  CHECK(found.reason.empty());
+  CHECK(found.paths == Names{"a/1.jpeg", "a/2.JPG", "a/9.png", "a/010.png", "a/10.png"});
+  CHECK(folder.Open(found.paths[0]).bytes == 1);
+
+  const std::vector<std::tuple<const char*, Defect, const char*>> bad = {
+      {"empty", Defect::kImageMissing, "empty: the folder holds no pictures; decode the video's"},
+      {"clip.mp4", Defect::kBadField, "clip.mp4: is a file, and no video is decoded; decode the"},
+      {"none", Defect::kImageMissing, "no such file in the image folder"},
+      {"../a", Defect::kImageOutside, "leaves the image folder"},
+      {"https://x.org/a.mp4", Defect::kImageOutside, "is a URL"}};
+  for (const auto& [path, defect, words] : bad) {
+    INFO(path);
+    const FolderPictures refused = folder.List(path);
+    INFO(refused.reason);
+    CHECK(refused.defect == defect);
+    CHECK(refused.reason.find(words) != std::string::npos);
+    CHECK(refused.reason.find('\n') == std::string::npos);
+  }
+}
+
+// A folder of five frames, c/0.png to c/4.png.
+struct Clips {
+  Clips() {
+    for (int i = 0; i < 5; ++i)
+      data.folder.Write("images/c/" + std::to_string(i) + ".png", TinyPng(14, 14));
+  }
+
+  Record Arranged(const std::string& line, const ImageSpec& images, int64_t most = 0) const {
+    ParsedRecord parsed = ParseRecord(line);
+    REQUIRE(parsed.reason.empty());
+    ArrangeVideos(ImageFolder(data.folder / "images"), images, most, parsed.record);
+    return parsed.record;
+  }
+
+  DataFixture data;
+};
+
+const char kMixed[] = R"({"image":["x.png","y.png"],"videos":["c",["p.png"]],"fps":10,)"
+                      R"("query":"<image> <video> <image><video> Q","response":"A"})";
+
+TEST_CASE("a video of a model that takes none is pictures, a line each", "[data][cpu]") {
+  const Record record = Clips().Arranged(kMixed, DataFixture::images(), 3);
+  CHECK(record.images == Names{"x.png", "c/0.png", "c/2.png", "c/4.png", "y.png", "p.png"});
+  CHECK(record.turns[0].text ==
+        "<image> Frame-1: <image>\nFrame-2: <image>\nFrame-3: <image> <image>Frame-1: <image> Q");
+  CHECK(record.videos.empty());
+  CHECK_FALSE(record.turns[0].videos);
+}
+
+TEST_CASE("bytes of frames in the record stay with them", "[data][cpu]") {
+  const Record record = Clips().Arranged(
+      R"({"image":"x.png","video":[{"bytes":"Zm9v"},"q.png"],"query":"<video><image>",)"
+      R"("response":"A"})",
+      DataFixture::images());
+  CHECK(record.held == Names{"foo", "", ""});
+  CHECK(record.images[1] == "q.png");
+  CHECK(record.images[2] == "x.png");
+}
+
+TEST_CASE("a video's frames are measured, and a bad video is a bad record", "[data][cpu]") {
+  const Clips clips;
+  SampleOptions options = clips.data.sample_options();
+  options.max_frames = 4;
+  const SampleScanner scanner(clips.data.config.train, options, &clips.data.chat_template);
+  const ScannedSample good = scanner.Scan(0, R"({"video":"c","query":"What?","response":"A cat"})");
+  CHECK(good.reason.empty());
+  CHECK(good.pictures.size() == 4);
+  CHECK(good.all_pictures().image_tokens == 4 * DataFixture::kTokensPerTile);
+  const ScannedSample bad =
+      scanner.Scan(0, R"({"video":"one.png","query":"What?","response":"A cat"})");
+  CHECK(bad.defect == Defect::kBadField);
+}
+
+}  // namespace
+}  // namespace equipoise
