@@ -40,17 +40,23 @@ Plan PlanInBubbles(const Degrees& degrees, const BubbleEncoder& encoder, int chu
   EQUIPOISE_CHECK(FillsBubbles(encoder.placement) && degrees.pipeline % encoder.ranks == 0,
                   encoder.ranks, " ranks of an encoder");
   EQUIPOISE_CHECK(degrees.context == 1, "context ranks and an encoder in the bubbles");
+  const int tensor = encoder.tensor > 0 ? encoder.tensor : degrees.tensor;
+  EQUIPOISE_CHECK(degrees.tensor % tensor == 0, tensor, " tensor ranks of an encoder");
   Plan plan = InlinePlan(degrees, chunks, placement);
   plan.encoder = encoder.placement;
   plan.components.back().first_layer = encoder.layers;
-  // The same ranks: a copy's are neighbours along the pipeline.
+  // The same ranks: a copy's are neighbours along the pipeline, and along the tensor ranks.
   const Degrees own{.data = degrees.data * (degrees.pipeline / encoder.ranks),
                     .pipeline = encoder.ranks,
                     .tensor = degrees.tensor};
-  plan.components.insert(plan.components.begin(), {.encoder = true,
-                                                   .mesh = MeshOf(own),
-                                                   .chunks = encoder.chunks,
-                                                   .placement = Placement::kBlocks});
+  const int lanes = degrees.tensor / tensor;
+  const Mesh all = MeshOf(own);
+  plan.components.insert(plan.components.begin(),
+                         {.encoder = true,
+                          .mesh = lanes == 1 ? all : all.Slice(Axis::kTensor, 0, tensor),
+                          .lanes = lanes,
+                          .chunks = encoder.chunks,
+                          .placement = Placement::kBlocks});
   return plan;
 }
 
@@ -62,6 +68,11 @@ int Plan::encoder_ranks() const {
 int Plan::encoder_chunks() const {
   const PlanComponent& first = components.front();
   return first.encoder ? first.chunks : 0;
+}
+
+int Plan::encoder_tensor() const {
+  const PlanComponent& first = components.front();
+  return first.encoder ? first.mesh.size(Axis::kTensor) : 0;
 }
 
 int Plan::num_stages() const {
@@ -106,12 +117,19 @@ int Plan::RankOfStage(int stage) const {
   const Mesh& own = at.component->mesh;
   const int rank = RankOfPlace(at.component->placement, at.stage, own.size(Axis::kPipeline),
                                at.component->chunks);
-  return mesh.Coordinate(own.Rank({.data = at.copy, .pipeline = rank}), Axis::kPipeline);
+  const int beside = at.copy / at.component->lanes;  // lanes are on the same ranks of the pipeline
+  return mesh.Coordinate(own.Rank({.data = beside, .pipeline = rank}), Axis::kPipeline);
 }
 
-std::vector<int> Plan::StagesOf(int pipeline_rank) const {
+int Plan::LaneOf(int stage) const {
+  const StagePlace at = Find(stage);
+  return at.component->lanes > 1 ? at.copy % at.component->lanes : -1;
+}
+
+std::vector<int> Plan::StagesOf(int pipeline_rank, int lane) const {
   std::vector<int> stages;
   for (int stage = 0; stage < num_stages(); ++stage) {
+    if (LaneOf(stage) >= 0 && LaneOf(stage) != lane) continue;
     if (RankOfStage(stage) == pipeline_rank) stages.push_back(stage);
   }
   return stages;
@@ -132,6 +150,7 @@ std::string DescribeAxes(const Plan& plan) {
   } else if (FillsBubbles(plan.encoder)) {
     copies = fmt::format(", encoder {} on {} x {} ranks", ToString(plan.encoder),
                          plan.encoder_copies(), plan.encoder_ranks());
+    if (plan.encoder_lanes() > 1) copies += fmt::format(" x tensor {}", plan.encoder_tensor());
   }
   const std::string context =
       plan.context() > 1 ? fmt::format(" x context {}", plan.context()) : "";

@@ -27,6 +27,9 @@ struct PlanComponent {
   // Its ranks, of those of the plan. With more data ranks than the plan has, each data rank of the
   // plan holds several copies of it, side by side along the pipeline.
   Mesh mesh = MeshOf({});
+  // With fewer tensor ranks than the plan has, as many copies of it lie side by side on those of
+  // each of these copies, on `mesh` the first of them.
+  int lanes = 1;
   int chunks = 1;                          // stages of each of its pipeline ranks (virtual stages)
   Placement placement = Placement::kLoop;  // of its stages on them
 
@@ -74,10 +77,15 @@ struct Plan {
   int encoder_ranks() const;
   // Stages of the encoder on each of its pipeline ranks; 0 where it is inline.
   int encoder_chunks() const;
-  // Copies of the encoder along the pipeline of a data rank: 1 unless it lies in the bubbles.
+  // Tensor ranks of the encoder, or of each of its copies; 0 where it is inline.
+  int encoder_tensor() const;
+  // Copies of the encoder side by side on the tensor ranks of a pipeline rank: 1 unless it has
+  // fewer tensor ranks than the language model.
+  int encoder_lanes() const { return components.front().lanes; }
+  // Copies of the encoder on the ranks of a data rank: 1 unless it lies in the bubbles.
   int encoder_copies() const { return CopiesOf(components.front()); }
   int CopiesOf(const PlanComponent& component) const {
-    return component.mesh.size(Axis::kData) / data();
+    return component.mesh.size(Axis::kData) / data() * component.lanes;
   }
   // Stages of each pipeline rank of the language model.
   int chunks() const { return components.back().chunks; }
@@ -92,8 +100,10 @@ struct Plan {
   int NextStage(int stage) const;
   // The coordinate along the mesh's pipeline of the ranks that hold a stage.
   int RankOfStage(int stage) const;
-  // The stages of a pipeline rank, ascending.
-  std::vector<int> StagesOf(int pipeline_rank) const;
+  // The lane of the tensor ranks that hold a stage; -1: all of its pipeline rank hold it.
+  int LaneOf(int stage) const;
+  // The stages of a pipeline rank on the tensor ranks of a lane, ascending. Lanes hold the same.
+  std::vector<int> StagesOf(int pipeline_rank, int lane = 0) const;
   // Whether each of the ranks with the same weights holds only its share of that state.
   bool IsSharded(ShardedState state) const { return sharded >= state; }
   // Ranks over which one copy of the optimizer's state is spread.
@@ -113,6 +123,7 @@ struct Plan {
     visit("encoder", encoder, "where the image encoder lies");
     visit("encoder_ranks", encoder_ranks(), "pipeline ranks of the encoder or a copy; 0: inline");
     visit("encoder_chunks", encoder_chunks(), "its stages on each of these ranks; 0: inline");
+    visit("encoder_tensor", encoder_tensor(), "tensor ranks of the encoder or a copy; 0: inline");
     visit("schedule", schedule, "order of the pipeline's passes");
     visit("chunks", chunks(), "stages of each pipeline rank that is not the encoder's");
     visit("zero", sharded, "stage of ZeRO");
@@ -143,10 +154,12 @@ Plan DisaggregatedPlan(const Degrees& degrees, int encoder_ranks, int encoder_la
 
 // A plan with the encoder, the model's first `layers` layers, on all ranks: copies of it, each a
 // pipeline of `ranks` ranks with `chunks` stages each, cover the pipeline of the language model,
-// which has all ranks too. REQUIRES: FillsBubbles(placement); `ranks` divides degrees.pipeline.
+// which has all ranks too. `tensor` ranks share each layer of a copy; 0: as many as share the
+// language model's. REQUIRES: FillsBubbles(placement); `ranks` divides degrees.pipeline, `tensor`
+// degrees.tensor.
 struct BubbleEncoder {
   EncoderPlacement placement = EncoderPlacement::kOptimus;
-  int ranks = 1, chunks = 1, layers = 1;
+  int ranks = 1, chunks = 1, layers = 1, tensor = 0;
 };
 Plan PlanInBubbles(const Degrees& degrees, const BubbleEncoder& encoder, int chunks = 1,
                    Placement placement = Placement::kLoop);

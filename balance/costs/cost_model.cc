@@ -61,7 +61,32 @@ double LogitsBytes(const LayerSpec& work, const LayerLoad& load, const CostModel
   return std::max(peak, vocabulary * (rounded * rows + element_bytes * hidden));
 }
 
+// The layers on one tensor-parallel rank.
+std::vector<LayerSpec> SharedLayers(ModelConfig config, const CostModel::Options& options) {
+  if (options.encoder_layers == 0) return LayerSpecs(config, options.tensor);
+  std::vector<LayerSpec> encoder = LayerSpecs(config, options.encoder_tensor);
+  // More ranks than the encoder has heads may share the other layers, which have none of these.
+  config.vision.num_attention_heads =
+      std::max<int64_t>(config.vision.num_attention_heads, options.tensor);
+  std::vector<LayerSpec> shared = LayerSpecs(config, options.tensor);
+  std::move(encoder.begin(), encoder.begin() + options.encoder_layers, shared.begin());
+  return shared;
+}
+
 }  // namespace
+
+CostModel::Options CostModel::OptionsOf(const Plan& plan, Options options) {
+  options.tensor = plan.tensor();
+  options.encoder_layers = plan.encoder_lanes() > 1 ? plan.components.back().first_layer : 0;
+  options.encoder_tensor = plan.encoder_lanes() > 1 ? plan.encoder_tensor() : 1;
+  return options;
+}
+
+bool CostModel::Fits(const Plan& plan) const {
+  const Options wanted = OptionsOf(plan, options_);
+  return options_.tensor == wanted.tensor && options_.encoder_layers == wanted.encoder_layers &&
+         options_.encoder_tensor == wanted.encoder_tensor;
+}
 
 CostModel::CostModel(const ModelConfig& config, const Cluster& cluster, const Options& options,
                      const Profile* measured)
@@ -70,19 +95,21 @@ CostModel::CostModel(const ModelConfig& config, const Cluster& cluster, const Op
       specs_(LayerSpecs(config)),
       error_band_(kAnalyticErrorBand) {
   tensor_link_ = TensorLink(cluster_, InlinePlan({.tensor = options.tensor}));
+  encoder_link_ = TensorLink(cluster_, InlinePlan({.tensor = options.encoder_tensor}));
   context_link_ =
       FitsNode(cluster_, options.tensor * options.style.context) ? cluster_.intra : cluster_.inter;
-  const std::vector<LayerSpec> shared = LayerSpecs(config, options.tensor);
+  const std::vector<LayerSpec> shared = SharedLayers(config, options);
   bool before = false;
   for (size_t i = 0; i < specs_.size(); ++i) {
     if (i == 0 || specs_[i].kind != specs_[i - 1].kind || specs_[i].shape != specs_[i - 1].shape) {
       Group group;
       group.work = shared[i];
+      group.tensor = TensorOf(static_cast<int>(i));
       group.trainable = IsTrained(specs_[i], options.frozen);
       group.has_backward = before || group.trainable;
-      group.parameters = shared[i].LargestPart(options.tensor);
-      if (group.trainable) group.trained_parameters = shared[i].LargestTrained(options.tensor);
-      group.parameter_bytes = shared[i].LargestBytes(options.tensor, options.element_bytes);
+      group.parameters = shared[i].LargestPart(group.tensor);
+      if (group.trainable) group.trained_parameters = shared[i].LargestTrained(group.tensor);
+      group.parameter_bytes = shared[i].LargestBytes(group.tensor, options.element_bytes);
       groups_.push_back(std::move(group));
     }
     group_of_.push_back(num_groups() - 1);
@@ -101,8 +128,8 @@ void CostModel::Fit(const Profile& measured) {
     if (group.fit.measurements > 0) continue;
     const LayerSpec& whole = specs_[static_cast<size_t>(layer)];
     const std::string &name = whole.kind, &shape = whole.shape;
-    if (options_.tensor > 1 && FitsNode(cluster_, options_.tensor)) {
-      group.fit = FitLayer(measured, name, shape, options_.tensor);
+    if (group.tensor > 1 && FitsNode(cluster_, group.tensor)) {
+      group.fit = FitLayer(measured, name, shape, group.tensor);
     }
     group.fit_has_sums = group.fit.measurements > 0;
     if (!group.fit_has_sums) group.fit = FitLayer(measured, name, shape);
@@ -131,12 +158,13 @@ bool CostModel::ExchangesRows() const {
 
 double CostModel::SumSeconds(const std::vector<TensorAllReduce>& sums,
                              const std::vector<PerRow>& exchanges, const LayerLoad& load,
-                             double products_s) const {
+                             int tensor, double products_s) const {
+  const LinkModel& link = tensor == options_.tensor ? tensor_link_ : encoder_link_;
   Transfer all;
   if (ExchangesRows()) {
     for (const PerRow& elements : exchanges) {
       const double bytes = static_cast<double>(options_.element_bytes) * elements.At(load);
-      all.seconds += AllGatherSeconds(bytes, options_.tensor, tensor_link_);
+      all.seconds += AllGatherSeconds(bytes, tensor, link);
       all.bytes += bytes;
     }
   }
@@ -145,13 +173,13 @@ double CostModel::SumSeconds(const std::vector<TensorAllReduce>& sums,
     const auto element = static_cast<double>(sum.fp32 ? 4 : options_.element_bytes);
     const double bytes = element * (sum.elements.At(load) + sum.fixed);
     if (bytes <= 0) continue;
-    all.seconds += AllReduceSeconds(bytes, options_.tensor, tensor_link_);
+    all.seconds += AllReduceSeconds(bytes, tensor, link);
     all.bytes += 2 * bytes;
   }
   if (!options_.style.overlaps_sums) return all.seconds;
   // In as many parts as there are ranks; the first part has nothing to run beside.
   const double longer = BesideSeconds(products_s, all, cluster_) - products_s;
-  return std::max(all.seconds / options_.tensor, longer);
+  return std::max(all.seconds / tensor, longer);
 }
 
 LayerLoad CostModel::Shared(LayerLoad load) const {
@@ -189,20 +217,23 @@ LayerTimes CostModel::TrainedTimes(const Group& group, const Halves& halves,
   } else if (group.work.gradient_with_loss) {
     times = {times.forward_s + times.backward_s(), 0, 0};
   }
-  AddSums(group.work.attention, halves.attention, load, group.fit_has_sums, &times);
-  AddSums(group.work.mlp, halves.mlp, load, group.fit_has_sums, &times);
+  AddSums(group, group.work.attention, halves.attention, load, &times);
+  AddSums(group, group.work.mlp, halves.mlp, load, &times);
   return times;
 }
 
 // Where sums were measured with the layer, what is gathered once more for the weights' gradients is
 // all that sequence parallelism adds: a sum is a scatter and a gather.
-void CostModel::AddSums(const HalfCost& half, const HalfTimes& alone, const LayerLoad& load,
-                        bool has_sums, LayerTimes* times) const {
-  times->weight_gradient_s += SumSeconds({}, half.weight_row_exchanges, load, alone.products_s);
-  if (has_sums) return;
-  times->forward_s += SumSeconds(half.all_reduces, half.row_exchanges, load, alone.products_s);
-  times->input_gradient_s +=
-      SumSeconds(half.gradient_all_reduces, half.gradient_row_exchanges, load, alone.products_s);
+void CostModel::AddSums(const Group& group, const HalfCost& half, const HalfTimes& alone,
+                        const LayerLoad& load, LayerTimes* times) const {
+  const auto seconds = [&](const std::vector<TensorAllReduce>& sums,
+                           const std::vector<PerRow>& exchanges) {
+    return SumSeconds(sums, exchanges, load, group.tensor, alone.products_s);
+  };
+  times->weight_gradient_s += seconds({}, half.weight_row_exchanges);
+  if (group.fit_has_sums) return;
+  times->forward_s += seconds(half.all_reduces, half.row_exchanges);
+  times->input_gradient_s += seconds(half.gradient_all_reduces, half.gradient_row_exchanges);
 }
 
 LayerSeconds CostModel::Seconds(int layer, const LayerLoad& whole_load) const {
@@ -217,7 +248,7 @@ LayerSeconds CostModel::Seconds(int layer, const LayerLoad& whole_load) const {
   if (!group.has_backward) return seconds;
   const auto forward = [&](const HalfCost& half, const HalfTimes& alone) {
     return alone.forward_s +
-           SumSeconds(half.all_reduces, half.row_exchanges, load, alone.products_s);
+           SumSeconds(half.all_reduces, half.row_exchanges, load, group.tensor, alone.products_s);
   };
   const double attention = forward(group.work.attention, halves.attention);
   const double mlp = forward(group.work.mlp, halves.mlp);
@@ -285,8 +316,8 @@ int64_t CostModel::KeptBytes(int layer, const LayerLoad& whole_load, Recompute r
   return std::llround(bytes);
 }
 
-double CostModel::AnalyticWorkBytes(const LayerSpec& work, bool trainable, const LayerLoad& load,
-                                    double gathered) const {
+double CostModel::AnalyticWorkBytes(const Group& group, const LayerSpec& work, bool trainable,
+                                    const LayerLoad& load, double gathered) const {
   const auto element = static_cast<double>(options_.element_bytes);
   const bool gpu = cluster_.multiprocessors > 0;
   if (work.gradient_with_loss) {
@@ -296,8 +327,7 @@ double CostModel::AnalyticWorkBytes(const LayerSpec& work, bool trainable, const
   double unpacked = 0;  // the largest packed weight, as it is computed with
   for (const TensorSpec& tensor : work.parameters) {
     if (tensor.packing == Packing::kNone) continue;
-    unpacked =
-        std::max(unpacked, element * static_cast<double>(tensor.LargestPart(options_.tensor)));
+    unpacked = std::max(unpacked, element * static_cast<double>(tensor.LargestPart(group.tensor)));
   }
   double most = 0;
   for (const HalfCost* half : {&work.attention, &work.mlp}) {
@@ -327,11 +357,12 @@ double CostModel::GatheredElements(const LayerSpec& work, const LayerLoad& load)
 int64_t CostModel::WorkBytes(int layer, const LayerLoad& whole_load) const {
   const Group& group = At(layer);
   const LayerLoad load = Shared(whole_load);
-  double bytes =
-      AnalyticWorkBytes(group.work, group.trainable, load, GatheredElements(group.work, load));
+  double bytes = AnalyticWorkBytes(group, group.work, group.trainable, load,
+                                   GatheredElements(group.work, load));
   const double fitted = group.fit.work_bytes.At(load);
   if (bytes > 0 && fitted > 0)
-    bytes *= fitted / AnalyticWorkBytes(group.measured, /*trainable=*/true, load, /*gathered=*/0);
+    bytes *=
+        fitted / AnalyticWorkBytes(group, group.measured, /*trainable=*/true, load, /*gathered=*/0);
   return std::llround(bytes);
 }
 

@@ -33,7 +33,11 @@ class CostModel {
     int64_t element_bytes = 2;        // of weights and activations in the computation
     std::vector<std::string> frozen;  // components, as in model.freeze
     RunStyle style = {};
+    // The first so many layers, an encoder's, have other tensor-parallel ranks than the rest.
+    int encoder_layers = 0, encoder_tensor = 1;
   };
+  // The tensor-parallel ranks of a plan's layers, the other options as given.
+  static Options OptionsOf(const Plan& plan, Options options);
   // `measured` is not kept. Throws ConfigError when it lacks a layer of the model.
   CostModel(const ModelConfig& config, const Cluster& cluster, const Options& options,
             const Profile* measured = nullptr);
@@ -49,6 +53,15 @@ class CostModel {
   }
   // Groups of layers that cost the same: of equal kind, and all trained or none.
   int num_groups() const { return static_cast<int>(groups_.size()); }
+  // The share of the tensor ranks of a pipeline rank that a layer keeps: copies of an encoder with
+  // fewer of them run beside each other.
+  double ShareOfRank(int layer) const {
+    return static_cast<double>(TensorOf(layer)) / options_.tensor;
+  }
+  // A layer as it is on one tensor-parallel rank.
+  const LayerSpec& Work(int layer) const { return At(layer).work; }
+  // Whether layers are on as many tensor-parallel ranks as in a plan.
+  bool Fits(const Plan& plan) const;
   int GroupOf(int layer) const { return group_of_[static_cast<size_t>(layer)]; }
 
   // Seconds of a layer, with the collectives of tensor-parallel ranks. A frozen layer has no weight
@@ -84,6 +97,7 @@ class CostModel {
  private:
   struct Group {
     LayerSpec work;  // on one tensor-parallel rank
+    int tensor = 1;  // of so many
     bool trainable = true, has_backward = true;
     // Those of `work` on its largest rank: a search asks for them millions of times.
     int64_t parameters = 0, trained_parameters = 0, parameter_bytes = 0;
@@ -111,26 +125,29 @@ class CostModel {
   // Seconds of sums, or what takes their place, that do not run beside `products_s` seconds of
   // products.
   double SumSeconds(const std::vector<TensorAllReduce>& sums, const std::vector<PerRow>& exchanges,
-                    const LayerLoad& load, double products_s) const;
+                    const LayerLoad& load, int tensor, double products_s) const;
   // `row_shares`: ranks that share out the rows between products, or that are kept.
   Halves HalvesOf(const LayerSpec& work, const LayerLoad& load, int row_shares) const;
-  void AddSums(const HalfCost& half, const HalfTimes& alone, const LayerLoad& load, bool has_sums,
-               LayerTimes* times) const;
+  void AddSums(const Group& group, const HalfCost& half, const HalfTimes& alone,
+               const LayerLoad& load, LayerTimes* times) const;
   LayerTimes TrainedTimes(const Group& group, const Halves& halves, const LayerLoad& load) const;
   // Elements kept of a half, without its scores.
   double KeptElements(const HalfCost& half, bool trainable, const LayerLoad& load,
                       int row_shares) const;
   // Elements of gathered rows that are temporary.
   double GatheredElements(const LayerSpec& work, const LayerLoad& load) const;
-  double AnalyticWorkBytes(const LayerSpec& work, bool trainable, const LayerLoad& load,
-                           double gathered) const;
+  double AnalyticWorkBytes(const Group& group, const LayerSpec& work, bool trainable,
+                           const LayerLoad& load, double gathered) const;
   double AnalyticKeptBytes(const LayerSpec& work, bool trainable, const LayerLoad& load,
                            Recompute recompute, int row_shares) const;
   void Fit(const Profile& measured);
+  int TensorOf(int layer) const {
+    return layer < options_.encoder_layers ? options_.encoder_tensor : options_.tensor;
+  }
 
   Cluster cluster_;
   Options options_;
-  LinkModel tensor_link_, context_link_;
+  LinkModel tensor_link_, encoder_link_, context_link_;
   std::vector<LayerSpec> specs_;
   std::vector<int> group_of_;
   std::vector<Group> groups_;

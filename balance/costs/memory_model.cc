@@ -182,11 +182,12 @@ bool RunsAhead(const Plan& plan, const Schedule& schedule) {
 
 // The most that a rank holds of features beside its activations, where it makes some ahead.
 int64_t MostFeatureBytes(const CostModel& costs, const Plan& plan, const Schedule& schedule,
-                         const std::vector<LayerLoad>& micro_batches, int pipeline_rank) {
+                         const std::vector<LayerLoad>& micro_batches, int pipeline_rank, int lane) {
   if (!FillsBubbles(plan.encoder) || !RunsAhead(plan, schedule)) return 0;
   std::vector<FeatureBytes> each;
   int64_t held = 0;  // from the start of the step: what is taken
   for (const Op& op : schedule.ranks[static_cast<size_t>(pipeline_rank)]) {
+    if (!RunsInLane(schedule.graph, op, lane)) continue;
     const LayerLoad& load = micro_batches[static_cast<size_t>(op.micro_batch)];
     each.push_back(FeaturesOf(costs, plan, schedule, op, load));
     held += each.back().taken;
@@ -249,19 +250,18 @@ int64_t HostBytesOfNode(const Cluster& cluster, const Plan& plan,
   return most;
 }
 
-MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Schedule& schedule,
-                              const std::vector<LayerLoad>& micro_batches, int pipeline_rank) {
-  MemoryForecast forecast = States(costs, plan, pipeline_rank);
-  forecast.communication = BoundaryBuffers(costs, plan, micro_batches, pipeline_rank);
-  forecast.gradients += DeferredGradientBytes(costs, plan, schedule, pipeline_rank);
-  StageMemory stages(costs, plan);
+namespace {
+
+// The worst moment of the tensor ranks of a lane, which run their own part of the rank's list.
+Moment WorstMoment(StageMemory& stages, const Schedule& schedule,
+                   const std::vector<LayerLoad>& micro_batches, int pipeline_rank, int lane) {
   const std::vector<int> freed_at = FreedAt(schedule, pipeline_rank);
   const std::vector<Op>& list = schedule.ranks[static_cast<size_t>(pipeline_rank)];
   int64_t kept = 0;
   Moment worst;
   for (size_t p = 0; p < list.size(); ++p) {
     const Op& op = list[p];
-    if (!IsCompute(op.kind)) continue;
+    if (!IsCompute(op.kind) || !RunsInLane(schedule.graph, op, lane)) continue;
     const int freed = freed_at[Slot(schedule, op)];
     const StagePass& pass = stages.Of(op.stage, micro_batches[static_cast<size_t>(op.micro_batch)]);
     const bool keeps = IsForward(op.kind) && freed >= 0;
@@ -283,8 +283,24 @@ MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Sc
     if (now.total() > worst.total()) worst = now;
     if (keeps) kept += pass.kept;
   }
-  forecast.activations =
-      worst.kept + MostFeatureBytes(costs, plan, schedule, micro_batches, pipeline_rank);
+  return worst;
+}
+
+}  // namespace
+
+MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Schedule& schedule,
+                              const std::vector<LayerLoad>& micro_batches, int pipeline_rank) {
+  MemoryForecast forecast = States(costs, plan, pipeline_rank);
+  forecast.communication = BoundaryBuffers(costs, plan, micro_batches, pipeline_rank);
+  forecast.gradients += DeferredGradientBytes(costs, plan, schedule, pipeline_rank);
+  StageMemory stages(costs, plan);
+  Moment worst;
+  for (int lane = 0; lane < plan.encoder_lanes(); ++lane) {
+    Moment own = WorstMoment(stages, schedule, micro_batches, pipeline_rank, lane);
+    own.kept += MostFeatureBytes(costs, plan, schedule, micro_batches, pipeline_rank, lane);
+    if (own.total() > worst.total()) worst = own;
+  }
+  forecast.activations = worst.kept;
   forecast.temporary = worst.temporary;
   return forecast;
 }

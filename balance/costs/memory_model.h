@@ -28,9 +28,10 @@ struct MemoryForecast {
   }
 };
 
-// The memory of a pipeline rank (and of each of its data and tensor ranks) that runs its list of a
-// completed schedule, with activations as the stages keep and free them (models/stages/stage.h).
-// REQUIRES: schedule is the plan's; micro_batches has its loads.
+// The memory of a pipeline rank (and of each of its data and tensor ranks; of the lanes of an
+// encoder the fullest) that runs its list of a completed schedule, with activations as the stages
+// keep and free them (models/stages/stage.h). REQUIRES: schedule is the plan's; micro_batches has
+// its loads.
 MemoryForecast ForecastMemory(const CostModel& costs, const Plan& plan, const Schedule& schedule,
                               const std::vector<LayerLoad>& micro_batches, int pipeline_rank);
 

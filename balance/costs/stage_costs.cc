@@ -107,6 +107,17 @@ void AddSeconds(const LayerSeconds& layer, Recompute kind, const ShardTraffic& t
   sum.recompute_s += again_s;
 }
 
+// What the first stage behind an encoder with lanes waits for at the start of its forward: the
+// features that one lane gives to all tensor ranks, as parts that these gather.
+double LaneSeconds(const LayerCostTable& table, const Plan& plan, const Cluster& cluster, int stage,
+                   int load) {
+  if (plan.encoder_lanes() == 1 || plan.ComponentOfStage(stage).encoder) return 0;
+  const int first = plan.LayersOf(stage).begin;
+  if (first != plan.components.back().first_layer) return 0;
+  const auto bytes = static_cast<double>(table.model().BoundaryBytes(first - 1, table.load(load)));
+  return bytes > 0 ? 2 * AllGatherSeconds(bytes, plan.tensor(), TensorLink(cluster, plan)) : 0;
+}
+
 OpCosts CostsOf(const LayerCostTable& table, const Plan& plan, const Cluster& cluster, int stage,
                 int load) {
   const LayerSpan layers = plan.LayersOf(stage);
@@ -122,6 +133,7 @@ OpCosts CostsOf(const LayerCostTable& table, const Plan& plan, const Cluster& cl
       sum.deferred_bytes += costs.kept_bytes[static_cast<size_t>(Recompute::kNone)];
     }
   }
+  sum.forward_s += LaneSeconds(table, plan, cluster, stage, load);
   const CostModel& model = table.model();
   const RunStyle& style = model.options().style;
   const int64_t bytes = model.BoundaryBytes(layers.end - 1, table.load(load));
@@ -316,7 +328,7 @@ SimulationCosts StageCosts(const CostModel& costs, const Plan& plan, const Clust
 SimulationCosts StageCosts(const LayerCostTable& table, const Plan& plan, const Cluster& cluster,
                            const std::vector<int>& loads) {
   const CostModel& costs = table.model();
-  EQUIPOISE_CHECK(costs.options().tensor == plan.tensor(), costs.options().tensor);
+  EQUIPOISE_CHECK(costs.Fits(plan), costs.options().tensor, " tensor ranks");
   auto tables = std::make_shared<Tables>();
   tables->slowest = StragglerFactor(cluster, plan.num_ranks());
   for (int stage = 0; stage < plan.num_stages(); ++stage) {

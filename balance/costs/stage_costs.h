@@ -12,7 +12,7 @@ namespace equipoise {
 // Costs by which the simulator runs one step of a plan: seconds of every op (recomputation, REDUCE
 // and OPT too), bytes and links of transfers, kept bytes under the plan's recomputation. Holds
 // tables of its own; refers to none of the arguments. REQUIRES: plan.stage_begins fits the model,
-// costs.options().tensor == plan.tensor().
+// costs.Fits(plan).
 SimulationCosts StageCosts(const CostModel& costs, const Plan& plan, const Cluster& cluster,
                            const std::vector<LayerLoad>& micro_batches);
 // StageCosts() with micro-batch m being load number loads[m] of the table.

@@ -38,7 +38,7 @@ int RanksThatFit(PlanRequest request) {
 // The rejection of a plan that was rejected for its state alone, with all the memory that the best
 // of its cuts needs.
 RejectedPlan WholeMiss(const PlanRequest& request, const Plan& shape) {
-  const PlanFitter fitter(request, shape.tensor(), shape.sequence);
+  const PlanFitter fitter(request, shape);
   std::optional<RejectedPlan> least;
   for (const std::vector<int>& begins : fitter.CutsToTry(shape)) {
     Plan plan = shape;
@@ -68,7 +68,7 @@ RejectedPlan NearestMiss(const PlanRequest& request, std::vector<RejectedPlan> r
 bool StateFits(const PlanRequest& request, const Plan& plan) {
   const Cluster& cluster = request.cluster;
   const double room = (1 - cluster.reserve_share) * static_cast<double>(cluster.memory_bytes);
-  const PlanFitter fitter(request, plan.tensor(), plan.sequence);
+  const PlanFitter fitter(request, plan);
   return static_cast<double>(fitter.StateBytesBound(plan)) < room;
 }
 

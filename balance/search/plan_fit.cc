@@ -93,11 +93,9 @@ Schedule ComputeSchedule(const PlanRequest& request, const Plan& plan,
   return PlanSchedule(plan).ComputeOps(stages, micro_batches, costs);
 }
 
-PlanFitter::PlanFitter(const PlanRequest& request, int tensor, bool sequence)
+PlanFitter::PlanFitter(const PlanRequest& request, const Plan& plan)
     : request_(request),
-      costs_(request.model, request.cluster,
-             {tensor, request.element_bytes, request.frozen, request.StyleWith(sequence)},
-             request.profile.get()),
+      costs_(request.model, request.cluster, request.CostOptions(plan), request.profile.get()),
       specs_(std::make_shared<const std::vector<LayerSpec>>(costs_.specs())),
       typical_(costs_, Sampled(request.workload.steps.front())),
       worst_(costs_, {request.workload.worst}) {
@@ -122,7 +120,7 @@ PlanFitter::StepPacks::StepPacks(const CostModel& costs, const std::vector<Layer
     double sum = 0;
     for (int layer = 0; layer < costs.num_layers(); ++layer) {
       const LayerTimes& times = table.At(layer, pack).times;
-      sum += times.forward_s + times.backward_s();
+      sum += costs.ShareOfRank(layer) * (times.forward_s + times.backward_s());
     }
     seconds.push_back(sum);
   }
@@ -185,7 +183,8 @@ int64_t PlanFitter::StateBytesBound(const Plan& shape) const {
                              ? 0
                              : OptimizerStateBytes(request_.style, request_.element_bytes);
     const double gradient = 4 / over(ShardedState::kGradients);
-    bytes += (gradient + state / over(ShardedState::kOptimizer)) * parameters;
+    const int lanes = layer < costs_.options().encoder_layers ? shape.encoder_lanes() : 1;
+    bytes += (gradient + state / over(ShardedState::kOptimizer) / lanes) * parameters;
   }
   return static_cast<int64_t>(bytes / shape.pipeline());
 }
@@ -418,7 +417,8 @@ double PlanFitter::StepSecondsBound(const Plan& plan) const {
                    costs.recompute_s[static_cast<size_t>(plan.recompute[layer])];
         if (zero_bubble) fill += forward_s;
       }
-      (spread ? anywhere : work[rank]) += seconds;
+      // Lanes encode beside each other.
+      (spread ? anywhere : work[rank]) += spread ? seconds / plan.encoder_lanes() : seconds;
       least = std::min(least, zero_bubble ? fill : seconds);
     }
     if (spread) continue;

@@ -24,13 +24,13 @@ struct OutOfMemoryRank {
   MemoryForecast memory;
 };
 
-// Chooses stages and recomputation for plans of one tensor degree, with or without sequence
-// parallelism, and predicts their steps. Several threads may share one for plans of data degrees
-// that LowerBound() was called for: it keeps the packs of each.
+// Chooses stages and recomputation for plans of one tensor degree, of the encoder too, with or
+// without sequence parallelism, and predicts their steps. Several threads may share one for plans
+// of data degrees that LowerBound() was called for: it keeps the packs of each.
 class PlanFitter {
  public:
-  // `request` must outlive it.
-  PlanFitter(const PlanRequest& request, int tensor, bool sequence = false);
+  // For plans that split layers as this one does. `request` must outlive it.
+  PlanFitter(const PlanRequest& request, const Plan& plan);
 
   const CostModel& costs() const { return costs_; }
   // The micro-batches of the data rank with the most work in the first step.

@@ -125,7 +125,8 @@ class StepForecaster {
     double seconds = 0;
     for (int layer = 0; layer < table_.model().num_layers(); ++layer) {
       const LayerTimes& times = table_.At(layer, pack).times;
-      seconds += times.forward_s + times.backward_s() + RecomputeSeconds(layer, pack);
+      seconds += table_.model().ShareOfRank(layer) *
+                 (times.forward_s + times.backward_s() + RecomputeSeconds(layer, pack));
     }
     return seconds;
   }
@@ -197,8 +198,7 @@ double ModelFlops(const CostModel& costs, const LayerLoad& load) {
 }
 
 PlanForecast ForecastPlan(const PlanRequest& request, const Plan& plan) {
-  const CostModel::Options options{plan.tensor(), request.element_bytes, request.frozen,
-                                   request.StyleWith(plan.sequence)};
+  const CostModel::Options options = request.CostOptions(plan);
   const CostModel costs(request.model, request.cluster, options, request.profile.get());
   PlanForecast forecast;
   forecast.error_band = costs.error_band();

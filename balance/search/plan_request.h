@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "balance/costs/cluster.h"
+#include "balance/costs/cost_model.h"
 #include "balance/costs/profile.h"
 #include "balance/costs/program.h"
 #include "balance/groups/workload.h"
@@ -21,6 +22,8 @@ namespace equipoise {
 struct EncoderPins {
   std::optional<EncoderPlacement> placement = EncoderPlacement::kInline;
   std::optional<int> ranks, chunks;  // as in Plan
+  // Tensor ranks of a copy in the bubbles; absent: those of the language model.
+  std::optional<int> tensor = {};
   // Of the model, from the first on, that an encoder in the bubbles has; absent: vision and
   // projector.
   std::optional<int> layers = {};
@@ -61,6 +64,12 @@ struct PlanRequest {
     RunStyle with = style;
     with.sequence_parallel = sequence;
     return with;
+  }
+  // How a plan's layers are priced.
+  CostModel::Options CostOptions(const Plan& plan) const {
+    return CostModel::OptionsOf(
+        plan,
+        {.element_bytes = element_bytes, .frozen = frozen, .style = StyleWith(plan.sequence)});
   }
 };
 

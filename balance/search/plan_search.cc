@@ -20,7 +20,7 @@
 // equals, some at a time on all threads. Each is cut into stages and fitted to the memory
 // (PlanFitter); only plans whose bound is below the slowest plan kept so far are simulated. The
 // bound never exceeds the simulated step, so no better plan of these shapes and cuts is missed.
-// Only shapes with the encoder in the bubbles are chosen by another rule (Guided()).
+// Only shapes with the encoder in the bubbles are chosen by another rule (Guided(), WithLanes()).
 
 namespace equipoise {
 namespace {
@@ -44,6 +44,7 @@ class Search {
     }
     ConsiderAll(std::move(plain));
     if (!filled.empty()) ConsiderAll(Guided(std::move(filled)));
+    ConsiderAll(WithLanes(BestInBubbles()));
     if (!request_.pins.sharded) {
       ConsiderAll(SharedPasses());
       ConsiderWholeState();
@@ -54,7 +55,9 @@ class Search {
 
   double LeastStep() {
     double least = kNever;
-    for (const Plan& shape : ShapesWithRoom()) {
+    std::vector<Plan> shapes = ShapesWithRoom();
+    for (Plan& lanes : WithLanes(shapes)) shapes.push_back(std::move(lanes));
+    for (const Plan& shape : shapes) {
       least = std::min(least, FitterOf(shape).LowerBound(shape));
     }
     return least;
@@ -159,9 +162,40 @@ class Search {
     return filled;
   }
 
+  // The best plans with an encoder in the bubbles.
+  std::vector<Plan> BestInBubbles() const {
+    std::vector<Plan> best;
+    for (const ScoredPlan& each : result_.plans) {
+      if (FillsBubbles(each.plan.encoder) && best.size() < kGuides) best.push_back(each.plan);
+    }
+    return best;
+  }
+
+  // Shapes with an encoder in the bubbles with fewer tensor ranks for each copy of it, where these
+  // are open: with more copies, and less to sum. They need more memory for weights.
+  std::vector<Plan> WithLanes(const std::vector<Plan>& plans) const {
+    std::vector<Plan> shapes;
+    for (const Plan& plan : plans) {
+      if (!FillsBubbles(plan.encoder) || request_.pins.encoder.tensor) continue;
+      const PlanComponent& text = plan.components.back();
+      for (int tensor = 1; tensor < plan.tensor(); ++tensor) {
+        if (plan.tensor() % tensor != 0) continue;
+        Plan& shape = shapes.emplace_back(PlanInBubbles(
+            {plan.data(), plan.pipeline(), plan.tensor()},
+            {plan.encoder, plan.encoder_ranks(), plan.encoder_chunks(), text.first_layer, tensor},
+            text.chunks, text.placement));
+        shape.schedule = plan.schedule;
+        shape.sharded = plan.sharded;
+        shape.sequence = plan.sequence;
+      }
+    }
+    return shapes;
+  }
+
   const PlanFitter& FitterOf(const Plan& plan) {
-    std::unique_ptr<PlanFitter>& fitter = fitters_[{plan.tensor(), plan.sequence}];
-    if (!fitter) fitter = std::make_unique<PlanFitter>(request_, plan.tensor(), plan.sequence);
+    const int encoder = plan.encoder_lanes() > 1 ? plan.encoder_tensor() : plan.tensor();
+    std::unique_ptr<PlanFitter>& fitter = fitters_[{plan.tensor(), encoder, plan.sequence}];
+    if (!fitter) fitter = std::make_unique<PlanFitter>(request_, plan);
     return *fitter;
   }
 
@@ -341,8 +375,8 @@ class Search {
   }
 
   const PlanRequest& request_;
-  // By tensor degree, without and with sequence parallelism.
-  std::map<std::pair<int, bool>, std::unique_ptr<PlanFitter>> fitters_;
+  // By tensor degree, that of the encoder, and sequence parallelism.
+  std::map<std::tuple<int, int, bool>, std::unique_ptr<PlanFitter>> fitters_;
   PlanSearchResult result_;
 };
 
@@ -359,7 +393,7 @@ PlanSearchResult SearchPlans(const PlanRequest& request) { return Search(request
 ScoredPlan ScorePlan(const PlanRequest& request, Plan plan) {
   PlanRequest given = request;
   given.pins.recompute = plan.recompute;
-  const PlanFitter fitter(given, plan.tensor(), plan.sequence);
+  const PlanFitter fitter(given, plan);
   std::vector<MemoryForecast> memory = fitter.FitMemory(plan).memory;
   const double step_s = fitter.StepSeconds(plan);
   return {std::move(plan), step_s, std::move(memory)};

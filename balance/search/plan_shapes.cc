@@ -30,7 +30,11 @@ std::vector<int> Divisors(int number) {
 // Groups that lie within a node, and have a head for each rank.
 bool MayShareLayers(const PlanRequest& request, int tensor) {
   int64_t heads = request.model.text.num_attention_heads;
-  if (request.model.has_vision) heads = std::min(heads, request.model.vision.num_attention_heads);
+  // The encoder is in the bubbles where it has tensor ranks of its own.
+  const std::optional<int>& own = request.pins.encoder.tensor;
+  if (own && tensor % *own != 0) return false;
+  if (request.model.has_vision && !own)
+    heads = std::min(heads, request.model.vision.num_attention_heads);
   return tensor <= heads && FitsNode(request.cluster, tensor);
 }
 
@@ -86,6 +90,7 @@ std::string Pinned(const PlanPins& pins) {
   }
   add("encoder ranks", pins.encoder.ranks);
   add("encoder chunks", pins.encoder.chunks);
+  add("encoder tensor", pins.encoder.tensor);
   return text.empty() ? "nothing pinned" : text;
 }
 
@@ -120,12 +125,15 @@ std::vector<Plan> PlansOf(EncoderPlacement encoder, const PlanRequest& request,
     } else if (!FillsBubbles(encoder)) {
       add(InlinePlan(degrees, order.chunks, placement));
     } else if (degrees.data == 1 || !SharesPasses(request.pins.sharded)) {
+      const int tensor = pins.tensor.value_or(degrees.tensor);
+      if (degrees.tensor % tensor != 0) continue;
       for (const int ranks : Divisors(degrees.pipeline)) {
         for (const int chunks : kEncoderChunks) {
           const int stages = pins.chunks.value_or(chunks);
           const bool again = pins.chunks && chunks != kEncoderChunks[0];
           if (again || !Allows(pins.ranks, ranks) || ranks * stages > own) continue;
-          add(PlanInBubbles(degrees, {encoder, ranks, stages, own}, order.chunks, placement));
+          add(PlanInBubbles(degrees, {encoder, ranks, stages, own, tensor}, order.chunks,
+                            placement));
         }
       }
     }

@@ -1,6 +1,8 @@
 #include "balance/search/plan_traffic.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <vector>
 
 #include "balance/costs/stage_costs.h"
@@ -38,12 +40,12 @@ class StepBytes {
       : costs_(costs),
         plan_(plan),
         per_node_(request.cluster.devices_per_node),
-        work_(LayerSpecs(request.model, plan.tensor())),
         packs_(static_cast<double>(request.workload.steps.front().size())),
         load_(SumOf(request.workload.steps.front())) {}
 
   RankTraffic OfMeanRank() {
     for (int stage = 0; stage < plan_.num_stages(); ++stage) {
+      tensors_ = TensorsOf(stage);
       AddDataRanks(stage);
       AddTransfers(stage);
       AddTensorSums(stage);
@@ -64,6 +66,15 @@ class StepBytes {
                             .tensor = tensor});
   }
 
+  // The tensor ranks that hold a stage.
+  std::vector<int> TensorsOf(int stage) const {
+    const int lane = plan_.LaneOf(stage);
+    const int count = lane < 0 ? plan_.tensor() : plan_.encoder_tensor();
+    std::vector<int> tensors(static_cast<size_t>(count));
+    std::iota(tensors.begin(), tensors.end(), std::max(lane, 0) * count);
+    return tensors;
+  }
+
   void Send(int from, int to, double bytes) {
     const bool within = from / per_node_ == to / per_node_;
     (within ? sum_.within_node_bytes : sum_.between_nodes_bytes) += bytes;
@@ -80,7 +91,7 @@ class StepBytes {
 
   // Rings over holders `first`, `first + stride`, ... of the weights of each tensor rank.
   void DataRing(int pipeline, int first, int stride, int count, double bytes) {
-    for (int tensor = 0; tensor < plan_.tensor(); ++tensor) {
+    for (const int tensor : tensors_) {
       std::vector<int> ranks;
       for (int i = 0; i < count; ++i) ranks.push_back(Rank(first + i * stride, pipeline, tensor));
       Ring(ranks, bytes);
@@ -97,7 +108,7 @@ class StepBytes {
   // Bytes of a layer that are gathered for a pass with ZeRO 3: packed weights are not shared out.
   double GatheredBytes(int layer) const {
     double parameters = 0;
-    for (const TensorSpec& tensor : work_[static_cast<size_t>(layer)].parameters) {
+    for (const TensorSpec& tensor : costs_.Work(layer).parameters) {
       if (tensor.packing != Packing::kNone) continue;
       parameters += static_cast<double>(tensor.LargestPart(plan_.tensor()));
     }
@@ -135,20 +146,33 @@ class StepBytes {
   // What a stage sends to the next one, and the gradient of it that comes back.
   void AddTransfers(int stage) {
     const int next = plan_.NextStage(stage);
-    if (next < 0 || plan_.RankOfStage(next) == plan_.RankOfStage(stage)) return;
+    if (next < 0) return;
     const int last = plan_.LayersOf(stage).end - 1;
     const RunStyle& style = costs_.options().style;
     const bool scattered = style.program->scatters_boundaries && !style.sequence_parallel;
-    const double bytes = static_cast<double>(costs_.BoundaryBytes(last, load_)) / Sharing(stage) /
-                         (scattered ? plan_.tensor() : 1);
+    const double whole = static_cast<double>(costs_.BoundaryBytes(last, load_)) / Sharing(stage);
+    const double bytes = whole / (scattered ? plan_.tensor() : 1);
+    if (plan_.LaneOf(stage) >= 0 && plan_.LaneOf(next) < 0) {  // to all tensor ranks there
+      for (int holder = 0; holder < plan_.same_weights(); ++holder) {
+        Ring(TensorRing(holder, plan_.RankOfStage(next), TensorsOf(next)), whole);
+      }
+    }
+    if (plan_.RankOfStage(next) == plan_.RankOfStage(stage)) return;
     for (int holder = 0; holder < plan_.same_weights(); ++holder) {
-      for (int tensor = 0; tensor < plan_.tensor(); ++tensor) {
+      for (const int tensor : tensors_) {
         const int from = Rank(holder, plan_.RankOfStage(stage), tensor);
         const int to = Rank(holder, plan_.RankOfStage(next), tensor);
         Send(from, to, bytes);
         if (costs_.HasBackward(last)) Send(to, from, bytes);
       }
     }
+  }
+
+  std::vector<int> TensorRing(int holder, int pipeline, const std::vector<int>& tensors) const {
+    std::vector<int> ranks;
+    ranks.reserve(tensors.size());
+    for (const int tensor : tensors) ranks.push_back(Rank(holder, pipeline, tensor));
+    return ranks;
   }
 
   // Among how many the micro-batches of a step are dealt: data ranks, and copies of the encoder.
@@ -167,7 +191,7 @@ class StepBytes {
 
   // Bytes of a layer's sums over tensor ranks in a step, forward, backward and in recomputation.
   double SumBytes(int layer) const {
-    const LayerSpec& spec = work_[static_cast<size_t>(layer)];
+    const LayerSpec& spec = costs_.Work(layer);
     const Recompute kind = RecomputeOf(plan_, layer);
     const auto of_half = [&](const HalfCost& half, Recompute alone) {
       const bool whole = kind == Recompute::kFull;
@@ -188,7 +212,7 @@ class StepBytes {
     double elements = 0;
     const LayerSpan layers = plan_.LayersOf(stage);
     for (int layer = layers.begin; layer < layers.end; ++layer) {
-      const HalfCost& half = work_[static_cast<size_t>(layer)].attention;
+      const HalfCost& half = costs_.Work(layer).attention;
       if (half.attention_flops_per_pair == 0) continue;
       const double queries = half.attention_flops_per_pair / 4 * static_cast<double>(load_.tokens);
       const bool again = RecomputeOf(plan_, layer) == Recompute::kFull ||
@@ -211,17 +235,13 @@ class StepBytes {
   }
 
   void AddTensorSums(int stage) {
-    if (plan_.tensor() == 1) return;
+    if (tensors_.size() == 1) return;
     double bytes = 0;
     const LayerSpan layers = plan_.LayersOf(stage);
     for (int layer = layers.begin; layer < layers.end; ++layer) bytes += SumBytes(layer);
     const int pipeline = plan_.RankOfStage(stage);
     for (int holder = 0; holder < plan_.same_weights(); ++holder) {
-      std::vector<int> ranks;
-      for (int tensor = 0; tensor < plan_.tensor(); ++tensor) {
-        ranks.push_back(Rank(holder, pipeline, tensor));
-      }
-      Ring(ranks, 2 * bytes / Sharing(stage) / plan_.context());
+      Ring(TensorRing(holder, pipeline, tensors_), 2 * bytes / Sharing(stage) / plan_.context());
     }
   }
 
@@ -244,15 +264,21 @@ class StepBytes {
     if (copies == 1) return;
     const int stages = plan_.components.front().num_stages();
     for (int stage = 0; stage < stages; ++stage) {
-      std::vector<int> places;
-      for (int copy = 0; copy < copies; ++copy) {
-        places.push_back(plan_.RankOfStage(stage + copy * stages));
-      }
       const auto trained = static_cast<double>(ParametersOfStage(costs_, plan_, stage).trained);
       const bool gathers = StateCopies(plan_) > 1;
       const auto element = static_cast<double>(costs_.options().element_bytes);
       const double gathered = gathers ? element * trained / ShardRanks(costs_, plan_) : 0;
-      PipelineRings(places, 2 * kGradientBytes * trained + gathered);
+      for (int holder = 0; holder < plan_.same_weights(); ++holder) {
+        for (int part = 0; part < plan_.encoder_tensor(); ++part) {
+          std::vector<int> ranks;
+          for (int copy = 0; copy < copies; ++copy) {
+            const int same = stage + copy * stages;
+            ranks.push_back(
+                Rank(holder, plan_.RankOfStage(same), TensorsOf(same)[static_cast<size_t>(part)]));
+          }
+          Ring(ranks, 2 * kGradientBytes * trained + gathered);
+        }
+      }
     }
   }
 
@@ -266,7 +292,7 @@ class StepBytes {
     for (int stage = 0; stage < plan_.num_stages(); ++stage) {
       const LayerSpan layers = plan_.LayersOf(stage);
       for (int layer = layers.begin; layer < layers.end; ++layer) {
-        if (work_[static_cast<size_t>(layer)].kind != kTokenEmbedding) continue;
+        if (costs_.Work(layer).kind != kTokenEmbedding) continue;
         const int embedding = plan_.RankOfStage(stage);
         if (embedding != head) PipelineRings({embedding, head}, bytes);
       }
@@ -276,16 +302,16 @@ class StepBytes {
   const CostModel& costs_;
   const Plan& plan_;
   const int per_node_;
-  const std::vector<LayerSpec> work_;  // on one tensor rank
-  const double packs_;                 // of the step
-  const LayerLoad load_;               // of all of them
-  RankTraffic sum_;                    // over all ranks
+  const double packs_;        // of the step
+  const LayerLoad load_;      // of all of them
+  std::vector<int> tensors_;  // that hold the stage of which bytes are added
+  RankTraffic sum_;           // over all ranks
 };
 
 }  // namespace
 
 RankTraffic TrafficOf(const PlanRequest& request, const CostModel& costs, const Plan& plan) {
-  EQUIPOISE_CHECK(costs.options().tensor == plan.tensor(), costs.options().tensor);
+  EQUIPOISE_CHECK(costs.Fits(plan), costs.options().tensor, " tensor ranks");
   return StepBytes(request, costs, plan).OfMeanRank();
 }
 

@@ -17,7 +17,7 @@ struct RankTraffic {
 // tensor ranks (in recomputation too), gradients of the copies of an encoder and of a tied weight.
 // They are those that the plan's time is predicted from (balance/costs/stage_costs.h), but that of
 // ring collectives each link is counted where it lies. REQUIRES: plan.stage_begins fits the model;
-// costs.options().tensor == plan.tensor().
+// costs.Fits(plan).
 RankTraffic TrafficOf(const PlanRequest& request, const CostModel& costs, const Plan& plan);
 
 }  // namespace equipoise

@@ -58,7 +58,7 @@ ModelPart::ModelPart(const ModelConfig& config, StageLayout plan, int pipeline_r
   const std::vector<Recompute>& recompute = plan_.plan().recompute;
   EQUIPOISE_CHECK(recompute.empty() || recompute.size() == plan_.specs().size(), "recompute of ",
                   recompute.size(), " layers");
-  for (const int number : plan_.graph().StagesOf(pipeline_rank))
+  for (const int number : plan_.plan().StagesOf(pipeline_rank, options.lane))
     stages_[number] = MakeStage(number, options);
   parameters_ = std::make_unique<FlatParameters>(Units(stages_, tied_copies(), plan_.plan()),
                                                  options.dtype, options.sharding, options.device);
@@ -67,7 +67,9 @@ ModelPart::ModelPart(const ModelConfig& config, StageLayout plan, int pipeline_r
 std::unique_ptr<Stage> ModelPart::MakeStage(int number, const Options& options) {
   const std::vector<Recompute>& recompute = plan_.plan().recompute;
   const LayerSpan span = plan_.plan().LayersOf(number);
-  auto layers = BuildLayers(config_, {span.begin, span.end}, options.tensor);
+  const bool in_lane = plan_.plan().LaneOf(number) >= 0;
+  auto layers = BuildLayers(config_, {span.begin, span.end},
+                            in_lane ? options.encoder_tensor : options.tensor);
   Freeze(layers, options.freeze);
   for (size_t i = 0; i < layers.size(); ++i) {
     for (Parameter* p : layers[i]->parameters()) {

@@ -30,6 +30,10 @@ class ModelPart : public StageRunner {
     bool inference = false;             // no parameter has a gradient
     Sharding sharding;                  // of the state, over the ranks with the same weights
     TensorParallel tensor;              // ranks that share each layer, or its rows
+    // Those that share the layers of a copy of the encoder in a lane, and this rank's lane
+    // (Plan::LaneOf()).
+    TensorParallel encoder_tensor = {};
+    int lane = 0;
   };
   // Builds the stages of `pipeline_rank` with the plan's recompute; their weights are not set yet.
   ModelPart(const ModelConfig& config, StageLayout plan, int pipeline_rank, const Options& options);

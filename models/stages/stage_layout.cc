@@ -50,6 +50,7 @@ StageLayout::StageLayout(std::shared_ptr<const std::vector<LayerSpec>> specs, co
     trainable_before = trainable_before || trained;
   }
   encoder_.ranks = copied > 0 ? plan.encoder_ranks() : 1;
+  encoder_.lanes = plan.encoder_lanes();
   encoder_.pieces = copied > 0 ? plan.encoder_chunks() : 1;
   graph_ = copied > 0 ? WithEncoderStages(text_, encoder_) : text_;
 }

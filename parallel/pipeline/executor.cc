@@ -7,6 +7,10 @@
 // that this order ends even if every transfer blocks. Joined transfers start as one
 // (TransferGroup), receives first, so that two ranks that exchange values both have a buffer before
 // either sends.
+//
+// Tensor ranks run one list, each its lane's part of it. The proof for the list holds for them: ops
+// that a rank passes over only take waiting away, and those of no lane, which are collective over
+// tensor ranks, stand at one place of the order in which the proof has run all of them.
 
 #include "parallel/pipeline/executor.h"
 
@@ -32,8 +36,8 @@ double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).coun
 }  // namespace
 
 Executor::Executor(StageRunner& runner, Communicator& group, TimelineRecorder& recorder,
-                   at::Device device)
-    : runner_(runner), group_(group), recorder_(recorder), clock_(device) {}
+                   at::Device device, const ExecutorLane& lane)
+    : runner_(runner), group_(group), recorder_(recorder), lane_(lane), clock_(device) {}
 
 void Executor::Run(const Schedule& schedule) {
   clock_.Start();
@@ -53,6 +57,7 @@ void Executor::Run(const Schedule& schedule) {
       // Receives first: whatever the peer does, there is a buffer.
       for (const bool receives : {true, false}) {
         for (size_t k = i; k < end; ++k) {
+          if (!RunsInLane(schedule.graph, ops[k], lane_.lane)) continue;
           if ((ops[k].kind == OpKind::kRecv) == receives) RunOne(ops[k]);
         }
       }
@@ -134,8 +139,7 @@ void Executor::AddDeviceSpans() {
 void Executor::Forward(const Op& op) {
   std::vector<at::Tensor> inputs;
   for (const int from : schedule_->graph.Previous(op.stage)) {
-    if (schedule_->work.Sends(from, op.micro_batch))
-      inputs.push_back(Take(from, op.stage, op.micro_batch));
+    if (schedule_->work.Sends(from, op.micro_batch)) inputs.push_back(TakeFromLane(op, from));
   }
   group_.ProgressInBackground();
   const at::Tensor output = runner_.Forward(op.stage, op.micro_batch, inputs);
@@ -166,6 +170,10 @@ void Executor::Backward(const Op& op) {
   for (const int from : graph.Previous(op.stage)) {
     if (!schedule_->work.Sends(from, op.micro_batch)) continue;
     EQUIPOISE_CHECK(i < gradients.size(), "no gradient for stage ", from);
+    if (OfOtherLane(op.stage, from)) {
+      ++i;
+      continue;
+    }
     values_[{op.stage, from, op.micro_batch}] = Value{gradients[i++], op, Work(), {}};
   }
 }
@@ -217,6 +225,27 @@ at::Tensor Executor::Take(int from, int to, int micro_batch) {
   }
   transfers_.push_back({value.recv, value.arrival, value.posted});
   return value.tensor;
+}
+
+bool Executor::OfOtherLane(int stage, int peer) const {
+  const Op between{OpKind::kSend, stage, 0, peer};
+  return !RunsInLane(schedule_->graph, between, lane_.lane);
+}
+
+// The input of an op of no lane from a stage in one, on all tensor ranks. These reach the op in one
+// order, and so the broadcast, which no op of a lane can stand in the way of.
+at::Tensor Executor::TakeFromLane(const Op& op, int from) {
+  const std::vector<StageNode>& stages = schedule_->graph.stages;
+  const int lane = stages[static_cast<size_t>(from)].lane;
+  const bool shared = lane >= 0 && stages[static_cast<size_t>(op.stage)].lane < 0;
+  if (!shared) return Take(from, op.stage, op.micro_batch);
+  at::Tensor rows = OfOtherLane(op.stage, from) ? runner_.EmptyBoundary(from, op.micro_batch)
+                                                : Take(from, op.stage, op.micro_batch).contiguous();
+  EQUIPOISE_CHECK(lane_.tensor != nullptr, "a lane without tensor ranks");
+  const Clock::time_point start = Clock::now();
+  lane_.tensor->Broadcast(rows, lane * lane_.ranks).WaitOnStream();
+  if (!clock_.runs_behind()) waited_s_ += Seconds(Clock::now() - start);
+  return rows;
 }
 
 void Executor::DropEnded(bool wait) {

@@ -49,11 +49,21 @@ class StageRunner {
   virtual std::string DescribeStage(int stage) const = 0;
 };
 
+// Where copies of an encoder have fewer tensor ranks than the language model: of its list a rank
+// runs the ops of its own lane and those of none (StageNode::lane).
+struct ExecutorLane {
+  int lane = 0;                    // of this rank
+  int ranks = 1;                   // tensor ranks of each lane, neighbours
+  Communicator* tensor = nullptr;  // the tensor ranks of all lanes, in order; null: one lane
+};
+
 // An interpreter of one rank's list of a schedule, whatever builder made it.
 //
 // Transfers are asynchronous: S starts one and goes on, R posts a buffer, and the op that consumes
-// the value waits for it. A value is freed when its consumer has run or its send has ended. Not
-// thread-safe. `runner`, `group` and `recorder` must outlive it.
+// the value waits for it. A value is freed when its consumer has run or its send has ended. What a
+// stage in a lane makes for one in none, that lane gives to all tensor ranks when the op that takes
+// it runs; a gradient, which all of them have, only that lane takes. Not thread-safe. `runner`,
+// `group` and `recorder` must outlive it.
 class Executor {
  public:
   // `group`: the pipeline ranks, in order. Spans are recorded as ToString(Op): "2F0" in lane
@@ -61,7 +71,7 @@ class Executor {
   // lane "wait" while compute is blocked on it. `device`: where the stages compute; spans of
   // compute are in its time.
   Executor(StageRunner& runner, Communicator& group, TimelineRecorder& recorder,
-           at::Device device = at::kCPU);
+           at::Device device = at::kCPU, const ExecutorLane& lane = {});
 
   // Runs one step. Throws RunError that names rank, operation, peer, the op of the schedule and its
   // layers, when another rank is lost or misses the deadline.
@@ -95,6 +105,9 @@ class Executor {
   void Send(const Op& op);
   void Post(const Op& op);
   at::Tensor Take(int from, int to, int micro_batch);
+  // Whether a value between two stages lies on other tensor ranks than those of this rank's lane.
+  bool OfOtherLane(int stage, int peer) const;
+  at::Tensor TakeFromLane(const Op& op, int from);
   void DropEnded(bool wait);
   void Compute(const Op& op);
   void AddDeviceSpans();
@@ -102,6 +115,7 @@ class Executor {
   StageRunner& runner_;
   Communicator& group_;
   TimelineRecorder& recorder_;
+  const ExecutorLane lane_;
   DeviceClock clock_;
   struct DeviceSpan {
     const char* lane;

@@ -110,7 +110,7 @@ double BubbleSearch::Try(double lead_s, OwnerRule rule, BubblePlan& plan) {
   plan.owners.assign(schedule_.micro_batches, -1);
   plan.ranks.assign(ranks, {});
   free_.clear();
-  for (const FreeTime& idle : idle_) free_.push_back(idle.Later(lead_s));
+  for (const FreeTime& idle : idle_) free_.insert(free_.end(), encoder_.lanes, idle.Later(lead_s));
   last_s_.assign(times_.num_stages(), 0);
   arrival_s_.assign(schedule_.micro_batches, 0);
   owned_s_.assign(pipelines_, 0);
@@ -155,9 +155,7 @@ double BubbleSearch::PlaceForward(int micro_batch, OwnerRule rule, BubblePlan& p
   }
   Walk(owner, micro_batch, /*forward=*/true, 0);
   Commit(passes_, /*forward=*/true, plan);
-  // Those on the same ranks have less room now.
-  const int first = owner - owner % encoder_.lanes;
-  std::fill_n(known_s_.begin() + first, encoder_.lanes, std::nullopt);
+  known_s_[owner] = std::nullopt;
   return 0;
 }
 
@@ -184,8 +182,7 @@ double BubbleSearch::Walk(int pipeline, int micro_batch, bool forward, double ea
     if (!forward) ready += times_.ToStage(stage, micro_batch);
     const Op op{forward ? OpKind::kEncoderForward : OpKind::kEncoderBackward, stage, micro_batch};
     const double seconds = SecondsOf(op);
-    const FreeTime& free = free_[schedule_.graph.stages[stage].rank];
-    const double start = free.Find(std::max(ready, last_s_[stage]), seconds, slack_s_);
+    const double start = FreeOf(stage).Find(std::max(ready, last_s_[stage]), seconds, slack_s_);
     passes_.push_back({op, start});
     ready = start + seconds + (forward ? times_.ToNext(stage, micro_batch) : 0);
   }
@@ -196,7 +193,7 @@ void BubbleSearch::Commit(std::vector<BubblePlan::Pass>& passes, bool forward, B
   for (const BubblePlan::Pass& pass : passes) {
     const int rank = schedule_.graph.stages[pass.op.stage].rank;
     const double seconds = SecondsOf(pass.op);
-    free_[rank].Take(pass.start_s, seconds);
+    FreeOf(pass.op.stage).Take(pass.start_s, seconds);
     last_s_[pass.op.stage] = pass.start_s + seconds;
     plan.ranks[rank].push_back(pass);
     if (!forward) plan.step_s = std::max(plan.step_s, pass.start_s + seconds);

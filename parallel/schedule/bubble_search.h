@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -75,6 +76,11 @@ class BubbleSearch {
   double Walk(int pipeline, int micro_batch, bool forward, double earliest_s);
   void Commit(std::vector<BubblePlan::Pass>& passes, bool forward, BubblePlan& plan);
   double SecondsOf(const Op& op) const;
+  // The time of the tensor ranks that hold a stage: those of one lane, or all of a rank.
+  FreeTime& FreeOf(int stage) {
+    const StageNode& node = schedule_.graph.stages[stage];
+    return free_[node.rank * encoder_.lanes + std::max(node.lane, 0)];
+  }
 
   const Schedule& schedule_;
   const EncoderPipelines& encoder_;
@@ -84,7 +90,7 @@ class BubbleSearch {
   const double slack_s_;           // of rounding
   std::vector<double> tail_s_;     // [pipeline] bubble after the last op of its ranks
   std::vector<FreeTime> idle_;     // [rank] beside the timetable alone, with no lead
-  std::vector<FreeTime> free_;     // [rank]
+  std::vector<FreeTime> free_;     // [rank][lane]
   std::vector<double> last_s_;     // [stage] end of its last pass in this direction
   std::vector<double> arrival_s_;  // [micro-batch] of its output at the language model
   std::vector<double> owned_s_;    // [pipeline] backwards of its micro-batches, a rank

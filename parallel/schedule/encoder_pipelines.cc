@@ -56,6 +56,7 @@ StageGraph WithEncoderStages(const StageGraph& llm, const EncoderPipelines& enco
       graph.stages.push_back({.rank = first_rank + place / encoder.pieces,
                               .next = {last ? first_text : graph.num_stages() + 1},
                               .encoder = true,
+                              .lane = encoder.lanes > 1 ? pipeline % encoder.lanes : -1,
                               .needs_input_gradient = encoder.NeedsInputGradient(place),
                               .needs_weight_gradient = encoder.NeedsWeightGradient(place)});
     }

@@ -13,7 +13,7 @@ namespace equipoise {
 struct EncoderPipelines {
   int ranks = 1;  // of an encoder pipeline (PP_enc); divides P
   // Encoder pipelines side by side on the tensor ranks of one pipeline rank: TP_llm / TP_enc. They
-  // share the rank's list, so an op of one is to be costed at 1 / lanes of its seconds.
+  // share the rank's list, of which each lane's tensor ranks run their own part (StageNode::lane).
   int lanes = 1;
   int pieces = 1;  // stages on each rank: the smaller they are, the smaller a bubble fits
   // By stage of a pipeline, as in StageNode; empty: all true. Where neither is, a stage has

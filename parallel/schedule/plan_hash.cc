@@ -28,6 +28,7 @@ std::string StageText(const StageNode& stage) {
   std::string text = fmt::format("on rank {}", stage.rank);
   for (int next : stage.next) text += fmt::format(", then {}", next);
   if (stage.encoder) text += ", encoder";
+  if (stage.lane >= 0) text += fmt::format(" in lane {}", stage.lane);
   if (!stage.needs_input_gradient) text += ", no input gradient";
   if (!stage.needs_weight_gradient) text += ", no weight gradient";
   return text;
@@ -113,6 +114,7 @@ void AddTo(StableHash& hash, const Schedule& schedule) {
   for (int s = 0; s < schedule.graph.num_stages(); ++s) {
     const StageNode& stage = schedule.graph.stages[s];
     add(stage.rank);
+    add(stage.lane);
     add(static_cast<int64_t>(stage.next.size()));
     for (int next : stage.next) add(next);
     add(stage.encoder | stage.needs_input_gradient << 1 | stage.needs_weight_gradient << 2);

@@ -51,7 +51,7 @@ class Prefetcher {
         last_s_(schedule_.graph.stages.size(), 0),
         added_(schedule_.ranks.size()) {
     for (size_t r = 0; r < schedule_.ranks.size(); ++r) {
-      free_.emplace_back(times_.start_s[r], times_.end_s[r], /*lead=*/0, /*ends_alone=*/false);
+      for (int lane = 0; lane < encoder.lanes; ++lane) free_.push_back(FreeBeside(r, lane));
       for (size_t p = 0; p < schedule_.ranks[r].size(); ++p) {
         double& last = last_s_[static_cast<size_t>(schedule_.ranks[r][p].stage)];
         last = std::max(last, times_.end_s[r][p]);
@@ -98,6 +98,20 @@ class Prefetcher {
     double end_s() const { return start_s + seconds; }
   };
 
+  // What the tensor ranks of a lane do not use of a rank's time.
+  FreeTime FreeBeside(size_t rank, int lane) const {
+    std::vector<double> starts, ends;
+    for (size_t p = 0; p < schedule_.ranks[rank].size(); ++p) {
+      if (!RunsInLane(schedule_.graph, schedule_.ranks[rank][p], lane)) continue;
+      starts.push_back(times_.start_s[rank][p]);
+      ends.push_back(times_.end_s[rank][p]);
+    }
+    return {starts, ends, /*lead=*/0, /*ends_alone=*/false};
+  }
+  size_t LaneAt(const StageNode& node) const {
+    return static_cast<size_t>(node.rank * encoder_.lanes + std::max(node.lane, 0));
+  }
+
   std::vector<Pass> Walk(int pipeline, int micro_batch) const {
     std::vector<Pass> passes;
     double ready = 0;
@@ -107,7 +121,7 @@ class Prefetcher {
       const double earliest = std::max(ready, last_s_[static_cast<size_t>(op.stage)]);
       const double seconds = SecondsOfOp(costs_, op);
       const double slack_s = 1e-9 * times_.step_s;  // of rounding
-      const double start = free_[static_cast<size_t>(node.rank)].Find(earliest, seconds, slack_s);
+      const double start = free_[LaneAt(node)].Find(earliest, seconds, slack_s);
       passes.push_back({op, start, seconds});
       ready = passes.back().end_s();
       if (place + 1 == encoder_.depth()) continue;
@@ -120,7 +134,7 @@ class Prefetcher {
   void Commit(const Pass& pass) {
     const auto stage = static_cast<size_t>(pass.op.stage);
     const auto rank = static_cast<size_t>(schedule_.graph.stages[stage].rank);
-    free_[rank].Take(pass.start_s, pass.seconds);
+    free_[LaneAt(schedule_.graph.stages[stage])].Take(pass.start_s, pass.seconds);
     last_s_[stage] = pass.end_s();
     added_[rank].push_back(pass);
     const auto micro_batch = static_cast<size_t>(pass.op.micro_batch);
@@ -136,7 +150,7 @@ class Prefetcher {
   const SimulationCosts& costs_;
   const int pipelines_;
   const Simulation times_;                // of the step alone
-  std::vector<FreeTime> free_;            // [rank]
+  std::vector<FreeTime> free_;            // [rank][lane]
   std::vector<double> last_s_;            // [stage] end of its last pass
   std::vector<std::vector<Pass>> added_;  // [rank]
 };

@@ -1,5 +1,7 @@
 #include "parallel/schedule/schedule.h"
 
+#include <algorithm>
+
 namespace equipoise {
 
 bool SendsRows(const Schedule& schedule, int from, int to, int micro_batch) {
@@ -24,6 +26,12 @@ std::vector<int> ConsumersOf(const Schedule& schedule,
     }
   }
   return consumers;
+}
+
+int LaneOf(const StageGraph& graph, const Op& op) {
+  if (op.kind == OpKind::kOptimizer) return -1;
+  const int own = graph.stages[static_cast<size_t>(op.stage)].lane;
+  return IsTransfer(op.kind) ? std::max(own, graph.stages[static_cast<size_t>(op.peer)].lane) : own;
 }
 
 }  // namespace equipoise

@@ -42,6 +42,15 @@ bool SendsGradient(const Schedule& schedule, int from, int to, int micro_batch);
 std::vector<int> ConsumersOf(const Schedule& schedule,
                              const std::vector<std::vector<int>>& previous, const Op& op);
 
+// The lane of the tensor ranks that run an op; -1: all of them do. A transfer to or from a stage in
+// a lane is that lane's.
+int LaneOf(const StageGraph& graph, const Op& op);
+// Whether the tensor ranks of a lane run it.
+inline bool RunsInLane(const StageGraph& graph, const Op& op, int lane) {
+  const int own = LaneOf(graph, op);
+  return own < 0 || own == lane;
+}
+
 // The position of an op: schedule.ranks[rank][position].
 struct OpPlace {
   int rank = 0;

@@ -203,12 +203,14 @@ class Parser {
       while (!AtEnd() && WholeNumber(Peek().text)) node.next.push_back(NextNumber(""));
     } else if (word.text == "encoder") {
       node.encoder = true;
+    } else if (word.text == "lane") {
+      node.lane = NextNumber("the lane's number");
     } else if (word.text == "no_input_gradient") {
       node.needs_input_gradient = false;
     } else if (word.text == "no_weight_gradient") {
       node.needs_weight_gradient = false;
     } else {
-      Unknown(word, {"next", "encoder", "no_input_gradient", "no_weight_gradient"});
+      Unknown(word, {"next", "encoder", "lane", "no_input_gradient", "no_weight_gradient"});
     }
   }
 
@@ -312,6 +314,7 @@ std::string StageLine(const StageNode& node, int stage) {
   if (!node.next.empty()) line += " next";
   for (const int next : node.next) line += fmt::format(" {}", next);
   if (node.encoder) line += " encoder";
+  if (node.lane >= 0) line += fmt::format(" lane {}", node.lane);
   if (!node.needs_input_gradient) line += " no_input_gradient";
   if (!node.needs_weight_gradient) line += " no_weight_gradient";
   return line + "\n";

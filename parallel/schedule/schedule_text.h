@@ -17,9 +17,10 @@ namespace equipoise {
 //   rank 0: 0V0 0S0>1 0V1 (0S1>1 0R0<1) 0U0 ... 0REDUCE OPT
 //   rank 1: ...
 //
-// `next` (all stages that follow, ascending), the words after it (encoder, no_input_gradient,
-// no_weight_gradient) and the lines `idle` and `silent` (one op or more) are optional. Lines may
-// come in any order, stages ascending among themselves. Transfers in parentheses start together.
+// `next` (all stages that follow, ascending), the words after it (encoder, lane and its number,
+// no_input_gradient, no_weight_gradient) and the lines `idle` and `silent` (one op or more) are
+// optional. Lines may come in any order, stages ascending among themselves. Transfers in
+// parentheses start together.
 std::string ToText(const Schedule& schedule);
 
 // Parses that text; ToText(ParseSchedule(t)) is the normal form of t. Throws ConfigError

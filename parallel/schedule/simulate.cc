@@ -30,7 +30,8 @@ class Simulator {
       : schedule_(schedule),
         costs_(costs),
         dependencies_(schedule),
-        wants_timeline_(wants_timeline) {
+        wants_timeline_(wants_timeline),
+        lanes_(static_cast<size_t>(schedule.graph.num_lanes())) {
     const size_t ranks = schedule.ranks.size(), ops = dependencies_.num_ops();
     missing_.resize(ops);
     for (size_t op = 0; op < ops; ++op) {
@@ -41,9 +42,9 @@ class Simulator {
     end_s_.assign(ops, 0);
     done_.assign(ops, false);
     for (size_t r = 0; r < ranks; ++r) next_.push_back(First(static_cast<int>(r)));
-    free_s_.assign(ranks, 0);
-    reduced_s_.assign(ranks, 0);
-    link_free_s_.assign(ranks * ranks, 0);
+    free_s_.assign(ranks * lanes_, 0);
+    reduced_s_.assign(ranks * lanes_, 0);
+    link_free_s_.assign(ranks * ranks * lanes_, 0);
   }
 
   Simulation Run() {
@@ -65,6 +66,23 @@ class Simulator {
     return schedule_.ranks[place.rank][place.position];
   }
 
+  // The clocks of one rank or link, by lane: an op of no lane starts when all are free, and keeps
+  // all of them.
+  double FreeAt(const std::vector<double>& clocks, size_t at, int lane) const {
+    if (lane >= 0) return clocks[at * lanes_ + static_cast<size_t>(lane)];
+    const auto first = clocks.begin() + static_cast<std::ptrdiff_t>(at * lanes_);
+    return *std::max_element(first, first + static_cast<std::ptrdiff_t>(lanes_));
+  }
+  void KeepUntil(std::vector<double>& clocks, size_t at, int lane, double end_s) const {
+    for (size_t each = 0; each < lanes_; ++each) {
+      if (lane < 0 || static_cast<size_t>(lane) == each) clocks[at * lanes_ + each] = end_s;
+    }
+  }
+  // The rank goes on when what it sends has arrived.
+  void BlockUntil(int rank, int lane, double end_s) {
+    KeepUntil(free_s_, rank, lane, std::max(FreeAt(free_s_, rank, lane), end_s));
+  }
+
   // Runs the rank's ops up to the first whose inputs are missing; receives are posted and passed.
   void Advance(int rank) {
     running_ = rank;
@@ -81,18 +99,20 @@ class Simulator {
 
   void Start(int rank, int number) {
     const Op& op = OpAt(rank, number);
-    const double ready = std::max(free_s_[rank], ready_s_[number]);
+    const int lane = LaneOf(schedule_.graph, op);
+    const double ready = std::max(FreeAt(free_s_, rank, lane), ready_s_[number]);
     if (op.kind == OpKind::kSend) {
       const auto [start, end] = Transfer(op, rank, ready);
       start_s_[number] = start;
       end_s_[number] = end;
-      if (costs_.blocking_sends) free_s_[rank] = std::max(free_s_[rank], end);
+      if (costs_.blocking_sends) BlockUntil(rank, lane, end);
       return;
     }
     const bool collective = op.kind == OpKind::kReduce || op.kind == OpKind::kGather;
-    double& lane_free = collective ? reduced_s_[rank] : free_s_[rank];
-    start_s_[number] = std::max(ready, lane_free);
-    end_s_[number] = lane_free = start_s_[number] + SecondsOfOp(costs_, op);
+    std::vector<double>& clocks = collective ? reduced_s_ : free_s_;
+    start_s_[number] = std::max(ready, FreeAt(clocks, rank, lane));
+    end_s_[number] = start_s_[number] + SecondsOfOp(costs_, op);
+    KeepUntil(clocks, rank, lane, end_s_[number]);
   }
 
   void Arrive(int rank, int number) {
@@ -111,7 +131,8 @@ class Simulator {
         start_s_[consumer] = start_s_[number];
       } else if (consumer_rank != rank) {
         arrival = SendUnlisted(op, rank, OpAt(consumer), arrival);
-        if (costs_.blocking_sends) free_s_[rank] = std::max(free_s_[rank], arrival);
+        const Op send{OpKind::kSend, op.stage, op.micro_batch, OpAt(consumer).stage};
+        if (costs_.blocking_sends) BlockUntil(rank, LaneOf(schedule_.graph, send), arrival);
       }
       ready_s_[consumer] = std::max(ready_s_[consumer], arrival);
       if (--missing_[consumer] > 0) continue;
@@ -126,13 +147,21 @@ class Simulator {
   // Start and end of a transfer on its link.
   std::pair<double, double> Transfer(const Op& send, int from, double ready) {
     const int to = schedule_.graph.stages[send.peer].rank;
-    double& link_free = link_free_s_[from * schedule_.ranks.size() + to];
-    const double start = std::max(ready, link_free);
+    const size_t at = from * schedule_.ranks.size() + to;
+    const int lane = LaneOf(schedule_.graph, send);
+    const double start = std::max(ready, FreeAt(link_free_s_, at, lane));
     const LinkModel link = costs_.link ? costs_.link(from, to) : LinkModel();
     double seconds = link.latency_s;
     if (link.bytes_per_s > 0 && costs_.bytes) seconds += costs_.bytes(send) / link.bytes_per_s;
-    link_free = start + seconds;
-    return {start, link_free};
+    KeepUntil(link_free_s_, at, lane, start + seconds);
+    return {start, start + seconds};
+  }
+
+  std::string TimelineLane(const Op& op) const {
+    const bool computes = IsCompute(op.kind) || op.kind == OpKind::kOptimizer;
+    const int lane = LaneOf(schedule_.graph, op);
+    return (computes ? "compute" : "communication") +
+           (lane > 0 ? fmt::format(", lane {}", lane) : "");
   }
 
   double SendUnlisted(const Op& made, int rank, const Op& consumer, double ready) {
@@ -140,9 +169,9 @@ class Simulator {
     const Op receive{OpKind::kRecv, consumer.stage, made.micro_batch, made.stage};
     const auto [start, end] = Transfer(send, rank, ready);
     if (!wants_timeline_) return end;
-    unlisted_.push_back({rank, "communication", ToString(send), start, end});
+    unlisted_.push_back({rank, TimelineLane(send), ToString(send), start, end});
     const int to = schedule_.graph.stages[consumer.stage].rank;
-    unlisted_.push_back({to, "communication", ToString(receive), start, end});
+    unlisted_.push_back({to, TimelineLane(receive), ToString(receive), start, end});
     return end;
   }
 
@@ -175,11 +204,12 @@ class Simulator {
       for (int op = begin; op < end; ++op) {
         const Op& what = OpAt(rank, op);
         const bool computes = IsCompute(what.kind) || what.kind == OpKind::kOptimizer;
-        if (computes) result.busy_s[rank] += end_s_[op] - start_s_[op];
+        const double lanes = LaneOf(schedule_.graph, what) < 0 ? 1 : static_cast<double>(lanes_);
+        if (computes) result.busy_s[rank] += (end_s_[op] - start_s_[op]) / lanes;
         result.step_s = std::max(result.step_s, end_s_[op]);
         if (!wants_timeline_) continue;
-        result.timeline.push_back({rank, computes ? "compute" : "communication", ToString(what),
-                                   start_s_[op], end_s_[op]});
+        result.timeline.push_back(
+            {rank, TimelineLane(what), ToString(what), start_s_[op], end_s_[op]});
       }
       result.start_s.emplace_back(start_s_.begin() + begin, start_s_.begin() + end);
       result.end_s.emplace_back(end_s_.begin() + begin, end_s_.begin() + end);
@@ -205,7 +235,8 @@ class Simulator {
           freed_at[slot(list[p])] = static_cast<int>(p);
         }
       }
-      double kept = 0, peak = 0;
+      std::vector<double> kept(lanes_, 0);
+      double peak = 0;
       for (size_t p = 0; p < list.size(); ++p) {
         const Op& op = list[p];
         if (!IsCompute(op.kind)) continue;
@@ -214,14 +245,16 @@ class Simulator {
         const double bytes = costs_.kept_bytes ? costs_.kept_bytes(op.stage, op.micro_batch) : 1;
         const double deferred =
             costs_.deferred_bytes ? costs_.deferred_bytes(op.stage, op.micro_batch) : bytes;
+        double more = deferred - bytes;  // I
         if (IsForward(op.kind)) {
-          kept += bytes;
+          more = bytes;
         } else if (freed == static_cast<int>(p)) {
-          kept -= op.kind == OpKind::kWeightGradient ? deferred : bytes;
-        } else {
-          kept += deferred - bytes;  // I
+          more = op.kind == OpKind::kWeightGradient ? -deferred : -bytes;
         }
-        peak = std::max(peak, kept);
+        for (size_t lane = 0; lane < lanes_; ++lane) {
+          if (RunsInLane(schedule_.graph, op, static_cast<int>(lane))) kept[lane] += more;
+          peak = std::max(peak, kept[lane]);
+        }
       }
       peaks.push_back(peak);
     }
@@ -232,13 +265,14 @@ class Simulator {
   const SimulationCosts& costs_;
   const Dependencies dependencies_;
   const bool wants_timeline_;
+  const size_t lanes_;
   std::vector<int> missing_;     // [op] inputs that have not arrived
   std::vector<double> ready_s_;  // [op] when the last of its inputs so far arrived
   std::vector<double> start_s_, end_s_;
   std::vector<bool> done_;
   std::vector<int> next_;          // [rank] op that it has reached
-  std::vector<double> free_s_;     // [rank] when its compute is free
-  std::vector<double> reduced_s_;  // [rank] when its reductions so far have ended
+  std::vector<double> free_s_;     // [rank][lane] when its compute is free
+  std::vector<double> reduced_s_;  // [rank][lane] when its reductions so far have ended
   std::vector<double> link_free_s_;
   std::vector<int> ready_;  // ranks that may go on
   int running_ = -1;        // the rank in Advance()

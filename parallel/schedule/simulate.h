@@ -39,13 +39,15 @@ double SecondsOfOp(const SimulationCosts& costs, const Op& op);
 // A schedule run in simulated time. Times in seconds from the start of the step.
 struct Simulation {
   // Lanes "compute" (OPT too) and "communication" (S, R, REDUCE), named by the ops' text, rank by
-  // rank in the order of the lists; transfers that the schedule does not list come last.
+  // rank in the order of the lists; transfers that the schedule does not list come last. Where an
+  // encoder has lanes (StageNode::lane), these two are of the tensor ranks of lane 0; ops of lane 1
+  // are in "compute, lane 1" and "communication, lane 1".
   Timeline timeline;
   std::vector<std::vector<double>> start_s, end_s;  // [rank][position]
   double step_s = 0;                                // end of the last op
-  // By rank: seconds of compute and OPT, and the idle share of [0, step_s].
+  // By rank: seconds of compute and OPT, the mean of its lanes, and the idle share of [0, step_s].
   std::vector<double> busy_s, bubble_share;
-  std::vector<double> peak_kept_bytes;  // by rank
+  std::vector<double> peak_kept_bytes;  // by rank; the most of its lanes
 };
 
 // Runs a schedule in simulated time. Ops of a rank run in order; an op starts when its producers
@@ -53,9 +55,10 @@ struct Simulation {
 // starts when its rank reaches the S, transfers of one ordered pair of ranks are serialized on
 // their link, and the consumer waits for the arrival; S and R both span the time on the link.
 // Reductions and gathers are asynchronous too and serialized by rank; OPT waits for the former, the
-// pass that a GATHER serves for that. FREE takes no time. A schedule without
-// transfers is simulated as if each value were sent as soon as it is produced. Throws ConfigError
-// when the schedule deadlocks.
+// pass that a GATHER serves for that. FREE takes no time. The lanes of a rank run their ops beside
+// each other; an op of no lane waits for all of them. A schedule without transfers is simulated as
+// if each value were sent as soon as it is produced. Throws ConfigError when the schedule
+// deadlocks.
 Simulation Simulate(const Schedule& schedule, const SimulationCosts& costs);
 // Simulate() without timeline and peaks, for a search that simulates many schedules.
 Simulation SimulateTimes(const Schedule& schedule, const SimulationCosts& costs);

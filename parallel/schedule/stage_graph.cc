@@ -29,6 +29,13 @@ std::optional<std::string> EdgeProblem(const StageGraph& graph, int stage) {
     if (i > 0 && next[i] < next[i - 1]) {
       return "the stages after it are not in order; list them ascending";
     }
+    const int lane = graph.stages[next[i]].lane;
+    if (lane >= 0 && lane != graph.stages[stage].lane) {
+      return fmt::format(
+          "it is followed by stage {} in lane {}, which does not have its output; let it feed "
+          "stages of its own lane, or of none",
+          next[i], lane);
+    }
     if (graph.HasBackward(stage) && !graph.stages[next[i]].needs_input_gradient) {
       return fmt::format(
           "it wants a gradient that stage {} does not make; let that one need its input gradient",
@@ -47,6 +54,12 @@ int StageGraph::num_ranks() const {
 }
 
 std::vector<int> StageGraph::Previous(int stage) const { return PreviousStages()[stage]; }
+
+int StageGraph::num_lanes() const {
+  int lanes = 1;
+  for (const StageNode& stage : stages) lanes = std::max(lanes, stage.lane + 1);
+  return lanes;
+}
 
 // Ignores invalid edges, which FindGraphFault() reports.
 std::vector<std::vector<int>> StageGraph::PreviousStages() const {
@@ -95,6 +108,13 @@ std::optional<GraphFault> FindGraphFault(const StageGraph& graph) {
     if (rank < 0 || rank >= stages) {
       return GraphFault{stage, fmt::format("it is on rank {}; {} stages lie on ranks 0 to {}", rank,
                                            stages, stages - 1)};
+    }
+    const int lane = graph.stages[stage].lane;
+    if (lane < -1 || (lane >= 0 && !graph.stages[stage].encoder)) {
+      return GraphFault{stage,
+                        fmt::format("it is in lane {}; stages of an encoder have lanes, from "
+                                    "0 on, and no others",
+                                    lane)};
     }
     if (const auto problem = EdgeProblem(graph, stage)) return GraphFault{stage, *problem};
   }

@@ -11,6 +11,9 @@ struct StageNode {
   int rank = 0;           // in the pipeline group
   std::vector<int> next;  // stages that take its output, ascending; none for the stage of the loss
   bool encoder = false;   // its passes are V and U
+  // Which tensor ranks of its rank hold it, where copies of an encoder have fewer tensor ranks than
+  // the language model: these are dealt to lanes, each with copies of its own. -1: all of them.
+  int lane = -1;
   // Whether the stages before it need a gradient from it; false where everything before is frozen.
   bool needs_input_gradient = true;
   // Whether it has a trainable weight.
@@ -27,6 +30,8 @@ struct StageGraph {
   int num_stages() const { return static_cast<int>(stages.size()); }
   // 1 + the highest rank that holds a stage.
   int num_ranks() const;
+  // 1 + the highest lane; 1 where all tensor ranks hold all stages of their rank.
+  int num_lanes() const;
   // Stages whose output `stage` takes, ascending.
   std::vector<int> Previous(int stage) const;
   // Previous() of every stage, for passes over many ops.
@@ -43,9 +48,9 @@ struct StageGraph {
 // The chain stage s -> stage s + 1, on the given ranks; everything trainable.
 StageGraph ChainGraph(const std::vector<int>& rank_of_stage);
 
-// A fault of a graph: a stage's successor is not after it, does not exist, or is listed twice or
-// out of order; a stage makes no gradient though one before it needs it; a rank is negative or
-// holds no stage.
+// A fault of a graph: a stage's successor is not after it, does not exist, is listed twice or out
+// of order, or lies in a lane that has not its input; a stage makes no gradient though one before
+// it needs it; a lane holds no encoder; a rank is negative or holds no stage.
 struct GraphFault {
   int stage = 0;
   std::string message;  // "it is followed by stage 9, which does not exist; the last is 3"

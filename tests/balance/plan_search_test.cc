@@ -109,7 +109,7 @@ TEST_CASE("a lower bound leaves out no better plan", "[plan_search][cpu]") {
   const PlanSearchResult all = SearchPlans(request);
   CHECK(all.plans.front().step_s == best);
   for (const ScoredPlan& each : all.plans) {
-    const PlanFitter fitter(request, each.plan.tensor());
+    const PlanFitter fitter(request, each.plan);
     CHECK(fitter.LowerBound(each.plan) <= each.step_s);
     CHECK(fitter.StepSecondsBound(each.plan) <= each.step_s * (1 + 1e-12));
   }
@@ -175,7 +175,7 @@ TEST_CASE("an encoder with ranks of its own stays apart", "[plan_search][cpu]") 
     CHECK(each.plan.stage_begins[2] == encoder);
     CHECK(each.memory.size() == 8);
     chunks.insert(each.plan.chunks());
-    const PlanFitter fitter(request, 1);
+    const PlanFitter fitter(request, Plan());
     CHECK(fitter.LowerBound(each.plan) <= each.step_s);
     CHECK(fitter.StepSecondsBound(each.plan) <= each.step_s * (1 + 1e-12));
     const PlanForecast forecast = ForecastPlan(request, each.plan);
@@ -208,7 +208,7 @@ TEST_CASE("an encoder in the bubbles: bounds, memory, forecast", "[plan_search][
     CHECK(plan.encoder_copies() * plan.encoder_ranks() == 4);
     CHECK(plan.LayersOf(plan.num_stages() - 1).end == layers);
     encoders.insert({plan.encoder_ranks(), plan.encoder_chunks()});
-    const PlanFitter fitter(request, 1);
+    const PlanFitter fitter(request, Plan());
     CHECK(fitter.LowerBound(plan) <= each.step_s);
     CHECK(fitter.StepSecondsBound(plan) <= each.step_s * (1 + 1e-12));
     REQUIRE(each.memory.size() == 4);
@@ -220,6 +220,50 @@ TEST_CASE("an encoder in the bubbles: bounds, memory, forecast", "[plan_search][
     CHECK(forecast.bubbles.total() < 1);
   }
   CHECK(encoders.size() >= 2);
+}
+
+TEST_CASE("an encoder with tensor ranks of its own: bounds, memory, forecast",
+          "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-8b", 1, 16);
+  request.pins.tensor = 4;
+  request.pins.encoder.placement =
+      GENERATE(EncoderPlacement::kThreePhase, EncoderPlacement::kOptimus);
+  request.pins.encoder.tensor = GENERATE(1, 2);
+  request.keep = 1000;
+  const PlanSearchResult result = SearchPlans(request);
+  REQUIRE(!result.plans.empty());
+  for (const ScoredPlan& each : result.plans) {
+    const Plan& plan = each.plan;
+    INFO(DescribeAxes(plan) << ", " << plan.schedule << " x " << plan.chunks());
+    CHECK(plan.encoder_tensor() == *request.pins.encoder.tensor);
+    CHECK(plan.encoder_lanes() == 4 / plan.encoder_tensor());
+    const PlanFitter fitter(request, plan);
+    CHECK(fitter.LowerBound(plan) <= each.step_s * (1 + 1e-12));
+    CHECK(fitter.StepSecondsBound(plan) <= each.step_s * (1 + 1e-12));
+    for (const MemoryForecast& rank : each.memory) {
+      CHECK(fitter.StateBytesBound(plan) <= rank.total());
+      CHECK(rank.total() <= request.cluster.memory_bytes);
+    }
+    const PlanForecast forecast = ForecastPlan(request, plan);
+    CHECK(static_cast<int>(forecast.stages.size()) == plan.num_stages());
+    CHECK(forecast.bubbles.total() < 1);
+  }
+}
+
+TEST_CASE("tensor ranks of an encoder in the bubbles are searched where they are open",
+          "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-26b", 2, 32);
+  request.pins.tensor = 4;
+  request.pins.encoder.placement = EncoderPlacement::kOptimus;
+  const PlanSearchResult free = SearchPlans(request);
+  std::set<int> seen;
+  for (const ScoredPlan& each : free.plans) seen.insert(each.plan.encoder_tensor());
+  for (const RejectedPlan& each : free.rejected) seen.insert(each.plan.encoder_tensor());
+  CHECK(seen == std::set<int>{1, 2, 4});
+  const double least = LeastStepSeconds(request);
+  CHECK(least <= free.plans.front().step_s);
+  request.pins.encoder.tensor = 4;
+  CHECK(free.plans.front().step_s <= SearchPlans(request).plans.front().step_s);
 }
 
 TEST_CASE("a searched place of the encoder is never slower than a given one",

@@ -40,8 +40,7 @@ struct Case {
   }
 
   CostModel costs() const {
-    return CostModel(request.model, request.cluster,
-                     {plan.tensor(), request.element_bytes, request.frozen, request.style});
+    return CostModel(request.model, request.cluster, request.CostOptions(plan));
   }
   RankTraffic traffic() const { return TrafficOf(request, costs(), plan); }
   // Parameters of the model's components, all of it by default.
@@ -195,6 +194,27 @@ TEST_CASE("copies of an encoder in the bubbles add their gradients", "[plan_traf
   c.plan.sharded = ShardedState::kOptimizer;
   const double gathered = 3.0 / 4 * 2 * c.Parameters({"vision", "projector"});
   CHECK(c.traffic().total() == Approx(sums + gathered + sent / 4));
+}
+
+TEST_CASE("whole copies of an encoder on each of two tensor ranks", "[plan_traffic][cpu]") {
+  Case c({.pipeline = 2, .tensor = 2});
+  const int all = static_cast<int>(LayerSpecs(c.request.model).size());
+  const int own = c.First(kTokenEmbedding);
+  c.plan = PlanInBubbles({.pipeline = 2, .tensor = 2}, {EncoderPlacement::kOptimus, 1, 1, own, 1});
+  c.plan.stage_begins = {0, own, own + 12, all};
+  REQUIRE(c.plan.encoder_copies() == 4);
+  const auto text = static_cast<double>(c.request.model.text.hidden_size);
+  const auto blocks = static_cast<double>(c.request.model.text.num_hidden_layers);
+  const LayerLoad load = LoadOf(c.request.model, 6, 3000);
+  const double images = 8.0 * static_cast<double>(load.image_tokens), tokens = 12 * kTokens;
+  const double copies = 2 * 3.0 / 4 * 4 * c.Parameters({"vision", "projector"});
+  // Of the language model alone, each pipeline rank its layers'.
+  const double sums = (2 * (4 * blocks * tokens * text + 2 * tokens * text) + 4 * 3 * tokens) / 2;
+  // Half of the rows come from the other pipeline rank, and their gradient goes back, each by the
+  // tensor rank that has made them; all of them to the tensor rank beside.
+  const double rows = 2 * images * text * (0.5 * 2 + 1);
+  const double boundary = 2 * 2 * 2 * tokens * text;
+  CHECK(c.traffic().total() == Approx(copies + sums + (rows + boundary) / 4));
 }
 
 }  // namespace

@@ -174,6 +174,68 @@ TEST_CASE("the forecast counts features that are made for the next step", "[bala
   CHECK(all > 0);
 }
 
+// Whole copies of the encoder on each of two tensor ranks, beside copies that these two share.
+TEST_CASE("copies with tensor ranks of their own cost what their layers cost", "[balance][cpu]") {
+  Case c;
+  const int encoder = NumEncoderLayers(c.model);
+  const auto plan_of = [&](int tensor) {
+    Plan plan = PlanInBubbles({.pipeline = 2, .tensor = 2},
+                              {EncoderPlacement::kThreePhase, 1, 1, encoder, tensor});
+    plan.stage_begins = {0, encoder, 70, 97};
+    return plan;
+  };
+  const auto costs_of = [&](const Plan& plan) {
+    return CostModel(c.model, c.cluster, CostModel::OptionsOf(plan, {}));
+  };
+  const Plan lanes = plan_of(1), shared = plan_of(2);
+  const CostModel own = costs_of(lanes), both = costs_of(shared);
+  const CostModel alone(c.model, c.cluster, {});
+  CHECK(own.Fits(lanes));
+  CHECK_FALSE(own.Fits(shared));
+  CHECK(both.Fits(shared));
+  for (const int layer : {0, 20, encoder - 1}) {
+    CHECK(own.Times(layer, c.loads[0]).forward_s == alone.Times(layer, c.loads[0]).forward_s);
+    CHECK(own.Parameters(layer) == alone.Parameters(layer));
+    CHECK(own.KeptBytes(layer, c.loads[0], Recompute::kNone) ==
+          alone.KeptBytes(layer, c.loads[0], Recompute::kNone));
+    CHECK(own.WorkBytes(layer, c.loads[0]) == alone.WorkBytes(layer, c.loads[0]));
+  }
+  for (int layer = encoder; layer < 97; ++layer) {
+    CHECK(own.Times(layer, c.loads[0]).forward_s == both.Times(layer, c.loads[0]).forward_s);
+    CHECK(own.Parameters(layer) == both.Parameters(layer));
+  }
+  const SimulationCosts of_lanes = StageCosts(own, lanes, c.cluster, c.loads);
+  const SimulationCosts of_shared = StageCosts(both, shared, c.cluster, c.loads);
+  const Op first{OpKind::kForward, 4, 0}, behind{OpKind::kForward, 5, 0};
+  // The first stage of the language model waits for the features that one lane gives to all.
+  CHECK(of_lanes.seconds(first) > of_shared.seconds({OpKind::kForward, 2, 0}));
+  CHECK(of_lanes.seconds({OpKind::kForward, 4, 2}) == of_shared.seconds({OpKind::kForward, 2, 2}));
+  CHECK(of_lanes.seconds(behind) == of_shared.seconds({OpKind::kForward, 3, 0}));
+  CHECK(SumCopiesSeconds(own, lanes, c.cluster, 0) > SumCopiesSeconds(both, shared, c.cluster, 0));
+
+  // A rank holds one whole copy, not those of all lanes.
+  const auto forecast = [&](const CostModel& costs, const Plan& plan) {
+    const StageLayout stages(c.model, plan, {});
+    const SimulationCosts simulation = StageCosts(costs, plan, c.cluster, c.loads);
+    return ForecastMemory(costs, plan, PlanSchedule(plan).StepOps(stages, c.loads, simulation),
+                          c.loads, 0);
+  };
+  int64_t more = 0;
+  for (int layer = 0; layer < encoder; ++layer)
+    more += alone.Parameters(layer) - both.Parameters(layer);
+  const MemoryForecast of_own = forecast(own, lanes), of_both = forecast(both, shared);
+  CHECK(of_own.parameters - of_both.parameters == 2 * more);
+  CHECK(of_own.gradients - of_both.gradients == 4 * more);
+  // Three micro-batches with pictures over four copies: one each. Shared, rank 0 has two of them.
+  CHECK(of_own.activations > 0);
+  Plan sharded = lanes;
+  sharded.sharded = ShardedState::kOptimizer;
+  int64_t text = 0, copied = 0;
+  for (int layer = 0; layer < 70; ++layer)
+    (layer < encoder ? copied : text) += own.Parameters(layer);
+  CHECK(forecast(own, sharded).optimizer == 10 * text + 10 * copied / 4);
+}
+
 TEST_CASE("an offloaded optimizer's state is the host's, and so is its step", "[balance][cpu]") {
   Case c;
   c.plan.sharded = ShardedState::kOptimizer;

@@ -91,7 +91,7 @@ struct Times {
 };
 
 Times TimesOf(const PlanRequest& request, const Plan& plan) {
-  const PlanFitter fitter(request, plan.tensor(), plan.sequence);
+  const PlanFitter fitter(request, plan);
   Times times;
   double busy_s = 0, all_s = 0;
   for (const std::vector<LayerLoad>& step : request.workload.steps) {

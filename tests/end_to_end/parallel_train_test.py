@@ -22,6 +22,7 @@ LEGS = [
     (4, {"pipeline": 4, "encoder": "dep", "encoder_ranks": 2, "schedule": "zb_h1"}),
     (2, {"pipeline": 2, "schedule": "interleaved"}),
     (8, {"data": 2, "pipeline": 2, "tensor": 2, "encoder": "three_phase", "schedule": "zb_v"}),
+    (4, {"pipeline": 2, "tensor": 2, "encoder": "optimus", "encoder_tensor": 1}),
     (4, {"encoder": "auto"}),
     (6, {"data": 3, "pipeline": 2, "schedule": "interleaved", "zero": 2}),
     (3, {"tensor": 3, "sequence": "true"}),

@@ -21,8 +21,9 @@ Plan SomePlan() {
 TEST_CASE("the fields of a plan have the keys and words of the configuration", "[plan]") {
   CHECK(ConfigToJson(SomePlan()) == Json::parse(R"({
     "data": 4, "pipeline": 3, "tensor": 2, "context": 1, "encoder": "disaggregated",
-    "encoder_ranks": 1, "encoder_chunks": 1, "schedule": "1f1b", "chunks": 1, "zero": 1,
-    "sequence": false, "stage_layers": [2, 3, 1], "recompute_layers": ["none", "full", "mlp"]})"));
+    "encoder_ranks": 1, "encoder_chunks": 1, "encoder_tensor": 2, "schedule": "1f1b", "chunks": 1,
+    "zero": 1, "sequence": false, "stage_layers": [2, 3, 1],
+    "recompute_layers": ["none", "full", "mlp"]})"));
   CHECK(ConfigToJson(Plan())["encoder_ranks"] == 0);
   CHECK(ConfigToJson(Plan())["stage_layers"] == Json::array());
 }
@@ -105,6 +106,36 @@ TEST_CASE("an encoder in the bubbles has copies on the ranks of the language mod
   }
   CHECK(plan.LayersOf(12).begin == 7);
   CHECK(plan.CopyOf(12) == 0);
+}
+
+TEST_CASE("copies of an encoder with fewer tensor ranks lie side by side on these", "[plan]") {
+  Plan plan = PlanInBubbles({.data = 2, .pipeline = 4, .tensor = 4},
+                            {EncoderPlacement::kDep, /*ranks=*/2, /*chunks=*/1, /*layers=*/4,
+                             /*tensor=*/2});
+  plan.stage_begins = {0, 2, 4, 5, 6, 7, 8};
+  CHECK(plan.encoder_tensor() == 2);
+  CHECK(plan.encoder_lanes() == 2);
+  CHECK(plan.encoder_copies() == 4);
+  REQUIRE(plan.num_stages() == 4 * 2 + 4);
+  std::vector<int> ranks, lanes, copies;
+  for (int stage = 0; stage < 8; ++stage) {
+    ranks.push_back(plan.RankOfStage(stage));
+    lanes.push_back(plan.LaneOf(stage));
+    copies.push_back(plan.CopyOf(stage));
+    CHECK(plan.NextStage(stage) == (stage % 2 == 0 ? stage + 1 : 8));
+  }
+  CHECK(ranks == std::vector<int>{0, 1, 0, 1, 2, 3, 2, 3});
+  CHECK(lanes == std::vector<int>{0, 0, 1, 1, 0, 0, 1, 1});
+  CHECK(copies == std::vector<int>{0, 0, 1, 1, 2, 2, 3, 3});
+  CHECK(plan.LaneOf(8) == -1);
+  CHECK(plan.StagesOf(1) == std::vector<int>{1, 9});
+  CHECK(plan.StagesOf(1, 1) == std::vector<int>{3, 9});
+  CHECK(DescribeAxes(plan) ==
+        "data 2 x pipeline 4 x tensor 4, encoder dep on 4 x 2 ranks x tensor 2");
+  // As many as the language model has: no lanes.
+  const Plan whole =
+      PlanInBubbles({.pipeline = 2, .tensor = 2}, {EncoderPlacement::kDep, 1, 1, 4, 2});
+  CHECK(whole == PlanInBubbles({.pipeline = 2, .tensor = 2}, {EncoderPlacement::kDep, 1, 1, 4}));
 }
 
 TEST_CASE("an inline plan is one component on all ranks", "[plan]") {

@@ -161,10 +161,10 @@ Plan CellPlan(const Cell& cell, const ModelConfig& config) {
     plan = DisaggregatedPlan(degrees, cell.encoder_ranks, NumEncoderLayers(specs), chunks,
                              kind.placement);
   } else if (FillsBubbles(cell.encoder)) {
-    plan = PlanInBubbles(
-        degrees,
-        {cell.encoder, cell.encoder_ranks, cell.encoder_chunks, EncoderLayers(cell, specs)}, chunks,
-        kind.placement);
+    plan = PlanInBubbles(degrees,
+                         {cell.encoder, cell.encoder_ranks, cell.encoder_chunks,
+                          EncoderLayers(cell, specs), cell.encoder_tensor},
+                         chunks, kind.placement);
   }
   plan.schedule = cell.schedule;
   plan.sharded = ShardedStateOf(cell.zero);
@@ -306,7 +306,7 @@ CellResult RunRankOf(const Cell& cell, const Shared& shared, const CellFolders& 
     style.sequence_parallel = shared.plan.sequence;
     style.context = shared.plan.context();
     const CostModel costs(shared.config, cluster,
-                          {.tensor = shared.plan.tensor(), .frozen = {}, .style = style});
+                          CostModel::OptionsOf(shared.plan, {.frozen = {}, .style = style}));
     return StageCosts(costs, shared.plan, cluster, loads);
   };
   ParallelModel model(shared.config, shared.plan, options, world, recorder);
@@ -372,6 +372,7 @@ std::string ToString(const Cell& cell) {
   if (cell.encoder != EncoderPlacement::kInline) {
     text += fmt::format(" encoder {} on {}", ToString(cell.encoder), cell.encoder_ranks);
     if (cell.encoder_chunks > 1) text += fmt::format(" x {}", cell.encoder_chunks);
+    if (cell.encoder_tensor > 0) text += fmt::format(" tensor {}", cell.encoder_tensor);
   }
   for (size_t s = 0; s + 1 < cell.stage_begins.size(); ++s) {
     text += (s == 0 ? " layers " : "+") +

@@ -24,6 +24,7 @@ struct Cell {
   int data = 1, pipeline = 1, tensor = 1, context = 1;
   EncoderPlacement encoder = EncoderPlacement::kInline;
   int encoder_ranks = 1, encoder_chunks = 1;  // unless it is inline; as in Plan
+  int encoder_tensor = 0;                     // of a copy in the bubbles; 0: as `tensor`
   std::string schedule = "1f1b";
   int chunks = 0;  // stages a rank; 0: the fewest that the schedule takes
   int zero = 0;

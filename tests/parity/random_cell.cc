@@ -35,6 +35,8 @@ void ThrowBubbles(Cell& cell) {
   } while (cell.pipeline % cell.encoder_ranks != 0);
   const int most = (kLayers - kTextLayers) / cell.encoder_ranks;
   cell.encoder_chunks = 1 + dice.Throw(std::min(3, most));
+  // Whole copies on each tensor rank, of two or three.
+  if (cell.tensor > 1 && dice.Throw(2) == 0) cell.encoder_tensor = 1;
 }
 
 // Lets one cell in three with pictures take them at their own size. With dice of its own, so that
@@ -82,6 +84,7 @@ void ThrowRest(Cell& cell, Dice& dice) {
   const bool apart = !IsText(cell) && cell.pipeline > 1 && dice.Throw(3) == 0;
   cell.encoder = EncoderPlacement::kInline;
   cell.encoder_ranks = cell.encoder_chunks = 1;
+  cell.encoder_tensor = 0;
   if (apart) {
     cell.encoder = EncoderPlacement::kDisaggregated;
     cell.encoder_ranks = 1 + dice.Throw(cell.pipeline - 1);

@@ -303,6 +303,36 @@ TEST_CASE("an encoder in the bubbles has copies on all pipeline ranks") {
         std::string::npos);
 }
 
+TEST_CASE("copies of an encoder may have fewer tensor ranks than the language model") {
+  ParallelSection parallel = InBubbles("optimus");
+  parallel.pipeline = 2;
+  parallel.tensor = 2;
+  const Plan shared = PlanOf(parallel, 4);
+  CHECK(shared.encoder_lanes() == 1);
+  CHECK(PlanToYaml(shared, {}).find("encoder_tensor") == std::string::npos);
+  parallel.encoder_tensor = 2;
+  CHECK(PlanOf(parallel, 4) == shared);
+  parallel.encoder_tensor = 1;
+  const Plan plan = PlanOf(parallel, 4);
+  CHECK(plan.encoder_lanes() == 2);
+  CHECK(plan.encoder_copies() == 4);
+  CHECK(PlanToYaml(plan, {}).find("  encoder_tensor: 1\n") != std::string::npos);
+  parallel.tensor = 4;
+  parallel.encoder_tensor = 3;
+  CHECK_THROWS_WITH(PlanOf(parallel, 8),
+                    "parallel.encoder_tensor: 3 tensor ranks of a copy of the encoder do not "
+                    "divide the 4 of the language model; use a divisor of 4");
+  parallel = ParallelSection();
+  parallel.encoder_tensor = 1;
+  CHECK_THROWS_WITH(PlanOf(parallel, 4),
+                    "parallel.encoder_tensor: the encoder's layers are shared by all pipeline "
+                    "ranks (inline); leave it out, or set parallel.encoder to another placement");
+  parallel.encoder = "disaggregated";
+  CHECK_THROWS_WITH(PlanOf(parallel, 4),
+                    "parallel.encoder_tensor: a disaggregated encoder has the tensor ranks of the "
+                    "language model; leave it out");
+}
+
 TEST_CASE("an encoder that does not go into the bubbles is refused") {
   ParallelSection parallel = InBubbles("dep");
   parallel.encoder_ranks = 3;

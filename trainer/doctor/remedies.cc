@@ -38,7 +38,7 @@ std::string SettingOf(const Plan& plan, const Plan& from) {
     if (value == before.all[i].second) continue;
     if (name == "recompute_layers") {
       recomputes_otherwise = true;
-    } else if (!((name == "encoder_ranks" || name == "encoder_chunks") && value == "0")) {
+    } else if (name.substr(0, 8) != "encoder_" || value != "0") {
       parallel += fmt::format("{}{}: {}", parallel.empty() ? "" : ", ", name, value);
     }
   }
@@ -100,6 +100,7 @@ std::vector<RemedySearch::Choice> RemedySearch::Choices(const PlannedConfig& pla
                                     config.parallel.sequence = false;
                                     config.parallel.encoder_ranks.reset();
                                     config.parallel.encoder_chunks.reset();
+                                    config.parallel.encoder_tensor.reset();
                                   }}};
   if (planned.plan.pipeline() > 1) {
     choices.push_back({"stages cut by time", {IdleCause::kUnevenStages}, FreeStages});
@@ -111,6 +112,7 @@ std::vector<RemedySearch::Choice> RemedySearch::Choices(const PlannedConfig& pla
                            config.parallel.encoder = "auto";
                            config.parallel.encoder_ranks.reset();
                            config.parallel.encoder_chunks.reset();
+                           config.parallel.encoder_tensor.reset();
                          }});
     }
   }

@@ -24,9 +24,9 @@ Cluster WithoutLinks(Cluster cluster) {
 class InsideOps {
  public:
   InsideOps(const PlanRequest& request, const Plan& plan)
-      : with_(request, plan.tensor(), plan.sequence),
+      : with_(request, plan),
         without_links_(WithLinksFree(request)),
-        without_(without_links_, plan.tensor(), plan.sequence),
+        without_(without_links_, plan),
         loads_(with_.HeaviestLoads(plan.data())),
         costs_(StageCosts(with_.costs(), plan, request.cluster, loads_)),
         free_(StageCosts(without_.costs(), plan, without_links_.cluster, loads_)) {}
@@ -52,14 +52,15 @@ class InsideOps {
 
 // Seconds in which the data rank with the most work computes beyond the mean one, as a share.
 double BeyondMean(const PlanRequest& request, const Plan& plan) {
-  const PlanFitter fitter(request, plan.tensor(), plan.sequence);
+  const PlanFitter fitter(request, plan);
   const LayerCostTable table(fitter.costs(), request.workload.steps.front());
   const std::vector<int> dealt = DealtPacks(request.workload, 0, plan.data());
   std::vector<double> work(static_cast<size_t>(plan.data()), 0.0);
   for (size_t i = 0; i < dealt.size(); ++i) {
     for (int layer = 0; layer < table.model().num_layers(); ++layer) {
       const LayerTimes& times = table.At(layer, dealt[i]).times;
-      work[i % work.size()] += times.forward_s + times.backward_s();
+      work[i % work.size()] +=
+          table.model().ShareOfRank(layer) * (times.forward_s + times.backward_s());
     }
   }
   const double most = *std::max_element(work.begin(), work.end());

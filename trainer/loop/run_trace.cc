@@ -6,6 +6,7 @@
 #include "configs/base/json.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/gather_text.h"
+#include "parallel/schedule/schedule_text.h"
 #include "parallel/trace_file.h"
 
 namespace equipoise {
@@ -26,6 +27,8 @@ void RunTrace::AddPredicted(const Replica& replica, const StepResult& step) {
       replica.forecast().Simulated(model.schedule(), step.loads, step.taken).timeline;
   for (Span span : StartingAt(simulated, model.started_s())) {
     if (span.rank != replica.pipeline_rank()) continue;
+    if (!RunsInLane(model.schedule().graph, ParseOp(span.name), model.lane())) continue;
+    span.lane = span.lane.substr(0, span.lane.find(", lane"));
     span.rank = context_.rank();
     predicted_.push_back(std::move(span));
   }

@@ -30,10 +30,10 @@ StepForecast::StepForecast(const RunConfig& config, const ModelConfig& model, co
     : plan_(plan),
       warning_(std::move(given.warning)),
       costs_(model, ClusterFor(config.cluster, plan.num_ranks()),
-             {.tensor = plan.tensor(),
-              .element_bytes = ElementBytes(ParsePrecision(here.precision)),
-              .frozen = config.model.freeze,
-              .style = StyleOf(config.train, plan.context(), plan.sequence)},
+             CostModel::OptionsOf(plan,
+                                  {.element_bytes = ElementBytes(ParsePrecision(here.precision)),
+                                   .frozen = config.model.freeze,
+                                   .style = StyleOf(config.train, plan.context(), plan.sequence)}),
              given.profile ? &*given.profile : nullptr),
       knows_peak_(costs_.cluster().multiprocessors > 0 || config.cluster.peak_tflops.has_value()),
       knows_speed_(knows_peak_ || !config.cluster.profile.empty()) {}
@@ -48,16 +48,16 @@ Simulation StepForecast::Simulated(const Schedule& schedule, const std::vector<L
 }
 
 RankSeconds StepForecast::Seconds(const Schedule& schedule, const std::vector<LayerLoad>& loads,
-                                  int pipeline_rank, int taken) const {
+                                  int pipeline_rank, int taken, int lane) const {
   const Simulation simulation = SimulateTimes(schedule, WithTaken(Costs(loads), taken));
   const auto rank = static_cast<size_t>(pipeline_rank);
   RankSeconds seconds;
   seconds.step_s = seconds.passes_s = simulation.step_s;
-  seconds.compute_s = simulation.busy_s[rank];
   for (size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
-    if (schedule.ranks[rank][i].kind != OpKind::kOptimizer) continue;
-    seconds.passes_s = simulation.start_s[rank][i];
-    seconds.compute_s -= simulation.end_s[rank][i] - simulation.start_s[rank][i];
+    const Op& op = schedule.ranks[rank][i];
+    if (op.kind == OpKind::kOptimizer) seconds.passes_s = simulation.start_s[rank][i];
+    if (!IsCompute(op.kind) || !RunsInLane(schedule.graph, op, lane)) continue;
+    seconds.compute_s += simulation.end_s[rank][i] - simulation.start_s[rank][i];
   }
   return seconds;
 }

@@ -35,9 +35,9 @@ class StepForecast {
   // micro-batches', of which the first `taken` have features from the step before.
   Simulation Simulated(const Schedule& schedule, const std::vector<LayerLoad>& loads,
                        int taken = 0) const;
-  // Its seconds alone, those of one pipeline rank.
+  // Its seconds alone, those of one pipeline rank and its tensor ranks of a lane.
   RankSeconds Seconds(const Schedule& schedule, const std::vector<LayerLoad>& loads,
-                      int pipeline_rank, int taken = 0) const;
+                      int pipeline_rank, int taken = 0, int lane = 0) const;
   // One standard deviation of predicted times, as a share of them.
   double error_band() const { return costs_.error_band(); }
   // Whether predicted times mean something: GPUs that a preset knows, a profile, or given

@@ -203,8 +203,8 @@ void StepRunner::MeasurePasses(Sums& sums, StepResult& result) const {
   RankSeconds& measured = result.times.measured;
   measured.passes_s = model.step_s();
   measured.compute_s = model.busy_s() - measured.data_wait_s;
-  result.times.predicted = replica_.forecast().Seconds(model.schedule(), result.loads,
-                                                       replica_.pipeline_rank(), result.taken);
+  result.times.predicted = replica_.forecast().Seconds(
+      model.schedule(), result.loads, replica_.pipeline_rank(), result.taken, model.lane());
   sums.predicted_s = result.times.predicted.step_s;
   for (const GradientReducer::Span& span : model.reductions())
     context_.recorder.Add("communication", span.name, span.start, span.end);

@@ -81,7 +81,15 @@ Plan PlanOnMesh(const RunConfig& config, const ModelConfig& model, int ranks) {
                     "use a divisor of {}",
                     encoder_ranks, degrees.pipeline, degrees.pipeline));
   }
-  return PlanInBubbles(degrees, {placement, encoder_ranks, encoder.chunks.value_or(1), layers});
+  const int encoder_tensor = encoder.tensor.value_or(degrees.tensor);
+  if (degrees.tensor % encoder_tensor != 0) {
+    throw ConfigError(fmt::format(
+        "parallel.encoder_tensor: {} tensor ranks of a copy of the encoder do not divide the {} of "
+        "the language model; use a divisor of {}",
+        encoder_tensor, degrees.tensor, degrees.tensor));
+  }
+  return PlanInBubbles(
+      degrees, {placement, encoder_ranks, encoder.chunks.value_or(1), layers, encoder_tensor});
 }
 
 // Pins the frozen layers in front to the copies of an encoder that runs a step ahead. A projector
@@ -163,16 +171,20 @@ EncoderPins EncoderPinsOf(const RunConfig& config, const ModelConfig& model) {
   }
   if (!pins.placement && !model.has_vision) pins.placement = EncoderPlacement::kInline;
   if (pins.placement == EncoderPlacement::kInline) {
-    if (!parallel.encoder_ranks && !parallel.encoder_chunks) return pins;
+    if (!parallel.encoder_ranks && !parallel.encoder_chunks && !parallel.encoder_tensor)
+      return pins;
     throw ConfigError(fmt::format(
         "parallel.encoder_{}: the encoder's layers are shared by all pipeline ranks (inline); "
         "leave it out, or set parallel.encoder to another placement",
-        parallel.encoder_ranks ? "ranks" : "chunks"));
+        parallel.encoder_ranks    ? "ranks"
+        : parallel.encoder_chunks ? "chunks"
+                                  : "tensor"));
   }
   const std::string key = fmt::format("parallel.encoder: {} ", parallel.encoder);
   if (!model.has_vision) throw ConfigError(key + "needs an image encoder; use inline");
   if (parallel.encoder_ranks) pins.ranks = static_cast<int>(*parallel.encoder_ranks);
   if (parallel.encoder_chunks) pins.chunks = static_cast<int>(*parallel.encoder_chunks);
+  if (parallel.encoder_tensor) pins.tensor = static_cast<int>(*parallel.encoder_tensor);
   const int ranks = pins.ranks.value_or(1);
   const int layers = pins.layers.value_or(NumEncoderLayers(model));
   const int stages = ranks * pins.chunks.value_or(1);
@@ -186,6 +198,11 @@ EncoderPins EncoderPinsOf(const RunConfig& config, const ModelConfig& model) {
     throw ConfigError(
         "parallel.encoder_chunks: a disaggregated encoder has one stage a rank; "
         "leave it out");
+  }
+  if (pins.tensor) {
+    throw ConfigError(
+        "parallel.encoder_tensor: a disaggregated encoder has the tensor ranks of the language "
+        "model; leave it out");
   }
   if (parallel.pipeline && *parallel.pipeline <= ranks) {
     throw ConfigError(fmt::format(

@@ -101,7 +101,7 @@ std::string Figure(const std::string& title, double height, const std::string& s
 
 // The index of a span's kind in kOps.
 size_t KindOf(const Span& span) {
-  if (span.lane != "compute") return kTransfers;
+  if (!span.lane.starts_with("compute")) return kTransfers;
   switch (span.name[span.name.find_first_not_of("0123456789")]) {
     case 'F':
       return 0;

@@ -51,8 +51,8 @@ Json StagesJson(const PlanReport& report) {
 // and `stages` show for the best plan only.
 Json PlanSummary(const Plan& plan) {
   Json summary = ConfigToJson(plan);
-  for (const char* key :
-       {"encoder", "encoder_ranks", "encoder_chunks", "stage_layers", "recompute_layers"}) {
+  for (const char* key : {"encoder", "encoder_ranks", "encoder_chunks", "encoder_tensor",
+                          "stage_layers", "recompute_layers"}) {
     summary.erase(key);
   }
   for (const AxisSize& each : plan.mesh.axes()) {
@@ -69,6 +69,7 @@ Json EncoderJson(const Plan& plan) {
   if (FillsBubbles(plan.encoder)) {
     encoder["copies"] = plan.encoder_copies();
     encoder["chunks"] = plan.encoder_chunks();
+    if (plan.encoder_lanes() > 1) encoder["tensor"] = plan.encoder_tensor();
   }
   return encoder;
 }

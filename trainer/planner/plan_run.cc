@@ -57,10 +57,8 @@ bool HasScheduleFile(const RunConfig& config) {
 void RequireRuns(const RunConfig& config, const PlanRequest& request, const Plan& plan) {
   const StageLayout stages(request.model, plan, request.frozen);
   const PlanSchedule schedule(plan);
-  const CostModel costs(
-      request.model, request.cluster,
-      {plan.tensor(), request.element_bytes, request.frozen, request.StyleWith(plan.sequence)},
-      request.profile.get());
+  const CostModel costs(request.model, request.cluster, request.CostOptions(plan),
+                        request.profile.get());
   const auto require = [&](const std::vector<LayerLoad>& loads) {
     schedule.StepOps(stages, loads, StageCosts(costs, plan, request.cluster, loads));
   };

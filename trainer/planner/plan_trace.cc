@@ -9,7 +9,7 @@
 namespace equipoise {
 
 Timeline PlanTimeline(const PlanRequest& request, const Plan& plan) {
-  const PlanFitter fitter(request, plan.tensor(), plan.sequence);
+  const PlanFitter fitter(request, plan);
   const std::vector<LayerLoad> loads = fitter.HeaviestLoads(plan.data());
   const SimulationCosts costs = StageCosts(fitter.costs(), plan, request.cluster, loads);
   return Simulate(ComputeSchedule(request, plan, loads, costs), costs).timeline;

@@ -10,6 +10,7 @@ namespace {
 // Writes the fields of a plan as lines of the sections of a configuration to which they belong.
 struct SectionLines {
   std::string parallel, balance;
+  std::string tensor;  // tensor ranks of the language model
   template <class T>
   void operator()(std::string_view name, const T& value, const char* /*help*/) {
     std::string& section = name == "recompute_layers" ? balance : parallel;
@@ -17,9 +18,10 @@ struct SectionLines {
     const bool inline_encoder = text == (name == "encoder" ? "inline" : "0");
     if (name.substr(0, 7) == "encoder" && inline_encoder) return;
     if (name == "context" && text == "1") return;
-    if (name == "encoder_chunks" && section.find("encoder: disaggregated") != std::string::npos) {
-      return;  // always one
-    }
+    const bool apart = section.find("encoder: disaggregated") != std::string::npos;
+    if (name == "encoder_chunks" && apart) return;  // always one
+    if (name == "encoder_tensor" && (apart || text == tensor)) return;
+    if (name == "tensor") tensor = text;
     section += fmt::format("  {}: {}\n", name, text);
   }
 };

@@ -46,6 +46,13 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
   part.sharding = {plan.sharded, same_weights.size(), same_weights.rank()};
   if (plan.tensor() > 1)
     part.tensor = {&groups_.along(Axis::kTensor), groups_.at.tensor, plan.tensor(), plan.sequence};
+  const ExecutorLane lane = LaneHere();
+  part.lane = lane.lane;
+  if (lane.ranks > 1) {
+    const int rank = groups_.at.tensor % lane.ranks;
+    lane_group_ = lane.tensor->Split(lane.lane, rank, "encoder tensor");
+    part.encoder_tensor = {lane_group_.get(), rank, lane.ranks};
+  }
   if (plan.context() > 1) {
     Communicator& context = groups_.along(Axis::kContext);
     context.Connect(AllPairs(context.size()));
@@ -54,11 +61,7 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
   part_ = std::make_unique<ModelPart>(config, StageLayout(config, plan, part.freeze),
                                       groups_.at.pipeline, part);
   encoder_copy_ = part_->encoder_copy();
-  if (plan.encoder_copies() > 1) {
-    copies_group_ =
-        pipeline.Split(groups_.at.pipeline % plan.encoder_ranks(), groups_.at.pipeline, "encoder");
-    copied_ = {CopiedNumel(), 0, copies_group_->size(), copies_group_->rank()};
-  }
+  if (plan.encoder_copies() > 1) SplitCopies();
   shards_ = std::make_unique<Shards>(
       ZeroShards(plan.sharded, part_->parameters(), same_weights, options.bucket_bytes, &copied_));
   if (part.sharding.gradients()) {
@@ -71,13 +74,30 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
     reduce.bucket_bytes = options.bucket_bytes;
     reducer_ = std::make_unique<GradientReducer>(part_->parameters(), same_weights, reduce);
   }
-  executor_ = std::make_unique<Executor>(*part_, pipeline, recorder_, part.device);
+  executor_ = std::make_unique<Executor>(*part_, pipeline, recorder_, part.device, lane);
   pipeline.Connect(Neighbours(part_->plan().graph()));
   tied_ = part_->tied_copies();
   tied_group_ = pipeline.Split(tied_.empty() ? 1 : 0, groups_.at.pipeline, "tied");
   part_->on_layer_ready = [this](const std::vector<Parameter*>& parameters) { Ready(parameters); };
   part_->on_stage_ready = part_->on_layer_ready;
   part_->on_all_ready = [this] { FinishReduction(); };
+}
+
+// One lane with no tensor ranks to speak of, unless the encoder has several.
+ExecutorLane ParallelModel::LaneHere() const {
+  if (plan_.encoder_lanes() == 1) return {};
+  const int ranks = plan_.encoder_tensor();
+  return {groups_.at.tensor / ranks, ranks, &groups_.along(Axis::kTensor)};
+}
+
+// The group of the ranks that hold the same part of the same layers of an encoder, copy by copy.
+void ParallelModel::SplitCopies() {
+  const int ranks = plan_.encoder_ranks(), tensor = plan_.encoder_tensor();
+  const MeshCoordinates& at = groups_.at;
+  const int part = (at.data * ranks + at.pipeline % ranks) * tensor + at.tensor % tensor;
+  const int copy = at.pipeline / ranks * plan_.encoder_lanes() + at.tensor / tensor;
+  copies_group_ = world_.Split(part, copy, "encoder");
+  copied_ = {CopiedNumel(), 0, copies_group_->size(), copies_group_->rank()};
 }
 
 Schedule ParallelModel::StepSchedule(const StepLoads& loads) const {
@@ -94,7 +114,8 @@ std::vector<int> ParallelModel::NextOwnersIn(const Schedule& schedule,
 std::vector<bool> ParallelModel::EncodedHere(const Schedule& schedule, size_t first) const {
   std::vector<bool> here(static_cast<size_t>(schedule.micro_batches) - first, false);
   for (const Op& op : schedule.ranks[static_cast<size_t>(groups_.at.pipeline)]) {
-    const bool begins = op.kind == OpKind::kEncoderForward && plan_.LayersOf(op.stage).begin == 0;
+    const bool begins = op.kind == OpKind::kEncoderForward && part_->stages().count(op.stage) > 0 &&
+                        plan_.LayersOf(op.stage).begin == 0;
     const auto number = static_cast<size_t>(op.micro_batch);
     if (begins && number >= first) here[number - first] = true;
   }

@@ -65,6 +65,8 @@ class ParallelModel {
   FlatParameters& parameters() { return part_->parameters(); }
   MeshGroups& groups() { return groups_; }
   const Plan& plan() const { return plan_; }
+  // The lane of this rank among the tensor ranks of its pipeline rank (StageNode::lane).
+  int lane() const { return LaneHere().lane; }
   // Spans of the last step's reductions at its end; none where gradients are shared out.
   std::vector<GradientReducer::Span> reductions() const {
     return reducer_ ? reducer_->spans() : std::vector<GradientReducer::Span>();
@@ -109,6 +111,8 @@ class ParallelModel {
   }
   std::vector<int> NextOwnersIn(const Schedule& schedule, const StepLoads& loads) const;
   std::vector<bool> EncodedHere(const Schedule& schedule, size_t first) const;
+  ExecutorLane LaneHere() const;
+  void SplitCopies();
   void Ready(const std::vector<Parameter*>& parameters);
   void SumTied();
   void SumEncoderCopies();
@@ -131,11 +135,13 @@ class ParallelModel {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Communicator> tied_group_;    // the pipeline ranks with a copy of a tied weight
   std::vector<Parameter*> tied_;                // this rank's copies: at most two
-  std::unique_ptr<Communicator> copies_group_;  // the pipeline ranks with copies of the same layers
-  CopiedElements copied_;                       // of them, where copies share their state
-  std::vector<Parameter*> encoder_copy_;        // of the encoder, this rank's
-  std::set<const Parameter*> ready_;  // parameters whose gradient of this step is complete
-  std::vector<int> owners_;           // of features made ahead, as StepLoads has them
+  std::unique_ptr<Communicator> copies_group_;  // the ranks with copies of the same layers
+  // The tensor ranks of this rank's lane, where an encoder has lanes of several.
+  std::unique_ptr<Communicator> lane_group_;
+  CopiedElements copied_;                 // of them, where copies share their state
+  std::vector<Parameter*> encoder_copy_;  // of the encoder, this rank's
+  std::set<const Parameter*> ready_;      // parameters whose gradient of this step is complete
+  std::vector<int> owners_;               // of features made ahead, as StepLoads has them
   int taken_ = 0;
   Schedule schedule_;
   double started_s_ = 0;

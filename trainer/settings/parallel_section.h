@@ -15,7 +15,7 @@ struct ParallelSection {
   bool automatic = true;  // `parallel: auto`: all keys have their defaults
   std::optional<int64_t> data, pipeline, tensor, chunks;
   std::string encoder = "inline";
-  std::optional<int64_t> encoder_ranks, encoder_chunks;
+  std::optional<int64_t> encoder_ranks, encoder_chunks, encoder_tensor;
   std::optional<std::string> schedule;
   std::vector<int64_t> stage_layers;
   std::optional<int64_t> zero;
@@ -51,6 +51,12 @@ struct ParallelSection {
           "stages of an encoder in the bubbles on each of its pipeline ranks: more fit smaller "
           "bubbles; absent = planned",
           Between(1, 64));
+    visit(
+        "encoder_tensor", encoder_tensor,
+        "tensor ranks that share out each layer of a copy of an encoder in the bubbles, a divisor "
+        "of `tensor`: with fewer, as many copies encode other micro-batches beside each other; "
+        "absent = tensor",
+        Between(1, 4096));
     visit(
         "prefetch", prefetch,
         "a frozen encoder in the bubbles runs a step ahead: each step encodes the pictures of the "

@@ -10,6 +10,7 @@
 
 #include "configs/base/error.h"
 #include "parallel/schedule/builders.h"
+#include "parallel/schedule/fill_bubbles.h"
 #include "parallel/schedule/passes.h"
 #include "tests/parallel/run_ranks.h"
 
@@ -177,6 +178,36 @@ TEST_CASE("encoders of their own feed the stage of the splice", "[parallel][cpu]
   for (const bool gpipe : {true, false}) {
     const Schedule schedule = gpipe ? BuildGPipe(TwoEncoders(), 3) : Build1F1B(TwoEncoders(), 3);
     CHECK(SameBits(RunSchedule(Complete(schedule, work)).gradients, expected));
+  }
+}
+
+// Two pipeline ranks of two tensor ranks each: what all of these run, and what one of two lanes.
+TEST_CASE("tensor ranks run their lane's part of one list", "[parallel][cpu]") {
+  const Schedule lanes = FillBubbles(Build1F1B(ChainGraph({0, 1}), 5), {.lanes = 2, .pieces = 2},
+                                     {}, EncoderPlacement::kOptimus);
+  Schedule in_none = lanes;
+  for (StageNode& stage : in_none.graph.stages) stage.lane = -1;
+  const Gradients expected = RunSchedule(in_none).gradients;
+  std::vector<Gradients> gradients(4);
+  RunRanks(4, [&](Communicator& world) {
+    const int pipeline_rank = world.rank() / 2, lane = world.rank() % 2;
+    const auto pipeline = world.Split(lane, pipeline_rank, "pipeline");
+    const auto tensor = world.Split(pipeline_rank, lane, "tensor");
+    Scales runner(lanes, gradients[static_cast<size_t>(world.rank())]);
+    TimelineRecorder recorder(world.rank());
+    Executor(runner, *pipeline, recorder, at::kCPU, {lane, 1, tensor.get()}).Run(lanes);
+    if (!runner.AllFreed()) throw std::logic_error("something is kept");
+  });
+  for (int rank = 0; rank < 4; ++rank) {
+    for (int stage = 0; stage < lanes.graph.num_stages(); ++stage) {
+      const StageNode& node = lanes.graph.stages[static_cast<size_t>(stage)];
+      const bool here = node.rank == rank / 2 && (node.lane < 0 || node.lane == rank % 2);
+      const auto found = gradients[static_cast<size_t>(rank)].find(stage);
+      const bool has = found != gradients[static_cast<size_t>(rank)].end();
+      INFO("rank " << rank << ", stage " << stage);
+      CHECK(has == here);
+      if (has) CHECK(found->second.equal(expected.at(stage)));
+    }
   }
 }
 

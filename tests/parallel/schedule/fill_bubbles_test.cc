@@ -128,7 +128,9 @@ Case DrawCase(std::mt19937& engine) {
   if (draw(0, 1) == 1) {
     for (int i = 0; i < drawn.micro_batches; ++i) drawn.encoder.runs.push_back(draw(0, 3) > 0);
   }
-  drawn.costs = RandomCosts(engine(), 0.05 * draw(1, 12)).Costs();
+  // Of fewer tensor ranks each op takes as much longer.
+  const unsigned seed = engine();
+  drawn.costs = RandomCosts(seed, 0.05 * draw(1, 12) * drawn.encoder.lanes).Costs();
   return drawn;
 }
 
@@ -147,8 +149,8 @@ std::vector<std::vector<Op>> TextOps(const Schedule& filled, int encoder_stages)
 }
 
 // No schedule that keeps the order of the language model's ops is shorter: not than these ops
-// alone, nor than all work divided among all ranks, nor than the way of the first micro-batch with
-// pictures through the encoder and of everything behind it.
+// alone, nor than all work divided among all ranks and lanes, nor than the way of the first
+// micro-batch with pictures through the encoder and of everything behind it.
 double LowerBound(const Case& drawn, const Schedule& filled) {
   Schedule alone = AddEncoderStages(drawn.Llm(), drawn.encoder);
   const double text_s = SimulateTimes(alone, drawn.costs).step_s;
@@ -159,7 +161,8 @@ double LowerBound(const Case& drawn, const Schedule& filled) {
     for (const Op& op : list) {
       if (!IsCompute(op.kind)) continue;
       const double seconds = drawn.costs.seconds(op);
-      work_s += seconds;
+      const bool in_lane = LaneOf(filled.graph, op) >= 0;
+      work_s += in_lane ? seconds / drawn.encoder.lanes : seconds;
       if (op.kind == OpKind::kEncoderForward && op.micro_batch == 0) way_s += seconds;
     }
   }
@@ -341,6 +344,33 @@ TEST_CASE("small schedules are as short as the shortest of all orders, or 3 % lo
   // Measured: the search is greedy, and the timetable gives no backward up for a forward.
   CHECK(worst <= 1.03);
   CHECK(optimal >= 32);
+}
+
+// Halving the tensor ranks of a copy doubles its seconds and the copies: encoders fill as much.
+TEST_CASE("lanes encode beside each other") {
+  for (const EncoderPlacement placement : kBubblePlacements) {
+    Case whole{.schedule = "1f1b", .ranks = 4, .micro_batches = 16, .encoder = {}, .costs = {}};
+    whole.encoder.pieces = 4;
+    whole.costs = EvenCosts(whole.Llm().graph, whole.encoder, 0.5);
+    Case lanes = whole;
+    lanes.encoder.lanes = 2;
+    lanes.costs = EvenCosts(lanes.Llm().graph, lanes.encoder, 1.0);
+    INFO(ToString(placement));
+    const Schedule filled = lanes.Filled(placement);
+    CHECK(filled.graph.num_lanes() == 2);
+    std::vector<int> of_lane(2, 0);
+    for (const std::vector<Op>& list : filled.ranks) {
+      for (const Op& op : list) {
+        if (op.kind == OpKind::kEncoderForward) ++of_lane[LaneOf(filled.graph, op)];
+      }
+    }
+    CHECK(of_lane[0] + of_lane[1] == 16 * 4);
+    CHECK(of_lane[1] > 16);
+    // A copy takes whole micro-batches, of which there are few for each: what is uneven remains.
+    CHECK(lanes.StepOf(placement) < 1.05 * whole.StepOf(placement));
+    lanes.encoder.lanes = 1;
+    CHECK(lanes.StepOf(placement) > 1.05 * whole.StepOf(placement));
+  }
 }
 
 TEST_CASE("dep puts forwards where Kimi K3's example has them") {

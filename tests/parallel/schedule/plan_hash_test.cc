@@ -65,6 +65,7 @@ std::vector<Variant> Variants() {
   add("stage 0, micro-batch 1': runs / idle").work.runs[0][1] = false;
   add("stage 0, micro-batch 0': runs / runs, sends nothing").work.sends[0][0] = false;
   add("stage 0': on rank 0, then 1 / on rank 0, then 1, encoder").graph.stages[0].encoder = true;
+  add("stage 0': on rank 0, then 1 / on rank 0, then 1 in lane 2").graph.stages[0].lane = 2;
   add("stage 1': on rank 1 / on rank 0").graph.stages[1].rank = 0;
   add("stage 0': on rank 0, then 1 / on rank 0").graph.stages[0].next.clear();
   add("no weight gradient").graph.stages[1].needs_weight_gradient = false;

@@ -103,6 +103,7 @@ Schedule RandomSchedule(unsigned seed) {
         if (below(2) == 0) node.next.push_back(next);
       }
       node.encoder = below(3) == 0;
+      if (node.encoder && below(2) == 0) node.lane = below(2);
       node.needs_input_gradient = below(4) != 0;
       node.needs_weight_gradient = below(4) != 0;
       schedule.graph.stages.push_back(node);

@@ -168,5 +168,81 @@ TEST_CASE("a group waits for all of its transfers", "[simulate][cpu]") {
   CHECK(Texts(schedule, StuckWithBlockingTransfers(schedule)) == "1R0<2 2R0<1 ");
 }
 
+Op Encode(int stage, int m) { return {OpKind::kEncoderForward, stage, m}; }
+Op EncodeBack(int stage, int m) { return {OpKind::kEncoderBackward, stage, m}; }
+
+// Two copies of an encoder on the tensor ranks of rank 0, one in each lane; three micro-batches.
+Schedule TwoLanes(int lanes) {
+  const auto lane = [lanes](int copy) { return lanes > 1 ? copy : -1; };
+  Schedule schedule;
+  schedule.graph.stages = {{.rank = 0, .next = {2}, .encoder = true, .lane = lane(0)},
+                           {.rank = 0, .next = {2}, .encoder = true, .lane = lane(1)},
+                           {.rank = 0, .next = {3}},
+                           {.rank = 1, .next = {}}};
+  schedule.micro_batches = 3;
+  schedule.work.runs = {
+      {true, false, true}, {false, true, false}, {true, true, true}, {true, true, true}};
+  schedule.work.sends = schedule.work.runs;
+  schedule.work.sends[3].assign(3, false);
+  schedule.ranks = {{Encode(0, 0), Encode(1, 1), Encode(0, 2), Forward(2, 0), Forward(2, 1),
+                     Forward(2, 2), Backward(2, 0), EncodeBack(0, 0), Backward(2, 1),
+                     EncodeBack(1, 1), Backward(2, 2), EncodeBack(0, 2)},
+                    {Forward(3, 0), Backward(3, 0), Forward(3, 1), Backward(3, 1), Forward(3, 2),
+                     Backward(3, 2)}};
+  return schedule;
+}
+
+TEST_CASE("lanes run beside each other, and what is in none waits for all", "[simulate][cpu]") {
+  SimulationCosts costs;
+  costs.seconds = [](const Op& op) {
+    if (op.kind == OpKind::kEncoderForward) return op.stage == 0 ? 2.0 : 5.0;
+    if (op.kind == OpKind::kEncoderBackward) return 4.0;
+    return IsCompute(op.kind) ? 1.0 : 0.0;
+  };
+  const Simulation result = Simulate(TwoLanes(2), costs);
+  // Lane 0 encodes 0 and 2 in 4 s, lane 1 encodes 1 in 5 s; the first forward is all tensor ranks'.
+  CHECK(result.start_s[0][0] == 0);
+  CHECK(result.start_s[0][1] == 0);
+  CHECK(result.start_s[0][2] == 2);
+  CHECK(result.start_s[0][3] == 5);
+  // Backward of 0 ends at 9; lane 0 encodes backwards until 13, which holds up the backward of 1.
+  CHECK(result.end_s[0][6] == 9);
+  CHECK(result.end_s[0][7] == 13);
+  CHECK(result.end_s[0][8] == 14);
+  CHECK(result.end_s[0][9] == 18);  // in lane 1
+  CHECK(result.end_s[0][10] == 19);
+  CHECK(result.step_s == 23);
+  CHECK(result.busy_s[0] == 6 + (2 + 2 + 5 + 4 + 4 + 4) / 2.0);
+  // Of the language model 3, and of the fuller lane 2.
+  CHECK(result.peak_kept_bytes[0] == 5);
+  for (const Span& span : result.timeline) {
+    const bool other = span.name[0] == '1';
+    CHECK(span.lane.ends_with(", lane 1") == other);
+  }
+  CHECK(SimulateTimes(TwoLanes(1), costs).step_s > result.step_s);
+  CHECK(Simulate(TwoLanes(1), costs).peak_kept_bytes[0] == 6);
+}
+
+TEST_CASE("lanes have links of their own", "[simulate][cpu]") {
+  Schedule schedule;
+  schedule.graph.stages = {{.rank = 0, .next = {2}, .encoder = true, .lane = 0},
+                           {.rank = 0, .next = {2}, .encoder = true, .lane = 1},
+                           {.rank = 1, .next = {}}};
+  schedule.graph.stages[0].needs_weight_gradient = false;
+  schedule.graph.stages[1].needs_weight_gradient = false;
+  schedule.graph.stages[2].needs_input_gradient = false;
+  schedule.micro_batches = 2;
+  schedule.work.runs = {{true, false}, {false, true}, {true, true}};
+  schedule.work.sends = {{true, false}, {false, true}, {false, false}};
+  schedule.ranks = {{Encode(0, 0), Encode(1, 1)}, {Forward(2, 0), Forward(2, 1)}};
+  SimulationCosts costs;
+  costs.bytes = [](const Op&) { return 10.0; };
+  costs.link = [](int, int) { return LinkModel{0, 1}; };
+  const Simulation result = Simulate(schedule, costs);
+  CHECK(result.start_s[1] == std::vector<double>{11, 12});
+  for (StageNode& stage : schedule.graph.stages) stage.lane = -1;
+  CHECK(SimulateTimes(schedule, costs).start_s[1] == std::vector<double>{11, 21});
+}
+
 }  // namespace
 }  // namespace equipoise

@@ -80,5 +80,33 @@ TEST_CASE("broken graphs are refused", "[stage_graph]") {
                "input gradient");
 }
 
+TEST_CASE("stages in a lane have their input there, and are an encoder's", "[stage_graph]") {
+  // Two copies of an encoder with two stages each, on the tensor ranks of ranks 0 and 1.
+  StageGraph graph{{{.rank = 0, .next = {1}, .encoder = true, .lane = 0},
+                    {.rank = 1, .next = {4}, .encoder = true, .lane = 0},
+                    {.rank = 0, .next = {3}, .encoder = true, .lane = 1},
+                    {.rank = 1, .next = {4}, .encoder = true, .lane = 1},
+                    {.rank = 0, .next = {5}},
+                    {.rank = 1, .next = {}}}};
+  CheckGraph(graph);
+  CHECK(graph.num_lanes() == 2);
+  CHECK(TwoEncoders().num_lanes() == 1);
+  graph.stages[2].lane = 0;
+  CheckRefused(graph,
+               "stage 2: it is followed by stage 3 in lane 1, which does not have its output; let "
+               "it feed stages of its own lane, or of none");
+  graph.stages[2].lane = -1;
+  CHECK_THROWS_AS(CheckGraph(graph), ConfigError);
+  graph.stages[2].lane = -2;
+  CheckRefused(graph,
+               "stage 2: it is in lane -2; stages of an encoder have lanes, from 0 on, and no "
+               "others");
+  graph.stages[2].lane = 1;
+  graph.stages[5].lane = 0;
+  CheckRefused(graph,
+               "stage 4: it is followed by stage 5 in lane 0, which does not have its output; let "
+               "it feed stages of its own lane, or of none");
+}
+
 }  // namespace
 }  // namespace equipoise
