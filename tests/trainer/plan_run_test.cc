@@ -180,6 +180,27 @@ TEST_CASE("the plan says where the encoder is", "[plan_run][cpu]") {
   CHECK(text.str().find("pipeline 4 (1 for the encoder) x tensor 2") != std::string::npos);
 }
 
+TEST_CASE("the plan says which tensor ranks a copy of the encoder has", "[plan_run][cpu]") {
+  const PlanReport report =
+      PlanRun(Config({"parallel.pipeline=4", "parallel.tensor=2", "parallel.schedule=1f1b",
+                      "parallel.encoder=three_phase", "parallel.encoder_ranks=4",
+                      "parallel.encoder_chunks=1", "parallel.encoder_tensor=1"}),
+              {});
+  const Json json = PlanToJson(report);
+  CHECK(
+      json["encoder"] ==
+      Json{
+          {"placement", "three_phase"}, {"ranks", 4}, {"copies", 2}, {"chunks", 1}, {"tensor", 1}});
+  REQUIRE(json["stages"].size() == 2 * 4 + 4);
+  std::ostringstream text;
+  PrintPlan(report, /*explain=*/false, text);
+  CHECK(text.str().find("encoder three_phase on 2 x 4 ranks x tensor 1") != std::string::npos);
+  // Both copies of a rank have the same layers, which its row names once.
+  const std::string layers = "  0-" + std::to_string(json["stages"][0]["layers"][1].get<int>());
+  CHECK(text.str().find(layers + " ") != std::string::npos);
+  CHECK(text.str().find(layers + layers.substr(1)) == std::string::npos);
+}
+
 TEST_CASE("padding costs time and makes larger micro-batches", "[plan_run][cpu]") {
   std::vector<std::string> set = {"parallel.pipeline=8", "parallel.tensor=2",
                                   "parallel.schedule=1f1b", "balance.recompute=full",

@@ -41,7 +41,8 @@ std::string DescribeRecompute(const std::vector<Recompute>& kinds) {
   return text.empty() ? "-" : text;
 }
 
-// A row of the table of ranks, over all stages of the rank.
+// A row of the table of ranks, over all stages of the rank; of lanes, which hold the same, the
+// first.
 struct RankRow {
   std::string layers;  // such as "0-3 28-30"
   double forward_s = 0, backward_s = 0;
@@ -51,7 +52,9 @@ struct RankRow {
 std::vector<RankRow> RankRows(const PlanReport& report) {
   const Plan& plan = report.best().plan;
   std::vector<RankRow> rows(static_cast<size_t>(plan.pipeline()));
-  for (const StageForecast& stage : report.forecast.stages) {
+  for (int number = 0; number < plan.num_stages(); ++number) {
+    if (plan.LaneOf(number) > 0) continue;
+    const StageForecast& stage = report.forecast.stages[static_cast<size_t>(number)];
     RankRow& row = rows[static_cast<size_t>(stage.pipeline_rank)];
     const int last = stage.end_layer - 1;
     row.layers += (row.layers.empty() ? "" : " ") + std::to_string(stage.first_layer);
