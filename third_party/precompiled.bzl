@@ -10,8 +10,8 @@ load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
 _TORCH = "@torch//:torch_cpu"
 
-# Warnings that GCC 12 gives wrongly within std::string, and hides in system headers that are read as
-# text alone.
+# Warnings that GCC 12 gives wrongly within std::string, and hides only in system headers that it
+# reads as text.
 _NO_WARNINGS = [
     "-Wno-array-bounds",
     "-Wno-restrict",
