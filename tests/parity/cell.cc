@@ -178,6 +178,18 @@ Plan CellPlan(const Cell& cell, const ModelConfig& config) {
   return plan;
 }
 
+Cell InOneProcess(Cell cell) {
+  cell.data = cell.pipeline = cell.tensor = cell.context = 1;
+  cell.encoder = EncoderPlacement::kInline;
+  cell.encoder_ranks = cell.encoder_chunks = 1;
+  cell.encoder_tensor = cell.zero = 0;
+  cell.sequence = cell.prefetch = false;
+  cell.schedule = "gpipe";
+  cell.chunks = 0;
+  cell.recompute = "none";
+  return cell;
+}
+
 void SetWeights(FlatParameters& parameters, bool nudged) {
   parameters.SetWeights([nudged](const std::vector<Parameter*>& some) { SetEach(some, nudged); });
 }

@@ -58,6 +58,9 @@ std::string ToString(const Cell& cell);
 ModelConfig CellModel(const std::string& name);
 
 Plan CellPlan(const Cell& cell, const ModelConfig& config);
+// The same model, batches and frozen modules in one process, without recomputation.
+Cell InOneProcess(Cell cell);
+
 // Sets this rank's part of the weights of the first step; they depend on their names alone.
 void SetWeights(FlatParameters& parameters, bool nudged = false);
 
@@ -116,6 +119,9 @@ MoveError CompareMoves(const std::map<std::string, at::Tensor>& a,
 double WorstError(const std::map<std::string, at::Tensor>& a,
                   const std::map<std::string, at::Tensor>& b);
 bool SameBits(const CellResult& a, const CellResult& b);
+// The first gradient of the language model in `b` whose bits `a` has not; empty: it has all, and
+// there are more than 10.
+std::string OtherTextBits(const CellResult& a, const CellResult& b);
 
 // How far two ways to run the same steps are apart, relative to the second, or may be.
 struct CellErrors {

@@ -131,4 +131,15 @@ bool SameBits(const CellResult& a, const CellResult& b) {
          same(a.gradients, b.gradients) && same(a.weights, b.weights);
 }
 
+std::string OtherTextBits(const CellResult& a, const CellResult& b) {
+  int compared = 0;
+  for (const auto& [name, gradient] : b.gradients) {
+    if (name.find("language_model") != 0) continue;
+    const auto found = a.gradients.find(name);
+    if (found == a.gradients.end() || !found->second.equal(gradient)) return name;
+    ++compared;
+  }
+  return compared > 10 ? "" : fmt::format("{} gradients alone", compared);
+}
+
 }  // namespace equipoise::testing

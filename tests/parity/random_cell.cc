@@ -131,17 +131,6 @@ Cell SpreadAnew(Cell cell, Dice& dice, int most_ranks) {
   return cell;
 }
 
-Cell InOneProcess(Cell cell) {
-  cell.data = cell.pipeline = cell.tensor = cell.context = 1;
-  cell.encoder = EncoderPlacement::kInline;
-  cell.zero = 0;
-  cell.sequence = false;
-  cell.schedule = "gpipe";
-  cell.chunks = 0;
-  cell.recompute = "none";
-  return cell;
-}
-
 bool WithinRounding(const Cell& cell, const CellErrors& errors, const CellResult& one) {
   const CellErrors bounds = BoundsOf(cell);
   if (errors.Within(bounds) || cell.precision == "fp32" || (cell.tensor == 1 && cell.context == 1))
