@@ -49,11 +49,10 @@ class ChatTemplate {
   ChatTemplate(const std::string& name, const std::string& system, const Tokenizer* tokenizer);
 
   // Encodes `turns`, with `image_tokens[i]` context tokens for picture or video i. REQUIRES: as
-  // many
-  // `<image>` and `<video>` in user turns (see PlaceImages). `with_answer_prompt` ends with the
-  // start of an assistant turn (generation). Throws DataError for pictures when the tokenizer lacks
-  // the tokens for them. `tools`, one description of a function a line, are put behind the system
-  // text. REQUIRES: takes_tools() where there are any.
+  // many `<image>` and `<video>` in user turns (see PlaceImages). `with_answer_prompt` ends with
+  // the start of an assistant turn (generation). Throws DataError for pictures when the tokenizer
+  // lacks the tokens for them. `tools`, one description of a function a line, are put behind the
+  // system text. REQUIRES: takes_tools() where there are any.
   EncodedConversation Encode(const std::vector<Turn>& turns,
                              const std::vector<int64_t>& image_tokens,
                              bool with_answer_prompt = false, std::string_view tools = {}) const;
