@@ -46,59 +46,71 @@ constexpr bool kPassedAlike =
                                   std::is_class_v<B>&& std::is_floating_point_v<A> ==
                                   std::is_floating_point_v<B>;
 
-// Whether a function of the library can be called through one of our signature.
-template <class Result, class... Arguments, class Mine, class... MyArguments>
-constexpr bool Matches(Result (*)(Arguments...), std::function<Mine(MyArguments...)>) {
-  if constexpr (sizeof...(Arguments) != sizeof...(MyArguments)) {
-    return false;
-  } else {
-    return kPassedAlike<Result, Mine> && (kPassedAlike<Arguments, MyArguments> && ...);
+template <class Library>
+struct Function;
+
+template <class Result, class... Arguments>
+struct Function<Result (*)(Arguments...)> {
+  template <class Mine, class... MyArguments>
+  static constexpr bool CalledAs(const std::function<Mine(MyArguments...)>&) {
+    if constexpr (sizeof...(Arguments) != sizeof...(MyArguments)) {
+      return false;
+    } else {
+      return kPassedAlike<Result, Mine> && (kPassedAlike<Arguments, MyArguments> && ...);
+    }
   }
+};
+
+// Whether a function of the library, given by its type, can be called through one of our signature.
+// By its type alone: naming the function itself would need the library at link time.
+template <class Library, class Mine>
+constexpr bool Matches(const Mine& mine) {
+  return Function<Library>::CalledAs(mine);
 }
 
 TEST_CASE("functions of CUDA have the signatures by which they are called", "[nccl][cpu]") {
   const CudaApi api;
-  CHECK(Matches(&cudaGetDeviceCount, api.device_count));
-  CHECK(Matches(&cudaDeviceGetPCIBusId, api.device_id));
-  CHECK(Matches(&cudaSetDevice, api.set_device));
-  CHECK(Matches(&cudaStreamCreateWithFlags, api.stream_create));
-  CHECK(Matches(&cudaStreamDestroy, api.stream_destroy));
-  CHECK(Matches(&cudaStreamSynchronize, api.stream_synchronize));
+  CHECK(Matches<decltype(&cudaGetDeviceCount)>(api.device_count));
+  CHECK(Matches<decltype(&cudaDeviceGetPCIBusId)>(api.device_id));
+  CHECK(Matches<decltype(&cudaSetDevice)>(api.set_device));
+  CHECK(Matches<decltype(&cudaStreamCreateWithFlags)>(api.stream_create));
+  CHECK(Matches<decltype(&cudaStreamDestroy)>(api.stream_destroy));
+  CHECK(Matches<decltype(&cudaStreamSynchronize)>(api.stream_synchronize));
   using WaitEvent = cudaError_t (*)(cudaStream_t, cudaEvent_t, unsigned);
-  CHECK(Matches(WaitEvent(&cudaStreamWaitEvent), api.stream_wait_event));
+  CHECK(Matches<decltype(WaitEvent(&cudaStreamWaitEvent))>(api.stream_wait_event));
   using CreateEvent = cudaError_t (*)(cudaEvent_t*, unsigned);
-  CHECK(Matches(CreateEvent(&cudaEventCreateWithFlags), api.event_create));
-  CHECK(Matches(&cudaEventDestroy, api.event_destroy));
+  CHECK(Matches<decltype(CreateEvent(&cudaEventCreateWithFlags))>(api.event_create));
+  CHECK(Matches<decltype(&cudaEventDestroy)>(api.event_destroy));
   using Record = cudaError_t (*)(cudaEvent_t, cudaStream_t);
-  CHECK(Matches(Record(&cudaEventRecord), api.event_record));
-  CHECK(Matches(&cudaEventQuery, api.event_query));
+  CHECK(Matches<decltype(Record(&cudaEventRecord))>(api.event_record));
+  CHECK(Matches<decltype(&cudaEventQuery)>(api.event_query));
   using HostAlloc = cudaError_t (*)(void**, size_t, unsigned);
-  CHECK(Matches(HostAlloc(&cudaHostAlloc), api.host_alloc));
-  CHECK(Matches(&cudaFreeHost, api.host_free));
+  CHECK(Matches<decltype(HostAlloc(&cudaHostAlloc))>(api.host_alloc));
+  CHECK(Matches<decltype(&cudaFreeHost)>(api.host_free));
   using Copy = cudaError_t (*)(void*, const void*, size_t, cudaMemcpyKind, cudaStream_t);
-  CHECK(Matches(Copy(&cudaMemcpyAsync), api.copy));
-  CHECK(Matches(&cudaGetErrorString, api.error_text));
+  CHECK(Matches<decltype(Copy(&cudaMemcpyAsync))>(api.copy));
+  CHECK(Matches<decltype(&cudaGetErrorString)>(api.error_text));
 }
 
 TEST_CASE("functions of NCCL have the signatures by which they are called", "[nccl][cpu]") {
   const NcclApi api;
-  CHECK(Matches(&ncclGetVersion, api.version));
-  CHECK(Matches(&ncclGetUniqueId, api.new_id));
-  CHECK(Matches(&ncclCommInitRank, api.init));
-  CHECK(Matches(&ncclCommAbort, api.abort));
-  CHECK(Matches(&ncclCommDestroy, api.destroy));
-  CHECK(Matches(&ncclCommGetAsyncError, api.async_error));
-  CHECK(Matches(&ncclGetLastError, api.last_error));
-  CHECK(Matches(&ncclGetErrorString, api.error_text));
-  CHECK(Matches(&ncclGroupStart, api.group_start));
-  CHECK(Matches(&ncclGroupEnd, api.group_end));
-  CHECK(Matches(&ncclAllReduce, api.all_reduce));
-  CHECK(Matches(&ncclReduceScatter, api.reduce_scatter));
-  CHECK(Matches(&ncclAllGather, api.all_gather));
-  CHECK(Matches(&ncclBroadcast, api.broadcast));
-  CHECK(Matches(&ncclSend, api.send));
-  CHECK(Matches(&ncclRecv, api.receive));
-  CHECK_FALSE(Matches(&ncclRecv, api.broadcast));
+  CHECK(Matches<decltype(&ncclGetVersion)>(api.version));
+  CHECK(Matches<decltype(&ncclGetUniqueId)>(api.new_id));
+  CHECK(Matches<decltype(&ncclCommInitRank)>(api.init));
+  CHECK(Matches<decltype(&ncclCommAbort)>(api.abort));
+  CHECK(Matches<decltype(&ncclCommDestroy)>(api.destroy));
+  CHECK(Matches<decltype(&ncclCommGetAsyncError)>(api.async_error));
+  CHECK(Matches<decltype(&ncclGetLastError)>(api.last_error));
+  CHECK(Matches<decltype(&ncclGetErrorString)>(api.error_text));
+  CHECK(Matches<decltype(&ncclGroupStart)>(api.group_start));
+  CHECK(Matches<decltype(&ncclGroupEnd)>(api.group_end));
+  CHECK(Matches<decltype(&ncclAllReduce)>(api.all_reduce));
+  CHECK(Matches<decltype(&ncclReduceScatter)>(api.reduce_scatter));
+  CHECK(Matches<decltype(&ncclAllGather)>(api.all_gather));
+  CHECK(Matches<decltype(&ncclBroadcast)>(api.broadcast));
+  CHECK(Matches<decltype(&ncclSend)>(api.send));
+  CHECK(Matches<decltype(&ncclRecv)>(api.receive));
+  CHECK_FALSE(Matches<decltype(&ncclRecv)>(api.broadcast));
 }
 
 }  // namespace
