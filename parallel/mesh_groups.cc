@@ -3,7 +3,7 @@
 #include "configs/base/error.h"
 
 namespace equipoise {
-MeshGroups::MeshGroups(const Mesh& the_mesh, Communicator& world) : mesh(the_mesh) {
+MeshGroups::MeshGroups(const Mesh& the_mesh, Communicator& world, int shards) : mesh(the_mesh) {
   EQUIPOISE_CHECK(mesh.size() == world.size(), "a mesh of ", mesh.size(), " ranks in a world of ",
                   world.size());
   const int rank = world.rank();
@@ -11,9 +11,15 @@ MeshGroups::MeshGroups(const Mesh& the_mesh, Communicator& world) : mesh(the_mes
   for (const auto& [axis, size] : mesh.axes()) {
     groups_[axis] = world.Split(mesh.GroupIndex(rank, axis), at[axis], AxisName(axis));
   }
-  if (mesh.size(Axis::kContext) == 1) return;
-  same_weights_ = world.Split(mesh.GroupIndex(rank, Axis::kData, Axis::kContext),
-                              at.data * mesh.size(Axis::kContext) + at.context, "weights");
+  if (mesh.size(Axis::kContext) > 1) {
+    same_weights_ = world.Split(mesh.GroupIndex(rank, Axis::kData, Axis::kContext),
+                                at.data * mesh.size(Axis::kContext) + at.context, "weights");
+  }
+  const int holders = same_weights().size(), holder = same_weights().rank();
+  if (shards == 0 || shards == holders) return;
+  EQUIPOISE_CHECK(shards > 0 && holders % shards == 0, shards, " shards on ", holders, " ranks");
+  shards_ = same_weights().Split(holder / shards, holder % shards, "shards");
+  shard_copies_ = same_weights().Split(holder % shards, holder / shards, "copies of shards");
 }
 
 Communicator& MeshGroups::along(Axis axis) const {

@@ -55,6 +55,9 @@ struct Plan {
   std::string schedule = "1f1b";               // a name of parallel/schedule/builders.h, or a file
   std::string schedule_text;                   // what that file holds; empty for a name
   ShardedState sharded = ShardedState::kNone;  // over the ranks with the same weights (ZeRO)
+  // How many of these, neighbours, share out one copy of that state (hierarchical ZeRO; hybrid
+  // sharding of FSDP, arXiv 2304.11277, section 3.2.2); a divisor of their number. 0: all of them.
+  int zero_ranks = 0;
   // Tensor ranks share out rows too (sequence parallelism; models/spec/tensor_parallel.h).
   bool sequence = false;
   // Where each stage begins, counted through all components and one copy of each, and the number of
@@ -106,8 +109,11 @@ struct Plan {
   std::vector<int> StagesOf(int pipeline_rank, int lane = 0) const;
   // Whether each of the ranks with the same weights holds only its share of that state.
   bool IsSharded(ShardedState state) const { return sharded >= state; }
-  // Ranks over which one copy of the optimizer's state is spread.
-  int optimizer_shards() const { return IsSharded(ShardedState::kOptimizer) ? same_weights() : 1; }
+  // Ranks over which one copy of the state that is shared out is spread; 1: each has a copy.
+  int shards() const {
+    if (!IsSharded(ShardedState::kOptimizer)) return 1;
+    return zero_ranks > 0 ? zero_ranks : same_weights();
+  }
   // Layers of each stage, in order, of one copy of each component.
   std::vector<int> stage_layers() const;
 
@@ -127,6 +133,7 @@ struct Plan {
     visit("schedule", schedule, "order of the pipeline's passes");
     visit("chunks", chunks(), "stages of each pipeline rank that is not the encoder's");
     visit("zero", sharded, "stage of ZeRO");
+    visit("zero_ranks", zero_ranks, "ranks that share out one copy of that state; 0: all");
     visit("sequence", sequence, "whether tensor ranks share out rows too");
     visit("stage_layers", layers, "layers of each stage, in order");
     visit("recompute_layers", recompute, "what of each layer is computed again");

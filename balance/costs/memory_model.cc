@@ -29,7 +29,7 @@ MemoryForecast States(const CostModel& costs, const Plan& plan, int pipeline_ran
     bytes += parameters.bytes;
   }
   const int64_t element = costs.options().element_bytes;
-  const int64_t shards = ShardRanks(costs, plan), copies = StateCopies(plan);
+  const int64_t shards = plan.shards(), copies = StateCopies(plan);
   MemoryForecast forecast;
   forecast.parameters = bytes;
   forecast.gradients = kFp32 * trained;
@@ -84,7 +84,7 @@ class StageMemory {
   // Where each rank keeps its shard only: the weights of the layer that runs, and of the one that
   // is gathered meanwhile, which comes next in this direction (`next`).
   int64_t GatheredBytes(int layer, int next, const LayerSpan& stage) const {
-    if (!plan_.IsSharded(ShardedState::kParameters) || plan_.same_weights() == 1) return 0;
+    if (!plan_.IsSharded(ShardedState::kParameters) || plan_.shards() == 1) return 0;
     const bool gathers = stage.begin <= next && next < stage.end;
     return costs_.options().element_bytes *
            (costs_.Parameters(layer) + (gathers ? costs_.Parameters(next) : 0));
@@ -93,13 +93,13 @@ class StageMemory {
   // Likewise the gradient of the layer that runs, and that of the layer before, which is summed to
   // a shard.
   int64_t WholeGradientBytes(int layer, const LayerSpan& stage) const {
-    if (!plan_.IsSharded(ShardedState::kGradients) || plan_.same_weights() == 1) return 0;
+    if (!plan_.IsSharded(ShardedState::kGradients) || plan_.shards() == 1) return 0;
     const bool fp32 = costs_.options().style.program->fp32_whole_gradients;
     const int64_t element = fp32 ? kFp32 : costs_.options().element_bytes;
     int64_t bytes = costs_.Trainable(layer) ? element * costs_.Parameters(layer) : 0;
     if (layer + 1 < stage.end && costs_.Trainable(layer + 1)) {
       const int64_t summed = element * costs_.Parameters(layer + 1);
-      bytes += summed + summed / ShardRanks(costs_, plan_);
+      bytes += summed + summed / plan_.shards();
     }
     return bytes;
   }
@@ -224,7 +224,7 @@ int64_t BoundaryBuffers(const CostModel& costs, const Plan& plan,
 // Shared-out gradients that are whole between the two halves of backwards: those of whole stages.
 int64_t DeferredGradientBytes(const CostModel& costs, const Plan& plan, const Schedule& schedule,
                               int pipeline_rank) {
-  if (!plan.IsSharded(ShardedState::kGradients) || plan.same_weights() == 1) return 0;
+  if (!plan.IsSharded(ShardedState::kGradients) || plan.shards() == 1) return 0;
   std::set<int> stages;
   for (const Op& op : schedule.ranks[static_cast<size_t>(pipeline_rank)]) {
     if (op.kind == OpKind::kWeightGradient) stages.insert(op.stage);

@@ -41,6 +41,9 @@ struct Program {
   // Whether tensor ranks that share out rows do so in all layers: the runtime in the language model
   // alone (models/spec/layer_spec.h, ActivationSpec::shared).
   bool shares_all_rows = false;
+  // Whether the copies of shards (hierarchical ZeRO) are summed beside the last backward, as hybrid
+  // sharding of FSDP does; else behind it.
+  bool sums_copies_beside = false;
   // Context ranks exchange heads for attention (Ulysses); else keys and values go round in a ring.
   bool exchanges_heads = false;
   // Whether tensor ranks send a part of a stage's output each, and gather it on the other side.
@@ -81,7 +84,6 @@ struct RunStyle {
   bool without_masters = false;     // of bf16 weights, which are rounded stochastically then
   bool sequence_parallel = false;   // tensor ranks share out the rows between split products
   int context = 1;                  // ranks that share out each sequence
-  int shard_ranks = 0;              // over which ZeRO shards; 0: all data ranks
   bool overlaps_sums = false;       // sums of tensor ranks run beside the products
   bool overlaps_transfers = false;  // between stages; no host waits for them either
   bool overlaps_reduction = true;   // sums of data ranks run beside the last backward

@@ -80,7 +80,7 @@ struct ShardTraffic {
 ShardTraffic TrafficOf(const CostModel& costs, const Plan& plan, const Cluster& cluster,
                        const ShardedParameters& parameters) {
   ShardTraffic traffic;
-  const int shards = ShardRanks(costs, plan);
+  const int shards = plan.shards();
   const LinkModel link = ShardLink(cluster, plan, shards);
   if (plan.IsSharded(ShardedState::kParameters)) {
     const auto element = static_cast<double>(costs.options().element_bytes);
@@ -216,12 +216,6 @@ int64_t KeptAtEndBytes(const CostModel& costs, const Plan& plan, int stage, cons
   return costs.BoundaryBytes(last, load);
 }
 
-int ShardRanks(const CostModel& costs, const Plan& plan) {
-  if (!plan.IsSharded(ShardedState::kOptimizer)) return 1;
-  const int ranks = costs.options().style.shard_ranks;
-  return ranks > 0 ? std::min(ranks, plan.same_weights()) : plan.same_weights();
-}
-
 int StateCopies(const Plan& plan) {
   return plan.IsSharded(ShardedState::kOptimizer) ? plan.encoder_copies() : 1;
 }
@@ -231,24 +225,22 @@ double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cl
   const auto parameters = static_cast<double>(ParametersOfStage(costs, plan, stage).trained);
   const double bytes = kGradientBytes * parameters;
   const double layers = plan.LayersOf(stage).size();
-  const int shards = ShardRanks(costs, plan);
+  const int shards = plan.shards();
+  const double copied = bytes / shards;
+  const double copies_s =
+      AllReduceSeconds(copied, plan.same_weights() / shards, CopyLink(cluster, plan, shards));
   if (plan.IsSharded(ShardedState::kGradients)) {
-    // The first gather and the last sum have nothing to run beside. Copies of the shards are summed
-    // layer by layer beside the last backward.
+    // The first gather and the last sum have nothing to run beside.
     const double share = parameters / layers;
-    const ShardTraffic layer = TrafficOf(costs, plan, cluster, {share, share});
-    const double copied = bytes / shards;
-    const double copies_s =
-        AllReduceSeconds(copied, plan.same_weights() / shards, CopyLink(cluster, plan, shards));
-    return layer.both().seconds + BesideSeconds(backward_s, {copies_s, 2 * copied}, cluster) -
-           backward_s;
+    const double ends_s = TrafficOf(costs, plan, cluster, {share, share}).both().seconds;
+    if (!costs.options().style.program->sums_copies_beside) return ends_s + copies_s;
+    return ends_s + BesideSeconds(backward_s, {copies_s, 2 * copied}, cluster) - backward_s;
   }
-  const LinkModel link = DataLink(cluster, plan);
-  const double all = plan.IsSharded(ShardedState::kOptimizer)
-                         ? ReduceScatterSeconds(bytes, plan.same_weights(), link)
-                         : AllReduceSeconds(bytes, plan.same_weights(), link);
+  const double all =
+      shards > 1 ? ReduceScatterSeconds(bytes, shards, ShardLink(cluster, plan, shards)) + copies_s
+                 : AllReduceSeconds(bytes, plan.same_weights(), DataLink(cluster, plan));
   if (!costs.options().style.overlaps_reduction || cluster.multiprocessors == 0) return all;
-  const double moved = plan.IsSharded(ShardedState::kOptimizer) ? bytes : 2 * bytes;
+  const double moved = shards > 1 ? bytes : 2 * bytes;
   const double longer = BesideSeconds(backward_s, {all, moved}, cluster) - backward_s;
   return std::max(all / layers, longer);
 }
@@ -301,7 +293,7 @@ double OptimizerSeconds(const CostModel& costs, const Plan& plan, const Cluster&
   }
   const RunStyle& style = costs.options().style;
   const auto element = static_cast<double>(costs.options().element_bytes);
-  const int shards = ShardRanks(costs, plan), copies = StateCopies(plan);
+  const int shards = plan.shards(), copies = StateCopies(plan);
   const double own = (parameters - copied + copied / copies) / shards;
   double seconds = costs.offloads_optimizer() ? OffloadedSeconds(costs, cluster, own)
                    : costs.optimizer_s_per_parameter() > 0

@@ -53,9 +53,6 @@ double ReduceSeconds(const CostModel& costs, const Plan& plan, const Cluster& cl
 double SumCopiesSeconds(const CostModel& costs, const Plan& plan, const Cluster& cluster,
                         int pipeline_rank);
 
-// Ranks over which the plan's sharded state is spread.
-int ShardRanks(const CostModel& costs, const Plan& plan);
-
 // Copies of an encoder in the bubbles that share out its optimizer state, as data ranks do (ZeRO
 // 1).
 int StateCopies(const Plan& plan);

@@ -173,7 +173,7 @@ double PlanFitter::LowerBound(const Plan& shape) const {
 int64_t PlanFitter::StateBytesBound(const Plan& shape) const {
   double bytes = 0;
   const auto over = [&](ShardedState state) {
-    return shape.IsSharded(state) ? static_cast<double>(shape.same_weights()) : 1.0;
+    return shape.IsSharded(state) ? static_cast<double>(shape.shards()) : 1.0;
   };
   for (int layer = 0; layer < costs_.num_layers(); ++layer) {
     const auto parameters = static_cast<double>(costs_.TrainedParameters(layer));

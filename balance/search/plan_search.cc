@@ -45,10 +45,9 @@ class Search {
     ConsiderAll(std::move(plain));
     if (!filled.empty()) ConsiderAll(Guided(std::move(filled)));
     ConsiderAll(WithLanes(BestInBubbles()));
-    if (!request_.pins.sharded) {
-      ConsiderAll(SharedPasses());
-      ConsiderWholeState();
-    }
+    if (!request_.pins.sharded) ConsiderAll(SharedPasses());
+    ConsiderAll(WithinNodes(Best()));
+    if (!request_.pins.sharded) ConsiderWholeState();
     RejectBeyondKept();
     return std::move(result_);
   }
@@ -186,6 +185,7 @@ class Search {
             text.chunks, text.placement));
         shape.schedule = plan.schedule;
         shape.sharded = plan.sharded;
+        shape.zero_ranks = plan.zero_ranks;
         shape.sequence = plan.sequence;
       }
     }
@@ -229,6 +229,32 @@ class Search {
     return true;
   }
 
+  std::vector<Plan> Best() const {
+    std::vector<Plan> best;
+    for (const ScoredPlan& each : result_.plans) {
+      if (best.size() < static_cast<size_t>(request_.keep)) best.push_back(each.plan);
+    }
+    return best;
+  }
+
+  // The shapes with a copy in each node of what is shared out, where that is open and several nodes
+  // hold the same weights: gathers and sums in each pass (ZeRO 2 and 3) then stay on fast links.
+  std::vector<Plan> WithinNodes(const std::vector<Plan>& plans) const {
+    std::vector<Plan> shapes;
+    if (request_.pins.zero_ranks) return shapes;
+    for (Plan shape : plans) {
+      const int holders = shape.same_weights();
+      int shards = request_.cluster.devices_per_node / (shape.num_ranks() / holders);
+      while (shards > 1 && holders % shards != 0) --shards;
+      if (shape.zero_ranks > 0 || shape.shards() == 1 || shards < 2 || shards >= holders) continue;
+      shape.zero_ranks = shards;
+      shape.stage_begins.clear();
+      shape.recompute.clear();
+      shapes.push_back(std::move(shape));
+    }
+    return shapes;
+  }
+
   // Adds a shape with more of its state shared out, where that is possible.
   static void AddSharded(Plan shape, ShardedState sharded, std::vector<Plan>& shapes) {
     if (shape.same_weights() == 1 || FillsBubbles(shape.encoder)) return;
@@ -253,6 +279,7 @@ class Search {
          ++i) {
       if (Recomputes(result_.plans[i].plan)) add(result_.plans[i].plan);
     }
+    for (Plan& within : WithinNodes(shapes)) shapes.push_back(std::move(within));
     return shapes;
   }
 
@@ -270,6 +297,7 @@ class Search {
       if (best[i].plan.same_weights() == 1) continue;
       Plan& shape = shapes.emplace_back(best[i].plan);
       shape.sharded = ShardedState::kNone;
+      shape.zero_ranks = 0;
       shape.stage_begins.clear();
       shape.recompute.clear();
     }

@@ -88,6 +88,7 @@ std::string Pinned(const PlanPins& pins) {
   if (pins.encoder.placement && pins.encoder.placement != EncoderPlacement::kInline) {
     add("encoder", std::optional<std::string>(ToString(*pins.encoder.placement)));
   }
+  add("ZeRO ranks", pins.zero_ranks);
   add("encoder ranks", pins.encoder.ranks);
   add("encoder chunks", pins.encoder.chunks);
   add("encoder tensor", pins.encoder.tensor);
@@ -118,6 +119,9 @@ std::vector<Plan> PlansOf(EncoderPlacement encoder, const PlanRequest& request,
     const auto add = [&](Plan plan) {
       plan.schedule = order.schedule->name;
       plan.sharded = request.pins.sharded.value_or(ShardedState::kOptimizer);
+      const int shards = request.pins.zero_ranks.value_or(plan.same_weights());
+      if (plan.same_weights() % shards != 0) return;
+      plan.zero_ranks = shards == plan.same_weights() ? 0 : shards;
       plans.push_back(std::move(plan));
     };
     if (apart) {

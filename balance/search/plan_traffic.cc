@@ -119,7 +119,7 @@ class StepBytes {
   // ZeRO 2 and 3 in every micro-batch, in those too that have no work for a layer.
   void AddDataRanks(int stage) {
     const int pipeline = plan_.RankOfStage(stage);
-    const int shards = ShardRanks(costs_, plan_);
+    const int shards = plan_.shards();
     const auto trained = static_cast<double>(ParametersOfStage(costs_, plan_, stage).trained);
     const double gradients = kGradientBytes * trained;
     if (plan_.IsSharded(ShardedState::kGradients)) {
@@ -132,12 +132,12 @@ class StepBytes {
         }
       }
       OverShards(pipeline, shards, bytes);
-      for (int first = 0; first < shards && shards < plan_.same_weights(); ++first) {
-        DataRing(pipeline, first, shards, plan_.same_weights() / shards, 2 * gradients / shards);
-      }
-    } else {
-      const bool reduced = plan_.IsSharded(ShardedState::kOptimizer);
-      DataRing(pipeline, 0, 1, plan_.same_weights(), (reduced ? 1 : 2) * gradients);
+    } else if (shards > 1) {
+      OverShards(pipeline, shards, gradients);
+    }
+    // Each shard is summed over its copies; with one shard, all gradients over all ranks.
+    for (int first = 0; first < shards && shards < plan_.same_weights(); ++first) {
+      DataRing(pipeline, first, shards, plan_.same_weights() / shards, 2 * gradients / shards);
     }
     if (shards == 1 || plan_.IsSharded(ShardedState::kParameters)) return;
     OverShards(pipeline, shards, static_cast<double>(costs_.options().element_bytes) * trained);
@@ -267,7 +267,7 @@ class StepBytes {
       const auto trained = static_cast<double>(ParametersOfStage(costs_, plan_, stage).trained);
       const bool gathers = StateCopies(plan_) > 1;
       const auto element = static_cast<double>(costs_.options().element_bytes);
-      const double gathered = gathers ? element * trained / ShardRanks(costs_, plan_) : 0;
+      const double gathered = gathers ? element * trained / plan_.shards() : 0;
       for (int holder = 0; holder < plan_.same_weights(); ++holder) {
         for (int part = 0; part < plan_.encoder_tensor(); ++part) {
           std::vector<int> ranks;
@@ -288,7 +288,7 @@ class StepBytes {
     if (costs_.tied_parameters() == 0 || !costs_.Trainable(costs_.num_layers() - 1)) return;
     const int head = plan_.RankOfStage(plan_.num_stages() - 1);
     double bytes = 2 * kGradientBytes * static_cast<double>(costs_.tied_parameters());
-    if (plan_.IsSharded(ShardedState::kGradients)) bytes /= ShardRanks(costs_, plan_);
+    if (plan_.IsSharded(ShardedState::kGradients)) bytes /= plan_.shards();
     for (int stage = 0; stage < plan_.num_stages(); ++stage) {
       const LayerSpan layers = plan_.LayersOf(stage);
       for (int layer = layers.begin; layer < layers.end; ++layer) {

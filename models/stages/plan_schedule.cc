@@ -23,8 +23,8 @@ Schedule Filled(Schedule text, const StageLayout& stages, const std::vector<Laye
 
 // What passes share out over the data ranks.
 ShardedState SharedByPasses(const Plan& plan) {
-  return plan.same_weights() > 1 && plan.IsSharded(ShardedState::kGradients) ? plan.sharded
-                                                                             : ShardedState::kNone;
+  return plan.shards() > 1 && plan.IsSharded(ShardedState::kGradients) ? plan.sharded
+                                                                       : ShardedState::kNone;
 }
 
 }  // namespace

@@ -43,8 +43,8 @@ GradientReducer::GradientReducer(FlatParameters& parameters, Communicator& group
 }
 
 GradientReducer::GradientReducer(FlatParameters& parameters, Communicator& group,
-                                 const Shards& shards)
-    : group_(group) {
+                                 const Shards& shards, Communicator* copies)
+    : group_(group), copies_(copies) {
   EQUIPOISE_CHECK(shards.ranks() == group.size(), shards.ranks(), " shards in ", group.name());
   for (size_t i = shards.num_buckets(); i-- > 0;) {
     const Range whole = shards.Bucket(i), mine = shards.Slice(i, group.rank());
@@ -91,8 +91,17 @@ void GradientReducer::Start(Bucket& bucket) {
                     : group_.AllReduce(bucket.gradient, ReduceOp::kSum);
 }
 
+// Each slice once its own group has summed it, in the order of the buckets, in which the sums end.
+void GradientReducer::SumCopies() {
+  for (Bucket& bucket : buckets_) {
+    bucket.work.WaitOnStream();
+    bucket.work = copies_->AllReduce(bucket.mine, ReduceOp::kSum);
+  }
+}
+
 void GradientReducer::Finish() {
   while (started_ < buckets_.size()) Start(buckets_[started_++]);
+  if (copies_ != nullptr) SumCopies();
   spans_.clear();
   for (size_t i = 0; i < buckets_.size(); ++i) {
     Bucket& bucket = buckets_[i];

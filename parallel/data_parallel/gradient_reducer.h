@@ -43,8 +43,10 @@ class GradientReducer {
   GradientReducer(FlatParameters& parameters, Communicator& group)
       : GradientReducer(parameters, group, Options()) {}
   // Reduce-scatters: the sum is left in this rank's slice of each bucket only; the rest of the
-  // gradient is undefined after Finish().
-  GradientReducer(FlatParameters& parameters, Communicator& group, const Shards& shards);
+  // gradient is undefined after Finish(). With `copies`, the ranks that have the same slice in
+  // other groups, it is the sum over these groups too.
+  GradientReducer(FlatParameters& parameters, Communicator& group, const Shards& shards,
+                  Communicator* copies = nullptr);
 
   // Marks the gradient of a parameter as complete for this step. Frozen and unknown parameters are
   // ignored; a second call in one step is a bug (a gradient added after its reduction began).
@@ -70,8 +72,10 @@ class GradientReducer {
   };
   void StartReady();
   void Start(Bucket& bucket);
+  void SumCopies();
 
   Communicator& group_;
+  Communicator* copies_ = nullptr;
   std::vector<Bucket> buckets_;
   size_t started_ = 0;
   struct Place {

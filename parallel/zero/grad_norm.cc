@@ -61,8 +61,12 @@ double GradientNorm(const std::vector<Parameter*>& parameters) {
 }
 
 DistributedNorm::DistributedNorm(FlatParameters& parameters, const Shards& shards,
-                                 Communicator& data, Communicator& world)
-    : parameters_(parameters), data_(data), world_(world), sharded_(shards.ranks() > 1) {
+                                 Communicator& data, Communicator& world, bool counts)
+    : parameters_(parameters),
+      data_(data),
+      world_(world),
+      sharded_(shards.ranks() > 1),
+      counts_(counts) {
   EQUIPOISE_CHECK(!sharded_ || shards.ranks() == data.size(), shards.ranks(), " shards");
   if (sharded_) ListNodes(shards);
   NameParts();
@@ -110,7 +114,7 @@ void DistributedNorm::NameParts() {
   const std::vector<Parameter*>& parameters = parameters_.parameters();
   std::ostringstream mine;
   const auto counts = [&](const Parameter& p) {
-    return p.trainable && p.part.owner && data_.rank() == 0;
+    return counts_ && p.trainable && p.part.owner && data_.rank() == 0;
   };
   for (const Parameter* p : parameters) {
     if (counts(*p)) mine << p->name << '\n' << p->part.begin << '\n';

@@ -27,9 +27,11 @@ double GradientNorm(const std::vector<Parameter*>& parameters);
 class DistributedNorm {
  public:
   // Collective over `world`. `shards`: the slices of the gradient that each rank of `data` has
-  // reduced; of one rank where every rank has the whole sum. All but `shards` must outlive it.
+  // reduced; of one rank where every rank has the whole sum. `counts`: whether this rank's parts
+  // are those that are counted, where other ranks of `world` hold copies of them that `data` has
+  // not. All but `shards` must outlive it.
   DistributedNorm(FlatParameters& parameters, const Shards& shards, Communicator& data,
-                  Communicator& world);
+                  Communicator& world, bool counts = true);
   double Compute();  // collective over `world`
 
  private:
@@ -55,7 +57,7 @@ class DistributedNorm {
   FlatParameters& parameters_;
   Communicator& data_;
   Communicator& world_;
-  bool sharded_;
+  bool sharded_, counts_;
   std::vector<Place> places_;  // in the order of the flat gradient
   std::vector<OwnRun> mine_;
   int64_t most_nodes_ = 0;  // that one rank sends

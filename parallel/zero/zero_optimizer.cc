@@ -48,11 +48,13 @@ ZeroOptimizer::ZeroOptimizer(FlatParameters& parameters, std::vector<ParameterGr
       shards_(shards),
       data_(ranks.data),
       world_(ranks.world),
+      shard_copies_(ranks.shard_copies),
       copies_(ranks.copies),
       copied_(ranks.copied),
       adamw_(parameters, std::move(groups), options,
              OwnedSlices(shards, sharded() ? ranks.data.rank() : 0, ranks.copied)),
-      norm_(parameters, shards, ranks.data, ranks.world) {
+      norm_(parameters, shards, ranks.data, ranks.world,
+            ranks.shard_copies == nullptr || ranks.shard_copies->rank() == 0) {
   if (copied_.shared()) ListShared();
 }
 
@@ -233,7 +235,12 @@ bool ZeroOptimizer::IsShared(size_t index) const {
   return copied_.shared() && offset >= 0 && offset < copied_.numel;
 }
 
+// Copies of the state take turns by whole parameters.
 bool ZeroOptimizer::Saves(size_t index) const {
+  if (shard_copies_ != nullptr) {
+    const auto turn = static_cast<int>(index % static_cast<size_t>(shard_copies_->size()));
+    if (turn != shard_copies_->rank()) return false;
+  }
   if (IsShared(index)) return saves_shared_[index];
   if (!parameters_.parameters()[index]->part.owner) return false;
   return sharded() || static_cast<int>(index % static_cast<size_t>(data_.size())) == data_.rank();

@@ -30,7 +30,9 @@ Shards ZeroShards(ShardedState sharded, const FlatParameters& parameters, const 
 // then keeps and updates its shard of masters and moments, and the updated weights are gathered in
 // the compute dtype, bucket by bucket, while the program goes on: who reads them first waits
 // (FlatParameters::AwaitValues()). With ZeRO 3 passes gather them. The weights have the same bits
-// as without sharding. Per step, once the gradients are summed:
+// as without sharding. Where several groups of data ranks hold a copy of that state each
+// (hierarchical ZeRO), gradients are the same on all copies, which take the same step. Per step,
+// once the gradients are summed:
 //
 //   norm = optimizer.GradientNorm();   optimizer.Step(lr, ClipFactor(norm, max_norm));
 //
@@ -39,8 +41,10 @@ Shards ZeroShards(ShardedState sharded, const FlatParameters& parameters, const 
 class ZeroOptimizer {
  public:
   struct Groups {
-    Communicator& data;   // ranks with the same parameters
+    Communicator& data;   // ranks with the same parameters that share out one copy of their state
     Communicator& world;  // all ranks of the model
+    // Ranks that hold a copy of this rank's share; null: there is no other.
+    Communicator* shard_copies = nullptr;
     // Ranks with copies of the same first elements, and how they share them.
     Communicator* copies = nullptr;
     CopiedElements copied = {};
@@ -107,6 +111,7 @@ class ZeroOptimizer {
   Shards shards_;
   Communicator& data_;
   Communicator& world_;
+  Communicator* shard_copies_;
   Communicator* copies_;
   CopiedElements copied_;
   std::vector<bool> saves_shared_;  // [parameter]

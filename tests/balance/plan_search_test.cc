@@ -132,6 +132,26 @@ TEST_CASE("what is pinned stays", "[plan_search][cpu]") {
   CHECK(SearchPlans(request).plans.front().plan.stage_begins == request.pins.stage_begins);
 }
 
+TEST_CASE("state is shared out within nodes where links between them are slow",
+          "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-8b", 4, 64);
+  request.pins.tensor = request.pins.pipeline = 1;
+  request.pins.sharded = ShardedState::kParameters;
+  request.cluster.inter.bytes_per_s /= 10;
+  const auto best = [&] { return SearchPlans(request).plans.front(); };
+  const ScoredPlan within = best();
+  CHECK(within.plan.zero_ranks == 8);
+  request.pins.zero_ranks = 32;  // all of them
+  const ScoredPlan spread = best();
+  CHECK(spread.plan.zero_ranks == 0);
+  CHECK(within.step_s < spread.step_s);
+  CHECK(within.peak_bytes() > spread.peak_bytes());
+  request.pins.zero_ranks = 16;
+  CHECK(best().plan.zero_ranks == 16);
+  request.pins.zero_ranks = 3;  // divides no number of data ranks
+  CHECK_FALSE(ErrorOf(request, ExitCode::kNoPlan).empty());
+}
+
 TEST_CASE("context ranks: longer rows fit, states are spread over all ranks with the same weights",
           "[plan_search][cpu]") {
   PlanRequest request = Request("internvl2-2b", 1, 16);
@@ -145,7 +165,7 @@ TEST_CASE("context ranks: longer rows fit, states are spread over all ranks with
   for (const Plan& shape : PlanShapes(request)) {
     CHECK(shape.data() == 1);
     CHECK(shape.context() == 8);
-    CHECK(shape.optimizer_shards() == 8);
+    CHECK(shape.shards() == 8);
   }
   const PlanSearchResult result = SearchPlans(request);
   REQUIRE_FALSE(result.plans.empty());

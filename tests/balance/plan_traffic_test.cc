@@ -83,6 +83,27 @@ TEST_CASE("data ranks send what the stage of ZeRO shares out", "[plan_traffic][c
   CHECK(c.traffic().total() == 0);
 }
 
+TEST_CASE("copies of shards are summed between nodes, once a step", "[plan_traffic][cpu]") {
+  // On 16 ranks of two nodes: 7/8 of what is moved within a node, and a sum of 1/8 of the gradients
+  // over two copies, of which each sends it once on the whole.
+  const struct {
+    ShardedState state;
+    double bytes;  // of a parameter within a node, before the 7/8
+  } rows[] = {
+      {ShardedState::kOptimizer, 4 + 2},
+      {ShardedState::kGradients, 0.75 * 4 + 2},
+      {ShardedState::kParameters, 0.75 * (4 + 2 * 2)},
+  };
+  Case c({.data = 16}, /*nodes=*/2);
+  c.plan.zero_ranks = 8;
+  for (const auto& row : rows) {
+    INFO("ZeRO " << ZeroStage(row.state));
+    c.plan.sharded = row.state;
+    CHECK(c.traffic().within_node_bytes == Approx(7.0 / 8 * row.bytes * c.Parameters()));
+    CHECK(c.traffic().between_nodes_bytes == Approx(4.0 / 8 * c.Parameters()));
+  }
+}
+
 TEST_CASE("what is frozen is gathered alone, once where nothing goes back through it",
           "[plan_traffic][cpu]") {
   Case c({.data = 4});

@@ -305,6 +305,36 @@ TEST_CASE("ZeRO 2 and 3 share out gradients and weights, and pay in every micro-
   CHECK(gathered.seconds({OpKind::kBackward, 1, 1}) > summed.seconds({OpKind::kBackward, 1, 1}));
 }
 
+TEST_CASE("with copies in each node, passes share out state over its links alone",
+          "[balance][cpu]") {
+  Case c;
+  c.cluster.devices_per_node = 32;  // the 8 data ranks lie 8 apart: 4 in each of 2 nodes
+  c.plan.sharded = ShardedState::kOptimizer;
+  const CostModel costs = c.costs();
+  const Schedule schedule = c.schedule(StageCosts(costs, c.plan, c.cluster, c.loads));
+  const auto gradients = [&](int stage) {
+    return 4 * static_cast<double>(ParametersOfStage(costs, c.plan, stage).trained);
+  };
+  const MemoryForecast one = ForecastMemory(costs, c.plan, schedule, c.loads, 0);
+  Plan within = c.plan;
+  within.zero_ranks = 4;
+  const MemoryForecast two = ForecastMemory(costs, within, schedule, c.loads, 0);
+  CHECK(static_cast<double>(two.optimizer) == Approx(2.0 * static_cast<double>(one.optimizer)));
+  CHECK(two.gradients == one.gradients);
+  // A reduction to shards within the node, then a sum of each shard over the two nodes.
+  CHECK(ReduceSeconds(costs, within, c.cluster, 1) ==
+        Approx(ReduceScatterSeconds(gradients(1), 4, ShardLink(c.cluster, within, 4)) +
+               AllReduceSeconds(gradients(1) / 4, 2, CopyLink(c.cluster, within, 4))));
+  within.sharded = c.plan.sharded = ShardedState::kParameters;
+  const auto pass_s = [&](const Plan& plan, OpKind kind) {
+    return StageCosts(costs, plan, c.cluster, c.loads).seconds({kind, 1, 2});
+  };
+  CHECK(pass_s(within, OpKind::kForward) < pass_s(c.plan, OpKind::kForward));
+  CHECK(pass_s(within, OpKind::kBackward) < pass_s(c.plan, OpKind::kBackward));
+  CHECK(ForecastMemory(costs, within, schedule, c.loads, 0).parameters ==
+        Approx(2 * ForecastMemory(costs, c.plan, schedule, c.loads, 0).parameters));
+}
+
 TEST_CASE("what the second half of a backward needs is kept until then", "[balance][cpu]") {
   Case c;
   const CostModel costs = c.costs();

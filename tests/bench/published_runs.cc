@@ -87,6 +87,9 @@ Plan PlanOf(const Json& row, const ModelConfig& model, const std::string& source
   Plan plan = InlinePlan(degrees, chunks, kind->placement);
   plan.schedule = schedule;
   plan.sharded = ShardedOf(row, source);
+  const bool hybrid = TextOf(row, "zero") == "HSDP";
+  const auto shards = static_cast<int>(GetInt(row, "shard_ranks", source, hybrid ? 8 : 0));
+  if (shards < plan.same_weights()) plan.zero_ranks = shards;
   const auto blocks = static_cast<int>(model.text.num_hidden_layers);
   plan.stage_begins = StageBegins(row, plan.num_stages(), blocks);
   std::string recompute = GetString(row, "planned_recompute", source);
@@ -119,8 +122,6 @@ RunStyle StyleOf(const Json& row, const std::string& source) {
   if (selective == "operators") style.selective = Selective::kOperators;
   style.sequence_parallel = GetBool(row, "sp", source, false);
   style.context = static_cast<int>(GetInt(row, "cp", source, 1));
-  style.shard_ranks =
-      static_cast<int>(GetInt(row, "shard_ranks", source, TextOf(row, "zero") == "HSDP" ? 8 : 0));
   style.overlaps_sums =
       GetBool(row, "tensor_overlap", source, Contains(TextOf(row, "note"), "TP overlap"));
   style.overlaps_reduction = GetBool(row, "reduce_overlap", source, true);

@@ -146,6 +146,33 @@ TEST_CASE("a rank's slices of the buckets are the sum over the ranks", "[reducer
   }
 }
 
+TEST_CASE("slices are summed over the groups that have the same", "[reducer]") {
+  for (const int64_t numel : {300, 1 << 20}) {
+    RunRanks(6, [&](Communicator& world) {
+      const int rank = world.rank();
+      const auto group = world.Split(rank / 2, rank % 2, "group");
+      const auto copies = world.Split(rank % 2, rank / 2, "copies");
+      Model model(2), whole(2);
+      const Shards shards(model.flat().gradient().numel(), 2, numel);
+      GradientReducer reducer(model.flat(), *group, shards, copies.get());
+      GradientReducer other(whole.flat(), world);
+      for (int step = 0; step < 3; ++step) {
+        model.Fill(rank);
+        whole.Fill(rank);
+        for (size_t i = model.list().size(); i-- > 1;) reducer.Ready(model[i]);
+        reducer.Finish();
+        other.Finish();
+        for (size_t bucket = 0; bucket < shards.num_buckets(); ++bucket) {
+          const Range slice = shards.Slice(bucket, group->rank());
+          Require(at::allclose(model.flat().gradient().slice(0, slice.begin, slice.end),
+                               whole.flat().gradient().slice(0, slice.begin, slice.end), 1e-6),
+                  "not the sum over all ranks");
+        }
+      }
+    });
+  }
+}
+
 TEST_CASE("a sharded bucket starts when all parameters with a part in it are ready", "[reducer]") {
   RunRanks(2, [](Communicator& group) {
     Model model(2);

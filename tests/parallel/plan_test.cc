@@ -22,7 +22,7 @@ TEST_CASE("the fields of a plan have the keys and words of the configuration", "
   CHECK(ConfigToJson(SomePlan()) == Json::parse(R"({
     "data": 4, "pipeline": 3, "tensor": 2, "context": 1, "encoder": "disaggregated",
     "encoder_ranks": 1, "encoder_chunks": 1, "encoder_tensor": 2, "schedule": "1f1b", "chunks": 1,
-    "zero": 1, "sequence": false, "stage_layers": [2, 3, 1],
+    "zero": 1, "zero_ranks": 0, "sequence": false, "stage_layers": [2, 3, 1],
     "recompute_layers": ["none", "full", "mlp"]})"));
   CHECK(ConfigToJson(Plan())["encoder_ranks"] == 0);
   CHECK(ConfigToJson(Plan())["stage_layers"] == Json::array());
@@ -32,11 +32,13 @@ TEST_CASE("a stage of ZeRO shards what the stages before it shard", "[plan]") {
   Plan plan = SomePlan();
   CHECK(plan.IsSharded(ShardedState::kOptimizer));
   CHECK_FALSE(plan.IsSharded(ShardedState::kGradients));
-  CHECK(plan.optimizer_shards() == 4);
+  CHECK(plan.shards() == 4);
+  plan.zero_ranks = 2;
+  CHECK(plan.shards() == 2);
   plan.sharded = ShardedState::kParameters;
   CHECK(plan.IsSharded(ShardedState::kGradients));
   plan.sharded = ShardedState::kNone;
-  CHECK(plan.optimizer_shards() == 1);
+  CHECK(plan.shards() == 1);
   for (int stage = 0; stage <= 3; ++stage) CHECK(ZeroStage(ShardedStateOf(stage)) == stage);
 }
 

@@ -168,6 +168,7 @@ Plan CellPlan(const Cell& cell, const ModelConfig& config) {
   }
   plan.schedule = cell.schedule;
   plan.sharded = ShardedStateOf(cell.zero);
+  plan.zero_ranks = cell.zero_ranks;
   plan.sequence = cell.sequence;
   plan.stage_begins = cell.stage_begins;
   plan.recompute = CellRecompute(cell, config);
@@ -182,7 +183,7 @@ Cell InOneProcess(Cell cell) {
   cell.data = cell.pipeline = cell.tensor = cell.context = 1;
   cell.encoder = EncoderPlacement::kInline;
   cell.encoder_ranks = cell.encoder_chunks = 1;
-  cell.encoder_tensor = cell.zero = 0;
+  cell.encoder_tensor = cell.zero = cell.zero_ranks = 0;
   cell.sequence = cell.prefetch = false;
   cell.schedule = "gpipe";
   cell.chunks = 0;
@@ -379,6 +380,7 @@ std::string ToString(const Cell& cell) {
                      std::to_string(cell.tensor) + " " + cell.schedule;
   if (cell.chunks > 0) text += " x " + std::to_string(cell.chunks);
   if (cell.zero > 0) text += " ZeRO-" + std::to_string(cell.zero);
+  if (cell.zero_ranks > 0) text += fmt::format(" on {}", cell.zero_ranks);
   if (cell.sequence) text += " sequence";
   if (cell.context > 1) text += fmt::format(" context {}", cell.context);
   if (cell.encoder != EncoderPlacement::kInline) {

@@ -26,8 +26,8 @@ struct Cell {
   int encoder_ranks = 1, encoder_chunks = 1;  // unless it is inline; as in Plan
   int encoder_tensor = 0;                     // of a copy in the bubbles; 0: as `tensor`
   std::string schedule = "1f1b";
-  int chunks = 0;  // stages a rank; 0: the fewest that the schedule takes
-  int zero = 0;
+  int chunks = 0;                  // stages a rank; 0: the fewest that the schedule takes
+  int zero = 0, zero_ranks = 0;    // as in Plan
   bool sequence = false;           // tensor ranks share out the rows too
   int micro_batches = 4;           // over all data ranks
   std::vector<int> stage_begins;   // empty: as even as can be
@@ -72,7 +72,8 @@ struct CellResult {
   std::map<std::string, at::Tensor> weights;
   std::vector<double> losses, norms;
   int taken = 0;  // micro-batches of a data rank whose features came from the step before
-  // Whether what all tensor ranks hold has the same bits on each of them, after all steps.
+  // Whether what all tensor ranks hold has the same bits on each of them, after all steps, and what
+  // several ranks hold the same shard of.
   bool copies_agree = true;
 };
 

@@ -76,6 +76,17 @@ void ThrowContext(Cell& cell, int most_ranks) {
   if (dice.Throw(3) == 0) cell.context = 2;
 }
 
+// Lets pairs of ranks share out a copy of what ZeRO does in one cell in two where there are
+// several. With dice of its own, as ThrowBubbles().
+void ThrowZeroRanks(Cell& cell) {
+  cell.zero_ranks = 0;
+  const int holders = cell.data * cell.context;
+  if (cell.zero == 0 || holders < 4 || holders % 2 != 0) return;
+  const std::string thrown = cell.modality + " zero " + std::to_string(cell.ranks());
+  Dice dice(static_cast<unsigned>(std::hash<std::string>()(thrown)));
+  if (dice.Throw(2) == 0) cell.zero_ranks = 2;
+}
+
 // All that a mesh leaves open.
 void ThrowRest(Cell& cell, Dice& dice) {
   cell.schedule =
@@ -118,6 +129,7 @@ Cell RandomCell(Dice& dice, int most_ranks) {
   ThrowGrids(cell);
   ThrowAdapters(cell);
   ThrowContext(cell, most_ranks);
+  ThrowZeroRanks(cell);
   return cell;
 }
 
@@ -128,6 +140,7 @@ Cell SpreadAnew(Cell cell, Dice& dice, int most_ranks) {
   } while (cell.micro_batches % cell.data != 0 || cell.ranks() == before);
   ThrowRest(cell, dice);
   ThrowContext(cell, most_ranks);
+  ThrowZeroRanks(cell);
   return cell;
 }
 

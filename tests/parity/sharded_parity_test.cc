@@ -1,12 +1,14 @@
 // ZeRO 2 and 3 in the parity matrix, ranks as threads: gradients that exist whole only until they
 // are summed, and weights that exist whole only while a layer runs, give the loss and gradients of
-// one process; with one micro-batch a data rank, the bits of ZeRO 0.
+// one process; with one micro-batch a data rank, the bits of ZeRO 0. Hierarchical ZeRO, of which
+// several groups of ranks hold a copy each, gives them too.
 
 #include <ATen/Parallel.h>
 
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <map>
+#include <string>
 
 #include "tests/parity/cell.h"
 #include "tests/trainer/scratch_folder.h"
@@ -22,14 +24,7 @@ const CellResult& Known(const Cell& cell) {
   return known[name];
 }
 
-const CellResult& OneProcess(Cell cell) {
-  cell.data = cell.pipeline = cell.tensor = 1;
-  cell.zero = cell.chunks = 0;
-  cell.encoder = EncoderPlacement::kInline;
-  cell.schedule = "gpipe";
-  cell.recompute = "none";
-  return Known(cell);
-}
+const CellResult& OneProcess(const Cell& cell) { return Known(InOneProcess(cell)); }
 
 void Check(const Cell& cell, bool same_as_whole_state) {
   at::set_num_threads(1);
@@ -46,6 +41,18 @@ void Check(const Cell& cell, bool same_as_whole_state) {
   std::printf("cell\t%s\n", Row(cell, errors, same_bits).c_str());
   INFO(ToString(errors));
   CHECK(errors.Within(BoundsOf(cell)));
+  CHECK(result.copies_agree);
+}
+
+// Weights that were saved there are those that a cell begins with.
+void CheckRead(const CellResult& saved, Cell next, const std::string& folder) {
+  next.steps = 0;
+  INFO("read by " << ToString(next));
+  const CellResult read = RunCell(next, {}, {.load = folder, .save = ""});
+  for (const auto& [name, weight] : saved.weights) {
+    INFO(name);
+    CHECK(weight.equal(read.weights.at(name)));
+  }
 }
 
 TEST_CASE("sharded parity: one micro-batch a data rank has the bits of whole state",
@@ -145,18 +152,91 @@ TEST_CASE("sharded parity: a checkpoint of any stage of ZeRO is read by any othe
   cell.freeze = {"projector"};
   const CellResult saved = RunCell(cell, {}, {.load = "", .save = folder.path()});
   Cell next = cell;
-  next.steps = 0;
   for (const int zero : {0, 1, 2, 3}) {
     for (const int data : {1, 2}) {
       next.zero = zero;
       next.data = data;
-      INFO(ToString(cell) << " read by " << ToString(next));
-      const CellResult read = RunCell(next, {}, {.load = folder.path(), .save = ""});
-      for (const auto& [name, weight] : saved.weights) {
-        INFO(name);
-        CHECK(weight.equal(read.weights.at(name)));
-      }
+      CheckRead(saved, next, folder.path());
     }
+  }
+}
+
+TEST_CASE("sharded parity: copies of what pairs of ranks share out", "[parity][cpu]") {
+  Cell cell;
+  cell.model = GENERATE("internvl-qwen2", "qwen2-tied");
+  cell.zero = GENERATE(1, 2, 3);
+  cell.data = 4;
+  cell.zero_ranks = 2;
+  cell.micro_batches = GENERATE(3, 4, 8);
+  cell.precision = GENERATE("fp32", "bf16", "fp16");
+  Check(cell, false);
+}
+
+TEST_CASE("sharded parity: copies have the same bits with any stage of ZeRO", "[parity][cpu]") {
+  at::set_num_threads(1);
+  Cell cell;
+  cell.model = GENERATE("internvl-qwen2", "qwen2-tied");
+  cell.data = cell.micro_batches = GENERATE(4, 6);
+  cell.zero_ranks = cell.data / 2;
+  cell.zero = 1;
+  const CellResult first = RunCell(cell);
+  for (const int zero : {2, 3}) {
+    cell.zero = zero;
+    INFO(ToString(cell));
+    CHECK(SameBits(RunCell(cell), first));
+  }
+}
+
+TEST_CASE("sharded parity: copies over pipeline, tensor and context ranks", "[parity][cpu]") {
+  Cell cell;
+  cell.zero = GENERATE(1, 2, 3);
+  cell.zero_ranks = 2;
+  cell.data = 4;
+  SECTION("pipeline ranks, a tied weight in two stages") {
+    cell.model = GENERATE("internvl-qwen2", "qwen2-tied");
+    cell.pipeline = 2;
+    cell.schedule = GENERATE("1f1b", "zb_v");
+    cell.recompute = "random 3";
+  }
+  SECTION("tensor ranks") {
+    cell.tensor = 2;
+    cell.sequence = GENERATE(false, true);
+  }
+  SECTION("context ranks") {
+    cell.data = 2;
+    cell.context = 2;
+  }
+  SECTION("frozen modules") { cell.freeze = {"vision", "llm"}; }
+  SECTION("adapters") { cell.model = "internvl-qwen2+lora"; }
+  Check(cell, false);
+}
+
+TEST_CASE("sharded parity: copies beside those of an encoder in the bubbles", "[parity][cpu]") {
+  Cell cell;
+  cell.encoder = GENERATE(EncoderPlacement::kThreePhase, EncoderPlacement::kOptimus);
+  cell.zero = 1;
+  cell.zero_ranks = 2;
+  cell.data = 4;
+  cell.pipeline = 2;
+  cell.micro_batches = 8;
+  Check(cell, false);
+}
+
+TEST_CASE("sharded parity: a checkpoint of copies is read by any mesh, and the other way",
+          "[parity][cpu]") {
+  at::set_num_threads(1);
+  const ScratchFolder folder;
+  Cell cell;
+  cell.data = cell.micro_batches = 4;
+  cell.zero = GENERATE(1, 2, 3);
+  cell.zero_ranks = GENERATE(0, 2);
+  cell.precision = GENERATE("fp32", "bf16");
+  const CellResult saved = RunCell(cell, {}, {.load = "", .save = folder.path()});
+  Cell next = cell;
+  next.zero_ranks = cell.zero_ranks == 0 ? 2 : 0;
+  for (const int zero : {1, 2, 3}) {
+    next.zero = zero;
+    CheckRead(saved, next, folder.path());
   }
 }
 

@@ -88,6 +88,31 @@ TEST_CASE("sequence parallelism needs tensor ranks") {
   CHECK_FALSE(PlanOf(parallel, 2).sequence);
 }
 
+TEST_CASE("several groups of ranks may hold a copy each of what ZeRO shares out") {
+  ParallelSection parallel;
+  parallel.zero = 2;
+  parallel.zero_ranks = 2;
+  const Plan plan = PlanOf(parallel, 4);
+  CHECK(plan.shards() == 2);
+  CHECK(DescribePlan(plan) == "data 4 x pipeline 1 x tensor 1, ZeRO-2 on 2 ranks each");
+  CHECK(PlanToYaml(plan, {}).find("  zero: 2\n  zero_ranks: 2\n") != std::string::npos);
+  parallel.zero_ranks = 4;  // all of them
+  CHECK(PlanOf(parallel, 4).zero_ranks == 0);
+  parallel.zero_ranks = 3;
+  CHECK_THROWS_WITH(PlanOf(parallel, 4),
+                    "parallel.zero_ranks: 3 ranks do not divide the 4 with the same weights "
+                    "(parallel.data x parallel.context); use a divisor of 4");
+  parallel.zero_ranks = 1;
+  CHECK_THROWS_WITH(PlanOf(parallel, 4),
+                    "parallel.zero_ranks: one rank shares out nothing; leave it out, or set "
+                    "parallel.zero to 1, 2 or 3 and this to 2 or more");
+  parallel.zero_ranks = 2;
+  parallel.zero = 0;
+  CHECK_THROWS_WITH(PlanOf(parallel, 4),
+                    "parallel.zero_ranks: zero: 0 shares out nothing; leave it out, or set "
+                    "parallel.zero to 1, 2 or 3 and this to 2 or more");
+}
+
 TEST_CASE("context ranks share out tokens and pictures, or are refused") {
   ParallelSection parallel;
   parallel.context = 2;

@@ -24,7 +24,7 @@ void AddPart(const Parameter& parameter, const at::Tensor& flat, at::Tensor& who
 
 void AddGradient(ParallelModel& model, size_t index, at::Tensor& whole) {
   const Parameter& parameter = *model.parameters().parameters()[index];
-  if (!parameter.part.owner || !parameter.trainable) return;
+  if (!parameter.part.owner || !parameter.trainable || !model.first_copy()) return;
   const int rank = model.shard();
   const Shards& shards = model.shards();
   if (shards.ranks() == 1) {

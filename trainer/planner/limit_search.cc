@@ -141,6 +141,7 @@ class LimitSearch {
     pinned.pins.pipeline = simple.pipeline();
     pinned.pins.tensor = simple.tensor();
     pinned.pins.sharded = simple.sharded;
+    if (simple.zero_ranks > 0) pinned.pins.zero_ranks = simple.zero_ranks;
     const PlanPins& pins = request.pins;
     const bool free = !pins.data && !pins.pipeline && !pins.tensor;
     return free ? std::vector{pinned, request} : std::vector{pinned};

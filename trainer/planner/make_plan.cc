@@ -285,11 +285,31 @@ void RequireContext(const RunConfig& config, const ModelConfig& model) {
       key, adapted ? "model.adapter.dropout" : "model.drop_path"));
 }
 
+std::optional<int> ZeroRanks(const RunConfig& config) {
+  const ParallelSection& parallel = config.parallel;
+  if (!parallel.zero_ranks) return std::nullopt;
+  if (*parallel.zero_ranks == 1 || parallel.zero.value_or(1) == 0) {
+    throw ConfigError(
+        fmt::format("parallel.zero_ranks: {} shares out nothing; {}",
+                    parallel.zero == 0 ? "zero: 0" : "one rank",
+                    "leave it out, or set parallel.zero to 1, 2 or 3 and this to 2 or more"));
+  }
+  return static_cast<int>(*parallel.zero_ranks);
+}
+
 Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
   const ParallelSection& parallel = config.parallel;
   Plan plan = PlanOnMesh(config, model, ranks);
   plan.schedule = parallel.schedule.value_or("1f1b");
   plan.sharded = ShardedStateOf(static_cast<int>(parallel.zero.value_or(1)));
+  plan.zero_ranks = ZeroRanks(config).value_or(0);
+  if (plan.zero_ranks > 0 && plan.same_weights() % plan.zero_ranks != 0) {
+    throw ConfigError(
+        fmt::format("parallel.zero_ranks: {} ranks do not divide the {} with the same weights "
+                    "(parallel.data x parallel.context); use a divisor of {}",
+                    plan.zero_ranks, plan.same_weights(), plan.same_weights()));
+  }
+  if (plan.zero_ranks == plan.same_weights()) plan.zero_ranks = 0;
   plan.sequence = parallel.sequence;
   if (plan.sequence && plan.tensor() == 1) {
     throw ConfigError(
@@ -369,7 +389,8 @@ std::string DescribePlan(const Plan& plan) {
     text += fmt::format(", {}, layers {}", plan.schedule, fmt::join(plan.stage_layers(), " + "));
   }
   if (plan.sequence) text += ", sequence parallel";
-  if (plan.optimizer_shards() > 1) text += fmt::format(", ZeRO-{}", ZeroStage(plan.sharded));
+  if (plan.shards() > 1) text += fmt::format(", ZeRO-{}", ZeroStage(plan.sharded));
+  if (plan.zero_ranks > 0) text += fmt::format(" on {} ranks each", plan.zero_ranks);
   for (const Recompute kind : {Recompute::kFull, Recompute::kAttention, Recompute::kMlp}) {
     const auto count = std::count(plan.recompute.begin(), plan.recompute.end(), kind);
     if (count > 0) text += fmt::format(", recompute {} of {} layers", ToString(kind), count);

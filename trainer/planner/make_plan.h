@@ -18,6 +18,10 @@ namespace equipoise {
 // not support the plan.
 Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks);
 
+// `parallel.zero_ranks`; nothing where it is absent. Throws ConfigError where there is nothing to
+// share out.
+std::optional<int> ZeroRanks(const RunConfig& config);
+
 // Where the encoder is to lie (parallel.encoder). Throws ConfigError for settings that contradict
 // each other or the model.
 EncoderPins EncoderPinsOf(const RunConfig& config, const ModelConfig& model);

@@ -24,6 +24,7 @@ PlanPins PlanPinsOf(const RunConfig& config, const ModelConfig& model) {
   RequireContext(config, model);
   pins.context = static_cast<int>(parallel.context);
   if (parallel.zero) pins.sharded = ShardedStateOf(static_cast<int>(*parallel.zero));
+  pins.zero_ranks = ZeroRanks(config);
   pins.encoder = EncoderPinsOf(config, model);
   if (parallel.schedule && FindSchedule(*parallel.schedule)) pins.schedule = parallel.schedule;
   if (!parallel.stage_layers.empty()) {

@@ -24,7 +24,8 @@ std::string DescribeMesh(const Plan& plan) {
   if (plan.pipeline() > 1) text += ", " + plan.schedule;
   if (plan.chunks() > 1) text += fmt::format(" x {}", plan.chunks());
   if (plan.sequence) text += ", sequence parallel";
-  return fmt::format("{}, ZeRO {}", text, ZeroStage(plan.sharded));
+  text = fmt::format("{}, ZeRO {}", text, ZeroStage(plan.sharded));
+  return plan.zero_ranks > 0 ? fmt::format("{} on {} ranks each", text, plan.zero_ranks) : text;
 }
 
 }  // namespace equipoise

@@ -17,7 +17,7 @@ struct SectionLines {
     const std::string text = PlanFieldText(value);
     const bool inline_encoder = text == (name == "encoder" ? "inline" : "0");
     if (name.substr(0, 7) == "encoder" && inline_encoder) return;
-    if (name == "context" && text == "1") return;
+    if ((name == "context" && text == "1") || (name == "zero_ranks" && text == "0")) return;
     const bool apart = section.find("encoder: disaggregated") != std::string::npos;
     if (name == "encoder_chunks" && apart) return;  // always one
     if (name == "encoder_tensor" && (apart || text == tensor)) return;

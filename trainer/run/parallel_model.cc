@@ -35,15 +35,15 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
                              Communicator& world, TimelineRecorder& recorder)
     : plan_(plan),
       world_(world),
-      groups_(plan.mesh, world),
+      groups_(plan.mesh, world, plan.shards() > 1 ? plan.shards() : 0),
       recorder_(recorder),
       plan_schedule_(plan),
       costs_(options.costs),
       forward_only_(config, plan, kAllComponents) {
-  Communicator& same_weights = groups_.same_weights();
+  Communicator& shards = groups_.shards();
   Communicator& pipeline = groups_.along(Axis::kPipeline);
   ModelPart::Options part = options.part;
-  part.sharding = {plan.sharded, same_weights.size(), same_weights.rank()};
+  part.sharding = {plan.sharded, shards.size(), shards.rank()};
   if (plan.tensor() > 1)
     part.tensor = {&groups_.along(Axis::kTensor), groups_.at.tensor, plan.tensor(), plan.sequence};
   const ExecutorLane lane = LaneHere();
@@ -63,16 +63,18 @@ ParallelModel::ParallelModel(const ModelConfig& config, const Plan& plan, const 
   encoder_copy_ = part_->encoder_copy();
   if (plan.encoder_copies() > 1) SplitCopies();
   shards_ = std::make_unique<Shards>(
-      ZeroShards(plan.sharded, part_->parameters(), same_weights, options.bucket_bytes, &copied_));
+      ZeroShards(plan.sharded, part_->parameters(), shards, options.bucket_bytes, &copied_));
   if (part.sharding.gradients()) {
-    units_ = std::make_unique<ShardedUnits>(part_->parameters(), same_weights);
+    units_ = std::make_unique<ShardedUnits>(part_->parameters(), shards);
     part_->units = units_.get();
   } else if (shards_->ranks() > 1) {
-    reducer_ = std::make_unique<GradientReducer>(part_->parameters(), same_weights, *shards_);
+    reducer_ = std::make_unique<GradientReducer>(part_->parameters(), shards, *shards_,
+                                                 groups_.shard_copies());
   } else {
     GradientReducer::Options reduce;
     reduce.bucket_bytes = options.bucket_bytes;
-    reducer_ = std::make_unique<GradientReducer>(part_->parameters(), same_weights, reduce);
+    reducer_ =
+        std::make_unique<GradientReducer>(part_->parameters(), groups_.same_weights(), reduce);
   }
   executor_ = std::make_unique<Executor>(*part_, pipeline, recorder_, part.device, lane);
   pipeline.Connect(Neighbours(part_->plan().graph()));
@@ -230,7 +232,7 @@ void ParallelModel::SumEncoderCopies() {
 }
 
 ZeroOptimizer::Groups ParallelModel::optimizer_groups() {
-  return {groups_.same_weights(), world_, copies_group_.get(), copied_};
+  return {groups_.shards(), world_, groups_.shard_copies(), copies_group_.get(), copied_};
 }
 
 void ParallelModel::FinishReduction() {
@@ -238,6 +240,14 @@ void ParallelModel::FinishReduction() {
   SumTied();
   SumEncoderCopies();
   if (reducer_) reducer_->Finish();
+  if (units_) SumShardCopies();
+}
+
+// The slices that this rank's group has summed, over the groups.
+void ParallelModel::SumShardCopies() {
+  at::Tensor& slices = parameters().gradient();
+  if (groups_.shard_copies() == nullptr || slices.numel() == 0) return;
+  groups_.shard_copies()->AllReduce(slices, ReduceOp::kSum).WaitOnStream();
 }
 
 }  // namespace equipoise

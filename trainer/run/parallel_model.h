@@ -73,10 +73,14 @@ class ParallelModel {
   }
   // What makes layers whole, where gradients are shared out; else null.
   const ShardedUnits* units() const { return units_.get(); }
-  // The shards of gradients and optimizer state over the ranks with the same weights (ZeRO), and
-  // this rank's place among these.
+  // The shards of gradients and optimizer state over the ranks that share out a copy of them
+  // (ZeRO), and this rank's place among these.
   const Shards& shards() const { return *shards_; }
-  int shard() const { return groups_.same_weights().rank(); }
+  int shard() const { return groups_.shards().rank(); }
+  // Whether this rank's copy is the first of them.
+  bool first_copy() const {
+    return groups_.shard_copies() == nullptr || groups_.shard_copies()->rank() == 0;
+  }
   // The ranks that share the optimizer's state, and what of it.
   ZeroOptimizer::Groups optimizer_groups();
   // Whether this rank, among those of its model replica, is one that reports the loss: each context
@@ -119,6 +123,7 @@ class ParallelModel {
   int64_t CopiedNumel() const;
   at::Tensor SummedGradient(const Parameter& parameter);
   void FinishReduction();
+  void SumShardCopies();
   void PadLoads(std::vector<LayerLoad>& loads);
 
   Plan plan_;

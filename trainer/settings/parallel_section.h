@@ -18,7 +18,7 @@ struct ParallelSection {
   std::optional<int64_t> encoder_ranks, encoder_chunks, encoder_tensor;
   std::optional<std::string> schedule;
   std::vector<int64_t> stage_layers;
-  std::optional<int64_t> zero;
+  std::optional<int64_t> zero, zero_ranks;
   bool prefetch = false;
   bool sequence = false;
   int64_t context = 1;
@@ -77,6 +77,11 @@ struct ParallelSection {
         "what data ranks share out: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 weights "
         "too (FSDP); absent = planned, or 1",
         Between(0, 3));
+    visit("zero_ranks", zero_ranks,
+          "hierarchical ZeRO (hybrid sharding): of the ranks with the same weights so many "
+          "neighbours, such as those of a node, share out one copy of what `zero` says, and other "
+          "copies lie on the others; absent = planned, or all of them in one",
+          Between(1, 1 << 20));
     visit("sequence", sequence,
           "sequence parallelism: tensor ranks share out the language model's tokens too, "
           "between linears and in what is kept for backward; needs parallel.tensor of 2 or more");
