@@ -39,8 +39,9 @@ struct PlanPins {
   std::optional<std::string> schedule;  // a name of parallel/schedule/builders.h
   std::vector<int> stage_begins;        // empty: searched
   std::vector<Recompute> recompute;     // by layer; empty: by the rule
-  bool sequence = false;                // not searched; true: plans with tensor ranks alone
-  int context = 1;                      // not searched; `style` has it too
+  // Absent: searched; true: plans with tensor ranks alone.
+  std::optional<bool> sequence = false;
+  int context = 1;  // not searched here (trainer/planner/limit_search.h); `style` has it too
 };
 
 // Input of the search for a plan.

@@ -45,6 +45,7 @@ class Search {
     ConsiderAll(std::move(plain));
     if (!filled.empty()) ConsiderAll(Guided(std::move(filled)));
     ConsiderAll(WithLanes(BestInBubbles()));
+    ConsiderAll(WithSequence(BestAndMisfits()));
     if (!request_.pins.sharded) ConsiderAll(SharedPasses());
     ConsiderAll(WithinNodes(Best()));
     if (!request_.pins.sharded) ConsiderWholeState();
@@ -56,6 +57,7 @@ class Search {
     double least = kNever;
     std::vector<Plan> shapes = ShapesWithRoom();
     for (Plan& lanes : WithLanes(shapes)) shapes.push_back(std::move(lanes));
+    for (Plan& sequence : WithSequence(shapes)) shapes.push_back(std::move(sequence));
     for (const Plan& shape : shapes) {
       least = std::min(least, FitterOf(shape).LowerBound(shape));
     }
@@ -65,6 +67,7 @@ class Search {
   // Whether Run() finds a plan.
   bool AnyFits() {
     std::vector<Plan> shapes = ShapesWithRoom();
+    for (Plan& sequence : WithSequence(shapes)) shapes.push_back(std::move(sequence));
     // The least state first: it is the most likely to fit.
     std::stable_sort(shapes.begin(), shapes.end(), [this](const Plan& a, const Plan& b) {
       return StateBytes(a) < StateBytes(b);
@@ -235,6 +238,30 @@ class Search {
       if (best.size() < static_cast<size_t>(request_.keep)) best.push_back(each.plan);
     }
     return best;
+  }
+
+  // Those, and the shapes whose state would fit.
+  std::vector<Plan> BestAndMisfits() {
+    std::vector<Plan> plans = Best();
+    for (const RejectedPlan& each : result_.rejected) {
+      if (each.missing_bytes > 0 && StateBytes(each.plan) <= Room()) plans.push_back(each.plan);
+    }
+    return plans;
+  }
+
+  // The shapes with tensor ranks that share out rows too (sequence parallelism), where that is
+  // open: they keep less, and compute less between split products.
+  std::vector<Plan> WithSequence(const std::vector<Plan>& plans) const {
+    std::vector<Plan> shapes;
+    if (request_.pins.sequence) return shapes;
+    for (Plan shape : plans) {
+      if (shape.tensor() == 1 || shape.sequence) continue;
+      shape.sequence = true;
+      shape.stage_begins.clear();
+      shape.recompute.clear();
+      shapes.push_back(std::move(shape));
+    }
+    return shapes;
   }
 
   // The shapes with a copy in each node of what is shared out, where that is open and several nodes

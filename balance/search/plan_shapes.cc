@@ -82,7 +82,7 @@ std::string Pinned(const PlanPins& pins) {
   add("pipeline", pins.pipeline);
   add("tensor", pins.tensor);
   if (pins.context > 1) add("context", std::optional<int>(pins.context));
-  if (pins.sequence) add("sequence", std::optional<bool>(true));
+  if (pins.sequence.value_or(false)) add("sequence", pins.sequence);
   add("chunks", pins.chunks);
   add("schedule", pins.schedule);
   if (pins.encoder.placement && pins.encoder.placement != EncoderPlacement::kInline) {
@@ -160,7 +160,7 @@ std::vector<Plan> PlanShapes(const PlanRequest& request) {
   std::vector<Plan> shapes;
   for (const int tensor : Divisors(request.ranks)) {
     if (pins.tensor ? *pins.tensor != tensor : !MayShareLayers(request, tensor)) continue;
-    if (pins.sequence && tensor == 1) continue;
+    if (pins.sequence.value_or(false) && tensor == 1) continue;
     if (request.ranks / tensor % pins.context != 0) continue;
     const int others = request.ranks / tensor / pins.context;
     for (const int pipeline : Divisors(others)) {
@@ -177,7 +177,7 @@ std::vector<Plan> PlanShapes(const PlanRequest& request) {
         if (pins.context > 1 && encoder != EncoderPlacement::kInline) continue;
         for (Plan& plan : PlansOf(encoder, request, degrees)) {
           shapes.push_back(std::move(plan));
-          shapes.back().sequence = pins.sequence;
+          shapes.back().sequence = pins.sequence.value_or(false);
         }
       }
     }

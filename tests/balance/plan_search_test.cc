@@ -132,6 +132,33 @@ TEST_CASE("what is pinned stays", "[plan_search][cpu]") {
   CHECK(SearchPlans(request).plans.front().plan.stage_begins == request.pins.stage_begins);
 }
 
+TEST_CASE("sequence parallelism is searched where it is open", "[plan_search][cpu]") {
+  PlanRequest request = Request("internvl2-26b", 2, 32);
+  request.pins.tensor = 4;
+  const auto best = [&](std::optional<bool> sequence) {
+    request.pins.sequence = sequence;
+    return SearchPlans(request).plans.front();
+  };
+  const ScoredPlan without = best(false), with = best(true), either = best(std::nullopt);
+  CHECK_FALSE(without.plan.sequence);
+  CHECK(with.plan.sequence);
+  CHECK(either.step_s == Approx(std::min(without.step_s, with.step_s)));
+  CHECK(LeastStepSeconds(request) <= either.step_s);
+  // Memory that is enough for what tensor ranks keep when they share out rows too.
+  request.recompute = RecomputeRule::kNone;
+  request.pins.pipeline = 1;
+  request.pins.sharded = ShardedState::kOptimizer;
+  request.cluster.memory_bytes = int64_t{1} << 50;
+  const int64_t whole = best(false).peak_bytes(), shared = best(true).peak_bytes();
+  REQUIRE(shared < whole);
+  request.cluster.memory_bytes = (shared + whole) / 2;
+  request.pins.sequence = false;
+  CHECK_FALSE(SomePlanFits(request));
+  request.pins.sequence = std::nullopt;
+  CHECK(SomePlanFits(request));
+  CHECK(SearchPlans(request).plans.front().plan.sequence);
+}
+
 TEST_CASE("state is shared out within nodes where links between them are slow",
           "[plan_search][cpu]") {
   PlanRequest request = Request("internvl2-8b", 4, 64);

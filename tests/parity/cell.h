@@ -60,6 +60,9 @@ ModelConfig CellModel(const std::string& name);
 Plan CellPlan(const Cell& cell, const ModelConfig& config);
 // The same model, batches and frozen modules in one process, without recomputation.
 Cell InOneProcess(Cell cell);
+// The same in one process as many times as there are data, context and tensor ranks: no pipeline,
+// no ZeRO, no recomputation, the encoder inline.
+Cell WithoutPipeline(Cell cell);
 
 // Sets this rank's part of the weights of the first step; they depend on their names alone.
 void SetWeights(FlatParameters& parameters, bool nudged = false);
@@ -92,6 +95,9 @@ struct CellFolders {
 // Weights and batches depend on model, modality and number of micro-batches alone.
 CellResult RunCell(const Cell& cell, const CellDevices& devices = {},
                    const CellFolders& folders = {});
+
+// RunCell(), once for all cells that compare with it.
+const CellResult& Known(const Cell& cell);
 
 // Runs one rank of a cell, where ranks are no threads. Collective over `world`, which has
 // cell.ranks() ranks. Gives what this rank contributes: over all ranks everything comes once, a
@@ -139,6 +145,9 @@ CellErrors Compare(const CellResult& result, const CellResult& expected);
 // another kind of device. A mesh that trains less fails them: all moves are then 1 from those of
 // one process.
 CellErrors BoundsOf(const Cell& cell, bool other_device = false);
+// Whether errors beside `one`, the cell in one process, are within its bounds, or where tensor or
+// context ranks round their partial sums to 16 bits within twice what that process is from fp32.
+bool WithinRounding(const Cell& cell, const CellErrors& errors, const CellResult& one);
 // Of each kind the larger of the bound and `factor` times what was measured.
 CellErrors AtLeast(const CellErrors& bounds, const CellErrors& measured, double factor);
 // "loss 1.0e-07, gradients 2.0e-06, ..."

@@ -6,30 +6,12 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdio>
-#include <map>
 
 #include "models/families/families.h"
 #include "tests/parity/cell.h"
 
 namespace equipoise::testing {
 namespace {
-
-// Computed once for all cells that compare with it.
-const CellResult& Reference(Cell cell, int data, int pipeline, int tensor) {
-  static std::map<std::string, CellResult> known;
-  cell.data = data;
-  cell.zero = 0;
-  cell.pipeline = pipeline;
-  cell.tensor = tensor;
-  cell.encoder = EncoderPlacement::kInline;
-  cell.schedule = "gpipe";
-  cell.chunks = 0;
-  cell.stage_begins.clear();
-  cell.recompute = "none";
-  const std::string name = ToString(cell);
-  if (known.count(name) == 0) known[name] = RunCell(cell);
-  return known[name];
-}
 
 // Whether the head is on another stage than the embedding.
 bool HeadIsApart(const Cell& cell) {
@@ -47,26 +29,21 @@ bool HeadIsApart(const Cell& cell) {
 const CellResult& SameSums(const Cell& cell) {
   const bool tied = cell.model == "qwen2-tied" || cell.model == "qwen2_vl";
   const bool apart = tied && HeadIsApart(cell);
-  return Reference(cell, cell.data, apart ? 2 : 1, cell.tensor);
+  Cell same = WithoutPipeline(cell);
+  same.pipeline = apart ? 2 : 1;
+  return Known(same);
 }
 
 void Check(const Cell& cell) {
   at::set_num_threads(1);
   INFO(ToString(cell));
-  const CellResult result = RunCell(cell), &one = Reference(cell, 1, 1, 1);
+  const CellResult result = RunCell(cell), &one = Known(InOneProcess(cell));
   const CellErrors errors = Compare(result, one);
   const bool same_bits = SameBits(result, SameSums(cell));
   // A row of the table that scripts/parity makes.
   std::printf("cell\t%s\n", Row(cell, errors, same_bits).c_str());
   INFO(ToString(errors));
-  CellErrors bounds = BoundsOf(cell);
-  if (cell.precision != "fp32" && cell.tensor > 1) {
-    // Partial sums rounded to bf16: at most twice as far as one process is from fp32.
-    Cell exact = cell;
-    exact.precision = "fp32";
-    bounds = AtLeast(bounds, Compare(one, Reference(exact, 1, 1, 1)), 2);
-  }
-  CHECK(errors.Within(bounds));
+  CHECK(WithinRounding(cell, errors, one));
   CHECK(same_bits);
 }
 
@@ -177,7 +154,7 @@ void CheckInBubbles(const Cell& cell) {
   at::set_num_threads(1);
   INFO(ToString(cell));
   const CellResult result = RunCell(cell), &same = SameSums(cell);
-  const CellErrors errors = Compare(result, Reference(cell, 1, 1, 1));
+  const CellErrors errors = Compare(result, Known(InOneProcess(cell)));
   std::printf("cell\t%s\n", Row(cell, errors, SameBits(result, same)).c_str());
   INFO(ToString(errors));
   CHECK(errors.Within(BoundsOf(cell)));

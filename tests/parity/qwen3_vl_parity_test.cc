@@ -23,42 +23,16 @@ Cell Base() {
   return cell;
 }
 
-// The same sums without a pipeline.
-Cell Flat(Cell cell) {
-  cell.pipeline = 1;
-  cell.encoder = EncoderPlacement::kInline;
-  cell.schedule = "gpipe";
-  cell.chunks = 0;
-  cell.stage_begins.clear();
-  cell.recompute = "none";
-  cell.zero = 0;
-  return cell;
-}
-
-CellResult RunOne(Cell cell) {
-  cell = Flat(cell);
-  cell.data = cell.tensor = 1;
-  cell.sequence = false;
-  return RunCell(cell);
-}
-
 // `same_bits`: of the mesh without a pipeline.
 void Check(const Cell& cell, bool same_bits = true) {
   at::set_num_threads(1);
   INFO(ToString(cell));
-  const CellResult result = RunCell(cell), one = RunOne(cell);
+  const CellResult result = RunCell(cell), &one = Known(InOneProcess(cell));
   const CellErrors errors = Compare(result, one);
-  const bool same = SameBits(result, RunCell(Flat(cell)));
+  const bool same = SameBits(result, Known(WithoutPipeline(cell)));
   std::printf("cell\t%s\n", Row(cell, errors, same).c_str());
   INFO(ToString(errors));
-  CellErrors bounds = BoundsOf(cell);
-  if (cell.precision != "fp32" && cell.tensor > 1) {
-    // Partial sums rounded to bf16: at most twice as far as one process is from fp32.
-    Cell exact = cell;
-    exact.precision = "fp32";
-    bounds = AtLeast(bounds, Compare(one, RunOne(exact)), 2);
-  }
-  CHECK(errors.Within(bounds));
+  CHECK(WithinRounding(cell, errors, one));
   CHECK(result.copies_agree);
   if (same_bits) CHECK(same);
 }

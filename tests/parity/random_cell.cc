@@ -144,13 +144,4 @@ Cell SpreadAnew(Cell cell, Dice& dice, int most_ranks) {
   return cell;
 }
 
-bool WithinRounding(const Cell& cell, const CellErrors& errors, const CellResult& one) {
-  const CellErrors bounds = BoundsOf(cell);
-  if (errors.Within(bounds) || cell.precision == "fp32" || (cell.tensor == 1 && cell.context == 1))
-    return errors.Within(bounds);
-  Cell exact = InOneProcess(cell);
-  exact.precision = "fp32";
-  return errors.Within(AtLeast(bounds, Compare(one, RunCell(exact)), 2));
-}
-
 }  // namespace equipoise::testing

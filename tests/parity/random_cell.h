@@ -27,8 +27,4 @@ Cell RandomCell(Dice& dice, int most_ranks);
 // The same model, batches and frozen modules, spread at random over another number of ranks.
 Cell SpreadAnew(Cell cell, Dice& dice, int most_ranks);
 
-// Whether errors beside `one`, the cell in one process, are within its bounds, or where tensor
-// ranks round their partial sums to 16 bits within twice what that process is from fp32.
-bool WithinRounding(const Cell& cell, const CellErrors& errors, const CellResult& one);
-
 }  // namespace equipoise::testing

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdio>
-#include <map>
 
 #include "parallel/schedule/builders.h"
 #include "tests/parity/cell.h"
@@ -16,37 +15,11 @@
 namespace equipoise::testing {
 namespace {
 
-// Computed once for all cells that compare with it.
-const CellResult& Known(const Cell& cell) {
-  static std::map<std::string, CellResult> known;
-  const std::string name = ToString(cell);
-  if (known.count(name) == 0) known[name] = RunCell(cell);
-  return known[name];
-}
-
-Cell Plain(Cell cell) {
-  cell.encoder = EncoderPlacement::kInline;
-  cell.encoder_ranks = cell.encoder_chunks = 1;
-  cell.schedule = "gpipe";
-  cell.chunks = 0;
-  cell.stage_begins.clear();
-  cell.recompute = "none";
-  return cell;
-}
-
-const CellResult& OneProcess(const Cell& cell) {
-  Cell one = Plain(cell);
-  one.data = one.pipeline = one.tensor = 1;
-  one.zero = 0;
-  one.sequence = false;
-  return Known(one);
-}
-
 // What a cell has the bits of: as many data and tensor ranks without a pipeline; of a tied weight
 // with one, as the head's share is added apart there. ZeRO 2 and 3 add micro-batches over data
 // ranks first.
 const CellResult& SameSums(const Cell& cell, bool sequence) {
-  Cell same = Plain(cell);
+  Cell same = WithoutPipeline(cell);
   const int stages =
       cell.pipeline * std::max(cell.chunks, FindSchedule(cell.schedule)->fewest_chunks);
   const bool tied = cell.model.starts_with("qwen2-tied") || cell.model == "qwen2_vl";
@@ -61,7 +34,7 @@ void Check(Cell cell) {
   cell.sequence = true;
   INFO(ToString(cell));
   const CellResult result = RunCell(cell);
-  const CellErrors errors = Compare(result, OneProcess(cell));
+  const CellErrors errors = Compare(result, Known(InOneProcess(cell)));
   const bool same_bits = SameBits(result, SameSums(cell, true));
   std::printf("cell\t%s\n", Row(cell, errors, same_bits).c_str());
   INFO(ToString(errors));

@@ -7,7 +7,6 @@
 
 #include <catch2/catch.hpp>
 #include <cstdio>
-#include <map>
 #include <string>
 
 #include "tests/parity/cell.h"
@@ -15,14 +14,6 @@
 
 namespace equipoise::testing {
 namespace {
-
-// Computed once for all cells that compare with it.
-const CellResult& Known(const Cell& cell) {
-  static std::map<std::string, CellResult> known;
-  const std::string name = ToString(cell);
-  if (known.count(name) == 0) known[name] = RunCell(cell);
-  return known[name];
-}
 
 const CellResult& OneProcess(const Cell& cell) { return Known(InOneProcess(cell)); }
 

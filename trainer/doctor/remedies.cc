@@ -97,7 +97,8 @@ std::vector<RemedySearch::Choice> RemedySearch::Choices(const PlannedConfig& pla
                                     config.parallel.data.reset();
                                     config.parallel.pipeline.reset();
                                     config.parallel.tensor.reset();
-                                    config.parallel.sequence = false;
+                                    config.parallel.sequence.reset();
+                                    config.parallel.zero_ranks.reset();
                                     config.parallel.encoder_ranks.reset();
                                     config.parallel.encoder_chunks.reset();
                                     config.parallel.encoder_tensor.reset();

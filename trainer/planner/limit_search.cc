@@ -9,6 +9,7 @@
 
 #include "configs/base/error.h"
 #include "trainer/planner/make_plan.h"
+#include "trainer/planner/plan_pins.h"
 
 // Two loops around the search for a plan, over the limits on a pack. The first lowers the limits
 // until a plan fits: LowerLimits() is ordered and memory grows with the limits, so that
@@ -168,11 +169,36 @@ class LimitSearch {
   const MeshChoice meshes_;
 };
 
+// The run with the fewest context ranks, of 2 or more, with which a plan fits.
+std::optional<FittedRun> FitWithContext(const SampleCosts& costs, RunConfig config,
+                                        const PlannedRun& first, PlanRequest request,
+                                        MeshChoice meshes) {
+  if (config.parallel.encoder == "auto") config.parallel.encoder = "inline";
+  for (int context = 2; context <= request.ranks; ++context) {
+    if (request.ranks % context != 0) continue;
+    config.parallel.context = request.style.context = context;
+    try {
+      request.pins = PlanPinsOf(config, request.model);
+    } catch (const ConfigError&) {
+      return std::nullopt;  // the model cannot be shared out so, nor over more ranks
+    }
+    try {
+      FittedRun run = LimitSearch(costs, config, request, meshes).Fastest(first);
+      if (run.fits()) return run;
+    } catch (const ConfigError&) {  // NOLINT(bugprone-empty-catch): no mesh has so many
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 FittedRun FitRun(const SampleCosts& costs, const RunConfig& config, const PlannedRun& first,
                  const PlanRequest& request, MeshChoice meshes) {
-  return LimitSearch(costs, config, request, meshes).Fastest(first);
+  FittedRun run = LimitSearch(costs, config, request, meshes).Fastest(first);
+  if (run.fits() || config.parallel.context) return run;
+  std::optional<FittedRun> shared = FitWithContext(costs, config, first, request, meshes);
+  return shared ? std::move(*shared) : run;
 }
 
 FittedRun SearchRun(const SampleCosts& costs, const RunConfig& config, const PlannedRun& planned,

@@ -30,8 +30,9 @@ struct FittedRun {
 // limits; if none fits with the least limits either, the result of these is returned. With
 // balance.limits: search and no given limit, packs of half, a quarter and twice the size are tried
 // too, with train.global_batch scaled inversely so that a step keeps its samples, and taken where
-// throughput in tokens per second is clearly higher. `first`: the workload with the configuration's
-// own limits.
+// throughput in tokens per second is clearly higher. Where still none fits and parallel.context is
+// absent, as few context ranks as possible share out the rows. `first`: the workload with the
+// configuration's own limits.
 FittedRun FitRun(const SampleCosts& costs, const RunConfig& config, const PlannedRun& first,
                  const PlanRequest& request, MeshChoice meshes);
 

@@ -58,7 +58,7 @@ Plan PlanOnMesh(const RunConfig& config, const ModelConfig& model, int ranks) {
   Degrees degrees;
   degrees.pipeline = static_cast<int>(parallel.pipeline.value_or(apart ? 1 + encoder_ranks : 1));
   degrees.tensor = static_cast<int>(parallel.tensor.value_or(1));
-  degrees.context = static_cast<int>(parallel.context);
+  degrees.context = static_cast<int>(parallel.context.value_or(1));
   const int model_ranks = degrees.pipeline * degrees.context * degrees.tensor;
   degrees.data = static_cast<int>(parallel.data.value_or(std::max(1, ranks / model_ranks)));
   const Mesh mesh = MeshOf(degrees);
@@ -238,14 +238,15 @@ std::vector<int> StageBegins(const std::vector<int64_t>& stage_layers, int num_l
 
 void RequireContext(const RunConfig& config, const ModelConfig& model) {
   const ParallelSection& parallel = config.parallel;
-  if (parallel.context == 1) return;
+  const int64_t context = parallel.context.value_or(1);
+  if (context == 1) return;
   const std::string key = "parallel.context: ";
   const int64_t heads = model.text.num_attention_heads / parallel.tensor.value_or(1);
-  if (heads < parallel.context) {
+  if (heads < context) {
     throw ConfigError(fmt::format(
         "{}{} ranks exchange attention heads, and {} of {} heads is on each tensor rank at least; "
         "use at most {}",
-        key, parallel.context, heads, model.text.num_attention_heads, std::max<int64_t>(1, heads)));
+        key, context, heads, model.text.num_attention_heads, std::max<int64_t>(1, heads)));
   }
   if (!model.has_vision) return;
   if (parallel.encoder != "inline") {
@@ -310,7 +311,7 @@ Plan MakePlan(const RunConfig& config, const ModelConfig& model, int ranks) {
                     plan.zero_ranks, plan.same_weights(), plan.same_weights()));
   }
   if (plan.zero_ranks == plan.same_weights()) plan.zero_ranks = 0;
-  plan.sequence = parallel.sequence;
+  plan.sequence = parallel.sequence.value_or(false);
   if (plan.sequence && plan.tensor() == 1) {
     throw ConfigError(
         "parallel.sequence: tensor ranks share out the tokens, and there is one; set "

@@ -22,7 +22,7 @@ PlanPins PlanPinsOf(const RunConfig& config, const ModelConfig& model) {
   pins.chunks = Pin(parallel.chunks);
   pins.sequence = parallel.sequence;
   RequireContext(config, model);
-  pins.context = static_cast<int>(parallel.context);
+  pins.context = static_cast<int>(parallel.context.value_or(1));
   if (parallel.zero) pins.sharded = ShardedStateOf(static_cast<int>(*parallel.zero));
   pins.zero_ranks = ZeroRanks(config);
   pins.encoder = EncoderPinsOf(config, model);

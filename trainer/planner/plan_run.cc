@@ -121,7 +121,7 @@ PlanRequest PlanRequestOf(const RunConfig& config, const ModelConfig& model,
       target.precision ? *target.precision : PrecisionOn(request.cluster, config.train);
   CheckMaster(config.train.master, precision);
   request.element_bytes = ElementBytes(precision);
-  request.style = StyleOf(config.train, static_cast<int>(config.parallel.context));
+  request.style = StyleOf(config.train, static_cast<int>(config.parallel.context.value_or(1)));
   request.workload = workload;
   request.profile = ProfileFor(config, request, precision);
   if (request.profile) request.cluster = WithMeasuredLinks(request.cluster, *request.profile);

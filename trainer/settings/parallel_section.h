@@ -20,8 +20,8 @@ struct ParallelSection {
   std::vector<int64_t> stage_layers;
   std::optional<int64_t> zero, zero_ranks;
   bool prefetch = false;
-  bool sequence = false;
-  int64_t context = 1;
+  std::optional<bool> sequence;
+  std::optional<int64_t> context;
   int64_t bucket_bytes = 4 << 20;
   double timeout_s = 600;
   std::string nccl;
@@ -34,7 +34,9 @@ struct ParallelSection {
     visit("tensor", tensor, "ranks that share out each layer; absent = planned", Between(1, 4096));
     visit("context", context,
           "context parallelism: ranks that share out the tokens and pictures of each micro-batch, "
-          "for rows that are too long for one; attention's heads are exchanged (Ulysses)",
+          "for rows that are too long for one; attention's heads are exchanged (Ulysses); absent = "
+          "1, "
+          "or as many as a plan needs to fit",
           Between(1, 4096));
     visit("encoder", encoder,
           "inline: vision and projector are the first of the layers that the pipeline ranks share; "
@@ -84,7 +86,8 @@ struct ParallelSection {
           Between(1, 1 << 20));
     visit("sequence", sequence,
           "sequence parallelism: tensor ranks share out the language model's tokens too, "
-          "between linears and in what is kept for backward; needs parallel.tensor of 2 or more");
+          "between linears and in what is kept for backward; needs parallel.tensor of 2 or more; "
+          "absent = planned");
     visit("bucket_bytes", bucket_bytes,
           "gradients are reduced in buckets of this size: larger ones use the network better, "
           "smaller ones start earlier",
