@@ -18,6 +18,10 @@ int NumEncoderLayers(const std::vector<LayerSpec>& specs) {
 
 int NumEncoderLayers(const ModelConfig& config) { return NumEncoderLayers(LayerSpecs(config)); }
 
+int LayersWithPictures(const ModelConfig& config) {
+  return NumEncoderLayers(config) + 1 + static_cast<int>(config.text.deepstack_layers);
+}
+
 void CheckModules(const ModelConfig& config, const std::vector<std::string>& modules,
                   const std::string& key) {
   if (modules.empty()) return;

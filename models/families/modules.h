@@ -11,6 +11,9 @@ namespace equipoise {
 // Number of layers of encoder and connector, which come before those of the language model.
 int NumEncoderLayers(const std::vector<LayerSpec>& specs);
 int NumEncoderLayers(const ModelConfig& config);
+// Layers from the first to the last to which what the encoder has made of pictures is given: the
+// token embedding, or the last decoder layer behind which a feature is added (DeepStack).
+int LayersWithPictures(const ModelConfig& config);
 
 // Checks that each name is that of a component of this model (ComponentName()). Throws ConfigError
 // that begins with `key`.

@@ -2,10 +2,13 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/chunk.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/split_with_sizes.h>
 
 #include <utility>
+#include <vector>
 
 #include "models/layers/kv_cache.h"
 #include "models/ops/activation.h"
@@ -15,10 +18,22 @@
 #include "models/ops/rotary.h"
 
 namespace equipoise {
+namespace {
+
+// Context ranks exchange the features that travel with the rows too: they are rows of the layer's
+// input and output then.
+LayerSpec WithFeatures(LayerSpec spec, const TensorParallel& tensor) {
+  spec.takes_features = tensor.context.size > 1 && spec.input.features > 0;
+  return spec;
+}
+
+}  // namespace
 
 EmbeddingLayer::EmbeddingLayer(const LayerSpec& spec, const TextConfig& config,
                                const TensorParallel& tensor)
-    : Layer(spec, tensor), padding_id_(config.pad_token_id), weight_(Get("weight")) {}
+    : Layer(WithFeatures(spec, tensor), tensor),
+      padding_id_(config.pad_token_id),
+      weight_(Get("weight")) {}
 
 at::Tensor EmbeddingLayer::Forward(const MicroBatch& batch, const at::Tensor& input,
                                    double /*loss_scale*/) {
@@ -34,12 +49,20 @@ at::Tensor EmbeddingLayer::OfContext(const MicroBatch& batch, const at::Tensor& 
   const OwnRows rows = RowsOf(context, batch.tokens());
   at::Tensor ids = batch.input_ids.narrow(0, rows.begin, rows.size);
   if (rows.size < rows.share) ids = at::constant_pad_nd(ids, {0, rows.share - rows.size});
-  at::Tensor features;
+  // The rows of the pictures, and behind them as many of each feature.
+  std::vector<at::Tensor> received;
   if (input.defined()) {
-    features = ops::SendRows(input, batch.features.sent, batch.features.received, *context.group);
+    for (const at::Tensor& sent : input.chunk(1 + spec().input.features)) {
+      received.push_back(
+          ops::SendRows(sent, batch.features.sent, batch.features.received, *context.group));
+    }
   }
-  return ops::EmbedAndSplice(ids, features, batch.features.positions, weight_,
-                             {tensor().group, padding_id_, tensor().sequence});
+  at::Tensor rows = ops::EmbedAndSplice(ids, received.empty() ? at::Tensor() : received.front(),
+                                        batch.features.positions, weight_,
+                                        {tensor().group, padding_id_, tensor().sequence});
+  if (received.size() < 2) return rows;
+  received.front() = std::move(rows);
+  return at::cat(received, /*dim=*/0);
 }
 
 DecoderLayer::DecoderLayer(const LayerSpec& spec, const TextConfig& config,

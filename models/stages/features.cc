@@ -12,8 +12,14 @@ namespace {
 bool Keeps(const LayerSpec& spec) { return spec.output.features > spec.input.features; }
 bool Adds(const LayerSpec& spec) { return spec.output.features < spec.input.features; }
 
+// Where image tokens are among the rows of the language model; of a context rank its own among its
+// own rows.
+const at::Tensor& ImagePositions(const MicroBatch& batch) {
+  return batch.features.positions.defined() ? batch.features.positions : batch.image_positions;
+}
+
 int64_t ImageTokens(const MicroBatch& batch) {
-  return batch.image_positions.defined() ? batch.image_positions.size(0) : 0;
+  return ImagePositions(batch).defined() ? ImagePositions(batch).size(0) : 0;
 }
 
 // Places of a micro-batch's image tokens among the rows of this rank. Where tensor ranks share out
@@ -24,8 +30,8 @@ struct ImageRows {
 };
 
 ImageRows ImageRowsOf(const MicroBatch& batch, const TensorParallel& tensor, int64_t rows) {
-  if (!tensor.sequence) return {batch.image_positions, {}};
-  const at::Tensor places = batch.image_positions.sub(tensor.rank * rows);
+  if (!tensor.sequence) return {ImagePositions(batch), {}};
+  const at::Tensor places = ImagePositions(batch).sub(tensor.rank * rows);
   return {places.clamp(0, rows - 1), places.lt(0).logical_or(places.ge(rows))};
 }
 

@@ -16,13 +16,13 @@
 namespace equipoise::testing {
 namespace {
 
-// `stages` of which the first holds the encoder and the token embedding.
+// `stages` of which the first holds the encoder and all layers that get something of pictures.
 std::vector<int> Begins(const std::string& model, int stages) {
   const ModelConfig config = CellModel(model);
   const int layers = static_cast<int>(LayerSpecs(config).size());
   std::vector<int> begins = {0};
   for (int s = 1; s < stages; ++s)
-    begins.push_back(NumEncoderLayers(config) + 1 + (s - 1) * (layers > 6 ? 1 : 0));
+    begins.push_back(LayersWithPictures(config) + (s - 1) * (layers > 6 ? 1 : 0));
   begins.push_back(layers);
   return begins;
 }
@@ -64,6 +64,30 @@ TEST_CASE("context parity: modalities", "[parity][cpu]") {
   cell.modality = GENERATE("balanced", "text", "random 3", "random 5", "random 8");
   cell.context = GENERATE(2, 4);
   cell.micro_batches = 7;
+  Check(cell);
+}
+
+TEST_CASE("context parity: features that are added behind decoder layers", "[parity][cpu]") {
+  Cell cell;
+  cell.model = "qwen3_vl";
+  cell.modality = GENERATE("mixed", "pictures", "text", "random 5");
+  cell.context = GENERATE(2, 3);
+  cell.micro_batches = 5;
+  SECTION("alone") { cell.precision = GENERATE("fp32", "bf16"); }
+  SECTION("data and tensor ranks") {
+    cell.data = cell.tensor = 2;
+    cell.sequence = GENERATE(false, true);
+    cell.zero = 3;
+    cell.recompute = "random 1";
+  }
+  SECTION("pipeline ranks") {
+    cell.pipeline = 2;
+    cell.schedule = GENERATE("1f1b", "zb_h1");
+  }
+  SECTION("frozen modules") {
+    cell.freeze = GENERATE(std::vector<std::string>{"vision"}, std::vector<std::string>{"llm"},
+                           std::vector<std::string>{"vision", "projector"});
+  }
   Check(cell);
 }
 

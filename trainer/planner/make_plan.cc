@@ -255,25 +255,21 @@ void RequireContext(const RunConfig& config, const ModelConfig& model) {
         "encoder is to be {}; set parallel.encoder to inline",
         key, parallel.encoder));
   }
-  if (model.text.deepstack_layers > 0) {
-    throw ConfigError(key +
-                      "context ranks do not exchange features of the encoder that are added behind "
-                      "decoder layers (DeepStack); leave it out");
-  }
   const std::vector<LayerSpec> specs = LayerSpecs(model);
-  const int layers = NumEncoderLayers(specs);
+  const int layers = NumEncoderLayers(specs), with_pictures = LayersWithPictures(model);
   const bool first_has_all =
-      !parallel.stage_layers.empty() && parallel.stage_layers.front() > layers;
+      !parallel.stage_layers.empty() && parallel.stage_layers.front() >= with_pictures;
   // One pipeline rank has several stages where its schedule asks for them.
   const ScheduleKind* kind = FindSchedule(parallel.schedule.value_or("1f1b"));
   const bool one_stage = parallel.pipeline.value_or(1) == 1 && parallel.chunks.value_or(1) == 1 &&
                          kind != nullptr && !kind->chunked();
   if (!one_stage && !first_has_all) {
     throw ConfigError(fmt::format(
-        "{}context ranks share out the pictures in the stage that has the token embedding; set "
+        "{}context ranks share out the pictures in the stage that has the token embedding{}; set "
         "parallel.pipeline to 1, with one stage, or parallel.stage_layers with {} or more layers "
         "in the first stage",
-        key, layers + 1));
+        key, model.text.deepstack_layers > 0 ? ", and all layers to which features are added" : "",
+        with_pictures));
   }
   // Masks are drawn by the place of a row among all rows of the pictures.
   const bool adapted = std::any_of(specs.begin(), specs.begin() + layers,
