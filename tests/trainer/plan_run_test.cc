@@ -219,7 +219,8 @@ TEST_CASE("limits that do not fit are lowered to the largest that do", "[plan_ru
     std::vector<std::string> set = {"parallel.pipeline=2",    "parallel.tensor=8",
                                     "parallel.schedule=1f1b", "parallel.stage_layers=[48, 49]",
                                     "parallel.zero=1",        "balance.recompute=none",
-                                    "cluster.memory_gb=45"};
+                                    "cluster.memory_gb=45",   "parallel.sequence=false",
+                                    "parallel.context=1"};
     set.insert(set.end(), more.begin(), more.end());
     return set;
   };
