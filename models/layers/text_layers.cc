@@ -57,11 +57,11 @@ at::Tensor EmbeddingLayer::OfContext(const MicroBatch& batch, const at::Tensor& 
           ops::SendRows(sent, batch.features.sent, batch.features.received, *context.group));
     }
   }
-  at::Tensor rows = ops::EmbedAndSplice(ids, received.empty() ? at::Tensor() : received.front(),
-                                        batch.features.positions, weight_,
-                                        {tensor().group, padding_id_, tensor().sequence});
-  if (received.size() < 2) return rows;
-  received.front() = std::move(rows);
+  at::Tensor output = ops::EmbedAndSplice(ids, received.empty() ? at::Tensor() : received.front(),
+                                          batch.features.positions, weight_,
+                                          {tensor().group, padding_id_, tensor().sequence});
+  if (received.size() < 2) return output;
+  received.front() = std::move(output);
   return at::cat(received, /*dim=*/0);
 }
 

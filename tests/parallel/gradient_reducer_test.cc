@@ -1,6 +1,7 @@
 #include "parallel/data_parallel/gradient_reducer.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
 
 #include <algorithm>

@@ -75,7 +75,7 @@ TEST_CASE("context parity: features that are added behind decoder layers", "[par
   cell.micro_batches = 5;
   SECTION("alone") { cell.precision = GENERATE("fp32", "bf16"); }
   SECTION("data and tensor ranks") {
-    cell.data = cell.tensor = 2;
+    cell.data = cell.tensor = cell.context = 2;  // four heads
     cell.sequence = GENERATE(false, true);
     cell.zero = 3;
     cell.recompute = "random 1";
