@@ -251,6 +251,25 @@ TEST_CASE("limits that do not fit are lowered to the largest that do", "[plan_ru
   CHECK(given.best().peak_bytes() == report.best().peak_bytes());
 }
 
+TEST_CASE("rows that fit no other plan are shared out over context ranks", "[plan_run][cpu]") {
+  const ScratchFolder folder;
+  std::string lines;
+  for (int i = 0; i < 16; ++i)
+    lines += R"({"vit_num":2,"token_num":300000})"
+             "\n";
+  WriteText(folder.Path("long.jsonl"), lines);
+  std::vector<std::string> set = {"data.costs=" + folder.Path("long.jsonl"),
+                                  "data.max_tokens=400000", "balance.tokens=400000",
+                                  "train.global_batch=8", "cluster.nodes=2"};
+  const PlanReport report = PlanRun(Config(set, /*few_samples=*/false), {});
+  CHECK(report.best().plan.context() == 2);
+  CHECK(report.best().plan.sequence);
+  CHECK(PlanToYaml(report.best().plan, {}).find("context: 2") != std::string::npos);
+  set.emplace_back("parallel.context=1");
+  CHECK_THROWS_WITH(PlanRun(Config(set, /*few_samples=*/false), {}),
+                    Catch::Matchers::Contains("no plan fits 16 ranks"));
+}
+
 // A deep pipeline with few micro-batches mostly fills and drains.
 const std::vector<std::string> kFewMicroBatches = {
     "parallel.pipeline=16",  "parallel.tensor=1", "parallel.data=4", "parallel.schedule=1f1b",
