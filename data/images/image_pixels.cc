@@ -102,25 +102,29 @@ at::Tensor ImageProcessor::Make(const at::Tensor& image, int64_t pictures) const
 }
 
 at::Tensor ImageProcessor::MakeSquare(const at::Tensor& image) const {
+  at::Tensor tile = at::empty({1, kChannels, spec_.tile_size, spec_.tile_size}, at::kByte);
+  WriteSquare(image, spec_.fit, tile.mutable_data_ptr<uint8_t>());
+  return tile;
+}
+
+void ImageProcessor::WriteSquare(const at::Tensor& image, ImageSpec::Fit fit, uint8_t* out) const {
   const uint8_t* rgb = image.const_data_ptr<uint8_t>();
   const int64_t side = spec_.tile_size;
   ImageSize size{image.size(1), image.size(0)}, to{side, side};
   Pixels padded;
-  if (spec_.fit == ImageSpec::Fit::kPad && size.width != size.height) {
+  if (fit == ImageSpec::Fit::kPad && size.width != size.height) {
     padded = Padded(rgb, size, spec_);
     rgb = padded.rgb.data();
     size = padded.size;
   }
-  if (spec_.fit == ImageSpec::Fit::kCrop) {  // the longer side is rounded down
+  if (fit == ImageSpec::Fit::kCrop) {  // the longer side is rounded down
     const int64_t shorter = std::min(size.width, size.height);
     to = {side * size.width / shorter, side * size.height / shorter};
   }
   const Pixels resized = Resized(rgb, size, to);
   const int64_t top = (to.height - side) / 2, left = (to.width - side) / 2;
-  at::Tensor tile = at::empty({1, kChannels, side, side}, at::kByte);
   WriteTile(resized.rgb.data() + kChannels * (top * to.width + left), kChannels * to.width, side,
-            tile.mutable_data_ptr<uint8_t>());
-  return tile;
+            out);
 }
 
 at::Tensor ImageProcessor::MakePatches(const at::Tensor& image) const {
@@ -132,6 +136,15 @@ at::Tensor ImageProcessor::MakePatches(const at::Tensor& image) const {
 
 at::Tensor ImageProcessor::Make(ImageSize size, const Video& video,
                                 const std::function<at::Tensor(size_t frame)>& decode) const {
+  if (!spec_.has_grids()) {
+    const int64_t side = spec_.tile_size, count = static_cast<int64_t>(video.frames);
+    at::Tensor tiles = at::empty({count, kChannels, side, side}, at::kByte);
+    uint8_t* out = tiles.mutable_data_ptr<uint8_t>();
+    for (size_t frame = 0; frame < video.frames; ++frame, out += kChannels * side * side) {
+      WriteSquare(decode(frame), ImageSpec::Fit::kStretch, out);
+    }
+    return tiles;
+  }
   const PatchGrid grid = GridOf(size, video);
   at::Tensor patches = at::empty({grid.patches(), spec_.patch_numbers()}, at::kByte);
   uint8_t* out = patches.mutable_data_ptr<uint8_t>();

@@ -44,6 +44,12 @@ PatchGrid Squares(const Resizing& from, double factor, double least, double most
 
 }  // namespace
 
+int64_t ImageProcessor::LeastTokens(const Video& video) const {
+  const auto frames = static_cast<int64_t>(video.frames);
+  if (!spec_.has_grids()) return spec_.LoadOfGrid(VideoOfFrames(frames)).image_tokens;
+  return (frames + spec_.frames - 1) / spec_.frames * least_tokens();
+}
+
 PictureLoad ImageProcessor::Measure(ImageSize size, int64_t pictures) const {
   EQUIPOISE_CHECK(spec_.takes_pictures(), "the model takes no pictures");
   if (spec_.lists_grids()) return spec_.LoadOfGrid(GridOf(size, pictures));
@@ -62,6 +68,7 @@ PatchGrid ImageProcessor::GridOf(ImageSize size, int64_t pictures) const {
 }
 
 PatchGrid ImageProcessor::GridOf(ImageSize size, const Video& video) const {
+  if (!spec_.has_grids()) return VideoOfFrames(static_cast<int64_t>(video.frames));
   const ImageSpec::Videos& videos = spec_.videos;
   const auto factor = static_cast<double>(spec_.patch_size * spec_.merge);
   Resizing from{static_cast<double>(size.height), static_cast<double>(size.width), 1, 1};

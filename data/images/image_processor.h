@@ -23,8 +23,9 @@ class ImageProcessor {
   ImageProcessor(const ImageSpec& spec, const TilesConfig& tiles) : spec_(spec), tiles_(tiles) {}
 
   const ImageSpec& spec() const { return spec_; }
-  // The fewest tokens that a picture can have.
+  // The fewest tokens that a picture can have, and a video.
   int64_t least_tokens() const { return spec_.tokens_per_tile; }
+  int64_t LeastTokens(const Video& video) const;
   // The load of one of a record's `pictures`. REQUIRES: spec().takes_pictures().
   PictureLoad Measure(ImageSize size, int64_t pictures) const;
   // What a micro-batch lists of a picture, where spec().lists_grids(). The patches, where
@@ -33,8 +34,8 @@ class ImageProcessor {
   // times as long as wide, as it does. Else height and width, or OnlySquare() (any_resolution.h) of
   // one of a record's several `pictures`, where spec().lone_tiles.
   PatchGrid GridOf(ImageSize size, int64_t pictures = 1) const;
-  // The same of a video whose frames have that size. REQUIRES: spec().takes_videos(), and the video
-  // is arranged.
+  // The same of a video whose frames have that size; where not spec().has_grids(), VideoOfFrames()
+  // (any_resolution.h). REQUIRES: spec().takes_videos(), and the video is arranged.
   PatchGrid GridOf(ImageSize size, const Video& video) const;
   // Pixels of such a picture, [tiles, 3, tile_size, tile_size] uint8, of `image`, [height, width,
   // 3] uint8: for tiles resized to the grid, cut row by row, the thumbnail (a second resize of the
@@ -45,12 +46,15 @@ class ImageProcessor {
   // image_pixels, as it needs LibTorch.
   at::Tensor Make(const at::Tensor& image, int64_t pictures) const;
   // Likewise of a video, whose frames `decode` gives as such images, each once and in order: the
-  // patches of each of its times. `size`: of its first frame.
+  // patches of each of its times, or where not spec().has_grids() each frame stretched to one tile.
+  // `size`: of its first frame.
   at::Tensor Make(ImageSize size, const Video& video,
                   const std::function<at::Tensor(size_t frame)>& decode) const;
 
  private:
   at::Tensor MakeTiles(const at::Tensor& image, int64_t pictures) const;
+  // Writes the tile that the whole picture becomes.
+  void WriteSquare(const at::Tensor& image, ImageSpec::Fit fit, uint8_t* out) const;
   at::Tensor MakeSquare(const at::Tensor& image) const;
   at::Tensor MakeAnyResolution(const at::Tensor& image) const;
   at::Tensor MakePatches(const at::Tensor& image) const;

@@ -240,7 +240,7 @@ std::string Dataset::Impl::Decode(const ScannedSample& scanned,
         };
         made = processor.Make(ImageSizeOf(pictures[file], limits), *video, frame);
       } else {
-        made = processor.Make(decode(), std::ssize(pictures));
+        made = processor.Make(decode(), static_cast<int64_t>(record.pictures()));
       }
       const int64_t patches = scanned.pictures[i++].patches;
       EQUIPOISE_CHECK(

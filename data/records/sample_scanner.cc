@@ -121,12 +121,10 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
   }
   // A record that cannot fit is refused before its files are touched.
   const auto pictures = static_cast<int64_t>(images.size());
-  auto least = static_cast<int64_t>(sample.record.pictures());
-  for (const Video& video : sample.record.videos) {
-    least +=
-        (static_cast<int64_t>(video.frames) + options_.images.frames - 1) / options_.images.frames;
-  }
-  if (least * processors_[source].least_tokens() > options_.max_tokens) {
+  const ImageProcessor& processor = processors_[source];
+  int64_t least = static_cast<int64_t>(sample.record.pictures()) * processor.least_tokens();
+  for (const Video& video : sample.record.videos) least += processor.LeastTokens(video);
+  if (least > options_.max_tokens) {
     return Refuse(sample, Defect::kTooManyTokens,
                   fmt::format("{} pictures do not fit in data.max_tokens", pictures));
   }
@@ -174,7 +172,7 @@ void SampleScanner::ReadPictures(size_t source, ScannedSample& sample,
 void SampleScanner::AddPicture(size_t source, ImageSize size, const Video* video,
                                ScannedSample& sample) const {
   const ImageProcessor& processor = processors_[source];
-  const int64_t pictures = std::ssize(sample.record.images);
+  const auto pictures = static_cast<int64_t>(sample.record.pictures());
   if (video != nullptr) {
     sample.grids.push_back(processor.GridOf(size, *video));
     sample.pictures.push_back(options_.images.LoadOfGrid(sample.grids.back()));

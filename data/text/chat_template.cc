@@ -27,7 +27,7 @@ struct ImageMarks {
 // The first whose `token` a tokenizer has; Qwen2.5's for text have the last too.
 constexpr std::array<ImageMarks, 3> kImageMarks = {
     {{"<img>", "<IMG_CONTEXT>", "</img>", ""},
-     {"", "<image>", "", ""},
+     {"", "<image>", "", "<video>"},
      {"<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|video_pad|>"}}};
 
 // What Python's str.strip() and Jinja's `trim` cut off.
@@ -350,6 +350,10 @@ std::string_view ChatTemplate::image_token_text() const {
   return kImageMarks[static_cast<size_t>(std::max(image_marks_, 0))].token;
 }
 
+std::string_view ChatTemplate::video_token_text() const {
+  return kImageMarks[static_cast<size_t>(std::max(image_marks_, 0))].video;
+}
+
 EncodedConversation ChatTemplate::Encode(const std::vector<Turn>& turns,
                                          const std::vector<int64_t>& image_tokens,
                                          bool with_answer_prompt, std::string_view tools) const {
@@ -365,7 +369,7 @@ EncodedConversation ChatTemplate::Encode(const std::vector<Turn>& turns,
     const bool videos =
         std::any_of(turns.begin(), turns.end(), [](const Turn& turn) { return turn.videos; });
     if (videos && video_token_ < 0) {
-      Refuse(*tokenizer_, form_->name, "a token for videos (<|video_pad|>)");
+      Refuse(*tokenizer_, form_->name, fmt::format("a token for videos ({})", video_token_text()));
     }
   }
   const bool own_system = !turns.empty() && turns.front().role == Role::kSystem;

@@ -38,9 +38,9 @@ std::string Truncate(EncodedConversation& conversation, int64_t max_tokens);
 // conversation's form. In place of `<image>` stand a picture's context tokens and the marks around
 // them that the tokenizer has: `<img>` <IMG_CONTEXT> `</img>` (InternVL), `<image>` (LLaVA), or
 // <|vision_start|> <|image_pad|> <|vision_end|> (Qwen2-VL); in place of `<video>`, where a turn has
-// videos, likewise <|video_pad|>. Trained are an answer and the token
-// that ends it, but not a token that the answer's beginning forms with the header before it (a line
-// break with ChatML's): that is part of every prompt. Thread-safe.
+// videos, likewise `<video>` or <|video_pad|>. Trained are an answer and the token that ends it,
+// but not a token that the answer's beginning forms with the header before it (a line break with
+// ChatML's): that is part of every prompt. Thread-safe.
 class ChatTemplate {
  public:
   // Throws DataError when the tokenizer lacks a token of the template, ConfigError for an unknown
@@ -62,8 +62,9 @@ class ChatTemplate {
   // The context token of pictures, -1 where the tokenizer has none, and its text.
   int32_t image_token() const { return image_token_; }
   std::string_view image_token_text() const;
-  // That of videos, -1 where the tokenizer has none.
+  // That of videos, -1 where the tokenizer has none, and its text.
   int32_t video_token() const { return video_token_; }
+  std::string_view video_token_text() const;
   // The token that ends an answer; -1: the template has none.
   int32_t end_of_turn() const { return end_of_turn_; }
   // Changes with everything that Encode depends on.

@@ -1,6 +1,6 @@
 // Arithmetic is that of Transformers' select_best_resolution, get_patch_output_size, unpad_image
-// and, for LLaVA-OneVision, pack_image_features, in the same order and in double precision, since
-// the number of tokens hangs on how its results are cut off.
+// and, for LLaVA-OneVision, pack_image_features and apply_pooling, in the same order and in double
+// precision, since the number of tokens hangs on how its results are cut off.
 
 #include "models/spec/any_resolution.h"
 
@@ -45,7 +45,9 @@ int64_t TileSide(const ImageSpec& images) {
   return side;
 }
 
-bool IsBlank(const PatchGrid& pixels) { return pixels.rows <= 0; }
+bool IsBlank(const PatchGrid& pixels) { return pixels.rows < 0; }
+// No picture is so flat.
+bool IsVideo(const PatchGrid& pixels) { return pixels.rows == 0; }
 
 // Writes the rows of a blank picture, whose tiles begin at row `first` of the encoder.
 void AddBlank(const ImageSpec& images, const PictureParts& parts, int64_t first, TokenRows* out) {
@@ -72,6 +74,42 @@ Neighbours NeighboursOf(int64_t i, int64_t from, int64_t to) {
   return {low, std::min(low + 1, from - 1), at - Number(low)};
 }
 
+// Adds the token at a row and column of what patches are brought down to; `row_of` gives the
+// encoder's row of one of the patches.
+template <typename RowOf>
+void AddBlend(const PictureParts& parts, int64_t row, int64_t column, const RowOf& row_of,
+              TokenRows* out) {
+  const Neighbours y = NeighboursOf(row, parts.kept.rows, parts.shown.rows);
+  const Neighbours x = NeighboursOf(column, parts.kept.columns, parts.shown.columns);
+  out->blended.push_back(std::ssize(out->rows));
+  out->rows.push_back(row_of(y.low, x.low));
+  for (size_t i = 0; i < out->corners.size(); ++i) {
+    const bool below = i / 2 == 1, right = i % 2 == 1;
+    out->corners[i].push_back(row_of(below ? y.high : y.low, right ? x.high : x.low));
+    out->weights[i].push_back(
+        static_cast<float>((below ? y.share : 1 - y.share) * (right ? x.share : 1 - x.share)));
+  }
+}
+
+// Adds the vector behind the tokens so far.
+void AddNewline(TokenRows* out) {
+  out->newlines.push_back(std::ssize(out->rows));
+  out->rows.push_back(out->rows.back());
+}
+
+// Writes the rows of a video, whose frames begin at row `first` of the encoder.
+void AddVideo(const ImageSpec& images, const PictureParts& parts, int64_t first, TokenRows* out) {
+  const int64_t side = parts.kept.columns;
+  first += images.rows_per_tile - images.tokens_per_tile;
+  for (int64_t frame = 0; frame < parts.tiles; ++frame, first += images.rows_per_tile) {
+    const auto row_of = [&](int64_t y, int64_t x) { return first + y * side + x; };
+    for (int64_t i = 0; i < parts.shown.patches(); ++i) {
+      AddBlend(parts, i / parts.shown.columns, i % parts.shown.columns, row_of, out);
+    }
+  }
+  AddNewline(out);
+}
+
 // The rows of a picture's tokens.
 class PictureRows {
  public:
@@ -88,13 +126,14 @@ class PictureRows {
     for (int64_t y = 0; y < parts_.shown.rows; ++y) {
       for (int64_t x = 0; x < parts_.shown.columns; ++x) {
         if (parts_.brought_down()) {
-          AddBlend(y, x, out);
+          AddBlend(
+              parts_, y, x, [this](int64_t row, int64_t column) { return RowOf(row, column); },
+              out);
         } else {
           rows.push_back(RowOf(y, x));
         }
       }
-      out->newlines.push_back(std::ssize(rows));
-      rows.push_back(rows.back());
+      AddNewline(out);
     }
   }
 
@@ -104,19 +143,6 @@ class PictureRows {
     const int64_t y = parts_.top + row, x = parts_.left + column;
     const int64_t tile = 1 + y / side_ * parts_.resolution.columns + x / side_;
     return first_ + tile * images_.rows_per_tile + y % side_ * side_ + x % side_;
-  }
-
-  void AddBlend(int64_t row, int64_t column, TokenRows* out) const {
-    const Neighbours y = NeighboursOf(row, parts_.kept.rows, parts_.shown.rows);
-    const Neighbours x = NeighboursOf(column, parts_.kept.columns, parts_.shown.columns);
-    out->blended.push_back(std::ssize(out->rows));
-    out->rows.push_back(RowOf(y.low, x.low));
-    for (size_t i = 0; i < out->corners.size(); ++i) {
-      const bool below = i / 2 == 1, right = i % 2 == 1;
-      out->corners[i].push_back(RowOf(below ? y.high : y.low, right ? x.high : x.low));
-      out->weights[i].push_back(
-          static_cast<float>((below ? y.share : 1 - y.share) * (right ? x.share : 1 - x.share)));
-    }
   }
 
   const ImageSpec& images_;
@@ -130,6 +156,11 @@ PatchGrid BlankPicture(int64_t tiles, int64_t tokens) { return {-tiles, -tokens}
 
 PatchGrid OnlySquare(const ImageSpec& images) {
   return BlankPicture(1, images.tokens_per_tile + 1);
+}
+
+PatchGrid VideoOfFrames(int64_t frames) {
+  EQUIPOISE_CHECK(frames > 0, frames, " frames");
+  return {0, frames};
 }
 
 PatchGrid BestResolution(const ImageSpec& images, const PatchGrid& pixels) {
@@ -170,9 +201,16 @@ PictureParts PartsOf(const ImageSpec& images, const PatchGrid& pixels) {
     parts.tokens = -pixels.columns;
     return parts;
   }
+  const int64_t side = TileSide(images);
+  if (IsVideo(pixels)) {
+    parts.tiles = pixels.columns;
+    parts.kept = {side, side};
+    parts.shown = {(side + 1) / 2, (side + 1) / 2};
+    parts.tokens = parts.tiles * parts.shown.patches() + 1;
+    return parts;
+  }
   parts.resolution = BestResolution(images, pixels);
   parts.tiles = 1 + parts.resolution.patches();
-  const int64_t side = TileSide(images);
   parts.kept = {parts.resolution.rows * side, parts.resolution.columns * side};
   const double height = Number(pixels.rows), width = Number(pixels.columns);
   const double rows = Number(parts.kept.rows), columns = Number(parts.kept.columns);
@@ -195,6 +233,8 @@ TokenRows TokenRowsOf(const ImageSpec& images, const std::vector<PatchGrid>& pic
     const PictureParts parts = PartsOf(images, pixels);
     if (IsBlank(pixels)) {
       AddBlank(images, parts, first, &out);
+    } else if (IsVideo(pixels)) {
+      AddVideo(images, parts, first, &out);
     } else {
       PictureRows(images, parts, first).AddTo(&out);
     }

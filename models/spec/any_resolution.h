@@ -17,11 +17,13 @@ namespace equipoise {
 //
 // LLaVA-OneVision brings what is many more patches than those of ImageSpec::max_tiles down to about
 // as many, by bilinear interpolation of what the projector makes of them. Of several pictures in a
-// record (ImageSpec::lone_tiles) each is one tile with the vector at its end: OnlySquare().
+// record (ImageSpec::lone_tiles) each is one tile with the vector at its end: OnlySquare(). A
+// video's frames are one tile each, whose patches are brought down to half as many a side, rounded
+// up, and one vector stands behind all of them: VideoOfFrames().
 
 // A picture's height and width in pixels are a PatchGrid here: rows and columns of pixels.
 
-// A picture by its tiles and tokens.
+// A picture or video by its tiles and tokens.
 struct PictureParts {
   int64_t tiles = 1, tokens = 0;  // in all
   PatchGrid resolution;           // in tiles, without the one of the whole picture
@@ -40,6 +42,9 @@ PatchGrid BlankPicture(int64_t tiles, int64_t tokens);
 // than it has patches.
 PatchGrid OnlySquare(const ImageSpec& images);
 
+// Stands for a video of so many frames. REQUIRES: frames > 0.
+PatchGrid VideoOfFrames(int64_t frames);
+
 // The best of the resolutions, in tiles: the one that keeps most of the picture's pixels, and of
 // those the one that wastes the fewest. REQUIRES: images.resolutions is not empty.
 PatchGrid BestResolution(const ImageSpec& images, const PatchGrid& pixels);
@@ -47,7 +52,8 @@ PatchGrid BestResolution(const ImageSpec& images, const PatchGrid& pixels);
 // The size of the picture within a resolution of `whole` pixels.
 PatchGrid SizeWithin(const PatchGrid& whole, const PatchGrid& pixels);
 
-// `pixels` may be a BlankPicture().
+// `pixels` may be a BlankPicture() or a VideoOfFrames(). Of the latter `kept` and `shown` are those
+// of a frame.
 PictureParts PartsOf(const ImageSpec& images, const PatchGrid& pixels);
 
 // For each token of the pictures the row of the encoder, over all tiles, that it comes from; of a

@@ -96,7 +96,7 @@ TEST_CASE("the sums of a step are those that the cost model charges", "[balance]
       {"features over three ranks", TinyQwen3Vl(), 2, 3},
       {"any resolution", TinyLlavaNext(), 2, 3},
       {"patches brought down", TinyLlavaOnevision(), 1, 2},
-      {"squares with a vector", TinyLlavaOnevision(), 2, 3},
+      {"a square and a video", TinyLlavaOnevision(), 2, 3},
       {"sequence over three ranks", TinyInternVl(/*large_form=*/false), 2, 3},
       {"no tensor ranks", TinyInternVl(/*large_form=*/true), 2, 1},
   };

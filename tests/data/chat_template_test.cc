@@ -1,5 +1,6 @@
 #include "data/text/chat_template.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
@@ -238,6 +239,32 @@ TEST_CASE("a video has tokens of its own, where a turn has videos", "[data][cpu]
   CHECK_THROWS_WITH(
       ChatTemplate("chatml", "", &older).Encode({{Role::kUser, "<video>", true, true}}, {1}),
       Catch::Contains("needs a token for videos (<|video_pad|>)"));
+}
+
+TEST_CASE("LLaVA-OneVision's videos have its vocabulary's token", "[data][cpu]") {
+  Json json = TinyTokenizerJson();
+  json["added_tokens"].erase(5);  // <IMG_CONTEXT>
+  int id = 320;
+  for (const char* token : {"<image>", "<video>"})
+    json["added_tokens"].push_back({{"id", id++}, {"content", token}, {"special", true}});
+  const Tokenizer tokenizer = ReadTokenizerJson(json);
+  const ChatTemplate chat("chatml", "", &tokenizer);
+  CHECK(chat.video_token_text() == "<video>");
+  std::vector<Turn> turns = {{Role::kUser, "a<video>b<image>"}};
+  CHECK(PlaceVideos(turns, 1).empty());
+  const EncodedConversation encoded = chat.Encode(turns, {3, 1});
+  CHECK(tokenizer.Decode(encoded.ids, false) ==
+        "<|im_start|>user\na<video><video><video>b<image><|im_end|>\n");
+  CHECK(encoded.ids[encoded.image_begin[0]] == 321);
+  turns[0].videos = false;  // and the mark is text
+  const EncodedConversation text = chat.Encode(turns, {1});
+  CHECK(std::count(text.ids.begin(), text.ids.end(), 321) == 0);
+
+  json["added_tokens"].erase(json["added_tokens"].size() - 1);  // <video>
+  const Tokenizer older = ReadTokenizerJson(json);
+  CHECK_THROWS_WITH(
+      ChatTemplate("chatml", "", &older).Encode({{Role::kUser, "<video>", true, true}}, {1}),
+      Catch::Contains("needs a token for videos (<video>)"));
 }
 
 TEST_CASE("LLaVA's pretraining form: pictures and the answer", "[data][cpu]") {

@@ -135,6 +135,31 @@ TEST_CASE("several pictures of a record are padded squares", "[data][cpu]") {
   CHECK(processor.GridOf({8, 4}) == PatchGrid{4, 8});
 }
 
+TEST_CASE("a video's frames are stretched to a tile each", "[data][cpu]") {
+  ImageSpec spec;
+  spec.kind = ImageSpec::Kind::kAnyRes;
+  spec.fit = ImageSpec::Fit::kPad;  // of pictures
+  spec.tile_size = 8;
+  spec.rows_per_tile = spec.tokens_per_tile = 9;
+  spec.resolutions = {{1, 2}};
+  spec.lone_tiles = true;
+  spec.videos.min_pixels = spec.videos.max_pixels = 64;
+  const ImageProcessor processor(spec, {/*min=*/1, /*max=*/1, /*thumbnail=*/false});
+  Video video;
+  video.frames = 3;
+  CHECK(processor.GridOf({12, 4}, video) == PatchGrid{0, 3});
+  CHECK(spec.LoadOfGrid(processor.GridOf({12, 4}, video)) == PictureLoad{27, 243, 3 * 4 + 1});
+  CHECK(processor.LeastTokens(video) == 13);
+  std::vector<at::Tensor> frames;
+  for (int64_t i = 0; i < 3; ++i) frames.push_back(NumberedImage(12, 4).add(10 * i));
+  const at::Tensor made =
+      processor.Make({12, 4}, video, [&](size_t frame) { return frames[frame]; });
+  REQUIRE(made.sizes() == at::IntArrayRef({3, 3, 8, 8}));
+  for (int64_t i = 0; i < 3; ++i) {
+    CHECK(made[i].equal(ResizeBicubic(frames[static_cast<size_t>(i)], 8, 8).permute({2, 0, 1})));
+  }
+}
+
 ImageSpec Grids(int64_t min_pixels, int64_t max_pixels) {
   ImageSpec spec;
   spec.kind = ImageSpec::Kind::kNative;
@@ -203,6 +228,9 @@ TEST_CASE("a video's grid is that of Transformers' video processors", "[data][cp
                          Row{64, {640, 360}, {22, 40, 32}}, Row{4, {16, 16}, {12, 12, 2}}}) {
     check(ImageProcessor(third, {}), row);
   }
+  Video five;
+  five.frames = 5;
+  CHECK(ImageProcessor(third, {}).LeastTokens(five) == 3);
   third.videos.max_pixels = 768 * 32 * 32;
   check(ImageProcessor(third, {}), {32, {1920, 1080}, {6, 12, 16}});
 }

@@ -7,7 +7,10 @@
 
 #include "data/records/record.h"
 #include "data/records/refusal.h"
+#include "data/records/sample_scanner.h"
+#include "data/text/chat_template.h"
 #include "tests/data/data_fixture.h"
+#include "tests/data/tiny_tokenizer.h"
 
 namespace equipoise {
 namespace {
@@ -105,6 +108,38 @@ TEST_CASE("a video's frames are measured, and a bad video is a bad record", "[da
   const ScannedSample bad =
       scanner.Scan(0, R"({"video":"one.png","query":"What?","response":"A cat"})");
   CHECK(bad.defect == Defect::kBadField);
+}
+
+TEST_CASE("frames of a video are no pictures beside a record's own", "[data][cpu]") {
+  Clips clips;
+  Json json = TinyTokenizerJson();
+  json["added_tokens"].erase(5);  // <IMG_CONTEXT>
+  int id = 320;
+  for (const char* token : {"<image>", "<video>"})
+    json["added_tokens"].push_back({{"id", id++}, {"content", token}, {"special", true}});
+  const Tokenizer tokenizer = ReadTokenizerJson(json);
+  const ChatTemplate chat("chatml", "", &tokenizer);
+  clips.data.folder.Write("images/wide.png", TinyPng(28, 14));
+  SampleOptions options = clips.data.sample_options();
+  ImageSpec& images = options.images;
+  images.kind = ImageSpec::Kind::kAnyRes;
+  images.rows_per_tile = images.tokens_per_tile = 81;
+  images.resolutions = {{1, 2}};
+  images.lone_tiles = true;
+  images.videos.min_pixels = images.videos.max_pixels = 14 * 14;
+  options.max_tokens = 450;  // less than the patches of six tiles
+  const SampleScanner scanner(clips.data.config.train, options, &chat);
+  const ScannedSample sample = scanner.Scan(
+      0, R"({"video":"c","image":"wide.png","query":"<video><image>?","response":"A cat"})");
+  INFO(sample.reason);
+  REQUIRE(sample.reason.empty());
+  // The only picture has tiles of its resolution: nine rows of 18 tokens and a vector.
+  CHECK(sample.grids == std::vector<PatchGrid>{{0, 5}, {14, 28}});
+  CHECK(sample.pictures[0] == PictureLoad{5 * 81, 5 * 81.0 * 81, 5 * 25 + 1});
+  CHECK(sample.pictures[1] == PictureLoad{3 * 81, 3 * 81.0 * 81, 81 + 9 * 19});
+  const ScannedSample squares = scanner.Scan(
+      0, R"({"images":["wide.png","wide.png"],"query":"<image><image>?","response":"A cat"})");
+  CHECK(squares.grids == std::vector<PatchGrid>{{-1, -82}, {-1, -82}});
 }
 
 }  // namespace

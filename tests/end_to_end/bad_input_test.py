@@ -312,6 +312,25 @@ def other_commands(cases, folder, exported):
     cases.refused("generate: missing picture",
                   generate + ["What?", "--image", "/nowhere.png"], 4, "/nowhere.png")
     cases.refused("generate: broken picture", generate + ["What?", "--image", broken], 4, broken)
+    empty = f"{folder}/no_frames"
+    os.makedirs(empty)
+    for what, video, code, word in (
+            ("a video's file", write(f"{folder}/clip.mp4", "no video"), 4,
+             "is a file, and no video is decoded"),
+            ("a video's empty folder", empty, 4, "the folder holds no pictures"),
+            ("a video's missing folder", "/nowhere", 4, "/nowhere: no such folder"),
+            ("a missing frame", f"{picture},/nowhere.png", 4, "/nowhere.png"),
+            ("a broken frame", f"{picture},{broken}", 4, broken),
+            ("a frame without a name", f"{picture},", 2, "--video")):
+        cases.refused(f"generate: {what}", generate + ["What?", "--video", video], code, word)
+    for what, options, word in (
+            ("more <video> than videos", ["<video><video>", "--video", empty], "2 <video>"),
+            ("frames a second without a video", ["What?", "--fps", "2"], "--fps"),
+            ("no frames a second", ["What?", "--video", empty, "--fps=-1"], "--fps")):
+        cases.refused(f"generate: {what}", generate + options, 2, word)
+    cases.refused("generate: a video beside a file of questions",
+                  generate[:-1] + ["--jsonl", broken, "--out", f"{folder}/answers", "--video",
+                                   empty], 2, "--video")
     cases.refused("generate: no model", [program, "generate", "/nowhere", "--prompt", "a"], 4,
                   "/nowhere")
     cases.refused("generate: an empty folder",

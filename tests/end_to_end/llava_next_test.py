@@ -16,6 +16,7 @@ from transformers import (CLIPVisionConfig, LlamaConfig, LlavaNextConfig,
 from transformers.models.llava_next.image_processing_pil_llava_next import (
     LlavaNextImageProcessorPil)
 
+import llava_videos
 import tiny_case
 from llava_test import SYSTEM, write_tokenizer
 
@@ -61,6 +62,8 @@ def vicuna(conversations, prompt=False):
 class Family:
     """What LLaVA-NeXT and the family made of it (llava_onevision_test.py) differ in."""
     name, template = "llava_next", "vicuna_v1"
+    videos = False  # taken as such, not as pictures
+    max_frames = 2  # of a video; 0: all
     max_tokens = 512  # of a pack: a few records
     model = LlavaNextForConditionalGeneration
     resolutions = RESOLUTIONS
@@ -187,6 +190,8 @@ data:
   train: [{{annotations: {folder}/train.jsonl, images: {folder}/images}}]
   template: {family.template}
   max_tokens: {family.max_tokens}
+  max_frames: {family.max_frames}
+  max_bad_share: 0.2
 balance: {{tiles: 16}}
 train: {{steps: 12, precision: fp32, global_batch: 4, lr: 3.0e-3, warmup: 2, threads: 1}}
 checkpoint: {{every: 12}}
@@ -201,8 +206,12 @@ def check_family(family):
     texts = [turn["value"] for record in records for turn in record["conversations"]]
     family.write_folder(f"{folder}/model", texts + family.texts)
     config = write_config(folder, family)
+    videos = llava_videos.add_records(folder, len(records))
 
     check_samples(results, folder, config, records, family)
+    if family.videos:
+        llava_videos.check_samples(results, folder, config, family, videos)
+        llava_videos.check_unlike(results, folder, config, videos)
     done = tiny_case.run(config, 1, "plan", "--ranks", "4")
     results.check("plan", done.returncode == 0 and "projector" in done.stdout, done.stderr[-300:])
     done = tiny_case.run(config, 1, "profile", "--out", f"{folder}/profile.json", "--sweeps", "1")
@@ -212,6 +221,8 @@ def check_family(family):
     results.check("trains on two pipeline ranks", done.returncode == 0, done.stderr[-400:])
     losses = tiny_case.losses(f"{folder}/run")
     results.check("the loss falls", len(losses) == 12 and losses[-1] < 0.8 * losses[0], str(losses))
+    with open(f"{folder}/run/quarantine.jsonl", encoding="utf8") as file:
+        results.check("a damaged frame is quarantined", "clips/cut/1.png: " in file.read())
     tiny_case.draw(f"{folder}/images/0001_0.jpg", "red", "disc", (57, 300), 1)
     with open(f"{folder}/images/0002_0.png", "rb+") as file:
         file.truncate(60)
@@ -227,6 +238,9 @@ def check_family(family):
     check_export(results, folder, family)
     for where in (f"{folder}/run", f"{folder}/exported"):
         check_answers(results, folder, where, family)
+        llava_videos.check_answers(results, folder, where, family, family.videos)
+    if family.videos:
+        llava_videos.check_logits(results, folder, family)
     check_refusal(results, folder, config)
     shutil.rmtree(folder)
     results.finish()

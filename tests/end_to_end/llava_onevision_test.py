@@ -1,6 +1,6 @@
 """LLaVA-OneVision from a folder in Hugging Face's form, as LLaVA-NeXT (llava_next_test.py): patches
-that are brought down where they are many, and one square for each of a record's several
-pictures."""
+that are brought down where they are many, one square for each of a record's several pictures, and
+videos."""
 import json
 import os
 import sys
@@ -64,6 +64,8 @@ def write_folder(folder, texts):
     LlavaOnevisionImageProcessorPil(size={"height": SIDE, "width": SIDE},
                                     image_mean=[0.4, 0.5, 0.6], image_std=[0.5, 0.4, 0.3],
                                     image_grid_pinpoints=RESOLUTIONS).save_pretrained(folder)
+    LlavaOnevisionVideoProcessor(size={"height": SIDE, "width": SIDE}, image_mean=[0.4, 0.5, 0.6],
+                                 image_std=[0.5, 0.4, 0.3]).save_pretrained(folder)
 
 
 def processor_of(folder):
@@ -71,7 +73,7 @@ def processor_of(folder):
         LlavaOnevisionImageProcessorPil.from_pretrained(folder),
         PreTrainedTokenizerFast(tokenizer_file=f"{folder}/tokenizer.json", eos_token="<|im_end|>",
                                 pad_token="<|endoftext|>"),
-        LlavaOnevisionVideoProcessor(), num_image_tokens=TOKENS,
+        LlavaOnevisionVideoProcessor.from_pretrained(folder), num_image_tokens=TOKENS,
         vision_feature_select_strategy="full", vision_aspect_ratio=ASPECT)
 
 
@@ -86,6 +88,7 @@ def rendered(conversations, prompt=False):
 
 class Onevision(llava_next_test.Family):
     name, template = "llava_onevision", "qwen2-vl"
+    videos, max_frames = True, 0
     max_tokens = 160
     model = LlavaOnevisionForConditionalGeneration
     resolutions = RESOLUTIONS

@@ -173,6 +173,11 @@ def check_answer(results, folder, kind, where, model):
     results.check(f"{os.path.basename(where)}: a question about a video is answered as by "
                   "Transformers", answers[0]["answer"] == want != "",
                   f"ours {answers[0]} theirs {want!r} {done.stderr[-300:]}")
+    done = tiny_case.program("generate", where, "--prompt", "<video>\nWhat is it?", "--video",
+                             f"{folder}/images/clips/a", "--fps", "2", "--max-new-tokens", "16",
+                             "--set", "train.precision=fp32")
+    results.check(f"{os.path.basename(where)}: and with --video", done.stdout == want + "\n",
+                  f"{done.stdout!r} {done.stderr[-300:]}")
     results.check(f"{os.path.basename(where)}: a missing video is one line",
                   "a.mp4: no such file" in answers[1]["fault"], str(answers[1]))
 

@@ -142,6 +142,38 @@ TEST_CASE("one of several pictures is a tile with a vector behind it", "[models]
   CHECK(rows.blended.empty());
 }
 
+TEST_CASE("a video's frames are brought down, and one vector stands behind them", "[models][cpu]") {
+  // Published: 27 patches a side become 14, as by LlavaOnevisionProcessor's replace_video_token.
+  CHECK(Onevision(9).LoadOfGrid(VideoOfFrames(32)) ==
+        PictureLoad{32 * 729, 32 * 729.0 * 729, 32 * 196 + 1});
+  CHECK(VideoOfFrames(2) == PatchGrid{0, 2});
+  // Three patches a side become two; the encoder's rows begin with a class token here.
+  const ImageSpec images = Images(12, 9, {{1, 1}});
+  const PictureParts parts = PartsOf(images, VideoOfFrames(2));
+  CHECK(parts.tiles == 2);
+  CHECK(parts.kept == PatchGrid{3, 3});
+  CHECK(parts.shown == PatchGrid{2, 2});
+  CHECK(parts.tokens == 9);
+  const TokenRows rows = TokenRowsOf(images, {OnlySquare(images), VideoOfFrames(2)});
+  CHECK(rows.rows.size() == 10 + 9);
+  CHECK(rows.newlines == std::vector<int64_t>{9, 18});
+  CHECK(rows.blended == std::vector<int64_t>{10, 11, 12, 13, 14, 15, 16, 17});
+  // The last token lies at (1.75, 1.75) of the second frame, whose first patch is row 21: between
+  // its rows and columns 1 and 2.
+  for (size_t i = 0; i < 4; ++i) {
+    CHECK(rows.corners[i][7] == 21 + std::vector<int64_t>{4, 5, 7, 8}[i]);
+    CHECK(rows.weights[i][7] == std::vector<float>{0.0625F, 0.1875F, 0.1875F, 0.5625F}[i]);
+    const std::set<int64_t> once(rows.corners[i].begin(), rows.corners[i].end());
+    CHECK(once.size() == 8);
+  }
+  // A single patch is itself.
+  const TokenRows one = TokenRowsOf(Images(4, 1, {{1, 1}}), {VideoOfFrames(1)});
+  CHECK(one.corners[0] == std::vector<int64_t>{1});
+  CHECK(one.weights[0] == std::vector<float>{1});
+  CHECK(one.weights[3] == std::vector<float>{0});
+  CHECK_THROWS_AS(VideoOfFrames(0), std::logic_error);
+}
+
 TEST_CASE("a picture fits into its resolution", "[models][cpu]") {
   for (int64_t height = 1; height < 3000; height += 97) {
     for (int64_t width = 1; width < 3000; width += 113) {

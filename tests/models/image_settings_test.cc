@@ -113,5 +113,38 @@ TEST_CASE("LLaVA-OneVision's mean is CLIP's where its processor has none", "[mod
                     Catch::Matchers::Contains("image_grid_pinpoints: not those of config.json"));
 }
 
+TEST_CASE("LLaVA-OneVision's video processor makes what its encoder takes", "[models][cpu]") {
+  const Json size = {{"height", 384}, {"width", 384}}, half = {0.5, 0.5, 0.5};
+  ModelConfig config = PresetConfig("llava_onevision-0.5b");
+  config.preprocessor = {{"size", size}, {"image_mean", half}, {"image_std", half}};
+  const Json sound = {{"image_mean", half}, {"image_std", half}};  // 384 pixels without a size
+  config.video_preprocessor = sound;
+  CHECK(ImageSpecOf(config).takes_videos());
+  struct Row {
+    const char* key;
+    Json value;
+    std::string what;
+  };
+  for (const Row& row : std::vector<Row>{
+           {"size", {{"shortest_edge", 384}}, "set a height and a width"},
+           {"size", 384, "set a height and a width"},
+           {"size", {{"height", 384}, {"width", 378}}, "is not the encoder's image_size, 384"},
+           {"crop_size", {{"height", 336}, {"width", 336}}, "is not the encoder's image_size"},
+           {"resample", 2, "only 3, bicubic"},
+           {"do_normalize", false, "false is not supported"},
+           {"rescale_factor", 1, "only 1/255 is supported"},
+           {"image_mean", {0.5, 0.5}, "not a list of three numbers"},
+           {"image_std", {0.5, 0.5, 0}, "must be above 0"},
+           {"image_mean", {0.5, 0.5, 0.4}, "not those of the image processor; make them equal"},
+           {"image_std", nullptr, "not those of the image processor"}}) {  // CLIP's
+    INFO(row.key << " " << row.value);
+    config.video_preprocessor = sound;
+    config.video_preprocessor["do_center_crop"] = std::string(row.key) == "crop_size";
+    config.video_preprocessor[row.key] = row.value;
+    CHECK_THROWS_WITH(ImageSpecOf(config), Catch::Matchers::StartsWith("video processor: ") &&
+                                               Catch::Matchers::Contains(row.what));
+  }
+}
+
 }  // namespace
 }  // namespace equipoise

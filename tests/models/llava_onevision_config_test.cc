@@ -37,6 +37,7 @@ TEST_CASE("LLaVA-OneVision brings many patches down and has squares", "[models][
   CHECK(images.lone_tiles);
   CHECK(images.fit == ImageSpec::Fit::kPad);
   CHECK(images.mean[0] == 0.5F);
+  CHECK(images.takes_videos());
   // Ten tiles of 16 rows without a class token; 12 x 12 patches are brought down to 5 x 5.
   CHECK(images.LoadOfGrid({168, 168}) == PictureLoad{160, 10 * 16.0 * 16, 16 + 5 * 6});
 

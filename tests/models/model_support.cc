@@ -205,7 +205,8 @@ void AddGrids(const ImageSpec& images, int64_t pictures, at::Generator& generato
 
 // Gives a row pictures of any resolution, one after the other from its second token on. A lone one
 // is tall, of seven tokens, or of twelve that are brought down; else they are in turn square, of
-// three, with padding on both sides, and wide, of five, or one tile each.
+// three, with padding on both sides, and wide, of five; or one tile each, of five, and the last a
+// video of two frames, of three.
 void AddSizes(const ImageSpec& images, int64_t pictures, at::Generator& generator,
               MicroBatch& batch) {
   const PatchGrid tall{48, 17}, square{10, 10}, wide{20, 60};
@@ -213,7 +214,9 @@ void AddSizes(const ImageSpec& images, int64_t pictures, at::Generator& generato
   PictureLoad load;
   for (int64_t i = 0; i < pictures; ++i) {
     sizes.push_back(pictures == 1 ? tall : i % 2 == 0 ? square : wide);
-    if (images.lone_tiles && pictures > 1) sizes.back() = OnlySquare(images);
+    if (images.lone_tiles && pictures > 1) {
+      sizes.back() = i + 1 < pictures ? OnlySquare(images) : VideoOfFrames(2);
+    }
     load += images.LoadOfGrid(sizes.back());
   }
   if (pictures == 0) return;

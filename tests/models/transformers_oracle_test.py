@@ -15,16 +15,16 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import (InternVLConfig, InternVLForConditionalGeneration, LlamaConfig,
                           LlamaForCausalLM, LlavaConfig, LlavaForConditionalGeneration,
-                          LlavaNextConfig, LlavaNextForConditionalGeneration,
-                          LlavaOnevisionConfig, LlavaOnevisionForConditionalGeneration,
                           MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM,
                           Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
+import any_resolution
 import internlm2
 import opengvlab
 import parity
 import qwen_vl
 import reference
+from any_resolution import llava_next, llava_onevision
 
 VOCABULARY, PAD, IMAGE, VIDEO = 200, 0, 199, 198
 TOKENS_PER_TILE = 4
@@ -63,24 +63,6 @@ def llava(tower, text, layer, **more):
         vision_config=vision, text_config=text.to_dict(), image_token_index=IMAGE,
         image_seq_length=TOKENS_PER_TILE, vision_feature_layer=layer,
         vision_feature_select_strategy=strategy, tie_word_embeddings=text.tie_word_embeddings))
-
-
-def llava_next(text):
-    """LLaVA-NeXT, with four patches a tile."""
-    return LlavaNextForConditionalGeneration(LlavaNextConfig(
-        vision_config=vision_sizes(image_size=56, patch_size=28, model_type="clip_vision_model"),
-        text_config=text.to_dict(), image_token_index=IMAGE,
-        image_grid_pinpoints=[[112, 112], [112, 56], [168, 56]]))
-
-
-def llava_onevision(text):
-    """LLaVA-OneVision, with four patches a tile, whose patches are brought down to three tiles'."""
-    return LlavaOnevisionForConditionalGeneration(LlavaOnevisionConfig(
-        vision_config=vision_sizes(image_size=56, patch_size=28, model_type="siglip_vision_model",
-                                   vision_use_head=False),
-        text_config=text.to_dict(), image_token_index=IMAGE, video_token_index=PAD + 1,
-        image_grid_pinpoints=[[112, 112], [168, 112]], vision_aspect_ratio="anyres_max_3",
-        tie_word_embeddings=text.tie_word_embeddings))
 
 
 LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0,
@@ -128,17 +110,13 @@ MODELS = {
     "llava_onevision qwen2": lambda: llava_onevision(Qwen2Config(**text_sizes())),
     "llava_onevision tied": lambda: llava_onevision(Qwen2Config(**text_sizes(
         tie_word_embeddings=True))),
+    "llava_onevision videos": lambda: llava_onevision(Qwen2Config(**text_sizes()), side=3),
 }
 # Times, rows and columns of each sample's patches: a picture, a video of three times and a picture
 # in the first; a picture in the second.
 GRIDS = ([(1, 4, 6), (3, 4, 2), (1, 8, 2)], [(1, 6, 8)], [])
 SECONDS = 1.3  # from one time of a video to the next
-# Height and width of each sample's pictures, with the tiles and tokens that LLaVA-NeXT makes of
-# them: rows that are padding are left out of either.
-SIZES = ([(100, 200, 5, 14), (10, 10, 3, 10)], [(10, 10, 3, 10)], [])
-# LLaVA-OneVision: 6 x 4 patches brought down to 4 x 2; two squares, each with a vector behind it.
-ONEVISION_SIZES = ([(168, 110, 7, 16)], [(100, 200, 1, 5), (10, 10, 1, 5)], [])
-SEVERAL_RANKS = {"llava_next llama": 2, "llava_onevision qwen2": 2,
+SEVERAL_RANKS = {"llava_next llama": 2, "llava_onevision qwen2": 2, "llava_onevision videos": 2,
                  "qwen3_vl": 3, "qwen3_vl tied": 2,
                  "qwen2_vl tied": 2, "qwen2_5_vl": 3, "qwen2 tied": 2,
                  "internvl 6b llama": 5, "qwen3 tied": 2, "llava clip llama": 2, "mistral": 2,
@@ -195,33 +173,14 @@ def add_grids(model, sample, grids, generator):
         ids, kinds, **{key: sample[key] for key in sample if key.endswith(("_thw", "_ts"))})[0]
 
 
-def add_sizes(sample, sizes, generator):
-    """Pictures of any resolution, with text between them."""
-    at = 2
-    for _, _, _, tokens in sizes:
-        sample["input_ids"][0, at:at + tokens] = IMAGE
-        at += tokens + 1
-    sample["labels"][sample["input_ids"] == IMAGE] = -100
-    sample["pixel_values"] = torch.randn(sum(size[2] for size in sizes), 3, 56, 56,
-                                         generator=generator)
-    sample["image_sizes"] = torch.tensor([size[:2] for size in sizes])
-
-
-def sizes_of(config):
-    """The pictures of a model that takes them in any resolution."""
-    if hasattr(config, "vision_aspect_ratio"):
-        return ONEVISION_SIZES
-    return SIZES if hasattr(config, "image_grid_pinpoints") else None
-
-
 def make_samples(has_vision, seed, model=None, all_sizes=None):
     """Samples [1, T] of different lengths: with three tiles, with one, without. For a model that
     takes grids of patches: with two pictures and a video, with a picture, without; or those of
-    `all_sizes`."""
+    `all_sizes`, pictures and videos."""
     generator = torch.Generator().manual_seed(seed)
     samples = []
     for (length, tiles), grids, sizes in zip(((41, 3), (17, 1), (30, 0)), GRIDS,
-                                              all_sizes or SIZES):
+                                              all_sizes or any_resolution.SIZES):
         words = IMAGE if model is None else IMAGE - 3  # behind them stand marks of pictures
         ids = torch.randint(3, words, (1, length), generator=generator)
         ids[0, -5] = PAD  # as text: its row of the embedding has no gradient in Transformers
@@ -230,9 +189,7 @@ def make_samples(has_vision, seed, model=None, all_sizes=None):
         if model is not None:
             add_grids(model, sample, grids, generator)
         elif all_sizes and sizes:
-            add_sizes(sample, sizes, generator)
-            if all_sizes is ONEVISION_SIZES:
-                sample["batch_num_images"] = torch.tensor([len(sizes)])
+            any_resolution.add(sample, all_sizes, sizes, generator)
         elif has_vision and tiles:
             ids[0, 2:2 + tiles * TOKENS_PER_TILE] = IMAGE
             labels[ids == IMAGE] = -100
@@ -287,7 +244,7 @@ class Case:
         takes_grids = hasattr(self.model.model, "get_rope_index")
         self.samples = make_samples(hasattr(self.model.config, "vision_config"), seed,
                                     self.model if takes_grids else None,
-                                    sizes_of(self.model.config))
+                                    any_resolution.sizes_of(self.model.config))
         self.batch = padded(self.samples)
         self.key_of = reference.key_map(self.model, folder)
         self.fp32, self.exact = (self.run(dtype) for dtype in (torch.float32, torch.float64))

@@ -1,6 +1,6 @@
-// LLaVA-OneVision on meshes: a picture whose patches are brought down and squares with a vector
-// behind each give the loss and the gradients of one process, and the bits of a mesh that differs
-// in the pipeline alone.
+// LLaVA-OneVision on meshes: a picture whose patches are brought down, squares with a vector behind
+// each and a video give the loss and the gradients of one process, and the bits of a mesh that
+// differs in the pipeline alone.
 
 #include <ATen/Parallel.h>
 
@@ -23,7 +23,7 @@ void Check(const Cell& cell) {
   CHECK(SameBits(result, Known(WithoutPipeline(cell))));
 }
 
-TEST_CASE("parity: patches that are brought down, and squares", "[parity][cpu]") {
+TEST_CASE("parity: patches that are brought down, squares and videos", "[parity][cpu]") {
   Cell cell;
   cell.model = "llava_onevision-qwen2";
   cell.modality = GENERATE("mixed", "pictures");

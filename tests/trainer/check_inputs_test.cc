@@ -182,9 +182,73 @@ TEST_CASE("several pictures of a sample are one square each", "[trainer][cpu]") 
                Contains("batch_num_images: does not sum to the 3 pictures of image_sizes"));
   }
   CHECK_THAT(refusal("input_ids", ids.clone().index_fill_(1, at::tensor({0}, at::kLong), 4)),
-             Contains("row 0 has the token of a video, 4; videos are not supported"));
+             Contains("pixel_values_videos: has 0 videos, too few for the video tokens of row 0"));
   CHECK_THROWS_WITH(ReadFor(AnyResolution(), tensors, "token"),
                     Contains("batch_num_images: unknown tensor"));
+}
+
+TEST_CASE("videos of frames go to the rows that have their tokens", "[trainer][cpu]") {
+  // Of two patches a side: a token a frame, and one more; of a square four and one more.
+  ModelConfig config = AnyResolution();
+  config.model_type = "llava_onevision";
+  config.vision.model_type = "siglip_vision_model";
+  config.vision.class_token = false;
+  config.anyres_max_tiles = 9;
+  config.video_token_id = 8;
+  const at::Tensor frames = at::randn({2, 2, 3, 4, 4}), pixels = at::randn({2, 3, 4, 4});
+  Tensors tensors = {{"input_ids", Row({1, 8, 8, 8, 9, 9, 9, 9, 9, 2, 9, 9, 9, 9, 9, 8, 8, 8, 3})},
+                     {"images_per_sample", at::tensor({2}, at::kLong)},
+                     {"pixel_values", pixels},
+                     {"image_sizes", at::tensor({4, 7, 8, 4}, at::kLong).view({2, 2})},
+                     {"batch_num_images", at::tensor({2}, at::kLong)},
+                     {"pixel_values_videos", frames}};
+  const MicroBatch batch = ReadFor(config, tensors, "token").rows[0].batch;
+  CHECK(List(batch.image_grids) == std::vector<int64_t>{0, 2, -1, -5, -1, -5, 0, 2});
+  CHECK(batch.pixel_values.equal(at::cat({frames[0], pixels, frames[1]})));
+  CHECK(batch.image_positions.size(0) == 16);
+  const auto read = [&](const Tensors& changes) {
+    Tensors changed = tensors;
+    for (const auto& [name, tensor] : changes) changed[name] = tensor;
+    return ReadFor(config, changed, "token").rows[0].batch;
+  };
+  // Three frames and one.
+  const MicroBatch unlike =
+      read({{"input_ids", Row({8, 8, 8, 8, 9, 9, 9, 9, 9, 2, 9, 9, 9, 9, 9, 8, 8, 1, 3})},
+            {"pixel_values_videos", frames.flatten(0, 1)},
+            {"frames_per_video", at::tensor({3, 1}, at::kLong)}});
+  CHECK(List(unlike.image_grids) == std::vector<int64_t>{0, 3, -1, -5, -1, -5, 0, 1});
+  CHECK(unlike.pixel_values.equal(
+      at::cat({frames[0], frames[1].narrow(0, 0, 1), pixels, frames[1].narrow(0, 1, 1)})));
+  struct Case {
+    const char* what;
+    Tensors changes;
+  };
+  for (const auto& [what, changes] : std::vector<Case>{
+           {"pixel_values_videos: 1 videos have no tokens in input_ids",
+            {{"pixel_values_videos", at::cat({frames, frames.narrow(0, 0, 1)})}}},
+           {"pixel_values_videos: has 1 videos, too few for the video tokens of row 0",
+            {{"pixel_values_videos", frames.narrow(0, 0, 1).contiguous()}}},
+           {"row 0 has 3 video tokens for a video that has 4",
+            {{"pixel_values_videos", at::randn({2, 3, 3, 4, 4})}}},
+           {"pixel_values_videos: has the shape [2, 2, 3, 4, 5], not",
+            {{"pixel_values_videos", at::randn({2, 2, 3, 4, 5})}}},
+           {"pixel_values_videos: has the shape [4, 3, 4, 4], not",
+            {{"pixel_values_videos", frames.flatten(0, 1)}}},
+           {"pixel_values_videos: has the shape [4, 3, 4, 4], not",
+            {{"pixel_values_videos", frames.flatten(0, 1)},
+             {"frames_per_video", at::tensor({2, 1}, at::kLong)}}},
+           {"frames_per_video: 0 is no number of frames",
+            {{"pixel_values_videos", frames.flatten(0, 1)},
+             {"frames_per_video", at::tensor({4, 0}, at::kLong)}}}}) {
+    INFO(what);
+    CHECK_THROWS_WITH(read(changes), Contains(what));
+  }
+  tensors.erase("pixel_values_videos");
+  CHECK_THROWS_WITH(read({{"frames_per_video", at::tensor({2}, at::kLong)}}),
+                    Contains("pixel_values_videos: missing beside frames_per_video"));
+  CHECK_THROWS_WITH(
+      ReadFor(AnyResolution(), {{"input_ids", Row({1})}, {"pixel_values_videos", frames}}, "token"),
+      Contains("pixel_values_videos: a model of type"));
 }
 
 TEST_CASE("pictures of any resolution go to the rows that have their tokens", "[trainer][cpu]") {

@@ -39,7 +39,7 @@ Responder::Shown Responder::Show(const Record& record, const std::vector<NamedPi
   const ImageSpec& spec = processor_.spec();
   const ImageLimits limits{data_->limits.image_pixels, data_->limits.image_bytes};
   const Video* video = record.VideoOf(first);
-  const int64_t count = std::ssize(pictures);
+  const auto count = static_cast<int64_t>(record.pictures());
   size_t at = first;
   const auto named = [&](const ImageError& error) {
     return fmt::format("{}: {}", ShownText(pictures[at].name), error.what());

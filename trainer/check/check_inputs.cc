@@ -59,9 +59,7 @@ class InputReader {
       inputs.rows.push_back(MakeRow(row, &inputs.total_weight));
     }
     if (grids_) grids_->Finish();
-    if (sized_ && sized_->left() > 0) {
-      Refuse("image_sizes", fmt::format("{} pictures have no tokens in input_ids", sized_->left()));
-    }
+    if (sized_) sized_->Finish();
     if (next_tile_ != tiles()) {
       Refuse("pixel_values",
              fmt::format("holds {} tiles, input_ids have room for {}", tiles(), next_tile_));
@@ -83,6 +81,7 @@ class InputReader {
       if (TakesGrids() && IsOfGrids(name)) continue;
       if (name == "image_sizes" && TakesSizes()) continue;
       if (name == "batch_num_images" && ImageSpecOf(config_).lone_tiles) continue;
+      if (IsOfFrames(name) && TakesSizes() && ImageSpecOf(config_).takes_videos()) continue;
       if (IsOfGrids(name) || name == "image_sizes") {
         Refuse(name, fmt::format("a model of type {} takes no such tensor", config_.model_type));
       }
@@ -94,6 +93,9 @@ class InputReader {
   static bool IsOfGrids(const std::string& name) {
     return name == "image_grid_thw" || name == "pixel_values_videos" || name == "video_grid_thw" ||
            name == "second_per_grid_ts";
+  }
+  static bool IsOfFrames(const std::string& name) {
+    return name == "pixel_values_videos" || name == "frames_per_video";
   }
   bool TakesGrids() const { return ImageSpecOf(config_).has_grids(); }
   bool TakesSizes() const { return ImageSpecOf(config_).kind == ImageSpec::Kind::kAnyRes; }

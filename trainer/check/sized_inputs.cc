@@ -15,21 +15,22 @@ namespace {
 
 constexpr char kSizes[] = "image_sizes", kPixels[] = "pixel_values";
 constexpr char kCounts[] = "batch_num_images";
+constexpr char kVideos[] = "pixel_values_videos", kFrames[] = "frames_per_video";
 
 }  // namespace
 
 SizedInputs::SizedInputs(const SafetensorsReader& file, const ModelConfig& config)
-    : image_token_(config.image_token_id),
-      video_token_(config.video_token_id),
-      images_(ImageSpecOf(config)),
-      path_(file.path()) {
+    : images_(ImageSpecOf(config)),
+      path_(file.path()),
+      pictures_{kSizes, "picture", "image", config.image_token_id, {}, {}},
+      videos_{kVideos, "video", "video", config.video_token_id, {}, {}} {
   if (file.Has(kSizes)) ReadSizes(file);
   if (file.Has(kCounts)) ReadCounts(file);
-  if (sizes_.empty() && !file.Has(kPixels)) return;
+  if (file.Has(kVideos)) ReadVideos(file);
+  if (file.Has(kFrames) && !file.Has(kVideos)) Refuse(kVideos, "missing beside frames_per_video");
+  if (pictures_.sizes.empty() && !file.Has(kPixels)) return;
   if (!file.Has(kPixels)) Refuse(kPixels, "missing beside image_sizes");
-  std::vector<int64_t> tiles;
-  for (const PatchGrid& size : sizes_) tiles.push_back(PartsOf(images_, size).tiles);
-  ReadPixels(file, tiles);
+  ReadPixels(file);
 }
 
 void SizedInputs::Refuse(const std::string& tensor, const std::string& what) const {
@@ -45,29 +46,32 @@ void SizedInputs::ReadSizes(const SafetensorsReader& file) {
       Refuse(kSizes,
              fmt::format("{} x {} is no height and width in pixels", numbers[0], numbers[1]));
     }
-    sizes_.push_back({numbers[0], numbers[1]});
+    pictures_.sizes.push_back({numbers[0], numbers[1]});
   }
 }
 
 void SizedInputs::ReadCounts(const SafetensorsReader& file) {
   const at::Tensor all = file.Read(kCounts).to(at::kLong).flatten().contiguous();
-  const auto count = static_cast<int64_t>(sizes_.size());
+  std::vector<PatchGrid>& sizes = pictures_.sizes;
+  const auto count = static_cast<int64_t>(sizes.size());
   const int64_t* numbers = all.const_data_ptr<int64_t>();
-  auto size = sizes_.begin();
+  auto size = sizes.begin();
   for (int64_t i = 0; i < all.size(0); ++i) {
     const int64_t pictures = numbers[i];
-    if (pictures < 0 || pictures > sizes_.end() - size) {
+    if (pictures < 0 || pictures > sizes.end() - size) {
       Refuse(kCounts, fmt::format("does not sum to the {} pictures of {}", count, kSizes));
     }
     if (pictures > 1) std::fill_n(size, pictures, OnlySquare(images_));
     size += pictures;
   }
-  if (size != sizes_.end()) {
+  if (size != sizes.end()) {
     Refuse(kCounts, fmt::format("does not sum to the {} pictures of {}", count, kSizes));
   }
 }
 
-void SizedInputs::ReadPixels(const SafetensorsReader& file, const std::vector<int64_t>& tiles) {
+void SizedInputs::ReadPixels(const SafetensorsReader& file) {
+  std::vector<int64_t> tiles;
+  for (const PatchGrid& size : pictures_.sizes) tiles.push_back(PartsOf(images_, size).tiles);
   at::Tensor pixels = file.Read(kPixels).to(at::kFloat);
   const int64_t all = std::accumulate(tiles.begin(), tiles.end(), int64_t{0});
   const int64_t side = images_.tile_size;
@@ -84,7 +88,35 @@ void SizedInputs::ReadPixels(const SafetensorsReader& file, const std::vector<in
     if (!parts.empty()) pixels = at::cat(parts);
   }
   if (pixels.sizes() != at::IntArrayRef({all, 3, side, side})) refuse();
-  pixels_ = pixels;
+  pictures_.pixels = pixels;
+}
+
+void SizedInputs::ReadVideos(const SafetensorsReader& file) {
+  at::Tensor pixels = file.Read(kVideos).to(at::kFloat);
+  const std::vector<int64_t> shape = pixels.sizes().vec();
+  std::vector<int64_t> frames;
+  if (file.Has(kFrames)) {
+    const at::Tensor all = file.Read(kFrames).to(at::kLong).flatten().contiguous();
+    const int64_t* numbers = all.const_data_ptr<int64_t>();
+    frames.assign(numbers, numbers + all.size(0));
+  } else if (pixels.dim() == 5) {
+    frames.assign(static_cast<size_t>(pixels.size(0)), pixels.size(1));
+    pixels = pixels.flatten(0, 1);
+  }
+  int64_t all = 0;
+  for (const int64_t count : frames) {
+    if (count < 1 || count > pixels.numel())
+      Refuse(kFrames, fmt::format("{} is no number of frames", count));
+    videos_.sizes.push_back(VideoOfFrames(count));
+    all += count;
+  }
+  const int64_t side = images_.tile_size;
+  if (pixels.sizes() != at::IntArrayRef({all, 3, side, side})) {
+    Refuse(kVideos, fmt::format("has the shape [{}], not [videos, frames, 3, {}, {}], nor with "
+                                "frames_per_video [frames of all, 3, {}, {}]",
+                                fmt::join(shape, ", "), side, side, side, side));
+  }
+  videos_.pixels = pixels;
 }
 
 int64_t SizedInputs::PicturesIn(int64_t begin, int64_t end) const {
@@ -93,35 +125,53 @@ int64_t SizedInputs::PicturesIn(int64_t begin, int64_t end) const {
   return count;
 }
 
-void SizedInputs::AddTo(int64_t row, MicroBatch* batch) {
-  if (video_token_ >= 0 && batch->input_ids.eq(video_token_).any().item<bool>()) {
-    Refuse("input_ids", fmt::format("row {} has the token of a video, {}; videos are not supported",
-                                    row, video_token_));
+void SizedInputs::Finish() const {
+  for (const Stack* stack : {&pictures_, &videos_}) {
+    const size_t left = stack->sizes.size() - stack->next;
+    if (left == 0) continue;
+    Refuse(stack->name, fmt::format("{} {}s have no tokens in input_ids", left, stack->word));
   }
-  const at::Tensor at = batch->input_ids.eq(image_token_).nonzero().squeeze(1);
+}
+
+PatchGrid SizedInputs::Take(Stack& stack, int64_t row) const {
+  if (stack.next == stack.sizes.size()) {
+    Refuse(stack.name, fmt::format("has {} {}s, too few for the {} tokens of row {}",
+                                   stack.sizes.size(), stack.word, stack.token_word, row));
+  }
+  return stack.sizes[stack.next++];
+}
+
+void SizedInputs::AddTo(int64_t row, MicroBatch* batch) {
+  at::Tensor shown = batch->input_ids.eq(pictures_.token);
+  if (videos_.token >= 0) shown = shown.logical_or(batch->input_ids.eq(videos_.token));
+  const at::Tensor at = shown.nonzero().squeeze(1).contiguous();
+  const int64_t *ids = batch->input_ids.const_data_ptr<int64_t>(),
+                *places = at.const_data_ptr<int64_t>();
   begins_.clear();
   std::vector<PatchGrid> sizes;
-  int64_t tiles = 0;
-  for (int64_t token = 0; token < at.size(0); ++next_) {
-    if (next_ == sizes_.size()) {
-      Refuse(kSizes, fmt::format("has {} pictures, too few for the image tokens of row {}",
-                                 sizes_.size(), row));
+  std::vector<at::Tensor> pixels;
+  for (int64_t token = 0; token < at.size(0);) {
+    Stack& stack = ids[places[token]] == pictures_.token ? pictures_ : videos_;
+    sizes.push_back(Take(stack, row));
+    const PictureParts parts = PartsOf(images_, sizes.back());
+    int64_t own = 0;
+    while (own < parts.tokens && token + own < at.size(0) &&
+           ids[places[token + own]] == stack.token) {
+      ++own;
     }
-    const PictureParts parts = PartsOf(images_, sizes_[next_]);
-    if (token + parts.tokens > at.size(0)) {
-      Refuse("input_ids", fmt::format("row {} has {} image tokens for a picture that has {}", row,
-                                      at.size(0) - token, parts.tokens));
+    if (own < parts.tokens) {
+      Refuse("input_ids", fmt::format("row {} has {} {} tokens for a {} that has {}", row, own,
+                                      stack.token_word, stack.word, parts.tokens));
     }
-    begins_.push_back(at[token].item<int64_t>());
-    sizes.push_back(sizes_[next_]);
-    tiles += parts.tiles;
+    if (&stack == &pictures_) begins_.push_back(places[token]);
+    pixels.push_back(stack.pixels.narrow(0, stack.next_tile, parts.tiles));
+    stack.next_tile += parts.tiles;
     token += parts.tokens;
   }
   if (sizes.empty()) return;
   batch->image_grids = GridTensor(sizes);
-  batch->image_positions = at.contiguous();
-  batch->pixel_values = pixels_.narrow(0, next_tile_, tiles);
-  next_tile_ += tiles;
+  batch->image_positions = at;
+  batch->pixel_values = at::cat(pixels);
 }
 
 }  // namespace equipoise

@@ -48,7 +48,8 @@ namespace {
 struct Arguments {
   std::string model;
   std::string prompt;
-  std::vector<std::string> images;
+  std::vector<std::string> images, videos;
+  double fps = 0;          // of the videos; 0: not known
   std::string jsonl, out;  // files of questions and answers, in place of a prompt
   std::string image_folder;
   BatchLimits limits;
@@ -110,20 +111,59 @@ void CheckSampling(const GenerateOptions& options) {
     throw ConfigError("--top-p: must be above 0 and at most 1, such as 0.9");
 }
 
-// Either a prompt with its pictures, or a file of questions and one for the answers.
+// A `--video`: a folder of frames, or frames with commas between them, which go to the record's
+// pictures.
+void AddVideo(const std::string& given, double fps, Record& record) {
+  Video video;
+  video.fps = fps;
+  video.first = record.images.size();
+  if (given.find(',') == std::string::npos || std::filesystem::exists(given)) {
+    video.folder = given;
+    record.videos.push_back(video);
+    return;
+  }
+  for (size_t begin = 0; begin <= given.size();) {
+    const size_t end = std::min(given.find(',', begin), given.size());
+    if (begin == end) throw ConfigError("--video: no frame's name between two commas or at an end");
+    record.images.push_back(given.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  video.frames = record.images.size() - video.first;
+  record.videos.push_back(video);
+}
+
+// The question of --prompt with its pictures and videos.
+Record PromptRecord(const Arguments& arguments) {
+  Record record;
+  record.turns = {{Role::kUser, arguments.prompt}};
+  record.images = arguments.images;
+  for (const std::string& video : arguments.videos) AddVideo(video, arguments.fps, record);
+  // Without a video `<video>` is text.
+  std::string fault =
+      arguments.videos.empty() ? std::string() : PlaceVideos(record.turns, arguments.videos.size());
+  if (fault.empty()) fault = PlaceImages(record.turns, arguments.images.size());
+  if (!fault.empty()) throw ConfigError("--prompt: " + fault);
+  return record;
+}
+
+// Either a prompt with its pictures and videos, or a file of questions and one for the answers.
 void CheckQuestions(const Arguments& arguments) {
   if (arguments.jsonl.empty() == arguments.prompt.empty())
     throw ConfigError("generate: give either --prompt or --jsonl");
   if (arguments.jsonl.empty()) {
     if (!arguments.out.empty()) throw ConfigError("--out: is for the answers to --jsonl");
-    std::vector<Turn> turns = {{Role::kUser, arguments.prompt}};
-    const std::string fault = PlaceImages(turns, arguments.images.size());
-    if (!fault.empty()) throw ConfigError("--prompt: " + fault);
+    if (!std::isfinite(arguments.fps) || arguments.fps < 0)
+      throw ConfigError("--fps: must be above 0, the frames a second of --video");
+    if (arguments.fps > 0 && arguments.videos.empty())
+      throw ConfigError("--fps: is for --video, which is not given");
+    PromptRecord(arguments);
     return;
   }
   if (arguments.out.empty()) throw ConfigError("--jsonl: set --out to the file for the answers");
   if (!arguments.images.empty())
     throw ConfigError("--image: is for --prompt; the questions of --jsonl name their pictures");
+  if (!arguments.videos.empty() || arguments.fps != 0)
+    throw ConfigError("--video: is for --prompt; the questions of --jsonl name their videos");
 }
 
 // Reads a file; messages of ImageError contain the path already.
@@ -164,17 +204,14 @@ class Answerer {
 
   // The answer to the prompt.
   std::string AnswerPrompt() {
+    const Record record = ArrangedPrompt();
     std::vector<NamedPicture> pictures;
     const ImageLimits limits{data_.limits.image_pixels, data_.limits.image_bytes};
-    for (const std::string& path : arguments_.images)
+    for (const std::string& path : record.images)
       pictures.push_back({path, ReadPictureFile(path, limits)});
     QuestionList list;
     list.lengths = {1};
-    list.ask = [&](int64_t, bool decode) {
-      Record record;
-      record.turns = {{Role::kUser, arguments_.prompt}};
-      return responder_->Ask(std::move(record), pictures, decode);
-    };
+    list.ask = [&](int64_t, bool decode) { return responder_->Ask(record, pictures, decode); };
     const GivenAnswer answer = Answer(list).front();
     if (!answer.fault.empty()) throw DataError(answer.fault);
     return answer.text;
@@ -234,6 +271,24 @@ class Answerer {
   std::vector<GivenAnswer> Answer(const QuestionList& list) {
     AnswerSession session(*model_, *responder_, *setup_->world);
     return session.Answer(list, arguments_.limits, arguments_.options).value();
+  }
+
+  // The prompt with the frames of its videos, whose paths are relative to the working folder.
+  Record ArrangedPrompt() const {
+    for (const std::string& video : arguments_.videos) {
+      if (video.find(',') != std::string::npos || std::filesystem::exists(video)) continue;
+      throw DataError(
+          fmt::format("--video: {}: no such folder; give a folder of a video's frames, "
+                      "or its frames with commas between them",
+                      ShownText(video)));
+    }
+    ParsedRecord arranged = Guarded([&](Record& record) {
+      record = PromptRecord(arguments_);
+      ArrangeVideos(ImageFolder(".", /*allow_outside=*/true), ImageSpecOf(config_),
+                    data_.max_frames, record);
+    });
+    if (arranged.defect != Defect::kNone) throw DataError("--video: " + arranged.reason);
+    return std::move(arranged.record);
   }
 
   // The bytes of a record's picture, or why there are none.
@@ -327,16 +382,22 @@ void AddSamplingOptions(CLI::App& command, GenerateOptions& options) {
 }  // namespace
 
 void AddGenerateCommand(CLI::App& app, MpiEnvironment& mpi, std::function<int()>& run) {
-  CLI::App* command = app.add_subcommand("generate", "Answers questions about pictures");
+  CLI::App* command = app.add_subcommand("generate", "Answers questions about pictures and videos");
   auto arguments = std::make_shared<Arguments>();
   command->add_option("MODEL", arguments->model, "Hugging Face folder, run folder or step-* folder")
       ->required();
   command->add_option("--prompt", arguments->prompt, "the question");
   command->add_option("--image", arguments->images, "a picture; may be given several times")
       ->allow_extra_args(false);
+  command
+      ->add_option("--video", arguments->videos,
+                   "a folder of a video's decoded frames, or the frames with commas between them; "
+                   "may be given several times")
+      ->allow_extra_args(false);
+  command->add_option("--fps", arguments->fps, "frames a second of --video; 24 if not given");
   command->add_option("--jsonl", arguments->jsonl,
                       "questions in place of a prompt: JSONL of conversations, or of \"question\" "
-                      "with \"image\" and perhaps \"answer\"");
+                      "with \"image\" or \"video\" and perhaps \"answer\"");
   command->add_option("--out", arguments->out,
                       "JSONL of answers, and scores where answers are known");
   command->add_option("--images", arguments->image_folder,

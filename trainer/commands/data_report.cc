@@ -235,11 +235,11 @@ Json DescribeSample(const OpenedData& data, int64_t sample) {
     const Video* video = scanned.record.VideoOf(firsts[i]);
     if (video != nullptr) {
       description["images"].back()["frames"] = video->frames;
-      description["images"].back()["times"] = scanned.grids[i].times;
+      if (images.has_grids()) description["images"].back()["times"] = scanned.grids[i].times;
     }
     if (!images.lists_grids()) continue;
     const PatchGrid& grid = scanned.grids[i];
-    if (grid.rows < 0) continue;  // a square, whatever its size was
+    if (grid.rows <= 0) continue;  // squares, whatever their size was
     const char* key = images.has_grids() ? "patches" : "pixels";
     description["images"].back()[key] = {grid.rows, grid.columns};
   }
@@ -256,12 +256,38 @@ Json DescribeSample(const OpenedData& data, int64_t sample) {
 
 namespace {
 
-// Heights and widths of a record's pictures in the form of Transformers, for `check`. Where several
-// pictures are one square each, how many there are tells it, and their sizes are not used.
-void AddSizes(const at::Tensor& grids, const ImageSpec& images,
+// Heights and widths of a record's pictures in the form of Transformers, for `check`, and the
+// pixels of videos apart from those of pictures. Where several pictures are one square each, how
+// many there are tells it, and their sizes are not used.
+void AddSizes(const ScannedSample& sample, const ImageSpec& images,
               std::map<std::string, at::Tensor>* tensors) {
-  (*tensors)["image_sizes"] = grids.masked_fill(grids.lt(0), images.tile_size);
-  if (images.lone_tiles) (*tensors)["batch_num_images"] = at::full({1}, grids.size(0), at::kLong);
+  std::vector<at::Tensor> pictures, videos, sizes;
+  std::vector<int64_t> frames;  // of each video
+  int64_t tile = 0;
+  const std::vector<size_t> firsts = FirstImages(sample);
+  for (size_t i = 0; i < sample.grids.size(); ++i) {
+    const int64_t tiles = images.TilesOf(sample.pictures[i].patches);
+    const at::Tensor pixels = (*tensors)["pixel_values"].narrow(0, tile, tiles);
+    tile += tiles;
+    if (sample.record.VideoOf(firsts[i]) != nullptr) {
+      videos.push_back(pixels);
+      frames.push_back(tiles);
+      continue;
+    }
+    pictures.push_back(pixels);
+    sizes.push_back(at::tensor({sample.grids[i].rows, sample.grids[i].columns}, at::kLong));
+  }
+  tensors->erase("pixel_values");
+  if (!pictures.empty()) {
+    (*tensors)["pixel_values"] = at::cat(pictures);
+    const at::Tensor all = at::stack(sizes);
+    (*tensors)["image_sizes"] = all.masked_fill(all.lt(0), images.tile_size);
+    if (images.lone_tiles) (*tensors)["batch_num_images"] = at::full({1}, all.size(0), at::kLong);
+  }
+  if (videos.empty()) return;
+  const bool alike = std::count(frames.begin(), frames.end(), frames[0]) == std::ssize(frames);
+  (*tensors)["pixel_values_videos"] = alike ? at::stack(videos) : at::cat(videos);
+  if (!alike) (*tensors)["frames_per_video"] = at::tensor(frames, at::kLong);
 }
 
 // Grids of a record's pictures and videos in the form of Transformers, for `check`, and the pixels
@@ -332,8 +358,8 @@ void WriteSample(const OpenedData& data, int64_t sample, const std::string& path
   const ImageSpec images = ImageSpecOf(data.model_config);
   if (images.has_grids()) {
     AddGrids(scanned, images, &tensors);
-  } else if (loaded.batch.image_grids.defined()) {
-    AddSizes(loaded.batch.image_grids, images, &tensors);
+  } else if (!scanned.grids.empty()) {
+    AddSizes(scanned, images, &tensors);
   }
   WriteSafetensors(path, {tensors.begin(), tensors.end()});
 }
@@ -350,7 +376,8 @@ void PrintSample(const Json& sample, bool colours, std::ostream& out) {
   for (const Json& image : sample["images"]) {
     const bool video = image.contains("frames");
     out << (video ? "video " : "picture ") << ShownText(image["path"].get<std::string>()) << ": ";
-    if (video) out << image["frames"] << " frames, " << image["times"] << " x ";
+    if (video) out << image["frames"] << " frames, ";
+    if (image.contains("times")) out << image["times"] << " x ";
     if (image.contains("patches")) {
       out << image["patches"][0] << " x " << image["patches"][1] << " patches, ";
     } else {

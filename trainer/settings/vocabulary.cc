@@ -24,8 +24,8 @@ void CheckVocabulary(const std::string& source, const ModelConfig& model,
   if (model.video_token_id >= 0 && chat_template.video_token() >= 0 &&
       model.video_token_id != chat_template.video_token()) {
     throw ConfigError(fmt::format(
-        "{}: <|video_pad|> is {}, the model's video_token_id {}; use the model's own tokenizer",
-        source, chat_template.video_token(), model.video_token_id));
+        "{}: {} is {}, the model's video_token_id {}; use the model's own tokenizer", source,
+        chat_template.video_token_text(), chat_template.video_token(), model.video_token_id));
   }
 }
 

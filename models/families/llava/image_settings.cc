@@ -12,28 +12,28 @@
 namespace equipoise {
 namespace {
 
-constexpr char kFile[] = "image processor";
+constexpr char kFile[] = "image processor", kVideoFile[] = "video processor";
 constexpr int64_t kBicubic = 3;  // PIL.Image.Resampling.BICUBIC
 
-[[noreturn]] void Refuse(const char* key, const std::string& what) {
-  throw DataError(fmt::format("{}: {}: {}", kFile, key, what));
+[[noreturn]] void Refuse(const char* key, const std::string& what, const char* file = kFile) {
+  throw DataError(fmt::format("{}: {}: {}", file, key, what));
 }
 
-std::array<float, 3> ThreeNumbers(const Json& json, const char* key,
+std::array<float, 3> ThreeNumbers(const Json& json, const char* key, const char* file,
                                   const std::array<float, 3>& fallback) {
   if (!json.contains(key) || json[key].is_null()) return fallback;
   const Json& list = json[key];
   std::array<float, 3> numbers{};
-  if (!list.is_array() || list.size() != numbers.size()) Refuse(key, "not a list of three numbers");
+  const bool three = list.is_array() && list.size() == numbers.size();
   for (size_t i = 0; i < numbers.size(); ++i) {
-    if (!list[i].is_number()) Refuse(key, "not a list of three numbers");
+    if (!three || !list[i].is_number()) Refuse(key, "not a list of three numbers", file);
     numbers[i] = list[i].get<float>();
   }
   return numbers;
 }
 
 // A side of `size` or `crop_size`: a number, {"shortest_edge"}, or {"height", "width"}.
-void RequireSide(const Json& json, const char* key, int64_t side) {
+void RequireSide(const Json& json, const char* key, int64_t side, const char* file = kFile) {
   if (!json.contains(key) || json[key].is_null()) return;
   const Json& value = json[key];
   const auto right = [side](const Json& number) {
@@ -47,7 +47,7 @@ void RequireSide(const Json& json, const char* key, int64_t side) {
     }
   }
   if (!fits) {
-    Refuse(key, fmt::format("{} is not the encoder's image_size, {}", value.dump(), side));
+    Refuse(key, fmt::format("{} is not the encoder's image_size, {}", value.dump(), side), file);
   }
 }
 
@@ -55,15 +55,17 @@ bool IsStretched(const Json& json) {
   return json.contains("size") && json["size"].is_object() && json["size"].contains("height");
 }
 
-void RequireKnownSteps(const Json& json) {
+void RequireKnownSteps(const Json& json, const char* file = kFile) {
   for (const char* key : {"do_resize", "do_rescale", "do_normalize"}) {
-    if (!GetBool(json, key, kFile, true)) Refuse(key, "false is not supported; set it to true");
+    if (!GetBool(json, key, file, true)) {
+      Refuse(key, "false is not supported; set it to true", file);
+    }
   }
-  if (GetInt(json, "resample", kFile, kBicubic) != kBicubic) {
-    Refuse("resample", fmt::format("only {}, bicubic, is supported", kBicubic));
+  if (GetInt(json, "resample", file, kBicubic) != kBicubic) {
+    Refuse("resample", fmt::format("only {}, bicubic, is supported", kBicubic), file);
   }
-  const double factor = GetNumber(json, "rescale_factor", kFile, 1.0 / 255);
-  if (std::abs(factor * 255 - 1) > 1e-6) Refuse("rescale_factor", "only 1/255 is supported");
+  const double factor = GetNumber(json, "rescale_factor", file, 1.0 / 255);
+  if (std::abs(factor * 255 - 1) > 1e-6) Refuse("rescale_factor", "only 1/255 is supported", file);
 }
 
 ImageSpec::Fit FitOf(const Json& json, ImageSpec::Fit own) {
@@ -96,11 +98,42 @@ ImageSpec EncoderImages(const ModelConfig& config) {
   return images;
 }
 
-void ReadNormalization(const Json& json, ImageSpec* images) {
-  images->mean = ThreeNumbers(json, "image_mean", images->mean);
-  images->deviation = ThreeNumbers(json, "image_std", images->deviation);
+void ReadNormalization(const Json& json, ImageSpec* images, const char* file = kFile) {
+  images->mean = ThreeNumbers(json, "image_mean", file, images->mean);
+  images->deviation = ThreeNumbers(json, "image_std", file, images->deviation);
   for (const float deviation : images->deviation) {
-    if (!(deviation > 0)) Refuse("image_std", "must be above 0");
+    if (!(deviation > 0)) Refuse("image_std", "must be above 0", file);
+  }
+}
+
+// Sets that videos are taken as such; `images` is complete but for that. A frame is stretched to a
+// tile, so that its pixels have no other limits. Absent keys have the defaults of Transformers'
+// LlavaOnevisionVideoProcessor.
+void ReadVideos(const ModelConfig& config, ImageSpec* images) {
+  const int64_t side = images->tile_size;
+  images->videos.min_pixels = images->videos.max_pixels = side * side;
+  if (!config.video_preprocessor.is_object()) return;
+  Json json = config.video_preprocessor;
+  RequireKnownSteps(json, kVideoFile);
+  if (!json.contains("size") || json["size"].is_null())
+    json["size"] = {{"height", 384}, {"width", 384}};
+  if (!json["size"].is_object() || !json["size"].contains("height") ||
+      !json["size"].contains("width")) {
+    Refuse("size",
+           fmt::format("{} leaves frames as wide as they are; set a height and a width",
+                       json["size"].dump()),
+           kVideoFile);
+  }
+  RequireSide(json, "size", side, kVideoFile);
+  if (GetBool(json, "do_center_crop", kVideoFile, false)) {
+    RequireSide(json, "crop_size", side, kVideoFile);
+  }
+  ImageSpec own = *images;
+  NormalizeAsClip(&own);
+  ReadNormalization(json, &own, kVideoFile);
+  if (own.mean != images->mean || own.deviation != images->deviation) {
+    Refuse("image_mean, image_std", "are not those of the image processor; make them equal",
+           kVideoFile);
   }
 }
 
@@ -144,9 +177,11 @@ ImageSpec LlavaOnevisionImages(const ModelConfig& config) {
   images.max_tiles = config.anyres_max_tiles;
   images.lone_tiles = true;
   images.fit = ImageSpec::Fit::kPad;
-  if (!config.preprocessor.is_object()) return images;
-  NormalizeAsClip(&images);
-  ReadNormalization(config.preprocessor, &images);
+  if (config.preprocessor.is_object()) {
+    NormalizeAsClip(&images);
+    ReadNormalization(config.preprocessor, &images);
+  }
+  ReadVideos(config, &images);
   return images;
 }
 

@@ -15,9 +15,11 @@ ImageSpec LlavaImages(const ModelConfig& config);
 // processor must have too. Throws as LlavaImages().
 ImageSpec LlavaNextImages(const ModelConfig& config);
 
-// The same of a LLaVA-OneVision, whose pictures may be one square each. Without a mean in the
-// folder's image processor it is CLIP's, as in Transformers; without a processor SigLIP's, which
-// published folders have. Throws as LlavaImages().
+// The same of a LLaVA-OneVision, whose pictures may be one square each, and which takes videos.
+// Without a mean in the folder's image processor it is CLIP's, as in Transformers; without a
+// processor SigLIP's, which published folders have. Its video processor must make frames of the
+// encoder's size with the same mean and deviation. Throws as LlavaImages(), for that one
+// `video processor: ...`.
 ImageSpec LlavaOnevisionImages(const ModelConfig& config);
 
 }  // namespace equipoise

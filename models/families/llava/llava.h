@@ -15,8 +15,8 @@ const EncoderFamily& Llava();
 const EncoderFamily& LlavaNext();
 
 // LLaVA-OneVision (arXiv 2408.03326): LLaVA-NeXT with SigLIP, up to 36 resolutions whose patches
-// are brought down where they are many, and one square for each of several pictures. model_type
-// llava_onevision.
+// are brought down where they are many, one square for each of several pictures, and videos.
+// model_type llava_onevision.
 const EncoderFamily& LlavaOnevision();
 
 }  // namespace equipoise

@@ -65,8 +65,8 @@ class UnusedLayer : public Layer {
 // The projector: two linear layers with GELU in between. Input [tiles, rows, vision hidden], of
 // which a class token is dropped, output [image tokens, hidden]. Of pictures of any resolution
 // (models/spec/any_resolution.h) it takes the rows that become tokens alone, and puts a trained
-// vector behind each row of patches. Where patches may be brought down (ImageSpec::max_tiles) it
-// takes all rows, since they are blended behind it.
+// vector behind each row of patches, or behind a video. Where patches may be brought down
+// (ImageSpec::max_tiles) it takes all rows, since they are blended behind it.
 class MlpProjectorLayer : public Layer {
  public:
   MlpProjectorLayer(const LayerSpec& spec, const VisionConfig& config, const ImageSpec& images,
