@@ -19,6 +19,10 @@ from transformers_oracle_test import RECIPE
 NEW_TOKENS = 16
 SHORT = {**RECIPE, "lrs": RECIPE["lrs"][:3]}
 TRAINED = {**RECIPE, "lrs": [RECIPE["lr"]] * 3}
+# Of the way that a tensor goes (as in tests/parity/cell_compare.cc), which is all of a weight that
+# begins at 0, as the biases of a new projector do: AdamW divides an element's gradient, and its
+# rounding with it, by its own size.
+WAY = 2e-2
 NO_PICTURES = "the model has no image encoder"
 
 
@@ -94,13 +98,21 @@ def compare_gradients(report, what, ours, runs):
                            parity.noise_floors(single, exact), parity.FP32["gradient"])
 
 
-def compare_weights(report, what, weights, runs):
+def compare_weights(report, what, case, weights, runs):
     """`runs`: one or several in fp32, the last in double precision."""
-    exact = runs[-1][2]
-    floors = [parity.noise_floors(run[2], exact) for run in runs[:-1]]
-    parity.compare_tensors(report, what, "weights after", weights, exact,
-                           {kind: max(each[kind] for each in floors) for kind in floors[0]},
+    begin = {case.subject.key_of[name]: tensor for name, tensor in case.model.named_parameters()}
+    zeros = {key for key, tensor in begin.items() if not tensor.any()} & set(weights)
+    exact = {key: tensor for key, tensor in runs[-1][2].items() if key not in zeros}
+    floors = [parity.noise_floors({key: run[2][key] for key in exact}, exact) for run in runs[:-1]]
+    parity.compare_tensors(report, what, "weights after",
+                           {key: tensor for key, tensor in weights.items() if key not in zeros},
+                           exact, {kind: max(each[kind] for each in floors) for kind in floors[0]},
                            parity.FP32["after"])
+    ways = {key: runs[-1][2][key] for key in zeros if runs[-1][2][key].any()}
+    if ways:
+        errors = parity.gradient_errors(weights, ways)
+        worst = max(errors, key=lambda key: parity.rank(errors[key]))
+        report.add(what, "way from 0", errors[worst], WAY, worst)
 
 
 def padded_logits(runs, samples):
@@ -135,7 +147,7 @@ def ten_steps(case):
     report = parity.Report()
     runs = case.steps(case.model, case.samples, RECIPE)
     parity.compare_steps(report, "", case.plain, *runs[0][:2])
-    compare_weights(report, "", parity.strip(case.plain, "after."), runs)
+    compare_weights(report, "", case, parity.strip(case.plain, "after."), runs)
     return report
 
 
@@ -210,7 +222,7 @@ def text_alone(case):
     parity.compare_loss(report, "", ours["loss"].item(), runs[0][0])
     compare_gradients(report, "", ours, runs)
     parity.compare_steps(report, "", ours, *steps[0][:2])
-    compare_weights(report, "", parity.strip(ours, "after."), steps)
+    compare_weights(report, "", case, parity.strip(ours, "after."), steps)
     return report
 
 
@@ -230,7 +242,7 @@ def frozen(case):
         after = parity.strip(ours, "after.")
         compare_gradients(report, what, ours, runs)
         parity.compare_steps(report, what, ours, *steps[0][:2])
-        compare_weights(report, what, after, steps)
+        compare_weights(report, what, case, after, steps)
         moved = {case.subject.key_of[name]: not after[case.subject.key_of[name]].equal(weight)
                  for name, weight in model.named_parameters() if not weight.requires_grad}
         report.check(what, "bits of what is frozen", moved and not any(moved.values()),
@@ -269,7 +281,7 @@ def export(case):
     report.check("", "the names that it came with",
                  set(exported) == set(subject.tensors(subject.folder)))
     weights = subject.to_native(exported)
-    compare_weights(report, "", weights, steps)
+    compare_weights(report, "", case, weights, steps)
     before = subject.tensors(subject.native)
     report.check("", "weights have moved", any(not weights[key].equal(before[key])
                                                for key in weights))
