@@ -1,7 +1,8 @@
 """Runs `equipoise check` and measures how far its results are from a reference's.
 
-Used by transformers_oracle_test.py and parity_fixtures_test.py. Bounds are those of docs/design.md,
-section 5; each comparison keeps the largest error it saw, and the table of them is printed.
+Used by transformers_oracle_test.py, parity_fixtures_test.py and scripts/parity-models. Bounds are
+those of docs/design.md, section 5; each comparison keeps the largest error it saw, and the table of
+them is printed.
 """
 import json
 import os
@@ -36,9 +37,9 @@ ZERO_IN_EXACT_ARITHMETIC = {
 
 
 def program():
-    """The built program: beside this file's runfiles, or the first argument."""
+    """The built program: that of tiny_case.py, the first argument, or the one of the runfiles."""
     path = sys.argv[1] if len(sys.argv) > 1 else "trainer/equipoise"
-    return os.path.abspath(path)
+    return os.path.abspath(os.environ.get("EQUIPOISE_BINARY", path))
 
 
 class Report:

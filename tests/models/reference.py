@@ -48,10 +48,10 @@ def gradients(model, batches, key_of, scale=1):
 
 
 def adamw_steps(model, batches, recipe, key_of, absent_is_zero=False):
-    """Losses, gradient norms before clipping, and the weights after the steps of a recipe.
-    torch's AdamW passes over a weight without a gradient unless `absent_is_zero`."""
+    """Losses, gradient norms before clipping, and the weights after the steps of a recipe, of those
+    that require a gradient. torch's AdamW passes over one without it unless `absent_is_zero`."""
     model = copy.deepcopy(model)
-    weights = list(model.parameters())
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
     everything = recipe["weight_decay_on"] == "all"
     groups = [
         {

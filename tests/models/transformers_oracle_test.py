@@ -125,13 +125,17 @@ INTERNLM2 = ("llama dynamic-rope", "internvl 6b llama")
 
 
 def build(name, seed, eps=None):
-    """The model with every weight random and different from the others, norms and biases too.
-    `eps`: layer_norm_eps of the encoder."""
+    """The model with random weights. `eps`: layer_norm_eps of the encoder."""
     model = MODELS[name]()
     if eps is not None:
         config = model.config.to_dict()
         config["vision_config"]["layer_norm_eps"] = eps
         model = InternVLForConditionalGeneration(InternVLConfig(**config))
+    return filled(model, seed)
+
+
+def filled(model, seed):
+    """The model with every weight random and different from the others, norms and biases too."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for key, weight in model.named_parameters():
@@ -266,19 +270,12 @@ class Case:
 
 def check_fp32(report, case):
     def compare(what, ours, logits):
-        report.add(
-            what, "logits", parity.logit_error(ours["logits"], logits), parity.FP32["logits"]
-        )
+        report.add(what, "logits", parity.logit_error(ours["logits"], logits),
+                   parity.FP32["logits"])
         parity.compare_loss(report, what, ours["loss"].item(), case.fp32[0])
-        parity.compare_tensors(
-            report,
-            what,
-            "gradients",
-            parity.strip(ours, "grad."),
-            case.exact[2],
-            parity.noise_floors(case.fp32[2], case.exact[2]),
-            parity.FP32["gradient"],
-        )
+        parity.compare_tensors(report, what, "gradients", parity.strip(ours, "grad."),
+                               case.exact[2], parity.noise_floors(case.fp32[2], case.exact[2]),
+                               parity.FP32["gradient"])
 
     losses, norms, weights = reference.adamw_steps(case.model, case.samples, RECIPE, case.key_of)
     recipes = os.path.join(case.folder, "steps.json")
