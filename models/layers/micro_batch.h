@@ -33,7 +33,7 @@ struct MicroBatch {
   at::Tensor pixel_values;
   // [pictures, 2] int64, on the CPU, where ImageSpec::lists_grids(): rows and columns of patches,
   // those of a video once for each of its times, which are pictures to the encoder; or height and
-  // width in pixels (models/spec/any_resolution.h).
+  // width in pixels, or what stands for a video (models/spec/any_resolution.h).
   at::Tensor image_grids;
   // [image tokens] int64: positions in the row that the image features replace, in order.
   at::Tensor image_positions;
