@@ -57,9 +57,9 @@ struct ImageSpec {
   // Of kAnyRes: whether the pictures of a record that has several are one square each, padded, with
   // one vector behind all its patches.
   bool lone_tiles = false;
-  // How videos are taken. Of kNative the `frames` frames of a patch are one time of theirs, which is
-  // for the encoder as a picture is; the last frame is repeated to fill it. Of kAnyRes a frame is a
-  // tile, whose pixels the limits are (models/spec/any_resolution.h).
+  // How videos are taken. Of kNative the `frames` frames of a patch are one time of theirs, which
+  // is for the encoder as a picture is; the last frame is repeated to fill it. Of kAnyRes a frame
+  // is a tile, whose pixels the limits are (models/spec/any_resolution.h).
   struct Videos {
     // Limits of a frame's pixels, or of all frames' together; max_pixels 0: the model takes no
     // videos as such, and their frames are pictures.
