@@ -47,7 +47,7 @@ class Search {
     ConsiderAll(WithLanes(BestInBubbles()));
     ConsiderAll(WithSequence(BestAndMisfits()));
     if (!request_.pins.sharded) ConsiderAll(SharedPasses());
-    ConsiderAll(WithinNodes(Best()));
+    ConsiderAll(Unseen(WithinNodes(Best())));
     if (!request_.pins.sharded) ConsiderWholeState();
     RejectBeyondKept();
     return std::move(result_);
@@ -279,6 +279,22 @@ class Search {
       shape.recompute.clear();
       shapes.push_back(std::move(shape));
     }
+    return shapes;
+  }
+
+  static bool SameShape(const Plan& a, const Plan& b) {
+    return a.mesh == b.mesh && a.components == b.components && a.encoder == b.encoder &&
+           a.schedule == b.schedule && a.sharded == b.sharded && a.zero_ranks == b.zero_ranks &&
+           a.sequence == b.sequence;
+  }
+
+  // The shapes that have neither been kept nor rejected.
+  std::vector<Plan> Unseen(std::vector<Plan> shapes) const {
+    std::erase_if(shapes, [this](const Plan& shape) {
+      const auto same = [&](const auto& each) { return SameShape(each.plan, shape); };
+      return std::any_of(result_.plans.begin(), result_.plans.end(), same) ||
+             std::any_of(result_.rejected.begin(), result_.rejected.end(), same);
+    });
     return shapes;
   }
 

@@ -14,38 +14,14 @@
 #include "models/families/modules.h"
 #include "models/families/presets.h"
 #include "parallel/schedule/builders.h"
+#include "tests/balance/search_request.h"
 #include "tests/models/load_of.h"
 
 namespace equipoise {
 namespace {
 
-// Packs of up to 9 tiles and 4096 tokens.
-PlanRequest Request(const std::string& model, int nodes, int global_batch) {
-  PlanRequest request;
-  request.model = PresetConfig(model);
-  ClusterConfig cluster;
-  cluster.preset = "a100-80g";
-  cluster.nodes = nodes;
-  request.cluster = MakeCluster(cluster);
-  request.ranks = request.cluster.num_devices();
-  std::vector<LayerLoad> packs;
-  for (int i = 0; i < global_batch; ++i) {
-    packs.push_back(LoadOf(request.model, 9 - i % 3 / 2, 2600 + i * 397 % 1497));
-  }
-  request.workload.steps = {packs};
-  request.workload.worst = LoadOf(request.model, 9, 4096);
-  return request;
-}
-
-std::string ErrorOf(const PlanRequest& request, ExitCode code) {
-  try {
-    BestPlan(request, SearchPlans(request));
-  } catch (const UserError& error) {
-    CHECK(error.code() == code);
-    return error.what();
-  }
-  return "";
-}
+using testing::ErrorOf;
+using testing::Request;
 
 void CheckStages(const Plan& plan, int layers) {
   REQUIRE(static_cast<int>(plan.stage_begins.size()) == plan.num_stages() + 1);
@@ -130,82 +106,6 @@ TEST_CASE("what is pinned stays", "[plan_search][cpu]") {
   CHECK(plan.sharded == ShardedState::kNone);
   request.pins.stage_begins = {0, 20, 40, 60, 97};
   CHECK(SearchPlans(request).plans.front().plan.stage_begins == request.pins.stage_begins);
-}
-
-TEST_CASE("sequence parallelism is searched where it is open", "[plan_search][cpu]") {
-  PlanRequest request = Request("internvl2-26b", 2, 32);
-  request.pins.tensor = 4;
-  const auto best = [&](std::optional<bool> sequence) {
-    request.pins.sequence = sequence;
-    return SearchPlans(request).plans.front();
-  };
-  const ScoredPlan without = best(false), with = best(true), either = best(std::nullopt);
-  CHECK_FALSE(without.plan.sequence);
-  CHECK(with.plan.sequence);
-  CHECK(either.step_s == Approx(std::min(without.step_s, with.step_s)));
-  CHECK(LeastStepSeconds(request) <= either.step_s);
-  // Memory that is enough for what tensor ranks keep when they share out rows too.
-  request.recompute = RecomputeRule::kNone;
-  request.pins.pipeline = 1;
-  request.pins.sharded = ShardedState::kOptimizer;
-  request.cluster.memory_bytes = int64_t{1} << 50;
-  request.cluster.reserve_share = 0;
-  const int64_t whole = best(false).peak_bytes(), shared = best(true).peak_bytes();
-  REQUIRE(shared < whole);
-  request.cluster.memory_bytes = (shared + whole) / 2;
-  request.pins.sequence = false;
-  CHECK_FALSE(SomePlanFits(request));
-  request.pins.sequence = std::nullopt;
-  CHECK(SomePlanFits(request));
-  CHECK(SearchPlans(request).plans.front().plan.sequence);
-}
-
-TEST_CASE("state is shared out within nodes where links between them are slow",
-          "[plan_search][cpu]") {
-  PlanRequest request = Request("internvl2-8b", 4, 64);
-  request.pins.tensor = request.pins.pipeline = 1;
-  request.pins.sharded = ShardedState::kParameters;
-  request.cluster.inter.bytes_per_s /= 10;
-  const auto best = [&] { return SearchPlans(request).plans.front(); };
-  const ScoredPlan within = best();
-  CHECK(within.plan.zero_ranks == 8);
-  request.pins.zero_ranks = 32;  // all of them
-  const ScoredPlan spread = best();
-  CHECK(spread.plan.zero_ranks == 0);
-  CHECK(within.step_s < spread.step_s);
-  CHECK(within.peak_bytes() > spread.peak_bytes());
-  request.pins.zero_ranks = 16;
-  CHECK(best().plan.zero_ranks == 16);
-  request.pins.zero_ranks = 3;  // divides no number of data ranks
-  CHECK(ErrorOf(request, ExitCode::kBadUsage).find("ZeRO ranks 3") != std::string::npos);
-}
-
-TEST_CASE("context ranks: longer rows fit, states are spread over all ranks with the same weights",
-          "[plan_search][cpu]") {
-  PlanRequest request = Request("internvl2-2b", 1, 16);
-  request.pins.tensor = 1;
-  request.pins.pipeline = 1;
-  request.recompute = RecomputeRule::kNone;
-  request.workload.worst = LoadOf(request.model, 9, 32768);
-  request.workload.steps = {std::vector<LayerLoad>(16, request.workload.worst)};
-  CHECK_FALSE(ErrorOf(request, ExitCode::kNoPlan).empty());
-  request.pins.context = request.style.context = 8;
-  for (const Plan& shape : PlanShapes(request)) {
-    CHECK(shape.data() == 1);
-    CHECK(shape.context() == 8);
-    CHECK(shape.shards() == 8);
-  }
-  const PlanSearchResult result = SearchPlans(request);
-  REQUIRE_FALSE(result.plans.empty());
-  // All-to-alls within the node, beside the gradients' sum.
-  const CostModel costs(request.model, request.cluster, {.frozen = {}, .style = request.style});
-  const RankTraffic traffic = TrafficOf(request, costs, result.plans.front().plan);
-  CHECK(traffic.between_nodes_bytes == 0);
-  const double heads = 2 * 16 + 2 * 8;  // queries and results, keys and values; 24 blocks
-  const double elements = 2 * 16.0 * 32768 / 8 * 7 / 8 * heads * 128 * 24;
-  const double parameters = 2.2e9;  // gradients in fp32 one way, weights in bf16 the other
-  CHECK(traffic.within_node_bytes ==
-        Approx(2 * elements + (4 + 2) * 7.0 / 8 * parameters).epsilon(0.03));
 }
 
 TEST_CASE("an encoder with ranks of its own stays apart", "[plan_search][cpu]") {

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "balance/search/plan_search.h"
+#include "configs/base/error.h"
+#include "models/families/presets.h"
+#include "tests/models/load_of.h"
+
+namespace equipoise::testing {
+
+// Packs of up to 9 tiles and 4096 tokens.
+inline PlanRequest Request(const std::string& model, int nodes, int global_batch) {
+  PlanRequest request;
+  request.model = PresetConfig(model);
+  ClusterConfig cluster;
+  cluster.preset = "a100-80g";
+  cluster.nodes = nodes;
+  request.cluster = MakeCluster(cluster);
+  request.ranks = request.cluster.num_devices();
+  std::vector<LayerLoad> packs;
+  for (int i = 0; i < global_batch; ++i) {
+    packs.push_back(LoadOf(request.model, 9 - i % 3 / 2, 2600 + i * 397 % 1497));
+  }
+  request.workload.steps = {packs};
+  request.workload.worst = LoadOf(request.model, 9, 4096);
+  return request;
+}
+
+// What the search refuses a request with, whose exit code is to be `code`; empty: nothing.
+inline std::string ErrorOf(const PlanRequest& request, ExitCode code) {
+  try {
+    BestPlan(request, SearchPlans(request));
+  } catch (const UserError& error) {
+    CHECK(error.code() == code);
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace equipoise::testing
