@@ -1,4 +1,5 @@
 """Where stages run: folders, environment, programs under a deadline."""
+import ctypes
 import json
 import os
 import pathlib
@@ -44,6 +45,30 @@ def kill(process):
         except ProcessLookupError:
             pass
     process.wait()
+
+
+def adopt_orphans():
+    """Makes this process the parent of those of its descendants whose own parent ends before them:
+    ranks outlive their mpirun."""
+    PR_SET_CHILD_SUBREAPER = 36  # pylint: disable=invalid-name
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_descendants(seconds=30):
+    """SIGKILL to all that this process has started, until nothing of it is left."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for pid in descendants(os.getpid())[1:]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0] != 0:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.02)
 
 
 def last_line(text):
@@ -108,6 +133,8 @@ class Machine:
         return environment
 
     def close(self):
+        """Removes the scratch folder, once nothing that was started can write there any more."""
+        end_descendants()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def program(self, name):

@@ -9,7 +9,7 @@ import tarfile
 import time
 
 import stages
-from machine import Failed, Machine, Skipped
+from machine import Failed, Machine, Skipped, adopt_orphans
 
 FILE_LIMIT = 16 << 20  # a larger result may not come back from another machine
 RESERVE_S = 10         # for the report
@@ -82,6 +82,7 @@ def chosen_stages(names):
 def main(words):
     # What was seen until then is packed, and what was started is ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    adopt_orphans()
     if len(words) != 1:
         return fail("takes no argument; see the head of the file")
     pack = pathlib.Path(words[0])
