@@ -9,6 +9,7 @@ import functools
 
 import torch
 
+import any_resolution
 import parity
 import pictures
 import reference
@@ -64,7 +65,7 @@ class Comparison:
         """The oracle's: with one picture, with several, without."""
         return oracle.make_samples(self.subject.has_pictures, self.subject.seed,
                                    self.model if self.subject.takes_grids else None,
-                                   oracle.sizes_of(self.model.config))
+                                   any_resolution.sizes_of(self.model.config))
 
     @functools.cached_property
     def of_samples(self):
@@ -174,16 +175,14 @@ def text_sample(case, length, generator):
 
 
 def two_pictures(case, generator):
-    """A sample with two pictures and text between them."""
+    """A sample with two pictures, or a video and a picture, and text between them."""
     sample = text_sample(case, 40, generator)
-    sizes = oracle.sizes_of(case.model.config)
+    sizes = any_resolution.sizes_of(case.model.config)
     if case.subject.takes_grids:
         oracle.add_grids(case.model, sample, [(1, 4, 6), (1, 8, 2)], generator)
     elif sizes:
         both = next(each for each in sizes if len(each) == 2)
-        oracle.add_sizes(sample, both, generator)
-        if sizes is oracle.ONEVISION_SIZES:
-            sample["batch_num_images"] = torch.tensor([2])
+        any_resolution.add(sample, sizes, both, generator)
     else:
         for at in (2, 4 + oracle.TOKENS_PER_TILE):
             sample["input_ids"][0, at:at + oracle.TOKENS_PER_TILE] = oracle.IMAGE

@@ -88,7 +88,9 @@ def image_processor(model):
         return pil_processor("llava_next", "LlavaNext", size={"shortest_edge": 56},
                              crop_size=square, image_grid_pinpoints=config.image_grid_pinpoints)
     if kind == "llava_onevision":
-        return pil_processor("llava_onevision", "LlavaOnevision", size=square,
+        side = config.vision_config.image_size
+        return pil_processor("llava_onevision", "LlavaOnevision",
+                             size={"height": side, "width": side},
                              image_grid_pinpoints=config.image_grid_pinpoints)
     if config.vision_config.model_type == "clip_vision_model":
         return pil_processor("clip", "CLIP", size={"shortest_edge": 56}, crop_size=square)
@@ -142,7 +144,8 @@ def sized_processor(folder, model):
     videos = processor_class("llava_onevision.video_processing_llava_onevision",
                              "LlavaOnevisionVideoProcessor")()
     return transformers.LlavaOnevisionProcessor(
-        image_processor(model), tokenizer, videos, num_image_tokens=oracle.TOKENS_PER_TILE,
+        image_processor(model), tokenizer, videos,
+        num_image_tokens=(model.config.vision_config.image_size // 28) ** 2,
         vision_feature_select_strategy="full",
         vision_aspect_ratio=model.config.vision_aspect_ratio)
 
