@@ -2,6 +2,7 @@
 // gradients of inputs, gradients of weights, in fp32, bf16 and fp16.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <functional>
 #include <set>
@@ -311,6 +312,53 @@ TEST_CASE("packed attention is that of each segment", "[ops][cpu]") {
              return at::cat(parts);
            }});
   }
+}
+
+TEST_CASE("attention of some rows is theirs of all", "[ops][cpu]") {
+  const std::vector<int64_t> cu_seqlens = {0, 5, 5, 6, 40};
+  // From the front, the middle and the end of a segment, and a whole one.
+  const std::vector<Range> ranges = GENERATE(std::vector<Range>{{0, 2}, {6, 10}, {30, 40}},
+                                             std::vector<Range>{{3, 5}, {5, 6}, {17, 19}},
+                                             std::vector<Range>{{6, 40}});
+  int64_t rows = 0;
+  for (const Range& range : ranges) rows += range.size();
+  for (const int64_t kv_heads : {1, 2, 4}) {
+    Check({{{rows, 4 * 8}, {40, kv_heads * 8}, {40, kv_heads * 8}},
+           {},
+           [&](const Tensors& x, const Weights&) {
+             return ops::AttentionOfRows(x[0], x[1], x[2], ranges, cu_seqlens, 8);
+           },
+           [&](const Tensors& x, const Tensors&) {
+             // Queries of other rows are zeros, and their results are left out.
+             at::Tensor q = at::zeros({40, 32}, x[0].options());
+             std::vector<at::Tensor> parts = {q.narrow(0, 0, 0)};
+             int64_t begin = 0;
+             Tensors pieces;
+             for (const Range& range : ranges) {
+               pieces.push_back(at::constant_pad_nd(x[0].narrow(0, begin, range.size()),
+                                                    {0, 0, range.begin, 40 - range.end}));
+               begin += range.size();
+             }
+             for (const at::Tensor& piece : pieces) q = q + piece;
+             for (const Range& range : ranges) {
+               const auto end =
+                   std::upper_bound(cu_seqlens.begin(), cu_seqlens.end(), range.begin);
+               const int64_t first = *std::prev(end), size = *end - first;
+               const auto cut = [&](const at::Tensor& t) { return t.narrow(0, first, size); };
+               parts.push_back(Definition(cut(q), cut(x[1]), cut(x[2]), true)
+                                   .narrow(0, range.begin - first, range.size()));
+             }
+             return at::cat(parts);
+           }});
+  }
+}
+
+TEST_CASE("attention of no rows has a gradient, of zeros", "[ops][cpu]") {
+  const at::Tensor q = Normal({0, 32}, 1).requires_grad_(), k = Normal({9, 16}, 2).requires_grad_();
+  const at::Tensor y = ops::AttentionOfRows(q, k, k, {}, {0, 9}, 8);
+  CHECK(y.sizes().equals(q.sizes()));
+  y.backward(at::zeros_like(y));
+  CHECK(k.grad().equal(at::zeros({9, 16})));
 }
 
 TEST_CASE("full attention is that of each tile", "[ops][cpu]") {
