@@ -89,9 +89,9 @@ double ExchangeSeconds(const HalfCost& half, const LayerLoad& load, const HalfSe
   if (half.attention_flops_per_pair == 0) return 0;  // an encoder has whole pictures
   const double queries = half.attention_flops_per_pair / 4 * static_cast<double>(load.tokens);
   const double ranks = setting.style.context;
-  const double bytes = static_cast<double>(setting.element_bytes) * (ranks - 1) / ranks *
-                       (2 * queries + half.keys_values.At(load) +
-                        CopiedKeysValues(half, load, setting.style));
+  const double bytes =
+      static_cast<double>(setting.element_bytes) * (ranks - 1) / ranks *
+      (2 * queries + half.keys_values.At(load) + CopiedKeysValues(half, load, setting.style));
   const LinkModel& link = setting.context_link;
   return 2 * link.latency_s + (link.bytes_per_s > 0 ? bytes / link.bytes_per_s : 0);
 }

@@ -40,8 +40,8 @@ bool MayShareLayers(const PlanRequest& request, int tensor) {
 
 bool Allows(const std::optional<int>& pin, int value) { return !pin || *pin == value; }
 
-// Whether context ranks can share out tokens and pictures: with all layers that take what is made of
-// pictures in one stage.
+// Whether context ranks can share out tokens and pictures: with all layers that take what is made
+// of pictures in one stage.
 bool MaySharePictures(const PlanRequest& request, const Degrees& degrees) {
   const PlanPins& pins = request.pins;
   if (degrees.context == 1) return true;

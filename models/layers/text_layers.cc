@@ -141,7 +141,8 @@ DecoderLayer::Heads DecoderLayer::RotatedHeads(const MicroBatch& batch, const at
   heads.parts.columns = query_columns_;
   const auto& [cos, sin] = rotary_->At(batch);
   if (q_norm_ == nullptr) {  // q and k are adjacent: one rotation
-    const std::vector<at::Tensor> parts = at::split_with_sizes(qkv, {own_[0] + own_[1], own_[2]}, 1);
+    const std::vector<at::Tensor> parts =
+        at::split_with_sizes(qkv, {own_[0] + own_[1], own_[2]}, 1);
     const std::vector<at::Tensor> rotated =
         at::split_with_sizes(ops::Rotate(parts[0], cos, sin), {own_[0], own_[1]}, 1);
     heads.q = rotated[0];

@@ -284,8 +284,8 @@ at::Tensor AttentionOfRows(const at::Tensor& q, const at::Tensor& k, const at::T
   std::vector<int64_t> begins;
   std::vector<int64_t> ends = {0};
   for (const Range& range : ranges) {
-    begins.push_back(*std::prev(std::upper_bound(cu_seqlens.begin(), cu_seqlens.end(),
-                                                 range.begin)));
+    begins.push_back(
+        *std::prev(std::upper_bound(cu_seqlens.begin(), cu_seqlens.end(), range.begin)));
     ends.push_back(ends.back() + range.size());
   }
   EQUIPOISE_CHECK(ends.back() == q.size(0), q.size(0), " rows of ", ends.back());

@@ -73,9 +73,10 @@ TEST_CASE("row groups have all rows once, and as much causal work each", "[model
   CHECK(std::all_of(seen.begin(), seen.end(), [](int count) { return count == 1; }));
   // Pieces are even to a row of each, and what is dealt whole to the longest of it.
   const double segments = static_cast<double>(cu_seqlens.size() - 1);
-  const double whole = cut ? std::min<double>(longest, 16.0 * groups) : static_cast<double>(longest);
-  CHECK(most <= all / groups + whole * (whole + 1) / 2 +
-                    4 * segments * static_cast<double>(longest));
+  const double whole =
+      cut ? std::min<double>(longest, 16.0 * groups) : static_cast<double>(longest);
+  CHECK(most <=
+        all / groups + whole * (whole + 1) / 2 + 4 * segments * static_cast<double>(longest));
 }
 
 TEST_CASE("a long segment is cut in pairs of pieces", "[models][cpu]") {

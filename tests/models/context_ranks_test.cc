@@ -29,8 +29,7 @@ at::Tensor PartOfRows(const at::Tensor& whole, int rank, int ranks) {
 
 at::Tensor ColumnsOf(const at::Tensor& whole, const Ranges& ranges) {
   std::vector<at::Tensor> parts;
-  for (const Range& range : ranges)
-    parts.push_back(whole.narrow(1, range.begin, range.size()));
+  for (const Range& range : ranges) parts.push_back(whole.narrow(1, range.begin, range.size()));
   return at::cat(parts, 1);
 }
 
@@ -41,8 +40,7 @@ at::Tensor SumOfColumns(int64_t rows, int64_t width, const std::vector<Ranges>& 
   for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
     int64_t begin = 0;
     for (const Range& range : of_ranks[rank]) {
-      sum.narrow(1, range.begin, range.size())
-          .add_(columns[rank].narrow(1, begin, range.size()));
+      sum.narrow(1, range.begin, range.size()).add_(columns[rank].narrow(1, begin, range.size()));
       begin += range.size();
     }
   }

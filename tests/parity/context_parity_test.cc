@@ -73,8 +73,8 @@ TEST_CASE("context parity: ranks that share out the rows of a head", "[parity][c
   Cell cell;
   cell.modality = GENERATE("long", "mixed", "text");
   SECTION("more ranks than heads") {
-    cell.model = GENERATE("internvl-qwen2", "internvl-llama", "internvl-qwen3", "qwen2_5_vl");
-    cell.context = GENERATE(3, 6, 8);
+    cell.model = GENERATE("internvl-llama", "internvl-qwen3", "qwen2_5_vl");
+    cell.context = GENERATE(6, 8);
   }
   SECTION("tensor ranks, of two heads each") {
     cell.model = GENERATE("internvl-qwen2", "internvl-qwen3");

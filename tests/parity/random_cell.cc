@@ -66,8 +66,7 @@ void ThrowSequence(Cell& cell) {
 void ThrowContext(Cell& cell, int most_ranks) {
   // Pictures are shared out in the stage that has the token embedding.
   const bool one_stage = cell.pipeline == 1 && !FindSchedule(cell.schedule)->chunked();
-  const bool possible =
-      cell.encoder == EncoderPlacement::kInline && (IsText(cell) || one_stage);
+  const bool possible = cell.encoder == EncoderPlacement::kInline && (IsText(cell) || one_stage);
   // An encoder that draws at random is refused.
   const bool draws = !IsText(cell) && cell.model.ends_with("+dropout");
   if (!possible || draws || 2 * cell.ranks() > most_ranks) return;
