@@ -283,7 +283,7 @@ double CostModel::KeptElements(const HalfCost& half, bool trainable, const Layer
     }
     return input + own;
   }
-  return own + (input + whole) / row_shares;
+  return own + CopiedKeysValues(half, load, style) + (input + whole) / row_shares;
 }
 
 double CostModel::AnalyticKeptBytes(const LayerSpec& work, bool trainable, const LayerLoad& load,
@@ -332,7 +332,9 @@ double CostModel::AnalyticWorkBytes(const Group& group, const LayerSpec& work, b
   double most = 0;
   for (const HalfCost* half : {&work.attention, &work.mlp}) {
     const double elements = half->workspace.At(load) + (half == &work.mlp ? gathered : 0);
-    const double rows = unpacked + elements * element + 4 * half->workspace_fp32.At(load);
+    // Their gradients are summed in fp32.
+    const double copied = (element + 4) * CopiedKeysValues(*half, load, options_.style);
+    const double rows = unpacked + elements * element + 4 * half->workspace_fp32.At(load) + copied;
     most = std::max(most, rows);
     if (rows == 0 || !trainable || gpu || options_.element_bytes == 4) continue;
     // A CPU computes a weight gradient in 16 bits before it is added; half of `rows` is freed by

@@ -1,6 +1,7 @@
 #include "balance/costs/half_time.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "balance/costs/gemm_time.h"
 
@@ -88,8 +89,9 @@ double ExchangeSeconds(const HalfCost& half, const LayerLoad& load, const HalfSe
   if (half.attention_flops_per_pair == 0) return 0;  // an encoder has whole pictures
   const double queries = half.attention_flops_per_pair / 4 * static_cast<double>(load.tokens);
   const double ranks = setting.style.context;
-  const double bytes = static_cast<double>(setting.element_bytes) * (ranks - 1) / ranks *
-                       (2 * queries + half.keys_values.At(load));
+  const double bytes =
+      static_cast<double>(setting.element_bytes) * (ranks - 1) / ranks *
+      (2 * queries + half.keys_values.At(load) + CopiedKeysValues(half, load, setting.style));
   const LinkModel& link = setting.context_link;
   return 2 * link.latency_s + (link.bytes_per_s > 0 ? bytes / link.bytes_per_s : 0);
 }
@@ -107,6 +109,9 @@ CoreTimes CoreSeconds(const HalfCost& half, const LayerLoad& load, const HalfSet
                      (cluster.peak_flops * cluster.attention_efficiency);
     core.backward_s = kFlashBackward * core.forward_s;
   }
+  const double uneven = ContextSplitOf(half, style).work;
+  core.forward_s *= uneven;
+  core.backward_s *= uneven;
   if (style.context > 1 && style.program->exchanges_heads) {
     const double exchange_s = ExchangeSeconds(half, load, setting);
     core.forward_s += exchange_s;
@@ -125,6 +130,18 @@ CoreTimes CoreSeconds(const HalfCost& half, const LayerLoad& load, const HalfSet
 }
 
 }  // namespace
+
+ContextSplit ContextSplitOf(const HalfCost& half, const RunStyle& style) {
+  if (style.context == 1 || !style.program->exchanges_heads || half.attention_flops_per_pair == 0)
+    return {};
+  const double head_dim = half.attention_flops_per_pair / 4 / half.attention_heads;
+  return SplitOverContext(std::llround(half.attention_heads),
+                          std::llround(half.keys_values.per_token / 2 / head_dim), style.context);
+}
+
+double CopiedKeysValues(const HalfCost& half, const LayerLoad& load, const RunStyle& style) {
+  return (ContextSplitOf(half, style).copies - 1) * half.keys_values.At(load);
+}
 
 HalfTimes HalfSeconds(const HalfCost& half, const LayerLoad& load, const HalfSetting& setting) {
   const Cluster& cluster = setting.cluster;

@@ -4,6 +4,7 @@
 
 #include "balance/costs/cluster.h"
 #include "balance/costs/program.h"
+#include "models/spec/context_heads.h"
 #include "models/spec/layer_cost.h"
 
 namespace equipoise {
@@ -29,6 +30,12 @@ struct HalfSetting {
   int row_shares = 1;           // ranks that share out the rows between split products
   LinkModel context_link = {};  // between context ranks
 };
+
+// How context ranks share out the attention of a tensor rank's decoder block; default where they
+// do not, as in an encoder.
+ContextSplit ContextSplitOf(const HalfCost& half, const RunStyle& style);
+// Elements of keys and values that a context rank has in attention beyond its share of them.
+double CopiedKeysValues(const HalfCost& half, const LayerLoad& load, const RunStyle& style);
 
 // Products by GemmSeconds(), passes by the bytes that the program moves, attention by its kernel.
 HalfTimes HalfSeconds(const HalfCost& half, const LayerLoad& load, const HalfSetting& setting);

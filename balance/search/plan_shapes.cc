@@ -40,12 +40,11 @@ bool MayShareLayers(const PlanRequest& request, int tensor) {
 
 bool Allows(const std::optional<int>& pin, int value) { return !pin || *pin == value; }
 
-// Whether context ranks can share out tokens and pictures: with an attention head for each of them
-// on every tensor rank, and all layers that take what is made of pictures in one stage.
+// Whether context ranks can share out tokens and pictures: with all layers that take what is made
+// of pictures in one stage.
 bool MaySharePictures(const PlanRequest& request, const Degrees& degrees) {
   const PlanPins& pins = request.pins;
   if (degrees.context == 1) return true;
-  if (request.model.text.num_attention_heads / degrees.tensor < degrees.context) return false;
   if (!request.model.has_vision || degrees.pipeline == 1) return true;
   return pins.stage_begins.size() > 1 && pins.stage_begins[1] >= LayersWithPictures(request.model);
 }

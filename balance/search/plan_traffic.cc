@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "balance/costs/half_time.h"
 #include "balance/costs/stage_costs.h"
 #include "configs/base/error.h"
 #include "models/families/families.h"
@@ -218,7 +219,8 @@ class StepBytes {
       const bool again = RecomputeOf(plan_, layer) == Recompute::kFull ||
                          RecomputeOf(plan_, layer) == Recompute::kAttention;
       const int passes = costs_.HasBackward(layer) ? (again ? 3 : 2) : 1;
-      elements += passes * (2 * queries + half.keys_values.At(load_));
+      elements += passes * (2 * queries + half.keys_values.At(load_) +
+                            CopiedKeysValues(half, load_, costs_.options().style));
     }
     const double bytes = static_cast<double>(costs_.options().element_bytes) * elements /
                          plan_.data() / context / context;  // from one rank to another

@@ -7,6 +7,7 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/split_with_sizes.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -77,6 +78,7 @@ DecoderLayer::DecoderLayer(const LayerSpec& spec, const TextConfig& config,
       k_norm_(Find("self_attn.k_norm.weight")),
       out_(GetRowLinear("self_attn.o_proj")),
       widths_(qkv_.widths()),
+      own_(widths_),
       mlp_norm_(&GetOfRows("post_attention_layernorm.weight")),
       gate_up_(GetColumnLinears({"mlp.gate_proj", "mlp.up_proj"})),
       down_(GetRowLinear("mlp.down_proj")) {
@@ -86,61 +88,112 @@ DecoderLayer::DecoderLayer(const LayerSpec& spec, const TextConfig& config,
 void DecoderLayer::ShareOutHeads() {
   const ContextParallel& context = tensor().context;
   const int64_t queries = widths_[0], keys = widths_[1];
+  const auto range = [](const Share& share, int64_t before) {
+    return Range{before + share.begin, before + share.begin + share.size};
+  };
+  split_ = SplitOverContext(queries / head_dim_, keys / head_dim_, context.size);
   for (int rank = 0; rank < context.size; ++rank) {
-    const TensorParallel place = {.rank = rank, .size = context.size};
+    const TensorParallel place = {.rank = rank / split_.row_groups, .size = split_.head_groups};
     const auto [q, k] =
         ShareHeads(place, queries / head_dim_, keys / head_dim_, head_dim_, "attention heads");
-    qkv_columns_.push_back(
-        {{q.begin, q.size}, {queries + k.begin, k.size}, {queries + keys + k.begin, k.size}});
-    out_columns_.push_back({{q.begin, q.size}});
+    query_columns_.push_back({range(q, 0)});
+    key_columns_.push_back({range(k, 0), range(k, keys)});
+    qkv_columns_.push_back({range(q, 0), range(k, queries), range(k, queries + keys)});
   }
-  const ops::ColumnRanges& own = qkv_columns_[static_cast<size_t>(context.rank)];
-  widths_ = {own[0].size, own[1].size, own[2].size};
+  own_.clear();
+  for (const Range& own : qkv_columns_[static_cast<size_t>(context.rank)])
+    own_.push_back(own.size());
+}
+
+at::Tensor DecoderLayer::Normal(const at::Tensor& heads, Parameter* weight) const {
+  return weight == nullptr ? heads : ops::RmsNorm(heads, *weight, eps_, tensor().group);
+}
+
+DecoderLayer::Heads DecoderLayer::RotatedRows(const MicroBatch& batch, const at::Tensor& qkv) {
+  const ContextParallel& context = tensor().context;
+  // Tokens that are generated look at keys of a cache: those of a segment on one rank.
+  std::vector<Ranges> rows =
+      CausalRows(batch.cu_seqlens, split_.row_groups, /*cut=*/batch.decoding == nullptr);
+  Heads heads;
+  heads.parts.columns = query_columns_;
+  for (int rank = 0; rank < context.size; ++rank)
+    heads.parts.rows.push_back(rows[static_cast<size_t>(rank % split_.row_groups)]);
+  const std::vector<at::Tensor> parts = at::split_with_sizes(qkv, {widths_[0], 2 * widths_[1]}, 1);
+  heads.q = ops::RowsToColumns(parts[0], batch.tokens(), heads.parts, *context.group);
+  const at::Tensor kv =
+      ops::RowsToColumns(parts[1], batch.tokens(), {key_columns_, {}}, *context.group);
+  const std::vector<at::Tensor> keys_values = at::split_with_sizes(kv, {own_[1], own_[2]}, 1);
+  const auto& [cos, sin] = rotary_->At(batch);
+  const Ranges& own = heads.parts.rows[static_cast<size_t>(context.rank)];
+  heads.q = ops::Rotate(Normal(heads.q, q_norm_), ops::TakeRows(cos, own), ops::TakeRows(sin, own));
+  heads.k = ops::Rotate(Normal(keys_values[0], k_norm_), cos, sin);
+  heads.v = keys_values[1];
+  return heads;
 }
 
 DecoderLayer::Heads DecoderLayer::RotatedHeads(const MicroBatch& batch, const at::Tensor& x) {
-  const std::vector<int64_t>& widths = widths_;
   const ContextParallel& context = tensor().context;
   at::Tensor qkv = qkv_(x, RowShare(batch.tokens(), context.size));
-  if (context.size > 1) qkv = ops::RowsToColumns(qkv, batch.tokens(), qkv_columns_, *context.group);
+  if (split_.row_groups > 1) return RotatedRows(batch, qkv);
+  if (context.size > 1)
+    qkv = ops::RowsToColumns(qkv, batch.tokens(), {qkv_columns_, {}}, *context.group);
+  Heads heads;
+  heads.parts.columns = query_columns_;
   const auto& [cos, sin] = rotary_->At(batch);
   if (q_norm_ == nullptr) {  // q and k are adjacent: one rotation
     const std::vector<at::Tensor> parts =
-        at::split_with_sizes(qkv, {widths[0] + widths[1], widths[2]}, 1);
+        at::split_with_sizes(qkv, {own_[0] + own_[1], own_[2]}, 1);
     const std::vector<at::Tensor> rotated =
-        at::split_with_sizes(ops::Rotate(parts[0], cos, sin), {widths[0], widths[1]}, 1);
-    return {rotated[0], rotated[1], parts[1]};
+        at::split_with_sizes(ops::Rotate(parts[0], cos, sin), {own_[0], own_[1]}, 1);
+    heads.q = rotated[0];
+    heads.k = rotated[1];
+    heads.v = parts[1];
+    return heads;
   }
-  const std::vector<at::Tensor> parts = at::split_with_sizes(qkv, widths, 1);
-  const auto normal = [&](const at::Tensor& heads, Parameter& weight) {
-    return ops::RmsNorm(heads, weight, eps_, tensor().group);
-  };
-  return {ops::Rotate(normal(parts[0], *q_norm_), cos, sin),
-          ops::Rotate(normal(parts[1], *k_norm_), cos, sin), parts[2]};
+  const std::vector<at::Tensor> parts = at::split_with_sizes(qkv, own_, 1);
+  heads.q = ops::Rotate(Normal(parts[0], q_norm_), cos, sin);
+  heads.k = ops::Rotate(Normal(parts[1], k_norm_), cos, sin);
+  heads.v = parts[2];
+  return heads;
 }
 
 at::Tensor DecoderLayer::CachedAttention(const MicroBatch& batch, const Heads& heads) const {
   const std::vector<int64_t>& ends = batch.cu_seqlens;
+  const bool all = split_.row_groups == 1;
+  Ranges own;  // whole segments, as CausalRows() has left them
+  if (!all) own = heads.parts.rows[static_cast<size_t>(tensor().context.rank)];
   std::vector<at::Tensor> keys, values;
+  std::vector<int64_t> own_ends = {0};
   for (size_t s = 0; s + 1 < ends.size(); ++s) {
+    const Range segment = {ends[s], ends[s + 1]};
     const auto cut = [&](const at::Tensor& t) {
-      return t.narrow(0, ends[s], ends[s + 1] - ends[s]);
+      return t.narrow(0, segment.begin, segment.size());
     };
     auto [k, v] = batch.decoding->caches[s]->Append(static_cast<size_t>(spec().index), cut(heads.k),
                                                     cut(heads.v));
+    if (!all && std::find(own.begin(), own.end(), segment) == own.end()) continue;
     keys.push_back(std::move(k));
     values.push_back(std::move(v));
+    own_ends.push_back(own_ends.back() + segment.size());
   }
-  return ops::CachedAttention(heads.q, keys, values, ends, head_dim_);
+  if (keys.empty()) return heads.q;
+  return ops::CachedAttention(heads.q, keys, values, own_ends, head_dim_);
+}
+
+at::Tensor DecoderLayer::OwnAttention(const MicroBatch& batch, const Heads& heads) const {
+  if (batch.decoding != nullptr) return CachedAttention(batch, heads);
+  if (split_.row_groups == 1)
+    return ops::PackedAttention(heads.q, heads.k, heads.v, batch.cu_seqlens, head_dim_);
+  const Ranges& own = heads.parts.rows[static_cast<size_t>(tensor().context.rank)];
+  return ops::AttentionOfRows(heads.q, heads.k, heads.v, own, batch.cu_seqlens, head_dim_);
 }
 
 at::Tensor DecoderLayer::Attention(const MicroBatch& batch, const at::Tensor& x) {
-  const auto [q, k, v] = RotatedHeads(batch, x);
-  const at::Tensor y = batch.decoding != nullptr
-                           ? CachedAttention(batch, {q, k, v})
-                           : ops::PackedAttention(q, k, v, batch.cu_seqlens, head_dim_);
+  const Heads heads = RotatedHeads(batch, x);
+  const at::Tensor y = OwnAttention(batch, heads);
   const ContextParallel& context = tensor().context;
-  return context.size == 1 ? y : ops::ColumnsToRows(y, out_columns_, *context.group);
+  if (context.size == 1) return y;
+  return ops::ColumnsToRows(y, batch.tokens(), heads.parts, *context.group);
 }
 
 at::Tensor DecoderLayer::Forward(const MicroBatch& batch, const at::Tensor& input,

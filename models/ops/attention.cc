@@ -1,5 +1,6 @@
 #include "models/ops/attention.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/_softmax.h>
@@ -7,12 +8,17 @@
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/logaddexp.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <iterator>
 #include <tuple>
+#include <utility>
 
 #include "configs/base/error.h"
 #include "models/ops/device_attention.h"
@@ -53,12 +59,22 @@ Heads HeadsOf(const at::Tensor& q, const at::Tensor& k, int64_t head_dim) {
   return {groups, q.size(-1) / (groups * head_dim), head_dim};
 }
 
+// A call of the kernel: rows of q, and the rows of k and v that they see.
+struct Call {
+  Range queries, keys;
+  bool causal = true;
+};
+
+at::Tensor Cut(const at::Tensor& x, const Range& rows) {
+  return x.narrow(0, rows.begin, rows.size());
+}
+
 struct PackedAttentionNode : torch::autograd::Node {
   Heads heads{};
-  std::vector<int64_t> cu_seqlens;
-  bool causal = true;
+  std::vector<Call> calls;
+  bool overlap = false;  // rows of q, or of k and v, are in several calls, or in none
   at::Tensor q, k, v, y;
-  std::vector<at::Tensor> lse;  // of each segment
+  std::vector<at::Tensor> lse;  // of each call's queries
 
   // In fp32: in bf16 the kernel's backward takes five times as long for short segments, and equally
   // long for others (one core with AMX).
@@ -66,20 +82,19 @@ struct PackedAttentionNode : torch::autograd::Node {
     const auto wide = [](const at::Tensor& t) { return t.to(at::kFloat); };
     const at::Tensor g = wide(gradients[0]).contiguous();
     const at::Tensor wq = wide(q), wk = wide(k), wv = wide(v), wy = wide(y);
-    at::Tensor gq = at::empty_like(y), gk = at::empty(k.sizes(), k.options()),
-               gv = at::empty(v.sizes(), v.options());
-    for (size_t s = 0; s < lse.size(); ++s) {
-      const int64_t begin = cu_seqlens[s], rows = cu_seqlens[s + 1] - begin;
-      if (rows == 0) continue;
-      const auto cut = [&](const at::Tensor& t) { return t.narrow(0, begin, rows); };
+    at::Tensor gq = Result(q), gk = Result(k), gv = Result(v);
+    for (size_t i = 0; i < calls.size(); ++i) {
+      const auto& [queries, keys, causal] = calls[i];
+      if (queries.size() == 0) continue;
       auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          Queries(cut(g), heads), Queries(cut(wq), heads), Keys(cut(wk), heads),
-          Keys(cut(wv), heads), Queries(cut(wy), heads), lse[s], /*dropout_p=*/0.0, causal);
-      Queries(cut(gq), heads).copy_(dq);
-      SumOverGroup(dk, cut(gk));
-      SumOverGroup(dv, cut(gv));
+          Queries(Cut(g, queries), heads), Queries(Cut(wq, queries), heads),
+          Keys(Cut(wk, keys), heads), Keys(Cut(wv, keys), heads), Queries(Cut(wy, queries), heads),
+          lse[i], /*dropout_p=*/0.0, causal);
+      Store(dq, Queries(Cut(gq, queries), heads));
+      SumOverGroup(dk, Cut(gk, keys));
+      SumOverGroup(dv, Cut(gv, keys));
     }
-    return {gq, gk, gv};
+    return {gq.to(q.scalar_type()), gk.to(k.scalar_type()), gv.to(v.scalar_type())};
   }
   void release_variables() override {
     for (at::Tensor* t : {&q, &k, &v, &y}) t->reset();
@@ -88,17 +103,61 @@ struct PackedAttentionNode : torch::autograd::Node {
   std::string name() const override { return "PackedAttention"; }
 
  private:
-  // d [groups, per_group, rows, head_dim] -> result [rows, groups * head_dim]
-  void SumOverGroup(const at::Tensor& d, const at::Tensor& result) const {
-    at::Tensor target =
-        result.view({result.size(0), heads.groups, heads.head_dim}).permute({1, 0, 2});
-    if (heads.per_group == 1) {
-      target.copy_(d.select(1, 0));
+  at::Tensor Result(const at::Tensor& like) const {
+    return overlap ? at::zeros(like.sizes(), like.options().dtype(at::kFloat))
+                   : at::empty(like.sizes(), like.options());
+  }
+  void Store(const at::Tensor& value, const at::Tensor& target) const {
+    if (overlap) {
+      target.add_(value);
     } else {
-      target.copy_(d.sum(1));
+      target.copy_(value);
     }
   }
+  // d [groups, per_group, rows, head_dim] -> result [rows, groups * head_dim]
+  void SumOverGroup(const at::Tensor& d, const at::Tensor& result) const {
+    const at::Tensor target =
+        result.view({result.size(0), heads.groups, heads.head_dim}).permute({1, 0, 2});
+    Store(heads.per_group == 1 ? d.select(1, 0) : d.sum(1), target);
+  }
 };
+
+struct Attended {
+  at::Tensor y;    // [groups, per_group, rows, head_dim]
+  at::Tensor lse;  // [groups, per_group, rows] fp32
+};
+
+Attended Run(const Call& call, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+             const Heads& heads) {
+  auto [y, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
+      Queries(Cut(q, call.queries), heads), Keys(Cut(k, call.keys), heads),
+      Keys(Cut(v, call.keys), heads), /*dropout_p=*/0.0, call.causal);
+  return {y, lse};
+}
+
+// Attention over the keys of both.
+Attended Together(const Attended& a, const Attended& b) {
+  const at::Tensor lse = at::logaddexp(a.lse, b.lse);
+  const auto weighted = [&](const Attended& part) {
+    return part.y.to(at::kFloat) * at::exp(part.lse - lse).unsqueeze(-1);
+  };
+  return {weighted(a).add_(weighted(b)), lse};
+}
+
+// Records a node for y of all calls, unless nothing needs a gradient.
+void RecordCalls(const at::Tensor& y, std::vector<Call> calls, std::vector<at::Tensor> lse,
+                 bool overlap, const std::array<at::Tensor, 3>& qkv, const Heads& heads) {
+  auto node = std::make_shared<PackedAttentionNode>();
+  node->heads = heads;
+  node->calls = std::move(calls);
+  node->overlap = overlap;
+  node->q = qkv[0].detach();
+  node->k = qkv[1].detach();
+  node->v = qkv[2].detach();
+  node->y = y.detach();
+  node->lse = std::move(lse);
+  Record(y, node, {&qkv[0], &qkv[1], &qkv[2]});
+}
 
 // [batch, rows, heads * head_dim] -> [batch, heads, rows, head_dim]
 at::Tensor Split(const at::Tensor& x, int64_t head_dim) {
@@ -169,6 +228,27 @@ at::Tensor FullAttentionOnDevice(const at::Tensor& q, const at::Tensor& k, const
       .view(q.sizes());
 }
 
+// Rows of packed segments: ranges of all rows, the first row of each one's segment, and where each
+// ends in q.
+struct RowsOfSegments {
+  const std::vector<Range>& ranges;
+  const std::vector<int64_t>&begins, &ends;
+};
+
+// The keys that each range sees lie one behind the other, as the kernels take them.
+at::Tensor RowsOnDevice(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                        const RowsOfSegments& rows, int64_t head_dim) {
+  std::vector<at::Tensor> keys = {k.narrow(0, 0, 0)}, values = {v.narrow(0, 0, 0)};
+  AttentionSegments segments = {rows.ends, {0}, /*causal=*/true};
+  for (size_t i = 0; i < rows.ranges.size(); ++i) {
+    const Range seen = {rows.begins[i], rows.ranges[i].end};
+    keys.push_back(Cut(k, seen));
+    values.push_back(Cut(v, seen));
+    segments.keys.push_back(segments.keys.back() + seen.size());
+  }
+  return DeviceAttention(q, at::cat(keys), at::cat(values), segments, head_dim);
+}
+
 }  // namespace
 
 at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -181,28 +261,56 @@ at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::T
   const BelowAutograd guard;
   const Heads heads = HeadsOf(q, k, head_dim);
   at::Tensor y = at::empty(q.sizes(), q.options());
-  std::vector<at::Tensor> lse(cu_seqlens.size() - 1);
-  for (size_t s = 0; s < lse.size(); ++s) {
-    const int64_t begin = cu_seqlens[s], rows = cu_seqlens[s + 1] - begin;
-    if (rows == 0) continue;
-    const auto cut = [&](const at::Tensor& t) { return t.narrow(0, begin, rows); };
-    at::Tensor result;
-    std::tie(result, lse[s]) = at::_scaled_dot_product_flash_attention_for_cpu(
-        Queries(cut(q), heads), Keys(cut(k), heads), Keys(cut(v), heads), /*dropout_p=*/0.0,
-        causal);
-    Queries(cut(y), heads).copy_(result);
+  std::vector<Call> calls;
+  std::vector<at::Tensor> lse;
+  for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
+    const Range rows = {cu_seqlens[s], cu_seqlens[s + 1]};
+    if (rows.size() == 0) continue;
+    calls.push_back({rows, rows, causal});
+    Attended result = Run(calls.back(), q, k, v, heads);
+    Queries(Cut(y, rows), heads).copy_(result.y);
+    lse.push_back(std::move(result.lse));
   }
-  if (!needs_node) return y;
-  auto node = std::make_shared<PackedAttentionNode>();
-  node->heads = heads;
-  node->cu_seqlens = cu_seqlens;
-  node->causal = causal;
-  node->q = q.detach();
-  node->k = k.detach();
-  node->v = v.detach();
-  node->y = y.detach();
-  node->lse = std::move(lse);
-  Record(y, node, {&q, &k, &v});
+  if (needs_node) {
+    RecordCalls(y, std::move(calls), std::move(lse), /*overlap=*/false, {q, k, v}, heads);
+  }
+  return y;
+}
+
+at::Tensor AttentionOfRows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const std::vector<Range>& ranges, const std::vector<int64_t>& cu_seqlens,
+                           int64_t head_dim) {
+  // Of each range the first row of its segment, and its rows in q.
+  std::vector<int64_t> begins;
+  std::vector<int64_t> ends = {0};
+  for (const Range& range : ranges) {
+    begins.push_back(
+        *std::prev(std::upper_bound(cu_seqlens.begin(), cu_seqlens.end(), range.begin)));
+    ends.push_back(ends.back() + range.size());
+  }
+  EQUIPOISE_CHECK(ends.back() == q.size(0), q.size(0), " rows of ", ends.back());
+  if (!q.is_cpu()) return RowsOnDevice(q, k, v, {ranges, begins, ends}, head_dim);
+  const bool needs_node = NeedsNode({&q, &k, &v}, {});
+  const BelowAutograd guard;
+  const Heads heads = HeadsOf(q, k, head_dim);
+  at::Tensor y = at::empty(q.sizes(), q.options());
+  std::vector<Call> calls;
+  std::vector<at::Tensor> lse;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const Range queries = {ends[i], ends[i + 1]}, before = {begins[i], ranges[i].begin};
+    calls.push_back({queries, ranges[i], /*causal=*/true});
+    Attended result = Run(calls.back(), q, k, v, heads);
+    if (before.size() > 0) {
+      calls.push_back({queries, before, /*causal=*/false});
+      result = Together(result, Run(calls.back(), q, k, v, heads));
+      lse.push_back(result.lse);
+    }
+    lse.push_back(result.lse);
+    Queries(Cut(y, queries), heads).copy_(result.y);
+  }
+  if (needs_node) {
+    RecordCalls(y, std::move(calls), std::move(lse), /*overlap=*/true, {q, k, v}, heads);
+  }
   return y;
 }
 

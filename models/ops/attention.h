@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "parallel/shards.h"
+
 namespace equipoise::ops {
 
 // Softmax attention scaled by 1 / sqrt(head_dim), without a mask in memory. Each segment is one
@@ -16,6 +18,13 @@ namespace equipoise::ops {
 at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const std::vector<int64_t>& cu_seqlens, int64_t head_dim,
                            bool causal = true);
+
+// Causal attention of some rows of packed segments, of which the others are computed elsewhere:
+// q [rows, heads * head_dim] has those of `ranges`, one behind the other, each within a segment; k
+// and v [tokens, kv_heads * head_dim] have all.
+at::Tensor AttentionOfRows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const std::vector<Range>& ranges, const std::vector<int64_t>& cu_seqlens,
+                           int64_t head_dim);
 
 // Attention without a mask: every row of a batch element sees every row of it. q, k, v
 // [batch, rows, heads * head_dim].

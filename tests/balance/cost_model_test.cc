@@ -242,6 +242,24 @@ TEST_CASE("sequence-parallel ranks share out rows, context-parallel ones the seq
         Approx(half_s + 2 * link.latency_s + bytes / link.bytes_per_s).epsilon(0.05));
 }
 
+TEST_CASE("context ranks that share out rows of a head have copies of its keys", "[balance][cpu]") {
+  const ModelConfig model = PresetConfig("internvl2-26b");  // 48 heads, 8 of keys, of 128
+  CostModel::Options options;
+  options.element_bytes = 2;
+  const CostModel alone(model, A100(), options);
+  options.style.context = 8;
+  const CostModel heads(model, A100(), options);
+  options.style.context = 32;  // 16 head groups, of 2 ranks each
+  const CostModel rows(model, A100(), options);
+  const int layer = Find(alone, kDecoderBlock);
+  const auto kept = [&](const CostModel& costs) {
+    return static_cast<double>(costs.KeptBytes(layer, kLoad, Recompute::kNone));
+  };
+  const double keys_values = 2 * 8 * 128 * kLoad.tokens * 2.0;
+  CHECK(kept(heads) == Approx(kept(alone) / 8));
+  CHECK(kept(rows) == Approx(kept(alone) / 32 + 3 * keys_values / 32));  // 4 ranks have each key
+}
+
 TEST_CASE("plans are priced as this program runs", "[balance][cpu]") {
   const CostModel::Options options;
   CHECK(std::string(options.style.program->name) == "this program");

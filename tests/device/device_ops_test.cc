@@ -201,6 +201,11 @@ TEST_CASE("attention on a device", "[device]") {
            const auto qkv = at::split_with_sizes(x[0], {q[1], k[1], k[1]}, 1);
            return ops::PackedAttention(qkv[0], qkv[1], qkv[2], ends, head_dim);
          }});
+  // Some rows, and all keys.
+  Check(
+      {{{6, 4 * head_dim}, k, k}, {}, [&](const Tensors& x, const Weights&, at::Device) {
+         return ops::AttentionOfRows(x[0], x[1], x[2], {{0, 2}, {5, 6}, {14, 17}}, ends, head_dim);
+       }});
   const std::vector<int64_t> tiles = {2, 5, 3 * head_dim};
   Check({{tiles, tiles, tiles}, {}, [&](const Tensors& x, const Weights&, at::Device) {
            return ops::FullAttention(x[0], x[1], x[2], head_dim);

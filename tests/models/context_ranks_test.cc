@@ -27,42 +27,41 @@ at::Tensor PartOfRows(const at::Tensor& whole, int rank, int ranks) {
   return padded.narrow(0, rank * share, share).clone();
 }
 
-at::Tensor ColumnsOf(const at::Tensor& whole, const ops::ColumnRanges& ranges) {
+at::Tensor ColumnsOf(const at::Tensor& whole, const Ranges& ranges) {
   std::vector<at::Tensor> parts;
-  for (const ops::Columns& range : ranges)
-    parts.push_back(whole.narrow(1, range.begin, range.size));
+  for (const Range& range : ranges) parts.push_back(whole.narrow(1, range.begin, range.size()));
   return at::cat(parts, 1);
 }
 
 // The sum over ranks of what each does to the columns that it has.
-at::Tensor SumOfColumns(int64_t rows, int64_t width, const std::vector<ops::ColumnRanges>& of_ranks,
+at::Tensor SumOfColumns(int64_t rows, int64_t width, const std::vector<Ranges>& of_ranks,
                         const std::vector<at::Tensor>& columns) {
   at::Tensor sum = at::zeros({rows, width});
   for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
     int64_t begin = 0;
-    for (const ops::Columns& range : of_ranks[rank]) {
-      sum.narrow(1, range.begin, range.size).add_(columns[rank].narrow(1, begin, range.size));
-      begin += range.size;
+    for (const Range& range : of_ranks[rank]) {
+      sum.narrow(1, range.begin, range.size()).add_(columns[rank].narrow(1, begin, range.size()));
+      begin += range.size();
     }
   }
   return sum;
 }
 
 // Queries by rank, and one column of keys that all have.
-std::vector<ops::ColumnRanges> WithCommonKeys(int ranks) {
-  std::vector<ops::ColumnRanges> of_ranks;
+std::vector<Ranges> WithCommonKeys(int ranks) {
+  std::vector<Ranges> of_ranks;
   int64_t begin = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     const int64_t size = rank == 0 ? 3 : 2;
-    of_ranks.push_back({{begin, size}, {1 + 2 * ranks, 1}});
+    of_ranks.push_back({{begin, begin + size}, {1 + 2 * ranks, 2 + 2 * ranks}});
     begin += size;
   }
   return of_ranks;
 }
 
-std::vector<ops::ColumnRanges> Apart(int ranks) {
-  std::vector<ops::ColumnRanges> of_ranks = WithCommonKeys(ranks);
-  for (ops::ColumnRanges& ranges : of_ranks) ranges.pop_back();
+std::vector<Ranges> Apart(int ranks) {
+  std::vector<Ranges> of_ranks = WithCommonKeys(ranks);
+  for (Ranges& ranges : of_ranks) ranges.pop_back();
   return of_ranks;
 }
 
@@ -77,7 +76,7 @@ TEST_CASE("rows become columns of heads, and columns rows", "[models][cpu]") {
   const int ranks = GENERATE(2, 3, 4);
   const int64_t rows = GENERATE(1, 2, 3, 5, 8, 24);
   INFO(ranks << " ranks, " << rows << " rows");
-  const std::vector<ops::ColumnRanges> common = WithCommonKeys(ranks), apart = Apart(ranks);
+  const std::vector<Ranges> common = WithCommonKeys(ranks), apart = Apart(ranks);
   const int64_t width = 2 * ranks + 2, own_width = width - 1;
   const at::Tensor whole = Normal({rows, width}, 1);
   std::vector<at::Tensor> gradients;
@@ -90,7 +89,7 @@ TEST_CASE("rows become columns of heads, and columns rows", "[models][cpu]") {
     const int rank = group.rank();
     const auto self = static_cast<size_t>(rank);
     const at::Tensor part = Leaf(PartOfRows(whole, rank, ranks));
-    const at::Tensor columns = ops::RowsToColumns(part, rows, common, group);
+    const at::Tensor columns = ops::RowsToColumns(part, rows, {common, {}}, group);
     right[self * 4] = columns.equal(ColumnsOf(whole, common[self]));
     right[self * 4 + 1] =
         GradientOf(columns, part, gradients[self])
@@ -98,7 +97,7 @@ TEST_CASE("rows become columns of heads, and columns rows", "[models][cpu]") {
 
     const at::Tensor results = Normal({rows, own_width}, 2);
     const at::Tensor mine = Leaf(ColumnsOf(results, apart[self]));
-    const at::Tensor back = ops::ColumnsToRows(mine, apart, group);
+    const at::Tensor back = ops::ColumnsToRows(mine, rows, {apart, {}}, group);
     right[self * 4 + 2] = back.equal(PartOfRows(results, rank, ranks));
     const at::Tensor gradient = Normal({rows, own_width}, 3);
     right[self * 4 + 3] = GradientOf(back, mine, PartOfRows(gradient, rank, ranks))
@@ -108,6 +107,36 @@ TEST_CASE("rows become columns of heads, and columns rows", "[models][cpu]") {
     INFO("rank " << i / 4 << ", check " << i % 4);
     CHECK(right[i] == 1);
   }
+}
+
+// Two head groups of two ranks each, which have the rows in turn; keys all.
+TEST_CASE("ranks get rows of their heads, and give them back", "[models][cpu]") {
+  constexpr int kRanks = 4;
+  const int64_t rows = GENERATE(1, 2, 5, 11, 40);
+  const at::Tensor whole = Normal({rows, 5}, 1);
+  ops::AttentionParts queries;
+  std::vector<at::Tensor> parts;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    queries.columns.push_back(rank / 2 == 0 ? Ranges{{0, 3}} : Ranges{{3, 5}});
+    Ranges own;
+    for (int64_t row = rank % 2; row < rows; row += 2) own.push_back({row, row + 1});
+    parts.push_back(ColumnsOf(ops::TakeRows(whole, own), queries.columns.back()));
+    queries.rows.push_back(std::move(own));
+  }
+  std::vector<char> right(kRanks * 3);
+  RunRanks(kRanks, [&](Communicator& group) {
+    const auto self = static_cast<size_t>(group.rank());
+    const at::Tensor part = Leaf(PartOfRows(whole, group.rank(), kRanks));
+    const at::Tensor mine = ops::RowsToColumns(part, rows, queries, group);
+    right[self * 3] = mine.equal(parts[self]);
+    const at::Tensor back = ops::ColumnsToRows(mine, rows, queries, group);
+    right[self * 3 + 1] = back.equal(part);
+    // Through both exchanges the gradient comes back to where it was, but for padding.
+    const at::Tensor gradient = Normal({rows, 5}, 2);
+    right[self * 3 + 2] = GradientOf(back, part, PartOfRows(gradient, group.rank(), kRanks))
+                              .equal(PartOfRows(gradient, group.rank(), kRanks));
+  });
+  CHECK(std::count(right.begin(), right.end(), 1) == kRanks * 3);
 }
 
 TEST_CASE("rows go to the ranks that ask for them, and gradients back", "[models][cpu]") {

@@ -3,11 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <catch2/catch.hpp>
-#include <functional>
 #include <set>
 
 #include "models/ops/activation.h"
-#include "models/ops/attention.h"
 #include "models/ops/cross_entropy.h"
 #include "models/ops/embedding.h"
 #include "models/ops/gradient_sums.h"
@@ -18,76 +16,20 @@
 #include "models/ops/quick_gelu.h"
 #include "models/ops/rotary.h"
 #include "models/ops/row_padding.h"
+#include "tests/models/check_op.h"
 #include "tests/models/model_support.h"
 
 namespace equipoise {
 namespace {
 
+using testing::Check;
+using testing::MakeParameters;
 using testing::Normal;
+using testing::Pointers;
+using testing::Problem;
 using testing::RelativeError;
-using Tensors = std::vector<at::Tensor>;
-using Weights = std::vector<Parameter*>;
-
-struct Problem {
-  std::vector<std::vector<int64_t>> inputs, weights;
-  std::function<at::Tensor(const Tensors&, const Weights&)> ours;
-  std::function<at::Tensor(const Tensors&, const Tensors&)> reference;
-};
-
-std::vector<Parameter> MakeParameters(const std::vector<std::vector<int64_t>>& shapes) {
-  std::vector<Parameter> parameters(shapes.size());
-  for (size_t i = 0; i < shapes.size(); ++i) {
-    parameters[i].name = "w" + std::to_string(i);
-    parameters[i].shape = shapes[i];
-  }
-  return parameters;
-}
-
-Weights Pointers(std::vector<Parameter>& parameters) {
-  Weights pointers;
-  for (Parameter& parameter : parameters) pointers.push_back(&parameter);
-  return pointers;
-}
-
-// `adjacent` = weights behind each other in one buffer, as in training; else each on its own.
-void Check(const Problem& problem, bool adjacent = true) {
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    std::vector<Parameter> parameters = MakeParameters(problem.weights);
-    const Weights weights = Pointers(parameters);
-    FlatParameters flat(weights, dtype);
-    Tensors inputs, reference_inputs, reference_weights;
-    for (size_t i = 0; i < problem.inputs.size(); ++i) {
-      inputs.push_back(Normal(problem.inputs[i], 10 + i).to(dtype).requires_grad_());
-      reference_inputs.push_back(inputs[i].detach().to(at::kDouble).requires_grad_());
-    }
-    for (size_t i = 0; i < weights.size(); ++i) {
-      Parameter& p = *weights[i];
-      p.value.copy_(Normal(p.shape, 20 + i).add_(0.5));
-      if (!adjacent) {
-        p.value = p.value.clone();
-        p.gradient = p.gradient.clone();
-      }
-      reference_weights.push_back(p.value.detach().to(at::kDouble).requires_grad_());
-    }
-    const at::Tensor y = problem.ours(inputs, weights);
-    const at::Tensor expected = problem.reference(reference_inputs, reference_weights);
-    const at::Tensor g = Normal(y.sizes().vec(), 30).to(y.scalar_type());
-    y.backward(g);
-    expected.backward(g.to(at::kDouble));
-
-    const double bound = dtype == at::kFloat ? 3e-6 : dtype == at::kHalf ? 2e-3 : 1.5e-2;
-    INFO("dtype " << dtype);
-    CHECK(RelativeError(y.detach(), expected.detach()) <= bound);
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      INFO("input " << i);
-      CHECK(RelativeError(inputs[i].grad(), reference_inputs[i].grad()) <= bound);
-    }
-    for (size_t i = 0; i < weights.size(); ++i) {
-      INFO("weight " << i);
-      CHECK(RelativeError(weights[i]->gradient, reference_weights[i].grad()) <= bound);
-    }
-  }
-}
+using testing::Tensors;
+using testing::Weights;
 
 TEST_CASE("linear layers, alone and joined", "[ops][cpu]") {
   Check({{{3, 5, 16}},
@@ -276,76 +218,6 @@ TEST_CASE("rotary positions turn pairs", "[ops][cpu]") {
            const at::Tensor full = at::cat({angles, angles}, 1).to(at::kDouble).unsqueeze(1);
            return (t * full.cos() + at::cat({-b, a}, 2) * full.sin()).view({5, 24});
          }});
-}
-
-// Attention of one segment, [rows, heads * 8], by the definition.
-at::Tensor Definition(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
-  const int64_t rows = q.size(0), repeats = q.size(1) / k.size(1);
-  const auto heads = [&](const at::Tensor& t) { return t.view({rows, -1, 8}).transpose(0, 1); };
-  const at::Tensor keys = heads(k).repeat_interleave(repeats, 0);
-  const at::Tensor values = heads(v).repeat_interleave(repeats, 0);
-  at::Tensor scores = heads(q).matmul(keys.transpose(1, 2)) / std::sqrt(8.0);
-  if (causal) {
-    scores = scores.masked_fill(at::ones({rows, rows}, at::kBool).triu(1), -INFINITY);
-  }
-  return scores.softmax(-1).matmul(values).transpose(0, 1).reshape({rows, -1});
-}
-
-TEST_CASE("packed attention is that of each segment", "[ops][cpu]") {
-  const std::vector<int64_t> cu_seqlens = {0, 5, 5, 6, 40};
-  for (const int64_t kv_heads : {1, 2, 4}) {
-    Check({{{40, 4 * 8}, {40, kv_heads * 8}, {40, kv_heads * 8}},
-           {},
-           [&](const Tensors& x, const Weights&) {
-             return ops::PackedAttention(x[0], x[1], x[2], cu_seqlens, 8);
-           },
-           [&](const Tensors& x, const Tensors&) {
-             Tensors parts;
-             for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
-               const auto cut = [&](const at::Tensor& t) {
-                 return t.narrow(0, cu_seqlens[s], cu_seqlens[s + 1] - cu_seqlens[s]);
-               };
-               if (cut(x[0]).size(0) == 0) continue;
-               parts.push_back(Definition(cut(x[0]), cut(x[1]), cut(x[2]), true));
-             }
-             return at::cat(parts);
-           }});
-  }
-}
-
-TEST_CASE("full attention is that of each tile", "[ops][cpu]") {
-  Check({{{2, 9, 24}, {2, 9, 24}, {2, 9, 24}},
-         {},
-         [](const Tensors& x, const Weights&) { return ops::FullAttention(x[0], x[1], x[2], 8); },
-         [](const Tensors& x, const Tensors&) {
-           return at::stack({Definition(x[0][0], x[1][0], x[2][0], false),
-                             Definition(x[0][1], x[1][1], x[2][1], false)});
-         }});
-}
-
-TEST_CASE("a segment's bits do not depend on its neighbours", "[ops][cpu]") {
-  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
-  const auto run = [&](const std::vector<int64_t>& lengths, size_t segment) {
-    std::vector<int64_t> cu_seqlens = {0};
-    Tensors pieces;
-    for (size_t s = 0; s < lengths.size(); ++s) {
-      cu_seqlens.push_back(cu_seqlens.back() + lengths[s]);
-      pieces.push_back(Normal({lengths[s], 32}, s == segment ? 7 : 90 + s).to(dtype));
-    }
-    const at::Tensor x = at::cat(pieces).requires_grad_();
-    const at::Tensor y =
-        ops::PackedAttention(x, x.narrow(1, 0, 16), x.narrow(1, 16, 16), cu_seqlens, 8);
-    y.backward(at::ones_like(y));
-    const auto cut = [&](const at::Tensor& t) {
-      return t.narrow(0, cu_seqlens[segment], lengths[segment]).clone();
-    };
-    return std::make_pair(cut(y.detach()), cut(x.grad()));
-  };
-  const auto alone = run({37}, 0), first = run({37, 5}, 0), last = run({3, 64, 37}, 2);
-  CHECK(alone.first.equal(first.first));
-  CHECK(alone.first.equal(last.first));
-  CHECK(alone.second.equal(first.second));
-  CHECK(alone.second.equal(last.second));
 }
 
 TEST_CASE("cross entropy equals that of full logits", "[ops][cpu]") {

@@ -90,12 +90,14 @@ std::vector<MicroBatch> FloatBatches(const Cell& cell, const ModelConfig& config
       continue;
     }
     int64_t tiles = 0;
-    if (config.has_vision && cell.modality == "pictures") tiles = 1 + i % 3;
+    if (config.has_vision && (cell.modality == "pictures" || cell.modality == "long"))
+      tiles = 1 + i % 3;
     // Every second one has pictures, and one of four no tokens at all.
     if (config.has_vision && cell.modality == "mixed") tiles = i % 2 == 1 ? 1 + i % 3 : 0;
     const bool empty = cell.modality == "mixed" && i % 4 == 2;
     std::vector<int64_t> lengths;
     if (!empty) lengths = {14 + 3 * (i % 4), 5 + i % 2};
+    if (cell.modality == "long") lengths = {70 + 9 * (i % 3), 7, 40};
     batches.push_back(RandomBatch(config, lengths, tiles, 900 + i));
   }
   return batches;

@@ -67,6 +67,40 @@ TEST_CASE("context parity: modalities", "[parity][cpu]") {
   Check(cell);
 }
 
+// Four heads, two of keys in some models: as many head groups as divide them, and in each of these
+// ranks with rows of all segments, or with whole segments where these are short.
+TEST_CASE("context parity: ranks that share out the rows of a head", "[parity][cpu]") {
+  Cell cell;
+  cell.modality = GENERATE("long", "mixed", "text");
+  SECTION("more ranks than heads") {
+    cell.model = GENERATE("internvl-llama", "internvl-qwen3", "qwen2_5_vl");
+    cell.context = GENERATE(6, 8);
+  }
+  SECTION("tensor ranks, of two heads each") {
+    cell.model = GENERATE("internvl-qwen2", "internvl-qwen3");
+    cell.tensor = 2;
+    cell.sequence = GENERATE(false, true);
+    cell.context = 4;
+    cell.recompute = GENERATE("none", "random 1");
+  }
+  SECTION("frozen modules, ZeRO and pipeline ranks") {
+    cell.context = 3;
+    cell.data = 2;
+    cell.zero = GENERATE(1, 3);
+    cell.pipeline = GENERATE(1, 2);
+    cell.freeze = GENERATE(std::vector<std::string>{}, std::vector<std::string>{"vision", "llm"});
+  }
+  SECTION("16 bits") {
+    cell.context = 3;
+    cell.precision = GENERATE("bf16", "fp16");
+  }
+  SECTION("adapters") {
+    cell.model = GENERATE("internvl-qwen2+lora", "qwen2-tied+dropout");
+    cell.context = 3;
+  }
+  Check(cell);
+}
+
 TEST_CASE("context parity: features that are added behind decoder layers", "[parity][cpu]") {
   Cell cell;
   cell.model = "qwen3_vl";

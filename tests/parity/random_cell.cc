@@ -61,19 +61,19 @@ void ThrowSequence(Cell& cell) {
   cell.sequence = cell.tensor > 1 && dice.Throw(2) == 0;
 }
 
-// Lets two ranks share out the tokens in one cell in three where that is possible. With dice of its
-// own, as ThrowBubbles().
+// Lets two or three ranks share out the tokens in one cell in three where that is possible: heads,
+// or rows of all heads. With dice of its own, as ThrowBubbles().
 void ThrowContext(Cell& cell, int most_ranks) {
   // Pictures are shared out in the stage that has the token embedding.
   const bool one_stage = cell.pipeline == 1 && !FindSchedule(cell.schedule)->chunked();
-  const bool possible =
-      cell.encoder == EncoderPlacement::kInline && (IsText(cell) || one_stage) && cell.tensor <= 2;
+  const bool possible = cell.encoder == EncoderPlacement::kInline && (IsText(cell) || one_stage);
   // An encoder that draws at random is refused.
   const bool draws = !IsText(cell) && cell.model.ends_with("+dropout");
   if (!possible || draws || 2 * cell.ranks() > most_ranks) return;
   const std::string thrown = cell.modality + " context " + std::to_string(cell.ranks());
   Dice dice(static_cast<unsigned>(std::hash<std::string>()(thrown)));
-  if (dice.Throw(3) == 0) cell.context = 2;
+  if (dice.Throw(3) != 0) return;
+  cell.context = dice.Throw(2) == 0 && 3 * cell.ranks() <= most_ranks ? 3 : 2;
 }
 
 // Lets pairs of ranks share out a copy of what ZeRO does in one cell in two where there are

@@ -241,13 +241,6 @@ void RequireContext(const RunConfig& config, const ModelConfig& model) {
   const int64_t context = parallel.context.value_or(1);
   if (context == 1) return;
   const std::string key = "parallel.context: ";
-  const int64_t heads = model.text.num_attention_heads / parallel.tensor.value_or(1);
-  if (heads < context) {
-    throw ConfigError(fmt::format(
-        "{}{} ranks exchange attention heads, and {} of {} heads is on each tensor rank at least; "
-        "use at most {}",
-        key, context, heads, model.text.num_attention_heads, std::max<int64_t>(1, heads)));
-  }
   if (!model.has_vision) return;
   if (parallel.encoder != "inline") {
     throw ConfigError(fmt::format(
