@@ -84,7 +84,7 @@ void FfmpegInput::OpenFormat() {
   format->format_whitelist = av_strdup(kContainers);
   const int opened = avformat_open_input(&format, nullptr, nullptr, nullptr);  // frees it, if not
   if (opened < 0)
-    throw ImageError("is no video that is read: MP4, MOV, Matroska, WebM and AVI are");
+    throw ImageError("is no video that is read (MP4, MOV, Matroska, WebM, AVI), or is cut");
   format_.reset(format);
   CheckSizes();
 }
