@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "configs/base/file_handle.h"
+#include "configs/base/shown_text.h"
 #include "data/records/refusal.h"
 #include "data/text/chat_template.h"
 #include "data/videos/video_file.h"
@@ -122,7 +123,7 @@ class Arranger {
   }
 
   Chosen FramesOfFile(const Video& video, const OpenedImage& opened) const {
-    const std::string name = ShownName(video.path);
+    const std::string name = ShownText(video.path);
     if (opened.bytes > limits_.files.bytes)
       Refuse(Defect::kImageTooLarge, name + ": larger than data.limits.image_bytes");
     std::string bytes(static_cast<size_t>(opened.bytes), '\0');
