@@ -128,12 +128,7 @@ TEST_CASE("a video's frames are measured, and a bad video is a bad record", "[da
 
 TEST_CASE("frames of a video are no pictures beside a record's own", "[data][cpu]") {
   Clips clips;
-  Json json = TinyTokenizerJson();
-  json["added_tokens"].erase(5);  // <IMG_CONTEXT>
-  int id = 320;
-  for (const char* token : {"<image>", "<video>"})
-    json["added_tokens"].push_back({{"id", id++}, {"content", token}, {"special", true}});
-  const Tokenizer tokenizer = ReadTokenizerJson(json);
+  const Tokenizer tokenizer = ReadTokenizerJson(TinyVideoTokenizerJson());
   const ChatTemplate chat("chatml", "", &tokenizer);
   clips.data.folder.Write("images/wide.png", TinyPng(28, 14));
   SampleOptions options = clips.data.sample_options();
